@@ -1,0 +1,30 @@
+# Language level, warnings and sanitizers of every target, as the interface target gpumem::flags.
+option(GPUMEM_BENCH "Build the benchmarks" ON)
+set(GPUMEM_SANITIZE "" CACHE STRING "Sanitizers of every target, for example address,undefined")
+
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+
+find_program(GPUMEM_CCACHE ccache)
+if(GPUMEM_CCACHE)
+  set(CMAKE_C_COMPILER_LAUNCHER ${GPUMEM_CCACHE})
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${GPUMEM_CCACHE})
+endif()
+
+add_library(gpumem_flags INTERFACE)
+add_library(gpumem::flags ALIAS gpumem_flags)
+target_compile_features(gpumem_flags INTERFACE cxx_std_20)
+target_compile_options(gpumem_flags INTERFACE -Wall -Wextra -Wconversion -Werror)
+target_include_directories(gpumem_flags INTERFACE $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>)
+
+if(GPUMEM_SANITIZE)
+  set(CMAKE_BUILD_RPATH_USE_ORIGIN ON)
+  add_compile_options(-fsanitize=${GPUMEM_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=${GPUMEM_SANITIZE})
+endif()
+
+find_program(GPUMEM_MOLD mold)
+if(GPUMEM_MOLD)
+  add_link_options(-fuse-ld=mold)
+endif()

@@ -1,0 +1,13 @@
+# gpumem_module(NAME [SOURCES file...] [PUBLIC target...] [PRIVATE target...])
+# One static library per folder, gpumem_NAME, with the alias gpumem::NAME and the project's flags.
+function(gpumem_module name)
+  cmake_parse_arguments(arg "" "" "SOURCES;PUBLIC;PRIVATE" ${ARGN})
+  if(arg_SOURCES)
+    add_library(gpumem_${name} STATIC ${arg_SOURCES})
+    target_link_libraries(gpumem_${name} PUBLIC gpumem::flags ${arg_PUBLIC} PRIVATE ${arg_PRIVATE})
+  else()
+    add_library(gpumem_${name} INTERFACE)
+    target_link_libraries(gpumem_${name} INTERFACE gpumem::flags ${arg_PUBLIC})
+  endif()
+  add_library(gpumem::${name} ALIAS gpumem_${name})
+endfunction()
