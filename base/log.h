@@ -1,0 +1,19 @@
+#pragma once
+#include <spdlog/spdlog.h>
+
+#include <string_view>
+
+#include "gpumem/result.h"
+
+namespace gpumem {
+
+enum class LogFormat {
+  kText,  ///< time, level, words: for a terminal or the journal
+  kJson,  ///< one JSON object a line: for a collector
+};
+
+/// Sends the process's log to standard error in `format`, from `level` (trace ... critical, off) on.
+/// Errors  kInvalidArgument: no such level.
+Result<void> start_log(LogFormat format, std::string_view level);
+
+}  // namespace gpumem

@@ -1,0 +1,34 @@
+#pragma once
+#include <unistd.h>
+
+#include <utility>
+
+namespace gpumem {
+
+/// Owns one file descriptor, or none; closes it on destruction.
+class UniqueFd {
+ public:
+  UniqueFd() = default;
+  explicit UniqueFd(int fd) : fd_(fd) {}
+  UniqueFd(UniqueFd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  UniqueFd& operator=(UniqueFd&& other) noexcept {
+    if (this != &other) reset(std::exchange(other.fd_, -1));
+    return *this;
+  }
+  UniqueFd(const UniqueFd&) = delete;
+  UniqueFd& operator=(const UniqueFd&) = delete;
+  ~UniqueFd() { reset(); }
+
+  int get() const { return fd_; }
+  bool valid() const { return fd_ >= 0; }
+  /// Gives the descriptor to the caller, who closes it.
+  [[nodiscard]] int release() { return std::exchange(fd_, -1); }
+  void reset(int fd = -1) {
+    if (const int old = std::exchange(fd_, fd); old >= 0) ::close(old);
+  }
+
+ private:
+  int fd_ = -1;
+};
+
+}  // namespace gpumem
