@@ -1,0 +1,166 @@
+#include "cuda/driver.h"
+
+#include <array>
+#include <mutex>
+
+#include "cuda/allocation_properties.h"
+#include "cuda/library.h"
+
+// Two levels, so that cuda.h's versioning macros expand before the name becomes text.
+#define GPUMEM_TEXT_OF(name) #name
+#define GPUMEM_SYMBOL(name) GPUMEM_TEXT_OF(name)
+
+namespace gpumem::cuda {
+namespace {
+
+Result<Api> bind_api(const Library& library) {
+  Api api;
+#define GPUMEM_CUDA_BIND(name) \
+  if (auto bound = library.bind(api.name, GPUMEM_SYMBOL(name)); !bound) return bound.error();
+  GPUMEM_CUDA_CALLS(GPUMEM_CUDA_BIND)
+#undef GPUMEM_CUDA_BIND
+  return api;
+}
+
+Code code_of(CUresult result) {
+  switch (result) {
+    case CUDA_ERROR_INVALID_VALUE:
+    case CUDA_ERROR_INVALID_HANDLE:
+    case CUDA_ERROR_INVALID_DEVICE: return Code::kInvalidArgument;
+    case CUDA_ERROR_OUT_OF_MEMORY: return Code::kResourceExhausted;
+    case CUDA_ERROR_NO_DEVICE: return Code::kNotFound;
+    case CUDA_ERROR_NOT_PERMITTED: return Code::kPermissionDenied;
+    case CUDA_ERROR_DEINITIALIZED:
+    case CUDA_ERROR_NOT_INITIALIZED:
+    case CUDA_ERROR_INVALID_CONTEXT:
+    case CUDA_ERROR_SYSTEM_NOT_READY:
+    case CUDA_ERROR_SYSTEM_DRIVER_MISMATCH:
+    case CUDA_ERROR_NOT_SUPPORTED: return Code::kFailedPrecondition;
+    default: return Code::kInternal;
+  }
+}
+
+struct OpenDriver {
+  std::mutex mutex;
+  std::filesystem::path folder;
+  std::unique_ptr<Driver> driver;
+};
+
+// Never destroyed: threads may still use the driver while the process exits.
+OpenDriver& open_driver() {
+  static auto* const kOpen = new OpenDriver;
+  return *kOpen;
+}
+
+}  // namespace
+
+Result<const Driver*> Driver::open(const std::filesystem::path& folder) {
+  OpenDriver& open = open_driver();
+  const std::scoped_lock lock(open.mutex);
+  if (!open.driver) {
+    auto loaded = load(folder);
+    if (!loaded) return loaded.error();
+    open.driver = std::move(*loaded);
+    open.folder = folder;
+  } else if (open.folder != folder) {
+    return Error{Code::kFailedPrecondition, "this process already uses the driver of '" + open.folder.string() +
+                                                "' and cannot use that of '" + folder.string() + "' as well"};
+  }
+  return open.driver.get();
+}
+
+Result<std::unique_ptr<Driver>> Driver::load(const std::filesystem::path& folder) {
+  auto library = Library::open(folder, "libcuda.so.1");
+  if (!library) {
+    return library.error().in("the NVIDIA driver was not found (is it installed, and visible in this container?)");
+  }
+  auto api = bind_api(*library);
+  if (!api) return api.error();
+  auto driver = std::make_unique<Driver>();
+  driver->api_ = *api;
+  if (auto started = driver->check(driver->api_.cuInit(0), "cuInit"); !started) {
+    return started.error().in("the NVIDIA driver does not start");
+  }
+  if (auto found = driver->find_devices(); !found) return found.error();
+  return driver;
+}
+
+Result<void> Driver::find_devices() {
+  int count = 0;
+  if (auto counted = check(api_.cuDeviceGetCount(&count), "cuDeviceGetCount"); !counted) return counted.error();
+  for (int ordinal = 0; ordinal < count; ++ordinal) {
+    int shareable = 0;
+    const auto asked = api_.cuDeviceGetAttribute(
+        &shareable, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, ordinal);
+    if (auto known = check(asked, "cuDeviceGetAttribute"); !known) return known.error();
+    if (shareable == 0) continue;
+    auto device = describe(ordinal);
+    if (!device) return device.error();
+    devices_.push_back(std::move(*device));
+  }
+  if (devices_.empty()) {
+    return Error{Code::kNotFound, "no GPU that can share memory between processes is visible (nvidia-smi -L; "
+                                  "CUDA_VISIBLE_DEVICES)"};
+  }
+  return {};
+}
+
+Result<Device> Driver::describe(int ordinal) const {
+  Device device;
+  device.ordinal = ordinal;
+  CUuuid uuid{};
+  std::array<char, 256> name{};
+  std::size_t total = 0;
+  std::size_t granularity = 0;
+  const CUmemAllocationProp properties = allocation_properties(ordinal);
+  if (auto ok = check(api_.cuDeviceGetUuid(&uuid, ordinal), "cuDeviceGetUuid"); !ok) return ok.error();
+  if (auto ok = check(api_.cuDeviceGetName(name.data(), static_cast<int>(name.size()), ordinal), "cuDeviceGetName");
+      !ok) {
+    return ok.error();
+  }
+  if (auto ok = check(api_.cuDeviceTotalMem(&total, ordinal), "cuDeviceTotalMem"); !ok) return ok.error();
+  if (auto ok = check(api_.cuMemGetAllocationGranularity(&granularity, &properties,
+                                                         CU_MEM_ALLOC_GRANULARITY_RECOMMENDED),
+                      "cuMemGetAllocationGranularity");
+      !ok) {
+    return ok.error();
+  }
+  for (std::size_t i = 0; i < device.uuid.bytes.size(); ++i) {
+    device.uuid.bytes[i] = static_cast<std::uint8_t>(uuid.bytes[i]);
+  }
+  device.name = name.data();
+  device.total = {total};
+  device.granularity = {granularity};
+  return device;
+}
+
+Result<const Device*> Driver::find(const DeviceUuid& uuid) const {
+  std::string visible;
+  for (const Device& device : devices_) {
+    if (device.uuid == uuid) return &device;
+    visible += " " + to_string(device.uuid);
+  }
+  return Error{Code::kNotFound, "device " + to_string(uuid) + " is not visible to this process, which sees" +
+                                    visible + " (CUDA_VISIBLE_DEVICES hides devices)"};
+}
+
+std::string Driver::version() const {
+  int version = 0;
+  if (api_.cuDriverGetVersion(&version) != CUDA_SUCCESS) return "unknown";
+  return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
+}
+
+Error Driver::error(CUresult result, const char* call) const {
+  const char* name = nullptr;
+  const char* words = nullptr;
+  if (api_.cuGetErrorName(result, &name) != CUDA_SUCCESS) name = "unknown error";
+  if (api_.cuGetErrorString(result, &words) != CUDA_SUCCESS) words = "the driver does not say what it means";
+  return {code_of(result), std::string(call) + ": " + name + " (" + words + ")"};
+}
+
+Result<void> Driver::check(CUresult result, const char* call) const {
+  if (result == CUDA_SUCCESS) return {};
+  return error(result, call);
+}
+
+}  // namespace gpumem::cuda

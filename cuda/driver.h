@@ -1,0 +1,56 @@
+#pragma once
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cuda/api.h"
+#include "cuda/uuid.h"
+#include "gpumem/bytes.h"
+#include "gpumem/result.h"
+
+namespace gpumem::cuda {
+
+struct Device {
+  int ordinal = 0;  ///< in this process only
+  DeviceUuid uuid;
+  std::string name;
+  Bytes total;
+  Bytes granularity;  ///< sizes and addresses of extents are multiples of it
+};
+
+/// The CUDA driver as the project uses it: devices, and the raw calls behind the types of memory.h.
+/// Lives until the process ends. Makes no context.
+/// Threads  any.
+class Driver {
+ public:
+  /// Loads libcuda.so.1 from `folder` (empty: the system's search path) and initialises it.
+  /// The same driver is returned to every caller of the process.
+  /// Errors  kNotFound (no library, no device), kFailedPrecondition (too old, cannot start, or another
+  ///         folder's driver is already in this process).
+  static Result<const Driver*> open(const std::filesystem::path& folder = {});
+
+  /// The devices this process can see that can share memory, in the order of their ordinals.
+  const std::vector<Device>& devices() const { return devices_; }
+  /// Errors  kNotFound: not visible to this process; the message lists what is.
+  Result<const Device*> find(const DeviceUuid& uuid) const;
+
+  /// `13.0`.
+  std::string version() const;
+  const Api& api() const { return api_; }
+
+  /// `call: NAME: description`; the code follows from the driver's.
+  Error error(CUresult result, const char* call) const;
+  /// Success, or the error of `call`.
+  Result<void> check(CUresult result, const char* call) const;
+
+ private:
+  static Result<std::unique_ptr<Driver>> load(const std::filesystem::path& folder);
+  Result<void> find_devices();
+  Result<Device> describe(int ordinal) const;
+
+  Api api_;
+  std::vector<Device> devices_;
+};
+
+}  // namespace gpumem::cuda

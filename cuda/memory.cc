@@ -1,0 +1,98 @@
+#include "cuda/memory.h"
+
+#include "cuda/allocation_properties.h"
+
+namespace gpumem::cuda {
+
+Result<Allocation> Allocation::create(const Driver& driver, int ordinal, Bytes size) {
+  const CUmemAllocationProp properties = allocation_properties(ordinal);
+  CUmemGenericAllocationHandle handle = 0;
+  auto created = driver.check(driver.api().cuMemCreate(&handle, size.count, &properties, 0), "cuMemCreate");
+  if (!created) return created.error();
+  return Allocation(driver, handle, size);
+}
+
+Result<Allocation> Allocation::import(const Driver& driver, int descriptor, Bytes size) {
+  CUmemGenericAllocationHandle handle = 0;
+  void* os_handle = reinterpret_cast<void*>(static_cast<std::intptr_t>(descriptor));
+  auto imported = driver.check(driver.api().cuMemImportFromShareableHandle(
+                                   &handle, os_handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
+                               "cuMemImportFromShareableHandle");
+  if (!imported) return imported.error();
+  return Allocation(driver, handle, size);
+}
+
+Allocation::~Allocation() {
+  if (driver_ != nullptr) driver_->api().cuMemRelease(handle_);
+}
+
+Result<UniqueFd> Allocation::export_descriptor() const {
+  int descriptor = -1;
+  auto exported = driver_->check(driver_->api().cuMemExportToShareableHandle(
+                                     &descriptor, handle_, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
+                                 "cuMemExportToShareableHandle");
+  if (!exported) return exported.error();
+  return UniqueFd(descriptor);
+}
+
+Result<Reservation> Reservation::create(const Driver& driver, Bytes size, Bytes alignment) {
+  CUdeviceptr base = 0;
+  auto reserved = driver.check(driver.api().cuMemAddressReserve(&base, size.count, alignment.count, 0, 0),
+                               "cuMemAddressReserve");
+  if (!reserved) return reserved.error();
+  return Reservation(driver, base, size);
+}
+
+Reservation::~Reservation() {
+  if (driver_ != nullptr) driver_->api().cuMemAddressFree(base_, size_.count);
+}
+
+Result<Mapping> Mapping::create(const Driver& driver, Address at, const std::vector<Allocation>& allocations,
+                                int ordinal) {
+  Mapping mapping(driver, at, {});
+  for (const Allocation& allocation : allocations) {
+    const Address next = at + mapping.size_.count;
+    auto mapped = driver.check(driver.api().cuMemMap(next, allocation.size().count, 0, allocation.handle(), 0),
+                               "cuMemMap");
+    if (!mapped) return mapped.error();
+    mapping.size_ += allocation.size();
+  }
+  CUmemAccessDesc access{};
+  access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  access.location.id = ordinal;
+  access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+  auto allowed = driver.check(driver.api().cuMemSetAccess(at, mapping.size_.count, &access, 1), "cuMemSetAccess");
+  if (!allowed) return allowed.error();
+  return mapping;
+}
+
+Mapping::~Mapping() { truncate(at_); }
+
+void Mapping::truncate(Address from) {
+  const Bytes rest{at_ + size_.count - from};
+  if (driver_ == nullptr || rest.is_zero()) return;
+  driver_->api().cuMemUnmap(from, rest.count);
+  size_ -= rest;
+}
+
+Result<CurrentContext> CurrentContext::enter(const Driver& driver, int ordinal) {
+  CUcontext context = nullptr;
+  if (auto made = driver.check(driver.api().cuDevicePrimaryCtxRetain(&context, ordinal), "cuDevicePrimaryCtxRetain");
+      !made) {
+    return made.error();
+  }
+  CurrentContext entered(driver, ordinal);
+  if (auto pushed = driver.check(driver.api().cuCtxPushCurrent(context), "cuCtxPushCurrent"); !pushed) {
+    return pushed.error();
+  }
+  return entered;
+}
+
+CurrentContext::~CurrentContext() {
+  if (driver_ == nullptr) return;
+  CUcontext context = nullptr;
+  driver_->api().cuCtxPopCurrent(&context);
+  driver_->api().cuDevicePrimaryCtxRelease(ordinal_);
+}
+
+}  // namespace gpumem::cuda

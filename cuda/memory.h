@@ -1,0 +1,129 @@
+#pragma once
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "base/unique_fd.h"
+#include "cuda/driver.h"
+
+namespace gpumem::cuda {
+
+/// An address on a device, as every process sees its own.
+using Address = std::uint64_t;
+
+/// Owns one handle of physical memory. The memory itself lives until every handle, descriptor and mapping
+/// of it, in any process, is gone.
+class Allocation {
+ public:
+  Allocation() = default;
+  /// Takes `size` bytes of the device with `ordinal`. `size` is a multiple of the granularity.
+  /// Errors  kResourceExhausted (the device has no more), kInvalidArgument.   Blocks.
+  static Result<Allocation> create(const Driver& driver, int ordinal, Bytes size);
+  /// Takes part in the memory behind `descriptor`, which stays the caller's. The driver cannot tell its
+  /// size: `size` is what the exporter said. Errors  kInvalidArgument: no exported memory.
+  static Result<Allocation> import(const Driver& driver, int descriptor, Bytes size);
+
+  Allocation(Allocation&& other) noexcept
+      : driver_(std::exchange(other.driver_, nullptr)), handle_(other.handle_), size_(other.size_) {}
+  Allocation& operator=(Allocation&& other) noexcept {
+    std::swap(driver_, other.driver_);
+    std::swap(handle_, other.handle_);
+    std::swap(size_, other.size_);
+    return *this;
+  }
+  ~Allocation();
+
+  /// A new descriptor of the memory, for another process.
+  Result<UniqueFd> export_descriptor() const;
+  Bytes size() const { return size_; }
+  CUmemGenericAllocationHandle handle() const { return handle_; }
+
+ private:
+  Allocation(const Driver& driver, CUmemGenericAllocationHandle handle, Bytes size)
+      : driver_(&driver), handle_(handle), size_(size) {}
+
+  const Driver* driver_ = nullptr;
+  CUmemGenericAllocationHandle handle_ = 0;
+  Bytes size_;
+};
+
+/// Owns a range of addresses. Costs no device memory.
+class Reservation {
+ public:
+  Reservation() = default;
+  /// Errors  kResourceExhausted: the address space is used up.
+  static Result<Reservation> create(const Driver& driver, Bytes size, Bytes alignment);
+
+  Reservation(Reservation&& other) noexcept
+      : driver_(std::exchange(other.driver_, nullptr)), base_(other.base_), size_(other.size_) {}
+  Reservation& operator=(Reservation&& other) noexcept {
+    std::swap(driver_, other.driver_);
+    std::swap(base_, other.base_);
+    std::swap(size_, other.size_);
+    return *this;
+  }
+  ~Reservation();
+
+  Address base() const { return base_; }
+  Bytes size() const { return size_; }
+
+ private:
+  Reservation(const Driver& driver, Address base, Bytes size) : driver_(&driver), base_(base), size_(size) {}
+
+  const Driver* driver_ = nullptr;
+  Address base_ = 0;
+  Bytes size_;
+};
+
+/// Owns the mapping of adjacent allocations at one range of addresses, readable and writable by one device.
+/// The caller synchronises before it goes: the driver does not wait for work that uses the addresses.
+class Mapping {
+ public:
+  Mapping() = default;
+  /// Maps `allocations` one after the other from `at` on. All or nothing.
+  /// Errors  kInvalidArgument: not inside a reservation, or something is mapped there.
+  static Result<Mapping> create(const Driver& driver, Address at, const std::vector<Allocation>& allocations,
+                                int ordinal);
+
+  Mapping(Mapping&& other) noexcept
+      : driver_(std::exchange(other.driver_, nullptr)), at_(other.at_), size_(other.size_) {}
+  Mapping& operator=(Mapping&& other) noexcept {
+    std::swap(driver_, other.driver_);
+    std::swap(at_, other.at_);
+    std::swap(size_, other.size_);
+    return *this;
+  }
+  ~Mapping();
+
+  /// Unmaps everything from `from` on; the rest stays. `from` is the start of one of the allocations.
+  void truncate(Address from);
+  Address at() const { return at_; }
+  Bytes size() const { return size_; }
+
+ private:
+  Mapping(const Driver& driver, Address at, Bytes size) : driver_(&driver), at_(at), size_(size) {}
+
+  const Driver* driver_ = nullptr;
+  Address at_ = 0;
+  Bytes size_;
+};
+
+/// Makes the device's primary context current on this thread for its lifetime. A context costs device
+/// memory: only what copies or computes needs one, the broker never.
+class CurrentContext {
+ public:
+  static Result<CurrentContext> enter(const Driver& driver, int ordinal);
+
+  CurrentContext(CurrentContext&& other) noexcept
+      : driver_(std::exchange(other.driver_, nullptr)), ordinal_(other.ordinal_) {}
+  CurrentContext& operator=(CurrentContext&&) = delete;
+  ~CurrentContext();
+
+ private:
+  CurrentContext(const Driver& driver, int ordinal) : driver_(&driver), ordinal_(ordinal) {}
+
+  const Driver* driver_;
+  int ordinal_;
+};
+
+}  // namespace gpumem::cuda
