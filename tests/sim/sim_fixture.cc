@@ -1,0 +1,159 @@
+#include "tests/sim/sim_fixture.h"
+
+#include <nvml.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+
+#include "sim/machine.h"
+
+namespace gpumem::sim::test {
+
+void Peer::send(int fd) {
+  char byte = 1;
+  iovec data{&byte, 1};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof fd)] = {};
+  msghdr message{};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  if (fd >= 0) {
+    message.msg_control = control;
+    message.msg_controllen = sizeof control;
+    cmsghdr* const header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof fd);
+    std::memcpy(CMSG_DATA(header), &fd, sizeof fd);
+  }
+  EXPECT_EQ(::sendmsg(socket_.get(), &message, MSG_NOSIGNAL), 1);
+}
+
+UniqueFd Peer::receive() {
+  char byte = 0;
+  iovec data{&byte, 1};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  msghdr message{};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof control;
+  EXPECT_EQ(::recvmsg(socket_.get(), &message, MSG_CMSG_CLOEXEC), 1) << "the other process ended";
+  int fd = -1;
+  if (const cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr) {
+    std::memcpy(&fd, CMSG_DATA(header), sizeof fd);
+  }
+  return UniqueFd(fd);
+}
+
+Process::Process(std::function<void(Peer&)> body) {
+  int ends[2];
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) std::abort();
+  pid_ = ::fork();
+  if (pid_ == 0) {
+    ::close(ends[0]);
+    Peer peer{UniqueFd(ends[1])};
+    body(peer);
+    std::fflush(nullptr);
+    ::_exit(testing::Test::HasFailure() ? 1 : 0);
+  }
+  ::close(ends[1]);
+  peer_ = Peer(UniqueFd(ends[0]));
+}
+
+Process::~Process() {
+  if (pid_ > 0) kill();
+}
+
+int Process::join() {
+  int status = -1;
+  ::waitpid(std::exchange(pid_, -1), &status, 0);
+  return status;
+}
+
+void Process::kill() {
+  ::kill(pid_, SIGKILL);
+  join();
+}
+
+void in_process(const std::function<void()>& body) {
+  Process process([&](Peer&) { body(); });
+  EXPECT_EQ(process.join(), 0);
+}
+
+void SimTest::SetUp() {
+  std::string pattern = std::filesystem::temp_directory_path() / "gpumem-sim-test.XXXXXX";
+  ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
+  folder_ = pattern;
+  const auto created = create_machine(folder_, spec_, SIM_LIBRARIES);
+  ASSERT_TRUE(created.has_value()) << created.error().message;
+  ::setenv("GPUMEM_SIM_MACHINE", folder_.c_str(), 1);
+  ::unsetenv("CUDA_VISIBLE_DEVICES");
+  ASSERT_EQ(nvmlInit(), NVML_SUCCESS);
+}
+
+void SimTest::TearDown() {
+  nvmlShutdown();
+  ::unsetenv("GPUMEM_SIM_MACHINE");
+  ::unsetenv("CUDA_VISIBLE_DEVICES");
+  EXPECT_TRUE(remove_machine(folder_).has_value());
+  EXPECT_FALSE(std::filesystem::exists(folder_));
+}
+
+std::uint64_t SimTest::used(unsigned device) {
+  nvmlDevice_t handle{};
+  nvmlMemory_t memory{};
+  EXPECT_EQ(nvmlDeviceGetHandleByIndex(device, &handle), NVML_SUCCESS);
+  EXPECT_EQ(nvmlDeviceGetMemoryInfo(handle, &memory), NVML_SUCCESS);
+  EXPECT_EQ(memory.used + memory.free, memory.total);
+  return memory.used;
+}
+
+CUmemAllocationProp properties(int device) {
+  CUmemAllocationProp prop{};
+  prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  prop.location = {CU_MEM_LOCATION_TYPE_DEVICE, device};
+  return prop;
+}
+
+CUmemGenericAllocationHandle create(std::uint64_t size, int device) {
+  const CUmemAllocationProp prop = properties(device);
+  CUmemGenericAllocationHandle handle = 0;
+  EXPECT_CU(cuMemCreate(&handle, size, &prop, 0));
+  return handle;
+}
+
+CUdeviceptr reserve(std::uint64_t size) {
+  CUdeviceptr address = 0;
+  EXPECT_CU(cuMemAddressReserve(&address, size, 0, 0, 0));
+  return address;
+}
+
+UniqueFd exported(CUmemGenericAllocationHandle handle) {
+  int fd = -1;
+  EXPECT_CU(cuMemExportToShareableHandle(&fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+  return UniqueFd(fd);
+}
+
+CUresult import(int fd, CUmemGenericAllocationHandle* handle) {
+  return cuMemImportFromShareableHandle(handle, reinterpret_cast<void*>(static_cast<std::intptr_t>(fd)),
+                                        CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+}
+
+CUresult set_access(CUdeviceptr address, std::uint64_t size, CUmemAccess_flags flags, int device) {
+  const CUmemAccessDesc desc{{CU_MEM_LOCATION_TYPE_DEVICE, device}, flags};
+  return cuMemSetAccess(address, size, &desc, 1);
+}
+
+CUdeviceptr mapped(CUmemGenericAllocationHandle handle, std::uint64_t size, CUmemAccess_flags flags) {
+  const CUdeviceptr address = reserve(size);
+  EXPECT_CU(cuMemMap(address, size, 0, handle, 0));
+  EXPECT_CU(set_access(address, size, flags));
+  return address;
+}
+
+}  // namespace gpumem::sim::test
