@@ -1,0 +1,64 @@
+#include "daemon/core/denial.h"
+
+#include <cstdio>
+
+namespace gpumem::core {
+namespace {
+
+std::string seconds(Duration duration) {
+  char text[32] = {};
+  std::snprintf(text, sizeof text, "%.1f s", std::chrono::duration<double>(duration).count());
+  return text;
+}
+
+std::string holders_in_words(const Denial& denial) {
+  constexpr std::size_t kNamed = 3;
+  std::string words;
+  for (std::size_t i = 0; i < denial.holders.size() && i < kNamed; ++i) {
+    const Denial::Holder& holder = denial.holders[i];
+    words += (i == 0 ? " (" : ", ");
+    words += holder.pid != 0 ? "pid " + std::to_string(holder.pid) : "session " + std::to_string(holder.session.value);
+    words += " " + holder.command + " " + to_string(holder.charged);
+  }
+  if (denial.holders.size() > kNamed) words += " and " + std::to_string(denial.holders.size() - kNamed) + " more";
+  return words.empty() ? words : words + ")";
+}
+
+std::string shortage_in_words(const Denial& denial) {
+  std::string words = "of the pool of " + to_string(denial.pool) + ", " + to_string(denial.charged_to_others) +
+                      " are charged to other tenants and " + to_string(denial.charged) + " to this one, " +
+                      to_string(denial.free) + " are free";
+  if (!denial.kept_for_others.is_zero()) {
+    words += ", of which " + to_string(denial.kept_for_others) + " are kept for other tenants' guarantees";
+  }
+  if (denial.waiters_ahead != 0) words += "; requests ahead in the line: " + std::to_string(denial.waiters_ahead);
+  return words;
+}
+
+}  // namespace
+
+std::string explain(const Denial& denial) {
+  const std::string head = "tenant '" + denial.tenant + "' asked for " + to_string(denial.asked) + " on " + denial.device;
+  switch (denial.reason) {
+    case Denial::Reason::kSliceLimit:
+      return head + ": the slice would pass its own limit of " + to_string(denial.slice_limit) +
+             "; open the slice with a higher limit";
+    case Denial::Reason::kTenantLimit:
+      return head + ": it would pass the tenant's limit of " + to_string(denial.quota.limit) + ", of which " +
+             to_string(denial.charged) + " are charged already" + holders_in_words(denial) +
+             "; give memory back or ask the administrator for a higher limit";
+    case Denial::Reason::kPoolSize:
+      return head + ": the whole pool of the device is " + to_string(denial.pool) + ", of which " +
+             to_string(denial.guaranteed_to_others) + " are guaranteed to other tenants and " +
+             to_string(denial.charged) + " are charged to this one" + holders_in_words(denial);
+    case Denial::Reason::kNoMemory: break;
+  }
+  if (denial.wait_limit == Duration::zero()) return head + " and may not wait: " + shortage_in_words(denial);
+  return head + " and waited " + seconds(denial.waited) + " in vain: " + shortage_in_words(denial);
+}
+
+Code code_of(const Denial& denial) {
+  return denial.waited != Duration::zero() ? Code::kDeadlineExceeded : Code::kResourceExhausted;
+}
+
+}  // namespace gpumem::core

@@ -1,0 +1,30 @@
+#pragma once
+#include <array>
+#include <cstddef>
+#include <vector>
+
+#include "gpumem/bytes.h"
+
+namespace gpumem::core {
+
+/// The sizes that extents come in: the granularity times 1, 4, 16, ... 1024 (2 MiB to 2 GiB). Physical
+/// memory cannot be split or joined, so few sizes let what one client gave back serve the next.
+class SizeClasses {
+ public:
+  static constexpr std::size_t kCount = 6;
+  static constexpr std::uint64_t kStep = 4;
+
+  explicit SizeClasses(Bytes granularity);
+
+  Bytes granularity() const { return sizes_.front(); }
+  Bytes size(std::size_t index) const { return sizes_[index]; }
+  /// The class of exactly `size`; it must be one.
+  std::size_t index_of(Bytes size) const;
+  /// The fewest sizes that make up `bytes` (a multiple of the granularity), largest first.
+  std::vector<Bytes> split(Bytes bytes) const;
+
+ private:
+  std::array<Bytes, kCount> sizes_{};
+};
+
+}  // namespace gpumem::core

@@ -1,0 +1,147 @@
+#include "daemon/core/store.h"
+
+#include <algorithm>
+#include <unordered_set>
+
+#include "base/check.h"
+
+namespace gpumem::core {
+namespace {
+
+constexpr Duration kFirstPause = std::chrono::milliseconds(5);
+constexpr Duration kLongestPause = std::chrono::seconds(2);
+// A grant in more pieces than this is put together from larger ones first.
+constexpr std::size_t kMostExtents = 1024;
+// One break and a merge of every size serve any wish, unless later wishes take what was made for it: a
+// wish that needed more than this is served before any later one.
+constexpr std::size_t kPatience = SizeClasses::kCount + 1;
+
+}  // namespace
+
+Store::Store(DeviceIndex device, Bytes pool, Bytes granularity, IdSource<ExtentId>& extents,
+             IdSource<JobId>& jobs)
+    : device_(device), pool_(pool, granularity, extents), extent_ids_(extents), job_ids_(jobs), pause_(kFirstPause) {
+  // The whole pool is created by the first job; until then it is missing.
+  for (const Extent& extent : pool_.plan(pool)) put_off_.push_back({extent, {}, true});
+  missing_ = pool;
+}
+
+bool Store::withdraw(RequestId request) {
+  return std::erase_if(wanted_, [&](const Wish& wish) { return wish.request == request; }) != 0;
+}
+
+void Store::take_back(LeaseId lease, Extent extent) { returned_.push_back({lease, extent}); }
+
+void Store::finish(const JobResult& result, TimePoint now) {
+  auto job = in_flight_.extract(result.id);
+  GPUMEM_CHECK(!job.empty(), "a job ends once");
+  const std::unordered_set<ExtentId> failed(result.failed.begin(), result.failed.end());
+  const bool retry_is_due = !put_off_.empty();
+  bool progress = false;
+  for (const Attempt& attempt : job.mapped()) {
+    if (failed.contains(attempt.extent.id)) {
+      put_off(attempt);
+      continue;
+    }
+    progress = true;
+    pool_.add(attempt.extent);
+    if (attempt.missing) missing_ -= attempt.extent.size;
+    if (attempt.lease) done_.freed.push_back(attempt.lease);
+  }
+  if (put_off_.empty()) return;
+  pause_ = progress ? kFirstPause : std::min(2 * pause_, kLongestPause);
+  // Jobs that end in the meantime, however many, never postpone a retry.
+  retry_at_ = retry_is_due ? std::min(retry_at_, now + pause_) : now + pause_;
+}
+
+// Part of a large extent may still be had, so it is tried again in smaller ones; a proof stays whole.
+void Store::put_off(const Attempt& attempt) {
+  const Bytes size = attempt.extent.size;
+  if (attempt.lease) {
+    done_.quarantined.push_back(attempt.lease);
+    put_off_.push_back({{extent_ids_.next(), size}, attempt.lease, false});
+    return;
+  }
+  if (!attempt.missing) missing_ += size;
+  const bool splits = size > classes().granularity();
+  const Bytes part{splits ? size.count / SizeClasses::kStep : size.count};
+  for (Bytes rest = size; !rest.is_zero(); rest -= part) put_off_.push_back({{extent_ids_.next(), part}, {}, true});
+}
+
+Store::Progress Store::advance(TimePoint now) {
+  Progress progress = std::exchange(done_, {});
+  assemble(progress);
+  reclaim(progress);
+  retry(progress, now);
+  if (in_flight_.empty() && wanted_.empty()) {
+    if (auto reshape = pool_.tidy()) start(progress, std::move(*reshape));
+  }
+  return progress;
+}
+
+// Other jobs in flight do not matter: they bring memory that is charged to others or missing, so waiting
+// for them could last for ever. Only a reshape holds bytes of the wishes.
+void Store::assemble(Progress& progress) {
+  std::deque<Wish> later;
+  bool in_line = false;
+  for (Wish wish : std::exchange(wanted_, {})) {
+    if (in_line) {
+      later.push_back(wish);
+    } else if (auto extents = pool_.take(wish.bytes, kMostExtents)) {
+      progress.assembled.push_back({wish.request, std::move(*extents)});
+    } else if (reshaping()) {
+      in_line = wish.reshapes > kPatience;
+      later.push_back(wish);
+    } else if (auto reshape = pool_.reshape_for(wish.bytes, kMostExtents)) {
+      start(progress, std::move(*reshape));
+      ++wish.reshapes;
+      in_line = wish.reshapes > kPatience;
+      later.push_back(wish);
+    } else {
+      progress.unobtainable.push_back(wish.request);
+    }
+  }
+  wanted_ = std::move(later);
+}
+
+// One step for each lease, so that what one of them holds on to cannot pass as another's.
+void Store::reclaim(Progress& progress) {
+  if (returned_.empty()) return;
+  pause_ = kFirstPause;
+  std::vector<Job::Step> steps;
+  std::vector<Attempt> attempts;
+  for (const Returned& returned : std::exchange(returned_, {})) {
+    const Extent proof{extent_ids_.next(), returned.extent.size};
+    steps.push_back({{returned.extent.id}, {proof}});
+    attempts.push_back({proof, returned.lease, false});
+  }
+  start(progress, std::move(steps), std::move(attempts));
+}
+
+void Store::retry(Progress& progress, TimePoint now) {
+  if (put_off_.empty() || now < retry_at_) return;
+  begun_ = true;
+  std::vector<Job::Step> steps;
+  for (const Attempt& attempt : put_off_) steps.push_back({{}, {attempt.extent}});
+  start(progress, std::move(steps), std::exchange(put_off_, {}));
+}
+
+void Store::start(Progress& progress, Reshape reshape) {
+  std::vector<Attempt> attempts;
+  for (const Extent& extent : reshape.create) attempts.push_back({extent, {}, false});
+  reshape_ = start(progress, {{std::move(reshape.destroy), std::move(reshape.create)}}, std::move(attempts));
+}
+
+JobId Store::start(Progress& progress, std::vector<Job::Step> steps, std::vector<Attempt> attempts) {
+  const JobId id = job_ids_.next();
+  in_flight_.emplace(id, std::move(attempts));
+  progress.jobs.push_back({id, device_, std::move(steps)});
+  return id;
+}
+
+std::optional<TimePoint> Store::next_deadline() const {
+  if (put_off_.empty()) return std::nullopt;
+  return retry_at_;
+}
+
+}  // namespace gpumem::core

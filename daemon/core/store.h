@@ -1,0 +1,110 @@
+#pragma once
+#include <deque>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "daemon/core/pool.h"
+#include "daemon/core/types.h"
+
+namespace gpumem::core {
+
+/// Work for the driver of one device, done step by step in order: a step destroys, then creates.
+struct Job {
+  struct Step {
+    std::vector<ExtentId> destroy;
+    std::vector<Extent> create;
+  };
+  JobId id;
+  DeviceIndex device = 0;
+  std::vector<Step> steps;
+};
+
+/// How a job ended: everything was destroyed; what is not in `failed` was created.
+struct JobResult {
+  JobId id;
+  DeviceIndex device = 0;
+  std::vector<ExtentId> failed;
+};
+
+/// The physical side of one device. Brings together the extents of granted requests, and takes back what
+/// was lent: a returned extent is destroyed, and its bytes are free only once as many could be created
+/// again. What cannot be created is tried again, with pauses, for ever.
+class Store {
+ public:
+  /// What has come about since the last call of advance().
+  struct Progress {
+    struct Assembly {
+      RequestId request;
+      std::vector<Extent> extents;
+    };
+    std::vector<Assembly> assembled;
+    std::vector<RequestId> unobtainable;  ///< the driver does not give the memory
+    std::vector<LeaseId> freed;           ///< proved free
+    std::vector<LeaseId> quarantined;     ///< destroyed, but the driver has not given the memory back
+    std::vector<Job> jobs;                ///< to be run
+  };
+
+  Store(DeviceIndex device, Bytes pool, Bytes granularity, IdSource<ExtentId>& extents, IdSource<JobId>& jobs);
+
+  const SizeClasses& classes() const { return pool_.classes(); }
+
+  /// Asks for extents of `bytes`, which the ledger has reserved.
+  void want(RequestId request, Bytes bytes) { wanted_.push_back({request, bytes, 0}); }
+  /// Takes such a wish back; false if it is not there (any more).
+  bool withdraw(RequestId request);
+  /// An extent that was lent comes back; nobody uses it any more, as far as we know.
+  void take_back(LeaseId lease, Extent extent);
+  void finish(const JobResult& result, TimePoint now);
+
+  Progress advance(TimePoint now);
+  std::optional<TimePoint> next_deadline() const;
+
+  Bytes warm() const { return pool_.warm(); }
+  /// Bytes of the pool that are nobody's charge and that the driver does not give.
+  Bytes missing() const { return missing_; }
+  /// Nothing is under way, and the stock is as good as it gets.
+  bool settled() const { return begun_ && in_flight_.empty() && wanted_.empty() && returned_.empty(); }
+
+ private:
+  // One extent to create; with a lease, the proof that the lease's memory is free.
+  struct Attempt {
+    Extent extent;
+    LeaseId lease;
+    bool missing = false;  ///< counted in missing_ until it succeeds
+  };
+  struct Wish {
+    RequestId request;
+    Bytes bytes;
+    std::size_t reshapes = 0;  ///< done for it so far
+  };
+  struct Returned {
+    LeaseId lease;
+    Extent extent;
+  };
+
+  void assemble(Progress& progress);
+  void reclaim(Progress& progress);
+  void retry(Progress& progress, TimePoint now);
+  void put_off(const Attempt& attempt);
+  bool reshaping() const { return in_flight_.contains(reshape_); }
+  JobId start(Progress& progress, std::vector<Job::Step> steps, std::vector<Attempt> attempts);
+  void start(Progress& progress, Reshape reshape);
+
+  DeviceIndex device_;
+  Pool pool_;
+  IdSource<ExtentId>& extent_ids_;
+  IdSource<JobId>& job_ids_;
+  std::deque<Wish> wanted_;
+  std::vector<Returned> returned_;
+  std::unordered_map<JobId, std::vector<Attempt>> in_flight_;
+  JobId reshape_;                 ///< the latest job that breaks or merges warm extents; one at a time
+  std::vector<Attempt> put_off_;  ///< failed; to be tried again at retry_at_
+  Progress done_;                 ///< freed and quarantined since the last advance
+  Duration pause_;
+  TimePoint retry_at_{};
+  Bytes missing_;
+  bool begun_ = false;  ///< the pool's first creation has been started
+};
+
+}  // namespace gpumem::core

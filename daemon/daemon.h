@@ -1,0 +1,40 @@
+#pragma once
+#include <memory>
+
+#include "daemon/devices.h"
+#include "daemon/host/loop.h"
+#include "daemon/host/runtime_folder.h"
+#include "daemon/options.h"
+#include "daemon/rpc/server.h"
+
+namespace gpumem {
+
+/// The broker as a whole, wired.
+class Daemon {
+ public:
+  /// Takes the runtime folder, opens the driver, fills the pools, and serves.
+  static Result<std::unique_ptr<Daemon>> start(const Options& options);
+  /// Stops taking work, lets calls under way end, then ends the lanes. Clients keep their memory.
+  void stop();
+  ~Daemon();
+
+  /// Reads the configuration again; on any error the old one stays in force.
+  Result<void> reload();
+
+ private:
+  Daemon(Options options, host::RuntimeFolder folder) : options_(std::move(options)), folder_(std::move(folder)) {}
+  std::filesystem::path simulated_machine() const;
+  Result<std::filesystem::path> driver_folder() const;
+  Result<void> serve(const host::Config& config);
+
+  Options options_;
+  host::RuntimeFolder folder_;
+  Machine machine_;
+  std::unique_ptr<host::Loop> loop_;
+  std::unique_ptr<rpc::Server> server_;  // after loop_: it posts to it
+};
+
+/// Says what the configuration comes to on this machine. Errors  as start(), for what is configured.
+Result<void> check_config(const Options& options);
+
+}  // namespace gpumem

@@ -1,0 +1,39 @@
+#include "daemon/devices.h"
+
+#include <algorithm>
+
+#include "base/log.h"
+#include "cuda/nvml.h"
+
+namespace gpumem {
+namespace {
+
+// What others use now cannot be reserved. Without the management library nobody tells without a context.
+Bytes obtainable(const cuda::Nvml* nvml, const cuda::Device& device) {
+  if (nvml == nullptr) return device.total;
+  const auto memory = nvml->memory(device.uuid);
+  if (memory) return std::min(memory->free, device.total);
+  spdlog::warn("{}: {}; assuming that nobody else uses it", to_string(device.uuid), memory.error().message);
+  return device.total;
+}
+
+}  // namespace
+
+Result<Machine> find_machine(const std::filesystem::path& driver_folder) {
+  auto driver = cuda::Driver::open(driver_folder);
+  if (!driver) return driver.error();
+  auto nvml = cuda::Nvml::open(driver_folder);
+  if (!nvml) spdlog::warn("no management library: {}; memory in use by others is not known", nvml.error().message);
+  Machine machine;
+  machine.driver = *driver;
+  machine.driver_version = "CUDA " + (*driver)->version();
+  if (nvml) {
+    if (const auto version = (*nvml)->driver_version()) machine.driver_version += ", driver " + *version;
+  }
+  for (const cuda::Device& device : (*driver)->devices()) {
+    machine.devices.push_back({device, obtainable(nvml ? nvml->get() : nullptr, device)});
+  }
+  return machine;
+}
+
+}  // namespace gpumem

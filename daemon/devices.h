@@ -1,0 +1,21 @@
+#pragma once
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "daemon/host/policy_compiler.h"
+
+namespace gpumem {
+
+/// The machine's GPUs as the broker finds them when it starts.
+struct Machine {
+  const cuda::Driver* driver = nullptr;
+  std::string driver_version;  ///< for people
+  std::vector<host::DeviceFacts> devices;
+};
+
+/// Opens the driver in `driver_folder` (empty: the system's). Makes no context.
+/// Errors  kNotFound, kFailedPrecondition: no driver, no device.
+Result<Machine> find_machine(const std::filesystem::path& driver_folder);
+
+}  // namespace gpumem

@@ -1,0 +1,69 @@
+#include "daemon/host/device_worker.h"
+
+#include <utility>
+
+namespace gpumem::host {
+
+DeviceWorker::DeviceWorker(const cuda::Driver& driver, int ordinal, Done done)
+    : driver_(driver), ordinal_(ordinal), done_(std::move(done)), thread_([this] { work(); }) {}
+
+DeviceWorker::~DeviceWorker() {
+  {
+    const std::scoped_lock lock(mutex_);
+    stopping_ = true;
+  }
+  wake_.notify_one();
+  thread_.join();
+}
+
+void DeviceWorker::run(DriverJob job) {
+  {
+    const std::scoped_lock lock(mutex_);
+    jobs_.push_back(std::move(job));
+  }
+  wake_.notify_one();
+}
+
+void DeviceWorker::work() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    wake_.wait(lock, [this] { return stopping_ || !jobs_.empty(); });
+    if (stopping_) return;
+    DriverJob job = std::move(jobs_.front());
+    jobs_.pop_front();
+    lock.unlock();
+    done_(carry_out(std::move(job)));
+    lock.lock();
+  }
+}
+
+DriverResult DeviceWorker::carry_out(DriverJob job) const {
+  DriverResult result;
+  result.result.id = job.job.id;
+  result.result.device = job.job.device;
+  for (std::size_t i = 0; i < job.job.steps.size(); ++i) {
+    // The descriptor first: with the handle our last hold on the memory goes.
+    for (HeldExtent& extent : job.destroy[i]) extent.descriptor.reset();
+    job.destroy[i].clear();
+    for (const core::Extent& extent : job.job.steps[i].create) {
+      auto created = create(extent);
+      if (created) {
+        result.created.push_back(std::move(*created));
+      } else {
+        result.result.failed.push_back(extent.id);
+        result.last_error = created.error().message;
+      }
+    }
+  }
+  return result;
+}
+
+Result<HeldExtent> DeviceWorker::create(const core::Extent& extent) const {
+  auto allocation = cuda::Allocation::create(driver_, ordinal_, extent.size);
+  if (!allocation) return allocation.error();
+  auto descriptor = allocation->export_descriptor();
+  if (!descriptor) return descriptor.error();
+  return HeldExtent{extent, std::move(*allocation), std::move(*descriptor)};
+}
+
+}  // namespace gpumem::host

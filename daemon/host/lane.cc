@@ -1,0 +1,164 @@
+#include "daemon/host/lane.h"
+
+#include <fcntl.h>
+
+#include "base/log.h"
+#include "proto/lane.h"
+
+namespace gpumem::host {
+namespace {
+
+namespace asio = boost::asio;
+using Descriptor = asio::posix::stream_descriptor;
+
+constexpr auto kGreetingPatience = std::chrono::seconds(10);
+constexpr auto kReadingPatience = std::chrono::seconds(10);
+// A client is sent offers only for what it asked; this many unread messages means that it does not read.
+constexpr std::size_t kMostUnread = 1024;
+// Messages taken from one client before the others have their turn.
+constexpr int kMessagesInARow = 16;
+
+}  // namespace
+
+Lane::Lane(asio::io_context& loop, UniqueFd socket, PeerProcess peer, LaneHandler& handler)
+    : handler_(handler),
+      peer_(std::move(peer.peer)),
+      socket_(loop, socket.release()),
+      process_(loop),
+      patience_(loop) {
+  if (!peer.pidfd.valid()) return;
+  process_.assign(peer.pidfd.release());
+  watches_process_ = true;
+}
+
+void Lane::start() {
+  patience_.expires_after(kGreetingPatience);
+  patience_.async_wait([self = weak_from_this()](const boost::system::error_code& error) {
+    if (const auto lane = self.lock(); lane && !error) lane->close("it did not greet in time");
+  });
+  await_message();
+  if (watches_process_) await_exit();
+}
+
+void Lane::await_message() {
+  socket_.async_wait(Descriptor::wait_read, [self = shared_from_this()](const boost::system::error_code& error) {
+    if (!error) self->receive();
+  });
+}
+
+void Lane::await_exit() {
+  process_.async_wait(Descriptor::wait_read, [self = shared_from_this()](const boost::system::error_code& error) {
+    if (error) return;
+    self->watches_process_ = false;
+    self->end();
+    self->handler_.process_exited(self);
+  });
+}
+
+void Lane::receive() {
+  for (int i = 0; i < kMessagesInARow && !ended_; ++i) {
+    auto packet = receive_packet(socket_.native_handle(), kLaneMessageBytes, 0);
+    if (!packet) {
+      if (packet.error().code == Code::kDeadlineExceeded) break;
+      return close(packet.error().message);
+    }
+    if (packet->bytes.empty()) return end();
+    v1::ToBroker message;
+    if (!message.ParseFromString(packet->bytes)) return close("its message cannot be parsed");
+    understand(message);
+  }
+  if (!ended_) await_message();
+}
+
+void Lane::understand(const v1::ToBroker& message) {
+  if (!session_ && !message.has_hello()) return close("it did not greet first");
+  switch (message.message_case()) {
+    case v1::ToBroker::kHello:
+      if (session_) return close("it greeted twice");
+      return handler_.hello(shared_from_this(), message.hello());
+    case v1::ToBroker::kAccept: return handler_.accepted(*this, GrantId{message.accept().grant()});
+    case v1::ToBroker::kGoodbye: goodbye_ = true; return;
+    case v1::ToBroker::MESSAGE_NOT_SET: return close("its message is of an unknown kind");
+  }
+}
+
+void Lane::welcome(SessionId session, const v1::Welcome& welcome, std::span<const int> descriptors) {
+  session_ = session;
+  patience_.cancel();
+  v1::ToClient message;
+  *message.mutable_welcome() = welcome;
+  send(message, descriptors);
+}
+
+void Lane::refuse(const Error& error) {
+  v1::ToClient message;
+  message.mutable_refused()->set_code(static_cast<int>(error.code));
+  message.mutable_refused()->set_message(error.message);
+  send(message);
+  close("refused: " + error.message);
+}
+
+void Lane::send(const v1::ToClient& message, std::span<const int> descriptors) {
+  if (ended_) return;
+  std::string bytes = message.SerializeAsString();
+  if (outbox_.empty()) {
+    auto sent = send_packet(socket_.native_handle(), bytes, descriptors);
+    if (sent) return;
+    if (sent.error().code != Code::kDeadlineExceeded) return close(sent.error().message);
+    await_room();
+  }
+  // The caller may close its descriptors before the client reads: the outbox keeps its own.
+  Outgoing outgoing{std::move(bytes), {}};
+  for (const int fd : descriptors) outgoing.descriptors.emplace_back(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
+  outbox_.push_back(std::move(outgoing));
+  if (outbox_.size() > kMostUnread) close("it does not read its lane");
+}
+
+void Lane::await_room() {
+  patience_.expires_after(kReadingPatience);
+  patience_.async_wait([self = weak_from_this()](const boost::system::error_code& error) {
+    if (const auto lane = self.lock(); lane && !error) lane->close("it does not read its lane");
+  });
+  socket_.async_wait(Descriptor::wait_write, [self = shared_from_this()](const boost::system::error_code& error) {
+    if (!error && !self->ended_) self->flush();
+  });
+}
+
+void Lane::flush() {
+  while (!outbox_.empty()) {
+    std::vector<int> descriptors;
+    for (const UniqueFd& fd : outbox_.front().descriptors) descriptors.push_back(fd.get());
+    auto sent = send_packet(socket_.native_handle(), outbox_.front().bytes, descriptors);
+    if (!sent) {
+      if (sent.error().code == Code::kDeadlineExceeded) return await_room();
+      return close(sent.error().message);
+    }
+    outbox_.pop_front();
+  }
+  patience_.cancel();
+}
+
+void Lane::close(const std::string& why) {
+  if (ended_) return;
+  spdlog::warn("lane of pid {} (uid {}, {}) closed: {}", peer_.pid, peer_.uid, peer_.command, why);
+  end();
+}
+
+void Lane::end() {
+  if (ended_) return;
+  ended_ = true;
+  patience_.cancel();
+  outbox_.clear();
+  boost::system::error_code ignored;
+  socket_.close(ignored);
+  handler_.closed(shared_from_this(), goodbye_);
+}
+
+void Lane::forget() {
+  watches_process_ = false;
+  boost::system::error_code ignored;
+  process_.close(ignored);
+  end();
+}
+
+}  // namespace gpumem::host

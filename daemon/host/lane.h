@@ -1,0 +1,82 @@
+#pragma once
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <deque>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "base/ids.h"
+#include "base/packet.h"
+#include "daemon/host/peer.h"
+#include "gpumem/v1/lane.pb.h"
+
+namespace gpumem::host {
+
+class Lane;
+
+/// What a lane tells. Called on the loop's thread.
+class LaneHandler {
+ public:
+  virtual ~LaneHandler() = default;
+  /// The first message. The handler welcomes or refuses.
+  virtual void hello(const std::shared_ptr<Lane>& lane, const v1::Hello& hello) = 0;
+  virtual void accepted(Lane& lane, GrantId grant) = 0;
+  /// The connection is gone; `goodbye`: the client had said that it has unmapped everything.
+  virtual void closed(const std::shared_ptr<Lane>& lane, bool goodbye) = 0;
+  /// The process is gone, and with it its mappings. After closed() or before.
+  virtual void process_exited(const std::shared_ptr<Lane>& lane) = 0;
+};
+
+/// One client's connection, from accept to its end; and, as long as it is kept, the watch over the client's
+/// process. A peer that breaks the protocol, does not read, or does not greet in time is disconnected.
+/// Threads  the loop's.
+class Lane : public std::enable_shared_from_this<Lane> {
+ public:
+  Lane(boost::asio::io_context& loop, UniqueFd socket, PeerProcess peer, LaneHandler& handler);
+
+  void start();
+  const core::Peer& peer() const { return peer_; }
+  /// Whether the process may still use what it has mapped.
+  bool process_may_live() const { return watches_process_; }
+
+  SessionId session() const { return session_; }
+  /// From now on other messages than Hello are taken.
+  void welcome(SessionId session, const v1::Welcome& welcome, std::span<const int> descriptors);
+  /// Says why, then closes.
+  void refuse(const Error& error);
+  /// Sends now, or, if the socket is full, as soon as the client reads. The descriptors stay the caller's.
+  void send(const v1::ToClient& message, std::span<const int> descriptors = {});
+  /// Closes the connection without a word; closed() follows.
+  void close(const std::string& why);
+  /// Stops watching the process too: nobody is interested any more.
+  void forget();
+
+ private:
+  struct Outgoing {
+    std::string bytes;
+    std::vector<UniqueFd> descriptors;
+  };
+
+  void await_message();
+  void await_exit();
+  void await_room();
+  void receive();
+  void understand(const v1::ToBroker& message);
+  void flush();
+  void end();
+
+  LaneHandler& handler_;
+  core::Peer peer_;
+  boost::asio::posix::stream_descriptor socket_;
+  boost::asio::posix::stream_descriptor process_;
+  boost::asio::steady_timer patience_;  ///< for the greeting, then for a client that does not read
+  std::deque<Outgoing> outbox_;
+  SessionId session_;
+  bool watches_process_ = false;
+  bool goodbye_ = false;
+  bool ended_ = false;
+};
+
+}  // namespace gpumem::host

@@ -1,0 +1,60 @@
+#include "daemon/host/lane_listener.h"
+
+#include <sys/socket.h>
+
+#include <cerrno>
+
+#include "base/log.h"
+
+namespace gpumem::host {
+namespace {
+
+// Connections accepted before the lanes that are open have their turn.
+constexpr int kAcceptsInARow = 32;
+constexpr auto kPause = std::chrono::milliseconds(50);
+
+}  // namespace
+
+LaneListener::LaneListener(boost::asio::io_context& loop, UniqueFd socket, LaneHandler& handler)
+    : loop_(loop), socket_(loop, socket.release()), pause_(loop), handler_(handler) {}
+
+void LaneListener::stop() {
+  boost::system::error_code ignored;
+  socket_.close(ignored);
+  pause_.cancel();
+}
+
+void LaneListener::await() {
+  socket_.async_wait(boost::asio::posix::stream_descriptor::wait_read,
+                     [this](const boost::system::error_code& error) {
+                       if (!error) accept();
+                     });
+}
+
+void LaneListener::accept() {
+  for (int i = 0; i < kAcceptsInARow; ++i) {
+    UniqueFd connection(::accept4(socket_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!connection.valid()) {
+      if (errno == EAGAIN || errno == EWOULDBLOCK) break;
+      if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) return pause();
+      continue;  // this one gave up; the next may not have
+    }
+    auto peer = identify_peer(connection.get());
+    if (!peer) {
+      spdlog::debug("connection dropped: {}", peer.error().message);
+      continue;
+    }
+    std::make_shared<Lane>(loop_, std::move(connection), std::move(*peer), handler_)->start();
+  }
+  await();
+}
+
+void LaneListener::pause() {
+  spdlog::warn("cannot accept a connection: {}; raise the limit of open files (LimitNOFILE=)", errno_error(errno, "accept").message);
+  pause_.expires_after(kPause);
+  pause_.async_wait([this](const boost::system::error_code& error) {
+    if (!error) await();
+  });
+}
+
+}  // namespace gpumem::host

@@ -1,0 +1,102 @@
+#pragma once
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <future>
+#include <memory>
+#include <string>
+#include <thread>
+#include <unordered_map>
+
+#include "daemon/core/gate.h"
+#include "daemon/host/extents.h"
+#include "daemon/host/lane.h"
+#include "daemon/host/lane_listener.h"
+#include "daemon/host/shared_pages.h"
+
+namespace gpumem::host {
+
+/// The core's thread: it decides, serves the lanes, and does what the core wants done. All other threads
+/// reach it through the gate.
+class Loop final : public core::Gate, private LaneHandler {
+ public:
+  struct Options {
+    core::Policy policy;
+    const cuda::Driver* driver = nullptr;
+    std::string driver_folder;  ///< told to clients, so that they open the same driver
+    UniqueFd lane_socket;
+  };
+  /// Errors  kNotFound: a device of the policy that the driver does not show.
+  static Result<std::unique_ptr<Loop>> create(Options options);
+  /// Ends every lane and joins the threads.
+  ~Loop() override;
+
+  /// Starts the thread, and creates the pools; returns when they are as full as they get.
+  void start();
+  /// Takes new connections from now on.
+  void listen();
+  /// Refuses what waits and whatever comes; clients keep what they have.
+  void drain();
+  /// Sessions that hold memory or may still ask for some.
+  std::size_t session_count();
+  /// Puts another policy in force. Errors  as core::Broker::apply.
+  Result<void> apply(core::Policy policy);
+
+  void post(Work work) override;
+  std::optional<SessionId> session_of(std::string_view token) const override;
+  RequestId grow(SessionId session, SliceId slice, Bytes bytes, core::Duration wait, GrowAnswer answer) override;
+  void cancel(RequestId request) override;
+  std::optional<ClientFigures> client_figures(SessionId session, core::DeviceIndex device, Bytes charged) const override;
+
+ private:
+  struct Client {
+    std::shared_ptr<Lane> lane;
+    SharedPages pages;
+    std::string token;
+  };
+  struct Pending {
+    SessionId session;
+    GrowAnswer answer;
+  };
+
+  explicit Loop(Options options);
+
+  void hello(const std::shared_ptr<Lane>& lane, const v1::Hello& hello) override;
+  void accepted(Lane& lane, GrantId grant) override;
+  void closed(const std::shared_ptr<Lane>& lane, bool goodbye) override;
+  void process_exited(const std::shared_ptr<Lane>& lane) override;
+
+  Result<SessionId> open_session(const std::shared_ptr<Lane>& lane, const v1::Hello& hello);
+  // Has `work` done, then everything that follows from it. Work inside work joins the outer one.
+  void run(const Work& work);
+  // Has `work` done by the thread; waits for it.
+  void run_and_wait(const Work& work);
+  void do_effects();
+  void do_effect(core::RunJob& effect);
+  void do_effect(core::SendOffer& effect);
+  void do_effect(core::AnswerGrow& effect);
+  void do_effect(core::ForgetSession& effect);
+  void end_requests_of(SessionId session);
+  void publish(SessionId session);
+  void publish_soon();
+  void arm_deadline();
+
+  std::string driver_folder_;
+  boost::asio::io_context io_;
+  boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_guard_;
+  core::Broker broker_;
+  std::unique_ptr<Extents> extents_;
+  LaneListener listener_;
+  boost::asio::steady_timer deadline_;
+  boost::asio::steady_timer broadcast_;
+  bool broadcast_armed_ = false;
+  bool running_ = false;
+  std::promise<void>* settled_ = nullptr;  ///< fulfilled when the pools are full
+  IdSource<RequestId> request_ids_;
+  std::unordered_map<SessionId, Client> clients_;
+  std::unordered_map<std::string, SessionId> tokens_;
+  std::unordered_map<RequestId, Pending> pending_;
+  std::thread thread_;
+};
+
+}  // namespace gpumem::host

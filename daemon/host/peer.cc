@@ -1,0 +1,79 @@
+#include "daemon/host/peer.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <fstream>
+
+namespace gpumem::host {
+namespace {
+
+#ifndef SO_PEERPIDFD
+#define SO_PEERPIDFD 77  // Linux 6.5; the headers of Debian 12 are older
+#endif
+
+bool has_ended(int pidfd) {
+  pollfd waiting{pidfd, POLLIN, 0};
+  return ::poll(&waiting, 1, 0) > 0;
+}
+
+// A handle of the very process that connected. Before Linux 6.5 it is opened by pid: the process cannot be
+// told from a successor with the same pid then, but only if it ended between connect and here.
+Result<UniqueFd> open_pidfd(int socket, pid_t pid) {
+  int fd = -1;
+  socklen_t length = sizeof fd;
+  if (::getsockopt(socket, SOL_SOCKET, SO_PEERPIDFD, &fd, &length) == 0) return UniqueFd(fd);
+  if (errno != ENOPROTOOPT) return errno_error(errno, "the peer has ended");
+  fd = static_cast<int>(::syscall(SYS_pidfd_open, pid, 0));
+  if (fd < 0) return errno_error(errno, "the peer has ended");
+  return UniqueFd(fd);
+}
+
+std::vector<std::uint32_t> supplementary_groups(int socket) {
+  std::vector<std::uint32_t> gids(64);
+  auto length = static_cast<socklen_t>(gids.size() * sizeof(gid_t));
+  if (::getsockopt(socket, SOL_SOCKET, SO_PEERGROUPS, gids.data(), &length) != 0) {
+    if (errno != ERANGE) return {};
+    gids.resize(length / sizeof(gid_t));
+    if (::getsockopt(socket, SOL_SOCKET, SO_PEERGROUPS, gids.data(), &length) != 0) return {};
+  }
+  gids.resize(length / sizeof(gid_t));
+  return gids;
+}
+
+// For people; a process may call itself anything, so only printable characters are taken over.
+std::string command_of(pid_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/comm");
+  std::string command;
+  std::getline(file, command);
+  std::ranges::replace_if(command, [](unsigned char c) { return c < 0x20 || c >= 0x7f; }, '?');
+  return command;
+}
+
+}  // namespace
+
+Result<PeerProcess> identify_peer(int socket) {
+  ucred credentials{};
+  socklen_t length = sizeof credentials;
+  if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &length) != 0) {
+    return errno_error(errno, "cannot tell who connected");
+  }
+  PeerProcess found;
+  found.peer.pid = credentials.pid;
+  found.peer.uid = credentials.uid;
+  found.peer.gids = supplementary_groups(socket);
+  found.peer.gids.insert(found.peer.gids.begin(), credentials.gid);
+  if (credentials.pid == 0) return found;
+  auto pidfd = open_pidfd(socket, credentials.pid);
+  if (!pidfd) return pidfd.error();
+  found.pidfd = std::move(*pidfd);
+  found.peer.command = command_of(credentials.pid);
+  if (has_ended(found.pidfd.get())) return Error{Code::kUnavailable, "the peer has ended"};
+  return found;
+}
+
+}  // namespace gpumem::host

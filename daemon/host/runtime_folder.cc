@@ -1,0 +1,139 @@
+#include "daemon/host/runtime_folder.h"
+
+#include <fcntl.h>
+#include <grp.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+
+#include "proto/lane.h"
+
+namespace gpumem::host {
+namespace {
+
+constexpr const char* kLockName = "gpumemd.lock";
+
+Result<unsigned> resolve_group(const std::string& group) {
+  if (group.empty()) return static_cast<unsigned>(::getegid());
+  unsigned gid = 0;
+  const auto [end, error] = std::from_chars(group.data(), group.data() + group.size(), gid);
+  if (error == std::errc() && end == group.data() + group.size()) return gid;
+  if (const ::group* entry = ::getgrnam(group.c_str())) return entry->gr_gid;
+  return Error{Code::kInvalidArgument, "socket_group: there is no group '" + group + "' (addgroup --system " + group + ")"};
+}
+
+Result<sockaddr_un> address_of(const std::filesystem::path& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  const std::string text = path.string();
+  if (text.size() >= sizeof address.sun_path) {
+    return Error{Code::kInvalidArgument, "'" + text + "' is too long for a socket (107 bytes at most): choose a "
+                                             "shorter --runtime-dir"};
+  }
+  std::memcpy(address.sun_path, text.c_str(), text.size() + 1);
+  return address;
+}
+
+// Whether anybody accepts connections there. The folder's lock is ours, so it would not be a gpumemd.
+bool is_listening(const sockaddr_un& address) {
+  for (const int type : {SOCK_SEQPACKET, SOCK_STREAM, SOCK_DGRAM}) {
+    const UniqueFd probe(::socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (::connect(probe.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) return true;
+    if (errno == EAGAIN) return true;
+  }
+  return false;
+}
+
+Result<void> clear_stale_socket(const std::filesystem::path& path) {
+  auto address = address_of(path);
+  if (!address) return address.error();
+  struct stat found{};
+  if (::lstat(path.c_str(), &found) != 0) {
+    if (errno == ENOENT) return {};
+    return errno_error(errno, "cannot look at " + path.string());
+  }
+  if (!S_ISSOCK(found.st_mode)) {
+    return Error{Code::kAlreadyExists, path.string() + " exists and is no socket: remove it, or choose another --runtime-dir"};
+  }
+  if (is_listening(*address)) {
+    return Error{Code::kAlreadyExists, "another program listens on " + path.string() + ": end it, or choose another --runtime-dir"};
+  }
+  if (::unlink(path.c_str()) != 0) return errno_error(errno, "cannot remove the left-over socket " + path.string());
+  return {};
+}
+
+std::string read_lock_owner(int lock) {
+  char text[32] = {};
+  const ssize_t length = ::pread(lock, text, sizeof text - 1, 0);
+  return length > 0 ? std::string(text, static_cast<std::size_t>(length)) : "unknown";
+}
+
+Result<UniqueFd> take_lock(const std::filesystem::path& folder) {
+  const std::filesystem::path path = folder / kLockName;
+  UniqueFd lock(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644));
+  if (!lock.valid()) return errno_error(errno, "cannot open " + path.string());
+  if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
+    return Error{Code::kAlreadyExists, "another gpumemd (pid " + read_lock_owner(lock.get()) + ") serves " + folder.string() +
+                                           ": stop it, or choose another --runtime-dir"};
+  }
+  const std::string pid = std::to_string(::getpid());
+  if (::ftruncate(lock.get(), 0) != 0 || ::pwrite(lock.get(), pid.data(), pid.size(), 0) < 0) {
+    return errno_error(errno, "cannot write " + path.string());
+  }
+  return lock;
+}
+
+}  // namespace
+
+Result<RuntimeFolder> RuntimeFolder::claim(const std::filesystem::path& folder, const std::string& group) {
+  auto gid = resolve_group(group);
+  if (!gid) return gid.error();
+  if (::mkdir(folder.c_str(), 0755) != 0 && errno != EEXIST) {
+    return errno_error(errno, "cannot make the runtime folder " + folder.string() + " (run as root, or choose another "
+                              "--runtime-dir)");
+  }
+  auto lock = take_lock(folder);
+  if (!lock) return lock.error();
+  for (const char* name : {kLaneSocketName, kApiSocketName}) {
+    if (auto cleared = clear_stale_socket(folder / name); !cleared) return cleared.error();
+  }
+  return RuntimeFolder(folder, std::move(*lock), *gid);
+}
+
+RuntimeFolder::~RuntimeFolder() {
+  if (!lock_.valid()) return;
+  ::unlink((path_ / kLaneSocketName).c_str());
+  ::unlink((path_ / kApiSocketName).c_str());
+}
+
+std::filesystem::path RuntimeFolder::api_socket() const { return path_ / kApiSocketName; }
+
+Result<UniqueFd> RuntimeFolder::listen_on_lane() const {
+  const std::filesystem::path path = path_ / kLaneSocketName;
+  auto address = address_of(path);
+  if (!address) return address.error();
+  UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!socket.valid()) return errno_error(errno, "cannot make a socket");
+  if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&*address), sizeof *address) != 0) {
+    return errno_error(errno, "cannot bind " + path.string());
+  }
+  if (auto opened = open_to_group(path); !opened) return opened.error();
+  if (::listen(socket.get(), 4096) != 0) return errno_error(errno, "cannot listen on " + path.string());
+  return socket;
+}
+
+Result<void> RuntimeFolder::open_to_group(const std::filesystem::path& path) const {
+  if (gid_ != ::getegid() && ::chown(path.c_str(), static_cast<uid_t>(-1), gid_) != 0) {
+    return errno_error(errno, "cannot give " + path.string() + " to group " + std::to_string(gid_));
+  }
+  if (::chmod(path.c_str(), 0660) != 0) return errno_error(errno, "cannot set the mode of " + path.string());
+  return {};
+}
+
+}  // namespace gpumem::host

@@ -1,0 +1,39 @@
+#pragma once
+#include <filesystem>
+#include <string>
+
+#include "base/unique_fd.h"
+#include "gpumem/result.h"
+
+namespace gpumem::host {
+
+/// The folder of the broker's sockets, held by one broker at a time. Left-over sockets of a broker that
+/// died are removed; anything else in their place is an error. Its sockets go when it goes.
+class RuntimeFolder {
+ public:
+  /// Makes the folder if need be, and takes it. `group`  who may connect; empty: the daemon's own group.
+  /// Errors  kAlreadyExists (another broker, or something else, is there), kPermissionDenied,
+  ///         kInvalidArgument (unknown group; path too long for a socket).
+  static Result<RuntimeFolder> claim(const std::filesystem::path& folder, const std::string& group);
+
+  RuntimeFolder(RuntimeFolder&&) = default;
+  RuntimeFolder& operator=(RuntimeFolder&&) = delete;
+  ~RuntimeFolder();
+
+  const std::filesystem::path& path() const { return path_; }
+  std::filesystem::path api_socket() const;
+  /// A listening, non-blocking SOCK_SEQPACKET socket.
+  Result<UniqueFd> listen_on_lane() const;
+  /// Lets the group connect to the socket at `path`, which exists.
+  Result<void> open_to_group(const std::filesystem::path& path) const;
+
+ private:
+  RuntimeFolder(std::filesystem::path path, UniqueFd lock, unsigned gid)
+      : path_(std::move(path)), lock_(std::move(lock)), gid_(gid) {}
+
+  std::filesystem::path path_;
+  UniqueFd lock_;
+  unsigned gid_;
+};
+
+}  // namespace gpumem::host

@@ -1,0 +1,33 @@
+#pragma once
+#include <array>
+
+#include "base/unique_fd.h"
+#include "gpumem/result.h"
+#include "shm/pages.h"
+
+namespace gpumem::host {
+
+/// The two shared pages of one session: memory files of fixed size, made and mapped by the broker. The
+/// client gets descriptors; it cannot resize either file, nor map the broker's page for writing.
+class SharedPages {
+ public:
+  static Result<SharedPages> create();
+  SharedPages(SharedPages&& other) noexcept;
+  SharedPages& operator=(SharedPages&&) = delete;
+  ~SharedPages();
+
+  void publish(const BrokerFigures& figures);
+  const ClientPage& client_page() const { return *client_; }
+  /// The broker's page, the client's page: for the Welcome, to be closed after it.
+  std::array<UniqueFd, 2> take_descriptors();
+
+ private:
+  SharedPages() = default;
+
+  BrokerPage* broker_ = nullptr;
+  ClientPage* client_ = nullptr;
+  UniqueFd broker_file_;
+  UniqueFd client_file_;
+};
+
+}  // namespace gpumem::host

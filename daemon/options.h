@@ -1,0 +1,23 @@
+#pragma once
+#include <filesystem>
+#include <string>
+
+#include "base/log.h"
+
+namespace gpumem {
+
+/// What gpumemd's command line says.
+struct Options {
+  std::filesystem::path config;  ///< empty: the default file if there is one
+  bool check_config = false;
+  std::string runtime_folder;    ///< empty: as configured
+  std::string simulate;          ///< empty: the machine's own driver
+  std::filesystem::path driver_folder;
+  LogFormat log_format = LogFormat::kText;
+  std::string log_level = "info";
+};
+
+/// Reads the command line; ends the process for --help, --version and usage errors (status 2).
+Options parse_options(int argc, char** argv);
+
+}  // namespace gpumem
