@@ -1,0 +1,60 @@
+#include "client/cli/listings.h"
+
+#include <array>
+#include <iostream>
+#include <thread>
+
+namespace gpumem::cli {
+namespace {
+
+WallTime now() { return std::chrono::system_clock::now(); }
+
+Result<std::string> show_status(const Monitor& monitor, const Style& style) {
+  auto status = monitor.status();
+  if (!status) return status.error();
+  return style.json ? json_text(status_json(*status, now())) : status_text(*status, now());
+}
+
+Result<std::string> show_sessions(const Monitor& monitor, const Style& style) {
+  auto sessions = monitor.sessions();
+  if (!sessions) return sessions.error();
+  return style.json ? json_text(sessions_json(*sessions)) : sessions_text(*sessions, now());
+}
+
+Result<std::string> show_tenants(const Monitor& monitor, const Style& style) {
+  auto tenants = monitor.tenants();
+  if (!tenants) return tenants.error();
+  return style.json ? json_text(tenants_json(*tenants)) : tenants_text(*tenants, style.terminal);
+}
+
+constexpr std::array<Listing, 3> kListings{{
+    {"status", "Show the broker and the memory of its devices", true, show_status},
+    {"ps", "List sessions: who holds how much memory", false, show_sessions},
+    {"tenants", "List tenants: guarantees, limits and what is charged to them", true, show_tenants},
+}};
+
+constexpr const char* kClearScreen = "\033[H\033[2J";
+
+}  // namespace
+
+std::span<const Listing> listings() { return kListings; }
+
+int run_listing(const Listing& listing, const ListingOptions& options) {
+  auto monitor = Monitor::connect(options.runtime_folder);
+  if (!monitor) return report(monitor.error());
+  for (;;) {
+    auto shown = listing.show(*monitor, options.style);
+    if (!shown) return report(shown.error());
+    if (options.watch_seconds && options.style.terminal) std::cout << kClearScreen;
+    std::cout << *shown << std::flush;
+    if (!options.watch_seconds || !std::cout) return std::cout ? 0 : 1;
+    std::this_thread::sleep_for(std::chrono::duration<double>(*options.watch_seconds));
+  }
+}
+
+int report(const Error& error) {
+  std::cerr << "gpumem: " << error.message << "\n";
+  return error.code == Code::kUnavailable ? 3 : 1;
+}
+
+}  // namespace gpumem::cli

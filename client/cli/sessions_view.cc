@@ -1,0 +1,84 @@
+#include <pwd.h>
+
+#include <vector>
+
+#include "client/cli/table.h"
+#include "client/cli/views.h"
+#include "gpumem/bytes.h"
+
+namespace gpumem::cli {
+namespace {
+
+/// Enough of a UUID to tell a machine's devices apart: `GPU-` and eight digits.
+constexpr std::size_t kShortUuid = 12;
+
+std::string join(const std::string& session, const std::string& slice) {
+  return session.empty() || slice.empty() ? session + slice : session + "/" + slice;
+}
+
+std::vector<std::string> session_cells(const v1::SessionInfo& session, WallTime now) {
+  return {std::to_string(session.id()), session.pid() == 0 ? "?" : std::to_string(session.pid()),
+          user_name(session.uid()),     session.tenant(),
+          session.command(),            session.label(),
+          age_text(session.since(), now), session.ended() ? "ended" : "open"};
+}
+
+void add_slice(Table& table, std::vector<std::string> cells, const v1::SliceInfo& slice) {
+  cells[5] = join(cells[5], slice.label());
+  for (const std::string& more :
+       {std::to_string(slice.id()), slice.device().substr(0, kShortUuid), to_string(Bytes{slice.charged()}),
+        to_string(Bytes{slice.limit()}), to_string(Bytes{slice.in_use()}), to_string(Bytes{slice.waiting()})}) {
+    cells.push_back(more);
+  }
+  table.add(std::move(cells));
+}
+
+Json slice_json(const v1::SliceInfo& slice) {
+  return {{"id", slice.id()},           {"device", slice.device()}, {"label", slice.label()},
+          {"limit", slice.limit()},     {"charged", slice.charged()}, {"in_use", slice.in_use()},
+          {"waiting", slice.waiting()}};
+}
+
+}  // namespace
+
+std::string user_name(std::uint32_t uid) {
+  std::vector<char> room(4096);
+  passwd entry{};
+  passwd* found = nullptr;
+  ::getpwuid_r(uid, &entry, room.data(), room.size(), &found);
+  return found != nullptr ? entry.pw_name : std::to_string(uid);
+}
+
+std::string sessions_text(const v1::ListSessionsResponse& sessions, WallTime now) {
+  if (sessions.sessions().empty()) return "no sessions\n";
+  constexpr auto kRight = Table::Align::kRight;
+  Table table({{"SESSION", kRight}, {"PID", kRight}, {"USER"}, {"TENANT"}, {"COMMAND"}, {"LABEL"}, {"AGE", kRight},
+               {"STATE"}, {"SLICE", kRight}, {"DEVICE"}, {"CHARGED", kRight}, {"LIMIT", kRight}, {"IN USE", kRight},
+               {"WAITING", kRight}});
+  for (const v1::SessionInfo& session : sessions.sessions()) {
+    if (session.slices().empty()) table.add(session_cells(session, now));
+    for (const v1::SliceInfo& slice : session.slices()) add_slice(table, session_cells(session, now), slice);
+  }
+  return table.text();
+}
+
+Json sessions_json(const v1::ListSessionsResponse& sessions) {
+  Json list = Json::array();
+  for (const v1::SessionInfo& session : sessions.sessions()) {
+    Json slices = Json::array();
+    for (const v1::SliceInfo& slice : session.slices()) slices.push_back(slice_json(slice));
+    list.push_back({{"id", session.id()},
+                    {"pid", session.pid() == 0 ? Json() : Json(session.pid())},
+                    {"uid", session.uid()},
+                    {"user", user_name(session.uid())},
+                    {"tenant", session.tenant()},
+                    {"command", session.command()},
+                    {"label", session.label()},
+                    {"since", session.since()},
+                    {"ended", session.ended()},
+                    {"slices", std::move(slices)}});
+  }
+  return {{"sessions", std::move(list)}};
+}
+
+}  // namespace gpumem::cli

@@ -1,0 +1,68 @@
+#include "client/cli/table.h"
+#include "client/cli/views.h"
+#include "gpumem/bytes.h"
+
+namespace gpumem::cli {
+namespace {
+
+std::uint64_t charged(const v1::DeviceStatus& device) {
+  return device.offered() + device.active() + device.returning() + device.quarantined();
+}
+
+std::string size(std::uint64_t bytes) { return to_string(Bytes{bytes}); }
+
+Json device_json(const v1::DeviceStatus& device) {
+  return {{"uuid", device.uuid()},
+          {"name", device.name()},
+          {"total", device.total()},
+          {"pool", device.pool()},
+          {"free", device.free()},
+          {"warm", device.warm()},
+          {"charged", charged(device)},
+          {"offered", device.offered()},
+          {"active", device.active()},
+          {"returning", device.returning()},
+          {"quarantined", device.quarantined()},
+          {"guaranteed", device.guaranteed()},
+          {"missing", device.missing()},
+          {"waiting", device.waiting()}};
+}
+
+}  // namespace
+
+std::string status_text(const v1::GetStatusResponse& status, WallTime now) {
+  const std::string age = age_text(status.started(), now);
+  std::string text = "gpumemd " + printable(status.version()) + (age.empty() ? "" : ", up " + age) + ", driver " +
+                     printable(status.driver()) + ", " + std::to_string(status.sessions()) +
+                     (status.sessions() == 1 ? " session" : " sessions") + "\n";
+  if (status.devices().empty()) return text + "no devices\n";
+  constexpr auto kRight = Table::Align::kRight;
+  Table memory({{"DEVICE"}, {"NAME"}, {"TOTAL", kRight}, {"POOL", kRight}, {"FREE", kRight}, {"WARM", kRight},
+                {"GUARANTEED", kRight}, {"MISSING", kRight}, {"WAITING", kRight}});
+  Table charges({{"DEVICE"}, {"CHARGED", kRight}, {"OFFERED", kRight}, {"ACTIVE", kRight}, {"RETURNING", kRight},
+                 {"QUARANTINED", kRight}});
+  for (const v1::DeviceStatus& device : status.devices()) {
+    memory.add({device.uuid(), device.name(), size(device.total()), size(device.pool()), size(device.free()),
+                size(device.warm()), size(device.guaranteed()), size(device.missing()),
+                std::to_string(device.waiting())});
+    charges.add({device.uuid(), size(charged(device)), size(device.offered()), size(device.active()),
+                 size(device.returning()), size(device.quarantined())});
+  }
+  return text + "\n" + memory.text() + "\n" + charges.text();
+}
+
+Json status_json(const v1::GetStatusResponse& status, WallTime now) {
+  Json json{{"version", status.version()}, {"started", status.started()}, {"uptime_seconds", nullptr},
+            {"driver", status.driver()},   {"sessions", status.sessions()}, {"devices", Json::array()}};
+  if (const auto started = parse_rfc3339(status.started())) {
+    json["uptime_seconds"] = std::chrono::floor<std::chrono::seconds>(now - *started).count();
+  }
+  for (const v1::DeviceStatus& device : status.devices()) json["devices"].push_back(device_json(device));
+  return json;
+}
+
+std::string json_text(const Json& json) {
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace gpumem::cli

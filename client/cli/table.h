@@ -1,0 +1,34 @@
+#pragma once
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace gpumem::cli {
+
+/// `text` as it may be shown on a terminal: control characters, which could be escape sequences of whoever
+/// chose a label, become `?`.
+std::string printable(std::string_view text);
+
+/// Text in aligned columns under a line of titles.
+class Table {
+ public:
+  enum class Align { kLeft, kRight };
+  struct Column {
+    std::string title;
+    Align align = Align::kLeft;
+  };
+
+  explicit Table(std::vector<Column> columns);
+
+  /// Adds a line of one cell a column; missing cells are empty. Empty ones show as `-`.
+  void add(std::vector<std::string> cells);
+
+  /// Two spaces between columns, none at the end of a line.
+  std::string text() const;
+
+ private:
+  std::vector<Column> columns_;
+  std::vector<std::vector<std::string>> lines_;
+};
+
+}  // namespace gpumem::cli

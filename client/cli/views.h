@@ -1,0 +1,34 @@
+#pragma once
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "client/cli/time_text.h"
+#include "gpumem/v1/broker.pb.h"
+
+// The broker's answers as text for people and as JSON for programs. JSON's keys are stable: they are added
+// to, never renamed; sizes are bytes, instants RFC 3339.
+
+namespace gpumem::cli {
+
+using Json = nlohmann::ordered_json;
+
+std::string status_text(const v1::GetStatusResponse& status, WallTime now);
+Json status_json(const v1::GetStatusResponse& status, WallTime now);
+
+std::string sessions_text(const v1::ListSessionsResponse& sessions, WallTime now);
+Json sessions_json(const v1::ListSessionsResponse& sessions);
+
+/// `bars`  with a bar of each tenant's use of its limit.
+std::string tenants_text(const v1::ListTenantsResponse& tenants, bool bars);
+Json tenants_json(const v1::ListTenantsResponse& tenants);
+
+/// `[####|...]`: `charged` of `limit`, with a mark where `guarantee` ends.
+std::string usage_bar(std::uint64_t charged, std::uint64_t guarantee, std::uint64_t limit);
+
+/// The name of the user `uid`, or the number if it has none.
+std::string user_name(std::uint32_t uid);
+
+/// JSON as it is printed; text that is no UTF-8 is mended.
+std::string json_text(const Json& json);
+
+}  // namespace gpumem::cli

@@ -1,0 +1,87 @@
+#include "client/connection.h"
+
+#include <atomic>
+
+#include "client/runtime_folder.h"
+#include "proto/lane.h"
+
+namespace gpumem::client {
+
+struct Connection::Parts {
+  std::filesystem::path folder;
+  std::chrono::milliseconds timeout;
+  v1::Welcome welcome;
+  std::unique_ptr<Lane> lane;
+  SharedPage<const BrokerPage> broker_page;
+  SharedPage<ClientPage> client_page;
+};
+
+Result<std::shared_ptr<Connection>> Connection::open(const SessionOptions& options) {
+  if (options.label.size() > kLabelBytes) {
+    return Error{Code::kInvalidArgument, "the label is longer than " + std::to_string(kLabelBytes) + " bytes"};
+  }
+  const std::filesystem::path folder = runtime_folder(options.runtime_folder);
+  auto lane = Lane::connect(folder / kLaneSocketName, options.timeout);
+  if (!lane) return lane.error();
+  auto greeting = (*lane)->greet(options.label);
+  if (!greeting) return greeting.error();
+  auto broker_page = map_page<const BrokerPage>(greeting->broker_page.get());
+  if (!broker_page) return broker_page.error();
+  if (auto valid = validate(**broker_page); !valid) return valid.error();
+  auto client_page = map_page<ClientPage>(greeting->client_page.get());
+  if (!client_page) return client_page.error();
+  return std::shared_ptr<Connection>(
+      new Connection({folder, options.timeout, std::move(greeting->welcome), std::move(*lane), std::move(*broker_page),
+                      std::move(*client_page)}));
+}
+
+Connection::Connection(Parts parts)
+    : timeout_(parts.timeout),
+      welcome_(std::move(parts.welcome)),
+      driver_folder_(client::driver_folder(welcome_.driver_folder())),
+      lane_(std::move(parts.lane)),
+      broker_page_(std::move(parts.broker_page)),
+      client_page_(std::move(parts.client_page)),
+      rpc_(parts.folder / kApiSocketName, welcome_.token(), timeout_),
+      figures_(*client_page_) {}
+
+Connection::~Connection() { lane_->goodbye(); }
+
+// The driver works only in the process that started it: a forked child would get errors without a reason.
+Result<const cuda::Driver*> Connection::open_driver() const {
+  static std::atomic<std::uint64_t> started_in{~std::uint64_t{0}};
+  auto driver = cuda::Driver::open(driver_folder_);
+  if (!driver) return driver.error();
+  std::uint64_t unset = ~std::uint64_t{0};
+  if (!started_in.compare_exchange_strong(unset, generation_) && unset != generation_) {
+    return Error{Code::kFailedPrecondition,
+                 "the CUDA driver was started before this process was forked and does not work in the child; start "
+                 "workers by exec (Python: multiprocessing's \"spawn\" or \"forkserver\")"};
+  }
+  return *driver;
+}
+
+Result<SharedDevice> Connection::find_device(const std::string& wanted) const {
+  std::optional<cuda::DeviceUuid> uuid;
+  if (!wanted.empty()) {
+    auto parsed = cuda::parse_device_uuid(wanted);
+    if (!parsed) return parsed.error();
+    uuid = *parsed;
+  }
+  auto driver = open_driver();
+  if (!driver) return driver.error();
+  std::string lent;
+  Error last{Code::kNotFound, "the broker lends no device"};
+  for (int i = 0; i < welcome_.devices_size(); ++i) {
+    auto own = cuda::parse_device_uuid(welcome_.devices(i));
+    lent += " " + welcome_.devices(i);
+    if (!own || (uuid && *uuid != *own)) continue;
+    auto device = (*driver)->find(*own);
+    if (device) return SharedDevice{*driver, *device, welcome_.devices(i), static_cast<std::size_t>(i)};
+    last = device.error();
+    if (uuid) return last;
+  }
+  return uuid ? Error{Code::kNotFound, "the broker does not lend device " + wanted + ", but" + lent} : last;
+}
+
+}  // namespace gpumem::client

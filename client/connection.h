@@ -1,0 +1,71 @@
+#pragma once
+#include <memory>
+#include <string>
+
+#include "client/figures.h"
+#include "client/lane.h"
+#include "client/rpc_channel.h"
+#include "client/shared_page.h"
+#include "cuda/driver.h"
+#include "gpumem/session.h"
+
+namespace gpumem::client {
+
+/// A device that both the broker and this process see.
+struct SharedDevice {
+  const cuda::Driver* driver = nullptr;
+  const cuda::Device* device = nullptr;
+  std::string uuid;       ///< as the broker spells it
+  std::size_t index = 0;  ///< in the shared pages
+};
+
+/// What a session and its slices share: the lane, the pages, the calls. Ends with the last of them.
+/// Threads  any.
+class Connection {
+ public:
+  /// Errors  as Session::connect.
+  static Result<std::shared_ptr<Connection>> open(const SessionOptions& options);
+  /// Takes leave of the broker. Not run in a forked child (see abandon_if_forked).
+  ~Connection();
+
+  /// Errors  kFailedPrecondition: in a forked child.
+  Result<void> usable() const { return check_not_forked(generation_); }
+
+  /// The device of UUID `wanted`; if empty, the first that is seen from both sides. Opens the driver.
+  /// Errors  kNotFound, kInvalidArgument (not a UUID), kFailedPrecondition (driver).
+  Result<SharedDevice> find_device(const std::string& wanted) const;
+
+  /// Errors  as shm's read_figures.
+  Result<BrokerFigures> broker_figures() const { return read_figures(*broker_page_); }
+
+  const v1::Welcome& welcome() const { return welcome_; }
+  const std::string& driver_folder() const { return driver_folder_; }
+  Lane& lane() { return *lane_; }
+  RpcChannel& rpc() { return rpc_; }
+  Figures& figures() { return figures_; }
+  std::chrono::milliseconds timeout() const { return timeout_; }
+
+ private:
+  struct Parts;
+  explicit Connection(Parts parts);
+  Result<const cuda::Driver*> open_driver() const;
+
+  const std::uint64_t generation_ = process_generation();
+  const std::chrono::milliseconds timeout_;
+  const v1::Welcome welcome_;
+  const std::string driver_folder_;
+  const std::unique_ptr<Lane> lane_;
+  const SharedPage<const BrokerPage> broker_page_;
+  const SharedPage<ClientPage> client_page_;
+  RpcChannel rpc_;
+  Figures figures_;
+};
+
+/// In a forked child, gives up `owner` without running its destructor, which would talk to the broker and
+/// the driver in the parent's name. Leaks on purpose. Elsewhere does nothing.
+template <class Owner>
+void abandon_if_forked(Owner& owner) {
+  if (owner && !owner->usable()) (void)new Owner(std::move(owner));
+}
+
+}  // namespace gpumem::client

@@ -1,0 +1,50 @@
+#pragma once
+#include <cstdint>
+#include <memory>
+
+#include "base/unique_fd.h"
+#include "gpumem/result.h"
+
+// What fork() must not carry into a child. A session belongs to the process that opened it: neither the
+// driver nor gRPC survives a fork, and a child's copy of the lane would keep a dead session alive.
+
+namespace gpumem::client {
+
+/// How many forks lie between the start of the program and this process. Another number than the one
+/// noted when a thing was made means that the thing is the parent's.
+std::uint64_t process_generation();
+
+/// Success in the process of `generation`. Errors  kFailedPrecondition: this is a forked child of it.
+Result<void> check_not_forked(std::uint64_t generation);
+
+/// While one lives, fork() waits, in whichever thread it is called. Held for a few system calls only.
+class NoFork {
+ public:
+  NoFork();
+  ~NoFork();
+  NoFork(const NoFork&) = delete;
+  NoFork& operator=(const NoFork&) = delete;
+};
+
+/// Owns a descriptor of this process alone: fork() closes the child's copy before it returns there.
+class OwnFd {
+ public:
+  OwnFd() = default;
+  /// Takes `fd` over. The NoFork spans the time from the making of `fd` to here.
+  OwnFd(const NoFork& no_fork, UniqueFd fd);
+  OwnFd(OwnFd&&) noexcept = default;
+  OwnFd& operator=(OwnFd&&) noexcept = default;
+
+  bool valid() const { return node_ != nullptr; }
+  int get() const;
+
+  struct Node;
+
+ private:
+  struct Unlink {
+    void operator()(Node* node) const;
+  };
+  std::unique_ptr<Node, Unlink> node_;
+};
+
+}  // namespace gpumem::client

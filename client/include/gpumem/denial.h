@@ -1,0 +1,55 @@
+#pragma once
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "gpumem/bytes.h"
+#include "gpumem/result.h"
+
+namespace gpumem {
+
+/// Why the broker refused a request, or why waiting did not help. Figures of the moment of the answer.
+struct Denial {
+  enum class Reason {
+    kUnknown,      ///< the broker is newer than this library; the message still says it in words
+    kSliceLimit,   ///< the slice would pass its own limit
+    kTenantLimit,  ///< the tenant would pass its limit on this device
+    kPoolSize,     ///< more than the device's pool holds at all
+    kNoMemory,     ///< others hold it, or it is kept for guarantees
+  };
+  /// A process of the caller's own tenant.
+  struct Holder {
+    std::uint64_t session = 0;
+    std::int64_t pid = 0;
+    std::string command;
+    Bytes charged;
+  };
+
+  Reason reason = Reason::kUnknown;
+  std::string device;
+  std::string tenant;
+  Bytes asked;
+  Bytes tenant_limit;
+  Bytes tenant_guarantee;
+  Bytes tenant_charged;
+  Bytes pool;
+  Bytes free;             ///< in the pool and charged to nobody
+  Bytes kept_for_others;  ///< of `free`: needed by other tenants' guarantees
+  Bytes charged_to_others;
+  std::uint64_t waiters_ahead = 0;
+  std::chrono::milliseconds waited{0};
+  std::chrono::milliseconds wait_limit{0};
+  std::vector<Holder> holders;  ///< largest first
+};
+
+/// An Error that may say more. `message` alone is complete for people.
+struct GrowError : Error {
+  std::optional<Denial> denial;
+
+  GrowError(Error error) : Error(std::move(error)) {}  // NOLINT(*-explicit-*)
+  GrowError(Error error, Denial why) : Error(std::move(error)), denial(std::move(why)) {}
+};
+
+}  // namespace gpumem

@@ -1,0 +1,72 @@
+#pragma once
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "gpumem/bytes.h"
+#include "gpumem/denial.h"
+#include "gpumem/result.h"
+
+namespace gpumem {
+namespace client {
+class SliceState;
+}
+
+struct SliceOptions {
+  std::string device{};  ///< UUID; empty: the first device that both the broker and this process see
+  Bytes limit{};         ///< zero: the tenant's limit on the device
+  std::string label{};   ///< for people, shown by `gpumem ps`
+};
+
+struct GrowOptions {
+  /// How long to wait for memory that others hold now. Zero: not at all.
+  std::chrono::milliseconds wait{0};
+};
+
+/// A quota-limited range of device addresses: reserved at its limit when opened, backed as it grows.
+/// Invariant  [base, base + committed) is mapped, readable and writable by the device, and what has been
+///            mapped since the last growth reads as zero.
+/// Threads    any. Growths of one slice take turns; one that waits does not hold up shrink or the figures.
+/// Fork       a child process may not use its parent's slices: every call answers kFailedPrecondition, and
+///            destroying one there does nothing.
+/// A slice that goes gives its memory back; the caller has synchronised its work on it.
+class Slice {
+ public:
+  Slice(Slice&&) noexcept;
+  Slice& operator=(Slice&&) noexcept;
+  ~Slice();
+
+  /// Grows until `target` bytes are committed, rounded up to the granularity; already there: nothing happens.
+  /// Answers the committed size. All or nothing, save that a shrink meanwhile still counts.
+  /// Errors  kResourceExhausted (a limit), kDeadlineExceeded (waited in vain): with a Denial, nothing has
+  ///         changed; kUnavailable (the broker is gone), kUnauthenticated (it ended the session),
+  ///         kInvalidArgument (`target` over the slice's limit), kFailedPrecondition (forked, closed).
+  Result<Bytes, GrowError> grow(Bytes target, GrowOptions options = {});
+
+  /// Gives memory back, from the end on, as long as at least `target` stays committed: extents go whole.
+  /// Answers the committed size, which may be over `target`. The caller has synchronised its work there.
+  /// Errors  kUnavailable (the broker is gone), kUnauthenticated, kDeadlineExceeded (it does not answer):
+  ///         the memory is unmapped all the same, and the next call tells the broker again;
+  ///         kFailedPrecondition (forked, closed).
+  Result<Bytes> shrink(Bytes target);
+
+  /// The first address; never changes. A CUdeviceptr in value.
+  std::uint64_t base() const;
+  Bytes committed() const;
+  Bytes limit() const;
+  Bytes granularity() const;
+  /// UUID and this process's ordinal of the device.
+  const std::string& device() const;
+  int ordinal() const;
+
+  /// Tells whoever looks (`gpumem ps`) how much of the slice holds something. Costs nothing.
+  void set_in_use(Bytes in_use);
+
+ private:
+  friend class Session;
+  explicit Slice(std::unique_ptr<client::SliceState> state);
+  std::unique_ptr<client::SliceState> state_;
+};
+
+}  // namespace gpumem

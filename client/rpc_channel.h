@@ -1,0 +1,57 @@
+#pragma once
+#include <grpcpp/channel.h>
+
+#include <chrono>
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "client/mutex.h"
+#include "client/status.h"
+#include "gpumem/v1/broker.grpc.pb.h"
+
+namespace gpumem::client {
+
+/// A gRPC channel of its own to the broker's API socket. Connects at the first call.
+std::shared_ptr<grpc::Channel> make_channel(const std::filesystem::path& socket);
+
+/// Lets the call of `context` last `timeout` at most, by the steady clock.
+void set_timeout(grpc::ClientContext& context, std::chrono::milliseconds timeout);
+
+/// The calls of one session. The channel is made at the first one.
+/// Threads  any.
+class RpcChannel {
+ public:
+  /// `token`    the session's, carried by every call.
+  /// `timeout`  for calls that do not wait for memory.
+  RpcChannel(std::filesystem::path socket, std::string token, std::chrono::milliseconds timeout)
+      : socket_(std::move(socket)), token_(std::move(token)), timeout_(timeout) {}
+
+  template <class Request, class Response>
+  using Method = grpc::Status (v1::Broker::Stub::*)(grpc::ClientContext*, const Request&, Response*);
+
+  /// Calls `method` and waits for the answer, for `extra` longer than the usual timeout.
+  /// Errors  the broker's; kUnavailable: it is gone; kDeadlineExceeded without a Denial: it does not answer.
+  template <class Request, class Response>
+  Result<Response, GrowError> call(Method<Request, Response> method, const Request& request,
+                                   std::chrono::milliseconds extra = {}) {
+    grpc::ClientContext context;
+    prepare(context, extra);
+    Response response;
+    const grpc::Status status = (stub().*method)(&context, request, &response);
+    if (!status.ok()) return call_error(status, context, socket_.native());
+    return response;
+  }
+
+ private:
+  v1::Broker::Stub& stub();
+  void prepare(grpc::ClientContext& context, std::chrono::milliseconds extra) const;
+
+  const std::filesystem::path socket_;
+  const std::string token_;
+  const std::chrono::milliseconds timeout_;
+  Mutex mutex_;
+  std::unique_ptr<v1::Broker::Stub> stub_ GPUMEM_GUARDED_BY(mutex_);
+};
+
+}  // namespace gpumem::client

@@ -1,0 +1,168 @@
+#include "client/slice_state.h"
+
+#include <algorithm>
+
+#include "client/grant.h"
+#include "proto/lane.h"
+
+namespace gpumem::client {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+/// Long enough for everyone, short enough to be added to a point in time.
+constexpr milliseconds kLongestWait = std::chrono::hours(24 * 365);
+
+void close_slice(Connection& connection, std::uint64_t id) {
+  v1::CloseSliceRequest request;
+  request.set_slice(id);
+  (void)connection.rpc().call(&v1::Broker::Stub::CloseSlice, request);  // the session's end closes it as well
+}
+
+Result<cuda::Reservation> reserve(const SharedDevice& device, const v1::OpenSliceResponse& opened) {
+  const Bytes unit = std::max(Bytes{opened.granularity()}, device.device->granularity);
+  const auto size = Bytes{opened.limit()}.rounded_up(unit);
+  if (opened.slice() == 0 || opened.granularity() == 0 || opened.limit() == 0 || !size) {
+    return Error{Code::kInternal, "the broker opened a slice without a size"};
+  }
+  return cuda::Reservation::create(*device.driver, *size, unit);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<SliceState>> SliceState::open(std::shared_ptr<Connection> connection,
+                                                     const SliceOptions& options) {
+  if (options.label.size() > kLabelBytes) {
+    return Error{Code::kInvalidArgument, "the label is longer than " + std::to_string(kLabelBytes) + " bytes"};
+  }
+  auto device = connection->find_device(options.device);
+  if (!device) return device.error();
+  v1::OpenSliceRequest request;
+  request.set_device(device->uuid);
+  request.set_limit(options.limit.count);
+  request.set_label(options.label);
+  auto opened = connection->rpc().call(&v1::Broker::Stub::OpenSlice, request);
+  if (!opened) return opened.error();
+  auto reservation = reserve(*device, *opened);
+  if (!reservation) {
+    close_slice(*connection, opened->slice());
+    return reservation.error().in("no addresses for a slice of " + to_string(Bytes{opened->limit()}));
+  }
+  return std::unique_ptr<SliceState>(
+      new SliceState(std::move(connection), std::move(*device), *opened, std::move(*reservation)));
+}
+
+SliceState::SliceState(std::shared_ptr<Connection> connection, SharedDevice device, const v1::OpenSliceResponse& opened,
+                       cuda::Reservation reservation)
+    : connection_(std::move(connection)),
+      device_(std::move(device)),
+      id_(opened.slice()),
+      limit_{opened.limit()},
+      granularity_{opened.granularity()},
+      reservation_(std::move(reservation)),
+      figures_(connection_->figures(), device_.index, reservation_.size().count) {}
+
+SliceState::~SliceState() {
+  if (give_back(unmap_down_to({}))) close_slice(*connection_, id_);
+}
+
+Result<Bytes, GrowError> SliceState::grow(Bytes target, milliseconds wait) {
+  const auto goal = target.rounded_up(granularity_);
+  if (!goal || *goal > limit_) {
+    return GrowError(Error{Code::kInvalidArgument, to_string(target) + " is more than the slice's limit of " +
+                                                       to_string(limit_)});
+  }
+  wait = std::clamp(wait, milliseconds::zero(), kLongestWait);
+  const auto deadline = Clock::now() + wait;
+  const std::unique_lock turn(growing_, deadline + connection_->timeout());
+  if (!turn) return GrowError(Error{Code::kDeadlineExceeded, "another growth of this slice is still waiting"});
+  for (;;) {  // a shrink may come in between
+    const Bytes have = committed();
+    if (have >= *goal) return have;
+    const auto left = std::chrono::ceil<milliseconds>(deadline - Clock::now());
+    auto grown = grow_by(*goal - have, std::max(left, milliseconds::zero()));
+    if (!grown) return grown.error();
+  }
+}
+
+Result<void, GrowError> SliceState::grow_by(Bytes bytes, milliseconds wait) {
+  v1::GrowRequest request;
+  request.set_slice(id_);
+  request.set_bytes(bytes.count);
+  request.set_wait_ms(static_cast<std::uint64_t>(wait.count()));
+  Lane::Growth growth(connection_->lane());
+  auto granted = connection_->rpc().call(&v1::Broker::Stub::Grow, request, wait);
+  if (!granted) return granted.error();
+  if (auto taken = take(*granted, bytes); !taken) {
+    Leases leases;
+    for (const v1::Lease& lease : granted->leases()) leases.push_back(lease.id());
+    (void)give_back(std::move(leases));  // kept as owed if it fails
+    return GrowError(taken.error().in("memory was granted but could not be mapped"));
+  }
+  growth.succeeded();
+  return {};
+}
+
+Result<void> SliceState::take(const v1::GrowResponse& granted, Bytes asked) {
+  auto allocations = receive_grant(connection_->lane(), *device_.driver, granted, {asked, granularity_});
+  if (!allocations) return allocations.error();
+  const MutexLock lock(mutex_);
+  auto mapping = cuda::Mapping::create(*device_.driver, base() + committed().count, *allocations,
+                                       device_.device->ordinal);
+  if (!mapping) return mapping.error();
+  allocations->clear();  // the mapping alone keeps the memory from here on
+  if (auto told = connection_->lane().accept(granted.grant()); !told) return told.error();
+  mappings_.push_back(std::move(*mapping));
+  for (const v1::Lease& lease : granted.leases()) extents_.push_back({lease.id(), {lease.size()}});
+  figures_.set_committed((committed() + asked).count);
+  return {};
+}
+
+Result<Bytes> SliceState::shrink(Bytes target) {
+  if (auto returned = give_back(unmap_down_to(target)); !returned) return returned.error();
+  return committed();
+}
+
+SliceState::Leases SliceState::unmap_down_to(Bytes target) {
+  const MutexLock lock(mutex_);
+  Leases leases;
+  Bytes stays = committed();
+  while (!extents_.empty() && stays.minus(extents_.back().size) >= target) {
+    leases.push_back(extents_.back().lease);
+    stays -= extents_.back().size;
+    extents_.pop_back();
+  }
+  figures_.set_committed(stays.count);
+  unmap_from(base() + stays.count);
+  return leases;
+}
+
+void SliceState::unmap_from(cuda::Address end) {
+  while (!mappings_.empty() && mappings_.back().at() >= end) mappings_.pop_back();
+  if (mappings_.empty()) return;
+  cuda::Mapping& last = mappings_.back();
+  if (last.at() + last.size().count > end) last.truncate(end);
+}
+
+Result<void> SliceState::give_back(Leases leases) {
+  v1::ReturnRequest request;
+  {
+    const MutexLock lock(mutex_);
+    leases.insert(leases.end(), owed_.begin(), owed_.end());
+    owed_.clear();
+  }
+  if (leases.empty()) return {};
+  request.set_slice(id_);
+  request.mutable_leases()->Add(leases.begin(), leases.end());
+  auto returned = connection_->rpc().call(&v1::Broker::Stub::Return, request);
+  if (returned) return {};
+  const Code code = returned.error().code;
+  if (code == Code::kUnavailable || code == Code::kDeadlineExceeded) {
+    const MutexLock lock(mutex_);
+    owed_.insert(owed_.end(), leases.begin(), leases.end());
+  }
+  return returned.error();
+}
+
+}  // namespace gpumem::client
