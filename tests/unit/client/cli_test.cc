@@ -1,0 +1,198 @@
+// What the `gpumem` command prints.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "client/cli/check.h"
+#include "client/cli/monitor.h"
+#include "client/cli/table.h"
+#include "client/cli/time_text.h"
+#include "client/cli/views.h"
+#include "tests/unit/client/fake_lane.h"
+
+namespace gpumem::cli::test {
+namespace {
+
+constexpr std::uint64_t kGiB = std::uint64_t{1} << 30;
+
+WallTime noon() { return *parse_rfc3339("2030-01-02T12:00:00Z"); }
+
+TEST(Table, AlignsColumnsAndEndsLinesWithoutSpaces) {
+  Table table({{"NAME"}, {"SIZE", Table::Align::kRight}, {"NOTE"}});
+  table.add({"a", "10", "x"});
+  table.add({"longer", "5"});
+  EXPECT_EQ(table.text(),
+            "NAME    SIZE  NOTE\n"
+            "a         10  x\n"
+            "longer     5  -\n");
+}
+
+TEST(Table, CountsLettersAndNotBytes) {
+  Table table({{"A"}, {"B"}});
+  table.add({"é", "x"});
+  EXPECT_EQ(table.text(), "A  B\né  x\n");
+}
+
+TEST(Table, ShowsNoEscapeSequences) {
+  EXPECT_EQ(printable("a\033[2Jb\n\x7F"), "a?[2Jb??");
+  EXPECT_EQ(printable("\xC2\x9Bq"), "?q");
+  EXPECT_EQ(printable("é"), "é");
+}
+
+TEST(Rfc3339, IsReadWithFractionsAndOffsets) {
+  EXPECT_EQ(parse_rfc3339("2030-01-02T12:00:00.123456Z"), noon());
+  EXPECT_EQ(parse_rfc3339("2030-01-02T14:30:00+02:30"), noon());
+  EXPECT_EQ(parse_rfc3339("2030-01-02T11:00:00-01:00"), noon());
+  EXPECT_FALSE(parse_rfc3339(""));
+  EXPECT_FALSE(parse_rfc3339("2030-01-02T12:00:00"));
+  EXPECT_FALSE(parse_rfc3339("yesterday"));
+}
+
+TEST(Age, IsGivenInItsTwoLargestUnits) {
+  EXPECT_EQ(age_text("2030-01-02T11:59:58Z", noon()), "2s");
+  EXPECT_EQ(age_text("2030-01-02T11:47:55Z", noon()), "12m 5s");
+  EXPECT_EQ(age_text("2030-01-02T08:30:00Z", noon()), "3h 30m");
+  EXPECT_EQ(age_text("2029-12-30T08:00:00Z", noon()), "3d 4h");
+  EXPECT_EQ(age_text("2030-01-02T13:00:00Z", noon()), "0s");
+  EXPECT_EQ(age_text("never", noon()), "");
+}
+
+v1::GetStatusResponse status() {
+  v1::GetStatusResponse status;
+  status.set_version("1.2.3");
+  status.set_started("2030-01-02T11:00:00Z");
+  status.set_driver("13.0");
+  status.set_sessions(1);
+  v1::DeviceStatus* device = status.add_devices();
+  device->set_uuid("GPU-1");
+  device->set_name("H200");
+  device->set_pool(24 * kGiB);
+  device->set_offered(1);
+  device->set_active(2);
+  device->set_returning(3);
+  device->set_quarantined(4);
+  return status;
+}
+
+TEST(StatusView, HasStableJson) {
+  const Json json = status_json(status(), noon());
+  EXPECT_EQ(json["version"], "1.2.3");
+  EXPECT_EQ(json["uptime_seconds"], 3600);
+  EXPECT_EQ(json["sessions"], 1);
+  const Json& device = json["devices"][0];
+  EXPECT_EQ(device["pool"], 24 * kGiB);
+  EXPECT_EQ(device["charged"], 10);
+  for (const char* key : {"uuid", "name", "total", "pool", "free", "warm", "charged", "offered", "active", "returning",
+                          "quarantined", "guaranteed", "missing", "waiting"}) {
+    EXPECT_TRUE(device.contains(key)) << key;
+  }
+}
+
+TEST(StatusView, TellsPeopleTheSame) {
+  const std::string text = status_text(status(), noon());
+  EXPECT_EQ(text.find("gpumemd 1.2.3, up 1h 0m, driver 13.0, 1 session\n"), 0U) << text;
+  EXPECT_NE(text.find("24GiB"), std::string::npos) << text;
+  EXPECT_NE(text.find("QUARANTINED"), std::string::npos) << text;
+}
+
+v1::ListSessionsResponse sessions() {
+  v1::ListSessionsResponse list;
+  v1::SessionInfo* session = list.add_sessions();
+  session->set_id(7);
+  session->set_uid(::getuid());
+  session->set_tenant("red");
+  session->set_command("python\xFF");
+  session->set_label("train");
+  session->set_since("2030-01-02T11:00:00Z");
+  v1::SliceInfo* slice = session->add_slices();
+  slice->set_id(3);
+  slice->set_device("GPU-12345678-aaaa");
+  slice->set_label("weights");
+  slice->set_charged(2 * kGiB);
+  return list;
+}
+
+TEST(SessionsView, HasStableJson) {
+  const Json json = sessions_json(sessions());
+  const Json& session = json["sessions"][0];
+  EXPECT_EQ(session["id"], 7);
+  EXPECT_TRUE(session["pid"].is_null());
+  EXPECT_EQ(session["user"], user_name(::getuid()));
+  EXPECT_EQ(session["ended"], false);
+  EXPECT_EQ(session["slices"][0]["charged"], 2 * kGiB);
+  EXPECT_EQ(session["slices"][0]["device"], "GPU-12345678-aaaa");
+}
+
+TEST(SessionsView, OfTextThatIsNoUtf8IsStillJson) {
+  EXPECT_TRUE(Json::accept(json_text(sessions_json(sessions()))));
+}
+
+TEST(SessionsView, HasALineForEverySlice) {
+  const std::string text = sessions_text(sessions(), noon());
+  EXPECT_NE(text.find("train/weights"), std::string::npos) << text;
+  EXPECT_NE(text.find("GPU-12345678 "), std::string::npos) << text;
+  EXPECT_NE(text.find("1h 0m"), std::string::npos) << text;
+  EXPECT_EQ(sessions_text({}, noon()), "no sessions\n");
+}
+
+TEST(TenantsView, ShowsABarOnATerminalOnly) {
+  v1::ListTenantsResponse list;
+  v1::TenantUsage* tenant = list.add_tenants();
+  tenant->set_tenant("red");
+  tenant->set_limit(10 * kGiB);
+  tenant->set_guarantee(5 * kGiB);
+  tenant->set_charged(5 * kGiB);
+  EXPECT_NE(tenants_text(list, true).find("[##########|..........]"), std::string::npos);
+  EXPECT_EQ(tenants_text(list, false).find('['), std::string::npos);
+  EXPECT_EQ(tenants_json(list)["tenants"][0]["limit"], 10 * kGiB);
+}
+
+TEST(UsageBar, StaysInItsBounds) {
+  EXPECT_EQ(usage_bar(0, 0, 0), "[....................]");
+  EXPECT_EQ(usage_bar(20, 0, 10), "[####################]");
+  EXPECT_EQ(usage_bar(1, 10, 10), "[##..................]");
+}
+
+TEST(Monitor, SaysThatThereIsNoBroker) {
+  const client::test::TemporaryFolder folder;
+  const auto monitor = Monitor::connect(folder.path());
+  ASSERT_FALSE(monitor);
+  EXPECT_EQ(monitor.error().code, Code::kUnavailable);
+}
+
+TEST(Check, FailsWhereThereIsNoBrokerAndSaysHowToMendIt) {
+  const client::test::TemporaryFolder folder;
+  std::vector<Finding> findings;
+  check_broker({folder.path() / "missing"}, findings);
+  ASSERT_EQ(findings.size(), 1U);
+  EXPECT_EQ(findings[0].name, "runtime_folder");
+  EXPECT_EQ(findings[0].state, Finding::State::kFail);
+  EXPECT_NE(findings[0].mend.find("systemctl"), std::string::npos);
+  EXPECT_FALSE(all_well(findings));
+}
+
+TEST(Check, StopsAtSocketsThatAreNotThere) {
+  const client::test::TemporaryFolder folder;
+  std::vector<Finding> findings;
+  check_broker({folder.path()}, findings);
+  ASSERT_EQ(findings.size(), 3U);
+  EXPECT_EQ(findings[0].state, Finding::State::kOk);
+  EXPECT_EQ(findings[1].name, "lane_socket");
+  EXPECT_EQ(findings[1].state, Finding::State::kFail);
+  EXPECT_EQ(findings[2].name, "api_socket");
+}
+
+TEST(Check, PrintsEveryFindingWithWhatMendsIt) {
+  const std::vector<Finding> findings{{"open_files", Finding::State::kWarn, "256", "ulimit -n 1024"},
+                                      {"broker", Finding::State::kFail, "gone", ""}};
+  EXPECT_EQ(findings_text(findings),
+            "warn  open files  256\n"
+            "                  to mend: ulimit -n 1024\n"
+            "FAIL  broker      gone\n");
+  const Json json = findings_json(findings);
+  EXPECT_EQ(json["ok"], false);
+  EXPECT_EQ(json["checks"][0]["state"], "warn");
+  EXPECT_EQ(json["checks"][1]["state"], "fail");
+}
+
+}  // namespace
+}  // namespace gpumem::cli::test

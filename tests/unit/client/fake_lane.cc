@@ -1,0 +1,93 @@
+#include "tests/unit/client/fake_lane.h"
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <cstring>
+
+#include "proto/lane.h"
+#include "shm/pages.h"
+
+namespace gpumem::client::test {
+
+TemporaryFolder::TemporaryFolder() {
+  std::string name = (std::filesystem::temp_directory_path() / "gpumem-client-XXXXXX").string();
+  EXPECT_NE(::mkdtemp(name.data()), nullptr);
+  path_ = name;
+}
+
+TemporaryFolder::~TemporaryFolder() {
+  std::error_code no_matter;
+  std::filesystem::remove_all(path_, no_matter);
+}
+
+UniqueFd listen_at(const std::filesystem::path& path) {
+  UniqueFd listener(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::strncpy(address.sun_path, path.c_str(), sizeof address.sun_path - 1);
+  EXPECT_EQ(::bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+  EXPECT_EQ(::listen(listener.get(), 8), 0);
+  return listener;
+}
+
+UniqueFd memory_file(const void* content, std::size_t content_size, std::size_t size) {
+  UniqueFd file(::memfd_create("page", MFD_CLOEXEC));
+  EXPECT_EQ(::ftruncate(file.get(), static_cast<off_t>(size)), 0);
+  EXPECT_EQ(::pwrite(file.get(), content, content_size, 0), static_cast<ssize_t>(content_size));
+  return file;
+}
+
+UniqueFd broker_page_file() {
+  BrokerPage page;
+  initialize(page);
+  return memory_file(&page, sizeof page, kSharedPageBytes);
+}
+
+UniqueFd client_page_file() {
+  ClientPage page;
+  initialize(page);
+  return memory_file(&page, sizeof page, kSharedPageBytes);
+}
+
+v1::ToBroker receive_message(int socket) {
+  v1::ToBroker message;
+  auto packet = receive_packet(socket, kLaneMessageBytes, kLaneDescriptors);
+  if (packet) message.ParseFromString(packet->bytes);
+  return message;
+}
+
+void send_message(int socket, const v1::ToClient& message, const std::vector<int>& descriptors) {
+  EXPECT_TRUE(send_packet(socket, message.SerializeAsString(), descriptors));
+}
+
+v1::ToClient welcome(const std::vector<std::string>& devices) {
+  v1::ToClient message;
+  message.mutable_welcome()->set_session(7);
+  message.mutable_welcome()->set_token("token");
+  message.mutable_welcome()->set_tenant("red");
+  for (const std::string& device : devices) message.mutable_welcome()->add_devices(device);
+  return message;
+}
+
+void greet(int socket) {
+  EXPECT_TRUE(receive_message(socket).has_hello());
+  const UniqueFd broker_page = broker_page_file();
+  const UniqueFd client_page = client_page_file();
+  send_message(socket, welcome(), {broker_page.get(), client_page.get()});
+}
+
+FakeLane::FakeLane(std::function<void(int)> serve)
+    : listener_(listen_at(socket())), thread_([this, serve = std::move(serve)] {
+        const UniqueFd peer(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+        if (peer.valid()) serve(peer.get());
+      }) {}
+
+FakeLane::~FakeLane() {
+  ::shutdown(listener_.get(), SHUT_RDWR);  // ends an accept that nobody came to
+  thread_.join();
+}
+
+}  // namespace gpumem::client::test

@@ -1,0 +1,258 @@
+// Opening a session against a broker that behaves well, badly, or not at all.
+#include "gpumem/session.h"
+
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+
+#include <future>
+
+#include "proto/lane.h"
+#include "shm/pages.h"
+#include "tests/unit/client/fake_lane.h"
+
+namespace gpumem::client::test {
+namespace {
+
+using std::chrono::milliseconds;
+
+SessionOptions options(const FakeLane& lane, milliseconds timeout = milliseconds(5000)) {
+  return {lane.folder(), "test", timeout};
+}
+
+/// Connects to a broker that answers the Hello with `message` and `descriptors`.
+Error refusal_of(const v1::ToClient& message, std::vector<UniqueFd> descriptors) {
+  FakeLane lane([&](int socket) {
+    receive_message(socket);
+    std::vector<int> numbers;
+    for (const UniqueFd& descriptor : descriptors) numbers.push_back(descriptor.get());
+    send_message(socket, message, numbers);
+  });
+  auto session = Session::connect(options(lane));
+  EXPECT_FALSE(session);
+  return session ? Error{} : session.error();
+}
+
+std::vector<UniqueFd> two(UniqueFd first, UniqueFd second) {
+  std::vector<UniqueFd> both;
+  both.push_back(std::move(first));
+  both.push_back(std::move(second));
+  return both;
+}
+
+TEST(Session, IsOpenedByAWelcome) {
+  std::promise<v1::ToBroker> hello;
+  FakeLane lane([&](int socket) {
+    hello.set_value(receive_message(socket));
+    const UniqueFd broker_page = broker_page_file();
+    const UniqueFd client_page = client_page_file();
+    send_message(socket, welcome(), {broker_page.get(), client_page.get()});
+  });
+  auto session = Session::connect(options(lane));
+  ASSERT_TRUE(session) << to_string(session.error());
+  EXPECT_EQ(session->id(), 7U);
+  EXPECT_EQ(session->tenant(), "red");
+  const v1::ToBroker said = hello.get_future().get();
+  EXPECT_EQ(said.hello().protocol(), kLaneProtocol);
+  EXPECT_EQ(said.hello().label(), "test");
+}
+
+TEST(Session, ReadsItsFiguresFromTheBrokersPage) {
+  BrokerPage page;
+  initialize(page);
+  page.figures.device_count = 1;
+  page.figures.devices[0] = {100, 90, 80, 70, 60, 50, 40, 0};
+  FakeLane lane([&](int socket) {
+    receive_message(socket);
+    const UniqueFd broker_page = memory_file(&page, sizeof page, kSharedPageBytes);
+    const UniqueFd client_page = client_page_file();
+    send_message(socket, welcome({"GPU-x"}), {broker_page.get(), client_page.get()});
+  });
+  auto session = Session::connect(options(lane));
+  ASSERT_TRUE(session) << to_string(session.error());
+  auto usage = session->usage();
+  ASSERT_TRUE(usage);
+  ASSERT_EQ(usage->size(), 1U);
+  const DeviceUsage& device = usage->front();
+  EXPECT_EQ(device.device, "GPU-x");
+  EXPECT_EQ(device.pool, Bytes{100});
+  EXPECT_EQ(device.free, Bytes{90});
+  EXPECT_EQ(device.guarantee, Bytes{80});
+  EXPECT_EQ(device.limit, Bytes{70});
+  EXPECT_EQ(device.charged, Bytes{60});
+  EXPECT_EQ(device.available, Bytes{50});
+  EXPECT_EQ(device.pressure, Bytes{40});
+}
+
+TEST(Session, SaysGoodbyeWhenItGoes) {
+  std::promise<bool> left;
+  FakeLane lane([&](int socket) {
+    greet(socket);
+    left.set_value(receive_message(socket).has_goodbye());
+  });
+  { auto session = Session::connect(options(lane)); }
+  EXPECT_TRUE(left.get_future().get());
+}
+
+TEST(Session, TellsWhyTheBrokerRefuses) {
+  v1::ToClient refused;
+  refused.mutable_refused()->set_code(7);
+  refused.mutable_refused()->set_message("user 1000 belongs to no tenant");
+  const Error error = refusal_of(refused, {});
+  EXPECT_EQ(error.code, Code::kPermissionDenied);
+  EXPECT_EQ(error.message, "the broker refuses this process: user 1000 belongs to no tenant");
+}
+
+TEST(Session, RejectsAWelcomeWithoutDescriptors) {
+  EXPECT_EQ(refusal_of(welcome(), {}).code, Code::kInternal);
+}
+
+TEST(Session, RejectsAWelcomeWithoutASession) {
+  v1::ToClient message = welcome();
+  message.mutable_welcome()->set_session(0);
+  EXPECT_EQ(refusal_of(message, two(broker_page_file(), client_page_file())).code, Code::kInternal);
+}
+
+TEST(Session, RejectsAnAnswerThatIsNoWelcome) {
+  v1::ToClient offer;
+  offer.mutable_offer()->set_grant(1);
+  EXPECT_EQ(refusal_of(offer, {}).code, Code::kInternal);
+}
+
+TEST(Session, RejectsATruncatedWelcome) {
+  FakeLane lane([](int socket) {
+    receive_message(socket);
+    const std::string bytes = welcome().SerializeAsString();
+    EXPECT_TRUE(send_packet(socket, std::string_view(bytes).substr(0, bytes.size() - 1)));
+  });
+  auto session = Session::connect(options(lane));
+  ASSERT_FALSE(session);
+  EXPECT_EQ(session.error().code, Code::kInternal);
+}
+
+TEST(Session, RejectsAMessageThatIsTooLong) {
+  FakeLane lane([](int socket) {
+    receive_message(socket);
+    EXPECT_TRUE(send_packet(socket, std::string(kLaneMessageBytes + 1, 'x')));
+  });
+  auto session = Session::connect(options(lane));
+  ASSERT_FALSE(session);
+  EXPECT_EQ(session.error().code, Code::kInvalidArgument);
+}
+
+TEST(Session, RejectsPagesOfAnotherSize) {
+  const char byte = 0;
+  const Error short_page = refusal_of(welcome(), two(memory_file(&byte, 1, kSharedPageBytes - 1), client_page_file()));
+  EXPECT_EQ(short_page.code, Code::kFailedPrecondition);
+  const Error long_page = refusal_of(welcome(), two(broker_page_file(), memory_file(&byte, 1, 2 * kSharedPageBytes)));
+  EXPECT_EQ(long_page.code, Code::kFailedPrecondition);
+}
+
+TEST(Session, RejectsABrokerPageOfAnotherMagicOrVersion) {
+  BrokerPage page;
+  initialize(page);
+  page.header.magic ^= 1;
+  EXPECT_EQ(refusal_of(welcome(), two(memory_file(&page, sizeof page, kSharedPageBytes), client_page_file())).code,
+            Code::kFailedPrecondition);
+  initialize(page);
+  page.header.version = kPageVersion + 1;
+  EXPECT_EQ(refusal_of(welcome(), two(memory_file(&page, sizeof page, kSharedPageBytes), client_page_file())).code,
+            Code::kFailedPrecondition);
+}
+
+TEST(Session, TellsThatTheBrokerClosed) {
+  FakeLane lane([](int socket) { receive_message(socket); });
+  auto session = Session::connect(options(lane));
+  ASSERT_FALSE(session);
+  EXPECT_EQ(session.error().code, Code::kUnavailable);
+}
+
+TEST(Session, DoesNotWaitForASilentBrokerForEver) {
+  std::promise<void> over;
+  FakeLane lane([&](int socket) {
+    receive_message(socket);
+    over.get_future().wait();
+  });
+  auto session = Session::connect(options(lane, milliseconds(20)));
+  over.set_value();
+  ASSERT_FALSE(session);
+  EXPECT_EQ(session.error().code, Code::kDeadlineExceeded);
+}
+
+TEST(Session, NamesTheSocketThatIsNotThere) {
+  const TemporaryFolder folder;
+  auto session = Session::connect({folder.path().string()});
+  ASSERT_FALSE(session);
+  EXPECT_EQ(session.error().code, Code::kUnavailable);
+  EXPECT_NE(session.error().message.find((folder.path() / "lane.sock").string()), std::string::npos);
+  EXPECT_NE(session.error().message.find("is gpumemd running?"), std::string::npos);
+}
+
+TEST(Session, TellsALeftOverSocketFromABroker) {
+  const TemporaryFolder folder;
+  listen_at(folder.path() / "lane.sock").reset();
+  auto session = Session::connect({folder.path().string()});
+  ASSERT_FALSE(session);
+  EXPECT_EQ(session.error().code, Code::kUnavailable);
+  EXPECT_NE(session.error().message.find("left over"), std::string::npos);
+}
+
+TEST(Session, RejectsALabelThatIsTooLong) {
+  auto session = Session::connect({"/nowhere", std::string(kLabelBytes + 1, 'x')});
+  ASSERT_FALSE(session);
+  EXPECT_EQ(session.error().code, Code::kInvalidArgument);
+}
+
+TEST(Session, WithoutAnApiSocketPingSaysThatTheBrokerIsGone) {
+  FakeLane lane(greet);
+  auto session = Session::connect(options(lane));
+  ASSERT_TRUE(session) << to_string(session.error());
+  auto answered = session->ping();
+  ASSERT_FALSE(answered);
+  EXPECT_EQ(answered.error().code, Code::kUnavailable);
+  EXPECT_NE(answered.error().message.find("stays usable"), std::string::npos);
+}
+
+TEST(Session, ThatHasBeenMovedFromSaysSo) {
+  FakeLane lane(greet);
+  auto session = Session::connect(options(lane));
+  ASSERT_TRUE(session) << to_string(session.error());
+  const Session moved = std::move(*session);
+  EXPECT_EQ(session->ping().error().code, Code::kFailedPrecondition);
+}
+
+// The child lives on while the parent leaves: the broker must see the end all the same.
+TEST(Session, OfAForkedParentIsUnusableAndItsLaneIsNotHeldOpen) {
+  std::promise<bool> ended;
+  FakeLane lane([&](int socket) {
+    greet(socket);
+    const bool goodbye = receive_message(socket).has_goodbye();
+    char byte = 0;
+    ended.set_value(goodbye && ::recv(socket, &byte, 1, 0) == 0);
+  });
+  int gate[2];
+  ASSERT_EQ(::pipe(gate), 0);
+  pid_t child = -1;
+  {
+    auto session = Session::connect(options(lane));
+    ASSERT_TRUE(session) << to_string(session.error());
+    child = ::fork();
+    if (child == 0) {
+      char byte = 0;
+      ::close(gate[1]);
+      const bool refused = session->ping().error().code == Code::kFailedPrecondition &&
+                           session->usage().error().code == Code::kFailedPrecondition;
+      { const Session gone = std::move(*session); }
+      ::_exit(::read(gate[0], &byte, 1) == 0 && refused ? 0 : 1);
+    }
+  }
+  EXPECT_TRUE(ended.get_future().get());
+  ::close(gate[1]);
+  int status = -1;
+  EXPECT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  ::close(gate[0]);
+}
+
+}  // namespace
+}  // namespace gpumem::client::test

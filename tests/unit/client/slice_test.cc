@@ -1,0 +1,259 @@
+// Slices on the simulated driver, lent to by a broker that the tests play.
+#include "gpumem/slice.h"
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <future>
+#include <thread>
+
+#include "gpumem/session.h"
+#include "proto/lane.h"
+#include "tests/unit/client/fake_broker.h"
+
+namespace gpumem::client::test {
+namespace {
+
+constexpr Bytes kPage = mebibytes(2);
+
+class SliceTest : public testing::Test {
+ protected:
+  SliceTest() {
+    auto session = Session::connect({broker_.folder(), "test"});
+    EXPECT_TRUE(session) << to_string(session.error());
+    session_.emplace(std::move(*session));
+  }
+  Slice open(const SliceOptions& options = {}) {
+    auto slice = session_->open_slice(options);
+    EXPECT_TRUE(slice) << to_string(slice.error());
+    return std::move(*slice);
+  }
+
+  FakeBroker broker_;
+  std::optional<Session> session_;
+};
+
+/// Simulated device memory is host memory: writes to the whole of it and reads it back.
+bool is_usable(const Slice& slice) {
+  for (std::uint64_t at = 0; at < slice.committed().count; at += kPage.count) {
+    auto* word = reinterpret_cast<volatile std::uint64_t*>(slice.base() + at);
+    *word = at + 1;
+  }
+  for (std::uint64_t at = 0; at < slice.committed().count; at += kPage.count) {
+    if (*reinterpret_cast<volatile std::uint64_t*>(slice.base() + at) != at + 1) return false;
+  }
+  return true;
+}
+
+TEST_F(SliceTest, OpensOnTheFirstDeviceThatBothSidesSee) {
+  const Slice slice = open();
+  EXPECT_EQ(slice.ordinal(), 0);
+  EXPECT_EQ(slice.granularity(), kPage);
+  EXPECT_EQ(slice.limit(), mebibytes(32));
+  EXPECT_EQ(slice.committed(), Bytes{});
+  EXPECT_NE(slice.base(), 0U);
+}
+
+TEST_F(SliceTest, OpensOnTheDeviceThatIsNamed) {
+  const Slice first = open();
+  EXPECT_EQ(open({first.device(), {}, ""}).device(), first.device());
+  EXPECT_EQ(session_->open_slice({"GPU-00000000-0000-0000-0000-000000000000", {}, ""}).error().code, Code::kNotFound);
+  EXPECT_EQ(session_->open_slice({"GPU-11111111-0000-0000-0000-000000000000", {}, ""}).error().code, Code::kNotFound);
+  EXPECT_EQ(session_->open_slice({"nonsense", {}, ""}).error().code, Code::kInvalidArgument);
+}
+
+TEST_F(SliceTest, IsClosedAgainWhenThereAreNoAddresses) {
+  auto slice = session_->open_slice({"", {std::uint64_t{1} << 62}, ""});
+  ASSERT_FALSE(slice);
+  EXPECT_EQ(broker_.slices_open(), 0U);
+}
+
+TEST_F(SliceTest, GrowsToItsTargetRoundedUp) {
+  Slice slice = open();
+  auto grown = slice.grow({kPage.count * 3 - 5});
+  ASSERT_TRUE(grown) << to_string(grown.error());
+  EXPECT_EQ(*grown, mebibytes(6));
+  EXPECT_EQ(slice.committed(), mebibytes(6));
+  EXPECT_TRUE(is_usable(slice));
+  broker_.await_accepted(1);
+}
+
+TEST_F(SliceTest, AsksOnlyForWhatIsMissing) {
+  Slice slice = open();
+  ASSERT_TRUE(slice.grow(mebibytes(4)));
+  ASSERT_TRUE(slice.grow(mebibytes(4)));
+  EXPECT_EQ(broker_.growths(), 1U);
+  ASSERT_TRUE(slice.grow(mebibytes(8)));
+  EXPECT_EQ(broker_.leases_out(), 4U);
+  EXPECT_TRUE(is_usable(slice));
+}
+
+TEST_F(SliceTest, RefusesATargetOverItsLimitWithoutAskingTheBroker) {
+  Slice slice = open();
+  EXPECT_EQ(slice.grow(mebibytes(34)).error().code, Code::kInvalidArgument);
+  EXPECT_EQ(slice.grow({~std::uint64_t{0}}).error().code, Code::kInvalidArgument);
+  EXPECT_EQ(broker_.growths(), 0U);
+}
+
+TEST_F(SliceTest, ShrinksByWholeExtentsFromTheEnd) {
+  broker_.extent_sizes = {8 << 20, 4 << 20, 2 << 20};
+  Slice slice = open();
+  ASSERT_TRUE(slice.grow(mebibytes(14)));
+  EXPECT_EQ(*slice.shrink(mebibytes(13)), mebibytes(14));
+  EXPECT_EQ(*slice.shrink(mebibytes(9)), mebibytes(12));
+  EXPECT_EQ(*slice.shrink(mebibytes(8)), mebibytes(8));
+  EXPECT_EQ(broker_.leases_out(), 1U);
+  EXPECT_TRUE(is_usable(slice));
+  EXPECT_EQ(*slice.shrink({}), Bytes{});
+  EXPECT_EQ(broker_.leases_out(), 0U);
+  EXPECT_EQ(broker_.in_use(), 0U);
+}
+
+TEST_F(SliceTest, ShrinksOverSeveralGrantsAndGrowsAgain) {
+  Slice slice = open();
+  for (std::uint64_t size = 4; size <= 16; size += 4) ASSERT_TRUE(slice.grow(mebibytes(size)));
+  EXPECT_EQ(*slice.shrink(mebibytes(5)), mebibytes(6));
+  EXPECT_EQ(*slice.grow(mebibytes(20)), mebibytes(20));
+  EXPECT_TRUE(is_usable(slice));
+  EXPECT_EQ(broker_.in_use(), mebibytes(20).count);
+}
+
+TEST_F(SliceTest, ThatGoesGivesEverythingBack) {
+  {
+    Slice slice = open();
+    ASSERT_TRUE(slice.grow(mebibytes(8)));
+  }
+  EXPECT_EQ(broker_.leases_out(), 0U);
+  EXPECT_EQ(broker_.slices_open(), 0U);
+  EXPECT_EQ(broker_.in_use(), 0U);
+}
+
+TEST_F(SliceTest, OutlivesItsSessionObject) {
+  Slice slice = open();
+  session_.reset();
+  ASSERT_TRUE(slice.grow(mebibytes(2)));
+  EXPECT_TRUE(is_usable(slice));
+}
+
+TEST_F(SliceTest, TellsWhyMemoryWasDenied) {
+  broker_.refuse_growth = [](grpc::ServerContext& context) {
+    v1::Denial denial;
+    denial.set_reason(v1::Denial::REASON_NO_MEMORY);
+    denial.set_waiters_ahead(2);
+    context.AddTrailingMetadata(kDenialMetadataKey, denial.SerializeAsString());
+    return grpc::Status(grpc::StatusCode::DEADLINE_EXCEEDED, "waited 5s in vain");
+  };
+  Slice slice = open();
+  auto grown = slice.grow(mebibytes(2));
+  ASSERT_FALSE(grown);
+  EXPECT_EQ(grown.error().code, Code::kDeadlineExceeded);
+  EXPECT_EQ(grown.error().message, "waited 5s in vain");
+  ASSERT_TRUE(grown.error().denial);
+  EXPECT_EQ(grown.error().denial->reason, Denial::Reason::kNoMemory);
+  EXPECT_EQ(grown.error().denial->waiters_ahead, 2U);
+  EXPECT_EQ(slice.committed(), Bytes{});
+}
+
+TEST_F(SliceTest, ReturnsAGrantWhoseSizesAreWrong) {
+  Slice slice = open();
+  broker_.tamper = [](v1::GrowResponse& response) { response.mutable_leases(0)->set_size(4 << 20); };
+  EXPECT_EQ(slice.grow(mebibytes(4)).error().code, Code::kInternal);
+  EXPECT_EQ(slice.committed(), Bytes{});
+  EXPECT_EQ(broker_.leases_out(), 0U);
+  EXPECT_EQ(broker_.in_use(), 0U);
+}
+
+TEST_F(SliceTest, ReturnsAGrantWhoseOffersNameOtherLeases) {
+  Slice slice = open();
+  std::uint64_t real = 0;
+  broker_.tamper = [&](v1::GrowResponse& response) {
+    real = response.leases(0).id();
+    response.mutable_leases(0)->set_id(999);
+  };
+  broker_.refuse_return = [] { return grpc::Status(grpc::StatusCode::NOT_FOUND, "no lease 999"); };
+  EXPECT_EQ(slice.grow(mebibytes(2)).error().code, Code::kInternal);
+  EXPECT_EQ(slice.committed(), Bytes{});
+  broker_.tamper = nullptr;
+  broker_.refuse_return = nullptr;
+  EXPECT_EQ(*slice.grow(mebibytes(4)), mebibytes(4));
+  EXPECT_TRUE(is_usable(slice));
+}
+
+TEST_F(SliceTest, ShrinksEvenIfTheBrokerIsGone) {
+  Slice slice = open();
+  ASSERT_TRUE(slice.grow(mebibytes(8)));
+  broker_.stop_answering();
+  EXPECT_TRUE(is_usable(slice));
+  EXPECT_EQ(slice.shrink(mebibytes(4)).error().code, Code::kUnavailable);
+  EXPECT_EQ(slice.committed(), mebibytes(4));
+  EXPECT_TRUE(is_usable(slice));
+  EXPECT_EQ(slice.grow(mebibytes(8)).error().code, Code::kUnavailable);
+}
+
+TEST_F(SliceTest, TellsTheBrokerLaterWhatItCouldNotBeToldAtOnce) {
+  Slice slice = open();
+  ASSERT_TRUE(slice.grow(mebibytes(8)));
+  broker_.refuse_return = [] { return grpc::Status(grpc::StatusCode::UNAVAILABLE, "busy"); };
+  EXPECT_FALSE(slice.shrink(mebibytes(4)));
+  EXPECT_EQ(broker_.leases_out(), 4U);
+  broker_.refuse_return = nullptr;
+  ASSERT_TRUE(slice.shrink(mebibytes(4)));
+  EXPECT_EQ(broker_.leases_out(), 2U);
+}
+
+TEST_F(SliceTest, ShrinksWhileAGrowthWaitsAndTheGrowthStillReachesItsTarget) {
+  Slice slice = open();
+  ASSERT_TRUE(slice.grow(mebibytes(4)));
+  std::promise<void> asked;
+  std::promise<void> shrunk;
+  broker_.before_grant = [&, first = true]() mutable {
+    if (!std::exchange(first, false)) return;
+    asked.set_value();
+    shrunk.get_future().wait();
+  };
+  std::thread grower([&] { EXPECT_EQ(*slice.grow(mebibytes(8), {std::chrono::seconds(5)}), mebibytes(8)); });
+  asked.get_future().wait();
+  EXPECT_EQ(*slice.shrink({}), Bytes{});
+  shrunk.set_value();
+  grower.join();
+  EXPECT_EQ(slice.committed(), mebibytes(8));
+  EXPECT_TRUE(is_usable(slice));
+}
+
+TEST_F(SliceTest, GrowthsOfSeveralThreadsDoNotMixTheirOffers) {
+  std::vector<Slice> slices;
+  for (int i = 0; i < 4; ++i) slices.push_back(open());
+  std::vector<std::thread> threads;
+  for (Slice& slice : slices) {
+    threads.emplace_back([&slice] {
+      for (int round = 0; round < 10; ++round) {
+        EXPECT_TRUE(slice.grow(mebibytes(6)));
+        EXPECT_TRUE(slice.shrink(mebibytes(2)));
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(broker_.leases_out(), 4U);
+  for (const Slice& slice : slices) EXPECT_TRUE(is_usable(slice));
+}
+
+TEST_F(SliceTest, OfAParentIsUnusableInAForkedChildAndUnharmedByIt) {
+  Slice slice = open();
+  ASSERT_TRUE(slice.grow(mebibytes(4)));
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const bool refused = slice.grow(mebibytes(6)).error().code == Code::kFailedPrecondition &&
+                         slice.shrink({}).error().code == Code::kFailedPrecondition;
+    { const Slice gone = std::move(slice); }
+    session_.reset();
+    ::_exit(refused ? 0 : 1);
+  }
+  int status = -1;
+  EXPECT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_TRUE(is_usable(slice));
+  EXPECT_EQ(*slice.grow(mebibytes(6)), mebibytes(6));
+}
+
+}  // namespace
+}  // namespace gpumem::client::test

@@ -1,0 +1,75 @@
+#include "daemon/core/denial.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace gpumem::core {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+Denial denial(Denial::Reason reason) {
+  Denial denial;
+  denial.reason = reason;
+  denial.device = "GPU-0";
+  denial.tenant = "ann";
+  denial.asked = gibibytes(4);
+  denial.slice_limit = gibibytes(6);
+  denial.quota = {gibibytes(1), gibibytes(10)};
+  denial.charged = gibibytes(9);
+  denial.pool = gibibytes(24);
+  denial.free = gibibytes(3);
+  denial.kept_for_others = gibibytes(2);
+  denial.guaranteed_to_others = gibibytes(7);
+  denial.charged_to_others = gibibytes(12);
+  return denial;
+}
+
+TEST(DenialText, SaysWhoAskedForHowMuchOfWhat) {
+  for (const auto reason : {Denial::Reason::kSliceLimit, Denial::Reason::kTenantLimit, Denial::Reason::kPoolSize,
+                            Denial::Reason::kNoMemory}) {
+    EXPECT_THAT(explain(denial(reason)), AllOf(HasSubstr("'ann'"), HasSubstr("4GiB"), HasSubstr("GPU-0")));
+  }
+}
+
+TEST(DenialText, OfALimitNamesItAndWhoHoldsTheRest) {
+  EXPECT_THAT(explain(denial(Denial::Reason::kSliceLimit)), HasSubstr("limit of 6GiB"));
+  Denial full = denial(Denial::Reason::kTenantLimit);
+  full.holders = {{{1}, 41, "train", gibibytes(5)}, {{2}, 0, "serve", gibibytes(4)}};
+  EXPECT_THAT(explain(full), AllOf(HasSubstr("limit of 10GiB"), HasSubstr("9GiB are charged"),
+                                   HasSubstr("(pid 41 train 5GiB, session 2 serve 4GiB)")));
+}
+
+TEST(DenialText, NamesThreeHoldersAndCountsTheRest) {
+  Denial full = denial(Denial::Reason::kTenantLimit);
+  for (std::uint64_t i = 1; i <= 5; ++i) full.holders.push_back({{i}, static_cast<std::int64_t>(i), "x", kibibytes(i)});
+  EXPECT_THAT(explain(full), AllOf(HasSubstr("pid 3"), Not(HasSubstr("pid 4")), HasSubstr("and 2 more")));
+}
+
+TEST(DenialText, OfThePoolNamesTheGuaranteesOfOthers) {
+  EXPECT_THAT(explain(denial(Denial::Reason::kPoolSize)), AllOf(HasSubstr("24GiB"), HasSubstr("7GiB are guaranteed")));
+}
+
+TEST(DenialText, OfAShortageNamesEveryShareAndTheLine) {
+  Denial one = denial(Denial::Reason::kNoMemory);
+  EXPECT_THAT(explain(one), AllOf(HasSubstr("may not wait"), HasSubstr("pool of 24GiB"), HasSubstr("12GiB"),
+                                  HasSubstr("9GiB"), HasSubstr("3GiB are free"), HasSubstr("2GiB are kept")));
+  EXPECT_THAT(explain(one), Not(HasSubstr("ahead")));
+  one.waiters_ahead = 7;
+  one.wait_limit = std::chrono::seconds(2);
+  one.waited = std::chrono::milliseconds(1500);
+  EXPECT_THAT(explain(one), AllOf(HasSubstr("waited 1.5 s"), HasSubstr("ahead in the line: 7")));
+}
+
+TEST(DenialCode, TellsAWaitInVainFromARefusal) {
+  Denial one = denial(Denial::Reason::kNoMemory);
+  EXPECT_EQ(code_of(one), Code::kResourceExhausted);
+  one.waited = std::chrono::seconds(1);
+  EXPECT_EQ(code_of(one), Code::kDeadlineExceeded);
+  one.reason = Denial::Reason::kTenantLimit;
+  EXPECT_EQ(code_of(one), Code::kDeadlineExceeded);
+}
+
+}  // namespace
+}  // namespace gpumem::core

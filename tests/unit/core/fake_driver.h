@@ -1,0 +1,114 @@
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <vector>
+
+#include "base/check.h"
+#include "daemon/core/store.h"
+
+namespace gpumem::core {
+
+/// A driver that only counts: each device has so many bytes, an extent takes its size of them for as long
+/// as the broker has its handle or any process keeps using it.
+///
+/// Invariant  on every device, stolen bytes and extents together are at most its total.
+class FakeDriver {
+ public:
+  explicit FakeDriver(std::vector<Bytes> totals) {
+    for (const Bytes total : totals) devices_.push_back({.total = total, .used = {}, .stolen = {}});
+  }
+
+  /// Decides, if set, which creations fail although there is room.
+  std::function<bool(const Extent&)> fails;
+
+  JobResult run(const Job& job) {
+    JobResult result{job.id, job.device, {}};
+    for (const Job::Step& step : job.steps) {
+      for (const ExtentId id : step.destroy) destroy(id);
+      for (const Extent& extent : step.create) {
+        if (!create(job.device, extent)) result.failed.push_back(extent.id);
+      }
+    }
+    return result;
+  }
+
+  /// A process imports the extent: from now on destroying it gives nothing back until let_go().
+  void hold(ExtentId id) {
+    GPUMEM_CHECK(extents_.at(id).handle, "only what exists can be imported");
+    ++extents_.at(id).users;
+  }
+  void let_go(ExtentId id) {
+    Physical& extent = extents_.at(id);
+    GPUMEM_CHECK(extent.users > 0, "held before it is let go");
+    --extent.users;
+    drop_if_unused(id);
+  }
+
+  /// A process past the broker takes up to `bytes` of what is not in use. Answers how many.
+  Bytes steal(DeviceIndex device, Bytes bytes) {
+    const Bytes taken = std::min(bytes, room(device));
+    devices_[device].stolen += taken;
+    return taken;
+  }
+  /// It gives everything back.
+  void restore(DeviceIndex device) { devices_[device].stolen = {}; }
+
+  /// Bytes of extents that the broker has handles of.
+  Bytes handled(DeviceIndex device) const {
+    Bytes sum;
+    for (const auto& [id, extent] : extents_) {
+      if (extent.handle && extent.device == device) sum += extent.size;
+    }
+    return sum;
+  }
+  /// Bytes that no extent and no thief uses.
+  Bytes room(DeviceIndex device) const {
+    const Device& one = devices_[device];
+    return one.total - one.used - one.stolen;
+  }
+  bool has_handle(ExtentId id) const {
+    const auto found = extents_.find(id);
+    return found != extents_.end() && found->second.handle;
+  }
+  std::uint64_t creations() const { return creations_; }
+
+ private:
+  struct Device {
+    Bytes total;
+    Bytes used;
+    Bytes stolen;
+  };
+  struct Physical {
+    DeviceIndex device = 0;
+    Bytes size;
+    bool handle = true;
+    int users = 0;
+  };
+
+  bool create(DeviceIndex device, const Extent& extent) {
+    GPUMEM_CHECK(!extents_.contains(extent.id), "an extent's id comes once");
+    ++creations_;
+    if (extent.size > room(device) || (fails && fails(extent))) return false;
+    devices_[device].used += extent.size;
+    extents_[extent.id] = {device, extent.size, true, 0};
+    return true;
+  }
+  void destroy(ExtentId id) {
+    GPUMEM_CHECK(has_handle(id), "only what exists can be destroyed");
+    extents_.at(id).handle = false;
+    drop_if_unused(id);
+  }
+  void drop_if_unused(ExtentId id) {
+    const Physical& extent = extents_.at(id);
+    if (extent.handle || extent.users != 0) return;
+    devices_[extent.device].used -= extent.size;
+    extents_.erase(id);
+  }
+
+  std::vector<Device> devices_;
+  std::map<ExtentId, Physical> extents_;
+  std::uint64_t creations_ = 0;
+};
+
+}  // namespace gpumem::core

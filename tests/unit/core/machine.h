@@ -1,0 +1,194 @@
+#pragma once
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <map>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "daemon/core/broker.h"
+#include "tests/unit/core/fake_driver.h"
+#include "tests/unit/core/policies.h"
+
+namespace gpumem::core {
+
+/// A broker with a driver and clients that behave, unless told otherwise: what is offered to a session is
+/// held by its process until it gives it back or exits. Jobs run at once, or when the test says so.
+class Machine {
+ public:
+  enum class Start { kReady, kEmpty };
+
+  explicit Machine(Policy policy = small_policy(), Start start = Start::kReady)
+      : broker(policy), driver(totals_of(policy)) {
+    if (start == Start::kEmpty) return;
+    broker.tick(now);
+    run_jobs();
+    EXPECT_TRUE(broker.settled());
+  }
+
+  // ---- The host's part ----
+
+  /// Takes the effects: jobs queue up, offers reach their process, answers are kept.
+  void collect() {
+    for (Effect& effect : broker.take_effects()) {
+      std::visit([this](auto& one) { take(one); }, effect);
+    }
+    if (jobs_run_at_once) {
+      while (run_job()) {
+      }
+    }
+  }
+  bool run_job() {
+    if (jobs.empty()) return false;
+    const JobResult result = driver.run(jobs.front());
+    jobs.pop_front();
+    broker.job_done(result, now);
+    for (Effect& effect : broker.take_effects()) std::visit([this](auto& one) { take(one); }, effect);
+    return true;
+  }
+  void run_jobs() {
+    collect();
+    while (run_job()) {
+    }
+  }
+  void pass(Duration time) {
+    now += time;
+    broker.tick(now);
+    collect();
+  }
+  /// Passes time from deadline to deadline, as far as `time` reaches.
+  void pass_in_steps(Duration time) {
+    const TimePoint end = now + time;
+    for (auto next = broker.next_deadline(); next && *next <= end; next = broker.next_deadline()) {
+      pass(std::max(*next - now, Duration::zero()));
+    }
+    pass(end - now);
+  }
+
+  // ---- The clients' part ----
+
+  SessionId connect(std::uint32_t uid) { return broker.open_session(peer_of(uid), "test", now).value(); }
+  SliceId slice(SessionId session, Bytes limit = {}, const std::string& device = "GPU-0") {
+    return broker.open_slice(session, device, limit, "test").value().id;
+  }
+  RequestId grow(SessionId session, SliceId slice, Bytes bytes, Duration wait = {}) {
+    const RequestId id = request_ids.next();
+    broker.grow(id, session, slice, bytes, wait, now);
+    collect();
+    return id;
+  }
+  /// Grows, maps and accepts; the grant must come.
+  Grant get(SessionId session, SliceId slice, Bytes bytes) {
+    const RequestId id = grow(session, slice, bytes);
+    EXPECT_TRUE(is_granted(id)) << why(id);
+    const Grant grant = answers.at(id).value();
+    EXPECT_TRUE(broker.accept(session, grant.id));
+    return grant;
+  }
+  static std::vector<LeaseId> leases_of(const Grant& grant) {
+    std::vector<LeaseId> ids;
+    for (const OfferedLease& one : grant.leases) ids.push_back(one.lease);
+    return ids;
+  }
+  void stop_using(SessionId session, const Grant& grant) {
+    for (const OfferedLease& one : grant.leases) {
+      if (std::erase(held[session], one.extent.id) != 0) driver.let_go(one.extent.id);
+    }
+  }
+  Result<void> give_back(SessionId session, SliceId slice, const Grant& grant) {
+    stop_using(session, grant);
+    return keep_but_give_back(session, slice, grant);
+  }
+  /// What a hostile client does.
+  Result<void> keep_but_give_back(SessionId session, SliceId slice, const Grant& grant) {
+    auto answer = broker.give_back(session, slice, leases_of(grant), now);
+    collect();
+    return answer;
+  }
+  void cancel(RequestId id) {
+    broker.cancel(id, now);
+    collect();
+  }
+  /// The process ends, however: the kernel lets go of everything it used.
+  void die(SessionId session) {
+    for (const ExtentId id : held[session]) driver.let_go(id);
+    held.erase(session);
+    broker.exited(session, now);
+    collect();
+  }
+  void say_goodbye(SessionId session) {
+    for (const ExtentId id : held[session]) driver.let_go(id);
+    held.erase(session);
+    broker.session_ended(session, Farewell::kReleased, now);
+    collect();
+  }
+  void lose_lane(SessionId session) {
+    broker.session_ended(session, Farewell::kLost, now);
+    collect();
+  }
+
+  // ---- What can be seen ----
+
+  bool is_answered(RequestId id) const { return answers.contains(id); }
+  bool is_granted(RequestId id) const { return is_answered(id) && answers.at(id).has_value(); }
+  Code code(RequestId id) const { return answers.at(id).error().error.code; }
+  std::string why(RequestId id) const {
+    if (!is_answered(id)) return "waits";
+    return is_granted(id) ? "granted" : to_string(answers.at(id).error().error);
+  }
+  const Denial& denial(RequestId id) const { return answers.at(id).error().denial.value(); }
+  Charges charges(const std::string& tenant, DeviceIndex device = 0) const {
+    for (const TenantView& view : broker.tenants()) {
+      if (view.name == tenant && view.device == device) return view.charges;
+    }
+    return {};
+  }
+  Bytes charged(const std::string& tenant) const { return charges(tenant).total(); }
+  Bytes free() const { return broker.devices()[0].free; }
+  Bytes in(Charge state) const { return broker.devices()[0].charges[state]; }
+  bool knows_tenant(const std::string& name) const {
+    return std::ranges::any_of(broker.tenants(), [&](const TenantView& view) { return view.name == name; });
+  }
+  /// Nobody is charged, and the driver has exactly the pool, all of it warm.
+  bool is_as_new() const {
+    const DeviceView view = broker.devices()[0];
+    return view.charges.total().is_zero() && view.warm == view.policy.pool && driver.handled(0) == view.policy.pool &&
+           view.free == view.policy.pool && jobs.empty();
+  }
+
+  Broker broker;
+  FakeDriver driver;
+  TimePoint now{};
+  bool jobs_run_at_once = true;
+  std::deque<Job> jobs;
+  std::map<RequestId, Result<Grant, GrowFailure>> answers;
+  std::map<GrantId, SessionId> offers;
+  std::vector<SessionId> forgotten;
+  std::map<SessionId, std::vector<ExtentId>> held;
+  IdSource<RequestId> request_ids;
+
+ private:
+  static std::vector<Bytes> totals_of(const Policy& policy) {
+    std::vector<Bytes> totals;
+    for (const DevicePolicy& one : policy.devices) totals.push_back(one.total);
+    return totals;
+  }
+  void take(RunJob& effect) { jobs.push_back(std::move(effect.job)); }
+  void take(SendOffer& effect) {
+    offers[effect.grant.id] = effect.session;
+    for (const OfferedLease& one : effect.grant.leases) {
+      driver.hold(one.extent.id);
+      held[effect.session].push_back(one.extent.id);
+    }
+  }
+  void take(AnswerGrow& effect) {
+    if (effect.answer) {
+      EXPECT_TRUE(offers.contains(effect.answer->id)) << "an offer comes before its answer";
+    }
+    EXPECT_TRUE(answers.emplace(effect.request, std::move(effect.answer)).second) << "answered twice";
+  }
+  void take(ForgetSession& effect) { forgotten.push_back(effect.session); }
+};
+
+}  // namespace gpumem::core

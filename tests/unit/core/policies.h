@@ -1,0 +1,31 @@
+#pragma once
+#include <string>
+#include <vector>
+
+#include "daemon/core/policy.h"
+
+namespace gpumem::core {
+
+inline constexpr Bytes kPiece = mebibytes(2);
+
+/// A device that lends all it has.
+inline DevicePolicy device(std::string uuid, Bytes pool) { return {std::move(uuid), "Test GPU", pool, pool, kPiece}; }
+
+inline TenantRule user(std::string name, std::uint32_t uid, std::vector<Quota> quotas) {
+  return {std::move(name), uid, std::nullopt, std::move(quotas)};
+}
+
+/// One device GPU-0 of 64 MiB; ann (uid 1) and bob (uid 2) may have all of it, 16 MiB of it are ann's for
+/// sure. Nobody else.
+inline Policy small_policy() {
+  Policy policy;
+  policy.devices = {device("GPU-0", mebibytes(64))};
+  policy.tenants = {user("ann", 1, {{mebibytes(16), mebibytes(64)}}), user("bob", 2, {{{}, mebibytes(64)}})};
+  return policy;
+}
+
+inline Peer peer_of(std::uint32_t uid) {
+  return {.pid = 1000 + uid, .uid = uid, .gids = {100 + uid}, .user = "user" + std::to_string(uid), .command = "train"};
+}
+
+}  // namespace gpumem::core
