@@ -69,6 +69,13 @@ Result<const Driver*> Driver::open(const std::filesystem::path& folder) {
   return open.driver.get();
 }
 
+Result<const Driver*> Driver::current() {
+  OpenDriver& open = open_driver();
+  const std::scoped_lock lock(open.mutex);
+  if (!open.driver) return Error{Code::kFailedPrecondition, "this process has not opened the driver"};
+  return open.driver.get();
+}
+
 Result<std::unique_ptr<Driver>> Driver::load(const std::filesystem::path& folder) {
   auto library = Library::open(folder, "libcuda.so.1");
   if (!library) {

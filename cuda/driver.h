@@ -30,6 +30,9 @@ class Driver {
   ///         folder's driver is already in this process).
   static Result<const Driver*> open(const std::filesystem::path& folder = {});
 
+  /// The driver that this process has opened. Errors  kFailedPrecondition: none yet.
+  static Result<const Driver*> current();
+
   /// The devices this process can see that can share memory, in the order of their ordinals.
   const std::vector<Device>& devices() const { return devices_; }
   /// Errors  kNotFound: not visible to this process; the message lists what is.

@@ -1,0 +1,84 @@
+#!/usr/bin/env python3
+"""Holds every #include against the dependency rule of docs/architecture.md.
+
+Exit status 1, and a line for each include that goes the wrong way.
+"""
+import pathlib
+import re
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+# What each room may include of ours, itself aside.
+ALLOWED = {
+    "base": set(),
+    "proto": set(),
+    "shm": {"base"},
+    "cuda": {"base"},
+    "sim": {"base"},
+    "daemon/core": {"base", "shm"},
+    "daemon/host": {"base", "shm", "proto", "cuda", "daemon/core"},
+    "daemon/rpc": {"base", "shm", "proto", "daemon/core"},
+    # main wires the parts; of sim it knows only how to make a machine folder.
+    "daemon": {"base", "cuda", "sim", "daemon/core", "daemon/host", "daemon/rpc"},
+    "client": {"base", "shm", "cuda", "proto"},
+    "client/cli": {"base", "shm", "cuda", "proto", "client"},
+    "client/demo": {"base", "cuda", "client"},
+}
+# The simulated driver is reached as a driver; one file knows how to make a folder of it.
+SIM_DOOR = ("daemon/daemon.cc", "sim/machine.h")
+PUBLIC = {"base/include/gpumem": "base", "client/include/gpumem": "client"}
+INCLUDE = re.compile(r'^\s*#\s*include\s+["<]([^">]+)[">]', re.M)
+
+
+def room_of(path: str) -> str:
+    parts = path.split("/")
+    for depth in (2, 1):
+        room = "/".join(parts[:depth])
+        if room in ALLOWED and len(parts) > depth:
+            return room
+    return parts[0]
+
+
+def owner_of(header: str) -> str | None:
+    """The room that a header belongs to, or nothing if it is not ours."""
+    if header.startswith("gpumem/v1/"):
+        return "proto"
+    if header.startswith("gpumem/"):
+        for folder, room in PUBLIC.items():
+            if (ROOT / folder / header.removeprefix("gpumem/")).exists():
+                return room
+        return "unknown"
+    if "/" in header and header.split("/")[0] in {room.split("/")[0] for room in ALLOWED} | {"tests", "bench"}:
+        return room_of(header)
+    return None
+
+
+def main() -> int:
+    files = subprocess.run(["git", "ls-files", "-co", "--exclude-standard", "*.h", "*.cc", "*.c"], cwd=ROOT,
+                           capture_output=True, text=True, check=True).stdout.split()
+    wrong = 0
+    seen = 0
+    for name in files:
+        room = room_of(name)
+        if room not in ALLOWED:
+            continue  # tests and benchmarks may look everywhere
+        for header in INCLUDE.findall((ROOT / name).read_text()):
+            owner = owner_of(header)
+            if owner is None or owner == room:
+                continue
+            seen += 1
+            if owner not in ALLOWED[room] or (owner == "sim" and (name, header) != SIM_DOOR):
+                print(f"{name}: includes {header} of {owner}; {room} may include only: "
+                      f"{', '.join(sorted(ALLOWED[room])) or 'nothing of ours'}")
+                wrong += 1
+    if seen < 100:
+        print(f"only {seen} includes between rooms were found: this check no longer sees the code")
+        return 1
+    print(f"{seen} includes between rooms, {wrong} against the rule")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
