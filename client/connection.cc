@@ -20,6 +20,7 @@ Result<std::shared_ptr<Connection>> Connection::open(const SessionOptions& optio
   if (options.label.size() > kLabelBytes) {
     return Error{Code::kInvalidArgument, "the label is longer than " + std::to_string(kLabelBytes) + " bytes"};
   }
+  if (auto usable = check_rpc_usable(); !usable) return usable.error();
   const std::filesystem::path folder = runtime_folder(options.runtime_folder);
   auto lane = Lane::connect(folder / kLaneSocketName, options.timeout);
   if (!lane) return lane.error();

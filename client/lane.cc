@@ -138,7 +138,8 @@ Result<Offer> Lane::receive_offer(std::uint64_t grant) {
     if (static_cast<std::size_t>(offer.leases_size()) != received->descriptors.size() || offer.leases_size() == 0) {
       return protocol_error("an offer whose descriptors are not its leases'");
     }
-    aside_.emplace(offer.grant(), Offer{{offer.leases().begin(), offer.leases().end()}, std::move(received->descriptors)});
+    Offer taken{{offer.leases().begin(), offer.leases().end()}, std::move(received->descriptors)};
+    aside_.emplace(offer.grant(), std::move(taken));
   }
 }
 

@@ -4,8 +4,10 @@
 #include <grpcpp/security/credentials.h>
 #include <grpcpp/support/channel_arguments.h>
 
+#include <atomic>
 #include <cctype>
 
+#include "client/fork_guard.h"
 #include "proto/lane.h"
 
 namespace gpumem::client {
@@ -29,9 +31,22 @@ std::string socket_target(const std::filesystem::path& socket) {
   return target;
 }
 
+constexpr std::uint64_t kNotStarted = ~std::uint64_t{0};
+std::atomic<std::uint64_t> started_in{kNotStarted};  // the process_generation that first used gRPC
+
 }  // namespace
 
+Result<void> check_rpc_usable() {
+  const std::uint64_t started = started_in.load();
+  if (started == kNotStarted || started == process_generation()) return {};
+  return Error{Code::kFailedPrecondition,
+               "this process was forked from one that had already called the broker, which gRPC does not survive; "
+               "fork first and connect then, or start workers by exec (Python: multiprocessing's \"spawn\")"};
+}
+
 std::shared_ptr<grpc::Channel> make_channel(const std::filesystem::path& socket) {
+  std::uint64_t unset = kNotStarted;
+  started_in.compare_exchange_strong(unset, process_generation());
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // or sessions of one process share a connection
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);

@@ -15,6 +15,11 @@ namespace gpumem::client {
 /// A gRPC channel of its own to the broker's API socket. Connects at the first call.
 std::shared_ptr<grpc::Channel> make_channel(const std::filesystem::path& socket);
 
+/// Whether this process may use gRPC. A child of a process that had started it may not: both would share
+/// gRPC's epoll set, and the child's events would end up in the parent and crash it.
+/// Errors  kFailedPrecondition: gRPC was started before the fork.
+Result<void> check_rpc_usable();
+
 /// Lets the call of `context` last `timeout` at most, by the steady clock.
 void set_timeout(grpc::ClientContext& context, std::chrono::milliseconds timeout);
 

@@ -145,24 +145,35 @@ void SliceState::unmap_from(cuda::Address end) {
   if (last.at() + last.size().count > end) last.truncate(end);
 }
 
+// Each batch is asked for as it was the first time: the broker takes all of it or nothing, and an earlier
+// attempt that seemed to fail may have reached it.
 Result<void> SliceState::give_back(Leases leases) {
-  v1::ReturnRequest request;
+  std::vector<Leases> batches;
   {
     const MutexLock lock(mutex_);
-    leases.insert(leases.end(), owed_.begin(), owed_.end());
-    owed_.clear();
+    batches.swap(owed_);
   }
-  if (leases.empty()) return {};
+  const std::size_t old = batches.size();
+  if (!leases.empty()) batches.push_back(std::move(leases));
+  for (std::size_t i = 0; i < batches.size(); ++i) {
+    auto returned = return_batch(batches[i]);
+    if (returned || (i < old && returned.error().code == Code::kNotFound)) continue;
+    const Code code = returned.error().code;
+    const bool again = code == Code::kUnavailable || code == Code::kDeadlineExceeded;
+    const MutexLock lock(mutex_);
+    owed_.insert(owed_.end(), batches.begin() + static_cast<std::ptrdiff_t>(again ? i : i + 1), batches.end());
+    return returned;
+  }
+  return {};
+}
+
+Result<void> SliceState::return_batch(const Leases& leases) {
+  v1::ReturnRequest request;
   request.set_slice(id_);
   request.mutable_leases()->Add(leases.begin(), leases.end());
   auto returned = connection_->rpc().call(&v1::Broker::Stub::Return, request);
-  if (returned) return {};
-  const Code code = returned.error().code;
-  if (code == Code::kUnavailable || code == Code::kDeadlineExceeded) {
-    const MutexLock lock(mutex_);
-    owed_.insert(owed_.end(), leases.begin(), leases.end());
-  }
-  return returned.error();
+  if (!returned) return returned.error();
+  return {};
 }
 
 }  // namespace gpumem::client

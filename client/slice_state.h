@@ -49,6 +49,7 @@ class SliceState {
   Leases unmap_down_to(Bytes target);
   void unmap_from(cuda::Address end) GPUMEM_REQUIRES(mutex_);
   Result<void> give_back(Leases leases);
+  Result<void> return_batch(const Leases& leases);
 
   const std::shared_ptr<Connection> connection_;
   const SharedDevice device_;
@@ -61,7 +62,7 @@ class SliceState {
   Mutex mutex_;
   std::vector<cuda::Mapping> mappings_ GPUMEM_GUARDED_BY(mutex_);
   std::vector<Extent> extents_ GPUMEM_GUARDED_BY(mutex_);
-  Leases owed_ GPUMEM_GUARDED_BY(mutex_);  ///< unmapped, but the broker could not be told yet
+  std::vector<Leases> owed_ GPUMEM_GUARDED_BY(mutex_);  ///< unmapped, but the broker could not be told yet
 };
 
 }  // namespace gpumem::client

@@ -96,7 +96,8 @@ std::string check_broker(const CheckOptions& options, Findings& findings) {
   const bool api = check_socket("api_socket", folder / kApiSocketName, findings);
   if (!lane || !api || !check_answers(folder, findings)) return unknown;
   auto session = Session::connect({folder.string(), "gpumem check"});
-  const std::string good = session ? "opened, protocol " + std::to_string(kLaneProtocol) + ", tenant " + session->tenant() : "";
+  const std::string opened = "opened, protocol " + std::to_string(kLaneProtocol) + ", tenant ";
+  const std::string good = session ? opened + session->tenant() : "";
   if (!add(findings, "session", session, good)) return unknown;
   check_usage(*session, findings);
   if (options.allocate) check_loan(*session, findings);

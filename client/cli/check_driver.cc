@@ -23,8 +23,9 @@ Finding check_nodes() {
   std::string closed;
   for (std::size_t i = 0; i < nodes.gl_pathc; ++i) {
     const std::string node = nodes.gl_pathv[i];
-    const bool device = node == "/dev/nvidiactl" || node == "/dev/nvidia-uvm" || node.find_last_not_of("0123456789") == 10;
-    if (device && ::access(node.c_str(), R_OK | W_OK) != 0) closed += " " + node;
+    const bool numbered = node.find_last_not_of("0123456789") == std::string("/dev/nvidia").size() - 1;
+    const bool needed = numbered || node == "/dev/nvidiactl" || node == "/dev/nvidia-uvm";
+    if (needed && ::access(node.c_str(), R_OK | W_OK) != 0) closed += " " + node;
   }
   const bool any = nodes.gl_pathc > 0;
   ::globfree(&nodes);

@@ -32,7 +32,7 @@ Json device_json(const v1::DeviceStatus& device) {
 
 std::string status_text(const v1::GetStatusResponse& status, WallTime now) {
   const std::string age = age_text(status.started(), now);
-  std::string text = "gpumemd " + printable(status.version()) + (age.empty() ? "" : ", up " + age) + ", driver " +
+  std::string text = "gpumemd " + printable(status.version()) + (age.empty() ? "" : ", up " + age) + ", " +
                      printable(status.driver()) + ", " + std::to_string(status.sessions()) +
                      (status.sessions() == 1 ? " session" : " sessions") + "\n";
   if (status.devices().empty()) return text + "no devices\n";

@@ -37,12 +37,15 @@ struct DeviceUsage {
 /// This process's connection to the broker, from connect to destruction. The broker knows who it is from
 /// the kernel. Its slices keep it alive.
 /// Threads  any.
-/// Fork     as Slice: a child connects anew. One that has been moved from answers kFailedPrecondition.
+/// Fork     as Slice. A child may open a session of its own if its parent has only connected so far; once the
+///          parent has made a call (a slice, a ping), neither gRPC nor the driver works in its forked children.
+/// One that has been moved from answers kFailedPrecondition.
 class Session {
  public:
   /// Errors  kUnavailable (no broker there; the message says what to do), kPermissionDenied (the socket's
   ///         group, or refused by the broker), kFailedPrecondition (other version), kInvalidArgument (label
-  ///         over 128 bytes), kDeadlineExceeded (the broker does not answer).
+  ///         over 128 bytes), kDeadlineExceeded (the broker does not answer). kFailedPrecondition, too, in a
+  ///         forked child whose parent has already called the broker.
   static Result<Session> connect(const SessionOptions& options = {});
 
   Session(Session&&) noexcept;

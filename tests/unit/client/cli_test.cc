@@ -60,7 +60,7 @@ v1::GetStatusResponse status() {
   v1::GetStatusResponse status;
   status.set_version("1.2.3");
   status.set_started("2030-01-02T11:00:00Z");
-  status.set_driver("13.0");
+  status.set_driver("CUDA 13.0");
   status.set_sessions(1);
   v1::DeviceStatus* device = status.add_devices();
   device->set_uuid("GPU-1");
@@ -89,7 +89,7 @@ TEST(StatusView, HasStableJson) {
 
 TEST(StatusView, TellsPeopleTheSame) {
   const std::string text = status_text(status(), noon());
-  EXPECT_EQ(text.find("gpumemd 1.2.3, up 1h 0m, driver 13.0, 1 session\n"), 0U) << text;
+  EXPECT_EQ(text.find("gpumemd 1.2.3, up 1h 0m, CUDA 13.0, 1 session\n"), 0U) << text;
   EXPECT_NE(text.find("24GiB"), std::string::npos) << text;
   EXPECT_NE(text.find("QUARANTINED"), std::string::npos) << text;
 }

@@ -29,10 +29,16 @@ bool has_token(const grpc::ServerContext& context) {
 }  // namespace
 
 std::filesystem::path simulated_machine() {
-  static const TemporaryFolder kFolder;
-  static const auto kMade = sim::create_machine(kFolder.path(), "2x64MiB", SIM_LIBRARIES);
-  EXPECT_TRUE(kMade) << to_string(kMade.error());
-  return kFolder.path();
+  struct Made {
+    Made() {
+      const auto made = sim::create_machine(folder.path(), "2x64MiB", SIM_LIBRARIES);
+      EXPECT_TRUE(made) << to_string(made.error());
+    }
+    ~Made() { (void)sim::remove_machine(folder.path()); }
+    TemporaryFolder folder;
+  };
+  static const Made kMade;
+  return kMade.folder.path();
 }
 
 FakeBroker::FakeBroker() : driver_(simulated_driver()), lane_([this](int socket) { serve_lane(socket); }) {
@@ -136,7 +142,9 @@ void FakeBroker::offer(std::uint64_t grant, const std::vector<std::uint64_t>& le
 
 grpc::Status FakeBroker::Return(grpc::ServerContext* context, const v1::ReturnRequest* request, v1::ReturnResponse*) {
   if (!has_token(*context)) return no_session();
-  if (refuse_return) return refuse_return();
+  if (refuse_return) {
+    if (const grpc::Status refused = refuse_return(); !refused.ok()) return refused;
+  }
   const std::scoped_lock lock(mutex_);
   for (const std::uint64_t lease : request->leases()) EXPECT_EQ(loans_.erase(lease), 1U);
   return grpc::Status::OK;

@@ -42,7 +42,7 @@ class FakeBroker final : public v1::Broker::Service {
   std::function<void(v1::GrowResponse&)> tamper;    ///< with the answer, after the offers have been sent
   std::function<void()> before_grant;               ///< runs while a growth waits
   std::function<grpc::Status(grpc::ServerContext&)> refuse_growth;
-  std::function<grpc::Status()> refuse_return;
+  std::function<grpc::Status()> refuse_return;  ///< OK: does not refuse
 
  private:
   struct Loan {

@@ -201,6 +201,18 @@ TEST_F(SliceTest, TellsTheBrokerLaterWhatItCouldNotBeToldAtOnce) {
   EXPECT_EQ(broker_.leases_out(), 2U);
 }
 
+TEST_F(SliceTest, AReturnWhoseAnswerWasLostDoesNotHoldUpTheNext) {
+  Slice slice = open();
+  ASSERT_TRUE(slice.grow(mebibytes(8)));
+  broker_.refuse_return = [] { return grpc::Status(grpc::StatusCode::UNAVAILABLE, "lost"); };
+  EXPECT_FALSE(slice.shrink(mebibytes(4)));
+  broker_.refuse_return = [first = true]() mutable {
+    return std::exchange(first, false) ? grpc::Status(grpc::StatusCode::NOT_FOUND, "not on loan") : grpc::Status::OK;
+  };
+  EXPECT_TRUE(slice.shrink(mebibytes(2)));
+  EXPECT_EQ(broker_.leases_out(), 3U) << "the two of the lost answer, which this broker has kept, and the one in use";
+}
+
 TEST_F(SliceTest, ShrinksWhileAGrowthWaitsAndTheGrowthStillReachesItsTarget) {
   Slice slice = open();
   ASSERT_TRUE(slice.grow(mebibytes(4)));
@@ -253,6 +265,20 @@ TEST_F(SliceTest, OfAParentIsUnusableInAForkedChildAndUnharmedByIt) {
   EXPECT_EQ(status, 0);
   EXPECT_TRUE(is_usable(slice));
   EXPECT_EQ(*slice.grow(mebibytes(6)), mebibytes(6));
+}
+
+// gRPC's epoll set would be shared with the parent, and the child's use of it has crashed the parent.
+TEST_F(SliceTest, NoSessionOpensInAForkedChildOfAProcessThatHasCalledTheBroker) {
+  ASSERT_TRUE(session_->ping());
+  const pid_t child = ::fork();
+  if (child == 0) {
+    auto session = Session::connect({broker_.folder(), "child"});
+    ::_exit(!session && session.error().code == Code::kFailedPrecondition ? 0 : 1);
+  }
+  int status = -1;
+  EXPECT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_TRUE(session_->ping());
 }
 
 }  // namespace
