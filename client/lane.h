@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "client/fork_guard.h"
-#include "client/mutex.h"
+#include "base/mutex.h"
 #include "gpumem/v1/lane.pb.h"
 
 namespace gpumem::client {

@@ -6,7 +6,7 @@
 #include <memory>
 #include <string>
 
-#include "client/mutex.h"
+#include "base/mutex.h"
 #include "client/status.h"
 #include "gpumem/v1/broker.grpc.pb.h"
 

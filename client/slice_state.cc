@@ -69,10 +69,7 @@ SliceState::~SliceState() {
 
 Result<Bytes, GrowError> SliceState::grow(Bytes target, milliseconds wait) {
   const auto goal = target.rounded_up(granularity_);
-  if (!goal || *goal > limit_) {
-    return GrowError(Error{Code::kInvalidArgument, to_string(target) + " is more than the slice's limit of " +
-                                                       to_string(limit_)});
-  }
+  if (!goal) return GrowError(Error{Code::kInvalidArgument, "more than 2^64 bytes cannot be asked for"});
   wait = std::clamp(wait, milliseconds::zero(), kLongestWait);
   const auto deadline = Clock::now() + wait;
   const std::unique_lock turn(growing_, deadline + connection_->timeout());

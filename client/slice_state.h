@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "client/connection.h"
-#include "client/mutex.h"
+#include "base/mutex.h"
 #include "cuda/memory.h"
 #include "gpumem/slice.h"
 

@@ -15,7 +15,8 @@ endif()
 add_library(gpumem_flags INTERFACE)
 add_library(gpumem::flags ALIAS gpumem_flags)
 target_compile_features(gpumem_flags INTERFACE cxx_std_20)
-target_compile_options(gpumem_flags INTERFACE -Wall -Wextra -Wconversion -Werror)
+target_compile_options(gpumem_flags INTERFACE -Wall -Wextra -Wconversion -Werror
+  $<$<CXX_COMPILER_ID:Clang>:-Wthread-safety>)
 target_include_directories(gpumem_flags INTERFACE $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>)
 
 if(GPUMEM_SANITIZE)

@@ -1,8 +1,8 @@
 #include "cuda/driver.h"
 
 #include <array>
-#include <mutex>
 
+#include "base/mutex.h"
 #include "cuda/allocation_properties.h"
 #include "cuda/library.h"
 
@@ -41,9 +41,9 @@ Code code_of(CUresult result) {
 }
 
 struct OpenDriver {
-  std::mutex mutex;
-  std::filesystem::path folder;
-  std::unique_ptr<Driver> driver;
+  Mutex mutex;
+  std::filesystem::path folder GPUMEM_GUARDED_BY(mutex);
+  std::unique_ptr<Driver> driver GPUMEM_GUARDED_BY(mutex);
 };
 
 // Never destroyed: threads may still use the driver while the process exits.
@@ -56,7 +56,7 @@ OpenDriver& open_driver() {
 
 Result<const Driver*> Driver::open(const std::filesystem::path& folder) {
   OpenDriver& open = open_driver();
-  const std::scoped_lock lock(open.mutex);
+  const MutexLock lock(open.mutex);
   if (!open.driver) {
     auto loaded = load(folder);
     if (!loaded) return loaded.error();
@@ -71,7 +71,7 @@ Result<const Driver*> Driver::open(const std::filesystem::path& folder) {
 
 Result<const Driver*> Driver::current() {
   OpenDriver& open = open_driver();
-  const std::scoped_lock lock(open.mutex);
+  const MutexLock lock(open.mutex);
   if (!open.driver) return Error{Code::kFailedPrecondition, "this process has not opened the driver"};
   return open.driver.get();
 }

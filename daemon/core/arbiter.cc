@@ -6,15 +6,26 @@ namespace gpumem::core {
 
 std::vector<Request> Arbiter::admit(DeviceIndex device) {
   std::vector<Request> granted;
-  if (lines_[device].empty()) return granted;
+  while (admit_once(device, granted)) {
+  }
+  return granted;
+}
+
+// Goes through the line as far as the first that overtakes. True if there was one: then it has to be done
+// again from the front, for somebody of the same tenant who was overtaken may be at the tenant's limit now,
+// and hold up nobody any more.
+bool Arbiter::admit_once(DeviceIndex device, std::vector<Request>& granted) {
+  if (lines_[device].empty()) return false;
   std::deque<Request> stay;
+  bool overtaken = false;
   bool short_of_memory = false;  // for somebody ahead: later bursts may not overtake
   for (Request& request : lines_[device]) {
     const bool guaranteed = ledger_.within_guarantee(request.tenant, device, request.bytes);
-    if (guaranteed || !short_of_memory) {
+    if (!overtaken && (guaranteed || !short_of_memory)) {
       const auto verdict = ledger_.reserve(request.tenant, device, request.bytes);
       if (verdict == Ledger::Verdict::kFits) {
         granted.push_back(request);
+        overtaken = short_of_memory;
         continue;
       }
       if (verdict == Ledger::Verdict::kNoMemory) short_of_memory = true;
@@ -22,7 +33,7 @@ std::vector<Request> Arbiter::admit(DeviceIndex device) {
     stay.push_back(request);
   }
   lines_[device] = std::move(stay);
-  return granted;
+  return overtaken;
 }
 
 std::optional<Request> Arbiter::remove(RequestId id) {

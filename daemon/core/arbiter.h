@@ -22,7 +22,7 @@ struct Request {
 
 /// Decides grant or wait, against the ledger. Requests wait in the order they came; one inside its
 /// tenant's guarantee never waits for one that is not, and one that only its own tenant's limit holds
-/// back holds up nobody else.
+/// back holds up nobody else. After a grant that overtakes, the line is looked at from its front again.
 class Arbiter {
  public:
   explicit Arbiter(Ledger& ledger) : ledger_(ledger), lines_(ledger.device_count()) {}
@@ -48,6 +48,7 @@ class Arbiter {
   std::size_t waiting_before(const Request& request) const;
 
  private:
+  bool admit_once(DeviceIndex device, std::vector<Request>& granted);
   template <class Predicate>
   std::vector<Request> remove_if(Predicate&& leaves);
 

@@ -51,6 +51,8 @@ Result<SessionId> Broker::open_session(const Peer& peer, std::string label, Time
   session.since = now;
   sessions_.emplace(id, std::move(session));
   ++tenants_.at(*tenant).sessions;
+  // A new guarantee can put a waiter out of all hope, and so no longer ahead of others.
+  settle(now);
   return id;
 }
 
@@ -117,7 +119,7 @@ void Broker::forget_if_done(SessionId id) {
   sessions_.erase(id);
   --tenants_.at(tenant).sessions;
   retire_tenant(tenant);
-  effects_.push_back(ForgetSession{id});
+  effects_.emplace_back(ForgetSession{id});
 }
 
 Result<Session*> Broker::live_session(SessionId id) {

@@ -83,6 +83,8 @@ class Broker {
   bool knows(SessionId session) const;
   std::string tenant_name(SessionId session) const;
   BrokerFigures figures(SessionId session) const;
+  /// Another number than before: figures may have changed, of any session.
+  std::uint64_t figures_revision() const { return ledger_.revision() + generation_; }
   std::vector<DeviceView> devices() const;
   std::vector<TenantView> tenants() const;
   std::vector<SessionView> sessions() const;

@@ -133,7 +133,7 @@ bool Broker::settle_device(DeviceIndex device, TimePoint now) {
     if (const auto lease = leases_.find(id); lease != leases_.end()) set_state(lease->second, Charge::kQuarantined);
   }
   for (const LeaseId id : progress.freed) freed(id);
-  for (Job& job : progress.jobs) effects_.push_back(RunJob{std::move(job)});
+  for (Job& job : progress.jobs) effects_.emplace_back(RunJob{std::move(job)});
   return found || !progress.freed.empty() || !progress.unobtainable.empty();
 }
 
@@ -150,8 +150,8 @@ void Broker::deliver(const Store::Progress::Assembly& assembly) {
     ids.push_back(id);
     grant.leases.push_back({id, extent});
   }
-  effects_.push_back(SendOffer{request.session, request.slice, grant});
-  effects_.push_back(AnswerGrow{request.id, std::move(grant)});
+  effects_.emplace_back(SendOffer{request.session, request.slice, grant});
+  effects_.emplace_back(AnswerGrow{request.id, std::move(grant)});
 }
 
 void Broker::set_state(Lease& lease, Charge state) {
@@ -193,7 +193,7 @@ void Broker::freed(LeaseId id) {
 void Broker::refuse(const Request& request, Denial::Reason reason, TimePoint now) {
   Denial denial = denial_of(request, reason, now);
   Error error{code_of(denial), explain(denial)};
-  effects_.push_back(AnswerGrow{request.id, GrowFailure{std::move(error), std::move(denial)}});
+  effects_.emplace_back(AnswerGrow{request.id, GrowFailure{std::move(error), std::move(denial)}});
 }
 
 // What keeps a request waiting.
@@ -207,7 +207,7 @@ Denial::Reason Broker::obstacle(const Request& request) const {
 }
 
 void Broker::answer(RequestId id, Error error) {
-  effects_.push_back(AnswerGrow{id, GrowFailure{std::move(error), std::nullopt}});
+  effects_.emplace_back(AnswerGrow{id, GrowFailure{std::move(error), std::nullopt}});
 }
 
 Denial Broker::denial_of(const Request& request, Denial::Reason reason, TimePoint now) const {

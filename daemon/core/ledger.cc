@@ -68,6 +68,7 @@ void Ledger::release(TenantId tenant, DeviceIndex device, Bytes bytes, Charge fr
 
 void Ledger::set_missing(DeviceIndex device, Bytes bytes) {
   GPUMEM_CHECK(bytes <= devices_[device].pool, "missing bytes are bytes of the pool");
+  if (devices_[device].missing != bytes) ++revision_;
   devices_[device].missing = bytes;
 }
 
@@ -117,6 +118,7 @@ void Ledger::update(TenantId tenant, DeviceIndex device, Change&& change) {
   change(one);
   sums.unmet += one.unmet();
   sums.guaranteed += one.quota.guarantee;
+  ++revision_;
 }
 
 }  // namespace gpumem::core

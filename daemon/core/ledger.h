@@ -61,6 +61,8 @@ class Ledger {
   Bytes missing(DeviceIndex device) const { return devices_[device].missing; }
 
   std::size_t device_count() const { return devices_.size(); }
+  /// Grows with every change of what the figures of devices and tenants are made of.
+  std::uint64_t revision() const { return revision_; }
   Bytes pool(DeviceIndex device) const { return devices_[device].pool; }
   Bytes free(DeviceIndex device) const;
   const Charges& charges(DeviceIndex device) const { return devices_[device].charges; }
@@ -99,6 +101,7 @@ class Ledger {
   std::vector<Device> devices_;
   std::unordered_map<TenantId, std::vector<Account>> tenants_;
   IdSource<TenantId> ids_;
+  std::uint64_t revision_ = 0;
 };
 
 }  // namespace gpumem::core

@@ -121,6 +121,9 @@ void Store::reclaim(Progress& progress) {
 void Store::retry(Progress& progress, TimePoint now) {
   if (put_off_.empty() || now < retry_at_) return;
   begun_ = true;
+  // Proofs first: what a process lets go of late is its own charge's proof before it is anybody's find.
+  std::stable_partition(put_off_.begin(), put_off_.end(),
+                        [](const Attempt& attempt) { return static_cast<bool>(attempt.lease); });
   std::vector<Job::Step> steps;
   for (const Attempt& attempt : put_off_) steps.push_back({{}, {attempt.extent}});
   start(progress, std::move(steps), std::exchange(put_off_, {}));

@@ -9,7 +9,7 @@ DeviceWorker::DeviceWorker(const cuda::Driver& driver, int ordinal, Done done)
 
 DeviceWorker::~DeviceWorker() {
   {
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     stopping_ = true;
   }
   wake_.notify_one();
@@ -18,23 +18,24 @@ DeviceWorker::~DeviceWorker() {
 
 void DeviceWorker::run(DriverJob job) {
   {
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     jobs_.push_back(std::move(job));
   }
   wake_.notify_one();
 }
 
 void DeviceWorker::work() {
-  std::unique_lock lock(mutex_);
-  while (true) {
-    wake_.wait(lock, [this] { return stopping_ || !jobs_.empty(); });
-    if (stopping_) return;
-    DriverJob job = std::move(jobs_.front());
-    jobs_.pop_front();
-    lock.unlock();
-    done_(carry_out(std::move(job)));
-    lock.lock();
-  }
+  while (auto job = next_job()) done_(carry_out(std::move(*job)));
+}
+
+// Waits for it; nothing, once the worker is to stop.
+std::optional<DriverJob> DeviceWorker::next_job() {
+  const MutexLock lock(mutex_);
+  while (!stopping_ && jobs_.empty()) wake_.wait(mutex_);
+  if (stopping_) return std::nullopt;
+  DriverJob job = std::move(jobs_.front());
+  jobs_.pop_front();
+  return job;
 }
 
 DriverResult DeviceWorker::carry_out(DriverJob job) const {

@@ -1,11 +1,11 @@
 #pragma once
-#include <condition_variable>
 #include <deque>
 #include <functional>
-#include <mutex>
+#include <optional>
 #include <thread>
 #include <vector>
 
+#include "base/mutex.h"
 #include "cuda/memory.h"
 #include "daemon/core/store.h"
 
@@ -46,16 +46,17 @@ class DeviceWorker {
 
  private:
   void work();
+  std::optional<DriverJob> next_job();
   DriverResult carry_out(DriverJob job) const;
   Result<HeldExtent> create(const core::Extent& extent) const;
 
   const cuda::Driver& driver_;
   int ordinal_;
   Done done_;
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  std::deque<DriverJob> jobs_;
-  bool stopping_ = false;
+  Mutex mutex_;
+  Condition wake_;
+  std::deque<DriverJob> jobs_ GPUMEM_GUARDED_BY(mutex_);
+  bool stopping_ GPUMEM_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };
 

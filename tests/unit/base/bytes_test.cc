@@ -27,8 +27,9 @@ TEST_P(RefusedBytes, AreAnInvalidArgumentThatQuotesTheText) {
 
 INSTANTIATE_TEST_SUITE_P(Text, RefusedBytes,
                          testing::Values("", " ", "-1", "-1GiB", "+1", "GiB", "1 2", "1GiBs", "1XiB", "0x10",
-                                         "1e3", "1,5GiB", ".5GiB", "1.GiB", "1.5", "0.5B", "nan", "inf", "1--",
-                                         "1.0000001KiB", "1.2.3GiB", "512MiB 1", "50%", "all-but 1GiB"));
+                                         "1e3", "1,5GiB", ".5GiB", "1.GiB", "1.5", "0.5B", "nan", "inf",
+                                         "1--", "1.0000001KiB", "1.2.3GiB", "512MiB 1", "50%",
+                                         "all-but 1GiB"));
 
 INSTANTIATE_TEST_SUITE_P(Overflow, RefusedBytes,
                          testing::Values("18446744073709551616", "18446744073709551615KiB", "16384PiB",
@@ -76,10 +77,13 @@ TEST(PrintBytes, TakesTheLargestBinaryUnit) {
   EXPECT_EQ(to_string(Bytes{kMost}), "16383.99PiB");
 }
 
-TEST(PrintBytes, NeverRoundsUp) { EXPECT_EQ(to_string(Bytes{(2ULL << 30) - 1}), "1.99GiB"); }
+TEST(PrintBytes, NeverRoundsUp) {
+  EXPECT_EQ(to_string(Bytes{(2ULL << 30) - 1}), "1.99GiB");
+}
 
 TEST(PrintBytes, IsReadBackToTheSameAmountWhereItIsExact) {
-  for (const Bytes bytes : {Bytes{0}, Bytes{777}, kibibytes(3), mebibytes(2), mebibytes(1792), gibibytes(80)}) {
+  for (const Bytes bytes :
+       {Bytes{0}, Bytes{777}, kibibytes(3), mebibytes(2), mebibytes(1792), gibibytes(80)}) {
     EXPECT_EQ(parsed(to_string(bytes)), bytes.count);
   }
 }

@@ -37,9 +37,10 @@ TEST(JsonLog, KeepsHostileWordsInsideTheMessage) {
 }
 
 TEST(JsonLog, ReplacesWhatIsNotUtf8) {
-  for (const auto* bytes : {"\xff", "\x80", "\xc3", "\xc0\xaf", "\xe0\x80\xaf", "\xed\xa0\x80", "\xf4\x90\x80\x80",
-                            "\xf5\x80\x80\x80"}) {
-    const auto object = nlohmann::json::parse(logged(LogFormat::kJson, "info", std::string("a") + bytes + "z"));
+  for (const auto* bytes : {"\xff", "\x80", "\xc3", "\xc0\xaf", "\xe0\x80\xaf", "\xed\xa0\x80",
+                            "\xf4\x90\x80\x80", "\xf5\x80\x80\x80"}) {
+    const auto object =
+        nlohmann::json::parse(logged(LogFormat::kJson, "info", std::string("a") + bytes + "z"));
     const auto message = object["message"].get<std::string>();
     EXPECT_TRUE(message.starts_with("a\xef\xbf\xbd") && message.ends_with("z")) << message;
   }

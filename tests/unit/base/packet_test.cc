@@ -48,8 +48,8 @@ TEST_F(Packets, CarryDescriptorsThatCloseOnExec) {
   const auto packet = receive_packet(there.get(), 64, 2);
   ASSERT_TRUE(packet);
   ASSERT_EQ(packet->descriptors.size(), 2u);
-  struct stat a{};
-  struct stat b{};
+  struct stat a {};
+  struct stat b {};
   ASSERT_EQ(::fstat(sent.get(), &a), 0);
   ASSERT_EQ(::fstat(packet->descriptors[1].get(), &b), 0);
   EXPECT_EQ(a.st_rdev, b.st_rdev);

@@ -27,8 +27,8 @@ Denial denial(Denial::Reason reason) {
 }
 
 TEST(DenialText, SaysWhoAskedForHowMuchOfWhat) {
-  for (const auto reason : {Denial::Reason::kSliceLimit, Denial::Reason::kTenantLimit, Denial::Reason::kPoolSize,
-                            Denial::Reason::kNoMemory}) {
+  for (const auto reason : {Denial::Reason::kSliceLimit, Denial::Reason::kTenantLimit,
+                            Denial::Reason::kPoolSize, Denial::Reason::kNoMemory}) {
     EXPECT_THAT(explain(denial(reason)), AllOf(HasSubstr("'ann'"), HasSubstr("4GiB"), HasSubstr("GPU-0")));
   }
 }
@@ -43,12 +43,14 @@ TEST(DenialText, OfALimitNamesItAndWhoHoldsTheRest) {
 
 TEST(DenialText, NamesThreeHoldersAndCountsTheRest) {
   Denial full = denial(Denial::Reason::kTenantLimit);
-  for (std::uint64_t i = 1; i <= 5; ++i) full.holders.push_back({{i}, static_cast<std::int64_t>(i), "x", kibibytes(i)});
+  for (std::uint64_t i = 1; i <= 5; ++i)
+    full.holders.push_back({{i}, static_cast<std::int64_t>(i), "x", kibibytes(i)});
   EXPECT_THAT(explain(full), AllOf(HasSubstr("pid 3"), Not(HasSubstr("pid 4")), HasSubstr("and 2 more")));
 }
 
 TEST(DenialText, OfThePoolNamesTheGuaranteesOfOthers) {
-  EXPECT_THAT(explain(denial(Denial::Reason::kPoolSize)), AllOf(HasSubstr("24GiB"), HasSubstr("7GiB are guaranteed")));
+  EXPECT_THAT(explain(denial(Denial::Reason::kPoolSize)),
+              AllOf(HasSubstr("24GiB"), HasSubstr("7GiB are guaranteed")));
 }
 
 TEST(DenialText, OfAShortageNamesEveryShareAndTheLine) {

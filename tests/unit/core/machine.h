@@ -1,6 +1,7 @@
 #pragma once
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <deque>
 #include <map>
 #include <string>
@@ -86,6 +87,12 @@ class Machine {
     EXPECT_TRUE(broker.accept(session, grant.id));
     return grant;
   }
+  /// Takes 46 MiB of a fresh machine of small_policy() so that kGrowthWithJob more need a driver job.
+  void use_up_stock(SessionId session, SliceId slice) {
+    get(session, slice, mebibytes(40));
+    get(session, slice, mebibytes(6));
+  }
+  static constexpr Bytes kGrowthWithJob = mebibytes(4);
   static std::vector<LeaseId> leases_of(const Grant& grant) {
     std::vector<LeaseId> ids;
     for (const OfferedLease& one : grant.leases) ids.push_back(one.lease);
@@ -153,8 +160,8 @@ class Machine {
   /// Nobody is charged, and the driver has exactly the pool, all of it warm.
   bool is_as_new() const {
     const DeviceView view = broker.devices()[0];
-    return view.charges.total().is_zero() && view.warm == view.policy.pool && driver.handled(0) == view.policy.pool &&
-           view.free == view.policy.pool && jobs.empty();
+    return view.charges.total().is_zero() && view.warm == view.policy.pool &&
+           driver.handled(0) == view.policy.pool && view.free == view.policy.pool && jobs.empty();
   }
 
   Broker broker;

@@ -9,7 +9,9 @@ namespace gpumem::core {
 inline constexpr Bytes kPiece = mebibytes(2);
 
 /// A device that lends all it has.
-inline DevicePolicy device(std::string uuid, Bytes pool) { return {std::move(uuid), "Test GPU", pool, pool, kPiece}; }
+inline DevicePolicy device(std::string uuid, Bytes pool) {
+  return {std::move(uuid), "Test GPU", pool, pool, kPiece};
+}
 
 inline TenantRule user(std::string name, std::uint32_t uid, std::vector<Quota> quotas) {
   return {std::move(name), uid, std::nullopt, std::move(quotas)};
@@ -25,7 +27,7 @@ inline Policy small_policy() {
 }
 
 inline Peer peer_of(std::uint32_t uid) {
-  return {.pid = 1000 + uid, .uid = uid, .gids = {100 + uid}, .user = "user" + std::to_string(uid), .command = "train"};
+  return {.pid = 1000 + uid, .uid = uid, .gids = {100 + uid}, .command = "train"};
 }
 
 }  // namespace gpumem::core

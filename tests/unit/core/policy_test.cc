@@ -28,7 +28,8 @@ TEST(PolicyCheck, AcceptsGuaranteesThatFillThePool) {
 TEST(PolicyCheck, NamesTheTenantWhoseGuaranteeIsOverItsLimit) {
   Policy policy = small_policy();
   policy.tenants[0].quotas[0] = {mebibytes(18), mebibytes(16)};
-  EXPECT_THAT(complaint(policy), AllOf(HasSubstr("ann"), HasSubstr("GPU-0"), HasSubstr("18MiB"), HasSubstr("16MiB")));
+  EXPECT_THAT(complaint(policy),
+              AllOf(HasSubstr("ann"), HasSubstr("GPU-0"), HasSubstr("18MiB"), HasSubstr("16MiB")));
   policy = small_policy();
   policy.others = {{mebibytes(2), {}}};
   EXPECT_THAT(complaint(policy), HasSubstr("default"));
@@ -37,7 +38,8 @@ TEST(PolicyCheck, NamesTheTenantWhoseGuaranteeIsOverItsLimit) {
 TEST(PolicyCheck, NamesTheTenantWithWhomTheGuaranteesPassThePool) {
   Policy policy = small_policy();
   policy.tenants[1].quotas[0] = {mebibytes(50), mebibytes(64)};
-  EXPECT_THAT(complaint(policy), AllOf(HasSubstr("bob"), HasSubstr("GPU-0"), HasSubstr("50MiB"), HasSubstr("64MiB")));
+  EXPECT_THAT(complaint(policy),
+              AllOf(HasSubstr("bob"), HasSubstr("GPU-0"), HasSubstr("50MiB"), HasSubstr("64MiB")));
 }
 
 TEST(PolicyCheck, DoesNotLetSumsOfGuaranteesWrap) {
@@ -68,7 +70,8 @@ TEST(PolicyCheck, RefusesWhatTheCoreCouldNotWorkWith) {
   policy.devices[0].granularity = {};
   EXPECT_THAT(complaint(policy), HasSubstr("no multiple"));
   policy = Policy{};
-  for (std::size_t i = 0; i <= kMaxDevices; ++i) policy.devices.push_back(device("GPU-" + std::to_string(i), kPiece));
+  for (std::size_t i = 0; i <= kMaxDevices; ++i)
+    policy.devices.push_back(device("GPU-" + std::to_string(i), kPiece));
   EXPECT_THAT(complaint(policy), HasSubstr("33 devices"));
   policy = small_policy();
   policy.max_wait = std::chrono::seconds(-1);
@@ -82,30 +85,32 @@ class TenantOfAPeer : public testing::Test {
     policy.tenants.push_back({"wheel", std::nullopt, 10, {Quota{}}});
     policy.tenants.push_back({"staff", std::nullopt, 20, {Quota{}}});
   }
-  std::string tenant(Peer peer) {
-    const auto match = tenant_of(policy, peer);
+  std::string tenant(std::uint32_t uid, std::vector<std::uint32_t> gids = {}) {
+    const auto match = tenant_of(policy, {.pid = 1, .uid = uid, .gids = std::move(gids), .command = "x"});
     return match ? match->name : std::string(code_name(match.error().code));
   }
   Policy policy;
 };
 
-TEST_F(TenantOfAPeer, IsItsUsersBeforeItsGroups) { EXPECT_EQ(tenant({.uid = 2, .gids = {10, 20}}), "bob"); }
+TEST_F(TenantOfAPeer, IsItsUsersBeforeItsGroups) {
+  EXPECT_EQ(tenant(2, {10, 20}), "bob");
+}
 
 TEST_F(TenantOfAPeer, IsItsPrimaryGroupsBeforeTheOthers) {
-  EXPECT_EQ(tenant({.uid = 9, .gids = {20, 10}}), "staff");
-  EXPECT_EQ(tenant({.uid = 9, .gids = {5, 10, 20}}), "wheel");
+  EXPECT_EQ(tenant(9, {20, 10}), "staff");
+  EXPECT_EQ(tenant(9, {5, 10, 20}), "wheel");
 }
 
 TEST_F(TenantOfAPeer, IsItsOwnAmongTheOthers) {
   policy.others = {{{}, mebibytes(4)}};
-  EXPECT_EQ(tenant({.uid = 9, .user = "eve"}), "user:eve");
-  EXPECT_EQ(tenant({.uid = 9}), "uid:9");
-  EXPECT_EQ(tenant_of(policy, {.uid = 9})->quotas, *policy.others);
+  EXPECT_EQ(tenant(9), "uid:9");
+  EXPECT_EQ(tenant(10), "uid:10");
+  EXPECT_EQ(tenant_of(policy, peer_of(9))->quotas, *policy.others);
 }
 
 TEST_F(TenantOfAPeer, IsNoneWhereNothingIsSaidOfOthers) {
-  EXPECT_EQ(tenant({.uid = 9, .gids = {9}}), "PERMISSION_DENIED");
-  EXPECT_EQ(tenant({.uid = 10, .gids = {}}), "PERMISSION_DENIED") << "a group's number is no user's";
+  EXPECT_EQ(tenant(9, {9}), "PERMISSION_DENIED");
+  EXPECT_EQ(tenant(10), "PERMISSION_DENIED") << "a group's number is no user's";
 }
 
 }  // namespace

@@ -20,7 +20,8 @@ TEST(SizeClasses, SplitIntoTheFewestSizesLargestFirst) {
   using Sizes = std::vector<Bytes>;
   EXPECT_EQ(kClasses.split({}), Sizes{});
   EXPECT_EQ(kClasses.split(mebibytes(2)), Sizes{mebibytes(2)});
-  EXPECT_EQ(kClasses.split(mebibytes(46)), (Sizes{mebibytes(32), mebibytes(8), mebibytes(2), mebibytes(2), mebibytes(2)}));
+  EXPECT_EQ(kClasses.split(mebibytes(46)),
+            (Sizes{mebibytes(32), mebibytes(8), mebibytes(2), mebibytes(2), mebibytes(2)}));
   EXPECT_EQ(kClasses.split(gibibytes(6)).size(), 3u);
 }
 

@@ -104,15 +104,20 @@ class HostileClientPage : public testing::Test {
 TEST_F(HostileClientPage, IsBelievedOnlyWhereItCanBeTrue) {
   EXPECT_TRUE(believed({.reserved = 8, .committed = 4, .in_use = 2, .peak = 3}, 4));
   EXPECT_TRUE(believed({}, 0));
-  EXPECT_FALSE(believed({.reserved = 8, .committed = 4, .in_use = 2, .peak = 3}, 3)) << "more than is charged";
-  EXPECT_FALSE(believed({.reserved = 3, .committed = 4, .in_use = 2, .peak = 3}, 4)) << "more than is reserved";
-  EXPECT_FALSE(believed({.reserved = 8, .committed = 1, .in_use = 2, .peak = 3}, 4)) << "more in use than committed";
-  EXPECT_FALSE(believed({.reserved = 8, .committed = 4, .in_use = 2, .peak = 1}, 4)) << "more in use than the peak";
+  EXPECT_FALSE(believed({.reserved = 8, .committed = 4, .in_use = 2, .peak = 3}, 3))
+      << "more than is charged";
+  EXPECT_FALSE(believed({.reserved = 3, .committed = 4, .in_use = 2, .peak = 3}, 4))
+      << "more than is reserved";
+  EXPECT_FALSE(believed({.reserved = 8, .committed = 1, .in_use = 2, .peak = 3}, 4))
+      << "more in use than committed";
+  EXPECT_FALSE(believed({.reserved = 8, .committed = 4, .in_use = 2, .peak = 1}, 4))
+      << "more in use than the peak";
 }
 
 TEST_F(HostileClientPage, WithTheLargestNumbersIsNotBelieved) {
   constexpr auto kMost = std::numeric_limits<std::uint64_t>::max();
-  EXPECT_FALSE(believed({.reserved = kMost, .committed = kMost, .in_use = kMost, .peak = kMost}, 80ULL << 30));
+  EXPECT_FALSE(
+      believed({.reserved = kMost, .committed = kMost, .in_use = kMost, .peak = kMost}, 80ULL << 30));
   EXPECT_FALSE(believed({.reserved = 0, .committed = 0, .in_use = kMost, .peak = kMost}, 0));
 }
 

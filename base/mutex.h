@@ -1,4 +1,5 @@
 #pragma once
+#include <condition_variable>
 #include <mutex>
 
 // Mutexes that clang's thread-safety analysis follows; other compilers see plain ones.
@@ -10,7 +11,7 @@
 #define GPUMEM_GUARDED_BY(mutex) GPUMEM_THREAD(guarded_by(mutex))
 #define GPUMEM_REQUIRES(mutex) GPUMEM_THREAD(requires_capability(mutex))
 
-namespace gpumem::client {
+namespace gpumem {
 
 class GPUMEM_THREAD(capability("mutex")) Mutex {
  public:
@@ -18,6 +19,7 @@ class GPUMEM_THREAD(capability("mutex")) Mutex {
   void unlock() GPUMEM_THREAD(release_capability()) { mutex_.unlock(); }
 
  private:
+  friend class Condition;
   std::mutex mutex_;
 };
 
@@ -33,4 +35,19 @@ class GPUMEM_THREAD(scoped_lockable) MutexLock {
   Mutex& mutex_;
 };
 
-}  // namespace gpumem::client
+/// Lets threads wait for a change of what a Mutex guards.
+class Condition {
+ public:
+  /// Gives the mutex up while it waits; may return without a reason, so it is called in a loop.
+  void wait(Mutex& mutex) GPUMEM_THREAD(requires_capability(mutex)) {
+    std::unique_lock lock(mutex.mutex_, std::adopt_lock);
+    condition_.wait(lock);
+    lock.release();
+  }
+  void notify_one() { condition_.notify_one(); }
+
+ private:
+  std::condition_variable condition_;
+};
+
+}  // namespace gpumem

@@ -1,0 +1,12 @@
+#pragma once
+#include <algorithm>
+#include <string_view>
+
+namespace gpumem {
+
+/// Whether `text`, which comes from others, can be shown on a terminal as it is: no control characters.
+inline bool is_printable(std::string_view text) {
+  return std::ranges::all_of(text, [](unsigned char c) { return c >= 0x20 && c != 0x7f; });
+}
+
+}  // namespace gpumem

@@ -1,0 +1,297 @@
+#include <algorithm>
+#include <array>
+
+#include "tests/model/world.h"
+
+// What may happen to a broker.
+
+namespace gpumem::core::model {
+namespace {
+
+constexpr std::uint64_t kMostProcesses = 12;
+
+}  // namespace
+
+void World::step() {
+  using Event = void (World::*)();
+  struct Choice {
+    const char* name;
+    Event event;
+    std::uint64_t weight;
+  };
+  static constexpr std::array kChoices{
+      Choice{"connect", &World::connect, 10},        Choice{"open slice", &World::open_slice, 14},
+      Choice{"close slice", &World::close_slice, 3}, Choice{"grow", &World::grow, 50},
+      Choice{"cancel", &World::cancel, 5},           Choice{"accept", &World::accept, 20},
+      Choice{"give back", &World::give_back, 14},    Choice{"end session", &World::end_session, 6},
+      Choice{"pass time", &World::pass_time, 15},    Choice{"reload", &World::reload, 1},
+      Choice{"disturb", &World::disturb, 2}};
+  if (one_in(3)) {
+    last_event_ = "run job";
+    return run_job(below(jobs_.size()));
+  }
+  std::uint64_t sum = 0;
+  for (const Choice& choice : kChoices) sum += choice.weight;
+  std::uint64_t pick = below(sum);
+  for (const Choice& choice : kChoices) {
+    if (pick < choice.weight) {
+      last_event_ = choice.name;
+      return (this->*choice.event)();
+    }
+    pick -= choice.weight;
+  }
+}
+
+// Mostly one whose session is alive.
+World::Process* World::some_process() {
+  if (processes_.empty()) return nullptr;
+  Process* process = nullptr;
+  for (int tries = 0; tries < 4; ++tries) {
+    process = &processes_[below(processes_.size())];
+    const auto* session = reference_.session(process->session);
+    if (session != nullptr && session->alive) break;
+  }
+  return process;
+}
+
+SliceId World::some_slice_of(const Process& process) {
+  if (one_in(60)) return SliceId{below(50)};
+  std::vector<SliceId> own;
+  for (const auto& slice : reference_.slices) {
+    if (slice.session == process.session) own.push_back(slice.id);
+  }
+  return own.empty() ? SliceId{} : own[below(own.size())];
+}
+
+Bytes World::some_size() {
+  if (one_in(50)) return {std::array<std::uint64_t, 4>{0, 1, 1ULL << 63, ~0ULL}[below(4)]};
+  const auto largest = static_cast<std::uint64_t>(shape_.largest_growth);
+  return {1 + below(one_in(3) ? largest : largest / 6 + 1)};
+}
+
+void World::connect() {
+  if (processes_.size() >= kMostProcesses) return;
+  const auto uid = static_cast<std::uint32_t>(1 + below(shape_.users));
+  std::string tenant;
+  const auto expected = reference_.connect(uid, tenant);
+  const Peer peer{.pid = 1, .uid = uid, .gids = {uid}, .command = "x"};
+  const auto answer = broker_.open_session(peer, "", now_);
+  expect_same(expected, answer ? Result<void>() : Result<void>(answer.error()), "open_session");
+  if (!answer) return compare();
+  reference_.connected(*answer, tenant, reference_.policy.others.value_or(std::vector<Quota>()));
+  require(broker_.tenant_name(*answer) == tenant, "another tenant");
+  processes_.push_back({*answer, {}, {}, one_in(4)});
+  compare();
+}
+
+void World::open_slice() {
+  const Process* process = some_process();
+  if (process == nullptr) return;
+  const DeviceIndex device = below(jobs_.size());
+  const Bytes limit = one_in(4) ? some_size() : Bytes{};
+  const auto answer = broker_.open_slice(process->session, shape_.policy.devices[device].uuid, limit, "");
+  if (answer) {
+    require(reference_.session(process->session) != nullptr && reference_.session(process->session)->alive,
+            "a slice for a session that is over");
+    require(answer->limit <= reference_.policy.devices[device].pool, "a slice larger than the pool");
+    reference_.slices.push_back({answer->id, process->session, device, number(answer->limit)});
+  }
+  compare();
+}
+
+void World::close_slice() {
+  const Process* process = some_process();
+  if (process == nullptr) return;
+  const SliceId slice = some_slice_of(*process);
+  const auto expected = reference_.close_slice(process->session, slice);
+  expect_same(expected, broker_.close_slice(process->session, slice, now_), "close_slice");
+  compare();
+}
+
+void World::grow() {
+  const Process* process = some_process();
+  if (process == nullptr) return;
+  const SliceId slice = some_slice_of(*process);
+  if (!slice && !one_in(10)) return open_slice();
+  const RequestId id = request_ids_.next();
+  const Bytes bytes = some_size();
+  const Duration wait = one_in(4) ? Duration{} : std::chrono::milliseconds(1 + below(20'000));
+  asked_.push_back(id);
+  const auto expected = reference_.grow(id, process->session, slice, bytes, wait, now_);
+  if (expected) refusals_[id] = *expected;
+  broker_.grow(id, process->session, slice, bytes, wait, now_);
+  compare();
+}
+
+void World::cancel() {
+  if (asked_.empty()) return;
+  const std::size_t recent = std::min<std::size_t>(asked_.size(), 20);
+  const RequestId id = asked_[asked_.size() - 1 - below(recent)];
+  const auto* request = reference_.request(id);
+  if (request != nullptr) reference_.cancel(id);
+  broker_.cancel(id, now_);
+  compare();
+}
+
+void World::accept() {
+  if (grants_.empty()) return;
+  const std::size_t at = below(grants_.size());
+  auto [session, grant] = grants_[at];
+  if (one_in(20) && some_process() != nullptr) session = some_process()->session;
+  const auto expected = reference_.accept(session, grant);
+  expect_same(expected, broker_.accept(session, grant), "accept");
+  if (!expected || one_in(2)) grants_.erase(grants_.begin() + static_cast<std::ptrdiff_t>(at));
+  compare();
+}
+
+void World::give_back() {
+  Process* process = some_process();
+  if (process == nullptr || process->leases.empty()) return;
+  const SliceId slice = process->leases[below(process->leases.size())].first;
+  std::vector<LeaseId> ids;
+  for (const auto& [of, lease] : process->leases) {
+    if (of == slice && !one_in(4)) ids.push_back(lease);
+  }
+  if (one_in(30)) ids.emplace_back(LeaseId{below(5000)});
+  if (one_in(30) && !ids.empty()) ids.push_back(ids.front());
+  const auto expected = reference_.give_back(process->session, slice, ids);
+  if (!expected && (!process->hostile || one_in(2))) {
+    for (const auto& lease : reference_.leases) {
+      if (std::ranges::find(ids, lease.id) == ids.end()) continue;
+      if (std::erase(process->held, lease.extent.id) != 0) driver_.let_go(lease.extent.id);
+    }
+  }
+  if (!expected || one_in(3)) {  // else it forgets nothing, and may try the same again
+    std::erase_if(process->leases,
+                  [&](const auto& one) { return std::ranges::find(ids, one.second) != ids.end(); });
+  }
+  expect_same(expected, broker_.give_back(process->session, slice, ids, now_), "give_back");
+  compare();
+}
+
+void World::let_go_of_all(Process& process) {
+  for (const ExtentId id : process.held) driver_.let_go(id);
+  process.held.clear();
+}
+
+// The process lives on after a lost lane and after a goodbye; its death is the end in any case.
+void World::end_session() {
+  if (processes_.empty()) return;
+  Process* process = &processes_[below(processes_.size())];
+  const SessionId session = process->session;
+  const bool ended = reference_.session(session) == nullptr || !reference_.session(session)->alive;
+  const auto farewell = ended && one_in(2) ? Farewell::kExited : static_cast<Farewell>(below(3));
+  if (farewell == Farewell::kExited || (farewell == Farewell::kReleased && !process->hostile)) {
+    let_go_of_all(*process);
+  }
+  if (farewell == Farewell::kExited) {
+    processes_.erase(processes_.begin() + (process - processes_.data()));
+    broker_.exited(session, now_);
+  } else {
+    broker_.session_ended(session, farewell, now_);
+  }
+  reference_.end(session, farewell);
+  compare();
+}
+
+void World::run_job(DeviceIndex device) {
+  if (jobs_[device].empty()) return;
+  const Job job = std::move(jobs_[device].front());
+  jobs_[device].pop_front();
+  const JobResult result = driver_.run(job);
+  reference_.job_done(job, result);
+  broker_.job_done(result, now_);
+  compare();
+}
+
+void World::pass_time() {
+  const auto next = broker_.next_deadline();
+  now_ += next && one_in(2) ? std::max(*next - now_, Duration::zero())
+                            : Duration(std::chrono::milliseconds(below(500)));
+  for (const RequestId id : reference_.expire(now_)) refusals_[id] = Code::kDeadlineExceeded;
+  broker_.tick(now_);
+  compare();
+}
+
+Policy World::changed_policy() {
+  if (one_in(3)) return shape_.policy;
+  Policy policy = shape_.policy;
+  const auto change = [&](std::vector<Quota>& quotas) {
+    for (DeviceIndex device = 0; device < quotas.size(); ++device) {
+      const std::uint64_t pool = policy.devices[device].pool.count;
+      quotas[device] = {{below(pool / 2)}, {below(pool * 3 / 2)}};
+    }
+  };
+  for (TenantRule& rule : policy.tenants) {
+    if (one_in(2)) change(rule.quotas);
+  }
+  if (policy.others && one_in(2)) change(*policy.others);
+  if (one_in(4)) policy.others.reset();
+  if (!policy.tenants.empty() && one_in(4)) policy.tenants.pop_back();
+  return policy;
+}
+
+void World::reload() {
+  const Policy policy = changed_policy();
+  const auto expected = reference_.apply(policy);
+  expect_same(expected, broker_.apply(policy, now_), "apply");
+  compare();
+}
+
+void World::disturb() {
+  const DeviceIndex device = below(jobs_.size());
+  switch (below(4)) {
+    case 0:
+      flaky_ = !flaky_;
+      break;
+    case 1:
+      driver_.steal(device, some_size());
+      break;
+    case 2:
+      driver_.restore(device);
+      break;
+    default:
+      if (Process* process = some_process(); process != nullptr && process->hostile) {
+        // Only what is not on loan any more: a client that stops using a lease of its own is nobody's matter.
+        let_go_of_all(*process);
+      }
+  }
+  compare();
+}
+
+void World::finish() {
+  last_event_ = "finish";
+  flaky_ = false;
+  for (DeviceIndex device = 0; device < jobs_.size(); ++device) driver_.restore(device);
+  while (!processes_.empty()) {
+    let_go_of_all(processes_.back());
+    const SessionId session = processes_.back().session;
+    processes_.pop_back();
+    broker_.exited(session, now_);
+    reference_.end(session, Farewell::kExited);
+    compare();
+  }
+  for (int rounds = 0; rounds < 20'000 && fault_.empty(); ++rounds) {
+    bool busy = false;
+    for (DeviceIndex device = 0; device < jobs_.size(); ++device) {
+      busy |= !jobs_[device].empty();
+      run_job(device);
+    }
+    if (busy) continue;
+    const auto next = broker_.next_deadline();
+    if (!next) break;
+    now_ = std::max(*next, now_);
+    broker_.tick(now_);
+    compare();
+  }
+  require(broker_.settled(), "the broker never settles");
+  require(broker_.sessions().empty(), "sessions are left");
+  for (DeviceIndex device = 0; device < jobs_.size(); ++device) {
+    const DeviceView view = broker_.devices()[device];
+    require(view.charges.total().is_zero(), "charges are left");
+    require(view.warm == view.policy.pool && driver_.handled(device) == view.policy.pool,
+            "the pool is not whole");
+  }
+}
+
+}  // namespace gpumem::core::model

@@ -1,0 +1,107 @@
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "tests/model/world.h"
+#include "tests/unit/core/policies.h"
+
+// Random events against an independent, naive reference. GPUMEM_MODEL_STEPS (all shapes together) and
+// GPUMEM_MODEL_SEED repeat a run.
+
+namespace gpumem::core::model {
+namespace {
+
+std::uint64_t setting(const char* name, std::uint64_t otherwise) {
+  const char* text = std::getenv(name);
+  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 0);
+}
+
+Quota pieces(std::uint64_t guarantee, std::uint64_t limit) {
+  return {mebibytes(2 * guarantee), mebibytes(2 * limit)};
+}
+
+Shape shape(std::string name, std::vector<std::uint64_t> pools, std::vector<TenantRule> tenants,
+            std::optional<std::vector<Quota>> others, std::uint64_t largest) {
+  Policy policy;
+  for (std::size_t i = 0; i < pools.size(); ++i) {
+    policy.devices.push_back(device("GPU-" + std::to_string(i), mebibytes(2 * pools[i])));
+  }
+  policy.tenants = std::move(tenants);
+  policy.others = std::move(others);
+  policy.max_sessions = 10;
+  policy.max_slices_per_session = 4;
+  policy.max_requests_per_session = 5;
+  return {std::move(name), std::move(policy), 6, number(mebibytes(2 * largest))};
+}
+
+std::vector<Shape> shapes() {
+  std::vector<Shape> all;
+  all.push_back(
+      shape("OnePiece", {1}, {user("ann", 1, {pieces(1, 1)}), user("bob", 2, {pieces(0, 1)})}, {}, 2));
+  all.push_back(shape("Tiny", {8}, {user("ann", 1, {pieces(3, 6)}), user("bob", 2, {pieces(0, 8)})},
+                      {{pieces(1, 4)}}, 6));
+  all.push_back(shape("Small", {32}, {user("ann", 1, {pieces(8, 32)}), user("bob", 2, {pieces(8, 16)})},
+                      {{pieces(0, 32)}}, 24));
+  all.push_back(shape("NoGuarantees", {100},
+                      {user("ann", 1, {pieces(0, 100)}), user("bob", 2, {pieces(0, 300)})}, {{pieces(0, 40)}},
+                      90));
+  all.push_back(shape("AllGuaranteed", {64},
+                      {user("ann", 1, {pieces(40, 64)}), user("bob", 2, {pieces(24, 64)})}, {}, 48));
+  all.push_back(shape(
+      "TwoDevices", {64, 24},
+      {user("ann", 1, {pieces(16, 64), pieces(0, 24)}), user("bob", 2, {pieces(0, 40), pieces(12, 24)})},
+      {{pieces(6, 20), pieces(2, 24)}}, 40));
+  all.push_back(shape("Large", {12'288},
+                      {user("ann", 1, {pieces(4096, 12'288)}), user("bob", 2, {pieces(0, 8192)})},
+                      {{pieces(512, 2048)}}, 3000));
+  return all;
+}
+
+void add(const World::Seen& one, World::Seen& sum) {
+  sum.grants += one.grants;
+  sum.refusals += one.refusals;
+  sum.waits += one.waits;
+  sum.unobtainable += one.unobtainable;
+  sum.quarantines += one.quarantines;
+  sum.shortages += one.shortages;
+}
+
+class Model : public testing::TestWithParam<Shape> {};
+
+TEST_P(Model, AgreesWithTheReferenceAfterEveryRandomEvent) {
+  constexpr std::uint64_t kStepsOfAWorld = 1500;
+  const std::uint64_t seed = setting("GPUMEM_MODEL_SEED", 20'240'611);
+  const std::uint64_t steps = setting("GPUMEM_MODEL_STEPS", 100'000) / shapes().size();
+  std::printf("seed %llu, %llu steps\n", static_cast<unsigned long long>(seed),
+              static_cast<unsigned long long>(steps));
+  std::mt19937_64 random(seed);
+  World::Seen seen;
+  for (std::uint64_t done = 0; done < steps;) {
+    World world(GetParam(), random);
+    for (std::uint64_t i = 0; i < kStepsOfAWorld && done < steps; ++i, ++done) {
+      world.step();
+      ASSERT_EQ(world.fault(), "") << "at step " << done << ", GPUMEM_MODEL_SEED=" << seed;
+    }
+    world.finish();
+    ASSERT_EQ(world.fault(), "") << "at step " << done << ", GPUMEM_MODEL_SEED=" << seed;
+    add(world.seen(), seen);
+  }
+  std::printf(
+      "%llu grants, %llu refusals, %llu unobtainable; steps with waiters %llu, quarantine %llu, shortage "
+      "%llu\n",
+      static_cast<unsigned long long>(seen.grants), static_cast<unsigned long long>(seen.refusals),
+      static_cast<unsigned long long>(seen.unobtainable), static_cast<unsigned long long>(seen.waits),
+      static_cast<unsigned long long>(seen.quarantines), static_cast<unsigned long long>(seen.shortages));
+  if (steps < 10'000) return;  // too few to have seen everything
+  EXPECT_GT(seen.grants, 0u);
+  EXPECT_GT(seen.refusals, 0u);
+  EXPECT_GT(seen.waits, 0u);
+  EXPECT_GT(seen.quarantines, 0u);
+  EXPECT_GT(seen.shortages, 0u);
+}
+
+INSTANTIATE_TEST_SUITE_P(OfEveryShape, Model, testing::ValuesIn(shapes()),
+                         [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace gpumem::core::model

@@ -1,0 +1,114 @@
+#pragma once
+#include <deque>
+#include <map>
+#include <ostream>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "tests/model/reference.h"
+#include "tests/unit/core/fake_driver.h"
+
+namespace gpumem::core::model {
+
+/// A machine for one broker: how large, and who is there.
+struct Shape {
+  std::string name;
+  Policy policy;
+  std::uint32_t users = 4;  ///< connect as uid 1, 2, ...
+  Number largest_growth = 0;
+
+  friend void PrintTo(const Shape& shape, std::ostream* out) { *out << shape.name; }
+};
+
+/// The broker, its driver and its clients, all driven by one random source, next to the reference. After
+/// every step both must agree; the first difference is kept in fault().
+class World {
+ public:
+  World(const Shape& shape, std::mt19937_64& random);
+
+  /// One random event.
+  void step();
+  /// Every process ends, the thief too, and time passes until nothing is left to do.
+  void finish();
+
+  const std::string& fault() const { return fault_; }
+
+  /// How often a run came by what it is meant to try.
+  struct Seen {
+    std::uint64_t grants = 0;
+    std::uint64_t refusals = 0;
+    std::uint64_t waits = 0;  ///< steps after which somebody waited
+    std::uint64_t unobtainable = 0;
+    std::uint64_t quarantines = 0;  ///< steps after which something was quarantined
+    std::uint64_t shortages = 0;    ///< steps after which memory was missing
+  };
+  const Seen& seen() const { return seen_; }
+
+ private:
+  struct Process {
+    SessionId session;
+    std::vector<ExtentId> held;
+    std::vector<std::pair<SliceId, LeaseId>> leases;  ///< that it remembers, given back or not
+    bool hostile = false;
+  };
+
+  // events.cc
+  void connect();
+  void open_slice();
+  void close_slice();
+  void grow();
+  void cancel();
+  void accept();
+  void give_back();
+  void end_session();
+  void run_job(DeviceIndex device);
+  void pass_time();
+  void reload();
+  void disturb();
+  Policy changed_policy();
+  Bytes some_size();
+  Process* some_process();
+  SliceId some_slice_of(const Process& process);
+  void let_go_of_all(Process& process);
+  std::uint64_t below(std::uint64_t limit) { return limit == 0 ? 0 : random_() % limit; }
+  bool one_in(std::uint64_t n) { return below(n) == 0; }
+
+  // world.cc
+  void compare();
+  void take_effects();
+  void take(RunJob& effect);
+  void take(SendOffer& effect);
+  void take(AnswerGrow& effect);
+  void take(ForgetSession& effect);
+  void check_devices();
+  void check_device(const DeviceView& view, DeviceIndex device);
+  void check_tenants();
+  void check_sessions();
+  void check_no_one_waits_in_vain();
+  void expect_same(std::optional<Code> expected, const Result<void>& answer, const char* what);
+  void require(bool holds, const std::string& what) {
+    if (!holds && fault_.empty()) fault_ = last_event_ + ": " + what;
+  }
+
+  const Shape& shape_;
+  std::mt19937_64& random_;
+  Broker broker_;
+  FakeDriver driver_;
+  Reference reference_;
+  TimePoint now_{};
+  std::vector<std::deque<Job>> jobs_;
+  std::vector<Process> processes_;
+  std::map<GrantId, SessionId> offers_;
+  std::vector<std::pair<SessionId, GrantId>> grants_;
+  std::map<RequestId, Code> refusals_;  ///< that must come in this step
+  std::vector<RequestId> asked_;
+  std::map<std::pair<std::string, DeviceIndex>, Number> charged_before_;
+  IdSource<RequestId> request_ids_;
+  bool flaky_ = false;
+  Seen seen_;
+  std::string last_event_ = "start";
+  std::string fault_;
+};
+
+}  // namespace gpumem::core::model

@@ -1,0 +1,127 @@
+#include "daemon/core/arbiter.h"
+
+#include <gtest/gtest.h>
+
+namespace gpumem::core {
+namespace {
+
+using Ids = std::vector<std::uint64_t>;
+
+// A pool of 100: 30 are ann's for sure; bob and cid have no guarantee, cid a limit of 40.
+class ArbiterTest : public testing::Test {
+ protected:
+  std::uint64_t ask(TenantId tenant, std::uint64_t bytes, std::uint64_t session = 1, int deadline = 100) {
+    const std::uint64_t id = ++last_;
+    arbiter.add({RequestId{id}, SessionId{session}, SliceId{session}, tenant, 0, {bytes}, {}, at(deadline)});
+    return id;
+  }
+  Ids admitted() {
+    Ids ids;
+    for (const Request& request : arbiter.admit(0)) ids.push_back(request.id.value);
+    return ids;
+  }
+  static TimePoint at(int seconds) { return TimePoint(std::chrono::seconds(seconds)); }
+
+  Ledger ledger{{{100}, {100}}};
+  TenantId ann = ledger.add_tenant({{{30}, {100}}, {}});
+  TenantId bob = ledger.add_tenant({{{0}, {100}}, {}});
+  TenantId cid = ledger.add_tenant({{{0}, {40}}, {}});
+  Arbiter arbiter{ledger};
+
+ private:
+  std::uint64_t last_ = 0;
+};
+
+TEST_F(ArbiterTest, GrantsInTheOrderOfAsking) {
+  const auto first = ask(bob, 30);
+  const auto second = ask(cid, 30);
+  ask(bob, 30);
+  EXPECT_EQ(admitted(), (Ids{first, second}));
+  EXPECT_EQ(arbiter.waiting(0), 1u);
+  EXPECT_EQ(ledger.charges(0)[Charge::kOffered], Bytes{60});
+}
+
+TEST_F(ArbiterTest, LetsNoSmallerBurstOvertakeAnEarlierOne) {
+  ASSERT_EQ(ledger.reserve(cid, 0, {30}), Ledger::Verdict::kFits);
+  const auto large = ask(bob, 60);
+  const auto small = ask(cid, 1);
+  EXPECT_EQ(admitted(), Ids{});
+  ledger.release(cid, 0, {30}, Charge::kOffered);
+  EXPECT_EQ(admitted(), (Ids{large, small}));
+}
+
+TEST_F(ArbiterTest, LetsARequestWithinItsGuaranteeOvertakeBursts) {
+  ASSERT_EQ(ledger.reserve(bob, 0, {70}), Ledger::Verdict::kFits);
+  ask(cid, 10);
+  const auto guaranteed = ask(ann, 30);
+  EXPECT_EQ(admitted(), Ids{guaranteed});
+}
+
+TEST_F(ArbiterTest, LetsNoRequestThatIsOnlyPartlyGuaranteedOvertake) {
+  ASSERT_EQ(ledger.reserve(bob, 0, {60}), Ledger::Verdict::kFits);
+  ask(cid, 20);
+  const auto partly = ask(ann, 31);
+  EXPECT_EQ(admitted(), Ids{});
+  arbiter.remove_all_of(SessionId{1});
+  EXPECT_EQ(arbiter.waiting(0), 0u);
+  EXPECT_EQ(ask(ann, 31), partly + 1);
+  EXPECT_EQ(admitted(), Ids{partly + 1});
+}
+
+TEST_F(ArbiterTest, HoldsNobodyUpForARequestThatOnlyItsOwnLimitHoldsBack) {
+  ASSERT_EQ(ledger.reserve(cid, 0, {40}), Ledger::Verdict::kFits);
+  ask(cid, 10);
+  const auto next = ask(bob, 30);
+  EXPECT_EQ(admitted(), Ids{next});
+}
+
+TEST_F(ArbiterTest, HoldsNobodyUpForARequestThatTheGuaranteesOfOthersNeverLeaveRoomFor) {
+  ask(bob, 71);
+  const auto next = ask(cid, 10);
+  EXPECT_EQ(admitted(), Ids{next});
+}
+
+TEST_F(ArbiterTest, LetsTheNextGoAtOnceWhenAnOvertakingGrantBringsTheFirstToItsLimit) {
+  ledger.set_quotas(ann, {{{30}, {50}}, {}});
+  ASSERT_EQ(ledger.reserve(bob, 0, {60}), Ledger::Verdict::kFits);
+  ask(ann, 45);
+  const auto burst = ask(cid, 10);
+  const auto guaranteed = ask(ann, 20);
+  EXPECT_EQ(admitted(), (Ids{guaranteed, burst}));
+}
+
+TEST_F(ArbiterTest, KeepsItsDevicesApart) {
+  ask(bob, 60);
+  EXPECT_TRUE(arbiter.admit(1).empty());
+  EXPECT_EQ(arbiter.waiting(0), 1u);
+  EXPECT_EQ(arbiter.waiting(1), 0u);
+}
+
+TEST_F(ArbiterTest, RemovesByRequestBySessionAndByDeadline) {
+  const auto one = ask(bob, 60, 1, 5);
+  ask(bob, 60, 2, 3);
+  ask(cid, 60, 2, 9);
+  ask(cid, 60, 3, 3);
+  EXPECT_EQ(arbiter.next_deadline(), at(3));
+  EXPECT_TRUE(arbiter.remove_expired(at(2)).empty());
+  EXPECT_EQ(arbiter.remove_expired(at(3)).size(), 2u);
+  EXPECT_EQ(arbiter.remove(RequestId{one})->bytes, Bytes{60});
+  EXPECT_FALSE(arbiter.remove(RequestId{one}));
+  EXPECT_FALSE(arbiter.remove(RequestId{99}));
+  EXPECT_EQ(arbiter.remove_all_of(SessionId{2}).size(), 1u);
+  EXPECT_EQ(arbiter.next_deadline(), std::nullopt);
+}
+
+TEST_F(ArbiterTest, CountsWhoWaits) {
+  ASSERT_EQ(ledger.reserve(bob, 0, {70}), Ledger::Verdict::kFits);
+  ask(bob, 10, 1);
+  ask(cid, 20, 2);
+  ask(cid, 30, 2);
+  EXPECT_EQ(arbiter.waiting(0, cid), 2u);
+  EXPECT_EQ(arbiter.waiting_of(SessionId{2}), 2u);
+  EXPECT_EQ(arbiter.waiting_bytes(SliceId{2}), Bytes{50});
+  EXPECT_EQ(arbiter.waiting_before(*arbiter.remove(RequestId{3})), 2u);
+}
+
+}  // namespace
+}  // namespace gpumem::core

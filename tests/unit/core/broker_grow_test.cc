@@ -1,0 +1,144 @@
+#include <gmock/gmock.h>
+
+#include "tests/unit/core/machine.h"
+
+namespace gpumem::core {
+namespace {
+
+using testing::HasSubstr;
+
+class BrokerGrow : public testing::Test {
+ protected:
+  Bytes granted(RequestId id) {
+    Bytes sum;
+    for (const OfferedLease& one : machine.answers.at(id)->leases) sum += one.extent.size;
+    return sum;
+  }
+  Machine machine;
+  SessionId ann = machine.connect(1);
+  SliceId slice = machine.slice(ann);
+};
+
+TEST_F(BrokerGrow, GrantsWholePieces) {
+  EXPECT_EQ(granted(machine.grow(ann, slice, {1})), kPiece);
+  EXPECT_EQ(granted(machine.grow(ann, slice, mebibytes(2))), kPiece);
+  EXPECT_EQ(granted(machine.grow(ann, slice, Bytes{kPiece.count + 1})), mebibytes(4));
+  EXPECT_EQ(machine.charged("ann"), mebibytes(8));
+}
+
+TEST_F(BrokerGrow, IsOfferedUntilItIsAcceptedOnce) {
+  const RequestId id = machine.grow(ann, slice, mebibytes(10));
+  const GrantId grant = machine.answers.at(id)->id;
+  EXPECT_EQ(machine.charges("ann")[Charge::kOffered], mebibytes(10));
+  EXPECT_EQ(machine.broker.accept(machine.connect(1), grant).error().code, Code::kNotFound) << "not its own";
+  EXPECT_TRUE(machine.broker.accept(ann, grant));
+  EXPECT_EQ(machine.charges("ann")[Charge::kActive], mebibytes(10));
+  EXPECT_EQ(machine.broker.accept(ann, grant).error().code, Code::kNotFound);
+  EXPECT_EQ(machine.broker.accept(ann, GrantId{99}).error().code, Code::kNotFound);
+}
+
+TEST_F(BrokerGrow, RefusesSizesThatCannotBe) {
+  EXPECT_EQ(machine.code(machine.grow(ann, slice, {})), Code::kInvalidArgument);
+  EXPECT_EQ(machine.code(machine.grow(ann, slice, {~0ULL})), Code::kInvalidArgument)
+      << "cannot be rounded up";
+  EXPECT_EQ(machine.code(machine.grow(ann, slice, {1ULL << 63})), Code::kResourceExhausted);
+  EXPECT_EQ(machine.code(machine.grow(ann, slice, {~0ULL - (2 << 20) + 1})), Code::kResourceExhausted);
+  EXPECT_TRUE(machine.is_as_new());
+}
+
+TEST_F(BrokerGrow, RefusesWhomAndWhatItDoesNotKnow) {
+  EXPECT_EQ(machine.code(machine.grow(SessionId{99}, slice, kPiece)), Code::kUnauthenticated);
+  EXPECT_EQ(machine.code(machine.grow(ann, SliceId{99}, kPiece)), Code::kNotFound);
+  EXPECT_EQ(machine.code(machine.grow(ann, SliceId{}, kPiece)), Code::kNotFound);
+}
+
+TEST_F(BrokerGrow, RefusesAtOnceWhatTheSliceMayNotHold) {
+  const SliceId small = machine.slice(ann, mebibytes(8));
+  machine.get(ann, small, mebibytes(6));
+  const RequestId id = machine.grow(ann, small, mebibytes(4), std::chrono::seconds(9));
+  ASSERT_TRUE(machine.is_answered(id));
+  EXPECT_EQ(machine.denial(id).reason, Denial::Reason::kSliceLimit);
+  EXPECT_EQ(machine.code(id), Code::kResourceExhausted);
+}
+
+TEST_F(BrokerGrow, CountsWhatTheSliceWaitsForAgainstItsLimit) {
+  const SessionId bob = machine.connect(2);
+  machine.get(bob, machine.slice(bob), mebibytes(48));
+  const SliceId small = machine.slice(ann, mebibytes(30));
+  const RequestId first = machine.grow(ann, small, mebibytes(20), std::chrono::seconds(9));
+  const RequestId second = machine.grow(ann, small, mebibytes(20), std::chrono::seconds(9));
+  EXPECT_FALSE(machine.is_answered(first));
+  EXPECT_EQ(machine.denial(second).reason, Denial::Reason::kSliceLimit);
+}
+
+TEST(BrokerGrowLimits, RefuseAtOnceWhatPassesTheTenantsLimitInAllItsSessions) {
+  Policy policy = small_policy();
+  policy.tenants[1].quotas[0].limit = mebibytes(20);
+  Machine machine(policy);
+  const SessionId one = machine.connect(2);
+  const SessionId two = machine.connect(2);
+  machine.get(one, machine.slice(one), mebibytes(16));
+  const RequestId id = machine.grow(two, machine.slice(two), mebibytes(6), std::chrono::seconds(9));
+  ASSERT_TRUE(machine.is_answered(id));
+  const Denial& denial = machine.denial(id);
+  EXPECT_EQ(denial.reason, Denial::Reason::kTenantLimit);
+  EXPECT_EQ(denial.charged, mebibytes(16));
+  ASSERT_EQ(denial.holders.size(), 1u);
+  EXPECT_EQ(denial.holders[0].session, one);
+  EXPECT_THAT(machine.why(id),
+              AllOf(HasSubstr("'bob'"), HasSubstr("20MiB"), HasSubstr("pid 1002 train 16MiB")));
+}
+
+TEST(BrokerGrowLimits, RefuseAtOnceWhatTheGuaranteesOfOthersNeverLeaveRoomFor) {
+  Machine machine;
+  const SessionId bob = machine.connect(2);
+  const RequestId id = machine.grow(bob, machine.slice(bob), mebibytes(50), std::chrono::seconds(9));
+  ASSERT_TRUE(machine.is_answered(id)) << "it would wait in vain, and hold up everybody";
+  EXPECT_EQ(machine.denial(id).reason, Denial::Reason::kPoolSize);
+  EXPECT_EQ(machine.denial(id).guaranteed_to_others, mebibytes(16));
+}
+
+TEST(BrokerGrowLimits, CountDevicesApart) {
+  Policy policy = small_policy();
+  policy.devices.push_back(device("GPU-1", mebibytes(64)));
+  policy.tenants = {user("ann", 1, {{{}, mebibytes(4)}, {{}, mebibytes(8)}})};
+  Machine machine(policy);
+  const SessionId ann = machine.connect(1);
+  machine.get(ann, machine.slice(ann, {}, "GPU-1"), mebibytes(8));
+  machine.get(ann, machine.slice(ann), mebibytes(4));
+  EXPECT_EQ(machine.charges("ann", 0).total(), mebibytes(4));
+  EXPECT_EQ(machine.charges("ann", 1).total(), mebibytes(8));
+}
+
+TEST(BrokerGrowLimits, BoundTheRequestsThatASessionHasWaiting) {
+  Policy policy = small_policy();
+  policy.max_requests_per_session = 2;
+  Machine machine(policy);
+  const SessionId bob = machine.connect(2);
+  machine.get(bob, machine.slice(bob), mebibytes(48));
+  const SessionId ann = machine.connect(1);
+  machine.get(ann, machine.slice(ann), mebibytes(16));
+  const SliceId more = machine.slice(ann);
+  machine.grow(ann, more, kPiece, std::chrono::seconds(9));
+  const RequestId second = machine.grow(ann, more, kPiece, std::chrono::seconds(9));
+  EXPECT_EQ(machine.code(machine.grow(ann, more, kPiece, std::chrono::seconds(9))), Code::kResourceExhausted);
+  machine.cancel(second);
+  EXPECT_FALSE(machine.is_answered(machine.grow(ann, more, kPiece, std::chrono::seconds(9))));
+}
+
+TEST_F(BrokerGrow, DoesNotGrantWhileDraining) {
+  const SessionId bob = machine.connect(2);
+  machine.get(bob, machine.slice(bob), mebibytes(48));
+  const RequestId waiting = machine.grow(ann, slice, mebibytes(18), std::chrono::seconds(9));
+  machine.broker.drain();
+  machine.collect();
+  EXPECT_EQ(machine.code(waiting), Code::kUnavailable);
+  EXPECT_EQ(machine.code(machine.grow(ann, slice, kPiece)), Code::kUnavailable);
+  EXPECT_EQ(machine.broker.open_session(peer_of(1), "", machine.now).error().code, Code::kUnavailable);
+  machine.die(bob);
+  machine.die(ann);
+  EXPECT_TRUE(machine.is_as_new()) << "what is lent still comes back";
+}
+
+}  // namespace
+}  // namespace gpumem::core

@@ -1,0 +1,99 @@
+#include "tests/unit/core/machine.h"
+
+// Clients that keep what they gave back, and processes past the broker.
+
+namespace gpumem::core {
+namespace {
+
+using std::chrono::seconds;
+
+TEST(HostileHolder, IsChargedForWhatItKeepsAndNobodyElseIs) {
+  Machine machine;
+  const SessionId bob = machine.connect(2);
+  const SliceId slice = machine.slice(bob);
+  const Grant grant = machine.get(bob, slice, mebibytes(48));
+  ASSERT_TRUE(machine.keep_but_give_back(bob, slice, grant));
+  machine.pass_in_steps(seconds(60));
+  EXPECT_EQ(machine.charges("bob")[Charge::kQuarantined], mebibytes(48));
+  EXPECT_EQ(machine.broker.devices()[0].missing, Bytes{0});
+  const SessionId ann = machine.connect(1);
+  EXPECT_TRUE(machine.is_granted(machine.grow(ann, machine.slice(ann), mebibytes(16))));
+}
+
+TEST(HostileHolder, ThatSaysGoodbyeStaysChargedUntilItDies) {
+  Machine machine;
+  const SessionId bob = machine.connect(2);
+  machine.get(bob, machine.slice(bob), mebibytes(8));
+  machine.broker.session_ended(bob, Farewell::kReleased, machine.now);
+  machine.collect();
+  machine.pass_in_steps(seconds(60));
+  EXPECT_EQ(machine.charges("bob")[Charge::kQuarantined], mebibytes(8));
+  EXPECT_TRUE(machine.forgotten.empty());
+  machine.die(bob);
+  machine.pass_in_steps(seconds(5));
+  EXPECT_TRUE(machine.is_as_new());
+  EXPECT_EQ(machine.forgotten, std::vector{bob});
+}
+
+TEST(Thief, TakesFromWhatIsFreeAndIsSeenAsMissing) {
+  Machine machine(small_policy(), Machine::Start::kEmpty);
+  machine.driver.steal(0, mebibytes(20));
+  machine.pass({});
+  machine.pass_in_steps(seconds(10));
+  EXPECT_EQ(machine.broker.devices()[0].missing, mebibytes(20));
+  EXPECT_EQ(machine.free(), mebibytes(44));
+  EXPECT_TRUE(machine.broker.settled()) << "as good as it gets";
+  const SessionId ann = machine.connect(1);
+  EXPECT_TRUE(machine.is_granted(machine.grow(ann, machine.slice(ann), mebibytes(44))));
+}
+
+TEST(Thief, ThatGivesBackLetsTheWaitersGo) {
+  Machine machine(small_policy(), Machine::Start::kEmpty);
+  machine.driver.steal(0, mebibytes(20));
+  machine.pass({});
+  machine.pass_in_steps(seconds(10));
+  const SessionId ann = machine.connect(1);
+  const RequestId id = machine.grow(ann, machine.slice(ann), mebibytes(46), seconds(60));
+  ASSERT_FALSE(machine.is_answered(id));
+  machine.driver.restore(0);
+  machine.pass_in_steps(seconds(5));
+  EXPECT_TRUE(machine.is_granted(id));
+}
+
+TEST(Thief, ThatTakesMemoryWhileItIsReshapedMakesTheGrowthUnavailable) {
+  Machine machine;
+  machine.jobs_run_at_once = false;
+  const SessionId ann = machine.connect(1);
+  const SliceId slice = machine.slice(ann);
+  machine.use_up_stock(ann, slice);
+  const RequestId id = machine.grow(ann, slice, Machine::kGrowthWithJob);
+  ASSERT_FALSE(machine.is_answered(id));
+  machine.driver.fails = [](const Extent&) { return true; };
+  machine.run_jobs();
+  EXPECT_EQ(machine.code(id), Code::kUnavailable);
+  EXPECT_EQ(machine.charged("ann"), mebibytes(46));
+  machine.driver.fails = nullptr;
+  machine.jobs_run_at_once = true;
+  machine.pass_in_steps(seconds(10));
+  EXPECT_TRUE(machine.is_granted(machine.grow(ann, slice, mebibytes(18))));
+}
+
+TEST(Churn, OfOneClientDoesNotKeepAnothersMemoryQuarantined) {
+  Machine machine;
+  const SessionId ann = machine.connect(1);
+  machine.get(ann, machine.slice(ann), mebibytes(8));
+  machine.broker.session_ended(ann, Farewell::kReleased, machine.now);
+  machine.collect();
+  ASSERT_EQ(machine.in(Charge::kQuarantined), mebibytes(8));
+  for (const ExtentId id : machine.held[ann]) machine.driver.let_go(id);
+  const SessionId bob = machine.connect(2);
+  const SliceId slice = machine.slice(bob);
+  for (int i = 0; i < 20; ++i) {
+    ASSERT_TRUE(machine.give_back(bob, slice, machine.get(bob, slice, kPiece)));
+    machine.pass(std::chrono::milliseconds(1));
+  }
+  EXPECT_EQ(machine.in(Charge::kQuarantined), Bytes{0});
+}
+
+}  // namespace
+}  // namespace gpumem::core

@@ -1,0 +1,122 @@
+#include <gmock/gmock.h>
+
+#include "tests/unit/core/machine.h"
+
+namespace gpumem::core {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr Bytes kMost{~0ULL};
+
+class BrokerSlice : public testing::Test {
+ protected:
+  static Policy policy() {
+    Policy policy = small_policy();
+    policy.tenants.push_back(user("cid", 3, {{{}, mebibytes(9)}}));
+    policy.tenants.push_back(user("dan", 4, {{{}, {}}}));
+    policy.max_slices_per_session = 3;
+    return policy;
+  }
+  Result<Slice> open(Bytes limit, const std::string& device = "GPU-0") {
+    return machine.broker.open_slice(ann, device, limit, "weights");
+  }
+  Code closed(SessionId session, SliceId slice) {
+    const auto answer = machine.broker.close_slice(session, slice, machine.now);
+    return answer ? Code{0} : answer.error().code;
+  }
+  Machine machine{policy()};
+  SessionId ann = machine.connect(1);
+};
+
+TEST_F(BrokerSlice, HasTheLimitThatIsAskedForInWholePieces) {
+  EXPECT_EQ(open(mebibytes(8))->limit, mebibytes(8));
+  EXPECT_EQ(open({1})->limit, mebibytes(2));
+  EXPECT_EQ(open(mebibytes(64))->limit, mebibytes(64));
+}
+
+TEST_F(BrokerSlice, WithoutALimitHasItsTenants) {
+  EXPECT_EQ(open({})->limit, mebibytes(64));
+  const SessionId cid = machine.connect(3);
+  EXPECT_EQ(machine.broker.open_slice(cid, "GPU-0", {}, "")->limit, mebibytes(10)) << "rounded up";
+}
+
+TEST_F(BrokerSlice, CannotBeLargerThanThePool) {
+  for (const Bytes limit : {mebibytes(66), Bytes{mebibytes(64).count + 1}, Bytes{1ULL << 63}, kMost}) {
+    EXPECT_EQ(open(limit).error().code, Code::kInvalidArgument);
+  }
+}
+
+TEST_F(BrokerSlice, IsRefusedOnADeviceThatIsNotLent) {
+  const auto answer = open(kPiece, "GPU-7");
+  EXPECT_EQ(answer.error().code, Code::kNotFound);
+  EXPECT_THAT(answer.error().message, AllOf(HasSubstr("GPU-7"), HasSubstr("GPU-0")));
+  EXPECT_EQ(open(kPiece, "").error().code, Code::kNotFound);
+}
+
+TEST_F(BrokerSlice, IsRefusedToATenantThatMayHaveNothing) {
+  const SessionId dan = machine.connect(4);
+  EXPECT_EQ(machine.broker.open_slice(dan, "GPU-0", {}, "").error().code, Code::kPermissionDenied);
+}
+
+TEST_F(BrokerSlice, IsRefusedPastTheMost) {
+  const SliceId first = open(kPiece)->id;
+  ASSERT_TRUE(open(kPiece));
+  ASSERT_TRUE(open(kPiece));
+  EXPECT_EQ(open(kPiece).error().code, Code::kResourceExhausted);
+  EXPECT_EQ(closed(ann, first), Code{0});
+  EXPECT_TRUE(open(kPiece));
+}
+
+TEST_F(BrokerSlice, BelongsToItsSessionOnly) {
+  const SliceId slice = open(kPiece)->id;
+  const SessionId other = machine.connect(1);
+  EXPECT_EQ(closed(other, slice), Code::kNotFound);
+  EXPECT_EQ(closed(ann, SliceId{99}), Code::kNotFound);
+  EXPECT_EQ(closed(SessionId{99}, slice), Code::kUnauthenticated);
+  EXPECT_EQ(machine.broker.open_slice(SessionId{}, "GPU-0", {}, "").error().code, Code::kUnauthenticated);
+  EXPECT_EQ(machine.code(machine.grow(other, slice, kPiece)), Code::kNotFound);
+}
+
+TEST_F(BrokerSlice, StaysOpenWhileItHoldsMemory) {
+  const SliceId slice = open({})->id;
+  const Grant grant = machine.get(ann, slice, mebibytes(6));
+  EXPECT_EQ(closed(ann, slice), Code::kFailedPrecondition);
+  ASSERT_TRUE(machine.give_back(ann, slice, grant));
+  EXPECT_EQ(closed(ann, slice), Code{0});
+}
+
+TEST_F(BrokerSlice, StaysOpenWhileItAwaitsMemory) {
+  const SessionId bob = machine.connect(2);
+  machine.get(bob, machine.slice(bob), mebibytes(48));
+  const SliceId slice = open({})->id;
+  const RequestId request = machine.grow(ann, slice, mebibytes(20), std::chrono::seconds(1));
+  EXPECT_EQ(closed(ann, slice), Code::kFailedPrecondition);
+  machine.cancel(request);
+  EXPECT_EQ(closed(ann, slice), Code{0});
+}
+
+TEST_F(BrokerSlice, StaysOpenWhileAGrantIsAssembled) {
+  machine.jobs_run_at_once = false;
+  const SliceId slice = open({})->id;
+  machine.use_up_stock(ann, machine.slice(ann));
+  const RequestId request = machine.grow(ann, slice, Machine::kGrowthWithJob);
+  ASSERT_FALSE(machine.is_answered(request));
+  EXPECT_EQ(closed(ann, slice), Code::kFailedPrecondition);
+}
+
+TEST_F(BrokerSlice, MayCloseBeforeItsReturnedMemoryIsFree) {
+  machine.jobs_run_at_once = false;
+  const SliceId slice = open({})->id;
+  const RequestId request = machine.grow(ann, slice, mebibytes(4));
+  machine.run_jobs();
+  const Grant grant = machine.answers.at(request).value();
+  ASSERT_TRUE(machine.give_back(ann, slice, grant));
+  EXPECT_EQ(machine.charges("ann")[Charge::kReturning], mebibytes(4));
+  EXPECT_EQ(closed(ann, slice), Code{0});
+  machine.run_jobs();
+  EXPECT_TRUE(machine.is_as_new());
+}
+
+}  // namespace
+}  // namespace gpumem::core

@@ -1,0 +1,129 @@
+#include <gmock/gmock.h>
+
+#include "tests/unit/core/machine.h"
+
+namespace gpumem::core {
+namespace {
+
+using std::chrono::seconds;
+using testing::HasSubstr;
+
+// Of the 64 MiB, bob has 48: what is left is what ann's guarantee of 16 needs.
+class BrokerWait : public testing::Test {
+ protected:
+  Machine machine;
+  SessionId ann = machine.connect(1);
+  SliceId anns = machine.slice(ann);
+  SessionId bob = machine.connect(2);
+  SliceId bobs = machine.slice(bob);
+  Grant large = machine.get(bob, bobs, mebibytes(40));
+  Grant small = machine.get(bob, bobs, mebibytes(8));
+};
+
+TEST_F(BrokerWait, EndsAtOnceForWhomDoesNotWait) {
+  const RequestId id = machine.grow(ann, anns, mebibytes(18));
+  EXPECT_EQ(machine.code(id), Code::kResourceExhausted);
+  EXPECT_EQ(machine.denial(id).reason, Denial::Reason::kNoMemory);
+  EXPECT_EQ(machine.denial(id).free, mebibytes(16));
+  EXPECT_EQ(machine.denial(id).charged_to_others, mebibytes(48));
+  EXPECT_EQ(machine.broker.next_deadline(), std::nullopt);
+}
+
+TEST_F(BrokerWait, EndsWithTheMemoryAsSoonAsItIsFree) {
+  const RequestId id = machine.grow(ann, anns, mebibytes(18), seconds(9));
+  EXPECT_FALSE(machine.is_answered(id));
+  ASSERT_TRUE(machine.give_back(bob, bobs, small));
+  EXPECT_TRUE(machine.is_granted(id));
+}
+
+TEST_F(BrokerWait, EndsAtItsDeadlineWithADenialThatSaysWhy) {
+  const RequestId first = machine.grow(ann, anns, mebibytes(18), seconds(9));
+  const RequestId second = machine.grow(ann, anns, mebibytes(18), seconds(2));
+  ASSERT_EQ(machine.broker.next_deadline(), machine.now + seconds(2));
+  machine.pass(seconds(2) - std::chrono::nanoseconds(1));
+  EXPECT_FALSE(machine.is_answered(second));
+  machine.pass(std::chrono::nanoseconds(1));
+  EXPECT_EQ(machine.code(second), Code::kDeadlineExceeded);
+  EXPECT_EQ(machine.denial(second).waiters_ahead, 1u);
+  EXPECT_THAT(machine.why(second), HasSubstr("waited 2.0 s"));
+  EXPECT_FALSE(machine.is_answered(first));
+}
+
+TEST_F(BrokerWait, IsCutToTheLongestAllowed) {
+  const RequestId id = machine.grow(ann, anns, mebibytes(18), Duration::max());
+  EXPECT_EQ(machine.broker.next_deadline(), machine.now + machine.broker.policy().max_wait);
+  machine.pass(machine.broker.policy().max_wait);
+  EXPECT_EQ(machine.code(id), Code::kDeadlineExceeded);
+}
+
+TEST_F(BrokerWait, OfLessThanNothingIsNone) {
+  EXPECT_TRUE(machine.is_answered(machine.grow(ann, anns, mebibytes(18), Duration::min())));
+}
+
+TEST_F(BrokerWait, NeverBefallsARequestWithinItsGuarantee) {
+  const RequestId burst = machine.grow(bob, bobs, {1}, seconds(9));
+  const RequestId burst_of_ann = machine.grow(ann, anns, mebibytes(18), seconds(9));
+  EXPECT_TRUE(machine.is_granted(machine.grow(ann, machine.slice(ann), mebibytes(16))));
+  EXPECT_FALSE(machine.is_answered(burst_of_ann));
+  EXPECT_EQ(machine.denial(burst).reason, Denial::Reason::kPoolSize);
+}
+
+TEST_F(BrokerWait, OnTheOwnLimitNamesTheLimitInTheEnd) {
+  machine.jobs_run_at_once = false;
+  ASSERT_TRUE(machine.keep_but_give_back(bob, bobs, large));
+  machine.run_jobs();
+  ASSERT_EQ(machine.charges("bob")[Charge::kQuarantined], mebibytes(40));
+  const RequestId id = machine.grow(bob, bobs, mebibytes(4), seconds(1));
+  ASSERT_FALSE(machine.is_answered(id)) << "what is on its way back may help";
+  machine.pass(seconds(1));
+  EXPECT_EQ(machine.code(id), Code::kDeadlineExceeded);
+  EXPECT_EQ(machine.denial(id).reason, Denial::Reason::kPoolSize);
+}
+
+TEST_F(BrokerWait, EndsUnansweredWhenItIsCancelled) {
+  const RequestId id = machine.grow(ann, anns, mebibytes(18), seconds(9));
+  machine.cancel(id);
+  ASSERT_TRUE(machine.give_back(bob, bobs, large));
+  machine.pass(seconds(10));
+  EXPECT_FALSE(machine.is_answered(id));
+  EXPECT_EQ(machine.charged("ann"), Bytes{0});
+}
+
+TEST_F(BrokerWait, LetsTheNextInLineGoWhenTheFirstIsCancelled) {
+  ASSERT_TRUE(machine.give_back(bob, bobs, small));
+  const SessionId other = machine.connect(1);
+  const RequestId first = machine.grow(ann, anns, mebibytes(26), seconds(9));
+  const RequestId second = machine.grow(other, machine.slice(other), mebibytes(20), seconds(9));
+  EXPECT_FALSE(machine.is_answered(first) || machine.is_answered(second));
+  machine.cancel(first);
+  EXPECT_TRUE(machine.is_granted(second));
+}
+
+TEST(BrokerCancel, OfAGrantThatIsBeingAssembledChargesNobody) {
+  Machine machine(small_policy(), Machine::Start::kEmpty);
+  machine.jobs_run_at_once = false;
+  machine.pass({});
+  machine.run_job();  // the pool exists, but is not tidied
+  const SessionId ann = machine.connect(1);
+  const RequestId id = machine.grow(ann, machine.slice(ann), mebibytes(50), seconds(9));
+  ASSERT_FALSE(machine.is_answered(id));
+  ASSERT_EQ(machine.charges("ann")[Charge::kOffered], mebibytes(50));
+  machine.cancel(id);
+  EXPECT_EQ(machine.charged("ann"), Bytes{0});
+  machine.run_jobs();
+  EXPECT_FALSE(machine.is_answered(id));
+  EXPECT_TRUE(machine.is_as_new());
+}
+
+TEST_F(BrokerWait, IsOverAndACancelChangesNothingOnceItIsGranted) {
+  const RequestId id = machine.grow(ann, anns, mebibytes(4));
+  ASSERT_TRUE(machine.is_granted(id));
+  machine.cancel(id);
+  machine.cancel(RequestId{99});
+  EXPECT_EQ(machine.charged("ann"), mebibytes(4));
+  EXPECT_TRUE(machine.give_back(ann, anns, machine.answers.at(id).value()));
+  EXPECT_EQ(machine.charged("ann"), Bytes{0});
+}
+
+}  // namespace
+}  // namespace gpumem::core

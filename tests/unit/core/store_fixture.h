@@ -1,0 +1,85 @@
+#pragma once
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <set>
+
+#include "tests/unit/core/fake_driver.h"
+
+namespace gpumem::core {
+
+/// A store of 64 MiB in pieces of 2 MiB, and its driver.
+class StoreTest : public testing::Test {
+ protected:
+  static constexpr Bytes kPool = mebibytes(64);
+  static constexpr Duration kLong = std::chrono::seconds(10);
+
+  void advance() {
+    Store::Progress progress = store.advance(now);
+    for (auto& one : progress.assembled) assembled[one.request] = std::move(one.extents);
+    for (const RequestId id : progress.unobtainable) unobtainable.insert(id);
+    for (const LeaseId id : progress.freed) {
+      EXPECT_TRUE(freed.insert(id).second) << "freed twice";
+      quarantined.erase(id);
+    }
+    quarantined.insert(progress.quarantined.begin(), progress.quarantined.end());
+    for (Job& job : progress.jobs) jobs.push_back(std::move(job));
+  }
+  void finish_one() {
+    const JobResult result = driver.run(jobs.front());
+    jobs.pop_front();
+    store.finish(result, now);
+    advance();
+  }
+  void run() {
+    advance();
+    while (!jobs.empty()) finish_one();
+  }
+  void pass(Duration time) {
+    now += time;
+    run();
+  }
+  // Passes time from retry to retry. Answers how many there were.
+  std::size_t pass_in_steps(Duration time) {
+    const TimePoint end = now + time;
+    std::size_t steps = 0;
+    for (auto next = store.next_deadline(); next && *next <= end; next = store.next_deadline(), ++steps) {
+      pass(*next - now);
+    }
+    now = end;
+    return steps;
+  }
+  std::vector<Extent> lend(RequestId id, Bytes bytes) {
+    store.want(id, bytes);
+    run();
+    EXPECT_TRUE(assembled.contains(id));
+    for (const Extent& extent : assembled[id]) driver.hold(extent.id);
+    return assembled[id];
+  }
+  // Gives the extents back as leases `first`, `first` + 1, ...
+  void take_back(const std::vector<Extent>& extents, std::uint64_t first) {
+    for (const Extent& extent : extents) store.take_back(LeaseId{first++}, extent);
+  }
+  void let_go(const std::vector<Extent>& extents) {
+    for (const Extent& extent : extents) driver.let_go(extent.id);
+  }
+
+  IdSource<ExtentId> extent_ids;
+  IdSource<JobId> job_ids;
+  Store store{0, kPool, mebibytes(2), extent_ids, job_ids};
+  FakeDriver driver{{kPool}};
+  TimePoint now{};
+  std::deque<Job> jobs;
+  std::map<RequestId, std::vector<Extent>> assembled;
+  std::set<RequestId> unobtainable;
+  std::set<LeaseId> freed;
+  std::set<LeaseId> quarantined;
+};
+
+inline Bytes total(const std::vector<Extent>& extents) {
+  Bytes sum;
+  for (const Extent& extent : extents) sum += extent.size;
+  return sum;
+}
+
+}  // namespace gpumem::core

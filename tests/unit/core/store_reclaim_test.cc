@@ -1,0 +1,104 @@
+#include "tests/unit/core/store_fixture.h"
+
+// What was lent is free only once the driver has proved it.
+
+namespace gpumem::core {
+namespace {
+
+TEST_F(StoreTest, FreesALeaseOnceItsBytesCanBeCreatedAgain) {
+  run();
+  const auto lent = lend(RequestId{1}, mebibytes(8));
+  let_go(lent);
+  take_back(lent, 1);
+  advance();
+  EXPECT_TRUE(freed.empty()) << "nothing is proved yet";
+  EXPECT_FALSE(store.settled());
+  run();
+  EXPECT_EQ(freed.size(), lent.size());
+  EXPECT_TRUE(quarantined.empty());
+  EXPECT_EQ(store.warm(), kPool);
+}
+
+TEST_F(StoreTest, NeverLendsAnExtentAgain) {
+  run();
+  const auto lent = lend(RequestId{1}, kPool);
+  let_go(lent);
+  take_back(lent, 1);
+  run();
+  for (const Extent& extent : lend(RequestId{2}, kPool)) {
+    for (const Extent& old : lent) EXPECT_NE(extent.id, old.id);
+  }
+}
+
+TEST_F(StoreTest, QuarantinesALeaseThatIsStillInUseAndFreesItLater) {
+  run();
+  const auto lent = lend(RequestId{1}, mebibytes(2));
+  take_back(lent, 1);
+  run();
+  EXPECT_EQ(quarantined, std::set{LeaseId{1}});
+  EXPECT_EQ(store.missing(), Bytes{0}) << "it is somebody's charge";
+  EXPECT_EQ(pass_in_steps(std::chrono::seconds(1)) > 2, true);
+  EXPECT_TRUE(freed.empty());
+  let_go(lent);
+  pass_in_steps(kLong);
+  EXPECT_EQ(freed, std::set{LeaseId{1}});
+  EXPECT_EQ(store.warm(), kPool);
+  EXPECT_EQ(store.next_deadline(), std::nullopt);
+}
+
+TEST_F(StoreTest, QuarantinesOnlyTheLeaseThatIsHeldOnTo) {
+  run();
+  const auto hostile = lend(RequestId{1}, mebibytes(2));
+  const auto honest = lend(RequestId{2}, mebibytes(2));
+  let_go(honest);
+  take_back(hostile, 1);
+  take_back(honest, 2);
+  run();
+  EXPECT_EQ(quarantined, std::set{LeaseId{1}});
+  EXPECT_EQ(freed, std::set{LeaseId{2}});
+}
+
+TEST_F(StoreTest, RetriesQuarantinedLeasesThoughOtherJobsEndAllTheTime) {
+  run();
+  const auto held = lend(RequestId{1}, mebibytes(2));
+  take_back(held, 1);
+  run();
+  let_go(held);
+  for (std::uint64_t i = 2; i < 100 && freed.count(LeaseId{1}) == 0; ++i) {
+    const auto churned = lend(RequestId{i}, mebibytes(2));
+    let_go(churned);
+    take_back(churned, i);
+    pass(std::chrono::milliseconds(1));
+  }
+  EXPECT_TRUE(freed.contains(LeaseId{1}));
+}
+
+TEST_F(StoreTest, TriesProofsAgainSoonAndBeforeItLooksForMissingMemory) {
+  driver.steal(0, mebibytes(32));
+  run();
+  pass_in_steps(std::chrono::seconds(60));
+  const auto lent = lend(RequestId{1}, mebibytes(8));
+  take_back(lent, 1);
+  run();
+  let_go(lent);
+  pass_in_steps(std::chrono::seconds(3));
+  EXPECT_EQ(freed.size(), lent.size());
+  EXPECT_EQ(store.missing(), mebibytes(32));
+}
+
+TEST_F(StoreTest, CountsAThiefAgainstWhoeverCannotProveHisMemoryFree) {
+  run();
+  const auto lent = lend(RequestId{1}, mebibytes(8));
+  let_go(lent);
+  take_back(lent, 1);
+  driver.fails = [](const Extent&) { return true; };
+  run();
+  EXPECT_EQ(quarantined.size(), lent.size());
+  EXPECT_EQ(store.missing(), Bytes{0});
+  driver.fails = nullptr;
+  pass_in_steps(kLong);
+  EXPECT_EQ(freed.size(), lent.size());
+}
+
+}  // namespace
+}  // namespace gpumem::core

@@ -1,0 +1,153 @@
+#include "tests/unit/core/store_fixture.h"
+
+namespace gpumem::core {
+namespace {
+
+TEST_F(StoreTest, IsMissingItsWholePoolUntilItIsCreated) {
+  EXPECT_EQ(store.missing(), kPool);
+  EXPECT_FALSE(store.settled());
+  advance();
+  EXPECT_FALSE(store.settled());
+  run();
+  EXPECT_EQ(store.missing(), Bytes{0});
+  EXPECT_EQ(store.warm(), kPool);
+  EXPECT_EQ(driver.handled(0), kPool);
+  EXPECT_TRUE(store.settled());
+  EXPECT_EQ(store.next_deadline(), std::nullopt);
+}
+
+TEST_F(StoreTest, AssemblesExtentsThatAddUp) {
+  run();
+  for (std::uint64_t i = 1; i <= 6; ++i) {
+    lend(RequestId{i}, mebibytes(2 * i));
+    EXPECT_EQ(total(assembled[RequestId{i}]), mebibytes(2 * i));
+  }
+  EXPECT_EQ(store.warm(), mebibytes(22));
+}
+
+TEST_F(StoreTest, AssemblesTheWholePoolAtOnce) {
+  run();
+  EXPECT_EQ(total(lend(RequestId{1}, kPool)), kPool);
+  EXPECT_EQ(store.warm(), Bytes{0});
+  EXPECT_TRUE(store.settled());
+}
+
+TEST_F(StoreTest, LetsALaterWishThatNeedsNoJobGoFirst) {
+  run();
+  lend(RequestId{1}, mebibytes(32));
+  lend(RequestId{2}, mebibytes(6));
+  lend(RequestId{3}, mebibytes(16));
+  run();
+  // What is left is 8 + 2 MiB: the first wish breaks the larger, the second takes the smaller.
+  store.want(RequestId{4}, mebibytes(4));
+  store.want(RequestId{5}, mebibytes(2));
+  advance();
+  EXPECT_FALSE(assembled.contains(RequestId{4}));
+  EXPECT_TRUE(assembled.contains(RequestId{5}));
+  run();
+  EXPECT_TRUE(assembled.contains(RequestId{4}));
+}
+
+TEST_F(StoreTest, GivesAWithdrawnWishNothing) {
+  run();
+  lend(RequestId{1}, mebibytes(32));
+  store.want(RequestId{2}, mebibytes(30));
+  EXPECT_TRUE(store.withdraw(RequestId{2}));
+  EXPECT_FALSE(store.withdraw(RequestId{2}));
+  EXPECT_FALSE(store.withdraw(RequestId{1}));
+  run();
+  EXPECT_FALSE(assembled.contains(RequestId{2}));
+  EXPECT_EQ(store.warm(), mebibytes(32));
+}
+
+TEST_F(StoreTest, KeepsWhatWasBrokenForAWishThatIsWithdrawnMeanwhile) {
+  advance();
+  finish_one();  // created, not yet tidied
+  store.want(RequestId{1}, mebibytes(50));
+  advance();
+  EXPECT_FALSE(assembled.contains(RequestId{1}));
+  EXPECT_TRUE(store.withdraw(RequestId{1}));
+  run();
+  EXPECT_EQ(store.warm(), kPool);
+  EXPECT_EQ(driver.handled(0), kPool);
+}
+
+TEST_F(StoreTest, CallsUnobtainableWhatAThiefTookWhileItWasReshaped) {
+  advance();
+  finish_one();
+  store.want(RequestId{1}, mebibytes(62));
+  advance();
+  driver.fails = [](const Extent&) { return true; };
+  while (!jobs.empty()) finish_one();
+  EXPECT_TRUE(unobtainable.contains(RequestId{1}));
+  EXPECT_FALSE(assembled.contains(RequestId{1}));
+  EXPECT_EQ(store.warm() + store.missing(), kPool);
+  driver.fails = nullptr;
+  pass_in_steps(kLong);
+  EXPECT_EQ(store.warm(), kPool);
+}
+
+TEST_F(StoreTest, FindsTheRestOfThePoolInSmallerPiecesAndTheThiefsShareLater) {
+  ASSERT_EQ(driver.steal(0, mebibytes(6)), mebibytes(6));
+  run();
+  EXPECT_LT(store.warm(), kPool);
+  pass_in_steps(kLong);
+  EXPECT_EQ(store.warm(), mebibytes(58)) << "pieces of the granularity fill what is left";
+  EXPECT_EQ(store.missing(), mebibytes(6));
+  EXPECT_TRUE(store.settled());
+  driver.restore(0);
+  pass_in_steps(kLong);
+  EXPECT_EQ(store.warm(), kPool);
+  EXPECT_EQ(store.missing(), Bytes{0});
+  EXPECT_EQ(store.next_deadline(), std::nullopt);
+}
+
+TEST_F(StoreTest, PausesLongerAndLongerWhileNothingCanBeCreated) {
+  driver.steal(0, kPool);
+  run();
+  const std::size_t first = pass_in_steps(std::chrono::seconds(1));
+  const std::size_t later = pass_in_steps(std::chrono::seconds(60));
+  EXPECT_GT(first, 4u);
+  EXPECT_LT(first, 12u);
+  EXPECT_GE(later, 29u) << "every two seconds, for ever";
+  EXPECT_LE(later, 32u);
+}
+
+TEST_F(StoreTest, ServesAWishThoughOthersReturnMemoryAllTheTime) {
+  run();
+  lend(RequestId{1}, mebibytes(40));
+  lend(RequestId{2}, mebibytes(4));
+  std::uint64_t last = 100;
+  const auto borrow_and_return = [&] {
+    const RequestId id{++last};
+    store.want(id, mebibytes(2));
+    advance();
+    if (!assembled.contains(id)) return store.withdraw(id);
+    take_back(assembled[id], last);
+    advance();
+    return true;
+  };
+  borrow_and_return();
+  borrow_and_return();  // from now on one of these two is always on its way back
+  store.want(RequestId{3}, mebibytes(4));
+  advance();
+  EXPECT_FALSE(assembled.contains(RequestId{3})) << "8 MiB have to be broken for it";
+  for (int i = 0; i < 50 && !assembled.contains(RequestId{3}); ++i) {
+    finish_one();
+    borrow_and_return();
+    ASSERT_FALSE(jobs.empty());
+  }
+  EXPECT_TRUE(assembled.contains(RequestId{3}));
+}
+
+using StoreDeathTest = StoreTest;
+
+TEST_F(StoreDeathTest, AbortsWhenAJobEndsTwice) {
+  advance();
+  const JobResult result = driver.run(jobs.front());
+  store.finish(result, now);
+  EXPECT_DEATH(store.finish(result, now), "a job ends once");
+}
+
+}  // namespace
+}  // namespace gpumem::core
