@@ -75,12 +75,19 @@ Result<Bytes, GrowError> SliceState::grow(Bytes target, milliseconds wait) {
   const std::unique_lock turn(growing_, deadline + connection_->timeout());
   if (!turn) return GrowError(Error{Code::kDeadlineExceeded, "another growth of this slice is still waiting"});
   for (;;) {  // a shrink may come in between
-    const Bytes have = committed();
+    const Bytes have = committed_and_told();
     if (have >= *goal) return have;
     const auto left = std::chrono::ceil<milliseconds>(deadline - Clock::now());
     auto grown = grow_by(*goal - have, std::max(left, milliseconds::zero()));
     if (!grown) return grown.error();
   }
+}
+
+// What is unmapped already is the broker's to count until it has been told: a growth asked for in between
+// would seem to pass the slice's limit.
+Bytes SliceState::committed_and_told() {
+  const std::unique_lock nothing_on_its_way(returning_);
+  return committed();
 }
 
 Result<void, GrowError> SliceState::grow_by(Bytes bytes, milliseconds wait) {
@@ -117,6 +124,7 @@ Result<void> SliceState::take(const v1::GrowResponse& granted, Bytes asked) {
 }
 
 Result<Bytes> SliceState::shrink(Bytes target) {
+  const std::shared_lock on_its_way(returning_);
   if (auto returned = give_back(unmap_down_to(target)); !returned) return returned.error();
   return committed();
 }

@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <shared_mutex>
 #include <vector>
 
 #include "client/connection.h"
@@ -16,7 +17,7 @@ namespace gpumem::client {
 ///            `committed()`; each of `mappings_` covers those of one grant.
 /// Threads    any. `growing_` makes growths take turns and may be held for as long as one waits; `mutex_`
 ///            guards what is mapped and is held for driver calls and the answer to a grant only.
-///            Order: growing_, then mutex_.
+///            Order: growing_, returning_, mutex_.
 class SliceState {
  public:
   /// Errors  as Session::open_slice.
@@ -44,6 +45,7 @@ class SliceState {
 
   SliceState(std::shared_ptr<Connection> connection, SharedDevice device, const v1::OpenSliceResponse& opened,
              cuda::Reservation reservation);
+  Bytes committed_and_told();
   Result<void, GrowError> grow_by(Bytes bytes, std::chrono::milliseconds wait);
   Result<void> take(const v1::GrowResponse& granted, Bytes asked);
   Leases unmap_down_to(Bytes target);
@@ -59,6 +61,7 @@ class SliceState {
   const cuda::Reservation reservation_;
   SliceFigures figures_;
   std::timed_mutex growing_;
+  std::shared_mutex returning_;  ///< shared: from unmapping until the broker has been told
   Mutex mutex_;
   std::vector<cuda::Mapping> mappings_ GPUMEM_GUARDED_BY(mutex_);
   std::vector<Extent> extents_ GPUMEM_GUARDED_BY(mutex_);

@@ -15,9 +15,9 @@ constexpr const char* kDefaultConfig = "/etc/gpumemd/gpumemd.toml";
 constexpr auto kCallPatience = std::chrono::seconds(2);
 
 Result<host::Config> read_config(const Options& options) {
-  std::error_code ignored;
+  std::error_code unknown;  // whether it is there: then reading it says why
   const bool named = !options.config.empty();
-  if (!named && !std::filesystem::exists(kDefaultConfig, ignored)) {
+  if (!named && !std::filesystem::exists(kDefaultConfig, unknown) && !unknown) {
     host::Config config;
     if (!options.runtime_folder.empty()) config.runtime_folder = options.runtime_folder;
     return config;
@@ -139,12 +139,16 @@ Daemon::~Daemon() {
 Result<void> check_config(const Options& options) {
   auto config = read_config(options);
   if (!config) return config.error();
+  if (auto group = host::resolve_group(config->socket_group); !group) return group.error();
   std::filesystem::path driver = options.driver_folder;
   std::string scratch = (std::filesystem::temp_directory_path() / "gpumemd-check-XXXXXX").string();
   if (!options.simulate.empty()) {
     if (::mkdtemp(scratch.data()) == nullptr) return errno_error(errno, "cannot make " + scratch);
     auto made = make_simulated_machine(scratch, options.simulate);
-    if (!made) return made.error();
+    if (!made) {
+      std::filesystem::remove_all(scratch);
+      return made.error();
+    }
     driver = scratch;
   }
   auto machine = find_machine(driver);

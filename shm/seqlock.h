@@ -15,16 +15,17 @@ template <class Value>
 concept SeqlockValue = std::is_trivially_copyable_v<Value> && sizeof(Value) % sizeof(std::uint64_t) == 0 &&
                        alignof(Value) == alignof(std::uint64_t);
 
-/// Publishes `value` in `shared`. One writer at a time; it may take over from one that died half-way.
+/// Publishes the first `bytes` of `value` in `shared`; what
+/// follows must never change. One writer at a time; it may take over from one that died half-way.
 template <SeqlockValue Value>
-void seqlock_write(std::uint64_t& sequence, Value& shared, const Value& value) {
+void seqlock_write(std::uint64_t& sequence, Value& shared, const Value& value, std::size_t bytes = sizeof(Value)) {
   std::atomic_ref<std::uint64_t> lock(sequence);
   const std::uint64_t writing = lock.load(std::memory_order_relaxed) | 1;
   lock.store(writing, std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_release);
   auto* to = reinterpret_cast<std::uint64_t*>(&shared);
   const auto* from = reinterpret_cast<const std::uint64_t*>(&value);
-  for (std::size_t i = 0; i < sizeof(Value) / sizeof(std::uint64_t); ++i) {
+  for (std::size_t i = 0; i < bytes / sizeof(std::uint64_t); ++i) {
     std::atomic_ref<std::uint64_t>(to[i]).store(from[i], std::memory_order_relaxed);
   }
   lock.store(writing + 1, std::memory_order_release);

@@ -17,7 +17,8 @@ struct Request {
   DeviceIndex device = 0;
   Bytes bytes;
   TimePoint asked;
-  TimePoint deadline;
+  Duration wait{};     ///< as asked for
+  TimePoint deadline;  ///< not before `asked + wait`
 };
 
 /// Decides grant or wait, against the ledger. Requests wait in the order they came; one inside its

@@ -42,6 +42,11 @@ Result<SessionId> Broker::open_session(const Peer& peer, std::string label, Time
   if (!match) return match.error();
   auto tenant = admit_tenant(*match);
   if (!tenant) return tenant.error();
+  if (tenants_.at(*tenant).sessions >= policy_.max_sessions_per_tenant) {
+    return Error{Code::kResourceExhausted, "tenant '" + match->name + "' has " +
+                                               std::to_string(policy_.max_sessions_per_tenant) +
+                                               " sessions, its max_sessions_per_tenant; close some or raise it"};
+  }
   const SessionId id = session_ids_.next();
   Session session;
   session.id = id;

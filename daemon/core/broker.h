@@ -56,6 +56,9 @@ class Broker {
   void grow(RequestId id, SessionId session, SliceId slice, Bytes bytes, Duration wait, TimePoint now);
   /// Withdraws a request. Granted meanwhile: the leases come back as soon as the client lets go of them.
   void cancel(RequestId id, TimePoint now);
+  /// The answer to a growth has not reached its client: what was not accepted of the grant comes back as
+  /// soon as the client lets go of it. Unknown grants are ignored.
+  void abandon(GrantId grant, TimePoint now);
   /// The client has mapped all of the grant. Errors  kNotFound.
   Result<void> accept(SessionId session, GrantId grant);
   /// The client has let go of the leases. All or nothing. Errors  kNotFound: not leases of this slice.

@@ -19,12 +19,16 @@ void Broker::grow(RequestId id, SessionId session_id, SliceId slice_id, Bytes by
     return answer(id, {Code::kInvalidArgument, std::to_string(bytes.count) + " bytes cannot be asked for"});
   }
   wait = std::clamp(wait, Duration::zero(), policy_.max_wait);
-  const Request request{id,  session_id, slice_id, (*session)->tenant, slice.device, *rounded, now, now + wait};
+  const bool returning = !ledger_.charges(slice.device)[Charge::kReturning].is_zero();
+  const TimePoint deadline = now + std::max(wait, returning ? policy_.return_grace : Duration::zero());
+  const Request request{id,       session_id, slice_id, (*session)->tenant, slice.device,
+                        *rounded, now,        wait,     deadline};
   const Quota& quota = ledger_.quota(request.tenant, request.device);
   const Bytes spoken_for = slice.held + arbiter_.waiting_bytes(slice_id);
-  if (request.bytes > slice.limit.minus(spoken_for)) return refuse(request, Denial::Reason::kSliceLimit, now);
   const Bytes held = ledger_.charges(request.tenant, request.device).held();
+  // The tenant's limit first: where both are passed, another slice would not help.
   if (request.bytes > quota.limit.minus(held)) return refuse(request, Denial::Reason::kTenantLimit, now);
+  if (request.bytes > slice.limit.minus(spoken_for)) return refuse(request, Denial::Reason::kSliceLimit, now);
   if (request.bytes > ledger_.ceiling(request.tenant, request.device).minus(held)) {
     return refuse(request, Denial::Reason::kPoolSize, now);
   }
@@ -34,7 +38,7 @@ void Broker::grow(RequestId id, SessionId session_id, SliceId slice_id, Bytes by
   }
   arbiter_.add(request);
   settle(now);
-  if (wait != Duration::zero()) return;
+  if (deadline > now) return;
   if (auto waiting = arbiter_.remove(id)) refuse(*waiting, obstacle(*waiting), now);
 }
 
@@ -44,6 +48,13 @@ void Broker::cancel(RequestId id, TimePoint now) {
     stores_[granted.mapped().device].withdraw(id);
     undo(granted.mapped());
   }
+  settle(now);
+}
+
+void Broker::abandon(GrantId grant, TimePoint now) {
+  const auto offered = offered_.find(grant);
+  if (offered == offered_.end()) return;
+  for (const LeaseId lease : std::vector(offered->second)) take_back(leases_.at(lease));
   settle(now);
 }
 
@@ -228,7 +239,7 @@ Denial Broker::denial_of(const Request& request, Denial::Reason reason, TimePoin
   denial.charged_to_others = ledger_.charges(request.device).total() - charged;
   denial.waiters_ahead = arbiter_.waiting_before(request);
   denial.waited = now - request.asked;
-  denial.wait_limit = request.deadline - request.asked;
+  denial.wait_limit = request.wait;
   denial.holders = holders(request.tenant, request.device);
   return denial;
 }

@@ -58,7 +58,8 @@ std::string explain(const Denial& denial) {
 }
 
 Code code_of(const Denial& denial) {
-  return denial.waited != Duration::zero() ? Code::kDeadlineExceeded : Code::kResourceExhausted;
+  const bool asked_to_wait = denial.wait_limit != Duration::zero();
+  return asked_to_wait && denial.waited != Duration::zero() ? Code::kDeadlineExceeded : Code::kResourceExhausted;
 }
 
 }  // namespace gpumem::core

@@ -32,10 +32,14 @@ struct Policy {
   /// Quotas of users without a rule, each of whom is a tenant; none: they are refused.
   std::optional<std::vector<Quota>> others;
   std::size_t max_sessions = 4096;
+  std::size_t max_sessions_per_tenant = 4096;
   std::size_t max_slices_per_session = 64;
   std::size_t max_requests_per_session = 64;  ///< waiting at the same time
   /// Longest time a request may wait; longer wishes are cut down to it.
   Duration max_wait = std::chrono::hours(1);
+  /// While memory is on its way back, even a request that may not wait is given this long: nobody holds
+  /// that memory, and it is a matter of milliseconds.
+  Duration return_grace = std::chrono::milliseconds(250);
 };
 
 /// Checks that the policy can hold: every guarantee within its limit, all guarantees of a device together

@@ -12,6 +12,8 @@ constexpr Duration kFirstPause = std::chrono::milliseconds(5);
 constexpr Duration kLongestPause = std::chrono::seconds(2);
 // A grant in more pieces than this is put together from larger ones first.
 constexpr std::size_t kMostExtents = 1024;
+// Creations tried again in one job.
+constexpr std::size_t kRetries = 256;
 // One break and a merge of every size serve any wish, unless later wishes take what was made for it: a
 // wish that needed more than this is served before any later one.
 constexpr std::size_t kPatience = SizeClasses::kCount + 1;
@@ -124,9 +126,14 @@ void Store::retry(Progress& progress, TimePoint now) {
   // Proofs first: what a process lets go of late is its own charge's proof before it is anybody's find.
   std::stable_partition(put_off_.begin(), put_off_.end(),
                         [](const Attempt& attempt) { return static_cast<bool>(attempt.lease); });
+  // The rest has its turn when these are through: the worker is never busy with attempts in vain for long.
+  const auto end = put_off_.begin() + static_cast<std::ptrdiff_t>(std::min(put_off_.size(), kRetries));
+  std::vector<Attempt> attempts(put_off_.begin(), end);
+  put_off_.erase(put_off_.begin(), end);
+  if (!put_off_.empty()) retry_at_ = now + pause_;
   std::vector<Job::Step> steps;
-  for (const Attempt& attempt : put_off_) steps.push_back({{}, {attempt.extent}});
-  start(progress, std::move(steps), std::exchange(put_off_, {}));
+  for (const Attempt& attempt : attempts) steps.push_back({{}, {attempt.extent}});
+  start(progress, std::move(steps), std::move(attempts));
 }
 
 void Store::start(Progress& progress, Reshape reshape) {

@@ -110,7 +110,9 @@ std::vector<Reader::Field> quotas_fields(Reader& reader, QuotasConfig& quotas) {
     device_fields.emplace_back("uuid", reader.text(uuid));
     reader.read(table, "a tenant's device", device_fields);
     if (uuid.empty()) reader.fail(table.source(), "a tenant's device needs its 'uuid'");
-    quotas.by_device[uuid] = quota;
+    if (!quotas.by_device.emplace(uuid, quota).second) {
+      reader.fail(table.source(), "device '" + uuid + "' is given twice for one tenant");
+    }
   }));
   return fields;
 }
@@ -121,6 +123,7 @@ void read_broker(Reader& reader, const toml::table& table, Config& config) {
               {{"runtime_dir", reader.text(folder)},
                {"socket_group", reader.name(config.socket_group)},
                {"max_sessions", reader.number(config.max_sessions, 1, 100'000)},
+               {"max_sessions_per_tenant", reader.number(config.max_sessions_per_tenant, 1, 100'000)},
                {"max_wait_seconds", reader.number(config.max_wait_seconds, 0, 7 * 24 * 3600)},
                {"reserve", reader.amount(config.reserve)}});
   config.runtime_folder = folder;
@@ -194,7 +197,7 @@ Result<Config> load_config(const std::filesystem::path& file) {
   if (!stream) return errno_error(errno, "cannot read " + file.string());
   std::ostringstream text;
   text << stream.rdbuf();
-  if (stream.bad()) return errno_error(errno, "cannot read " + file.string());
+  if (stream.bad() || text.bad()) return errno_error(errno, "cannot read " + file.string());  // a folder, for one
   return parse_config(text.str(), file.string());
 }
 

@@ -35,6 +35,7 @@ struct Config {
   std::filesystem::path runtime_folder = "/run/gpumemd";
   std::string socket_group;  ///< empty: the daemon's own
   std::size_t max_sessions = 4096;
+  std::size_t max_sessions_per_tenant = 2048;
   std::int64_t max_wait_seconds = 3600;
 
   Amount reserve = Amount::percent(9'000);

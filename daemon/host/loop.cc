@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "base/printable.h"
 #include "daemon/host/token.h"
 #include "proto/lane.h"
 
@@ -15,11 +16,6 @@ namespace {
 constexpr auto kBroadcastDelay = std::chrono::milliseconds(10);
 
 core::TimePoint now() { return std::chrono::steady_clock::now(); }
-
-bool is_printable(const std::string& text) {
-  return text.size() <= kLabelBytes &&
-         std::ranges::all_of(text, [](unsigned char c) { return c >= 0x20 && c != 0x7f; });
-}
 
 }  // namespace
 
@@ -198,7 +194,10 @@ Result<SessionId> Loop::open_session(const std::shared_ptr<Lane>& lane, const v1
     return Error{Code::kFailedPrecondition, "the client speaks version " + std::to_string(hello.protocol()) +
                                                 " of the lane, this broker speaks " + std::to_string(kLaneProtocol)};
   }
-  if (!is_printable(hello.label())) return Error{Code::kInvalidArgument, "the label is too long or not printable"};
+  if (hello.label().size() > kLabelBytes || !is_printable(hello.label())) {
+    return Error{Code::kInvalidArgument, "the label is longer than " + std::to_string(kLabelBytes) +
+                                             " bytes or not printable"};
+  }
   auto pages = SharedPages::create();
   if (!pages) return pages.error();
   auto session = broker_.open_session(lane->peer(), hello.label(), now());
@@ -230,7 +229,7 @@ void Loop::accepted(Lane& lane, GrantId grant) {
 }
 
 void Loop::closed(const std::shared_ptr<Lane>& lane, bool goodbye) {
-  if (!lane->session()) return;
+  if (!lane->session()) return lane->forget();  // nothing is charged to its process: no need to see it end
   const auto farewell = goodbye                    ? core::Farewell::kReleased
                         : lane->process_may_live() ? core::Farewell::kLost
                                                    : core::Farewell::kExited;
@@ -254,12 +253,14 @@ void Loop::publish(SessionId session) {
 }
 
 void Loop::publish_soon() {
-  if (broadcast_armed_) return;
+  // Most calls change nothing, and with many sessions the pages are the largest part of the loop's work.
+  if (broadcast_armed_ || broadcast_revision_ == broker_.figures_revision()) return;
   broadcast_armed_ = true;
   broadcast_.expires_after(kBroadcastDelay);
   broadcast_.async_wait([this](const boost::system::error_code& error) {
     broadcast_armed_ = false;
     if (error) return;
+    broadcast_revision_ = broker_.figures_revision();
     for (const auto& [session, client] : clients_) publish(session);
   });
 }

@@ -90,6 +90,7 @@ class Loop final : public core::Gate, private LaneHandler {
   boost::asio::steady_timer deadline_;
   boost::asio::steady_timer broadcast_;
   bool broadcast_armed_ = false;
+  std::uint64_t broadcast_revision_ = 0;  ///< of the figures that every page shows at least
   bool running_ = false;
   std::promise<void>* settled_ = nullptr;  ///< fulfilled when the pools are full
   IdSource<RequestId> request_ids_;

@@ -91,6 +91,17 @@ Result<std::vector<core::DevicePolicy>> compile_devices(const Config& config, co
   return devices;
 }
 
+// The first rule alone would count, while the other's guarantee is kept for nobody.
+Result<void> check_covered_once(const core::TenantRule& rule, const std::vector<core::TenantRule>& others) {
+  for (const core::TenantRule& other : others) {
+    if (rule.uid != other.uid || rule.gid != other.gid) continue;
+    return Error{Code::kInvalidArgument, "tenants '" + other.name + "' and '" + rule.name + "' are both " +
+                                             (rule.uid ? "user " + std::to_string(*rule.uid)
+                                                       : "group " + std::to_string(*rule.gid))};
+  }
+  return {};
+}
+
 Result<core::TenantRule> compile_tenant(const TenantConfig& tenant, const std::vector<core::DevicePolicy>& devices) {
   core::TenantRule rule;
   rule.name = tenant.name;
@@ -118,6 +129,7 @@ Result<core::Policy> compile_policy(const Config& config, const std::vector<Devi
   for (const TenantConfig& tenant : config.tenants) {
     auto rule = compile_tenant(tenant, policy.devices);
     if (!rule) return rule.error();
+    if (auto ok = check_covered_once(*rule, policy.tenants); !ok) return ok.error();
     policy.tenants.push_back(std::move(*rule));
   }
   if (config.others) {
@@ -128,6 +140,7 @@ Result<core::Policy> compile_policy(const Config& config, const std::vector<Devi
     }
   }
   policy.max_sessions = config.max_sessions;
+  policy.max_sessions_per_tenant = config.max_sessions_per_tenant;
   policy.max_wait = std::chrono::seconds(config.max_wait_seconds);
   if (auto ok = core::check(policy); !ok) return ok.error();
   return policy;

@@ -19,15 +19,6 @@ namespace {
 
 constexpr const char* kLockName = "gpumemd.lock";
 
-Result<unsigned> resolve_group(const std::string& group) {
-  if (group.empty()) return static_cast<unsigned>(::getegid());
-  unsigned gid = 0;
-  const auto [end, error] = std::from_chars(group.data(), group.data() + group.size(), gid);
-  if (error == std::errc() && end == group.data() + group.size()) return gid;
-  if (const ::group* entry = ::getgrnam(group.c_str())) return entry->gr_gid;
-  return Error{Code::kInvalidArgument, "socket_group: there is no group '" + group + "' (addgroup --system " + group + ")"};
-}
-
 Result<sockaddr_un> address_of(const std::filesystem::path& path) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -90,6 +81,15 @@ Result<UniqueFd> take_lock(const std::filesystem::path& folder) {
 }
 
 }  // namespace
+
+Result<unsigned> resolve_group(const std::string& group) {
+  if (group.empty()) return static_cast<unsigned>(::getegid());
+  unsigned gid = 0;
+  const auto [end, error] = std::from_chars(group.data(), group.data() + group.size(), gid);
+  if (error == std::errc() && end == group.data() + group.size()) return gid;
+  if (const ::group* entry = ::getgrnam(group.c_str())) return entry->gr_gid;
+  return Error{Code::kInvalidArgument, "socket_group: there is no group '" + group + "' (addgroup --system " + group + ")"};
+}
 
 Result<RuntimeFolder> RuntimeFolder::claim(const std::filesystem::path& folder, const std::string& group) {
   auto gid = resolve_group(group);

@@ -7,6 +7,10 @@
 
 namespace gpumem::host {
 
+/// The number of the group that may connect; `group` empty: the daemon's own.
+/// Errors  kInvalidArgument: there is no such group.
+Result<unsigned> resolve_group(const std::string& group);
+
 /// The folder of the broker's sockets, held by one broker at a time. Left-over sockets of a broker that
 /// died are removed; anything else in their place is an error. Its sockets go when it goes.
 class RuntimeFolder {

@@ -60,7 +60,8 @@ SharedPages::~SharedPages() {
 }
 
 void SharedPages::publish(const BrokerFigures& figures) {
-  seqlock_write(broker_->sequence, broker_->figures, figures);
+  const std::size_t used = offsetof(BrokerFigures, devices) + figures.device_count * sizeof(DeviceFigures);
+  seqlock_write(broker_->sequence, broker_->figures, figures, used);
 }
 
 std::array<UniqueFd, 2> SharedPages::take_descriptors() {

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "base/printable.h"
 #include "daemon/rpc/convert.h"
 #include "proto/lane.h"
 
@@ -54,6 +55,7 @@ class GrowReactor final : public grpc::ServerUnaryReactor {
   // Outlives the reactor where work is still on its way to the core's thread. Used on that thread only.
   struct State {
     RequestId request;
+    GrantId grant;  ///< once answered with one
     bool finished = false;
   };
 
@@ -65,6 +67,7 @@ class GrowReactor final : public grpc::ServerUnaryReactor {
   void finish(const Result<core::Grant, core::GrowFailure>& answer) {
     state_->finished = true;
     if (answer) {
+      state_->grant = answer->id;
       fill(*response_, *answer);
       return Finish(grpc::Status::OK);
     }
@@ -74,8 +77,9 @@ class GrowReactor final : public grpc::ServerUnaryReactor {
   }
 
   void OnCancel() override {
-    gate_.post([&gate = gate_, state = state_](core::Broker&, core::TimePoint) {
+    gate_.post([&gate = gate_, state = state_](core::Broker& broker, core::TimePoint now) {
       if (!state->finished && state->request) gate.cancel(state->request);
+      if (state->finished && state->grant) broker.abandon(state->grant, now);
     });
   }
   void OnDone() override { delete this; }
@@ -92,8 +96,9 @@ grpc::ServerUnaryReactor* BrokerService::OpenSlice(grpc::CallbackServerContext* 
                                                    const v1::OpenSliceRequest* request, v1::OpenSliceResponse* response) {
   return for_session(gate_, context,
                      [request, response](core::Broker& broker, SessionId session, core::TimePoint) -> Result<void> {
-    if (request->label().size() > kLabelBytes) {
-      return Error{Code::kInvalidArgument, "the label is longer than " + std::to_string(kLabelBytes) + " bytes"};
+    if (request->label().size() > kLabelBytes || !is_printable(request->label())) {
+      return Error{Code::kInvalidArgument, "the label is longer than " + std::to_string(kLabelBytes) +
+                                               " bytes or not printable"};
     }
     auto slice = broker.open_slice(session, request->device(), {request->limit()}, request->label());
     if (!slice) return slice.error();

@@ -4,7 +4,26 @@
 #include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/server_builder.h>
 
+#include <cctype>
+#include <string_view>
+
 namespace gpumem::rpc {
+namespace {
+
+// gRPC reads an address as a URI, so what has a meaning there is escaped.
+std::string address_of(const std::filesystem::path& socket) {
+  constexpr std::string_view kPlain = "/-._~";
+  constexpr std::string_view kHex = "0123456789ABCDEF";
+  std::string address = "unix:";
+  for (const char letter : socket.native()) {
+    const auto byte = static_cast<unsigned char>(letter);
+    if (std::isalnum(byte) != 0 || kPlain.find(letter) != std::string_view::npos) address += letter;
+    else address += {'%', kHex[byte >> 4], kHex[byte & 15]};
+  }
+  return address;
+}
+
+}  // namespace
 
 Result<std::unique_ptr<Server>> Server::start(core::Gate& gate, const std::filesystem::path& socket, BrokerInfo info) {
   static const bool kExtensionsReady = [] {  // both are process-wide switches of gRPC
@@ -15,12 +34,16 @@ Result<std::unique_ptr<Server>> Server::start(core::Gate& gate, const std::files
   static_cast<void>(kExtensionsReady);
   std::unique_ptr<Server> server(new Server(gate, std::move(info)));
   grpc::ServerBuilder builder;
-  builder.AddListeningPort("unix:" + socket.string(), grpc::InsecureServerCredentials());
+  builder.AddListeningPort(address_of(socket), grpc::InsecureServerCredentials());
   builder.RegisterService(&server->broker_);
   builder.RegisterService(&server->monitor_);
   server->server_ = builder.BuildAndStart();
   if (!server->server_) return Error{Code::kUnavailable, "cannot listen on " + socket.string()};
-  server->server_->GetHealthCheckService()->SetServingStatus(true);
+  grpc::HealthCheckServiceInterface& health = *server->server_->GetHealthCheckService();
+  for (const char* service : {v1::Broker::service_full_name(), v1::Monitor::service_full_name()}) {
+    health.SetServingStatus(service, true);
+  }
+  health.SetServingStatus(true);
   return server;
 }
 

@@ -208,7 +208,7 @@ void World::pass_time() {
   const auto next = broker_.next_deadline();
   now_ += next && one_in(2) ? std::max(*next - now_, Duration::zero())
                             : Duration(std::chrono::milliseconds(below(500)));
-  for (const RequestId id : reference_.expire(now_)) refusals_[id] = Code::kDeadlineExceeded;
+  for (const auto& [id, code] : reference_.expire(now_)) refusals_[id] = code;
   broker_.tick(now_);
   compare();
 }

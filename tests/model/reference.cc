@@ -69,7 +69,9 @@ std::optional<Code> Reference::grow(RequestId id, SessionId owner, SliceId of, B
   std::size_t own = 0;
   for (const RequestRecord& one : requests) own += one.session == owner && !one.assembling ? 1 : 0;
   if (own >= policy.max_requests_per_session) return Code::kResourceExhausted;
-  requests.push_back({id, owner, of, tenant, device, wanted, now + wait, false});
+  const bool patient = wait > Duration::zero();
+  if (is_any_returning(device)) wait = std::max(wait, policy.return_grace);
+  requests.push_back({id, owner, of, tenant, device, wanted, now + wait, patient, false});
   settle();
   if (wait > Duration::zero() || request(id)->assembling) return std::nullopt;
   cancel(id);
@@ -124,12 +126,13 @@ void Reference::end(SessionId id, Farewell farewell) {
   }
 }
 
-std::vector<RequestId> Reference::expire(TimePoint now) {
-  std::vector<RequestId> expired;
+std::vector<std::pair<RequestId, Code>> Reference::expire(TimePoint now) {
+  std::vector<std::pair<RequestId, Code>> expired;
   for (const RequestRecord& one : requests) {
-    if (!one.assembling && one.deadline <= now) expired.push_back(one.id);
+    if (one.assembling || one.deadline > now) continue;
+    expired.emplace_back(one.id, one.patient ? Code::kDeadlineExceeded : Code::kResourceExhausted);
   }
-  for (const RequestId id : expired) cancel(id);
+  for (const auto& [id, code] : expired) cancel(id);
   return expired;
 }
 
@@ -164,13 +167,19 @@ bool Reference::retried(const Job& job) {
       if (static_cast<bool>(one.lease) == proofs) expected.push_back(one);
     }
   }
+  constexpr std::size_t kMost = 256;  // in one job
+  std::vector<Failure> later;
+  while (expected.size() > kMost) {
+    later.insert(later.begin(), expected.back());
+    expected.pop_back();
+  }
   if (job.steps.size() != expected.size()) return false;
   for (std::size_t i = 0; i < expected.size(); ++i) {
     if (job.steps[i].create.size() != 1 || number(job.steps[i].create[0].size) != expected[i].bytes)
       return false;
   }
   retries[job.device][job.id] = expected;
-  failures[job.device].clear();
+  failures[job.device] = later;
   return true;
 }
 
@@ -277,6 +286,13 @@ Number Reference::charged(DeviceIndex device) const {
   Number sum = assembling(device);
   for (const LeaseRecord& lease : leases) sum += lease.device == device ? lease.bytes() : 0;
   return sum;
+}
+
+bool Reference::is_any_returning(DeviceIndex device) const {
+  for (const LeaseRecord& lease : leases) {
+    if (lease.device == device && lease.state == Charge::kReturning) return true;
+  }
+  return false;
 }
 
 Number Reference::charged(SliceId id) const {

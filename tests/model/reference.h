@@ -54,6 +54,7 @@ class Reference {
     DeviceIndex device = 0;
     Number bytes = 0;
     TimePoint deadline;
+    bool patient = true;      ///< asked to wait
     bool assembling = false;  ///< granted, not yet answered
   };
   // Something the driver did not create: a lease's proof, or a piece of the pool.
@@ -76,7 +77,7 @@ class Reference {
   std::optional<Code> give_back(SessionId session, SliceId slice, const std::vector<LeaseId>& ids);
   void end(SessionId session, Farewell farewell);
   /// Takes the expired requests out of the line.
-  std::vector<RequestId> expire(TimePoint now);
+  std::vector<std::pair<RequestId, Code>> expire(TimePoint now);
   std::optional<Code> apply(const Policy& policy);
   /// A job that only tries again was started; it must try what failed so far, proofs first.
   bool retried(const Job& job);
@@ -90,6 +91,7 @@ class Reference {
   // ---- Counted afresh. ----
   Number charged(const std::string& tenant, DeviceIndex device, std::optional<Charge> state = {}) const;
   Number charged(DeviceIndex device) const;
+  bool is_any_returning(DeviceIndex device) const;
   Number charged(SliceId slice) const;
   Number held(SliceId slice) const;
   Number assembling(DeviceIndex device) const;

@@ -72,6 +72,21 @@ TEST_F(BrokerReturn, OfAnOfferThatWasNeverAcceptedIsAllowed) {
   EXPECT_EQ(machine.charged("ann"), mebibytes(14));
 }
 
+TEST_F(BrokerReturn, OfAGrantWhoseAnswerWasLostNeedsNoWordOfTheClient) {
+  const RequestId id = machine.grow(ann, slice, mebibytes(2));
+  const Grant lost = machine.answers.at(id).value();
+  machine.stop_using(ann, lost);
+  machine.broker.abandon(lost.id, machine.now);
+  machine.collect();
+  EXPECT_EQ(machine.charged("ann"), mebibytes(14));
+}
+
+TEST_F(BrokerReturn, OfAGrantThatWasAcceptedIsNotForced) {
+  machine.broker.abandon(grant.id, machine.now);
+  machine.collect();
+  EXPECT_EQ(machine.charges("ann")[Charge::kActive], mebibytes(14));
+}
+
 TEST_F(BrokerReturn, OfPartOfAnOfferLeavesTheRestToAccept) {
   const RequestId id = machine.grow(ann, slice, mebibytes(6));
   const Grant offered = machine.answers.at(id).value();

@@ -58,6 +58,17 @@ TEST(BrokerSession, IsRefusedPastTheMost) {
   EXPECT_EQ(refused(machine, 1), Code{0});
 }
 
+TEST(BrokerSession, IsRefusedPastTheMostOfItsTenantWhileOthersComeIn) {
+  Policy policy = small_policy();
+  policy.max_sessions_per_tenant = 1;
+  Machine machine(policy);
+  const SessionId first = machine.connect(1);
+  EXPECT_EQ(refused(machine, 1), Code::kResourceExhausted);
+  EXPECT_EQ(refused(machine, 2), Code{0});
+  machine.say_goodbye(first);
+  EXPECT_EQ(refused(machine, 1), Code{0});
+}
+
 TEST(BrokerSession, CountsAgainstTheMostWhileItIsChargedForMemory) {
   Policy policy = small_policy();
   policy.max_sessions = 1;

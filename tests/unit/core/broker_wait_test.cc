@@ -49,6 +49,24 @@ TEST_F(BrokerWait, EndsAtItsDeadlineWithADenialThatSaysWhy) {
   EXPECT_FALSE(machine.is_answered(first));
 }
 
+TEST_F(BrokerWait, IsGrantedForAMomentWhileMemoryIsOnItsWayBack) {
+  machine.jobs_run_at_once = false;
+  ASSERT_TRUE(machine.give_back(bob, bobs, large));
+  ASSERT_EQ(machine.charges("bob")[Charge::kReturning], mebibytes(40));
+  const RequestId id = machine.grow(bob, bobs, mebibytes(40));
+  EXPECT_FALSE(machine.is_answered(id)) << "nobody holds that memory any more";
+  machine.run_jobs();
+  EXPECT_TRUE(machine.is_granted(id));
+}
+
+TEST_F(BrokerWait, ForMemoryOnItsWayBackEndsWithTheGrace) {
+  machine.jobs_run_at_once = false;
+  ASSERT_TRUE(machine.give_back(bob, bobs, large));
+  const RequestId id = machine.grow(bob, bobs, mebibytes(40));
+  machine.pass(machine.broker.policy().return_grace);
+  EXPECT_EQ(machine.code(id), Code::kResourceExhausted) << "the client did not ask to wait";
+}
+
 TEST_F(BrokerWait, IsCutToTheLongestAllowed) {
   const RequestId id = machine.grow(ann, anns, mebibytes(18), Duration::max());
   EXPECT_EQ(machine.broker.next_deadline(), machine.now + machine.broker.policy().max_wait);

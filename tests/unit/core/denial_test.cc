@@ -67,7 +67,9 @@ TEST(DenialText, OfAShortageNamesEveryShareAndTheLine) {
 TEST(DenialCode, TellsAWaitInVainFromARefusal) {
   Denial one = denial(Denial::Reason::kNoMemory);
   EXPECT_EQ(code_of(one), Code::kResourceExhausted);
-  one.waited = std::chrono::seconds(1);
+  one.waited = std::chrono::milliseconds(250);
+  EXPECT_EQ(code_of(one), Code::kResourceExhausted) << "it was made to wait for what is on its way back";
+  one.wait_limit = std::chrono::seconds(1);
   EXPECT_EQ(code_of(one), Code::kDeadlineExceeded);
   one.reason = Denial::Reason::kTenantLimit;
   EXPECT_EQ(code_of(one), Code::kDeadlineExceeded);
