@@ -1,0 +1,95 @@
+#include "bench/broker.h"
+
+#include <grpcpp/create_channel.h>
+
+#include <csignal>
+#include <thread>
+
+#include "bench/must.h"
+#include "proto/lane.h"
+#include "sim/machine.h"
+
+namespace gpumem::bench {
+namespace {
+
+constexpr auto kStartPatience = std::chrono::seconds(30);
+constexpr auto kPatience = std::chrono::seconds(60);
+constexpr std::chrono::microseconds kPause{300};
+
+template <class Condition>
+void await(const char* what, std::chrono::microseconds pause, Condition&& holds) {
+  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  while (!holds()) {
+    require(std::chrono::steady_clock::now() < deadline, what, "does not come about");
+    if (pause.count() != 0) std::this_thread::sleep_for(pause);
+  }
+}
+
+}  // namespace
+
+Broker::Broker() {
+  process_ = std::make_unique<Process>(Process::start(
+      {GPUMEM_DAEMON, "--simulate", "1x24GiB", "--runtime-dir", folder(), "--log-level", "warning"}));
+  await("the broker's socket", kPause, [&] { return std::filesystem::exists(api_socket()); });
+  auto channel = grpc::CreateChannel("unix:" + api_socket().string(), grpc::InsecureChannelCredentials());
+  require(channel->WaitForConnected(std::chrono::system_clock::now() + kStartPatience),
+          "cannot reach the broker");
+  monitor_ = v1::Monitor::NewStub(channel);
+}
+
+Broker::~Broker() {
+  monitor_.reset();
+  process_->signal(SIGTERM);
+  process_->join();
+  // The broker takes its simulated machine away itself unless it was killed or still had sessions.
+  static_cast<void>(sim::remove_machine(folder_.path() / "driver"));
+}
+
+std::filesystem::path Broker::api_socket() const {
+  return folder_.path() / kApiSocketName;
+}
+
+Session Broker::connect() const {
+  return connect_to(folder());
+}
+
+v1::GetStatusResponse Broker::status() const {
+  grpc::ClientContext context;
+  v1::GetStatusResponse response;
+  const grpc::Status status = monitor_->GetStatus(&context, {}, &response);
+  require(status.ok() && response.devices_size() == 1, "no status of the broker", status.error_message());
+  return response;
+}
+
+v1::DeviceStatus Broker::device() const {
+  return status().devices(0);
+}
+std::size_t Broker::sessions() const {
+  return status().sessions();
+}
+
+// Without a pause: what is measured next would else begin with a processor that has gone to sleep, while the
+// empty call's loop, which it is held against, has not.
+void Broker::await_stock() const {
+  await("an empty way back", {}, [&] {
+    const v1::DeviceStatus now = device();
+    return now.returning() == 0 && now.quarantined() == 0;
+  });
+}
+
+void Broker::await_all_free() const {
+  await("all memory free", kPause, [&] {
+    const v1::DeviceStatus now = device();
+    return now.offered() + now.active() + now.returning() + now.quarantined() == 0;
+  });
+}
+
+void Broker::await_sessions(std::size_t count) const {
+  await("the number of sessions", kPause, [&] { return sessions() == count; });
+}
+
+Session connect_to(const std::string& folder) {
+  return must(Session::connect({.runtime_folder = folder}), "connect");
+}
+
+}  // namespace gpumem::bench

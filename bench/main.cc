@@ -1,0 +1,81 @@
+#include <benchmark/benchmark.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+
+#include "bench/must.h"
+#include "bench/plain_names.h"
+#include "bench/roles.h"
+#include "bench/world.h"
+
+namespace gpumem::bench {
+namespace {
+
+struct Role {
+  const char* name;
+  void (*play)(const RoleArguments& arguments);
+};
+constexpr Role kRoles[] = {{"echo_packets", echo_packets},
+                           {"serve_empty_calls", serve_empty_calls},
+                           {"hold_sessions", hold_sessions},
+                           {"hold_leases", hold_leases},
+                           {"storm", storm}};
+
+int play_role(const std::string& name, const RoleArguments& arguments) {
+  for (const Role& role : kRoles) {
+    if (name != role.name) continue;
+    role.play(arguments);
+    return 0;
+  }
+  give_up("no such role", name);
+}
+
+std::string processor() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with("model name")) return line.substr(line.find(':') + 2);
+  }
+  return "unknown";
+}
+
+bool wants_file(int argc, char** argv) {
+  return std::any_of(argv, argv + argc,
+                     [](const char* word) { return std::strncmp(word, "--benchmark_out=", 16) == 0; });
+}
+
+int run(int argc, char** argv) {
+  const bool to_file = wants_file(argc, argv);
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
+  benchmark::AddCustomContext("cpu_model", processor());
+  World world;
+  register_floors(world);
+  register_grow_shrink(world);
+  register_session_open(world);
+  register_session_idle(world);
+  register_kill_reclaim(world);
+  register_neighbour(world);
+  PlainNames<benchmark::ConsoleReporter> console(benchmark::ConsoleReporter::OO_None);
+  PlainNames<benchmark::JSONReporter> json;
+  benchmark::RunSpecifiedBenchmarks(&console, to_file ? &json : nullptr);
+  benchmark::Shutdown();
+  return 0;
+}
+
+}  // namespace
+}  // namespace gpumem::bench
+
+int main(int argc, char** argv) {
+  std::signal(SIGPIPE, SIG_IGN);
+  const bool plays_role = argc >= 3 && std::strcmp(argv[1], "--role") == 0;
+  try {
+    return plays_role ? gpumem::bench::play_role(argv[2], {argv + 3, argv + argc})
+                      : gpumem::bench::run(argc, argv);
+  } catch (const std::exception& broken) {
+    std::fprintf(stderr, "gpumem_bench: %s\n", broken.what());
+    return 1;
+  }
+}

@@ -1,0 +1,22 @@
+#pragma once
+#include <string>
+#include <vector>
+
+namespace gpumem::bench {
+
+// What this program does when a benchmark starts it again as a process of its own: each says when it is
+// ready, and ends with its standard input.
+using RoleArguments = std::vector<std::string>;
+
+/// Sends every packet of a socket back. FD
+void echo_packets(const RoleArguments& arguments);
+/// A gRPC server with nothing behind it. SOCKET
+void serve_empty_calls(const RoleArguments& arguments);
+/// Holds sessions; at command 'c' each makes one call. FOLDER COUNT
+void hold_sessions(const RoleArguments& arguments);
+/// Holds leases of 2 MiB. FOLDER COUNT
+void hold_leases(const RoleArguments& arguments);
+/// Grows and shrinks in many threads, each with a session of its own. FOLDER THREADS
+void storm(const RoleArguments& arguments);
+
+}  // namespace gpumem::bench
