@@ -89,7 +89,7 @@ void check_loan(Session& session, Findings& findings) {
 }  // namespace
 
 std::string check_broker(const CheckOptions& options, Findings& findings) {
-  const std::string unknown = client::driver_folder("").string();
+  std::string unknown = client::driver_folder("").string();
   const std::filesystem::path& folder = options.runtime_folder;
   if (!check_folder(folder, findings)) return unknown;
   const bool lane = check_socket("lane_socket", folder / kLaneSocketName, findings);

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 
 #include "client/cli/table.h"
 #include "client/cli/views.h"
@@ -12,7 +13,7 @@ constexpr std::size_t kBarCells = 20;
 std::size_t cells_of(std::uint64_t part, std::uint64_t whole) {
   if (whole == 0) return 0;
   const double share = static_cast<double>(std::min(part, whole)) / static_cast<double>(whole);
-  return static_cast<std::size_t>(share * static_cast<double>(kBarCells) + 0.5);
+  return static_cast<std::size_t>(std::lround(share * static_cast<double>(kBarCells)));
 }
 
 }  // namespace

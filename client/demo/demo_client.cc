@@ -19,7 +19,6 @@
 
 namespace {
 
-using gpumem::Bytes;
 using nlohmann::json;
 namespace cuda = gpumem::cuda;
 

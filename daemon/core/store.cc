@@ -132,6 +132,7 @@ void Store::retry(Progress& progress, TimePoint now) {
   put_off_.erase(put_off_.begin(), end);
   if (!put_off_.empty()) retry_at_ = now + pause_;
   std::vector<Job::Step> steps;
+  steps.reserve(attempts.size());
   for (const Attempt& attempt : attempts) steps.push_back({{}, {attempt.extent}});
   start(progress, std::move(steps), std::move(attempts));
 }

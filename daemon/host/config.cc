@@ -3,9 +3,9 @@
 #include <toml++/toml.h>
 
 #include <algorithm>
+#include <array>
 #include <fstream>
 #include <functional>
-#include <sstream>
 #include <utility>
 
 namespace gpumem::host {
@@ -195,10 +195,13 @@ Result<Config> parse_config(std::string_view text, const std::string& source) {
 Result<Config> load_config(const std::filesystem::path& file) {
   std::ifstream stream(file);
   if (!stream) return errno_error(errno, "cannot read " + file.string());
-  std::ostringstream text;
-  text << stream.rdbuf();
-  if (stream.bad() || text.bad()) return errno_error(errno, "cannot read " + file.string());  // a folder, for one
-  return parse_config(text.str(), file.string());
+  std::string text;
+  std::array<char, 4096> piece;
+  while (stream.read(piece.data(), piece.size()), stream.gcount() > 0) {
+    text.append(piece.data(), static_cast<std::size_t>(stream.gcount()));
+  }
+  if (stream.bad()) return errno_error(errno, "cannot read " + file.string());  // a folder, for one
+  return parse_config(text, file.string());
 }
 
 }  // namespace gpumem::host
