@@ -45,13 +45,9 @@ Broker::~Broker() {
   static_cast<void>(sim::remove_machine(folder_.path() / "driver"));
 }
 
-std::filesystem::path Broker::api_socket() const {
-  return folder_.path() / kApiSocketName;
-}
+std::filesystem::path Broker::api_socket() const { return folder_.path() / kApiSocketName; }
 
-Session Broker::connect() const {
-  return connect_to(folder());
-}
+Session Broker::connect() const { return connect_to(folder()); }
 
 v1::GetStatusResponse Broker::status() const {
   grpc::ClientContext context;
@@ -61,12 +57,8 @@ v1::GetStatusResponse Broker::status() const {
   return response;
 }
 
-v1::DeviceStatus Broker::device() const {
-  return status().devices(0);
-}
-std::size_t Broker::sessions() const {
-  return status().sessions();
-}
+v1::DeviceStatus Broker::device() const { return status().devices(0); }
+std::size_t Broker::sessions() const { return status().sessions(); }
 
 // Without a pause: what is measured next would else begin with a processor that has gone to sleep, while the
 // empty call's loop, which it is held against, has not.

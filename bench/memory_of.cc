@@ -25,8 +25,6 @@ ProcessMemory memory_of(pid_t pid) {
           kibibytes_in(folder + "/status", "VmPTE")};
 }
 
-std::int64_t kernel_slab() {
-  return kibibytes_in("/proc/meminfo", "Slab");
-}
+std::int64_t kernel_slab() { return kibibytes_in("/proc/meminfo", "Slab"); }
 
 }  // namespace gpumem::bench

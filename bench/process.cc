@@ -65,9 +65,7 @@ Process::Process(Process&& other) noexcept
       input_(std::move(other.input_)),
       output_(std::move(other.output_)) {}
 
-Process::~Process() {
-  join();
-}
+Process::~Process() { join(); }
 
 void Process::await_ready() {
   char byte = 0;
@@ -86,9 +84,7 @@ std::uint64_t Process::receive_number() {
   return number;
 }
 
-void Process::signal(int number) const {
-  ::kill(pid_, number);
-}
+void Process::signal(int number) const { ::kill(pid_, number); }
 
 void Process::join() {
   if (pid_ <= 0) return;
@@ -97,9 +93,7 @@ void Process::join() {
   pid_ = -1;
 }
 
-void announce_ready() {
-  require(::write(STDOUT_FILENO, "r", 1) == 1, "the benchmark is gone");
-}
+void announce_ready() { require(::write(STDOUT_FILENO, "r", 1) == 1, "the benchmark is gone"); }
 
 void tell_number(std::uint64_t number) {
   require(::write(STDOUT_FILENO, &number, sizeof number) == sizeof number, "the benchmark is gone");

@@ -27,9 +27,7 @@ class Samples {
   std::vector<double> microseconds_;
 };
 
-inline double seconds(Clock::duration duration) {
-  return std::chrono::duration<double>(duration).count();
-}
+inline double seconds(Clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
 
 /// What `act` takes.
 template <class Act>

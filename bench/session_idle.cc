@@ -14,9 +14,7 @@ namespace {
 constexpr std::size_t kSessions = 1000;
 constexpr std::size_t kProcesses = 4;
 
-double each(std::int64_t more) {
-  return static_cast<double>(more) / kSessions;
-}
+double each(std::int64_t more) { return static_cast<double>(more) / kSessions; }
 
 void session_idle(benchmark::State& state, World& world) {
   for (auto _ : state) {

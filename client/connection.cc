@@ -18,7 +18,8 @@ struct Connection::Parts {
 
 Result<std::shared_ptr<Connection>> Connection::open(const SessionOptions& options) {
   if (options.label.size() > kLabelBytes) {
-    return Error{Code::kInvalidArgument, "the label is longer than " + std::to_string(kLabelBytes) + " bytes"};
+    return Error{Code::kInvalidArgument,
+                 "the label is longer than " + std::to_string(kLabelBytes) + " bytes"};
   }
   if (auto usable = check_rpc_usable(); !usable) return usable.error();
   const std::filesystem::path folder = runtime_folder(options.runtime_folder);
@@ -32,8 +33,8 @@ Result<std::shared_ptr<Connection>> Connection::open(const SessionOptions& optio
   auto client_page = map_page<ClientPage>(greeting->client_page.get());
   if (!client_page) return client_page.error();
   return std::shared_ptr<Connection>(
-      new Connection({folder, options.timeout, std::move(greeting->welcome), std::move(*lane), std::move(*broker_page),
-                      std::move(*client_page)}));
+      new Connection({folder, options.timeout, std::move(greeting->welcome), std::move(*lane),
+                      std::move(*broker_page), std::move(*client_page)}));
 }
 
 Connection::Connection(Parts parts)
@@ -55,9 +56,10 @@ Result<const cuda::Driver*> Connection::open_driver() const {
   if (!driver) return driver.error();
   std::uint64_t unset = ~std::uint64_t{0};
   if (!started_in.compare_exchange_strong(unset, generation_) && unset != generation_) {
-    return Error{Code::kFailedPrecondition,
-                 "the CUDA driver was started before this process was forked and does not work in the child; start "
-                 "workers by exec (Python: multiprocessing's \"spawn\" or \"forkserver\")"};
+    return Error{
+        Code::kFailedPrecondition,
+        "the CUDA driver was started before this process was forked and does not work in the child; start "
+        "workers by exec (Python: multiprocessing's \"spawn\" or \"forkserver\")"};
   }
   return *driver;
 }

@@ -68,7 +68,8 @@ class Intake {
 }  // namespace
 
 Result<std::vector<cuda::Allocation>> receive_grant(Lane& lane, const cuda::Driver& driver,
-                                                    const v1::GrowResponse& granted, const GrantTerms& terms) {
+                                                    const v1::GrowResponse& granted,
+                                                    const GrantTerms& terms) {
   if (auto right = check_sizes(granted, terms); !right) return right.error();
   Intake intake(granted);
   while (!intake.complete()) {

@@ -56,16 +56,19 @@ Result<void> check_welcome(const v1::Welcome& welcome, std::size_t descriptors) 
   if (descriptors != 2) {
     return protocol_error("a welcome with " + std::to_string(descriptors) + " descriptors instead of 2");
   }
-  if (static_cast<std::size_t>(welcome.devices_size()) > kMaxDevices) return protocol_error("too many devices");
+  if (static_cast<std::size_t>(welcome.devices_size()) > kMaxDevices)
+    return protocol_error("too many devices");
   return {};
 }
 
 }  // namespace
 
-Result<std::unique_ptr<Lane>> Lane::connect(const std::filesystem::path& socket, std::chrono::milliseconds timeout) {
+Result<std::unique_ptr<Lane>> Lane::connect(const std::filesystem::path& socket,
+                                            std::chrono::milliseconds timeout) {
   auto opened = open_socket();
   if (!opened) return opened.error();
-  if (const int failed = connect_to(opened->get(), socket, timeout); failed != 0) return connect_error(socket, failed);
+  if (const int failed = connect_to(opened->get(), socket, timeout); failed != 0)
+    return connect_error(socket, failed);
   return std::unique_ptr<Lane>(new Lane(std::move(*opened), socket, timeout));
 }
 
@@ -73,7 +76,8 @@ Result<void> Lane::wait(short event, Clock::time_point deadline) const {
   pollfd polled{socket_.get(), event, 0};
   for (;;) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
-    const int ready = ::poll(&polled, 1, left > 0 ? static_cast<int>(std::min<std::int64_t>(left, 60'000)) : 0);
+    const int ready =
+        ::poll(&polled, 1, left > 0 ? static_cast<int>(std::min<std::int64_t>(left, 60'000)) : 0);
     if (ready > 0) return {};
     if (ready < 0 && errno != EINTR) return errno_error(errno, "cannot wait for the broker");
     if (ready == 0 && Clock::now() >= deadline) {
@@ -101,7 +105,8 @@ Result<Lane::Received> Lane::receive(Clock::time_point deadline) {
   if (packet->bytes.empty()) {
     return Error{Code::kUnavailable, "the broker at " + path_.string() + " has closed the connection"};
   }
-  if (!received.message.ParseFromString(packet->bytes)) return protocol_error("a message that cannot be read");
+  if (!received.message.ParseFromString(packet->bytes))
+    return protocol_error("a message that cannot be read");
   return received;
 }
 
@@ -119,7 +124,8 @@ Result<Greeting> Lane::greet(const std::string& label) {
   if (!answer->message.has_welcome()) return protocol_error("no welcome");
   auto valid = check_welcome(answer->message.welcome(), answer->descriptors.size());
   if (!valid) return valid.error();
-  return Greeting{answer->message.welcome(), std::move(answer->descriptors[0]), std::move(answer->descriptors[1])};
+  return Greeting{answer->message.welcome(), std::move(answer->descriptors[0]),
+                  std::move(answer->descriptors[1])};
 }
 
 Result<Offer> Lane::receive_offer(std::uint64_t grant) {
@@ -135,7 +141,8 @@ Result<Offer> Lane::receive_offer(std::uint64_t grant) {
     if (!received) return received.error();
     const v1::Offer& offer = received->message.offer();
     if (!received->message.has_offer()) return protocol_error("not an offer");
-    if (static_cast<std::size_t>(offer.leases_size()) != received->descriptors.size() || offer.leases_size() == 0) {
+    if (static_cast<std::size_t>(offer.leases_size()) != received->descriptors.size() ||
+        offer.leases_size() == 0) {
       return protocol_error("an offer whose descriptors are not its leases'");
     }
     Offer taken{{offer.leases().begin(), offer.leases().end()}, std::move(received->descriptors)};

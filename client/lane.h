@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "client/fork_guard.h"
 #include "base/mutex.h"
+#include "client/fork_guard.h"
 #include "gpumem/v1/lane.pb.h"
 
 namespace gpumem::client {
@@ -34,7 +34,8 @@ class Lane {
   using Clock = std::chrono::steady_clock;
 
   /// Errors  as connect_error.   Blocks  for `timeout` at most, as every call of the lane.
-  static Result<std::unique_ptr<Lane>> connect(const std::filesystem::path& socket, std::chrono::milliseconds timeout);
+  static Result<std::unique_ptr<Lane>> connect(const std::filesystem::path& socket,
+                                               std::chrono::milliseconds timeout);
 
   /// Introduces this process; once, before anything else.
   /// Errors  kUnavailable (the broker closed), kDeadlineExceeded (it does not answer), kFailedPrecondition

@@ -39,9 +39,10 @@ std::atomic<std::uint64_t> started_in{kNotStarted};  // the process_generation t
 Result<void> check_rpc_usable() {
   const std::uint64_t started = started_in.load();
   if (started == kNotStarted || started == process_generation()) return {};
-  return Error{Code::kFailedPrecondition,
-               "this process was forked from one that had already called the broker, which gRPC does not survive; "
-               "fork first and connect then, or start workers by exec (Python: multiprocessing's \"spawn\")"};
+  return Error{
+      Code::kFailedPrecondition,
+      "this process was forked from one that had already called the broker, which gRPC does not survive; "
+      "fork first and connect then, or start workers by exec (Python: multiprocessing's \"spawn\")"};
 }
 
 std::shared_ptr<grpc::Channel> make_channel(const std::filesystem::path& socket) {

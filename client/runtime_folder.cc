@@ -61,10 +61,11 @@ std::string permission_advice(const std::filesystem::path& socket) {
            folder + " and of the socket";
   }
   if (group.lists_user) {
-    return "you are in its group " + group.name + ", but have been logged in since before that: log in again, or " +
-           "`newgrp " + group.name + "`";
+    return "you are in its group " + group.name +
+           ", but have been logged in since before that: log in again, or " + "`newgrp " + group.name + "`";
   }
-  return "you are not in its group " + group.name + "; ask the administrator: usermod -aG " + group.name + " " + user;
+  return "you are not in its group " + group.name + "; ask the administrator: usermod -aG " + group.name +
+         " " + user;
 }
 
 }  // namespace
@@ -85,10 +86,12 @@ Error connect_error(const std::filesystem::path& socket, int number) {
   switch (number) {
     case ENOENT:
     case ENOTDIR:
-      return {Code::kUnavailable, "no broker at " + where + ": is gpumemd running? (systemctl status gpumemd; if its " +
+      return {Code::kUnavailable, "no broker at " + where +
+                                      ": is gpumemd running? (systemctl status gpumemd; if its " +
                                       "runtime folder is another one, set GPUMEM_RUNTIME_DIR)"};
     case ECONNREFUSED:
-      return {Code::kUnavailable, "no broker listens at " + where + ": the socket is left over from one that has " +
+      return {Code::kUnavailable, "no broker listens at " + where +
+                                      ": the socket is left over from one that has " +
                                       "ended (systemctl restart gpumemd)"};
     case EACCES:
     case EPERM:

@@ -14,8 +14,8 @@ Result<void> check_usable(const client::Connection* connection) {
 }
 
 DeviceUsage usage_of(const std::string& device, const DeviceFigures& figures) {
-  return {device,           {figures.pool},    {figures.free},      {figures.guarantee},
-          {figures.limit},  {figures.charged}, {figures.available}, {figures.pressure}};
+  return {device,          {figures.pool},    {figures.free},      {figures.guarantee},
+          {figures.limit}, {figures.charged}, {figures.available}, {figures.pressure}};
 }
 
 }  // namespace
@@ -48,7 +48,8 @@ Result<std::vector<DeviceUsage>> Session::usage() const {
   auto figures = connection_->broker_figures();
   if (!figures) return figures.error();
   const auto& devices = connection_->welcome().devices();
-  const std::size_t count = std::min<std::size_t>(static_cast<std::size_t>(devices.size()), figures->device_count);
+  const std::size_t count =
+      std::min<std::size_t>(static_cast<std::size_t>(devices.size()), figures->device_count);
   std::vector<DeviceUsage> usage;
   for (std::size_t i = 0; i < count; ++i) {
     usage.push_back(usage_of(devices[static_cast<int>(i)], figures->devices[i]));

@@ -25,8 +25,9 @@ Result<SharedPage<Page>> map_page(int descriptor) {
   struct stat info {};
   if (::fstat(descriptor, &info) != 0) return errno_error(errno, "cannot examine a shared page");
   if (!S_ISREG(info.st_mode) || static_cast<std::size_t>(info.st_size) != kSharedPageBytes) {
-    return Error{Code::kFailedPrecondition, "the broker sent a shared page of " + std::to_string(info.st_size) +
-                                                " bytes, not of " + std::to_string(kSharedPageBytes)};
+    return Error{Code::kFailedPrecondition, "the broker sent a shared page of " +
+                                                std::to_string(info.st_size) + " bytes, not of " +
+                                                std::to_string(kSharedPageBytes)};
   }
   constexpr int kProtection = std::is_const_v<Page> ? PROT_READ : PROT_READ | PROT_WRITE;
   void* mapped = ::mmap(nullptr, kSharedPageBytes, kProtection, MAP_SHARED, descriptor, 0);

@@ -34,7 +34,8 @@ Result<cuda::Reservation> reserve(const SharedDevice& device, const v1::OpenSlic
 Result<std::unique_ptr<SliceState>> SliceState::open(std::shared_ptr<Connection> connection,
                                                      const SliceOptions& options) {
   if (options.label.size() > kLabelBytes) {
-    return Error{Code::kInvalidArgument, "the label is longer than " + std::to_string(kLabelBytes) + " bytes"};
+    return Error{Code::kInvalidArgument,
+                 "the label is longer than " + std::to_string(kLabelBytes) + " bytes"};
   }
   auto device = connection->find_device(options.device);
   if (!device) return device.error();
@@ -53,8 +54,8 @@ Result<std::unique_ptr<SliceState>> SliceState::open(std::shared_ptr<Connection>
       new SliceState(std::move(connection), std::move(*device), *opened, std::move(*reservation)));
 }
 
-SliceState::SliceState(std::shared_ptr<Connection> connection, SharedDevice device, const v1::OpenSliceResponse& opened,
-                       cuda::Reservation reservation)
+SliceState::SliceState(std::shared_ptr<Connection> connection, SharedDevice device,
+                       const v1::OpenSliceResponse& opened, cuda::Reservation reservation)
     : connection_(std::move(connection)),
       device_(std::move(device)),
       id_(opened.slice()),
@@ -73,7 +74,8 @@ Result<Bytes, GrowError> SliceState::grow(Bytes target, milliseconds wait) {
   wait = std::clamp(wait, milliseconds::zero(), kLongestWait);
   const auto deadline = Clock::now() + wait;
   const std::unique_lock turn(growing_, deadline + connection_->timeout());
-  if (!turn) return GrowError(Error{Code::kDeadlineExceeded, "another growth of this slice is still waiting"});
+  if (!turn)
+    return GrowError(Error{Code::kDeadlineExceeded, "another growth of this slice is still waiting"});
   for (;;) {  // a shrink may come in between
     const Bytes have = committed_and_told();
     if (have >= *goal) return have;
@@ -166,7 +168,8 @@ Result<void> SliceState::give_back(Leases leases) {
     const Code code = returned.error().code;
     const bool again = code == Code::kUnavailable || code == Code::kDeadlineExceeded;
     const MutexLock lock(mutex_);
-    owed_.insert(owed_.end(), batches.begin() + static_cast<std::ptrdiff_t>(again ? i : i + 1), batches.end());
+    owed_.insert(owed_.end(), batches.begin() + static_cast<std::ptrdiff_t>(again ? i : i + 1),
+                 batches.end());
     return returned;
   }
   return {};

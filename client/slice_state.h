@@ -5,8 +5,8 @@
 #include <shared_mutex>
 #include <vector>
 
-#include "client/connection.h"
 #include "base/mutex.h"
+#include "client/connection.h"
 #include "cuda/memory.h"
 #include "gpumem/slice.h"
 
@@ -21,7 +21,8 @@ namespace gpumem::client {
 class SliceState {
  public:
   /// Errors  as Session::open_slice.
-  static Result<std::unique_ptr<SliceState>> open(std::shared_ptr<Connection> connection, const SliceOptions& options);
+  static Result<std::unique_ptr<SliceState>> open(std::shared_ptr<Connection> connection,
+                                                  const SliceOptions& options);
   /// Gives everything back. Not run in a forked child.
   ~SliceState();
 

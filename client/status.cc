@@ -30,7 +30,8 @@ Error plain_error(const grpc::Status& status, std::string_view socket) {
   const std::string& words = status.error_message();
   switch (status.error_code()) {
     case grpc::StatusCode::UNAVAILABLE:
-      return {Code::kUnavailable, "the broker at " + std::string(socket) + " is gone; memory that is already mapped " +
+      return {Code::kUnavailable, "the broker at " + std::string(socket) +
+                                      " is gone; memory that is already mapped " +
                                       "stays usable (systemctl status gpumemd): " + words};
     case grpc::StatusCode::UNIMPLEMENTED:
       return {Code::kInternal, "the broker does not know this call; it is of another version: " + words};
@@ -86,7 +87,8 @@ std::optional<Denial> parse_denial(std::string_view bytes) {
   return to_denial(message);
 }
 
-GrowError call_error(const grpc::Status& status, const grpc::ClientContext& context, std::string_view socket) {
+GrowError call_error(const grpc::Status& status, const grpc::ClientContext& context,
+                     std::string_view socket) {
   Error error = plain_error(status, socket);
   if (auto denial = denial_of(context)) return {std::move(error), std::move(*denial)};
   return error;

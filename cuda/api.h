@@ -3,36 +3,36 @@
 
 // Every driver call that the project makes. cuda.h's own macros give each name its current version
 // (cuMemGetInfo -> cuMemGetInfo_v2), here and at the call.
-#define GPUMEM_CUDA_CALLS(CALL)                                                                        \
-  CALL(cuInit)                                                                                         \
-  CALL(cuDriverGetVersion)                                                                             \
-  CALL(cuGetErrorName)                                                                                 \
-  CALL(cuGetErrorString)                                                                               \
-  CALL(cuDeviceGetCount)                                                                               \
-  CALL(cuDeviceGet)                                                                                    \
-  CALL(cuDeviceGetName)                                                                                \
-  CALL(cuDeviceGetUuid)                                                                                \
-  CALL(cuDeviceTotalMem)                                                                               \
-  CALL(cuDeviceGetAttribute)                                                                           \
-  CALL(cuDevicePrimaryCtxRetain)                                                                       \
-  CALL(cuDevicePrimaryCtxRelease)                                                                      \
-  CALL(cuCtxPushCurrent)                                                                               \
-  CALL(cuCtxPopCurrent)                                                                                \
-  CALL(cuCtxGetCurrent)                                                                                \
-  CALL(cuCtxSynchronize)                                                                               \
-  CALL(cuMemGetAllocationGranularity)                                                                  \
-  CALL(cuMemCreate)                                                                                    \
-  CALL(cuMemRelease)                                                                                   \
-  CALL(cuMemExportToShareableHandle)                                                                   \
-  CALL(cuMemImportFromShareableHandle)                                                                 \
-  CALL(cuMemAddressReserve)                                                                            \
-  CALL(cuMemAddressFree)                                                                               \
-  CALL(cuMemMap)                                                                                       \
-  CALL(cuMemUnmap)                                                                                     \
-  CALL(cuMemSetAccess)                                                                                 \
-  CALL(cuMemGetInfo)                                                                                   \
-  CALL(cuMemcpyHtoD)                                                                                   \
-  CALL(cuMemcpyDtoH)                                                                                   \
+#define GPUMEM_CUDA_CALLS(CALL)        \
+  CALL(cuInit)                         \
+  CALL(cuDriverGetVersion)             \
+  CALL(cuGetErrorName)                 \
+  CALL(cuGetErrorString)               \
+  CALL(cuDeviceGetCount)               \
+  CALL(cuDeviceGet)                    \
+  CALL(cuDeviceGetName)                \
+  CALL(cuDeviceGetUuid)                \
+  CALL(cuDeviceTotalMem)               \
+  CALL(cuDeviceGetAttribute)           \
+  CALL(cuDevicePrimaryCtxRetain)       \
+  CALL(cuDevicePrimaryCtxRelease)      \
+  CALL(cuCtxPushCurrent)               \
+  CALL(cuCtxPopCurrent)                \
+  CALL(cuCtxGetCurrent)                \
+  CALL(cuCtxSynchronize)               \
+  CALL(cuMemGetAllocationGranularity)  \
+  CALL(cuMemCreate)                    \
+  CALL(cuMemRelease)                   \
+  CALL(cuMemExportToShareableHandle)   \
+  CALL(cuMemImportFromShareableHandle) \
+  CALL(cuMemAddressReserve)            \
+  CALL(cuMemAddressFree)               \
+  CALL(cuMemMap)                       \
+  CALL(cuMemUnmap)                     \
+  CALL(cuMemSetAccess)                 \
+  CALL(cuMemGetInfo)                   \
+  CALL(cuMemcpyHtoD)                   \
+  CALL(cuMemcpyDtoH)                   \
   CALL(cuMemsetD8)
 
 namespace gpumem::cuda {

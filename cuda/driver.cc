@@ -63,8 +63,9 @@ Result<const Driver*> Driver::open(const std::filesystem::path& folder) {
     open.driver = std::move(*loaded);
     open.folder = folder;
   } else if (open.folder != folder) {
-    return Error{Code::kFailedPrecondition, "this process already uses the driver of '" + open.folder.string() +
-                                                "' and cannot use that of '" + folder.string() + "' as well"};
+    return Error{Code::kFailedPrecondition, "this process already uses the driver of '" +
+                                                open.folder.string() + "' and cannot use that of '" +
+                                                folder.string() + "' as well"};
   }
   return open.driver.get();
 }
@@ -79,7 +80,8 @@ Result<const Driver*> Driver::current() {
 Result<std::unique_ptr<Driver>> Driver::load(const std::filesystem::path& folder) {
   auto library = Library::open(folder, "libcuda.so.1");
   if (!library) {
-    return library.error().in("the NVIDIA driver was not found (is it installed, and visible in this container?)");
+    return library.error().in(
+        "the NVIDIA driver was not found (is it installed, and visible in this container?)");
   }
   auto api = bind_api(*library);
   if (!api) return api.error();
@@ -94,7 +96,8 @@ Result<std::unique_ptr<Driver>> Driver::load(const std::filesystem::path& folder
 
 Result<void> Driver::find_devices() {
   int count = 0;
-  if (auto counted = check(api_.cuDeviceGetCount(&count), "cuDeviceGetCount"); !counted) return counted.error();
+  if (auto counted = check(api_.cuDeviceGetCount(&count), "cuDeviceGetCount"); !counted)
+    return counted.error();
   for (int ordinal = 0; ordinal < count; ++ordinal) {
     int shareable = 0;
     const auto asked = api_.cuDeviceGetAttribute(
@@ -106,8 +109,9 @@ Result<void> Driver::find_devices() {
     devices_.push_back(std::move(*device));
   }
   if (devices_.empty()) {
-    return Error{Code::kNotFound, "no GPU that can share memory between processes is visible (nvidia-smi -L; "
-                                  "CUDA_VISIBLE_DEVICES)"};
+    return Error{Code::kNotFound,
+                 "no GPU that can share memory between processes is visible (nvidia-smi -L; "
+                 "CUDA_VISIBLE_DEVICES)"};
   }
   return {};
 }
@@ -121,14 +125,15 @@ Result<Device> Driver::describe(int ordinal) const {
   std::size_t granularity = 0;
   const CUmemAllocationProp properties = allocation_properties(ordinal);
   if (auto ok = check(api_.cuDeviceGetUuid(&uuid, ordinal), "cuDeviceGetUuid"); !ok) return ok.error();
-  if (auto ok = check(api_.cuDeviceGetName(name.data(), static_cast<int>(name.size()), ordinal), "cuDeviceGetName");
+  if (auto ok =
+          check(api_.cuDeviceGetName(name.data(), static_cast<int>(name.size()), ordinal), "cuDeviceGetName");
       !ok) {
     return ok.error();
   }
   if (auto ok = check(api_.cuDeviceTotalMem(&total, ordinal), "cuDeviceTotalMem"); !ok) return ok.error();
-  if (auto ok = check(api_.cuMemGetAllocationGranularity(&granularity, &properties,
-                                                         CU_MEM_ALLOC_GRANULARITY_RECOMMENDED),
-                      "cuMemGetAllocationGranularity");
+  if (auto ok = check(
+          api_.cuMemGetAllocationGranularity(&granularity, &properties, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED),
+          "cuMemGetAllocationGranularity");
       !ok) {
     return ok.error();
   }

@@ -17,7 +17,8 @@ Result<Library> Library::open(const std::filesystem::path& folder, const std::st
 void* Library::find(const char* symbol) const { return ::dlsym(handle_, symbol); }
 
 Error Library::missing(const char* symbol) const {
-  return {Code::kFailedPrecondition, name_ + " has no " + symbol + "; the NVIDIA driver is too old (520 or newer is needed)"};
+  return {Code::kFailedPrecondition,
+          name_ + " has no " + symbol + "; the NVIDIA driver is too old (520 or newer is needed)"};
 }
 
 }  // namespace gpumem::cuda

@@ -52,8 +52,8 @@ Result<Mapping> Mapping::create(const Driver& driver, Address at, const std::vec
   Mapping mapping(driver, at, {});
   for (const Allocation& allocation : allocations) {
     const Address next = at + mapping.size_.count;
-    auto mapped = driver.check(driver.api().cuMemMap(next, allocation.size().count, 0, allocation.handle(), 0),
-                               "cuMemMap");
+    auto mapped = driver.check(
+        driver.api().cuMemMap(next, allocation.size().count, 0, allocation.handle(), 0), "cuMemMap");
     if (!mapped) return mapped.error();
     mapping.size_ += allocation.size();
   }
@@ -61,7 +61,8 @@ Result<Mapping> Mapping::create(const Driver& driver, Address at, const std::vec
   access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
   access.location.id = ordinal;
   access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-  auto allowed = driver.check(driver.api().cuMemSetAccess(at, mapping.size_.count, &access, 1), "cuMemSetAccess");
+  auto allowed =
+      driver.check(driver.api().cuMemSetAccess(at, mapping.size_.count, &access, 1), "cuMemSetAccess");
   if (!allowed) return allowed.error();
   return mapping;
 }
@@ -77,7 +78,8 @@ void Mapping::truncate(Address from) {
 
 Result<CurrentContext> CurrentContext::enter(const Driver& driver, int ordinal) {
   CUcontext context = nullptr;
-  if (auto made = driver.check(driver.api().cuDevicePrimaryCtxRetain(&context, ordinal), "cuDevicePrimaryCtxRetain");
+  if (auto made =
+          driver.check(driver.api().cuDevicePrimaryCtxRetain(&context, ordinal), "cuDevicePrimaryCtxRetain");
       !made) {
     return made.error();
   }

@@ -4,13 +4,13 @@
 
 #include "cuda/library.h"
 
-#define GPUMEM_NVML_CALLS(CALL)              \
-  CALL(nvmlInit)                             \
-  CALL(nvmlShutdown)                         \
-  CALL(nvmlErrorString)                      \
-  CALL(nvmlSystemGetDriverVersion)           \
-  CALL(nvmlDeviceGetHandleByUUID)            \
-  CALL(nvmlDeviceGetMemoryInfo)              \
+#define GPUMEM_NVML_CALLS(CALL)    \
+  CALL(nvmlInit)                   \
+  CALL(nvmlShutdown)               \
+  CALL(nvmlErrorString)            \
+  CALL(nvmlSystemGetDriverVersion) \
+  CALL(nvmlDeviceGetHandleByUUID)  \
+  CALL(nvmlDeviceGetMemoryInfo)    \
   CALL(nvmlDeviceGetComputeRunningProcesses)
 #define GPUMEM_TEXT_OF(name) #name
 #define GPUMEM_SYMBOL(name) GPUMEM_TEXT_OF(name)
@@ -42,9 +42,9 @@ Result<std::unique_ptr<Nvml>> Nvml::open(const std::filesystem::path& folder) {
 
 Result<void> Nvml::check(nvmlReturn_t result, const char* call) const {
   if (result == NVML_SUCCESS) return {};
-  const Code code = result == NVML_ERROR_NOT_FOUND         ? Code::kNotFound
-                    : result == NVML_ERROR_NO_PERMISSION   ? Code::kPermissionDenied
-                    : result == NVML_ERROR_NOT_SUPPORTED   ? Code::kFailedPrecondition
+  const Code code = result == NVML_ERROR_NOT_FOUND          ? Code::kNotFound
+                    : result == NVML_ERROR_NO_PERMISSION    ? Code::kPermissionDenied
+                    : result == NVML_ERROR_NOT_SUPPORTED    ? Code::kFailedPrecondition
                     : result == NVML_ERROR_INVALID_ARGUMENT ? Code::kInvalidArgument
                                                             : Code::kInternal;
   return Error{code, std::string(call) + ": " + api_->nvmlErrorString(result)};
@@ -52,7 +52,8 @@ Result<void> Nvml::check(nvmlReturn_t result, const char* call) const {
 
 Result<nvmlDevice_t> Nvml::find(const DeviceUuid& uuid) const {
   nvmlDevice_t device{};
-  auto found = check(api_->nvmlDeviceGetHandleByUUID(to_string(uuid).c_str(), &device), "nvmlDeviceGetHandleByUUID");
+  auto found =
+      check(api_->nvmlDeviceGetHandleByUUID(to_string(uuid).c_str(), &device), "nvmlDeviceGetHandleByUUID");
   if (!found) return found.error();
   return device;
 }

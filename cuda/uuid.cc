@@ -16,9 +16,10 @@ std::string to_string(const DeviceUuid& uuid) {
 }
 
 Result<DeviceUuid> parse_device_uuid(std::string_view text) {
-  const Error invalid{Code::kInvalidArgument,
-                      "'" + std::string(text) +
-                          "' is no device UUID; write GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx (nvidia-smi -L)"};
+  const Error invalid{
+      Code::kInvalidArgument,
+      "'" + std::string(text) +
+          "' is no device UUID; write GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx (nvidia-smi -L)"};
   if (text.starts_with("GPU-")) text.remove_prefix(4);
   if (text.size() != 36) return invalid;
   DeviceUuid uuid;

@@ -51,7 +51,8 @@ Result<BrokerFigures> read_figures(const BrokerPage& page) {
 std::optional<ClientFigures> read_figures(const ClientPage& page, std::size_t index, std::uint64_t charged) {
   if (index >= kMaxDevices) return std::nullopt;
   const ClientFigures& shared = page.devices[index];
-  const ClientFigures copy{load(shared.reserved), load(shared.committed), load(shared.in_use), load(shared.peak)};
+  const ClientFigures copy{load(shared.reserved), load(shared.committed), load(shared.in_use),
+                           load(shared.peak)};
   const bool plausible = copy.in_use <= copy.peak && copy.in_use <= copy.committed &&
                          copy.committed <= copy.reserved && copy.committed <= charged;
   return plausible ? std::optional(copy) : std::nullopt;

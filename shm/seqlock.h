@@ -18,7 +18,8 @@ concept SeqlockValue = std::is_trivially_copyable_v<Value> && sizeof(Value) % si
 /// Publishes the first `bytes` of `value` in `shared`; what
 /// follows must never change. One writer at a time; it may take over from one that died half-way.
 template <SeqlockValue Value>
-void seqlock_write(std::uint64_t& sequence, Value& shared, const Value& value, std::size_t bytes = sizeof(Value)) {
+void seqlock_write(std::uint64_t& sequence, Value& shared, const Value& value,
+                   std::size_t bytes = sizeof(Value)) {
   std::atomic_ref<std::uint64_t> lock(sequence);
   const std::uint64_t writing = lock.load(std::memory_order_relaxed) | 1;
   lock.store(writing, std::memory_order_relaxed);

@@ -15,9 +15,7 @@ namespace {
 
 enum class Side { kDevice, kHost, kEither };
 
-void* pointer(CUdeviceptr address) {
-  return reinterpret_cast<void*>(address);
-}
+void* pointer(CUdeviceptr address) { return reinterpret_cast<void*>(address); }
 
 CUresult check(Call& driver, std::uint32_t device, CUdeviceptr address, std::uint64_t size, Side side,
                bool is_write) {
@@ -47,15 +45,9 @@ CUresult copy(End to, End from, std::uint64_t size) {
   return CUDA_SUCCESS;
 }
 
-End device(CUdeviceptr address) {
-  return {address, Side::kDevice};
-}
-End host(const void* address) {
-  return {reinterpret_cast<CUdeviceptr>(address), Side::kHost};
-}
-End either(CUdeviceptr address) {
-  return {address, Side::kEither};
-}
+End device(CUdeviceptr address) { return {address, Side::kDevice}; }
+End host(const void* address) { return {reinterpret_cast<CUdeviceptr>(address), Side::kHost}; }
+End either(CUdeviceptr address) { return {address, Side::kEither}; }
 
 template <class Element>
 CUresult fill(CUdeviceptr address, Element value, std::uint64_t count) {
@@ -80,9 +72,7 @@ CUresult fill(CUdeviceptr address, Element value, std::uint64_t count) {
 CUresult cuMemcpyHtoD(CUdeviceptr to, const void* from, size_t size) {
   return copy(device(to), host(from), size);
 }
-CUresult cuMemcpyDtoH(void* to, CUdeviceptr from, size_t size) {
-  return copy(host(to), device(from), size);
-}
+CUresult cuMemcpyDtoH(void* to, CUdeviceptr from, size_t size) { return copy(host(to), device(from), size); }
 CUresult cuMemcpyDtoD(CUdeviceptr to, CUdeviceptr from, size_t size) {
   return copy(device(to), device(from), size);
 }
@@ -103,15 +93,9 @@ CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream) 
   return copy(either(to), either(from), size);
 }
 
-CUresult cuMemsetD8(CUdeviceptr to, unsigned char value, size_t count) {
-  return fill(to, value, count);
-}
-CUresult cuMemsetD16(CUdeviceptr to, unsigned short value, size_t count) {
-  return fill(to, value, count);
-}
-CUresult cuMemsetD32(CUdeviceptr to, unsigned int value, size_t count) {
-  return fill(to, value, count);
-}
+CUresult cuMemsetD8(CUdeviceptr to, unsigned char value, size_t count) { return fill(to, value, count); }
+CUresult cuMemsetD16(CUdeviceptr to, unsigned short value, size_t count) { return fill(to, value, count); }
+CUresult cuMemsetD32(CUdeviceptr to, unsigned int value, size_t count) { return fill(to, value, count); }
 CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, size_t count, CUstream) {
   return fill(to, value, count);
 }

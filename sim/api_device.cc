@@ -62,9 +62,7 @@ const std::map<int, int>& attributes() {
 
 }  // namespace
 
-CUresult cuInit(unsigned int flags) {
-  return flags == 0 ? Driver::get().init() : CUDA_ERROR_INVALID_VALUE;
-}
+CUresult cuInit(unsigned int flags) { return flags == 0 ? Driver::get().init() : CUDA_ERROR_INVALID_VALUE; }
 
 CUresult cuDriverGetVersion(int* version) {
   if (version == nullptr) return CUDA_ERROR_INVALID_VALUE;

@@ -129,10 +129,6 @@ CUresult answer(CUresult error, const char** out, const char* Text::*field) {
 
 }  // namespace
 
-CUresult cuGetErrorName(CUresult error, const char** out) {
-  return answer(error, out, &Text::name);
-}
+CUresult cuGetErrorName(CUresult error, const char** out) { return answer(error, out, &Text::name); }
 
-CUresult cuGetErrorString(CUresult error, const char** out) {
-  return answer(error, out, &Text::text);
-}
+CUresult cuGetErrorString(CUresult error, const char** out) { return answer(error, out, &Text::text); }

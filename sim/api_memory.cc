@@ -28,9 +28,7 @@ CUresult answer(Call& driver, const VaSpace::Found& found, CUpointer_attribute a
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
       *static_cast<unsigned*>(out) = CU_MEMORYTYPE_DEVICE;
       return CUDA_SUCCESS;
-    case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
-      *static_cast<CUdeviceptr*>(out) = address;
-      return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_DEVICE_POINTER: *static_cast<CUdeviceptr*>(out) = address; return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_BUFFER_ID:
     case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
       *static_cast<unsigned long long*>(out) = extent.slot.generation;
@@ -46,9 +44,7 @@ CUresult answer(Call& driver, const VaSpace::Found& found, CUpointer_attribute a
     case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
       *static_cast<size_t*>(out) = found.mapping->size;
       return CUDA_SUCCESS;
-    case CU_POINTER_ATTRIBUTE_MAPPED:
-      *static_cast<bool*>(out) = true;
-      return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_MAPPED: *static_cast<bool*>(out) = true; return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
       *static_cast<unsigned long long*>(out) = extent.handle_types;
       return CUDA_SUCCESS;
@@ -57,8 +53,7 @@ CUresult answer(Call& driver, const VaSpace::Found& found, CUpointer_attribute a
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
       *static_cast<bool*>(out) = false;
       return CUDA_SUCCESS;
-    default:
-      return CUDA_ERROR_NOT_SUPPORTED;
+    default: return CUDA_ERROR_NOT_SUPPORTED;
   }
 }
 
@@ -131,12 +126,8 @@ CUresult cuMemAllocManaged(CUdeviceptr* address, size_t size, unsigned int flags
   return cuMemAlloc(address, size);
 }
 
-CUresult cuMemAllocAsync(CUdeviceptr* address, size_t size, CUstream) {
-  return cuMemAlloc(address, size);
-}
-CUresult cuMemFreeAsync(CUdeviceptr address, CUstream) {
-  return cuMemFree(address);
-}
+CUresult cuMemAllocAsync(CUdeviceptr* address, size_t size, CUstream) { return cuMemAlloc(address, size); }
+CUresult cuMemFreeAsync(CUdeviceptr address, CUstream) { return cuMemFree(address); }
 GPUMEM_SIM_ALIAS(cuMemAllocAsync_ptsz, cuMemAllocAsync);
 GPUMEM_SIM_ALIAS(cuMemFreeAsync_ptsz, cuMemFreeAsync);
 
@@ -193,9 +184,7 @@ CUresult cuMemHostAlloc(void** out, size_t size, unsigned int /*flags*/) {
   return CUDA_SUCCESS;
 }
 
-CUresult cuMemAllocHost(void** out, size_t size) {
-  return cuMemHostAlloc(out, size, 0);
-}
+CUresult cuMemAllocHost(void** out, size_t size) { return cuMemHostAlloc(out, size, 0); }
 
 CUresult cuMemFreeHost(void* start) {
   if (const CUresult result = check_context(); result != CUDA_SUCCESS) return result;

@@ -60,38 +60,22 @@ CUresult check_event(CUevent event) {
 
 }  // namespace
 
-CUresult cuStreamCreate(CUstream* out, unsigned int) {
-  return create(out, &Driver::streams);
-}
+CUresult cuStreamCreate(CUstream* out, unsigned int) { return create(out, &Driver::streams); }
 CUresult cuStreamCreateWithPriority(CUstream* out, unsigned int, int) {
   return create(out, &Driver::streams);
 }
-CUresult cuStreamDestroy(CUstream stream) {
-  return destroy(stream, &Driver::streams);
-}
-CUresult cuStreamSynchronize(CUstream stream) {
-  return check_stream(stream);
-}
-CUresult cuStreamQuery(CUstream stream) {
-  return check_stream(stream);
-}
+CUresult cuStreamDestroy(CUstream stream) { return destroy(stream, &Driver::streams); }
+CUresult cuStreamSynchronize(CUstream stream) { return check_stream(stream); }
+CUresult cuStreamQuery(CUstream stream) { return check_stream(stream); }
 CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int) {
   const CUresult result = check_stream(stream);
   return result == CUDA_SUCCESS ? check_event(event) : result;
 }
 
-CUresult cuEventCreate(CUevent* out, unsigned int) {
-  return create(out, &Driver::events);
-}
-CUresult cuEventDestroy(CUevent event) {
-  return destroy(event, &Driver::events);
-}
-CUresult cuEventSynchronize(CUevent event) {
-  return check_event(event);
-}
-CUresult cuEventQuery(CUevent event) {
-  return check_event(event);
-}
+CUresult cuEventCreate(CUevent* out, unsigned int) { return create(out, &Driver::events); }
+CUresult cuEventDestroy(CUevent event) { return destroy(event, &Driver::events); }
+CUresult cuEventSynchronize(CUevent event) { return check_event(event); }
+CUresult cuEventQuery(CUevent event) { return check_event(event); }
 
 CUresult cuEventRecord(CUevent event, CUstream stream) {
   Call driver;

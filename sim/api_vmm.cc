@@ -9,15 +9,9 @@
 namespace gpumem::sim {
 namespace {
 
-bool is_granular(std::uint64_t value) {
-  return value % kGranularity.count == 0;
-}
-bool is_granular_size(std::uint64_t size) {
-  return size > 0 && is_granular(size);
-}
-bool is_power_of_two(std::uint64_t value) {
-  return value > 0 && (value & (value - 1)) == 0;
-}
+bool is_granular(std::uint64_t value) { return value % kGranularity.count == 0; }
+bool is_granular_size(std::uint64_t size) { return size > 0 && is_granular(size); }
+bool is_power_of_two(std::uint64_t value) { return value > 0 && (value & (value - 1)) == 0; }
 
 CUresult check_handle_types(unsigned types) {
   if (types == CU_MEM_HANDLE_TYPE_NONE || types == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)

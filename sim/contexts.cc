@@ -28,9 +28,7 @@ Context& Contexts::create(int ordinal, unsigned flags, bool is_primary) {
   return context;
 }
 
-void Contexts::erase(Context& context) {
-  contexts_.erase(context.id);
-}
+void Contexts::erase(Context& context) { contexts_.erase(context.id); }
 
 Context* Contexts::find(CUcontext handle) {
   const auto found = contexts_.find(reinterpret_cast<std::uint64_t>(handle));
@@ -47,9 +45,7 @@ CUcontext Contexts::handle_of(const Context& context) {
   return reinterpret_cast<CUcontext>(context.id);  // NOLINT(performance-no-int-to-ptr)
 }
 
-void Contexts::push(CUcontext handle) {
-  stack.push_back(handle);
-}
+void Contexts::push(CUcontext handle) { stack.push_back(handle); }
 
 std::optional<CUcontext> Contexts::pop() {
   if (stack.empty()) return std::nullopt;
@@ -58,8 +54,6 @@ std::optional<CUcontext> Contexts::pop() {
   return handle;
 }
 
-CUcontext Contexts::top() {
-  return stack.empty() ? nullptr : stack.back();
-}
+CUcontext Contexts::top() { return stack.empty() ? nullptr : stack.back(); }
 
 }  // namespace gpumem::sim

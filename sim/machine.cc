@@ -101,9 +101,7 @@ Result<void> parse_item(std::string_view spec, std::string_view item, std::vecto
 
 }  // namespace
 
-fs::path Machine::data_folder() const {
-  return fs::path("/dev/shm") / ("gpumem-sim-" + id);
-}
+fs::path Machine::data_folder() const { return fs::path("/dev/shm") / ("gpumem-sim-" + id); }
 
 Uuid Machine::device_uuid(std::size_t index) const {
   const std::uint64_t seed = std::stoull(id, nullptr, 16);

@@ -49,8 +49,8 @@ Result<void> remove_machine(const std::filesystem::path& folder);
 /// Reads the machine in `folder`. Errors  kNotFound: none there; kInvalidArgument: its file is damaged.
 Result<Machine> load_machine(const std::filesystem::path& folder);
 
-/// The folder of the simulated libraries that belong to this program: its own, one beside it (build tree), or the
-/// installed one. Errors  kNotFound: neither holds them.
+/// The folder of the simulated libraries that belong to this program: its own, one beside it (build tree), or
+/// the installed one. Errors  kNotFound: neither holds them.
 Result<std::filesystem::path> find_libraries();
 
 }  // namespace gpumem::sim

@@ -72,6 +72,4 @@ int run(const std::vector<std::string>& arguments) {
 }  // namespace
 }  // namespace gpumem::sim
 
-int main(int argc, char** argv) {
-  return gpumem::sim::run({argv + 1, argv + argc});
-}
+int main(int argc, char** argv) { return gpumem::sim::run({argv + 1, argv + argc}); }

@@ -67,9 +67,7 @@ nvmlReturn_t answer(nvmlDevice_t device, Value* out, Ask ask) {
   return NVML_SUCCESS;
 }
 
-void set(nvmlProcessInfo_v1_t& info, unsigned pid, std::uint64_t bytes) {
-  info = {pid, bytes};
-}
+void set(nvmlProcessInfo_v1_t& info, unsigned pid, std::uint64_t bytes) { info = {pid, bytes}; }
 void set(nvmlProcessInfo_v2_t& info, unsigned pid, std::uint64_t bytes) {
   info = {pid, bytes, 0xffffffffU, 0xffffffffU};  // no MIG instances
 }
@@ -121,12 +119,8 @@ nvmlReturn_t nvmlInitWithFlags(unsigned int /*flags*/) {
   ++nvml.users;
   return NVML_SUCCESS;
 }
-nvmlReturn_t nvmlInit_v2() {
-  return nvmlInitWithFlags(0);
-}
-nvmlReturn_t nvmlInit() {
-  return nvmlInitWithFlags(0);
-}
+nvmlReturn_t nvmlInit_v2() { return nvmlInitWithFlags(0); }
+nvmlReturn_t nvmlInit() { return nvmlInitWithFlags(0); }
 
 nvmlReturn_t nvmlShutdown() {
   Nvml& nvml = Nvml::get();
@@ -138,26 +132,16 @@ nvmlReturn_t nvmlShutdown() {
 
 const char* nvmlErrorString(nvmlReturn_t result) {
   switch (result) {
-    case NVML_SUCCESS:
-      return "Success";
-    case NVML_ERROR_UNINITIALIZED:
-      return "Uninitialized";
-    case NVML_ERROR_INVALID_ARGUMENT:
-      return "Invalid Argument";
-    case NVML_ERROR_NOT_SUPPORTED:
-      return "Not Supported";
-    case NVML_ERROR_NO_PERMISSION:
-      return "Insufficient Permissions";
-    case NVML_ERROR_NOT_FOUND:
-      return "Not Found";
-    case NVML_ERROR_INSUFFICIENT_SIZE:
-      return "Insufficient Size";
-    case NVML_ERROR_DRIVER_NOT_LOADED:
-      return "Driver Not Loaded";
-    case NVML_ERROR_ARGUMENT_VERSION_MISMATCH:
-      return "Argument version mismatch";
-    default:
-      return "Unknown Error";
+    case NVML_SUCCESS: return "Success";
+    case NVML_ERROR_UNINITIALIZED: return "Uninitialized";
+    case NVML_ERROR_INVALID_ARGUMENT: return "Invalid Argument";
+    case NVML_ERROR_NOT_SUPPORTED: return "Not Supported";
+    case NVML_ERROR_NO_PERMISSION: return "Insufficient Permissions";
+    case NVML_ERROR_NOT_FOUND: return "Not Found";
+    case NVML_ERROR_INSUFFICIENT_SIZE: return "Insufficient Size";
+    case NVML_ERROR_DRIVER_NOT_LOADED: return "Driver Not Loaded";
+    case NVML_ERROR_ARGUMENT_VERSION_MISMATCH: return "Argument version mismatch";
+    default: return "Unknown Error";
   }
 }
 
@@ -186,9 +170,7 @@ nvmlReturn_t nvmlDeviceGetCount_v2(unsigned int* count) {
   *count = nvml->device_count();
   return NVML_SUCCESS;
 }
-nvmlReturn_t nvmlDeviceGetCount(unsigned int* count) {
-  return nvmlDeviceGetCount_v2(count);
-}
+nvmlReturn_t nvmlDeviceGetCount(unsigned int* count) { return nvmlDeviceGetCount_v2(count); }
 
 nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned int index, nvmlDevice_t* device) {
   Call nvml;

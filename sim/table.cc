@@ -22,9 +22,7 @@ Result<std::unique_ptr<Table>> Table::open(const Machine& machine) {
 
 Table::Table(layout::Table* shared, std::string folder) : shared_(shared), folder_(std::move(folder)) {}
 
-Table::~Table() {
-  ::munmap(shared_, sizeof(layout::Table));
-}
+Table::~Table() { ::munmap(shared_, sizeof(layout::Table)); }
 
 Table::Lock::Lock(Table& table) : mutex_(&table.shared_->mutex) {
   if (::pthread_mutex_lock(mutex_) == EOWNERDEAD) {
@@ -33,9 +31,7 @@ Table::Lock::Lock(Table& table) : mutex_(&table.shared_->mutex) {
   }
 }
 
-Table::Lock::~Lock() {
-  ::pthread_mutex_unlock(mutex_);
-}
+Table::Lock::~Lock() { ::pthread_mutex_unlock(mutex_); }
 
 Result<Table::Created> Table::create(const Request& request) {
   Created created;

@@ -19,9 +19,7 @@ namespace {
 
 constexpr std::size_t kSize = sizeof(layout::Table);
 
-Error failed(const std::string& path) {
-  return {Code::kInternal, path + ": " + std::strerror(errno)};
-}
+Error failed(const std::string& path) { return {Code::kInternal, path + ": " + std::strerror(errno)}; }
 
 struct Unmap {
   void operator()(layout::Table* table) const { ::munmap(table, kSize); }

@@ -9,26 +9,19 @@
 namespace gpumem::sim {
 namespace {
 
-void* pointer(CUdeviceptr address) {
-  return reinterpret_cast<void*>(address);
-}
+void* pointer(CUdeviceptr address) { return reinterpret_cast<void*>(address); }
 
 constexpr int kReserved = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
 
 /// The kernel refuses with ENOMEM when the process has too many mappings (vm.max_map_count).
-CUresult refused() {
-  return errno == ENOMEM ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_OPERATING_SYSTEM;
-}
+CUresult refused() { return errno == ENOMEM ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_OPERATING_SYSTEM; }
 
 /// The one protection a host mapping can have: what the device that may do most may do.
 int protection(const Access& access) {
   switch (*std::max_element(access.begin(), access.end())) {
-    case CU_MEM_ACCESS_FLAGS_PROT_READWRITE:
-      return PROT_READ | PROT_WRITE;
-    case CU_MEM_ACCESS_FLAGS_PROT_READ:
-      return PROT_READ;
-    default:
-      return PROT_NONE;
+    case CU_MEM_ACCESS_FLAGS_PROT_READWRITE: return PROT_READ | PROT_WRITE;
+    case CU_MEM_ACCESS_FLAGS_PROT_READ: return PROT_READ;
+    default: return PROT_NONE;
   }
 }
 

@@ -55,7 +55,8 @@ std::string findings_text(const std::vector<Finding>& findings) {
     state.resize(6, ' ');
     name.resize(width + 2, ' ');
     text += state + name + finding.found + "\n";
-    if (!finding.mend.empty()) text += std::string(state.size() + name.size(), ' ') + "to mend: " + finding.mend + "\n";
+    if (!finding.mend.empty())
+      text += std::string(state.size() + name.size(), ' ') + "to mend: " + finding.mend + "\n";
   }
   return text;
 }
@@ -64,8 +65,10 @@ Json findings_json(const std::vector<Finding>& findings) {
   Json list = Json::array();
   for (const Finding& finding : findings) {
     std::string state = state_word(finding.state);
-    std::transform(state.begin(), state.end(), state.begin(), [](unsigned char c) { return std::tolower(c); });
-    list.push_back({{"name", finding.name}, {"state", state}, {"found", finding.found}, {"mend", finding.mend}});
+    std::transform(state.begin(), state.end(), state.begin(),
+                   [](unsigned char c) { return std::tolower(c); });
+    list.push_back(
+        {{"name", finding.name}, {"state", state}, {"found", finding.found}, {"mend", finding.mend}});
   }
   return {{"ok", all_well(findings)}, {"checks", std::move(list)}};
 }

@@ -11,7 +11,7 @@ namespace gpumem::cli {
 /// The outcome of one check of this machine, for this user.
 struct Finding {
   enum class State { kOk, kWarn, kFail };
-  std::string name;   ///< stable, snake_case
+  std::string name;  ///< stable, snake_case
   State state = State::kOk;
   std::string found;  ///< what is so
   std::string mend;   ///< what to do about it, if there is something

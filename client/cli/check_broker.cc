@@ -29,9 +29,10 @@ bool check_folder(const std::filesystem::path& folder, Findings& findings) {
     findings.push_back({"runtime_folder", State::kOk, folder.string(), ""});
     return true;
   }
-  findings.push_back({"runtime_folder", State::kFail, "there is no folder " + folder.string(),
-                      "start the broker (systemctl enable --now gpumemd), or name its folder by --runtime-dir or "
-                      "GPUMEM_RUNTIME_DIR"});
+  findings.push_back(
+      {"runtime_folder", State::kFail, "there is no folder " + folder.string(),
+       "start the broker (systemctl enable --now gpumemd), or name its folder by --runtime-dir or "
+       "GPUMEM_RUNTIME_DIR"});
   return false;
 }
 
@@ -53,8 +54,9 @@ bool check_answers(const std::filesystem::path& folder, Findings& findings) {
   auto status = monitor->status();
   if (!status) return add(findings, "broker", status, "");
   const bool same = status->version() == GPUMEM_VERSION;
-  findings.push_back({"broker", same ? State::kOk : State::kWarn, "gpumemd " + status->version() + " answers",
-                      same ? "" : "this is gpumem " GPUMEM_VERSION ": install the same version on both sides"});
+  findings.push_back(
+      {"broker", same ? State::kOk : State::kWarn, "gpumemd " + status->version() + " answers",
+       same ? "" : "this is gpumem " GPUMEM_VERSION ": install the same version on both sides"});
   return true;
 }
 
@@ -68,8 +70,8 @@ void check_usage(const Session& session, Findings& findings) {
     const bool some = !device.limit.is_zero();
     findings.push_back({"quota", some ? State::kOk : State::kWarn,
                         device.device + ": guarantee " + to_string(device.guarantee) + ", limit " +
-                            to_string(device.limit) + ", charged " + to_string(device.charged) + ", available now " +
-                            to_string(device.available),
+                            to_string(device.limit) + ", charged " + to_string(device.charged) +
+                            ", available now " + to_string(device.available),
                         some ? "" : "ask the administrator for a limit for tenant " + session.tenant()});
   }
 }

@@ -47,12 +47,15 @@ void check_driver(const std::string& folder, std::vector<Finding>& findings) {
     findings.push_back({"driver", State::kFail, driver.error().message, ""});
     return;
   }
-  findings.push_back({"driver", State::kOk, "CUDA " + (*driver)->version() + kernel_version(folder) +
-                                                (folder.empty() ? "" : ", in " + folder), ""});
+  findings.push_back(
+      {"driver", State::kOk,
+       "CUDA " + (*driver)->version() + kernel_version(folder) + (folder.empty() ? "" : ", in " + folder),
+       ""});
   for (const cuda::Device& device : (*driver)->devices()) {
     findings.push_back({"device", State::kOk,
-                        std::to_string(device.ordinal) + ": " + to_string(device.uuid) + " " + device.name + ", " +
-                            to_string(device.total), ""});
+                        std::to_string(device.ordinal) + ": " + to_string(device.uuid) + " " + device.name +
+                            ", " + to_string(device.total),
+                        ""});
   }
 }
 

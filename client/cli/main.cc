@@ -33,7 +33,8 @@ int run_check(const Arguments& arguments) {
 
 int run_listing(const Listing& listing, const Arguments& arguments) {
   const Style style{arguments.json, ::isatty(STDOUT_FILENO) == 1};
-  return run_listing(listing, {client::runtime_folder(arguments.runtime_dir), style, arguments.watch_seconds});
+  return run_listing(listing,
+                     {client::runtime_folder(arguments.runtime_dir), style, arguments.watch_seconds});
 }
 
 void add_json(CLI::App& command, Arguments& arguments) {
@@ -51,14 +52,16 @@ void add_commands(CLI::App& app, Arguments& arguments, int& status) {
     }
     command->callback([&] { status = run_listing(listing, arguments); });
   }
-  CLI::App* check = app.add_subcommand("check", "Check that this user can borrow memory here, and say how to mend it");
+  CLI::App* check =
+      app.add_subcommand("check", "Check that this user can borrow memory here, and say how to mend it");
   add_json(*check, arguments);
   check->add_flag("--no-allocate", arguments.no_allocate, "Do not borrow an extent for the test");
   check->callback([&] { status = run_check(arguments); });
 }
 
 int run(int argc, char** argv) {
-  CLI::App app{"Shows what the gpumem broker lends to whom, and checks that this machine is set up.", "gpumem"};
+  CLI::App app{"Shows what the gpumem broker lends to whom, and checks that this machine is set up.",
+               "gpumem"};
   Arguments arguments;
   int status = 0;
   app.add_option("--runtime-dir", arguments.runtime_dir, "Folder of the broker's sockets [/run/gpumemd]")

@@ -17,25 +17,29 @@ std::string join(const std::string& session, const std::string& slice) {
 }
 
 std::vector<std::string> session_cells(const v1::SessionInfo& session, WallTime now) {
-  return {std::to_string(session.id()), session.pid() == 0 ? "?" : std::to_string(session.pid()),
-          user_name(session.uid()),     session.tenant(),
-          session.command(),            session.label(),
-          age_text(session.since(), now), session.ended() ? "ended" : "open"};
+  return {std::to_string(session.id()),
+          session.pid() == 0 ? "?" : std::to_string(session.pid()),
+          user_name(session.uid()),
+          session.tenant(),
+          session.command(),
+          session.label(),
+          age_text(session.since(), now),
+          session.ended() ? "ended" : "open"};
 }
 
 void add_slice(Table& table, std::vector<std::string> cells, const v1::SliceInfo& slice) {
   cells[5] = join(cells[5], slice.label());
-  for (const std::string& more :
-       {std::to_string(slice.id()), slice.device().substr(0, kShortUuid), to_string(Bytes{slice.charged()}),
-        to_string(Bytes{slice.limit()}), to_string(Bytes{slice.in_use()}), to_string(Bytes{slice.waiting()})}) {
+  for (const std::string& more : {std::to_string(slice.id()), slice.device().substr(0, kShortUuid),
+                                  to_string(Bytes{slice.charged()}), to_string(Bytes{slice.limit()}),
+                                  to_string(Bytes{slice.in_use()}), to_string(Bytes{slice.waiting()})}) {
     cells.push_back(more);
   }
   table.add(std::move(cells));
 }
 
 Json slice_json(const v1::SliceInfo& slice) {
-  return {{"id", slice.id()},           {"device", slice.device()}, {"label", slice.label()},
-          {"limit", slice.limit()},     {"charged", slice.charged()}, {"in_use", slice.in_use()},
+  return {{"id", slice.id()},          {"device", slice.device()},   {"label", slice.label()},
+          {"limit", slice.limit()},    {"charged", slice.charged()}, {"in_use", slice.in_use()},
           {"waiting", slice.waiting()}};
 }
 
@@ -52,8 +56,19 @@ std::string user_name(std::uint32_t uid) {
 std::string sessions_text(const v1::ListSessionsResponse& sessions, WallTime now) {
   if (sessions.sessions().empty()) return "no sessions\n";
   constexpr auto kRight = Table::Align::kRight;
-  Table table({{"SESSION", kRight}, {"PID", kRight}, {"USER"}, {"TENANT"}, {"COMMAND"}, {"LABEL"}, {"AGE", kRight},
-               {"STATE"}, {"SLICE", kRight}, {"DEVICE"}, {"CHARGED", kRight}, {"LIMIT", kRight}, {"IN USE", kRight},
+  Table table({{"SESSION", kRight},
+               {"PID", kRight},
+               {"USER"},
+               {"TENANT"},
+               {"COMMAND"},
+               {"LABEL"},
+               {"AGE", kRight},
+               {"STATE"},
+               {"SLICE", kRight},
+               {"DEVICE"},
+               {"CHARGED", kRight},
+               {"LIMIT", kRight},
+               {"IN USE", kRight},
                {"WAITING", kRight}});
   for (const v1::SessionInfo& session : sessions.sessions()) {
     if (session.slices().empty()) table.add(session_cells(session, now));

@@ -37,9 +37,20 @@ std::string status_text(const v1::GetStatusResponse& status, WallTime now) {
                      (status.sessions() == 1 ? " session" : " sessions") + "\n";
   if (status.devices().empty()) return text + "no devices\n";
   constexpr auto kRight = Table::Align::kRight;
-  Table memory({{"DEVICE"}, {"NAME"}, {"TOTAL", kRight}, {"POOL", kRight}, {"FREE", kRight}, {"WARM", kRight},
-                {"GUARANTEED", kRight}, {"MISSING", kRight}, {"WAITING", kRight}});
-  Table charges({{"DEVICE"}, {"CHARGED", kRight}, {"OFFERED", kRight}, {"ACTIVE", kRight}, {"RETURNING", kRight},
+  Table memory({{"DEVICE"},
+                {"NAME"},
+                {"TOTAL", kRight},
+                {"POOL", kRight},
+                {"FREE", kRight},
+                {"WARM", kRight},
+                {"GUARANTEED", kRight},
+                {"MISSING", kRight},
+                {"WAITING", kRight}});
+  Table charges({{"DEVICE"},
+                 {"CHARGED", kRight},
+                 {"OFFERED", kRight},
+                 {"ACTIVE", kRight},
+                 {"RETURNING", kRight},
                  {"QUARANTINED", kRight}});
   for (const v1::DeviceStatus& device : status.devices()) {
     memory.add({device.uuid(), device.name(), size(device.total()), size(device.pool()), size(device.free()),
@@ -52,7 +63,7 @@ std::string status_text(const v1::GetStatusResponse& status, WallTime now) {
 }
 
 Json status_json(const v1::GetStatusResponse& status, WallTime now) {
-  Json json{{"version", status.version()}, {"started", status.started()}, {"uptime_seconds", nullptr},
+  Json json{{"version", status.version()}, {"started", status.started()},   {"uptime_seconds", nullptr},
             {"driver", status.driver()},   {"sessions", status.sessions()}, {"devices", Json::array()}};
   if (const auto started = parse_rfc3339(status.started())) {
     json["uptime_seconds"] = std::chrono::floor<std::chrono::seconds>(now - *started).count();

@@ -28,9 +28,9 @@ std::string usage_bar(std::uint64_t charged, std::uint64_t guarantee, std::uint6
 std::string tenants_text(const v1::ListTenantsResponse& tenants, bool bars) {
   if (tenants.tenants().empty()) return "no tenants\n";
   constexpr auto kRight = Table::Align::kRight;
-  std::vector<Table::Column> columns{{"TENANT"}, {"DEVICE"}, {"GUARANTEE", kRight}, {"LIMIT", kRight},
-                                     {"CHARGED", kRight}, {"QUARANTINED", kRight}, {"SESSIONS", kRight},
-                                     {"WAITING", kRight}};
+  std::vector<Table::Column> columns{{"TENANT"},           {"DEVICE"},          {"GUARANTEE", kRight},
+                                     {"LIMIT", kRight},    {"CHARGED", kRight}, {"QUARANTINED", kRight},
+                                     {"SESSIONS", kRight}, {"WAITING", kRight}};
   if (bars) columns.push_back({"OF ITS LIMIT"});
   Table table(std::move(columns));
   for (const v1::TenantUsage& tenant : tenants.tenants()) {

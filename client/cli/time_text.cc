@@ -18,7 +18,8 @@ std::optional<WallTime> parse_rfc3339(const std::string& text) {
   int hours = 0;
   int minutes = 0;
   char sign = '+';
-  const bool offset = std::sscanf(rest, "%c%2d:%2d", &sign, &hours, &minutes) == 3 && (sign == '+' || sign == '-');
+  const bool offset =
+      std::sscanf(rest, "%c%2d:%2d", &sign, &hours, &minutes) == 3 && (sign == '+' || sign == '-');
   if (!offset && std::string(rest) != "Z") return std::nullopt;
   const std::chrono::minutes east((sign == '-' ? -1 : 1) * (hours * 60 + minutes));
   return std::chrono::system_clock::from_time_t(::timegm(&parts)) - (offset ? east : std::chrono::minutes(0));

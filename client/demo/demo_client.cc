@@ -30,7 +30,9 @@ struct LoadedFile {
   gpumem::demo::Digest digest;
 };
 
-json failed(const gpumem::Error& error) { return {{"ok", false}, {"error", error.message}, {"code", code_name(error.code)}}; }
+json failed(const gpumem::Error& error) {
+  return {{"ok", false}, {"error", error.message}, {"code", code_name(error.code)}};
+}
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -52,7 +54,9 @@ class Client {
       file.read(piece.data(), static_cast<std::streamsize>(piece.size()));
       const auto count = static_cast<std::size_t>(file.gcount());
       if (count == 0) return {{"ok", false}, {"error", path.string() + " became shorter"}};
-      if (auto copied = driver_.check(driver_.api().cuMemcpyHtoD(loaded.at + done, piece.data(), count), "cuMemcpyHtoD"); !copied) {
+      if (auto copied = driver_.check(driver_.api().cuMemcpyHtoD(loaded.at + done, piece.data(), count),
+                                      "cuMemcpyHtoD");
+          !copied) {
         return failed(copied.error());
       }
       loaded.digest.add(std::as_bytes(std::span(piece.data(), count)));
@@ -73,7 +77,9 @@ class Client {
       gpumem::demo::Digest digest;
       for (std::uint64_t done = 0; done < file.size;) {
         const auto count = static_cast<std::size_t>(std::min<std::uint64_t>(piece.size(), file.size - done));
-        if (auto copied = driver_.check(driver_.api().cuMemcpyDtoH(piece.data(), file.at + done, count), "cuMemcpyDtoH"); !copied) {
+        if (auto copied = driver_.check(driver_.api().cuMemcpyDtoH(piece.data(), file.at + done, count),
+                                        "cuMemcpyDtoH");
+            !copied) {
           return failed(copied.error());
         }
         digest.add(std::span(piece.data(), count));
@@ -109,9 +115,13 @@ json peek(const cuda::Driver& driver, std::uint64_t bytes) {
   if (!context) return failed(context.error());
   std::size_t free = 0;
   std::size_t total = 0;
-  if (auto asked = driver.check(driver.api().cuMemGetInfo(&free, &total), "cuMemGetInfo"); !asked) return failed(asked.error());
+  if (auto asked = driver.check(driver.api().cuMemGetInfo(&free, &total), "cuMemGetInfo"); !asked)
+    return failed(asked.error());
   auto taken = cuda::Allocation::create(driver, device.ordinal, {bytes});
-  return {{"ok", true}, {"free", free}, {"total", total}, {"taken", taken.has_value()},
+  return {{"ok", true},
+          {"free", free},
+          {"total", total},
+          {"taken", taken.has_value()},
           {"error", taken ? "" : taken.error().message}};
 }
 
@@ -145,7 +155,8 @@ int fail(const gpumem::Error& error) {
 
 }  // namespace
 
-// gpumem-demo-client LABEL: as a client of the broker. gpumem-demo-client --past-broker DRIVER_FOLDER: without it.
+// gpumem-demo-client LABEL: as a client of the broker. gpumem-demo-client --past-broker DRIVER_FOLDER:
+// without it.
 int main(int argc, char** argv) {
   const bool past_broker = argc == 3 && std::string(argv[1]) == "--past-broker";
   std::optional<Client> client;
@@ -161,6 +172,7 @@ int main(int argc, char** argv) {
   auto driver = past_broker ? cuda::Driver::open(argv[2]) : cuda::Driver::current();
   if (!driver) return fail(driver.error());
   std::cout << json{{"ok", true}} << std::endl;
-  for (std::string line; std::getline(std::cin, line);) std::cout << answer(client, **driver, line) << std::endl;
+  for (std::string line; std::getline(std::cin, line);)
+    std::cout << answer(client, **driver, line) << std::endl;
   return 0;
 }

@@ -60,6 +60,8 @@ void Lane::receive() {
     auto packet = receive_packet(socket_.native_handle(), kLaneMessageBytes, 0);
     if (!packet) {
       if (packet.error().code == Code::kDeadlineExceeded) break;
+      // Of a client that closes with offers unread the kernel reports a reset, once, before its last words.
+      if (packet.error().code == Code::kUnavailable && !std::exchange(reset_, true)) continue;
       return close(packet.error().message);
     }
     if (packet->bytes.empty()) return end();

@@ -76,6 +76,7 @@ class Lane : public std::enable_shared_from_this<Lane> {
   SessionId session_;
   bool watches_process_ = false;
   bool goodbye_ = false;
+  bool reset_ = false;  ///< the client has closed; what it said before may still be there
   bool ended_ = false;
 };
 

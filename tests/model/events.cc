@@ -241,15 +241,9 @@ void World::reload() {
 void World::disturb() {
   const DeviceIndex device = below(jobs_.size());
   switch (below(4)) {
-    case 0:
-      flaky_ = !flaky_;
-      break;
-    case 1:
-      driver_.steal(device, some_size());
-      break;
-    case 2:
-      driver_.restore(device);
-      break;
+    case 0: flaky_ = !flaky_; break;
+    case 1: driver_.steal(device, some_size()); break;
+    case 2: driver_.restore(device); break;
     default:
       if (Process* process = some_process(); process != nullptr && process->hostile) {
         // Only what is not on loan any more: a client that stops using a lease of its own is nobody's matter.

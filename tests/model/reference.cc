@@ -261,9 +261,7 @@ void Reference::assembled(RequestId id, const Grant& grant) {
   }
 }
 
-void Reference::unobtainable(RequestId id) {
-  cancel(id);
-}
+void Reference::unobtainable(RequestId id) { cancel(id); }
 
 // ---- Counting ----
 
@@ -341,9 +339,7 @@ Number Reference::missing(DeviceIndex device) const {
   return sum;
 }
 
-Number Reference::free(DeviceIndex device) const {
-  return pool(device) - charged(device) - missing(device);
-}
+Number Reference::free(DeviceIndex device) const { return pool(device) - charged(device) - missing(device); }
 
 Number Reference::unmet(const std::string& tenant, DeviceIndex device) const {
   const Number guarantee = number(tenants.at(tenant).quotas[device].guarantee);

@@ -13,9 +13,7 @@ namespace gpumem::core::model {
 /// What the broker ought to do, in the plainest way there is: lists, and every figure counted afresh.
 /// Amounts are signed, so that a debt is a negative number.
 using Number = std::int64_t;
-inline Number number(Bytes bytes) {
-  return static_cast<Number>(bytes.count);
-}
+inline Number number(Bytes bytes) { return static_cast<Number>(bytes.count); }
 
 class Reference {
  public:

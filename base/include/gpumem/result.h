@@ -10,9 +10,9 @@ namespace gpumem {
 /// Why an operation failed. A subset of gRPC's codes, with gRPC's numbers.
 enum class Code : int {
   kCancelled = 1,
-  kInvalidArgument = 3,     ///< the caller's own input is wrong; repeating it will fail again
-  kDeadlineExceeded = 4,    ///< waited as long as was allowed
-  kNotFound = 5,            ///< no such device, slice, session, file
+  kInvalidArgument = 3,   ///< the caller's own input is wrong; repeating it will fail again
+  kDeadlineExceeded = 4,  ///< waited as long as was allowed
+  kNotFound = 5,          ///< no such device, slice, session, file
   kAlreadyExists = 6,
   kPermissionDenied = 7,    ///< the caller is known and may not
   kResourceExhausted = 8,   ///< a limit stands against it

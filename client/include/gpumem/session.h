@@ -26,7 +26,7 @@ struct SessionOptions {
 struct DeviceUsage {
   std::string device;  ///< UUID
   Bytes pool;
-  Bytes free;       ///< charged to nobody
+  Bytes free;  ///< charged to nobody
   Bytes guarantee;
   Bytes limit;
   Bytes charged;    ///< to the tenant, all its sessions together
@@ -38,7 +38,8 @@ struct DeviceUsage {
 /// the kernel. Its slices keep it alive.
 /// Threads  any.
 /// Fork     as Slice. A child may open a session of its own if its parent has only connected so far; once the
-///          parent has made a call (a slice, a ping), neither gRPC nor the driver works in its forked children.
+///          parent has made a call (a slice, a ping), neither gRPC nor the driver works in its forked
+///          children.
 /// One that has been moved from answers kFailedPrecondition.
 class Session {
  public:

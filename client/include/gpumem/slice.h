@@ -39,7 +39,8 @@ class Slice {
 
   /// Grows until `target` bytes are committed, rounded up to the granularity; already there: nothing happens.
   /// Answers the committed size. All or nothing, save that a shrink meanwhile still counts.
-  /// Errors  kResourceExhausted (a limit, the slice's or the tenant's), kDeadlineExceeded (waited in vain): with a Denial, nothing has
+  /// Errors  kResourceExhausted (a limit, the slice's or the tenant's), kDeadlineExceeded (waited in vain):
+  /// with a Denial, nothing has
   ///         changed; kUnavailable (the broker is gone), kUnauthenticated (it ended the session),
   ///         kInvalidArgument (`target` near 2^64), kFailedPrecondition (forked, closed).
   Result<Bytes, GrowError> grow(Bytes target, GrowOptions options = {});

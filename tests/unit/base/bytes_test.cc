@@ -77,9 +77,7 @@ TEST(PrintBytes, TakesTheLargestBinaryUnit) {
   EXPECT_EQ(to_string(Bytes{kMost}), "16383.99PiB");
 }
 
-TEST(PrintBytes, NeverRoundsUp) {
-  EXPECT_EQ(to_string(Bytes{(2ULL << 30) - 1}), "1.99GiB");
-}
+TEST(PrintBytes, NeverRoundsUp) { EXPECT_EQ(to_string(Bytes{(2ULL << 30) - 1}), "1.99GiB"); }
 
 TEST(PrintBytes, IsReadBackToTheSameAmountWhereItIsExact) {
   for (const Bytes bytes :

@@ -6,12 +6,8 @@
 namespace gpumem {
 namespace {
 
-bool is_open(int fd) {
-  return ::fcntl(fd, F_GETFD) != -1;
-}
-UniqueFd some_descriptor() {
-  return UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC));
-}
+bool is_open(int fd) { return ::fcntl(fd, F_GETFD) != -1; }
+UniqueFd some_descriptor() { return UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC)); }
 
 TEST(UniqueFd, ClosesItsDescriptorAtTheEnd) {
   int number = -1;

@@ -81,8 +81,8 @@ TEST(StatusView, HasStableJson) {
   const Json& device = json["devices"][0];
   EXPECT_EQ(device["pool"], 24 * kGiB);
   EXPECT_EQ(device["charged"], 10);
-  for (const char* key : {"uuid", "name", "total", "pool", "free", "warm", "charged", "offered", "active", "returning",
-                          "quarantined", "guaranteed", "missing", "waiting"}) {
+  for (const char* key : {"uuid", "name", "total", "pool", "free", "warm", "charged", "offered", "active",
+                          "returning", "quarantined", "guaranteed", "missing", "waiting"}) {
     EXPECT_TRUE(device.contains(key)) << key;
   }
 }

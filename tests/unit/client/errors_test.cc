@@ -15,9 +15,10 @@ namespace gpumem::client::test {
 namespace {
 
 TEST(CodeOf, KeepsTheNumbersThatGpumemUses) {
-  for (const Code code : {Code::kCancelled, Code::kInvalidArgument, Code::kDeadlineExceeded, Code::kNotFound,
-                          Code::kAlreadyExists, Code::kPermissionDenied, Code::kResourceExhausted,
-                          Code::kFailedPrecondition, Code::kInternal, Code::kUnavailable, Code::kUnauthenticated}) {
+  for (const Code code :
+       {Code::kCancelled, Code::kInvalidArgument, Code::kDeadlineExceeded, Code::kNotFound,
+        Code::kAlreadyExists, Code::kPermissionDenied, Code::kResourceExhausted, Code::kFailedPrecondition,
+        Code::kInternal, Code::kUnavailable, Code::kUnauthenticated}) {
     EXPECT_EQ(code_of(static_cast<int>(code)), code);
   }
 }

@@ -62,7 +62,8 @@ void FakeBroker::stop_answering() {
 
 void FakeBroker::serve_lane(int socket) {
   EXPECT_TRUE(receive_message(socket).has_hello());
-  std::vector<std::string> devices{"GPU-00000000-0000-0000-0000-000000000000"};  // one that the client cannot see
+  std::vector<std::string> devices{
+      "GPU-00000000-0000-0000-0000-000000000000"};  // one that the client cannot see
   for (const cuda::Device& device : driver_->devices()) devices.push_back(to_string(device.uuid));
   v1::ToClient message = welcome(devices);
   message.mutable_welcome()->set_driver_folder(simulated_machine().string());
@@ -140,7 +141,8 @@ void FakeBroker::offer(std::uint64_t grant, const std::vector<std::uint64_t>& le
   send_message(lane_socket_, message, numbers);
 }
 
-grpc::Status FakeBroker::Return(grpc::ServerContext* context, const v1::ReturnRequest* request, v1::ReturnResponse*) {
+grpc::Status FakeBroker::Return(grpc::ServerContext* context, const v1::ReturnRequest* request,
+                                v1::ReturnResponse*) {
   if (!has_token(*context)) return no_session();
   if (refuse_return) {
     if (const grpc::Status refused = refuse_return(); !refused.ok()) return refused;

@@ -38,9 +38,9 @@ class FakeBroker final : public v1::Broker::Service {
   void await_accepted(std::size_t count);
 
   // The faults. Set before the call that they are for.
-  std::vector<std::uint64_t> extent_sizes;          ///< of the next grants; empty: 2 MiB each
-  std::function<void(v1::GrowResponse&)> tamper;    ///< with the answer, after the offers have been sent
-  std::function<void()> before_grant;               ///< runs while a growth waits
+  std::vector<std::uint64_t> extent_sizes;        ///< of the next grants; empty: 2 MiB each
+  std::function<void(v1::GrowResponse&)> tamper;  ///< with the answer, after the offers have been sent
+  std::function<void()> before_grant;             ///< runs while a growth waits
   std::function<grpc::Status(grpc::ServerContext&)> refuse_growth;
   std::function<grpc::Status()> refuse_return;  ///< OK: does not refuse
 
@@ -53,7 +53,8 @@ class FakeBroker final : public v1::Broker::Service {
   grpc::Status OpenSlice(grpc::ServerContext*, const v1::OpenSliceRequest*, v1::OpenSliceResponse*) override;
   grpc::Status Grow(grpc::ServerContext*, const v1::GrowRequest*, v1::GrowResponse*) override;
   grpc::Status Return(grpc::ServerContext*, const v1::ReturnRequest*, v1::ReturnResponse*) override;
-  grpc::Status CloseSlice(grpc::ServerContext*, const v1::CloseSliceRequest*, v1::CloseSliceResponse*) override;
+  grpc::Status CloseSlice(grpc::ServerContext*, const v1::CloseSliceRequest*,
+                          v1::CloseSliceResponse*) override;
   grpc::Status Ping(grpc::ServerContext*, const v1::PingRequest*, v1::PingResponse*) override;
 
   void serve_lane(int socket);

@@ -58,7 +58,8 @@ TEST(Lane, WaitsForAnOfferOnlySoLong) {
     greet(socket);
     over.get_future().wait();
   });
-  EXPECT_EQ(connected(fake, std::chrono::milliseconds(20))->receive_offer(1).error().code, Code::kDeadlineExceeded);
+  EXPECT_EQ(connected(fake, std::chrono::milliseconds(20))->receive_offer(1).error().code,
+            Code::kDeadlineExceeded);
   over.set_value();
 }
 
@@ -77,7 +78,10 @@ TEST(Lane, DropsTheOffersOfAGrowthThatFailed) {
     receive_message(socket);
   });
   const auto lane = connected(fake);
-  { const Lane::Growth failed(*lane); sent.get_future().wait(); }
+  {
+    const Lane::Growth failed(*lane);
+    sent.get_future().wait();
+  }
   char byte = 0;
   EXPECT_EQ(::read(reader.get(), &byte, 1), 0);
   lane->goodbye();

@@ -142,9 +142,11 @@ TEST(Session, RejectsAMessageThatIsTooLong) {
 
 TEST(Session, RejectsPagesOfAnotherSize) {
   const char byte = 0;
-  const Error short_page = refusal_of(welcome(), two(memory_file(&byte, 1, kSharedPageBytes - 1), client_page_file()));
+  const Error short_page =
+      refusal_of(welcome(), two(memory_file(&byte, 1, kSharedPageBytes - 1), client_page_file()));
   EXPECT_EQ(short_page.code, Code::kFailedPrecondition);
-  const Error long_page = refusal_of(welcome(), two(broker_page_file(), memory_file(&byte, 1, 2 * kSharedPageBytes)));
+  const Error long_page =
+      refusal_of(welcome(), two(broker_page_file(), memory_file(&byte, 1, 2 * kSharedPageBytes)));
   EXPECT_EQ(long_page.code, Code::kFailedPrecondition);
 }
 
@@ -152,12 +154,14 @@ TEST(Session, RejectsABrokerPageOfAnotherMagicOrVersion) {
   BrokerPage page;
   initialize(page);
   page.header.magic ^= 1;
-  EXPECT_EQ(refusal_of(welcome(), two(memory_file(&page, sizeof page, kSharedPageBytes), client_page_file())).code,
-            Code::kFailedPrecondition);
+  EXPECT_EQ(
+      refusal_of(welcome(), two(memory_file(&page, sizeof page, kSharedPageBytes), client_page_file())).code,
+      Code::kFailedPrecondition);
   initialize(page);
   page.header.version = kPageVersion + 1;
-  EXPECT_EQ(refusal_of(welcome(), two(memory_file(&page, sizeof page, kSharedPageBytes), client_page_file())).code,
-            Code::kFailedPrecondition);
+  EXPECT_EQ(
+      refusal_of(welcome(), two(memory_file(&page, sizeof page, kSharedPageBytes), client_page_file())).code,
+      Code::kFailedPrecondition);
 }
 
 TEST(Session, TellsThatTheBrokerClosed) {

@@ -57,8 +57,10 @@ TEST_F(SliceTest, OpensOnTheFirstDeviceThatBothSidesSee) {
 TEST_F(SliceTest, OpensOnTheDeviceThatIsNamed) {
   const Slice first = open();
   EXPECT_EQ(open({first.device(), {}, ""}).device(), first.device());
-  EXPECT_EQ(session_->open_slice({"GPU-00000000-0000-0000-0000-000000000000", {}, ""}).error().code, Code::kNotFound);
-  EXPECT_EQ(session_->open_slice({"GPU-11111111-0000-0000-0000-000000000000", {}, ""}).error().code, Code::kNotFound);
+  EXPECT_EQ(session_->open_slice({"GPU-00000000-0000-0000-0000-000000000000", {}, ""}).error().code,
+            Code::kNotFound);
+  EXPECT_EQ(session_->open_slice({"GPU-11111111-0000-0000-0000-000000000000", {}, ""}).error().code,
+            Code::kNotFound);
   EXPECT_EQ(session_->open_slice({"nonsense", {}, ""}).error().code, Code::kInvalidArgument);
 }
 
@@ -206,10 +208,12 @@ TEST_F(SliceTest, AReturnWhoseAnswerWasLostDoesNotHoldUpTheNext) {
   broker_.refuse_return = [] { return grpc::Status(grpc::StatusCode::UNAVAILABLE, "lost"); };
   EXPECT_FALSE(slice.shrink(mebibytes(4)));
   broker_.refuse_return = [first = true]() mutable {
-    return std::exchange(first, false) ? grpc::Status(grpc::StatusCode::NOT_FOUND, "not on loan") : grpc::Status::OK;
+    return std::exchange(first, false) ? grpc::Status(grpc::StatusCode::NOT_FOUND, "not on loan")
+                                       : grpc::Status::OK;
   };
   EXPECT_TRUE(slice.shrink(mebibytes(2)));
-  EXPECT_EQ(broker_.leases_out(), 3U) << "the two of the lost answer, which this broker has kept, and the one in use";
+  EXPECT_EQ(broker_.leases_out(), 3U)
+      << "the two of the lost answer, which this broker has kept, and the one in use";
 }
 
 TEST_F(SliceTest, ShrinksWhileAGrowthWaitsAndTheGrowthStillReachesItsTarget) {

@@ -12,7 +12,8 @@ class ArbiterTest : public testing::Test {
  protected:
   std::uint64_t ask(TenantId tenant, std::uint64_t bytes, std::uint64_t session = 1, int deadline = 100) {
     const std::uint64_t id = ++last_;
-    arbiter.add({RequestId{id}, SessionId{session}, SliceId{session}, tenant, 0, {bytes}, {}, {}, at(deadline)});
+    arbiter.add(
+        {RequestId{id}, SessionId{session}, SliceId{session}, tenant, 0, {bytes}, {}, {}, at(deadline)});
     return id;
   }
   Ids admitted() {

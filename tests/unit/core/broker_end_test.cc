@@ -13,16 +13,10 @@ class BrokerEnd : public testing::TestWithParam<End> {
 
   void end(SessionId session) {
     switch (GetParam()) {
-      case End::kGoodbye:
-        return machine.say_goodbye(session);
-      case End::kLaneLostThenDeath:
-        machine.lose_lane(session);
-        return machine.die(session);
-      case End::kDeath:
-        return machine.die(session);
-      case End::kDeathThenLaneLost:
-        machine.die(session);
-        return machine.lose_lane(session);
+      case End::kGoodbye: return machine.say_goodbye(session);
+      case End::kLaneLostThenDeath: machine.lose_lane(session); return machine.die(session);
+      case End::kDeath: return machine.die(session);
+      case End::kDeathThenLaneLost: machine.die(session); return machine.lose_lane(session);
     }
   }
   void expect_nothing_left_of(SessionId session) {

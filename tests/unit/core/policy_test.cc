@@ -92,9 +92,7 @@ class TenantOfAPeer : public testing::Test {
   Policy policy;
 };
 
-TEST_F(TenantOfAPeer, IsItsUsersBeforeItsGroups) {
-  EXPECT_EQ(tenant(2, {10, 20}), "bob");
-}
+TEST_F(TenantOfAPeer, IsItsUsersBeforeItsGroups) { EXPECT_EQ(tenant(2, {10, 20}), "bob"); }
 
 TEST_F(TenantOfAPeer, IsItsPrimaryGroupsBeforeTheOthers) {
   EXPECT_EQ(tenant(9, {20, 10}), "staff");
