@@ -1,0 +1,66 @@
+// The management library: figures of the device without a context.
+#include <algorithm>
+
+#include "tests/contract/fixture.h"
+
+namespace gpumem::contract {
+namespace {
+
+using Nvml = DriverTest;
+
+TEST_F(Nvml, FiguresAddUp) {
+  const auto memory = nvml().memory(uuid_);
+  ASSERT_TRUE(memory);
+  EXPECT_LE(memory->used.count + memory->free.count, memory->total.count);
+  EXPECT_FALSE(memory->total.is_zero());
+}
+
+TEST_F(Nvml, FreeGoesDownByWhatIsAllocated) {
+  const Bytes before = nvml().memory(uuid_)->free;
+  Process process([this](Channel& channel) {
+    const cuda::Allocation one = allocate({5 * unit_.count});
+    channel.signal();
+    channel.await();
+  });
+  process.channel().await();
+  expect_used(5 * unit_.count);
+  EXPECT_EQ(nvml().memory(uuid_)->free.count, before.count - 5 * unit_.count);
+}
+
+TEST_F(Nvml, ContextCostsMemoryAndNamesItsProcess) {
+  Process process([](Channel& channel) {
+    auto context = cuda::CurrentContext::enter(driver(), device().ordinal);
+    ASSERT_TRUE(context) << context.error().message;
+    channel.signal();
+    channel.await();
+  });
+  process.channel().await();
+  EXPECT_GT(used(), 0U);
+  const auto processes = nvml().processes(uuid_);
+  ASSERT_TRUE(processes) << processes.error().message;
+  EXPECT_TRUE(std::ranges::count(*processes, static_cast<unsigned>(process.pid()), &cuda::ProcessMemory::pid) == 1);
+  process.channel().signal();
+  process.join();
+  expect_used(0);
+}
+
+TEST_F(Nvml, DoesNotKnowAStrangersDevice) {
+  const auto unknown = nvml().memory(cuda::DeviceUuid{});
+  ASSERT_FALSE(unknown);
+  EXPECT_EQ(unknown.error().code, Code::kNotFound) << unknown.error().message;
+}
+
+TEST_F(Nvml, TellsTheDriversVersion) {
+  const auto version = nvml().driver_version();
+  ASSERT_TRUE(version);
+  EXPECT_FALSE(version->empty());
+}
+
+TEST_F(Nvml, IsNotFoundWhereThereIsNone) {
+  const auto none = cuda::Nvml::open("/nowhere");
+  ASSERT_FALSE(none);
+  EXPECT_EQ(none.error().code, Code::kNotFound);
+}
+
+}  // namespace
+}  // namespace gpumem::contract

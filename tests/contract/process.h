@@ -1,0 +1,49 @@
+#pragma once
+#include <sys/types.h>
+
+#include <functional>
+
+#include "base/unique_fd.h"
+
+namespace gpumem::contract {
+
+/// One end of a channel between the test and a process of it.
+class Channel {
+ public:
+  explicit Channel(UniqueFd socket) : socket_(std::move(socket)) {}
+
+  void signal() { send(-1); }
+  /// Blocks until the other side signals or sends; fails the test if it ends instead.
+  void await() { receive(); }
+  /// Sends a copy of `descriptor`.
+  void send(int descriptor);
+  UniqueFd receive();
+
+ private:
+  UniqueFd socket_;
+};
+
+/// A process that runs `body` and then ends, successfully if no expectation failed in it. Killed with its owner.
+class Process {
+ public:
+  explicit Process(std::function<void(Channel&)> body);
+  ~Process();
+  Process(const Process&) = delete;
+  Process& operator=(const Process&) = delete;
+
+  Channel& channel() { return channel_; }
+  pid_t pid() const { return pid_; }
+  /// Waits for the end, which must be a successful one.
+  void join();
+  /// SIGKILL, and waits.
+  void kill();
+
+ private:
+  Channel channel_{UniqueFd()};
+  pid_t pid_ = -1;
+};
+
+/// Runs `body` in a process of its own.
+void in_process(const std::function<void()>& body);
+
+}  // namespace gpumem::contract

@@ -1,0 +1,103 @@
+// The `gpumem` command against a real broker, for people and for programs.
+#include "tests/integration/fixture.h"
+
+namespace gpumem::test {
+namespace {
+
+struct Cli : BrokerTest {
+  Outcome gpumem(std::vector<std::string> arguments) {
+    return run({.program = cli_program(), .arguments = std::move(arguments),
+                .environment = {{"GPUMEM_RUNTIME_DIR", broker_.folder()}}, .user = {}});
+  }
+  Json json(std::vector<std::string> arguments) {
+    arguments.emplace_back("--json");
+    const Outcome outcome = gpumem(std::move(arguments));
+    EXPECT_EQ(outcome.status, 0) << outcome.output;
+    return Json::parse(outcome.output, nullptr, false);
+  }
+  static testing::AssertionResult contains(const Outcome& outcome, const std::string& words) {
+    if (outcome.status == 0 && outcome.output.find(words) != std::string::npos) return testing::AssertionSuccess();
+    return testing::AssertionFailure() << "status " << outcome.status << ", said: " << outcome.output;
+  }
+};
+
+TEST_F(Cli, StatusShowsDevicesAndCharges) {
+  auto one = client_with(mebibytes(48));
+  const Outcome text = gpumem({"status"});
+  EXPECT_TRUE(contains(text, "224MiB"));
+  EXPECT_TRUE(contains(text, "48MiB"));
+  EXPECT_TRUE(contains(text, "1 session"));
+  const Json status = json({"status"});
+  ASSERT_EQ(status["devices"].size(), 1U) << status;
+  EXPECT_EQ(status["sessions"], 1);
+  EXPECT_EQ(status["devices"][0]["pool"], kPool.count);
+  EXPECT_EQ(status["devices"][0]["active"], mebibytes(48).count);
+  EXPECT_EQ(status["devices"][0]["free"], (kPool - mebibytes(48)).count);
+}
+
+TEST_F(Cli, PsShowsWhoHoldsHowMuch) {
+  auto one = client_with(mebibytes(48));
+  const Outcome text = gpumem({"ps"});
+  EXPECT_TRUE(contains(text, std::to_string(one->pid())));
+  EXPECT_TRUE(contains(text, "test_client"));
+  EXPECT_TRUE(contains(text, "48MiB"));
+  const Json session = json({"ps"})["sessions"][0];
+  EXPECT_EQ(session["pid"], one->pid());
+  EXPECT_EQ(session["label"], "test");
+  EXPECT_EQ(session["ended"], false);
+  EXPECT_EQ(session["slices"][0]["charged"], mebibytes(48).count);
+  EXPECT_EQ(session["slices"][0]["label"], "a");
+}
+
+TEST_F(Cli, PsOfNobodyIsEmpty) {
+  EXPECT_TRUE(contains(gpumem({"ps"}), "no sessions"));
+  EXPECT_TRUE(json({"ps"})["sessions"].empty());
+}
+
+TEST_F(Cli, TenantsShowsQuotas) {
+  auto one = client_with(mebibytes(48));
+  const std::string name = "uid:" + std::to_string(::geteuid());
+  EXPECT_TRUE(contains(gpumem({"tenants"}), name));
+  const Json tenant = json({"tenants"})["tenants"][0];
+  EXPECT_EQ(tenant["tenant"], name);
+  EXPECT_EQ(tenant["limit"], kPool.count);
+  EXPECT_EQ(tenant["guarantee"], 0);
+  EXPECT_EQ(tenant["charged"], mebibytes(48).count);
+  EXPECT_EQ(tenant["sessions"], 1);
+}
+
+TEST_F(Cli, CheckFindsEverythingInOrderAndLeavesNothing) {
+  const Outcome text = gpumem({"check"});
+  EXPECT_EQ(text.status, 0) << text.output;
+  EXPECT_EQ(text.output.find("FAIL"), std::string::npos) << text.output;
+  const Json check = json({"check"});
+  EXPECT_EQ(check["ok"], true);
+  bool lent = false;
+  for (const Json& finding : check["checks"]) lent |= finding["name"] == "loan" && finding["state"] == "ok";
+  EXPECT_TRUE(lent) << check;
+  expect_rest();
+}
+
+TEST_F(Cli, CheckWithoutABrokerSaysHowToMendIt) {
+  const Outcome outcome = gpumem({"check", "--runtime-dir", "/nowhere"});
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_NE(outcome.output.find("to mend:"), std::string::npos) << outcome.output;
+}
+
+TEST_F(Cli, ListingsWithoutABrokerEndWithThree) {
+  for (const char* command : {"status", "ps", "tenants"}) {
+    const Outcome outcome = gpumem({command, "--runtime-dir", "/nowhere"});
+    EXPECT_EQ(outcome.status, 3) << command;
+    EXPECT_NE(outcome.output.find("no broker at /nowhere"), std::string::npos) << outcome.output;
+  }
+}
+
+TEST_F(Cli, WrongUsageEndsWithTwo) {
+  EXPECT_EQ(gpumem({}).status, 2);
+  EXPECT_EQ(gpumem({"frobnicate"}).status, 2);
+  EXPECT_EQ(gpumem({"ps", "--watch"}).status, 2);
+  EXPECT_EQ(gpumem({"status", "--watch", "-1"}).status, 2);
+}
+
+}  // namespace
+}  // namespace gpumem::test

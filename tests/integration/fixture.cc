@@ -1,0 +1,27 @@
+#include "tests/integration/fixture.h"
+
+namespace gpumem::test {
+
+std::unique_ptr<ClientProcess> BrokerTest::client(Bytes limit, std::optional<User> user) {
+  auto client = std::make_unique<ClientProcess>(broker_.folder(), ClientOptions{.user = user});
+  EXPECT_TRUE(succeeded(client->connect()));
+  EXPECT_TRUE(succeeded(client->open("a", limit)));
+  return client;
+}
+
+std::unique_ptr<ClientProcess> BrokerTest::client_with(Bytes bytes, std::optional<User> user) {
+  auto client = this->client({}, user);
+  EXPECT_TRUE(succeeded(client->grow("a", bytes, std::chrono::seconds(60))));
+  return client;
+}
+
+void BrokerTest::await_waiters(std::uint64_t count) {
+  EXPECT_TRUE(eventually([&] { return broker_.device().waiting() == count; })) << broker_.device().waiting();
+}
+
+void BrokerTest::expect_rest() {
+  EXPECT_TRUE(eventually([&] { return broker_.at_rest(); })) << broker_.unrest();
+  EXPECT_EQ(broker_.used_of_driver(), broker_.device().pool());
+}
+
+}  // namespace gpumem::test

@@ -1,0 +1,53 @@
+#pragma once
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <ostream>
+
+#include "tests/support/broker_process.h"
+#include "tests/support/client_process.h"
+#include "tests/support/eventually.h"
+
+namespace gpumem::test {
+
+/// The first device of most tests: 256 MiB, of which 224 MiB are lent; the rest is for clients' contexts.
+inline constexpr Bytes kPool = mebibytes(224);
+inline constexpr const char* kSomeSpare = "[broker]\nreserve = \"all-but 32MiB\"\n";
+/// A device that is lent whole: what somebody holds on to cannot be made up for by memory outside the pool.
+inline constexpr const char* kNoSpare = "[broker]\nreserve = \"100%\"\n";
+
+/// An answer of a client that went well, or failed with the code. Prints the answer where not.
+inline testing::AssertionResult succeeded(const Json& answer) {
+  if (answer.at("ok").get<bool>()) return testing::AssertionSuccess();
+  return testing::AssertionFailure() << answer.dump();
+}
+inline testing::AssertionResult failed_with(const Json& answer, const std::string& code) {
+  if (!answer.at("ok").get<bool>() && answer.at("code") == code) return testing::AssertionSuccess();
+  return testing::AssertionFailure() << answer.dump();
+}
+
+/// A broker that starts for one test, and that must be at rest when the test has ended its clients.
+class BrokerTest : public testing::Test {
+ protected:
+  explicit BrokerTest(BrokerOptions options = {.config = kSomeSpare}) : broker_(std::move(options)) {}
+
+  /// A client that has connected and opened slice "a" of the first device.
+  std::unique_ptr<ClientProcess> client(Bytes limit = {}, std::optional<User> user = {});
+  /// The same, grown to `bytes`.
+  std::unique_ptr<ClientProcess> client_with(Bytes bytes, std::optional<User> user = {});
+  /// Waits until `count` requests wait.
+  void await_waiters(std::uint64_t count);
+  /// Nothing is charged, no session is left, and the driver's figure is the pool to the byte.
+  void expect_rest();
+
+  BrokerProcess broker_;
+};
+
+/// Tests whose clients are several users; the configuration adds tenants to `kShared`.
+#define GPUMEM_NEEDS_ROOT() \
+  if (::geteuid() != 0) GTEST_SKIP() << "several tenants are several users: only root can start their processes"
+
+/// As kSomeSpare; any process with BrokerProcess::kGroup may connect.
+inline constexpr const char* kShared = "[broker]\nreserve = \"all-but 32MiB\"\nsocket_group = 10000\n";
+
+}  // namespace gpumem::test

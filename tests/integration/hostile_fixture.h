@@ -1,0 +1,32 @@
+#pragma once
+#include "tests/integration/fixture.h"
+#include "tests/support/raw_calls.h"
+
+namespace gpumem::test {
+
+/// Whatever a test does to the broker: afterwards it serves others as before, and has kept nothing of it.
+class HostileTest : public BrokerTest {
+ protected:
+  using BrokerTest::BrokerTest;
+  void SetUp() override {
+    client_with(mebibytes(4))->kill();
+    EXPECT_TRUE(eventually([&] { return broker_.at_rest(); })) << broker_.unrest();
+    settled_ = broker_.open_descriptors();
+  }
+  void TearDown() override {
+    ASSERT_TRUE(broker_.running());
+    auto normal = client_with(mebibytes(64));
+    EXPECT_TRUE(succeeded(normal->shrink("a", {})));
+    EXPECT_EQ(normal->leave(), 0);
+    expect_rest();
+    EXPECT_TRUE(eventually([&] { return broker_.open_descriptors() <= settled_; }))
+        << broker_.open_descriptors() << " descriptors, " << settled_ << " before";
+  }
+  RawLane lane() { return RawLane(broker_.folder()); }
+  RawSession session() { return RawSession(broker_.folder()); }
+
+ private:
+  std::size_t settled_ = 0;
+};
+
+}  // namespace gpumem::test

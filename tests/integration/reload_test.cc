@@ -1,0 +1,92 @@
+// The configuration is read again on SIGHUP: all of it takes effect, or nothing.
+#include "tests/integration/fixture.h"
+
+namespace gpumem::test {
+namespace {
+
+std::string with_limit(const std::string& limit) {
+  return std::string(kSomeSpare) + "[default]\nlimit = \"" + limit + "\"\n";
+}
+
+struct Reload : BrokerTest {
+  Reload() : BrokerTest({.config = with_limit("64MiB")}) {}
+
+  std::uint64_t limit_in_page(ClientProcess& client) {
+    return client.ask({{"do", "usage"}})["devices"][0]["limit"];
+  }
+};
+
+TEST_F(Reload, RaisesALimitForSessionsThatAreOpen) {
+  auto one = client_with(mebibytes(64));
+  broker_.reload(with_limit("96MiB"));
+  EXPECT_TRUE(eventually([&] { return limit_in_page(*one) == mebibytes(96).count; }));
+  EXPECT_TRUE(succeeded(one->open("b")));
+  EXPECT_TRUE(succeeded(one->grow("b", mebibytes(32))));
+  EXPECT_TRUE(failed_with(one->grow("b", mebibytes(34)), "RESOURCE_EXHAUSTED"));
+}
+
+TEST_F(Reload, ThatLowersALimitTakesNothingAwayButRefusesGrowth) {
+  auto one = client_with(mebibytes(48));
+  EXPECT_TRUE(succeeded(one->write("a", 3)));
+  broker_.reload(with_limit("32MiB"));
+  EXPECT_TRUE(eventually([&] { return limit_in_page(*one) == mebibytes(32).count; }));
+  EXPECT_TRUE(failed_with(one->grow("a", mebibytes(50)), "RESOURCE_EXHAUSTED"));
+  EXPECT_TRUE(succeeded(one->check("a", 3)));
+  EXPECT_EQ(broker_.device().active(), mebibytes(48).count);
+}
+
+TEST_F(Reload, OfABrokenFileKeepsTheOldOne) {
+  auto one = client_with(mebibytes(32));
+  broker_.reload("[default]\nlimit = \"plenty\"\n");
+  EXPECT_NE(broker_.log().find("configuration not reloaded, the old one stays in force"), std::string::npos);
+  EXPECT_NE(broker_.log().find("gpumemd.toml:2:"), std::string::npos) << "the line is named";
+  EXPECT_EQ(limit_in_page(*one), mebibytes(64).count);
+  EXPECT_TRUE(succeeded(one->grow("a", mebibytes(64))));
+}
+
+TEST_F(Reload, OfAnotherReserveIsRefused) {
+  broker_.reload("[broker]\nreserve = \"all-but 64MiB\"\n");
+  EXPECT_NE(broker_.log().find("needs a restart"), std::string::npos);
+  EXPECT_EQ(broker_.device().pool(), kPool.count);
+}
+
+TEST_F(Reload, OfTooManyGuaranteesIsRefused) {
+  broker_.reload(std::string(kSomeSpare) + "[[tenant]]\nname = \"ann\"\nuser = 1\nguarantee = \"128MiB\"\n" +
+                 "[[tenant]]\nname = \"bob\"\nuser = 2\nguarantee = \"128MiB\"\n");
+  EXPECT_NE(broker_.log().find("the guarantees on"), std::string::npos);
+  EXPECT_EQ(broker_.device().guaranteed(), 0U);
+  auto one = client_with(mebibytes(64));
+}
+
+TEST_F(Reload, AddsAndRemovesTenants) {
+  broker_.reload(with_limit("64MiB") + "[[tenant]]\nname = \"ann\"\nuser = 4242\nguarantee = \"16MiB\"\n");
+  EXPECT_EQ(broker_.tenant("ann").guarantee(), mebibytes(16).count);
+  EXPECT_EQ(broker_.device().guaranteed(), mebibytes(16).count);
+  broker_.reload(with_limit("64MiB"));
+  EXPECT_EQ(broker_.tenant("ann").tenant(), "");
+  EXPECT_EQ(broker_.device().guaranteed(), 0U);
+}
+
+TEST_F(Reload, CanRefuseUsersWhoAreConnected) {
+  auto one = client_with(mebibytes(32));
+  broker_.reload(std::string(kSomeSpare) + "[default]\nrefuse = true\n");
+  EXPECT_TRUE(succeeded(one->write("a", 1))) << "they keep what they have";
+  EXPECT_TRUE(failed_with(one->grow("a", mebibytes(34)), "RESOURCE_EXHAUSTED"));
+  ClientProcess late(broker_.folder());
+  EXPECT_TRUE(failed_with(late.connect(), "PERMISSION_DENIED"));
+  EXPECT_EQ(one->leave(), 0);
+  expect_rest();
+}
+
+TEST_F(Reload, CanBeRepeatedWhileClientsComeAndGo) {
+  for (int round = 0; round < 5; ++round) {
+    auto one = client_with(mebibytes(16));
+    broker_.reload(with_limit(round % 2 == 0 ? "96MiB" : "64MiB"));
+    EXPECT_TRUE(succeeded(one->grow("a", mebibytes(32))));
+    one->kill();
+  }
+  expect_rest();
+}
+
+}  // namespace
+}  // namespace gpumem::test

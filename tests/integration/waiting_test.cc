@@ -1,0 +1,172 @@
+// Requests that wait for memory: who is served, when, and what those are told who are not.
+#include "tests/integration/fixture.h"
+
+namespace gpumem::test {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::minutes;
+
+constexpr int kTenantLimit = 2, kNoMemory = 4;  // gpumem::Denial::Reason
+
+const User kHolder = test_user(10'001), kWaiter = test_user(10'002), kThird = test_user(10'003);
+
+// A tenant's own memory is no reason to wait, only to be refused: so these are several tenants.
+struct Waiting : BrokerTest {
+  Waiting() : BrokerTest({.config = ::geteuid() == 0 ? kShared : kSomeSpare}) {}
+  void SetUp() override {
+    GPUMEM_NEEDS_ROOT();
+    holder_ = client_with(kPool - mebibytes(4), kHolder);
+    waiter_ = client({}, kWaiter);
+  }
+  void begin() {
+    waiter_->begin_to_grow("a", mebibytes(64), minutes(10));
+    await_waiters(1);
+  }
+  void expect_granted() {
+    EXPECT_EQ(waiter_->answer()["committed"], mebibytes(64).count);
+    EXPECT_TRUE(succeeded(waiter_->check("a", 0)));
+  }
+
+  std::unique_ptr<ClientProcess> holder_;  ///< has the pool but for 4 MiB
+  std::unique_ptr<ClientProcess> waiter_;  ///< wants 64 MiB
+};
+
+TEST_F(Waiting, EndsWhenAnotherProcessShrinks) {
+  begin();
+  EXPECT_TRUE(succeeded(holder_->shrink("a", {})));
+  expect_granted();
+}
+
+TEST_F(Waiting, EndsWhenAnotherProcessExits) {
+  begin();
+  EXPECT_EQ(holder_->leave(), 0);
+  expect_granted();
+}
+
+TEST_F(Waiting, EndsWhenAnotherProcessIsKilled) {
+  EXPECT_TRUE(succeeded(holder_->write("a", 0x77)));
+  begin();
+  holder_->kill();
+  expect_granted();
+}
+
+TEST_F(Waiting, EndsWhenItsOwnProcessIsKilled) {
+  begin();
+  waiter_->kill();
+  await_waiters(0);
+  EXPECT_TRUE(eventually([&] { return broker_.sessions().size() == 1; }));
+  EXPECT_EQ(broker_.device().free(), mebibytes(4).count);
+}
+
+TEST_F(Waiting, InVainIsAnsweredWithFigures) {
+  const Json answer = waiter_->grow("a", mebibytes(64), milliseconds(20));
+  EXPECT_TRUE(failed_with(answer, "DEADLINE_EXCEEDED"));
+  const Json& denial = answer["denial"];
+  EXPECT_EQ(denial["reason"], kNoMemory);
+  EXPECT_EQ(denial["asked"], mebibytes(64).count);
+  EXPECT_EQ(denial["free"], mebibytes(4).count);
+  EXPECT_EQ(denial["pool"], kPool.count);
+  EXPECT_EQ(denial["tenant_charged"], 0);
+  EXPECT_EQ(denial["charged_to_others"], (kPool - mebibytes(4)).count);
+  EXPECT_EQ(denial["waiters_ahead"], 0);
+  EXPECT_GE(denial["waited_ms"], 20);
+  EXPECT_TRUE(denial["holders"].empty()) << "who the others are is not told";
+  EXPECT_TRUE(succeeded(waiter_->grow("a", mebibytes(4)))) << "the session goes on";
+}
+
+TEST_F(Waiting, IsNotDoneByARequestThatMayNotWait) {
+  const Json answer = waiter_->grow("a", mebibytes(64));
+  EXPECT_TRUE(failed_with(answer, "RESOURCE_EXHAUSTED"));
+  EXPECT_EQ(answer["denial"]["reason"], kNoMemory);
+  EXPECT_EQ(answer["denial"]["waited_ms"], 0);
+  EXPECT_EQ(broker_.device().waiting(), 0U);
+}
+
+TEST_F(Waiting, IsDoneInTheOrderOfArrival) {
+  begin();
+  auto third = client({}, kThird);
+  const Json overtaking = third->grow("a", mebibytes(2), milliseconds(20));  // would fit at once, but came later
+  EXPECT_TRUE(failed_with(overtaking, "DEADLINE_EXCEEDED"));
+  EXPECT_EQ(overtaking["denial"]["waiters_ahead"], 1);
+  third->begin_to_grow("a", mebibytes(2), minutes(10));
+  await_waiters(2);
+  EXPECT_EQ(holder_->leave(), 0);
+  expect_granted();
+  EXPECT_TRUE(succeeded(third->answer()));
+}
+
+TEST_F(Waiting, ServesTheFirstWhenThereIsEnoughForOneOnly) {
+  EXPECT_EQ(holder_->leave(), 0);
+  auto one = client_with(mebibytes(64), kHolder);
+  auto two = client_with(mebibytes(64), kHolder);
+  auto rest = client_with(kPool - mebibytes(128), kHolder);
+  begin();
+  auto third = client({}, kThird);
+  third->begin_to_grow("a", mebibytes(64), minutes(10));
+  await_waiters(2);
+  one->kill();
+  expect_granted();
+  await_waiters(1);
+  two->kill();
+  EXPECT_TRUE(succeeded(third->answer()));
+}
+
+TEST_F(Waiting, DoesNotHoldUpTheRestOfTheSession) {
+  begin();
+  const auto sessions = broker_.sessions();
+  ASSERT_EQ(sessions.size(), 2U);
+  EXPECT_EQ(sessions[1].slices(0).waiting(), mebibytes(64).count);
+  EXPECT_TRUE(succeeded(holder_->ask({{"do", "ping"}})));
+  EXPECT_TRUE(succeeded(holder_->grow("a", kPool - mebibytes(4)))) << "already there: nothing to wait for";
+}
+
+struct Limited : BrokerTest {
+  Limited() : BrokerTest({.config = std::string(kSomeSpare) + "[default]\nlimit = \"64MiB\"\n"}) {}
+};
+
+TEST_F(Limited, TenantIsRefusedWithWhoHoldsTheRest) {
+  auto one = client_with(mebibytes(40));
+  auto two = client();
+  const Json answer = two->grow("a", mebibytes(32), minutes(1));
+  EXPECT_TRUE(failed_with(answer, "RESOURCE_EXHAUSTED")) << "waiting could not help";
+  const Json& denial = answer["denial"];
+  EXPECT_EQ(denial["reason"], kTenantLimit);
+  EXPECT_EQ(denial["tenant_limit"], mebibytes(64).count);
+  EXPECT_EQ(denial["tenant_charged"], mebibytes(40).count);
+  EXPECT_EQ(denial["holders"][0]["pid"], one->pid());
+  EXPECT_NE(answer["message"].get<std::string>().find("limit of 64MiB"), std::string::npos) << answer;
+  EXPECT_TRUE(succeeded(two->grow("a", mebibytes(24))));
+}
+
+TEST_F(Limited, TenantIsChargedForAllItsProcessesTogether) {
+  std::vector<std::unique_ptr<ClientProcess>> clients;
+  for (int i = 0; i < 4; ++i) clients.push_back(client_with(mebibytes(16)));
+  auto late = client();
+  EXPECT_TRUE(failed_with(late->grow("a", mebibytes(2)), "RESOURCE_EXHAUSTED"));
+  clients[0]->kill();
+  EXPECT_TRUE(succeeded(late->grow("a", mebibytes(16), minutes(1))));
+}
+
+TEST_F(Limited, SliceIsAsLargeAsTheTenantsLimit) {
+  ClientProcess one(broker_.folder());
+  EXPECT_TRUE(succeeded(one.connect()));
+  EXPECT_EQ(one.open("a")["limit"], mebibytes(64).count);
+  EXPECT_TRUE(failed_with(one.open("b", mebibytes(512)), "INVALID_ARGUMENT")) << "more than the pool";
+}
+
+struct Impatient : BrokerTest {
+  Impatient() : BrokerTest({.config = std::string(::geteuid() == 0 ? kShared : kSomeSpare) + "max_wait_seconds = 0\n"}) {}
+};
+
+TEST_F(Impatient, BrokerCutsEveryWaitToItsLongest) {
+  GPUMEM_NEEDS_ROOT();
+  auto holder = client_with(kPool, kHolder);
+  auto waiter = client({}, kWaiter);
+  const Json answer = waiter->grow("a", mebibytes(2), minutes(10));
+  EXPECT_TRUE(failed_with(answer, "RESOURCE_EXHAUSTED")) << "max_wait_seconds is 0";
+  EXPECT_EQ(answer["denial"]["reason"], kNoMemory);
+}
+
+}  // namespace
+}  // namespace gpumem::test

@@ -1,0 +1,52 @@
+#pragma once
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/unique_fd.h"
+#include "cuda/memory.h"
+#include "gpumem/session.h"
+#include "tests/support/raw_calls.h"
+
+namespace gpumem::test {
+
+using Json = nlohmann::json;
+
+/// What came of a command, and descriptors to go with it.
+struct Answer {
+  Json json{{"ok", true}};
+  std::vector<int> descriptors;
+};
+Answer failure(const Error& error);
+Answer failure(const GrowError& error);
+
+/// What the program holds: a session of the library's, and one made by hand.
+struct Holdings {
+  std::string runtime_folder;
+  std::optional<Session> session;
+  std::map<std::string, Slice> slices;
+
+  struct Raw {
+    std::unique_ptr<RawSession> session;
+    std::uint64_t grant = 0;           ///< the latest
+    std::vector<std::uint64_t> sizes;  ///< of the extents, in the order of the lane's descriptors
+    std::optional<cuda::Reservation> range;
+    std::optional<cuda::Mapping> mapping;
+  } raw;
+};
+
+/// Carries out `command`. The commands of the library, of the raw session, and of processes.
+std::optional<Answer> session_command(const Json& command, Holdings& holdings);
+std::optional<Answer> raw_command(const Json& command, Holdings& holdings);
+std::optional<Answer> process_command(const Json& command, Holdings& holdings);
+
+/// Connects, grows, writes, shrinks and leaves at random until it is killed.
+[[noreturn]] void storm(const std::string& runtime_folder, unsigned seed);
+
+/// Waits until the test has gone or wants the process to end.
+void idle();
+
+}  // namespace gpumem::test

@@ -1,0 +1,156 @@
+// The commands of a session made by hand, whose memory goes its own ways; and those about the process itself.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+
+#include "tests/support/test_client.h"
+
+namespace gpumem::test {
+namespace {
+
+constexpr std::size_t kPages = 2;  // the first descriptors of a lane are not extents
+
+Answer raw_grow(const Json& command, Holdings::Raw& raw) {
+  const std::uint64_t slice = raw.session->open_slice();
+  const v1::GrowResponse granted = raw.session->grow(slice, command.at("bytes"));
+  if (granted.leases().empty()) return failure(Error{Code::kInternal, "nothing was granted"});
+  for (const v1::Lease& lease : granted.leases()) raw.sizes.push_back(lease.size());
+  raw.grant = granted.grant();
+  if (!raw.session->lane.accept(raw.grant)) return failure(Error{Code::kUnavailable, "the lane is closed"});
+  return {};
+}
+
+std::span<UniqueFd> extents(Holdings::Raw& raw) {
+  return std::span(raw.session->lane.descriptors()).subspan(kPages);
+}
+
+// Maps everything, and keeps the mapping alone.
+Result<void> map(Holdings::Raw& raw) {
+  auto driver = cuda::Driver::open(raw.session->welcome.driver_folder());
+  if (!driver) return driver.error();
+  std::vector<cuda::Allocation> allocations;
+  Bytes sum;
+  for (std::size_t i = 0; i < raw.sizes.size(); ++i) {
+    auto allocation = cuda::Allocation::import(**driver, extents(raw)[i].get(), {raw.sizes[i]});
+    if (!allocation) return allocation.error();
+    sum += allocation->size();
+    allocations.push_back(std::move(*allocation));
+  }
+  auto range = cuda::Reservation::create(**driver, sum, {});
+  if (!range) return range.error();
+  raw.range.emplace(std::move(*range));
+  auto mapping = cuda::Mapping::create(**driver, raw.range->base(), allocations, 0);
+  if (!mapping) return mapping.error();
+  raw.mapping.emplace(std::move(*mapping));
+  for (UniqueFd& descriptor : extents(raw)) descriptor.reset();
+  return {};
+}
+
+Answer raw_descriptors(Holdings::Raw& raw) {
+  Answer answer;
+  for (const UniqueFd& descriptor : extents(raw)) answer.descriptors.push_back(descriptor.get());
+  return answer;
+}
+
+// Has memory granted again and again, and never reads the lane. Tells how many grants there were.
+Answer raw_flood(const Json& command, Holdings::Raw& raw) {
+  const std::uint64_t slice = raw.session->open_slice();
+  int granted = 0;
+  for (v1::GrowResponse response; granted < command.at("most").get<int>(); ++granted) {
+    response.Clear();
+    if (!raw.session->calls.grow(slice, 1, 0, &response).ok()) break;
+  }
+  Answer answer;
+  answer.json["granted"] = granted;
+  return answer;
+}
+
+// A child that does nothing, and has whatever fork() leaves it.
+Answer fork_idle() {
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    idle();
+    ::_exit(0);
+  }
+  Answer answer;
+  answer.json["pid"] = pid;
+  return answer;
+}
+
+// What every call answers in a forked child.
+Answer fork_and_use(Holdings& holdings) {
+  int ends[2];
+  if (::pipe(ends) != 0) return failure(errno_error(errno, "pipe"));
+  if (::fork() == 0) {
+    const auto code = [](const auto& result) { return result ? "OK" : std::string(code_name(result.error().code)); };
+    Json codes{{"ping", code(holdings.session->ping())}, {"usage", code(holdings.session->usage())},
+               {"open_slice", code(holdings.session->open_slice())}};
+    for (auto& [name, slice] : holdings.slices) {
+      codes["grow"] = code(slice.grow(slice.limit()));
+      codes["shrink"] = code(slice.shrink({}));
+    }
+    holdings.slices.clear();  // does nothing here
+    holdings.session.reset();
+    const std::string text = codes.dump();
+    const bool written = ::write(ends[1], text.data(), text.size()) == static_cast<ssize_t>(text.size());
+    ::_exit(written ? 0 : 1);
+  }
+  ::close(ends[1]);
+  std::string text(4096, '\0');
+  const ssize_t length = ::read(ends[0], text.data(), text.size());
+  ::close(ends[0]);
+  ::wait(nullptr);
+  if (length <= 0) return failure(Error{Code::kInternal, "the forked child said nothing"});
+  text.resize(static_cast<std::size_t>(length));
+  Answer answer;
+  answer.json["codes"] = Json::parse(text);
+  return answer;
+}
+
+}  // namespace
+
+std::optional<Answer> raw_command(const Json& command, Holdings& holdings) {
+  const std::string what = command.at("do");
+  Holdings::Raw& raw = holdings.raw;
+  if (what == "raw_connect") {
+    raw.session = std::make_unique<RawSession>(holdings.runtime_folder);
+    return Answer{};
+  }
+  if (what == "raw_grow") return raw_grow(command, raw);
+  if (what == "raw_accept_again") {
+    raw.session->lane.accept(raw.grant);
+    return Answer{};
+  }
+  if (what == "raw_flood") return raw_flood(command, raw);
+  if (what == "raw_descriptors") return raw_descriptors(raw);
+  if (what == "raw_map") {
+    auto mapped = map(raw);
+    return mapped ? Answer{} : failure(mapped.error());
+  }
+  if (what == "raw_leave") {
+    const bool told = !command.at("goodbye").get<bool>() || raw.session->lane.goodbye();
+    raw.session->lane.close();
+    return told ? Answer{} : failure(Error{Code::kUnavailable, "the lane is closed"});
+  }
+  if (what == "raw_let_go") {
+    for (UniqueFd& descriptor : extents(raw)) descriptor.reset();
+    raw.mapping.reset();
+    return Answer{};
+  }
+  return std::nullopt;
+}
+
+std::optional<Answer> process_command(const Json& command, Holdings& holdings) {
+  const std::string what = command.at("do");
+  if (what == "fork_idle") return fork_idle();
+  if (what == "fork_and_use") return fork_and_use(holdings);
+  if (what == "crash") ::raise(SIGKILL);
+  if (what == "exec") {
+    ::execl("/proc/self/exe", "test_client", "idle", nullptr);
+    return failure(errno_error(errno, "exec"));
+  }
+  return std::nullopt;
+}
+
+}  // namespace gpumem::test

@@ -1,0 +1,178 @@
+// The commands that use the library, and the storm.
+#include <unistd.h>
+
+#include <functional>
+#include <mutex>
+#include <random>
+#include <thread>
+
+#include "tests/support/test_client.h"
+
+namespace gpumem::test {
+namespace {
+
+using std::chrono::milliseconds;
+
+Result<void> fill(const cuda::Driver& driver, const Slice& slice, int value) {
+  auto context = cuda::CurrentContext::enter(driver, slice.ordinal());
+  if (!context) return context.error();
+  return driver.check(driver.api().cuMemsetD8(slice.base(), static_cast<unsigned char>(value), slice.committed().count),
+                      "cuMemsetD8");
+}
+
+Result<void> compare(const cuda::Driver& driver, const Slice& slice, int value) {
+  auto context = cuda::CurrentContext::enter(driver, slice.ordinal());
+  if (!context) return context.error();
+  std::vector<unsigned char> copy(slice.committed().count);
+  auto copied = driver.check(driver.api().cuMemcpyDtoH(copy.data(), slice.base(), copy.size()), "cuMemcpyDtoH");
+  if (!copied) return copied.error();
+  for (std::size_t i = 0; i < copy.size(); ++i) {
+    if (copy[i] == value) continue;
+    return Error{Code::kInternal, "byte " + std::to_string(i) + " is " + std::to_string(copy[i])};
+  }
+  return {};
+}
+
+using Access = Result<void> (*)(const cuda::Driver&, const Slice&, int);
+
+Answer access(const Json& command, Holdings& holdings, Access how) {
+  auto driver = cuda::Driver::open(holdings.session->driver_folder());
+  if (!driver) return failure(driver.error());
+  auto done = how(**driver, holdings.slices.at(command.at("slice")), command.at("value"));
+  return done ? Answer{} : failure(done.error());
+}
+
+Answer connect(const Json& command, Holdings& holdings) {
+  auto session = Session::connect({holdings.runtime_folder, command.at("label")});
+  if (!session) return failure(session.error());
+  holdings.session.emplace(std::move(*session));
+  Answer answer;
+  answer.json["session"] = holdings.session->id();
+  answer.json["tenant"] = holdings.session->tenant();
+  return answer;
+}
+
+Answer open(const Json& command, Holdings& holdings) {
+  auto slice = holdings.session->open_slice(
+      {command.at("device"), {command.at("limit").get<std::uint64_t>()}, command.at("slice")});
+  if (!slice) return failure(slice.error());
+  Answer answer;
+  answer.json["limit"] = slice->limit().count;
+  answer.json["device"] = slice->device();
+  holdings.slices.insert_or_assign(command.at("slice"), std::move(*slice));
+  return answer;
+}
+
+Answer grow(const Json& command, Holdings& holdings) {
+  auto grown = holdings.slices.at(command.at("slice"))
+                   .grow({command.at("target").get<std::uint64_t>()}, {milliseconds(command.at("wait_ms").get<std::int64_t>())});
+  if (!grown) return failure(grown.error());
+  Answer answer;
+  answer.json["committed"] = grown->count;
+  return answer;
+}
+
+Answer shrink(const Json& command, Holdings& holdings) {
+  auto left = holdings.slices.at(command.at("slice")).shrink({command.at("target").get<std::uint64_t>()});
+  if (!left) return failure(left.error());
+  Answer answer;
+  answer.json["committed"] = left->count;
+  return answer;
+}
+
+Answer usage(Holdings& holdings) {
+  auto usage = holdings.session->usage();
+  if (!usage) return failure(usage.error());
+  Answer answer;
+  for (const DeviceUsage& device : *usage) {
+    answer.json["devices"].push_back({{"device", device.device}, {"pool", device.pool.count}, {"free", device.free.count},
+                                      {"guarantee", device.guarantee.count}, {"limit", device.limit.count},
+                                      {"charged", device.charged.count}, {"available", device.available.count}});
+  }
+  return answer;
+}
+
+// Several threads grow and shrink their own slices, and one that they share, at random.
+Answer use_threads(const Json& command, Holdings& holdings) {
+  auto shared = holdings.session->open_slice({{}, mebibytes(32), "shared"});
+  if (!shared) return failure(shared.error());
+  std::mutex mutex;
+  std::optional<Error> first;
+  const auto note = [&](Error error) {
+    const std::scoped_lock lock(mutex);
+    if (!first) first = std::move(error);
+  };
+  const auto work = [&](unsigned seed) {
+    std::mt19937 random(seed);
+    auto own = holdings.session->open_slice({{}, mebibytes(16), "own"});
+    if (!own) return note(own.error());
+    for (int round = 0; round < command.at("rounds").get<int>(); ++round) {
+      Slice& slice = random() % 2 == 0 ? *own : *shared;
+      const Bytes target = mebibytes(random() % (slice.limit().count / mebibytes(1).count + 1));
+      if (random() % 2 == 0) {
+        if (auto grown = slice.grow(target, {milliseconds(30'000)}); !grown) return note(grown.error());
+      } else if (auto left = slice.shrink(target); !left) {
+        return note(left.error());
+      }
+    }
+    if (auto left = own->shrink({}); !left || !left->is_zero()) note({Code::kInternal, "does not shrink to nothing"});
+  };
+  std::vector<std::thread> threads;
+  for (unsigned i = 0; i < command.at("threads").get<unsigned>(); ++i) threads.emplace_back(work, i);
+  for (std::thread& thread : threads) thread.join();
+  if (auto left = shared->shrink({}); !left) note(left.error());
+  return first ? failure(*first) : Answer{};
+}
+
+}  // namespace
+
+std::optional<Answer> session_command(const Json& command, Holdings& holdings) {
+  const std::string what = command.at("do");
+  if (what == "connect") return connect(command, holdings);
+  if (what == "open") return open(command, holdings);
+  if (what == "grow") return grow(command, holdings);
+  if (what == "shrink") return shrink(command, holdings);
+  if (what == "write") return access(command, holdings, &fill);
+  if (what == "check") return access(command, holdings, &compare);
+  if (what == "usage") return usage(holdings);
+  if (what == "threads") return use_threads(command, holdings);
+  if (what == "ping") {
+    auto answered = holdings.session->ping();
+    return answered ? Answer{} : failure(answered.error());
+  }
+  if (what == "close") {
+    holdings.slices.erase(command.at("slice"));
+    return Answer{};
+  }
+  if (what == "disconnect") {
+    holdings.slices.clear();
+    holdings.session.reset();
+    return Answer{};
+  }
+  return std::nullopt;
+}
+
+void storm(const std::string& runtime_folder, unsigned seed) {
+  std::mt19937 random(seed);
+  for (;;) {
+    auto session = Session::connect({runtime_folder, "storm"});
+    if (!session) ::_exit(3);
+    auto driver = cuda::Driver::open(session->driver_folder());
+    std::vector<Slice> slices;
+    for (int round = 0; round < 20; ++round) {
+      if (slices.size() < 3 && random() % 3 == 0) {
+        auto slice = session->open_slice();
+        if (!slice) ::_exit(4);
+        slices.push_back(std::move(*slice));
+      }
+      if (slices.empty()) continue;
+      Slice& slice = slices[random() % slices.size()];
+      const Bytes target = mebibytes(2 * (random() % 24));
+      if (random() % 2 == 0) static_cast<void>(slice.grow(target, {milliseconds(random() % 20)}));
+      else static_cast<void>(slice.shrink(target));
+      if (driver && random() % 4 == 0) static_cast<void>(fill(**driver, slice, 0xdd));
+    }
+  }
+}
+
+}  // namespace gpumem::test

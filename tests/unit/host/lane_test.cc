@@ -1,0 +1,256 @@
+// The broker's end of a lane, against the other end of a socket pair.
+#include "daemon/host/lane.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "proto/lane.h"
+#include "tests/support/eventually.h"
+
+namespace gpumem::host {
+namespace {
+
+// Notes what the lane tells; welcomes whoever greets, or refuses.
+struct Recorder final : LaneHandler {
+  void hello(const std::shared_ptr<Lane>& lane, const v1::Hello& hello) override {
+    label = hello.label();
+    if (refusal) return lane->refuse(*refusal);
+    v1::Welcome welcome;
+    welcome.set_session(7);
+    lane->welcome(SessionId{7}, welcome, descriptors);
+  }
+  void accepted(Lane&, GrantId grant) override { grants.push_back(grant.value); }
+  void closed(const std::shared_ptr<Lane>& lane, bool said_goodbye) override {
+    ++closures;
+    goodbye = said_goodbye;
+    may_live = lane->process_may_live();
+    if (!lane->session()) lane->forget();
+  }
+  void process_exited(const std::shared_ptr<Lane>&) override { ++exits; }
+
+  std::optional<Error> refusal;
+  std::vector<int> descriptors;
+  std::string label;
+  std::vector<std::uint64_t> grants;
+  int closures = 0, exits = 0;
+  bool goodbye = false, may_live = false;
+};
+
+struct LaneTest : testing::Test {
+  LaneTest() {
+    int ends[2];
+    EXPECT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends), 0);
+    client.reset(ends[1]);
+    UniqueFd own(ends[0]);
+    auto peer = identify_peer(own.get());
+    lane = std::make_shared<Lane>(loop, std::move(own), std::move(*peer), recorder);
+    lane->start();
+  }
+  ~LaneTest() override {
+    lane->forget();
+    loop.restart();
+    loop.run();
+  }
+
+  // Lets the loop work until `condition` holds.
+  template <class Condition>
+  bool until(Condition condition) {
+    return test::eventually([&] {
+      if (condition()) return true;
+      loop.restart();
+      loop.run_one_for(std::chrono::milliseconds(20));
+      return false;
+    });
+  }
+  bool is_closed() { return until([&] { return recorder.closures == 1; }); }
+  void say(const v1::ToBroker& message) { EXPECT_TRUE(send_packet(client.get(), message.SerializeAsString())); }
+  void greet() {
+    v1::ToBroker message;
+    message.mutable_hello()->set_label("me");
+    say(message);
+    EXPECT_TRUE(until([&] { return lane->session() || recorder.closures != 0; }));
+  }
+  Result<Packet> receive() { return receive_packet(client.get(), kLaneMessageBytes, kLaneDescriptors); }
+  v1::ToClient heard() {
+    v1::ToClient message;
+    auto packet = receive();
+    EXPECT_TRUE(packet && message.ParseFromString(packet->bytes));
+    return message;
+  }
+  static v1::ToClient offer(std::uint64_t grant) {
+    v1::ToClient message;
+    message.mutable_offer()->set_grant(grant);
+    return message;
+  }
+
+  boost::asio::io_context loop;
+  Recorder recorder;
+  UniqueFd client;
+  std::shared_ptr<Lane> lane;
+};
+
+TEST_F(LaneTest, HandsTheGreetingOverAndWelcomes) {
+  const UniqueFd file(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  recorder.descriptors = {file.get()};
+  greet();
+  EXPECT_EQ(recorder.label, "me");
+  auto packet = receive();
+  ASSERT_TRUE(packet);
+  EXPECT_EQ(packet->descriptors.size(), 1U);
+  EXPECT_EQ(lane->session(), SessionId{7});
+  EXPECT_EQ(lane->peer().pid, ::getpid());
+}
+
+TEST_F(LaneTest, RefusesWithTheReasonAndCloses) {
+  recorder.refusal = Error{Code::kPermissionDenied, "not you"};
+  greet();
+  const v1::ToClient answer = heard();
+  EXPECT_EQ(answer.refused().code(), static_cast<int>(Code::kPermissionDenied));
+  EXPECT_EQ(answer.refused().message(), "not you");
+  EXPECT_TRUE(receive()->bytes.empty()) << "closed";
+  EXPECT_EQ(recorder.closures, 1);
+}
+
+TEST_F(LaneTest, TellsAcceptsInTheirOrder) {
+  greet();
+  for (const std::uint64_t grant : {3, 1, 2}) {
+    v1::ToBroker message;
+    message.mutable_accept()->set_grant(grant);
+    say(message);
+  }
+  EXPECT_TRUE(until([&] { return recorder.grants.size() == 3; }));
+  EXPECT_EQ(recorder.grants, (std::vector<std::uint64_t>{3, 1, 2}));
+}
+
+TEST_F(LaneTest, TellsAGoodbyeWithTheEnd) {
+  greet();
+  v1::ToBroker message;
+  message.mutable_goodbye();
+  heard();
+  say(message);
+  client.reset();
+  EXPECT_TRUE(is_closed());
+  EXPECT_TRUE(recorder.goodbye);
+}
+
+TEST_F(LaneTest, TellsAGoodbyeOfAClientThatHadNotReadEverything) {
+  greet();
+  for (std::uint64_t i = 1; i <= 20; ++i) lane->send(offer(i));
+  v1::ToBroker message;
+  message.mutable_goodbye();
+  say(message);
+  client.reset();  // the kernel reports a reset first, then the goodbye
+  EXPECT_TRUE(is_closed());
+  EXPECT_TRUE(recorder.goodbye);
+}
+
+TEST_F(LaneTest, TellsALossWithoutAGoodbye) {
+  greet();
+  client.reset();
+  EXPECT_TRUE(is_closed());
+  EXPECT_FALSE(recorder.goodbye);
+  EXPECT_TRUE(recorder.may_live) << "this process does";
+  EXPECT_EQ(recorder.exits, 0);
+}
+
+TEST_F(LaneTest, ClosesOnWhatItCannotUnderstand) {
+  EXPECT_TRUE(send_packet(client.get(), "\xff\xff\xff"));
+  EXPECT_TRUE(is_closed());
+}
+
+TEST_F(LaneTest, ClosesOnAnythingBeforeTheGreeting) {
+  v1::ToBroker message;
+  message.mutable_accept()->set_grant(1);
+  say(message);
+  EXPECT_TRUE(is_closed());
+  EXPECT_TRUE(recorder.grants.empty());
+}
+
+TEST_F(LaneTest, ClosesOnASecondGreeting) {
+  greet();
+  greet();
+  EXPECT_TRUE(is_closed());
+}
+
+TEST_F(LaneTest, ClosesOnDescriptors) {
+  v1::ToBroker message;
+  message.mutable_hello();
+  EXPECT_TRUE(send_packet(client.get(), message.SerializeAsString(), std::array{STDERR_FILENO}));
+  EXPECT_TRUE(is_closed());
+  EXPECT_EQ(recorder.label, "");
+}
+
+TEST_F(LaneTest, KeepsMessagesAndTheirDescriptorsForAClientThatIsSlow) {
+  greet();
+  heard();
+  constexpr std::uint64_t kMessages = 1000;
+  for (std::uint64_t i = 1; i <= kMessages; ++i) {
+    const UniqueFd file(::open("/dev/null", O_RDONLY | O_CLOEXEC));  // the caller's, closed at once
+    lane->send(offer(i), std::array{file.get()});
+  }
+  for (std::uint64_t i = 1; i <= kMessages; ++i) {
+    Result<Packet> packet = receive();
+    EXPECT_TRUE(packet || until([&] { return (packet = receive()).has_value(); }));
+    ASSERT_TRUE(packet);
+    v1::ToClient message;
+    ASSERT_TRUE(message.ParseFromString(packet->bytes));
+    ASSERT_EQ(message.offer().grant(), i);
+    ASSERT_EQ(packet->descriptors.size(), 1U);
+  }
+  EXPECT_EQ(recorder.closures, 0);
+}
+
+TEST_F(LaneTest, ClosesOnAClientThatNeverReads) {
+  greet();
+  for (std::uint64_t i = 1; i <= 10'000 && recorder.closures == 0; ++i) lane->send(offer(i));
+  EXPECT_EQ(recorder.closures, 1);
+  lane->send(offer(1));  // does nothing
+}
+
+TEST_F(LaneTest, TellsItsEndOnce) {
+  greet();
+  lane->close("enough");
+  lane->close("again");
+  client.reset();
+  EXPECT_TRUE(is_closed());
+  lane->forget();
+  EXPECT_EQ(recorder.closures, 1);
+}
+
+TEST(LaneOfAChild, TellsThatTheProcessIsGoneThoughAnotherHasItsSocket) {
+  int ends[2];
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends), 0);
+  const UniqueFd kept(ends[1]);
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    ::pause();
+    ::_exit(0);
+  }
+  PeerProcess peer;
+  peer.peer.pid = pid;
+  peer.pidfd.reset(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+  boost::asio::io_context loop;
+  Recorder recorder;
+  auto lane = std::make_shared<Lane>(loop, UniqueFd(ends[0]), std::move(peer), recorder);
+  lane->start();
+  v1::ToBroker hello;
+  hello.mutable_hello();
+  EXPECT_TRUE(send_packet(kept.get(), hello.SerializeAsString()));
+  while (!lane->session() && loop.run_one_for(test::kPatience) > 0) {
+  }
+  EXPECT_TRUE(lane->process_may_live());
+  ::kill(pid, SIGKILL);
+  while (recorder.exits == 0 && loop.run_one_for(test::kPatience) > 0) {
+  }
+  EXPECT_EQ(recorder.exits, 1);
+  EXPECT_EQ(recorder.closures, 1);
+  EXPECT_FALSE(recorder.may_live);
+  ::waitpid(pid, nullptr, 0);
+}
+
+}  // namespace
+}  // namespace gpumem::host

@@ -1,0 +1,151 @@
+// One broker a folder; what others have there is theirs.
+#include "daemon/host/runtime_folder.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cstring>
+
+#include "proto/lane.h"
+#include "tests/support/temporary_folder.h"
+
+namespace gpumem::host {
+namespace {
+
+using testing::HasSubstr;
+
+UniqueFd bound_socket(const std::filesystem::path& path, int type) {
+  UniqueFd socket(::socket(AF_UNIX, type | SOCK_CLOEXEC, 0));
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::strncpy(address.sun_path, path.c_str(), sizeof address.sun_path - 1);
+  EXPECT_EQ(::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+  return socket;
+}
+
+Error refusal(const std::filesystem::path& folder, const std::string& group = "") {
+  auto claimed = RuntimeFolder::claim(folder, group);
+  EXPECT_FALSE(claimed);
+  return claimed ? Error{} : claimed.error();
+}
+
+struct RuntimeFolderTest : testing::Test {
+  test::TemporaryFolder temporary;
+  const std::filesystem::path folder = temporary / "run";
+};
+
+TEST_F(RuntimeFolderTest, IsMadeAndHeldByOneBroker) {
+  {
+    auto first = RuntimeFolder::claim(folder, "");
+    ASSERT_TRUE(first) << first.error().message;
+    const Error error = refusal(folder);
+    EXPECT_EQ(error.code, Code::kAlreadyExists);
+    EXPECT_THAT(error.message, HasSubstr("another gpumemd (pid " + std::to_string(::getpid()) + ") serves"));
+  }
+  EXPECT_TRUE(RuntimeFolder::claim(folder, "")) << "free again";
+}
+
+TEST_F(RuntimeFolderTest, SecondBrokerDoesNotTakeTheFirstOnesSockets) {
+  auto first = RuntimeFolder::claim(folder, "");
+  ASSERT_TRUE(first);
+  const auto socket = first->listen_on_lane();
+  ASSERT_TRUE(socket);
+  refusal(folder);
+  EXPECT_TRUE(std::filesystem::exists(folder / kLaneSocketName));
+}
+
+TEST_F(RuntimeFolderTest, LosesItsSocketsWithItsBroker) {
+  {
+    auto claimed = RuntimeFolder::claim(folder, "");
+    ASSERT_TRUE(claimed);
+    ASSERT_TRUE(claimed->listen_on_lane());
+    RuntimeFolder moved = std::move(*claimed);
+    EXPECT_TRUE(std::filesystem::exists(folder / kLaneSocketName));
+  }
+  EXPECT_FALSE(std::filesystem::exists(folder / kLaneSocketName));
+}
+
+TEST_F(RuntimeFolderTest, IsClearedOfSocketsThatNobodyListensOn) {
+  std::filesystem::create_directory(folder);
+  bound_socket(folder / kLaneSocketName, SOCK_SEQPACKET);
+  bound_socket(folder / kApiSocketName, SOCK_STREAM);
+  auto claimed = RuntimeFolder::claim(folder, "");
+  ASSERT_TRUE(claimed) << claimed.error().message;
+  EXPECT_FALSE(std::filesystem::exists(folder / kApiSocketName));
+  EXPECT_TRUE(claimed->listen_on_lane());
+}
+
+TEST_F(RuntimeFolderTest, IsNotClearedOfSocketsThatSomebodyListensOn) {
+  std::filesystem::create_directory(folder);
+  for (const int type : {SOCK_SEQPACKET, SOCK_STREAM}) {
+    for (const char* name : {kLaneSocketName, kApiSocketName}) {
+      const UniqueFd foreign = bound_socket(folder / name, type);
+      ASSERT_EQ(::listen(foreign.get(), 1), 0);
+      const Error error = refusal(folder);
+      EXPECT_EQ(error.code, Code::kAlreadyExists);
+      EXPECT_THAT(error.message, HasSubstr("another program listens on"));
+      EXPECT_TRUE(std::filesystem::remove(folder / name)) << "it is still there";
+    }
+  }
+}
+
+TEST_F(RuntimeFolderTest, IsNotClearedOfOtherThings) {
+  std::filesystem::create_directory(folder);
+  test::write_file(folder / kApiSocketName, "precious");
+  EXPECT_THAT(refusal(folder).message, HasSubstr("is no socket"));
+  EXPECT_EQ(test::read_file(folder / kApiSocketName), "precious");
+  std::filesystem::remove(folder / kApiSocketName);
+  std::filesystem::create_symlink("/etc/passwd", folder / kLaneSocketName);
+  EXPECT_THAT(refusal(folder).message, HasSubstr("is no socket"));
+}
+
+TEST_F(RuntimeFolderTest, IsNotLockedThroughASymlink) {
+  std::filesystem::create_directory(folder);
+  test::write_file(temporary / "victim", "precious");
+  std::filesystem::create_symlink(temporary / "victim", folder / "gpumemd.lock");
+  refusal(folder);
+  EXPECT_EQ(test::read_file(temporary / "victim"), "precious");
+}
+
+TEST_F(RuntimeFolderTest, WithANameTooLongForSocketsIsRefused) {
+  const Error error = refusal(temporary / std::string(100, 'x'));
+  EXPECT_EQ(error.code, Code::kInvalidArgument);
+  EXPECT_THAT(error.message, HasSubstr("107 bytes at most"));
+}
+
+TEST_F(RuntimeFolderTest, ThatCannotBeMadeIsRefused) {
+  EXPECT_EQ(refusal(temporary / "not" / "there").code, Code::kNotFound);
+  test::write_file(temporary / "file", "");
+  refusal(temporary / "file");
+}
+
+TEST_F(RuntimeFolderTest, WithoutPermissionIsRefused) {
+  if (::geteuid() == 0) GTEST_SKIP() << "root may do anything; tests/integration tries it as another user";
+  std::filesystem::create_directory(folder);
+  std::filesystem::permissions(folder, std::filesystem::perms(0500));
+  EXPECT_EQ(refusal(folder).code, Code::kPermissionDenied);
+}
+
+TEST_F(RuntimeFolderTest, OfAnUnknownGroupIsRefusedBeforeAnythingIsMade) {
+  const Error error = refusal(folder, "no-such-group");
+  EXPECT_EQ(error.code, Code::kInvalidArgument);
+  EXPECT_THAT(error.message, HasSubstr("no group 'no-such-group'"));
+  EXPECT_FALSE(std::filesystem::exists(folder));
+}
+
+TEST_F(RuntimeFolderTest, LetsItsGroupConnectAndNobodyElse) {
+  auto claimed = RuntimeFolder::claim(folder, std::to_string(::getegid()));
+  ASSERT_TRUE(claimed);
+  ASSERT_TRUE(claimed->listen_on_lane());
+  struct stat found{};
+  ASSERT_EQ(::stat((folder / kLaneSocketName).c_str(), &found), 0);
+  EXPECT_EQ(found.st_mode & 0777, 0660U);
+  EXPECT_EQ(found.st_gid, ::getegid());
+}
+
+}  // namespace
+}  // namespace gpumem::host
