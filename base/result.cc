@@ -38,6 +38,7 @@ static Code code_of_errno(int number) {
     case ENAMETOOLONG: return Code::kInvalidArgument;
     case EMFILE:
     case ENFILE:
+    case ENOBUFS:
     case ENOMEM:
     case ENOSPC: return Code::kResourceExhausted;
     case ECONNREFUSED:

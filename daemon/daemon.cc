@@ -37,7 +37,8 @@ void raise_file_limit() {
   ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-Result<std::filesystem::path> make_simulated_machine(const std::filesystem::path& folder, const std::string& spec) {
+Result<std::filesystem::path> make_simulated_machine(const std::filesystem::path& folder,
+                                                     const std::string& spec) {
   auto libraries = sim::find_libraries();
   if (!libraries) return libraries.error();
   if (auto made = sim::create_machine(folder, spec, *libraries); !made) return made.error().in("--simulate");
@@ -46,7 +47,8 @@ Result<std::filesystem::path> make_simulated_machine(const std::filesystem::path
 
 void report(const core::Policy& policy) {
   for (const core::DevicePolicy& device : policy.devices) {
-    spdlog::info("lending {} of {} on {} ({})", to_string(device.pool), to_string(device.total), device.uuid, device.name);
+    spdlog::info("lending {} of {} on {} ({})", to_string(device.pool), to_string(device.total), device.uuid,
+                 device.name);
   }
 }
 
@@ -61,9 +63,12 @@ void print(const core::Policy& policy) {
     std::printf("device %s (%s): pool %s of %s\n", device.uuid.c_str(), device.name.c_str(),
                 to_string(device.pool).c_str(), to_string(device.total).c_str());
   }
-  for (const core::TenantRule& tenant : policy.tenants) print_quotas("tenant '" + tenant.name + "'", tenant.quotas);
-  if (policy.others) print_quotas("every other user", *policy.others);
-  else std::printf("  other users are refused\n");
+  for (const core::TenantRule& tenant : policy.tenants)
+    print_quotas("tenant '" + tenant.name + "'", tenant.quotas);
+  if (policy.others)
+    print_quotas("every other user", *policy.others);
+  else
+    std::printf("  other users are refused\n");
 }
 
 }  // namespace
@@ -97,10 +102,11 @@ Result<void> Daemon::serve(const host::Config& config) {
   report(*policy);
   auto lane = folder_.listen_on_lane();
   if (!lane) return lane.error();
-  auto loop = host::Loop::create({.policy = std::move(*policy),
-                                  .driver = machine_.driver,
-                                  .driver_folder = driver->empty() ? "" : std::filesystem::absolute(*driver).string(),
-                                  .lane_socket = std::move(*lane)});
+  auto loop =
+      host::Loop::create({.policy = std::move(*policy),
+                          .driver = machine_.driver,
+                          .driver_folder = driver->empty() ? "" : std::filesystem::absolute(*driver).string(),
+                          .lane_socket = std::move(*lane)});
   if (!loop) return loop.error();
   loop_ = std::move(*loop);
   loop_->start();
@@ -128,7 +134,8 @@ void Daemon::stop() {
   server_->stop(kCallPatience);
   if (options_.simulate.empty() || loop_->session_count() != 0) return;
   // Nobody uses the simulated machine any more; a client that did would keep it for the next broker.
-  if (auto removed = sim::remove_machine(simulated_machine()); !removed) spdlog::warn("{}", removed.error().message);
+  if (auto removed = sim::remove_machine(simulated_machine()); !removed)
+    spdlog::warn("{}", removed.error().message);
 }
 
 Daemon::~Daemon() {
@@ -154,7 +161,8 @@ Result<void> check_config(const Options& options) {
   auto machine = find_machine(driver);
   Result<void> answer;
   if (!machine) {
-    std::printf("The file is well-formed. It could not be held against the GPUs: %s\n", machine.error().message.c_str());
+    std::printf("The file is well-formed. It could not be held against the GPUs: %s\n",
+                machine.error().message.c_str());
   } else if (auto policy = host::compile_policy(*config, machine->devices); policy) {
     print(*policy);
   } else {

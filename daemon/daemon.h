@@ -22,7 +22,8 @@ class Daemon {
   Result<void> reload();
 
  private:
-  Daemon(Options options, host::RuntimeFolder folder) : options_(std::move(options)), folder_(std::move(folder)) {}
+  Daemon(Options options, host::RuntimeFolder folder)
+      : options_(std::move(options)), folder_(std::move(folder)) {}
   std::filesystem::path simulated_machine() const;
   Result<std::filesystem::path> driver_folder() const;
   Result<void> serve(const host::Config& config);

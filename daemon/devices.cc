@@ -23,7 +23,8 @@ Result<Machine> find_machine(const std::filesystem::path& driver_folder) {
   auto driver = cuda::Driver::open(driver_folder);
   if (!driver) return driver.error();
   auto nvml = cuda::Nvml::open(driver_folder);
-  if (!nvml) spdlog::warn("no management library: {}; memory in use by others is not known", nvml.error().message);
+  if (!nvml)
+    spdlog::warn("no management library: {}; memory in use by others is not known", nvml.error().message);
   Machine machine;
   machine.driver = *driver;
   machine.driver_version = "CUDA " + (*driver)->version();

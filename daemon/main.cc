@@ -38,7 +38,8 @@ void reload(gpumem::Daemon& daemon) {
 
 int main(int argc, char** argv) {
   const gpumem::Options options = gpumem::parse_options(argc, argv);
-  if (auto started = gpumem::start_log(options.log_format, options.log_level); !started) return fail(started.error());
+  if (auto started = gpumem::start_log(options.log_format, options.log_level); !started)
+    return fail(started.error());
   if (options.check_config) {
     auto checked = gpumem::check_config(options);
     if (checked) return 0;

@@ -10,12 +10,14 @@ Options parse_options(int argc, char** argv) {
   Options options;
   CLI::App app{"gpumemd lends the memory of this machine's GPUs to many processes, within quotas."};
   app.set_version_flag("--version", "gpumemd " GPUMEM_VERSION);
-  app.add_option("--config", options.config, "Configuration file (default /etc/gpumemd/gpumemd.toml, if it is there)");
+  app.add_option("--config", options.config,
+                 "Configuration file (default /etc/gpumemd/gpumemd.toml, if it is there)");
   app.add_flag("--check-config", options.check_config,
                "Check the configuration against this machine, say what it comes to, and exit");
   app.add_option("--runtime-dir", options.runtime_folder, "Folder of the sockets (default /run/gpumemd)");
-  auto* simulate = app.add_option("--simulate", options.simulate,
-                                  "Lend simulated GPUs over host memory, for example 2x24GiB; no GPU is needed");
+  auto* simulate =
+      app.add_option("--simulate", options.simulate,
+                     "Lend simulated GPUs over host memory, for example 2x24GiB; no GPU is needed");
   app.add_option("--driver-dir", options.driver_folder,
                  "Folder of libcuda.so.1 and libnvidia-ml.so.1 (default: the system's search path)")
       ->excludes(simulate);
@@ -25,8 +27,10 @@ Options parse_options(int argc, char** argv) {
   app.add_option("--log-level", options.log_level, "trace, debug, info, warning, error, critical or off")
       ->check(CLI::IsMember({"trace", "debug", "info", "warning", "error", "critical", "off"}))
       ->capture_default_str();
-  app.footer("Signals: SIGHUP reloads the configuration, SIGTERM and SIGINT stop the broker (clients keep running on\n"
-             "the memory they have). Exit status: 0 stopped, 1 cannot run, 2 wrong usage.");
+  app.footer(
+      "Signals: SIGHUP reloads the configuration, SIGTERM and SIGINT stop the broker (clients keep running "
+      "on\n"
+      "the memory they have). Exit status: 0 stopped, 1 cannot run, 2 wrong usage.");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

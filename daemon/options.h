@@ -10,8 +10,8 @@ namespace gpumem {
 struct Options {
   std::filesystem::path config;  ///< empty: the default file if there is one
   bool check_config = false;
-  std::string runtime_folder;    ///< empty: as configured
-  std::string simulate;          ///< empty: the machine's own driver
+  std::string runtime_folder;  ///< empty: as configured
+  std::string simulate;        ///< empty: the machine's own driver
   std::filesystem::path driver_folder;
   LogFormat log_format = LogFormat::kText;
   std::string log_level = "info";

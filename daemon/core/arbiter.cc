@@ -73,8 +73,8 @@ std::optional<TimePoint> Arbiter::next_deadline() const {
 }
 
 std::size_t Arbiter::waiting(DeviceIndex device, TenantId tenant) const {
-  return static_cast<std::size_t>(
-      std::ranges::count_if(lines_[device], [&](const Request& request) { return request.tenant == tenant; }));
+  return static_cast<std::size_t>(std::ranges::count_if(
+      lines_[device], [&](const Request& request) { return request.tenant == tenant; }));
 }
 
 Bytes Arbiter::waiting_bytes(SliceId slice) const {

@@ -43,9 +43,9 @@ Result<SessionId> Broker::open_session(const Peer& peer, std::string label, Time
   auto tenant = admit_tenant(*match);
   if (!tenant) return tenant.error();
   if (tenants_.at(*tenant).sessions >= policy_.max_sessions_per_tenant) {
-    return Error{Code::kResourceExhausted, "tenant '" + match->name + "' has " +
-                                               std::to_string(policy_.max_sessions_per_tenant) +
-                                               " sessions, its max_sessions_per_tenant; close some or raise it"};
+    return Error{Code::kResourceExhausted,
+                 "tenant '" + match->name + "' has " + std::to_string(policy_.max_sessions_per_tenant) +
+                     " sessions, its max_sessions_per_tenant; close some or raise it"};
   }
   const SessionId id = session_ids_.next();
   Session session;
@@ -62,7 +62,8 @@ Result<SessionId> Broker::open_session(const Peer& peer, std::string label, Time
 }
 
 Result<TenantId> Broker::admit_tenant(const TenantMatch& match) {
-  if (const auto known = tenant_by_name_.find(match.name); known != tenant_by_name_.end()) return known->second;
+  if (const auto known = tenant_by_name_.find(match.name); known != tenant_by_name_.end())
+    return known->second;
   for (DeviceIndex i = 0; i < policy_.devices.size(); ++i) {
     const auto sum = ledger_.guaranteed(i).plus(match.quotas[i].guarantee);
     if (!sum || *sum > ledger_.pool(i)) {
@@ -170,7 +171,8 @@ Result<void> Broker::close_slice(SessionId id, SliceId slice_id, TimePoint now) 
   const auto slice = (*session)->slices.find(slice_id);
   if (slice == (*session)->slices.end()) return Error{Code::kNotFound, "the session has no such slice"};
   if (!slice->second.held.is_zero() || !arbiter_.waiting_bytes(slice_id).is_zero()) {
-    return Error{Code::kFailedPrecondition, "the slice still holds or awaits memory; return its leases first"};
+    return Error{Code::kFailedPrecondition,
+                 "the slice still holds or awaits memory; return its leases first"};
   }
   // Leases on their way back outlive the slice: they are charged to the session's tenant.
   (*session)->slices.erase(slice);
@@ -180,12 +182,13 @@ Result<void> Broker::close_slice(SessionId id, SliceId slice_id, TimePoint now) 
 
 Result<void> Broker::apply(Policy policy, TimePoint now) {
   if (auto ok = check(policy); !ok) return ok.error();
-  const auto same = [](const DevicePolicy& a, const DevicePolicy& b) { 
+  const auto same = [](const DevicePolicy& a, const DevicePolicy& b) {
     return a.uuid == b.uuid && a.pool == b.pool && a.granularity == b.granularity;
   };
   if (!std::ranges::equal(policy.devices, policy_.devices, same)) {
-    return Error{Code::kFailedPrecondition, "the devices or what is reserved of them have changed: that needs a "
-                                            "restart of the broker"};
+    return Error{Code::kFailedPrecondition,
+                 "the devices or what is reserved of them have changed: that needs a "
+                 "restart of the broker"};
   }
   std::map<std::string, std::vector<Quota>> quotas;
   for (const auto& [id, tenant] : tenants_) {
@@ -196,8 +199,9 @@ Result<void> Broker::apply(Policy policy, TimePoint now) {
     Bytes sum;
     for (const auto& [name, quota] : quotas) sum = sum.plus(quota[i].guarantee).value_or(Bytes{~0ULL});
     if (sum > ledger_.pool(i)) {
-      return Error{Code::kInvalidArgument, "the guarantees of the tenants that are connected would exceed the pool of " +
-                                               policy.devices[i].uuid};
+      return Error{Code::kInvalidArgument,
+                   "the guarantees of the tenants that are connected would exceed the pool of " +
+                       policy.devices[i].uuid};
     }
   }
   policy_ = std::move(policy);

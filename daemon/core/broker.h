@@ -36,7 +36,8 @@ class Broker {
   /// `policy`  checked by check(policy).
   explicit Broker(Policy policy);
 
-  /// Errors  kPermissionDenied (no tenant), kResourceExhausted (too many sessions; no room for the guarantee).
+  /// Errors  kPermissionDenied (no tenant), kResourceExhausted (too many sessions; no room for the
+  /// guarantee).
   Result<SessionId> open_session(const Peer& peer, std::string label, TimePoint now);
   /// The lane is gone. Requests that wait are dropped; leases come back now, or, if the process may still
   /// use them, when exited() says so. Unknown sessions are ignored.
@@ -127,8 +128,8 @@ class Broker {
   std::unordered_map<TenantId, Tenant> tenants_;
   std::map<std::string, TenantId> tenant_by_name_;
   std::unordered_map<LeaseId, Lease> leases_;
-  std::unordered_map<GrantId, std::vector<LeaseId>> offered_;        ///< not yet accepted
-  std::unordered_map<RequestId, Request> granted_;                   ///< charged, being assembled
+  std::unordered_map<GrantId, std::vector<LeaseId>> offered_;  ///< not yet accepted
+  std::unordered_map<RequestId, Request> granted_;             ///< charged, being assembled
   std::vector<Effect> effects_;
   std::vector<SessionId> touched_;
   std::uint64_t generation_ = 1;

@@ -7,12 +7,14 @@
 
 namespace gpumem::core {
 
-void Broker::grow(RequestId id, SessionId session_id, SliceId slice_id, Bytes bytes, Duration wait, TimePoint now) {
+void Broker::grow(RequestId id, SessionId session_id, SliceId slice_id, Bytes bytes, Duration wait,
+                  TimePoint now) {
   auto session = live_session(session_id);
   if (!session) return answer(id, session.error());
   if (draining_) return answer(id, {Code::kUnavailable, "the broker is stopping"});
   const auto found = (*session)->slices.find(slice_id);
-  if (found == (*session)->slices.end()) return answer(id, {Code::kNotFound, "the session has no such slice"});
+  if (found == (*session)->slices.end())
+    return answer(id, {Code::kNotFound, "the session has no such slice"});
   const Slice& slice = found->second;
   const auto rounded = bytes.rounded_up(policy_.devices[slice.device].granularity);
   if (!rounded || rounded->is_zero()) {
@@ -21,8 +23,8 @@ void Broker::grow(RequestId id, SessionId session_id, SliceId slice_id, Bytes by
   wait = std::clamp(wait, Duration::zero(), policy_.max_wait);
   const bool returning = !ledger_.charges(slice.device)[Charge::kReturning].is_zero();
   const TimePoint deadline = now + std::max(wait, returning ? policy_.return_grace : Duration::zero());
-  const Request request{id,       session_id, slice_id, (*session)->tenant, slice.device,
-                        *rounded, now,        wait,     deadline};
+  const Request request{id,  session_id, slice_id, (*session)->tenant, slice.device, *rounded,
+                        now, wait,       deadline};
   const Quota& quota = ledger_.quota(request.tenant, request.device);
   const Bytes spoken_for = slice.held + arbiter_.waiting_bytes(slice_id);
   const Bytes held = ledger_.charges(request.tenant, request.device).held();
@@ -33,8 +35,9 @@ void Broker::grow(RequestId id, SessionId session_id, SliceId slice_id, Bytes by
     return refuse(request, Denial::Reason::kPoolSize, now);
   }
   if (arbiter_.waiting_of(session_id) >= policy_.max_requests_per_session) {
-    return answer(id, {Code::kResourceExhausted, "the session has " + std::to_string(policy_.max_requests_per_session) +
-                                                     " requests waiting, as many as it may"});
+    return answer(
+        id, {Code::kResourceExhausted, "the session has " + std::to_string(policy_.max_requests_per_session) +
+                                           " requests waiting, as many as it may"});
   }
   arbiter_.add(request);
   settle(now);
@@ -77,7 +80,8 @@ Result<void> Broker::accept(SessionId session, GrantId grant) {
   return {};
 }
 
-Result<void> Broker::give_back(SessionId session_id, SliceId slice, std::span<const LeaseId> ids, TimePoint now) {
+Result<void> Broker::give_back(SessionId session_id, SliceId slice, std::span<const LeaseId> ids,
+                               TimePoint now) {
   if (auto session = live_session(session_id); !session) return session.error();
   std::unordered_set<LeaseId> seen;
   for (const LeaseId id : ids) {
@@ -141,7 +145,8 @@ bool Broker::settle_device(DeviceIndex device, TimePoint now) {
                                         to_string(store.missing()) + " of its pool; see `gpumem status`"});
   }
   for (const LeaseId id : progress.quarantined) {
-    if (const auto lease = leases_.find(id); lease != leases_.end()) set_state(lease->second, Charge::kQuarantined);
+    if (const auto lease = leases_.find(id); lease != leases_.end())
+      set_state(lease->second, Charge::kQuarantined);
   }
   for (const LeaseId id : progress.freed) freed(id);
   for (Job& job : progress.jobs) effects_.emplace_back(RunJob{std::move(job)});
@@ -155,8 +160,8 @@ void Broker::deliver(const Store::Progress::Assembly& assembly) {
   std::vector<LeaseId>& ids = offered_[grant.id];
   for (const Extent& extent : assembly.extents) {
     const LeaseId id = lease_ids_.next();
-    leases_.emplace(id, Lease{id, grant.id, extent, request.session, request.slice, request.tenant, request.device,
-                              Charge::kOffered});
+    leases_.emplace(id, Lease{id, grant.id, extent, request.session, request.slice, request.tenant,
+                              request.device, Charge::kOffered});
     session.leases.insert(id);
     ids.push_back(id);
     grant.leases.push_back({id, extent});

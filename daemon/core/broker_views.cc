@@ -49,8 +49,8 @@ BrokerFigures Broker::figures(SessionId id) const {
 std::vector<DeviceView> Broker::devices() const {
   std::vector<DeviceView> views;
   for (DeviceIndex i = 0; i < policy_.devices.size(); ++i) {
-    views.push_back({policy_.devices[i], ledger_.free(i), ledger_.charges(i), stores_[i].warm(), stores_[i].missing(),
-                     ledger_.guaranteed(i), arbiter_.waiting(i)});
+    views.push_back({policy_.devices[i], ledger_.free(i), ledger_.charges(i), stores_[i].warm(),
+                     stores_[i].missing(), ledger_.guaranteed(i), arbiter_.waiting(i)});
   }
   return views;
 }
@@ -69,10 +69,11 @@ std::vector<TenantView> Broker::tenants() const {
 std::vector<SessionView> Broker::sessions() const {
   std::vector<SessionView> views;
   for (const auto& [id, session] : sessions_) {
-    SessionView view{id, tenants_.at(session.tenant).name, session.peer, session.label, session.since, session.ended, {}};
+    SessionView view{
+        id, tenants_.at(session.tenant).name, session.peer, session.label, session.since, session.ended, {}};
     for (const auto& [slice_id, slice] : session.slices) {
-      view.slices.push_back(
-          {slice_id, slice.device, slice.label, slice.limit, slice.charged, arbiter_.waiting_bytes(slice_id)});
+      view.slices.push_back({slice_id, slice.device, slice.label, slice.limit, slice.charged,
+                             arbiter_.waiting_bytes(slice_id)});
     }
     views.push_back(std::move(view));
   }

@@ -17,28 +17,32 @@ std::string holders_in_words(const Denial& denial) {
   for (std::size_t i = 0; i < denial.holders.size() && i < kNamed; ++i) {
     const Denial::Holder& holder = denial.holders[i];
     words += (i == 0 ? " (" : ", ");
-    words += holder.pid != 0 ? "pid " + std::to_string(holder.pid) : "session " + std::to_string(holder.session.value);
+    words += holder.pid != 0 ? "pid " + std::to_string(holder.pid)
+                             : "session " + std::to_string(holder.session.value);
     words += " " + holder.command + " " + to_string(holder.charged);
   }
-  if (denial.holders.size() > kNamed) words += " and " + std::to_string(denial.holders.size() - kNamed) + " more";
+  if (denial.holders.size() > kNamed)
+    words += " and " + std::to_string(denial.holders.size() - kNamed) + " more";
   return words.empty() ? words : words + ")";
 }
 
 std::string shortage_in_words(const Denial& denial) {
-  std::string words = "of the pool of " + to_string(denial.pool) + ", " + to_string(denial.charged_to_others) +
-                      " are charged to other tenants and " + to_string(denial.charged) + " to this one, " +
-                      to_string(denial.free) + " are free";
+  std::string words = "of the pool of " + to_string(denial.pool) + ", " +
+                      to_string(denial.charged_to_others) + " are charged to other tenants and " +
+                      to_string(denial.charged) + " to this one, " + to_string(denial.free) + " are free";
   if (!denial.kept_for_others.is_zero()) {
     words += ", of which " + to_string(denial.kept_for_others) + " are kept for other tenants' guarantees";
   }
-  if (denial.waiters_ahead != 0) words += "; requests ahead in the line: " + std::to_string(denial.waiters_ahead);
+  if (denial.waiters_ahead != 0)
+    words += "; requests ahead in the line: " + std::to_string(denial.waiters_ahead);
   return words;
 }
 
 }  // namespace
 
 std::string explain(const Denial& denial) {
-  const std::string head = "tenant '" + denial.tenant + "' asked for " + to_string(denial.asked) + " on " + denial.device;
+  const std::string head =
+      "tenant '" + denial.tenant + "' asked for " + to_string(denial.asked) + " on " + denial.device;
   switch (denial.reason) {
     case Denial::Reason::kSliceLimit:
       return head + ": the slice would pass its own limit of " + to_string(denial.slice_limit) +
@@ -59,7 +63,8 @@ std::string explain(const Denial& denial) {
 
 Code code_of(const Denial& denial) {
   const bool asked_to_wait = denial.wait_limit != Duration::zero();
-  return asked_to_wait && denial.waited != Duration::zero() ? Code::kDeadlineExceeded : Code::kResourceExhausted;
+  return asked_to_wait && denial.waited != Duration::zero() ? Code::kDeadlineExceeded
+                                                            : Code::kResourceExhausted;
 }
 
 }  // namespace gpumem::core

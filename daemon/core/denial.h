@@ -27,8 +27,8 @@ struct Denial {
   Bytes charged;  ///< to the tenant
   Bytes pool;
   Bytes free;
-  Bytes kept_for_others;        ///< of `free`: what others' guarantees still need
-  Bytes guaranteed_to_others;   ///< of `pool`
+  Bytes kept_for_others;       ///< of `free`: what others' guarantees still need
+  Bytes guaranteed_to_others;  ///< of `pool`
   Bytes charged_to_others;
   std::size_t waiters_ahead = 0;
   Duration waited{};

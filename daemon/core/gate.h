@@ -29,7 +29,8 @@ class Gate {
   /// Withdraws it, whatever it has come to; `answer` gets kCancelled if it was not called yet.
   virtual void cancel(RequestId request) = 0;
   /// What the session says of itself; nothing where that cannot be true.
-  virtual std::optional<ClientFigures> client_figures(SessionId session, DeviceIndex device, Bytes charged) const = 0;
+  virtual std::optional<ClientFigures> client_figures(SessionId session, DeviceIndex device,
+                                                      Bytes charged) const = 0;
 };
 
 }  // namespace gpumem::core

@@ -13,7 +13,8 @@ Bytes Charges::total() const {
 }
 
 Ledger::Ledger(std::vector<Bytes> pools) {
-  for (const Bytes pool : pools) devices_.push_back({.pool = pool, .missing = {}, .guaranteed = {}, .unmet = {}, .charges = {}});
+  for (const Bytes pool : pools)
+    devices_.push_back({.pool = pool, .missing = {}, .guaranteed = {}, .unmet = {}, .charges = {}});
 }
 
 TenantId Ledger::add_tenant(std::vector<Quota> quotas) {

@@ -66,7 +66,9 @@ class Ledger {
   Bytes pool(DeviceIndex device) const { return devices_[device].pool; }
   Bytes free(DeviceIndex device) const;
   const Charges& charges(DeviceIndex device) const { return devices_[device].charges; }
-  const Charges& charges(TenantId tenant, DeviceIndex device) const { return account(tenant, device).charges; }
+  const Charges& charges(TenantId tenant, DeviceIndex device) const {
+    return account(tenant, device).charges;
+  }
   const Quota& quota(TenantId tenant, DeviceIndex device) const { return account(tenant, device).quota; }
   bool is_idle(TenantId tenant) const;
   /// Sum of all tenants' guarantees.

@@ -10,9 +10,9 @@ namespace {
 
 Result<void> check_quota(const std::string& tenant, const DevicePolicy& device, const Quota& quota) {
   if (quota.guarantee <= quota.limit) return {};
-  return Error{Code::kInvalidArgument, "tenant '" + tenant + "': its guarantee of " + to_string(quota.guarantee) +
-                                           " on " + device.uuid + " is more than its limit of " +
-                                           to_string(quota.limit)};
+  return Error{Code::kInvalidArgument, "tenant '" + tenant + "': its guarantee of " +
+                                           to_string(quota.guarantee) + " on " + device.uuid +
+                                           " is more than its limit of " + to_string(quota.limit)};
 }
 
 Result<void> check_sum(const Policy& policy, DeviceIndex index) {
@@ -93,8 +93,9 @@ Result<TenantMatch> tenant_of(const Policy& policy, const Peer& peer) {
   }
   const std::string name = "uid:" + std::to_string(peer.uid);
   if (policy.others) return TenantMatch{name, *policy.others};
-  return Error{Code::kPermissionDenied, name + " is no tenant of this broker and it takes no others; ask the "
-                                               "administrator for a [[tenant]] or a [default]"};
+  return Error{Code::kPermissionDenied, name +
+                                            " is no tenant of this broker and it takes no others; ask the "
+                                            "administrator for a [[tenant]] or a [default]"};
 }
 
 }  // namespace gpumem::core

@@ -71,7 +71,8 @@ std::optional<Reshape> Pool::reshape_for(Bytes bytes, std::size_t most) {
       std::ranges::copy(classes_.split(classes_.size(i) - selection.rest), std::back_inserter(parts));
       return break_one(i, std::move(parts));
     }
-    if (selection.extents > most && i + 1 < SizeClasses::kCount && selection.counts[i] >= SizeClasses::kStep) {
+    if (selection.extents > most && i + 1 < SizeClasses::kCount &&
+        selection.counts[i] >= SizeClasses::kStep) {
       return merge(i, selection.counts[i] / SizeClasses::kStep);
     }
   }

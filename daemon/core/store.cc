@@ -22,7 +22,11 @@ constexpr std::size_t kPatience = SizeClasses::kCount + 1;
 
 Store::Store(DeviceIndex device, Bytes pool, Bytes granularity, IdSource<ExtentId>& extents,
              IdSource<JobId>& jobs)
-    : device_(device), pool_(pool, granularity, extents), extent_ids_(extents), job_ids_(jobs), pause_(kFirstPause) {
+    : device_(device),
+      pool_(pool, granularity, extents),
+      extent_ids_(extents),
+      job_ids_(jobs),
+      pause_(kFirstPause) {
   // The whole pool is created by the first job; until then it is missing.
   for (const Extent& extent : pool_.plan(pool)) put_off_.push_back({extent, {}, true});
   missing_ = pool;
@@ -67,7 +71,8 @@ void Store::put_off(const Attempt& attempt) {
   if (!attempt.missing) missing_ += size;
   const bool splits = size > classes().granularity();
   const Bytes part{splits ? size.count / SizeClasses::kStep : size.count};
-  for (Bytes rest = size; !rest.is_zero(); rest -= part) put_off_.push_back({{extent_ids_.next(), part}, {}, true});
+  for (Bytes rest = size; !rest.is_zero(); rest -= part)
+    put_off_.push_back({{extent_ids_.next(), part}, {}, true});
 }
 
 Store::Progress Store::advance(TimePoint now) {

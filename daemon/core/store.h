@@ -45,7 +45,8 @@ class Store {
     std::vector<Job> jobs;                ///< to be run
   };
 
-  Store(DeviceIndex device, Bytes pool, Bytes granularity, IdSource<ExtentId>& extents, IdSource<JobId>& jobs);
+  Store(DeviceIndex device, Bytes pool, Bytes granularity, IdSource<ExtentId>& extents,
+        IdSource<JobId>& jobs);
 
   const SizeClasses& classes() const { return pool_.classes(); }
 

@@ -28,7 +28,8 @@ class Reader {
       }
       std::string known;
       for (const Field& one : fields) known += (known.empty() ? "" : ", ") + std::string(one.first);
-      fail(key.source(), "unknown key '" + std::string(key.str()) + "' in " + std::string(where) + "; known are: " + known);
+      fail(key.source(),
+           "unknown key '" + std::string(key.str()) + "' in " + std::string(where) + "; known are: " + known);
     }
   }
 
@@ -41,14 +42,18 @@ class Reader {
   // Readers of values, each to be put into a Field.
   auto text(std::string& into) {
     return [this, &into](const toml::node& node) {
-      if (const auto value = node.value<std::string>(); node.is_string()) into = *value;
-      else fail(node.source(), "expected a text in quotes");
+      if (const auto value = node.value<std::string>(); node.is_string())
+        into = *value;
+      else
+        fail(node.source(), "expected a text in quotes");
     };
   }
   auto name(std::string& into) {  // a user or group may be given as a number
     return [this, &into](const toml::node& node) {
-      if (node.is_integer()) into = std::to_string(*node.value<std::int64_t>());
-      else text(into)(node);
+      if (node.is_integer())
+        into = std::to_string(*node.value<std::int64_t>());
+      else
+        text(into)(node);
     };
   }
   template <class Integer>
@@ -56,7 +61,8 @@ class Reader {
     return [this, &into, least, most](const toml::node& node) {
       const auto value = node.value<std::int64_t>();
       if (!node.is_integer() || *value < least || *value > most) {
-        return fail(node.source(), "expected a whole number from " + std::to_string(least) + " to " + std::to_string(most));
+        return fail(node.source(),
+                    "expected a whole number from " + std::to_string(least) + " to " + std::to_string(most));
       }
       into = static_cast<Integer>(*value);
     };
@@ -72,20 +78,25 @@ class Reader {
       }
       if (!node.is_string()) return fail(node.source(), "expected an amount such as \"24GiB\" or \"25%\"");
       auto parsed = parse_amount(*node.value<std::string>());
-      if (parsed) into = *parsed;
-      else fail(node.source(), parsed.error().message);
+      if (parsed)
+        into = *parsed;
+      else
+        fail(node.source(), parsed.error().message);
     };
   }
   auto table(std::function<void(const toml::table&)> then) {
     return [this, then = std::move(then)](const toml::node& node) {
-      if (const auto* found = node.as_table()) then(*found);
-      else fail(node.source(), "expected a table");
+      if (const auto* found = node.as_table())
+        then(*found);
+      else
+        fail(node.source(), "expected a table");
     };
   }
   auto tables(std::function<void(const toml::table&)> then) {
     return [this, then = std::move(then)](const toml::node& node) {
       const auto* found = node.as_array();
-      if (found == nullptr) return fail(node.source(), "expected a list of tables: write the name in double brackets");
+      if (found == nullptr)
+        return fail(node.source(), "expected a list of tables: write the name in double brackets");
       for (const auto& one : *found) table(then)(one);
     };
   }
@@ -134,7 +145,8 @@ void read_device(Reader& reader, const toml::table& table, Config& config) {
   Amount reserve = config.reserve;
   reader.read(table, "[[device]]", {{"uuid", reader.text(uuid)}, {"reserve", reader.amount(reserve)}});
   if (uuid.empty()) reader.fail(table.source(), "a device needs its 'uuid' (nvidia-smi -L)");
-  if (std::ranges::count(config.devices, uuid) != 0) reader.fail(table.source(), "device '" + uuid + "' is given twice");
+  if (std::ranges::count(config.devices, uuid) != 0)
+    reader.fail(table.source(), "device '" + uuid + "' is given twice");
   config.devices.push_back(uuid);
   config.reserve_by_device.insert_or_assign(uuid, reserve);
 }
@@ -161,8 +173,10 @@ void read_default(Reader& reader, const toml::table& table, Config& config) {
   bool refuse = false;
   auto fields = quotas_fields(reader, quotas);
   fields.emplace_back("refuse", [&](const toml::node& node) {
-    if (node.is_boolean()) refuse = *node.value<bool>();
-    else reader.fail(node.source(), "expected true or false");
+    if (node.is_boolean())
+      refuse = *node.value<bool>();
+    else
+      reader.fail(node.source(), "expected true or false");
   });
   reader.read(table, "[default]", fields);
   config.others = refuse ? std::nullopt : std::optional(quotas);
@@ -176,18 +190,20 @@ Result<Config> parse_config(std::string_view text, const std::string& source) {
     document = toml::parse(text, source);
   } catch (const toml::parse_error& error) {
     const auto& at = error.source().begin;
-    return Error{Code::kInvalidArgument, source + ":" + std::to_string(at.line) + ":" + std::to_string(at.column) + ": " +
+    return Error{Code::kInvalidArgument, source + ":" + std::to_string(at.line) + ":" +
+                                             std::to_string(at.column) + ": " +
                                              std::string(error.description())};
   }
   Config config;
   Reader reader(source);
   // [broker] first: its `reserve` is what devices fall back on, wherever it stands in the file.
   if (const auto* broker = document["broker"].as_table()) read_broker(reader, *broker, config);
-  reader.read(document, "the file",
-              {{"broker", reader.table([](const toml::table&) {})},
-               {"device", reader.tables([&](const toml::table& table) { read_device(reader, table, config); })},
-               {"tenant", reader.tables([&](const toml::table& table) { read_tenant(reader, table, config); })},
-               {"default", reader.table([&](const toml::table& table) { read_default(reader, table, config); })}});
+  reader.read(
+      document, "the file",
+      {{"broker", reader.table([](const toml::table&) {})},
+       {"device", reader.tables([&](const toml::table& table) { read_device(reader, table, config); })},
+       {"tenant", reader.tables([&](const toml::table& table) { read_tenant(reader, table, config); })},
+       {"default", reader.table([&](const toml::table& table) { read_default(reader, table, config); })}});
   if (reader.error()) return *reader.error();
   return config;
 }

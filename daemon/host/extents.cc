@@ -15,8 +15,8 @@ Result<std::unique_ptr<Extents>> Extents::create(boost::asio::io_context& loop, 
     if (!uuid) return uuid.error();
     auto device = driver.find(*uuid);
     if (!device) return device.error();
-    extents->workers_.push_back(
-        std::make_unique<DeviceWorker>(driver, (*device)->ordinal, [self = extents.get()](DriverResult result) {
+    extents->workers_.push_back(std::make_unique<DeviceWorker>(
+        driver, (*device)->ordinal, [self = extents.get()](DriverResult result) {
           auto shared = std::make_shared<DriverResult>(std::move(result));
           boost::asio::post(self->loop_, [self, shared] { self->take_in(std::move(*shared)); });
         }));

@@ -41,18 +41,20 @@ void Lane::start() {
 }
 
 void Lane::await_message() {
-  socket_.async_wait(Descriptor::wait_read, [self = shared_from_this()](const boost::system::error_code& error) {
-    if (!error) self->receive();
-  });
+  socket_.async_wait(Descriptor::wait_read,
+                     [self = shared_from_this()](const boost::system::error_code& error) {
+                       if (!error) self->receive();
+                     });
 }
 
 void Lane::await_exit() {
-  process_.async_wait(Descriptor::wait_read, [self = shared_from_this()](const boost::system::error_code& error) {
-    if (error) return;
-    self->watches_process_ = false;
-    self->end();
-    self->handler_.process_exited(self);
-  });
+  process_.async_wait(Descriptor::wait_read,
+                      [self = shared_from_this()](const boost::system::error_code& error) {
+                        if (error) return;
+                        self->watches_process_ = false;
+                        self->end();
+                        self->handler_.process_exited(self);
+                      });
 }
 
 void Lane::receive() {
@@ -121,9 +123,10 @@ void Lane::await_room() {
   patience_.async_wait([self = weak_from_this()](const boost::system::error_code& error) {
     if (const auto lane = self.lock(); lane && !error) lane->close("it does not read its lane");
   });
-  socket_.async_wait(Descriptor::wait_write, [self = shared_from_this()](const boost::system::error_code& error) {
-    if (!error && !self->ended_) self->flush();
-  });
+  socket_.async_wait(Descriptor::wait_write,
+                     [self = shared_from_this()](const boost::system::error_code& error) {
+                       if (!error && !self->ended_) self->flush();
+                     });
 }
 
 void Lane::flush() {

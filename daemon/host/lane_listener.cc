@@ -13,6 +13,9 @@ namespace {
 constexpr int kAcceptsInARow = 32;
 constexpr auto kPause = std::chrono::milliseconds(50);
 
+// Descriptors or memory have run out, for now.
+bool is_shortage(const Error& error) { return error.code == Code::kResourceExhausted; }
+
 }  // namespace
 
 LaneListener::LaneListener(boost::asio::io_context& loop, UniqueFd socket, LaneHandler& handler)
@@ -36,10 +39,11 @@ void LaneListener::accept() {
     UniqueFd connection(::accept4(socket_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!connection.valid()) {
       if (errno == EAGAIN || errno == EWOULDBLOCK) break;
-      if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) return pause();
+      if (const Error error = errno_error(errno, "accept"); is_shortage(error)) return pause(error);
       continue;  // this one gave up; the next may not have
     }
     auto peer = identify_peer(connection.get());
+    if (!peer && is_shortage(peer.error())) return pause(peer.error());
     if (!peer) {
       spdlog::debug("connection dropped: {}", peer.error().message);
       continue;
@@ -49,8 +53,9 @@ void LaneListener::accept() {
   await();
 }
 
-void LaneListener::pause() {
-  spdlog::warn("cannot accept a connection: {}; raise the limit of open files (LimitNOFILE=)", errno_error(errno, "accept").message);
+void LaneListener::pause(const Error& error) {
+  spdlog::warn("cannot take a connection in: {}; raise the limit of open files (LimitNOFILE=)",
+               error.message);
   pause_.expires_after(kPause);
   pause_.async_wait([this](const boost::system::error_code& error) {
     if (!error) await();

@@ -20,7 +20,7 @@ class LaneListener {
  private:
   void await();
   void accept();
-  void pause();
+  void pause(const Error& error);
 
   boost::asio::io_context& loop_;
   boost::asio::posix::stream_descriptor socket_;

@@ -22,10 +22,10 @@ core::TimePoint now() { return std::chrono::steady_clock::now(); }
 Result<std::unique_ptr<Loop>> Loop::create(Options options) {
   const cuda::Driver& driver = *options.driver;
   std::unique_ptr<Loop> loop(new Loop(std::move(options)));
-  auto extents = Extents::create(loop->io_, driver, loop->broker_.policy().devices,
-                                 [self = loop.get()](const core::JobResult& result) {
-                                   self->run([&](core::Broker& broker, core::TimePoint at) { broker.job_done(result, at); });
-                                 });
+  auto extents = Extents::create(
+      loop->io_, driver, loop->broker_.policy().devices, [self = loop.get()](const core::JobResult& result) {
+        self->run([&](core::Broker& broker, core::TimePoint at) { broker.job_done(result, at); });
+      });
   if (!extents) return extents.error();
   loop->extents_ = std::move(*extents);
   return loop;
@@ -78,7 +78,8 @@ std::size_t Loop::session_count() {
 
 Result<void> Loop::apply(core::Policy policy) {
   Result<void> applied;
-  run_and_wait([&](core::Broker& broker, core::TimePoint at) { applied = broker.apply(std::move(policy), at); });
+  run_and_wait(
+      [&](core::Broker& broker, core::TimePoint at) { applied = broker.apply(std::move(policy), at); });
   return applied;
 }
 
@@ -158,7 +159,8 @@ RequestId Loop::grow(SessionId session, SliceId slice, Bytes bytes, core::Durati
 void Loop::cancel(RequestId request) {
   run([&](core::Broker& broker, core::TimePoint at) { broker.cancel(request, at); });
   auto pending = pending_.extract(request);
-  if (!pending.empty()) pending.mapped().answer(core::GrowFailure{{Code::kCancelled, "the request was withdrawn"}, {}});
+  if (!pending.empty())
+    pending.mapped().answer(core::GrowFailure{{Code::kCancelled, "the request was withdrawn"}, {}});
 }
 
 void Loop::end_requests_of(SessionId session) {
@@ -168,7 +170,8 @@ void Loop::end_requests_of(SessionId session) {
     answers.push_back(std::move(entry.second.answer));
     return true;
   });
-  for (const GrowAnswer& answer : answers) answer(core::GrowFailure{{Code::kCancelled, "the session has ended"}, {}});
+  for (const GrowAnswer& answer : answers)
+    answer(core::GrowFailure{{Code::kCancelled, "the session has ended"}, {}});
 }
 
 std::optional<SessionId> Loop::session_of(std::string_view token) const {
@@ -177,7 +180,8 @@ std::optional<SessionId> Loop::session_of(std::string_view token) const {
   return found->second;
 }
 
-std::optional<ClientFigures> Loop::client_figures(SessionId session, core::DeviceIndex device, Bytes charged) const {
+std::optional<ClientFigures> Loop::client_figures(SessionId session, core::DeviceIndex device,
+                                                  Bytes charged) const {
   const auto client = clients_.find(session);
   if (client == clients_.end()) return std::nullopt;
   return read_figures(client->second.pages.client_page(), device, charged.count);
@@ -192,11 +196,12 @@ void Loop::hello(const std::shared_ptr<Lane>& lane, const v1::Hello& hello) {
 Result<SessionId> Loop::open_session(const std::shared_ptr<Lane>& lane, const v1::Hello& hello) {
   if (hello.protocol() != kLaneProtocol) {
     return Error{Code::kFailedPrecondition, "the client speaks version " + std::to_string(hello.protocol()) +
-                                                " of the lane, this broker speaks " + std::to_string(kLaneProtocol)};
+                                                " of the lane, this broker speaks " +
+                                                std::to_string(kLaneProtocol)};
   }
   if (hello.label().size() > kLabelBytes || !is_printable(hello.label())) {
-    return Error{Code::kInvalidArgument, "the label is longer than " + std::to_string(kLabelBytes) +
-                                             " bytes or not printable"};
+    return Error{Code::kInvalidArgument,
+                 "the label is longer than " + std::to_string(kLabelBytes) + " bytes or not printable"};
   }
   auto pages = SharedPages::create();
   if (!pages) return pages.error();
@@ -249,7 +254,8 @@ void Loop::process_exited(const std::shared_ptr<Lane>& lane) {
 
 void Loop::publish(SessionId session) {
   const auto client = clients_.find(session);
-  if (client != clients_.end() && broker_.knows(session)) client->second.pages.publish(broker_.figures(session));
+  if (client != clients_.end() && broker_.knows(session))
+    client->second.pages.publish(broker_.figures(session));
 }
 
 void Loop::publish_soon() {

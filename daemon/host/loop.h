@@ -44,9 +44,11 @@ class Loop final : public core::Gate, private LaneHandler {
 
   void post(Work work) override;
   std::optional<SessionId> session_of(std::string_view token) const override;
-  RequestId grow(SessionId session, SliceId slice, Bytes bytes, core::Duration wait, GrowAnswer answer) override;
+  RequestId grow(SessionId session, SliceId slice, Bytes bytes, core::Duration wait,
+                 GrowAnswer answer) override;
   void cancel(RequestId request) override;
-  std::optional<ClientFigures> client_figures(SessionId session, core::DeviceIndex device, Bytes charged) const override;
+  std::optional<ClientFigures> client_figures(SessionId session, core::DeviceIndex device,
+                                              Bytes charged) const override;
 
  private:
   struct Client {

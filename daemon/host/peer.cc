@@ -27,9 +27,9 @@ Result<UniqueFd> open_pidfd(int socket, pid_t pid) {
   int fd = -1;
   socklen_t length = sizeof fd;
   if (::getsockopt(socket, SOL_SOCKET, SO_PEERPIDFD, &fd, &length) == 0) return UniqueFd(fd);
-  if (errno != ENOPROTOOPT) return errno_error(errno, "the peer has ended");
+  if (errno != ENOPROTOOPT) return errno_error(errno, "cannot watch the peer");  // it has ended, mostly
   fd = static_cast<int>(::syscall(SYS_pidfd_open, pid, 0));
-  if (fd < 0) return errno_error(errno, "the peer has ended");
+  if (fd < 0) return errno_error(errno, "cannot watch the peer");
   return UniqueFd(fd);
 }
 
@@ -50,7 +50,8 @@ std::string command_of(pid_t pid) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/comm");
   std::string command;
   std::getline(file, command);
-  std::ranges::replace_if(command, [](unsigned char c) { return c < 0x20 || c >= 0x7f; }, '?');
+  std::ranges::replace_if(
+      command, [](unsigned char c) { return c < 0x20 || c >= 0x7f; }, '?');
   return command;
 }
 

@@ -12,7 +12,8 @@ struct PeerProcess {
   UniqueFd pidfd;  ///< readable once the process has ended; invalid where the kernel does not tell (pid 0)
 };
 
-/// Errors  kUnavailable: the process has ended already.
+/// Errors  kUnavailable, or what the kernel says: the process has ended; kResourceExhausted: no descriptor
+/// left.
 Result<PeerProcess> identify_peer(int socket);
 
 }  // namespace gpumem::host

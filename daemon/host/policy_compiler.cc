@@ -34,7 +34,9 @@ core::Quota compile_quota(const QuotasConfig& quotas, const core::DevicePolicy& 
   const QuotaConfig& general = quotas.everywhere;
   const Amount guarantee = special.guarantee.value_or(general.guarantee.value_or(Amount::absolute({})));
   const Amount limit = special.limit.value_or(general.limit.value_or(Amount::percent(10'000)));
-  const auto in_pool = [&](const Amount& amount) { return amount.of(device.pool).rounded_down(device.granularity); };
+  const auto in_pool = [&](const Amount& amount) {
+    return amount.of(device.pool).rounded_down(device.granularity);
+  };
   // A limit of more than the pool says the same as the pool; a guarantee must not be cut down silently.
   return {in_pool(guarantee), std::min(in_pool(limit), device.pool)};
 }
@@ -43,7 +45,8 @@ Result<void> check_uuids(const QuotasConfig& quotas, const std::string& tenant,
                          const std::vector<core::DevicePolicy>& devices) {
   for (const auto& [uuid, quota] : quotas.by_device) {
     if (std::ranges::find(devices, uuid, &core::DevicePolicy::uuid) == devices.end()) {
-      return Error{Code::kInvalidArgument, "tenant '" + tenant + "' has a quota on " + uuid + ", which is not lent"};
+      return Error{Code::kInvalidArgument,
+                   "tenant '" + tenant + "' has a quota on " + uuid + ", which is not lent"};
     }
   }
   return {};
@@ -61,17 +64,19 @@ Result<core::DevicePolicy> compile_device(const Config& config, const DeviceFact
   const bool demanded = reserve.kind() == Amount::Kind::kAbsolute;
   device.pool = reserve.of(demanded ? facts.device.total : facts.obtainable).rounded_down(device.granularity);
   if (device.pool > facts.obtainable) {
-    return Error{Code::kInvalidArgument, "cannot reserve " + reserve.text() + " of " + device.uuid + ": it has " +
-                                             to_string(facts.device.total) + ", of which " +
+    return Error{Code::kInvalidArgument, "cannot reserve " + reserve.text() + " of " + device.uuid +
+                                             ": it has " + to_string(facts.device.total) + ", of which " +
                                              to_string(facts.obtainable) + " can be had"};
   }
   if (device.pool.is_zero()) {
-    return Error{Code::kInvalidArgument, "reserving " + reserve.text() + " of " + device.uuid + " leaves an empty pool"};
+    return Error{Code::kInvalidArgument,
+                 "reserving " + reserve.text() + " of " + device.uuid + " leaves an empty pool"};
   }
   return device;
 }
 
-Result<std::vector<core::DevicePolicy>> compile_devices(const Config& config, const std::vector<DeviceFacts>& all) {
+Result<std::vector<core::DevicePolicy>> compile_devices(const Config& config,
+                                                        const std::vector<DeviceFacts>& all) {
   std::vector<core::DevicePolicy> devices;
   std::vector<std::string> found;
   for (const DeviceFacts& facts : all) {
@@ -85,7 +90,8 @@ Result<std::vector<core::DevicePolicy>> compile_devices(const Config& config, co
   }
   for (const std::string& uuid : config.devices) {
     if (std::ranges::count(found, uuid) == 0) {
-      return Error{Code::kInvalidArgument, "device '" + uuid + "' is configured, but this machine does not have it"};
+      return Error{Code::kInvalidArgument,
+                   "device '" + uuid + "' is configured, but this machine does not have it"};
     }
   }
   return devices;
@@ -95,14 +101,15 @@ Result<std::vector<core::DevicePolicy>> compile_devices(const Config& config, co
 Result<void> check_covered_once(const core::TenantRule& rule, const std::vector<core::TenantRule>& others) {
   for (const core::TenantRule& other : others) {
     if (rule.uid != other.uid || rule.gid != other.gid) continue;
-    return Error{Code::kInvalidArgument, "tenants '" + other.name + "' and '" + rule.name + "' are both " +
-                                             (rule.uid ? "user " + std::to_string(*rule.uid)
-                                                       : "group " + std::to_string(*rule.gid))};
+    return Error{Code::kInvalidArgument,
+                 "tenants '" + other.name + "' and '" + rule.name + "' are both " +
+                     (rule.uid ? "user " + std::to_string(*rule.uid) : "group " + std::to_string(*rule.gid))};
   }
   return {};
 }
 
-Result<core::TenantRule> compile_tenant(const TenantConfig& tenant, const std::vector<core::DevicePolicy>& devices) {
+Result<core::TenantRule> compile_tenant(const TenantConfig& tenant,
+                                        const std::vector<core::DevicePolicy>& devices) {
   core::TenantRule rule;
   rule.name = tenant.name;
   if (!tenant.user.empty()) {
@@ -115,7 +122,8 @@ Result<core::TenantRule> compile_tenant(const TenantConfig& tenant, const std::v
     rule.gid = *gid;
   }
   if (auto ok = check_uuids(tenant.quotas, tenant.name, devices); !ok) return ok.error();
-  for (const core::DevicePolicy& device : devices) rule.quotas.push_back(compile_quota(tenant.quotas, device));
+  for (const core::DevicePolicy& device : devices)
+    rule.quotas.push_back(compile_quota(tenant.quotas, device));
   return rule;
 }
 

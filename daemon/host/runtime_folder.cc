@@ -24,7 +24,8 @@ Result<sockaddr_un> address_of(const std::filesystem::path& path) {
   address.sun_family = AF_UNIX;
   const std::string text = path.string();
   if (text.size() >= sizeof address.sun_path) {
-    return Error{Code::kInvalidArgument, "'" + text + "' is too long for a socket (107 bytes at most): choose a "
+    return Error{Code::kInvalidArgument, "'" + text +
+                                             "' is too long for a socket (107 bytes at most): choose a "
                                              "shorter --runtime-dir"};
   }
   std::memcpy(address.sun_path, text.c_str(), text.size() + 1);
@@ -44,18 +45,21 @@ bool is_listening(const sockaddr_un& address) {
 Result<void> clear_stale_socket(const std::filesystem::path& path) {
   auto address = address_of(path);
   if (!address) return address.error();
-  struct stat found{};
+  struct stat found {};
   if (::lstat(path.c_str(), &found) != 0) {
     if (errno == ENOENT) return {};
     return errno_error(errno, "cannot look at " + path.string());
   }
   if (!S_ISSOCK(found.st_mode)) {
-    return Error{Code::kAlreadyExists, path.string() + " exists and is no socket: remove it, or choose another --runtime-dir"};
+    return Error{Code::kAlreadyExists,
+                 path.string() + " exists and is no socket: remove it, or choose another --runtime-dir"};
   }
   if (is_listening(*address)) {
-    return Error{Code::kAlreadyExists, "another program listens on " + path.string() + ": end it, or choose another --runtime-dir"};
+    return Error{Code::kAlreadyExists,
+                 "another program listens on " + path.string() + ": end it, or choose another --runtime-dir"};
   }
-  if (::unlink(path.c_str()) != 0) return errno_error(errno, "cannot remove the left-over socket " + path.string());
+  if (::unlink(path.c_str()) != 0)
+    return errno_error(errno, "cannot remove the left-over socket " + path.string());
   return {};
 }
 
@@ -70,8 +74,8 @@ Result<UniqueFd> take_lock(const std::filesystem::path& folder) {
   UniqueFd lock(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644));
   if (!lock.valid()) return errno_error(errno, "cannot open " + path.string());
   if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
-    return Error{Code::kAlreadyExists, "another gpumemd (pid " + read_lock_owner(lock.get()) + ") serves " + folder.string() +
-                                           ": stop it, or choose another --runtime-dir"};
+    return Error{Code::kAlreadyExists, "another gpumemd (pid " + read_lock_owner(lock.get()) + ") serves " +
+                                           folder.string() + ": stop it, or choose another --runtime-dir"};
   }
   const std::string pid = std::to_string(::getpid());
   if (::ftruncate(lock.get(), 0) != 0 || ::pwrite(lock.get(), pid.data(), pid.size(), 0) < 0) {
@@ -88,15 +92,17 @@ Result<unsigned> resolve_group(const std::string& group) {
   const auto [end, error] = std::from_chars(group.data(), group.data() + group.size(), gid);
   if (error == std::errc() && end == group.data() + group.size()) return gid;
   if (const ::group* entry = ::getgrnam(group.c_str())) return entry->gr_gid;
-  return Error{Code::kInvalidArgument, "socket_group: there is no group '" + group + "' (addgroup --system " + group + ")"};
+  return Error{Code::kInvalidArgument,
+               "socket_group: there is no group '" + group + "' (addgroup --system " + group + ")"};
 }
 
 Result<RuntimeFolder> RuntimeFolder::claim(const std::filesystem::path& folder, const std::string& group) {
   auto gid = resolve_group(group);
   if (!gid) return gid.error();
   if (::mkdir(folder.c_str(), 0755) != 0 && errno != EEXIST) {
-    return errno_error(errno, "cannot make the runtime folder " + folder.string() + " (run as root, or choose another "
-                              "--runtime-dir)");
+    return errno_error(errno, "cannot make the runtime folder " + folder.string() +
+                                  " (run as root, or choose another "
+                                  "--runtime-dir)");
   }
   auto lock = take_lock(folder);
   if (!lock) return lock.error();

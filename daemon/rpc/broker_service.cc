@@ -11,9 +11,10 @@
 namespace gpumem::rpc {
 namespace {
 
-const Error kNoSession{Code::kUnauthenticated,
-                       "this call needs the token of a living session as metadata 'gpumem-session'; connect to the "
-                       "lane socket first (docs/architecture.md)"};
+const Error kNoSession{
+    Code::kUnauthenticated,
+    "this call needs the token of a living session as metadata 'gpumem-session'; connect to the "
+    "lane socket first (docs/architecture.md)"};
 
 std::string token_of(const grpc::CallbackServerContext& context) {
   const auto found = context.client_metadata().find(kSessionMetadataKey);
@@ -26,7 +27,7 @@ template <class Act>
 grpc::ServerUnaryReactor* for_session(core::Gate& gate, grpc::CallbackServerContext* context, Act act) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   gate.post([&gate, reactor, token = token_of(*context), act = std::move(act)](core::Broker& broker,
-                                                                              core::TimePoint now) {
+                                                                               core::TimePoint now) {
     const auto session = gate.session_of(token);
     if (!session) return reactor->Finish(to_status(kNoSession));
     const Result<void> done = act(broker, *session, now);
@@ -45,7 +46,8 @@ class GrowReactor final : public grpc::ServerUnaryReactor {
                 bytes = Bytes{request.bytes()}, wait = wait_of(request)](core::Broker&, core::TimePoint) {
       const auto session = gate_.session_of(token);
       if (!session) return finish(core::GrowFailure{kNoSession, {}});
-      const RequestId id = gate_.grow(*session, slice, bytes, wait, [this](const auto& answer) { finish(answer); });
+      const RequestId id =
+          gate_.grow(*session, slice, bytes, wait, [this](const auto& answer) { finish(answer); });
       // The answer may have come already, and the reactor may be gone with it: only the state is safe here.
       state->request = id;
     });
@@ -72,7 +74,8 @@ class GrowReactor final : public grpc::ServerUnaryReactor {
       return Finish(grpc::Status::OK);
     }
     const core::GrowFailure& failure = answer.error();
-    if (failure.denial) context_->AddTrailingMetadata(kDenialMetadataKey, to_proto(*failure.denial).SerializeAsString());
+    if (failure.denial)
+      context_->AddTrailingMetadata(kDenialMetadataKey, to_proto(*failure.denial).SerializeAsString());
     Finish(to_status(failure.error));
   }
 
@@ -93,45 +96,49 @@ class GrowReactor final : public grpc::ServerUnaryReactor {
 }  // namespace
 
 grpc::ServerUnaryReactor* BrokerService::OpenSlice(grpc::CallbackServerContext* context,
-                                                   const v1::OpenSliceRequest* request, v1::OpenSliceResponse* response) {
-  return for_session(gate_, context,
-                     [request, response](core::Broker& broker, SessionId session, core::TimePoint) -> Result<void> {
-    if (request->label().size() > kLabelBytes || !is_printable(request->label())) {
-      return Error{Code::kInvalidArgument, "the label is longer than " + std::to_string(kLabelBytes) +
-                                               " bytes or not printable"};
-    }
-    auto slice = broker.open_slice(session, request->device(), {request->limit()}, request->label());
-    if (!slice) return slice.error();
-    response->set_slice(slice->id.value);
-    response->set_limit(slice->limit.count);
-    response->set_granularity(broker.policy().devices[slice->device].granularity.count);
-    return {};
-  });
+                                                   const v1::OpenSliceRequest* request,
+                                                   v1::OpenSliceResponse* response) {
+  return for_session(
+      gate_, context,
+      [request, response](core::Broker& broker, SessionId session, core::TimePoint) -> Result<void> {
+        if (request->label().size() > kLabelBytes || !is_printable(request->label())) {
+          return Error{Code::kInvalidArgument,
+                       "the label is longer than " + std::to_string(kLabelBytes) + " bytes or not printable"};
+        }
+        auto slice = broker.open_slice(session, request->device(), {request->limit()}, request->label());
+        if (!slice) return slice.error();
+        response->set_slice(slice->id.value);
+        response->set_limit(slice->limit.count);
+        response->set_granularity(broker.policy().devices[slice->device].granularity.count);
+        return {};
+      });
 }
 
-grpc::ServerUnaryReactor* BrokerService::Grow(grpc::CallbackServerContext* context, const v1::GrowRequest* request,
-                                              v1::GrowResponse* response) {
+grpc::ServerUnaryReactor* BrokerService::Grow(grpc::CallbackServerContext* context,
+                                              const v1::GrowRequest* request, v1::GrowResponse* response) {
   return new GrowReactor(gate_, context, *request, response);
 }
 
-grpc::ServerUnaryReactor* BrokerService::Return(grpc::CallbackServerContext* context, const v1::ReturnRequest* request,
-                                                v1::ReturnResponse*) {
+grpc::ServerUnaryReactor* BrokerService::Return(grpc::CallbackServerContext* context,
+                                                const v1::ReturnRequest* request, v1::ReturnResponse*) {
   std::vector<LeaseId> leases;
   leases.reserve(static_cast<std::size_t>(request->leases_size()));
   for (const std::uint64_t lease : request->leases()) leases.push_back(LeaseId{lease});
   return for_session(gate_, context,
                      [slice = SliceId{request->slice()}, leases = std::move(leases)](
                          core::Broker& broker, SessionId session, core::TimePoint now) {
-    return broker.give_back(session, slice, leases, now);
-  });
+                       return broker.give_back(session, slice, leases, now);
+                     });
 }
 
 grpc::ServerUnaryReactor* BrokerService::CloseSlice(grpc::CallbackServerContext* context,
-                                                    const v1::CloseSliceRequest* request, v1::CloseSliceResponse*) {
-  return for_session(gate_, context,
-                     [slice = SliceId{request->slice()}](core::Broker& broker, SessionId session, core::TimePoint now) {
-    return broker.close_slice(session, slice, now);
-  });
+                                                    const v1::CloseSliceRequest* request,
+                                                    v1::CloseSliceResponse*) {
+  return for_session(
+      gate_, context,
+      [slice = SliceId{request->slice()}](core::Broker& broker, SessionId session, core::TimePoint now) {
+        return broker.close_slice(session, slice, now);
+      });
 }
 
 grpc::ServerUnaryReactor* BrokerService::Ping(grpc::CallbackServerContext* context, const v1::PingRequest*,

@@ -9,13 +9,15 @@ class BrokerService final : public v1::Broker::CallbackService {
  public:
   explicit BrokerService(core::Gate& gate) : gate_(gate) {}
 
-  grpc::ServerUnaryReactor* OpenSlice(grpc::CallbackServerContext* context, const v1::OpenSliceRequest* request,
+  grpc::ServerUnaryReactor* OpenSlice(grpc::CallbackServerContext* context,
+                                      const v1::OpenSliceRequest* request,
                                       v1::OpenSliceResponse* response) override;
   grpc::ServerUnaryReactor* Grow(grpc::CallbackServerContext* context, const v1::GrowRequest* request,
                                  v1::GrowResponse* response) override;
   grpc::ServerUnaryReactor* Return(grpc::CallbackServerContext* context, const v1::ReturnRequest* request,
                                    v1::ReturnResponse* response) override;
-  grpc::ServerUnaryReactor* CloseSlice(grpc::CallbackServerContext* context, const v1::CloseSliceRequest* request,
+  grpc::ServerUnaryReactor* CloseSlice(grpc::CallbackServerContext* context,
+                                       const v1::CloseSliceRequest* request,
                                        v1::CloseSliceResponse* response) override;
   grpc::ServerUnaryReactor* Ping(grpc::CallbackServerContext* context, const v1::PingRequest* request,
                                  v1::PingResponse* response) override;

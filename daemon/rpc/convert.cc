@@ -106,7 +106,8 @@ void fill(v1::GrowResponse& response, const core::Grant& grant) {
 }
 
 std::string to_date(core::TimePoint time, core::TimePoint now) {
-  const auto then = std::chrono::system_clock::now() - std::chrono::duration_cast<std::chrono::system_clock::duration>(now - time);
+  const auto then = std::chrono::system_clock::now() -
+                    std::chrono::duration_cast<std::chrono::system_clock::duration>(now - time);
   const std::time_t seconds = std::chrono::system_clock::to_time_t(then);
   std::tm utc{};
   ::gmtime_r(&seconds, &utc);

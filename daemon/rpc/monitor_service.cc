@@ -15,7 +15,8 @@ grpc::ServerUnaryReactor* listing(core::Gate& gate, grpc::CallbackServerContext*
   return reactor;
 }
 
-void add_slices(const core::Gate& gate, const core::Broker& broker, const core::SessionView& view, v1::SessionInfo& info) {
+void add_slices(const core::Gate& gate, const core::Broker& broker, const core::SessionView& view,
+                v1::SessionInfo& info) {
   for (const core::SliceView& slice : view.slices) {
     v1::SliceInfo& one = *info.add_slices();
     one.set_id(slice.id.value);
@@ -31,7 +32,8 @@ void add_slices(const core::Gate& gate, const core::Broker& broker, const core::
 
 }  // namespace
 
-grpc::ServerUnaryReactor* MonitorService::GetStatus(grpc::CallbackServerContext* context, const v1::GetStatusRequest*,
+grpc::ServerUnaryReactor* MonitorService::GetStatus(grpc::CallbackServerContext* context,
+                                                    const v1::GetStatusRequest*,
                                                     v1::GetStatusResponse* response) {
   return listing(gate_, context, [this, response](core::Broker& broker, core::TimePoint now) {
     response->set_version(info_.version);
@@ -42,7 +44,8 @@ grpc::ServerUnaryReactor* MonitorService::GetStatus(grpc::CallbackServerContext*
   });
 }
 
-grpc::ServerUnaryReactor* MonitorService::ListTenants(grpc::CallbackServerContext* context, const v1::ListTenantsRequest*,
+grpc::ServerUnaryReactor* MonitorService::ListTenants(grpc::CallbackServerContext* context,
+                                                      const v1::ListTenantsRequest*,
                                                       v1::ListTenantsResponse* response) {
   return listing(gate_, context, [response](core::Broker& broker, core::TimePoint) {
     for (const core::TenantView& view : broker.tenants()) {
@@ -52,7 +55,8 @@ grpc::ServerUnaryReactor* MonitorService::ListTenants(grpc::CallbackServerContex
 }
 
 grpc::ServerUnaryReactor* MonitorService::ListSessions(grpc::CallbackServerContext* context,
-                                                       const v1::ListSessionsRequest*, v1::ListSessionsResponse* response) {
+                                                       const v1::ListSessionsRequest*,
+                                                       v1::ListSessionsResponse* response) {
   return listing(gate_, context, [this, response](core::Broker& broker, core::TimePoint now) {
     for (const core::SessionView& view : broker.sessions()) {
       v1::SessionInfo& info = *response->add_sessions();

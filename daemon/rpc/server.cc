@@ -17,15 +17,18 @@ std::string address_of(const std::filesystem::path& socket) {
   std::string address = "unix:";
   for (const char letter : socket.native()) {
     const auto byte = static_cast<unsigned char>(letter);
-    if (std::isalnum(byte) != 0 || kPlain.find(letter) != std::string_view::npos) address += letter;
-    else address += {'%', kHex[byte >> 4], kHex[byte & 15]};
+    if (std::isalnum(byte) != 0 || kPlain.find(letter) != std::string_view::npos)
+      address += letter;
+    else
+      address += {'%', kHex[byte >> 4], kHex[byte & 15]};
   }
   return address;
 }
 
 }  // namespace
 
-Result<std::unique_ptr<Server>> Server::start(core::Gate& gate, const std::filesystem::path& socket, BrokerInfo info) {
+Result<std::unique_ptr<Server>> Server::start(core::Gate& gate, const std::filesystem::path& socket,
+                                              BrokerInfo info) {
   static const bool kExtensionsReady = [] {  // both are process-wide switches of gRPC
     grpc::EnableDefaultHealthCheckService(true);
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();

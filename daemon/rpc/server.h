@@ -14,7 +14,8 @@ namespace gpumem::rpc {
 class Server {
  public:
   /// Errors  kUnavailable: cannot listen there.
-  static Result<std::unique_ptr<Server>> start(core::Gate& gate, const std::filesystem::path& socket, BrokerInfo info);
+  static Result<std::unique_ptr<Server>> start(core::Gate& gate, const std::filesystem::path& socket,
+                                               BrokerInfo info);
 
   /// Tells health watchers, takes no more calls, and ends those under way after `patience`. The gate still
   /// has to be open.   Blocks.

@@ -69,14 +69,15 @@ TEST_F(Allocation, OfMoreThanTheDeviceHasIsResourceExhausted) {
 
 TEST_F(Allocation, OfWhatOthersHaveIsResourceExhaustedUntilTheyLetGo) {
   Process holder([this](Channel& channel) {
-    const cuda::Allocation most = allocate(device().total.minus({4 * unit_.count}).rounded_down(unit_).minus(
-        Bytes{nvml().memory(uuid_)->used}));
+    const cuda::Allocation most = allocate(
+        device().total.minus({4 * unit_.count}).rounded_down(unit_).minus(Bytes{nvml().memory(uuid_)->used}));
     channel.signal();
     channel.await();
   });
   holder.channel().await();
   in_process([this] {
-    expect_refused(cuda::Allocation::create(driver(), device().ordinal, {8 * unit_.count}), Code::kResourceExhausted);
+    expect_refused(cuda::Allocation::create(driver(), device().ordinal, {8 * unit_.count}),
+                   Code::kResourceExhausted);
   });
   holder.kill();
   expect_used(0);

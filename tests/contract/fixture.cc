@@ -67,7 +67,9 @@ void DriverTest::expect_used(std::uint64_t bytes) const {
 
 const cuda::Driver& driver() { return *must(cuda::Driver::open(driver_folder())); }
 const cuda::Device& device() { return driver().devices().front(); }
-cuda::Allocation allocate(Bytes size) { return must(cuda::Allocation::create(driver(), device().ordinal, size)); }
+cuda::Allocation allocate(Bytes size) {
+  return must(cuda::Allocation::create(driver(), device().ordinal, size));
+}
 cuda::Allocation import(const UniqueFd& descriptor, Bytes size) {
   return must(cuda::Allocation::import(driver(), descriptor.get(), size));
 }
@@ -83,7 +85,8 @@ Mapped map(const cuda::Allocation& allocation) {
 
 void fill(cuda::Address at, Bytes size, int value) {
   const auto context = must(cuda::CurrentContext::enter(driver(), device().ordinal));
-  must(driver().check(driver().api().cuMemsetD8(at, static_cast<unsigned char>(value), size.count), "cuMemsetD8"));
+  must(driver().check(driver().api().cuMemsetD8(at, static_cast<unsigned char>(value), size.count),
+                      "cuMemsetD8"));
   must(driver().check(driver().api().cuCtxSynchronize(), "cuCtxSynchronize"));
 }
 

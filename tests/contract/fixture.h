@@ -24,8 +24,8 @@ class DriverTest : public testing::Test {
   void expect_used(std::uint64_t bytes) const;
 
   const cuda::Nvml& nvml() const { return *nvml_; }
-  cuda::DeviceUuid uuid_;   ///< of the first device
-  Bytes unit_;              ///< its granularity
+  cuda::DeviceUuid uuid_;  ///< of the first device
+  Bytes unit_;             ///< its granularity
 
  private:
   std::unique_ptr<cuda::Nvml> nvml_;

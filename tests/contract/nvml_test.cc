@@ -38,7 +38,8 @@ TEST_F(Nvml, ContextCostsMemoryAndNamesItsProcess) {
   EXPECT_GT(used(), 0U);
   const auto processes = nvml().processes(uuid_);
   ASSERT_TRUE(processes) << processes.error().message;
-  EXPECT_TRUE(std::ranges::count(*processes, static_cast<unsigned>(process.pid()), &cuda::ProcessMemory::pid) == 1);
+  EXPECT_TRUE(
+      std::ranges::count(*processes, static_cast<unsigned>(process.pid()), &cuda::ProcessMemory::pid) == 1);
   process.channel().signal();
   process.join();
   expect_used(0);

@@ -23,7 +23,8 @@ class Channel {
   UniqueFd socket_;
 };
 
-/// A process that runs `body` and then ends, successfully if no expectation failed in it. Killed with its owner.
+/// A process that runs `body` and then ends, successfully if no expectation failed in it. Killed with its
+/// owner.
 class Process {
  public:
   explicit Process(std::function<void(Channel&)> body);

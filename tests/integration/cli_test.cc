@@ -6,8 +6,10 @@ namespace {
 
 struct Cli : BrokerTest {
   Outcome gpumem(std::vector<std::string> arguments) {
-    return run({.program = cli_program(), .arguments = std::move(arguments),
-                .environment = {{"GPUMEM_RUNTIME_DIR", broker_.folder()}}, .user = {}});
+    return run({.program = cli_program(),
+                .arguments = std::move(arguments),
+                .environment = {{"GPUMEM_RUNTIME_DIR", broker_.folder()}},
+                .user = {}});
   }
   Json json(std::vector<std::string> arguments) {
     arguments.emplace_back("--json");
@@ -16,7 +18,8 @@ struct Cli : BrokerTest {
     return Json::parse(outcome.output, nullptr, false);
   }
   static testing::AssertionResult contains(const Outcome& outcome, const std::string& words) {
-    if (outcome.status == 0 && outcome.output.find(words) != std::string::npos) return testing::AssertionSuccess();
+    if (outcome.status == 0 && outcome.output.find(words) != std::string::npos)
+      return testing::AssertionSuccess();
     return testing::AssertionFailure() << "status " << outcome.status << ", said: " << outcome.output;
   }
 };

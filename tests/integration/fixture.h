@@ -45,7 +45,8 @@ class BrokerTest : public testing::Test {
 
 /// Tests whose clients are several users; the configuration adds tenants to `kShared`.
 #define GPUMEM_NEEDS_ROOT() \
-  if (::geteuid() != 0) GTEST_SKIP() << "several tenants are several users: only root can start their processes"
+  if (::geteuid() != 0)     \
+  GTEST_SKIP() << "several tenants are several users: only root can start their processes"
 
 /// As kSomeSpare; any process with BrokerProcess::kGroup may connect.
 inline constexpr const char* kShared = "[broker]\nreserve = \"all-but 32MiB\"\nsocket_group = 10000\n";

@@ -57,8 +57,10 @@ TEST_F(Flood, OfConnectionsThatComeAndGoLeavesNothing) {
 // A broker that cannot have more descriptors, as one that was not started by root.
 struct FewDescriptors : HostileTest {
   FewDescriptors()
-      : HostileTest(::geteuid() != 0 ? BrokerOptions{.config = kSomeSpare}
-                                     : BrokerOptions{.config = kSomeSpare, .user = test_user(10'001), .open_files = 400}) {}
+      : HostileTest(::geteuid() != 0
+                        ? BrokerOptions{.config = kSomeSpare}
+                        : BrokerOptions{.config = kSomeSpare, .user = test_user(10'001), .open_files = 400}) {
+  }
   void SetUp() override {
     GPUMEM_NEEDS_ROOT();
     HostileTest::SetUp();

@@ -22,7 +22,8 @@ struct HostileCalls : HostileTest {
   using HostileTest::HostileTest;
   // A session that has `bytes` on loan in `slice`.
   struct Borrower : RawSession {
-    Borrower(const std::string& folder, std::uint64_t bytes) : RawSession(folder), slice(open_slice()), granted(grow(slice, bytes)) {
+    Borrower(const std::string& folder, std::uint64_t bytes)
+        : RawSession(folder), slice(open_slice()), granted(grow(slice, bytes)) {
       EXPECT_TRUE(lane.accept(granted.grant()));
     }
     void give_back() {
@@ -46,8 +47,8 @@ TEST_F(HostileCalls, WithoutALivingSessionAreUnauthenticated) {
     EXPECT_TRUE(past.calls.ping().ok());
   }
   EXPECT_TRUE(eventually([&] { return broker_.sessions().empty(); }));
-  const std::vector<std::optional<std::string>> tokens{std::nullopt, "", "0", ended, std::string(ended.size(), '0'),
-                                                       std::string(4000, 'f')};
+  const std::vector<std::optional<std::string>> tokens{
+      std::nullopt, "", "0", ended, std::string(ended.size(), '0'), std::string(4000, 'f')};
   for (const auto& token : tokens) {
     RawCalls calls(broker_.folder(), token);
     v1::OpenSliceResponse opened;
@@ -82,7 +83,8 @@ TEST_F(HostileCalls, ReturnOnlyWhatIsOnLoanToThem) {
            {own, foreign}, {own, own}, {own, 0}, {own, kMost}, {own, 4711}}) {
     EXPECT_EQ(one.calls.give_back(one.slice, leases).error_code(), StatusCode::NOT_FOUND);
   }
-  EXPECT_EQ(one.calls.give_back(one.open_slice(), {own}).error_code(), StatusCode::NOT_FOUND) << "another slice's";
+  EXPECT_EQ(one.calls.give_back(one.open_slice(), {own}).error_code(), StatusCode::NOT_FOUND)
+      << "another slice's";
   expect_active(11 * kUnit);
   EXPECT_TRUE(one.calls.give_back(one.slice, {}).ok());
   one.give_back();
@@ -104,9 +106,12 @@ TEST_F(HostileCalls, ForImpossibleSizesAreRefused) {
   for (const std::uint64_t bytes : {std::uint64_t{0}, kMost, kMost - kUnit + 2}) {
     EXPECT_EQ(one.calls.grow(slice, bytes, 0, &granted).error_code(), StatusCode::INVALID_ARGUMENT) << bytes;
   }
-  for (const std::uint64_t bytes : {kPool.count + 1, std::uint64_t{1} << 63, kMost - kUnit + 1, kMost - kUnit}) {
+  for (const std::uint64_t bytes :
+       {kPool.count + 1, std::uint64_t{1} << 63, kMost - kUnit + 1, kMost - kUnit}) {
     v1::Denial denial;
-    EXPECT_EQ(one.calls.grow(slice, bytes, kMost, &granted, &denial).error_code(), StatusCode::RESOURCE_EXHAUSTED) << bytes;
+    EXPECT_EQ(one.calls.grow(slice, bytes, kMost, &granted, &denial).error_code(),
+              StatusCode::RESOURCE_EXHAUSTED)
+        << bytes;
     EXPECT_NE(denial.reason(), v1::Denial::REASON_NO_MEMORY) << "no waiting could help";
   }
   EXPECT_EQ(broker_.device().free(), kPool.count);
@@ -116,7 +121,8 @@ TEST_F(HostileCalls, WhoseSizesAddUpToMoreThanThereIsAreRefused) {
   auto one = borrower(kUnit);
   v1::GrowResponse granted;
   for (const std::uint64_t bytes : {kMost - kUnit + 1, kMost - 2 * kUnit + 1, kPool.count}) {
-    EXPECT_EQ(one.calls.grow(one.slice, bytes, 0, &granted).error_code(), StatusCode::RESOURCE_EXHAUSTED) << bytes;
+    EXPECT_EQ(one.calls.grow(one.slice, bytes, 0, &granted).error_code(), StatusCode::RESOURCE_EXHAUSTED)
+        << bytes;
   }
   one.give_back();
 }
@@ -154,7 +160,8 @@ TEST_F(HostileCalls, OpenNoMoreSlicesThanASessionMayHave) {
   auto one = session();
   for (int i = 0; i < 64; ++i) EXPECT_NE(one.open_slice(), 0U);
   v1::OpenSliceResponse opened;
-  EXPECT_EQ(one.calls.open_slice(one.welcome.devices(0), 0, &opened).error_code(), StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(one.calls.open_slice(one.welcome.devices(0), 0, &opened).error_code(),
+            StatusCode::RESOURCE_EXHAUSTED);
 }
 
 TEST_F(HostileCalls, DoNotCloseASliceThatHoldsMemory) {

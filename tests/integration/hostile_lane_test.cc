@@ -10,8 +10,9 @@ namespace {
 using HostileLane = HostileTest;
 
 TEST_F(HostileLane, ThatSaysNothingIntelligibleIsClosed) {
-  for (const std::string& bytes : {std::string("GET / HTTP/1.1"), std::string(1, '\xff'), std::string(4096, '\xff'),
-                                   std::string("\x0a\x05zz"), std::string("\x7a\x01x")}) {
+  for (const std::string& bytes :
+       {std::string("GET / HTTP/1.1"), std::string(1, '\xff'), std::string(4096, '\xff'),
+        std::string("\x0a\x05zz"), std::string("\x7a\x01x")}) {
     RawLane one = lane();
     EXPECT_TRUE(one.send(bytes));
     EXPECT_TRUE(one.is_closed_by_broker()) << bytes.size() << " bytes";
@@ -60,7 +61,8 @@ TEST_F(HostileLane, ThatAcceptsWhatItWasNotOfferedChangesNothing) {
   auto other = session();
   const v1::GrowResponse granted = other.grow(other.open_slice(), mebibytes(4).count);
   auto one = session();
-  for (const std::uint64_t grant : {granted.grant(), std::uint64_t{0}, std::uint64_t{99'999}, ~std::uint64_t{0}}) {
+  for (const std::uint64_t grant :
+       {granted.grant(), std::uint64_t{0}, std::uint64_t{99'999}, ~std::uint64_t{0}}) {
     EXPECT_TRUE(one.lane.accept(grant)) << grant;
   }
   const v1::GrowResponse own = one.grow(one.open_slice(), mebibytes(2).count);  // comes after them
@@ -96,8 +98,8 @@ TEST_F(HostileLane, OfAnotherProtocolIsRefusedWithBothVersions) {
 }
 
 TEST_F(HostileLane, WithABadLabelIsRefused) {
-  for (const std::string& label : {std::string(kLabelBytes + 1, 'x'), std::string("a\nb"), std::string("\x1b[2J"),
-                                   std::string("a\0b", 3)}) {
+  for (const std::string& label : {std::string(kLabelBytes + 1, 'x'), std::string("a\nb"),
+                                   std::string("\x1b[2J"), std::string("a\0b", 3)}) {
     RawLane one = lane();
     EXPECT_TRUE(one.send(hello(label)));
     EXPECT_EQ(one.receive().refused().code(), static_cast<int>(Code::kInvalidArgument));

@@ -1,4 +1,5 @@
-// Memory that a client does not let go of stays charged to it; the shared pages cannot be turned against the broker.
+// Memory that a client does not let go of stays charged to it; the shared pages cannot be turned against the
+// broker.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -129,7 +130,8 @@ TEST_F(SharedPages, OfTheBrokerCanOnlyBeRead) {
   EXPECT_LT(::pwrite(page, "x", 1, 0), 0);
   EXPECT_NE(::fallocate(page, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, kSharedPageBytes), 0);
   const UniqueFd again(::open(("/proc/self/fd/" + std::to_string(page)).c_str(), O_RDWR | O_CLOEXEC));
-  EXPECT_EQ(::mmap(nullptr, kSharedPageBytes, PROT_READ | PROT_WRITE, MAP_SHARED, again.get(), 0), MAP_FAILED);
+  EXPECT_EQ(::mmap(nullptr, kSharedPageBytes, PROT_READ | PROT_WRITE, MAP_SHARED, again.get(), 0),
+            MAP_FAILED);
   ::munmap(mapped, kSharedPageBytes);
 }
 

@@ -17,7 +17,8 @@ struct LongKilled : BrokerTest {
     return std::make_unique<ClientProcess>(broker_.folder(),
                                            ClientOptions{.arguments = {"storm", std::to_string(seed)}});
   }
-  // A number of questions to the broker: somewhere between a client's first system call and its tenth session.
+  // A number of questions to the broker: somewhere between a client's first system call and its tenth
+  // session.
   void let_some_time_pass(std::mt19937& random) {
     for (auto left = random() % 1000; left > 0; --left) static_cast<void>(broker_.status());
   }
@@ -39,7 +40,8 @@ TEST_F(LongKilled, ClientsLeaveNoChargeNoSessionNoDescriptorAndNoThread) {
     expect_rest();
     if (round == 2) descriptors = broker_.open_descriptors(), threads = broker_.threads();
     if (round <= 2) continue;  // gRPC makes some things when it first needs them
-    EXPECT_TRUE(eventually([&] { return broker_.open_descriptors() <= descriptors; })) << broker_.open_descriptors();
+    EXPECT_TRUE(eventually([&] { return broker_.open_descriptors() <= descriptors; }))
+        << broker_.open_descriptors();
     EXPECT_LE(broker_.threads(), threads + 4) << "gRPC's pool breathes";
     if (HasFailure()) return;
   }
@@ -58,7 +60,8 @@ TEST_F(LongKilled, ClientsDoNotDisturbOneThatWorks) {
     EXPECT_TRUE(succeeded(worker->ask({{"do", "ping"}})));
   }
   EXPECT_TRUE(succeeded(worker->check("a", 0x11)));
-  EXPECT_TRUE(eventually([&] { return broker_.device().free() == (kPool - mebibytes(64)).count; })) << broker_.unrest();
+  EXPECT_TRUE(eventually([&] { return broker_.device().free() == (kPool - mebibytes(64)).count; }))
+      << broker_.unrest();
   EXPECT_EQ(broker_.sessions().size(), 1U);
 }
 

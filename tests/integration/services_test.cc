@@ -46,7 +46,8 @@ TEST_F(Services, HealthSaysServing) {
 
 TEST_F(Services, HealthKnowsTheBrokersServices) {
   const std::string name = "gpumem.v1.Broker";
-  const std::string request = std::string("\x0a") + static_cast<char>(name.size()) + name;  // field 1, service
+  const std::string request =
+      std::string("\x0a") + static_cast<char>(name.size()) + name;  // field 1, service
   EXPECT_EQ(exchange(broker_.folder(), "/grpc.health.v1.Health/Check", request), std::string("\x08\x01"));
 }
 

@@ -16,16 +16,19 @@ struct Start : testing::Test {
   ~Start() override { static_cast<void>(sim::remove_machine(folder_ / "run" / "driver")); }
 
   Outcome gpumemd(std::vector<std::string> arguments, std::optional<User> user = {}) {
-    return run({.program = gpumemd_program(), .arguments = std::move(arguments), .environment = {}, .user = user});
+    return run(
+        {.program = gpumemd_program(), .arguments = std::move(arguments), .environment = {}, .user = user});
   }
   // Over one simulated device of 256 MiB, with the text as its configuration.
   Outcome configured(const std::string& text, std::vector<std::string> more = {}) {
     write_file(folder_ / "c.toml", text);
-    more.insert(more.end(), {"--simulate", "1x256MiB", "--runtime-dir", run_, "--config", folder_ / "c.toml"});
+    more.insert(more.end(),
+                {"--simulate", "1x256MiB", "--runtime-dir", run_, "--config", folder_ / "c.toml"});
     return gpumemd(std::move(more));
   }
   static testing::AssertionResult says(const Outcome& outcome, int status, const std::string& words) {
-    if (outcome.status == status && outcome.output.find(words) != std::string::npos) return testing::AssertionSuccess();
+    if (outcome.status == status && outcome.output.find(words) != std::string::npos)
+      return testing::AssertionSuccess();
     return testing::AssertionFailure() << "status " << outcome.status << ", said: " << outcome.output;
   }
 
@@ -44,15 +47,18 @@ TEST_F(Start, WithABadConfigurationNamesTheLine) {
   EXPECT_TRUE(says(configured("[broker]\nreserv = 1\n"), 1, "c.toml:2:1: unknown key 'reserv' in [broker]"));
   EXPECT_TRUE(says(configured("[broker\n"), 1, "c.toml:1:"));
   EXPECT_TRUE(says(configured("[broker]\nreserve = \"lots\"\n"), 1, "c.toml:2:"));
-  EXPECT_TRUE(says(configured("[[tenant]]\nname = \"x\"\nuser = \"no-such-user\"\n"), 1, "no user 'no-such-user'"));
-  EXPECT_TRUE(says(configured("[broker]\nsocket_group = \"no-such-group\"\n"), 1, "no group 'no-such-group'"));
+  EXPECT_TRUE(
+      says(configured("[[tenant]]\nname = \"x\"\nuser = \"no-such-user\"\n"), 1, "no user 'no-such-user'"));
+  EXPECT_TRUE(
+      says(configured("[broker]\nsocket_group = \"no-such-group\"\n"), 1, "no group 'no-such-group'"));
 }
 
 TEST_F(Start, WithoutItsConfigurationFileSaysWhich) {
-  EXPECT_TRUE(says(gpumemd({"--config", "/nowhere/g.toml", "--simulate", "1x64MiB", "--runtime-dir", run_}), 1,
-                   "cannot read /nowhere/g.toml: No such file"));
-  EXPECT_TRUE(says(gpumemd({"--config", folder_.path().string(), "--simulate", "1x64MiB", "--runtime-dir", run_}), 1,
-                   "cannot read " + folder_.path().string()))
+  EXPECT_TRUE(says(gpumemd({"--config", "/nowhere/g.toml", "--simulate", "1x64MiB", "--runtime-dir", run_}),
+                   1, "cannot read /nowhere/g.toml: No such file"));
+  EXPECT_TRUE(
+      says(gpumemd({"--config", folder_.path().string(), "--simulate", "1x64MiB", "--runtime-dir", run_}), 1,
+           "cannot read " + folder_.path().string()))
       << "a folder";
 }
 
@@ -86,8 +92,9 @@ TEST_F(Start, WhereItMayNotWriteSaysSo) {
 }
 
 TEST_F(Start, InAFolderWithTooLongANameSaysHowLongItMayBe) {
-  EXPECT_TRUE(says(gpumemd({"--simulate", "1x64MiB", "--runtime-dir", (folder_ / std::string(100, 'x')).string()}), 1,
-                   "107 bytes at most"));
+  EXPECT_TRUE(
+      says(gpumemd({"--simulate", "1x64MiB", "--runtime-dir", (folder_ / std::string(100, 'x')).string()}), 1,
+           "107 bytes at most"));
 }
 
 TEST_F(Start, WhereAFileIsInTheWayLeavesItAlone) {
@@ -124,20 +131,24 @@ TEST_F(Start, CheckedConfigurationIsToldInFigures) {
 
 TEST_F(Start, CheckedConfigurationThatIsWrongEndsWithOne) {
   EXPECT_TRUE(says(configured("[default]\nlimit = 1.5\n", {"--check-config"}), 1, "c.toml:2:"));
-  EXPECT_TRUE(says(configured("[broker]\nsocket_group = \"no-such-group\"\n", {"--check-config"}), 1, "no-such-group"));
+  EXPECT_TRUE(says(configured("[broker]\nsocket_group = \"no-such-group\"\n", {"--check-config"}), 1,
+                   "no-such-group"));
   EXPECT_TRUE(says(configured("[broker]\nreserve = \"300MiB\"\n", {"--check-config"}), 1, "cannot reserve"));
 }
 
 TEST_F(Start, CheckedConfigurationNeedsNoDriver) {
   write_file(folder_ / "c.toml", "[default]\nrefuse = true\n");
-  EXPECT_TRUE(says(gpumemd({"--check-config", "--config", folder_ / "c.toml", "--driver-dir", folder_.path()}), 0,
-                   "could not be held against the GPUs"));
+  EXPECT_TRUE(
+      says(gpumemd({"--check-config", "--config", folder_ / "c.toml", "--driver-dir", folder_.path()}), 0,
+           "could not be held against the GPUs"));
 }
 
 TEST_F(Start, InAFolderWithAnOddNameServesThere) {
   const std::string odd = folder_ / "a b%41#?";
-  Child broker({.program = gpumemd_program(), .arguments = {"--simulate", "1x64MiB", "--runtime-dir", odd},
-                .environment = {}, .user = {}});
+  Child broker({.program = gpumemd_program(),
+                .arguments = {"--simulate", "1x64MiB", "--runtime-dir", odd},
+                .environment = {},
+                .user = {}});
   EXPECT_TRUE(eventually([&] {
     auto monitor = cli::Monitor::connect(odd);
     return !broker.running() || (monitor && monitor->status());

@@ -86,7 +86,8 @@ TEST_F(Waiting, IsNotDoneByARequestThatMayNotWait) {
 TEST_F(Waiting, IsDoneInTheOrderOfArrival) {
   begin();
   auto third = client({}, kThird);
-  const Json overtaking = third->grow("a", mebibytes(2), milliseconds(20));  // would fit at once, but came later
+  const Json overtaking =
+      third->grow("a", mebibytes(2), milliseconds(20));  // would fit at once, but came later
   EXPECT_TRUE(failed_with(overtaking, "DEADLINE_EXCEEDED"));
   EXPECT_EQ(overtaking["denial"]["waiters_ahead"], 1);
   third->begin_to_grow("a", mebibytes(2), minutes(10));
@@ -156,7 +157,9 @@ TEST_F(Limited, SliceIsAsLargeAsTheTenantsLimit) {
 }
 
 struct Impatient : BrokerTest {
-  Impatient() : BrokerTest({.config = std::string(::geteuid() == 0 ? kShared : kSomeSpare) + "max_wait_seconds = 0\n"}) {}
+  Impatient()
+      : BrokerTest(
+            {.config = std::string(::geteuid() == 0 ? kShared : kSomeSpare) + "max_wait_seconds = 0\n"}) {}
 };
 
 TEST_F(Impatient, BrokerCutsEveryWaitToItsLongest) {

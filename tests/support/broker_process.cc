@@ -39,7 +39,9 @@ void BrokerProcess::start() {
   ChildOptions child{.program = gpumemd_program(),
                      .arguments = {"--simulate", options_.simulate, "--runtime-dir", folder(), "--config",
                                    config_file().string()},
-                     .environment = {}, .user = options_.user, .open_files = options_.open_files};
+                     .environment = {},
+                     .user = options_.user,
+                     .open_files = options_.open_files};
   child.arguments.insert(child.arguments.end(), options_.arguments.begin(), options_.arguments.end());
   const UniqueFd log(::open((folder_ / "log").c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
   child.output = log.get();
@@ -70,7 +72,9 @@ int BrokerProcess::stop() {
 }
 
 void BrokerProcess::reload(const std::string& config) {
-  const auto reloads = [this] { return count(log(), "configuration reloaded") + count(log(), "configuration not reloaded"); };
+  const auto reloads = [this] {
+    return count(log(), "configuration reloaded") + count(log(), "configuration not reloaded");
+  };
   const std::size_t before = reloads();
   options_.config = config;
   write_file(config_file(), config);
@@ -122,7 +126,8 @@ v1::TenantUsage BrokerProcess::tenant(const std::string& name) const {
 std::uint64_t BrokerProcess::used_of_driver() const {
   const Outcome outcome = run({.program = test_client_program(),
                                .arguments = {"used", driver_folder(), device().uuid()},
-                               .environment = {}, .user = {}});
+                               .environment = {},
+                               .user = {}});
   EXPECT_EQ(outcome.status, 0) << outcome.output;
   return outcome.status == 0 ? std::stoull(outcome.output) : 0;
 }
@@ -132,7 +137,8 @@ std::string BrokerProcess::unrest() const {
   const v1::GetStatusResponse status = this->status();
   if (status.sessions() != 0) words += std::to_string(status.sessions()) + " sessions; ";
   for (const v1::DeviceStatus& device : status.devices()) {
-    if (device.free() != device.pool()) words += to_string(Bytes{device.pool() - device.free()}) + " not free; ";
+    if (device.free() != device.pool())
+      words += to_string(Bytes{device.pool() - device.free()}) + " not free; ";
     if (device.warm() != device.pool()) words += to_string(Bytes{device.warm()}) + " warm; ";
     if (device.waiting() != 0) words += std::to_string(device.waiting()) + " waiting; ";
   }

@@ -20,8 +20,9 @@ namespace gpumem::test {
 namespace {
 
 // What a developer's shell may have set and a test must not see.
-const std::set<std::string> kUnset{"GPUMEM_RUNTIME_DIR", "GPUMEM_DRIVER_DIR", "GPUMEM_SIM_MACHINE",
-                                   "CUDA_VISIBLE_DEVICES", "NOTIFY_SOCKET", "LISTEN_FDS", "LISTEN_PID"};
+const std::set<std::string> kUnset{
+    "GPUMEM_RUNTIME_DIR", "GPUMEM_DRIVER_DIR", "GPUMEM_SIM_MACHINE", "CUDA_VISIBLE_DEVICES",
+    "NOTIFY_SOCKET",      "LISTEN_FDS",        "LISTEN_PID"};
 
 std::vector<std::string> environment_of(const ChildOptions& options) {
   std::vector<std::string> all;
@@ -56,8 +57,8 @@ std::vector<char*> pointers_to(std::vector<std::string>& texts) {
   }
   if (options.user) {
     // The raw calls: libc's would try to reach threads that the child does not have.
-    ready = ready && ::syscall(SYS_setgroups, 0, nullptr) == 0 && ::syscall(SYS_setgid, options.user->gid) == 0 &&
-            ::syscall(SYS_setuid, options.user->uid) == 0;
+    ready = ready && ::syscall(SYS_setgroups, 0, nullptr) == 0 &&
+            ::syscall(SYS_setgid, options.user->gid) == 0 && ::syscall(SYS_setuid, options.user->uid) == 0;
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // forgotten with the change of user
   }
   if (ready) ::execve(arguments[0], arguments, environment);
@@ -87,7 +88,9 @@ Child::Child(const ChildOptions& options) {
   const UniqueFd nothing(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   const int input = options.input >= 0 ? options.input : nothing.get();
   pid_ = ::fork();
-  if (pid_ == 0) become(options, input, const_cast<char**>(argument_pointers.data()), const_cast<char**>(environment_pointers.data()));
+  if (pid_ == 0)
+    become(options, input, const_cast<char**>(argument_pointers.data()),
+           const_cast<char**>(environment_pointers.data()));
   EXPECT_GT(pid_, 0);
   pidfd_.reset(static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0)));
   EXPECT_TRUE(pidfd_.valid());

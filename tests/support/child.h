@@ -23,8 +23,8 @@ struct ChildOptions {
   std::vector<std::pair<std::string, std::string>> environment;  ///< besides the test's own
   std::optional<User> user;
   std::optional<unsigned> open_files{};  ///< how many it may have at most
-  int input = -1;   ///< becomes standard input; none: /dev/null
-  int output = -1;  ///< becomes standard output and standard error; none: the test's own
+  int input = -1;                        ///< becomes standard input; none: /dev/null
+  int output = -1;                       ///< becomes standard output and standard error; none: the test's own
 };
 
 /// A program started by the test. It is killed, if need be, when its owner goes.

@@ -29,7 +29,8 @@ int ClientProcess::leave() {
 }
 
 void ClientProcess::tell(const Json& command) {
-  EXPECT_TRUE(send_packet(channel_.get(), command.dump()).has_value()) << "the client is gone; told: " << command;
+  EXPECT_TRUE(send_packet(channel_.get(), command.dump()).has_value())
+      << "the client is gone; told: " << command;
 }
 
 Json ClientProcess::answer(std::vector<UniqueFd>* descriptors) {
@@ -40,7 +41,8 @@ Json ClientProcess::answer(std::vector<UniqueFd>* descriptors) {
     return {{"ok", false}, {"code", "no answer"}, {"message", ""}};
   }
   auto packet = receive_packet(channel_.get(), kMostBytes, 128);
-  if (!packet || packet->bytes.empty()) return {{"ok", false}, {"code", "gone"}, {"message", "the client has ended"}};
+  if (!packet || packet->bytes.empty())
+    return {{"ok", false}, {"code", "gone"}, {"message", "the client has ended"}};
   if (descriptors != nullptr) *descriptors = std::move(packet->descriptors);
   return Json::parse(packet->bytes);
 }

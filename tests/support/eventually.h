@@ -11,7 +11,8 @@ inline constexpr std::chrono::seconds kPatience{20};
 template <class Condition>
 bool eventually(Condition&& condition, std::chrono::milliseconds patience = kPatience) {
   const auto end = std::chrono::steady_clock::now() + patience;
-  for (std::chrono::milliseconds pause{1}; !condition(); pause = std::min(2 * pause, std::chrono::milliseconds(20))) {
+  for (std::chrono::milliseconds pause{1}; !condition();
+       pause = std::min(2 * pause, std::chrono::milliseconds(20))) {
     if (std::chrono::steady_clock::now() >= end) return condition();
     std::this_thread::sleep_for(pause);
   }

@@ -26,8 +26,8 @@ void RawCalls::prepare(grpc::ClientContext& context) const {
   if (token_) context.AddMetadata(kSessionMetadataKey, *token_);
 }
 
-grpc::Status RawCalls::open_slice(const std::string& device, std::uint64_t limit, v1::OpenSliceResponse* response,
-                                  const std::string& label) {
+grpc::Status RawCalls::open_slice(const std::string& device, std::uint64_t limit,
+                                  v1::OpenSliceResponse* response, const std::string& label) {
   grpc::ClientContext context;
   prepare(context);
   v1::OpenSliceRequest request;
@@ -37,8 +37,8 @@ grpc::Status RawCalls::open_slice(const std::string& device, std::uint64_t limit
   return stub_->OpenSlice(&context, request, response);
 }
 
-grpc::Status RawCalls::grow(std::uint64_t slice, std::uint64_t bytes, std::uint64_t wait_ms, v1::GrowResponse* response,
-                            v1::Denial* denial) {
+grpc::Status RawCalls::grow(std::uint64_t slice, std::uint64_t bytes, std::uint64_t wait_ms,
+                            v1::GrowResponse* response, v1::Denial* denial) {
   grpc::ClientContext context;
   prepare(context);
   v1::GrowRequest request;

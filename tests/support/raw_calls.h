@@ -23,8 +23,8 @@ class RawCalls {
 
   grpc::Status open_slice(const std::string& device, std::uint64_t limit, v1::OpenSliceResponse* response,
                           const std::string& label = "raw");
-  grpc::Status grow(std::uint64_t slice, std::uint64_t bytes, std::uint64_t wait_ms, v1::GrowResponse* response,
-                    v1::Denial* denial = nullptr);
+  grpc::Status grow(std::uint64_t slice, std::uint64_t bytes, std::uint64_t wait_ms,
+                    v1::GrowResponse* response, v1::Denial* denial = nullptr);
   grpc::Status give_back(std::uint64_t slice, const std::vector<std::uint64_t>& leases);
   grpc::Status close_slice(std::uint64_t slice);
   grpc::Status ping();

@@ -25,7 +25,9 @@ Answer failure(const GrowError& error) {
   const Denial& denial = *error.denial;
   Json holders = Json::array();
   for (const Denial::Holder& holder : denial.holders) {
-    holders.push_back({{"session", holder.session}, {"pid", holder.pid}, {"command", holder.command},
+    holders.push_back({{"session", holder.session},
+                       {"pid", holder.pid},
+                       {"command", holder.command},
                        {"charged", holder.charged.count}});
   }
   answer.json["denial"] = {{"reason", static_cast<int>(denial.reason)},

@@ -43,7 +43,8 @@ std::optional<Answer> session_command(const Json& command, Holdings& holdings);
 std::optional<Answer> raw_command(const Json& command, Holdings& holdings);
 std::optional<Answer> process_command(const Json& command, Holdings& holdings);
 
-/// Connects, grows, writes, shrinks and leaves at random until it is killed.
+/// Connects, grows, writes, shrinks and leaves at random until it is killed. Ends with 3 if the broker goes,
+/// with 4 on an error that no client should see.
 [[noreturn]] void storm(const std::string& runtime_folder, unsigned seed);
 
 /// Waits until the test has gone or wants the process to end.

@@ -83,8 +83,11 @@ Answer fork_and_use(Holdings& holdings) {
   int ends[2];
   if (::pipe(ends) != 0) return failure(errno_error(errno, "pipe"));
   if (::fork() == 0) {
-    const auto code = [](const auto& result) { return result ? "OK" : std::string(code_name(result.error().code)); };
-    Json codes{{"ping", code(holdings.session->ping())}, {"usage", code(holdings.session->usage())},
+    const auto code = [](const auto& result) {
+      return result ? "OK" : std::string(code_name(result.error().code));
+    };
+    Json codes{{"ping", code(holdings.session->ping())},
+               {"usage", code(holdings.session->usage())},
                {"open_slice", code(holdings.session->open_slice())}};
     for (auto& [name, slice] : holdings.slices) {
       codes["grow"] = code(slice.grow(slice.limit()));

@@ -16,15 +16,17 @@ using std::chrono::milliseconds;
 Result<void> fill(const cuda::Driver& driver, const Slice& slice, int value) {
   auto context = cuda::CurrentContext::enter(driver, slice.ordinal());
   if (!context) return context.error();
-  return driver.check(driver.api().cuMemsetD8(slice.base(), static_cast<unsigned char>(value), slice.committed().count),
-                      "cuMemsetD8");
+  return driver.check(
+      driver.api().cuMemsetD8(slice.base(), static_cast<unsigned char>(value), slice.committed().count),
+      "cuMemsetD8");
 }
 
 Result<void> compare(const cuda::Driver& driver, const Slice& slice, int value) {
   auto context = cuda::CurrentContext::enter(driver, slice.ordinal());
   if (!context) return context.error();
   std::vector<unsigned char> copy(slice.committed().count);
-  auto copied = driver.check(driver.api().cuMemcpyDtoH(copy.data(), slice.base(), copy.size()), "cuMemcpyDtoH");
+  auto copied =
+      driver.check(driver.api().cuMemcpyDtoH(copy.data(), slice.base(), copy.size()), "cuMemcpyDtoH");
   if (!copied) return copied.error();
   for (std::size_t i = 0; i < copy.size(); ++i) {
     if (copy[i] == value) continue;
@@ -65,7 +67,8 @@ Answer open(const Json& command, Holdings& holdings) {
 
 Answer grow(const Json& command, Holdings& holdings) {
   auto grown = holdings.slices.at(command.at("slice"))
-                   .grow({command.at("target").get<std::uint64_t>()}, {milliseconds(command.at("wait_ms").get<std::int64_t>())});
+                   .grow({command.at("target").get<std::uint64_t>()},
+                         {milliseconds(command.at("wait_ms").get<std::int64_t>())});
   if (!grown) return failure(grown.error());
   Answer answer;
   answer.json["committed"] = grown->count;
@@ -85,9 +88,13 @@ Answer usage(Holdings& holdings) {
   if (!usage) return failure(usage.error());
   Answer answer;
   for (const DeviceUsage& device : *usage) {
-    answer.json["devices"].push_back({{"device", device.device}, {"pool", device.pool.count}, {"free", device.free.count},
-                                      {"guarantee", device.guarantee.count}, {"limit", device.limit.count},
-                                      {"charged", device.charged.count}, {"available", device.available.count}});
+    answer.json["devices"].push_back({{"device", device.device},
+                                      {"pool", device.pool.count},
+                                      {"free", device.free.count},
+                                      {"guarantee", device.guarantee.count},
+                                      {"limit", device.limit.count},
+                                      {"charged", device.charged.count},
+                                      {"available", device.available.count}});
   }
   return answer;
 }
@@ -115,7 +122,8 @@ Answer use_threads(const Json& command, Holdings& holdings) {
         return note(left.error());
       }
     }
-    if (auto left = own->shrink({}); !left || !left->is_zero()) note({Code::kInternal, "does not shrink to nothing"});
+    if (auto left = own->shrink({}); !left || !left->is_zero())
+      note({Code::kInternal, "does not shrink to nothing"});
   };
   std::vector<std::thread> threads;
   for (unsigned i = 0; i < command.at("threads").get<unsigned>(); ++i) threads.emplace_back(work, i);
@@ -156,20 +164,22 @@ void storm(const std::string& runtime_folder, unsigned seed) {
   std::mt19937 random(seed);
   for (;;) {
     auto session = Session::connect({runtime_folder, "storm"});
-    if (!session) ::_exit(3);
+    if (!session) ::_exit(session.error().code == Code::kUnavailable ? 3 : 4);
     auto driver = cuda::Driver::open(session->driver_folder());
     std::vector<Slice> slices;
     for (int round = 0; round < 20; ++round) {
       if (slices.size() < 3 && random() % 3 == 0) {
         auto slice = session->open_slice();
-        if (!slice) ::_exit(4);
+        if (!slice) ::_exit(slice.error().code == Code::kUnavailable ? 3 : 4);
         slices.push_back(std::move(*slice));
       }
       if (slices.empty()) continue;
       Slice& slice = slices[random() % slices.size()];
       const Bytes target = mebibytes(2 * (random() % 24));
-      if (random() % 2 == 0) static_cast<void>(slice.grow(target, {milliseconds(random() % 20)}));
-      else static_cast<void>(slice.shrink(target));
+      if (random() % 2 == 0)
+        static_cast<void>(slice.grow(target, {milliseconds(random() % 20)}));
+      else
+        static_cast<void>(slice.shrink(target));
       if (driver && random() % 4 == 0) static_cast<void>(fill(**driver, slice, 0xdd));
     }
   }

@@ -84,7 +84,8 @@ limit = "10%"
 reserve = "80%"
 )");
   EXPECT_EQ(config.devices, (std::vector<std::string>{"GPU-a", "GPU-b"}));
-  EXPECT_EQ(config.reserve_by_device.at("GPU-a"), Amount::percent(8'000)) << "[broker] counts, though it comes last";
+  EXPECT_EQ(config.reserve_by_device.at("GPU-a"), Amount::percent(8'000))
+      << "[broker] counts, though it comes last";
   EXPECT_EQ(config.reserve_by_device.at("GPU-b"), Amount::percent(5'000));
   ASSERT_EQ(config.tenants.size(), 2U);
   const TenantConfig& ann = config.tenants[0];
@@ -106,10 +107,14 @@ TEST(Config, CanRefuseOthers) {
 }
 
 TEST(Config, WithAnUnknownKeyNamesItItsPlaceAndTheKnownOnes) {
-  EXPECT_THAT(wrong("\n\nbrokr = 1\n"), StartsWith("g.toml:3:1: unknown key 'brokr' in the file; known are: broker, device"));
-  EXPECT_THAT(wrong("[broker]\n  size = 1\n"), StartsWith("g.toml:2:3: unknown key 'size' in [broker]; known are: runtime_dir"));
-  EXPECT_THAT(wrong("[[device]]\nuuid = \"a\"\nlimit = 1\n"), StartsWith("g.toml:3:1: unknown key 'limit' in [[device]]"));
-  EXPECT_THAT(wrong("[[tenant]]\nname = \"a\"\nuid = 1\n"), StartsWith("g.toml:3:1: unknown key 'uid' in [[tenant]]"));
+  EXPECT_THAT(wrong("\n\nbrokr = 1\n"),
+              StartsWith("g.toml:3:1: unknown key 'brokr' in the file; known are: broker, device"));
+  EXPECT_THAT(wrong("[broker]\n  size = 1\n"),
+              StartsWith("g.toml:2:3: unknown key 'size' in [broker]; known are: runtime_dir"));
+  EXPECT_THAT(wrong("[[device]]\nuuid = \"a\"\nlimit = 1\n"),
+              StartsWith("g.toml:3:1: unknown key 'limit' in [[device]]"));
+  EXPECT_THAT(wrong("[[tenant]]\nname = \"a\"\nuid = 1\n"),
+              StartsWith("g.toml:3:1: unknown key 'uid' in [[tenant]]"));
   EXPECT_THAT(wrong("[default]\nname = \"a\"\n"), StartsWith("g.toml:2:1: unknown key 'name' in [default]"));
   EXPECT_THAT(wrong("[[tenant]]\nname = \"a\"\nuser = 1\n[[tenant.device]]\nuuid = \"x\"\nreserve = 1\n"),
               StartsWith("g.toml:6:1: unknown key 'reserve' in a tenant's device"));
@@ -145,8 +150,8 @@ TEST(Config, WithANumberOutOfItsRangeIsRefused) {
 }
 
 TEST(Config, WithABadAmountIsRefusedAtItsLine) {
-  for (const char* amount : {"\"\"", "\"lots\"", "\"101%\"", "\"-1GiB\"", "\"1.5\"", "\"20000000000GiB\"", "-1", "\"1 parsec\"",
-                             "\"all-but\"", "\"all-but 50%\""}) {
+  for (const char* amount : {"\"\"", "\"lots\"", "\"101%\"", "\"-1GiB\"", "\"1.5\"", "\"20000000000GiB\"",
+                             "-1", "\"1 parsec\"", "\"all-but\"", "\"all-but 50%\""}) {
     EXPECT_THAT(wrong(std::string("[default]\n\nlimit = ") + amount), StartsWith("g.toml:3:")) << amount;
   }
 }
@@ -157,16 +162,19 @@ TEST(Config, WithSomethingTwiceIsRefused) {
   EXPECT_THAT(wrong("[[device]]\nuuid = \"a\"\n[[device]]\nuuid = \"a\"\n"), HasSubstr("'a' is given twice"));
   EXPECT_THAT(wrong("[[tenant]]\nname = \"a\"\nuser = 1\n[[tenant]]\nname = \"a\"\nuser = 2\n"),
               StartsWith("g.toml:4:1: tenant 'a' is given twice"));
-  EXPECT_THAT(wrong("[[tenant]]\nname = \"a\"\nuser = 1\n[[tenant.device]]\nuuid = \"x\"\n[[tenant.device]]\nuuid = \"x\"\n"),
+  EXPECT_THAT(wrong("[[tenant]]\nname = \"a\"\nuser = 1\n[[tenant.device]]\nuuid = "
+                    "\"x\"\n[[tenant.device]]\nuuid = \"x\"\n"),
               StartsWith("g.toml:6:1: device 'x' is given twice for one tenant"));
 }
 
 TEST(Config, WithATenantThatIsNobodyOrTwoIsRefused) {
   EXPECT_THAT(wrong("[[tenant]]\nuser = 1\n"), HasSubstr("a tenant needs a 'name'"));
   EXPECT_THAT(wrong("[[tenant]]\nname = \"a\"\n"), HasSubstr("'a' needs either a 'user' or a 'group'"));
-  EXPECT_THAT(wrong("[[tenant]]\nname = \"a\"\nuser = 1\ngroup = 1\n"), HasSubstr("either a 'user' or a 'group'"));
+  EXPECT_THAT(wrong("[[tenant]]\nname = \"a\"\nuser = 1\ngroup = 1\n"),
+              HasSubstr("either a 'user' or a 'group'"));
   EXPECT_THAT(wrong("[[device]]\nreserve = 1\n"), HasSubstr("a device needs its 'uuid'"));
-  EXPECT_THAT(wrong("[[tenant]]\nname = \"a\"\nuser = 1\n[[tenant.device]]\nlimit = 1\n"), HasSubstr("needs its 'uuid'"));
+  EXPECT_THAT(wrong("[[tenant]]\nname = \"a\"\nuser = 1\n[[tenant.device]]\nlimit = 1\n"),
+              HasSubstr("needs its 'uuid'"));
 }
 
 TEST(Config, ThatIsNoTomlIsRefusedAtItsPlace) {

@@ -66,8 +66,12 @@ struct LaneTest : testing::Test {
       return false;
     });
   }
-  bool is_closed() { return until([&] { return recorder.closures == 1; }); }
-  void say(const v1::ToBroker& message) { EXPECT_TRUE(send_packet(client.get(), message.SerializeAsString())); }
+  bool is_closed() {
+    return until([&] { return recorder.closures == 1; });
+  }
+  void say(const v1::ToBroker& message) {
+    EXPECT_TRUE(send_packet(client.get(), message.SerializeAsString()));
+  }
   void greet() {
     v1::ToBroker message;
     message.mutable_hello()->set_label("me");

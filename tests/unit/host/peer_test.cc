@@ -81,8 +81,10 @@ TEST(Peer, NameIsMadeFitToBePrinted) {
   ChildPeer child;
   auto found = identify_peer(child.socket.get());
   ASSERT_TRUE(found);
-  EXPECT_TRUE(test::eventually([&] { return identify_peer(child.socket.get())->peer.command.starts_with("na"); }));
-  EXPECT_TRUE(std::ranges::all_of(found->peer.command, [](char c) { return c >= ' ' && c < '\x7f'; })) << found->peer.command;
+  EXPECT_TRUE(
+      test::eventually([&] { return identify_peer(child.socket.get())->peer.command.starts_with("na"); }));
+  EXPECT_TRUE(std::ranges::all_of(found->peer.command, [](char c) { return c >= ' ' && c < '\x7f'; }))
+      << found->peer.command;
 }
 
 TEST(Peer, EndIsSeenByItsHandle) {

@@ -88,17 +88,20 @@ limit = "all-but 1GiB"
   EXPECT_EQ(policy.tenants[0].quotas.at(0), (core::Quota{gibibytes(2), gibibytes(4)}));
   EXPECT_EQ(policy.tenants[1].gid, 8U);
   EXPECT_EQ(policy.tenants[1].quotas.at(0), (core::Quota{{}, gibibytes(7)}));
-  EXPECT_EQ(policy.others->at(0), (core::Quota{{}, gibibytes(8)})) << "nothing said: all, and nothing for sure";
+  EXPECT_EQ(policy.others->at(0), (core::Quota{{}, gibibytes(8)}))
+      << "nothing said: all, and nothing for sure";
 }
 
 TEST(PolicyCompiler, CutsALimitToThePoolButNoGuarantee) {
   EXPECT_EQ(good("[default]\nlimit = \"1TiB\"").others->at(0).limit, good("").devices[0].pool);
-  EXPECT_THAT(wrong("[[tenant]]\nname = \"ann\"\nuser = 1\nguarantee = \"1TiB\""), HasSubstr("guarantee of 1TiB"));
+  EXPECT_THAT(wrong("[[tenant]]\nname = \"ann\"\nuser = 1\nguarantee = \"1TiB\""),
+              HasSubstr("guarantee of 1TiB"));
 }
 
 TEST(PolicyCompiler, RefusesGuaranteesThatCannotHoldTogether) {
-  const std::string two = "[broker]\nreserve = \"8GiB\"\n[[tenant]]\nname = \"ann\"\nuser = 1\nguarantee = \"5GiB\"\n"
-                          "[[tenant]]\nname = \"bob\"\nuser = 2\nguarantee = ";
+  const std::string two =
+      "[broker]\nreserve = \"8GiB\"\n[[tenant]]\nname = \"ann\"\nuser = 1\nguarantee = \"5GiB\"\n"
+      "[[tenant]]\nname = \"bob\"\nuser = 2\nguarantee = ";
   EXPECT_EQ(good(two + "\"3GiB\"").tenants.size(), 2U);
   EXPECT_THAT(wrong(two + "\"4GiB\""), HasSubstr("tenant 'bob' asks for 4GiB on top of 5GiB"));
   EXPECT_THAT(wrong("[[tenant]]\nname = \"a\"\nuser = 1\nguarantee = \"2GiB\"\nlimit = \"1GiB\""),
@@ -112,13 +115,16 @@ TEST(PolicyCompiler, LendsTheDevicesThatAreChosen) {
   ASSERT_EQ(policy.devices.size(), 1U);
   EXPECT_EQ(policy.devices[0].uuid, uuid(2));
   EXPECT_EQ(policy.devices[0].pool, gibibytes(1));
-  EXPECT_THAT(wrong("[[device]]\nuuid = \"" + uuid(3) + "\"", both), HasSubstr("this machine does not have it"));
+  EXPECT_THAT(wrong("[[device]]\nuuid = \"" + uuid(3) + "\"", both),
+              HasSubstr("this machine does not have it"));
 }
 
 TEST(PolicyCompiler, TakesADevicesQuotaBeforeTheGeneralOne) {
-  const core::Policy policy = good("[[tenant]]\nname = \"a\"\nuser = 1\nguarantee = \"1GiB\"\nlimit = \"4GiB\"\n"
-                                   "[[tenant.device]]\nuuid = \"" + uuid(2) + "\"\nlimit = \"2GiB\"\n",
-                                   {device(1), device(2)});
+  const core::Policy policy = good(
+      "[[tenant]]\nname = \"a\"\nuser = 1\nguarantee = \"1GiB\"\nlimit = \"4GiB\"\n"
+      "[[tenant.device]]\nuuid = \"" +
+          uuid(2) + "\"\nlimit = \"2GiB\"\n",
+      {device(1), device(2)});
   EXPECT_EQ(policy.tenants[0].quotas.at(0), (core::Quota{gibibytes(1), gibibytes(4)}));
   EXPECT_EQ(policy.tenants[0].quotas.at(1), (core::Quota{gibibytes(1), gibibytes(2)}));
 }
@@ -130,11 +136,14 @@ TEST(PolicyCompiler, RefusesAQuotaOnADeviceThatIsNotLent) {
 }
 
 TEST(PolicyCompiler, LooksUsersAndGroupsUp) {
-  const core::Policy policy = good("[[tenant]]\nname = \"a\"\nuser = \"root\"\n[[tenant]]\nname = \"b\"\ngroup = \"root\"\n");
+  const core::Policy policy =
+      good("[[tenant]]\nname = \"a\"\nuser = \"root\"\n[[tenant]]\nname = \"b\"\ngroup = \"root\"\n");
   EXPECT_EQ(policy.tenants[0].uid, 0U);
   EXPECT_EQ(policy.tenants[1].gid, 0U);
-  EXPECT_THAT(wrong("[[tenant]]\nname = \"a\"\nuser = \"no-such-one\"\n"), HasSubstr("no user 'no-such-one'"));
-  EXPECT_THAT(wrong("[[tenant]]\nname = \"a\"\ngroup = \"no-such-one\"\n"), HasSubstr("no group 'no-such-one'"));
+  EXPECT_THAT(wrong("[[tenant]]\nname = \"a\"\nuser = \"no-such-one\"\n"),
+              HasSubstr("no user 'no-such-one'"));
+  EXPECT_THAT(wrong("[[tenant]]\nname = \"a\"\ngroup = \"no-such-one\"\n"),
+              HasSubstr("no group 'no-such-one'"));
   EXPECT_THAT(wrong("[[tenant]]\nname = \"a\"\nuser = -1\n"), HasSubstr("no user '-1'"));
 }
 
@@ -143,11 +152,13 @@ TEST(PolicyCompiler, RefusesTwoTenantsThatAreTheSameUserOrGroup) {
               HasSubstr("tenants 'a' and 'b' are both user 0"));
   EXPECT_THAT(wrong("[[tenant]]\nname = \"a\"\ngroup = 5\n[[tenant]]\nname = \"b\"\ngroup = 5\n"),
               HasSubstr("both group 5"));
-  EXPECT_EQ(good("[[tenant]]\nname = \"a\"\nuser = 5\n[[tenant]]\nname = \"b\"\ngroup = 5\n").tenants.size(), 2U);
+  EXPECT_EQ(good("[[tenant]]\nname = \"a\"\nuser = 5\n[[tenant]]\nname = \"b\"\ngroup = 5\n").tenants.size(),
+            2U);
 }
 
 TEST(PolicyCompiler, TakesOverNumbers) {
-  const core::Policy policy = good("[broker]\nmax_sessions = 5\nmax_wait_seconds = 60\n[default]\nrefuse = true\n");
+  const core::Policy policy =
+      good("[broker]\nmax_sessions = 5\nmax_wait_seconds = 60\n[default]\nrefuse = true\n");
   EXPECT_EQ(policy.max_sessions, 5U);
   EXPECT_EQ(policy.max_wait, std::chrono::minutes(1));
   EXPECT_FALSE(policy.others.has_value());

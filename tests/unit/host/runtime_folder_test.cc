@@ -141,7 +141,7 @@ TEST_F(RuntimeFolderTest, LetsItsGroupConnectAndNobodyElse) {
   auto claimed = RuntimeFolder::claim(folder, std::to_string(::getegid()));
   ASSERT_TRUE(claimed);
   ASSERT_TRUE(claimed->listen_on_lane());
-  struct stat found{};
+  struct stat found {};
   ASSERT_EQ(::stat((folder / kLaneSocketName).c_str(), &found), 0);
   EXPECT_EQ(found.st_mode & 0777, 0660U);
   EXPECT_EQ(found.st_gid, ::getegid());

@@ -22,7 +22,7 @@ struct SharedPagesTest : testing::Test {
 
 TEST_F(SharedPagesTest, AreOnePageEach) {
   for (const UniqueFd& file : files) {
-    struct stat found{};
+    struct stat found {};
     ASSERT_EQ(::fstat(file.get(), &found), 0);
     EXPECT_EQ(found.st_size, static_cast<off_t>(kSharedPageBytes));
   }
