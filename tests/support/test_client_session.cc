@@ -1,6 +1,7 @@
 // The commands that use the library, and the storm.
 #include <unistd.h>
 
+#include <cstdio>
 #include <functional>
 #include <mutex>
 #include <random>
@@ -160,17 +161,23 @@ std::optional<Answer> session_command(const Json& command, Holdings& holdings) {
   return std::nullopt;
 }
 
+[[noreturn]] static void end_storm(const Error& error) {
+  if (error.code == Code::kUnavailable) ::_exit(3);
+  std::fprintf(stderr, "storm: %s\n", to_string(error).c_str());
+  ::_exit(4);
+}
+
 void storm(const std::string& runtime_folder, unsigned seed) {
   std::mt19937 random(seed);
   for (;;) {
     auto session = Session::connect({runtime_folder, "storm"});
-    if (!session) ::_exit(session.error().code == Code::kUnavailable ? 3 : 4);
+    if (!session) end_storm(session.error());
     auto driver = cuda::Driver::open(session->driver_folder());
     std::vector<Slice> slices;
     for (int round = 0; round < 20; ++round) {
       if (slices.size() < 3 && random() % 3 == 0) {
         auto slice = session->open_slice();
-        if (!slice) ::_exit(slice.error().code == Code::kUnavailable ? 3 : 4);
+        if (!slice) end_storm(slice.error());
         slices.push_back(std::move(*slice));
       }
       if (slices.empty()) continue;
