@@ -135,7 +135,7 @@ void read_broker(Reader& reader, const toml::table& table, Config& config) {
                {"socket_group", reader.name(config.socket_group)},
                {"max_sessions", reader.number(config.max_sessions, 1, 100'000)},
                {"max_sessions_per_tenant", reader.number(config.max_sessions_per_tenant, 1, 100'000)},
-               {"max_wait_seconds", reader.number(config.max_wait_seconds, 0, 7 * 24 * 3600)},
+               {"max_wait_seconds", reader.number(config.max_wait_seconds, 0, std::int64_t{7} * 24 * 3600)},
                {"reserve", reader.amount(config.reserve)}});
   config.runtime_folder = folder;
 }

@@ -105,6 +105,10 @@ grpc::ServerUnaryReactor* BrokerService::OpenSlice(grpc::CallbackServerContext* 
           return Error{Code::kInvalidArgument,
                        "the label is longer than " + std::to_string(kLabelBytes) + " bytes or not printable"};
         }
+        // The answer names the device, and has to stay short enough to be sent.
+        if (request->device().size() > kLabelBytes) {
+          return Error{Code::kInvalidArgument, "the device's name is too long to be a UUID"};
+        }
         auto slice = broker.open_slice(session, request->device(), {request->limit()}, request->label());
         if (!slice) return slice.error();
         response->set_slice(slice->id.value);
