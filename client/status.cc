@@ -34,8 +34,9 @@ Error plain_error(const grpc::Status& status, std::string_view socket) {
                                       " is gone; memory that is already mapped " +
                                       "stays usable (systemctl status gpumemd): " + words};
     case grpc::StatusCode::CANCELLED:  // not by this library, which cancels nothing
-      return {Code::kUnavailable, "the broker at " + std::string(socket) +
-                                      " broke the call off: it is stopping, or has ended this session: " + words};
+      return {Code::kUnavailable,
+              "the broker at " + std::string(socket) +
+                  " broke the call off: it is stopping, or has ended this session: " + words};
     case grpc::StatusCode::UNIMPLEMENTED:
       return {Code::kInternal, "the broker does not know this call; it is of another version: " + words};
     default: return {code_of(status.error_code()), words.empty() ? "the broker gives no reason" : words};
