@@ -61,7 +61,7 @@ Result<void> make_table(const Machine& machine, const std::string& path) {
   const Mapped table = sized ? map(fd.get()) : nullptr;
   if (table) fill(*table, machine);
   const bool linked = table && (::link(temporary.c_str(), path.c_str()) == 0 || errno == EEXIST);
-  const auto result = linked ? Result<void>() : Result<void>(failed(path));
+  auto result = linked ? Result<void>() : Result<void>(failed(path));
   ::unlink(temporary.c_str());
   return result;
 }
