@@ -15,6 +15,12 @@ std::unique_ptr<ClientProcess> BrokerTest::client_with(Bytes bytes, std::optiona
   return client;
 }
 
+void BrokerTest::kill_and_reclaim(ClientProcess& client) {
+  const auto sessions = broker_.sessions().size();
+  client.kill();
+  EXPECT_TRUE(eventually([&] { return broker_.sessions().size() < sessions; }));
+}
+
 void BrokerTest::await_waiters(std::uint64_t count) {
   EXPECT_TRUE(eventually([&] { return broker_.device().waiting() == count; })) << broker_.device().waiting();
 }

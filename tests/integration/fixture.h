@@ -35,6 +35,8 @@ class BrokerTest : public testing::Test {
   std::unique_ptr<ClientProcess> client(Bytes limit = {}, std::optional<User> user = {});
   /// The same, grown to `bytes`.
   std::unique_ptr<ClientProcess> client_with(Bytes bytes, std::optional<User> user = {});
+  /// Kills `client` and waits until the broker has taken back what it had: until then it is the tenant's.
+  void kill_and_reclaim(ClientProcess& client);
   /// Waits until `count` requests wait.
   void await_waiters(std::uint64_t count);
   /// Nothing is charged, no session is left, and the driver's figure is the pool to the byte.

@@ -173,6 +173,7 @@ TEST_F(HostileCalls, DoNotCloseASliceThatHoldsMemory) {
 }
 
 TEST_F(HostileCalls, ThatAreCancelledLeaveNothingBehind) {
+  kept_connections_ = 1;
   auto one = session();
   const std::uint64_t slice = one.open_slice();
   auto stub = v1::Broker::NewStub(connect_to_api(broker_.folder()));
@@ -207,6 +208,7 @@ struct HostileWaits : HostileCalls {
 };
 
 TEST_F(HostileWaits, ForeverAreWithdrawnByACancel) {
+  kept_connections_ = 1;
   auto one = session();
   v1::GrowRequest request;
   request.set_slice(one.open_slice());

@@ -11,7 +11,7 @@ class HostileTest : public BrokerTest {
   void SetUp() override {
     client_with(mebibytes(4))->kill();
     EXPECT_TRUE(eventually([&] { return broker_.at_rest(); })) << broker_.unrest();
-    settled_ = broker_.open_descriptors();
+    settled_ = broker_.open_descriptors().size();
   }
   void TearDown() override {
     ASSERT_TRUE(broker_.running());
@@ -19,11 +19,14 @@ class HostileTest : public BrokerTest {
     EXPECT_TRUE(succeeded(normal->shrink("a", {})));
     EXPECT_EQ(normal->leave(), 0);
     expect_rest();
-    EXPECT_TRUE(eventually([&] { return broker_.open_descriptors() <= settled_; }))
-        << broker_.open_descriptors() << " descriptors, " << settled_ << " before";
+    EXPECT_TRUE(eventually([&] { return broker_.open_descriptors().size() <= settled_ + kept_connections_; }))
+        << testing::PrintToString(broker_.open_descriptors()) << ", " << settled_ << " before";
   }
   RawLane lane() { return RawLane(broker_.folder()); }
   RawSession session() { return RawSession(broker_.folder()); }
+
+  /// Connections of this process that gRPC may keep for calls that were cancelled.
+  std::size_t kept_connections_ = 0;
 
  private:
   std::size_t settled_ = 0;

@@ -38,10 +38,10 @@ TEST_F(LongKilled, ClientsLeaveNoChargeNoSessionNoDescriptorAndNoThread) {
     let_some_time_pass(random);
     two->kill();
     expect_rest();
-    if (round == 2) descriptors = broker_.open_descriptors(), threads = broker_.threads();
+    if (round == 2) descriptors = broker_.open_descriptors().size(), threads = broker_.threads();
     if (round <= 2) continue;  // gRPC makes some things when it first needs them
-    EXPECT_TRUE(eventually([&] { return broker_.open_descriptors() <= descriptors; }))
-        << broker_.open_descriptors();
+    EXPECT_TRUE(eventually([&] { return broker_.open_descriptors().size() <= descriptors; }))
+        << testing::PrintToString(broker_.open_descriptors());
     EXPECT_LE(broker_.threads(), threads + 4) << "gRPC's pool breathes";
     if (HasFailure()) return;
   }
@@ -71,6 +71,7 @@ TEST_F(LongKilled, ClientWithAllOfThePoolGivesItBackEveryTime) {
     EXPECT_EQ(broker_.device().free(), 0U);
     one->tell({{"do", "crash"}});
     EXPECT_EQ(one->child().wait(), -SIGKILL);
+    EXPECT_TRUE(eventually([&] { return broker_.at_rest(); })) << broker_.unrest();
   }
   expect_rest();
 }

@@ -31,7 +31,7 @@ TEST_F(Memory, ReadsAsZeroAfterAShrinkAndARegrowth) {
 TEST_F(Memory, OfAnotherProcessIsNeverRead) {
   auto first = client_with(kPool);
   EXPECT_TRUE(succeeded(first->write("a", 0xab)));
-  first->kill();
+  kill_and_reclaim(*first);
   auto second = client_with(kPool);
   EXPECT_TRUE(succeeded(second->check("a", 0)));
 }

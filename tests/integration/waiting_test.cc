@@ -145,7 +145,7 @@ TEST_F(Limited, TenantIsChargedForAllItsProcessesTogether) {
   for (int i = 0; i < 4; ++i) clients.push_back(client_with(mebibytes(16)));
   auto late = client();
   EXPECT_TRUE(failed_with(late->grow("a", mebibytes(2)), "RESOURCE_EXHAUSTED"));
-  clients[0]->kill();
+  kill_and_reclaim(*clients[0]);
   EXPECT_TRUE(succeeded(late->grow("a", mebibytes(16), minutes(1))));
 }
 

@@ -54,7 +54,7 @@ class BrokerProcess {
   v1::TenantUsage tenant(const std::string& name) const;
   /// Bytes of the first device in use, by anyone, as NVML tells them.
   std::uint64_t used_of_driver() const;
-  std::size_t open_descriptors() const { return test::open_descriptors(pid()); }
+  std::vector<std::string> open_descriptors() const { return test::open_descriptors(pid()); }
   std::size_t threads() const { return test::threads(pid()); }
 
   /// Nobody is connected, nothing is charged, nothing is under way, and the pool is whole.

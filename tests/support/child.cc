@@ -65,16 +65,15 @@ std::vector<char*> pointers_to(std::vector<std::string>& texts) {
   ::_exit(127);
 }
 
-// Entries of a folder of /proc whose link, if they are one, does not name simulated memory.
-std::size_t entries(const std::string& folder) {
+// The entries of a folder of /proc, or, of links, what they name.
+std::vector<std::string> entries(const std::string& folder) {
   std::error_code gone;
-  std::size_t count = 0;
+  std::vector<std::string> found;
   for (std::filesystem::directory_iterator it(folder, gone), end; !gone && it != end; it.increment(gone)) {
     std::error_code no_link;
-    const std::string target = std::filesystem::read_symlink(it->path(), no_link);
-    if (target.find("/dev/shm/gpumem-sim-") == std::string::npos) ++count;
+    found.push_back(std::filesystem::read_symlink(it->path(), no_link));
   }
-  return count;
+  return found;
 }
 
 }  // namespace
@@ -137,7 +136,14 @@ Outcome run(ChildOptions options) {
   return outcome;
 }
 
-std::size_t open_descriptors(pid_t pid) { return entries("/proc/" + std::to_string(pid) + "/fd"); }
-std::size_t threads(pid_t pid) { return entries("/proc/" + std::to_string(pid) + "/task"); }
+std::vector<std::string> open_descriptors(pid_t pid) {
+  std::vector<std::string> targets = entries("/proc/" + std::to_string(pid) + "/fd");
+  std::erase_if(targets, [](const std::string& target) {
+    return target.find("/dev/shm/gpumem-sim-") != std::string::npos;
+  });
+  return targets;
+}
+
+std::size_t threads(pid_t pid) { return entries("/proc/" + std::to_string(pid) + "/task").size(); }
 
 }  // namespace gpumem::test

@@ -57,8 +57,9 @@ struct Outcome {
 };
 Outcome run(ChildOptions options);
 
-/// Open descriptors of a process, without those of extents of simulated memory; and its threads. From /proc.
-std::size_t open_descriptors(pid_t pid);
+/// What the open descriptors of a process are, without those of extents of simulated memory; how many threads
+/// it has. From /proc.
+std::vector<std::string> open_descriptors(pid_t pid);
 std::size_t threads(pid_t pid);
 
 }  // namespace gpumem::test
