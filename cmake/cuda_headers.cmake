@@ -1,16 +1,16 @@
 # cuda.h and nvml.h as gpumem::cuda_headers. Only the headers are used: the driver is opened at run time.
 # Looked for in this order: GPUMEM_CUDA_INCLUDE, an installed toolkit, the folder where `./dev setup`
 # unpacks the headers from NVIDIA's own Python packages.
-set(GPUMEM_CUDA_INCLUDE "" CACHE PATH "Folder that holds cuda.h and nvml.h")
+set(GPUMEM_CUDA_INCLUDE "" CACHE PATH "Folder that holds cuda.h, cudaTypedefs.h and nvml.h")
 
 find_path(GPUMEM_CUDA_H cuda.h
   HINTS ${GPUMEM_CUDA_INCLUDE} $ENV{CUDA_PATH}/include /usr/local/cuda/include
         /usr/local/cuda/targets/x86_64-linux/include ${PROJECT_SOURCE_DIR}/.cache/cuda/include)
 find_path(GPUMEM_NVML_H nvml.h
   HINTS ${GPUMEM_CUDA_INCLUDE} ${GPUMEM_CUDA_H} ${PROJECT_SOURCE_DIR}/.cache/cuda/include)
-if(NOT GPUMEM_CUDA_H OR NOT GPUMEM_NVML_H)
+if(NOT GPUMEM_CUDA_H OR NOT GPUMEM_NVML_H OR NOT EXISTS ${GPUMEM_CUDA_H}/cudaTypedefs.h)
   message(FATAL_ERROR
-    "cuda.h and nvml.h were not found. Any one of these mends it:\n"
+    "cuda.h, with cudaTypedefs.h beside it, and nvml.h were not found. Any one of these mends it:\n"
     "  * run `./dev setup`: it unpacks them from NVIDIA's Python packages into .cache/cuda\n"
     "  * install the CUDA Toolkit, 11.8 or newer\n"
     "  * give their folder: cmake -DGPUMEM_CUDA_INCLUDE=/path/to/include")

@@ -1,17 +1,19 @@
-// Contexts: primary and created, and each thread's stack of current ones.
+// Contexts: created ones, each thread's stack of current ones, what they are set to.
 #include <cuda.h>
 
-#include "sim/api_alias.h"
+#include "calls.h"
 #include "sim/driver.h"
+#include "sim/find_context.h"
 
-using namespace gpumem::sim;
-
+namespace gpumem::sim {
 namespace {
+
+constexpr unsigned kKnownFlags = CU_CTX_FLAGS_MASK;
 
 CUresult create(CUcontext* out, unsigned flags, CUdevice device) {
   Call driver;
   if (!driver) return driver.error();
-  if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (out == nullptr || (flags & ~kKnownFlags) != 0) return CUDA_ERROR_INVALID_VALUE;
   if (!driver->has_device(device)) return CUDA_ERROR_INVALID_DEVICE;
   Context& context = driver->contexts.create(device, flags, false);
   if (const CUresult result = driver->activate(context); result != CUDA_SUCCESS) {
@@ -23,50 +25,58 @@ CUresult create(CUcontext* out, unsigned flags, CUdevice device) {
   return CUDA_SUCCESS;
 }
 
+CUresult synchronize(Call& driver, const Context& context) {
+  const std::uint64_t id = context.id;
+  driver.wait(driver->streams.pending_in(id));
+  return driver->after_wait(id);
+}
+
 }  // namespace
 
-#undef cuCtxCreate
-extern "C" {
-CUresult CUDAAPI cuCtxCreate_v2(CUcontext* context, unsigned int flags, CUdevice device) {
+CUresult api::cuCtxCreate_v2(CUcontext* context, unsigned int flags, CUdevice device) {
   return create(context, flags, device);
 }
-CUresult CUDAAPI cuCtxCreate_v3(CUcontext* context, CUexecAffinityParam* /*params*/, int /*count*/,
-                                unsigned int flags, CUdevice device) {
+CUresult api::cuCtxCreate_v3(CUcontext* context, CUexecAffinityParam* /*parameters*/, int /*count*/,
+                             unsigned int flags, CUdevice device) {
   return create(context, flags, device);
 }
 #if CUDA_VERSION >= 12050
-CUresult CUDAAPI cuCtxCreate_v4(CUcontext* context, CUctxCreateParams* /*params*/, unsigned int flags,
-                                CUdevice device) {
+CUresult api::cuCtxCreate_v4(CUcontext* context, CUctxCreateParams* /*parameters*/, unsigned int flags,
+                             CUdevice device) {
   return create(context, flags, device);
 }
 #endif
+CUresult api::cuCtxCreate(CUcontext* context, unsigned int flags, CUdevice device) {
+  return create(context, flags, device);
 }
-GPUMEM_SIM_ALIAS(cuCtxCreate, cuCtxCreate_v2);
 
-CUresult cuCtxDestroy(CUcontext handle) {
+CUresult api::cuCtxDestroy_v2(CUcontext handle) {
   Call driver;
   if (!driver) return driver.error();
-  Context* const context = driver->contexts.find(handle);
+  Context* context = driver->contexts.find(handle);
   if (context == nullptr || context->is_primary) return CUDA_ERROR_INVALID_CONTEXT;
+  driver.wait(driver->streams.pending_in(context->id));
+  context = driver->contexts.find(handle);
+  if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   driver->deactivate(*context);
   driver->contexts.erase(*context);
   if (Contexts::top() == handle) Contexts::pop();
   return CUDA_SUCCESS;
 }
-#undef cuCtxDestroy
-GPUMEM_SIM_ALIAS(cuCtxDestroy, cuCtxDestroy_v2);
+CUresult api::cuCtxDestroy(CUcontext handle) { return api::cuCtxDestroy_v2(handle); }
+/// Contexts are not counted any more; the one use is the creator's.
+CUresult api::cuCtxDetach(CUcontext handle) { return api::cuCtxDestroy_v2(handle); }
 
-CUresult cuCtxPushCurrent(CUcontext handle) {
+CUresult api::cuCtxPushCurrent_v2(CUcontext handle) {
   Call driver;
   if (!driver) return driver.error();
   if (driver->contexts.find(handle) == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   Contexts::push(handle);
   return CUDA_SUCCESS;
 }
-#undef cuCtxPushCurrent
-GPUMEM_SIM_ALIAS(cuCtxPushCurrent, cuCtxPushCurrent_v2);
+CUresult api::cuCtxPushCurrent(CUcontext handle) { return api::cuCtxPushCurrent_v2(handle); }
 
-CUresult cuCtxPopCurrent(CUcontext* out) {
+CUresult api::cuCtxPopCurrent_v2(CUcontext* out) {
   Call driver;
   if (!driver) return driver.error();
   const auto handle = Contexts::pop();
@@ -74,10 +84,9 @@ CUresult cuCtxPopCurrent(CUcontext* out) {
   if (out != nullptr) *out = *handle;
   return CUDA_SUCCESS;
 }
-#undef cuCtxPopCurrent
-GPUMEM_SIM_ALIAS(cuCtxPopCurrent, cuCtxPopCurrent_v2);
+CUresult api::cuCtxPopCurrent(CUcontext* out) { return api::cuCtxPopCurrent_v2(out); }
 
-CUresult cuCtxSetCurrent(CUcontext handle) {
+CUresult api::cuCtxSetCurrent(CUcontext handle) {
   Call driver;
   if (!driver) return driver.error();
   if (handle != nullptr && driver->contexts.find(handle) == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
@@ -86,7 +95,7 @@ CUresult cuCtxSetCurrent(CUcontext handle) {
   return CUDA_SUCCESS;
 }
 
-CUresult cuCtxGetCurrent(CUcontext* out) {
+CUresult api::cuCtxGetCurrent(CUcontext* out) {
   Call driver;
   if (!driver) return driver.error();
   if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
@@ -94,87 +103,25 @@ CUresult cuCtxGetCurrent(CUcontext* out) {
   return CUDA_SUCCESS;
 }
 
-CUresult cuCtxGetDevice(CUdevice* device) {
-  Call driver;
-  if (!driver) return driver.error();
-  if (device == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  Context* context = nullptr;
-  const CUresult result = driver->current(&context);
-  if (result == CUDA_SUCCESS) *device = context->ordinal;
-  return result;
+CUresult api::cuCtxGetDevice(CUdevice* device) {
+  return with_current([&](Call&, const Context& context) {
+    if (device == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    *device = context.ordinal;
+    return CUDA_SUCCESS;
+  });
 }
 
-#undef cuCtxSynchronize
-CUresult cuCtxSynchronize() {
-  Call driver;
-  if (!driver) return driver.error();
-  Context* context = nullptr;
-  return driver->current(&context);
-}
+CUresult api::cuCtxSynchronize() { return with_current(synchronize); }
+#if CUDA_VERSION >= 13000
+CUresult api::cuCtxSynchronize_v2(CUcontext named) { return with_context(named, synchronize); }
 
-CUresult cuCtxGetApiVersion(CUcontext handle, unsigned int* version) {
-  Call driver;
-  if (!driver) return driver.error();
-  if (version == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  if (handle != nullptr && driver->contexts.find(handle) == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
-  *version = 3020;
-  return CUDA_SUCCESS;
+CUresult api::cuCtxGetDevice_v2(CUdevice* device, CUcontext named) {
+  return with_context(named, [&](Call&, const Context& context) {
+    if (device == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    *device = context.ordinal;
+    return CUDA_SUCCESS;
+  });
 }
+#endif
 
-CUresult cuDevicePrimaryCtxRetain(CUcontext* out, CUdevice device) {
-  Call driver;
-  if (!driver) return driver.error();
-  if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  if (!driver->has_device(device)) return CUDA_ERROR_INVALID_DEVICE;
-  Context& context = driver->contexts.primary(device);
-  if (context.memory == nullptr) {
-    if (const CUresult result = driver->activate(context); result != CUDA_SUCCESS) return result;
-  }
-  ++context.retained;
-  *out = Contexts::handle_of(context);
-  return CUDA_SUCCESS;
-}
-
-CUresult cuDevicePrimaryCtxRelease(CUdevice device) {
-  Call driver;
-  if (!driver) return driver.error();
-  if (!driver->has_device(device)) return CUDA_ERROR_INVALID_DEVICE;
-  Context& context = driver->contexts.primary(device);
-  if (context.retained == 0) return CUDA_ERROR_INVALID_CONTEXT;
-  if (--context.retained == 0 && context.memory != nullptr) driver->deactivate(context);
-  return CUDA_SUCCESS;
-}
-#undef cuDevicePrimaryCtxRelease
-GPUMEM_SIM_ALIAS(cuDevicePrimaryCtxRelease, cuDevicePrimaryCtxRelease_v2);
-
-CUresult cuDevicePrimaryCtxReset(CUdevice device) {
-  Call driver;
-  if (!driver) return driver.error();
-  if (!driver->has_device(device)) return CUDA_ERROR_INVALID_DEVICE;
-  Context& context = driver->contexts.primary(device);
-  if (context.memory != nullptr) driver->deactivate(context);
-  return CUDA_SUCCESS;
-}
-#undef cuDevicePrimaryCtxReset
-GPUMEM_SIM_ALIAS(cuDevicePrimaryCtxReset, cuDevicePrimaryCtxReset_v2);
-
-CUresult cuDevicePrimaryCtxSetFlags(CUdevice device, unsigned int flags) {
-  Call driver;
-  if (!driver) return driver.error();
-  if (!driver->has_device(device)) return CUDA_ERROR_INVALID_DEVICE;
-  driver->contexts.primary(device).flags = flags;
-  return CUDA_SUCCESS;
-}
-#undef cuDevicePrimaryCtxSetFlags
-GPUMEM_SIM_ALIAS(cuDevicePrimaryCtxSetFlags, cuDevicePrimaryCtxSetFlags_v2);
-
-CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned int* flags, int* active) {
-  Call driver;
-  if (!driver) return driver.error();
-  if (flags == nullptr || active == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  if (!driver->has_device(device)) return CUDA_ERROR_INVALID_DEVICE;
-  const Context& context = driver->contexts.primary(device);
-  *flags = context.flags;
-  *active = context.memory != nullptr;
-  return CUDA_SUCCESS;
-}
+}  // namespace gpumem::sim

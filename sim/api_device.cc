@@ -1,15 +1,14 @@
 // Initialisation, version, devices.
-#include <cuda.h>
 
+#include <cuda.h>
 #include <algorithm>
 #include <cstring>
 #include <map>
 
-#include "sim/api_alias.h"
+#include "calls.h"
 #include "sim/driver.h"
 
-using namespace gpumem::sim;
-
+namespace gpumem::sim {
 namespace {
 
 constexpr int kDriverVersion = 13000;
@@ -62,15 +61,17 @@ const std::map<int, int>& attributes() {
 
 }  // namespace
 
-CUresult cuInit(unsigned int flags) { return flags == 0 ? Driver::get().init() : CUDA_ERROR_INVALID_VALUE; }
+CUresult api::cuInit(unsigned int flags) {
+  return flags == 0 ? Driver::get().init() : CUDA_ERROR_INVALID_VALUE;
+}
 
-CUresult cuDriverGetVersion(int* version) {
+CUresult api::cuDriverGetVersion(int* version) {
   if (version == nullptr) return CUDA_ERROR_INVALID_VALUE;
   *version = kDriverVersion;
   return CUDA_SUCCESS;
 }
 
-CUresult cuDeviceGetCount(int* count) {
+CUresult api::cuDeviceGetCount(int* count) {
   Call driver;
   if (!driver) return driver.error();
   if (count == nullptr) return CUDA_ERROR_INVALID_VALUE;
@@ -78,7 +79,7 @@ CUresult cuDeviceGetCount(int* count) {
   return CUDA_SUCCESS;
 }
 
-CUresult cuDeviceGet(CUdevice* device, int ordinal) {
+CUresult api::cuDeviceGet(CUdevice* device, int ordinal) {
   Call driver;
   if (!driver) return driver.error();
   if (device == nullptr) return CUDA_ERROR_INVALID_VALUE;
@@ -87,7 +88,7 @@ CUresult cuDeviceGet(CUdevice* device, int ordinal) {
   return CUDA_SUCCESS;
 }
 
-CUresult cuDeviceGetName(char* name, int length, CUdevice device) {
+CUresult api::cuDeviceGetName(char* name, int length, CUdevice device) {
   Call driver;
   if (!driver) return driver.error();
   if (name == nullptr || length <= 0) return CUDA_ERROR_INVALID_VALUE;
@@ -98,7 +99,7 @@ CUresult cuDeviceGetName(char* name, int length, CUdevice device) {
   return CUDA_SUCCESS;
 }
 
-CUresult cuDeviceGetUuid_v2(CUuuid* uuid, CUdevice device) {
+CUresult api::cuDeviceGetUuid_v2(CUuuid* uuid, CUdevice device) {
   Call driver;
   if (!driver) return driver.error();
   if (uuid == nullptr) return CUDA_ERROR_INVALID_VALUE;
@@ -107,10 +108,8 @@ CUresult cuDeviceGetUuid_v2(CUuuid* uuid, CUdevice device) {
   std::memcpy(uuid->bytes, bytes.data(), bytes.size());
   return CUDA_SUCCESS;
 }
-#undef cuDeviceGetUuid
-GPUMEM_SIM_ALIAS(cuDeviceGetUuid, cuDeviceGetUuid_v2);
 
-CUresult cuDeviceTotalMem(size_t* bytes, CUdevice device) {
+CUresult api::cuDeviceTotalMem_v2(size_t* bytes, CUdevice device) {
   Call driver;
   if (!driver) return driver.error();
   if (bytes == nullptr) return CUDA_ERROR_INVALID_VALUE;
@@ -119,7 +118,7 @@ CUresult cuDeviceTotalMem(size_t* bytes, CUdevice device) {
   return CUDA_SUCCESS;
 }
 
-CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice device) {
+CUresult api::cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice device) {
   Call driver;
   if (!driver) return driver.error();
   if (value == nullptr || attribute <= 0 || attribute >= CU_DEVICE_ATTRIBUTE_MAX)
@@ -131,7 +130,7 @@ CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice
   return CUDA_SUCCESS;
 }
 
-CUresult cuDeviceCanAccessPeer(int* can, CUdevice device, CUdevice peer) {
+CUresult api::cuDeviceCanAccessPeer(int* can, CUdevice device, CUdevice peer) {
   Call driver;
   if (!driver) return driver.error();
   if (can == nullptr) return CUDA_ERROR_INVALID_VALUE;
@@ -139,3 +138,5 @@ CUresult cuDeviceCanAccessPeer(int* can, CUdevice device, CUdevice peer) {
   *can = device != peer;
   return CUDA_SUCCESS;
 }
+
+}  // namespace gpumem::sim

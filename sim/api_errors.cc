@@ -1,5 +1,9 @@
-// Names and texts of results. By number, so that the list does not depend on the header's age.
+
 #include <cuda.h>
+#include "calls.h"
+
+namespace gpumem::sim {
+// Names and texts of results. By number, so that the list does not depend on the header's age.
 
 namespace {
 
@@ -129,6 +133,8 @@ CUresult answer(CUresult error, const char** out, const char* Text::*field) {
 
 }  // namespace
 
-CUresult cuGetErrorName(CUresult error, const char** out) { return answer(error, out, &Text::name); }
+CUresult api::cuGetErrorName(CUresult error, const char** out) { return answer(error, out, &Text::name); }
 
-CUresult cuGetErrorString(CUresult error, const char** out) { return answer(error, out, &Text::text); }
+CUresult api::cuGetErrorString(CUresult error, const char** out) { return answer(error, out, &Text::text); }
+
+}  // namespace gpumem::sim

@@ -1,112 +1,148 @@
-// Streams and events. All work is done when its call returns, so they only exist, wait for nothing and tell
-// time.
+// Streams: queues of work in order.
 #include <cuda.h>
-
-#include <chrono>
-#include <cstdint>
-
-#include "sim/api_alias.h"
+#include "calls.h"
 #include "sim/driver.h"
+#include "sim/gate.h"
 
-using namespace gpumem::sim;
-
+namespace gpumem::sim {
 namespace {
 
-using Objects = std::unordered_map<std::uint64_t, std::uint64_t>;
+constexpr int kLeastPriority = 0, kGreatestPriority = -5;
 
-template <class Handle>
-std::uint64_t number(Handle handle) {
-  return reinterpret_cast<std::uint64_t>(handle);
-}
-
-/// Adds an object to `objects`, a member of the driver, and answers it as `out`.
-template <class Handle>
-CUresult create(Handle* out, Objects Driver::*objects) {
+CUresult create(CUstream* out, unsigned flags, int priority) {
   Call driver;
   if (!driver) return driver.error();
-  if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (out == nullptr || (flags & ~unsigned{CU_STREAM_NON_BLOCKING}) != 0) return CUDA_ERROR_INVALID_VALUE;
   Context* context = nullptr;
   if (const CUresult result = driver->current(&context); result != CUDA_SUCCESS) return result;
-  const std::uint64_t id = driver->last_object += 16;
-  ((*driver.operator->()).*objects)[id] = 0;
-  *out = reinterpret_cast<Handle>(id);
+  const auto kind = flags == CU_STREAM_NON_BLOCKING ? StreamKind::kNonBlocking : StreamKind::kBlocking;
+  const StreamRef stream =
+      driver->streams.create({.context = context->id,
+                              .kind = kind,
+                              .flags = flags,
+                              .priority = std::clamp(priority, kGreatestPriority, kLeastPriority)});
+  *out = handle<CUstream>(number_of(*stream));
   return CUDA_SUCCESS;
 }
 
-template <class Handle>
-CUresult destroy(Handle handle, Objects Driver::*objects) {
+/// Looks `stream` up and answers what `ask` makes of it.
+template <class Value, class Ask>
+CUresult answer(CUstream stream, Value* out, Ask ask) {
   Call driver;
   if (!driver) return driver.error();
-  return ((*driver.operator->()).*objects).erase(number(handle)) == 1 ? CUDA_SUCCESS
-                                                                      : CUDA_ERROR_INVALID_HANDLE;
-}
-
-bool is_stream(Call& driver, CUstream stream) {
-  const std::uint64_t id = number(stream);
-  return id <= 2 || driver->streams.contains(id);  // 0, 1, 2: default, legacy, per thread
-}
-
-CUresult check_stream(CUstream stream) {
-  Call driver;
-  if (!driver) return driver.error();
-  return is_stream(driver, stream) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
-}
-
-CUresult check_event(CUevent event) {
-  Call driver;
-  if (!driver) return driver.error();
-  return driver->events.contains(number(event)) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+  if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  StreamRef found;
+  if (const CUresult result = driver->stream(stream, &found); result != CUDA_SUCCESS) return result;
+  *out = ask(*found);
+  return CUDA_SUCCESS;
 }
 
 }  // namespace
 
-CUresult cuStreamCreate(CUstream* out, unsigned int) { return create(out, &Driver::streams); }
-CUresult cuStreamCreateWithPriority(CUstream* out, unsigned int, int) {
-  return create(out, &Driver::streams);
-}
-CUresult cuStreamDestroy(CUstream stream) { return destroy(stream, &Driver::streams); }
-CUresult cuStreamSynchronize(CUstream stream) { return check_stream(stream); }
-CUresult cuStreamQuery(CUstream stream) { return check_stream(stream); }
-CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int) {
-  const CUresult result = check_stream(stream);
-  return result == CUDA_SUCCESS ? check_event(event) : result;
+CUresult api::cuStreamCreate(CUstream* out, unsigned int flags) { return create(out, flags, kLeastPriority); }
+
+CUresult api::cuStreamCreateWithPriority(CUstream* out, unsigned int flags, int priority) {
+  return create(out, flags, priority);
 }
 
-CUresult cuEventCreate(CUevent* out, unsigned int) { return create(out, &Driver::events); }
-CUresult cuEventDestroy(CUevent event) { return destroy(event, &Driver::events); }
-CUresult cuEventSynchronize(CUevent event) { return check_event(event); }
-CUresult cuEventQuery(CUevent event) { return check_event(event); }
-
-CUresult cuEventRecord(CUevent event, CUstream stream) {
+CUresult api::cuCtxGetStreamPriorityRange(int* least, int* greatest) {
   Call driver;
   if (!driver) return driver.error();
-  const auto found = driver->events.find(number(event));
-  if (found == driver->events.end() || !is_stream(driver, stream)) return CUDA_ERROR_INVALID_HANDLE;
-  const auto now = std::chrono::steady_clock::now().time_since_epoch();
-  found->second = static_cast<std::uint64_t>(std::chrono::nanoseconds(now).count());
+  Context* context = nullptr;
+  if (const CUresult result = driver->current(&context); result != CUDA_SUCCESS) return result;
+  if (least != nullptr) *least = kLeastPriority;
+  if (greatest != nullptr) *greatest = kGreatestPriority;
   return CUDA_SUCCESS;
 }
 
-#undef cuEventElapsedTime
-extern "C" CUresult CUDAAPI cuEventElapsedTime(float* milliseconds, CUevent start, CUevent end) {
+CUresult api::cuStreamDestroy_v2(CUstream stream) {
   Call driver;
   if (!driver) return driver.error();
-  if (milliseconds == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  const auto first = driver->events.find(number(start));
-  const auto last = driver->events.find(number(end));
-  if (first == driver->events.end() || last == driver->events.end()) return CUDA_ERROR_INVALID_HANDLE;
-  if (first->second == 0 || last->second == 0) return CUDA_ERROR_INVALID_HANDLE;
-  *milliseconds = static_cast<float>(static_cast<std::int64_t>(last->second - first->second)) / 1e6F;
+  const StreamRef found = driver->streams.find(number(stream));
+  if (found == nullptr || !driver->is_created(*found)) return CUDA_ERROR_INVALID_HANDLE;
+  driver->streams.destroy(number(stream));
   return CUDA_SUCCESS;
 }
+CUresult api::cuStreamDestroy(CUstream stream) { return api::cuStreamDestroy_v2(stream); }
+
+CUresult api::cuStreamSynchronize(CUstream stream) {
+  Call driver;
+  if (!driver) return driver.error();
+  StreamRef found;
+  if (const CUresult result = driver->stream(stream, &found); result != CUDA_SUCCESS) return result;
+  driver.wait(driver->streams.pending(found));
+  return driver->after_wait(options_of(*found).context);
+}
+
+CUresult api::cuStreamQuery(CUstream stream) {
+  Call driver;
+  if (!driver) return driver.error();
+  StreamRef found;
+  if (const CUresult result = driver->stream(stream, &found); result != CUDA_SUCCESS) return result;
+  return driver->streams.pending(found).empty() ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+}
+
+CUresult api::cuStreamGetFlags(CUstream stream, unsigned int* flags) {
+  return answer(stream, flags, [](const Stream& found) { return options_of(found).flags; });
+}
+
+CUresult api::cuStreamGetPriority(CUstream stream, int* priority) {
+  return answer(stream, priority, [](const Stream& found) { return options_of(found).priority; });
+}
+
+CUresult api::cuStreamGetId(CUstream stream, unsigned long long* id) {
+  return answer(stream, id, [](const Stream& found) { return number_of(found); });
+}
+
+CUresult api::cuStreamGetCtx(CUstream stream, CUcontext* context) {
+  return answer(stream, context,
+                [](const Stream& found) { return handle<CUcontext>(options_of(found).context); });
+}
+
 #if CUDA_VERSION >= 12080
-GPUMEM_SIM_ALIAS(cuEventElapsedTime_v2, cuEventElapsedTime);
+CUresult api::cuStreamGetDevice(CUstream stream, CUdevice* device) {
+  CUcontext context = nullptr;
+  if (device == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult result = api::cuStreamGetCtx(stream, &context); result != CUDA_SUCCESS) return result;
+  Call driver;
+  const Context* const found = driver->contexts.find(context);
+  if (found == nullptr) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+  *device = found->ordinal;
+  return CUDA_SUCCESS;
+}
 #endif
-#undef cuStreamDestroy
-#undef cuEventDestroy
-GPUMEM_SIM_ALIAS(cuStreamDestroy, cuStreamDestroy_v2);
-GPUMEM_SIM_ALIAS(cuEventDestroy, cuEventDestroy_v2);
-GPUMEM_SIM_ALIAS(cuStreamSynchronize_ptsz, cuStreamSynchronize);
-GPUMEM_SIM_ALIAS(cuStreamQuery_ptsz, cuStreamQuery);
-GPUMEM_SIM_ALIAS(cuStreamWaitEvent_ptsz, cuStreamWaitEvent);
-GPUMEM_SIM_ALIAS(cuEventRecord_ptsz, cuEventRecord);
+
+/// Graphs are not simulated, so no stream is ever being captured.
+CUresult api::cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus* status) {
+  return answer(stream, status, [](const Stream&) { return CU_STREAM_CAPTURE_STATUS_NONE; });
+}
+
+CUresult api::cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode) {
+  thread_local CUstreamCaptureMode own = CU_STREAM_CAPTURE_MODE_GLOBAL;
+  if (mode == nullptr || *mode > CU_STREAM_CAPTURE_MODE_RELAXED) return CUDA_ERROR_INVALID_VALUE;
+  std::swap(own, *mode);
+  return CUDA_SUCCESS;
+}
+
+CUresult api::cuLaunchHostFunc(CUstream stream, CUhostFn function, void* data) {
+  Call driver;
+  if (!driver) return driver.error();
+  if (function == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  StreamRef found;
+  if (const CUresult result = driver->stream(stream, &found); result != CUDA_SUCCESS) return result;
+  driver->streams.submit(found, [function, data] { function(data); });
+  return CUDA_SUCCESS;
+}
+
+CUresult api::cuStreamAddCallback(CUstream stream, CUstreamCallback callback, void* data,
+                                  unsigned int flags) {
+  Call driver;
+  if (!driver) return driver.error();
+  if (callback == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
+  StreamRef found;
+  if (const CUresult result = driver->stream(stream, &found); result != CUDA_SUCCESS) return result;
+  driver->streams.submit(found, [callback, stream, data] { callback(stream, CUDA_SUCCESS, data); });
+  return CUDA_SUCCESS;
+}
+
+}  // namespace gpumem::sim

@@ -12,6 +12,17 @@ thread_local std::vector<CUcontext> stack;
 
 }  // namespace
 
+std::array<std::size_t, CU_LIMIT_MAX> Context::default_limits() {
+  std::array<std::size_t, CU_LIMIT_MAX> limits{};
+  limits[CU_LIMIT_STACK_SIZE] = 1024;
+  limits[CU_LIMIT_PRINTF_FIFO_SIZE] = kibibytes(8192).count;
+  limits[CU_LIMIT_MALLOC_HEAP_SIZE] = mebibytes(8).count;
+  limits[CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH] = 2;
+  limits[CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT] = 2048;
+  limits[CU_LIMIT_MAX_L2_FETCH_GRANULARITY] = 64;
+  return limits;
+}
+
 std::uint64_t Contexts::cost(std::uint64_t device_total) {
   const std::uint64_t wanted = std::min(mebibytes(256).count, device_total / 64);
   return std::max(kGranularity.count,

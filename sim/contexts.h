@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 
 #include "sim/handles.h"
 #include "sim/machine.h"
@@ -18,6 +19,13 @@ struct Context {
   Extent* memory = nullptr;  ///< what the context itself costs; nullptr: not active
   unsigned retained = 0;     ///< primary contexts only
   bool is_primary = false;
+  CUresult error = CUDA_SUCCESS;  ///< once work in it has failed
+  std::set<std::uint64_t> peers;  ///< contexts whose memory it may reach
+  CUfunc_cache cache = CU_FUNC_CACHE_PREFER_NONE;
+  std::array<std::size_t, CU_LIMIT_MAX> limits = default_limits();
+
+  /// What a context starts with on an H200, as far as it is documented.
+  static std::array<std::size_t, CU_LIMIT_MAX> default_limits();
 };
 
 /// The contexts of one process and each thread's stack of current ones. A CUcontext is an id that is never

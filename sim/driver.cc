@@ -5,7 +5,9 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "sim/gate.h"
 #include "sim/locate.h"
+#include "sim/per_thread_default.h"
 #include "sim/visible_devices.h"
 
 namespace gpumem::sim {
@@ -50,6 +52,7 @@ CUresult Driver::bring_up() {
   }
   auto visible = visible_devices(std::getenv("CUDA_VISIBLE_DEVICES"), **opened);
   if (visible.empty()) return CUDA_ERROR_NO_DEVICE;
+  Gate::attach(*machine);
   visible_ = std::move(visible);
   table = std::move(*opened);
   handles.emplace(*table);
@@ -69,7 +72,52 @@ CUresult Driver::current(Context** out) {
   Context* const context = contexts.find(handle);
   if (context == nullptr || context->memory == nullptr) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
   *out = context;
-  return CUDA_SUCCESS;
+  return context->error;
+}
+
+CUresult Driver::stream(CUstream named, StreamRef* out) {
+  Context* context = nullptr;
+  if (const CUresult result = current(&context); result != CUDA_SUCCESS) return result;
+  if (named == nullptr) named = PerThreadDefault::is_on() ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
+  if (named == CU_STREAM_LEGACY) {
+    *out = streams.legacy_default(context->id);
+  } else if (named == CU_STREAM_PER_THREAD) {
+    *out = streams.thread_default(context->id);
+  } else {
+    *out = streams.find(number(named));
+  }
+  return *out == nullptr ? CUDA_ERROR_INVALID_HANDLE : CUDA_SUCCESS;
+}
+
+bool Driver::is_created(const Stream& stream) {
+  return options_of(stream).kind != StreamKind::kLegacyDefault && !options_of(stream).is_thread_default;
+}
+
+void Driver::fail(std::uint64_t id, CUresult error) {
+  const std::lock_guard lock(mutex);
+  Context* const context = contexts.find(handle<CUcontext>(id));
+  if (context != nullptr && context->error == CUDA_SUCCESS) context->error = error;
+}
+
+CUresult Driver::after_wait(std::uint64_t id) {
+  const Context* const context = contexts.find(handle<CUcontext>(id));
+  return context == nullptr ? CUDA_SUCCESS : context->error;
+}
+
+bool Driver::is_host_memory(std::uint64_t address, std::uint64_t size) const {
+  return host.find(address, size) != nullptr;
+}
+
+void Call::run_unlocked(const Work& wait) {
+  lock_.unlock();
+  wait();
+  lock_.lock();
+}
+
+void Call::wait(const std::vector<Ticket>& tickets) {
+  run_unlocked([&] {
+    for (const Ticket& ticket : tickets) ticket.wait();
+  });
 }
 
 CUresult Driver::activate(Context& context) {
@@ -82,7 +130,11 @@ CUresult Driver::activate(Context& context) {
 }
 
 void Driver::deactivate(Context& context) {
-  for (const CUdeviceptr address : space.owned_by(context.id)) free(address);
+  for (const CUdeviceptr address : space.owned_by(context.id))
+    end_range(address, *space.find(address).reservation);
+  host.free_all_of(context.id);
+  streams.destroy_all_of(context.id);
+  context.error = CUDA_SUCCESS;
   Extent& memory = *std::exchange(context.memory, nullptr);
   memory.handles = 0;
   handles->drop_if_unused(memory);
@@ -105,40 +157,47 @@ CUresult Driver::allocate(Context& context, std::uint64_t size, CUdeviceptr* out
   if (size > table->total(index)) return CUDA_ERROR_OUT_OF_MEMORY;  // also keeps the rounding from wrapping
   const std::uint64_t rounded = rounded_allocation(size);
   Extent* extent = nullptr;
-  CUresult result =
+  const CUresult result =
       create_extent({.device = index, .kind = Kind::kMemory, .size = rounded, .handle_types = 0}, &extent);
-  if (result != CUDA_SUCCESS) return result;
+  return result == CUDA_SUCCESS ? map_whole(context, *extent, Use::kAllocation, out) : result;
+}
+
+CUresult Driver::map_whole(Context& context, Extent& extent, Use use, CUdeviceptr* out) {
+  const std::uint64_t size = extent.size;
   CUdeviceptr address = 0;
-  const std::uint64_t alignment = rounded < kGranularity.count ? kibibytes(64).count : kGranularity.count;
-  result = space.reserve(rounded, alignment, context.id, &address);
+  const std::uint64_t alignment = size < kGranularity.count ? kibibytes(64).count : kGranularity.count;
+  CUresult result =
+      space.reserve({.size = size, .alignment = alignment, .use = use, .owner = context.id}, &address);
   if (result == CUDA_SUCCESS) {
-    result = space.map(address, rounded, *extent);
+    result = space.map(address, size, extent);
     if (result == CUDA_SUCCESS) {
-      result = space.set_access(address, rounded, {{index, CU_MEM_ACCESS_FLAGS_PROT_READWRITE}});
+      result = space.set_access(address, size, {{extent.device, CU_MEM_ACCESS_FLAGS_PROT_READWRITE}});
     }
-    if (result != CUDA_SUCCESS) {
-      unmap(address, rounded);
-      space.unreserve(address, rounded, context.id);
-    }
+    if (result != CUDA_SUCCESS) end_range(address, *space.find(address).reservation);
   }
-  extent->handles = 0;  // held by its mapping alone
-  handles->drop_if_unused(*extent);
+  extent.handles = 0;  // held by its mapping alone
+  handles->drop_if_unused(extent);
   if (result == CUDA_SUCCESS) *out = address;
   return result;
 }
 
 CUresult Driver::free(CUdeviceptr address) {
   const auto found = space.find(address);
-  if (found.reservation == nullptr || found.reservation->owner == 0 || found.range_base != address) {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
-  const Reservation range = *found.reservation;
+  const bool is_given = found.reservation != nullptr && found.reservation->use == Use::kAllocation;
+  if (!is_given || found.range_base != address) return CUDA_ERROR_INVALID_VALUE;
+  end_range(address, *found.reservation);
+  return CUDA_SUCCESS;
+}
+
+void Driver::end_range(CUdeviceptr address, Reservation range) {
   unmap(address, range.size);
-  return space.unreserve(address, range.size, range.owner);
+  space.unreserve(address, range.size, range.owner);
+  opened.erase(address);
 }
 
 CUresult Driver::unmap(CUdeviceptr address, std::uint64_t size) {
   std::vector<Extent*> released;
+  const std::lock_guard no_copies(in_use);
   const CUresult result = space.unmap(address, size, released);
   for (Extent* extent : released) handles->drop_if_unused(*extent);
   return result;

@@ -2,17 +2,21 @@
 #include <cuda.h>
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <unordered_map>
+#include <shared_mutex>
 #include <utility>
 #include <vector>
 
 #include "gpumem/result.h"
 #include "sim/contexts.h"
+#include "sim/events.h"
 #include "sim/handles.h"
+#include "sim/host_memory.h"
 #include "sim/machine.h"
+#include "sim/streams.h"
 #include "sim/table.h"
 #include "sim/va_space.h"
 
@@ -36,8 +40,19 @@ class Driver {
   int ordinal(std::uint32_t index) const;
 
   /// The calling thread's context. Errors  CUDA_ERROR_INVALID_CONTEXT (none),
-  /// CUDA_ERROR_CONTEXT_IS_DESTROYED.
+  /// CUDA_ERROR_CONTEXT_IS_DESTROYED; the context's own, if work in it has failed.
   CUresult current(Context** out);
+  /// The stream that `handle` names; the default one of the current context for 0. Errors  as current(), and
+  /// CUDA_ERROR_INVALID_HANDLE.
+  CUresult stream(CUstream handle, StreamRef* out);
+  /// Whether the program made the stream, and so may destroy it.
+  static bool is_created(const Stream& stream);
+  /// Work in `context` has failed: from now on its calls do.
+  void fail(std::uint64_t context, CUresult error);
+  /// The result of a call that waited for work in `context`.
+  CUresult after_wait(std::uint64_t context);
+  /// Whether the bytes are host memory that devices reach: pinned or registered.
+  bool is_host_memory(std::uint64_t address, std::uint64_t size) const;
   /// Charges the context's memory and makes it active; it must not be.
   CUresult activate(Context& context);
   /// Frees the context's own memory and all that cuMemAlloc made in it.
@@ -48,17 +63,26 @@ class Driver {
   /// cuMemAlloc and cuMemFree.
   CUresult allocate(Context& context, std::uint64_t size, CUdeviceptr* out);
   CUresult free(CUdeviceptr address);
+  /// Maps `extent`, which has one handle, for its device at an address that belongs to `context`; the mapping
+  /// takes the handle's place. On failure the extent is dropped.
+  CUresult map_whole(Context& context, Extent& extent, Use use, CUdeviceptr* out);
+  /// Takes a range away with all that is mapped there.
+  void end_range(CUdeviceptr address, Reservation range);
   /// Unmaps the range and drops extents that nothing holds any more.
   CUresult unmap(CUdeviceptr address, std::uint64_t size);
 
   std::mutex mutex;
+  /// Held shared while bytes move, alone while mappings change; taken with `mutex` held, which may then go.
+  std::shared_mutex in_use;
   std::unique_ptr<Table> table;
   std::optional<Handles> handles;
   VaSpace space;
   Contexts contexts;
-  /// Streams and events that exist, by number; an event holds its time in nanoseconds (0: not recorded).
-  std::unordered_map<std::uint64_t, std::uint64_t> streams, events;
-  std::uint64_t last_object = 0xd0'0000'0000;
+  Streams streams;
+  Events events;
+  HostMemory host;
+  /// How often each range of Use::kOpened was opened.
+  std::map<CUdeviceptr, unsigned> opened;
 
  private:
   friend class Call;
@@ -81,12 +105,25 @@ class Call {
   explicit operator bool() const { return driver_.state_ == Driver::State::kReady; }
   CUresult error() const { return CUDA_ERROR_NOT_INITIALIZED; }
   Driver* operator->() { return &driver_; }
-  /// Lets other threads in while this one copies memory.
+  /// Lets other threads in, for good.
   void unlock() { lock_.unlock(); }
+  /// Lets other threads in while `wait` blocks. What was looked up before may be gone afterwards.
+  void run_unlocked(const Work& wait);
+  void wait(const std::vector<Ticket>& tickets);
 
  private:
   Driver& driver_;
   std::unique_lock<std::mutex> lock_;
 };
+
+/// Handles of contexts, streams and events are numbers that are never given out again.
+template <class Handle>
+Handle handle(std::uint64_t number) {
+  return reinterpret_cast<Handle>(number);  // NOLINT(performance-no-int-to-ptr)
+}
+template <class Handle>
+std::uint64_t number(Handle handle) {
+  return reinterpret_cast<std::uint64_t>(handle);
+}
 
 }  // namespace gpumem::sim

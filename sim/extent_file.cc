@@ -32,6 +32,14 @@ UniqueFd with_descriptor(Make make) {
   return fd;
 }
 
+/// A lock that belongs to an open file description, apart from the creator's flock().
+struct flock whole_file(short type) {
+  struct flock lock {};
+  lock.l_type = type;
+  lock.l_whence = SEEK_SET;
+  return lock;
+}
+
 }  // namespace
 
 std::string extent_name(SlotRef slot) {
@@ -65,11 +73,21 @@ UniqueFd create_extent_file(const std::string& path) {
   return fd;
 }
 
+UniqueFd open_extent_file(const std::string& path) {
+  UniqueFd fd =
+      with_descriptor([&] { return ::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK); });
+  struct flock shared = whole_file(F_RDLCK);
+  if (fd.valid() && ::fcntl(fd.get(), F_OFD_SETLK, &shared) != 0) fd.reset();
+  return fd;
+}
+
 bool bury_if_dead(const std::string& path) {
   const UniqueFd fd =
       with_descriptor([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK); });
   if (!fd.valid()) return errno == ENOENT;
   if (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) return false;
+  struct flock others = whole_file(F_WRLCK);
+  if (::fcntl(fd.get(), F_OFD_GETLK, &others) != 0 || others.l_type != F_UNLCK) return false;
   ::unlink(path.c_str());
   return true;
 }

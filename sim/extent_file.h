@@ -28,8 +28,13 @@ std::optional<SlotRef> parse_extent_name(std::string_view name);
 /// failure.
 UniqueFd create_extent_file(const std::string& path);
 
-/// Removes `path` if no reference to its creating open file description is left. True if it is gone, now or
-/// already; false if it lives or cannot be asked.
+/// Opens the extent's file by name, which keeps the extent alive like its creator's descriptor does, as long
+/// as a reference to the new open file description is left. Invalid if it is no more. Only while nobody can
+/// bury it.
+UniqueFd open_extent_file(const std::string& path);
+
+/// Removes `path` if no reference to its creating open file description, or to one of open_extent_file, is
+/// left. True if it is gone, now or already; false if it lives or cannot be asked.
 bool bury_if_dead(const std::string& path);
 
 /// Another descriptor of the same open file description, closed on exec. Invalid, with errno set, on failure.

@@ -11,6 +11,7 @@ Extent& Handles::add(SlotRef slot, UniqueFd fd, const Table::Request& request, b
   extent->fd = std::move(fd);
   extent->size = request.size;
   extent->device = request.device;
+  extent->numa_node = request.numa_node;
   extent->handle_types = request.handle_types;
   extent->is_imported = is_imported;
   return *extents_.emplace(extent->handle, std::move(extent)).first->second;

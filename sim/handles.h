@@ -16,7 +16,8 @@ struct Extent {
   SlotRef slot;
   UniqueFd fd;
   std::uint64_t size = 0;
-  std::uint32_t device = 0;  ///< index in the machine
+  std::uint32_t device = 0;    ///< index in the machine, or layout::kHost
+  std::int32_t numa_node = 0;  ///< only of layout::kHost
   std::uint32_t handle_types = 0;
   unsigned char rdma_capable = 0;
   bool is_imported = false;

@@ -1,9 +1,10 @@
-// gpumem-sim: makes, removes and shows simulated machines.
+// gpumem-sim: makes, removes and shows simulated machines, and makes their driver misbehave.
 #include <cstdio>
 #include <map>
 #include <string>
 #include <vector>
 
+#include "sim/control_commands.h"
 #include "sim/machine.h"
 #include "sim/table.h"
 
@@ -14,23 +15,42 @@ constexpr const char* kUsage =
     "usage: gpumem-sim create FOLDER SPEC [LIBRARY_FOLDER]\n"
     "       gpumem-sim remove FOLDER\n"
     "       gpumem-sim show FOLDER\n"
+    "       gpumem-sim fault FOLDER CALL [fail RESULT] [delay TIME] [kill] [nth N | from N] [times N]\n"
+    "                        [probability P] [seed N] [pid N]\n"
+    "       gpumem-sim faults FOLDER\n"
+    "       gpumem-sim heal FOLDER\n"
+    "       gpumem-sim costs FOLDER [PROFILE | FILE | none]\n"
+    "       gpumem-sim shrink FOLDER DEVICE SIZE\n"
     "Makes FOLDER a simulated machine; programs run on it with LD_LIBRARY_PATH=FOLDER.\n"
-    "SPEC is COUNTxSIZE, for example 2x24GiB or 1x8GiB,1x16GiB.\n";
+    "SPEC is COUNTxSIZE, for example 2x24GiB or 1x8GiB,1x16GiB.\n"
+    "fault makes driver calls go wrong in every process of the machine, for example\n"
+    "  gpumem-sim fault FOLDER cuMemCreate fail OUT_OF_MEMORY nth 3\n"
+    "  gpumem-sim fault FOLDER 'cuMem*' delay 5ms probability 0.1\n"
+    "faults lists what is in force and what it hit, heal ends it. costs makes the calls take as long as on "
+    "a\n"
+    "real GPU (h200, a100), as a file with a slash in its name says, or no longer; alone, it lists the "
+    "costs.\n"
+    "shrink takes SIZE of a device away from everybody, 0B gives it back; what is in use stays in use.\n";
 
 int fail(const Error& error) {
   std::fprintf(stderr, "gpumem-sim: %s\n", error.message.c_str());
   return 1;
 }
 
-int create(const std::vector<std::string>& arguments) {
-  auto libraries = arguments.size() == 4 ? Result<std::filesystem::path>(arguments[3]) : find_libraries();
+int create(const Words& words) {
+  auto libraries = words.size() == 4 ? Result<std::filesystem::path>(words[3]) : find_libraries();
   if (!libraries) return fail(libraries.error());
-  const auto created = create_machine(arguments[1], arguments[2], *libraries);
+  const auto created = create_machine(words[1], words[2], *libraries);
   return created ? 0 : fail(created.error());
 }
 
-int show(const std::string& folder) {
-  const auto machine = load_machine(folder);
+int remove(const Words& words) {
+  const auto removed = remove_machine(words[1]);
+  return removed ? 0 : fail(removed.error());
+}
+
+int show(const Words& words) {
+  const auto machine = load_machine(words[1]);
   if (!machine) return fail(machine.error());
   const auto table = Table::open(*machine);
   if (!table) return fail(table.error());
@@ -40,6 +60,7 @@ int show(const std::string& folder) {
   };
   std::vector<std::map<ProcessId, Sum>> held((*table)->device_count());
   for (const ExtentInfo& extent : (*table)->extents()) {
+    if (extent.device == layout::kHost) continue;
     Sum& sum = held[extent.device][extent.creator];
     (extent.kind == Kind::kContext ? sum.contexts : sum.memory) += extent.size;
     sum.extents += extent.kind == Kind::kMemory;
@@ -56,17 +77,33 @@ int show(const std::string& folder) {
   return 0;
 }
 
-int run(const std::vector<std::string>& arguments) {
-  const std::string command = arguments.empty() ? std::string() : arguments[0];
-  if (command == "create" && (arguments.size() == 3 || arguments.size() == 4)) return create(arguments);
-  if (command == "show" && arguments.size() == 2) return show(arguments[1]);
-  if (command == "remove" && arguments.size() == 2) {
-    const auto removed = remove_machine(arguments[1]);
-    return removed ? 0 : fail(removed.error());
+struct Command {
+  const char* name;
+  std::size_t least_words;
+  std::size_t most_words;
+  int (*run)(const Words&);
+};
+
+constexpr Command kCommands[] = {
+    {"create", 3, 4, create},
+    {"remove", 2, 2, remove},
+    {"show", 2, 2, show},
+    {"fault", 3, 64, add_fault_command},
+    {"faults", 2, 2, faults_command},
+    {"heal", 2, 2, heal_command},
+    {"costs", 2, 3, costs_command},
+    {"shrink", 4, 4, shrink_command},
+};
+
+int run(const Words& words) {
+  const std::string name = words.empty() ? std::string() : words[0];
+  for (const Command& command : kCommands) {
+    if (name == command.name && words.size() >= command.least_words && words.size() <= command.most_words)
+      return command.run(words);
   }
-  const bool asked = command == "--help" || command == "-h";
-  std::fputs(kUsage, asked ? stdout : stderr);
-  return asked ? 0 : 2;
+  const bool is_asked = name == "--help" || name == "-h";
+  std::fputs(kUsage, is_asked ? stdout : stderr);
+  return is_asked ? 0 : 2;
 }
 
 }  // namespace

@@ -218,17 +218,22 @@ nvmlReturn_t nvmlDeviceGetMinorNumber(nvmlDevice_t device, unsigned int* minor) 
 
 nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t* memory) {
   return answer(device, memory, [](Call& nvml, std::uint32_t i) {
-    const std::uint64_t total = nvml->total(i), used = nvml->used(i);
-    return nvmlMemory_t{.total = total, .free = total - used, .used = used};
+    const std::uint64_t total = nvml->total(i), free = nvml->free(i);
+    return nvmlMemory_t{
+        .total = total, .free = free, .used = total - free};  // this version counts reserved as used
   });
 }
 
 nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t* memory) {
   if (memory != nullptr && memory->version != nvmlMemory_v2) return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
   return answer(device, memory, [](Call& nvml, std::uint32_t i) {
-    const std::uint64_t total = nvml->total(i), used = nvml->used(i);
-    return nvmlMemory_v2_t{
-        .version = nvmlMemory_v2, .total = total, .reserved = 0, .free = total - used, .used = used};
+    const std::uint64_t total = nvml->total(i), used = nvml->used(i),
+                        free = std::min(nvml->free(i), total - used);
+    return nvmlMemory_v2_t{.version = nvmlMemory_v2,
+                           .total = total,
+                           .reserved = total - free - used,
+                           .free = free,
+                           .used = used};
   });
 }
 

@@ -60,6 +60,7 @@ Result<Table::Created> Table::create(const Request& request) {
             0,
             request.handle_types,
             0,
+            request.numa_node,
             0};
     std::atomic_ref(slot.generation).store(created.slot.generation, std::memory_order_release);
     shared_->devices[request.device].used += request.size;
@@ -89,8 +90,24 @@ void Table::destroy_if_dead(SlotRef slot) {
   if (holds(slot) && bury_if_dead(path_of(slot))) free_slot(slot.index);
 }
 
-void Table::mark_exported(SlotRef slot) {
-  std::atomic_ref(shared_->slots[slot.index].flags).fetch_or(layout::kExported);
+bool Table::mark_exported(SlotRef slot) {
+  const Lock lock(*this);
+  if (!holds(slot)) return false;
+  const std::atomic_ref flags(shared_->slots[slot.index].flags);
+  if ((flags.load() & layout::kExported) != 0) return true;
+  if (shared_->exports >= shared_->export_limit) collect();
+  if (shared_->exports >= shared_->export_limit) return false;
+  ++shared_->exports;
+  flags.fetch_or(layout::kExported);
+  return true;
+}
+
+std::optional<Table::Opened> Table::open_by_place(SlotRef slot) {
+  const Lock lock(*this);
+  if (slot.generation == 0 || !holds(slot)) return std::nullopt;
+  UniqueFd fd = open_extent_file(path_of(slot));
+  if (!fd.valid()) return std::nullopt;
+  return Opened{info(slot.index), std::move(fd)};
 }
 
 std::optional<ExtentInfo> Table::identify(int fd) {
@@ -111,6 +128,25 @@ std::uint64_t Table::used(std::uint32_t device) {
   return shared_->devices[device].used;
 }
 
+std::uint64_t Table::free(std::uint32_t device) {
+  const Lock lock(*this);
+  collect();
+  return room(device);
+}
+
+Result<void> Table::withhold(std::uint32_t device, std::uint64_t size) {
+  if (device >= device_count())
+    return Error{Code::kInvalidArgument, "the machine has " + std::to_string(device_count()) +
+                                             " devices, counted from 0; there is no device " +
+                                             std::to_string(device)};
+  if (size > total(device))
+    return Error{Code::kInvalidArgument,
+                 "device " + std::to_string(device) + " has only " + to_string(Bytes{total(device)})};
+  const Lock lock(*this);
+  shared_->devices[device].withheld = size;
+  return {};
+}
+
 std::vector<ExtentInfo> Table::extents() {
   const Lock lock(*this);
   collect();
@@ -127,9 +163,9 @@ Uuid Table::uuid(std::uint32_t device) const {
   return uuid;
 }
 
-bool Table::fits(const Request& request) const {
-  const layout::Device& device = shared_->devices[request.device];
-  return device.used <= device.total && request.size <= device.total - device.used;
+std::uint64_t Table::room(std::uint32_t device) const {
+  const layout::Device& known = shared_->devices[device];
+  return Bytes{known.total}.minus({known.withheld}).minus({known.used}).count;
 }
 
 std::optional<std::uint32_t> Table::take_slot() {
@@ -146,7 +182,10 @@ std::optional<std::uint32_t> Table::take_slot() {
 /// Takes the charge of a slot in use away, if it is in use, and puts it on the free list.
 void Table::free_slot(std::uint32_t index) {
   layout::Slot& slot = shared_->slots[index];
-  if (std::exchange(slot.generation, 0) != 0) shared_->devices[slot.device].used -= slot.size;
+  if (std::exchange(slot.generation, 0) != 0) {
+    shared_->devices[slot.device].used -= slot.size;
+    shared_->exports -= (slot.flags & layout::kExported) != 0;
+  }
   slot.next_free = shared_->first_free;
   shared_->first_free = index + 1;
 }
@@ -164,15 +203,17 @@ void Table::collect() {
   }
 }
 
-/// Makes `used` and the free list anew from the slots, and removes files that have no slot.
+/// Makes `used`, `exports` and the free list anew from the slots, and removes files that have no slot.
 void Table::repair() {
   for (auto& device : shared_->devices) device.used = 0;
+  shared_->exports = 0;
   shared_->first_free = 0;
   shared_->slot_end = std::min(shared_->slot_end, layout::kSlots);
   for (std::uint32_t i = shared_->slot_end; i-- > 0;) {
     layout::Slot& slot = shared_->slots[i];
-    if (slot.generation != 0 && slot.device < kMaxDevices) {
+    if (slot.generation != 0 && slot.device <= layout::kHost) {
       shared_->devices[slot.device].used += slot.size;
+      shared_->exports += (slot.flags & layout::kExported) != 0;
     } else {
       slot.generation = 0;
       free_slot(i);
@@ -189,6 +230,7 @@ ExtentInfo Table::info(std::uint32_t index) const {
           .kind = static_cast<Kind>(slot.kind),
           .size = slot.size,
           .handle_types = slot.handle_types,
+          .numa_node = slot.numa_node,
           .exported = (slot.flags & layout::kExported) != 0};
 }
 

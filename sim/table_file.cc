@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <limits>
 #include <memory>
 
 #include "base/unique_fd.h"
@@ -36,6 +37,8 @@ void fill(layout::Table& table, const Machine& machine) {
   table.version = layout::kVersion;
   table.size = kSize;
   table.device_count = static_cast<std::uint32_t>(machine.devices.size());
+  table.export_limit = layout::kExports;
+  table.devices[layout::kHost].total = std::numeric_limits<std::uint64_t>::max();
   for (std::size_t i = 0; i < machine.devices.size(); ++i) {
     const Uuid uuid = machine.device_uuid(i);
     std::copy(uuid.begin(), uuid.end(), table.devices[i].uuid);

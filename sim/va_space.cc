@@ -30,6 +30,28 @@ Access changed(Access access, const std::vector<AccessChange>& changes) {
   return access;
 }
 
+/// Takes exactly these addresses from the system, if they are free.
+CUresult take(CUdeviceptr address, std::uint64_t size) {
+  void* const start = ::mmap(pointer(address), size, PROT_NONE, kReserved | MAP_FIXED_NOREPLACE, -1, 0);
+  if (start == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (start == pointer(address)) return CUDA_SUCCESS;
+  ::munmap(start, size);  // a kernel that does not know the flag
+  return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+/// Takes addresses from the system that begin at a multiple of `alignment`; 0: there are none.
+CUdeviceptr take_anywhere(std::uint64_t size, std::uint64_t alignment) {
+  const std::uint64_t room = size + alignment;
+  void* const start = ::mmap(nullptr, room, PROT_NONE, kReserved, -1, 0);
+  if (start == MAP_FAILED) return 0;
+  const auto raw = reinterpret_cast<CUdeviceptr>(start);
+  const CUdeviceptr aligned = (raw + alignment - 1) / alignment * alignment;
+  if (aligned > raw) ::munmap(start, aligned - raw);
+  const CUdeviceptr end = aligned + size;
+  if (raw + room > end) ::munmap(pointer(end), raw + room - end);
+  return aligned;
+}
+
 template <class Map>
 auto at_or_below(Map& map, CUdeviceptr address) {
   auto after = map.upper_bound(address);
@@ -38,18 +60,14 @@ auto at_or_below(Map& map, CUdeviceptr address) {
 
 }  // namespace
 
-CUresult VaSpace::reserve(std::uint64_t size, std::uint64_t alignment, std::uint64_t owner,
-                          CUdeviceptr* out) {
+CUresult VaSpace::reserve(const Request& request, CUdeviceptr* out) {
   std::uint64_t room = 0;
-  if (__builtin_add_overflow(size, alignment, &room)) return CUDA_ERROR_OUT_OF_MEMORY;
-  void* const start = ::mmap(nullptr, room, PROT_NONE, kReserved, -1, 0);
-  if (start == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;
-  const auto raw = reinterpret_cast<CUdeviceptr>(start);
-  const CUdeviceptr aligned = (raw + alignment - 1) / alignment * alignment;
-  if (aligned > raw) ::munmap(start, aligned - raw);
-  const CUdeviceptr end = aligned + size;
-  if (raw + room > end) ::munmap(pointer(end), raw + room - end);
-  reservations_[aligned] = {size, owner};
+  if (__builtin_add_overflow(request.size, request.alignment, &room)) return CUDA_ERROR_OUT_OF_MEMORY;
+  const CUdeviceptr aligned = request.hint != 0 && take(request.hint, request.size) == CUDA_SUCCESS
+                                  ? request.hint
+                                  : take_anywhere(request.size, request.alignment);
+  if (aligned == 0) return CUDA_ERROR_OUT_OF_MEMORY;
+  reservations_[aligned] = {request.size, request.owner, request.use};
   *out = aligned;
   return CUDA_SUCCESS;
 }

@@ -8,11 +8,12 @@
 
 #include "sim/handles.h"
 #include "sim/machine.h"
+#include "sim/table_layout.h"
 
 namespace gpumem::sim {
 
-/// Access of each device of the machine, as CUmemAccess_flags.
-using Access = std::array<std::uint8_t, kMaxDevices>;
+/// Access of each device of the machine, and last of the host, as CUmemAccess_flags.
+using Access = std::array<std::uint8_t, layout::kHost + 1>;
 
 struct AccessChange {
   std::uint32_t device;
@@ -25,10 +26,19 @@ struct Mapping {
   Access access{};
 };
 
-/// An address range; `owner` is 0 for cuMemAddressReserve, else the context whose cuMemAlloc made it.
+/// What an address range is there for, which tells how it may go.
+enum class Use : std::uint8_t {
+  kProgram,     ///< cuMemAddressReserve: the program maps it
+  kAllocation,  ///< cuMemAlloc and its kind
+  kOpened,      ///< cuIpcOpenMemHandle
+  kPool,        ///< what pools are made of
+};
+
+/// An address range; `owner` is the context that it belongs to, 0 for kProgram.
 struct Reservation {
   std::uint64_t size = 0;
   std::uint64_t owner = 0;
+  Use use = Use::kProgram;
 };
 
 /// The device addresses of one process: reservations, and mappings that lie whole inside one reservation
@@ -36,7 +46,14 @@ struct Reservation {
 /// change nothing. Threads: the caller holds the driver's lock.
 class VaSpace {
  public:
-  CUresult reserve(std::uint64_t size, std::uint64_t alignment, std::uint64_t owner, CUdeviceptr* out);
+  struct Request {
+    std::uint64_t size = 0;
+    std::uint64_t alignment = kGranularity.count;
+    Use use = Use::kProgram;
+    std::uint64_t owner = 0;
+    CUdeviceptr hint = 0;  ///< where it shall begin, if that is free
+  };
+  CUresult reserve(const Request& request, CUdeviceptr* out);
   /// Gives a range back that is reserved exactly so, by `owner`, and holds no mapping.
   CUresult unreserve(CUdeviceptr address, std::uint64_t size, std::uint64_t owner);
 
@@ -59,7 +76,7 @@ class VaSpace {
     const Reservation* reservation = nullptr;  ///< nullptr: no device address
   };
   Found find(CUdeviceptr address) const;
-  /// The ranges that cuMemAlloc made in context `owner`.
+  /// The ranges that belong to context `owner`.
   std::vector<CUdeviceptr> owned_by(std::uint64_t owner) const;
 
  private:

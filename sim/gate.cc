@@ -1,0 +1,77 @@
+#include "sim/gate.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdio>
+#include <cstring>
+#include <mutex>
+#include <set>
+#include <string_view>
+#include <utility>
+
+#include "sim/control.h"
+#include "sim/locate.h"
+
+namespace gpumem::sim {
+namespace {
+
+/// Never destroyed: other threads may be in a call while the process ends.
+std::atomic<Control*> control = nullptr;
+std::once_flag first_call;
+
+/// What is still to be waited for by the calling thread's call.
+thread_local std::chrono::nanoseconds cost_of_bytes{};
+
+void open(const Machine& machine) {
+  auto opened = Control::open(machine);
+  if (!opened) {
+    std::fprintf(stderr, "gpumem-sim: faults and costs are off: %s\n", opened.error().message.c_str());
+    return;
+  }
+  control.store(opened->release(), std::memory_order_release);
+}
+
+/// The machine is known from the first call on, so that cuInit too can fail.
+void open_if_there_is_a_machine() {
+  if (const auto machine = locate_machine(); machine) open(*machine);
+}
+
+}  // namespace
+
+Gate::Gate(int call, std::uint64_t bytes) {
+  std::call_once(first_call, open_if_there_is_a_machine);
+  const Control* const known = control.load(std::memory_order_acquire);
+  if (known != nullptr && !known->is_idle()) pass_slowly(call, bytes);
+}
+
+Gate::~Gate() {
+  if (cost_of_bytes.count() > 0) spend(take_cost_of_bytes());
+}
+
+std::chrono::nanoseconds Gate::take_cost_of_bytes() { return std::exchange(cost_of_bytes, {}); }
+
+void Gate::attach(const Machine& machine) {
+  std::call_once(first_call, [] {});
+  if (control.load(std::memory_order_acquire) == nullptr) open(machine);
+}
+
+void Gate::pass_slowly(int call, std::uint64_t bytes) {
+  Control& known = *control.load(std::memory_order_acquire);
+  const Verdict verdict = known.consult(kCallNames[call], call);
+  if (verdict.kill) ::kill(::getpid(), SIGKILL);
+  spend(verdict.delay + known.base_cost(call));
+  result_ = static_cast<CUresult>(verdict.error);
+  if (result_ == CUDA_SUCCESS && bytes > 0) cost_of_bytes = known.cost_of_bytes(call, bytes);
+}
+
+CUresult not_supported(const char* name) {
+  static std::mutex mutex;
+  static auto* const said = new std::set<std::string_view>();
+  const std::lock_guard lock(mutex);
+  if (said->insert(name).second) std::fprintf(stderr, "gpumem-sim: %s is not simulated\n", name);
+  return CUDA_ERROR_NOT_SUPPORTED;
+}
+
+}  // namespace gpumem::sim

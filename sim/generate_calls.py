@@ -1,0 +1,137 @@
+#!/usr/bin/env python3
+"""Writes what the simulated driver exports, from NVIDIA's own headers.
+
+generate_calls.py COMPILER INCLUDE_FOLDER OUTPUT_FOLDER
+
+calls.h     declares gpumem::sim::api::NAME for every driver call that cuda.h knows, older versions included.
+entries.cc  exports every name. An entry passes the gate (faults, costs) and goes on to api::NAME, which is
+            CUDA_ERROR_NOT_SUPPORTED unless a file of sim/ defines it. The variants for the per-thread default
+            stream (_ptds, _ptsz) go on to their base.
+versions.inc  which name a base name stands for since which CUDA version, for cuGetProcAddress.
+"""
+import pathlib
+import re
+import subprocess
+import sys
+from typing import NamedTuple
+
+PER_THREAD = ("_ptsz", "_ptds")
+SIZES = ("bytesize", "ByteCount", "size")
+
+
+class Call(NamedTuple):
+    name: str
+    parameters: list[str]  # as declared: "CUdeviceptr *dptr"
+
+    @property
+    def arguments(self) -> list[str]:
+        return [re.search(r"(\w+)(\[\d*\])?$", parameter).group(1) for parameter in self.parameters]
+
+    @property
+    def signature(self) -> str:
+        return f"{self.name}({', '.join(self.parameters)})"
+
+    @property
+    def size(self) -> str:
+        """The expression for the bytes that the call is about; 0 where it has none by value."""
+        for parameter, argument in zip(self.parameters, self.arguments):
+            if argument in SIZES and "*" not in parameter:
+                return argument
+        return "0"
+
+
+def declared_calls(compiler: str, include: str) -> list[Call]:
+    source = ("#define __CUDA_API_VERSION_INTERNAL\n#include <cuda.h>\n"
+              "#if __has_include(<cudaProfiler.h>)\n#include <cudaProfiler.h>\n#endif\n")
+    text = subprocess.run([compiler, "-xc++", "-E", "-P", f"-I{include}", "-"], input=source, check=True,
+                          capture_output=True, text=True).stdout
+    text = re.sub(r"\s+", " ", text)
+    calls = []
+    for name, inside in re.findall(r"\bCUresult (cu[A-Z]\w*) ?\(([^;{}]*?)\) ?;", text):
+        parameters = [p.strip() for p in inside.split(",")]
+        calls.append(Call(name, [] if parameters in ([""], ["void"]) else parameters))
+    if len(calls) < 300:
+        sys.exit(f"generate_calls.py: found only {len(calls)} calls in {include}/cuda.h")
+    return sorted(calls)
+
+
+def base_of(name: str) -> str:
+    """The name without the suffix for the per-thread default stream."""
+    return name[:-5] if name.endswith(PER_THREAD) else name
+
+
+def write_calls(calls: list[Call], out: pathlib.Path) -> None:
+    lines = ["// Made by generate_calls.py from cuda.h.", "#pragma once",
+             "#ifndef __CUDA_API_VERSION_INTERNAL", "#error names must mean themselves here", "#endif",
+             "#include <cuda.h>", "#if __has_include(<cudaProfiler.h>)", "#include <cudaProfiler.h>", "#endif",
+             "namespace gpumem::sim::api {"]
+    lines += [f"CUresult {call.signature};" for call in calls if call.name == base_of(call.name)]
+    lines += ["}  // namespace gpumem::sim::api", ""]
+    out.write_text("\n".join(lines))
+
+
+def entry(index: int, call: Call, known: set[str]) -> str:
+    base = base_of(call.name)
+    if base not in known:
+        sys.exit(f"generate_calls.py: {call.name} has no base")
+    scope = "const PerThreadDefault per_thread; " if base != call.name else ""
+    return (f"CUresult {call.signature} {{ {scope}const Gate gate({index}, {call.size}); "
+            f"if (gate.is_closed()) return gate.result(); "
+            f"return api::{base}({', '.join(call.arguments)}); }}")
+
+
+def write_entries(calls: list[Call], out: pathlib.Path) -> None:
+    known = {call.name for call in calls}
+    lines = ["// Made by generate_calls.py from cuda.h.", '#include "calls.h"', '#include "sim/gate.h"',
+             '#include "sim/per_thread_default.h"', '#pragma GCC diagnostic ignored "-Wunused-parameter"', "using namespace gpumem::sim;", "namespace gpumem::sim {",
+             "const char* const kCallNames[] = {"]
+    lines += [f'    "{call.name}",' for call in calls]
+    lines += ["};", "namespace api {"]
+    for call in calls:
+        if call.name == base_of(call.name):
+            types = ", ".join(call.parameters)
+            lines.append(f'[[gnu::weak]] CUresult {call.name}({types}) {{ return not_supported("{call.name}"); }}')
+    lines += ["}  // namespace api", "}  // namespace gpumem::sim", 'extern "C" {']
+    lines += [entry(index, call, known) for index, call in enumerate(calls)]
+    lines += ["}", ""]
+    out.write_text("\n".join(lines))
+
+
+def since_versions(include: str) -> dict[str, list[int]]:
+    """By base name: the CUDA versions in which its signature was new, as cudaTypedefs.h tells them."""
+    text = pathlib.Path(include, "cudaTypedefs.h").read_text()
+    since: dict[str, set[int]] = {}
+    for name, version in re.findall(r"\bPFN_(cu\w+?)_v(\d+)\)", text):
+        since.setdefault(name, set()).add(int(version))
+    return {name: sorted(versions) for name, versions in since.items()}
+
+
+def write_versions(calls: list[Call], since: dict[str, list[int]], out: pathlib.Path) -> None:
+    variants: dict[str, list[str]] = {}
+    for call in calls:
+        name = base_of(call.name)
+        base = re.sub(r"_v\d+$", "", name)
+        if name not in variants.setdefault(base, []):
+            variants[base].append(name)
+    lines = ["// Made by generate_calls.py from cuda.h and cudaTypedefs.h: base name, since, name."]
+    for base, names in sorted(variants.items()):  # look-ups rely on the order
+        names.sort(key=lambda name: int((re.search(r"_v(\d+)$", name) or [0, "1"])[1]))
+        versions = since.get(base, [])
+        # The newest names are known by all headers; an older one without a version is as old as the API.
+        versions = [2000] * (len(names) - len(versions)) + versions[-len(names):]
+        for name, version in reversed(list(zip(names, versions))):
+            lines.append(f'{{"{base}", {version}, "{name}"}},')
+    out.write_text("\n".join(lines) + "\n")
+
+
+def main() -> None:
+    compiler, include, folder = sys.argv[1:]
+    out = pathlib.Path(folder)
+    calls = declared_calls(compiler, include)
+    write_calls(calls, out / "calls.h")
+    write_entries(calls, out / "entries.cc")
+    write_versions(calls, since_versions(include), out / "versions.inc")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,53 @@
+#pragma once
+#include <cuda.h>
+
+#include <cstdint>
+
+namespace gpumem::sim {
+
+class Call;
+
+/// What may lie at an end of a copy.
+enum class Side : std::uint8_t {
+  kDevice,  ///< device memory, else the copy is refused
+  kAny,     ///< device memory if the address is such, else the host's
+};
+
+/// Rows of bytes in memory: `height` x `depth` of them, `width` bytes each.
+struct Shape {
+  std::uint64_t width = 0, height = 1, depth = 1;
+
+  bool is_empty() const { return width == 0 || height == 0 || depth == 0; }
+};
+
+/// Where a shape lies. Pitches are in bytes and do not matter where there is only one row or slice.
+struct Place {
+  std::uint64_t address = 0;
+  Side side = Side::kAny;
+  std::uint64_t row_pitch = 0, slice_pitch = 0;
+  std::uint32_t device = 0;  ///< who touches it: index in the machine
+};
+
+struct Copy {
+  Place to, from;
+  Shape shape;
+};
+
+/// Rows that are filled with an element of 1, 2 or 4 bytes; the width is a multiple of it.
+struct Fill {
+  Place to;
+  Shape shape;
+  std::uint32_t element = 0;
+  unsigned element_size = 1;
+};
+
+/// Success if the devices may do it now. Errors  CUDA_ERROR_INVALID_VALUE: not device memory where it must
+/// be, or not all mapped, or the rows overlap; CUDA_ERROR_ILLEGAL_ADDRESS: access is lacking.
+CUresult check(Call& driver, const Copy& copy);
+CUresult check(Call& driver, const Fill& fill);
+
+/// Checks once more and does it, with the driver unlocked while bytes move; memory is not unmapped meanwhile.
+CUresult perform(const Copy& copy);
+CUresult perform(const Fill& fill);
+
+}  // namespace gpumem::sim
