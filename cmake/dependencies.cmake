@@ -1,5 +1,6 @@
 # The libraries the project stands on; `./dev setup` installs all of them from Debian's packages.
 find_package(Threads REQUIRED)
+find_package(Python3 REQUIRED COMPONENTS Interpreter)
 find_package(Protobuf REQUIRED)
 find_package(gRPC CONFIG REQUIRED)
 find_package(Boost 1.81 REQUIRED)

@@ -28,6 +28,7 @@ CUresult create(CUcontext* out, unsigned flags, CUdevice device) {
 CUresult synchronize(Call& driver, const Context& context) {
   const std::uint64_t id = context.id;
   driver.wait(driver->streams.pending_in(id));
+  driver->pools.synchronized();
   return driver->after_wait(id);
 }
 
@@ -64,8 +65,28 @@ CUresult api::cuCtxDestroy_v2(CUcontext handle) {
   return CUDA_SUCCESS;
 }
 CUresult api::cuCtxDestroy(CUcontext handle) { return api::cuCtxDestroy_v2(handle); }
-/// Contexts are not counted any more; the one use is the creator's.
-CUresult api::cuCtxDetach(CUcontext handle) { return api::cuCtxDestroy_v2(handle); }
+
+/// The old way of counting uses: the last one that detaches destroys.
+CUresult api::cuCtxAttach(CUcontext* out, unsigned int flags) {
+  return with_current([&](Call&, Context& context) {
+    if (out == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
+    ++context.attached;
+    *out = Contexts::handle_of(context);
+    return CUDA_SUCCESS;
+  });
+}
+CUresult api::cuCtxDetach(CUcontext handle) {
+  {
+    Call driver;
+    if (!driver) return driver.error();
+    Context* const context = driver->contexts.find(handle);
+    if (context != nullptr && context->attached > 0) {
+      --context->attached;
+      return CUDA_SUCCESS;
+    }
+  }
+  return api::cuCtxDestroy_v2(handle);
+}
 
 CUresult api::cuCtxPushCurrent_v2(CUcontext handle) {
   Call driver;

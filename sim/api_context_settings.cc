@@ -78,6 +78,44 @@ CUresult api::cuCtxSetCacheConfig(CUfunc_cache config) {
   });
 }
 
+/// The width of the banks is fixed since the Maxwell chips.
+CUresult api::cuCtxGetSharedMemConfig(CUsharedconfig* config) {
+  return with_current([&](Call&, const Context&) {
+    if (config == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    *config = CU_SHARED_MEM_CONFIG_FOUR_BYTE_BANK_SIZE;
+    return CUDA_SUCCESS;
+  });
+}
+CUresult api::cuCtxSetSharedMemConfig(CUsharedconfig config) {
+  return with_current([&](Call&, const Context&) {
+    const bool is_known = static_cast<unsigned>(config) <= CU_SHARED_MEM_CONFIG_EIGHT_BYTE_BANK_SIZE;
+    return is_known ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  });
+}
+
+CUresult api::cuCtxResetPersistingL2Cache() {
+  return with_current([](Call&, const Context&) { return CUDA_SUCCESS; });
+}
+
+/// Only clients of MPS can be given a part of the multiprocessors.
+CUresult api::cuCtxGetExecAffinity(CUexecAffinityParam* out, CUexecAffinityType type) {
+  return with_current([&](Call&, const Context&) {
+    const bool is_known = static_cast<unsigned>(type) < CU_EXEC_AFFINITY_TYPE_MAX;
+    return out != nullptr && is_known ? CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY : CUDA_ERROR_INVALID_VALUE;
+  });
+}
+
+/// Every write is seen by all at once here.
+CUresult api::cuFlushGPUDirectRDMAWrites(CUflushGPUDirectRDMAWritesTarget target,
+                                         CUflushGPUDirectRDMAWritesScope scope) {
+  return with_current([&](Call&, const Context&) {
+    const bool is_known = target == CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TARGET_CURRENT_CTX &&
+                          (scope == CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_OWNER ||
+                           scope == CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_ALL_DEVICES);
+    return is_known ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  });
+}
+
 CUresult api::cuCtxEnablePeerAccess(CUcontext peer, unsigned int flags) {
   return with_current([&](Call& driver, Context& context) {
     const Context* const other = driver->contexts.find(peer);

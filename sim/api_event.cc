@@ -72,6 +72,7 @@ CUresult api::cuEventSynchronize(CUevent event) {
   return with_event(event, [](Call& driver, Event& found) {
     const std::uint64_t context = found.context;
     driver.run_unlocked(found.waiter());
+    driver->pools.synchronized();
     return driver->after_wait(context);
   });
 }

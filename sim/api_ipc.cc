@@ -44,7 +44,7 @@ CUresult open(Call& driver, Context& context, const Place& place, CUdeviceptr* o
       .device = opened->info.device, .kind = Kind::kMemory, .size = opened->info.size, .handle_types = 0};
   Extent& extent = driver->handles->add(slot, std::move(opened->fd), request, true);
   extent.handles = 1;
-  const CUresult result = driver->map_whole(context, extent, Use::kOpened, out);
+  const CUresult result = driver->map_whole(context.id, extent, Use::kOpened, out);
   if (result == CUDA_SUCCESS) driver->opened[*out] = 1;
   return result;
 }

@@ -36,6 +36,8 @@ CUresult api::cuMemFree_v2(CUdeviceptr address) {
   // The address tells the context, so none need be current. Its work may still use the memory.
   const auto found = driver->space.find(address);
   if (found.reservation == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (found.reservation->use == Use::kPool)
+    return driver->pools.free(address, Ticket());  // waits for nothing
   driver.wait(driver->streams.pending_in(found.reservation->owner));
   return driver->free(address);
 }
@@ -52,16 +54,5 @@ CUresult api::cuMemAllocPitch_v2(CUdeviceptr* address, size_t* pitch, size_t wid
   if (result == CUDA_SUCCESS) *pitch = row;
   return result;
 }
-
-/// Managed memory is device memory here: the host reaches that too.
-CUresult api::cuMemAllocManaged(CUdeviceptr* address, size_t size, unsigned int flags) {
-  if (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST) return CUDA_ERROR_INVALID_VALUE;
-  return api::cuMemAlloc_v2(address, size);
-}
-
-CUresult api::cuMemAllocAsync(CUdeviceptr* address, size_t size, CUstream) {
-  return api::cuMemAlloc_v2(address, size);
-}
-CUresult api::cuMemFreeAsync(CUdeviceptr address, CUstream) { return api::cuMemFree_v2(address); }
 
 }  // namespace gpumem::sim

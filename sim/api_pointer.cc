@@ -18,7 +18,9 @@ struct Memory {
   int ordinal = -1;
   unsigned handle_types = 0;
   bool is_ipc_capable = false;
+  bool is_managed = false;
   bool is_rdma_capable = false;
+  CUmemoryPool pool = nullptr;
 };
 
 std::uint64_t start_of(const VaSpace::Found& found) {
@@ -37,6 +39,7 @@ std::optional<Memory> device_memory(Call& driver, CUdeviceptr address) {
                 .ordinal = driver->ordinal(extent.device),
                 .handle_types = extent.handle_types,
                 .is_ipc_capable = found.reservation->use == Use::kAllocation,
+                .is_managed = found.reservation->use == Use::kManaged,
                 .is_rdma_capable = extent.rdma_capable != 0};
 }
 
@@ -52,8 +55,21 @@ std::optional<Memory> host_memory(Call& driver, CUdeviceptr address) {
                 .ordinal = context == nullptr ? -1 : context->ordinal};
 }
 
+/// What is in a pool and not allocated is no memory to the program.
+std::optional<Memory> pool_memory(Call& driver, CUdeviceptr address, Memory memory) {
+  const Pools::Found found = driver->pools.find_block(address);
+  if (found.pool == nullptr) return std::nullopt;
+  memory.start = found.start;
+  memory.size = found.size;
+  memory.id = found.id;
+  memory.pool = handle<CUmemoryPool>(found.pool->number);
+  return memory;
+}
+
 std::optional<Memory> memory_at(Call& driver, CUdeviceptr address) {
   auto memory = device_memory(driver, address);
+  const bool is_pool = memory && driver->space.find(address).reservation->use == Use::kPool;
+  if (is_pool) return pool_memory(driver, address, *memory);
   return memory ? memory : host_memory(driver, address);
 }
 
@@ -73,7 +89,7 @@ CUresult answer(const Memory& memory, CUpointer_attribute attribute, CUdeviceptr
     case CU_POINTER_ATTRIBUTE_BUFFER_ID:
     case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID: return put<unsigned long long>(out, memory.id);
     case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS: return put<unsigned>(out, 0);
-    case CU_POINTER_ATTRIBUTE_IS_MANAGED: return put(out, false);
+    case CU_POINTER_ATTRIBUTE_IS_MANAGED: return put(out, memory.is_managed);
     case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL: return put(out, memory.ordinal);
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE: return put(out, memory.is_ipc_capable);
     case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
@@ -83,7 +99,7 @@ CUresult answer(const Memory& memory, CUpointer_attribute attribute, CUdeviceptr
     case CU_POINTER_ATTRIBUTE_MAPPED: return put(out, true);
     case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES: return put<unsigned long long>(out, memory.handle_types);
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE: return put(out, memory.is_rdma_capable);
-    case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE: return put<CUmemoryPool>(out, nullptr);
+    case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE: return put(out, memory.pool);
     default: return CUDA_ERROR_NOT_SUPPORTED;
   }
 }

@@ -51,31 +51,38 @@ void* resolve(std::string_view base, int version, cuuint64_t flags, bool& is_kno
   return nullptr;
 }
 
-}  // namespace
-
-CUresult api::cuGetProcAddress_v2(const char* symbol, void** pfn, int version, cuuint64_t flags,
-                                  CUdriverProcAddressQueryResult* status) {
+/// What both forms of the look-up do; `*found` is nullptr where there is no such function.
+CUresult look_up(const char* symbol, void** found, int version, cuuint64_t flags, bool& is_known) {
   constexpr cuuint64_t kKnown =
       CU_GET_PROC_ADDRESS_LEGACY_STREAM | CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
   int newest = 0;
   api::cuDriverGetVersion(&newest);
-  if (symbol == nullptr || pfn == nullptr || version > newest || (flags & ~kKnown) != 0) {
+  if (symbol == nullptr || found == nullptr || version > newest || (flags & ~kKnown) != 0) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   if (flags == 0 && PerThreadDefault::is_on()) flags = CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
-  bool is_known = true;
-  *pfn = resolve(symbol, version, flags, is_known);
-  if (status != nullptr) {
-    *status = *pfn != nullptr ? CU_GET_PROC_ADDRESS_SUCCESS
-              : is_known      ? CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT
-                              : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
-  }
+  *found = resolve(symbol, version, flags, is_known);
   return CUDA_SUCCESS;
 }
 
+}  // namespace
+
+#if CUDA_VERSION >= 12000
+CUresult api::cuGetProcAddress_v2(const char* symbol, void** pfn, int version, cuuint64_t flags,
+                                  CUdriverProcAddressQueryResult* status) {
+  bool is_known = true;
+  const CUresult result = look_up(symbol, pfn, version, flags, is_known);
+  if (result != CUDA_SUCCESS || status == nullptr) return result;
+  *status = *pfn != nullptr ? CU_GET_PROC_ADDRESS_SUCCESS
+            : is_known      ? CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT
+                            : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
+  return CUDA_SUCCESS;
+}
+#endif
+
 CUresult api::cuGetProcAddress(const char* symbol, void** pfn, int version, cuuint64_t flags) {
-  CUdriverProcAddressQueryResult status{};
-  const CUresult result = api::cuGetProcAddress_v2(symbol, pfn, version, flags, &status);
+  bool is_known = true;
+  const CUresult result = look_up(symbol, pfn, version, flags, is_known);
   if (result != CUDA_SUCCESS) return result;
   return *pfn != nullptr ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
 }

@@ -71,6 +71,7 @@ CUresult api::cuStreamSynchronize(CUstream stream) {
   StreamRef found;
   if (const CUresult result = driver->stream(stream, &found); result != CUDA_SUCCESS) return result;
   driver.wait(driver->streams.pending(found));
+  driver->pools.synchronized();
   return driver->after_wait(options_of(*found).context);
 }
 
@@ -90,9 +91,11 @@ CUresult api::cuStreamGetPriority(CUstream stream, int* priority) {
   return answer(stream, priority, [](const Stream& found) { return options_of(found).priority; });
 }
 
+#if CUDA_VERSION >= 12000
 CUresult api::cuStreamGetId(CUstream stream, unsigned long long* id) {
   return answer(stream, id, [](const Stream& found) { return number_of(found); });
 }
+#endif
 
 CUresult api::cuStreamGetCtx(CUstream stream, CUcontext* context) {
   return answer(stream, context,
@@ -111,18 +114,6 @@ CUresult api::cuStreamGetDevice(CUstream stream, CUdevice* device) {
   return CUDA_SUCCESS;
 }
 #endif
-
-/// Graphs are not simulated, so no stream is ever being captured.
-CUresult api::cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus* status) {
-  return answer(stream, status, [](const Stream&) { return CU_STREAM_CAPTURE_STATUS_NONE; });
-}
-
-CUresult api::cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode) {
-  thread_local CUstreamCaptureMode own = CU_STREAM_CAPTURE_MODE_GLOBAL;
-  if (mode == nullptr || *mode > CU_STREAM_CAPTURE_MODE_RELAXED) return CUDA_ERROR_INVALID_VALUE;
-  std::swap(own, *mode);
-  return CUDA_SUCCESS;
-}
 
 CUresult api::cuLaunchHostFunc(CUstream stream, CUhostFn function, void* data) {
   Call driver;

@@ -18,6 +18,7 @@ struct Context {
   unsigned flags = 0;
   Extent* memory = nullptr;  ///< what the context itself costs; nullptr: not active
   unsigned retained = 0;     ///< primary contexts only
+  unsigned attached = 0;     ///< uses beside the creator's
   bool is_primary = false;
   CUresult error = CUDA_SUCCESS;  ///< once work in it has failed
   std::set<std::uint64_t> peers;  ///< contexts whose memory it may reach

@@ -142,6 +142,8 @@ void Driver::deactivate(Context& context) {
 
 CUresult Driver::create_extent(const Table::Request& request, Extent** out) {
   auto created = table->create(request);
+  const bool is_full = !created && created.error().code == Code::kResourceExhausted;
+  if (is_full && pools.release_unused(request.device)) created = table->create(request);
   if (!created) {
     return created.error().code == Code::kResourceExhausted ? CUDA_ERROR_OUT_OF_MEMORY
                                                             : CUDA_ERROR_OPERATING_SYSTEM;
@@ -152,22 +154,22 @@ CUresult Driver::create_extent(const Table::Request& request, Extent** out) {
   return CUDA_SUCCESS;
 }
 
-CUresult Driver::allocate(Context& context, std::uint64_t size, CUdeviceptr* out) {
+CUresult Driver::allocate(Context& context, std::uint64_t size, CUdeviceptr* out, Use use) {
   const std::uint32_t index = device(context.ordinal);
   if (size > table->total(index)) return CUDA_ERROR_OUT_OF_MEMORY;  // also keeps the rounding from wrapping
   const std::uint64_t rounded = rounded_allocation(size);
   Extent* extent = nullptr;
   const CUresult result =
       create_extent({.device = index, .kind = Kind::kMemory, .size = rounded, .handle_types = 0}, &extent);
-  return result == CUDA_SUCCESS ? map_whole(context, *extent, Use::kAllocation, out) : result;
+  return result == CUDA_SUCCESS ? map_whole(context.id, *extent, use, out) : result;
 }
 
-CUresult Driver::map_whole(Context& context, Extent& extent, Use use, CUdeviceptr* out) {
+CUresult Driver::map_whole(std::uint64_t owner, Extent& extent, Use use, CUdeviceptr* out) {
   const std::uint64_t size = extent.size;
   CUdeviceptr address = 0;
   const std::uint64_t alignment = size < kGranularity.count ? kibibytes(64).count : kGranularity.count;
   CUresult result =
-      space.reserve({.size = size, .alignment = alignment, .use = use, .owner = context.id}, &address);
+      space.reserve({.size = size, .alignment = alignment, .use = use, .owner = owner}, &address);
   if (result == CUDA_SUCCESS) {
     result = space.map(address, size, extent);
     if (result == CUDA_SUCCESS) {
@@ -183,7 +185,8 @@ CUresult Driver::map_whole(Context& context, Extent& extent, Use use, CUdevicept
 
 CUresult Driver::free(CUdeviceptr address) {
   const auto found = space.find(address);
-  const bool is_given = found.reservation != nullptr && found.reservation->use == Use::kAllocation;
+  const bool is_given = found.reservation != nullptr && (found.reservation->use == Use::kAllocation ||
+                                                         found.reservation->use == Use::kManaged);
   if (!is_given || found.range_base != address) return CUDA_ERROR_INVALID_VALUE;
   end_range(address, *found.reservation);
   return CUDA_SUCCESS;
@@ -193,6 +196,7 @@ void Driver::end_range(CUdeviceptr address, Reservation range) {
   unmap(address, range.size);
   space.unreserve(address, range.size, range.owner);
   opened.erase(address);
+  if (range.use == Use::kManaged) advice.forget(address, range.size);
 }
 
 CUresult Driver::unmap(CUdeviceptr address, std::uint64_t size) {

@@ -16,6 +16,8 @@
 #include "sim/handles.h"
 #include "sim/host_memory.h"
 #include "sim/machine.h"
+#include "sim/managed_advice.h"
+#include "sim/pools.h"
 #include "sim/streams.h"
 #include "sim/table.h"
 #include "sim/va_space.h"
@@ -60,12 +62,12 @@ class Driver {
 
   /// Creates an extent with one handle. On failure nothing has changed.
   CUresult create_extent(const Table::Request& request, Extent** out);
-  /// cuMemAlloc and cuMemFree.
-  CUresult allocate(Context& context, std::uint64_t size, CUdeviceptr* out);
+  /// cuMemAlloc, or cuMemAllocManaged, and cuMemFree.
+  CUresult allocate(Context& context, std::uint64_t size, CUdeviceptr* out, Use use = Use::kAllocation);
   CUresult free(CUdeviceptr address);
-  /// Maps `extent`, which has one handle, for its device at an address that belongs to `context`; the mapping
-  /// takes the handle's place. On failure the extent is dropped.
-  CUresult map_whole(Context& context, Extent& extent, Use use, CUdeviceptr* out);
+  /// Maps `extent`, which has one handle, for its device at an address that belongs to context `owner`; the
+  /// mapping takes the handle's place. On failure the extent is dropped.
+  CUresult map_whole(std::uint64_t owner, Extent& extent, Use use, CUdeviceptr* out);
   /// Takes a range away with all that is mapped there.
   void end_range(CUdeviceptr address, Reservation range);
   /// Unmaps the range and drops extents that nothing holds any more.
@@ -81,6 +83,8 @@ class Driver {
   Streams streams;
   Events events;
   HostMemory host;
+  ManagedAdvice advice;
+  Pools pools{*this};
   /// How often each range of Use::kOpened was opened.
   std::map<CUdeviceptr, unsigned> opened;
 

@@ -25,6 +25,7 @@ Work Event::waiter() const {
 }
 
 void Event::hold_back(Streams& streams, const StreamRef& stream) const {
+  if (shared == nullptr) streams.follow(stream, last_);
   if (is_done()) return;
   if (shared == nullptr) {
     streams.submit_short(stream, [] {}, {last_});

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <mutex>
 #include <set>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -24,7 +25,13 @@ std::once_flag first_call;
 /// What is still to be waited for by the calling thread's call.
 thread_local std::chrono::nanoseconds cost_of_bytes{};
 
+/// A control page that is replaced is kept: threads may be looking at it.
 void open(const Machine& machine) {
+  static std::mutex mutex;
+  static auto* const known = new std::string();
+  const std::lock_guard lock(mutex);
+  if (machine.id == *known) return;
+  *known = machine.id;
   auto opened = Control::open(machine);
   if (!opened) {
     std::fprintf(stderr, "gpumem-sim: faults and costs are off: %s\n", opened.error().message.c_str());
@@ -54,7 +61,7 @@ std::chrono::nanoseconds Gate::take_cost_of_bytes() { return std::exchange(cost_
 
 void Gate::attach(const Machine& machine) {
   std::call_once(first_call, [] {});
-  if (control.load(std::memory_order_acquire) == nullptr) open(machine);
+  open(machine);
 }
 
 void Gate::pass_slowly(int call, std::uint64_t bytes) {
@@ -62,16 +69,15 @@ void Gate::pass_slowly(int call, std::uint64_t bytes) {
   const Verdict verdict = known.consult(kCallNames[call], call);
   if (verdict.kill) ::kill(::getpid(), SIGKILL);
   spend(verdict.delay + known.base_cost(call));
-  result_ = static_cast<CUresult>(verdict.error);
-  if (result_ == CUDA_SUCCESS && bytes > 0) cost_of_bytes = known.cost_of_bytes(call, bytes);
+  result_ = verdict.error;
+  if (result_ == 0 && bytes > 0) cost_of_bytes = known.cost_of_bytes(call, bytes);
 }
 
-CUresult not_supported(const char* name) {
+void say_not_simulated(const char* name) {
   static std::mutex mutex;
   static auto* const said = new std::set<std::string_view>();
   const std::lock_guard lock(mutex);
   if (said->insert(name).second) std::fprintf(stderr, "gpumem-sim: %s is not simulated\n", name);
-  return CUDA_ERROR_NOT_SUPPORTED;
 }
 
 }  // namespace gpumem::sim

@@ -11,48 +11,12 @@ versions.inc  which name a base name stands for since which CUDA version, for cu
 """
 import pathlib
 import re
-import subprocess
 import sys
-from typing import NamedTuple
+
+from declarations import Call, declared_calls, entry, names_and_stubs
 
 PER_THREAD = ("_ptsz", "_ptds")
-SIZES = ("bytesize", "ByteCount", "size")
-
-
-class Call(NamedTuple):
-    name: str
-    parameters: list[str]  # as declared: "CUdeviceptr *dptr"
-
-    @property
-    def arguments(self) -> list[str]:
-        return [re.search(r"(\w+)(\[\d*\])?$", parameter).group(1) for parameter in self.parameters]
-
-    @property
-    def signature(self) -> str:
-        return f"{self.name}({', '.join(self.parameters)})"
-
-    @property
-    def size(self) -> str:
-        """The expression for the bytes that the call is about; 0 where it has none by value."""
-        for parameter, argument in zip(self.parameters, self.arguments):
-            if argument in SIZES and "*" not in parameter:
-                return argument
-        return "0"
-
-
-def declared_calls(compiler: str, include: str) -> list[Call]:
-    source = ("#define __CUDA_API_VERSION_INTERNAL\n#include <cuda.h>\n"
-              "#if __has_include(<cudaProfiler.h>)\n#include <cudaProfiler.h>\n#endif\n")
-    text = subprocess.run([compiler, "-xc++", "-E", "-P", f"-I{include}", "-"], input=source, check=True,
-                          capture_output=True, text=True).stdout
-    text = re.sub(r"\s+", " ", text)
-    calls = []
-    for name, inside in re.findall(r"\bCUresult (cu[A-Z]\w*) ?\(([^;{}]*?)\) ?;", text):
-        parameters = [p.strip() for p in inside.split(",")]
-        calls.append(Call(name, [] if parameters in ([""], ["void"]) else parameters))
-    if len(calls) < 300:
-        sys.exit(f"generate_calls.py: found only {len(calls)} calls in {include}/cuda.h")
-    return sorted(calls)
+SOURCE = "#define __CUDA_API_VERSION_INTERNAL\n#include \"profiler_calls.h\"\n"
 
 
 def base_of(name: str) -> str:
@@ -60,39 +24,32 @@ def base_of(name: str) -> str:
     return name[:-5] if name.endswith(PER_THREAD) else name
 
 
+def base_calls(calls: list[Call]) -> list[Call]:
+    known = {call.name for call in calls}
+    for call in calls:
+        if base_of(call.name) not in known:
+            sys.exit(f"generate_calls.py: {call.name} has no base")
+    return [call for call in calls if call.name == base_of(call.name)]
+
+
 def write_calls(calls: list[Call], out: pathlib.Path) -> None:
     lines = ["// Made by generate_calls.py from cuda.h.", "#pragma once",
              "#ifndef __CUDA_API_VERSION_INTERNAL", "#error names must mean themselves here", "#endif",
-             "#include <cuda.h>", "#if __has_include(<cudaProfiler.h>)", "#include <cudaProfiler.h>", "#endif",
-             "namespace gpumem::sim::api {"]
-    lines += [f"CUresult {call.signature};" for call in calls if call.name == base_of(call.name)]
+             "#include <cuda.h>", '#include "sim/profiler_calls.h"', "namespace gpumem::sim::api {"]
+    lines += [f"CUresult {call.signature};" for call in base_calls(calls)]
     lines += ["}  // namespace gpumem::sim::api", ""]
     out.write_text("\n".join(lines))
 
 
-def entry(index: int, call: Call, known: set[str]) -> str:
-    base = base_of(call.name)
-    if base not in known:
-        sys.exit(f"generate_calls.py: {call.name} has no base")
-    scope = "const PerThreadDefault per_thread; " if base != call.name else ""
-    return (f"CUresult {call.signature} {{ {scope}const Gate gate({index}, {call.size}); "
-            f"if (gate.is_closed()) return gate.result(); "
-            f"return api::{base}({', '.join(call.arguments)}); }}")
-
-
 def write_entries(calls: list[Call], out: pathlib.Path) -> None:
-    known = {call.name for call in calls}
     lines = ["// Made by generate_calls.py from cuda.h.", '#include "calls.h"', '#include "sim/gate.h"',
-             '#include "sim/per_thread_default.h"', '#pragma GCC diagnostic ignored "-Wunused-parameter"', "using namespace gpumem::sim;", "namespace gpumem::sim {",
-             "const char* const kCallNames[] = {"]
-    lines += [f'    "{call.name}",' for call in calls]
-    lines += ["};", "namespace api {"]
-    for call in calls:
-        if call.name == base_of(call.name):
-            types = ", ".join(call.parameters)
-            lines.append(f'[[gnu::weak]] CUresult {call.name}({types}) {{ return not_supported("{call.name}"); }}')
-    lines += ["}  // namespace api", "}  // namespace gpumem::sim", 'extern "C" {']
-    lines += [entry(index, call, known) for index, call in enumerate(calls)]
+             '#include "sim/per_thread_default.h"']
+    lines += names_and_stubs(base_calls(calls), calls, "CUresult", "CUDA_ERROR_NOT_SUPPORTED")
+    lines += ['extern "C" {']
+    for index, call in enumerate(calls):
+        base = base_of(call.name)
+        scope = "const PerThreadDefault per_thread; " if base != call.name else ""
+        lines.append(entry(index, call, "CUresult", base, scope))
     lines += ["}", ""]
     out.write_text("\n".join(lines))
 
@@ -126,8 +83,11 @@ def write_versions(calls: list[Call], since: dict[str, list[int]], out: pathlib.
 
 def main() -> None:
     compiler, include, folder = sys.argv[1:]
+    own = pathlib.Path(__file__).parent
     out = pathlib.Path(folder)
-    calls = declared_calls(compiler, include)
+    calls = declared_calls(compiler, [include, str(own)], SOURCE, "CUresult", "cu")
+    if len(calls) < 300:
+        sys.exit(f"generate_calls.py: found only {len(calls)} calls in {include}/cuda.h")
     write_calls(calls, out / "calls.h")
     write_entries(calls, out / "entries.cc")
     write_versions(calls, since_versions(include), out / "versions.inc")

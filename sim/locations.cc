@@ -9,13 +9,13 @@ namespace {
 
 constexpr std::int32_t kAnyNode = -1;
 
-bool has_node(int node) {
+[[maybe_unused]] bool has_node(int node) {
   const std::string path = "/sys/devices/system/node/node" + std::to_string(node);
   return node == 0 || (node > 0 && ::access(path.c_str(), F_OK) == 0);
 }
 
 /// What holds for extents of the host's memory beyond what holds for all.
-CUresult check_host_properties(const CUmemAllocationProp& prop) {
+CUresult check_host_properties([[maybe_unused]] const CUmemAllocationProp& prop) {
 #if CUDA_VERSION >= 12020
   const bool is_shareable = prop.requestedHandleTypes != CU_MEM_HANDLE_TYPE_NONE;
   switch (prop.location.type) {
@@ -31,7 +31,7 @@ CUresult check_host_properties(const CUmemAllocationProp& prop) {
 
 }  // namespace
 
-bool is_host(const CUmemLocation& location) {
+bool is_host([[maybe_unused]] const CUmemLocation& location) {
 #if CUDA_VERSION >= 12020
   return location.type == CU_MEM_LOCATION_TYPE_HOST || location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA ||
          location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT;

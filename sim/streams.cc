@@ -43,12 +43,14 @@ thread_local ThreadDefaults thread_defaults;
 struct Stream {
   std::uint64_t id = 0;
   StreamOptions options;
+  std::map<int, CUstreamAttrValue> attributes;
   std::uint64_t submitted = 0;  ///< the position of the last work
   std::uint64_t completed = 0;  ///< all work up to this position is done
   std::deque<Item> items;  ///< waiting; the first one's position is completed + 1 unless one is being done
   std::condition_variable changed;
   bool has_worker = false;
   bool is_closing = false;
+  std::map<std::uint64_t, std::uint64_t> followed;  ///< by stream: later work comes after this position of it
 };
 
 namespace {
@@ -73,6 +75,7 @@ std::uint64_t Ticket::stream() const { return stream_ == nullptr ? 0 : stream_->
 
 std::uint64_t number_of(const Stream& stream) { return stream.id; }
 const StreamOptions& options_of(const Stream& stream) { return stream.options; }
+std::map<int, CUstreamAttrValue>& attributes_of(Stream& stream) { return stream.attributes; }
 
 namespace {
 
@@ -228,6 +231,23 @@ void Streams::run(const StreamRef& stream, const Work& work) {
   lock.unlock();
   work();
   finish_at_once(stream);
+}
+
+void Streams::follow(const StreamRef& stream, const Ticket& ticket) {
+  if (ticket.stream_ == nullptr) return;
+  const std::lock_guard lock(shared().mutex);
+  std::uint64_t& position = stream->followed[ticket.stream_->id];
+  position = std::max(position, ticket.position_);
+}
+
+bool Streams::is_after(const StreamRef& stream, const Ticket& ticket) const {
+  if (ticket.stream_ == nullptr || ticket.stream_ == stream) return true;
+  const std::lock_guard lock(shared().mutex);
+  const StreamOptions &own = stream->options, &other = ticket.stream_->options;
+  const bool is_in_step = own.context == other.context && own.kind != other.kind &&
+                          own.kind != StreamKind::kNonBlocking && other.kind != StreamKind::kNonBlocking;
+  const auto found = stream->followed.find(ticket.stream_->id);
+  return is_in_step || (found != stream->followed.end() && found->second >= ticket.position_);
 }
 
 std::vector<Ticket> Streams::pending(const StreamRef& stream) const {

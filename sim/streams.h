@@ -27,6 +27,8 @@ class Ticket {
   void wait() const;
   /// The stream it belongs to, as a number that is never given out again; 0: none.
   std::uint64_t stream() const;
+  /// How far into the stream's order it is.
+  std::uint64_t position() const { return position_; }
 
  private:
   friend class Streams;
@@ -53,6 +55,8 @@ struct StreamOptions {
 
 std::uint64_t number_of(const Stream& stream);
 const StreamOptions& options_of(const Stream& stream);
+/// What the program set, by CUstreamAttrID. Threads: the caller holds the driver's lock.
+std::map<int, CUstreamAttrValue>& attributes_of(Stream& stream);
 
 /// All streams of one process, by number. Threads: any; has a lock of its own, under which nothing is called.
 class Streams {
@@ -76,6 +80,12 @@ class Streams {
   /// Submits work and waits for it; where nothing is in the way the calling thread does it itself. The
   /// driver's lock must not be held.
   void run(const StreamRef& stream, const Work& work);
+
+  /// Notes that later work of the stream comes after `ticket`, because it waits for an event there.
+  void follow(const StreamRef& stream, const Ticket& ticket);
+  /// Whether what is submitted to the stream from now on comes after `ticket` in any case: by the stream's
+  /// own order, by the rules of the default stream or by what follow() noted.
+  bool is_after(const StreamRef& stream, const Ticket& ticket) const;
 
   /// What was submitted to the stream so far and is not done, with what that comes after.
   std::vector<Ticket> pending(const StreamRef& stream) const;

@@ -80,6 +80,10 @@ CUresult check(Call& driver, const Fill& fill) {
   return fill.shape.is_empty() ? CUDA_SUCCESS : check_place(driver, fill.to, fill.shape, true);
 }
 
+CUresult check_read(Call& driver, const Place& place, std::uint64_t size) {
+  return check_place(driver, place, {.width = size}, false);
+}
+
 CUresult perform(const Copy& copy) {
   return perform_checked(copy, [&] {
     if (copy.shape.is_empty()) return;

@@ -45,6 +45,8 @@ struct Fill {
 /// be, or not all mapped, or the rows overlap; CUDA_ERROR_ILLEGAL_ADDRESS: access is lacking.
 CUresult check(Call& driver, const Copy& copy);
 CUresult check(Call& driver, const Fill& fill);
+/// The same for reading `size` bytes at `place`.
+CUresult check_read(Call& driver, const Place& place, std::uint64_t size);
 
 /// Checks once more and does it, with the driver unlocked while bytes move; memory is not unmapped meanwhile.
 CUresult perform(const Copy& copy);

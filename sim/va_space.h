@@ -30,6 +30,7 @@ struct Mapping {
 enum class Use : std::uint8_t {
   kProgram,     ///< cuMemAddressReserve: the program maps it
   kAllocation,  ///< cuMemAlloc and its kind
+  kManaged,     ///< cuMemAllocManaged
   kOpened,      ///< cuIpcOpenMemHandle
   kPool,        ///< what pools are made of
 };

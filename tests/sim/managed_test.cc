@@ -1,0 +1,203 @@
+// Managed memory: who reaches it, what is told of it.
+#include <cuda.h>
+
+#include <cstring>
+#include <vector>
+
+#include "tests/sim/sim_fixture.h"
+
+namespace gpumem::sim::test {
+namespace {
+
+constexpr std::size_t kSize = 2 * kPage;
+
+#if CUDA_VERSION >= 13000
+CUmemLocation where(CUdevice device) {
+  return {device == CU_DEVICE_CPU ? CU_MEM_LOCATION_TYPE_HOST : CU_MEM_LOCATION_TYPE_DEVICE, {device}};
+}
+CUresult advise(CUdeviceptr start, std::size_t size, CUmem_advise advice, CUdevice device) {
+  return cuMemAdvise(start, size, advice, where(device));
+}
+CUresult prefetch(CUdeviceptr start, std::size_t size, CUdevice device) {
+  return cuMemPrefetchAsync(start, size, where(device), 0, nullptr);
+}
+#else
+CUresult advise(CUdeviceptr start, std::size_t size, CUmem_advise advice, CUdevice device) {
+  return cuMemAdvise(start, size, advice, device);
+}
+CUresult prefetch(CUdeviceptr start, std::size_t size, CUdevice device) {
+  return cuMemPrefetchAsync(start, size, device, nullptr);
+}
+#endif
+
+int told(CUmem_range_attribute attribute, CUdeviceptr start, std::size_t size) {
+  int value = -99;
+  EXPECT_CU(cuMemRangeGetAttribute(&value, sizeof value, attribute, start, size));
+  return value;
+}
+
+class Managed : public SimTest {
+ protected:
+  Managed() : SimTest("1x64MiB,1x32MiB") {}
+
+  static CUdeviceptr allocate(CUdevice device = 0) {
+    CUcontext context{};
+    CUdeviceptr address = 0;
+    EXPECT_CU(cuInit(0));
+    EXPECT_CU(cuDevicePrimaryCtxRetain(&context, device));
+    EXPECT_CU(cuCtxSetCurrent(context));
+    EXPECT_CU(cuMemAllocManaged(&address, kSize, CU_MEM_ATTACH_GLOBAL));
+    return address;
+  }
+};
+
+TEST_F(Managed, MemoryIsReachedByTheHostAndByEveryDevice) {
+  in_process([] {
+    const CUdeviceptr address = allocate(0);
+    auto* const bytes = reinterpret_cast<unsigned char*>(address);
+    bytes[0] = 7;
+    CUcontext other{};
+    ASSERT_CU(cuDevicePrimaryCtxRetain(&other, 1));
+    ASSERT_CU(cuCtxSetCurrent(other));
+    EXPECT_CU(cuMemsetD8(address + 1, 8, 1));
+    unsigned char copy[2]{};
+    EXPECT_CU(cuMemcpyDtoH(copy, address, 2));
+    EXPECT_EQ(copy[0], 7);
+    EXPECT_EQ(bytes[1], 8);
+  });
+}
+
+TEST_F(Managed, MemoryIsChargedToTheCurrentDeviceUntilItIsFreed) {
+  in_process([] {
+    const CUdeviceptr address = allocate(1);
+    const std::uint64_t with = used(1);
+    EXPECT_CU(cuMemFree(address));
+    EXPECT_EQ(with - used(1), kSize);
+    EXPECT_EQ(cuMemFree(address), CUDA_ERROR_INVALID_VALUE);
+    CUdeviceptr none = 0;
+    EXPECT_EQ(cuMemAllocManaged(&none, kSize, CU_MEM_ATTACH_SINGLE), CUDA_ERROR_INVALID_VALUE);
+    EXPECT_EQ(cuMemAllocManaged(&none, 0, CU_MEM_ATTACH_HOST), CUDA_ERROR_INVALID_VALUE);
+    EXPECT_EQ(cuMemAllocManaged(&none, 64 * kMiB, CU_MEM_ATTACH_HOST), CUDA_ERROR_OUT_OF_MEMORY);
+  });
+}
+
+TEST_F(Managed, PointersSayThatTheyAreManagedAndNotForIpc) {
+  in_process([] {
+    const CUdeviceptr address = allocate();
+    CUdeviceptr plain = 0;
+    ASSERT_CU(cuMemAlloc(&plain, kPage));
+    for (const bool is_managed : {true, false}) {
+      const CUdeviceptr asked = is_managed ? address : plain;
+      bool managed = !is_managed, ipc = is_managed;
+      EXPECT_CU(cuPointerGetAttribute(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, asked));
+      EXPECT_CU(cuPointerGetAttribute(&ipc, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, asked));
+      EXPECT_EQ(managed, is_managed);
+      EXPECT_EQ(ipc, !is_managed);
+    }
+    CUipcMemHandle handle;
+    EXPECT_EQ(cuIpcGetMemHandle(&handle, address), CUDA_ERROR_INVALID_VALUE);
+  });
+}
+
+TEST_F(Managed, AdviceIsToldOfTheRangesThatShareIt) {
+  in_process([] {
+    const CUdeviceptr address = allocate();
+    EXPECT_EQ(told(CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION, address, kSize), CU_DEVICE_INVALID);
+    EXPECT_CU(advise(address, kPage, CU_MEM_ADVISE_SET_PREFERRED_LOCATION, 1));
+    EXPECT_CU(advise(address, kPage, CU_MEM_ADVISE_SET_READ_MOSTLY, 0));
+    EXPECT_EQ(told(CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION, address, kPage), 1);
+    EXPECT_EQ(told(CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY, address, kPage), 1);
+    EXPECT_EQ(told(CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION, address, kSize), CU_DEVICE_INVALID) << "half";
+    EXPECT_EQ(told(CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY, address, kSize), 0) << "half";
+    EXPECT_CU(advise(address + kPage, kPage, CU_MEM_ADVISE_SET_PREFERRED_LOCATION, 1));
+    EXPECT_EQ(told(CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION, address, kSize), 1) << "the other half, too";
+    EXPECT_CU(advise(address, kSize, CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION, 0));
+    EXPECT_EQ(told(CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION, address, kPage), CU_DEVICE_INVALID);
+  });
+}
+
+TEST_F(Managed, AccessorsAndPrefetchesAreTold) {
+  in_process([] {
+    const CUdeviceptr address = allocate();
+    EXPECT_CU(advise(address, kSize, CU_MEM_ADVISE_SET_ACCESSED_BY, 1));
+    EXPECT_CU(advise(address, kSize, CU_MEM_ADVISE_SET_ACCESSED_BY, CU_DEVICE_CPU));
+    EXPECT_CU(prefetch(address, kSize, CU_DEVICE_CPU));
+    int accessors[3]{}, last = -99;
+    void* out[] = {accessors, &last};
+    std::size_t sizes[] = {sizeof accessors, sizeof last};
+    CUmem_range_attribute asked[] = {CU_MEM_RANGE_ATTRIBUTE_ACCESSED_BY,
+                                     CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION};
+    EXPECT_CU(cuMemRangeGetAttributes(out, sizes, asked, 2, address, kSize));
+    EXPECT_EQ(last, CU_DEVICE_CPU);
+    EXPECT_EQ(std::vector<int>(accessors, accessors + 3),
+              (std::vector<int>{CU_DEVICE_CPU, 1, CU_DEVICE_INVALID}));
+    EXPECT_CU(prefetch(address, kPage, 1));
+    EXPECT_EQ(told(CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION, address, kPage), 1);
+    EXPECT_EQ(told(CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION, address, kSize), CU_DEVICE_INVALID);
+  });
+}
+
+TEST_F(Managed, AdviceEndsWithTheMemory) {
+  in_process([] {
+    const CUdeviceptr first = allocate();
+    EXPECT_CU(advise(first, kSize, CU_MEM_ADVISE_SET_READ_MOSTLY, 0));
+    EXPECT_CU(cuMemFree(first));
+    int value = 0;
+    EXPECT_EQ(cuMemRangeGetAttribute(&value, 4, CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY, first, kSize),
+              CUDA_ERROR_INVALID_VALUE);
+    CUdeviceptr second = 0;
+    ASSERT_CU(cuMemAllocManaged(&second, kSize, CU_MEM_ATTACH_GLOBAL));
+    EXPECT_EQ(told(CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY, second, kSize), 0);
+  });
+}
+
+TEST_F(Managed, OtherMemoryAndUnknownPlacesAreRefused) {
+  in_process([] {
+    const CUdeviceptr address = allocate();
+    CUdeviceptr plain = 0;
+    ASSERT_CU(cuMemAlloc(&plain, kPage));
+    EXPECT_EQ(prefetch(plain, kPage, 0), CUDA_ERROR_INVALID_VALUE);
+    EXPECT_EQ(advise(plain, kPage, CU_MEM_ADVISE_SET_READ_MOSTLY, 0), CUDA_ERROR_INVALID_VALUE);
+    EXPECT_EQ(prefetch(address, kSize + 1, 0), CUDA_ERROR_INVALID_VALUE);
+    EXPECT_EQ(prefetch(address, 0, 0), CUDA_ERROR_INVALID_VALUE);
+    EXPECT_EQ(prefetch(address, kSize, 9), CUDA_ERROR_INVALID_DEVICE);
+    EXPECT_EQ(advise(address, kSize, CU_MEM_ADVISE_SET_ACCESSED_BY, 9), CUDA_ERROR_INVALID_DEVICE);
+  });
+}
+
+TEST_F(Managed, MemoryIsAttachedToStreams) {
+  in_process([] {
+    const CUdeviceptr address = allocate();
+    CUstream stream{};
+    ASSERT_CU(cuStreamCreate(&stream, CU_STREAM_DEFAULT));
+    EXPECT_CU(cuStreamAttachMemAsync(stream, address, 0, CU_MEM_ATTACH_SINGLE));
+    EXPECT_CU(cuStreamAttachMemAsync(nullptr, address, 0, CU_MEM_ATTACH_GLOBAL));
+    EXPECT_EQ(cuStreamAttachMemAsync(nullptr, address, 0, CU_MEM_ATTACH_SINGLE), CUDA_ERROR_INVALID_VALUE);
+    EXPECT_EQ(cuStreamAttachMemAsync(stream, address + kPage, 0, CU_MEM_ATTACH_SINGLE),
+              CUDA_ERROR_INVALID_VALUE);
+  });
+}
+
+#if CUDA_VERSION >= 13000
+TEST_F(Managed, BatchesOfPrefetchesHaveTheirPlacesInTurn) {
+  in_process([] {
+    const CUdeviceptr address = allocate();
+    CUstream stream{};
+    ASSERT_CU(cuStreamCreate(&stream, CU_STREAM_DEFAULT));
+    CUdeviceptr starts[] = {address, address + kPage / 2, address + kPage};
+    std::size_t sizes[] = {kPage / 2, kPage / 2, kPage}, first[] = {0, 2};
+    CUmemLocation places[] = {where(1), where(CU_DEVICE_CPU)};
+    EXPECT_CU(cuMemPrefetchBatchAsync(starts, sizes, 3, places, first, 2, 0, stream));
+    EXPECT_EQ(told(CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION, address, kPage), 1);
+    EXPECT_EQ(told(CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION, address + kPage, kPage), CU_DEVICE_CPU);
+    EXPECT_CU(cuMemDiscardBatchAsync(starts, sizes, 3, 0, stream));
+    EXPECT_EQ(cuMemDiscardBatchAsync(starts, sizes, 3, 0, nullptr), CUDA_ERROR_INVALID_VALUE);
+    first[1] = 0;
+    EXPECT_EQ(cuMemPrefetchBatchAsync(starts, sizes, 3, places, first, 2, 0, stream),
+              CUDA_ERROR_INVALID_VALUE);
+  });
+}
+#endif
+
+}  // namespace
+}  // namespace gpumem::sim::test

@@ -1,0 +1,278 @@
+// Pools between processes: a descriptor for the pool, 64 bytes for each allocation.
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <fstream>
+
+#include "sim/machine.h"
+#include "tests/sim/pool_support.h"
+
+namespace gpumem::sim::test {
+namespace {
+
+using PoolSharing = SimTest;
+
+constexpr std::uint64_t kContext = 2 * kMiB;
+
+CUmemoryPool create_shareable() {
+  return create_pool(pool_properties(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+}
+
+UniqueFd exported_pool(CUmemoryPool pool) {
+  int fd = -1;
+  EXPECT_CU(cuMemPoolExportToShareableHandle(&fd, pool, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+  return UniqueFd(fd);
+}
+
+CUresult import_pool(int fd, CUmemoryPool* pool) {
+  return cuMemPoolImportFromShareableHandle(pool, reinterpret_cast<void*>(static_cast<std::intptr_t>(fd)),
+                                            CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+}
+
+void send(Peer& peer, const CUmemPoolPtrExportData& data) {
+  const UniqueFd file(::memfd_create("data", MFD_CLOEXEC));
+  ASSERT_EQ(::pwrite(file.get(), &data, sizeof data, 0), static_cast<ssize_t>(sizeof data));
+  peer.send(file.get());
+}
+
+CUmemPoolPtrExportData receive(Peer& peer) {
+  const UniqueFd file = peer.receive();
+  CUmemPoolPtrExportData data{};
+  EXPECT_EQ(::pread(file.get(), &data, sizeof data, 0), static_cast<ssize_t>(sizeof data));
+  return data;
+}
+
+/// Sends a pool and two allocations in it, of 1000 bytes with 1 and of 3 pages with 2; then waits, and ends.
+void share(Peer& peer) {
+  enter_primary();
+  const CUmemoryPool pool = create_shareable();
+  peer.send(exported_pool(pool).get());
+  const std::uint64_t sizes[] = {1000, 3 * kPage};
+  for (unsigned char i = 0; i < 2; ++i) {
+    const CUdeviceptr memory = allocate(pool, sizes[i], nullptr);
+    EXPECT_CU(cuMemsetD8(memory, static_cast<unsigned char>(i + 1), sizes[i]));
+    CUmemPoolPtrExportData data{};
+    EXPECT_CU(cuMemPoolExportPointer(&data, memory));
+    send(peer, data);
+  }
+  peer.await();
+}
+
+/// What share() sends, as another process imports it.
+struct Shared {
+  UniqueFd fd;
+  CUmemPoolPtrExportData data[2];
+
+  explicit Shared(Peer& peer) : fd(peer.receive()), data{receive(peer), receive(peer)} {}
+  CUmemoryPool import() const {
+    CUmemoryPool pool = nullptr;
+    EXPECT_CU(import_pool(fd.get(), &pool));
+    return pool;
+  }
+  CUdeviceptr import(CUmemoryPool pool, int which) const {
+    CUmemPoolPtrExportData copy = data[which];
+    CUdeviceptr address = 0;
+    EXPECT_CU(cuMemPoolImportPointer(&address, pool, &copy));
+    return address;
+  }
+};
+
+TEST_F(PoolSharing, ImportedAllocationsAreTheExportersBytes) {
+  Process owner(share);
+  const Shared shared(owner.peer());
+  in_process([&] {
+    enter_primary();
+    const CUmemoryPool pool = shared.import();
+    const CUdeviceptr small = shared.import(pool, 0), large = shared.import(pool, 1);
+    unsigned char bytes[2] = {};
+    EXPECT_CU(cuMemcpyDtoH(&bytes[0], small + 999, 1));
+    EXPECT_CU(cuMemcpyDtoH(&bytes[1], large + 3 * kPage - 1, 1));
+    EXPECT_EQ(bytes[0], 1);
+    EXPECT_EQ(bytes[1], 2);
+    EXPECT_EQ(used_in(pool), 1024 + 3 * kPage);
+    EXPECT_EQ(used(), 2 * kContext + 4 * kPage);  // charged once
+    CUmemoryPool of = nullptr;
+    EXPECT_CU(cuPointerGetAttribute(&of, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, small));
+    EXPECT_EQ(of, pool);
+    EXPECT_CU(cuMemFreeAsync(small, nullptr));
+    EXPECT_CU(cuMemFree(large));
+    EXPECT_EQ(used_in(pool), 0U);
+  });
+  owner.peer().signal();
+  EXPECT_EQ(owner.join(), 0);
+  EXPECT_EQ(used(), 0U);
+}
+
+TEST_F(PoolSharing, PointerImportedTwiceIsFreedTwice) {
+  Process owner(share);
+  const Shared shared(owner.peer());
+  in_process([&] {
+    enter_primary();
+    const CUmemoryPool pool = shared.import();
+    const CUdeviceptr first = shared.import(pool, 0);
+    EXPECT_EQ(shared.import(pool, 0), first);
+    EXPECT_CU(cuMemFreeAsync(first, nullptr));
+    EXPECT_EQ(*bytes_at(first), 1);
+    EXPECT_EQ(used_in(pool), 1024U);
+    EXPECT_CU(cuMemFreeAsync(first, nullptr));
+    EXPECT_EQ(cuMemFreeAsync(first, nullptr), CUDA_ERROR_INVALID_VALUE);
+    EXPECT_EQ(shared.import(pool, 0), first);
+  });
+}
+
+TEST_F(PoolSharing, ImporterOutlivesExporterAndItsDescriptor) {
+  Process owner(share);
+  Shared shared(owner.peer());
+  Process importer([&](Peer& peer) {
+    enter_primary();
+    const CUmemoryPool pool = shared.import();
+    const CUdeviceptr memory = shared.import(pool, 1);
+    EXPECT_CU(cuMemPoolDestroy(pool));  // lives on with its allocation
+    peer.signal();
+    peer.await();
+    EXPECT_EQ(*bytes_at(memory), 2);
+    EXPECT_CU(cuMemFree(memory));
+    peer.signal();
+    peer.await();
+  });
+  importer.peer().await();
+  owner.kill();
+  EXPECT_EQ(used(), kContext + 3 * kPage);
+  importer.peer().signal();
+  importer.peer().await();
+  EXPECT_EQ(used(), kContext);
+  importer.peer().signal();
+  EXPECT_EQ(importer.join(), 0);
+  EXPECT_EQ(used(), 0U);
+}
+
+TEST_F(PoolSharing, NothingIsImportedOnceItIsGone) {
+  Process owner(share);
+  const Shared shared(owner.peer());
+  owner.kill();
+  in_process([&] {
+    enter_primary();
+    const CUmemoryPool pool = shared.import();
+    CUmemPoolPtrExportData data = shared.data[0];
+    CUdeviceptr address = 0;
+    EXPECT_EQ(cuMemPoolImportPointer(&address, pool, &data), CUDA_ERROR_INVALID_VALUE);
+    EXPECT_EQ(reserved(pool), 0U);
+  });
+  EXPECT_EQ(used(), 0U);
+}
+
+TEST_F(PoolSharing, ImportedPoolGivesNoMemory) {
+  Process owner(share);
+  const Shared shared(owner.peer());
+  in_process([&] {
+    enter_primary();
+    const CUmemoryPool pool = shared.import();
+    CUdeviceptr memory = 0;
+    int fd = -1;
+    CUmemPoolPtrExportData data{};
+    EXPECT_EQ(cuMemAllocFromPoolAsync(&memory, 1, pool, nullptr), CUDA_ERROR_INVALID_VALUE);
+    EXPECT_EQ(cuDeviceSetMemPool(0, pool), CUDA_ERROR_INVALID_VALUE);
+    EXPECT_EQ(cuMemPoolExportToShareableHandle(&fd, pool, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
+              CUDA_ERROR_INVALID_VALUE);
+    EXPECT_EQ(cuMemPoolExportPointer(&data, shared.import(pool, 0)), CUDA_ERROR_INVALID_VALUE);
+  });
+}
+
+TEST_F(PoolSharing, SharedPoolsKeepTheirMemoryUntilTheyEnd) {
+  in_process([] {
+    enter_primary();
+    const CUmemoryPool pool = create_shareable();
+    EXPECT_CU(cuMemFree(allocate(pool, kPage, nullptr)));
+    EXPECT_CU(cuCtxSynchronize());
+    EXPECT_CU(cuMemPoolTrimTo(pool, 0));
+    EXPECT_EQ(reserved(pool), kPage);
+    EXPECT_CU(cuMemPoolDestroy(pool));
+    EXPECT_EQ(used(), kContext);
+  });
+}
+
+TEST_F(PoolSharing, OnlyShareablePoolsAreExported) {
+  in_process([] {
+    enter_primary();
+    const CUmemoryPool pool = create_pool(), shareable = create_shareable();
+    int fd = -1;
+    CUmemPoolPtrExportData data{};
+    constexpr auto kFd = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    EXPECT_EQ(cuMemPoolExportToShareableHandle(&fd, pool, kFd, 0), CUDA_ERROR_INVALID_VALUE);
+    EXPECT_EQ(cuMemPoolExportPointer(&data, allocate(pool, 1, nullptr)), CUDA_ERROR_INVALID_VALUE);
+    EXPECT_EQ(cuMemPoolExportToShareableHandle(nullptr, shareable, kFd, 0), CUDA_ERROR_INVALID_VALUE);
+    EXPECT_EQ(cuMemPoolExportToShareableHandle(&fd, shareable, kFd, 1), CUDA_ERROR_INVALID_VALUE);
+    EXPECT_EQ(cuMemPoolExportToShareableHandle(&fd, shareable, CU_MEM_HANDLE_TYPE_NONE, 0),
+              CUDA_ERROR_INVALID_VALUE);
+    EXPECT_EQ(fd, -1);
+    const CUdeviceptr memory = allocate(shareable, 2000, nullptr);
+    EXPECT_EQ(cuMemPoolExportPointer(nullptr, memory), CUDA_ERROR_INVALID_VALUE);
+    EXPECT_EQ(cuMemPoolExportPointer(&data, memory + 512), CUDA_ERROR_INVALID_VALUE);
+    EXPECT_EQ(cuMemPoolExportPointer(&data, 0), CUDA_ERROR_INVALID_VALUE);
+    EXPECT_EQ(cuMemPoolImportPointer(nullptr, shareable, &data), CUDA_ERROR_INVALID_VALUE);
+  });
+}
+
+TEST_F(PoolSharing, DescriptorsThatAreNoPoolAreRefused) {
+  in_process([this] {
+    enter_primary();
+    CUmemoryPool pool = nullptr;
+    EXPECT_EQ(import_pool(-1, &pool), CUDA_ERROR_INVALID_VALUE);
+    EXPECT_EQ(import_pool(987, &pool), CUDA_ERROR_INVALID_VALUE);
+    const std::string path = folder_ / "pool";
+    std::ofstream(path) << std::string(1000, 'x');
+    const UniqueFd file(::open(path.c_str(), O_RDWR));
+    EXPECT_EQ(import_pool(file.get(), &pool), CUDA_ERROR_INVALID_VALUE);
+    ::unlink(path.c_str());
+    int ends[2];
+    ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+    EXPECT_EQ(import_pool(ends[0], &pool), CUDA_ERROR_INVALID_VALUE);
+    const UniqueFd memory(::memfd_create("x", MFD_CLOEXEC));
+    EXPECT_EQ(import_pool(memory.get(), &pool), CUDA_ERROR_INVALID_VALUE);
+    EXPECT_EQ(import_pool(exported(create(kPage)).get(), &pool), CUDA_ERROR_INVALID_VALUE);
+    const CUmemoryPool own = create_shareable();
+    CUmemGenericAllocationHandle handle = 0;
+    EXPECT_EQ(import(exported_pool(own).get(), &handle), CUDA_ERROR_INVALID_VALUE);
+    EXPECT_EQ(import_pool(exported_pool(own).get(), nullptr), CUDA_ERROR_INVALID_VALUE);
+  });
+}
+
+TEST_F(PoolSharing, PoolOfAnotherMachineIsRefused) {
+  Process owner(share);
+  const Shared shared(owner.peer());
+  const std::filesystem::path other = folder_.string() + ".other";
+  ASSERT_TRUE(create_machine(other, "1x64MiB", SIM_LIBRARIES).has_value());
+  in_process([&] {
+    ::setenv("GPUMEM_SIM_MACHINE", other.c_str(), 1);
+    ASSERT_CU(cuInit(0));
+    CUmemoryPool pool = nullptr;
+    EXPECT_EQ(import_pool(shared.fd.get(), &pool), CUDA_ERROR_INVALID_VALUE);
+  });
+  EXPECT_TRUE(remove_machine(other).has_value());
+}
+
+TEST_F(PoolSharing, DataThatIsNoAllocationOfThePoolIsRefused) {
+  Process owner(share), stranger(share);
+  const Shared shared(owner.peer()), foreign(stranger.peer());
+  in_process([&] {
+    enter_primary();
+    const CUmemoryPool pool = shared.import();
+    CUdeviceptr address = 0;
+    CUmemPoolPtrExportData data = foreign.data[0];
+    EXPECT_EQ(cuMemPoolImportPointer(&address, pool, &data), CUDA_ERROR_INVALID_VALUE);
+    EXPECT_EQ(cuMemPoolImportPointer(&address, pool, nullptr), CUDA_ERROR_INVALID_VALUE);
+    for (std::size_t i = 0; i < sizeof data.reserved; ++i) {  // every byte damaged: refused or harmless
+      data = shared.data[0];
+      data.reserved[i] = static_cast<unsigned char>(~data.reserved[i]);
+      if (cuMemPoolImportPointer(&address, pool, &data) == CUDA_SUCCESS) {
+        EXPECT_CU(cuMemFree(address));
+      }
+    }
+    EXPECT_EQ(*bytes_at(shared.import(pool, 0)), 1);
+  });
+}
+
+}  // namespace
+}  // namespace gpumem::sim::test
