@@ -1,5 +1,5 @@
 // Addresses: several extents side by side, unmapped from the end, all of them or none.
-#include "tests/contract/fixture.h"
+#include "tests/contract/driver/fixture.h"
 
 namespace gpumem::contract {
 namespace {
@@ -12,19 +12,13 @@ std::vector<cuda::Allocation> several(int count, Bytes size) {
   return all;
 }
 
-cuda::Reservation range(Bytes size) {
-  auto reserved = cuda::Reservation::create(driver(), size, device().granularity);
-  EXPECT_TRUE(reserved);
-  return std::move(*reserved);
-}
-
 Result<cuda::Mapping> map_at(cuda::Address at, const std::vector<cuda::Allocation>& allocations) {
   return cuda::Mapping::create(driver(), at, allocations, device().ordinal);
 }
 
 TEST_F(Mapping, ShowsSeveralExtentsAsOneRange) {
   in_process([this] {
-    const cuda::Reservation addresses = range({3 * unit_.count});
+    const cuda::Reservation addresses = reserve({3 * unit_.count});
     EXPECT_EQ(addresses.base() % unit_.count, 0U);
     auto mapping = map_at(addresses.base(), several(3, unit_));
     ASSERT_TRUE(mapping) << mapping.error().message;
@@ -36,15 +30,15 @@ TEST_F(Mapping, ShowsSeveralExtentsAsOneRange) {
 
 TEST_F(Mapping, IsTruncatedFromTheEndAndGrowsAgain) {
   in_process([this] {
-    const cuda::Reservation addresses = range({3 * unit_.count});
+    const cuda::Reservation addresses = reserve({3 * unit_.count});
     auto mapping = map_at(addresses.base(), several(3, unit_));
     ASSERT_TRUE(mapping);
     fill(addresses.base(), {3 * unit_.count}, 1);
     const cuda::Address end = addresses.base() + unit_.count;
-    mapping->truncate(end);
+    EXPECT_TRUE(mapping->truncate(end));
     EXPECT_EQ(mapping->size(), unit_);
     EXPECT_TRUE(holds(addresses.base(), unit_, 1)) << "what stays is untouched";
-    mapping->truncate(end);
+    EXPECT_TRUE(mapping->truncate(end));
     EXPECT_EQ(mapping->size(), unit_) << "nothing more to unmap";
     auto more = map_at(end, several(2, unit_));
     ASSERT_TRUE(more) << more.error().message;
@@ -54,7 +48,7 @@ TEST_F(Mapping, IsTruncatedFromTheEndAndGrowsAgain) {
 
 TEST_F(Mapping, IsAllOrNothing) {
   in_process([this] {
-    const cuda::Reservation addresses = range({3 * unit_.count});
+    const cuda::Reservation addresses = reserve({3 * unit_.count});
     auto last = map_at(addresses.base() + 2 * unit_.count, several(1, unit_));
     ASSERT_TRUE(last);
     auto over_it = map_at(addresses.base(), several(3, unit_));
@@ -68,11 +62,11 @@ TEST_F(Mapping, IsAllOrNothing) {
 TEST_F(Mapping, OutsideAReservationIsRefused) {
   in_process([this] {
     cuda::Address gone = 0;
-    gone = range(unit_).base();
+    gone = reserve(unit_).base();
     auto mapping = map_at(gone, several(1, unit_));
     ASSERT_FALSE(mapping);
     EXPECT_EQ(mapping.error().code, Code::kInvalidArgument);
-    const cuda::Reservation addresses = range(unit_);
+    const cuda::Reservation addresses = reserve(unit_);
     EXPECT_FALSE(map_at(addresses.base(), several(2, unit_))) << "past its end";
     EXPECT_TRUE(map_at(addresses.base(), several(1, unit_)));
   });
@@ -90,9 +84,9 @@ TEST_F(Mapping, OfOneExtentInTwoPlacesShowsTheSameMemory) {
 
 TEST_F(Mapping, NeedsNoContextAndMakesNone) {
   Process process([this](Channel& channel) {
-    const cuda::Allocation one = allocate(unit_);
+    const cuda::Allocation one = allocate(block_);
     const UniqueFd descriptor = exported(one);
-    const Mapped mapped = map(import(descriptor, unit_));
+    const Mapped mapped = map(import(descriptor, block_));
     CUcontext context = nullptr;
     driver().api().cuCtxGetCurrent(&context);
     EXPECT_EQ(context, nullptr);
@@ -100,21 +94,21 @@ TEST_F(Mapping, NeedsNoContextAndMakesNone) {
     channel.await();
   });
   process.channel().await();
-  expect_used(unit_.count);
+  expect_used(block_.count);
   process.channel().signal();
   process.join();
 }
 
 TEST_F(Mapping, MovesWithItsOwnerAndEndsWithTheLast) {
   Process process([this](Channel& channel) {
-    Mapped mapped = map(allocate(unit_));
-    fill(mapped.range.base(), unit_, 4);
+    Mapped mapped = map(allocate(block_));
+    fill(mapped.range.base(), block_, 4);
     {
       cuda::Mapping moved = std::move(mapped.mapping);
-      EXPECT_TRUE(holds(mapped.range.base(), unit_, 4));
+      EXPECT_TRUE(holds(mapped.range.base(), block_, 4));
       mapped.mapping = std::move(moved);
     }
-    EXPECT_TRUE(holds(mapped.range.base(), unit_, 4)) << "the moved-from one took nothing along";
+    EXPECT_TRUE(holds(mapped.range.base(), block_, 4)) << "the moved-from one took nothing along";
     mapped.mapping = {};
     channel.signal();
     channel.await();

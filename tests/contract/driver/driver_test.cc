@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <set>
 
-#include "tests/contract/fixture.h"
+#include "tests/contract/driver/fixture.h"
 
 namespace gpumem::contract {
 namespace {

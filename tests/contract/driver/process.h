@@ -2,6 +2,8 @@
 #include <sys/types.h>
 
 #include <functional>
+#include <string>
+#include <string_view>
 
 #include "base/unique_fd.h"
 
@@ -18,6 +20,24 @@ class Channel {
   /// Sends a copy of `descriptor`.
   void send(int descriptor);
   UniqueFd receive();
+  /// Sends up to 4 KiB; not empty.
+  void tell(std::string_view text);
+  std::string hear();
+  /// Empty if the other side has ended.
+  std::string try_hear();
+
+  /// A plain value, as bytes. Both ends are the same program.
+  template <class Value>
+  void tell_value(const Value& value) {
+    tell({reinterpret_cast<const char*>(&value), sizeof value});
+  }
+  template <class Value>
+  Value hear_value() {
+    Value value{};
+    const std::string bytes = hear();
+    if (bytes.size() == sizeof value) bytes.copy(reinterpret_cast<char*>(&value), sizeof value);
+    return value;
+  }
 
  private:
   UniqueFd socket_;
@@ -36,6 +56,8 @@ class Process {
   pid_t pid() const { return pid_; }
   /// Waits for the end, which must be a successful one.
   void join();
+  /// Waits for the end, whatever it is: the wait status.
+  int wait();
   /// SIGKILL, and waits.
   void kill();
 

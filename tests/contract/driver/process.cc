@@ -1,4 +1,4 @@
-#include "tests/contract/process.h"
+#include "tests/contract/driver/process.h"
 
 #include <gtest/gtest.h>
 #include <sys/prctl.h>
@@ -11,6 +11,11 @@
 #include "base/packet.h"
 
 namespace gpumem::contract {
+namespace {
+
+constexpr unsigned kPatience = 110;  // seconds: a process that hangs ends, and so fails its test
+
+}  // namespace
 
 void Channel::send(int descriptor) {
   const std::span<const int> descriptors(&descriptor, descriptor >= 0 ? 1 : 0);
@@ -24,6 +29,19 @@ UniqueFd Channel::receive() {
   return std::move(packet->descriptors.front());
 }
 
+void Channel::tell(std::string_view text) { EXPECT_TRUE(send_packet(socket_.get(), text)); }
+
+std::string Channel::hear() {
+  std::string heard = try_hear();
+  EXPECT_FALSE(heard.empty()) << "the other process has ended";
+  return heard;
+}
+
+std::string Channel::try_hear() {
+  auto packet = receive_packet(socket_.get(), 4096, 0);
+  return packet ? packet->bytes : std::string();
+}
+
 Process::Process(std::function<void(Channel&)> body) {
   int ends[2] = {-1, -1};
   EXPECT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
@@ -31,6 +49,7 @@ Process::Process(std::function<void(Channel&)> body) {
   pid_ = ::fork();
   if (pid_ == 0) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    ::alarm(kPatience);
     ::close(ends[0]);
     Channel channel{UniqueFd(ends[1])};
     body(channel);
@@ -45,9 +64,14 @@ Process::~Process() {
   if (pid_ > 0) kill();
 }
 
-void Process::join() {
+int Process::wait() {
   int status = -1;
   ::waitpid(std::exchange(pid_, -1), &status, 0);
+  return status;
+}
+
+void Process::join() {
+  const int status = wait();
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "wait status " << status;
 }
 

@@ -1,0 +1,183 @@
+// Descriptors and handles where the documentation ends: without processes, twice over, on hidden devices.
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+
+#include "cuda/allocation_properties.h"
+#include "tests/contract/driver/management.h"
+#include "tests/contract/driver/probe.h"
+
+namespace gpumem::contract {
+namespace {
+
+using SharingProbe = Probe;
+
+CUresult import_raw(int descriptor, CUmemGenericAllocationHandle* handle) {
+  return calls().cuMemImportFromShareableHandle(
+      handle, reinterpret_cast<void*>(static_cast<std::intptr_t>(descriptor)),
+      CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+}
+std::string import_result(int descriptor) {
+  driver();
+  CUmemGenericAllocationHandle handle = 0;
+  return name_of(import_raw(descriptor, &handle));
+}
+CUresult export_raw(int* descriptor, CUmemGenericAllocationHandle handle) {
+  return calls().cuMemExportToShareableHandle(descriptor, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+                                              0);
+}
+
+// A filled extent of which only the returned descriptor is left.
+UniqueFd orphan(Bytes size, int value) {
+  Process process([=](Channel& channel) {
+    const cuda::Allocation one = allocate(size);
+    const Mapped mapped = map(one);
+    fill(mapped.range.base(), size, value);
+    channel.send(exported(one).get());
+  });
+  UniqueFd descriptor = process.channel().receive();
+  process.join();
+  return descriptor;
+}
+
+TEST_F(SharingProbe, ADescriptorAloneKeepsTheMemory) {
+  {
+    const Management management;
+    nvmlEnableState_t mode{};
+    EXPECT_EQ(management.persistence(management.device(uuid_), &mode), NVML_SUCCESS);
+    note("persistence mode", mode == NVML_FEATURE_ENABLED ? "on" : "off");
+  }
+  UniqueFd descriptor;
+  without_nvml([&] { descriptor = orphan(block_, 0x2d); });
+  note("bytes kept with no CUDA process and no NVML", used());
+  ask("imported from the descriptor alone", [&] {
+    CUmemGenericAllocationHandle handle = 0;
+    driver();
+    if (const CUresult result = import_raw(descriptor.get(), &handle); result != CUDA_SUCCESS)
+      return name_of(result);
+    const Mapped mapped = map(import(descriptor, block_));
+    return std::string(holds(mapped.range.base(), block_, 0x2d) ? "content is there" : "content is lost");
+  });
+}
+
+TEST_F(SharingProbe, AnImportedHandleIsExportedAgain) {
+  const UniqueFd first = orphan(unit_, 0x31);
+  Process again([&](Channel& channel) {
+    const cuda::Allocation one = import(first, unit_);
+    int descriptor = -1;
+    const std::string said = name_of(export_raw(&descriptor, one.handle()));
+    const UniqueFd second(descriptor);
+    channel.send(second.get());
+    channel.tell(said);
+  });
+  const UniqueFd second = again.channel().receive();
+  note("export", again.channel().hear());
+  again.join();
+  if (!second.valid()) return;
+  ask("a third process", [&] {
+    const Mapped mapped = map(import(second, unit_));
+    return std::string(holds(mapped.range.base(), unit_, 0x31) ? "sees the content"
+                                                               : "does not see the content");
+  });
+}
+
+TEST_F(SharingProbe, ImportFromAHiddenDevice) {
+  const UniqueFd descriptor = orphan(unit_, 1);
+  const std::string visible = devices_ > 1 ? to_string(last_uuid_) : std::string();
+  ask(devices_ > 1 ? "import" : "import where no device is visible", [&] {
+    ::setenv("CUDA_VISIBLE_DEVICES", visible.c_str(), 1);
+    calls().cuInit(0);
+    CUmemGenericAllocationHandle handle = 0;
+    return name_of(import_raw(descriptor.get(), &handle));
+  });
+}
+
+TEST_F(SharingProbe, ForeignDescriptors) {
+  ask("-1", [] { return import_result(-1); });
+  ask("closed", [] { return import_result(9999); });
+  ask("/dev/null", [] { return import_result(::open("/dev/null", O_RDWR | O_CLOEXEC)); });
+  ask("regular file", [] { return import_result(temporary_file().release()); });
+  ask("memfd", [] { return import_result(::memfd_create("other", MFD_CLOEXEC)); });
+  ask("socket", [] { return import_result(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)); });
+  ask("/dev/nvidiactl", [] { return import_result(::open("/dev/nvidiactl", O_RDWR | O_CLOEXEC)); });
+}
+
+TEST_F(SharingProbe, HandlesAfterTheirRelease) {
+  const auto released = [this] {
+    CUmemGenericAllocationHandle handle = 0;
+    const CUmemAllocationProp properties = cuda::allocation_properties(device().ordinal);
+    must(calls().cuMemCreate(&handle, unit_.count, &properties, 0));
+    must(calls().cuMemRelease(handle));
+    return handle;
+  };
+  ask("released twice", [&] { return name_of(calls().cuMemRelease(released())); });
+  ask("exported", [&] {
+    int descriptor = -1;
+    return name_of(export_raw(&descriptor, released()));
+  });
+  ask("mapped", [&] {
+    const cuda::Reservation range = reserve(unit_);
+    return name_of(calls().cuMemMap(range.base(), unit_.count, 0, released(), 0));
+  });
+}
+
+TEST_F(SharingProbe, HandlesThatNeverWere) {
+  for (const CUmemGenericAllocationHandle handle : {0ULL, 1ULL, 0xdeadbeefULL, ~0ULL}) {
+    ask("release of " + std::to_string(handle), [=] {
+      driver();
+      return name_of(calls().cuMemRelease(handle));
+    });
+  }
+}
+
+// Creates with `properties` and exports as a descriptor; what each step says.
+std::string create_and_export(const CUmemAllocationProp& properties, std::uint64_t size) {
+  CUmemGenericAllocationHandle handle = 0;
+  const CUresult created = calls().cuMemCreate(&handle, size, &properties, 0);
+  if (created != CUDA_SUCCESS) return name_of(created);
+  int descriptor = -1;
+  const CUresult sent = export_raw(&descriptor, handle);
+  CUmemAllocationProp found{};
+  calls().cuMemGetAllocationPropertiesFromHandle(&found, handle);
+  calls().cuMemRelease(handle);
+  return "created (RDMA flag " + std::to_string(found.allocFlags.gpuDirectRDMACapable) +
+         "), export: " + name_of(sent);
+}
+
+int attribute(int number) {
+  int value = -1;
+  calls().cuDeviceGetAttribute(&value, static_cast<CUdevice_attribute>(number), device().ordinal);
+  return value;
+}
+
+TEST_F(SharingProbe, FabricHandles) {
+  ask("attribute, create", [this] {
+    CUmemAllocationProp properties = cuda::allocation_properties(device().ordinal);
+    properties.requestedHandleTypes =
+        static_cast<CUmemAllocationHandleType>(8);  // CU_MEM_HANDLE_TYPE_FABRIC, 12.3
+    const int supported = attribute(128);           // CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED
+    return std::to_string(supported) + ", " + create_and_export(properties, unit_.count);
+  });
+}
+
+TEST_F(SharingProbe, HostMemoryAsAnExtent) {
+  ask("attribute, create", [this] {
+    CUmemAllocationProp properties = cuda::allocation_properties(0);
+    const int supported =
+        (driver(), attribute(141));  // CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_..., 12.6
+    properties.location.type = static_cast<CUmemLocationType>(3);  // CU_MEM_LOCATION_TYPE_HOST_NUMA, 12.2
+    return std::to_string(supported) + ", " + create_and_export(properties, unit_.count);
+  });
+}
+
+TEST_F(SharingProbe, DirectAccessByNetworkCards) {
+  ask("attribute, create", [this] {
+    CUmemAllocationProp properties = cuda::allocation_properties(device().ordinal);
+    properties.allocFlags.gpuDirectRDMACapable = 1;
+    return std::to_string(attribute(CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED)) + ", " +
+           create_and_export(properties, unit_.count);
+  });
+}
+
+}  // namespace
+}  // namespace gpumem::contract

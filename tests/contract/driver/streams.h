@@ -1,0 +1,98 @@
+#pragma once
+#include <algorithm>
+#include <atomic>
+#include <memory>
+
+#include "tests/contract/driver/fixture.h"
+
+namespace gpumem::contract {
+
+// In a Process only, with a context.
+
+/// Owns a stream.
+class Stream {
+ public:
+  explicit Stream(unsigned flags = CU_STREAM_NON_BLOCKING) { must(calls().cuStreamCreate(&stream_, flags)); }
+  ~Stream() { calls().cuStreamDestroy(stream_); }
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+  operator CUstream() const { return stream_; }
+
+ private:
+  CUstream stream_ = nullptr;
+};
+
+/// Owns an event.
+class Event {
+ public:
+  explicit Event(unsigned flags = CU_EVENT_DEFAULT) { must(calls().cuEventCreate(&event_, flags)); }
+  ~Event() { calls().cuEventDestroy(event_); }
+  Event(const Event&) = delete;
+  Event& operator=(const Event&) = delete;
+  operator CUevent() const { return event_; }
+
+ private:
+  CUevent event_ = nullptr;
+};
+
+/// A host function that holds a stream up until it is opened, and so makes "not yet" a fact instead of a
+/// race. Opens when it goes, at the latest. One closed gate at a time: drivers may run host functions one
+/// after the other.
+class Gate {
+ public:
+  explicit Gate(CUstream stream) {
+    auto* const seen_by_stream = new std::shared_ptr(opened_);
+    must(calls().cuLaunchHostFunc(stream, &wait, seen_by_stream));
+  }
+  ~Gate() { open(); }
+  Gate(const Gate&) = delete;
+  Gate& operator=(const Gate&) = delete;
+
+  void open() {
+    *opened_ = true;
+    opened_->notify_all();
+  }
+
+ private:
+  using Opened = std::shared_ptr<std::atomic<bool>>;
+  static void CUDA_CB wait(void* held) {
+    const std::unique_ptr<Opened> opened(static_cast<Opened*>(held));
+    (*opened)->wait(false);
+  }
+  Opened opened_ = std::make_shared<std::atomic<bool>>(false);
+};
+
+/// Pinned host memory of `count` numbers, zero at first.
+class PinnedNumbers {
+ public:
+  explicit PinnedNumbers(std::size_t count) {
+    void* start = nullptr;
+    must(calls().cuMemAllocHost(&start, count * sizeof(unsigned)));
+    data_ = static_cast<unsigned*>(start);
+    std::fill_n(data_, count, 0U);
+  }
+  ~PinnedNumbers() { calls().cuMemFreeHost(data_); }
+  PinnedNumbers(const PinnedNumbers&) = delete;
+  PinnedNumbers& operator=(const PinnedNumbers&) = delete;
+
+  unsigned* data() { return data_; }
+  unsigned& operator[](std::size_t index) { return data_[index]; }
+
+ private:
+  unsigned* data_ = nullptr;
+};
+
+/// Device memory of `size` bytes from cuMemAlloc.
+class DeviceMemory {
+ public:
+  explicit DeviceMemory(std::size_t size) { must(calls().cuMemAlloc(&address_, size)); }
+  ~DeviceMemory() { calls().cuMemFree(address_); }
+  DeviceMemory(const DeviceMemory&) = delete;
+  DeviceMemory& operator=(const DeviceMemory&) = delete;
+  operator CUdeviceptr() const { return address_; }
+
+ private:
+  CUdeviceptr address_ = 0;
+};
+
+}  // namespace gpumem::contract
