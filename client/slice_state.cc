@@ -65,7 +65,8 @@ SliceState::SliceState(std::shared_ptr<Connection> connection, SharedDevice devi
       figures_(connection_->figures(), device_.index, reservation_.size().count) {}
 
 SliceState::~SliceState() {
-  if (give_back(unmap_down_to({}))) close_slice(*connection_, id_);
+  Unmapped unmapped = unmap_down_to({});
+  if (give_back(std::move(unmapped.leases)) && unmapped.all) close_slice(*connection_, id_);
 }
 
 Result<Bytes, GrowError> SliceState::grow(Bytes target, milliseconds wait) {
@@ -127,29 +128,35 @@ Result<void> SliceState::take(const v1::GrowResponse& granted, Bytes asked) {
 
 Result<Bytes> SliceState::shrink(Bytes target) {
   const std::shared_lock on_its_way(returning_);
-  if (auto returned = give_back(unmap_down_to(target)); !returned) return returned.error();
+  Unmapped unmapped = unmap_down_to(target);
+  if (auto returned = give_back(std::move(unmapped.leases)); !returned) return returned.error();
+  if (!unmapped.all) return unmapped.all.error().in("memory could not be unmapped, so it is kept");
   return committed();
 }
 
-SliceState::Leases SliceState::unmap_down_to(Bytes target) {
+SliceState::Unmapped SliceState::unmap_down_to(Bytes target) {
   const MutexLock lock(mutex_);
-  Leases leases;
   Bytes stays = committed();
-  while (!extents_.empty() && stays.minus(extents_.back().size) >= target) {
-    leases.push_back(extents_.back().lease);
-    stays -= extents_.back().size;
-    extents_.pop_back();
+  for (auto last = extents_.rbegin(); last != extents_.rend() && stays.minus(last->size) >= target; ++last) {
+    stays -= last->size;
   }
-  figures_.set_committed(stays.count);
-  unmap_from(base() + stays.count);
-  return leases;
+  Unmapped unmapped{{}, unmap_from(base() + stays.count)};
+  const Bytes mapped{mappings_.empty() ? 0 : mappings_.back().end() - base()};
+  for (Bytes left = committed(); left > mapped; extents_.pop_back()) {
+    unmapped.leases.push_back(extents_.back().lease);
+    left -= extents_.back().size;
+  }
+  figures_.set_committed(mapped.count);
+  return unmapped;
 }
 
-void SliceState::unmap_from(cuda::Address end) {
-  while (!mappings_.empty() && mappings_.back().at() >= end) mappings_.pop_back();
-  if (mappings_.empty()) return;
-  cuda::Mapping& last = mappings_.back();
-  if (last.at() + last.size().count > end) last.truncate(end);
+Result<void> SliceState::unmap_from(cuda::Address end) {
+  while (!mappings_.empty() && mappings_.back().end() > end) {
+    cuda::Mapping& last = mappings_.back();
+    if (auto gone = last.truncate(std::max(end, last.at())); !gone) return gone;
+    if (last.size().is_zero()) mappings_.pop_back();
+  }
+  return {};
 }
 
 // Each batch is asked for as it was the first time: the broker takes all of it or nothing, and an earlier

@@ -49,8 +49,13 @@ class SliceState {
   Bytes committed_and_told();
   Result<void, GrowError> grow_by(Bytes bytes, std::chrono::milliseconds wait);
   Result<void> take(const v1::GrowResponse& granted, Bytes asked);
-  Leases unmap_down_to(Bytes target);
-  void unmap_from(cuda::Address end) GPUMEM_REQUIRES(mutex_);
+  struct Unmapped {
+    Leases leases;      ///< to be given back
+    Result<void> all;   ///< why it is less than asked for
+  };
+  Unmapped unmap_down_to(Bytes target);
+  /// Unmaps from the end down to `end`. What the driver refuses stays mapped, with all below it.
+  Result<void> unmap_from(cuda::Address end) GPUMEM_REQUIRES(mutex_);
   Result<void> give_back(Leases leases);
   Result<void> return_batch(const Leases& leases);
 

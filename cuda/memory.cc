@@ -67,13 +67,14 @@ Result<Mapping> Mapping::create(const Driver& driver, Address at, const std::vec
   return mapping;
 }
 
-Mapping::~Mapping() { truncate(at_); }
+Mapping::~Mapping() { static_cast<void>(truncate(at_)); }  // a driver that refuses leaves nothing else to do
 
-void Mapping::truncate(Address from) {
+Result<void> Mapping::truncate(Address from) {
   const Bytes rest{at_ + size_.count - from};
-  if (driver_ == nullptr || rest.is_zero()) return;
-  driver_->api().cuMemUnmap(from, rest.count);
-  size_ -= rest;
+  if (driver_ == nullptr || rest.is_zero()) return {};
+  auto unmapped = driver_->check(driver_->api().cuMemUnmap(from, rest.count), "cuMemUnmap");
+  if (unmapped) size_ -= rest;
+  return unmapped;
 }
 
 Result<CurrentContext> CurrentContext::enter(const Driver& driver, int ordinal) {

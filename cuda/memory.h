@@ -96,8 +96,10 @@ class Mapping {
   ~Mapping();
 
   /// Unmaps everything from `from` on; the rest stays. `from` is the start of one of the allocations.
-  void truncate(Address from);
+  /// Errors  what the driver says; then all of it is still mapped.
+  Result<void> truncate(Address from);
   Address at() const { return at_; }
+  Address end() const { return at_ + size_.count; }
   Bytes size() const { return size_; }
 
  private:
