@@ -3,6 +3,8 @@
 #include <grpcpp/create_channel.h>
 
 #include <csignal>
+#include <cstdlib>
+#include <fstream>
 #include <thread>
 
 #include "bench/must.h"
@@ -25,11 +27,37 @@ void await(const char* what, std::chrono::microseconds pause, Condition&& holds)
   }
 }
 
+/// The broker's program: beside this one where it is installed, else where the build puts it.
+std::string daemon_program() {
+  const auto own = std::filesystem::read_symlink("/proc/self/exe").parent_path();
+  for (const auto& path : {own / "gpumemd", own / "../daemon/gpumemd"}) {
+    if (std::filesystem::is_regular_file(path)) return path.string();
+  }
+  give_up("no gpumemd", "neither beside this program nor in its build folder");
+}
+
+/// On the driver that $GPUMEM_DRIVER_DIR names (empty: the system's), lending $GPUMEM_BENCH_POOL bytes of it;
+/// a simulated GPU without.
+std::vector<std::string> daemon_command(const std::filesystem::path& folder) {
+  std::vector<std::string> command{daemon_program(), "--runtime-dir", folder, "--log-level", "warning"};
+  const char* driver = std::getenv("GPUMEM_DRIVER_DIR");
+  if (driver == nullptr) {
+    command.insert(command.end(), {"--simulate", "1x24GiB"});
+    return command;
+  }
+  if (*driver != '\0') command.insert(command.end(), {"--driver-dir", driver});
+  const char* pool = std::getenv("GPUMEM_BENCH_POOL");
+  if (pool == nullptr) return command;
+  const auto config = folder / "bench.toml";
+  std::ofstream(config) << "[broker]\nreserve = \"" << pool << "\"\n";
+  command.insert(command.end(), {"--config", config});
+  return command;
+}
+
 }  // namespace
 
 Broker::Broker() {
-  process_ = std::make_unique<Process>(Process::start(
-      {GPUMEM_DAEMON, "--simulate", "1x24GiB", "--runtime-dir", folder(), "--log-level", "warning"}));
+  process_ = std::make_unique<Process>(Process::start(daemon_command(folder_.path())));
   await("the broker's socket", kPause, [&] { return std::filesystem::exists(api_socket()); });
   auto channel = grpc::CreateChannel("unix:" + api_socket().string(), grpc::InsecureChannelCredentials());
   require(channel->WaitForConnected(std::chrono::system_clock::now() + kStartPatience),

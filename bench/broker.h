@@ -10,7 +10,8 @@
 
 namespace gpumem::bench {
 
-/// A broker process of the benchmark's own, on one simulated GPU. Goes without a trace.
+/// A broker process of the benchmark's own, on one GPU: a simulated one unless $GPUMEM_DRIVER_DIR names a
+/// driver. Goes without a trace.
 class Broker {
  public:
   Broker();

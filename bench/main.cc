@@ -58,6 +58,7 @@ int run(int argc, char** argv) {
   register_session_idle(world);
   register_kill_reclaim(world);
   register_neighbour(world);
+  register_simulated_extent(world);
   PlainNames<benchmark::ConsoleReporter> console(benchmark::ConsoleReporter::OO_None);
   PlainNames<benchmark::JSONReporter> json;
   benchmark::RunSpecifiedBenchmarks(&console, to_file ? &json : nullptr);

@@ -18,5 +18,6 @@ void register_session_open(World& world);
 void register_session_idle(World& world);
 void register_kill_reclaim(World& world);
 void register_neighbour(World& world);
+void register_simulated_extent(World& world);
 
 }  // namespace gpumem::bench

@@ -21,7 +21,7 @@ std::size_t cells_of(std::uint64_t part, std::uint64_t whole) {
 std::string usage_bar(std::uint64_t charged, std::uint64_t guarantee, std::uint64_t limit) {
   std::string bar(cells_of(charged, limit), '#');
   bar.resize(kBarCells, '.');
-  if (guarantee > 0 && guarantee < limit) bar.insert(cells_of(guarantee, limit), "|");
+  if (guarantee > 0 && guarantee < limit) bar.insert(cells_of(guarantee, limit), 1, '|');
   return "[" + bar + "]";
 }
 

@@ -26,7 +26,7 @@ TENANTS = {"alice": 61001, "bob": 61002, "carol": 61003}
 CONFIG = """
 [broker]
 socket_group = 61000
-reserve = "90%"
+reserve = "RESERVE"
 
 [[tenant]]
 name = "alice"
@@ -50,10 +50,11 @@ refuse = true
 """
 
 
-def real_files(count: int, wanted: int) -> list[list[pathlib.Path]]:
-    """`count` lists of real files found on this system, each of about `wanted` bytes in all."""
+def real_files(count: int, wanted: int, installed: pathlib.Path) -> list[list[pathlib.Path]]:
+    """`count` lists of real files found on this system, each of about `wanted` bytes in all. A system that has next
+    to nothing still has what is `installed`."""
     found = []
-    for root in ("/usr/lib", "/usr/share", "/usr/bin", "/usr/local"):
+    for root in ("/usr/lib", "/usr/share", "/usr/bin", "/usr/local", installed):
         for folder, _, names in os.walk(root):
             for name in names:
                 path = pathlib.Path(folder, name)
@@ -76,10 +77,14 @@ def real_files(count: int, wanted: int) -> list[list[pathlib.Path]]:
     return lists
 
 
-def install(build: pathlib.Path, prefix: pathlib.Path) -> None:
-    """An installation that every user can reach, wherever the checkout lies."""
+def install(options: argparse.Namespace, prefix: pathlib.Path) -> None:
+    """An installation that every user can reach, wherever the checkout or the given one lies."""
+    if options.prefix:
+        for folder in ("bin", "lib"):
+            shutil.copytree(options.prefix / folder, prefix / folder, symlinks=True)
+        return
     for component in ([], ["--component", "demo"]):
-        subprocess.run(["cmake", "--install", build, "--prefix", prefix, "--strip", *component], check=True,
+        subprocess.run(["cmake", "--install", options.build, "--prefix", prefix, "--strip", *component], check=True,
                        stdout=subprocess.DEVNULL)
 
 
@@ -102,7 +107,7 @@ class Demo:
         return next(t for t in self.broker.tenants() if t["tenant"] == name and t["device"] == self.broker.device)
 
     def run(self) -> None:
-        files = real_files(4, 96 * MIB)
+        files = real_files(4, 96 * MIB, self.broker.bin.parent)
         clients = self.load(files)
         self.past_the_limit(clients["alice-1"])
         burst = self.burst_and_guarantee(clients)
@@ -124,7 +129,8 @@ class Demo:
                 total += client.finish()["bytes"]
             self.screen.refresh()
         self.screen.bars()
-        self.note(total > 200 * MIB, "real files on one GPU", f"{sum(map(len, files))} files, {size(total)}")
+        there = sum(path.stat().st_size for paths in files for path in paths)
+        self.note(0 < total == there, "real files on one GPU", f"{sum(map(len, files))} files, {size(total)}")
         return clients
 
     def past_the_limit(self, alice: Client) -> None:
@@ -192,16 +198,22 @@ class Demo:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--build", type=pathlib.Path, required=True, help="build folder")
-    parser.add_argument("--simulate", metavar="SPEC", help="simulated GPUs even if there is a real one")
+    programs = parser.add_mutually_exclusive_group(required=True)
+    programs.add_argument("--build", type=pathlib.Path, help="build folder")
+    programs.add_argument("--prefix", type=pathlib.Path, help="installation with the demo's programs, instead")
+    driver = parser.add_mutually_exclusive_group()
+    driver.add_argument("--simulate", metavar="SPEC", help="simulated GPUs even if there is a real one")
+    driver.add_argument("--real", action="store_true", help="the machine's driver, or none")
+    parser.add_argument("--reserve", metavar="AMOUNT", default="90%", help="how much the broker owns (default 90%%)")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     work = pathlib.Path(tempfile.mkdtemp(prefix="gpumem-demo-"))
     work.chmod(0o755)
-    spec = options.simulate or (None if pathlib.Path("/dev/nvidiactl").exists() else "2x24GiB")
+    real = options.real or pathlib.Path("/dev/nvidiactl").exists()
+    spec = options.simulate or (None if real else "2x24GiB")
     try:
-        install(options.build, work / "prefix")
-        (work / "gpumemd.toml").write_text(CONFIG)
+        install(options, work / "prefix")
+        (work / "gpumemd.toml").write_text(CONFIG.replace("RESERVE", options.reserve))
         with Broker(work, spec) as broker:
             screen = Screen(broker)
             screen.say(f"gpumemd lends {size(broker.status()['pool'])} of {'a simulated' if spec else 'a real'} GPU of "

@@ -1,0 +1,36 @@
+"""Where the programs lie: in an unpacked bundle or in a build folder."""
+import dataclasses
+import pathlib
+
+HERE = pathlib.Path(__file__).resolve().parent
+# Program: where it may lie in a build folder.
+IN_BUILD = {
+    "gpumemd": ["daemon"],
+    "gpumem": ["client/cli"],
+    "gpumem-sim": ["sim"],
+    "driver_contract": ["tests/contract/driver", "tests/contract"],
+    "gpumem_bench": ["bench"],
+    "gpumem_driver_calls": ["bench"],
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """The folder of a bundle (`is_bundle`) or of a build."""
+    root: pathlib.Path
+    is_bundle: bool
+
+    def program(self, name: str) -> pathlib.Path:
+        """Raises FileNotFoundError."""
+        folders = ["bin"] if self.is_bundle else IN_BUILD[name]
+        for folder in folders:
+            path = self.root / folder / name
+            if path.is_file():
+                return path
+        raise FileNotFoundError(f"no {name} in {self.root}; is it built?")
+
+    def demo(self) -> list[str]:
+        """The demo, and its words that say where the programs are."""
+        if self.is_bundle:
+            return [str(HERE.parent / "demo" / "demo.py"), "--prefix", str(self.root)]
+        return [str(HERE.parents[1] / "client" / "demo" / "demo.py"), "--build", str(self.root)]

@@ -1,0 +1,132 @@
+"""Frameworks of the host's own Python beside a broker: what their contexts and pools cost, what NVML sees of them,
+what they ask for in a training step. None is required; what is missing is named with the reason."""
+import json
+import pathlib
+import subprocess
+import threading
+import time
+from typing import Any
+
+from broker import Broker
+from nvml import Device, Nvml
+from session import GIB, MIB, Outcome, Session, amount, duration, table
+
+NAME = "frameworks"
+TITLE = "Frameworks"
+REQUIRED = False
+LIMIT = 150
+EACH_SECONDS = 35
+SCRIPTS = pathlib.Path(__file__).resolve().parent.parent / "frameworks"
+ALL = ("cuda_bindings", "cupy_pool", "numba_cuda", "pytorch", "jax_xla")
+
+
+class Framework:
+    """One script under way. It says what it has done, a line of JSON at a time, and goes on when told to; so the
+    device is looked at while it stands still."""
+
+    def __init__(self, session: Session, device: Device, name: str, budget: int, seconds: float):
+        self._device = device
+        environment = session.environment() | {"GPUMEM_ACCEPTANCE_BUDGET": str(budget)}
+        self._process = subprocess.Popen([session.host_python, "-B", SCRIPTS / f"{name}.py"], env=environment,
+                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert self._process.stdin and self._process.stdout
+        self._to, self._from = self._process.stdin, self._process.stdout
+        self._limit = threading.Timer(seconds, self._process.kill)
+        self._limit.start()
+
+    def stages(self) -> list[dict[str, Any]]:
+        """What it said, each with the device's figures at that moment."""
+        said = []
+        for line in self._from:
+            if not line.startswith('{"stage"'):
+                continue  # a framework that talks
+            own = [u.used for u in self._device.processes() if u.pid == self._process.pid]
+            said.append(json.loads(line) | {"device_used": self._device.memory().used, "named_by_nvml": bool(own),
+                                            "attributed": own[0] if own else None})
+            try:
+                self._to.write("\n")
+                self._to.flush()
+            except BrokenPipeError:
+                break
+        return said
+
+    def end(self) -> int:
+        self._limit.cancel()
+        self._to.close()
+        try:
+            return self._process.wait(5)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            return self._process.wait()
+
+
+def measure(session: Session, device: Device, name: str, budget: int, seconds: float) -> dict[str, Any]:
+    if seconds < 5:
+        return {"framework": name, "stages": [], "verdict": "skipped", "why": "no time was left"}
+    started = time.monotonic()
+    before = device.memory().used
+    framework = Framework(session, device, name, budget, seconds)
+    stages = framework.stages()
+    status = framework.end()
+    found: dict[str, Any] = {"framework": name, "stages": stages, "status": status, "before": before,
+                             "seconds": round(time.monotonic() - started, 1)}
+    at = {stage["stage"]: stage for stage in stages}
+    if "missing" in at:
+        return found | {"verdict": "skipped", "why": at["missing"]["why"]}
+    found |= {"version": at.get("imported", {}).get("version")}
+    if status != 0 or "end" not in at:
+        last = stages[-1]["stage"] if stages else "nothing"
+        why = at["failed"]["why"] if "failed" in at else f"ended with status {status}, or took too long, after: {last}"
+        return found | {"verdict": "failed", "why": why}
+    found["context_bytes"] = at["context"]["device_used"] - before if "context" in at else None
+    if "allocated" in at:
+        found["asked"] = at["allocated"]["bytes"]
+        found["grew"] = at["allocated"]["device_used"] - at["context"]["device_used"]
+        found["attributed"] = at["allocated"]["attributed"]
+    return found | {"verdict": "passed", "why": ""}
+
+
+def traces(found: list[dict[str, Any]]) -> dict[str, Any]:
+    """Takes the traces out of `found`, by framework: they are for replay, not for reading."""
+    taken = {}
+    for framework in found:
+        for stage in framework["stages"]:
+            if "trace" in stage:
+                taken[framework["framework"]] = stage.pop("trace")
+    return taken
+
+
+def run(session: Session) -> Outcome:
+    device = Nvml(session.driver_folder).device(session.device)
+    outcome = Outcome()
+    if session.simulated:
+        return Outcome("skipped", "the simulated driver carries no CUDA runtime, which frameworks need",
+                       {"frameworks": []})
+    if not session.host_python:
+        return Outcome("skipped", "this machine has no python3 of its own", {"frameworks": []})
+    pool = session.lendable // 4 * 3 // (2 * MIB) * 2 * MIB
+    share = min(session.lendable - pool, 8 * GIB)
+    deadline = time.monotonic() + session.limit - 10
+    with Broker(session, pool):
+        found = [measure(session, device, name, share, min(EACH_SECONDS, deadline - time.monotonic())) for name in ALL]
+    (session.folder / "traces.json").write_text(json.dumps({"traces": traces(found)}))
+    outcome.data = {"python": session.host_python, "frameworks": found}
+    outcome.tables += tables(found)
+    for framework in found:
+        if framework["verdict"] == "failed":
+            outcome.fail(f"{framework['framework']}: {framework['why']}")
+    if all(framework["verdict"] == "skipped" for framework in found):
+        outcome.verdict, outcome.why = "skipped", f"{session.host_python} has none of them"
+    return outcome
+
+
+def tables(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def told(framework: dict[str, Any], key: str) -> str:
+        return amount(framework[key]) if framework.get(key) is not None else ""
+    rows = [[f["framework"], f.get("version") or "", f["verdict"], f["why"], told(f, "context_bytes"), told(f, "asked"),
+             told(f, "grew"), told(f, "attributed")] for f in found]
+    latencies = [[f["framework"], what, amount(timed["size"]), duration(timed["median_ns"]), duration(timed["p90_ns"])]
+                 for f in found for stage in f["stages"] for what, timed in stage.get("latencies", {}).items()]
+    return [table("Beside a broker", ["framework", "version", "", "why", "context", "asked for", "device grew by",
+                                      "NVML says of it"], rows),
+            table("Allocators", ["framework", "what", "size", "median", "p90"], latencies)]
