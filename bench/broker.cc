@@ -9,7 +9,7 @@
 
 #include "bench/must.h"
 #include "proto/lane.h"
-#include "sim/machine.h"
+#include "sim/machine/machine.h"
 
 namespace gpumem::bench {
 namespace {

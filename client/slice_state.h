@@ -50,8 +50,8 @@ class SliceState {
   Result<void, GrowError> grow_by(Bytes bytes, std::chrono::milliseconds wait);
   Result<void> take(const v1::GrowResponse& granted, Bytes asked);
   struct Unmapped {
-    Leases leases;      ///< to be given back
-    Result<void> all;   ///< why it is less than asked for
+    Leases leases;     ///< to be given back
+    Result<void> all;  ///< why it is less than asked for
   };
   Unmapped unmap_down_to(Bytes target);
   /// Unmaps from the end down to `end`. What the driver refuses stays mapped, with all below it.

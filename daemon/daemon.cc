@@ -6,7 +6,7 @@
 #include <cstdlib>
 
 #include "base/log.h"
-#include "sim/machine.h"
+#include "sim/machine/machine.h"
 
 namespace gpumem {
 namespace {

@@ -1,7 +1,7 @@
 #pragma once
 #include <string>
 
-#include "sim/faults.h"
+#include "sim/control/faults.h"
 #include "tests/integration/fixture.h"
 
 namespace gpumem::test {
@@ -12,7 +12,7 @@ class FaultTest : public BrokerTest {
   using BrokerTest::BrokerTest;
 
   sim::Machine machine() const { return sim::load_machine(broker_.driver_folder()).value(); }
-  /// Puts a fault (sim/faults.h) in force for process `pid`.
+  /// Puts a fault (sim/control/faults.h) in force for process `pid`.
   void inject(const std::string& rule, pid_t pid);
   void inject_into_broker(const std::string& rule) { inject(rule, broker_.pid()); }
   /// Calls hit so far by the only fault in force.

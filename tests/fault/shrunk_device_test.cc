@@ -1,5 +1,5 @@
 // A device loses memory while the broker lends it.
-#include "sim/table.h"
+#include "sim/machine/table.h"
 #include "tests/fault/fault_fixture.h"
 
 namespace gpumem::test {

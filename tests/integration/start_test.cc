@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "proto/lane.h"
-#include "sim/machine.h"
+#include "sim/machine/machine.h"
 #include "tests/integration/fixture.h"
 
 namespace gpumem::test {

@@ -1,5 +1,5 @@
 // The control page: who edits it, who reads it, and what a killed or foreign one leaves.
-#include "sim/control.h"
+#include "sim/control/control.h"
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -9,8 +9,8 @@
 #include <thread>
 #include <vector>
 
-#include "sim/costs.h"
-#include "sim/faults.h"
+#include "sim/control/costs.h"
+#include "sim/control/faults.h"
 #include "tests/sim/sim_fixture.h"
 
 namespace gpumem::sim::test {

@@ -3,9 +3,9 @@
 
 #include <algorithm>
 
-#include "sim/control_time.h"
-#include "sim/costs.h"
-#include "sim/faults.h"
+#include "sim/control/control_time.h"
+#include "sim/control/costs.h"
+#include "sim/control/faults.h"
 
 namespace gpumem::sim::test {
 namespace {

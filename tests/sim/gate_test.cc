@@ -7,9 +7,9 @@
 #include <chrono>
 #include <string>
 
-#include "sim/costs.h"
-#include "sim/faults.h"
-#include "sim/machine.h"
+#include "sim/control/costs.h"
+#include "sim/control/faults.h"
+#include "sim/machine/machine.h"
 #include "tests/sim/sim_fixture.h"
 
 namespace gpumem::sim::test {

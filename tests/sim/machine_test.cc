@@ -1,5 +1,5 @@
 // Machines as folders, and the table that their processes share.
-#include "sim/machine.h"
+#include "sim/machine/machine.h"
 
 #include <unistd.h>
 
@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include "sim/table.h"
+#include "sim/machine/table.h"
 #include "tests/sim/sim_fixture.h"
 
 namespace gpumem::sim::test {

@@ -3,8 +3,8 @@
 
 #include <vector>
 
-#include "sim/machine.h"
-#include "sim/table.h"
+#include "sim/machine/machine.h"
+#include "sim/machine/table.h"
 #include "tests/sim/sim_fixture.h"
 
 namespace gpumem::sim::test {

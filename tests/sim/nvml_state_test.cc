@@ -6,8 +6,8 @@
 #include <cstring>
 #include <string>
 
-#include "sim/faults.h"
-#include "sim/machine.h"
+#include "sim/control/faults.h"
+#include "sim/machine/machine.h"
 #include "tests/sim/sim_fixture.h"
 
 namespace gpumem::sim::test {

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <vector>
 
-#include "sim/machine.h"
+#include "sim/machine/machine.h"
 #include "tests/sim/sim_fixture.h"
 
 namespace gpumem::sim::test {

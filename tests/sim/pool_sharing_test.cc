@@ -6,7 +6,7 @@
 
 #include <fstream>
 
-#include "sim/machine.h"
+#include "sim/machine/machine.h"
 #include "tests/sim/pool_support.h"
 
 namespace gpumem::sim::test {

@@ -9,7 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "sim/machine.h"
+#include "sim/machine/machine.h"
 
 namespace gpumem::sim::test {
 

@@ -7,7 +7,7 @@
 #include <csignal>
 #include <iostream>
 
-#include "sim/machine.h"
+#include "sim/machine/machine.h"
 #include "tests/support/eventually.h"
 
 namespace gpumem::test {

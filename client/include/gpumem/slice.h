@@ -49,7 +49,8 @@ class Slice {
   /// Answers the committed size, which may be over `target`. The caller has synchronised its work there.
   /// Errors  kUnavailable (the broker is gone), kUnauthenticated, kDeadlineExceeded (it does not answer):
   ///         the memory is unmapped all the same, and the next call tells the broker again;
-  ///         kInternal (the driver does not unmap it: it stays committed); kFailedPrecondition (forked, closed).
+  ///         kInternal (the driver does not unmap it: it stays committed); kFailedPrecondition (forked,
+  ///         closed).
   Result<Bytes> shrink(Bytes target);
 
   /// The first address; never changes. A CUdeviceptr in value.

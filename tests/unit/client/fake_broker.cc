@@ -6,7 +6,7 @@
 #include "cuda/nvml.h"
 #include "proto/lane.h"
 #include "shm/pages.h"
-#include "sim/machine.h"
+#include "sim/machine/machine.h"
 
 namespace gpumem::client::test {
 namespace {

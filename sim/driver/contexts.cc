@@ -1,0 +1,70 @@
+#include "sim/driver/contexts.h"
+
+#include <algorithm>
+#include <vector>
+
+namespace gpumem::sim {
+namespace {
+
+constexpr std::uint64_t kBase = 0xc0'0000'0000;  // ids look like no host pointer and no small number
+
+thread_local std::vector<CUcontext> stack;
+
+}  // namespace
+
+std::array<std::size_t, CU_LIMIT_MAX> Context::default_limits() {
+  std::array<std::size_t, CU_LIMIT_MAX> limits{};
+  limits[CU_LIMIT_STACK_SIZE] = 1024;
+  limits[CU_LIMIT_PRINTF_FIFO_SIZE] = kibibytes(8192).count;
+  limits[CU_LIMIT_MALLOC_HEAP_SIZE] = mebibytes(8).count;
+  limits[CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH] = 2;
+  limits[CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT] = 2048;
+  limits[CU_LIMIT_MAX_L2_FETCH_GRANULARITY] = 64;
+  return limits;
+}
+
+std::uint64_t Contexts::cost(std::uint64_t device_total) {
+  const std::uint64_t wanted = std::min(mebibytes(256).count, device_total / 64);
+  return std::max(kGranularity.count,
+                  (wanted + kGranularity.count - 1) / kGranularity.count * kGranularity.count);
+}
+
+Context& Contexts::create(int ordinal, unsigned flags, bool is_primary) {
+  const std::uint64_t id = kBase + ++last_ * 16;
+  Context& context = contexts_[id];
+  context.id = id;
+  context.ordinal = ordinal;
+  context.flags = flags;
+  context.is_primary = is_primary;
+  return context;
+}
+
+void Contexts::erase(Context& context) { contexts_.erase(context.id); }
+
+Context* Contexts::find(CUcontext handle) {
+  const auto found = contexts_.find(reinterpret_cast<std::uint64_t>(handle));
+  return found == contexts_.end() ? nullptr : &found->second;
+}
+
+Context& Contexts::primary(int ordinal) {
+  std::uint64_t& id = primaries_[static_cast<std::size_t>(ordinal)];
+  if (id == 0) id = create(ordinal, 0, true).id;
+  return contexts_.at(id);
+}
+
+CUcontext Contexts::handle_of(const Context& context) {
+  return reinterpret_cast<CUcontext>(context.id);  // NOLINT(performance-no-int-to-ptr)
+}
+
+void Contexts::push(CUcontext handle) { stack.push_back(handle); }
+
+std::optional<CUcontext> Contexts::pop() {
+  if (stack.empty()) return std::nullopt;
+  const CUcontext handle = stack.back();
+  stack.pop_back();
+  return handle;
+}
+
+CUcontext Contexts::top() { return stack.empty() ? nullptr : stack.back(); }
+
+}  // namespace gpumem::sim

@@ -1,0 +1,59 @@
+#pragma once
+#include <cuda.h>
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+
+#include "sim/driver/handles.h"
+#include "sim/machine/machine.h"
+
+namespace gpumem::sim {
+
+struct Context {
+  std::uint64_t id = 0;
+  int ordinal = 0;  ///< of its device in this process
+  unsigned flags = 0;
+  Extent* memory = nullptr;  ///< what the context itself costs; nullptr: not active
+  unsigned retained = 0;     ///< primary contexts only
+  unsigned attached = 0;     ///< uses beside the creator's
+  bool is_primary = false;
+  CUresult error = CUDA_SUCCESS;  ///< once work in it has failed
+  std::set<std::uint64_t> peers;  ///< contexts whose memory it may reach
+  CUfunc_cache cache = CU_FUNC_CACHE_PREFER_NONE;
+  std::array<std::size_t, CU_LIMIT_MAX> limits = default_limits();
+
+  /// What a context starts with on an H200, as far as it is documented.
+  static std::array<std::size_t, CU_LIMIT_MAX> default_limits();
+};
+
+/// The contexts of one process and each thread's stack of current ones. A CUcontext is an id that is never
+/// given out again, so a stale one is known as such. Threads: the caller holds the driver's lock; the stack
+/// is the calling thread's.
+class Contexts {
+ public:
+  /// The device memory that one context takes.
+  static std::uint64_t cost(std::uint64_t device_total);
+
+  Context& create(int ordinal, unsigned flags, bool is_primary);
+  void erase(Context& context);
+  Context* find(CUcontext handle);
+  /// The device's primary context, made (not active) when first asked for.
+  Context& primary(int ordinal);
+
+  static CUcontext handle_of(const Context& context);
+
+  // The calling thread's stack.
+  static void push(CUcontext handle);
+  static std::optional<CUcontext> pop();
+  static CUcontext top();
+
+ private:
+  std::map<std::uint64_t, Context> contexts_;
+  std::array<std::uint64_t, kMaxDevices> primaries_{};
+  std::uint64_t last_ = 0;
+};
+
+}  // namespace gpumem::sim

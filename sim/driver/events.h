@@ -1,0 +1,57 @@
+#pragma once
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <utility>
+
+#include "sim/driver/streams.h"
+#include "sim/machine/shared_event.h"
+
+namespace gpumem::sim {
+
+/// A point in a stream's order, put there by record(); never recorded, it is done. An event that other
+/// processes may see keeps its state in a page they share.
+/// Threads: the caller holds the driver's lock, but for what waiter() returns.
+class Event {
+ public:
+  Event(std::uint64_t owner, unsigned event_flags, std::shared_ptr<SharedEvent> page)
+      : context(owner), flags(event_flags), shared(std::move(page)) {}
+
+  void record(Streams& streams, const StreamRef& stream);
+  bool is_done() const;
+  /// Waits until the latest record() is done; call without the driver's lock.
+  Work waiter() const;
+  /// Later work of `stream` comes after the latest record().
+  void hold_back(Streams& streams, const StreamRef& stream) const;
+
+  /// It was recorded, and with its time.
+  bool has_time() const { return recorded_at_ != nullptr; }
+  /// When the work before it was done; only if is_done().
+  std::chrono::nanoseconds time() const { return *recorded_at_; }
+
+  const std::uint64_t context;
+  const unsigned flags;
+  /// What other processes see of it; nullptr: nothing.
+  const std::shared_ptr<SharedEvent> shared;
+
+ private:
+  Ticket last_;
+  std::shared_ptr<std::chrono::nanoseconds> recorded_at_;
+};
+
+/// The events of one process, by number. Threads: the caller holds the driver's lock.
+class Events {
+ public:
+  std::uint64_t create(std::uint64_t context, unsigned flags, std::shared_ptr<SharedEvent> shared);
+  bool destroy(std::uint64_t number) { return events_.erase(number) == 1; }
+  /// nullptr if there is none.
+  Event* find(std::uint64_t number);
+
+ private:
+  std::map<std::uint64_t, Event> events_;
+  std::uint64_t last_ = 0xe0'0000'0000;  // looks like no host pointer and no small number
+};
+
+}  // namespace gpumem::sim

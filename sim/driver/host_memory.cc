@@ -1,0 +1,67 @@
+#include "sim/driver/host_memory.h"
+
+#include <sys/mman.h>
+
+#include <iterator>
+
+namespace gpumem::sim {
+
+void* HostMemory::allocate(std::uint64_t size, std::uint64_t context, unsigned flags) {
+  void* const start = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (start == MAP_FAILED) return nullptr;
+  const auto address = reinterpret_cast<std::uint64_t>(start);
+  blocks_[address] = {address, size, context, flags, false, ++last_id_};
+  return start;
+}
+
+bool HostMemory::free(std::uint64_t start) {
+  const auto found = blocks_.find(start);
+  if (found == blocks_.end() || found->second.is_registered) return false;
+  erase(found);
+  return true;
+}
+
+bool HostMemory::add_registered(std::uint64_t start, std::uint64_t size, std::uint64_t context,
+                                unsigned flags) {
+  if (overlaps(start, size)) return false;
+  blocks_[start] = {start, size, context, flags, true, ++last_id_};
+  return true;
+}
+
+bool HostMemory::remove_registered(std::uint64_t start) {
+  const auto found = blocks_.find(start);
+  if (found == blocks_.end() || !found->second.is_registered) return false;
+  erase(found);
+  return true;
+}
+
+const HostMemory::Block* HostMemory::find(std::uint64_t address, std::uint64_t size) const {
+  auto after = blocks_.upper_bound(address);
+  if (after == blocks_.begin()) return nullptr;
+  const Block& block = std::prev(after)->second;
+  const std::uint64_t offset = address - block.start;
+  return offset < block.size && size <= block.size - offset ? &block : nullptr;
+}
+
+void HostMemory::free_all_of(std::uint64_t context) {
+  for (auto block = blocks_.begin(); block != blocks_.end();) {
+    const auto next = std::next(block);
+    if (block->second.context == context) erase(block);
+    block = next;
+  }
+}
+
+bool HostMemory::overlaps(std::uint64_t start, std::uint64_t size) const {
+  if (find(start) != nullptr) return true;
+  const auto next = blocks_.lower_bound(start);
+  return next != blocks_.end() && next->first - start < size;
+}
+
+void HostMemory::erase(std::map<std::uint64_t, Block>::iterator block) {
+  if (!block->second.is_registered) {
+    ::munmap(reinterpret_cast<void*>(block->first), block->second.size);  // NOLINT(performance-no-int-to-ptr)
+  }
+  blocks_.erase(block);
+}
+
+}  // namespace gpumem::sim

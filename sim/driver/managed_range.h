@@ -1,0 +1,25 @@
+#pragma once
+#include <cuda.h>
+
+#include <cstdint>
+
+#include "sim/driver/driver.h"
+#include "sim/driver/managed_advice.h"
+
+namespace gpumem::sim {
+
+/// Some bytes of managed memory, as calls name them.
+struct ManagedRange {
+  CUdeviceptr start = 0;
+  std::uint64_t size = 0;
+};
+
+/// Success if the bytes, at least one, are all of one managed allocation; else CUDA_ERROR_INVALID_VALUE.
+CUresult check(Call& driver, const ManagedRange& range);
+
+/// What an ordinal, or CU_DEVICE_CPU, and what a location mean. Errors  CUDA_ERROR_INVALID_DEVICE,
+/// CUDA_ERROR_INVALID_VALUE.
+CUresult find_place(Call& driver, CUdevice device, Whereabouts* out);
+CUresult find_place(Call& driver, const CUmemLocation& location, Whereabouts* out);
+
+}  // namespace gpumem::sim

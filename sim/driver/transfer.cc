@@ -1,0 +1,108 @@
+#include "sim/driver/transfer.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "sim/driver/driver.h"
+
+namespace gpumem::sim {
+namespace {
+
+std::byte* pointer(std::uint64_t address) { return reinterpret_cast<std::byte*>(address); }
+
+/// The bytes from the first to the last that is touched; 0: they do not fit into 64 bits.
+std::uint64_t span_of(const Place& place, const Shape& shape) {
+  std::uint64_t rows = 0, slices = 0, span = 0;
+  const bool wraps = __builtin_mul_overflow(shape.height - 1, place.row_pitch, &rows) ||
+                     __builtin_mul_overflow(shape.depth - 1, place.slice_pitch, &slices) ||
+                     __builtin_add_overflow(rows, slices, &span) ||
+                     __builtin_add_overflow(span, shape.width, &span) ||
+                     __builtin_add_overflow(place.address, span, &rows);
+  return wraps ? 0 : span;
+}
+
+CUresult check_place(Call& driver, const Place& place, const Shape& shape, bool is_write) {
+  if (place.address == 0) return CUDA_ERROR_INVALID_VALUE;
+  if (shape.height > 1 && place.row_pitch < shape.width) return CUDA_ERROR_INVALID_VALUE;
+  const std::uint64_t span = span_of(place, shape);
+  if (span == 0) return CUDA_ERROR_INVALID_VALUE;
+  const auto found = driver->space.find(place.address);
+  if (found.reservation == nullptr) {
+    return place.side == Side::kAny || driver->is_host_memory(place.address, span) ? CUDA_SUCCESS
+                                                                                   : CUDA_ERROR_INVALID_VALUE;
+  }
+  // What cuMemAlloc gave is the context's device's; the driver carries it to and from others.
+  const bool is_own = found.reservation->use != Use::kProgram && found.mapping != nullptr;
+  return driver->space.check_access(place.address, span,
+                                    is_own ? found.mapping->extent->device : place.device, is_write);
+}
+
+/// Calls `act(first, second)` with the addresses of every row.
+template <class Act>
+void for_each_row(const Shape& shape, const Place& first, const Place& second, Act act) {
+  for (std::uint64_t slice = 0; slice < shape.depth; ++slice) {
+    for (std::uint64_t row = 0; row < shape.height; ++row) {
+      act(pointer(first.address + slice * first.slice_pitch + row * first.row_pitch),
+          pointer(second.address + slice * second.slice_pitch + row * second.row_pitch));
+    }
+  }
+}
+
+/// Checks, keeps the memory mapped and moves the bytes.
+template <class What, class Move>
+CUresult perform_checked(const What& what, Move move) {
+  Call driver;
+  if (!driver) return driver.error();
+  if (const CUresult result = check(driver, what); result != CUDA_SUCCESS) return result;
+  const std::shared_lock in_use(driver->in_use);
+  driver.unlock();
+  move();
+  return CUDA_SUCCESS;
+}
+
+template <class Element>
+void fill_row(std::byte* row, std::uint64_t width, Element element) {
+  std::fill_n(reinterpret_cast<Element*>(row), width / sizeof(Element), element);
+}
+
+}  // namespace
+
+CUresult check(Call& driver, const Copy& copy) {
+  if (copy.shape.is_empty()) return CUDA_SUCCESS;
+  const CUresult result = check_place(driver, copy.to, copy.shape, true);
+  return result == CUDA_SUCCESS ? check_place(driver, copy.from, copy.shape, false) : result;
+}
+
+CUresult check(Call& driver, const Fill& fill) {
+  if (fill.to.address % fill.element_size != 0 || fill.to.row_pitch % fill.element_size != 0) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  return fill.shape.is_empty() ? CUDA_SUCCESS : check_place(driver, fill.to, fill.shape, true);
+}
+
+CUresult check_read(Call& driver, const Place& place, std::uint64_t size) {
+  return check_place(driver, place, {.width = size}, false);
+}
+
+CUresult perform(const Copy& copy) {
+  return perform_checked(copy, [&] {
+    if (copy.shape.is_empty()) return;
+    for_each_row(copy.shape, copy.to, copy.from,
+                 [&](std::byte* to, const std::byte* from) { std::memmove(to, from, copy.shape.width); });
+  });
+}
+
+CUresult perform(const Fill& fill) {
+  return perform_checked(fill, [&] {
+    if (fill.shape.is_empty()) return;
+    for_each_row(fill.shape, fill.to, fill.to, [&](std::byte* row, std::byte*) {
+      switch (fill.element_size) {
+        case 1: return fill_row(row, fill.shape.width, static_cast<std::uint8_t>(fill.element));
+        case 2: return fill_row(row, fill.shape.width, static_cast<std::uint16_t>(fill.element));
+        default: return fill_row(row, fill.shape.width, fill.element);
+      }
+    });
+  });
+}
+
+}  // namespace gpumem::sim

@@ -1,0 +1,46 @@
+#pragma once
+#include <chrono>
+#include <cstdint>
+
+#include "sim/machine/machine.h"
+
+namespace gpumem::sim {
+
+/// The calls that the library (libcuda.so.1 or libnvidia-ml.so.1) exports, by their dense numbers, as its
+/// generated entries count them.
+extern const char* const kCallNames[];
+
+/// What every exported call of a library passes first: here the machine's faults and costs happen to it
+/// (sim/control/control.h). Costs almost nothing while the machine has neither.
+class Gate {
+ public:
+  /// The calling thread enters call number `call`, which is about `bytes` bytes (0: about none). Waits as the
+  /// faults and the call's base cost say; does not return if the process is to end here.
+  Gate(int call, std::uint64_t bytes);
+  /// Waits as the call's bytes cost, unless the call took that upon itself.
+  ~Gate();
+  Gate(const Gate&) = delete;
+  Gate& operator=(const Gate&) = delete;
+
+  /// The call fails here, with this result.
+  bool is_closed() const { return result_ != 0; }
+  /// As a number of the library's own results (CUresult, nvmlReturn_t), of which 0 is success.
+  int result() const { return result_; }
+
+  /// What the bytes of the calling thread's call cost, for work that is done later and elsewhere: whoever
+  /// takes it waits that long in place of the call.
+  static std::chrono::nanoseconds take_cost_of_bytes();
+
+  /// From now on faults and costs of calls of this library are those of this machine.
+  static void attach(const Machine& machine);
+
+ private:
+  void pass_slowly(int call, std::uint64_t bytes);
+
+  int result_ = 0;
+};
+
+/// Says on stderr, once, that the call is not simulated.
+void say_not_simulated(const char* name);
+
+}  // namespace gpumem::sim
