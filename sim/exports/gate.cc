@@ -5,12 +5,13 @@
 
 #include <atomic>
 #include <cstdio>
-#include <cstring>
+#include <memory>
 #include <mutex>
 #include <set>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "sim/control/control.h"
 #include "sim/machine/locate.h"
@@ -29,6 +30,7 @@ thread_local std::chrono::nanoseconds cost_of_bytes{};
 void open(const Machine& machine) {
   static std::mutex mutex;
   static auto* const known = new std::string();
+  static auto* const kept = new std::vector<std::unique_ptr<Control>>();
   const std::lock_guard lock(mutex);
   if (machine.id == *known) return;
   *known = machine.id;
@@ -37,7 +39,8 @@ void open(const Machine& machine) {
     std::fprintf(stderr, "gpumem-sim: faults and costs are off: %s\n", opened.error().message.c_str());
     return;
   }
-  control.store(opened->release(), std::memory_order_release);
+  kept->push_back(std::move(*opened));
+  control.store(kept->back().get(), std::memory_order_release);
 }
 
 /// The machine is known from the first call on, so that cuInit too can fail.

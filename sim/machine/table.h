@@ -70,7 +70,8 @@ class Table {
     ExtentInfo info;
     UniqueFd fd;  ///< keeps the extent alive
   };
-  /// Opens an extent of any process by its place, as legacy IPC does. Nothing if no process holds it any more.
+  /// Opens an extent of any process by its place, as legacy IPC does. Nothing if no process holds it any
+  /// more.
   std::optional<Opened> open_by_place(SlotRef slot);
 
   /// What `fd` refers to, or nothing if it is no living extent of this machine. Any descriptor is safe.

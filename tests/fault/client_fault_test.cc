@@ -66,7 +66,7 @@ TEST_F(ClientsAddresses, DriverThatDoesNotStartIsReported) {
   expect_rest();
 }
 
-struct KeptMemory : FaultTest, testing::WithParamInterface<const char*> {};
+struct KeptMemory : FaultTest, testing::WithParamInterface<std::string> {};
 
 TEST_P(KeptMemory, StaysChargedUntilItIsUnmappedOrItsProcessEnds) {
   auto one = client_with(mebibytes(32)), two = client_with(mebibytes(32));
@@ -89,7 +89,8 @@ TEST_P(KeptMemory, StaysChargedUntilItIsUnmappedOrItsProcessEnds) {
 
 /// The second is what a process sees once its context is broken, by an illegal address for example.
 INSTANTIATE_TEST_SUITE_P(Calls, KeptMemory,
-                         testing::Values("cuMemUnmap fail UNKNOWN", "cu* fail ILLEGAL_ADDRESS"),
+                         testing::Values(std::string("cuMemUnmap fail UNKNOWN"),
+                                         std::string("cu* fail ILLEGAL_ADDRESS")),
                          [](const auto& info) { return info.index == 0 ? "cuMemUnmap" : "All"; });
 
 using BrokenContext = FaultTest;

@@ -6,10 +6,8 @@
 namespace gpumem::test {
 namespace {
 
-struct KilledAt : FaultTest, testing::WithParamInterface<std::pair<const char*, int>> {
-  std::string rule() const {
-    return std::string(GetParam().first) + " kill nth " + std::to_string(GetParam().second);
-  }
+struct KilledAt : FaultTest, testing::WithParamInterface<std::pair<std::string, int>> {
+  std::string rule() const { return GetParam().first + " kill nth " + std::to_string(GetParam().second); }
 };
 
 struct KilledGrowing : KilledAt {};
@@ -30,14 +28,13 @@ TEST_P(KilledGrowing, CostsNobodyAnything) {
   expect_whole_pool_lendable();
 }
 
-INSTANTIATE_TEST_SUITE_P(Calls, KilledGrowing,
-                         testing::Values(std::pair{"cuMemImportFromShareableHandle", 1},
-                                         std::pair{"cuMemImportFromShareableHandle", 3},
-                                         std::pair{"cuMemMap", 1}, std::pair{"cuMemMap", 3},
-                                         std::pair{"cuMemSetAccess", 1}, std::pair{"cuMemRelease", 2}),
-                         [](const auto& info) {
-                           return info.param.first + std::to_string(info.param.second);
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Calls, KilledGrowing,
+    testing::Values(std::pair{std::string("cuMemImportFromShareableHandle"), 1},
+                    std::pair{std::string("cuMemImportFromShareableHandle"), 3},
+                    std::pair{std::string("cuMemMap"), 1}, std::pair{std::string("cuMemMap"), 3},
+                    std::pair{std::string("cuMemSetAccess"), 1}, std::pair{std::string("cuMemRelease"), 2}),
+    [](const auto& info) { return info.param.first + std::to_string(info.param.second); });
 
 struct KilledShrinking : KilledAt {};
 
@@ -52,7 +49,7 @@ TEST_P(KilledShrinking, CostsNobodyAnything) {
   expect_whole_pool_lendable();
 }
 
-INSTANTIATE_TEST_SUITE_P(Calls, KilledShrinking, testing::Values(std::pair{"cuMemUnmap", 1}),
+INSTANTIATE_TEST_SUITE_P(Calls, KilledShrinking, testing::Values(std::pair{std::string("cuMemUnmap"), 1}),
                          [](const auto& info) { return info.param.first; });
 
 using KilledLeaving = FaultTest;
