@@ -22,7 +22,7 @@ CUresult with_event(CUevent event, Act act) {
 }
 
 CUresult record(CUevent event, CUstream stream, unsigned flags) {
-  if (flags > CU_EVENT_RECORD_EXTERNAL) return CUDA_ERROR_INVALID_VALUE;
+  if (flags != CU_EVENT_RECORD_DEFAULT) return CUDA_ERROR_INVALID_VALUE;
   return with_event(event, [&](Call& driver, Event& found) {
     StreamRef queue;
     if (const CUresult result = driver->stream(stream, &queue); result != CUDA_SUCCESS) return result;
@@ -78,7 +78,7 @@ CUresult api::cuEventSynchronize(CUevent event) {
 }
 
 CUresult api::cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int flags) {
-  if (flags > CU_EVENT_WAIT_EXTERNAL) return CUDA_ERROR_INVALID_VALUE;
+  if (flags != CU_EVENT_WAIT_DEFAULT) return CUDA_ERROR_INVALID_VALUE;
   return with_event(event, [&](Call& driver, Event& found) {
     StreamRef queue;
     if (const CUresult result = driver->stream(stream, &queue); result != CUDA_SUCCESS) return result;

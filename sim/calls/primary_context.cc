@@ -55,6 +55,7 @@ CUresult api::cuDevicePrimaryCtxReset(CUdevice device) { return api::cuDevicePri
 
 CUresult api::cuDevicePrimaryCtxSetFlags_v2(CUdevice device, unsigned int flags) {
   return with_primary(device, [flags](Call&, Context& context) {
+    if ((flags & ~unsigned{CU_CTX_FLAGS_MASK}) != 0) return CUDA_ERROR_INVALID_VALUE;
     context.flags = flags;
     return CUDA_SUCCESS;
   });

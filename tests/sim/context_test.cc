@@ -2,7 +2,7 @@
 #include <thread>
 #include <vector>
 
-#include "tests/sim/sim_fixture.h"
+#include "tests/sim/work_support.h"
 
 namespace gpumem::sim::test {
 namespace {
@@ -10,13 +10,6 @@ namespace {
 constexpr std::uint64_t kContextCost = kPage;  // 64 MiB / 64, at least the granularity
 
 using Contexts = SimTest;
-
-void enter_primary() {
-  CUcontext context{};
-  ASSERT_CU(cuInit(0));
-  ASSERT_CU(cuDevicePrimaryCtxRetain(&context, 0));
-  ASSERT_CU(cuCtxSetCurrent(context));
-}
 
 TEST_F(Contexts, PrimaryContextCostsMemoryOnceUntilItsLastRelease) {
   in_process([] {

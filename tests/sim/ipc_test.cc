@@ -5,19 +5,12 @@
 
 #include <cstring>
 
-#include "tests/sim/sim_fixture.h"
+#include "tests/sim/work_support.h"
 
 namespace gpumem::sim::test {
 namespace {
 
 class Ipc : public SimTest {};
-
-void enter_primary() {
-  ASSERT_CU(cuInit(0));
-  CUcontext context = nullptr;
-  ASSERT_CU(cuDevicePrimaryCtxRetain(&context, 0));
-  ASSERT_CU(cuCtxSetCurrent(context));
-}
 
 /// Sends 64 bytes to the other side in a file of their own.
 template <class Handle>
@@ -96,6 +89,22 @@ TEST_F(Ipc, OpenedMemoryOutlivesItsKilledOwnerAndIsChargedUntilClosed) {
     CUdeviceptr memory = 0;
     EXPECT_EQ(cuIpcOpenMemHandle(&memory, handle, 0), CUDA_ERROR_INVALID_VALUE) << "it is no more";
   });
+}
+
+TEST_F(Ipc, HandleOfAKilledOwnerIsRefusedThoughNobodyHasLookedSince) {
+  Process owner([](Peer& peer) {
+    share_memory(peer, kPage);
+    peer.await();
+  });
+  const auto handle = receive<CUipcMemHandle>(owner.peer());
+  owner.kill();
+  in_process([&] {
+    enter_primary();
+    CUdeviceptr memory = 0;
+    EXPECT_EQ(cuIpcOpenMemHandle(&memory, handle, 0), CUDA_ERROR_INVALID_VALUE);
+    EXPECT_EQ(memory, 0U);
+  });
+  EXPECT_EQ(used(), 0U);
 }
 
 TEST_F(Ipc, HandlesThatAreNoneAreRefused) {

@@ -13,7 +13,7 @@ constexpr std::size_t kSize = 2 * kPage;
 
 #if CUDA_VERSION >= 13000
 CUmemLocation where(CUdevice device) {
-  return {device == CU_DEVICE_CPU ? CU_MEM_LOCATION_TYPE_HOST : CU_MEM_LOCATION_TYPE_DEVICE, {device}};
+  return {device == CU_DEVICE_CPU ? CU_MEM_LOCATION_TYPE_HOST : CU_MEM_LOCATION_TYPE_DEVICE, device};
 }
 CUresult advise(CUdeviceptr start, std::size_t size, CUmem_advise advice, CUdevice device) {
   return cuMemAdvise(start, size, advice, where(device));

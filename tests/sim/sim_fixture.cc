@@ -32,7 +32,13 @@ void Peer::send(int fd) {
   EXPECT_EQ(::sendmsg(socket_.get(), &message, MSG_NOSIGNAL), 1);
 }
 
+void Peer::finish() { ::shutdown(socket_.get(), SHUT_WR); }
+
 UniqueFd Peer::receive() {
+  if (testing::Test::HasFatalFailure()) {
+    ADD_FAILURE() << "nothing is awaited after a fatal failure";
+    return {};
+  }
   char byte = 0;
   iovec data{&byte, 1};
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
@@ -69,6 +75,11 @@ Process::~Process() {
 }
 
 int Process::join() {
+  peer_.finish();
+  return wait();
+}
+
+int Process::wait() {
   int status = -1;
   ::waitpid(std::exchange(pid_, -1), &status, 0);
   return status;
@@ -76,7 +87,7 @@ int Process::join() {
 
 void Process::kill() {
   ::kill(pid_, SIGKILL);
-  join();
+  wait();
 }
 
 void in_process(const std::function<void()>& body) {

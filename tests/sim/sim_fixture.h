@@ -14,7 +14,8 @@ namespace gpumem::sim::test {
 inline constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 inline constexpr std::uint64_t kPage = 2 * kMiB;  ///< the simulated granularity
 
-/// One end of a channel between the test and a process of it.
+/// One end of a channel between the test and a process of it. A side that has failed fatally waits no more:
+/// what it left out may be what the other side waits for.
 class Peer {
  public:
   explicit Peer(UniqueFd socket) : socket_(std::move(socket)) {}
@@ -22,6 +23,9 @@ class Peer {
   void signal() { send(-1); }
   /// Blocks until the other side signals or sends; fails the test if it ended instead.
   void await() { receive(); }
+  /// Sends nothing more: what the other side still awaits fails there. Holds for copies in other processes
+  /// too.
+  void finish();
   /// Sends a copy of `fd`.
   void send(int fd);
   UniqueFd receive();
@@ -40,12 +44,15 @@ class Process {
 
   Peer& peer() { return peer_; }
   pid_t pid() const { return pid_; }
-  /// Waits for the end and tells it as wait(2) does.
+  /// Waits for the end and tells it as wait(2) does. Finishes the channel first, so that a process which
+  /// still awaits something ends as well.
   int join();
-  /// Ends it with SIGKILL and waits.
+  /// Ends it with SIGKILL and waits. The channel stays, for processes that it has started.
   void kill();
 
  private:
+  int wait();
+
   Peer peer_{UniqueFd()};
   pid_t pid_ = -1;
 };

@@ -2,23 +2,15 @@
 #include <cuda.h>
 
 #include <atomic>
-#include <semaphore>
 #include <thread>
 #include <vector>
 
-#include "tests/sim/sim_fixture.h"
+#include "tests/sim/work_support.h"
 
 namespace gpumem::sim::test {
 namespace {
 
 class Streams : public SimTest {};
-
-void enter_primary() {
-  ASSERT_CU(cuInit(0));
-  CUcontext context = nullptr;
-  ASSERT_CU(cuDevicePrimaryCtxRetain(&context, 0));
-  ASSERT_CU(cuCtxSetCurrent(context));
-}
 
 CUstream stream(unsigned flags = CU_STREAM_DEFAULT) {
   CUstream made = nullptr;
@@ -31,19 +23,6 @@ CUevent event(unsigned flags = CU_EVENT_DEFAULT) {
   EXPECT_CU(cuEventCreate(&made, flags));
   return made;
 }
-
-/// Work that is not done before it is let through.
-class Barrier {
- public:
-  void put_in(CUstream stream) {
-    EXPECT_CU(cuLaunchHostFunc(
-        stream, [](void* self) { static_cast<Barrier*>(self)->open_.acquire(); }, this));
-  }
-  void open() { open_.release(); }
-
- private:
-  std::counting_semaphore<> open_{0};
-};
 
 /// Two pinned words of host memory, so that copies need not be waited for.
 int* pinned() {
