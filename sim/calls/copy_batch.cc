@@ -55,6 +55,7 @@ CUresult copy(const Batch& batch, CUstream stream, size_t* failed) {
 
 }  // namespace
 
+// The parameters are the driver's. NOLINTNEXTLINE(readability-function-size)
 CUresult api::cuMemcpyBatchAsync(CUdeviceptr* to, CUdeviceptr* from, size_t* sizes, size_t count,
                                  CUmemcpyAttributes* attributes, size_t* first, size_t attribute_count,
                                  size_t* failed, CUstream stream) {

@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 
 #include <algorithm>
+#include <iterator>
 #include <string>
 #include <string_view>
 
@@ -41,14 +42,18 @@ void* own_symbol(const std::string& name, cuuint64_t flags) {
   return found != nullptr ? found : ::dlsym(library, name.c_str());
 }
 
+struct ByBase {
+  bool operator()(const Version& version, std::string_view base) const { return version.base < base; }
+  bool operator()(std::string_view base, const Version& version) const { return base < version.base; }
+};
+
 /// The symbol that `base` stands for at `version`; `is_known` tells an old version from an unknown name.
 void* resolve(std::string_view base, int version, cuuint64_t flags, bool& is_known) {
-  const auto named = std::ranges::equal_range(kVersions, base, {}, &Version::base);
-  is_known = !named.empty();
-  for (const Version& entry : named) {
-    if (entry.since <= version) return own_symbol(entry.name, flags);
-  }
-  return nullptr;
+  const auto [begin, end] = std::equal_range(std::begin(kVersions), std::end(kVersions), base, ByBase());
+  is_known = begin != end;
+  const auto* const found =
+      std::find_if(begin, end, [=](const Version& entry) { return entry.since <= version; });
+  return found == end ? nullptr : own_symbol(found->name, flags);
 }
 
 /// What both forms of the look-up do; `*found` is nullptr where there is no such function.

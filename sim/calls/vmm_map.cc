@@ -66,11 +66,12 @@ CUresult api::cuMemSetAccess(CUdeviceptr address, size_t size, const CUmemAccess
   std::vector<AccessChange> changes;
   for (size_t i = 0; i < count; ++i) {
     if (!is_access(desc[i].flags)) return CUDA_ERROR_INVALID_VALUE;
-    AccessChange& change = changes.emplace_back(0U, desc[i].flags);
+    AccessChange change{0, desc[i].flags};
     const CUresult known = resolve(driver, desc[i].location, &change.device);
     if (known != CUDA_SUCCESS) return known;
     const bool is_device_memory = found.mapping != nullptr && found.mapping->extent->device != layout::kHost;
     if (change.device == layout::kHost && is_device_memory) return CUDA_ERROR_INVALID_VALUE;
+    changes.push_back(change);
   }
   const std::lock_guard no_copies(driver->in_use);
   return driver->space.set_access(address, size, changes);

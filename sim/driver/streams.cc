@@ -214,7 +214,7 @@ Ticket Streams::submit(const StreamRef& stream, Work work, std::vector<Ticket> o
 Ticket Streams::submit_short(const StreamRef& stream, Work work, std::vector<Ticket> others) {
   Lock lock(shared().mutex);
   if (!begin_at_once(stream, others)) return append(stream, std::move(work), std::move(others));
-  const Ticket ticket(stream, stream->submitted);
+  Ticket ticket(stream, stream->submitted);
   lock.unlock();
   work();
   finish_at_once(stream);
