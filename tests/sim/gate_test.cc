@@ -10,7 +10,7 @@
 #include "sim/control/costs.h"
 #include "sim/control/faults.h"
 #include "sim/machine/machine.h"
-#include "tests/sim/sim_fixture.h"
+#include "tests/sim/work_support.h"
 
 namespace gpumem::sim::test {
 namespace {
@@ -48,10 +48,7 @@ TEST_F(Gates, InitialisationCanFailToo) {
 TEST_F(Gates, VariantsOfACallAreTheCall) {
   fault("cuMemAlloc fail OUT_OF_MEMORY");
   in_process([] {
-    ASSERT_CU(cuInit(0));
-    CUcontext context = nullptr;
-    ASSERT_CU(cuDevicePrimaryCtxRetain(&context, 0));
-    ASSERT_CU(cuCtxSetCurrent(context));
+    enter_primary();
     CUdeviceptr memory = 0;
     EXPECT_EQ(cuMemAlloc(&memory, 4), CUDA_ERROR_OUT_OF_MEMORY);  // exported as cuMemAlloc_v2
     std::size_t pitch = 0;
@@ -85,10 +82,7 @@ TEST_F(Gates, CostOfAsynchronousBytesIsTheStreams) {
   ASSERT_TRUE(profile) << profile.error().message;
   ASSERT_TRUE(set_costs(machine, *profile));
   in_process([] {
-    ASSERT_CU(cuInit(0));
-    CUcontext context = nullptr;
-    ASSERT_CU(cuDevicePrimaryCtxRetain(&context, 0));
-    ASSERT_CU(cuCtxSetCurrent(context));
+    enter_primary();
     CUdeviceptr memory = 0;
     ASSERT_CU(cuMemAlloc(&memory, kPage));
     CUevent start = nullptr, end = nullptr;
