@@ -103,10 +103,6 @@ void serve(const StreamRef& stream) {
   }
 }
 
-}  // namespace
-
-namespace {
-
 void close(Stream& stream) {
   stream.is_closing = true;
   stream.changed.notify_all();
