@@ -9,6 +9,7 @@
 
 #include "bench/must.h"
 #include "proto/lane.h"
+#include "sim/control/costs.h"
 #include "sim/machine/machine.h"
 
 namespace gpumem::bench {
@@ -54,6 +55,15 @@ std::vector<std::string> daemon_command(const std::filesystem::path& folder) {
   return command;
 }
 
+/// The simulated driver's calls take the time that profile $GPUMEM_BENCH_COSTS says, the broker's start apart.
+void set_costs(const std::filesystem::path& machine) {
+  const char* profile = std::getenv("GPUMEM_BENCH_COSTS");
+  if (profile == nullptr) return;
+  must(sim::set_costs(must(sim::load_machine(machine), "simulated machine"),
+                      must(sim::load_costs(profile), "cost profile")),
+       "costs");
+}
+
 }  // namespace
 
 Broker::Broker() {
@@ -62,6 +72,7 @@ Broker::Broker() {
   auto channel = grpc::CreateChannel("unix:" + api_socket().string(), grpc::InsecureChannelCredentials());
   require(channel->WaitForConnected(std::chrono::system_clock::now() + kStartPatience),
           "cannot reach the broker");
+  set_costs(folder_.path() / "driver");
   monitor_ = v1::Monitor::NewStub(channel);
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 
@@ -51,6 +52,8 @@ int run(int argc, char** argv) {
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
   benchmark::AddCustomContext("cpu_model", processor());
+  const char* costs = std::getenv("GPUMEM_BENCH_COSTS");
+  benchmark::AddCustomContext("costs_of_simulated_calls", costs == nullptr ? "none" : costs);
   World world;
   register_floors(world);
   register_grow_shrink(world);
