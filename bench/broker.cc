@@ -55,7 +55,8 @@ std::vector<std::string> daemon_command(const std::filesystem::path& folder) {
   return command;
 }
 
-/// The simulated driver's calls take the time that profile $GPUMEM_BENCH_COSTS says, the broker's start apart.
+/// The simulated driver's calls take the time that profile $GPUMEM_BENCH_COSTS says, the broker's start
+/// apart.
 void set_costs(const std::filesystem::path& machine) {
   const char* profile = std::getenv("GPUMEM_BENCH_COSTS");
   if (profile == nullptr) return;
