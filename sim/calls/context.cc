@@ -8,12 +8,10 @@
 namespace gpumem::sim {
 namespace {
 
-constexpr unsigned kKnownFlags = CU_CTX_FLAGS_MASK;
-
 CUresult create(CUcontext* out, unsigned flags, CUdevice device) {
   Call driver;
   if (!driver) return driver.error();
-  if (out == nullptr || (flags & ~kKnownFlags) != 0) return CUDA_ERROR_INVALID_VALUE;
+  if (out == nullptr || (flags & ~unsigned{CU_CTX_FLAGS_MASK}) != 0) return CUDA_ERROR_INVALID_VALUE;
   if (!driver->has_device(device)) return CUDA_ERROR_INVALID_DEVICE;
   Context& context = driver->contexts.create(device, flags, false);
   if (const CUresult result = driver->activate(context); result != CUDA_SUCCESS) {

@@ -26,7 +26,7 @@ CUresult record(CUevent event, CUstream stream, unsigned flags) {
   return with_event(event, [&](Call& driver, Event& found) {
     StreamRef queue;
     if (const CUresult result = driver->stream(stream, &queue); result != CUDA_SUCCESS) return result;
-    if (options_of(*queue).context != found.context && found.context != 0) return CUDA_ERROR_INVALID_HANDLE;
+    if (options_of(*queue).context != found.context) return CUDA_ERROR_INVALID_HANDLE;
     found.record(driver->streams, queue);
     return CUDA_SUCCESS;
   });
