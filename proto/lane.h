@@ -5,7 +5,7 @@
 namespace gpumem {
 
 /// The lane's version: raised when a message changes its meaning. Both sides must agree.
-inline constexpr std::uint32_t kLaneProtocol = 1;
+inline constexpr std::uint32_t kLaneProtocol = 2;
 /// The longest message either side may send, in bytes; a longer one ends the session.
 inline constexpr std::size_t kLaneMessageBytes = 4096;
 /// Most descriptors in one message (the kernel's own limit is 253).
@@ -18,9 +18,7 @@ inline constexpr const char* kLaneSocketName = "lane.sock";
 inline constexpr const char* kApiSocketName = "api.sock";
 inline constexpr const char* kDefaultRuntimeFolder = "/run/gpumemd";
 
-/// gRPC metadata key that carries the session token.
+/// gRPC metadata key that carries the token of a session or of a control connection.
 inline constexpr const char* kSessionMetadataKey = "gpumem-session";
-/// gRPC trailer that carries a serialized Denial.
-inline constexpr const char* kDenialMetadataKey = "gpumem-denial-bin";
 
 }  // namespace gpumem

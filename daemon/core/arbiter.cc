@@ -1,103 +1,299 @@
 #include "daemon/core/arbiter.h"
 
 #include <algorithm>
+#include <tuple>
+
+#include "base/check.h"
+
+// What waits, and the order in which it goes. Granting is in arbiter_admit.cc.
 
 namespace gpumem::core {
 
-std::vector<Request> Arbiter::admit(DeviceIndex device) {
-  std::vector<Request> granted;
-  while (admit_once(device, granted)) {
-  }
-  return granted;
+bool Arbiter::Place::operator<(const Place& other) const {
+  if (overdue != other.overdue) return overdue;
+  if (overdue) return request < other.request;
+  return std::tie(other.priority, share, request) < std::tie(priority, other.share, other.request);
 }
 
-// Goes through the line as far as the first that overtakes. True if there was one: then it has to be done
-// again from the front, for somebody of the same tenant who was overtaken may be at the tenant's limit now,
-// and hold up nobody any more.
-bool Arbiter::admit_once(DeviceIndex device, std::vector<Request>& granted) {
-  if (lines_[device].empty()) return false;
-  std::deque<Request> stay;
-  bool overtaken = false;
-  bool short_of_memory = false;  // for somebody ahead: later bursts may not overtake
-  for (Request& request : lines_[device]) {
-    const bool guaranteed = ledger_.within_guarantee(request.tenant, device, request.bytes);
-    if (!overtaken && (guaranteed || !short_of_memory)) {
-      const auto verdict = ledger_.reserve(request.tenant, device, request.bytes);
-      if (verdict == Ledger::Verdict::kFits) {
-        granted.push_back(request);
-        overtaken = short_of_memory;
-        continue;
-      }
-      if (verdict == Ledger::Verdict::kNoMemory) short_of_memory = true;
-    }
-    stay.push_back(request);
+Arbiter::Arbiter(Ledger& ledger, std::vector<Bytes> granularities, Duration aging)
+    : ledger_(ledger),
+      granularities_(std::move(granularities)),
+      aging_(aging),
+      spots_(ledger.device_count()),
+      rightful_(ledger.device_count()),
+      claims_(ledger.device_count()),
+      claimed_(ledger.device_count()),
+      by_device_(ledger.device_count()),
+      changed_(ledger.device_count(), true),
+      promises_seen_(ledger.device_count()) {
+  GPUMEM_CHECK(granularities_.size() == ledger.device_count(), "a granularity for every device");
+}
+
+// ---- What waits ----
+
+void Arbiter::add(Request request) {
+  const RequestId id = request.id;
+  deadlines_.emplace(request.deadline, id);
+  young_.emplace_back(request.asked, id);
+  by_session_[request.session].insert(id);
+  const auto [added, is_new] = waiting_.emplace(id, Waiter{std::move(request)});
+  GPUMEM_CHECK(is_new, "a request comes once");
+  const Request& kept = added->second.request;
+  for (const Request::Part& part : kept.parts) {
+    by_slice_[part.slice] += part.wanted;
+    by_device_[part.device].insert(id);
+    spots_[part.device][kept.tenant].line.add(id, part.least);
+    refresh(kept.tenant, part.device);
   }
-  lines_[device] = std::move(stay);
-  return overtaken;
+  joint_ += kept.parts.size() > 1 ? 1 : 0;
+}
+
+// Out of everything but the order, which the caller renews.
+Request Arbiter::take_out(RequestId id) {
+  Request request = std::move(waiting_.extract(id).mapped().request);
+  deadlines_.erase({request.deadline, id});
+  while (!young_.empty() && !waiting_.contains(young_.front().second)) young_.pop_front();
+  const auto session = by_session_.find(request.session);
+  session->second.erase(id);
+  if (session->second.empty()) by_session_.erase(session);
+  for (const Request::Part& part : request.parts) {
+    const auto slice = by_slice_.find(part.slice);
+    slice->second -= part.wanted;
+    if (slice->second.is_zero()) by_slice_.erase(slice);
+    by_device_[part.device].erase(id);
+    spots_[part.device].at(request.tenant).line.remove(id);
+  }
+  joint_ -= request.parts.size() > 1 ? 1 : 0;
+  return request;
 }
 
 std::optional<Request> Arbiter::remove(RequestId id) {
-  auto removed = remove_if([&](const Request& request) { return request.id == id; });
-  if (removed.empty()) return std::nullopt;
-  return removed.front();
+  if (!waiting_.contains(id)) return std::nullopt;
+  Request request = take_out(id);
+  for (const Request::Part& part : request.parts) refresh(request.tenant, part.device);
+  return request;
 }
 
 std::vector<Request> Arbiter::remove_all_of(SessionId session) {
-  return remove_if([&](const Request& request) { return request.session == session; });
-}
-
-std::vector<Request> Arbiter::remove_expired(TimePoint now) {
-  return remove_if([&](const Request& request) { return request.deadline <= now; });
-}
-
-template <class Predicate>
-std::vector<Request> Arbiter::remove_if(Predicate&& leaves) {
   std::vector<Request> removed;
-  for (auto& line : lines_) {
-    const auto rest = std::stable_partition(line.begin(), line.end(),
-                                            [&](const Request& request) { return !leaves(request); });
-    removed.insert(removed.end(), rest, line.end());
-    line.erase(rest, line.end());
-  }
+  const auto found = by_session_.find(session);
+  if (found == by_session_.end()) return removed;
+  std::vector<RequestId> ids(found->second.begin(), found->second.end());
+  std::ranges::sort(ids);
+  for (const RequestId id : ids) removed.push_back(*remove(id));
   return removed;
 }
 
+std::vector<Request> Arbiter::remove_expired(TimePoint now) {
+  std::vector<Request> removed;
+  while (!deadlines_.empty() && deadlines_.begin()->first <= now)
+    removed.push_back(*remove(deadlines_.begin()->second));
+  std::ranges::sort(removed, {}, &Request::id);
+  return removed;
+}
+
+void Arbiter::age(TimePoint now) {
+  for (; !young_.empty() && young_.front().first + aging_ <= now; young_.pop_front()) {
+    const auto found = waiting_.find(young_.front().second);
+    if (found == waiting_.end() || std::exchange(found->second.overdue, true)) continue;
+    for (const Request::Part& part : found->second.request.parts)
+      refresh(found->second.request.tenant, part.device);
+  }
+}
+
+void Arbiter::set_aging(Duration aging, TimePoint now) {
+  aging_ = aging;
+  young_.clear();
+  for (auto& [id, waiter] : waiting_) {
+    waiter.overdue = false;
+    young_.emplace_back(waiter.request.asked, id);
+  }
+  std::ranges::sort(young_);
+  rebuild();
+  age(now);
+}
+
+void Arbiter::rebuild() {
+  static_cast<void>(ledger_.take_changed());
+  std::vector<RequestId> ids;
+  for (const auto& [id, waiter] : waiting_) ids.push_back(id);
+  std::ranges::sort(ids);
+  for (DeviceIndex device = 0; device < spots_.size(); ++device) {
+    spots_[device].clear();
+    rightful_[device].clear();
+    claims_[device].clear();
+    claimed_[device] = {};
+  }
+  for (const RequestId id : ids) {
+    const Request& request = waiting_.at(id).request;
+    for (const Request::Part& part : request.parts)
+      spots_[part.device][request.tenant].line.add(id, part.least);
+  }
+  for (const RequestId id : ids) {
+    const Request& request = waiting_.at(id).request;
+    for (const Request::Part& part : request.parts) refresh(request.tenant, part.device);
+  }
+}
+
+// ---- The order ----
+
+void Arbiter::take_changes() {
+  for (DeviceIndex device = 0; device < spots_.size(); ++device) {
+    if (std::exchange(promises_seen_[device], ledger_.promises_revision(device)) == ledger_.promises_revision(device))
+      continue;
+    std::vector<TenantId> leaves;
+    for (const auto& [tenant, spot] : spots_[device]) {
+      if (!spot.line.empty()) leaves.push_back(tenant);
+    }
+    for (const TenantId leaf : leaves) refresh(leaf, device);
+  }
+  for (const auto& [tenant, device] : ledger_.take_changed()) refresh(tenant, device);
+}
+
+// A change of a tenant's line or charge reaches the nodes on its way to the top, and no others.
+void Arbiter::refresh(TenantId tenant, DeviceIndex device) {
+  Spots& spots = spots_[device];
+  changed_[device] = true;
+  for (TenantId node = tenant;; node = ledger_.parent(node)) {
+    const auto found = spots.find(node);
+    Spot* spot = found == spots.end() ? nullptr : &found->second;
+    if (spot != nullptr) renew(*spot, node, device);
+    if (!node) return;
+    if (spot == nullptr) continue;  // the nodes above may be held back by a limit that has room now
+    place_in(ledger_.parent(node), *spot, node, device);
+    if (spot->empty()) spots.erase(node);
+  }
+}
+
+void Arbiter::renew(Spot& spot, TenantId node, DeviceIndex device) {
+  spot.candidate = spot.order.empty() ? candidate_of_leaf(spot, node, device)
+                                      : candidate_of_inner(spot, node, device);
+}
+
+std::optional<Arbiter::Candidate> Arbiter::candidate_of_leaf(Spot& spot, TenantId leaf, DeviceIndex device) {
+  if (spot.line.empty()) {
+    set_claim(spot, device, {});
+    return std::nullopt;
+  }
+  const Bytes unmet = ledger_.unmet(leaf, device);
+  const auto claim = unmet.is_zero() ? std::nullopt : spot.line.first_at_most(unmet);
+  set_claim(spot, device, claim ? claim->request : RequestId{});
+  const Bytes room = ledger_.room(leaf, device);
+  auto first = spot.line.first();
+  if (!waiting_.at(first->request).overdue) {
+    first = spot.line.first_at_most(room);
+  } else if (first->least > room) {
+    first.reset();
+  }
+  if (!first) return std::nullopt;
+  return Candidate{first->request, leaf, first->least, waiting_.at(first->request).overdue,
+                   first->request == spot.claim};
+}
+
+std::optional<Arbiter::Candidate> Arbiter::candidate_of_inner(Spot& spot, TenantId node, DeviceIndex device) {
+  auto candidate = spots_[device].at(spot.order.begin()->node).candidate;
+  if (!node) return candidate;  // the top has no limit and no guarantee
+  if (ledger_.over_limit_at(node, candidate->tenant, device, candidate->least)) candidate.reset();
+  const bool claims = candidate && !candidate->is_claim &&
+                      candidate->least <= ledger_.claimable(candidate->tenant, device, node);
+  set_claim(spot, device, claims ? candidate->request : RequestId{});
+  if (claims) candidate->is_claim = true;
+  return candidate;
+}
+
+void Arbiter::set_claim(Spot& spot, DeviceIndex device, RequestId claim) {
+  if (spot.claim == claim) return;
+  auto& rightful = rightful_[device];
+  if (const auto old = rightful.find(spot.claim); spot.claim && --old->second == 0) {
+    rightful.erase(old);
+    remove_claim(spot.claim);
+  }
+  spot.claim = claim;
+  if (claim && ++rightful[claim] == 1) add_claim(claim);
+}
+
+// With a request for several devices that is not wholly a claim, nobody may pass another or hold memory for it.
+void Arbiter::add_claim(RequestId id) {
+  const auto& parts = waiting_.at(id).request.parts;
+  if (!std::ranges::all_of(parts, [&](const Request::Part& part) { return rightful_[part.device].contains(id); }))
+    return;
+  for (const Request::Part& part : parts) {
+    claims_[part.device][id] = part.least;
+    claimed_[part.device] += part.least;
+  }
+}
+
+void Arbiter::remove_claim(RequestId id) {
+  for (DeviceIndex device = 0; device < claims_.size(); ++device) {
+    const auto claim = claims_[device].find(id);
+    if (claim == claims_[device].end()) continue;
+    claimed_[device] -= claim->second;
+    claims_[device].erase(claim);
+  }
+}
+
+void Arbiter::place_in(TenantId parent, Spot& spot, TenantId node, DeviceIndex device) {
+  std::optional<Place> place;
+  if (const auto& candidate = spot.candidate) {
+    const Quota& quota = ledger_.quota(node, device);
+    const Bytes after = ledger_.burst(node, device) + candidate->least;
+    place = Place{candidate->overdue, quota.priority,
+                  static_cast<double>(after.count) / static_cast<double>(quota.weight), candidate->request, node};
+  }
+  if (spot.place) spots_[device].at(parent).order.erase(*spot.place);
+  if (place) spots_[device][parent].order.insert(*place);
+  spot.place = place;
+}
+
+// ---- Figures ----
+
 std::optional<TimePoint> Arbiter::next_deadline() const {
   std::optional<TimePoint> next;
-  for (const auto& line : lines_) {
-    for (const Request& request : line) {
-      if (!next || request.deadline < *next) next = request.deadline;
-    }
-  }
+  if (!deadlines_.empty()) next = deadlines_.begin()->first;
+  if (!young_.empty() && (!next || young_.front().first + aging_ < *next)) next = young_.front().first + aging_;
   return next;
 }
 
+const Request* Arbiter::find(RequestId id) const {
+  const auto found = waiting_.find(id);
+  return found == waiting_.end() ? nullptr : &found->second.request;
+}
+
+std::optional<Arbiter::Candidate> Arbiter::first(DeviceIndex device) const {
+  const auto top = spots_[device].find(TenantId{});
+  return top == spots_[device].end() ? std::nullopt : top->second.candidate;
+}
+
+std::optional<RequestId> Arbiter::next(DeviceIndex device) const {
+  const auto candidate = first(device);
+  return candidate ? std::optional(candidate->request) : std::nullopt;
+}
+
 std::size_t Arbiter::waiting(DeviceIndex device, TenantId tenant) const {
-  return static_cast<std::size_t>(std::ranges::count_if(
-      lines_[device], [&](const Request& request) { return request.tenant == tenant; }));
+  const auto found = spots_[device].find(tenant);
+  return found == spots_[device].end() ? 0 : found->second.line.size();
 }
 
 Bytes Arbiter::waiting_bytes(SliceId slice) const {
-  Bytes sum;
-  for (const auto& line : lines_) {
-    for (const Request& request : line) {
-      if (request.slice == slice) sum += request.bytes;
-    }
-  }
-  return sum;
+  const auto found = by_slice_.find(slice);
+  return found == by_slice_.end() ? Bytes{} : found->second;
 }
 
 std::size_t Arbiter::waiting_of(SessionId session) const {
-  std::ptrdiff_t count = 0;
-  for (const auto& line : lines_) {
-    count += std::ranges::count_if(line, [&](const Request& request) { return request.session == session; });
-  }
-  return static_cast<std::size_t>(count);
+  const auto found = by_session_.find(session);
+  return found == by_session_.end() ? 0 : found->second.size();
 }
 
-std::size_t Arbiter::waiting_before(const Request& request) const {
-  return static_cast<std::size_t>(std::ranges::count_if(
-      lines_[request.device], [&](const Request& other) { return other.id < request.id; }));
+std::size_t Arbiter::waiting_before(RequestId id, DeviceIndex device) const {
+  return by_device_[device].order_of_key(id);
+}
+
+std::vector<RequestId> Arbiter::requests_of(SessionId session) const {
+  const auto found = by_session_.find(session);
+  if (found == by_session_.end()) return {};
+  std::vector<RequestId> ids(found->second.begin(), found->second.end());
+  std::ranges::sort(ids);
+  return ids;
 }
 
 }  // namespace gpumem::core

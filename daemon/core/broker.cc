@@ -4,7 +4,7 @@
 
 #include "base/check.h"
 
-// Sessions, slices, tenants, policy. The way of memory is in broker_memory.cc, listings in broker_views.cc.
+// Sessions and slices. The way of memory is in broker_memory.cc; what else a broker does, in its other files.
 
 namespace gpumem::core {
 namespace {
@@ -15,21 +15,25 @@ std::vector<Bytes> pools_of(const Policy& policy) {
   return pools;
 }
 
-// What a tenant has that no rule covers any more: no growth.
-std::vector<Quota> nothing(const Policy& policy) { return std::vector<Quota>(policy.devices.size()); }
+std::vector<Bytes> granularities_of(const Policy& policy) {
+  std::vector<Bytes> granularities;
+  for (const DevicePolicy& device : policy.devices) granularities.push_back(device.granularity);
+  return granularities;
+}
 
 }  // namespace
 
-Broker::Broker(Policy policy) : policy_(std::move(policy)), ledger_(pools_of(policy_)), arbiter_(ledger_) {
+Broker::Broker(Policy policy)
+    : policy_(std::move(policy)),
+      ledger_(pools_of(policy_)),
+      arbiter_(ledger_, granularities_of(policy_), policy_.aging),
+      pressure_(policy_.devices.size()) {
   for (DeviceIndex i = 0; i < policy_.devices.size(); ++i) {
     stores_.emplace_back(i, policy_.devices[i].pool, policy_.devices[i].granularity, extent_ids_, job_ids_);
     ledger_.set_missing(i, stores_[i].missing());
+    ledger_.set_lending(i, policy_.devices[i].reclaim.lend_guarantees);
   }
-  for (const TenantRule& rule : policy_.tenants) {
-    const TenantId id = ledger_.add_tenant(rule.quotas);
-    tenants_[id] = {id, rule.name, true, 0};
-    tenant_by_name_[rule.name] = id;
-  }
+  put_in_force(rules_under(policy_));
 }
 
 Result<SessionId> Broker::open_session(const Peer& peer, std::string label, TimePoint now) {
@@ -42,7 +46,7 @@ Result<SessionId> Broker::open_session(const Peer& peer, std::string label, Time
   if (!match) return match.error();
   auto tenant = admit_tenant(*match);
   if (!tenant) return tenant.error();
-  if (tenants_.at(*tenant).sessions >= policy_.max_sessions_per_tenant) {
+  if (tenants_.at(*tenant).sessions.size() >= policy_.max_sessions_per_tenant) {
     return Error{Code::kResourceExhausted,
                  "tenant '" + match->name + "' has " + std::to_string(policy_.max_sessions_per_tenant) +
                      " sessions, its max_sessions_per_tenant; close some or raise it"};
@@ -54,50 +58,26 @@ Result<SessionId> Broker::open_session(const Peer& peer, std::string label, Time
   session.peer = peer;
   session.label = std::move(label);
   session.since = now;
-  sessions_.emplace(id, std::move(session));
-  ++tenants_.at(*tenant).sessions;
+  note(Event::Kind::kOpened, sessions_.emplace(id, std::move(session)).first->second, now);
+  tenants_.at(*tenant).sessions.insert(id);
   // A new guarantee can put a waiter out of all hope, and so no longer ahead of others.
   settle(now);
   return id;
-}
-
-Result<TenantId> Broker::admit_tenant(const TenantMatch& match) {
-  if (const auto known = tenant_by_name_.find(match.name); known != tenant_by_name_.end())
-    return known->second;
-  for (DeviceIndex i = 0; i < policy_.devices.size(); ++i) {
-    const auto sum = ledger_.guaranteed(i).plus(match.quotas[i].guarantee);
-    if (!sum || *sum > ledger_.pool(i)) {
-      return Error{Code::kResourceExhausted,
-                   "no room for another guarantee of " + to_string(match.quotas[i].guarantee) + " on " +
-                       policy_.devices[i].uuid + ": " + to_string(ledger_.guaranteed(i)) + " of " +
-                       to_string(ledger_.pool(i)) + " are promised already"};
-    }
-  }
-  const TenantId id = ledger_.add_tenant(match.quotas);
-  tenants_[id] = {id, match.name, false, 0};
-  tenant_by_name_[match.name] = id;
-  return id;
-}
-
-void Broker::retire_tenant(TenantId id) {
-  const Tenant& tenant = tenants_.at(id);
-  if (tenant.configured || tenant.sessions != 0 || !ledger_.is_idle(id)) return;
-  ledger_.remove_tenant(id);
-  tenant_by_name_.erase(tenant.name);
-  tenants_.erase(id);
 }
 
 void Broker::session_ended(SessionId id, Farewell farewell, TimePoint now) {
   const auto found = sessions_.find(id);
   if (found == sessions_.end()) return;
   Session& session = found->second;
-  session.ended = true;
+  if (!std::exchange(session.ended, true)) note(Event::Kind::kEnded, session, now);
+  if (farewell == Farewell::kExited) {
+    note(Event::Kind::kDied, session, now);
+    sentences_.erase(id);  // carried out: there is nobody left to kill
+  }
   arbiter_.remove_all_of(id);
-  std::erase_if(granted_, [&](const auto& entry) {
-    const Request& request = entry.second;
-    if (request.session != id) return false;
-    stores_[request.device].withdraw(request.id);
-    undo(request);
+  std::erase_if(assemblies_, [&](const auto& entry) {
+    if (entry.second.granted.request.session != id) return false;
+    undo(entry.second);
     return true;
   });
   if (farewell == Farewell::kLost) {
@@ -119,11 +99,13 @@ void Broker::release_leases(Session& session) {
 }
 
 void Broker::forget_if_done(SessionId id) {
-  const Session& session = sessions_.at(id);
+  Session& session = sessions_.at(id);
   if (!session.ended || !session.leases.empty()) return;
   const TenantId tenant = session.tenant;
+  end_outside(session);
+  forget_pressure(id);
   sessions_.erase(id);
-  --tenants_.at(tenant).sessions;
+  tenants_.at(tenant).sessions.erase(id);
   retire_tenant(tenant);
   effects_.emplace_back(ForgetSession{id});
 }
@@ -136,21 +118,25 @@ Result<Session*> Broker::live_session(SessionId id) {
   return &found->second;
 }
 
+Result<DeviceIndex> Broker::find_device(const std::string& uuid) const {
+  const auto found = std::ranges::find(policy_.devices, uuid, &DevicePolicy::uuid);
+  if (found != policy_.devices.end()) return static_cast<DeviceIndex>(found - policy_.devices.begin());
+  std::string known;
+  for (const DevicePolicy& one : policy_.devices) known += " " + one.uuid;
+  return Error{Code::kNotFound, "the broker lends no device '" + uuid + "', but:" + known};
+}
+
 Result<Slice> Broker::open_slice(SessionId id, const std::string& device, Bytes limit, std::string label) {
   auto session = live_session(id);
   if (!session) return session.error();
-  const auto found = std::ranges::find(policy_.devices, device, &DevicePolicy::uuid);
-  if (found == policy_.devices.end()) {
-    std::string known;
-    for (const DevicePolicy& one : policy_.devices) known += " " + one.uuid;
-    return Error{Code::kNotFound, "the broker lends no device '" + device + "', but:" + known};
-  }
-  const auto index = static_cast<DeviceIndex>(found - policy_.devices.begin());
-  if (limit.is_zero()) limit = std::min(ledger_.quota((*session)->tenant, index).limit, found->pool);
-  const auto rounded = limit.rounded_up(found->granularity);
-  if (!rounded || *rounded > found->pool) {
+  const auto index = find_device(device);
+  if (!index) return index.error();
+  const DevicePolicy& found = policy_.devices[*index];
+  if (limit.is_zero()) limit = std::min(ledger_.quota((*session)->tenant, *index).limit, found.pool);
+  const auto rounded = limit.rounded_up(found.granularity);
+  if (!rounded || *rounded > found.pool) {
     return Error{Code::kInvalidArgument, "a slice of " + to_string(limit) + " is more than the pool of " +
-                                             to_string(found->pool) + " on " + device};
+                                             to_string(found.pool) + " on " + device};
   }
   if (rounded->is_zero()) {
     return Error{Code::kPermissionDenied,
@@ -160,7 +146,9 @@ Result<Slice> Broker::open_slice(SessionId id, const std::string& device, Bytes 
     return Error{Code::kResourceExhausted, "the session has " + std::to_string((*session)->slices.size()) +
                                                " slices, as many as it may"};
   }
-  Slice slice{slice_ids_.next(), index, *rounded, std::move(label), {}, {}};
+  if (auto room = check_overhead(**session, *index); !room) return room.error();
+  begin_overhead(**session, *index);
+  Slice slice{slice_ids_.next(), *index, *rounded, std::move(label), {}, {}};
   (*session)->slices.emplace(slice.id, slice);
   return slice;
 }
@@ -176,51 +164,6 @@ Result<void> Broker::close_slice(SessionId id, SliceId slice_id, TimePoint now) 
   }
   // Leases on their way back outlive the slice: they are charged to the session's tenant.
   (*session)->slices.erase(slice);
-  settle(now);
-  return {};
-}
-
-Result<void> Broker::apply(Policy policy, TimePoint now) {
-  if (auto ok = check(policy); !ok) return ok.error();
-  const auto same = [](const DevicePolicy& a, const DevicePolicy& b) {
-    return a.uuid == b.uuid && a.pool == b.pool && a.granularity == b.granularity;
-  };
-  if (!std::ranges::equal(policy.devices, policy_.devices, same)) {
-    return Error{Code::kFailedPrecondition,
-                 "the devices or what is reserved of them have changed: that needs a "
-                 "restart of the broker"};
-  }
-  std::map<std::string, std::vector<Quota>> quotas;
-  for (const auto& [id, tenant] : tenants_) {
-    if (tenant.sessions != 0) quotas[tenant.name] = policy.others.value_or(nothing(policy));
-  }
-  for (const TenantRule& rule : policy.tenants) quotas[rule.name] = rule.quotas;
-  for (DeviceIndex i = 0; i < policy.devices.size(); ++i) {
-    Bytes sum;
-    for (const auto& [name, quota] : quotas) sum = sum.plus(quota[i].guarantee).value_or(Bytes{~0ULL});
-    if (sum > ledger_.pool(i)) {
-      return Error{Code::kInvalidArgument,
-                   "the guarantees of the tenants that are connected would exceed the pool of " +
-                       policy.devices[i].uuid};
-    }
-  }
-  policy_ = std::move(policy);
-  for (auto& [id, tenant] : tenants_) tenant.configured = false;
-  for (const auto& [name, quota] : quotas) {
-    const auto known = tenant_by_name_.find(name);
-    if (known != tenant_by_name_.end()) {
-      ledger_.set_quotas(known->second, quota);
-    } else {
-      const TenantId id = ledger_.add_tenant(quota);
-      tenants_[id] = {id, name, true, 0};
-      tenant_by_name_[name] = id;
-    }
-  }
-  for (const TenantRule& rule : policy_.tenants) tenants_.at(tenant_by_name_.at(rule.name)).configured = true;
-  std::vector<TenantId> all;
-  for (const auto& [id, tenant] : tenants_) all.push_back(id);
-  for (const TenantId id : all) retire_tenant(id);
-  ++generation_;
   settle(now);
   return {};
 }

@@ -7,50 +7,114 @@
 
 namespace gpumem::core {
 
-void Broker::grow(RequestId id, SessionId session_id, SliceId slice_id, Bytes bytes, Duration wait,
-                  TimePoint now) {
+// ---- Asked for ----
+
+void Broker::grow(RequestId id, SessionId session_id, std::span<const Part> asked, Duration wait, TimePoint now) {
   auto session = live_session(session_id);
   if (!session) return answer(id, session.error());
   if (draining_) return answer(id, {Code::kUnavailable, "the broker is stopping"});
-  const auto found = (*session)->slices.find(slice_id);
-  if (found == (*session)->slices.end())
-    return answer(id, {Code::kNotFound, "the session has no such slice"});
-  const Slice& slice = found->second;
-  const auto rounded = bytes.rounded_up(policy_.devices[slice.device].granularity);
-  if (!rounded || rounded->is_zero()) {
-    return answer(id, {Code::kInvalidArgument, std::to_string(bytes.count) + " bytes cannot be asked for"});
-  }
+  auto parts = parts_of(**session, asked);
+  if (!parts) return answer(id, parts.error().error);
   wait = std::clamp(wait, Duration::zero(), policy_.max_wait);
-  const bool returning = !ledger_.charges(slice.device)[Charge::kReturning].is_zero();
-  const TimePoint deadline = now + std::max(wait, returning ? policy_.return_grace : Duration::zero());
-  const Request request{id,  session_id, slice_id, (*session)->tenant, slice.device, *rounded,
-                        now, wait,       deadline};
-  const Quota& quota = ledger_.quota(request.tenant, request.device);
-  const Bytes spoken_for = slice.held + arbiter_.waiting_bytes(slice_id);
-  const Bytes held = ledger_.charges(request.tenant, request.device).held();
-  // The tenant's limit first: where both are passed, another slice would not help.
-  if (request.bytes > quota.limit.minus(held)) return refuse(request, Denial::Reason::kTenantLimit, now);
-  if (request.bytes > slice.limit.minus(spoken_for)) return refuse(request, Denial::Reason::kSliceLimit, now);
-  if (request.bytes > ledger_.ceiling(request.tenant, request.device).minus(held)) {
-    return refuse(request, Denial::Reason::kPoolSize, now);
-  }
+  Request request{id, session_id, (*session)->tenant, std::move(*parts), now, wait, now + wait};
+  if (const auto refusal = hopeless(request)) return refuse(request, *refusal, now);
   if (arbiter_.waiting_of(session_id) >= policy_.max_requests_per_session) {
     return answer(
         id, {Code::kResourceExhausted, "the session has " + std::to_string(policy_.max_requests_per_session) +
                                            " requests waiting, as many as it may"});
   }
-  arbiter_.add(request);
+  for (Request::Part& part : request.parts) {
+    const Slice& slice = (*session)->slices.at(part.slice);
+    part.wanted = std::min(part.wanted, slice.limit.minus(slice.held + arbiter_.waiting_bytes(part.slice)));
+  }
+  request.deadline = deadline_of(request, now);
+  const bool may_wait = request.deadline > now;
+  arbiter_.add(std::move(request));
+  progress(now);
+  const Request* waiting = arbiter_.find(id);
+  if (waiting != nullptr && may_wait) {
+    Event& event = note(Event::Kind::kWaiting, **session, now);
+    event.request = id;
+    event.device = waiting->parts.front().device;
+    event.bytes = waiting->parts.front().wanted;
+    event.deadline = waiting->deadline;
+  } else if (waiting != nullptr) {  // nobody is asked for what nobody waits for
+    const Request refused = *arbiter_.remove(id);
+    refuse(refused, obstacle(refused), now);
+  }
   settle(now);
-  if (deadline > now) return;
-  if (auto waiting = arbiter_.remove(id)) refuse(*waiting, obstacle(*waiting), now);
+}
+
+Result<std::vector<Request::Part>, GrowFailure> Broker::parts_of(const Session& session,
+                                                                 std::span<const Part> asked) const {
+  const auto fail = [](Code code, std::string words) {
+    return GrowFailure{{code, std::move(words)}, std::nullopt};
+  };
+  if (asked.empty()) return fail(Code::kInvalidArgument, "a growth of nothing cannot be asked for");
+  std::vector<Request::Part> parts;
+  for (const Part& one : asked) {
+    const auto found = session.slices.find(one.slice);
+    if (found == session.slices.end()) return fail(Code::kNotFound, "the session has no such slice");
+    const DeviceIndex device = found->second.device;
+    if (std::ranges::count(parts, device, &Request::Part::device) != 0) {
+      return fail(Code::kInvalidArgument, "two parts of one growth are of the same device, " +
+                                              policy_.devices[device].uuid + "; ask for them one after the other");
+    }
+    const Bytes granularity = policy_.devices[device].granularity;
+    const auto wanted = one.wanted.rounded_up(granularity);
+    const auto least = (one.least.is_zero() ? one.wanted : one.least).rounded_up(granularity);
+    if (!wanted || !least || least->is_zero()) {
+      return fail(Code::kInvalidArgument, std::to_string(one.wanted.count) + " bytes cannot be asked for");
+    }
+    if (*least > *wanted) {
+      return fail(Code::kInvalidArgument,
+                  "at least " + to_string(*least) + " of " + to_string(*wanted) + " cannot be asked for");
+    }
+    parts.push_back({one.slice, device, *wanted, *least});
+  }
+  return parts;
+}
+
+// What no waiting can help: granted to a tenant that had nothing else, and with everybody else at what they are
+// promised, it would still pass a limit.
+std::optional<Broker::Refusal> Broker::hopeless(const Request& request) const {
+  const Session& session = sessions_.at(request.session);
+  for (std::size_t i = 0; i < request.parts.size(); ++i) {
+    const Request::Part& part = request.parts[i];
+    for (TenantId tenant = request.tenant; tenant; tenant = ledger_.parent(tenant)) {
+      if (part.least > ledger_.quota(tenant, part.device).limit) return Refusal{i, Denial::Reason::kTenantLimit};
+    }
+    const Slice& slice = session.slices.at(part.slice);
+    const Bytes spoken_for = slice.held + arbiter_.waiting_bytes(part.slice);
+    if (part.least > slice.limit.minus(spoken_for)) {
+      // The tenant's limit first: where both are passed, another slice would not help.
+      const TenantId limiting = ledger_.limiting(request.tenant, part.device, part.least);
+      return Refusal{i, limiting ? limit_reason(limiting, part.device) : Denial::Reason::kSliceLimit};
+    }
+    if (part.least > ledger_.ceiling(request.tenant, part.device)) return Refusal{i, Denial::Reason::kPoolSize};
+  }
+  return std::nullopt;
+}
+
+// Even a request that may not wait is given the time that memory on its way back needs, and, for what it is
+// promised but is lent to others, the time that they have to give it back.
+TimePoint Broker::deadline_of(const Request& request, TimePoint now) const {
+  Duration patience = request.wait;
+  for (const Request::Part& part : request.parts) {
+    if (!ledger_.charges(part.device)[Charge::kReturning].is_zero())
+      patience = std::max(patience, policy_.return_grace);
+    const ReclaimPolicy& reclaim = policy_.devices[part.device].reclaim;
+    if (reclaim.lend_guarantees && part.least <= ledger_.claimable(request.tenant, part.device))
+      patience = std::max(patience, reclaim.deadline + policy_.return_grace);
+  }
+  return now + patience;
 }
 
 void Broker::cancel(RequestId id, TimePoint now) {
-  arbiter_.remove(id);
-  if (auto granted = granted_.extract(id); !granted.empty()) {
-    stores_[granted.mapped().device].withdraw(id);
-    undo(granted.mapped());
+  if (const auto removed = arbiter_.remove(id)) {
+    note(Event::Kind::kWithdrawn, sessions_.at(removed->session), now).request = id;
   }
+  if (auto assembly = assemblies_.extract(id); !assembly.empty()) undo(assembly.mapped());
   settle(now);
 }
 
@@ -61,13 +125,131 @@ void Broker::abandon(GrantId grant, TimePoint now) {
   settle(now);
 }
 
-// A granted request that comes to nothing: its bytes are nobody's charge again.
-void Broker::undo(const Request& request) {
-  ledger_.release(request.tenant, request.device, request.bytes, Charge::kOffered);
-  Slice& slice = sessions_.at(request.session).slices.at(request.slice);
-  slice.charged -= request.bytes;
-  slice.held -= request.bytes;
+void Broker::refuse(const Request& request, Refusal refusal, TimePoint now) {
+  Denial denial = denial_of(request, refusal, now);
+  Error error{code_of(denial), explain(denial)};
+  Event& event = note(Event::Kind::kDenied, sessions_.at(request.session), now);
+  event.request = request.id;
+  event.device = request.parts[refusal.part].device;
+  event.bytes = request.parts[refusal.part].least;
+  event.waited = now - request.asked;
+  event.words = error.message;
+  effects_.emplace_back(AnswerGrow{request.id, GrowFailure{std::move(error), std::move(denial)}});
+}
+
+void Broker::answer(RequestId id, Error error) {
+  effects_.emplace_back(AnswerGrow{id, GrowFailure{std::move(error), std::nullopt}});
+}
+
+// ---- Granted, assembled, offered, accepted ----
+
+void Broker::settle(TimePoint now) {
+  // What is refused makes room for others.
+  do progress(now);
+  while (press(now));
+}
+
+void Broker::progress(TimePoint now) {
+  // What is freed on one device can be the end of a tenant, and so of its guarantees on the others.
+  for (bool changed = true; changed;) {
+    changed = false;
+    for (Granted& granted : arbiter_.admit()) begin(std::move(granted), now);
+    for (DeviceIndex device = 0; device < stores_.size(); ++device) changed |= advance(device, now);
+  }
+}
+
+void Broker::begin(Granted granted, TimePoint now) {
+  const Request& request = granted.request;
+  for (std::size_t i = 0; i < request.parts.size(); ++i) {
+    const Request::Part& part = request.parts[i];
+    Slice& slice = *slice_of(request.session, part.slice);
+    slice.charged += granted.bytes[i];
+    slice.held += granted.bytes[i];
+    stores_[part.device].want(request.id, granted.bytes[i]);
+    Event& event = note(Event::Kind::kGranted, sessions_.at(request.session), now);
+    event.request = request.id;
+    event.device = part.device;
+    event.bytes = granted.bytes[i];
+    event.waited = now - request.asked;
+  }
   touch(request.session);
+  const RequestId id = request.id;
+  const std::size_t parts = request.parts.size();
+  assemblies_.emplace(id, Assembly{std::move(granted), std::vector<std::optional<std::vector<Extent>>>(parts)});
+}
+
+// One round of physical progress; true if something changed that may allow more grants.
+bool Broker::advance(DeviceIndex device, TimePoint now) {
+  Store& store = stores_[device];
+  Store::Progress progress = store.advance(now);
+  const bool found = store.missing() < ledger_.missing(device);
+  ledger_.set_missing(device, store.missing());
+  for (auto& one : progress.assembled) assembled(device, std::move(one));
+  for (const RequestId id : progress.unobtainable) unobtainable(device, id);
+  for (const LeaseId id : progress.quarantined) {
+    if (const auto lease = leases_.find(id); lease != leases_.end()) {
+      set_state(lease->second, Charge::kQuarantined);
+      note_extent(Event::Kind::kQuarantined, lease->second, now);
+    }
+  }
+  for (const LeaseId id : progress.freed) freed(id, now);
+  for (Job& job : progress.jobs) effects_.emplace_back(RunJob{std::move(job)});
+  return found || !progress.freed.empty() || !progress.unobtainable.empty();
+}
+
+void Broker::assembled(DeviceIndex device, Store::Progress::Assembly&& one) {
+  const auto found = assemblies_.find(one.request);
+  const auto& parts = found->second.granted.request.parts;
+  const auto part = std::ranges::find(parts, device, &Request::Part::device) - parts.begin();
+  found->second.extents[static_cast<std::size_t>(part)] = std::move(one.extents);
+  if (found->second.complete()) deliver(std::move(assemblies_.extract(found).mapped()));
+}
+
+void Broker::unobtainable(DeviceIndex device, RequestId id) {
+  auto assembly = assemblies_.extract(id);
+  if (assembly.empty()) return;  // undone already, for another of its parts
+  undo(assembly.mapped());
+  answer(id, {Code::kUnavailable, "the driver does not give the memory: a process past the broker took " +
+                                      to_string(stores_[device].missing()) +
+                                      " of its pool; see `gpumem reconcile`"});
+}
+
+// A granted request that comes to nothing: its bytes are nobody's charge again.
+void Broker::undo(const Assembly& assembly) {
+  const Request& request = assembly.granted.request;
+  for (std::size_t i = 0; i < request.parts.size(); ++i) {
+    const Request::Part& part = request.parts[i];
+    const Bytes bytes = assembly.granted.bytes[i];
+    if (assembly.extents[i])
+      stores_[part.device].put_back(*assembly.extents[i]);
+    else
+      stores_[part.device].withdraw(request.id);
+    ledger_.release(request.tenant, part.device, bytes, Charge::kOffered);
+    Slice& slice = *slice_of(request.session, part.slice);
+    slice.charged -= bytes;
+    slice.held -= bytes;
+  }
+  touch(request.session);
+}
+
+void Broker::deliver(Assembly assembly) {
+  const Request& request = assembly.granted.request;
+  Session& session = sessions_.at(request.session);
+  Grant grant{grant_ids_.next(), {}};
+  std::vector<LeaseId>& ids = offered_[grant.id];
+  for (std::size_t i = 0; i < request.parts.size(); ++i) {
+    const Request::Part& part = request.parts[i];
+    for (const Extent& extent : *assembly.extents[i]) {
+      const LeaseId id = lease_ids_.next();
+      leases_.emplace(id, Lease{id, grant.id, extent, request.session, part.slice, request.tenant, part.device,
+                                Charge::kOffered});
+      session.leases.insert(id);
+      ids.push_back(id);
+      grant.leases.push_back({id, extent, part.slice, part.device});
+    }
+  }
+  effects_.emplace_back(SendOffer{request.session, grant});
+  effects_.emplace_back(AnswerGrow{request.id, std::move(grant)});
 }
 
 Result<void> Broker::accept(SessionId session, GrantId grant) {
@@ -80,9 +262,12 @@ Result<void> Broker::accept(SessionId session, GrantId grant) {
   return {};
 }
 
+// ---- Given back, proved free ----
+
 Result<void> Broker::give_back(SessionId session_id, SliceId slice, std::span<const LeaseId> ids,
                                TimePoint now) {
-  if (auto session = live_session(session_id); !session) return session.error();
+  auto session = live_session(session_id);
+  if (!session) return session.error();
   std::unordered_set<LeaseId> seen;
   for (const LeaseId id : ids) {
     const auto found = leases_.find(id);
@@ -92,7 +277,13 @@ Result<void> Broker::give_back(SessionId session_id, SliceId slice, std::span<co
       return Error{Code::kNotFound, "lease " + std::to_string(id.value) + " is not on loan to this slice"};
     }
   }
-  for (const LeaseId id : ids) take_back(leases_.at(id));
+  if (ids.empty()) return {};
+  Event& event = note(Event::Kind::kReturned, **session, now);
+  event.device = leases_.at(ids.front()).device;
+  for (const LeaseId id : ids) {
+    event.bytes += leases_.at(id).extent.size;
+    take_back(leases_.at(id));
+  }
   settle(now);
   return {};
 }
@@ -102,74 +293,6 @@ void Broker::job_done(const JobResult& result, TimePoint now) {
   settle(now);
 }
 
-void Broker::tick(TimePoint now) {
-  for (const Request& request : arbiter_.remove_expired(now)) refuse(request, obstacle(request), now);
-  settle(now);
-}
-
-std::optional<TimePoint> Broker::next_deadline() const {
-  auto next = arbiter_.next_deadline();
-  for (const Store& store : stores_) {
-    const auto retry = store.next_deadline();
-    if (retry && (!next || *retry < *next)) next = retry;
-  }
-  return next;
-}
-
-void Broker::settle(TimePoint now) {
-  // What is freed on one device can be the end of a tenant, and so of its guarantees on the others.
-  for (bool changed = true; changed;) {
-    changed = false;
-    for (DeviceIndex device = 0; device < stores_.size(); ++device) changed |= settle_device(device, now);
-  }
-}
-
-// One round of grants and of physical progress; true if something changed that may allow more.
-bool Broker::settle_device(DeviceIndex device, TimePoint now) {
-  Store& store = stores_[device];
-  for (const Request& request : arbiter_.admit(device)) {
-    Slice& slice = sessions_.at(request.session).slices.at(request.slice);
-    slice.charged += request.bytes;
-    slice.held += request.bytes;
-    touch(request.session);
-    granted_.emplace(request.id, request);
-    store.want(request.id, request.bytes);
-  }
-  Store::Progress progress = store.advance(now);
-  const bool found = store.missing() < ledger_.missing(device);
-  ledger_.set_missing(device, store.missing());
-  for (const auto& assembly : progress.assembled) deliver(assembly);
-  for (const RequestId id : progress.unobtainable) {
-    undo(granted_.extract(id).mapped());
-    answer(id, {Code::kUnavailable, "the driver does not give the memory: a process past the broker took " +
-                                        to_string(store.missing()) + " of its pool; see `gpumem status`"});
-  }
-  for (const LeaseId id : progress.quarantined) {
-    if (const auto lease = leases_.find(id); lease != leases_.end())
-      set_state(lease->second, Charge::kQuarantined);
-  }
-  for (const LeaseId id : progress.freed) freed(id);
-  for (Job& job : progress.jobs) effects_.emplace_back(RunJob{std::move(job)});
-  return found || !progress.freed.empty() || !progress.unobtainable.empty();
-}
-
-void Broker::deliver(const Store::Progress::Assembly& assembly) {
-  const Request request = granted_.extract(assembly.request).mapped();
-  Session& session = sessions_.at(request.session);
-  Grant grant{grant_ids_.next(), request.device, {}};
-  std::vector<LeaseId>& ids = offered_[grant.id];
-  for (const Extent& extent : assembly.extents) {
-    const LeaseId id = lease_ids_.next();
-    leases_.emplace(id, Lease{id, grant.id, extent, request.session, request.slice, request.tenant,
-                              request.device, Charge::kOffered});
-    session.leases.insert(id);
-    ids.push_back(id);
-    grant.leases.push_back({id, extent});
-  }
-  effects_.emplace_back(SendOffer{request.session, request.slice, grant});
-  effects_.emplace_back(AnswerGrow{request.id, std::move(grant)});
-}
-
 void Broker::set_state(Lease& lease, Charge state) {
   if (lease.state == state) return;
   ledger_.move(lease.tenant, lease.device, lease.extent.size, lease.state, state);
@@ -177,10 +300,7 @@ void Broker::set_state(Lease& lease, Charge state) {
   lease.state = state;
   touch(lease.session);
   if (!was_held || state <= Charge::kActive) return;
-  Session& session = sessions_.at(lease.session);
-  if (const auto slice = session.slices.find(lease.slice); slice != session.slices.end()) {
-    slice->second.held -= lease.extent.size;
-  }
+  if (Slice* slice = slice_of(lease.session, lease.slice)) slice->held -= lease.extent.size;
   if (const auto offer = offered_.find(lease.grant); offer != offered_.end()) {
     std::erase(offer->second, lease.id);
     if (offer->second.empty()) offered_.erase(offer);
@@ -194,77 +314,45 @@ void Broker::take_back(Lease& lease) {
   stores_[lease.device].take_back(lease.id, lease.extent);
 }
 
-void Broker::freed(LeaseId id) {
+void Broker::freed(LeaseId id, TimePoint now) {
   const Lease lease = leases_.extract(id).mapped();
   ledger_.release(lease.tenant, lease.device, lease.extent.size, lease.state);
+  note_freed(lease);
   Session& session = sessions_.at(lease.session);
   session.leases.erase(id);
   touch(session.id);
-  if (const auto slice = session.slices.find(lease.slice); slice != session.slices.end()) {
-    slice->second.charged -= lease.extent.size;
-  }
+  if (Slice* slice = slice_of(lease.session, lease.slice)) slice->charged -= lease.extent.size;
+  note_extent(Event::Kind::kFreed, lease, now);
   forget_if_done(lease.session);
 }
 
-void Broker::refuse(const Request& request, Denial::Reason reason, TimePoint now) {
-  Denial denial = denial_of(request, reason, now);
-  Error error{code_of(denial), explain(denial)};
-  effects_.emplace_back(AnswerGrow{request.id, GrowFailure{std::move(error), std::move(denial)}});
+// Nothing, once the slice is closed: its last leases may be on their way back still.
+Slice* Broker::slice_of(SessionId session, SliceId slice) {
+  auto& slices = sessions_.at(session).slices;
+  const auto found = slices.find(slice);
+  return found == slices.end() ? nullptr : &found->second;
 }
 
-// What keeps a request waiting.
-Denial::Reason Broker::obstacle(const Request& request) const {
-  if (ledger_.verdict(request.tenant, request.device, request.bytes) != Ledger::Verdict::kOverLimit) {
-    return Denial::Reason::kNoMemory;
-  }
-  const Bytes limit = ledger_.quota(request.tenant, request.device).limit;
-  return ledger_.ceiling(request.tenant, request.device) < limit ? Denial::Reason::kPoolSize
-                                                                 : Denial::Reason::kTenantLimit;
+// ---- Time ----
+
+void Broker::tick(TimePoint now) {
+  arbiter_.age(now);
+  for (const Request& request : arbiter_.remove_expired(now)) refuse(request, obstacle(request), now);
+  carry_out_sentences(now);
+  end_overdue(now);
+  settle(now);
 }
 
-void Broker::answer(RequestId id, Error error) {
-  effects_.emplace_back(AnswerGrow{id, GrowFailure{std::move(error), std::nullopt}});
-}
-
-Denial Broker::denial_of(const Request& request, Denial::Reason reason, TimePoint now) const {
-  const Session& session = sessions_.at(request.session);
-  const auto charged = ledger_.charges(request.tenant, request.device).total();
-  Denial denial;
-  denial.reason = reason;
-  denial.device = policy_.devices[request.device].uuid;
-  denial.tenant = tenants_.at(request.tenant).name;
-  denial.asked = request.bytes;
-  denial.slice_limit = session.slices.at(request.slice).limit;
-  denial.quota = ledger_.quota(request.tenant, request.device);
-  denial.charged = charged;
-  denial.pool = ledger_.pool(request.device);
-  denial.free = ledger_.free(request.device);
-  denial.kept_for_others = std::min(denial.free, ledger_.kept_for_others(request.tenant, request.device));
-  denial.guaranteed_to_others = ledger_.guaranteed(request.device) - denial.quota.guarantee;
-  denial.charged_to_others = ledger_.charges(request.device).total() - charged;
-  denial.waiters_ahead = arbiter_.waiting_before(request);
-  denial.waited = now - request.asked;
-  denial.wait_limit = request.wait;
-  denial.holders = holders(request.tenant, request.device);
-  return denial;
-}
-
-std::vector<Denial::Holder> Broker::holders(TenantId tenant, DeviceIndex device) const {
-  constexpr std::size_t kMost = 16;
-  std::vector<Denial::Holder> all;
-  for (const auto& [id, session] : sessions_) {
-    if (session.tenant != tenant) continue;
-    Bytes charged;
-    for (const auto& [slice_id, slice] : session.slices) {
-      if (slice.device == device) charged += slice.charged;
-    }
-    if (!charged.is_zero()) all.push_back({id, session.peer.pid, session.peer.command, charged});
-  }
-  std::ranges::sort(all, [](const auto& a, const auto& b) {
-    return a.charged != b.charged ? a.charged > b.charged : a.session < b.session;
-  });
-  if (all.size() > kMost) all.resize(kMost);
-  return all;
+std::optional<TimePoint> Broker::next_deadline() const {
+  std::optional<TimePoint> next;
+  const auto consider = [&](std::optional<TimePoint> one) {
+    if (one && (!next || *one < *next)) next = one;
+  };
+  consider(arbiter_.next_deadline());
+  consider(pressure_deadline());
+  consider(reconcile_deadline());
+  for (const Store& store : stores_) consider(store.next_deadline());
+  return next;
 }
 
 }  // namespace gpumem::core

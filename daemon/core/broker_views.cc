@@ -27,7 +27,8 @@ std::string Broker::tenant_name(SessionId session) const {
 }
 
 BrokerFigures Broker::figures(SessionId id) const {
-  const TenantId tenant = sessions_.at(id).tenant;
+  const Session& session = sessions_.at(id);
+  const TenantId tenant = session.tenant;
   BrokerFigures figures{};
   figures.session = id.value;
   figures.generation = generation_;
@@ -38,10 +39,15 @@ BrokerFigures Broker::figures(SessionId id) const {
                           .free = ledger_.free(i).count,
                           .guarantee = quota.guarantee.count,
                           .limit = quota.limit.count,
-                          .charged = ledger_.charges(tenant, i).total().count,
-                          .available = ledger_.available(tenant, i).count,
+                          .charged = ledger_.used(tenant, i).count,
+                          .available = ledger_.available(tenant, i, arbiter_.spoken_for({}, i)).count,
                           .pressure = 0,
-                          .reserved = 0};
+                          .pressure_deadline = 0};
+    if (const auto asked = session.asked.find(i); asked != session.asked.end() && !asked->second.bytes.is_zero()) {
+      figures.devices[i].pressure = asked->second.bytes.count;
+      figures.devices[i].pressure_deadline =
+          static_cast<std::uint64_t>(asked->second.deadline.time_since_epoch() / std::chrono::nanoseconds(1));
+    }
   }
   return figures;
 }
@@ -49,8 +55,10 @@ BrokerFigures Broker::figures(SessionId id) const {
 std::vector<DeviceView> Broker::devices() const {
   std::vector<DeviceView> views;
   for (DeviceIndex i = 0; i < policy_.devices.size(); ++i) {
+    Bytes asked_back;
+    for (const SessionId id : pressure_[i].asked) asked_back += sessions_.at(id).asked.at(i).bytes;
     views.push_back({policy_.devices[i], ledger_.free(i), ledger_.charges(i), stores_[i].warm(),
-                     stores_[i].missing(), ledger_.guaranteed(i), arbiter_.waiting(i)});
+                     stores_[i].missing(), ledger_.promised(i), arbiter_.waiting(i), asked_back, ledger_.outside(i)});
   }
   return views;
 }
@@ -59,8 +67,17 @@ std::vector<TenantView> Broker::tenants() const {
   std::vector<TenantView> views;
   for (const auto& [name, id] : tenant_by_name_) {
     for (DeviceIndex i = 0; i < policy_.devices.size(); ++i) {
-      views.push_back({name, i, ledger_.quota(id, i), ledger_.charges(id, i), tenants_.at(id).sessions,
-                       arbiter_.waiting(i, id)});
+      const TenantId parent = ledger_.parent(id);
+      views.push_back({.name = name,
+                       .parent = parent ? tenants_.at(parent).name : "",
+                       .device = i,
+                       .quota = ledger_.quota(id, i),
+                       .charges = ledger_.charges(id, i),
+                       .outside = ledger_.outside(id, i),
+                       .burst = ledger_.burst(id, i),
+                       .debt = ledger_.debt(id, i),
+                       .sessions = tenants_.at(id).sessions.size(),
+                       .waiting = arbiter_.waiting(i, id)});
     }
   }
   return views;

@@ -33,32 +33,56 @@ std::string shortage_in_words(const Denial& denial) {
   if (!denial.kept_for_others.is_zero()) {
     words += ", of which " + to_string(denial.kept_for_others) + " are kept for other tenants' guarantees";
   }
+  if (!denial.returning.is_zero()) words += "; " + to_string(denial.returning) + " are on their way back";
+  if (!denial.asked_back.is_zero()) words += "; borrowers are asked to give back " + to_string(denial.asked_back);
   if (denial.waiters_ahead != 0)
-    words += "; requests ahead in the line: " + std::to_string(denial.waiters_ahead);
+    words += "; requests that came before: " + std::to_string(denial.waiters_ahead);
   return words;
+}
+
+std::string asked_in_words(const Denial& denial) {
+  const std::string asked = to_string(denial.asked);
+  return denial.asked_min < denial.asked ? asked + " (at least " + to_string(denial.asked_min) + ")" : asked;
+}
+
+// A limit is the tenant's own, or that of one it belongs to.
+std::string owner_in_words(const Denial& denial) {
+  return denial.limiting_tenant == denial.tenant ? "the tenant's limit"
+                                                 : "the limit of '" + denial.limiting_tenant + "', which it belongs to,";
+}
+
+std::string obstacle_in_words(const Denial& denial) {
+  switch (denial.reason) {
+    case Denial::Reason::kSliceLimit:
+      return "the slice would pass its own limit of " + to_string(denial.slice_limit) +
+             "; open the slice with a higher limit";
+    case Denial::Reason::kTenantLimit:
+      return "it would pass " + owner_in_words(denial) + " of " + to_string(denial.limiting_limit) + ", of which " +
+             to_string(denial.limiting_charged) + " are charged already" + holders_in_words(denial) +
+             "; give memory back or ask the administrator for a higher limit";
+    case Denial::Reason::kDebt:
+      return "nothing is granted while " + to_string(denial.limiting_charged) + " are charged against " +
+             owner_in_words(denial) + " of " + to_string(denial.limiting_limit) + holders_in_words(denial) +
+             "; give back what is over it";
+    case Denial::Reason::kPoolSize:
+      return "the whole pool of the device is " + to_string(denial.pool) + ", of which " +
+             to_string(denial.guaranteed_to_others) + " are guaranteed to other tenants and " +
+             to_string(denial.charged) + " are charged to this one" + holders_in_words(denial);
+    case Denial::Reason::kTurn: return "there is memory, but others are first; " + shortage_in_words(denial);
+    case Denial::Reason::kNoMemory: return shortage_in_words(denial);
+  }
+  return {};
 }
 
 }  // namespace
 
 std::string explain(const Denial& denial) {
   const std::string head =
-      "tenant '" + denial.tenant + "' asked for " + to_string(denial.asked) + " on " + denial.device;
-  switch (denial.reason) {
-    case Denial::Reason::kSliceLimit:
-      return head + ": the slice would pass its own limit of " + to_string(denial.slice_limit) +
-             "; open the slice with a higher limit";
-    case Denial::Reason::kTenantLimit:
-      return head + ": it would pass the tenant's limit of " + to_string(denial.quota.limit) + ", of which " +
-             to_string(denial.charged) + " are charged already" + holders_in_words(denial) +
-             "; give memory back or ask the administrator for a higher limit";
-    case Denial::Reason::kPoolSize:
-      return head + ": the whole pool of the device is " + to_string(denial.pool) + ", of which " +
-             to_string(denial.guaranteed_to_others) + " are guaranteed to other tenants and " +
-             to_string(denial.charged) + " are charged to this one" + holders_in_words(denial);
-    case Denial::Reason::kNoMemory: break;
-  }
-  if (denial.wait_limit == Duration::zero()) return head + " and may not wait: " + shortage_in_words(denial);
-  return head + " and waited " + seconds(denial.waited) + " in vain: " + shortage_in_words(denial);
+      "tenant '" + denial.tenant + "' asked for " + asked_in_words(denial) + " on " + denial.device;
+  const bool by_lack = denial.reason == Denial::Reason::kNoMemory || denial.reason == Denial::Reason::kTurn;
+  if (denial.waited != Duration::zero() && denial.wait_limit != Duration::zero())
+    return head + " and waited " + seconds(denial.waited) + " in vain: " + obstacle_in_words(denial);
+  return head + (by_lack ? " and may not wait: " : ": ") + obstacle_in_words(denial);
 }
 
 Code code_of(const Denial& denial) {

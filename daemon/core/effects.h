@@ -12,12 +12,13 @@ namespace gpumem::core {
 struct OfferedLease {
   LeaseId lease;
   Extent extent;
+  SliceId slice;
+  DeviceIndex device = 0;
 };
 
 struct Grant {
   GrantId id;
-  DeviceIndex device = 0;
-  std::vector<OfferedLease> leases;  ///< largest first
+  std::vector<OfferedLease> leases;  ///< part by part, largest first
 };
 
 /// To be done by the host, in the order they are given out.
@@ -27,7 +28,6 @@ struct RunJob {
 /// Send the descriptors on the session's lane.
 struct SendOffer {
   SessionId session;
-  SliceId slice;
   Grant grant;
 };
 /// Answer a growth. A grant's offer comes before its answer.
@@ -35,11 +35,27 @@ struct AnswerGrow {
   RequestId request;
   Result<Grant, GrowFailure> answer;
 };
+/// The session is asked for more memory than before: its figures say how much of which device and until when.
+struct RingBell {
+  SessionId session;
+};
+enum class Signal { kTerminate, kKill };
+/// End the session's process.
+struct SignalSession {
+  SessionId session;
+  Signal signal = Signal::kTerminate;
+};
+/// End a process that is no client, if it still is the one that started then.
+struct SignalForeigner {
+  std::int64_t pid = 0;
+  std::uint64_t started = 0;  ///< as the kernel counts (/proc/PID/stat, field 22)
+  Signal signal = Signal::kTerminate;
+};
 /// The session is over and holds nothing any more: forget it.
 struct ForgetSession {
   SessionId session;
 };
 
-using Effect = std::variant<RunJob, SendOffer, AnswerGrow, ForgetSession>;
+using Effect = std::variant<RunJob, SendOffer, AnswerGrow, RingBell, SignalSession, SignalForeigner, ForgetSession>;
 
 }  // namespace gpumem::core

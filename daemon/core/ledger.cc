@@ -1,10 +1,19 @@
 #include "daemon/core/ledger.h"
 
 #include <algorithm>
+#include <limits>
+#include <tuple>
 
 #include "base/check.h"
 
 namespace gpumem::core {
+namespace {
+
+double share_of(Bytes burst, const Quota& quota) {
+  return static_cast<double>(burst.count) / static_cast<double>(quota.weight);
+}
+
+}  // namespace
 
 Bytes Charges::total() const {
   Bytes sum;
@@ -12,114 +21,330 @@ Bytes Charges::total() const {
   return sum;
 }
 
-Ledger::Ledger(std::vector<Bytes> pools) {
-  for (const Bytes pool : pools)
-    devices_.push_back({.pool = pool, .missing = {}, .guaranteed = {}, .unmet = {}, .charges = {}});
+bool Ledger::Bursting::operator<(const Bursting& other) const {
+  return std::tie(priority, other.share, tenant) < std::tie(other.priority, share, other.tenant);
 }
 
-TenantId Ledger::add_tenant(std::vector<Quota> quotas) {
-  const TenantId tenant = ids_.next();
-  tenants_.emplace(tenant, std::vector<Account>(devices_.size()));
-  set_quotas(tenant, std::move(quotas));
-  return tenant;
-}
-
-void Ledger::set_quotas(TenantId tenant, std::vector<Quota> quotas) {
-  GPUMEM_CHECK(quotas.size() == devices_.size(), "one quota a device");
-  for (DeviceIndex i = 0; i < devices_.size(); ++i) {
-    update(tenant, i, [&](Account& account) { account.quota = quotas[i]; });
+Ledger::Ledger(const std::vector<Bytes>& pools) {
+  const Quota unlimited{{}, {std::numeric_limits<std::uint64_t>::max()}};
+  root_.quotas = std::make_shared<const Quotas>(pools.size(), unlimited);
+  for (const Bytes pool : pools) {
+    devices_.push_back({.pool = pool, .missing = {}, .in_debt = {}});
+    root_.accounts.emplace_back().members = std::make_unique<Members>();
   }
+}
+
+// ---- The tree ----
+
+TenantId Ledger::add_tenant(Quotas quotas, TenantId parent) {
+  return add_tenant(std::make_shared<const Quotas>(std::move(quotas)), parent);
+}
+
+TenantId Ledger::add_tenant(std::shared_ptr<const Quotas> quotas, TenantId parent) {
+  const TenantId tenant = ids_.next();
+  Node& added = tenants_[tenant];
+  added.parent = parent;
+  added.quotas = std::move(quotas);
+  GPUMEM_CHECK(added.quotas->size() == devices_.size(), "one quota a device");
+  added.accounts.resize(devices_.size());
+  join(tenant);
+  return tenant;
 }
 
 void Ledger::remove_tenant(TenantId tenant) {
   GPUMEM_CHECK(is_idle(tenant), "a tenant with charges cannot go");
-  set_quotas(tenant, std::vector<Quota>(devices_.size()));
+  GPUMEM_CHECK(node(tenant).children == 0, "a tenant with others below it cannot go");
+  leave(tenant);
+  for (Device& device : devices_) device.in_debt.erase(tenant);
   tenants_.erase(tenant);
 }
 
-Ledger::Verdict Ledger::verdict(TenantId tenant, DeviceIndex device, Bytes bytes) const {
-  const Account& one = account(tenant, device);
-  if (bytes > ceiling(tenant, device).minus(one.charges.total())) return Verdict::kOverLimit;
-  if (bytes > free(device).minus(kept_for_others(tenant, device))) return Verdict::kNoMemory;
-  return Verdict::kFits;
+void Ledger::set_quotas(TenantId tenant, std::shared_ptr<const Quotas> quotas) {
+  GPUMEM_CHECK(quotas->size() == devices_.size(), "one quota a device");
+  leave(tenant);
+  node(tenant).quotas = std::move(quotas);
+  join(tenant);
 }
 
-Ledger::Verdict Ledger::reserve(TenantId tenant, DeviceIndex device, Bytes bytes) {
-  const Verdict answer = verdict(tenant, device, bytes);
-  if (answer != Verdict::kFits) return answer;
+void Ledger::set_parent(TenantId tenant, TenantId parent) {
+  leave(tenant);
+  node(tenant).parent = parent;
+  join(tenant);
+}
+
+// A node and all below it, as one, become part of what is above.
+void Ledger::join(TenantId tenant) {
+  Node& joining = node(tenant);
+  Node& above = node_or_root(joining.parent);
+  ++above.children;
+  for (DeviceIndex device = 0; device < devices_.size(); ++device) {
+    Account& own = joining.accounts[device];
+    derive(own, (*joining.quotas)[device]);
+    Account& parent = above.accounts[device];
+    if (!parent.members) parent.members = std::make_unique<Members>();
+    count_in(parent, own, (*joining.quotas)[device], tenant);
+    note_debt(tenant, device);
+    update(joining.parent, device, [&](Account& account) {
+      for (std::size_t i = 0; i < kCharges; ++i) account.charges.by_state[i] += own.charges.by_state[i];
+      account.outside += own.outside;
+    });
+    changed_.emplace_back(tenant, device);
+    if (!own.promised.is_zero()) ++devices_[device].promises_revision;
+  }
+}
+
+void Ledger::leave(TenantId tenant) {
+  Node& leaving = node(tenant);
+  Node& above = node_or_root(leaving.parent);
+  --above.children;
+  for (DeviceIndex device = 0; device < devices_.size(); ++device) {
+    const Account& own = leaving.accounts[device];
+    count_out(above.accounts[device], own, (*leaving.quotas)[device], tenant);
+    update(leaving.parent, device, [&](Account& account) {
+      for (std::size_t i = 0; i < kCharges; ++i) account.charges.by_state[i] -= own.charges.by_state[i];
+      account.outside -= own.outside;
+    });
+    changed_.emplace_back(leaving.parent, device);
+    if (!own.promised.is_zero()) ++devices_[device].promises_revision;
+  }
+}
+
+// ---- Charges ----
+
+template <class Change>
+void Ledger::update(TenantId tenant, DeviceIndex device, Change&& change) {
+  ++revision_;
+  for (TenantId id = tenant; id;) {
+    Node& one = node(id);
+    Account& own = one.accounts[device];
+    const Quota& quota = (*one.quotas)[device];
+    Account& above = node_or_root(one.parent).accounts[device];
+    count_out(above, own, quota, id);
+    change(own);
+    derive(own, quota);
+    count_in(above, own, quota, id);
+    note_debt(id, device);
+    id = one.parent;
+  }
+  change(root_.accounts[device]);
+  derive(root_.accounts[device], (*root_.quotas)[device]);
+}
+
+void Ledger::derive(Account& account, const Quota& quota) {
+  account.kept = std::max(quota.guarantee.minus(account.used()), account.members_kept());
+  account.promised = std::max(quota.guarantee, account.members ? account.members->promised : Bytes{});
+}
+
+void Ledger::note_debt(TenantId tenant, DeviceIndex device) {
+  auto& in_debt = devices_[device].in_debt;
+  if (!debt(tenant, device).is_zero())
+    in_debt.insert(tenant);
+  else if (!in_debt.empty())
+    in_debt.erase(tenant);
+}
+
+void Ledger::count_in(Account& parent, const Account& child, const Quota& quota, TenantId id) {
+  parent.members->kept += child.kept;
+  parent.members->promised += child.promised;
+  if (const Bytes burst = child.burst(); !burst.is_zero())
+    parent.members->bursting.insert({quota.priority, share_of(burst, quota), id});
+}
+
+void Ledger::count_out(Account& parent, const Account& child, const Quota& quota, TenantId id) {
+  parent.members->kept -= child.kept;
+  parent.members->promised -= child.promised;
+  if (const Bytes burst = child.burst(); !burst.is_zero())
+    parent.members->bursting.erase({quota.priority, share_of(burst, quota), id});
+}
+
+void Ledger::reserve(TenantId tenant, DeviceIndex device, Bytes bytes, Bytes spoken_for) {
+  GPUMEM_CHECK(verdict(tenant, device, bytes, spoken_for) == Verdict::kFits, "only what fits is charged");
   update(tenant, device, [&](Account& account) { account.charges[Charge::kOffered] += bytes; });
-  devices_[device].charges[Charge::kOffered] += bytes;
-  GPUMEM_CHECK(devices_[device].charges.total() <= devices_[device].pool, "charges within the pool");
-  return Verdict::kFits;
+  changed_.emplace_back(tenant, device);
+  GPUMEM_CHECK(charges(device).total() <= pool(device), "charges within the pool");
 }
 
+// What is used stays the same, and all that follows from it.
 void Ledger::move(TenantId tenant, DeviceIndex device, Bytes bytes, Charge from, Charge to) {
-  update(tenant, device, [&](Account& account) {
-    account.charges[from] -= bytes;
-    account.charges[to] += bytes;
-  });
-  devices_[device].charges[from] -= bytes;
-  devices_[device].charges[to] += bytes;
+  ++revision_;
+  const auto move_in = [&](Charges& charges) {
+    charges[from] -= bytes;
+    charges[to] += bytes;
+  };
+  for (TenantId id = tenant; id;) {
+    Node& one = node(id);
+    move_in(one.accounts[device].charges);
+    id = one.parent;
+  }
+  move_in(root_.accounts[device].charges);
 }
 
 void Ledger::release(TenantId tenant, DeviceIndex device, Bytes bytes, Charge from) {
   update(tenant, device, [&](Account& account) { account.charges[from] -= bytes; });
-  devices_[device].charges[from] -= bytes;
+  changed_.emplace_back(tenant, device);
+}
+
+void Ledger::charge_outside(TenantId tenant, DeviceIndex device, Bytes bytes) {
+  update(tenant, device, [&](Account& account) { account.outside += bytes; });
+  changed_.emplace_back(tenant, device);
+}
+
+void Ledger::release_outside(TenantId tenant, DeviceIndex device, Bytes bytes) {
+  update(tenant, device, [&](Account& account) { account.outside -= bytes; });
+  changed_.emplace_back(tenant, device);
 }
 
 void Ledger::set_missing(DeviceIndex device, Bytes bytes) {
   GPUMEM_CHECK(bytes <= devices_[device].pool, "missing bytes are bytes of the pool");
-  if (devices_[device].missing != bytes) ++revision_;
+  if (devices_[device].missing == bytes) return;
+  ++revision_;
   devices_[device].missing = bytes;
+  changed_.emplace_back(TenantId{}, device);
 }
+
+void Ledger::set_lending(DeviceIndex device, bool lends) {
+  if (devices_[device].lends == lends) return;
+  ++revision_;
+  devices_[device].lends = lends;
+  ++devices_[device].promises_revision;
+  changed_.emplace_back(TenantId{}, device);
+}
+
+std::vector<std::pair<TenantId, DeviceIndex>> Ledger::take_changed() {
+  std::erase_if(changed_, [&](const auto& one) { return one.first && !tenants_.contains(one.first); });
+  return std::exchange(changed_, {});
+}
+
+// ---- Questions ----
 
 Bytes Ledger::free(DeviceIndex device) const {
   const Device& one = devices_[device];
-  return one.pool.minus(one.charges.total()).minus(one.missing);
+  return one.pool.minus(charges(device).total()).minus(one.missing);
 }
 
 bool Ledger::is_idle(TenantId tenant) const {
-  const auto found = tenants_.find(tenant);
-  GPUMEM_CHECK(found != tenants_.end(), "tenant known");
-  return std::all_of(found->second.begin(), found->second.end(),
-                     [](const Account& account) { return account.charges.total().is_zero(); });
+  return std::ranges::all_of(node(tenant).accounts,
+                             [](const Account& account) { return account.used().is_zero(); });
+}
+
+Bytes Ledger::debt(TenantId tenant, DeviceIndex device) const {
+  return used(tenant, device).minus(quota(tenant, device).limit);
+}
+
+Bytes Ledger::unmet(TenantId tenant, DeviceIndex device) const {
+  return quota(tenant, device).guarantee.minus(used(tenant, device));
+}
+
+Bytes Ledger::reach(TenantId tenant, DeviceIndex device) const {
+  Bytes reach = pool(device);
+  if (lends(device)) return reach;
+  for (TenantId id = tenant; id; id = parent(id))
+    reach = reach.minus(members_promised(parent(id), device) - promised(id, device));
+  return reach;
+}
+
+Bytes Ledger::room(TenantId tenant, DeviceIndex device) const {
+  return std::min(quota(tenant, device).limit.minus(used(tenant, device)),
+                  reach(tenant, device).minus(charges(tenant, device).total()));
+}
+
+// What of the node's own guarantee neither it has nor its members' guarantees keep already.
+Bytes Ledger::own_claimable(const Node& one, DeviceIndex device) {
+  const Account& own = one.accounts[device];
+  return (*one.quotas)[device].guarantee.minus(own.used() + own.members_kept());
+}
+
+bool Ledger::passes_limit(const Node& one, DeviceIndex device, Bytes bytes, Bytes claimable) {
+  const Account& own = one.accounts[device];
+  const Bytes limit = (*one.quotas)[device].limit;
+  const Bytes burst = bytes.minus(claimable);
+  return bytes > limit.minus(own.used()) || (!burst.is_zero() && burst > limit.minus(own.used() + own.kept));
+}
+
+Bytes Ledger::claimable(TenantId tenant, DeviceIndex device, TenantId upto) const {
+  Bytes sum;
+  for (TenantId id = tenant; id;) {
+    const Node& one = node(id);
+    sum += own_claimable(one, device);
+    if (id == upto) break;
+    id = one.parent;
+  }
+  return sum;
+}
+
+TenantId Ledger::limiting(TenantId tenant, DeviceIndex device, Bytes bytes) const {
+  Bytes claimable;
+  for (TenantId id = tenant; id;) {
+    const Node& one = node(id);
+    claimable += own_claimable(one, device);
+    if (passes_limit(one, device, bytes, claimable)) return id;
+    id = one.parent;
+  }
+  return {};
+}
+
+bool Ledger::over_limit_at(TenantId at, TenantId tenant, DeviceIndex device, Bytes bytes) const {
+  return passes_limit(node(at), device, bytes, claimable(tenant, device, at));
+}
+
+Ledger::Verdict Ledger::verdict(TenantId tenant, DeviceIndex device, Bytes least, Bytes spoken_for) const {
+  if (limiting(tenant, device, least)) return Verdict::kOverLimit;
+  return least <= obtainable(tenant, device, spoken_for) ? Verdict::kFits : Verdict::kNoMemory;
+}
+
+// Of the device's memory, limits apart.
+Bytes Ledger::obtainable(TenantId tenant, DeviceIndex device, Bytes spoken_for) const {
+  const Bytes free_bytes = free(device);
+  const Bytes own = claimable(tenant, device);
+  if (lends(device)) return std::max(std::min(own, free_bytes), free_bytes.minus(spoken_for));
+  return std::min(free_bytes, own + free_bytes.minus(kept(device)));
 }
 
 Bytes Ledger::kept_for_others(TenantId tenant, DeviceIndex device) const {
-  return devices_[device].unmet - account(tenant, device).unmet();
+  return kept(device).minus(claimable(tenant, device));
 }
 
 Bytes Ledger::ceiling(TenantId tenant, DeviceIndex device) const {
-  const Quota& own = account(tenant, device).quota;
-  return std::min(own.limit, pool(device).minus(guaranteed(device) - own.guarantee));
+  Bytes most = reach(tenant, device);
+  Bytes to_others;  // below the node whose limit is looked at
+  for (TenantId id = tenant; id; id = parent(id)) {
+    most = std::min(most, quota(id, device).limit.minus(to_others));
+    to_others += members_promised(parent(id), device) - promised(id, device);
+  }
+  return most;
 }
 
-Bytes Ledger::available(TenantId tenant, DeviceIndex device) const {
-  const Account& one = account(tenant, device);
-  return std::min(one.quota.limit.minus(one.charges.total()),
-                  free(device).minus(kept_for_others(tenant, device)));
+Bytes Ledger::available(TenantId tenant, DeviceIndex device, Bytes spoken_for) const {
+  Bytes most = obtainable(tenant, device, spoken_for);
+  Bytes claimable;
+  for (TenantId id = tenant; id;) {
+    const Node& one = node(id);
+    const Account& own = one.accounts[device];
+    const Bytes limit = (*one.quotas)[device].limit;
+    claimable += own_claimable(one, device);
+    const Bytes beyond = limit.minus(own.used() + own.kept);
+    most = std::min({most, limit.minus(own.used()), beyond.plus(claimable).value_or(beyond)});
+    id = one.parent;
+  }
+  return most;
 }
 
-bool Ledger::within_guarantee(TenantId tenant, DeviceIndex device, Bytes bytes) const {
-  return bytes <= account(tenant, device).unmet();
+const std::set<Ledger::Bursting>& Ledger::bursting(TenantId above, DeviceIndex device) const {
+  static const std::set<Bursting> nobody;
+  const auto& members = node_or_root(above).accounts[device].members;
+  return members ? members->bursting : nobody;
+}
+
+const Ledger::Node& Ledger::node(TenantId tenant) const {
+  const auto found = tenants_.find(tenant);
+  GPUMEM_CHECK(found != tenants_.end(), "tenant known");
+  return found->second;
 }
 
 const Ledger::Account& Ledger::account(TenantId tenant, DeviceIndex device) const {
-  const auto found = tenants_.find(tenant);
-  GPUMEM_CHECK(found != tenants_.end() && device < found->second.size(), "tenant and device known");
-  return found->second[device];
-}
-
-template <class Change>
-void Ledger::update(TenantId tenant, DeviceIndex device, Change&& change) {
-  auto& one = const_cast<Account&>(account(tenant, device));
-  Device& sums = devices_[device];
-  sums.unmet -= one.unmet();
-  sums.guaranteed -= one.quota.guarantee;
-  change(one);
-  sums.unmet += one.unmet();
-  sums.guaranteed += one.quota.guarantee;
-  ++revision_;
+  const Node& one = node_or_root(tenant);
+  GPUMEM_CHECK(device < one.accounts.size(), "device known");
+  return one.accounts[device];
 }
 
 }  // namespace gpumem::core

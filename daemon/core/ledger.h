@@ -1,13 +1,16 @@
 #pragma once
 #include <array>
+#include <memory>
+#include <set>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "daemon/core/types.h"
 
 namespace gpumem::core {
 
-/// What a charged byte is doing. Every state counts against the limit.
+/// What a charged byte of the pool is doing. Every state counts against the limit.
 enum class Charge : std::size_t {
   kOffered,      ///< granted, the client has not yet said that it is mapped
   kActive,       ///< mapped by a client
@@ -27,34 +30,47 @@ struct Charges {
   Bytes held() const { return (*this)[Charge::kOffered] + (*this)[Charge::kActive]; }
 };
 
-/// The bytes of every device and tenant: the only truth about who is charged.
+using Quotas = std::vector<Quota>;  ///< one a device
+
+/// The bytes of every device and tenant: the only truth about who is charged. Tenants form a tree, whose
+/// leaves are charged; docs/arbiter.md has the figures of a node, by the names used here.
 ///
 /// Invariants, after every call:
-///  - on every device, the sum of all charges is at most the pool;
-///  - a tenant's charge never grows past its limit (it may be over a limit that was lowered);
-///  - memory that unmet guarantees need is never given to others.
+///  - on every device, the sum of all leases is at most the pool;
+///  - no grant takes a tenant, or one above it, past its limit (they may be over a limit that was lowered, or by
+///    what is charged outside the pool);
+///  - no grant takes memory that unmet guarantees need, unless the device lends it.
 /// A call that would break one, or takes back more than there is, is a bug of the caller and aborts.
 class Ledger {
  public:
   enum class Verdict {
     kFits,
-    kOverLimit,  ///< the tenant would pass its ceiling: only its own memory, given back, can help
+    kOverLimit,  ///< a limit would be passed: only memory given back below the node that has it can help
     kNoMemory,   ///< not free, or kept for others' guarantees
   };
 
-  explicit Ledger(std::vector<Bytes> pools);
+  explicit Ledger(const std::vector<Bytes>& pools);
 
-  /// `quotas`  one a device.
-  TenantId add_tenant(std::vector<Quota> quotas);
-  void set_quotas(TenantId tenant, std::vector<Quota> quotas);
-  /// Nothing may be charged to the tenant.
+  /// `parent`  none: at the top.
+  TenantId add_tenant(Quotas quotas, TenantId parent = {});
+  /// Tenants that have the same quotas may share them.
+  TenantId add_tenant(std::shared_ptr<const Quotas> quotas, TenantId parent = {});
+  void set_quotas(TenantId tenant, std::shared_ptr<const Quotas> quotas);
+  void set_parent(TenantId tenant, TenantId parent);
+  /// Nothing may be charged to the tenant, and none be below it.
   void remove_tenant(TenantId tenant);
+  void set_lending(DeviceIndex device, bool lends);
 
-  Verdict verdict(TenantId tenant, DeviceIndex device, Bytes bytes) const;
-  /// Charges `bytes` as offered if the verdict is kFits: check and reservation are one step.
-  Verdict reserve(TenantId tenant, DeviceIndex device, Bytes bytes);
+  /// Whether `least` of a growth could be charged. `spoken_for`: what others wait for by right, where the
+  /// device lends their guarantees.
+  Verdict verdict(TenantId tenant, DeviceIndex device, Bytes least, Bytes spoken_for = {}) const;
+  /// Charges `bytes` as offered; the verdict on them is kFits.
+  void reserve(TenantId tenant, DeviceIndex device, Bytes bytes, Bytes spoken_for = {});
   void move(TenantId tenant, DeviceIndex device, Bytes bytes, Charge from, Charge to);
   void release(TenantId tenant, DeviceIndex device, Bytes bytes, Charge from);
+  /// What is charged to the tenant besides the pool: declared memory and contexts.
+  void charge_outside(TenantId tenant, DeviceIndex device, Bytes bytes);
+  void release_outside(TenantId tenant, DeviceIndex device, Bytes bytes);
 
   /// Bytes of the pool that the driver does not give at present: nobody can be granted them.
   void set_missing(DeviceIndex device, Bytes bytes);
@@ -64,44 +80,118 @@ class Ledger {
   /// Grows with every change of what the figures of devices and tenants are made of.
   std::uint64_t revision() const { return revision_; }
   Bytes pool(DeviceIndex device) const { return devices_[device].pool; }
+  bool lends(DeviceIndex device) const { return devices_[device].lends; }
   Bytes free(DeviceIndex device) const;
-  const Charges& charges(DeviceIndex device) const { return devices_[device].charges; }
-  const Charges& charges(TenantId tenant, DeviceIndex device) const {
-    return account(tenant, device).charges;
-  }
-  const Quota& quota(TenantId tenant, DeviceIndex device) const { return account(tenant, device).quota; }
+  const Charges& charges(DeviceIndex device) const { return root_.accounts[device].charges; }
+  Bytes outside(DeviceIndex device) const { return root_.accounts[device].outside; }
+  /// Sum of all promises.
+  Bytes promised(DeviceIndex device) const { return root_.accounts[device].promised; }
+  Bytes kept(DeviceIndex device) const { return root_.accounts[device].kept; }
   bool is_idle(TenantId tenant) const;
-  /// Sum of all tenants' guarantees.
-  Bytes guaranteed(DeviceIndex device) const { return devices_[device].guaranteed; }
-  /// What the unmet guarantees of all tenants but `tenant` need.
+
+  const Charges& charges(TenantId tenant, DeviceIndex device) const { return account(tenant, device).charges; }
+  Bytes outside(TenantId tenant, DeviceIndex device) const { return account(tenant, device).outside; }
+  const Quota& quota(TenantId tenant, DeviceIndex device) const { return (*node(tenant).quotas)[device]; }
+  TenantId parent(TenantId tenant) const { return node(tenant).parent; }
+  Bytes used(TenantId tenant, DeviceIndex device) const { return account(tenant, device).used(); }
+  Bytes promised(TenantId tenant, DeviceIndex device) const { return account(tenant, device).promised; }
+  /// To those below the tenant.
+  Bytes members_promised(TenantId tenant, DeviceIndex device) const {
+    const auto& members = account(tenant, device).members;
+    return members ? members->promised : Bytes{};
+  }
+  Bytes burst(TenantId tenant, DeviceIndex device) const { return account(tenant, device).burst(); }
+  Bytes debt(TenantId tenant, DeviceIndex device) const;
+  /// Of the tenant's own guarantee.
+  Bytes unmet(TenantId tenant, DeviceIndex device) const;
+  /// What can be claimed, counted from the tenant up to `upto`, or to the top.
+  Bytes claimable(TenantId tenant, DeviceIndex device, TenantId upto = {}) const;
+  /// The most of the pool that can ever be the tenant's: what is promised to others can not, unless it is lent.
+  Bytes reach(TenantId tenant, DeviceIndex device) const;
+  /// What the tenant could have more if all others gave back whatever they may be asked for: its own limit and
+  /// reach, less what it has.
+  Bytes room(TenantId tenant, DeviceIndex device) const;
+  /// Another number than before: promises have changed, and with them everybody's reach.
+  std::uint64_t promises_revision(DeviceIndex device) const { return devices_[device].promises_revision; }
+  /// The first tenant, from this one up, whose limit stands in the way of `bytes`; none: no limit does.
+  TenantId limiting(TenantId tenant, DeviceIndex device, Bytes bytes) const;
+  /// Whether the limit of `at`, the tenant or one above it, does.
+  bool over_limit_at(TenantId at, TenantId tenant, DeviceIndex device, Bytes bytes) const;
+  /// What must stay to be had for others than the tenant.
   Bytes kept_for_others(TenantId tenant, DeviceIndex device) const;
-  /// The most that `tenant` can ever have: its limit, or what the others' guarantees leave of the pool.
+  /// The most that the tenant can ever have: its reach, as far as its limits allow.
   Bytes ceiling(TenantId tenant, DeviceIndex device) const;
-  /// What `tenant` could be granted now.
-  Bytes available(TenantId tenant, DeviceIndex device) const;
-  bool within_guarantee(TenantId tenant, DeviceIndex device, Bytes bytes) const;
+  /// Who uses more than its limit.
+  const std::set<TenantId>& in_debt(DeviceIndex device) const { return devices_[device].in_debt; }
+  /// What the tenant could be granted now, if nobody waited.
+  Bytes available(TenantId tenant, DeviceIndex device, Bytes spoken_for = {}) const;
+
+  /// A child of `node` with its burst: the one to be asked first comes first.
+  struct Bursting {
+    std::uint32_t priority = 0;
+    double share = 0;  ///< burst by weight
+    TenantId tenant;
+    bool operator<(const Bursting& other) const;
+  };
+  /// The children of `node` (none: the top) that have a burst.
+  const std::set<Bursting>& bursting(TenantId node, DeviceIndex device) const;
+
+  /// Accounts whose use or quotas changed since the last call; none as tenant: the device itself.
+  std::vector<std::pair<TenantId, DeviceIndex>> take_changed();
 
  private:
+  // What an inner node adds to an account.
+  struct Members {
+    Bytes kept;
+    Bytes promised;
+    std::set<Bursting> bursting;
+  };
   struct Account {
-    Quota quota;
     Charges charges;
-    Bytes unmet() const { return quota.guarantee.minus(charges.total()); }
+    Bytes outside;
+    Bytes kept;
+    Bytes promised;
+    std::unique_ptr<Members> members;  ///< if it has any
+    Bytes used() const { return charges.total() + outside; }
+    Bytes burst() const { return used() + kept - promised; }
+    Bytes members_kept() const { return members ? members->kept : Bytes{}; }
+  };
+  struct Node {
+    TenantId parent;
+    std::size_t children = 0;
+    std::shared_ptr<const Quotas> quotas;
+    std::vector<Account> accounts;
   };
   struct Device {
     Bytes pool;
     Bytes missing;
-    Bytes guaranteed;
-    Bytes unmet;  ///< sum of all tenants' unmet guarantees
-    Charges charges;
+    bool lends = false;
+    std::set<TenantId> in_debt;
+    std::uint64_t promises_revision = 0;
   };
 
+  const Node& node(TenantId tenant) const;
+  Node& node(TenantId tenant) { return const_cast<Node&>(std::as_const(*this).node(tenant)); }
+  const Node& node_or_root(TenantId tenant) const { return tenant ? node(tenant) : root_; }
+  Node& node_or_root(TenantId tenant) { return tenant ? node(tenant) : root_; }
   const Account& account(TenantId tenant, DeviceIndex device) const;
-  // Applies `change` to one account and keeps the device's sums in step.
+  // Applies `change` to the accounts of the tenant and of all above it, and brings up to date what follows.
   template <class Change>
   void update(TenantId tenant, DeviceIndex device, Change&& change);
+  void join(TenantId tenant);
+  void leave(TenantId tenant);
+  static void derive(Account& account, const Quota& quota);
+  void note_debt(TenantId tenant, DeviceIndex device);
+  static void count_in(Account& parent, const Account& child, const Quota& quota, TenantId id);
+  static void count_out(Account& parent, const Account& child, const Quota& quota, TenantId id);
+  static Bytes own_claimable(const Node& one, DeviceIndex device);
+  static bool passes_limit(const Node& one, DeviceIndex device, Bytes bytes, Bytes claimable);
+  Bytes obtainable(TenantId tenant, DeviceIndex device, Bytes spoken_for) const;
 
   std::vector<Device> devices_;
-  std::unordered_map<TenantId, std::vector<Account>> tenants_;
+  Node root_;  ///< above all; has no quota
+  std::unordered_map<TenantId, Node> tenants_;
+  std::vector<std::pair<TenantId, DeviceIndex>> changed_;
   IdSource<TenantId> ids_;
   std::uint64_t revision_ = 0;
 };

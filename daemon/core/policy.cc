@@ -1,6 +1,7 @@
 #include "daemon/core/policy.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "shm/pages.h"
@@ -8,34 +9,27 @@
 namespace gpumem::core {
 namespace {
 
-Result<void> check_quota(const std::string& tenant, const DevicePolicy& device, const Quota& quota) {
-  if (quota.guarantee <= quota.limit) return {};
-  return Error{Code::kInvalidArgument, "tenant '" + tenant + "': its guarantee of " +
-                                           to_string(quota.guarantee) + " on " + device.uuid +
-                                           " is more than its limit of " + to_string(quota.limit)};
-}
+Error invalid(std::string words) { return {Code::kInvalidArgument, std::move(words)}; }
 
-Result<void> check_sum(const Policy& policy, DeviceIndex index) {
-  const DevicePolicy& device = policy.devices[index];
-  Bytes sum;
-  for (const TenantRule& tenant : policy.tenants) {
-    const Bytes guarantee = tenant.quotas[index].guarantee;
-    const auto next = sum.plus(guarantee);
-    if (!next || *next > device.pool) {
-      return Error{Code::kInvalidArgument,
-                   "the guarantees on " + device.uuid + " exceed its pool of " + to_string(device.pool) +
-                       ": tenant '" + tenant.name + "' asks for " + to_string(guarantee) + " on top of " +
-                       to_string(sum) + "; lower a guarantee or reserve more of the device"};
-    }
-    sum = *next;
+Result<void> check_quota(const std::string& who, const DevicePolicy& device, const Quota& quota) {
+  if (quota.guarantee > quota.limit) {
+    return invalid(who + ": its guarantee of " + to_string(quota.guarantee) + " on " + device.uuid +
+                   " is more than its limit of " + to_string(quota.limit) +
+                   "; lower the guarantee or raise the limit");
+  }
+  if (quota.weight < 1 || quota.weight > kMaxWeight) {
+    return invalid(who + ": its weight of " + std::to_string(quota.weight) + " on " + device.uuid +
+                   " is not from 1 to " + std::to_string(kMaxWeight));
+  }
+  if (quota.priority > kMaxPriority) {
+    return invalid(who + ": its priority of " + std::to_string(quota.priority) + " on " + device.uuid +
+                   " is not from 0 to " + std::to_string(kMaxPriority));
   }
   return {};
 }
 
-Error invalid(std::string words) { return {Code::kInvalidArgument, std::move(words)}; }
-
 // What the rest of the core takes for granted.
-Result<void> check_shape(const Policy& policy) {
+Result<void> check_devices(const Policy& policy) {
   if (policy.devices.size() > kMaxDevices) {
     return invalid(std::to_string(policy.devices.size()) + " devices are more than the " +
                    std::to_string(kMaxDevices) + " that one broker can lend");
@@ -49,31 +43,139 @@ Result<void> check_shape(const Policy& policy) {
                      to_string(device.granularity));
     }
   }
-  names.clear();
-  for (const TenantRule& tenant : policy.tenants) {
-    if (!names.insert(tenant.name).second) return invalid("tenant '" + tenant.name + "' is named twice");
-    if (tenant.quotas.size() != policy.devices.size()) {
-      return invalid("tenant '" + tenant.name + "' has no quota for every device");
-    }
-  }
-  if (policy.others && policy.others->size() != policy.devices.size()) {
-    return invalid("the default has no quota for every device");
+  return {};
+}
+
+Result<void> check_quotas(const std::string& who, const Policy& policy, const std::vector<Quota>& quotas) {
+  if (quotas.size() != policy.devices.size()) return invalid(who + " has no quota for every device");
+  for (DeviceIndex i = 0; i < quotas.size(); ++i) {
+    if (auto ok = check_quota(who, policy.devices[i], quotas[i]); !ok) return ok.error();
   }
   return {};
 }
 
+// The tenants of a policy as a tree.
+class Tree {
+ public:
+  explicit Tree(const Policy& policy) : policy_(policy) {}
+
+  // To be called first: the rest relies on it.
+  Result<void> check_shape() {
+    for (const TenantRule& rule : policy_.tenants) {
+      if (!by_name_.emplace(rule.name, &rule).second)
+        return invalid("tenant '" + rule.name + "' is named twice");
+    }
+    for (const TenantRule& rule : policy_.tenants) {
+      if (auto ok = check_parent("tenant '" + rule.name + "'", rule.parent); !ok) return ok.error();
+    }
+    if (auto ok = check_parent("the default", policy_.others_parent); !ok) return ok.error();
+    for (const TenantRule& rule : policy_.tenants) {
+      if (auto ok = check_circle(rule); !ok) return ok.error();
+    }
+    for (const TenantRule& rule : policy_.tenants) {
+      if (auto ok = check_depth("tenant '" + rule.name + "'", rule.parent); !ok) return ok.error();
+    }
+    return check_depth("every user under the default", policy_.others_parent);
+  }
+
+  // What is promised at the top, and that it and what is promised below every tenant can be kept.
+  Result<void> check_promises(DeviceIndex device) const {
+    const DevicePolicy& lent = policy_.devices[device];
+    Bytes sum;
+    for (const TenantRule& rule : policy_.tenants) {
+      if (!rule.parent.empty()) continue;
+      auto promised = this->promised(rule, device);
+      if (!promised) return promised.error();
+      const auto next = sum.plus(*promised);
+      if (!next || *next > lent.pool) {
+        return invalid("the guarantees on " + lent.uuid + " exceed its pool of " + to_string(lent.pool) +
+                       ": tenant '" + rule.name + "' asks for " + to_string(*promised) + " on top of " +
+                       to_string(sum) + "; lower a guarantee or reserve more of the device");
+      }
+      sum = *next;
+    }
+    return {};
+  }
+
+ private:
+  const TenantRule* find(const std::string& name) const {
+    const auto found = by_name_.find(name);
+    return found == by_name_.end() ? nullptr : found->second;
+  }
+
+  Result<void> check_parent(const std::string& who, const std::string& name) const {
+    if (name.empty()) return {};
+    const TenantRule* parent = find(name);
+    if (parent == nullptr)
+      return invalid(who + " names the parent '" + name +
+                     "', which is no tenant: add it, or correct the name");
+    if (!parent->uid && !parent->gid) return {};
+    return invalid(
+        who + " names the parent '" + name + "', which is a " + (parent->uid ? "user" : "group") +
+        " itself: processes belong to tenants that are no parents, so give it neither user nor group");
+  }
+
+  Result<void> check_circle(const TenantRule& rule) const {
+    std::string way = "'" + rule.name + "'";
+    const TenantRule* at = &rule;
+    // A circle that `rule` only leads to is found from one of its members.
+    for (std::size_t steps = 0; steps < policy_.tenants.size() && !at->parent.empty(); ++steps) {
+      at = find(at->parent);
+      way += " -> '" + at->name + "'";
+      if (at == &rule) return invalid("the parents of tenants go in a circle: " + way + "; take one away");
+    }
+    return {};
+  }
+
+  Result<void> check_depth(const std::string& who, const std::string& parent) const {
+    std::size_t depth = 1;
+    for (const TenantRule* at = find(parent); at != nullptr; at = find(at->parent)) ++depth;
+    if (depth <= kMaxTenantDepth) return {};
+    return invalid(who + " is " + std::to_string(depth) + " levels deep, and no tenant may be deeper than " +
+                   std::to_string(kMaxTenantDepth));
+  }
+
+  // As deep as the tree, which is checked.
+  Result<Bytes> promised(const TenantRule& rule, DeviceIndex device) const {
+    Bytes below;
+    for (const TenantRule& child : policy_.tenants) {
+      if (child.parent != rule.name) continue;
+      auto of_child = promised(child, device);
+      if (!of_child) return of_child.error();
+      const auto next = below.plus(*of_child);
+      if (!next || *next > rule.quotas[device].limit)
+        return over_parent(rule, child, device, below, *of_child);
+      below = *next;
+    }
+    return std::max(below, rule.quotas[device].guarantee);
+  }
+
+  Error over_parent(const TenantRule& rule, const TenantRule& child, DeviceIndex device, Bytes sum,
+                    Bytes of_child) const {
+    return invalid("the guarantees below tenant '" + rule.name + "' on " + policy_.devices[device].uuid +
+                   " exceed its limit of " + to_string(rule.quotas[device].limit) + ": tenant '" +
+                   child.name + "' asks for " + to_string(of_child) + " on top of " + to_string(sum) +
+                   "; lower a guarantee or raise the limit of '" + rule.name + "'");
+  }
+
+  const Policy& policy_;
+  std::map<std::string, const TenantRule*> by_name_;
+};
+
 }  // namespace
 
 Result<void> check(const Policy& policy) {
-  if (auto ok = check_shape(policy); !ok) return ok.error();
+  if (auto ok = check_devices(policy); !ok) return ok.error();
+  Tree tree(policy);
+  if (auto ok = tree.check_shape(); !ok) return ok.error();
+  for (const TenantRule& tenant : policy.tenants) {
+    if (auto ok = check_quotas("tenant '" + tenant.name + "'", policy, tenant.quotas); !ok) return ok.error();
+  }
+  if (policy.others) {
+    if (auto ok = check_quotas("the default", policy, *policy.others); !ok) return ok.error();
+  }
   for (DeviceIndex i = 0; i < policy.devices.size(); ++i) {
-    for (const TenantRule& tenant : policy.tenants) {
-      if (auto ok = check_quota(tenant.name, policy.devices[i], tenant.quotas[i]); !ok) return ok.error();
-    }
-    if (policy.others) {
-      if (auto ok = check_quota("default", policy.devices[i], (*policy.others)[i]); !ok) return ok.error();
-    }
-    if (auto ok = check_sum(policy, i); !ok) return ok.error();
+    if (auto ok = tree.check_promises(i); !ok) return ok.error();
   }
   return {};
 }
@@ -84,15 +186,15 @@ Result<TenantMatch> tenant_of(const Policy& policy, const Peer& peer) {
     return rule == policy.tenants.end() ? nullptr : &*rule;
   };
   if (const auto* rule = match([&](const TenantRule& r) { return r.uid == peer.uid; })) {
-    return TenantMatch{rule->name, rule->quotas};
+    return TenantMatch{rule->name, rule->parent, rule->quotas};
   }
   for (const std::uint32_t gid : peer.gids) {
     if (const auto* rule = match([&](const TenantRule& r) { return r.gid == gid; })) {
-      return TenantMatch{rule->name, rule->quotas};
+      return TenantMatch{rule->name, rule->parent, rule->quotas};
     }
   }
   const std::string name = "uid:" + std::to_string(peer.uid);
-  if (policy.others) return TenantMatch{name, *policy.others};
+  if (policy.others) return TenantMatch{name, policy.others_parent, *policy.others};
   return Error{Code::kPermissionDenied, name +
                                             " is no tenant of this broker and it takes no others; ask the "
                                             "administrator for a [[tenant]] or a [default]"};

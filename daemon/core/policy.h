@@ -8,6 +8,29 @@
 
 namespace gpumem::core {
 
+/// What happens to a tenant that does not give back in time what rightful requests need of its burst, or what
+/// it uses beyond its limit.
+enum class Escalation {
+  kWait,        ///< it stays asked
+  kDeny,        ///< the requests are refused
+  kEndSession,  ///< one of its sessions is ended: SIGTERM, `grace`, SIGKILL
+};
+
+/// How a device gets memory back that is lent.
+struct ReclaimPolicy {
+  /// Idle guarantees may be lent; else what a guarantee has yet to give is always free.
+  bool lend_guarantees = false;
+  Duration deadline = std::chrono::seconds(2);  ///< for what is asked back
+  Escalation escalation = Escalation::kWait;
+  Duration grace = std::chrono::seconds(5);  ///< between SIGTERM and SIGKILL
+};
+
+/// What happens to processes that take memory past the broker.
+struct PastBrokerPolicy {
+  bool end = false;               ///< SIGTERM, the device's grace, SIGKILL; else only reported
+  Bytes allowance{600ULL << 20};  ///< less than this (a context) is nobody's matter
+};
+
 /// One device as the broker lends it.
 struct DevicePolicy {
   std::string uuid;
@@ -15,11 +38,15 @@ struct DevicePolicy {
   Bytes total;
   Bytes pool;  ///< what the broker owns of `total`; a multiple of the granularity
   Bytes granularity;
+  ReclaimPolicy reclaim{};
+  /// Charged to each session that uses the device, until its context has been measured.
+  Bytes context_overhead{};
 };
 
-/// A tenant by name: the processes of a user or of a group.
+/// A tenant by name: the processes of a user or of a group, or all tenants that name it as their parent.
 struct TenantRule {
   std::string name;
+  std::string parent{};  ///< another rule's name; empty: none
   std::optional<std::uint32_t> uid;
   std::optional<std::uint32_t> gid;
   std::vector<Quota> quotas;  ///< one a device
@@ -31,6 +58,7 @@ struct Policy {
   std::vector<TenantRule> tenants;
   /// Quotas of users without a rule, each of whom is a tenant; none: they are refused.
   std::optional<std::vector<Quota>> others;
+  std::string others_parent{};  ///< the rule that they belong to; empty: none
   std::size_t max_sessions = 4096;
   std::size_t max_sessions_per_tenant = 4096;
   std::size_t max_slices_per_session = 64;
@@ -40,16 +68,24 @@ struct Policy {
   /// While memory is on its way back, even a request that may not wait is given this long: nobody holds
   /// that memory, and it is a matter of milliseconds.
   Duration return_grace = std::chrono::milliseconds(250);
+  PastBrokerPolicy past_broker{};
+  /// A request that has waited this long is not overtaken any more, save by claims.
+  Duration aging = std::chrono::seconds(30);
 };
 
-/// Checks that the policy can hold: every guarantee within its limit, all guarantees of a device together
-/// within its pool; devices and tenants named once, a quota for every device, whole pools.
-/// Errors  kInvalidArgument: names the tenant, the device and the figures.
+inline constexpr std::size_t kMaxTenantDepth = 8;
+
+/// Checks that the policy can hold: what is promised to and below every tenant within its limit, all promises
+/// of a device together within its pool; devices and tenants named once, a quota for every device, whole
+/// pools; weights and priorities in their range; parents known, without users of their own, at most
+/// kMaxTenantDepth deep and without a circle. What is promised to each of the others counts when it comes.
+/// Errors  kInvalidArgument: names the tenant, the device and the figures, and says what to change.
 Result<void> check(const Policy& policy);
 
 /// Who is charged for a peer, and with which quotas.
 struct TenantMatch {
   std::string name;
+  std::string parent{};  ///< empty: none
   std::vector<Quota> quotas;
 };
 

@@ -1,5 +1,7 @@
 #pragma once
 #include <map>
+#include <optional>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
@@ -7,6 +9,8 @@
 
 #include "daemon/core/ledger.h"
 #include "daemon/core/pool.h"
+#include "daemon/core/request.h"
+#include "daemon/core/reconcile.h"
 #include "daemon/core/types.h"
 
 namespace gpumem::core {
@@ -33,6 +37,12 @@ struct Slice {
   Bytes held;     ///< of `charged`: offered or active
 };
 
+/// What a session is asked to give back of a device.
+struct Asked {
+  Bytes bytes;
+  TimePoint deadline;
+};
+
 /// One client process. `ended` once its lane is gone; it stays as long as it is charged for something.
 struct Session {
   SessionId id;
@@ -43,13 +53,26 @@ struct Session {
   bool ended = false;
   std::map<SliceId, Slice> slices;
   std::unordered_set<LeaseId> leases;
+  std::map<DeviceIndex, Asked> asked;
+  std::map<DeviceIndex, Outside> outside;  ///< what it is charged besides, where it has used a device
+};
+
+/// A granted request whose extents are being brought together.
+struct Assembly {
+  Granted granted;
+  std::vector<std::optional<std::vector<Extent>>> extents;  ///< of each part, once there
+  bool complete() const {
+    for (const auto& one : extents)
+      if (!one) return false;
+    return true;
+  }
 };
 
 struct Tenant {
   TenantId id;
   std::string name;
-  bool configured = false;  ///< by a rule; else it goes with its last session
-  std::size_t sessions = 0;
+  bool configured = false;       ///< by a rule; else it goes with its last session
+  std::set<SessionId> sessions;  ///< and those that have ended, but are charged
 };
 
 }  // namespace gpumem::core

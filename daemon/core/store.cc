@@ -36,6 +36,10 @@ bool Store::withdraw(RequestId request) {
   return std::erase_if(wanted_, [&](const Wish& wish) { return wish.request == request; }) != 0;
 }
 
+void Store::put_back(const std::vector<Extent>& extents) {
+  for (const Extent& extent : extents) pool_.add(extent);
+}
+
 void Store::take_back(LeaseId lease, Extent extent) { returned_.push_back({lease, extent}); }
 
 void Store::finish(const JobResult& result, TimePoint now) {
@@ -89,6 +93,7 @@ Store::Progress Store::advance(TimePoint now) {
 // Other jobs in flight do not matter: they bring memory that is charged to others or missing, so waiting
 // for them could last for ever. Only a reshape holds bytes of the wishes.
 void Store::assemble(Progress& progress) {
+  if (wanted_.empty()) return;
   std::deque<Wish> later;
   bool in_line = false;
   for (Wish wish : std::exchange(wanted_, {})) {

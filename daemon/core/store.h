@@ -54,6 +54,8 @@ class Store {
   void want(RequestId request, Bytes bytes) { wanted_.push_back({request, bytes, 0}); }
   /// Takes such a wish back; false if it is not there (any more).
   bool withdraw(RequestId request);
+  /// Takes extents back that were assembled, but never left the broker.
+  void put_back(const std::vector<Extent>& extents);
   /// An extent that was lent comes back; nobody uses it any more, as far as we know.
   void take_back(LeaseId lease, Extent extent);
   void finish(const JobResult& result, TimePoint now);

@@ -19,10 +19,17 @@ using JobId = Id<struct JobTag>;
 /// A device's place in the broker's list; the same in the shared pages.
 using DeviceIndex = std::size_t;
 
+inline constexpr std::uint32_t kDefaultWeight = 100;
+inline constexpr std::uint32_t kMaxWeight = 10'000;
+inline constexpr std::uint32_t kDefaultPriority = 5;
+inline constexpr std::uint32_t kMaxPriority = 9;
+
 /// What a tenant may have on one device.
 struct Quota {
   Bytes guarantee;
   Bytes limit;
+  std::uint32_t weight = kDefaultWeight;      ///< of its share in what is not promised; 1 to kMaxWeight
+  std::uint32_t priority = kDefaultPriority;  ///< 0 to kMaxPriority; bursts of the higher go first
   bool operator==(const Quota&) const = default;
 };
 
@@ -32,6 +39,7 @@ struct Peer {
   std::uint32_t uid = 0;
   std::vector<std::uint32_t> gids;  ///< the primary group first
   std::string command;
+  std::uint64_t started = 0;  ///< /proc/PID/stat, field 22; 0: unknown
 };
 
 }  // namespace gpumem::core

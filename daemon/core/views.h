@@ -1,7 +1,9 @@
 #pragma once
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "daemon/core/denial.h"
 #include "daemon/core/ledger.h"
 #include "daemon/core/policy.h"
 #include "daemon/core/types.h"
@@ -18,15 +20,62 @@ struct DeviceView {
   Bytes missing;
   Bytes guaranteed;
   std::size_t waiting = 0;
+  Bytes asked_back;  ///< of borrowers, outstanding
+  Bytes outside;     ///< charged besides the pool: declared memory and contexts
 };
 
 struct TenantView {
   std::string name;
+  std::string parent;
   DeviceIndex device = 0;
   Quota quota;
-  Charges charges;
+  Charges charges;  ///< with those of the tenants below it
+  Bytes outside;    ///< charged besides: declared memory and contexts
+  Bytes burst;      ///< beyond what is promised
+  Bytes debt;       ///< beyond the limit
   std::size_t sessions = 0;
   std::size_t waiting = 0;
+};
+
+/// How a tenant stands on a device.
+struct Standing {
+  DeviceIndex device = 0;
+  Quota quota;
+  Bytes charged;   ///< all of it
+  Bytes declared;  ///< of `charged`
+  Bytes overhead;  ///< of `charged`
+  Bytes available;
+  Bytes burst;
+  Bytes debt;
+  Bytes asked_back;
+  std::optional<TimePoint> asked_back_until;
+};
+
+/// What `gpumem why` shows.
+struct Explanation {
+  std::string tenant;
+  std::vector<Standing> devices;
+  std::vector<Denial> waiting;  ///< one for each request and device, in the order they came
+};
+
+/// A device as its driver last said, against the ledger.
+struct Reconciliation {
+  struct Process {
+    std::int64_t pid = 0;
+    std::uint32_t uid = 0;
+    std::string command;
+    std::string tenant;  ///< who is charged; empty: nobody
+    Bytes bytes;
+  };
+  std::optional<TimePoint> seen;
+  Bytes used;  ///< as the driver says
+  Bytes extents;
+  Bytes overhead;
+  Bytes declared;
+  Bytes past_broker;
+  Bytes unexplained;
+  std::vector<Process> processes;  ///< that hold memory past the broker, largest first
+  std::string problem;             ///< why nothing was seen; empty: none
 };
 
 struct SliceView {

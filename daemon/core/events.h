@@ -1,0 +1,46 @@
+#pragma once
+#include <optional>
+#include <string>
+
+#include "daemon/core/types.h"
+
+namespace gpumem::core {
+
+/// Something that happened, for whoever watches: `gpumem events`. Facts only; words are made where it is shown.
+struct Event {
+  enum class Kind {
+    kOpened,       ///< a session began
+    kEnded,        ///< a session's lane is gone
+    kDied,         ///< its process is gone
+    kWaiting,      ///< a request waits; `bytes` asked
+    kGranted,      ///< `bytes` granted, after `waited`
+    kDenied,       ///< refused, at once or after `waited`
+    kWithdrawn,    ///< by the client
+    kPressure,     ///< a session is asked to give `bytes` back until `deadline`
+    kRelieved,     ///< it is not asked any more
+    kReturned,     ///< a session gave `bytes` back; not yet proved free
+    kFreed,        ///< `bytes` were proved free
+    kQuarantined,  ///< `bytes` were given back, but the driver does not give them
+    kDebt,         ///< a tenant uses `bytes` more than its limit
+    kDebtPaid,
+    kTerminating,  ///< a session's process gets SIGTERM
+    kKilling,      ///< ... and SIGKILL
+    kQuota,        ///< quotas were changed; of this tenant, if one is named
+    kPastBroker,   ///< a process holds `bytes` past the broker
+    kUnexplained,  ///< the device uses `bytes` that nobody is known to hold
+  };
+
+  Kind kind = Kind::kOpened;
+  TimePoint at{};
+  std::string tenant;  ///< empty: of no tenant
+  SessionId session;
+  std::optional<DeviceIndex> device;
+  Bytes bytes;
+  RequestId request;
+  Duration waited{};
+  TimePoint deadline{};
+  std::int64_t pid = 0;
+  std::string words;  ///< what the figures do not say: a denial's explanation, a cause, who changed a quota
+};
+
+}  // namespace gpumem::core

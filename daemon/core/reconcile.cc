@@ -1,0 +1,43 @@
+#include "daemon/core/reconcile.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace gpumem::core {
+
+bool Announced::tells(Bytes now) {
+  const bool worth = !now.is_zero() && (last.is_zero() || now > last + kWorthAnEvent);
+  last = worth ? now : std::min(last, now);
+  return worth;
+}
+
+bool PastBroker::see(Bytes seen) {
+  again = !seen.is_zero() && !bytes.is_zero();
+  bytes = seen;
+  if (seen.is_zero()) kill_at.reset();
+  return announced.tells(seen);
+}
+
+std::vector<std::optional<Bytes>> own_memory(const std::vector<Booked>& processes, Bytes broker, Bytes used) {
+  Bytes sum = broker;
+  bool all_told = true;
+  for (const Booked& one : processes) {
+    sum = sum.plus(one.used).value_or(Bytes{~0ULL});
+    all_told = all_told && !one.used.is_zero();
+  }
+  const bool booked_once = all_told && sum <= used && used - sum <= kDriversOwn;
+  std::vector<std::optional<Bytes>> own;
+  for (const Booked& one : processes) {
+    if (one.used.is_zero())
+      own.emplace_back();
+    else if (booked_once)
+      own.emplace_back(one.used);
+    else if (one.used >= one.leases)
+      own.emplace_back(one.used - one.leases);
+    else
+      own.emplace_back();
+  }
+  return own;
+}
+
+}  // namespace gpumem::core

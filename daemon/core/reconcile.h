@@ -1,0 +1,94 @@
+#pragma once
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "daemon/core/observation.h"
+#include "daemon/core/types.h"
+#include "daemon/core/views.h"
+
+namespace gpumem::core {
+
+/// What is made known again only when it has grown by this much.
+inline constexpr Bytes kWorthAnEvent = mebibytes(64);
+
+/// A figure of which events tell: when it appears, and when it has grown much since the last one.
+struct Announced {
+  Bytes last;  ///< the figure of the last event, or what it has fallen to since
+  /// Whether `now` is worth an event, which then has been told.
+  bool tells(Bytes now);
+};
+
+/// Memory that a process holds past the broker on one device.
+struct PastBroker {
+  Bytes bytes;                         ///< as last seen
+  bool again = false;                  ///< it was seen twice in a row
+  std::optional<TimePoint> kill_at{};  ///< its process was told to end, and is killed then
+  Announced announced;
+
+  /// Takes note of what was seen now. Answers whether it is worth an event.
+  bool see(Bytes seen);
+};
+
+/// What a session is charged on a device besides its leases.
+struct Outside {
+  Bytes declared;
+  Bytes overhead;         ///< its context: an estimate, until it has been measured
+  Bytes past;             ///< held past the broker, beyond what is allowed
+  bool begun = false;     ///< it has had a slice here
+  bool measured = false;  ///< `overhead` is what the driver said
+  Bytes freed;            ///< of its leases, ever
+  Bytes freed_before;     ///< of `freed`: when the latest observation began
+  PastBroker watch;
+
+  Bytes total() const { return declared + overhead + past; }
+};
+
+/// A process that is no session's and holds memory of a device.
+struct Foreigner {
+  std::uint64_t started = 0;
+  TenantId tenant;  ///< who is charged; none: nobody
+  Bytes charged;
+  PastBroker watch;
+};
+
+/// A process that was told to end, and is killed if it does not.
+struct Ending {
+  TimePoint at;
+  DeviceIndex device = 0;
+  std::int64_t pid = 0;
+  std::uint64_t started = 0;
+  SessionId session;  ///< none: a foreigner
+};
+
+/// One device between two observations.
+struct Reconciled {
+  Reconciliation view;
+  std::map<std::int64_t, Foreigner> foreigners;  ///< by pid
+  std::vector<std::int64_t>
+      clients_before;  ///< pids that had a session when the latest observation began, in order
+  Bytes unexplained_before;
+  Announced unexplained;
+};
+
+/// What a driver says of one process, and what is lent to it.
+struct Booked {
+  Bytes used;    ///< zero: the driver does not tell
+  Bytes leases;  ///< the most that it can have had mapped at that moment
+};
+
+/// The most of a device that a driver uses and books on no process.
+inline constexpr Bytes kDriversOwn = mebibytes(512);
+
+/// What each process holds that is not lent to it; nothing where that cannot be told.
+///
+/// Drivers differ in whether they book a lease on the process that has mapped it, besides its creator. If
+/// they do, the processes' figures add up to more than the device uses. So if all of them, and what is booked
+/// on the broker, are what the device uses, or little less, every figure is the process's own. Else leases
+/// may be in it: then only what lies beyond all leases of the process is sure to be its own. `broker`  booked
+/// on the broker, or if the driver does not tell, what it has created.
+std::vector<std::optional<Bytes>> own_memory(const std::vector<Booked>& processes, Bytes broker, Bytes used);
+
+}  // namespace gpumem::core

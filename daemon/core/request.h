@@ -1,0 +1,32 @@
+#pragma once
+#include <vector>
+
+#include "base/ids.h"
+#include "daemon/core/types.h"
+
+namespace gpumem::core {
+
+/// A growth that asks for memory: of one device, or of several, all or nothing.
+struct Request {
+  struct Part {
+    SliceId slice;
+    DeviceIndex device = 0;
+    Bytes wanted;
+    Bytes least;  ///< content with this; at most `wanted`
+  };
+  RequestId id;
+  SessionId session;
+  TenantId tenant;
+  std::vector<Part> parts;  ///< each of another device
+  TimePoint asked;
+  Duration wait{};     ///< as asked for
+  TimePoint deadline;  ///< not before `asked + wait`
+};
+
+/// A request that is granted: its bytes are charged as offered.
+struct Granted {
+  Request request;
+  std::vector<Bytes> bytes;  ///< of each part
+};
+
+}  // namespace gpumem::core
