@@ -1,4 +1,5 @@
 #pragma once
+#include <chrono>
 #include <condition_variable>
 #include <mutex>
 
@@ -44,7 +45,23 @@ class Condition {
     condition_.wait(lock);
     lock.release();
   }
+  /// The same, until `deadline` at the latest.
+  template <class TimePoint>
+  void wait_until(Mutex& mutex, TimePoint deadline) GPUMEM_THREAD(requires_capability(mutex)) {
+    std::unique_lock lock(mutex.mutex_, std::adopt_lock);
+    condition_.wait_until(lock, deadline);
+    lock.release();
+  }
+  /// The same, until `time` at most.
+  template <class Clock, class Duration>
+  void wait_until(Mutex& mutex, const std::chrono::time_point<Clock, Duration>& time)
+      GPUMEM_THREAD(requires_capability(mutex)) {
+    std::unique_lock lock(mutex.mutex_, std::adopt_lock);
+    condition_.wait_until(lock, time);
+    lock.release();
+  }
   void notify_one() { condition_.notify_one(); }
+  void notify_all() { condition_.notify_all(); }
 
  private:
   std::condition_variable condition_;

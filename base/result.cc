@@ -15,6 +15,7 @@ std::string_view code_name(Code code) {
     case Code::kPermissionDenied: return "PERMISSION_DENIED";
     case Code::kResourceExhausted: return "RESOURCE_EXHAUSTED";
     case Code::kFailedPrecondition: return "FAILED_PRECONDITION";
+    case Code::kAborted: return "ABORTED";
     case Code::kInternal: return "INTERNAL";
     case Code::kUnavailable: return "UNAVAILABLE";
     case Code::kUnauthenticated: return "UNAUTHENTICATED";

@@ -1,17 +1,21 @@
 #include "cuda/nvml.h"
 
+#include <algorithm>
 #include <array>
 
 #include "cuda/library.h"
 
-#define GPUMEM_NVML_CALLS(CALL)    \
-  CALL(nvmlInit)                   \
-  CALL(nvmlShutdown)               \
-  CALL(nvmlErrorString)            \
-  CALL(nvmlSystemGetDriverVersion) \
-  CALL(nvmlDeviceGetHandleByUUID)  \
-  CALL(nvmlDeviceGetMemoryInfo)    \
-  CALL(nvmlDeviceGetComputeRunningProcesses)
+#define GPUMEM_NVML_CALLS(CALL)               \
+  CALL(nvmlInit)                              \
+  CALL(nvmlShutdown)                          \
+  CALL(nvmlErrorString)                       \
+  CALL(nvmlSystemGetDriverVersion)            \
+  CALL(nvmlDeviceGetHandleByUUID)             \
+  CALL(nvmlDeviceGetMemoryInfo)               \
+  CALL(nvmlDeviceGetMemoryInfo_v2)            \
+  CALL(nvmlDeviceGetComputeRunningProcesses)  \
+  CALL(nvmlDeviceGetGraphicsRunningProcesses) \
+  CALL(nvmlDeviceGetMPSComputeRunningProcesses)
 #define GPUMEM_TEXT_OF(name) #name
 #define GPUMEM_SYMBOL(name) GPUMEM_TEXT_OF(name)
 
@@ -61,28 +65,50 @@ Result<nvmlDevice_t> Nvml::find(const DeviceUuid& uuid) const {
 Result<DeviceMemory> Nvml::memory(const DeviceUuid& uuid) const {
   auto device = find(uuid);
   if (!device) return device.error();
-  nvmlMemory_t memory{};
-  auto asked = check(api_->nvmlDeviceGetMemoryInfo(*device, &memory), "nvmlDeviceGetMemoryInfo");
+  nvmlMemory_v2_t memory{};
+  memory.version = nvmlMemory_v2;
+  if (api_->nvmlDeviceGetMemoryInfo_v2(*device, &memory) == NVML_SUCCESS)
+    return DeviceMemory{{memory.total}, {memory.used}, {memory.free}};
+  nvmlMemory_t together{};
+  auto asked = check(api_->nvmlDeviceGetMemoryInfo(*device, &together), "nvmlDeviceGetMemoryInfo");
   if (!asked) return asked.error();
-  return DeviceMemory{{memory.total}, {memory.used}, {memory.free}};
+  return DeviceMemory{{together.total}, {together.used}, {together.free}};
+}
+
+Result<void> Nvml::list(nvmlDevice_t device, ListProcesses ask, const char* call,
+                        std::vector<ProcessMemory>& processes) const {
+  std::vector<nvmlProcessInfo_t> found(64);
+  auto count = static_cast<unsigned>(found.size());
+  nvmlReturn_t asked = NVML_SUCCESS;
+  while ((asked = ask(device, &count, found.data())) == NVML_ERROR_INSUFFICIENT_SIZE) {
+    count += 64;  // processes may start between the two calls
+    found.resize(count);
+  }
+  if (auto ok = check(asked, call); !ok) return ok.error();
+  found.resize(count);
+  for (const nvmlProcessInfo_t& one : found) {
+    const bool known = one.usedGpuMemory != static_cast<unsigned long long>(NVML_VALUE_NOT_AVAILABLE);
+    const Bytes used{known ? one.usedGpuMemory : 0};
+    const auto listed = std::ranges::find(processes, one.pid, &ProcessMemory::pid);
+    if (listed == processes.end())
+      processes.push_back({one.pid, used});
+    else  // the figure is the process's in every list
+      listed->used = std::max(listed->used, used);
+  }
+  return {};
 }
 
 Result<std::vector<ProcessMemory>> Nvml::processes(const DeviceUuid& uuid) const {
   auto device = find(uuid);
   if (!device) return device.error();
-  std::vector<nvmlProcessInfo_t> found(64);
-  auto count = static_cast<unsigned>(found.size());
-  nvmlReturn_t asked = NVML_SUCCESS;
-  while ((asked = api_->nvmlDeviceGetComputeRunningProcesses(*device, &count, found.data())) ==
-         NVML_ERROR_INSUFFICIENT_SIZE) {
-    count += 64;  // processes may start between the two calls
-    found.resize(count);
-  }
-  if (auto ok = check(asked, "nvmlDeviceGetComputeRunningProcesses"); !ok) return ok.error();
   std::vector<ProcessMemory> processes;
-  for (unsigned i = 0; i < count; ++i) {
-    const bool known = found[i].usedGpuMemory != static_cast<unsigned long long>(NVML_VALUE_NOT_AVAILABLE);
-    processes.push_back({found[i].pid, {known ? found[i].usedGpuMemory : 0}});
+  auto computing = list(*device, api_->nvmlDeviceGetComputeRunningProcesses,
+                        "nvmlDeviceGetComputeRunningProcesses", processes);
+  if (!computing) return computing.error();
+  // Not every device draws or is shared by MPS; then there is nothing to list.
+  for (const ListProcesses ask :
+       {api_->nvmlDeviceGetGraphicsRunningProcesses, api_->nvmlDeviceGetMPSComputeRunningProcesses}) {
+    static_cast<void>(list(*device, ask, "", processes));
   }
   return processes;
 }

@@ -12,7 +12,8 @@ namespace gpumem::cuda {
 
 struct DeviceMemory {
   Bytes total;
-  Bytes used;
+  Bytes
+      used;  ///< allocated by anyone; without what the driver keeps for itself, where it tells the two apart
   Bytes free;
 };
 struct ProcessMemory {
@@ -30,6 +31,7 @@ class Nvml {
   ~Nvml();
 
   Result<DeviceMemory> memory(const DeviceUuid& uuid) const;
+  /// Those that compute or draw, each once, by pid as this process's PID namespace has it.
   Result<std::vector<ProcessMemory>> processes(const DeviceUuid& uuid) const;
   /// The kernel driver's version, `570.86.15`.
   Result<std::string> driver_version() const;
@@ -39,6 +41,9 @@ class Nvml {
   explicit Nvml(std::unique_ptr<Api> api);
   Result<void> check(nvmlReturn_t result, const char* call) const;
   Result<nvmlDevice_t> find(const DeviceUuid& uuid) const;
+  using ListProcesses = decltype(&::nvmlDeviceGetComputeRunningProcesses);
+  Result<void> list(nvmlDevice_t device, ListProcesses ask, const char* call,
+                    std::vector<ProcessMemory>& processes) const;
 
   std::unique_ptr<Api> api_;
 };

@@ -4,27 +4,66 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <future>
 
 #include "base/log.h"
+#include "base/rfc3339.h"
 #include "sim/machine/machine.h"
 
 namespace gpumem {
 namespace {
 
 constexpr const char* kDefaultConfig = "/etc/gpumemd/gpumemd.toml";
+constexpr const char* kDefaultState = "/var/lib/gpumemd";
 constexpr auto kCallPatience = std::chrono::seconds(2);
 
+// What is said on the command line, else in the file, else by the service manager. A broker that is given a
+// runtime folder of its own is not the machine's, and has nothing to do with its state.
+std::filesystem::path state_folder(const Options& options, const host::Config& config) {
+  if (!options.state_folder.empty()) return options.state_folder;
+  if (!config.state_folder.empty()) return config.state_folder;
+  if (const char* told = std::getenv("STATE_DIRECTORY"); told != nullptr && *told != '\0') {
+    const std::string folders = told;  // several, with colons between them, if there are more
+    return folders.substr(0, folders.find(':'));
+  }
+  return options.runtime_folder.empty() ? std::filesystem::path(kDefaultState)
+                                        : config.runtime_folder / "state";
+}
+
+// The configuration with what the command line and the surroundings say in place of it.
 Result<host::Config> read_config(const Options& options) {
   std::error_code unknown;  // whether it is there: then reading it says why
   const bool named = !options.config.empty();
-  if (!named && !std::filesystem::exists(kDefaultConfig, unknown) && !unknown) {
-    host::Config config;
-    if (!options.runtime_folder.empty()) config.runtime_folder = options.runtime_folder;
-    return config;
-  }
-  auto config = host::load_config(named ? options.config : kDefaultConfig);
-  if (config && !options.runtime_folder.empty()) config->runtime_folder = options.runtime_folder;
+  const bool none = !named && !std::filesystem::exists(kDefaultConfig, unknown) && !unknown;
+  auto config = none ? host::Config{} : host::load_config(named ? options.config : kDefaultConfig);
+  if (!config) return config.error();
+  if (!options.runtime_folder.empty()) config->runtime_folder = options.runtime_folder;
+  config->state_folder = state_folder(options, *config);
   return config;
+}
+
+Result<std::optional<std::uint32_t>> admin_gid(const host::Config& config) {
+  if (config.admin_group.empty()) return std::optional<std::uint32_t>();
+  auto gid = host::resolve_group(config.admin_group, "admin_group");
+  if (!gid) return gid.error();
+  return std::optional<std::uint32_t>(*gid);
+}
+
+std::vector<core::TenantView> tenants_of(core::Gate& gate) {
+  std::promise<std::vector<core::TenantView>> tenants;
+  gate.post([&](core::Broker& broker, core::TimePoint) { tenants.set_value(broker.tenants()); });
+  return tenants.get_future().get();
+}
+
+// What stays as it was when the broker started.
+void warn_of_restart(const host::Config& in_force, const host::Config& read) {
+  const auto warn = [](const char* key, const std::string& old, const std::string& wanted) {
+    if (old == wanted) return;
+    spdlog::warn("{} stays '{}': '{}' needs a restart of the broker", key, old, wanted);
+  };
+  warn("runtime_dir", in_force.runtime_folder, read.runtime_folder);
+  warn("state_dir", in_force.state_folder, read.state_folder);
+  warn("socket_group", in_force.socket_group, read.socket_group);
 }
 
 // Every extent is a descriptor, and so is every session.
@@ -55,16 +94,20 @@ void report(const core::Policy& policy) {
 void print(const core::Policy& policy) {
   const auto print_quotas = [&](const std::string& who, const std::vector<core::Quota>& quotas) {
     for (std::size_t i = 0; i < quotas.size(); ++i) {
-      std::printf("  %s on %s: guarantee %s, limit %s\n", who.c_str(), policy.devices[i].uuid.c_str(),
-                  to_string(quotas[i].guarantee).c_str(), to_string(quotas[i].limit).c_str());
+      std::printf("  %s on %s: guarantee %s, limit %s, weight %u, priority %u\n", who.c_str(),
+                  policy.devices[i].uuid.c_str(), to_string(quotas[i].guarantee).c_str(),
+                  to_string(quotas[i].limit).c_str(), quotas[i].weight, quotas[i].priority);
     }
   };
   for (const core::DevicePolicy& device : policy.devices) {
     std::printf("device %s (%s): pool %s of %s\n", device.uuid.c_str(), device.name.c_str(),
                 to_string(device.pool).c_str(), to_string(device.total).c_str());
   }
-  for (const core::TenantRule& tenant : policy.tenants)
-    print_quotas("tenant '" + tenant.name + "'", tenant.quotas);
+  for (const core::TenantRule& tenant : policy.tenants) {
+    print_quotas(
+        "tenant '" + tenant.name + "'" + (tenant.parent.empty() ? "" : " of '" + tenant.parent + "'"),
+        tenant.quotas);
+  }
   if (policy.others)
     print_quotas("every other user", *policy.others);
   else
@@ -92,26 +135,29 @@ Result<std::filesystem::path> Daemon::driver_folder() const {
 }
 
 Result<void> Daemon::serve(const host::Config& config) {
+  auto store = host::QuotaStore::open(config.state_folder,
+                                      to_rfc3339(std::chrono::system_clock::now(), Precision::kSeconds));
+  if (!store) return store.error();
   auto driver = driver_folder();
   if (!driver) return driver.error();
   auto machine = find_machine(*driver);
   if (!machine) return machine.error();
   machine_ = std::move(*machine);
-  auto policy = host::compile_policy(config, machine_.devices);
+  auto policy = host::compile_in_force(config, machine_.devices, store->current());
   if (!policy) return policy.error();
   report(*policy);
-  auto lane = folder_.listen_on_lane();
-  if (!lane) return lane.error();
-  auto loop =
-      host::Loop::create({.policy = std::move(*policy),
-                          .driver = machine_.driver,
-                          .driver_folder = driver->empty() ? "" : std::filesystem::absolute(*driver).string(),
-                          .lane_socket = std::move(*lane)});
-  if (!loop) return loop.error();
-  loop_ = std::move(*loop);
-  loop_->start();
-  auto server = rpc::Server::start(*loop_, folder_.api_socket(),
-                                   {.version = GPUMEM_VERSION, .driver = machine_.driver_version});
+  if (auto started = start_loop(config, *driver, std::move(*policy)); !started) return started.error();
+  config_ = config;
+  quotas_ = std::make_unique<host::LiveQuotas>(host::LiveQuotas::Options{
+      .config = config,
+      .devices = machine_.devices,
+      .store = std::move(*store),
+      .core = {.apply = [this](core::Policy next,
+                               std::string cause) { return loop_->apply(std::move(next), std::move(cause)); },
+               .tenants = [this] { return tenants_of(*loop_); }}});
+  auto server = rpc::Server::start(
+      *loop_, *quotas_, folder_.api_socket(),
+      {.version = GPUMEM_VERSION, .driver = machine_.driver_version, .observer = reconciler_.get()});
   if (!server) return server.error();
   server_ = std::move(*server);
   if (auto opened = folder_.open_to_group(folder_.api_socket()); !opened) return opened.error();
@@ -120,13 +166,42 @@ Result<void> Daemon::serve(const host::Config& config) {
   return {};
 }
 
+Result<void> Daemon::start_loop(const host::Config& config, const std::filesystem::path& driver,
+                                core::Policy policy) {
+  const auto admins = admin_gid(config);
+  if (!admins) return admins.error();
+  auto lane = folder_.listen_on_lane();
+  if (!lane) return lane.error();
+  const std::string told = driver.empty() ? "" : std::filesystem::absolute(driver).string();
+  host::Reconciler::Options reconciling{.driver_folder = driver, .devices = {}, .period = config.reconcile};
+  for (const core::DevicePolicy& device : policy.devices) {
+    auto uuid = cuda::parse_device_uuid(device.uuid);
+    if (!uuid) return uuid.error();
+    reconciling.devices.push_back(*uuid);
+  }
+  auto loop = host::Loop::create({.policy = std::move(policy),
+                                  .driver = machine_.driver,
+                                  .driver_folder = told,
+                                  .lane_socket = std::move(*lane),
+                                  .admin_gid = *admins});
+  if (!loop) return loop.error();
+  loop_ = std::move(*loop);
+  loop_->start();
+  reconciler_ = std::make_unique<host::Reconciler>(*loop_, std::move(reconciling));
+  return {};
+}
+
 Result<void> Daemon::reload() {
   auto config = read_config(options_);
   if (!config) return config.error();
+  const auto admins = admin_gid(*config);
+  if (!admins) return admins.error();
   // The pools are what they are: shares are taken of what could be had when the broker started.
-  auto policy = host::compile_policy(*config, machine_.devices);
-  if (!policy) return policy.error();
-  return loop_->apply(std::move(*policy));
+  if (auto reloaded = quotas_->reload_now(*config); !reloaded) return reloaded.error();
+  loop_->set_admin_gid(*admins);
+  reconciler_->set_period(config->reconcile);
+  warn_of_restart(config_, *config);
+  return {};
 }
 
 void Daemon::stop() {
@@ -140,13 +215,20 @@ void Daemon::stop() {
 
 Daemon::~Daemon() {
   server_.reset();
+  quotas_.reset();
+  reconciler_.reset();
   loop_.reset();
 }
 
 Result<void> check_config(const Options& options) {
   auto config = read_config(options);
   if (!config) return config.error();
-  if (auto group = host::resolve_group(config->socket_group); !group) return group.error();
+  if (auto group = host::resolve_group(config->socket_group, "socket_group"); !group) return group.error();
+  if (auto admins = admin_gid(*config); !admins) return admins.error();
+  auto overlay = host::read_quotas(config->state_folder);
+  if (!overlay && overlay.error().code != Code::kPermissionDenied) return overlay.error();
+  if (!overlay)
+    std::printf("Quotas that were set at run time are left out: %s\n", overlay.error().message.c_str());
   std::filesystem::path driver = options.driver_folder;
   std::string scratch = (std::filesystem::temp_directory_path() / "gpumemd-check-XXXXXX").string();
   if (!options.simulate.empty()) {
@@ -163,7 +245,9 @@ Result<void> check_config(const Options& options) {
   if (!machine) {
     std::printf("The file is well-formed. It could not be held against the GPUs: %s\n",
                 machine.error().message.c_str());
-  } else if (auto policy = host::compile_policy(*config, machine->devices); policy) {
+  } else if (auto policy =
+                 host::compile_in_force(*config, machine->devices, overlay ? *overlay : host::QuotaOverlay{});
+             policy) {
     print(*policy);
   } else {
     answer = policy.error();

@@ -2,7 +2,9 @@
 #include <memory>
 
 #include "daemon/devices.h"
+#include "daemon/host/live_quotas.h"
 #include "daemon/host/loop.h"
+#include "daemon/host/reconciler.h"
 #include "daemon/host/runtime_folder.h"
 #include "daemon/options.h"
 #include "daemon/rpc/server.h"
@@ -12,13 +14,14 @@ namespace gpumem {
 /// The broker as a whole, wired.
 class Daemon {
  public:
-  /// Takes the runtime folder, opens the driver, fills the pools, and serves.
+  /// Takes the runtime and the state folder, opens the driver, fills the pools, and serves.
   static Result<std::unique_ptr<Daemon>> start(const Options& options);
   /// Stops taking work, lets calls under way end, then ends the lanes. Clients keep their memory.
   void stop();
   ~Daemon();
 
-  /// Reads the configuration again; on any error the old one stays in force.
+  /// Reads the configuration again, and puts it in force under the quotas that were set at run time; on any
+  /// error the old one stays in force.
   Result<void> reload();
 
  private:
@@ -27,12 +30,18 @@ class Daemon {
   std::filesystem::path simulated_machine() const;
   Result<std::filesystem::path> driver_folder() const;
   Result<void> serve(const host::Config& config);
+  Result<void> start_loop(const host::Config& config, const std::filesystem::path& driver,
+                          core::Policy policy);
 
   Options options_;
   host::RuntimeFolder folder_;
   Machine machine_;
+  host::Config config_;  ///< that it started with
+  // Each posts to those before it.
   std::unique_ptr<host::Loop> loop_;
-  std::unique_ptr<rpc::Server> server_;  // after loop_: it posts to it
+  std::unique_ptr<host::Reconciler> reconciler_;
+  std::unique_ptr<host::LiveQuotas> quotas_;
+  std::unique_ptr<rpc::Server> server_;
 };
 
 /// Says what the configuration comes to on this machine. Errors  as start(), for what is configured.

@@ -21,6 +21,7 @@ sigset_t block_signals() {
   for (const int signal : {SIGHUP, SIGINT, SIGTERM}) sigaddset(&signals, signal);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is an error like a full disk
   return signals;
 }
 

@@ -15,6 +15,10 @@ Options parse_options(int argc, char** argv) {
   app.add_flag("--check-config", options.check_config,
                "Check the configuration against this machine, say what it comes to, and exit");
   app.add_option("--runtime-dir", options.runtime_folder, "Folder of the sockets (default /run/gpumemd)");
+  app.add_option(
+      "--state-dir", options.state_folder,
+      "Folder of what survives the broker: quotas set at run time (default /var/lib/gpumemd; with\n"
+      "--runtime-dir the folder state in that)");
   auto* simulate =
       app.add_option("--simulate", options.simulate,
                      "Lend simulated GPUs over host memory, for example 2x24GiB; no GPU is needed");

@@ -11,6 +11,7 @@ struct Options {
   std::filesystem::path config;  ///< empty: the default file if there is one
   bool check_config = false;
   std::string runtime_folder;  ///< empty: as configured
+  std::string state_folder;    ///< empty: as configured
   std::string simulate;        ///< empty: the machine's own driver
   std::filesystem::path driver_folder;
   LogFormat log_format = LogFormat::kText;

@@ -1,166 +1,89 @@
 #include "daemon/host/config.h"
 
-#include <toml++/toml.h>
-
 #include <algorithm>
-#include <array>
-#include <fstream>
-#include <functional>
 #include <utility>
+
+#include "base/printable.h"
+#include "daemon/host/files.h"
+#include "daemon/host/quota_fields.h"
 
 namespace gpumem::host {
 namespace {
 
-// Collects the first error, so that a reader is a list of keys rather than a chain of checks.
-class Reader {
- public:
-  explicit Reader(std::string source) : source_(std::move(source)) {}
+constexpr std::int64_t kDaySeconds = std::int64_t{24} * 3600;
+constexpr std::size_t kNameBytes = 128;
 
-  using Field = std::pair<std::string_view, std::function<void(const toml::node&)>>;
-
-  // Gives every key of `table` to its field; another key is an error that lists the known ones.
-  void read(const toml::table& table, std::string_view where, const std::vector<Field>& fields) {
-    for (const auto& [key, node] : table) {
-      const auto field = std::ranges::find(fields, key.str(), &Field::first);
-      if (field != fields.end()) {
-        field->second(node);
-        continue;
-      }
-      std::string known;
-      for (const Field& one : fields) known += (known.empty() ? "" : ", ") + std::string(one.first);
-      fail(key.source(),
-           "unknown key '" + std::string(key.str()) + "' in " + std::string(where) + "; known are: " + known);
-    }
-  }
-
-  void fail(const toml::source_region& at, const std::string& what) {
-    if (error_) return;
-    error_ = Error{Code::kInvalidArgument, source_ + ":" + std::to_string(at.begin.line) + ":" +
-                                               std::to_string(at.begin.column) + ": " + what};
-  }
-
-  // Readers of values, each to be put into a Field.
-  auto text(std::string& into) {
-    return [this, &into](const toml::node& node) {
-      if (const auto value = node.value<std::string>(); node.is_string())
-        into = *value;
-      else
-        fail(node.source(), "expected a text in quotes");
-    };
-  }
-  auto name(std::string& into) {  // a user or group may be given as a number
-    return [this, &into](const toml::node& node) {
-      if (node.is_integer())
-        into = std::to_string(*node.value<std::int64_t>());
-      else
-        text(into)(node);
-    };
-  }
-  template <class Integer>
-  auto number(Integer& into, std::int64_t least, std::int64_t most) {
-    return [this, &into, least, most](const toml::node& node) {
-      const auto value = node.value<std::int64_t>();
-      if (!node.is_integer() || *value < least || *value > most) {
-        return fail(node.source(),
-                    "expected a whole number from " + std::to_string(least) + " to " + std::to_string(most));
-      }
-      into = static_cast<Integer>(*value);
-    };
-  }
-  template <class AmountOrOptional>
-  auto amount(AmountOrOptional& into) {
-    return [this, &into](const toml::node& node) {
-      if (node.is_integer()) {
-        const std::int64_t bytes = *node.value<std::int64_t>();
-        if (bytes < 0) return fail(node.source(), "expected an amount of at least 0");
-        into = Amount::absolute({static_cast<std::uint64_t>(bytes)});
-        return;
-      }
-      if (!node.is_string()) return fail(node.source(), "expected an amount such as \"24GiB\" or \"25%\"");
-      auto parsed = parse_amount(*node.value<std::string>());
-      if (parsed)
-        into = *parsed;
-      else
-        fail(node.source(), parsed.error().message);
-    };
-  }
-  auto table(std::function<void(const toml::table&)> then) {
-    return [this, then = std::move(then)](const toml::node& node) {
-      if (const auto* found = node.as_table())
-        then(*found);
-      else
-        fail(node.source(), "expected a table");
-    };
-  }
-  auto tables(std::function<void(const toml::table&)> then) {
-    return [this, then = std::move(then)](const toml::node& node) {
-      const auto* found = node.as_array();
-      if (found == nullptr)
-        return fail(node.source(), "expected a list of tables: write the name in double brackets");
-      for (const auto& one : *found) table(then)(one);
-    };
-  }
-
-  const std::optional<Error>& error() const { return error_; }
-
- private:
-  std::string source_;
-  std::optional<Error> error_;
-};
-
-std::vector<Reader::Field> quota_fields(Reader& reader, QuotaConfig& quota) {
-  return {{"guarantee", reader.amount(quota.guarantee)}, {"limit", reader.amount(quota.limit)}};
+std::vector<TomlReader::Field> device_fields(TomlReader& reader, DeviceConfig& device) {
+  using core::Escalation;
+  using std::chrono::milliseconds, std::chrono::seconds;
+  core::ReclaimPolicy& reclaim = device.reclaim;
+  return {{"reserve", reader.amount(device.reserve)},
+          {"lend_guarantees", reader.truth(reclaim.lend_guarantees)},
+          {"reclaim_deadline_ms", reader.duration<milliseconds>(reclaim.deadline, 1, 1000 * kDaySeconds)},
+          {"escalation",
+           reader.choice<Escalation>(reclaim.escalation, {{"wait", Escalation::kWait},
+                                                          {"deny", Escalation::kDeny},
+                                                          {"end-session", Escalation::kEndSession}})},
+          {"grace_seconds", reader.duration<seconds>(reclaim.grace, 0, kDaySeconds)},
+          {"context_overhead", reader.bytes(device.context_overhead)}};
 }
 
-std::vector<Reader::Field> quotas_fields(Reader& reader, QuotasConfig& quotas) {
-  auto fields = quota_fields(reader, quotas.everywhere);
-  fields.emplace_back("device", reader.tables([&reader, &quotas](const toml::table& table) {
-    std::string uuid;
-    QuotaConfig quota;
-    auto device_fields = quota_fields(reader, quota);
-    device_fields.emplace_back("uuid", reader.text(uuid));
-    reader.read(table, "a tenant's device", device_fields);
-    if (uuid.empty()) reader.fail(table.source(), "a tenant's device needs its 'uuid'");
-    if (!quotas.by_device.emplace(uuid, quota).second) {
-      reader.fail(table.source(), "device '" + uuid + "' is given twice for one tenant");
-    }
-  }));
-  return fields;
+void read_broker(TomlReader& reader, const toml::table& table, Config& config) {
+  std::string runtime = config.runtime_folder;
+  std::string state = config.state_folder;
+  auto fields = device_fields(reader, config.any_device);
+  const std::vector<TomlReader::Field> own{
+      {"runtime_dir", reader.text(runtime)},
+      {"state_dir", reader.text(state)},
+      {"socket_group", reader.name(config.socket_group)},
+      {"admin_group", reader.name(config.admin_group)},
+      {"max_sessions", reader.number(config.max_sessions, 1, 100'000)},
+      {"max_sessions_per_tenant", reader.number(config.max_sessions_per_tenant, 1, 100'000)},
+      {"max_wait_seconds", reader.number(config.max_wait_seconds, 0, 7 * kDaySeconds)},
+      {"aging_seconds", reader.duration<std::chrono::seconds>(config.aging, 0, 7 * kDaySeconds)},
+      {"reconcile_seconds", reader.duration<std::chrono::seconds>(config.reconcile, 0, kDaySeconds)},
+      {"past_broker", reader.choice<bool>(config.past_broker.end, {{"report", false}, {"end", true}})},
+      {"past_broker_allowance", reader.bytes(config.past_broker.allowance)}};
+  fields.insert(fields.begin(), own.begin(), own.end());
+  reader.read(table, "[broker]", fields);
+  config.runtime_folder = runtime;
+  config.state_folder = state;
 }
 
-void read_broker(Reader& reader, const toml::table& table, Config& config) {
-  std::string folder = config.runtime_folder;
-  reader.read(table, "[broker]",
-              {{"runtime_dir", reader.text(folder)},
-               {"socket_group", reader.name(config.socket_group)},
-               {"max_sessions", reader.number(config.max_sessions, 1, 100'000)},
-               {"max_sessions_per_tenant", reader.number(config.max_sessions_per_tenant, 1, 100'000)},
-               {"max_wait_seconds", reader.number(config.max_wait_seconds, 0, std::int64_t{7} * 24 * 3600)},
-               {"reserve", reader.amount(config.reserve)}});
-  config.runtime_folder = folder;
-}
-
-void read_device(Reader& reader, const toml::table& table, Config& config) {
+void read_device(TomlReader& reader, const toml::table& table, Config& config) {
   std::string uuid;
-  Amount reserve = config.reserve;
-  reader.read(table, "[[device]]", {{"uuid", reader.text(uuid)}, {"reserve", reader.amount(reserve)}});
+  DeviceConfig device = config.any_device;
+  auto fields = device_fields(reader, device);
+  fields.insert(fields.begin(), {"uuid", reader.text(uuid)});
+  reader.read(table, "[[device]]", fields);
   if (uuid.empty()) reader.fail(table.source(), "a device needs its 'uuid' (nvidia-smi -L)");
-  if (std::ranges::count(config.devices, uuid) != 0)
+  if (!config.devices.emplace(uuid, device).second)
     reader.fail(table.source(), "device '" + uuid + "' is given twice");
-  config.devices.push_back(uuid);
-  config.reserve_by_device.insert_or_assign(uuid, reserve);
 }
 
-void read_tenant(Reader& reader, const toml::table& table, Config& config) {
+void check_name(TomlReader& reader, const toml::table& table, const std::string& name) {
+  if (name.empty()) return reader.fail(table.source(), "a tenant needs a 'name'");
+  if (name.size() > kNameBytes || !is_printable(name)) {
+    return reader.fail(table.source(), "a tenant's name is at most " + std::to_string(kNameBytes) +
+                                           " bytes of printable characters");
+  }
+  if (name.starts_with(kUserTenantPrefix)) {
+    reader.fail(table.source(), "'" + name + "': names that begin with '" + std::string(kUserTenantPrefix) +
+                                    "' are of users without a tenant; choose another");
+  }
+}
+
+void read_tenant(TomlReader& reader, const toml::table& table, Config& config) {
   TenantConfig tenant;
   auto fields = quotas_fields(reader, tenant.quotas);
   fields.emplace_back("name", reader.text(tenant.name));
+  fields.emplace_back("parent", reader.text(tenant.parent));
   fields.emplace_back("user", reader.name(tenant.user));
   fields.emplace_back("group", reader.name(tenant.group));
   reader.read(table, "[[tenant]]", fields);
-  if (tenant.name.empty()) reader.fail(table.source(), "a tenant needs a 'name'");
-  if (tenant.user.empty() == tenant.group.empty()) {
-    reader.fail(table.source(), "tenant '" + tenant.name + "' needs either a 'user' or a 'group'");
+  check_name(reader, table, tenant.name);
+  if (!tenant.user.empty() && !tenant.group.empty()) {
+    reader.fail(table.source(), "tenant '" + tenant.name + "' is either a 'user' or a 'group', not both");
   }
   if (std::ranges::count(config.tenants, tenant.name, &TenantConfig::name) != 0) {
     reader.fail(table.source(), "tenant '" + tenant.name + "' is given twice");
@@ -168,56 +91,55 @@ void read_tenant(Reader& reader, const toml::table& table, Config& config) {
   config.tenants.push_back(std::move(tenant));
 }
 
-void read_default(Reader& reader, const toml::table& table, Config& config) {
-  QuotasConfig quotas;
+void read_default(TomlReader& reader, const toml::table& table, Config& config) {
+  OthersConfig others;
   bool refuse = false;
-  auto fields = quotas_fields(reader, quotas);
-  fields.emplace_back("refuse", [&](const toml::node& node) {
-    if (node.is_boolean())
-      refuse = *node.value<bool>();
-    else
-      reader.fail(node.source(), "expected true or false");
-  });
+  auto fields = quotas_fields(reader, others.quotas);
+  fields.emplace_back("parent", reader.text(others.parent));
+  fields.emplace_back("refuse", reader.truth(refuse));
   reader.read(table, "[default]", fields);
-  config.others = refuse ? std::nullopt : std::optional(quotas);
+  config.others = refuse ? std::nullopt : std::optional(others);
+}
+
+// A tenant that is nobody is one that others belong to: only the whole file tells.
+void check_members(TomlReader& reader, const toml::table& document, const Config& config) {
+  const auto is_parent = [&](const std::string& name) {
+    return std::ranges::count(config.tenants, name, &TenantConfig::parent) != 0 ||
+           (config.others && config.others->parent == name);
+  };
+  for (std::size_t i = 0; i < config.tenants.size(); ++i) {
+    const TenantConfig& tenant = config.tenants[i];
+    if (!tenant.user.empty() || !tenant.group.empty() || is_parent(tenant.name)) continue;
+    reader.fail(document["tenant"][i].node()->source(),
+                "tenant '" + tenant.name +
+                    "' needs either a 'user' or a 'group', or tenants that name it as their 'parent'");
+  }
 }
 
 }  // namespace
 
 Result<Config> parse_config(std::string_view text, const std::string& source) {
-  toml::table document;
-  try {
-    document = toml::parse(text, source);
-  } catch (const toml::parse_error& error) {
-    const auto& at = error.source().begin;
-    return Error{Code::kInvalidArgument, source + ":" + std::to_string(at.line) + ":" +
-                                             std::to_string(at.column) + ": " +
-                                             std::string(error.description())};
-  }
+  auto document = parse_toml(text, source);
+  if (!document) return document.error();
   Config config;
-  Reader reader(source);
-  // [broker] first: its `reserve` is what devices fall back on, wherever it stands in the file.
-  if (const auto* broker = document["broker"].as_table()) read_broker(reader, *broker, config);
+  TomlReader reader(source);
+  // [broker] first: it is what devices fall back on, wherever it stands in the file.
+  if (const auto* broker = (*document)["broker"].as_table()) read_broker(reader, *broker, config);
   reader.read(
-      document, "the file",
+      *document, "the file",
       {{"broker", reader.table([](const toml::table&) {})},
        {"device", reader.tables([&](const toml::table& table) { read_device(reader, table, config); })},
        {"tenant", reader.tables([&](const toml::table& table) { read_tenant(reader, table, config); })},
        {"default", reader.table([&](const toml::table& table) { read_default(reader, table, config); })}});
+  if (!reader.error()) check_members(reader, *document, config);
   if (reader.error()) return *reader.error();
   return config;
 }
 
 Result<Config> load_config(const std::filesystem::path& file) {
-  std::ifstream stream(file);
-  if (!stream) return errno_error(errno, "cannot read " + file.string());
-  std::string text;
-  std::array<char, 4096> piece;
-  while (stream.read(piece.data(), piece.size()), stream.gcount() > 0) {
-    text.append(piece.data(), static_cast<std::size_t>(stream.gcount()));
-  }
-  if (stream.bad()) return errno_error(errno, "cannot read " + file.string());  // a folder, for one
-  return parse_config(text, file.string());
+  auto text = read_text(file);
+  if (!text) return text.error();
+  return parse_config(*text, file.string());
 }
 
 }  // namespace gpumem::host

@@ -6,45 +6,56 @@
 #include <string_view>
 #include <vector>
 
-#include "gpumem/bytes.h"
-#include "gpumem/result.h"
+#include "daemon/core/policy.h"
+#include "daemon/host/quota_config.h"
 
 namespace gpumem::host {
 
-/// Amounts as written; percent is of the device's pool. What is missing comes from the next wider quota.
-struct QuotaConfig {
-  std::optional<Amount> guarantee;  ///< else 0
-  std::optional<Amount> limit;      ///< else the whole pool
+/// How a device is lent.
+struct DeviceConfig {
+  Amount reserve = Amount::percent(9'000);
+  core::ReclaimPolicy reclaim{};
+  Bytes context_overhead{};
 };
 
-/// Quotas on every device, and other ones on some.
-struct QuotasConfig {
-  QuotaConfig everywhere;
-  std::map<std::string, QuotaConfig> by_device;  ///< UUID
-};
-
+/// A user, a group, or the parent of other tenants.
 struct TenantConfig {
   std::string name;
-  std::string user;   ///< name or number; empty: none
-  std::string group;  ///< name or number; empty: none
+  std::string parent;  ///< another tenant's name; empty: none
+  std::string user;    ///< name or number; empty: none
+  std::string group;   ///< name or number; empty: none
+  QuotasConfig quotas;
+};
+
+/// What holds for users without a tenant.
+struct OthersConfig {
+  std::string parent;  ///< a tenant's name; empty: none
   QuotasConfig quotas;
 };
 
 /// What the configuration file says: plain data, nothing looked up.
 struct Config {
   std::filesystem::path runtime_folder = "/run/gpumemd";
-  std::string socket_group;  ///< empty: the daemon's own
+  std::filesystem::path state_folder;  ///< empty: not said
+  std::string socket_group;            ///< empty: the daemon's own
+  std::string admin_group;             ///< empty: none but root
   std::size_t max_sessions = 4096;
   std::size_t max_sessions_per_tenant = 2048;
   std::int64_t max_wait_seconds = 3600;
+  core::Duration aging = core::Policy{}.aging;
+  std::chrono::seconds reconcile{
+      5};  ///< between two looks at what the driver says is used; 0: only when asked
+  core::PastBrokerPolicy past_broker;
 
-  Amount reserve = Amount::percent(9'000);
-  std::map<std::string, Amount> reserve_by_device;  ///< UUID
-  std::vector<std::string> devices;                 ///< UUIDs to lend; empty: all
+  DeviceConfig any_device;                      ///< what holds where nothing else is said
+  std::map<std::string, DeviceConfig> devices;  ///< by UUID: only these are lent; empty: all
 
   std::vector<TenantConfig> tenants;
-  std::optional<QuotasConfig> others = QuotasConfig{};  ///< none: users without a tenant are refused
+  std::optional<OthersConfig> others = OthersConfig{};  ///< none: users without a tenant are refused
 };
+
+/// Names of tenants that begin so are of users without one.
+inline constexpr std::string_view kUserTenantPrefix = "uid:";
 
 /// Reads TOML. `source` names it in messages.
 /// Errors  kInvalidArgument: `source:line:column: what is wrong and what is allowed`; unknown keys too.

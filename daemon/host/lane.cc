@@ -2,7 +2,7 @@
 
 #include <fcntl.h>
 
-#include "base/log.h"
+#include "daemon/host/process_signal.h"
 #include "proto/lane.h"
 
 namespace gpumem::host {
@@ -29,6 +29,12 @@ Lane::Lane(asio::io_context& loop, UniqueFd socket, PeerProcess peer, LaneHandle
   if (!peer.pidfd.valid()) return;
   process_.assign(peer.pidfd.release());
   watches_process_ = true;
+}
+
+std::string Lane::who() const {
+  const std::string uid = "uid " + std::to_string(peer_.uid);
+  if (peer_.pid == 0) return "a process of another PID namespace (" + uid + ")";
+  return "pid " + std::to_string(peer_.pid) + " (" + uid + ", " + peer_.command + ")";
 }
 
 void Lane::start() {
@@ -75,12 +81,16 @@ void Lane::receive() {
 }
 
 void Lane::understand(const v1::ToBroker& message) {
-  if (!session_ && !message.has_hello()) return close("it did not greet first");
+  if (!welcomed_ && !message.has_hello()) return close("it did not greet first");
   switch (message.message_case()) {
     case v1::ToBroker::kHello:
-      if (session_) return close("it greeted twice");
+      if (welcomed_) return close("it greeted twice");
       return handler_.hello(shared_from_this(), message.hello());
-    case v1::ToBroker::kAccept: return handler_.accepted(*this, GrantId{message.accept().grant()});
+    case v1::ToBroker::kAccept:
+    case v1::ToBroker::kSpent:
+      if (!session_) return close("a control connection has no memory to speak of");
+      if (message.has_spent()) return handler_.spent(*this, message.spent().device());
+      return handler_.accepted(*this, GrantId{message.accept().grant()});
     case v1::ToBroker::kGoodbye: goodbye_ = true; return;
     case v1::ToBroker::MESSAGE_NOT_SET: return close("its message is of an unknown kind");
   }
@@ -88,6 +98,7 @@ void Lane::understand(const v1::ToBroker& message) {
 
 void Lane::welcome(SessionId session, const v1::Welcome& welcome, std::span<const int> descriptors) {
   session_ = session;
+  welcomed_ = true;
   patience_.cancel();
   v1::ToClient message;
   *message.mutable_welcome() = welcome;
@@ -145,7 +156,7 @@ void Lane::flush() {
 
 void Lane::close(const std::string& why) {
   if (ended_) return;
-  spdlog::warn("lane of pid {} (uid {}, {}) closed: {}", peer_.pid, peer_.uid, peer_.command, why);
+  handler_.complain("connection of " + who() + " closed: " + why);
   end();
 }
 
@@ -157,6 +168,11 @@ void Lane::end() {
   boost::system::error_code ignored;
   socket_.close(ignored);
   handler_.closed(shared_from_this(), goodbye_);
+}
+
+Result<void> Lane::signal(core::Signal signal) {
+  if (process_.is_open()) return signal_process(process_.native_handle(), signal);
+  return Error{Code::kFailedPrecondition, "the kernel does not tell which process this is"};
 }
 
 void Lane::forget() {

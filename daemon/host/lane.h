@@ -9,6 +9,7 @@
 
 #include "base/ids.h"
 #include "base/packet.h"
+#include "daemon/core/effects.h"
 #include "daemon/host/peer.h"
 #include "gpumem/v1/lane.pb.h"
 
@@ -23,13 +24,17 @@ class LaneHandler {
   /// The first message. The handler welcomes or refuses.
   virtual void hello(const std::shared_ptr<Lane>& lane, const v1::Hello& hello) = 0;
   virtual void accepted(Lane& lane, GrantId grant) = 0;
+  /// The client has no more to give back of the device at place `device`, which may be any number.
+  virtual void spent(Lane& lane, std::uint32_t device) = 0;
+  /// Something is wrong with a connection, or with all that are to come.
+  virtual void complain(const std::string& words) = 0;
   /// The connection is gone; `goodbye`: the client had said that it has unmapped everything.
   virtual void closed(const std::shared_ptr<Lane>& lane, bool goodbye) = 0;
   /// The process is gone, and with it its mappings. After closed() or before.
   virtual void process_exited(const std::shared_ptr<Lane>& lane) = 0;
 };
 
-/// One client's connection, from accept to its end; and, as long as it is kept, the watch over the client's
+/// One peer's connection, from accept to its end; and, as long as it is kept, the watch over its
 /// process. A peer that breaks the protocol, does not read, or does not greet in time is disconnected.
 /// Threads  the loop's.
 class Lane : public std::enable_shared_from_this<Lane> {
@@ -40,9 +45,13 @@ class Lane : public std::enable_shared_from_this<Lane> {
   const core::Peer& peer() const { return peer_; }
   /// Whether the process may still use what it has mapped.
   bool process_may_live() const { return watches_process_; }
+  /// The peer in words: `pid 7 (uid 1000, python)`.
+  std::string who() const;
 
+  /// None: it has not greeted yet, or is a control connection.
   SessionId session() const { return session_; }
-  /// From now on other messages than Hello are taken.
+  /// From now on other messages than Hello are taken; of a control connection, which has no session, none but
+  /// Goodbye.
   void welcome(SessionId session, const v1::Welcome& welcome, std::span<const int> descriptors);
   /// Says why, then closes.
   void refuse(const Error& error);
@@ -50,6 +59,10 @@ class Lane : public std::enable_shared_from_this<Lane> {
   void send(const v1::ToClient& message, std::span<const int> descriptors = {});
   /// Closes the connection without a word; closed() follows.
   void close(const std::string& why);
+  /// Sends `signal` to the process itself, whose pid may be another's by now.
+  /// Errors  kNotFound: it is gone; kFailedPrecondition: the kernel does not tell which it is;
+  /// kPermissionDenied.
+  Result<void> signal(core::Signal signal);
   /// Stops watching the process too: nobody is interested any more.
   void forget();
 
@@ -74,6 +87,7 @@ class Lane : public std::enable_shared_from_this<Lane> {
   boost::asio::steady_timer patience_;  ///< for the greeting, then for a client that does not read
   std::deque<Outgoing> outbox_;
   SessionId session_;
+  bool welcomed_ = false;
   bool watches_process_ = false;
   bool goodbye_ = false;
   bool reset_ = false;  ///< the client has closed; what it said before may still be there

@@ -54,8 +54,8 @@ void LaneListener::accept() {
 }
 
 void LaneListener::pause(const Error& error) {
-  spdlog::warn("cannot take a connection in: {}; raise the limit of open files (LimitNOFILE=)",
-               error.message);
+  handler_.complain("cannot take a connection in: " + error.message +
+                    "; raise the limit of open files (LimitNOFILE=)");
   pause_.expires_after(kPause);
   pause_.async_wait([this](const boost::system::error_code& error) {
     if (!error) await();

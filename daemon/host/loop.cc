@@ -1,12 +1,11 @@
 #include "daemon/host/loop.h"
 
+#include <algorithm>
 #include <boost/asio/post.hpp>
 #include <variant>
 
-#include "base/check.h"
 #include "base/log.h"
-#include "base/printable.h"
-#include "daemon/host/token.h"
+#include "daemon/host/process_signal.h"
 #include "proto/lane.h"
 
 namespace gpumem::host {
@@ -33,9 +32,11 @@ Result<std::unique_ptr<Loop>> Loop::create(Options options) {
 
 Loop::Loop(Options options)
     : driver_folder_(std::move(options.driver_folder)),
+      admin_gid_(options.admin_gid),
       work_guard_(boost::asio::make_work_guard(io_)),
       broker_(std::move(options.policy)),
       listener_(io_, std::move(options.lane_socket), *this),
+      complaints_(io_),
       deadline_(io_),
       broadcast_(io_) {}
 
@@ -68,6 +69,8 @@ void Loop::drain() {
     listener_.stop();
     broker.drain();
   });
+  // What that led to is told to whoever follows, as the last they hear.
+  run_and_wait([this](core::Broker&, core::TimePoint) { events_.close(); });
 }
 
 std::size_t Loop::session_count() {
@@ -76,11 +79,16 @@ std::size_t Loop::session_count() {
   return count;
 }
 
-Result<void> Loop::apply(core::Policy policy) {
+Result<void> Loop::apply(core::Policy policy, std::string cause) {
   Result<void> applied;
-  run_and_wait(
-      [&](core::Broker& broker, core::TimePoint at) { applied = broker.apply(std::move(policy), at); });
+  run_and_wait([&](core::Broker& broker, core::TimePoint at) {
+    applied = broker.apply(std::move(policy), at, std::move(cause));
+  });
   return applied;
+}
+
+void Loop::set_admin_gid(std::optional<std::uint32_t> gid) {
+  run_and_wait([&](core::Broker&, core::TimePoint) { admin_gid_ = gid; });
 }
 
 void Loop::post(Work work) {
@@ -102,6 +110,8 @@ void Loop::run(const Work& work) {
   work(broker_, now());
   do_effects();
   running_ = false;
+  if (auto events = broker_.take_events(); !events.empty())
+    events_.add(std::move(events), broker_, now(), std::chrono::system_clock::now());
   for (const SessionId session : broker_.take_touched()) publish(session);
   publish_soon();
   arm_deadline();
@@ -119,19 +129,21 @@ void Loop::do_effects() {
 
 void Loop::do_effect(core::RunJob& effect) { extents_->run(std::move(effect.job)); }
 
+// One message speaks of one slice, and holds so many descriptors.
 void Loop::do_effect(core::SendOffer& effect) {
   const auto client = clients_.find(effect.session);
   if (client == clients_.end()) return;
   const auto& leases = effect.grant.leases;
-  for (std::size_t first = 0; first < leases.size(); first += kLaneDescriptors) {
+  for (auto next = leases.begin(); next != leases.end();) {
     v1::ToClient message;
     v1::Offer& offer = *message.mutable_offer();
     offer.set_grant(effect.grant.id.value);
-    offer.set_slice(effect.slice.value);
+    offer.set_slice(next->slice.value);
     std::vector<int> descriptors;
-    for (std::size_t i = first; i < leases.size() && i < first + kLaneDescriptors; ++i) {
-      offer.add_leases(leases[i].lease.value);
-      descriptors.push_back(extents_->descriptor(leases[i].extent.id));
+    for (const SliceId slice = next->slice;
+         next != leases.end() && next->slice == slice && descriptors.size() < kLaneDescriptors; ++next) {
+      offer.add_leases(next->lease.value);
+      descriptors.push_back(extents_->descriptor(next->extent.id));
     }
     client->second.lane->send(message, descriptors);
   }
@@ -142,6 +154,33 @@ void Loop::do_effect(core::AnswerGrow& effect) {
   if (!pending.empty()) pending.mapped().answer(effect.answer);
 }
 
+void Loop::do_effect(core::RingBell& effect) {
+  const auto client = clients_.find(effect.session);
+  if (client == clients_.end()) return;
+  publish(effect.session);  // whoever is woken looks at the page at once
+  client->second.bell.ring();
+}
+
+void Loop::do_effect(core::SignalSession& effect) {
+  const auto client = clients_.find(effect.session);
+  if (client == clients_.end()) return;
+  const char* const name = effect.signal == core::Signal::kKill ? "SIGKILL" : "SIGTERM";
+  const std::string who =
+      "session " + std::to_string(effect.session.value) + ", " + client->second.lane->who();
+  if (auto sent = client->second.lane->signal(effect.signal); sent)
+    spdlog::warn("{}: {} sent: it has not given back in time what others have a right to", who, name);
+  else
+    spdlog::warn("{}: {} could not be sent: {}", who, name, sent.error().message);
+}
+
+void Loop::do_effect(core::SignalForeigner& effect) {
+  const char* const name = effect.signal == core::Signal::kKill ? "SIGKILL" : "SIGTERM";
+  if (auto sent = signal_process(effect.pid, effect.started, effect.signal); sent)
+    spdlog::warn("pid {}: {} sent: it holds memory past the broker", effect.pid, name);
+  else
+    spdlog::warn("pid {}: {} could not be sent: {}", effect.pid, name, sent.error().message);
+}
+
 void Loop::do_effect(core::ForgetSession& effect) {
   auto client = clients_.extract(effect.session);
   if (client.empty()) return;
@@ -149,10 +188,11 @@ void Loop::do_effect(core::ForgetSession& effect) {
   client.mapped().lane->forget();
 }
 
-RequestId Loop::grow(SessionId session, SliceId slice, Bytes bytes, core::Duration wait, GrowAnswer answer) {
+RequestId Loop::grow(SessionId session, std::span<const core::Broker::Part> parts, core::Duration wait,
+                     GrowAnswer answer) {
   const RequestId id = request_ids_.next();
   pending_.emplace(id, Pending{session, std::move(answer)});
-  run([&](core::Broker& broker, core::TimePoint at) { broker.grow(id, session, slice, bytes, wait, at); });
+  run([&](core::Broker& broker, core::TimePoint at) { broker.grow(id, session, parts, wait, at); });
   return id;
 }
 
@@ -172,84 +212,6 @@ void Loop::end_requests_of(SessionId session) {
   });
   for (const GrowAnswer& answer : answers)
     answer(core::GrowFailure{{Code::kCancelled, "the session has ended"}, {}});
-}
-
-std::optional<SessionId> Loop::session_of(std::string_view token) const {
-  const auto found = tokens_.find(std::string(token));
-  if (found == tokens_.end()) return std::nullopt;
-  return found->second;
-}
-
-std::optional<ClientFigures> Loop::client_figures(SessionId session, core::DeviceIndex device,
-                                                  Bytes charged) const {
-  const auto client = clients_.find(session);
-  if (client == clients_.end()) return std::nullopt;
-  return read_figures(client->second.pages.client_page(), device, charged.count);
-}
-
-void Loop::hello(const std::shared_ptr<Lane>& lane, const v1::Hello& hello) {
-  run([&](core::Broker&, core::TimePoint) {
-    if (auto session = open_session(lane, hello); !session) lane->refuse(session.error());
-  });
-}
-
-Result<SessionId> Loop::open_session(const std::shared_ptr<Lane>& lane, const v1::Hello& hello) {
-  if (hello.protocol() != kLaneProtocol) {
-    return Error{Code::kFailedPrecondition, "the client speaks version " + std::to_string(hello.protocol()) +
-                                                " of the lane, this broker speaks " +
-                                                std::to_string(kLaneProtocol)};
-  }
-  if (hello.label().size() > kLabelBytes || !is_printable(hello.label())) {
-    return Error{Code::kInvalidArgument,
-                 "the label is longer than " + std::to_string(kLabelBytes) + " bytes or not printable"};
-  }
-  auto pages = SharedPages::create();
-  if (!pages) return pages.error();
-  auto session = broker_.open_session(lane->peer(), hello.label(), now());
-  if (!session) return session.error();
-  auto descriptors = pages->take_descriptors();
-  const auto [client, added] = clients_.emplace(*session, Client{lane, std::move(*pages), make_token()});
-  GPUMEM_CHECK(added, "session ids are new");
-  tokens_.emplace(client->second.token, *session);
-  publish(*session);
-
-  v1::Welcome welcome;
-  welcome.set_session(session->value);
-  welcome.set_token(client->second.token);
-  welcome.set_tenant(broker_.tenant_name(*session));
-  welcome.set_driver_folder(driver_folder_);
-  for (const core::DevicePolicy& device : broker_.policy().devices) welcome.add_devices(device.uuid);
-  lane->welcome(*session, welcome, std::array{descriptors[0].get(), descriptors[1].get()});
-  return *session;
-}
-
-void Loop::accepted(Lane& lane, GrantId grant) {
-  run([&](core::Broker& broker, core::TimePoint) {
-    // Calls do not wait for the lane: a Return may overtake the Accept of what it gives back. Then nothing is
-    // offered any more, and nothing is lost; a made-up grant changes as little.
-    if (auto accepted = broker.accept(lane.session(), grant); !accepted) {
-      spdlog::debug("session {}: {}", lane.session().value, accepted.error().message);
-    }
-  });
-}
-
-void Loop::closed(const std::shared_ptr<Lane>& lane, bool goodbye) {
-  if (!lane->session()) return lane->forget();  // nothing is charged to its process: no need to see it end
-  const auto farewell = goodbye                    ? core::Farewell::kReleased
-                        : lane->process_may_live() ? core::Farewell::kLost
-                                                   : core::Farewell::kExited;
-  run([&](core::Broker& broker, core::TimePoint at) {
-    if (const auto client = clients_.find(lane->session()); client != clients_.end()) {
-      tokens_.erase(client->second.token);
-    }
-    end_requests_of(lane->session());
-    broker.session_ended(lane->session(), farewell, at);
-  });
-}
-
-void Loop::process_exited(const std::shared_ptr<Lane>& lane) {
-  if (!lane->session()) return;
-  run([&](core::Broker& broker, core::TimePoint at) { broker.exited(lane->session(), at); });
 }
 
 void Loop::publish(SessionId session) {

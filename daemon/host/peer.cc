@@ -5,9 +5,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
-#include <fstream>
+
+#include "daemon/host/process.h"
+#include "daemon/host/process_signal.h"
 
 namespace gpumem::host {
 namespace {
@@ -45,16 +46,6 @@ std::vector<std::uint32_t> supplementary_groups(int socket) {
   return gids;
 }
 
-// For people; a process may call itself anything, so only printable characters are taken over.
-std::string command_of(pid_t pid) {
-  std::ifstream file("/proc/" + std::to_string(pid) + "/comm");
-  std::string command;
-  std::getline(file, command);
-  std::ranges::replace_if(
-      command, [](unsigned char c) { return c < 0x20 || c >= 0x7f; }, '?');
-  return command;
-}
-
 }  // namespace
 
 Result<PeerProcess> identify_peer(int socket) {
@@ -73,6 +64,7 @@ Result<PeerProcess> identify_peer(int socket) {
   if (!pidfd) return pidfd.error();
   found.pidfd = std::move(*pidfd);
   found.peer.command = command_of(credentials.pid);
+  found.peer.started = start_time(credentials.pid).value_or(0);
   if (has_ended(found.pidfd.get())) return Error{Code::kUnavailable, "the peer has ended"};
   return found;
 }

@@ -28,26 +28,73 @@ Result<std::uint32_t> group_id(const std::string& group) {
   return Error{Code::kInvalidArgument, "there is no group '" + group + "' on this machine"};
 }
 
-core::Quota compile_quota(const QuotasConfig& quotas, const core::DevicePolicy& device) {
-  const auto own = quotas.by_device.find(device.uuid);
-  const QuotaConfig special = own == quotas.by_device.end() ? QuotaConfig{} : own->second;
-  const QuotaConfig& general = quotas.everywhere;
-  const Amount guarantee = special.guarantee.value_or(general.guarantee.value_or(Amount::absolute({})));
-  const Amount limit = special.limit.value_or(general.limit.value_or(Amount::percent(10'000)));
-  const auto in_pool = [&](const Amount& amount) {
-    return amount.of(device.pool).rounded_down(device.granularity);
-  };
+// Quotas that say more first.
+using Layers = std::vector<const QuotasConfig*>;
+
+// What the first of the layers says that says anything, a device's own quota before the general one.
+template <class Value>
+std::optional<Value> said(const Layers& layers, const std::string& uuid,
+                          std::optional<Value> QuotaConfig::*member) {
+  for (const QuotasConfig* quotas : layers) {
+    const auto own = quotas->by_device.find(uuid);
+    if (own != quotas->by_device.end() && own->second.*member) return own->second.*member;
+    if (quotas->everywhere.*member) return quotas->everywhere.*member;
+  }
+  return std::nullopt;
+}
+
+// Shares that add up to the pool are to fit in it, so they are rounded down; but not to nothing.
+Result<Bytes> compile_guarantee(const Amount& amount, const core::DevicePolicy& device) {
+  const Bytes exact = amount.of(device.pool);
+  if (amount.kind() != Amount::Kind::kAbsolute && !exact.is_zero())
+    return std::max(exact.rounded_down(device.granularity), device.granularity);
+  if (const auto rounded = exact.rounded_up(device.granularity)) return *rounded;
+  return Error{Code::kInvalidArgument, "a guarantee of " + amount.text() + " is more than any device has"};
+}
+
+Result<Bytes> compile_limit(const Amount& amount, const core::DevicePolicy& device) {
+  const Bytes exact = amount.of(device.pool);
+  if (!exact.is_zero() && exact < device.granularity) {
+    return Error{Code::kInvalidArgument, "a limit of " + amount.text() + " is less than the " +
+                                             to_string(device.granularity) + " that are the least " +
+                                             device.uuid + " can lend; raise it, or write 0"};
+  }
   // A limit of more than the pool says the same as the pool; a guarantee must not be cut down silently.
-  return {in_pool(guarantee), std::min(in_pool(limit), device.pool)};
+  return std::min(exact.rounded_down(device.granularity), device.pool);
+}
+
+Result<core::Quota> compile_quota(const Layers& layers, const core::DevicePolicy& device) {
+  const auto guarantee = compile_guarantee(
+      said(layers, device.uuid, &QuotaConfig::guarantee).value_or(Amount::absolute({})), device);
+  if (!guarantee) return guarantee.error();
+  const auto limit =
+      compile_limit(said(layers, device.uuid, &QuotaConfig::limit).value_or(Amount::percent(10'000)), device);
+  if (!limit) return limit.error();
+  return core::Quota{*guarantee, *limit,
+                     said(layers, device.uuid, &QuotaConfig::weight).value_or(core::kDefaultWeight),
+                     said(layers, device.uuid, &QuotaConfig::priority).value_or(core::kDefaultPriority)};
+}
+
+Result<std::vector<core::Quota>> compile_quotas(const std::string& who, const Layers& layers,
+                                                const std::vector<core::DevicePolicy>& devices) {
+  std::vector<core::Quota> quotas;
+  for (const core::DevicePolicy& device : devices) {
+    auto quota = compile_quota(layers, device);
+    if (!quota) return quota.error().in(who);
+    quotas.push_back(*quota);
+  }
+  return quotas;
+}
+
+bool is_lent(const std::string& uuid, const std::vector<core::DevicePolicy>& devices) {
+  return std::ranges::find(devices, uuid, &core::DevicePolicy::uuid) != devices.end();
 }
 
 Result<void> check_uuids(const QuotasConfig& quotas, const std::string& tenant,
                          const std::vector<core::DevicePolicy>& devices) {
   for (const auto& [uuid, quota] : quotas.by_device) {
-    if (std::ranges::find(devices, uuid, &core::DevicePolicy::uuid) == devices.end()) {
-      return Error{Code::kInvalidArgument,
-                   "tenant '" + tenant + "' has a quota on " + uuid + ", which is not lent"};
-    }
+    if (is_lent(uuid, devices)) continue;
+    return Error{Code::kInvalidArgument, tenant + " has a quota on " + uuid + ", which is not lent"};
   }
   return {};
 }
@@ -58,8 +105,9 @@ Result<core::DevicePolicy> compile_device(const Config& config, const DeviceFact
   device.name = facts.device.name;
   device.total = facts.device.total;
   device.granularity = facts.device.granularity;
-  const auto own = config.reserve_by_device.find(device.uuid);
-  const Amount reserve = own == config.reserve_by_device.end() ? config.reserve : own->second;
+  const auto own = config.devices.find(device.uuid);
+  const DeviceConfig& how = own == config.devices.end() ? config.any_device : own->second;
+  const Amount& reserve = how.reserve;
   // An absolute amount is a demand; a share is taken of what can be had.
   const bool demanded = reserve.kind() == Amount::Kind::kAbsolute;
   device.pool = reserve.of(demanded ? facts.device.total : facts.obtainable).rounded_down(device.granularity);
@@ -72,27 +120,30 @@ Result<core::DevicePolicy> compile_device(const Config& config, const DeviceFact
     return Error{Code::kInvalidArgument,
                  "reserving " + reserve.text() + " of " + device.uuid + " leaves an empty pool"};
   }
+  if (how.context_overhead > device.total) {
+    return Error{Code::kInvalidArgument, "a context_overhead of " + to_string(how.context_overhead) +
+                                             " is more than the " + to_string(device.total) + " of " +
+                                             device.uuid};
+  }
+  device.reclaim = how.reclaim;
+  device.context_overhead = how.context_overhead;
   return device;
 }
 
 Result<std::vector<core::DevicePolicy>> compile_devices(const Config& config,
                                                         const std::vector<DeviceFacts>& all) {
   std::vector<core::DevicePolicy> devices;
-  std::vector<std::string> found;
   for (const DeviceFacts& facts : all) {
     const std::string uuid = to_string(facts.device.uuid);
-    const bool chosen = config.devices.empty() || std::ranges::count(config.devices, uuid) != 0;
-    if (!chosen) continue;
+    if (!config.devices.empty() && !config.devices.contains(uuid)) continue;
     auto device = compile_device(config, facts);
     if (!device) return device.error();
     devices.push_back(std::move(*device));
-    found.push_back(uuid);
   }
-  for (const std::string& uuid : config.devices) {
-    if (std::ranges::count(found, uuid) == 0) {
-      return Error{Code::kInvalidArgument,
-                   "device '" + uuid + "' is configured, but this machine does not have it"};
-    }
+  for (const auto& [uuid, how] : config.devices) {
+    if (is_lent(uuid, devices)) continue;
+    return Error{Code::kInvalidArgument,
+                 "device '" + uuid + "' is configured, but this machine does not have it"};
   }
   return devices;
 }
@@ -100,7 +151,7 @@ Result<std::vector<core::DevicePolicy>> compile_devices(const Config& config,
 // The first rule alone would count, while the other's guarantee is kept for nobody.
 Result<void> check_covered_once(const core::TenantRule& rule, const std::vector<core::TenantRule>& others) {
   for (const core::TenantRule& other : others) {
-    if (rule.uid != other.uid || rule.gid != other.gid) continue;
+    if ((!rule.uid && !rule.gid) || rule.uid != other.uid || rule.gid != other.gid) continue;
     return Error{Code::kInvalidArgument,
                  "tenants '" + other.name + "' and '" + rule.name + "' are both " +
                      (rule.uid ? "user " + std::to_string(*rule.uid) : "group " + std::to_string(*rule.gid))};
@@ -108,50 +159,102 @@ Result<void> check_covered_once(const core::TenantRule& rule, const std::vector<
   return {};
 }
 
-Result<core::TenantRule> compile_tenant(const TenantConfig& tenant,
+Result<core::TenantRule> compile_tenant(const TenantConfig& tenant, const QuotaOverlay& overlay,
                                         const std::vector<core::DevicePolicy>& devices) {
+  const std::string who = "tenant '" + tenant.name + "'";
   core::TenantRule rule;
   rule.name = tenant.name;
+  rule.parent = tenant.parent;
   if (!tenant.user.empty()) {
     auto uid = user_id(tenant.user);
-    if (!uid) return uid.error().in("tenant '" + tenant.name + "'");
+    if (!uid) return uid.error().in(who);
     rule.uid = *uid;
-  } else {
+  } else if (!tenant.group.empty()) {
     auto gid = group_id(tenant.group);
-    if (!gid) return gid.error().in("tenant '" + tenant.name + "'");
+    if (!gid) return gid.error().in(who);
     rule.gid = *gid;
   }
-  if (auto ok = check_uuids(tenant.quotas, tenant.name, devices); !ok) return ok.error();
-  for (const core::DevicePolicy& device : devices)
-    rule.quotas.push_back(compile_quota(tenant.quotas, device));
+  if (auto ok = check_uuids(tenant.quotas, who, devices); !ok) return ok.error();
+  Layers layers{&tenant.quotas};
+  const auto set = overlay.tenants.find(tenant.name);
+  if (set != overlay.tenants.end()) layers.insert(layers.begin(), &set->second);
+  auto quotas = compile_quotas(who, layers, devices);
+  if (!quotas) return quotas.error();
+  rule.quotas = std::move(*quotas);
   return rule;
+}
+
+// Why a tenant that the configuration does not name cannot have quotas of its own; empty: it can.
+std::string obstacle(const std::string& name, const Config& config, const core::Policy& policy) {
+  const auto uid = user_of_tenant(name);
+  if (!uid) return "the configuration has no such tenant";
+  const auto rule = std::ranges::find(policy.tenants, uid, &core::TenantRule::uid);
+  if (rule != policy.tenants.end()) return "user " + std::to_string(*uid) + " is tenant '" + rule->name + "'";
+  return config.others ? "" : "the configuration refuses users without a tenant";
+}
+
+Result<void> compile_others(const Config& config, core::Policy& policy) {
+  if (!config.others) return {};
+  if (auto ok = check_uuids(config.others->quotas, "the default", policy.devices); !ok) return ok.error();
+  auto quotas = compile_quotas("the default", {&config.others->quotas}, policy.devices);
+  if (!quotas) return quotas.error();
+  policy.others = std::move(*quotas);
+  policy.others_parent = config.others->parent;
+  return {};
+}
+
+// Users without a tenant for whom quotas were set become tenants by that.
+Result<void> compile_users(const Config& config, const QuotaOverlay& overlay, Compiled& compiled) {
+  core::Policy& policy = compiled.policy;
+  for (const auto& [name, quotas] : overlay.tenants) {
+    for (const auto& [uuid, quota] : quotas.by_device) {
+      if (!is_lent(uuid, policy.devices)) compiled.unapplied.push_back({name, uuid, "it is not lent"});
+    }
+    if (std::ranges::count(config.tenants, name, &TenantConfig::name) != 0) continue;
+    if (std::string why = obstacle(name, config, policy); !why.empty()) {
+      compiled.unapplied.push_back({name, "", std::move(why)});
+      continue;
+    }
+    auto compiled_quotas =
+        compile_quotas("tenant '" + name + "'", {&quotas, &config.others->quotas}, policy.devices);
+    if (!compiled_quotas) return compiled_quotas.error();
+    policy.tenants.push_back(
+        {name, config.others->parent, user_of_tenant(name), std::nullopt, std::move(*compiled_quotas)});
+  }
+  return {};
 }
 
 }  // namespace
 
-Result<core::Policy> compile_policy(const Config& config, const std::vector<DeviceFacts>& all) {
-  core::Policy policy;
+std::optional<std::uint32_t> user_of_tenant(const std::string& name) {
+  if (!name.starts_with(kUserTenantPrefix)) return std::nullopt;
+  const std::string digits = name.substr(kUserTenantPrefix.size());
+  const auto uid = as_number(digits);
+  return uid && std::to_string(*uid) == digits ? uid : std::nullopt;  // one name for each
+}
+
+Result<Compiled> compile_policy(const Config& config, const std::vector<DeviceFacts>& all,
+                                const QuotaOverlay& overlay) {
+  Compiled compiled;
+  core::Policy& policy = compiled.policy;
   auto devices = compile_devices(config, all);
   if (!devices) return devices.error();
   policy.devices = std::move(*devices);
   for (const TenantConfig& tenant : config.tenants) {
-    auto rule = compile_tenant(tenant, policy.devices);
+    auto rule = compile_tenant(tenant, overlay, policy.devices);
     if (!rule) return rule.error();
     if (auto ok = check_covered_once(*rule, policy.tenants); !ok) return ok.error();
     policy.tenants.push_back(std::move(*rule));
   }
-  if (config.others) {
-    if (auto ok = check_uuids(*config.others, "default", policy.devices); !ok) return ok.error();
-    policy.others.emplace();
-    for (const core::DevicePolicy& device : policy.devices) {
-      policy.others->push_back(compile_quota(*config.others, device));
-    }
-  }
+  if (auto ok = compile_others(config, policy); !ok) return ok.error();
+  if (auto ok = compile_users(config, overlay, compiled); !ok) return ok.error();
   policy.max_sessions = config.max_sessions;
   policy.max_sessions_per_tenant = config.max_sessions_per_tenant;
   policy.max_wait = std::chrono::seconds(config.max_wait_seconds);
+  policy.aging = config.aging;
+  policy.past_broker = config.past_broker;
   if (auto ok = core::check(policy); !ok) return ok.error();
-  return policy;
+  return compiled;
 }
 
 }  // namespace gpumem::host

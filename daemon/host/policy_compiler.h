@@ -1,9 +1,11 @@
 #pragma once
+#include <string>
 #include <vector>
 
 #include "cuda/driver.h"
 #include "daemon/core/policy.h"
 #include "daemon/host/config.h"
+#include "daemon/host/quota_overlay.h"
 
 namespace gpumem::host {
 
@@ -13,10 +15,27 @@ struct DeviceFacts {
   Bytes obtainable;  ///< total less what others use already; total where that is not known
 };
 
-/// Turns a configuration into the policy for the machine's devices: amounts into bytes, names of users
-/// and groups into numbers. The policy is checked.
-/// Errors  kInvalidArgument (unknown user, group or device; more reserved than there is; guarantees that
-///         cannot hold together).
-Result<core::Policy> compile_policy(const Config& config, const std::vector<DeviceFacts>& devices);
+/// A part of an overlay that nothing can be done with, as the configuration is.
+struct Unapplied {
+  std::string tenant;
+  std::string device;  ///< empty: all of the tenant's
+  std::string why;
+};
+
+struct Compiled {
+  core::Policy policy;
+  std::vector<Unapplied> unapplied;
+};
+
+/// Turns a configuration, and what was set over it, into the policy for the machine's devices: amounts into
+/// bytes, names of users and groups into numbers. The policy is checked. A limit, and a share, is rounded
+/// down to the granularity; a guarantee in bytes is rounded up. A guarantee of more than nothing stays that.
+/// Errors  kInvalidArgument (unknown user, group or device; more reserved than there is; a limit below the
+///         granularity; quotas that cannot hold together).
+Result<Compiled> compile_policy(const Config& config, const std::vector<DeviceFacts>& devices,
+                                const QuotaOverlay& overlay = {});
+
+/// The number N of a tenant named `uid:N`; nothing for other names.
+std::optional<std::uint32_t> user_of_tenant(const std::string& name);
 
 }  // namespace gpumem::host

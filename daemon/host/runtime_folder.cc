@@ -1,8 +1,6 @@
 #include "daemon/host/runtime_folder.h"
 
-#include <fcntl.h>
 #include <grp.h>
-#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -12,12 +10,11 @@
 #include <charconv>
 #include <cstring>
 
+#include "daemon/host/files.h"
 #include "proto/lane.h"
 
 namespace gpumem::host {
 namespace {
-
-constexpr const char* kLockName = "gpumemd.lock";
 
 Result<sockaddr_un> address_of(const std::filesystem::path& path) {
   sockaddr_un address{};
@@ -63,48 +60,27 @@ Result<void> clear_stale_socket(const std::filesystem::path& path) {
   return {};
 }
 
-std::string read_lock_owner(int lock) {
-  char text[32] = {};
-  const ssize_t length = ::pread(lock, text, sizeof text - 1, 0);
-  return length > 0 ? std::string(text, static_cast<std::size_t>(length)) : "unknown";
-}
-
-Result<UniqueFd> take_lock(const std::filesystem::path& folder) {
-  const std::filesystem::path path = folder / kLockName;
-  UniqueFd lock(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644));
-  if (!lock.valid()) return errno_error(errno, "cannot open " + path.string());
-  if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
-    return Error{Code::kAlreadyExists, "another gpumemd (pid " + read_lock_owner(lock.get()) + ") serves " +
-                                           folder.string() + ": stop it, or choose another --runtime-dir"};
-  }
-  const std::string pid = std::to_string(::getpid());
-  if (::ftruncate(lock.get(), 0) != 0 || ::pwrite(lock.get(), pid.data(), pid.size(), 0) < 0) {
-    return errno_error(errno, "cannot write " + path.string());
-  }
-  return lock;
-}
-
 }  // namespace
 
-Result<unsigned> resolve_group(const std::string& group) {
+Result<unsigned> resolve_group(const std::string& group, std::string_view key) {
   if (group.empty()) return static_cast<unsigned>(::getegid());
   unsigned gid = 0;
   const auto [end, error] = std::from_chars(group.data(), group.data() + group.size(), gid);
   if (error == std::errc() && end == group.data() + group.size()) return gid;
   if (const ::group* entry = ::getgrnam(group.c_str())) return entry->gr_gid;
   return Error{Code::kInvalidArgument,
-               "socket_group: there is no group '" + group + "' (addgroup --system " + group + ")"};
+               std::string(key) + ": there is no group '" + group + "' (addgroup --system " + group + ")"};
 }
 
 Result<RuntimeFolder> RuntimeFolder::claim(const std::filesystem::path& folder, const std::string& group) {
-  auto gid = resolve_group(group);
+  auto gid = resolve_group(group, "socket_group");
   if (!gid) return gid.error();
   if (::mkdir(folder.c_str(), 0755) != 0 && errno != EEXIST) {
     return errno_error(errno, "cannot make the runtime folder " + folder.string() +
                                   " (run as root, or choose another "
                                   "--runtime-dir)");
   }
-  auto lock = take_lock(folder);
+  auto lock = lock_folder(folder, "--runtime-dir");
   if (!lock) return lock.error();
   for (const char* name : {kLaneSocketName, kApiSocketName}) {
     if (auto cleared = clear_stale_socket(folder / name); !cleared) return cleared.error();

@@ -1,15 +1,16 @@
 #pragma once
 #include <filesystem>
 #include <string>
+#include <string_view>
 
 #include "base/unique_fd.h"
 #include "gpumem/result.h"
 
 namespace gpumem::host {
 
-/// The number of the group that may connect; `group` empty: the daemon's own.
+/// The number of the group that the configuration names under `key`; `group` empty: the daemon's own.
 /// Errors  kInvalidArgument: there is no such group.
-Result<unsigned> resolve_group(const std::string& group);
+Result<unsigned> resolve_group(const std::string& group, std::string_view key);
 
 /// The folder of the broker's sockets, held by one broker at a time. Left-over sockets of a broker that
 /// died are removed; anything else in their place is an error. Its sockets go when it goes.

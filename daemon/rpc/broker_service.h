@@ -1,5 +1,6 @@
 #pragma once
 #include "daemon/core/gate.h"
+#include "daemon/rpc/calls.h"
 #include "gpumem/v1/broker.grpc.pb.h"
 
 namespace gpumem::rpc {
@@ -7,7 +8,7 @@ namespace gpumem::rpc {
 /// gpumem.v1.Broker: what clients ask. Reactors validate, post to the core's thread and are finished there.
 class BrokerService final : public v1::Broker::CallbackService {
  public:
-  explicit BrokerService(core::Gate& gate) : gate_(gate) {}
+  BrokerService(core::Gate& gate, Calls& calls) : gate_(gate), calls_(calls) {}
 
   grpc::ServerUnaryReactor* OpenSlice(grpc::CallbackServerContext* context,
                                       const v1::OpenSliceRequest* request,
@@ -19,11 +20,14 @@ class BrokerService final : public v1::Broker::CallbackService {
   grpc::ServerUnaryReactor* CloseSlice(grpc::CallbackServerContext* context,
                                        const v1::CloseSliceRequest* request,
                                        v1::CloseSliceResponse* response) override;
+  grpc::ServerUnaryReactor* Charge(grpc::CallbackServerContext* context, const v1::ChargeRequest* request,
+                                   v1::ChargeResponse* response) override;
   grpc::ServerUnaryReactor* Ping(grpc::CallbackServerContext* context, const v1::PingRequest* request,
                                  v1::PingResponse* response) override;
 
  private:
   core::Gate& gate_;
+  Calls& calls_;
 };
 
 }  // namespace gpumem::rpc

@@ -1,13 +1,53 @@
 #include "daemon/rpc/convert.h"
 
-#include <array>
-#include <ctime>
+#include <algorithm>
+
+#include "base/rfc3339.h"
+#include "gpumem/v1/status.pb.h"
 
 namespace gpumem::rpc {
 namespace {
 
+// Never below zero: what is left of a time that has passed is nothing.
 std::uint64_t milliseconds(core::Duration duration) {
-  return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(duration).count());
+  const auto count = std::chrono::ceil<std::chrono::milliseconds>(duration).count();
+  return static_cast<std::uint64_t>(std::max<std::int64_t>(count, 0));
+}
+
+v1::Holder to_proto(const core::Denial::Holder& holder) {
+  v1::Holder message;
+  message.set_session(holder.session.value);
+  message.set_pid(holder.pid);
+  message.set_command(holder.command);
+  message.set_charged(holder.charged.count);
+  message.set_tenant(holder.tenant);
+  return message;
+}
+
+const char* kind_name(core::Event::Kind kind) {
+  using Kind = core::Event::Kind;
+  switch (kind) {
+    case Kind::kOpened: return "opened";
+    case Kind::kEnded: return "ended";
+    case Kind::kDied: return "died";
+    case Kind::kWaiting: return "waiting";
+    case Kind::kGranted: return "granted";
+    case Kind::kDenied: return "denied";
+    case Kind::kWithdrawn: return "withdrawn";
+    case Kind::kPressure: return "pressure";
+    case Kind::kRelieved: return "relieved";
+    case Kind::kReturned: return "returned";
+    case Kind::kFreed: return "freed";
+    case Kind::kQuarantined: return "quarantined";
+    case Kind::kDebt: return "debt";
+    case Kind::kDebtPaid: return "debt-paid";
+    case Kind::kTerminating: return "terminating";
+    case Kind::kKilling: return "killing";
+    case Kind::kQuota: return "quota";
+    case Kind::kPastBroker: return "past-broker";
+    case Kind::kUnexplained: return "unexplained";
+  }
+  return "";
 }
 
 v1::Denial::Reason to_proto(core::Denial::Reason reason) {
@@ -16,6 +56,8 @@ v1::Denial::Reason to_proto(core::Denial::Reason reason) {
     case core::Denial::Reason::kTenantLimit: return v1::Denial::REASON_TENANT_LIMIT;
     case core::Denial::Reason::kPoolSize: return v1::Denial::REASON_POOL_SIZE;
     case core::Denial::Reason::kNoMemory: return v1::Denial::REASON_NO_MEMORY;
+    case core::Denial::Reason::kDebt: return v1::Denial::REASON_DEBT;
+    case core::Denial::Reason::kTurn: return v1::Denial::REASON_TURN;
   }
   return v1::Denial::REASON_UNSPECIFIED;
 }
@@ -24,6 +66,18 @@ v1::Denial::Reason to_proto(core::Denial::Reason reason) {
 
 grpc::Status to_status(const Error& error) {
   return {static_cast<grpc::StatusCode>(error.code), error.message};
+}
+
+grpc::Status to_status(const core::GrowFailure& failure) {
+  const grpc::Status plain = to_status(failure.error);
+  if (!failure.denial) return plain;
+  v1::Denial denial = to_proto(*failure.denial);
+  denial.clear_other_tenants();
+  v1::Status rich;
+  rich.set_code(static_cast<int>(plain.error_code()));
+  rich.set_message(failure.error.message);
+  rich.add_details()->PackFrom(denial);
+  return {plain.error_code(), plain.error_message(), rich.SerializeAsString()};
 }
 
 v1::Denial to_proto(const core::Denial& denial) {
@@ -42,13 +96,20 @@ v1::Denial to_proto(const core::Denial& denial) {
   message.set_waiters_ahead(denial.waiters_ahead);
   message.set_waited_ms(milliseconds(denial.waited));
   message.set_wait_limit_ms(milliseconds(denial.wait_limit));
-  for (const core::Denial::Holder& holder : denial.holders) {
-    v1::Holder& one = *message.add_holders();
-    one.set_session(holder.session.value);
-    one.set_pid(holder.pid);
-    one.set_command(holder.command);
-    one.set_charged(holder.charged.count);
-  }
+  message.set_asked_min(denial.asked_min.count);
+  message.set_limiting_tenant(denial.limiting_tenant);
+  message.set_limiting_limit(denial.limiting_limit.count);
+  message.set_limiting_charged(denial.limiting_charged.count);
+  message.set_returning(denial.returning.count);
+  message.set_asked_back(denial.asked_back.count);
+  message.set_request(denial.request.value);
+  message.set_session(denial.session.value);
+  message.mutable_soonest()->set_known(denial.soonest.within.has_value());
+  message.mutable_soonest()->set_within_ms(milliseconds(denial.soonest.within.value_or(core::Duration{})));
+  message.mutable_soonest()->set_why(denial.soonest.why);
+  for (const core::Denial::Holder& holder : denial.holders) *message.add_holders() = to_proto(holder);
+  for (const core::Denial::Holder& holder : denial.other_tenants)
+    *message.add_other_tenants() = to_proto(holder);
   return message;
 }
 
@@ -67,6 +128,9 @@ v1::DeviceStatus to_proto(const core::DeviceView& view) {
   status.set_waiting(view.waiting);
   status.set_missing(view.missing.count);
   status.set_guaranteed(view.guaranteed.count);
+  status.set_lend_guarantees(view.policy.reclaim.lend_guarantees);
+  status.set_asked_back(view.asked_back.count);
+  status.set_outside(view.outside.count);
   return status;
 }
 
@@ -76,10 +140,16 @@ v1::TenantUsage to_proto(const core::TenantView& view, const std::string& device
   usage.set_device(device_uuid);
   usage.set_guarantee(view.quota.guarantee.count);
   usage.set_limit(view.quota.limit.count);
-  usage.set_charged(view.charges.total().count);
+  usage.set_charged((view.charges.total() + view.outside).count);
   usage.set_quarantined(view.charges[core::Charge::kQuarantined].count);
   usage.set_sessions(view.sessions);
   usage.set_waiting(view.waiting);
+  usage.set_parent(view.parent);
+  usage.set_weight(view.quota.weight);
+  usage.set_priority(view.quota.priority);
+  usage.set_burst(view.burst.count);
+  usage.set_debt(view.debt.count);
+  usage.set_outside(view.outside.count);
   return usage;
 }
 
@@ -102,18 +172,57 @@ void fill(v1::GrowResponse& response, const core::Grant& grant) {
     v1::Lease& lease = *response.add_leases();
     lease.set_id(offered.lease.value);
     lease.set_size(offered.extent.size.count);
+    lease.set_slice(offered.slice.value);
   }
 }
 
+v1::Standing to_proto(const core::Standing& standing, const std::vector<std::string>& devices,
+                      core::TimePoint now) {
+  v1::Standing message;
+  message.set_device(devices.at(standing.device));
+  message.set_guarantee(standing.quota.guarantee.count);
+  message.set_limit(standing.quota.limit.count);
+  message.set_weight(standing.quota.weight);
+  message.set_priority(standing.quota.priority);
+  message.set_charged(standing.charged.count);
+  message.set_declared(standing.declared.count);
+  message.set_overhead(standing.overhead.count);
+  message.set_available(standing.available.count);
+  message.set_burst(standing.burst.count);
+  message.set_debt(standing.debt.count);
+  message.set_asked_back(standing.asked_back.count);
+  if (standing.asked_back_until)
+    message.set_asked_back_within_ms(milliseconds(*standing.asked_back_until - now));
+  return message;
+}
+
+v1::Event to_proto(const core::LoggedEvent& logged, const std::vector<std::string>& devices) {
+  const core::Event& event = logged.event;
+  v1::Event message;
+  message.set_sequence(logged.sequence);
+  message.set_time(to_rfc3339(logged.time, Precision::kMicroseconds));
+  message.set_kind(kind_name(event.kind));
+  message.set_tenant(event.tenant);
+  message.set_session(event.session.value);
+  if (event.device) message.set_device(devices.at(*event.device));
+  message.set_bytes(event.bytes.count);
+  message.set_request(event.request.value);
+  message.set_waited_ms(milliseconds(event.waited));
+  if (event.deadline != core::TimePoint{}) message.set_within_ms(milliseconds(event.deadline - event.at));
+  message.set_pid(event.pid);
+  message.set_words(event.words);
+  return message;
+}
+
+std::vector<std::string> device_names(const core::Broker& broker) {
+  std::vector<std::string> names;
+  for (const core::DevicePolicy& device : broker.policy().devices) names.push_back(device.uuid);
+  return names;
+}
+
 std::string to_date(core::TimePoint time, core::TimePoint now) {
-  const auto then = std::chrono::system_clock::now() -
-                    std::chrono::duration_cast<std::chrono::system_clock::duration>(now - time);
-  const std::time_t seconds = std::chrono::system_clock::to_time_t(then);
-  std::tm utc{};
-  ::gmtime_r(&seconds, &utc);
-  std::array<char, 32> text{};
-  std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%SZ", &utc);
-  return text.data();
+  const auto ago = std::chrono::duration_cast<core::WallTime::duration>(now - time);
+  return to_rfc3339(std::chrono::system_clock::now() - ago, Precision::kSeconds);
 }
 
 }  // namespace gpumem::rpc

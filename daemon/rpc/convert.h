@@ -2,9 +2,11 @@
 #include <grpcpp/support/status.h>
 
 #include <string>
+#include <vector>
 
 #include "daemon/core/denial.h"
 #include "daemon/core/effects.h"
+#include "daemon/core/gate.h"
 #include "daemon/core/views.h"
 #include "gpumem/v1/broker.pb.h"
 
@@ -13,12 +15,20 @@ namespace gpumem::rpc {
 // The core's types as messages. Nothing is decided here.
 
 grpc::Status to_status(const Error& error);
+/// With the denial, if it is one, as an error detail: for the caller, so without other tenants' names.
+grpc::Status to_status(const core::GrowFailure& failure);
 v1::Denial to_proto(const core::Denial& denial);
 v1::DeviceStatus to_proto(const core::DeviceView& view);
 v1::TenantUsage to_proto(const core::TenantView& view, const std::string& device_uuid);
 /// `now`  to turn the steady time of the session into a date.
 v1::SessionInfo to_proto(const core::SessionView& view, core::TimePoint now);
 void fill(v1::GrowResponse& response, const core::Grant& grant);
+/// `devices`  their UUIDs.
+v1::Standing to_proto(const core::Standing& standing, const std::vector<std::string>& devices,
+                      core::TimePoint now);
+v1::Event to_proto(const core::LoggedEvent& logged, const std::vector<std::string>& devices);
+
+std::vector<std::string> device_names(const core::Broker& broker);
 
 /// RFC 3339, UTC, in seconds.
 std::string to_date(core::TimePoint time, core::TimePoint now);

@@ -1,8 +1,12 @@
 #pragma once
 #include <chrono>
+#include <memory>
 #include <string>
 
 #include "daemon/core/gate.h"
+#include "daemon/core/observation.h"
+#include "daemon/rpc/calls.h"
+#include "daemon/rpc/seats.h"
 #include "gpumem/v1/broker.grpc.pb.h"
 
 namespace gpumem::rpc {
@@ -11,13 +15,17 @@ namespace gpumem::rpc {
 struct BrokerInfo {
   std::string version;
   std::string driver;
+  core::Observer* observer =
+      nullptr;  ///< that looks at the devices' memory; outlives the service; none: nobody does
   core::TimePoint started = std::chrono::steady_clock::now();
 };
 
-/// gpumem.v1.Monitor: what anyone who may connect can see.
+/// gpumem.v1.Monitor: listings for anyone who may connect; what tells of somebody's waiting and doing for
+/// those whom entitlement.h names.
 class MonitorService final : public v1::Monitor::CallbackService {
  public:
-  MonitorService(core::Gate& gate, BrokerInfo info) : gate_(gate), info_(std::move(info)) {}
+  MonitorService(core::Gate& gate, Calls& calls, BrokerInfo info)
+      : gate_(gate), calls_(calls), info_(std::move(info)) {}
 
   grpc::ServerUnaryReactor* GetStatus(grpc::CallbackServerContext* context,
                                       const v1::GetStatusRequest* request,
@@ -28,10 +36,19 @@ class MonitorService final : public v1::Monitor::CallbackService {
   grpc::ServerUnaryReactor* ListSessions(grpc::CallbackServerContext* context,
                                          const v1::ListSessionsRequest* request,
                                          v1::ListSessionsResponse* response) override;
+  grpc::ServerUnaryReactor* Reconcile(grpc::CallbackServerContext* context,
+                                      const v1::ReconcileRequest* request,
+                                      v1::ReconcileResponse* response) override;
+  grpc::ServerUnaryReactor* Explain(grpc::CallbackServerContext* context, const v1::ExplainRequest* request,
+                                    v1::ExplainResponse* response) override;
+  grpc::ServerWriteReactor<v1::Event>* WatchEvents(grpc::CallbackServerContext* context,
+                                                   const v1::WatchEventsRequest* request) override;
 
  private:
   core::Gate& gate_;
+  Calls& calls_;
   BrokerInfo info_;
+  std::shared_ptr<Seats> seats_ = std::make_shared<Seats>();
 };
 
 }  // namespace gpumem::rpc

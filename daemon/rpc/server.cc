@@ -27,23 +27,25 @@ std::string address_of(const std::filesystem::path& socket) {
 
 }  // namespace
 
-Result<std::unique_ptr<Server>> Server::start(core::Gate& gate, const std::filesystem::path& socket,
-                                              BrokerInfo info) {
+Result<std::unique_ptr<Server>> Server::start(core::Gate& gate, core::QuotaDesk& desk,
+                                              const std::filesystem::path& socket, BrokerInfo info) {
   static const bool kExtensionsReady = [] {  // both are process-wide switches of gRPC
     grpc::EnableDefaultHealthCheckService(true);
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();
     return true;
   }();
   static_cast<void>(kExtensionsReady);
-  std::unique_ptr<Server> server(new Server(gate, std::move(info)));
+  std::unique_ptr<Server> server(new Server(gate, desk, std::move(info)));
   grpc::ServerBuilder builder;
   builder.AddListeningPort(address_of(socket), grpc::InsecureServerCredentials());
   builder.RegisterService(&server->broker_);
   builder.RegisterService(&server->monitor_);
+  builder.RegisterService(&server->admin_);
   server->server_ = builder.BuildAndStart();
   if (!server->server_) return Error{Code::kUnavailable, "cannot listen on " + socket.string()};
   grpc::HealthCheckServiceInterface& health = *server->server_->GetHealthCheckService();
-  for (const char* service : {v1::Broker::service_full_name(), v1::Monitor::service_full_name()}) {
+  for (const char* service :
+       {v1::Broker::service_full_name(), v1::Monitor::service_full_name(), v1::Admin::service_full_name()}) {
     health.SetServingStatus(service, true);
   }
   health.SetServingStatus(true);
@@ -52,7 +54,10 @@ Result<std::unique_ptr<Server>> Server::start(core::Gate& gate, const std::files
 
 void Server::stop(std::chrono::milliseconds patience) {
   server_->GetHealthCheckService()->SetServingStatus(false);
-  server_->Shutdown(std::chrono::system_clock::now() + patience);
+  // Shutdown() alone would wait for the connections too, and one whose client is idle within a synchronous
+  // library does not answer: nobody reads there between calls.
+  calls_.await_none(patience);
+  server_->Shutdown(std::chrono::system_clock::now());
 }
 
 }  // namespace gpumem::rpc

@@ -17,6 +17,7 @@ enum class Code : int {
   kPermissionDenied = 7,    ///< the caller is known and may not
   kResourceExhausted = 8,   ///< a limit stands against it
   kFailedPrecondition = 9,  ///< not in this state (closed, forked, unsupported driver)
+  kAborted = 10,            ///< somebody else was first: look again and repeat
   kInternal = 13,           ///< a bug or a broken invariant
   kUnavailable = 14,        ///< the other side is not there; trying later may succeed
   kUnauthenticated = 16,    ///< the session is unknown

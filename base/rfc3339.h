@@ -1,0 +1,18 @@
+#pragma once
+#include <chrono>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace gpumem {
+
+/// The instant that RFC 3339 `text` names, to the microsecond; nothing if it names none, or one before 1970
+/// or after 2199.
+std::optional<std::chrono::system_clock::time_point> parse_rfc3339(std::string_view text);
+
+enum class Precision { kSeconds, kMicroseconds };
+
+/// `time` in UTC: `2030-01-02T12:00:00Z`, `2030-01-02T12:00:00.123456Z`.
+std::string to_rfc3339(std::chrono::system_clock::time_point time, Precision precision);
+
+}  // namespace gpumem

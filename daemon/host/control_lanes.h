@@ -1,0 +1,29 @@
+#pragma once
+#include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+
+#include "daemon/host/lane.h"
+
+namespace gpumem::host {
+
+/// The control connections, by token. Bounded in all and for each user, so that nobody takes the others'
+/// place.
+class ControlLanes {
+ public:
+  static constexpr std::size_t kMost = 256;
+  static constexpr std::size_t kMostOfAUser = 32;
+
+  /// Keeps `lane`; its token. Errors  kResourceExhausted: too many.
+  Result<std::string> admit(std::shared_ptr<Lane> lane);
+  /// Forgets `lane` and its token, if it is one of them.
+  void remove(const Lane& lane);
+  /// Who holds `token`; nothing if nobody does.
+  const core::Peer* find(std::string_view token) const;
+
+ private:
+  std::unordered_map<std::string, std::shared_ptr<Lane>> lanes_;
+};
+
+}  // namespace gpumem::host

@@ -1,0 +1,68 @@
+#pragma once
+#include <boost/asio/thread_pool.hpp>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/mutex.h"
+#include "daemon/core/quota_desk.h"
+#include "daemon/host/policy_compiler.h"
+#include "daemon/host/quota_store.h"
+
+namespace gpumem::host {
+
+/// The quotas in force: the configuration, and what was set over it. Changes of either come one after
+/// another, and each takes effect as a whole, on the disk and in the core, or not at all.
+///
+/// Threads  any. What has `_now` in its name waits for the disk and for the core's thread, and so is not to
+/// be called
+///          on that; list() and set() have it done by a thread of their own.
+class LiveQuotas final : public core::QuotaDesk {
+ public:
+  /// How the core is reached. Both wait for it.
+  struct Core {
+    std::function<Result<void>(core::Policy policy, std::string cause)> apply;
+    std::function<std::vector<core::TenantView>()> tenants;
+  };
+  struct Options {
+    Config config;
+    std::vector<DeviceFacts> devices;
+    QuotaStore store;
+    Core core;
+  };
+  /// What is configured and stored is in force already: see compile_in_force().
+  explicit LiveQuotas(Options options);
+  ~LiveQuotas() override;
+
+  void list(std::function<void(Result<core::QuotaList>)> answer) override;
+  void set(core::QuotaChange change, core::Caller caller,
+           std::function<void(Result<core::QuotaOutcome>)> answer) override;
+
+  Result<core::QuotaList> list_now();
+  /// Errors  as QuotaDesk::set.
+  Result<core::QuotaOutcome> set_now(const core::QuotaChange& change, const core::Caller& caller);
+  /// Puts another configuration in force under the same run-time quotas. Errors  as compile_policy,
+  /// Broker::apply.
+  Result<void> reload_now(Config config);
+
+ private:
+  struct Step;
+  Result<void> check_tenant(const std::string& name, const Step& step) GPUMEM_REQUIRES(mutex_);
+  Result<void> put_in_force(Step step, const core::Peer& by) GPUMEM_REQUIRES(mutex_);
+  std::vector<core::QuotaLine> lines_of(const core::Policy& policy, const QuotaOverlay& overlay,
+                                        const core::QuotaChange& change) const;
+
+  const std::vector<DeviceFacts> devices_;
+  const Core core_;
+  Mutex mutex_;
+  Config config_ GPUMEM_GUARDED_BY(mutex_);
+  QuotaStore store_ GPUMEM_GUARDED_BY(mutex_);
+  boost::asio::thread_pool worker_{1};
+};
+
+/// The policy of `config` under the quotas of `overlay`; what of these cannot be applied goes into the log.
+/// Errors  as compile_policy; they say that quotas set at run time are counted in, if there are any.
+Result<core::Policy> compile_in_force(const Config& config, const std::vector<DeviceFacts>& devices,
+                                      const QuotaOverlay& overlay);
+
+}  // namespace gpumem::host

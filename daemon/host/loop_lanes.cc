@@ -1,0 +1,145 @@
+// The loop's part that speaks with the lanes: who connects, which token is whose, what clients say.
+#include <algorithm>
+
+#include "base/check.h"
+#include "base/log.h"
+#include "base/printable.h"
+#include "daemon/host/loop.h"
+#include "daemon/host/token.h"
+#include "proto/lane.h"
+
+namespace gpumem::host {
+namespace {
+
+core::TimePoint now() { return std::chrono::steady_clock::now(); }
+
+}  // namespace
+
+std::optional<SessionId> Loop::session_of(std::string_view token) const {
+  const auto found = tokens_.find(std::string(token));
+  if (found == tokens_.end()) return std::nullopt;
+  return found->second;
+}
+
+std::optional<ClientFigures> Loop::client_figures(SessionId session, core::DeviceIndex device,
+                                                  Bytes charged) const {
+  const auto client = clients_.find(session);
+  if (client == clients_.end()) return std::nullopt;
+  return read_figures(client->second.pages.client_page(), device, charged.count);
+}
+
+std::optional<core::Caller> Loop::caller_of(std::string_view token) const {
+  core::Caller caller;
+  if (const auto session = session_of(token)) {
+    caller.session = *session;
+    caller.peer = clients_.at(*session).lane->peer();
+    caller.tenant = broker_.tenant_name(*session);
+  } else if (const core::Peer* peer = controls_.find(token)) {
+    caller.peer = *peer;
+    if (const auto match = core::tenant_of(broker_.policy(), *peer)) caller.tenant = match->name;
+  } else {
+    return std::nullopt;
+  }
+  const auto& gids = caller.peer.gids;
+  caller.admin =
+      caller.peer.uid == 0 || (admin_gid_ && std::find(gids.begin(), gids.end(), *admin_gid_) != gids.end());
+  return caller;
+}
+
+void Loop::watch(std::shared_ptr<core::EventWatcher> watcher, std::optional<core::WallTime> since) {
+  events_.watch(std::move(watcher), since, broker_);
+}
+
+void Loop::hello(const std::shared_ptr<Lane>& lane, const v1::Hello& hello) {
+  run([&](core::Broker&, core::TimePoint) {
+    if (auto welcomed = welcome(lane, hello); !welcomed) lane->refuse(welcomed.error());
+  });
+}
+
+Result<void> Loop::welcome(const std::shared_ptr<Lane>& lane, const v1::Hello& hello) {
+  if (hello.protocol() != kLaneProtocol) {
+    return Error{Code::kFailedPrecondition, "the client speaks version " + std::to_string(hello.protocol()) +
+                                                " of the lane, this broker speaks " +
+                                                std::to_string(kLaneProtocol) +
+                                                ": install the same version on both sides"};
+  }
+  if (hello.label().size() > kLabelBytes || !is_printable(hello.label())) {
+    return Error{Code::kInvalidArgument,
+                 "the label is longer than " + std::to_string(kLabelBytes) + " bytes or not printable"};
+  }
+  return hello.control() ? open_control(lane) : open_session(lane, hello);
+}
+
+Result<void> Loop::open_control(const std::shared_ptr<Lane>& lane) {
+  auto token = controls_.admit(lane);
+  if (!token) return token.error();
+  v1::Welcome welcome;
+  welcome.set_token(std::move(*token));
+  lane->welcome({}, welcome, {});
+  return {};
+}
+
+Result<void> Loop::open_session(const std::shared_ptr<Lane>& lane, const v1::Hello& hello) {
+  auto pages = SharedPages::create();
+  if (!pages) return pages.error();
+  auto bell = Bell::create();
+  if (!bell) return bell.error();
+  auto session = broker_.open_session(lane->peer(), hello.label(), now());
+  if (!session) return session.error();
+  const auto page_files = pages->take_descriptors();
+  const UniqueFd bell_end = bell->take_descriptor();
+  const auto [client, added] =
+      clients_.emplace(*session, Client{lane, std::move(*pages), std::move(*bell), make_token()});
+  GPUMEM_CHECK(added, "session ids are new");
+  tokens_.emplace(client->second.token, *session);
+  publish(*session);
+
+  v1::Welcome welcome;
+  welcome.set_session(session->value);
+  welcome.set_token(client->second.token);
+  welcome.set_tenant(broker_.tenant_name(*session));
+  welcome.set_driver_folder(driver_folder_);
+  for (const core::DevicePolicy& device : broker_.policy().devices) welcome.add_devices(device.uuid);
+  lane->welcome(*session, welcome, std::array{page_files[0].get(), page_files[1].get(), bell_end.get()});
+  return {};
+}
+
+void Loop::accepted(Lane& lane, GrantId grant) {
+  run([&](core::Broker& broker, core::TimePoint) {
+    // Calls do not wait for the lane: a Return may overtake the Accept of what it gives back. Then nothing is
+    // offered any more, and nothing is lost; a made-up grant changes as little.
+    if (auto accepted = broker.accept(lane.session(), grant); !accepted) {
+      spdlog::debug("session {}: {}", lane.session().value, accepted.error().message);
+    }
+  });
+}
+
+void Loop::spent(Lane& lane, std::uint32_t device) {
+  run([&](core::Broker& broker, core::TimePoint at) {
+    if (device >= broker.policy().devices.size())
+      return lane.close("it speaks of a device that there is not");
+    broker.spent(lane.session(), device, at);
+  });
+}
+
+void Loop::closed(const std::shared_ptr<Lane>& lane, bool goodbye) {
+  controls_.remove(*lane);
+  if (!lane->session()) return lane->forget();  // nothing is charged to its process: no need to see it end
+  const auto farewell = goodbye                    ? core::Farewell::kReleased
+                        : lane->process_may_live() ? core::Farewell::kLost
+                                                   : core::Farewell::kExited;
+  run([&](core::Broker& broker, core::TimePoint at) {
+    if (const auto client = clients_.find(lane->session()); client != clients_.end()) {
+      tokens_.erase(client->second.token);
+    }
+    end_requests_of(lane->session());
+    broker.session_ended(lane->session(), farewell, at);
+  });
+}
+
+void Loop::process_exited(const std::shared_ptr<Lane>& lane) {
+  if (!lane->session()) return;
+  run([&](core::Broker& broker, core::TimePoint at) { broker.exited(lane->session(), at); });
+}
+
+}  // namespace gpumem::host

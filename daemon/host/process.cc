@@ -1,0 +1,69 @@
+#include "daemon/host/process.h"
+
+#include <signal.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <fstream>
+#include <sstream>
+
+#include "daemon/host/process_signal.h"
+
+namespace gpumem::host {
+namespace {
+
+std::string folder_of(std::int64_t pid) { return "/proc/" + std::to_string(pid); }
+
+// Lines such as `Uid: real effective saved filesystem`.
+std::uint32_t effective(std::istringstream& line) {
+  std::uint32_t real = 0, effective = 0;
+  line >> real >> effective;
+  return effective;
+}
+
+// False if the file could not be read, or not to its end.
+bool read_owner(std::int64_t pid, Process& process) {
+  std::ifstream lines(folder_of(pid) + "/status");
+  bool has_uid = false, has_groups = false;
+  for (std::string text; std::getline(lines, text);) {
+    std::istringstream line(text);
+    std::string key;
+    line >> key;
+    if (key == "Uid:") {
+      process.uid = effective(line);
+      has_uid = static_cast<bool>(line);
+    } else if (key == "Gid:") {
+      process.gids.push_back(effective(line));
+    } else if (key == "Groups:") {
+      for (std::uint32_t gid = 0; line >> gid;) process.gids.push_back(gid);
+      has_groups = true;
+    }
+  }
+  return has_uid && has_groups;
+}
+
+}  // namespace
+
+std::string command_of(std::int64_t pid) {
+  std::ifstream file(folder_of(pid) + "/comm");
+  std::string command;
+  std::getline(file, command);
+  std::ranges::replace_if(
+      command, [](unsigned char c) { return c < 0x20 || c >= 0x7f; }, '?');
+  return command;
+}
+
+Result<Process> find_process(std::int64_t pid) {
+  Process process;
+  process.started = start_time(pid).value_or(0);
+  const bool has_owner = process.started != 0 && read_owner(pid, process);
+  process.command = command_of(pid);
+  // Both times the same: all of it is of one process.
+  if (has_owner && start_time(pid).value_or(0) == process.started) return process;
+  const std::string name = "process " + std::to_string(pid);
+  if (::kill(static_cast<pid_t>(pid), 0) != 0 && errno == ESRCH)
+    return Error{Code::kNotFound, name + " is gone"};
+  return Error{Code::kPermissionDenied, name + " is hidden; /proc is mounted with hidepid"};
+}
+
+}  // namespace gpumem::host

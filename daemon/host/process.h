@@ -1,0 +1,26 @@
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "gpumem/result.h"
+
+namespace gpumem::host {
+
+/// What the kernel says of a process.
+struct Process {
+  std::uint64_t started = 0;  ///< as start_time() of process_signal.h; with the pid, it names the process
+  std::uint32_t uid = 0;      ///< effective
+  std::vector<std::uint32_t> gids;  ///< the effective group first
+  std::string command;
+};
+
+/// Errors  kNotFound: there is no such process (any more); kPermissionDenied: there is, but the kernel does
+/// not show
+///         it to us.
+Result<Process> find_process(std::int64_t pid);
+
+/// What a process calls itself, for people: what is not printable becomes `?`. Empty if it cannot be told.
+std::string command_of(std::int64_t pid);
+
+}  // namespace gpumem::host

@@ -1,0 +1,56 @@
+#include "daemon/host/process_signal.h"
+
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+
+#include "base/unique_fd.h"
+
+namespace gpumem::host {
+namespace {
+
+Error gone(const std::string& who) { return {Code::kNotFound, who + " is gone"}; }
+
+}  // namespace
+
+int signal_number(core::Signal signal) { return signal == core::Signal::kKill ? SIGKILL : SIGTERM; }
+
+Result<std::uint64_t> start_time(std::int64_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+  const std::string stat{std::istreambuf_iterator<char>(file), {}};
+  // The second field is the command in parentheses, which may hold any character; field 3 follows the last
+  // one.
+  const auto command_end = stat.rfind(')');
+  if (command_end == std::string::npos) return gone("process " + std::to_string(pid));
+  std::istringstream rest(stat.substr(command_end + 1));
+  std::string skipped;
+  for (int field = 3; field < 22; ++field) rest >> skipped;
+  std::uint64_t started = 0;
+  if (!(rest >> started)) return gone("process " + std::to_string(pid));
+  return started;
+}
+
+Result<void> signal_process(int pidfd, core::Signal signal) {
+  if (::syscall(SYS_pidfd_send_signal, pidfd, signal_number(signal), nullptr, 0) == 0) return {};
+  return errno == ESRCH ? gone("the process") : errno_error(errno, "cannot signal the process");
+}
+
+Result<void> signal_process(std::int64_t pid, std::uint64_t started, core::Signal signal) {
+  const UniqueFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, static_cast<pid_t>(pid), 0)));
+  if (!pidfd.valid()) {
+    return errno == ESRCH ? gone("process " + std::to_string(pid))
+                          : errno_error(errno, "cannot reach the process");
+  }
+  // In this order: while the descriptor's process lives, what /proc tells of its number is its own.
+  const auto found = start_time(pid);
+  if (!found) return found.error();
+  if (*found != started) return gone("the process that was meant by pid " + std::to_string(pid));
+  return signal_process(pidfd.get(), signal);
+}
+
+}  // namespace gpumem::host

@@ -1,0 +1,22 @@
+#pragma once
+#include <string>
+#include <vector>
+
+#include "daemon/core/quota_desk.h"
+#include "daemon/host/quota_overlay.h"
+
+namespace gpumem::host {
+
+/// `overlay` with `change` in it; its revision is untouched. A quota for every device takes the place of what
+/// was set for single ones. `devices`  the UUIDs of those that are lent. Errors  kInvalidArgument: no
+/// amounts, out of range, nothing or too much asked for; kNotFound (device).
+Result<QuotaOverlay> with_change(const QuotaOverlay& overlay, const core::QuotaChange& change,
+                                 const std::vector<std::string>& devices);
+
+/// Whether the overlay says something of the tenant's quota on the device.
+bool says_something(const QuotaOverlay& overlay, const std::string& tenant, const std::string& device);
+
+/// `limit 4GiB -> 8GiB on GPU-...; ...`: what has changed from `before` to `after`.
+std::string difference(const core::QuotaOutcome& outcome);
+
+}  // namespace gpumem::host

@@ -1,0 +1,53 @@
+#include "daemon/host/toml_reader.h"
+
+namespace gpumem::host {
+
+Result<toml::table> parse_toml(std::string_view text, const std::string& source) {
+  try {
+    return toml::parse(text, source);
+  } catch (const toml::parse_error& error) {
+    const auto& at = error.source().begin;
+    return Error{Code::kInvalidArgument, source + ":" + std::to_string(at.line) + ":" +
+                                             std::to_string(at.column) + ": " +
+                                             std::string(error.description())};
+  }
+}
+
+void TomlReader::read(const toml::table& table, std::string_view where, const std::vector<Field>& fields) {
+  for (const auto& [key, node] : table) {
+    const auto field = std::ranges::find(fields, key.str(), &Field::first);
+    if (field != fields.end()) {
+      field->second(node);
+      continue;
+    }
+    std::string known;
+    for (const Field& one : fields) known += (known.empty() ? "" : ", ") + std::string(one.first);
+    fail(key.source(),
+         "unknown key '" + std::string(key.str()) + "' in " + std::string(where) + "; known are: " + known);
+  }
+}
+
+void TomlReader::fail(const toml::source_region& at, const std::string& what) {
+  if (error_) return;
+  error_ = Error{Code::kInvalidArgument, source_ + ":" + std::to_string(at.begin.line) + ":" +
+                                             std::to_string(at.begin.column) + ": " + what};
+}
+
+std::optional<Amount> TomlReader::amount_of(const toml::node& node) {
+  if (node.is_integer()) {
+    const std::int64_t bytes = *node.value<std::int64_t>();
+    if (bytes >= 0) return Amount::absolute({static_cast<std::uint64_t>(bytes)});
+    fail(node.source(), "expected an amount of at least 0");
+    return std::nullopt;
+  }
+  if (!node.is_string()) {
+    fail(node.source(), "expected an amount such as \"24GiB\" or \"25%\"");
+    return std::nullopt;
+  }
+  auto parsed = parse_amount(*node.value<std::string>());
+  if (parsed) return *parsed;
+  fail(node.source(), parsed.error().message);
+  return std::nullopt;
+}
+
+}  // namespace gpumem::host

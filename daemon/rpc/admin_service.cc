@@ -1,0 +1,88 @@
+#include "daemon/rpc/admin_service.h"
+
+#include <utility>
+
+#include "daemon/rpc/callers.h"
+#include "daemon/rpc/convert.h"
+
+namespace gpumem::rpc {
+namespace {
+
+Error no_admin(const core::Caller& caller) {
+  return {Code::kPermissionDenied,
+          "user " + std::to_string(caller.peer.uid) +
+              " may not look at or change quotas that are set at run time: root may, and "
+              "the members of the group that is configured as admin_group (gpumemd.toml(5))"};
+}
+
+// Has `act` done for an administrator, on the core's thread; finishes the calls of all others.
+template <class Act>
+grpc::ServerUnaryReactor* for_admin(core::Gate& gate, Calls& calls, grpc::CallbackServerContext* context,
+                                    Act act) {
+  auto* reactor = new Unary(calls);
+  gate.post(
+      [&gate, reactor, token = token_of(*context), act = std::move(act)](core::Broker&, core::TimePoint) {
+        const auto caller = gate.caller_of(token);
+        if (!caller) return reactor->Finish(to_status(no_connection()));
+        if (!caller->admin) return reactor->Finish(to_status(no_admin(*caller)));
+        act(*caller, reactor);
+      });
+  return reactor;
+}
+
+void fill(v1::QuotaInfo& info, const core::QuotaLine& line) {
+  info.set_tenant(line.tenant);
+  info.set_parent(line.parent);
+  info.set_device(line.device);
+  info.set_guarantee(line.quota.guarantee.count);
+  info.set_limit(line.quota.limit.count);
+  info.set_weight(line.quota.weight);
+  info.set_priority(line.quota.priority);
+  info.set_set_at_run_time(line.set_at_run_time);
+}
+
+core::QuotaChange change_of(const v1::SetQuotaRequest& request) {
+  core::QuotaChange change;
+  change.tenant = request.tenant();
+  change.device = request.device();
+  if (request.has_guarantee()) change.guarantee = request.guarantee();
+  if (request.has_limit()) change.limit = request.limit();
+  if (request.has_weight()) change.weight = request.weight();
+  if (request.has_priority()) change.priority = request.priority();
+  change.reset = request.reset();
+  change.revision = request.revision();
+  return change;
+}
+
+}  // namespace
+
+grpc::ServerUnaryReactor* AdminService::ListQuotas(grpc::CallbackServerContext* context,
+                                                   const v1::ListQuotasRequest*,
+                                                   v1::ListQuotasResponse* response) {
+  return for_admin(gate_, calls_, context, [this, response](const core::Caller&, Unary* reactor) {
+    desk_.list([response, reactor](const Result<core::QuotaList>& list) {
+      if (!list) return reactor->Finish(to_status(list.error()));
+      response->set_revision(list->revision);
+      for (const core::QuotaLine& line : list->quotas) fill(*response->add_quotas(), line);
+      reactor->Finish(grpc::Status::OK);
+    });
+  });
+}
+
+grpc::ServerUnaryReactor* AdminService::SetQuota(grpc::CallbackServerContext* context,
+                                                 const v1::SetQuotaRequest* request,
+                                                 v1::SetQuotaResponse* response) {
+  return for_admin(
+      gate_, calls_, context,
+      [this, change = change_of(*request), response](const core::Caller& caller, Unary* reactor) {
+        desk_.set(change, caller, [response, reactor](const Result<core::QuotaOutcome>& outcome) {
+          if (!outcome) return reactor->Finish(to_status(outcome.error()));
+          response->set_revision(outcome->revision);
+          for (const core::QuotaLine& line : outcome->before) fill(*response->add_before(), line);
+          for (const core::QuotaLine& line : outcome->after) fill(*response->add_after(), line);
+          reactor->Finish(grpc::Status::OK);
+        });
+      });
+}
+
+}  // namespace gpumem::rpc

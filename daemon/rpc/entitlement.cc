@@ -1,0 +1,42 @@
+#include "daemon/rpc/entitlement.h"
+
+namespace gpumem::rpc {
+namespace {
+
+std::string administrators(const core::Caller& caller) {
+  const std::string uid = "uid " + std::to_string(caller.peer.uid);
+  return "administrators (root, or a member of the configured admin group); this is " + uid +
+         (caller.tenant.empty() ? ", of no tenant" : ", of tenant '" + caller.tenant + "'");
+}
+
+}  // namespace
+
+bool may_follow(const core::Caller& caller, const std::string& tenant, const core::Broker& broker) {
+  if (caller.admin) return true;
+  if (caller.tenant.empty() || tenant.empty()) return false;
+  return tenant == caller.tenant || broker.belongs(tenant, caller.tenant);
+}
+
+bool may_read_words(const core::Caller& caller, const core::Event& event) {
+  return event.kind != core::Event::Kind::kDenied || caller.admin || event.tenant == caller.tenant;
+}
+
+bool may_ask_about(const core::Caller& caller, const std::string& tenant, const core::Broker& broker) {
+  return may_follow(caller, tenant, broker) ||
+         (!caller.tenant.empty() && broker.belongs(caller.tenant, tenant));
+}
+
+Error may_not_follow(const core::Caller& caller, const std::string& tenant) {
+  return {Code::kPermissionDenied, "what happens to tenant '" + tenant +
+                                       "' is told to its own members and to " + administrators(caller)};
+}
+
+Error may_not_ask_about(const core::Caller& caller, const std::string& tenant) {
+  return {Code::kPermissionDenied,
+          "how tenant '" + tenant +
+              "' stands is told to its own members, to those of tenants that belong to it, "
+              "and to " +
+              administrators(caller)};
+}
+
+}  // namespace gpumem::rpc

@@ -1,0 +1,65 @@
+#include "daemon/rpc/event_stream.h"
+
+#include "base/rfc3339.h"
+#include "daemon/rpc/callers.h"
+#include "daemon/rpc/entitlement.h"
+#include "daemon/rpc/follower.h"
+
+namespace gpumem::rpc {
+namespace {
+
+// What is asked for: which kept events, and which of all.
+struct Question {
+  std::string token;
+  std::string tenant;
+  std::optional<core::WallTime> since;
+};
+
+Result<void> start(core::Gate& gate, const core::Broker& broker, Seats& seats, const Question& question,
+                   const std::shared_ptr<Follower>& follower) {
+  auto caller = gate.caller_of(question.token);
+  if (!caller) return no_connection();
+  if (!question.tenant.empty() && !may_follow(*caller, question.tenant, broker))
+    return may_not_follow(*caller, question.tenant);
+  auto seat = seats.take(caller->peer.uid);
+  if (!seat) return Error{Code::kResourceExhausted, "too many follow events already; end some of them"};
+  follower->begin(std::move(*caller), broker, std::move(seat));
+  gate.watch(follower, question.since);
+  return {};
+}
+
+}  // namespace
+
+EventStream::EventStream(core::Gate& gate, Calls& calls, std::shared_ptr<Seats> seats,
+                         const grpc::CallbackServerContext& context, const v1::WatchEventsRequest& request)
+    : gate_(gate),
+      calls_(calls),
+      follower_(std::make_shared<Follower>(*this, Follower::Wish{request.tenant(), request.follow()})) {
+  calls_.begin();
+  Question question{token_of(context), request.tenant(), parse_rfc3339(request.since())};
+  if (!request.since().empty() && !question.since) {
+    follower_->refuse(
+        {Code::kInvalidArgument, "'since' is not an instant of RFC 3339, such as 2030-01-02T12:00:00Z"});
+    return;
+  }
+  gate_.post([&gate, follower = follower_, seats = std::move(seats), question = std::move(question)](
+                 core::Broker& broker, core::TimePoint) {
+    if (auto started = start(gate, broker, *seats, question, follower); !started)
+      follower->refuse(started.error());
+  });
+}
+
+void EventStream::OnWriteDone(bool ok) { follower_->written(ok); }
+
+void EventStream::OnCancel() { follower_->cancelled(); }
+
+void EventStream::OnDone() {
+  gate_.post([&gate = gate_, follower = std::move(follower_)](core::Broker&, core::TimePoint) {
+    gate.unwatch(*follower);
+  });
+  Calls& calls = calls_;
+  delete this;
+  calls.end();
+}
+
+}  // namespace gpumem::rpc

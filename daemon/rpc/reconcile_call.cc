@@ -1,0 +1,76 @@
+#include "daemon/rpc/reconcile_call.h"
+
+#include <grpcpp/alarm.h>
+
+#include <memory>
+
+#include "daemon/rpc/convert.h"
+
+namespace gpumem::rpc {
+namespace {
+
+constexpr std::chrono::seconds kLookPatience{5};
+
+v1::Reconciliation to_proto(const core::Reconciliation& view, const std::string& device,
+                            core::TimePoint now) {
+  v1::Reconciliation message;
+  message.set_device(device);
+  if (view.seen) message.set_seen(to_date(*view.seen, now));
+  message.set_used(view.used.count);
+  message.set_extents(view.extents.count);
+  message.set_overhead(view.overhead.count);
+  message.set_declared(view.declared.count);
+  message.set_past_broker(view.past_broker.count);
+  message.set_unexplained(view.unexplained.count);
+  for (const core::Reconciliation::Process& process : view.processes) {
+    v1::ForeignProcess& one = *message.add_processes();
+    one.set_pid(process.pid);
+    one.set_uid(process.uid);
+    one.set_command(process.command);
+    one.set_tenant(process.tenant);
+    one.set_bytes(process.bytes.count);
+  }
+  message.set_problem(view.problem);
+  if (!view.seen && view.problem.empty()) message.set_problem("the driver has not been asked yet");
+  return message;
+}
+
+// One call. Everything but the alarm happens on the core's thread.
+struct Call {
+  grpc::ServerUnaryReactor* reactor;  // null: finished
+  v1::ReconcileResponse* response;
+  std::unique_ptr<grpc::Alarm> alarm;
+
+  void finish(const core::Broker& broker, core::TimePoint now) {
+    if (reactor == nullptr) return;
+    const auto& devices = broker.policy().devices;
+    for (core::DeviceIndex i = 0; i < devices.size(); ++i) {
+      *response->add_devices() = to_proto(broker.reconciliation(i), devices[i].uuid, now);
+    }
+    std::exchange(reactor, nullptr)->Finish(grpc::Status::OK);
+    alarm.reset();  // which holds the call
+  }
+};
+
+}  // namespace
+
+grpc::ServerUnaryReactor* reconcile(core::Gate& gate, Calls& calls, core::Observer* observer,
+                                    const v1::ReconcileRequest& request, v1::ReconcileResponse* response) {
+  auto* reactor = new Unary(calls);
+  auto call = std::make_shared<Call>(Call{reactor, response, nullptr});
+  const auto finish = [call](core::Broker& broker, core::TimePoint now) { call->finish(broker, now); };
+  if (observer == nullptr || !request.now()) {
+    gate.post(finish);
+    return reactor;
+  }
+  gate.post([&gate, observer, call, finish](core::Broker&, core::TimePoint) {
+    call->alarm = std::make_unique<grpc::Alarm>();
+    call->alarm->Set(std::chrono::system_clock::now() + kLookPatience, [&gate, finish](bool expired) {
+      if (expired) gate.post(finish);
+    });
+    observer->look(finish);
+  });
+  return reactor;
+}
+
+}  // namespace gpumem::rpc
