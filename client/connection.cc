@@ -14,6 +14,7 @@ struct Connection::Parts {
   std::unique_ptr<Lane> lane;
   SharedPage<const BrokerPage> broker_page;
   SharedPage<ClientPage> client_page;
+  OwnFd bell;
 };
 
 Result<std::shared_ptr<Connection>> Connection::open(const SessionOptions& options) {
@@ -34,7 +35,7 @@ Result<std::shared_ptr<Connection>> Connection::open(const SessionOptions& optio
   if (!client_page) return client_page.error();
   return std::shared_ptr<Connection>(
       new Connection({folder, options.timeout, std::move(greeting->welcome), std::move(*lane),
-                      std::move(*broker_page), std::move(*client_page)}));
+                      std::move(*broker_page), std::move(*client_page), std::move(greeting->bell)}));
 }
 
 Connection::Connection(Parts parts)
@@ -45,9 +46,13 @@ Connection::Connection(Parts parts)
       broker_page_(std::move(parts.broker_page)),
       client_page_(std::move(parts.client_page)),
       rpc_(parts.folder / kApiSocketName, welcome_.token(), timeout_),
-      figures_(*client_page_) {}
+      figures_(*client_page_),
+      pressure_(*broker_page_, *lane_, welcome_, std::move(parts.bell)) {}
 
-Connection::~Connection() { lane_->goodbye(); }
+Connection::~Connection() {
+  pressure_.end();
+  lane_->goodbye();
+}
 
 // The driver works only in the process that started it: a forked child would get errors without a reason.
 Result<const cuda::Driver*> Connection::open_driver() const {

@@ -4,6 +4,7 @@
 
 #include "client/figures.h"
 #include "client/lane.h"
+#include "client/pressure_listener.h"
 #include "client/rpc_channel.h"
 #include "client/shared_page.h"
 #include "cuda/driver.h"
@@ -25,7 +26,8 @@ class Connection {
  public:
   /// Errors  as Session::connect.
   static Result<std::shared_ptr<Connection>> open(const SessionOptions& options);
-  /// Takes leave of the broker. Not run in a forked child (see abandon_if_forked).
+  /// Waits for the thread that answers pressure, and takes leave of the broker. Not run in a forked child
+  /// (see abandon_if_forked).
   ~Connection();
 
   /// Errors  kFailedPrecondition: in a forked child.
@@ -43,6 +45,7 @@ class Connection {
   Lane& lane() { return *lane_; }
   RpcChannel& rpc() { return rpc_; }
   Figures& figures() { return figures_; }
+  PressureListener& pressure() { return pressure_; }
   std::chrono::milliseconds timeout() const { return timeout_; }
 
  private:
@@ -59,6 +62,7 @@ class Connection {
   const SharedPage<ClientPage> client_page_;
   RpcChannel rpc_;
   Figures figures_;
+  PressureListener pressure_;
 };
 
 /// In a forked child, gives up `owner` without running its destructor, which would talk to the broker and

@@ -46,6 +46,7 @@ class SliceFigures {
   SliceFigures& operator=(const SliceFigures&) = delete;
 
   std::uint64_t committed() const { return committed_.load(std::memory_order_acquire); }
+  std::uint64_t wanted() const { return wanted_.load(); }  ///< in use as the caller says
   void set_committed(std::uint64_t bytes);
   void set_in_use(std::uint64_t bytes);
 

@@ -1,5 +1,6 @@
 #include "client/grant.h"
 
+#include <algorithm>
 #include <optional>
 #include <unordered_map>
 
@@ -10,16 +11,34 @@ Error disagreement(std::string_view what) {
   return {Code::kInternal, "the broker granted something else than it offered: " + std::string(what)};
 }
 
-Result<void> check_sizes(const v1::GrowResponse& granted, const GrantTerms& terms) {
+Result<void> check_part(const v1::GrowResponse& granted, const GrantTerms& terms) {
   Bytes sum;
   for (const v1::Lease& lease : granted.leases()) {
+    if (lease.slice() != terms.slice) continue;
     const auto more = sum.plus({lease.size()});
     if (!more || lease.size() == 0 || lease.size() % terms.granularity.count != 0) {
       return disagreement("an extent of " + std::to_string(lease.size()) + " bytes");
     }
     sum = *more;
   }
-  if (sum != terms.asked) return disagreement(to_string(sum) + " instead of " + to_string(terms.asked));
+  if (sum < terms.least || sum > terms.asked) {
+    return disagreement(to_string(sum) + " instead of " + to_string(terms.asked));
+  }
+  return {};
+}
+
+const GrantTerms* terms_of(const v1::Lease& lease, std::span<const GrantTerms> terms) {
+  const auto found = std::ranges::find(terms, lease.slice(), &GrantTerms::slice);
+  return found == terms.end() ? nullptr : &*found;
+}
+
+Result<void> check(const v1::GrowResponse& granted, std::span<const GrantTerms> terms) {
+  for (const v1::Lease& lease : granted.leases()) {
+    if (terms_of(lease, terms) == nullptr) return disagreement("an extent for a slice that did not ask");
+  }
+  for (const GrantTerms& part : terms) {
+    if (auto right = check_part(granted, part); !right) return right.error();
+  }
   return {};
 }
 
@@ -48,11 +67,14 @@ class Intake {
     return {};
   }
 
-  std::vector<cuda::Allocation> take() {
-    std::vector<cuda::Allocation> all;
-    all.reserve(taken_.size());
-    for (auto& allocation : taken_) all.push_back(std::move(*allocation));
-    return all;
+  std::vector<Portion> take(std::span<const GrantTerms> terms) {
+    std::vector<Portion> portions(terms.size());
+    for (std::size_t i = 0; i < taken_.size(); ++i) {
+      Portion& portion = portions[static_cast<std::size_t>(terms_of(lease(i), terms) - terms.data())];
+      portion.extents.push_back({lease(i).id(), {lease(i).size()}});
+      portion.allocations.push_back(std::move(*taken_[i]));
+    }
+    return portions;
   }
 
  private:
@@ -67,17 +89,17 @@ class Intake {
 
 }  // namespace
 
-Result<std::vector<cuda::Allocation>> receive_grant(Lane& lane, const cuda::Driver& driver,
-                                                    const v1::GrowResponse& granted,
-                                                    const GrantTerms& terms) {
-  if (auto right = check_sizes(granted, terms); !right) return right.error();
+Result<std::vector<Portion>> receive_grant(Lane& lane, const cuda::Driver& driver,
+                                           const v1::GrowResponse& granted,
+                                           std::span<const GrantTerms> terms) {
+  if (auto right = check(granted, terms); !right) return right.error();
   Intake intake(granted);
   while (!intake.complete()) {
     auto offer = lane.receive_offer(granted.grant());
     if (!offer) return offer.error();
     if (auto imported = intake.import(driver, std::move(*offer)); !imported) return imported.error();
   }
-  return intake.take();
+  return intake.take(terms);
 }
 
 }  // namespace gpumem::client

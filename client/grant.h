@@ -1,4 +1,6 @@
 #pragma once
+#include <cstdint>
+#include <span>
 #include <vector>
 
 #include "client/lane.h"
@@ -7,16 +9,30 @@
 
 namespace gpumem::client {
 
+/// What was asked of one slice.
 struct GrantTerms {
+  std::uint64_t slice = 0;
   Bytes asked;
+  Bytes least;  ///< at most `asked`
   Bytes granularity;
 };
 
-/// Takes the descriptors of `granted` from the lane and imports them, in the order of its leases. At most
-/// one message's descriptors are open at a time.
+/// What one slice was granted: extent i, its size and the memory behind it.
+struct Portion {
+  struct Extent {
+    std::uint64_t lease;
+    Bytes size;
+  };
+  std::vector<Extent> extents;
+  std::vector<cuda::Allocation> allocations;
+};
+
+/// Takes the descriptors of `granted` from the lane and imports them: a portion for each of `terms`, extents
+/// in the order of the answer. At most one message's descriptors are open at a time.
 /// Errors  kInternal: the answer or the offers are not what was asked, or contradict each other;
 ///         those of the lane and of the driver. Nothing is kept.
-Result<std::vector<cuda::Allocation>> receive_grant(Lane& lane, const cuda::Driver& driver,
-                                                    const v1::GrowResponse& granted, const GrantTerms& terms);
+Result<std::vector<Portion>> receive_grant(Lane& lane, const cuda::Driver& driver,
+                                           const v1::GrowResponse& granted,
+                                           std::span<const GrantTerms> terms);
 
 }  // namespace gpumem::client

@@ -53,8 +53,8 @@ Error protocol_error(std::string_view what) {
 
 Result<void> check_welcome(const v1::Welcome& welcome, std::size_t descriptors) {
   if (welcome.session() == 0 || welcome.token().empty()) return protocol_error("a welcome without a session");
-  if (descriptors != 2) {
-    return protocol_error("a welcome with " + std::to_string(descriptors) + " descriptors instead of 2");
+  if (descriptors != 3) {
+    return protocol_error("a welcome with " + std::to_string(descriptors) + " descriptors instead of 3");
   }
   if (static_cast<std::size_t>(welcome.devices_size()) > kMaxDevices)
     return protocol_error("too many devices");
@@ -110,22 +110,39 @@ Result<Lane::Received> Lane::receive(Clock::time_point deadline) {
   return received;
 }
 
-Result<Greeting> Lane::greet(const std::string& label) {
-  v1::ToBroker hello;
-  hello.mutable_hello()->set_protocol(kLaneProtocol);
-  hello.mutable_hello()->set_label(label);
-  if (auto sent = send(hello); !sent) return sent.error();
+Result<Lane::Received> Lane::introduce(v1::Hello hello) {
+  hello.set_protocol(kLaneProtocol);
+  v1::ToBroker message;
+  *message.mutable_hello() = std::move(hello);
+  if (auto sent = send(message); !sent) return sent.error();
   auto answer = receive(Clock::now() + timeout_);
-  if (!answer) return answer.error();
+  if (!answer) return answer;
   if (answer->message.has_refused()) {
     const v1::Refused& refused = answer->message.refused();
     return Error{code_of(refused.code()), refused.message()}.in("the broker refuses this process");
   }
   if (!answer->message.has_welcome()) return protocol_error("no welcome");
+  return answer;
+}
+
+Result<std::string> Lane::greet_control() {
+  v1::Hello hello;
+  hello.set_control(true);
+  auto answer = introduce(std::move(hello));
+  if (!answer) return answer.error();
+  if (answer->message.welcome().token().empty()) return protocol_error("a welcome without a token");
+  return answer->message.welcome().token();
+}
+
+Result<Greeting> Lane::greet(const std::string& label) {
+  v1::Hello hello;
+  hello.set_label(label);
+  auto answer = introduce(std::move(hello));
+  if (!answer) return answer.error();
   auto valid = check_welcome(answer->message.welcome(), answer->descriptors.size());
   if (!valid) return valid.error();
   return Greeting{answer->message.welcome(), std::move(answer->descriptors[0]),
-                  std::move(answer->descriptors[1])};
+                  std::move(answer->descriptors[1]), std::move(answer->descriptors[2])};
 }
 
 Result<Offer> Lane::receive_offer(std::uint64_t grant) {
@@ -153,6 +170,12 @@ Result<Offer> Lane::receive_offer(std::uint64_t grant) {
 Result<void> Lane::accept(std::uint64_t grant) {
   v1::ToBroker message;
   message.mutable_accept()->set_grant(grant);
+  return send(message);
+}
+
+Result<void> Lane::spent(std::size_t device) {
+  v1::ToBroker message;
+  message.mutable_spent()->set_device(static_cast<std::uint32_t>(device));
   return send(message);
 }
 

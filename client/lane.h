@@ -18,6 +18,7 @@ struct Greeting {
   v1::Welcome welcome;  ///< session and token are set; at most kMaxDevices devices
   OwnFd broker_page;
   OwnFd client_page;
+  OwnFd bell;
 };
 
 /// One message of a grant: descriptor i is lease i's.
@@ -42,12 +43,20 @@ class Lane {
   ///         (it speaks another protocol), kInternal (it breaks the protocol), and what it refuses with.
   Result<Greeting> greet(const std::string& label);
 
+  /// Introduces this process as one that only looks and administers; instead of greet(). Answers the token.
+  /// Errors  as greet().
+  Result<std::string> greet_control();
+
   /// The next offer of `grant`. The broker has sent it before it answered the call that asked for it.
   /// Errors  kUnavailable, kDeadlineExceeded, kInternal, kResourceExhausted (no room for descriptors).
   Result<Offer> receive_offer(std::uint64_t grant);
 
   /// Says that every extent of `grant` is mapped. Errors  kUnavailable, kDeadlineExceeded.
   Result<void> accept(std::uint64_t grant);
+
+  /// Says that this process has no more to give back, at present, of the device with index `device`.
+  /// Errors  kUnavailable, kDeadlineExceeded.
+  Result<void> spent(std::size_t device);
 
   /// Says that this process has unmapped everything. The broker may be gone: nothing to be done then.
   void goodbye();
@@ -74,6 +83,7 @@ class Lane {
       : socket_(std::move(socket)), path_(std::move(path)), timeout_(timeout) {}
   Result<void> wait(short event, Clock::time_point deadline) const;
   Result<void> send(const v1::ToBroker& message);
+  Result<Received> introduce(v1::Hello hello);
   Result<Received> receive(Clock::time_point deadline);
   void drop_orphans() GPUMEM_REQUIRES(mutex_);
 

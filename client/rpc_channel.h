@@ -4,6 +4,7 @@
 #include <chrono>
 #include <filesystem>
 #include <memory>
+#include <stop_token>
 #include <string>
 
 #include "base/mutex.h"
@@ -23,6 +24,12 @@ Result<void> check_rpc_usable();
 /// Lets the call of `context` last `timeout` at most, by the steady clock.
 void set_timeout(grpc::ClientContext& context, std::chrono::milliseconds timeout);
 
+/// How a call is waited for.
+struct CallTerms {
+  std::chrono::milliseconds extra{};  ///< longer than the usual timeout
+  std::stop_token stop{};             ///< cancels the call
+};
+
 /// The calls of one session. The channel is made at the first one.
 /// Threads  any.
 class RpcChannel {
@@ -35,16 +42,21 @@ class RpcChannel {
   template <class Request, class Response>
   using Method = grpc::Status (v1::Broker::Stub::*)(grpc::ClientContext*, const Request&, Response*);
 
-  /// Calls `method` and waits for the answer, for `extra` longer than the usual timeout.
-  /// Errors  the broker's; kUnavailable: it is gone; kDeadlineExceeded without a Denial: it does not answer.
+  /// Calls `method` and waits for the answer.
+  /// Errors  the broker's; kUnavailable: it is gone; kDeadlineExceeded without a Denial: it does not answer;
+  ///         kCancelled: by `terms.stop`.
   template <class Request, class Response>
   Result<Response, GrowError> call(Method<Request, Response> method, const Request& request,
-                                   std::chrono::milliseconds extra = {}) {
+                                   const CallTerms& terms = {}) {
     grpc::ClientContext context;
-    prepare(context, extra);
+    prepare(context, terms.extra);
     Response response;
+    const std::stop_callback cancel(terms.stop, [&context] { context.TryCancel(); });
     const grpc::Status status = (stub().*method)(&context, request, &response);
-    if (!status.ok()) return call_error(status, context, socket_.native());
+    if (status.error_code() == grpc::StatusCode::CANCELLED && terms.stop.stop_requested()) {
+      return GrowError(called_off());
+    }
+    if (!status.ok()) return call_error(status, socket_.native());
     return response;
   }
 

@@ -1,5 +1,6 @@
 #include "gpumem/slice.h"
 
+#include "client/growth.h"
 #include "client/slice_state.h"
 
 namespace gpumem {
@@ -24,12 +25,20 @@ Slice::~Slice() { client::abandon_if_forked(state_); }
 
 Result<Bytes, GrowError> Slice::grow(Bytes target, GrowOptions options) {
   if (auto usable = check_usable(state_.get()); !usable) return GrowError(usable.error());
-  return state_->grow(target, options.wait);
+  const client::GrowthPart parts[] = {{state_.get(), target, options.least}};
+  auto grown = client::grow_slices(parts, options);
+  if (!grown) return grown.error();
+  return grown->front();
 }
 
 Result<Bytes> Slice::shrink(Bytes target) {
   if (auto usable = check_usable(state_.get()); !usable) return usable.error();
   return state_->shrink(target);
+}
+
+Result<Bytes> Slice::release(Bytes bytes, Bytes keep) {
+  if (auto usable = check_usable(state_.get()); !usable) return usable.error();
+  return state_->release(bytes, keep);
 }
 
 std::uint64_t Slice::base() const { return state_->base(); }
@@ -39,8 +48,6 @@ Bytes Slice::granularity() const { return state_->granularity(); }
 const std::string& Slice::device() const { return state_->device().uuid; }
 int Slice::ordinal() const { return state_->device().device->ordinal; }
 
-void Slice::set_in_use(Bytes in_use) {
-  if (check_usable(state_.get())) state_->set_in_use(in_use);
-}
+bool Slice::set_in_use(Bytes in_use) { return check_usable(state_.get()) && state_->set_in_use(in_use); }
 
 }  // namespace gpumem

@@ -1,18 +1,15 @@
 #include "client/slice_state.h"
 
 #include <algorithm>
+#include <limits>
+#include <mutex>
 
-#include "client/grant.h"
 #include "proto/lane.h"
 
 namespace gpumem::client {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-using std::chrono::milliseconds;
-
-/// Long enough for everyone, short enough to be added to a point in time.
-constexpr milliseconds kLongestWait = std::chrono::hours(24 * 365);
+constexpr Bytes kAll{std::numeric_limits<std::uint64_t>::max()};
 
 void close_slice(Connection& connection, std::uint64_t id) {
   v1::CloseSliceRequest request;
@@ -39,6 +36,7 @@ Result<std::unique_ptr<SliceState>> SliceState::open(std::shared_ptr<Connection>
   }
   auto device = connection->find_device(options.device);
   if (!device) return device.error();
+  if (auto started = connection->pressure().start(); !started) return started.error();
   v1::OpenSliceRequest request;
   request.set_device(device->uuid);
   request.set_limit(options.limit.count);
@@ -50,40 +48,31 @@ Result<std::unique_ptr<SliceState>> SliceState::open(std::shared_ptr<Connection>
     close_slice(*connection, opened->slice());
     return reservation.error().in("no addresses for a slice of " + to_string(Bytes{opened->limit()}));
   }
-  return std::unique_ptr<SliceState>(
-      new SliceState(std::move(connection), std::move(*device), *opened, std::move(*reservation)));
+  return std::unique_ptr<SliceState>(new SliceState(std::move(connection), std::move(*device), *opened,
+                                                    std::move(*reservation), options.trim_on_pressure));
 }
 
 SliceState::SliceState(std::shared_ptr<Connection> connection, SharedDevice device,
-                       const v1::OpenSliceResponse& opened, cuda::Reservation reservation)
+                       const v1::OpenSliceResponse& opened, cuda::Reservation reservation, bool trimmed)
     : connection_(std::move(connection)),
       device_(std::move(device)),
       id_(opened.slice()),
       limit_{opened.limit()},
       granularity_{opened.granularity()},
       reservation_(std::move(reservation)),
-      figures_(connection_->figures(), device_.index, reservation_.size().count) {}
-
-SliceState::~SliceState() {
-  Unmapped unmapped = unmap_down_to({});
-  if (give_back(std::move(unmapped.leases)) && unmapped.all) close_slice(*connection_, id_);
+      trimmed_(trimmed),
+      figures_(connection_->figures(), device_.index, reservation_.size().count) {
+  if (trimmed_) connection_->pressure().add(*this);
 }
 
-Result<Bytes, GrowError> SliceState::grow(Bytes target, milliseconds wait) {
-  const auto goal = target.rounded_up(granularity_);
-  if (!goal) return GrowError(Error{Code::kInvalidArgument, "more than 2^64 bytes cannot be asked for"});
-  wait = std::clamp(wait, milliseconds::zero(), kLongestWait);
-  const auto deadline = Clock::now() + wait;
-  const std::unique_lock turn(growing_, deadline + connection_->timeout());
-  if (!turn)
-    return GrowError(Error{Code::kDeadlineExceeded, "another growth of this slice is still waiting"});
-  for (;;) {  // a shrink may come in between
-    const Bytes have = committed_and_told();
-    if (have >= *goal) return have;
-    const auto left = std::chrono::ceil<milliseconds>(deadline - Clock::now());
-    auto grown = grow_by(*goal - have, std::max(left, milliseconds::zero()));
-    if (!grown) return grown.error();
+SliceState::~SliceState() {
+  if (trimmed_) connection_->pressure().remove(*this);
+  Unmapped unmapped;
+  {
+    const MutexLock lock(mutex_);
+    unmapped = unmap({}, kAll);
   }
+  if (give_back(std::move(unmapped.leases)) && unmapped.all) close_slice(*connection_, id_);
 }
 
 // What is unmapped already is the broker's to count until it has been told: a growth asked for in between
@@ -93,59 +82,75 @@ Bytes SliceState::committed_and_told() {
   return committed();
 }
 
-Result<void, GrowError> SliceState::grow_by(Bytes bytes, milliseconds wait) {
-  v1::GrowRequest request;
-  request.set_slice(id_);
-  request.set_bytes(bytes.count);
-  request.set_wait_ms(static_cast<std::uint64_t>(wait.count()));
-  Lane::Growth growth(connection_->lane());
-  auto granted = connection_->rpc().call(&v1::Broker::Stub::Grow, request, wait);
-  if (!granted) return granted.error();
-  if (auto taken = take(*granted, bytes); !taken) {
-    Leases leases;
-    for (const v1::Lease& lease : granted->leases()) leases.push_back(lease.id());
-    (void)give_back(std::move(leases));  // kept as owed if it fails
-    return GrowError(taken.error().in("memory was granted but could not be mapped"));
-  }
-  growth.succeeded();
-  return {};
-}
-
-Result<void> SliceState::take(const v1::GrowResponse& granted, Bytes asked) {
-  auto allocations = receive_grant(connection_->lane(), *device_.driver, granted, {asked, granularity_});
-  if (!allocations) return allocations.error();
+Result<void> SliceState::take(Portion portion, const std::function<Result<void>()>& rest) {
   const MutexLock lock(mutex_);
-  auto mapping = cuda::Mapping::create(*device_.driver, base() + committed().count, *allocations,
+  auto mapping = cuda::Mapping::create(*device_.driver, base() + committed().count, portion.allocations,
                                        device_.device->ordinal);
   if (!mapping) return mapping.error();
-  allocations->clear();  // the mapping alone keeps the memory from here on
-  if (auto told = connection_->lane().accept(granted.grant()); !told) return told.error();
+  portion.allocations.clear();  // the mapping alone keeps the memory from here on
+  if (auto done = rest(); !done) return done;
   mappings_.push_back(std::move(*mapping));
-  for (const v1::Lease& lease : granted.leases()) extents_.push_back({lease.id(), {lease.size()}});
-  figures_.set_committed((committed() + asked).count);
+  extents_.insert(extents_.end(), portion.extents.begin(), portion.extents.end());
+  figures_.set_committed(mappings_.back().end() - base());
   return {};
 }
 
 Result<Bytes> SliceState::shrink(Bytes target) {
-  const std::shared_lock on_its_way(returning_);
-  Unmapped unmapped = unmap_down_to(target);
-  if (auto returned = give_back(std::move(unmapped.leases)); !returned) return returned.error();
-  if (!unmapped.all) return unmapped.all.error().in("memory could not be unmapped, so it is kept");
+  auto released = release(kAll, target);
+  if (!released) return released;
   return committed();
 }
 
-SliceState::Unmapped SliceState::unmap_down_to(Bytes target) {
+Result<Bytes> SliceState::release(Bytes bytes, Bytes keep) {
+  const std::shared_lock on_its_way(returning_);
+  Unmapped unmapped;
+  {
+    const MutexLock lock(mutex_);
+    unmapped = unmap(keep, bytes);
+  }
+  if (auto returned = give_back(std::move(unmapped.leases)); !returned) return returned.error();
+  if (!unmapped.all) return unmapped.all.error().in("memory could not be unmapped, so it is kept");
+  return unmapped.bytes;
+}
+
+// The mutex: a trim that has not seen the new figure is over, and what is committed is known, when this
+// returns.
+bool SliceState::set_in_use(Bytes in_use) {
+  if (!trimmed_) {
+    figures_.set_in_use(in_use.count);
+    return committed() >= in_use;
+  }
   const MutexLock lock(mutex_);
-  Bytes stays = committed();
-  for (auto last = extents_.rbegin(); last != extents_.rend() && stays.minus(last->size) >= target; ++last) {
+  figures_.set_in_use(in_use.count);
+  return committed() >= in_use;
+}
+
+Bytes SliceState::trim(Bytes wanted) {
+  const std::shared_lock on_its_way(returning_);
+  Unmapped unmapped;
+  {
+    const MutexLock lock(mutex_);
+    unmapped = unmap({figures_.wanted()}, wanted);
+  }
+  if (!unmapped.leases.empty()) (void)give_back(std::move(unmapped.leases));  // kept as owed if it fails
+  return unmapped.bytes;
+}
+
+SliceState::Unmapped SliceState::unmap(Bytes floor, Bytes enough) {
+  const Bytes before = committed();
+  Bytes stays = before;
+  for (auto last = extents_.rbegin();
+       last != extents_.rend() && stays.minus(last->size) >= floor && before - stays < enough; ++last) {
     stays -= last->size;
   }
-  Unmapped unmapped{{}, unmap_from(base() + stays.count)};
+  Unmapped unmapped;
+  unmapped.all = unmap_from(base() + stays.count);
   const Bytes mapped{mappings_.empty() ? 0 : mappings_.back().end() - base()};
-  for (Bytes left = committed(); left > mapped; extents_.pop_back()) {
+  for (Bytes left = before; left > mapped; extents_.pop_back()) {
     unmapped.leases.push_back(extents_.back().lease);
     left -= extents_.back().size;
   }
+  unmapped.bytes = before - mapped;
   figures_.set_committed(mapped.count);
   return unmapped;
 }

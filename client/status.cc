@@ -1,10 +1,9 @@
 #include "client/status.h"
 
-#include <grpcpp/client_context.h>
 #include <grpcpp/support/status.h>
 
 #include "gpumem/v1/broker.pb.h"
-#include "proto/lane.h"
+#include "gpumem/v1/status.pb.h"
 
 namespace gpumem::client {
 namespace {
@@ -15,15 +14,25 @@ Denial::Reason reason_of(v1::Denial::Reason reason) {
     case v1::Denial::REASON_TENANT_LIMIT: return Denial::Reason::kTenantLimit;
     case v1::Denial::REASON_POOL_SIZE: return Denial::Reason::kPoolSize;
     case v1::Denial::REASON_NO_MEMORY: return Denial::Reason::kNoMemory;
+    case v1::Denial::REASON_DEBT: return Denial::Reason::kDebt;
+    case v1::Denial::REASON_TURN: return Denial::Reason::kTurn;
     default: return Denial::Reason::kUnknown;
   }
 }
 
-std::optional<Denial> denial_of(const grpc::ClientContext& context) {
-  const auto& trailers = context.GetServerTrailingMetadata();
-  const auto found = trailers.find(kDenialMetadataKey);
-  if (found == trailers.end()) return std::nullopt;
-  return parse_denial({found->second.data(), found->second.size()});
+std::vector<Denial::Holder> holders_of(const google::protobuf::RepeatedPtrField<v1::Holder>& messages) {
+  std::vector<Denial::Holder> holders;
+  for (const v1::Holder& holder : messages) {
+    holders.push_back(
+        {holder.session(), holder.pid(), holder.command(), {holder.charged()}, holder.tenant()});
+  }
+  return holders;
+}
+
+Denial::Soonest soonest_of(const v1::Soonest& message) {
+  Denial::Soonest soonest{{}, message.why()};
+  if (message.known()) soonest.within = std::chrono::milliseconds(message.within_ms());
+  return soonest;
 }
 
 Error plain_error(const grpc::Status& status, std::string_view socket) {
@@ -33,7 +42,7 @@ Error plain_error(const grpc::Status& status, std::string_view socket) {
       return {Code::kUnavailable, "the broker at " + std::string(socket) +
                                       " is gone; memory that is already mapped " +
                                       "stays usable (systemctl status gpumemd): " + words};
-    case grpc::StatusCode::CANCELLED:  // not by this library, which cancels nothing
+    case grpc::StatusCode::CANCELLED:  // not by this side, whose own cancelling is told beforehand
       return {Code::kUnavailable,
               "the broker at " + std::string(socket) +
                   " broke the call off: it is stopping, or has ended this session: " + words};
@@ -56,6 +65,7 @@ Code code_of(int number) {
     case Code::kPermissionDenied:
     case Code::kResourceExhausted:
     case Code::kFailedPrecondition:
+    case Code::kAborted:
     case Code::kInternal:
     case Code::kUnavailable:
     case Code::kUnauthenticated: return code;
@@ -63,12 +73,15 @@ Code code_of(int number) {
   return Code::kInternal;
 }
 
+Error called_off() { return {Code::kCancelled, "called off by the caller"}; }
+
 Denial to_denial(const v1::Denial& message) {
   Denial denial;
   denial.reason = reason_of(message.reason());
   denial.device = message.device();
   denial.tenant = message.tenant();
   denial.asked = {message.asked()};
+  denial.asked_least = {message.asked_min() != 0 ? message.asked_min() : message.asked()};
   denial.tenant_limit = {message.tenant_limit()};
   denial.tenant_guarantee = {message.tenant_guarantee()};
   denial.tenant_charged = {message.tenant_charged()};
@@ -79,22 +92,30 @@ Denial to_denial(const v1::Denial& message) {
   denial.waiters_ahead = message.waiters_ahead();
   denial.waited = std::chrono::milliseconds(message.waited_ms());
   denial.wait_limit = std::chrono::milliseconds(message.wait_limit_ms());
-  for (const v1::Holder& holder : message.holders()) {
-    denial.holders.push_back({holder.session(), holder.pid(), holder.command(), {holder.charged()}});
-  }
+  denial.limiting_tenant = message.limiting_tenant();
+  denial.limiting_limit = {message.limiting_limit()};
+  denial.limiting_charged = {message.limiting_charged()};
+  denial.returning = {message.returning()};
+  denial.asked_back = {message.asked_back()};
+  denial.soonest = soonest_of(message.soonest());
+  denial.holders = holders_of(message.holders());
+  denial.other_tenants = holders_of(message.other_tenants());
   return denial;
 }
 
-std::optional<Denial> parse_denial(std::string_view bytes) {
-  v1::Denial message;
-  if (!message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) return std::nullopt;
-  return to_denial(message);
+std::optional<Denial> denial_in(std::string_view details) {
+  v1::Status status;
+  if (!status.ParseFromArray(details.data(), static_cast<int>(details.size()))) return std::nullopt;
+  for (const google::protobuf::Any& detail : status.details()) {
+    v1::Denial message;
+    if (detail.UnpackTo(&message)) return to_denial(message);
+  }
+  return std::nullopt;
 }
 
-GrowError call_error(const grpc::Status& status, const grpc::ClientContext& context,
-                     std::string_view socket) {
+GrowError call_error(const grpc::Status& status, std::string_view socket) {
   Error error = plain_error(status, socket);
-  if (auto denial = denial_of(context)) return {std::move(error), std::move(*denial)};
+  if (auto denial = denial_in(status.error_details())) return {std::move(error), std::move(*denial)};
   return error;
 }
 

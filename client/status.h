@@ -7,7 +7,6 @@
 #include "gpumem/result.h"
 
 namespace grpc {
-class ClientContext;
 class Status;
 }  // namespace grpc
 
@@ -20,13 +19,16 @@ namespace gpumem::client {
 /// The Code with gRPC's `number`; kInternal for those that gpumem does not use.
 Code code_of(int number);
 
+/// What a call answers that its caller has called off.
+Error called_off();
+
 /// The same Denial in the library's own types.
 Denial to_denial(const v1::Denial& message);
 
-/// The Denial in a trailer's bytes, or nothing if they are none.
-std::optional<Denial> parse_denial(std::string_view bytes);
+/// The Denial among the details of a google.rpc.Status in its bytes, or nothing if there is none.
+std::optional<Denial> denial_in(std::string_view details);
 
 /// What the failed `status` of a call to the broker at `socket` means, with the Denial that came with it.
-GrowError call_error(const grpc::Status& status, const grpc::ClientContext& context, std::string_view socket);
+GrowError call_error(const grpc::Status& status, std::string_view socket);
 
 }  // namespace gpumem::client

@@ -14,7 +14,7 @@ namespace gpumem {
 
 inline constexpr std::size_t kSharedPageBytes = 4096;
 inline constexpr std::size_t kMaxDevices = 32;
-inline constexpr std::uint32_t kPageVersion = 1;
+inline constexpr std::uint32_t kPageVersion = 2;
 inline constexpr std::uint64_t kBrokerPageMagic = 0x314b'5242'4d45'4d47;  // "GMEMBRK1" as little-endian bytes
 inline constexpr std::uint64_t kClientPageMagic = 0x314e'4c43'4d45'4d47;  // "GMEMCLN1"
 
@@ -33,7 +33,7 @@ struct DeviceFigures {
   std::uint64_t charged;    ///< to the tenant, all sessions together
   std::uint64_t available;  ///< what the tenant could be granted without waiting
   std::uint64_t pressure;   ///< what the broker asks the session to give back; 0: nothing
-  std::uint64_t reserved;   ///< zero
+  std::uint64_t pressure_deadline;  ///< until when: nanoseconds of CLOCK_MONOTONIC; 0 without pressure
 };
 
 struct BrokerFigures {
@@ -70,7 +70,7 @@ static_assert(offsetof(PageHeader, magic) == 0 && offsetof(PageHeader, version) 
 static_assert(offsetof(DeviceFigures, pool) == 0 && offsetof(DeviceFigures, free) == 8 &&
               offsetof(DeviceFigures, guarantee) == 16 && offsetof(DeviceFigures, limit) == 24 &&
               offsetof(DeviceFigures, charged) == 32 && offsetof(DeviceFigures, available) == 40 &&
-              offsetof(DeviceFigures, pressure) == 48 && offsetof(DeviceFigures, reserved) == 56 &&
+              offsetof(DeviceFigures, pressure) == 48 && offsetof(DeviceFigures, pressure_deadline) == 56 &&
               sizeof(DeviceFigures) == 64);
 static_assert(offsetof(BrokerFigures, session) == 0 && offsetof(BrokerFigures, generation) == 8 &&
               offsetof(BrokerFigures, device_count) == 16 && offsetof(BrokerFigures, devices) == 24);

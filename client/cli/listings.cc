@@ -27,13 +27,19 @@ Result<std::string> show_tenants(const Monitor& monitor, const Style& style) {
   return style.json ? json_text(tenants_json(*tenants)) : tenants_text(*tenants, style.terminal);
 }
 
-constexpr std::array<Listing, 3> kListings{{
+Result<std::string> show_reconciliation(const Monitor& monitor, const Style& style) {
+  auto reconciled = monitor.reconcile(style.now);
+  if (!reconciled) return reconciled.error();
+  return style.json ? json_text(reconcile_json(*reconciled)) : reconcile_text(*reconciled, now());
+}
+
+constexpr std::array<Listing, 4> kListings{{
     {"status", "Show the broker and the memory of its devices", true, show_status},
     {"ps", "List sessions: who holds how much memory", false, show_sessions},
     {"tenants", "List tenants: guarantees, limits and what is charged to them", true, show_tenants},
+    {"reconcile", "Hold what the driver says is used against what is charged", true, show_reconciliation,
+     true},
 }};
-
-constexpr const char* kClearScreen = "\033[H\033[2J";
 
 }  // namespace
 

@@ -11,6 +11,7 @@ namespace gpumem::cli {
 struct Style {
   bool json = false;
   bool terminal = false;
+  bool now = false;  ///< of what can be looked at anew: do so first
 };
 
 /// One of the commands that ask the Monitor service once and show the answer.
@@ -19,9 +20,13 @@ struct Listing {
   const char* about;
   bool watchable;
   Result<std::string> (*show)(const Monitor& monitor, const Style& style);
+  bool renewable = false;  ///< takes Style::now
 };
 
 std::span<const Listing> listings();
+
+/// What a terminal takes as an order to begin with an empty screen.
+inline constexpr const char* kClearScreen = "\033[H\033[2J";
 
 struct ListingOptions {
   std::filesystem::path runtime_folder;

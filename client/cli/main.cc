@@ -4,7 +4,11 @@
 #include <iostream>
 
 #include "client/cli/check.h"
+#include "client/cli/events.h"
 #include "client/cli/listings.h"
+#include "client/cli/quota.h"
+#include "client/cli/time_text.h"
+#include "client/cli/why.h"
 #include "client/runtime_folder.h"
 
 namespace gpumem::cli {
@@ -22,8 +26,15 @@ struct Arguments {
   std::string runtime_dir;
   bool json = false;
   bool no_allocate = false;
+  bool now = false;
+  bool no_follow = false;
+  std::string since;
+  std::string tenant;
+  std::string subject;
   std::optional<double> watch_seconds;
 };
+
+Style style_of(const Arguments& arguments) { return {arguments.json, ::isatty(STDOUT_FILENO) == 1}; }
 
 int run_check(const Arguments& arguments) {
   const auto findings = run_checks({client::runtime_folder(arguments.runtime_dir), !arguments.no_allocate});
@@ -32,7 +43,7 @@ int run_check(const Arguments& arguments) {
 }
 
 int run_listing(const Listing& listing, const Arguments& arguments) {
-  const Style style{arguments.json, ::isatty(STDOUT_FILENO) == 1};
+  const Style style{arguments.json, ::isatty(STDOUT_FILENO) == 1, arguments.now};
   return run_listing(listing,
                      {client::runtime_folder(arguments.runtime_dir), style, arguments.watch_seconds});
 }
@@ -41,17 +52,56 @@ void add_json(CLI::App& command, Arguments& arguments) {
   command.add_flag("--json", arguments.json, "Print JSON: stable keys, sizes in bytes");
 }
 
+void add_watch(CLI::App& command, Arguments& arguments) {
+  command.add_option("--watch", arguments.watch_seconds, "Show again every SECONDS, until interrupted")
+      ->check(CLI::PositiveNumber)
+      ->type_name("SECONDS");
+}
+
+void add_why(CLI::App& app, Arguments& arguments, int& status) {
+  CLI::App* command = app.add_subcommand("why", "Say how a tenant stands and what its requests wait for");
+  command->add_option("subject", arguments.subject, "The number of a session, or the name of a tenant")
+      ->required()
+      ->type_name("SESSION|TENANT");
+  add_json(*command, arguments);
+  add_watch(*command, arguments);
+  command->callback([&] {
+    status = run_why({client::runtime_folder(arguments.runtime_dir), arguments.subject, style_of(arguments),
+                      arguments.watch_seconds});
+  });
+}
+
+void add_events(CLI::App& app, Arguments& arguments, int& status) {
+  CLI::App* command = app.add_subcommand("events", "Show what happens, as it happens, until interrupted");
+  command
+      ->add_option("--since", arguments.since,
+                   "Begin with what is kept since then (RFC 3339, or 90s, 10m, 2h, 3d)")
+      ->check([](const std::string& text) {
+        const auto known = since_text(text, std::chrono::system_clock::now());
+        return known ? std::string() : known.error().message;
+      })
+      ->type_name("TIME");
+  command->add_option("--tenant", arguments.tenant, "Only of this tenant and of what belongs to it")
+      ->type_name("TENANT");
+  command->add_flag("--no-follow", arguments.no_follow, "Show what is kept, and end");
+  add_json(*command, arguments);
+  command->callback([&] {
+    status = run_events({client::runtime_folder(arguments.runtime_dir), arguments.since, arguments.tenant,
+                         !arguments.no_follow, arguments.json});
+  });
+}
+
 void add_commands(CLI::App& app, Arguments& arguments, int& status) {
   for (const Listing& listing : listings()) {
     CLI::App* command = app.add_subcommand(listing.name, listing.about);
     add_json(*command, arguments);
-    if (listing.watchable) {
-      command->add_option("--watch", arguments.watch_seconds, "Show again every SECONDS, until interrupted")
-          ->check(CLI::PositiveNumber)
-          ->type_name("SECONDS");
-    }
+    if (listing.watchable) add_watch(*command, arguments);
+    if (listing.renewable) command->add_flag("--now", arguments.now, "Have the broker ask the driver first");
     command->callback([&] { status = run_listing(listing, arguments); });
   }
+  add_quota_command(app, arguments.runtime_dir, status);
+  add_why(app, arguments, status);
+  add_events(app, arguments, status);
   CLI::App* check =
       app.add_subcommand("check", "Check that this user can borrow memory here, and say how to mend it");
   add_json(*check, arguments);

@@ -37,17 +37,47 @@ Monitor::Monitor(std::filesystem::path socket)
     : socket_(std::move(socket)), stub_(v1::Monitor::NewStub(client::make_channel(socket_))) {}
 
 template <class Request, class Response>
-Result<Response> Monitor::call(Method<Request, Response> method) const {
+Result<Response> Monitor::call(Method<Request, Response> method, const Request& request,
+                               const std::string& token) const {
   grpc::ClientContext context;
   client::set_timeout(context, kTimeout);
+  if (!token.empty()) context.AddMetadata(kSessionMetadataKey, token);
   Response response;
-  const grpc::Status status = (stub_.get()->*method)(&context, Request(), &response);
-  if (!status.ok()) return Error(client::call_error(status, context, socket_.native()));
+  const grpc::Status status = (stub_.get()->*method)(&context, request, &response);
+  if (!status.ok()) return Error(client::call_error(status, socket_.native()));
   return response;
 }
 
 Result<v1::GetStatusResponse> Monitor::status() const { return call(&v1::Monitor::Stub::GetStatus); }
 Result<v1::ListTenantsResponse> Monitor::tenants() const { return call(&v1::Monitor::Stub::ListTenants); }
 Result<v1::ListSessionsResponse> Monitor::sessions() const { return call(&v1::Monitor::Stub::ListSessions); }
+
+Result<v1::ReconcileResponse> Monitor::reconcile(bool now) const {
+  v1::ReconcileRequest request;
+  request.set_now(now);
+  return call(&v1::Monitor::Stub::Reconcile, request);
+}
+
+Result<v1::ExplainResponse> Monitor::explain(const std::string& token,
+                                             const v1::ExplainRequest& request) const {
+  return call(&v1::Monitor::Stub::Explain, request, token);
+}
+
+Result<void> Monitor::watch_events(const std::string& token, const v1::WatchEventsRequest& request,
+                                   const std::function<bool(const v1::Event&)>& show,
+                                   std::stop_token stop) const {
+  grpc::ClientContext context;
+  context.AddMetadata(kSessionMetadataKey, token);
+  const std::stop_callback cancel(stop, [&context] { context.TryCancel(); });
+  const auto reader = stub_->WatchEvents(&context, request);
+  v1::Event event;
+  bool wanted = true;
+  while (wanted && reader->Read(&event)) wanted = show(event);
+  if (!wanted) context.TryCancel();
+  const grpc::Status status = reader->Finish();
+  if (!wanted || status.ok()) return {};
+  if (stop.stop_requested()) return client::called_off();
+  return Error(client::call_error(status, socket_.native()));
+}
 
 }  // namespace gpumem::cli

@@ -1,13 +1,17 @@
 #pragma once
 #include <filesystem>
+#include <functional>
 #include <memory>
+#include <stop_token>
+#include <string>
 
 #include "gpumem/result.h"
 #include "gpumem/v1/broker.grpc.pb.h"
 
 namespace gpumem::cli {
 
-/// What the broker shows to anyone who may connect; opens no session.
+/// What the broker shows: the listings to anyone who may connect, the rest to whom it concerns. Opens no
+/// session.
 class Monitor {
  public:
   /// Errors  as client::connect_error.
@@ -17,12 +21,21 @@ class Monitor {
   Result<v1::GetStatusResponse> status() const;
   Result<v1::ListTenantsResponse> tenants() const;
   Result<v1::ListSessionsResponse> sessions() const;
+  /// `now`  has the broker ask the driver first.
+  Result<v1::ReconcileResponse> reconcile(bool now) const;
+  /// `token`  a connection's (control.h), as for every call that not everybody may make.
+  Result<v1::ExplainResponse> explain(const std::string& token, const v1::ExplainRequest& request) const;
+  /// Gives each event to `show` until that answers false, the broker has told all, or `stop` is requested.
+  /// Errors  as the others, and kCancelled: stopped.   Blocks.
+  Result<void> watch_events(const std::string& token, const v1::WatchEventsRequest& request,
+                            const std::function<bool(const v1::Event&)>& show, std::stop_token stop) const;
 
  private:
   template <class Request, class Response>
   using Method = grpc::Status (v1::Monitor::Stub::*)(grpc::ClientContext*, const Request&, Response*);
   template <class Request, class Response>
-  Result<Response> call(Method<Request, Response> method) const;
+  Result<Response> call(Method<Request, Response> method, const Request& request = {},
+                        const std::string& token = {}) const;
 
   explicit Monitor(std::filesystem::path socket);
 

@@ -9,9 +9,6 @@
 namespace gpumem::cli {
 namespace {
 
-/// Enough of a UUID to tell a machine's devices apart: `GPU-` and eight digits.
-constexpr std::size_t kShortUuid = 12;
-
 std::string join(const std::string& session, const std::string& slice) {
   return session.empty() || slice.empty() ? session + slice : session + "/" + slice;
 }
@@ -29,7 +26,7 @@ std::vector<std::string> session_cells(const v1::SessionInfo& session, WallTime 
 
 void add_slice(Table& table, std::vector<std::string> cells, const v1::SliceInfo& slice) {
   cells[5] = join(cells[5], slice.label());
-  for (const std::string& more : {std::to_string(slice.id()), slice.device().substr(0, kShortUuid),
+  for (const std::string& more : {std::to_string(slice.id()), short_uuid(slice.device()),
                                   to_string(Bytes{slice.charged()}), to_string(Bytes{slice.limit()}),
                                   to_string(Bytes{slice.in_use()}), to_string(Bytes{slice.waiting()})}) {
     cells.push_back(more);
@@ -44,6 +41,8 @@ Json slice_json(const v1::SliceInfo& slice) {
 }
 
 }  // namespace
+
+std::string short_uuid(const std::string& uuid) { return uuid.substr(0, 12); }
 
 std::string user_name(std::uint32_t uid) {
   std::vector<char> room(4096);

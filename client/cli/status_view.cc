@@ -1,3 +1,6 @@
+#include <algorithm>
+
+#include "base/rfc3339.h"
 #include "client/cli/table.h"
 #include "client/cli/views.h"
 #include "gpumem/bytes.h"
@@ -10,6 +13,12 @@ std::uint64_t charged(const v1::DeviceStatus& device) {
 }
 
 std::string size(std::uint64_t bytes) { return to_string(Bytes{bytes}); }
+
+/// Whether any device has something of it: else it is not worth a column.
+bool any(const v1::GetStatusResponse& status, std::uint64_t (v1::DeviceStatus::*figure)() const) {
+  return std::any_of(status.devices().begin(), status.devices().end(),
+                     [&](const v1::DeviceStatus& device) { return (device.*figure)() != 0; });
+}
 
 Json device_json(const v1::DeviceStatus& device) {
   return {{"uuid", device.uuid()},
@@ -25,6 +34,9 @@ Json device_json(const v1::DeviceStatus& device) {
           {"quarantined", device.quarantined()},
           {"guaranteed", device.guaranteed()},
           {"missing", device.missing()},
+          {"lend_guarantees", device.lend_guarantees()},
+          {"asked_back", device.asked_back()},
+          {"outside", device.outside()},
           {"waiting", device.waiting()}};
 }
 
@@ -46,18 +58,23 @@ std::string status_text(const v1::GetStatusResponse& status, WallTime now) {
                 {"GUARANTEED", kRight},
                 {"MISSING", kRight},
                 {"WAITING", kRight}});
-  Table charges({{"DEVICE"},
-                 {"CHARGED", kRight},
-                 {"OFFERED", kRight},
-                 {"ACTIVE", kRight},
-                 {"RETURNING", kRight},
-                 {"QUARANTINED", kRight}});
+  const bool asked_back = any(status, &v1::DeviceStatus::asked_back);
+  const bool outside = any(status, &v1::DeviceStatus::outside);
+  std::vector<Table::Column> columns{{"DEVICE"},         {"CHARGED", kRight},   {"OFFERED", kRight},
+                                     {"ACTIVE", kRight}, {"RETURNING", kRight}, {"QUARANTINED", kRight}};
+  if (asked_back) columns.push_back({"ASKED BACK", kRight});
+  if (outside) columns.push_back({"OUTSIDE", kRight});
+  Table charges(std::move(columns));
   for (const v1::DeviceStatus& device : status.devices()) {
     memory.add({device.uuid(), device.name(), size(device.total()), size(device.pool()), size(device.free()),
                 size(device.warm()), size(device.guaranteed()), size(device.missing()),
                 std::to_string(device.waiting())});
-    charges.add({device.uuid(), size(charged(device)), size(device.offered()), size(device.active()),
-                 size(device.returning()), size(device.quarantined())});
+    std::vector<std::string> cells{
+        device.uuid(),         size(charged(device)),    size(device.offered()),
+        size(device.active()), size(device.returning()), size(device.quarantined())};
+    if (asked_back) cells.push_back(size(device.asked_back()));
+    if (outside) cells.push_back(size(device.outside()));
+    charges.add(std::move(cells));
   }
   return text + "\n" + memory.text() + "\n" + charges.text();
 }

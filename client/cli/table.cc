@@ -30,6 +30,13 @@ std::string printable(std::string_view text) {
   return shown;
 }
 
+std::string printable_lines(std::string_view text) {
+  std::string shown;
+  for (std::size_t end = 0; (end = text.find('\n')) != std::string_view::npos; text.remove_prefix(end + 1))
+    shown += printable(text.substr(0, end)) + "\n";
+  return shown + printable(text);
+}
+
 Table::Table(std::vector<Column> columns) : columns_(std::move(columns)) {
   std::vector<std::string> titles;
   for (const Column& column : columns_) titles.push_back(column.title);

@@ -9,6 +9,9 @@ namespace gpumem::cli {
 /// chose a label, become `?`.
 std::string printable(std::string_view text);
 
+/// The same for text of several lines, which stay lines.
+std::string printable_lines(std::string_view text);
+
 /// Text in aligned columns under a line of titles.
 class Table {
  public:

@@ -1,5 +1,8 @@
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <set>
+#include <vector>
 
 #include "client/cli/table.h"
 #include "client/cli/views.h"
@@ -16,6 +19,40 @@ std::size_t cells_of(std::uint64_t part, std::uint64_t whole) {
   return static_cast<std::size_t>(std::lround(share * static_cast<double>(kBarCells)));
 }
 
+bool any(const v1::ListTenantsResponse& tenants, std::uint64_t (v1::TenantUsage::*figure)() const) {
+  return std::any_of(tenants.tenants().begin(), tenants.tenants().end(),
+                     [&](const v1::TenantUsage& tenant) { return (tenant.*figure)() != 0; });
+}
+
+struct Branch {
+  const v1::TenantUsage* tenant;
+  std::size_t depth;
+};
+
+/// Below each tenant those that belong to it; a tenant's devices together. The broker's own order otherwise.
+std::vector<Branch> as_tree(const v1::ListTenantsResponse& tenants) {
+  std::set<std::string> names;
+  std::multimap<std::string, const v1::TenantUsage*> children;
+  for (const v1::TenantUsage& tenant : tenants.tenants()) names.insert(tenant.tenant());
+  for (const v1::TenantUsage& tenant : tenants.tenants())
+    children.emplace(names.contains(tenant.parent()) ? tenant.parent() : "", &tenant);
+  std::vector<Branch> tree;
+  std::set<std::string> shown;
+  const auto add = [&](const auto& self, const std::string& parent, std::size_t depth) -> void {
+    const auto [first, last] = children.equal_range(parent);
+    for (auto child = first; child != last; ++child) {
+      const std::string& name = child->second->tenant();
+      if (!shown.insert(name).second) continue;
+      for (auto same = child; same != last; ++same) {
+        if (same->second->tenant() == name) tree.push_back({same->second, depth});
+      }
+      self(self, name, depth + 1);
+    }
+  };
+  add(add, "", 0);
+  return tree;
+}
+
 }  // namespace
 
 std::string usage_bar(std::uint64_t charged, std::uint64_t guarantee, std::uint64_t limit) {
@@ -27,18 +64,27 @@ std::string usage_bar(std::uint64_t charged, std::uint64_t guarantee, std::uint6
 
 std::string tenants_text(const v1::ListTenantsResponse& tenants, bool bars) {
   if (tenants.tenants().empty()) return "no tenants\n";
+  const bool burst = any(tenants, &v1::TenantUsage::burst);
+  const bool debt = any(tenants, &v1::TenantUsage::debt);
   constexpr auto kRight = Table::Align::kRight;
   std::vector<Table::Column> columns{{"TENANT"},           {"DEVICE"},          {"GUARANTEE", kRight},
                                      {"LIMIT", kRight},    {"CHARGED", kRight}, {"QUARANTINED", kRight},
                                      {"SESSIONS", kRight}, {"WAITING", kRight}};
+  if (burst) columns.insert(columns.begin() + 5, {"BURST", kRight});
+  if (debt) columns.insert(columns.begin() + 5, {"DEBT", kRight});
   if (bars) columns.push_back({"OF ITS LIMIT"});
   Table table(std::move(columns));
-  for (const v1::TenantUsage& tenant : tenants.tenants()) {
-    table.add({tenant.tenant(), tenant.device(), to_string(Bytes{tenant.guarantee()}),
-               to_string(Bytes{tenant.limit()}), to_string(Bytes{tenant.charged()}),
-               to_string(Bytes{tenant.quarantined()}), std::to_string(tenant.sessions()),
-               std::to_string(tenant.waiting()),
-               bars ? usage_bar(tenant.charged(), tenant.guarantee(), tenant.limit()) : ""});
+  for (const auto& [tenant, depth] : as_tree(tenants)) {
+    std::vector<std::string> cells{std::string(2 * depth, ' ') + tenant->tenant(), tenant->device(),
+                                   to_string(Bytes{tenant->guarantee()}), to_string(Bytes{tenant->limit()}),
+                                   to_string(Bytes{tenant->charged()})};
+    if (debt) cells.push_back(to_string(Bytes{tenant->debt()}));
+    if (burst) cells.push_back(to_string(Bytes{tenant->burst()}));
+    cells.push_back(to_string(Bytes{tenant->quarantined()}));
+    cells.push_back(std::to_string(tenant->sessions()));
+    cells.push_back(std::to_string(tenant->waiting()));
+    if (bars) cells.push_back(usage_bar(tenant->charged(), tenant->guarantee(), tenant->limit()));
+    table.add(std::move(cells));
   }
   return table.text();
 }
@@ -52,6 +98,12 @@ Json tenants_json(const v1::ListTenantsResponse& tenants) {
                     {"limit", tenant.limit()},
                     {"charged", tenant.charged()},
                     {"quarantined", tenant.quarantined()},
+                    {"parent", tenant.parent().empty() ? Json() : Json(tenant.parent())},
+                    {"weight", tenant.weight()},
+                    {"priority", tenant.priority()},
+                    {"burst", tenant.burst()},
+                    {"debt", tenant.debt()},
+                    {"outside", tenant.outside()},
                     {"sessions", tenant.sessions()},
                     {"waiting", tenant.waiting()}});
   }

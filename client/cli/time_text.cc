@@ -1,46 +1,63 @@
 #include "client/cli/time_text.h"
 
+#include <algorithm>
 #include <array>
+#include <charconv>
 #include <cstdio>
-#include <ctime>
+
+#include "base/rfc3339.h"
 
 namespace gpumem::cli {
+namespace {
 
-std::optional<WallTime> parse_rfc3339(const std::string& text) {
-  std::tm parts{};
-  const char* rest = ::strptime(text.c_str(), "%Y-%m-%dT%H:%M:%S", &parts);
-  if (rest == nullptr) return std::nullopt;
-  if (*rest == '.') {
-    do {
-      ++rest;
-    } while (*rest >= '0' && *rest <= '9');
-  }
-  int hours = 0;
-  int minutes = 0;
-  char sign = '+';
-  const bool offset =
-      std::sscanf(rest, "%c%2d:%2d", &sign, &hours, &minutes) == 3 && (sign == '+' || sign == '-');
-  if (!offset && std::string(rest) != "Z") return std::nullopt;
-  const std::chrono::minutes east((sign == '-' ? -1 : 1) * (hours * 60 + minutes));
-  return std::chrono::system_clock::from_time_t(::timegm(&parts)) - (offset ? east : std::chrono::minutes(0));
-}
+struct Unit {
+  char letter;
+  std::int64_t seconds;
+};
+constexpr std::array<Unit, 4> kUnits{{{'d', 86'400}, {'h', 3'600}, {'m', 60}, {'s', 1}}};
 
-std::string age_text(const std::string& text, WallTime now) {
-  const auto then = parse_rfc3339(text);
-  if (!then) return {};
-  const auto seconds = std::max<long long>(0, std::chrono::floor<std::chrono::seconds>(now - *then).count());
-  struct Unit {
-    char letter;
-    long long seconds;
-  };
-  constexpr std::array<Unit, 4> kUnits{{{'d', 86'400}, {'h', 3'600}, {'m', 60}, {'s', 1}}};
+std::string whole_units(std::int64_t seconds) {
   for (std::size_t i = 0; i + 1 < kUnits.size(); ++i) {
     if (seconds < kUnits[i].seconds) continue;
-    const long long smaller = seconds % kUnits[i].seconds / kUnits[i + 1].seconds;
+    const auto smaller = seconds % kUnits[i].seconds / kUnits[i + 1].seconds;
     return std::to_string(seconds / kUnits[i].seconds) + kUnits[i].letter + " " + std::to_string(smaller) +
            kUnits[i + 1].letter;
   }
   return std::to_string(seconds) + "s";
+}
+
+}  // namespace
+
+std::string age_text(const std::string& text, WallTime now) {
+  const auto then = parse_rfc3339(text);
+  if (!then) return {};
+  return whole_units(
+      std::max<std::int64_t>(0, std::chrono::floor<std::chrono::seconds>(now - *then).count()));
+}
+
+std::string span_text(std::chrono::milliseconds span) {
+  if (span < std::chrono::seconds(1)) return std::to_string(span.count()) + "ms";
+  if (span >= std::chrono::seconds(10))
+    return whole_units(std::chrono::floor<std::chrono::seconds>(span).count());
+  std::array<char, 16> text{};
+  std::snprintf(text.data(), text.size(), "%.1fs", std::chrono::duration<double>(span).count());
+  return text.data();
+}
+
+Result<std::string> since_text(const std::string& since, WallTime now) {
+  if (parse_rfc3339(since)) return since;
+  std::int64_t count = 0;
+  const auto [rest, failed] = std::from_chars(since.data(), since.data() + since.size(), count);
+  const std::string_view unit(rest, static_cast<std::size_t>(since.data() + since.size() - rest));
+  const auto* known = std::find_if(kUnits.begin(), kUnits.end(),
+                                   [&](const Unit& one) { return unit == std::string_view(&one.letter, 1); });
+  constexpr std::int64_t kLongest = 366LL * 86'400;
+  if (failed != std::errc() || known == kUnits.end() || count < 0 || count > kLongest / known->seconds) {
+    return Error{Code::kInvalidArgument, "'" + since +
+                                             "' is neither an instant of RFC 3339 (2030-01-02T12:00:00Z) nor "
+                                             "a time up to now (90s, 10m, 2h, 3d)"};
+  }
+  return to_rfc3339(now - std::chrono::seconds(count * known->seconds), Precision::kMicroseconds);
 }
 
 }  // namespace gpumem::cli

@@ -18,15 +18,22 @@ Json status_json(const v1::GetStatusResponse& status, WallTime now);
 std::string sessions_text(const v1::ListSessionsResponse& sessions, WallTime now);
 Json sessions_json(const v1::ListSessionsResponse& sessions);
 
+/// The tenants of each device as a tree. What they have beyond promises or limits shows if any has.
 /// `bars`  with a bar of each tenant's use of its limit.
 std::string tenants_text(const v1::ListTenantsResponse& tenants, bool bars);
 Json tenants_json(const v1::ListTenantsResponse& tenants);
+
+std::string reconcile_text(const v1::ReconcileResponse& response, WallTime now);
+Json reconcile_json(const v1::ReconcileResponse& response);
 
 /// `[####|...]`: `charged` of `limit`, with a mark where `guarantee` ends.
 std::string usage_bar(std::uint64_t charged, std::uint64_t guarantee, std::uint64_t limit);
 
 /// The name of the user `uid`, or the number if it has none.
 std::string user_name(std::uint32_t uid);
+
+/// Enough of a UUID to tell a machine's devices apart: `GPU-` and eight digits.
+std::string short_uuid(const std::string& uuid);
 
 /// JSON as it is printed; text that is no UTF-8 is mended.
 std::string json_text(const Json& json);

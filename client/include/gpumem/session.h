@@ -2,10 +2,13 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "gpumem/bytes.h"
+#include "gpumem/pressure.h"
 #include "gpumem/result.h"
 #include "gpumem/slice.h"
 
@@ -32,10 +35,22 @@ struct DeviceUsage {
   Bytes charged;    ///< to the tenant, all its sessions together
   Bytes available;  ///< what the tenant could be granted without waiting
   Bytes pressure;   ///< what the broker asks this session to give back
+  /// Until when; nothing without pressure.
+  std::optional<std::chrono::steady_clock::time_point> pressure_deadline{};
+};
+
+/// What a growth of several slices asks of one of them: as Slice::grow's `target` and GrowOptions::least.
+struct GrowStep {
+  Slice* slice = nullptr;
+  Bytes target;
+  Bytes least{};
 };
 
 /// This process's connection to the broker, from connect to destruction. The broker knows who it is from
 /// the kernel. Its slices keep it alive.
+/// From the first slice, handler or charge on, a thread of the library answers when the broker asks for
+/// memory: it gives back what slices with SliceOptions::trim_on_pressure do not use, then calls the handler,
+/// and if that was not enough tells the broker that there is no more, so that it asks others.
 /// Threads  any.
 /// Fork     as Slice. A child may open a session of its own if its parent has only connected so far; once the
 ///          parent has made a call (a slice, a ping), neither gRPC nor the driver works in its forked
@@ -51,6 +66,7 @@ class Session {
 
   Session(Session&&) noexcept;
   Session& operator=(Session&&) noexcept;
+  /// Removes the handler, as on_pressure({}) does.
   ~Session();
 
   /// Opens the driver at the first call; a session without slices needs none.
@@ -58,6 +74,24 @@ class Session {
   ///         many slices), kFailedPrecondition (forked; a driver that is too old or was started before a
   ///         fork), kUnavailable (the broker is gone), kUnauthenticated (it ended the session).
   Result<Slice> open_slice(const SliceOptions& options = {});
+
+  /// Grows several slices of this session, each of another device, in one request: all steps or nothing.
+  /// Answers the committed sizes, step by step. `options.least` stays zero: it is each step's own.
+  /// Errors  as Slice::grow; kInvalidArgument, too: no slice, one of another session, two of one device.
+  Result<std::vector<Bytes>, GrowError> grow_all(std::span<const GrowStep> steps, GrowOptions options = {});
+
+  /// Has `handler` called when the broker asks for memory that is not had by trimming, in place of the one
+  /// before; none: an empty one. The handler before has returned, and is gone, when this returns, unless it
+  /// is what calls this: so what a handler uses lives until it has been removed or the session is gone, and
+  /// nobody removes it while holding a lock that it takes.
+  /// Errors  kFailedPrecondition (forked), kResourceExhausted (no thread).
+  Result<void> on_pressure(PressureHandler handler);
+
+  /// Declares what this process holds of `device` (a UUID) past the broker, in all: charged to its tenant, in
+  /// place of what was declared before. It may put the tenant in debt, which the broker then asks back.
+  /// Errors  kNotFound (no such device), kInvalidArgument (more than the device has), kFailedPrecondition,
+  ///         kResourceExhausted (no thread), kUnavailable, kUnauthenticated.
+  Result<void> charge(const std::string& device, Bytes bytes);
 
   /// Figures of every device the broker lends, read from shared memory: no call, no lock, about 100 ns.
   Result<std::vector<DeviceUsage>> usage() const;

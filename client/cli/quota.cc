@@ -1,0 +1,158 @@
+#include "client/cli/quota.h"
+
+#include <CLI/CLI.hpp>
+#include <iostream>
+#include <memory>
+#include <optional>
+
+#include "client/cli/control.h"
+#include "client/cli/listings.h"
+#include "client/rpc_channel.h"
+#include "client/runtime_folder.h"
+#include "client/status.h"
+#include "gpumem/v1/broker.grpc.pb.h"
+#include "proto/lane.h"
+
+namespace gpumem::cli {
+namespace {
+
+constexpr std::chrono::seconds kTimeout{30};  // the broker waits for its disk
+
+// An administrator's connection.
+class Admin {
+ public:
+  static Result<Admin> connect(const std::filesystem::path& runtime_folder) {
+    auto control = Control::connect(runtime_folder);
+    if (!control) return control.error();
+    return Admin(std::move(*control), runtime_folder / kApiSocketName);
+  }
+
+  Result<v1::ListQuotasResponse> list() {
+    return call(&v1::Admin::Stub::ListQuotas, v1::ListQuotasRequest());
+  }
+  Result<v1::SetQuotaResponse> set(const v1::SetQuotaRequest& request) {
+    return call(&v1::Admin::Stub::SetQuota, request);
+  }
+
+ private:
+  Admin(Control control, std::filesystem::path socket)
+      : control_(std::move(control)),
+        socket_(std::move(socket)),
+        stub_(v1::Admin::NewStub(client::make_channel(socket_))) {}
+
+  template <class Request, class Response>
+  Result<Response> call(grpc::Status (v1::Admin::Stub::*method)(grpc::ClientContext*, const Request&,
+                                                                Response*),
+                        const Request& request) {
+    grpc::ClientContext context;
+    client::set_timeout(context, kTimeout);
+    context.AddMetadata(kSessionMetadataKey, control_.token());
+    Response response;
+    const grpc::Status status = (stub_.get()->*method)(&context, request, &response);
+    if (!status.ok()) return Error(client::call_error(status, socket_.native()));
+    return response;
+  }
+
+  Control control_;
+  std::filesystem::path socket_;
+  std::unique_ptr<v1::Admin::Stub> stub_;
+};
+
+// What the command line says.
+struct Arguments {
+  v1::SetQuotaRequest request;
+  std::optional<std::string> guarantee;
+  std::optional<std::string> limit;
+  std::optional<std::uint32_t> weight;
+  std::optional<std::uint32_t> priority;
+  std::optional<std::uint64_t> revision;
+  bool json = false;
+};
+
+Result<std::string> list(const std::filesystem::path& folder, const Arguments& arguments) {
+  auto admin = Admin::connect(folder);
+  if (!admin) return admin.error();
+  auto quotas = admin->list();
+  if (!quotas) return quotas.error();
+  return arguments.json ? json_text(quotas_json(*quotas)) : quotas_text(*quotas);
+}
+
+// Based on the revision that is in force now, if none is given.
+Result<std::string> change(const std::filesystem::path& folder, const Arguments& arguments) {
+  auto admin = Admin::connect(folder);
+  if (!admin) return admin.error();
+  v1::SetQuotaRequest request = arguments.request;
+  if (arguments.guarantee) request.set_guarantee(*arguments.guarantee);
+  if (arguments.limit) request.set_limit(*arguments.limit);
+  if (arguments.weight) request.set_weight(*arguments.weight);
+  if (arguments.priority) request.set_priority(*arguments.priority);
+  if (arguments.revision) {
+    request.set_revision(*arguments.revision);
+  } else {
+    auto quotas = admin->list();
+    if (!quotas) return quotas.error();
+    request.set_revision(quotas->revision());
+  }
+  auto changed = admin->set(request);
+  if (!changed) return changed.error();
+  return arguments.json ? json_text(quota_change_json(*changed)) : quota_change_text(*changed);
+}
+
+int show(const Result<std::string>& text) {
+  if (!text) return report(text.error());
+  std::cout << *text << std::flush;
+  return std::cout ? 0 : 1;
+}
+
+void add_json(CLI::App& command, Arguments& arguments) {
+  command.add_flag("--json", arguments.json, "Print JSON: stable keys, sizes in bytes");
+}
+
+CLI::App* add_change(CLI::App& quota, const char* name, const char* about, Arguments& arguments) {
+  CLI::App* command = quota.add_subcommand(name, about);
+  command
+      ->add_option_function<std::string>(
+          "TENANT", [&](const std::string& tenant) { arguments.request.set_tenant(tenant); },
+          "Name, or uid:N for a user without a tenant")
+      ->required();
+  command
+      ->add_option_function<std::string>(
+          "--device", [&](const std::string& uuid) { arguments.request.set_device(uuid); },
+          "Only on this device [every device]")
+      ->type_name("UUID");
+  command->add_option("--revision", arguments.revision, "Only if the quotas are still at revision N")
+      ->type_name("N");
+  add_json(*command, arguments);
+  return command;
+}
+
+void add_set(CLI::App& quota, Arguments& arguments) {
+  CLI::App* set = add_change(quota, "set", "Set parts of a tenant's quota, at once and for good", arguments);
+  set->add_option("--guarantee", arguments.guarantee, "What it can always have: 8GiB, 25% (of the pool)")
+      ->type_name("AMOUNT");
+  set->add_option("--limit", arguments.limit, "What it can have at most")->type_name("AMOUNT");
+  set->add_option("--weight", arguments.weight, "Of its share in what nobody is promised, 1 to 10000")
+      ->type_name("N");
+  set->add_option("--priority", arguments.priority, "Whose bursts go first, 0 to 9")->type_name("N");
+}
+
+}  // namespace
+
+void add_quota_command(CLI::App& app, const std::string& runtime_dir, int& status) {
+  const auto arguments = std::make_shared<Arguments>();  // lives as long as the callback
+  CLI::App* quota =
+      app.add_subcommand("quota", "List the quotas of tenants, or change them while the broker runs");
+  add_json(*quota, *arguments);
+  add_set(*quota, *arguments);
+  CLI::App* reset =
+      add_change(*quota, "reset", "Go back to what the configuration says of a tenant", *arguments);
+  quota->require_subcommand(0, 1);
+  quota->callback([=, &runtime_dir, &status] {
+    const std::filesystem::path folder = client::runtime_folder(runtime_dir);
+    arguments->request.set_reset(reset->parsed());
+    const bool lists = quota->get_subcommands().empty();
+    status = show(lists ? list(folder, *arguments) : change(folder, *arguments));
+  });
+}
+
+}  // namespace gpumem::cli

@@ -1,0 +1,25 @@
+#pragma once
+#include <span>
+#include <vector>
+
+#include "gpumem/denial.h"
+#include "gpumem/slice.h"
+
+namespace gpumem::client {
+
+class SliceState;
+
+/// What a growth asks of one slice: as Slice::grow's `target` and GrowOptions::least.
+struct GrowthPart {
+  SliceState* slice = nullptr;
+  Bytes target;
+  Bytes least;
+};
+
+/// Grows the slices of `parts` as Session::grow_all does, Slice::grow being the case of one. Answers the
+/// committed sizes, part by part. `parts` is not empty; its slices are of one session and of different
+/// devices; the part says what is enough, not `options`.
+Result<std::vector<Bytes>, GrowError> grow_slices(std::span<const GrowthPart> parts,
+                                                  const GrowOptions& options);
+
+}  // namespace gpumem::client

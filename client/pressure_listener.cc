@@ -1,0 +1,214 @@
+#include "client/pressure_listener.h"
+
+#include <poll.h>
+#include <pthread.h>
+#include <sys/eventfd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <exception>
+#include <functional>
+#include <system_error>
+#include <utility>
+
+namespace gpumem::client {
+namespace {
+
+Result<OwnFd> make_eventfd() {
+  const NoFork no_fork;
+  UniqueFd made(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!made.valid()) return errno_error(errno, "cannot make an eventfd");
+  return OwnFd(no_fork, std::move(made));
+}
+
+/// While one lives, threads are started with every signal blocked: the program's handlers run in its own.
+class SignalsBlocked {
+ public:
+  SignalsBlocked() {
+    sigset_t all;
+    ::sigfillset(&all);
+    ::pthread_sigmask(SIG_BLOCK, &all, &before_);
+  }
+  ~SignalsBlocked() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  SignalsBlocked(const SignalsBlocked&) = delete;
+  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
+
+ private:
+  sigset_t before_{};
+};
+
+}  // namespace
+
+PressureListener::PressureListener(const BrokerPage& page, Lane& lane, const v1::Welcome& welcome, OwnFd bell)
+    : page_(page), lane_(lane), welcome_(welcome), bell_(std::move(bell)) {}
+
+void PressureListener::end() {
+  std::thread thread;
+  {
+    const MutexLock lock(mutex_);
+    thread.swap(thread_);
+  }
+  if (!thread.joinable()) return;
+  const std::uint64_t once = 1;
+  (void)!::write(stop_.get(), &once, sizeof once);
+  if (thread.get_id() != std::this_thread::get_id()) return thread.join();
+  own_->gone = true;
+  thread.detach();
+}
+
+Result<void> PressureListener::start() {
+  const MutexLock lock(mutex_);
+  if (thread_.joinable()) return {};
+  auto stop = make_eventfd();
+  if (!stop) return stop.error();
+  stop_ = std::move(*stop);
+  const SignalsBlocked in_the_thread;
+  try {
+    thread_ = std::thread([this] { run(); });
+  } catch (const std::system_error& failed) {
+    return Error{Code::kResourceExhausted,
+                 std::string("cannot start a thread to answer the broker: ") + failed.what()};
+  }
+  ::pthread_setname_np(thread_.native_handle(), "gpumem-pressure");
+  return {};
+}
+
+void PressureListener::set_handler(PressureHandler handler) {
+  auto replaced = handler ? std::make_shared<const PressureHandler>(std::move(handler)) : nullptr;
+  const MutexLock lock(mutex_);
+  handler_.swap(replaced);
+  if (thread_.get_id() == std::this_thread::get_id()) return;
+  const std::uint64_t running = calls_;  // a later one is not of the handler that was replaced
+  while (handling_ && calls_ == running) changed_.wait(mutex_);
+}
+
+void PressureListener::add(Trimmable& slice) {
+  const MutexLock lock(mutex_);
+  slices_.push_back(&slice);
+}
+
+void PressureListener::remove(Trimmable& slice) {
+  const MutexLock lock(mutex_);
+  std::erase(slices_, &slice);
+  while (trimming_ == &slice) changed_.wait(mutex_);
+}
+
+void PressureListener::run() {
+  Own own;
+  own_ = &own;
+  while (await_bell()) {
+    for (std::size_t i = 0; i < static_cast<std::size_t>(welcome_.devices_size()); ++i) {
+      if (!answer(i)) return;
+    }
+  }
+}
+
+bool PressureListener::await_bell() const {
+  std::array<pollfd, 2> polled{{{bell_.get(), POLLIN, 0}, {stop_.get(), POLLIN, 0}}};
+  for (;;) {
+    if (::poll(polled.data(), polled.size(), -1) < 0 && errno != EINTR) return false;
+    if (polled[1].revents != 0) return false;
+    if (polled[0].revents == 0) continue;
+    std::array<char, 4096> rings{};  // of an eventfd or a pipe, whichever the broker has sent
+    const ssize_t heard = ::read(bell_.get(), rings.data(), rings.size());
+    if (heard > 0) return true;
+    if (heard == 0 || (errno != EAGAIN && errno != EINTR)) return false;  // the broker has gone
+  }
+}
+
+// A page that cannot be read is one whose broker has died: it asks for nothing.
+PressureListener::Request PressureListener::request(std::size_t device) const {
+  const auto figures = read_figures(page_);
+  if (!figures || device >= figures->device_count) return {};
+  return {{figures->devices[device].pressure}, figures->devices[device].pressure_deadline};
+}
+
+bool PressureListener::answer(std::size_t device) {
+  Request asked = request(device);
+  if (!asked.goes_beyond(own_->spent[device])) return true;  // the bell is for another device
+  for (;;) {
+    trim(device);
+    if (!call_handler(device)) return false;
+    trim(device);  // what the handler has declared unused
+    const Request left = request(device);
+    if (left.bytes.is_zero()) return true;
+    if (!left.goes_beyond(asked)) break;
+    asked = left;  // more is asked meanwhile
+  }
+  own_->spent[device] = asked;
+  (void)lane_.spent(device);  // fails with the lane, which the session does not survive
+  return true;
+}
+
+void PressureListener::trim(std::size_t device) {
+  Bytes left = request(device).bytes;
+  for (Trimmable* slice : largest_first(device)) {
+    if (left.is_zero()) return;
+    {
+      const MutexLock lock(mutex_);
+      if (std::ranges::find(slices_, slice) == slices_.end()) continue;
+      trimming_ = slice;
+    }
+    left = left.minus(slice->trim(left));
+    const MutexLock lock(mutex_);
+    trimming_ = nullptr;
+    changed_.notify_all();
+  }
+}
+
+std::vector<Trimmable*> PressureListener::largest_first(std::size_t device) {
+  std::vector<std::pair<Bytes, Trimmable*>> found;  // the figures may change while they are sorted
+  {
+    const MutexLock lock(mutex_);
+    for (Trimmable* slice : slices_) {
+      if (slice->device_index() == device) found.emplace_back(slice->surplus(), slice);
+    }
+  }
+  std::ranges::stable_sort(found, std::ranges::greater(), &std::pair<Bytes, Trimmable*>::first);
+  std::vector<Trimmable*> slices;
+  for (const auto& [surplus, slice] : found) {
+    if (!surplus.is_zero()) slices.push_back(slice);
+  }
+  return slices;
+}
+
+// The handler is let go of before anybody is told that it has returned: with it may go what it uses, the
+// session not excluded.
+bool PressureListener::call_handler(std::size_t device) {
+  const Request left = request(device);
+  std::shared_ptr<const PressureHandler> handler;
+  {
+    const MutexLock lock(mutex_);
+    if (!handler_ || left.bytes.is_zero()) return true;
+    handler = handler_;
+    handling_ = true;
+    ++calls_;
+  }
+  Own& own = *own_;
+  call(*handler, {welcome_.devices(static_cast<int>(device)), left.bytes, deadline_of(left.deadline)}, own);
+  handler.reset();
+  if (own.gone) return false;
+  const MutexLock lock(mutex_);
+  handling_ = false;
+  changed_.notify_all();
+  return true;
+}
+
+void PressureListener::call(const PressureHandler& handler, const Pressure& pressure, Own& own) {
+  std::string words;
+  try {
+    (void)handler(pressure);
+    return;
+  } catch (const std::exception& thrown) {
+    words = thrown.what();
+  } catch (...) {
+    words = "something that is no std::exception";
+  }
+  if (std::exchange(own.complained, true)) return;
+  std::fprintf(stderr, "gpumem: the handler of pressure has thrown: %s; this counts as nothing given back\n",
+               words.c_str());
+}
+
+}  // namespace gpumem::client
