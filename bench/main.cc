@@ -7,6 +7,7 @@
 #include <cstring>
 #include <fstream>
 
+#include "bench/arbiter/decide.h"
 #include "bench/must.h"
 #include "bench/plain_names.h"
 #include "bench/roles.h"
@@ -62,6 +63,9 @@ int run(int argc, char** argv) {
   register_kill_reclaim(world);
   register_neighbour(world);
   register_simulated_extent(world);
+  register_decide();
+  register_decide_broker();
+  register_tenant_idle();
   PlainNames<benchmark::ConsoleReporter> console(benchmark::ConsoleReporter::OO_None);
   PlainNames<benchmark::JSONReporter> json;
   benchmark::RunSpecifiedBenchmarks(&console, to_file ? &json : nullptr);

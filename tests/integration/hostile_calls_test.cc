@@ -180,9 +180,7 @@ TEST_F(HostileCalls, ThatAreCancelledLeaveNothingBehind) {
   for (int i = 0; i < 50; ++i) {
     grpc::ClientContext context;
     context.AddMetadata(kSessionMetadataKey, one.welcome.token());
-    v1::GrowRequest request;
-    request.set_slice(slice);
-    request.set_bytes(kUnit);
+    const v1::GrowRequest request = grow_request(slice, kUnit);
     v1::GrowResponse granted;
     auto call = std::async(std::launch::async, [&] { return stub->Grow(&context, request, &granted); });
     context.TryCancel();
@@ -210,21 +208,19 @@ struct HostileWaits : HostileCalls {
 TEST_F(HostileWaits, ForeverAreWithdrawnByACancel) {
   kept_connections_ = 1;
   auto one = session();
-  v1::GrowRequest request;
-  request.set_slice(one.open_slice());
-  request.set_bytes(kUnit);
-  request.set_wait_ms(kMost);
+  const std::uint64_t slice = one.open_slice();
+  const v1::GrowRequest request = grow_request(slice, kUnit, kMost);
   auto stub = v1::Broker::NewStub(connect_to_api(broker_.folder()));
   grpc::ClientContext context;
   context.AddMetadata(kSessionMetadataKey, one.welcome.token());
   v1::GrowResponse granted;
   auto call = std::async(std::launch::async, [&] { return stub->Grow(&context, request, &granted); });
   await_waiters(1);
-  EXPECT_EQ(one.calls.close_slice(request.slice()).error_code(), StatusCode::FAILED_PRECONDITION);
+  EXPECT_EQ(one.calls.close_slice(slice).error_code(), StatusCode::FAILED_PRECONDITION);
   context.TryCancel();
   EXPECT_EQ(call.get().error_code(), StatusCode::CANCELLED);
   await_waiters(0);
-  EXPECT_TRUE(one.calls.close_slice(request.slice()).ok());
+  EXPECT_TRUE(one.calls.close_slice(slice).ok());
 }
 
 TEST_F(HostileWaits, AreNoMoreThanASessionMayHaveAndEndWithIt) {

@@ -78,6 +78,23 @@ TEST_F(Reload, CanRefuseUsersWhoAreConnected) {
   expect_rest();
 }
 
+TEST_F(Reload, SaysWhatNeedsARestart) {
+  broker_.reload("[broker]\nreserve = \"all-but 32MiB\"\nsocket_group = 10000\nstate_dir = \"/elsewhere\"\n");
+  EXPECT_NE(broker_.log().find("socket_group stays '': '10000' needs a restart"), std::string::npos);
+  EXPECT_NE(broker_.log().find("'/elsewhere' needs a restart"), std::string::npos);
+  EXPECT_EQ(broker_.log().find("runtime_dir stays"), std::string::npos) << "the command line named it";
+  EXPECT_FALSE(std::filesystem::exists("/elsewhere"));
+}
+
+TEST_F(Reload, OfParentsThatCannotBeIsRefused) {
+  broker_.reload(std::string(kSomeSpare) + "[[tenant]]\nname = \"ann\"\nuser = 4242\nparent = \"lab\"\n");
+  EXPECT_NE(broker_.log().find("tenant 'ann' names the parent 'lab', which is no tenant"), std::string::npos);
+  broker_.reload(std::string(kSomeSpare) + "[[tenant]]\nname = \"ann\"\nuser = 4242\nparent = \"lab\"\n" +
+                 "[[tenant]]\nname = \"lab\"\nlimit = \"64MiB\"\n");
+  EXPECT_EQ(broker_.tenant("ann").parent(), "lab");
+  EXPECT_EQ(broker_.tenant("lab").limit(), mebibytes(64).count);
+}
+
 TEST_F(Reload, CanBeRepeatedWhileClientsComeAndGo) {
   for (int round = 0; round < 5; ++round) {
     auto one = client_with(mebibytes(16));

@@ -19,13 +19,21 @@ void World::step() {
     Event event;
     std::uint64_t weight;
   };
-  static constexpr std::array kChoices{
-      Choice{"connect", &World::connect, 10},        Choice{"open slice", &World::open_slice, 14},
-      Choice{"close slice", &World::close_slice, 3}, Choice{"grow", &World::grow, 50},
-      Choice{"cancel", &World::cancel, 5},           Choice{"accept", &World::accept, 20},
-      Choice{"give back", &World::give_back, 14},    Choice{"end session", &World::end_session, 6},
-      Choice{"pass time", &World::pass_time, 15},    Choice{"reload", &World::reload, 1},
-      Choice{"disturb", &World::disturb, 2}};
+  static constexpr std::array kChoices{Choice{"connect", &World::connect, 10},
+                                       Choice{"open slice", &World::open_slice, 14},
+                                       Choice{"close slice", &World::close_slice, 3},
+                                       Choice{"grow", &World::grow, 50},
+                                       Choice{"cancel", &World::cancel, 5},
+                                       Choice{"accept", &World::accept, 20},
+                                       Choice{"give back", &World::give_back, 14},
+                                       Choice{"end session", &World::end_session, 6},
+                                       Choice{"pass time", &World::pass_time, 15},
+                                       Choice{"reload", &World::reload, 1},
+                                       Choice{"disturb", &World::disturb, 2},
+                                       Choice{"declare", &World::declare, 4},
+                                       Choice{"heed", &World::heed, 10},
+                                       Choice{"obey signals", &World::obey_signals, 5},
+                                       Choice{"all heed", &World::all_heed, 1}};
   if (one_in(3)) {
     last_event_ = "run job";
     return run_job(below(jobs_.size()));
@@ -80,7 +88,7 @@ void World::connect() {
   if (!answer) return compare();
   reference_.connected(*answer, tenant, reference_.policy.others.value_or(std::vector<Quota>()));
   require(broker_.tenant_name(*answer) == tenant, "another tenant");
-  processes_.push_back({*answer, {}, {}, one_in(4)});
+  processes_.push_back({*answer, {}, {}, one_in(8), one_in(3), false});
   compare();
 }
 
@@ -108,18 +116,27 @@ void World::close_slice() {
   compare();
 }
 
+std::vector<Broker::Part> World::some_parts(const Process& process) {
+  std::vector<Broker::Part> parts;
+  const std::uint64_t count = one_in(4) ? below(4) : 1;
+  for (std::uint64_t i = 0; i < count; ++i) {
+    const Bytes wanted = some_size();
+    parts.push_back({some_slice_of(process), wanted, one_in(3) ? Bytes{below(wanted.count + 2)} : Bytes{}});
+  }
+  return parts;
+}
+
 void World::grow() {
   const Process* process = some_process();
   if (process == nullptr) return;
-  const SliceId slice = some_slice_of(*process);
-  if (!slice && !one_in(10)) return open_slice();
   const RequestId id = request_ids_.next();
-  const Bytes bytes = some_size();
+  const auto parts = some_parts(*process);
+  if (!parts.empty() && !parts.front().slice && !one_in(10)) return open_slice();
   const Duration wait = one_in(4) ? Duration{} : std::chrono::milliseconds(1 + below(20'000));
   asked_.push_back(id);
-  const auto expected = reference_.grow(id, process->session, slice, bytes, wait, now_);
+  const auto expected = reference_.grow(id, process->session, parts, wait, now_);
   if (expected) refusals_[id] = *expected;
-  broker_.grow(id, process->session, slice, bytes, wait, now_);
+  broker_.grow(id, process->session, parts, wait, now_);
   compare();
 }
 
@@ -154,18 +171,33 @@ void World::give_back() {
   }
   if (one_in(30)) ids.emplace_back(LeaseId{below(5000)});
   if (one_in(30) && !ids.empty()) ids.push_back(ids.front());
-  const auto expected = reference_.give_back(process->session, slice, ids);
-  if (!expected && (!process->hostile || one_in(2))) {
+  give_back(*process, slice, ids);
+}
+
+void World::give_back(Process& process, SliceId slice, const std::vector<LeaseId>& ids) {
+  const auto expected = reference_.give_back(process.session, slice, ids);
+  if (!expected && (!process.hostile || one_in(2))) {
     for (const auto& lease : reference_.leases) {
       if (std::ranges::find(ids, lease.id) == ids.end()) continue;
-      if (std::erase(process->held, lease.extent.id) != 0) driver_.let_go(lease.extent.id);
+      if (std::erase(process.held, lease.extent.id) != 0) driver_.let_go(lease.extent.id);
     }
   }
   if (!expected || one_in(3)) {  // else it forgets nothing, and may try the same again
-    std::erase_if(process->leases,
+    std::erase_if(process.leases,
                   [&](const auto& one) { return std::ranges::find(ids, one.second) != ids.end(); });
   }
-  expect_same(expected, broker_.give_back(process->session, slice, ids, now_), "give_back");
+  expect_same(expected, broker_.give_back(process.session, slice, ids, now_), "give_back");
+  compare();
+}
+
+void World::declare() {
+  const Process* process = some_process();
+  if (process == nullptr) return;
+  const DeviceIndex device = below(jobs_.size());
+  const Bytes bytes = one_in(2) ? Bytes{} : Bytes{some_size().count / 4};
+  const auto expected = reference_.declare(process->session, device, bytes);
+  expect_same(expected, broker_.charge(process->session, shape_.policy.devices[device].uuid, bytes, now_),
+              "charge");
   compare();
 }
 
@@ -181,16 +213,19 @@ void World::end_session() {
   const SessionId session = process->session;
   const bool ended = reference_.session(session) == nullptr || !reference_.session(session)->alive;
   const auto farewell = ended && one_in(2) ? Farewell::kExited : static_cast<Farewell>(below(3));
-  if (farewell == Farewell::kExited || (farewell == Farewell::kReleased && !process->hostile)) {
-    let_go_of_all(*process);
-  }
-  if (farewell == Farewell::kExited) {
-    processes_.erase(processes_.begin() + (process - processes_.data()));
-    broker_.exited(session, now_);
-  } else {
-    broker_.session_ended(session, farewell, now_);
-  }
+  if (farewell == Farewell::kReleased && !process->hostile) let_go_of_all(*process);
+  if (farewell == Farewell::kExited) return exit(*process);
+  broker_.session_ended(session, farewell, now_);
   reference_.end(session, farewell);
+  compare();
+}
+
+void World::exit(Process& process) {
+  const SessionId session = process.session;
+  let_go_of_all(process);
+  std::erase_if(processes_, [&](const Process& one) { return one.session == session; });
+  broker_.exited(session, now_);
+  reference_.end(session, Farewell::kExited);
   compare();
 }
 
@@ -208,6 +243,7 @@ void World::pass_time() {
   const auto next = broker_.next_deadline();
   now_ += next && one_in(2) ? std::max(*next - now_, Duration::zero())
                             : Duration(std::chrono::milliseconds(below(500)));
+  reference_.age(now_);
   for (const auto& [id, code] : reference_.expire(now_)) refusals_[id] = code;
   broker_.tick(now_);
   compare();
@@ -219,7 +255,10 @@ Policy World::changed_policy() {
   const auto change = [&](std::vector<Quota>& quotas) {
     for (DeviceIndex device = 0; device < quotas.size(); ++device) {
       const std::uint64_t pool = policy.devices[device].pool.count;
-      quotas[device] = {{below(pool / 2)}, {below(pool * 3 / 2)}};
+      quotas[device] = {{below(pool / 2)},
+                        {below(pool * 3 / 2)},
+                        static_cast<std::uint32_t>(1 + below(kMaxWeight)),
+                        static_cast<std::uint32_t>(below(kMaxPriority + 1))};
     }
   };
   for (TenantRule& rule : policy.tenants) {
@@ -258,12 +297,7 @@ void World::finish() {
   flaky_ = false;
   for (DeviceIndex device = 0; device < jobs_.size(); ++device) driver_.restore(device);
   while (!processes_.empty()) {
-    let_go_of_all(processes_.back());
-    const SessionId session = processes_.back().session;
-    processes_.pop_back();
-    broker_.exited(session, now_);
-    reference_.end(session, Farewell::kExited);
-    compare();
+    exit(processes_.back());
   }
   for (int rounds = 0; rounds < 20'000 && fault_.empty(); ++rounds) {
     bool busy = false;
@@ -275,6 +309,7 @@ void World::finish() {
     const auto next = broker_.next_deadline();
     if (!next) break;
     now_ = std::max(*next, now_);
+    reference_.age(now_);
     broker_.tick(now_);
     compare();
   }

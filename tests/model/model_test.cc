@@ -16,8 +16,9 @@ std::uint64_t setting(const char* name, std::uint64_t otherwise) {
   return text == nullptr ? otherwise : std::strtoull(text, nullptr, 0);
 }
 
-Quota pieces(std::uint64_t guarantee, std::uint64_t limit) {
-  return {mebibytes(2 * guarantee), mebibytes(2 * limit)};
+Quota pieces(std::uint64_t guarantee, std::uint64_t limit, std::uint32_t weight = kDefaultWeight,
+             std::uint32_t priority = kDefaultPriority) {
+  return {mebibytes(2 * guarantee), mebibytes(2 * limit), weight, priority};
 }
 
 Shape shape(std::string name, std::vector<std::uint64_t> pools, std::vector<TenantRule> tenants,
@@ -31,7 +32,21 @@ Shape shape(std::string name, std::vector<std::uint64_t> pools, std::vector<Tena
   policy.max_sessions = 10;
   policy.max_slices_per_session = 4;
   policy.max_requests_per_session = 5;
+  policy.aging = std::chrono::seconds(3);
   return {std::move(name), std::move(policy), 6, number(mebibytes(2 * largest))};
+}
+
+/// A group of two, whose members' guarantees fill its own in part; one besides, of a higher priority.
+std::vector<TenantRule> family() {
+  return {parent("lab", {pieces(24, 40, 300)}), user("ann", 1, {pieces(8, 40, 1)}, "lab"),
+          user("bob", 2, {pieces(4, 20, 7)}, "lab"), user("eve", 3, {pieces(0, 64, 100, 7)})};
+}
+
+Shape lending(std::string name, Escalation escalation) {
+  Shape one = shape(std::move(name), {64}, family(), {{pieces(2, 64)}}, 40);
+  one.policy.devices[0].reclaim.lend_guarantees = true;
+  one.policy.devices[0].reclaim.escalation = escalation;
+  return one;
 }
 
 std::vector<Shape> shapes() {
@@ -54,6 +69,10 @@ std::vector<Shape> shapes() {
   all.push_back(shape("Large", {12'288},
                       {user("ann", 1, {pieces(4096, 12'288)}), user("bob", 2, {pieces(0, 8192)})},
                       {{pieces(512, 2048)}}, 3000));
+  all.push_back(shape("Groups", {64}, family(), {{pieces(2, 64)}}, 40));
+  all.push_back(lending("Lending", Escalation::kWait));
+  all.push_back(lending("LendingThatDenies", Escalation::kDeny));
+  all.push_back(lending("LendingThatEndsSessions", Escalation::kEndSession));
   return all;
 }
 
@@ -64,6 +83,9 @@ void add(const World::Seen& one, World::Seen& sum) {
   sum.unobtainable += one.unobtainable;
   sum.quarantines += one.quarantines;
   sum.shortages += one.shortages;
+  sum.pressure += one.pressure;
+  sum.signals += one.signals;
+  sum.claims += one.claims;
 }
 
 class Model : public testing::TestWithParam<Shape> {};
@@ -87,11 +109,13 @@ TEST_P(Model, AgreesWithTheReferenceAfterEveryRandomEvent) {
     add(world.seen(), seen);
   }
   std::printf(
-      "%llu grants, %llu refusals, %llu unobtainable; steps with waiters %llu, quarantine %llu, shortage "
-      "%llu\n",
+      "%llu grants, %llu refusals, %llu unobtainable, %llu signals; steps with waiters %llu, claims %llu, "
+      "pressure %llu, quarantine %llu, shortage %llu\n",
       static_cast<unsigned long long>(seen.grants), static_cast<unsigned long long>(seen.refusals),
-      static_cast<unsigned long long>(seen.unobtainable), static_cast<unsigned long long>(seen.waits),
-      static_cast<unsigned long long>(seen.quarantines), static_cast<unsigned long long>(seen.shortages));
+      static_cast<unsigned long long>(seen.unobtainable), static_cast<unsigned long long>(seen.signals),
+      static_cast<unsigned long long>(seen.waits), static_cast<unsigned long long>(seen.claims),
+      static_cast<unsigned long long>(seen.pressure), static_cast<unsigned long long>(seen.quarantines),
+      static_cast<unsigned long long>(seen.shortages));
   if (steps < 10'000) return;  // too few to have seen everything
   EXPECT_GT(seen.grants, 0u);
   EXPECT_GT(seen.refusals, 0u);

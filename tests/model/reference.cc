@@ -6,7 +6,7 @@
 namespace gpumem::core::model {
 
 Reference::Reference(const Policy& start) : policy(start) {
-  for (const TenantRule& rule : policy.tenants) tenants[rule.name] = {true, rule.quotas};
+  for (const TenantRule& rule : policy.tenants) tenants[rule.name] = {true, rule.quotas, rule.parent};
   retries.resize(policy.devices.size());
   for (const DevicePolicy& device : policy.devices) {
     // A new pool has still to be created, in the fewest pieces.
@@ -29,17 +29,14 @@ std::optional<Code> Reference::connect(std::uint32_t uid, std::string& tenant) c
   if (!policy.others) return Code::kPermissionDenied;
   tenant = "uid:" + std::to_string(uid);
   if (tenants.contains(tenant)) return std::nullopt;
-  for (DeviceIndex device = 0; device < policy.devices.size(); ++device) {
-    Number promised = number((*policy.others)[device].guarantee);
-    for (const auto& [name, one] : tenants) promised += number(one.quotas[device].guarantee);
-    if (promised > pool(device)) return Code::kResourceExhausted;
-  }
-  return std::nullopt;
+  auto with = tenants;
+  with[tenant] = {false, *policy.others, {}};
+  return check(with, policy) ? std::optional(Code::kResourceExhausted) : std::nullopt;
 }
 
 void Reference::connected(SessionId id, const std::string& tenant, const std::vector<Quota>& quotas) {
-  sessions.push_back({id, tenant, true});
-  if (!tenants.contains(tenant)) tenants[tenant] = {false, quotas};
+  sessions.push_back({id, tenant, true, {}});
+  if (!tenants.contains(tenant)) tenants[tenant] = {false, quotas, {}};
 }
 
 std::optional<Code> Reference::close_slice(SessionId owner, SliceId id) {
@@ -50,36 +47,86 @@ std::optional<Code> Reference::close_slice(SessionId owner, SliceId id) {
   return std::nullopt;
 }
 
-std::optional<Code> Reference::grow(RequestId id, SessionId owner, SliceId of, Bytes bytes, Duration wait,
-                                    TimePoint now) {
+std::optional<Code> Reference::grow(RequestId id, SessionId owner, const std::vector<Broker::Part>& asked,
+                                    Duration wait, TimePoint now) {
   if (session(owner) == nullptr || !session(owner)->alive) return Code::kUnauthenticated;
-  if (slice(of) == nullptr || slice(of)->session != owner) return Code::kNotFound;
-  const DeviceIndex device = slice(of)->device;
   const std::string tenant = session(owner)->tenant;
-  const std::uint64_t piece = policy.devices[device].granularity.count;
-  if (bytes.is_zero() || bytes.count > std::numeric_limits<std::uint64_t>::max() - piece + 1) {
-    return Code::kInvalidArgument;
+  std::vector<Request::Part> parts;
+  if (const auto wrong = parts_of(owner, asked, parts)) return wrong;
+  for (const Request::Part& part : parts) {
+    if (is_hopeless(tenant, part)) return Code::kResourceExhausted;
   }
-  const std::uint64_t asked = (bytes.count + piece - 1) / piece * piece;
-  if (asked > policy.devices[device].pool.count) return Code::kResourceExhausted;
-  const auto wanted = static_cast<Number>(asked);
-  if (wanted > slice(of)->limit - held(of) - waiting(of)) return Code::kResourceExhausted;
-  const Number kept = charged(tenant, device, Charge::kOffered) + charged(tenant, device, Charge::kActive);
-  if (wanted > ceiling(tenant, device) - kept) return Code::kResourceExhausted;
   std::size_t own = 0;
-  for (const RequestRecord& one : requests) own += one.session == owner && !one.assembling ? 1 : 0;
+  for (const RequestRecord& one : requests) own += one.request.session == owner && !one.assembling() ? 1 : 0;
   if (own >= policy.max_requests_per_session) return Code::kResourceExhausted;
+  for (Request::Part& part : parts) {
+    const Number room = slice(part.slice)->limit - held(part.slice) - waiting(part.slice);
+    part.wanted = std::min(part.wanted, Bytes{static_cast<std::uint64_t>(room)});
+  }
   const bool patient = wait > Duration::zero();
-  if (is_any_returning(device)) wait = std::max(wait, policy.return_grace);
-  requests.push_back({id, owner, of, tenant, device, wanted, now + wait, patient, false});
+  wait = patience(tenant, parts, wait);
+  requests.push_back({{id, owner, {}, std::move(parts), now, wait, now + wait}, tenant, patient, false, {}});
   settle();
-  if (wait > Duration::zero() || request(id)->assembling) return std::nullopt;
+  if (wait > Duration::zero() || request(id)->assembling()) return std::nullopt;
   cancel(id);
   return Code::kResourceExhausted;
 }
 
+std::optional<Code> Reference::parts_of(SessionId owner, const std::vector<Broker::Part>& asked,
+                                        std::vector<Request::Part>& parts) const {
+  if (asked.empty()) return Code::kInvalidArgument;
+  for (const Broker::Part& one : asked) {
+    if (slice(one.slice) == nullptr || slice(one.slice)->session != owner) return Code::kNotFound;
+    const DeviceIndex device = slice(one.slice)->device;
+    if (std::ranges::count(parts, device, &Request::Part::device) != 0) return Code::kInvalidArgument;
+    const std::uint64_t piece = policy.devices[device].granularity.count;
+    const auto whole = [&](Bytes bytes) { return bytes.count / piece + (bytes.count % piece == 0 ? 0 : 1); };
+    const std::uint64_t wanted = whole(one.wanted);
+    const std::uint64_t least = whole(one.least.is_zero() ? one.wanted : one.least);
+    constexpr std::uint64_t kMost = std::numeric_limits<std::uint64_t>::max();
+    if (least == 0 || least > wanted || wanted > kMost / piece) return Code::kInvalidArgument;
+    parts.push_back({one.slice, device, {wanted * piece}, {least * piece}});
+  }
+  return std::nullopt;
+}
+
+// It could not be granted even if nobody else had anything.
+bool Reference::is_hopeless(const std::string& tenant, const Request::Part& part) const {
+  if (part.least > policy.devices[part.device].pool) return true;
+  const Number least = number(part.least);
+  if (least > slice(part.slice)->limit - held(part.slice) - waiting(part.slice)) return true;
+  const Standing now = standing();
+  return least > ceiling(now.books, now.nodes.at(tenant), part.device);
+}
+
+Duration Reference::patience(const std::string& tenant, const std::vector<Request::Part>& parts,
+                             Duration wait) const {
+  const Standing now = standing();
+  for (const Request::Part& part : parts) {
+    if (is_any_returning(part.device)) wait = std::max(wait, policy.return_grace);
+    const ReclaimPolicy& reclaim = policy.devices[part.device].reclaim;
+    const Number claimable = Accounts(now.books, part.device).claimable(now.nodes.at(tenant));
+    if (reclaim.lend_guarantees && number(part.least) <= claimable)
+      wait = std::max(wait, reclaim.deadline + policy.return_grace);
+  }
+  return wait;
+}
+
+std::optional<Code> Reference::declare(SessionId owner, DeviceIndex device, Bytes bytes) {
+  if (session(owner) == nullptr || !session(owner)->alive) return Code::kUnauthenticated;
+  if (bytes > policy.devices[device].total) return Code::kInvalidArgument;
+  for (SessionRecord& one : sessions) {
+    if (one.id == owner) one.declared[device] = number(bytes);
+  }
+  return std::nullopt;
+}
+
+void Reference::age(TimePoint now) {
+  for (RequestRecord& one : requests) one.overdue |= one.request.asked + policy.aging <= now;
+}
+
 void Reference::cancel(RequestId id) {
-  std::erase_if(requests, [&](const RequestRecord& one) { return one.id == id; });
+  std::erase_if(requests, [&](const RequestRecord& one) { return one.id() == id; });
 }
 
 std::optional<Code> Reference::accept(SessionId owner, GrantId grant) {
@@ -118,7 +165,7 @@ void Reference::end(SessionId id, Farewell farewell) {
   for (SessionRecord& one : sessions) {
     if (one.id == id) one.alive = false;
   }
-  std::erase_if(requests, [&](const RequestRecord& one) { return one.session == id; });
+  std::erase_if(requests, [&](const RequestRecord& one) { return one.request.session == id; });
   for (LeaseRecord& lease : leases) {
     if (lease.session != id || lease.in_store) continue;
     lease.state = farewell == Farewell::kLost ? Charge::kQuarantined : Charge::kReturning;
@@ -129,8 +176,8 @@ void Reference::end(SessionId id, Farewell farewell) {
 std::vector<std::pair<RequestId, Code>> Reference::expire(TimePoint now) {
   std::vector<std::pair<RequestId, Code>> expired;
   for (const RequestRecord& one : requests) {
-    if (one.assembling || one.deadline > now) continue;
-    expired.emplace_back(one.id, one.patient ? Code::kDeadlineExceeded : Code::kResourceExhausted);
+    if (one.assembling() || one.request.deadline > now) continue;
+    expired.emplace_back(one.id(), one.patient ? Code::kDeadlineExceeded : Code::kResourceExhausted);
   }
   for (const auto& [id, code] : expired) cancel(id);
   return expired;
@@ -138,23 +185,31 @@ std::vector<std::pair<RequestId, Code>> Reference::expire(TimePoint now) {
 
 std::optional<Code> Reference::apply(const Policy& next) {
   std::map<std::string, Tenant> after;
+  for (const TenantRule& rule : next.tenants) after[rule.name] = {true, rule.quotas, rule.parent};
+  if (const auto wrong = check(after, next)) return wrong;
   for (const auto& [name, tenant] : tenants) {
-    if (is_connected(name))
-      after[name] = {false, next.others.value_or(std::vector<Quota>(next.devices.size()))};
+    if (is_connected(name) && !after.contains(name))
+      after[name] = {false, next.others.value_or(std::vector<Quota>(next.devices.size())), {}};
   }
-  for (const TenantRule& rule : next.tenants) after[rule.name] = {true, rule.quotas};
-  for (DeviceIndex device = 0; device < next.devices.size(); ++device) {
-    if (next.others && (*next.others)[device].guarantee > (*next.others)[device].limit)
-      return Code::kInvalidArgument;
-    Number promised = 0;
-    for (const auto& [name, tenant] : after) {
-      promised += number(tenant.quotas[device].guarantee);
-      if (tenant.quotas[device].guarantee > tenant.quotas[device].limit) return Code::kInvalidArgument;
-    }
-    if (promised > pool(device)) return Code::kInvalidArgument;
+  for (DeviceIndex device = 0; next.others && device < next.devices.size(); ++device) {
+    if ((*next.others)[device].guarantee > (*next.others)[device].limit) return Code::kInvalidArgument;
   }
+  if (const auto wrong = check(after, next)) return wrong;
   tenants = after;
   policy = next;
+  return std::nullopt;
+}
+
+std::optional<Code> Reference::check(const std::map<std::string, Tenant>& tenants, const Policy& policy) {
+  const Standing tree = tree_of(tenants, policy);
+  for (DeviceIndex device = 0; device < policy.devices.size(); ++device) {
+    const Accounts accounts(tree.books, device);
+    if (accounts.of(Books::kTop).promised > number(policy.devices[device].pool))
+      return Code::kInvalidArgument;
+    for (NodeIndex node = 1; node < tree.books.nodes.size(); ++node) {
+      if (accounts.of(node).promised > accounts.limit(node)) return Code::kInvalidArgument;
+    }
+  }
   return std::nullopt;
 }
 
@@ -227,164 +282,59 @@ void Reference::settle() {
     }
     std::erase_if(tenants,
                   [&](const auto& one) { return !one.second.configured && !is_connected(one.first); });
-    if (!grant_first_that_may()) return;
+    if (!grant_what_may_be()) return;
   }
 }
 
-bool Reference::grant_first_that_may() {
-  for (DeviceIndex device = 0; device < policy.devices.size(); ++device) {
-    bool somebody_ahead_lacks_memory = false;
-    for (RequestRecord& one : requests) {
-      if (one.device != device || one.assembling) continue;
-      const bool guaranteed = one.bytes <= unmet(one.tenant, device);
-      if (somebody_ahead_lacks_memory && !guaranteed) continue;
-      const Obstacle what = obstacle(one);
-      if (what == Obstacle::kMemory) somebody_ahead_lacks_memory = true;
-      if (what == Obstacle::kNone) return one.assembling = true;
+bool Reference::grant_what_may_be() {
+  Standing now = standing();
+  const auto granted = admit(now.books, now.queue);
+  for (const Decision& one : granted) {
+    for (RequestRecord& record : requests) {
+      if (record.id() == one.request.id) record.granted = one.bytes;
     }
   }
-  return false;
+  return !granted.empty();
 }
 
-Reference::Obstacle Reference::obstacle(const RequestRecord& one) const {
-  if (one.bytes > ceiling(one.tenant, one.device) - charged(one.tenant, one.device)) return Obstacle::kOwn;
-  if (one.bytes > free(one.device) - unmet_of_others(one.tenant, one.device)) return Obstacle::kMemory;
-  return Obstacle::kNone;
+Reference::Standing Reference::tree_of(const std::map<std::string, Tenant>& tenants, const Policy& policy) {
+  std::vector<Books::Device> devices;
+  for (const DevicePolicy& device : policy.devices) {
+    devices.push_back({number(device.pool), number(device.granularity), 0, device.reclaim.lend_guarantees});
+  }
+  Standing standing{Books(std::move(devices)), {}, {}};
+  for (const auto& [name, tenant] : tenants) standing.nodes[name] = standing.books.add(tenant.quotas);
+  for (const auto& [name, tenant] : tenants) {
+    if (!tenant.parent.empty())
+      standing.books.nodes[standing.nodes.at(name)].parent = standing.nodes.at(tenant.parent);
+  }
+  return standing;
+}
+
+Reference::Standing Reference::standing() const {
+  Standing now = tree_of(tenants, policy);
+  for (DeviceIndex device = 0; device < policy.devices.size(); ++device) {
+    now.books.devices[device].missing = missing(device);
+    for (const auto& [name, node] : now.nodes) {
+      now.books.nodes[node].leases[device] = charged(name, device);
+      now.books.nodes[node].outside[device] = outside(name, device);
+    }
+  }
+  for (const RequestRecord& one : requests) {
+    if (!one.assembling()) now.queue.push_back({now.nodes.at(one.tenant), one.request, one.overdue});
+  }
+  return now;
 }
 
 void Reference::assembled(RequestId id, const Grant& grant) {
   const RequestRecord asked = *request(id);
   cancel(id);
   for (const OfferedLease& one : grant.leases) {
-    leases.push_back({one.lease, grant.id, one.extent, asked.session, asked.slice, asked.tenant, asked.device,
-                      Charge::kOffered, false});
+    leases.push_back({one.lease, grant.id, one.extent, asked.request.session, one.slice, asked.tenant,
+                      one.device, Charge::kOffered, false});
   }
 }
 
 void Reference::unobtainable(RequestId id) { cancel(id); }
-
-// ---- Counting ----
-
-Number Reference::charged(const std::string& tenant, DeviceIndex device, std::optional<Charge> state) const {
-  Number sum = 0;
-  for (const LeaseRecord& lease : leases) {
-    if (lease.tenant == tenant && lease.device == device && (!state || lease.state == *state))
-      sum += lease.bytes();
-  }
-  for (const RequestRecord& one : requests) {
-    if (one.assembling && one.tenant == tenant && one.device == device &&
-        (!state || *state == Charge::kOffered)) {
-      sum += one.bytes;
-    }
-  }
-  return sum;
-}
-
-Number Reference::charged(DeviceIndex device) const {
-  Number sum = assembling(device);
-  for (const LeaseRecord& lease : leases) sum += lease.device == device ? lease.bytes() : 0;
-  return sum;
-}
-
-bool Reference::is_any_returning(DeviceIndex device) const {
-  for (const LeaseRecord& lease : leases) {
-    if (lease.device == device && lease.state == Charge::kReturning) return true;
-  }
-  return false;
-}
-
-Number Reference::charged(SliceId id) const {
-  Number sum = 0;
-  for (const LeaseRecord& lease : leases) sum += lease.slice == id ? lease.bytes() : 0;
-  for (const RequestRecord& one : requests) sum += one.slice == id && one.assembling ? one.bytes : 0;
-  return sum;
-}
-
-Number Reference::held(SliceId id) const {
-  Number sum = 0;
-  for (const LeaseRecord& lease : leases) {
-    const bool on_loan = lease.state == Charge::kOffered || lease.state == Charge::kActive;
-    sum += lease.slice == id && on_loan ? lease.bytes() : 0;
-  }
-  for (const RequestRecord& one : requests) sum += one.slice == id && one.assembling ? one.bytes : 0;
-  return sum;
-}
-
-Number Reference::assembling(DeviceIndex device) const {
-  Number sum = 0;
-  for (const RequestRecord& one : requests) sum += one.device == device && one.assembling ? one.bytes : 0;
-  return sum;
-}
-
-Number Reference::waiting(SliceId id) const {
-  Number sum = 0;
-  for (const RequestRecord& one : requests) sum += one.slice == id && !one.assembling ? one.bytes : 0;
-  return sum;
-}
-
-std::size_t Reference::waiting(DeviceIndex device, const std::string* tenant) const {
-  std::size_t count = 0;
-  for (const RequestRecord& one : requests) {
-    count += one.device == device && !one.assembling && (tenant == nullptr || one.tenant == *tenant) ? 1 : 0;
-  }
-  return count;
-}
-
-Number Reference::missing(DeviceIndex device) const {
-  Number sum = 0;
-  for (const Failure& one : failures[device]) sum += one.lease ? 0 : one.bytes;
-  for (const auto& [job, attempts] : retries[device]) {
-    for (const Failure& one : attempts) sum += one.lease ? 0 : one.bytes;
-  }
-  return sum;
-}
-
-Number Reference::free(DeviceIndex device) const { return pool(device) - charged(device) - missing(device); }
-
-Number Reference::unmet(const std::string& tenant, DeviceIndex device) const {
-  const Number guarantee = number(tenants.at(tenant).quotas[device].guarantee);
-  return std::max<Number>(0, guarantee - charged(tenant, device));
-}
-
-Number Reference::unmet_of_others(const std::string& tenant, DeviceIndex device) const {
-  Number sum = 0;
-  for (const auto& [name, one] : tenants) sum += name == tenant ? 0 : unmet(name, device);
-  return sum;
-}
-
-Number Reference::ceiling(const std::string& tenant, DeviceIndex device) const {
-  Number left = pool(device);
-  for (const auto& [name, one] : tenants) left -= name == tenant ? 0 : number(one.quotas[device].guarantee);
-  return std::min(left, number(tenants.at(tenant).quotas[device].limit));
-}
-
-// ---- Looking up ----
-
-const Reference::SessionRecord* Reference::session(SessionId id) const {
-  const auto found =
-      std::find_if(sessions.begin(), sessions.end(), [&](const auto& one) { return one.id == id; });
-  return found == sessions.end() ? nullptr : &*found;
-}
-const Reference::SliceRecord* Reference::slice(SliceId id) const {
-  const auto found =
-      std::find_if(slices.begin(), slices.end(), [&](const auto& one) { return one.id == id; });
-  return found == slices.end() ? nullptr : &*found;
-}
-const Reference::RequestRecord* Reference::request(RequestId id) const {
-  const auto found =
-      std::find_if(requests.begin(), requests.end(), [&](const auto& one) { return one.id == id; });
-  return found == requests.end() ? nullptr : &*found;
-}
-const Reference::LeaseRecord* Reference::lease_of(ExtentId id) const {
-  const auto found =
-      std::find_if(leases.begin(), leases.end(), [&](const auto& one) { return one.extent.id == id; });
-  return found == leases.end() ? nullptr : &*found;
-}
-bool Reference::holds_leases(SessionId id) const {
-  return std::any_of(leases.begin(), leases.end(), [&](const auto& one) { return one.session == id; });
-}
-bool Reference::is_connected(const std::string& tenant) const {
-  return std::any_of(sessions.begin(), sessions.end(), [&](const auto& one) { return one.tenant == tenant; });
-}
 
 }  // namespace gpumem::core::model

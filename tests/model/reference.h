@@ -7,19 +7,18 @@
 #include <vector>
 
 #include "daemon/core/broker.h"
+#include "tests/model/rules.h"
 
 namespace gpumem::core::model {
 
-/// What the broker ought to do, in the plainest way there is: lists, and every figure counted afresh.
-/// Amounts are signed, so that a debt is a negative number.
-using Number = std::int64_t;
-inline Number number(Bytes bytes) { return static_cast<Number>(bytes.count); }
-
+/// What the broker ought to do, in the plainest way there is: lists, and every figure counted afresh. Who is
+/// granted what is told by the rules.
 class Reference {
  public:
   struct Tenant {
     bool configured = false;
     std::vector<Quota> quotas;
+    std::string parent;
   };
   struct SliceRecord {
     SliceId id;
@@ -31,6 +30,7 @@ class Reference {
     SessionId id;
     std::string tenant;
     bool alive = true;
+    std::map<DeviceIndex, Number> declared;
   };
   struct LeaseRecord {
     LeaseId id;
@@ -45,15 +45,16 @@ class Reference {
     Number bytes() const { return number(extent.size); }
   };
   struct RequestRecord {
-    RequestId id;
-    SessionId session;
-    SliceId slice;
+    Request request;  ///< its tenant is the record's
     std::string tenant;
-    DeviceIndex device = 0;
-    Number bytes = 0;
-    TimePoint deadline;
-    bool patient = true;      ///< asked to wait
-    bool assembling = false;  ///< granted, not yet answered
+    bool patient = true;  ///< asked to wait
+    bool overdue = false;
+    std::vector<Number> granted;  ///< of each part; not yet answered
+    bool assembling() const { return !granted.empty(); }
+    RequestId id() const { return request.id; }
+    Number wanted(SliceId slice) const;
+    Number granted_of(SliceId slice) const;
+    Number granted_on(DeviceIndex device) const;
   };
   // Something the driver did not create: a lease's proof, or a piece of the pool.
   struct Failure {
@@ -68,12 +69,14 @@ class Reference {
   void connected(SessionId id, const std::string& tenant, const std::vector<Quota>& quotas);
   std::optional<Code> close_slice(SessionId session, SliceId slice);
   /// Nothing also for a request that waits now.
-  std::optional<Code> grow(RequestId id, SessionId session, SliceId slice, Bytes bytes, Duration wait,
-                           TimePoint now);
+  std::optional<Code> grow(RequestId id, SessionId session, const std::vector<Broker::Part>& parts,
+                           Duration wait, TimePoint now);
   void cancel(RequestId id);
   std::optional<Code> accept(SessionId session, GrantId grant);
   std::optional<Code> give_back(SessionId session, SliceId slice, const std::vector<LeaseId>& ids);
   void end(SessionId session, Farewell farewell);
+  std::optional<Code> declare(SessionId session, DeviceIndex device, Bytes bytes);
+  void age(TimePoint now);
   /// Takes the expired requests out of the line.
   std::vector<std::pair<RequestId, Code>> expire(TimePoint now);
   std::optional<Code> apply(const Policy& policy);
@@ -90,17 +93,27 @@ class Reference {
   Number charged(const std::string& tenant, DeviceIndex device, std::optional<Charge> state = {}) const;
   Number charged(DeviceIndex device) const;
   bool is_any_returning(DeviceIndex device) const;
+  /// Quarantined, or of a session that is over: it may be long on its way back.
+  bool is_any_stuck(DeviceIndex device) const;
   Number charged(SliceId slice) const;
   Number held(SliceId slice) const;
   Number assembling(DeviceIndex device) const;
+  /// Of that, what belongs to requests for several devices.
+  Number assembling_jointly(DeviceIndex device) const;
   Number waiting(SliceId slice) const;
   std::size_t waiting(DeviceIndex device, const std::string* tenant = nullptr) const;
   Number missing(DeviceIndex device) const;
   /// Negative where more is charged and missing than there is.
   Number free(DeviceIndex device) const;
-  Number unmet(const std::string& tenant, DeviceIndex device) const;
-  Number unmet_of_others(const std::string& tenant, DeviceIndex device) const;
-  Number ceiling(const std::string& tenant, DeviceIndex device) const;
+  Number outside(const std::string& tenant, DeviceIndex device) const;
+  bool is_below(const std::string& tenant, const std::string& of) const;
+  /// The accounts of the moment, and what waits.
+  struct Standing {
+    Books books;
+    std::map<std::string, NodeIndex> nodes;
+    std::vector<Waiting> queue;
+  };
+  Standing standing() const;
   Number pool(DeviceIndex device) const { return number(policy.devices[device].pool); }
 
   const SessionRecord* session(SessionId id) const;
@@ -120,9 +133,13 @@ class Reference {
   std::set<SessionId> forgotten;                               ///< since the world looked last
 
  private:
-  enum class Obstacle { kNone, kOwn, kMemory };
-  Obstacle obstacle(const RequestRecord& request) const;
-  bool grant_first_that_may();
+  static std::optional<Code> check(const std::map<std::string, Tenant>& tenants, const Policy& policy);
+  static Standing tree_of(const std::map<std::string, Tenant>& tenants, const Policy& policy);
+  std::optional<Code> parts_of(SessionId owner, const std::vector<Broker::Part>& asked,
+                               std::vector<Request::Part>& parts) const;
+  bool is_hopeless(const std::string& tenant, const Request::Part& part) const;
+  Duration patience(const std::string& tenant, const std::vector<Request::Part>& parts, Duration wait) const;
+  bool grant_what_may_be();
   void attempt_ended(DeviceIndex device, const Failure& attempt, bool failed);
   bool is_connected(const std::string& tenant) const;
 };

@@ -11,10 +11,6 @@ std::vector<Bytes> totals(const Policy& policy) {
   return all;
 }
 
-std::string in_words(Number expected, Number found) {
-  return ": expected " + std::to_string(expected) + ", found " + std::to_string(found);
-}
-
 constexpr std::array kStates{Charge::kOffered, Charge::kActive, Charge::kReturning, Charge::kQuarantined};
 
 }  // namespace
@@ -41,6 +37,7 @@ void World::compare() {
   check_tenants();
   check_sessions();
   check_no_one_waits_in_vain();
+  check_pressure();
 }
 
 // ---- Effects ----
@@ -71,7 +68,7 @@ void World::take(SendOffer& effect) {
 }
 
 void World::take(AnswerGrow& effect) {
-  const auto* asked = reference_.request(effect.request);
+  const Reference::RequestRecord* asked = reference_.request(effect.request);
   const std::string name = "request " + std::to_string(effect.request.value);
   if (const auto refusal = refusals_.extract(effect.request); !refusal.empty()) {
     ++seen_.refusals;
@@ -80,11 +77,13 @@ void World::take(AnswerGrow& effect) {
       require(effect.answer.error().error.code == refusal.mapped(), name + " was refused with another code");
     return;
   }
-  if (asked != nullptr && !asked->assembling) {
+  if (asked != nullptr && !asked->assembling() && may_be_denied(*asked, effect))
+    return reference_.cancel(effect.request);
+  if (asked != nullptr && !asked->assembling()) {
     reference_.settle();  // what others could not get may have become its
     asked = reference_.request(effect.request);
   }
-  require(asked != nullptr && asked->assembling, name + " was answered, but should not have been");
+  require(asked != nullptr && asked->assembling(), name + " was answered, but should not have been");
   if (asked == nullptr) return;
   if (!effect.answer) {
     require(effect.answer.error().error.code == Code::kUnavailable,
@@ -93,16 +92,55 @@ void World::take(AnswerGrow& effect) {
     reference_.unobtainable(effect.request);  // settled later: several may come at once
     return;
   }
+  granted(*asked, *effect.answer, name);
+}
+
+// A claim that lacked memory for too long, where that ends it.
+bool World::may_be_denied(const Reference::RequestRecord& asked, const AnswerGrow& effect) const {
+  if (effect.answer || effect.answer.error().error.code == Code::kUnavailable) return false;
+  const auto standing = reference_.standing();
+  const Moment moment(standing.books, standing.queue);
+  const auto place = static_cast<Moment::Place>(
+      std::ranges::find(standing.queue, asked.id(), [](const Waiting& one) { return one.request.id; }) -
+      standing.queue.begin());
+  return std::ranges::any_of(asked.request.parts, [&](const Request::Part& part) {
+    const ReclaimPolicy& reclaim = reference_.policy.devices[part.device].reclaim;
+    return reclaim.escalation == Escalation::kDeny && asked.request.asked + reclaim.deadline <= now_ &&
+           moment.is_claim(place, part.device);
+  });
+}
+
+void World::granted(const Reference::RequestRecord& asked, const Grant& grant, const std::string& name) {
   ++seen_.grants;
-  Number sum = 0;
-  for (const OfferedLease& one : effect.answer->leases) sum += number(one.extent.size);
-  require(sum == asked->bytes, name + " got another amount");
-  require(offers_[effect.answer->id] == asked->session,
+  for (std::size_t i = 0; i < asked.granted.size(); ++i) {
+    Number sum = 0;
+    for (const OfferedLease& one : grant.leases) {
+      const bool is_its =
+          one.slice == asked.request.parts[i].slice && one.device == asked.request.parts[i].device;
+      sum += is_its ? number(one.extent.size) : 0;
+    }
+    require(sum == asked.granted[i], name + " got another amount" + in_words(asked.granted[i], sum));
+  }
+  require(offers_[grant.id] == asked.request.session,
           name + ": no offer to its session came before the answer");
-  const auto process = std::ranges::find(processes_, asked->session, &Process::session);
-  for (const OfferedLease& one : effect.answer->leases) process->leases.emplace_back(asked->slice, one.lease);
-  grants_.emplace_back(asked->session, effect.answer->id);
-  reference_.assembled(effect.request, *effect.answer);
+  const auto process = std::ranges::find(processes_, asked.request.session, &Process::session);
+  for (const OfferedLease& one : grant.leases) process->leases.emplace_back(one.slice, one.lease);
+  grants_.emplace_back(asked.request.session, grant.id);
+  reference_.assembled(asked.id(), grant);
+}
+
+void World::take(RingBell& effect) {
+  require(broker_.knows(effect.session), "a bell for a session that is over");
+}
+
+void World::take(SignalSession& effect) {
+  const auto process = std::ranges::find(processes_, effect.session, &Process::session);
+  require(process != processes_.end(), "a signal for a process that is gone");
+  if (process == processes_.end()) return;
+  require(process->doomed == (effect.signal == Signal::kKill), "a signal out of turn");
+  process->doomed = true;
+  if (effect.signal == Signal::kTerminate) signalled_.push_back(effect.session);
+  ++seen_.signals;
 }
 
 void World::take(ForgetSession& effect) {
@@ -141,11 +179,14 @@ void World::check_device(const DeviceView& view, DeviceIndex device) {
   }
   const Number warm = number(view.warm);
   const Number there = reference_.free(device) + reference_.assembling(device);
-  require(warm + reshaping == there, "free bytes do not exist" + in_words(there, warm + reshaping));
+  // One part of a growth may be ready while another has still to be brought together.
+  const Number ready = there - warm - reshaping;
+  require(ready >= 0 && ready <= reference_.assembling_jointly(device),
+          "free bytes do not exist" + in_words(there, warm + reshaping));
   Number on_loan = 0;
   for (const auto& lease : reference_.leases)
     on_loan += lease.device == device && !lease.in_store ? lease.bytes() : 0;
-  const Number handled = warm + on_loan + reshaping + returning;
+  const Number handled = warm + ready + on_loan + reshaping + returning;
   require(number(driver_.handled(device)) == handled,
           "the driver holds" + in_words(handled, number(driver_.handled(device))));
 }
@@ -154,24 +195,42 @@ void World::check_tenants() {
   const auto views = broker_.tenants();
   require(views.size() == reference_.tenants.size() * reference_.policy.devices.size(),
           "the number of tenants");
-  for (const TenantView& view : views) {
-    const auto tenant = reference_.tenants.find(view.name);
-    require(tenant != reference_.tenants.end(), "tenant " + view.name + " should be gone");
-    if (tenant == reference_.tenants.end()) continue;
-    require(view.quota == tenant->second.quotas[view.device], "quota of " + view.name);
-    for (const Charge state : kStates) {
-      const Number expected = reference_.charged(view.name, view.device, state);
-      require(number(view.charges[state]) == expected, view.name + " in state " +
-                                                           std::to_string(static_cast<int>(state)) +
-                                                           in_words(expected, number(view.charges[state])));
+  const auto standing = reference_.standing();
+  for (DeviceIndex device = 0; device < reference_.policy.devices.size(); ++device) {
+    const Accounts accounts(standing.books, device);
+    for (const TenantView& view : views) {
+      if (view.device != device) continue;
+      const auto node = standing.nodes.find(view.name);
+      require(node != standing.nodes.end(), "tenant " + view.name + " should be gone");
+      if (node != standing.nodes.end()) check_tenant(view, accounts, node->second);
     }
-    require(view.waiting == reference_.waiting(view.device, &view.name),
-            "requests of " + view.name + " that wait");
-    const Number total = number(view.charges.total());
-    Number& before = charged_before_[{view.name, view.device}];
-    require(total <= number(view.quota.limit) || total <= before, view.name + " grew past its limit");
-    before = total;
   }
+}
+
+void World::check_tenant(const TenantView& view, const Accounts& accounts, NodeIndex node) {
+  const Reference::Tenant& tenant = reference_.tenants.at(view.name);
+  require(view.quota == tenant.quotas[view.device], "quota of " + view.name);
+  require(view.parent == tenant.parent, "parent of " + view.name);
+  for (const Charge state : kStates) {
+    Number expected = 0;
+    for (const auto& [name, one] : reference_.tenants)
+      expected += reference_.is_below(name, view.name) ? reference_.charged(name, view.device, state) : 0;
+    require(number(view.charges[state]) == expected, view.name + " in state " +
+                                                         std::to_string(static_cast<int>(state)) +
+                                                         in_words(expected, number(view.charges[state])));
+  }
+  require(view.waiting == reference_.waiting(view.device, &view.name),
+          "requests of " + view.name + " that wait");
+  const Accounts::Account& account = accounts.of(node);
+  require(number(view.charges.total() + view.outside) == account.used, "what is used by " + view.name);
+  require(number(view.burst) == account.burst,
+          "burst of " + view.name + in_words(account.burst, number(view.burst)));
+  const Number debt = std::max<Number>(0, account.used - accounts.limit(node));
+  require(number(view.debt) == debt, "debt of " + view.name + in_words(debt, number(view.debt)));
+  Number& before = used_before_[{view.name, view.device}];
+  const bool declares = last_event_ == "declare" || last_event_ == "reload";
+  require(debt == 0 || account.used <= before || declares, view.name + " grew past its limit");
+  before = account.used;
 }
 
 void World::check_sessions() {
@@ -189,15 +248,22 @@ void World::check_sessions() {
   }
 }
 
-// The promise itself, not the rule that keeps it: what is within a guarantee is granted at once, unless
-// memory is missing, or guarantees were raised over what is lent already.
+// The promise itself, not the rule that keeps it: what is within a guarantee is granted at once, unless it is
+// lent, memory is missing, or promises were raised over what is lent already.
 void World::check_no_one_waits_in_vain() {
-  for (const auto& one : reference_.requests) {
-    if (one.assembling) continue;
-    const Number others = reference_.unmet_of_others(one.tenant, one.device);
-    const Number own = reference_.unmet(one.tenant, one.device);
-    const bool in_debt = reference_.free(one.device) < others + own;
-    require(one.bytes > own || in_debt, "a request within its guarantee waits");
+  const auto standing = reference_.standing();
+  const Moment moment(standing.books, standing.queue);
+  for (DeviceIndex device = 0; device < jobs_.size(); ++device) {
+    const Accounts& accounts = moment.accounts(device);
+    require(!moment.granted(device), "a request waits that could be granted");
+    seen_.claims += moment.claims(device).empty() ? 0 : 1;
+    if (standing.books.devices[device].lends || standing.books.free(device) < accounts.of(Books::kTop).kept)
+      continue;
+    for (const Moment::Place claim : moment.claims(device)) {
+      const Waiting& one = standing.queue[claim];
+      const bool over = accounts.over_limit(one.leaf, number(one.part_on(device)->least));
+      require(one.request.parts.size() > 1 || over, "a request within its guarantee waits");
+    }
   }
 }
 

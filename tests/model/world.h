@@ -11,6 +11,10 @@
 
 namespace gpumem::core::model {
 
+inline std::string in_words(Number expected, Number found) {
+  return ": expected " + std::to_string(expected) + ", found " + std::to_string(found);
+}
+
 /// A machine for one broker: how large, and who is there.
 struct Shape {
   std::string name;
@@ -42,6 +46,9 @@ class World {
     std::uint64_t unobtainable = 0;
     std::uint64_t quarantines = 0;  ///< steps after which something was quarantined
     std::uint64_t shortages = 0;    ///< steps after which memory was missing
+    std::uint64_t pressure = 0;     ///< steps after which somebody was asked to give back
+    std::uint64_t signals = 0;
+    std::uint64_t claims = 0;  ///< steps after which a claim waited
   };
   const Seen& seen() const { return seen_; }
 
@@ -50,7 +57,9 @@ class World {
     SessionId session;
     std::vector<ExtentId> held;
     std::vector<std::pair<SliceId, LeaseId>> leases;  ///< that it remembers, given back or not
-    bool hostile = false;
+    bool hostile = false;                             ///< keeps using what it gave back
+    bool stubborn = false;                            ///< does not heed what it is asked for
+    bool doomed = false;                              ///< was told to end
   };
 
   // events.cc
@@ -63,10 +72,18 @@ class World {
   void give_back();
   void end_session();
   void run_job(DeviceIndex device);
+  void declare();
+  void heed();
+  void obey_signals();
+  void all_heed();
   void pass_time();
   void reload();
   void disturb();
   Policy changed_policy();
+  std::vector<Broker::Part> some_parts(const Process& process);
+  bool give_back_what_is_asked(Process& process);
+  void exit(Process& process);
+  void give_back(Process& process, SliceId slice, const std::vector<LeaseId>& ids);
   Bytes some_size();
   Process* some_process();
   SliceId some_slice_of(const Process& process);
@@ -81,11 +98,20 @@ class World {
   void take(SendOffer& effect);
   void take(AnswerGrow& effect);
   void take(ForgetSession& effect);
+  bool may_be_denied(const Reference::RequestRecord& asked, const AnswerGrow& effect) const;
+  void granted(const Reference::RequestRecord& asked, const Grant& grant, const std::string& name);
+  void take(RingBell& effect);
+  void take(SignalSession& effect);
+  void take(SignalForeigner&) { require(false, "a signal for a process that nobody has seen"); }
   void check_devices();
   void check_device(const DeviceView& view, DeviceIndex device);
   void check_tenants();
+  void check_tenant(const TenantView& view, const Accounts& accounts, NodeIndex node);
   void check_sessions();
   void check_no_one_waits_in_vain();
+  void check_pressure();
+  void check_pressure(const Reference::Standing& standing, DeviceIndex device);
+  Number may_be_asked(const Accounts& accounts, NodeIndex leaf) const;
   void expect_same(std::optional<Code> expected, const Result<void>& answer, const char* what);
   void require(bool holds, const std::string& what) {
     if (!holds && fault_.empty()) fault_ = last_event_ + ": " + what;
@@ -103,7 +129,9 @@ class World {
   std::vector<std::pair<SessionId, GrantId>> grants_;
   std::map<RequestId, Code> refusals_;  ///< that must come in this step
   std::vector<RequestId> asked_;
-  std::map<std::pair<std::string, DeviceIndex>, Number> charged_before_;
+  std::vector<SessionId> signalled_;     ///< in this step
+  std::optional<TimePoint> last_spent_;  ///< when somebody said that it has nothing to give
+  std::map<std::pair<std::string, DeviceIndex>, Number> used_before_;
   IdSource<RequestId> request_ids_;
   bool flaky_ = false;
   Seen seen_;

@@ -5,6 +5,7 @@
 #include <grpcpp/support/channel_arguments.h>
 #include <gtest/gtest.h>
 
+#include "gpumem/v1/status.pb.h"
 #include "proto/lane.h"
 #include "tests/support/eventually.h"
 
@@ -16,6 +17,15 @@ std::shared_ptr<grpc::Channel> connect_to_api(const std::filesystem::path& runti
   arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
   return grpc::CreateCustomChannel("unix:" + (runtime_folder / kApiSocketName).string(),
                                    grpc::InsecureChannelCredentials(), arguments);
+}
+
+v1::GrowRequest grow_request(std::uint64_t slice, std::uint64_t bytes, std::uint64_t wait_ms) {
+  v1::GrowRequest request;
+  v1::GrowPart& part = *request.add_parts();
+  part.set_slice(slice);
+  part.set_bytes(bytes);
+  request.set_wait_ms(wait_ms);
+  return request;
 }
 
 RawCalls::RawCalls(const std::filesystem::path& runtime_folder, std::optional<std::string> token)
@@ -41,16 +51,10 @@ grpc::Status RawCalls::grow(std::uint64_t slice, std::uint64_t bytes, std::uint6
                             v1::GrowResponse* response, v1::Denial* denial) {
   grpc::ClientContext context;
   prepare(context);
-  v1::GrowRequest request;
-  request.set_slice(slice);
-  request.set_bytes(bytes);
-  request.set_wait_ms(wait_ms);
-  const grpc::Status status = stub_->Grow(&context, request, response);
-  const auto& trailers = context.GetServerTrailingMetadata();
-  const auto found = trailers.find(kDenialMetadataKey);
-  if (denial != nullptr && found != trailers.end()) {
-    EXPECT_TRUE(denial->ParseFromArray(found->second.data(), static_cast<int>(found->second.size())));
-  }
+  const grpc::Status status = stub_->Grow(&context, grow_request(slice, bytes, wait_ms), response);
+  v1::Status details;
+  if (denial == nullptr || !details.ParseFromString(status.error_details())) return status;
+  for (const auto& detail : details.details()) EXPECT_TRUE(detail.UnpackTo(denial));
   return status;
 }
 

@@ -15,6 +15,9 @@ namespace gpumem::test {
 /// A gRPC connection of its own to the broker in `runtime_folder`.
 std::shared_ptr<grpc::Channel> connect_to_api(const std::filesystem::path& runtime_folder);
 
+/// A growth of one slice.
+v1::GrowRequest grow_request(std::uint64_t slice, std::uint64_t bytes, std::uint64_t wait_ms = 0);
+
 /// The Broker service, called with any token and any figures.
 class RawCalls {
  public:

@@ -64,8 +64,18 @@ v1::Welcome RawLane::greet(const std::string& label) {
   EXPECT_TRUE(send(hello(label)));
   const v1::ToClient answer = receive();
   EXPECT_TRUE(answer.has_welcome()) << answer.refused().message();
-  EXPECT_EQ(descriptors_.size(), 2U);
+  EXPECT_EQ(descriptors_.size(), 3U);
   return answer.welcome();
+}
+
+std::string RawLane::greet_control() {
+  v1::ToBroker message = hello("");
+  message.mutable_hello()->set_control(true);
+  EXPECT_TRUE(send(message));
+  const v1::ToClient answer = receive();
+  EXPECT_TRUE(answer.has_welcome()) << answer.refused().message();
+  EXPECT_TRUE(descriptors_.empty());
+  return answer.welcome().token();
 }
 
 bool RawLane::is_closed_by_broker() {

@@ -27,11 +27,14 @@ class RawLane {
   v1::ToClient receive();
   /// Says Hello, and keeps what the Welcome brings.
   v1::Welcome greet(const std::string& label = "raw");
+  /// Says Hello as a control connection; the token.
+  std::string greet_control();
   /// Whether the broker closes the lane, whatever it says before. What comes with it is dropped.
   bool is_closed_by_broker();
   void close() { socket_.reset(); }
 
-  /// Descriptors that came along: first the two pages, then the extents in the order of their offers.
+  /// Descriptors that came along: first the two pages and the bell, then the extents in the order of their
+  /// offers.
   std::vector<UniqueFd>& descriptors() { return descriptors_; }
 
  private:

@@ -2,6 +2,8 @@
 // one message of JSON, its answer goes back in another.
 //   test_client serve | idle | storm SEED     in the runtime folder $GPUMEM_RUNTIME_DIR
 //   test_client used DRIVER_FOLDER UUID       prints the bytes of the device in use
+//   test_client hold DRIVER_FOLDER BYTES      takes a context and so much of the first device, past any
+//   broker
 #include "tests/support/test_client.h"
 
 #include <poll.h>
@@ -80,6 +82,16 @@ int print_used(const std::string& folder, const std::string& uuid) {
   return 0;
 }
 
+int hold(const std::string& folder, const std::string& bytes) {
+  auto driver = cuda::Driver::open(folder);
+  if (!driver) return 1;
+  auto context = cuda::CurrentContext::enter(**driver, 0);
+  auto memory = cuda::Allocation::create(**driver, 0, {std::stoull(bytes)});
+  if (!context || !memory) return 1;
+  idle();
+  return 0;
+}
+
 }  // namespace
 }  // namespace gpumem::test
 
@@ -87,6 +99,7 @@ int main(int argc, char** argv) {
   using namespace gpumem::test;
   const std::vector<std::string> words(argv + 1, argv + argc);
   if (words.size() == 3 && words[0] == "used") return print_used(words[1], words[2]);
+  if (words.size() == 3 && words[0] == "hold") return hold(words[1], words[2]);
   const char* folder = std::getenv("GPUMEM_RUNTIME_DIR");
   if (folder == nullptr || words.empty()) return 2;
   Holdings holdings;

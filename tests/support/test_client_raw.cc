@@ -9,7 +9,7 @@
 namespace gpumem::test {
 namespace {
 
-constexpr std::size_t kPages = 2;  // the first descriptors of a lane are not extents
+constexpr std::size_t kPages = 3;  // pages and bell: the first descriptors of a lane are not extents
 
 Answer raw_grow(const Json& command, Holdings::Raw& raw) {
   const std::uint64_t slice = raw.session->open_slice();

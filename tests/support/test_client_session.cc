@@ -56,8 +56,10 @@ Answer connect(const Json& command, Holdings& holdings) {
 }
 
 Answer open(const Json& command, Holdings& holdings) {
-  auto slice = holdings.session->open_slice(
-      {command.at("device"), {command.at("limit").get<std::uint64_t>()}, command.at("slice")});
+  auto slice = holdings.session->open_slice({command.at("device"),
+                                             {command.at("limit").get<std::uint64_t>()},
+                                             command.at("slice"),
+                                             command.value("trim", false)});
   if (!slice) return failure(slice.error());
   Answer answer;
   answer.json["limit"] = slice->limit().count;
@@ -69,11 +71,39 @@ Answer open(const Json& command, Holdings& holdings) {
 Answer grow(const Json& command, Holdings& holdings) {
   auto grown = holdings.slices.at(command.at("slice"))
                    .grow({command.at("target").get<std::uint64_t>()},
-                         {milliseconds(command.at("wait_ms").get<std::int64_t>())});
+                         {milliseconds(command.at("wait_ms").get<std::int64_t>()),
+                          {command.value("least", std::uint64_t{0})}});
   if (!grown) return failure(grown.error());
   Answer answer;
   answer.json["committed"] = grown->count;
   return answer;
+}
+
+Answer grow_all(const Json& command, Holdings& holdings) {
+  std::vector<GrowStep> steps;
+  for (const Json& step : command.at("steps")) {
+    steps.push_back({&holdings.slices.at(step.at("slice")), {step.at("target").get<std::uint64_t>()}});
+  }
+  auto grown = holdings.session->grow_all(steps);
+  return grown ? Answer{} : failure(grown.error());
+}
+
+Answer set_in_use(const Json& command, Holdings& holdings) {
+  Answer answer;
+  answer.json["all_there"] =
+      holdings.slices.at(command.at("slice")).set_in_use({command.at("bytes").get<std::uint64_t>()});
+  return answer;
+}
+
+Answer committed(const Json& command, Holdings& holdings) {
+  Answer answer;
+  answer.json["committed"] = holdings.slices.at(command.at("slice")).committed().count;
+  return answer;
+}
+
+Answer charge(const Json& command, Holdings& holdings) {
+  auto charged = holdings.session->charge(command.at("device"), {command.at("bytes").get<std::uint64_t>()});
+  return charged ? Answer{} : failure(charged.error());
 }
 
 Answer shrink(const Json& command, Holdings& holdings) {
@@ -95,7 +125,8 @@ Answer usage(Holdings& holdings) {
                                       {"guarantee", device.guarantee.count},
                                       {"limit", device.limit.count},
                                       {"charged", device.charged.count},
-                                      {"available", device.available.count}});
+                                      {"available", device.available.count},
+                                      {"pressure", device.pressure.count}});
   }
   return answer;
 }
@@ -140,7 +171,11 @@ std::optional<Answer> session_command(const Json& command, Holdings& holdings) {
   if (what == "connect") return connect(command, holdings);
   if (what == "open") return open(command, holdings);
   if (what == "grow") return grow(command, holdings);
+  if (what == "grow_all") return grow_all(command, holdings);
   if (what == "shrink") return shrink(command, holdings);
+  if (what == "in_use") return set_in_use(command, holdings);
+  if (what == "committed") return committed(command, holdings);
+  if (what == "charge") return charge(command, holdings);
   if (what == "write") return access(command, holdings, &fill);
   if (what == "check") return access(command, holdings, &compare);
   if (what == "usage") return usage(holdings);

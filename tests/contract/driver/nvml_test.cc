@@ -46,6 +46,28 @@ TEST_F(Nvml, ContextCostsMemoryAndNamesItsProcess) {
   expect_used(0);
 }
 
+TEST_F(Nvml, ListsAProcessOnceWithWhatItHolds) {
+  Process process([this](Channel& channel) {
+    auto context = cuda::CurrentContext::enter(driver(), device().ordinal);
+    ASSERT_TRUE(context) << context.error().message;
+    const cuda::Allocation one = allocate({5 * block_.count});
+    channel.signal();
+    channel.await();
+  });
+  process.channel().await();
+  const auto processes = nvml().processes(uuid_);
+  ASSERT_TRUE(processes) << processes.error().message;
+  std::vector<Bytes> figures;
+  for (const cuda::ProcessMemory& one : *processes) {
+    if (one.pid == static_cast<unsigned>(process.pid())) figures.push_back(one.used);
+  }
+  ASSERT_EQ(figures.size(), 1U);
+  // A driver may not tell; if it does, the memory is in it.
+  EXPECT_TRUE(figures[0].is_zero() || figures[0].count >= 5 * block_.count) << figures[0].count;
+  process.channel().signal();
+  process.join();
+}
+
 TEST_F(Nvml, DoesNotKnowAStrangersDevice) {
   const auto unknown = nvml().memory(cuda::DeviceUuid{});
   ASSERT_FALSE(unknown);

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include "base/rfc3339.h"
 #include "client/cli/check.h"
 #include "client/cli/monitor.h"
 #include "client/cli/table.h"
@@ -36,15 +37,6 @@ TEST(Table, ShowsNoEscapeSequences) {
   EXPECT_EQ(printable("a\033[2Jb\n\x7F"), "a?[2Jb??");
   EXPECT_EQ(printable("\xC2\x9Bq"), "?q");
   EXPECT_EQ(printable("é"), "é");
-}
-
-TEST(Rfc3339, IsReadWithFractionsAndOffsets) {
-  EXPECT_EQ(parse_rfc3339("2030-01-02T12:00:00.123456Z"), noon());
-  EXPECT_EQ(parse_rfc3339("2030-01-02T14:30:00+02:30"), noon());
-  EXPECT_EQ(parse_rfc3339("2030-01-02T11:00:00-01:00"), noon());
-  EXPECT_FALSE(parse_rfc3339(""));
-  EXPECT_FALSE(parse_rfc3339("2030-01-02T12:00:00"));
-  EXPECT_FALSE(parse_rfc3339("yesterday"));
 }
 
 TEST(Age, IsGivenInItsTwoLargestUnits) {
@@ -85,6 +77,15 @@ TEST(StatusView, HasStableJson) {
                           "returning", "quarantined", "guaranteed", "missing", "waiting"}) {
     EXPECT_TRUE(device.contains(key)) << key;
   }
+}
+
+TEST(StatusView, ShowsWhatIsAskedBackWhereThereIsAny) {
+  v1::GetStatusResponse some = status();
+  EXPECT_EQ(status_text(some, noon()).find("ASKED BACK"), std::string::npos);
+  EXPECT_EQ(status_text(some, noon()).find("OUTSIDE"), std::string::npos);
+  some.mutable_devices(0)->set_asked_back(5 * kGiB);
+  EXPECT_NE(status_text(some, noon()).find("ASKED BACK"), std::string::npos);
+  EXPECT_EQ(status_json(some, noon())["devices"][0]["asked_back"], 5 * kGiB);
 }
 
 TEST(StatusView, TellsPeopleTheSame) {
@@ -144,6 +145,45 @@ TEST(TenantsView, ShowsABarOnATerminalOnly) {
   EXPECT_NE(tenants_text(list, true).find("[##########|..........]"), std::string::npos);
   EXPECT_EQ(tenants_text(list, false).find('['), std::string::npos);
   EXPECT_EQ(tenants_json(list)["tenants"][0]["limit"], 10 * kGiB);
+}
+
+v1::TenantUsage& add_tenant(v1::ListTenantsResponse& list, const std::string& name,
+                            const std::string& parent) {
+  v1::TenantUsage& tenant = *list.add_tenants();
+  tenant.set_tenant(name);
+  tenant.set_parent(parent);
+  tenant.set_device("GPU-1");
+  return tenant;
+}
+
+TEST(TenantsView, ShowsThoseWhoBelongToAnotherBelowIt) {
+  v1::ListTenantsResponse list;
+  add_tenant(list, "ann", "lab");
+  add_tenant(list, "bob", "");
+  add_tenant(list, "carl", "team");
+  add_tenant(list, "lab", "");
+  add_tenant(list, "team", "lab");
+  const std::string text = tenants_text(list, false);
+  const auto line = [&](const std::string& name) { return text.find("\n" + name + " "); };
+  for (const char* name : {"bob", "lab", "  ann", "  team", "    carl"})
+    ASSERT_NE(line(name), std::string::npos) << text;
+  EXPECT_LT(line("lab"), line("  ann"));
+  EXPECT_LT(line("  ann"), line("  team"));
+  EXPECT_LT(line("  team"), line("    carl"));
+  EXPECT_EQ(tenants_json(list)["tenants"][0]["parent"], "lab");
+  EXPECT_TRUE(tenants_json(list)["tenants"][1]["parent"].is_null());
+}
+
+TEST(TenantsView, ShowsBurstAndDebtWhereThereIsAny) {
+  v1::ListTenantsResponse list;
+  add_tenant(list, "ann", "");
+  v1::TenantUsage& bob = add_tenant(list, "bob", "");
+  EXPECT_EQ(tenants_text(list, false).find("BURST"), std::string::npos);
+  EXPECT_EQ(tenants_text(list, false).find("DEBT"), std::string::npos);
+  bob.set_debt(3 * kGiB);
+  EXPECT_NE(tenants_text(list, false).find("DEBT"), std::string::npos);
+  EXPECT_NE(tenants_text(list, false).find("3GiB"), std::string::npos);
+  EXPECT_EQ(tenants_text(list, false).find("BURST"), std::string::npos);
 }
 
 TEST(UsageBar, StaysInItsBounds) {

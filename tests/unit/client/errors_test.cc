@@ -1,5 +1,5 @@
 // What goes wrong between client and broker, in words and codes.
-#include <grpcpp/client_context.h>
+#include <grpcpp/support/status.h>
 #include <gtest/gtest.h>
 
 #include <cerrno>
@@ -8,6 +8,7 @@
 #include "client/runtime_folder.h"
 #include "client/status.h"
 #include "gpumem/v1/broker.pb.h"
+#include "gpumem/v1/status.pb.h"
 #include "proto/lane.h"
 #include "tests/unit/client/fake_lane.h"
 
@@ -18,18 +19,17 @@ TEST(CodeOf, KeepsTheNumbersThatGpumemUses) {
   for (const Code code :
        {Code::kCancelled, Code::kInvalidArgument, Code::kDeadlineExceeded, Code::kNotFound,
         Code::kAlreadyExists, Code::kPermissionDenied, Code::kResourceExhausted, Code::kFailedPrecondition,
-        Code::kInternal, Code::kUnavailable, Code::kUnauthenticated}) {
+        Code::kAborted, Code::kInternal, Code::kUnavailable, Code::kUnauthenticated}) {
     EXPECT_EQ(code_of(static_cast<int>(code)), code);
   }
 }
 
 TEST(CodeOf, MapsAllOthersToInternal) {
-  for (const int number : {-1, 0, 2, 10, 11, 12, 15, 17, 1000}) EXPECT_EQ(code_of(number), Code::kInternal);
+  for (const int number : {-1, 0, 2, 11, 12, 15, 17, 1000}) EXPECT_EQ(code_of(number), Code::kInternal);
 }
 
 GrowError error_of(grpc::StatusCode code, const std::string& words) {
-  const grpc::ClientContext context;
-  return call_error(grpc::Status(code, words), context, "/run/gpumemd/api.sock");
+  return call_error(grpc::Status(code, words), "/run/gpumemd/api.sock");
 }
 
 TEST(CallError, KeepsTheBrokersWords) {
@@ -61,6 +61,18 @@ v1::Denial full_denial() {
   message.set_waiters_ahead(9);
   message.set_waited_ms(10);
   message.set_wait_limit_ms(11);
+  message.set_asked_min(15);
+  message.set_limiting_tenant("colours");
+  message.set_limiting_limit(16);
+  message.set_limiting_charged(17);
+  message.set_returning(18);
+  message.set_asked_back(19);
+  message.mutable_soonest()->set_known(true);
+  message.mutable_soonest()->set_within_ms(20);
+  message.mutable_soonest()->set_why("it is on its way");
+  v1::Holder* other = message.add_other_tenants();
+  other->set_tenant("blue");
+  other->set_charged(21);
   v1::Holder* holder = message.add_holders();
   holder->set_session(12);
   holder->set_pid(13);
@@ -69,8 +81,14 @@ v1::Denial full_denial() {
   return message;
 }
 
-TEST(ParseDenial, KeepsEveryFigure) {
-  const auto denial = parse_denial(full_denial().SerializeAsString());
+std::string as_details(const google::protobuf::Message& message) {
+  v1::Status status;
+  status.add_details()->PackFrom(message);
+  return status.SerializeAsString();
+}
+
+TEST(DenialIn, KeepsEveryFigure) {
+  const auto denial = denial_in(as_details(full_denial()));
   ASSERT_TRUE(denial);
   EXPECT_EQ(denial->reason, Denial::Reason::kTenantLimit);
   EXPECT_EQ(denial->device, "GPU-1");
@@ -91,15 +109,64 @@ TEST(ParseDenial, KeepsEveryFigure) {
   EXPECT_EQ(denial->holders[0].pid, 13);
   EXPECT_EQ(denial->holders[0].command, "python");
   EXPECT_EQ(denial->holders[0].charged, Bytes{14});
+  EXPECT_EQ(denial->asked_least, Bytes{15});
+  EXPECT_EQ(denial->limiting_tenant, "colours");
+  EXPECT_EQ(denial->limiting_limit, Bytes{16});
+  EXPECT_EQ(denial->limiting_charged, Bytes{17});
+  EXPECT_EQ(denial->returning, Bytes{18});
+  EXPECT_EQ(denial->asked_back, Bytes{19});
+  EXPECT_EQ(denial->soonest.within, std::chrono::milliseconds(20));
+  EXPECT_EQ(denial->soonest.why, "it is on its way");
+  ASSERT_EQ(denial->other_tenants.size(), 1U);
+  EXPECT_EQ(denial->other_tenants[0].tenant, "blue");
+  EXPECT_EQ(denial->other_tenants[0].charged, Bytes{21});
 }
 
-TEST(ParseDenial, OfANewerBrokerHasAnUnknownReason) {
+TEST(DenialIn, KnowsEveryReasonOfTheContract) {
+  const auto reason = [](v1::Denial::Reason of) {
+    v1::Denial message;
+    message.set_reason(of);
+    return to_denial(message).reason;
+  };
+  EXPECT_EQ(reason(v1::Denial::REASON_SLICE_LIMIT), Denial::Reason::kSliceLimit);
+  EXPECT_EQ(reason(v1::Denial::REASON_POOL_SIZE), Denial::Reason::kPoolSize);
+  EXPECT_EQ(reason(v1::Denial::REASON_NO_MEMORY), Denial::Reason::kNoMemory);
+  EXPECT_EQ(reason(v1::Denial::REASON_DEBT), Denial::Reason::kDebt);
+  EXPECT_EQ(reason(v1::Denial::REASON_TURN), Denial::Reason::kTurn);
+}
+
+TEST(DenialIn, WithoutAKnownTimeSaysSo) {
+  v1::Denial message;
+  message.mutable_soonest()->set_within_ms(20);
+  message.mutable_soonest()->set_why("others decide");
+  EXPECT_FALSE(to_denial(message).soonest.within);
+  EXPECT_EQ(to_denial(message).soonest.why, "others decide");
+}
+
+TEST(DenialIn, WithoutALeastMeansThatAllWasAskedFor) {
+  v1::Denial message;
+  message.set_asked(7);
+  EXPECT_EQ(to_denial(message).asked_least, Bytes{7});
+}
+
+TEST(DenialIn, OfANewerBrokerHasAnUnknownReason) {
   v1::Denial message;
   message.set_reason(static_cast<v1::Denial::Reason>(99));
   EXPECT_EQ(to_denial(message).reason, Denial::Reason::kUnknown);
 }
 
-TEST(ParseDenial, AnswersNothingForOtherBytes) { EXPECT_FALSE(parse_denial("\xFF\xFF")); }
+TEST(DenialIn, AnswersNothingForOtherBytesAndOtherDetails) {
+  EXPECT_FALSE(denial_in("\xFF\xFF"));
+  EXPECT_FALSE(denial_in(""));
+  EXPECT_FALSE(denial_in(as_details(v1::PingRequest())));
+}
+
+TEST(CallError, CarriesTheDenialAmongItsDetails) {
+  const grpc::Status refused(grpc::StatusCode::RESOURCE_EXHAUSTED, "no", as_details(full_denial()));
+  const GrowError error = call_error(refused, "/run/gpumemd/api.sock");
+  ASSERT_TRUE(error.denial);
+  EXPECT_EQ(error.denial->tenant, "red");
+}
 
 TEST(ConnectError, NamesTheGroupThatMayConnect) {
   const TemporaryFolder folder;

@@ -1,6 +1,7 @@
 #include "tests/unit/client/fake_lane.h"
 
 #include <gtest/gtest.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -52,6 +53,8 @@ UniqueFd client_page_file() {
   return memory_file(&page, sizeof page, kSharedPageBytes);
 }
 
+UniqueFd bell_file() { return UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)); }
+
 v1::ToBroker receive_message(int socket) {
   v1::ToBroker message;
   auto packet = receive_packet(socket, kLaneMessageBytes, kLaneDescriptors);
@@ -61,6 +64,12 @@ v1::ToBroker receive_message(int socket) {
 
 void send_message(int socket, const v1::ToClient& message, const std::vector<int>& descriptors) {
   EXPECT_TRUE(send_packet(socket, message.SerializeAsString(), descriptors));
+}
+
+void send_welcome(int socket, const v1::ToClient& message, const UniqueFd& broker_page) {
+  const UniqueFd client_page = client_page_file();
+  const UniqueFd bell = bell_file();
+  send_message(socket, message, {broker_page.get(), client_page.get(), bell.get()});
 }
 
 v1::ToClient welcome(const std::vector<std::string>& devices) {
@@ -74,9 +83,7 @@ v1::ToClient welcome(const std::vector<std::string>& devices) {
 
 void greet(int socket) {
   EXPECT_TRUE(receive_message(socket).has_hello());
-  const UniqueFd broker_page = broker_page_file();
-  const UniqueFd client_page = client_page_file();
-  send_message(socket, welcome(), {broker_page.get(), client_page.get()});
+  send_welcome(socket, welcome());
 }
 
 FakeLane::FakeLane(std::function<void(int)> serve)

@@ -31,9 +31,12 @@ UniqueFd memory_file(const void* content, std::size_t content_size, std::size_t 
 /// Good shared pages.
 UniqueFd broker_page_file();
 UniqueFd client_page_file();
+UniqueFd bell_file();
 
 v1::ToBroker receive_message(int socket);
 void send_message(int socket, const v1::ToClient& message, const std::vector<int>& descriptors = {});
+/// Sends `message` as a good Welcome, with `broker_page`.
+void send_welcome(int socket, const v1::ToClient& message, const UniqueFd& broker_page = broker_page_file());
 /// A Welcome to session 7 of tenant `red`, lending `devices`.
 v1::ToClient welcome(const std::vector<std::string>& devices = {});
 /// Receives the Hello and answers with a good Welcome.

@@ -33,20 +33,20 @@ Error refusal_of(const v1::ToClient& message, std::vector<UniqueFd> descriptors)
   return session ? Error{} : session.error();
 }
 
-std::vector<UniqueFd> two(UniqueFd first, UniqueFd second) {
-  std::vector<UniqueFd> both;
-  both.push_back(std::move(first));
-  both.push_back(std::move(second));
-  return both;
+/// What a Welcome brings, with these pages.
+std::vector<UniqueFd> with_bell(UniqueFd broker_page, UniqueFd client_page) {
+  std::vector<UniqueFd> all;
+  all.push_back(std::move(broker_page));
+  all.push_back(std::move(client_page));
+  all.push_back(bell_file());
+  return all;
 }
 
 TEST(Session, IsOpenedByAWelcome) {
   std::promise<v1::ToBroker> hello;
   FakeLane lane([&](int socket) {
     hello.set_value(receive_message(socket));
-    const UniqueFd broker_page = broker_page_file();
-    const UniqueFd client_page = client_page_file();
-    send_message(socket, welcome(), {broker_page.get(), client_page.get()});
+    send_welcome(socket, welcome());
   });
   auto session = Session::connect(options(lane));
   ASSERT_TRUE(session) << to_string(session.error());
@@ -60,19 +60,17 @@ TEST(Session, IsOpenedByAWelcome) {
 TEST(Session, ReadsItsFiguresFromTheBrokersPage) {
   BrokerPage page;
   initialize(page);
-  page.figures.device_count = 1;
-  page.figures.devices[0] = {100, 90, 80, 70, 60, 50, 40, 0};
+  page.figures.device_count = 2;
+  page.figures.devices[0] = {100, 90, 80, 70, 60, 50, 40, 5'000'000'000};
   FakeLane lane([&](int socket) {
     receive_message(socket);
-    const UniqueFd broker_page = memory_file(&page, sizeof page, kSharedPageBytes);
-    const UniqueFd client_page = client_page_file();
-    send_message(socket, welcome({"GPU-x"}), {broker_page.get(), client_page.get()});
+    send_welcome(socket, welcome({"GPU-x", "GPU-y"}), memory_file(&page, sizeof page, kSharedPageBytes));
   });
   auto session = Session::connect(options(lane));
   ASSERT_TRUE(session) << to_string(session.error());
   auto usage = session->usage();
   ASSERT_TRUE(usage);
-  ASSERT_EQ(usage->size(), 1U);
+  ASSERT_EQ(usage->size(), 2U);
   const DeviceUsage& device = usage->front();
   EXPECT_EQ(device.device, "GPU-x");
   EXPECT_EQ(device.pool, Bytes{100});
@@ -82,6 +80,8 @@ TEST(Session, ReadsItsFiguresFromTheBrokersPage) {
   EXPECT_EQ(device.charged, Bytes{60});
   EXPECT_EQ(device.available, Bytes{50});
   EXPECT_EQ(device.pressure, Bytes{40});
+  EXPECT_EQ(device.pressure_deadline, std::chrono::steady_clock::time_point(std::chrono::seconds(5)));
+  EXPECT_FALSE(usage->back().pressure_deadline) << "nothing is asked of the other device";
 }
 
 TEST(Session, SaysGoodbyeWhenItGoes) {
@@ -103,14 +103,17 @@ TEST(Session, TellsWhyTheBrokerRefuses) {
   EXPECT_EQ(error.message, "the broker refuses this process: user 1000 belongs to no tenant");
 }
 
-TEST(Session, RejectsAWelcomeWithoutDescriptors) {
+TEST(Session, RejectsAWelcomeWithoutAllItsDescriptors) {
   EXPECT_EQ(refusal_of(welcome(), {}).code, Code::kInternal);
+  auto no_bell = with_bell(broker_page_file(), client_page_file());
+  no_bell.pop_back();
+  EXPECT_EQ(refusal_of(welcome(), std::move(no_bell)).code, Code::kInternal);
 }
 
 TEST(Session, RejectsAWelcomeWithoutASession) {
   v1::ToClient message = welcome();
   message.mutable_welcome()->set_session(0);
-  EXPECT_EQ(refusal_of(message, two(broker_page_file(), client_page_file())).code, Code::kInternal);
+  EXPECT_EQ(refusal_of(message, with_bell(broker_page_file(), client_page_file())).code, Code::kInternal);
 }
 
 TEST(Session, RejectsAnAnswerThatIsNoWelcome) {
@@ -143,10 +146,10 @@ TEST(Session, RejectsAMessageThatIsTooLong) {
 TEST(Session, RejectsPagesOfAnotherSize) {
   const char byte = 0;
   const Error short_page =
-      refusal_of(welcome(), two(memory_file(&byte, 1, kSharedPageBytes - 1), client_page_file()));
+      refusal_of(welcome(), with_bell(memory_file(&byte, 1, kSharedPageBytes - 1), client_page_file()));
   EXPECT_EQ(short_page.code, Code::kFailedPrecondition);
   const Error long_page =
-      refusal_of(welcome(), two(broker_page_file(), memory_file(&byte, 1, 2 * kSharedPageBytes)));
+      refusal_of(welcome(), with_bell(broker_page_file(), memory_file(&byte, 1, 2 * kSharedPageBytes)));
   EXPECT_EQ(long_page.code, Code::kFailedPrecondition);
 }
 
@@ -155,12 +158,14 @@ TEST(Session, RejectsABrokerPageOfAnotherMagicOrVersion) {
   initialize(page);
   page.header.magic ^= 1;
   EXPECT_EQ(
-      refusal_of(welcome(), two(memory_file(&page, sizeof page, kSharedPageBytes), client_page_file())).code,
+      refusal_of(welcome(), with_bell(memory_file(&page, sizeof page, kSharedPageBytes), client_page_file()))
+          .code,
       Code::kFailedPrecondition);
   initialize(page);
   page.header.version = kPageVersion + 1;
   EXPECT_EQ(
-      refusal_of(welcome(), two(memory_file(&page, sizeof page, kSharedPageBytes), client_page_file())).code,
+      refusal_of(welcome(), with_bell(memory_file(&page, sizeof page, kSharedPageBytes), client_page_file()))
+          .code,
       Code::kFailedPrecondition);
 }
 

@@ -7,43 +7,11 @@
 #include <future>
 #include <thread>
 
-#include "gpumem/session.h"
-#include "proto/lane.h"
-#include "tests/unit/client/fake_broker.h"
+#include "gpumem/v1/status.pb.h"
+#include "tests/unit/client/slice_fixture.h"
 
 namespace gpumem::client::test {
 namespace {
-
-constexpr Bytes kPage = mebibytes(2);
-
-class SliceTest : public testing::Test {
- protected:
-  SliceTest() {
-    auto session = Session::connect({broker_.folder(), "test"});
-    EXPECT_TRUE(session) << to_string(session.error());
-    session_.emplace(std::move(*session));
-  }
-  Slice open(const SliceOptions& options = {}) {
-    auto slice = session_->open_slice(options);
-    EXPECT_TRUE(slice) << to_string(slice.error());
-    return std::move(*slice);
-  }
-
-  FakeBroker broker_;
-  std::optional<Session> session_;
-};
-
-/// Simulated device memory is host memory: writes to the whole of it and reads it back.
-bool is_usable(const Slice& slice) {
-  for (std::uint64_t at = 0; at < slice.committed().count; at += kPage.count) {
-    auto* word = reinterpret_cast<volatile std::uint64_t*>(slice.base() + at);
-    *word = at + 1;
-  }
-  for (std::uint64_t at = 0; at < slice.committed().count; at += kPage.count) {
-    if (*reinterpret_cast<volatile std::uint64_t*>(slice.base() + at) != at + 1) return false;
-  }
-  return true;
-}
 
 TEST_F(SliceTest, OpensOnTheFirstDeviceThatBothSidesSee) {
   const Slice slice = open();
@@ -110,6 +78,18 @@ TEST_F(SliceTest, ShrinksByWholeExtentsFromTheEnd) {
   EXPECT_EQ(broker_.in_use(), 0U);
 }
 
+TEST_F(SliceTest, ReleasesAtLeastWhatIsNamedInWholeExtents) {
+  broker_.extent_sizes = {8 << 20, 4 << 20, 2 << 20};
+  Slice slice = open();
+  ASSERT_TRUE(slice.grow(mebibytes(14)));
+  EXPECT_EQ(*slice.release({}), Bytes{});
+  EXPECT_EQ(*slice.release(mebibytes(1)), mebibytes(2));
+  EXPECT_EQ(*slice.release(mebibytes(1), mebibytes(9)), Bytes{}) << "the next extent is not to spare";
+  EXPECT_EQ(*slice.release(mebibytes(5), mebibytes(8)), mebibytes(4)) << "as far as it goes";
+  EXPECT_EQ(slice.committed(), mebibytes(8));
+  EXPECT_TRUE(is_usable(slice));
+}
+
 TEST_F(SliceTest, ShrinksOverSeveralGrantsAndGrowsAgain) {
   Slice slice = open();
   for (std::uint64_t size = 4; size <= 16; size += 4) ASSERT_TRUE(slice.grow(mebibytes(size)));
@@ -137,12 +117,13 @@ TEST_F(SliceTest, OutlivesItsSessionObject) {
 }
 
 TEST_F(SliceTest, TellsWhyMemoryWasDenied) {
-  broker_.refuse_growth = [](grpc::ServerContext& context) {
+  broker_.refuse_growth = [](grpc::ServerContext&) {
     v1::Denial denial;
     denial.set_reason(v1::Denial::REASON_NO_MEMORY);
     denial.set_waiters_ahead(2);
-    context.AddTrailingMetadata(kDenialMetadataKey, denial.SerializeAsString());
-    return grpc::Status(grpc::StatusCode::DEADLINE_EXCEEDED, "waited 5s in vain");
+    v1::Status status;
+    status.add_details()->PackFrom(denial);
+    return grpc::Status(grpc::StatusCode::DEADLINE_EXCEEDED, "waited 5s in vain", status.SerializeAsString());
   };
   Slice slice = open();
   auto grown = slice.grow(mebibytes(2));

@@ -42,8 +42,10 @@ TEST_F(BrokerGrow, RefusesSizesThatCannotBe) {
   EXPECT_EQ(machine.code(machine.grow(ann, slice, {~0ULL})), Code::kInvalidArgument)
       << "cannot be rounded up";
   EXPECT_EQ(machine.code(machine.grow(ann, slice, {1ULL << 63})), Code::kResourceExhausted);
+  machine.get(ann, slice, mebibytes(4));
   EXPECT_EQ(machine.code(machine.grow(ann, slice, {~0ULL - (2 << 20) + 1})), Code::kResourceExhausted);
-  EXPECT_TRUE(machine.is_as_new());
+  EXPECT_EQ(granted(machine.grow(ann, {{slice, {~0ULL - (2 << 20) + 1}, kPiece}})), mebibytes(60))
+      << "content with less";
 }
 
 TEST_F(BrokerGrow, RefusesWhomAndWhatItDoesNotKnow) {
@@ -71,14 +73,14 @@ TEST_F(BrokerGrow, CountsWhatTheSliceWaitsForAgainstItsLimit) {
   EXPECT_EQ(machine.denial(second).reason, Denial::Reason::kSliceLimit);
 }
 
-TEST(BrokerGrowLimits, RefuseAtOnceWhatPassesTheTenantsLimitInAllItsSessions) {
+TEST(BrokerGrowLimits, NameTheTenantsLimitThatAllItsSessionsFill) {
   Policy policy = small_policy();
   policy.tenants[1].quotas[0].limit = mebibytes(20);
   Machine machine(policy);
   const SessionId one = machine.connect(2);
   const SessionId two = machine.connect(2);
   machine.get(one, machine.slice(one), mebibytes(16));
-  const RequestId id = machine.grow(two, machine.slice(two), mebibytes(6), std::chrono::seconds(9));
+  const RequestId id = machine.grow(two, machine.slice(two), mebibytes(6));
   ASSERT_TRUE(machine.is_answered(id));
   const Denial& denial = machine.denial(id);
   EXPECT_EQ(denial.reason, Denial::Reason::kTenantLimit);
@@ -87,6 +89,31 @@ TEST(BrokerGrowLimits, RefuseAtOnceWhatPassesTheTenantsLimitInAllItsSessions) {
   EXPECT_EQ(denial.holders[0].session, one);
   EXPECT_THAT(machine.why(id),
               AllOf(HasSubstr("'bob'"), HasSubstr("20MiB"), HasSubstr("pid 1002 train 16MiB")));
+}
+
+TEST(BrokerGrowLimits, LetAWaiterGoWhenAnotherSessionOfItsTenantMakesRoom) {
+  Policy policy = small_policy();
+  policy.tenants[1].quotas[0].limit = mebibytes(20);
+  Machine machine(policy);
+  const SessionId one = machine.connect(2);
+  const SliceId slice = machine.slice(one);
+  const Grant grant = machine.get(one, slice, mebibytes(16));
+  const SessionId two = machine.connect(2);
+  const RequestId id = machine.grow(two, machine.slice(two), mebibytes(6), std::chrono::seconds(9));
+  ASSERT_FALSE(machine.is_answered(id));
+  ASSERT_TRUE(machine.give_back(one, slice, grant));
+  EXPECT_TRUE(machine.is_granted(id));
+}
+
+TEST(BrokerGrowLimits, RefuseAtOnceWhatPassesTheTenantsLimitByItself) {
+  Policy policy = small_policy();
+  policy.tenants[1].quotas[0].limit = mebibytes(20);
+  Machine machine(policy);
+  const SessionId bob = machine.connect(2);
+  const RequestId id =
+      machine.grow(bob, machine.slice(bob, mebibytes(30)), mebibytes(22), std::chrono::seconds(9));
+  ASSERT_TRUE(machine.is_answered(id));
+  EXPECT_EQ(machine.denial(id).reason, Denial::Reason::kTenantLimit);
 }
 
 TEST(BrokerGrowLimits, RefuseAtOnceWhatTheGuaranteesOfOthersNeverLeaveRoomFor) {

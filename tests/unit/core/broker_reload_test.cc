@@ -62,7 +62,7 @@ TEST_F(BrokerReload, UnderWhatIsChargedLeavesADebtThatOnlyReturnsPayOff) {
   policy.tenants[1].quotas[0].limit = mebibytes(16);
   ASSERT_TRUE(apply());
   EXPECT_EQ(machine.charged("bob"), mebibytes(32));
-  EXPECT_EQ(machine.denial(machine.grow(bob, bobs, kPiece, seconds(1))).reason, Denial::Reason::kTenantLimit);
+  EXPECT_EQ(machine.denial(machine.grow(bob, bobs, kPiece)).reason, Denial::Reason::kDebt);
   ASSERT_TRUE(machine.give_back(bob, bobs, first));
   EXPECT_TRUE(machine.is_granted(machine.grow(bob, bobs, mebibytes(8))));
   EXPECT_FALSE(machine.is_granted(machine.grow(bob, bobs, kPiece)));

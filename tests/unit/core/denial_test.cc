@@ -14,10 +14,13 @@ Denial denial(Denial::Reason reason) {
   denial.reason = reason;
   denial.device = "GPU-0";
   denial.tenant = "ann";
-  denial.asked = gibibytes(4);
+  denial.asked = denial.asked_min = gibibytes(4);
   denial.slice_limit = gibibytes(6);
-  denial.quota = {gibibytes(1), gibibytes(10)};
+  denial.quota = {.guarantee = gibibytes(1), .limit = gibibytes(10)};
   denial.charged = gibibytes(9);
+  denial.limiting_tenant = "ann";
+  denial.limiting_limit = gibibytes(10);
+  denial.limiting_charged = gibibytes(9);
   denial.pool = gibibytes(24);
   denial.free = gibibytes(3);
   denial.kept_for_others = gibibytes(2);
@@ -27,8 +30,8 @@ Denial denial(Denial::Reason reason) {
 }
 
 TEST(DenialText, SaysWhoAskedForHowMuchOfWhat) {
-  for (const auto reason : {Denial::Reason::kSliceLimit, Denial::Reason::kTenantLimit,
-                            Denial::Reason::kPoolSize, Denial::Reason::kNoMemory}) {
+  for (const auto reason : {Denial::Reason::kSliceLimit, Denial::Reason::kTenantLimit, Denial::Reason::kDebt,
+                            Denial::Reason::kPoolSize, Denial::Reason::kNoMemory, Denial::Reason::kTurn}) {
     EXPECT_THAT(explain(denial(reason)), AllOf(HasSubstr("'ann'"), HasSubstr("4GiB"), HasSubstr("GPU-0")));
   }
 }
@@ -36,15 +39,48 @@ TEST(DenialText, SaysWhoAskedForHowMuchOfWhat) {
 TEST(DenialText, OfALimitNamesItAndWhoHoldsTheRest) {
   EXPECT_THAT(explain(denial(Denial::Reason::kSliceLimit)), HasSubstr("limit of 6GiB"));
   Denial full = denial(Denial::Reason::kTenantLimit);
-  full.holders = {{{1}, 41, "train", gibibytes(5)}, {{2}, 0, "serve", gibibytes(4)}};
+  full.holders = {{{1}, 41, "train", gibibytes(5), "ann"}, {{2}, 0, "serve", gibibytes(4), "ann"}};
   EXPECT_THAT(explain(full), AllOf(HasSubstr("limit of 10GiB"), HasSubstr("9GiB are charged"),
                                    HasSubstr("(pid 41 train 5GiB, session 2 serve 4GiB)")));
+}
+
+TEST(DenialText, OfAGroupsLimitNamesTheGroup) {
+  Denial full = denial(Denial::Reason::kTenantLimit);
+  full.limiting_tenant = "lab";
+  EXPECT_THAT(explain(full), AllOf(HasSubstr("'ann'"), HasSubstr("the limit of 'lab'"), HasSubstr("10GiB")));
+}
+
+TEST(DenialText, OfADebtSaysWhatIsOverWhichLimit) {
+  Denial owing = denial(Denial::Reason::kDebt);
+  owing.limiting_charged = gibibytes(12);
+  EXPECT_THAT(explain(owing), AllOf(HasSubstr("12GiB are charged against"), HasSubstr("limit of 10GiB"),
+                                    HasSubstr("give back what is over it")));
+}
+
+TEST(DenialText, OfAPartialWishNamesTheLeast) {
+  Denial partial = denial(Denial::Reason::kNoMemory);
+  partial.asked_min = gibibytes(1);
+  EXPECT_THAT(explain(partial), HasSubstr("4GiB (at least 1GiB)"));
+}
+
+TEST(DenialText, OfATurnSaysThatThereIsMemoryAndOthersAreFirst) {
+  Denial turn = denial(Denial::Reason::kTurn);
+  turn.waiters_ahead = 2;
+  EXPECT_THAT(explain(turn), AllOf(HasSubstr("others are first"), HasSubstr("came before: 2")));
+}
+
+TEST(DenialText, SaysWhatIsOnItsWayBackAndWhatBorrowersAreAskedFor) {
+  Denial one = denial(Denial::Reason::kNoMemory);
+  one.returning = gibibytes(1);
+  one.asked_back = gibibytes(5);
+  EXPECT_THAT(explain(one),
+              AllOf(HasSubstr("1GiB are on their way back"), HasSubstr("asked to give back 5GiB")));
 }
 
 TEST(DenialText, NamesThreeHoldersAndCountsTheRest) {
   Denial full = denial(Denial::Reason::kTenantLimit);
   for (std::uint64_t i = 1; i <= 5; ++i)
-    full.holders.push_back({{i}, static_cast<std::int64_t>(i), "x", kibibytes(i)});
+    full.holders.push_back({{i}, static_cast<std::int64_t>(i), "x", kibibytes(i), "ann"});
   EXPECT_THAT(explain(full), AllOf(HasSubstr("pid 3"), Not(HasSubstr("pid 4")), HasSubstr("and 2 more")));
 }
 
@@ -57,11 +93,11 @@ TEST(DenialText, OfAShortageNamesEveryShareAndTheLine) {
   Denial one = denial(Denial::Reason::kNoMemory);
   EXPECT_THAT(explain(one), AllOf(HasSubstr("may not wait"), HasSubstr("pool of 24GiB"), HasSubstr("12GiB"),
                                   HasSubstr("9GiB"), HasSubstr("3GiB are free"), HasSubstr("2GiB are kept")));
-  EXPECT_THAT(explain(one), Not(HasSubstr("ahead")));
+  EXPECT_THAT(explain(one), Not(HasSubstr("came before")));
   one.waiters_ahead = 7;
   one.wait_limit = std::chrono::seconds(2);
   one.waited = std::chrono::milliseconds(1500);
-  EXPECT_THAT(explain(one), AllOf(HasSubstr("waited 1.5 s"), HasSubstr("ahead in the line: 7")));
+  EXPECT_THAT(explain(one), AllOf(HasSubstr("waited 1.5 s"), HasSubstr("came before: 7")));
 }
 
 TEST(DenialCode, TellsAWaitInVainFromARefusal) {

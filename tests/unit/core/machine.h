@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <deque>
 #include <map>
+#include <set>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -15,7 +17,8 @@
 namespace gpumem::core {
 
 /// A broker with a driver and clients that behave, unless told otherwise: what is offered to a session is
-/// held by its process until it gives it back or exits. Jobs run at once, or when the test says so.
+/// held by its process until it gives it back or exits. Jobs run at once, or when the test says so. What a
+/// session is asked for it keeps, unless clients are `cooperative`.
 class Machine {
  public:
   enum class Start { kReady, kEmpty };
@@ -32,20 +35,18 @@ class Machine {
 
   /// Takes the effects: jobs queue up, offers reach their process, answers are kept.
   void collect() {
-    for (Effect& effect : broker.take_effects()) {
-      std::visit([this](auto& one) { take(one); }, effect);
-    }
-    if (jobs_run_at_once) {
-      while (run_job()) {
+    absorb();
+    do {
+      while (jobs_run_at_once && run_job()) {
       }
-    }
+    } while (cooperative && heed_bells());
   }
   bool run_job() {
     if (jobs.empty()) return false;
     const JobResult result = driver.run(jobs.front());
     jobs.pop_front();
     broker.job_done(result, now);
-    for (Effect& effect : broker.take_effects()) std::visit([this](auto& one) { take(one); }, effect);
+    absorb();
     return true;
   }
   void run_jobs() {
@@ -61,7 +62,13 @@ class Machine {
   /// Passes time from deadline to deadline, as far as `time` reaches.
   void pass_in_steps(Duration time) {
     const TimePoint end = now + time;
+    int standing_still = 0;
     for (auto next = broker.next_deadline(); next && *next <= end; next = broker.next_deadline()) {
+      standing_still = *next > now ? 0 : standing_still + 1;
+      if (standing_still == 100) {
+        ADD_FAILURE() << "a deadline that has come stays";
+        return;
+      }
       pass(std::max(*next - now, Duration::zero()));
     }
     pass(end - now);
@@ -73,11 +80,14 @@ class Machine {
   SliceId slice(SessionId session, Bytes limit = {}, const std::string& device = "GPU-0") {
     return broker.open_slice(session, device, limit, "test").value().id;
   }
-  RequestId grow(SessionId session, SliceId slice, Bytes bytes, Duration wait = {}) {
+  RequestId grow(SessionId session, const std::vector<Broker::Part>& parts, Duration wait = {}) {
     const RequestId id = request_ids.next();
-    broker.grow(id, session, slice, bytes, wait, now);
+    broker.grow(id, session, parts, wait, now);
     collect();
     return id;
+  }
+  RequestId grow(SessionId session, SliceId slice, Bytes bytes, Duration wait = {}) {
+    return grow(session, {{slice, bytes}}, wait);
   }
   /// Grows, maps and accepts; the grant must come.
   Grant get(SessionId session, SliceId slice, Bytes bytes) {
@@ -117,6 +127,22 @@ class Machine {
     broker.cancel(id, now);
     collect();
   }
+  void say_spent(SessionId session, DeviceIndex device = 0) {
+    broker.spent(session, device, now);
+    collect();
+  }
+  /// Gives back what the session is asked for of the device, in whole leases; says so where it has no more.
+  void heed(SessionId session, DeviceIndex device = 0) {
+    while (asked_of(session, device) != Bytes{}) {
+      const OfferedLease* lease = best_to_give(session, device);
+      if (lease == nullptr) return say_spent(session, device);
+      const OfferedLease given = *lease;
+      std::erase(held[session], given.extent.id);
+      driver.let_go(given.extent.id);
+      EXPECT_TRUE(broker.give_back(session, given.slice, std::vector{given.lease}, now));
+      collect();
+    }
+  }
   /// The process ends, however: the kernel lets go of everything it used.
   void die(SessionId session) {
     for (const ExtentId id : held[session]) driver.let_go(id);
@@ -151,7 +177,19 @@ class Machine {
     }
     return {};
   }
-  Bytes charged(const std::string& tenant) const { return charges(tenant).total(); }
+  Bytes charged(const std::string& tenant, DeviceIndex device = 0) const {
+    return charges(tenant, device).total();
+  }
+  /// What the session's figures ask it to give back.
+  Bytes asked_of(SessionId session, DeviceIndex device = 0) const {
+    return broker.knows(session) ? Bytes{broker.figures(session).devices[device].pressure} : Bytes{};
+  }
+  std::vector<Event> events_of(Event::Kind kind) const {
+    std::vector<Event> some;
+    std::ranges::copy_if(events, std::back_inserter(some),
+                         [&](const Event& one) { return one.kind == kind; });
+    return some;
+  }
   Bytes free() const { return broker.devices()[0].free; }
   Bytes in(Charge state) const { return broker.devices()[0].charges[state]; }
   bool knows_tenant(const std::string& name) const {
@@ -168,14 +206,46 @@ class Machine {
   FakeDriver driver;
   TimePoint now{};
   bool jobs_run_at_once = true;
+  bool cooperative = false;
   std::deque<Job> jobs;
   std::map<RequestId, Result<Grant, GrowFailure>> answers;
   std::map<GrantId, SessionId> offers;
   std::vector<SessionId> forgotten;
   std::map<SessionId, std::vector<ExtentId>> held;
+  std::map<SessionId, int> bells;
+  std::vector<std::pair<SessionId, Signal>> signals;
+  std::vector<SignalForeigner> foreign_signals;
+  std::vector<Event> events;
   IdSource<RequestId> request_ids;
 
  private:
+  void absorb() {
+    for (Effect& effect : broker.take_effects()) std::visit([this](auto& one) { take(one); }, effect);
+    std::ranges::move(broker.take_events(), std::back_inserter(events));
+  }
+  // True if a bell was heard.
+  bool heed_bells() {
+    const std::set<SessionId> sessions = std::exchange(rung_, {});
+    for (const SessionId session : sessions) {
+      for (DeviceIndex device = 0; device < broker.devices().size(); ++device) heed(session, device);
+    }
+    return !sessions.empty();
+  }
+  // The smallest lease that suffices, else the largest.
+  const OfferedLease* best_to_give(SessionId session, DeviceIndex device) {
+    const Bytes asked = asked_of(session, device);
+    const OfferedLease* best = nullptr;
+    for (const ExtentId id : held[session]) {
+      const OfferedLease& one = lent_.at(id);
+      if (one.device != device) continue;
+      const auto rank = [&](const OfferedLease& lease) {
+        const Bytes size = lease.extent.size;
+        return size >= asked ? std::pair(0, size.count) : std::pair(1, ~size.count);
+      };
+      if (best == nullptr || rank(one) < rank(*best)) best = &one;
+    }
+    return best;
+  }
   static std::vector<Bytes> totals_of(const Policy& policy) {
     std::vector<Bytes> totals;
     for (const DevicePolicy& one : policy.devices) totals.push_back(one.total);
@@ -187,6 +257,7 @@ class Machine {
     for (const OfferedLease& one : effect.grant.leases) {
       driver.hold(one.extent.id);
       held[effect.session].push_back(one.extent.id);
+      lent_.insert_or_assign(one.extent.id, one);
     }
   }
   void take(AnswerGrow& effect) {
@@ -195,7 +266,16 @@ class Machine {
     }
     EXPECT_TRUE(answers.emplace(effect.request, std::move(effect.answer)).second) << "answered twice";
   }
+  void take(RingBell& effect) {
+    ++bells[effect.session];
+    rung_.insert(effect.session);
+  }
+  void take(SignalSession& effect) { signals.emplace_back(effect.session, effect.signal); }
+  void take(SignalForeigner& effect) { foreign_signals.push_back(effect); }
   void take(ForgetSession& effect) { forgotten.push_back(effect.session); }
+
+  std::set<SessionId> rung_;
+  std::map<ExtentId, OfferedLease> lent_;
 };
 
 }  // namespace gpumem::core

@@ -10,11 +10,22 @@ inline constexpr Bytes kPiece = mebibytes(2);
 
 /// A device that lends all it has.
 inline DevicePolicy device(std::string uuid, Bytes pool) {
-  return {std::move(uuid), "Test GPU", pool, pool, kPiece};
+  return {.uuid = std::move(uuid), .name = "Test GPU", .total = pool, .pool = pool, .granularity = kPiece};
 }
 
-inline TenantRule user(std::string name, std::uint32_t uid, std::vector<Quota> quotas) {
-  return {std::move(name), uid, std::nullopt, std::move(quotas)};
+inline TenantRule user(std::string name, std::uint32_t uid, std::vector<Quota> quotas,
+                       std::string parent = "") {
+  return {std::move(name), std::move(parent), uid, std::nullopt, std::move(quotas)};
+}
+
+inline TenantRule group(std::string name, std::uint32_t gid, std::vector<Quota> quotas,
+                        std::string parent = "") {
+  return {std::move(name), std::move(parent), std::nullopt, gid, std::move(quotas)};
+}
+
+/// What other tenants name as their parent.
+inline TenantRule parent(std::string name, std::vector<Quota> quotas, std::string parent = "") {
+  return {std::move(name), std::move(parent), std::nullopt, std::nullopt, std::move(quotas)};
 }
 
 /// One device GPU-0 of 64 MiB; ann (uid 1) and bob (uid 2) may have all of it, 16 MiB of it are ann's for

@@ -32,11 +32,11 @@ std::string wrong(std::string_view text) {
 TEST(Config, OfAnEmptyFileLendsNearlyAllToEverybody) {
   const Config config = good("");
   EXPECT_EQ(config.runtime_folder, "/run/gpumemd");
-  EXPECT_EQ(config.reserve, Amount::percent(9'000));
+  EXPECT_EQ(config.any_device.reserve, Amount::percent(9'000));
   EXPECT_TRUE(config.devices.empty());
   EXPECT_TRUE(config.tenants.empty());
   ASSERT_TRUE(config.others.has_value());
-  EXPECT_FALSE(config.others->everywhere.limit.has_value());
+  EXPECT_FALSE(config.others->quotas.everywhere.limit.has_value());
 }
 
 TEST(Config, HasEveryKeyOfTheBroker) {
@@ -47,13 +47,35 @@ max_sessions = 7
 max_sessions_per_tenant = 3
 max_wait_seconds = 0
 reserve = "all-but 2GiB"
+state_dir = "/y"
+admin_group = 27
+aging_seconds = 90
+lend_guarantees = true
+reclaim_deadline_ms = 750
+escalation = "end-session"
+grace_seconds = 8
+context_overhead = "300MiB"
+reconcile_seconds = 0
+past_broker = "end"
+past_broker_allowance = "1GiB"
 )");
   EXPECT_EQ(config.runtime_folder, "/x");
+  EXPECT_EQ(config.state_folder, "/y");
+  EXPECT_EQ(config.admin_group, "27");
+  EXPECT_EQ(config.aging, std::chrono::seconds(90));
+  EXPECT_TRUE(config.any_device.reclaim.lend_guarantees);
+  EXPECT_EQ(config.any_device.reclaim.deadline, std::chrono::milliseconds(750));
+  EXPECT_EQ(config.any_device.reclaim.escalation, core::Escalation::kEndSession);
+  EXPECT_EQ(config.any_device.reclaim.grace, std::chrono::seconds(8));
+  EXPECT_EQ(config.any_device.context_overhead, mebibytes(300));
+  EXPECT_EQ(config.reconcile, std::chrono::seconds(0));
+  EXPECT_TRUE(config.past_broker.end);
+  EXPECT_EQ(config.past_broker.allowance, gibibytes(1));
   EXPECT_EQ(config.socket_group, "gpu");
   EXPECT_EQ(config.max_sessions, 7U);
   EXPECT_EQ(config.max_sessions_per_tenant, 3U);
   EXPECT_EQ(config.max_wait_seconds, 0);
-  EXPECT_EQ(config.reserve, Amount::all_but(gibibytes(2)));
+  EXPECT_EQ(config.any_device.reserve, Amount::all_but(gibibytes(2)));
 }
 
 TEST(Config, HasEveryKeyOfDevicesTenantsAndTheDefault) {
@@ -62,32 +84,58 @@ uuid = "GPU-a"
 [[device]]
 uuid = "GPU-b"
 reserve = "50%"
+lend_guarantees = false
+reclaim_deadline_ms = 1
+escalation = "deny"
+grace_seconds = 0
+context_overhead = 0
 [[tenant]]
 name = "ann"
 user = "ann"
 guarantee = "1GiB"
 limit = 4096
+weight = 10000
+priority = 0
   [[tenant.device]]
   uuid = "GPU-a"
   guarantee = 0
   limit = "25%"
+  weight = 1
+  priority = 9
 [[tenant]]
 name = "team"
 group = 100
+parent = "lab"
+[[tenant]]
+name = "lab"
+[[tenant]]
+name = "guests"
 [default]
+parent = "guests"
 guarantee = "1MiB"
 limit = "10%"
+weight = 50
+priority = 2
   [[default.device]]
   uuid = "GPU-b"
   limit = "20%"
 [broker]
 reserve = "80%"
+escalation = "end-session"
+lend_guarantees = true
 )");
-  EXPECT_EQ(config.devices, (std::vector<std::string>{"GPU-a", "GPU-b"}));
-  EXPECT_EQ(config.reserve_by_device.at("GPU-a"), Amount::percent(8'000))
-      << "[broker] counts, though it comes last";
-  EXPECT_EQ(config.reserve_by_device.at("GPU-b"), Amount::percent(5'000));
-  ASSERT_EQ(config.tenants.size(), 2U);
+  ASSERT_EQ(config.devices.size(), 2U);
+  const DeviceConfig& a = config.devices.at("GPU-a");
+  EXPECT_EQ(a.reserve, Amount::percent(8'000)) << "[broker] counts, though it comes last";
+  EXPECT_EQ(a.reclaim.escalation, core::Escalation::kEndSession);
+  EXPECT_TRUE(a.reclaim.lend_guarantees);
+  const DeviceConfig& b = config.devices.at("GPU-b");
+  EXPECT_EQ(b.reserve, Amount::percent(5'000));
+  EXPECT_EQ(b.reclaim.escalation, core::Escalation::kDeny);
+  EXPECT_EQ(b.reclaim.deadline, std::chrono::milliseconds(1));
+  EXPECT_EQ(b.reclaim.grace, std::chrono::seconds(0));
+  EXPECT_FALSE(b.reclaim.lend_guarantees);
+  ASSERT_EQ(config.tenants.size(), 4U);
   const TenantConfig& ann = config.tenants[0];
   EXPECT_EQ(ann.user, "ann");
   EXPECT_EQ(ann.group, "");
@@ -95,10 +143,20 @@ reserve = "80%"
   EXPECT_EQ(ann.quotas.everywhere.limit, Amount::absolute({4096}));
   EXPECT_EQ(ann.quotas.by_device.at("GPU-a").guarantee, Amount::absolute({}));
   EXPECT_EQ(ann.quotas.by_device.at("GPU-a").limit, Amount::percent(2'500));
+  EXPECT_EQ(ann.quotas.everywhere.weight, 10'000U);
+  EXPECT_EQ(ann.quotas.everywhere.priority, 0U);
+  EXPECT_EQ(ann.quotas.by_device.at("GPU-a").weight, 1U);
+  EXPECT_EQ(ann.quotas.by_device.at("GPU-a").priority, 9U);
+  EXPECT_EQ(ann.parent, "");
   EXPECT_EQ(config.tenants[1].group, "100") << "users and groups may be numbers";
+  EXPECT_EQ(config.tenants[1].parent, "lab");
+  EXPECT_EQ(config.tenants[1].quotas.everywhere.weight, std::nullopt);
   ASSERT_TRUE(config.others.has_value());
-  EXPECT_EQ(config.others->everywhere.limit, Amount::percent(1'000));
-  EXPECT_EQ(config.others->by_device.at("GPU-b").limit, Amount::percent(2'000));
+  EXPECT_EQ(config.others->parent, "guests");
+  EXPECT_EQ(config.others->quotas.everywhere.weight, 50U);
+  EXPECT_EQ(config.others->quotas.everywhere.priority, 2U);
+  EXPECT_EQ(config.others->quotas.everywhere.limit, Amount::percent(1'000));
+  EXPECT_EQ(config.others->quotas.by_device.at("GPU-b").limit, Amount::percent(2'000));
 }
 
 TEST(Config, CanRefuseOthers) {
@@ -134,6 +192,18 @@ TEST(Config, WithAValueOfTheWrongTypeSaysWhatIsExpected) {
       {"[broker]\nreserve = true", "expected an amount such as"},
       {"[default]\nlimit = 1.5", "expected an amount such as"},
       {"[default]\nlimit = []", "expected an amount such as"},
+      {"[default]\nweight = \"much\"", "expected a whole number from 1 to 10000"},
+      {"[default]\nparent = 1", "expected a text in quotes"},
+      {"[broker]\nlend_guarantees = 1", "expected true or false"},
+      {"[broker]\nescalation = \"kill\"", "expected one of \"wait\", \"deny\", \"end-session\""},
+      {"[broker]\nescalation = 1", "expected one of \"wait\""},
+      {"[[device]]\nuuid = \"a\"\nescalation = \"\"", "expected one of \"wait\""},
+      {"[broker]\npast_broker = \"deny\"", "expected one of \"report\", \"end\""},
+      {"[broker]\npast_broker_allowance = \"5%\"", "and no share"},
+      {"[broker]\ncontext_overhead = \"all-but 1GiB\"", "and no share"},
+      {"[broker]\ncontext_overhead = -1", "expected an amount of at least 0"},
+      {"[broker]\nstate_dir = 1", "expected a text in quotes"},
+      {"[broker]\nadmin_group = 1.5", "expected a text in quotes"},
       {"[default]\nrefuse = 1", "expected true or false"},
       {"[[device]]\nuuid = 1", "expected a text in quotes"},
       {"[[tenant]]\nname = 1\nuser = 1", "expected a text in quotes"},
@@ -147,6 +217,17 @@ TEST(Config, WithANumberOutOfItsRangeIsRefused) {
   EXPECT_THAT(wrong("[broker]\nmax_sessions = 100001"), HasSubstr("from 1 to 100000"));
   EXPECT_THAT(wrong("[broker]\nmax_sessions_per_tenant = -1"), HasSubstr("from 1"));
   EXPECT_THAT(wrong("[broker]\nmax_wait_seconds = -1"), HasSubstr("from 0 to 604800"));
+  EXPECT_THAT(wrong("[broker]\naging_seconds = -1"), HasSubstr("from 0 to 604800"));
+  EXPECT_THAT(wrong("[broker]\nreclaim_deadline_ms = 0"), HasSubstr("from 1 to 86400000"));
+  EXPECT_THAT(wrong("[broker]\ngrace_seconds = 86401"), HasSubstr("from 0 to 86400"));
+  EXPECT_THAT(wrong("[broker]\nreconcile_seconds = -1"), HasSubstr("from 0 to 86400"));
+  for (const char* table :
+       {"[default]\n", "[[tenant]]\nname = \"a\"\nuser = 1\n", "[[default.device]]\nuuid = \"a\"\n"}) {
+    EXPECT_THAT(wrong(table + std::string("weight = 0")), HasSubstr("from 1 to 10000")) << table;
+    EXPECT_THAT(wrong(table + std::string("weight = 10001")), HasSubstr("from 1 to 10000")) << table;
+    EXPECT_THAT(wrong(table + std::string("priority = -1")), HasSubstr("from 0 to 9")) << table;
+    EXPECT_THAT(wrong(table + std::string("priority = 10")), HasSubstr("from 0 to 9")) << table;
+  }
 }
 
 TEST(Config, WithABadAmountIsRefusedAtItsLine) {
@@ -171,10 +252,30 @@ TEST(Config, WithATenantThatIsNobodyOrTwoIsRefused) {
   EXPECT_THAT(wrong("[[tenant]]\nuser = 1\n"), HasSubstr("a tenant needs a 'name'"));
   EXPECT_THAT(wrong("[[tenant]]\nname = \"a\"\n"), HasSubstr("'a' needs either a 'user' or a 'group'"));
   EXPECT_THAT(wrong("[[tenant]]\nname = \"a\"\nuser = 1\ngroup = 1\n"),
-              HasSubstr("either a 'user' or a 'group'"));
+              HasSubstr("either a 'user' or a 'group', not both"));
   EXPECT_THAT(wrong("[[device]]\nreserve = 1\n"), HasSubstr("a device needs its 'uuid'"));
   EXPECT_THAT(wrong("[[tenant]]\nname = \"a\"\nuser = 1\n[[tenant.device]]\nlimit = 1\n"),
               HasSubstr("needs its 'uuid'"));
+}
+
+TEST(Config, MayHaveATenantThatIsNobodyOnlyAsAParent) {
+  const std::string lab =
+      "[[tenant]]\nname = \"ann\"\nuser = 1\nparent = \"lab\"\n[[tenant]]\nname = \"lab\"\n";
+  EXPECT_EQ(good(lab).tenants.size(), 2U);
+  EXPECT_EQ(good("[default]\nparent = \"lab\"\n[[tenant]]\nname = \"lab\"\n").tenants.size(), 1U);
+  EXPECT_THAT(
+      wrong(lab + "[[tenant]]\nname = \"den\"\n"),
+      StartsWith("g.toml:7:1: tenant 'den' needs either a 'user' or a 'group', or tenants that name it"));
+  EXPECT_THAT(wrong("[default]\nrefuse = true\nparent = \"lab\"\n[[tenant]]\nname = \"lab\"\n"),
+              HasSubstr("tenant 'lab' needs"))
+      << "nobody is under the default";
+}
+
+TEST(Config, WithATenantsNameThatCouldMisleadIsRefused) {
+  EXPECT_THAT(wrong("[[tenant]]\nname = \"uid:7\"\nuser = 8\n"), HasSubstr("are of users without a tenant"));
+  EXPECT_THAT(wrong("[[tenant]]\nname = \"a\\u001b[2J\"\nuser = 8\n"), HasSubstr("printable"));
+  EXPECT_THAT(wrong("[[tenant]]\nname = \"" + std::string(129, 'a') + "\"\nuser = 8\n"),
+              HasSubstr("at most 128 bytes"));
 }
 
 TEST(Config, ThatIsNoTomlIsRefusedAtItsPlace) {

@@ -18,12 +18,15 @@ namespace {
 struct Recorder final : LaneHandler {
   void hello(const std::shared_ptr<Lane>& lane, const v1::Hello& hello) override {
     label = hello.label();
+    if (hello.control()) return lane->welcome({}, {}, {});
     if (refusal) return lane->refuse(*refusal);
     v1::Welcome welcome;
     welcome.set_session(7);
     lane->welcome(SessionId{7}, welcome, descriptors);
   }
   void accepted(Lane&, GrantId grant) override { grants.push_back(grant.value); }
+  void spent(Lane&, std::uint32_t device) override { devices.push_back(device); }
+  void complain(const std::string& words) override { complaint = words; }
   void closed(const std::shared_ptr<Lane>& lane, bool said_goodbye) override {
     ++closures;
     goodbye = said_goodbye;
@@ -35,7 +38,9 @@ struct Recorder final : LaneHandler {
   std::optional<Error> refusal;
   std::vector<int> descriptors;
   std::string label;
+  std::string complaint;
   std::vector<std::uint64_t> grants;
+  std::vector<std::uint32_t> devices;
   int closures = 0, exits = 0;
   bool goodbye = false, may_live = false;
 };
@@ -78,6 +83,12 @@ struct LaneTest : testing::Test {
     say(message);
     EXPECT_TRUE(until([&] { return lane->session() || recorder.closures != 0; }));
   }
+  void greet_as_control() {
+    v1::ToBroker message;
+    message.mutable_hello()->set_control(true);
+    say(message);
+    EXPECT_TRUE(until([&] { return (welcome = receive()).has_value(); }));
+  }
   Result<Packet> receive() { return receive_packet(client.get(), kLaneMessageBytes, kLaneDescriptors); }
   v1::ToClient heard() {
     v1::ToClient message;
@@ -95,6 +106,7 @@ struct LaneTest : testing::Test {
   Recorder recorder;
   UniqueFd client;
   std::shared_ptr<Lane> lane;
+  Result<Packet> welcome = Packet{};
 };
 
 TEST_F(LaneTest, HandsTheGreetingOverAndWelcomes) {
@@ -128,6 +140,56 @@ TEST_F(LaneTest, TellsAcceptsInTheirOrder) {
   }
   EXPECT_TRUE(until([&] { return recorder.grants.size() == 3; }));
   EXPECT_EQ(recorder.grants, (std::vector<std::uint64_t>{3, 1, 2}));
+}
+
+TEST_F(LaneTest, TellsOfWhatDeviceThereIsNoMoreToGive) {
+  greet();
+  v1::ToBroker message;
+  message.mutable_spent()->set_device(3);
+  say(message);
+  EXPECT_TRUE(until([&] { return recorder.devices.size() == 1; }));
+  EXPECT_EQ(recorder.devices[0], 3U);
+}
+
+TEST_F(LaneTest, OfAControlConnectionHasNoSessionAndNoDescriptors) {
+  greet_as_control();
+  EXPECT_TRUE(welcome->descriptors.empty());
+  EXPECT_FALSE(lane->session());
+  v1::ToBroker message;
+  message.mutable_goodbye();
+  say(message);
+  client.reset();
+  EXPECT_TRUE(is_closed());
+  EXPECT_TRUE(recorder.goodbye);
+  EXPECT_EQ(recorder.complaint, "");
+}
+
+TEST_F(LaneTest, OfAControlConnectionClosesOnASecondGreeting) {
+  greet_as_control();
+  greet();
+  EXPECT_TRUE(is_closed());
+  EXPECT_NE(recorder.complaint, "");
+}
+
+TEST_F(LaneTest, OfAControlConnectionClosesOnWhatOnlySessionsSay) {
+  greet_as_control();
+  v1::ToBroker message;
+  message.mutable_spent();
+  say(message);
+  EXPECT_TRUE(is_closed());
+  EXPECT_TRUE(recorder.devices.empty());
+}
+
+TEST_F(LaneTest, SaysWhoThePeerIs) {
+  EXPECT_NE(lane->who().find("pid " + std::to_string(::getpid())), std::string::npos) << lane->who();
+  PeerProcess unknown;
+  unknown.peer.uid = 12;
+  const auto other =
+      std::make_shared<Lane>(loop, UniqueFd(::dup(client.get())), std::move(unknown), recorder);
+  EXPECT_EQ(other->who(), "a process of another PID namespace (uid 12)");
+  EXPECT_EQ(other->signal(core::Signal::kTerminate).error().code, Code::kFailedPrecondition);
+  other->forget();
+  recorder.closures = 0;
 }
 
 TEST_F(LaneTest, TellsAGoodbyeWithTheEnd) {
@@ -247,7 +309,7 @@ TEST(LaneOfAChild, TellsThatTheProcessIsGoneThoughAnotherHasItsSocket) {
   while (!lane->session() && loop.run_one_for(test::kPatience) > 0) {
   }
   EXPECT_TRUE(lane->process_may_live());
-  ::kill(pid, SIGKILL);
+  EXPECT_TRUE(lane->signal(core::Signal::kKill));
   while (recorder.exits == 0 && loop.run_one_for(test::kPatience) > 0) {
   }
   EXPECT_EQ(recorder.exits, 1);

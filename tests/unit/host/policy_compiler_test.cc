@@ -24,16 +24,17 @@ DeviceFacts device(std::uint8_t number, Bytes obtainable = kTotal) {
 
 std::string uuid(std::uint8_t number) { return to_string(device(number).device.uuid); }
 
-Result<core::Policy> compile(const std::string& text, const std::vector<DeviceFacts>& devices = {device(1)}) {
+Result<Compiled> compile(const std::string& text, const std::vector<DeviceFacts>& devices,
+                         const QuotaOverlay& overlay = {}) {
   auto config = parse_config(text, "g.toml");
   EXPECT_TRUE(config) << config.error().message;
-  return compile_policy(*config, devices);
+  return compile_policy(*config, devices, overlay);
 }
 
 core::Policy good(const std::string& text, const std::vector<DeviceFacts>& devices = {device(1)}) {
   auto policy = compile(text, devices);
   EXPECT_TRUE(policy) << policy.error().message;
-  return policy ? *policy : core::Policy{};
+  return policy ? policy->policy : core::Policy{};
 }
 
 std::string wrong(const std::string& text, const std::vector<DeviceFacts>& devices = {device(1)}) {
@@ -156,9 +157,162 @@ TEST(PolicyCompiler, RefusesTwoTenantsThatAreTheSameUserOrGroup) {
             2U);
 }
 
-TEST(PolicyCompiler, TakesOverNumbers) {
+std::string ann_with(const std::string& quota) {
+  return "[broker]\nreserve = \"7MiB\"\n[[tenant]]\nname = \"ann\"\nuser = 1\n" + quota;
+}
+
+TEST(PolicyCompiler, NeverMakesNothingOfAGuarantee) {
+  const auto guarantee = [](const std::string& amount) {
+    return good(ann_with("guarantee = " + amount)).tenants.at(0).quotas.at(0).guarantee;
+  };
+  EXPECT_EQ(guarantee("0"), Bytes{});
+  EXPECT_EQ(guarantee("1"), mebibytes(2));
+  EXPECT_EQ(guarantee("\"2MiB\""), mebibytes(2));
+  EXPECT_EQ(guarantee("\"2049KiB\""), mebibytes(4)) << "bytes: at least what is said";
+  EXPECT_EQ(guarantee("\"1%\""), mebibytes(2));
+  EXPECT_EQ(guarantee("\"50%\""), mebibytes(2)) << "a share: so that two halves are not more than the whole";
+  EXPECT_THAT(wrong(ann_with("guarantee = \"16777215TiB\"")), HasSubstr("tenant 'ann'"));
+  EXPECT_THAT(wrong(ann_with("guarantee = \"18446744073709551615\"")),
+              AllOf(HasSubstr("tenant 'ann': a guarantee of"), HasSubstr("is more than any device has")));
+}
+
+TEST(PolicyCompiler, SaysThatALimitIsTooSmallToLendAnything) {
+  const std::string words = wrong(ann_with("limit = \"1MiB\""));
+  EXPECT_THAT(words, HasSubstr("tenant 'ann': a limit of 1MiB is less than the 2MiB"));
+  EXPECT_THAT(words, HasSubstr(uuid(1)));
+  EXPECT_THAT(wrong(ann_with("limit = \"1%\"")), HasSubstr("a limit of 1% is less than the 2MiB"));
+  EXPECT_THAT(wrong("[default]\nlimit = 1"), HasSubstr("the default: a limit of 1B"));
+  EXPECT_EQ(good(ann_with("limit = 0")).tenants.at(0).quotas.at(0).limit, Bytes{});
+}
+
+TEST(PolicyCompiler, TakesParentsWeightsAndPriorities) {
+  const core::Policy policy = good(R"([[tenant]]
+name = "lab"
+weight = 300
+[[tenant]]
+name = "ann"
+user = 1
+parent = "lab"
+weight = 7
+priority = 9
+[default]
+parent = "lab"
+priority = 0
+)");
+  EXPECT_EQ(policy.tenants[0].uid, std::nullopt);
+  EXPECT_EQ(policy.tenants[0].gid, std::nullopt);
+  EXPECT_EQ(policy.tenants[0].quotas.at(0).weight, 300U);
+  EXPECT_EQ(policy.tenants[0].quotas.at(0).priority, core::kDefaultPriority);
+  EXPECT_EQ(policy.tenants[1].parent, "lab");
+  EXPECT_EQ(policy.tenants[1].quotas.at(0).weight, 7U);
+  EXPECT_EQ(policy.tenants[1].quotas.at(0).priority, 9U);
+  EXPECT_EQ(policy.others_parent, "lab");
+  EXPECT_EQ(policy.others->at(0).weight, core::kDefaultWeight);
+  EXPECT_EQ(policy.others->at(0).priority, 0U);
+  EXPECT_THAT(wrong("[default]\nparent = \"lab\""), HasSubstr("the default names the parent 'lab'"));
+}
+
+TEST(PolicyCompiler, TakesHowEachDeviceIsLent) {
   const core::Policy policy =
-      good("[broker]\nmax_sessions = 5\nmax_wait_seconds = 60\n[default]\nrefuse = true\n");
+      good("[broker]\nescalation = \"deny\"\ncontext_overhead = \"512MiB\"\n[[device]]\nuuid = \"" + uuid(1) +
+               "\"\n[[device]]\nuuid = \"" + uuid(2) +
+               "\"\nescalation = \"wait\"\nlend_guarantees = true\ncontext_overhead = 0\n",
+           {device(1), device(2)});
+  EXPECT_EQ(policy.devices[0].reclaim.escalation, core::Escalation::kDeny);
+  EXPECT_FALSE(policy.devices[0].reclaim.lend_guarantees);
+  EXPECT_EQ(policy.devices[0].context_overhead, mebibytes(512));
+  EXPECT_EQ(policy.devices[1].reclaim.escalation, core::Escalation::kWait);
+  EXPECT_TRUE(policy.devices[1].reclaim.lend_guarantees);
+  EXPECT_EQ(policy.devices[1].context_overhead, Bytes{});
+  EXPECT_EQ(good("[broker]\nescalation = \"deny\"").devices[0].reclaim.escalation, core::Escalation::kDeny)
+      << "devices that are not listed";
+  EXPECT_THAT(wrong("[broker]\ncontext_overhead = \"17GiB\""), HasSubstr("more than the 16GiB"));
+}
+
+struct PolicyUnderAnOverlay : testing::Test {
+  Compiled compiled(const std::string& text) {
+    auto done = compile(text, {device(1), device(2)}, overlay);
+    EXPECT_TRUE(done) << done.error().message;
+    return done ? *done : Compiled{};
+  }
+  std::string why(const std::string& text) {
+    const Compiled done = compiled(text);
+    return done.unapplied.size() == 1 ? done.unapplied[0].why : "";
+  }
+  static std::string ann(const std::string& quota) {
+    return "[broker]\nreserve = \"8GiB\"\n[[tenant]]\nname = \"ann\"\nuser = 1\n" + quota;
+  }
+  QuotaOverlay overlay;
+};
+
+TEST_F(PolicyUnderAnOverlay, HasWhatWasSetBeforeWhatIsConfigured) {
+  overlay.tenants["ann"].everywhere.limit = Amount::absolute(gibibytes(3));
+  overlay.tenants["ann"].by_device[uuid(2)].weight = 9;
+  const auto quotas =
+      compiled(ann("guarantee = \"1GiB\"\nlimit = \"4GiB\"\nweight = 5\n[[tenant.device]]\nuuid = \"" +
+                   uuid(2) + "\"\nlimit = \"2GiB\"\npriority = 1\n"))
+          .policy.tenants.at(0)
+          .quotas;
+  EXPECT_EQ(quotas.at(0), (core::Quota{gibibytes(1), gibibytes(3), 5, core::kDefaultPriority}));
+  EXPECT_EQ(quotas.at(1), (core::Quota{gibibytes(1), gibibytes(3), 9, 1}))
+      << "what was set for every device goes before what is configured for one";
+}
+
+TEST_F(PolicyUnderAnOverlay, TakesSharesOfThePool) {
+  overlay.tenants["ann"].everywhere.guarantee = Amount::percent(2'500);
+  EXPECT_EQ(compiled(ann("")).policy.tenants.at(0).quotas.at(0).guarantee, gibibytes(2));
+}
+
+TEST_F(PolicyUnderAnOverlay, MakesTenantsOfUsersWithoutOne) {
+  overlay.tenants["uid:77"].everywhere.guarantee = Amount::absolute(gibibytes(1));
+  const core::Policy policy =
+      compiled(ann("[[tenant]]\nname = \"lab\"\n[default]\nlimit = \"50%\"\nparent = \"lab\"\n")).policy;
+  ASSERT_EQ(policy.tenants.size(), 3U);
+  EXPECT_EQ(policy.tenants[2].name, "uid:77");
+  EXPECT_EQ(policy.tenants[2].uid, 77U);
+  EXPECT_EQ(policy.tenants[2].parent, "lab");
+  EXPECT_EQ(policy.tenants[2].quotas.at(0), (core::Quota{gibibytes(1), gibibytes(4)}));
+}
+
+TEST_F(PolicyUnderAnOverlay, SaysWhatItDoesNotApply) {
+  overlay.tenants["bob"].everywhere.weight = 1;
+  EXPECT_EQ(why(ann("")), "the configuration has no such tenant");
+  overlay.tenants.clear();
+  overlay.tenants["uid:1"].everywhere.weight = 1;
+  EXPECT_EQ(why(ann("")), "user 1 is tenant 'ann'");
+  overlay.tenants.clear();
+  overlay.tenants["uid:2"].everywhere.weight = 1;
+  EXPECT_EQ(why(ann("[default]\nrefuse = true\n")), "the configuration refuses users without a tenant");
+  overlay.tenants.clear();
+  overlay.tenants["ann"].by_device["GPU-gone"].weight = 1;
+  const Compiled done = compiled(ann(""));
+  ASSERT_EQ(done.unapplied.size(), 1U);
+  EXPECT_EQ(done.unapplied[0].device, "GPU-gone");
+  EXPECT_EQ(done.policy.tenants.at(0).quotas.at(0).weight, core::kDefaultWeight);
+}
+
+TEST_F(PolicyUnderAnOverlay, IsCheckedAsAWhole) {
+  overlay.tenants["uid:77"].everywhere.guarantee = Amount::absolute(gibibytes(5));
+  auto done = compile(ann("guarantee = \"4GiB\"\n"), {device(1)}, overlay);
+  ASSERT_FALSE(done);
+  EXPECT_THAT(done.error().message, HasSubstr("tenant 'uid:77' asks for 5GiB on top of 4GiB"));
+}
+
+TEST(UserOfATenant, IsOneNumberSpelledInOneWay) {
+  EXPECT_EQ(user_of_tenant("uid:7"), 7U);
+  EXPECT_EQ(user_of_tenant("uid:0"), 0U);
+  for (const char* name :
+       {"uid:", "uid:07", "uid:-1", "uid:4294967296", "uid:7x", "uid: 7", "7", "gid:7", ""})
+    EXPECT_EQ(user_of_tenant(name), std::nullopt) << name;
+}
+
+TEST(PolicyCompiler, TakesOverNumbers) {
+  const core::Policy policy = good(
+      "[broker]\nmax_sessions = 5\nmax_wait_seconds = 60\naging_seconds = 7\npast_broker = \"end\"\n"
+      "past_broker_allowance = \"1GiB\"\n[default]\nrefuse = true\n");
+  EXPECT_EQ(policy.aging, std::chrono::seconds(7));
+  EXPECT_TRUE(policy.past_broker.end);
+  EXPECT_EQ(policy.past_broker.allowance, gibibytes(1));
   EXPECT_EQ(policy.max_sessions, 5U);
   EXPECT_EQ(policy.max_wait, std::chrono::minutes(1));
   EXPECT_FALSE(policy.others.has_value());

@@ -27,7 +27,7 @@ TEST(BrokerPage, BeginsWithItsMagicVersionAndSize) {
   const auto page = std::make_unique<BrokerPage>();
   initialize(*page);
   EXPECT_EQ(bytes_of(*page).substr(0, 8), "GMEMBRK1");
-  EXPECT_EQ(word_at<std::uint32_t>(*page, 8), 1u);
+  EXPECT_EQ(word_at<std::uint32_t>(*page, 8), 2u);
   EXPECT_EQ(word_at<std::uint32_t>(*page, 12), 4096u);
   EXPECT_EQ(bytes_of(*page).find_first_not_of('\0', 16), std::string_view::npos);
   EXPECT_TRUE(validate(*page));
@@ -37,7 +37,7 @@ TEST(ClientPage, BeginsWithItsMagicVersionAndSize) {
   const auto page = std::make_unique<ClientPage>();
   initialize(*page);
   EXPECT_EQ(bytes_of(*page).substr(0, 8), "GMEMCLN1");
-  EXPECT_EQ(word_at<std::uint32_t>(*page, 8), 1u);
+  EXPECT_EQ(word_at<std::uint32_t>(*page, 8), 2u);
   EXPECT_EQ(word_at<std::uint32_t>(*page, 12), 4096u);
   EXPECT_EQ(bytes_of(*page).find_first_not_of('\0', 16), std::string_view::npos);
 }
@@ -50,12 +50,14 @@ TEST(BrokerPage, LaysOutWordsWhereOtherLanguagesLookForThem) {
   page->figures.device_count = 4;
   page->figures.devices[1].pool = 5;
   page->figures.devices[31].pressure = 6;
+  page->figures.devices[31].pressure_deadline = 7;
   EXPECT_EQ(word_at<std::uint64_t>(*page, 16), 1u);
   EXPECT_EQ(word_at<std::uint64_t>(*page, 24), 2u);
   EXPECT_EQ(word_at<std::uint64_t>(*page, 32), 3u);
   EXPECT_EQ(word_at<std::uint64_t>(*page, 40), 4u);
   EXPECT_EQ(word_at<std::uint64_t>(*page, 48 + 64), 5u);
   EXPECT_EQ(word_at<std::uint64_t>(*page, 48 + 31 * 64 + 48), 6u);
+  EXPECT_EQ(word_at<std::uint64_t>(*page, 48 + 31 * 64 + 56), 7u);
 }
 
 TEST(BrokerPage, OfAnotherKindVersionOrSizeIsRefused) {
@@ -69,8 +71,10 @@ TEST(BrokerPage, OfAnotherKindVersionOrSizeIsRefused) {
   page->header.magic = kClientPageMagic;
   EXPECT_TRUE(refused());
   initialize(*page);
-  page->header.version = 2;
-  EXPECT_TRUE(refused());
+  for (const std::uint32_t other : {kPageVersion - 1, kPageVersion + 1}) {
+    page->header.version = other;
+    EXPECT_TRUE(refused());
+  }
   initialize(*page);
   page->header.size = 8192;
   EXPECT_TRUE(refused());

@@ -1,0 +1,109 @@
+#include "bench/arbiter/decide.h"
+
+#include <benchmark/benchmark.h>
+
+#include "bench/arbiter/set_floor.h"
+#include "bench/must.h"
+#include "daemon/core/arbiter.h"
+
+namespace gpumem::bench {
+namespace {
+
+using core::TimePoint;
+
+constexpr Bytes kExtent = mebibytes(2);
+constexpr std::int64_t kEvents = 20'000;
+constexpr std::int64_t kWarmUp = 2'000;
+
+// A full device: its tenants hold an extent or more each, of all weights; `waiters` requests for one more
+// wait.
+class FullDevice {
+ public:
+  FullDevice(std::size_t tenants, std::size_t waiters)
+      : pool_{kExtent.count * std::max<std::size_t>(2 * tenants, 1000)},
+        ledger_({pool_}),
+        arbiter_(ledger_, {kExtent}, std::chrono::seconds(30)) {
+    for (std::size_t i = 0; i < tenants; ++i)
+      tenants_.push_back(ledger_.add_tenant({{.guarantee = {}, .limit = pool_, .weight = 50U << (i % 4)}}));
+    for (std::size_t i = 0; ledger_.free(0) >= kExtent; ++i) take(tenants_[i % tenants]);
+    for (std::size_t i = 0; i < waiters; ++i) arbiter_.add(request(tenants_[i % tenants]));
+    require(arbiter_.admit().empty(), "the device is full");
+  }
+
+  struct Took {
+    Clock::duration decision;  ///< a holder releases an extent, the first in the order gets it
+    Clock::duration join;      ///< another request joins
+  };
+  Took step() {
+    TenantId& holder = holders_[shuffle_.below(holders_.size())];
+    core::Request newcomer = request(tenants_[shuffle_.below(tenants_.size())]);
+    std::vector<core::Granted> granted;
+    Took took{};
+    took.decision = timed([&] {
+      ledger_.release(holder, 0, kExtent, core::Charge::kActive);
+      granted = arbiter_.admit();
+    });
+    took.join = timed([&] { arbiter_.add(std::move(newcomer)); });
+    require(granted.size() == 1, "what is released is granted once");
+    holder = granted.front().request.tenant;
+    ledger_.move(holder, 0, kExtent, core::Charge::kOffered, core::Charge::kActive);
+    return took;
+  }
+
+ private:
+  using TenantId = core::TenantId;
+
+  void take(TenantId tenant) {
+    ledger_.reserve(tenant, 0, kExtent);
+    ledger_.move(tenant, 0, kExtent, core::Charge::kOffered, core::Charge::kActive);
+    holders_.push_back(tenant);
+  }
+  core::Request request(TenantId tenant) {
+    const RequestId id = ids_.next();
+    const TimePoint asked{std::chrono::nanoseconds(id.value)};
+    const SliceId slice{tenant.value};
+    return {id, SessionId{tenant.value},      tenant, {{slice, 0, kExtent, kExtent}}, asked,
+            {}, asked + std::chrono::hours(1)};
+  }
+
+  Bytes pool_;
+  core::Ledger ledger_;
+  core::Arbiter arbiter_;
+  std::vector<TenantId> tenants_;
+  std::vector<TenantId> holders_;  ///< of one extent each
+  IdSource<RequestId> ids_;
+  Shuffle shuffle_;
+};
+
+void decide(benchmark::State& state) {
+  const auto tenants = static_cast<std::size_t>(state.range(0));
+  const auto waiters = static_cast<std::size_t>(state.range(1));
+  FullDevice device(tenants, waiters);
+  for (std::int64_t i = 0; i < kWarmUp; ++i) device.step();
+  Samples decisions, joins;
+  for (auto _ : state) {
+    const auto took = device.step();
+    decisions.add(took.decision);
+    joins.add(took.join);
+    state.SetIterationTime(seconds(took.decision));
+  }
+  const double floor = SetFloor(waiters).take(static_cast<std::size_t>(kEvents)).median_us();
+  state.counters["median_us"] = decisions.median_us();
+  state.counters["p99_us"] = decisions.quantile_us(0.99);
+  state.counters["join_median_us"] = joins.median_us();
+  state.counters["floor_us"] = floor;
+  state.counters["per_floor"] = decisions.median_us() / floor;
+}
+
+}  // namespace
+
+void register_decide() {
+  benchmark::RegisterBenchmark("decide", decide)
+      ->ArgNames({"tenants", "waiters"})
+      ->ArgsProduct({{10, 100, 1000, 10'000, 100'000}, {10, 100, 1000, 10'000, 100'000}})
+      ->Iterations(kEvents)
+      ->UseManualTime()
+      ->Unit(benchmark::kMicrosecond);
+}
+
+}  // namespace gpumem::bench

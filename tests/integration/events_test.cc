@@ -1,0 +1,226 @@
+// Who is told what happens: those whom it concerns, for as long as they listen, and nobody is held up by
+// them.
+#include <fcntl.h>
+
+#include "client/cli/control.h"
+#include "proto/lane.h"
+#include "tests/integration/fixture.h"
+#include "tests/support/raw_calls.h"
+
+namespace gpumem::test {
+namespace {
+
+const User kOne = test_user(10'001), kOther = test_user(10'002);
+
+struct Events : BrokerTest {
+  Events() : BrokerTest({.config = ::geteuid() == 0 ? kShared : kSomeSpare}) {}
+
+  Outcome gpumem(std::vector<std::string> arguments, std::optional<User> user = {}) {
+    arguments.insert(arguments.begin(), "events");
+    return run({.program = cli_program(),
+                .arguments = std::move(arguments),
+                .environment = {{"GPUMEM_RUNTIME_DIR", broker_.folder()}},
+                .user = user});
+  }
+  // What is kept, as `user` sees it.
+  std::vector<Json> kept(std::optional<User> user = {}, std::vector<std::string> more = {}) {
+    more.insert(more.end(), {"--no-follow", "--json"});
+    const Outcome outcome = gpumem(std::move(more), user);
+    EXPECT_EQ(outcome.status, 0) << outcome.output;
+    std::vector<Json> events;
+    std::istringstream lines(outcome.output);
+    for (std::string line; std::getline(lines, line);) events.push_back(Json::parse(line));
+    return events;
+  }
+  static std::size_t count(const std::vector<Json>& events, const std::string& kind) {
+    return static_cast<std::size_t>(std::count_if(events.begin(), events.end(),
+                                                  [&](const Json& event) { return event["kind"] == kind; }));
+  }
+};
+
+TEST_F(Events, TellALifeInItsOrder) {
+  auto client = client_with(mebibytes(48));
+  const pid_t pid = client->pid();
+  EXPECT_EQ(client->leave(), 0);
+  EXPECT_TRUE(eventually([&] { return broker_.at_rest(); }));
+  const auto events = kept();
+  ASSERT_GE(events.size(), 3U);
+  EXPECT_EQ(events[0]["kind"], "opened");
+  EXPECT_EQ(events[0]["pid"], pid);
+  for (const char* kind : {"granted", "ended", "freed"}) EXPECT_GE(count(events, kind), 1U) << kind;
+  for (std::size_t i = 1; i < events.size(); ++i) {
+    EXPECT_EQ(events[i]["sequence"].get<std::uint64_t>(), events[i - 1]["sequence"].get<std::uint64_t>() + 1);
+    EXPECT_GE(events[i]["time"], events[i - 1]["time"]);
+  }
+}
+
+TEST_F(Events, OfOthersAreNotTold) {
+  GPUMEM_NEEDS_ROOT();
+  auto one = client_with(mebibytes(8), kOne);
+  auto other = client_with(mebibytes(16), kOther);
+  const auto seen = kept(kOne);
+  EXPECT_GE(count(seen, "granted"), 1U);
+  for (const Json& event : seen) EXPECT_EQ(event["tenant"], "uid:10001") << event;
+  const auto all = kept();
+  EXPECT_EQ(count(all, "opened"), 2U) << "root is told everything";
+  EXPECT_EQ(kept({}, {"--tenant", "uid:10001"}).size(), seen.size());
+  const Outcome refused = gpumem({"--no-follow", "--tenant", "uid:10001"}, kOther);
+  EXPECT_EQ(refused.status, 1);
+  EXPECT_NE(refused.output.find("administrators"), std::string::npos) << refused.output;
+}
+
+TEST_F(Events, AreToldSinceAnInstant) {
+  auto one = client_with(mebibytes(8));
+  const auto before = kept();
+  ASSERT_FALSE(before.empty());
+  auto two = client_with(mebibytes(8));
+  const std::string last = before.back()["time"];
+  for (const Json& event : kept({}, {"--since", last})) EXPECT_GE(event["time"], last);
+  EXPECT_EQ(count(kept({}, {"--since", "1h"}), "opened"), 2U);
+  EXPECT_TRUE(kept({}, {"--since", "2150-01-01T00:00:00Z"}).empty());
+  EXPECT_EQ(gpumem({"--since", "yesterday"}).status, 2);
+}
+
+struct FollowedEvents : Events {
+  void follow() {
+    const UniqueFd log(::open(file().c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+    child_ = std::make_unique<Child>(
+        ChildOptions{.program = cli_program(),
+                     .arguments = {"events", "--since", "1h", "--runtime-dir", broker_.folder()},
+                     .environment = {},
+                     .user = {},
+                     .output = log.get()});
+    // That it follows shows only by what it says: so something has to have happened.
+    auto client = client_with(mebibytes(4));
+    EXPECT_TRUE(says("granted"));
+    EXPECT_EQ(client->leave(), 0);
+  }
+  bool says(const std::string& words) {
+    return eventually([&] { return read_file(file()).find(words) != std::string::npos; });
+  }
+  std::filesystem::path file() const { return folder_ / "events"; }
+
+  TemporaryFolder folder_;
+  std::unique_ptr<Child> child_;
+};
+
+TEST_F(FollowedEvents, ComeAsTheyHappenUntilInterrupted) {
+  follow();
+  auto client = client_with(mebibytes(12));
+  EXPECT_TRUE(says("12MiB granted")) << read_file(file());
+  EXPECT_TRUE(child_->running());
+  child_->signal(SIGINT);
+  EXPECT_EQ(child_->wait(), 0);
+}
+
+TEST_F(FollowedEvents, EndWithTheBrokerAndDoNotHoldItUp) {
+  follow();
+  EXPECT_EQ(broker_.stop(), 0);
+  EXPECT_EQ(child_->wait(), 3);
+  EXPECT_TRUE(says("is gone")) << read_file(file());
+}
+
+TEST_F(FollowedEvents, EndWhenTheBrokerIsKilled) {
+  follow();
+  broker_.kill();
+  EXPECT_EQ(child_->wait(), 3);
+}
+
+// The streams themselves, without the command.
+struct EventStreams : Events {
+  std::unique_ptr<v1::Monitor::Stub> stub = v1::Monitor::NewStub(connect_to_api(broker_.folder()));
+
+  struct Stream {
+    grpc::ClientContext context;
+    std::unique_ptr<grpc::ClientReader<v1::Event>> reader;
+  };
+  std::unique_ptr<Stream> open(const std::string& token, const std::string& since = "", bool follow = true) {
+    auto stream = std::make_unique<Stream>();
+    stream->context.set_deadline(std::chrono::system_clock::now() + kPatience);
+    if (!token.empty()) stream->context.AddMetadata(kSessionMetadataKey, token);
+    v1::WatchEventsRequest request;
+    request.set_since(since);
+    request.set_follow(follow);
+    stream->reader = stub->WatchEvents(&stream->context, request);
+    return stream;
+  }
+  static grpc::Status rest_of(Stream& stream, std::size_t* heard = nullptr) {
+    v1::Event event;
+    while (stream.reader->Read(&event)) {
+      if (heard != nullptr) ++*heard;
+    }
+    return stream.reader->Finish();
+  }
+};
+
+TEST_F(EventStreams, NeedATokenThatLives) {
+  EXPECT_EQ(rest_of(*open("")).error_code(), grpc::StatusCode::UNAUTHENTICATED);
+  EXPECT_EQ(rest_of(*open("made up")).error_code(), grpc::StatusCode::UNAUTHENTICATED);
+  RawLane lane(broker_.folder());
+  const std::string token = lane.greet_control();
+  EXPECT_TRUE(rest_of(*open(token, "", false)).ok());
+  lane.close();
+  EXPECT_TRUE(eventually(
+      [&] { return rest_of(*open(token, "", false)).error_code() == grpc::StatusCode::UNAUTHENTICATED; }));
+}
+
+TEST_F(EventStreams, OfANonsensicalInstantAreRefused) {
+  RawLane lane(broker_.folder());
+  const grpc::Status status = rest_of(*open(lane.greet_control(), "yesterday"));
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_NE(status.error_message().find("RFC 3339"), std::string::npos);
+}
+
+TEST_F(EventStreams, AreCutOffWhereNobodyReads) {
+  RawLane lane(broker_.folder());
+  const auto stream = open(lane.greet_control());
+  RawSession session(broker_.folder());
+  const std::uint64_t slice = session.open_slice();
+  for (int i = 0; i < 8'000; ++i) {
+    v1::GrowResponse response;
+    ASSERT_EQ(session.calls.grow(slice, std::uint64_t{1} << 40, 0, &response).error_code(),
+              grpc::StatusCode::RESOURCE_EXHAUSTED);
+  }
+  std::size_t heard = 0;
+  const grpc::Status status = rest_of(*stream, &heard);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED) << status.error_message();
+  EXPECT_NE(status.error_message().find("faster than they are read"), std::string::npos)
+      << status.error_message();
+  EXPECT_LT(heard, 8'000U);
+}
+
+TEST_F(EventStreams, AreSoManyForAUser) {
+  RawLane lane(broker_.folder());
+  const std::string token = lane.greet_control();
+  auto client = client_with(mebibytes(4));
+  const std::string since = "2000-01-01T00:00:00Z";  // so that each has something to say once it is open
+  std::vector<std::unique_ptr<Stream>> streams;
+  for (int i = 0; i < 16; ++i) {
+    streams.push_back(open(token, since));
+    v1::Event event;
+    ASSERT_TRUE(streams.back()->reader->Read(&event)) << i;
+  }
+  EXPECT_EQ(rest_of(*open(token, since)).error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  streams.front()->context.TryCancel();
+  EXPECT_EQ(rest_of(*streams.front()).error_code(), grpc::StatusCode::CANCELLED);
+  EXPECT_TRUE(eventually([&] { return rest_of(*open(token, since, false)).ok(); }))
+      << "a place is free again";
+  for (const auto& stream : streams) stream->context.TryCancel();
+}
+
+TEST_F(EventStreams, OfControlConnectionsThereAreSoManyForAUser) {
+  std::vector<std::unique_ptr<RawLane>> lanes;
+  for (int i = 0; i < 32; ++i) {
+    lanes.push_back(std::make_unique<RawLane>(broker_.folder()));
+    EXPECT_NE(lanes.back()->greet_control(), "");
+  }
+  const auto refused = cli::Control::connect(broker_.folder());
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Code::kResourceExhausted);
+  EXPECT_TRUE(broker_.sessions().empty());
+  lanes.pop_back();
+  EXPECT_TRUE(eventually([&] { return cli::Control::connect(broker_.folder()).has_value(); }));
+}
+
+}  // namespace
+}  // namespace gpumem::test

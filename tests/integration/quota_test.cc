@@ -1,0 +1,190 @@
+// Quotas changed while the broker runs: by whom, how far, and for how long.
+#include "tests/integration/fixture.h"
+
+namespace gpumem::test {
+namespace {
+
+constexpr const char* kTenants = R"(
+[[tenant]]
+name = "ann"
+user = 10001
+guarantee = "64MiB"
+limit = "128MiB"
+[[tenant]]
+name = "bob"
+user = 10002
+[default]
+limit = "96MiB"
+)";
+
+struct Quotas : BrokerTest {
+  Quotas() : BrokerTest({.config = config()}) {}
+
+  static std::string config(const std::string& admins = "") {
+    const std::string shared = ::geteuid() == 0 ? kShared : kSomeSpare;
+    return shared + (admins.empty() ? "" : "admin_group = " + admins + "\n") + kTenants;
+  }
+  Outcome gpumem(std::vector<std::string> arguments, std::optional<User> user = {}) {
+    arguments.insert(arguments.begin(), "quota");
+    return run({.program = cli_program(),
+                .arguments = std::move(arguments),
+                .environment = {{"GPUMEM_RUNTIME_DIR", broker_.folder()}},
+                .user = user});
+  }
+  Json json(std::vector<std::string> arguments) {
+    arguments.emplace_back("--json");
+    const Outcome outcome = gpumem(std::move(arguments));
+    EXPECT_EQ(outcome.status, 0) << outcome.output;
+    return Json::parse(outcome.output, nullptr, false);
+  }
+  static testing::AssertionResult says(const Outcome& outcome, int status, const std::string& words) {
+    if (outcome.status == status && outcome.output.find(words) != std::string::npos)
+      return testing::AssertionSuccess();
+    return testing::AssertionFailure() << "status " << outcome.status << ", said: " << outcome.output;
+  }
+  std::filesystem::path state() const { return std::filesystem::path(broker_.folder()) / "state"; }
+  Json quota(const std::string& tenant) {
+    const Json list = json({});
+    for (const Json& line : list["quotas"]) {
+      if (line["tenant"] == tenant) return line;
+    }
+    return {};
+  }
+};
+
+// Only root and the admin group may: tests of other users than root cannot become either.
+struct QuotasByRoot : Quotas {
+  void SetUp() override { GPUMEM_NEEDS_ROOT(); }
+};
+
+TEST_F(QuotasByRoot, AreListedWithTheirRevision) {
+  const Json list = json({});
+  EXPECT_EQ(list["revision"], 0) << list;
+  EXPECT_EQ(quota("ann")["limit"], mebibytes(128).count);
+  EXPECT_EQ(quota("ann")["set"], false);
+  EXPECT_TRUE(says(gpumem({}), 0, "revision 0"));
+}
+
+TEST_F(QuotasByRoot, ShowInTenantsAtOnceAndSayWhatTheyWere) {
+  const Json change = json({"set", "ann", "--limit", "160MiB", "--weight", "7"});
+  EXPECT_EQ(change["revision"], 1) << change;
+  EXPECT_EQ(change["before"][0]["limit"], mebibytes(128).count);
+  EXPECT_EQ(change["before"][0]["weight"], 100);
+  EXPECT_EQ(change["after"][0]["limit"], mebibytes(160).count);
+  EXPECT_EQ(change["after"][0]["set"], true);
+  EXPECT_EQ(broker_.tenant("ann").limit(), mebibytes(160).count);
+  EXPECT_EQ(broker_.tenant("ann").guarantee(), mebibytes(64).count) << "what was not named stays";
+  EXPECT_EQ(broker_.tenant("ann").weight(), 7U);
+  EXPECT_TRUE(says(gpumem({"set", "ann", "--limit", "1.5GiB"}), 0, "160MiB -> 224MiB")) << "the pool";
+  EXPECT_TRUE(says(gpumem({"reset", "ann"}), 0, "224MiB -> 128MiB"));
+  EXPECT_EQ(quota("ann")["set"], false);
+}
+
+TEST_F(QuotasByRoot, HoldForSessionsThatAreOpen) {
+  auto ann = client({}, test_user(10'001));
+  EXPECT_TRUE(failed_with(ann->grow("a", mebibytes(130)), "RESOURCE_EXHAUSTED"));
+  EXPECT_EQ(gpumem({"set", "ann", "--limit", "160MiB", "--device", broker_.device().uuid()}).status, 0);
+  EXPECT_TRUE(succeeded(ann->open("b")));
+  EXPECT_TRUE(succeeded(ann->grow("b", mebibytes(150))));
+}
+
+TEST_F(QuotasByRoot, SurviveTheBrokerAndAReload) {
+  EXPECT_EQ(gpumem({"set", "ann", "--limit", "100MiB"}).status, 0);
+  EXPECT_EQ(gpumem({"set", "bob", "--guarantee", "1"}).status, 0);
+  broker_.reload(config() + "weight = 3\n");
+  EXPECT_EQ(broker_.tenant("ann").limit(), mebibytes(100).count);
+  broker_.kill();
+  broker_.start_again();
+  EXPECT_EQ(broker_.tenant("ann").limit(), mebibytes(100).count);
+  EXPECT_EQ(broker_.tenant("bob").guarantee(), mebibytes(2).count) << "a guarantee is rounded up";
+  EXPECT_EQ(json({})["revision"], 2);
+}
+
+TEST_F(QuotasByRoot, AreRecordedWithWhoChangedThem) {
+  EXPECT_EQ(gpumem({"set", "ann", "--priority", "9"}).status, 0);
+  const Json line = Json::parse(read_file(state() / "audit.log"));
+  EXPECT_EQ(line["uid"], 0);
+  EXPECT_EQ(line["command"], "gpumem");
+  EXPECT_EQ(line["revision"], 1);
+  EXPECT_EQ(line["before"][0]["priority"], 5);
+  EXPECT_EQ(line["after"][0]["priority"], 9);
+  EXPECT_NE(broker_.log().find("priority 5 -> 9"), std::string::npos);
+}
+
+TEST_F(QuotasByRoot, AreNotChangedOnAnOldRevision) {
+  EXPECT_EQ(gpumem({"set", "ann", "--limit", "100MiB", "--revision", "0"}).status, 0);
+  EXPECT_TRUE(says(gpumem({"set", "ann", "--limit", "90MiB", "--revision", "0"}), 1, "at revision 1, not 0"));
+  EXPECT_EQ(broker_.tenant("ann").limit(), mebibytes(100).count);
+}
+
+TEST_F(QuotasByRoot, ThatCannotHoldChangeNothing) {
+  const auto& [refused, words] =
+      std::pair{gpumem({"set", "bob", "--guarantee", "200MiB"}), "on top of 64MiB"};
+  EXPECT_TRUE(says(refused, 1, words));
+  EXPECT_TRUE(says(gpumem({"set", "ann", "--limit", "32MiB"}), 1, "is more than its limit of 32MiB"));
+  EXPECT_TRUE(says(gpumem({"set", "ann", "--limit", "1"}), 1, "less than the 2MiB"));
+  EXPECT_TRUE(says(gpumem({"set", "ann", "--limit=-1GiB"}), 1, "is not an amount"));
+  EXPECT_TRUE(says(gpumem({"set", "ann", "--limit", "99999999999GiB"}), 1, "is more than 2^64-1"));
+  EXPECT_TRUE(says(gpumem({"set", "ann", "--weight", "0"}), 1, "not from 1 to 10000"));
+  EXPECT_TRUE(says(gpumem({"set", "ann"}), 1, "nothing is to be changed"));
+  EXPECT_TRUE(says(gpumem({"set", "eve", "--limit", "1GiB"}), 1, "known are: "));
+  EXPECT_TRUE(says(gpumem({"set", "ann", "--limit", "1GiB", "--device", "GPU-x"}), 1, "is not lent"));
+  EXPECT_EQ(gpumem({"set"}).status, 2);
+  EXPECT_EQ(json({})["revision"], 0);
+  EXPECT_EQ(broker_.tenant("ann").limit(), mebibytes(128).count);
+  EXPECT_FALSE(std::filesystem::exists(state() / "quotas.toml"));
+}
+
+TEST_F(QuotasByRoot, MakeATenantOfAUserWithoutOne) {
+  auto eve = client_with(mebibytes(32), test_user(10'003));
+  EXPECT_EQ(gpumem({"set", "uid:10003", "--guarantee", "48MiB", "--limit", "64MiB"}).status, 0);
+  EXPECT_EQ(broker_.tenant("uid:10003").guarantee(), mebibytes(48).count);
+  EXPECT_EQ(broker_.tenant("uid:10003").charged(), mebibytes(32).count) << "it keeps what it has";
+  EXPECT_TRUE(succeeded(eve->grow("a", mebibytes(64))));
+  EXPECT_EQ(eve->leave(), 0);
+  EXPECT_TRUE(eventually([&] { return broker_.at_rest(); })) << broker_.unrest();
+  EXPECT_EQ(broker_.tenant("uid:10003").guarantee(), mebibytes(48).count) << "connected or not";
+  EXPECT_EQ(gpumem({"reset", "uid:10003"}).status, 0);
+  EXPECT_EQ(broker_.tenant("uid:10003").tenant(), "");
+}
+
+TEST_F(QuotasByRoot, AreForAdministratorsAlone) {
+  const User user = test_user(10'001);
+  EXPECT_TRUE(says(gpumem({}, user), 1, "root may, and the members of the group"));
+  EXPECT_TRUE(
+      says(gpumem({"set", "ann", "--limit", "224MiB", "--revision", "0"}, user), 1, "user 10001 may not"));
+  EXPECT_EQ(broker_.tenant("ann").limit(), mebibytes(128).count);
+  broker_.reload(config("10000"));
+  EXPECT_TRUE(says(gpumem({"set", "ann", "--limit", "224MiB"}, user), 0, "128MiB -> 224MiB"));
+  EXPECT_TRUE(says(gpumem({"set", "ann", "--limit", "200MiB"}, User{10'009, 10'000}), 0, "revision 2"));
+  broker_.reload(config("10099"));
+  EXPECT_EQ(gpumem({}, user).status, 1) << "a group that the user lacks";
+}
+
+TEST_F(QuotasByRoot, ThatAreBrokenKeepTheBrokerFromStarting) {
+  EXPECT_EQ(gpumem({"set", "ann", "--limit", "100MiB"}).status, 0);
+  broker_.stop();
+  write_file(state() / "quotas.toml", "revision = 1\n[[ten");
+  const Outcome outcome = run({.program = gpumemd_program(),
+                               .arguments = {"--simulate", "1x256MiB", "--runtime-dir", broker_.folder(),
+                                             "--config", broker_.config_file()},
+                               .environment = {},
+                               .user = {}});
+  EXPECT_TRUE(says(outcome, 1, "quotas.toml:2:"));
+  EXPECT_TRUE(says(outcome, 1, "mend the file, or move it away"));
+  std::filesystem::remove(state() / "quotas.toml");
+  broker_.start_again();
+  EXPECT_EQ(broker_.tenant("ann").limit(), mebibytes(128).count);
+}
+
+TEST_F(QuotasByRoot, OfTenantsThatAreGoneAreKeptAndNotApplied) {
+  EXPECT_EQ(gpumem({"set", "bob", "--limit", "100MiB"}).status, 0);
+  broker_.reload(kShared);
+  EXPECT_NE(broker_.log().find("for tenant 'bob' are kept but not applied"), std::string::npos);
+  EXPECT_EQ(broker_.tenant("bob").tenant(), "");
+  broker_.reload(config());
+  EXPECT_EQ(broker_.tenant("bob").limit(), mebibytes(100).count);
+}
+
+}  // namespace
+}  // namespace gpumem::test

@@ -1,0 +1,81 @@
+// `gpumem why`: what a request waits for, said to those whom it concerns.
+#include "tests/integration/fixture.h"
+
+namespace gpumem::test {
+namespace {
+
+const User kHolder = test_user(10'001), kWaiter = test_user(10'002);
+
+struct Why : BrokerTest {
+  Why() : BrokerTest({.config = ::geteuid() == 0 ? kShared : kSomeSpare}) {}
+  void SetUp() override {
+    GPUMEM_NEEDS_ROOT();
+    holder_ = client_with(kPool - mebibytes(4), kHolder);
+    waiter_ = client({}, kWaiter);
+    waiter_->begin_to_grow("a", mebibytes(64), std::chrono::minutes(10));
+    await_waiters(1);
+  }
+  Outcome why(std::vector<std::string> arguments, std::optional<User> user = kWaiter) {
+    arguments.insert(arguments.begin(), "why");
+    return run({.program = cli_program(),
+                .arguments = std::move(arguments),
+                .environment = {{"GPUMEM_RUNTIME_DIR", broker_.folder()}},
+                .user = user});
+  }
+  Json explained(const std::string& subject, std::optional<User> user = kWaiter) {
+    const Outcome outcome = why({subject, "--json"}, user);
+    EXPECT_EQ(outcome.status, 0) << outcome.output;
+    return Json::parse(outcome.output, nullptr, false);
+  }
+
+  std::unique_ptr<ClientProcess> holder_;  ///< has the pool but for 4 MiB
+  std::unique_ptr<ClientProcess> waiter_;  ///< wants 64 MiB
+};
+
+TEST_F(Why, ShowsWhatARequestWaitsFor) {
+  const Json answer = explained("uid:10002");
+  EXPECT_EQ(answer["tenant"], "uid:10002");
+  ASSERT_EQ(answer["devices"].size(), 1U) << answer;
+  EXPECT_EQ(answer["devices"][0]["limit"], kPool.count);
+  ASSERT_EQ(answer["waiting"].size(), 1U) << answer;
+  const Json& waiting = answer["waiting"][0];
+  EXPECT_EQ(waiting["asked"], mebibytes(64).count);
+  EXPECT_EQ(waiting["free"], mebibytes(4).count);
+  EXPECT_EQ(waiting["reason"], "no-memory");
+  EXPECT_EQ(waiting["waiters_ahead"], 0);
+  EXPECT_TRUE(waiting["other_tenants"].empty()) << "who the others are is not told";
+  const Outcome text = why({"uid:10002"});
+  EXPECT_NE(text.output.find("waits for 64MiB"), std::string::npos) << text.output;
+  EXPECT_NE(text.output.find("soonest: "), std::string::npos) << text.output;
+}
+
+TEST_F(Why, OfASessionIsThatOfItsTenant) {
+  const auto sessions = broker_.sessions();
+  ASSERT_EQ(sessions.size(), 2U);
+  EXPECT_EQ(explained(std::to_string(sessions[1].id()))["waiting"].size(), 1U);
+}
+
+TEST_F(Why, IsToldToItsTenantAndToAdministratorsOnly) {
+  const Outcome refused = why({"uid:10001"});
+  EXPECT_EQ(refused.status, 1);
+  EXPECT_NE(refused.output.find("administrators"), std::string::npos) << refused.output;
+  const Json all = explained("uid:10002", std::nullopt);
+  ASSERT_EQ(all["waiting"].size(), 1U) << all;
+  EXPECT_FALSE(all["waiting"][0]["other_tenants"].empty()) << "root is told who the others are";
+}
+
+TEST_F(Why, OfNobodyIsNotFound) {
+  EXPECT_EQ(why({"nobody-at-all"}, std::nullopt).status, 1);
+  EXPECT_EQ(why({"4711"}, std::nullopt).status, 1);
+  EXPECT_EQ(why({}).status, 2);
+}
+
+TEST_F(Why, SaysThatNothingWaitsOnceItIsGranted) {
+  EXPECT_EQ(holder_->leave(), 0);
+  EXPECT_TRUE(succeeded(waiter_->answer()));
+  EXPECT_TRUE(explained("uid:10002")["waiting"].empty());
+  EXPECT_NE(why({"uid:10002"}).output.find("no request waits"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace gpumem::test

@@ -1,0 +1,128 @@
+#include "tests/model/books.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace gpumem::core::model {
+
+Books::Books(std::vector<Device> all) : devices(std::move(all)) {
+  constexpr Quota kNone{{}, {std::numeric_limits<Number>::max()}};
+  add(std::vector<Quota>(devices.size(), kNone));
+}
+
+NodeIndex Books::add(std::vector<Quota> quotas, NodeIndex parent) {
+  const std::vector<Number> nothing(devices.size(), 0);
+  nodes.push_back({parent, std::move(quotas), nothing, nothing});
+  return nodes.size() - 1;
+}
+
+std::vector<NodeIndex> Books::children(NodeIndex node) const {
+  std::vector<NodeIndex> found;
+  for (NodeIndex one = kTop + 1; one < nodes.size(); ++one) {
+    if (!nodes[one].gone && nodes[one].parent == node) found.push_back(one);
+  }
+  return found;
+}
+
+std::vector<NodeIndex> Books::way_up(NodeIndex node) const {
+  std::vector<NodeIndex> way{node};
+  while (way.back() != kTop) way.push_back(nodes[way.back()].parent);
+  return way;
+}
+
+Number Books::leased(DeviceIndex device) const {
+  Number sum = 0;
+  for (const Node& node : nodes) sum += node.leases[device];
+  return sum;
+}
+
+Number Books::free(DeviceIndex device) const {
+  return devices[device].pool - devices[device].missing - leased(device);
+}
+
+Accounts::Accounts(const Books& books, DeviceIndex device)
+    : books_(books), device_(device), accounts_(books.nodes.size()) {
+  count(Books::kTop);
+}
+
+void Accounts::count(NodeIndex node) {
+  Account& own = accounts_[node];
+  own.used = books_.nodes[node].leases[device_] + books_.nodes[node].outside[device_];
+  for (const NodeIndex child : books_.children(node)) {
+    count(child);
+    own.used += accounts_[child].used;
+    own.promised += accounts_[child].promised;
+    own.members_kept += accounts_[child].kept;
+  }
+  own.promised = std::max(own.promised, guarantee(node));
+  own.kept = std::max({guarantee(node) - own.used, own.members_kept, Number{0}});
+  own.burst = own.used + own.kept - own.promised;
+}
+
+Number Accounts::guarantee(NodeIndex node) const {
+  return number(books_.nodes[node].quotas[device_].guarantee);
+}
+
+Number Accounts::limit(NodeIndex node) const { return number(books_.nodes[node].quotas[device_].limit); }
+
+Number Accounts::claimable(NodeIndex leaf, NodeIndex last) const {
+  Number sum = 0;
+  for (const NodeIndex node : books_.way_up(leaf)) {
+    sum += std::max<Number>(0, guarantee(node) - of(node).used - of(node).members_kept);
+    if (node == last) break;
+  }
+  return sum;
+}
+
+Number Accounts::reach(NodeIndex leaf) const {
+  Number reach = books_.devices[device_].pool;
+  if (books_.devices[device_].lends) return reach;
+  for (const NodeIndex node : books_.way_up(leaf)) {
+    if (node == Books::kTop) break;
+    for (const NodeIndex sibling : books_.children(books_.nodes[node].parent)) {
+      if (sibling != node) reach -= of(sibling).promised;
+    }
+  }
+  return reach;
+}
+
+Number Accounts::room(NodeIndex leaf) const {
+  return std::min(limit(leaf) - of(leaf).used, reach(leaf) - books_.nodes[leaf].leases[device_]);
+}
+
+bool Accounts::over_limit_at(NodeIndex node, NodeIndex leaf, Number bytes) const {
+  const Number beyond = bytes - std::min(bytes, claimable(leaf, node));
+  if (bytes > limit(node) - of(node).used) return true;
+  return beyond != 0 && beyond > limit(node) - of(node).used - of(node).kept;
+}
+
+bool Accounts::over_limit(NodeIndex leaf, Number bytes) const {
+  const auto way = books_.way_up(leaf);
+  return std::ranges::any_of(way, [&](NodeIndex node) { return over_limit_at(node, leaf, bytes); });
+}
+
+bool Accounts::fits(NodeIndex leaf, Number bytes, Number spoken_for) const {
+  const Number free = books_.free(device_);
+  if (over_limit(leaf, bytes) || bytes > free) return false;
+  const Number beyond = bytes - std::min(bytes, claimable(leaf));
+  if (beyond == 0) return true;
+  return books_.devices[device_].lends ? bytes <= free - spoken_for : beyond <= free - of(Books::kTop).kept;
+}
+
+Number Accounts::available(NodeIndex leaf) const {
+  Number most = 0;
+  Number too_much = books_.devices[device_].pool + 1;
+  while (most + 1 < too_much) {
+    const Number middle = most + (too_much - most) / 2;
+    (fits(leaf, middle, 0) ? most : too_much) = middle;
+  }
+  return most;
+}
+
+Number ceiling(Books books, NodeIndex leaf, DeviceIndex device) {
+  books.devices[device].missing = 0;
+  for (Books::Node& node : books.nodes) node.leases[device] = node.outside[device] = 0;
+  return Accounts(books, device).available(leaf);
+}
+
+}  // namespace gpumem::core::model

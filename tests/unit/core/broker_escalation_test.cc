@@ -1,0 +1,210 @@
+#include <gmock/gmock.h>
+
+#include "tests/unit/core/machine.h"
+
+// What follows where memory that is asked for does not come back in time.
+
+namespace gpumem::core {
+namespace {
+
+using std::chrono::seconds;
+using testing::ElementsAre;
+using testing::IsEmpty;
+using testing::Pair;
+
+// Bob's sessions hold all 64 MiB, 16 of which are promised to ann.
+class BrokerEscalation : public testing::Test {
+ protected:
+  static Policy policy(Escalation escalation) {
+    Policy policy = small_policy();
+    policy.devices[0].reclaim.lend_guarantees = true;
+    policy.devices[0].reclaim.escalation = escalation;
+    return policy;
+  }
+  void start(Escalation escalation) {
+    machine.emplace(policy(escalation));
+    ann = machine->connect(1);
+    small = machine->connect(2);
+    large = machine->connect(2);
+    machine->get(small, machine->slice(small), mebibytes(24));
+    machine->get(large, machine->slice(large), mebibytes(40));
+  }
+  RequestId claim(Bytes bytes = mebibytes(16)) {
+    return machine->grow(ann, machine->slice(ann), bytes, std::chrono::minutes(5));
+  }
+  std::optional<Machine> machine;
+  SessionId ann;
+  SessionId small;
+  SessionId large;
+};
+
+TEST_F(BrokerEscalation, WaitsWhereNothingElseIsAskedFor) {
+  start(Escalation::kWait);
+  const RequestId id = claim();
+  machine->pass_in_steps(seconds(60));
+  EXPECT_FALSE(machine->is_answered(id));
+  EXPECT_EQ(machine->asked_of(large), mebibytes(16)) << "still";
+  EXPECT_THAT(machine->signals, IsEmpty());
+}
+
+TEST_F(BrokerEscalation, DeniesTheClaimsAndRelievesTheAsked) {
+  start(Escalation::kDeny);
+  const RequestId id = claim();
+  machine->pass_in_steps(seconds(2) - std::chrono::nanoseconds(1));
+  EXPECT_FALSE(machine->is_answered(id));
+  machine->pass_in_steps(seconds(1));
+  ASSERT_TRUE(machine->is_answered(id));
+  EXPECT_EQ(machine->denial(id).reason, Denial::Reason::kNoMemory);
+  EXPECT_EQ(machine->asked_of(large), Bytes{0}) << "nobody waits for it";
+  EXPECT_THAT(machine->signals, IsEmpty());
+  EXPECT_EQ(machine->broker.next_deadline(), std::nullopt);
+}
+
+TEST_F(BrokerEscalation, DoesNotDenyForADebt) {
+  start(Escalation::kDeny);
+  Policy lower = policy(Escalation::kDeny);
+  lower.tenants[1].quotas[0].limit = mebibytes(32);
+  ASSERT_TRUE(machine->broker.apply(lower, machine->now));
+  machine->collect();
+  machine->pass_in_steps(seconds(60));
+  EXPECT_EQ(machine->asked_of(large), mebibytes(32));
+  EXPECT_THAT(machine->signals, IsEmpty());
+}
+
+TEST_F(BrokerEscalation, EndsTheSmallestSessionThatSufficesFirstKindlyThenNot) {
+  start(Escalation::kEndSession);
+  const RequestId id = claim();
+  machine->pass_in_steps(seconds(2));
+  EXPECT_THAT(machine->signals, ElementsAre(Pair(small, Signal::kTerminate)));
+  machine->pass_in_steps(seconds(5) - std::chrono::nanoseconds(1));
+  EXPECT_EQ(machine->signals.size(), 1u);
+  machine->pass_in_steps(std::chrono::nanoseconds(1));
+  EXPECT_THAT(machine->signals, ElementsAre(Pair(small, Signal::kTerminate), Pair(small, Signal::kKill)));
+  machine->die(small);
+  EXPECT_TRUE(machine->is_granted(id));
+  machine->pass_in_steps(seconds(60));
+  EXPECT_EQ(machine->signals.size(), 2u);
+  EXPECT_EQ(machine->events_of(Event::Kind::kTerminating).size(), 1u);
+  EXPECT_EQ(machine->events_of(Event::Kind::kKilling).size(), 1u);
+  EXPECT_EQ(machine->broker.next_deadline(), std::nullopt);
+}
+
+TEST_F(BrokerEscalation, EndsNobodyElseWhileTheProcessOfABrokenLaneEnds) {
+  start(Escalation::kEndSession);
+  const RequestId id = claim();
+  machine->pass_in_steps(seconds(2));
+  machine->lose_lane(small);
+  machine->pass_in_steps(seconds(5));
+  EXPECT_THAT(machine->signals, ElementsAre(Pair(small, Signal::kTerminate), Pair(small, Signal::kKill)));
+  EXPECT_EQ(machine->asked_of(large), Bytes{0});
+  machine->die(small);
+  EXPECT_TRUE(machine->is_granted(id));
+}
+
+TEST_F(BrokerEscalation, GoesOnToTheNextWhenAProcessDoesNotEndForAllThat) {
+  start(Escalation::kEndSession);
+  const RequestId id = claim();
+  machine->pass_in_steps(seconds(30));
+  EXPECT_THAT(machine->signals, ElementsAre(Pair(small, Signal::kTerminate), Pair(small, Signal::kKill),
+                                            Pair(large, Signal::kTerminate), Pair(large, Signal::kKill)));
+  machine->die(large);
+  EXPECT_TRUE(machine->is_granted(id));
+}
+
+TEST_F(BrokerEscalation, AsksATenantForNoMoreThanItsBurstBesidesWhatIsEnded) {
+  Policy two_claimants = policy(Escalation::kEndSession);
+  two_claimants.tenants = {
+      user("ann", 1, {{mebibytes(30), mebibytes(64)}}), user("bob", 2, {{mebibytes(10), mebibytes(64)}}),
+      user("cid", 3, {{{}, mebibytes(64)}}), user("eve", 4, {{mebibytes(20), mebibytes(64)}})};
+  machine.emplace(two_claimants);
+  ann = machine->connect(1);
+  small = machine->connect(2);
+  large = machine->connect(2);
+  const SessionId cid = machine->connect(3);
+  const SessionId eve = machine->connect(4);
+  machine->get(large, machine->slice(large), mebibytes(30));
+  machine->get(small, machine->slice(small), mebibytes(20));
+  machine->get(cid, machine->slice(cid), mebibytes(14));
+  claim(mebibytes(30));
+  machine->pass_in_steps(seconds(2));
+  ASSERT_THAT(machine->signals, ElementsAre(Pair(large, Signal::kTerminate)));
+  machine->grow(eve, machine->slice(eve), mebibytes(20), seconds(60));
+  EXPECT_EQ(machine->asked_of(small), mebibytes(10)) << "10 are promised to bob";
+  EXPECT_EQ(machine->asked_of(cid), mebibytes(10));
+}
+
+TEST_F(BrokerEscalation, EndsNobodyWhoGivesBackInTime) {
+  start(Escalation::kEndSession);
+  machine->cooperative = true;
+  const RequestId id = claim();
+  EXPECT_TRUE(machine->is_granted(id));
+  machine->pass_in_steps(seconds(60));
+  EXPECT_THAT(machine->signals, IsEmpty());
+}
+
+TEST_F(BrokerEscalation, EndsWhoSaysItHasNothingAllTheSame) {
+  start(Escalation::kEndSession);
+  claim();
+  machine->say_spent(large);
+  machine->say_spent(small);
+  machine->pass_in_steps(seconds(2));
+  EXPECT_THAT(machine->signals, ElementsAre(Pair(small, Signal::kTerminate)));
+}
+
+TEST_F(BrokerEscalation, EndsNobodyForTheSakeOfFairness) {
+  start(Escalation::kEndSession);
+  machine->grow(ann, machine->slice(ann), mebibytes(20), std::chrono::minutes(5));
+  EXPECT_FALSE(machine->asked_of(large).is_zero());
+  machine->pass_in_steps(seconds(60));
+  EXPECT_THAT(machine->signals, IsEmpty());
+}
+
+TEST_F(BrokerEscalation, EndsADebtorsSession) {
+  start(Escalation::kEndSession);
+  Policy lower = policy(Escalation::kEndSession);
+  lower.tenants[1].quotas[0].limit = mebibytes(48);
+  ASSERT_TRUE(machine->broker.apply(lower, machine->now));
+  machine->collect();
+  machine->pass_in_steps(seconds(2));
+  EXPECT_THAT(machine->signals, ElementsAre(Pair(small, Signal::kTerminate)));
+  machine->die(small);
+  EXPECT_EQ(machine->events_of(Event::Kind::kDebtPaid).size(), 1u);
+  machine->pass_in_steps(seconds(60));
+  EXPECT_EQ(machine->signals.size(), 1u);
+}
+
+TEST_F(BrokerEscalation, EndsADebtorHoweverMuchOthersGiveBack) {
+  start(Escalation::kEndSession);
+  Policy lower = policy(Escalation::kEndSession);
+  lower.tenants[1].quotas[0].limit = mebibytes(62);
+  machine->die(large);
+  const SliceId slice = machine->slice(ann);
+  const Grant anns = machine->get(ann, slice, mebibytes(16));
+  lower.tenants[1].quotas[0].limit = mebibytes(22);
+  ASSERT_TRUE(machine->broker.apply(lower, machine->now));
+  machine->jobs_run_at_once = false;
+  machine->collect();
+  ASSERT_TRUE(machine->give_back(ann, slice, anns));
+  ASSERT_EQ(machine->in(Charge::kReturning), mebibytes(16));
+  machine->pass_in_steps(seconds(2));
+  EXPECT_THAT(machine->signals, ElementsAre(Pair(small, Signal::kTerminate)));
+}
+
+TEST_F(BrokerEscalation, NeverHasATimerInThePast) {
+  for (const Escalation escalation : {Escalation::kWait, Escalation::kDeny, Escalation::kEndSession}) {
+    start(escalation);
+    claim();
+    machine->say_spent(large);
+    for (int i = 0; i < 200; ++i) {
+      const auto next = machine->broker.next_deadline();
+      if (!next) break;
+      ASSERT_GT(*next, machine->now) << "step " << i;
+      machine->pass(*next - machine->now);
+      if (i == 40) machine->die(small);
+      if (i == 60) machine->die(large);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace gpumem::core

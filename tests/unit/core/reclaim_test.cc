@@ -1,0 +1,238 @@
+#include "daemon/core/reclaim.h"
+
+#include <gmock/gmock.h>
+
+#include "tests/unit/core/arbiter_fixture.h"
+
+// Who is asked to give back how much: docs/arbiter.md.
+
+namespace gpumem::core {
+namespace {
+
+class Reclaim : public ArbiterWorld {
+ protected:
+  ReclaimPlan plan(std::uint64_t coming = 0) {
+    static_cast<void>(arbiter.admit());
+    return plan_reclaim(ledger, arbiter, 0,
+                        {{1}, {coming}, [&](TenantId tenant) {
+                           const auto known = givable.find(tenant);
+                           return known == givable.end() ? ledger.charges(tenant, 0).held() : known->second;
+                         }});
+  }
+  // What each of the tenants is asked for.
+  std::vector<std::uint64_t> asked(const ReclaimPlan& plan, const std::vector<TenantId>& tenants) {
+    std::vector<std::uint64_t> amounts;
+    for (const TenantId tenant : tenants) {
+      const auto found = plan.asks.find(tenant);
+      amounts.push_back(found == plan.asks.end() ? 0 : found->second.bytes().count);
+    }
+    return amounts;
+  }
+  void set_quota(TenantId tenant, Quota quota) {
+    ledger.set_quotas(tenant, std::make_shared<const Quotas>(Quotas{quota, quota}));
+    arbiter.rebuild();
+  }
+  using Amounts = std::vector<std::uint64_t>;
+
+  std::map<TenantId, Bytes> givable;
+};
+
+// The device lends ann's guarantee of 40 to whoever asks.
+class ReclaimForClaims : public Reclaim {
+ protected:
+  ReclaimForClaims() { ledger.set_lending(0, true); }
+  TenantId ann = tenant(promise(40));
+  TenantId bob = tenant(burst());
+  TenantId cid = tenant(burst());
+};
+
+TEST_F(ReclaimForClaims, AsksNobodyIfNobodyWaits) {
+  ledger.reserve(bob, 0, {100});
+  EXPECT_TRUE(plan().asks.empty());
+}
+
+TEST_F(ReclaimForClaims, AsksTheHighestShareDownToTheNextAndThenBothAlike) {
+  ledger.reserve(bob, 0, {60});
+  ledger.reserve(cid, 0, {40});
+  ask(ann, 10);
+  EXPECT_EQ(asked(plan(), {bob, cid}), (Amounts{10, 0}));
+  ask(ann, 20);
+  EXPECT_EQ(plan().claims_lack, Bytes{10}) << "one tenant's claims come one by one";
+  const TenantId eve = tenant(promise(20));
+  ask(eve, 20);
+  const ReclaimPlan both = plan();
+  EXPECT_EQ(both.claims_lack, Bytes{30});
+  EXPECT_EQ(asked(both, {bob, cid}), (Amounts{25, 5}));
+}
+
+TEST_F(ReclaimForClaims, LevelsByWeight) {
+  const TenantId heavy = tenant(burst(300));
+  ledger.reserve(heavy, 0, {60});
+  ledger.reserve(cid, 0, {40});
+  ask(ann, 40);
+  EXPECT_EQ(asked(plan(), {heavy, cid}), (Amounts{15, 25})) << "45 and 15 stay, three to one";
+}
+
+TEST_F(ReclaimForClaims, AsksTheLowestPriorityForAllItHasFirst) {
+  const TenantId low = tenant(burst(100, 4));
+  ledger.reserve(low, 0, {20});
+  ledger.reserve(bob, 0, {80});
+  ask(ann, 30);
+  EXPECT_EQ(asked(plan(), {low, bob}), (Amounts{20, 10}));
+}
+
+TEST_F(ReclaimForClaims, AsksNobodyForWhatItIsPromised) {
+  const TenantId safe = tenant(promise(30));
+  ledger.reserve(safe, 0, {35});
+  ledger.reserve(bob, 0, {65});
+  ask(ann, 40);
+  EXPECT_EQ(asked(plan(), {safe, bob}), (Amounts{0, 40}));
+  givable[bob] = {10};
+  EXPECT_EQ(asked(plan(), {safe, bob}), (Amounts{5, 10})) << "no more than they have";
+}
+
+TEST_F(ReclaimForClaims, CountsWhatIsFreeAndWhatComesAnyway) {
+  ledger.reserve(bob, 0, {90});
+  ask(ann, 30);
+  EXPECT_EQ(asked(plan(), {bob}), Amounts{20});
+  EXPECT_EQ(asked(plan(15), {bob}), Amounts{5});
+  EXPECT_TRUE(plan(20).asks.empty());
+}
+
+TEST_F(ReclaimForClaims, AsksTheOthersForWhatOneHasNotToGive) {
+  ledger.reserve(bob, 0, {60});
+  ledger.reserve(cid, 0, {40});
+  givable[bob] = {};
+  ask(ann, 10);
+  EXPECT_EQ(asked(plan(), {bob, cid}), (Amounts{0, 10}));
+}
+
+TEST_F(ReclaimForClaims, LevelsGroupsFirstAndThenTheirMembers) {
+  const TenantId group = tenant(burst());
+  const TenantId eve = tenant(burst(), group);
+  const TenantId fay = tenant(burst(), group);
+  ledger.reserve(eve, 0, {40});
+  ledger.reserve(fay, 0, {20});
+  ledger.reserve(bob, 0, {40});
+  ask(ann, 20);
+  EXPECT_EQ(asked(plan(), {eve, fay, bob}), (Amounts{20, 0, 0})) << "the group has 60";
+  ask(tenant(promise(20)), 20);
+  EXPECT_EQ(asked(plan(), {eve, fay, bob}), (Amounts{25, 5, 10})) << "30 each, and 15 within the group";
+}
+
+TEST_F(ReclaimForClaims, AsksForTheWholeClaimEvenIfNotAllOfItIsToBeHad) {
+  ledger.reserve(bob, 0, {100});
+  givable[bob] = {7};
+  ask(ann, 40);
+  EXPECT_EQ(asked(plan(), {bob}), Amounts{7});
+  EXPECT_EQ(plan().claims_lack, Bytes{40});
+}
+
+// Nobody is promised anything.
+class ReclaimForFairness : public Reclaim {
+ protected:
+  TenantId ann = tenant(burst());
+  TenantId bob = tenant(burst());
+  TenantId cid = tenant(burst());
+};
+
+TEST_F(ReclaimForFairness, AsksWhoWouldStillHaveMore) {
+  ledger.reserve(bob, 0, {100});
+  ask(ann, 20);
+  EXPECT_EQ(asked(plan(), {bob}), Amounts{20});
+}
+
+TEST_F(ReclaimForFairness, AsksForAllOfItOrNothing) {
+  ledger.reserve(bob, 0, {60});
+  ledger.reserve(cid, 0, {40});
+  ask(ann, 33);
+  EXPECT_EQ(asked(plan(), {bob, cid}), (Amounts{27, 6})) << "33 each stay, and more";
+  ask(ann, 1);
+  EXPECT_EQ(asked(plan(), {bob, cid}), (Amounts{27, 6})) << "for the first only";
+  static_cast<void>(arbiter.remove(RequestId{1}));
+  static_cast<void>(arbiter.remove(RequestId{2}));
+  ask(ann, 40);
+  EXPECT_TRUE(plan().asks.empty()) << "40 for ann would leave less to bob and cid";
+}
+
+TEST_F(ReclaimForFairness, CountsTheShareWithAllThatIsGranted) {
+  ledger.reserve(bob, 0, {60});
+  ask(ann, 55);
+  EXPECT_TRUE(plan().asks.empty()) << "40 are free, but with 55 ann would have more than bob's 45";
+  static_cast<void>(arbiter.remove(RequestId{1}));
+  ask(ann, 48);
+  EXPECT_EQ(asked(plan(), {bob}), Amounts{8});
+}
+
+TEST_F(ReclaimForFairness, TakesFromLowerPrioritiesWhateverTheirShare) {
+  const TenantId low = tenant(burst(10'000, 1));
+  ledger.reserve(low, 0, {50});
+  ledger.reserve(bob, 0, {50});
+  ask(ann, 50);
+  EXPECT_EQ(asked(plan(), {low, bob}), (Amounts{50, 0}));
+}
+
+TEST_F(ReclaimForFairness, TakesNothingFromHigherPriorities) {
+  const TenantId high = tenant(burst(100, 9));
+  ledger.reserve(high, 0, {100});
+  ask(ann, 10);
+  EXPECT_TRUE(plan().asks.empty());
+}
+
+TEST_F(ReclaimForFairness, LevelsAmongTheMembersOfAGroupBeforeOthersAreAsked) {
+  const TenantId group = tenant(burst());
+  const TenantId eve = tenant(burst(), group);
+  const TenantId fay = tenant(burst(), group);
+  ledger.reserve(eve, 0, {50});
+  ledger.reserve(bob, 0, {50});
+  ask(fay, 20);
+  EXPECT_EQ(asked(plan(), {eve, bob}), (Amounts{20, 0}));
+}
+
+TEST_F(ReclaimForFairness, IsNeverOfThoseWithinTheirPromises) {
+  const TenantId safe = tenant(promise(100));
+  ledger.reserve(safe, 0, {100});
+  ask(ann, 1);
+  EXPECT_TRUE(plan().asks.empty());
+}
+
+class ReclaimForDebts : public Reclaim {
+ protected:
+  TenantId ann = tenant(burst());
+  TenantId bob = tenant(burst());
+};
+
+TEST_F(ReclaimForDebts, AsksTheDebtorForWhatIsOverItsLimit) {
+  ledger.reserve(bob, 0, {60});
+  ledger.reserve(ann, 0, {40});
+  set_quota(bob, promise(0, 45));
+  EXPECT_EQ(asked(plan(), {ann, bob}), (Amounts{0, 15}));
+  ledger.move(bob, 0, {10}, Charge::kOffered, Charge::kReturning);
+  EXPECT_EQ(asked(plan(10), {bob}), Amounts{5});
+}
+
+TEST_F(ReclaimForDebts, AsksForNoMoreThanTheSessionsHold) {
+  ledger.reserve(bob, 0, {10});
+  ledger.charge_outside(bob, 0, {200});
+  EXPECT_EQ(asked(plan(), {bob}), Amounts{10});
+}
+
+TEST_F(ReclaimForDebts, AsksTheMembersOfAGroupInTheirOrder) {
+  const TenantId group = tenant(promise(0, 100));
+  const TenantId eve = tenant(burst(), group);
+  const TenantId fay = tenant(burst(), group);
+  ledger.reserve(eve, 0, {50});
+  ledger.reserve(fay, 0, {30});
+  set_quota(group, promise(0, 50));
+  EXPECT_EQ(asked(plan(), {eve, fay, ann}), (Amounts{25, 5, 0}));
+}
+
+TEST_F(ReclaimForDebts, CountsOneReturnForEveryCauseItServes) {
+  ledger.reserve(bob, 0, {100});
+  set_quota(bob, promise(0, 80));
+  ask(ann, 30);
+  EXPECT_EQ(asked(plan(), {bob}), Amounts{30}) << "of which 20 pay the debt";
+}
+
+}  // namespace
+}  // namespace gpumem::core
