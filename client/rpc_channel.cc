@@ -54,7 +54,6 @@ std::shared_ptr<grpc::Channel> make_channel(const std::filesystem::path& socket)
   arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);  // Grow is not repeatable
   arguments.SetInt(GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, 1);
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);  // a broker that is upgraded is soon back
-  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 100);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
   arguments.SetMaxReceiveMessageSize(-1);
   return grpc::CreateCustomChannel(socket_target(socket), grpc::InsecureChannelCredentials(), arguments);

@@ -1,19 +1,12 @@
 #include "daemon/core/arbiter.h"
 
 #include <algorithm>
-#include <tuple>
 
 #include "base/check.h"
 
 // What waits, and the order in which it goes. Granting is in arbiter_admit.cc.
 
 namespace gpumem::core {
-
-bool Arbiter::Place::operator<(const Place& other) const {
-  if (overdue != other.overdue) return overdue;
-  if (overdue) return request < other.request;
-  return std::tie(other.priority, share, request) < std::tie(priority, other.share, other.request);
-}
 
 Arbiter::Arbiter(Ledger& ledger, std::vector<Bytes> granularities, Duration aging)
     : ledger_(ledger),
@@ -24,6 +17,8 @@ Arbiter::Arbiter(Ledger& ledger, std::vector<Bytes> granularities, Duration agin
       claims_(ledger.device_count()),
       claimed_(ledger.device_count()),
       by_device_(ledger.device_count()),
+      held_back_(ledger.device_count()),
+      revisions_(ledger.device_count()),
       changed_(ledger.device_count(), true),
       promises_seen_(ledger.device_count()) {
   GPUMEM_CHECK(granularities_.size() == ledger.device_count(), "a granularity for every device");
@@ -120,6 +115,7 @@ void Arbiter::rebuild() {
   std::ranges::sort(ids);
   for (DeviceIndex device = 0; device < spots_.size(); ++device) {
     spots_[device].clear();
+    held_back_[device].clear();
     rightful_[device].clear();
     claims_[device].clear();
     claimed_[device] = {};
@@ -154,6 +150,7 @@ void Arbiter::take_changes() {
 void Arbiter::refresh(TenantId tenant, DeviceIndex device) {
   Spots& spots = spots_[device];
   changed_[device] = true;
+  ++revisions_[device];
   for (TenantId node = tenant;; node = ledger_.parent(node)) {
     const auto found = spots.find(node);
     Spot* spot = found == spots.end() ? nullptr : &found->second;
@@ -166,18 +163,14 @@ void Arbiter::refresh(TenantId tenant, DeviceIndex device) {
 }
 
 void Arbiter::renew(Spot& spot, TenantId node, DeviceIndex device) {
+  if (!held_back_[device].empty()) held_back_[device].erase(node);
   spot.candidate = spot.order.empty() ? candidate_of_leaf(spot, node, device)
                                       : candidate_of_inner(spot, node, device);
 }
 
 std::optional<Arbiter::Candidate> Arbiter::candidate_of_leaf(Spot& spot, TenantId leaf, DeviceIndex device) {
-  if (spot.line.empty()) {
-    set_claim(spot, device, {});
-    return std::nullopt;
-  }
-  const Bytes unmet = ledger_.unmet(leaf, device);
-  const auto claim = unmet.is_zero() ? std::nullopt : spot.line.first_at_most(unmet);
-  set_claim(spot, device, claim ? claim->request : RequestId{});
+  set_claims_of_leaf(spot, leaf, device);
+  if (spot.line.empty()) return std::nullopt;
   const Bytes room = ledger_.room(leaf, device);
   auto first = spot.line.first();
   if (!waiting_.at(first->request).overdue) {
@@ -187,28 +180,48 @@ std::optional<Arbiter::Candidate> Arbiter::candidate_of_leaf(Spot& spot, TenantI
   }
   if (!first) return std::nullopt;
   return Candidate{first->request, leaf, first->least, waiting_.at(first->request).overdue,
-                   first->request == spot.claim};
+                   first->request == spot.claim || first->request == spot.joint_claim};
+}
+
+void Arbiter::set_claims_of_leaf(Spot& spot, TenantId leaf, DeviceIndex device) {
+  const Bytes unmet = spot.line.empty() ? Bytes{} : ledger_.unmet(leaf, device);
+  RequestId single;
+  RequestId joint;
+  for (RequestId after; !unmet.is_zero() && !single;) {
+    const auto found = spot.line.first_at_most(unmet, after);
+    if (!found) break;
+    after = found->request;
+    if (!is_joint(after))
+      single = after;
+    else if (!joint)
+      joint = after;
+  }
+  set_claim(spot.claim, device, single);
+  set_claim(spot.joint_claim, device, joint);
 }
 
 std::optional<Arbiter::Candidate> Arbiter::candidate_of_inner(Spot& spot, TenantId node, DeviceIndex device) {
   auto candidate = spots_[device].at(spot.order.begin()->node).candidate;
   if (!node) return candidate;  // the top has no limit and no guarantee
-  if (ledger_.over_limit_at(node, candidate->tenant, device, candidate->least)) candidate.reset();
+  if (!ledger_.excess_at(node, candidate->tenant, device, candidate->least).is_zero()) {
+    held_back_[device][node] = candidate->request;
+    candidate.reset();
+  }
   const bool claims = candidate && !candidate->is_claim &&
                       candidate->least <= ledger_.claimable(candidate->tenant, device, node);
-  set_claim(spot, device, claims ? candidate->request : RequestId{});
+  set_claim(spot.claim, device, claims ? candidate->request : RequestId{});
   if (claims) candidate->is_claim = true;
   return candidate;
 }
 
-void Arbiter::set_claim(Spot& spot, DeviceIndex device, RequestId claim) {
-  if (spot.claim == claim) return;
+void Arbiter::set_claim(RequestId& own, DeviceIndex device, RequestId claim) {
+  if (own == claim) return;
   auto& rightful = rightful_[device];
-  if (const auto old = rightful.find(spot.claim); spot.claim && --old->second == 0) {
+  if (const auto old = rightful.find(own); own && --old->second == 0) {
     rightful.erase(old);
-    remove_claim(spot.claim);
+    remove_claim(own);
   }
-  spot.claim = claim;
+  own = claim;
   if (claim && ++rightful[claim] == 1) add_claim(claim);
 }
 
@@ -240,8 +253,15 @@ void Arbiter::place_in(TenantId parent, Spot& spot, TenantId node, DeviceIndex d
     place = Place{candidate->overdue, quota.priority,
                   static_cast<double>(after.count) / static_cast<double>(quota.weight), candidate->request, node};
   }
-  if (spot.place) spots_[device].at(parent).order.erase(*spot.place);
-  if (place) spots_[device][parent].order.insert(*place);
+  if (spot.place == place) return;
+  auto& order = spots_[device][parent].order;
+  if (auto node_of_set = spot.place ? order.extract(*spot.place) : decltype(order.extract(order.begin())){};
+      place && node_of_set) {
+    node_of_set.value() = *place;
+    order.insert(std::move(node_of_set));
+  } else if (place) {
+    order.insert(*place);
+  }
   spot.place = place;
 }
 

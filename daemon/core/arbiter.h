@@ -55,6 +55,11 @@ class Arbiter {
   /// The request that is next, claims apart; it does not fit at present.
   std::optional<RequestId> next(DeviceIndex device) const;
 
+  /// Another number than before: the line or the order of the device has changed.
+  std::uint64_t revision(DeviceIndex device) const { return revisions_[device]; }
+  /// Tenants whose own limit holds back whoever would be first below them, and that request.
+  const std::map<TenantId, RequestId>& held_back(DeviceIndex device) const { return held_back_[device]; }
+
   std::size_t waiting() const { return waiting_.size(); }
   std::size_t waiting(DeviceIndex device) const { return by_device_[device].size(); }
   std::size_t waiting(DeviceIndex device, TenantId tenant) const;
@@ -84,7 +89,13 @@ class Arbiter {
     double share = 0;  ///< after the grant of its candidate
     RequestId request;
     TenantId node;
-    bool operator<(const Place& other) const;
+    bool operator==(const Place&) const = default;
+    bool operator<(const Place& other) const {
+      if (overdue != other.overdue) return overdue;
+      if (overdue) return request < other.request;
+      if (priority != other.priority) return priority > other.priority;
+      return share != other.share ? share < other.share : request < other.request;
+    }
   };
   // A node with requests below it, on one device. A leaf has a line, an inner node an order of its children.
   struct Spot {
@@ -93,6 +104,7 @@ class Arbiter {
     std::optional<Candidate> candidate;
     std::optional<Place> place;  ///< in the parent's order
     RequestId claim;             ///< the node's own
+    RequestId joint_claim;       ///< of a leaf: a request for several devices, which may be one on all of them
     bool empty() const { return line.empty() && order.empty(); }
   };
   using Spots = std::unordered_map<TenantId, Spot>;
@@ -103,7 +115,9 @@ class Arbiter {
   void renew(Spot& spot, TenantId node, DeviceIndex device);
   std::optional<Candidate> candidate_of_leaf(Spot& spot, TenantId leaf, DeviceIndex device);
   std::optional<Candidate> candidate_of_inner(Spot& spot, TenantId node, DeviceIndex device);
-  void set_claim(Spot& spot, DeviceIndex device, RequestId claim);
+  void set_claims_of_leaf(Spot& spot, TenantId leaf, DeviceIndex device);
+  void set_claim(RequestId& own, DeviceIndex device, RequestId claim);
+  bool is_joint(RequestId id) const { return waiting_.at(id).request.parts.size() > 1; }
   void add_claim(RequestId id);
   void remove_claim(RequestId id);
   void place_in(TenantId parent, Spot& spot, TenantId node, DeviceIndex device);
@@ -126,6 +140,8 @@ class Arbiter {
   std::deque<std::pair<TimePoint, RequestId>> young_;     ///< not overdue, and some that left; by age
   std::unordered_map<SessionId, std::unordered_set<RequestId>> by_session_;
   std::unordered_map<SliceId, Bytes> by_slice_;
+  std::vector<std::map<TenantId, RequestId>> held_back_;  ///< by device
+  std::vector<std::uint64_t> revisions_;  ///< by device
   std::vector<bool> changed_;  ///< by device: something may be possible that was not
   std::vector<std::uint64_t> promises_seen_;  ///< by device: the ledger's revision
   std::size_t joint_ = 0;      ///< requests for several devices

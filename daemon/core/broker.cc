@@ -69,6 +69,7 @@ void Broker::session_ended(SessionId id, Farewell farewell, TimePoint now) {
   const auto found = sessions_.find(id);
   if (found == sessions_.end()) return;
   Session& session = found->second;
+  press_anew();
   if (!std::exchange(session.ended, true)) note(Event::Kind::kEnded, session, now);
   if (farewell == Farewell::kExited) {
     note(Event::Kind::kDied, session, now);

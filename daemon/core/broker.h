@@ -134,6 +134,8 @@ class Broker {
   // broker_policy.cc
   using Rules = std::map<std::string, TenantRule>;
   Rules rules_under(const Policy& policy) const;
+  Result<void> check_parents(const Rules& rules) const;
+  std::vector<std::string> changed_under(const Rules& rules) const;
   void put_in_force(const Rules& rules);
 
   // broker_memory.cc
@@ -174,6 +176,7 @@ class Broker {
     std::map<TenantId, TimePoint> debts;     ///< since when
     std::map<SessionId, TimePoint> spent;    ///< have nothing to give, by their own word, until then
     std::optional<TimePoint> due;
+    std::pair<std::uint64_t, std::uint64_t> seen{};  ///< revisions that the latest plan was made of
     bool idle() const { return asked.empty() && lacking.empty() && debts.empty() && spent.empty(); }
   };
   bool press(TimePoint now);
@@ -186,6 +189,7 @@ class Broker {
   bool escalate(DeviceIndex device, Bytes lack, Bytes Ask::* cause, TimePoint now);
   void end_one_of(TenantId tenant, DeviceIndex device, Bytes needed, TimePoint now);
   void carry_out_sentences(TimePoint now);
+  void press_anew();
   void wake(DeviceIndex device, TimePoint at);
   void forget_pressure(SessionId session);
   std::vector<SessionId> givers(TenantId tenant, DeviceIndex device, bool believe_spent) const;

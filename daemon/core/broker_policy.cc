@@ -107,6 +107,8 @@ Result<void> Broker::apply(Policy policy, TimePoint now, std::string cause) {
   with_connected.tenants.clear();
   for (const auto& [name, rule] : rules) with_connected.tenants.push_back(rule);
   if (auto ok = check(with_connected); !ok) return ok.error().in("with the tenants that are connected");
+  if (auto ok = check_parents(rules); !ok) return ok.error();
+  const std::vector<std::string> changed = changed_under(rules);
   const bool other_aging = policy.aging != policy_.aging;
   policy_ = std::move(policy);
   default_quotas_.reset();
@@ -115,20 +117,51 @@ Result<void> Broker::apply(Policy policy, TimePoint now, std::string cause) {
   put_in_force(rules);
   if (other_aging) arbiter_.set_aging(policy_.aging, now);
   arbiter_.rebuild();
+  press_anew();
   ++generation_;
-  note(Event::Kind::kQuota, now).words = std::move(cause);
+  for (const std::string& tenant : changed) {
+    Event& event = note(Event::Kind::kQuota, now);
+    event.tenant = tenant;
+    event.words = cause;
+  }
   settle(now);
   return {};
 }
 
-void Broker::put_in_force(const Rules& rules) {
+// A tenant is either charged itself or stands above others.
+Result<void> Broker::check_parents(const Rules& rules) const {
   for (const auto& [name, rule] : rules) {
-    auto quotas = std::make_shared<const Quotas>(rule.quotas);
+    const auto parent = tenant_by_name_.find(rule.parent);
+    if (parent == tenant_by_name_.end() || tenants_.at(parent->second).sessions.empty()) continue;
+    return Error{Code::kFailedPrecondition, "tenant '" + rule.parent + "' cannot become the parent of '" + name +
+                                                "' while it has sessions of its own; end them first"};
+  }
+  return {};
+}
+
+// Those whose quotas will be others than now.
+std::vector<std::string> Broker::changed_under(const Rules& rules) const {
+  std::vector<std::string> changed;
+  for (const auto& [name, rule] : rules) {
+    const auto known = tenant_by_name_.find(name);
+    bool same = known != tenant_by_name_.end();
+    for (DeviceIndex device = 0; same && device < policy_.devices.size(); ++device)
+      same = ledger_.quota(known->second, device) == rule.quotas[device];
+    if (!same) changed.push_back(name);
+  }
+  return changed;
+}
+
+void Broker::put_in_force(const Rules& rules) {
+  std::map<Quotas, std::shared_ptr<const Quotas>> shared;  // thousands of tenants have few different quotas
+  for (const auto& [name, rule] : rules) {
+    auto& quotas = shared[rule.quotas];
+    if (!quotas) quotas = std::make_shared<const Quotas>(rule.quotas);
     const auto known = tenant_by_name_.find(name);
     if (known != tenant_by_name_.end())
-      ledger_.set_quotas(known->second, std::move(quotas));
+      ledger_.set_quotas(known->second, quotas);
     else
-      add_tenant(name, std::move(quotas), {}, false);
+      add_tenant(name, quotas, {}, false);
   }
   // Parents once all are there; first all at the top, so that no change of places makes a circle on the way.
   for (const auto& [name, id] : tenant_by_name_) {

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <functional>
 
 #include "base/check.h"
 #include "daemon/core/broker.h"
@@ -22,9 +23,13 @@ const char* cause_of(const Ask& ask) {
 bool Broker::press(TimePoint now) {
   bool refused = false;
   for (DeviceIndex device = 0; device < pressure_.size(); ++device) {
+    Pressure& pressure = pressure_[device];
+    const std::pair seen(ledger_.revision(device), arbiter_.revision(device));
+    if (seen == pressure.seen && !(pressure.due && *pressure.due <= now)) continue;
+    pressure.seen = seen;
     const bool nobody_waits = arbiter_.waiting(device) == 0 && ledger_.in_debt(device).empty();
-    if (nobody_waits && pressure_[device].idle())
-      pressure_[device].due.reset();
+    if (nobody_waits && pressure.idle())
+      pressure.due.reset();
     else
       refused |= press(device, now);
   }
@@ -150,6 +155,7 @@ void Broker::spent(SessionId id, DeviceIndex device, TimePoint now) {
   if (!session || device >= pressure_.size()) return;
   const auto asked = (*session)->asked.find(device);
   if (asked == (*session)->asked.end() || asked->second.bytes.is_zero()) return;
+  press_anew();
   pressure_[device].spent[id] = now + kSpentDeadlines * policy_.devices[device].reclaim.deadline;
   settle(now);
 }
@@ -233,15 +239,19 @@ bool Broker::escalate(DeviceIndex device, Bytes lack, Bytes Ask::* cause, TimePo
   return static_cast<bool>(worst);
 }
 
-// The smallest session that suffices, else the largest.
+// Of those that were asked, the smallest session that suffices, else the largest.
 void Broker::end_one_of(TenantId tenant, DeviceIndex device, Bytes needed, TimePoint now) {
-  const std::vector<SessionId> ids = givers(tenant, device, false);
+  std::vector<SessionId> ids = givers(tenant, device, false);
   GPUMEM_CHECK(!ids.empty(), "who can be asked has a session");
+  const Pressure& pressure = pressure_[device];
+  const auto was_asked = [&](SessionId id) { return pressure.asked.contains(id) || pressure.spent.contains(id); };
+  if (std::ranges::any_of(ids, was_asked)) std::erase_if(ids, std::not_fn(was_asked));
   SessionId chosen = ids.front();
   for (const SessionId id : ids) {
     if (held(sessions_.at(id), device) >= needed) chosen = id;
   }
   const ReclaimPolicy& reclaim = policy_.devices[device].reclaim;
+  press_anew();
   sentences_[chosen] = {now + reclaim.grace, now + reclaim.grace + reclaim.deadline};
   Event& event = note(Event::Kind::kTerminating, sessions_.at(chosen), now);
   event.device = device;
@@ -258,6 +268,11 @@ void Broker::carry_out_sentences(TimePoint now) {
     note(Event::Kind::kKilling, sessions_.at(id), now);
     effects_.emplace_back(SignalSession{id, Signal::kKill});
   }
+}
+
+// Something else than ledger and line has changed of what plans are made of.
+void Broker::press_anew() {
+  for (Pressure& pressure : pressure_) pressure.seen = {};
 }
 
 void Broker::wake(DeviceIndex device, TimePoint at) {
@@ -279,6 +294,7 @@ std::optional<TimePoint> Broker::pressure_deadline() const {
 
 // The session is over: nothing is asked of it, or waited for from it.
 void Broker::forget_pressure(SessionId session) {
+  press_anew();
   sentences_.erase(session);
   for (Pressure& pressure : pressure_) {
     pressure.asked.erase(session);

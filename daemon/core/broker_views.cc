@@ -65,6 +65,14 @@ std::vector<DeviceView> Broker::devices() const {
 
 std::vector<TenantView> Broker::tenants() const {
   std::vector<TenantView> views;
+  std::map<TenantId, std::size_t> sessions;  // with those below
+  std::map<std::pair<TenantId, DeviceIndex>, std::size_t> waiting;
+  for (const auto& [id, tenant] : tenants_) {
+    for (TenantId node = id; node; node = ledger_.parent(node)) {
+      sessions[node] += tenant.sessions.size();
+      for (DeviceIndex i = 0; i < policy_.devices.size(); ++i) waiting[{node, i}] += arbiter_.waiting(i, id);
+    }
+  }
   for (const auto& [name, id] : tenant_by_name_) {
     for (DeviceIndex i = 0; i < policy_.devices.size(); ++i) {
       const TenantId parent = ledger_.parent(id);
@@ -76,8 +84,8 @@ std::vector<TenantView> Broker::tenants() const {
                        .outside = ledger_.outside(id, i),
                        .burst = ledger_.burst(id, i),
                        .debt = ledger_.debt(id, i),
-                       .sessions = tenants_.at(id).sessions.size(),
-                       .waiting = arbiter_.waiting(i, id)});
+                       .sessions = sessions[id],
+                       .waiting = waiting[{id, i}]});
     }
   }
   return views;

@@ -55,6 +55,10 @@ class Gate {
 
   // From here on: inside posted work only.
 
+  /// Has `done` called once the effects of the work are done and the sessions' pages show what has become of it:
+  /// whoever is answered may look at once.
+  virtual void after(std::function<void()> done) = 0;
+
   /// The session that `token` was given to, if it lives.
   virtual std::optional<SessionId> session_of(std::string_view token) const = 0;
   /// Whoever `token` was given to, for a session or for a control connection, if that lives.

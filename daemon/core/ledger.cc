@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <tuple>
 
 #include "base/check.h"
 
@@ -19,10 +18,6 @@ Bytes Charges::total() const {
   Bytes sum;
   for (const Bytes bytes : by_state) sum += bytes;
   return sum;
-}
-
-bool Ledger::Bursting::operator<(const Bursting& other) const {
-  return std::tie(priority, other.share, tenant) < std::tie(other.priority, share, other.tenant);
 }
 
 Ledger::Ledger(const std::vector<Bytes>& pools) {
@@ -64,12 +59,18 @@ void Ledger::set_quotas(TenantId tenant, std::shared_ptr<const Quotas> quotas) {
   leave(tenant);
   node(tenant).quotas = std::move(quotas);
   join(tenant);
+  mark_changed(tenant);
 }
 
 void Ledger::set_parent(TenantId tenant, TenantId parent) {
   leave(tenant);
   node(tenant).parent = parent;
   join(tenant);
+  mark_changed(tenant);
+}
+
+void Ledger::mark_changed(TenantId tenant) {
+  for (DeviceIndex device = 0; device < devices_.size(); ++device) changed_.emplace_back(tenant, device);
 }
 
 // A node and all below it, as one, become part of what is above.
@@ -88,7 +89,6 @@ void Ledger::join(TenantId tenant) {
       for (std::size_t i = 0; i < kCharges; ++i) account.charges.by_state[i] += own.charges.by_state[i];
       account.outside += own.outside;
     });
-    changed_.emplace_back(tenant, device);
     if (!own.promised.is_zero()) ++devices_[device].promises_revision;
   }
 }
@@ -113,16 +113,20 @@ void Ledger::leave(TenantId tenant) {
 
 template <class Change>
 void Ledger::update(TenantId tenant, DeviceIndex device, Change&& change) {
-  ++revision_;
+  count_change(device);
   for (TenantId id = tenant; id;) {
     Node& one = node(id);
     Account& own = one.accounts[device];
     const Quota& quota = (*one.quotas)[device];
     Account& above = node_or_root(one.parent).accounts[device];
-    count_out(above, own, quota, id);
+    const Bytes burst = own.burst();
+    above.members->kept -= own.kept;
+    above.members->promised -= own.promised;
     change(own);
     derive(own, quota);
-    count_in(above, own, quota, id);
+    above.members->kept += own.kept;
+    above.members->promised += own.promised;
+    rank(*above.members, burst, own.burst(), quota, id);
     note_debt(id, device);
     id = one.parent;
   }
@@ -146,15 +150,28 @@ void Ledger::note_debt(TenantId tenant, DeviceIndex device) {
 void Ledger::count_in(Account& parent, const Account& child, const Quota& quota, TenantId id) {
   parent.members->kept += child.kept;
   parent.members->promised += child.promised;
-  if (const Bytes burst = child.burst(); !burst.is_zero())
-    parent.members->bursting.insert({quota.priority, share_of(burst, quota), id});
+  rank(*parent.members, {}, child.burst(), quota, id);
 }
 
 void Ledger::count_out(Account& parent, const Account& child, const Quota& quota, TenantId id) {
   parent.members->kept -= child.kept;
   parent.members->promised -= child.promised;
-  if (const Bytes burst = child.burst(); !burst.is_zero())
-    parent.members->bursting.erase({quota.priority, share_of(burst, quota), id});
+  rank(*parent.members, child.burst(), {}, quota, id);
+}
+
+void Ledger::rank(Members& members, Bytes before, Bytes after, const Quota& quota, TenantId id) {
+  if (before == after) return;
+  auto& bursting = members.bursting;
+  const Bursting place{quota.priority, share_of(after, quota), id};
+  if (before.is_zero()) {
+    bursting.insert(place);
+    return;
+  }
+  auto old = bursting.extract({quota.priority, share_of(before, quota), id});
+  GPUMEM_CHECK(!old.empty(), "a burst has its place");
+  if (after.is_zero()) return;
+  old.value() = place;
+  bursting.insert(std::move(old));
 }
 
 void Ledger::reserve(TenantId tenant, DeviceIndex device, Bytes bytes, Bytes spoken_for) {
@@ -166,7 +183,7 @@ void Ledger::reserve(TenantId tenant, DeviceIndex device, Bytes bytes, Bytes spo
 
 // What is used stays the same, and all that follows from it.
 void Ledger::move(TenantId tenant, DeviceIndex device, Bytes bytes, Charge from, Charge to) {
-  ++revision_;
+  count_change(device);
   const auto move_in = [&](Charges& charges) {
     charges[from] -= bytes;
     charges[to] += bytes;
@@ -197,14 +214,14 @@ void Ledger::release_outside(TenantId tenant, DeviceIndex device, Bytes bytes) {
 void Ledger::set_missing(DeviceIndex device, Bytes bytes) {
   GPUMEM_CHECK(bytes <= devices_[device].pool, "missing bytes are bytes of the pool");
   if (devices_[device].missing == bytes) return;
-  ++revision_;
+  count_change(device);
   devices_[device].missing = bytes;
   changed_.emplace_back(TenantId{}, device);
 }
 
 void Ledger::set_lending(DeviceIndex device, bool lends) {
   if (devices_[device].lends == lends) return;
-  ++revision_;
+  count_change(device);
   devices_[device].lends = lends;
   ++devices_[device].promises_revision;
   changed_.emplace_back(TenantId{}, device);
@@ -254,11 +271,14 @@ Bytes Ledger::own_claimable(const Node& one, DeviceIndex device) {
   return (*one.quotas)[device].guarantee.minus(own.used() + own.members_kept());
 }
 
-bool Ledger::passes_limit(const Node& one, DeviceIndex device, Bytes bytes, Bytes claimable) {
+// Of a node's limit, by a growth below it of which so much can be claimed. Saturates.
+Bytes Ledger::excess(const Node& one, DeviceIndex device, Bytes bytes, Bytes claimable) {
   const Account& own = one.accounts[device];
   const Bytes limit = (*one.quotas)[device].limit;
-  const Bytes burst = bytes.minus(claimable);
-  return bytes > limit.minus(own.used()) || (!burst.is_zero() && burst > limit.minus(own.used() + own.kept));
+  const auto over = [&](Bytes there, Bytes more) {
+    return more.is_zero() ? Bytes{} : more.minus(limit.minus(there)).plus(there.minus(limit)).value_or(more);
+  };
+  return std::max(over(own.used(), bytes), over(own.used() + own.kept, bytes.minus(claimable)));
 }
 
 Bytes Ledger::claimable(TenantId tenant, DeviceIndex device, TenantId upto) const {
@@ -277,14 +297,14 @@ TenantId Ledger::limiting(TenantId tenant, DeviceIndex device, Bytes bytes) cons
   for (TenantId id = tenant; id;) {
     const Node& one = node(id);
     claimable += own_claimable(one, device);
-    if (passes_limit(one, device, bytes, claimable)) return id;
+    if (!excess(one, device, bytes, claimable).is_zero()) return id;
     id = one.parent;
   }
   return {};
 }
 
-bool Ledger::over_limit_at(TenantId at, TenantId tenant, DeviceIndex device, Bytes bytes) const {
-  return passes_limit(node(at), device, bytes, claimable(tenant, device, at));
+Bytes Ledger::excess_at(TenantId at, TenantId tenant, DeviceIndex device, Bytes bytes) const {
+  return excess(node(at), device, bytes, claimable(tenant, device, at));
 }
 
 Ledger::Verdict Ledger::verdict(TenantId tenant, DeviceIndex device, Bytes least, Bytes spoken_for) const {

@@ -79,6 +79,8 @@ class Ledger {
   std::size_t device_count() const { return devices_.size(); }
   /// Grows with every change of what the figures of devices and tenants are made of.
   std::uint64_t revision() const { return revision_; }
+  /// The same of one device.
+  std::uint64_t revision(DeviceIndex device) const { return devices_[device].revision; }
   Bytes pool(DeviceIndex device) const { return devices_[device].pool; }
   bool lends(DeviceIndex device) const { return devices_[device].lends; }
   Bytes free(DeviceIndex device) const;
@@ -115,8 +117,8 @@ class Ledger {
   std::uint64_t promises_revision(DeviceIndex device) const { return devices_[device].promises_revision; }
   /// The first tenant, from this one up, whose limit stands in the way of `bytes`; none: no limit does.
   TenantId limiting(TenantId tenant, DeviceIndex device, Bytes bytes) const;
-  /// Whether the limit of `at`, the tenant or one above it, does.
-  bool over_limit_at(TenantId at, TenantId tenant, DeviceIndex device, Bytes bytes) const;
+  /// By how much `bytes` more of the tenant would pass the limit of `at`, the tenant itself or one above it.
+  Bytes excess_at(TenantId at, TenantId tenant, DeviceIndex device, Bytes bytes) const;
   /// What must stay to be had for others than the tenant.
   Bytes kept_for_others(TenantId tenant, DeviceIndex device) const;
   /// The most that the tenant can ever have: its reach, as far as its limits allow.
@@ -131,7 +133,10 @@ class Ledger {
     std::uint32_t priority = 0;
     double share = 0;  ///< burst by weight
     TenantId tenant;
-    bool operator<(const Bursting& other) const;
+    bool operator<(const Bursting& other) const {
+      if (priority != other.priority) return priority < other.priority;
+      return share != other.share ? share > other.share : tenant < other.tenant;
+    }
   };
   /// The children of `node` (none: the top) that have a burst.
   const std::set<Bursting>& bursting(TenantId node, DeviceIndex device) const;
@@ -168,6 +173,7 @@ class Ledger {
     bool lends = false;
     std::set<TenantId> in_debt;
     std::uint64_t promises_revision = 0;
+    std::uint64_t revision = 0;
   };
 
   const Node& node(TenantId tenant) const;
@@ -178,14 +184,20 @@ class Ledger {
   // Applies `change` to the accounts of the tenant and of all above it, and brings up to date what follows.
   template <class Change>
   void update(TenantId tenant, DeviceIndex device, Change&& change);
+  void mark_changed(TenantId tenant);
   void join(TenantId tenant);
   void leave(TenantId tenant);
+  void count_change(DeviceIndex device) {
+    ++revision_;
+    ++devices_[device].revision;
+  }
   static void derive(Account& account, const Quota& quota);
   void note_debt(TenantId tenant, DeviceIndex device);
   static void count_in(Account& parent, const Account& child, const Quota& quota, TenantId id);
+  static void rank(Members& members, Bytes before, Bytes after, const Quota& quota, TenantId id);
   static void count_out(Account& parent, const Account& child, const Quota& quota, TenantId id);
   static Bytes own_claimable(const Node& one, DeviceIndex device);
-  static bool passes_limit(const Node& one, DeviceIndex device, Bytes bytes, Bytes claimable);
+  static Bytes excess(const Node& one, DeviceIndex device, Bytes bytes, Bytes claimable);
   Bytes obtainable(TenantId tenant, DeviceIndex device, Bytes spoken_for) const;
 
   std::vector<Device> devices_;

@@ -27,9 +27,20 @@ void Line::remove(RequestId request) {
   }
 }
 
-std::optional<Line::Entry> Line::first_at_most(Bytes bytes) const {
+std::optional<Line::Entry> Line::first_at_most(Bytes bytes, RequestId after) const {
   if (size_ == 0 || smallest_[1] > bytes.count) return std::nullopt;
   std::size_t node = 1;
+  if (after) {
+    // From the first place behind `after`: up to where a subtree on the right has one, then down into it.
+    const auto next = std::ranges::upper_bound(requests_, after);
+    if (next == requests_.end()) return std::nullopt;
+    node = capacity() + static_cast<std::size_t>(next - requests_.begin());
+    while (smallest_[node] > bytes.count) {
+      while (node % 2 == 1) node /= 2;  // a right child, or the root: nothing more to its right here
+      if (node == 0) return std::nullopt;
+      ++node;
+    }
+  }
   while (node < capacity()) node = smallest_[2 * node] <= bytes.count ? 2 * node : 2 * node + 1;
   return Entry{requests_[node - capacity()], {smallest_[node]}};
 }

@@ -25,8 +25,8 @@ class Line {
   bool empty() const { return size_ == 0; }
   std::size_t size() const { return size_; }
   std::optional<Entry> first() const { return first_at_most({kGone - 1}); }
-  /// The first whose least is at most `bytes`.
-  std::optional<Entry> first_at_most(Bytes bytes) const;
+  /// The first, of those after `after`, whose least is at most `bytes`.
+  std::optional<Entry> first_at_most(Bytes bytes, RequestId after = {}) const;
 
  private:
   static constexpr std::uint64_t kGone = std::numeric_limits<std::uint64_t>::max();

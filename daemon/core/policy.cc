@@ -67,6 +67,7 @@ class Tree {
     }
     for (const TenantRule& rule : policy_.tenants) {
       if (auto ok = check_parent("tenant '" + rule.name + "'", rule.parent); !ok) return ok.error();
+      if (!rule.parent.empty()) members_[rule.parent].push_back(&rule);
     }
     if (auto ok = check_parent("the default", policy_.others_parent); !ok) return ok.error();
     for (const TenantRule& rule : policy_.tenants) {
@@ -138,13 +139,13 @@ class Tree {
   // As deep as the tree, which is checked.
   Result<Bytes> promised(const TenantRule& rule, DeviceIndex device) const {
     Bytes below;
-    for (const TenantRule& child : policy_.tenants) {
-      if (child.parent != rule.name) continue;
-      auto of_child = promised(child, device);
+    const auto members = members_.find(rule.name);
+    for (const TenantRule* child : members == members_.end() ? Members{} : members->second) {
+      auto of_child = promised(*child, device);
       if (!of_child) return of_child.error();
       const auto next = below.plus(*of_child);
       if (!next || *next > rule.quotas[device].limit)
-        return over_parent(rule, child, device, below, *of_child);
+        return over_parent(rule, *child, device, below, *of_child);
       below = *next;
     }
     return std::max(below, rule.quotas[device].guarantee);
@@ -158,8 +159,11 @@ class Tree {
                    "; lower a guarantee or raise the limit of '" + rule.name + "'");
   }
 
+  using Members = std::vector<const TenantRule*>;
+
   const Policy& policy_;
   std::map<std::string, const TenantRule*> by_name_;
+  std::map<std::string, Members> members_;  ///< by the name of their parent
 };
 
 }  // namespace

@@ -70,7 +70,7 @@ struct Policy {
   Duration return_grace = std::chrono::milliseconds(250);
   PastBrokerPolicy past_broker{};
   /// A request that has waited this long is not overtaken any more, save by claims.
-  Duration aging = std::chrono::seconds(30);
+  Duration aging = std::chrono::minutes(10);
 };
 
 inline constexpr std::size_t kMaxTenantDepth = 8;

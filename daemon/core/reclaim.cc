@@ -2,11 +2,15 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <optional>
 #include <vector>
 
 namespace gpumem::core {
 namespace {
+
+// So many in a row with nothing to give, and no others are tried: those behind them have smaller shares.
+constexpr std::size_t kMostInVain = 64;
 
 // Whose burst may be drawn on, among the children of a node.
 struct Among {
@@ -27,13 +31,9 @@ class Planner {
     for (auto it = bursting.begin(); it != bursting.end() && collected < amount;) {
       const std::uint32_t priority = it->priority;
       if (priority > among.priority) break;
-      const double floor = priority == among.priority ? among.floor : 0;
-      const auto end = std::find_if(it, bursting.end(), [&](const Ledger::Bursting& one) {
-        return one.priority != priority || one.share <= floor;
-      });
-      collected += level(it, end, floor, amount - collected, cause, among.except);
-      it = std::find_if(end, bursting.end(),
-                        [&](const Ledger::Bursting& one) { return one.priority != priority; });
+      const Range range{it, bursting.end(), priority, priority == among.priority ? among.floor : 0, among.except};
+      collected += level(range, amount - collected, cause);
+      it = bursting.lower_bound({priority + 1, std::numeric_limits<double>::infinity(), {}});
     }
     return collected;
   }
@@ -47,44 +47,70 @@ class Planner {
   }
 
  private:
-  using Iterator = std::set<Ledger::Bursting>::const_iterator;
+  // The children of one priority whose share is over a floor, from the highest share on.
+  struct Range {
+    std::set<Ledger::Bursting>::const_iterator begin;
+    std::set<Ledger::Bursting>::const_iterator end;  // of all priorities
+    std::uint32_t priority;
+    double floor;
+    TenantId except;
+    bool holds(const Ledger::Bursting& one) const { return one.priority == priority && one.share > floor; }
+  };
 
-  // Brings the highest shares down to one level, so low that `amount` comes together, but not below `floor`. What
+  // Brings the highest shares down to one level, so low that `amount` comes together, but not below the floor. What
   // rounding or those with nothing to give leave open is asked of the others in their order.
-  Bytes level(Iterator begin, Iterator end, double floor, Bytes amount, Bytes Ask::* cause, TenantId except) {
-    std::vector<Ledger::Bursting> drawn;
-    double bursts = 0;
-    double weights = 0;
-    double level = floor;
-    for (auto it = begin; it != end; ++it) {
-      if (it->tenant == except) continue;
-      if (!drawn.empty() && level >= it->share) break;
-      const double weight = ledger_.quota(it->tenant, device_).weight;
-      drawn.push_back(*it);
-      bursts += it->share * weight;
-      weights += weight;
-      level = std::max(floor, (bursts - static_cast<double>(amount.count)) / weights);
-    }
+  Bytes level(const Range& range, Bytes amount, Bytes Ask::* cause) {
+    double level = range.floor;
+    const auto drawn = highest(range, amount, level);
     Bytes collected;
-    for (const Ledger::Bursting& one : drawn) {
-      const double over = (one.share - level) * ledger_.quota(one.tenant, device_).weight;
-      const Bytes part = round(over, floor > 0);
-      collected += draw(one.tenant, std::min(part, amount - collected), cause);
-    }
-    for (auto it = begin; it != end && collected < amount; ++it) {
-      if (it->tenant == except) continue;
-      const double over = (it->share - floor) * ledger_.quota(it->tenant, device_).weight;
-      const Bytes most = round(over, floor > 0).minus(drawn_of(it->tenant, cause));
-      collected += draw(it->tenant, std::min(most, amount - collected), cause);
+    for (const Ledger::Bursting& one : drawn)
+      collected += draw(one.tenant, std::min(over(one, level, range), amount - collected), cause);
+    std::size_t in_vain = 0;
+    for (auto it = range.begin; it != range.end && range.holds(*it) && collected < amount; ++it) {
+      if (it->tenant == range.except) continue;
+      const Bytes most = over(*it, range.floor, range).minus(drawn_of(it->tenant));
+      const Bytes part = draw(it->tenant, std::min(most, amount - collected), cause);
+      collected += part;
+      if (part.is_zero() && ++in_vain == kMostInVain) break;
     }
     return collected;
   }
 
-  // Extents go whole: up, where the last one may cross the level; down, where a floor must be kept.
-  Bytes round(double bytes, bool down) const {
+  // Those that have to come down, and to which share. Each gives an extent at least, so there are no more of them
+  // than there are extents to give.
+  std::vector<Ledger::Bursting> highest(const Range& range, Bytes amount, double& level) const {
+    std::vector<Ledger::Bursting> drawn;
+    const std::uint64_t most = amount.count / facts_.granularity.count + 1;
+    double bursts = 0;
+    double weights = 0;
+    for (auto it = range.begin; it != range.end && range.holds(*it) && drawn.size() < most; ++it) {
+      if (it->tenant == range.except) continue;
+      if (!drawn.empty() && level >= it->share) break;
+      const double weight = weight_of(it->tenant);
+      drawn.push_back(*it);
+      bursts += net_share(it->tenant) * weight;
+      weights += weight;
+      level = std::max(range.floor, (bursts - static_cast<double>(amount.count)) / weights);
+    }
+    return drawn;
+  }
+
+  double weight_of(TenantId tenant) const { return ledger_.quota(tenant, device_).weight; }
+
+  // Of what is not on its way back already.
+  double net_share(TenantId tenant) const {
+    const Charges& charges = ledger_.charges(tenant, device_);
+    const Bytes going = charges[Charge::kReturning] + charges[Charge::kQuarantined];
+    return static_cast<double>(ledger_.burst(tenant, device_).minus(going).count) / weight_of(tenant);
+  }
+
+  // What the node has over a share. Extents go whole: up, where the last may cross the level; down, where a floor must
+  // be kept.
+  Bytes over(const Ledger::Bursting& one, double share, const Range& range) const {
     const double unit = static_cast<double>(facts_.granularity.count);
-    const double units = down ? std::floor(bytes / unit + 1e-9) : std::ceil(bytes / unit - 1e-9);
-    return {static_cast<std::uint64_t>(std::max(0.0, units)) * facts_.granularity.count};
+    const double units = (net_share(one.tenant) - share) * weight_of(one.tenant) / unit;
+    const double whole = range.floor > 0 ? std::floor(units + 1e-9) : std::ceil(units - 1e-9);
+    return {static_cast<std::uint64_t>(std::max(0.0, whole)) * facts_.granularity.count};
   }
 
   Bytes draw(TenantId tenant, Bytes amount, Bytes Ask::* cause) {
@@ -100,7 +126,7 @@ class Planner {
     drawn_[tenant] += drawn;
     return drawn;
   }
-  Bytes drawn_of(TenantId tenant, Bytes Ask::*) const {
+  Bytes drawn_of(TenantId tenant) const {
     const auto found = drawn_.find(tenant);
     return found == drawn_.end() ? Bytes{} : found->second;
   }
@@ -116,18 +142,14 @@ const Request::Part& part_on(const Request& request, DeviceIndex device) {
   return *std::ranges::find(request.parts, device, &Request::Part::device);
 }
 
-// For the next request, from those who would still have more than its tenant. All of it or nothing: a request that
+// From those below `top` who would still have more than the request's tenant. All of it or nothing: a request that
 // would take more than its share waits for what comes back of itself.
-void plan_fairness(const Ledger& ledger, const Arbiter& arbiter, DeviceIndex device, Planner& planner,
-                   ReclaimPlan& plan, Bytes there) {
-  const auto next = arbiter.next(device);
-  if (!next) return;
-  const Request& request = *arbiter.find(*next);
-  Bytes open = lack_of(ledger, arbiter, request, device, there);
+void plan_fairness(const Ledger& ledger, DeviceIndex device, const Request& request, Bytes open, TenantId top,
+                   Planner& planner, ReclaimPlan& plan) {
   if (open.is_zero()) return;
   const ReclaimPlan before = plan;
   Bytes more = part_on(request, device).least;  // that the node would have then
-  for (TenantId node = request.tenant; node && !open.is_zero(); node = ledger.parent(node)) {
+  for (TenantId node = request.tenant; node != top && !open.is_zero(); node = ledger.parent(node)) {
     const Quota& quota = ledger.quota(node, device);
     const Bytes after = ledger.burst(node, device) + more;
     const double share = static_cast<double>(after.count) / static_cast<double>(quota.weight);
@@ -136,6 +158,17 @@ void plan_fairness(const Ledger& ledger, const Arbiter& arbiter, DeviceIndex dev
     more = more.minus(part);
   }
   if (!open.is_zero()) plan = before;
+}
+
+// Below a tenant whose own limit holds everybody back, nobody outside can help.
+void plan_held_back(const Ledger& ledger, const Arbiter& arbiter, DeviceIndex device, Planner& planner,
+                    ReclaimPlan& plan) {
+  for (const auto& [tenant, id] : arbiter.held_back(device)) {
+    const Request& request = *arbiter.find(id);
+    const Bytes excess = ledger.excess_at(tenant, request.tenant, device, part_on(request, device).least);
+    const Bytes open = excess.minus(ledger.charges(tenant, device)[Charge::kReturning]);
+    plan_fairness(ledger, device, request, open, tenant, planner, plan);
+  }
 }
 
 void plan_debts(const Ledger& ledger, DeviceIndex device, const ReclaimFacts& facts, ReclaimPlan& plan) {
@@ -174,7 +207,12 @@ ReclaimPlan plan_reclaim(const Ledger& ledger, const Arbiter& arbiter, DeviceInd
   plan.claims_lack = arbiter.claimed(device).minus(there);
   const Bytes collected =
       plan.claims_lack.is_zero() ? Bytes{} : planner.collect({}, plan.claims_lack, &Ask::claims);
-  plan_fairness(ledger, arbiter, device, planner, plan, there + collected);
+  if (const auto next = arbiter.next(device)) {
+    const Request& request = *arbiter.find(*next);
+    const Bytes open = lack_of(ledger, arbiter, request, device, there + collected);
+    plan_fairness(ledger, device, request, open, {}, planner, plan);
+  }
+  plan_held_back(ledger, arbiter, device, planner, plan);
   if (!ledger.in_debt(device).empty()) plan_debts(ledger, device, facts, plan);
   return plan;
 }

@@ -32,17 +32,28 @@ Store::Store(DeviceIndex device, Bytes pool, Bytes granularity, IdSource<ExtentI
   missing_ = pool;
 }
 
+void Store::want(RequestId request, Bytes bytes) {
+  wanted_.push_back({request, bytes, 0});
+  changed_ = true;
+}
+
 bool Store::withdraw(RequestId request) {
+  changed_ = true;
   return std::erase_if(wanted_, [&](const Wish& wish) { return wish.request == request; }) != 0;
 }
 
 void Store::put_back(const std::vector<Extent>& extents) {
   for (const Extent& extent : extents) pool_.add(extent);
+  changed_ = true;
 }
 
-void Store::take_back(LeaseId lease, Extent extent) { returned_.push_back({lease, extent}); }
+void Store::take_back(LeaseId lease, Extent extent) {
+  returned_.push_back({lease, extent});
+  changed_ = true;
+}
 
 void Store::finish(const JobResult& result, TimePoint now) {
+  changed_ = true;
   auto job = in_flight_.extract(result.id);
   GPUMEM_CHECK(!job.empty(), "a job ends once");
   const std::unordered_set<ExtentId> failed(result.failed.begin(), result.failed.end());
@@ -80,6 +91,8 @@ void Store::put_off(const Attempt& attempt) {
 }
 
 Store::Progress Store::advance(TimePoint now) {
+  // Without news there is nothing to do but what time brings.
+  if (!std::exchange(changed_, false) && (put_off_.empty() || now < retry_at_)) return {};
   Progress progress = std::exchange(done_, {});
   assemble(progress);
   reclaim(progress);

@@ -51,7 +51,7 @@ class Store {
   const SizeClasses& classes() const { return pool_.classes(); }
 
   /// Asks for extents of `bytes`, which the ledger has reserved.
-  void want(RequestId request, Bytes bytes) { wanted_.push_back({request, bytes, 0}); }
+  void want(RequestId request, Bytes bytes);
   /// Takes such a wish back; false if it is not there (any more).
   bool withdraw(RequestId request);
   /// Takes extents back that were assembled, but never left the broker.
@@ -107,7 +107,8 @@ class Store {
   Duration pause_;
   TimePoint retry_at_{};
   Bytes missing_;
-  bool begun_ = false;  ///< the pool's first creation has been started
+  bool changed_ = true;  ///< since the last advance()
+  bool begun_ = false;   ///< the pool's first creation has been started
 };
 
 }  // namespace gpumem::core

@@ -30,7 +30,7 @@ struct Quota {
   Bytes limit;
   std::uint32_t weight = kDefaultWeight;      ///< of its share in what is not promised; 1 to kMaxWeight
   std::uint32_t priority = kDefaultPriority;  ///< 0 to kMaxPriority; bursts of the higher go first
-  bool operator==(const Quota&) const = default;
+  auto operator<=>(const Quota&) const = default;
 };
 
 /// Who is at the other end of a lane, as the kernel tells.

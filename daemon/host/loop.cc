@@ -113,6 +113,7 @@ void Loop::run(const Work& work) {
   if (auto events = broker_.take_events(); !events.empty())
     events_.add(std::move(events), broker_, now(), std::chrono::system_clock::now());
   for (const SessionId session : broker_.take_touched()) publish(session);
+  for (const auto& done : std::exchange(after_, {})) done();
   publish_soon();
   arm_deadline();
   if (settled_ != nullptr && broker_.settled()) std::exchange(settled_, nullptr)->set_value();
@@ -151,7 +152,8 @@ void Loop::do_effect(core::SendOffer& effect) {
 
 void Loop::do_effect(core::AnswerGrow& effect) {
   auto pending = pending_.extract(effect.request);
-  if (!pending.empty()) pending.mapped().answer(effect.answer);
+  if (pending.empty()) return;
+  after([answer = std::move(pending.mapped().answer), result = std::move(effect.answer)] { answer(result); });
 }
 
 void Loop::do_effect(core::RingBell& effect) {
@@ -168,7 +170,7 @@ void Loop::do_effect(core::SignalSession& effect) {
   const std::string who =
       "session " + std::to_string(effect.session.value) + ", " + client->second.lane->who();
   if (auto sent = client->second.lane->signal(effect.signal); sent)
-    spdlog::warn("{}: {} sent: it has not given back in time what others have a right to", who, name);
+    spdlog::warn("{}: {} sent: see `gpumem events` for the reason", who, name);
   else
     spdlog::warn("{}: {} could not be sent: {}", who, name, sent.error().message);
 }

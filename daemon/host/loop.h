@@ -50,6 +50,7 @@ class Loop final : public core::Gate, private LaneHandler {
   void set_admin_gid(std::optional<std::uint32_t> gid);
 
   void post(Work work) override;
+  void after(std::function<void()> done) override { after_.push_back(std::move(done)); }
   std::optional<SessionId> session_of(std::string_view token) const override;
   std::optional<core::Caller> caller_of(std::string_view token) const override;
   RequestId grow(SessionId session, std::span<const core::Broker::Part> parts, core::Duration wait,
@@ -115,6 +116,7 @@ class Loop final : public core::Gate, private LaneHandler {
   bool broadcast_armed_ = false;
   std::uint64_t broadcast_revision_ = 0;  ///< of the figures that every page shows at least
   bool running_ = false;
+  std::vector<std::function<void()>> after_;  ///< to be called when the pages have been published
   std::promise<void>* settled_ = nullptr;  ///< fulfilled when the pools are full
   IdSource<RequestId> request_ids_;
   std::unordered_map<SessionId, Client> clients_;

@@ -22,7 +22,7 @@ grpc::ServerUnaryReactor* for_session(core::Gate& gate, Calls& calls,
     const auto session = gate.session_of(token);
     if (!session) return reactor->Finish(to_status(no_session()));
     const Result<void> done = act(broker, *session, now);
-    reactor->Finish(done ? grpc::Status::OK : to_status(done.error()));
+    gate.after([reactor, status = done ? grpc::Status::OK : to_status(done.error())] { reactor->Finish(status); });
   });
   return reactor;
 }

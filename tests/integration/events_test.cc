@@ -1,6 +1,9 @@
 // Who is told what happens: those whom it concerns, for as long as they listen, and nobody is held up by
 // them.
 #include <fcntl.h>
+#include <grpcpp/create_channel.h>
+#include <grpcpp/security/credentials.h>
+#include <grpcpp/support/channel_arguments.h>
 
 #include "client/cli/control.h"
 #include "proto/lane.h"
@@ -172,6 +175,13 @@ TEST_F(EventStreams, OfANonsensicalInstantAreRefused) {
 }
 
 TEST_F(EventStreams, AreCutOffWhereNobodyReads) {
+  grpc::ChannelArguments
+      little;  // or gRPC itself would take in thousands of events that nobody has asked for
+  little.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  little.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  little.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 1 << 16);
+  stub = v1::Monitor::NewStub(grpc::CreateCustomChannel("unix:" + broker_.folder() + "/" + kApiSocketName,
+                                                        grpc::InsecureChannelCredentials(), little));
   RawLane lane(broker_.folder());
   const auto stream = open(lane.greet_control());
   RawSession session(broker_.folder());

@@ -117,11 +117,11 @@ TEST_F(Reclaim, LeavesARequestThatIsContentWithLessWhatIsThere) {
   EXPECT_EQ(answer["committed"], mebibytes(24).count);
 }
 
-struct TwoDevices : Reclaim {
-  TwoDevices() : Reclaim("2x256MiB") {}
+struct JointGrowth : Reclaim {
+  JointGrowth() : Reclaim("2x256MiB") {}
 };
 
-TEST_F(TwoDevices, AreGrownOnTogetherOrNotAtAll) {
+TEST_F(JointGrowth, IsOfAllDevicesOrOfNone) {
   auto bob = client({}, kBob);  // "a" is of the first device
   EXPECT_TRUE(succeeded(bob->open("b", {}, broker_.device(1).uuid())));
   const auto together = [&](Bytes first, Bytes second) {

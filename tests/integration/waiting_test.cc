@@ -83,18 +83,24 @@ TEST_F(Waiting, IsNotDoneByARequestThatMayNotWait) {
   EXPECT_EQ(broker_.device().waiting(), 0U);
 }
 
-TEST_F(Waiting, IsDoneInTheOrderOfArrival) {
+TEST_F(Waiting, IsDoneInTheOrderOfArrivalWhereSharesAreEqual) {
   begin();
   auto third = client({}, kThird);
-  const Json overtaking =
-      third->grow("a", mebibytes(2), milliseconds(20));  // would fit at once, but came later
-  EXPECT_TRUE(failed_with(overtaking, "DEADLINE_EXCEEDED"));
-  EXPECT_EQ(overtaking["denial"]["waiters_ahead"], 1);
-  third->begin_to_grow("a", mebibytes(2), minutes(10));
+  const Json later = third->grow("a", mebibytes(64), milliseconds(20));
+  EXPECT_TRUE(failed_with(later, "DEADLINE_EXCEEDED"));
+  EXPECT_EQ(later["denial"]["waiters_ahead"], 1);
+  third->begin_to_grow("a", mebibytes(64), minutes(10));
   await_waiters(2);
   EXPECT_EQ(holder_->leave(), 0);
   expect_granted();
   EXPECT_TRUE(succeeded(third->answer()));
+}
+
+TEST_F(Waiting, LetsASmallerShareGoFirst) {
+  begin();
+  auto third = client({}, kThird);
+  EXPECT_TRUE(succeeded(third->grow("a", mebibytes(2))));
+  EXPECT_EQ(broker_.device().waiting(), 1U);
 }
 
 TEST_F(Waiting, ServesTheFirstWhenThereIsEnoughForOneOnly) {
@@ -129,8 +135,8 @@ struct Limited : BrokerTest {
 TEST_F(Limited, TenantIsRefusedWithWhoHoldsTheRest) {
   auto one = client_with(mebibytes(40));
   auto two = client();
-  const Json answer = two->grow("a", mebibytes(32), minutes(1));
-  EXPECT_TRUE(failed_with(answer, "RESOURCE_EXHAUSTED")) << "waiting could not help";
+  const Json answer = two->grow("a", mebibytes(32));
+  EXPECT_TRUE(failed_with(answer, "RESOURCE_EXHAUSTED"));
   const Json& denial = answer["denial"];
   EXPECT_EQ(denial["reason"], kTenantLimit);
   EXPECT_EQ(denial["tenant_limit"], mebibytes(64).count);
@@ -138,6 +144,17 @@ TEST_F(Limited, TenantIsRefusedWithWhoHoldsTheRest) {
   EXPECT_EQ(denial["holders"][0]["pid"], one->pid());
   EXPECT_NE(answer["message"].get<std::string>().find("limit of 64MiB"), std::string::npos) << answer;
   EXPECT_TRUE(succeeded(two->grow("a", mebibytes(24))));
+}
+
+TEST_F(Limited, TenantWaitsForItsOwnProcesses) {
+  auto one = client_with(mebibytes(40));
+  auto two = client();
+  EXPECT_TRUE(failed_with(two->grow("a", mebibytes(66), minutes(1)), "RESOURCE_EXHAUSTED"))
+      << "waiting could not help";
+  two->begin_to_grow("a", mebibytes(32), minutes(10));
+  EXPECT_TRUE(eventually([&] { return broker_.device().waiting() == 1; }));
+  one->kill();
+  EXPECT_TRUE(succeeded(two->answer()));
 }
 
 TEST_F(Limited, TenantIsChargedForAllItsProcessesTogether) {

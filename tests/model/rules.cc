@@ -67,11 +67,13 @@ double Moment::share_after_grant(DeviceIndex device, NodeIndex node) const {
 
 // ---- Claims ----
 
-std::optional<Moment::Place> Moment::claim_of_leaf(DeviceIndex device, NodeIndex leaf) const {
+// A leaf has two: one for this device alone, and one for several.
+std::optional<Moment::Place> Moment::claim_of_leaf(DeviceIndex device, NodeIndex leaf, bool joint) const {
   const Number unmet = accounts(device).guarantee(leaf) - accounts(device).of(leaf).used;
   for (Place place = 0; place < queue_.size(); ++place) {
     const bool is_its = queue_[place].leaf == leaf && queue_[place].part_on(device) != nullptr;
-    if (is_its && least(place, device) <= unmet) return place;
+    const bool is_joint = queue_[place].request.parts.size() > 1;
+    if (is_its && is_joint == joint && least(place, device) <= unmet) return place;
   }
   return std::nullopt;
 }
@@ -79,7 +81,7 @@ std::optional<Moment::Place> Moment::claim_of_leaf(DeviceIndex device, NodeIndex
 // The node's own claim: the leaf's, or its candidate, if what can be claimed from the leaf up to it allows.
 bool Moment::is_claim_of(NodeIndex node, Place place, DeviceIndex device) const {
   const NodeIndex leaf = queue_[place].leaf;
-  if (node == leaf) return claim_of_leaf(device, leaf) == place;
+  if (node == leaf) return claim_of_leaf(device, leaf, queue_[place].request.parts.size() > 1) == place;
   return candidate(node, device) == place && least(place, device) <= accounts(device).claimable(leaf, node);
 }
 

@@ -61,7 +61,7 @@ class Moment {
   void find_claims();
   bool is_claim_of(NodeIndex node, Place place, DeviceIndex device) const;
   bool is_rightful(Place place, DeviceIndex device) const;
-  std::optional<Place> claim_of_leaf(DeviceIndex device, NodeIndex leaf) const;
+  std::optional<Place> claim_of_leaf(DeviceIndex device, NodeIndex leaf, bool joint) const;
   Number least(Place place, DeviceIndex device) const { return number(queue_[place].part_on(device)->least); }
 
   const Books& books_;

@@ -191,7 +191,8 @@ def draw_panel(panel: Panel, colours: dict[str, int], y: float) -> tuple[list[st
     return body, y + 30
 
 
-def legend(kinds: set[str], y: float) -> list[str]:
+def legend(kinds: set[str], y: float) -> tuple[list[str], float]:
+    """Its marks and words, and the line that its last row stands on."""
     entries = [(path(f"M-9 0H9", style), words) for style, words in (("guarantee", "guarantee"), ("limit", "limit"))]
     entries += [(mark(0, 0, kind), MARKS[kind][2]) for kind in MARKS if kind in kinds and MARKS[kind][2]]
     body, x = [], 24.0
@@ -201,7 +202,7 @@ def legend(kinds: set[str], y: float) -> list[str]:
             x, y = 24.0, y + 18
         body.append(f'<g transform="translate({number(x)} {number(y)})">{drawn}{text(13, 3.5, words)}</g>')
         x += width
-    return body
+    return body, y
 
 
 def timeline(title: str, panels: list[Panel]) -> str:
@@ -213,5 +214,5 @@ def timeline(title: str, panels: list[Panel]) -> str:
         drawn, y = draw_panel(panel, colours, y)
         body += drawn
     kinds = {one.kind for panel in panels for each in panel.tracks for one in each.marks if one.at <= panel.length}
-    key = legend(kinds, y + 4)
-    return document(y + 30, title, [*body, *key])
+    key, last = legend(kinds, y + 4)
+    return document(last + 16, title, [*body, *key])

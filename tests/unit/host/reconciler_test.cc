@@ -39,6 +39,7 @@ class OpenGate final : public core::Gate {
     return {};
   }
   void cancel(RequestId) override {}
+  void after(std::function<void()> done) override { done(); }
   std::optional<ClientFigures> client_figures(SessionId, core::DeviceIndex, Bytes) const override {
     return {};
   }
