@@ -30,9 +30,9 @@ struct DeviceFigures {
   std::uint64_t free;  ///< in the pool and charged to nobody; at most a moment old
   std::uint64_t guarantee;
   std::uint64_t limit;
-  std::uint64_t charged;    ///< to the tenant, all sessions together
-  std::uint64_t available;  ///< what the tenant could be granted without waiting
-  std::uint64_t pressure;   ///< what the broker asks the session to give back; 0: nothing
+  std::uint64_t charged;            ///< to the tenant, all sessions together
+  std::uint64_t available;          ///< what the tenant could be granted without waiting
+  std::uint64_t pressure;           ///< what the broker asks the session to give back; 0: nothing
   std::uint64_t pressure_deadline;  ///< until when: nanoseconds of CLOCK_MONOTONIC; 0 without pressure
 };
 

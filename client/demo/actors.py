@@ -1,4 +1,5 @@
 """The processes of the demo: the broker and its clients."""
+import datetime
 import json
 import os
 import pathlib
@@ -45,12 +46,21 @@ class Broker:
         except subprocess.TimeoutExpired:
             self.process.kill()
 
-    def ask(self, *words: str) -> dict:
-        answer = subprocess.run([self.bin / "gpumem", "--runtime-dir", self.runtime, *words, "--json"],
-                                capture_output=True, text=True)
+    def say(self, *words: str) -> str:
+        """What the command `gpumem` prints."""
+        answer = subprocess.run([self.bin / "gpumem", "--runtime-dir", self.runtime, *words], capture_output=True, text=True)
         if answer.returncode:
             raise Failure(f"gpumem {' '.join(words)}: {answer.stderr}{self.log.read_text()}")
-        return json.loads(answer.stdout)
+        return answer.stdout
+
+    def ask(self, *words: str) -> dict:
+        return json.loads(self.say(*words, "--json"))
+
+    def events(self, since: datetime.datetime) -> list[tuple[dict, str]]:
+        """Each event since then, and its line as people are shown it."""
+        words = ["events", "--no-follow", "--since", since.isoformat()]
+        found = [json.loads(line) for line in self.say(*words, "--json").splitlines()]
+        return list(zip(found, self.say(*words).splitlines()))
 
     def status(self) -> dict:
         """Of the device that the demo uses."""

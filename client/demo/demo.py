@@ -5,6 +5,7 @@ Runs as root, so that the clients can be processes of different users. Uses the 
 one, else a simulated machine of two GPUs of 24 GiB.
 """
 import argparse
+import datetime
 import itertools
 import os
 import pathlib
@@ -112,6 +113,7 @@ class Demo:
         self.past_the_limit(clients["alice-1"])
         burst = self.burst_and_guarantee(clients)
         self.past_the_broker()
+        self.wait_and_give(clients["carol-1"], burst)
         self.wait_and_kill(clients["carol-1"], burst)
         self.read_back(clients)
         self.leave(clients)
@@ -145,8 +147,11 @@ class Demo:
         kept = sum(max(0, self.tenant(t)["guarantee"] - self.tenant(t)["charged"]) for t in ("alice", "carol"))
         rest = self.broker.status()["free"] - kept
         burst = self.client("bob", "bob-burst")
-        answer = burst.ask(f"hold {rest} 0")
-        self.note(answer["ok"], "burst into unpromised memory", f"{size(rest)} in {answer.get('seconds', 0) * 1e3:.1f} ms")
+        piece = rest // 8 // (2 * MIB) * 2 * MIB
+        # In several growths, so that there are small extents to give back, too.
+        answers = [burst.ask(f"hold {part} 0") for part in [piece] * 7 + [rest - 7 * piece]]
+        self.note(all(a["ok"] for a in answers), "burst into unpromised memory",
+                  f"{size(rest)} in {len(answers)} growths, {sum(a.get('seconds', 0) for a in answers) * 1e3:.1f} ms")
         alice = self.tenant("alice")
         missing = alice["guarantee"] - alice["charged"]
         answer = clients["alice-2"].ask(f"hold {missing} 0")
@@ -166,11 +171,45 @@ class Demo:
         self.note(held, "past the broker only what is left",
                   f"{size(answer.get('free', 0))} of {size(status['total'])} visible; asking for more: {answer.get('error', '')}")
 
-    def wait_and_kill(self, carol: Client, burst: Client) -> None:
-        self.screen.say("5. carol waits for memory; bob's burst is killed with SIGKILL")
-        carol.start(f"hold {self.broker.status()['pool'] // 2} 60000")
+    def has_carol_wait(self, carol: Client, wanted: int) -> None:
+        carol.start(f"hold {wanted} 60000")
+        deadline = time.monotonic() + 10
         while self.tenant("carol")["waiting"] == 0:
+            if time.monotonic() > deadline:
+                raise Failure(f"carol does not wait: {carol.finish()}")
             time.sleep(0.01)
+
+    def wait_and_give(self, carol: Client, burst: Client) -> None:
+        self.screen.say("5. carol waits for memory; bob, whose burst is larger, is asked, and gives back")
+        begun = datetime.datetime.now(datetime.timezone.utc)
+        burst.ask("listen")
+        self.has_carol_wait(carol, self.broker.status()["pool"] // 4)
+        why = self.broker.ask("why", "carol")["waiting"][0]
+        self.screen.quote(f"gpumem why carol: {why['words']}")
+        self.note(why["asked_back"] > 0 and why["waiters_ahead"] == 0, "a waiting request explained",
+                  f"{size(why['asked'])} asked for, {size(why['free'])} free, {size(why['asked_back'])} asked back of borrowers")
+        given_at = time.monotonic()
+        given = burst.ask("give")
+        granted = carol.finish()
+        self.note(given["ok"] and granted["ok"], "memory given back when asked",
+                  f"{size(given['given'])} for {size(given['asked'])}, in whole extents; "
+                  f"granted to carol {(time.monotonic() - given_at) * 1e3:.0f} ms later")
+        self.tell_events(begun)
+        self.screen.bars()
+
+    def tell_events(self, since: datetime.datetime) -> None:
+        """What happened in the order in which it happened; of the extents that came back, one at a time, the first."""
+        told: list[str] = []
+        for event, line in self.broker.events(since):
+            if event["kind"] in ("waiting", "pressure", "returned", "freed", "granted") and event["kind"] not in told:
+                told.append(event["kind"])
+                self.screen.plain(line)
+        self.note(told == ["waiting", "pressure", "returned", "freed", "granted"], "events tell of it", ", ".join(told))
+
+    def wait_and_kill(self, carol: Client, burst: Client) -> None:
+        self.screen.say("6. carol waits for more; bob's burst is killed with SIGKILL")
+        status = self.broker.status()
+        self.has_carol_wait(carol, max(status["pool"] // 4, status["free"] + 2 * MIB))
         self.screen.bars()
         killed = time.monotonic()
         burst.kill()
@@ -180,13 +219,13 @@ class Demo:
         self.screen.bars()
 
     def read_back(self, clients: dict[str, Client]) -> None:
-        self.screen.say("6. Everybody reads back what they loaded")
+        self.screen.say("7. Everybody reads back what they loaded")
         answers = {name: client.ask("verify") for name, client in clients.items()}
         self.note(all(a["ok"] for a in answers.values()), "checksums equal after all of this",
                   f"{sum(a.get('equal', 0) for a in answers.values())} files")
 
     def leave(self, clients: dict[str, Client]) -> None:
-        self.screen.say("7. All leave")
+        self.screen.say("8. All leave")
         for client in clients.values():
             client.end()
         deadline = time.monotonic() + 30

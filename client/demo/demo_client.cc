@@ -3,14 +3,19 @@
 //   load FILE        grow by the file's size, copy it to the device
 //   verify           read everything back, compare checksums
 //   hold BYTES WAIT  grow by BYTES, waiting at most WAIT milliseconds
+//   listen           from now on, hear the broker ask for memory
+//   give             wait until it asks, and give it what it asks for
 //   peek BYTES       past the broker: what does the driver show free, and does it give BYTES?
 #include <chrono>
+#include <condition_variable>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <sstream>
+#include <utility>
 #include <vector>
 
 #include "client/demo/digest.h"
@@ -38,10 +43,54 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
+/// Holds back the answer to the broker's pressure until it is told to give. Not a real program's way: here
+/// somebody wants to look meanwhile.
+class Answer {
+ public:
+  /// The handler's side: answers how much was given, once give() or end() was called.
+  gpumem::Bytes to(const gpumem::Pressure& pressure, gpumem::Slice& slice) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return willing_ || ended_; });
+    if (ended_) return {};
+    given_ = slice.release(pressure.bytes).value_or(gpumem::Bytes{});
+    asked_ = pressure.bytes;
+    willing_ = false;
+    changed_.notify_all();
+    return given_;
+  }
+  /// Answers what was asked for, and what was given.
+  std::pair<gpumem::Bytes, gpumem::Bytes> give() {
+    std::unique_lock lock(mutex_);
+    willing_ = true;
+    changed_.notify_all();
+    changed_.wait(lock, [this] { return !willing_; });
+    return {asked_, given_};
+  }
+  void end() {
+    const std::scoped_lock lock(mutex_);
+    ended_ = true;
+    changed_.notify_all();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool willing_ = false;
+  bool ended_ = false;
+  gpumem::Bytes asked_;
+  gpumem::Bytes given_;
+};
+
 class Client {
  public:
   Client(gpumem::Session session, gpumem::Slice slice, const cuda::Driver& driver)
       : session_(std::move(session)), slice_(std::move(slice)), driver_(driver) {}
+  Client(const Client&) = delete;
+  Client& operator=(const Client&) = delete;
+  ~Client() {
+    answer_.end();
+    (void)session_.on_pressure({});  // the handler uses what goes before the session
+  }
 
   json load(const std::filesystem::path& path) {
     std::ifstream file(path, std::ios::binary);
@@ -101,12 +150,24 @@ class Client {
     return {{"ok", true}, {"committed", grown->count}, {"seconds", seconds_since(start)}};
   }
 
+  json listen() {
+    auto listening = session_.on_pressure(
+        [this](const gpumem::Pressure& pressure) { return answer_.to(pressure, slice_); });
+    return listening ? json{{"ok", true}} : failed(listening.error());
+  }
+
+  json give() {
+    const auto [asked, given] = answer_.give();
+    return {{"ok", given >= asked}, {"asked", asked.count}, {"given", given.count}};
+  }
+
  private:
   gpumem::Session session_;
   gpumem::Slice slice_;
   const cuda::Driver& driver_;
   std::uint64_t used_ = 0;
   std::vector<LoadedFile> files_;
+  Answer answer_;
 };
 
 json peek(const cuda::Driver& driver, std::uint64_t bytes) {
@@ -145,6 +206,8 @@ json answer(std::optional<Client>& client, const cuda::Driver& driver, const std
     words >> bytes >> wait;
     return client->hold(bytes, std::chrono::milliseconds(wait));
   }
+  if (client && command == "listen") return client->listen();
+  if (client && command == "give") return client->give();
   return {{"ok", false}, {"error", "unknown command: " + line}};
 }
 

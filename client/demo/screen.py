@@ -34,6 +34,10 @@ class Screen:
         self.wipe()
         print(f"   \"{text}\"", flush=True)
 
+    def plain(self, text: str) -> None:
+        self.wipe()
+        print(f"   {text}", flush=True)
+
     def wipe(self) -> None:
         if self.live and self.drawn:
             print(f"\033[{self.drawn}A\033[J", end="")

@@ -135,7 +135,8 @@ void Arbiter::rebuild() {
 
 void Arbiter::take_changes() {
   for (DeviceIndex device = 0; device < spots_.size(); ++device) {
-    if (std::exchange(promises_seen_[device], ledger_.promises_revision(device)) == ledger_.promises_revision(device))
+    if (std::exchange(promises_seen_[device], ledger_.promises_revision(device)) ==
+        ledger_.promises_revision(device))
       continue;
     std::vector<TenantId> leaves;
     for (const auto& [tenant, spot] : spots_[device]) {
@@ -164,8 +165,8 @@ void Arbiter::refresh(TenantId tenant, DeviceIndex device) {
 
 void Arbiter::renew(Spot& spot, TenantId node, DeviceIndex device) {
   if (!held_back_[device].empty()) held_back_[device].erase(node);
-  spot.candidate = spot.order.empty() ? candidate_of_leaf(spot, node, device)
-                                      : candidate_of_inner(spot, node, device);
+  spot.candidate =
+      spot.order.empty() ? candidate_of_leaf(spot, node, device) : candidate_of_inner(spot, node, device);
 }
 
 std::optional<Arbiter::Candidate> Arbiter::candidate_of_leaf(Spot& spot, TenantId leaf, DeviceIndex device) {
@@ -225,10 +226,12 @@ void Arbiter::set_claim(RequestId& own, DeviceIndex device, RequestId claim) {
   if (claim && ++rightful[claim] == 1) add_claim(claim);
 }
 
-// With a request for several devices that is not wholly a claim, nobody may pass another or hold memory for it.
+// With a request for several devices that is not wholly a claim, nobody may pass another or hold memory for
+// it.
 void Arbiter::add_claim(RequestId id) {
   const auto& parts = waiting_.at(id).request.parts;
-  if (!std::ranges::all_of(parts, [&](const Request::Part& part) { return rightful_[part.device].contains(id); }))
+  if (!std::ranges::all_of(parts,
+                           [&](const Request::Part& part) { return rightful_[part.device].contains(id); }))
     return;
   for (const Request::Part& part : parts) {
     claims_[part.device][id] = part.least;
@@ -250,8 +253,9 @@ void Arbiter::place_in(TenantId parent, Spot& spot, TenantId node, DeviceIndex d
   if (const auto& candidate = spot.candidate) {
     const Quota& quota = ledger_.quota(node, device);
     const Bytes after = ledger_.burst(node, device) + candidate->least;
-    place = Place{candidate->overdue, quota.priority,
-                  static_cast<double>(after.count) / static_cast<double>(quota.weight), candidate->request, node};
+    place =
+        Place{candidate->overdue, quota.priority,
+              static_cast<double>(after.count) / static_cast<double>(quota.weight), candidate->request, node};
   }
   if (spot.place == place) return;
   auto& order = spots_[device][parent].order;
@@ -270,7 +274,8 @@ void Arbiter::place_in(TenantId parent, Spot& spot, TenantId node, DeviceIndex d
 std::optional<TimePoint> Arbiter::next_deadline() const {
   std::optional<TimePoint> next;
   if (!deadlines_.empty()) next = deadlines_.begin()->first;
-  if (!young_.empty() && (!next || young_.front().first + aging_ < *next)) next = young_.front().first + aging_;
+  if (!young_.empty() && (!next || young_.front().first + aging_ < *next))
+    next = young_.front().first + aging_;
   return next;
 }
 

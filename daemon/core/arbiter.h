@@ -17,12 +17,14 @@
 namespace gpumem::core {
 
 /// A set of requests that knows how many of them came before another, in logarithmic time.
-using OrderStatistics = __gnu_pbds::tree<RequestId, __gnu_pbds::null_type, std::less<>, __gnu_pbds::rb_tree_tag,
-                                         __gnu_pbds::tree_order_statistics_node_update>;
+using OrderStatistics =
+    __gnu_pbds::tree<RequestId, __gnu_pbds::null_type, std::less<>, __gnu_pbds::rb_tree_tag,
+                     __gnu_pbds::tree_order_statistics_node_update>;
 
-/// Decides who is granted what, when: docs/arbiter.md has the rules. It keeps, for every node of the tenants' tree
-/// with requests below it, the children in the order in which they go; a change of one tenant's charge or
-/// line brings the nodes on its way to the top up to date, nothing else: every event takes logarithmic time.
+/// Decides who is granted what, when: docs/arbiter.md has the rules. It keeps, for every node of the tenants'
+/// tree with requests below it, the children in the order in which they go; a change of one tenant's charge
+/// or line brings the nodes on its way to the top up to date, nothing else: every event takes logarithmic
+/// time.
 class Arbiter {
  public:
   /// `granularity`  of each device: what is granted beyond the least is a multiple of it.
@@ -104,7 +106,7 @@ class Arbiter {
     std::optional<Candidate> candidate;
     std::optional<Place> place;  ///< in the parent's order
     RequestId claim;             ///< the node's own
-    RequestId joint_claim;       ///< of a leaf: a request for several devices, which may be one on all of them
+    RequestId joint_claim;  ///< of a leaf: a request for several devices, which may be one on all of them
     bool empty() const { return line.empty() && order.empty(); }
   };
   using Spots = std::unordered_map<TenantId, Spot>;
@@ -131,20 +133,21 @@ class Arbiter {
   std::vector<Bytes> granularities_;
   Duration aging_;
   std::unordered_map<RequestId, Waiter> waiting_;
-  std::vector<Spots> spots_;                              ///< by device
-  std::vector<std::unordered_map<RequestId, int>> rightful_;  ///< on the device alone; how many nodes count it as theirs
+  std::vector<Spots> spots_;  ///< by device
+  std::vector<std::unordered_map<RequestId, int>>
+      rightful_;  ///< on the device alone; how many nodes count it as theirs
   std::vector<std::map<RequestId, Bytes>> claims_;
-  std::vector<Bytes> claimed_;                            ///< by device: the sum of claims_
-  std::vector<OrderStatistics> by_device_;                ///< all that wait, in the order they came
+  std::vector<Bytes> claimed_;              ///< by device: the sum of claims_
+  std::vector<OrderStatistics> by_device_;  ///< all that wait, in the order they came
   std::set<std::pair<TimePoint, RequestId>> deadlines_;
-  std::deque<std::pair<TimePoint, RequestId>> young_;     ///< not overdue, and some that left; by age
+  std::deque<std::pair<TimePoint, RequestId>> young_;  ///< not overdue, and some that left; by age
   std::unordered_map<SessionId, std::unordered_set<RequestId>> by_session_;
   std::unordered_map<SliceId, Bytes> by_slice_;
   std::vector<std::map<TenantId, RequestId>> held_back_;  ///< by device
-  std::vector<std::uint64_t> revisions_;  ///< by device
-  std::vector<bool> changed_;  ///< by device: something may be possible that was not
+  std::vector<std::uint64_t> revisions_;                  ///< by device
+  std::vector<bool> changed_;                 ///< by device: something may be possible that was not
   std::vector<std::uint64_t> promises_seen_;  ///< by device: the ledger's revision
-  std::size_t joint_ = 0;      ///< requests for several devices
+  std::size_t joint_ = 0;                     ///< requests for several devices
 };
 
 }  // namespace gpumem::core

@@ -79,7 +79,8 @@ Granted Arbiter::grant(RequestId id) {
   return granted;
 }
 
-// Where the device lends idle guarantees, nothing else keeps for the claims that wait what they are waiting for.
+// Where the device lends idle guarantees, nothing else keeps for the claims that wait what they are waiting
+// for.
 Bytes Arbiter::spoken_for(RequestId id, DeviceIndex device) const {
   if (!ledger_.lends(device)) return {};
   const auto own = claims_[device].find(id);

@@ -80,8 +80,8 @@ class Broker {
   Result<void> charge(SessionId session, const std::string& device, Bytes declared, TimePoint now);
   /// The session has nothing more to give back at present: what it is asked for is asked of others too.
   void spent(SessionId session, DeviceIndex device, TimePoint now);
-  /// The driver is about to be asked what observe() will be told. What comes back in between may still be in its
-  /// figures.
+  /// The driver is about to be asked what observe() will be told. What comes back in between may still be in
+  /// its figures.
   void begin_observation(DeviceIndex device);
   /// What the driver says of a device's memory (broker_reconcile.cc).
   void observe(const Observation& observation, TimePoint now);
@@ -127,7 +127,8 @@ class Broker {
   Result<DeviceIndex> find_device(const std::string& uuid) const;
   Result<TenantId> admit_tenant(const TenantMatch& match);
   Result<void> check_room(const TenantMatch& match) const;
-  TenantId add_tenant(const std::string& name, std::shared_ptr<const Quotas> quotas, TenantId parent, bool configured);
+  TenantId add_tenant(const std::string& name, std::shared_ptr<const Quotas> quotas, TenantId parent,
+                      bool configured);
   void retire_tenant(TenantId id);
   bool is_below(TenantId tenant, TenantId of) const;
 
@@ -143,7 +144,8 @@ class Broker {
     std::size_t part = 0;
     Denial::Reason reason;
   };
-  Result<std::vector<Request::Part>, GrowFailure> parts_of(const Session& session, std::span<const Part> parts) const;
+  Result<std::vector<Request::Part>, GrowFailure> parts_of(const Session& session,
+                                                           std::span<const Part> parts) const;
   std::optional<Refusal> hopeless(const Request& request) const;
   TimePoint deadline_of(const Request& request, TimePoint now) const;
   void refuse(const Request& request, Refusal refusal, TimePoint now);
@@ -186,7 +188,7 @@ class Broker {
   void ask(Session& session, DeviceIndex device, Bytes bytes, const char* cause, TimePoint now);
   bool watch_claims(DeviceIndex device, const ReclaimPlan& plan, TimePoint now);
   void watch_debts(DeviceIndex device, TimePoint now);
-  bool escalate(DeviceIndex device, Bytes lack, Bytes Ask::* cause, TimePoint now);
+  bool escalate(DeviceIndex device, Bytes lack, Bytes Ask::*cause, TimePoint now);
   void end_one_of(TenantId tenant, DeviceIndex device, Bytes needed, TimePoint now);
   void carry_out_sentences(TimePoint now);
   void press_anew();
@@ -206,7 +208,8 @@ class Broker {
   Denial::Soonest soonest(const Request& request, Refusal refusal, TimePoint now) const;
   std::vector<Denial::Holder> holders(TenantId tenant, DeviceIndex device) const;
   std::vector<Denial::Holder> other_tenants(TenantId tenant, DeviceIndex device) const;
-  Explanation explanation_of(TenantId tenant, const std::vector<SessionId>& sessions, bool everything, TimePoint now) const;
+  Explanation explanation_of(TenantId tenant, const std::vector<SessionId>& sessions, bool everything,
+                             TimePoint now) const;
   Standing standing(TenantId tenant, DeviceIndex device) const;
 
   // What is charged besides leases (broker_outside.cc, broker_reconcile.cc).

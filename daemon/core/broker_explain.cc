@@ -3,7 +3,8 @@
 #include "base/check.h"
 #include "daemon/core/broker.h"
 
-// Why something is not granted, in figures; denial.cc makes words of them. And what is told to those who watch.
+// Why something is not granted, in figures; denial.cc makes words of them. And what is told to those who
+// watch.
 
 namespace gpumem::core {
 namespace {
@@ -52,7 +53,8 @@ Denial Broker::denial_of(const Request& request, Refusal refusal, TimePoint now)
   denial.tenant = tenants_.at(request.tenant).name;
   denial.asked = part.wanted;
   denial.asked_min = part.least;
-  if (const auto slice = slices.find(part.slice); slice != slices.end()) denial.slice_limit = slice->second.limit;
+  if (const auto slice = slices.find(part.slice); slice != slices.end())
+    denial.slice_limit = slice->second.limit;
   denial.quota = ledger_.quota(request.tenant, device);
   denial.charged = ledger_.used(request.tenant, device);
   TenantId limiting = ledger_.limiting(request.tenant, device, part.least);
@@ -63,10 +65,12 @@ Denial Broker::denial_of(const Request& request, Refusal refusal, TimePoint now)
   denial.pool = ledger_.pool(device);
   denial.free = ledger_.free(device);
   denial.returning = ledger_.charges(device)[Charge::kReturning];
-  for (const SessionId id : pressure_[device].asked) denial.asked_back += sessions_.at(id).asked.at(device).bytes;
+  for (const SessionId id : pressure_[device].asked)
+    denial.asked_back += sessions_.at(id).asked.at(device).bytes;
   denial.kept_for_others = std::min(denial.free, ledger_.kept_for_others(request.tenant, device));
   denial.guaranteed_to_others = ledger_.promised(device).minus(ledger_.promised(request.tenant, device));
-  denial.charged_to_others = ledger_.charges(device).total() - ledger_.charges(request.tenant, device).total();
+  denial.charged_to_others =
+      ledger_.charges(device).total() - ledger_.charges(request.tenant, device).total();
   denial.waiters_ahead = arbiter_.waiting_before(request.id, device);
   denial.waited = now - request.asked;
   denial.wait_limit = request.wait;
@@ -80,7 +84,8 @@ Denial::Soonest Broker::soonest(const Request& request, Refusal refusal, TimePoi
   const DeviceIndex device = part.device;
   const ReclaimPolicy& reclaim = policy_.devices[device].reclaim;
   switch (refusal.reason) {
-    case Denial::Reason::kSliceLimit: return {std::nullopt, "a slice with a higher limit could be opened at once"};
+    case Denial::Reason::kSliceLimit:
+      return {std::nullopt, "a slice with a higher limit could be opened at once"};
     case Denial::Reason::kPoolSize: return {std::nullopt, "never, unless promises to others are lowered"};
     case Denial::Reason::kTurn: return {std::nullopt, "when those who are first have been granted"};
     case Denial::Reason::kTenantLimit:
@@ -95,7 +100,8 @@ Denial::Soonest Broker::soonest(const Request& request, Refusal refusal, TimePoi
       const Bytes over = std::max((ledger_.used(limiting, device) + part.least).minus(limit),
                                   burst.is_zero() ? Bytes{} : (with_kept + burst).minus(limit));
       if (ledger_.charges(limiting, device)[Charge::kReturning] >= over)
-        return {policy_.return_grace, "memory of tenant '" + tenants_.at(limiting).name + "' is on its way back"};
+        return {policy_.return_grace,
+                "memory of tenant '" + tenants_.at(limiting).name + "' is on its way back"};
       return {std::nullopt, "when tenant '" + tenants_.at(limiting).name + "' gives back " + to_string(over)};
     }
     case Denial::Reason::kNoMemory: break;
@@ -115,14 +121,17 @@ Denial::Soonest Broker::soonest(const Request& request, Refusal refusal, TimePoi
   if (!asked.empty() && is_rightful) {
     TimePoint until = now;
     for (const SessionId id : asked) until = std::max(until, sessions_.at(id).asked.at(device).deadline);
-    const bool is_forced = arbiter_.is_claim(request.id, device) && reclaim.escalation == Escalation::kEndSession;
-    if (until == now && !is_forced) return {std::nullopt, "borrowers were asked to give memory back, and have not"};
+    const bool is_forced =
+        arbiter_.is_claim(request.id, device) && reclaim.escalation == Escalation::kEndSession;
+    if (until == now && !is_forced)
+      return {std::nullopt, "borrowers were asked to give memory back, and have not"};
     return {until - now + (is_forced ? reclaim.grace : Duration::zero()),
             is_forced ? "borrowers were asked to give memory back, and are ended if they do not"
                       : "borrowers were asked to give memory back"};
   }
-  return {std::nullopt, "when others give back " + to_string(lack) +
-                            "; they are not asked to, since none would still have more than this tenant then"};
+  return {std::nullopt,
+          "when others give back " + to_string(lack) +
+              "; they are not asked to, since none would still have more than this tenant then"};
 }
 
 std::vector<Denial::Holder> Broker::holders(TenantId tenant, DeviceIndex device) const {
@@ -146,7 +155,8 @@ std::vector<Denial::Holder> Broker::other_tenants(TenantId tenant, DeviceIndex d
   std::vector<Denial::Holder> all;
   for (const auto& [id, other] : tenants_) {
     const Bytes used = ledger_.used(id, device);
-    if (id != tenant && !other.sessions.empty() && !used.is_zero()) all.push_back({{}, 0, "", used, other.name});
+    if (id != tenant && !other.sessions.empty() && !used.is_zero())
+      all.push_back({{}, 0, "", used, other.name});
   }
   largest_first(all);
   return all;
@@ -187,7 +197,8 @@ Explanation Broker::explanation_of(TenantId tenant, const std::vector<SessionId>
     const Request& request = *arbiter_.find(id);
     for (std::size_t part = 0; part < request.parts.size(); ++part) {
       const Refusal refusal = obstacle(request);
-      Denial denial = denial_of(request, {part, refusal.part == part ? refusal.reason : Denial::Reason::kTurn}, now);
+      Denial denial =
+          denial_of(request, {part, refusal.part == part ? refusal.reason : Denial::Reason::kTurn}, now);
       if (everything) denial.other_tenants = other_tenants(request.tenant, request.parts[part].device);
       explanation.waiting.push_back(std::move(denial));
     }
@@ -243,8 +254,9 @@ Event& Broker::note(Event::Kind kind, const Session& session, TimePoint now) {
 
 // Of a session's extents that fare the same at the same moment, one event tells.
 void Broker::note_extent(Event::Kind kind, const Lease& lease, TimePoint now) {
-  const bool goes_on = !events_.empty() && events_.back().kind == kind && events_.back().session == lease.session &&
-                       events_.back().device == lease.device && events_.back().at == now;
+  const bool goes_on = !events_.empty() && events_.back().kind == kind &&
+                       events_.back().session == lease.session && events_.back().device == lease.device &&
+                       events_.back().at == now;
   Event& event = goes_on ? events_.back() : note(kind, sessions_.at(lease.session), now);
   event.device = lease.device;
   event.bytes += lease.extent.size;

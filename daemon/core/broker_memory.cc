@@ -9,7 +9,8 @@ namespace gpumem::core {
 
 // ---- Asked for ----
 
-void Broker::grow(RequestId id, SessionId session_id, std::span<const Part> asked, Duration wait, TimePoint now) {
+void Broker::grow(RequestId id, SessionId session_id, std::span<const Part> asked, Duration wait,
+                  TimePoint now) {
   auto session = live_session(session_id);
   if (!session) return answer(id, session.error());
   if (draining_) return answer(id, {Code::kUnavailable, "the broker is stopping"});
@@ -58,7 +59,8 @@ Result<std::vector<Request::Part>, GrowFailure> Broker::parts_of(const Session& 
     const DeviceIndex device = found->second.device;
     if (std::ranges::count(parts, device, &Request::Part::device) != 0) {
       return fail(Code::kInvalidArgument, "two parts of one growth are of the same device, " +
-                                              policy_.devices[device].uuid + "; ask for them one after the other");
+                                              policy_.devices[device].uuid +
+                                              "; ask for them one after the other");
     }
     const Bytes granularity = policy_.devices[device].granularity;
     const auto wanted = one.wanted.rounded_up(granularity);
@@ -75,14 +77,15 @@ Result<std::vector<Request::Part>, GrowFailure> Broker::parts_of(const Session& 
   return parts;
 }
 
-// What no waiting can help: granted to a tenant that had nothing else, and with everybody else at what they are
-// promised, it would still pass a limit.
+// What no waiting can help: granted to a tenant that had nothing else, and with everybody else at what they
+// are promised, it would still pass a limit.
 std::optional<Broker::Refusal> Broker::hopeless(const Request& request) const {
   const Session& session = sessions_.at(request.session);
   for (std::size_t i = 0; i < request.parts.size(); ++i) {
     const Request::Part& part = request.parts[i];
     for (TenantId tenant = request.tenant; tenant; tenant = ledger_.parent(tenant)) {
-      if (part.least > ledger_.quota(tenant, part.device).limit) return Refusal{i, Denial::Reason::kTenantLimit};
+      if (part.least > ledger_.quota(tenant, part.device).limit)
+        return Refusal{i, Denial::Reason::kTenantLimit};
     }
     const Slice& slice = session.slices.at(part.slice);
     const Bytes spoken_for = slice.held + arbiter_.waiting_bytes(part.slice);
@@ -91,7 +94,8 @@ std::optional<Broker::Refusal> Broker::hopeless(const Request& request) const {
       const TenantId limiting = ledger_.limiting(request.tenant, part.device, part.least);
       return Refusal{i, limiting ? limit_reason(limiting, part.device) : Denial::Reason::kSliceLimit};
     }
-    if (part.least > ledger_.ceiling(request.tenant, part.device)) return Refusal{i, Denial::Reason::kPoolSize};
+    if (part.least > ledger_.ceiling(request.tenant, part.device))
+      return Refusal{i, Denial::Reason::kPoolSize};
   }
   return std::nullopt;
 }
@@ -175,7 +179,8 @@ void Broker::begin(Granted granted, TimePoint now) {
   touch(request.session);
   const RequestId id = request.id;
   const std::size_t parts = request.parts.size();
-  assemblies_.emplace(id, Assembly{std::move(granted), std::vector<std::optional<std::vector<Extent>>>(parts)});
+  assemblies_.emplace(id,
+                      Assembly{std::move(granted), std::vector<std::optional<std::vector<Extent>>>(parts)});
 }
 
 // One round of physical progress; true if something changed that may allow more grants.
@@ -241,8 +246,8 @@ void Broker::deliver(Assembly assembly) {
     const Request::Part& part = request.parts[i];
     for (const Extent& extent : *assembly.extents[i]) {
       const LeaseId id = lease_ids_.next();
-      leases_.emplace(id, Lease{id, grant.id, extent, request.session, part.slice, request.tenant, part.device,
-                                Charge::kOffered});
+      leases_.emplace(id, Lease{id, grant.id, extent, request.session, part.slice, request.tenant,
+                                part.device, Charge::kOffered});
       session.leases.insert(id);
       ids.push_back(id);
       grant.leases.push_back({id, extent, part.slice, part.device});

@@ -14,7 +14,8 @@ Quotas nothing(const Policy& policy) { return Quotas(policy.devices.size()); }
 }  // namespace
 
 Result<TenantId> Broker::admit_tenant(const TenantMatch& match) {
-  if (const auto known = tenant_by_name_.find(match.name); known != tenant_by_name_.end()) return known->second;
+  if (const auto known = tenant_by_name_.find(match.name); known != tenant_by_name_.end())
+    return known->second;
   if (auto room = check_room(match); !room) return room.error();
   const TenantId parent = match.parent.empty() ? TenantId{} : tenant_by_name_.at(match.parent);
   // Those who have the same quotas, as all users without a rule do, share one copy.
@@ -40,10 +41,10 @@ Result<void> Broker::check_room(const TenantMatch& match) const {
       const Quota& quota = ledger_.quota(above, device);
       const Bytes members = ledger_.members_promised(above, device) + more;
       if (members > quota.limit) {
-        return Error{Code::kResourceExhausted,
-                     "no room for another guarantee of " + to_string(more) + " on " + policy_.devices[device].uuid +
-                         " below tenant '" + tenants_.at(above).name + "', whose limit is " +
-                         to_string(quota.limit) + "; ask the administrator"};
+        return Error{Code::kResourceExhausted, "no room for another guarantee of " + to_string(more) +
+                                                   " on " + policy_.devices[device].uuid + " below tenant '" +
+                                                   tenants_.at(above).name + "', whose limit is " +
+                                                   to_string(quota.limit) + "; ask the administrator"};
       }
       more = std::max(quota.guarantee, members) - ledger_.promised(above, device);
     }
@@ -84,7 +85,8 @@ Broker::Rules Broker::rules_under(const Policy& policy) const {
   Rules rules;
   for (const auto& [id, tenant] : tenants_) {
     if (tenant.sessions.empty() && ledger_.is_idle(id)) continue;
-    TenantRule rule{.name = tenant.name, .uid = {}, .gid = {}, .quotas = policy.others.value_or(nothing(policy))};
+    TenantRule rule{
+        .name = tenant.name, .uid = {}, .gid = {}, .quotas = policy.others.value_or(nothing(policy))};
     if (policy.others) rule.parent = policy.others_parent;
     rules[tenant.name] = std::move(rule);
   }
@@ -108,7 +110,7 @@ Result<void> Broker::apply(Policy policy, TimePoint now, std::string cause) {
   for (const auto& [name, rule] : rules) with_connected.tenants.push_back(rule);
   if (auto ok = check(with_connected); !ok) return ok.error().in("with the tenants that are connected");
   if (auto ok = check_parents(rules); !ok) return ok.error();
-  const std::vector<std::string> changed = changed_under(rules);
+  std::vector<std::string> changed = changed_under(rules);
   const bool other_aging = policy.aging != policy_.aging;
   policy_ = std::move(policy);
   default_quotas_.reset();
@@ -119,6 +121,7 @@ Result<void> Broker::apply(Policy policy, TimePoint now, std::string cause) {
   arbiter_.rebuild();
   press_anew();
   ++generation_;
+  if (changed.empty()) changed.emplace_back();
   for (const std::string& tenant : changed) {
     Event& event = note(Event::Kind::kQuota, now);
     event.tenant = tenant;
@@ -133,8 +136,8 @@ Result<void> Broker::check_parents(const Rules& rules) const {
   for (const auto& [name, rule] : rules) {
     const auto parent = tenant_by_name_.find(rule.parent);
     if (parent == tenant_by_name_.end() || tenants_.at(parent->second).sessions.empty()) continue;
-    return Error{Code::kFailedPrecondition, "tenant '" + rule.parent + "' cannot become the parent of '" + name +
-                                                "' while it has sessions of its own; end them first"};
+    return Error{Code::kFailedPrecondition, "tenant '" + rule.parent + "' cannot become the parent of '" +
+                                                name + "' while it has sessions of its own; end them first"};
   }
   return {};
 }

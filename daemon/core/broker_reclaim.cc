@@ -4,8 +4,8 @@
 #include "base/check.h"
 #include "daemon/core/broker.h"
 
-// Getting memory back: who is asked is planned in reclaim.cc; here its sessions are asked, and what they leave undone
-// has its consequences.
+// Getting memory back: who is asked is planned in reclaim.cc; here its sessions are asked, and what they
+// leave undone has its consequences.
 
 namespace gpumem::core {
 namespace {
@@ -15,7 +15,8 @@ constexpr int kSpentDeadlines = 5;
 
 const char* cause_of(const Ask& ask) {
   if (ask.debt > ask.claims + ask.fairness) return "its tenant uses more than its limit";
-  return ask.claims.is_zero() ? "others have a smaller share and wait" : "others wait for what they are guaranteed";
+  return ask.claims.is_zero() ? "others have a smaller share and wait"
+                              : "others wait for what they are guaranteed";
 }
 
 }  // namespace
@@ -57,7 +58,8 @@ ReclaimPlan Broker::plan(DeviceIndex device, bool believe_spent, TimePoint now) 
     // What its sentenced sessions hold is as good as given: only the rest of the burst may be asked for.
     Bytes going;
     for (const auto& [id, sentence] : sentences_) {
-      if (sessions_.at(id).tenant == tenant && sentence.given_up_at > now) going += held(sessions_.at(id), device);
+      if (sessions_.at(id).tenant == tenant && sentence.given_up_at > now)
+        going += held(sessions_.at(id), device);
     }
     return std::min(sum, ledger_.burst(tenant, device).minus(going));
   };
@@ -128,7 +130,8 @@ void Broker::ask_sessions(DeviceIndex device, const ReclaimPlan& plan, TimePoint
   std::swap(asked, pressure_[device].asked);
   for (const SessionId id : asked) {
     const auto session = sessions_.find(id);
-    if (session != sessions_.end() && !pressure_[device].asked.contains(id)) ask(session->second, device, {}, "", now);
+    if (session != sessions_.end() && !pressure_[device].asked.contains(id))
+      ask(session->second, device, {}, "", now);
   }
 }
 
@@ -202,7 +205,8 @@ void Broker::watch_debts(DeviceIndex device, TimePoint now) {
   std::erase_if(debts, [&](const auto& entry) {
     if (in_debt.contains(entry.first)) return false;
     Event& event = note(Event::Kind::kDebtPaid, now);
-    if (const auto tenant = tenants_.find(entry.first); tenant != tenants_.end()) event.tenant = tenant->second.name;
+    if (const auto tenant = tenants_.find(entry.first); tenant != tenants_.end())
+      event.tenant = tenant->second.name;
     event.device = device;
     return true;
   });
@@ -218,13 +222,14 @@ void Broker::watch_debts(DeviceIndex device, TimePoint now) {
     if (reclaim.escalation != Escalation::kEndSession) continue;
     const TimePoint due = debt->second + reclaim.deadline;
     wake(device, due > now ? due : now + reclaim.deadline);
-    while (due <= now && escalate(device, ledger_.debt(tenant, device).minus(coming(device, now, tenant)), &Ask::debt, now)) {
+    while (due <= now && escalate(device, ledger_.debt(tenant, device).minus(coming(device, now, tenant)),
+                                  &Ask::debt, now)) {
     }
   }
 }
 
 // Whoever should have given most, whatever its sessions said.
-bool Broker::escalate(DeviceIndex device, Bytes lack, Bytes Ask::* cause, TimePoint now) {
+bool Broker::escalate(DeviceIndex device, Bytes lack, Bytes Ask::*cause, TimePoint now) {
   if (lack.is_zero()) return false;
   const ReclaimPlan culprits = plan(device, false, now);
   TenantId worst;
@@ -244,7 +249,9 @@ void Broker::end_one_of(TenantId tenant, DeviceIndex device, Bytes needed, TimeP
   std::vector<SessionId> ids = givers(tenant, device, false);
   GPUMEM_CHECK(!ids.empty(), "who can be asked has a session");
   const Pressure& pressure = pressure_[device];
-  const auto was_asked = [&](SessionId id) { return pressure.asked.contains(id) || pressure.spent.contains(id); };
+  const auto was_asked = [&](SessionId id) {
+    return pressure.asked.contains(id) || pressure.spent.contains(id);
+  };
   if (std::ranges::any_of(ids, was_asked)) std::erase_if(ids, std::not_fn(was_asked));
   SessionId chosen = ids.front();
   for (const SessionId id : ids) {

@@ -43,7 +43,8 @@ BrokerFigures Broker::figures(SessionId id) const {
                           .available = ledger_.available(tenant, i, arbiter_.spoken_for({}, i)).count,
                           .pressure = 0,
                           .pressure_deadline = 0};
-    if (const auto asked = session.asked.find(i); asked != session.asked.end() && !asked->second.bytes.is_zero()) {
+    if (const auto asked = session.asked.find(i);
+        asked != session.asked.end() && !asked->second.bytes.is_zero()) {
       figures.devices[i].pressure = asked->second.bytes.count;
       figures.devices[i].pressure_deadline =
           static_cast<std::uint64_t>(asked->second.deadline.time_since_epoch() / std::chrono::nanoseconds(1));
@@ -58,7 +59,8 @@ std::vector<DeviceView> Broker::devices() const {
     Bytes asked_back;
     for (const SessionId id : pressure_[i].asked) asked_back += sessions_.at(id).asked.at(i).bytes;
     views.push_back({policy_.devices[i], ledger_.free(i), ledger_.charges(i), stores_[i].warm(),
-                     stores_[i].missing(), ledger_.promised(i), arbiter_.waiting(i), asked_back, ledger_.outside(i)});
+                     stores_[i].missing(), ledger_.promised(i), arbiter_.waiting(i), asked_back,
+                     ledger_.outside(i)});
   }
   return views;
 }

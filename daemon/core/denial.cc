@@ -34,7 +34,8 @@ std::string shortage_in_words(const Denial& denial) {
     words += ", of which " + to_string(denial.kept_for_others) + " are kept for other tenants' guarantees";
   }
   if (!denial.returning.is_zero()) words += "; " + to_string(denial.returning) + " are on their way back";
-  if (!denial.asked_back.is_zero()) words += "; borrowers are asked to give back " + to_string(denial.asked_back);
+  if (!denial.asked_back.is_zero())
+    words += "; borrowers are asked to give back " + to_string(denial.asked_back);
   if (denial.waiters_ahead != 0)
     words += "; requests that came before: " + std::to_string(denial.waiters_ahead);
   return words;
@@ -47,8 +48,9 @@ std::string asked_in_words(const Denial& denial) {
 
 // A limit is the tenant's own, or that of one it belongs to.
 std::string owner_in_words(const Denial& denial) {
-  return denial.limiting_tenant == denial.tenant ? "the tenant's limit"
-                                                 : "the limit of '" + denial.limiting_tenant + "', which it belongs to,";
+  return denial.limiting_tenant == denial.tenant
+             ? "the tenant's limit"
+             : "the limit of '" + denial.limiting_tenant + "', which it belongs to,";
 }
 
 std::string obstacle_in_words(const Denial& denial) {
@@ -57,9 +59,9 @@ std::string obstacle_in_words(const Denial& denial) {
       return "the slice would pass its own limit of " + to_string(denial.slice_limit) +
              "; open the slice with a higher limit";
     case Denial::Reason::kTenantLimit:
-      return "it would pass " + owner_in_words(denial) + " of " + to_string(denial.limiting_limit) + ", of which " +
-             to_string(denial.limiting_charged) + " are charged already" + holders_in_words(denial) +
-             "; give memory back or ask the administrator for a higher limit";
+      return "it would pass " + owner_in_words(denial) + " of " + to_string(denial.limiting_limit) +
+             ", of which " + to_string(denial.limiting_charged) + " are charged already" +
+             holders_in_words(denial) + "; give memory back or ask the administrator for a higher limit";
     case Denial::Reason::kDebt:
       return "nothing is granted while " + to_string(denial.limiting_charged) + " are charged against " +
              owner_in_words(denial) + " of " + to_string(denial.limiting_limit) + holders_in_words(denial) +

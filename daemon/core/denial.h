@@ -40,7 +40,7 @@ struct Denial {
   Bytes asked_min;
   Bytes slice_limit;
   Quota quota;
-  Bytes charged;  ///< to the tenant
+  Bytes charged;                ///< to the tenant
   std::string limiting_tenant;  ///< whose limit it is, of kTenantLimit and kDebt
   Bytes limiting_limit;
   Bytes limiting_charged;

@@ -56,6 +56,7 @@ struct ForgetSession {
   SessionId session;
 };
 
-using Effect = std::variant<RunJob, SendOffer, AnswerGrow, RingBell, SignalSession, SignalForeigner, ForgetSession>;
+using Effect =
+    std::variant<RunJob, SendOffer, AnswerGrow, RingBell, SignalSession, SignalForeigner, ForgetSession>;
 
 }  // namespace gpumem::core

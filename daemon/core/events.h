@@ -6,7 +6,8 @@
 
 namespace gpumem::core {
 
-/// Something that happened, for whoever watches: `gpumem events`. Facts only; words are made where it is shown.
+/// Something that happened, for whoever watches: `gpumem events`. Facts only; words are made where it is
+/// shown.
 struct Event {
   enum class Kind {
     kOpened,       ///< a session began

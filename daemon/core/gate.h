@@ -55,8 +55,8 @@ class Gate {
 
   // From here on: inside posted work only.
 
-  /// Has `done` called once the effects of the work are done and the sessions' pages show what has become of it:
-  /// whoever is answered may look at once.
+  /// Has `done` called once the effects of the work are done and the sessions' pages show what has become of
+  /// it: whoever is answered may look at once.
   virtual void after(std::function<void()> done) = 0;
 
   /// The session that `token` was given to, if it lives.

@@ -37,7 +37,8 @@ using Quotas = std::vector<Quota>;  ///< one a device
 ///
 /// Invariants, after every call:
 ///  - on every device, the sum of all leases is at most the pool;
-///  - no grant takes a tenant, or one above it, past its limit (they may be over a limit that was lowered, or by
+///  - no grant takes a tenant, or one above it, past its limit (they may be over a limit that was lowered, or
+///  by
 ///    what is charged outside the pool);
 ///  - no grant takes memory that unmet guarantees need, unless the device lends it.
 /// A call that would break one, or takes back more than there is, is a bug of the caller and aborts.
@@ -91,7 +92,9 @@ class Ledger {
   Bytes kept(DeviceIndex device) const { return root_.accounts[device].kept; }
   bool is_idle(TenantId tenant) const;
 
-  const Charges& charges(TenantId tenant, DeviceIndex device) const { return account(tenant, device).charges; }
+  const Charges& charges(TenantId tenant, DeviceIndex device) const {
+    return account(tenant, device).charges;
+  }
   Bytes outside(TenantId tenant, DeviceIndex device) const { return account(tenant, device).outside; }
   const Quota& quota(TenantId tenant, DeviceIndex device) const { return (*node(tenant).quotas)[device]; }
   TenantId parent(TenantId tenant) const { return node(tenant).parent; }
@@ -108,10 +111,11 @@ class Ledger {
   Bytes unmet(TenantId tenant, DeviceIndex device) const;
   /// What can be claimed, counted from the tenant up to `upto`, or to the top.
   Bytes claimable(TenantId tenant, DeviceIndex device, TenantId upto = {}) const;
-  /// The most of the pool that can ever be the tenant's: what is promised to others can not, unless it is lent.
+  /// The most of the pool that can ever be the tenant's: what is promised to others can not, unless it is
+  /// lent.
   Bytes reach(TenantId tenant, DeviceIndex device) const;
-  /// What the tenant could have more if all others gave back whatever they may be asked for: its own limit and
-  /// reach, less what it has.
+  /// What the tenant could have more if all others gave back whatever they may be asked for: its own limit
+  /// and reach, less what it has.
   Bytes room(TenantId tenant, DeviceIndex device) const;
   /// Another number than before: promises have changed, and with them everybody's reach.
   std::uint64_t promises_revision(DeviceIndex device) const { return devices_[device].promises_revision; }

@@ -26,7 +26,8 @@ struct Reshape {
 /// physically created, the part that no request has needed yet in few large extents: so a process past
 /// the broker finds only what is left, and a grant usually costs no driver call.
 ///
-/// Invariant  warm() is the sum of the sizes of the extents held; an extent that was lent never comes back here.
+/// Invariant  warm() is the sum of the sizes of the extents held; an extent that was lent never comes back
+/// here.
 class Pool {
  public:
   /// `size`  of the pool when it is full; a good stock is a part of it.

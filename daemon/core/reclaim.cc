@@ -14,9 +14,9 @@ constexpr std::size_t kMostInVain = 64;
 
 // Whose burst may be drawn on, among the children of a node.
 struct Among {
-  TenantId except;                           ///< who asks
-  std::uint32_t priority = kMaxPriority;     ///< of this at most
-  double floor = 0;                          ///< the share that those of exactly that priority keep
+  TenantId except;                        ///< who asks
+  std::uint32_t priority = kMaxPriority;  ///< of this at most
+  double floor = 0;                       ///< the share that those of exactly that priority keep
 };
 
 class Planner {
@@ -25,20 +25,21 @@ class Planner {
       : ledger_(ledger), device_(device), facts_(facts), plan_(plan) {}
 
   // Asks those below `node` for `amount`, as far as they have it; answers how much they were asked for.
-  Bytes collect(TenantId node, Bytes amount, Bytes Ask::* cause, const Among& among = {}) {
+  Bytes collect(TenantId node, Bytes amount, Bytes Ask::*cause, const Among& among = {}) {
     Bytes collected;
     const auto& bursting = ledger_.bursting(node, device_);
     for (auto it = bursting.begin(); it != bursting.end() && collected < amount;) {
       const std::uint32_t priority = it->priority;
       if (priority > among.priority) break;
-      const Range range{it, bursting.end(), priority, priority == among.priority ? among.floor : 0, among.except};
+      const Range range{it, bursting.end(), priority, priority == among.priority ? among.floor : 0,
+                        among.except};
       collected += level(range, amount - collected, cause);
       it = bursting.lower_bound({priority + 1, std::numeric_limits<double>::infinity(), {}});
     }
     return collected;
   }
 
-  Bytes ask_leaf(TenantId leaf, Bytes amount, Bytes most, Bytes Ask::* cause) {
+  Bytes ask_leaf(TenantId leaf, Bytes amount, Bytes most, Bytes Ask::*cause) {
     const auto found = plan_.asks.find(leaf);
     const Bytes asked = found == plan_.asks.end() ? Bytes{} : found->second.claims + found->second.fairness;
     const Bytes part = std::min(amount, std::min(most, facts_.givable(leaf)).minus(asked));
@@ -57,9 +58,9 @@ class Planner {
     bool holds(const Ledger::Bursting& one) const { return one.priority == priority && one.share > floor; }
   };
 
-  // Brings the highest shares down to one level, so low that `amount` comes together, but not below the floor. What
-  // rounding or those with nothing to give leave open is asked of the others in their order.
-  Bytes level(const Range& range, Bytes amount, Bytes Ask::* cause) {
+  // Brings the highest shares down to one level, so low that `amount` comes together, but not below the
+  // floor. What rounding or those with nothing to give leave open is asked of the others in their order.
+  Bytes level(const Range& range, Bytes amount, Bytes Ask::*cause) {
     double level = range.floor;
     const auto drawn = highest(range, amount, level);
     Bytes collected;
@@ -76,8 +77,8 @@ class Planner {
     return collected;
   }
 
-  // Those that have to come down, and to which share. Each gives an extent at least, so there are no more of them
-  // than there are extents to give.
+  // Those that have to come down, and to which share. Each gives an extent at least, so there are no more of
+  // them than there are extents to give.
   std::vector<Ledger::Bursting> highest(const Range& range, Bytes amount, double& level) const {
     std::vector<Ledger::Bursting> drawn;
     const std::uint64_t most = amount.count / facts_.granularity.count + 1;
@@ -104,8 +105,8 @@ class Planner {
     return static_cast<double>(ledger_.burst(tenant, device_).minus(going).count) / weight_of(tenant);
   }
 
-  // What the node has over a share. Extents go whole: up, where the last may cross the level; down, where a floor must
-  // be kept.
+  // What the node has over a share. Extents go whole: up, where the last may cross the level; down, where a
+  // floor must be kept.
   Bytes over(const Ledger::Bursting& one, double share, const Range& range) const {
     const double unit = static_cast<double>(facts_.granularity.count);
     const double units = (net_share(one.tenant) - share) * weight_of(one.tenant) / unit;
@@ -113,7 +114,7 @@ class Planner {
     return {static_cast<std::uint64_t>(std::max(0.0, whole)) * facts_.granularity.count};
   }
 
-  Bytes draw(TenantId tenant, Bytes amount, Bytes Ask::* cause) {
+  Bytes draw(TenantId tenant, Bytes amount, Bytes Ask::*cause) {
     if (amount.is_zero()) return {};
     Bytes drawn;
     if (!ledger_.bursting(tenant, device_).empty()) {
@@ -142,8 +143,8 @@ const Request::Part& part_on(const Request& request, DeviceIndex device) {
   return *std::ranges::find(request.parts, device, &Request::Part::device);
 }
 
-// From those below `top` who would still have more than the request's tenant. All of it or nothing: a request that
-// would take more than its share waits for what comes back of itself.
+// From those below `top` who would still have more than the request's tenant. All of it or nothing: a request
+// that would take more than its share waits for what comes back of itself.
 void plan_fairness(const Ledger& ledger, DeviceIndex device, const Request& request, Bytes open, TenantId top,
                    Planner& planner, ReclaimPlan& plan) {
   if (open.is_zero()) return;
@@ -153,7 +154,8 @@ void plan_fairness(const Ledger& ledger, DeviceIndex device, const Request& requ
     const Quota& quota = ledger.quota(node, device);
     const Bytes after = ledger.burst(node, device) + more;
     const double share = static_cast<double>(after.count) / static_cast<double>(quota.weight);
-    const Bytes part = planner.collect(ledger.parent(node), open, &Ask::fairness, {node, quota.priority, share});
+    const Bytes part =
+        planner.collect(ledger.parent(node), open, &Ask::fairness, {node, quota.priority, share});
     open -= part;
     more = more.minus(part);
   }
@@ -192,7 +194,8 @@ void plan_debts(const Ledger& ledger, DeviceIndex device, const ReclaimFacts& fa
 
 }  // namespace
 
-Bytes lack_of(const Ledger& ledger, const Arbiter& arbiter, const Request& request, DeviceIndex device, Bytes there) {
+Bytes lack_of(const Ledger& ledger, const Arbiter& arbiter, const Request& request, DeviceIndex device,
+              Bytes there) {
   const Bytes least = part_on(request, device).least;
   if (ledger.lends(device)) return (least + arbiter.spoken_for(request.id, device)).minus(there);
   const Bytes claimable = ledger.claimable(request.tenant, device);

@@ -29,12 +29,13 @@ struct ReclaimFacts {
   std::function<Bytes(TenantId)> givable;
 };
 
-/// Decides who is asked to give back memory of `device`: docs/arbiter.md has the rules. Takes time by the number of
-/// those asked; none if nobody waits or owes.
+/// Decides who is asked to give back memory of `device`: docs/arbiter.md has the rules. Takes time by the
+/// number of those asked; none if nobody waits or owes.
 ReclaimPlan plan_reclaim(const Ledger& ledger, const Arbiter& arbiter, DeviceIndex device,
                          const ReclaimFacts& facts);
 
 /// What the request lacks of the device to be granted, where `there` is what is free or coming.
-Bytes lack_of(const Ledger& ledger, const Arbiter& arbiter, const Request& request, DeviceIndex device, Bytes there);
+Bytes lack_of(const Ledger& ledger, const Arbiter& arbiter, const Request& request, DeviceIndex device,
+              Bytes there);
 
 }  // namespace gpumem::core

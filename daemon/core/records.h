@@ -9,8 +9,8 @@
 
 #include "daemon/core/ledger.h"
 #include "daemon/core/pool.h"
-#include "daemon/core/request.h"
 #include "daemon/core/reconcile.h"
+#include "daemon/core/request.h"
 #include "daemon/core/types.h"
 
 namespace gpumem::core {

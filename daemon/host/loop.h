@@ -117,7 +117,7 @@ class Loop final : public core::Gate, private LaneHandler {
   std::uint64_t broadcast_revision_ = 0;  ///< of the figures that every page shows at least
   bool running_ = false;
   std::vector<std::function<void()>> after_;  ///< to be called when the pages have been published
-  std::promise<void>* settled_ = nullptr;  ///< fulfilled when the pools are full
+  std::promise<void>* settled_ = nullptr;     ///< fulfilled when the pools are full
   IdSource<RequestId> request_ids_;
   std::unordered_map<SessionId, Client> clients_;
   std::unordered_map<std::string, SessionId> tokens_;

@@ -22,7 +22,8 @@ grpc::ServerUnaryReactor* for_session(core::Gate& gate, Calls& calls,
     const auto session = gate.session_of(token);
     if (!session) return reactor->Finish(to_status(no_session()));
     const Result<void> done = act(broker, *session, now);
-    gate.after([reactor, status = done ? grpc::Status::OK : to_status(done.error())] { reactor->Finish(status); });
+    gate.after(
+        [reactor, status = done ? grpc::Status::OK : to_status(done.error())] { reactor->Finish(status); });
   });
   return reactor;
 }

@@ -76,7 +76,7 @@ std::size_t Reference::waiting(DeviceIndex device, const std::string* tenant) co
   std::size_t count = 0;
   for (const RequestRecord& one : requests) {
     const bool is_there = std::ranges::count(one.request.parts, device, &Request::Part::device) != 0;
-    count += is_there && !one.assembling() && (tenant == nullptr || one.tenant == *tenant) ? 1 : 0;
+    count += is_there && !one.assembling() && (tenant == nullptr || is_below(one.tenant, *tenant)) ? 1 : 0;
   }
   return count;
 }

@@ -124,8 +124,23 @@ void World::check_pressure(const Reference::Standing& standing, DeviceIndex devi
     needed += least + accounts.of(Books::kTop).kept;
   }
   for (NodeIndex node = 1; node < standing.books.nodes.size(); ++node)
-    needed += std::max<Number>(0, accounts.of(node).used - accounts.limit(node));
+    needed += std::max<Number>(0, accounts.of(node).used - accounts.limit(node)) +
+              held_back(moment, standing, device, node);
   require(sum <= needed, "more is asked back than is needed" + in_words(needed, sum));
+}
+
+// At most what the first below a tenant needs whose own limit holds it back.
+Number World::held_back(const Moment& moment, const Reference::Standing& standing, DeviceIndex device,
+                        NodeIndex node) const {
+  if (standing.books.children(node).empty() || moment.candidate(node, device)) return 0;
+  Number most = 0;
+  for (const Waiting& one : standing.queue) {
+    const auto* part = one.part_on(device);
+    const auto way = standing.books.way_up(one.leaf);
+    if (part != nullptr && std::ranges::count(way, node) != 0)
+      most = std::max(most, number(part->least) + moment.accounts(device).of(node).kept);
+  }
+  return most;
 }
 
 }  // namespace gpumem::core::model

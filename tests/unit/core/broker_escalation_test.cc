@@ -71,16 +71,16 @@ TEST_F(BrokerEscalation, DoesNotDenyForADebt) {
   EXPECT_THAT(machine->signals, IsEmpty());
 }
 
-TEST_F(BrokerEscalation, EndsTheSmallestSessionThatSufficesFirstKindlyThenNot) {
+TEST_F(BrokerEscalation, EndsTheSessionThatWasAskedFirstKindlyThenNot) {
   start(Escalation::kEndSession);
   const RequestId id = claim();
   machine->pass_in_steps(seconds(2));
-  EXPECT_THAT(machine->signals, ElementsAre(Pair(small, Signal::kTerminate)));
+  EXPECT_THAT(machine->signals, ElementsAre(Pair(large, Signal::kTerminate)));
   machine->pass_in_steps(seconds(5) - std::chrono::nanoseconds(1));
   EXPECT_EQ(machine->signals.size(), 1u);
   machine->pass_in_steps(std::chrono::nanoseconds(1));
-  EXPECT_THAT(machine->signals, ElementsAre(Pair(small, Signal::kTerminate), Pair(small, Signal::kKill)));
-  machine->die(small);
+  EXPECT_THAT(machine->signals, ElementsAre(Pair(large, Signal::kTerminate), Pair(large, Signal::kKill)));
+  machine->die(large);
   EXPECT_TRUE(machine->is_granted(id));
   machine->pass_in_steps(seconds(60));
   EXPECT_EQ(machine->signals.size(), 2u);
@@ -93,11 +93,11 @@ TEST_F(BrokerEscalation, EndsNobodyElseWhileTheProcessOfABrokenLaneEnds) {
   start(Escalation::kEndSession);
   const RequestId id = claim();
   machine->pass_in_steps(seconds(2));
-  machine->lose_lane(small);
+  machine->lose_lane(large);
   machine->pass_in_steps(seconds(5));
-  EXPECT_THAT(machine->signals, ElementsAre(Pair(small, Signal::kTerminate), Pair(small, Signal::kKill)));
-  EXPECT_EQ(machine->asked_of(large), Bytes{0});
-  machine->die(small);
+  EXPECT_THAT(machine->signals, ElementsAre(Pair(large, Signal::kTerminate), Pair(large, Signal::kKill)));
+  EXPECT_EQ(machine->asked_of(small), Bytes{0});
+  machine->die(large);
   EXPECT_TRUE(machine->is_granted(id));
 }
 
@@ -105,9 +105,9 @@ TEST_F(BrokerEscalation, GoesOnToTheNextWhenAProcessDoesNotEndForAllThat) {
   start(Escalation::kEndSession);
   const RequestId id = claim();
   machine->pass_in_steps(seconds(30));
-  EXPECT_THAT(machine->signals, ElementsAre(Pair(small, Signal::kTerminate), Pair(small, Signal::kKill),
-                                            Pair(large, Signal::kTerminate), Pair(large, Signal::kKill)));
-  machine->die(large);
+  EXPECT_THAT(machine->signals, ElementsAre(Pair(large, Signal::kTerminate), Pair(large, Signal::kKill),
+                                            Pair(small, Signal::kTerminate), Pair(small, Signal::kKill)));
+  machine->die(small);
   EXPECT_TRUE(machine->is_granted(id));
 }
 
@@ -166,8 +166,8 @@ TEST_F(BrokerEscalation, EndsADebtorsSession) {
   ASSERT_TRUE(machine->broker.apply(lower, machine->now));
   machine->collect();
   machine->pass_in_steps(seconds(2));
-  EXPECT_THAT(machine->signals, ElementsAre(Pair(small, Signal::kTerminate)));
-  machine->die(small);
+  EXPECT_THAT(machine->signals, ElementsAre(Pair(large, Signal::kTerminate)));
+  machine->die(large);
   EXPECT_EQ(machine->events_of(Event::Kind::kDebtPaid).size(), 1u);
   machine->pass_in_steps(seconds(60));
   EXPECT_EQ(machine->signals.size(), 1u);

@@ -165,23 +165,16 @@ TEST_F(BrokerPolicy, OrdersThoseWhoWaitAnew) {
   EXPECT_FALSE(machine.is_answered(of_guest));
 }
 
-TEST_F(BrokerPolicy, SurvivesThatAConnectedTenantBecomesAGroup) {
+TEST_F(BrokerPolicy, RefusesToMakeAGroupOfAConnectedTenant) {
   const SessionId ann = machine.connect(1);
-  const SliceId slice = machine.slice(ann);
-  machine.get(ann, slice, mebibytes(8));
   policy.tenants = {parent("ann", {{{}, mebibytes(64)}}), user("eve", 5, {{{}, mebibytes(64)}}, "ann")};
   policy.others_parent = "ann";
-  ASSERT_TRUE(apply());
-  const SessionId eve = machine.connect(5);
-  machine.get(eve, machine.slice(eve), mebibytes(50));
-  const RequestId of_eve = machine.grow(eve, machine.slice(eve), mebibytes(8), seconds(9));
-  const RequestId of_ann = machine.grow(ann, slice, mebibytes(8), seconds(9));
-  machine.pass_in_steps(seconds(9));
-  EXPECT_TRUE(machine.is_answered(of_eve));
-  EXPECT_TRUE(machine.is_answered(of_ann));
+  const auto refused = apply();
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Code::kFailedPrecondition);
+  EXPECT_THAT(refused.error().message, HasSubstr("'ann' cannot become the parent of"));
   machine.die(ann);
-  machine.die(eve);
-  EXPECT_TRUE(machine.is_as_new());
+  EXPECT_TRUE(apply());
 }
 
 TEST_F(BrokerPolicy, SwitchesLendingOnAndOff) {
