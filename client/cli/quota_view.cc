@@ -42,9 +42,8 @@ void add_below(const std::string& parent, std::size_t depth, const Lines& lines,
     added.push_back(first.tenant());
     for (const v1::QuotaInfo& line : lines) {
       if (line.tenant() != first.tenant()) continue;
-      table.add({std::string(2 * depth, ' ') + line.tenant(), line.device(),
-                 to_string(Bytes{line.guarantee()}), to_string(Bytes{line.limit()}),
-                 std::to_string(line.weight()), std::to_string(line.priority()),
+      table.add({std::string(2 * depth, ' ') + line.tenant(), line.device(), size_text(line.guarantee()),
+                 size_text(line.limit()), std::to_string(line.weight()), std::to_string(line.priority()),
                  line.set_at_run_time() ? "yes" : ""});
     }
     add_below(first.tenant(), depth + 1, lines, table);
@@ -86,8 +85,8 @@ std::string quota_change_text(const v1::SetQuotaResponse& change) {
     const v1::QuotaInfo before = before_of(after, change.before());
     const auto set = [](const v1::QuotaInfo& line) { return line.set_at_run_time() ? "yes" : "no"; };
     table.add({after.tenant(), after.device(),
-               arrow(to_string(Bytes{before.guarantee()}), to_string(Bytes{after.guarantee()})),
-               arrow(to_string(Bytes{before.limit()}), to_string(Bytes{after.limit()})),
+               arrow(size_text(before.guarantee()), size_text(after.guarantee())),
+               arrow(size_text(before.limit()), size_text(after.limit())),
                arrow(std::to_string(before.weight()), std::to_string(after.weight())),
                arrow(std::to_string(before.priority()), std::to_string(after.priority())),
                arrow(set(before), set(after))});

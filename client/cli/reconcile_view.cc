@@ -7,8 +7,6 @@
 namespace gpumem::cli {
 namespace {
 
-std::string size(std::uint64_t bytes) { return to_string(Bytes{bytes}); }
-
 struct Line {
   std::uint64_t bytes;
   const char* words;
@@ -22,10 +20,10 @@ std::string figures_text(const v1::Reconciliation& device) {
                         {device.past_broker(), "were taken past the broker"},
                         {device.unexplained(), "nobody is known to hold"}};
   std::size_t width = 0;
-  for (const Line& line : lines) width = std::max(width, size(line.bytes).size());
+  for (const Line& line : lines) width = std::max(width, size_text(line.bytes).size());
   std::string text;
   for (const Line& line : lines) {
-    const std::string bytes = size(line.bytes);
+    const std::string bytes = size_text(line.bytes);
     text += "  " + std::string(width - bytes.size(), ' ') + bytes + "  " + line.words + "\n";
   }
   return text;
@@ -57,7 +55,7 @@ std::string reconcile_text(const v1::ReconcileResponse& response, WallTime now) 
     for (const v1::ForeignProcess& process : device.processes()) {
       any = true;
       table.add({std::to_string(process.pid()), user_name(process.uid()), process.command(), process.tenant(),
-                 device.device(), size(process.bytes())});
+                 device.device(), size_text(process.bytes())});
     }
   }
   if (response.devices().empty()) return "no devices\n";

@@ -26,9 +26,9 @@ std::vector<std::string> session_cells(const v1::SessionInfo& session, WallTime 
 
 void add_slice(Table& table, std::vector<std::string> cells, const v1::SliceInfo& slice) {
   cells[5] = join(cells[5], slice.label());
-  for (const std::string& more : {std::to_string(slice.id()), short_uuid(slice.device()),
-                                  to_string(Bytes{slice.charged()}), to_string(Bytes{slice.limit()}),
-                                  to_string(Bytes{slice.in_use()}), to_string(Bytes{slice.waiting()})}) {
+  for (const std::string& more :
+       {std::to_string(slice.id()), short_uuid(slice.device()), size_text(slice.charged()),
+        size_text(slice.limit()), size_text(slice.in_use()), size_text(slice.waiting())}) {
     cells.push_back(more);
   }
   table.add(std::move(cells));

@@ -12,8 +12,6 @@ std::uint64_t charged(const v1::DeviceStatus& device) {
   return device.offered() + device.active() + device.returning() + device.quarantined();
 }
 
-std::string size(std::uint64_t bytes) { return to_string(Bytes{bytes}); }
-
 /// Whether any device has something of it: else it is not worth a column.
 bool any(const v1::GetStatusResponse& status, std::uint64_t (v1::DeviceStatus::*figure)() const) {
   return std::any_of(status.devices().begin(), status.devices().end(),
@@ -66,14 +64,17 @@ std::string status_text(const v1::GetStatusResponse& status, WallTime now) {
   if (outside) columns.push_back({"OUTSIDE", kRight});
   Table charges(std::move(columns));
   for (const v1::DeviceStatus& device : status.devices()) {
-    memory.add({device.uuid(), device.name(), size(device.total()), size(device.pool()), size(device.free()),
-                size(device.warm()), size(device.guaranteed()), size(device.missing()),
-                std::to_string(device.waiting())});
-    std::vector<std::string> cells{
-        device.uuid(),         size(charged(device)),    size(device.offered()),
-        size(device.active()), size(device.returning()), size(device.quarantined())};
-    if (asked_back) cells.push_back(size(device.asked_back()));
-    if (outside) cells.push_back(size(device.outside()));
+    memory.add({device.uuid(), device.name(), size_text(device.total()), size_text(device.pool()),
+                size_text(device.free()), size_text(device.warm()), size_text(device.guaranteed()),
+                size_text(device.missing()), std::to_string(device.waiting())});
+    std::vector<std::string> cells{device.uuid(),
+                                   size_text(charged(device)),
+                                   size_text(device.offered()),
+                                   size_text(device.active()),
+                                   size_text(device.returning()),
+                                   size_text(device.quarantined())};
+    if (asked_back) cells.push_back(size_text(device.asked_back()));
+    if (outside) cells.push_back(size_text(device.outside()));
     charges.add(std::move(cells));
   }
   return text + "\n" + memory.text() + "\n" + charges.text();

@@ -1,7 +1,10 @@
 #pragma once
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "gpumem/bytes.h"
 
 namespace gpumem::cli {
 
@@ -11,6 +14,9 @@ std::string printable(std::string_view text);
 
 /// The same for text of several lines, which stay lines.
 std::string printable_lines(std::string_view text);
+
+/// An amount of bytes as the wire has it, for people.
+inline std::string size_text(std::uint64_t bytes) { return to_string(Bytes{bytes}); }
 
 /// Text in aligned columns under a line of titles.
 class Table {

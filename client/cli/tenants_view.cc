@@ -76,11 +76,11 @@ std::string tenants_text(const v1::ListTenantsResponse& tenants, bool bars) {
   Table table(std::move(columns));
   for (const auto& [tenant, depth] : as_tree(tenants)) {
     std::vector<std::string> cells{std::string(2 * depth, ' ') + tenant->tenant(), tenant->device(),
-                                   to_string(Bytes{tenant->guarantee()}), to_string(Bytes{tenant->limit()}),
-                                   to_string(Bytes{tenant->charged()})};
-    if (debt) cells.push_back(to_string(Bytes{tenant->debt()}));
-    if (burst) cells.push_back(to_string(Bytes{tenant->burst()}));
-    cells.push_back(to_string(Bytes{tenant->quarantined()}));
+                                   size_text(tenant->guarantee()), size_text(tenant->limit()),
+                                   size_text(tenant->charged())};
+    if (debt) cells.push_back(size_text(tenant->debt()));
+    if (burst) cells.push_back(size_text(tenant->burst()));
+    cells.push_back(size_text(tenant->quarantined()));
     cells.push_back(std::to_string(tenant->sessions()));
     cells.push_back(std::to_string(tenant->waiting()));
     if (bars) cells.push_back(usage_bar(tenant->charged(), tenant->guarantee(), tenant->limit()));

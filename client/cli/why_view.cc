@@ -7,16 +7,16 @@
 namespace gpumem::cli {
 namespace {
 
-std::string size(std::uint64_t bytes) { return to_string(Bytes{bytes}); }
 std::string span(std::uint64_t milliseconds) { return span_text(std::chrono::milliseconds(milliseconds)); }
 
 // With a comma before it, if there is anything to say.
 std::string and_so(std::uint64_t bytes, const std::string& words) {
-  return bytes == 0 ? "" : ", " + size(bytes) + " " + words;
+  return bytes == 0 ? "" : ", " + size_text(bytes) + " " + words;
 }
 
 std::string shortage_words(const v1::Denial& denial) {
-  std::string words = "of the pool of " + size(denial.pool()) + ", " + size(denial.free()) + " are free";
+  std::string words =
+      "of the pool of " + size_text(denial.pool()) + ", " + size_text(denial.free()) + " are free";
   words += and_so(denial.kept_for_others(), "of them kept for others' guarantees");
   words += and_so(denial.charged_to_others(), "charged to other tenants");
   words += and_so(denial.tenant_charged(), "charged to this one");
@@ -30,14 +30,15 @@ std::string limit_words(const v1::Denial& denial) {
       whose.empty() || whose == denial.tenant() ? "the tenant" : "tenant " + whose + " above it";
   const bool debt = denial.reason() == v1::Denial::REASON_DEBT;
   return who + (debt ? " uses more than its limit of " : " would pass its limit of ") +
-         size(denial.limiting_limit()) + ": " + size(denial.limiting_charged()) + " are charged already";
+         size_text(denial.limiting_limit()) + ": " + size_text(denial.limiting_charged()) +
+         " are charged already";
 }
 
 std::string holder_words(const v1::Holder& holder) {
   std::string words =
       holder.session() == 0 ? "tenant " + holder.tenant() : "session " + std::to_string(holder.session());
   if (holder.pid() != 0) words += " (pid " + std::to_string(holder.pid()) + ", " + holder.command() + ")";
-  return words + " " + size(holder.charged());
+  return words + " " + size_text(holder.charged());
 }
 
 template <class Holders>
@@ -48,19 +49,19 @@ std::string holders_line(const std::string& title, const Holders& holders) {
 }
 
 std::string standing_text(const v1::Standing& standing) {
-  std::string text = standing.device() + "\n  charged " + size(standing.charged()) + " of at most " +
-                     size(standing.limit()) + "; guarantee " + size(standing.guarantee()) + ", weight " +
-                     std::to_string(standing.weight()) + ", priority " + std::to_string(standing.priority()) +
-                     "\n";
+  std::string text = standing.device() + "\n  charged " + size_text(standing.charged()) + " of at most " +
+                     size_text(standing.limit()) + "; guarantee " + size_text(standing.guarantee()) +
+                     ", weight " + std::to_string(standing.weight()) + ", priority " +
+                     std::to_string(standing.priority()) + "\n";
   if (standing.declared() != 0 || standing.overhead() != 0) {
-    text += "  of that, past the broker: declared " + size(standing.declared()) + ", contexts " +
-            size(standing.overhead()) + "\n";
+    text += "  of that, past the broker: declared " + size_text(standing.declared()) + ", contexts " +
+            size_text(standing.overhead()) + "\n";
   }
-  text += "  could be granted now: " + size(standing.available()) + "\n";
-  if (standing.burst() != 0) text += "  beyond what is promised: " + size(standing.burst()) + "\n";
-  if (standing.debt() != 0) text += "  beyond the limit: " + size(standing.debt()) + "\n";
+  text += "  could be granted now: " + size_text(standing.available()) + "\n";
+  if (standing.burst() != 0) text += "  beyond what is promised: " + size_text(standing.burst()) + "\n";
+  if (standing.debt() != 0) text += "  beyond the limit: " + size_text(standing.debt()) + "\n";
   if (standing.asked_back() != 0) {
-    text += "  asked to give back " + size(standing.asked_back()) + " within " +
+    text += "  asked to give back " + size_text(standing.asked_back()) + " within " +
             span(standing.asked_back_within_ms()) + "\n";
   }
   return text;
@@ -73,9 +74,9 @@ std::string soonest_words(const v1::Soonest& soonest) {
 
 std::string waiting_text(const v1::Denial& denial) {
   std::string text = "request " + std::to_string(denial.request()) + " of session " +
-                     std::to_string(denial.session()) + " waits for " + size(denial.asked());
+                     std::to_string(denial.session()) + " waits for " + size_text(denial.asked());
   if (denial.asked_min() != 0 && denial.asked_min() != denial.asked())
-    text += " (at least " + size(denial.asked_min()) + ")";
+    text += " (at least " + size_text(denial.asked_min()) + ")";
   text += " on " + denial.device() + "\n  for " + span(denial.waited_ms()) + " of " +
           span(denial.wait_limit_ms());
   text += denial.waiters_ahead() == 0 ? ", first in the line\n"
@@ -157,11 +158,11 @@ std::string obstacle_words(const v1::Denial& denial) {
     case v1::Denial::REASON_TENANT_LIMIT:
     case v1::Denial::REASON_DEBT: return limit_words(denial);
     case v1::Denial::REASON_POOL_SIZE:
-      return "the pool of " + size(denial.pool()) +
+      return "the pool of " + size_text(denial.pool()) +
              " does not hold so much besides what is promised to others";
     case v1::Denial::REASON_NO_MEMORY: return shortage_words(denial);
     case v1::Denial::REASON_TURN:
-      return "there is memory (" + size(denial.free()) + " free), but other requests are first";
+      return "there is memory (" + size_text(denial.free()) + " free), but other requests are first";
     default: return "for a reason that this version does not know";
   }
 }

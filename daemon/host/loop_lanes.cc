@@ -9,12 +9,6 @@
 #include "proto/lane.h"
 
 namespace gpumem::host {
-namespace {
-
-core::TimePoint now() { return std::chrono::steady_clock::now(); }
-
-}  // namespace
-
 std::optional<SessionId> Loop::session_of(std::string_view token) const {
   const auto found = tokens_.find(std::string(token));
   if (found == tokens_.end()) return std::nullopt;
@@ -84,7 +78,7 @@ Result<void> Loop::open_session(const std::shared_ptr<Lane>& lane, const v1::Hel
   if (!pages) return pages.error();
   auto bell = Bell::create();
   if (!bell) return bell.error();
-  auto session = broker_.open_session(lane->peer(), hello.label(), now());
+  auto session = broker_.open_session(lane->peer(), hello.label(), std::chrono::steady_clock::now());
   if (!session) return session.error();
   const auto page_files = pages->take_descriptors();
   const UniqueFd bell_end = bell->take_descriptor();

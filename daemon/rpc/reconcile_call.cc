@@ -11,8 +11,8 @@ namespace {
 
 constexpr std::chrono::seconds kLookPatience{5};
 
-v1::Reconciliation to_proto(const core::Reconciliation& view, const std::string& device,
-                            core::TimePoint now) {
+v1::Reconciliation reconciliation_of(const core::Reconciliation& view, const std::string& device,
+                                     core::TimePoint now) {
   v1::Reconciliation message;
   message.set_device(device);
   if (view.seen) message.set_seen(to_date(*view.seen, now));
@@ -45,7 +45,7 @@ struct Call {
     if (reactor == nullptr) return;
     const auto& devices = broker.policy().devices;
     for (core::DeviceIndex i = 0; i < devices.size(); ++i) {
-      *response->add_devices() = to_proto(broker.reconciliation(i), devices[i].uuid, now);
+      *response->add_devices() = reconciliation_of(broker.reconciliation(i), devices[i].uuid, now);
     }
     std::exchange(reactor, nullptr)->Finish(grpc::Status::OK);
     alarm.reset();  // which holds the call

@@ -13,7 +13,7 @@
 namespace gpumem::sim {
 namespace {
 
-constexpr std::string_view kPrefix = "extent-";
+constexpr std::string_view kExtentPrefix = "extent-";
 
 /// Real handles are not descriptors, so a program that is within its limit on the real driver must be here
 /// too.
@@ -50,10 +50,10 @@ std::string extent_name(SlotRef slot) {
 }
 
 std::optional<SlotRef> parse_extent_name(std::string_view name) {
-  if (!name.starts_with(kPrefix)) return std::nullopt;
+  if (!name.starts_with(kExtentPrefix)) return std::nullopt;
   const char* const end = name.data() + name.size();
   SlotRef slot;
-  const auto index = std::from_chars(name.data() + kPrefix.size(), end, slot.index);
+  const auto index = std::from_chars(name.data() + kExtentPrefix.size(), end, slot.index);
   if (index.ec != std::errc() || index.ptr == end || *index.ptr != '-') return std::nullopt;
   const auto generation = std::from_chars(index.ptr + 1, end, slot.generation);
   if (generation.ec != std::errc() || generation.ptr != end) return std::nullopt;

@@ -25,7 +25,7 @@ struct SharedEvent::Page {
 
 namespace {
 
-constexpr std::string_view kPrefix = "event-";
+constexpr std::string_view kEventPrefix = "event-";
 
 /// A waiter looks up now and then, for the case that the recorder has ended.
 constexpr timespec kLookAgain{0, 20'000'000};
@@ -52,7 +52,7 @@ Result<std::shared_ptr<SharedEvent>> SharedEvent::map(const std::string& folder,
 }
 
 Result<std::shared_ptr<SharedEvent>> SharedEvent::create(const std::string& folder) {
-  std::string path = folder + std::string(kPrefix) + "XXXXXX";
+  std::string path = folder + std::string(kEventPrefix) + "XXXXXX";
   UniqueFd fd(::mkostemp(path.data(), O_CLOEXEC));
   if (!fd.valid() || ::fchmod(fd.get(), 0666) != 0 || ::ftruncate(fd.get(), sizeof(Page)) != 0) {
     return errno_error(errno, path);
@@ -61,7 +61,7 @@ Result<std::shared_ptr<SharedEvent>> SharedEvent::create(const std::string& fold
 }
 
 Result<std::shared_ptr<SharedEvent>> SharedEvent::open(const std::string& folder, const std::string& name) {
-  if (!name.starts_with(kPrefix) || name.find('/') != std::string::npos) {
+  if (!name.starts_with(kEventPrefix) || name.find('/') != std::string::npos) {
     return Error{Code::kNotFound, "not the handle of an event"};
   }
   UniqueFd fd(::open((folder + name).c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));

@@ -5,20 +5,20 @@
 namespace gpumem {
 namespace {
 
-Amount parsed(std::string_view text) {
+Amount amount(std::string_view text) {
   const auto amount = parse_amount(text);
   EXPECT_TRUE(amount) << text;
   return amount ? *amount : Amount::absolute({});
 }
 
 TEST(ParseAmount, ReadsAbsoluteRelativeAndAllBut) {
-  EXPECT_EQ(parsed("24GiB"), Amount::absolute(gibibytes(24)));
-  EXPECT_EQ(parsed("25%"), Amount::percent(2500));
-  EXPECT_EQ(parsed(" 12.5 % "), Amount::percent(1250));
-  EXPECT_EQ(parsed("0%"), Amount::percent(0));
-  EXPECT_EQ(parsed("100.00%"), Amount::percent(10'000));
-  EXPECT_EQ(parsed("all"), Amount::percent(10'000));
-  EXPECT_EQ(parsed("all-but 2GiB"), Amount::all_but(gibibytes(2)));
+  EXPECT_EQ(amount("24GiB"), Amount::absolute(gibibytes(24)));
+  EXPECT_EQ(amount("25%"), Amount::percent(2500));
+  EXPECT_EQ(amount(" 12.5 % "), Amount::percent(1250));
+  EXPECT_EQ(amount("0%"), Amount::percent(0));
+  EXPECT_EQ(amount("100.00%"), Amount::percent(10'000));
+  EXPECT_EQ(amount("all"), Amount::percent(10'000));
+  EXPECT_EQ(amount("all-but 2GiB"), Amount::all_but(gibibytes(2)));
 }
 
 TEST(ParseAmount, RefusesWhatIsNoAmount) {
@@ -45,8 +45,8 @@ TEST(AmountOfAWhole, IsZeroWhenAllButIsMoreThanThereIs) {
 
 TEST(AmountText, IsReadBackToTheSameAmount) {
   for (const auto* text : {"24GiB", "25%", "33.33%", "0.01%", "100%", "all-but 2GiB", "0B"}) {
-    EXPECT_EQ(parsed(text).text(), text);
-    EXPECT_EQ(parsed(parsed(text).text()), parsed(text));
+    EXPECT_EQ(amount(text).text(), text);
+    EXPECT_EQ(amount(amount(text).text()), amount(text));
   }
 }
 

@@ -7,7 +7,7 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr Bytes kMost{~0ULL};
+constexpr Bytes kAll{~0ULL};
 
 class BrokerSlice : public testing::Test {
  protected:
@@ -42,7 +42,7 @@ TEST_F(BrokerSlice, WithoutALimitHasItsTenants) {
 }
 
 TEST_F(BrokerSlice, CannotBeLargerThanThePool) {
-  for (const Bytes limit : {mebibytes(66), Bytes{mebibytes(64).count + 1}, Bytes{1ULL << 63}, kMost}) {
+  for (const Bytes limit : {mebibytes(66), Bytes{mebibytes(64).count + 1}, Bytes{1ULL << 63}, kAll}) {
     EXPECT_EQ(open(limit).error().code, Code::kInvalidArgument);
   }
 }
