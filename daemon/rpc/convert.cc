@@ -14,7 +14,7 @@ std::uint64_t milliseconds(core::Duration duration) {
   return static_cast<std::uint64_t>(std::max<std::int64_t>(count, 0));
 }
 
-v1::Holder to_proto(const core::Denial::Holder& holder) {
+v1::Holder holder_of(const core::Denial::Holder& holder) {
   v1::Holder message;
   message.set_session(holder.session.value);
   message.set_pid(holder.pid);
@@ -50,7 +50,7 @@ const char* kind_name(core::Event::Kind kind) {
   return "";
 }
 
-v1::Denial::Reason to_proto(core::Denial::Reason reason) {
+v1::Denial::Reason reason_of(core::Denial::Reason reason) {
   switch (reason) {
     case core::Denial::Reason::kSliceLimit: return v1::Denial::REASON_SLICE_LIMIT;
     case core::Denial::Reason::kTenantLimit: return v1::Denial::REASON_TENANT_LIMIT;
@@ -82,7 +82,7 @@ grpc::Status to_status(const core::GrowFailure& failure) {
 
 v1::Denial to_proto(const core::Denial& denial) {
   v1::Denial message;
-  message.set_reason(to_proto(denial.reason));
+  message.set_reason(reason_of(denial.reason));
   message.set_device(denial.device);
   message.set_tenant(denial.tenant);
   message.set_asked(denial.asked.count);
@@ -107,9 +107,9 @@ v1::Denial to_proto(const core::Denial& denial) {
   message.mutable_soonest()->set_known(denial.soonest.within.has_value());
   message.mutable_soonest()->set_within_ms(milliseconds(denial.soonest.within.value_or(core::Duration{})));
   message.mutable_soonest()->set_why(denial.soonest.why);
-  for (const core::Denial::Holder& holder : denial.holders) *message.add_holders() = to_proto(holder);
+  for (const core::Denial::Holder& holder : denial.holders) *message.add_holders() = holder_of(holder);
   for (const core::Denial::Holder& holder : denial.other_tenants)
-    *message.add_other_tenants() = to_proto(holder);
+    *message.add_other_tenants() = holder_of(holder);
   return message;
 }
 

@@ -4,7 +4,7 @@
 namespace gpumem::test {
 namespace {
 
-constexpr const char* kTenants = R"(
+constexpr const char* kQuotaTenants = R"(
 [[tenant]]
 name = "ann"
 user = 10001
@@ -22,7 +22,7 @@ struct Quotas : BrokerTest {
 
   static std::string config(const std::string& admins = "") {
     const std::string shared = ::geteuid() == 0 ? kShared : kSomeSpare;
-    return shared + (admins.empty() ? "" : "admin_group = " + admins + "\n") + kTenants;
+    return shared + (admins.empty() ? "" : "admin_group = " + admins + "\n") + kQuotaTenants;
   }
   Outcome gpumem(std::vector<std::string> arguments, std::optional<User> user = {}) {
     arguments.insert(arguments.begin(), "quota");

@@ -11,7 +11,7 @@ constexpr int kTenantLimit = 2, kNoMemory = 4;  // gpumem::Denial::Reason
 
 const User kHolder = test_user(10'001), kWaiter = test_user(10'002), kThird = test_user(10'003);
 
-// A tenant's own memory is no reason to wait, only to be refused: so these are several tenants.
+// Several tenants: what is told of one to another is part of what is tried.
 struct Waiting : BrokerTest {
   Waiting() : BrokerTest({.config = ::geteuid() == 0 ? kShared : kSomeSpare}) {}
   void SetUp() override {

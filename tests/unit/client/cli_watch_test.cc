@@ -11,18 +11,18 @@
 namespace gpumem::cli::test {
 namespace {
 
-constexpr std::uint64_t kGiB = std::uint64_t{1} << 30;
+constexpr std::uint64_t kGibibyte = std::uint64_t{1} << 30;
 
-WallTime noon() { return *parse_rfc3339("2030-01-02T12:00:00Z"); }
+WallTime midday() { return *parse_rfc3339("2030-01-02T12:00:00Z"); }
 
 TEST(Since, IsAnInstantOrATimeUpToNow) {
-  EXPECT_EQ(*since_text("2030-01-02T12:00:00Z", noon()), "2030-01-02T12:00:00Z");
-  EXPECT_EQ(*since_text("90s", noon()), "2030-01-02T11:58:30.000000Z");
-  EXPECT_EQ(*since_text("10m", noon()), "2030-01-02T11:50:00.000000Z");
-  EXPECT_EQ(*since_text("2h", noon()), "2030-01-02T10:00:00.000000Z");
+  EXPECT_EQ(*since_text("2030-01-02T12:00:00Z", midday()), "2030-01-02T12:00:00Z");
+  EXPECT_EQ(*since_text("90s", midday()), "2030-01-02T11:58:30.000000Z");
+  EXPECT_EQ(*since_text("10m", midday()), "2030-01-02T11:50:00.000000Z");
+  EXPECT_EQ(*since_text("2h", midday()), "2030-01-02T10:00:00.000000Z");
   for (const char* text :
        {"", "10", "m", "-5m", "10 m", "10mm", "yesterday", "99999999999999999999s", "9999d"}) {
-    const auto since = since_text(text, noon());
+    const auto since = since_text(text, midday());
     ASSERT_FALSE(since) << text;
     EXPECT_NE(since.error().message.find("RFC 3339"), std::string::npos);
   }
@@ -43,7 +43,7 @@ v1::Event event(const std::string& kind) {
   event.set_session(7);
   event.set_pid(123);
   event.set_device("GPU-12345678-aaaa");
-  event.set_bytes(2 * kGiB);
+  event.set_bytes(2 * kGibibyte);
   return event;
 }
 
@@ -77,7 +77,7 @@ TEST(EventsView, HasStableJson) {
   const Json json = Json::parse(line);
   EXPECT_EQ(json["sequence"], 5);
   EXPECT_EQ(json["kind"], "freed");
-  EXPECT_EQ(json["bytes"], 2 * kGiB);
+  EXPECT_EQ(json["bytes"], 2 * kGibibyte);
   EXPECT_TRUE(json["words"].is_null());
   for (const char* key : {"time", "tenant", "session", "pid", "device", "request", "waited_ms", "within_ms"})
     EXPECT_TRUE(json.contains(key)) << key;
@@ -88,18 +88,18 @@ v1::ExplainResponse explained() {
   explained.set_tenant("red");
   v1::Standing& standing = *explained.add_devices();
   standing.set_device("GPU-1");
-  standing.set_charged(3 * kGiB);
-  standing.set_limit(8 * kGiB);
+  standing.set_charged(3 * kGibibyte);
+  standing.set_limit(8 * kGibibyte);
   v1::Denial& denial = *explained.add_waiting();
   denial.set_reason(v1::Denial::REASON_NO_MEMORY);
   denial.set_request(12);
   denial.set_session(7);
-  denial.set_asked(4 * kGiB);
+  denial.set_asked(4 * kGibibyte);
   denial.set_waited_ms(4200);
   denial.set_wait_limit_ms(60'000);
   denial.set_waiters_ahead(2);
-  denial.set_pool(24 * kGiB);
-  denial.set_free(kGiB);
+  denial.set_pool(24 * kGibibyte);
+  denial.set_free(kGibibyte);
   denial.mutable_soonest()->set_known(true);
   denial.mutable_soonest()->set_within_ms(2000);
   denial.mutable_soonest()->set_why("memory is on its way back");
@@ -137,7 +137,7 @@ TEST(WhyView, HasWordsForEveryReason) {
 TEST(WhyView, HasStableJson) {
   const Json json = why_json(explained());
   EXPECT_EQ(json["tenant"], "red");
-  EXPECT_EQ(json["devices"][0]["charged"], 3 * kGiB);
+  EXPECT_EQ(json["devices"][0]["charged"], 3 * kGibibyte);
   const Json& waiting = json["waiting"][0];
   EXPECT_EQ(waiting["reason"], "no-memory");
   EXPECT_EQ(waiting["waiters_ahead"], 2);
