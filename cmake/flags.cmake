@@ -8,8 +8,9 @@ set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 
 find_program(GPUMEM_CCACHE ccache)
 if(GPUMEM_CCACHE)
+  # Precompiled headers are recognised by their contents, not by when they were made.
   set(CMAKE_C_COMPILER_LAUNCHER ${GPUMEM_CCACHE})
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${GPUMEM_CCACHE})
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${GPUMEM_CCACHE})
 endif()
 
 add_library(gpumem_flags INTERFACE)

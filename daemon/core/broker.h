@@ -105,6 +105,7 @@ class Broker {
   /// Sessions whose own figures have changed since the last call.
   std::vector<SessionId> take_touched();
 
+  /// Without the quotas of its tenants: tenants() has them.
   const Policy& policy() const { return policy_; }
   bool knows(SessionId session) const;
   std::string tenant_name(SessionId session) const;

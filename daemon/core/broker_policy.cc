@@ -175,6 +175,8 @@ void Broker::put_in_force(const Rules& rules) {
     if (!rule.parent.empty()) ledger_.set_parent(tenant_by_name_.at(name), tenant_by_name_.at(rule.parent));
   }
   for (const TenantRule& rule : policy_.tenants) tenants_.at(tenant_by_name_.at(rule.name)).configured = true;
+  // From here on the ledger has them; thousands of rules would keep a copy each.
+  for (TenantRule& rule : policy_.tenants) Quotas().swap(rule.quotas);
   std::vector<TenantId> all;
   for (const auto& [id, tenant] : tenants_) all.push_back(id);
   for (const TenantId id : all) retire_tenant(id);

@@ -41,7 +41,6 @@ TenantId Ledger::add_tenant(std::shared_ptr<const Quotas> quotas, TenantId paren
   added.parent = parent;
   added.quotas = std::move(quotas);
   GPUMEM_CHECK(added.quotas->size() == devices_.size(), "one quota a device");
-  added.accounts.resize(devices_.size());
   join(tenant);
   return tenant;
 }
@@ -79,17 +78,18 @@ void Ledger::join(TenantId tenant) {
   Node& above = node_or_root(joining.parent);
   ++above.children;
   for (DeviceIndex device = 0; device < devices_.size(); ++device) {
-    Account& own = joining.accounts[device];
-    derive(own, (*joining.quotas)[device]);
-    Account& parent = above.accounts[device];
-    if (!parent.members) parent.members = std::make_unique<Members>();
-    count_in(parent, own, (*joining.quotas)[device], tenant);
+    const Quota& quota = (*joining.quotas)[device];
+    if (!joining.accounts.empty()) derive(joining.accounts[device], quota);
+    auto& members = open(above)[device].members;
+    if (!members) members = std::make_unique<Members>();
+    count_in(*members, figures(joining, device), quota, tenant);
     note_debt(tenant, device);
     update(joining.parent, device, [&](Account& account) {
-      for (std::size_t i = 0; i < kCharges; ++i) account.charges.by_state[i] += own.charges.by_state[i];
-      account.outside += own.outside;
+      const Charges& own = charges(tenant, device);
+      for (std::size_t i = 0; i < kCharges; ++i) account.charges.by_state[i] += own.by_state[i];
+      account.outside += outside(tenant, device);
     });
-    if (!own.promised.is_zero()) ++devices_[device].promises_revision;
+    if (!promised(tenant, device).is_zero()) ++devices_[device].promises_revision;
   }
 }
 
@@ -98,15 +98,29 @@ void Ledger::leave(TenantId tenant) {
   Node& above = node_or_root(leaving.parent);
   --above.children;
   for (DeviceIndex device = 0; device < devices_.size(); ++device) {
-    const Account& own = leaving.accounts[device];
-    count_out(above.accounts[device], own, (*leaving.quotas)[device], tenant);
+    count_out(*above.accounts[device].members, figures(leaving, device), (*leaving.quotas)[device], tenant);
     update(leaving.parent, device, [&](Account& account) {
-      for (std::size_t i = 0; i < kCharges; ++i) account.charges.by_state[i] -= own.charges.by_state[i];
-      account.outside -= own.outside;
+      const Charges& own = charges(tenant, device);
+      for (std::size_t i = 0; i < kCharges; ++i) account.charges.by_state[i] -= own.by_state[i];
+      account.outside -= outside(tenant, device);
     });
     changed_.emplace_back(leaving.parent, device);
-    if (!own.promised.is_zero()) ++devices_[device].promises_revision;
+    if (!promised(tenant, device).is_zero()) ++devices_[device].promises_revision;
   }
+}
+
+std::vector<Ledger::Account>& Ledger::open(Node& one) {
+  if (!one.accounts.empty()) return one.accounts;
+  one.accounts.resize(one.quotas->size());
+  for (DeviceIndex device = 0; device < one.accounts.size(); ++device)
+    derive(one.accounts[device], (*one.quotas)[device]);
+  return one.accounts;
+}
+
+void Ledger::close_if_idle(TenantId tenant) {
+  std::vector<Account>& accounts = node(tenant).accounts;
+  const auto idle = [](const Account& account) { return account.used().is_zero() && !account.members; };
+  if (std::ranges::all_of(accounts, idle)) std::vector<Account>().swap(accounts);
 }
 
 // ---- Charges ----
@@ -116,17 +130,16 @@ void Ledger::update(TenantId tenant, DeviceIndex device, Change&& change) {
   count_change(device);
   for (TenantId id = tenant; id;) {
     Node& one = node(id);
-    Account& own = one.accounts[device];
+    Account& own = open(one)[device];
     const Quota& quota = (*one.quotas)[device];
-    Account& above = node_or_root(one.parent).accounts[device];
-    const Bytes burst = own.burst();
-    above.members->kept -= own.kept;
-    above.members->promised -= own.promised;
+    Members& above = *node_or_root(one.parent).accounts[device].members;
+    const Figures before = figures(one, device);
     change(own);
     derive(own, quota);
-    above.members->kept += own.kept;
-    above.members->promised += own.promised;
-    rank(*above.members, burst, own.burst(), quota, id);
+    const Figures after = figures(one, device);
+    above.kept = above.kept - before.kept + after.kept;
+    above.promised = above.promised - before.promised + after.promised;
+    rank(above, before.burst(), after.burst(), quota, id);
     note_debt(id, device);
     id = one.parent;
   }
@@ -147,16 +160,16 @@ void Ledger::note_debt(TenantId tenant, DeviceIndex device) {
     in_debt.erase(tenant);
 }
 
-void Ledger::count_in(Account& parent, const Account& child, const Quota& quota, TenantId id) {
-  parent.members->kept += child.kept;
-  parent.members->promised += child.promised;
-  rank(*parent.members, {}, child.burst(), quota, id);
+void Ledger::count_in(Members& members, const Figures& child, const Quota& quota, TenantId id) {
+  members.kept += child.kept;
+  members.promised += child.promised;
+  rank(members, {}, child.burst(), quota, id);
 }
 
-void Ledger::count_out(Account& parent, const Account& child, const Quota& quota, TenantId id) {
-  parent.members->kept -= child.kept;
-  parent.members->promised -= child.promised;
-  rank(*parent.members, child.burst(), {}, quota, id);
+void Ledger::count_out(Members& members, const Figures& child, const Quota& quota, TenantId id) {
+  members.kept -= child.kept;
+  members.promised -= child.promised;
+  rank(members, child.burst(), {}, quota, id);
 }
 
 void Ledger::rank(Members& members, Bytes before, Bytes after, const Quota& quota, TenantId id) {
@@ -190,7 +203,7 @@ void Ledger::move(TenantId tenant, DeviceIndex device, Bytes bytes, Charge from,
   };
   for (TenantId id = tenant; id;) {
     Node& one = node(id);
-    move_in(one.accounts[device].charges);
+    move_in(open(one)[device].charges);
     id = one.parent;
   }
   move_in(root_.accounts[device].charges);
@@ -198,6 +211,7 @@ void Ledger::move(TenantId tenant, DeviceIndex device, Bytes bytes, Charge from,
 
 void Ledger::release(TenantId tenant, DeviceIndex device, Bytes bytes, Charge from) {
   update(tenant, device, [&](Account& account) { account.charges[from] -= bytes; });
+  if (used(tenant, device).is_zero()) close_if_idle(tenant);
   changed_.emplace_back(tenant, device);
 }
 
@@ -208,6 +222,7 @@ void Ledger::charge_outside(TenantId tenant, DeviceIndex device, Bytes bytes) {
 
 void Ledger::release_outside(TenantId tenant, DeviceIndex device, Bytes bytes) {
   update(tenant, device, [&](Account& account) { account.outside -= bytes; });
+  if (used(tenant, device).is_zero()) close_if_idle(tenant);
   changed_.emplace_back(tenant, device);
 }
 
@@ -267,18 +282,18 @@ Bytes Ledger::room(TenantId tenant, DeviceIndex device) const {
 
 // What of the node's own guarantee neither it has nor its members' guarantees keep already.
 Bytes Ledger::own_claimable(const Node& one, DeviceIndex device) {
-  const Account& own = one.accounts[device];
-  return (*one.quotas)[device].guarantee.minus(own.used() + own.members_kept());
+  const Bytes members_kept = one.accounts.empty() ? Bytes{} : one.accounts[device].members_kept();
+  return (*one.quotas)[device].guarantee.minus(figures(one, device).used + members_kept);
 }
 
 // Of a node's limit, by a growth below it of which so much can be claimed. Saturates.
 Bytes Ledger::excess(const Node& one, DeviceIndex device, Bytes bytes, Bytes claimable) {
-  const Account& own = one.accounts[device];
+  const Figures own = figures(one, device);
   const Bytes limit = (*one.quotas)[device].limit;
   const auto over = [&](Bytes there, Bytes more) {
     return more.is_zero() ? Bytes{} : more.minus(limit.minus(there)).plus(there.minus(limit)).value_or(more);
   };
-  return std::max(over(own.used(), bytes), over(own.used() + own.kept, bytes.minus(claimable)));
+  return std::max(over(own.used, bytes), over(own.used + own.kept, bytes.minus(claimable)));
 }
 
 Bytes Ledger::claimable(TenantId tenant, DeviceIndex device, TenantId upto) const {
@@ -339,11 +354,11 @@ Bytes Ledger::available(TenantId tenant, DeviceIndex device, Bytes spoken_for) c
   Bytes claimable;
   for (TenantId id = tenant; id;) {
     const Node& one = node(id);
-    const Account& own = one.accounts[device];
+    const Figures own = figures(one, device);
     const Bytes limit = (*one.quotas)[device].limit;
     claimable += own_claimable(one, device);
-    const Bytes beyond = limit.minus(own.used() + own.kept);
-    most = std::min({most, limit.minus(own.used()), beyond.plus(claimable).value_or(beyond)});
+    const Bytes beyond = limit.minus(own.used + own.kept);
+    most = std::min({most, limit.minus(own.used), beyond.plus(claimable).value_or(beyond)});
     id = one.parent;
   }
   return most;
@@ -351,8 +366,34 @@ Bytes Ledger::available(TenantId tenant, DeviceIndex device, Bytes spoken_for) c
 
 const std::set<Ledger::Bursting>& Ledger::bursting(TenantId above, DeviceIndex device) const {
   static const std::set<Bursting> nobody;
-  const auto& members = node_or_root(above).accounts[device].members;
-  return members ? members->bursting : nobody;
+  const Account* own = account(above, device);
+  return own != nullptr && own->members ? own->members->bursting : nobody;
+}
+
+const Charges& Ledger::charges(TenantId tenant, DeviceIndex device) const {
+  static const Charges nothing;
+  const Account* own = account(tenant, device);
+  return own == nullptr ? nothing : own->charges;
+}
+
+Bytes Ledger::outside(TenantId tenant, DeviceIndex device) const {
+  const Account* own = account(tenant, device);
+  return own == nullptr ? Bytes{} : own->outside;
+}
+
+Bytes Ledger::members_promised(TenantId tenant, DeviceIndex device) const {
+  const Account* own = account(tenant, device);
+  return own != nullptr && own->members ? own->members->promised : Bytes{};
+}
+
+Ledger::Figures Ledger::figures(const Node& one, DeviceIndex device) {
+  GPUMEM_CHECK(device < one.quotas->size(), "device known");
+  if (one.accounts.empty()) {
+    const Bytes guarantee = (*one.quotas)[device].guarantee;
+    return {{}, guarantee, guarantee};
+  }
+  const Account& own = one.accounts[device];
+  return {own.used(), own.kept, own.promised};
 }
 
 const Ledger::Node& Ledger::node(TenantId tenant) const {
@@ -361,10 +402,11 @@ const Ledger::Node& Ledger::node(TenantId tenant) const {
   return found->second;
 }
 
-const Ledger::Account& Ledger::account(TenantId tenant, DeviceIndex device) const {
+// Nothing, for a tenant that is idle.
+const Ledger::Account* Ledger::account(TenantId tenant, DeviceIndex device) const {
   const Node& one = node_or_root(tenant);
-  GPUMEM_CHECK(device < one.accounts.size(), "device known");
-  return one.accounts[device];
+  GPUMEM_CHECK(device < devices_.size(), "device known");
+  return one.accounts.empty() ? nullptr : &one.accounts[device];
 }
 
 }  // namespace gpumem::core

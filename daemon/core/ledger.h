@@ -92,20 +92,15 @@ class Ledger {
   Bytes kept(DeviceIndex device) const { return root_.accounts[device].kept; }
   bool is_idle(TenantId tenant) const;
 
-  const Charges& charges(TenantId tenant, DeviceIndex device) const {
-    return account(tenant, device).charges;
-  }
-  Bytes outside(TenantId tenant, DeviceIndex device) const { return account(tenant, device).outside; }
+  const Charges& charges(TenantId tenant, DeviceIndex device) const;
+  Bytes outside(TenantId tenant, DeviceIndex device) const;
   const Quota& quota(TenantId tenant, DeviceIndex device) const { return (*node(tenant).quotas)[device]; }
   TenantId parent(TenantId tenant) const { return node(tenant).parent; }
-  Bytes used(TenantId tenant, DeviceIndex device) const { return account(tenant, device).used(); }
-  Bytes promised(TenantId tenant, DeviceIndex device) const { return account(tenant, device).promised; }
+  Bytes used(TenantId tenant, DeviceIndex device) const { return figures(tenant, device).used; }
+  Bytes promised(TenantId tenant, DeviceIndex device) const { return figures(tenant, device).promised; }
   /// To those below the tenant.
-  Bytes members_promised(TenantId tenant, DeviceIndex device) const {
-    const auto& members = account(tenant, device).members;
-    return members ? members->promised : Bytes{};
-  }
-  Bytes burst(TenantId tenant, DeviceIndex device) const { return account(tenant, device).burst(); }
+  Bytes members_promised(TenantId tenant, DeviceIndex device) const;
+  Bytes burst(TenantId tenant, DeviceIndex device) const { return figures(tenant, device).burst(); }
   Bytes debt(TenantId tenant, DeviceIndex device) const;
   /// Of the tenant's own guarantee.
   Bytes unmet(TenantId tenant, DeviceIndex device) const;
@@ -162,14 +157,20 @@ class Ledger {
     Bytes promised;
     std::unique_ptr<Members> members;  ///< if it has any
     Bytes used() const { return charges.total() + outside; }
-    Bytes burst() const { return used() + kept - promised; }
     Bytes members_kept() const { return members ? members->kept : Bytes{}; }
   };
   struct Node {
     TenantId parent;
     std::size_t children = 0;
     std::shared_ptr<const Quotas> quotas;
-    std::vector<Account> accounts;
+    std::vector<Account> accounts;  ///< none, as long as nothing is charged and nobody is below: most tenants
+  };
+  // What follows from a node's account and quota.
+  struct Figures {
+    Bytes used;
+    Bytes kept;
+    Bytes promised;
+    Bytes burst() const { return used + kept - promised; }
   };
   struct Device {
     Bytes pool;
@@ -184,7 +185,12 @@ class Ledger {
   Node& node(TenantId tenant) { return const_cast<Node&>(std::as_const(*this).node(tenant)); }
   const Node& node_or_root(TenantId tenant) const { return tenant ? node(tenant) : root_; }
   Node& node_or_root(TenantId tenant) { return tenant ? node(tenant) : root_; }
-  const Account& account(TenantId tenant, DeviceIndex device) const;
+  const Account* account(TenantId tenant, DeviceIndex device) const;
+  Figures figures(TenantId tenant, DeviceIndex device) const { return figures(node_or_root(tenant), device); }
+  static Figures figures(const Node& one, DeviceIndex device);
+  // The accounts of a node, on every device.
+  static std::vector<Account>& open(Node& one);
+  void close_if_idle(TenantId tenant);
   // Applies `change` to the accounts of the tenant and of all above it, and brings up to date what follows.
   template <class Change>
   void update(TenantId tenant, DeviceIndex device, Change&& change);
@@ -197,9 +203,9 @@ class Ledger {
   }
   static void derive(Account& account, const Quota& quota);
   void note_debt(TenantId tenant, DeviceIndex device);
-  static void count_in(Account& parent, const Account& child, const Quota& quota, TenantId id);
+  static void count_in(Members& members, const Figures& child, const Quota& quota, TenantId id);
   static void rank(Members& members, Bytes before, Bytes after, const Quota& quota, TenantId id);
-  static void count_out(Account& parent, const Account& child, const Quota& quota, TenantId id);
+  static void count_out(Members& members, const Figures& child, const Quota& quota, TenantId id);
   static Bytes own_claimable(const Node& one, DeviceIndex device);
   static Bytes excess(const Node& one, DeviceIndex device, Bytes bytes, Bytes claimable);
   Bytes obtainable(TenantId tenant, DeviceIndex device, Bytes spoken_for) const;
