@@ -82,6 +82,7 @@ std::vector<SessionId> Broker::givers(TenantId tenant, DeviceIndex device, bool 
     return a.first != b.first ? a.first > b.first : a.second < b.second;
   });
   std::vector<SessionId> ids;
+  ids.reserve(all.size());
   for (const auto& [bytes, id] : all) ids.push_back(id);
   return ids;
 }

@@ -169,7 +169,7 @@ void Broker::Observing::see_foreigner(const Process& process) {
   Foreigner& foreigner = foreigners_[process.pid];
   if (auto before = device_.foreigners.find(process.pid);
       before != device_.foreigners.end() && before->second.started == process.started) {
-    foreigner = std::move(before->second);
+    foreigner = before->second;
     device_.foreigners.erase(before);
   }
   foreigner.started = process.started;
@@ -307,8 +307,9 @@ const PastBroker* Broker::watch_of(const Ending& ending) const {
 }
 
 void Broker::end_overdue(TimePoint now) {
-  const auto later = std::ranges::partition(endings_, [&](const Ending& one) { return one.at <= now; });
-  for (auto ending = endings_.begin(); ending != later.begin(); ++ending) {
+  const auto later =
+      std::partition(endings_.begin(), endings_.end(), [&](const Ending& one) { return one.at <= now; });
+  for (auto ending = endings_.begin(); ending != later; ++ending) {
     const PastBroker* watch = watch_of(*ending);
     // What it has given back meanwhile it need not die for.
     if (watch == nullptr || watch->kill_at != ending->at || !policy_.past_broker.end) continue;
@@ -327,7 +328,7 @@ void Broker::end_overdue(TimePoint now) {
       effects_.emplace_back(SignalForeigner{ending->pid, ending->started, Signal::kKill});
     }
   }
-  endings_.erase(endings_.begin(), later.begin());
+  endings_.erase(endings_.begin(), later);
 }
 
 }  // namespace gpumem::core

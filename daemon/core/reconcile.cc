@@ -28,14 +28,8 @@ std::vector<std::optional<Bytes>> own_memory(const std::vector<Booked>& processe
   const bool booked_once = all_told && sum <= used && used - sum <= kDriversOwn;
   std::vector<std::optional<Bytes>> own;
   for (const Booked& one : processes) {
-    if (one.used.is_zero())
-      own.emplace_back();
-    else if (booked_once)
-      own.emplace_back(one.used);
-    else if (one.used >= one.leases)
-      own.emplace_back(one.used - one.leases);
-    else
-      own.emplace_back();
+    const bool told = !one.used.is_zero() && (booked_once || one.used >= one.leases);
+    own.push_back(told ? std::optional(booked_once ? one.used : one.used - one.leases) : std::nullopt);
   }
   return own;
 }

@@ -25,6 +25,7 @@ std::string to_text(const core::Peer& peer) {
 
 std::vector<std::string> uuids(const std::vector<core::DevicePolicy>& devices) {
   std::vector<std::string> uuids;
+  uuids.reserve(devices.size());
   for (const core::DevicePolicy& device : devices) uuids.push_back(device.uuid);
   return uuids;
 }

@@ -49,7 +49,7 @@ void read_tenant(TomlReader& reader, const toml::table& table, QuotaOverlay& ove
 }  // namespace
 
 std::string exact_text(const Amount& amount) {
-  const std::string text = amount.text();
+  std::string text = amount.text();
   if (const auto again = parse_amount(text); again && *again == amount)
     return text;  // not rounded for people
   constexpr Bytes kMost{std::numeric_limits<std::uint64_t>::max()};

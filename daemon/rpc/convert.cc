@@ -69,7 +69,7 @@ grpc::Status to_status(const Error& error) {
 }
 
 grpc::Status to_status(const core::GrowFailure& failure) {
-  const grpc::Status plain = to_status(failure.error);
+  grpc::Status plain = to_status(failure.error);
   if (!failure.denial) return plain;
   v1::Denial denial = to_proto(*failure.denial);
   denial.clear_other_tenants();
