@@ -107,7 +107,7 @@ TEST_F(BrokerExplain, SaysUntilWhenBorrowersAreAsked) {
   EXPECT_EQ(denial.asked_back, mebibytes(8));
   EXPECT_EQ(denial.soonest.within, seconds(1));
   EXPECT_EQ(denial.waited, seconds(1));
-  const Standing& asked = why(cid).devices[0];
+  const Standing asked = why(cid).devices[0];
   EXPECT_EQ(asked.asked_back, mebibytes(8));
   EXPECT_EQ(asked.asked_back_until, machine.now + seconds(1));
 }
@@ -162,7 +162,8 @@ TEST_F(BrokerExplain, NamesOtherTenantsToWhoMaySeeEverythingOnly) {
   ASSERT_EQ(others.size(), 1u);
   EXPECT_EQ(others[0].tenant, "cid");
   EXPECT_EQ(others[0].charged, mebibytes(40));
-  for (const Denial::Holder& holder : why(bob).waiting.at(0).holders) EXPECT_EQ(holder.tenant, "bob");
+  const Explanation own = why(bob);
+  for (const Denial::Holder& holder : own.waiting.at(0).holders) EXPECT_EQ(holder.tenant, "bob");
 }
 
 TEST_F(BrokerExplain, NamesADebt) {
