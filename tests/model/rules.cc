@@ -67,13 +67,15 @@ double Moment::share_after_grant(DeviceIndex device, NodeIndex node) const {
 
 // ---- Claims ----
 
-// A leaf has two: one for this device alone, and one for several.
+// A leaf has two: the first for this device alone, and the first for several, if that came before.
 std::optional<Moment::Place> Moment::claim_of_leaf(DeviceIndex device, NodeIndex leaf, bool joint) const {
   const Number unmet = accounts(device).guarantee(leaf) - accounts(device).of(leaf).used;
   for (Place place = 0; place < queue_.size(); ++place) {
     const bool is_its = queue_[place].leaf == leaf && queue_[place].part_on(device) != nullptr;
     const bool is_joint = queue_[place].request.parts.size() > 1;
-    if (is_its && is_joint == joint && least(place, device) <= unmet) return place;
+    if (!is_its || least(place, device) > unmet) continue;
+    if (is_joint == joint) return place;
+    if (!is_joint) return std::nullopt;
   }
   return std::nullopt;
 }
