@@ -71,11 +71,7 @@ std::optional<Request> Arbiter::remove(RequestId id) {
 
 std::vector<Request> Arbiter::remove_all_of(SessionId session) {
   std::vector<Request> removed;
-  const auto found = by_session_.find(session);
-  if (found == by_session_.end()) return removed;
-  std::vector<RequestId> ids(found->second.begin(), found->second.end());
-  std::ranges::sort(ids);
-  for (const RequestId id : ids) removed.push_back(*remove(id));
+  for (const RequestId id : requests_of(session)) removed.push_back(*remove(id));
   return removed;
 }
 
@@ -253,9 +249,7 @@ void Arbiter::place_in(TenantId parent, Spot& spot, TenantId node, DeviceIndex d
   if (const auto& candidate = spot.candidate) {
     const Quota& quota = ledger_.quota(node, device);
     const Bytes after = ledger_.burst(node, device) + candidate->least;
-    place =
-        Place{candidate->overdue, quota.priority,
-              static_cast<double>(after.count) / static_cast<double>(quota.weight), candidate->request, node};
+    place = Place{candidate->overdue, quota.priority, quota.share_of(after), candidate->request, node};
   }
   if (spot.place == place) return;
   auto& order = spots_[device][parent].order;

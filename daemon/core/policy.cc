@@ -184,6 +184,13 @@ Result<void> check(const Policy& policy) {
   return {};
 }
 
+std::vector<std::string> uuids_of(const Policy& policy) {
+  std::vector<std::string> uuids;
+  uuids.reserve(policy.devices.size());
+  for (const DevicePolicy& device : policy.devices) uuids.push_back(device.uuid);
+  return uuids;
+}
+
 Result<TenantMatch> tenant_of(const Policy& policy, const Peer& peer) {
   const auto match = [&](auto&& covers) -> const TenantRule* {
     const auto rule = std::find_if(policy.tenants.begin(), policy.tenants.end(), covers);

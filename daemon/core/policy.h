@@ -82,6 +82,9 @@ inline constexpr std::size_t kMaxTenantDepth = 8;
 /// Errors  kInvalidArgument: names the tenant, the device and the figures, and says what to change.
 Result<void> check(const Policy& policy);
 
+/// In the order of the policy.
+std::vector<std::string> uuids_of(const Policy& policy);
+
 /// Who is charged for a peer, and with which quotas.
 struct TenantMatch {
   std::string name;

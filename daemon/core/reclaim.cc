@@ -98,11 +98,13 @@ class Planner {
 
   double weight_of(TenantId tenant) const { return ledger_.quota(tenant, device_).weight; }
 
-  // Of what is not on its way back already.
-  double net_share(TenantId tenant) const {
+  // What is not on its way back already.
+  Bytes net_burst(TenantId tenant) const {
     const Charges& charges = ledger_.charges(tenant, device_);
-    const Bytes going = charges[Charge::kReturning] + charges[Charge::kQuarantined];
-    return static_cast<double>(ledger_.burst(tenant, device_).minus(going).count) / weight_of(tenant);
+    return ledger_.burst(tenant, device_).minus(charges[Charge::kReturning] + charges[Charge::kQuarantined]);
+  }
+  double net_share(TenantId tenant) const {
+    return ledger_.quota(tenant, device_).share_of(net_burst(tenant));
   }
 
   // What the node has over a share. Extents go whole: up, where the last may cross the level; down, where a
@@ -117,13 +119,10 @@ class Planner {
   Bytes draw(TenantId tenant, Bytes amount, Bytes Ask::*cause) {
     if (amount.is_zero()) return {};
     Bytes drawn;
-    if (!ledger_.bursting(tenant, device_).empty()) {
+    if (ledger_.bursting(tenant, device_).empty())
+      drawn = ask_leaf(tenant, amount, net_burst(tenant), cause);
+    else
       drawn = collect(tenant, amount, cause);
-    } else {
-      const Charges& charges = ledger_.charges(tenant, device_);
-      const Bytes coming = charges[Charge::kReturning] + charges[Charge::kQuarantined];
-      drawn = ask_leaf(tenant, amount, ledger_.burst(tenant, device_).minus(coming), cause);
-    }
     drawn_[tenant] += drawn;
     return drawn;
   }
@@ -139,21 +138,17 @@ class Planner {
   std::map<TenantId, Bytes> drawn_;  ///< of nodes on every level
 };
 
-const Request::Part& part_on(const Request& request, DeviceIndex device) {
-  return *std::ranges::find(request.parts, device, &Request::Part::device);
-}
-
 // From those below `top` who would still have more than the request's tenant. All of it or nothing: a request
 // that would take more than its share waits for what comes back of itself.
 void plan_fairness(const Ledger& ledger, DeviceIndex device, const Request& request, Bytes open, TenantId top,
                    Planner& planner, ReclaimPlan& plan) {
   if (open.is_zero()) return;
   const ReclaimPlan before = plan;
-  Bytes more = part_on(request, device).least;  // that the node would have then
+  Bytes more = request.part_on(device).least;  // that the node would have then
   for (TenantId node = request.tenant; node != top && !open.is_zero(); node = ledger.parent(node)) {
     const Quota& quota = ledger.quota(node, device);
     const Bytes after = ledger.burst(node, device) + more;
-    const double share = static_cast<double>(after.count) / static_cast<double>(quota.weight);
+    const double share = quota.share_of(after);
     const Bytes part =
         planner.collect(ledger.parent(node), open, &Ask::fairness, {node, quota.priority, share});
     open -= part;
@@ -167,7 +162,7 @@ void plan_held_back(const Ledger& ledger, const Arbiter& arbiter, DeviceIndex de
                     ReclaimPlan& plan) {
   for (const auto& [tenant, id] : arbiter.held_back(device)) {
     const Request& request = *arbiter.find(id);
-    const Bytes excess = ledger.excess_at(tenant, request.tenant, device, part_on(request, device).least);
+    const Bytes excess = ledger.excess_at(tenant, request.tenant, device, request.part_on(device).least);
     const Bytes open = excess.minus(ledger.charges(tenant, device)[Charge::kReturning]);
     plan_fairness(ledger, device, request, open, tenant, planner, plan);
   }
@@ -196,7 +191,7 @@ void plan_debts(const Ledger& ledger, DeviceIndex device, const ReclaimFacts& fa
 
 Bytes lack_of(const Ledger& ledger, const Arbiter& arbiter, const Request& request, DeviceIndex device,
               Bytes there) {
-  const Bytes least = part_on(request, device).least;
+  const Bytes least = request.part_on(device).least;
   if (ledger.lends(device)) return (least + arbiter.spoken_for(request.id, device)).minus(there);
   const Bytes claimable = ledger.claimable(request.tenant, device);
   return std::max(least.minus(there), (least.minus(claimable) + ledger.kept(device)).minus(there));

@@ -1,4 +1,5 @@
 #pragma once
+#include <algorithm>
 #include <vector>
 
 #include "base/ids.h"
@@ -21,6 +22,9 @@ struct Request {
   TimePoint asked;
   Duration wait{};     ///< as asked for
   TimePoint deadline;  ///< not before `asked + wait`
+
+  /// The request has a part on the device.
+  const Part& part_on(DeviceIndex device) const { return *std::ranges::find(parts, device, &Part::device); }
 };
 
 /// A request that is granted: its bytes are charged as offered.

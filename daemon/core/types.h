@@ -31,6 +31,11 @@ struct Quota {
   std::uint32_t weight = kDefaultWeight;      ///< of its share in what is not promised; 1 to kMaxWeight
   std::uint32_t priority = kDefaultPriority;  ///< 0 to kMaxPriority; bursts of the higher go first
   auto operator<=>(const Quota&) const = default;
+
+  /// `burst` by the weight: what is compared where bursts are.
+  double share_of(Bytes burst) const {
+    return static_cast<double>(burst.count) / static_cast<double>(weight);
+  }
 };
 
 /// Who is at the other end of a lane, as the kernel tells.

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/printable.h"
 #include "base/rfc3339.h"
 #include "daemon/host/quota_change.h"
 
@@ -17,17 +18,8 @@ std::string now() { return to_rfc3339(std::chrono::system_clock::now(), Precisio
 
 // A command's name is the process's own choice, of any bytes; files and logs are to stay readable.
 std::string to_text(const core::Peer& peer) {
-  std::string command = peer.command;
-  std::ranges::replace_if(
-      command, [](unsigned char c) { return c < 0x20 || c >= 0x7f; }, '?');
-  return "uid " + std::to_string(peer.uid) + ", pid " + std::to_string(peer.pid) + ", " + command;
-}
-
-std::vector<std::string> uuids(const std::vector<core::DevicePolicy>& devices) {
-  std::vector<std::string> uuids;
-  uuids.reserve(devices.size());
-  for (const core::DevicePolicy& device : devices) uuids.push_back(device.uuid);
-  return uuids;
+  return "uid " + std::to_string(peer.uid) + ", pid " + std::to_string(peer.pid) + ", " +
+         printable_ascii(peer.command);
 }
 
 Error stale(const QuotaOverlay& overlay, std::uint64_t based_on) {
@@ -87,7 +79,7 @@ Result<core::QuotaOutcome> LiveQuotas::set_now(const core::QuotaChange& change, 
   if (change.revision != current.revision) return stale(current, change.revision);
   auto before = compile_policy(config_, devices_, current);
   if (!before) return before.error();
-  auto next = with_change(current, change, uuids(before->policy.devices));
+  auto next = with_change(current, change, core::uuids_of(before->policy));
   if (!next) return next.error();
   next->revision = current.revision + 1;
   next->changed = now();

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "base/printable.h"
 #include "daemon/host/process_signal.h"
 
 namespace gpumem::host {
@@ -48,9 +49,7 @@ std::string command_of(std::int64_t pid) {
   std::ifstream file(folder_of(pid) + "/comm");
   std::string command;
   std::getline(file, command);
-  std::ranges::replace_if(
-      command, [](unsigned char c) { return c < 0x20 || c >= 0x7f; }, '?');
-  return command;
+  return printable_ascii(std::move(command));
 }
 
 Result<Process> find_process(std::int64_t pid) {

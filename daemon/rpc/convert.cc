@@ -214,12 +214,6 @@ v1::Event to_proto(const core::LoggedEvent& logged, const std::vector<std::strin
   return message;
 }
 
-std::vector<std::string> device_names(const core::Broker& broker) {
-  std::vector<std::string> names;
-  for (const core::DevicePolicy& device : broker.policy().devices) names.push_back(device.uuid);
-  return names;
-}
-
 std::string to_date(core::TimePoint time, core::TimePoint now) {
   const auto ago = std::chrono::duration_cast<core::WallTime::duration>(now - time);
   return to_rfc3339(std::chrono::system_clock::now() - ago, Precision::kSeconds);

@@ -28,8 +28,6 @@ v1::Standing to_proto(const core::Standing& standing, const std::vector<std::str
                       core::TimePoint now);
 v1::Event to_proto(const core::LoggedEvent& logged, const std::vector<std::string>& devices);
 
-std::vector<std::string> device_names(const core::Broker& broker);
-
 /// RFC 3339, UTC, in seconds.
 std::string to_date(core::TimePoint time, core::TimePoint now);
 

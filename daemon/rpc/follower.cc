@@ -10,7 +10,7 @@ void Follower::begin(core::Caller caller, const core::Broker& broker, std::share
   caller_ = std::move(caller);
   const MutexLock lock(mutex_);
   seat_ = std::move(seat);
-  devices_ = device_names(broker);
+  devices_ = core::uuids_of(broker.policy());
 }
 
 void Follower::refuse(const Error& error) {

@@ -48,7 +48,7 @@ Result<void> explain(const core::Gate& gate, const core::Broker& broker, const s
   if (!may_ask_about(*caller, explanation->tenant, broker))
     return may_not_ask_about(*caller, explanation->tenant);
   response.set_tenant(explanation->tenant);
-  const auto devices = device_names(broker);
+  const auto devices = core::uuids_of(broker.policy());
   for (const core::Standing& standing : explanation->devices)
     *response.add_devices() = to_proto(standing, devices, now);
   for (const core::Denial& waiting : explanation->waiting) {
