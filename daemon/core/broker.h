@@ -59,7 +59,8 @@ class Broker {
   struct Part {
     SliceId slice;
     Bytes wanted;
-    Bytes least{};  ///< less is of no use; zero: `wanted`
+    Bytes least{};    ///< less is of no use; zero: `wanted`
+    Bytes largest{};  ///< extents are preferably not larger; zero: no preference
   };
   /// Asks for memory for one slice, or for several of different devices, all or nothing. Answered by one
   /// AnswerGrow effect.

@@ -72,7 +72,7 @@ Result<std::vector<Request::Part>, GrowFailure> Broker::parts_of(const Session& 
       return fail(Code::kInvalidArgument,
                   "at least " + to_string(*least) + " of " + to_string(*wanted) + " cannot be asked for");
     }
-    parts.push_back({one.slice, device, *wanted, *least});
+    parts.push_back({one.slice, device, *wanted, *least, one.largest});
   }
   return parts;
 }
@@ -169,7 +169,7 @@ void Broker::begin(Granted granted, TimePoint now) {
     Slice& slice = *slice_of(request.session, part.slice);
     slice.charged += granted.bytes[i];
     slice.held += granted.bytes[i];
-    stores_[part.device].want(request.id, granted.bytes[i]);
+    stores_[part.device].want(request.id, granted.bytes[i], part.largest);
     Event& event = note(Event::Kind::kGranted, sessions_.at(request.session), now);
     event.request = request.id;
     event.device = part.device;

@@ -35,14 +35,25 @@ void Pool::add(Extent extent) {
   warm_bytes_ += extent.size;
 }
 
+Pool::Stock Pool::all() const {
+  Stock stock{};
+  for (std::size_t i = 0; i < SizeClasses::kCount; ++i) stock[i] = warm_[i].size();
+  return stock;
+}
+
+Pool::Stock Pool::spare_up_to(std::size_t index) const {
+  Stock stock{};
+  for (std::size_t i = 0; i <= index; ++i) stock[i] = warm_[i].size() - std::min(warm_[i].size(), low(i));
+  return stock;
+}
+
 // As many as possible of the largest first: as each size divides the next, this covers `bytes` exactly
 // whenever anything does, and with the fewest extents.
-Pool::Selection Pool::select(Bytes bytes) const {
+Pool::Selection Pool::select(Bytes bytes, const Stock& stock) const {
   Selection selection{.counts = {}, .rest = bytes, .extents = 0};
   for (std::size_t i = SizeClasses::kCount; i-- > 0;) {
     const Bytes size = classes_.size(i);
-    const std::size_t count =
-        std::min(warm_[i].size(), static_cast<std::size_t>(selection.rest.count / size.count));
+    const std::size_t count = std::min(stock[i], static_cast<std::size_t>(selection.rest.count / size.count));
     selection.counts[i] = count;
     selection.extents += count;
     selection.rest -= {size.count * count};
@@ -50,8 +61,19 @@ Pool::Selection Pool::select(Bytes bytes) const {
   return selection;
 }
 
-std::optional<std::vector<Extent>> Pool::take(Bytes bytes, std::size_t most) {
-  const Selection selection = select(bytes);
+// From the preferred size on up: what makes do with the smallest that serve. If none does, the preference
+// costs nothing, neither a driver call nor the small ones that others will need next.
+Pool::Selection Pool::select(Bytes bytes, std::size_t most, Bytes largest) const {
+  for (std::size_t i = 0; !largest.is_zero() && i + 1 < SizeClasses::kCount; ++i) {
+    if (classes_.size(i + 1) <= largest) continue;
+    Selection preferred = select(bytes, spare_up_to(i));
+    if (preferred.rest.is_zero() && preferred.extents <= most) return preferred;
+  }
+  return select(bytes, all());
+}
+
+std::optional<std::vector<Extent>> Pool::take(Bytes bytes, std::size_t most, Bytes largest) {
+  const Selection selection = select(bytes, most, largest);
   if (!selection.rest.is_zero() || selection.extents > most) return std::nullopt;
   std::vector<Extent> taken;
   taken.reserve(selection.extents);
@@ -62,7 +84,7 @@ std::optional<std::vector<Extent>> Pool::take(Bytes bytes, std::size_t most) {
 }
 
 std::optional<Reshape> Pool::reshape_for(Bytes bytes, std::size_t most) {
-  const Selection selection = select(bytes);
+  const Selection selection = select(bytes, all());
   for (std::size_t i = 0; i < SizeClasses::kCount; ++i) {
     if (!selection.rest.is_zero()) {
       // Whatever was not selected is larger than the rest.
@@ -82,7 +104,7 @@ std::optional<Reshape> Pool::reshape_for(Bytes bytes, std::size_t most) {
 std::optional<Reshape> Pool::tidy() {
   for (std::size_t i = 0; i + 1 < SizeClasses::kCount; ++i) {
     const std::size_t count = warm_[i].size();
-    if (count < (aims_[i] + 1) / 2) {
+    if (count < low(i)) {
       if (auto reshape = replenish(i)) return reshape;
     }
     if (count >= 2 * (aims_[i] + SizeClasses::kStep)) {
@@ -95,7 +117,7 @@ std::optional<Reshape> Pool::tidy() {
 // Breaks the smallest larger extent that can be spared into what is lacking of size `index` and a rest.
 std::optional<Reshape> Pool::replenish(std::size_t index) {
   for (std::size_t donor = index + 1; donor < SizeClasses::kCount; ++donor) {
-    if (warm_[donor].size() <= (aims_[donor] + 1) / 2) continue;
+    if (warm_[donor].size() <= low(donor)) continue;
     const Bytes size = classes_.size(index);
     const std::size_t lacking = aims_[index] - warm_[index].size();
     const std::size_t fit = static_cast<std::size_t>(classes_.size(donor).count / size.count);

@@ -41,7 +41,9 @@ class Pool {
 
   /// Takes extents of `bytes` in all (a multiple of the granularity), largest first, at most `most` of
   /// them; or nothing, if the extents at hand do not add up to it.
-  std::optional<std::vector<Extent>> take(Bytes bytes, std::size_t most);
+  /// `largest`  they are preferably not larger than this, or than the next size that serves, as far as half
+  ///            of a good stock of each size stays for others. Zero: as few as possible.
+  std::optional<std::vector<Extent>> take(Bytes bytes, std::size_t most, Bytes largest = {});
 
   /// What makes take(bytes, most) possible: a larger extent broken, or small ones merged. The extents to
   /// destroy leave the pool at once. Nothing, if what is here is not enough.
@@ -59,7 +61,15 @@ class Pool {
     Bytes rest;  ///< not covered
     std::size_t extents = 0;
   };
-  Selection select(Bytes bytes) const;
+  /// How many of each size there are to select from.
+  using Stock = std::array<std::size_t, SizeClasses::kCount>;
+  Stock all() const;
+  /// Of the sizes up to `index`, what may be taken by preference.
+  Stock spare_up_to(std::size_t index) const;
+  Selection select(Bytes bytes, const Stock& stock) const;
+  Selection select(Bytes bytes, std::size_t most, Bytes largest) const;
+  /// So few of a size are no good stock any more.
+  std::size_t low(std::size_t index) const { return (aims_[index] + 1) / 2; }
   ExtentId pop(std::size_t index);
   Reshape break_one(std::size_t index, std::vector<Bytes> into);
   Reshape merge(std::size_t index, std::size_t groups);

@@ -13,7 +13,8 @@ struct Request {
     SliceId slice;
     DeviceIndex device = 0;
     Bytes wanted;
-    Bytes least;  ///< content with this; at most `wanted`
+    Bytes least;      ///< content with this; at most `wanted`
+    Bytes largest{};  ///< extents are preferably not larger; zero: no preference
   };
   RequestId id;
   SessionId session;

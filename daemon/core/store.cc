@@ -32,8 +32,8 @@ Store::Store(DeviceIndex device, Bytes pool, Bytes granularity, IdSource<ExtentI
   missing_ = pool;
 }
 
-void Store::want(RequestId request, Bytes bytes) {
-  wanted_.push_back({request, bytes, 0});
+void Store::want(RequestId request, Bytes bytes, Bytes largest) {
+  wanted_.push_back({request, bytes, largest, 0});
   changed_ = true;
 }
 
@@ -112,7 +112,7 @@ void Store::assemble(Progress& progress) {
   for (Wish wish : std::exchange(wanted_, {})) {
     if (in_line) {
       later.push_back(wish);
-    } else if (auto extents = pool_.take(wish.bytes, kMostExtents)) {
+    } else if (auto extents = pool_.take(wish.bytes, kMostExtents, wish.largest)) {
       progress.assembled.push_back({wish.request, std::move(*extents)});
     } else if (reshaping()) {
       in_line = wish.reshapes > kPatience;

@@ -50,8 +50,8 @@ class Store {
 
   const SizeClasses& classes() const { return pool_.classes(); }
 
-  /// Asks for extents of `bytes`, which the ledger has reserved.
-  void want(RequestId request, Bytes bytes);
+  /// Asks for extents of `bytes`, which the ledger has reserved, preferably (Pool::take) none over `largest`.
+  void want(RequestId request, Bytes bytes, Bytes largest = {});
   /// Takes such a wish back; false if it is not there (any more).
   bool withdraw(RequestId request);
   /// Takes extents back that were assembled, but never left the broker.
@@ -79,6 +79,7 @@ class Store {
   struct Wish {
     RequestId request;
     Bytes bytes;
+    Bytes largest;
     std::size_t reshapes = 0;  ///< done for it so far
   };
   struct Returned {

@@ -24,7 +24,8 @@ Result<std::vector<core::Broker::Part>> parts_of(const v1::GrowRequest& request)
   }
   std::vector<core::Broker::Part> parts;
   for (const v1::GrowPart& part : request.parts())
-    parts.push_back({SliceId{part.slice()}, Bytes{part.bytes()}, Bytes{part.min_bytes()}});
+    parts.push_back(
+        {SliceId{part.slice()}, Bytes{part.bytes()}, Bytes{part.min_bytes()}, Bytes{part.largest_extent()}});
   return parts;
 }
 

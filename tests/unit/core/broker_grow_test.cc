@@ -153,6 +153,17 @@ TEST(BrokerGrowLimits, BoundTheRequestsThatASessionHasWaiting) {
   EXPECT_FALSE(machine.is_answered(machine.grow(ann, more, kPiece, std::chrono::seconds(9))));
 }
 
+TEST_F(BrokerGrow, GrantsExtentsOfTheSizeThatIsPreferred) {
+  Policy policy = small_policy();
+  policy.devices = {device("GPU-0", gibibytes(1))};
+  Machine large(policy);
+  const SessionId bob = large.connect(2);
+  const SliceId small = large.slice(bob);
+  const RequestId preferred = large.grow(bob, {{small, mebibytes(16), {}, kPiece}});
+  EXPECT_EQ(large.answers.at(preferred)->leases.size(), 8u);
+  EXPECT_EQ(large.answers.at(large.grow(bob, small, mebibytes(16)))->leases.size(), 2u);
+}
+
 TEST_F(BrokerGrow, DoesNotGrantWhileDraining) {
   const SessionId bob = machine.connect(2);
   machine.get(bob, machine.slice(bob), mebibytes(48));

@@ -75,6 +75,71 @@ TEST_F(PoolTest, GivesNoMoreExtentsThanAllowed) {
   EXPECT_TRUE(pool.take(mebibytes(32), 16));
 }
 
+// The sizes of what is taken, largest first; none if nothing is.
+std::vector<Bytes> sizes_of(const std::optional<std::vector<Extent>>& taken) {
+  std::vector<Bytes> sizes;
+  for (const Extent& extent : taken.value_or(std::vector<Extent>())) sizes.push_back(extent.size);
+  return sizes;
+}
+
+TEST_F(PoolTest, PrefersExtentsOfTheSizeThatIsWishedForWhileThereIsAStockOfThem) {
+  fill_with(64, mebibytes(2));
+  fill_with(16, mebibytes(8));
+  fill_with(8, mebibytes(32));
+  EXPECT_EQ(sizes_of(pool.take(mebibytes(32), kAny, mebibytes(8))), std::vector<Bytes>(4, mebibytes(8)));
+  EXPECT_EQ(sizes_of(pool.take(mebibytes(32), kAny, mebibytes(9))), std::vector<Bytes>(4, mebibytes(8)))
+      << "any number serves as a wish";
+  EXPECT_EQ(sizes_of(pool.take(mebibytes(32), kAny, mebibytes(2))), std::vector<Bytes>(16, mebibytes(2)));
+  EXPECT_EQ(sizes_of(pool.take(mebibytes(32), kAny, {1})), std::vector<Bytes>(16, mebibytes(2)));
+  EXPECT_EQ(sizes_of(pool.take(mebibytes(32), kAny, {})), std::vector<Bytes>(1, mebibytes(32)));
+  EXPECT_EQ(sizes_of(pool.take(mebibytes(32), kAny, {~0ULL})), std::vector<Bytes>(1, mebibytes(32)));
+}
+
+TEST_F(PoolTest, LeavesHalfOfAGoodStockOfSmallExtentsToThoseWhoNeedThem) {
+  fill_with(64, mebibytes(2));
+  fill_with(2, mebibytes(128));
+  while (pool.warm_count() > 34) ASSERT_TRUE(pool.take(mebibytes(2), kAny, mebibytes(2)));
+  EXPECT_EQ(sizes_of(pool.take(mebibytes(128), kAny, mebibytes(2))), std::vector<Bytes>(1, mebibytes(128)))
+      << "rather than all of the small ones";
+  EXPECT_EQ(sizes_of(pool.take(mebibytes(2), kAny, mebibytes(2))), std::vector<Bytes>(1, mebibytes(2)))
+      << "what can only be had small is taken small";
+}
+
+TEST_F(PoolTest, GivesTheNextSizeThatServesRatherThanBreakAnything) {
+  fill_with(4, mebibytes(2));
+  fill_with(16, mebibytes(8));
+  fill_with(2, mebibytes(512));
+  EXPECT_EQ(sizes_of(pool.take(mebibytes(32), kAny, mebibytes(2))), std::vector<Bytes>(4, mebibytes(8)));
+  EXPECT_EQ(sizes_of(pool.take(mebibytes(512), kAny, mebibytes(2))), std::vector<Bytes>(1, mebibytes(512)));
+}
+
+TEST_F(PoolTest, TakesASizeThatIsWishedForWithinTheNumberAllowed) {
+  start_over(gibibytes(24));
+  fill_with(64, mebibytes(2));
+  fill_with(1, mebibytes(32));
+  EXPECT_EQ(sizes_of(pool.take(mebibytes(32), 15, mebibytes(2))), std::vector<Bytes>(1, mebibytes(32)));
+}
+
+TEST_F(PoolTest, GivesWhateverItCouldGiveWithoutAWishWithAnyWishToo) {
+  std::mt19937_64 random(23);
+  for (int round = 0; round < 300; ++round) {
+    start_over(gibibytes(24));
+    for (std::size_t i = 0; i < SizeClasses::kCount; ++i) fill_with(random() % 40, pool.classes().size(i));
+    const Bytes before = pool.warm();
+    const Bytes bytes = mebibytes(2 * (1 + random() % 4096));
+    Pool same = pool;
+    const auto without = same.take(bytes, 64);
+    const auto with = pool.take(bytes, 64, {random() >> (random() % 64)});
+    EXPECT_TRUE(with.has_value() || !without.has_value()) << to_string(bytes);
+    if (!with) continue;
+    Bytes sum;
+    for (const Extent& extent : *with) sum += extent.size;
+    EXPECT_EQ(sum, bytes);
+    EXPECT_LE(with->size(), 64u);
+    EXPECT_EQ(pool.warm(), before - bytes);
+  }
+}
+
 TEST_F(PoolTest, NeverGivesAnExtentTwice) {
   fill(gibibytes(1));
   std::set<ExtentId> seen;

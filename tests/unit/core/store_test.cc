@@ -32,6 +32,23 @@ TEST_F(StoreTest, AssemblesTheWholePoolAtOnce) {
   EXPECT_TRUE(store.settled());
 }
 
+TEST_F(StoreTest, AssemblesExtentsOfTheSizeThatIsPreferredAndNeverWaitsForThem) {
+  Store large{0, gibibytes(1), mebibytes(2), extent_ids, job_ids};
+  FakeDriver its_driver{{gibibytes(1)}};
+  for (auto progress = large.advance(now); !progress.jobs.empty(); progress = large.advance(now)) {
+    for (const Job& job : progress.jobs) large.finish(its_driver.run(job), now);
+  }
+  large.want(RequestId{1}, mebibytes(16), mebibytes(2));
+  large.want(RequestId{2}, mebibytes(16));
+  auto progress = large.advance(now);
+  ASSERT_EQ(progress.assembled.size(), 2u);
+  EXPECT_EQ(progress.assembled[0].extents.size(), 8u);
+  EXPECT_EQ(progress.assembled[1].extents.size(), 2u);
+  large.want(RequestId{3}, large.warm(), mebibytes(2));
+  EXPECT_EQ(large.advance(now).assembled.size(), 1u) << "from whatever is there";
+  EXPECT_EQ(large.warm(), Bytes{});
+}
+
 TEST_F(StoreTest, LetsALaterWishThatNeedsNoJobGoFirst) {
   run();
   lend(RequestId{1}, mebibytes(32));
