@@ -15,6 +15,7 @@ struct GrantTerms {
   Bytes asked;
   Bytes least;  ///< at most `asked`
   Bytes granularity;
+  Bytes largest{};  ///< extents should not be larger; zero: no wish
 };
 
 /// What one slice was granted: extent i, its size and the memory behind it.

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <functional>
 
-#include "client/slice_state.h"
+#include "client/borrower.h"
 
 namespace gpumem::client {
 namespace {
@@ -31,14 +31,76 @@ bool is_denial(const GrowError& error) {
   return error.code == Code::kResourceExhausted || (error.code == Code::kDeadlineExceeded && error.denial);
 }
 
+/// What an answer says of other slices is nonsense, which its first slice passes back to the broker.
+void give_back(std::span<Borrower* const> slices, const v1::GrowResponse& granted) {
+  for (Borrower* slice : slices) {
+    Borrower::Leases leases;
+    for (const v1::Lease& lease : granted.leases()) {
+      const bool known = std::ranges::find(slices, lease.slice(), &Borrower::id) != slices.end();
+      if (known ? lease.slice() == slice->id() : slice == slices.front()) leases.push_back(lease.id());
+    }
+    (void)slice->return_leases(std::move(leases));  // kept as owed if it fails
+  }
+}
+
+/// Has every slice take what it was granted, then accepts it: all of it or nothing.
+Result<void> take(std::span<Borrower* const> slices, std::span<const GrantTerms> terms,
+                  const v1::GrowResponse& granted) {
+  Connection& connection = slices.front()->connection();
+  const cuda::Driver& driver = *slices.front()->device().driver;
+  auto portions = receive_grant(connection.lane(), driver, granted, terms);
+  if (!portions) return portions.error();
+  const std::function<Result<void>(std::size_t)> take_from = [&](std::size_t i) -> Result<void> {
+    if (i == slices.size()) return connection.lane().accept(granted.grant());
+    return slices[i]->take(std::move((*portions)[i]), [&, i] { return take_from(i + 1); });
+  };
+  return take_from(0);
+}
+
+/// One request, for `terms` of `slices`.
+Result<void, GrowError> ask(std::span<Borrower* const> slices, std::span<const GrantTerms> terms,
+                            const CallTerms& call) {
+  v1::GrowRequest request;
+  for (const GrantTerms& part : terms) {
+    v1::GrowPart& asked = *request.add_parts();
+    asked.set_slice(part.slice);
+    asked.set_bytes(part.asked.count);
+    asked.set_min_bytes(part.least.count);
+    asked.set_largest_extent(part.largest.count);
+  }
+  request.set_wait_ms(static_cast<std::uint64_t>(call.extra.count()));
+  Connection& connection = slices.front()->connection();
+  Lane::Growth growth(connection.lane());
+  auto granted = connection.rpc().call(&v1::Broker::Stub::Grow, request, call);
+  if (!granted) return granted.error();
+  if (auto taken = take(slices, terms, *granted); !taken) {
+    give_back(slices, *granted);
+    return GrowError(taken.error().in("memory was granted but could not be mapped"));
+  }
+  growth.succeeded();
+  return {};
+}
+
+Result<Turn::Held> take_turn(Borrower& slice, Clock::time_point deadline, const std::stop_token& stop) {
+  Turn::Held ours = slice.turn().take(deadline + slice.connection().timeout(), stop);
+  if (ours) return ours;
+  if (stop.stop_requested()) return called_off();
+  return Error{Code::kDeadlineExceeded, "another growth of this slice is still waiting"};
+}
+
+milliseconds time_left(Clock::time_point deadline) {
+  return std::max(std::chrono::ceil<milliseconds>(deadline - Clock::now()), milliseconds::zero());
+}
+
+Clock::time_point deadline_of(const GrowOptions& options) {
+  return Clock::now() + std::clamp(options.wait, milliseconds::zero(), kLongestWait);
+}
+
 /// One growth under way. Its parts are in the order in which slices are locked.
 class Growth {
  public:
   Growth(std::vector<GrowthPart> parts, const GrowOptions& options)
-      : parts_(std::move(parts)),
-        connection_(parts_.front().slice->connection()),
-        stop_(options.stop),
-        deadline_(Clock::now() + std::clamp(options.wait, milliseconds::zero(), kLongestWait)) {
+      : parts_(std::move(parts)), stop_(options.stop), deadline_(deadline_of(options)) {
     std::ranges::sort(parts_, {}, [](const GrowthPart& part) { return part.slice->id(); });
   }
 
@@ -59,10 +121,9 @@ class Growth {
  private:
   Result<void> take_turns() {
     for (const GrowthPart& part : parts_) {
-      turns_.push_back(part.slice->turn().take(deadline_ + connection_.timeout(), stop_));
-      if (turns_.back()) continue;
-      if (stop_.stop_requested()) return called_off();
-      return Error{Code::kDeadlineExceeded, "another growth of this slice is still waiting"};
+      auto ours = take_turn(*part.slice, deadline_, stop_);
+      if (!ours) return ours.error();
+      turns_.push_back(std::move(*ours));
     }
     return {};
   }
@@ -70,7 +131,7 @@ class Growth {
   Result<void, GrowError> reach_least() {
     for (;;) {  // a shrink may come in between
       std::vector<GrantTerms> terms;
-      std::vector<SliceState*> slices;
+      std::vector<Borrower*> slices;
       for (const GrowthPart& part : parts_) {
         const Bytes have = part.slice->committed_and_told();
         if (have >= part.least) continue;
@@ -78,8 +139,7 @@ class Growth {
         slices.push_back(part.slice);
       }
       if (terms.empty()) return {};
-      const auto left = std::chrono::ceil<milliseconds>(deadline_ - Clock::now());
-      auto asked = ask(slices, terms, std::max(left, milliseconds::zero()));
+      auto asked = ask(slices, terms, {time_left(deadline_), stop_});
       if (!asked) return asked;
     }
   }
@@ -87,66 +147,18 @@ class Growth {
   Result<void, GrowError> wish_for_more(const GrowthPart& part) {
     const Bytes have = part.slice->committed_and_told();
     if (have >= part.target) return {};
-    SliceState* const slices[] = {part.slice};
+    Borrower* const slices[] = {part.slice};
     const GrantTerms terms[] = {terms_of(part, have, part.slice->granularity())};
-    auto asked = ask(slices, terms, milliseconds::zero());
+    auto asked = ask(slices, terms, {milliseconds::zero(), stop_});
     if (!asked && !is_denial(asked.error())) return asked;
     return {};
   }
 
   static GrantTerms terms_of(const GrowthPart& part, Bytes have, Bytes least) {
-    return {part.slice->id(), part.target - have, least, part.slice->granularity()};
-  }
-
-  /// One request, for `terms` of `slices`.
-  Result<void, GrowError> ask(std::span<SliceState* const> slices, std::span<const GrantTerms> terms,
-                              milliseconds wait) {
-    v1::GrowRequest request;
-    for (const GrantTerms& part : terms) {
-      v1::GrowPart& asked = *request.add_parts();
-      asked.set_slice(part.slice);
-      asked.set_bytes(part.asked.count);
-      asked.set_min_bytes(part.least.count);
-    }
-    request.set_wait_ms(static_cast<std::uint64_t>(wait.count()));
-    Lane::Growth growth(connection_.lane());
-    auto granted = connection_.rpc().call(&v1::Broker::Stub::Grow, request, {wait, stop_});
-    if (!granted) return granted.error();
-    if (auto taken = take(slices, terms, *granted); !taken) {
-      give_back(slices, *granted);
-      return GrowError(taken.error().in("memory was granted but could not be mapped"));
-    }
-    growth.succeeded();
-    return {};
-  }
-
-  /// Maps what was granted in every slice, then accepts it: all of it or nothing.
-  Result<void> take(std::span<SliceState* const> slices, std::span<const GrantTerms> terms,
-                    const v1::GrowResponse& granted) {
-    const cuda::Driver& driver = *slices.front()->device().driver;
-    auto portions = receive_grant(connection_.lane(), driver, granted, terms);
-    if (!portions) return portions.error();
-    const std::function<Result<void>(std::size_t)> take_from = [&](std::size_t i) -> Result<void> {
-      if (i == slices.size()) return connection_.lane().accept(granted.grant());
-      return slices[i]->take(std::move((*portions)[i]), [&, i] { return take_from(i + 1); });
-    };
-    return take_from(0);
-  }
-
-  // What an answer says of other slices is nonsense, which its first slice passes back to the broker.
-  static void give_back(std::span<SliceState* const> slices, const v1::GrowResponse& granted) {
-    for (SliceState* slice : slices) {
-      SliceState::Leases leases;
-      for (const v1::Lease& lease : granted.leases()) {
-        const bool known = std::ranges::find(slices, lease.slice(), &SliceState::id) != slices.end();
-        if (known ? lease.slice() == slice->id() : slice == slices.front()) leases.push_back(lease.id());
-      }
-      (void)slice->give_back(std::move(leases));  // kept as owed if it fails
-    }
+    return {part.slice->id(), part.target - have, least, part.slice->granularity(), {}};
   }
 
   std::vector<GrowthPart> parts_;
-  Connection& connection_;
   const std::stop_token stop_;
   const Clock::time_point deadline_;
   std::vector<Turn::Held> turns_;
@@ -167,6 +179,16 @@ Result<std::vector<Bytes>, GrowError> grow_slices(std::span<const GrowthPart> pa
   std::vector<Bytes> committed;
   for (const GrowthPart& part : parts) committed.push_back(part.slice->committed());
   return committed;
+}
+
+Result<void, GrowError> grow_by(Borrower& slice, const MoreMemory& more, const GrowOptions& options) {
+  const Clock::time_point deadline = deadline_of(options);
+  auto ours = take_turn(slice, deadline, options.stop);
+  if (!ours) return GrowError(ours.error());
+  (void)slice.committed_and_told();  // or what is on its way back would count against the slice's limit
+  Borrower* const slices[] = {&slice};
+  const GrantTerms terms[] = {{slice.id(), more.most, more.least, slice.granularity(), more.largest}};
+  return ask(slices, terms, {time_left(deadline), options.stop});
 }
 
 }  // namespace gpumem::client

@@ -7,11 +7,11 @@
 
 namespace gpumem::client {
 
-class SliceState;
+class Borrower;
 
 /// What a growth asks of one slice: as Slice::grow's `target` and GrowOptions::least.
 struct GrowthPart {
-  SliceState* slice = nullptr;
+  Borrower* slice = nullptr;
   Bytes target;
   Bytes least;
 };
@@ -21,5 +21,16 @@ struct GrowthPart {
 /// devices; the part says what is enough, not `options`.
 Result<std::vector<Bytes>, GrowError> grow_slices(std::span<const GrowthPart> parts,
                                                   const GrowOptions& options);
+
+/// Between `least` and `most` bytes, multiples of the granularity.
+struct MoreMemory {
+  Bytes most;
+  Bytes least;    ///< not zero, at most `most`
+  Bytes largest;  ///< extents should not be larger than this, where that costs nothing; zero: no wish
+};
+
+/// Grows `slice` by as much as `more` says, whatever is committed: in one request.
+/// Errors  as Slice::grow.
+Result<void, GrowError> grow_by(Borrower& slice, const MoreMemory& more, const GrowOptions& options);
 
 }  // namespace gpumem::client

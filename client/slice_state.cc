@@ -4,25 +4,14 @@
 #include <limits>
 #include <mutex>
 
-#include "proto/lane.h"
-
 namespace gpumem::client {
 namespace {
 
 constexpr Bytes kAll{std::numeric_limits<std::uint64_t>::max()};
 
-void close_slice(Connection& connection, std::uint64_t id) {
-  v1::CloseSliceRequest request;
-  request.set_slice(id);
-  (void)connection.rpc().call(&v1::Broker::Stub::CloseSlice, request);  // the session's end closes it as well
-}
-
-Result<cuda::Reservation> reserve(const SharedDevice& device, const v1::OpenSliceResponse& opened) {
-  const Bytes unit = std::max(Bytes{opened.granularity()}, device.device->granularity);
-  const auto size = Bytes{opened.limit()}.rounded_up(unit);
-  if (opened.slice() == 0 || opened.granularity() == 0 || opened.limit() == 0 || !size) {
-    return Error{Code::kInternal, "the broker opened a slice without a size"};
-  }
+Result<cuda::Reservation> reserve(const SharedDevice& device, Bytes limit, Bytes unit) {
+  const auto size = limit.rounded_up(unit);
+  if (!size) return Error{Code::kResourceExhausted, "more than 2^64 bytes cannot be reserved"};
   return cuda::Reservation::create(*device.driver, *size, unit);
 }
 
@@ -30,68 +19,45 @@ Result<cuda::Reservation> reserve(const SharedDevice& device, const v1::OpenSlic
 
 Result<std::unique_ptr<SliceState>> SliceState::open(std::shared_ptr<Connection> connection,
                                                      const SliceOptions& options) {
-  if (options.label.size() > kLabelBytes) {
-    return Error{Code::kInvalidArgument,
-                 "the label is longer than " + std::to_string(kLabelBytes) + " bytes"};
-  }
-  auto device = connection->find_device(options.device);
-  if (!device) return device.error();
-  if (auto started = connection->pressure().start(); !started) return started.error();
-  v1::OpenSliceRequest request;
-  request.set_device(device->uuid);
-  request.set_limit(options.limit.count);
-  request.set_label(options.label);
-  auto opened = connection->rpc().call(&v1::Broker::Stub::OpenSlice, request);
+  auto opened = Borrower::open(*connection, {options.device, options.limit, options.label});
   if (!opened) return opened.error();
-  auto reservation = reserve(*device, *opened);
+  auto reservation = reserve(opened->device, opened->limit, opened->alignment());
   if (!reservation) {
-    close_slice(*connection, opened->slice());
-    return reservation.error().in("no addresses for a slice of " + to_string(Bytes{opened->limit()}));
+    close(*connection, opened->id);
+    return reservation.error().in("no addresses for a slice of " + to_string(opened->limit));
   }
-  return std::unique_ptr<SliceState>(new SliceState(std::move(connection), std::move(*device), *opened,
+  return std::unique_ptr<SliceState>(new SliceState(std::move(connection), std::move(*opened),
                                                     std::move(*reservation), options.trim_on_pressure));
 }
 
-SliceState::SliceState(std::shared_ptr<Connection> connection, SharedDevice device,
-                       const v1::OpenSliceResponse& opened, cuda::Reservation reservation, bool trimmed)
-    : connection_(std::move(connection)),
-      device_(std::move(device)),
-      id_(opened.slice()),
-      limit_{opened.limit()},
-      granularity_{opened.granularity()},
+SliceState::SliceState(std::shared_ptr<Connection> connection, Opened opened, cuda::Reservation reservation,
+                       bool trimmed)
+    : Borrower(std::move(connection), std::move(opened), reservation.size()),
       reservation_(std::move(reservation)),
-      trimmed_(trimmed),
-      figures_(connection_->figures(), device_.index, reservation_.size().count) {
-  if (trimmed_) connection_->pressure().add(*this);
+      trimmed_(trimmed) {
+  if (trimmed_) this->connection().pressure().add(*this);
 }
 
 SliceState::~SliceState() {
-  if (trimmed_) connection_->pressure().remove(*this);
+  if (trimmed_) connection().pressure().remove(*this);
   Unmapped unmapped;
   {
     const MutexLock lock(mutex_);
     unmapped = unmap({}, kAll);
   }
-  if (give_back(std::move(unmapped.leases)) && unmapped.all) close_slice(*connection_, id_);
-}
-
-// What is unmapped already is the broker's to count until it has been told: a growth asked for in between
-// would seem to pass the slice's limit.
-Bytes SliceState::committed_and_told() {
-  const std::unique_lock nothing_on_its_way(returning_);
-  return committed();
+  if (return_leases(std::move(unmapped.leases)) && unmapped.all) close(connection(), id());
 }
 
 Result<void> SliceState::take(Portion portion, const std::function<Result<void>()>& rest) {
   const MutexLock lock(mutex_);
-  auto mapping = cuda::Mapping::create(*device_.driver, base() + committed().count, portion.allocations,
-                                       device_.device->ordinal);
+  auto mapping = cuda::Mapping::create(*device().driver, base() + committed().count, portion.allocations,
+                                       device().device->ordinal);
   if (!mapping) return mapping.error();
   portion.allocations.clear();  // the mapping alone keeps the memory from here on
   if (auto done = rest(); !done) return done;
   mappings_.push_back(std::move(*mapping));
   extents_.insert(extents_.end(), portion.extents.begin(), portion.extents.end());
-  figures_.set_committed(mappings_.back().end() - base());
+  figures().set_committed(mappings_.back().end() - base());
   return {};
 }
 
@@ -102,13 +68,13 @@ Result<Bytes> SliceState::shrink(Bytes target) {
 }
 
 Result<Bytes> SliceState::release(Bytes bytes, Bytes keep) {
-  const std::shared_lock on_its_way(returning_);
+  const std::shared_lock on_its_way(returning());
   Unmapped unmapped;
   {
     const MutexLock lock(mutex_);
     unmapped = unmap(keep, bytes);
   }
-  if (auto returned = give_back(std::move(unmapped.leases)); !returned) return returned.error();
+  if (auto returned = return_leases(std::move(unmapped.leases)); !returned) return returned.error();
   if (!unmapped.all) return unmapped.all.error().in("memory could not be unmapped, so it is kept");
   return unmapped.bytes;
 }
@@ -117,22 +83,22 @@ Result<Bytes> SliceState::release(Bytes bytes, Bytes keep) {
 // returns.
 bool SliceState::set_in_use(Bytes in_use) {
   if (!trimmed_) {
-    figures_.set_in_use(in_use.count);
+    figures().set_in_use(in_use.count);
     return committed() >= in_use;
   }
   const MutexLock lock(mutex_);
-  figures_.set_in_use(in_use.count);
+  figures().set_in_use(in_use.count);
   return committed() >= in_use;
 }
 
 Bytes SliceState::trim(Bytes wanted) {
-  const std::shared_lock on_its_way(returning_);
+  const std::shared_lock on_its_way(returning());
   Unmapped unmapped;
   {
     const MutexLock lock(mutex_);
-    unmapped = unmap({figures_.wanted()}, wanted);
+    unmapped = unmap({figures().wanted()}, wanted);
   }
-  if (!unmapped.leases.empty()) (void)give_back(std::move(unmapped.leases));  // kept as owed if it fails
+  if (!unmapped.leases.empty()) (void)return_leases(std::move(unmapped.leases));  // kept as owed if it fails
   return unmapped.bytes;
 }
 
@@ -151,7 +117,7 @@ SliceState::Unmapped SliceState::unmap(Bytes floor, Bytes enough) {
     left -= extents_.back().size;
   }
   unmapped.bytes = before - mapped;
-  figures_.set_committed(mapped.count);
+  figures().set_committed(mapped.count);
   return unmapped;
 }
 
@@ -161,38 +127,6 @@ Result<void> SliceState::unmap_from(cuda::Address end) {
     if (auto gone = last.truncate(std::max(end, last.at())); !gone) return gone;
     if (last.size().is_zero()) mappings_.pop_back();
   }
-  return {};
-}
-
-// Each batch is asked for as it was the first time: the broker takes all of it or nothing, and an earlier
-// attempt that seemed to fail may have reached it.
-Result<void> SliceState::give_back(Leases leases) {
-  std::vector<Leases> batches;
-  {
-    const MutexLock lock(mutex_);
-    batches.swap(owed_);
-  }
-  const std::size_t old = batches.size();
-  if (!leases.empty()) batches.push_back(std::move(leases));
-  for (std::size_t i = 0; i < batches.size(); ++i) {
-    auto returned = return_batch(batches[i]);
-    if (returned || (i < old && returned.error().code == Code::kNotFound)) continue;
-    const Code code = returned.error().code;
-    const bool again = code == Code::kUnavailable || code == Code::kDeadlineExceeded;
-    const MutexLock lock(mutex_);
-    owed_.insert(owed_.end(), batches.begin() + static_cast<std::ptrdiff_t>(again ? i : i + 1),
-                 batches.end());
-    return returned;
-  }
-  return {};
-}
-
-Result<void> SliceState::return_batch(const Leases& leases) {
-  v1::ReturnRequest request;
-  request.set_slice(id_);
-  request.mutable_leases()->Add(leases.begin(), leases.end());
-  auto returned = connection_->rpc().call(&v1::Broker::Stub::Return, request);
-  if (!returned) return returned.error();
   return {};
 }
 

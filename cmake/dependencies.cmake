@@ -20,4 +20,5 @@ if(BUILD_TESTING)
 endif()
 if(GPUMEM_BENCH)
   find_package(benchmark CONFIG REQUIRED)
+  find_package(mimalloc CONFIG REQUIRED)  # what allocators are held against
 endif()

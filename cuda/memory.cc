@@ -47,24 +47,42 @@ Reservation::~Reservation() {
   if (driver_ != nullptr) driver_->api().cuMemAddressFree(base_, size_.count);
 }
 
-Result<Mapping> Mapping::create(const Driver& driver, Address at, const std::vector<Allocation>& allocations,
-                                int ordinal) {
-  Mapping mapping(driver, at, {});
-  for (const Allocation& allocation : allocations) {
-    const Address next = at + mapping.size_.count;
+Result<void> map(const Driver& driver, Address at, std::span<const Allocation* const> allocations,
+                 int ordinal) {
+  Bytes size;
+  const auto undone = [&](Result<void> failed) {
+    if (!size.is_zero()) static_cast<void>(unmap(driver, at, size));  // nothing else is left to do
+    return failed;
+  };
+  for (const Allocation* allocation : allocations) {
     auto mapped = driver.check(
-        driver.api().cuMemMap(next, allocation.size().count, 0, allocation.handle(), 0), "cuMemMap");
-    if (!mapped) return mapped.error();
-    mapping.size_ += allocation.size();
+        driver.api().cuMemMap(at + size.count, allocation->size().count, 0, allocation->handle(), 0),
+        "cuMemMap");
+    if (!mapped) return undone(mapped);
+    size += allocation->size();
   }
   CUmemAccessDesc access{};
   access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
   access.location.id = ordinal;
   access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-  auto allowed =
-      driver.check(driver.api().cuMemSetAccess(at, mapping.size_.count, &access, 1), "cuMemSetAccess");
-  if (!allowed) return allowed.error();
-  return mapping;
+  auto allowed = driver.check(driver.api().cuMemSetAccess(at, size.count, &access, 1), "cuMemSetAccess");
+  return allowed ? allowed : undone(allowed);
+}
+
+Result<void> unmap(const Driver& driver, Address at, Bytes size) {
+  return driver.check(driver.api().cuMemUnmap(at, size.count), "cuMemUnmap");
+}
+
+Result<Mapping> Mapping::create(const Driver& driver, Address at, const std::vector<Allocation>& allocations,
+                                int ordinal) {
+  Bytes size;
+  std::vector<const Allocation*> each;
+  for (const Allocation& allocation : allocations) {
+    each.push_back(&allocation);
+    size += allocation.size();
+  }
+  if (auto mapped = map(driver, at, each, ordinal); !mapped) return mapped.error();
+  return Mapping(driver, at, size);
 }
 
 Mapping::~Mapping() { static_cast<void>(truncate(at_)); }  // a driver that refuses leaves nothing else to do
@@ -72,7 +90,7 @@ Mapping::~Mapping() { static_cast<void>(truncate(at_)); }  // a driver that refu
 Result<void> Mapping::truncate(Address from) {
   const Bytes rest{at_ + size_.count - from};
   if (driver_ == nullptr || rest.is_zero()) return {};
-  auto unmapped = driver_->check(driver_->api().cuMemUnmap(from, rest.count), "cuMemUnmap");
+  auto unmapped = unmap(*driver_, from, rest);
   if (unmapped) size_ -= rest;
   return unmapped;
 }

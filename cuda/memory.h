@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -75,13 +76,22 @@ class Reservation {
   Bytes size_;
 };
 
+/// Maps `allocations` one after the other from `at` on, readable and writable by the device with `ordinal`.
+/// All or nothing.
+/// Errors  kInvalidArgument: not inside a reservation, or something is mapped there.
+Result<void> map(const Driver& driver, Address at, std::span<const Allocation* const> allocations,
+                 int ordinal);
+
+/// Unmaps [at, at + size), which begins and ends with allocations. The caller has synchronised.
+/// Errors  what the driver says; then all of it is still mapped.
+Result<void> unmap(const Driver& driver, Address at, Bytes size);
+
 /// Owns the mapping of adjacent allocations at one range of addresses, readable and writable by one device.
 /// The caller synchronises before it goes: the driver does not wait for work that uses the addresses.
 class Mapping {
  public:
   Mapping() = default;
-  /// Maps `allocations` one after the other from `at` on. All or nothing.
-  /// Errors  kInvalidArgument: not inside a reservation, or something is mapped there.
+  /// As map().
   static Result<Mapping> create(const Driver& driver, Address at, const std::vector<Allocation>& allocations,
                                 int ordinal);
 
@@ -126,6 +136,24 @@ class CurrentContext {
 
   const Driver* driver_;
   int ordinal_;
+};
+
+/// While one lives, this thread may make calls that a graph's capture by another thread would forbid, and
+/// does not spoil that capture by them.
+class BesideCaptures {
+ public:
+  explicit BesideCaptures(const Driver& driver)
+      : driver_(driver), exchanged_(driver.api().cuThreadExchangeStreamCaptureMode(&mode_) == CUDA_SUCCESS) {}
+  ~BesideCaptures() {
+    if (exchanged_) driver_.api().cuThreadExchangeStreamCaptureMode(&mode_);
+  }
+  BesideCaptures(const BesideCaptures&) = delete;
+  BesideCaptures& operator=(const BesideCaptures&) = delete;
+
+ private:
+  const Driver& driver_;
+  CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
+  const bool exchanged_;
 };
 
 }  // namespace gpumem::cuda

@@ -19,6 +19,9 @@ cmake --build "$work/example" > "$work/build.log"
 flags=$(PKG_CONFIG_PATH=$(find "$work/prefix" -name pkgconfig) pkg-config --cflags --libs gpumem)
 # shellcheck disable=SC2086  # the flags are words
 c++ -std=c++20 "$source/client/examples/hold.cc" $flags -o "$work/hold-by-pkg-config" || fail "pkg-config's flags do not build"
+# shellcheck disable=SC2086
+cc -std=c99 -pedantic -Wall -Wextra -Werror "$source/client/examples/allocate.c" $flags -o "$work/allocate-in-c" ||
+  fail "pkg-config's flags do not build C"
 
 libraries=$(dirname "$(find "$work/prefix" -name 'libgpumem.so.0')")
 export LD_LIBRARY_PATH=$libraries GPUMEM_RUNTIME_DIR=$work/run
@@ -36,4 +39,12 @@ for _ in $(seq 200); do [ "$(held)" = 2 ] && break; sleep 0.05; done
 echo >&3; echo >&4
 wait "$first" || fail "the first program failed"
 wait "$second" || fail "the second program failed"
-printf 'two programs shared the GPU\n'
+
+shows() { grep -q "$1" "$work/out" || fail "$2 does not show '$1': $(cat "$work/out")"; }
+"$work/example/allocate" 64MiB > "$work/out" || fail "the program that allocates failed"
+shows '8 blocks' allocate; shows '64MiB in use' allocate; shows '64MiB given back' allocate
+for program in "$work/example/allocate_c" "$work/allocate-in-c"; do
+  "$program" 67108864 > "$work/out" || fail "$program failed"
+  shows '67108864 bytes in use' "$program"
+done
+printf 'two programs shared the GPU, and others allocated from it, in C++ and in C\n'

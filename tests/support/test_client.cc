@@ -57,7 +57,7 @@ void idle() {
 namespace {
 
 Answer carry_out(const Json& command, Holdings& holdings) {
-  for (auto* commands : {&session_command, &raw_command, &process_command}) {
+  for (auto* commands : {&session_command, &allocator_command, &raw_command, &process_command}) {
     if (auto answer = (*commands)(command, holdings)) return std::move(*answer);
   }
   return failure(Error{Code::kInvalidArgument, "unknown command " + command.dump()});

@@ -8,6 +8,7 @@
 
 #include "base/unique_fd.h"
 #include "cuda/memory.h"
+#include "gpumem/allocator.h"
 #include "gpumem/session.h"
 #include "tests/support/raw_calls.h"
 
@@ -28,6 +29,7 @@ struct Holdings {
   std::string runtime_folder;
   std::optional<Session> session;
   std::map<std::string, Slice> slices;
+  std::optional<Allocator> allocator;
 
   struct Raw {
     std::unique_ptr<RawSession> session;
@@ -38,8 +40,9 @@ struct Holdings {
   } raw;
 };
 
-/// Carries out `command`. The commands of the library, of the raw session, and of processes.
+/// Carries out `command`. The commands of the library, of an allocator, of the raw session, and of processes.
 std::optional<Answer> session_command(const Json& command, Holdings& holdings);
+std::optional<Answer> allocator_command(const Json& command, Holdings& holdings);
 std::optional<Answer> raw_command(const Json& command, Holdings& holdings);
 std::optional<Answer> process_command(const Json& command, Holdings& holdings);
 

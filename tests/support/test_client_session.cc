@@ -190,6 +190,7 @@ std::optional<Answer> session_command(const Json& command, Holdings& holdings) {
   }
   if (what == "disconnect") {
     holdings.slices.clear();
+    holdings.allocator.reset();
     holdings.session.reset();
     return Answer{};
   }

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "gpumem/allocator.h"
 #include "gpumem/bytes.h"
 #include "gpumem/pressure.h"
 #include "gpumem/result.h"
@@ -47,10 +48,11 @@ struct GrowStep {
 };
 
 /// This process's connection to the broker, from connect to destruction. The broker knows who it is from
-/// the kernel. Its slices keep it alive.
-/// From the first slice, handler or charge on, a thread of the library answers when the broker asks for
-/// memory: it gives back what slices with SliceOptions::trim_on_pressure do not use, then calls the handler,
-/// and if that was not enough tells the broker that there is no more, so that it asks others.
+/// the kernel. Its slices and allocators keep it alive.
+/// From the first slice, allocator, handler or charge on, a thread of the library answers when the broker
+/// asks for memory: it gives back what allocators do not use, nor slices with SliceOptions::trim_on_pressure,
+/// then calls the handler, and if that was not enough tells the broker that there is no more, so that it asks
+/// others.
 /// Threads  any.
 /// Fork     as Slice. A child may open a session of its own if its parent has only connected so far; once the
 ///          parent has made a call (a slice, a ping), neither gRPC nor the driver works in its forked
@@ -74,6 +76,11 @@ class Session {
   ///         many slices), kFailedPrecondition (forked; a driver that is too old or was started before a
   ///         fork), kUnavailable (the broker is gone), kUnauthenticated (it ended the session).
   Result<Slice> open_slice(const SliceOptions& options = {});
+
+  /// Opens a slice that serves blocks of any size, in the order of streams, and grows and shrinks with what
+  /// is in use. It answers the broker's pressure with what it can spare.
+  /// Errors  as open_slice.
+  Result<Allocator> open_allocator(const AllocatorOptions& options = {});
 
   /// Grows several slices of this session, each of another device, in one request: all steps or nothing.
   /// Answers the committed sizes, step by step. `options.least` stays zero: it is each step's own.

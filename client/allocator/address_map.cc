@@ -1,0 +1,45 @@
+#include "client/allocator/address_map.h"
+
+#include <sys/mman.h>
+
+#include <cerrno>
+#include <utility>
+
+namespace gpumem::allocator {
+
+Result<AddressMap> AddressMap::create(Address base, Bytes addresses) {
+  const std::uint64_t count = addresses.count / kGranule;
+  void* table = ::mmap(nullptr, count * sizeof(std::atomic<Piece*>), PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (table == MAP_FAILED) {
+    return errno_error(errno,
+                       "no addresses for the table of the " + to_string(addresses) + " of an allocator");
+  }
+  return AddressMap(base, count, static_cast<std::atomic<Piece*>*>(table));
+}
+
+AddressMap::AddressMap(AddressMap&& other) noexcept
+    : base_(other.base_), count_(other.count_), entries_(std::exchange(other.entries_, nullptr)) {}
+
+AddressMap& AddressMap::operator=(AddressMap&& other) noexcept {
+  std::swap(base_, other.base_);
+  std::swap(count_, other.count_);
+  std::swap(entries_, other.entries_);
+  return *this;
+}
+
+void AddressMap::clear() {
+  if (entries_ != nullptr) ::madvise(entries_, count_ * sizeof(std::atomic<Piece*>), MADV_DONTNEED);
+}
+
+AddressMap::~AddressMap() {
+  if (entries_ != nullptr) ::munmap(entries_, count_ * sizeof(std::atomic<Piece*>));
+}
+
+void AddressMap::set(const Piece& piece, Piece* to) {
+  const std::uint64_t first = (piece.base - base_) / kGranule;
+  const std::uint64_t granules = piece.use == Piece::Use::kRun ? piece.bytes / kGranule : 1;
+  for (std::uint64_t i = first; i < first + granules; ++i) entries_[i].store(to, std::memory_order_release);
+}
+
+}  // namespace gpumem::allocator

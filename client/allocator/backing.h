@@ -1,0 +1,62 @@
+#pragma once
+#include <chrono>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "gpumem/bytes.h"
+#include "gpumem/denial.h"
+#include "gpumem/result.h"
+
+namespace gpumem::allocator {
+
+/// An address of device memory.
+using Address = std::uint64_t;
+
+/// Physical memory in one piece, lent by the broker: cannot be split, is mapped as a whole.
+struct Extent {
+  std::uint64_t id = 0;  ///< the backing's own, unique while the extent is held
+  Bytes size;
+};
+
+/// Where an allocator's memory and addresses come from: the broker and the driver, or a test.
+/// Invariant  [base, base + addresses) is reserved for as long as this lives.
+/// Threads    obtain: any, one call at a time. The rest: under the allocator's lock, save give_back and
+/// publish
+///            (any).
+class Backing {
+ public:
+  virtual ~Backing() = default;
+
+  virtual Address base() const = 0;
+  virtual Bytes addresses() const = 0;
+  virtual Bytes granularity() const = 0;  ///< sizes of extents are multiples of it
+  virtual Bytes limit() const = 0;        ///< of what is obtained
+
+  struct Wish {
+    Bytes most;     ///< a multiple of the granularity
+    Bytes least;    ///< what is enough; at most `most`
+    Bytes largest;  ///< extents should not be larger than this, where that costs nothing
+    std::chrono::milliseconds wait{0};
+  };
+  /// More memory, not mapped yet, between `least` and `most` in all.
+  /// Errors  as Slice::grow.   Blocks.
+  virtual Result<std::vector<Extent>, GrowError> obtain(const Wish& wish) = 0;
+
+  /// Maps `extents` one after the other from `at` on, readable and writable. All or nothing.
+  virtual Result<void> map(Address at, std::span<const Extent> extents) = 0;
+  /// Unmaps [at, at + bytes), which begins and ends with extents and has no holes. All or nothing.
+  virtual Result<void> unmap(Address at, Bytes bytes) = 0;
+  /// Lets go of `extents`, which are not mapped. What the broker cannot be told now it is told later.
+  virtual void give_back(std::vector<Extent> extents) = 0;
+
+  /// For people: how much is in use.
+  virtual void publish(Bytes in_use) = 0;
+
+  /// UUID and this process's ordinal of the device.
+  virtual const std::string& device() const = 0;
+  virtual int ordinal() const = 0;
+};
+
+}  // namespace gpumem::allocator

@@ -1,0 +1,73 @@
+#pragma once
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+
+// The sizes that blocks come in. Up to 16 KiB a block is a slot of a run, up to 1 MiB a piece of the heap in
+// one of 16 sizes a doubling, beyond it a piece of any size.
+
+namespace gpumem::allocator {
+
+using ClassIndex = std::uint32_t;
+
+inline constexpr std::uint64_t kAlignment = 256;       ///< of every block
+inline constexpr std::uint64_t kQuantum = 1024;        ///< sizes and addresses of pieces are multiples of it
+inline constexpr std::uint64_t kGranule = 16 * 1024;   ///< in each at most one piece in use begins
+inline constexpr std::uint64_t kSlotMost = 16 * 1024;  ///< larger blocks are pieces
+inline constexpr std::uint64_t kClassMost = 1024 * 1024;  ///< larger blocks have no class
+inline constexpr ClassIndex kSlotClasses = 32;
+inline constexpr ClassIndex kClasses = 128;
+inline constexpr ClassIndex kNoClass =
+    kClasses;  ///< of blocks over kClassMost, and of those that were extended
+
+/// The class of blocks of `bytes`, from 1 to kClassMost.
+constexpr ClassIndex class_of(std::uint64_t bytes) {
+  const std::uint64_t last = bytes - 1;
+  if (bytes <= 2048) return static_cast<ClassIndex>(last >> 8);
+  const auto power = static_cast<unsigned>(std::bit_width(last) - 1);
+  if (bytes <= kSlotMost) return static_cast<ClassIndex>(8 + (power - 11) * 8 + ((last >> (power - 3)) & 7));
+  return static_cast<ClassIndex>(kSlotClasses + (power - 14) * 16 + ((last >> (power - 4)) & 15));
+}
+
+namespace detail {
+consteval std::array<std::uint32_t, kClasses> class_sizes() {
+  std::array<std::uint32_t, kClasses> sizes{};
+  for (std::uint64_t bytes = 256; bytes <= kClassMost; bytes += bytes < kSlotMost ? kAlignment : kQuantum) {
+    sizes[class_of(bytes)] = static_cast<std::uint32_t>(bytes);
+  }
+  return sizes;
+}
+
+// The run among 32 to 128 KiB of which the slots leave the least.
+consteval std::array<std::uint32_t, kSlotClasses> run_sizes() {
+  std::array<std::uint32_t, kSlotClasses> runs{};
+  for (ClassIndex i = 0; i < kSlotClasses; ++i) {
+    const std::uint64_t slot = class_sizes()[i];
+    double least = 1;
+    for (std::uint64_t run = 2 * kGranule; run <= 8 * kGranule; run += kGranule) {
+      const double lost = static_cast<double>(run % slot) / static_cast<double>(run);
+      if (lost >= least) continue;
+      least = lost;
+      runs[i] = static_cast<std::uint32_t>(run);
+    }
+  }
+  return runs;
+}
+}  // namespace detail
+
+/// The largest block of each class: what each of its blocks takes.
+inline constexpr std::array<std::uint32_t, kClasses> kClassBytes = detail::class_sizes();
+/// What the runs of each class of slots take.
+inline constexpr std::array<std::uint32_t, kSlotClasses> kRunBytes = detail::run_sizes();
+
+/// Which slot of `slot_bytes` lies at `offset` in a run: reciprocal_of(slot_bytes) times the offset.
+constexpr std::uint32_t reciprocal_of(std::uint32_t slot_bytes) {
+  const std::uint32_t units = slot_bytes / kAlignment;
+  return (65536 + units - 1) / units;
+}
+constexpr std::uint32_t slot_at(std::uint64_t offset, std::uint32_t reciprocal) {
+  return static_cast<std::uint32_t>((offset / kAlignment * reciprocal) >> 16);
+}
+
+}  // namespace gpumem::allocator

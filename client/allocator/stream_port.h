@@ -1,0 +1,35 @@
+#pragma once
+#include <cstdint>
+
+#include "gpumem/allocator.h"
+#include "gpumem/result.h"
+
+namespace gpumem::allocator {
+
+/// What the allocator must know of streams: marks in their work, and whether these have been reached.
+/// Threads  under the allocator's lock, save wait (any).
+class StreamPort {
+ public:
+  /// The end of the work given to a stream until the mark was set. Zero: none.
+  enum class Mark : std::uint64_t {};
+
+  virtual ~StreamPort() = default;
+
+  /// Takes note of a stream that is used for the first time, by the thread that uses it.
+  virtual Result<void> meet(StreamHandle stream) = 0;
+  /// A mark behind all work given to `stream` so far. A stream whose context is gone has no work: the mark is
+  /// reached.
+  virtual Result<Mark> mark(StreamHandle stream) = 0;
+  /// Whether the device has come to `mark`. What cannot be asked now (a graph is being captured) is not.
+  virtual bool reached(Mark mark) = 0;
+  /// Work given to `stream` from now on begins after `mark`.
+  virtual Result<void> order(StreamHandle stream, Mark mark) = 0;
+  /// Returns when the device has come to `mark`.
+  virtual Result<void> wait(Mark mark) = 0;
+  /// `mark` is not needed any more.
+  virtual void drop(Mark mark) = 0;
+  /// `stream` is about to be destroyed; its marks stay good.
+  virtual void forget(StreamHandle stream) = 0;
+};
+
+}  // namespace gpumem::allocator

@@ -1,0 +1,173 @@
+#include "client/c/handles.h"
+#include "client/c/last_error.h"
+#include "client/c/streams.h"
+#include "client/c/structs.h"
+
+namespace gpumem::c_abi {
+namespace {
+
+/// What `call` makes of the engine.
+template <class Call>
+gpumem_status with_engine(gpumem_allocator* handle, Call call) noexcept {
+  return guarded([&] {
+    if (auto given = not_null(handle, "allocator"); !given) return fail(given.error());
+    const auto done = call(handle->engine);
+    return done ? GPUMEM_OK : fail(done.error());
+  });
+}
+
+/// The same, storing what that answers in `out`.
+template <class Out, class Call>
+gpumem_status with_engine(gpumem_allocator* handle, Out* out, const char* what, Call call) noexcept {
+  return with_engine(handle, [&](allocator::Engine& engine) -> Result<void> {
+    if (auto given = not_null(out, what); !given) return given;
+    const auto done = call(engine);
+    if (!done) return Error(done.error());
+    *out = *done;
+    return {};
+  });
+}
+
+constexpr const char* kWhere = "where to store the address";
+
+Result<std::uint64_t> allocate_placed(allocator::Engine& engine, Bytes bytes, gpumem_stream stream,
+                                      const gpumem_placement* given) {
+  const auto known = read_struct(given, "gpumem_placement");
+  if (!known) return known.error();
+  const auto address = engine.allocate(bytes, stream, {{known->tag}, {known->room}});
+  if (!address) return Error(address.error());
+  return *address;
+}
+
+/// Other threads that go on allocating cannot keep this from ending.
+constexpr int kRounds = 1'000;
+
+Result<void> close(gpumem_allocator& handle) {
+  if (handle.owner == Owner::kProcess) {
+    return Error{
+        Code::kFailedPrecondition,
+        "the process's own allocator ends with the process; gpumem_allocator_trim gives memory back"};
+  }
+  return handle.engine.close();
+}
+
+Result<void> destroy(gpumem_allocator& handle) {
+  Result<void> closed = close(handle);
+  for (int round = 0; !closed && round < kRounds && handle.owner == Owner::kProgram; ++round) {
+    const auto blocks = handle.engine.snapshot();
+    if (!blocks) return blocks.error();  // closed, or forked
+    for (const BlockInfo& block : *blocks) {
+      (void)handle.engine.deallocate(block.address, Allocator::kUnknownSize, block.stream);
+    }
+    closed = close(handle);
+  }
+  return closed;
+}
+
+}  // namespace
+
+Result<gpumem_allocator*> open_allocator(gpumem_session& session, const AllocatorOptions& options,
+                                         Owner owner) {
+  const auto open = session.session.use();
+  if (!open) return open.error();
+  auto allocator = (*open)->open_allocator(options);
+  if (!allocator) return allocator.error();
+  return new gpumem_allocator(*allocator, owner);
+}
+
+}  // namespace gpumem::c_abi
+
+using gpumem::allocator::Engine;
+using gpumem::c_abi::fail;
+using gpumem::c_abi::guarded;
+using gpumem::c_abi::not_null;
+using gpumem::c_abi::with_engine;
+
+extern "C" {
+
+gpumem_status gpumem_allocator_open(gpumem_session* session, const gpumem_allocator_options* options,
+                                    gpumem_allocator** allocator) noexcept {
+  return guarded([&] {
+    if (auto given = not_null(session, "session"); !given) return fail(given.error());
+    if (auto given = not_null(allocator, "where to store the allocator"); !given) return fail(given.error());
+    const auto read = gpumem::c_abi::read_options(options);
+    if (!read) return fail(read.error());
+    const auto opened = gpumem::c_abi::open_allocator(*session, *read, gpumem::c_abi::Owner::kProgram);
+    if (!opened) return fail(opened.error());
+    *allocator = *opened;
+    return GPUMEM_OK;
+  });
+}
+
+// The two hot calls: the engine's fast way, and all that can go wrong behind it.
+
+gpumem_status gpumem_allocate(gpumem_allocator* allocator, uint64_t bytes, gpumem_stream stream,
+                              gpumem_address* address) noexcept {
+  if (allocator != nullptr && address != nullptr) [[likely]] {
+    if (const auto at = allocator->engine.try_allocate({bytes}, stream); at != 0) [[likely]] {
+      *address = at;
+      return GPUMEM_OK;
+    }
+  }
+  return with_engine(allocator, address, gpumem::c_abi::kWhere,
+                     [&](Engine& engine) { return engine.allocate({bytes}, stream); });
+}
+
+gpumem_status gpumem_deallocate(gpumem_allocator* allocator, gpumem_address address, uint64_t bytes,
+                                gpumem_stream stream) noexcept {
+  if (allocator != nullptr && allocator->engine.try_deallocate(address, {bytes}, stream)) [[likely]] {
+    return GPUMEM_OK;
+  }
+  return with_engine(allocator, [&](Engine& engine) { return engine.deallocate(address, {bytes}, stream); });
+}
+
+gpumem_status gpumem_allocate_placed(gpumem_allocator* allocator, uint64_t bytes, gpumem_stream stream,
+                                     const gpumem_placement* placement, gpumem_address* address) noexcept {
+  return with_engine(allocator, address, gpumem::c_abi::kWhere, [&](Engine& engine) {
+    return gpumem::c_abi::allocate_placed(engine, {bytes}, stream, placement);
+  });
+}
+
+gpumem_status gpumem_extend(gpumem_allocator* allocator, gpumem_address address, uint64_t bytes, uint64_t to,
+                            gpumem_stream stream) noexcept {
+  return with_engine(allocator,
+                     [&](Engine& engine) { return engine.extend(address, {bytes}, {to}, stream); });
+}
+
+gpumem_status gpumem_release_stream(gpumem_allocator* allocator, gpumem_stream stream) noexcept {
+  return with_engine(allocator, [&](Engine& engine) { return engine.release_stream(stream); });
+}
+
+gpumem_status gpumem_synchronize(gpumem_allocator* allocator, gpumem_stream stream) noexcept {
+  return with_engine(allocator,
+                     [&](Engine&) { return gpumem::c_abi::synchronize(allocator->ordinal, stream); });
+}
+
+gpumem_status gpumem_tag(gpumem_allocator* allocator, const char* name, uint8_t* tag) noexcept {
+  return with_engine(allocator, tag, "where to store the tag",
+                     [&](Engine& engine) -> gpumem::Result<std::uint8_t> {
+                       if (auto given = not_null(name, "name"); !given) return given.error();
+                       const auto known = engine.tag(name);
+                       if (!known) return known.error();
+                       return known->number;
+                     });
+}
+
+gpumem_status gpumem_allocator_trim(gpumem_allocator* allocator, uint64_t bytes, uint64_t* given) noexcept {
+  return with_engine(allocator, [&](Engine& engine) -> gpumem::Result<void> {
+    const auto trimmed = engine.trim({bytes});
+    if (!trimmed) return trimmed.error();
+    if (given != nullptr) *given = trimmed->count;
+    return {};
+  });
+}
+
+gpumem_status gpumem_allocator_close(gpumem_allocator* allocator) noexcept {
+  return with_engine(allocator, [&](Engine&) { return gpumem::c_abi::close(*allocator); });
+}
+
+gpumem_status gpumem_allocator_destroy(gpumem_allocator* allocator) noexcept {
+  return with_engine(allocator, [&](Engine&) { return gpumem::c_abi::destroy(*allocator); });
+}
+
+}  // extern "C"

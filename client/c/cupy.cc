@@ -1,0 +1,64 @@
+#include "client/c/handles.h"
+#include "client/c/last_error.h"
+#include "client/c/streams.h"
+
+// CuPy's CFunctionAllocator tells its functions no stream, may free a block while work of any stream that was
+// given before still uses it, and takes whatever is answered for memory. So each block is handed out behind a
+// mark in the legacy default stream, which no blocking stream's work can cross.
+
+namespace gpumem::c_abi {
+namespace {
+
+constinit Complaints not_allocated("gpumem_cupy_malloc");
+constinit Complaints not_freed("gpumem_cupy_free");
+
+/// The allocator that is meant. Errors  as gpumem_default_allocator; kInvalidArgument: it is of another
+/// device.
+gpumem_status find(void* param, int device, gpumem_allocator** allocator) {
+  if (param == nullptr) return gpumem_default_allocator(device, allocator);
+  *allocator = static_cast<gpumem_allocator*>(param);
+  if ((*allocator)->ordinal == device) return GPUMEM_OK;
+  return fail(Code::kInvalidArgument, "the allocator is of device " + std::to_string((*allocator)->ordinal) +
+                                          ", and CuPy asks for memory of device " + std::to_string(device));
+}
+
+gpumem_status allocate(void* param, size_t size, int device, gpumem_address* address) {
+  gpumem_allocator* allocator = nullptr;
+  if (const gpumem_status found = find(param, device, &allocator); found != GPUMEM_OK) return found;
+  const gpumem_status got = gpumem_allocate(allocator, size, nullptr, address);
+  if (got != GPUMEM_OK) return got;
+  const auto marked = barrier(device);
+  if (marked) return GPUMEM_OK;
+  (void)gpumem_deallocate(allocator, *address, size, nullptr);
+  return fail(marked.error());
+}
+
+gpumem_status free(void* param, gpumem_address address, int device) {
+  gpumem_allocator* allocator = nullptr;
+  if (const gpumem_status found = find(param, device, &allocator); found != GPUMEM_OK) return found;
+  return gpumem_deallocate(allocator, address, GPUMEM_UNKNOWN_SIZE, nullptr);
+}
+
+}  // namespace
+}  // namespace gpumem::c_abi
+
+extern "C" {
+
+void* gpumem_cupy_malloc(void* param, size_t size, int device) noexcept {
+  if (size == 0) return nullptr;
+  gpumem_address address = 0;
+  const gpumem_status status =
+      gpumem::c_abi::guarded([&] { return gpumem::c_abi::allocate(param, size, device, &address); });
+  if (status == GPUMEM_OK) return reinterpret_cast<void*>(address);
+  gpumem::c_abi::not_allocated.say(status);
+  return nullptr;
+}
+
+void gpumem_cupy_free(void* param, void* pointer, int device) noexcept {
+  if (pointer == nullptr) return;
+  const gpumem_status status = gpumem::c_abi::guarded(
+      [&] { return gpumem::c_abi::free(param, reinterpret_cast<gpumem_address>(pointer), device); });
+  if (status != GPUMEM_OK) gpumem::c_abi::not_freed.say(status);
+}
+
+}  // extern "C"

@@ -1,0 +1,66 @@
+#pragma once
+#include <atomic>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "base/mutex.h"
+#include "client/fork_guard.h"
+#include "gpumem/result.h"
+
+namespace gpumem::c_abi {
+
+/// What a handle points at. Never freed, so that a handle that is used too late meets an error and no other
+/// memory; on a list, so that tools which look for lost memory find it.
+class Lasting {
+ public:
+  Lasting() noexcept : next_(first_.load(std::memory_order_relaxed)) {
+    while (!first_.compare_exchange_weak(next_, this, std::memory_order_release, std::memory_order_relaxed)) {
+    }
+  }
+  Lasting(const Lasting&) = delete;
+  Lasting& operator=(const Lasting&) = delete;
+
+ private:
+  static inline std::atomic<Lasting*> first_{nullptr};
+  Lasting* next_;
+};
+
+/// Holds what a handle stands for until it is closed.
+/// Threads  any. Calls hold what they use: closing lets go of it, and it ends with the last of them.
+template <class T>
+class Kept {
+ public:
+  /// `what`  the handle's name for people: `session`.
+  Kept(const char* what, T value) : what_(what), value_(std::make_shared<T>(std::move(value))) {}
+  Kept(const Kept&) = delete;
+  Kept& operator=(const Kept&) = delete;
+
+  /// Errors  kFailedPrecondition: closed, or in a forked child, where the mutex may be held for ever.
+  Result<std::shared_ptr<T>> use() {
+    if (auto here = client::check_not_forked(generation_); !here) return here.error();
+    const MutexLock lock(mutex_);
+    if (!value_) return closed();
+    return value_;
+  }
+
+  /// What the handle held: it holds nothing from now on. Errors  as use.
+  Result<std::shared_ptr<T>> take() {
+    if (auto here = client::check_not_forked(generation_); !here) return here.error();
+    const MutexLock lock(mutex_);
+    if (!value_) return closed();
+    return std::exchange(value_, nullptr);
+  }
+
+ private:
+  Error closed() const {
+    return {Code::kFailedPrecondition, std::string("the ") + what_ + " has been closed"};
+  }
+
+  const char* const what_;
+  const std::uint64_t generation_ = client::process_generation();
+  Mutex mutex_;
+  std::shared_ptr<T> value_ GPUMEM_GUARDED_BY(mutex_);
+};
+
+}  // namespace gpumem::c_abi

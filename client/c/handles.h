@@ -1,0 +1,90 @@
+#pragma once
+#include <stop_token>
+#include <string>
+
+#include "client/allocator_access.h"
+#include "client/c/handle.h"
+#include "gpumem.h"
+#include "gpumem/session.h"
+
+// What the three kinds of handles point at. What they say of themselves after closing, they have copied.
+
+namespace gpumem::c_abi {
+
+/// Whose handle it is: the program's, to be closed by it, or the process's own.
+enum class Owner { kProgram, kProcess };
+
+/// Errors  kInvalidArgument: `what` is null.
+template <class T>
+Result<void> not_null(const T* pointer, const char* what) {
+  if (pointer != nullptr) return {};
+  return Error{Code::kInvalidArgument, std::string(what) + " is NULL"};
+}
+
+/// A string of C, or nothing for null.
+inline std::string text(const char* given) { return given != nullptr ? given : ""; }
+
+/// Errors  kInvalidArgument: negative.
+Result<std::chrono::milliseconds> read_duration(std::int64_t milliseconds, const char* what);
+
+Result<SessionOptions> read_options(const gpumem_session_options* given);
+Result<AllocatorOptions> read_options(const gpumem_allocator_options* given);
+
+/// Opens and keeps: as gpumem_session_connect and gpumem_allocator_open.
+Result<gpumem_session*> connect(const SessionOptions& options, Owner owner);
+Result<gpumem_allocator*> open_allocator(gpumem_session& session, const AllocatorOptions& options,
+                                         Owner owner);
+
+}  // namespace gpumem::c_abi
+
+struct gpumem_session final : gpumem::c_abi::Lasting {
+  gpumem_session(gpumem::Session opened, gpumem::c_abi::Owner whose)
+      : id(opened.id()), tenant(opened.tenant()), owner(whose), session("session", std::move(opened)) {}
+
+  const std::uint64_t id;
+  const std::string tenant;
+  const gpumem::c_abi::Owner owner;
+  gpumem::c_abi::Kept<gpumem::Session> session;
+};
+
+struct gpumem_slice final : gpumem::c_abi::Lasting {
+  explicit gpumem_slice(gpumem::Slice opened)
+      : base(opened.base()),
+        limit(opened.limit()),
+        granularity(opened.granularity()),
+        device(opened.device()),
+        ordinal(opened.ordinal()),
+        slice("slice", std::move(opened)) {}
+
+  const std::uint64_t base;
+  const gpumem::Bytes limit;
+  const gpumem::Bytes granularity;
+  const std::string device;
+  const int ordinal;
+  std::stop_source closing;  ///< calls off growths that wait
+  gpumem::c_abi::Kept<gpumem::Slice> slice;
+};
+
+/// The engine is kept when it has been closed: it answers so itself, and the hot calls go to it straight.
+struct gpumem_allocator final : gpumem::c_abi::Lasting {
+  gpumem_allocator(const gpumem::Allocator& opened, gpumem::c_abi::Owner whose)
+      : limit(opened.limit()),
+        granularity(opened.granularity()),
+        device(opened.device()),
+        ordinal(opened.ordinal()),
+        owner(whose),
+        keeper_(gpumem::AllocatorAccess::engine(opened)),
+        engine(*keeper_) {}
+
+  const gpumem::Bytes limit;
+  const gpumem::Bytes granularity;
+  const std::string device;
+  const int ordinal;
+  const gpumem::c_abi::Owner owner;
+
+ private:
+  const std::shared_ptr<gpumem::allocator::Engine> keeper_;
+
+ public:
+  gpumem::allocator::Engine& engine;
+};

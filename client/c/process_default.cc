@@ -1,0 +1,139 @@
+#include <array>
+#include <atomic>
+
+#include "client/c/handles.h"
+#include "client/c/last_error.h"
+#include "cuda/driver.h"
+
+// What the process shares. It is never taken down: frameworks free memory until the very end of a process,
+// when destructors of static objects have run.
+
+namespace gpumem::c_abi {
+namespace {
+
+struct Configuration {
+  SessionOptions session{};
+  AllocatorOptions allocator{};
+};
+
+/// Of one process; a forked child makes another.
+struct Process {
+  static constexpr std::size_t kDevices = 64;
+
+  const std::uint64_t generation = client::process_generation();
+  std::array<std::atomic<gpumem_allocator*>, kDevices> allocators{};
+  Mutex mutex;  ///< held while something is opened
+  gpumem_session* session GPUMEM_GUARDED_BY(mutex) = nullptr;
+  Configuration configuration GPUMEM_GUARDED_BY(mutex){};
+};
+
+// The parent's may be locked by a thread that the child does not have.
+Process& process() {
+  static std::atomic<Process*> current{nullptr};
+  Process* known = current.load(std::memory_order_acquire);
+  if (known != nullptr && known->generation == client::process_generation()) return *known;
+  auto fresh = std::make_unique<Process>();
+  if (!current.compare_exchange_strong(known, fresh.get(), std::memory_order_acq_rel)) return *known;
+  return *fresh.release();
+}
+
+Result<gpumem_session*> session_of(Process& own) GPUMEM_REQUIRES(own.mutex) {
+  if (own.session != nullptr) return own.session;
+  auto connected = connect(own.configuration.session, Owner::kProcess);
+  if (connected) own.session = *connected;
+  return connected;
+}
+
+/// The UUID of the device that has `ordinal` here. Errors  kNotFound.
+Result<std::string> device_of(const Session& session, int ordinal) {
+  const auto driver = cuda::Driver::open(session.driver_folder());
+  if (!driver) return driver.error();
+  for (const cuda::Device& device : (*driver)->devices()) {
+    if (device.ordinal == ordinal) return to_string(device.uuid);
+  }
+  return Error{Code::kNotFound, "this process sees no device " + std::to_string(ordinal) +
+                                    " whose memory can be shared; CUDA_VISIBLE_DEVICES says what it sees"};
+}
+
+Result<gpumem_allocator*> open_default(Process& own, int ordinal) {
+  if (ordinal < 0 || static_cast<std::size_t>(ordinal) >= Process::kDevices) {
+    return Error{Code::kNotFound, "there is no device " + std::to_string(ordinal)};
+  }
+  auto& place = own.allocators[static_cast<std::size_t>(ordinal)];
+  const MutexLock lock(own.mutex);
+  if (auto* known = place.load(std::memory_order_acquire); known != nullptr) return known;
+  const auto session = session_of(own);
+  if (!session) return session.error();
+  const auto open = (*session)->session.use();
+  if (!open) return open.error();
+  const auto device = device_of(**open, ordinal);
+  if (!device) return device.error();
+  AllocatorOptions options = own.configuration.allocator;
+  options.device = *device;
+  auto opened = open_allocator(**session, options, Owner::kProcess);
+  if (opened) place.store(*opened, std::memory_order_release);
+  return opened;
+}
+
+Result<void> configure(Process& own, const gpumem_session_options* session,
+                       const gpumem_allocator_options* allocator) {
+  auto session_options = read_options(session);
+  if (!session_options) return session_options.error();
+  auto allocator_options = read_options(allocator);
+  if (!allocator_options) return allocator_options.error();
+  if (!allocator_options->device.empty()) {
+    return Error{Code::kInvalidArgument, "the process's own allocators are of whatever device is asked for"};
+  }
+  const MutexLock lock(own.mutex);
+  if (own.session != nullptr) {
+    return Error{Code::kFailedPrecondition, "the process's own session is open already; say this before"};
+  }
+  own.configuration = {std::move(*session_options), std::move(*allocator_options)};
+  return {};
+}
+
+}  // namespace
+}  // namespace gpumem::c_abi
+
+using gpumem::c_abi::fail;
+using gpumem::c_abi::guarded;
+using gpumem::c_abi::not_null;
+
+extern "C" {
+
+gpumem_status gpumem_configure_default(const gpumem_session_options* session,
+                                       const gpumem_allocator_options* allocator) noexcept {
+  return guarded([&] {
+    const auto done = gpumem::c_abi::configure(gpumem::c_abi::process(), session, allocator);
+    return done ? GPUMEM_OK : fail(done.error());
+  });
+}
+
+gpumem_status gpumem_default_session(gpumem_session** session) noexcept {
+  return guarded([&] {
+    if (auto given = not_null(session, "where to store the session"); !given) return fail(given.error());
+    auto& own = gpumem::c_abi::process();
+    const gpumem::MutexLock lock(own.mutex);
+    const auto connected = gpumem::c_abi::session_of(own);
+    if (!connected) return fail(connected.error());
+    *session = *connected;
+    return GPUMEM_OK;
+  });
+}
+
+gpumem_status gpumem_default_allocator(int device, gpumem_allocator** allocator) noexcept {
+  return guarded([&] {
+    if (auto given = not_null(allocator, "where to store the allocator"); !given) return fail(given.error());
+    auto& own = gpumem::c_abi::process();
+    if (device >= 0 && static_cast<std::size_t>(device) < own.allocators.size()) {
+      auto* known = own.allocators[static_cast<std::size_t>(device)].load(std::memory_order_acquire);
+      if (known != nullptr) return *allocator = known, GPUMEM_OK;
+    }
+    const auto opened = gpumem::c_abi::open_default(own, device);
+    if (!opened) return fail(opened.error());
+    *allocator = *opened;
+    return GPUMEM_OK;
+  });
+}
+
+}  // extern "C"

@@ -1,0 +1,145 @@
+#include "gpumem/slice.h"
+
+#include "client/c/handles.h"
+#include "client/c/last_error.h"
+#include "client/c/structs.h"
+
+namespace gpumem::c_abi {
+namespace {
+
+/// What `call` makes of the slice; what that answers is stored in `out`, unless it is null.
+template <class Out, class Call>
+gpumem_status with_slice(gpumem_slice* handle, Out* out, Call call) noexcept {
+  return guarded([&] {
+    if (auto given = not_null(handle, "slice"); !given) return fail(given.error());
+    auto slice = handle->slice.use();
+    if (!slice) return fail(slice.error());
+    auto done = call(**slice);
+    if (!done) return fail(done.error());
+    if (out != nullptr) *out = static_cast<Out>(*done);
+    return GPUMEM_OK;
+  });
+}
+
+Result<std::uint64_t> count(Result<Bytes> bytes) {
+  if (!bytes) return bytes.error();
+  return bytes->count;
+}
+
+Result<SliceOptions> read_slice_options(const gpumem_slice_options* given) {
+  const auto known = read_struct(given, "gpumem_slice_options");
+  if (!known) return known.error();
+  return SliceOptions{text(known->device), {known->limit}, text(known->label), known->trim_on_pressure};
+}
+
+Result<std::uint64_t> grow(gpumem_slice& handle, Slice& slice, Bytes target,
+                           const gpumem_grow_options* given) {
+  const auto known = read_struct(given, "gpumem_grow_options");
+  if (!known) return known.error();
+  const auto wait = read_duration(known->wait_ms, "wait_ms");
+  if (!wait) return wait.error();
+  const auto grown = slice.grow(target, {*wait, {known->least}, handle.closing.get_token()});
+  if (!grown) return Error(grown.error());
+  return grown->count;
+}
+
+gpumem_slice* open(Session& session, const SliceOptions& options, Result<void>& opened) {
+  auto slice = session.open_slice(options);
+  if (!slice) return opened = slice.error(), nullptr;
+  return new gpumem_slice(std::move(*slice));
+}
+
+}  // namespace
+}  // namespace gpumem::c_abi
+
+using gpumem::c_abi::fail;
+using gpumem::c_abi::guarded;
+using gpumem::c_abi::not_null;
+using gpumem::c_abi::with_slice;
+
+extern "C" {
+
+gpumem_status gpumem_slice_open(gpumem_session* session, const gpumem_slice_options* options,
+                                gpumem_slice** slice) noexcept {
+  return guarded([&] {
+    if (auto given = not_null(session, "session"); !given) return fail(given.error());
+    if (auto given = not_null(slice, "where to store the slice"); !given) return fail(given.error());
+    const auto read = gpumem::c_abi::read_slice_options(options);
+    if (!read) return fail(read.error());
+    const auto open = session->session.use();
+    if (!open) return fail(open.error());
+    gpumem::Result<void> opened;
+    gpumem_slice* made = gpumem::c_abi::open(**open, *read, opened);
+    if (!opened) return fail(opened.error());
+    *slice = made;
+    return GPUMEM_OK;
+  });
+}
+
+gpumem_status gpumem_slice_grow(gpumem_slice* slice, uint64_t target, const gpumem_grow_options* options,
+                                uint64_t* committed) noexcept {
+  return with_slice(slice, committed, [&](gpumem::Slice& open) {
+    return gpumem::c_abi::grow(*slice, open, {target}, options);
+  });
+}
+
+gpumem_status gpumem_slice_shrink(gpumem_slice* slice, uint64_t target, uint64_t* committed) noexcept {
+  return with_slice(slice, committed,
+                    [&](gpumem::Slice& open) { return gpumem::c_abi::count(open.shrink({target})); });
+}
+
+gpumem_status gpumem_slice_release(gpumem_slice* slice, uint64_t bytes, uint64_t keep,
+                                   uint64_t* released) noexcept {
+  return with_slice(slice, released,
+                    [&](gpumem::Slice& open) { return gpumem::c_abi::count(open.release({bytes}, {keep})); });
+}
+
+gpumem_status gpumem_slice_set_in_use(gpumem_slice* slice, uint64_t bytes, bool* is_committed) noexcept {
+  return with_slice(slice, is_committed,
+                    [&](gpumem::Slice& open) { return gpumem::Result<bool>(open.set_in_use({bytes})); });
+}
+
+uint64_t gpumem_slice_committed(gpumem_slice* slice) noexcept {
+  uint64_t committed = 0;
+  (void)with_slice(slice, &committed, [](const gpumem::Slice& open) {
+    return gpumem::Result<uint64_t>(open.committed().count);
+  });
+  return committed;
+}
+
+gpumem_address gpumem_slice_base(const gpumem_slice* slice) noexcept {
+  if (slice != nullptr) return slice->base;
+  return fail(gpumem::Code::kInvalidArgument, "slice is NULL"), 0;
+}
+
+uint64_t gpumem_slice_limit(const gpumem_slice* slice) noexcept {
+  if (slice != nullptr) return slice->limit.count;
+  return fail(gpumem::Code::kInvalidArgument, "slice is NULL"), 0;
+}
+
+uint64_t gpumem_slice_granularity(const gpumem_slice* slice) noexcept {
+  if (slice != nullptr) return slice->granularity.count;
+  return fail(gpumem::Code::kInvalidArgument, "slice is NULL"), 0;
+}
+
+const char* gpumem_slice_device(const gpumem_slice* slice) noexcept {
+  if (slice != nullptr) return slice->device.c_str();
+  return fail(gpumem::Code::kInvalidArgument, "slice is NULL"), nullptr;
+}
+
+int gpumem_slice_ordinal(const gpumem_slice* slice) noexcept {
+  if (slice != nullptr) return slice->ordinal;
+  return fail(gpumem::Code::kInvalidArgument, "slice is NULL"), -1;
+}
+
+gpumem_status gpumem_slice_close(gpumem_slice* slice) noexcept {
+  return guarded([&] {
+    if (auto given = not_null(slice, "slice"); !given) return fail(given.error());
+    const auto taken = slice->slice.take();
+    if (!taken) return fail(taken.error());
+    slice->closing.request_stop();
+    return GPUMEM_OK;
+  });
+}
+
+}  // extern "C"

@@ -1,0 +1,82 @@
+#include "client/c/streams.h"
+
+#include <map>
+
+#include "base/mutex.h"
+#include "client/driver_streams.h"
+#include "client/fork_guard.h"
+#include "gpumem/memory_resource.h"
+
+namespace gpumem {
+namespace c_abi {
+namespace {
+
+/// A device's streams, with events that serve again; stays while the process exits.
+class Marks {
+ public:
+  Marks(const cuda::Driver& driver, int ordinal) : streams_(driver, ordinal) {}
+
+  Result<void> synchronize(StreamHandle stream) {
+    const auto mark = set(stream);
+    if (!mark) return mark.error();
+    auto waited = streams_.wait(*mark);
+    drop(*mark);
+    return waited;
+  }
+  Result<void> barrier() {
+    const auto mark = set(nullptr);
+    if (!mark) return mark.error();
+    drop(*mark);
+    return {};
+  }
+
+ private:
+  using Mark = allocator::StreamPort::Mark;
+  Result<Mark> set(StreamHandle stream) {
+    if (auto here = client::check_not_forked(generation_); !here) return here.error();
+    const MutexLock lock(mutex_);
+    return streams_.mark(stream);
+  }
+  void drop(Mark mark) {
+    const MutexLock lock(mutex_);
+    streams_.drop(mark);
+  }
+
+  const std::uint64_t generation_ = client::process_generation();
+  Mutex mutex_;
+  client::DriverStreams streams_;  ///< guarded by mutex_, save wait
+};
+
+struct Devices {
+  Mutex mutex;
+  std::map<int, Marks> marks GPUMEM_GUARDED_BY(mutex);
+};
+
+/// Errors  kFailedPrecondition: this process has not opened the driver.
+Result<Marks*> marks_of(int ordinal) {
+  static auto* const kDevices = new Devices;
+  const auto driver = cuda::Driver::current();
+  if (!driver) return driver.error();
+  const MutexLock lock(kDevices->mutex);
+  return &kDevices->marks.try_emplace(ordinal, **driver, ordinal).first->second;
+}
+
+}  // namespace
+
+Result<void> synchronize(int ordinal, StreamHandle stream) {
+  const auto marks = marks_of(ordinal);
+  return marks ? (*marks)->synchronize(stream) : Result<void>(marks.error());
+}
+
+Result<void> barrier(int ordinal) {
+  const auto marks = marks_of(ordinal);
+  return marks ? (*marks)->barrier() : Result<void>(marks.error());
+}
+
+}  // namespace c_abi
+
+Result<void> synchronize(const Allocator& allocator, StreamHandle stream) {
+  return c_abi::synchronize(allocator.ordinal(), stream);
+}
+
+}  // namespace gpumem

@@ -1,0 +1,55 @@
+#pragma once
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <string>
+
+#include "gpumem/result.h"
+
+// Structs of gpumem.h that grow: the caller's may be older or newer than the library's.
+
+namespace gpumem::c_abi {
+
+inline constexpr std::size_t kLargestStruct = 4096;  ///< beyond that, struct_size was never set
+
+inline Error wrong_size(const char* name, std::size_t size) {
+  return {Code::kInvalidArgument, std::string(name) + ": its struct_size is " + std::to_string(size) +
+                                      "; initialise it with its _INIT macro"};
+}
+
+/// `given` as the library knows the struct: all defaults for null, and for members that it does not have.
+/// Errors  kInvalidArgument: struct_size was not set; a member that this library does not know is not zero.
+template <class Struct>
+Result<Struct> read_struct(const Struct* given, const char* name) {
+  Struct known{};
+  known.struct_size = sizeof(Struct);
+  if (given == nullptr) return known;
+  const std::size_t size = given->struct_size;
+  if (size < sizeof(size) || size > kLargestStruct) return wrong_size(name, size);
+  const auto* bytes = reinterpret_cast<const unsigned char*>(given);
+  if (size > sizeof(Struct) &&
+      !std::all_of(bytes + sizeof(Struct), bytes + size, [](unsigned char byte) { return byte == 0; })) {
+    return Error{Code::kInvalidArgument, std::string(name) +
+                                             ": it says something that this library, " GPUMEM_VERSION
+                                             ", does not know"};
+  }
+  std::memcpy(&known, bytes, std::min(size, sizeof(Struct)));
+  known.struct_size = sizeof(Struct);
+  return known;
+}
+
+/// Stores `known` into the caller's `out`, as many members as that has; those the library does not know are
+/// zero. Errors  kInvalidArgument: no struct, or its struct_size was not set.
+template <class Struct>
+Result<void> write_struct(Struct known, Struct* out, const char* name) {
+  if (out == nullptr) return Error{Code::kInvalidArgument, std::string(name) + " is NULL"};
+  const std::size_t size = out->struct_size;
+  if (size < sizeof(size) || size > kLargestStruct) return wrong_size(name, size);
+  known.struct_size = size;
+  auto* bytes = reinterpret_cast<unsigned char*>(out);
+  std::memcpy(bytes, &known, std::min(size, sizeof(Struct)));
+  if (size > sizeof(Struct)) std::memset(bytes + sizeof(Struct), 0, size - sizeof(Struct));
+  return {};
+}
+
+}  // namespace gpumem::c_abi

@@ -1,0 +1,203 @@
+#include "client/driver_streams.h"
+
+#include "cuda/memory.h"
+
+namespace gpumem::client {
+namespace {
+
+CUstream stream_of(StreamHandle handle) { return static_cast<CUstream>(handle); }
+bool is_legacy(CUstream stream) { return stream == nullptr || stream == CU_STREAM_LEGACY; }
+bool is_per_thread(CUstream stream) { return stream == CU_STREAM_PER_THREAD; }
+bool is_default(CUstream stream) { return is_legacy(stream) || is_per_thread(stream); }
+/// The one that was noted, the primary one as it was, and as it is.
+constexpr int kAttempts = 3;
+/// Nothing of the work runs any more, or ever will.
+bool is_over(CUresult result) { return cuda::is_gone(result) || cuda::is_broken(result); }
+
+Error told(const cuda::Driver& driver, CUresult result, const char* call) {
+  Error error = driver.error(result, call);
+  if (!cuda::is_of_capture(result)) return error;
+  return {Code::kFailedPrecondition, error.message + ": a graph is being captured"};
+}
+
+}  // namespace
+
+// An event's handle may be another's by now, if its context was destroyed meanwhile.
+DriverStreams::~DriverStreams() {
+  for (Spot& spot : spots_) {
+    const cuda::EnteredContext alive(driver_, spot.context);
+    if (alive.result() != CUDA_SUCCESS) spot.event.abandon();
+    spot.event = cuda::Event();
+  }
+  if (primary_ != nullptr) driver_.api().cuDevicePrimaryCtxRelease(ordinal_);
+}
+
+Result<void> DriverStreams::meet(StreamHandle handle) {
+  const CUstream stream = stream_of(handle);
+  if (is_per_thread(stream)) return {};
+  if (is_legacy(stream)) {
+    if (legacy_ != nullptr) return {};
+    return driver_.check(find_current(legacy_), "cuCtxGetCurrent");
+  }
+  CUcontext context = nullptr;
+  auto known = driver_.check(driver_.api().cuStreamGetCtx(stream, &context), "cuStreamGetCtx");
+  if (!known) return known.error().in("this is no stream that can be used");
+  return {};
+}
+
+// A context that is gone takes its work with it; of a default stream there may be another by now.
+Result<DriverStreams::Mark> DriverStreams::mark(StreamHandle handle) {
+  const cuda::BesideCaptures beside(driver_);
+  const CUstream stream = stream_of(handle);
+  CUresult result = CUDA_SUCCESS;
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    CUcontext context = nullptr;
+    Spot* spot = nullptr;
+    result = find_context(stream, context);
+    if (result == CUDA_SUCCESS) {
+      if (context == nullptr) return kNoWork;
+      result = record(stream, context, spot);
+    }
+    if (result == CUDA_SUCCESS) return Mark{reinterpret_cast<std::uint64_t>(spot)};
+    if (!cuda::is_context_gone(result)) break;
+    give_up(context);
+    if (!is_default(stream)) break;
+  }
+  if (is_over(result)) return kNoWork;
+  return told(driver_, result, "cuEventRecord");
+}
+
+bool DriverStreams::reached(Mark mark) {
+  if (mark == kNoWork) return true;
+  const cuda::BesideCaptures beside(driver_);
+  const CUresult result = driver_.api().cuEventQuery(spot_of(mark).event.get());
+  return result == CUDA_SUCCESS || is_over(result);
+}
+
+Result<void> DriverStreams::order(StreamHandle handle, Mark mark) {
+  if (mark == kNoWork) return {};
+  const cuda::BesideCaptures beside(driver_);
+  const CUstream stream = stream_of(handle);
+  CUcontext context = nullptr;
+  CUresult result = find_context(stream, context);
+  if (result == CUDA_SUCCESS && context == nullptr) {
+    return Error{Code::kFailedPrecondition, "no context is there yet for the default stream"};
+  }
+  if (result == CUDA_SUCCESS) {
+    const cuda::EnteredContext entered(driver_, context);
+    result = entered.result();
+    if (result == CUDA_SUCCESS) result = check_not_captured(stream);
+    if (result == CUDA_SUCCESS) {
+      result = driver_.api().cuStreamWaitEvent(stream, spot_of(mark).event.get(), CU_EVENT_WAIT_DEFAULT);
+    }
+  }
+  if (result == CUDA_SUCCESS || is_over(result)) return {};
+  return told(driver_, result, "cuStreamWaitEvent");
+}
+
+Result<void> DriverStreams::wait(Mark mark) {
+  if (mark == kNoWork) return {};
+  const cuda::BesideCaptures beside(driver_);
+  const CUresult result = driver_.api().cuEventSynchronize(spot_of(mark).event.get());
+  if (result == CUDA_SUCCESS || is_over(result)) return {};
+  return told(driver_, result, "cuEventSynchronize");
+}
+
+void DriverStreams::drop(Mark mark) {
+  if (mark == Mark{} || mark == kNoWork) return;
+  Spot& spot = spot_of(mark);
+  free_[spot.context].push_back(&spot);
+}
+
+void DriverStreams::forget(StreamHandle handle) {
+  if (is_legacy(stream_of(handle))) legacy_ = nullptr;
+}
+
+DriverStreams::Spot& DriverStreams::spot_of(Mark mark) {
+  return *reinterpret_cast<Spot*>(static_cast<std::uint64_t>(mark));
+}
+
+CUresult DriverStreams::find_context(CUstream stream, CUcontext& context) {
+  if (!is_default(stream)) return driver_.api().cuStreamGetCtx(stream, &context);
+  context = is_legacy(stream) ? legacy_ : nullptr;
+  if (context != nullptr) return CUDA_SUCCESS;
+  CUresult result = find_current(context);
+  if (result == CUDA_SUCCESS && context == nullptr) result = find_primary(context);
+  if (result == CUDA_SUCCESS && is_legacy(stream)) legacy_ = context;
+  return result;
+}
+
+// Only one of this device: what else is current is of other work.
+CUresult DriverStreams::find_current(CUcontext& context) const {
+  CUcontext current = nullptr;
+  CUdevice device = -1;
+  const CUresult result = driver_.api().cuCtxGetCurrent(&current);
+  if (result != CUDA_SUCCESS || current == nullptr) return result;
+  const CUresult known = driver_.api().cuCtxGetDevice(&device);
+  if (known == CUDA_SUCCESS && device == ordinal_) context = current;
+  return is_over(known) ? CUDA_SUCCESS : known;
+}
+
+CUresult DriverStreams::find_primary(CUcontext& context) {
+  unsigned flags = 0;
+  int active = 0;
+  if (primary_ == nullptr) {
+    const CUresult asked = driver_.api().cuDevicePrimaryCtxGetState(ordinal_, &flags, &active);
+    if (asked != CUDA_SUCCESS || active == 0) return asked;
+    const CUresult held = driver_.api().cuDevicePrimaryCtxRetain(&primary_, ordinal_);
+    if (held != CUDA_SUCCESS) return held;
+  }
+  context = primary_;
+  return CUDA_SUCCESS;
+}
+
+void DriverStreams::give_up(CUcontext context) {
+  if (auto old = free_.extract(context); !old.empty()) {
+    for (Spot* spot : old.mapped()) spot->event.abandon();
+    blank_.insert(blank_.end(), old.mapped().begin(), old.mapped().end());
+  }
+  if (context == legacy_) legacy_ = nullptr;
+  if (context == primary_) primary_ = nullptr;  // what was retained has gone with it
+}
+
+CUresult DriverStreams::record(CUstream stream, CUcontext context, Spot*& spot) {
+  const cuda::EnteredContext entered(driver_, context);
+  if (entered.result() != CUDA_SUCCESS) return entered.result();
+  if (const CUresult captured = check_not_captured(stream); captured != CUDA_SUCCESS) return captured;
+  std::vector<Spot*>& ready = free_[context];
+  while (!ready.empty()) {
+    spot = ready.back();
+    const CUresult recorded = driver_.api().cuEventRecord(spot->event.get(), stream);
+    if (recorded != CUDA_SUCCESS && !cuda::is_gone(recorded)) return recorded;
+    ready.pop_back();
+    if (recorded == CUDA_SUCCESS) return recorded;
+    spot->event.abandon();  // of a context that was at this address before
+    blank_.push_back(spot);
+  }
+  Spot& fresh = new_spot(context);
+  CUresult result = cuda::Event::create(driver_, fresh.event);
+  if (result == CUDA_SUCCESS) result = driver_.api().cuEventRecord(fresh.event.get(), stream);
+  if (result != CUDA_SUCCESS) {
+    fresh.event = cuda::Event();
+    blank_.push_back(&fresh);
+  }
+  spot = &fresh;
+  return result;
+}
+
+DriverStreams::Spot& DriverStreams::new_spot(CUcontext context) {
+  if (blank_.empty()) blank_.push_back(&spots_.emplace_back());
+  Spot& spot = *blank_.back();
+  blank_.pop_back();
+  spot.context = context;
+  return spot;
+}
+
+CUresult DriverStreams::check_not_captured(CUstream stream) const {
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  const CUresult asked = driver_.api().cuStreamIsCapturing(stream, &status);
+  if (asked != CUDA_SUCCESS || status == CU_STREAM_CAPTURE_STATUS_NONE) return asked;
+  return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+}
+
+}  // namespace gpumem::client

@@ -1,0 +1,434 @@
+/* gpumem C ABI 0 */
+#ifndef GPUMEM_H
+#define GPUMEM_H
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/*
+ * Borrowing GPU memory from the broker, in plain C. What the functions promise is said in full where they are
+ * declared; what is common to all of them, here. C++ programs have gpumem/session.h and gpumem/allocator.h
+ * on the same code.
+ *
+ * Errors   Functions answer GPUMEM_OK, or why not; gpumem_last_error() says it in words. Beyond what each
+ *          function lists, each that takes a handle answers GPUMEM_INVALID_ARGUMENT for NULL where NULL is
+ *          not allowed, and GPUMEM_FAILED_PRECONDITION for a handle that has been closed or in a forked
+ *          child; each may answer GPUMEM_RESOURCE_EXHAUSTED without host memory, and GPUMEM_INTERNAL for a
+ *          bug. After a failure nothing has changed, and what the function would have stored is not stored,
+ *          unless it says otherwise. No exception leaves a function, save gpumem_torch_alloc.
+ * Handles  belong to the caller until closed. A closed handle is no dangling pointer: what is left of it
+ * stays for as long as the process, so that using it is an error and not a crash. Threads  any, also on one
+ * handle, also while another thread closes it: each call then either works or answers
+ * GPUMEM_FAILED_PRECONDITION. Fork     a child may not use its parent's handles: every call answers
+ * GPUMEM_FAILED_PRECONDITION, closing included, and the parent's memory is not touched. A child may open a
+ * session of its own if its parent had only connected before; else it begins with exec. Growing  a struct
+ * begins with its size, which its _INIT macro sets; all else that is zero means the default. A newer library
+ * takes older structs, and an older one newer structs whose new members are zero. Strings  are UTF-8 and end
+ * with a zero byte. Those that are answered belong to the library.
+ */
+
+#ifdef __cplusplus
+#define GPUMEM_NOEXCEPT noexcept
+extern "C" {
+#else
+#define GPUMEM_NOEXCEPT
+#endif
+
+/* Grows when functions or members are added; a change that breaks programs changes the symbols' version. */
+#define GPUMEM_ABI 0
+
+/* gRPC's codes, with gRPC's numbers. Others than these are not answered. */
+typedef enum gpumem_status {
+  GPUMEM_OK = 0,
+  GPUMEM_CANCELLED = 1,
+  GPUMEM_INVALID_ARGUMENT = 3,  /* the caller's own input is wrong; repeating it will fail again */
+  GPUMEM_DEADLINE_EXCEEDED = 4, /* waited as long as was allowed */
+  GPUMEM_NOT_FOUND = 5,
+  GPUMEM_ALREADY_EXISTS = 6,
+  GPUMEM_PERMISSION_DENIED = 7,
+  GPUMEM_RESOURCE_EXHAUSTED = 8,  /* a limit stands against it, or there is no memory */
+  GPUMEM_FAILED_PRECONDITION = 9, /* not in this state: closed, forked, unsupported driver */
+  GPUMEM_ABORTED = 10,            /* somebody else was first: look again and repeat */
+  GPUMEM_INTERNAL = 13,           /* a bug */
+  GPUMEM_UNAVAILABLE = 14,        /* the broker is not there; trying later may succeed */
+  GPUMEM_UNAUTHENTICATED = 16     /* the broker has ended the session */
+} gpumem_status;
+
+typedef struct gpumem_session gpumem_session;
+typedef struct gpumem_slice gpumem_slice;
+typedef struct gpumem_allocator gpumem_allocator;
+
+/* An address of device memory: a CUdeviceptr in value. Never zero for memory. */
+typedef uint64_t gpumem_address;
+/* A CUstream or cudaStream_t in value. NULL and 1: the legacy default stream; 2: the calling thread's own. */
+typedef void* gpumem_stream;
+
+/* For gpumem_deallocate: a size that the caller does not know. For gpumem_allocator_trim: all there is. */
+#define GPUMEM_UNKNOWN_SIZE UINT64_MAX
+/* For gpumem_allocator_options.idle_ms: what is not needed goes back at once. */
+#define GPUMEM_AT_ONCE (-1)
+
+/* `0.1.0`: of the library that is running. */
+const char* gpumem_version(void) GPUMEM_NOEXCEPT;
+/* The name of `status` as gRPC spells it: `RESOURCE_EXHAUSTED`; `UNKNOWN` for a number without one. */
+const char* gpumem_status_name(int status) GPUMEM_NOEXCEPT;
+/* What went wrong in the calling thread's last call that failed, complete, with what to do and the broker's
+   explanation; "" if none has. Stays until the thread's next failure. */
+const char* gpumem_last_error(void) GPUMEM_NOEXCEPT;
+
+/* ---- Sessions: this process's connection to the broker, which knows from the kernel who it is. ----------
+ */
+
+typedef struct gpumem_session_options {
+  size_t struct_size;
+  const char* runtime_folder; /* of the broker's sockets; NULL: GPUMEM_RUNTIME_DIR, else /run/gpumemd */
+  const char* label;          /* for people, shown by `gpumem ps`; NULL: none */
+  int64_t timeout_ms;         /* of connecting and of each call that does not wait for memory; 0: 10 s */
+} gpumem_session_options;
+#define GPUMEM_SESSION_OPTIONS_INIT \
+  { sizeof(gpumem_session_options), NULL, NULL, 0 }
+
+/* Stores a new session. `options`: NULL for the defaults.
+   Errors  GPUMEM_UNAVAILABLE (no broker there; the words say what to do), GPUMEM_PERMISSION_DENIED (the
+           socket's group, or refused by the broker), GPUMEM_FAILED_PRECONDITION (a broker of another version;
+           a forked child whose parent has already called the broker), GPUMEM_INVALID_ARGUMENT (a label over
+           128 bytes, a negative timeout), GPUMEM_DEADLINE_EXCEEDED (the broker does not answer). */
+gpumem_status gpumem_session_connect(const gpumem_session_options* options,
+                                     gpumem_session** session) GPUMEM_NOEXCEPT;
+
+/* Ends the session for this handle, and removes its pressure handler, which has then returned, unless it is
+   what calls this. Slices and allocators of the session go on until they are closed themselves; calls under
+   way end first. The session itself ends with the last of them. */
+gpumem_status gpumem_session_close(gpumem_session* session) GPUMEM_NOEXCEPT;
+
+/* One empty call to the broker.
+   Errors  GPUMEM_UNAVAILABLE (it is gone), GPUMEM_UNAUTHENTICATED (it has ended the session),
+           GPUMEM_DEADLINE_EXCEEDED (it does not answer). */
+gpumem_status gpumem_session_ping(gpumem_session* session) GPUMEM_NOEXCEPT;
+
+/* What the broker says of a device, from the side of this session's tenant. Bytes. */
+typedef struct gpumem_usage {
+  size_t struct_size;
+  const char* device; /* UUID; until the visitor returns */
+  uint64_t pool;
+  uint64_t free; /* charged to nobody */
+  uint64_t guarantee;
+  uint64_t limit;
+  uint64_t charged;   /* to the tenant, all its sessions together */
+  uint64_t available; /* what the tenant could be granted without waiting */
+  uint64_t pressure;  /* what the broker asks this session to give back */
+  int64_t
+      pressure_deadline_ms; /* how long it has for that, from now; 0 without pressure or when it is over */
+} gpumem_usage;
+/* Called for each; false: no more of them. May call any function. */
+typedef bool (*gpumem_usage_visitor)(const gpumem_usage* usage, void* context);
+
+/* Calls `visitor` for every device the broker lends, in the calling thread. Reads shared memory: no call to
+   the broker. Errors  GPUMEM_UNAVAILABLE (the broker is gone), GPUMEM_UNAUTHENTICATED. */
+gpumem_status gpumem_session_usage(gpumem_session* session, gpumem_usage_visitor visitor,
+                                   void* context) GPUMEM_NOEXCEPT;
+
+/* Declares what this process holds of `device` (a UUID) past the broker, in all: charged to its tenant, in
+   place of what was declared before. It may put the tenant in debt, which the broker then asks back.
+   Errors  GPUMEM_NOT_FOUND (no such device), GPUMEM_INVALID_ARGUMENT (more than the device has),
+           GPUMEM_RESOURCE_EXHAUSTED (no thread), GPUMEM_UNAVAILABLE, GPUMEM_UNAUTHENTICATED. */
+gpumem_status gpumem_session_charge(gpumem_session* session, const char* device,
+                                    uint64_t bytes) GPUMEM_NOEXCEPT;
+
+/* The broker asks this session for memory: others have a right to it, or its tenant is in debt. */
+typedef struct gpumem_pressure {
+  size_t struct_size;
+  const char* device; /* UUID; until the handler returns */
+  uint64_t bytes;
+  int64_t deadline_ms; /* from now; what has not come back by then may be taken by force */
+} gpumem_pressure;
+/* Gives memory of the device back: gpumem_slice_release, gpumem_slice_shrink, freeing blocks of an allocator.
+   Answers how much it expects to have given, for its own records.
+   Threads  one of the library's own, with all signals blocked; one call at a time, with no lock held: it may
+            call any function. */
+typedef uint64_t (*gpumem_pressure_handler)(const gpumem_pressure* pressure, void* context);
+
+/* Has `handler` called when the broker asks for memory that is not had without it, in place of the one
+   before; NULL: none. The handler before has returned when this does, unless it is what calls this: so
+   `context` lives until then, and nobody removes a handler while holding a lock that it takes. Errors
+   GPUMEM_RESOURCE_EXHAUSTED (no thread). */
+gpumem_status gpumem_session_on_pressure(gpumem_session* session, gpumem_pressure_handler handler,
+                                         void* context) GPUMEM_NOEXCEPT;
+
+/* The broker's number of the session, and the tenant that is charged. Good after closing, too; zero and NULL,
+   with words in gpumem_last_error, for NULL. The name stays for as long as the process. */
+uint64_t gpumem_session_id(const gpumem_session* session) GPUMEM_NOEXCEPT;
+const char* gpumem_session_tenant(const gpumem_session* session) GPUMEM_NOEXCEPT;
+
+/* ---- Slices: a range of device addresses, backed as it grows. -------------------------------------------
+ */
+
+typedef struct gpumem_slice_options {
+  size_t struct_size;
+  const char* device;    /* UUID; NULL: the first device that both the broker and this process see */
+  uint64_t limit;        /* bytes; 0: the tenant's limit on the device */
+  const char* label;     /* for people, shown by `gpumem ps`; NULL: none */
+  bool trim_on_pressure; /* what lies beyond gpumem_slice_set_in_use goes back without asking */
+} gpumem_slice_options;
+#define GPUMEM_SLICE_OPTIONS_INIT \
+  { sizeof(gpumem_slice_options), NULL, 0, NULL, false }
+
+typedef struct gpumem_grow_options {
+  size_t struct_size;
+  int64_t wait_ms; /* for memory that others hold now; 0: not at all */
+  uint64_t least;  /* the committed size that is enough where the target cannot be had; 0: the target */
+} gpumem_grow_options;
+#define GPUMEM_GROW_OPTIONS_INIT \
+  { sizeof(gpumem_grow_options), 0, 0 }
+
+/* Stores a new slice. Opens the driver at a process's first call. `options`: NULL for the defaults.
+   Errors  GPUMEM_NOT_FOUND (no driver, no such device), GPUMEM_INVALID_ARGUMENT (label, limit),
+           GPUMEM_RESOURCE_EXHAUSTED (no addresses, too many slices), GPUMEM_FAILED_PRECONDITION (a driver
+           that is too old or was started before a fork), GPUMEM_UNAVAILABLE (the broker is gone),
+           GPUMEM_UNAUTHENTICATED (it has ended the session). */
+gpumem_status gpumem_slice_open(gpumem_session* session, const gpumem_slice_options* options,
+                                gpumem_slice** slice) GPUMEM_NOEXCEPT;
+
+/* Grows until `target` bytes are committed, rounded up to the granularity, and stores the committed size
+   unless `committed` is NULL. [base, base + committed) is device memory then, and what is new reads as zero.
+   Errors  GPUMEM_RESOURCE_EXHAUSTED (a limit, or no memory and no time to wait), GPUMEM_DEADLINE_EXCEEDED
+           (waited in vain), GPUMEM_CANCELLED (the slice was closed meanwhile), GPUMEM_UNAVAILABLE,
+           GPUMEM_UNAUTHENTICATED, GPUMEM_INVALID_ARGUMENT (`target` near 2^64 or under `least`, a negative
+           wait).
+   Blocks  up to `wait_ms`. */
+gpumem_status gpumem_slice_grow(gpumem_slice* slice, uint64_t target, const gpumem_grow_options* options,
+                                uint64_t* committed) GPUMEM_NOEXCEPT;
+
+/* Gives memory back, from the end on and in whole extents, as long as at least `target` stays committed, and
+   stores the committed size unless `committed` is NULL. The caller has synchronised its work there.
+   Errors  GPUMEM_UNAVAILABLE, GPUMEM_UNAUTHENTICATED, GPUMEM_DEADLINE_EXCEEDED: the memory is unmapped all
+   the same, and the next call tells the broker again; GPUMEM_INTERNAL (the driver does not unmap it). */
+gpumem_status gpumem_slice_shrink(gpumem_slice* slice, uint64_t target, uint64_t* committed) GPUMEM_NOEXCEPT;
+
+/* Gives at least `bytes` back, from the end on and in whole extents, as far as at least `keep` stays
+   committed, and stores how much unless `released` is NULL. The caller has synchronised its work there.
+   Errors  as gpumem_slice_shrink. */
+gpumem_status gpumem_slice_release(gpumem_slice* slice, uint64_t bytes, uint64_t keep,
+                                   uint64_t* released) GPUMEM_NOEXCEPT;
+
+/* Says how much of the slice, from its base on, holds something, and stores whether all of that is committed
+   unless `is_committed` is NULL. A figure for people, unless the slice has `trim_on_pressure`: then what lies
+   beyond may vanish at any moment, and what lies below stays. So a program raises it before it uses more, and
+   grows if not all of it is committed; and lowers it when the device is done with what lies beyond. */
+gpumem_status gpumem_slice_set_in_use(gpumem_slice* slice, uint64_t bytes,
+                                      bool* is_committed) GPUMEM_NOEXCEPT;
+
+/* Constants of a slice, good after closing, too: the first address, its limit and the granularity in bytes,
+   the UUID and this process's ordinal of its device. Zero, NULL and -1, with words in gpumem_last_error, for
+   NULL. The UUID stays for as long as the process. */
+gpumem_address gpumem_slice_base(const gpumem_slice* slice) GPUMEM_NOEXCEPT;
+uint64_t gpumem_slice_limit(const gpumem_slice* slice) GPUMEM_NOEXCEPT;
+uint64_t gpumem_slice_granularity(const gpumem_slice* slice) GPUMEM_NOEXCEPT;
+const char* gpumem_slice_device(const gpumem_slice* slice) GPUMEM_NOEXCEPT;
+int gpumem_slice_ordinal(const gpumem_slice* slice) GPUMEM_NOEXCEPT;
+/* Bytes now; zero, with words in gpumem_last_error, for NULL, a closed slice or in a forked child. */
+uint64_t gpumem_slice_committed(gpumem_slice* slice) GPUMEM_NOEXCEPT;
+
+/* Gives the slice's memory and addresses back; a growth that waits is called off. Calls under way end first,
+   and the memory goes with the last of them. The caller has synchronised its work on the slice. */
+gpumem_status gpumem_slice_close(gpumem_slice* slice) GPUMEM_NOEXCEPT;
+
+/* ---- Allocators: blocks of any size, in the order of streams. -------------------------------------------
+ */
+
+typedef struct gpumem_allocator_options {
+  size_t struct_size;
+  const char* device; /* UUID; NULL: the first device that both the broker and this process see */
+  uint64_t limit;     /* bytes; 0: the tenant's limit on the device */
+  const char* label;  /* for people, shown by `gpumem ps`; NULL: none */
+  int64_t wait_ms;    /* how long an allocation may wait for memory that others hold now; 0: not at all */
+  int64_t idle_ms;    /* what nobody needed for so long goes back to the broker; 0: 2 s; GPUMEM_AT_ONCE */
+  bool no_grow_ahead; /* does not ask for memory ahead of need */
+} gpumem_allocator_options;
+#define GPUMEM_ALLOCATOR_OPTIONS_INIT \
+  { sizeof(gpumem_allocator_options), NULL, 0, NULL, 0, 0, false }
+
+/* Stores a new allocator. `options`: NULL for the defaults.
+   A block that was freed on a stream serves that stream again at once, and another one only after the work
+   given to the first so far. Nothing waits for the device as a whole. Blocks lie at multiples of 256 bytes;
+   their content is undefined. A stream that is to be destroyed is first named to gpumem_release_stream.
+   Errors  as gpumem_slice_open; GPUMEM_INVALID_ARGUMENT (a negative wait), too. */
+gpumem_status gpumem_allocator_open(gpumem_session* session, const gpumem_allocator_options* options,
+                                    gpumem_allocator** allocator) GPUMEM_NOEXCEPT;
+
+/* Stores the address of `bytes` (not zero) of memory, for work on `stream` and what is ordered behind it.
+   Errors  GPUMEM_RESOURCE_EXHAUSTED, GPUMEM_DEADLINE_EXCEEDED: not without memory that others hold, with the
+           broker's explanation, after everything that is cached here was tried. GPUMEM_RESOURCE_EXHAUSTED,
+           too: more than the limit; over 4,095 streams. GPUMEM_INVALID_ARGUMENT (zero; a tag that gpumem_tag
+           has not given), GPUMEM_UNAVAILABLE (the broker is gone), GPUMEM_UNAUTHENTICATED (it has ended the
+           session).
+   Blocks  only while more memory is asked for: up to `wait_ms`. */
+gpumem_status gpumem_allocate(gpumem_allocator* allocator, uint64_t bytes, gpumem_stream stream,
+                              gpumem_address* address) GPUMEM_NOEXCEPT;
+
+typedef struct gpumem_placement {
+  size_t struct_size;
+  uint8_t tag;   /* of gpumem_tag; 0: none */
+  uint64_t room; /* bytes of addresses, not memory, kept behind the block for gpumem_extend; 0: none */
+} gpumem_placement;
+#define GPUMEM_PLACEMENT_INIT \
+  { sizeof(gpumem_placement), 0, 0 }
+
+/* gpumem_allocate with a name for snapshots, or with room to extend. `placement`: NULL for neither. */
+gpumem_status gpumem_allocate_placed(gpumem_allocator* allocator, uint64_t bytes, gpumem_stream stream,
+                                     const gpumem_placement* placement,
+                                     gpumem_address* address) GPUMEM_NOEXCEPT;
+
+/* Frees the block at `address`, in the order of `stream`: work given to it so far may still use the block.
+   `bytes`: as it was allocated or last extended; or GPUMEM_UNKNOWN_SIZE.
+   Errors  GPUMEM_INVALID_ARGUMENT: no block begins there, it was freed already, or it has another size.
+           GPUMEM_RESOURCE_EXHAUSTED (over 4,095 streams) and the driver's, of a stream that is new here.
+   Two threads that free one block at the same moment may both be told that they did; it serves once. */
+gpumem_status gpumem_deallocate(gpumem_allocator* allocator, gpumem_address address, uint64_t bytes,
+                                gpumem_stream stream) GPUMEM_NOEXCEPT;
+
+/* Makes the block at `address` `to` bytes long, in place; what it holds stays. To more: never fails for want
+   of addresses as long as `to` is within its room. To less: the end is given up, and with it what room there
+   was. Errors  as gpumem_allocate and gpumem_deallocate; GPUMEM_ABORTED: something else lies behind it, and
+   there is no room. */
+gpumem_status gpumem_extend(gpumem_allocator* allocator, gpumem_address address, uint64_t bytes, uint64_t to,
+                            gpumem_stream stream) GPUMEM_NOEXCEPT;
+
+/* Forgets `stream`, which is about to be destroyed: what was freed on it serves others after its work.
+   Errors  the driver's (its work is being captured into a graph): it is not forgotten. */
+gpumem_status gpumem_release_stream(gpumem_allocator* allocator, gpumem_stream stream) GPUMEM_NOEXCEPT;
+
+/* Returns when the work given to `stream` so far is done: before a block is used on streams that nothing
+   orders behind the one it was allocated on. NULL: all blocking streams of the context. Errors
+   GPUMEM_FAILED_PRECONDITION (a graph is being captured), GPUMEM_INTERNAL (the driver). */
+gpumem_status gpumem_synchronize(gpumem_allocator* allocator, gpumem_stream stream) GPUMEM_NOEXCEPT;
+
+/* Stores the tag of `name` (at most 63 bytes); the same name has the same tag.
+   Errors  GPUMEM_INVALID_ARGUMENT (no name, a longer one), GPUMEM_RESOURCE_EXHAUSTED (more than 255 names).
+ */
+gpumem_status gpumem_tag(gpumem_allocator* allocator, const char* name, uint8_t* tag) GPUMEM_NOEXCEPT;
+
+/* Gives back at least `bytes`, as far as wholly free extents, the threads' caches included, add up to it, and
+   stores how much unless `given` is NULL. Waits for work on the device that still uses them.
+   Errors  GPUMEM_UNAVAILABLE, GPUMEM_UNAUTHENTICATED, GPUMEM_INTERNAL (the driver does not unmap it). */
+gpumem_status gpumem_allocator_trim(gpumem_allocator* allocator, uint64_t bytes,
+                                    uint64_t* given) GPUMEM_NOEXCEPT;
+
+typedef struct gpumem_statistics {
+  size_t struct_size;
+  uint64_t in_use;      /* bytes asked for and not freed */
+  uint64_t placed;      /* what the blocks in use take, their rounding included */
+  uint64_t cached;      /* free, in the caches of threads */
+  uint64_t committed;   /* lent by the broker */
+  uint64_t returnable;  /* of `committed`: in wholly free extents */
+  uint64_t reserved;    /* addresses */
+  uint64_t peak_in_use; /* as seen whenever memory was placed */
+  uint64_t peak_committed;
+  double fragmentation;   /* of `committed`, 0 to 1: neither placed, nor cached, nor returnable */
+  uint64_t allocations;   /* since the beginning, as all that follow */
+  uint64_t cache_hits;    /* of them, served from the calling thread's cache */
+  uint64_t growths;       /* requests to the broker that were granted */
+  uint64_t refused;       /* and those that were not */
+  uint64_t moved_extents; /* mapped under another address, to make room */
+  uint64_t given_back;    /* extents */
+} gpumem_statistics;
+#define GPUMEM_STATISTICS_INIT \
+  { sizeof(gpumem_statistics), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+
+/* Fills `statistics`, whose struct_size is set: as many members as it has. */
+gpumem_status gpumem_allocator_statistics(gpumem_allocator* allocator,
+                                          gpumem_statistics* statistics) GPUMEM_NOEXCEPT;
+
+typedef struct gpumem_size_class {
+  size_t struct_size;
+  uint64_t size;        /* of the class's blocks, in bytes: the largest that may be asked for in it */
+  uint64_t in_use;      /* blocks */
+  uint64_t allocations; /* since the beginning */
+  uint64_t cache_hits;  /* of them, served from the calling thread's cache */
+} gpumem_size_class;
+/* Called for each; false: no more of them. May call any function. */
+typedef bool (*gpumem_size_class_visitor)(const gpumem_size_class* size_class, void* context);
+/* Calls `visitor`, in the calling thread, for every size class that was ever used, by size; all larger blocks
+   are the last, as one. */
+gpumem_status gpumem_allocator_size_classes(gpumem_allocator* allocator, gpumem_size_class_visitor visitor,
+                                            void* context) GPUMEM_NOEXCEPT;
+
+/* A block in use. */
+typedef struct gpumem_block {
+  size_t struct_size;
+  gpumem_address address;
+  uint64_t bytes;       /* as asked for */
+  uint64_t placed;      /* as it takes */
+  gpumem_stream stream; /* it was allocated on */
+  int64_t age_ms;       /* to within a second */
+  const char* tag;      /* "": none; until the visitor returns */
+} gpumem_block;
+/* Called for each; false: no more of them. May call any function. */
+typedef bool (*gpumem_block_visitor)(const gpumem_block* block, void* context);
+/* Calls `visitor`, in the calling thread, for every block that was in use at one moment, by address. Other
+   calls wait while the blocks are looked at, but not for the visitor. */
+gpumem_status gpumem_allocator_snapshot(gpumem_allocator* allocator, gpumem_block_visitor visitor,
+                                        void* context) GPUMEM_NOEXCEPT;
+
+/* Constants of an allocator, good after closing, too: its limit and the granularity of extents in bytes, the
+   UUID and this process's ordinal of its device. Zero, NULL and -1, with words in gpumem_last_error, for
+   NULL. The UUID stays for as long as the process. */
+uint64_t gpumem_allocator_limit(const gpumem_allocator* allocator) GPUMEM_NOEXCEPT;
+uint64_t gpumem_allocator_granularity(const gpumem_allocator* allocator) GPUMEM_NOEXCEPT;
+const char* gpumem_allocator_device(const gpumem_allocator* allocator) GPUMEM_NOEXCEPT;
+int gpumem_allocator_ordinal(const gpumem_allocator* allocator) GPUMEM_NOEXCEPT;
+
+/* Gives everything back, after the work on the blocks that were freed.
+   Errors  GPUMEM_FAILED_PRECONDITION: so many blocks are in use; nothing has changed. One of
+           gpumem_default_allocator is never closed: the same. */
+gpumem_status gpumem_allocator_close(gpumem_allocator* allocator) GPUMEM_NOEXCEPT;
+
+/* Frees all blocks in use, each in the order of its stream, and closes. The caller has synchronised its work
+   on them, or given it to those streams, and nobody uses them any more. Errors  as gpumem_allocator_close:
+   other threads went on allocating; blocks were freed all the same. */
+gpumem_status gpumem_allocator_destroy(gpumem_allocator* allocator) GPUMEM_NOEXCEPT;
+
+/* ---- What the whole process shares: under frameworks that take two functions and no state. --------------
+ */
+
+/* Says what the process's own session and allocators are opened with; NULL: the defaults. `device` is none of
+   the caller's here. Errors  GPUMEM_FAILED_PRECONDITION: the session is open already;
+   GPUMEM_INVALID_ARGUMENT: as gpumem_session_connect and gpumem_allocator_open, and a device. */
+gpumem_status gpumem_configure_default(const gpumem_session_options* session,
+                                       const gpumem_allocator_options* allocator) GPUMEM_NOEXCEPT;
+
+/* Stores the process's own session, connected at the first call. A failure is tried again by the next call.
+   It is never closed: gpumem_session_close answers GPUMEM_FAILED_PRECONDITION. A forked child has its own.
+   Errors  as gpumem_session_connect. */
+gpumem_status gpumem_default_session(gpumem_session** session) GPUMEM_NOEXCEPT;
+
+/* Stores the process's own allocator for the device that is `device` among those this process sees, opened at
+   the first call. Its memory goes back by gpumem_allocator_trim, when it idles, and with the process.
+   Errors  as gpumem_default_session and gpumem_allocator_open; GPUMEM_NOT_FOUND, too: this process has no
+   such device, or the broker does not lend it. */
+gpumem_status gpumem_default_allocator(int device, gpumem_allocator** allocator) GPUMEM_NOEXCEPT;
+
+/* PyTorch: torch.cuda.memory.CUDAPluggableAllocator(library, "gpumem_torch_alloc", "gpumem_torch_free"), on
+   gpumem_default_allocator(device). Zero bytes: NULL, without an error.
+   Throws  std::runtime_error, which PyTorch shows its caller, with the words of gpumem_last_error: the one
+           function that does. So only C++ code calls it. */
+void* gpumem_torch_alloc(size_t size, int device, gpumem_stream stream);
+/* Frees what gpumem_torch_alloc answered; NULL: nothing. A failure is said on standard error, once for each
+   status: PyTorch has no other way to learn of it. */
+void gpumem_torch_free(void* pointer, size_t size, int device, gpumem_stream stream) GPUMEM_NOEXCEPT;
+
+/* CuPy: cupy.cuda.CFunctionAllocator(param, malloc_function, free_function, owner), with `param` a
+   gpumem_allocator*, or NULL for gpumem_default_allocator(device). CuPy names no stream, so blocks are handed
+   out and come back in the order of the legacy default stream: it waits for the work given so far to all
+   blocking streams of the context, and they for it. Not covered: work on non-blocking streams, which
+   synchronise before they let go of memory; the Python package's own adapter passes streams instead.
+   Zero bytes and failures: NULL; failures are also said on standard error, once for each status. */
+void* gpumem_cupy_malloc(void* param, size_t size, int device) GPUMEM_NOEXCEPT;
+void gpumem_cupy_free(void* param, void* pointer, int device) GPUMEM_NOEXCEPT;
+
+#ifdef __cplusplus
+} /* extern "C" */
+#endif
+#undef GPUMEM_NOEXCEPT
+
+#endif /* GPUMEM_H */

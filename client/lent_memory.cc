@@ -1,0 +1,186 @@
+#include "client/lent_memory.h"
+
+#include <algorithm>
+#include <bit>
+#include <mutex>
+#include <utility>
+
+#include "client/growth.h"
+
+namespace gpumem::client {
+namespace {
+
+using allocator::Address;
+using allocator::Extent;
+
+/// Addresses for each byte that may be lent: so many that a gap is found for any block, whatever lies
+/// between.
+constexpr std::uint64_t kTimes = 16;
+/// Without a gap as large as everything, next to everything, an allocation might fail for want of addresses.
+constexpr std::uint64_t kFewestTimes = 2;
+/// Devices have 47 bits of addresses and more; several allocators share them.
+constexpr std::uint64_t kMostAddresses = std::uint64_t{1} << 44;
+
+Result<cuda::Reservation> reserve(const SharedDevice& device, Bytes limit, Bytes unit) {
+  if (limit.count > kMostAddresses / kFewestTimes) {
+    return Error{Code::kInvalidArgument, "an allocator can have " +
+                                             to_string(Bytes{kMostAddresses / kFewestTimes}) +
+                                             " at most, not " + to_string(limit) + ": give it a limit"};
+  }
+  const std::uint64_t wished = std::min(std::bit_ceil(limit.count * kTimes), kMostAddresses);
+  Bytes size{std::max(wished, unit.count)};
+  for (;;) {
+    auto reserved = cuda::Reservation::create(*device.driver, size, unit);
+    if (reserved) return reserved;
+    if (size.count / 2 < std::max(kFewestTimes * limit.count, unit.count)) {
+      return reserved.error().in("no addresses for an allocator of " + to_string(limit) +
+                                 ", which needs twice as many (ulimit -v, and what else is reserved)");
+    }
+    size.count /= 2;
+  }
+}
+
+}  // namespace
+
+Result<std::unique_ptr<LentMemory>> LentMemory::open(std::shared_ptr<Connection> connection,
+                                                     const BorrowerOptions& options) {
+  auto opened = Borrower::open(*connection, options);
+  if (!opened) return opened.error();
+  auto reservation = reserve(opened->device, opened->limit, opened->alignment());
+  if (!reservation) {
+    close(*connection, opened->id);
+    return reservation.error();
+  }
+  return std::unique_ptr<LentMemory>(
+      new LentMemory(std::move(connection), std::move(*opened), std::move(*reservation)));
+}
+
+LentMemory::LentMemory(std::shared_ptr<Connection> connection, Opened opened, cuda::Reservation reservation)
+    : Borrower(std::move(connection), std::move(opened), reservation.size()),
+      reservation_(std::move(reservation)) {}
+
+LentMemory::~LentMemory() {
+  bool all = false;
+  LetGo gone;
+  {
+    const MutexLock lock(mutex_);
+    all = unmap_all();
+    Leases leases;
+    for (const auto& [lease, held] : extents_) leases.push_back(lease);
+    gone = let_go(leases);
+  }
+  gone.memory.clear();
+  if (return_leases(std::move(gone.leases)) && all) close(connection(), id());
+}
+
+Result<std::vector<Extent>, GrowError> LentMemory::obtain(const Wish& wish) {
+  const cuda::BesideCaptures beside(driver());
+  if (owes()) (void)return_leases({});  // what the broker still counts would be in the way
+  {
+    const MutexLock lock(mutex_);
+    arrived_.clear();
+  }
+  const Bytes least = std::max(wish.least, granularity());
+  auto grown = grow_by(*this, {std::max(wish.most, least), least, wish.largest}, {wish.wait, {}, {}});
+  if (!grown) return grown.error();
+  const MutexLock lock(mutex_);
+  return std::exchange(arrived_, {});
+}
+
+Result<void> LentMemory::take(Portion portion, const std::function<Result<void>()>& rest) {
+  if (auto done = rest(); !done) return done;
+  const MutexLock lock(mutex_);
+  Bytes more;
+  for (std::size_t i = 0; i < portion.extents.size(); ++i) {
+    const auto [lease, size] = portion.extents[i];
+    extents_[lease].memory = std::move(portion.allocations[i]);
+    arrived_.push_back({lease, size});
+    more += size;
+  }
+  figures().set_committed((committed() + more).count);
+  return {};
+}
+
+Result<void> LentMemory::map(Address at, std::span<const Extent> extents) {
+  const cuda::BesideCaptures beside(driver());
+  const MutexLock lock(mutex_);
+  return map_locked(at, extents);
+}
+
+Result<void> LentMemory::map_locked(Address at, std::span<const Extent> extents) {
+  std::vector<const cuda::Allocation*> memory;
+  for (const Extent& extent : extents) {
+    const auto found = extents_.find(extent.id);
+    if (found == extents_.end() || found->second.mapped) {
+      return Error{Code::kInternal, "extent " + std::to_string(extent.id) + " is not there to be mapped"};
+    }
+    memory.push_back(&found->second.memory);
+  }
+  if (memory.empty()) return {};
+  if (auto mapped = cuda::map(driver(), at, memory, ordinal()); !mapped) return mapped;
+  for (const Extent& extent : extents) {
+    Held& held = extents_.at(extent.id);
+    held.mapped = true;
+    mapped_.emplace(at, extent.id);
+    at += held.memory.size().count;
+  }
+  return {};
+}
+
+Result<void> LentMemory::unmap(Address at, Bytes bytes) {
+  const cuda::BesideCaptures beside(driver());
+  const MutexLock lock(mutex_);
+  return unmap_locked(at, bytes);
+}
+
+Result<void> LentMemory::unmap_locked(Address at, Bytes bytes) {
+  auto unmapped = cuda::unmap(driver(), at, bytes);
+  if (!unmapped) return unmapped.error().in("memory could not be unmapped, so it is kept");
+  const auto first = mapped_.lower_bound(at);
+  const auto last = mapped_.lower_bound(at + bytes.count);
+  for (auto it = first; it != last; ++it) extents_.at(it->second).mapped = false;
+  mapped_.erase(first, last);
+  return {};
+}
+
+bool LentMemory::unmap_all() {
+  bool all = true;
+  for (auto it = mapped_.begin(); it != mapped_.end();) {
+    const Address from = it->first;
+    Address to = from;
+    for (; it != mapped_.end() && it->first == to; ++it) to += extents_.at(it->second).memory.size().count;
+    if (!unmap_locked(from, {to - from})) all = false;
+  }
+  return all;
+}
+
+void LentMemory::give_back(std::vector<Extent> extents) {
+  const cuda::BesideCaptures beside(driver());
+  const std::shared_lock on_its_way(returning());
+  Leases leases;
+  for (const Extent& extent : extents) leases.push_back(extent.id);
+  LetGo gone;
+  {
+    const MutexLock lock(mutex_);
+    gone = let_go(leases);
+  }
+  gone.memory.clear();
+  (void)return_leases(std::move(gone.leases));  // kept as owed if it fails
+}
+
+LentMemory::LetGo LentMemory::let_go(const Leases& leases) {
+  LetGo gone;
+  Bytes less;
+  for (const LeaseId lease : leases) {
+    const auto found = extents_.find(lease);
+    if (found == extents_.end() || found->second.mapped) continue;
+    less += found->second.memory.size();
+    gone.memory.push_back(std::move(found->second.memory));
+    gone.leases.push_back(lease);
+    extents_.erase(found);
+  }
+  figures().set_committed((committed() - less).count);
+  return gone;
+}
+
+}  // namespace gpumem::client

@@ -1,0 +1,63 @@
+#include "cuda/event.h"
+
+namespace gpumem::cuda {
+
+CUresult Event::create(const Driver& driver, Event& event) {
+  Event made;
+  const CUresult result = driver.api().cuEventCreate(&made.event_, CU_EVENT_DISABLE_TIMING);
+  if (result != CUDA_SUCCESS) return result;
+  made.driver_ = &driver;
+  event = std::move(made);
+  return CUDA_SUCCESS;
+}
+
+Event::~Event() {
+  if (driver_ != nullptr) driver_->api().cuEventDestroy(event_);
+}
+
+EnteredContext::EnteredContext(const Driver& driver, CUcontext context) : driver_(driver) {
+  CUcontext current = nullptr;
+  result_ = driver_.api().cuCtxGetCurrent(&current);
+  if (result_ != CUDA_SUCCESS || current == context) return;
+  result_ = driver_.api().cuCtxPushCurrent(context);
+  pushed_ = result_ == CUDA_SUCCESS;
+}
+
+EnteredContext::~EnteredContext() {
+  CUcontext popped = nullptr;
+  if (pushed_) driver_.api().cuCtxPopCurrent(&popped);
+}
+
+bool is_context_gone(CUresult result) {
+  return result == CUDA_ERROR_DEINITIALIZED || result == CUDA_ERROR_CONTEXT_IS_DESTROYED ||
+         result == CUDA_ERROR_INVALID_CONTEXT;
+}
+
+bool is_gone(CUresult result) { return is_context_gone(result) || result == CUDA_ERROR_INVALID_HANDLE; }
+
+bool is_broken(CUresult result) {
+  switch (result) {
+    case CUDA_ERROR_ECC_UNCORRECTABLE:
+    case CUDA_ERROR_HARDWARE_STACK_ERROR:
+    case CUDA_ERROR_ILLEGAL_ADDRESS:
+    case CUDA_ERROR_ILLEGAL_INSTRUCTION:
+    case CUDA_ERROR_MISALIGNED_ADDRESS:
+    case CUDA_ERROR_INVALID_ADDRESS_SPACE:
+    case CUDA_ERROR_INVALID_PC:
+    case CUDA_ERROR_ASSERT:
+    case CUDA_ERROR_LAUNCH_FAILED:
+    case CUDA_ERROR_LAUNCH_TIMEOUT:
+    case CUDA_ERROR_NVLINK_UNCORRECTABLE:
+    case CUDA_ERROR_EXTERNAL_DEVICE:
+    case CUDA_ERROR_MPS_CLIENT_TERMINATED: return true;
+    default: return false;
+  }
+}
+
+// 900 to 908: CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED to CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD, with
+// CUDA_ERROR_CAPTURED_EVENT among them.
+bool is_of_capture(CUresult result) {
+  return result >= CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED && result <= CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
+}
+
+}  // namespace gpumem::cuda

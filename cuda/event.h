@@ -1,0 +1,62 @@
+#pragma once
+#include <utility>
+
+#include "cuda/driver.h"
+
+// Marks in the work of streams. Answers are the driver's own: what one means for the work depends on the
+// asker.
+
+namespace gpumem::cuda {
+
+/// Owns an event that takes no time.
+class Event {
+ public:
+  Event() = default;
+  /// Makes `event` one of the current context.
+  static CUresult create(const Driver& driver, Event& event);
+
+  Event(Event&& other) noexcept
+      : driver_(std::exchange(other.driver_, nullptr)), event_(std::exchange(other.event_, nullptr)) {}
+  Event& operator=(Event&& other) noexcept {
+    std::swap(driver_, other.driver_);
+    std::swap(event_, other.event_);
+    return *this;
+  }
+  ~Event();
+
+  CUevent get() const { return event_; }
+  /// Forgets the event, which has gone with its context.
+  void abandon() { driver_ = nullptr; }
+
+ private:
+  const Driver* driver_ = nullptr;
+  CUevent event_ = nullptr;
+};
+
+/// Makes `context` current on this thread for its lifetime; its life is the caller's concern.
+class EnteredContext {
+ public:
+  EnteredContext(const Driver& driver, CUcontext context);
+  ~EnteredContext();
+  EnteredContext(const EnteredContext&) = delete;
+  EnteredContext& operator=(const EnteredContext&) = delete;
+
+  /// Whether it is current, and why not.
+  CUresult result() const { return result_; }
+
+ private:
+  const Driver& driver_;
+  CUresult result_ = CUDA_SUCCESS;
+  bool pushed_ = false;
+};
+
+/// The context is no more.
+bool is_context_gone(CUresult result);
+/// The same, or the stream or event itself is no more; with it its work.
+bool is_gone(CUresult result);
+/// The device has failed in the context's work: nothing of it runs any more.
+bool is_broken(CUresult result);
+/// A graph is being captured, so it cannot be told now.
+bool is_of_capture(CUresult result);
+
+}  // namespace gpumem::cuda

@@ -1,0 +1,205 @@
+// Allocators of real processes: what they hold is charged, comes back, and is given to others when asked.
+#include "tests/integration/fixture.h"
+
+namespace gpumem::test {
+namespace {
+
+using std::chrono::minutes;
+
+struct AllocatorProcess : BrokerTest {
+  using BrokerTest::BrokerTest;
+
+  std::unique_ptr<ClientProcess> allocating(const Json& options = Json::object(),
+                                            std::optional<User> user = {}) {
+    auto client = std::make_unique<ClientProcess>(broker_.folder(), ClientOptions{.user = user});
+    EXPECT_TRUE(succeeded(client->connect()));
+    Json command = options;
+    command["do"] = "open_allocator";
+    EXPECT_TRUE(succeeded(client->ask(command)));
+    return client;
+  }
+  static std::uint64_t allocate(ClientProcess& client, Bytes bytes) {
+    const Json answer = client.ask({{"do", "allocate"}, {"bytes", bytes.count}});
+    EXPECT_TRUE(succeeded(answer));
+    return answer.value("at", std::uint64_t{0});
+  }
+  static void free(ClientProcess& client, std::uint64_t at, Bytes bytes) {
+    EXPECT_TRUE(succeeded(client.ask({{"do", "free"}, {"at", at}, {"bytes", bytes.count}})));
+  }
+  static Json write(ClientProcess& client, std::uint64_t at, Bytes bytes, int value) {
+    return client.ask({{"do", "write_block"}, {"at", at}, {"bytes", bytes.count}, {"value", value}});
+  }
+  static Json check(ClientProcess& client, std::uint64_t at, Bytes bytes, int value) {
+    return client.ask({{"do", "check_block"}, {"at", at}, {"bytes", bytes.count}, {"value", value}});
+  }
+  static std::uint64_t charged(ClientProcess& client) {
+    return client.ask({{"do", "usage"}})["devices"][0]["charged"].get<std::uint64_t>();
+  }
+  static std::uint64_t committed(ClientProcess& client) {
+    return client.ask({{"do", "figures"}})["committed"].get<std::uint64_t>();
+  }
+};
+
+TEST_F(AllocatorProcess, UseGoesUpWithBlocksAndComesBackWhenIdle) {
+  auto one = allocating({{"idle_ms", 100}});
+  EXPECT_EQ(charged(*one), 0U) << "an allocator alone costs nothing";
+  const auto at = allocate(*one, mebibytes(64));
+  EXPECT_GE(charged(*one), mebibytes(64).count);
+  EXPECT_EQ(broker_.device().free(), kPool.count - charged(*one));
+  free(*one, at, mebibytes(64));
+  EXPECT_TRUE(eventually([&] { return charged(*one) == 0; })) << charged(*one);
+  EXPECT_EQ(one->leave(), 0);
+  expect_rest();
+}
+
+TEST_F(AllocatorProcess, BlocksAreUsableAndKeepWhatTheyHoldWhileExtentsMove) {
+  auto one = allocating();
+  std::vector<std::uint64_t> all;
+  for (int i = 0; i < 56; ++i) {
+    all.push_back(allocate(*one, mebibytes(4)));
+    EXPECT_TRUE(succeeded(write(*one, all.back(), mebibytes(4), i)));
+  }
+  for (std::size_t i = 0; i < all.size(); i += 2) free(*one, all[i], mebibytes(4));
+  const Json large = one->ask({{"do", "allocate"}, {"bytes", mebibytes(48).count}});
+  if (large["ok"].get<bool>()) {
+    EXPECT_TRUE(succeeded(write(*one, large["at"], mebibytes(48), 0xee)));
+  }
+  for (std::size_t i = 1; i < all.size(); i += 2) {
+    EXPECT_TRUE(succeeded(check(*one, all[i], mebibytes(4), static_cast<int>(i))));
+  }
+  EXPECT_EQ(one->leave(), 0);
+  expect_rest();
+}
+
+TEST_F(AllocatorProcess, BlockIsExtendedInPlaceAndKeepsWhatItHolds) {
+  auto one = allocating();
+  const auto at = allocate(*one, mebibytes(10));
+  EXPECT_TRUE(succeeded(write(*one, at, mebibytes(10), 7)));
+  EXPECT_TRUE(succeeded(one->ask(
+      {{"do", "extend"}, {"at", at}, {"bytes", mebibytes(10).count}, {"to", mebibytes(150).count}})));
+  EXPECT_TRUE(succeeded(check(*one, at, mebibytes(10), 7)));
+  EXPECT_TRUE(succeeded(write(*one, at, mebibytes(150), 8)));
+  free(*one, at, mebibytes(150));
+  EXPECT_EQ(one->leave(), 0);
+  expect_rest();
+}
+
+TEST_F(AllocatorProcess, WholePoolIsHadInOneBlockTimeAndAgain) {
+  auto one = allocating();
+  for (int i = 0; i < 4; ++i) {
+    const auto at = allocate(*one, kPool);
+    EXPECT_TRUE(succeeded(write(*one, at, kPool, i)));
+    free(*one, at, kPool);
+    EXPECT_EQ(one->ask({{"do", "trim"}})["trimmed"], kPool.count);
+    EXPECT_TRUE(eventually([&] { return broker_.device().free() == kPool.count; })) << broker_.unrest();
+  }
+}
+
+TEST_F(AllocatorProcess, OutOfMemoryNamesWhoHoldsIt) {
+  auto other = client_with(mebibytes(200));
+  auto one = allocating();
+  const Json refused = one->ask({{"do", "allocate"}, {"bytes", mebibytes(64).count}});
+  ASSERT_TRUE(failed_with(refused, "RESOURCE_EXHAUSTED"));
+  ASSERT_TRUE(refused.contains("denial")) << refused;
+  ASSERT_FALSE(refused["denial"]["holders"].empty()) << refused;
+  EXPECT_EQ(refused["denial"]["holders"][0]["pid"], other->pid());
+  allocate(*one, mebibytes(8));
+}
+
+TEST_F(AllocatorProcess, WaitsForMemoryAsLongAsItMay) {
+  auto other = client_with(mebibytes(200));
+  auto one = allocating({{"wait_ms", 60'000}});
+  one->tell({{"do", "allocate"}, {"bytes", mebibytes(64).count}});
+  await_waiters(1);
+  EXPECT_TRUE(succeeded(other->shrink("a", {})));
+  EXPECT_TRUE(succeeded(one->answer()));
+}
+
+// The deadline never passes: what comes back comes because the allocator was asked.
+constexpr const char* kLending = R"(
+lend_guarantees = true
+reclaim_deadline_ms = 3600000
+[[tenant]]
+name = "ann"
+user = 10001
+guarantee = "64MiB"
+)";
+
+struct AskedAllocator : AllocatorProcess {
+  AskedAllocator()
+      : AllocatorProcess({.config = ::geteuid() == 0 ? std::string(kShared) + kLending : kSomeSpare}) {}
+  void SetUp() override { GPUMEM_NEEDS_ROOT(); }
+};
+
+TEST_F(AskedAllocator, GivesWhatItHasCachedToAGuaranteeAndKeepsWhatIsInUse) {
+  auto bob = allocating({{"idle_ms", 3'600'000}}, test_user(10'002));
+  const auto kept = allocate(*bob, mebibytes(20));
+  EXPECT_TRUE(succeeded(write(*bob, kept, mebibytes(20), 3)));
+  free(*bob, allocate(*bob, mebibytes(190)), mebibytes(190));
+  EXPECT_GE(committed(*bob), mebibytes(210).count);
+  auto ann = client({}, test_user(10'001));
+  EXPECT_TRUE(succeeded(ann->grow("a", mebibytes(64), minutes(1))));
+  EXPECT_LE(committed(*bob), (kPool - mebibytes(64)).count);
+  EXPECT_TRUE(succeeded(check(*bob, kept, mebibytes(20), 3)));
+  EXPECT_TRUE(succeeded(ann->check("a", 0))) << "nobody's old bytes";
+}
+
+TEST_F(AllocatorProcess, KilledWithBlocksLeavesNoCharge) {
+  for (int round = 0; round < 3; ++round) {
+    auto one = allocating({{"grow_ahead", true}});
+    allocate(*one, mebibytes(100));
+    one->tell({{"do", "churn"}, {"steps", 1'000'000}, {"seed", round}});
+    EXPECT_TRUE(eventually([&] { return broker_.device().free() < (kPool - mebibytes(100)).count; }));
+    one->kill();
+    expect_rest();
+  }
+  auto last = client_with(kPool);
+  EXPECT_TRUE(succeeded(last->check("a", 0)));
+}
+
+TEST_F(AllocatorProcess, ProgramThatEndsWithoutFreeingLeavesNoCharge) {
+  auto one = allocating();
+  allocate(*one, mebibytes(100));
+  EXPECT_EQ(one->leave(), 0);
+  expect_rest();
+}
+
+TEST_F(AllocatorProcess, CloseIsRefusedWithABlockInUse) {
+  auto one = allocating();
+  const auto at = allocate(*one, mebibytes(3));
+  EXPECT_TRUE(failed_with(one->ask({{"do", "close_allocator"}}), "FAILED_PRECONDITION"));
+  free(*one, at, mebibytes(3));
+  EXPECT_TRUE(succeeded(one->ask({{"do", "close_allocator"}})));
+  EXPECT_TRUE(eventually([&] { return broker_.device().free() == kPool.count; })) << broker_.unrest();
+  EXPECT_TRUE(failed_with(one->ask({{"do", "allocate"}, {"bytes", 1000}}), "FAILED_PRECONDITION"));
+  EXPECT_TRUE(succeeded(one->ask({{"do", "end_allocator"}})));
+  EXPECT_EQ(one->leave(), 0);
+}
+
+TEST_F(AllocatorProcess, TwoThatContendForThePoolNeverHaveMoreThanItAndLoseNothing) {
+  auto one = allocating({{"idle_ms", 50}}), two = allocating({{"idle_ms", 50}});
+  one->tell({{"do", "churn"}, {"steps", 3000}, {"seed", 1}});
+  two->tell({{"do", "churn"}, {"steps", 3000}, {"seed", 2}});
+  EXPECT_TRUE(succeeded(one->answer()));
+  EXPECT_TRUE(succeeded(two->answer()));
+  EXPECT_TRUE(eventually([&] { return broker_.device().free() == kPool.count; })) << broker_.unrest();
+  EXPECT_EQ(one->leave(), 0);
+  EXPECT_EQ(two->leave(), 0);
+  expect_rest();
+}
+
+TEST_F(AllocatorProcess, BrokersEndIsToldAndMemoryStaysUsable) {
+  auto one = allocating();
+  const auto at = allocate(*one, mebibytes(10));
+  EXPECT_TRUE(succeeded(write(*one, at, mebibytes(10), 9)));
+  broker_.kill();
+  EXPECT_TRUE(failed_with(one->ask({{"do", "allocate"}, {"bytes", mebibytes(100).count}}), "UNAVAILABLE"));
+  EXPECT_TRUE(succeeded(check(*one, at, mebibytes(10), 9)));
+  free(*one, at, mebibytes(10));
+  free(*one, allocate(*one, mebibytes(10)), mebibytes(10));
+  EXPECT_TRUE(succeeded(one->ask({{"do", "end_allocator"}})));
+  one->kill();
+}
+
+}  // namespace
+}  // namespace gpumem::test

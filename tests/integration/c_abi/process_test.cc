@@ -1,0 +1,176 @@
+// What a process has of its own, and the pairs of functions that frameworks load. One test may find what
+// another has opened: the process's own is never closed.
+#include <dlfcn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <future>
+#include <thread>
+
+#include "cuda/driver.h"
+#include "cuda/memory.h"
+#include "tests/integration/c_abi/broker.h"
+
+namespace gpumem::test {
+namespace {
+
+class CProcess : public testing::Test {
+ protected:
+  CProcess() { (void)broker(); }
+  gpumem_allocator* allocator() {
+    gpumem_allocator* allocator = nullptr;
+    EXPECT_TRUE(ok(gpumem_default_allocator(0, &allocator)));
+    return allocator;
+  }
+  std::uint64_t in_use() {
+    gpumem_statistics statistics = GPUMEM_STATISTICS_INIT;
+    EXPECT_TRUE(ok(gpumem_allocator_statistics(allocator(), &statistics)));
+    return statistics.in_use;
+  }
+};
+
+TEST_F(CProcess, HasOneSessionAndOneAllocatorForEachDevice) {
+  std::vector<std::thread> threads;
+  std::array<gpumem_allocator*, 16> seen{};
+  for (auto& own : seen) threads.emplace_back([&own, this] { own = allocator(); });
+  for (std::thread& thread : threads) thread.join();
+  for (const auto* own : seen) EXPECT_EQ(own, seen[0]);
+  EXPECT_EQ(gpumem_allocator_ordinal(seen[0]), 0);
+  EXPECT_EQ(std::string(gpumem_allocator_device(seen[0])), broker().device().uuid());
+  EXPECT_EQ(broker().sessions().size(), 1U);
+  gpumem_allocator* none = nullptr;
+  EXPECT_TRUE(fails(GPUMEM_NOT_FOUND, gpumem_default_allocator(1, &none), "device 1"));
+  EXPECT_EQ(none, nullptr);
+}
+
+TEST_F(CProcess, ItsOwnAreNotClosedNorConfiguredLate) {
+  gpumem_session* session = nullptr;
+  EXPECT_TRUE(ok(gpumem_default_session(&session)));
+  EXPECT_TRUE(fails(GPUMEM_FAILED_PRECONDITION, gpumem_session_close(session), "process"));
+  EXPECT_TRUE(
+      fails(GPUMEM_FAILED_PRECONDITION, gpumem_allocator_close(allocator()), "gpumem_allocator_trim"));
+  EXPECT_TRUE(fails(GPUMEM_FAILED_PRECONDITION, gpumem_allocator_destroy(allocator()), "process"));
+  EXPECT_TRUE(ok(gpumem_session_ping(session)));
+  EXPECT_TRUE(fails(GPUMEM_FAILED_PRECONDITION, gpumem_configure_default(nullptr, nullptr), "open already"));
+  gpumem_allocator_options options = GPUMEM_ALLOCATOR_OPTIONS_INIT;
+  options.device = "GPU-00000000-0000-0000-0000-000000000001";
+  EXPECT_TRUE(fails(GPUMEM_INVALID_ARGUMENT, gpumem_configure_default(nullptr, &options), "device"));
+}
+
+TEST_F(CProcess, PyTorchsPairAllocatesAndFrees) {
+  void* block = gpumem_torch_alloc(3 << 20, 0, nullptr);
+  ASSERT_NE(block, nullptr);
+  *static_cast<volatile char*>(block) = 1;
+  EXPECT_EQ(in_use(), 3U << 20);
+  gpumem_torch_free(block, 3 << 20, 0, nullptr);
+  EXPECT_EQ(in_use(), 0U);
+  EXPECT_EQ(gpumem_torch_alloc(0, 0, nullptr), nullptr);
+  gpumem_torch_free(nullptr, 0, 0, nullptr);
+}
+
+TEST_F(CProcess, PyTorchIsToldWhyByAnException) {
+  try {
+    (void)gpumem_torch_alloc(kPool.count + 1, 0, nullptr);
+    FAIL() << "more than there is";
+  } catch (const std::runtime_error& error) {
+    const std::string words = error.what();
+    EXPECT_NE(words.find("on device 0: RESOURCE_EXHAUSTED: "), std::string::npos) << words;
+  }
+  EXPECT_THROW((void)gpumem_torch_alloc(1, 9, nullptr), std::runtime_error);
+}
+
+TEST_F(CProcess, PyTorchsWrongFreesAreSaidOnce) {
+  int of_the_host = 0;
+  testing::internal::CaptureStderr();
+  gpumem_torch_free(&of_the_host, 4, 0, nullptr);
+  gpumem_torch_free(&of_the_host, 4, 0, nullptr);
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1) << said;
+  EXPECT_NE(said.find("gpumem_torch_free: INVALID_ARGUMENT"), std::string::npos) << said;
+}
+
+TEST_F(CProcess, CuPysPairTakesAnAllocatorOrTheProcesssOwn) {
+  for (void* param : {static_cast<void*>(nullptr), static_cast<void*>(allocator())}) {
+    void* block = gpumem_cupy_malloc(param, 3 << 20, 0);
+    ASSERT_NE(block, nullptr);
+    EXPECT_EQ(in_use(), 3U << 20);
+    gpumem_cupy_free(param, block, 0);
+    EXPECT_EQ(in_use(), 0U);
+    EXPECT_EQ(gpumem_cupy_malloc(param, 0, 0), nullptr);
+    gpumem_cupy_free(param, nullptr, 0);
+  }
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(gpumem_cupy_malloc(allocator(), 4096, 1), nullptr);
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_NE(said.find("the allocator is of device 0"), std::string::npos) << said;
+}
+
+/// The driver's own functions of streams, which the library itself does not need.
+class Streams {
+ public:
+  Streams()
+      : library_(::dlopen((broker().driver_folder() + "/libcuda.so.1").c_str(), RTLD_NOW)),
+        context_(cuda::CurrentContext::enter(**cuda::Driver::current(), 0)) {
+    EXPECT_TRUE(context_);
+  }
+  CUstream create() {
+    CUstream stream = nullptr;
+    EXPECT_EQ(find<decltype(&::cuStreamCreate)>("cuStreamCreate")(&stream, CU_STREAM_DEFAULT), CUDA_SUCCESS);
+    return stream;
+  }
+  void run(CUstream stream, CUhostFn function, void* data) {
+    const auto launch = find<decltype(&::cuLaunchHostFunc)>("cuLaunchHostFunc");
+    EXPECT_EQ(launch(stream, function, data), CUDA_SUCCESS);
+  }
+
+ private:
+  template <class Function>
+  Function find(const char* name) {
+    return reinterpret_cast<Function>(::dlsym(library_, name));
+  }
+  void* library_;  ///< the driver's, which is never unloaded
+  Result<cuda::CurrentContext> context_;
+};
+
+TEST_F(CProcess, CuPysRecycledBlocksWaitForTheWorkOfAllBlockingStreams) {
+  (void)allocator();  // opens the driver
+  Streams streams;
+  const CUstream first = streams.create();
+  const CUstream second = streams.create();
+  std::promise<void> done;
+  std::future<void> finished = done.get_future();
+  std::atomic<bool> has_run{false};
+  void* block = gpumem_cupy_malloc(nullptr, 1 << 20, 0);
+  ASSERT_NE(block, nullptr);
+  streams.run(
+      first, [](void* data) { static_cast<std::future<void>*>(data)->wait(); }, &finished);
+  gpumem_cupy_free(nullptr, block, 0);
+  EXPECT_EQ(gpumem_cupy_malloc(nullptr, 1 << 20, 0), block) << "it is used again at once";
+  streams.run(
+      second, [](void* data) { *static_cast<std::atomic<bool>*>(data) = true; }, &has_run);
+  EXPECT_FALSE(eventually([&] { return has_run.load(); }, std::chrono::milliseconds(50)));
+  done.set_value();
+  EXPECT_TRUE(eventually([&] { return has_run.load(); }));
+  gpumem_cupy_free(nullptr, block, 0);
+}
+
+TEST_F(CProcess, ForkedChildIsToldThatItCannotUseTheDriverOfItsParent) {
+  void* block = gpumem_torch_alloc(4096, 0, nullptr);
+  const pid_t child = ::fork();
+  ASSERT_NE(child, -1);
+  if (child == 0) {
+    gpumem_allocator* none = nullptr;
+    const bool told = gpumem_default_allocator(0, &none) == GPUMEM_FAILED_PRECONDITION && none == nullptr;
+    gpumem_torch_free(block, 4096, 0, nullptr);
+    ::_exit(told ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+  gpumem_torch_free(block, 4096, 0, nullptr);
+  EXPECT_EQ(in_use(), 0U);
+}
+
+}  // namespace
+}  // namespace gpumem::test

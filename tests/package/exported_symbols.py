@@ -1,0 +1,55 @@
+#!/usr/bin/env python3
+"""Holds what the shared library shows against gpumem.h. Usage: exported_symbols.py LIBRARY
+
+Every function that the header declares is exported as GPUMEM_0, and nothing else of C is; of C++ only what the public
+headers declare.
+"""
+import pathlib
+import re
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+DECLARED = re.compile(r"^(?:const )?\w+\*? \*?(gpumem_\w+)\(", re.M)
+CPP = re.compile(r"^(?:(?:vtable|typeinfo(?: name)?) for )?gpumem::"
+                 r"(?:(?:Allocator|Amount|Session|Slice)::|"
+                 r"(?:code_name|errno_error|parse_amount|parse_bytes|synchronize|to_string)(?:\[abi:\w+\])?\()")
+
+
+def declared() -> set[str]:
+    text = (ROOT / "client/include/gpumem.h").read_text()
+    return set(DECLARED.findall(re.sub(r"/\*.*?\*/", "", text, flags=re.S)))
+
+
+def exported(library: str) -> list[str]:
+    listed = subprocess.run(["nm", "-D", "--defined-only", "--with-symbol-versions", library], capture_output=True,
+                            text=True, check=True).stdout
+    return [line.split()[-1] for line in listed.splitlines() if not line.split()[-1].startswith("GPUMEM_")]
+
+
+def readable(names: list[str]) -> list[str]:
+    return subprocess.run(["c++filt"], input="\n".join(names), capture_output=True, text=True,
+                          check=True).stdout.splitlines()
+
+
+def main() -> int:
+    wrong = []
+    seen: set[str] = set()
+    cpp: list[str] = []
+    for symbol in exported(sys.argv[1]):
+        name, _, version = symbol.partition("@")
+        if version.lstrip("@") != "GPUMEM_0":
+            wrong.append(f"{symbol}: not of version GPUMEM_0")
+        if name.startswith("_Z"):
+            cpp.append(name)
+        else:
+            seen.add(name)
+    wrong += [f"{name}: in gpumem.h, but not exported" for name in sorted(declared() - seen)]
+    wrong += [f"{name}: exported, but not in gpumem.h" for name in sorted(seen - declared())]
+    wrong += [f"{name}: exported, but no public header's" for name in readable(cpp) if not CPP.match(name)]
+    print("\n".join(wrong + [f"{len(seen)} functions of C, {len(cpp)} symbols of C++, {len(wrong)} wrong"]))
+    return 1 if wrong or not seen else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

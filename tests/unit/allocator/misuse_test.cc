@@ -1,0 +1,270 @@
+// Bad calls get an error that is documented, and change nothing.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <barrier>
+#include <set>
+
+#include "tests/unit/allocator/engine_fixture.h"
+
+namespace gpumem::allocator::test {
+namespace {
+
+struct Misuse : EngineTest {
+  Misuse() : EngineTest({.limit = gibibytes(1)}) {}
+  void expect_refused(Address at, Bytes bytes, const char* what) {
+    EXPECT_FALSE(engine_->try_deallocate(at, bytes, kOne)) << what;
+    EXPECT_TRUE(failed_with(engine_->deallocate(at, bytes, kOne), Code::kInvalidArgument)) << what;
+  }
+};
+
+struct MisuseOfSizes : Misuse, testing::WithParamInterface<std::uint64_t> {};
+
+TEST_P(MisuseOfSizes, BlockIsNotFreedTwice) {
+  const Bytes bytes{GetParam()};
+  const Address at = allocate(bytes), other = allocate(bytes);
+  free(at, bytes);
+  expect_refused(at, bytes, "at once");
+  expect_refused(at, Allocator::kUnknownSize, "of unknown size");
+  free(other, bytes);
+  expect_refused(at, bytes, "after its neighbour");
+  EXPECT_TRUE(succeeded(engine_->trim(kAll)));
+  expect_refused(at, bytes, "when nothing is mapped there any more");
+  EXPECT_EQ(statistics().in_use, Bytes{});
+}
+
+TEST_P(MisuseOfSizes, BlockIsNotFreedByAnAddressInItOrBesideIt) {
+  const Bytes bytes{GetParam()};
+  const Address at = allocate(bytes);
+  for (const std::uint64_t off : {1ULL, 8ULL, 255ULL, 256ULL, 512ULL, 1024ULL, 16'384ULL, 1ULL << 21}) {
+    if (off < bytes.count) expect_refused(at + off, bytes, "in it");
+    if (off < bytes.count) expect_refused(at + off, Allocator::kUnknownSize, "in it, of unknown size");
+    expect_refused(at - off, bytes, "before it");
+    expect_refused(at - off, Allocator::kUnknownSize, "before it, of unknown size");
+  }
+  expect_refused(at + snapshot().at(0).placed.count, Allocator::kUnknownSize, "behind it");
+  EXPECT_EQ(statistics().in_use, bytes);
+  free(at, bytes);
+}
+
+TEST_P(MisuseOfSizes, BlockIsNotFreedWithAnotherSize) {
+  const Bytes bytes{GetParam()};
+  const Address at = allocate(bytes);
+  for (const std::uint64_t other :
+       {bytes.count - 1, bytes.count + 1, bytes.count + 256, bytes.count * 2, 0UL}) {
+    expect_refused(at, {other}, "another size");
+  }
+  expect_refused(at, {bytes.count | 1ULL << 40}, "a huge size");
+  expect_refused(at, {bytes.count + (1ULL << 32)}, "the same in its lower half");
+  EXPECT_EQ(statistics().in_use, bytes);
+  free(at, bytes);
+}
+
+TEST_P(MisuseOfSizes, BlockFreedByTwoThreadsAtOnceServesOnce) {
+  const Bytes bytes{GetParam()};
+  constexpr int kRounds = 300;
+  std::barrier meeting(2);
+  std::atomic<Address> at{0};
+  std::atomic<int> freed{0};
+  const auto race = [&](bool takes) {
+    for (int i = 0; i < kRounds; ++i) {
+      if (takes) at = allocate(bytes);
+      meeting.arrive_and_wait();
+      if ((i % 3 == 0 && engine_->try_deallocate(at, bytes, kOne)) ||
+          engine_->deallocate(at, bytes, kOne).has_value()) {
+        ++freed;
+      }
+      meeting.arrive_and_wait();
+    }
+  };
+  std::thread other([&] { race(false); });
+  race(true);
+  other.join();
+  EXPECT_GE(freed, kRounds) << "at the same moment both may be told so";
+  EXPECT_EQ(statistics().in_use, Bytes{});
+  EXPECT_TRUE(snapshot().empty());
+  const auto all = allocate_many(200, bytes);
+  EXPECT_EQ(std::set(all.begin(), all.end()).size(), all.size()) << "nobody has what another one has";
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, MisuseOfSizes,
+                         testing::Values(1, 256, 3000, 20'000, 1'000'000, (3 << 20) + 5));
+
+TEST_F(Misuse, ForeignAddressesAreRefused) {
+  const Address mine = allocate({1000});
+  int on_stack = 0;
+  for (const Address at : {Address{0}, Address{1}, reinterpret_cast<Address>(&on_stack),
+                           backing_.base() - 256, backing_.base() + backing_.addresses().count, ~Address{0},
+                           ~Address{255}, backing_.base() + backing_.addresses().count - 256}) {
+    expect_refused(at, {1000}, "foreign");
+    expect_refused(at, Allocator::kUnknownSize, "foreign, of unknown size");
+  }
+  free(mine, {1000});
+}
+
+TEST_F(Misuse, BlockOfAnotherAllocatorIsRefused) {
+  FakeBacking elsewhere({.limit = mebibytes(256), .host_memory = true});
+  FakeStreams streams;
+  Engine other(borrow(elsewhere), borrow(streams), options_);
+  const auto at = other.allocate({1000}, kOne);
+  ASSERT_TRUE(at.has_value());
+  expect_refused(*at, {1000}, "another's");
+  EXPECT_TRUE(other.deallocate(*at, {1000}, kOne).has_value());
+}
+
+TEST_F(Misuse, ZeroAndMoreThanTheLimitAreRefused) {
+  for (const Bytes bytes : {Bytes{0}, gibibytes(1) + Bytes{1}, Bytes{1ULL << 40}, Bytes{1ULL << 63},
+                            Bytes{~0ULL}, Bytes{~0ULL - 255}}) {
+    EXPECT_EQ(engine_->try_allocate(bytes, kOne), 0U);
+    const Code code = bytes.is_zero() ? Code::kInvalidArgument : Code::kResourceExhausted;
+    EXPECT_TRUE(failed_with(engine_->allocate(bytes, kOne), code)) << to_string(bytes);
+  }
+  EXPECT_EQ(backing_.calls(FakeBacking::Call::kObtain), 0U);
+  const Address at = allocate({1000});
+  EXPECT_TRUE(failed_with(engine_->extend(at, {1000}, {~0ULL}, kOne), Code::kResourceExhausted));
+  EXPECT_TRUE(failed_with(engine_->extend(at, {1000}, {0}, kOne), Code::kInvalidArgument));
+  free(at, {1000});
+}
+
+TEST_F(Misuse, HugeRoomIsRefusedNotWrappedRound) {
+  for (const Bytes room : {Bytes{~0ULL}, Bytes{~0ULL - 100}, Bytes{1ULL << 62}}) {
+    const auto got = engine_->allocate({1000}, kOne, {.room = room});
+    EXPECT_TRUE(failed_with(got, Code::kInvalidArgument) || failed_with(got, Code::kResourceExhausted));
+  }
+}
+
+/// Every call of an engine answers `code`, and the fast ways nothing.
+bool every_call_fails_with(Engine& engine, Code code, Address at) {
+  int asked = 0;
+  const auto failed = [code, &asked](const auto& result) {
+    ++asked;
+    if (!result && result.error().code == code) return true;
+    std::fprintf(stderr, "call %d %s\n", asked, result ? "succeeded" : to_string(result.error()).c_str());
+    return false;
+  };
+  return engine.try_allocate({1000}, kOne) == 0 && !engine.try_deallocate(at, {1000}, kOne) &&
+         failed(engine.allocate({1000}, kOne)) && failed(engine.deallocate(at, {1000}, kOne)) &&
+         failed(engine.extend(at, {1000}, {2000}, kOne)) && failed(engine.release_stream(kOne)) &&
+         failed(engine.trim({1})) && failed(engine.tag("name")) && failed(engine.statistics()) &&
+         failed(engine.snapshot()) && failed(engine.close());
+}
+
+TEST_F(Misuse, EveryCallAfterCloseIsRefused) {
+  const Address at = allocate({1000});
+  free(at, {1000});
+  ASSERT_TRUE(succeeded(engine_->close()));
+  EXPECT_TRUE(every_call_fails_with(*engine_, Code::kFailedPrecondition, at));
+  EXPECT_EQ(engine_->surplus(), Bytes{});
+  engine_->keep_house(now_);
+}
+
+/// What a forked child's `body` answers. A child that hangs is ended by its alarm.
+template <class Body>
+int in_child(Body&& body) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(20);
+    ::_exit(body() ? 0 : 1);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+}
+
+TEST_F(Misuse, ForkedChildIsRefusedEveryCallAndChangesNothing) {
+  const Address at = allocate({1000});
+  const Address large = allocate(mebibytes(5));
+  free(large, mebibytes(5));
+  EXPECT_EQ(in_child([&] {
+              const auto calls = backing_.calls();
+              if (!every_call_fails_with(*engine_, Code::kFailedPrecondition, at)) return false;
+              return backing_.calls() == calls && !backing_.committed().is_zero();
+            }),
+            0);
+  free(at, {1000});
+  EXPECT_TRUE(succeeded(engine_->close()));
+}
+
+TEST_F(Misuse, ChildForkedWhileThreadsAllocateDoesNotHang) {
+  std::atomic<bool> ends{false};
+  std::vector<std::thread> threads;
+  for (std::uint64_t i = 0; i < 4; ++i) {
+    threads.emplace_back([this, i, &ends] {
+      while (!ends) {
+        const Bytes bytes{1000 + i * 400'000};
+        free(allocate(bytes, stream(i + 1)), bytes, stream(i + 1));
+      }
+    });
+  }
+  for (int i = 0; i < 20; ++i) {
+    EXPECT_EQ(in_child([&] { return every_call_fails_with(*engine_, Code::kFailedPrecondition, 0); }), 0);
+  }
+  ends = true;
+  for (auto& thread : threads) thread.join();
+}
+
+TEST_F(Misuse, EngineAfterAnotherHandsOutNothingOfTheOthers) {
+  for (int i = 0; i < 5; ++i) {
+    FakeBacking backing({.limit = mebibytes(64), .host_memory = true});
+    FakeStreams streams;
+    Engine engine(borrow(backing), borrow(streams), options_);
+    EXPECT_EQ(engine.try_allocate({1000}, kOne), 0U) << "nothing is cached in a new one";
+    const auto at = engine.allocate({1000}, kOne);
+    ASSERT_TRUE(at.has_value());
+    EXPECT_EQ(backing.mapped_at(*at, {1000}).size(), 1U);
+    EXPECT_TRUE(engine.deallocate(*at, {1000}, kOne).has_value());
+  }
+}
+
+TEST_F(Misuse, ManyEnginesAtATimeAllServe) {
+  std::vector<std::unique_ptr<FakeBacking>> backings;
+  std::vector<std::unique_ptr<FakeStreams>> streams;
+  std::vector<std::unique_ptr<Engine>> engines;
+  for (int i = 0; i < 300; ++i) {
+    backings.push_back(std::make_unique<FakeBacking>(FakeBackingOptions{.limit = mebibytes(64)}));
+    streams.push_back(std::make_unique<FakeStreams>());
+    engines.push_back(std::make_unique<Engine>(borrow(*backings.back()), borrow(*streams.back()), options_));
+  }
+  for (int round = 0; round < 3; ++round) {
+    for (std::size_t i = 0; i < engines.size(); ++i) {
+      const auto at = engines[i]->allocate({1000 + i}, kOne);
+      ASSERT_TRUE(at.has_value()) << i;
+      EXPECT_EQ(backings[i]->mapped_at(*at, {1000}).size(), 1U);
+      EXPECT_TRUE(engines[i]->deallocate(*at, {1000 + i}, kOne).has_value());
+    }
+  }
+}
+
+TEST_F(Misuse, SixtyFourThreadsAtShutdownAreServedOrRefused) {
+  for (int round = 0; round < 5; ++round) {
+    FakeBacking backing({.limit = mebibytes(256)});
+    FakeStreams streams;
+    Engine engine(borrow(backing), borrow(streams), {.idle = milliseconds(5)});
+    std::atomic<int> strange{0};
+    std::vector<std::thread> threads;
+    for (std::uint64_t t = 0; t < 64; ++t) {
+      threads.emplace_back([&, t] {
+        for (std::uint64_t i = 0; i < 400; ++i) {
+          const Bytes bytes{1 + (t * 31 + i * 977) % 300'000};
+          Address at = engine.try_allocate(bytes, stream(t % 8 + 1));
+          if (at == 0) {
+            const auto got = engine.allocate(bytes, stream(t % 8 + 1));
+            if (!got && got.error().code != Code::kFailedPrecondition) ++strange;
+            if (!got) continue;
+            at = *got;
+          }
+          if (!engine.deallocate(at, bytes, stream(t % 8 + 1))) ++strange;
+        }
+      });
+    }
+    while (!engine.close()) std::this_thread::yield();
+    for (auto& thread : threads) thread.join();
+    EXPECT_EQ(strange, 0);
+    EXPECT_TRUE(failed_with(engine.allocate({1}, kOne), Code::kFailedPrecondition));
+    EXPECT_EQ(backing.committed(), Bytes{});
+  }
+}
+
+}  // namespace
+}  // namespace gpumem::allocator::test

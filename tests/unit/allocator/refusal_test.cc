@@ -1,0 +1,146 @@
+// Out of memory is an answer, after everything that is cached here was tried, with the broker's words.
+#include <barrier>
+
+#include "tests/unit/allocator/engine_fixture.h"
+
+namespace gpumem::allocator::test {
+namespace {
+
+using Call = FakeBacking::Call;
+using std::chrono::seconds;
+
+struct Refusal : EngineTest {
+  explicit Refusal(const EngineOptions& options = {.grow_ahead = false, .housekeeper = false})
+      : EngineTest({.limit = mebibytes(64)}, options) {}
+};
+
+TEST_F(Refusal, CarriesTheBrokersDenial) {
+  backing_.set_available(Bytes{});
+  const auto refused = engine_->allocate(mebibytes(4), kOne);
+  ASSERT_TRUE(failed_with(refused, Code::kResourceExhausted));
+  ASSERT_TRUE(refused.error().denial.has_value());
+  EXPECT_EQ(refused.error().denial->reason, Denial::Reason::kNoMemory);
+  ASSERT_EQ(refused.error().denial->holders.size(), 1U);
+  EXPECT_EQ(refused.error().denial->holders[0].pid, 4711);
+  EXPECT_EQ(refused.error().denial->asked_least, mebibytes(4));
+}
+
+TEST_F(Refusal, AtTheLimitIsOneOfMemoryNotOfTheArgument) {
+  allocate(mebibytes(40));
+  const auto refused = engine_->allocate(mebibytes(40), kOne);
+  ASSERT_TRUE(failed_with(refused, Code::kResourceExhausted));
+  EXPECT_TRUE(refused.error().denial.has_value());
+}
+
+TEST_F(Refusal, ChangesNothing) {
+  const auto kept = allocate_many(5, mebibytes(12));
+  const auto before = statistics();
+  EXPECT_FALSE(engine_->allocate(mebibytes(12), kOne).has_value());
+  EXPECT_EQ(statistics().in_use, before.in_use);
+  EXPECT_EQ(statistics().allocations, before.allocations);
+  EXPECT_GT(statistics().refused, before.refused);
+  EXPECT_EQ(snapshot().size(), 5U);
+  free_all(kept, mebibytes(12));
+}
+
+TEST_F(Refusal, ComesOnlyAfterAllThatIsFreeWasMovedTogether) {
+  backing_.on_grant([](Bytes least, Bytes) { return least; });
+  const auto all = allocate_many(32, mebibytes(2));
+  for (std::size_t i = 0; i < all.size(); i += 2) free(all[i], mebibytes(2), kTwo);
+  EXPECT_TRUE(succeeded(engine_->allocate(mebibytes(32), kThree)));
+  EXPECT_TRUE(failed_with(engine_->allocate(mebibytes(2), kThree), Code::kResourceExhausted));
+}
+
+TEST_F(Refusal, ComesOnlyAfterTheThreadsCachesWereGivenUp) {
+  std::barrier meeting(3);
+  std::vector<std::thread> threads;
+  for (std::uint64_t i = 1; i <= 2; ++i) {
+    threads.emplace_back([this, i, &meeting] {
+      const Bytes bytes{2000 * i};
+      free_all(allocate_many(5000, bytes, stream(i)), bytes, stream(i));
+      meeting.arrive_and_wait();
+      meeting.arrive_and_wait();
+    });
+  }
+  meeting.arrive_and_wait();
+  const auto whole = engine_->allocate(mebibytes(64), kThree);
+  EXPECT_TRUE(succeeded(whole)) << "nobody uses anything";
+  meeting.arrive_and_wait();
+  for (auto& thread : threads) thread.join();
+}
+
+TEST_F(Refusal, ComesOnlyAfterTheWorkOnWhatIsFreeWasWaitedFor) {
+  for (std::uint64_t i = 1; i <= 8; ++i) {
+    const Address at = allocate(mebibytes(8), stream(i));
+    streams_.give(stream(i));
+    free(at, mebibytes(8), stream(i));
+  }
+  EXPECT_TRUE(succeeded(engine_->allocate(mebibytes(64), stream(9))));
+}
+
+TEST_F(Refusal, OfTheBrokersOwnIsPassedOn) {
+  for (const Code code : {Code::kUnavailable, Code::kUnauthenticated, Code::kInternal}) {
+    backing_.fail(Call::kObtain, 1, {code, "the broker's words"}, 10);
+    const auto failed = engine_->allocate(mebibytes(4), kOne);
+    EXPECT_TRUE(failed_with(failed, code));
+    EXPECT_NE(failed.error().message.find("the broker's words"), std::string::npos) << failed.error().message;
+    backing_.heal();
+    const Address at = allocate(mebibytes(4));
+    free(at, mebibytes(4));
+    EXPECT_TRUE(succeeded(engine_->trim(kAll)));
+  }
+}
+
+TEST_F(Refusal, LeavesSmallBlocksThatFitServed) {
+  allocate(mebibytes(60));
+  EXPECT_FALSE(engine_->allocate(mebibytes(10), kOne).has_value());
+  EXPECT_TRUE(succeeded(engine_->allocate({4000}, kOne)));
+  EXPECT_TRUE(succeeded(engine_->allocate(mebibytes(1), kOne)));
+}
+
+struct WaitingRefusal : Refusal {
+  WaitingRefusal() : Refusal({.wait = seconds(3), .grow_ahead = false, .housekeeper = false}) {}
+};
+
+TEST_F(WaitingRefusal, ComesAfterTheBrokerWaitedAsAllowed) {
+  backing_.set_available(Bytes{});
+  const auto refused = engine_->allocate(mebibytes(4), kOne);
+  ASSERT_TRUE(failed_with(refused, Code::kDeadlineExceeded));
+  ASSERT_TRUE(refused.error().denial.has_value());
+  EXPECT_EQ(refused.error().denial->waited, seconds(3));
+  EXPECT_EQ(backing_.wishes().back().wait, seconds(3));
+}
+
+TEST_F(WaitingRefusal, NobodyWaitsForTheBrokerForWhatIsCachedHere) {
+  const auto all = allocate_many(1000, {60'000});
+  free_all(all, {60'000});
+  backing_.set_available(Bytes{});
+  const Bytes there = backing_.committed().rounded_down(mebibytes(2));
+  EXPECT_TRUE(succeeded(engine_->allocate(there, kTwo)));
+  for (const auto& wish : backing_.wishes()) {
+    EXPECT_TRUE(wish.least + mebibytes(2) <= there || wish.wait.count() == 0);
+  }
+}
+
+TEST_F(WaitingRefusal, OthersAreServedWhileOneWaits) {
+  const Address cached = allocate(mebibytes(8));
+  free(cached, mebibytes(8));
+  std::barrier meeting(2);
+  backing_.on_obtain([&](const Backing::Wish& wish) {
+    if (wish.least < mebibytes(50)) return;
+    meeting.arrive_and_wait();
+    meeting.arrive_and_wait();
+  });
+  std::thread waits([this] { EXPECT_TRUE(succeeded(engine_->allocate(mebibytes(60), kTwo))); });
+  meeting.arrive_and_wait();
+  free(allocate({500}, kThree), {500}, kThree);
+  const auto found = statistics();
+  EXPECT_EQ(found.in_use, Bytes{});
+  EXPECT_TRUE(succeeded(engine_->snapshot()));
+  meeting.arrive_and_wait();
+  waits.join();
+  backing_.on_obtain({});
+}
+
+}  // namespace
+}  // namespace gpumem::allocator::test
