@@ -105,6 +105,8 @@ def run_all(session: Session, out: pathlib.Path) -> bool:
     traces = session.folder / "traces.json"
     if traces.exists():
         shutil.copy(traces, out / "traces.json")
+    for trace in session.folder.glob("*.trace"):  # of allocations, for gpumem_bench
+        shutil.copy(trace, out / trace.name)
     version = subprocess.run([session.layout.program("gpumemd"), "--version"], capture_output=True, text=True)
     whole = report.whole(found, gpumem=version.stdout.strip(), simulated=session.simulated, short=session.short,
                          seconds=round(time.monotonic() - started, 1))

@@ -28,7 +28,7 @@ class Broker:
     def __enter__(self) -> "Broker":
         self._process = subprocess.Popen(self._command, env=self._session.environment(), stdin=subprocess.DEVNULL)
         deadline = time.monotonic() + PATIENCE_SECONDS
-        while (status := self._ask()) is None:
+        while (status := self.ask("status")) is None:
             if self._process.poll() is not None or time.monotonic() > deadline:
                 self.__exit__()
                 raise RuntimeError("gpumemd did not start; its words are in the log")
@@ -48,8 +48,9 @@ class Broker:
     def pid(self) -> int:
         return self._process.pid
 
-    def _ask(self) -> dict[str, Any] | None:
-        asked = subprocess.run([self._session.layout.program("gpumem"), "--runtime-dir", self.runtime, "status", "--json"],
+    def ask(self, what: str) -> dict[str, Any] | None:
+        """What `gpumem WHAT --json` says; None where it fails."""
+        asked = subprocess.run([self._session.layout.program("gpumem"), "--runtime-dir", self.runtime, what, "--json"],
                                capture_output=True, text=True)
         return json.loads(asked.stdout) if asked.returncode == 0 else None
 

@@ -29,6 +29,17 @@ class Layout:
                 return path
         raise FileNotFoundError(f"no {name} in {self.root}; is it built?")
 
+    def library(self) -> pathlib.Path:
+        """libgpumem, as programs load it."""
+        return self.root / ("lib" if self.is_bundle else "client") / "libgpumem.so.0"
+
+    def python_package(self) -> pathlib.Path:
+        """The folder of the package `gpumem`, for PYTHONPATH."""
+        return self.root / "share/gpumem/python" if self.is_bundle else HERE.parents[1] / "client/python/src"
+
+    def examples(self) -> pathlib.Path:
+        return self.root / "share/gpumem/examples" if self.is_bundle else HERE.parents[1] / "client/examples"
+
     def demo(self) -> list[str]:
         """The demo, and its words that say where the programs are."""
         if self.is_bundle:

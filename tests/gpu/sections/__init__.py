@@ -2,9 +2,9 @@
 run(session) -> Outcome; it runs as a process of its own."""
 from types import ModuleType
 
-from . import benchmarks, contract, demo, facts, footprint, frameworks, latencies
+from . import allocators, benchmarks, contract, demo, facts, footprint, frameworks, latencies
 
-ALL: list[ModuleType] = [facts, contract, latencies, footprint, demo, benchmarks, frameworks]
+ALL: list[ModuleType] = [facts, contract, latencies, footprint, demo, benchmarks, frameworks, allocators]
 
 
 def find(name: str) -> ModuleType:

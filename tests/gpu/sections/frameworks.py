@@ -17,16 +17,17 @@ REQUIRED = False
 LIMIT = 150
 EACH_SECONDS = 35
 SCRIPTS = pathlib.Path(__file__).resolve().parent.parent / "frameworks"
-ALL = ("cuda_bindings", "cupy_pool", "numba_cuda", "pytorch", "jax_xla")
+ALL = ("cuda_bindings", "cupy_pool", "numba_arrays", "pytorch", "jax_xla")
 
 
 class Framework:
     """One script under way. It says what it has done, a line of JSON at a time, and goes on when told to; so the
     device is looked at while it stands still."""
 
-    def __init__(self, session: Session, device: Device, name: str, budget: int, seconds: float):
+    def __init__(self, session: Session, device: Device, name: str, budget: int, seconds: float,
+                 variables: dict[str, str] | None = None):
         self._device = device
-        environment = session.environment() | {"GPUMEM_ACCEPTANCE_BUDGET": str(budget)}
+        environment = session.environment() | {"GPUMEM_ACCEPTANCE_BUDGET": str(budget)} | (variables or {})
         self._process = subprocess.Popen([session.host_python, "-B", SCRIPTS / f"{name}.py"], env=environment,
                                          stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         assert self._process.stdin and self._process.stdout
@@ -40,15 +41,23 @@ class Framework:
         for line in self._from:
             if not line.startswith('{"stage"'):
                 continue  # a framework that talks
-            own = [u.used for u in self._device.processes() if u.pid == self._process.pid]
-            said.append(json.loads(line) | {"device_used": self._device.memory().used, "named_by_nvml": bool(own),
-                                            "attributed": own[0] if own else None})
+            said.append(json.loads(line) | self.look())
             try:
                 self._to.write("\n")
                 self._to.flush()
             except BrokenPipeError:
                 break
         return said
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def look(self) -> dict[str, Any]:
+        """The figures of this moment."""
+        own = [u.used for u in self._device.processes() if u.pid == self.pid]
+        return {"device_used": self._device.memory().used, "named_by_nvml": bool(own),
+                "attributed": own[0] if own else None}
 
     def end(self) -> int:
         self._limit.cancel()

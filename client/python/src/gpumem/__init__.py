@@ -1,0 +1,30 @@
+"""GPU memory borrowed from gpumemd, the broker of this machine.
+
+    with gpumem.Session.connect(label="train") as session, session.open_allocator() as allocator:
+        with allocator.allocate(256 * gpumem.MIB) as block:
+            ...  # block.address: a CUdeviceptr in value
+
+Sizes are bytes, times are seconds. What fails raises a GpumemError with a code and words that say what to do.
+Under frameworks: gpumem.cupy, gpumem.numba, gpumem.cuda_core and gpumem.torch, imported by name.
+"""
+from ._library import version
+from ._version import __version__
+from .allocator import Allocator, BlockInfo, SizeClass, Statistics
+from .block import Block
+from .errors import (Code, FailedPrecondition, GpumemError, InvalidArgument, LibraryNotFound, NotFound, OutOfMemory,
+                     PermissionDenied, Unavailable)
+from .pressure import Pressure
+from .process import configure_default, default_allocator, default_session
+from .session import DeviceUsage, Session
+from .slice import Slice
+
+KIB = 1 << 10
+MIB = 1 << 20
+GIB = 1 << 30
+
+__all__ = [
+    "GIB", "KIB", "MIB", "Allocator", "Block", "BlockInfo", "Code", "DeviceUsage", "FailedPrecondition", "GpumemError",
+    "InvalidArgument", "LibraryNotFound", "NotFound", "OutOfMemory", "PermissionDenied", "Pressure", "Session",
+    "SizeClass", "Slice", "Statistics", "Unavailable", "__version__", "configure_default", "default_allocator",
+    "default_session", "version",
+]

@@ -1,0 +1,79 @@
+"""Finds and loads libgpumem.so.0, once, when it is first needed."""
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+from collections.abc import Callable
+from typing import Any
+
+from . import _abi
+from .errors import GpumemError, LibraryNotFound, error_of
+
+NAME = "libgpumem.so.0"
+VARIABLE = "GPUMEM_LIBRARY"
+
+
+def path() -> str:
+    """How the library is opened: the environment's GPUMEM_LIBRARY, else its name, for the system's loader."""
+    return os.environ.get(VARIABLE) or NAME
+
+
+@functools.lru_cache(maxsize=None)
+def load() -> ctypes.CDLL:
+    """The library, its functions declared. Calls release the GIL. Raises LibraryNotFound."""
+    try:
+        library = ctypes.CDLL(path())
+    except OSError as error:
+        named = f"{VARIABLE}={path()}" if os.environ.get(VARIABLE) else f"{NAME} on the system's search path"
+        raise LibraryNotFound(
+            f"libgpumem cannot be loaded ({named}: {error}); install gpumem (cmake --install, then ldconfig), or set "
+            f"{VARIABLE} to the file {NAME}") from error
+    try:
+        for name, (answer, takes) in _abi.FUNCTIONS.items():
+            function = getattr(library, name)
+            function.restype, function.argtypes = answer, takes
+        for name in _abi.NOT_CALLED:
+            getattr(library, name)
+    except AttributeError as error:
+        raise LibraryNotFound(f"{path()} is older than this package: it has no function {name}; install the same "
+                              "version of both") from error
+    return library
+
+
+def text(raw: bytes | None) -> str:
+    return (raw or b"").decode("utf-8", "replace")
+
+
+def failure(status: int, *, asks_for_memory: bool = False) -> GpumemError:
+    """The exception for this thread's last call, which answered `status`."""
+    return error_of(status, text(load().gpumem_last_error()), asks_for_memory=asks_for_memory)
+
+
+def check(status: int) -> None:
+    """Raises unless `status` is OK."""
+    if status:
+        raise failure(status)
+
+
+def visit(call: Callable[..., int], handle: int, visitor: Any, convert: Callable[[Any], Any]) -> list[Any]:
+    """What `call` shows to a visitor of the type `visitor`, each converted."""
+    found: list[Any] = []
+    failed: list[BaseException] = []
+
+    def each(shown: Any, _: Any) -> bool:
+        try:
+            found.append(convert(shown.contents))
+        except BaseException as error:  # no exception passes through C
+            failed.append(error)
+        return not failed
+
+    check(call(handle, visitor(each), None))
+    if failed:
+        raise failed[0]
+    return found
+
+
+def version() -> str:
+    """The version of the library that is running: `0.1.0`."""
+    return text(load().gpumem_version())

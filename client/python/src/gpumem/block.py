@@ -1,0 +1,98 @@
+"""A block of an allocator's memory."""
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any, SupportsIndex
+
+from ._streams import StreamLike
+from ._values import size_of
+from .errors import FailedPrecondition
+
+if TYPE_CHECKING:
+    from .allocator import Allocator
+
+
+class Block:
+    """Memory of an allocator, until free(), the end of its `with`, or until it is forgotten: then in the order of the
+    stream it was allocated on, which it keeps alive. What is left when the interpreter ends goes with the process.
+
+    Other packages take it as an array of bytes (`__cuda_array_interface__`): cupy.asarray(block),
+    numba.cuda.as_cuda_array(block), torch.as_tensor(block, device="cuda"). Work that they give to other streams than
+    the block's is the caller's to order before the block is freed.
+    Threads  any, one at a time.
+    """
+
+    __slots__ = ("_allocator", "_address", "_size", "_stream", "_handle", "_is_free", "__weakref__")
+
+    def __init__(self, allocator: Allocator, address: int, size: int, stream: StreamLike, handle: int):
+        """Use Allocator.allocate. `handle`: the stream's."""
+        self._is_free = False
+        self._allocator, self._address, self._size = allocator, address, size
+        self._stream, self._handle = stream, handle
+
+    @property
+    def address(self) -> int:
+        """A CUdeviceptr in value; a multiple of 256. Raises FailedPrecondition when it is free."""
+        self._must_be_in_use()
+        return self._address
+
+    @property
+    def size(self) -> int:
+        """Bytes, as asked for."""
+        return self._size
+
+    @property
+    def stream(self) -> StreamLike:
+        """As it was allocated with."""
+        return self._stream
+
+    @property
+    def allocator(self) -> Allocator:
+        return self._allocator
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        # The protocol has 1 for the legacy default stream, and no 0.
+        return {"shape": (self._size,), "typestr": "|u1", "data": (self.address, False), "version": 3,
+                "stream": self._handle or 1}
+
+    def extend(self, size: SupportsIndex, stream: StreamLike = None) -> None:
+        """Makes it `size` bytes long, in place; what it holds stays. To more: never fails for want of addresses
+        within the room it was allocated with. To less: the end is given up, and what room there was. Raises
+        OutOfMemory, GpumemError (ABORTED: something else lies behind it, and there is no room)."""
+        self._must_be_in_use()
+        wanted = size_of(size, "size")
+        self._allocator.extend_address(self._address, self._size, wanted, self._handle if stream is None else stream)
+        self._size = wanted
+
+    def free(self, stream: StreamLike = None) -> None:
+        """Frees it: work given so far to `stream` (None: the one it was allocated on) may still use it. Again:
+        nothing."""
+        if not self._is_free:
+            self._is_free = True
+            try:
+                self._allocator.deallocate(self._address, self._size, self._handle if stream is None else stream)
+            except BaseException:
+                self._is_free = False
+                raise
+
+    def _must_be_in_use(self) -> None:
+        if self._is_free:
+            raise FailedPrecondition("this block has been freed")
+
+    def __enter__(self) -> Block:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.free()
+
+    def __repr__(self) -> str:
+        return f"<gpumem.Block of {self._size} bytes, " + ("freed>" if self._is_free else f"at {self._address:#x}>")
+
+    def __del__(self, is_finalizing: Any = sys.is_finalizing) -> None:
+        # Defaults and slots only: the module's names may be gone. A block of a parent process, or of an allocator
+        # that was destroyed, is nothing to free.
+        if is_finalizing() or getattr(self, "_is_free", True):
+            return
+        self._is_free = True
+        self._allocator.forget_address(self._address, self._size, self._handle)

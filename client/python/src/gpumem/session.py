@@ -1,0 +1,157 @@
+"""This process's connection to the broker, which knows from the kernel who it is."""
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import os
+import weakref
+from typing import Any, SupportsIndex
+
+from . import _abi
+from ._library import check, load, text, visit
+from ._values import encoded, milliseconds_of, size_of
+from .allocator import Allocator
+from .pressure import Handler, Listener
+from .slice import Slice
+
+
+@dataclasses.dataclass(frozen=True)
+class DeviceUsage:
+    """What the broker says of a device, from the side of the session's tenant. Bytes."""
+
+    device: str  # UUID
+    pool: int
+    free: int  # charged to nobody
+    guarantee: int
+    limit: int
+    charged: int  # to the tenant, all its sessions together
+    available: int  # what the tenant could be granted without waiting
+    pressure: int  # what the broker asks this session to give back
+    pressure_deadline: float  # seconds from now; 0 without pressure, or when it is over
+
+
+def _usage(shown: Any) -> DeviceUsage:
+    return DeviceUsage(text(shown.device), shown.pool, shown.free, shown.guarantee, shown.limit, shown.charged,
+                       shown.available, shown.pressure, shown.pressure_deadline_ms / 1000)
+
+
+def _end(handle: int, owner: int) -> None:
+    if os.getpid() == owner:  # a forked child leaves its parent's session alone
+        load().gpumem_session_close(handle)
+
+
+class Session:
+    """A session with the broker: open slices and allocators with it. They go on without it until they are closed.
+
+    Use it as a context manager, or call close(). One that is forgotten, or still open when the interpreter ends, is
+    closed then.
+    Threads  any.
+    Fork     a child may not use its parent's session: calls raise FailedPrecondition. It may connect itself if its
+             parent had only connected before; else it begins with exec (multiprocessing: "spawn").
+    """
+
+    def __init__(self, handle: int, *, shared: bool = False):
+        """Use Session.connect, or gpumem.default_session. `shared`: of the process, never closed."""
+        self._handle = handle
+        self._finalizer = weakref.finalize(self, _end, handle, os.getpid()) if not shared else None
+
+    @classmethod
+    def connect(cls, *, runtime_folder: str | None = None, label: str | None = None, timeout: float = 10.0) -> Session:
+        """Connects to the broker.
+
+        runtime_folder: of its sockets; None: the environment's GPUMEM_RUNTIME_DIR, else /run/gpumemd.
+        label: for people, shown by `gpumem ps`; at most 128 bytes.
+        timeout: seconds, of connecting and of each call that does not wait for memory.
+        Raises Unavailable (no broker there), PermissionDenied, FailedPrecondition (another version; a forked child
+        whose parent has already called the broker), InvalidArgument, LibraryNotFound.
+        """
+        options = _abi.sized(_abi.SessionOptions, runtime_folder=encoded(runtime_folder, "runtime_folder"),
+                             label=encoded(label, "label"), timeout_ms=milliseconds_of(timeout, "timeout"))
+        handle = _abi.Handle()
+        check(load().gpumem_session_connect(ctypes.byref(options), ctypes.byref(handle)))
+        return cls(handle.value or 0)
+
+    def open_slice(self, *, device: str | None = None, limit: SupportsIndex = 0, label: str | None = None,
+                   trim_on_pressure: bool = False) -> Slice:
+        """A range of device addresses that grows and shrinks.
+
+        device: UUID; None: the first device that both the broker and this process see.
+        limit: bytes; 0: the tenant's limit on the device.
+        trim_on_pressure: what lies beyond Slice.set_in_use goes back without asking.
+        Raises NotFound (no driver, no such device), InvalidArgument, OutOfMemory (no addresses, too many slices),
+        FailedPrecondition, Unavailable.
+        """
+        options = _abi.sized(_abi.SliceOptions, device=encoded(device, "device"), limit=size_of(limit, "limit"),
+                             label=encoded(label, "label"), trim_on_pressure=bool(trim_on_pressure))
+        handle = _abi.Handle()
+        check(load().gpumem_slice_open(self._handle, ctypes.byref(options), ctypes.byref(handle)))
+        return Slice(handle.value or 0)
+
+    def open_allocator(self, *, device: str | None = None, limit: SupportsIndex = 0, label: str | None = None,
+                       wait: float = 0.0, idle: float = 2.0, grow_ahead: bool = True) -> Allocator:
+        """Blocks of any size of a device's memory, in the order of streams.
+
+        wait: seconds that an allocation may wait for memory that others hold now.
+        idle: seconds after which what nobody needed goes back to the broker; 0: at once.
+        grow_ahead: asks the broker for memory ahead of need, in the background, while use goes up.
+        The rest, and what it raises, as open_slice.
+        """
+        options = allocator_options(device=device, limit=limit, label=label, wait=wait, idle=idle,
+                                    grow_ahead=grow_ahead)
+        handle = _abi.Handle()
+        check(load().gpumem_allocator_open(self._handle, ctypes.byref(options), ctypes.byref(handle)))
+        return Allocator(handle.value or 0)
+
+    def usage(self) -> list[DeviceUsage]:
+        """Figures of every device that the broker lends, read from shared memory. Raises Unavailable."""
+        found: list[DeviceUsage] = visit(load().gpumem_session_usage, self._handle, _abi.UsageVisitor, _usage)
+        return found
+
+    def on_pressure(self, handler: Handler | None) -> None:
+        """Has `handler` called when the broker asks for memory that is not had without it, in place of the one
+        before; None: no more. It gives memory back (Slice.release, freeing blocks) and answers how many bytes it
+        expects to have given. It runs in a thread of the library's own, one call at a time; what it raises is printed
+        on standard error. The handler before has returned when this does, unless it is what calls this.
+        """
+        Listener.of(self._handle).use(handler)
+
+    def charge(self, device: str, bytes: SupportsIndex) -> None:
+        """Declares what this process holds of `device` (a UUID) past the broker, in all: charged to its tenant.
+        Raises NotFound, InvalidArgument (more than the device has), Unavailable."""
+        check(load().gpumem_session_charge(self._handle, encoded(device, "device"), size_of(bytes, "bytes")))
+
+    def ping(self) -> None:
+        """One empty call to the broker. Raises Unavailable (it is gone), GpumemError (it has ended the session)."""
+        check(load().gpumem_session_ping(self._handle))
+
+    @property
+    def id(self) -> int:
+        """The broker's number of the session."""
+        return int(load().gpumem_session_id(self._handle))
+
+    @property
+    def tenant(self) -> str:
+        """Who is charged."""
+        return text(load().gpumem_session_tenant(self._handle))
+
+    def close(self) -> None:
+        """Ends the session, and removes its handler; again: nothing. Its slices and allocators go on."""
+        if self._finalizer is None:
+            check(load().gpumem_session_close(self._handle))  # the process's own says that it is never closed
+        elif self._finalizer.detach():
+            check(load().gpumem_session_close(self._handle))
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def allocator_options(*, device: str | None = None, limit: SupportsIndex = 0, label: str | None = None,
+                      wait: float = 0.0, idle: float = 2.0, grow_ahead: bool = True) -> _abi.AllocatorOptions:
+    """For C, from Session.open_allocator's words."""
+    idle_ms = milliseconds_of(idle, "idle") or _abi.AT_ONCE
+    return _abi.sized(_abi.AllocatorOptions, device=encoded(device, "device"), limit=size_of(limit, "limit"),
+                      label=encoded(label, "label"), wait_ms=milliseconds_of(wait, "wait"), idle_ms=idle_ms,
+                      no_grow_ahead=not grow_ahead)

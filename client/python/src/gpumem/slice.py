@@ -1,0 +1,111 @@
+"""A range of device addresses, backed as it grows."""
+from __future__ import annotations
+
+import ctypes
+import os
+import weakref
+from typing import SupportsIndex
+
+from . import _abi
+from ._library import check, failure, load, text
+from ._values import milliseconds_of, size_of
+
+
+def _give_back(handle: int, owner: int) -> None:
+    if os.getpid() == owner:
+        load().gpumem_slice_close(handle)
+
+
+class Slice:
+    """Addresses [base, base + limit) of a device, of which [base, base + committed) is memory. Opened by
+    Session.open_slice.
+
+    Use it as a context manager, or call close(). The caller has synchronised its work on what is given back, also
+    when a slice is forgotten. One that is open when the interpreter ends goes with the process.
+    Threads  any. Growths of one slice take turns.
+    Fork     a child may not use its parent's slices: calls raise FailedPrecondition.
+    """
+
+    def __init__(self, handle: int):
+        self._handle = handle
+        self._finalizer = weakref.finalize(self, _give_back, handle, os.getpid())
+        self._finalizer.atexit = False  # work on the device may still use it
+
+    def grow(self, target: SupportsIndex, *, wait: float = 0.0, least: SupportsIndex = 0) -> int:
+        """Grows until `target` bytes are committed, rounded up to the granularity; what is new reads as zero.
+
+        wait: seconds that it may wait for memory that others hold now.
+        least: bytes that are enough where the target cannot be had; 0: the target.
+        Answers the committed bytes. Raises OutOfMemory (nothing has changed), InvalidArgument, Unavailable,
+        GpumemError (CANCELLED: the slice was closed meanwhile).
+        """
+        options = _abi.sized(_abi.GrowOptions, wait_ms=milliseconds_of(wait, "wait"), least=size_of(least, "least"))
+        committed = ctypes.c_uint64()
+        status = load().gpumem_slice_grow(self._handle, size_of(target, "target"), ctypes.byref(options),
+                                          ctypes.byref(committed))
+        if status:
+            raise failure(status, asks_for_memory=True)
+        return committed.value
+
+    def shrink(self, target: SupportsIndex) -> int:
+        """Gives memory back, from the end on and in whole extents, as long as `target` bytes stay committed.
+        Answers the committed bytes. Raises Unavailable: the memory is unmapped all the same."""
+        committed = ctypes.c_uint64()
+        check(load().gpumem_slice_shrink(self._handle, size_of(target, "target"), ctypes.byref(committed)))
+        return committed.value
+
+    def release(self, bytes: SupportsIndex, keep: SupportsIndex = 0) -> int:
+        """Gives at least `bytes` back, as far as at least `keep` bytes stay committed. Answers how many. Raises as
+        shrink."""
+        released = ctypes.c_uint64()
+        check(load().gpumem_slice_release(self._handle, size_of(bytes, "bytes"), size_of(keep, "keep"),
+                                          ctypes.byref(released)))
+        return released.value
+
+    def set_in_use(self, bytes: SupportsIndex) -> bool:
+        """Says how many bytes of the slice, from its base on, hold something. Answers whether all of them are
+        committed. With trim_on_pressure, what lies beyond may vanish at any moment, and what lies below stays."""
+        committed = ctypes.c_bool()
+        check(load().gpumem_slice_set_in_use(self._handle, size_of(bytes, "bytes"), ctypes.byref(committed)))
+        return committed.value
+
+    @property
+    def base(self) -> int:
+        """The first address; never changes. A CUdeviceptr in value."""
+        return int(load().gpumem_slice_base(self._handle))
+
+    @property
+    def committed(self) -> int:
+        """Bytes now; 0 when closed, and in a forked child."""
+        return int(load().gpumem_slice_committed(self._handle))
+
+    @property
+    def limit(self) -> int:
+        """Bytes of addresses."""
+        return int(load().gpumem_slice_limit(self._handle))
+
+    @property
+    def granularity(self) -> int:
+        """Bytes; sizes are rounded up to multiples of it."""
+        return int(load().gpumem_slice_granularity(self._handle))
+
+    @property
+    def device(self) -> str:
+        """The UUID."""
+        return text(load().gpumem_slice_device(self._handle))
+
+    @property
+    def ordinal(self) -> int:
+        """This process's number of the device."""
+        return int(load().gpumem_slice_ordinal(self._handle))
+
+    def close(self) -> None:
+        """Gives the memory and the addresses back; a growth that waits is called off. Again: nothing."""
+        if self._finalizer.detach():
+            check(load().gpumem_slice_close(self._handle))
+
+    def __enter__(self) -> Slice:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

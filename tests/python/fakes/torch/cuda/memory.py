@@ -1,0 +1,42 @@
+"""torch.cuda.memory: the pluggable allocator, called with the default stream."""
+from __future__ import annotations
+
+import ctypes
+
+import device
+
+_STREAM = 0
+
+
+class CUDAPluggableAllocator:
+    def __init__(self, path_to_so_file: str, alloc_fn_name: str, free_fn_name: str):
+        library = ctypes.CDLL(path_to_so_file)
+        alloc, free = (ctypes.cast(getattr(library, name), ctypes.c_void_p).value for name in (alloc_fn_name, free_fn_name))
+        # Taken with extern "C" and C++ between, an exception would arrive as RuntimeError; here it would end the process.
+        self.alloc = device.call_pointer(alloc, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p)
+        self.free = device.call_pointer(free, None, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p)
+
+
+_current: CUDAPluggableAllocator | None = None
+_in_use = False
+
+
+def change_current_allocator(allocator: CUDAPluggableAllocator) -> None:
+    global _current
+    if _in_use:
+        raise RuntimeError("Can't swap an already initialized allocator")
+    _current = allocator
+
+
+def raw_alloc(size: int) -> int:
+    global _in_use
+    from . import init
+    init()
+    _in_use = True
+    assert _current is not None, "the fake has no allocator of its own"
+    return _current.alloc(size, device.current_device(), _STREAM)
+
+
+def raw_delete(pointer: int, size: int) -> None:
+    assert _current is not None
+    _current.free(pointer, size, device.current_device(), _STREAM)

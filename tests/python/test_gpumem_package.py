@@ -1,0 +1,344 @@
+"""The package gpumem, with libgpumem and a broker over simulated GPUs."""
+import gc
+import os
+import pickle
+import subprocess
+import sys
+import threading
+
+import gpumem
+import pytest
+from cuda.bindings import driver as cu
+from gpumem import MIB
+
+from bindings import ok, read
+from brokered import POOL, broker, eventually, kept  # noqa: F401, the first and the last are fixtures
+
+
+@pytest.fixture(scope="module")
+def context():
+    """The device's own context, which stays once it is made."""
+    ok(cu.cuInit(0))
+    return ok(cu.cuDevicePrimaryCtxRetain(0))
+
+
+@pytest.fixture
+def session(context):
+    ok(cu.cuCtxSetCurrent(context))
+    with gpumem.Session.connect(label="test") as session:
+        yield session
+
+
+@pytest.fixture
+def allocator(session):
+    with session.open_allocator(limit=64 * MIB, label="blocks") as allocator:
+        yield allocator
+
+
+def filled(address: int, size: int, byte: int) -> bool:
+    """Whether the device's memory there, once it is set, reads as it was set."""
+    ok(cu.cuMemsetD8(address, byte, size))
+    return read(address, size) == bytes([byte]) * size
+
+
+def python(source: str, **environment: str) -> subprocess.CompletedProcess:
+    """Runs `source` in an interpreter of its own."""
+    return subprocess.run([sys.executable, "-c", source], env={**os.environ, **environment}, capture_output=True,
+                          text=True, timeout=120)
+
+
+def test_a_session_tells_who_is_charged(session, broker):
+    session.ping()
+    assert session.tenant
+    [seen] = broker.sessions()
+    assert (seen["id"], seen["pid"], seen["label"]) == (session.id, os.getpid(), "test")
+    usage = session.usage()
+    assert {figures.device for figures in usage} == {device["uuid"] for device in broker.devices()}
+    assert all(figures.pool == POOL and figures.charged == figures.pressure == 0 for figures in usage)
+
+
+def test_a_slice_grows_shrinks_and_gives_back(session, broker):
+    with session.open_slice(limit=32 * MIB, label="weights") as slice:
+        assert (slice.committed, slice.limit, slice.ordinal) == (0, 32 * MIB, 0)
+        assert slice.grow(5 * MIB) == slice.committed == 6 * MIB
+        assert filled(slice.base, 6 * MIB, 7)
+        assert slice.set_in_use(6 * MIB) and not slice.set_in_use(8 * MIB)
+        assert broker.lent() >= 6 * MIB
+        with pytest.raises(gpumem.OutOfMemory) as refused:
+            slice.grow(64 * MIB)
+        assert refused.value.code is gpumem.Code.RESOURCE_EXHAUSTED and "limit" in str(refused.value)
+        assert slice.shrink(2 * MIB) <= 6 * MIB
+        assert slice.release(64 * MIB) > 0
+        assert slice.committed == 0
+    with pytest.raises(gpumem.FailedPrecondition):
+        slice.grow(MIB)
+    slice.close()
+
+
+def test_blocks_hold_what_is_put_into_them(allocator):
+    blocks = [allocator.allocate(size) for size in (1, 300, MIB, 3 * MIB + 5)]
+    assert all(block.address % 256 == 0 for block in blocks)
+    for number, block in enumerate(blocks, 1):
+        assert filled(block.address, block.size, number)
+    assert len({block.address for block in blocks}) == 4
+    figures = allocator.statistics()
+    assert figures.in_use == sum(block.size for block in blocks) <= figures.placed <= figures.committed
+    assert [(info.address, info.bytes) for info in allocator.snapshot()] == \
+        sorted((block.address, block.size) for block in blocks)
+    for block in blocks:
+        block.free()
+        block.free()
+    assert allocator.statistics().in_use == 0 and allocator.snapshot() == []
+    assert sum(size_class.allocations for size_class in allocator.size_classes()) == 4
+    with pytest.raises(gpumem.FailedPrecondition):
+        blocks[0].address
+
+
+def test_a_forgotten_block_is_free(allocator):
+    block = allocator.allocate(MIB)
+    assert allocator.statistics().in_use == MIB
+    del block
+    gc.collect()
+    assert allocator.statistics().in_use == 0
+
+
+def test_a_block_is_extended_within_its_room(allocator):
+    with allocator.allocate(2 * MIB, tag="cache", room=30 * MIB) as block:
+        assert filled(block.address, 2 * MIB, 3)
+        before = block.address
+        block.extend(9 * MIB)
+        assert (block.address, block.size) == (before, 9 * MIB)
+        [info] = allocator.snapshot()
+        assert (info.tag, info.bytes) == ("cache", 9 * MIB)
+        block.extend(MIB)
+        assert block.size == MIB
+
+
+def test_a_block_is_an_array_of_bytes_for_others(allocator):
+    with allocator.allocate(4096) as block:
+        described = block.__cuda_array_interface__
+        assert described == {"shape": (4096,), "typestr": "|u1", "data": (block.address, False), "version": 3, "stream": 1}
+
+
+def test_streams_of_any_kind_are_taken(allocator):
+    stream = ok(cu.cuStreamCreate(0))
+
+    class Typed:
+        def __cuda_stream__(self):
+            return 0, int(stream)
+
+    class Cupys:
+        ptr = int(stream)
+
+    for one in (None, 0, 1, 2, int(stream), stream, Typed(), Cupys()):
+        allocator.allocate(MIB, one).free(one)
+    allocator.synchronize(stream)
+    allocator.release_stream(stream)
+    ok(cu.cuStreamDestroy(stream))
+    with pytest.raises(TypeError, match="no stream"):
+        allocator.allocate(MIB, "a stream")
+
+
+def test_what_is_not_needed_goes_back_when_asked(allocator, broker):
+    allocator.allocate(16 * MIB).free()
+    assert broker.lent() >= 16 * MIB
+    assert allocator.trim() >= 16 * MIB
+    eventually(lambda: broker.lent() == 0, "nothing lent")
+
+
+def test_bad_input_is_an_error_that_says_so(allocator, session):
+    for call in (lambda: allocator.allocate(0), lambda: allocator.allocate(-1), lambda: allocator.allocate(2**64),
+                 lambda: allocator.deallocate(4096),
+                 lambda: session.open_allocator(wait=-1), lambda: session.open_allocator(wait=float("nan")),
+                 lambda: gpumem.Session.connect(label="x" * 129), lambda: gpumem.Session.connect(label="a\0b")):
+        with pytest.raises(gpumem.InvalidArgument) as refused:
+            call()
+        assert isinstance(refused.value, ValueError) and refused.value.message
+    with pytest.raises(TypeError):
+        allocator.allocate(1.5)
+    with pytest.raises(gpumem.OutOfMemory, match="limit"):
+        allocator.allocate(2**63)
+    with pytest.raises(gpumem.NotFound):
+        session.open_allocator(device="GPU-00000000-0000-0000-0000-000000000000")
+    block = allocator.allocate(MIB)
+    for address, size in ((block.address + 256, None), (block.address, 2 * MIB)):
+        with pytest.raises(gpumem.InvalidArgument):
+            allocator.deallocate(address, size)
+    allocator.deallocate(block.address)
+    with pytest.raises(gpumem.InvalidArgument):
+        block.free()
+    allocator.destroy()
+
+
+def test_out_of_memory_is_explained(allocator):
+    with pytest.raises(gpumem.OutOfMemory) as refused, allocator.allocate(48 * MIB):
+        allocator.allocate(48 * MIB)
+    assert isinstance(refused.value, MemoryError) and "limit" in str(refused.value)
+    again = pickle.loads(pickle.dumps(refused.value))
+    assert (type(again), again.code, str(again)) == (gpumem.OutOfMemory, refused.value.code, str(refused.value))
+
+
+def test_an_allocator_with_blocks_in_use_is_not_closed(session):
+    allocator = session.open_allocator()
+    block = allocator.allocate(MIB)
+    with pytest.raises(gpumem.FailedPrecondition, match="in use"):
+        allocator.close()
+    assert filled(block.address, MIB, 5)
+    allocator.destroy()
+    allocator.close()
+    for call in (lambda: allocator.allocate(MIB), allocator.statistics, allocator.trim):
+        with pytest.raises(gpumem.FailedPrecondition):
+            call()
+    del block
+
+
+def test_an_exception_is_not_hidden_by_blocks_in_use(session):
+    with pytest.raises(KeyError), session.open_allocator() as allocator:
+        block = allocator.allocate(MIB)
+        raise KeyError("of the program")
+    block.free()
+    allocator.close()
+
+
+def test_threads_share_an_allocator(allocator):
+    failed = []
+
+    def churn(size):
+        try:
+            for _ in range(200):
+                with allocator.allocate(size) as one, allocator.allocate(2 * size) as other:
+                    assert one.address != other.address
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=churn, args=(256 << shift,)) for shift in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failed and allocator.statistics().in_use == 0
+
+
+def test_a_forked_child_is_told_so_and_changes_nothing(allocator, session):
+    block = allocator.allocate(MIB)
+    reading, writing = os.pipe()
+    process = os.fork()
+    if process == 0:
+        told = []
+        for call in (lambda: allocator.allocate(MIB), block.free, allocator.close, allocator.destroy, session.ping,
+                     session.close):
+            try:
+                call()
+            except gpumem.FailedPrecondition:
+                told.append("told")
+        del block
+        gc.collect()
+        os.write(writing, " ".join(told).encode())
+        os._exit(0)
+    os.close(writing)
+    assert os.waitpid(process, 0)[1] == 0
+    assert os.read(reading, 100).decode().split() == ["told"] * 6
+    os.close(reading)
+    assert filled(block.address, MIB, 9)
+    session.ping()
+    block.free()
+
+
+def test_what_is_left_at_the_interpreters_end_does_no_harm(broker):
+    ended = python("""
+import gpumem
+session = gpumem.Session.connect()
+session.on_pressure(lambda pressure: 0)
+allocator = session.open_allocator()
+blocks = [allocator.allocate(1 << 20) for _ in range(10)]
+slice = session.open_slice()
+slice.grow(4 << 20)
+shared = gpumem.default_allocator(0).allocate(1 << 20)
+class Holder:
+    def __del__(self):
+        self.block.free if hasattr(self, 'block') else None
+holder = Holder()
+holder.block = allocator.allocate(64)
+holder.itself = holder
+gpumem.default_session().on_pressure(print)
+""")
+    assert (ended.returncode, ended.stderr) == (0, "")
+    eventually(broker.at_rest, "a broker at rest")
+
+
+def test_the_process_has_a_session_and_allocators_of_its_own(broker):
+    ended = python("""
+import gpumem
+gpumem.configure_default(label='shared', limit=8 << 20)
+allocator = gpumem.default_allocator(0)
+assert allocator.handle == gpumem.default_allocator(0).handle != gpumem.default_allocator(1).handle
+assert gpumem.default_allocator(1).ordinal == 1 and allocator.limit == 8 << 20
+with allocator.allocate(1 << 20):
+    pass
+for refused in (allocator.close, gpumem.default_session().close, lambda: gpumem.configure_default()):
+    try:
+        refused()
+    except gpumem.FailedPrecondition:
+        continue
+    raise AssertionError(refused)
+try:
+    gpumem.default_allocator(7)
+except gpumem.NotFound:
+    print('done')
+""")
+    assert (ended.stdout, ended.stderr) == ("done\n", "")
+
+
+@pytest.fixture
+def debtor(session):
+    """A slice whose tenant comes into debt, and the bytes it was asked for, by calling owe()."""
+    with session.open_slice() as slice:
+        slice.grow(POOL, least=POOL // 2)
+        yield slice, lambda: session.charge(slice.device, 32 * MIB)
+        session.charge(slice.device, 0)
+        session.on_pressure(None)
+
+
+def test_a_handler_gives_back_what_is_asked_for(session, debtor):
+    slice, owe = debtor
+    asked, done = [], threading.Event()
+
+    def give(pressure):
+        asked.append(pressure)
+        session.on_pressure(None)  # a handler may remove itself
+        given = slice.release(pressure.bytes)
+        done.set()
+        return given
+
+    session.on_pressure(give)
+    before = slice.committed
+    owe()
+    assert done.wait(60)
+    assert asked[0].device == slice.device and 0 < asked[0].bytes <= before - slice.committed and asked[0].deadline > 0
+    assert any(usage.charged for usage in session.usage())
+
+
+def test_a_handler_that_raises_is_heard_of(session, debtor, capfd):
+    slice, owe = debtor
+    called = threading.Event()
+
+    def fail(pressure):
+        called.set()
+        raise KeyError("of the handler")
+
+    session.on_pressure(fail)
+    owe()
+    assert called.wait(60)
+    session.on_pressure(None)  # it has returned then
+    assert "KeyError: 'of the handler'" in capfd.readouterr().err
+    slice.shrink(0)
+
+
+def test_without_a_broker_or_a_library_it_says_what_to_do(tmp_path):
+    without_broker = python("import gpumem; gpumem.Session.connect()", GPUMEM_RUNTIME_DIR=str(tmp_path))
+    assert "gpumem.errors.Unavailable: " in without_broker.stderr and "gpumemd" in without_broker.stderr
+    without_library = python("import gpumem; gpumem.version()", GPUMEM_LIBRARY=str(tmp_path / "libgpumem.so.0"))
+    assert "gpumem.errors.LibraryNotFound: " in without_library.stderr and "GPUMEM_LIBRARY" in without_library.stderr
+    of_another = python("import gpumem; gpumem.version()", GPUMEM_LIBRARY="libc.so.6")
+    assert "install the same version" in of_another.stderr
+    assert gpumem.version() == gpumem.__version__

@@ -1,0 +1,50 @@
+"""The package as it is installed: a wheel, built without network, and its types."""
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import zipfile
+
+import pytest
+
+from brokered import broker, kept  # noqa: F401, fixtures
+
+PACKAGE = pathlib.Path(__file__).resolve().parents[2] / "client/python"
+USE = """
+import gpumem
+assert gpumem.__file__.startswith('%s')
+with gpumem.Session.connect() as session, session.open_allocator() as allocator, allocator.allocate(1 << 20) as block:
+    print(gpumem.version(), block.size)
+"""
+
+
+@pytest.fixture
+def context():
+    """None here: the interpreters that are started have them."""
+
+
+def run(*command, **environment) -> str:
+    ended = subprocess.run(list(map(str, command)), env={**os.environ, **environment}, capture_output=True, text=True,
+                           timeout=240)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return ended.stdout
+
+
+def test_a_wheel_is_built_installed_and_used(tmp_path):
+    sources = shutil.copytree(PACKAGE, tmp_path / "sources")  # building leaves folders there
+    pip = (sys.executable, "-m", "pip", "--disable-pip-version-check")
+    run(*pip, "wheel", "--quiet", "--no-build-isolation", "--no-deps", "--no-index", "-w", tmp_path, sources)
+    [wheel] = tmp_path.glob("gpumem-*-py3-none-any.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    assert {f"gpumem/{path.name}" for path in (PACKAGE / "src/gpumem").iterdir() if path.is_file()} <= set(names)
+    target = tmp_path / "installed"
+    run(*pip, "install", "--quiet", "--no-deps", "--no-index", "--target", target, wheel)
+    version, size = run(sys.executable, "-c", USE % target, PYTHONPATH=str(target)).split()
+    assert wheel.name.startswith(f"gpumem-{version}-") and size == str(1 << 20)
+
+
+def test_it_is_typed_throughout(tmp_path):
+    said = run(sys.executable, "-m", "mypy", "--config-file", PACKAGE / "pyproject.toml", "--cache-dir", tmp_path,
+               PACKAGE / "src/gpumem", MYPYPATH=str(PACKAGE / "src"))
+    assert "no issues found" in said
