@@ -63,6 +63,8 @@ int run(int argc, char** argv) {
   register_kill_reclaim(world);
   register_neighbour(world);
   register_simulated_extent(world);
+  register_allocator_growth(world);
+  register_through_c(world);
   register_decide();
   register_decide_broker();
   register_tenant_idle();

@@ -28,17 +28,27 @@ ALLOWED = {
     "daemon/rpc": {"base", "shm", "proto", "daemon/core"},
     # main wires the parts; of sim it knows only how to make a machine folder.
     "daemon": {"base", "cuda", "sim/machine", "daemon/core", "daemon/host", "daemon/rpc"},
-    "client": {"base", "shm", "cuda", "proto"},
-    "client/cli": {"base", "shm", "cuda", "proto", "client"},
-    "client/demo": {"base", "cuda", "client"},
+    "client/include": {"base"},
+    "client/fork_guard": {"base"},
+    # Neither driver nor broker: only its two ports.
+    "client/allocator": {"base", "client/include", "client/fork_guard"},
+    "client": {"base", "shm", "cuda", "proto", "client/include", "client/fork_guard", "client/allocator"},
+    "client/c": {"base", "cuda", "client/include", "client/fork_guard", "client"},
+    "client/cli": {"base", "shm", "cuda", "proto", "client/include", "client"},
+    "client/demo": {"base", "cuda", "client/include", "client"},
+    "client/examples": {"base", "client/include"},
 }
+# Files of a room that are one of their own, with a target of their own.
+APART = {"client/fork_guard.h": "client/fork_guard", "client/fork_guard.cc": "client/fork_guard"}
 # The simulated driver is reached as a driver; one file knows how to make a folder of it.
 SIM_DOOR = ("daemon/daemon.cc", "sim/machine/machine.h")
-PUBLIC = {"base/include/gpumem": "base", "client/include/gpumem": "client"}
+PUBLIC = {"base/include/gpumem": "base", "client/include/gpumem": "client/include"}
 INCLUDE = re.compile(r'^\s*#\s*include\s+["<]([^">]+)[">]', re.M)
 
 
 def room_of(path: str) -> str:
+    if path in APART:
+        return APART[path]
     parts = path.split("/")
     for depth in (2, 1):
         room = "/".join(parts[:depth])

@@ -1,0 +1,103 @@
+#include <benchmark/benchmark.h>
+
+#include <array>
+
+#include "bench/allocator/allocators.h"
+#include "bench/allocator/measure.h"
+#include "bench/allocator/suite.h"
+
+// A block is allocated and freed again at once, by every thread for itself, on the default stream: what a
+// program pays at least for each block.
+
+namespace gpumem::bench {
+namespace {
+
+constexpr std::size_t kHeld = 8;
+
+template <class Allocator>
+double pair_ns(Allocator& allocator, Bytes bytes, std::size_t threads, std::size_t pairs) {
+  const auto took = at_once(threads, [&](std::size_t) {
+    std::array<std::uint64_t, kHeld> held;
+    for (std::uint64_t& address : held) address = allocator.allocate(bytes, 0);
+    for (std::size_t i = 0; i < pairs; ++i) {
+      std::uint64_t address = allocator.allocate(bytes, 0);
+      benchmark::DoNotOptimize(address);
+      allocator.deallocate(address, bytes, 0);
+    }
+    for (const std::uint64_t address : held) allocator.deallocate(address, bytes, 0);
+  });
+  return static_cast<double>(took.count()) / static_cast<double>(pairs);
+}
+
+template <class Allocator, class Floor>
+Compared compare_pairs(Bytes bytes, std::size_t threads, std::size_t pairs, std::size_t turns) {
+  Allocator allocator;
+  Floor floor;
+  pair_ns(allocator, bytes, threads, pairs / 10);
+  pair_ns(floor, bytes, threads, pairs / 10);
+  return compare(
+      turns, [&] { return pair_ns(allocator, bytes, threads, pairs); },
+      [&] { return pair_ns(floor, bytes, threads, pairs); });
+}
+
+template <class Allocator>
+void register_pairs(Bytes bytes, std::size_t threads, const SuiteOptions& options) {
+  const std::string name = std::string("alloc_free/") + Allocator::kName +
+                           "/size:" + std::to_string(bytes.count) + "/threads:" + std::to_string(threads);
+  benchmark::RegisterBenchmark(name.c_str(),
+                               [=](benchmark::State& state) {
+                                 for (auto _ : state) {
+                                   const auto compared = compare_pairs<Allocator, Mimalloc>(
+                                       bytes, threads, options.pairs(), options.turns());
+                                   state.SetIterationTime(compared.ns * 1e-9);
+                                   state.counters["pair_ns"] = compared.ns;
+                                   state.counters["mimalloc_ns"] = compared.floor_ns;
+                                   state.counters["per_mimalloc"] = compared.ratio;
+                                 }
+                               })
+      ->Iterations(1)
+      ->UseManualTime()
+      ->Unit(benchmark::kNanosecond);
+}
+
+// Where the host's allocators go to the kernel: held against the plain best fit.
+template <class Allocator>
+void register_large(Bytes bytes, const SuiteOptions& options) {
+  const std::string name =
+      std::string("alloc_free_large/") + Allocator::kName + "/size:" + std::to_string(bytes.count);
+  benchmark::RegisterBenchmark(name.c_str(),
+                               [=](benchmark::State& state) {
+                                 for (auto _ : state) {
+                                   const auto compared = compare_pairs<Allocator, BfcReference>(
+                                       bytes, 1, options.pairs(), options.turns());
+                                   state.SetIterationTime(compared.ns * 1e-9);
+                                   state.counters["pair_ns"] = compared.ns;
+                                   state.counters["bfc_ns"] = compared.floor_ns;
+                                   state.counters["per_bfc"] = compared.ratio;
+                                 }
+                               })
+      ->Iterations(1)
+      ->UseManualTime()
+      ->Unit(benchmark::kNanosecond);
+}
+
+}  // namespace
+
+void register_alloc_free(const SuiteOptions& options) {
+  for (std::uint64_t size = 256; size <= 1 << 20; size *= 4) {
+    for (const std::size_t threads : {1UL, 4UL}) {
+      register_pairs<Gpumem>({size}, threads, options);
+      register_pairs<Malloc>({size}, threads, options);
+      register_pairs<BfcReference>({size}, threads, options);
+      register_pairs<RmmReference>({size}, threads, options);
+      register_pairs<CachingReference>({size}, threads, options);
+    }
+  }
+  for (std::uint64_t size = 2ULL << 20; size <= 1ULL << 30; size *= 8) {
+    register_large<Gpumem>({size}, options);
+    register_large<RmmReference>({size}, options);
+    register_large<CachingReference>({size}, options);
+  }
+}
+
+}  // namespace gpumem::bench

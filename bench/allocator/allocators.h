@@ -1,0 +1,118 @@
+#pragma once
+#include <cstdlib>
+#include <memory>
+
+#include "bench/allocator/bfc.h"
+#include "bench/allocator/caching.h"
+#include "bench/allocator/mimalloc.h"
+#include "bench/allocator/rmm_pool.h"
+#include "bench/must.h"
+#include "client/allocator/engine.h"
+#include "tests/support/allocator/fake_backing.h"
+#include "tests/support/allocator/fake_streams.h"
+
+// What is measured, in one shape: allocate(bytes, stream), zero for out of memory; deallocate(address, bytes,
+// stream); committed(); pass(), told after each call of a replay. Memory is never touched.
+
+namespace gpumem::bench {
+
+/// As much as the largest device has: more than any trace needs.
+inline constexpr Bytes kCapacity = gibibytes(140);
+
+/// The host's.
+class Malloc {
+ public:
+  static constexpr const char* kName = "malloc";
+  std::uint64_t allocate(Bytes bytes, std::uint32_t) {
+    return reinterpret_cast<std::uint64_t>(std::malloc(bytes.count));
+  }
+  void deallocate(std::uint64_t address, Bytes, std::uint32_t) {
+    std::free(reinterpret_cast<void*>(address));
+  }
+};
+
+/// A reference allocator over counted memory.
+template <class Pool>
+class Reference : public Pool {
+ public:
+  using Pool::Pool;
+  void pass() {}
+};
+struct BfcReference : Reference<Bfc> {
+  static constexpr const char* kName = "bfc";
+  BfcReference() : Reference(kCapacity) {}
+};
+struct RmmReference : Reference<RmmPool> {
+  static constexpr const char* kName = "rmm_pool";
+  RmmReference() : Reference(kCapacity) {}
+};
+struct CachingReference : Reference<Caching> {
+  static constexpr const char* kName = "caching";
+  CachingReference() : Reference(kCapacity) {}
+};
+struct ExpandableReference : Reference<Caching> {
+  static constexpr const char* kName = "caching_expandable";
+  ExpandableReference() : Reference(kCapacity, Caching::Segments::kExpandable) {}
+};
+
+/// gpumem's own engine, as its C ABI calls it, over memory that is only counted.
+class Gpumem {
+ public:
+  static constexpr const char* kName = "gpumem";
+
+  struct Options {
+    std::uint64_t lag =
+        0;  ///< allocations until work that was given to a stream is done; zero: it is done at once
+    bool grow_ahead = true;
+    Bytes limit = kCapacity;
+  };
+  Gpumem() : Gpumem(Options{}) {}
+  explicit Gpumem(const Options& options) : options_(options), backing_({.limit = options.limit}) {
+    streams_.set_lag(options.lag);
+    engine_ = std::make_unique<allocator::Engine>(
+        test::borrow(backing_), test::borrow(streams_),
+        allocator::EngineOptions{.grow_ahead = options.grow_ahead, .housekeeper = false});
+  }
+
+  std::uint64_t allocate(Bytes bytes, std::uint32_t stream) {
+    const StreamHandle handle = handle_of(stream);
+    const allocator::Address fast = engine_->try_allocate(bytes, handle);
+    const std::uint64_t address = fast != 0 ? fast : slow(bytes, handle);
+    if (options_.lag != 0) streams_.give(handle);
+    return address;
+  }
+  void deallocate(std::uint64_t address, Bytes bytes, std::uint32_t stream) {
+    const StreamHandle handle = handle_of(stream);
+    if (engine_->try_deallocate(address, bytes, handle)) return;
+    must(engine_->deallocate(address, bytes, handle), "deallocate");
+  }
+  Bytes committed() const { return backing_.committed(); }
+  /// A call takes so long in the time that the housekeeping sees: 50,000 calls a second, as programs make
+  /// them.
+  void pass() {
+    now_ += std::chrono::microseconds(20);
+    if (++calls_ % 500 == 0) engine_->keep_house(now_);
+  }
+
+  allocator::Engine& engine() { return *engine_; }
+  test::FakeBacking& backing() { return backing_; }
+  std::chrono::steady_clock::time_point now() const { return now_; }
+
+ private:
+  /// 0 is the default stream; the next numbers mean something to CUDA.
+  static StreamHandle handle_of(std::uint32_t stream) {
+    return reinterpret_cast<StreamHandle>(stream == 0 ? std::uintptr_t{0} : std::uintptr_t{0x1000} + stream);
+  }
+  [[gnu::noinline]] std::uint64_t slow(Bytes bytes, StreamHandle handle) {
+    return must(engine_->allocate(bytes, handle), "allocate");
+  }
+
+  Options options_;
+  test::FakeBacking backing_;
+  test::FakeStreams streams_;
+  std::unique_ptr<allocator::Engine> engine_;
+  std::chrono::steady_clock::time_point now_ = std::chrono::steady_clock::now();
+  std::uint64_t calls_ = 0;
+};
+
+}  // namespace gpumem::bench

@@ -1,0 +1,124 @@
+#include <benchmark/benchmark.h>
+
+#include "bench/allocator/allocators.h"
+#include "bench/allocator/measure.h"
+#include "bench/allocator/suite.h"
+#include "bench/allocator/workloads.h"
+
+// What a burst leaves: how much is still committed when the idle time is over, and how long giving it back
+// takes when somebody presses for it.
+
+namespace gpumem::bench {
+namespace {
+
+constexpr std::chrono::milliseconds kIdle{2'000};
+
+/// A program that has played a trace through and keeps what the trace leaves.
+class Survivor {
+ public:
+  explicit Survivor(const AllocationTrace& trace) : blocks_(trace.blocks) {
+    for (const AllocatorCall& call : trace.calls) {
+      const Bytes bytes{call.bytes};
+      if (call.kind == AllocatorCall::Kind::kAllocate) {
+        blocks_[call.block] = {allocator_.allocate(bytes, call.stream), bytes};
+        live_ += bytes;
+      } else {
+        allocator_.deallocate(blocks_[call.block].first, bytes, call.stream);
+        blocks_[call.block] = {};
+        live_ -= bytes;
+      }
+      allocator_.pass();
+    }
+  }
+  ~Survivor() {
+    for (const auto& [address, bytes] : blocks_)
+      if (address != 0) allocator_.deallocate(address, bytes, 0);
+  }
+  Survivor(const Survivor&) = delete;
+  Survivor& operator=(const Survivor&) = delete;
+
+  Gpumem& allocator() { return allocator_; }
+  Bytes live() const { return live_; }
+
+ private:
+  Gpumem allocator_;
+  std::vector<std::pair<std::uint64_t, Bytes>> blocks_;
+  Bytes live_;
+};
+
+double count(Bytes bytes) { return static_cast<double>(bytes.count); }
+
+// Time passes, nothing is asked for.
+void idle(benchmark::State& state, AllocationTrace (*make)(std::uint64_t seed)) {
+  const AllocationTrace trace = make(1);
+  for (auto _ : state) {
+    Survivor survivor(trace);
+    Gpumem& allocator = survivor.allocator();
+    const Bytes before = allocator.committed();
+    const auto start = std::chrono::steady_clock::now();
+    for (auto later = kIdle / 20; later <= kIdle + kIdle / 20; later += kIdle / 20)
+      allocator.engine().keep_house(allocator.now() + later);
+    state.SetIterationTime(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    state.counters["live"] = count(survivor.live());
+    state.counters["committed_before"] = count(before);
+    state.counters["committed_after"] = count(allocator.committed());
+    state.counters["over_live"] = count(allocator.committed().minus(survivor.live()));
+    state.counters["largest_extent"] = count(allocator.backing().largest_extent());
+  }
+}
+
+// What the backing itself takes to unmap and let go of so many extents of the granularity, all at once.
+double floor_us(std::size_t extents) {
+  std::vector<double> taken;
+  for (int i = 0; i < 5; ++i) {
+    test::FakeBacking backing({.limit = kCapacity});
+    const Bytes each = backing.granularity();
+    const Bytes all{each.count * extents};
+    auto held = must(backing.obtain({.most = all, .least = all, .largest = each}), "obtain");
+    must(backing.map(backing.base(), held), "map");
+    const auto start = std::chrono::steady_clock::now();
+    must(backing.unmap(backing.base(), all), "unmap");
+    backing.give_back(std::move(held));
+    taken.push_back(
+        std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count());
+  }
+  return median(taken);
+}
+
+void pressure(benchmark::State& state) {
+  const AllocationTrace trace = burst(1);
+  for (auto _ : state) {
+    Survivor survivor(trace);
+    Gpumem& allocator = survivor.allocator();
+    const std::size_t before = allocator.backing().extents();
+    const auto start = std::chrono::steady_clock::now();
+    const Bytes given = must(allocator.engine().trim(Allocator::kUnknownSize), "trim");
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+    state.SetIterationTime(took.count());
+    const std::size_t extents = before - allocator.backing().extents();
+    state.counters["given_back"] = count(given);
+    state.counters["extents"] = static_cast<double>(extents);
+    state.counters["trim_us"] = 1e6 * took.count();
+    state.counters["over_live"] = count(allocator.committed().minus(survivor.live()));
+    if (extents != 0) state.counters["per_floor"] = 1e6 * took.count() / floor_us(extents);
+  }
+}
+
+}  // namespace
+
+void register_given_back(const SuiteOptions&) {
+  benchmark::RegisterBenchmark("given_back/burst", idle, burst)
+      ->Iterations(1)
+      ->UseManualTime()
+      ->Unit(benchmark::kMicrosecond);
+  benchmark::RegisterBenchmark("given_back/scattered_burst", idle, scattered_burst)
+      ->Iterations(1)
+      ->UseManualTime()
+      ->Unit(benchmark::kMicrosecond);
+  benchmark::RegisterBenchmark("given_back/pressure", pressure)
+      ->Iterations(1)
+      ->UseManualTime()
+      ->Unit(benchmark::kMicrosecond);
+}
+
+}  // namespace gpumem::bench

@@ -1,0 +1,107 @@
+#include <benchmark/benchmark.h>
+
+#include "bench/must.h"
+#include "bench/samples.h"
+#include "bench/world.h"
+
+// What a program waits for while its memory grows, through a real broker: by the allocator, and by a slice
+// alone in the same run. With --costs h200 the simulated driver's calls take the time that they take on a
+// GPU.
+
+namespace gpumem::bench {
+namespace {
+
+constexpr Bytes kLimit = gibibytes(12);
+constexpr Bytes kTarget = gibibytes(8);
+constexpr Bytes kBlock = mebibytes(64);
+constexpr std::uint64_t kBlocks = kTarget.count / kBlock.count;
+constexpr int kTurns = 7;
+
+/// What a program does between two allocations, where it does anything: fills a buffer, reads a file.
+constexpr std::chrono::milliseconds kWork{2};
+void work() {
+  const auto end = Clock::now() + kWork;
+  while (Clock::now() < end) continue;
+}
+
+void first_allocation(benchmark::State& state, World& world, Bytes bytes) {
+  Session session = world.broker.connect();
+  Samples first, grow;
+  for (auto _ : state) {
+    world.broker.await_stock();
+    {
+      Slice slice = must(session.open_slice({.limit = kLimit}), "open a slice");
+      grow.add(timed([&] { must(slice.grow(bytes), "grow"); }));
+    }
+    world.broker.await_stock();
+    Allocator allocator = must(session.open_allocator({.limit = kLimit}), "open an allocator");
+    const auto took = timed([&] { must(allocator.allocate(bytes), "allocate"); });
+    first.add(took);
+    state.SetIterationTime(seconds(took));
+  }
+  state.counters["first_us"] = first.median_us();
+  state.counters["grow_us"] = grow.median_us();
+  state.counters["per_grow"] = first.median_us() / grow.median_us();
+}
+
+struct Curve {
+  bool grow_ahead = true;
+  bool works = false;  ///< between the allocations; that time does not count
+};
+
+// The time in `allocate` until so many blocks are had.
+template <class Allocate>
+Clock::duration climb(const Curve& curve, Allocate&& allocate) {
+  Clock::duration sum{};
+  for (std::uint64_t i = 1; i <= kBlocks; ++i) {
+    sum += timed([&] { allocate(i); });
+    if (curve.works) work();
+  }
+  return sum;
+}
+
+void growth_curve(benchmark::State& state, World& world, Curve curve) {
+  Session session = world.broker.connect();
+  Samples total, grow;
+  for (auto _ : state) {
+    world.broker.await_stock();
+    {
+      Slice slice = must(session.open_slice({.limit = kLimit}), "open a slice");
+      grow.add(climb(curve, [&](std::uint64_t i) { must(slice.grow({i * kBlock.count}), "grow"); }));
+    }
+    world.broker.await_stock();
+    Allocator allocator =
+        must(session.open_allocator({.limit = kLimit, .grow_ahead = curve.grow_ahead}), "open");
+    const auto took = climb(curve, [&](std::uint64_t) { must(allocator.allocate(kBlock), "allocate"); });
+    total.add(took);
+    state.SetIterationTime(seconds(took));
+    state.counters["growths"] = static_cast<double>(must(allocator.statistics(), "statistics").growths);
+  }
+  state.counters["total_us"] = total.median_us();
+  state.counters["grow_us"] = grow.median_us();
+  state.counters["per_grow"] = total.median_us() / grow.median_us();
+}
+
+void register_curve(World& world, const char* name, Curve curve) {
+  benchmark::RegisterBenchmark(name, growth_curve, std::ref(world), curve)
+      ->Iterations(kTurns)
+      ->UseManualTime()
+      ->Unit(benchmark::kMillisecond);
+}
+
+}  // namespace
+
+void register_allocator_growth(World& world) {
+  for (const Bytes bytes : {mebibytes(2), mebibytes(64), gibibytes(1)})
+    benchmark::RegisterBenchmark(("first_allocation/" + to_string(bytes)).c_str(), first_allocation,
+                                 std::ref(world), bytes)
+        ->Iterations(kTurns)
+        ->UseManualTime()
+        ->Unit(benchmark::kMicrosecond);
+  register_curve(world, "growth_curve/ahead", {});
+  register_curve(world, "growth_curve/on_demand", {.grow_ahead = false});
+  register_curve(world, "growth_curve/ahead_with_work_between", {.works = true});
+  register_curve(world, "growth_curve/on_demand_with_work_between", {.grow_ahead = false, .works = true});
+}
+
+}  // namespace gpumem::bench

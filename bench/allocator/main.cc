@@ -1,0 +1,68 @@
+// gpumem_allocator_bench: what gpumem's allocator costs and keeps, against others. Needs no broker and no
+// GPU.
+//   --small             everything once, as a test
+//   --recorded FILE     replays this trace, too (trace.h has the format); may come again
+//   --memory FILE       writes memory over time on every trace, for plot.py
+// and Google Benchmark's own flags.
+#include <benchmark/benchmark.h>
+
+#include <cstdio>
+#include <cstring>
+
+#include "bench/allocator/suite.h"
+#include "bench/must.h"
+#include "bench/plain_names.h"
+
+namespace gpumem::bench {
+namespace {
+
+SuiteOptions take_options(std::vector<char*>& words) {
+  SuiteOptions options;
+  std::vector<char*> rest{words.front()};
+  for (std::size_t i = 1; i < words.size(); ++i) {
+    const bool has_value = i + 1 < words.size();
+    if (std::strcmp(words[i], "--small") == 0)
+      options.small = true;
+    else if (has_value && std::strcmp(words[i], "--recorded") == 0)
+      options.recorded.emplace_back(words[++i]);
+    else if (has_value && std::strcmp(words[i], "--memory") == 0)
+      options.memory = words[++i];
+    else
+      rest.push_back(words[i]);
+  }
+  words = std::move(rest);
+  return options;
+}
+
+int run(int argc, char** argv) {
+  std::vector<char*> words(argv, argv + argc);
+  const SuiteOptions options = take_options(words);
+  bool to_file = false;
+  for (const char* word : words) to_file = to_file || std::strncmp(word, "--benchmark_out=", 16) == 0;
+  int count = static_cast<int>(words.size());
+  benchmark::Initialize(&count, words.data());
+  if (benchmark::ReportUnrecognizedArguments(count, words.data())) return 1;
+  const std::vector<AllocationTrace> all = traces(options);
+  register_alloc_free(options);
+  register_batches(options);
+  register_replays(all, options);
+  register_given_back(options);
+  PlainNames<benchmark::ConsoleReporter> console(benchmark::ConsoleReporter::OO_None);
+  PlainNames<benchmark::JSONReporter> json;
+  benchmark::RunSpecifiedBenchmarks(&console, to_file ? &json : nullptr);
+  benchmark::Shutdown();
+  if (!options.memory.empty()) write_memory(all, options.memory);
+  return 0;
+}
+
+}  // namespace
+}  // namespace gpumem::bench
+
+int main(int argc, char** argv) {
+  try {
+    return gpumem::bench::run(argc, argv);
+  } catch (const std::exception& broken) {
+    std::fprintf(stderr, "gpumem_allocator_bench: %s\n", broken.what());
+    return 1;
+  }
+}

@@ -1,0 +1,86 @@
+#pragma once
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <vector>
+
+#include "bench/allocator/trace.h"
+#include "bench/must.h"
+
+namespace gpumem::bench {
+
+/// Memory while a trace is replayed, as it was after each of so many calls.
+struct MemoryPoint {
+  Bytes in_use;  ///< as asked for
+  Bytes committed;
+};
+
+struct Replayed {
+  Bytes peak_in_use;
+  Bytes peak_committed;
+  double committed_over_used() const {
+    return static_cast<double>(peak_committed.count) / static_cast<double>(peak_in_use.count);
+  }
+  std::vector<MemoryPoint> points;  ///< the highest of every stretch of calls
+};
+
+/// Plays `trace` on `allocator`, then frees what it has left. `allocator` has allocate(Bytes, stream), zero
+/// for out of memory, deallocate(address, Bytes, stream) and committed(); between calls it is told pass().
+/// `points`  how many stretches the trace is cut into.
+template <class Allocator>
+Replayed replay(const AllocationTrace& trace, Allocator& allocator, std::size_t points = 400) {
+  Replayed replayed;
+  Bytes in_use;
+  std::vector<std::uint64_t> addresses(trace.blocks);
+  std::vector<std::pair<Bytes, std::uint32_t>> held(trace.blocks);
+  const std::size_t stretch = std::max<std::size_t>(1, trace.calls.size() / points);
+  for (std::size_t i = 0; i < trace.calls.size(); ++i) {
+    const AllocatorCall& call = trace.calls[i];
+    const Bytes bytes{call.bytes};
+    if (call.kind == AllocatorCall::Kind::kAllocate) {
+      addresses[call.block] = allocator.allocate(bytes, call.stream);
+      require(addresses[call.block] != 0, "replay", trace.name + ": out of memory");
+      held[call.block] = {bytes, call.stream};
+      in_use += bytes;
+    } else {
+      allocator.deallocate(addresses[call.block], bytes, call.stream);
+      addresses[call.block] = 0;
+      in_use -= bytes;
+    }
+    allocator.pass();
+    const Bytes committed = allocator.committed();
+    replayed.peak_in_use = std::max(replayed.peak_in_use, in_use);
+    replayed.peak_committed = std::max(replayed.peak_committed, committed);
+    if (i % stretch == 0) replayed.points.emplace_back();
+    MemoryPoint& point = replayed.points.back();
+    point.in_use = std::max(point.in_use, in_use);
+    point.committed = std::max(point.committed, committed);
+  }
+  for (std::uint32_t block = 0; block < trace.blocks; ++block)
+    if (addresses[block] != 0) allocator.deallocate(addresses[block], held[block].first, held[block].second);
+  return replayed;
+}
+
+/// What the calls of `trace` alone take, with nothing looked at between them.
+template <class Allocator>
+std::chrono::nanoseconds time_replay(const AllocationTrace& trace, Allocator& allocator) {
+  std::vector<std::uint64_t> addresses(trace.blocks);
+  std::vector<std::pair<Bytes, std::uint32_t>> held(trace.blocks);
+  const auto start = std::chrono::steady_clock::now();
+  for (const AllocatorCall& call : trace.calls) {
+    if (call.kind == AllocatorCall::Kind::kAllocate) {
+      addresses[call.block] = allocator.allocate({call.bytes}, call.stream);
+      require(addresses[call.block] != 0, "replay", "out of memory");
+      held[call.block] = {{call.bytes}, call.stream};
+    } else {
+      allocator.deallocate(addresses[call.block], {call.bytes}, call.stream);
+      addresses[call.block] = 0;
+    }
+  }
+  const auto took = std::chrono::steady_clock::now() - start;
+  for (std::uint32_t block = 0; block < trace.blocks; ++block)
+    if (addresses[block] != 0) allocator.deallocate(addresses[block], held[block].first, held[block].second);
+  return took;
+}
+
+}  // namespace gpumem::bench
