@@ -11,8 +11,8 @@ namespace {
 
 // Of what is committed, what one thread's cache may hold.
 constexpr std::uint64_t kCachePart = 128;
-constexpr std::uint64_t kLeastCache = 1024 * 1024;
-constexpr std::uint64_t kMostCache = 4 * 1024 * 1024;
+constexpr std::uint64_t kLeastCache = mebibytes(1).count;
+constexpr std::uint64_t kMostCache = mebibytes(4).count;
 
 std::uint64_t rounded_up(std::uint64_t bytes, std::uint64_t unit) { return (bytes + unit - 1) / unit * unit; }
 

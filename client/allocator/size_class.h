@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "gpumem/bytes.h"
+
 // The sizes that blocks come in. Up to 16 KiB a block is a slot of a run, up to 1 MiB a piece of the heap in
 // one of 16 sizes a doubling, beyond it a piece of any size.
 
@@ -11,11 +13,11 @@ namespace gpumem::allocator {
 
 using ClassIndex = std::uint32_t;
 
-inline constexpr std::uint64_t kAlignment = 256;       ///< of every block
-inline constexpr std::uint64_t kQuantum = 1024;        ///< sizes and addresses of pieces are multiples of it
-inline constexpr std::uint64_t kGranule = 16 * 1024;   ///< in each at most one piece in use begins
-inline constexpr std::uint64_t kSlotMost = 16 * 1024;  ///< larger blocks are pieces
-inline constexpr std::uint64_t kClassMost = 1024 * 1024;  ///< larger blocks have no class
+inline constexpr std::uint64_t kAlignment = 256;  ///< of every block
+inline constexpr std::uint64_t kQuantum = 1024;   ///< sizes and addresses of pieces are multiples of it
+inline constexpr std::uint64_t kGranule = kibibytes(16).count;   ///< in each at most one piece in use begins
+inline constexpr std::uint64_t kSlotMost = kibibytes(16).count;  ///< larger blocks are pieces
+inline constexpr std::uint64_t kClassMost = mebibytes(1).count;  ///< larger blocks have no class
 inline constexpr ClassIndex kSlotClasses = 32;
 inline constexpr ClassIndex kClasses = 128;
 inline constexpr ClassIndex kNoClass =

@@ -14,8 +14,8 @@ namespace gpumem::allocator {
 namespace {
 
 // What a class may hold in one cache: enough to serve a batch, few enough not to be missed elsewhere.
-constexpr std::uint64_t kSlotBytes = 64 * 1024;
-constexpr std::uint64_t kPieceBytes = 1024 * 1024;
+constexpr std::uint64_t kSlotBytes = kibibytes(64).count;
+constexpr std::uint64_t kPieceBytes = mebibytes(1).count;
 constexpr std::size_t kMostBlocks = 64;
 // Rooms are shared out anew when so many blocks have found none.
 constexpr int kPatience = 256;

@@ -82,9 +82,8 @@ struct BlockInfo {
 /// serves that stream again at once, and another one only after the work given to the first so far. Nothing
 /// waits for the device as a whole. Blocks lie at multiples of 256 bytes; their content is undefined.
 /// What is not needed goes back to the broker: at once when it asks, else after AllocatorOptions::idle.
-/// Streams  of the device's primary context, or of the one that is current when the stream is first used; up
-/// to
-///          4,095 at a time. A stream that is to be destroyed is named to release_stream first.
+/// Streams  of the device's primary context, or of the one that is current when the stream is first used; at
+///          most 4,095 at a time. A stream that is to be destroyed is named to release_stream first.
 /// Threads  any; a block may be freed by another thread than allocated it.
 /// Fork     a child process may not use its parent's allocators: every call answers kFailedPrecondition, and
 ///          destroying one there does nothing.
@@ -102,8 +101,7 @@ class Allocator {
 
   /// The address of `bytes` (not zero) of memory, for work on `stream` and what is ordered behind it.
   /// Errors  kResourceExhausted, kDeadlineExceeded: not without memory that others hold, with the broker's
-  /// Denial
-  ///         where it was asked, after everything that is cached here was tried; nothing has changed.
+  ///         Denial, after everything that is cached here was tried; nothing has changed.
   ///         kResourceExhausted without a Denial: more than the limit; too many streams.
   ///         kInvalidArgument (zero, a tag that tag() has not given), kUnavailable (the broker is gone),
   ///         kUnauthenticated (it ended the session), kFailedPrecondition (forked, closed, moved from).
@@ -120,8 +118,8 @@ class Allocator {
   Result<void> deallocate(std::uint64_t address, Bytes bytes, StreamHandle stream = nullptr);
 
   /// Makes the block at `address` `to` bytes long, in place; what it holds stays.
-  /// To more: never fails for want of addresses as long as `to` is within Placement::room. To less: the end is
-  /// given up, and with it what room there was.
+  /// To more: never fails for want of addresses as long as `to` is within Placement::room.
+  /// To less: the end is given up, and with it what room there was.
   /// Errors  as allocate and deallocate; kAborted: something else lies behind it, and there is no room.
   Result<void, GrowError> extend(std::uint64_t address, Bytes bytes, Bytes to, StreamHandle stream = nullptr);
 
@@ -130,7 +128,8 @@ class Allocator {
   Result<void> release_stream(StreamHandle stream);
 
   /// Gives back at least `bytes`, as far as wholly free extents, the threads' caches included, add up to it.
-  /// Waits for work on the device that still uses them. Answers how much.
+  /// Waits for work on the device that still uses them. Answers how much. What other threads cache for their
+  /// own default streams (2) stays: only they can tell where that work is.
   Result<Bytes> trim(Bytes bytes = kUnknownSize);
 
   /// The tag of `name` (at most 63 bytes); the same name has the same tag.
@@ -142,7 +141,8 @@ class Allocator {
   Result<std::vector<BlockInfo>> snapshot() const;
 
   /// Gives everything back, as the destructor does, but only if no block is in use.
-  /// Errors  kFailedPrecondition: so many are in use; nothing has changed.
+  /// Errors  kFailedPrecondition: so many are in use; nothing has changed. kInternal: closed, but the driver
+  ///         has not unmapped everything, and keeps it until the session ends.
   Result<void> close();
 
   Bytes limit() const;
