@@ -67,9 +67,19 @@ Result<void> Engine::usable() const {
 
 Error Engine::is_closed() { return {Code::kFailedPrecondition, "the allocator has been closed"}; }
 
-Result<StreamIndex> Engine::stream_of(StreamHandle stream) {
+// The cache knows the stream that it was used for last.
+Result<StreamIndex> Engine::stream_of(StreamHandle stream, ThreadCache* cache) {
   if (closed_.load()) return is_closed();
-  return streams_.index_of(stream, ThreadTable::thread_number());
+  if (cache != nullptr && cache->is_of(stream)) {
+    cache->set_budget(cache_budget());
+    return cache->stream();
+  }
+  auto index = streams_.index_of(stream, ThreadTable::thread_number());
+  if (index && cache != nullptr) {
+    cache->set_budget(cache_budget());
+    cache->use(stream, *index);
+  }
+  return index;
 }
 
 ThreadCache* Engine::own_cache() {
@@ -101,9 +111,6 @@ Result<Address, GrowError> Engine::allocate(Bytes bytes, StreamHandle stream, co
         {Code::kResourceExhausted,
          "a block of " + to_string(bytes) + " is larger than the allocator's limit of " + to_string(limit_)});
   }
-  seconds_.store(static_cast<std::uint32_t>(
-                     std::chrono::duration_cast<std::chrono::seconds>(Clock::now() - begun_).count()),
-                 std::memory_order_relaxed);
   if (placement.tag.number != 0 && !has_tag(placement.tag)) {
     return GrowError({Code::kInvalidArgument, "there is no tag " + std::to_string(placement.tag.number)});
   }
@@ -118,18 +125,16 @@ Result<Address, GrowError> Engine::allocate_slot(const Asked& asked, ThreadCache
   Need need{.kind = Need::Kind::kRun, .bytes = kRunBytes[size_class]};
   {
     const MutexLock lock(lock_);
-    auto index = stream_of(asked.stream);
+    auto index = stream_of(asked.stream, cache);
     if (!index) return GrowError(index.error());
     need.stream = *index;
-    if (cache != nullptr) cache->use(asked.stream, *index, cache_budget());
     if (const Address address = take_slot(asked, cache, *index)) return address;
   }
   auto run = satisfy(need, cache);
   if (!run) return run.error();
   const MutexLock lock(lock_);
   if (closed_.load()) return GrowError(is_closed());
-  if (cache != nullptr)
-    cache->use(asked.stream, need.stream, cache_budget());  // another thread may have emptied it
+  if (cache != nullptr) cache->use(asked.stream, need.stream);  // another thread may have emptied it
   shelves_.add_run(**run, size_class, need.stream);
   map_.enter(**run);
   return take_slot(asked, cache, need.stream);
@@ -159,10 +164,9 @@ Result<Address, GrowError> Engine::allocate_piece(const Asked& asked, ThreadCach
   Need need{.bytes = classed ? kClassBytes[class_of(asked.bytes)] : rounded_up(asked.bytes, kQuantum)};
   {
     const MutexLock lock(lock_);
-    auto index = stream_of(asked.stream);
+    auto index = stream_of(asked.stream, cache);
     if (!index) return GrowError(index.error());
     need.stream = *index;
-    if (cache != nullptr) cache->use(asked.stream, *index, cache_budget());
     if (cache != nullptr && classed) {
       if (const Address cached = cache->take_locked(asked.bytes, seconds_.load(std::memory_order_relaxed))) {
         if (asked.placement.tag.number != 0) tag_block(cached, asked.placement.tag);
@@ -188,7 +192,7 @@ Result<Address, GrowError> Engine::allocate_roomy(const Asked& asked, ThreadCach
   Need need{.kind = Need::Kind::kRoom, .bytes = bytes};
   {
     const MutexLock lock(lock_);
-    auto index = stream_of(asked.stream);
+    auto index = stream_of(asked.stream, cache);
     if (!index) return GrowError(index.error());
     need.stream = *index;
     need.at = stock_.keep_room(room);
@@ -276,10 +280,9 @@ Result<void> Engine::deallocate(Address address, Bytes bytes, StreamHandle strea
   if (closed_.load()) return is_closed();
   auto found = find(address, bytes);
   if (!found) return found.error();
-  auto index = stream_of(stream);
+  auto index = stream_of(stream, cache);
   if (!index) return index.error();
   Piece& piece = *found->piece;
-  if (cache != nullptr) cache->use(stream, *index, cache_budget());
   if (piece.size_class != kNoClass && cache != nullptr) {
     if (cache->make_room(piece.size_class, freeing()) &&
         cache->put_locked(piece, *found->slot, address, bytes.count)) {

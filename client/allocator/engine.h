@@ -103,7 +103,7 @@ class Engine {
   Result<void> usable() const;
   static Error is_closed();
   /// Errors  kFailedPrecondition (closed); as Streams::index_of.
-  Result<StreamIndex> stream_of(StreamHandle stream) GPUMEM_REQUIRES(lock_);
+  Result<StreamIndex> stream_of(StreamHandle stream, ThreadCache* cache) GPUMEM_REQUIRES(lock_);
   ThreadCache* own_cache();
 
   // engine.cc: blocks.

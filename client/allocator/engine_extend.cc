@@ -24,7 +24,7 @@ Result<void, GrowError> Engine::extend(Address address, Bytes bytes, Bytes to, S
     if (closed_.load()) return GrowError(is_closed());
     auto block = find(address, bytes);
     if (!block) return GrowError(block.error());
-    auto known = stream_of(stream);
+    auto known = stream_of(stream, cache);
     if (!known) return GrowError(known.error());
     found = *block;
     index = *known;

@@ -56,9 +56,10 @@ void Engine::age_caches() {
 void Engine::grow_ahead(Clock::time_point now) {
   std::uint64_t wanted = 0;
   const auto lacking = [&]() GPUMEM_REQUIRES(lock_) {
-    const std::uint64_t ahead = trend_.ahead(now, stock_.committed().count) / unit_ * unit_;
-    const std::uint64_t left = limit_.minus(stock_.committed()).count / unit_ * unit_;
-    return std::min(ahead - std::min(ahead, stock_.spare().count / unit_ * unit_), left);
+    const std::uint64_t ahead = trend_.ahead(now, stock_.committed().count);
+    const std::uint64_t there = stock_.spare().count + heap_.free_bytes();
+    const std::uint64_t left = limit_.minus(stock_.committed()).count;
+    return std::min(ahead - std::min(ahead, there), left) / unit_ * unit_;
   };
   {
     const MutexLock lock(lock_);

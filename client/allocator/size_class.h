@@ -6,8 +6,8 @@
 
 #include "gpumem/bytes.h"
 
-// The sizes that blocks come in. Up to 16 KiB a block is a slot of a run, up to 1 MiB a piece of the heap in
-// one of 16 sizes a doubling, beyond it a piece of any size.
+// The sizes that blocks come in: multiples of 256 bytes up to 4 KiB, then 16 sizes a doubling up to 1 MiB,
+// beyond it any. Up to 16 KiB a block is a slot of a run, beyond it a piece of the heap.
 
 namespace gpumem::allocator {
 
@@ -18,18 +18,17 @@ inline constexpr std::uint64_t kQuantum = 1024;   ///< sizes and addresses of pi
 inline constexpr std::uint64_t kGranule = kibibytes(16).count;   ///< in each at most one piece in use begins
 inline constexpr std::uint64_t kSlotMost = kibibytes(16).count;  ///< larger blocks are pieces
 inline constexpr std::uint64_t kClassMost = mebibytes(1).count;  ///< larger blocks have no class
-inline constexpr ClassIndex kSlotClasses = 32;
-inline constexpr ClassIndex kClasses = 128;
+inline constexpr ClassIndex kSlotClasses = 48;
+inline constexpr ClassIndex kClasses = 144;
 inline constexpr ClassIndex kNoClass =
     kClasses;  ///< of blocks over kClassMost, and of those that were extended
 
 /// The class of blocks of `bytes`, from 1 to kClassMost.
 constexpr ClassIndex class_of(std::uint64_t bytes) {
   const std::uint64_t last = bytes - 1;
-  if (bytes <= 2048) return static_cast<ClassIndex>(last >> 8);
+  if (bytes <= 4096) return static_cast<ClassIndex>(last >> 8);
   const auto power = static_cast<unsigned>(std::bit_width(last) - 1);
-  if (bytes <= kSlotMost) return static_cast<ClassIndex>(8 + (power - 11) * 8 + ((last >> (power - 3)) & 7));
-  return static_cast<ClassIndex>(kSlotClasses + (power - 14) * 16 + ((last >> (power - 4)) & 15));
+  return static_cast<ClassIndex>(16 + (power - 12) * 16 + ((last >> (power - 4)) & 15));
 }
 
 namespace detail {

@@ -49,14 +49,14 @@ void Stock::add(std::vector<Extent> extents) {
 
 Stock::Plan Stock::plan(std::uint64_t bytes, StreamIndex stream) const {
   const auto plan_for = [&](const Site& site) {
-    return Plan{site, site.gap.bytes() == 0 ? Choice{}
-                                            : choice_for(bytes - site.lead, site.gap.bytes(), site.beside)};
+    if (site.maps == 0) return Plan{};
+    return Plan{site, choice_for(site.maps, site.gap.bytes(), site.before, site.behind)};
   };
   Plan best = plan_for(best_site(bytes, stream));
   if (best.choice.missing == 0) return best;
   // What there is may be too large for that gap.
-  Plan wide = plan_for(site_of(ground_.largest_gap(), kNoStream));
-  return wide.site.lead < bytes && wide.choice.missing < best.choice.missing ? wide : best;
+  Plan wide = plan_for(site_of(ground_.largest_gap(), bytes, stream));
+  return wide.site.maps != 0 && wide.choice.missing < best.choice.missing ? wide : best;
 }
 
 std::uint64_t Stock::missing_for(std::uint64_t bytes, StreamIndex stream) const {
@@ -66,9 +66,10 @@ std::uint64_t Stock::missing_for(std::uint64_t bytes, StreamIndex stream) const 
 Result<void> Stock::make(std::uint64_t bytes, StreamIndex stream) {
   Plan best = plan(bytes, stream);
   const Site& site = best.site;
-  if (site.gap.bytes() == 0) return no_addresses(bytes);
+  if (site.maps == 0) return no_addresses(bytes);
   const Address at = site.at_end ? site.gap.to - best.choice.bytes : site.gap.from;
-  return build(std::move(best.choice), at, site.beside);
+  const bool of_behind = site.behind != nullptr && site.behind->stream != kNoStream;
+  return build(std::move(best.choice), at, of_behind ? site.behind : site.before);
 }
 
 std::optional<Stock::Behind> Stock::behind(const Piece& block, StreamIndex stream) const {
@@ -117,14 +118,14 @@ void Stock::give_up_room(Address from, Address end, Address to) {
 }
 
 std::uint64_t Stock::missing_at(std::uint64_t bytes, std::uint64_t room) const {
-  return choice_for(bytes, room, nullptr).missing;
+  return choice_for(bytes, room).missing;
 }
 
 Result<void> Stock::make_at(Address at, std::uint64_t bytes, std::uint64_t room) {
-  return build(choice_for(bytes, room, nullptr), at, nullptr);
+  return build(choice_for(bytes, room), at, nullptr);
 }
 
-Result<void> Stock::build(Choice choice, Address at, const Piece* beside) {
+Result<void> Stock::build(Choice choice, Address at, const Piece* owner) {
   if (choice.missing != 0) {
     return Error{Code::kResourceExhausted, to_string(Bytes{choice.missing}) + " are missing"};
   }
@@ -133,49 +134,49 @@ Result<void> Stock::build(Choice choice, Address at, const Piece* beside) {
   auto extents = collect(std::move(choice.sources));
   if (!extents) return extents.error();
   moved_ += static_cast<std::uint64_t>(moved);
-  return lay(at, std::move(*extents), beside);
+  return lay(at, std::move(*extents), owner);
 }
 
 // ---- Where ----
 
-// What lies beside the gap and may become one with what is mapped there.
-Stock::Site Stock::site_of(const Ground::Span& gap, StreamIndex stream) const {
-  Site site{.gap = gap};
-  const auto free_bytes = [stream](const Piece* piece) -> std::uint64_t {
+// Beside what is free on one side, or from one side to the other: whichever needs less.
+Stock::Site Stock::site_of(const Ground::Span& gap, std::uint64_t bytes, StreamIndex stream) const {
+  const auto usable = [stream](Piece* piece) {
     const bool ours =
         piece != nullptr && piece->is_free() && (piece->stream == kNoStream || piece->stream == stream);
-    return ours ? piece->bytes : 0;
+    return ours ? piece : nullptr;
   };
-  Piece* before = heap_.ending_at(gap.from);
-  Piece* behind = heap_.beginning_at(gap.to);
-  site.lead = free_bytes(before);
-  if (site.lead != 0) site.beside = before;
-  if (free_bytes(behind) > site.lead) {
-    site.lead = free_bytes(behind);
-    site.beside = behind;
-    site.at_end = true;
-  }
-  return site;
+  Piece* before = usable(heap_.ending_at(gap.from));
+  Piece* behind = usable(heap_.beginning_at(gap.to));
+  const std::uint64_t left = before != nullptr ? before->bytes : 0;
+  const std::uint64_t right = behind != nullptr ? behind->bytes : 0;
+  Site best;
+  const auto consider = [&](const Site& site) {
+    if (site.maps <= gap.bytes() && (best.maps == 0 || site.maps < best.maps)) best = site;
+  };
+  if (left + gap.bytes() + right >= bytes) consider({gap, gap.bytes(), before, behind, false});
+  if (left < bytes) consider({gap, rounded_up(bytes - left), before, nullptr, false});
+  if (right < bytes) consider({gap, rounded_up(bytes - right), nullptr, behind, true});
+  return best;
 }
 
-// The largest lead, so that the least is to be mapped; the first one otherwise.
+// Where the least has to be mapped; the first one of those.
 Stock::Site Stock::best_site(std::uint64_t bytes, StreamIndex stream) const {
   Site best;
   for (const auto& gap : ground_.gaps()) {
-    const Site site = site_of(gap, stream);
-    if (site.lead >= bytes || gap.bytes() < rounded_up(bytes - site.lead)) continue;
-    if (best.gap.bytes() == 0 || site.lead > best.lead) best = site;
+    const Site site = site_of(gap, bytes, stream);
+    if (site.maps != 0 && (best.maps == 0 || site.maps < best.maps)) best = site;
   }
   return best;
 }
 
 // ---- Out of what ----
 
-std::vector<Stock::Source> Stock::sources(const Piece* without) const {
+std::vector<Stock::Source> Stock::sources(const Piece* without, const Piece* nor) const {
   std::vector<Source> found;
   for (std::size_t i = 0; i < spare_.size(); ++i) found.push_back({spare_[i].size, nullptr, i});
   for (const Piece& piece : heap_.pieces_of(kNoStream)) {
-    if (&piece == without) continue;
+    if (&piece == without || &piece == nor) continue;
     const Ground::Span span = ground_.whole_within(piece.base, piece.end());
     Address at = span.from;
     for (const Extent& extent : ground_.extents_in(span)) {
@@ -209,8 +210,9 @@ Stock::Choice Stock::choose(std::vector<Source> sources, std::uint64_t bytes, st
   return choice;
 }
 
-Stock::Choice Stock::choice_for(std::uint64_t bytes, std::uint64_t most, const Piece* without) const {
-  return choose(sources(without), rounded_up(bytes), most);
+Stock::Choice Stock::choice_for(std::uint64_t bytes, std::uint64_t most, const Piece* without,
+                                const Piece* nor) const {
+  return choose(sources(without, nor), rounded_up(bytes), most);
 }
 
 std::uint64_t Stock::rounded_up(std::uint64_t bytes) const { return (bytes + unit_ - 1) / unit_ * unit_; }
@@ -254,7 +256,7 @@ Result<void> Stock::lift(Piece& piece, const Ground::Span& span, std::vector<Ext
 }
 
 // What is beside, and may still be used by its stream's work, becomes one with it only as that stream's.
-Result<void> Stock::lay(Address at, std::vector<Extent> extents, const Piece* beside) {
+Result<void> Stock::lay(Address at, std::vector<Extent> extents, const Piece* owner) {
   if (extents.empty()) return {};
   if (auto mapped = backing_.map(at, extents); !mapped) {
     add(std::move(extents));
@@ -263,18 +265,17 @@ Result<void> Stock::lay(Address at, std::vector<Extent> extents, const Piece* be
   ground_.lay(at, extents);
   std::uint64_t bytes = 0;
   for (const Extent& extent : extents) bytes += extent.size.count;
-  const bool owned = beside != nullptr && beside->stream != kNoStream;
-  heap_.add(at, bytes, owned ? beside->stream : kNoStream, owned ? beside->epoch : 0);
+  heap_.add(at, bytes, owner != nullptr ? owner->stream : kNoStream, owner != nullptr ? owner->epoch : 0);
   return {};
 }
 
 std::vector<Extent> Stock::take_out(std::uint64_t bytes) {
-  return collect_or_spare(choice_for(std::min(bytes, committed().count), kAny, nullptr).sources);
+  return collect_or_spare(choice_for(std::min(bytes, committed().count), kAny).sources);
 }
 
 std::vector<Extent> Stock::take_out_within(std::uint64_t bytes) {
   const std::uint64_t whole = bytes / unit_ * unit_;
-  return collect_or_spare(choice_for(whole, whole, nullptr).sources);
+  return collect_or_spare(choice_for(whole, whole).sources);
 }
 
 std::vector<Extent> Stock::take_everything() {

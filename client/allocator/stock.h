@@ -56,12 +56,13 @@ class Stock {
   std::vector<Extent> take_everything();
 
  private:
-  /// A place for new memory, and what is free beside it already.
+  /// A place for new memory in a gap, and what of free memory beside it becomes one with it.
   struct Site {
     Ground::Span gap;
-    std::uint64_t lead = 0;  ///< free already, before or behind the gap
-    Piece* beside = nullptr;
-    bool at_end = false;  ///< mapped at the gap's end, before `beside`
+    std::uint64_t maps = 0;   ///< so much has to be mapped; all of the gap: it joins both sides
+    Piece* before = nullptr;  ///< used, or null
+    Piece* behind = nullptr;
+    bool at_end = false;  ///< mapped at the gap's end, before `behind`
   };
   /// An extent that can be had.
   struct Source {
@@ -83,12 +84,13 @@ class Stock {
   Plan plan(std::uint64_t bytes, StreamIndex stream) const;
   std::uint64_t rounded_up(std::uint64_t bytes) const;  ///< to the granularity
   Site best_site(std::uint64_t bytes, StreamIndex stream) const;
-  Site site_of(const Ground::Span& gap, StreamIndex stream) const;
-  std::vector<Source> sources(const Piece* without) const;
+  Site site_of(const Ground::Span& gap, std::uint64_t bytes, StreamIndex stream) const;
+  std::vector<Source> sources(const Piece* without, const Piece* nor) const;
   static Choice choose(std::vector<Source> sources, std::uint64_t bytes, std::uint64_t most);
   std::vector<Extent> collect_or_spare(std::vector<Source> chosen);
   /// Of at least `bytes`, if nothing is missing, and of at most `most`.
-  Choice choice_for(std::uint64_t bytes, std::uint64_t most, const Piece* without) const;
+  Choice choice_for(std::uint64_t bytes, std::uint64_t most, const Piece* without = nullptr,
+                    const Piece* nor = nullptr) const;
   struct Behind {
     std::uint64_t lead = 0;  ///< free already
     Address at = 0;          ///< where more would be mapped
@@ -99,8 +101,8 @@ class Stock {
   /// Unmaps what is mapped of `chosen`; answers all of it.
   Result<std::vector<Extent>> collect(std::vector<Source> chosen);
   Result<void> lift(Piece& piece, const Ground::Span& span, std::vector<Extent>& into);
-  Result<void> lay(Address at, std::vector<Extent> extents, const Piece* beside);
-  Result<void> build(Choice choice, Address at, const Piece* beside);
+  Result<void> lay(Address at, std::vector<Extent> extents, const Piece* owner);
+  Result<void> build(Choice choice, Address at, const Piece* owner);
 
   Backing& backing_;
   Heap& heap_;

@@ -69,8 +69,7 @@ bool ThreadCache::claim(Slot& slot, std::uint64_t bytes) {
   return slot.word.compare_exchange_strong(expected, cached_.bits(), std::memory_order_relaxed);
 }
 
-void ThreadCache::use(StreamHandle stream, StreamIndex index, std::uint64_t budget) {
-  budget_ = budget;
+void ThreadCache::use(StreamHandle stream, StreamIndex index) {
   if ((current_->handle == stream || change_to(stream)) && current_->index == index) return;
   streams_.push_back(std::make_unique<StreamBins>());
   current_ = streams_.back().get();

@@ -41,8 +41,12 @@ class ThreadCache {
 
   // The owner under the allocator's lock, or another one that has stopped it.
   using Emptied = std::function<void(const Block&, StreamIndex)>;
-  /// Makes `stream`, in the table `index`, the one that is used now, of a cache that may hold `budget` bytes.
-  void use(StreamHandle stream, StreamIndex index, std::uint64_t budget);
+  /// Makes `stream`, in the table `index`, the one that is used now.
+  void use(StreamHandle stream, StreamIndex index);
+  bool is_of(StreamHandle stream) const { return current_->handle == stream && current_->index != kNoStream; }
+  StreamIndex stream() const { return current_->index; }
+  /// How many bytes it may hold.
+  void set_budget(std::uint64_t bytes) { budget_ = bytes; }
   /// How many blocks of a class it would take, of which it has none.
   std::size_t wants(ClassIndex size_class) const;
   /// Adds free blocks of the stream in use; they become the cache's. At most as many as it wants.
