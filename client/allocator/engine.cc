@@ -117,7 +117,19 @@ Result<Address, GrowError> Engine::allocate(Bytes bytes, StreamHandle stream, co
   ThreadCache* cache = own_cache();
   const Asked asked{bytes.count, stream, placement};
   if (!placement.room.is_zero()) return allocate_roomy(asked, cache);
+  if (const Address cached = take_cached(asked, cache)) return cached;
   return bytes.count <= kSlotMost ? allocate_slot(asked, cache) : allocate_piece(asked, cache);
+}
+
+// Without a lock, unless for a tag.
+Address Engine::take_cached(const Asked& asked, ThreadCache* cache) {
+  if (cache == nullptr || asked.bytes > kClassMost) return 0;
+  const Address cached = cache->take_any(asked.bytes, asked.stream, seconds_.load(std::memory_order_relaxed));
+  if (cached != 0 && asked.placement.tag.number != 0) {
+    const MutexLock lock(lock_);
+    tag_block(cached, asked.placement.tag);
+  }
+  return cached;
 }
 
 Result<Address, GrowError> Engine::allocate_slot(const Asked& asked, ThreadCache* cache) {
@@ -276,6 +288,10 @@ Result<Engine::Found> Engine::find(Address address, Bytes bytes) const {
 Result<void> Engine::deallocate(Address address, Bytes bytes, StreamHandle stream) {
   if (auto can = usable(); !can) return can;
   ThreadCache* cache = own_cache();
+  if (Piece* piece = map_.find(address); piece != nullptr && cache != nullptr) {
+    Slot* slot = slot_of(*piece, address);
+    if (slot != nullptr && cache->put_any(*piece, *slot, address, bytes.count, stream)) return {};
+  }
   const MutexLock lock(lock_);
   if (closed_.load()) return is_closed();
   auto found = find(address, bytes);

@@ -52,9 +52,13 @@ class Engine {
     ThreadCache* cache = ThreadTable::find(number_.get());
     if (cache == nullptr) return false;
     Piece* piece = map_.find(address);
-    if (piece == nullptr) return false;
-    Slot* slot = slot_of(*piece, address);
-    return slot != nullptr && cache->put(*piece, *slot, address, bytes.count, stream);
+    if (piece == nullptr) [[unlikely]]
+      return false;
+    const std::uint64_t offset = address - piece->base;
+    const std::uint64_t slot = slot_at(offset, piece->reciprocal);
+    if (slot * piece->slot_bytes != offset) [[unlikely]]
+      return false;
+    return cache->put(*piece, piece->slots[slot], address, bytes.count, stream);
   }
 
   // As Allocator's.
@@ -96,8 +100,8 @@ class Engine {
 
   static Slot* slot_of(const Piece& piece, Address address) {
     const std::uint64_t offset = address - piece.base;
-    const std::uint32_t slot = slot_at(offset, piece.reciprocal);
-    return std::uint64_t{slot} * piece.slot_bytes == offset ? &piece.slots[slot] : nullptr;
+    const std::uint64_t slot = slot_at(offset, piece.reciprocal);
+    return slot * piece.slot_bytes == offset ? &piece.slots[slot] : nullptr;
   }
 
   Result<void> usable() const;
@@ -110,6 +114,7 @@ class Engine {
   Result<Address, GrowError> allocate_slot(const Asked& asked, ThreadCache* cache);
   Result<Address, GrowError> allocate_piece(const Asked& asked, ThreadCache* cache);
   Result<Address, GrowError> allocate_roomy(const Asked& asked, ThreadCache* cache);
+  Address take_cached(const Asked& asked, ThreadCache* cache);
   Address hand_out(Piece& piece, const Asked& asked, StreamIndex stream) GPUMEM_REQUIRES(lock_);
   Address take_slot(const Asked& asked, ThreadCache* cache, StreamIndex stream) GPUMEM_REQUIRES(lock_);
   void mark_used(Slot& slot, const Asked& asked, StreamIndex stream, const ThreadCache* cache);

@@ -67,8 +67,8 @@ constexpr std::uint32_t reciprocal_of(std::uint32_t slot_bytes) {
   const std::uint32_t units = slot_bytes / kAlignment;
   return (65536 + units - 1) / units;
 }
-constexpr std::uint32_t slot_at(std::uint64_t offset, std::uint32_t reciprocal) {
-  return static_cast<std::uint32_t>((offset / kAlignment * reciprocal) >> 16);
+constexpr std::uint64_t slot_at(std::uint64_t offset, std::uint32_t reciprocal) {
+  return (offset / kAlignment * reciprocal) >> 16;
 }
 
 }  // namespace gpumem::allocator

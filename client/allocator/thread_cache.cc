@@ -50,6 +50,22 @@ void ThreadCache::retire() {
   if (home_->engine != nullptr) home_->engine->retire(*this);
 }
 
+Address ThreadCache::take_any(std::uint64_t bytes, StreamHandle stream, std::uint32_t now) {
+  if (!enter()) return 0;
+  const Address address = current_->handle == stream || change_to(stream) ? pop(bytes, now) : 0;
+  leave();
+  return address;
+}
+
+bool ThreadCache::put_any(const Piece& piece, Slot& slot, Address address, std::uint64_t bytes,
+                          StreamHandle stream) {
+  if (!enter()) return false;
+  const bool kept =
+      (current_->handle == stream || change_to(stream)) && push<true>(piece, slot, address, bytes);
+  leave();
+  return kept;
+}
+
 bool ThreadCache::change_to(StreamHandle stream) {
   for (const auto& one : streams_) {
     if (one->handle != stream) continue;

@@ -31,11 +31,15 @@ class ThreadCache {
   ThreadCache(std::shared_ptr<Home> home, CacheNumber number);
 
   // The owner, without a lock.
-  /// The address of a block, or zero.
+  /// The address of a block, or zero. The shortest way: of the stream that was used last.
   Address take(std::uint64_t bytes, StreamHandle stream, std::uint32_t now);
   /// Keeps the block at `address`, the one of `piece` that `slot` is, if it is in use and was asked for with
-  /// `bytes`. False: it does not, and nothing has changed.
+  /// `bytes`. False: it does not, and nothing has changed. The shortest way: of the stream that was used
+  /// last, and handed out here.
   bool put(const Piece& piece, Slot& slot, Address address, std::uint64_t bytes, StreamHandle stream);
+  /// The same of any stream that it knows, and wherever the block was handed out.
+  Address take_any(std::uint64_t bytes, StreamHandle stream, std::uint32_t now);
+  bool put_any(const Piece& piece, Slot& slot, Address address, std::uint64_t bytes, StreamHandle stream);
   /// The thread ends.
   void retire();
 
@@ -56,7 +60,7 @@ class ThreadCache {
   /// As take() and put() of the stream in use.
   Address take_locked(std::uint64_t bytes, std::uint32_t now) { return pop(bytes, now); }
   bool put_locked(const Piece& piece, Slot& slot, Address address, std::uint64_t bytes) {
-    return push(piece, slot, address, bytes);
+    return push<true>(piece, slot, address, bytes);
   }
   /// Takes everything out, of one stream or (kNoStream) all. Another one than the owner leaves what is of the
   /// owner's default stream: only the owner can tell where its work is.
@@ -106,6 +110,8 @@ class ThreadCache {
   void leave() { busy_.store(false, std::memory_order_release); }
   bool change_to(StreamHandle stream);
   Address pop(std::uint64_t bytes, std::uint32_t now);
+  /// `wherever`  the block was handed out; false: here, on the stream in use.
+  template <bool wherever>
   bool push(const Piece& piece, Slot& slot, Address address, std::uint64_t bytes);
   bool claim(Slot& slot, std::uint64_t bytes);
   std::size_t room_for(ClassIndex size_class) const;
@@ -156,9 +162,7 @@ inline bool ThreadCache::enter() {
 inline Address ThreadCache::take(std::uint64_t bytes, StreamHandle stream, std::uint32_t now) {
   if (!enter()) [[unlikely]]
     return 0;
-  Address address = 0;
-  if (current_->handle == stream || change_to(stream)) [[likely]]
-    address = pop(bytes, now);
+  const Address address = current_->handle == stream ? pop(bytes, now) : 0;
   leave();
   return address;
 }
@@ -167,7 +171,7 @@ inline bool ThreadCache::put(const Piece& piece, Slot& slot, Address address, st
                              StreamHandle stream) {
   if (!enter()) [[unlikely]]
     return false;
-  const bool kept = (current_->handle == stream || change_to(stream)) && push(piece, slot, address, bytes);
+  const bool kept = current_->handle == stream && push<false>(piece, slot, address, bytes);
   leave();
   return kept;
 }
@@ -189,6 +193,7 @@ inline Address ThreadCache::pop(std::uint64_t bytes, std::uint32_t now) {
 }
 
 // What this cache handed out on this stream, without a tag, is told by its whole word.
+template <bool wherever>
 inline bool ThreadCache::push(const Piece& piece, Slot& slot, Address address, std::uint64_t bytes) {
   Bin& bin = current_->bins[piece.size_class];
   Block* top = bin.top.load(std::memory_order_relaxed);
@@ -196,7 +201,7 @@ inline bool ThreadCache::push(const Piece& piece, Slot& slot, Address address, s
     return false;
   if (bytes - 1 < BlockWord::kBytesMost && slot.get() == current_->handed_out.with_bytes(bytes)) [[likely]] {
     slot.set(cached_);
-  } else if (!claim(slot, bytes)) {
+  } else if (!wherever || !claim(slot, bytes)) {
     return false;
   }
   *top = {address, &slot};

@@ -54,7 +54,9 @@ void ThreadTable::end(void* table) {
 }
 
 void ThreadTable::set(std::size_t number, std::shared_ptr<ThreadCache> cache) {
-  own().caches_[number] = std::move(cache);
+  ThreadTable& table = own();
+  table.found_[number] = cache.get();
+  table.caches_[number] = std::move(cache);
 }
 
 std::uint64_t ThreadTable::thread_number() { return own().number_; }

@@ -19,7 +19,7 @@ class ThreadTable {
   /// The cache of the calling thread for allocator `number`, or null.
   static ThreadCache* find(std::size_t number) {
     const ThreadTable* own = current_;
-    return own == nullptr ? nullptr : own->caches_[number].get();
+    return own == nullptr ? nullptr : own->found_[number];
   }
   /// Puts `cache` there, in place of what was there.
   static void set(std::size_t number, std::shared_ptr<ThreadCache> cache);
@@ -30,6 +30,7 @@ class ThreadTable {
   static ThreadTable& own();
   static void end(void* table);
 
+  std::array<ThreadCache*, kSize> found_{};  ///< what `caches_` hold
   std::array<std::shared_ptr<ThreadCache>, kSize> caches_;
   std::uint64_t number_ = 0;
 
