@@ -322,7 +322,7 @@ typedef struct gpumem_statistics {
   uint64_t committed;   /* lent by the broker */
   uint64_t returnable;  /* of `committed`: in wholly free extents */
   uint64_t reserved;    /* addresses */
-  uint64_t peak_in_use; /* as seen whenever memory was placed */
+  uint64_t peak_in_use; /* the most that blocks took, rounding and caches included */
   uint64_t peak_committed;
   double fragmentation;   /* of `committed`, 0 to 1: neither placed, nor cached, nor returnable */
   uint64_t allocations;   /* since the beginning, as all that follow */

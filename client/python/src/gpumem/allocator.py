@@ -35,7 +35,7 @@ class Statistics:
     committed: int  # lent by the broker
     returnable: int  # of `committed`: in wholly free extents
     reserved: int  # addresses
-    peak_in_use: int  # as seen whenever memory was placed
+    peak_in_use: int  # the most that blocks took, rounding and caches included
     peak_committed: int
     fragmentation: float  # of `committed`, 0 to 1: neither placed, nor cached, nor returnable
     allocations: int
