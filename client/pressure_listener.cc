@@ -6,12 +6,13 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <csignal>
 #include <cstdio>
 #include <exception>
 #include <functional>
 #include <system_error>
 #include <utility>
+
+#include "base/signals_blocked.h"
 
 namespace gpumem::client {
 namespace {
@@ -22,22 +23,6 @@ Result<OwnFd> make_eventfd() {
   if (!made.valid()) return errno_error(errno, "cannot make an eventfd");
   return OwnFd(no_fork, std::move(made));
 }
-
-/// While one lives, threads are started with every signal blocked: the program's handlers run in its own.
-class SignalsBlocked {
- public:
-  SignalsBlocked() {
-    sigset_t all;
-    ::sigfillset(&all);
-    ::pthread_sigmask(SIG_BLOCK, &all, &before_);
-  }
-  ~SignalsBlocked() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  SignalsBlocked(const SignalsBlocked&) = delete;
-  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
-
- private:
-  sigset_t before_{};
-};
 
 }  // namespace
 

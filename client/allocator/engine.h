@@ -71,6 +71,8 @@ class Engine {
   Result<AllocatorStatistics> statistics() const;
   Result<std::vector<BlockInfo>> snapshot() const;
   Result<void> close();
+  /// As close, with what blocks there are.
+  Result<void> end();
 
   /// What of the committed memory is in wholly free extents: for answering pressure, never waits.
   Bytes surplus() const;

@@ -156,6 +156,11 @@ Result<void> Engine::close() {
   return shut(true);
 }
 
+Result<void> Engine::end() {
+  if (auto can = usable(); !can) return can;
+  return shut(false);
+}
+
 // From here on the caches are stopped for ever, so every way leads to closed_.
 Result<void> Engine::shut(bool only_unused) {
   std::vector<Streams::Awaited> awaited;

@@ -3,7 +3,9 @@
 #include <pthread.h>
 
 #include <algorithm>
-#include <csignal>
+#include <system_error>
+
+#include "base/signals_blocked.h"
 
 namespace gpumem::allocator {
 namespace {
@@ -35,17 +37,12 @@ std::uint64_t Trend::ahead(Clock::time_point now, std::uint64_t committed) const
 
 Housekeeper::Housekeeper(std::chrono::milliseconds tick, std::function<void()> work)
     : tick_(tick), work_(std::move(work)) {
-  // The program's signal handlers run in its own threads.
-  sigset_t all;
-  sigset_t before;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_BLOCK, &all, &before);
+  const SignalsBlocked in_the_thread;
   try {
     thread_ = std::thread([this] { run(); });
     ::pthread_setname_np(thread_.native_handle(), "gpumem-house");
   } catch (const std::system_error&) {  // without it, what idles goes back only when the broker asks
   }
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 Housekeeper::~Housekeeper() {

@@ -39,29 +39,20 @@ Result<std::uint64_t> allocate_placed(allocator::Engine& engine, Bytes bytes, gp
   return *address;
 }
 
-/// Other threads that go on allocating cannot keep this from ending.
-constexpr int kRounds = 1'000;
+Result<void> check_ended_by_program(const gpumem_allocator& handle) {
+  if (handle.owner == Owner::kProgram) return {};
+  return Error{Code::kFailedPrecondition,
+               "the process's own allocator ends with the process; gpumem_allocator_trim gives memory back"};
+}
 
 Result<void> close(gpumem_allocator& handle) {
-  if (handle.owner == Owner::kProcess) {
-    return Error{
-        Code::kFailedPrecondition,
-        "the process's own allocator ends with the process; gpumem_allocator_trim gives memory back"};
-  }
+  if (auto may = check_ended_by_program(handle); !may) return may;
   return handle.engine.close();
 }
 
 Result<void> destroy(gpumem_allocator& handle) {
-  Result<void> closed = close(handle);
-  for (int round = 0; !closed && round < kRounds && handle.owner == Owner::kProgram; ++round) {
-    const auto blocks = handle.engine.snapshot();
-    if (!blocks) return blocks.error();  // closed, or forked
-    for (const BlockInfo& block : *blocks) {
-      (void)handle.engine.deallocate(block.address, Allocator::kUnknownSize, block.stream);
-    }
-    closed = close(handle);
-  }
-  return closed;
+  if (auto may = check_ended_by_program(handle); !may) return may;
+  return handle.engine.end();
 }
 
 }  // namespace

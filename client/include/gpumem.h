@@ -383,9 +383,9 @@ int gpumem_allocator_ordinal(const gpumem_allocator* allocator) GPUMEM_NOEXCEPT;
            gpumem_default_allocator is never closed: the same. */
 gpumem_status gpumem_allocator_close(gpumem_allocator* allocator) GPUMEM_NOEXCEPT;
 
-/* Frees all blocks in use, each in the order of its stream, and closes. The caller has synchronised its work
-   on them, or given it to those streams, and nobody uses them any more. Errors  as gpumem_allocator_close:
-   other threads went on allocating; blocks were freed all the same. */
+/* Closes with what blocks there are, after the work given so far to the streams that they were freed and
+   allocated on. The caller has synchronised other work on them, and nobody uses them any more.
+   Errors  GPUMEM_FAILED_PRECONDITION: closed already; one of gpumem_default_allocator. */
 gpumem_status gpumem_allocator_destroy(gpumem_allocator* allocator) GPUMEM_NOEXCEPT;
 
 /* ---- What the whole process shares: under frameworks that take two functions and no state. --------------
