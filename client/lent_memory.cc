@@ -21,7 +21,7 @@ constexpr std::uint64_t kFewestTimes = 2;
 /// Devices have 47 bits of addresses and more; several allocators share them.
 constexpr std::uint64_t kMostAddresses = std::uint64_t{1} << 44;
 
-Result<cuda::Reservation> reserve(const SharedDevice& device, Bytes limit, Bytes unit) {
+Result<cuda::Reservation> reserve_many(const SharedDevice& device, Bytes limit, Bytes unit) {
   if (limit.count > kMostAddresses / kFewestTimes) {
     return Error{Code::kInvalidArgument, "an allocator can have " +
                                              to_string(Bytes{kMostAddresses / kFewestTimes}) +
@@ -46,7 +46,7 @@ Result<std::unique_ptr<LentMemory>> LentMemory::open(std::shared_ptr<Connection>
                                                      const BorrowerOptions& options) {
   auto opened = Borrower::open(*connection, options);
   if (!opened) return opened.error();
-  auto reservation = reserve(opened->device, opened->limit, opened->alignment());
+  auto reservation = reserve_many(opened->device, opened->limit, opened->alignment());
   if (!reservation) {
     close(*connection, opened->id);
     return reservation.error();

@@ -64,8 +64,8 @@ inline constexpr std::array<std::uint32_t, kSlotClasses> kRunBytes = detail::run
 
 /// Which slot of `slot_bytes` lies at `offset` in a run: reciprocal_of(slot_bytes) times the offset.
 constexpr std::uint32_t reciprocal_of(std::uint32_t slot_bytes) {
-  const std::uint32_t units = slot_bytes / kAlignment;
-  return (65536 + units - 1) / units;
+  const std::uint64_t units = slot_bytes / kAlignment;
+  return static_cast<std::uint32_t>((65536 + units - 1) / units);
 }
 constexpr std::uint64_t slot_at(std::uint64_t offset, std::uint32_t reciprocal) {
   return (offset / kAlignment * reciprocal) >> 16;

@@ -116,7 +116,7 @@ TEST_F(AllocatorProcess, WaitsForMemoryAsLongAsItMay) {
 }
 
 // The deadline never passes: what comes back comes because the allocator was asked.
-constexpr const char* kLending = R"(
+constexpr const char* kLendingByDefault = R"(
 lend_guarantees = true
 reclaim_deadline_ms = 3600000
 [[tenant]]
@@ -127,7 +127,8 @@ guarantee = "64MiB"
 
 struct AskedAllocator : AllocatorProcess {
   AskedAllocator()
-      : AllocatorProcess({.config = ::geteuid() == 0 ? std::string(kShared) + kLending : kSomeSpare}) {}
+      : AllocatorProcess(
+            {.config = ::geteuid() == 0 ? std::string(kShared) + kLendingByDefault : kSomeSpare}) {}
   void SetUp() override { GPUMEM_NEEDS_ROOT(); }
 };
 

@@ -14,7 +14,7 @@ Bytes bytes_of(const Json& command, const char* name = "bytes") {
   return {command.at(name).get<std::uint64_t>()};
 }
 
-Answer open(const Json& command, Holdings& holdings) {
+Answer open_allocator(const Json& command, Holdings& holdings) {
   auto allocator = holdings.session->open_allocator({.limit = {command.value("limit", std::uint64_t{0})},
                                                      .label = "allocator",
                                                      .wait = milliseconds(command.value("wait_ms", 0)),
@@ -135,7 +135,7 @@ Answer close(Holdings& holdings) {
 
 std::optional<Answer> allocator_command(const Json& command, Holdings& holdings) {
   const std::string what = command.at("do");
-  if (what == "open_allocator") return open(command, holdings);
+  if (what == "open_allocator") return open_allocator(command, holdings);
   if (what == "allocate") return allocate(command, holdings);
   if (what == "free") return free(command, holdings);
   if (what == "extend") return extend(command, holdings);
