@@ -153,7 +153,7 @@ void Engine::settle(StreamIndex stream, std::uint64_t epoch) {
 
 // Its last mark was set when it was forgotten: nothing of it is under way any more.
 void Engine::retire_stream(StreamIndex stream) {
-  heap_.each_run(stream, [this](Piece& run) { shelves_.disown(run); });
+  heap_.each_run(stream, [&shelves = shelves_](Piece& run) { shelves.disown(run); });
   streams_.retire(stream);
 }
 

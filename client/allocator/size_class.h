@@ -34,33 +34,36 @@ constexpr ClassIndex class_of(std::uint64_t bytes) {
 namespace detail {
 consteval std::array<std::uint32_t, kClasses> class_sizes() {
   std::array<std::uint32_t, kClasses> sizes{};
-  for (std::uint64_t bytes = 256; bytes <= kClassMost; bytes += bytes < kSlotMost ? kAlignment : kQuantum) {
+  for (std::uint64_t bytes = kAlignment; bytes <= kClassMost;
+       bytes += bytes < kSlotMost ? kAlignment : kQuantum) {
     sizes[class_of(bytes)] = static_cast<std::uint32_t>(bytes);
   }
   return sizes;
 }
 
 // The run among 32 to 128 KiB of which the slots leave the least.
-consteval std::array<std::uint32_t, kSlotClasses> run_sizes() {
-  std::array<std::uint32_t, kSlotClasses> runs{};
-  for (ClassIndex i = 0; i < kSlotClasses; ++i) {
-    const std::uint64_t slot = class_sizes()[i];
-    double least = 1;
-    for (std::uint64_t run = 2 * kGranule; run <= 8 * kGranule; run += kGranule) {
-      const double lost = static_cast<double>(run % slot) / static_cast<double>(run);
-      if (lost >= least) continue;
-      least = lost;
-      runs[i] = static_cast<std::uint32_t>(run);
-    }
+constexpr std::uint32_t run_size(std::uint64_t slot) {
+  std::uint64_t best = 0;
+  double least = 1;
+  for (std::uint64_t run = 2 * kGranule; run <= 8 * kGranule; run += kGranule) {
+    const double lost = static_cast<double>(run % slot) / static_cast<double>(run);
+    if (lost >= least) continue;
+    least = lost;
+    best = run;
   }
-  return runs;
+  return static_cast<std::uint32_t>(best);
 }
 }  // namespace detail
 
 /// The largest block of each class: what each of its blocks takes.
 inline constexpr std::array<std::uint32_t, kClasses> kClassBytes = detail::class_sizes();
+
 /// What the runs of each class of slots take.
-inline constexpr std::array<std::uint32_t, kSlotClasses> kRunBytes = detail::run_sizes();
+inline constexpr std::array<std::uint32_t, kSlotClasses> kRunBytes = [] {
+  std::array<std::uint32_t, kSlotClasses> runs{};
+  for (ClassIndex i = 0; i < kSlotClasses; ++i) runs[i] = detail::run_size(kClassBytes[i]);
+  return runs;
+}();
 
 /// Which slot of `slot_bytes` lies at `offset` in a run: reciprocal_of(slot_bytes) times the offset.
 constexpr std::uint32_t reciprocal_of(std::uint32_t slot_bytes) {
