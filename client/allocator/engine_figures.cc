@@ -97,16 +97,16 @@ Result<std::vector<BlockInfo>> Engine::snapshot() const {
   if (auto can = usable(); !can) return can.error();
   const MutexLock lock(lock_);
   const std::uint32_t now = seconds_.load(std::memory_order_relaxed);
-  const Streams& streams = streams_;
-  const std::vector<std::string>& tags = tags_;
+  const Streams* streams = &streams_;
+  const std::vector<std::string>* tags = &tags_;
   std::vector<BlockInfo> blocks;
   heap_.each_in_use([&](const Piece& piece) {
     if (piece.slots == nullptr) return;
     each_block(piece, [&](BlockInfo block, const Slot& slot, BlockWord word) {
       const std::uint32_t born = slot.born.load(std::memory_order_relaxed);
-      block.stream = streams.handle(word.stream());
+      block.stream = streams->handle(word.stream());
       block.age = std::chrono::seconds(now - std::min(now, born));
-      if (word.tag() != 0) block.tag = tags[word.tag() - 1U];
+      if (word.tag() != 0) block.tag = (*tags)[word.tag() - 1U];
       blocks.push_back(std::move(block));
     });
   });

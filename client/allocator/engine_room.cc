@@ -153,7 +153,8 @@ void Engine::settle(StreamIndex stream, std::uint64_t epoch) {
 
 // Its last mark was set when it was forgotten: nothing of it is under way any more.
 void Engine::retire_stream(StreamIndex stream) {
-  heap_.each_run(stream, [&shelves = shelves_](Piece& run) { shelves.disown(run); });
+  Shelves* shelves = &shelves_;
+  heap_.each_run(stream, [shelves](Piece& run) { shelves->disown(run); });
   streams_.retire(stream);
 }
 
