@@ -1,5 +1,5 @@
 // Sessions through the C ABI.
-#include <thread>
+#include <atomic>
 
 #include "tests/integration/c_abi/broker.h"
 
@@ -81,11 +81,13 @@ TEST_F(CSession, HandlerMayCloseWhatItIsOf) {
   struct Both {
     gpumem_session* session;
     gpumem_slice* slice;
+    std::atomic<bool> closed = false;
   } both{session_, slice};
   const auto handler = [](const gpumem_pressure*, void* context) -> std::uint64_t {
-    const auto* own = static_cast<Both*>(context);
+    auto* own = static_cast<Both*>(context);
     EXPECT_TRUE(ok(gpumem_slice_close(own->slice)));
     EXPECT_TRUE(ok(gpumem_session_close(own->session)));
+    own->closed = true;
     return kPool.count;
   };
   EXPECT_TRUE(ok(gpumem_session_on_pressure(session_, handler, &both)));
@@ -93,6 +95,8 @@ TEST_F(CSession, HandlerMayCloseWhatItIsOf) {
   EXPECT_TRUE(succeeded(other.connect()));
   EXPECT_TRUE(succeeded(other.open("a")));
   EXPECT_TRUE(succeeded(other.grow("a", mebibytes(64), std::chrono::seconds(60))));
+  // The slice's memory is free before its session is: the handler may still be at work.
+  ASSERT_TRUE(eventually([&] { return both.closed.load(); }));
   EXPECT_TRUE(fails(GPUMEM_FAILED_PRECONDITION, gpumem_session_ping(session_), "closed"));
   EXPECT_EQ(other.leave(), 0);
 }
