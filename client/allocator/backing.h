@@ -22,9 +22,7 @@ struct Extent {
 
 /// Where an allocator's memory and addresses come from: the broker and the driver, or a test.
 /// Invariant  [base, base + addresses) is reserved for as long as this lives.
-/// Threads    obtain: any, one call at a time. The rest: under the allocator's lock, save give_back and
-/// publish
-///            (any).
+/// Threads    obtain: any, one call at a time. give_back, publish: any. The rest: under the allocator's lock.
 class Backing {
  public:
   virtual ~Backing() = default;

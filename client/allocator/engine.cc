@@ -14,8 +14,6 @@ constexpr std::uint64_t kCachePart = 128;
 constexpr std::uint64_t kLeastCache = mebibytes(1).count;
 constexpr std::uint64_t kMostCache = mebibytes(4).count;
 
-std::uint64_t rounded_up(std::uint64_t bytes, std::uint64_t unit) { return (bytes + unit - 1) / unit * unit; }
-
 Error invalid(Address address, const std::string& what) {
   constexpr char kDigits[] = "0123456789abcdef";
   std::string hex;
@@ -117,18 +115,17 @@ Result<Address, GrowError> Engine::allocate(Bytes bytes, StreamHandle stream, co
   ThreadCache* cache = own_cache();
   const Asked asked{bytes.count, stream, placement};
   if (!placement.room.is_zero()) return allocate_roomy(asked, cache);
-  if (const Address cached = take_cached(asked, cache)) return cached;
+  if (cache != nullptr && bytes.count <= kClassMost && placement.tag.number == 0) {  // without a lock
+    const std::uint32_t now = seconds_.load(std::memory_order_relaxed);
+    if (const Address cached = cache->take_any(bytes.count, stream, now)) return cached;
+  }
   return bytes.count <= kSlotMost ? allocate_slot(asked, cache) : allocate_piece(asked, cache);
 }
 
-// Without a lock, unless for a tag.
 Address Engine::take_cached(const Asked& asked, ThreadCache* cache) {
   if (cache == nullptr || asked.bytes > kClassMost) return 0;
-  const Address cached = cache->take_any(asked.bytes, asked.stream, seconds_.load(std::memory_order_relaxed));
-  if (cached != 0 && asked.placement.tag.number != 0) {
-    const MutexLock lock(lock_);
-    tag_block(cached, asked.placement.tag);
-  }
+  const Address cached = cache->take_locked(asked.bytes, seconds_.load(std::memory_order_relaxed));
+  if (cached != 0 && asked.placement.tag.number != 0) tag_block(cached, asked.placement.tag);
   return cached;
 }
 
@@ -154,12 +151,7 @@ Result<Address, GrowError> Engine::allocate_slot(const Asked& asked, ThreadCache
 
 Address Engine::take_slot(const Asked& asked, ThreadCache* cache, StreamIndex stream) {
   const ClassIndex size_class = class_of(asked.bytes);
-  if (cache != nullptr) {  // another thread may have been waited for meanwhile; what is cached comes first
-    if (const Address cached = cache->take_locked(asked.bytes, seconds_.load(std::memory_order_relaxed))) {
-      if (asked.placement.tag.number != 0) tag_block(cached, asked.placement.tag);
-      return cached;
-    }
-  }
+  if (const Address cached = take_cached(asked, cache)) return cached;
   std::vector<Block> blocks;
   const std::size_t most = 1 + (cache != nullptr ? cache->wants(size_class) : 0);
   if (shelves_.take(size_class, stream, most, blocks) == 0) return 0;
@@ -179,13 +171,8 @@ Result<Address, GrowError> Engine::allocate_piece(const Asked& asked, ThreadCach
     auto index = stream_of(asked.stream, cache);
     if (!index) return GrowError(index.error());
     need.stream = *index;
-    if (cache != nullptr && classed) {
-      if (const Address cached = cache->take_locked(asked.bytes, seconds_.load(std::memory_order_relaxed))) {
-        if (asked.placement.tag.number != 0) tag_block(cached, asked.placement.tag);
-        return cached;
-      }
-    }
-    if (Piece* piece = heap_.take(need.bytes, *index)) return hand_out(*piece, asked, *index);
+    if (const Address cached = take_cached(asked, cache)) return cached;
+    if (Piece* piece = heap_.take(need.bytes, Cut::kPiece, *index)) return hand_out(*piece, asked, *index);
   }
   auto piece = satisfy(need, cache);
   if (!piece) return piece.error();
@@ -222,9 +209,7 @@ Result<Address, GrowError> Engine::allocate_roomy(const Asked& asked, ThreadCach
   }
   if (closed_.load()) return GrowError(is_closed());
   (*piece)->room_end = need.at + room;
-  const Address address = hand_out(**piece, asked, need.stream);
-  (*piece)->size_class = kNoClass;
-  return address;
+  return hand_out(**piece, asked, need.stream);
 }
 
 Address Engine::hand_out(Piece& piece, const Asked& asked, StreamIndex stream) {
@@ -331,8 +316,7 @@ void Engine::free_piece(Piece& piece, StreamIndex stream, std::uint64_t epoch) {
   const bool done = epoch < streams_.reached(stream);
   heap_.free(piece, done ? kNoStream : stream, epoch);
   if (room_end != 0) stock_.give_up_room(base, end, room_end);
-  if (Streams::is_per_thread(streams_.handle(stream)))
-    (void)streams_.mark(stream, ThreadTable::thread_number());
+  streams_.mark_if_own(stream, ThreadTable::thread_number());
 }
 
 ThreadCache::Emptied Engine::freeing() {

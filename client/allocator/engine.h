@@ -30,9 +30,9 @@ struct EngineOptions {
 
 /// What is behind an Allocator, over any backing. A block comes from the calling thread's cache; else from
 /// the shelves (slots of runs) or the heap (pieces); else free extents are mapped together in the stock; else
-/// the backing is asked for more. Threads  any. One lock for everything but the caches; never held while the
-/// broker or the device is waited for.
-///          Order: `growing_`, `lock_`.
+/// the backing is asked for more.
+/// Threads  any. One lock for everything but the caches; never held while the broker or the device is waited
+///          for. Order: `growing_`, `lock_`.
 class Engine {
  public:
   Engine(std::unique_ptr<Backing> backing, std::unique_ptr<StreamPort> streams, const EngineOptions& options);
@@ -54,11 +54,8 @@ class Engine {
     Piece* piece = map_.find(address);
     if (piece == nullptr) [[unlikely]]
       return false;
-    const std::uint64_t offset = address - piece->base;
-    const std::uint64_t slot = slot_at(offset, piece->reciprocal);
-    if (slot * piece->slot_bytes != offset) [[unlikely]]
-      return false;
-    return cache->put(*piece, piece->slots[slot], address, bytes.count, stream);
+    Slot* slot = slot_of(*piece, address);
+    return slot != nullptr && cache->put(*piece, *slot, address, bytes.count, stream);
   }
 
   // As Allocator's.
@@ -116,7 +113,7 @@ class Engine {
   Result<Address, GrowError> allocate_slot(const Asked& asked, ThreadCache* cache);
   Result<Address, GrowError> allocate_piece(const Asked& asked, ThreadCache* cache);
   Result<Address, GrowError> allocate_roomy(const Asked& asked, ThreadCache* cache);
-  Address take_cached(const Asked& asked, ThreadCache* cache);
+  Address take_cached(const Asked& asked, ThreadCache* cache) GPUMEM_REQUIRES(lock_);
   Address hand_out(Piece& piece, const Asked& asked, StreamIndex stream) GPUMEM_REQUIRES(lock_);
   Address take_slot(const Asked& asked, ThreadCache* cache, StreamIndex stream) GPUMEM_REQUIRES(lock_);
   void mark_used(Slot& slot, const Asked& asked, StreamIndex stream, const ThreadCache* cache);
@@ -150,7 +147,6 @@ class Engine {
   Result<Piece*, GrowError> satisfy(const Need& need, ThreadCache* cache);
   /// What can be done without the backing. Null: nothing; an error: never.
   Result<Piece*, GrowError> satisfy_here(const Need& need, ThreadCache* cache) GPUMEM_REQUIRES(lock_);
-  void poll_if_free_elsewhere(const Need& need) GPUMEM_REQUIRES(lock_);
   Piece* take_for(const Need& need) GPUMEM_REQUIRES(lock_);
   Piece* take_ordered(const Need& need) GPUMEM_REQUIRES(lock_);
   Piece* take_behind(const Need& need) GPUMEM_REQUIRES(lock_);
@@ -161,7 +157,11 @@ class Engine {
   void retire_stream(StreamIndex stream) GPUMEM_REQUIRES(lock_);
   std::vector<Streams::Awaited> marks_of(const std::vector<StreamIndex>& streams) GPUMEM_REQUIRES(lock_);
   void wait_for_all();
-  void empty_caches(const ThreadCache* own) GPUMEM_REQUIRES(lock_);
+  /// Empties all threads' caches, of one stream or (kNoStream) all.
+  void empty_caches(StreamIndex only = kNoStream) GPUMEM_REQUIRES(lock_);
+  void empty_stopped(const std::vector<ThreadCache*>& caches, StreamIndex only) GPUMEM_REQUIRES(lock_);
+  /// Books what the backing has lent.
+  void take_in(std::vector<Extent> lent) GPUMEM_REQUIRES(lock_);
   Result<void, GrowError> obtain(const Need& need, std::chrono::milliseconds wait);
   Backing::Wish wish_for(std::uint64_t missing) const GPUMEM_REQUIRES(lock_);
 
@@ -180,9 +180,9 @@ class Engine {
 
   const std::uint64_t generation_;
   const EngineOptions options_;
-  std::shared_ptr<Backing>
-      backing_;  ///< these two until it is closed; whoever uses them without the lock shares
-  std::shared_ptr<StreamPort> port_;  ///< them
+  // These two until it is closed; whoever uses one without the lock has a share in it.
+  std::shared_ptr<Backing> backing_;
+  std::shared_ptr<StreamPort> port_;
   const Address base_;
   const Bytes addresses_;
   const Bytes limit_;

@@ -46,7 +46,7 @@ Result<void, GrowError> Engine::extend(Address address, Bytes bytes, Bytes to, S
 Result<void, GrowError> Engine::extend_piece(const Found& found, Bytes to, StreamIndex stream,
                                              ThreadCache* cache) {
   Piece& piece = *found.piece;
-  const std::uint64_t takes = (to.count + kQuantum - 1) / kQuantum * kQuantum;
+  const std::uint64_t takes = rounded_up(to.count, kQuantum);
   if (takes > piece.bytes) {
     const Need need{
         .kind = Need::Kind::kBehind, .bytes = takes - piece.bytes, .stream = stream, .block = &piece};
@@ -68,8 +68,7 @@ void Engine::shrink_piece(Piece& piece, std::uint64_t to, StreamIndex stream) {
   if (to >= piece.bytes) return;
   heap_.narrow(piece, to, stream, streams_.epoch(stream));
   if (piece.room_end != 0) stock_.give_up_room(piece.base, end, std::exchange(piece.room_end, 0));
-  if (Streams::is_per_thread(streams_.handle(stream)))
-    (void)streams_.mark(stream, ThreadTable::thread_number());
+  streams_.mark_if_own(stream, ThreadTable::thread_number());
 }
 
 }  // namespace gpumem::allocator

@@ -77,7 +77,7 @@ Result<AllocatorStatistics> Engine::statistics() const {
   }
   for (const Cached& cached : caches_) all.cached += {cached.cache->bytes()};
   all.committed = stock_.committed();
-  all.returnable = stock_.returnable_in_time();
+  all.returnable = stock_.returnable();
   all.reserved = addresses_;
   all.peak_in_use = {std::max(counters_.peak_used, heap_.used_bytes())};
   all.peak_committed = counters_.peak_committed;

@@ -46,11 +46,7 @@ void Engine::age_caches() {
     if (cached.idle_ticks >= IdleWatch::kCacheTicks && cached.cache->bytes() != 0)
       aged.push_back(cached.cache.get());
   }
-  ThreadCache::stop(aged);
-  for (ThreadCache* cache : aged) {
-    cache->empty(freeing(), false);
-    cache->resume();
-  }
+  empty_stopped(aged, kNoStream);
 }
 
 void Engine::grow_ahead(Clock::time_point now) {
@@ -81,13 +77,12 @@ void Engine::grow_ahead(Clock::time_point now) {
   auto lent = backing->obtain(wish);
   if (!lent) return;  // whoever needs it will be told
   const MutexLock lock(lock_);
-  stock_.add(std::move(*lent));
-  counters_.peak_committed = std::max(counters_.peak_committed, stock_.committed());
+  take_in(std::move(*lent));
 }
 
 Bytes Engine::surplus() const {
   const MutexLock lock(lock_);
-  Bytes sum = stock_.returnable_in_time();
+  Bytes sum = stock_.returnable();
   for (const Cached& cached : caches_) sum += {cached.cache->bytes()};
   return sum;
 }
@@ -108,7 +103,7 @@ Bytes Engine::trim_now(Bytes bytes) {
     const MutexLock lock(lock_);
     if (closed_.load()) return {};
     backing = backing_;
-    empty_caches(ThreadTable::find(number_.get()));
+    empty_caches();
     poll_all();
     extents = stock_.take_out(bytes.count);
     for (const Extent& extent : extents) given += extent.size;
@@ -120,22 +115,12 @@ Bytes Engine::trim_now(Bytes bytes) {
 
 Result<void> Engine::release_stream(StreamHandle stream) {
   if (auto can = usable(); !can) return can;
-  ThreadCache* own = own_cache();
   const MutexLock lock(lock_);
   if (closed_.load()) return is_closed();
   const std::uint64_t thread = ThreadTable::thread_number();
   const auto index = streams_.find(stream, thread);
   if (!index) return {};
-  std::vector<ThreadCache*> others;
-  for (const Cached& cached : caches_) {
-    if (cached.cache.get() != own) others.push_back(cached.cache.get());
-  }
-  ThreadCache::stop(others);
-  for (const Cached& cached : caches_) {
-    cached.cache->empty(freeing(), cached.cache.get() == own, *index);
-    cached.cache->drop_stream(*index);
-  }
-  for (ThreadCache* cache : others) cache->resume();
+  empty_caches(*index);
   return streams_.forget(*index, thread);
 }
 
@@ -167,7 +152,7 @@ Result<void> Engine::shut(bool only_unused) {
   {
     const MutexLock lock(lock_);
     if (closed_.load()) return is_closed();
-    empty_caches(ThreadTable::find(number_.get()));
+    empty_caches();
     std::vector<ThreadCache*> caches;
     for (const Cached& cached : caches_) caches.push_back(cached.cache.get());
     ThreadCache::stop(caches);

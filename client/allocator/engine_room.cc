@@ -45,37 +45,38 @@ Result<Piece*, GrowError> Engine::satisfy(const Need& need, ThreadCache* cache) 
 
 Result<Piece*, GrowError> Engine::satisfy_here(const Need& need, ThreadCache* cache) {
   if (closed_.load()) return GrowError(is_closed());
-  poll_if_free_elsewhere(need);
-  if (need.kind == Need::Kind::kBehind && !stock_.can_make_behind(*need.block, need.bytes, need.stream)) {
-    return GrowError(
-        {Code::kAborted, "something else lies behind the block; give blocks that are to grow room"});
-  }
   Piece* piece = take_for(need);
-  if (piece == nullptr) piece = take_ordered(need);
-  if (piece == nullptr && missing_for(need) != 0 && cache != nullptr && cache->bytes() != 0) {
-    cache->empty(freeing(), true);
+  if (piece == nullptr) {
     poll_all();
+    if (need.kind == Need::Kind::kBehind && !stock_.can_make_behind(*need.block, need.bytes, need.stream)) {
+      return GrowError(
+          {Code::kAborted, "something else lies behind the block; give blocks that are to grow room"});
+    }
     piece = take_for(need);
   }
-  if (piece == nullptr && missing_for(need) == 0) {
-    if (auto made = make_for(need); !made) return GrowError(made.error());
-    piece = take_for(need);
-    GPUMEM_CHECK(piece != nullptr, "what was made can be taken");
+  if (piece == nullptr) piece = take_ordered(need);
+  if (piece == nullptr) {
+    std::uint64_t missing = missing_for(need);
+    if (missing != 0 && cache != nullptr && cache->bytes() != 0) {
+      cache->empty(freeing(), true);
+      poll_all();
+      piece = take_for(need);
+      missing = piece == nullptr ? missing_for(need) : 0;
+    }
+    if (piece == nullptr && missing == 0) {
+      if (auto made = make_for(need); !made) return GrowError(made.error());
+      piece = take_for(need);
+      GPUMEM_CHECK(piece != nullptr, "what was made can be taken");
+    }
   }
   counters_.peak_used = std::max(counters_.peak_used, heap_.used_bytes());
   return piece;
 }
 
-// What can be had at once needs no look at the device.
-void Engine::poll_if_free_elsewhere(const Need& need) {
-  const bool there = need.kind == Need::Kind::kPiece && heap_.fits(need.bytes, need.stream);
-  if (!there) poll_all();
-}
-
 Piece* Engine::take_for(const Need& need) {
   switch (need.kind) {
-    case Need::Kind::kPiece: return heap_.take(need.bytes, need.stream);
-    case Need::Kind::kRun: return heap_.take_run(need.bytes, need.stream);
+    case Need::Kind::kPiece: return heap_.take(need.bytes, Cut::kPiece, need.stream);
+    case Need::Kind::kRun: return heap_.take(need.bytes, Cut::kRun, need.stream);
     case Need::Kind::kBehind: return take_behind(need);
     case Need::Kind::kRoom: break;
   }
@@ -85,7 +86,8 @@ Piece* Engine::take_for(const Need& need) {
 
 Piece* Engine::take_behind(const Need& need) {
   const Piece* behind = need.block->after;
-  if (behind == nullptr || behind->bytes < need.bytes) return nullptr;
+  if (behind == nullptr || (behind->stream != kNoStream && behind->stream != need.stream)) return nullptr;
+  if (behind->bytes < need.bytes) return nullptr;
   const bool all = need.block->room_end != 0;  // nobody else may come into the room
   return heap_.widen(*need.block, all ? behind->bytes : need.bytes) ? need.block : nullptr;
 }
@@ -95,13 +97,13 @@ Piece* Engine::take_behind(const Need& need) {
 Piece* Engine::take_ordered(const Need& need) {
   if (need.kind != Need::Kind::kPiece && need.kind != Need::Kind::kRun) return nullptr;
   const std::uint64_t thread = ThreadTable::thread_number();
-  const bool run = need.kind == Need::Kind::kRun;
+  const Cut cut = need.kind == Need::Kind::kRun ? Cut::kRun : Cut::kPiece;
   const auto streams = heap_.streams();
   for (const StreamIndex other : streams) {
     if (other == need.stream) continue;
-    const Piece* fits = heap_.fit_of(other, need.bytes, run);
+    Piece* fits = heap_.fit(need.bytes, cut, other);
     if (fits == nullptr || !streams_.order(need.stream, other, fits->epoch, thread)) continue;
-    return run ? heap_.take_run_from(other, need.bytes) : heap_.take_from(other, need.bytes);
+    return heap_.take_of(*fits, need.bytes, cut);
   }
   if (heap_.free_bytes() < need.bytes) return nullptr;
   for (const StreamIndex other : streams) {
@@ -166,7 +168,7 @@ void Engine::wait_for_all() {
     {
       const MutexLock lock(lock_);
       if (closed_.load()) return;
-      empty_caches(ThreadTable::find(number_.get()));
+      empty_caches();
       auto streams = heap_.streams();
       for (const StreamIndex stream : shelves_.waited_for()) streams.push_back(stream);
       awaited = marks_of(streams);
@@ -198,14 +200,21 @@ void Engine::wait_for(const std::vector<Streams::Awaited>& awaited) {
   }
 }
 
-void Engine::empty_caches(const ThreadCache* own) {
-  std::vector<ThreadCache*> others;
-  for (const Cached& cached : caches_) {
-    if (cached.cache.get() != own) others.push_back(cached.cache.get());
+void Engine::empty_caches(StreamIndex only) {
+  std::vector<ThreadCache*> all;
+  for (const Cached& cached : caches_) all.push_back(cached.cache.get());
+  empty_stopped(all, only);
+}
+
+// The calling thread is in no cache while it is here, so its own is stopped as the others are.
+void Engine::empty_stopped(const std::vector<ThreadCache*>& caches, StreamIndex only) {
+  const ThreadCache* own = ThreadTable::find(number_.get());
+  ThreadCache::stop(caches);
+  for (ThreadCache* cache : caches) {
+    cache->empty(freeing(), cache == own, only);
+    if (only != kNoStream) cache->drop_stream(only);
+    cache->resume();
   }
-  ThreadCache::stop(others);
-  for (const Cached& cached : caches_) cached.cache->empty(freeing(), cached.cache.get() == own);
-  for (ThreadCache* cache : others) cache->resume();
 }
 
 // ---- More ----
@@ -231,13 +240,17 @@ Result<void, GrowError> Engine::obtain(const Need& need, std::chrono::millisecon
     return lent.error();
   }
   const Bytes before = stock_.committed();
-  stock_.add(std::move(*lent));
+  take_in(std::move(*lent));
   ++counters_.growths;
-  counters_.peak_committed = std::max(counters_.peak_committed, stock_.committed());
   trend_.note(now, (stock_.committed() - before).count);
   if (housekeeper_ && options_.grow_ahead && trend_.ahead(now, stock_.committed().count) != 0)
     housekeeper_->ring();
   return {};
+}
+
+void Engine::take_in(std::vector<Extent> lent) {
+  stock_.add(std::move(lent));
+  counters_.peak_committed = std::max(counters_.peak_committed, stock_.committed());
 }
 
 Backing::Wish Engine::wish_for(std::uint64_t missing) const {

@@ -13,11 +13,6 @@ struct FitsBytes {
   bool operator()(std::uint64_t bytes, const Piece& piece) const { return bytes < piece.bytes; }
 };
 
-Piece* best_fit(FreeSet& set, std::uint64_t bytes) {
-  const auto found = set.lower_bound(bytes, FitsBytes());
-  return found == set.end() ? nullptr : &*found;
-}
-
 Piece* smaller(Piece* a, Piece* b) {
   if (a == nullptr || b == nullptr) return a == nullptr ? b : a;
   return *b < *a ? b : a;
@@ -73,57 +68,34 @@ void Heap::cut(Piece& piece, Address from, Address to) {
 
 // ---- Taking ----
 
-Piece* Heap::take(std::uint64_t bytes, StreamIndex stream) {
-  Piece* found = best_fit(set_of(kNoStream), bytes);
-  if (stream != kNoStream) found = smaller(best_fit(set_of(stream), bytes), found);
-  return found == nullptr ? nullptr : use(*found, bytes);
+Piece* Heap::take(std::uint64_t bytes, Cut cut, StreamIndex stream) {
+  Piece* found = fit(bytes, cut, kNoStream);
+  if (stream != kNoStream) found = smaller(fit(bytes, cut, stream), found);
+  return found == nullptr ? nullptr : take_of(*found, bytes, cut);
 }
 
-bool Heap::fits(std::uint64_t bytes, StreamIndex stream) {
-  return best_fit(set_of(kNoStream), bytes) != nullptr || best_fit(set_of(stream), bytes) != nullptr;
-}
-
-Piece* Heap::take_from(StreamIndex other, std::uint64_t bytes) {
-  Piece* found = best_fit(set_of(other), bytes);
-  return found == nullptr ? nullptr : use(*found, bytes);
-}
-
-Piece* Heap::take_run(std::uint64_t bytes, StreamIndex stream) {
-  Piece* found = run_in(set_of(kNoStream), bytes);
-  if (stream != kNoStream) found = smaller(run_in(set_of(stream), bytes), found);
-  return found == nullptr ? nullptr : use_run(*found, bytes);
-}
-
-Piece* Heap::take_run_from(StreamIndex other, std::uint64_t bytes) {
-  Piece* found = run_in(set_of(other), bytes);
-  return found == nullptr ? nullptr : use_run(*found, bytes);
-}
-
-const Piece* Heap::fit_of(StreamIndex other, std::uint64_t bytes, bool run) {
-  return run ? run_in(set_of(other), bytes) : best_fit(set_of(other), bytes);
-}
-
-Address Heap::run_base(const Piece& piece, std::uint64_t bytes) const {
-  const Address base = (piece.base + kGranule - 1) / kGranule * kGranule;
-  const Address boundary = (base / unit_ + 1) * unit_;
-  return base + bytes <= boundary ? base : boundary;
-}
-
-Piece* Heap::run_in(FreeSet& set, std::uint64_t bytes) const {
+Piece* Heap::fit(std::uint64_t bytes, Cut cut, StreamIndex stream) {
+  FreeSet& set = set_of(stream);
   for (auto at = set.lower_bound(bytes, FitsBytes()); at != set.end(); ++at) {
-    if (run_base(*at, bytes) + bytes <= at->end()) return &*at;
+    if (cut == Cut::kPiece || run_base(*at, bytes) + bytes <= at->end()) return &*at;
   }
   return nullptr;
 }
 
-Piece* Heap::use_run(Piece& piece, std::uint64_t bytes) {
-  const std::uint64_t ahead = run_base(piece, bytes) - piece.base;
+Piece* Heap::take_of(Piece& piece, std::uint64_t bytes, Cut cut) {
+  const std::uint64_t ahead = cut == Cut::kRun ? run_base(piece, bytes) - piece.base : 0;
   if (ahead == 0) return use(piece, bytes);
   remove(piece);
   Piece& run = split(piece, ahead);
   insert(piece);
   insert(run);
   return use(run, bytes);
+}
+
+Address Heap::run_base(const Piece& piece, std::uint64_t bytes) const {
+  const Address base = rounded_up(piece.base, kGranule);
+  const Address boundary = (base / unit_ + 1) * unit_;
+  return base + bytes <= boundary ? base : boundary;
 }
 
 Piece* Heap::use(Piece& piece, std::uint64_t bytes) {

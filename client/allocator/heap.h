@@ -7,14 +7,15 @@
 
 namespace gpumem::allocator {
 
+/// How a free piece is cut: anywhere, or as a run, which begins at a granule and lies in one unit.
+enum class Cut { kPiece, kRun };
+
 /// Mapped memory cut into pieces, free ones kept by the stream whose work may still use them. Books only: no
 /// driver, no streams, no locks.
 /// Invariant  no two adjacent free pieces are of the same stream; what kNoStream has is used by no work.
 class Heap {
  public:
-  /// `unit`  of extents' sizes and addresses: no run lies across two of them, so that a few slots keep one
-  /// extent
-  ///         from being free, not two.
+  /// `unit`  of extents' sizes and addresses. No run lies across two: a few slots keep one extent, not two.
   explicit Heap(std::uint64_t unit) : unit_(unit) {}
   Heap(const Heap&) = delete;
   Heap& operator=(const Heap&) = delete;
@@ -27,16 +28,11 @@ class Heap {
 
   /// A free piece of at least `bytes` for work on `stream`, cut to that size: the best fit among those of the
   /// stream and those without. Null: there is none.
-  Piece* take(std::uint64_t bytes, StreamIndex stream);
-  /// Whether take() would find one.
-  bool fits(std::uint64_t bytes, StreamIndex stream);
-  /// The same among the pieces of `other` alone, whose work the caller orders before.
-  Piece* take_from(StreamIndex other, std::uint64_t bytes);
-  /// The same for a run: begins at a granule.
-  Piece* take_run(std::uint64_t bytes, StreamIndex stream);
-  Piece* take_run_from(StreamIndex other, std::uint64_t bytes);
-  /// What take_from, or take_run_from, would take of.
-  const Piece* fit_of(StreamIndex other, std::uint64_t bytes, bool run);
+  Piece* take(std::uint64_t bytes, Cut cut, StreamIndex stream);
+  /// The best fit among the pieces of `stream` alone. Null: there is none.
+  Piece* fit(std::uint64_t bytes, Cut cut, StreamIndex stream);
+  /// Takes `bytes` of `piece`, which fits.
+  Piece* take_of(Piece& piece, std::uint64_t bytes, Cut cut);
   /// All of `piece`, which is free.
   Piece* take_whole(Piece& piece) { return use(piece, piece.bytes); }
   /// Takes `bytes` more, of the free piece behind `piece`, for it. False: there is not so much.
@@ -90,8 +86,6 @@ class Heap {
   /// Cuts `piece` in two at `bytes`, both free or both in use as it was; answers the second.
   Piece& split(Piece& piece, std::uint64_t bytes);
   Address run_base(const Piece& piece, std::uint64_t bytes) const;
-  Piece* run_in(FreeSet& set, std::uint64_t bytes) const;
-  Piece* use_run(Piece& piece, std::uint64_t bytes);
   /// Makes `piece` and the one behind it one.
   void join(Piece& piece, Piece& behind);
   static void link(Piece* left, Piece* right);

@@ -28,8 +28,7 @@ struct Piece : boost::intrusive::set_base_hook<> {
   Piece* after = nullptr;   ///< the piece that begins where this ends, if one does
   Use use = Use::kFree;
   StreamIndex stream = kNoStream;  ///< free: whose work may still use it. Run: whose its free slots are
-  std::uint64_t epoch =
-      0;  ///< the last of the stream's marks before it, or the last of a run's slots, became free
+  std::uint64_t epoch = 0;         ///< the stream's when it, or the last of a run's slots, became free
 
   // In use.
   Slot own;

@@ -18,6 +18,12 @@ inline constexpr std::uint64_t kQuantum = 1024;   ///< sizes and addresses of pi
 inline constexpr std::uint64_t kGranule = kibibytes(16).count;   ///< in each at most one piece in use begins
 inline constexpr std::uint64_t kSlotMost = kibibytes(16).count;  ///< larger blocks are pieces
 inline constexpr std::uint64_t kClassMost = mebibytes(1).count;  ///< larger blocks have no class
+
+/// The next multiple of `unit`; the caller's amounts are far below 2^64.
+constexpr std::uint64_t rounded_up(std::uint64_t bytes, std::uint64_t unit) {
+  return (bytes + unit - 1) / unit * unit;
+}
+
 inline constexpr ClassIndex kSlotClasses = 48;
 inline constexpr ClassIndex kClasses = 144;
 inline constexpr ClassIndex kNoClass =

@@ -24,15 +24,9 @@ Stock::Stock(Backing& backing, Heap& heap)
 
 Bytes Stock::returnable() const {
   Bytes sum = spare_bytes_;
-  for (const Piece& piece : heap_.pieces_of(kNoStream)) {
-    sum += {ground_.whole_within(piece.base, piece.end()).bytes()};
-  }
-  return sum;
-}
-
-Bytes Stock::returnable_in_time() const {
-  Bytes sum = returnable();
-  for (const StreamIndex stream : heap_.streams()) {
+  auto streams = heap_.streams();
+  streams.push_back(kNoStream);
+  for (const StreamIndex stream : streams) {
     for (const Piece& piece : heap_.pieces_of(stream)) {
       sum += {ground_.whole_within(piece.base, piece.end()).bytes()};
     }
@@ -86,8 +80,7 @@ std::optional<Stock::Behind> Stock::behind(const Piece& block, StreamIndex strea
 
 bool Stock::can_make_behind(const Piece& block, std::uint64_t bytes, StreamIndex stream) const {
   const auto there = behind(block, stream);
-  return there &&
-         rounded_up(bytes - std::min(bytes, there->lead)) <= there->most + (bytes <= there->lead ? unit_ : 0);
+  return there && (there->lead >= bytes || rounded_up(bytes - there->lead, unit_) <= there->most);
 }
 
 std::uint64_t Stock::missing_behind(const Piece& block, std::uint64_t bytes, StreamIndex stream) const {
@@ -155,8 +148,8 @@ Stock::Site Stock::site_of(const Ground::Span& gap, std::uint64_t bytes, StreamI
     if (site.maps <= gap.bytes() && (best.maps == 0 || site.maps < best.maps)) best = site;
   };
   if (left + gap.bytes() + right >= bytes) consider({gap, gap.bytes(), before, behind, false});
-  if (left < bytes) consider({gap, rounded_up(bytes - left), before, nullptr, false});
-  if (right < bytes) consider({gap, rounded_up(bytes - right), nullptr, behind, true});
+  if (left < bytes) consider({gap, rounded_up(bytes - left, unit_), before, nullptr, false});
+  if (right < bytes) consider({gap, rounded_up(bytes - right, unit_), nullptr, behind, true});
   return best;
 }
 
@@ -212,10 +205,8 @@ Stock::Choice Stock::choose(std::vector<Source> sources, std::uint64_t bytes, st
 
 Stock::Choice Stock::choice_for(std::uint64_t bytes, std::uint64_t most, const Piece* without,
                                 const Piece* nor) const {
-  return choose(sources(without, nor), rounded_up(bytes), most);
+  return choose(sources(without, nor), rounded_up(bytes, unit_), most);
 }
-
-std::uint64_t Stock::rounded_up(std::uint64_t bytes) const { return (bytes + unit_ - 1) / unit_ * unit_; }
 
 // ---- Moving ----
 

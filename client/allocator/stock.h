@@ -10,7 +10,8 @@
 namespace gpumem::allocator {
 
 /// The extents an allocator has, and the making of large free pieces out of them: wholly free extents are
-/// mapped under new addresses rather than left as holes. Threads  under the allocator's lock.
+/// mapped under new addresses rather than left as holes.
+/// Threads  under the allocator's lock.
 class Stock {
  public:
   Stock(Backing& backing, Heap& heap);
@@ -19,10 +20,8 @@ class Stock {
   Bytes committed() const { return ground_.mapped() + spare_bytes_; }
   /// Of it, not mapped.
   Bytes spare() const { return spare_bytes_; }
-  /// In extents that no work uses: unmapped, or wholly within free pieces without a stream.
+  /// In extents that are not mapped or lie wholly within free pieces, whatever work may still use them.
   Bytes returnable() const;
-  /// The same, with what streams' work may still use.
-  Bytes returnable_in_time() const;
   std::uint64_t moved() const { return moved_; }
 
   /// Extents that the backing has lent, to be mapped when needed.
@@ -82,7 +81,6 @@ class Stock {
   };
   /// Where and out of what a free piece of `bytes` would be made.
   Plan plan(std::uint64_t bytes, StreamIndex stream) const;
-  std::uint64_t rounded_up(std::uint64_t bytes) const;  ///< to the granularity
   Site best_site(std::uint64_t bytes, StreamIndex stream) const;
   Site site_of(const Ground::Span& gap, std::uint64_t bytes, StreamIndex stream) const;
   std::vector<Source> sources(const Piece* without, const Piece* nor) const;

@@ -12,8 +12,8 @@ namespace gpumem::allocator {
 
 /// The streams that an allocator has met, and how far the device is known to have come in each. What becomes
 /// free on a stream carries the stream's epoch, the number of its marks so far; once a mark with a higher
-/// number has been reached, no work uses it any more. A mark is set only when somebody else wants what the
-/// stream has: freeing itself costs no call of the driver.
+/// number has been reached, no work uses it any more. A mark is set when somebody else wants what the stream
+/// has, or what idles is looked for: freeing itself costs no call of the driver.
 class Streams {
  public:
   explicit Streams(StreamPort& port) : port_(port) {}
@@ -44,6 +44,10 @@ class Streams {
   std::optional<std::uint64_t> poll(StreamIndex stream, std::uint64_t thread);
   /// Sets a mark behind everything that is free now. On a per-thread stream after each freeing.
   Result<void> mark(StreamIndex stream, std::uint64_t thread);
+  /// The same, of a per-thread stream: nobody else can set marks on it when somebody wants what it has.
+  void mark_if_own(StreamIndex stream, std::uint64_t thread) {
+    if (is_per_thread(entries_[stream].handle)) (void)mark(stream, thread);
+  }
   /// Work given to `later` from now on begins after what uses pieces that became free in `epoch` or before.
   bool order(StreamIndex later, StreamIndex stream, std::uint64_t epoch, std::uint64_t thread);
 

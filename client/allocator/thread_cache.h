@@ -18,8 +18,9 @@ class Engine;
 /// Between enter() and leave() it is the owner's. Another thread that wants what is in it, under the
 /// allocator's lock, stops it first: the owner's next enter() then fails, and its way leads to that lock. The
 /// owner pays two plain stores and a load; the other one has the kernel put a barrier into every running
-/// thread. Threads  as said for each function: the owner, or whoever has the allocator's lock and has stopped
-/// it or is
+/// thread.
+/// Threads  as said for each function: the owner, or whoever has the allocator's lock and has stopped it or
+/// is
 ///          the owner.
 class ThreadCache {
  public:
