@@ -32,9 +32,11 @@ Result<Piece*, GrowError> Engine::satisfy(const Need& need, ThreadCache* cache) 
     if (auto done = here(); !done || *done != nullptr) return done;
     auto obtained = obtain(need, wait);
     if (obtained) continue;
-    if (!last_means) {  // everything that is cached, and what the device still uses
+    if (!last_means) {  // all that is cached, what the device still uses, and what is kept for small blocks
       last_means = true;
       wait_for_all();
+      const MutexLock lock(lock_);
+      heap_.open_units();
     } else if (wait < options_.wait) {
       wait = options_.wait;
     } else {

@@ -6,19 +6,6 @@
 #include "base/check.h"
 
 namespace gpumem::allocator {
-namespace {
-
-struct FitsBytes {
-  bool operator()(const Piece& piece, std::uint64_t bytes) const { return piece.bytes < bytes; }
-  bool operator()(std::uint64_t bytes, const Piece& piece) const { return bytes < piece.bytes; }
-};
-
-Piece* smaller(Piece* a, Piece* b) {
-  if (a == nullptr || b == nullptr) return a == nullptr ? b : a;
-  return *b < *a ? b : a;
-}
-
-}  // namespace
 
 // ---- What is mapped ----
 
@@ -42,13 +29,8 @@ void Heap::add(Address at, std::uint64_t bytes, StreamIndex stream, std::uint64_
 
 void Heap::cut(Piece& piece, Address from, Address to) {
   GPUMEM_CHECK(piece.is_free() && piece.base <= from && to <= piece.end(), "only free memory is unmapped");
-  remove(piece);
-  Piece* out = &piece;
-  if (from > piece.base) {
-    out = &split(piece, from - piece.base);
-    insert(piece);
-  }
-  if (to < out->end()) insert(split(*out, to - out->base));
+  Piece* out = &carve(piece, from, to - from);
+  free_.remove(*out);
   free_bytes_ -= out->bytes;
   low_water_ = std::min(low_water_, free_bytes_);
   if (out->before != nullptr) {
@@ -70,37 +52,42 @@ void Heap::cut(Piece& piece, Address from, Address to) {
 
 Piece* Heap::take(std::uint64_t bytes, Cut cut, StreamIndex stream) {
   Piece* found = fit(bytes, cut, kNoStream);
-  if (stream != kNoStream) found = smaller(fit(bytes, cut, stream), found);
+  if (stream != kNoStream) found = free_.better(fit(bytes, cut, stream), found, bytes, cut);
   return found == nullptr ? nullptr : take_of(*found, bytes, cut);
 }
 
-Piece* Heap::fit(std::uint64_t bytes, Cut cut, StreamIndex stream) {
-  FreeSet& set = set_of(stream);
-  for (auto at = set.lower_bound(bytes, FitsBytes()); at != set.end(); ++at) {
-    if (cut == Cut::kPiece || run_base(*at, bytes) + bytes <= at->end()) return &*at;
-  }
-  return nullptr;
-}
-
 Piece* Heap::take_of(Piece& piece, std::uint64_t bytes, Cut cut) {
-  const std::uint64_t ahead = cut == Cut::kRun ? run_base(piece, bytes) - piece.base : 0;
-  if (ahead == 0) return use(piece, bytes);
-  remove(piece);
-  Piece& run = split(piece, ahead);
-  insert(piece);
-  insert(run);
-  return use(run, bytes);
+  Piece& from = free_.is_small(bytes, cut) ? for_small(piece) : piece;
+  const Address at = *free_.place(from, bytes, cut);
+  return use(at == from.base ? from : carve(from, at, from.end() - at), bytes);
 }
 
-Address Heap::run_base(const Piece& piece, std::uint64_t bytes) const {
-  const Address base = rounded_up(piece.base, kGranule);
-  const Address boundary = (base / unit_ + 1) * unit_;
-  return base + bytes <= boundary ? base : boundary;
+Piece& Heap::for_small(Piece& piece) {
+  const auto at = free_.whole_unit(piece);
+  if (!at) return piece;
+  Piece& unit = carve(piece, *at, unit_);
+  free_.remove(unit);
+  unit.small = true;
+  free_.insert(unit);
+  return unit;
+}
+
+Piece& Heap::carve(Piece& piece, Address from, std::uint64_t bytes) {
+  if (from == piece.base && bytes == piece.bytes) return piece;
+  Piece* out = &piece;
+  free_.remove(piece);
+  if (from > piece.base) {
+    out = &split(piece, from - piece.base);
+    free_.insert(piece);
+  }
+  if (bytes < out->bytes) free_.insert(split(*out, bytes));
+  free_.insert(*out);
+  return *out;
 }
 
 Piece* Heap::use(Piece& piece, std::uint64_t bytes) {
-  remove(piece);
-  if (piece.bytes > bytes) insert(split(piece, bytes));
+  free_.remove(piece);
+  if (piece.bytes > bytes) free_.insert(split(piece, bytes));
   free_bytes_ -= bytes;
   used_bytes_ += bytes;
   low_water_ = std::min(low_water_, free_bytes_);
@@ -111,6 +98,7 @@ Piece* Heap::use(Piece& piece, std::uint64_t bytes) {
 bool Heap::widen(Piece& piece, std::uint64_t bytes) {
   Piece* behind = piece.after;
   if (behind == nullptr || !behind->is_free() || behind->bytes < bytes) return false;
+  if (piece.small != behind->small) open_unit(piece.small ? piece : *behind);
   join(piece, *use(*behind, bytes));
   return true;
 }
@@ -134,63 +122,73 @@ void Heap::free(Piece& piece, StreamIndex stream, std::uint64_t epoch) {
   piece.stream = stream;
   piece.epoch = epoch;
   // A neighbour without a stream is taken in: it waits for that stream, too, until the next mark.
-  const auto joins = [stream](const Piece* other) {
-    return other != nullptr && other->is_free() && (other->stream == stream || other->stream == kNoStream);
+  const auto joins = [&piece, stream, this](const Piece* other) {
+    return other != nullptr && other->is_free() && (other->stream == stream || other->stream == kNoStream) &&
+           other->small == piece.small && (!piece.small || in_one_unit(*other, piece));
   };
   Piece* whole = &piece;
   while (joins(whole->before)) {
     Piece& taken_in = *whole;
     whole = whole->before;
-    remove(*whole);
+    free_.remove(*whole);
     epoch = std::max(epoch, whole->epoch);
     join(*whole, taken_in);
   }
   while (joins(whole->after)) {
     Piece& behind = *whole->after;
-    remove(behind);
+    free_.remove(behind);
     epoch = std::max(epoch, behind.epoch);
     join(*whole, behind);
   }
   whole->stream = stream;
   whole->epoch = stream == kNoStream ? 0 : epoch;
-  insert(*whole);
+  free_.insert(*whole);
+  if (whole->small && whole->bytes == unit_) open_unit(*whole);
 }
 
 void Heap::settle(StreamIndex stream, std::uint64_t epoch) {
-  std::vector<Piece*> done;
-  for (Piece& piece : set_of(stream)) {
-    if (piece.epoch < epoch) done.push_back(&piece);
-  }
-  std::ranges::sort(done, {}, [](const Piece* piece) { return piece->base; });
-  for (Piece* piece : done) {  // no two of one stream are adjacent: none of them is joined by another
-    remove(*piece);
+  for (Piece* piece :
+       free_.all_of(stream)) {  // no two of them are joined: what is of none joins none of theirs
+    if (piece->epoch >= epoch) continue;
+    free_.remove(*piece);
     free(*piece, kNoStream, 0);
   }
 }
 
 void Heap::adopt(StreamIndex from, StreamIndex to, std::uint64_t epoch) {
-  FreeSet& set = set_of(from);
-  while (!set.empty()) {
-    Piece& piece = *set.begin();
-    remove(piece);
-    free(piece, to, epoch);
+  for (Piece* piece : free_.all_of(from)) {
+    free_.remove(*piece);
+    free(*piece, to, epoch);
   }
+}
+
+// ---- Units for small pieces ----
+
+void Heap::open_unit(Piece& piece) {
+  if (!piece.small) return;
+  Piece* first = &piece;
+  while (first->before != nullptr && in_one_unit(*first->before, piece)) first = first->before;
+  std::vector<Piece*> opened;
+  for (Piece* at = first; at != nullptr && in_one_unit(*at, piece); at = at->after) {
+    if (at->is_free()) {
+      free_.remove(*at);
+      opened.push_back(at);
+    }
+    at->small = false;
+    if (at->is_free()) free_.insert(*at);
+  }
+  for (Piece* at : opened) {       // what lies beside the unit may now become one with them
+    if (at->bytes == 0) continue;  // it has, with one of these
+    free_.remove(*at);
+    free(*at, at->stream, at->epoch);
+  }
+}
+
+void Heap::open_units() {
+  for (Piece* piece : free_.all_small()) open_unit(*piece);
 }
 
 // ---- Books ----
-
-const FreeSet& Heap::pieces_of(StreamIndex stream) const {
-  static const FreeSet kNothing;
-  return stream < sets_.size() ? sets_[stream] : kNothing;
-}
-
-std::vector<StreamIndex> Heap::streams() const {
-  std::vector<StreamIndex> found;
-  for (std::size_t i = 1; i < sets_.size(); ++i) {
-    if (!sets_[i].empty()) found.push_back(static_cast<StreamIndex>(i));
-  }
-  return found;
-}
 
 std::uint64_t Heap::take_low_water() { return std::exchange(low_water_, free_bytes_); }
 
@@ -207,6 +205,7 @@ Piece& Heap::make(Address base, std::uint64_t bytes) {
   piece->before = nullptr;
   piece->after = nullptr;
   piece->use = Piece::Use::kFree;
+  piece->small = false;
   return *piece;
 }
 
@@ -216,18 +215,12 @@ void Heap::discard(Piece& piece) {
   spare_.push_back(&piece);
 }
 
-void Heap::insert(Piece& piece) { set_of(piece.stream).insert(piece); }
-
-void Heap::remove(Piece& piece) {
-  FreeSet& set = set_of(piece.stream);
-  set.erase(set.iterator_to(piece));
-}
-
 Piece& Heap::split(Piece& piece, std::uint64_t bytes) {
   Piece& rest = make(piece.base + bytes, piece.bytes - bytes);
   rest.stream = piece.stream;
   rest.epoch = piece.epoch;
   rest.use = piece.use;
+  rest.small = piece.small;
   link(&rest, piece.after);
   link(&piece, &rest);
   piece.bytes = bytes;
@@ -250,11 +243,6 @@ void Heap::link(Piece* left, Piece* right) {
 Piece* Heap::edge(const Edges& edges, Address at) {
   const auto found = edges.find(at);
   return found == edges.end() ? nullptr : found->second;
-}
-
-FreeSet& Heap::set_of(StreamIndex stream) {
-  while (sets_.size() <= stream) sets_.emplace_back();
-  return sets_[stream];
 }
 
 }  // namespace gpumem::allocator

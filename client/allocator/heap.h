@@ -3,20 +3,19 @@
 #include <unordered_map>
 #include <vector>
 
-#include "client/allocator/piece.h"
+#include "client/allocator/free_pieces.h"
 
 namespace gpumem::allocator {
 
-/// How a free piece is cut: anywhere, or as a run, which begins at a granule and lies in one unit.
-enum class Cut { kPiece, kRun };
-
-/// Mapped memory cut into pieces, free ones kept by the stream whose work may still use them. Books only: no
-/// driver, no streams, no locks.
-/// Invariant  no two adjacent free pieces are of the same stream; what kNoStream has is used by no work.
+/// Mapped memory cut into pieces, free ones kept by the stream whose work may still use them. Small pieces
+/// have units of their own, so that few of them do not keep much memory from being moved or given back.
+/// Books only: no driver, no streams, no locks.
+/// Invariant  no two adjacent free pieces are of the same stream, unless a unit for small ones begins or ends
+///            between them; what kNoStream has is used by no work.
 class Heap {
  public:
   /// `unit`  of extents' sizes and addresses. No run lies across two: a few slots keep one extent, not two.
-  explicit Heap(std::uint64_t unit) : unit_(unit) {}
+  explicit Heap(std::uint64_t unit) : unit_(unit), free_(unit) {}
   Heap(const Heap&) = delete;
   Heap& operator=(const Heap&) = delete;
 
@@ -30,7 +29,7 @@ class Heap {
   /// stream and those without. Null: there is none.
   Piece* take(std::uint64_t bytes, Cut cut, StreamIndex stream);
   /// The best fit among the pieces of `stream` alone. Null: there is none.
-  Piece* fit(std::uint64_t bytes, Cut cut, StreamIndex stream);
+  Piece* fit(std::uint64_t bytes, Cut cut, StreamIndex stream) { return free_.fit(bytes, cut, stream); }
   /// Takes `bytes` of `piece`, which fits.
   Piece* take_of(Piece& piece, std::uint64_t bytes, Cut cut);
   /// All of `piece`, which is free.
@@ -49,13 +48,19 @@ class Heap {
   /// The work of `stream` up to its mark `epoch` is done: what became free before it is without a stream.
   void settle(StreamIndex stream, std::uint64_t epoch);
 
+  /// The unit of `piece`, if it was for small pieces, is for all from now on; `piece` may become longer, or
+  /// part of the piece before it. Or all such units are that have free pieces.
+  void open_unit(Piece& piece);
+  void open_units();
+
   /// The piece that ends, or begins, at `at`, where mapped memory does. Null: none does.
   Piece* ending_at(Address at) const { return edge(ends_, at); }
   Piece* beginning_at(Address at) const { return edge(begins_, at); }
 
-  const FreeSet& pieces_of(StreamIndex stream) const;
+  /// The free pieces of `stream` that are not in units for small ones.
+  const FreeSet& pieces_of(StreamIndex stream) const { return free_.open(stream); }
   /// The streams that have free pieces, without kNoStream.
-  std::vector<StreamIndex> streams() const;
+  std::vector<StreamIndex> streams() const { return free_.streams(); }
 
   std::uint64_t free_bytes() const { return free_bytes_; }
   std::uint64_t used_bytes() const { return used_bytes_; }
@@ -80,25 +85,26 @@ class Heap {
  private:
   Piece& make(Address base, std::uint64_t bytes);
   void discard(Piece& piece);
-  void insert(Piece& piece);
-  void remove(Piece& piece);
   Piece* use(Piece& piece, std::uint64_t bytes);
   /// Cuts `piece` in two at `bytes`, both free or both in use as it was; answers the second.
   Piece& split(Piece& piece, std::uint64_t bytes);
-  Address run_base(const Piece& piece, std::uint64_t bytes) const;
+  /// Cuts the free piece `piece` so that [from, from + bytes) is one; answers that.
+  Piece& carve(Piece& piece, Address from, std::uint64_t bytes);
+  /// Makes a unit of `piece`, if it has a whole one, one for small pieces; answers what of `piece` to use.
+  Piece& for_small(Piece& piece);
+  bool in_one_unit(const Piece& a, const Piece& b) const { return a.base / unit_ == b.base / unit_; }
   /// Makes `piece` and the one behind it one.
   void join(Piece& piece, Piece& behind);
   static void link(Piece* left, Piece* right);
   using Edges = std::unordered_map<Address, Piece*>;
   static Piece* edge(const Edges& edges, Address at);
-  FreeSet& set_of(StreamIndex stream);
 
   const std::uint64_t unit_;
   std::deque<Piece> pieces_;
   std::vector<Piece*> spare_;  // pieces that are nothing now
-  std::deque<FreeSet> sets_;   // by stream
-  Edges ends_;                 // pieces without one after them, by end
-  Edges begins_;               // pieces without one before them, by base
+  FreePieces free_;
+  Edges ends_;    // pieces without one after them, by end
+  Edges begins_;  // pieces without one before them, by base
   std::uint64_t free_bytes_ = 0;
   std::uint64_t used_bytes_ = 0;
   std::uint64_t low_water_ = 0;

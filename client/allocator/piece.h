@@ -27,6 +27,7 @@ struct Piece : boost::intrusive::set_base_hook<> {
   Piece* before = nullptr;  ///< the piece that ends where this begins, if one does
   Piece* after = nullptr;   ///< the piece that begins where this ends, if one does
   Use use = Use::kFree;
+  bool small = false;              ///< lies in a unit for small pieces
   StreamIndex stream = kNoStream;  ///< free: whose work may still use it. Run: whose its free slots are
   std::uint64_t epoch = 0;         ///< the stream's when it, or the last of a run's slots, became free
 

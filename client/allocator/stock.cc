@@ -90,6 +90,7 @@ std::uint64_t Stock::missing_behind(const Piece& block, std::uint64_t bytes, Str
 }
 
 Result<void> Stock::make_behind(const Piece& block, std::uint64_t bytes, StreamIndex stream) {
+  if (block.after != nullptr) heap_.open_unit(*block.after);  // so that what is mapped becomes one with it
   const auto there = behind(block, stream);
   if (!there) return no_addresses(bytes);
   if (there->lead >= bytes) return {};
@@ -135,8 +136,8 @@ Result<void> Stock::build(Choice choice, Address at, const Piece* owner) {
 // Beside what is free on one side, or from one side to the other: whichever needs less.
 Stock::Site Stock::site_of(const Ground::Span& gap, std::uint64_t bytes, StreamIndex stream) const {
   const auto usable = [stream](Piece* piece) {
-    const bool ours =
-        piece != nullptr && piece->is_free() && (piece->stream == kNoStream || piece->stream == stream);
+    const bool ours = piece != nullptr && piece->is_free() && !piece->small &&
+                      (piece->stream == kNoStream || piece->stream == stream);
     return ours ? piece : nullptr;
   };
   Piece* before = usable(heap_.ending_at(gap.from));
@@ -153,12 +154,14 @@ Stock::Site Stock::site_of(const Ground::Span& gap, std::uint64_t bytes, StreamI
   return best;
 }
 
-// Where the least has to be mapped; the first one of those.
+// Where the least has to be mapped; of those the widest, where more may follow.
 Stock::Site Stock::best_site(std::uint64_t bytes, StreamIndex stream) const {
   Site best;
   for (const auto& gap : ground_.gaps()) {
     const Site site = site_of(gap, bytes, stream);
-    if (site.maps != 0 && (best.maps == 0 || site.maps < best.maps)) best = site;
+    if (site.maps == 0) continue;
+    const bool wider = site.maps == best.maps && site.gap.bytes() > best.gap.bytes();
+    if (best.maps == 0 || site.maps < best.maps || wider) best = site;
   }
   return best;
 }
