@@ -30,8 +30,10 @@ Broker::Refusal Broker::obstacle(const Request& request) const {
     }
     const auto verdict = ledger_.verdict(request.tenant, part.device, part.least,
                                          arbiter_.spoken_for(request.id, part.device));
-    if (verdict == Ledger::Verdict::kFits) continue;
-    const bool too_much = part.least > ledger_.ceiling(request.tenant, part.device);
+    const bool fits = verdict == Ledger::Verdict::kFits;
+    // What others are promised and have outside the pool is free, and stays so.
+    if (fits && part.least <= ledger_.room(request.tenant, part.device)) continue;
+    const bool too_much = fits || part.least > ledger_.ceiling(request.tenant, part.device);
     return {i, too_much ? Denial::Reason::kPoolSize : Denial::Reason::kNoMemory};
   }
   return {0, Denial::Reason::kTurn};
@@ -86,7 +88,10 @@ Denial::Soonest Broker::soonest(const Request& request, Refusal refusal, TimePoi
   switch (refusal.reason) {
     case Denial::Reason::kSliceLimit:
       return {std::nullopt, "a slice with a higher limit could be opened at once"};
-    case Denial::Reason::kPoolSize: return {std::nullopt, "never, unless promises to others are lowered"};
+    case Denial::Reason::kPoolSize:
+      if (part.least > ledger_.ceiling(request.tenant, device))
+        return {std::nullopt, "never, unless promises to others are lowered"};
+      return {std::nullopt, "when the tenant gives memory back, or promises to others are lowered"};
     case Denial::Reason::kTurn: return {std::nullopt, "when those who are first have been granted"};
     case Denial::Reason::kTenantLimit:
     case Denial::Reason::kDebt: {

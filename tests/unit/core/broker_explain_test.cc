@@ -179,6 +179,16 @@ TEST_F(BrokerExplain, NamesADebt) {
   EXPECT_EQ(why(cid).devices[0].debt, mebibytes(10));
 }
 
+TEST_F(BrokerExplain, SaysWhatIsPromisedWhereOthersHaveUsedUpTheirPromisesOutsideThePool) {
+  ASSERT_TRUE(machine.broker.charge(ann, "GPU-0", mebibytes(16), machine.now));
+  machine.get(cid, machine.slice(cid), mebibytes(40));
+  machine.grow(cid, machine.slice(cid), mebibytes(16), seconds(9));
+  const Denial denial = denial_of(cid);
+  EXPECT_EQ(denial.reason, Reason::kPoolSize);
+  EXPECT_EQ(denial.guaranteed_to_others, mebibytes(16));
+  EXPECT_THAT(denial.soonest.why, HasSubstr("gives memory back"));
+}
+
 TEST_F(BrokerExplain, SaysNeverWhereNothingHelps) {
   const RequestId id = machine.grow(cid, machine.slice(cid), mebibytes(50), seconds(9));
   EXPECT_EQ(machine.denial(id).reason, Reason::kPoolSize);
