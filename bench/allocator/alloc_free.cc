@@ -1,9 +1,7 @@
-#include <benchmark/benchmark.h>
-
 #include <array>
 
 #include "bench/allocator/allocators.h"
-#include "bench/allocator/measure.h"
+#include "bench/allocator/register.h"
 #include "bench/allocator/suite.h"
 
 // A block is allocated and freed again at once, by every thread for itself, on the default stream: what a
@@ -44,20 +42,9 @@ template <class Allocator>
 void register_pairs(Bytes bytes, std::size_t threads, const SuiteOptions& options) {
   const std::string name = std::string("alloc_free/") + Allocator::kName +
                            "/size:" + std::to_string(bytes.count) + "/threads:" + std::to_string(threads);
-  benchmark::RegisterBenchmark(name.c_str(),
-                               [=](benchmark::State& state) {
-                                 for (auto _ : state) {
-                                   const auto compared = compare_pairs<Allocator, Mimalloc>(
-                                       bytes, threads, options.pairs(), options.turns());
-                                   state.SetIterationTime(compared.ns * 1e-9);
-                                   state.counters["pair_ns"] = compared.ns;
-                                   state.counters["mimalloc_ns"] = compared.floor_ns;
-                                   state.counters["per_mimalloc"] = compared.ratio;
-                                 }
-                               })
-      ->Iterations(1)
-      ->UseManualTime()
-      ->Unit(benchmark::kNanosecond);
+  register_compared(name, "mimalloc", [=] {
+    return compare_pairs<Allocator, Mimalloc>(bytes, threads, options.pairs(), options.turns());
+  });
 }
 
 // Where the host's allocators go to the kernel: held against the plain best fit.
@@ -65,20 +52,9 @@ template <class Allocator>
 void register_large(Bytes bytes, const SuiteOptions& options) {
   const std::string name =
       std::string("alloc_free_large/") + Allocator::kName + "/size:" + std::to_string(bytes.count);
-  benchmark::RegisterBenchmark(name.c_str(),
-                               [=](benchmark::State& state) {
-                                 for (auto _ : state) {
-                                   const auto compared = compare_pairs<Allocator, BfcReference>(
-                                       bytes, 1, options.pairs(), options.turns());
-                                   state.SetIterationTime(compared.ns * 1e-9);
-                                   state.counters["pair_ns"] = compared.ns;
-                                   state.counters["bfc_ns"] = compared.floor_ns;
-                                   state.counters["per_bfc"] = compared.ratio;
-                                 }
-                               })
-      ->Iterations(1)
-      ->UseManualTime()
-      ->Unit(benchmark::kNanosecond);
+  register_compared(name, "bfc", [=] {
+    return compare_pairs<Allocator, BfcReference>(bytes, 1, options.pairs(), options.turns());
+  });
 }
 
 }  // namespace

@@ -77,14 +77,11 @@ class Gpumem {
   std::uint64_t allocate(Bytes bytes, std::uint32_t stream) {
     const StreamHandle handle = handle_of(stream);
     const allocator::Address fast = engine_->try_allocate(bytes, handle);
-    const std::uint64_t address = fast != 0 ? fast : slow(bytes, handle);
-    if (options_.lag != 0) streams_.give(handle);
-    return address;
+    return fast != 0 && options_.lag == 0 ? fast : allocate_slowly(fast, bytes, handle);
   }
   void deallocate(std::uint64_t address, Bytes bytes, std::uint32_t stream) {
     const StreamHandle handle = handle_of(stream);
-    if (engine_->try_deallocate(address, bytes, handle)) return;
-    must(engine_->deallocate(address, bytes, handle), "deallocate");
+    if (!engine_->try_deallocate(address, bytes, handle)) deallocate_slowly(address, bytes, handle);
   }
   Bytes committed() const { return backing_.committed(); }
   /// A call takes so long in the time that the housekeeping sees: 50,000 calls a second, as programs make
@@ -103,8 +100,13 @@ class Gpumem {
   static StreamHandle handle_of(std::uint32_t stream) {
     return reinterpret_cast<StreamHandle>(stream == 0 ? std::uintptr_t{0} : std::uintptr_t{0x1000} + stream);
   }
-  [[gnu::noinline]] std::uint64_t slow(Bytes bytes, StreamHandle handle) {
-    return must(engine_->allocate(bytes, handle), "allocate");
+  [[gnu::noinline]] std::uint64_t allocate_slowly(std::uint64_t fast, Bytes bytes, StreamHandle handle) {
+    const std::uint64_t address = fast != 0 ? fast : must(engine_->allocate(bytes, handle), "allocate");
+    if (options_.lag != 0) streams_.give(handle);
+    return address;
+  }
+  [[gnu::noinline]] void deallocate_slowly(std::uint64_t address, Bytes bytes, StreamHandle handle) {
+    must(engine_->deallocate(address, bytes, handle), "deallocate");
   }
 
   Options options_;

@@ -1,12 +1,10 @@
-#include <benchmark/benchmark.h>
-
 #include <array>
 #include <atomic>
 #include <numeric>
 
 #include "bench/allocator/allocators.h"
 #include "bench/allocator/dice.h"
-#include "bench/allocator/measure.h"
+#include "bench/allocator/register.h"
 #include "bench/allocator/suite.h"
 
 // Blocks that are held for a while: many at once, freed in another order; allocated by one thread and freed
@@ -72,26 +70,16 @@ void register_one(const char* what, Measure<Allocator> one, Measure<Mimalloc> fl
                   const SuiteOptions& options) {
   const std::string name =
       std::string(what) + "/" + Allocator::kName + "/size:" + std::to_string(bytes.count);
-  benchmark::RegisterBenchmark(name.c_str(),
-                               [=](benchmark::State& state) {
-                                 const std::size_t blocks = options.pairs() / kBatch * kBatch;
-                                 for (auto _ : state) {
-                                   Allocator allocator;
-                                   Mimalloc mimalloc;
-                                   one(allocator, bytes, blocks / 10);
-                                   floor(mimalloc, bytes, blocks / 10);
-                                   const auto compared = compare(
-                                       options.turns(), [&] { return one(allocator, bytes, blocks); },
-                                       [&] { return floor(mimalloc, bytes, blocks); });
-                                   state.SetIterationTime(compared.ns * 1e-9);
-                                   state.counters["pair_ns"] = compared.ns;
-                                   state.counters["mimalloc_ns"] = compared.floor_ns;
-                                   state.counters["per_mimalloc"] = compared.ratio;
-                                 }
-                               })
-      ->Iterations(1)
-      ->UseManualTime()
-      ->Unit(benchmark::kNanosecond);
+  register_compared(name, "mimalloc", [=] {
+    const std::size_t blocks = options.pairs() / kBatch * kBatch;
+    Allocator allocator;
+    Mimalloc mimalloc;
+    one(allocator, bytes, blocks / 10);
+    floor(mimalloc, bytes, blocks / 10);
+    return compare(
+        options.turns(), [&] { return one(allocator, bytes, blocks); },
+        [&] { return floor(mimalloc, bytes, blocks); });
+  });
 }
 
 template <class Allocator>

@@ -1,7 +1,5 @@
-#include <benchmark/benchmark.h>
-
 #include "bench/allocator/allocators.h"
-#include "bench/allocator/measure.h"
+#include "bench/allocator/register.h"
 #include "bench/allocator/suite.h"
 #include "bench/allocator/workloads.h"
 
@@ -107,18 +105,12 @@ void pressure(benchmark::State& state) {
 }  // namespace
 
 void register_given_back(const SuiteOptions&) {
-  benchmark::RegisterBenchmark("given_back/burst", idle, burst)
-      ->Iterations(1)
-      ->UseManualTime()
-      ->Unit(benchmark::kMicrosecond);
-  benchmark::RegisterBenchmark("given_back/scattered_burst", idle, scattered_burst)
-      ->Iterations(1)
-      ->UseManualTime()
-      ->Unit(benchmark::kMicrosecond);
-  benchmark::RegisterBenchmark("given_back/pressure", pressure)
-      ->Iterations(1)
-      ->UseManualTime()
-      ->Unit(benchmark::kMicrosecond);
+  const auto with = [](const char* name, auto... arguments) {
+    run_once(benchmark::RegisterBenchmark(name, arguments...), benchmark::kMicrosecond);
+  };
+  with("given_back/burst", idle, burst);
+  with("given_back/scattered_burst", idle, scattered_burst);
+  with("given_back/pressure", pressure);
 }
 
 }  // namespace gpumem::bench

@@ -1,10 +1,8 @@
-#include <benchmark/benchmark.h>
-
 #include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "bench/allocator/allocators.h"
-#include "bench/allocator/measure.h"
+#include "bench/allocator/register.h"
 #include "bench/allocator/replay.h"
 #include "bench/allocator/suite.h"
 #include "bench/allocator/workloads.h"
@@ -33,26 +31,22 @@ double call_ns(const AllocationTrace& trace) {
 template <class Allocator>
 void register_replay(const AllocationTrace& trace, const SuiteOptions& options) {
   const std::string name = std::string("replay/") + Allocator::kName + "/" + trace.name;
-  benchmark::RegisterBenchmark(
-      name.c_str(),
-      [&trace, options](benchmark::State& state) {
-        for (auto _ : state) {
-          Allocator allocator;
-          const Replayed replayed = replay(trace, allocator);
-          const auto compared = compare(
-              options.small ? 1 : 3, [&] { return call_ns<Allocator>(trace); },
-              [&] { return call_ns<Mimalloc>(trace); });
-          state.SetIterationTime(compared.ns * 1e-9 * static_cast<double>(trace.calls.size()));
-          state.counters["committed_over_used"] = replayed.committed_over_used();
-          state.counters["peak_in_use"] = static_cast<double>(replayed.peak_in_use.count);
-          state.counters["peak_committed"] = static_cast<double>(replayed.peak_committed.count);
-          state.counters["call_ns"] = compared.ns;
-          state.counters["per_mimalloc"] = compared.ratio;
-        }
-      })
-      ->Iterations(1)
-      ->UseManualTime()
-      ->Unit(benchmark::kMillisecond);
+  auto* registered = benchmark::RegisterBenchmark(name.c_str(), [&trace, options](benchmark::State& state) {
+    for (auto _ : state) {
+      Allocator allocator;
+      const Replayed replayed = replay(trace, allocator);
+      const auto compared = compare(
+          options.small ? 1 : 3, [&] { return call_ns<Allocator>(trace); },
+          [&] { return call_ns<Mimalloc>(trace); });
+      state.SetIterationTime(compared.ns * 1e-9 * static_cast<double>(trace.calls.size()));
+      state.counters["committed_over_used"] = replayed.committed_over_used();
+      state.counters["peak_in_use"] = static_cast<double>(replayed.peak_in_use.count);
+      state.counters["peak_committed"] = static_cast<double>(replayed.peak_committed.count);
+      state.counters["call_ns"] = compared.ns;
+      state.counters["per_mimalloc"] = compared.ratio;
+    }
+  });
+  run_once(registered, benchmark::kMillisecond);
 }
 
 template <class Allocator>

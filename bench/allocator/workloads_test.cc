@@ -3,6 +3,9 @@
 #include <gtest/gtest.h>
 
 namespace gpumem::bench {
+
+static void PrintTo(const Workload& workload, std::ostream* out) { *out << workload.name; }
+
 namespace {
 
 struct WorkloadTest : testing::TestWithParam<Workload> {};

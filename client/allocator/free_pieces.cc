@@ -58,9 +58,10 @@ std::optional<Address> FreePieces::whole_unit(const Piece& piece) const {
   return at;
 }
 
-const FreeSet& FreePieces::open(StreamIndex stream) const {
-  static const FreeSet kNothing;
-  return stream < sets_.size() ? sets_[stream].open : kNothing;
+FreePieces::Range FreePieces::long_ones(StreamIndex stream) const {
+  if (stream >= sets_.size()) return {};
+  const FreeSet& open = sets_[stream].open;
+  return {open.lower_bound(unit_, FitsBytes()), open.end()};
 }
 
 std::vector<Piece*> FreePieces::all_of(StreamIndex stream) {

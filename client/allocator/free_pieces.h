@@ -1,6 +1,7 @@
 #pragma once
 #include <deque>
 #include <optional>
+#include <ranges>
 #include <vector>
 
 #include "client/allocator/piece.h"
@@ -32,8 +33,9 @@ class FreePieces {
   /// Where the first whole unit of `piece` begins. Nothing: it has none.
   std::optional<Address> whole_unit(const Piece& piece) const;
 
-  /// Those not in units for small pieces: all that have a whole unit are among them.
-  const FreeSet& open(StreamIndex stream) const;
+  using Range = std::ranges::subrange<FreeSet::const_iterator>;
+  /// Those of `stream` that are as long as a unit: all that have a whole one are among them.
+  Range long_ones(StreamIndex stream) const;
   /// All of `stream`, by address.
   std::vector<Piece*> all_of(StreamIndex stream);
   /// All in units for small ones, in no order.

@@ -57,8 +57,8 @@ class Heap {
   Piece* ending_at(Address at) const { return edge(ends_, at); }
   Piece* beginning_at(Address at) const { return edge(begins_, at); }
 
-  /// The free pieces of `stream` that are not in units for small ones.
-  const FreeSet& pieces_of(StreamIndex stream) const { return free_.open(stream); }
+  /// The free pieces of `stream` that are as long as a unit: all that have a whole one are among them.
+  FreePieces::Range long_pieces_of(StreamIndex stream) const { return free_.long_ones(stream); }
   /// The streams that have free pieces, without kNoStream.
   std::vector<StreamIndex> streams() const { return free_.streams(); }
 

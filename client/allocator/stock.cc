@@ -27,7 +27,7 @@ Bytes Stock::returnable() const {
   auto streams = heap_.streams();
   streams.push_back(kNoStream);
   for (const StreamIndex stream : streams) {
-    for (const Piece& piece : heap_.pieces_of(stream)) {
+    for (const Piece& piece : heap_.long_pieces_of(stream)) {
       sum += {ground_.whole_within(piece.base, piece.end()).bytes()};
     }
   }
@@ -171,7 +171,7 @@ Stock::Site Stock::best_site(std::uint64_t bytes, StreamIndex stream) const {
 std::vector<Stock::Source> Stock::sources(const Piece* without, const Piece* nor) const {
   std::vector<Source> found;
   for (std::size_t i = 0; i < spare_.size(); ++i) found.push_back({spare_[i].size, nullptr, i});
-  for (const Piece& piece : heap_.pieces_of(kNoStream)) {
+  for (const Piece& piece : heap_.long_pieces_of(kNoStream)) {
     if (&piece == without || &piece == nor) continue;
     const Ground::Span span = ground_.whole_within(piece.base, piece.end());
     Address at = span.from;

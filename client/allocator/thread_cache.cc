@@ -66,6 +66,8 @@ bool ThreadCache::put_any(const Piece& piece, Slot& slot, Address address, std::
   return kept;
 }
 
+Address ThreadCache::pop_next(std::uint64_t bytes, std::uint32_t now) { return pop(bytes, now); }
+
 bool ThreadCache::change_to(StreamHandle stream) {
   for (const auto& one : streams_) {
     if (one->handle != stream) continue;

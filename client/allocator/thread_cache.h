@@ -111,6 +111,7 @@ class ThreadCache {
   void leave() { busy_.store(false, std::memory_order_release); }
   bool change_to(StreamHandle stream);
   Address pop(std::uint64_t bytes, std::uint32_t now);
+  [[gnu::cold]] Address pop_next(std::uint64_t bytes, std::uint32_t now);
   /// `wherever`  the block was handed out; false: here, on the stream in use.
   template <bool wherever>
   bool push(const Piece& piece, Slot& slot, Address address, std::uint64_t bytes);
@@ -179,18 +180,17 @@ inline bool ThreadCache::put(const Piece& piece, Slot& slot, Address address, st
 
 inline Address ThreadCache::pop(std::uint64_t bytes, std::uint32_t now) {
   Bin& bin = current_->bins[class_of(bytes)];
-  for (Block* top = bin.top.load(std::memory_order_relaxed); top != bin.floor;) {
-    const Block block = *--top;
-    bin.top.store(top, std::memory_order_relaxed);
-    // Two threads that freed one block at the same time may both have it here: the last to say so has it.
-    if (block.slot->get() != cached_) [[unlikely]]
-      continue;
-    block.slot->set(current_->handed_out.with_bytes(bytes));
-    block.slot->born.store(now, std::memory_order_relaxed);
-    bin.hits.store(bin.hits.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-    return block.address;
-  }
-  return 0;
+  Block* top = bin.top.load(std::memory_order_relaxed);
+  if (top == bin.floor) return 0;
+  const Block block = *--top;
+  bin.top.store(top, std::memory_order_relaxed);
+  // Two threads that freed one block at the same time may both have it here: the last to say so has it.
+  if (block.slot->get() != cached_) [[unlikely]]
+    return pop_next(bytes, now);
+  block.slot->set(current_->handed_out.with_bytes(bytes));
+  block.slot->born.store(now, std::memory_order_relaxed);
+  bin.hits.store(bin.hits.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  return block.address;
 }
 
 // What this cache handed out on this stream, without a tag, is told by its whole word.

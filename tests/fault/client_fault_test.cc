@@ -4,10 +4,7 @@
 namespace gpumem::test {
 namespace {
 
-struct FailingCall {
-  const char* call;
-  int nth;  ///< of the calls that one growth makes
-};
+using FailingCall = std::pair<std::string, int>;  ///< which of the calls of one growth
 
 struct ClientsDriver : FaultTest, testing::WithParamInterface<FailingCall> {};
 
@@ -35,7 +32,9 @@ INSTANTIATE_TEST_SUITE_P(Calls, ClientsDriver,
                                          FailingCall{"cuMemImportFromShareableHandle", 3},
                                          FailingCall{"cuMemMap", 1}, FailingCall{"cuMemMap", 3},
                                          FailingCall{"cuMemSetAccess", 1}),
-                         [](const auto& info) { return info.param.call + std::to_string(info.param.nth); });
+                         [](const auto& info) {
+                           return info.param.first + std::to_string(info.param.second);
+                         });
 
 using ClientsAddresses = FaultTest;
 

@@ -1,6 +1,8 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <iterator>
 #include <thread>
 
 #include "tests/model/allocator/program.h"
@@ -116,16 +118,32 @@ TEST(Shadow, EndsTheProgramWhereMemoryIsUsedAgainTooSoonOrUnmappedUnderWork) {
   shadow.take(4, at, mebibytes(2), two);
 }
 
+std::vector<Shape> all_shapes() {
+  std::vector<Shape> all = shapes(1);
+  std::ranges::copy(shapes(8), std::back_inserter(all));
+  return all;
+}
+std::string name_of(const testing::TestParamInfo<Shape>& info) {
+  return std::string(info.param.name) + (info.param.threads == 1 ? "InOneThread" : "InEightThreads");
+}
+
 using AllocatorModel = testing::TestWithParam<Shape>;
 
 TEST_P(AllocatorModel, HandsNothingOutBeforeItsTurn) {
   run(GetParam(), setting("GPUMEM_MODEL_STEPS", 75'000));
 }
 
-INSTANTIATE_TEST_SUITE_P(InOneThread, AllocatorModel, testing::ValuesIn(shapes(1)),
-                         [](const auto& info) { return info.param.name; });
-INSTANTIATE_TEST_SUITE_P(InEightThreads, AllocatorModel, testing::ValuesIn(shapes(8)),
-                         [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(OfEveryShape, AllocatorModel, testing::ValuesIn(all_shapes()), name_of);
+
+// Ten million operations, unless told otherwise.
+using LongAllocatorModel = testing::TestWithParam<Shape>;
+
+TEST_P(LongAllocatorModel, HandsNothingOutBeforeItsTurn) {
+  const std::uint64_t all = setting("GPUMEM_LONG_MODEL_STEPS", 10'000'000);
+  run(GetParam(), setting("GPUMEM_MODEL_STEPS", all / all_shapes().size()));
+}
+
+INSTANTIATE_TEST_SUITE_P(OfEveryShape, LongAllocatorModel, testing::ValuesIn(all_shapes()), name_of);
 
 TEST(AllocatorThreads, WriteOnlyWhatTheyHave) {
   run({.name = "Unshadowed",
@@ -135,13 +153,6 @@ TEST(AllocatorThreads, WriteOnlyWhatTheyHave) {
        .shadowed = false,
        .threads = 8},
       setting("GPUMEM_MODEL_STEPS", 200'000));
-}
-
-TEST(LongAllocatorModel, HandsNothingOutBeforeItsTurnInTenMillionOperations) {
-  const std::uint64_t steps = setting("GPUMEM_MODEL_STEPS", 10'000'000);
-  for (const unsigned threads : {1U, 8U}) {
-    for (const Shape& shape : shapes(threads)) run(shape, steps / 8);
-  }
 }
 
 }  // namespace

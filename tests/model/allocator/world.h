@@ -22,6 +22,8 @@ struct Shape {
   bool shadowed = true;    ///< without: nothing of the test's orders the threads, for the thread sanitizer
   bool contended = false;  ///< others take of the memory, and leave it again
   unsigned threads = 1;
+
+  friend std::ostream& operator<<(std::ostream& out, const Shape& shape) { return out << shape.name; }
 };
 
 /// A block that a program has.
