@@ -68,6 +68,8 @@ void set_costs(const std::filesystem::path& machine) {
 }  // namespace
 
 Broker::Broker() {
+  using std::filesystem::perms;  // other users of the group come in, as they do where a service's folder is
+  std::filesystem::permissions(folder_.path(), perms::owner_all | perms::group_read | perms::group_exec);
   process_ = std::make_unique<Process>(Process::start(daemon_command(folder_.path())));
   await("the broker's socket", kPause, [&] { return std::filesystem::exists(api_socket()); });
   auto channel = grpc::CreateChannel("unix:" + api_socket().string(), grpc::InsecureChannelCredentials());

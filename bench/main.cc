@@ -24,6 +24,7 @@ constexpr Role kRoles[] = {{"echo_packets", echo_packets},
                            {"serve_empty_calls", serve_empty_calls},
                            {"hold_sessions", hold_sessions},
                            {"hold_leases", hold_leases},
+                           {"fill_and_free", fill_and_free},
                            {"storm", storm}};
 
 int play_role(const std::string& name, const RoleArguments& arguments) {
@@ -64,6 +65,7 @@ int run(int argc, char** argv) {
   register_neighbour(world);
   register_simulated_extent(world);
   register_allocator_growth(world);
+  register_pressed_allocator(world);
   register_through_c(world);
   register_decide();
   register_decide_broker();

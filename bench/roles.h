@@ -16,6 +16,8 @@ void serve_empty_calls(const RoleArguments& arguments);
 void hold_sessions(const RoleArguments& arguments);
 /// Holds leases of 2 MiB. FOLDER COUNT
 void hold_leases(const RoleArguments& arguments);
+/// Another user's allocator: at 'f' allocates so much and frees it, at 't' gives all back. FOLDER BYTES
+void fill_and_free(const RoleArguments& arguments);
 /// Grows and shrinks in many threads, each with a session of its own. FOLDER THREADS
 void storm(const RoleArguments& arguments);
 

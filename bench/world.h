@@ -20,6 +20,7 @@ void register_kill_reclaim(World& world);
 void register_neighbour(World& world);
 void register_simulated_extent(World& world);
 void register_allocator_growth(World& world);
+void register_pressed_allocator(World& world);
 void register_through_c(World& world);
 
 }  // namespace gpumem::bench

@@ -50,6 +50,21 @@ Result<void> check(const Engine* engine) {
   return Error{Code::kFailedPrecondition, "the allocator has been moved from"};
 }
 
+// The slow ways are on their own, so that the fast ones save no registers for them.
+
+[[gnu::noinline]] Result<std::uint64_t, GrowError> allocate_slowly(Engine* engine, Bytes bytes,
+                                                                   StreamHandle stream,
+                                                                   const Placement& placement) {
+  if (auto there = check(engine); !there) return GrowError(there.error());
+  return engine->allocate(bytes, stream, placement);
+}
+
+[[gnu::noinline]] Result<void> deallocate_slowly(Engine* engine, std::uint64_t address, Bytes bytes,
+                                                 StreamHandle stream) {
+  if (auto there = check(engine); !there) return there;
+  return engine->deallocate(address, bytes, stream);
+}
+
 }  // namespace
 
 Result<Allocator> Session::open_allocator(const AllocatorOptions& options) {
@@ -68,17 +83,15 @@ Allocator::~Allocator() = default;
 
 Result<std::uint64_t, GrowError> Allocator::allocate(Bytes bytes, StreamHandle stream,
                                                      const Placement& placement) {
-  if (auto there = check(engine_.get()); !there) return GrowError(there.error());
-  if (placement.tag.number == 0 && placement.room.is_zero()) {
+  if (engine_ && placement.tag.number == 0 && placement.room.is_zero()) {
     if (const std::uint64_t address = engine_->try_allocate(bytes, stream); address != 0) return address;
   }
-  return engine_->allocate(bytes, stream, placement);
+  return allocate_slowly(engine_.get(), bytes, stream, placement);
 }
 
 Result<void> Allocator::deallocate(std::uint64_t address, Bytes bytes, StreamHandle stream) {
-  if (auto there = check(engine_.get()); !there) return there;
-  if (engine_->try_deallocate(address, bytes, stream)) return {};
-  return engine_->deallocate(address, bytes, stream);
+  if (engine_ && engine_->try_deallocate(address, bytes, stream)) return {};
+  return deallocate_slowly(engine_.get(), address, bytes, stream);
 }
 
 Result<void, GrowError> Allocator::extend(std::uint64_t address, Bytes bytes, Bytes to, StreamHandle stream) {

@@ -15,7 +15,7 @@ constexpr std::size_t kPairs = 100'000;
 constexpr std::size_t kTurns = 15;
 
 void require_ok(gpumem_status status, const char* what) {
-  require(status == GPUMEM_OK, what, gpumem_last_error());
+  if (status != GPUMEM_OK) give_up(what, gpumem_last_error());
 }
 
 /// A session and an allocator of its own.

@@ -66,7 +66,13 @@ bool ThreadCache::put_any(const Piece& piece, Slot& slot, Address address, std::
   return kept;
 }
 
-Address ThreadCache::pop_next(std::uint64_t bytes, std::uint32_t now) { return pop(bytes, now); }
+Address ThreadCache::take_locked(std::uint64_t bytes, std::uint32_t now) {
+  const Bin& bin = current_->bins[class_of(bytes)];
+  while (bin.count() != 0) {
+    if (const Address address = pop(bytes, now)) return address;
+  }
+  return 0;
+}
 
 bool ThreadCache::change_to(StreamHandle stream) {
   for (const auto& one : streams_) {

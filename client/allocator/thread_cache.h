@@ -58,8 +58,8 @@ class ThreadCache {
   void fill(ClassIndex size_class, const Block* blocks, std::size_t count);
   /// Makes room for one more block of the class on the stream in use. False: it never has any.
   bool make_room(ClassIndex size_class, const Emptied& into);
-  /// As take() and put() of the stream in use.
-  Address take_locked(std::uint64_t bytes, std::uint32_t now) { return pop(bytes, now); }
+  /// As take() and put() of the stream in use; zero: there is none.
+  Address take_locked(std::uint64_t bytes, std::uint32_t now);
   bool put_locked(const Piece& piece, Slot& slot, Address address, std::uint64_t bytes) {
     return push<true>(piece, slot, address, bytes);
   }
@@ -110,8 +110,8 @@ class ThreadCache {
   bool enter();
   void leave() { busy_.store(false, std::memory_order_release); }
   bool change_to(StreamHandle stream);
+  /// Zero: there is none, or the next one is somebody else's and is here no more.
   Address pop(std::uint64_t bytes, std::uint32_t now);
-  [[gnu::cold]] Address pop_next(std::uint64_t bytes, std::uint32_t now);
   /// `wherever`  the block was handed out; false: here, on the stream in use.
   template <bool wherever>
   bool push(const Piece& piece, Slot& slot, Address address, std::uint64_t bytes);
@@ -186,7 +186,7 @@ inline Address ThreadCache::pop(std::uint64_t bytes, std::uint32_t now) {
   bin.top.store(top, std::memory_order_relaxed);
   // Two threads that freed one block at the same time may both have it here: the last to say so has it.
   if (block.slot->get() != cached_) [[unlikely]]
-    return pop_next(bytes, now);
+    return 0;
   block.slot->set(current_->handed_out.with_bytes(bytes));
   block.slot->born.store(now, std::memory_order_relaxed);
   bin.hits.store(bin.hits.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
