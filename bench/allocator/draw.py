@@ -187,7 +187,12 @@ def growth_section(benchmarks):
     calls = table(["`gpumem_allocate` and `gpumem_deallocate`"] + [size_words(int(size)) for (size,) in through_c],
                   [["by mimalloc's, ns"] + [f"{one['per_mimalloc']:.2f}, {one['pair_ns']:.0f}"
                                             for one in through_c.values()]])
-    return table(["", "us", "us, the slice alone", "by the slice's"], rows) + (f"\n\n{calls}" if through_c else "")
+    words = [table(["", "us", "us, the slice alone", "by the slice's"], rows)]
+    for one in found(benchmarks, r"(pressed_allocator)").values():
+        words.append(f"Three eighths of the pool, a quarter of it taken from another user's allocator that has it cached: "
+                     f"{one['pressed_ms']:.0f} ms from the growth to mapped memory, {one['slowest_ms']:.0f} at the most; "
+                     f"{one['free_ms']:.1f} ms where all of it is free.")
+    return "\n\n".join(words + ([calls] if through_c else []))
 
 
 def main():

@@ -6,7 +6,7 @@ namespace gpumem::allocator {
 namespace {
 
 // So many are looked at. Among those that fit a small block best the lowest is taken: small blocks gather.
-constexpr int kLooks = 8;
+constexpr int kLooks = 4;
 
 struct FitsBytes {
   bool operator()(const Piece& piece, std::uint64_t bytes) const { return piece.bytes < bytes; }
@@ -18,11 +18,6 @@ void append(FreeSet& set, std::vector<Piece*>& to) {
 }
 
 }  // namespace
-
-void FreePieces::remove(Piece& piece) {
-  FreeSet& set = set_of(piece);
-  set.erase(set.iterator_to(piece));
-}
 
 Piece* FreePieces::fit(std::uint64_t bytes, Cut cut, StreamIndex stream) {
   Sets& sets = sets_of(stream);
@@ -60,7 +55,7 @@ std::optional<Address> FreePieces::whole_unit(const Piece& piece) const {
 
 FreePieces::Range FreePieces::long_ones(StreamIndex stream) const {
   if (stream >= sets_.size()) return {};
-  const FreeSet& open = sets_[stream].open;
+  const FreeSet& open = sets_[stream]->open;
   return {open.lower_bound(unit_, FitsBytes()), open.end()};
 }
 
@@ -74,14 +69,14 @@ std::vector<Piece*> FreePieces::all_of(StreamIndex stream) {
 
 std::vector<Piece*> FreePieces::all_small() {
   std::vector<Piece*> all;
-  for (Sets& sets : sets_) append(sets.small, all);
+  for (const auto& sets : sets_) append(sets->small, all);
   return all;
 }
 
 std::vector<StreamIndex> FreePieces::streams() const {
   std::vector<StreamIndex> found;
   for (std::size_t i = 1; i < sets_.size(); ++i) {
-    if (!sets_[i].open.empty() || !sets_[i].small.empty()) found.push_back(static_cast<StreamIndex>(i));
+    if (!sets_[i]->open.empty() || !sets_[i]->small.empty()) found.push_back(static_cast<StreamIndex>(i));
   }
   return found;
 }
@@ -111,14 +106,9 @@ Piece* FreePieces::with_whole_unit(FreeSet& set) const {
   return surely == set.end() ? nullptr : &*surely;
 }
 
-FreePieces::Sets& FreePieces::sets_of(StreamIndex stream) {
-  while (sets_.size() <= stream) sets_.emplace_back();
-  return sets_[stream];
-}
-
-FreeSet& FreePieces::set_of(const Piece& piece) {
-  Sets& sets = sets_of(piece.stream);
-  return piece.small ? sets.small : sets.open;
+FreePieces::Sets& FreePieces::grown_to(StreamIndex stream) {
+  while (sets_.size() <= stream) sets_.push_back(std::make_unique<Sets>());
+  return *sets_[stream];
 }
 
 }  // namespace gpumem::allocator

@@ -1,5 +1,5 @@
 #pragma once
-#include <deque>
+#include <memory>
 #include <optional>
 #include <ranges>
 #include <vector>
@@ -18,7 +18,10 @@ class FreePieces {
   explicit FreePieces(std::uint64_t unit) : unit_(unit) {}
 
   void insert(Piece& piece) { set_of(piece).insert(piece); }
-  void remove(Piece& piece);
+  void remove(Piece& piece) {
+    FreeSet& set = set_of(piece);
+    set.erase(set.iterator_to(piece));
+  }
 
   /// Whether what is cut in this way belongs into the units for small ones.
   bool is_small(std::uint64_t bytes, Cut cut) const {
@@ -49,14 +52,18 @@ class FreePieces {
   struct Sets {
     FreeSet open, small;
   };
-  Sets& sets_of(StreamIndex stream);
-  FreeSet& set_of(const Piece& piece);
+  Sets& sets_of(StreamIndex stream) { return stream < sets_.size() ? *sets_[stream] : grown_to(stream); }
+  Sets& grown_to(StreamIndex stream);
+  FreeSet& set_of(const Piece& piece) {
+    Sets& sets = sets_of(piece.stream);
+    return piece.small ? sets.small : sets.open;
+  }
   Piece* lowest_small(FreeSet& set, std::uint64_t bytes, Cut cut) const;
   Piece* smallest(FreeSet& set, std::uint64_t bytes, Cut cut) const;
   Piece* with_whole_unit(FreeSet& set) const;
 
   const std::uint64_t unit_;
-  std::deque<Sets> sets_;  // by stream
+  std::vector<std::unique_ptr<Sets>> sets_;  // by stream
 };
 
 }  // namespace gpumem::allocator
