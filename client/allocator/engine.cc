@@ -56,6 +56,10 @@ Engine::Engine(std::unique_ptr<Backing> backing, std::unique_ptr<StreamPort> str
 
 Engine::~Engine() { (void)shut(false); }
 
+bool Engine::is_usable() const {
+  return generation_ == client::process_generation() && !closed_.load() && !broken_;
+}
+
 Result<void> Engine::usable() const {
   if (auto ours = client::check_not_forked(generation_); !ours) return ours;
   if (closed_.load()) return is_closed();
@@ -102,7 +106,7 @@ ThreadCache* Engine::own_cache() {
 // ---- Allocating ----
 
 Result<Address, GrowError> Engine::allocate(Bytes bytes, StreamHandle stream, const Placement& placement) {
-  if (auto can = usable(); !can) return GrowError(can.error());
+  if (!is_usable()) return GrowError(usable().error());
   if (bytes.is_zero()) return GrowError({Code::kInvalidArgument, "a block has at least one byte"});
   if (bytes > limit_) {
     return GrowError(
@@ -271,9 +275,10 @@ Result<Engine::Found> Engine::find(Address address, Bytes bytes) const {
 }
 
 Result<void> Engine::deallocate(Address address, Bytes bytes, StreamHandle stream) {
-  if (auto can = usable(); !can) return can;
+  if (!is_usable()) return usable();
   ThreadCache* cache = own_cache();
-  if (Piece* piece = map_.find(address); piece != nullptr && cache != nullptr) {
+  if (Piece* piece = map_.find(address);
+      piece != nullptr && cache != nullptr && piece->size_class != kNoClass) {
     Slot* slot = slot_of(*piece, address);
     if (slot != nullptr && cache->put_any(*piece, *slot, address, bytes.count, stream)) return {};
   }

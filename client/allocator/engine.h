@@ -103,6 +103,7 @@ class Engine {
     return slot * piece.slot_bytes == offset ? &piece.slots[slot] : nullptr;
   }
 
+  bool is_usable() const;  ///< the next, without words
   Result<void> usable() const;
   static Error is_closed();
   /// Errors  kFailedPrecondition (closed); as Streams::index_of.
