@@ -1,9 +1,8 @@
 #pragma once
 #include <algorithm>
-#include <atomic>
-#include <memory>
 
 #include "tests/contract/driver/fixture.h"
+#include "tests/support/host_gate.h"
 
 namespace gpumem::contract {
 
@@ -35,31 +34,10 @@ class Event {
   CUevent event_ = nullptr;
 };
 
-/// A host function that holds a stream up until it is opened, and so makes "not yet" a fact instead of a
-/// race. Opens when it goes, at the latest. One closed gate at a time: drivers may run host functions one
-/// after the other.
-class Gate {
+/// Holds `stream` up until it is opened.
+class Gate : public test::HostGate {
  public:
-  explicit Gate(CUstream stream) {
-    auto* const seen_by_stream = new std::shared_ptr(opened_);
-    must(calls().cuLaunchHostFunc(stream, &wait, seen_by_stream));
-  }
-  ~Gate() { open(); }
-  Gate(const Gate&) = delete;
-  Gate& operator=(const Gate&) = delete;
-
-  void open() {
-    *opened_ = true;
-    opened_->notify_all();
-  }
-
- private:
-  using Opened = std::shared_ptr<std::atomic<bool>>;
-  static void CUDA_CB wait(void* held) {
-    const std::unique_ptr<Opened> opened(static_cast<Opened*>(held));
-    (*opened)->wait(false);
-  }
-  Opened opened_ = std::make_shared<std::atomic<bool>>(false);
+  explicit Gate(CUstream stream) { must(calls().cuLaunchHostFunc(stream, &wait, argument())); }
 };
 
 /// Pinned host memory of `count` numbers, zero at first.

@@ -3,13 +3,12 @@
 
 #include <gtest/gtest.h>
 
-#include <atomic>
-#include <memory>
 #include <thread>
 
 #include "cuda/library.h"
 #include "cuda/memory.h"
 #include "sim/control/faults.h"
+#include "tests/support/host_gate.h"
 #include "tests/unit/client/fake_broker.h"
 
 namespace gpumem::client::test {
@@ -56,27 +55,10 @@ class Stream {
   CUstream stream_ = nullptr;
 };
 
-/// Work that holds a stream up until it is opened: at its end, at the latest.
-class Gate {
+/// Holds `stream` up until it is opened.
+class Gate : public gpumem::test::HostGate {
  public:
-  explicit Gate(CUstream stream) {
-    EXPECT_EQ(calls().launch(stream, &wait, new Opened(opened_)), CUDA_SUCCESS);
-  }
-  ~Gate() { open(); }
-  Gate(const Gate&) = delete;
-  Gate& operator=(const Gate&) = delete;
-  void open() {
-    *opened_ = true;
-    opened_->notify_all();
-  }
-
- private:
-  using Opened = std::shared_ptr<std::atomic<bool>>;
-  static void CUDA_CB wait(void* held) {
-    const std::unique_ptr<Opened> opened(static_cast<Opened*>(held));
-    (*opened)->wait(false);
-  }
-  Opened opened_ = std::make_shared<std::atomic<bool>>(false);
+  explicit Gate(CUstream stream) { EXPECT_EQ(calls().launch(stream, &wait, argument()), CUDA_SUCCESS); }
 };
 
 /// A context of its own, current on this thread.
