@@ -8,6 +8,7 @@
 
 #include "bench/call_times.h"
 #include "bench/driver_calls.h"
+#include "bench/must.h"
 #include "cuda/nvml.h"
 
 namespace gpumem::bench {
@@ -113,10 +114,6 @@ int run(Options options) {
 }  // namespace gpumem::bench
 
 int main(int argc, char** argv) {
-  try {
-    return gpumem::bench::run(gpumem::bench::parse(argc, argv));
-  } catch (const std::exception& broken) {
-    std::fprintf(stderr, "gpumem_driver_calls: %s\n", broken.what());
-    return 1;
-  }
+  return gpumem::bench::main_of("gpumem_driver_calls",
+                                [&] { return gpumem::bench::run(gpumem::bench::parse(argc, argv)); });
 }

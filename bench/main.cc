@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <csignal>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
@@ -20,12 +19,9 @@ struct Role {
   const char* name;
   void (*play)(const RoleArguments& arguments);
 };
-constexpr Role kRoles[] = {{"echo_packets", echo_packets},
-                           {"serve_empty_calls", serve_empty_calls},
-                           {"hold_sessions", hold_sessions},
-                           {"hold_leases", hold_leases},
-                           {"fill_and_free", fill_and_free},
-                           {"storm", storm}};
+constexpr Role kRoles[] = {{"echo_packets", echo_packets},   {"serve_empty_calls", serve_empty_calls},
+                           {"hold_sessions", hold_sessions}, {"hold_leases", hold_leases},
+                           {"fill_and_free", fill_and_free}, {"storm", storm}};
 
 int play_role(const std::string& name, const RoleArguments& arguments) {
   for (const Role& role : kRoles) {
@@ -83,11 +79,8 @@ int run(int argc, char** argv) {
 int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);
   const bool plays_role = argc >= 3 && std::strcmp(argv[1], "--role") == 0;
-  try {
+  return gpumem::bench::main_of("gpumem_bench", [&] {
     return plays_role ? gpumem::bench::play_role(argv[2], {argv + 3, argv + argc})
                       : gpumem::bench::run(argc, argv);
-  } catch (const std::exception& broken) {
-    std::fprintf(stderr, "gpumem_bench: %s\n", broken.what());
-    return 1;
-  }
+  });
 }

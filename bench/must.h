@@ -1,4 +1,5 @@
 #pragma once
+#include <cstdio>
 #include <stdexcept>
 #include <string>
 #include <type_traits>
@@ -22,6 +23,17 @@ template <class Value, class Failure>
 Value must(Result<Value, Failure> result, const char* what) {
   if (!result) give_up(what, result.error().message);
   if constexpr (!std::is_void_v<Value>) return std::move(*result);
+}
+
+/// What main() does: `run` answers the exit status; what made it give up is said, and is 1.
+template <class Run>
+int main_of(const char* program, Run&& run) {
+  try {
+    return run();
+  } catch (const std::exception& broken) {
+    std::fprintf(stderr, "%s: %s\n", program, broken.what());
+    return 1;
+  }
 }
 
 }  // namespace gpumem::bench

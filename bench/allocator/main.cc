@@ -6,7 +6,6 @@
 // and Google Benchmark's own flags.
 #include <benchmark/benchmark.h>
 
-#include <cstdio>
 #include <cstring>
 
 #include "bench/allocator/suite.h"
@@ -59,10 +58,5 @@ int run(int argc, char** argv) {
 }  // namespace gpumem::bench
 
 int main(int argc, char** argv) {
-  try {
-    return gpumem::bench::run(argc, argv);
-  } catch (const std::exception& broken) {
-    std::fprintf(stderr, "gpumem_allocator_bench: %s\n", broken.what());
-    return 1;
-  }
+  return gpumem::bench::main_of("gpumem_allocator_bench", [&] { return gpumem::bench::run(argc, argv); });
 }

@@ -36,10 +36,5 @@ int run(int argc, char** argv) {
 }  // namespace gpumem::bench
 
 int main(int argc, char** argv) {
-  try {
-    return gpumem::bench::run(argc, argv);
-  } catch (const std::exception& broken) {
-    std::fprintf(stderr, "gpumem_trace_generate: %s\n", broken.what());
-    return 1;
-  }
+  return gpumem::bench::main_of("gpumem_trace_generate", [&] { return gpumem::bench::run(argc, argv); });
 }

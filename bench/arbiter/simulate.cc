@@ -187,10 +187,6 @@ int run(const Options& options) {
 }  // namespace gpumem::bench
 
 int main(int argc, char** argv) {
-  try {
-    return gpumem::bench::run(gpumem::bench::parse(argc, argv));
-  } catch (const std::exception& broken) {
-    std::fprintf(stderr, "gpumem_arbiter_sim: %s\n", broken.what());
-    return 1;
-  }
+  return gpumem::bench::main_of("gpumem_arbiter_sim",
+                                [&] { return gpumem::bench::run(gpumem::bench::parse(argc, argv)); });
 }
