@@ -115,20 +115,8 @@ TEST_F(AllocatorProcess, WaitsForMemoryAsLongAsItMay) {
   EXPECT_TRUE(succeeded(one->answer()));
 }
 
-// The deadline never passes: what comes back comes because the allocator was asked.
-constexpr const char* kLendingByDefault = R"(
-lend_guarantees = true
-reclaim_deadline_ms = 3600000
-[[tenant]]
-name = "ann"
-user = 10001
-guarantee = "64MiB"
-)";
-
 struct AskedAllocator : AllocatorProcess {
-  AskedAllocator()
-      : AllocatorProcess(
-            {.config = ::geteuid() == 0 ? std::string(kShared) + kLendingByDefault : kSomeSpare}) {}
+  AskedAllocator() : AllocatorProcess({.config = shared(kLending)}) {}
   void SetUp() override { GPUMEM_NEEDS_ROOT(); }
 };
 

@@ -18,7 +18,7 @@ TEST_F(BrokerEnd, ByATermSignalIsOrderlyAndLeavesNoSockets) {
 }
 
 struct BrokerEndShared : BrokerTest {
-  BrokerEndShared() : BrokerTest({.config = ::geteuid() == 0 ? kShared : kSomeSpare}) {}
+  BrokerEndShared() : BrokerTest({.config = shared()}) {}
 };
 
 TEST_F(BrokerEndShared, AnswersWhoeverWaits) {

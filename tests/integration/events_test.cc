@@ -16,7 +16,7 @@ namespace {
 const User kOne = test_user(10'001), kOther = test_user(10'002);
 
 struct Events : BrokerTest {
-  Events() : BrokerTest({.config = ::geteuid() == 0 ? kShared : kSomeSpare}) {}
+  Events() : BrokerTest({.config = shared()}) {}
 
   Outcome gpumem(std::vector<std::string> arguments, std::optional<User> user = {}) {
     arguments.insert(arguments.begin(), "events");

@@ -52,5 +52,19 @@ class BrokerTest : public testing::Test {
 
 /// As kSomeSpare; any process with BrokerProcess::kGroup may connect.
 inline constexpr const char* kShared = "[broker]\nreserve = \"all-but 32MiB\"\nsocket_group = 10000\n";
+/// With `more` in it; without root, where such tests are skipped, one that needs none.
+inline std::string shared(const std::string& more = {}) {
+  return ::geteuid() == 0 ? kShared + more : kSomeSpare;
+}
+/// Guarantees that are idle are lent, and user 10001 has one. The deadline never passes: what comes back
+/// comes because somebody was asked.
+inline constexpr const char* kLending = R"(
+lend_guarantees = true
+reclaim_deadline_ms = 3600000
+[[tenant]]
+name = "ann"
+user = 10001
+guarantee = "64MiB"
+)";
 
 }  // namespace gpumem::test

@@ -192,7 +192,7 @@ TEST_F(HostileCalls, ThatAreCancelledLeaveNothingBehind) {
 
 // This process, which is root, waits for memory that another user's process has.
 struct HostileWaits : HostileCalls {
-  HostileWaits() : HostileCalls({.config = ::geteuid() == 0 ? kShared : kSomeSpare}) {}
+  HostileWaits() : HostileCalls({.config = shared()}) {}
   void SetUp() override {
     GPUMEM_NEEDS_ROOT();
     HostileCalls::SetUp();

@@ -9,14 +9,7 @@ namespace {
 
 using std::chrono::minutes;
 
-// The deadline never passes: what comes back comes because somebody was asked.
-constexpr const char* kLending = R"(
-lend_guarantees = true
-reclaim_deadline_ms = 3600000
-[[tenant]]
-name = "ann"
-user = 10001
-guarantee = "64MiB"
+constexpr const char* kCatsLimit = R"(
 [[tenant]]
 name = "cat"
 user = 10003
@@ -27,8 +20,7 @@ const User kAnn = test_user(10'001), kBob = test_user(10'002), kCat = test_user(
 
 struct Reclaim : BrokerTest {
   explicit Reclaim(const std::string& simulate = "1x256MiB")
-      : BrokerTest({.simulate = simulate,
-                    .config = ::geteuid() == 0 ? std::string(kShared) + kLending : kSomeSpare}) {}
+      : BrokerTest({.simulate = simulate, .config = shared(std::string(kLending) + kCatsLimit)}) {}
   void SetUp() override { GPUMEM_NEEDS_ROOT(); }
 
   /// A client with slice "a", grown to `bytes`, whose memory beyond `in_use` may be trimmed.

@@ -21,8 +21,7 @@ struct Quotas : BrokerTest {
   Quotas() : BrokerTest({.config = config()}) {}
 
   static std::string config(const std::string& admins = "") {
-    const std::string shared = ::geteuid() == 0 ? kShared : kSomeSpare;
-    return shared + (admins.empty() ? "" : "admin_group = " + admins + "\n") + kQuotaTenants;
+    return shared() + (admins.empty() ? "" : "admin_group = " + admins + "\n") + kQuotaTenants;
   }
   Outcome gpumem(std::vector<std::string> arguments, std::optional<User> user = {}) {
     arguments.insert(arguments.begin(), "quota");

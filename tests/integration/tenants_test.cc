@@ -26,7 +26,7 @@ refuse = true
 const User kAnn = test_user(10'001), kBob = test_user(10'002), kEve = test_user(10'003);
 
 struct Tenants : BrokerTest {
-  Tenants() : BrokerTest({.config = ::geteuid() == 0 ? std::string(kShared) + kTenants : kSomeSpare}) {}
+  Tenants() : BrokerTest({.config = shared(kTenants)}) {}
   void SetUp() override { GPUMEM_NEEDS_ROOT(); }
 };
 

@@ -13,7 +13,7 @@ const User kHolder = test_user(10'001), kWaiter = test_user(10'002), kThird = te
 
 // Several tenants: what is told of one to another is part of what is tried.
 struct Waiting : BrokerTest {
-  Waiting() : BrokerTest({.config = ::geteuid() == 0 ? kShared : kSomeSpare}) {}
+  Waiting() : BrokerTest({.config = shared()}) {}
   void SetUp() override {
     GPUMEM_NEEDS_ROOT();
     holder_ = client_with(kPool - mebibytes(4), kHolder);

@@ -7,7 +7,7 @@ namespace {
 const User kHolder = test_user(10'001), kWaiter = test_user(10'002);
 
 struct Why : BrokerTest {
-  Why() : BrokerTest({.config = ::geteuid() == 0 ? kShared : kSomeSpare}) {}
+  Why() : BrokerTest({.config = shared()}) {}
   void SetUp() override {
     GPUMEM_NEEDS_ROOT();
     holder_ = client_with(kPool - mebibytes(4), kHolder);
