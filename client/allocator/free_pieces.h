@@ -1,7 +1,6 @@
 #pragma once
 #include <memory>
 #include <optional>
-#include <ranges>
 #include <vector>
 
 #include "client/allocator/piece.h"
@@ -36,7 +35,11 @@ class FreePieces {
   /// Where the first whole unit of `piece` begins. Nothing: it has none.
   std::optional<Address> whole_unit(const Piece& piece) const;
 
-  using Range = std::ranges::subrange<FreeSet::const_iterator>;
+  struct Range {
+    FreeSet::const_iterator first, last;
+    auto begin() const { return first; }
+    auto end() const { return last; }
+  };
   /// Those of `stream` that are as long as a unit: all that have a whole one are among them.
   Range long_ones(StreamIndex stream) const;
   /// All of `stream`, by address.
