@@ -1,7 +1,5 @@
-#include <benchmark/benchmark.h>
-
-#include "bench/allocator/measure.h"
 #include "bench/allocator/mimalloc.h"
+#include "bench/allocator/register.h"
 #include "bench/world.h"
 #include "gpumem.h"
 
@@ -60,39 +58,31 @@ double pair_ns(Allocate&& allocate, Deallocate&& deallocate) {
   return static_cast<double>(took.count()) / kPairs;
 }
 
-void through_c(benchmark::State& state, World& world, Bytes bytes) {
+Compared through_c(const World& world, Bytes bytes) {
   Handles handles(world.broker.folder());
   Mimalloc mimalloc;
   const std::uint64_t held = handles.allocate(bytes), held_of_host = mimalloc.allocate(bytes, 0);
-  for (auto _ : state) {
-    const auto compared = compare(
-        kTurns,
-        [&] {
-          return pair_ns([&] { return handles.allocate(bytes); },
-                         [&](std::uint64_t address) { handles.deallocate(address, bytes); });
-        },
-        [&] {
-          return pair_ns([&] { return mimalloc.allocate(bytes, 0); },
-                         [&](std::uint64_t address) { mimalloc.deallocate(address, bytes, 0); });
-        });
-    state.SetIterationTime(compared.ns * 1e-9);
-    state.counters["pair_ns"] = compared.ns;
-    state.counters["mimalloc_ns"] = compared.floor_ns;
-    state.counters["per_mimalloc"] = compared.ratio;
-  }
+  const auto compared = compare(
+      kTurns,
+      [&] {
+        return pair_ns([&] { return handles.allocate(bytes); },
+                       [&](std::uint64_t address) { handles.deallocate(address, bytes); });
+      },
+      [&] {
+        return pair_ns([&] { return mimalloc.allocate(bytes, 0); },
+                       [&](std::uint64_t address) { mimalloc.deallocate(address, bytes, 0); });
+      });
   handles.deallocate(held, bytes);
   mimalloc.deallocate(held_of_host, bytes, 0);
+  return compared;
 }
 
 }  // namespace
 
 void register_through_c(World& world) {
   for (std::uint64_t size = 256; size <= 1 << 20; size *= 4)
-    benchmark::RegisterBenchmark(("alloc_free/gpumem_c/size:" + std::to_string(size) + "/threads:1").c_str(),
-                                 through_c, std::ref(world), Bytes{size})
-        ->Iterations(1)
-        ->UseManualTime()
-        ->Unit(benchmark::kNanosecond);
+    register_compared("alloc_free/gpumem_c/size:" + std::to_string(size) + "/threads:1", "mimalloc",
+                      [&world, size] { return through_c(world, {size}); });
 }
 
 }  // namespace gpumem::bench

@@ -142,13 +142,17 @@ void Heap::free(Piece& piece, StreamIndex stream, std::uint64_t epoch) {
   }
   whole->stream = stream;
   whole->epoch = stream == kNoStream ? 0 : epoch;
+  if (whole->small && whole->bytes == unit_) {  // nothing is left that the unit was set apart for
+    whole->small = false;
+    free(*whole, whole->stream, whole->epoch);
+    return;
+  }
   free_.insert(*whole);
-  if (whole->small && whole->bytes == unit_) open_unit(*whole);
 }
 
 void Heap::settle(StreamIndex stream, std::uint64_t epoch) {
-  for (Piece* piece :
-       free_.all_of(stream)) {  // no two of them are joined: what is of none joins none of theirs
+  // None of them is joined by another: what is without a stream takes in nothing that has one.
+  for (Piece* piece : free_.all_of(stream)) {
     if (piece->epoch >= epoch) continue;
     free_.remove(*piece);
     free(*piece, kNoStream, 0);

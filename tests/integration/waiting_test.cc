@@ -174,9 +174,7 @@ TEST_F(Limited, SliceIsAsLargeAsTheTenantsLimit) {
 }
 
 struct Impatient : BrokerTest {
-  Impatient()
-      : BrokerTest(
-            {.config = std::string(::geteuid() == 0 ? kShared : kSomeSpare) + "max_wait_seconds = 0\n"}) {}
+  Impatient() : BrokerTest({.config = shared() + "max_wait_seconds = 0\n"}) {}
 };
 
 TEST_F(Impatient, BrokerCutsEveryWaitToItsLongest) {

@@ -80,17 +80,20 @@ FakeStreams::Moment FakeStreams::now(StreamHandle stream) {
   return {of, streams_.at(of).given};
 }
 
+bool FakeStreams::knows(std::uint64_t of, std::uint64_t number) const {
+  const auto known = known_.find(of);
+  return known != known_.end() && known->second >= number;
+}
+
 void FakeStreams::put_behind(Stream& stream, Moment moment, const Clock& behind) {
-  const auto is_known = [this](const auto& one) {
-    const auto known = known_.find(one.first);
-    return known != known_.end() && known->second >= one.second;
-  };
   const auto raise = [&](std::uint64_t of, std::uint64_t number) {
-    if (is_known(std::pair(of, number))) return;
+    if (knows(of, number)) return;
     auto& mine = stream.behind[of];
     mine = std::max(mine, number);
   };
-  if (stream.behind.size() > kManyBehind) std::erase_if(stream.behind, is_known);
+  if (stream.behind.size() > kManyBehind) {
+    std::erase_if(stream.behind, [this](const auto& one) { return knows(one.first, one.second); });
+  }
   for (const auto& [of, number] : behind) raise(of, number);
   raise(moment.stream, moment.number);
   if (streams_.at(moment.stream).done < moment.number) stream.barriers.push_back({stream.given, moment});
@@ -148,8 +151,7 @@ bool FakeStreams::is_behind(StreamHandle stream, Moment moment) {
 
 bool FakeStreams::is_known_reached(Moment moment) const {
   const std::lock_guard lock(mutex_);
-  const auto found = known_.find(moment.stream);
-  return moment.number == 0 || (found != known_.end() && found->second >= moment.number);
+  return moment.number == 0 || knows(moment.stream, moment.number);
 }
 
 std::string FakeStreams::name(std::uint64_t stream) const {

@@ -107,6 +107,8 @@ class FakeStreams final : public allocator::StreamPort {
   Moment add_piece(std::uint64_t of);
   void run(Moment moment);  ///< the device ends it, and what it is behind
   void learn(Moment moment, const Clock& behind);
+  /// Whether the host knows the first `number` pieces of stream `of` to be over.
+  bool knows(std::uint64_t of, std::uint64_t number) const;
   void put_behind(Stream& stream, Moment moment, const Clock& behind);
   std::optional<Error> counted(Call call);
 
