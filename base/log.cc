@@ -1,12 +1,16 @@
 #include "base/log.h"
 
 #include <spdlog/pattern_formatter.h>
-#include <spdlog/sinks/ansicolor_sink.h>
+#include <spdlog/sinks/base_sink.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cstdio>
 #include <memory>
+#include <mutex>
+
+#include "base/line_writer.h"
 
 namespace gpumem {
 namespace {
@@ -58,7 +62,58 @@ class JsonMessage final : public spdlog::custom_flag_formatter {
   std::unique_ptr<custom_flag_formatter> clone() const override { return std::make_unique<JsonMessage>(); }
 };
 
+std::string line_of(const spdlog::details::log_msg& message, spdlog::formatter& formatter) {
+  spdlog::memory_buf_t line;
+  formatter.format(message, line);
+  return {line.data(), line.size()};
+}
+
+// Formats a message where it is logged, and leaves the line to the writer's thread.
+class QueueSink final : public spdlog::sinks::base_sink<std::mutex> {
+ public:
+  explicit QueueSink(const spdlog::formatter& formatter)
+      : base_sink(formatter.clone()),
+        writer_(STDERR_FILENO, [own = std::shared_ptr(formatter.clone())](std::size_t count) {
+          const std::string words = std::to_string(count) + " lines of the log were dropped: nobody read it";
+          return line_of({"gpumem", spdlog::level::warn, words}, *own);
+        }) {}
+  bool flush_within(std::chrono::milliseconds patience) { return writer_.flush(patience); }
+
+ private:
+  void sink_it_(const spdlog::details::log_msg& message) override {
+    std::string line = line_of(message, *formatter_);
+    if (is_terminal_ && message.color_range_end > message.color_range_start) {
+      line.insert(message.color_range_end, "\033[m");
+      line.insert(message.color_range_start, color_of(message.level));
+    }
+    writer_.write(std::move(line));
+  }
+  void flush_() override {}
+  static const char* color_of(spdlog::level::level_enum level) {
+    if (level >= spdlog::level::err) return "\033[31m\033[1m";
+    return level == spdlog::level::warn ? "\033[33m\033[1m" : "\033[32m";
+  }
+
+  const bool is_terminal_ = ::isatty(STDERR_FILENO) == 1;
+  LineWriter writer_;
+};
+
+std::unique_ptr<spdlog::formatter> formatter_for(LogFormat format) {
+  if (format == LogFormat::kText)
+    return std::make_unique<spdlog::pattern_formatter>("%Y-%m-%d %H:%M:%S.%e %^%-7l%$ %v");
+  auto formatter = std::make_unique<spdlog::pattern_formatter>();
+  formatter->add_flag<JsonMessage>('*').set_pattern(
+      R"({"time":"%Y-%m-%dT%H:%M:%S.%e%z","level":"%l","pid":%P,"message":"%*"})");
+  return formatter;
+}
+
+std::shared_ptr<QueueSink> started_sink;  // of the latest start_log()
+
 }  // namespace
+
+bool flush_log(std::chrono::milliseconds patience) {
+  return started_sink == nullptr || started_sink->flush_within(patience);
+}
 
 Result<void> start_log(LogFormat format, std::string_view level) {
   const auto parsed = spdlog::level::from_str(std::string(level));
@@ -67,18 +122,10 @@ Result<void> start_log(LogFormat format, std::string_view level) {
                                              "' is no log level; use trace, debug, info, warning, error, "
                                              "critical or off"};
   }
-  auto sink = std::make_shared<spdlog::sinks::ansicolor_stderr_sink_mt>();
-  if (format == LogFormat::kJson) {
-    auto formatter = std::make_unique<spdlog::pattern_formatter>();
-    formatter->add_flag<JsonMessage>('*').set_pattern(
-        R"({"time":"%Y-%m-%dT%H:%M:%S.%e%z","level":"%l","pid":%P,"message":"%*"})");
-    sink->set_formatter(std::move(formatter));
-  } else {
-    sink->set_pattern("%Y-%m-%d %H:%M:%S.%e %^%-7l%$ %v");
-  }
+  auto sink = std::make_shared<QueueSink>(*formatter_for(format));
+  started_sink = sink;
   auto logger = std::make_shared<spdlog::logger>("gpumem", std::move(sink));
   logger->set_level(parsed);
-  logger->flush_on(spdlog::level::trace);
   spdlog::set_default_logger(std::move(logger));
   return {};
 }

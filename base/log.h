@@ -1,6 +1,7 @@
 #pragma once
 #include <spdlog/spdlog.h>
 
+#include <chrono>
 #include <string_view>
 
 #include "gpumem/result.h"
@@ -12,8 +13,12 @@ enum class LogFormat {
   kJson,  ///< one JSON object a line: for a collector
 };
 
-/// Sends the process's log to standard error in `format`, from `level` (trace ... critical, off) on.
+/// Sends the process's log to standard error in `format`, from `level` (trace ... critical, off) on. Logging
+/// never waits for whoever reads it: see LineWriter.
 /// Errors  kInvalidArgument: no such level.
 Result<void> start_log(LogFormat format, std::string_view level);
+
+/// Waits until what was logged has been written, for `patience` at most; whether it has. Blocks.
+bool flush_log(std::chrono::milliseconds patience);
 
 }  // namespace gpumem

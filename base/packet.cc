@@ -89,4 +89,17 @@ Result<Packet> receive_packet(int socket, std::size_t most_bytes, std::size_t mo
   return packet;
 }
 
+Result<std::string> receive_bytes(int socket, std::size_t most_bytes) {
+  std::string bytes(most_bytes, '\0');
+  ssize_t received = 0;
+  do {
+    received = ::recv(socket, bytes.data(), bytes.size(), MSG_TRUNC);
+  } while (received < 0 && errno == EINTR);
+  if (received < 0) return errno_error(errno, "cannot receive");
+  if (static_cast<std::size_t>(received) > most_bytes)
+    return Error{Code::kInvalidArgument, "message longer than " + std::to_string(most_bytes) + " bytes"};
+  bytes.resize(static_cast<std::size_t>(received));
+  return bytes;
+}
+
 }  // namespace gpumem

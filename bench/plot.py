@@ -93,7 +93,8 @@ def decisions(benchmarks, name):
     for one in benchmarks:
         match = re.fullmatch(name + r"/tenants:(\d+)/waiters:(\d+)", one["name"])
         if match:
-            found[int(match[1]), int(match[2])] = one
+            key = int(match[1]), int(match[2])
+            found[key] = {**one, "key": key}
     return found
 
 
@@ -171,6 +172,12 @@ def decide_section(found):
         "as requests wait):", decision_table(found, lambda one: f"{one['per_floor']:.1f}"),
         "Microseconds, median and 99th percentile:",
         decision_table(found, lambda one: f"{one['median_us']:.1f}, {one['p99_us']:.1f}"), growth_words(found)])
+
+
+def joint_section(found, single):
+    """Times, and in brackets by the same of a request for one device."""
+    return decision_table(found, lambda one: f"{one['median_us']:.1f}, {one['p99_us']:.1f} "
+                          f"({one['median_us'] / single[one['key']]['median_us']:.1f})")
 
 
 def join_section(found):
@@ -294,6 +301,7 @@ def main():
     benchmarks = json.loads(pathlib.Path(sys.argv[1]).read_text())["benchmarks"]
     simulation = json.loads(pathlib.Path(sys.argv[2]).read_text())
     decided, by_broker = decisions(benchmarks, "decide"), decisions(benchmarks, "decide_broker")
+    joint = decisions(benchmarks, "decide_joint")
     strategies = simulation["strategies"]
     draw_decisions(decided)
     draw_waits(strategies)
@@ -301,6 +309,7 @@ def main():
     draw_summary(strategies)
     page = PAGE.read_text()
     for name, words in (("decide", decide_section(decided)), ("join", join_section(decided)),
+                        ("decide_joint", joint_section(joint, decided)),
                         ("decide_broker", decide_section(by_broker)), ("idle", idle_section(benchmarks)),
                         ("day", day_section(strategies)), ("core", core_section(strategies))):
         page = fill_in(page, name, words)

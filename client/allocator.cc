@@ -1,8 +1,8 @@
 #include "gpumem/allocator.h"
 
 #include "client/allocator/engine.h"
+#include "client/broker_backing.h"
 #include "client/driver_streams.h"
-#include "client/lent_memory.h"
 #include "gpumem/session.h"
 
 namespace gpumem {
@@ -11,14 +11,14 @@ namespace {
 using allocator::Engine;
 using allocator::EngineOptions;
 
-/// Answers for an engine when the broker asks for memory, until the engine is closed.
-class EngineTrim final : public client::Trimmable, public Engine::Companion {
+/// Trims an engine when the broker asks for memory, until the engine is closed.
+class EngineTrim final : public client::Trimmable, public Engine::Attachment {
  public:
   EngineTrim(std::shared_ptr<client::Connection> connection, std::size_t device, Engine& engine)
       : connection_(std::move(connection)), device_(device), engine_(engine) {
     connection_->pressure().add(*this);
   }
-  /// Waits for a trim under way.
+  /// Waits for a trim in progress.
   ~EngineTrim() override { connection_->pressure().remove(*this); }
 
   std::size_t device_index() const override { return device_; }
@@ -32,12 +32,12 @@ class EngineTrim final : public client::Trimmable, public Engine::Companion {
 };
 
 std::shared_ptr<Engine> make_engine(std::shared_ptr<client::Connection> connection,
-                                    std::unique_ptr<client::LentMemory> memory,
+                                    std::unique_ptr<client::BrokerBacking> memory,
                                     const EngineOptions& options) {
   const client::SharedDevice device = static_cast<const client::Borrower&>(*memory).device();
   auto streams = std::make_unique<client::DriverStreams>(*device.driver, device.device->ordinal);
   auto engine = std::make_unique<Engine>(std::move(memory), std::move(streams), options);
-  engine->accompany(std::make_unique<EngineTrim>(std::move(connection), device.index, *engine));
+  engine->attach(std::make_unique<EngineTrim>(std::move(connection), device.index, *engine));
   // A forked child leaves its copy alone: neither the engine's threads nor the driver are there.
   const std::uint64_t generation = client::process_generation();
   return {engine.release(), [generation](Engine* ended) {
@@ -50,7 +50,7 @@ Result<void> check(const Engine* engine) {
   return Error{Code::kFailedPrecondition, "the allocator has been moved from"};
 }
 
-// The slow ways are on their own, so that the fast ones save no registers for them.
+// The slow paths are separate functions, so that the fast paths save no registers for them.
 
 [[gnu::noinline]] Result<std::uint64_t, GrowError> allocate_slowly(Engine* engine, Bytes bytes,
                                                                    StreamHandle stream,
@@ -70,7 +70,7 @@ Result<void> check(const Engine* engine) {
 Result<Allocator> Session::open_allocator(const AllocatorOptions& options) {
   if (!connection_) return Error{Code::kFailedPrecondition, "the session has been moved from"};
   if (auto usable = connection_->usable(); !usable) return usable.error();
-  auto memory = client::LentMemory::open(connection_, {options.device, options.limit, options.label});
+  auto memory = client::BrokerBacking::open(connection_, {options.device, options.limit, options.label});
   if (!memory) return memory.error();
   const EngineOptions engine{options.wait, options.idle, options.grow_ahead};
   return Allocator(make_engine(connection_, std::move(*memory), engine));

@@ -6,9 +6,10 @@
 
 namespace gpumem {
 
-/// What is behind an Allocator, for what else of the library stands on it: the C ABI and the adapters.
+/// Gives the C API and the adapters access to the engine of an Allocator.
 struct AllocatorAccess {
-  /// Null: it has been moved from. Whoever keeps it keeps the memory; in a forked child its end does nothing.
+  /// Null if the allocator was moved from. The engine keeps its memory while a copy of the pointer exists. In
+  /// a forked child its end does nothing.
   static const std::shared_ptr<allocator::Engine>& engine(const Allocator& allocator) {
     return allocator.engine_;
   }

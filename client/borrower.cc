@@ -38,8 +38,8 @@ Borrower::Borrower(std::shared_ptr<Connection> connection, Opened opened, Bytes 
       opened_(std::move(opened)),
       figures_(connection_->figures(), opened_.device.index, addresses.count) {}
 
-// What is let go of already is the broker's to count until it has been told: a growth asked for in between
-// would seem to pass the slice's limit.
+// The broker counts released memory until it has been told of the release. A growth requested before that
+// would seem to exceed the slice's limit.
 Bytes Borrower::committed_and_told() {
   const std::unique_lock nothing_on_its_way(returning_);
   return committed();
@@ -50,8 +50,8 @@ bool Borrower::owes() {
   return !owed_.empty();
 }
 
-// Each batch is asked for as it was the first time: the broker takes all of it or nothing, and an earlier
-// attempt that seemed to fail may have reached it.
+// Each batch is repeated unchanged. The broker takes all of a batch or nothing, and an earlier attempt that
+// seemed to fail may have reached it.
 Result<void> Borrower::return_leases(Leases leases) {
   std::vector<Leases> batches;
   {

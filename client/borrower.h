@@ -8,29 +8,29 @@
 #include <vector>
 
 #include "base/mutex.h"
+#include "client/cancellable_mutex.h"
 #include "client/connection.h"
 #include "client/grant.h"
-#include "client/turn.h"
 
 namespace gpumem::client {
 
-/// What of a new slice is asked for, as in SliceOptions.
+/// What a new slice is opened with, as in SliceOptions.
 struct BorrowerOptions {
   std::string device{};
   Bytes limit{};
   std::string label{};
 };
 
-/// A slice as the broker knows it: what may be asked for it, and what it has to be told. What is done with
-/// the memory is the derived class's.
-/// Threads  any. turn() is the growths' and may be held for as long as one waits. `returning_` is held,
-///          shared, from the moment memory is let go of until the broker has been told.
-///          Order: turn(), `returning_`, the derived class's; of several slices, the lower id first.
+/// The broker's view of a slice: requests for it, and what the broker must be told. The derived class decides
+/// what is done with the memory.
+/// Threads  any. Growths hold growth_mutex(), for as long as one waits. `returning_` is held shared until the
+///          broker has been told of a release.
+///          Order: growth_mutex(), `returning_`, the derived class's; of several slices, the lower id first.
 class Borrower {
  public:
   using Leases = std::vector<std::uint64_t>;
 
-  /// Does not end the slice: what it holds is the derived class's to give back, see close().
+  /// Does not end the slice. The derived class returns its memory and then calls close().
   virtual ~Borrower() = default;
   Borrower(const Borrower&) = delete;
   Borrower& operator=(const Borrower&) = delete;
@@ -38,12 +38,12 @@ class Borrower {
   Result<void> usable() const { return connection_->usable(); }
 
   // For growths (growth.h).
-  Turn& turn() { return growing_; }
-  /// What is committed once the broker knows of all that was let go of.
+  CancellableMutex& growth_mutex() { return growing_; }
+  /// What is committed, after the broker has been told of all released memory.
   Bytes committed_and_told();
-  /// Makes `portion` the slice's, if `rest` succeeds then. Nothing is kept otherwise.
+  /// Makes `portion` part of the slice if `rest`, which this calls, succeeds. Otherwise nothing is kept.
   virtual Result<void> take(Portion portion, const std::function<Result<void>()>& rest) = 0;
-  /// Tells the broker that `leases` are let go of, and what it could not be told before.
+  /// Tells the broker that `leases` are released, and what it could not be told before.
   Result<void> return_leases(Leases leases);
 
   Connection& connection() { return *connection_; }
@@ -60,21 +60,21 @@ class Borrower {
     std::uint64_t id = 0;
     Bytes limit;
     Bytes granularity;
-    /// What addresses of it are aligned to: a multiple of both sides' granularity.
+    /// Alignment of its addresses: a multiple of both sides' granularity.
     Bytes alignment() const { return std::max(granularity, device.device->granularity); }
   };
   /// Errors  as Session::open_slice.
   static Result<Opened> open(Connection& connection, const BorrowerOptions& options);
-  /// Ends a slice that holds nothing; the session's end does so as well.
+  /// Ends a slice that holds nothing. The end of the session does so too.
   static void close(Connection& connection, std::uint64_t id);
 
-  /// `addresses`  that are reserved for it: for its figures.
+  /// `addresses`  reserved for the slice, for its figures.
   Borrower(std::shared_ptr<Connection> connection, Opened opened, Bytes addresses);
 
   SliceFigures& figures() { return figures_; }
   const SliceFigures& figures() const { return figures_; }
   std::shared_mutex& returning() { return returning_; }
-  /// Something was let go of that the broker does not know of.
+  /// Whether something was released that the broker does not know of.
   bool owes();
 
  private:
@@ -83,7 +83,7 @@ class Borrower {
   const std::shared_ptr<Connection> connection_;
   const Opened opened_;
   SliceFigures figures_;
-  Turn growing_;
+  CancellableMutex growing_;
   std::shared_mutex returning_;
   Mutex owing_;
   std::vector<Leases> owed_ GPUMEM_GUARDED_BY(owing_);

@@ -14,7 +14,7 @@ struct Connection::Parts {
   std::unique_ptr<Lane> lane;
   SharedPage<const BrokerPage> broker_page;
   SharedPage<ClientPage> client_page;
-  OwnFd bell;
+  OwnFd doorbell;
 };
 
 Result<std::shared_ptr<Connection>> Connection::open(const SessionOptions& options) {
@@ -35,7 +35,7 @@ Result<std::shared_ptr<Connection>> Connection::open(const SessionOptions& optio
   if (!client_page) return client_page.error();
   return std::shared_ptr<Connection>(
       new Connection({folder, options.timeout, std::move(greeting->welcome), std::move(*lane),
-                      std::move(*broker_page), std::move(*client_page), std::move(greeting->bell)}));
+                      std::move(*broker_page), std::move(*client_page), std::move(greeting->doorbell)}));
 }
 
 Connection::Connection(Parts parts)
@@ -47,7 +47,7 @@ Connection::Connection(Parts parts)
       client_page_(std::move(parts.client_page)),
       rpc_(parts.folder / kApiSocketName, welcome_.token(), timeout_),
       figures_(*client_page_),
-      pressure_(*broker_page_, *lane_, welcome_, std::move(parts.bell)) {}
+      pressure_(*broker_page_, *lane_, welcome_, std::move(parts.doorbell)) {}
 
 Connection::~Connection() {
   pressure_.end();

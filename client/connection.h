@@ -20,20 +20,20 @@ struct SharedDevice {
   std::size_t index = 0;  ///< in the shared pages
 };
 
-/// What a session and its slices share: the lane, the pages, the calls. Ends with the last of them.
+/// The lane, the pages and the calls, shared by a session and its slices. Ends with the last of them.
 /// Threads  any.
 class Connection {
  public:
   /// Errors  as Session::connect.
   static Result<std::shared_ptr<Connection>> open(const SessionOptions& options);
-  /// Waits for the thread that answers pressure, and takes leave of the broker. Not run in a forked child
-  /// (see abandon_if_forked).
+  /// Waits for the pressure thread and closes the session at the broker. Not run in a forked child (see
+  /// abandon_if_forked).
   ~Connection();
 
   /// Errors  kFailedPrecondition: in a forked child.
   Result<void> usable() const { return check_not_forked(generation_); }
 
-  /// The device of UUID `wanted`; if empty, the first that is seen from both sides. Opens the driver.
+  /// The device with the UUID `wanted`; if empty, the first that both sides see. Opens the driver.
   /// Errors  kNotFound, kInvalidArgument (not a UUID), kFailedPrecondition (driver).
   Result<SharedDevice> find_device(const std::string& wanted) const;
 
@@ -65,8 +65,8 @@ class Connection {
   PressureListener pressure_;
 };
 
-/// In a forked child, gives up `owner` without running its destructor, which would talk to the broker and
-/// the driver in the parent's name. Leaks on purpose. Elsewhere does nothing.
+/// In a forked child, leaks `owner` on purpose, because its destructor would talk to the broker and the
+/// driver in the parent's name. Elsewhere it does nothing.
 template <class Owner>
 void abandon_if_forked(Owner& owner) {
   if (owner && !owner->usable()) (void)new Owner(std::move(owner));

@@ -11,7 +11,7 @@ bool is_per_thread(CUstream stream) { return stream == CU_STREAM_PER_THREAD; }
 bool is_default(CUstream stream) { return is_legacy(stream) || is_per_thread(stream); }
 /// The one that was noted, the primary one as it was, and as it is.
 constexpr int kAttempts = 3;
-/// Nothing of the work runs any more, or ever will.
+/// None of the work runs, or will run.
 bool is_over(CUresult result) { return cuda::is_gone(result) || cuda::is_broken(result); }
 
 Error told(const cuda::Driver& driver, CUresult result, const char* call) {
@@ -22,7 +22,7 @@ Error told(const cuda::Driver& driver, CUresult result, const char* call) {
 
 }  // namespace
 
-// An event's handle may be another's by now, if its context was destroyed meanwhile.
+// If the event's context was destroyed meanwhile, its handle may belong to another event.
 DriverStreams::~DriverStreams() {
   for (Spot& spot : spots_) {
     const cuda::EnteredContext alive(driver_, spot.context);
@@ -45,7 +45,7 @@ Result<void> DriverStreams::meet(StreamHandle handle) {
   return {};
 }
 
-// A context that is gone takes its work with it; of a default stream there may be another by now.
+// Work ends with its context. A default stream may belong to a new context by now.
 Result<DriverStreams::Mark> DriverStreams::mark(StreamHandle handle) {
   const cuda::BesideCaptures beside(driver_);
   const CUstream stream = stream_of(handle);
@@ -127,7 +127,7 @@ CUresult DriverStreams::find_context(CUstream stream, CUcontext& context) {
   return result;
 }
 
-// Only one of this device: what else is current is of other work.
+// Only a context of this device counts. Another current context belongs to other work.
 CUresult DriverStreams::find_current(CUcontext& context) const {
   CUcontext current = nullptr;
   CUdevice device = -1;
@@ -157,7 +157,7 @@ void DriverStreams::give_up(CUcontext context) {
     blank_.insert(blank_.end(), old.mapped().begin(), old.mapped().end());
   }
   if (context == legacy_) legacy_ = nullptr;
-  if (context == primary_) primary_ = nullptr;  // what was retained has gone with it
+  if (context == primary_) primary_ = nullptr;  // the retained reference ended with it
 }
 
 CUresult DriverStreams::record(CUstream stream, CUcontext context, Spot*& spot) {
@@ -171,7 +171,7 @@ CUresult DriverStreams::record(CUstream stream, CUcontext context, Spot*& spot) 
     if (recorded != CUDA_SUCCESS && !cuda::is_gone(recorded)) return recorded;
     ready.pop_back();
     if (recorded == CUDA_SUCCESS) return recorded;
-    spot->event.abandon();  // of a context that was at this address before
+    spot->event.abandon();  // belongs to an earlier context at this address
     blank_.push_back(spot);
   }
   Spot& fresh = new_spot(context);

@@ -8,16 +8,15 @@
 
 namespace gpumem::client {
 
-/// The streams of one device, through events that serve again and again. Makes no context, and disturbs no
-/// capture of a graph.
-/// An event belongs to its stream's context. The legacy default stream is one in each context: meant is that
-/// of the context which was current when the stream was met, or else of the device's primary context; where
-/// neither is, no work can be. The per-thread default stream is that of the calling thread's context.
-/// Threads  as StreamPort: one at a time, save wait.
+/// The streams of one device, through reusable events. Creates no context and disturbs no graph capture.
+/// An event belongs to its stream's context. Each context has its own legacy default stream. The one of the
+/// context that was current at the stream's first use is meant, else that of the device's primary context; if
+/// there is neither, there is no work. The per-thread default stream is that of the calling thread's context.
+/// Threads  as StreamPort: one at a time, except wait.
 class DriverStreams final : public allocator::StreamPort {
  public:
   DriverStreams(const cuda::Driver& driver, int ordinal) : driver_(driver), ordinal_(ordinal) {}
-  /// No mark is needed any more.
+  /// Drops all marks.
   ~DriverStreams() override;
 
   Result<void> meet(StreamHandle stream) override;
@@ -29,24 +28,24 @@ class DriverStreams final : public allocator::StreamPort {
   void forget(StreamHandle stream) override;
 
  private:
-  /// An event, in its place for good: a mark is its address.
+  /// An event at a fixed address, which is the mark.
   struct Spot {
     CUcontext context = nullptr;
     cuda::Event event;
   };
-  /// Of work that is none: behind nothing.
+  /// The mark of no work, which is always reached.
   static constexpr Mark kNoWork{1};
   static Spot& spot_of(Mark mark);
 
-  /// The context of `stream`'s work; null: there is none.
+  /// The context of `stream`'s work. Null if there is none.
   CUresult find_context(CUstream stream, CUcontext& context);
   CUresult find_current(CUcontext& context) const;
   CUresult find_primary(CUcontext& context);
-  /// `context` is no more, nor are its events.
+  /// `context` was destroyed, and its events with it.
   void give_up(CUcontext context);
   CUresult record(CUstream stream, CUcontext context, Spot*& spot);
   Spot& new_spot(CUcontext context);
-  /// Success unless `stream` is being captured: an event recorded then would be the graph's.
+  /// Fails if `stream` is being captured, because an event recorded then would belong to the graph.
   CUresult check_not_captured(CUstream stream) const;
 
   const cuda::Driver& driver_;

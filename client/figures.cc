@@ -15,7 +15,7 @@ ClientFigures Figures::snapshot(const Sums& sums) {
   return {sums.reserved.load(), sums.committed.load(), sums.in_use.load(), sums.peak.load()};
 }
 
-// Two threads may write the page in either order, so each writes again until what it wrote is still true.
+// Two threads may write the page in either order. So each writes again until its figures are current.
 void Figures::apply(std::size_t device, const Change& change) {
   Sums& sums = sums_[device];
   sums.reserved.fetch_add(change.reserved);
@@ -52,8 +52,9 @@ void SliceFigures::set_in_use(std::uint64_t bytes) {
   publish_in_use();
 }
 
-// One thread at a time, or a sum could count a rise before the fall that it followed, and keep it as a peak.
-// None waits: whoever publishes looks once more when done, and sees what another has stored before it left.
+// One thread at a time publishes. Otherwise a sum could count a rise before an earlier fall and keep it as a
+// peak. No thread waits: the publisher checks again when it is done, and sees what others have stored
+// meanwhile.
 void SliceFigures::publish_in_use() {
   std::uint64_t now = 0;
   do {

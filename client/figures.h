@@ -8,14 +8,14 @@
 namespace gpumem::client {
 
 /// A session's own figures, summed over its slices, and their copy in the page that the broker reads.
-/// Invariant  once no update is under way, the page shows the sums, with in_use <= peak.
+/// Invariant  when no update is in progress, the page shows the sums, with in_use <= peak.
 /// Threads    any; no locks.
 class Figures {
  public:
   /// `page`  outlives this.
   explicit Figures(ClientPage& page) : page_(page) {}
 
-  /// What one slice adds to (or, negative as two's complement, takes from) the sums of its device.
+  /// What one slice adds to the sums of its device. Negative changes are two's complement.
   struct Change {
     std::uint64_t reserved = 0;
     std::uint64_t committed = 0;
@@ -37,7 +37,7 @@ class Figures {
 };
 
 /// The figures of one slice: keeps in_use <= committed whatever the caller says.
-/// Threads  any; no locks. On destruction the slice's part of the sums is gone.
+/// Threads  any; no locks. Its destruction removes the slice's part from the sums.
 class SliceFigures {
  public:
   SliceFigures(Figures& figures, std::size_t device, std::uint64_t reserved);

@@ -15,8 +15,8 @@ struct OwnFd::Node {
 
 namespace {
 
-// The forking thread holds the mutex across the fork, so the child finds the list whole and, being a copy
-// of the holder, may unlock it. Neither needs a destructor: both stay usable while the process exits.
+// The forking thread holds the mutex across the fork. So the child finds the list consistent and, as a copy
+// of the holder, may unlock it. Neither has a destructor, so both stay usable while the process exits.
 struct Registry {
   std::mutex mutex;
   OwnFd::Node* first = nullptr;
@@ -71,7 +71,7 @@ OwnFd::OwnFd(const NoFork&, UniqueFd fd) : node_(new Node{fd.release(), nullptr,
 
 int OwnFd::get() const { return node_ ? node_->fd : -1; }
 
-// Closed before fork() may go on, or a child would keep a copy that is on no list.
+// Close it before fork() may continue, or a child would keep a copy that is on no list.
 void OwnFd::Unlink::operator()(Node* node) const {
   const NoFork no_fork;
   if (node->fd >= 0) {

@@ -5,19 +5,19 @@
 #include "base/unique_fd.h"
 #include "gpumem/result.h"
 
-// What fork() must not carry into a child. A session belongs to the process that opened it: neither the
-// driver nor gRPC survives a fork, and a child's copy of the lane would keep a dead session alive.
+// Keeps a session out of forked children. A session belongs to the process that opened it. Neither the driver
+// nor gRPC survives a fork, and a child's copy of the lane would keep a dead session alive.
 
 namespace gpumem::client {
 
-/// How many forks lie between the start of the program and this process. Another number than the one
-/// noted when a thing was made means that the thing is the parent's.
+/// The number of forks between the start of the program and this process. If an object was created at another
+/// number, it belongs to a parent process.
 std::uint64_t process_generation();
 
 /// Success in the process of `generation`. Errors  kFailedPrecondition: this is a forked child of it.
 Result<void> check_not_forked(std::uint64_t generation);
 
-/// While one lives, fork() waits, in whichever thread it is called. Held for a few system calls only.
+/// While one exists, fork() waits in every thread. Hold it for a few system calls only.
 class NoFork {
  public:
   NoFork();
@@ -30,7 +30,7 @@ class NoFork {
 class OwnFd {
  public:
   OwnFd() = default;
-  /// Takes `fd` over. The NoFork spans the time from the making of `fd` to here.
+  /// Takes ownership of `fd`. A NoFork must exist from the creation of `fd` to this call.
   OwnFd(const NoFork& no_fork, UniqueFd fd);
   OwnFd(OwnFd&&) noexcept = default;
   OwnFd& operator=(OwnFd&&) noexcept = default;

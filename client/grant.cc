@@ -42,7 +42,7 @@ Result<void> check(const v1::GrowResponse& granted, std::span<const GrantTerms> 
   return {};
 }
 
-/// The allocations of a grant, as they come in.
+/// The allocations of a grant, collected as offers arrive.
 class Intake {
  public:
   explicit Intake(const v1::GrowResponse& granted) : granted_(granted), taken_(expected()) {

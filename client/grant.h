@@ -9,13 +9,13 @@
 
 namespace gpumem::client {
 
-/// What was asked of one slice.
+/// What was requested for one slice.
 struct GrantTerms {
   std::uint64_t slice = 0;
   Bytes asked;
   Bytes least;  ///< at most `asked`
   Bytes granularity;
-  Bytes largest{};  ///< extents should not be larger; zero: no wish
+  Bytes largest{};  ///< preferred largest extent; zero: no preference
 };
 
 /// What one slice was granted: extent i, its size and the memory behind it.

@@ -8,20 +8,20 @@
 namespace gpumem::client {
 namespace {
 
-using Clock = Turn::Clock;
+using Clock = CancellableMutex::Clock;
 using std::chrono::milliseconds;
 
-/// Long enough for everyone, short enough to be added to a point in time.
+/// Longer than any real wait, and short enough to be added to a point in time.
 constexpr milliseconds kLongestWait = std::chrono::hours(24 * 365);
 
-/// The part in units of its slice.
+/// The part, rounded up to its slice's granularity.
 Result<GrowthPart> rounded(const GrowthPart& part) {
   const Bytes unit = part.slice->granularity();
   const auto target = part.target.rounded_up(unit);
   if (!target) return Error{Code::kInvalidArgument, "more than 2^64 bytes cannot be asked for"};
   if (part.least > part.target) {
     return Error{Code::kInvalidArgument, to_string(part.least) + " at least is more than the " +
-                                             to_string(part.target) + " that are wished for"};
+                                             to_string(part.target) + " that are requested"};
   }
   const Bytes least = part.least.is_zero() ? *target : *part.least.rounded_up(unit);
   return GrowthPart{part.slice, *target, least};
@@ -31,7 +31,7 @@ bool is_denial(const GrowError& error) {
   return error.code == Code::kResourceExhausted || (error.code == Code::kDeadlineExceeded && error.denial);
 }
 
-/// What an answer says of other slices is nonsense, which its first slice passes back to the broker.
+/// Returns the leases of a grant that is not accepted. Leases of unknown slices go through the first slice.
 void give_back(std::span<Borrower* const> slices, const v1::GrowResponse& granted) {
   for (Borrower* slice : slices) {
     Borrower::Leases leases;
@@ -43,7 +43,7 @@ void give_back(std::span<Borrower* const> slices, const v1::GrowResponse& grante
   }
 }
 
-/// Has every slice take what it was granted, then accepts it: all of it or nothing.
+/// Makes every slice take its part of the grant and then accepts the grant, all of it or nothing.
 Result<void> take(std::span<Borrower* const> slices, std::span<const GrantTerms> terms,
                   const v1::GrowResponse& granted) {
   Connection& connection = slices.front()->connection();
@@ -81,8 +81,9 @@ Result<void, GrowError> ask(std::span<Borrower* const> slices, std::span<const G
   return {};
 }
 
-Result<Turn::Held> take_turn(Borrower& slice, Clock::time_point deadline, const std::stop_token& stop) {
-  Turn::Held ours = slice.turn().take(deadline + slice.connection().timeout(), stop);
+Result<CancellableMutex::Guard> lock_growth(Borrower& slice, Clock::time_point deadline,
+                                            const std::stop_token& stop) {
+  CancellableMutex::Guard ours = slice.growth_mutex().lock(deadline + slice.connection().timeout(), stop);
   if (ours) return ours;
   if (stop.stop_requested()) return called_off();
   return Error{Code::kDeadlineExceeded, "another growth of this slice is still waiting"};
@@ -96,7 +97,7 @@ Clock::time_point deadline_of(const GrowOptions& options) {
   return Clock::now() + std::clamp(options.wait, milliseconds::zero(), kLongestWait);
 }
 
-/// One growth under way. Its parts are in the order in which slices are locked.
+/// One growth in progress. Its parts are in the locking order of slices.
 class Growth {
  public:
   Growth(std::vector<GrowthPart> parts, const GrowOptions& options)
@@ -105,7 +106,7 @@ class Growth {
   }
 
   Result<void, GrowError> run() {
-    if (auto ours = take_turns(); !ours) return GrowError(ours.error());
+    if (auto ours = lock_all(); !ours) return GrowError(ours.error());
     std::vector<GrowthPart> enough_already;
     for (const GrowthPart& part : parts_) {
       const Bytes have = part.slice->committed_and_told();
@@ -113,23 +114,23 @@ class Growth {
     }
     if (auto reached = reach_least(); !reached) return reached;
     for (const GrowthPart& part : enough_already) {
-      if (auto wished = wish_for_more(part); !wished) return wished;
+      if (auto more = try_for_more(part); !more) return more;
     }
     return {};
   }
 
  private:
-  Result<void> take_turns() {
+  Result<void> lock_all() {
     for (const GrowthPart& part : parts_) {
-      auto ours = take_turn(*part.slice, deadline_, stop_);
+      auto ours = lock_growth(*part.slice, deadline_, stop_);
       if (!ours) return ours.error();
-      turns_.push_back(std::move(*ours));
+      locked_.push_back(std::move(*ours));
     }
     return {};
   }
 
   Result<void, GrowError> reach_least() {
-    for (;;) {  // a shrink may come in between
+    for (;;) {  // a shrink may happen in between
       std::vector<GrantTerms> terms;
       std::vector<Borrower*> slices;
       for (const GrowthPart& part : parts_) {
@@ -144,7 +145,7 @@ class Growth {
     }
   }
 
-  Result<void, GrowError> wish_for_more(const GrowthPart& part) {
+  Result<void, GrowError> try_for_more(const GrowthPart& part) {
     const Bytes have = part.slice->committed_and_told();
     if (have >= part.target) return {};
     Borrower* const slices[] = {part.slice};
@@ -161,7 +162,7 @@ class Growth {
   std::vector<GrowthPart> parts_;
   const std::stop_token stop_;
   const Clock::time_point deadline_;
-  std::vector<Turn::Held> turns_;
+  std::vector<CancellableMutex::Guard> locked_;
 };
 
 }  // namespace
@@ -183,9 +184,9 @@ Result<std::vector<Bytes>, GrowError> grow_slices(std::span<const GrowthPart> pa
 
 Result<void, GrowError> grow_by(Borrower& slice, const MoreMemory& more, const GrowOptions& options) {
   const Clock::time_point deadline = deadline_of(options);
-  auto ours = take_turn(slice, deadline, options.stop);
+  auto ours = lock_growth(slice, deadline, options.stop);
   if (!ours) return GrowError(ours.error());
-  (void)slice.committed_and_told();  // or what is on its way back would count against the slice's limit
+  (void)slice.committed_and_told();  // or memory that is being returned would count against the slice's limit
   Borrower* const slices[] = {&slice};
   const GrantTerms terms[] = {{slice.id(), more.most, more.least, slice.granularity(), more.largest}};
   return ask(slices, terms, {time_left(deadline), options.stop});

@@ -9,16 +9,16 @@ namespace gpumem::client {
 
 class Borrower;
 
-/// What a growth asks of one slice: as Slice::grow's `target` and GrowOptions::least.
+/// What a growth requests for one slice, as Slice::grow's `target` and GrowOptions::least.
 struct GrowthPart {
   Borrower* slice = nullptr;
   Bytes target;
   Bytes least;
 };
 
-/// Grows the slices of `parts` as Session::grow_all does, Slice::grow being the case of one. Answers the
-/// committed sizes, part by part. `parts` is not empty; its slices are of one session and of different
-/// devices; the part says what is enough, not `options`.
+/// Grows the slices of `parts` as Session::grow_all does. Slice::grow is the case of one part. Returns the
+/// committed sizes, part by part. `parts`    not empty; slices of one session on different devices. `options`
+/// its `least` is ignored; each part has its own.
 Result<std::vector<Bytes>, GrowError> grow_slices(std::span<const GrowthPart> parts,
                                                   const GrowOptions& options);
 
@@ -26,10 +26,10 @@ Result<std::vector<Bytes>, GrowError> grow_slices(std::span<const GrowthPart> pa
 struct MoreMemory {
   Bytes most;
   Bytes least;    ///< not zero, at most `most`
-  Bytes largest;  ///< extents should not be larger than this, where that costs nothing; zero: no wish
+  Bytes largest;  ///< preferred largest extent, as far as that costs nothing; zero: no preference
 };
 
-/// Grows `slice` by as much as `more` says, whatever is committed: in one request.
+/// Grows `slice` by `more`, whatever is committed, in one request.
 /// Errors  as Slice::grow.
 Result<void, GrowError> grow_by(Borrower& slice, const MoreMemory& more, const GrowOptions& options);
 

@@ -30,8 +30,8 @@ Result<OwnFd> open_socket() {
   return OwnFd(no_fork, std::move(socket));
 }
 
-/// Connects within `timeout`: a full queue of the broker's holds a connect() up, so the socket becomes
-/// non-blocking only afterwards. Answers an errno value, 0 for success.
+/// Connects within `timeout`. A full accept queue of the broker blocks connect(), so the socket becomes
+/// non-blocking only afterwards. Returns an errno value, 0 for success.
 int connect_to(int socket, const std::filesystem::path& path, std::chrono::milliseconds timeout) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;

@@ -18,7 +18,7 @@ struct Greeting {
   v1::Welcome welcome;  ///< session and token are set; at most kMaxDevices devices
   OwnFd broker_page;
   OwnFd client_page;
-  OwnFd bell;
+  OwnFd doorbell;
 };
 
 /// One message of a grant: descriptor i is lease i's.
@@ -28,7 +28,7 @@ struct Offer {
 };
 
 /// The client's end of a session's lane. Its end is the session's end.
-/// There is no reader thread: whoever waits for an offer reads, and puts other grants' offers aside.
+/// There is no reader thread. A thread that waits for an offer reads, and stores the offers of other grants.
 /// Threads  any.
 class Lane {
  public:
@@ -43,7 +43,8 @@ class Lane {
   ///         (it speaks another protocol), kInternal (it breaks the protocol), and what it refuses with.
   Result<Greeting> greet(const std::string& label);
 
-  /// Introduces this process as one that only looks and administers; instead of greet(). Answers the token.
+  /// Introduces this process as a control connection, which only queries and administers, instead of greet().
+  /// Returns the token.
   /// Errors  as greet().
   Result<std::string> greet_control();
 
@@ -51,18 +52,18 @@ class Lane {
   /// Errors  kUnavailable, kDeadlineExceeded, kInternal, kResourceExhausted (no room for descriptors).
   Result<Offer> receive_offer(std::uint64_t grant);
 
-  /// Says that every extent of `grant` is mapped. Errors  kUnavailable, kDeadlineExceeded.
+  /// Reports that every extent of `grant` is mapped. Errors  kUnavailable, kDeadlineExceeded.
   Result<void> accept(std::uint64_t grant);
 
-  /// Says that this process has no more to give back, at present, of the device with index `device`.
+  /// Reports that this process has nothing more to give back now on the device with index `device`.
   /// Errors  kUnavailable, kDeadlineExceeded.
   Result<void> spent(std::size_t device);
 
-  /// Says that this process has unmapped everything. The broker may be gone: nothing to be done then.
+  /// Reports that this process has unmapped everything. If the broker is gone, does nothing.
   void goodbye();
 
-  /// Spans one growth, from before the broker is asked. When a growth fails, its offers may still arrive;
-  /// with no growth left that could want them they are dropped, for a descriptor alone pins its memory.
+  /// Exists during one growth, from before the request. If a growth fails, its offers may still arrive. They
+  /// are dropped when no growth is left that could need them, because a descriptor alone pins its memory.
   class Growth {
    public:
     explicit Growth(Lane& lane);

@@ -26,8 +26,9 @@ Result<OwnFd> make_eventfd() {
 
 }  // namespace
 
-PressureListener::PressureListener(const BrokerPage& page, Lane& lane, const v1::Welcome& welcome, OwnFd bell)
-    : page_(page), lane_(lane), welcome_(welcome), bell_(std::move(bell)) {}
+PressureListener::PressureListener(const BrokerPage& page, Lane& lane, const v1::Welcome& welcome,
+                                   OwnFd doorbell)
+    : page_(page), lane_(lane), welcome_(welcome), doorbell_(std::move(doorbell)) {}
 
 void PressureListener::end() {
   std::thread thread;
@@ -65,7 +66,7 @@ void PressureListener::set_handler(PressureHandler handler) {
   const MutexLock lock(mutex_);
   handler_.swap(replaced);
   if (thread_.get_id() == std::this_thread::get_id()) return;
-  const std::uint64_t running = calls_;  // a later one is not of the handler that was replaced
+  const std::uint64_t running = calls_;  // later calls belong to the new handler
   while (handling_ && calls_ == running) changed_.wait(mutex_);
 }
 
@@ -83,27 +84,27 @@ void PressureListener::remove(Trimmable& slice) {
 void PressureListener::run() {
   Own own;
   own_ = &own;
-  while (await_bell()) {
+  while (await_doorbell()) {
     for (std::size_t i = 0; i < static_cast<std::size_t>(welcome_.devices_size()); ++i) {
       if (!answer(i)) return;
     }
   }
 }
 
-bool PressureListener::await_bell() const {
-  std::array<pollfd, 2> polled{{{bell_.get(), POLLIN, 0}, {stop_.get(), POLLIN, 0}}};
+bool PressureListener::await_doorbell() const {
+  std::array<pollfd, 2> polled{{{doorbell_.get(), POLLIN, 0}, {stop_.get(), POLLIN, 0}}};
   for (;;) {
     if (::poll(polled.data(), polled.size(), -1) < 0 && errno != EINTR) return false;
     if (polled[1].revents != 0) return false;
     if (polled[0].revents == 0) continue;
     std::array<char, 4096> rings{};  // of an eventfd or a pipe, whichever the broker has sent
-    const ssize_t heard = ::read(bell_.get(), rings.data(), rings.size());
+    const ssize_t heard = ::read(doorbell_.get(), rings.data(), rings.size());
     if (heard > 0) return true;
-    if (heard == 0 || (errno != EAGAIN && errno != EINTR)) return false;  // the broker has gone
+    if (heard == 0 || (errno != EAGAIN && errno != EINTR)) return false;  // the broker has ended
   }
 }
 
-// A page that cannot be read is one whose broker has died: it asks for nothing.
+// If the page cannot be read, its broker has died and asks for nothing.
 PressureListener::Request PressureListener::request(std::size_t device) const {
   const auto figures = read_figures(page_);
   if (!figures || device >= figures->device_count) return {};
@@ -112,15 +113,15 @@ PressureListener::Request PressureListener::request(std::size_t device) const {
 
 bool PressureListener::answer(std::size_t device) {
   Request asked = request(device);
-  if (!asked.goes_beyond(own_->spent[device])) return true;  // the bell is for another device
+  if (!asked.goes_beyond(own_->spent[device])) return true;  // the doorbell was for another device
   for (;;) {
     trim(device);
     if (!call_handler(device)) return false;
-    trim(device);  // what the handler has declared unused
+    trim(device);  // memory that the handler has declared unused
     const Request left = request(device);
     if (left.bytes.is_zero()) return true;
     if (!left.goes_beyond(asked)) break;
-    asked = left;  // more is asked meanwhile
+    asked = left;  // more was requested meanwhile
   }
   own_->spent[device] = asked;
   (void)lane_.spent(device);  // fails with the lane, which the session does not survive
@@ -159,8 +160,7 @@ std::vector<Trimmable*> PressureListener::largest_first(std::size_t device) {
   return slices;
 }
 
-// The handler is let go of before anybody is told that it has returned: with it may go what it uses, the
-// session not excluded.
+// The handler is destroyed before its return is announced, because it may own what it uses, even the session.
 bool PressureListener::call_handler(std::size_t device) {
   const Request left = request(device);
   std::shared_ptr<const PressureHandler> handler;

@@ -13,68 +13,68 @@
 
 namespace gpumem::client {
 
-/// A deadline of the broker's page: what CLOCK_MONOTONIC counts is what the steady clock counts.
+/// Converts a deadline of the broker's page. CLOCK_MONOTONIC and the steady clock count the same.
 inline std::chrono::steady_clock::time_point deadline_of(std::uint64_t nanoseconds) {
   return std::chrono::steady_clock::time_point(
       std::chrono::nanoseconds(static_cast<std::int64_t>(nanoseconds)));
 }
 
-/// Something that holds memory which it can do without.
+/// An object that holds memory and can give some of it back.
 class Trimmable {
  public:
   virtual ~Trimmable() = default;
-  /// Of the device, in the shared pages.
+  /// The device's index in the shared pages.
   virtual std::size_t device_index() const = 0;
   virtual Bytes surplus() const = 0;
-  /// Gives back at least `wanted`, as far as the surplus goes; answers how much.
+  /// Gives back at least `wanted`, at most the surplus. Returns how much.
   virtual Bytes trim(Bytes wanted) = 0;
 };
 
-/// Answers the broker when it asks the session for memory, in a thread of its own: trims, then calls the
-/// program's handler, then says that there is no more. It sleeps on the bell, and lasts until end().
+/// Answers the broker's requests for memory in a thread of its own. It trims, then calls the program's
+/// handler, then reports that there is no more. The thread sleeps on the doorbell and lasts until end().
 /// Fork     the thread does not exist in a child, where this is neither used nor destroyed.
 /// Threads  any. No lock is held while something is trimmed or the handler runs.
 class PressureListener {
  public:
   /// `page`, `lane`, `welcome`  outlive this.
-  PressureListener(const BrokerPage& page, Lane& lane, const v1::Welcome& welcome, OwnFd bell);
+  PressureListener(const BrokerPage& page, Lane& lane, const v1::Welcome& welcome, OwnFd doorbell);
   ~PressureListener() { end(); }
   PressureListener(const PressureListener&) = delete;
   PressureListener& operator=(const PressureListener&) = delete;
 
   /// Starts the thread, once. Errors  kResourceExhausted.
   Result<void> start();
-  /// Waits for the thread, unless it is the handler that ends the session: then the thread ends when that
-  /// returns. Nothing but the destruction of this follows.
+  /// Waits for the thread, unless the handler itself ends the session. Then the thread ends when the handler
+  /// returns. Only destruction may follow.
   void end();
   /// As Session::on_pressure.
   void set_handler(PressureHandler handler);
-  /// From here on, until it is removed, `slice` may be trimmed. remove() waits for a trim under way.
+  /// `slice` may be trimmed until it is removed. remove() waits for a trim in progress.
   void add(Trimmable& slice);
   void remove(Trimmable& slice);
 
  private:
-  /// What the broker asks for of one device.
+  /// What the broker requests on one device.
   struct Request {
     Bytes bytes;
     std::uint64_t deadline = 0;
-    /// Whether the answer to `other` is none to this: more, or asked another time.
+    /// Whether this is a new request, not answered with `other`: for more, or with another deadline.
     bool goes_beyond(const Request& other) const {
       return !bytes.is_zero() && (bytes > other.bytes || deadline != other.deadline);
     }
   };
 
-  /// The thread's own: on its stack, since a handler may end the session, and this with it.
+  /// The thread's own state, on its stack, because a handler may end the session and this object with it.
   struct Own {
-    bool gone = false;                         ///< this went during a call of the handler
-    bool complained = false;                   ///< of a handler that throws
-    std::array<Request, kMaxDevices> spent{};  ///< what was answered with "no more"
+    bool gone = false;                         ///< this object was destroyed during a call of the handler
+    bool complained = false;                   ///< a handler has thrown, and that was reported
+    std::array<Request, kMaxDevices> spent{};  ///< the requests that were answered with `Spent`
   };
 
   void run();
-  bool await_bell() const;
+  bool await_doorbell() const;
   Request request(std::size_t device) const;
-  /// False: the handler has ended the session, and this with it.
+  /// False if the handler has ended the session, and this object with it.
   bool answer(std::size_t device);
   void trim(std::size_t device);
   std::vector<Trimmable*> largest_first(std::size_t device);
@@ -84,7 +84,7 @@ class PressureListener {
   const BrokerPage& page_;
   Lane& lane_;
   const v1::Welcome& welcome_;
-  const OwnFd bell_;
+  const OwnFd doorbell_;
 
   Mutex mutex_;
   Condition changed_;  ///< of trimming_ and handling_

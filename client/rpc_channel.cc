@@ -49,11 +49,12 @@ std::shared_ptr<grpc::Channel> make_channel(const std::filesystem::path& socket)
   std::uint64_t unset = kNotStarted;
   started_in.compare_exchange_strong(unset, process_generation());
   grpc::ChannelArguments arguments;
-  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // or sessions of one process share a connection
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL,
+                   1);  // otherwise sessions of one process share a connection
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);  // Grow is not repeatable
+  arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);  // Grow is not idempotent
   arguments.SetInt(GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, 1);
-  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);  // a broker that is upgraded is soon back
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);  // an upgraded broker is back soon
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
   arguments.SetMaxReceiveMessageSize(-1);
   return grpc::CreateCustomChannel(socket_target(socket), grpc::InsecureChannelCredentials(), arguments);

@@ -13,20 +13,20 @@
 
 namespace gpumem::client {
 
-/// A gRPC channel of its own to the broker's API socket. Connects at the first call.
+/// Creates a separate gRPC channel to the broker's API socket. It connects at the first call.
 std::shared_ptr<grpc::Channel> make_channel(const std::filesystem::path& socket);
 
-/// Whether this process may use gRPC. A child of a process that had started it may not: both would share
-/// gRPC's epoll set, and the child's events would end up in the parent and crash it.
+/// Whether this process may use gRPC. A forked child may not if its parent had used it: both would share
+/// gRPC's epoll set, and the child's events would reach the parent and crash it.
 /// Errors  kFailedPrecondition: gRPC was started before the fork.
 Result<void> check_rpc_usable();
 
-/// Lets the call of `context` last `timeout` at most, by the steady clock.
+/// Limits the call of `context` to `timeout`, by the steady clock.
 void set_timeout(grpc::ClientContext& context, std::chrono::milliseconds timeout);
 
-/// How a call is waited for.
+/// How to wait for a call.
 struct CallTerms {
-  std::chrono::milliseconds extra{};  ///< longer than the usual timeout
+  std::chrono::milliseconds extra{};  ///< added to the usual timeout
   std::stop_token stop{};             ///< cancels the call
 };
 

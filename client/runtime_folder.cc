@@ -25,7 +25,7 @@ std::string user_name() {
 
 struct Group {
   std::string name;
-  bool lists_user = false;  // in the database; this process may have been started before that
+  bool lists_user = false;  // in the group database; this process may have started before that
 };
 
 Group group_of(gid_t id, const std::string& user) {

@@ -21,7 +21,7 @@ DeviceUsage usage_of(const std::string& device, const DeviceFigures& figures) {
   return usage;
 }
 
-/// In the process that opened the session; nothing is called any more when this returns.
+/// Runs in the process that opened the session. No handler is called after this returns.
 void remove_handler(client::Connection* connection) {
   if (check_usable(connection)) connection->pressure().set_handler({});
 }

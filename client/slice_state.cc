@@ -79,8 +79,8 @@ Result<Bytes> SliceState::release(Bytes bytes, Bytes keep) {
   return unmapped.bytes;
 }
 
-// The mutex: a trim that has not seen the new figure is over, and what is committed is known, when this
-// returns.
+// The mutex ensures that a trim that has not seen the new figure is over, and that the committed size is
+// known, when this returns.
 bool SliceState::set_in_use(Bytes in_use) {
   if (!trimmed_) {
     figures().set_in_use(in_use.count);

@@ -9,7 +9,7 @@
 
 namespace gpumem::client {
 
-/// What is behind a Slice.
+/// The implementation of Slice.
 /// Invariant  the extents lie one after the other from the base on, in the order of `extents_`, and end at
 ///            `committed()`; each of `mappings_` covers those of one grant.
 /// Threads    any. `mutex_` guards what is mapped; it is held for driver calls and the answer to a grant.
@@ -18,7 +18,7 @@ class SliceState final : public Borrower, public Trimmable {
   /// Errors  as Session::open_slice.
   static Result<std::unique_ptr<SliceState>> open(std::shared_ptr<Connection> connection,
                                                   const SliceOptions& options);
-  /// Gives everything back. Not run in a forked child.
+  /// Returns all memory. Not run in a forked child.
   ~SliceState() override;
 
   Result<Bytes> shrink(Bytes target);
@@ -26,7 +26,7 @@ class SliceState final : public Borrower, public Trimmable {
   /// As Slice::set_in_use.
   bool set_in_use(Bytes in_use);
 
-  /// Maps `portion` at the end, if `rest` succeeds then. Nothing is kept otherwise.
+  /// Maps `portion` at the end and calls `rest`. If that fails, nothing is kept.
   Result<void> take(Portion portion, const std::function<Result<void>()>& rest) override;
 
   // Trimmable. Nothing below what is in use is given back.
@@ -41,12 +41,12 @@ class SliceState final : public Borrower, public Trimmable {
              bool trimmed);
   struct Unmapped {
     Leases leases;     ///< to be given back
-    Bytes bytes;       ///< how much they are
-    Result<void> all;  ///< why it is less than asked for
+    Bytes bytes;       ///< their size
+    Result<void> all;  ///< the error, if less than requested was unmapped
   };
-  /// Unmaps whole extents from the end on, as long as `floor` stays and until it is `enough`.
+  /// Unmaps whole extents from the end until `enough` is unmapped, and keeps at least `floor`.
   Unmapped unmap(Bytes floor, Bytes enough) GPUMEM_REQUIRES(mutex_);
-  /// Unmaps from the end down to `end`. What the driver refuses stays mapped, with all below it.
+  /// Unmaps from the end down to `end`. If the driver refuses, that memory and all below it stay mapped.
   Result<void> unmap_from(cuda::Address end) GPUMEM_REQUIRES(mutex_);
 
   const cuda::Reservation reservation_;

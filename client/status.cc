@@ -42,7 +42,7 @@ Error plain_error(const grpc::Status& status, std::string_view socket) {
       return {Code::kUnavailable, "the broker at " + std::string(socket) +
                                       " is gone; memory that is already mapped " +
                                       "stays usable (systemctl status gpumemd): " + words};
-    case grpc::StatusCode::CANCELLED:  // not by this side, whose own cancelling is told beforehand
+    case grpc::StatusCode::CANCELLED:  // not by this side, which reports its own cancelling earlier
       return {Code::kUnavailable,
               "the broker at " + std::string(socket) +
                   " broke the call off: it is stopping, or has ended this session: " + words};

@@ -19,7 +19,7 @@ namespace gpumem::client {
 /// The Code with gRPC's `number`; kInternal for those that gpumem does not use.
 Code code_of(int number);
 
-/// What a call answers that its caller has called off.
+/// The error of a call that its caller has cancelled.
 Error called_off();
 
 /// The same Denial in the library's own types.
@@ -28,7 +28,8 @@ Denial to_denial(const v1::Denial& message);
 /// The Denial among the details of a google.rpc.Status in its bytes, or nothing if there is none.
 std::optional<Denial> denial_in(std::string_view details);
 
-/// What the failed `status` of a call to the broker at `socket` means, with the Denial that came with it.
+/// Converts the failed `status` of a call to the broker at `socket` into an error, with its Denial if it has
+/// one.
 GrowError call_error(const grpc::Status& status, std::string_view socket);
 
 }  // namespace gpumem::client

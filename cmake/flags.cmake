@@ -1,5 +1,5 @@
 # Language level, warnings and sanitizers of every target, as the interface target gpumem::flags.
-option(GPUMEM_BENCH "Build the benchmarks" ON)
+option(GPUMEM_WERROR "Take warnings for errors, as the developers' presets do" OFF)
 set(GPUMEM_SANITIZE "" CACHE STRING "Sanitizers of every target, for example address,undefined")
 
 set(CMAKE_CXX_EXTENSIONS OFF)
@@ -16,8 +16,8 @@ endif()
 add_library(gpumem_flags INTERFACE)
 add_library(gpumem::flags ALIAS gpumem_flags)
 target_compile_features(gpumem_flags INTERFACE cxx_std_20)
-target_compile_options(gpumem_flags INTERFACE -Wall -Wextra -Wconversion -Werror
-  $<$<CXX_COMPILER_ID:Clang>:-Wthread-safety>)
+target_compile_options(gpumem_flags INTERFACE -Wall -Wextra -Wconversion
+  $<$<BOOL:${GPUMEM_WERROR}>:-Werror> $<$<CXX_COMPILER_ID:Clang>:-Wthread-safety>)
 target_include_directories(gpumem_flags INTERFACE $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>)
 
 if(GPUMEM_SANITIZE)

@@ -49,9 +49,9 @@ Result<std::optional<std::uint32_t>> admin_gid(const host::Config& config) {
   return std::optional<std::uint32_t>(*gid);
 }
 
-std::vector<core::TenantView> tenants_of(core::Gate& gate) {
+std::vector<core::TenantView> tenants_of(core::Executor& executor) {
   std::promise<std::vector<core::TenantView>> tenants;
-  gate.post([&](core::Broker& broker, core::TimePoint) { tenants.set_value(broker.tenants()); });
+  executor.post([&](core::Broker& broker, core::TimePoint) { tenants.set_value(broker.tenants()); });
   return tenants.get_future().get();
 }
 
@@ -155,14 +155,34 @@ Result<void> Daemon::serve(const host::Config& config) {
       .core = {.apply = [this](core::Policy next,
                                std::string cause) { return loop_->apply(std::move(next), std::move(cause)); },
                .tenants = [this] { return tenants_of(*loop_); }}});
-  auto server = rpc::Server::start(
-      *loop_, *quotas_, folder_.api_socket(),
-      {.version = GPUMEM_VERSION, .driver = machine_.driver_version, .observer = reconciler_.get()});
-  if (!server) return server.error();
-  server_ = std::move(*server);
-  if (auto opened = folder_.open_to_group(folder_.api_socket()); !opened) return opened.error();
+  if (auto served = serve_calls(); !served) return served.error();
   loop_->listen();
   spdlog::info("serving on {} with {}", folder_.path().string(), machine_.driver_version);
+  return {};
+}
+
+Result<void> Daemon::serve_calls() {
+  auto socket = folder_.listen_on_api(options_.kernel);
+  if (!socket) return socket.error();
+  api_ = std::make_unique<host::ApiListener>(
+      host::ApiListener::Options{.socket = std::move(*socket),
+                                 .kernel = options_.kernel,
+                                 .administrators = &administrators_,
+                                 .serve = [this](UniqueFd one) { server_->serve(std::move(one)); }});
+  const auto asker_of = [this](int connection) -> std::optional<core::Asker> {
+    const auto caller = api_->connections().find(connection);
+    if (!caller) return std::nullopt;
+    return core::Asker{caller->peer.uid, caller->admin};
+  };
+  rpc::Server::Options options{.info = {.version = GPUMEM_VERSION,
+                                        .driver = machine_.driver_version,
+                                        .observer = reconciler_.get(),
+                                        .asker_of = asker_of}};
+  if (options_.api_idle.count() != 0) options.idle_connections = options_.api_idle;
+  auto server = rpc::Server::start(*loop_, *quotas_, std::move(options));
+  if (!server) return server.error();
+  server_ = std::move(*server);
+  api_->start();
   return {};
 }
 
@@ -170,7 +190,8 @@ Result<void> Daemon::start_loop(const host::Config& config, const std::filesyste
                                 core::Policy policy) {
   const auto admins = admin_gid(config);
   if (!admins) return admins.error();
-  auto lane = folder_.listen_on_lane();
+  administrators_.set_group(*admins);
+  auto lane = folder_.listen_on_lane(options_.kernel);
   if (!lane) return lane.error();
   const std::string told = driver.empty() ? "" : std::filesystem::absolute(driver).string();
   host::Reconciler::Options reconciling{.driver_folder = driver, .devices = {}, .period = config.reconcile};
@@ -183,7 +204,8 @@ Result<void> Daemon::start_loop(const host::Config& config, const std::filesyste
                                   .driver = machine_.driver,
                                   .driver_folder = told,
                                   .lane_socket = std::move(*lane),
-                                  .admin_gid = *admins});
+                                  .administrators = &administrators_,
+                                  .kernel = options_.kernel});
   if (!loop) return loop.error();
   loop_ = std::move(*loop);
   loop_->start();
@@ -198,7 +220,7 @@ Result<void> Daemon::reload() {
   if (!admins) return admins.error();
   // The pools are what they are: shares are taken of what could be had when the broker started.
   if (auto reloaded = quotas_->reload_now(*config); !reloaded) return reloaded.error();
-  loop_->set_admin_gid(*admins);
+  administrators_.set_group(*admins);
   reconciler_->set_period(config->reconcile);
   warn_of_restart(config_, *config);
   return {};
@@ -206,6 +228,7 @@ Result<void> Daemon::reload() {
 
 void Daemon::stop() {
   loop_->drain();
+  api_->stop();
   server_->stop(kCallPatience);
   if (options_.simulate.empty() || loop_->session_count() != 0) return;
   // Nobody uses the simulated machine any more; a client that did would keep it for the next broker.
@@ -214,7 +237,9 @@ void Daemon::stop() {
 }
 
 Daemon::~Daemon() {
-  server_.reset();
+  if (api_) api_->stop();
+  server_.reset();  // its calls may still ask whose connection they came by
+  api_.reset();
   quotas_.reset();
   reconciler_.reset();
   loop_.reset();

@@ -2,6 +2,8 @@
 #include <memory>
 
 #include "daemon/devices.h"
+#include "daemon/host/administrators.h"
+#include "daemon/host/api_listener.h"
 #include "daemon/host/live_quotas.h"
 #include "daemon/host/loop.h"
 #include "daemon/host/reconciler.h"
@@ -30,6 +32,7 @@ class Daemon {
   std::filesystem::path simulated_machine() const;
   Result<std::filesystem::path> driver_folder() const;
   Result<void> serve(const host::Config& config);
+  Result<void> serve_calls();
   Result<void> start_loop(const host::Config& config, const std::filesystem::path& driver,
                           core::Policy policy);
 
@@ -37,11 +40,13 @@ class Daemon {
   host::RuntimeFolder folder_;
   Machine machine_;
   host::Config config_;  ///< that it started with
+  host::Administrators administrators_;
   // Each posts to those before it.
   std::unique_ptr<host::Loop> loop_;
   std::unique_ptr<host::Reconciler> reconciler_;
   std::unique_ptr<host::LiveQuotas> quotas_;
   std::unique_ptr<rpc::Server> server_;
+  std::unique_ptr<host::ApiListener> api_;  ///< hands connections to the server, which asks it whose they are
 };
 
 /// Says what the configuration comes to on this machine. Errors  as start(), for what is configured.

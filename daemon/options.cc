@@ -5,6 +5,18 @@
 #include <map>
 
 namespace gpumem {
+namespace {
+
+// Left out of --help: no user needs them.
+void add_test_options(CLI::App& app, Options& options) {
+  app.add_flag("!--without-pass-rights", options.kernel.pass_rights)->group("");
+  app.add_flag("!--without-peer-pidfd", options.kernel.peer_pidfd)->group("");
+  app.add_option_function<int>("--api-idle-ms",
+                               [&](int count) { options.api_idle = std::chrono::milliseconds(count); })
+      ->group("");
+}
+
+}  // namespace
 
 Options parse_options(int argc, char** argv) {
   Options options;
@@ -31,6 +43,7 @@ Options parse_options(int argc, char** argv) {
   app.add_option("--log-level", options.log_level, "trace, debug, info, warning, error, critical or off")
       ->check(CLI::IsMember({"trace", "debug", "info", "warning", "error", "critical", "off"}))
       ->capture_default_str();
+  add_test_options(app, options);
   app.footer(
       "Signals: SIGHUP reloads the configuration, SIGTERM and SIGINT stop the broker (clients keep running "
       "on\n"

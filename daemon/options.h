@@ -1,8 +1,10 @@
 #pragma once
+#include <chrono>
 #include <filesystem>
 #include <string>
 
 #include "base/log.h"
+#include "daemon/host/kernel_features.h"
 
 namespace gpumem {
 
@@ -16,6 +18,8 @@ struct Options {
   std::filesystem::path driver_folder;
   LogFormat log_format = LogFormat::kText;
   std::string log_level = "info";
+  host::KernelFeatures kernel;           ///< for tests: without what older kernels lack
+  std::chrono::milliseconds api_idle{};  ///< for tests: as rpc::Server::Options; zero: the default
 };
 
 /// Reads the command line; ends the process for --help, --version and usage errors (status 2).

@@ -71,7 +71,7 @@ class Gpumem {
     streams_.set_lag(options.lag);
     engine_ = std::make_unique<allocator::Engine>(
         test::borrow(backing_), test::borrow(streams_),
-        allocator::EngineOptions{.grow_ahead = options.grow_ahead, .housekeeper = false});
+        allocator::EngineOptions{.grow_ahead = options.grow_ahead, .background_thread = false});
   }
 
   std::uint64_t allocate(Bytes bytes, std::uint32_t stream) {
@@ -84,11 +84,11 @@ class Gpumem {
     if (!engine_->try_deallocate(address, bytes, handle)) deallocate_slowly(address, bytes, handle);
   }
   Bytes committed() const { return backing_.committed(); }
-  /// A call takes so long in the time that the housekeeping sees: 50,000 calls a second, as programs make
+  /// How long a call takes in the time that the background work sees: 50,000 calls a second, as programs make
   /// them.
   void pass() {
     now_ += std::chrono::microseconds(20);
-    if (++calls_ % 500 == 0) engine_->keep_house(now_);
+    if (++calls_ % 500 == 0) engine_->background_tick(now_);
   }
 
   allocator::Engine& engine() { return *engine_; }

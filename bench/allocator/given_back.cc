@@ -55,7 +55,7 @@ void idle(benchmark::State& state, AllocationTrace (*make)(std::uint64_t seed)) 
     const Bytes before = allocator.committed();
     const auto start = std::chrono::steady_clock::now();
     for (auto later = kIdle / 20; later <= kIdle + kIdle / 20; later += kIdle / 20)
-      allocator.engine().keep_house(allocator.now() + later);
+      allocator.engine().background_tick(allocator.now() + later);
     state.SetIterationTime(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
     state.counters["live"] = count(survivor.live());
     state.counters["committed_before"] = count(before);

@@ -68,7 +68,7 @@ class BrokerStrategy final : public Strategy {
   void close(SessionIndex index, TimePoint now) override {
     Client& client = clients_[index];
     asker_.erase(client.request);
-    decide(now, [&] { broker_.session_ended(client.session, core::Farewell::kReleased, now); });
+    decide(now, [&] { broker_.session_ended(client.session, core::SessionEnd::kReleased, now); });
     index_of_.erase(client.session);
     client = {};
   }
@@ -128,7 +128,7 @@ class BrokerStrategy final : public Strategy {
     clients_[found->second].request = {};
     asker_.erase(found);
   }
-  void take(core::RingBell& bell) {
+  void take(core::RingDoorbell& bell) {
     if (const auto found = index_of_.find(bell.session); found != index_of_.end())
       pressed_.push_back(found->second);
   }

@@ -9,13 +9,13 @@ namespace gpumem::allocator {
 
 Result<AddressMap> AddressMap::create(Address base, Bytes addresses) {
   const std::uint64_t count = addresses.count / kGranule;
-  void* table = ::mmap(nullptr, count * sizeof(std::atomic<Piece*>), PROT_READ | PROT_WRITE,
+  void* table = ::mmap(nullptr, count * sizeof(std::atomic<Span*>), PROT_READ | PROT_WRITE,
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (table == MAP_FAILED) {
     return errno_error(errno,
                        "no addresses for the table of the " + to_string(addresses) + " of an allocator");
   }
-  return AddressMap(base, count, static_cast<std::atomic<Piece*>*>(table));
+  return AddressMap(base, count, static_cast<std::atomic<Span*>*>(table));
 }
 
 AddressMap::AddressMap(AddressMap&& other) noexcept
@@ -29,16 +29,16 @@ AddressMap& AddressMap::operator=(AddressMap&& other) noexcept {
 }
 
 void AddressMap::clear() {
-  if (entries_ != nullptr) ::madvise(entries_, count_ * sizeof(std::atomic<Piece*>), MADV_DONTNEED);
+  if (entries_ != nullptr) ::madvise(entries_, count_ * sizeof(std::atomic<Span*>), MADV_DONTNEED);
 }
 
 AddressMap::~AddressMap() {
-  if (entries_ != nullptr) ::munmap(entries_, count_ * sizeof(std::atomic<Piece*>));
+  if (entries_ != nullptr) ::munmap(entries_, count_ * sizeof(std::atomic<Span*>));
 }
 
-void AddressMap::set(const Piece& piece, Piece* to) {
-  const std::uint64_t first = (piece.base - base_) / kGranule;
-  const std::uint64_t granules = piece.use == Piece::Use::kRun ? piece.bytes / kGranule : 1;
+void AddressMap::set(const Span& span, Span* to) {
+  const std::uint64_t first = (span.base - base_) / kGranule;
+  const std::uint64_t granules = span.use == Span::Use::kSlab ? span.bytes / kGranule : 1;
   for (std::uint64_t i = first; i < first + granules; ++i) entries_[i].store(to, std::memory_order_release);
 }
 

@@ -2,12 +2,13 @@
 #include <atomic>
 #include <cstddef>
 
-#include "client/allocator/piece.h"
+#include "client/allocator/span.h"
 
 namespace gpumem::allocator {
 
-/// Finds the piece in use that an address belongs to: one pointer a granule, in host memory that is there
-/// only where it was written. Threads  find: any. The rest: one at a time.
+/// Finds the span in use that an address belongs to. One pointer for each granule, in host memory that is
+/// committed only where it was written.
+/// Threads  find: any. The rest: one at a time.
 class AddressMap {
  public:
   /// Errors  kResourceExhausted: no address space for the table.
@@ -17,25 +18,25 @@ class AddressMap {
   AddressMap& operator=(AddressMap&& other) noexcept;
   ~AddressMap();
 
-  /// The run that has `address`, or the piece that begins in its granule; null: neither.
-  Piece* find(Address address) const {
+  /// The slab that contains `address`, else the span that begins in its granule, else null.
+  Span* find(Address address) const {
     const std::uint64_t granule = (address - base_) / kGranule;
     return granule < count_ ? entries_[granule].load(std::memory_order_acquire) : nullptr;
   }
-  /// `piece` is in use from now on: a run with all its granules, a block with the one it begins in.
-  void enter(Piece& piece) { set(piece, &piece); }
-  void remove(Piece& piece) { set(piece, nullptr); }
-  /// Knows nothing any more. find: still any.
+  /// Adds `span`, which is in use: a slab for all its granules, a block for the granule it begins in.
+  void enter(Span& span) { set(span, &span); }
+  void remove(Span& span) { set(span, nullptr); }
+  /// Removes all entries. find() may run meanwhile.
   void clear();
 
  private:
-  AddressMap(Address base, std::uint64_t count, std::atomic<Piece*>* entries)
+  AddressMap(Address base, std::uint64_t count, std::atomic<Span*>* entries)
       : base_(base), count_(count), entries_(entries) {}
-  void set(const Piece& piece, Piece* to);
+  void set(const Span& span, Span* to);
 
   Address base_ = 0;
   std::uint64_t count_ = 0;
-  std::atomic<Piece*>* entries_ = nullptr;
+  std::atomic<Span*>* entries_ = nullptr;
 };
 
 }  // namespace gpumem::allocator

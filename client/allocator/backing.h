@@ -14,7 +14,7 @@ namespace gpumem::allocator {
 /// An address of device memory.
 using Address = std::uint64_t;
 
-/// Physical memory in one piece, lent by the broker: cannot be split, is mapped as a whole.
+/// One physical allocation, lent by the broker. It cannot be split and is mapped as a whole.
 struct Extent {
   std::uint64_t id = 0;  ///< the backing's own, unique while the extent is held
   Bytes size;
@@ -32,24 +32,24 @@ class Backing {
   virtual Bytes granularity() const = 0;  ///< sizes of extents are multiples of it
   virtual Bytes limit() const = 0;        ///< of what is obtained
 
-  struct Wish {
+  struct Request {
     Bytes most;     ///< a multiple of the granularity
     Bytes least;    ///< what is enough; at most `most`
-    Bytes largest;  ///< extents should not be larger than this, where that costs nothing
+    Bytes largest;  ///< preferred largest extent, as far as that costs nothing
     std::chrono::milliseconds wait{0};
   };
-  /// More memory, not mapped yet, between `least` and `most` in all.
+  /// Obtains extents, not mapped yet, of `least` to `most` bytes in total.
   /// Errors  as Slice::grow.   Blocks.
-  virtual Result<std::vector<Extent>, GrowError> obtain(const Wish& wish) = 0;
+  virtual Result<std::vector<Extent>, GrowError> obtain(const Request& request) = 0;
 
   /// Maps `extents` one after the other from `at` on, readable and writable. All or nothing.
   virtual Result<void> map(Address at, std::span<const Extent> extents) = 0;
   /// Unmaps [at, at + bytes), which begins and ends with extents and has no holes. All or nothing.
   virtual Result<void> unmap(Address at, Bytes bytes) = 0;
-  /// Lets go of `extents`, which are not mapped. What the broker cannot be told now it is told later.
+  /// Returns `extents`, which are not mapped. If the broker cannot be told now, it is told later.
   virtual void give_back(std::vector<Extent> extents) = 0;
 
-  /// For people: how much is in use.
+  /// Shows people how much is in use.
   virtual void publish(Bytes in_use) = 0;
 
   /// UUID and this process's ordinal of the device.

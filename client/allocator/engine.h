@@ -8,11 +8,11 @@
 
 #include "base/mutex.h"
 #include "client/allocator/address_map.h"
+#include "client/allocator/background_thread.h"
 #include "client/allocator/backing.h"
+#include "client/allocator/extent_heap.h"
 #include "client/allocator/heap.h"
-#include "client/allocator/housekeeper.h"
-#include "client/allocator/shelves.h"
-#include "client/allocator/stock.h"
+#include "client/allocator/slab_bins.h"
 #include "client/allocator/stream_port.h"
 #include "client/allocator/streams.h"
 #include "client/allocator/thread_cache.h"
@@ -25,14 +25,14 @@ struct EngineOptions {
   std::chrono::milliseconds wait{0};
   std::chrono::milliseconds idle{2'000};
   bool grow_ahead = true;
-  bool housekeeper = true;  ///< a thread of its own for what idles and what comes; tests may do without
+  bool background_thread = true;  ///< returns idle memory and grows ahead; tests may do without
 };
 
-/// What is behind an Allocator, over any backing. A block comes from the calling thread's cache; else from
-/// the shelves (slots of runs) or the heap (pieces); else free extents are mapped together in the stock; else
-/// the backing is asked for more.
-/// Threads  any. One lock for everything but the caches; never held while the broker or the device is waited
-///          for. Order: `growing_`, `lock_`.
+/// The implementation of Allocator, over any backing. A block comes from the calling thread's cache, else
+/// from the slab bins (slab slots) or the heap (spans), else from wholly free extents that are remapped
+/// together, else from the backing.
+/// Threads  any. One lock guards everything but the caches. It is never held while waiting for the broker or
+///          the device. Order: `growing_`, `lock_`.
 class Engine {
  public:
   Engine(std::unique_ptr<Backing> backing, std::unique_ptr<StreamPort> streams, const EngineOptions& options);
@@ -41,21 +41,21 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  /// The fast way, or zero: then allocate() tells.
+  /// The fast path. Zero: call allocate().
   Address try_allocate(Bytes bytes, StreamHandle stream) {
     ThreadCache* cache = ThreadTable::find(number_.get());
     if (cache == nullptr || bytes.count - 1 >= kClassMost) return 0;
     return cache->take(bytes.count, stream, seconds_.load(std::memory_order_relaxed));
   }
-  /// The fast way, or false: then deallocate() tells.
+  /// The fast path. False: call deallocate().
   bool try_deallocate(Address address, Bytes bytes, StreamHandle stream) {
     ThreadCache* cache = ThreadTable::find(number_.get());
     if (cache == nullptr) return false;
-    Piece* piece = map_.find(address);
-    if (piece == nullptr) [[unlikely]]
+    Span* span = map_.find(address);
+    if (span == nullptr) [[unlikely]]
       return false;
-    Slot* slot = slot_of(*piece, address);
-    return slot != nullptr && cache->put(*piece, *slot, address, bytes.count, stream);
+    Slot* slot = slot_of(*span, address);
+    return slot != nullptr && cache->put(*span, *slot, address, bytes.count, stream);
   }
 
   // As Allocator's.
@@ -68,21 +68,21 @@ class Engine {
   Result<AllocatorStatistics> statistics() const;
   Result<std::vector<BlockInfo>> snapshot() const;
   Result<void> close();
-  /// As close, with what blocks there are.
+  /// As close, even while blocks are in use.
   Result<void> end();
 
-  /// What of the committed memory is in wholly free extents: for answering pressure, never waits.
+  /// Committed memory in wholly free extents and in caches, for answering pressure. Never waits.
   Bytes surplus() const;
-  /// Does what the housekeeper would do now: for tests, which have none.
-  void keep_house(std::chrono::steady_clock::time_point now);
-  /// The calling thread, whose cache it is, ends.
+  /// Does what the background thread would do at `now`; for tests, which have none.
+  void background_tick(std::chrono::steady_clock::time_point now);
+  /// Removes `cache`, whose owner, the calling thread, ends.
   void retire(ThreadCache& cache);
 
-  /// Goes when this is closed or destroyed, before the backing does.
-  struct Companion {
-    virtual ~Companion() = default;
+  /// An object that ends when this is closed or destroyed, before the backing.
+  struct Attachment {
+    virtual ~Attachment() = default;
   };
-  void accompany(std::unique_ptr<Companion> companion) { companion_ = std::move(companion); }
+  void attach(std::unique_ptr<Attachment> attachment) { attachment_ = std::move(attachment); }
 
   Bytes limit() const { return limit_; }
   Bytes granularity() const { return {unit_}; }
@@ -90,20 +90,20 @@ class Engine {
   int ordinal() const { return ordinal_; }
 
  private:
-  struct Asked {
-    std::uint64_t bytes = 0;  ///< as asked for
+  struct Request {
+    std::uint64_t bytes = 0;  ///< as requested, before rounding
     StreamHandle stream = nullptr;
     Placement placement;
   };
   using Clock = std::chrono::steady_clock;
 
-  static Slot* slot_of(const Piece& piece, Address address) {
-    const std::uint64_t offset = address - piece.base;
-    const std::uint64_t slot = slot_at(offset, piece.reciprocal);
-    return slot * piece.slot_bytes == offset ? &piece.slots[slot] : nullptr;
+  static Slot* slot_of(const Span& span, Address address) {
+    const std::uint64_t offset = address - span.base;
+    const std::uint64_t slot = slot_at(offset, span.reciprocal);
+    return slot * span.slot_bytes == offset ? &span.slots[slot] : nullptr;
   }
 
-  bool is_usable() const;  ///< the next, without words
+  bool is_usable() const;  ///< as usable(), without a message
   Result<void> usable() const;
   static Error is_closed();
   /// Errors  kFailedPrecondition (closed); as Streams::index_of.
@@ -111,77 +111,78 @@ class Engine {
   ThreadCache* own_cache();
 
   // engine.cc: blocks.
-  Result<Address, GrowError> allocate_slot(const Asked& asked, ThreadCache* cache);
-  Result<Address, GrowError> allocate_piece(const Asked& asked, ThreadCache* cache);
-  Result<Address, GrowError> allocate_roomy(const Asked& asked, ThreadCache* cache);
-  Address take_cached(const Asked& asked, ThreadCache* cache) GPUMEM_REQUIRES(lock_);
-  Address hand_out(Piece& piece, const Asked& asked, StreamIndex stream) GPUMEM_REQUIRES(lock_);
-  Address take_slot(const Asked& asked, ThreadCache* cache, StreamIndex stream) GPUMEM_REQUIRES(lock_);
-  void mark_used(Slot& slot, const Asked& asked, StreamIndex stream, const ThreadCache* cache);
+  Result<Address, GrowError> allocate_slot(const Request& request, ThreadCache* cache);
+  Result<Address, GrowError> allocate_span(const Request& request, ThreadCache* cache);
+  Result<Address, GrowError> allocate_with_room(const Request& request, ThreadCache* cache);
+  Address take_cached(const Request& request, ThreadCache* cache) GPUMEM_REQUIRES(lock_);
+  Address hand_out(Span& span, const Request& request, StreamIndex stream) GPUMEM_REQUIRES(lock_);
+  Address take_slot(const Request& request, ThreadCache* cache, StreamIndex stream) GPUMEM_REQUIRES(lock_);
+  void mark_used(Slot& slot, const Request& request, StreamIndex stream, const ThreadCache* cache);
   bool has_tag(Tag tag) const;
   std::uint64_t cache_budget() const GPUMEM_REQUIRES(lock_);
   void tag_block(Address address, Tag tag) GPUMEM_REQUIRES(lock_);
   struct Found {
-    Piece* piece = nullptr;
+    Span* span = nullptr;
     Slot* slot = nullptr;
     BlockWord word;
   };
   /// Errors  as deallocate's.
   Result<Found> find(Address address, Bytes bytes) const GPUMEM_REQUIRES(lock_);
-  void free_block(Piece& piece, const Block& block, StreamIndex stream) GPUMEM_REQUIRES(lock_);
-  void free_piece(Piece& piece, StreamIndex stream, std::uint64_t epoch) GPUMEM_REQUIRES(lock_);
-  /// Takes back what leaves a thread's cache.
-  ThreadCache::Emptied freeing();
-  void take_back(const Block& block, StreamIndex stream) GPUMEM_THREAD(no_thread_safety_analysis);
+  void free_block(Span& span, const Block& block, StreamIndex stream) GPUMEM_REQUIRES(lock_);
+  void free_span(Span& span, StreamIndex stream, std::uint64_t epoch) GPUMEM_REQUIRES(lock_);
+  /// Frees the blocks that are flushed from a thread's cache.
+  ThreadCache::FlushTarget flush_target();
+  void free_flushed(const Block& block, StreamIndex stream) GPUMEM_THREAD(no_thread_safety_analysis);
 
-  // engine_room.cc: from a wish for memory to a piece.
+  // engine_spans.cc: from a request for memory to a span.
   struct Need {
-    enum class Kind { kPiece, kRun, kBehind, kRoom };
-    Kind kind = Kind::kPiece;
+    enum class Kind { kSpan, kSlab, kAfter, kRoom };
+    Kind kind = Kind::kSpan;
     std::uint64_t bytes = 0;
     StreamIndex stream = kNoStream;
-    Piece* block = nullptr;  ///< kBehind: the one that is to have more
-    Address at = 0;          ///< kRoom
+    Span* block = nullptr;  ///< kAfter: the block to extend
+    Address at = 0;         ///< kRoom
     std::uint64_t room = 0;
   };
-  /// Blocks while the backing is asked. The piece is in use, but nobody's yet.
-  Result<Piece*, GrowError> satisfy(const Need& need, ThreadCache* cache);
-  /// What can be done without the backing. Null: nothing; an error: never.
-  Result<Piece*, GrowError> satisfy_here(const Need& need, ThreadCache* cache) GPUMEM_REQUIRES(lock_);
-  Piece* take_for(const Need& need) GPUMEM_REQUIRES(lock_);
-  Piece* take_ordered(const Need& need) GPUMEM_REQUIRES(lock_);
-  Piece* take_behind(const Need& need) GPUMEM_REQUIRES(lock_);
+  /// Finds or makes a span for `need`. The span is in use, but not handed out yet.
+  /// Blocks  while the backing lends memory.
+  Result<Span*, GrowError> satisfy(const Need& need, ThreadCache* cache);
+  /// The part of satisfy() that needs no backing. Null: more memory is needed. Error: memory would not help.
+  Result<Span*, GrowError> satisfy_locally(const Need& need, ThreadCache* cache) GPUMEM_REQUIRES(lock_);
+  Span* take_for(const Need& need) GPUMEM_REQUIRES(lock_);
+  Span* take_from_other_streams(const Need& need) GPUMEM_REQUIRES(lock_);
+  Span* take_after(const Need& need) GPUMEM_REQUIRES(lock_);
   std::uint64_t missing_for(const Need& need) const GPUMEM_REQUIRES(lock_);
-  Result<void> make_for(const Need& need) GPUMEM_REQUIRES(lock_);
+  Result<void> make_span_for(const Need& need) GPUMEM_REQUIRES(lock_);
   void poll_all() GPUMEM_REQUIRES(lock_);
   void settle(StreamIndex stream, std::uint64_t epoch) GPUMEM_REQUIRES(lock_);
   void retire_stream(StreamIndex stream) GPUMEM_REQUIRES(lock_);
   std::vector<Streams::Awaited> marks_of(const std::vector<StreamIndex>& streams) GPUMEM_REQUIRES(lock_);
   void wait_for_all();
-  /// Empties all threads' caches, of one stream or (kNoStream) all.
-  void empty_caches(StreamIndex only = kNoStream) GPUMEM_REQUIRES(lock_);
-  void empty_stopped(const std::vector<ThreadCache*>& caches, StreamIndex only) GPUMEM_REQUIRES(lock_);
-  /// Books what the backing has lent.
-  void take_in(std::vector<Extent> lent) GPUMEM_REQUIRES(lock_);
+  /// Flushes all threads' caches, of one stream or (kNoStream) of all.
+  void flush_caches(StreamIndex only = kNoStream) GPUMEM_REQUIRES(lock_);
+  void flush_stopped(const std::vector<ThreadCache*>& caches, StreamIndex only) GPUMEM_REQUIRES(lock_);
+  /// Adds extents that the backing has lent.
+  void add_extents(std::vector<Extent> lent) GPUMEM_REQUIRES(lock_);
   Result<void, GrowError> obtain(const Need& need, std::chrono::milliseconds wait);
-  Backing::Wish wish_for(std::uint64_t missing) const GPUMEM_REQUIRES(lock_);
+  Backing::Request request_for(std::uint64_t missing) const GPUMEM_REQUIRES(lock_);
 
   // engine_extend.cc
-  Result<void, GrowError> extend_piece(const Found& found, Bytes to, StreamIndex stream, ThreadCache* cache);
-  void shrink_piece(Piece& piece, std::uint64_t to, StreamIndex stream) GPUMEM_REQUIRES(lock_);
+  Result<void, GrowError> extend_span(const Found& found, Bytes to, StreamIndex stream, ThreadCache* cache);
+  void shrink_span(Span& span, std::uint64_t to, StreamIndex stream) GPUMEM_REQUIRES(lock_);
 
-  // engine_house.cc: what is not needed goes back, and what will be comes.
+  // engine_purge.cc: idle memory, growth ahead of need, closing.
   void age_caches() GPUMEM_REQUIRES(lock_);
   void grow_ahead(Clock::time_point now);
   Bytes trim_now(Bytes bytes);
   std::uint64_t blocks_in_use() const GPUMEM_REQUIRES(lock_);
-  /// Errors  kFailedPrecondition: closed already; blocks are in use, and `only_unused`.
-  Result<void> shut(bool only_unused);
+  /// Errors  kFailedPrecondition: already closed; `only_unused`, and blocks are in use.
+  Result<void> shut_down(bool only_unused);
   void wait_for(const std::vector<Streams::Awaited>& awaited);
 
   const std::uint64_t generation_;
   const EngineOptions options_;
-  // These two until it is closed; whoever uses one without the lock has a share in it.
+  // Null once closed. Code that uses one without the lock holds its own shared_ptr.
   std::shared_ptr<Backing> backing_;
   std::shared_ptr<StreamPort> port_;
   const Address base_;
@@ -190,7 +191,7 @@ class Engine {
   const std::string device_;
   const int ordinal_;
   AllocatorNumber number_;
-  const std::shared_ptr<ThreadCache::Home> home_;
+  const std::shared_ptr<ThreadCache::EngineRef> engine_ref_;
   const std::uint64_t unit_;
   const Clock::time_point begun_ = Clock::now();
   std::optional<Error> broken_;
@@ -200,9 +201,9 @@ class Engine {
   Mutex growing_;  ///< one growth at a time
   mutable Mutex lock_;
   Heap heap_ GPUMEM_GUARDED_BY(lock_);
-  Stock stock_ GPUMEM_GUARDED_BY(lock_);
+  ExtentHeap extents_ GPUMEM_GUARDED_BY(lock_);
   Streams streams_ GPUMEM_GUARDED_BY(lock_);
-  Shelves shelves_ GPUMEM_GUARDED_BY(lock_);
+  SlabBins slab_bins_ GPUMEM_GUARDED_BY(lock_);
   struct Cached {
     std::shared_ptr<ThreadCache> cache;
     std::uint64_t uses = 0;
@@ -210,11 +211,11 @@ class Engine {
   };
   std::vector<Cached> caches_ GPUMEM_GUARDED_BY(lock_);
   std::vector<std::string> tags_ GPUMEM_GUARDED_BY(lock_);
-  IdleWatch idle_ GPUMEM_GUARDED_BY(lock_);
-  Trend trend_ GPUMEM_GUARDED_BY(lock_);
+  IdleTracker idle_ GPUMEM_GUARDED_BY(lock_);
+  GrowthTrend trend_ GPUMEM_GUARDED_BY(lock_);
   struct Counters {
-    std::array<std::uint64_t, kClasses + 1> slow{};  ///< allocations that no thread's cache served, by class
-    std::array<std::uint64_t, kClasses> hits{};      ///< of threads that have ended
+    std::array<std::uint64_t, kClasses + 1> slow{};  ///< allocations not served by a cache, by class
+    std::array<std::uint64_t, kClasses> hits{};      ///< cache hits of threads that have ended
     std::uint64_t peak_used = 0;
     Bytes peak_committed;
     std::uint64_t growths = 0;
@@ -222,8 +223,8 @@ class Engine {
     std::uint64_t given_back = 0;
   };
   Counters counters_ GPUMEM_GUARDED_BY(lock_);
-  std::unique_ptr<Companion> companion_;
-  std::unique_ptr<Housekeeper> housekeeper_;
+  std::unique_ptr<Attachment> attachment_;
+  std::unique_ptr<BackgroundThread> background_thread_;
 };
 
 }  // namespace gpumem::allocator

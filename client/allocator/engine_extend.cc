@@ -3,7 +3,7 @@
 
 #include "client/allocator/engine.h"
 
-// Blocks that become longer or shorter where they are.
+// Blocks that become longer or shorter in place.
 
 namespace gpumem::allocator {
 
@@ -28,11 +28,11 @@ Result<void, GrowError> Engine::extend(Address address, Bytes bytes, Bytes to, S
     if (!known) return GrowError(known.error());
     found = *block;
     index = *known;
-    if (found.piece->use == Piece::Use::kRun) {
-      if (to.count > found.piece->slot_bytes) {
+    if (found.span->use == Span::Use::kSlab) {
+      if (to.count > found.span->slot_bytes) {
         return GrowError(
             {Code::kAborted, "a block of up to 16 KiB cannot become larger than its size class of " +
-                                 to_string(Bytes{found.piece->slot_bytes}) +
+                                 to_string(Bytes{found.span->slot_bytes}) +
                                  "; give blocks that are to grow room"});
       }
       const BlockWord word = BlockWord::used(found.word.stream(), found.word.tag(), found.word.cache());
@@ -40,34 +40,34 @@ Result<void, GrowError> Engine::extend(Address address, Bytes bytes, Bytes to, S
       return {};
     }
   }
-  return extend_piece(found, to, index, cache);
+  return extend_span(found, to, index, cache);
 }
 
-Result<void, GrowError> Engine::extend_piece(const Found& found, Bytes to, StreamIndex stream,
-                                             ThreadCache* cache) {
-  Piece& piece = *found.piece;
+Result<void, GrowError> Engine::extend_span(const Found& found, Bytes to, StreamIndex stream,
+                                            ThreadCache* cache) {
+  Span& span = *found.span;
   const std::uint64_t takes = rounded_up(to.count, kQuantum);
-  if (takes > piece.bytes) {
+  if (takes > span.bytes) {
     const Need need{
-        .kind = Need::Kind::kBehind, .bytes = takes - piece.bytes, .stream = stream, .block = &piece};
+        .kind = Need::Kind::kAfter, .bytes = takes - span.bytes, .stream = stream, .block = &span};
     if (auto more = satisfy(need, cache); !more) return more.error();
   }
   const MutexLock lock(lock_);
   if (closed_.load()) return GrowError(is_closed());
-  if (takes < piece.bytes && to.count < piece.asked) shrink_piece(piece, takes, stream);
-  piece.asked = to.count;
-  piece.size_class = kNoClass;  // it has no size of a class any more
-  piece.own.set(BlockWord::used(found.word.stream(), found.word.tag(), 0));
+  if (takes < span.bytes && to.count < span.requested) shrink_span(span, takes, stream);
+  span.requested = to.count;
+  span.size_class = kNoClass;  // its size is no longer that of a class
+  span.own.set(BlockWord::used(found.word.stream(), found.word.tag(), 0));
   return {};
 }
 
-// What is given up in a block's room is nobody else's place: the room goes, too.
-void Engine::shrink_piece(Piece& piece, std::uint64_t to, StreamIndex stream) {
-  const Address end = piece.end();
-  to = std::max(to, kGranule);  // no other piece may begin where this one does
-  if (to >= piece.bytes) return;
-  heap_.narrow(piece, to, stream, streams_.epoch(stream));
-  if (piece.room_end != 0) stock_.give_up_room(piece.base, end, std::exchange(piece.room_end, 0));
+// Memory inside a block's room cannot be used by other blocks, so the room is released too.
+void Engine::shrink_span(Span& span, std::uint64_t to, StreamIndex stream) {
+  const Address end = span.end();
+  to = std::max(to, kGranule);  // no other span may begin where this one does
+  if (to >= span.bytes) return;
+  heap_.narrow(span, to, stream, streams_.epoch(stream));
+  if (span.room_end != 0) extents_.release_room(span.base, end, std::exchange(span.room_end, 0));
   streams_.mark_if_own(stream, ThreadTable::thread_number());
 }
 

@@ -2,7 +2,7 @@
 
 #include "client/allocator/engine.h"
 
-// What can be seen of an allocator.
+// Statistics and snapshots.
 
 namespace gpumem::allocator {
 namespace {
@@ -10,17 +10,17 @@ namespace {
 constexpr std::size_t kTagBytes = 63;
 constexpr std::size_t kMostTags = 255;
 
-// Calls `visit` with each block in use of `piece`: address, word, asked for, taken, born.
+// Calls `visit` with each block in use of `span`: its address and sizes, its slot and its word.
 template <class Visit>
-void each_block(const Piece& piece, Visit visit) {
-  for (std::uint32_t i = 0; i < piece.slot_count; ++i) {
-    const Slot& slot = piece.slots[i];
+void each_block(const Span& span, Visit visit) {
+  for (std::uint32_t i = 0; i < span.slot_count; ++i) {
+    const Slot& slot = span.slots[i];
     const BlockWord word = slot.get();
     if (word.state() != BlockWord::kUsed) continue;
-    const bool classed = piece.size_class != kNoClass;
-    const std::uint64_t takes = classed ? piece.slot_bytes : piece.bytes;
-    visit(BlockInfo{.address = piece.base + std::uint64_t{i} * piece.slot_bytes,
-                    .bytes = {classed ? word.bytes() : piece.asked},
+    const bool classed = span.size_class != kNoClass;
+    const std::uint64_t takes = classed ? span.slot_bytes : span.bytes;
+    visit(BlockInfo{.address = span.base + std::uint64_t{i} * span.slot_bytes,
+                    .bytes = {classed ? word.bytes() : span.requested},
                     .placed = {takes}},
           slot, word);
   }
@@ -30,9 +30,9 @@ void each_block(const Piece& piece, Visit visit) {
 
 std::uint64_t Engine::blocks_in_use() const {
   std::uint64_t count = 0;
-  heap_.each_in_use([&](const Piece& piece) {
-    if (piece.slots == nullptr) return;
-    each_block(piece, [&](const BlockInfo&, const Slot&, BlockWord) { ++count; });
+  heap_.each_in_use([&](const Span& span) {
+    if (span.slots == nullptr) return;
+    each_block(span, [&](const BlockInfo&, const Slot&, BlockWord) { ++count; });
   });
   return count;
 }
@@ -57,12 +57,12 @@ Result<AllocatorStatistics> Engine::statistics() const {
   const MutexLock lock(lock_);
   AllocatorStatistics all;
   std::array<SizeClassStatistics, kClasses + 1> classes{};
-  heap_.each_in_use([&](const Piece& piece) {
-    if (piece.slots == nullptr) return;
-    each_block(piece, [&](const BlockInfo& block, const Slot&, BlockWord) {
+  heap_.each_in_use([&](const Span& span) {
+    if (span.slots == nullptr) return;
+    each_block(span, [&](const BlockInfo& block, const Slot&, BlockWord) {
       all.in_use += block.bytes;
       all.placed += block.placed;
-      ++classes[piece.size_class].in_use;
+      ++classes[span.size_class].in_use;
     });
   });
   for (ClassIndex i = 0; i <= kClasses; ++i) {
@@ -76,8 +76,8 @@ Result<AllocatorStatistics> Engine::statistics() const {
     if (classes[i].allocations != 0) all.classes.push_back(classes[i]);
   }
   for (const Cached& cached : caches_) all.cached += {cached.cache->bytes()};
-  all.committed = stock_.committed();
-  all.returnable = stock_.returnable();
+  all.committed = extents_.committed();
+  all.returnable = extents_.returnable();
   all.reserved = addresses_;
   all.peak_in_use = {std::max(counters_.peak_used, heap_.used_bytes())};
   all.peak_committed = counters_.peak_committed;
@@ -88,7 +88,7 @@ Result<AllocatorStatistics> Engine::statistics() const {
   }
   all.growths = counters_.growths;
   all.refused = counters_.refused;
-  all.moved_extents = stock_.moved();
+  all.moved_extents = extents_.moved();
   all.given_back = counters_.given_back;
   return all;
 }
@@ -100,9 +100,9 @@ Result<std::vector<BlockInfo>> Engine::snapshot() const {
   const Streams* streams = &streams_;
   const std::vector<std::string>* tags = &tags_;
   std::vector<BlockInfo> blocks;
-  heap_.each_in_use([&](const Piece& piece) {
-    if (piece.slots == nullptr) return;
-    each_block(piece, [&](BlockInfo block, const Slot& slot, BlockWord word) {
+  heap_.each_in_use([&](const Span& span) {
+    if (span.slots == nullptr) return;
+    each_block(span, [&](BlockInfo block, const Slot& slot, BlockWord word) {
       const std::uint32_t born = slot.born.load(std::memory_order_relaxed);
       block.stream = streams->handle(word.stream());
       block.age = std::chrono::seconds(now - std::min(now, born));

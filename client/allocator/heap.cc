@@ -7,29 +7,29 @@
 
 namespace gpumem::allocator {
 
-// ---- What is mapped ----
+// ---- Mapping ----
 
 void Heap::add(Address at, std::uint64_t bytes, StreamIndex stream, std::uint64_t epoch) {
-  Piece& piece = make(at, bytes);
-  link(ending_at(at), &piece);
-  link(&piece, beginning_at(at + bytes));
-  if (piece.before != nullptr) {
+  Span& span = make(at, bytes);
+  link(ending_at(at), &span);
+  link(&span, beginning_at(at + bytes));
+  if (span.before != nullptr) {
     ends_.erase(at);
   } else {
-    begins_[at] = &piece;
+    begins_[at] = &span;
   }
-  if (piece.after != nullptr) {
-    begins_.erase(piece.end());
+  if (span.after != nullptr) {
+    begins_.erase(span.end());
   } else {
-    ends_[piece.end()] = &piece;
+    ends_[span.end()] = &span;
   }
   free_bytes_ += bytes;
-  free(piece, stream, epoch);
+  free(span, stream, epoch);
 }
 
-void Heap::cut(Piece& piece, Address from, Address to) {
-  GPUMEM_CHECK(piece.is_free() && piece.base <= from && to <= piece.end(), "only free memory is unmapped");
-  Piece* out = &carve(piece, from, to - from);
+void Heap::cut(Span& span, Address from, Address to) {
+  GPUMEM_CHECK(span.is_free() && span.base <= from && to <= span.end(), "only free memory is unmapped");
+  Span* out = &carve(span, from, to - from);
   free_.remove(*out);
   free_bytes_ -= out->bytes;
   low_water_ = std::min(low_water_, free_bytes_);
@@ -50,99 +50,99 @@ void Heap::cut(Piece& piece, Address from, Address to) {
 
 // ---- Taking ----
 
-Piece* Heap::take(std::uint64_t bytes, Cut cut, StreamIndex stream) {
-  Piece* found = fit(bytes, cut, kNoStream);
+Span* Heap::take(std::uint64_t bytes, Cut cut, StreamIndex stream) {
+  Span* found = fit(bytes, cut, kNoStream);
   if (stream != kNoStream) found = free_.better(fit(bytes, cut, stream), found, bytes, cut);
   return found == nullptr ? nullptr : take_of(*found, bytes, cut);
 }
 
-Piece* Heap::take_of(Piece& piece, std::uint64_t bytes, Cut cut) {
-  Piece& from = free_.is_small(bytes, cut) ? for_small(piece) : piece;
+Span* Heap::take_of(Span& span, std::uint64_t bytes, Cut cut) {
+  Span& from = free_.is_small(bytes, cut) ? for_small(span) : span;
   const Address at = *free_.place(from, bytes, cut);
   return use(at == from.base ? from : carve(from, at, from.end() - at), bytes);
 }
 
-Piece& Heap::for_small(Piece& piece) {
-  const auto at = free_.whole_unit(piece);
-  if (!at) return piece;
-  Piece& unit = carve(piece, *at, unit_);
+Span& Heap::for_small(Span& span) {
+  const auto at = free_.whole_unit(span);
+  if (!at) return span;
+  Span& unit = carve(span, *at, unit_);
   free_.remove(unit);
   unit.small = true;
   free_.insert(unit);
   return unit;
 }
 
-Piece& Heap::carve(Piece& piece, Address from, std::uint64_t bytes) {
-  if (from == piece.base && bytes == piece.bytes) return piece;
-  Piece* out = &piece;
-  free_.remove(piece);
-  if (from > piece.base) {
-    out = &split(piece, from - piece.base);
-    free_.insert(piece);
+Span& Heap::carve(Span& span, Address from, std::uint64_t bytes) {
+  if (from == span.base && bytes == span.bytes) return span;
+  Span* out = &span;
+  free_.remove(span);
+  if (from > span.base) {
+    out = &split(span, from - span.base);
+    free_.insert(span);
   }
   if (bytes < out->bytes) free_.insert(split(*out, bytes));
   free_.insert(*out);
   return *out;
 }
 
-Piece* Heap::use(Piece& piece, std::uint64_t bytes) {
-  free_.remove(piece);
-  if (piece.bytes > bytes) free_.insert(split(piece, bytes));
+Span* Heap::use(Span& span, std::uint64_t bytes) {
+  free_.remove(span);
+  if (span.bytes > bytes) free_.insert(split(span, bytes));
   free_bytes_ -= bytes;
   used_bytes_ += bytes;
   low_water_ = std::min(low_water_, free_bytes_);
-  piece.use = Piece::Use::kBlock;
-  return &piece;
+  span.use = Span::Use::kBlock;
+  return &span;
 }
 
-bool Heap::widen(Piece& piece, std::uint64_t bytes) {
-  Piece* behind = piece.after;
-  if (behind == nullptr || !behind->is_free() || behind->bytes < bytes) return false;
-  if (piece.small != behind->small) open_unit(piece.small ? piece : *behind);
-  join(piece, *use(*behind, bytes));
+bool Heap::widen(Span& span, std::uint64_t bytes) {
+  Span* after = span.after;
+  if (after == nullptr || !after->is_free() || after->bytes < bytes) return false;
+  if (span.small != after->small) open_unit(span.small ? span : *after);
+  join(span, *use(*after, bytes));
   return true;
 }
 
-void Heap::narrow(Piece& piece, std::uint64_t keep, StreamIndex stream, std::uint64_t epoch) {
-  Piece& rest = split(piece, keep);
+void Heap::narrow(Span& span, std::uint64_t keep, StreamIndex stream, std::uint64_t epoch) {
+  Span& rest = split(span, keep);
   used_bytes_ -= rest.bytes;
   free_bytes_ += rest.bytes;
-  rest.use = Piece::Use::kFree;
+  rest.use = Span::Use::kFree;
   free(rest, stream, epoch);
 }
 
-// ---- Giving back ----
+// ---- Freeing ----
 
-void Heap::free(Piece& piece, StreamIndex stream, std::uint64_t epoch) {
-  if (!piece.is_free()) {
-    used_bytes_ -= piece.bytes;
-    free_bytes_ += piece.bytes;
-    piece.use = Piece::Use::kFree;
+void Heap::free(Span& span, StreamIndex stream, std::uint64_t epoch) {
+  if (!span.is_free()) {
+    used_bytes_ -= span.bytes;
+    free_bytes_ += span.bytes;
+    span.use = Span::Use::kFree;
   }
-  piece.stream = stream;
-  piece.epoch = epoch;
-  // A neighbour without a stream is taken in: it waits for that stream, too, until the next mark.
-  const auto joins = [&piece, stream, this](const Piece* other) {
+  span.stream = stream;
+  span.epoch = epoch;
+  // A neighbour of no stream is merged too. It then waits for this stream until the next mark.
+  const auto joins = [&span, stream, this](const Span* other) {
     return other != nullptr && other->is_free() && (other->stream == stream || other->stream == kNoStream) &&
-           other->small == piece.small && (!piece.small || in_one_unit(*other, piece));
+           other->small == span.small && (!span.small || in_one_unit(*other, span));
   };
-  Piece* whole = &piece;
+  Span* whole = &span;
   while (joins(whole->before)) {
-    Piece& taken_in = *whole;
+    Span& taken_in = *whole;
     whole = whole->before;
     free_.remove(*whole);
     epoch = std::max(epoch, whole->epoch);
     join(*whole, taken_in);
   }
   while (joins(whole->after)) {
-    Piece& behind = *whole->after;
-    free_.remove(behind);
-    epoch = std::max(epoch, behind.epoch);
-    join(*whole, behind);
+    Span& after = *whole->after;
+    free_.remove(after);
+    epoch = std::max(epoch, after.epoch);
+    join(*whole, after);
   }
   whole->stream = stream;
   whole->epoch = stream == kNoStream ? 0 : epoch;
-  if (whole->small && whole->bytes == unit_) {  // nothing is left that the unit was set apart for
+  if (whole->small && whole->bytes == unit_) {  // the unit is wholly free, so it is open to all again
     whole->small = false;
     free(*whole, whole->stream, whole->epoch);
     return;
@@ -151,29 +151,29 @@ void Heap::free(Piece& piece, StreamIndex stream, std::uint64_t epoch) {
 }
 
 void Heap::settle(StreamIndex stream, std::uint64_t epoch) {
-  // None of them is joined by another: what is without a stream takes in nothing that has one.
-  for (Piece* piece : free_.all_of(stream)) {
-    if (piece->epoch >= epoch) continue;
-    free_.remove(*piece);
-    free(*piece, kNoStream, 0);
+  // A span of no stream never merges with a neighbour of a stream, so no pointer of this list is merged away.
+  for (Span* span : free_.all_of(stream)) {
+    if (span->epoch >= epoch) continue;
+    free_.remove(*span);
+    free(*span, kNoStream, 0);
   }
 }
 
 void Heap::adopt(StreamIndex from, StreamIndex to, std::uint64_t epoch) {
-  for (Piece* piece : free_.all_of(from)) {
-    free_.remove(*piece);
-    free(*piece, to, epoch);
+  for (Span* span : free_.all_of(from)) {
+    free_.remove(*span);
+    free(*span, to, epoch);
   }
 }
 
-// ---- Units for small pieces ----
+// ---- Units for small spans ----
 
-void Heap::open_unit(Piece& piece) {
-  if (!piece.small) return;
-  Piece* first = &piece;
-  while (first->before != nullptr && in_one_unit(*first->before, piece)) first = first->before;
-  std::vector<Piece*> opened;
-  for (Piece* at = first; at != nullptr && in_one_unit(*at, piece); at = at->after) {
+void Heap::open_unit(Span& span) {
+  if (!span.small) return;
+  Span* first = &span;
+  while (first->before != nullptr && in_one_unit(*first->before, span)) first = first->before;
+  std::vector<Span*> opened;
+  for (Span* at = first; at != nullptr && in_one_unit(*at, span); at = at->after) {
     if (at->is_free()) {
       free_.remove(*at);
       opened.push_back(at);
@@ -181,70 +181,70 @@ void Heap::open_unit(Piece& piece) {
     at->small = false;
     if (at->is_free()) free_.insert(*at);
   }
-  for (Piece* at : opened) {       // what lies beside the unit may now become one with them
-    if (at->bytes == 0) continue;  // it has, with one of these
+  for (Span* at : opened) {        // they may now merge with the unit's neighbours
+    if (at->bytes == 0) continue;  // it was merged with another of these
     free_.remove(*at);
     free(*at, at->stream, at->epoch);
   }
 }
 
 void Heap::open_units() {
-  for (Piece* piece : free_.all_small()) open_unit(*piece);
+  for (Span* span : free_.all_small()) open_unit(*span);
 }
 
-// ---- Books ----
+// ---- Bookkeeping ----
 
 std::uint64_t Heap::take_low_water() { return std::exchange(low_water_, free_bytes_); }
 
-Piece& Heap::make(Address base, std::uint64_t bytes) {
-  Piece* piece = nullptr;
+Span& Heap::make(Address base, std::uint64_t bytes) {
+  Span* span = nullptr;
   if (spare_.empty()) {
-    piece = &pieces_.emplace_back();
+    span = &spans_.emplace_back();
   } else {
-    piece = spare_.back();
+    span = spare_.back();
     spare_.pop_back();
   }
-  piece->base = base;
-  piece->bytes = bytes;
-  piece->before = nullptr;
-  piece->after = nullptr;
-  piece->use = Piece::Use::kFree;
-  piece->small = false;
-  return *piece;
+  span->base = base;
+  span->bytes = bytes;
+  span->before = nullptr;
+  span->after = nullptr;
+  span->use = Span::Use::kFree;
+  span->small = false;
+  return *span;
 }
 
-void Heap::discard(Piece& piece) {
-  piece.use = Piece::Use::kFree;
-  piece.bytes = 0;
-  spare_.push_back(&piece);
+void Heap::discard(Span& span) {
+  span.use = Span::Use::kFree;
+  span.bytes = 0;
+  spare_.push_back(&span);
 }
 
-Piece& Heap::split(Piece& piece, std::uint64_t bytes) {
-  Piece& rest = make(piece.base + bytes, piece.bytes - bytes);
-  rest.stream = piece.stream;
-  rest.epoch = piece.epoch;
-  rest.use = piece.use;
-  rest.small = piece.small;
-  link(&rest, piece.after);
-  link(&piece, &rest);
-  piece.bytes = bytes;
+Span& Heap::split(Span& span, std::uint64_t bytes) {
+  Span& rest = make(span.base + bytes, span.bytes - bytes);
+  rest.stream = span.stream;
+  rest.epoch = span.epoch;
+  rest.use = span.use;
+  rest.small = span.small;
+  link(&rest, span.after);
+  link(&span, &rest);
+  span.bytes = bytes;
   if (rest.after == nullptr) ends_[rest.end()] = &rest;
   return rest;
 }
 
-void Heap::join(Piece& piece, Piece& behind) {
-  piece.bytes += behind.bytes;
-  link(&piece, behind.after);
-  if (behind.after == nullptr) ends_[piece.end()] = &piece;
-  discard(behind);
+void Heap::join(Span& span, Span& after) {
+  span.bytes += after.bytes;
+  link(&span, after.after);
+  if (after.after == nullptr) ends_[span.end()] = &span;
+  discard(after);
 }
 
-void Heap::link(Piece* left, Piece* right) {
+void Heap::link(Span* left, Span* right) {
   if (left != nullptr) left->after = right;
   if (right != nullptr) right->before = left;
 }
 
-Piece* Heap::edge(const Edges& edges, Address at) {
+Span* Heap::edge(const Edges& edges, Address at) {
   const auto found = edges.find(at);
   return found == edges.end() ? nullptr : found->second;
 }

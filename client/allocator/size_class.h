@@ -6,20 +6,20 @@
 
 #include "gpumem/bytes.h"
 
-// The sizes that blocks come in: multiples of 256 bytes up to 4 KiB, then 16 sizes a doubling up to 1 MiB,
-// beyond it any. Up to 16 KiB a block is a slot of a run, beyond it a piece of the heap.
+// Size classes: multiples of 256 bytes up to 4 KiB, then 16 sizes for each doubling up to 1 MiB. Larger
+// blocks have no class. Blocks up to 16 KiB are slab slots; larger ones are spans.
 
 namespace gpumem::allocator {
 
 using ClassIndex = std::uint32_t;
 
 inline constexpr std::uint64_t kAlignment = 256;  ///< of every block
-inline constexpr std::uint64_t kQuantum = 1024;   ///< sizes and addresses of pieces are multiples of it
-inline constexpr std::uint64_t kGranule = kibibytes(16).count;   ///< in each at most one piece in use begins
-inline constexpr std::uint64_t kSlotMost = kibibytes(16).count;  ///< larger blocks are pieces
+inline constexpr std::uint64_t kQuantum = 1024;   ///< sizes and addresses of spans are multiples of it
+inline constexpr std::uint64_t kGranule = kibibytes(16).count;   ///< at most one span in use begins in each
+inline constexpr std::uint64_t kSlotMost = kibibytes(16).count;  ///< larger blocks are spans
 inline constexpr std::uint64_t kClassMost = mebibytes(1).count;  ///< larger blocks have no class
 
-/// The next multiple of `unit`; the caller's amounts are far below 2^64.
+/// The next multiple of `unit`. `bytes` must be far below 2^64.
 constexpr std::uint64_t rounded_up(std::uint64_t bytes, std::uint64_t unit) {
   return (bytes + unit - 1) / unit * unit;
 }
@@ -47,31 +47,31 @@ consteval std::array<std::uint32_t, kClasses> class_sizes() {
   return sizes;
 }
 
-// The run among 32 to 128 KiB of which the slots leave the least.
-constexpr std::uint32_t run_size(std::uint64_t slot) {
+// The slab size among 32 to 128 KiB that wastes the smallest part.
+constexpr std::uint32_t slab_size(std::uint64_t slot) {
   std::uint64_t best = 0;
   double least = 1;
-  for (std::uint64_t run = 2 * kGranule; run <= 8 * kGranule; run += kGranule) {
-    const double lost = static_cast<double>(run % slot) / static_cast<double>(run);
+  for (std::uint64_t slab = 2 * kGranule; slab <= 8 * kGranule; slab += kGranule) {
+    const double lost = static_cast<double>(slab % slot) / static_cast<double>(slab);
     if (lost >= least) continue;
     least = lost;
-    best = run;
+    best = slab;
   }
   return static_cast<std::uint32_t>(best);
 }
 }  // namespace detail
 
-/// The largest block of each class: what each of its blocks takes.
+/// The largest block of each class, which is what each of its blocks takes.
 inline constexpr std::array<std::uint32_t, kClasses> kClassBytes = detail::class_sizes();
 
-/// What the runs of each class of slots take.
-inline constexpr std::array<std::uint32_t, kSlotClasses> kRunBytes = [] {
-  std::array<std::uint32_t, kSlotClasses> runs{};
-  for (ClassIndex i = 0; i < kSlotClasses; ++i) runs[i] = detail::run_size(kClassBytes[i]);
-  return runs;
+/// The slab size of each slot class.
+inline constexpr std::array<std::uint32_t, kSlotClasses> kSlabBytes = [] {
+  std::array<std::uint32_t, kSlotClasses> slabs{};
+  for (ClassIndex i = 0; i < kSlotClasses; ++i) slabs[i] = detail::slab_size(kClassBytes[i]);
+  return slabs;
 }();
 
-/// Which slot of `slot_bytes` lies at `offset` in a run: reciprocal_of(slot_bytes) times the offset.
+/// Division by multiplication: the slot at `offset` in a slab is slot_at(offset, reciprocal_of(slot_bytes)).
 constexpr std::uint32_t reciprocal_of(std::uint32_t slot_bytes) {
   const std::uint64_t units = slot_bytes / kAlignment;
   return static_cast<std::uint32_t>((65536 + units - 1) / units);

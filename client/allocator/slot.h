@@ -4,7 +4,7 @@
 
 namespace gpumem::allocator {
 
-/// Streams by their place in the table of streams. Zero: none, all work is done.
+/// Index in the table of streams. Zero: no stream, all work is done.
 using StreamIndex = std::uint16_t;
 /// Thread caches by number. Zero: none.
 using CacheNumber = std::uint16_t;
@@ -12,10 +12,9 @@ using CacheNumber = std::uint16_t;
 inline constexpr StreamIndex kNoStream = 0;
 inline constexpr std::size_t kMaxStreams = 4096;
 
-/// What is known of one block, in one word, so that it changes at once.
-/// Bits  0-1 state, 2-21 the bytes asked for less one, 22-33 stream, 34-41 tag, 42-57 the thread cache that
-/// has it or
-///       handed it out.
+/// The state of one block in one word, so that it changes atomically.
+/// Bits  0-1 state, 2-21 requested bytes minus one, 22-33 stream, 34-41 tag, 42-57 thread cache that has it
+///       or handed it out.
 class BlockWord {
  public:
   enum State : std::uint64_t { kFree = 0, kUsed = 1, kCached = 2 };
@@ -23,7 +22,7 @@ class BlockWord {
 
   constexpr BlockWord() = default;
   constexpr explicit BlockWord(std::uint64_t bits) : bits_(bits) {}
-  /// Of a block in use, one byte long.
+  /// The word of a block in use that is one byte long.
   static constexpr BlockWord used(StreamIndex stream, std::uint8_t tag, CacheNumber cache) {
     return BlockWord(kUsed | std::uint64_t{stream} << 22 | std::uint64_t{tag} << 34 |
                      std::uint64_t{cache} << 42);
@@ -31,11 +30,11 @@ class BlockWord {
   static constexpr BlockWord cached(CacheNumber cache) {
     return BlockWord(kCached | std::uint64_t{cache} << 42);
   }
-  /// The same for a block of `bytes`, 1 to kBytesMost, of one that is one byte long.
+  /// This word, which is that of a one-byte block, for a block of `bytes`, 1 to kBytesMost.
   constexpr BlockWord with_bytes(std::uint64_t bytes) const { return BlockWord(bits_ + ((bytes - 1) << 2)); }
 
   constexpr State state() const { return static_cast<State>(bits_ & 3); }
-  /// Asked for; of blocks without a class the piece knows it.
+  /// The requested size. For blocks without a class, Span::requested has it.
   constexpr std::uint64_t bytes() const { return (bits_ >> 2 & (kBytesMost - 1)) + 1; }
   constexpr StreamIndex stream() const { return static_cast<StreamIndex>(bits_ >> 22 & 0xfff); }
   constexpr std::uint8_t tag() const { return static_cast<std::uint8_t>(bits_ >> 34 & 0xff); }
@@ -47,9 +46,9 @@ class BlockWord {
   std::uint64_t bits_ = 0;
 };
 
-/// One block: of a run, or a piece of its own.
-/// Threads  any may read. Written by who has the block: the thread that it was handed to, the thread whose
-///          cache has it, or else under the allocator's lock.
+/// The state of a slab slot, or of a span that is one block.
+/// Threads  any may read. It is written by the thread that has the block or whose cache has it, else under
+///          the allocator's lock.
 struct Slot {
   std::atomic<std::uint64_t> word{0};
   std::atomic<std::uint32_t> born{0};  ///< when it was handed out, in seconds of the allocator's life

@@ -6,8 +6,8 @@
 
 namespace gpumem::allocator {
 
-/// What the allocator must know of streams: marks in their work, and whether these have been reached.
-/// Threads  under the allocator's lock, save wait (any).
+/// What the allocator needs to know about streams: marks in their work, and whether these have been reached.
+/// Threads  under the allocator's lock, except wait (any).
 class StreamPort {
  public:
   /// The end of the work given to a stream until the mark was set. Zero: none.
@@ -15,20 +15,20 @@ class StreamPort {
 
   virtual ~StreamPort() = default;
 
-  /// Takes note of a stream that is used for the first time, by the thread that uses it.
+  /// Registers a stream at its first use, in the thread that uses it.
   virtual Result<void> meet(StreamHandle stream) = 0;
-  /// A mark behind all work given to `stream` so far. A stream whose context is gone has no work: the mark is
-  /// reached.
+  /// Sets a mark behind all work given to `stream` so far. A stream whose context is gone has no work, so its
+  /// mark is reached.
   virtual Result<Mark> mark(StreamHandle stream) = 0;
-  /// Whether the device has come to `mark`. What cannot be asked now (a graph is being captured) is not.
+  /// Whether the device has reached `mark`. False if that cannot be asked now (a graph is being captured).
   virtual bool reached(Mark mark) = 0;
   /// Work given to `stream` from now on begins after `mark`.
   virtual Result<void> order(StreamHandle stream, Mark mark) = 0;
-  /// Returns when the device has come to `mark`.
+  /// Blocks until the device has reached `mark`.
   virtual Result<void> wait(Mark mark) = 0;
   /// `mark` is not needed any more.
   virtual void drop(Mark mark) = 0;
-  /// `stream` is about to be destroyed; its marks stay good.
+  /// `stream` is about to be destroyed. Its marks stay valid.
   virtual void forget(StreamHandle stream) = 0;
 };
 

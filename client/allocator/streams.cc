@@ -40,7 +40,7 @@ Result<StreamIndex> Streams::index_of(StreamHandle handle, std::uint64_t thread)
     retired_.pop_back();
   }
   const std::uint64_t epoch =
-      entries_[index].epoch;  // goes on: old pieces of another stream are never younger
+      entries_[index].epoch;  // continues, so that spans of the number's previous stream are always older
   entries_[index] = Entry{
       .handle = key.first, .thread = key.second, .epoch = epoch, .pending_epoch = epoch, .reached = epoch};
   known_.emplace(key, index);
@@ -71,8 +71,7 @@ std::optional<std::uint64_t> Streams::poll(StreamIndex stream, std::uint64_t thr
   return entry.pending_epoch;
 }
 
-// An older mark that is still under way stays the one that is asked for: with ever newer ones none would be
-// reached.
+// A pending older mark stays the one that is polled. If newer ones replaced it, none would ever be reached.
 bool Streams::order(StreamIndex later, StreamIndex stream, std::uint64_t epoch, std::uint64_t thread) {
   Entry& entry = entries_[stream];
   const StreamHandle handle = entries_[later].handle;

@@ -10,10 +10,10 @@
 
 namespace gpumem::allocator {
 
-/// The streams that an allocator has met, and how far the device is known to have come in each. What becomes
-/// free on a stream carries the stream's epoch, the number of its marks so far; once a mark with a higher
-/// number has been reached, no work uses it any more. A mark is set when somebody else wants what the stream
-/// has, or what idles is looked for: freeing itself costs no call of the driver.
+/// The streams that an allocator knows, and how far the device is known to have come in each. Freed memory
+/// carries its stream's epoch, the number of marks set on the stream so far. Once a mark with a higher number
+/// has been reached, no work uses the memory any more. A mark is set when another stream needs the memory or
+/// when the background thread looks for idle memory, so freeing makes no driver call.
 class Streams {
  public:
   explicit Streams(StreamPort& port) : port_(port) {}
@@ -21,10 +21,10 @@ class Streams {
   Streams(const Streams&) = delete;
   Streams& operator=(const Streams&) = delete;
 
-  /// `thread`  the caller's number: the per-thread default stream is another one in each.
+  /// `thread`  the caller's number, because the per-thread default stream is a different one in each thread.
   /// Errors  kResourceExhausted: too many streams; the driver's.
   Result<StreamIndex> index_of(StreamHandle handle, std::uint64_t thread);
-  /// Nothing: it was never met, or is forgotten.
+  /// Nothing if the stream is not known, or was forgotten.
   std::optional<StreamIndex> find(StreamHandle handle, std::uint64_t thread) const;
   std::size_t count() const { return entries_.size(); }
   StreamHandle handle(StreamIndex stream) const { return entries_[stream].handle; }
@@ -33,25 +33,25 @@ class Streams {
   bool can_mark(StreamIndex stream, std::uint64_t thread) const;
 
   std::uint64_t epoch(StreamIndex stream) const { return entries_[stream].epoch; }
-  /// What became free before this epoch is known to be used by no work.
+  /// No work uses what became free before this epoch.
   std::uint64_t reached(StreamIndex stream) const { return entries_[stream].reached; }
   void note_reached(StreamIndex stream, std::uint64_t epoch) {
     entries_[stream].reached = std::max(entries_[stream].reached, epoch);
   }
 
-  /// Sets a mark unless one is under way, and asks how far the device has come: what became free before the
-  /// answered epoch is used by no work. Nothing: not known to have come further.
+  /// Sets a mark unless one is pending, and asks whether the device has reached it. Returns the mark's epoch:
+  /// no work uses what became free before it. Nothing if the mark has not been reached.
   std::optional<std::uint64_t> poll(StreamIndex stream, std::uint64_t thread);
-  /// Sets a mark behind everything that is free now. On a per-thread stream after each freeing.
+  /// Sets a mark behind everything that is free now. On a per-thread stream, after each free.
   Result<void> mark(StreamIndex stream, std::uint64_t thread);
-  /// The same, of a per-thread stream: nobody else can set marks on it when somebody wants what it has.
+  /// As mark(), if `stream` is the thread's own default stream, because no other thread can set marks on it.
   void mark_if_own(StreamIndex stream, std::uint64_t thread) {
     if (is_per_thread(entries_[stream].handle)) (void)mark(stream, thread);
   }
-  /// Work given to `later` from now on begins after what uses pieces that became free in `epoch` or before.
+  /// Orders work given to `later` from now on after the work that may use spans freed in `epoch` or before.
   bool order(StreamIndex later, StreamIndex stream, std::uint64_t epoch, std::uint64_t thread);
 
-  /// A mark to be waited for without the allocator's lock: then settle(stream, epoch), and drop it.
+  /// A mark to wait for without the allocator's lock. Afterwards settle(stream, epoch), and drop the mark.
   struct Awaited {
     StreamIndex stream;
     std::uint64_t epoch;
@@ -59,15 +59,15 @@ class Streams {
   };
   std::optional<Awaited> await(StreamIndex stream, std::uint64_t thread);
 
-  /// The stream is going to be destroyed: another one may come with the same handle.
-  /// Errors  the driver's: there is no mark behind its work, and it is not forgotten.
+  /// The stream is about to be destroyed, and another one may get the same handle.
+  /// Errors  the driver's; then no mark was set, and the stream is not forgotten.
   Result<void> forget(StreamIndex stream, std::uint64_t thread);
   const std::vector<StreamIndex>& forgotten() const { return forgotten_; }
   bool is_forgotten(StreamIndex stream) const { return entries_[stream].forgotten; }
-  /// Nothing is known of `stream` any more: its number may be used for another.
+  /// Removes `stream`. Its number may be used for another stream.
   void retire(StreamIndex stream);
 
-  /// Gives up all marks.
+  /// Drops all marks.
   void drop_marks();
 
  private:

@@ -13,17 +13,17 @@
 namespace gpumem::allocator {
 namespace {
 
-// What a class may hold in one cache: enough to serve a batch, few enough not to be missed elsewhere.
+// Bytes and blocks that one class may hold in one cache: enough for a batch, too few to be missed elsewhere.
 constexpr std::uint64_t kSlotBytes = kibibytes(64).count;
-constexpr std::uint64_t kPieceBytes = mebibytes(1).count;
+constexpr std::uint64_t kSpanBytes = mebibytes(1).count;
 constexpr std::size_t kMostBlocks = 64;
-// Rooms are shared out anew when so many blocks have found none.
-constexpr int kPatience = 256;
+// Bins are reassigned when so many blocks have found no capacity.
+constexpr int kMissesBeforeRebalance = 256;
 constexpr std::size_t kLeastSlots = 8;
 
-constexpr std::size_t room_of(ClassIndex size_class) {
+constexpr std::size_t capacity_of(ClassIndex size_class) {
   const bool slots = size_class < kSlotClasses;
-  const std::uint64_t fit = (slots ? kSlotBytes : kPieceBytes) / kClassBytes[size_class];
+  const std::uint64_t fit = (slots ? kSlotBytes : kSpanBytes) / kClassBytes[size_class];
   return std::clamp<std::size_t>(fit, slots ? kLeastSlots : 1, kMostBlocks);
 }
 
@@ -42,12 +42,12 @@ bool ThreadCache::can_be_stopped() {
 #endif
 }
 
-ThreadCache::ThreadCache(std::shared_ptr<Home> home, CacheNumber number)
-    : number_(number), cached_(BlockWord::cached(number)), current_(&none_), home_(std::move(home)) {}
+ThreadCache::ThreadCache(std::shared_ptr<EngineRef> engine, CacheNumber number)
+    : number_(number), cached_(BlockWord::cached(number)), current_(&none_), engine_ref_(std::move(engine)) {}
 
 void ThreadCache::retire() {
-  const std::scoped_lock lock(home_->mutex);
-  if (home_->engine != nullptr) home_->engine->retire(*this);
+  const std::scoped_lock lock(engine_ref_->mutex);
+  if (engine_ref_->engine != nullptr) engine_ref_->engine->retire(*this);
 }
 
 Address ThreadCache::take_any(std::uint64_t bytes, StreamHandle stream, std::uint32_t now) {
@@ -57,11 +57,11 @@ Address ThreadCache::take_any(std::uint64_t bytes, StreamHandle stream, std::uin
   return address;
 }
 
-bool ThreadCache::put_any(const Piece& piece, Slot& slot, Address address, std::uint64_t bytes,
+bool ThreadCache::put_any(const Span& span, Slot& slot, Address address, std::uint64_t bytes,
                           StreamHandle stream) {
   if (!enter()) return false;
   const bool kept =
-      (current_->handle == stream || change_to(stream)) && push<true>(piece, slot, address, bytes);
+      (current_->handle == stream || change_to(stream)) && push<true>(span, slot, address, bytes);
   leave();
   return kept;
 }
@@ -83,8 +83,8 @@ bool ThreadCache::change_to(StreamHandle stream) {
   return false;
 }
 
-// What was handed out by another cache, on another stream or with a tag, or is freed without its size.
-// Another thread may free it, too, at the same time.
+// For a block that another cache handed out, that has another stream or a tag, or that is freed without its
+// size. Another thread may free it at the same time.
 bool ThreadCache::claim(Slot& slot, std::uint64_t bytes) {
   const BlockWord word = slot.get();
   if (word.state() != BlockWord::kUsed) return false;
@@ -102,19 +102,19 @@ void ThreadCache::use(StreamHandle stream, StreamIndex index) {
   current_->handed_out = BlockWord::used(index, 0, number_);
 }
 
-std::size_t ThreadCache::room_for(ClassIndex size_class) const {
-  return std::min<std::size_t>(room_of(size_class), budget_ / kClassBytes[size_class]);
+std::size_t ThreadCache::capacity_for(ClassIndex size_class) const {
+  return std::min<std::size_t>(capacity_of(size_class), budget_ / kClassBytes[size_class]);
 }
 
-std::size_t ThreadCache::wants(ClassIndex size_class) const {
+std::size_t ThreadCache::refill_count(ClassIndex size_class) const {
   const Bin& bin = current_->bins[size_class];
-  if (bin.room() != 0) return (bin.room() + 1) / 2;
-  const std::size_t room = room_for(size_class);
-  return granted_ + room * kClassBytes[size_class] > budget_ ? 0 : (room + 1) / 2;
+  if (bin.capacity() != 0) return (bin.capacity() + 1) / 2;
+  const std::size_t capacity = capacity_for(size_class);
+  return granted_ + capacity * kClassBytes[size_class] > budget_ ? 0 : (capacity + 1) / 2;
 }
 
-void ThreadCache::fill(ClassIndex size_class, const Block* blocks, std::size_t count) {
-  make_room(size_class, nullptr);
+void ThreadCache::refill(ClassIndex size_class, const Block* blocks, std::size_t count) {
+  ensure_capacity(size_class, nullptr);
   Bin& bin = current_->bins[size_class];
   Block* top = bin.top.load(std::memory_order_relaxed);
   for (std::size_t i = 0; i < count; ++i) {
@@ -124,37 +124,38 @@ void ThreadCache::fill(ClassIndex size_class, const Block* blocks, std::size_t c
   bin.top.store(top, std::memory_order_relaxed);
 }
 
-bool ThreadCache::make_room(ClassIndex size_class, const Emptied& into) {
+bool ThreadCache::ensure_capacity(ClassIndex size_class, const FlushTarget& into) {
   Bin& bin = current_->bins[size_class];
-  if (bin.room() == 0) {
-    const std::size_t room = room_for(size_class);
-    if (room == 0) return false;
-    if (granted_ + room * kClassBytes[size_class] > budget_) {
-      if (++without_room_ < kPatience) return false;
-      take_rooms(into);
+  if (bin.capacity() == 0) {
+    const std::size_t capacity = capacity_for(size_class);
+    if (capacity == 0) return false;
+    if (granted_ + capacity * kClassBytes[size_class] > budget_) {
+      if (++misses_ < kMissesBeforeRebalance) return false;
+      rebalance(into);
     }
-    granted_ += room * kClassBytes[size_class];
-    current_->blocks[size_class] = std::make_unique<Block[]>(room);
+    granted_ += capacity * kClassBytes[size_class];
+    current_->blocks[size_class] = std::make_unique<Block[]>(capacity);
     bin.floor = current_->blocks[size_class].get();
     bin.top.store(bin.floor, std::memory_order_relaxed);
-    bin.ceiling = bin.floor + room;
+    bin.ceiling = bin.floor + capacity;
   }
-  if (bin.count() == bin.room()) take_out(*current_, size_class, (bin.room() + 1) / 2, into);
+  if (bin.count() == bin.capacity()) flush_bin(*current_, size_class, (bin.capacity() + 1) / 2, into);
   return true;
 }
 
-// The classes that are in use now will ask again.
-void ThreadCache::take_rooms(const Emptied& into) {
-  empty(into, true);
+// The classes that are in use will ask for capacity again.
+void ThreadCache::rebalance(const FlushTarget& into) {
+  flush(into, true);
   for (const auto& bins : streams_) {
     for (Bin& bin : bins->bins) bin.ceiling = bin.floor;
   }
   granted_ = 0;
-  without_room_ = 0;
+  misses_ = 0;
 }
 
-// The oldest go: the youngest are the likeliest to be in the device's caches.
-void ThreadCache::take_out(StreamBins& bins, ClassIndex size_class, std::size_t count, const Emptied& into) {
+// The oldest blocks go, because the youngest are most likely in the device's caches.
+void ThreadCache::flush_bin(StreamBins& bins, ClassIndex size_class, std::size_t count,
+                            const FlushTarget& into) {
   Bin& bin = bins.bins[size_class];
   const std::size_t had = bin.count();
   const std::size_t goes = std::min(count, had);
@@ -165,11 +166,11 @@ void ThreadCache::take_out(StreamBins& bins, ClassIndex size_class, std::size_t 
   bin.top.store(bin.floor + (had - goes), std::memory_order_relaxed);
 }
 
-void ThreadCache::empty(const Emptied& into, bool by_owner, StreamIndex only) {
+void ThreadCache::flush(const FlushTarget& into, bool by_owner, StreamIndex only) {
   for (const auto& bins : streams_) {
     if (only != kNoStream && bins->index != only) continue;
     if (!by_owner && Streams::is_per_thread(bins->handle)) continue;
-    for (ClassIndex i = 0; i < kClasses; ++i) take_out(*bins, i, kMostBlocks, into);
+    for (ClassIndex i = 0; i < kClasses; ++i) flush_bin(*bins, i, kMostBlocks, into);
   }
 }
 
@@ -187,7 +188,7 @@ void ThreadCache::drop_stream(StreamIndex index) {
     if (bins->index != index) return false;
     for (ClassIndex i = 0; i < kClasses; ++i) {
       dropped_hits_[i] += bins->bins[i].hits.load(std::memory_order_relaxed);
-      granted_ -= bins->bins[i].room() * kClassBytes[i];
+      granted_ -= bins->bins[i].capacity() * kClassBytes[i];
     }
     return true;
   });

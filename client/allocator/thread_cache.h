@@ -7,81 +7,79 @@
 #include <span>
 #include <vector>
 
-#include "client/allocator/shelves.h"
+#include "client/allocator/slab_bins.h"
 #include "gpumem/allocator.h"
 
 namespace gpumem::allocator {
 
 class Engine;
 
-/// Free blocks of one thread, by stream and class, so that most calls take no lock.
-/// Between enter() and leave() it is the owner's. Another thread that wants what is in it, under the
-/// allocator's lock, stops it first: the owner's next enter() then fails, and its way leads to that lock. The
-/// owner pays two plain stores and a load; the other one has the kernel put a barrier into every running
-/// thread.
-/// Threads  as said for each function: the owner, or whoever has the allocator's lock and has stopped it or
-/// is
-///          the owner.
+/// Free blocks of one thread, by stream and size class, so that most calls take no lock.
+/// Between enter() and leave() only the owner uses it. Another thread that needs its blocks takes the
+/// allocator's lock and stops the cache. The owner's next enter() then fails, and the owner takes that lock.
+/// The owner pays two plain stores and a load. The other thread has the kernel run a barrier in every running
+/// thread of the process.
+/// Threads  as stated for each group of functions.
 class ThreadCache {
  public:
-  struct Home {
+  struct EngineRef {
     std::mutex mutex;
     Engine* engine = nullptr;  ///< null: closed
   };
 
-  ThreadCache(std::shared_ptr<Home> home, CacheNumber number);
+  ThreadCache(std::shared_ptr<EngineRef> engine, CacheNumber number);
 
   // The owner, without a lock.
-  /// The address of a block, or zero. The shortest way: of the stream that was used last.
+  /// The address of a block, or zero. The fast path: only the stream that was used last.
   Address take(std::uint64_t bytes, StreamHandle stream, std::uint32_t now);
-  /// Keeps the block at `address`, the one of `piece` that `slot` is, if it is in use and was asked for with
-  /// `bytes`. False: it does not, and nothing has changed. The shortest way: of the stream that was used
-  /// last, and handed out here.
-  bool put(const Piece& piece, Slot& slot, Address address, std::uint64_t bytes, StreamHandle stream);
-  /// The same of any stream that it knows, and wherever the block was handed out.
+  /// Caches the block at `address`, which is `slot` of `span`, if it is in use and its requested size is
+  /// `bytes`. False if not; then nothing has changed. The fast path: only the stream that was used last, and
+  /// blocks that this cache handed out.
+  bool put(const Span& span, Slot& slot, Address address, std::uint64_t bytes, StreamHandle stream);
+  /// As take() and put(), for any stream that the cache knows and any block.
   Address take_any(std::uint64_t bytes, StreamHandle stream, std::uint32_t now);
-  bool put_any(const Piece& piece, Slot& slot, Address address, std::uint64_t bytes, StreamHandle stream);
+  bool put_any(const Span& span, Slot& slot, Address address, std::uint64_t bytes, StreamHandle stream);
   /// The thread ends.
   void retire();
 
-  // The owner under the allocator's lock, or another one that has stopped it.
-  using Emptied = std::function<void(const Block&, StreamIndex)>;
-  /// Makes `stream`, in the table `index`, the one that is used now.
+  // Under the allocator's lock: the owner, or a thread that has stopped the cache.
+  using FlushTarget = std::function<void(const Block&, StreamIndex)>;
+  /// Makes `stream`, which has `index` in the table, the current stream.
   void use(StreamHandle stream, StreamIndex index);
   bool is_of(StreamHandle stream) const { return current_->handle == stream && current_->index != kNoStream; }
   StreamIndex stream() const { return current_->index; }
-  /// How many bytes it may hold.
+  /// Sets how many bytes the cache may hold.
   void set_budget(std::uint64_t bytes) { budget_ = bytes; }
-  /// How many blocks of a class it would take, of which it has none.
-  std::size_t wants(ClassIndex size_class) const;
-  /// Adds free blocks of the stream in use; they become the cache's. At most as many as it wants.
-  void fill(ClassIndex size_class, const Block* blocks, std::size_t count);
-  /// Makes room for one more block of the class on the stream in use. False: it never has any.
-  bool make_room(ClassIndex size_class, const Emptied& into);
-  /// As take() and put() of the stream in use; zero: there is none.
+  /// How many blocks refill() would accept for a class of which the cache has none.
+  std::size_t refill_count(ClassIndex size_class) const;
+  /// Adds free blocks of the current stream, at most refill_count().
+  void refill(ClassIndex size_class, const Block* blocks, std::size_t count);
+  /// Makes space for one more block of the class on the current stream. False if the budget has none for it.
+  bool ensure_capacity(ClassIndex size_class, const FlushTarget& into);
+  /// As take() and put(), on the current stream.
   Address take_locked(std::uint64_t bytes, std::uint32_t now);
-  bool put_locked(const Piece& piece, Slot& slot, Address address, std::uint64_t bytes) {
-    return push<true>(piece, slot, address, bytes);
+  bool put_locked(const Span& span, Slot& slot, Address address, std::uint64_t bytes) {
+    return push<true>(span, slot, address, bytes);
   }
-  /// Takes everything out, of one stream or (kNoStream) all. Another one than the owner leaves what is of the
-  /// owner's default stream: only the owner can tell where its work is.
-  void empty(const Emptied& into, bool by_owner, StreamIndex only = kNoStream);
+  /// Removes all blocks, of one stream or (kNoStream) of all. A thread other than the owner leaves the blocks
+  /// of the owner's per-thread default stream, because only the owner can set marks on it.
+  void flush(const FlushTarget& into, bool by_owner, StreamIndex only = kNoStream);
   std::vector<StreamIndex> per_thread_streams() const;
-  /// Knows the stream not any more; it is empty.
+  /// Removes the stream, which has no blocks here.
   void drop_stream(StreamIndex index);
 
-  // Another thread, under the allocator's lock.
-  /// Whether the kernel can put barriers into other threads, without which there can be no caches.
+  // Under the allocator's lock: another thread.
+  /// Whether the kernel can run barriers in other threads. Without this there are no caches.
   static bool can_be_stopped();
-  /// After this, until resume(), no owner is in one of `caches`.
+  /// After this, until resume(), no owner is between enter() and leave() of one of `caches`.
   static void stop(std::span<ThreadCache* const> caches);
   void resume() { stopped_.store(false, std::memory_order_seq_cst); }
 
-  // Any, under the allocator's lock.
-  bool belongs_to(const std::shared_ptr<Home>& home) const { return home_ == home; }
+  // Under the allocator's lock: any thread.
+  bool belongs_to(const std::shared_ptr<EngineRef>& engine) const { return engine_ref_ == engine; }
   CacheNumber number() const { return number_; }
   std::uint64_t bytes() const;
-  /// Served from here, by class.
+  /// Allocations served from this cache, by class.
   std::uint64_t hits(ClassIndex size_class) const;
   /// Changes whenever the cache is used.
   std::uint64_t uses() const;
@@ -97,47 +95,47 @@ class ThreadCache {
     std::size_t count() const {
       return static_cast<std::size_t>(top.load(std::memory_order_relaxed) - floor);
     }
-    std::size_t room() const { return static_cast<std::size_t>(ceiling - floor); }
+    std::size_t capacity() const { return static_cast<std::size_t>(ceiling - floor); }
   };
   struct StreamBins {
     StreamHandle handle = nullptr;
     StreamIndex index = kNoStream;
-    BlockWord handed_out;                  ///< what its blocks' words are, but for the bytes
-    std::array<Bin, kClasses + 1> bins{};  ///< that of kNoClass never has room
+    BlockWord handed_out;                  ///< the word of its blocks, except for the bytes
+    std::array<Bin, kClasses + 1> bins{};  ///< the bin of kNoClass has no capacity
     std::array<std::unique_ptr<Block[]>, kClasses> blocks;
   };
 
   bool enter();
   void leave() { busy_.store(false, std::memory_order_release); }
   bool change_to(StreamHandle stream);
-  /// Zero: there is none, or the next one is somebody else's and is here no more.
+  /// Zero if there is no block, or if the next one was freed twice and is in another cache.
   Address pop(std::uint64_t bytes, std::uint32_t now);
-  /// `wherever`  the block was handed out; false: here, on the stream in use.
+  /// `wherever`  accepts any block; false: only what this cache handed out on the current stream.
   template <bool wherever>
-  bool push(const Piece& piece, Slot& slot, Address address, std::uint64_t bytes);
+  bool push(const Span& span, Slot& slot, Address address, std::uint64_t bytes);
   bool claim(Slot& slot, std::uint64_t bytes);
-  std::size_t room_for(ClassIndex size_class) const;
-  void take_rooms(const Emptied& into);
-  void take_out(StreamBins& bins, ClassIndex size_class, std::size_t count, const Emptied& into);
+  std::size_t capacity_for(ClassIndex size_class) const;
+  void rebalance(const FlushTarget& into);
+  void flush_bin(StreamBins& bins, ClassIndex size_class, std::size_t count, const FlushTarget& into);
 
   std::atomic<bool> busy_{false};
   std::atomic<bool> stopped_{false};
   const CacheNumber number_;
-  const BlockWord cached_;  ///< the word of what is here
+  const BlockWord cached_;  ///< the word of a block in this cache
   StreamBins* current_;
-  std::uint64_t budget_ = 0;   ///< how many bytes it may hold
-  std::uint64_t granted_ = 0;  ///< of it, to bins
-  int without_room_ = 0;       ///< blocks that found none since it was shared out
+  std::uint64_t budget_ = 0;   ///< bytes that the cache may hold
+  std::uint64_t granted_ = 0;  ///< of the budget, assigned to bins
+  int misses_ = 0;             ///< blocks without a bin since the last rebalance()
   std::vector<std::unique_ptr<StreamBins>> streams_;
   std::array<std::uint64_t, kClasses> dropped_hits_{};  ///< of streams that were dropped
   StreamBins none_;
-  const std::shared_ptr<Home> home_;
+  const std::shared_ptr<EngineRef> engine_ref_;
 };
 
-// ---- The fast way ----
+// ---- The fast path ----
 
 #if defined(__SANITIZE_THREAD__)
-#define GPUMEM_PLAIN_FENCES 0  // the sanitizer knows nothing of the kernel's barrier
+#define GPUMEM_PLAIN_FENCES 0  // the sanitizer does not know the kernel's barrier
 #elif defined(__has_feature)
 #if __has_feature(thread_sanitizer)
 #define GPUMEM_PLAIN_FENCES 0
@@ -169,11 +167,11 @@ inline Address ThreadCache::take(std::uint64_t bytes, StreamHandle stream, std::
   return address;
 }
 
-inline bool ThreadCache::put(const Piece& piece, Slot& slot, Address address, std::uint64_t bytes,
+inline bool ThreadCache::put(const Span& span, Slot& slot, Address address, std::uint64_t bytes,
                              StreamHandle stream) {
   if (!enter()) [[unlikely]]
     return false;
-  const bool kept = current_->handle == stream && push<false>(piece, slot, address, bytes);
+  const bool kept = current_->handle == stream && push<false>(span, slot, address, bytes);
   leave();
   return kept;
 }
@@ -184,7 +182,8 @@ inline Address ThreadCache::pop(std::uint64_t bytes, std::uint32_t now) {
   if (top == bin.floor) return 0;
   const Block block = *--top;
   bin.top.store(top, std::memory_order_relaxed);
-  // Two threads that freed one block at the same time may both have it here: the last to say so has it.
+  // If two threads freed one block at the same time, both caches may list it. The one whose number is in the
+  // word has it.
   if (block.slot->get() != cached_) [[unlikely]]
     return 0;
   block.slot->set(current_->handed_out.with_bytes(bytes));
@@ -193,10 +192,10 @@ inline Address ThreadCache::pop(std::uint64_t bytes, std::uint32_t now) {
   return block.address;
 }
 
-// What this cache handed out on this stream, without a tag, is told by its whole word.
+// The whole word identifies an untagged block that this cache handed out on this stream.
 template <bool wherever>
-inline bool ThreadCache::push(const Piece& piece, Slot& slot, Address address, std::uint64_t bytes) {
-  Bin& bin = current_->bins[piece.size_class];
+inline bool ThreadCache::push(const Span& span, Slot& slot, Address address, std::uint64_t bytes) {
+  Bin& bin = current_->bins[span.size_class];
   Block* top = bin.top.load(std::memory_order_relaxed);
   if (top == bin.ceiling) [[unlikely]]
     return false;

@@ -14,7 +14,7 @@ namespace {
 
 struct Numbers {
   std::mutex mutex;
-  std::bitset<ThreadTable::kSize> taken{1};  // 0 is nobody's
+  std::bitset<ThreadTable::kSize> taken{1};  // 0 means none
 };
 
 Numbers& numbers() {
@@ -32,7 +32,7 @@ ThreadTable& ThreadTable::own() {
     ::pthread_atfork(nullptr, nullptr, [] { current_ = nullptr; });
     return ::pthread_key_create(&key, &ThreadTable::end);
   }();
-  (void)kPrepared;  // without a key a thread that ends leaves its caches to be drained by others
+  (void)kPrepared;  // without a key, other threads flush the caches of a thread that has ended
   if (current_ == nullptr) {
     static std::atomic<std::uint64_t> next{1};
     current_ = new ThreadTable;
@@ -42,7 +42,7 @@ ThreadTable& ThreadTable::own() {
   return *current_;
 }
 
-// Runs while the thread ends; it may free blocks once more, and gets new caches then.
+// Runs while the thread ends. The thread may still free blocks after this, and gets new caches then.
 void ThreadTable::end(void* table) {
   auto* own = static_cast<ThreadTable*>(table);
   if (own != current_) return;  // of the process that this one was forked from

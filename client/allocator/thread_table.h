@@ -9,9 +9,9 @@ namespace gpumem::allocator {
 
 class ThreadCache;
 
-/// The calling thread's caches, by the number of their allocator. One pointer in thread-local storage of the
-/// kind that needs no call to be read, so that the library can also be loaded by dlopen.
-/// Fork     a child's thread begins with none: its way leads to where forks are noticed.
+/// The calling thread's caches, by allocator number. It needs one pointer of thread-local storage in the
+/// initial-exec model, which is read without a call. One pointer is small enough for dlopen.
+/// Fork     a child's thread begins without caches, so its calls reach the fork check.
 class ThreadTable {
  public:
   static constexpr std::size_t kSize = 256;
@@ -21,9 +21,9 @@ class ThreadTable {
     const ThreadTable* own = current_;
     return own == nullptr ? nullptr : own->found_[number];
   }
-  /// Puts `cache` there, in place of what was there.
+  /// Sets the calling thread's cache for allocator `number`, replacing the previous one.
   static void set(std::size_t number, std::shared_ptr<ThreadCache> cache);
-  /// Another number in each thread, never used again.
+  /// A number that is unique to the calling thread and never reused.
   static std::uint64_t thread_number();
 
  private:
@@ -37,7 +37,7 @@ class ThreadTable {
   static constinit thread_local ThreadTable* current_ [[gnu::tls_model("initial-exec")]];
 };
 
-/// Numbers of allocators, for ThreadTable. 0 is nobody's: nothing is cached for it.
+/// The number of an allocator in ThreadTable. 0 means none: nothing is cached.
 class AllocatorNumber {
  public:
   AllocatorNumber();
@@ -45,7 +45,8 @@ class AllocatorNumber {
   AllocatorNumber(const AllocatorNumber&) = delete;
   AllocatorNumber& operator=(const AllocatorNumber&) = delete;
   std::size_t get() const { return number_.load(std::memory_order_relaxed); }
-  /// Nobody's from now on. Before another allocator has it, its caches have been stopped for ever.
+  /// Releases the number. Its caches must have been stopped for good before, because another allocator may
+  /// get it.
   void release();
 
  private:

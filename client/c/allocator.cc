@@ -6,7 +6,7 @@
 namespace gpumem::c_abi {
 namespace {
 
-/// What `call` makes of the engine.
+/// Applies `call` to the engine.
 template <class Call>
 gpumem_status with_engine(gpumem_allocator* handle, Call call) noexcept {
   return guarded([&] {
@@ -16,7 +16,7 @@ gpumem_status with_engine(gpumem_allocator* handle, Call call) noexcept {
   });
 }
 
-/// The same, storing what that answers in `out`.
+/// As above, and stores the result in `out`.
 template <class Out, class Call>
 gpumem_status with_engine(gpumem_allocator* handle, Out* out, const char* what, Call call) noexcept {
   return with_engine(handle, [&](allocator::Engine& engine) -> Result<void> {
@@ -39,8 +39,7 @@ Result<std::uint64_t> allocate_placed(allocator::Engine& engine, Bytes bytes, gp
   return *address;
 }
 
-// All that the two hot calls do when the engine's fast way does not serve. On their own, so that the hot
-// calls save no registers for it.
+// The slow paths of the two hot calls. They are separate functions, so that the hot calls save no registers.
 
 [[gnu::noinline]] gpumem_status allocate_slowly(gpumem_allocator* handle, std::uint64_t bytes,
                                                 gpumem_stream stream, gpumem_address* address) noexcept {

@@ -2,9 +2,9 @@
 #include "client/c/last_error.h"
 #include "client/c/streams.h"
 
-// CuPy's CFunctionAllocator tells its functions no stream, may free a block while work of any stream that was
-// given before still uses it, and takes whatever is answered for memory. So each block is handed out behind a
-// mark in the legacy default stream, which no blocking stream's work can cross.
+// CuPy's CFunctionAllocator names no stream, may free a block while earlier work of any stream still uses it,
+// and treats any returned value as memory. So each block is handed out behind a mark in the legacy default
+// stream, which no work of a blocking stream can overtake.
 
 namespace gpumem::c_abi {
 namespace {
@@ -12,8 +12,8 @@ namespace {
 constinit Complaints not_allocated("gpumem_cupy_malloc");
 constinit Complaints not_freed("gpumem_cupy_free");
 
-/// The allocator that is meant. Errors  as gpumem_default_allocator; kInvalidArgument: it is of another
-/// device.
+/// The allocator that `param` names.
+/// Errors  as gpumem_default_allocator; kInvalidArgument: it belongs to another device.
 gpumem_status find(void* param, int device, gpumem_allocator** allocator) {
   if (param == nullptr) return gpumem_default_allocator(device, allocator);
   *allocator = static_cast<gpumem_allocator*>(param);

@@ -10,8 +10,8 @@
 
 namespace gpumem::c_abi {
 
-/// What a handle points at. Never freed, so that a handle that is used too late meets an error and no other
-/// memory; on a list, so that tools which look for lost memory find it.
+/// The object that a handle points at. It is never freed, so that using a closed handle is an error and not a
+/// use after free. All objects are on a list, so that leak checkers find them.
 class Lasting {
  public:
   Lasting() noexcept : next_(first_.load(std::memory_order_relaxed)) {
@@ -26,8 +26,8 @@ class Lasting {
   Lasting* next_;
 };
 
-/// Holds what a handle stands for until it is closed.
-/// Threads  any. Calls hold what they use: closing lets go of it, and it ends with the last of them.
+/// Holds the object of a handle until the handle is closed.
+/// Threads  any. A call keeps the object that it uses alive; after closing, it ends with the last such call.
 template <class T>
 class Kept {
  public:
@@ -36,7 +36,7 @@ class Kept {
   Kept(const Kept&) = delete;
   Kept& operator=(const Kept&) = delete;
 
-  /// Errors  kFailedPrecondition: closed, or in a forked child, where the mutex may be held for ever.
+  /// Errors  kFailedPrecondition: closed, or in a forked child, where the mutex may stay locked.
   Result<std::shared_ptr<T>> use() {
     if (auto here = client::check_not_forked(generation_); !here) return here.error();
     const MutexLock lock(mutex_);
@@ -44,7 +44,7 @@ class Kept {
     return value_;
   }
 
-  /// What the handle held: it holds nothing from now on. Errors  as use.
+  /// Takes the object out of the handle. Errors  as use.
   Result<std::shared_ptr<T>> take() {
     if (auto here = client::check_not_forked(generation_); !here) return here.error();
     const MutexLock lock(mutex_);

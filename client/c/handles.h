@@ -7,11 +7,11 @@
 #include "gpumem.h"
 #include "gpumem/session.h"
 
-// What the three kinds of handles point at. What they say of themselves after closing, they have copied.
+// The objects of the three kinds of handles. What they report after closing is copied beforehand.
 
 namespace gpumem::c_abi {
 
-/// Whose handle it is: the program's, to be closed by it, or the process's own.
+/// Owner of the handle: the program, which closes it, or the process.
 enum class Owner { kProgram, kProcess };
 
 /// Errors  kInvalidArgument: `what` is null.
@@ -21,7 +21,7 @@ Result<void> not_null(const T* pointer, const char* what) {
   return Error{Code::kInvalidArgument, std::string(what) + " is NULL"};
 }
 
-/// A string of C, or nothing for null.
+/// The C string as a std::string; empty for null.
 inline std::string text(const char* given) { return given != nullptr ? given : ""; }
 
 /// Errors  kInvalidArgument: negative.
@@ -30,7 +30,7 @@ Result<std::chrono::milliseconds> read_duration(std::int64_t milliseconds, const
 Result<SessionOptions> read_options(const gpumem_session_options* given);
 Result<AllocatorOptions> read_options(const gpumem_allocator_options* given);
 
-/// Opens and keeps: as gpumem_session_connect and gpumem_allocator_open.
+/// Opens the object and its handle, as gpumem_session_connect and gpumem_allocator_open.
 Result<gpumem_session*> connect(const SessionOptions& options, Owner owner);
 Result<gpumem_allocator*> open_allocator(gpumem_session& session, const AllocatorOptions& options,
                                          Owner owner);
@@ -61,11 +61,11 @@ struct gpumem_slice final : gpumem::c_abi::Lasting {
   const gpumem::Bytes granularity;
   const std::string device;
   const int ordinal;
-  std::stop_source closing;  ///< calls off growths that wait
+  std::stop_source closing;  ///< cancels growths that wait
   gpumem::c_abi::Kept<gpumem::Slice> slice;
 };
 
-/// The engine is kept when it has been closed: it answers so itself, and the hot calls go to it straight.
+/// The engine is kept after closing. It reports that it is closed, so the hot calls can go to it directly.
 struct gpumem_allocator final : gpumem::c_abi::Lasting {
   gpumem_allocator(const gpumem::Allocator& opened, gpumem::c_abi::Owner whose)
       : limit(opened.limit()),

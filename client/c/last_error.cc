@@ -7,8 +7,8 @@ namespace {
 
 constexpr const char* kNoMemory = "the host has no memory left, not even for saying what went wrong";
 
-// Blocks may be freed by destructors that run when the thread ends, after this one: the pointer and the mark
-// have no destructor, and stay good.
+// Destructors that run later at the thread's end may still free blocks. The pointer and the flag have no
+// destructor, so they stay valid.
 thread_local bool has_ended = false;
 thread_local const char* shown = "";
 struct Words {

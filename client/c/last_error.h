@@ -6,19 +6,19 @@
 #include "gpumem.h"
 #include "gpumem/result.h"
 
-// How what goes wrong leaves the library: as a status, and as words that stay with the calling thread.
+// Errors of the library: a status, and a message that stays with the calling thread.
 
 namespace gpumem::c_abi {
 
-/// Keeps `message` as the calling thread's last error, and answers the status of `code`. Without host memory
-/// for the words, it keeps others that say so.
+/// Stores `message` as the calling thread's last error. Returns the status of `code`. If there is no host
+/// memory for the message, it stores a fixed one that says so.
 gpumem_status fail(Code code, std::string message) noexcept;
 inline gpumem_status fail(const Error& error) { return fail(error.code, error.message); }
 
 /// As gpumem_last_error.
 const char* last_error() noexcept;
 
-/// What `function` answers; an exception becomes a failure.
+/// The result of `function`. An exception becomes a failure status.
 template <class Function>
 gpumem_status guarded(Function&& function) noexcept {
   try {
@@ -32,8 +32,8 @@ gpumem_status guarded(Function&& function) noexcept {
   }
 }
 
-/// Says the calling thread's last error on standard error, the first time that `status` is said of
-/// `function`. `said`  the function's own memory of what it has said.
+/// Prints the calling thread's last error on standard error, once for each `status` of `function`.
+/// `said`  what the function has printed so far.
 class Complaints {
  public:
   constexpr explicit Complaints(const char* function) : function_(function) {}

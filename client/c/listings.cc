@@ -2,7 +2,7 @@
 #include "client/c/last_error.h"
 #include "client/c/structs.h"
 
-// What can be read of an allocator. Visitors run when the engine is done, so that they may call anything.
+// Statistics and snapshots. Visitors run after the engine has released its lock, so they may call anything.
 
 namespace gpumem::c_abi {
 namespace {
@@ -35,7 +35,7 @@ gpumem_block plain(const BlockInfo& known) {
           known.stream,         known.age.count(), known.tag.c_str()};
 }
 
-/// Shows `visitor` each of `list` until it has had enough.
+/// Calls `visitor` with each element of `list` until it returns zero.
 template <class List, class Visitor>
 void visit(const List& list, Visitor visitor, void* context) {
   for (const auto& item : list) {

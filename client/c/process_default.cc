@@ -5,8 +5,8 @@
 #include "client/c/last_error.h"
 #include "cuda/driver.h"
 
-// What the process shares. It is never taken down: frameworks free memory until the very end of a process,
-// when destructors of static objects have run.
+// The process's own session and allocators. They are never destroyed, because frameworks free memory until
+// the very end of a process, after the destructors of static objects.
 
 namespace gpumem::c_abi {
 namespace {
@@ -16,7 +16,7 @@ struct Configuration {
   AllocatorOptions allocator{};
 };
 
-/// Of one process; a forked child makes another.
+/// The state of one process. A forked child makes its own.
 struct Process {
   static constexpr std::size_t kDevices = 64;
 
@@ -27,7 +27,7 @@ struct Process {
   Configuration configuration GPUMEM_GUARDED_BY(mutex){};
 };
 
-// The parent's may be locked by a thread that the child does not have.
+// The parent's mutex may be locked by a thread that does not exist in the child.
 Process& process() {
   static std::atomic<Process*> current{nullptr};
   Process* known = current.load(std::memory_order_acquire);

@@ -29,7 +29,7 @@ PressureHandler handler_of(gpumem_pressure_handler handler, void* context) {
   };
 }
 
-/// What `call` makes of the session.
+/// Applies `call` to the session.
 template <class Call>
 gpumem_status with_session(gpumem_session* handle, Call call) noexcept {
   return guarded([&] {
@@ -90,7 +90,7 @@ gpumem_status gpumem_session_close(gpumem_session* session) noexcept {
     }
     const auto taken = session->session.take();
     if (!taken) return fail(taken.error());
-    (void)(*taken)->on_pressure({});  // here, since a call under way may keep the session for longer
+    (void)(*taken)->on_pressure({});  // here, because a call in progress may keep the session alive longer
     return GPUMEM_OK;
   });
 }

@@ -7,7 +7,7 @@
 namespace gpumem::c_abi {
 namespace {
 
-/// What `call` makes of the slice; what that answers is stored in `out`, unless it is null.
+/// Applies `call` to the slice. Stores the result in `out`, unless that is null.
 template <class Out, class Call>
 gpumem_status with_slice(gpumem_slice* handle, Out* out, Call call) noexcept {
   return guarded([&] {

@@ -11,7 +11,7 @@ namespace gpumem {
 namespace c_abi {
 namespace {
 
-/// A device's streams, with events that serve again; stays while the process exits.
+/// A device's streams, with reusable events. It is never destroyed.
 class Marks {
  public:
   Marks(const cuda::Driver& driver, int ordinal) : streams_(driver, ordinal) {}
@@ -44,7 +44,7 @@ class Marks {
 
   const std::uint64_t generation_ = client::process_generation();
   Mutex mutex_;
-  client::DriverStreams streams_;  ///< guarded by mutex_, save wait
+  client::DriverStreams streams_;  ///< guarded by mutex_, except wait
 };
 
 struct Devices {

@@ -6,7 +6,7 @@
 
 #include "gpumem/result.h"
 
-// Structs of gpumem.h that grow: the caller's may be older or newer than the library's.
+// Versioned structs of gpumem.h. The caller's may be older or newer than the library's.
 
 namespace gpumem::c_abi {
 
@@ -17,7 +17,7 @@ inline Error wrong_size(const char* name, std::size_t size) {
                                       "; initialise it with its _INIT macro"};
 }
 
-/// `given` as the library knows the struct: all defaults for null, and for members that it does not have.
+/// Converts `given` to the library's version of the struct. Null and missing members get the defaults.
 /// Errors  kInvalidArgument: struct_size was not set; a member that this library does not know is not zero.
 template <class Struct>
 Result<Struct> read_struct(const Struct* given, const char* name) {
@@ -38,8 +38,9 @@ Result<Struct> read_struct(const Struct* given, const char* name) {
   return known;
 }
 
-/// Stores `known` into the caller's `out`, as many members as that has; those the library does not know are
-/// zero. Errors  kInvalidArgument: no struct, or its struct_size was not set.
+/// Stores the members of `known` that the caller's `out` has. Members that the library does not know become
+/// zero.
+/// Errors  kInvalidArgument: no struct, or its struct_size was not set.
 template <class Struct>
 Result<void> write_struct(Struct known, Struct* out, const char* name) {
   if (out == nullptr) return Error{Code::kInvalidArgument, std::string(name) + " is NULL"};

@@ -4,8 +4,8 @@
 #include "client/c/last_error.h"
 #include "gpumem/bytes.h"
 
-// PyTorch's CUDAPluggableAllocator takes what its allocation function answers for memory, null included, and
-// hands exceptions on to Python: so a failure must be one. Zero bytes it takes as null and never frees.
+// PyTorch's CUDAPluggableAllocator treats any returned value as memory, null included, and passes exceptions
+// on to Python. So a failure must be an exception. It accepts null for zero bytes and never frees it.
 
 namespace {
 

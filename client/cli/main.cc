@@ -8,6 +8,7 @@
 #include "client/cli/listings.h"
 #include "client/cli/quota.h"
 #include "client/cli/time_text.h"
+#include "client/cli/unknown_command.h"
 #include "client/cli/why.h"
 #include "client/runtime_folder.h"
 
@@ -124,6 +125,10 @@ int run(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
+    if (const std::string text = unknown_command(app); !text.empty() && error.get_exit_code() != 0) {
+      std::cerr << text;
+      return kUsageError;
+    }
     return app.exit(error) == 0 ? 0 : kUsageError;
   }
   return status;

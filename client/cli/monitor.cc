@@ -49,8 +49,23 @@ Result<Response> Monitor::call(Method<Request, Response> method, const Request& 
 }
 
 Result<v1::GetStatusResponse> Monitor::status() const { return call(&v1::Monitor::Stub::GetStatus); }
-Result<v1::ListTenantsResponse> Monitor::tenants() const { return call(&v1::Monitor::Stub::ListTenants); }
-Result<v1::ListSessionsResponse> Monitor::sessions() const { return call(&v1::Monitor::Stub::ListSessions); }
+// All pages as one.
+template <class Request, class Response>
+Result<Response> Monitor::pages(Method<Request, Response> method) const {
+  Response all;
+  Request request;
+  do {
+    auto page = call(method, request);
+    if (!page) return page.error();
+    request.set_page_token(page->next_page_token());
+    page->clear_next_page_token();
+    all.MergeFrom(*page);
+  } while (!request.page_token().empty());
+  return all;
+}
+
+Result<v1::ListTenantsResponse> Monitor::tenants() const { return pages(&v1::Monitor::Stub::ListTenants); }
+Result<v1::ListSessionsResponse> Monitor::sessions() const { return pages(&v1::Monitor::Stub::ListSessions); }
 
 Result<v1::ReconcileResponse> Monitor::reconcile(bool now) const {
   v1::ReconcileRequest request;

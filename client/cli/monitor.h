@@ -37,6 +37,8 @@ class Monitor {
   Result<Response> call(Method<Request, Response> method, const Request& request = {},
                         const std::string& token = {}) const;
 
+  template <class Request, class Response>
+  Result<Response> pages(Method<Request, Response> method) const;
   explicit Monitor(std::filesystem::path socket);
 
   std::filesystem::path socket_;

@@ -152,6 +152,9 @@ Json waiting_json(const v1::Denial& denial) {
 
 }  // namespace
 
+// The broker tells of so many.
+constexpr std::uint64_t kMostExplained = 64;
+
 std::string obstacle_words(const v1::Denial& denial) {
   switch (denial.reason()) {
     case v1::Denial::REASON_SLICE_LIMIT: return "the slice would pass its own limit";
@@ -172,11 +175,16 @@ std::string why_text(const v1::ExplainResponse& explained) {
   for (const v1::Standing& standing : explained.devices()) text += "\n" + standing_text(standing);
   if (explained.waiting().empty()) text += "\nno request waits\n";
   for (const v1::Denial& denial : explained.waiting()) text += "\n" + waiting_text(denial);
+  if (explained.requests() > kMostExplained && !explained.waiting().empty())
+    text += "\n" + std::to_string(explained.requests()) + " requests wait in all; these came first\n";
   return printable_lines(text);
 }
 
 Json why_json(const v1::ExplainResponse& explained) {
-  Json json{{"tenant", explained.tenant()}, {"devices", Json::array()}, {"waiting", Json::array()}};
+  Json json{{"tenant", explained.tenant()},
+            {"devices", Json::array()},
+            {"waiting", Json::array()},
+            {"requests", explained.requests()}};
   for (const v1::Standing& standing : explained.devices()) json["devices"].push_back(standing_json(standing));
   for (const v1::Denial& denial : explained.waiting()) json["waiting"].push_back(waiting_json(denial));
   return json;

@@ -6,25 +6,32 @@
 #include <stdint.h>
 
 /*
- * Borrowing GPU memory from the broker, in plain C. What the functions promise is said in full where they are
- * declared; what is common to all of them, here. C++ programs have gpumem/session.h and gpumem/allocator.h
- * on the same code.
+ * Borrows GPU memory from the broker, in plain C. Each function documents its own promises; this comment
+ * has what all functions have in common. C++ programs use gpumem/session.h and gpumem/allocator.h on the
+ * same code.
  *
- * Errors   Functions answer GPUMEM_OK, or why not; gpumem_last_error() says it in words. Beyond what each
- *          function lists, each that takes a handle answers GPUMEM_INVALID_ARGUMENT for NULL where NULL is
- *          not allowed, and GPUMEM_FAILED_PRECONDITION for a handle that has been closed or in a forked
- *          child; each may answer GPUMEM_RESOURCE_EXHAUSTED without host memory, and GPUMEM_INTERNAL for a
- *          bug. After a failure nothing has changed, and what the function would have stored is not stored,
- *          unless it says otherwise. No exception leaves a function, save gpumem_torch_alloc.
- * Handles  belong to the caller until closed. A closed handle is no dangling pointer: what is left of it
- * stays for as long as the process, so that using it is an error and not a crash. Threads  any, also on one
- * handle, also while another thread closes it: each call then either works or answers
- * GPUMEM_FAILED_PRECONDITION. Fork     a child may not use its parent's handles: every call answers
- * GPUMEM_FAILED_PRECONDITION, closing included, and the parent's memory is not touched. A child may open a
- * session of its own if its parent had only connected before; else it begins with exec. Growing  a struct
- * begins with its size, which its _INIT macro sets; all else that is zero means the default. A newer library
- * takes older structs, and an older one newer structs whose new members are zero. Strings  are UTF-8 and end
- * with a zero byte. Those that are answered belong to the library.
+ * Errors: A function returns GPUMEM_OK or the reason for its failure; gpumem_last_error() has the message.
+ * These codes can come from any function: GPUMEM_INVALID_ARGUMENT (NULL where NULL is not allowed),
+ * GPUMEM_FAILED_PRECONDITION (the handle has been closed, or this is a forked child),
+ * GPUMEM_RESOURCE_EXHAUSTED (no host memory) and GPUMEM_INTERNAL (a bug). After a failure nothing has
+ * changed and no result is stored, unless the function says otherwise. Only gpumem_torch_alloc throws
+ * exceptions.
+ *
+ * Handles: A handle belongs to the caller until it is closed. Using a closed handle is an error and not a
+ * crash, because its remainder stays allocated until the process ends.
+ *
+ * Threads: Any thread may call any function, also on one handle, also while another thread closes it. Each
+ * call then either works or returns GPUMEM_FAILED_PRECONDITION.
+ *
+ * Fork: A child may not use its parent's handles. Every call, closing included, returns
+ * GPUMEM_FAILED_PRECONDITION and does not touch the parent's memory. A child may open its own session if
+ * its parent had only connected before; otherwise it must call exec first.
+ *
+ * Versions: A struct begins with its size, which its _INIT macro sets. Zero in any other member means the
+ * default. A newer library accepts older structs. An older library accepts newer structs whose new members
+ * are zero.
+ *
+ * Strings: Strings are UTF-8 and end with a zero byte. Returned strings belong to the library.
  */
 
 #ifdef __cplusplus
@@ -37,7 +44,7 @@ extern "C" {
 /* Grows when functions or members are added; a change that breaks programs changes the symbols' version. */
 #define GPUMEM_ABI 0
 
-/* gRPC's codes, with gRPC's numbers. Others than these are not answered. */
+/* gRPC's codes, with gRPC's numbers. No other codes are returned. */
 typedef enum gpumem_status {
   GPUMEM_OK = 0,
   GPUMEM_CANCELLED = 1,
@@ -46,9 +53,9 @@ typedef enum gpumem_status {
   GPUMEM_NOT_FOUND = 5,
   GPUMEM_ALREADY_EXISTS = 6,
   GPUMEM_PERMISSION_DENIED = 7,
-  GPUMEM_RESOURCE_EXHAUSTED = 8,  /* a limit stands against it, or there is no memory */
+  GPUMEM_RESOURCE_EXHAUSTED = 8,  /* a limit would be exceeded, or there is no memory */
   GPUMEM_FAILED_PRECONDITION = 9, /* not in this state: closed, forked, unsupported driver */
-  GPUMEM_ABORTED = 10,            /* somebody else was first: look again and repeat */
+  GPUMEM_ABORTED = 10,            /* another change came first: check the state and retry */
   GPUMEM_INTERNAL = 13,           /* a bug */
   GPUMEM_UNAVAILABLE = 14,        /* the broker is not there; trying later may succeed */
   GPUMEM_UNAUTHENTICATED = 16     /* the broker has ended the session */
@@ -63,17 +70,17 @@ typedef uint64_t gpumem_address;
 /* A CUstream or cudaStream_t in value. NULL and 1: the legacy default stream; 2: the calling thread's own. */
 typedef void* gpumem_stream;
 
-/* For gpumem_deallocate: a size that the caller does not know. For gpumem_allocator_trim: all there is. */
+/* For gpumem_deallocate: the caller does not know the size. For gpumem_allocator_trim: everything. */
 #define GPUMEM_UNKNOWN_SIZE UINT64_MAX
-/* For gpumem_allocator_options.idle_ms: what is not needed goes back at once. */
+/* For gpumem_allocator_options.idle_ms: memory that is not needed is returned at once. */
 #define GPUMEM_AT_ONCE (-1)
 
-/* `0.1.0`: of the library that is running. */
+/* The version of the loaded library, such as `0.1.0`. */
 const char* gpumem_version(void) GPUMEM_NOEXCEPT;
-/* The name of `status` as gRPC spells it: `RESOURCE_EXHAUSTED`; `UNKNOWN` for a number without one. */
+/* The name of `status` as gRPC spells it, such as `RESOURCE_EXHAUSTED`. `UNKNOWN` for other numbers. */
 const char* gpumem_status_name(int status) GPUMEM_NOEXCEPT;
-/* What went wrong in the calling thread's last call that failed, complete, with what to do and the broker's
-   explanation; "" if none has. Stays until the thread's next failure. */
+/* The complete message of the calling thread's last failure, with what to do and the broker's explanation. ""
+   if there was none. Valid until the thread's next failure. */
 const char* gpumem_last_error(void) GPUMEM_NOEXCEPT;
 
 /* ---- Sessions: this process's connection to the broker, which knows from the kernel who it is. ----------
@@ -96,9 +103,9 @@ typedef struct gpumem_session_options {
 gpumem_status gpumem_session_connect(const gpumem_session_options* options,
                                      gpumem_session** session) GPUMEM_NOEXCEPT;
 
-/* Ends the session for this handle, and removes its pressure handler, which has then returned, unless it is
-   what calls this. Slices and allocators of the session go on until they are closed themselves; calls under
-   way end first. The session itself ends with the last of them. */
+/* Closes this handle and removes its pressure handler. When this returns, the handler has returned, unless
+   the handler itself calls this. Calls in progress end first. Slices and allocators of the session stay open
+   until they are closed, and the session ends with the last of them. */
 gpumem_status gpumem_session_close(gpumem_session* session) GPUMEM_NOEXCEPT;
 
 /* One empty call to the broker.
@@ -106,7 +113,7 @@ gpumem_status gpumem_session_close(gpumem_session* session) GPUMEM_NOEXCEPT;
            GPUMEM_DEADLINE_EXCEEDED (it does not answer). */
 gpumem_status gpumem_session_ping(gpumem_session* session) GPUMEM_NOEXCEPT;
 
-/* What the broker says of a device, from the side of this session's tenant. Bytes. */
+/* The figures of a device for this session's tenant, in bytes. */
 typedef struct gpumem_usage {
   size_t struct_size;
   const char* device; /* UUID; until the visitor returns */
@@ -128,14 +135,15 @@ typedef bool (*gpumem_usage_visitor)(const gpumem_usage* usage, void* context);
 gpumem_status gpumem_session_usage(gpumem_session* session, gpumem_usage_visitor visitor,
                                    void* context) GPUMEM_NOEXCEPT;
 
-/* Declares what this process holds of `device` (a UUID) past the broker, in all: charged to its tenant, in
-   place of what was declared before. It may put the tenant in debt, which the broker then asks back.
-   Errors  GPUMEM_NOT_FOUND (no such device), GPUMEM_INVALID_ARGUMENT (more than the device has),
+/* Declares how much memory of `device` (a UUID) this process holds past the broker, in total. It is charged
+   to the tenant and replaces the previous declaration. It may put the tenant in debt, which the broker then
+   asks back. Errors  GPUMEM_NOT_FOUND (no such device), GPUMEM_INVALID_ARGUMENT (more than the device has),
            GPUMEM_RESOURCE_EXHAUSTED (no thread), GPUMEM_UNAVAILABLE, GPUMEM_UNAUTHENTICATED. */
 gpumem_status gpumem_session_charge(gpumem_session* session, const char* device,
                                     uint64_t bytes) GPUMEM_NOEXCEPT;
 
-/* The broker asks this session for memory: others have a right to it, or its tenant is in debt. */
+/* A request by the broker that this session give memory back: others have a better claim to it, or its tenant
+   is in debt. */
 typedef struct gpumem_pressure {
   size_t struct_size;
   const char* device; /* UUID; until the handler returns */

@@ -9,82 +9,94 @@ namespace gpumem::core {
 std::vector<Granted> Arbiter::admit() {
   std::vector<Granted> granted;
   take_changes();
-  for (bool progress = false, more = true; more; more = progress) {
-    // What has changed on one device may be what a request for several has waited for on another.
-    const bool any = joint_ != 0 && (progress || std::ranges::find(changed_, true) != changed_.end());
+  for (bool progress = true; progress;) {
+    const bool any = !granted.empty() || std::ranges::find(changed_, true) != changed_.end();
     progress = false;
     for (DeviceIndex device = 0; device < changed_.size(); ++device) {
-      if (!changed_[device] && !any) continue;
+      if (!is_to_be_looked_at(device, any)) continue;
       while (grant_one(device, granted)) progress = true;
       changed_[device] = false;
+      claims_seen_[device] = claims_.revision(device);
     }
   }
   return granted;
 }
 
+// What has changed on one device may end a claim on another, and may be what a request for several devices
+// has waited for that could be granted on the other.
+bool Arbiter::is_to_be_looked_at(DeviceIndex device, bool any_changed) const {
+  if (changed_[device] || claims_seen_[device] != claims_.revision(device)) return true;
+  return any_changed && (orders_[device].first().is_joint || claims_.any_joint(device));
+}
+
 bool Arbiter::grant_one(DeviceIndex device, std::vector<Granted>& granted) {
-  if (by_device_[device].empty() || ledger_.free(device) < granularities_[device]) return false;
-  for (const auto& [id, claim] : claims_[device]) {
-    if (!fits(waiting_.at(id).request)) continue;
-    granted.push_back(grant(id));
+  if (waiting_.size(device) == 0 || ledger_.free(device) < granularities_[device]) return false;
+  // A claim for which there is memory is passed over only where a limit was lowered below what is used.
+  for (auto claim = claims_.first_at_most_free(device, ledger_, {}); claim;
+       claim = claims_.first_at_most_free(device, ledger_, *claim)) {
+    if (!fits(waiting_.at(*claim))) continue;
+    granted.push_back(grant(*claim));
     return true;
   }
-  const auto candidate = first(device);
-  if (!candidate || !fits(waiting_.at(candidate->request).request) || overtakes(candidate->request, device))
-    return false;
-  granted.push_back(grant(candidate->request));
+  const Candidate& first = orders_[device].first();
+  if (!first || !fits(first, device) || overtakes(first, device)) return false;
+  granted.push_back(grant(first.request));
   return true;
+}
+
+bool Arbiter::fits(const Candidate& candidate, DeviceIndex device) const {
+  // Where nothing is lent that others are guaranteed, the candidate tells all that the terms are made of.
+  if (candidate.is_joint || ledger_.lends(device)) return fits(waiting_.at(candidate.request));
+  return ledger_.verdict(candidate.tenant, device, candidate.least) == Ledger::Verdict::kFits;
 }
 
 bool Arbiter::fits(const Request& request) const {
   return std::ranges::all_of(request.parts, [&](const Request::Part& part) {
-    return ledger_.verdict(request.tenant, part.device, part.least, spoken_for(request.id, part.device)) ==
+    return ledger_.verdict(request.tenant, part.device, part.least, terms_of(request, part.device)) ==
            Ledger::Verdict::kFits;
   });
 }
 
 // A request for several devices that is first here may not pass one on another that has waited long already.
-bool Arbiter::overtakes(RequestId id, DeviceIndex device) const {
-  const Request& request = waiting_.at(id).request;
+bool Arbiter::overtakes(const Candidate& candidate, DeviceIndex device) const {
+  if (!candidate.is_joint) return false;
+  const Request& request = waiting_.at(candidate.request);
   return std::ranges::any_of(request.parts, [&](const Request::Part& part) {
-    if (part.device == device) return false;
-    const auto other = first(part.device);
-    return other && other->overdue && other->request < id;
+    const Candidate& other = orders_[part.device].first();
+    return part.device != device && other && other.overdue && other.request < request.id;
   });
 }
 
 Granted Arbiter::grant(RequestId id) {
-  struct Amount {
-    Bytes bytes;
-    Bytes spoken_for;
-  };
-  std::vector<Amount> amounts;
-  for (const Request::Part& part : waiting_.at(id).request.parts) {
-    const TenantId tenant = waiting_.at(id).request.tenant;
-    Amount amount{part.least, spoken_for(id, part.device)};
-    const bool alone = by_device_[part.device].size() == 1;
-    if (alone && part.wanted > part.least) {
-      const Bytes most = std::min(part.wanted, ledger_.available(tenant, part.device, amount.spoken_for));
-      amount.bytes = std::max(part.least, most.rounded_down(granularities_[part.device]));
-    }
-    amounts.push_back(amount);
-  }
-  Granted granted{take_out(id), {}};
-  for (std::size_t i = 0; i < amounts.size(); ++i) {
-    ledger_.reserve(granted.request.tenant, granted.request.parts[i].device, amounts[i].bytes,
-                    amounts[i].spoken_for);
-    granted.bytes.push_back(amounts[i].bytes);
+  const Request& request = waiting_.at(id);
+  std::vector<Bytes> amounts;
+  amounts.reserve(request.parts.size());
+  for (const Request::Part& part : request.parts) amounts.push_back(amount(request, part));
+  Granted granted{take_out(id), std::move(amounts)};
+  for (std::size_t i = 0; i < granted.bytes.size(); ++i) {
+    const DeviceIndex device = granted.request.parts[i].device;
+    ledger_.reserve(granted.request.tenant, device, granted.bytes[i], terms_of(granted.request, device));
   }
   take_changes();
   return granted;
 }
 
+// What it is content with; more, if nobody else waits for the device.
+Bytes Arbiter::amount(const Request& request, const Request::Part& part) const {
+  if (waiting_.size(part.device) > 1 || part.wanted == part.least) return part.least;
+  const Bytes available = ledger_.available(request.tenant, part.device, terms_of(request, part.device));
+  const Bytes most = std::min(part.wanted, available);
+  return std::max(part.least, most.rounded_down(granularities_[part.device]));
+}
+
+GrantTerms Arbiter::terms_of(const Request& request, DeviceIndex device) const {
+  return {spoken_for(request.id, device), request.may_borrow};
+}
+
 // Where the device lends idle guarantees, nothing else keeps for the claims that wait what they are waiting
 // for.
 Bytes Arbiter::spoken_for(RequestId id, DeviceIndex device) const {
-  if (!ledger_.lends(device)) return {};
-  const auto own = claims_[device].find(id);
-  return claimed_[device] - (own == claims_[device].end() ? Bytes{} : own->second);
+  return ledger_.lends(device) ? claims_.sum_without(id, device) : Bytes{};
 }
 
 }  // namespace gpumem::core

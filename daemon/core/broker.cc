@@ -2,53 +2,34 @@
 
 #include <algorithm>
 
-#include "base/check.h"
-
-// Sessions and slices. The way of memory is in broker_memory.cc; what else a broker does, in its other files.
+// Events: each goes to the part that is responsible. Changes of policy are in broker_policy.cc, listings in
+// listings.cc.
 
 namespace gpumem::core {
-namespace {
 
-std::vector<Bytes> pools_of(const Policy& policy) {
-  std::vector<Bytes> pools;
-  for (const DevicePolicy& device : policy.devices) pools.push_back(device.pool);
-  return pools;
+Broker::Broker(Policy policy) : state_(std::move(policy)) {
+  const auto& devices = state_.policy.devices;
+  for (DeviceIndex i = 0; i < devices.size(); ++i)
+    state_.ledger.set_lending(i, devices[i].reclaim.lend_guarantees);
+  put_in_force(state_.tenants.rules_under(state_.policy, {}));
 }
 
-std::vector<Bytes> granularities_of(const Policy& policy) {
-  std::vector<Bytes> granularities;
-  for (const DevicePolicy& device : policy.devices) granularities.push_back(device.granularity);
-  return granularities;
-}
-
-}  // namespace
-
-Broker::Broker(Policy policy)
-    : policy_(std::move(policy)),
-      ledger_(pools_of(policy_)),
-      arbiter_(ledger_, granularities_of(policy_), policy_.aging),
-      pressure_(policy_.devices.size()) {
-  for (DeviceIndex i = 0; i < policy_.devices.size(); ++i) {
-    stores_.emplace_back(i, policy_.devices[i].pool, policy_.devices[i].granularity, extent_ids_, job_ids_);
-    ledger_.set_missing(i, stores_[i].missing());
-    ledger_.set_lending(i, policy_.devices[i].reclaim.lend_guarantees);
-  }
-  put_in_force(rules_under(policy_));
-}
+// ---- Sessions ----
 
 Result<SessionId> Broker::open_session(const Peer& peer, std::string label, TimePoint now) {
-  if (draining_) return Error{Code::kUnavailable, "the broker is stopping"};
-  if (sessions_.size() >= policy_.max_sessions) {
-    return Error{Code::kResourceExhausted, "the broker has " + std::to_string(sessions_.size()) +
+  const Policy& policy = state_.policy;
+  if (state_.draining) return Error{Code::kUnavailable, "the broker is stopping"};
+  if (state_.sessions.size() >= policy.max_sessions) {
+    return Error{Code::kResourceExhausted, "the broker has " + std::to_string(state_.sessions.size()) +
                                                " sessions, its max_sessions; close some or raise it"};
   }
-  auto match = tenant_of(policy_, peer);
+  auto match = core::tenant_of(policy, peer);
   if (!match) return match.error();
-  auto tenant = admit_tenant(*match);
+  auto tenant = state_.tenants.admit(policy, *match);
   if (!tenant) return tenant.error();
-  if (tenants_.at(*tenant).sessions.size() >= policy_.max_sessions_per_tenant) {
+  if (state_.tenants.at(*tenant).sessions.size() >= policy.max_sessions_per_tenant) {
     return Error{Code::kResourceExhausted,
-                 "tenant '" + match->name + "' has " + std::to_string(policy_.max_sessions_per_tenant) +
+                 "tenant '" + match->name + "' has " + std::to_string(policy.max_sessions_per_tenant) +
                      " sessions, its max_sessions_per_tenant; close some or raise it"};
   }
   const SessionId id = session_ids_.next();
@@ -58,124 +39,185 @@ Result<SessionId> Broker::open_session(const Peer& peer, std::string label, Time
   session.peer = peer;
   session.label = std::move(label);
   session.since = now;
-  note(Event::Kind::kOpened, sessions_.emplace(id, std::move(session)).first->second, now);
-  tenants_.at(*tenant).sessions.insert(id);
+  state_.note(Event::Kind::kOpened, state_.sessions.emplace(id, std::move(session)).first->second, now);
+  state_.session_order.insert(id);
+  state_.tenants.join(*tenant, id);
   // A new guarantee can put a waiter out of all hope, and so no longer ahead of others.
   settle(now);
   return id;
 }
 
-void Broker::session_ended(SessionId id, Farewell farewell, TimePoint now) {
-  const auto found = sessions_.find(id);
-  if (found == sessions_.end()) return;
+void Broker::session_ended(SessionId id, SessionEnd end, TimePoint now) {
+  const auto found = state_.sessions.find(id);
+  if (found == state_.sessions.end()) return;
   Session& session = found->second;
-  press_anew();
-  if (!std::exchange(session.ended, true)) note(Event::Kind::kEnded, session, now);
-  if (farewell == Farewell::kExited) {
-    note(Event::Kind::kDied, session, now);
-    sentences_.erase(id);  // carried out: there is nobody left to kill
-  }
-  arbiter_.remove_all_of(id);
-  std::erase_if(assemblies_, [&](const auto& entry) {
-    if (entry.second.granted.request.session != id) return false;
-    undo(entry.second);
-    return true;
-  });
-  if (farewell == Farewell::kLost) {
-    for (const LeaseId id_on_loan : session.leases) {
-      // What was given back before is being freed all the same.
-      if (Lease& lease = leases_.at(id_on_loan); !lease.in_store) set_state(lease, Charge::kQuarantined);
-    }
+  reclaimer_.replan();
+  if (!std::exchange(session.ended, true)) state_.note(Event::Kind::kEnded, session, now);
+  if (end == SessionEnd::kExited) {
+    session.exited = true;
+    state_.note(Event::Kind::kDied, session, now);
+    reclaimer_.exited(id);
+    outside_.end(session);
   } else {
-    release_leases(session);
+    for (const auto& [device, request] : session.asked) reclaimer_.note_pinned(session, device);
   }
+  lending_.end(session, end == SessionEnd::kLost, now);
   forget_if_done(id);
   settle(now);
 }
 
-void Broker::exited(SessionId id, TimePoint now) { session_ended(id, Farewell::kExited, now); }
-
-void Broker::release_leases(Session& session) {
-  for (const LeaseId lease : session.leases) take_back(leases_.at(lease));
-}
+void Broker::exited(SessionId id, TimePoint now) { session_ended(id, SessionEnd::kExited, now); }
 
 void Broker::forget_if_done(SessionId id) {
-  Session& session = sessions_.at(id);
+  const auto found = state_.sessions.find(id);
+  if (found == state_.sessions.end()) return;
+  Session& session = found->second;
   if (!session.ended || !session.leases.empty()) return;
   const TenantId tenant = session.tenant;
-  end_outside(session);
-  forget_pressure(id);
-  sessions_.erase(id);
-  tenants_.at(tenant).sessions.erase(id);
-  retire_tenant(tenant);
-  effects_.emplace_back(ForgetSession{id});
+  outside_.end(session);
+  reclaimer_.forget(id);
+  state_.tenants.leave(tenant, id);
+  state_.sessions.erase(found);
+  state_.session_order.erase(id);
+  state_.tenants.retire(tenant);
+  state_.outbox.emit(ForgetSession{id});
 }
 
-Result<Session*> Broker::live_session(SessionId id) {
-  const auto found = sessions_.find(id);
-  if (found == sessions_.end() || found->second.ended) {
-    return Error{Code::kUnauthenticated, "the session has ended; connect again"};
-  }
-  return &found->second;
-}
-
-Result<DeviceIndex> Broker::find_device(const std::string& uuid) const {
-  const auto found = std::ranges::find(policy_.devices, uuid, &DevicePolicy::uuid);
-  if (found != policy_.devices.end()) return static_cast<DeviceIndex>(found - policy_.devices.begin());
-  std::string known;
-  for (const DevicePolicy& one : policy_.devices) known += " " + one.uuid;
-  return Error{Code::kNotFound, "the broker lends no device '" + uuid + "', but:" + known};
-}
+// ---- Slices ----
 
 Result<Slice> Broker::open_slice(SessionId id, const std::string& device, Bytes limit, std::string label) {
-  auto session = live_session(id);
+  auto session = state_.live(id);
   if (!session) return session.error();
-  const auto index = find_device(device);
+  const auto index = state_.find_device(device);
   if (!index) return index.error();
-  const DevicePolicy& found = policy_.devices[*index];
-  if (limit.is_zero()) limit = std::min(ledger_.quota((*session)->tenant, *index).limit, found.pool);
-  const auto rounded = limit.rounded_up(found.granularity);
-  if (!rounded || *rounded > found.pool) {
-    return Error{Code::kInvalidArgument, "a slice of " + to_string(limit) + " is more than the pool of " +
-                                             to_string(found.pool) + " on " + device};
-  }
-  if (rounded->is_zero()) {
-    return Error{Code::kPermissionDenied,
-                 "tenant '" + tenant_name(id) + "' may have no memory of " + device + " (its limit is 0)"};
-  }
-  if ((*session)->slices.size() >= policy_.max_slices_per_session) {
-    return Error{Code::kResourceExhausted, "the session has " + std::to_string((*session)->slices.size()) +
-                                               " slices, as many as it may"};
-  }
-  if (auto room = check_overhead(**session, *index); !room) return room.error();
-  begin_overhead(**session, *index);
-  Slice slice{slice_ids_.next(), *index, *rounded, std::move(label), {}, {}};
-  (*session)->slices.emplace(slice.id, slice);
-  return slice;
+  const auto size = lending_.check_slice(**session, *index, limit);
+  if (!size) return size.error();
+  if (auto room = outside_.check_context(**session, *index); !room) return room.error();
+  outside_.begin_context(**session, *index);
+  return lending_.open_slice(**session, *index, *size, std::move(label));
 }
 
-Result<void> Broker::close_slice(SessionId id, SliceId slice_id, TimePoint now) {
-  auto session = live_session(id);
+Result<void> Broker::close_slice(SessionId id, SliceId slice, TimePoint now) {
+  auto session = state_.live(id);
   if (!session) return session.error();
-  const auto slice = (*session)->slices.find(slice_id);
-  if (slice == (*session)->slices.end()) return Error{Code::kNotFound, "the session has no such slice"};
-  if (!slice->second.held.is_zero() || !arbiter_.waiting_bytes(slice_id).is_zero()) {
-    return Error{Code::kFailedPrecondition,
-                 "the slice still holds or awaits memory; return its leases first"};
-  }
-  // Leases on their way back outlive the slice: they are charged to the session's tenant.
-  (*session)->slices.erase(slice);
+  auto closed = lending_.close_slice(**session, slice);
+  if (closed) settle(now);
+  return closed;
+}
+
+// ---- Memory ----
+
+void Broker::grow(RequestId id, SessionId session_id, std::span<const Part> parts, Duration wait,
+                  TimePoint now) {
+  auto session = state_.live(session_id);
+  if (!session) return lending_.answer(id, session.error());
+  if (state_.draining) return lending_.answer(id, {Code::kUnavailable, "the broker is stopping"});
+  if (!lending_.ask(id, **session, parts, wait, now)) return;
+  progress(now);
+  lending_.wait_or_refuse(id, now);
   settle(now);
-  return {};
+}
+
+void Broker::cancel(RequestId id, TimePoint now) {
+  lending_.cancel(id, now);
+  settle(now);
+}
+
+void Broker::abandon(GrantId grant, TimePoint now) {
+  lending_.abandon(grant);
+  settle(now);
+}
+
+Result<void> Broker::accept(SessionId session, GrantId grant) { return lending_.accept(session, grant); }
+
+Result<void> Broker::give_back(SessionId id, SliceId slice, std::span<const LeaseId> leases, TimePoint now) {
+  auto session = state_.live(id);
+  if (!session) return session.error();
+  const auto of = (*session)->slices.find(slice);
+  if (of != (*session)->slices.end()) reclaimer_.note_pinned(**session, of->second.device);
+  auto given = lending_.give_back(**session, slice, leases, now);
+  if (given) settle(now);
+  return given;
+}
+
+Result<void> Broker::charge(SessionId id, const std::string& device, Bytes declared, TimePoint now) {
+  auto session = state_.live(id);
+  if (!session) return session.error();
+  const auto index = state_.find_device(device);
+  if (!index) return index.error();
+  auto charged = outside_.declare(**session, *index, declared);
+  if (charged) settle(now);
+  return charged;
+}
+
+void Broker::spent(SessionId id, DeviceIndex device, TimePoint now) {
+  auto session = state_.live(id);
+  if (!session) return;
+  reclaimer_.spent(**session, device, now);
+  settle(now);
+}
+
+// ---- What the host reports ----
+
+void Broker::begin_observation(DeviceIndex device) { unmanaged_.begin_observation(device); }
+
+void Broker::observe(const Observation& observation, TimePoint now) {
+  unmanaged_.observe(observation, now);
+  settle(now);
+}
+
+void Broker::job_done(const JobResult& result, TimePoint now) {
+  lending_.job_done(result, now);
+  settle(now);
+}
+
+void Broker::tick(TimePoint now) {
+  state_.arbiter.age(now);
+  lending_.refuse_expired(now);
+  reclaimer_.tick(now);
+  unmanaged_.tick(now);
+  settle(now);
+}
+
+std::optional<TimePoint> Broker::next_deadline() const {
+  std::optional<TimePoint> next;
+  for (const auto one : {state_.arbiter.next_deadline(), reclaimer_.next_deadline(),
+                         unmanaged_.next_deadline(), lending_.next_deadline()}) {
+    if (one && (!next || *one < *next)) next = one;
+  }
+  return next;
 }
 
 void Broker::drain() {
-  draining_ = true;
-  for (const auto& [id, session] : sessions_) {
-    for (const Request& request : arbiter_.remove_all_of(id)) {
-      answer(request.id, {Code::kUnavailable, "the broker is stopping; what is mapped stays usable"});
-    }
+  state_.draining = true;
+  for (const auto& [id, session] : state_.sessions) {
+    for (const Request& request : state_.arbiter.remove_all_of(id))
+      lending_.answer(request.id,
+                      {Code::kUnavailable, "the broker is stopping; what is mapped stays usable"});
   }
 }
+
+// ---- What follows ----
+
+void Broker::settle(TimePoint now) {
+  for (;;) {
+    progress(now);
+    const std::vector<RequestId> refused = reclaimer_.update(now);
+    if (refused.empty()) return;
+    for (const RequestId id : refused) lending_.refuse_waiting(id, now);  // which makes room for others
+  }
+}
+
+void Broker::progress(TimePoint now) {
+  for (auto freed = lending_.progress(now); !freed.empty(); freed = lending_.progress(now)) {
+    for (const SessionId id : freed) forget_if_done(id);
+  }
+}
+
+bool Broker::settled() const { return lending_.settled(); }
+
+std::vector<Effect> Broker::take_effects() { return state_.outbox.take_effects(); }
+
+std::vector<SessionId> Broker::take_touched() { return state_.outbox.take_touched(); }
 
 }  // namespace gpumem::core

@@ -36,7 +36,7 @@ struct AnswerGrow {
   Result<Grant, GrowFailure> answer;
 };
 /// The session is asked for more memory than before: its figures say how much of which device and until when.
-struct RingBell {
+struct RingDoorbell {
   SessionId session;
 };
 enum class Signal { kTerminate, kKill };
@@ -57,6 +57,6 @@ struct ForgetSession {
 };
 
 using Effect =
-    std::variant<RunJob, SendOffer, AnswerGrow, RingBell, SignalSession, SignalForeigner, ForgetSession>;
+    std::variant<RunJob, SendOffer, AnswerGrow, RingDoorbell, SignalSession, SignalForeigner, ForgetSession>;
 
 }  // namespace gpumem::core

@@ -6,6 +6,17 @@
 #include "base/check.h"
 
 namespace gpumem::core {
+namespace {
+
+void add(Charges& to, const Charges& more) {
+  for (std::size_t i = 0; i < kCharges; ++i) to.by_state[i] += more.by_state[i];
+}
+
+void subtract(Charges& from, const Charges& less) {
+  for (std::size_t i = 0; i < kCharges; ++i) from.by_state[i] -= less.by_state[i];
+}
+
+}  // namespace
 
 Bytes Charges::total() const {
   Bytes sum;
@@ -13,9 +24,10 @@ Bytes Charges::total() const {
   return sum;
 }
 
-Ledger::Ledger(const std::vector<Bytes>& pools) {
+Ledger::Ledger(const std::vector<Bytes>& pools) : tenants_(1) {
   const Quota unlimited{{}, {std::numeric_limits<std::uint64_t>::max()}};
-  root_.quotas = std::make_shared<const Quotas>(pools.size(), unlimited);
+  const auto quotas = std::make_shared<const Quotas>(pools.size(), unlimited);
+  root_.quotas = {quotas, quotas->data()};
   for (const Bytes pool : pools) {
     devices_.push_back({.pool = pool, .missing = {}, .in_debt = {}});
     root_.accounts.emplace_back().members = std::make_unique<Members>();
@@ -29,13 +41,33 @@ TenantId Ledger::add_tenant(Quotas quotas, TenantId parent) {
 }
 
 TenantId Ledger::add_tenant(std::shared_ptr<const Quotas> quotas, TenantId parent) {
-  const TenantId tenant = ids_.next();
-  Node& added = tenants_[tenant];
+  const TenantId tenant = next_id();
+  Node& added = tenants_[slot(tenant)];
+  added.id = tenant;
   added.parent = parent;
-  added.quotas = std::move(quotas);
-  GPUMEM_CHECK(added.quotas->size() == devices_.size(), "one quota a device");
+  added.quotas = checked(std::move(quotas));
   join(tenant);
   return tenant;
+}
+
+// The vector lives on; nobody goes through it again.
+std::shared_ptr<const Quota[]> Ledger::checked(std::shared_ptr<const Quotas> quotas) const {
+  GPUMEM_CHECK(quotas->size() == devices_.size(), "one quota a device");
+  const Quota* first = quotas->data();
+  return {std::move(quotas), first};
+}
+
+// Ids ascend in the order in which tenants come; what is below is the slot.
+TenantId Ledger::next_id() {
+  std::size_t slot = tenants_.size();
+  if (vacant_.empty()) {
+    GPUMEM_CHECK(slot < kMaxTenants, "not more tenants than there are slots");
+    tenants_.emplace_back();
+  } else {
+    slot = vacant_.back();
+    vacant_.pop_back();
+  }
+  return TenantId{++last_tenant_ * kMaxTenants + slot};
 }
 
 void Ledger::remove_tenant(TenantId tenant) {
@@ -43,13 +75,14 @@ void Ledger::remove_tenant(TenantId tenant) {
   GPUMEM_CHECK(node(tenant).children == 0, "a tenant with others below it cannot go");
   leave(tenant);
   for (Device& device : devices_) device.in_debt.erase(tenant);
-  tenants_.erase(tenant);
+  tenants_[slot(tenant)] = {};
+  vacant_.push_back(slot(tenant));
 }
 
 void Ledger::set_quotas(TenantId tenant, std::shared_ptr<const Quotas> quotas) {
-  GPUMEM_CHECK(quotas->size() == devices_.size(), "one quota a device");
+  auto checked_quotas = checked(std::move(quotas));
   leave(tenant);
-  node(tenant).quotas = std::move(quotas);
+  node(tenant).quotas = std::move(checked_quotas);
   join(tenant);
   mark_changed(tenant);
 }
@@ -71,17 +104,14 @@ void Ledger::join(TenantId tenant) {
   Node& above = node_or_root(joining.parent);
   ++above.children;
   for (DeviceIndex device = 0; device < devices_.size(); ++device) {
-    const Quota& quota = (*joining.quotas)[device];
+    const Quota& quota = joining.quota(device);
     if (!joining.accounts.empty()) derive(joining.accounts[device], quota);
     auto& members = open(above)[device].members;
     if (!members) members = std::make_unique<Members>();
     count_in(*members, figures(joining, device), quota, tenant);
     note_debt(tenant, device);
-    update(joining.parent, device, [&](Account& account) {
-      const Charges& own = charges(tenant, device);
-      for (std::size_t i = 0; i < kCharges; ++i) account.charges.by_state[i] += own.by_state[i];
-      account.outside += outside(tenant, device);
-    });
+    update(joining.parent, device, [&](Charges& above) { add(above, charges(tenant, device)); },
+           {figures(joining, device).counted, {}});
     if (!promised(tenant, device).is_zero()) ++devices_[device].promises_revision;
   }
 }
@@ -91,12 +121,9 @@ void Ledger::leave(TenantId tenant) {
   Node& above = node_or_root(leaving.parent);
   --above.children;
   for (DeviceIndex device = 0; device < devices_.size(); ++device) {
-    count_out(*above.accounts[device].members, figures(leaving, device), (*leaving.quotas)[device], tenant);
-    update(leaving.parent, device, [&](Account& account) {
-      const Charges& own = charges(tenant, device);
-      for (std::size_t i = 0; i < kCharges; ++i) account.charges.by_state[i] -= own.by_state[i];
-      account.outside -= outside(tenant, device);
-    });
+    count_out(*above.accounts[device].members, figures(leaving, device), leaving.quota(device), tenant);
+    update(leaving.parent, device, [&](Charges& above) { subtract(above, charges(tenant, device)); },
+           {{}, figures(leaving, device).counted});
     changed_.emplace_back(leaving.parent, device);
     if (!promised(tenant, device).is_zero()) ++devices_[device].promises_revision;
   }
@@ -104,9 +131,9 @@ void Ledger::leave(TenantId tenant) {
 
 std::vector<Ledger::Account>& Ledger::open(Node& one) {
   if (!one.accounts.empty()) return one.accounts;
-  one.accounts.resize(one.quotas->size());
+  one.accounts.resize(devices_.size());
   for (DeviceIndex device = 0; device < one.accounts.size(); ++device)
-    derive(one.accounts[device], (*one.quotas)[device]);
+    derive(one.accounts[device], one.quota(device));
   return one.accounts;
 }
 
@@ -119,29 +146,35 @@ void Ledger::close_if_idle(TenantId tenant) {
 // ---- Charges ----
 
 template <class Change>
-void Ledger::update(TenantId tenant, DeviceIndex device, Change&& change) {
+void Ledger::update(TenantId tenant, DeviceIndex device, Change&& change, Shift shift) {
   count_change(device);
   for (TenantId id = tenant; id;) {
     Node& one = node(id);
     Account& own = open(one)[device];
-    const Quota& quota = (*one.quotas)[device];
+    const Quota& quota = one.quota(device);
     Members& above = *node_or_root(one.parent).accounts[device].members;
     const Figures before = figures(one, device);
-    change(own);
+    change(own.charges);
+    own.outside = own.outside + shift.more - shift.less;
     derive(own, quota);
     const Figures after = figures(one, device);
     above.kept = above.kept - before.kept + after.kept;
+    above.pool_kept = above.pool_kept - before.pool_kept + after.pool_kept;
     above.promised = above.promised - before.promised + after.promised;
-    rank(above, before.burst(), after.burst(), quota, id);
+    rank(above, before.borrowed(), after.borrowed(), quota, id);
     note_debt(id, device);
+    shift = {after.counted, before.counted};
     id = one.parent;
   }
-  change(root_.accounts[device]);
-  derive(root_.accounts[device], (*root_.quotas)[device]);
+  Account& root = root_.accounts[device];
+  change(root.charges);
+  root.outside = root.outside + shift.more - shift.less;
+  derive(root, root_.quota(device));
 }
 
 void Ledger::derive(Account& account, const Quota& quota) {
   account.kept = std::max(quota.guarantee.minus(account.used()), account.members_kept());
+  account.pool_kept = std::max(quota.guarantee.minus(account.charges.total()), account.members_pool_kept());
   account.promised = std::max(quota.guarantee, account.members ? account.members->promised : Bytes{});
 }
 
@@ -155,34 +188,30 @@ void Ledger::note_debt(TenantId tenant, DeviceIndex device) {
 
 void Ledger::count_in(Members& members, const Figures& child, const Quota& quota, TenantId id) {
   members.kept += child.kept;
+  members.pool_kept += child.pool_kept;
   members.promised += child.promised;
-  rank(members, {}, child.burst(), quota, id);
+  rank(members, {}, child.borrowed(), quota, id);
 }
 
 void Ledger::count_out(Members& members, const Figures& child, const Quota& quota, TenantId id) {
   members.kept -= child.kept;
+  members.pool_kept -= child.pool_kept;
   members.promised -= child.promised;
-  rank(members, child.burst(), {}, quota, id);
+  rank(members, child.borrowed(), {}, quota, id);
 }
 
 void Ledger::rank(Members& members, Bytes before, Bytes after, const Quota& quota, TenantId id) {
   if (before == after) return;
-  auto& bursting = members.bursting;
-  const Bursting place{quota.priority, quota.share_of(after), id};
-  if (before.is_zero()) {
-    bursting.insert(place);
-    return;
+  if (!before.is_zero()) {
+    const bool was_there = members.borrowers.erase({quota.priority, quota.share_of(before), id});
+    GPUMEM_CHECK(was_there, "a borrower has its place");
   }
-  auto old = bursting.extract({quota.priority, quota.share_of(before), id});
-  GPUMEM_CHECK(!old.empty(), "a burst has its place");
-  if (after.is_zero()) return;
-  old.value() = place;
-  bursting.insert(std::move(old));
+  if (!after.is_zero()) members.borrowers.insert({quota.priority, quota.share_of(after), id});
 }
 
-void Ledger::reserve(TenantId tenant, DeviceIndex device, Bytes bytes, Bytes spoken_for) {
-  GPUMEM_CHECK(verdict(tenant, device, bytes, spoken_for) == Verdict::kFits, "only what fits is charged");
-  update(tenant, device, [&](Account& account) { account.charges[Charge::kOffered] += bytes; });
+void Ledger::reserve(TenantId tenant, DeviceIndex device, Bytes bytes, const GrantTerms& terms) {
+  GPUMEM_CHECK(verdict(tenant, device, bytes, terms) == Verdict::kFits, "only what fits is charged");
+  update(tenant, device, [&](Charges& charges) { charges[Charge::kOffered] += bytes; });
   changed_.emplace_back(tenant, device);
   GPUMEM_CHECK(charges(device).total() <= pool(device), "charges within the pool");
 }
@@ -203,20 +232,28 @@ void Ledger::move(TenantId tenant, DeviceIndex device, Bytes bytes, Charge from,
 }
 
 void Ledger::release(TenantId tenant, DeviceIndex device, Bytes bytes, Charge from) {
-  update(tenant, device, [&](Account& account) { account.charges[from] -= bytes; });
+  update(tenant, device, [&](Charges& charges) { charges[from] -= bytes; });
   if (used(tenant, device).is_zero()) close_if_idle(tenant);
   changed_.emplace_back(tenant, device);
 }
 
 void Ledger::charge_outside(TenantId tenant, DeviceIndex device, Bytes bytes) {
-  update(tenant, device, [&](Account& account) { account.outside += bytes; });
+  update(tenant, device, [](Charges&) {}, {bytes, {}});
   changed_.emplace_back(tenant, device);
 }
 
 void Ledger::release_outside(TenantId tenant, DeviceIndex device, Bytes bytes) {
-  update(tenant, device, [&](Account& account) { account.outside -= bytes; });
+  update(tenant, device, [](Charges&) {}, {{}, bytes});
   if (used(tenant, device).is_zero()) close_if_idle(tenant);
   changed_.emplace_back(tenant, device);
+}
+
+void Ledger::transfer(TenantId from, TenantId to, DeviceIndex device, const Charges& moved, Bytes outside) {
+  update(from, device, [&](Charges& charges) { subtract(charges, moved); }, {{}, outside});
+  update(to, device, [&](Charges& charges) { add(charges, moved); }, {outside, {}});
+  if (used(from, device).is_zero()) close_if_idle(from);
+  changed_.emplace_back(from, device);
+  changed_.emplace_back(to, device);
 }
 
 void Ledger::set_missing(DeviceIndex device, Bytes bytes) {
@@ -235,9 +272,10 @@ void Ledger::set_lending(DeviceIndex device, bool lends) {
   changed_.emplace_back(TenantId{}, device);
 }
 
-std::vector<std::pair<TenantId, DeviceIndex>> Ledger::take_changed() {
-  std::erase_if(changed_, [&](const auto& one) { return one.first && !tenants_.contains(one.first); });
-  return std::exchange(changed_, {});
+void Ledger::take_changed(Changes& into) {
+  into.clear();
+  into.swap(changed_);
+  std::erase_if(into, [&](const auto& one) { return one.first && !knows(one.first); });
 }
 
 }  // namespace gpumem::core

@@ -2,10 +2,11 @@
 #include <array>
 #include <memory>
 #include <set>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "base/check.h"
+#include "daemon/core/block_set.h"
 #include "daemon/core/types.h"
 
 namespace gpumem::core {
@@ -32,6 +33,12 @@ struct Charges {
 
 using Quotas = std::vector<Quota>;  ///< one a device
 
+/// What a grant may draw on, where the device lends idle guarantees.
+struct GrantTerms {
+  Bytes spoken_for{};      ///< what others wait for by right
+  bool may_borrow = true;  ///< false: nothing that others are guaranteed
+};
+
 /// The bytes of every device and tenant: the only truth about who is charged. Tenants form a tree, whose
 /// leaves are charged; docs/arbiter.md has the figures of a node, by the names used here.
 ///
@@ -40,6 +47,7 @@ using Quotas = std::vector<Quota>;  ///< one a device
 ///  - no grant takes a tenant, or one above it, past its limit (they may be over a limit that was lowered, or
 ///  by
 ///    what is charged outside the pool);
+///  - what is charged to a tenant outside the pool counts above it at most as far as its own limit allows;
 ///  - no grant takes memory that unmet guarantees need, unless the device lends it.
 /// A call that would break one, or takes back more than there is, is a bug of the caller and aborts.
 class Ledger {
@@ -62,16 +70,17 @@ class Ledger {
   void remove_tenant(TenantId tenant);
   void set_lending(DeviceIndex device, bool lends);
 
-  /// Whether `least` of a growth could be charged. `spoken_for`: what others wait for by right, where the
-  /// device lends their guarantees.
-  Verdict verdict(TenantId tenant, DeviceIndex device, Bytes least, Bytes spoken_for = {}) const;
+  /// Whether `least` of a growth could be charged.
+  Verdict verdict(TenantId tenant, DeviceIndex device, Bytes least, const GrantTerms& terms = {}) const;
   /// Charges `bytes` as offered; the verdict on them is kFits.
-  void reserve(TenantId tenant, DeviceIndex device, Bytes bytes, Bytes spoken_for = {});
+  void reserve(TenantId tenant, DeviceIndex device, Bytes bytes, const GrantTerms& terms = {});
   void move(TenantId tenant, DeviceIndex device, Bytes bytes, Charge from, Charge to);
   void release(TenantId tenant, DeviceIndex device, Bytes bytes, Charge from);
   /// What is charged to the tenant besides the pool: declared memory and contexts.
   void charge_outside(TenantId tenant, DeviceIndex device, Bytes bytes);
   void release_outside(TenantId tenant, DeviceIndex device, Bytes bytes);
+  /// Charges of `from` become charges of `to`, whatever its limits.
+  void transfer(TenantId from, TenantId to, DeviceIndex device, const Charges& charges, Bytes outside);
 
   /// Bytes of the pool that the driver does not give at present: nobody can be granted them.
   void set_missing(DeviceIndex device, Bytes bytes);
@@ -91,86 +100,112 @@ class Ledger {
   Bytes promised(DeviceIndex device) const { return root_.accounts[device].promised; }
   Bytes kept(DeviceIndex device) const { return root_.accounts[device].kept; }
   bool is_idle(TenantId tenant) const;
+  /// Whether others are below the tenant.
+  bool has_members(TenantId tenant) const { return node(tenant).children != 0; }
+  /// A small number of the tenant's own while it is there; others get it after. 0: none, the device itself.
+  static std::size_t slot(TenantId tenant) { return tenant.value & (kMaxTenants - 1); }
 
   const Charges& charges(TenantId tenant, DeviceIndex device) const;
   Bytes outside(TenantId tenant, DeviceIndex device) const;
-  const Quota& quota(TenantId tenant, DeviceIndex device) const { return (*node(tenant).quotas)[device]; }
+  const Quota& quota(TenantId tenant, DeviceIndex device) const { return node(tenant).quota(device); }
   TenantId parent(TenantId tenant) const { return node(tenant).parent; }
-  Bytes used(TenantId tenant, DeviceIndex device) const { return figures(tenant, device).used; }
+  Bytes used(TenantId tenant, DeviceIndex device) const { return figures(tenant, device).used(); }
   Bytes promised(TenantId tenant, DeviceIndex device) const { return figures(tenant, device).promised; }
   /// To those below the tenant.
   Bytes members_promised(TenantId tenant, DeviceIndex device) const;
   Bytes burst(TenantId tenant, DeviceIndex device) const { return figures(tenant, device).burst(); }
+  /// What the tenant has of the pool beyond what it is promised: what claims of others can be served from.
+  /// Memory outside the pool is not in it, so no declaration changes who is asked.
+  Bytes borrowed(TenantId tenant, DeviceIndex device) const { return figures(tenant, device).borrowed(); }
   Bytes debt(TenantId tenant, DeviceIndex device) const;
   /// Of the tenant's own guarantee.
   Bytes unmet(TenantId tenant, DeviceIndex device) const;
   /// What can be claimed, counted from the tenant up to `upto`, or to the top.
   Bytes claimable(TenantId tenant, DeviceIndex device, TenantId upto = {}) const;
   /// The most of the pool that can ever be the tenant's: what is promised to others can not, unless it is
-  /// lent.
-  Bytes reach(TenantId tenant, DeviceIndex device) const;
+  /// lent and the tenant may borrow.
+  Bytes reach(TenantId tenant, DeviceIndex device, bool may_borrow = true) const;
   /// What the tenant could have more if all others gave back whatever they may be asked for: its own limit
   /// and reach, less what it has.
   Bytes room(TenantId tenant, DeviceIndex device) const;
   /// Another number than before: promises have changed, and with them everybody's reach.
   std::uint64_t promises_revision(DeviceIndex device) const { return devices_[device].promises_revision; }
-  /// The first tenant, from this one up, whose limit stands in the way of `bytes`; none: no limit does.
+  /// The first tenant, from this one up, whose limit stands in the way of `bytes`; none: no limit does. What
+  /// others declare is never in the way of what can be claimed.
   TenantId limiting(TenantId tenant, DeviceIndex device, Bytes bytes) const;
   /// By how much `bytes` more of the tenant would pass the limit of `at`, the tenant itself or one above it.
   Bytes excess_at(TenantId at, TenantId tenant, DeviceIndex device, Bytes bytes) const;
   /// What must stay to be had for others than the tenant.
   Bytes kept_for_others(TenantId tenant, DeviceIndex device) const;
   /// The most that the tenant can ever have: its reach, as far as its limits allow.
-  Bytes ceiling(TenantId tenant, DeviceIndex device) const;
+  Bytes ceiling(TenantId tenant, DeviceIndex device, bool may_borrow = true) const;
   /// Who uses more than its limit.
   const std::set<TenantId>& in_debt(DeviceIndex device) const { return devices_[device].in_debt; }
   /// What the tenant could be granted now, if nobody waited.
-  Bytes available(TenantId tenant, DeviceIndex device, Bytes spoken_for = {}) const;
+  Bytes available(TenantId tenant, DeviceIndex device, const GrantTerms& terms = {}) const;
 
-  /// A child of `node` with its burst: the one to be asked first comes first.
-  struct Bursting {
+  /// A child of `node` that has borrowed: the one to be asked first comes first.
+  struct Borrower {
     std::uint32_t priority = 0;
-    double share = 0;  ///< burst by weight
+    double share = 0;  ///< what it borrowed, by weight
     TenantId tenant;
-    bool operator<(const Bursting& other) const {
+    bool operator<(const Borrower& other) const {
       if (priority != other.priority) return priority < other.priority;
       return share != other.share ? share > other.share : tenant < other.tenant;
     }
   };
-  /// The children of `node` (none: the top) that have a burst.
-  const std::set<Bursting>& bursting(TenantId node, DeviceIndex device) const;
+  using Ranking = BlockSet<Borrower>;
+  /// The children of `node` (none: the top) that have borrowed.
+  const Ranking& borrowers(TenantId node, DeviceIndex device) const;
 
-  /// Accounts whose use or quotas changed since the last call; none as tenant: the device itself.
-  std::vector<std::pair<TenantId, DeviceIndex>> take_changed();
+  using Changes = std::vector<std::pair<TenantId, DeviceIndex>>;
+  /// Accounts whose use or quotas changed since the last call; none as tenant: the device itself. They come
+  /// in place of what `into` has.
+  void take_changed(Changes& into);
 
  private:
   // What an inner node adds to an account.
   struct Members {
     Bytes kept;
+    Bytes pool_kept;
     Bytes promised;
-    std::set<Bursting> bursting;
+    Ranking borrowers;
   };
   struct Account {
     Charges charges;
-    Bytes outside;
-    Bytes kept;
+    Bytes outside;    ///< of an inner node: as far as it counts of those below
+    Bytes kept;       ///< of the guarantee, by what is used
+    Bytes pool_kept;  ///< of the guarantee, by what is used of the pool
     Bytes promised;
     std::unique_ptr<Members> members;  ///< if it has any
     Bytes used() const { return charges.total() + outside; }
     Bytes members_kept() const { return members ? members->kept : Bytes{}; }
+    Bytes members_pool_kept() const { return members ? members->pool_kept : Bytes{}; }
   };
-  struct Node {
+  struct alignas(64) Node {
+    TenantId id;  ///< none: nobody has the slot
     TenantId parent;
     std::size_t children = 0;
-    std::shared_ptr<const Quotas> quotas;
+    std::shared_ptr<const Quota[]> quotas;  ///< one a device
     std::vector<Account> accounts;  ///< none, as long as nothing is charged and nobody is below: most tenants
+    const Quota& quota(DeviceIndex device) const { return quotas.get()[device]; }
   };
   // What follows from a node's account and quota.
   struct Figures {
-    Bytes used;
+    Bytes pool;     // charges of the pool
+    Bytes outside;  // besides
     Bytes kept;
+    Bytes pool_kept;
     Bytes promised;
-    Bytes burst() const { return used + kept - promised; }
+    Bytes counted;  // of `outside`, in the node above
+    Bytes used() const { return pool + outside; }
+    Bytes burst() const { return used() + kept - promised; }
+    Bytes borrowed() const { return pool + pool_kept - promised; }
+  };
+  // A change of what is charged outside the pool.
+  struct Shift {
+    Bytes more;
+    Bytes less;
   };
   struct Device {
     Bytes pool;
@@ -181,19 +216,29 @@ class Ledger {
     std::uint64_t revision = 0;
   };
 
-  const Node& node(TenantId tenant) const;
+  bool knows(TenantId tenant) const {
+    const std::size_t at = slot(tenant);
+    return tenant && at < tenants_.size() && tenants_[at].id == tenant;
+  }
+  TenantId next_id();
+  std::shared_ptr<const Quota[]> checked(std::shared_ptr<const Quotas> quotas) const;
+  const Node& node(TenantId tenant) const {
+    GPUMEM_CHECK(knows(tenant), "tenant known");
+    return tenants_[slot(tenant)];
+  }
   Node& node(TenantId tenant) { return const_cast<Node&>(std::as_const(*this).node(tenant)); }
   const Node& node_or_root(TenantId tenant) const { return tenant ? node(tenant) : root_; }
   Node& node_or_root(TenantId tenant) { return tenant ? node(tenant) : root_; }
   const Account* account(TenantId tenant, DeviceIndex device) const;
   Figures figures(TenantId tenant, DeviceIndex device) const { return figures(node_or_root(tenant), device); }
-  static Figures figures(const Node& one, DeviceIndex device);
+  Figures figures(const Node& one, DeviceIndex device) const;
   // The accounts of a node, on every device.
-  static std::vector<Account>& open(Node& one);
+  std::vector<Account>& open(Node& one);
   void close_if_idle(TenantId tenant);
-  // Applies `change` to the accounts of the tenant and of all above it, and brings up to date what follows.
+  // Applies `change` to the charges of the tenant and of all above it, `shift` to what it has outside the
+  // pool, and brings up to date what follows.
   template <class Change>
-  void update(TenantId tenant, DeviceIndex device, Change&& change);
+  void update(TenantId tenant, DeviceIndex device, Change&& change, Shift shift = {});
   void mark_changed(TenantId tenant);
   void join(TenantId tenant);
   void leave(TenantId tenant);
@@ -206,15 +251,18 @@ class Ledger {
   static void count_in(Members& members, const Figures& child, const Quota& quota, TenantId id);
   static void rank(Members& members, Bytes before, Bytes after, const Quota& quota, TenantId id);
   static void count_out(Members& members, const Figures& child, const Quota& quota, TenantId id);
-  static Bytes own_claimable(const Node& one, DeviceIndex device);
-  static Bytes excess(const Node& one, DeviceIndex device, Bytes bytes, Bytes claimable);
-  Bytes obtainable(TenantId tenant, DeviceIndex device, Bytes spoken_for) const;
+  Bytes own_claimable(const Node& one, DeviceIndex device) const;
+  static Bytes firm(const Figures& own, Bytes limit);
+  Bytes excess(const Node& one, DeviceIndex device, Bytes bytes, Bytes claimable) const;
+  Bytes obtainable(TenantId tenant, DeviceIndex device, const GrantTerms& terms) const;
 
-  std::vector<Device> devices_;
+  static constexpr std::size_t kMaxTenants = std::size_t{1} << 24;
   Node root_;  ///< above all; has no quota
-  std::unordered_map<TenantId, Node> tenants_;
-  std::vector<std::pair<TenantId, DeviceIndex>> changed_;
-  IdSource<TenantId> ids_;
+  std::vector<Device> devices_;
+  std::vector<Node> tenants_;        ///< by slot; the first is nobody's
+  std::vector<std::size_t> vacant_;  ///< slots
+  Changes changed_;
+  std::uint64_t last_tenant_ = 0;
   std::uint64_t revision_ = 0;
 };
 

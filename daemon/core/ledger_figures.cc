@@ -25,9 +25,9 @@ Bytes Ledger::unmet(TenantId tenant, DeviceIndex device) const {
   return quota(tenant, device).guarantee.minus(used(tenant, device));
 }
 
-Bytes Ledger::reach(TenantId tenant, DeviceIndex device) const {
+Bytes Ledger::reach(TenantId tenant, DeviceIndex device, bool may_borrow) const {
   Bytes reach = pool(device);
-  if (lends(device)) return reach;
+  if (lends(device) && may_borrow) return reach;
   for (TenantId id = tenant; id; id = parent(id))
     reach = reach.minus(members_promised(parent(id), device) - promised(id, device));
   return reach;
@@ -39,19 +39,24 @@ Bytes Ledger::room(TenantId tenant, DeviceIndex device) const {
 }
 
 // What of the node's own guarantee neither it has nor its members' guarantees keep already.
-Bytes Ledger::own_claimable(const Node& one, DeviceIndex device) {
+Bytes Ledger::own_claimable(const Node& one, DeviceIndex device) const {
   const Bytes members_kept = one.accounts.empty() ? Bytes{} : one.accounts[device].members_kept();
-  return (*one.quotas)[device].guarantee.minus(figures(one, device).used + members_kept);
+  return one.quota(device).guarantee.minus(figures(one, device).used() + members_kept);
+}
+
+// What stands in the way of a claim: what is declared does not, as far as the limit keeps room for claims.
+Bytes Ledger::firm(const Figures& own, Bytes limit) {
+  return own.pool + std::min(own.outside, limit.minus(own.pool + own.kept));
 }
 
 // Of a node's limit, by a growth below it of which so much can be claimed. Saturates.
-Bytes Ledger::excess(const Node& one, DeviceIndex device, Bytes bytes, Bytes claimable) {
+Bytes Ledger::excess(const Node& one, DeviceIndex device, Bytes bytes, Bytes claimable) const {
   const Figures own = figures(one, device);
-  const Bytes limit = (*one.quotas)[device].limit;
+  const Bytes limit = one.quota(device).limit;
   const auto over = [&](Bytes there, Bytes more) {
     return more.is_zero() ? Bytes{} : more.minus(limit.minus(there)).plus(there.minus(limit)).value_or(more);
   };
-  return std::max(over(own.used, bytes), over(own.used + own.kept, bytes.minus(claimable)));
+  return std::max(over(firm(own, limit), bytes), over(own.used() + own.kept, bytes.minus(claimable)));
 }
 
 Bytes Ledger::claimable(TenantId tenant, DeviceIndex device, TenantId upto) const {
@@ -80,25 +85,31 @@ Bytes Ledger::excess_at(TenantId at, TenantId tenant, DeviceIndex device, Bytes 
   return excess(node(at), device, bytes, claimable(tenant, device, at));
 }
 
-Ledger::Verdict Ledger::verdict(TenantId tenant, DeviceIndex device, Bytes least, Bytes spoken_for) const {
+Ledger::Verdict Ledger::verdict(TenantId tenant, DeviceIndex device, Bytes least,
+                                const GrantTerms& terms) const {
   if (limiting(tenant, device, least)) return Verdict::kOverLimit;
-  return least <= obtainable(tenant, device, spoken_for) ? Verdict::kFits : Verdict::kNoMemory;
+  return least <= obtainable(tenant, device, terms) ? Verdict::kFits : Verdict::kNoMemory;
 }
 
 // Of the device's memory, limits apart.
-Bytes Ledger::obtainable(TenantId tenant, DeviceIndex device, Bytes spoken_for) const {
+Bytes Ledger::obtainable(TenantId tenant, DeviceIndex device, const GrantTerms& terms) const {
   const Bytes free_bytes = free(device);
   const Bytes own = claimable(tenant, device);
-  if (lends(device)) return std::max(std::min(own, free_bytes), free_bytes.minus(spoken_for));
-  return std::min(free_bytes, own + free_bytes.minus(kept(device)));
+  const Bytes unborrowed = std::min(free_bytes, own + free_bytes.minus(kept(device)));
+  if (!lends(device)) return unborrowed;
+  const Bytes lent = std::max(std::min(own, free_bytes), free_bytes.minus(terms.spoken_for));
+  if (terms.may_borrow) return lent;
+  // What others declare uses up their guarantees only as long as they declare it.
+  const Bytes pool_kept = root_.accounts[device].pool_kept;
+  return std::min({lent, unborrowed, own + free_bytes.minus(pool_kept)});
 }
 
 Bytes Ledger::kept_for_others(TenantId tenant, DeviceIndex device) const {
   return kept(device).minus(claimable(tenant, device));
 }
 
-Bytes Ledger::ceiling(TenantId tenant, DeviceIndex device) const {
-  Bytes most = reach(tenant, device);
+Bytes Ledger::ceiling(TenantId tenant, DeviceIndex device, bool may_borrow) const {
+  Bytes most = reach(tenant, device, may_borrow);
   Bytes to_others;  // below the node whose limit is looked at
   for (TenantId id = tenant; id; id = parent(id)) {
     most = std::min(most, quota(id, device).limit.minus(to_others));
@@ -107,25 +118,25 @@ Bytes Ledger::ceiling(TenantId tenant, DeviceIndex device) const {
   return most;
 }
 
-Bytes Ledger::available(TenantId tenant, DeviceIndex device, Bytes spoken_for) const {
-  Bytes most = obtainable(tenant, device, spoken_for);
+Bytes Ledger::available(TenantId tenant, DeviceIndex device, const GrantTerms& terms) const {
+  Bytes most = obtainable(tenant, device, terms);
   Bytes claimable;
   for (TenantId id = tenant; id;) {
     const Node& one = node(id);
     const Figures own = figures(one, device);
-    const Bytes limit = (*one.quotas)[device].limit;
+    const Bytes limit = one.quota(device).limit;
     claimable += own_claimable(one, device);
-    const Bytes beyond = limit.minus(own.used + own.kept);
-    most = std::min({most, limit.minus(own.used), beyond.plus(claimable).value_or(beyond)});
+    const Bytes beyond = limit.minus(own.used() + own.kept);
+    most = std::min({most, limit.minus(firm(own, limit)), beyond.plus(claimable).value_or(beyond)});
     id = one.parent;
   }
   return most;
 }
 
-const std::set<Ledger::Bursting>& Ledger::bursting(TenantId above, DeviceIndex device) const {
-  static const std::set<Bursting> nobody;
+const Ledger::Ranking& Ledger::borrowers(TenantId above, DeviceIndex device) const {
+  static const Ranking nobody;
   const Account* own = account(above, device);
-  return own != nullptr && own->members ? own->members->bursting : nobody;
+  return own != nullptr && own->members ? own->members->borrowers : nobody;
 }
 
 const Charges& Ledger::charges(TenantId tenant, DeviceIndex device) const {
@@ -144,20 +155,16 @@ Bytes Ledger::members_promised(TenantId tenant, DeviceIndex device) const {
   return own != nullptr && own->members ? own->members->promised : Bytes{};
 }
 
-Ledger::Figures Ledger::figures(const Node& one, DeviceIndex device) {
-  GPUMEM_CHECK(device < one.quotas->size(), "device known");
+Ledger::Figures Ledger::figures(const Node& one, DeviceIndex device) const {
+  GPUMEM_CHECK(device < devices_.size(), "device known");
   if (one.accounts.empty()) {
-    const Bytes guarantee = (*one.quotas)[device].guarantee;
-    return {{}, guarantee, guarantee};
+    const Bytes guarantee = one.quota(device).guarantee;
+    return {{}, {}, guarantee, guarantee, guarantee, {}};
   }
   const Account& own = one.accounts[device];
-  return {own.used(), own.kept, own.promised};
-}
-
-const Ledger::Node& Ledger::node(TenantId tenant) const {
-  const auto found = tenants_.find(tenant);
-  GPUMEM_CHECK(found != tenants_.end(), "tenant known");
-  return found->second;
+  const Bytes pool = own.charges.total();
+  const Bytes counted = std::min(own.outside, one.quota(device).limit.minus(pool));
+  return {pool, own.outside, own.kept, own.pool_kept, own.promised, counted};
 }
 
 // Nothing, for a tenant that is idle.

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "daemon/core/types.h"
+#include "gpumem/result.h"
 
 namespace gpumem::core {
 
@@ -18,6 +19,7 @@ struct Observation {
     Bytes used;  ///< zero: the driver does not tell
   };
   DeviceIndex device = 0;
+  bool regular = true;  ///< made on the broker's own schedule: only such count against anybody
   Bytes used;
   Bytes broker;  ///< of `used`: booked on the broker's own process; zero: the driver does not tell
   std::uint64_t broker_started = 0;  ///< as Process::started
@@ -27,15 +29,24 @@ struct Observation {
 
 class Broker;
 
+/// Whoever wants the driver to be asked.
+struct Asker {
+  std::uint32_t uid = 0;
+  bool admin = false;  ///< whose looks are not limited
+};
+
 /// Whoever asks the driver, for all devices, what the core is to observe.
 class Observer {
  public:
   using Then = std::function<void(Broker& broker, TimePoint now)>;
 
   virtual ~Observer() = default;
-  /// Asks at once. `then` is called on the core's thread when the core has observed the answers; not at all
-  /// if the broker stops. Threads  any; does not block.
-  virtual void look(Then then) = 0;
+  /// Asks as soon as it is the asker's turn: each user has one a second, which all that the user asks until
+  /// then share. `then` is called on the core's thread when the core has observed the answers; not at all if
+  /// the broker stops.
+  /// Errors   kResourceExhausted: too many of this user, or of all, wait for their turn.
+  /// Threads  any; does not block.
+  virtual Result<void> look(Asker asker, Then then) = 0;
 };
 
 }  // namespace gpumem::core

@@ -27,8 +27,9 @@ struct ReclaimPolicy {
 
 /// What happens to processes that take memory past the broker.
 struct PastBrokerPolicy {
-  bool end = false;               ///< SIGTERM, the device's grace, SIGKILL; else only reported
-  Bytes allowance{600ULL << 20};  ///< less than this (a context) is nobody's matter
+  bool end = false;                            ///< SIGTERM, the device's grace, SIGKILL; else only reported
+  Bytes allowance{600ULL << 20};               ///< less than this (a context) is nobody's matter
+  Duration confirm = std::chrono::seconds(5);  ///< it must last so long, at every look, to be acted on
 };
 
 /// One device as the broker lends it.

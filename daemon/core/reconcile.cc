@@ -11,11 +11,22 @@ bool Announced::tells(Bytes now) {
   return worth;
 }
 
-bool PastBroker::see(Bytes seen) {
-  again = !seen.is_zero() && !bytes.is_zero();
+bool PastBroker::see(Bytes seen, bool regular, TimePoint now, Duration confirm) {
   bytes = seen;
-  if (seen.is_zero()) kill_at.reset();
+  if (seen.is_zero()) {
+    clear();
+  } else if (regular) {
+    lasting = since && now - *since >= confirm;
+    if (!since) since = now;
+  }
   return announced.tells(seen);
+}
+
+void PastBroker::clear() {
+  const Announced told = announced;
+  *this = {};
+  announced = told;
+  static_cast<void>(announced.tells({}));
 }
 
 std::vector<std::optional<Bytes>> own_memory(const std::vector<Booked>& processes, Bytes broker, Bytes used) {

@@ -23,18 +23,23 @@ struct Announced {
 
 /// Memory that a process holds past the broker on one device.
 struct PastBroker {
-  Bytes bytes;                         ///< as last seen
-  bool again = false;                  ///< it was seen twice in a row
+  Bytes bytes;                       ///< as last seen
+  std::optional<TimePoint> since{};  ///< the first of the regular looks, without one in between that saw none
+  bool lasting = false;              ///< for as long as the policy asks, at every look
   std::optional<TimePoint> kill_at{};  ///< its process was told to end, and is killed then
   Announced announced;
 
-  /// Takes note of what was seen now. Answers whether it is worth an event.
-  bool see(Bytes seen);
+  /// Takes note of what a look saw; only regular ones count against the process. `confirm`: how long it must
+  /// last. Answers whether it is worth an event.
+  bool see(Bytes seen, bool regular, TimePoint now, Duration confirm);
+  /// It holds nothing.
+  void clear();
 };
 
 /// What a session is charged on a device besides its leases.
-struct Outside {
+struct OutsideCharge {
   Bytes declared;
+  Bytes excused;          ///< of `declared`: what limits had room for when it was declared, or later
   Bytes overhead;         ///< its context: an estimate, until it has been measured
   Bytes past;             ///< held past the broker, beyond what is allowed
   bool begun = false;     ///< it has had a slice here

@@ -22,10 +22,10 @@ struct Lease {
   Extent extent;
   SessionId session;
   SliceId slice;
-  TenantId tenant;
   DeviceIndex device = 0;
   Charge state = Charge::kOffered;
   bool in_store = false;  ///< handed back to the store, to be proved free
+  bool unproved = false;  ///< the store has tried in vain
 };
 
 struct Slice {
@@ -38,9 +38,28 @@ struct Slice {
 };
 
 /// What a session is asked to give back of a device.
-struct Asked {
-  Bytes bytes;
-  TimePoint deadline;
+struct ReclaimRequest {
+  /// What it still owes of a request that has ended another way: it said that it has nothing to give, or gave
+  /// back what is not proved free, or broke its lane. As long as a claim waits that is not younger than
+  /// `newest`.
+  struct Liability {
+    TimePoint due;
+    RequestId newest;
+  };
+  Bytes bytes;          ///< outstanding; zero: nothing
+  TimePoint deadline;   ///< of those
+  bool forced = false;  ///< for claims or a debt: the device's escalation follows
+  std::optional<Liability> liability{};
+};
+
+/// What a session has of one device's pool.
+struct Holding {
+  Charges charges;
+  Bytes unproved;  ///< of the quarantined: given back, but the driver does not prove it free
+
+  Bytes held() const { return charges.held(); }
+  /// What the end of its process brings back.
+  Bytes leaving() const { return charges.total() - charges[Charge::kReturning]; }
 };
 
 /// One client process. `ended` once its lane is gone; it stays as long as it is charged for something.
@@ -51,10 +70,24 @@ struct Session {
   std::string label;
   TimePoint since;
   bool ended = false;
+  bool exited = false;  ///< its process is gone
   std::map<SliceId, Slice> slices;
   std::unordered_set<LeaseId> leases;
-  std::map<DeviceIndex, Asked> asked;
-  std::map<DeviceIndex, Outside> outside;  ///< what it is charged besides, where it has used a device
+  std::set<RequestId> assemblies;  ///< granted, being brought together
+  std::map<DeviceIndex, Holding> holdings;
+  std::map<DeviceIndex, ReclaimRequest> asked;
+  std::map<DeviceIndex, OutsideCharge> outside;  ///< what it is charged besides, where it has used a device
+
+  const Holding& holding(DeviceIndex device) const {
+    static const Holding nothing;
+    const auto found = holdings.find(device);
+    return found == holdings.end() ? nothing : found->second;
+  }
+  /// What it has itself told to hold outside the pool.
+  Bytes declared(DeviceIndex device) const {
+    const auto found = outside.find(device);
+    return found == outside.end() ? Bytes{} : found->second.declared;
+  }
 };
 
 /// A granted request whose extents are being brought together.
@@ -71,8 +104,9 @@ struct Assembly {
 struct Tenant {
   TenantId id;
   std::string name;
-  bool configured = false;       ///< by a rule; else it goes with its last session
-  std::set<SessionId> sessions;  ///< and those that have ended, but are charged
+  bool configured = false;         ///< by a rule; else it goes with its last session
+  std::set<SessionId> sessions;    ///< and those that have ended, but are charged
+  std::size_t sessions_below = 0;  ///< with those of the tenants below it
 };
 
 }  // namespace gpumem::core

@@ -23,6 +23,9 @@ struct Request {
   TimePoint asked;
   Duration wait{};     ///< as asked for
   TimePoint deadline;  ///< not before `asked + wait`
+  /// False: nothing that others are guaranteed is lent to it, since its session could not be made to give it
+  /// back.
+  bool may_borrow = true;
 
   /// The request has a part on the device.
   const Part& part_on(DeviceIndex device) const { return *std::ranges::find(parts, device, &Part::device); }

@@ -75,6 +75,11 @@ void Store::finish(const JobResult& result, TimePoint now) {
   retry_at_ = retry_is_due ? std::min(retry_at_, now + pause_) : now + pause_;
 }
 
+void Store::retry_now(TimePoint now) {
+  pause_ = kFirstPause;
+  retry_at_ = std::min(retry_at_, now);
+}
+
 // Part of a large extent may still be had, so it is tried again in smaller ones; a proof stays whole.
 void Store::put_off(const Attempt& attempt) {
   const Bytes size = attempt.extent.size;

@@ -59,6 +59,8 @@ class Store {
   /// An extent that was lent comes back; nobody uses it any more, as far as we know.
   void take_back(LeaseId lease, Extent extent);
   void finish(const JobResult& result, TimePoint now);
+  /// Tries again now what has failed: a process that may have pinned it is gone.
+  void retry_now(TimePoint now);
 
   Progress advance(TimePoint now);
   std::optional<TimePoint> next_deadline() const;

@@ -45,6 +45,7 @@ struct Peer {
   std::vector<std::uint32_t> gids;  ///< the primary group first
   std::string command;
   std::uint64_t started = 0;  ///< /proc/PID/stat, field 22; 0: unknown
+  bool can_be_ended = true;   ///< the kernel gave a handle of the process that signals can be sent to
 };
 
 }  // namespace gpumem::core

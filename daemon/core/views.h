@@ -55,7 +55,9 @@ struct Standing {
 struct Explanation {
   std::string tenant;
   std::vector<Standing> devices;
-  std::vector<Denial> waiting;  ///< one for each request and device, in the order they came
+  std::vector<Denial>
+      waiting;               ///< one for each request and device, in the order they came; the first of them
+  std::size_t requests = 0;  ///< that wait, in all
 };
 
 /// A device as its driver last said, against the ledger.

@@ -43,9 +43,16 @@ void read_broker(TomlReader& reader, const toml::table& table, Config& config) {
       {"aging_seconds", reader.duration<std::chrono::seconds>(config.aging, 0, 7 * kDaySeconds)},
       {"reconcile_seconds", reader.duration<std::chrono::seconds>(config.reconcile, 0, kDaySeconds)},
       {"past_broker", reader.choice<bool>(config.past_broker.end, {{"report", false}, {"end", true}})},
-      {"past_broker_allowance", reader.bytes(config.past_broker.allowance)}};
+      {"past_broker_allowance", reader.bytes(config.past_broker.allowance)},
+      {"past_broker_confirm_seconds",
+       reader.duration<std::chrono::seconds>(config.past_broker.confirm, 0, kDaySeconds)}};
   fields.insert(fields.begin(), own.begin(), own.end());
   reader.read(table, "[broker]", fields);
+  if (config.past_broker.end && config.reconcile == std::chrono::seconds::zero()) {
+    reader.fail(table.source(),
+                "past_broker = \"end\" needs reconcile_seconds above 0: nobody is ended for what only "
+                "looks on demand have seen");
+  }
   config.runtime_folder = runtime;
   config.state_folder = state;
 }

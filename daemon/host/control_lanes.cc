@@ -6,18 +6,32 @@
 
 namespace gpumem::host {
 
-Result<std::string> ControlLanes::admit(std::shared_ptr<Lane> lane) {
-  const auto of_user = std::count_if(lanes_.begin(), lanes_.end(), [&](const auto& entry) {
-    return entry.second->peer().uid == lane->peer().uid;
-  });
-  if (static_cast<std::size_t>(of_user) >= kMostOfAUser) {
+Result<void> ControlLanes::check_room(const Lane& lane) const {
+  const auto count = [&](const auto& counts) {
+    return static_cast<std::size_t>(std::count_if(lanes_.begin(), lanes_.end(),
+                                                  [&](const auto& entry) { return counts(*entry.second); }));
+  };
+  const std::size_t of_admins = count([](const Lane& one) { return one.is_admin(); });
+  if (lane.is_admin()) {
+    if (of_admins < kMostOfAdministrators) return {};
+    return Error{Code::kResourceExhausted, "administrators have " + std::to_string(of_admins) +
+                                               " control connections already; end some of them"};
+  }
+  const std::size_t of_user =
+      count([&](const Lane& one) { return !one.is_admin() && one.peer().uid == lane.peer().uid; });
+  if (of_user >= kMostOfAUser) {
     return Error{Code::kResourceExhausted, "this user has " + std::to_string(of_user) +
                                                " control connections already; end some of them"};
   }
-  if (lanes_.size() >= kMost) {
+  if (lanes_.size() - of_admins >= kMost) {
     return Error{Code::kResourceExhausted,
                  "there are " + std::to_string(kMost) + " control connections already; try again later"};
   }
+  return {};
+}
+
+Result<std::string> ControlLanes::admit(std::shared_ptr<Lane> lane) {
+  if (auto room = check_room(*lane); !room) return room.error();
   std::string token = make_token();
   lanes_.emplace(token, std::move(lane));
   return token;

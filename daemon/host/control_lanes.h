@@ -9,11 +9,12 @@
 namespace gpumem::host {
 
 /// The control connections, by token. Bounded in all and for each user, so that nobody takes the others'
-/// place.
+/// place. Administrators have a bound of their own.
 class ControlLanes {
  public:
   static constexpr std::size_t kMost = 256;
   static constexpr std::size_t kMostOfAUser = 32;
+  static constexpr std::size_t kMostOfAdministrators = 256;
 
   /// Keeps `lane`; its token. Errors  kResourceExhausted: too many.
   Result<std::string> admit(std::shared_ptr<Lane> lane);
@@ -23,6 +24,8 @@ class ControlLanes {
   const core::Peer* find(std::string_view token) const;
 
  private:
+  Result<void> check_room(const Lane& lane) const;
+
   std::unordered_map<std::string, std::shared_ptr<Lane>> lanes_;
 };
 

@@ -3,7 +3,7 @@
 #include <memory>
 #include <vector>
 
-#include "daemon/core/gate.h"
+#include "daemon/core/executor.h"
 
 namespace gpumem::host {
 
@@ -18,7 +18,7 @@ class EventLog {
   /// What the core has seen happen, and what the clocks show now.
   void add(std::vector<core::Event> events, const core::Broker& broker, core::TimePoint now,
            core::WallTime wall);
-  /// As core::Gate.
+  /// As core::Executor.
   void watch(std::shared_ptr<core::EventWatcher> watcher, std::optional<core::WallTime> since,
              const core::Broker& broker);
   void unwatch(const core::EventWatcher& watcher);

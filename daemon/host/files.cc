@@ -1,26 +1,15 @@
 #include "daemon/host/files.h"
 
 #include <fcntl.h>
-#include <sys/file.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
 #include <fstream>
 
+#include "base/unique_fd.h"
+
 namespace gpumem::host {
-namespace {
-
-constexpr const char* kLockName = "gpumemd.lock";
-
-std::string read_lock_owner(int lock) {
-  char text[32] = {};
-  const ssize_t length = ::pread(lock, text, sizeof text - 1, 0);
-  return length > 0 ? std::string(text, static_cast<std::size_t>(length)) : "unknown";
-}
-
-}  // namespace
 
 Result<std::string> read_text(const std::filesystem::path& file) {
   std::ifstream stream(file);
@@ -59,22 +48,6 @@ Result<void> sync_folder(const std::filesystem::path& folder) {
   if (!opened.valid() || ::fsync(opened.get()) != 0)
     return errno_error(errno, "cannot bring " + folder.string() + " to the disk");
   return {};
-}
-
-Result<UniqueFd> lock_folder(const std::filesystem::path& folder, std::string_view option) {
-  const std::filesystem::path path = folder / kLockName;
-  UniqueFd lock(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644));
-  if (!lock.valid()) return errno_error(errno, "cannot open " + path.string());
-  if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
-    return Error{Code::kAlreadyExists, "another gpumemd (pid " + read_lock_owner(lock.get()) + ") serves " +
-                                           folder.string() + ": stop it, or choose another " +
-                                           std::string(option)};
-  }
-  const std::string pid = std::to_string(::getpid());
-  if (::ftruncate(lock.get(), 0) != 0 || ::pwrite(lock.get(), pid.data(), pid.size(), 0) < 0) {
-    return errno_error(errno, "cannot write " + path.string());
-  }
-  return lock;
 }
 
 }  // namespace gpumem::host

@@ -3,7 +3,6 @@
 #include <string>
 #include <string_view>
 
-#include "base/unique_fd.h"
 #include "gpumem/result.h"
 
 namespace gpumem::host {
@@ -20,10 +19,5 @@ Result<void> write_all(int file, std::string_view text);
 
 /// Makes what was made, renamed or removed in `folder` last.
 Result<void> sync_folder(const std::filesystem::path& folder);
-
-/// Locks `folder` for this process, by a file in it that holds the process id, as long as the descriptor
-/// lives. `option`  of gpumemd that names another folder, for the message. Errors  kAlreadyExists: another
-/// gpumemd has it.
-Result<UniqueFd> lock_folder(const std::filesystem::path& folder, std::string_view option);
 
 }  // namespace gpumem::host

@@ -2,6 +2,10 @@
 
 #include <fcntl.h>
 
+#include <array>
+#include <cerrno>
+
+#include "daemon/host/foreign_descriptors.h"
 #include "daemon/host/process_signal.h"
 #include "proto/lane.h"
 
@@ -20,21 +24,47 @@ constexpr int kMessagesInARow = 16;
 
 }  // namespace
 
-Lane::Lane(asio::io_context& loop, UniqueFd socket, PeerProcess peer, LaneHandler& handler)
-    : handler_(handler),
-      peer_(std::move(peer.peer)),
-      socket_(loop, socket.release()),
-      process_(loop),
-      patience_(loop) {
-  if (!peer.pidfd.valid()) return;
-  process_.assign(peer.pidfd.release());
-  watches_process_ = true;
+Lane::Lane(asio::io_context& loop, LaneHandler& handler, SocketDisposal& disposal)
+    : handler_(handler), disposal_(disposal), socket_(loop), process_(loop), patience_(loop) {}
+
+Result<std::shared_ptr<Lane>> Lane::create(asio::io_context& loop, Connection connection,
+                                           LaneHandler& handler, SocketDisposal& disposal) {
+  const std::shared_ptr<Lane> lane(new Lane(loop, handler, disposal));
+  if (auto adopted = lane->adopt(connection); !adopted) {
+    lane->ended_ = true;
+    disposal.close(std::move(connection.socket));
+    return adopted.error();
+  }
+  return lane;
+}
+
+Lane::~Lane() {
+  if (socket_.is_open()) disposal_.close(UniqueFd(socket_.release()));
+}
+
+// Takes the descriptors over if both can be watched; otherwise they stay where they are.
+Result<void> Lane::adopt(Connection& connection) {
+  peer_ = std::move(connection.peer.peer);
+  admin_ = connection.admin;
+  boost::system::error_code error;
+  if (UniqueFd& pidfd = connection.peer.pidfd; pidfd.valid()) {
+    process_.assign(pidfd.get(), error);
+    if (error) return Error{Code::kResourceExhausted, "cannot watch the process: " + error.message()};
+    static_cast<void>(pidfd.release());
+    watches_process_ = true;
+  }
+  socket_.assign(connection.socket.get(), error);
+  if (error) return Error{Code::kResourceExhausted, "cannot watch the connection: " + error.message()};
+  static_cast<void>(connection.socket.release());
+  return {};
 }
 
 std::string Lane::who() const {
   const std::string uid = "uid " + std::to_string(peer_.uid);
-  if (peer_.pid == 0) return "a process of another PID namespace (" + uid + ")";
-  return "pid " + std::to_string(peer_.pid) + " (" + uid + ", " + peer_.command + ")";
+  const std::string words =
+      peer_.pid == 0 ? "a process of another PID namespace (" + uid + ")"
+                     : "pid " + std::to_string(peer_.pid) + " (" + uid + ", " + peer_.command + ")";
+  return peer_.can_be_ended ? words : words + ", which cannot be ended";
 }
 
 void Lane::start() {
@@ -65,19 +95,29 @@ void Lane::await_exit() {
 
 void Lane::receive() {
   for (int i = 0; i < kMessagesInARow && !ended_; ++i) {
-    auto packet = receive_packet(socket_.native_handle(), kLaneMessageBytes, 0);
-    if (!packet) {
-      if (packet.error().code == Code::kDeadlineExceeded) break;
+    auto bytes = next_message();
+    if (!bytes) {
+      if (bytes.error().code == Code::kDeadlineExceeded) break;
       // Of a client that closes with offers unread the kernel reports a reset, once, before its last words.
-      if (packet.error().code == Code::kUnavailable && !std::exchange(reset_, true)) continue;
-      return close(packet.error().message);
+      if (bytes.error().code == Code::kUnavailable && !std::exchange(reset_, true)) continue;
+      return close(bytes.error().message);
     }
-    if (packet->bytes.empty()) return end();
+    if (bytes->empty()) return end();
     v1::ToBroker message;
-    if (!message.ParseFromString(packet->bytes)) return close("its message cannot be parsed");
+    if (!message.ParseFromString(*bytes)) return close("its message cannot be parsed");
     understand(message);
   }
   if (!ended_) await_message();
+}
+
+Result<std::string> Lane::next_message() {
+  if (disposal_.foreign_descriptors()) {
+    std::array<std::byte, 1> start{};
+    const Readable next = look_at(socket_.native_handle(), start);
+    if (next.bytes < 0) return errno_error(errno, "cannot receive");
+    if (next.descriptors) return Error{Code::kInvalidArgument, "its message brings descriptors"};
+  }
+  return receive_bytes(socket_.native_handle(), kLaneMessageBytes);
 }
 
 void Lane::understand(const v1::ToBroker& message) {
@@ -165,14 +205,14 @@ void Lane::end() {
   ended_ = true;
   patience_.cancel();
   outbox_.clear();
-  boost::system::error_code ignored;
-  socket_.close(ignored);
+  disposal_.close(UniqueFd(socket_.release()));
   handler_.closed(shared_from_this(), goodbye_);
 }
 
 Result<void> Lane::signal(core::Signal signal) {
-  if (process_.is_open()) return signal_process(process_.native_handle(), signal);
-  return Error{Code::kFailedPrecondition, "the kernel does not tell which process this is"};
+  if (!peer_.can_be_ended || !process_.is_open())
+    return Error{Code::kFailedPrecondition, "the kernel does not let the broker signal this process"};
+  return signal_process(process_.native_handle(), signal);
 }
 
 void Lane::forget() {

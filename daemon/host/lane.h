@@ -10,7 +10,7 @@
 #include "base/ids.h"
 #include "base/packet.h"
 #include "daemon/core/effects.h"
-#include "daemon/host/peer.h"
+#include "daemon/host/peer_listener.h"
 #include "gpumem/v1/lane.pb.h"
 
 namespace gpumem::host {
@@ -39,13 +39,21 @@ class LaneHandler {
 /// Threads  the loop's.
 class Lane : public std::enable_shared_from_this<Lane> {
  public:
-  Lane(boost::asio::io_context& loop, UniqueFd socket, PeerProcess peer, LaneHandler& handler);
+  /// `disposal`  closes the socket; outlives it, as `handler` does.
+  /// Errors      kResourceExhausted: the kernel can watch no more sockets; the connection is cut.
+  static Result<std::shared_ptr<Lane>> create(boost::asio::io_context& loop, Connection connection,
+                                              LaneHandler& handler, SocketDisposal& disposal);
+
+  ~Lane();
+  Lane(const Lane&) = delete;
+  Lane& operator=(const Lane&) = delete;
 
   void start();
   const core::Peer& peer() const { return peer_; }
+  bool is_admin() const { return admin_; }
   /// Whether the process may still use what it has mapped.
   bool process_may_live() const { return watches_process_; }
-  /// The peer in words: `pid 7 (uid 1000, python)`.
+  /// The peer in words: `pid 7 (uid 1000, python)`, and whether it cannot be ended.
   std::string who() const;
 
   /// None: it has not greeted yet, or is a control connection.
@@ -60,7 +68,7 @@ class Lane : public std::enable_shared_from_this<Lane> {
   /// Closes the connection without a word; closed() follows.
   void close(const std::string& why);
   /// Sends `signal` to the process itself, whose pid may be another's by now.
-  /// Errors  kNotFound: it is gone; kFailedPrecondition: the kernel does not tell which it is;
+  /// Errors  kNotFound: it is gone; kFailedPrecondition: the kernel does not let the broker reach it;
   /// kPermissionDenied.
   Result<void> signal(core::Signal signal);
   /// Stops watching the process too: nobody is interested any more.
@@ -72,16 +80,21 @@ class Lane : public std::enable_shared_from_this<Lane> {
     std::vector<UniqueFd> descriptors;
   };
 
+  Lane(boost::asio::io_context& loop, LaneHandler& handler, SocketDisposal& disposal);
+  Result<void> adopt(Connection& connection);
   void await_message();
   void await_exit();
   void await_room();
   void receive();
+  Result<std::string> next_message();
   void understand(const v1::ToBroker& message);
   void flush();
   void end();
 
   LaneHandler& handler_;
+  SocketDisposal& disposal_;
   core::Peer peer_;
+  bool admin_ = false;
   boost::asio::posix::stream_descriptor socket_;
   boost::asio::posix::stream_descriptor process_;
   boost::asio::steady_timer patience_;  ///< for the greeting, then for a client that does not read

@@ -88,6 +88,7 @@ Result<core::QuotaOutcome> LiveQuotas::set_now(const core::QuotaChange& change, 
   if (!after) return after.error();
   Step step{change, std::move(*next), std::move(before->policy), std::move(*after), {}};
   if (auto known = check_tenant(change.tenant, step); !known) return known.error();
+  if (auto held = check_limit(change, step.before); !held) return held.error();
   step.outcome = {step.next.revision, lines_of(step.before, current, change),
                   lines_of(step.after.policy, step.next, change)};
   const core::QuotaOutcome outcome = step.outcome;

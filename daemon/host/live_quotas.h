@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/mutex.h"
-#include "daemon/core/quota_desk.h"
+#include "daemon/core/quota_admin.h"
 #include "daemon/host/policy_compiler.h"
 #include "daemon/host/quota_store.h"
 
@@ -17,7 +17,7 @@ namespace gpumem::host {
 /// Threads  any. What has `_now` in its name waits for the disk and for the core's thread, and so is not to
 /// be called
 ///          on that; list() and set() have it done by a thread of their own.
-class LiveQuotas final : public core::QuotaDesk {
+class LiveQuotas final : public core::QuotaAdmin {
  public:
   /// How the core is reached. Both wait for it.
   struct Core {
@@ -39,7 +39,7 @@ class LiveQuotas final : public core::QuotaDesk {
            std::function<void(Result<core::QuotaOutcome>)> answer) override;
 
   Result<core::QuotaList> list_now();
-  /// Errors  as QuotaDesk::set.
+  /// Errors  as QuotaAdmin::set.
   Result<core::QuotaOutcome> set_now(const core::QuotaChange& change, const core::Caller& caller);
   /// Puts another configuration in force under the same run-time quotas. Errors  as compile_policy,
   /// Broker::apply.

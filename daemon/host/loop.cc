@@ -32,12 +32,15 @@ Result<std::unique_ptr<Loop>> Loop::create(Options options) {
 
 Loop::Loop(Options options)
     : driver_folder_(std::move(options.driver_folder)),
-      admin_gid_(options.admin_gid),
+      administrators_(*options.administrators),
+      budget_(options.budget),
+      disposal_(options.lane_socket.takes_descriptors),
       work_guard_(boost::asio::make_work_guard(io_)),
       broker_(std::move(options.policy)),
-      listener_(io_, std::move(options.lane_socket), *this),
-      complaints_(io_),
-      deadline_(io_),
+      listener_(io_, listening(options)),
+      warnings_(io_),
+      silent_({budget_.silent(), budget_.silent_of_a_user()}),
+      deadline_(io_, [this] { run([](core::Broker& broker, core::TimePoint at) { broker.tick(at); }); }),
       broadcast_(io_) {}
 
 Loop::~Loop() {
@@ -87,10 +90,6 @@ Result<void> Loop::apply(core::Policy policy, std::string cause) {
   return applied;
 }
 
-void Loop::set_admin_gid(std::optional<std::uint32_t> gid) {
-  run_and_wait([&](core::Broker&, core::TimePoint) { admin_gid_ = gid; });
-}
-
 void Loop::post(Work work) {
   boost::asio::post(io_, [this, work = std::move(work)] { run(work); });
 }
@@ -115,7 +114,7 @@ void Loop::run(const Work& work) {
   for (const SessionId session : broker_.take_touched()) publish(session);
   for (const auto& done : std::exchange(after_, {})) done();
   publish_soon();
-  arm_deadline();
+  deadline_.arm(broker_.next_deadline());
   if (settled_ != nullptr && broker_.settled()) std::exchange(settled_, nullptr)->set_value();
 }
 
@@ -151,16 +150,16 @@ void Loop::do_effect(core::SendOffer& effect) {
 }
 
 void Loop::do_effect(core::AnswerGrow& effect) {
-  auto pending = pending_.extract(effect.request);
-  if (pending.empty()) return;
-  after([answer = std::move(pending.mapped().answer), result = std::move(effect.answer)] { answer(result); });
+  auto answer = pending_.take(effect.request);
+  if (!answer) return;
+  after([answer = std::move(*answer), result = std::move(effect.answer)] { answer(result); });
 }
 
-void Loop::do_effect(core::RingBell& effect) {
+void Loop::do_effect(core::RingDoorbell& effect) {
   const auto client = clients_.find(effect.session);
   if (client == clients_.end()) return;
   publish(effect.session);  // whoever is woken looks at the page at once
-  client->second.bell.ring();
+  client->second.doorbell.ring();
 }
 
 void Loop::do_effect(core::SignalSession& effect) {
@@ -193,26 +192,19 @@ void Loop::do_effect(core::ForgetSession& effect) {
 RequestId Loop::grow(SessionId session, std::span<const core::Broker::Part> parts, core::Duration wait,
                      GrowAnswer answer) {
   const RequestId id = request_ids_.next();
-  pending_.emplace(id, Pending{session, std::move(answer)});
+  pending_.add(id, session, std::move(answer));
   run([&](core::Broker& broker, core::TimePoint at) { broker.grow(id, session, parts, wait, at); });
   return id;
 }
 
 void Loop::cancel(RequestId request) {
   run([&](core::Broker& broker, core::TimePoint at) { broker.cancel(request, at); });
-  auto pending = pending_.extract(request);
-  if (!pending.empty())
-    pending.mapped().answer(core::GrowFailure{{Code::kCancelled, "the request was withdrawn"}, {}});
+  if (auto answer = pending_.take(request))
+    (*answer)(core::GrowFailure{{Code::kCancelled, "the request was withdrawn"}, {}});
 }
 
 void Loop::end_requests_of(SessionId session) {
-  std::vector<GrowAnswer> answers;
-  std::erase_if(pending_, [&](auto& entry) {
-    if (entry.second.session != session) return false;
-    answers.push_back(std::move(entry.second.answer));
-    return true;
-  });
-  for (const GrowAnswer& answer : answers)
+  for (const GrowAnswer& answer : pending_.take_all_of(session))
     answer(core::GrowFailure{{Code::kCancelled, "the session has ended"}, {}});
 }
 
@@ -232,19 +224,6 @@ void Loop::publish_soon() {
     if (error) return;
     broadcast_revision_ = broker_.figures_revision();
     for (const auto& [session, client] : clients_) publish(session);
-  });
-}
-
-void Loop::arm_deadline() {
-  const auto next = broker_.next_deadline();
-  if (!next) {
-    deadline_.cancel();
-    return;
-  }
-  if (deadline_.expiry() == *next) return;
-  deadline_.expires_at(*next);
-  deadline_.async_wait([this](const boost::system::error_code& error) {
-    if (!error) run([](core::Broker& broker, core::TimePoint at) { broker.tick(at); });
   });
 }
 

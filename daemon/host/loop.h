@@ -8,28 +8,35 @@
 #include <thread>
 #include <unordered_map>
 
-#include "daemon/core/gate.h"
-#include "daemon/host/bell.h"
-#include "daemon/host/complaints.h"
+#include "daemon/core/executor.h"
 #include "daemon/host/control_lanes.h"
+#include "daemon/host/deadline_timer.h"
+#include "daemon/host/doorbell.h"
 #include "daemon/host/event_log.h"
 #include "daemon/host/extents.h"
 #include "daemon/host/lane.h"
-#include "daemon/host/lane_listener.h"
+#include "daemon/host/peer_listener.h"
+#include "daemon/host/pending_growths.h"
+#include "daemon/host/rate_limited_log.h"
+#include "daemon/host/runtime_folder.h"
 #include "daemon/host/shared_pages.h"
+#include "daemon/host/silent_connections.h"
+#include "daemon/host/socket_disposal.h"
 
 namespace gpumem::host {
 
 /// The core's thread: it decides, serves the lanes, and does what the core wants done. All other threads
-/// reach it through the gate.
-class Loop final : public core::Gate, private LaneHandler {
+/// reach it through the executor.
+class Loop final : public core::Executor, private LaneHandler {
  public:
   struct Options {
     core::Policy policy;
     const cuda::Driver* driver = nullptr;
     std::string driver_folder;  ///< told to clients, so that they open the same driver
-    UniqueFd lane_socket;
-    std::optional<std::uint32_t> admin_gid;  ///< whose members may administer, as root may
+    ListeningSocket lane_socket;
+    const Administrators* administrators = nullptr;  ///< outlives the loop
+    DescriptorBudget budget = DescriptorBudget::of_process();
+    KernelFeatures kernel;
   };
   /// Errors  kNotFound: a device of the policy that the driver does not show.
   static Result<std::unique_ptr<Loop>> create(Options options);
@@ -46,8 +53,6 @@ class Loop final : public core::Gate, private LaneHandler {
   std::size_t session_count();
   /// Puts another policy in force. Errors  as core::Broker::apply.
   Result<void> apply(core::Policy policy, std::string cause = {});
-  /// From now on the members of this group may administer; none: root alone.
-  void set_admin_gid(std::optional<std::uint32_t> gid);
 
   void post(Work work) override;
   void after(std::function<void()> done) override { after_.push_back(std::move(done)); }
@@ -65,12 +70,8 @@ class Loop final : public core::Gate, private LaneHandler {
   struct Client {
     std::shared_ptr<Lane> lane;
     SharedPages pages;
-    Bell bell;
+    Doorbell doorbell;
     std::string token;
-  };
-  struct Pending {
-    SessionId session;
-    GrowAnswer answer;
   };
 
   explicit Loop(Options options);
@@ -78,10 +79,13 @@ class Loop final : public core::Gate, private LaneHandler {
   void hello(const std::shared_ptr<Lane>& lane, const v1::Hello& hello) override;
   void accepted(Lane& lane, GrantId grant) override;
   void spent(Lane& lane, std::uint32_t device) override;
-  void complain(const std::string& words) override { complaints_.warn(words); }
+  void complain(const std::string& words) override { warnings_.warn(words); }
   void closed(const std::shared_ptr<Lane>& lane, bool goodbye) override;
   void process_exited(const std::shared_ptr<Lane>& lane) override;
 
+  PeerListener::Options listening(Options& options);
+  void take_in(Connection connection);
+  void refuse(Connection connection, const Error& error);
   Result<void> welcome(const std::shared_ptr<Lane>& lane, const v1::Hello& hello);
   Result<void> open_session(const std::shared_ptr<Lane>& lane, const v1::Hello& hello);
   Result<void> open_control(const std::shared_ptr<Lane>& lane);
@@ -93,25 +97,27 @@ class Loop final : public core::Gate, private LaneHandler {
   void do_effect(core::RunJob& effect);
   void do_effect(core::SendOffer& effect);
   void do_effect(core::AnswerGrow& effect);
-  void do_effect(core::RingBell& effect);
+  void do_effect(core::RingDoorbell& effect);
   void do_effect(core::SignalSession& effect);
   void do_effect(core::SignalForeigner& effect);
   void do_effect(core::ForgetSession& effect);
   void end_requests_of(SessionId session);
   void publish(SessionId session);
   void publish_soon();
-  void arm_deadline();
 
   std::string driver_folder_;
-  std::optional<std::uint32_t> admin_gid_;
+  const Administrators& administrators_;
+  const DescriptorBudget budget_;
+  SocketDisposal disposal_;  // before io_, which may hold the last of a lane
   boost::asio::io_context io_;
   boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_guard_;
   core::Broker broker_;
   std::unique_ptr<Extents> extents_;
-  LaneListener listener_;
-  Complaints complaints_;
+  PeerListener listener_;
+  RateLimitedLog warnings_;
+  SilentConnections silent_;
   EventLog events_;
-  boost::asio::steady_timer deadline_;
+  DeadlineTimer deadline_;
   boost::asio::steady_timer broadcast_;
   bool broadcast_armed_ = false;
   std::uint64_t broadcast_revision_ = 0;  ///< of the figures that every page shows at least
@@ -122,7 +128,7 @@ class Loop final : public core::Gate, private LaneHandler {
   std::unordered_map<SessionId, Client> clients_;
   std::unordered_map<std::string, SessionId> tokens_;
   ControlLanes controls_;
-  std::unordered_map<RequestId, Pending> pending_;
+  PendingGrowths pending_;
   std::thread thread_;
 };
 

@@ -34,9 +34,7 @@ std::optional<core::Caller> Loop::caller_of(std::string_view token) const {
   } else {
     return std::nullopt;
   }
-  const auto& gids = caller.peer.gids;
-  caller.admin =
-      caller.peer.uid == 0 || (admin_gid_ && std::find(gids.begin(), gids.end(), *admin_gid_) != gids.end());
+  caller.admin = administrators_.include(caller.peer);
   return caller;
 }
 
@@ -44,7 +42,35 @@ void Loop::watch(std::shared_ptr<core::EventWatcher> watcher, std::optional<core
   events_.watch(std::move(watcher), since, broker_);
 }
 
+PeerListener::Options Loop::listening(Options& options) {
+  return {
+      .socket = std::move(options.lane_socket.fd),
+      .kernel = options.kernel,
+      .budget = budget_,
+      .administrators = &administrators_,
+      .disposal = &disposal_,
+      .accepted = [this](Connection connection) { take_in(std::move(connection)); },
+      .refused = [this](Connection connection, const Error& error) { refuse(std::move(connection), error); },
+      .complain = [this](const std::string& words) { complain(words); }};
+}
+
+void Loop::take_in(Connection connection) {
+  auto lane = Lane::create(io_, std::move(connection), *this, disposal_);
+  if (!lane) return complain("a connection was cut: " + lane.error().message);
+  if (!(*lane)->is_admin()) {
+    silent_.add(lane->get(), (*lane)->peer().uid, [weak = std::weak_ptr(*lane)](const std::string& why) {
+      if (const auto silent = weak.lock()) silent->close(why);
+    });
+  }
+  (*lane)->start();
+}
+
+void Loop::refuse(Connection connection, const Error& error) {
+  if (auto lane = Lane::create(io_, std::move(connection), *this, disposal_)) (*lane)->refuse(error);
+}
+
 void Loop::hello(const std::shared_ptr<Lane>& lane, const v1::Hello& hello) {
+  silent_.remove(lane.get());
   run([&](core::Broker&, core::TimePoint) {
     if (auto welcomed = welcome(lane, hello); !welcomed) lane->refuse(welcomed.error());
   });
@@ -76,14 +102,19 @@ Result<void> Loop::open_control(const std::shared_ptr<Lane>& lane) {
 Result<void> Loop::open_session(const std::shared_ptr<Lane>& lane, const v1::Hello& hello) {
   auto pages = SharedPages::create();
   if (!pages) return pages.error();
-  auto bell = Bell::create();
-  if (!bell) return bell.error();
+  auto doorbell = Doorbell::create();
+  if (!doorbell) return doorbell.error();
+  if (budget_.is_reserved(pages->highest_descriptor(), lane->is_admin())) {
+    return Error{Code::kResourceExhausted,
+                 "the broker has no descriptors left for another session: raise its limit of open files "
+                 "(LimitNOFILE=)"};
+  }
   auto session = broker_.open_session(lane->peer(), hello.label(), std::chrono::steady_clock::now());
   if (!session) return session.error();
   const auto page_files = pages->take_descriptors();
-  const UniqueFd bell_end = bell->take_descriptor();
+  const UniqueFd doorbell_end = doorbell->take_descriptor();
   const auto [client, added] =
-      clients_.emplace(*session, Client{lane, std::move(*pages), std::move(*bell), make_token()});
+      clients_.emplace(*session, Client{lane, std::move(*pages), std::move(*doorbell), make_token()});
   GPUMEM_CHECK(added, "session ids are new");
   tokens_.emplace(client->second.token, *session);
   publish(*session);
@@ -94,7 +125,7 @@ Result<void> Loop::open_session(const std::shared_ptr<Lane>& lane, const v1::Hel
   welcome.set_tenant(broker_.tenant_name(*session));
   welcome.set_driver_folder(driver_folder_);
   for (const core::DevicePolicy& device : broker_.policy().devices) welcome.add_devices(device.uuid);
-  lane->welcome(*session, welcome, std::array{page_files[0].get(), page_files[1].get(), bell_end.get()});
+  lane->welcome(*session, welcome, std::array{page_files[0].get(), page_files[1].get(), doorbell_end.get()});
   return {};
 }
 
@@ -117,17 +148,18 @@ void Loop::spent(Lane& lane, std::uint32_t device) {
 }
 
 void Loop::closed(const std::shared_ptr<Lane>& lane, bool goodbye) {
+  silent_.remove(lane.get());
   controls_.remove(*lane);
   if (!lane->session()) return lane->forget();  // nothing is charged to its process: no need to see it end
-  const auto farewell = goodbye                    ? core::Farewell::kReleased
-                        : lane->process_may_live() ? core::Farewell::kLost
-                                                   : core::Farewell::kExited;
+  const auto end = goodbye                    ? core::SessionEnd::kReleased
+                   : lane->process_may_live() ? core::SessionEnd::kLost
+                                              : core::SessionEnd::kExited;
   run([&](core::Broker& broker, core::TimePoint at) {
     if (const auto client = clients_.find(lane->session()); client != clients_.end()) {
       tokens_.erase(client->second.token);
     }
     end_requests_of(lane->session());
-    broker.session_ended(lane->session(), farewell, at);
+    broker.session_ended(lane->session(), end, at);
   });
 }
 

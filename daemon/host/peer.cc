@@ -22,16 +22,25 @@ bool has_ended(int pidfd) {
   return ::poll(&waiting, 1, 0) > 0;
 }
 
-// A handle of the very process that connected. Before Linux 6.5 it is opened by pid: the process cannot be
-// told from a successor with the same pid then, but only if it ended between connect and here.
-Result<UniqueFd> open_pidfd(int socket, pid_t pid) {
+// A handle of the very process that connected, whatever its pid is here. Before Linux 6.5 it is opened by
+// pid: then the process cannot be told from a successor with the same pid, but only if it ended between
+// connect and here; and there is no handle of a process without a pid here.
+Result<UniqueFd> open_pidfd(int socket, pid_t pid, const KernelFeatures& kernel) {
   int fd = -1;
   socklen_t length = sizeof fd;
-  if (::getsockopt(socket, SOL_SOCKET, SO_PEERPIDFD, &fd, &length) == 0) return UniqueFd(fd);
-  if (errno != ENOPROTOOPT) return errno_error(errno, "cannot watch the peer");  // it has ended, mostly
+  if (kernel.peer_pidfd) {
+    if (::getsockopt(socket, SOL_SOCKET, SO_PEERPIDFD, &fd, &length) == 0) return UniqueFd(fd);
+    if (errno != ENOPROTOOPT) return errno_error(errno, "cannot watch the peer");  // it has ended, mostly
+  }
+  if (pid == 0) return UniqueFd();
   fd = static_cast<int>(::syscall(SYS_pidfd_open, pid, 0));
   if (fd < 0) return errno_error(errno, "cannot watch the peer");
   return UniqueFd(fd);
+}
+
+// The kernel lets nobody signal a process of a PID namespace that is not below the sender's own.
+bool can_signal(const UniqueFd& pidfd) {
+  return pidfd.valid() && ::syscall(SYS_pidfd_send_signal, pidfd.get(), 0, nullptr, 0) == 0;
 }
 
 std::vector<std::uint32_t> supplementary_groups(int socket) {
@@ -48,7 +57,7 @@ std::vector<std::uint32_t> supplementary_groups(int socket) {
 
 }  // namespace
 
-Result<PeerProcess> identify_peer(int socket) {
+Result<PeerProcess> identify_peer(int socket, const KernelFeatures& kernel) {
   ucred credentials{};
   socklen_t length = sizeof credentials;
   if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &length) != 0) {
@@ -59,13 +68,16 @@ Result<PeerProcess> identify_peer(int socket) {
   found.peer.uid = credentials.uid;
   found.peer.gids = supplementary_groups(socket);
   found.peer.gids.insert(found.peer.gids.begin(), credentials.gid);
-  if (credentials.pid == 0) return found;
-  auto pidfd = open_pidfd(socket, credentials.pid);
+  auto pidfd = open_pidfd(socket, credentials.pid, kernel);
   if (!pidfd) return pidfd.error();
   found.pidfd = std::move(*pidfd);
-  found.peer.command = command_of(credentials.pid);
-  found.peer.started = start_time(credentials.pid).value_or(0);
-  if (has_ended(found.pidfd.get())) return Error{Code::kUnavailable, "the peer has ended"};
+  if (credentials.pid != 0) {
+    found.peer.command = command_of(credentials.pid);
+    found.peer.started = start_time(credentials.pid).value_or(0);
+  }
+  found.peer.can_be_ended = can_signal(found.pidfd);
+  if (found.pidfd.valid() && has_ended(found.pidfd.get()))
+    return Error{Code::kUnavailable, "the peer has ended"};
   return found;
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 #include "base/unique_fd.h"
 #include "daemon/core/types.h"
+#include "daemon/host/kernel_features.h"
 #include "gpumem/result.h"
 
 namespace gpumem::host {
@@ -9,11 +10,13 @@ namespace gpumem::host {
 /// itself, so that a reused pid is never mistaken for it.
 struct PeerProcess {
   core::Peer peer;
-  UniqueFd pidfd;  ///< readable once the process has ended; invalid where the kernel does not tell (pid 0)
+  UniqueFd pidfd;  ///< readable once the process has ended; invalid: the kernel has no handle for it
 };
 
+/// The peer's pid is 0 if it lives in a PID namespace that this process does not see; peer.can_be_ended says
+/// whether it can be signalled.
 /// Errors  kUnavailable, or what the kernel says: the process has ended; kResourceExhausted: no descriptor
 /// left.
-Result<PeerProcess> identify_peer(int socket);
+Result<PeerProcess> identify_peer(int socket, const KernelFeatures& kernel = {});
 
 }  // namespace gpumem::host

@@ -111,6 +111,22 @@ Result<QuotaOverlay> with_change(const QuotaOverlay& overlay, const core::QuotaC
   return next;
 }
 
+Result<void> check_limit(const core::QuotaChange& change, const core::Policy& policy) {
+  const auto limit = amount_of("limit", change.limit);
+  if (!limit || !*limit) return {};
+  for (const core::DevicePolicy& device : policy.devices) {
+    if (!change.device.empty() && change.device != device.uuid) continue;
+    if ((*limit)->of(device.pool) <= device.pool) continue;
+    const std::string pool = to_string(device.pool);
+    return invalid("a limit of " + *change.limit + " is more than the pool of " + pool + " on " +
+                   device.uuid + ": give at most that (or 100%)" +
+                   (change.device.empty() && policy.devices.size() > 1
+                        ? ", or set the limit of each device by itself (--device)"
+                        : ""));
+  }
+  return {};
+}
+
 bool says_something(const QuotaOverlay& overlay, const std::string& tenant, const std::string& device) {
   const auto quotas = overlay.tenants.find(tenant);
   if (quotas == overlay.tenants.end()) return false;

@@ -2,7 +2,7 @@
 #include <string>
 #include <vector>
 
-#include "daemon/core/quota_desk.h"
+#include "daemon/core/quota_admin.h"
 #include "daemon/host/quota_overlay.h"
 
 namespace gpumem::host {
@@ -12,6 +12,11 @@ namespace gpumem::host {
 /// amounts, out of range, nothing or too much asked for; kNotFound (device).
 Result<QuotaOverlay> with_change(const QuotaOverlay& overlay, const core::QuotaChange& change,
                                  const std::vector<std::string>& devices);
+
+/// Whether the pools of `policy` can hold the limit that is asked for. A limit that is cut down without a
+/// word would be another than the one the administrator believes in. Errors  kInvalidArgument: it is more
+/// than a pool; names that. Whatever is no amount is with_change()'s.
+Result<void> check_limit(const core::QuotaChange& change, const core::Policy& policy);
 
 /// Whether the overlay says something of the tenant's quota on the device.
 bool says_something(const QuotaOverlay& overlay, const std::string& tenant, const std::string& device);

@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "daemon/host/files.h"
+#include "daemon/host/folder_lock.h"
 
 namespace gpumem::host {
 namespace {

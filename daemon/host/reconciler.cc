@@ -13,14 +13,15 @@
 
 namespace gpumem::host {
 
-Reconciler::Reconciler(core::Gate& gate, Options options)
-    : gate_(gate),
+Reconciler::Reconciler(core::Executor& executor, Options options)
+    : executor_(executor),
       driver_folder_(std::move(options.driver_folder)),
       devices_(std::move(options.devices)),
       started_(start_time(::getpid()).value_or(0)),
       problems_(devices_.size()),
       period_(options.period),
-      last_(Clock::now() - kLeastPause) {
+      last_(Clock::now() - kLeastPause),
+      last_regular_(last_) {
   static_cast<void>(open());  // by now, so that what the process uses does not grow once it serves
   thread_ = std::thread([this] { work(); });
 }
@@ -34,12 +35,13 @@ Reconciler::~Reconciler() {
   thread_.join();
 }
 
-void Reconciler::look(Then then) {
+Result<void> Reconciler::look(core::Asker asker, Then then) {
   {
     const MutexLock lock(mutex_);
-    asked_.push_back(std::move(then));
+    if (auto added = asked_.add(asker, std::move(then), Clock::now()); !added) return added;
   }
   wake_.notify_one();
+  return {};
 }
 
 void Reconciler::set_period(std::chrono::seconds period) {
@@ -51,43 +53,54 @@ void Reconciler::set_period(std::chrono::seconds period) {
 }
 
 void Reconciler::work() {
-  for (std::vector<Then> asked; await_turn(asked); asked.clear()) look_at_all(std::move(asked));
+  while (auto turn = await_turn()) look_at_all(std::move(*turn));
 }
 
-// Waits until it is time to look; false if it is time to stop.
-bool Reconciler::await_turn(std::vector<Then>& asked) {
+std::optional<Reconciler::Clock::time_point> Reconciler::next_regular() const {
+  return period_ > std::chrono::seconds::zero() ? std::optional(last_regular_ + period_) : std::nullopt;
+}
+
+std::optional<Reconciler::Clock::time_point> Reconciler::next_asked() const {
+  const auto due = asked_.next();
+  return due ? std::optional(std::max(*due, last_ + kLeastPause)) : std::nullopt;
+}
+
+// Waits until it is time to look; nothing if it is time to stop.
+std::optional<Reconciler::Turn> Reconciler::await_turn() {
   const MutexLock lock(mutex_);
   while (!stopping_) {
-    const bool wanted = !asked_.empty();
-    const bool regular = period_ > std::chrono::seconds::zero();
-    const Clock::time_point next = last_ + (wanted ? Clock::duration(kLeastPause) : Clock::duration(period_));
-    if ((wanted || regular) && Clock::now() >= next) {
-      asked = std::exchange(asked_, {});
-      last_ = Clock::now();
-      return true;
+    const Clock::time_point now = Clock::now();
+    const auto regular = next_regular(), asked = next_asked();
+    Turn turn{.regular = regular && *regular <= now, .asked = {}};
+    if (turn.regular || (asked && *asked <= now)) {
+      turn.asked = asked_.take_due(now);
+      last_ = now;
+      if (turn.regular) last_regular_ = now;
+      return turn;
     }
-    if (wanted || regular)
-      wake_.wait_until(mutex_, next);
+    if (regular || asked)
+      wake_.wait_until(mutex_, std::min(regular.value_or(Clock::time_point::max()),
+                                        asked.value_or(Clock::time_point::max())));
     else
       wake_.wait(mutex_);
   }
-  return false;
+  return std::nullopt;
 }
 
-void Reconciler::look_at_all(std::vector<Then> asked) {
+void Reconciler::look_at_all(Turn turn) {
   // The core has to know what is lent before the driver is asked; if it has stopped, it drops the work, and
   // with that the promise.
   auto begun = std::make_shared<std::promise<void>>();
   const std::future<void> begin = begun->get_future();
-  gate_.post([begun = std::move(begun), count = devices_.size()](core::Broker& broker, core::TimePoint) {
+  executor_.post([begun = std::move(begun), count = devices_.size()](core::Broker& broker, core::TimePoint) {
     for (core::DeviceIndex i = 0; i < count; ++i) broker.begin_observation(i);
     begun->set_value();
   });
   begin.wait();
   std::vector<core::Observation> observations;
-  for (core::DeviceIndex i = 0; i < devices_.size(); ++i) observations.push_back(observe(i));
-  gate_.post([observations = std::move(observations), asked = std::move(asked)](core::Broker& broker,
-                                                                                core::TimePoint now) {
+  for (core::DeviceIndex i = 0; i < devices_.size(); ++i) observations.push_back(observe(i, turn.regular));
+  executor_.post([observations = std::move(observations), asked = std::move(turn.asked)](
+                     core::Broker& broker, core::TimePoint now) {
     for (const core::Observation& one : observations) broker.observe(one, now);
     for (const Then& then : asked) then(broker, now);
   });
@@ -104,8 +117,9 @@ bool Reconciler::open() {
   return nvml_ != nullptr;
 }
 
-core::Observation Reconciler::observe(core::DeviceIndex device) {
+core::Observation Reconciler::observe(core::DeviceIndex device, bool regular) {
   core::Observation observation;
+  observation.regular = regular;
   observation.device = device;
   observation.broker_started = started_;
   if (!open()) {

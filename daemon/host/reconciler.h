@@ -3,19 +3,22 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "base/mutex.h"
 #include "cuda/nvml.h"
-#include "daemon/core/gate.h"
+#include "daemon/core/executor.h"
 #include "daemon/core/observation.h"
+#include "daemon/host/look_queue.h"
 
 namespace gpumem::host {
 
 /// Asks the management library, every so often and on demand, who uses how much of each device, and the
 /// kernel who they are; the core observes the answers. On a thread of its own: the library's calls block.
+/// Looks on demand neither delay nor replace the regular ones.
 class Reconciler final : public core::Observer {
  public:
   struct Options {
@@ -23,32 +26,40 @@ class Reconciler final : public core::Observer {
     std::vector<cuda::DeviceUuid> devices;  ///< those of the policy, in its order
     std::chrono::seconds period{};          ///< between two looks; 0: on demand only
   };
-  /// However often it is asked: not more often than this.
+  /// Between two looks on demand, for whomever.
   static constexpr std::chrono::milliseconds kLeastPause{50};
 
-  /// `gate`  outlives it.
-  Reconciler(core::Gate& gate, Options options);
+  /// `executor`  outlives it.
+  Reconciler(core::Executor& executor, Options options);
   /// Waits for the look under way.
   ~Reconciler() override;
   Reconciler(const Reconciler&) = delete;
   Reconciler& operator=(const Reconciler&) = delete;
 
-  void look(Then then) override;
+  Result<void> look(core::Asker asker, Then then) override;
   void set_period(std::chrono::seconds period);
 
  private:
   using Clock = std::chrono::steady_clock;
 
+  /// What is to be done now.
+  struct Turn {
+    bool regular = false;
+    std::vector<Then> asked;
+  };
+
   void work();
-  bool await_turn(std::vector<Then>& asked);
-  void look_at_all(std::vector<Then> asked);
+  std::optional<Turn> await_turn();
+  std::optional<Clock::time_point> next_regular() const GPUMEM_REQUIRES(mutex_);
+  std::optional<Clock::time_point> next_asked() const GPUMEM_REQUIRES(mutex_);
+  void look_at_all(Turn turn);
   bool open();
-  core::Observation observe(core::DeviceIndex device);
+  core::Observation observe(core::DeviceIndex device, bool regular);
   Result<void> ask(const cuda::DeviceUuid& uuid, core::Observation& observation) const;
   void add(const cuda::ProcessMemory& process, core::Observation& observation) const;
   void note_problem(core::DeviceIndex device, const std::string& problem);
 
-  core::Gate& gate_;
+  core::Executor& executor_;
   const std::filesystem::path driver_folder_;
   const std::vector<cuda::DeviceUuid> devices_;
   const std::uint64_t started_;  ///< this process
@@ -58,9 +69,10 @@ class Reconciler final : public core::Observer {
   Mutex mutex_;
   Condition wake_;
   std::chrono::seconds period_ GPUMEM_GUARDED_BY(mutex_);
-  std::vector<Then> asked_ GPUMEM_GUARDED_BY(mutex_);
+  LookQueue asked_ GPUMEM_GUARDED_BY(mutex_);
   bool stopping_ GPUMEM_GUARDED_BY(mutex_) = false;
-  Clock::time_point last_ GPUMEM_GUARDED_BY(mutex_);  ///< look
+  Clock::time_point last_ GPUMEM_GUARDED_BY(mutex_);          ///< look
+  Clock::time_point last_regular_ GPUMEM_GUARDED_BY(mutex_);  ///< one
   std::thread thread_;
 };
 

@@ -10,7 +10,8 @@
 #include <charconv>
 #include <cstring>
 
-#include "daemon/host/files.h"
+#include "daemon/host/folder_lock.h"
+#include "daemon/host/foreign_descriptors.h"
 #include "proto/lane.h"
 
 namespace gpumem::host {
@@ -94,20 +95,29 @@ RuntimeFolder::~RuntimeFolder() {
   ::unlink((path_ / kApiSocketName).c_str());
 }
 
-std::filesystem::path RuntimeFolder::api_socket() const { return path_ / kApiSocketName; }
+Result<ListeningSocket> RuntimeFolder::listen_on_lane(const KernelFeatures& kernel) const {
+  return listen(kLaneSocketName, SOCK_SEQPACKET, kernel);
+}
 
-Result<UniqueFd> RuntimeFolder::listen_on_lane() const {
-  const std::filesystem::path path = path_ / kLaneSocketName;
+Result<ListeningSocket> RuntimeFolder::listen_on_api(const KernelFeatures& kernel) const {
+  return listen(kApiSocketName, SOCK_STREAM, kernel);
+}
+
+Result<ListeningSocket> RuntimeFolder::listen(const char* name, int type,
+                                              const KernelFeatures& kernel) const {
+  const std::filesystem::path path = path_ / name;
   auto address = address_of(path);
   if (!address) return address.error();
-  UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  UniqueFd socket(::socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket.valid()) return errno_error(errno, "cannot make a socket");
   if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&*address), sizeof *address) != 0) {
     return errno_error(errno, "cannot bind " + path.string());
   }
   if (auto opened = open_to_group(path); !opened) return opened.error();
+  // Before it listens: a connection inherits it as it is then.
+  const bool refused = kernel.pass_rights && refuse_descriptors(socket.get());
   if (::listen(socket.get(), 4096) != 0) return errno_error(errno, "cannot listen on " + path.string());
-  return socket;
+  return ListeningSocket{std::move(socket), !refused};
 }
 
 Result<void> RuntimeFolder::open_to_group(const std::filesystem::path& path) const {

@@ -4,9 +4,16 @@
 #include <string_view>
 
 #include "base/unique_fd.h"
+#include "daemon/host/kernel_features.h"
 #include "gpumem/result.h"
 
 namespace gpumem::host {
+
+/// A listening, non-blocking Unix socket.
+struct ListeningSocket {
+  UniqueFd fd;
+  bool takes_descriptors = true;  ///< those that clients send: the kernel could not be told to refuse them
+};
 
 /// The number of the group that the configuration names under `key`; `group` empty: the daemon's own.
 /// Errors  kInvalidArgument: there is no such group.
@@ -26,15 +33,16 @@ class RuntimeFolder {
   ~RuntimeFolder();
 
   const std::filesystem::path& path() const { return path_; }
-  std::filesystem::path api_socket() const;
-  /// A listening, non-blocking SOCK_SEQPACKET socket.
-  Result<UniqueFd> listen_on_lane() const;
-  /// Lets the group connect to the socket at `path`, which exists.
-  Result<void> open_to_group(const std::filesystem::path& path) const;
+  /// Listens on the lane (SOCK_SEQPACKET) and on the socket of gRPC (SOCK_STREAM), for the group. Connections
+  /// wait until they are accepted.
+  Result<ListeningSocket> listen_on_lane(const KernelFeatures& kernel = {}) const;
+  Result<ListeningSocket> listen_on_api(const KernelFeatures& kernel = {}) const;
 
  private:
   RuntimeFolder(std::filesystem::path path, UniqueFd lock, unsigned gid)
       : path_(std::move(path)), lock_(std::move(lock)), gid_(gid) {}
+  Result<ListeningSocket> listen(const char* name, int type, const KernelFeatures& kernel) const;
+  Result<void> open_to_group(const std::filesystem::path& path) const;
 
   std::filesystem::path path_;
   UniqueFd lock_;

@@ -1,4 +1,5 @@
 #pragma once
+#include <algorithm>
 #include <array>
 
 #include "base/unique_fd.h"
@@ -18,6 +19,8 @@ class SharedPages {
 
   void publish(const BrokerFigures& figures);
   const ClientPage& client_page() const { return *client_; }
+  /// Of those that take_descriptors() gives away: how far the process's descriptors are used up.
+  int highest_descriptor() const { return std::max(broker_file_.get(), client_file_.get()); }
   /// The broker's page, the client's page: for the Welcome, to be closed after it.
   std::array<UniqueFd, 2> take_descriptors();
 

@@ -17,12 +17,12 @@ Error no_admin(const core::Caller& caller) {
 
 // Has `act` done for an administrator, on the core's thread; finishes the calls of all others.
 template <class Act>
-grpc::ServerUnaryReactor* for_admin(core::Gate& gate, Calls& calls, grpc::CallbackServerContext* context,
-                                    Act act) {
+grpc::ServerUnaryReactor* for_admin(core::Executor& executor, Calls& calls,
+                                    grpc::CallbackServerContext* context, Act act) {
   auto* reactor = new Unary(calls);
-  gate.post(
-      [&gate, reactor, token = token_of(*context), act = std::move(act)](core::Broker&, core::TimePoint) {
-        const auto caller = gate.caller_of(token);
+  executor.post(
+      [&executor, reactor, token = token_of(*context), act = std::move(act)](core::Broker&, core::TimePoint) {
+        const auto caller = executor.caller_of(token);
         if (!caller) return reactor->Finish(to_status(no_connection()));
         if (!caller->admin) return reactor->Finish(to_status(no_admin(*caller)));
         act(*caller, reactor);
@@ -59,8 +59,8 @@ core::QuotaChange change_of(const v1::SetQuotaRequest& request) {
 grpc::ServerUnaryReactor* AdminService::ListQuotas(grpc::CallbackServerContext* context,
                                                    const v1::ListQuotasRequest*,
                                                    v1::ListQuotasResponse* response) {
-  return for_admin(gate_, calls_, context, [this, response](const core::Caller&, Unary* reactor) {
-    desk_.list([response, reactor](const Result<core::QuotaList>& list) {
+  return for_admin(executor_, calls_, context, [this, response](const core::Caller&, Unary* reactor) {
+    quotas_.list([response, reactor](const Result<core::QuotaList>& list) {
       if (!list) return reactor->Finish(to_status(list.error()));
       response->set_revision(list->revision);
       for (const core::QuotaLine& line : list->quotas) fill(*response->add_quotas(), line);
@@ -73,9 +73,9 @@ grpc::ServerUnaryReactor* AdminService::SetQuota(grpc::CallbackServerContext* co
                                                  const v1::SetQuotaRequest* request,
                                                  v1::SetQuotaResponse* response) {
   return for_admin(
-      gate_, calls_, context,
+      executor_, calls_, context,
       [this, change = change_of(*request), response](const core::Caller& caller, Unary* reactor) {
-        desk_.set(change, caller, [response, reactor](const Result<core::QuotaOutcome>& outcome) {
+        quotas_.set(change, caller, [response, reactor](const Result<core::QuotaOutcome>& outcome) {
           if (!outcome) return reactor->Finish(to_status(outcome.error()));
           response->set_revision(outcome->revision);
           for (const core::QuotaLine& line : outcome->before) fill(*response->add_before(), line);

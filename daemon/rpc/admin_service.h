@@ -1,16 +1,16 @@
 #pragma once
-#include "daemon/core/quota_desk.h"
+#include "daemon/core/quota_admin.h"
 #include "daemon/rpc/calls.h"
 #include "gpumem/v1/broker.grpc.pb.h"
 
 namespace gpumem::rpc {
 
-/// gpumem.v1.Admin: what administrators ask. The core's thread says who calls; the desk's own thread, which
+/// gpumem.v1.Admin: what administrators ask. The core's thread says who calls; the thread of `quotas`, which
 /// may wait for a disk, does the rest and answers.
 class AdminService final : public v1::Admin::CallbackService {
  public:
-  AdminService(core::Gate& gate, Calls& calls, core::QuotaDesk& desk)
-      : gate_(gate), calls_(calls), desk_(desk) {}
+  AdminService(core::Executor& executor, Calls& calls, core::QuotaAdmin& quotas)
+      : executor_(executor), calls_(calls), quotas_(quotas) {}
 
   grpc::ServerUnaryReactor* ListQuotas(grpc::CallbackServerContext* context,
                                        const v1::ListQuotasRequest* request,
@@ -19,9 +19,9 @@ class AdminService final : public v1::Admin::CallbackService {
                                      v1::SetQuotaResponse* response) override;
 
  private:
-  core::Gate& gate_;
+  core::Executor& executor_;
   Calls& calls_;
-  core::QuotaDesk& desk_;
+  core::QuotaAdmin& quotas_;
 };
 
 }  // namespace gpumem::rpc

@@ -14,15 +14,15 @@ namespace {
 
 // Has `act` done on the core's thread for the session that calls, and finishes the call with its result.
 template <class Act>
-grpc::ServerUnaryReactor* for_session(core::Gate& gate, Calls& calls,
+grpc::ServerUnaryReactor* for_session(core::Executor& executor, Calls& calls,
                                       const grpc::CallbackServerContext* context, Act act) {
   auto* const reactor = new Unary(calls);
-  gate.post([&gate, reactor, token = token_of(*context), act = std::move(act)](core::Broker& broker,
-                                                                               core::TimePoint now) {
-    const auto session = gate.session_of(token);
+  executor.post([&executor, reactor, token = token_of(*context), act = std::move(act)](core::Broker& broker,
+                                                                                       core::TimePoint now) {
+    const auto session = executor.session_of(token);
     if (!session) return reactor->Finish(to_status(no_session()));
     const Result<void> done = act(broker, *session, now);
-    gate.after(
+    executor.after(
         [reactor, status = done ? grpc::Status::OK : to_status(done.error())] { reactor->Finish(status); });
   });
   return reactor;
@@ -40,7 +40,7 @@ grpc::ServerUnaryReactor* BrokerService::OpenSlice(grpc::CallbackServerContext* 
                                                    const v1::OpenSliceRequest* request,
                                                    v1::OpenSliceResponse* response) {
   return for_session(
-      gate_, calls_, context,
+      executor_, calls_, context,
       [request, response](core::Broker& broker, SessionId session, core::TimePoint) -> Result<void> {
         if (request->label().size() > kLabelBytes || !is_printable(request->label())) {
           return Error{Code::kInvalidArgument,
@@ -58,7 +58,7 @@ grpc::ServerUnaryReactor* BrokerService::OpenSlice(grpc::CallbackServerContext* 
 
 grpc::ServerUnaryReactor* BrokerService::Grow(grpc::CallbackServerContext* context,
                                               const v1::GrowRequest* request, v1::GrowResponse* response) {
-  return new GrowReactor(gate_, calls_, *context, *request, *response);
+  return new GrowReactor(executor_, calls_, *context, *request, *response);
 }
 
 grpc::ServerUnaryReactor* BrokerService::Return(grpc::CallbackServerContext* context,
@@ -66,7 +66,7 @@ grpc::ServerUnaryReactor* BrokerService::Return(grpc::CallbackServerContext* con
   std::vector<LeaseId> leases;
   leases.reserve(static_cast<std::size_t>(request->leases_size()));
   for (const std::uint64_t lease : request->leases()) leases.push_back(LeaseId{lease});
-  return for_session(gate_, calls_, context,
+  return for_session(executor_, calls_, context,
                      [slice = SliceId{request->slice()}, leases = std::move(leases)](
                          core::Broker& broker, SessionId session, core::TimePoint now) {
                        return broker.give_back(session, slice, leases, now);
@@ -77,7 +77,7 @@ grpc::ServerUnaryReactor* BrokerService::CloseSlice(grpc::CallbackServerContext*
                                                     const v1::CloseSliceRequest* request,
                                                     v1::CloseSliceResponse*) {
   return for_session(
-      gate_, calls_, context,
+      executor_, calls_, context,
       [slice = SliceId{request->slice()}](core::Broker& broker, SessionId session, core::TimePoint now) {
         return broker.close_slice(session, slice, now);
       });
@@ -85,7 +85,7 @@ grpc::ServerUnaryReactor* BrokerService::CloseSlice(grpc::CallbackServerContext*
 
 grpc::ServerUnaryReactor* BrokerService::Charge(grpc::CallbackServerContext* context,
                                                 const v1::ChargeRequest* request, v1::ChargeResponse*) {
-  return for_session(gate_, calls_, context,
+  return for_session(executor_, calls_, context,
                      [request](core::Broker& broker, SessionId session, core::TimePoint now) -> Result<void> {
                        if (auto named = check_device_name(request->device()); !named) return named;
                        return broker.charge(session, request->device(), {request->bytes()}, now);
@@ -94,7 +94,7 @@ grpc::ServerUnaryReactor* BrokerService::Charge(grpc::CallbackServerContext* con
 
 grpc::ServerUnaryReactor* BrokerService::Ping(grpc::CallbackServerContext* context, const v1::PingRequest*,
                                               v1::PingResponse*) {
-  return for_session(gate_, calls_, context,
+  return for_session(executor_, calls_, context,
                      [](core::Broker&, SessionId, core::TimePoint) -> Result<void> { return {}; });
 }
 

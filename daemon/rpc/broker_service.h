@@ -1,5 +1,5 @@
 #pragma once
-#include "daemon/core/gate.h"
+#include "daemon/core/executor.h"
 #include "daemon/rpc/calls.h"
 #include "gpumem/v1/broker.grpc.pb.h"
 
@@ -8,7 +8,7 @@ namespace gpumem::rpc {
 /// gpumem.v1.Broker: what clients ask. Reactors validate, post to the core's thread and are finished there.
 class BrokerService final : public v1::Broker::CallbackService {
  public:
-  BrokerService(core::Gate& gate, Calls& calls) : gate_(gate), calls_(calls) {}
+  BrokerService(core::Executor& executor, Calls& calls) : executor_(executor), calls_(calls) {}
 
   grpc::ServerUnaryReactor* OpenSlice(grpc::CallbackServerContext* context,
                                       const v1::OpenSliceRequest* request,
@@ -26,7 +26,7 @@ class BrokerService final : public v1::Broker::CallbackService {
                                  v1::PingResponse* response) override;
 
  private:
-  core::Gate& gate_;
+  core::Executor& executor_;
   Calls& calls_;
 };
 

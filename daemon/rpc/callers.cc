@@ -1,5 +1,8 @@
 #include "daemon/rpc/callers.h"
 
+#include <charconv>
+#include <string_view>
+
 #include "proto/lane.h"
 
 namespace gpumem::rpc {
@@ -8,6 +11,17 @@ std::string token_of(const grpc::CallbackServerContext& context) {
   const auto found = context.client_metadata().find(kSessionMetadataKey);
   if (found == context.client_metadata().end()) return {};
   return {found->second.data(), found->second.size()};
+}
+
+// gRPC names a connection that it was given as a descriptor by that: `fd:17`.
+std::optional<int> connection_of(const grpc::CallbackServerContext& context) {
+  constexpr std::string_view kPrefix = "fd:";
+  const std::string peer = context.peer();
+  int number = 0;
+  if (!peer.starts_with(kPrefix)) return std::nullopt;
+  const char* const end = peer.data() + peer.size();
+  const auto [read, error] = std::from_chars(peer.data() + kPrefix.size(), end, number);
+  return error == std::errc() && read == end ? std::optional(number) : std::nullopt;
 }
 
 Error no_session() {

@@ -6,7 +6,7 @@
 
 #include "daemon/core/denial.h"
 #include "daemon/core/effects.h"
-#include "daemon/core/gate.h"
+#include "daemon/core/executor.h"
 #include "daemon/core/views.h"
 #include "gpumem/v1/broker.pb.h"
 

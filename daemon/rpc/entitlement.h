@@ -1,7 +1,7 @@
 #pragma once
 #include <string>
 
-#include "daemon/core/gate.h"
+#include "daemon/core/executor.h"
 
 namespace gpumem::rpc {
 

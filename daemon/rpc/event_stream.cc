@@ -15,24 +15,25 @@ struct Question {
   std::optional<core::WallTime> since;
 };
 
-Result<void> start(core::Gate& gate, const core::Broker& broker, Seats& seats, const Question& question,
-                   const std::shared_ptr<Follower>& follower) {
-  auto caller = gate.caller_of(question.token);
+Result<void> start(core::Executor& executor, const core::Broker& broker, SubscriberLimit& subscribers,
+                   const Question& question, const std::shared_ptr<Follower>& follower) {
+  auto caller = executor.caller_of(question.token);
   if (!caller) return no_connection();
   if (!question.tenant.empty() && !may_follow(*caller, question.tenant, broker))
     return may_not_follow(*caller, question.tenant);
-  auto seat = seats.take(caller->peer.uid);
-  if (!seat) return Error{Code::kResourceExhausted, "too many follow events already; end some of them"};
-  follower->begin(std::move(*caller), broker, std::move(seat));
-  gate.watch(follower, question.since);
+  auto subscription = subscribers.add(caller->peer.uid);
+  if (!subscription)
+    return Error{Code::kResourceExhausted, "too many follow events already; end some of them"};
+  follower->begin(std::move(*caller), broker, std::move(subscription));
+  executor.watch(follower, question.since);
   return {};
 }
 
 }  // namespace
 
-EventStream::EventStream(core::Gate& gate, Calls& calls, std::shared_ptr<Seats> seats,
+EventStream::EventStream(core::Executor& executor, Calls& calls, std::shared_ptr<SubscriberLimit> subscribers,
                          const grpc::CallbackServerContext& context, const v1::WatchEventsRequest& request)
-    : gate_(gate),
+    : executor_(executor),
       calls_(calls),
       follower_(std::make_shared<Follower>(*this, Follower::Wish{request.tenant(), request.follow()})) {
   calls_.begin();
@@ -42,9 +43,9 @@ EventStream::EventStream(core::Gate& gate, Calls& calls, std::shared_ptr<Seats> 
         {Code::kInvalidArgument, "'since' is not an instant of RFC 3339, such as 2030-01-02T12:00:00Z"});
     return;
   }
-  gate_.post([&gate, follower = follower_, seats = std::move(seats), question = std::move(question)](
-                 core::Broker& broker, core::TimePoint) {
-    if (auto started = start(gate, broker, *seats, question, follower); !started)
+  executor_.post([&executor, follower = follower_, subscribers = std::move(subscribers),
+                  question = std::move(question)](core::Broker& broker, core::TimePoint) {
+    if (auto started = start(executor, broker, *subscribers, question, follower); !started)
       follower->refuse(started.error());
   });
 }
@@ -54,8 +55,8 @@ void EventStream::OnWriteDone(bool ok) { follower_->written(ok); }
 void EventStream::OnCancel() { follower_->cancelled(); }
 
 void EventStream::OnDone() {
-  gate_.post([&gate = gate_, follower = std::move(follower_)](core::Broker&, core::TimePoint) {
-    gate.unwatch(*follower);
+  executor_.post([&executor = executor_, follower = std::move(follower_)](core::Broker&, core::TimePoint) {
+    executor.unwatch(*follower);
   });
   Calls& calls = calls_;
   delete this;

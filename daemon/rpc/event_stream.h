@@ -3,9 +3,9 @@
 
 #include <memory>
 
-#include "daemon/core/gate.h"
+#include "daemon/core/executor.h"
 #include "daemon/rpc/calls.h"
-#include "daemon/rpc/seats.h"
+#include "daemon/rpc/subscriber_limit.h"
 #include "gpumem/v1/broker.pb.h"
 
 namespace gpumem::rpc {
@@ -18,7 +18,7 @@ inline constexpr std::size_t kMostUnreadEvents = 4096;
 /// One Monitor.WatchEvents. gRPC keeps it until OnDone; what the core's thread has of it is the Follower.
 class EventStream final : public grpc::ServerWriteReactor<v1::Event> {
  public:
-  EventStream(core::Gate& gate, Calls& calls, std::shared_ptr<Seats> seats,
+  EventStream(core::Executor& executor, Calls& calls, std::shared_ptr<SubscriberLimit> subscribers,
               const grpc::CallbackServerContext& context, const v1::WatchEventsRequest& request);
 
  private:
@@ -26,7 +26,7 @@ class EventStream final : public grpc::ServerWriteReactor<v1::Event> {
   void OnCancel() override;
   void OnDone() override;
 
-  core::Gate& gate_;
+  core::Executor& executor_;
   Calls& calls_;
   std::shared_ptr<Follower> follower_;
 };

@@ -6,10 +6,10 @@
 
 namespace gpumem::rpc {
 
-void Follower::begin(core::Caller caller, const core::Broker& broker, std::shared_ptr<void> seat) {
+void Follower::begin(core::Caller caller, const core::Broker& broker, std::shared_ptr<void> subscription) {
   caller_ = std::move(caller);
   const MutexLock lock(mutex_);
-  seat_ = std::move(seat);
+  subscription_ = std::move(subscription);
   devices_ = core::uuids_of(broker.policy());
 }
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/mutex.h"
-#include "daemon/core/gate.h"
+#include "daemon/core/executor.h"
 #include "gpumem/v1/broker.pb.h"
 
 namespace gpumem::rpc {
@@ -27,7 +27,7 @@ class Follower final : public core::EventWatcher {
   Follower(Stream& stream, Wish wish) : wish_(std::move(wish)), stream_(&stream) {}
 
   /// Before it is told of anything: who follows, the devices' names, and the place it takes up.
-  void begin(core::Caller caller, const core::Broker& broker, std::shared_ptr<void> seat);
+  void begin(core::Caller caller, const core::Broker& broker, std::shared_ptr<void> subscription);
   /// Ends the stream now, for what came before the first event.
   void refuse(const Error& error);
 
@@ -51,7 +51,7 @@ class Follower final : public core::EventWatcher {
 
   Mutex mutex_;
   Stream* stream_ GPUMEM_GUARDED_BY(mutex_);  ///< until it is finished
-  std::shared_ptr<void> seat_ GPUMEM_GUARDED_BY(mutex_);
+  std::shared_ptr<void> subscription_ GPUMEM_GUARDED_BY(mutex_);
   std::vector<std::string> devices_ GPUMEM_GUARDED_BY(mutex_);
   std::deque<std::shared_ptr<const core::LoggedEvent>> unread_ GPUMEM_GUARDED_BY(mutex_);
   std::size_t room_ GPUMEM_GUARDED_BY(mutex_) = 0;  ///< for `unread_`, once all that was kept is told

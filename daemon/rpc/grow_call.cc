@@ -31,16 +31,17 @@ Result<std::vector<core::Broker::Part>> parts_of(const v1::GrowRequest& request)
 
 }  // namespace
 
-GrowReactor::GrowReactor(core::Gate& gate, Calls& calls, const grpc::CallbackServerContext& context,
+GrowReactor::GrowReactor(core::Executor& executor, Calls& calls, const grpc::CallbackServerContext& context,
                          const v1::GrowRequest& request, v1::GrowResponse& response)
-    : gate_(gate), calls_(calls), response_(response), state_(std::make_shared<State>()) {
+    : executor_(executor), calls_(calls), response_(response), state_(std::make_shared<State>()) {
   calls_.begin();
-  gate_.post([this, state = state_, token = token_of(context), parts = parts_of(request),
-              wait = wait_of(request)](core::Broker&, core::TimePoint) {
-    const auto session = gate_.session_of(token);
+  executor_.post([this, state = state_, token = token_of(context), parts = parts_of(request),
+                  wait = wait_of(request)](core::Broker&, core::TimePoint) {
+    const auto session = executor_.session_of(token);
     if (!session) return finish(core::GrowFailure{no_session(), {}});
     if (!parts) return finish(core::GrowFailure{parts.error(), {}});
-    const RequestId id = gate_.grow(*session, *parts, wait, [this](const auto& answer) { finish(answer); });
+    const RequestId id =
+        executor_.grow(*session, *parts, wait, [this](const auto& answer) { finish(answer); });
     // The answer may have come already, and the reactor may be gone with it: only the state is safe here.
     state->request = id;
   });
@@ -57,8 +58,8 @@ void GrowReactor::finish(const Result<core::Grant, core::GrowFailure>& answer) {
 }
 
 void GrowReactor::OnCancel() {
-  gate_.post([&gate = gate_, state = state_](core::Broker& broker, core::TimePoint now) {
-    if (!state->finished && state->request) gate.cancel(state->request);
+  executor_.post([&executor = executor_, state = state_](core::Broker& broker, core::TimePoint now) {
+    if (!state->finished && state->request) executor.cancel(state->request);
     if (state->finished && state->grant) broker.abandon(state->grant, now);
   });
 }

@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "daemon/core/gate.h"
+#include "daemon/core/executor.h"
 #include "daemon/rpc/calls.h"
 #include "gpumem/v1/broker.pb.h"
 
@@ -12,7 +12,7 @@ namespace gpumem::rpc {
 /// One Broker.Grow, which may wait long and be cancelled meanwhile. gRPC keeps it until Finish and OnDone.
 class GrowReactor final : public grpc::ServerUnaryReactor {
  public:
-  GrowReactor(core::Gate& gate, Calls& calls, const grpc::CallbackServerContext& context,
+  GrowReactor(core::Executor& executor, Calls& calls, const grpc::CallbackServerContext& context,
               const v1::GrowRequest& request, v1::GrowResponse& response);
 
  private:
@@ -27,7 +27,7 @@ class GrowReactor final : public grpc::ServerUnaryReactor {
   void OnCancel() override;
   void OnDone() override;
 
-  core::Gate& gate_;
+  core::Executor& executor_;
   Calls& calls_;
   v1::GrowResponse& response_;
   std::shared_ptr<State> state_;

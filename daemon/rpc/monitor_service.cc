@@ -1,5 +1,9 @@
 #include "daemon/rpc/monitor_service.h"
 
+#include <algorithm>
+#include <charconv>
+#include <variant>
+
 #include "daemon/rpc/callers.h"
 #include "daemon/rpc/convert.h"
 #include "daemon/rpc/entitlement.h"
@@ -9,110 +13,173 @@
 namespace gpumem::rpc {
 namespace {
 
-template <class Fill>
-grpc::ServerUnaryReactor* listing(core::Gate& gate, Calls& calls, Fill fill) {
+// What one page copies on the core's thread.
+constexpr std::size_t kPageSlices = 1024;
+constexpr std::size_t kPageTenants = 256;
+
+std::size_t page_size(std::uint32_t asked, std::size_t most) {
+  return asked == 0 ? most : std::min<std::size_t>(asked, most);
+}
+
+// Has `copy` done on the core's thread: it answers the call's outcome, or what makes the response of its
+// copies.
+using Outcome = std::variant<Error, Snapshots::Present>;
+template <class Copy>
+grpc::ServerUnaryReactor* read(Snapshots& snapshots, Calls& calls, Copy copy) {
   auto* const reactor = new Unary(calls);
-  gate.post([reactor, fill = std::move(fill)](core::Broker& broker, core::TimePoint now) {
-    fill(broker, now);
-    reactor->Finish(grpc::Status::OK);
-  });
+  const bool taken = snapshots.take(
+      [reactor, copy = std::move(copy)](core::Broker& broker, core::TimePoint now) -> Snapshots::Present {
+        return [reactor, outcome = copy(broker, now)] {
+          if (const auto* error = std::get_if<Error>(&outcome)) return reactor->Finish(to_status(*error));
+          std::get<Snapshots::Present>(outcome)();
+          reactor->Finish(grpc::Status::OK);
+        };
+      });
+  if (!taken) reactor->Finish({grpc::StatusCode::RESOURCE_EXHAUSTED, "too many listings at once; try again"});
   return reactor;
 }
 
-void add_slices(const core::Gate& gate, const core::Broker& broker, const core::SessionView& view,
-                v1::SessionInfo& info) {
+// What a session says of its slices' use, slice by slice.
+std::vector<std::uint64_t> in_use(const core::Executor& executor, const core::SessionView& view) {
+  std::vector<std::uint64_t> bytes;
+  bytes.reserve(view.slices.size());
   for (const core::SliceView& slice : view.slices) {
+    const auto figures = executor.client_figures(view.id, slice.device, slice.charged);
+    bytes.push_back(figures ? figures->in_use : 0);
+  }
+  return bytes;
+}
+
+void fill(v1::SessionInfo& info, const core::SessionView& view, const std::vector<std::uint64_t>& in_use,
+          const std::vector<std::string>& devices, core::TimePoint now) {
+  info = to_proto(view, now);
+  for (std::size_t i = 0; i < view.slices.size(); ++i) {
+    const core::SliceView& slice = view.slices[i];
     v1::SliceInfo& one = *info.add_slices();
     one.set_id(slice.id.value);
-    one.set_device(broker.policy().devices[slice.device].uuid);
+    one.set_device(devices[slice.device]);
     one.set_label(slice.label);
     one.set_limit(slice.limit.count);
     one.set_charged(slice.charged.count);
     one.set_waiting(slice.waiting.count);
-    const auto figures = gate.client_figures(view.id, slice.device, slice.charged);
-    one.set_in_use(figures ? figures->in_use : 0);
+    one.set_in_use(in_use[i]);
   }
 }
 
-// Others' requests are part of how a common parent stands; what they ask for is not for everybody.
-Result<void> explain(const core::Gate& gate, const core::Broker& broker, const std::string& token,
-                     const v1::ExplainRequest& request, v1::ExplainResponse& response, core::TimePoint now) {
-  const auto caller = gate.caller_of(token);
-  if (!caller) return no_connection();
+// Whose explanation it is. Nothing is worked out for somebody who may not have it.
+Result<std::string> tenant_asked_about(const core::Broker& broker, const v1::ExplainRequest& request) {
   if (request.about_case() == v1::ExplainRequest::ABOUT_NOT_SET)
     return Error{Code::kInvalidArgument, "name a session or a tenant"};
-  const auto explanation = request.has_session()
-                               ? broker.explain_session(SessionId{request.session()}, caller->admin, now)
-                               : broker.explain_tenant(request.tenant(), caller->admin, now);
+  if (!request.has_session()) return request.tenant();
+  auto tenant = broker.tenant_of(SessionId{request.session()});
+  if (tenant) return *tenant;
+  return Error{Code::kNotFound,
+               "there is no session " + std::to_string(request.session()) + "; see `gpumem ps`"};
+}
+
+Result<core::Explanation> explain(const core::Caller& caller, const core::Broker& broker,
+                                  const v1::ExplainRequest& request, core::TimePoint now) {
+  const auto tenant = tenant_asked_about(broker, request);
+  if (!tenant) return tenant.error();
+  if (!broker.has_tenant(*tenant))
+    return Error{Code::kNotFound, "there is no tenant '" + *tenant + "'; see `gpumem tenants`"};
+  if (!may_ask_about(caller, *tenant, broker)) return may_not_ask_about(caller, *tenant);
+  auto explanation = request.has_session()
+                         ? broker.explain_session(SessionId{request.session()}, caller.admin, now)
+                         : broker.explain_tenant(*tenant, caller.admin, now);
   if (!explanation) return explanation.error();
-  if (!may_ask_about(*caller, explanation->tenant, broker))
-    return may_not_ask_about(*caller, explanation->tenant);
-  response.set_tenant(explanation->tenant);
-  const auto devices = core::uuids_of(broker.policy());
-  for (const core::Standing& standing : explanation->devices)
-    *response.add_devices() = to_proto(standing, devices, now);
-  for (const core::Denial& waiting : explanation->waiting) {
-    if (may_follow(*caller, waiting.tenant, broker)) *response.add_waiting() = to_proto(waiting);
-  }
-  return {};
+  // Others' requests are part of how a common parent stands; what they ask for is not for everybody.
+  std::erase_if(explanation->waiting,
+                [&](const core::Denial& one) { return !may_follow(caller, one.tenant, broker); });
+  return explanation;
 }
 
 }  // namespace
 
 grpc::ServerUnaryReactor* MonitorService::GetStatus(grpc::CallbackServerContext*, const v1::GetStatusRequest*,
                                                     v1::GetStatusResponse* response) {
-  return listing(gate_, calls_, [this, response](core::Broker& broker, core::TimePoint now) {
-    response->set_version(info_.version);
-    response->set_driver(info_.driver);
-    response->set_started(to_date(info_.started, now));
-    for (const core::DeviceView& view : broker.devices()) *response->add_devices() = to_proto(view);
-    response->set_sessions(broker.sessions().size());
+  return read(snapshots_, calls_, [this, response](core::Broker& broker, core::TimePoint now) -> Outcome {
+    return [this, response, now, devices = broker.devices(), sessions = broker.session_count()] {
+      response->set_version(info_.version);
+      response->set_driver(info_.driver);
+      response->set_started(to_date(info_.started, now));
+      for (const core::DeviceView& view : devices) *response->add_devices() = to_proto(view);
+      response->set_sessions(sessions);
+    };
   });
 }
 
 grpc::ServerUnaryReactor* MonitorService::ListTenants(grpc::CallbackServerContext*,
-                                                      const v1::ListTenantsRequest*,
+                                                      const v1::ListTenantsRequest* request,
                                                       v1::ListTenantsResponse* response) {
-  return listing(gate_, calls_, [response](core::Broker& broker, core::TimePoint) {
-    for (const core::TenantView& view : broker.tenants()) {
-      *response->add_tenants() = to_proto(view, broker.policy().devices[view.device].uuid);
-    }
+  return read(snapshots_, calls_, [request, response](core::Broker& broker, core::TimePoint) -> Outcome {
+    const std::size_t most = page_size(request->page_size(), kPageTenants);
+    auto views = broker.tenants(request->page_token(), most);
+    return [response, most, views = std::move(views), devices = core::uuids_of(broker.policy())] {
+      for (const core::TenantView& view : views)
+        *response->add_tenants() = to_proto(view, devices[view.device]);
+      if (views.size() == most * devices.size()) response->set_next_page_token(views.back().name);
+    };
   });
 }
 
 grpc::ServerUnaryReactor* MonitorService::ListSessions(grpc::CallbackServerContext*,
-                                                       const v1::ListSessionsRequest*,
+                                                       const v1::ListSessionsRequest* request,
                                                        v1::ListSessionsResponse* response) {
-  return listing(gate_, calls_, [this, response](core::Broker& broker, core::TimePoint now) {
-    for (const core::SessionView& view : broker.sessions()) {
-      v1::SessionInfo& info = *response->add_sessions();
-      info = to_proto(view, now);
-      add_slices(gate_, broker, view, info);
-    }
-  });
+  return read(
+      snapshots_, calls_, [this, request, response](core::Broker& broker, core::TimePoint now) -> Outcome {
+        const std::string& token = request->page_token();
+        SessionId after;
+        const auto [end, wrong] = std::from_chars(token.data(), token.data() + token.size(), after.value);
+        if (!token.empty() && (wrong != std::errc() || end != token.data() + token.size()))
+          return Error{Code::kInvalidArgument, "page_token: not one of a response"};
+        auto views = broker.sessions(after, page_size(request->page_size(), kPageSlices));
+        std::vector<std::vector<std::uint64_t>> in_use;
+        in_use.reserve(views.size());
+        for (const core::SessionView& view : views) in_use.push_back(rpc::in_use(executor_, view));
+        const bool is_last = views.empty() || broker.sessions(views.back().id, 0).empty();
+        return [response, now, is_last, views = std::move(views), in_use = std::move(in_use),
+                devices = core::uuids_of(broker.policy())] {
+          for (std::size_t i = 0; i < views.size(); ++i)
+            fill(*response->add_sessions(), views[i], in_use[i], devices, now);
+          if (!is_last) response->set_next_page_token(std::to_string(views.back().id.value));
+        };
+      });
 }
 
-grpc::ServerUnaryReactor* MonitorService::Reconcile(grpc::CallbackServerContext*,
+grpc::ServerUnaryReactor* MonitorService::Reconcile(grpc::CallbackServerContext* context,
                                                     const v1::ReconcileRequest* request,
                                                     v1::ReconcileResponse* response) {
-  return reconcile(gate_, calls_, info_.observer, *request, response);
+  const auto connection = connection_of(*context);
+  const auto asker = connection && info_.asker_of ? info_.asker_of(*connection) : std::nullopt;
+  return reconcile(executor_, calls_, {info_.observer, asker}, *request, response);
 }
 
 grpc::ServerUnaryReactor* MonitorService::Explain(grpc::CallbackServerContext* context,
                                                   const v1::ExplainRequest* request,
                                                   v1::ExplainResponse* response) {
-  auto* const reactor = new Unary(calls_);
-  gate_.post([&gate = gate_, reactor, token = token_of(*context), request, response](core::Broker& broker,
-                                                                                     core::TimePoint now) {
-    const auto done = explain(gate, broker, token, *request, *response, now);
-    reactor->Finish(done ? grpc::Status::OK : to_status(done.error()));
-  });
-  return reactor;
+  return read(snapshots_, calls_,
+              [this, token = token_of(*context), request, response](core::Broker& broker,
+                                                                    core::TimePoint now) -> Outcome {
+                const auto caller = executor_.caller_of(token);
+                if (!caller) return no_connection();
+                auto explanation = explain(*caller, broker, *request, now);
+                if (!explanation) return explanation.error();
+                return [response, now, explanation = std::move(*explanation),
+                        devices = core::uuids_of(broker.policy())] {
+                  response->set_tenant(explanation.tenant);
+                  response->set_requests(explanation.requests);
+                  for (const core::Standing& standing : explanation.devices)
+                    *response->add_devices() = to_proto(standing, devices, now);
+                  for (const core::Denial& waiting : explanation.waiting)
+                    *response->add_waiting() = to_proto(waiting);
+                };
+              });
 }
 
 grpc::ServerWriteReactor<v1::Event>* MonitorService::WatchEvents(grpc::CallbackServerContext* context,
                                                                  const v1::WatchEventsRequest* request) {
-  return new EventStream(gate_, calls_, seats_, *context, *request);
+  return new EventStream(executor_, calls_, subscribers_, *context, *request);
 }
 
 }  // namespace gpumem::rpc

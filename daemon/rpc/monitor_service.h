@@ -1,12 +1,15 @@
 #pragma once
 #include <chrono>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
-#include "daemon/core/gate.h"
+#include "daemon/core/executor.h"
 #include "daemon/core/observation.h"
 #include "daemon/rpc/calls.h"
-#include "daemon/rpc/seats.h"
+#include "daemon/rpc/snapshots.h"
+#include "daemon/rpc/subscriber_limit.h"
 #include "gpumem/v1/broker.grpc.pb.h"
 
 namespace gpumem::rpc {
@@ -17,6 +20,8 @@ struct BrokerInfo {
   std::string driver;
   core::Observer* observer =
       nullptr;  ///< that looks at the devices' memory; outlives the service; none: nobody does
+  /// Whose the connection with that number is; nothing: it is gone. Called on any thread.
+  std::function<std::optional<core::Asker>(int connection)> asker_of;
   core::TimePoint started = std::chrono::steady_clock::now();
 };
 
@@ -24,8 +29,8 @@ struct BrokerInfo {
 /// those whom entitlement.h names.
 class MonitorService final : public v1::Monitor::CallbackService {
  public:
-  MonitorService(core::Gate& gate, Calls& calls, BrokerInfo info)
-      : gate_(gate), calls_(calls), info_(std::move(info)) {}
+  MonitorService(core::Executor& executor, Calls& calls, BrokerInfo info)
+      : executor_(executor), calls_(calls), info_(std::move(info)), snapshots_(executor) {}
 
   grpc::ServerUnaryReactor* GetStatus(grpc::CallbackServerContext* context,
                                       const v1::GetStatusRequest* request,
@@ -45,10 +50,11 @@ class MonitorService final : public v1::Monitor::CallbackService {
                                                    const v1::WatchEventsRequest* request) override;
 
  private:
-  core::Gate& gate_;
+  core::Executor& executor_;
   Calls& calls_;
   BrokerInfo info_;
-  std::shared_ptr<Seats> seats_ = std::make_shared<Seats>();
+  std::shared_ptr<SubscriberLimit> subscribers_ = std::make_shared<SubscriberLimit>();
+  Snapshots snapshots_;
 };
 
 }  // namespace gpumem::rpc

@@ -50,25 +50,30 @@ struct Call {
     std::exchange(reactor, nullptr)->Finish(grpc::Status::OK);
     alarm.reset();  // which holds the call
   }
+  void refuse(const Error& error) {
+    if (reactor == nullptr) return;
+    std::exchange(reactor, nullptr)->Finish(to_status(error));
+    alarm.reset();
+  }
 };
 
 }  // namespace
 
-grpc::ServerUnaryReactor* reconcile(core::Gate& gate, Calls& calls, core::Observer* observer,
+grpc::ServerUnaryReactor* reconcile(core::Executor& executor, Calls& calls, Look look,
                                     const v1::ReconcileRequest& request, v1::ReconcileResponse* response) {
   auto* reactor = new Unary(calls);
   auto call = std::make_shared<Call>(Call{reactor, response, nullptr});
   const auto finish = [call](core::Broker& broker, core::TimePoint now) { call->finish(broker, now); };
-  if (observer == nullptr || !request.now()) {
-    gate.post(finish);
+  if (look.observer == nullptr || !look.asker || !request.now()) {
+    executor.post(finish);
     return reactor;
   }
-  gate.post([&gate, observer, call, finish](core::Broker&, core::TimePoint) {
+  executor.post([&executor, look, call, finish](core::Broker&, core::TimePoint) {
     call->alarm = std::make_unique<grpc::Alarm>();
-    call->alarm->Set(std::chrono::system_clock::now() + kLookPatience, [&gate, finish](bool expired) {
-      if (expired) gate.post(finish);
+    call->alarm->Set(std::chrono::system_clock::now() + kLookPatience, [&executor, finish](bool expired) {
+      if (expired) executor.post(finish);
     });
-    observer->look(finish);
+    if (auto asked = look.observer->look(*look.asker, finish); !asked) call->refuse(asked.error());
   });
   return reactor;
 }

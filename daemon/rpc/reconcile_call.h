@@ -1,14 +1,23 @@
 #pragma once
-#include "daemon/core/gate.h"
+#include <optional>
+
+#include "daemon/core/executor.h"
 #include "daemon/core/observation.h"
 #include "daemon/rpc/calls.h"
 #include "gpumem/v1/broker.grpc.pb.h"
 
 namespace gpumem::rpc {
 
+/// Who looks at the devices, and for whom.
+struct Look {
+  core::Observer* observer = nullptr;  ///< none: nobody does
+  std::optional<core::Asker> asker;    ///< none: the connection is gone
+};
+
 /// Answers Monitor.Reconcile with what was last seen of every device; if the request wants it `now`, after
-/// `observer` (none: there is nobody to ask) has looked again, or when that takes longer than five seconds.
-grpc::ServerUnaryReactor* reconcile(core::Gate& gate, Calls& calls, core::Observer* observer,
+/// the observer has looked again, or when that takes longer than five seconds. kResourceExhausted if too many
+/// wait for a look already.
+grpc::ServerUnaryReactor* reconcile(core::Executor& executor, Calls& calls, Look look,
                                     const v1::ReconcileRequest& request, v1::ReconcileResponse* response);
 
 }  // namespace gpumem::rpc

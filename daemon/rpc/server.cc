@@ -1,48 +1,45 @@
 #include "daemon/rpc/server.h"
 
+#include <grpc/support/log.h>
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/server_builder.h>
+#include <grpcpp/server_posix.h>
 
-#include <cctype>
-#include <string_view>
+#include "base/log.h"
 
 namespace gpumem::rpc {
 namespace {
 
-// gRPC reads an address as a URI, so what has a meaning there is escaped.
-std::string address_of(const std::filesystem::path& socket) {
-  constexpr std::string_view kPlain = "/-._~";
-  constexpr std::string_view kHex = "0123456789ABCDEF";
-  std::string address = "unix:";
-  for (const char letter : socket.native()) {
-    const auto byte = static_cast<unsigned char>(letter);
-    if (std::isalnum(byte) != 0 || kPlain.find(letter) != std::string_view::npos)
-      address += letter;
-    else
-      address += {'%', kHex[byte >> 4], kHex[byte & 15]};
-  }
-  return address;
-}
+// gRPC's own messages go where the broker's go: what it writes itself waits for whoever reads it.
+void log_of_grpc(gpr_log_func_args* said) { spdlog::warn("gRPC: {}", said->message); }
 
-}  // namespace
-
-Result<std::unique_ptr<Server>> Server::start(core::Gate& gate, core::QuotaDesk& desk,
-                                              const std::filesystem::path& socket, BrokerInfo info) {
-  static const bool kExtensionsReady = [] {  // both are process-wide switches of gRPC
+void prepare_grpc() {
+  static const bool kReady = [] {  // process-wide switches of gRPC
+    gpr_set_log_verbosity(GPR_LOG_SEVERITY_ERROR);
+    gpr_set_log_function(&log_of_grpc);
     grpc::EnableDefaultHealthCheckService(true);
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();
     return true;
   }();
-  static_cast<void>(kExtensionsReady);
-  std::unique_ptr<Server> server(new Server(gate, desk, std::move(info)));
+  static_cast<void>(kReady);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Server>> Server::start(core::Executor& executor, core::QuotaAdmin& quotas,
+                                              Options options) {
+  prepare_grpc();
+  std::unique_ptr<Server> server(new Server(executor, quotas, std::move(options.info)));
   grpc::ServerBuilder builder;
-  builder.AddListeningPort(address_of(socket), grpc::InsecureServerCredentials());
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS,
+                             static_cast<int>(options.idle_connections.count()));
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMostCallsOfAConnection);
   builder.RegisterService(&server->broker_);
   builder.RegisterService(&server->monitor_);
   builder.RegisterService(&server->admin_);
   server->server_ = builder.BuildAndStart();
-  if (!server->server_) return Error{Code::kUnavailable, "cannot listen on " + socket.string()};
+  if (!server->server_) return Error{Code::kUnavailable, "gRPC does not start"};
   grpc::HealthCheckServiceInterface& health = *server->server_->GetHealthCheckService();
   for (const char* service :
        {v1::Broker::service_full_name(), v1::Monitor::service_full_name(), v1::Admin::service_full_name()}) {
@@ -51,6 +48,8 @@ Result<std::unique_ptr<Server>> Server::start(core::Gate& gate, core::QuotaDesk&
   health.SetServingStatus(true);
   return server;
 }
+
+void Server::serve(UniqueFd socket) { grpc::AddInsecureChannelFromFd(server_.get(), socket.release()); }
 
 void Server::stop(std::chrono::milliseconds patience) {
   server_->GetHealthCheckService()->SetServingStatus(false);

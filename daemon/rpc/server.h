@@ -2,29 +2,43 @@
 #include <grpcpp/server.h>
 
 #include <chrono>
-#include <filesystem>
 #include <memory>
 
+#include "base/unique_fd.h"
 #include "daemon/rpc/admin_service.h"
 #include "daemon/rpc/broker_service.h"
 #include "daemon/rpc/monitor_service.h"
 
 namespace gpumem::rpc {
 
-/// The gRPC side: all services, standard health and reflection, on a Unix socket.
+/// The gRPC side: all services, standard health and reflection, on connections that somebody else accepts.
 class Server {
  public:
-  /// Errors  kUnavailable: cannot listen there.
-  static Result<std::unique_ptr<Server>> start(core::Gate& gate, core::QuotaDesk& desk,
-                                               const std::filesystem::path& socket, BrokerInfo info);
+  struct Options {
+    BrokerInfo info;
+    /// A connection without a call is closed after this time. Clients connect again by themselves.
+    std::chrono::milliseconds idle_connections = std::chrono::minutes(10);
+  };
+  /// Calls that one connection may have under way; gRPC has clients keep further ones back.
+  static constexpr int kMostCallsOfAConnection = 256;
 
-  /// Tells health watchers, takes no more calls, and ends those under way after `patience`. The gate and
-  /// the desk still have to be open.   Blocks.
+  /// Errors  kUnavailable: gRPC does not start.
+  static Result<std::unique_ptr<Server>> start(core::Executor& executor, core::QuotaAdmin& quotas,
+                                               Options options);
+
+  /// Serves a connection: `socket` is connected and non-blocking. gRPC shuts it down before it closes it.
+  /// Threads  any.
+  void serve(UniqueFd socket);
+
+  /// Tells health watchers, takes no more calls, and ends those under way after `patience`. The executor and
+  /// `quotas` still have to be open.   Blocks.
   void stop(std::chrono::milliseconds patience);
 
  private:
-  Server(core::Gate& gate, core::QuotaDesk& desk, BrokerInfo info)
-      : broker_(gate, calls_), monitor_(gate, calls_, std::move(info)), admin_(gate, calls_, desk) {}
+  Server(core::Executor& executor, core::QuotaAdmin& quotas, BrokerInfo info)
+      : broker_(executor, calls_),
+        monitor_(executor, calls_, std::move(info)),
+        admin_(executor, calls_, quotas) {}
 
   Calls calls_;
   BrokerService broker_;

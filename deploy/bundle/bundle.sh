@@ -11,6 +11,8 @@ source=$(realpath "$here/../..")
 readonly glibc_floor=2.36 most_bytes=50000000
 # glibc's own, which come from the machine the bundle runs on.
 readonly glibc='^(linux-vdso|ld-linux-x86-64|libc|libm|libmvec|libdl|libpthread|librt|libresolv|libutil|libanl|libnsl|libnss_.*)\.so'
+# What the machine's GPU driver brings, or the simulated one in its place.
+readonly driver='^(libcuda|libnvidia-ml)\.so'
 # Compiled in: headers and static libraries whose licences go along, too.
 readonly compiled_in=(libboost1.81-dev libspdlog-dev libtomlplusplus-dev libcli11-dev nlohmann-json3-dev libgtest-dev)
 # Of Python's standard library: what no part of the bundle uses.
@@ -90,6 +92,18 @@ install_libraries() {
            done | sort -u)
 }
 
+# Copies the libraries that our programs open by name while they run, but the driver's: the loader does not list them.
+install_opened_libraries() {
+  local library path
+  while read -r library; do
+    [[ $library =~ $glibc || $library =~ $driver || -e $top/lib/$library ]] && continue
+    path=$(ldconfig -p | awk -v name="$library" '$1 == name {print $NF; exit}')
+    [ -f "$path" ] || die "$library, which a program opens while it runs, is not found on this system"
+    install -Dm 644 "$path" "$top/lib/$library"
+    origins+=("$path")
+  done < <(strings "$top"/bin/* "$top"/lib/libgpumem.so | grep -oE '\blib[A-Za-z0-9_+-]+\.so\.[0-9.]*[0-9]$' | sort -u)
+}
+
 # Everything finds its libraries by where it lies itself.
 set_run_paths() {
   local file
@@ -136,6 +150,7 @@ install_programs
 install_texts
 install_scripts
 install_python
+install_opened_libraries
 install_libraries
 set_run_paths
 install_licences

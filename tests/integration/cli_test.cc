@@ -95,6 +95,18 @@ TEST_F(Cli, ListingsWithoutABrokerEndWithThree) {
   }
 }
 
+TEST_F(Cli, AnUnknownCommandIsNamedWithTheNearestAndAllThereAre) {
+  for (const auto& [words, told] : std::vector<std::pair<std::vector<std::string>, std::string>>{
+           {{"pss"}, "gpumem: there is no command 'pss'; did you mean 'ps'?"},
+           {{"frobnicate"}, "gpumem: there is no command 'frobnicate'."},
+           {{"quota", "sett", "ann"}, "gpumem quota: there is no command 'sett'; did you mean 'set'?"}}) {
+    const Outcome outcome = gpumem(words);
+    EXPECT_EQ(outcome.status, 2);
+    EXPECT_NE(outcome.output.find(told), std::string::npos) << outcome.output;
+    EXPECT_NE(outcome.output.find("Commands: "), std::string::npos) << outcome.output;
+  }
+}
+
 TEST_F(Cli, WrongUsageEndsWithTwo) {
   EXPECT_EQ(gpumem({}).status, 2);
   EXPECT_EQ(gpumem({"frobnicate"}).status, 2);

@@ -219,8 +219,9 @@ TEST_F(EventStreams, AreSoManyForAUser) {
 }
 
 TEST_F(EventStreams, OfControlConnectionsThereAreSoManyForAUser) {
+  const int most = ::geteuid() == 0 ? 256 : 32;  // administrators have places of their own
   std::vector<std::unique_ptr<RawLane>> lanes;
-  for (int i = 0; i < 32; ++i) {
+  for (int i = 0; i < most; ++i) {
     lanes.push_back(std::make_unique<RawLane>(broker_.folder()));
     EXPECT_NE(lanes.back()->greet_control(), "");
   }

@@ -74,7 +74,8 @@ TEST_F(QuotasByRoot, ShowInTenantsAtOnceAndSayWhatTheyWere) {
   EXPECT_EQ(broker_.tenant("ann").limit(), mebibytes(160).count);
   EXPECT_EQ(broker_.tenant("ann").guarantee(), mebibytes(64).count) << "what was not named stays";
   EXPECT_EQ(broker_.tenant("ann").weight(), 7U);
-  EXPECT_TRUE(says(gpumem({"set", "ann", "--limit", "1.5GiB"}), 0, "160MiB -> 224MiB")) << "the pool";
+  EXPECT_TRUE(says(gpumem({"set", "ann", "--limit", "1.5GiB"}), 1, "more than the pool of 224MiB"));
+  EXPECT_TRUE(says(gpumem({"set", "ann", "--limit", "100%"}), 0, "160MiB -> 224MiB")) << "the pool";
   EXPECT_TRUE(says(gpumem({"reset", "ann"}), 0, "224MiB -> 128MiB"));
   EXPECT_EQ(quota("ann")["set"], false);
 }

@@ -5,11 +5,11 @@ namespace gpumem::test {
 namespace {
 
 inline constexpr const char* kWatchful =
-    "[broker]\nreserve = \"all-but 128MiB\"\nsocket_group = 10000\nreconcile_seconds = 0\n"
-    "past_broker_allowance = \"16MiB\"\n";
+    "[broker]\nreserve = \"all-but 128MiB\"\nsocket_group = 10000\npast_broker_allowance = \"16MiB\"\n";
+inline constexpr const char* kOnDemand = "reconcile_seconds = 0\n";
 
 struct PastTheBroker : BrokerTest {
-  explicit PastTheBroker(const std::string& more = "") : BrokerTest({.config = kWatchful + more}) {}
+  explicit PastTheBroker(const std::string& more = kOnDemand) : BrokerTest({.config = kWatchful + more}) {}
 
   /// A process that takes `bytes` of the device by itself, besides its context.
   std::unique_ptr<Child> holder(Bytes bytes, std::optional<User> user = {}) const {
@@ -82,7 +82,8 @@ TEST_F(PastTheBroker, NothingWasSeenBeforeTheFirstLook) {
 }
 
 struct EndedByPolicy : PastTheBroker {
-  EndedByPolicy() : PastTheBroker("past_broker = \"end\"\n") {}
+  EndedByPolicy()
+      : PastTheBroker("reconcile_seconds = 1\npast_broker_confirm_seconds = 1\npast_broker = \"end\"\n") {}
 };
 
 TEST_F(EndedByPolicy, AProcessPastTheBrokerIsEndedAndOthersLiveOn) {

@@ -120,7 +120,7 @@ void ArbiterWorld::note_grant(const Decision& one) {
     require(books_.free(part.device) >= 0, "more is lent than there is");
     const Accounts accounts(books_, part.device);
     for (const NodeIndex node : books_.way_up(one.leaf)) {
-      require(accounts.of(node).used <= accounts.limit(node), "a limit was passed by a grant");
+      require(accounts.of(node).leases <= accounts.limit(node), "a limit was passed by a grant");
     }
   }
 }

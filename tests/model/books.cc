@@ -47,13 +47,17 @@ Accounts::Accounts(const Books& books, DeviceIndex device)
 
 void Accounts::count(NodeIndex node) {
   Account& own = accounts_[node];
-  own.used = books_.nodes[node].leases[device_] + books_.nodes[node].outside[device_];
+  own.leases = books_.nodes[node].leases[device_];
+  own.outside = books_.nodes[node].outside[device_];
   for (const NodeIndex child : books_.children(node)) {
     count(child);
-    own.used += accounts_[child].used;
+    const Account& below = accounts_[child];
+    own.leases += below.leases;
+    own.outside += std::min(below.outside, std::max<Number>(0, limit(child) - below.leases));
     own.promised += accounts_[child].promised;
     own.members_kept += accounts_[child].kept;
   }
+  own.used = own.leases + own.outside;
   own.promised = std::max(own.promised, guarantee(node));
   own.kept = std::max({guarantee(node) - own.used, own.members_kept, Number{0}});
   own.burst = own.used + own.kept - own.promised;
@@ -90,9 +94,15 @@ Number Accounts::room(NodeIndex leaf) const {
   return std::min(limit(leaf) - of(leaf).used, reach(leaf) - books_.nodes[leaf].leases[device_]);
 }
 
+// What is declared leaves room for claims, as far as the limit has it.
+Number Accounts::firm(NodeIndex node) const {
+  const Account& own = of(node);
+  return own.leases + std::min(own.outside, std::max<Number>(0, limit(node) - own.leases - own.kept));
+}
+
 bool Accounts::over_limit_at(NodeIndex node, NodeIndex leaf, Number bytes) const {
   const Number beyond = bytes - std::min(bytes, claimable(leaf, node));
-  if (bytes > limit(node) - of(node).used) return true;
+  if (bytes > limit(node) - firm(node)) return true;
   return beyond != 0 && beyond > limit(node) - of(node).used - of(node).kept;
 }
 

@@ -48,6 +48,8 @@ struct Books {
 class Accounts {
  public:
   struct Account {
+    Number leases = 0;
+    Number outside = 0;  ///< of those below, each as far as its own limit allows
     Number used = 0;
     Number promised = 0;
     Number members_kept = 0;  ///< the sum of the children's
@@ -77,6 +79,7 @@ class Accounts {
 
  private:
   void count(NodeIndex node);
+  Number firm(NodeIndex node) const;
 
   const Books& books_;
   DeviceIndex device_;

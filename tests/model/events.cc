@@ -86,7 +86,7 @@ void World::connect() {
   const auto answer = broker_.open_session(peer, "", now_);
   expect_same(expected, answer ? Result<void>() : Result<void>(answer.error()), "open_session");
   if (!answer) return compare();
-  reference_.connected(*answer, tenant, reference_.policy.others.value_or(std::vector<Quota>()));
+  reference_.connected(*answer, tenant, uid, reference_.policy.others.value_or(std::vector<Quota>()));
   require(broker_.tenant_name(*answer) == tenant, "another tenant");
   processes_.push_back({*answer, {}, {}, one_in(8), one_in(3), false});
   compare();
@@ -212,11 +212,11 @@ void World::end_session() {
   Process* process = &processes_[below(processes_.size())];
   const SessionId session = process->session;
   const bool ended = reference_.session(session) == nullptr || !reference_.session(session)->alive;
-  const auto farewell = ended && one_in(2) ? Farewell::kExited : static_cast<Farewell>(below(3));
-  if (farewell == Farewell::kReleased && !process->hostile) let_go_of_all(*process);
-  if (farewell == Farewell::kExited) return exit(*process);
-  broker_.session_ended(session, farewell, now_);
-  reference_.end(session, farewell);
+  const auto end = ended && one_in(2) ? SessionEnd::kExited : static_cast<SessionEnd>(below(3));
+  if (end == SessionEnd::kReleased && !process->hostile) let_go_of_all(*process);
+  if (end == SessionEnd::kExited) return exit(*process);
+  broker_.session_ended(session, end, now_);
+  reference_.end(session, end);
   compare();
 }
 
@@ -225,7 +225,7 @@ void World::exit(Process& process) {
   let_go_of_all(process);
   std::erase_if(processes_, [&](const Process& one) { return one.session == session; });
   broker_.exited(session, now_);
-  reference_.end(session, Farewell::kExited);
+  reference_.end(session, SessionEnd::kExited);
   compare();
 }
 

@@ -6,7 +6,7 @@
 #include <random>
 
 #include "daemon/core/arbiter.h"
-#include "daemon/core/reclaim.h"
+#include "daemon/core/reclaim_plan.h"
 #include "tests/model/books.h"
 
 // With requests of one extent, bursts end as the weighted max-min split, within one extent, inside each
@@ -63,11 +63,12 @@ class Market {
 
   /// Who is asked to give back does so, until nobody is asked any more; false if that never ends.
   bool reclaim() {
-    const ReclaimFacts facts{kOne, {}, [this](TenantId tenant) { return ledger_.used(tenant, 0); }};
+    const auto most = [this](TenantId tenant, ReclaimCause) { return ledger_.used(tenant, 0); };
+    const ReclaimFacts facts{kOne, {}, most, {}};
     for (int rounds = 0; rounds < 1000; ++rounds) {
       const ReclaimPlan plan = plan_reclaim(ledger_, arbiter_, 0, facts);
-      if (plan.asks.empty()) return true;
-      for (const auto& [tenant, ask] : plan.asks) give_back(tenant, ask);
+      if (plan.targets.empty()) return true;
+      for (const auto& [tenant, ask] : plan.targets) give_back(tenant, ask);
       admit();
     }
     return false;
@@ -179,10 +180,10 @@ class Market {
     ledger_.release(tenants_[leaf], 0, bytes(amount), Charge::kOffered);
   }
 
-  void give_back(TenantId tenant, const Ask& ask) {
+  void give_back(TenantId tenant, const ReclaimTarget& ask) {
     const NodeIndex leaf = node_of(tenant);
-    EXPECT_LE(ask.bytes(), ledger_.burst(tenant, 0)) << "more is asked of a tenant than its burst";
-    release(leaf, std::min(used(leaf), number(*ask.bytes().rounded_up(kOne))));
+    EXPECT_LE(ask.pool(), ledger_.burst(tenant, 0)) << "more is asked of a tenant than its burst";
+    release(leaf, std::min(used(leaf), number(*ask.pool().rounded_up(kOne))));
   }
 
   // Whether somebody at the node or below waits whom no limit up to the node holds back.

@@ -34,8 +34,9 @@ std::optional<Code> Reference::connect(std::uint32_t uid, std::string& tenant) c
   return check(with, policy) ? std::optional(Code::kResourceExhausted) : std::nullopt;
 }
 
-void Reference::connected(SessionId id, const std::string& tenant, const std::vector<Quota>& quotas) {
-  sessions.push_back({id, tenant, true, {}});
+void Reference::connected(SessionId id, const std::string& tenant, std::uint32_t uid,
+                          const std::vector<Quota>& quotas) {
+  sessions.push_back({id, tenant, uid, true, {}});
   if (!tenants.contains(tenant)) tenants[tenant] = {false, quotas, {}};
 }
 
@@ -161,15 +162,17 @@ std::optional<Code> Reference::give_back(SessionId owner, SliceId from, const st
   return std::nullopt;
 }
 
-void Reference::end(SessionId id, Farewell farewell) {
+void Reference::end(SessionId id, SessionEnd end) {
   for (SessionRecord& one : sessions) {
-    if (one.id == id) one.alive = false;
+    if (one.id != id) continue;
+    one.alive = false;
+    if (end == SessionEnd::kExited) one.declared.clear();
   }
   std::erase_if(requests, [&](const RequestRecord& one) { return one.request.session == id; });
   for (LeaseRecord& lease : leases) {
     if (lease.session != id || lease.in_store) continue;
-    lease.state = farewell == Farewell::kLost ? Charge::kQuarantined : Charge::kReturning;
-    lease.in_store = farewell != Farewell::kLost;
+    lease.state = end == SessionEnd::kLost ? Charge::kQuarantined : Charge::kReturning;
+    lease.in_store = end != SessionEnd::kLost;
   }
 }
 
@@ -187,9 +190,12 @@ std::optional<Code> Reference::apply(const Policy& next) {
   std::map<std::string, Tenant> after;
   for (const TenantRule& rule : next.tenants) after[rule.name] = {true, rule.quotas, rule.parent};
   if (const auto wrong = check(after, next)) return wrong;
-  for (const auto& [name, tenant] : tenants) {
-    if (is_connected(name) && !after.contains(name))
-      after[name] = {false, next.others.value_or(std::vector<Quota>(next.devices.size())), {}};
+  std::map<SessionId, std::string> owners;
+  for (const SessionRecord& one : sessions) {
+    const std::string owner = owner_under(next, one);
+    owners[one.id] = owner;
+    if (!after.contains(owner))
+      after[owner] = {false, next.others.value_or(std::vector<Quota>(next.devices.size())), {}};
   }
   for (DeviceIndex device = 0; next.others && device < next.devices.size(); ++device) {
     if ((*next.others)[device].guarantee > (*next.others)[device].limit) return Code::kInvalidArgument;
@@ -197,7 +203,18 @@ std::optional<Code> Reference::apply(const Policy& next) {
   if (const auto wrong = check(after, next)) return wrong;
   tenants = after;
   policy = next;
+  for (SessionRecord& one : sessions) one.tenant = owners.at(one.id);
+  for (LeaseRecord& one : leases) one.tenant = owners.at(one.session);
+  for (RequestRecord& one : requests) one.tenant = owners.at(one.request.session);
   return std::nullopt;
+}
+
+// Whom no rule covers keeps its name.
+std::string Reference::owner_under(const Policy& next, const SessionRecord& session) {
+  for (const TenantRule& rule : next.tenants) {
+    if (rule.uid == session.uid) return rule.name;
+  }
+  return next.others ? "uid:" + std::to_string(session.uid) : session.tenant;
 }
 
 std::optional<Code> Reference::check(const std::map<std::string, Tenant>& tenants, const Policy& policy) {

@@ -29,6 +29,7 @@ class Reference {
   struct SessionRecord {
     SessionId id;
     std::string tenant;
+    std::uint32_t uid = 0;
     bool alive = true;
     std::map<DeviceIndex, Number> declared;
   };
@@ -66,7 +67,8 @@ class Reference {
 
   // ---- What happens. Each answers what the caller must be told; nothing: success. ----
   std::optional<Code> connect(std::uint32_t uid, std::string& tenant) const;
-  void connected(SessionId id, const std::string& tenant, const std::vector<Quota>& quotas);
+  void connected(SessionId id, const std::string& tenant, std::uint32_t uid,
+                 const std::vector<Quota>& quotas);
   std::optional<Code> close_slice(SessionId session, SliceId slice);
   /// Nothing also for a request that waits now.
   std::optional<Code> grow(RequestId id, SessionId session, const std::vector<Broker::Part>& parts,
@@ -74,7 +76,7 @@ class Reference {
   void cancel(RequestId id);
   std::optional<Code> accept(SessionId session, GrantId grant);
   std::optional<Code> give_back(SessionId session, SliceId slice, const std::vector<LeaseId>& ids);
-  void end(SessionId session, Farewell farewell);
+  void end(SessionId session, SessionEnd end);
   std::optional<Code> declare(SessionId session, DeviceIndex device, Bytes bytes);
   void age(TimePoint now);
   /// Takes the expired requests out of the line.
@@ -106,6 +108,8 @@ class Reference {
   /// Negative where more is charged and missing than there is.
   Number free(DeviceIndex device) const;
   Number outside(const std::string& tenant, DeviceIndex device) const;
+  /// What the session may be asked for besides what it holds: what it declared, or gave back and keeps.
+  Number answers_for(SessionId session, DeviceIndex device) const;
   bool is_below(const std::string& tenant, const std::string& of) const;
   /// The accounts of the moment, and what waits.
   struct Standing {
@@ -133,6 +137,7 @@ class Reference {
   std::set<SessionId> forgotten;                               ///< since the world looked last
 
  private:
+  static std::string owner_under(const Policy& next, const SessionRecord& session);
   static std::optional<Code> check(const std::map<std::string, Tenant>& tenants, const Policy& policy);
   static Standing tree_of(const std::map<std::string, Tenant>& tenants, const Policy& policy);
   std::optional<Code> parts_of(SessionId owner, const std::vector<Broker::Part>& asked,

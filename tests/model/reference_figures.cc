@@ -92,6 +92,16 @@ Number Reference::missing(DeviceIndex device) const {
 
 Number Reference::free(DeviceIndex device) const { return pool(device) - charged(device) - missing(device); }
 
+Number Reference::answers_for(SessionId id, DeviceIndex device) const {
+  Number sum = 0;
+  for (const LeaseRecord& lease : leases) {
+    if (lease.session == id && lease.device == device && lease.state == Charge::kQuarantined)
+      sum += lease.bytes();
+  }
+  const SessionRecord* one = session(id);
+  return one != nullptr && one->declared.contains(device) ? sum + one->declared.at(device) : sum;
+}
+
 Number Reference::outside(const std::string& tenant, DeviceIndex device) const {
   Number sum = 0;
   for (const SessionRecord& one : sessions) {

@@ -129,7 +129,7 @@ void World::granted(const Reference::RequestRecord& asked, const Grant& grant, c
   reference_.assembled(asked.id(), grant);
 }
 
-void World::take(RingBell& effect) {
+void World::take(RingDoorbell& effect) {
   require(broker_.knows(effect.session), "a bell for a session that is over");
 }
 
@@ -227,10 +227,10 @@ void World::check_tenant(const TenantView& view, const Accounts& accounts, NodeI
           "burst of " + view.name + in_words(account.burst, number(view.burst)));
   const Number debt = std::max<Number>(0, account.used - accounts.limit(node));
   require(number(view.debt) == debt, "debt of " + view.name + in_words(debt, number(view.debt)));
-  Number& before = used_before_[{view.name, view.device}];
-  const bool declares = last_event_ == "declare" || last_event_ == "reload";
-  require(debt == 0 || account.used <= before || declares, view.name + " grew past its limit");
-  before = account.used;
+  Number& before = leased_before_[{view.name, view.device}];
+  const bool fits = account.leases <= accounts.limit(node) || account.leases <= before;
+  require(fits || last_event_ == "reload", view.name + " grew past its limit");
+  before = account.leases;
 }
 
 void World::check_sessions() {

@@ -100,7 +100,7 @@ class World {
   void take(ForgetSession& effect);
   bool may_be_denied(const Reference::RequestRecord& asked, const AnswerGrow& effect) const;
   void granted(const Reference::RequestRecord& asked, const Grant& grant, const std::string& name);
-  void take(RingBell& effect);
+  void take(RingDoorbell& effect);
   void take(SignalSession& effect);
   void take(SignalForeigner&) { require(false, "a signal for a process that nobody has seen"); }
   void check_devices();
@@ -133,7 +133,7 @@ class World {
   std::vector<RequestId> asked_;
   std::vector<SessionId> signalled_;     ///< in this step
   std::optional<TimePoint> last_spent_;  ///< when somebody said that it has nothing to give
-  std::map<std::pair<std::string, DeviceIndex>, Number> used_before_;
+  std::map<std::pair<std::string, DeviceIndex>, Number> leased_before_;
   IdSource<RequestId> request_ids_;
   bool flaky_ = false;
   Seen seen_;

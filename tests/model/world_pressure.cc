@@ -107,7 +107,8 @@ void World::check_pressure(const Reference::Standing& standing, DeviceIndex devi
     for (const auto& slice : reference_.slices) {
       if (slice.session == session.id && slice.device == device) held += reference_.held(slice.id);
     }
-    require(pressure <= held, "a session is asked for more than it holds" + in_words(held, pressure));
+    require(pressure <= held + reference_.answers_for(session.id, device),
+            "a session is asked for more than it holds" + in_words(held, pressure));
     asked[session.tenant] += pressure;
     sum += pressure;
   }

@@ -13,6 +13,10 @@ trap cleanup EXIT
 fail() { printf 'package test: %s\n' "$*" >&2; [ ! -f "$work/log" ] || cat "$work/log" >&2; exit 1; }
 
 cmake --install "$build" --prefix "$work/prefix" --strip > "$work/install.log"
+for program in gpumemd gpumem; do
+  version=$("$work/prefix/bin/$program" --version) || fail "$program --version fails"
+  printf '%s\n' "$version" | grep -q '[0-9]\.[0-9]' || fail "$program --version says '$version'"
+done
 cmake -S "$source/client/examples" -B "$work/example" -DCMAKE_PREFIX_PATH="$work/prefix" > "$work/configure.log"
 cmake --build "$work/example" > "$work/build.log"
 

@@ -30,11 +30,14 @@ struct Holdings {
   std::optional<Session> session;
   std::map<std::string, Slice> slices;
   std::optional<Allocator> allocator;
+  std::vector<cuda::Allocation> taken;  ///< past the broker
 
   struct Raw {
     std::unique_ptr<RawSession> session;
-    std::uint64_t grant = 0;           ///< the latest
-    std::vector<std::uint64_t> sizes;  ///< of the extents, in the order of the lane's descriptors
+    std::uint64_t grant = 0;  ///< the latest
+    std::uint64_t slice = 0;
+    std::vector<std::uint64_t> sizes;   ///< of the extents, in the order of the lane's descriptors
+    std::vector<std::uint64_t> leases;  ///< likewise
     std::optional<cuda::Reservation> range;
     std::optional<cuda::Mapping> mapping;
   } raw;

@@ -15,7 +15,11 @@ Answer raw_grow(const Json& command, Holdings::Raw& raw) {
   const std::uint64_t slice = raw.session->open_slice();
   const v1::GrowResponse granted = raw.session->grow(slice, command.at("bytes"));
   if (granted.leases().empty()) return failure(Error{Code::kInternal, "nothing was granted"});
-  for (const v1::Lease& lease : granted.leases()) raw.sizes.push_back(lease.size());
+  for (const v1::Lease& lease : granted.leases()) {
+    raw.sizes.push_back(lease.size());
+    raw.leases.push_back(lease.id());
+  }
+  raw.slice = slice;
   raw.grant = granted.grant();
   if (!raw.session->lane.accept(raw.grant)) return failure(Error{Code::kUnavailable, "the lane is closed"});
   return {};
@@ -44,6 +48,22 @@ Result<void> map(Holdings::Raw& raw) {
   if (!mapping) return mapping.error();
   raw.mapping.emplace(std::move(*mapping));
   for (UniqueFd& descriptor : extents(raw)) descriptor.reset();
+  return {};
+}
+
+// Says that everything is given back, whatever is still mapped.
+Answer raw_return(Holdings::Raw& raw) {
+  const grpc::Status status = raw.session->calls.give_back(raw.slice, raw.leases);
+  return status.ok() ? Answer{} : failure(Error{Code::kInternal, status.error_message()});
+}
+
+// Memory that no broker knows of.
+Answer take(const Json& command, Holdings& holdings) {
+  auto driver = cuda::Driver::open(holdings.session->driver_folder());
+  if (!driver) return failure(driver.error());
+  auto taken = cuda::Allocation::create(**driver, 0, {command.at("bytes").get<std::uint64_t>()});
+  if (!taken) return failure(taken.error());
+  holdings.taken.push_back(std::move(*taken));
   return {};
 }
 
@@ -126,6 +146,7 @@ std::optional<Answer> raw_command(const Json& command, Holdings& holdings) {
     return Answer{};
   }
   if (what == "raw_flood") return raw_flood(command, raw);
+  if (what == "raw_return") return raw_return(raw);
   if (what == "raw_descriptors") return raw_descriptors(raw);
   if (what == "raw_map") {
     auto mapped = map(raw);
@@ -146,6 +167,7 @@ std::optional<Answer> raw_command(const Json& command, Holdings& holdings) {
 
 std::optional<Answer> process_command(const Json& command, Holdings& holdings) {
   const std::string what = command.at("do");
+  if (what == "take") return take(command, holdings);
   if (what == "fork_idle") return fork_idle();
   if (what == "fork_and_use") return fork_and_use(holdings);
   if (what == "crash") ::raise(SIGKILL);

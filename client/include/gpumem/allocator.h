@@ -25,9 +25,9 @@ struct AllocatorOptions {
   std::string label{};   ///< for people, shown by `gpumem ps`
   /// How long an allocation may wait for memory that others hold now. Zero: not at all.
   std::chrono::milliseconds wait{0};
-  /// Memory that nobody here has needed for so long goes back to the broker.
+  /// Memory that has been idle for this long is returned to the broker.
   std::chrono::milliseconds idle{2'000};
-  /// Asks the broker for memory ahead of need, in the background, while use goes up.
+  /// Requests memory ahead of need, in the background, while usage rises.
   bool grow_ahead = true;
 };
 
@@ -38,98 +38,99 @@ struct Tag {
 
 struct Placement {
   Tag tag{};
-  /// Addresses, not memory, kept behind the block for Allocator::extend. Zero: none.
+  /// Addresses, without memory, reserved after the block for Allocator::extend. Zero: none.
   Bytes room{};
 };
 
 struct SizeClassStatistics {
-  Bytes size;                     ///< of the class's blocks: the largest that may be asked for in it
+  Bytes size;                     ///< the largest block of the class
   std::uint64_t in_use = 0;       ///< blocks
   std::uint64_t allocations = 0;  ///< since the beginning
   std::uint64_t cache_hits = 0;   ///< of them served from the calling thread's cache
 };
 
 struct AllocatorStatistics {
-  Bytes in_use;       ///< asked for and not freed
-  Bytes placed;       ///< what the blocks in use take, their rounding included
+  Bytes in_use;       ///< requested and not freed
+  Bytes placed;       ///< what the blocks in use take, including rounding
   Bytes cached;       ///< free, in the caches of threads
   Bytes committed;    ///< lent by the broker
-  Bytes returnable;   ///< of `committed`: in wholly free extents
+  Bytes returnable;   ///< the part of `committed` in wholly free extents
   Bytes reserved;     ///< addresses
-  Bytes peak_in_use;  ///< the most that blocks took, their rounding and what is cached for them included
+  Bytes peak_in_use;  ///< the most that blocks took, including rounding and caches
   Bytes peak_committed;
-  double fragmentation = 0;  ///< of `committed`: neither placed, nor cached, nor returnable
+  double fragmentation = 0;  ///< the part of `committed` that is not placed, cached or returnable
   std::uint64_t allocations = 0;
   std::uint64_t cache_hits = 0;
   std::uint64_t growths = 0;                 ///< requests to the broker that were granted
-  std::uint64_t refused = 0;                 ///< and those that were not
-  std::uint64_t moved_extents = 0;           ///< mapped under another address, to make room
+  std::uint64_t refused = 0;                 ///< requests to the broker that were refused
+  std::uint64_t moved_extents = 0;           ///< remapped at another address
   std::uint64_t given_back = 0;              ///< extents
-  std::vector<SizeClassStatistics> classes;  ///< those that were ever used; last, all larger blocks as one
+  std::vector<SizeClassStatistics> classes;  ///< those ever used; all larger blocks are the last one
 };
 
 /// A block in use.
 struct BlockInfo {
   std::uint64_t address = 0;
-  Bytes bytes;                       ///< as asked for
-  Bytes placed;                      ///< as it takes
-  StreamHandle stream = nullptr;     ///< it was allocated on
+  Bytes bytes;                       ///< as requested
+  Bytes placed;                      ///< including rounding
+  StreamHandle stream = nullptr;     ///< the stream it was allocated on
   std::chrono::milliseconds age{0};  ///< to within a second
   std::string tag{};
 };
 
-/// Memory of one device in blocks of any size, in the order of streams: a block that was freed on a stream
-/// serves that stream again at once, and another one only after the work given to the first so far. Nothing
-/// waits for the device as a whole. Blocks lie at multiples of 256 bytes; their content is undefined.
-/// What is not needed goes back to the broker: at once when it asks, else after AllocatorOptions::idle.
-/// Streams  of the device's primary context, or of the one that is current when the stream is first used; at
-///          most 4,095 at a time. A stream that is to be destroyed is named to release_stream first.
-/// Threads  any; a block may be freed by another thread than allocated it.
-/// Fork     a child process may not use its parent's allocators: every call answers kFailedPrecondition, and
+/// Serves blocks of any size from one device's memory, in stream order. A block that was freed on a stream
+/// can serve that stream again at once. It serves another stream only after the work given to the first so
+/// far. Nothing synchronises the whole device. Blocks are aligned to 256 bytes. Their content is undefined.
+/// Unused memory is returned to the broker: at once when it asks, else after AllocatorOptions::idle.
+/// Streams  of the device's primary context, or of the context that is current at the stream's first use; at
+///          most 4,095 at a time. Pass a stream to release_stream before destroying it.
+/// Threads  any. A block may be freed by another thread than the one that allocated it.
+/// Fork     a child process may not use its parent's allocators. Every call returns kFailedPrecondition, and
 ///          destroying one there does nothing.
-/// One that has been moved from or closed answers kFailedPrecondition.
+/// A moved-from or closed allocator returns kFailedPrecondition.
 class Allocator {
  public:
-  /// What deallocate takes for a size that the caller does not know.
+  /// For deallocate: the caller does not know the size.
   static constexpr Bytes kUnknownSize{std::numeric_limits<std::uint64_t>::max()};
 
   Allocator(Allocator&&) noexcept;
   Allocator& operator=(Allocator&&) noexcept;
-  /// Waits for the work on the blocks that were freed, and gives everything back. Blocks still in use are
-  /// gone, too: the caller has synchronised its work on them.
+  /// Waits for the work on freed blocks and returns all memory, including blocks still in use. The caller
+  /// must have synchronised its work on those.
   ~Allocator();
 
-  /// The address of `bytes` (not zero) of memory, for work on `stream` and what is ordered behind it.
-  /// Errors  kResourceExhausted, kDeadlineExceeded: not without memory that others hold, with the broker's
-  ///         Denial, after everything that is cached here was tried; nothing has changed.
-  ///         kResourceExhausted without a Denial: more than the limit; too many streams.
-  ///         kInvalidArgument (zero, a tag that tag() has not given), kUnavailable (the broker is gone),
-  ///         kUnauthenticated (it ended the session), kFailedPrecondition (forked, closed, moved from).
-  /// Blocks   only while more memory is asked for: up to AllocatorOptions::wait.
+  /// Allocates `bytes` (not zero) for work on `stream` and work ordered after it. Returns the address.
+  /// Errors  kResourceExhausted, kDeadlineExceeded with the broker's Denial: others hold the memory, and all
+  ///         that is cached here was tried; nothing has changed. kResourceExhausted without a Denial: more
+  ///         than the limit; too many streams. kInvalidArgument (zero, a tag that tag() has not given),
+  ///         kUnavailable (the broker is gone), kUnauthenticated (it ended the session), kFailedPrecondition
+  ///         (forked, closed, moved from).
+  /// Blocks  only while more memory is requested: up to AllocatorOptions::wait.
   Result<std::uint64_t, GrowError> allocate(Bytes bytes, StreamHandle stream = nullptr,
                                             const Placement& placement = {});
 
-  /// Frees the block at `address`, in the order of `stream`: work given to it so far may still use the block.
+  /// Frees the block at `address` in the order of `stream`. Work given to the stream so far may still use it.
   /// `bytes`  as it was allocated or last extended; or kUnknownSize.
   /// Errors  kInvalidArgument: no block begins there, it was freed already, or it has another size. Nothing
-  ///         has changed then. kResourceExhausted and the driver's: of a stream that is new here.
-  ///         kFailedPrecondition (forked, closed, moved from).
-  /// Two threads that free one block at the same moment may both be told that they did; it serves once.
+  ///         has changed then. kResourceExhausted and the driver's: the stream is new here and cannot be
+  ///         added. kFailedPrecondition (forked, closed, moved from).
+  /// If two threads free one block at the same moment, both calls may succeed. The block is freed once.
   Result<void> deallocate(std::uint64_t address, Bytes bytes, StreamHandle stream = nullptr);
 
-  /// Makes the block at `address` `to` bytes long, in place; what it holds stays.
-  /// To more: never fails for want of addresses as long as `to` is within Placement::room.
-  /// To less: the end is given up, and with it what room there was.
-  /// Errors  as allocate and deallocate; kAborted: something else lies behind it, and there is no room.
+  /// Makes the block at `address` `to` bytes long, in place. Its content stays.
+  /// Longer: never fails for lack of addresses while `to` is within Placement::room.
+  /// Shorter: frees the end of the block, and its room.
+  /// Errors  as allocate and deallocate; kAborted: something else lies after the block, and it has no room.
   Result<void, GrowError> extend(std::uint64_t address, Bytes bytes, Bytes to, StreamHandle stream = nullptr);
 
-  /// Forgets `stream`, which is about to be destroyed: what was freed on it serves others after its work.
-  /// Errors  the driver's (its work is being captured into a graph): it is not forgotten.
+  /// Forgets `stream`, which is about to be destroyed. What was freed on it serves other streams after its
+  /// work.
+  /// Errors  the driver's (the stream is being captured into a graph); then the stream is not forgotten.
   Result<void> release_stream(StreamHandle stream);
 
-  /// Gives back at least `bytes`, as far as wholly free extents, the threads' caches included, add up to it.
-  /// Waits for work on the device that still uses them. Answers how much. What other threads cache for their
-  /// own default streams (2) stays: only they can tell where that work is.
+  /// Gives back at least `bytes`, as far as there are wholly free extents after flushing the threads' caches.
+  /// Waits for work on the device that still uses them. Returns how much. Blocks that other threads cache for
+  /// their per-thread default stream (2) stay, because only those threads can tell where its work is.
   Result<Bytes> trim(Bytes bytes = kUnknownSize);
 
   /// The tag of `name` (at most 63 bytes); the same name has the same tag.
@@ -137,12 +138,12 @@ class Allocator {
   Result<Tag> tag(std::string_view name);
 
   Result<AllocatorStatistics> statistics() const;
-  /// Every block in use, by address. Blocks other calls for as long as it looks.
+  /// Every block in use, in address order. Blocks other calls meanwhile.
   Result<std::vector<BlockInfo>> snapshot() const;
 
-  /// Gives everything back, as the destructor does, but only if no block is in use.
-  /// Errors  kFailedPrecondition: so many are in use; nothing has changed. kInternal: closed, but the driver
-  ///         has not unmapped everything, and keeps it until the session ends.
+  /// Returns all memory, as the destructor does, but only if no block is in use.
+  /// Errors  kFailedPrecondition: blocks are in use; nothing has changed. kInternal: closed, but the driver
+  ///         has not unmapped everything; the rest is returned when the session ends.
   Result<void> close();
 
   Bytes limit() const;

@@ -26,7 +26,7 @@ struct SessionOptions {
   std::chrono::milliseconds timeout{10'000};
 };
 
-/// What the broker says of one device, from the side of this session's tenant.
+/// The figures of one device for this session's tenant.
 struct DeviceUsage {
   std::string device;  ///< UUID
   Bytes pool;
@@ -36,28 +36,27 @@ struct DeviceUsage {
   Bytes charged;    ///< to the tenant, all its sessions together
   Bytes available;  ///< what the tenant could be granted without waiting
   Bytes pressure;   ///< what the broker asks this session to give back
-  /// Until when; nothing without pressure.
+  /// The deadline of the pressure. Nothing if there is none.
   std::optional<std::chrono::steady_clock::time_point> pressure_deadline{};
 };
 
-/// What a growth of several slices asks of one of them: as Slice::grow's `target` and GrowOptions::least.
+/// One slice's part of a growth of several slices, as Slice::grow's `target` and GrowOptions::least.
 struct GrowStep {
   Slice* slice = nullptr;
   Bytes target;
   Bytes least{};
 };
 
-/// This process's connection to the broker, from connect to destruction. The broker knows who it is from
-/// the kernel. Its slices and allocators keep it alive.
-/// From the first slice, allocator, handler or charge on, a thread of the library answers when the broker
-/// asks for memory: it gives back what allocators do not use, nor slices with SliceOptions::trim_on_pressure,
-/// then calls the handler, and if that was not enough tells the broker that there is no more, so that it asks
-/// others.
+/// This process's connection to the broker. The broker learns its identity from the kernel. Slices and
+/// allocators of the session keep it alive. From the first slice, allocator, handler or charge on, a thread
+/// of the library answers the broker's requests for memory. It gives back what allocators, and slices with
+/// SliceOptions::trim_on_pressure, do not use. Then it calls the handler. If that was not enough, it tells
+/// the broker so, and the broker asks other sessions.
 /// Threads  any.
 /// Fork     as Slice. A child may open a session of its own if its parent has only connected so far; once the
 ///          parent has made a call (a slice, a ping), neither gRPC nor the driver works in its forked
 ///          children.
-/// One that has been moved from answers kFailedPrecondition.
+/// A moved-from session returns kFailedPrecondition.
 class Session {
  public:
   /// Errors  kUnavailable (no broker there; the message says what to do), kPermissionDenied (the socket's
@@ -77,33 +76,34 @@ class Session {
   ///         fork), kUnavailable (the broker is gone), kUnauthenticated (it ended the session).
   Result<Slice> open_slice(const SliceOptions& options = {});
 
-  /// Opens a slice that serves blocks of any size, in the order of streams, and grows and shrinks with what
-  /// is in use. It answers the broker's pressure with what it can spare.
+  /// Opens a slice that serves blocks of any size in stream order, and that grows and shrinks with its use.
+  /// It answers the broker's pressure with unused memory.
   /// Errors  as open_slice.
   Result<Allocator> open_allocator(const AllocatorOptions& options = {});
 
-  /// Grows several slices of this session, each of another device, in one request: all steps or nothing.
-  /// Answers the committed sizes, step by step. `options.least` stays zero: it is each step's own.
+  /// Grows several slices of this session, each on a different device, in one request: all steps or nothing.
+  /// Returns the committed sizes, step by step. `options.least` must be zero, because each step has its own.
   /// Errors  as Slice::grow; kInvalidArgument, too: no slice, one of another session, two of one device.
   Result<std::vector<Bytes>, GrowError> grow_all(std::span<const GrowStep> steps, GrowOptions options = {});
 
-  /// Has `handler` called when the broker asks for memory that is not had by trimming, in place of the one
-  /// before; none: an empty one. The handler before has returned, and is gone, when this returns, unless it
-  /// is what calls this: so what a handler uses lives until it has been removed or the session is gone, and
-  /// nobody removes it while holding a lock that it takes.
+  /// Sets the handler that is called when the broker asks for more memory than trimming yields. It replaces
+  /// the previous handler; an empty one removes it. When this returns, the previous handler has returned and
+  /// is destroyed, unless that handler calls this. So whatever a handler uses must live until the handler is
+  /// removed or the session ends, and a caller must not hold a lock that the handler takes.
   /// Errors  kFailedPrecondition (forked), kResourceExhausted (no thread).
   Result<void> on_pressure(PressureHandler handler);
 
-  /// Declares what this process holds of `device` (a UUID) past the broker, in all: charged to its tenant, in
-  /// place of what was declared before. It may put the tenant in debt, which the broker then asks back.
+  /// Declares how much memory of `device` (a UUID) this process holds past the broker, in total. It is
+  /// charged to the tenant and replaces the previous declaration. It may put the tenant in debt, which the
+  /// broker then asks back.
   /// Errors  kNotFound (no such device), kInvalidArgument (more than the device has), kFailedPrecondition,
   ///         kResourceExhausted (no thread), kUnavailable, kUnauthenticated.
   Result<void> charge(const std::string& device, Bytes bytes);
 
-  /// Figures of every device the broker lends, read from shared memory: no call, no lock, about 100 ns.
+  /// The figures of every device that the broker lends. Reads shared memory: no call, no lock, about 100 ns.
   Result<std::vector<DeviceUsage>> usage() const;
 
-  /// One empty call to the broker: whether it is there and still knows this session.
+  /// Makes one empty call, to check that the broker is there and still knows this session.
   Result<void> ping();
 
   std::uint64_t id() const;

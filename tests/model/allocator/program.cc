@@ -265,22 +265,22 @@ void Program::release_stream() {
 void Program::trim() {
   ++world_.seen.trims;
   const Bytes free = is_alone() && world_.shadow() != nullptr ? world_.shadow()->in_free_extents() : Bytes{};
-  const Bytes wished = chance(30) ? Allocator::kUnknownSize : Bytes{random_() % world_.shape().limit.count};
+  const Bytes wanted = chance(30) ? Allocator::kUnknownSize : Bytes{random_() % world_.shape().limit.count};
   const Bytes before = world_.backing().committed();
-  const auto trimmed = engine_.trim(wished);
+  const auto trimmed = engine_.trim(wanted);
   if (!trimmed) broken_rule("not trimmed: " + words(trimmed.error()));
   if (!is_alone()) return;
   const Bytes given = before.minus(world_.backing().committed());
   if (*trimmed != given) broken_rule(to_string(*trimmed) + " trimmed, given back: " + to_string(given));
-  if (given < std::min(free, wished)) {
-    broken_rule(to_string(given) + " trimmed of " + to_string(wished) + ", and " + to_string(free) +
+  if (given < std::min(free, wanted)) {
+    broken_rule(to_string(given) + " trimmed of " + to_string(wanted) + ", and " + to_string(free) +
                 " were free");
   }
 }
 
-void Program::keep_house() {
+void Program::background_tick() {
   later_ += std::chrono::milliseconds(random_() % 3000);
-  engine_.keep_house(std::chrono::steady_clock::now() + later_);
+  engine_.background_tick(std::chrono::steady_clock::now() + later_);
 }
 
 void Program::compare_figures() {
@@ -329,7 +329,7 @@ void Program::step() {
   if (what < 9940) return misuse();
   if (what < 9960) return release_stream();
   if (what < 9970) return trim();
-  if (what < 9990) return keep_house();
+  if (what < 9990) return background_tick();
   if (what < 9997) return compare_figures();
   if (world_.shape().contended && is_alone()) return let_others_take();
 }

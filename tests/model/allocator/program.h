@@ -40,7 +40,7 @@ class Program {
   void work();
   void release_stream();
   void trim();
-  void keep_house();
+  void background_tick();
   void compare_figures();
   void let_others_take();
 

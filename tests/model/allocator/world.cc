@@ -43,7 +43,7 @@ World::World(const Shape& shape)
   streams_.set_lag(64);
   engine_ = std::make_unique<allocator::Engine>(
       borrow(backing_), borrow(streams_),
-      allocator::EngineOptions{.grow_ahead = true, .housekeeper = shape.threads > 1});
+      allocator::EngineOptions{.grow_ahead = true, .background_thread = shape.threads > 1});
   for (const char* name : {"weights", "activations", "cache"}) {
     auto tag = engine_->tag(name);
     if (!tag) broken_rule("no tag: " + to_string(tag.error()));

@@ -61,7 +61,7 @@ void FakeBacking::set_available(std::optional<Bytes> bytes) {
   available_ = bytes;
 }
 
-void FakeBacking::on_obtain(std::function<void(const Wish&)> call) {
+void FakeBacking::on_obtain(std::function<void(const Request&)> call) {
   const std::lock_guard lock(mutex_);
   on_obtain_ = std::move(call);
 }
@@ -118,9 +118,9 @@ Bytes FakeBacking::published() const {
   return published_;
 }
 
-std::vector<allocator::Backing::Wish> FakeBacking::wishes() const {
+std::vector<allocator::Backing::Request> FakeBacking::requests() const {
   const std::lock_guard lock(mutex_);
-  return wishes_;
+  return requests_;
 }
 
 std::vector<std::pair<Address, Extent>> FakeBacking::mapped_at(Address at, Bytes bytes) const {
@@ -149,20 +149,20 @@ Bytes FakeBacking::available() const {
   return available_ ? std::min(within, *available_) : within;
 }
 
-GrowError FakeBacking::refusal(const Wish& wish) const {
+GrowError FakeBacking::refusal(const Request& request) const {
   Denial why;
-  const bool over = committed_ + wish.least > options_.limit;
+  const bool over = committed_ + request.least > options_.limit;
   why.reason = over ? Denial::Reason::kSliceLimit : Denial::Reason::kNoMemory;
   why.device = device_;
-  why.asked = wish.most;
-  why.asked_least = wish.least;
+  why.asked = request.most;
+  why.asked_least = request.least;
   why.pool = options_.limit;
   why.free = available();
-  why.waited = why.wait_limit = over ? std::chrono::milliseconds{0} : wish.wait;
+  why.waited = why.wait_limit = over ? std::chrono::milliseconds{0} : request.wait;
   why.holders = {{7, 4711, "somebody_else", options_.limit.minus(committed_), "tenant"}};
-  const bool waited = wish.wait.count() > 0 && !over;
+  const bool waited = request.wait.count() > 0 && !over;
   return {Error{waited ? Code::kDeadlineExceeded : Code::kResourceExhausted,
-                to_string(wish.least) + " asked for, " + to_string(available()) + " available"},
+                to_string(request.least) + " asked for, " + to_string(available()) + " available"},
           std::move(why)};
 }
 
@@ -191,31 +191,31 @@ std::vector<Extent> FakeBacking::make(Bytes bytes, Bytes largest) {
   return made;
 }
 
-Result<std::vector<Extent>, GrowError> FakeBacking::obtain(const Wish& wish) {
+Result<std::vector<Extent>, GrowError> FakeBacking::obtain(const Request& request) {
   if (obtaining_.exchange(true)) broken_rule("obtain while another obtain is under way");
-  std::function<void(const Wish&)> call;
+  std::function<void(const Request&)> call;
   {
     const std::lock_guard lock(mutex_);
     call = on_obtain_;
   }
-  if (call) call(wish);
+  if (call) call(request);
   const std::lock_guard lock(mutex_);
   obtaining_ = false;
-  wishes_.push_back(wish);
+  requests_.push_back(request);
   const std::uint64_t unit = options_.granularity.count;
-  if (wish.most.is_zero() || wish.most.count % unit != 0 || wish.least > wish.most) {
-    broken_rule("a wish for " + to_string(wish.least) + " to " + to_string(wish.most) + " in units of " +
-                to_string(options_.granularity));
+  if (request.most.is_zero() || request.most.count % unit != 0 || request.least > request.most) {
+    broken_rule("a request for " + to_string(request.least) + " to " + to_string(request.most) +
+                " in units of " + to_string(options_.granularity));
   }
   if (const auto error = counted(Call::kObtain)) return GrowError(*error);
-  const Bytes least = std::max(*wish.least.rounded_up(options_.granularity), options_.granularity);
-  Bytes granted = std::min(wish.most, available().rounded_down(options_.granularity));
-  if (granted < least) return refusal(wish);
+  const Bytes least = std::max(*request.least.rounded_up(options_.granularity), options_.granularity);
+  Bytes granted = std::min(request.most, available().rounded_down(options_.granularity));
+  if (granted < least) return refusal(request);
   if (on_grant_) granted = std::clamp(on_grant_(least, granted), least, granted);
   committed_ += granted.rounded_down(options_.granularity);
   most_committed_ = std::max(most_committed_, committed_);
   if (available_) available_ = *available_ - granted.rounded_down(options_.granularity);
-  return make(granted.rounded_down(options_.granularity), wish.largest);
+  return make(granted.rounded_down(options_.granularity), request.largest);
 }
 
 void FakeBacking::check_mappable(Address at, std::span<const Extent> extents) const {
@@ -330,7 +330,9 @@ class Borrowed final : public allocator::Backing {
   Bytes addresses() const override { return of_.addresses(); }
   Bytes granularity() const override { return of_.granularity(); }
   Bytes limit() const override { return of_.limit(); }
-  Result<std::vector<Extent>, GrowError> obtain(const Wish& wish) override { return of_.obtain(wish); }
+  Result<std::vector<Extent>, GrowError> obtain(const Request& request) override {
+    return of_.obtain(request);
+  }
   Result<void> map(Address at, std::span<const Extent> extents) override { return of_.map(at, extents); }
   Result<void> unmap(Address at, Bytes bytes) override { return of_.unmap(at, bytes); }
   void give_back(std::vector<Extent> extents) override { of_.give_back(std::move(extents)); }

@@ -19,7 +19,7 @@ struct FakeBackingOptions {
   Bytes addresses{};  ///< zero: sixteen times the limit
   Bytes granularity = mebibytes(2);
   bool host_memory = false;   ///< mapped extents can be written and read; else addresses are numbers
-  bool heeds_largest = true;  ///< extents are never larger than Wish::largest; a broker need not
+  bool heeds_largest = true;  ///< extents are never larger than Request::largest; a broker need not
 };
 
 /// Memory in the broker's extents (the granularity times 1, 4, ... 1024, largest first), without a driver.
@@ -49,8 +49,8 @@ class FakeBacking final : public allocator::Backing {
   /// How much there is besides what is held: as if others held the rest. Nothing: up to the limit.
   void set_available(std::optional<Bytes> bytes);
   /// Called at the beginning of every obtain, with no lock held.
-  void on_obtain(std::function<void(const Wish&)> call);
-  /// Answers what is granted of what could be, between the wish's least and most; as given: all of it.
+  void on_obtain(std::function<void(const Request&)> call);
+  /// Answers what is granted of what could be, between the request's least and most; as given: all of it.
   void on_grant(std::function<Bytes(Bytes least, Bytes most)> choose);
   void observe(Observer* observer);
 
@@ -59,10 +59,10 @@ class FakeBacking final : public allocator::Backing {
   Bytes committed() const;       ///< held: obtained and not given back
   Bytes most_committed() const;  ///< so far
   Bytes mapped() const;
-  std::size_t extents() const;       ///< held
-  Bytes largest_extent() const;      ///< of those held
-  Bytes published() const;           ///< as published last
-  std::vector<Wish> wishes() const;  ///< so far
+  std::size_t extents() const;            ///< held
+  Bytes largest_extent() const;           ///< of those held
+  Bytes published() const;                ///< as published last
+  std::vector<Request> requests() const;  ///< so far
   /// The mapped extents that have a byte in [at, at + bytes), with their addresses.
   std::vector<std::pair<allocator::Address, allocator::Extent>> mapped_at(allocator::Address at,
                                                                           Bytes bytes) const;
@@ -71,7 +71,7 @@ class FakeBacking final : public allocator::Backing {
   Bytes addresses() const override { return options_.addresses; }
   Bytes granularity() const override { return options_.granularity; }
   Bytes limit() const override { return options_.limit; }
-  Result<std::vector<allocator::Extent>, GrowError> obtain(const Wish& wish) override;
+  Result<std::vector<allocator::Extent>, GrowError> obtain(const Request& request) override;
   Result<void> map(allocator::Address at, std::span<const allocator::Extent> extents) override;
   Result<void> unmap(allocator::Address at, Bytes bytes) override;
   void give_back(std::vector<allocator::Extent> extents) override;
@@ -93,7 +93,7 @@ class FakeBacking final : public allocator::Backing {
 
   std::optional<Error> counted(Call call);  ///< under mutex_
   Bytes available() const;                  ///< under mutex_
-  GrowError refusal(const Wish& wish) const;
+  GrowError refusal(const Request& request) const;
   std::vector<allocator::Extent> make(Bytes bytes, Bytes largest);
   void check_mappable(allocator::Address at, std::span<const allocator::Extent> extents) const;
   void place(allocator::Address at, const allocator::Extent& extent);
@@ -114,11 +114,11 @@ class FakeBacking final : public allocator::Backing {
   std::array<std::uint64_t, 3> calls_{};
   std::array<Failure, 3> failures_{};
   std::optional<Bytes> available_;
-  std::function<void(const Wish&)> on_obtain_;
+  std::function<void(const Request&)> on_obtain_;
   std::function<Bytes(Bytes, Bytes)> on_grant_;
   Observer* observer_ = nullptr;
   Bytes committed_, most_committed_, mapped_bytes_, published_;
-  std::vector<Wish> wishes_;
+  std::vector<Request> requests_;
 };
 
 /// `backing` as an engine takes one. The engine's use of it must have ended with the engine.

@@ -33,11 +33,11 @@ testing::AssertionResult succeeded(const Result<T, E>& result) {
   return testing::AssertionFailure() << to_string(result.error());
 }
 
-/// An engine over fakes, without a housekeeper: its time is the test's.
+/// An engine over fakes, without a background thread: the test controls the time.
 class EngineTest : public testing::Test {
  protected:
   explicit EngineTest(const FakeBackingOptions& memory = {},
-                      const EngineOptions& options = {.grow_ahead = false, .housekeeper = false})
+                      const EngineOptions& options = {.grow_ahead = false, .background_thread = false})
       : backing_(memory), options_(options) {
     engine_ = std::make_unique<Engine>(borrow(backing_), borrow(streams_), options_);
   }
@@ -67,11 +67,11 @@ class EngineTest : public testing::Test {
   }
   AllocatorStatistics statistics() const { return engine_->statistics().value(); }
   std::vector<BlockInfo> snapshot() const { return engine_->snapshot().value(); }
-  /// Lets the housekeeper see so much time pass, in tenths of a second.
+  /// Runs the background work for so much time, in tenths of a second.
   void pass(milliseconds time) {
     for (milliseconds gone{0}; gone < time; gone += milliseconds(100)) {
       now_ += milliseconds(100);
-      engine_->keep_house(now_);
+      engine_->background_tick(now_);
     }
   }
 

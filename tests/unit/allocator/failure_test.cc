@@ -24,7 +24,7 @@ class FixedProgram {
  public:
   FixedProgram(FakeBacking& backing, FakeStreams& streams)
       : streams_(streams),
-        engine_(borrow(backing), borrow(streams), {.grow_ahead = true, .housekeeper = false}) {}
+        engine_(borrow(backing), borrow(streams), {.grow_ahead = true, .background_thread = false}) {}
 
   void run() {
     std::mt19937_64 random(99);
@@ -43,7 +43,7 @@ class FixedProgram {
       } else if (what < 98) {
         note(engine_.release_stream(on));
       } else {
-        engine_.keep_house(now += milliseconds(900));
+        engine_.background_tick(now += milliseconds(900));
       }
       streams_.give(on);
       if (i % 10 == 9) streams_.finish(on);

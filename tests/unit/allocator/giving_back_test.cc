@@ -17,10 +17,10 @@ struct GivingBack : EngineTest {
   void burst(Bytes bytes) {
     live_ = allocate(mebibytes(10));
     const Address at = allocate(bytes);
-    engine_->keep_house(now_ += milliseconds(100));
+    engine_->background_tick(now_ += milliseconds(100));
     free(at, bytes);
     streams_.finish_all();
-    engine_->keep_house(now_ += milliseconds(100));
+    engine_->background_tick(now_ += milliseconds(100));
   }
   Address live_ = 0;
 };
@@ -58,11 +58,11 @@ TEST_F(GivingBack, AlternatingLoadKeepsItsMemory) {
   EXPECT_EQ(statistics().given_back, 0U);
 }
 
-TEST_F(GivingBack, MemoryWhoseWorkIsNotOverIsNeitherUnmappedNorWaitedForByTheHousekeeper) {
+TEST_F(GivingBack, MemoryWhoseWorkIsNotOverIsNeitherUnmappedNorWaitedForByTheBackgroundThread) {
   const Address at = allocate(mebibytes(64));
   streams_.give(kOne);
   free(at, mebibytes(64));
-  streams_.on_wait([] { ADD_FAILURE() << "the housekeeper waits"; });
+  streams_.on_wait([] { ADD_FAILURE() << "the background thread waits"; });
   pass(seconds(5));
   EXPECT_EQ(backing_.mapped(), backing_.committed());
   EXPECT_GE(backing_.committed(), mebibytes(64));
@@ -183,7 +183,7 @@ TEST_F(GivingBack, DestroyedEngineGivesBlocksInUseBackAndWaitsForTheWorkOnFreedO
   EXPECT_TRUE(streams_.is_known_reached(used));
 }
 
-TEST(HousekeeperThread, GivesIdleMemoryBackByItself) {
+TEST(BackgroundThread, GivesIdleMemoryBackByItself) {
   FakeBacking backing;
   FakeStreams streams;
   Engine engine(borrow(backing), borrow(streams), {.idle = milliseconds(50)});

@@ -156,7 +156,7 @@ TEST_F(Misuse, EveryCallAfterCloseIsRefused) {
   ASSERT_TRUE(succeeded(engine_->close()));
   EXPECT_TRUE(every_call_fails_with(*engine_, Code::kFailedPrecondition, at));
   EXPECT_EQ(engine_->surplus(), Bytes{});
-  engine_->keep_house(now_);
+  engine_->background_tick(now_);
 }
 
 /// What a forked child's `body` answers. A child that hangs is ended by its alarm.

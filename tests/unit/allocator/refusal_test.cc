@@ -10,7 +10,7 @@ using Call = FakeBacking::Call;
 using std::chrono::seconds;
 
 struct Refusal : EngineTest {
-  explicit Refusal(const EngineOptions& options = {.grow_ahead = false, .housekeeper = false})
+  explicit Refusal(const EngineOptions& options = {.grow_ahead = false, .background_thread = false})
       : EngineTest({.limit = mebibytes(64)}, options) {}
 };
 
@@ -99,7 +99,7 @@ TEST_F(Refusal, LeavesSmallBlocksThatFitServed) {
 }
 
 struct WaitingRefusal : Refusal {
-  WaitingRefusal() : Refusal({.wait = seconds(3), .grow_ahead = false, .housekeeper = false}) {}
+  WaitingRefusal() : Refusal({.wait = seconds(3), .grow_ahead = false, .background_thread = false}) {}
 };
 
 TEST_F(WaitingRefusal, ComesAfterTheBrokerWaitedAsAllowed) {
@@ -108,7 +108,7 @@ TEST_F(WaitingRefusal, ComesAfterTheBrokerWaitedAsAllowed) {
   ASSERT_TRUE(failed_with(refused, Code::kDeadlineExceeded));
   ASSERT_TRUE(refused.error().denial.has_value());
   EXPECT_EQ(refused.error().denial->waited, seconds(3));
-  EXPECT_EQ(backing_.wishes().back().wait, seconds(3));
+  EXPECT_EQ(backing_.requests().back().wait, seconds(3));
 }
 
 TEST_F(WaitingRefusal, NobodyWaitsForTheBrokerForWhatIsCachedHere) {
@@ -117,8 +117,8 @@ TEST_F(WaitingRefusal, NobodyWaitsForTheBrokerForWhatIsCachedHere) {
   backing_.set_available(Bytes{});
   const Bytes there = backing_.committed().rounded_down(mebibytes(2));
   EXPECT_TRUE(succeeded(engine_->allocate(there, kTwo)));
-  for (const auto& wish : backing_.wishes()) {
-    EXPECT_TRUE(wish.least + mebibytes(2) <= there || wish.wait.count() == 0);
+  for (const auto& request : backing_.requests()) {
+    EXPECT_TRUE(request.least + mebibytes(2) <= there || request.wait.count() == 0);
   }
 }
 
@@ -126,8 +126,8 @@ TEST_F(WaitingRefusal, OthersAreServedWhileOneWaits) {
   const Address cached = allocate(mebibytes(8));
   free(cached, mebibytes(8));
   std::barrier meeting(2);
-  backing_.on_obtain([&](const Backing::Wish& wish) {
-    if (wish.least < mebibytes(50)) return;
+  backing_.on_obtain([&](const Backing::Request& request) {
+    if (request.least < mebibytes(50)) return;
     meeting.arrive_and_wait();
     meeting.arrive_and_wait();
   });

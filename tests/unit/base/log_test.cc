@@ -13,6 +13,7 @@ std::string logged(LogFormat format, std::string_view level, std::string_view me
   testing::internal::CaptureStderr();
   EXPECT_TRUE(start_log(format, level));
   spdlog::info("{}", message);
+  EXPECT_TRUE(flush_log(std::chrono::seconds(20)));
   return testing::internal::GetCapturedStderr();
 }
 

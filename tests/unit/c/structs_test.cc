@@ -19,6 +19,12 @@ struct Newer {
   std::size_t struct_size;
   std::uint64_t one, two, three;
 };
+/// Has the room that every size taken for true may claim.
+struct Largest {
+  std::size_t struct_size;
+  std::uint64_t one, two;
+  unsigned char more[kLargestStruct];
+};
 
 template <class Struct>
 Result<Known> read(const Struct& given) {
@@ -50,12 +56,12 @@ TEST(Structs, NewerOnesAreTakenAsLongAsWhatIsNewIsZero) {
 
 TEST(Structs, SizesThatWereNeverSetAreRefused) {
   for (const std::size_t size : {std::size_t{0}, sizeof(std::size_t) - 1, kLargestStruct + 1, SIZE_MAX}) {
-    const auto refused = read(Known{size, 0, 0});
+    const auto refused = read(Largest{size, 0, 0, {}});
     ASSERT_FALSE(refused) << size;
     EXPECT_EQ(refused.error().code, Code::kInvalidArgument);
     EXPECT_NE(refused.error().message.find("_INIT"), std::string::npos) << refused.error().message;
-    Known out{size, 7, 7};
-    EXPECT_FALSE(write_struct(Known{0, 1, 2}, &out, "known"));
+    Largest out{size, 7, 7, {}};
+    EXPECT_FALSE(write_struct(Known{0, 1, 2}, reinterpret_cast<Known*>(&out), "known"));
     EXPECT_EQ(out.one, 7U);
   }
 }

@@ -81,13 +81,13 @@ void FakeBroker::serve_lane(int socket) {
   v1::ToClient message = welcome(devices);
   message.mutable_welcome()->set_driver_folder(simulated_machine().string());
   const UniqueFd client_page = client_page_file();
-  int bell[2];
-  ASSERT_EQ(::pipe2(bell, O_CLOEXEC), 0);
-  const UniqueFd listening(bell[0]);
+  int doorbell[2];
+  ASSERT_EQ(::pipe2(doorbell, O_CLOEXEC), 0);
+  const UniqueFd listening(doorbell[0]);
   {
     const std::scoped_lock lock(mutex_);
     lane_socket_ = socket;
-    bell_.reset(bell[1]);
+    doorbell_.reset(doorbell[1]);
   }
   send_message(socket, message, {page_file_.get(), client_page.get(), listening.get()});
   for (;;) {
@@ -268,12 +268,12 @@ void FakeBroker::write_pressure(Bytes bytes, std::chrono::nanoseconds deadline, 
 void FakeBroker::ring() {
   const std::scoped_lock lock(mutex_);
   const std::uint64_t once = 1;
-  EXPECT_EQ(::write(bell_.get(), &once, sizeof once), static_cast<ssize_t>(sizeof once));
+  EXPECT_EQ(::write(doorbell_.get(), &once, sizeof once), static_cast<ssize_t>(sizeof once));
 }
 
 void FakeBroker::drop_bell() {
   const std::scoped_lock lock(mutex_);
-  bell_.reset();
+  doorbell_.reset();
 }
 
 std::uint64_t FakeBroker::asked_back(std::size_t ordinal) const {

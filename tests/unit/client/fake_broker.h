@@ -43,13 +43,13 @@ class FakeBroker final : public v1::Broker::Service {
   std::vector<v1::GrowRequest> requests() const;
   std::vector<v1::ChargeRequest> charges() const;
 
-  /// Asks the session for `bytes` of device `ordinal` until `deadline`, and rings the bell. What comes back
-  /// is asked for no longer.
+  /// Asks the session for `bytes` of device `ordinal` until `deadline`, and rings the doorbell. What comes
+  /// back is asked for no longer.
   void ask_back(Bytes bytes, std::chrono::nanoseconds deadline, std::size_t ordinal = 0);
-  /// The same, without the bell.
+  /// The same, without the doorbell.
   void write_pressure(Bytes bytes, std::chrono::nanoseconds deadline, std::size_t ordinal = 0);
   void ring();
-  /// Closes the bell.
+  /// Closes the doorbell.
   void drop_bell();
   std::uint64_t asked_back(std::size_t ordinal = 0) const;
   /// How often the session has said that it has no more, and blocks until it has said so `count` times.
@@ -97,7 +97,7 @@ class FakeBroker final : public v1::Broker::Service {
   UniqueFd page_file_;
   SharedPage<BrokerPage> page_;
   BrokerFigures figures_{};
-  UniqueFd bell_;
+  UniqueFd doorbell_;
   std::map<std::uint64_t, Loan> loans_;
   std::set<std::uint64_t> accepted_;
   int lane_socket_ = -1;

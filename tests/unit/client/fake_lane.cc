@@ -68,8 +68,8 @@ void send_message(int socket, const v1::ToClient& message, const std::vector<int
 
 void send_welcome(int socket, const v1::ToClient& message, const UniqueFd& broker_page) {
   const UniqueFd client_page = client_page_file();
-  const UniqueFd bell = bell_file();
-  send_message(socket, message, {broker_page.get(), client_page.get(), bell.get()});
+  const UniqueFd doorbell = bell_file();
+  send_message(socket, message, {broker_page.get(), client_page.get(), doorbell.get()});
 }
 
 v1::ToClient welcome(const std::vector<std::string>& devices) {

@@ -58,7 +58,7 @@ TEST_F(ArbiterJoint, PassesOneOnAnotherDeviceThatIsNotOverdue) {
   EXPECT_THAT(admitted(), ElementsAre(both));
 }
 
-TEST_F(ArbiterJoint, LeavesAllItsLinesWhenItIsTakenAway) {
+TEST_F(ArbiterJoint, LeavesAllItsQueuesWhenItIsTakenAway) {
   ledger.reserve(cid, 0, {100});
   const auto both = ask_both(ann, 10);
   EXPECT_EQ(arbiter.waiting(0) + arbiter.waiting(1), 2u);
@@ -80,6 +80,21 @@ TEST_F(ArbiterJoint, IsAClaimOnlyIfItIsOneOnEveryDevice) {
   EXPECT_THAT(admitted(), ElementsAre(wholly)) << "5 are free on one device beyond what is kept";
   give_back(cid, 5, 1);
   EXPECT_THAT(admitted(), ElementsAre(partly));
+}
+
+TEST_F(ArbiterJoint, HoldsNothingOnOneDeviceOnceItIsNoClaimOnAnother) {
+  ledger.set_lending(1, true);
+  const TenantId eve = tenant(promise(40));
+  ledger.reserve(cid, 1, {80});
+  const auto claim = ask_both(eve, 40);
+  const auto other = ask(ann, 10, 1);
+  EXPECT_THAT(admitted(), ElementsAre());
+  EXPECT_TRUE(arbiter.is_claim(RequestId{claim}, 1));
+  const auto revision = arbiter.revision(1);
+  ledger.charge_outside(eve, 0, {30});
+  EXPECT_THAT(admitted(), ElementsAre(other));
+  EXPECT_NE(arbiter.revision(1), revision);
+  EXPECT_FALSE(arbiter.is_claim(RequestId{claim}, 1));
 }
 
 TEST_F(ArbiterJoint, AreAllGrantedInTheEndWhateverTheirDevices) {

@@ -129,7 +129,7 @@ TEST_P(BrokerEnd, AfterItsSliceWasClosedLeavesNothing) {
 TEST_P(BrokerEnd, IsToldOnceAndThenIgnored) {
   end(ann);
   end(ann);
-  machine.broker.session_ended(SessionId{99}, Farewell::kExited, machine.now);
+  machine.broker.session_ended(SessionId{99}, SessionEnd::kExited, machine.now);
   expect_nothing_left_of(ann);
 }
 

@@ -165,10 +165,50 @@ TEST_F(BrokerPolicy, OrdersThoseWhoWaitAnew) {
   EXPECT_FALSE(machine.is_answered(of_guest));
 }
 
+TEST_F(BrokerPolicy, MatchesLivingSessionsAnewAndTheirChargesMoveWithThem) {
+  const SessionId ann = machine.connect(1);
+  const SliceId slice = machine.slice(ann);
+  machine.get(ann, slice, mebibytes(12));
+  ASSERT_TRUE(machine.broker.charge(ann, "GPU-0", mebibytes(3), machine.now));
+  rule("ann").name = "anna";
+  rule("anna").parent = "guests";
+  rule("anna").quotas[0] = {{}, mebibytes(16)};
+  ASSERT_TRUE(apply());
+  EXPECT_EQ(machine.broker.tenant_name(ann), "anna");
+  EXPECT_FALSE(machine.knows_tenant("ann"));
+  EXPECT_EQ(view("anna").charges.total(), mebibytes(12));
+  EXPECT_EQ(view("anna").outside, mebibytes(3));
+  EXPECT_EQ(view("guests").charges.total(), mebibytes(12));
+  EXPECT_EQ(view("guests").sessions, 1u);
+  EXPECT_EQ(view("lab").charges.total(), Bytes{});
+  EXPECT_EQ(view("lab").sessions, 0u);
+  const RequestId more = machine.grow(ann, slice, mebibytes(4));
+  EXPECT_EQ(machine.denial(more).reason, Denial::Reason::kTenantLimit);
+  machine.die(ann);
+  EXPECT_TRUE(machine.is_as_new());
+}
+
+TEST_F(BrokerPolicy, MovesWhatWaitsWithItsSession) {
+  const SessionId bob = machine.connect(2);
+  const SessionId ann = machine.connect(1);
+  machine.get(ann, machine.slice(ann), mebibytes(30));
+  const RequestId id = machine.grow(bob, machine.slice(bob), mebibytes(8), seconds(60));
+  EXPECT_FALSE(machine.is_answered(id)) << "the lab may have 32";
+  rule("bob").name = "rob";
+  rule("rob").parent = "";
+  ASSERT_TRUE(apply());
+  EXPECT_TRUE(machine.is_granted(id));
+  EXPECT_EQ(view("rob").charges.total(), mebibytes(8));
+  machine.die(bob);
+  machine.die(ann);
+  EXPECT_TRUE(machine.is_as_new());
+}
+
 TEST_F(BrokerPolicy, RefusesToMakeAGroupOfAConnectedTenant) {
   const SessionId ann = machine.connect(1);
   policy.tenants = {parent("ann", {{{}, mebibytes(64)}}), user("eve", 5, {{{}, mebibytes(64)}}, "ann")};
-  policy.others_parent = "ann";
+  policy.others.reset();  // nobody else's: her session keeps the name
+  policy.others_parent.clear();
   const auto refused = apply();
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, Code::kFailedPrecondition);

@@ -24,7 +24,7 @@ TEST(HostileHolder, ThatSaysGoodbyeStaysChargedUntilItDies) {
   Machine machine;
   const SessionId bob = machine.connect(2);
   machine.get(bob, machine.slice(bob), mebibytes(8));
-  machine.broker.session_ended(bob, Farewell::kReleased, machine.now);
+  machine.broker.session_ended(bob, SessionEnd::kReleased, machine.now);
   machine.collect();
   machine.pass_in_steps(seconds(60));
   EXPECT_EQ(machine.charges("bob")[Charge::kQuarantined], mebibytes(8));
@@ -82,7 +82,7 @@ TEST(Churn, OfOneClientDoesNotKeepAnothersMemoryQuarantined) {
   Machine machine;
   const SessionId ann = machine.connect(1);
   machine.get(ann, machine.slice(ann), mebibytes(8));
-  machine.broker.session_ended(ann, Farewell::kReleased, machine.now);
+  machine.broker.session_ended(ann, SessionEnd::kReleased, machine.now);
   machine.collect();
   ASSERT_EQ(machine.in(Charge::kQuarantined), mebibytes(8));
   for (const ExtentId id : machine.held[ann]) machine.driver.let_go(id);

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 namespace gpumem::core {
 namespace {
 
@@ -204,6 +206,31 @@ TEST_F(LedgerDeathTest, AbortsWhenAChargedTenantIsToGo) {
 TEST_F(LedgerDeathTest, AbortsOnFiguresThatCannotBe) {
   EXPECT_DEATH(ledger.set_missing(0, {101}), "bytes of the pool");
   EXPECT_DEATH(set_quotas(ann, {Quota{}}), "one quota a device");
+}
+
+TEST_F(LedgerTest, SaysOnEveryDeviceWhoseQuotasHaveChanged) {
+  Ledger::Changes changed;
+  ledger.take_changed(changed);
+  set_quotas(ann, {{{30}, {80}}, {{0}, {500}}});
+  ledger.take_changed(changed);
+  for (const DeviceIndex device : {0u, 1u})
+    EXPECT_NE(std::ranges::find(changed, std::pair(ann, DeviceIndex{device})), changed.end()) << device;
+}
+
+TEST_F(LedgerTest, CountsWhatCanBeClaimedUpToATenantOnlyIfAskedTo) {
+  const TenantId lab = ledger.add_tenant(Quotas{{{40}, {100}}, {{0}, {0}}});
+  const TenantId dan = ledger.add_tenant(Quotas{{{10}, {100}}, {{0}, {0}}}, lab);
+  EXPECT_EQ(ledger.claimable(dan, 0, dan), Bytes{10});
+  EXPECT_EQ(ledger.claimable(dan, 0, lab), Bytes{40});
+  EXPECT_EQ(ledger.claimable(dan, 0), Bytes{40});
+}
+
+TEST_F(LedgerTest, LendsIdleGuaranteesOnlyToThoseWhoMayBorrow) {
+  ledger.set_lending(0, true);
+  EXPECT_EQ(ledger.available(cid, 0, {.may_borrow = true}), Bytes{100});
+  EXPECT_EQ(ledger.available(cid, 0, {.may_borrow = false}), Bytes{50});
+  EXPECT_EQ(ledger.verdict(cid, 0, {51}, {.may_borrow = false}), Verdict::kNoMemory);
+  EXPECT_EQ(ledger.available(ann, 0, {.may_borrow = false}), Bytes{80}) << "its own guarantee besides";
 }
 
 }  // namespace

@@ -153,11 +153,11 @@ class Machine {
   void say_goodbye(SessionId session) {
     for (const ExtentId id : held[session]) driver.let_go(id);
     held.erase(session);
-    broker.session_ended(session, Farewell::kReleased, now);
+    broker.session_ended(session, SessionEnd::kReleased, now);
     collect();
   }
   void lose_lane(SessionId session) {
-    broker.session_ended(session, Farewell::kLost, now);
+    broker.session_ended(session, SessionEnd::kLost, now);
     collect();
   }
 
@@ -266,7 +266,7 @@ class Machine {
     }
     EXPECT_TRUE(answers.emplace(effect.request, std::move(effect.answer)).second) << "answered twice";
   }
-  void take(RingBell& effect) {
+  void take(RingDoorbell& effect) {
     ++bells[effect.session];
     rung_.insert(effect.session);
   }

@@ -239,5 +239,30 @@ TEST_F(PoolTest, WithoutMemoryWantsNothing) {
   EXPECT_TRUE(pool.plan({}).empty());
 }
 
+TEST_F(PoolTest, LeavesHalfOfAGoodStockThoughTheSmallOnesWouldDo) {
+  fill_with(40, mebibytes(2));
+  fill_with(1, mebibytes(32));
+  EXPECT_EQ(sizes_of(pool.take(mebibytes(32), kAny, mebibytes(2))), std::vector<Bytes>(1, mebibytes(32)))
+      << "32 of 64 stay";
+}
+
+TEST_F(PoolTest, MergesSoFewAtOnceThatTheDriverIsNotBusyForLong) {
+  fill_with(1000, mebibytes(2));
+  const auto reshape = pool.tidy();
+  ASSERT_TRUE(reshape);
+  EXPECT_EQ(reshape->destroy.size(), 64u);
+  EXPECT_EQ(reshape->create.size(), 16u);
+}
+
+TEST_F(PoolTest, ReplenishesFromASizeThatHasSomeToSpare) {
+  fill_with(8, mebibytes(8));
+  fill_with(8, mebibytes(32));
+  const auto reshape = pool.tidy();
+  ASSERT_TRUE(reshape);
+  Bytes broken;
+  for (const Extent& extent : reshape->create) broken += extent.size;
+  EXPECT_EQ(broken, mebibytes(32)) << "8 are but half of a good stock of 8 MiB";
+}
+
 }  // namespace
 }  // namespace gpumem::core

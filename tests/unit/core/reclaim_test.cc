@@ -1,4 +1,4 @@
-#include "daemon/core/reclaim.h"
+#include "daemon/core/reclaim_plan.h"
 
 #include <gmock/gmock.h>
 
@@ -13,18 +13,30 @@ class Reclaim : public ArbiterWorld {
  protected:
   ReclaimPlan plan(std::uint64_t coming = 0) {
     static_cast<void>(arbiter.admit());
-    return plan_reclaim(ledger, arbiter, 0,
-                        {{1}, {coming}, [&](TenantId tenant) {
-                           const auto known = givable.find(tenant);
-                           return known == givable.end() ? ledger.charges(tenant, 0).held() : known->second;
-                         }});
+    ReclaimPlan plan = plan_reclaim(ledger, arbiter, 0, facts(coming));
+    for (const TenantId debtor : ledger.in_debt(0)) {
+      const Bytes returning = ledger.charges(debtor, 0)[Charge::kReturning];
+      for (const auto& [tenant, own] : plan_debt(ledger, 0, debtor, facts(returning.count))) {
+        plan.targets[tenant].debt = std::max(plan.targets[tenant].debt, own.debt);
+        plan.targets[tenant].declared = std::max(plan.targets[tenant].declared, own.declared);
+      }
+    }
+    return plan;
+  }
+  ReclaimFacts facts(std::uint64_t coming) {
+    const auto most = [&](TenantId tenant, ReclaimCause) {
+      const auto known = givable.find(tenant);
+      return known == givable.end() ? ledger.charges(tenant, 0).held() : known->second;
+    };
+    return {{1}, {coming}, most, declared};
   }
   // What each of the tenants is asked for.
   std::vector<std::uint64_t> asked(const ReclaimPlan& plan, const std::vector<TenantId>& tenants) {
     std::vector<std::uint64_t> amounts;
     for (const TenantId tenant : tenants) {
-      const auto found = plan.asks.find(tenant);
-      amounts.push_back(found == plan.asks.end() ? 0 : found->second.bytes().count);
+      const auto found = plan.targets.find(tenant);
+      amounts.push_back(found == plan.targets.end() ? 0
+                                                    : (found->second.pool() + found->second.declared).count);
     }
     return amounts;
   }
@@ -35,6 +47,7 @@ class Reclaim : public ArbiterWorld {
   using Amounts = std::vector<std::uint64_t>;
 
   std::map<TenantId, Bytes> givable;
+  std::map<TenantId, Bytes> declared;
 };
 
 // The device lends ann's guarantee of 40 to whoever asks.
@@ -48,7 +61,7 @@ class ReclaimForClaims : public Reclaim {
 
 TEST_F(ReclaimForClaims, AsksNobodyIfNobodyWaits) {
   ledger.reserve(bob, 0, {100});
-  EXPECT_TRUE(plan().asks.empty());
+  EXPECT_TRUE(plan().targets.empty());
 }
 
 TEST_F(ReclaimForClaims, AsksTheHighestShareDownToTheNextAndThenBothAlike) {
@@ -96,7 +109,7 @@ TEST_F(ReclaimForClaims, CountsWhatIsFreeAndWhatComesAnyway) {
   ask(ann, 30);
   EXPECT_EQ(asked(plan(), {bob}), Amounts{20});
   EXPECT_EQ(asked(plan(15), {bob}), Amounts{5});
-  EXPECT_TRUE(plan(20).asks.empty());
+  EXPECT_TRUE(plan(20).targets.empty());
 }
 
 TEST_F(ReclaimForClaims, AsksTheOthersForWhatOneHasNotToGive) {
@@ -152,13 +165,13 @@ TEST_F(ReclaimForFairness, AsksForAllOfItOrNothing) {
   static_cast<void>(arbiter.remove(RequestId{1}));
   static_cast<void>(arbiter.remove(RequestId{2}));
   ask(ann, 40);
-  EXPECT_TRUE(plan().asks.empty()) << "40 for ann would leave less to bob and cid";
+  EXPECT_TRUE(plan().targets.empty()) << "40 for ann would leave less to bob and cid";
 }
 
 TEST_F(ReclaimForFairness, CountsTheShareWithAllThatIsGranted) {
   ledger.reserve(bob, 0, {60});
   ask(ann, 55);
-  EXPECT_TRUE(plan().asks.empty()) << "40 are free, but with 55 ann would have more than bob's 45";
+  EXPECT_TRUE(plan().targets.empty()) << "40 are free, but with 55 ann would have more than bob's 45";
   static_cast<void>(arbiter.remove(RequestId{1}));
   ask(ann, 48);
   EXPECT_EQ(asked(plan(), {bob}), Amounts{8});
@@ -176,7 +189,7 @@ TEST_F(ReclaimForFairness, TakesNothingFromHigherPriorities) {
   const TenantId high = tenant(burst(100, 9));
   ledger.reserve(high, 0, {100});
   ask(ann, 10);
-  EXPECT_TRUE(plan().asks.empty());
+  EXPECT_TRUE(plan().targets.empty());
 }
 
 TEST_F(ReclaimForFairness, LevelsAmongTheMembersOfAGroupBeforeOthersAreAsked) {
@@ -193,7 +206,7 @@ TEST_F(ReclaimForFairness, IsNeverOfThoseWithinTheirPromises) {
   const TenantId safe = tenant(promise(100));
   ledger.reserve(safe, 0, {100});
   ask(ann, 1);
-  EXPECT_TRUE(plan().asks.empty());
+  EXPECT_TRUE(plan().targets.empty());
 }
 
 class ReclaimForDebts : public Reclaim {

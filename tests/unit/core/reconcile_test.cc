@@ -12,6 +12,7 @@ using testing::ElementsAre;
 using testing::IsEmpty;
 using testing::SizeIs;
 
+constexpr Duration kPeriod = std::chrono::milliseconds(1);  // between two looks, and what must last
 constexpr Bytes kPoolSize = mebibytes(64), kContext = mebibytes(4), kAllowance = mebibytes(6);
 constexpr std::uint64_t kBrokerStarted = 100, kLater = 1000;
 
@@ -21,7 +22,7 @@ Policy policy(bool end = false) {
   policy.devices[0].total = gibibytes(1);
   policy.devices[0].context_overhead = kContext;
   policy.others = {{{}, mebibytes(32)}};
-  policy.past_broker = {.end = end, .allowance = kAllowance};
+  policy.past_broker = {.end = end, .allowance = kAllowance, .confirm = kPeriod};
   return policy;
 }
 
@@ -59,9 +60,12 @@ class Reconciling : public testing::Test {
     machine.broker.observe(seen, machine.now);
     machine.collect();
   }
-  void look(const std::vector<Truth>& truth) {
+  void look(const std::vector<Truth>& truth, bool regular = true) {
+    machine.pass(kPeriod);
     machine.broker.begin_observation(0);
-    observe(answer(truth));
+    Observation seen = answer(truth);
+    seen.regular = regular;
+    observe(seen);
   }
   const Reconciliation& view() const { return machine.broker.reconciliation(0); }
   Bytes outside(const std::string& tenant) const {
@@ -166,12 +170,12 @@ TEST_F(Reconciling, WhatASessionTakesBesidesIsFoundWhetherLeasesAreBookedOnItOrN
 TEST_F(Reconciling, WhatASessionDeclaredIsNotPastTheBroker) {
   const auto session = machine.connect(2);
   machine.slice(session);
-  ASSERT_TRUE(machine.broker.charge(session, "GPU-0", mebibytes(100), machine.now));
-  look({process_of(2, mebibytes(105))});
+  ASSERT_TRUE(machine.broker.charge(session, "GPU-0", mebibytes(50), machine.now));
+  look({process_of(2, mebibytes(55))});
   EXPECT_THAT(view().processes, IsEmpty());
-  EXPECT_EQ(view().declared, mebibytes(100));
+  EXPECT_EQ(view().declared, mebibytes(50));
   EXPECT_EQ(view().overhead, mebibytes(5));
-  EXPECT_EQ(outside("bob"), mebibytes(105));
+  EXPECT_EQ(outside("bob"), mebibytes(55));
 }
 
 TEST_F(Reconciling, LeasesThatAreNotYetMappedDoNotMakeItsOtherMemoryLookLarger) {
@@ -364,13 +368,13 @@ struct Enforcing : Reconciling {
   const Truth stranger{.pid = 77, .uid = 2, .own = mebibytes(30)};
 };
 
-TEST_F(Enforcing, IsAskedForWhenSeenTwiceAndThenEnforced) {
+TEST_F(Enforcing, IsAskedForWhenItLastsAndThenEnforced) {
   look({stranger});
   EXPECT_THAT(sent_to(77), IsEmpty());
   look({stranger});
   look({stranger});
   EXPECT_THAT(sent_to(77), ElementsAre(Signal::kTerminate));
-  machine.pass(std::chrono::milliseconds(4999));
+  machine.pass(std::chrono::milliseconds(4998));
   EXPECT_THAT(sent_to(77), SizeIs(1));
   machine.pass(std::chrono::milliseconds(1));
   EXPECT_THAT(sent_to(77), ElementsAre(Signal::kTerminate, Signal::kKill));
@@ -422,6 +426,49 @@ TEST_F(Enforcing, MeetsSessionsThroughTheirOwnHandle) {
   EXPECT_THAT(machine.signals,
               ElementsAre(std::pair(session, Signal::kTerminate), std::pair(session, Signal::kKill)));
   EXPECT_THAT(machine.foreign_signals, IsEmpty());
+}
+
+TEST_F(Enforcing, CountsNoLookOnDemandAgainstAnybody) {
+  for (int i = 0; i < 100; ++i) look({stranger}, false);
+  EXPECT_THAT(machine.foreign_signals, IsEmpty());
+  EXPECT_EQ(view().past_broker, stranger.own) << "what it saw is shown all the same";
+  look({stranger});
+  for (int i = 0; i < 100; ++i) look({stranger}, false);
+  EXPECT_THAT(machine.foreign_signals, IsEmpty());
+  look({stranger});
+  EXPECT_THAT(sent_to(77), ElementsAre(Signal::kTerminate));
+}
+
+TEST_F(Enforcing, BeginsAnewWhenALookOnDemandSawNothing) {
+  look({stranger});
+  look({}, false);
+  look({stranger});
+  EXPECT_THAT(machine.foreign_signals, IsEmpty());
+  look({stranger});
+  EXPECT_THAT(sent_to(77), ElementsAre(Signal::kTerminate));
+}
+
+TEST_F(Enforcing, IsNotEscapedByDeclaringMoreThanTheLimitHasRoomFor) {
+  const auto session = machine.connect(2);
+  machine.slice(session);
+  for (int i = 0; i < 2; ++i) look({process_of(2, mebibytes(400))});
+  ASSERT_TRUE(machine.broker.charge(session, "GPU-0", mebibytes(400), machine.now));
+  EXPECT_GE(outside("bob"), mebibytes(400));
+  for (int i = 0; i < 2; ++i) look({process_of(2, mebibytes(400))});
+  machine.pass(std::chrono::seconds(6));
+  EXPECT_THAT(machine.signals,
+              ElementsAre(std::pair(session, Signal::kTerminate), std::pair(session, Signal::kKill)));
+}
+
+TEST_F(Enforcing, SparesWhatTheLimitHadRoomForWhenItWasDeclared) {
+  const auto session = machine.connect(2);
+  machine.slice(session);
+  ASSERT_TRUE(machine.broker.charge(session, "GPU-0", mebibytes(50), machine.now));
+  Policy lower = policy(true);
+  lower.tenants[1].quotas[0].limit = mebibytes(10);
+  ASSERT_TRUE(machine.broker.apply(lower, machine.now));
+  for (int i = 0; i < 3; ++i) look({process_of(2, mebibytes(55))});
+  EXPECT_THAT(machine.signals, IsEmpty());
 }
 
 TEST_F(Enforcing, SparesSessionsThatDeclareMeanwhile) {

@@ -100,5 +100,52 @@ TEST_F(StoreTest, CountsAThiefAgainstWhoeverCannotProveHisMemoryFree) {
   EXPECT_EQ(freed.size(), lent.size());
 }
 
+TEST_F(StoreTest, TriesProofsAgainAtOnceThoughMissingMemoryIsLookedForSeldom) {
+  driver.steal(0, mebibytes(32));
+  run();
+  pass_in_steps(std::chrono::seconds(60));
+  const auto lent = lend(RequestId{1}, mebibytes(8));
+  take_back(lent, 1);
+  run();
+  let_go(lent);
+  pass_in_steps(std::chrono::milliseconds(100));
+  EXPECT_EQ(freed.size(), lent.size());
+}
+
+TEST_F(StoreTest, TidiesOnlyWhenNothingIsUnderWay) {
+  run();
+  const auto lent = lend(RequestId{1}, mebibytes(8));
+  let_go(lent);
+  take_back(lent, 1);
+  advance();
+  ASSERT_EQ(jobs.size(), 1u);
+  store.want(RequestId{2}, mebibytes(6));
+  store.want(RequestId{3}, mebibytes(2));
+  advance();
+  ASSERT_TRUE(assembled.contains(RequestId{3})) << "of the stock of small ones, which is used up now";
+  EXPECT_EQ(jobs.size(), 1u);
+  finish_one();
+  EXPECT_EQ(jobs.size(), 1u) << "it is made up for now";
+}
+
+TEST(StoreOfManyPieces, TriesNoMoreThanSomeAtOnceAndPausesBetween) {
+  IdSource<ExtentId> extents;
+  IdSource<JobId> ids;
+  Store store{0, gibibytes(2), mebibytes(2), extents, ids};
+  FakeDriver driver{{gibibytes(2)}};
+  driver.steal(0, gibibytes(2));
+  TimePoint now{};
+  for (int round = 0; round < 100; ++round) {
+    std::size_t tried = 0;
+    for (auto progress = store.advance(now); !progress.jobs.empty(); progress = store.advance(now)) {
+      ASSERT_EQ(progress.jobs.size(), 1u);
+      tried += progress.jobs[0].steps.size();
+      ASSERT_LE(tried, 256u) << "in round " << round;
+      store.finish(driver.run(progress.jobs[0]), now);
+    }
+    now = std::max(now, store.next_deadline().value_or(now));
+  }
+}
+
 }  // namespace
 }  // namespace gpumem::core

@@ -55,9 +55,10 @@ reclaim_deadline_ms = 750
 escalation = "end-session"
 grace_seconds = 8
 context_overhead = "300MiB"
-reconcile_seconds = 0
+reconcile_seconds = 3
 past_broker = "end"
 past_broker_allowance = "1GiB"
+past_broker_confirm_seconds = 7
 )");
   EXPECT_EQ(config.runtime_folder, "/x");
   EXPECT_EQ(config.state_folder, "/y");
@@ -68,7 +69,8 @@ past_broker_allowance = "1GiB"
   EXPECT_EQ(config.any_device.reclaim.escalation, core::Escalation::kEndSession);
   EXPECT_EQ(config.any_device.reclaim.grace, std::chrono::seconds(8));
   EXPECT_EQ(config.any_device.context_overhead, mebibytes(300));
-  EXPECT_EQ(config.reconcile, std::chrono::seconds(0));
+  EXPECT_EQ(config.reconcile, std::chrono::seconds(3));
+  EXPECT_EQ(config.past_broker.confirm, std::chrono::seconds(7));
   EXPECT_TRUE(config.past_broker.end);
   EXPECT_EQ(config.past_broker.allowance, gibibytes(1));
   EXPECT_EQ(config.socket_group, "gpu");

@@ -52,7 +52,7 @@ struct LaneTest : testing::Test {
     client.reset(ends[1]);
     UniqueFd own(ends[0]);
     auto peer = identify_peer(own.get());
-    lane = std::make_shared<Lane>(loop, std::move(own), std::move(*peer), recorder);
+    lane = Lane::create(loop, {std::move(own), std::move(*peer)}, recorder, disposal).value();
     lane->start();
   }
   ~LaneTest() override {
@@ -102,6 +102,7 @@ struct LaneTest : testing::Test {
     return message;
   }
 
+  SocketDisposal disposal{true};
   boost::asio::io_context loop;
   Recorder recorder;
   UniqueFd client;
@@ -184,9 +185,10 @@ TEST_F(LaneTest, SaysWhoThePeerIs) {
   EXPECT_NE(lane->who().find("pid " + std::to_string(::getpid())), std::string::npos) << lane->who();
   PeerProcess unknown;
   unknown.peer.uid = 12;
+  unknown.peer.can_be_ended = false;
   const auto other =
-      std::make_shared<Lane>(loop, UniqueFd(::dup(client.get())), std::move(unknown), recorder);
-  EXPECT_EQ(other->who(), "a process of another PID namespace (uid 12)");
+      Lane::create(loop, {UniqueFd(::dup(client.get())), std::move(unknown)}, recorder, disposal).value();
+  EXPECT_EQ(other->who(), "a process of another PID namespace (uid 12), which cannot be ended");
   EXPECT_EQ(other->signal(core::Signal::kTerminate).error().code, Code::kFailedPrecondition);
   other->forget();
   recorder.closures = 0;
@@ -299,9 +301,10 @@ TEST(LaneOfAChild, TellsThatTheProcessIsGoneThoughAnotherHasItsSocket) {
   PeerProcess peer;
   peer.peer.pid = pid;
   peer.pidfd.reset(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+  SocketDisposal disposal(true);
   boost::asio::io_context loop;
   Recorder recorder;
-  auto lane = std::make_shared<Lane>(loop, UniqueFd(ends[0]), std::move(peer), recorder);
+  auto lane = Lane::create(loop, {UniqueFd(ends[0]), std::move(peer)}, recorder, disposal).value();
   lane->start();
   v1::ToBroker hello;
   hello.mutable_hello();

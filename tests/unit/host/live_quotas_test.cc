@@ -193,6 +193,13 @@ TEST_F(LiveQuotasTest, ThatCannotHoldTogetherChangeNothing) {
   EXPECT_EQ(revision(), 0U);
 }
 
+TEST_F(LiveQuotasTest, WithALimitAboveThePoolAreRefusedWithThePool) {
+  const std::string words = refused(limit("ann", "9GiB"), Code::kInvalidArgument);
+  EXPECT_THAT(words, AllOf(HasSubstr("a limit of 9GiB is more than the pool of 8GiB"), HasSubstr(uuid)));
+  EXPECT_TRUE(core.applied.empty());
+  EXPECT_TRUE(quotas->set_now(limit("ann", "100%"), admin));
+}
+
 TEST_F(LiveQuotasTest, ThatTheCoreRefusesChangeNothing) {
   core.refuse = Error{Code::kFailedPrecondition, "not now"};
   EXPECT_EQ(refused(limit("ann", "8GiB"), Code::kFailedPrecondition), "not now");

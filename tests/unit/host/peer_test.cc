@@ -97,6 +97,15 @@ TEST(Peer, EndIsSeenByItsHandle) {
   EXPECT_TRUE(is_readable(found->pidfd.get(), test::kPatience)) << "though nobody has waited for it";
 }
 
+TEST(Peer, CanBeEndedWhereThereIsAHandleOfIt) {
+  ChildPeer child;
+  EXPECT_TRUE(identify_peer(child.socket.get())->peer.can_be_ended);
+  const auto old = identify_peer(child.socket.get(), {.peer_pidfd = false});
+  ASSERT_TRUE(old) << old.error().message;
+  EXPECT_TRUE(old->pidfd.valid()) << "opened by its pid";
+  EXPECT_TRUE(old->peer.can_be_ended);
+}
+
 TEST(Peer, ThatHasEndedIsRefused) {
   ChildPeer child;
   child.end();

@@ -187,7 +187,7 @@ TEST_F(QuotasKept, BelongToOneBroker) {
   auto second = open();
   ASSERT_FALSE(second);
   EXPECT_EQ(second.error().code, Code::kAlreadyExists);
-  EXPECT_THAT(second.error().message, HasSubstr("pid " + std::to_string(::getpid())));
+  EXPECT_THAT(second.error().message, HasSubstr("process " + std::to_string(::getpid())));
   EXPECT_THAT(second.error().message, HasSubstr("--state-dir"));
 }
 

@@ -20,8 +20,10 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
 
+constexpr core::Asker kAdmin{0, true};
+
 /// A core whose thread is whichever posts.
-class OpenGate final : public core::Gate {
+class OpenGate final : public core::Executor {
  public:
   explicit OpenGate(core::Policy policy) : broker_(std::move(policy)) {}
 
@@ -65,7 +67,7 @@ class ReconcilerTest : public testing::Test {
                        .granularity = mebibytes(2)}};
     policy.others = {{{{}, mebibytes(32)}}};
     policy.past_broker.allowance = mebibytes(4);
-    gate_ = std::make_unique<OpenGate>(std::move(policy));
+    executor_ = std::make_unique<OpenGate>(std::move(policy));
   }
   ~ReconcilerTest() override { static_cast<void>(sim::remove_machine(folder())); }
 
@@ -78,18 +80,18 @@ class ReconcilerTest : public testing::Test {
   }
   core::Reconciliation look(Reconciler& reconciler) {
     std::promise<void> looked;
-    reconciler.look([&](core::Broker&, core::TimePoint) { looked.set_value(); });
+    EXPECT_TRUE(reconciler.look(kAdmin, [&](core::Broker&, core::TimePoint) { looked.set_value(); }));
     EXPECT_EQ(looked.get_future().wait_for(test::kPatience), std::future_status::ready);
-    return gate_->view();
+    return executor_->view();
   }
 
   test::TemporaryFolder folder_;
   cuda::DeviceUuid uuid_;
-  std::unique_ptr<OpenGate> gate_;
+  std::unique_ptr<OpenGate> executor_;
 };
 
 TEST_F(ReconcilerTest, NamesWhoeverHoldsMemoryAndWhoseItIs) {
-  Reconciler reconciler(*gate_, {.driver_folder = folder(), .devices = {uuid_}, .period = {}});
+  Reconciler reconciler(*executor_, {.driver_folder = folder(), .devices = {uuid_}, .period = {}});
   const auto child = holder(mebibytes(8));
   core::Reconciliation view;
   // First comes its context.
@@ -112,7 +114,7 @@ TEST_F(ReconcilerTest, LeavesItsOwnProcessOut) {
   ASSERT_TRUE(driver);
   auto own = cuda::Allocation::create(**driver, 0, mebibytes(16));
   ASSERT_TRUE(own);
-  Reconciler reconciler(*gate_, {.driver_folder = folder(), .devices = {uuid_}, .period = {}});
+  Reconciler reconciler(*executor_, {.driver_folder = folder(), .devices = {uuid_}, .period = {}});
   const core::Reconciliation view = look(reconciler);
   EXPECT_EQ(view.used, mebibytes(16));
   EXPECT_THAT(view.processes, IsEmpty());
@@ -120,20 +122,21 @@ TEST_F(ReconcilerTest, LeavesItsOwnProcessOut) {
 
 TEST_F(ReconcilerTest, LooksByItselfEverySoOften) {
   const Reconciler reconciler(
-      *gate_, {.driver_folder = folder(), .devices = {uuid_}, .period = std::chrono::seconds(1)});
-  EXPECT_TRUE(test::eventually([&] { return gate_->view().seen.has_value(); }));
+      *executor_, {.driver_folder = folder(), .devices = {uuid_}, .period = std::chrono::seconds(1)});
+  EXPECT_TRUE(test::eventually([&] { return executor_->view().seen.has_value(); }));
 }
 
 TEST_F(ReconcilerTest, SaysWhyNothingIsSeen) {
-  Reconciler without(*gate_, {.driver_folder = "/nowhere", .devices = {uuid_}, .period = {}});
+  Reconciler without(*executor_, {.driver_folder = "/nowhere", .devices = {uuid_}, .period = {}});
   EXPECT_THAT(look(without).problem, HasSubstr("libnvidia-ml"));
-  Reconciler stranger(*gate_, {.driver_folder = folder(), .devices = {cuda::DeviceUuid{}}, .period = {}});
+  Reconciler stranger(*executor_, {.driver_folder = folder(), .devices = {cuda::DeviceUuid{}}, .period = {}});
   EXPECT_THAT(look(stranger).problem, HasSubstr("nvmlDeviceGetHandleByUUID"));
 }
 
 TEST_F(ReconcilerTest, EndsWhileItIsAsked) {
-  Reconciler reconciler(*gate_, {.driver_folder = folder(), .devices = {uuid_}, .period = {}});
-  for (int i = 0; i < 100; ++i) reconciler.look([](core::Broker&, core::TimePoint) {});
+  Reconciler reconciler(*executor_, {.driver_folder = folder(), .devices = {uuid_}, .period = {}});
+  for (int i = 0; i < 100; ++i)
+    static_cast<void>(reconciler.look(kAdmin, [](core::Broker&, core::TimePoint) {}));
 }
 
 TEST(ProcessFacts, AreTheKernels) {

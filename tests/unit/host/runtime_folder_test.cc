@@ -1,8 +1,10 @@
 // One broker a folder; what others have there is theirs.
 #include "daemon/host/runtime_folder.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -44,9 +46,21 @@ TEST_F(RuntimeFolderTest, IsMadeAndHeldByOneBroker) {
     ASSERT_TRUE(first) << first.error().message;
     const Error error = refusal(folder);
     EXPECT_EQ(error.code, Code::kAlreadyExists);
-    EXPECT_THAT(error.message, HasSubstr("another gpumemd (pid " + std::to_string(::getpid()) + ") serves"));
+    EXPECT_THAT(error.message, HasSubstr("process " + std::to_string(::getpid()) + " ("));
   }
   EXPECT_TRUE(RuntimeFolder::claim(folder, "")) << "free again";
+}
+
+TEST_F(RuntimeFolderTest, SocketsTakeNoDescriptorsUnlessTheKernelIsTooOld) {
+  const auto claimed = RuntimeFolder::claim(folder, "");
+  const auto old = claimed->listen_on_lane({.pass_rights = false});
+  ASSERT_TRUE(old);
+  EXPECT_TRUE(old->takes_descriptors);
+  const auto api = claimed->listen_on_api();
+  ASSERT_TRUE(api);
+  const int off = 0;
+  const bool known = ::setsockopt(api->fd.get(), SOL_SOCKET, 83, &off, sizeof off) == 0;
+  EXPECT_EQ(api->takes_descriptors, !known);
 }
 
 TEST_F(RuntimeFolderTest, SecondBrokerDoesNotTakeTheFirstOnesSockets) {
@@ -101,6 +115,25 @@ TEST_F(RuntimeFolderTest, IsNotClearedOfOtherThings) {
   std::filesystem::remove(folder / kApiSocketName);
   std::filesystem::create_symlink("/etc/passwd", folder / kLaneSocketName);
   EXPECT_THAT(refusal(folder).message, HasSubstr("is no socket"));
+}
+
+TEST_F(RuntimeFolderTest, LockBelongsToTheBrokerAloneEvenIfItWasLeftToAll) {
+  std::filesystem::create_directory(folder);
+  test::write_file(folder / "gpumemd.lock", "4711");
+  ::chmod((folder / "gpumemd.lock").c_str(), 0666);
+  const auto claimed = RuntimeFolder::claim(folder, "");
+  ASSERT_TRUE(claimed) << claimed.error().message;
+  EXPECT_EQ(std::filesystem::status(folder / "gpumemd.lock").permissions(), std::filesystem::perms(0600));
+}
+
+TEST_F(RuntimeFolderTest, LockIsSaidToBeHeldByWhoeverTheKernelNames) {
+  std::filesystem::create_directory(folder);
+  test::write_file(folder / "gpumemd.lock", "4711");
+  const UniqueFd held(::open((folder / "gpumemd.lock").c_str(), O_RDONLY | O_CLOEXEC));
+  ASSERT_EQ(::flock(held.get(), LOCK_EX), 0);
+  const Error error = refusal(folder);
+  EXPECT_THAT(error.message, HasSubstr("process " + std::to_string(::getpid()) + " ("));
+  EXPECT_THAT(error.message, testing::Not(HasSubstr("4711")));
 }
 
 TEST_F(RuntimeFolderTest, IsNotLockedThroughASymlink) {

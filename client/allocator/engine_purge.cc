@@ -1,0 +1,198 @@
+#include <algorithm>
+#include <utility>
+
+#include "client/allocator/engine.h"
+#include "client/fork_guard.h"
+
+// Returns idle memory, grows ahead of need, trims and closes.
+
+namespace gpumem::allocator {
+
+void Engine::background_tick(Clock::time_point now) {
+  std::vector<Extent> idle;
+  Bytes used;
+  std::shared_ptr<Backing> backing;
+  {
+    const MutexLock lock(lock_);
+    if (closed_.load()) return;
+    backing = backing_;
+    seconds_.store(
+        static_cast<std::uint32_t>(std::chrono::duration_cast<std::chrono::seconds>(now - begun_).count()),
+        std::memory_order_relaxed);
+    if (idle_.is_due(now)) {
+      age_caches();
+      poll_all();
+      const std::uint64_t low = heap_.take_low_water() + extents_.spare().count;
+      if (const std::uint64_t unneeded = idle_.tick(now, low); unneeded != 0) {
+        idle = extents_.take_free_within(unneeded);
+      }
+      counters_.given_back += idle.size();
+    }
+    used = {heap_.used_bytes()};
+  }
+  backing->publish(used);
+  if (!idle.empty()) backing->give_back(std::move(idle));
+  if (options_.grow_ahead) grow_ahead(now);
+}
+
+// Flushes caches that their threads have not used for some ticks. Their blocks have been idle for as long.
+void Engine::age_caches() {
+  std::vector<ThreadCache*> aged;
+  for (Cached& cached : caches_) {
+    const std::uint64_t uses = cached.cache->uses();
+    cached.idle_ticks = uses == cached.uses ? cached.idle_ticks + 1 : 0;
+    cached.uses = uses;
+    if (cached.idle_ticks >= IdleTracker::kCacheTicks && cached.cache->bytes() != 0)
+      aged.push_back(cached.cache.get());
+  }
+  flush_stopped(aged, kNoStream);
+}
+
+void Engine::grow_ahead(Clock::time_point now) {
+  std::uint64_t wanted = 0;
+  const auto lacking = [&]() GPUMEM_REQUIRES(lock_) {
+    const std::uint64_t ahead = trend_.ahead(now, extents_.committed().count);
+    const std::uint64_t there = extents_.spare().count + heap_.free_bytes();
+    const std::uint64_t left = limit_.minus(extents_.committed()).count;
+    return std::min(ahead - std::min(ahead, there), left) / unit_ * unit_;
+  };
+  {
+    const MutexLock lock(lock_);
+    wanted = closed_.load() ? 0 : lacking();
+  }
+  if (wanted == 0) return;
+  const MutexLock turn(growing_);
+  Backing::Request request;
+  std::shared_ptr<Backing> backing;
+  {
+    const MutexLock lock(lock_);
+    wanted = closed_.load() ? 0 : lacking();
+    if (wanted == 0) return;
+    request = request_for(wanted);
+    backing = backing_;
+  }
+  request.least = {unit_};
+  request.most = {wanted};
+  auto lent = backing->obtain(request);
+  if (!lent) return;  // the allocation that needs the memory will report it
+  const MutexLock lock(lock_);
+  add_extents(std::move(*lent));
+}
+
+Bytes Engine::surplus() const {
+  const MutexLock lock(lock_);
+  Bytes sum = extents_.returnable();
+  for (const Cached& cached : caches_) sum += {cached.cache->bytes()};
+  return sum;
+}
+
+Result<Bytes> Engine::trim(Bytes bytes) {
+  if (auto can = usable(); !can) return can.error();
+  const Bytes given = trim_now(bytes);
+  if (given >= bytes) return given;
+  wait_for_all();
+  return given + trim_now(bytes.minus(given));
+}
+
+Bytes Engine::trim_now(Bytes bytes) {
+  std::shared_ptr<Backing> backing;
+  std::vector<Extent> extents;
+  Bytes given;
+  {
+    const MutexLock lock(lock_);
+    if (closed_.load()) return {};
+    backing = backing_;
+    flush_caches();
+    poll_all();
+    extents = extents_.take_free(bytes.count);
+    for (const Extent& extent : extents) given += extent.size;
+    counters_.given_back += extents.size();
+  }
+  if (!extents.empty()) backing->give_back(std::move(extents));
+  return given;
+}
+
+Result<void> Engine::release_stream(StreamHandle stream) {
+  if (auto can = usable(); !can) return can;
+  const MutexLock lock(lock_);
+  if (closed_.load()) return is_closed();
+  const std::uint64_t thread = ThreadTable::thread_number();
+  const auto index = streams_.find(stream, thread);
+  if (!index) return {};
+  flush_caches(*index);
+  return streams_.forget(*index, thread);
+}
+
+void Engine::retire(ThreadCache& cache) {
+  const MutexLock lock(lock_);
+  if (closed_.load()) return;
+  cache.flush(flush_target(), true);
+  const std::uint64_t thread = ThreadTable::thread_number();
+  for (const StreamIndex stream : cache.per_thread_streams()) (void)streams_.forget(stream, thread);
+  for (ClassIndex i = 0; i < kClasses; ++i) counters_.hits[i] += cache.hits(i);
+  std::erase_if(caches_, [&cache](const Cached& cached) { return cached.cache.get() == &cache; });
+}
+
+// ---- Closing ----
+
+Result<void> Engine::close() {
+  if (auto can = usable(); !can) return can;
+  return shut_down(true);
+}
+
+Result<void> Engine::end() {
+  if (auto can = usable(); !can) return can;
+  return shut_down(false);
+}
+
+// The caches stay stopped for good, so every later call takes the lock and sees closed_.
+Result<void> Engine::shut_down(bool only_unused) {
+  std::vector<Streams::Awaited> awaited;
+  {
+    const MutexLock lock(lock_);
+    if (closed_.load()) return is_closed();
+    flush_caches();
+    std::vector<ThreadCache*> caches;
+    for (const Cached& cached : caches_) caches.push_back(cached.cache.get());
+    ThreadCache::stop(caches);
+    if (const std::uint64_t left = blocks_in_use(); only_unused && left != 0) {
+      for (ThreadCache* cache : caches) cache->resume();
+      return Error{Code::kFailedPrecondition,
+                   std::to_string(left) + (left == 1 ? " block is" : " blocks are") +
+                       " still in use; free them, or destroy the allocator with them"};
+    }
+    closed_.store(true);
+    number_.release();
+    std::vector<StreamIndex> streams;
+    for (std::size_t i = 1; i < streams_.count(); ++i) streams.push_back(static_cast<StreamIndex>(i));
+    awaited = marks_of(streams);
+  }
+  {
+    const std::scoped_lock lock(engine_ref_->mutex);
+    engine_ref_->engine = nullptr;
+  }
+  background_thread_.reset();
+  attachment_.reset();
+  wait_for(awaited);
+  std::shared_ptr<Backing> backing;
+  std::shared_ptr<StreamPort> port;
+  std::vector<Extent> all;
+  Bytes kept;
+  {
+    const MutexLock growths_are_over(growing_);
+    const MutexLock lock(lock_);
+    all = extents_.take_all();
+    kept = extents_.committed();
+    map_.clear();
+    streams_.drop_marks();
+    backing.swap(backing_);
+    port.swap(port_);
+  }
+  backing->publish({});
+  if (!all.empty()) backing->give_back(std::move(all));
+  if (kept.is_zero()) return {};
+  return Error{Code::kInternal, "the allocator is closed, but the driver keeps " + to_string(kept) +
+                                    " mapped; they go back when the session ends"};
+}
+
+}  // namespace gpumem::allocator

@@ -1,0 +1,303 @@
+#include "client/allocator/extent_heap.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+namespace gpumem::allocator {
+namespace {
+
+constexpr std::uint64_t kAny = std::numeric_limits<std::uint64_t>::max();
+
+Error no_addresses(std::uint64_t bytes) {
+  return {Code::kResourceExhausted, "no range of addresses of " + to_string(Bytes{bytes}) +
+                                        " is left; open the allocator with a higher limit"};
+}
+
+}  // namespace
+
+ExtentHeap::ExtentHeap(Backing& backing, Heap& heap)
+    : backing_(backing),
+      heap_(heap),
+      unit_(backing.granularity().count),
+      space_(backing.base(), backing.addresses()) {}
+
+Bytes ExtentHeap::returnable() const {
+  Bytes sum = spare_bytes_;
+  auto streams = heap_.streams();
+  streams.push_back(kNoStream);
+  for (const StreamIndex stream : streams) {
+    for (const Span& span : heap_.long_spans_of(stream)) {
+      sum += {space_.whole_within(span.base, span.end()).bytes()};
+    }
+  }
+  return sum;
+}
+
+void ExtentHeap::add(std::vector<Extent> extents) {
+  for (const Extent& extent : extents) spare_bytes_ += extent.size;
+  spare_.insert(spare_.end(), extents.begin(), extents.end());
+}
+
+// ---- A free span of a size ----
+
+ExtentHeap::Plan ExtentHeap::plan(std::uint64_t bytes, StreamIndex stream) const {
+  const auto plan_for = [&](const Site& site) {
+    if (site.maps == 0) return Plan{};
+    return Plan{site, choice_for(site.maps, site.gap.bytes(), site.before, site.after)};
+  };
+  Plan best = plan_for(best_site(bytes, stream));
+  if (best.choice.missing == 0) return best;
+  // The available extents may be too large for that gap.
+  Plan wide = plan_for(site_of(space_.largest_gap(), bytes, stream));
+  return wide.site.maps != 0 && wide.choice.missing < best.choice.missing ? wide : best;
+}
+
+std::uint64_t ExtentHeap::missing_for(std::uint64_t bytes, StreamIndex stream) const {
+  return plan(bytes, stream).choice.missing;  // without a site nothing is missing, and make_span() reports it
+}
+
+Result<void> ExtentHeap::make_span(std::uint64_t bytes, StreamIndex stream) {
+  Plan best = plan(bytes, stream);
+  const Site& site = best.site;
+  if (site.maps == 0) return no_addresses(bytes);
+  const Address at = site.at_end ? site.gap.to - best.choice.bytes : site.gap.from;
+  const bool takes_after = site.after != nullptr && site.after->stream != kNoStream;
+  return build(std::move(best.choice), at, takes_after ? site.after : site.before);
+}
+
+std::optional<ExtentHeap::Following> ExtentHeap::space_after(const Span& block, StreamIndex stream) const {
+  Following found{.free_bytes = 0, .at = block.end(), .most = 0};
+  if (const Span* after = block.after) {
+    if (!after->is_free() || (after->stream != kNoStream && after->stream != stream)) return std::nullopt;
+    found.free_bytes = after->bytes;
+    found.at = after->end();
+    if (after->after != nullptr) return found;
+  }
+  found.most = block.room_end != 0 ? block.room_end - found.at : space_.gap_at(found.at).bytes();
+  return found;
+}
+
+bool ExtentHeap::can_make_span_after(const Span& block, std::uint64_t bytes, StreamIndex stream) const {
+  const auto there = space_after(block, stream);
+  return there && (there->free_bytes >= bytes || rounded_up(bytes - there->free_bytes, unit_) <= there->most);
+}
+
+std::uint64_t ExtentHeap::missing_after(const Span& block, std::uint64_t bytes, StreamIndex stream) const {
+  const auto there = space_after(block, stream);
+  if (!there || there->free_bytes >= bytes) return 0;
+  return choice_for(bytes - there->free_bytes, there->most, block.after).missing;
+}
+
+Result<void> ExtentHeap::make_span_after(const Span& block, std::uint64_t bytes, StreamIndex stream) {
+  if (block.after != nullptr) heap_.open_unit(*block.after);  // so that newly mapped memory merges with it
+  const auto there = space_after(block, stream);
+  if (!there) return no_addresses(bytes);
+  if (there->free_bytes >= bytes) return {};
+  return build(choice_for(bytes - there->free_bytes, there->most, block.after), there->at, block.after);
+}
+
+Address ExtentHeap::reserve_room(std::uint64_t bytes) {
+  const std::uint64_t kept = bytes + 2 * unit_;
+  const AddressSpace::Range gap = space_.gap_of(kept + unit_);
+  if (gap.bytes() == 0) return 0;
+  const Address at = gap.to - kept;  // at the end: blocks without room grow from the front
+  space_.reserve(at, kept);
+  return at + unit_;
+}
+
+void ExtentHeap::release_room(Address from, Address end, Address to) {
+  space_.release(from - unit_, unit_);
+  space_.release(end, to + unit_ - end);
+}
+
+std::uint64_t ExtentHeap::missing_at(std::uint64_t bytes, std::uint64_t room) const {
+  return choice_for(bytes, room).missing;
+}
+
+Result<void> ExtentHeap::make_span_at(Address at, std::uint64_t bytes, std::uint64_t room) {
+  return build(choice_for(bytes, room), at, nullptr);
+}
+
+Result<void> ExtentHeap::build(Choice choice, Address at, const Span* owner) {
+  if (choice.missing != 0) {
+    return Error{Code::kResourceExhausted, to_string(Bytes{choice.missing}) + " are missing"};
+  }
+  const auto moved =
+      std::ranges::count_if(choice.sources, [](const Source& source) { return source.span != nullptr; });
+  auto extents = gather(std::move(choice.sources));
+  if (!extents) return extents.error();
+  moved_ += static_cast<std::uint64_t>(moved);
+  return map(at, std::move(*extents), owner);
+}
+
+// ---- Sites: where to map ----
+
+// Next to the free span on one side, or filling the gap to join both sides: whichever maps less.
+ExtentHeap::Site ExtentHeap::site_of(const AddressSpace::Range& gap, std::uint64_t bytes,
+                                     StreamIndex stream) const {
+  const auto usable = [stream](Span* span) {
+    const bool ours = span != nullptr && span->is_free() && !span->small &&
+                      (span->stream == kNoStream || span->stream == stream);
+    return ours ? span : nullptr;
+  };
+  Span* before = usable(heap_.ending_at(gap.from));
+  Span* after = usable(heap_.beginning_at(gap.to));
+  const std::uint64_t left = before != nullptr ? before->bytes : 0;
+  const std::uint64_t right = after != nullptr ? after->bytes : 0;
+  Site best;
+  const auto consider = [&](const Site& site) {
+    if (site.maps <= gap.bytes() && (best.maps == 0 || site.maps < best.maps)) best = site;
+  };
+  if (left + gap.bytes() + right >= bytes) consider({gap, gap.bytes(), before, after, false});
+  if (left < bytes) consider({gap, rounded_up(bytes - left, unit_), before, nullptr, false});
+  if (right < bytes) consider({gap, rounded_up(bytes - right, unit_), nullptr, after, true});
+  return best;
+}
+
+// The site where least must be mapped. Among equals the widest gap, which leaves space to grow.
+ExtentHeap::Site ExtentHeap::best_site(std::uint64_t bytes, StreamIndex stream) const {
+  Site best;
+  for (const auto& gap : space_.gaps()) {
+    const Site site = site_of(gap, bytes, stream);
+    if (site.maps == 0) continue;
+    const bool wider = site.maps == best.maps && site.gap.bytes() > best.gap.bytes();
+    if (best.maps == 0 || site.maps < best.maps || wider) best = site;
+  }
+  return best;
+}
+
+// ---- Sources: which extents to map ----
+
+std::vector<ExtentHeap::Source> ExtentHeap::sources(const Span* excluded, const Span* also_excluded) const {
+  std::vector<Source> found;
+  for (std::size_t i = 0; i < spare_.size(); ++i) found.push_back({spare_[i].size, nullptr, i});
+  for (const Span& span : heap_.long_spans_of(kNoStream)) {
+    if (&span == excluded || &span == also_excluded) continue;
+    const AddressSpace::Range range = space_.whole_within(span.base, span.end());
+    Address at = range.from;
+    for (const Extent& extent : space_.extents_in(range)) {
+      found.push_back({extent.size, const_cast<Span*>(&span), at});
+      at += extent.size.count;
+    }
+  }
+  return found;
+}
+
+// The largest that fit, then the smallest that covers the rest. Each size divides the next, so this finds an
+// exact sum whenever there is one.
+ExtentHeap::Choice ExtentHeap::choose(std::vector<Source> sources, std::uint64_t bytes, std::uint64_t most) {
+  std::ranges::stable_sort(sources, [](const Source& a, const Source& b) { return a.size > b.size; });
+  Choice choice;
+  std::optional<Source> enough;
+  for (const Source& source : sources) {
+    if (choice.bytes >= bytes) break;
+    if (source.size.count > bytes - choice.bytes) {
+      enough = source;
+      continue;
+    }
+    choice.sources.push_back(source);
+    choice.bytes += source.size.count;
+  }
+  if (choice.bytes < bytes && enough && enough->size.count <= most - choice.bytes) {
+    choice.sources.push_back(*enough);
+    choice.bytes += enough->size.count;
+  }
+  choice.missing = bytes - std::min(bytes, choice.bytes);
+  return choice;
+}
+
+ExtentHeap::Choice ExtentHeap::choice_for(std::uint64_t bytes, std::uint64_t most, const Span* excluded,
+                                          const Span* also_excluded) const {
+  return choose(sources(excluded, also_excluded), rounded_up(bytes, unit_), most);
+}
+
+// ---- Remapping ----
+
+Result<std::vector<Extent>> ExtentHeap::gather(std::vector<Source> chosen) {
+  // From the highest address down, so that cutting a span does not change the start of its rest.
+  std::ranges::sort(chosen, [](const Source& a, const Source& b) {
+    return std::pair(a.span == nullptr, a.at) > std::pair(b.span == nullptr, b.at);
+  });
+  std::vector<Extent> gathered;
+  Result<void> unmapped;
+  for (std::size_t i = 0; i < chosen.size() && unmapped;) {
+    const Source& last = chosen[i++];
+    if (last.span == nullptr) {
+      gathered.push_back(std::exchange(spare_[last.at], spare_.back()));
+      spare_.pop_back();
+      spare_bytes_ -= gathered.back().size;
+      continue;
+    }
+    AddressSpace::Range range{last.at, last.at + last.size.count};
+    for (; i < chosen.size() && chosen[i].span == last.span &&
+           chosen[i].at + chosen[i].size.count == range.from;
+         ++i) {
+      range.from = chosen[i].at;
+    }
+    unmapped = unmap(*last.span, range, gathered);
+  }
+  if (unmapped) return gathered;
+  add(std::move(gathered));
+  return unmapped.error();
+}
+
+Result<void> ExtentHeap::unmap(Span& span, const AddressSpace::Range& range, std::vector<Extent>& into) {
+  if (auto unmapped = backing_.unmap(range.from, Bytes{range.bytes()}); !unmapped) return unmapped;
+  heap_.cut(span, range.from, range.to);
+  const auto extents = space_.unmap(range);
+  into.insert(into.end(), extents.begin(), extents.end());
+  return {};
+}
+
+// If work of a stream may still use the adjacent free span, the merged span belongs to that stream.
+Result<void> ExtentHeap::map(Address at, std::vector<Extent> extents, const Span* owner) {
+  if (extents.empty()) return {};
+  if (auto mapped = backing_.map(at, extents); !mapped) {
+    add(std::move(extents));
+    return mapped;
+  }
+  space_.map(at, extents);
+  std::uint64_t bytes = 0;
+  for (const Extent& extent : extents) bytes += extent.size.count;
+  heap_.add(at, bytes, owner != nullptr ? owner->stream : kNoStream, owner != nullptr ? owner->epoch : 0);
+  return {};
+}
+
+std::vector<Extent> ExtentHeap::take_free(std::uint64_t bytes) {
+  return gather_or_spare(choice_for(std::min(bytes, committed().count), kAny).sources);
+}
+
+std::vector<Extent> ExtentHeap::take_free_within(std::uint64_t bytes) {
+  const std::uint64_t whole = bytes / unit_ * unit_;
+  return gather_or_spare(choice_for(whole, whole).sources);
+}
+
+std::vector<Extent> ExtentHeap::take_all() {
+  std::vector<Extent> all = std::exchange(spare_, {});
+  spare_bytes_ = {};
+  const auto unmap = [&](const AddressSpace::Range& range) {
+    if (!backing_.unmap(range.from, Bytes{range.bytes()})) return false;
+    const auto extents = space_.unmap(range);
+    all.insert(all.end(), extents.begin(), extents.end());
+    return true;
+  };
+  for (const AddressSpace::Range& range : space_.segments()) {
+    if (unmap(range)) continue;
+    Address at = range.from;
+    for (const Extent& extent : space_.extents_in(range)) {  // unmap extent by extent what the driver allows
+      (void)unmap({at, at + extent.size.count});
+      at += extent.size.count;
+    }
+  }
+  return all;
+}
+
+std::vector<Extent> ExtentHeap::gather_or_spare(std::vector<Source> chosen) {
+  auto extents = gather(std::move(chosen));
+  if (extents) return std::move(*extents);
+  spare_bytes_ = {};  // what was unmapped before the driver refused is spare now
+  return std::exchange(spare_, {});
+}
+
+}  // namespace gpumem::allocator

@@ -1,0 +1,141 @@
+#include "client/allocator/slab_bins.h"
+
+#include <algorithm>
+
+namespace gpumem::allocator {
+
+void SlabBins::add_slab(Span& span, ClassIndex size_class, StreamIndex stream) {
+  span.use = Span::Use::kSlab;
+  span.size_class = size_class;
+  span.stream = stream;
+  span.epoch = 0;
+  span.slot_bytes = kClassBytes[size_class];
+  span.reciprocal = reciprocal_of(span.slot_bytes);
+  const auto count = static_cast<std::uint32_t>(span.bytes / span.slot_bytes);
+  auto& spare = spare_slots_[size_class];
+  if (spare.empty()) {
+    slots_.push_back(std::make_unique<Slot[]>(count + 1));  // one unused, for the remainder at the end
+    spare.push_back(slots_.back().get());
+  }
+  span.slot_count = count;
+  span.slots = spare.back();
+  spare.pop_back();
+  span.free_slots.clear();
+  for (std::uint32_t i = count; i-- > 0;) span.free_slots.push_back(static_cast<std::uint16_t>(i));
+  insert(span);
+}
+
+void SlabBins::end_slab(Span& slab) {
+  spare_slots_[slab.size_class].push_back(slab.slots);
+  slab.slots = &slab.own;
+  slab.slot_count = 1;
+}
+
+std::size_t SlabBins::take(ClassIndex size_class, StreamIndex stream, std::size_t most,
+                           std::vector<Block>& into) {
+  Bin& own = bin(stream, size_class);
+  std::size_t taken = 0;
+  for (; taken < most && !own.deferred.empty(); ++taken) {
+    into.push_back(own.deferred.back().block);
+    own.deferred.pop_back();
+  }
+  taken += take_from(own, most - taken, into);
+  if (taken > 0 || stream == kNoStream) return taken;
+  Span* unowned = bin(kNoStream, size_class).first;
+  if (unowned == nullptr) return 0;
+  remove(*unowned);
+  unowned->stream = stream;
+  unowned->epoch = 0;
+  insert(*unowned);
+  return take_from(own, most, into);
+}
+
+std::size_t SlabBins::take_from(Bin& from, std::size_t most, std::vector<Block>& into) {
+  std::size_t taken = 0;
+  while (taken < most && from.first != nullptr) {
+    Span& slab = *from.first;
+    for (; taken < most && !slab.free_slots.empty(); ++taken) {
+      const std::uint16_t slot = slab.free_slots.back();
+      slab.free_slots.pop_back();
+      into.push_back({address_of(slab, slot), &slab.slots[slot]});
+    }
+    if (slab.free_slots.empty()) remove(slab);
+  }
+  return taken;
+}
+
+bool SlabBins::put(Span& slab, const Block& block, StreamIndex stream, std::uint64_t epoch) {
+  block.slot->set(BlockWord());
+  if (slab.stream != stream && slab.free_slots.empty()) slab.stream = stream;
+  if (slab.stream == stream) {
+    slab.epoch = epoch;
+    return return_slot(slab, *block.slot);
+  }
+  bin(stream, slab.size_class).deferred.push_back({block, &slab, epoch});
+  return false;
+}
+
+std::vector<Span*> SlabBins::settle(StreamIndex stream, std::uint64_t epoch) {
+  std::vector<Span*> free;
+  if (stream >= bins_.size()) return free;
+  for (Bin& one : bins_[stream]) {
+    const auto done =
+        std::partition(one.deferred.begin(), one.deferred.end(),
+                       [epoch](const DeferredFree& deferred) { return deferred.epoch >= epoch; });
+    for (auto at = done; at != one.deferred.end(); ++at) {
+      if (return_slot(*at->slab, *at->block.slot)) free.push_back(at->slab);
+    }
+    one.deferred.erase(done, one.deferred.end());
+  }
+  return free;
+}
+
+std::vector<StreamIndex> SlabBins::streams_with_deferred() const {
+  std::vector<StreamIndex> found;
+  for (std::size_t i = 1; i < bins_.size(); ++i) {
+    if (std::ranges::any_of(bins_[i], [](const Bin& one) { return !one.deferred.empty(); })) {
+      found.push_back(static_cast<StreamIndex>(i));
+    }
+  }
+  return found;
+}
+
+void SlabBins::clear_stream(Span& slab) {
+  const bool in_bin = !slab.free_slots.empty();
+  if (in_bin) remove(slab);
+  slab.stream = kNoStream;
+  if (in_bin) insert(slab);
+}
+
+bool SlabBins::return_slot(Span& slab, Slot& slot) {
+  if (slab.free_slots.empty()) insert(slab);
+  slab.free_slots.push_back(static_cast<std::uint16_t>(&slot - slab.slots));
+  if (slab.free_slots.size() < slab.slot_count) return false;
+  remove(slab);
+  return true;
+}
+
+void SlabBins::insert(Span& slab) {
+  Bin& own = bin(slab.stream, slab.size_class);
+  slab.bin_before = nullptr;
+  slab.bin_after = own.first;
+  if (own.first != nullptr) own.first->bin_before = &slab;
+  own.first = &slab;
+}
+
+void SlabBins::remove(Span& slab) {
+  Bin& own = bin(slab.stream, slab.size_class);
+  (slab.bin_before != nullptr ? slab.bin_before->bin_after : own.first) = slab.bin_after;
+  if (slab.bin_after != nullptr) slab.bin_after->bin_before = slab.bin_before;
+}
+
+SlabBins::Bin& SlabBins::bin(StreamIndex stream, ClassIndex size_class) {
+  while (bins_.size() <= stream) bins_.emplace_back();
+  return bins_[stream][size_class];
+}
+
+Address SlabBins::address_of(const Span& slab, std::uint16_t slot) {
+  return slab.base + std::uint64_t{slot} * slab.slot_bytes;
+}
+
+}  // namespace gpumem::allocator

@@ -1,0 +1,187 @@
+#include "client/broker_backing.h"
+
+#include <algorithm>
+#include <bit>
+#include <mutex>
+#include <utility>
+
+#include "client/growth.h"
+
+namespace gpumem::client {
+namespace {
+
+using allocator::Address;
+using allocator::Extent;
+
+/// Addresses for each byte of the limit, so that there is a gap for any block however the memory lies.
+constexpr std::uint64_t kTimes = 16;
+/// With fewer, a block as large as the limit might find no gap.
+constexpr std::uint64_t kFewestTimes = 2;
+/// Devices have at least 47 bits of addresses, which several allocators share.
+constexpr std::uint64_t kMostAddresses = std::uint64_t{1} << 44;
+
+Result<cuda::Reservation> reserve_many(const SharedDevice& device, Bytes limit, Bytes unit) {
+  if (limit.count > kMostAddresses / kFewestTimes) {
+    return Error{Code::kInvalidArgument, "an allocator can have " +
+                                             to_string(Bytes{kMostAddresses / kFewestTimes}) +
+                                             " at most, not " + to_string(limit) + ": give it a limit"};
+  }
+  const std::uint64_t wanted = std::min(std::bit_ceil(limit.count * kTimes), kMostAddresses);
+  Bytes size{std::max(wanted, unit.count)};
+  for (;;) {
+    auto reserved = cuda::Reservation::create(*device.driver, size, unit);
+    if (reserved) return reserved;
+    if (size.count / 2 < std::max(kFewestTimes * limit.count, unit.count)) {
+      return reserved.error().in("no addresses for an allocator of " + to_string(limit) +
+                                 ", which needs twice as many (ulimit -v, and what else is reserved)");
+    }
+    size.count /= 2;
+  }
+}
+
+}  // namespace
+
+Result<std::unique_ptr<BrokerBacking>> BrokerBacking::open(std::shared_ptr<Connection> connection,
+                                                           const BorrowerOptions& options) {
+  auto opened = Borrower::open(*connection, options);
+  if (!opened) return opened.error();
+  auto reservation = reserve_many(opened->device, opened->limit, opened->alignment());
+  if (!reservation) {
+    close(*connection, opened->id);
+    return reservation.error();
+  }
+  return std::unique_ptr<BrokerBacking>(
+      new BrokerBacking(std::move(connection), std::move(*opened), std::move(*reservation)));
+}
+
+BrokerBacking::BrokerBacking(std::shared_ptr<Connection> connection, Opened opened,
+                             cuda::Reservation reservation)
+    : Borrower(std::move(connection), std::move(opened), reservation.size()),
+      reservation_(std::move(reservation)) {}
+
+BrokerBacking::~BrokerBacking() {
+  bool all = false;
+  LetGo gone;
+  {
+    const MutexLock lock(mutex_);
+    all = unmap_all();
+    Leases leases;
+    for (const auto& [lease, held] : extents_) leases.push_back(lease);
+    gone = let_go(leases);
+  }
+  gone.memory.clear();
+  if (return_leases(std::move(gone.leases)) && all) close(connection(), id());
+}
+
+Result<std::vector<Extent>, GrowError> BrokerBacking::obtain(const Request& request) {
+  const cuda::BesideCaptures beside(driver());
+  if (owes()) (void)return_leases({});  // or the broker would still count it against the limit
+  {
+    const MutexLock lock(mutex_);
+    arrived_.clear();
+  }
+  const Bytes least = std::max(request.least, granularity());
+  auto grown =
+      grow_by(*this, {std::max(request.most, least), least, request.largest}, {request.wait, {}, {}});
+  if (!grown) return grown.error();
+  const MutexLock lock(mutex_);
+  return std::exchange(arrived_, {});
+}
+
+Result<void> BrokerBacking::take(Portion portion, const std::function<Result<void>()>& rest) {
+  if (auto done = rest(); !done) return done;
+  const MutexLock lock(mutex_);
+  Bytes more;
+  for (std::size_t i = 0; i < portion.extents.size(); ++i) {
+    const auto [lease, size] = portion.extents[i];
+    extents_[lease].memory = std::move(portion.allocations[i]);
+    arrived_.push_back({lease, size});
+    more += size;
+  }
+  figures().set_committed((committed() + more).count);
+  return {};
+}
+
+Result<void> BrokerBacking::map(Address at, std::span<const Extent> extents) {
+  const cuda::BesideCaptures beside(driver());
+  const MutexLock lock(mutex_);
+  return map_locked(at, extents);
+}
+
+Result<void> BrokerBacking::map_locked(Address at, std::span<const Extent> extents) {
+  std::vector<const cuda::Allocation*> memory;
+  for (const Extent& extent : extents) {
+    const auto found = extents_.find(extent.id);
+    if (found == extents_.end() || found->second.mapped) {
+      return Error{Code::kInternal, "extent " + std::to_string(extent.id) + " is not there to be mapped"};
+    }
+    memory.push_back(&found->second.memory);
+  }
+  if (memory.empty()) return {};
+  if (auto mapped = cuda::map(driver(), at, memory, ordinal()); !mapped) return mapped;
+  for (const Extent& extent : extents) {
+    Held& held = extents_.at(extent.id);
+    held.mapped = true;
+    mapped_.emplace(at, extent.id);
+    at += held.memory.size().count;
+  }
+  return {};
+}
+
+Result<void> BrokerBacking::unmap(Address at, Bytes bytes) {
+  const cuda::BesideCaptures beside(driver());
+  const MutexLock lock(mutex_);
+  return unmap_locked(at, bytes);
+}
+
+Result<void> BrokerBacking::unmap_locked(Address at, Bytes bytes) {
+  auto unmapped = cuda::unmap(driver(), at, bytes);
+  if (!unmapped) return unmapped.error().in("memory could not be unmapped, so it is kept");
+  const auto first = mapped_.lower_bound(at);
+  const auto last = mapped_.lower_bound(at + bytes.count);
+  for (auto it = first; it != last; ++it) extents_.at(it->second).mapped = false;
+  mapped_.erase(first, last);
+  return {};
+}
+
+bool BrokerBacking::unmap_all() {
+  bool all = true;
+  for (auto it = mapped_.begin(); it != mapped_.end();) {
+    const Address from = it->first;
+    Address to = from;
+    for (; it != mapped_.end() && it->first == to; ++it) to += extents_.at(it->second).memory.size().count;
+    if (!unmap_locked(from, {to - from})) all = false;
+  }
+  return all;
+}
+
+void BrokerBacking::give_back(std::vector<Extent> extents) {
+  const cuda::BesideCaptures beside(driver());
+  const std::shared_lock on_its_way(returning());
+  Leases leases;
+  for (const Extent& extent : extents) leases.push_back(extent.id);
+  LetGo gone;
+  {
+    const MutexLock lock(mutex_);
+    gone = let_go(leases);
+  }
+  gone.memory.clear();
+  (void)return_leases(std::move(gone.leases));  // kept as owed if it fails
+}
+
+BrokerBacking::LetGo BrokerBacking::let_go(const Leases& leases) {
+  LetGo gone;
+  Bytes less;
+  for (const LeaseId lease : leases) {
+    const auto found = extents_.find(lease);
+    if (found == extents_.end() || found->second.mapped) continue;
+    less += found->second.memory.size();
+    gone.memory.push_back(std::move(found->second.memory));
+    gone.leases.push_back(lease);
+    extents_.erase(found);
+  }
+  figures().set_committed((committed() - less).count);
+  return gone;
+}
+
+}  // namespace gpumem::client

@@ -1,0 +1,72 @@
+#pragma once
+#include <map>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "client/allocator/backing.h"
+#include "client/borrower.h"
+#include "cuda/memory.h"
+
+namespace gpumem::client {
+
+/// An allocator's backing by the broker and the driver: a slice whose extents are mapped wherever the
+/// allocator wants them, in a reservation that is much larger than the slice's limit. An extent's id is its
+/// lease's id.
+/// Invariant  `extents_` holds all leases of the slice. `mapped_` has the start address of each mapped one,
+///            and no address twice.
+/// Threads    as Backing. `mutex_` guards both and is held for driver calls, never for the broker.
+class BrokerBacking final : public allocator::Backing, public Borrower {
+ public:
+  /// Errors  as Session::open_slice.
+  static Result<std::unique_ptr<BrokerBacking>> open(std::shared_ptr<Connection> connection,
+                                                     const BorrowerOptions& options);
+  /// Unmaps and gives back everything, and closes the slice. Not run in a forked child.
+  ~BrokerBacking() override;
+
+  // Backing.
+  allocator::Address base() const override { return reservation_.base(); }
+  Bytes addresses() const override { return reservation_.size(); }
+  Bytes granularity() const override { return Borrower::granularity(); }
+  Bytes limit() const override { return Borrower::limit(); }
+  Result<std::vector<allocator::Extent>, GrowError> obtain(const Request& request) override;
+  Result<void> map(allocator::Address at, std::span<const allocator::Extent> extents) override;
+  Result<void> unmap(allocator::Address at, Bytes bytes) override;
+  void give_back(std::vector<allocator::Extent> extents) override;
+  void publish(Bytes in_use) override { figures().set_in_use(in_use.count); }
+  const std::string& device() const override { return Borrower::device().uuid; }
+  int ordinal() const override { return Borrower::device().device->ordinal; }
+
+  /// Keeps `portion`, not mapped, if `rest` succeeds then.
+  Result<void> take(Portion portion, const std::function<Result<void>()>& rest) override;
+
+ private:
+  using LeaseId = std::uint64_t;
+  struct Held {
+    cuda::Allocation memory;
+    bool mapped = false;
+  };
+  /// Of extents that are let go of: the handles go first, then the broker is told.
+  struct LetGo {
+    std::vector<cuda::Allocation> memory;
+    Leases leases;
+  };
+
+  BrokerBacking(std::shared_ptr<Connection> connection, Opened opened, cuda::Reservation reservation);
+  const cuda::Driver& driver() const { return *Borrower::device().driver; }
+  Result<void> map_locked(allocator::Address at, std::span<const allocator::Extent> extents)
+      GPUMEM_REQUIRES(mutex_);
+  Result<void> unmap_locked(allocator::Address at, Bytes bytes) GPUMEM_REQUIRES(mutex_);
+  /// False: the driver keeps some of it mapped.
+  bool unmap_all() GPUMEM_REQUIRES(mutex_);
+  /// What is held of `leases` and is not mapped.
+  LetGo let_go(const Leases& leases) GPUMEM_REQUIRES(mutex_);
+
+  const cuda::Reservation reservation_;
+  Mutex mutex_;
+  std::unordered_map<LeaseId, Held> extents_ GPUMEM_GUARDED_BY(mutex_);
+  std::map<allocator::Address, LeaseId> mapped_ GPUMEM_GUARDED_BY(mutex_);
+  std::vector<allocator::Extent> arrived_ GPUMEM_GUARDED_BY(mutex_);  ///< of the growth under way
+};
+
+}  // namespace gpumem::client

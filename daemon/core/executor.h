@@ -1,0 +1,81 @@
+#pragma once
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "daemon/core/broker.h"
+#include "daemon/core/events.h"
+
+namespace gpumem::core {
+
+using WallTime = std::chrono::system_clock::time_point;
+
+/// Who calls, as the kernel told when the token was given out.
+struct Caller {
+  Peer peer;
+  std::string tenant;  ///< that the peer belongs to; empty: to none
+  bool admin = false;
+  SessionId session;  ///< none: of a control connection
+};
+
+/// An event as it is kept. Neither number nor time ever goes back.
+struct LoggedEvent {
+  std::uint64_t sequence = 0;
+  WallTime time;
+  Event event;
+};
+
+/// Whoever wants to be told of events. Called on the core's thread; does not block.
+class EventWatcher {
+ public:
+  virtual ~EventWatcher() = default;
+  /// False: it wants no more.
+  virtual bool tell(const std::shared_ptr<const LoggedEvent>& event, const Broker& broker) = 0;
+  /// What was kept has been told; from now on each comes as it happens. False: it wants no more.
+  virtual bool caught_up() = 0;
+  /// There will be no more: the broker is stopping.
+  virtual void closed() = 0;
+};
+
+/// How other threads reach the core: they post work, which is done on the core's thread.
+class Executor {
+ public:
+  using Work = std::function<void(Broker& broker, TimePoint now)>;
+  using GrowAnswer = std::function<void(const Result<Grant, GrowFailure>& answer)>;
+
+  virtual ~Executor() = default;
+
+  /// Has `work` done on the core's thread, and its effects after it. Dropped if the core has stopped.
+  /// Threads  any; does not block.
+  virtual void post(Work work) = 0;
+
+  // From here on: inside posted work only.
+
+  /// Has `done` called once the effects of the work are done and the sessions' pages show what has become of
+  /// it: whoever is answered may look at once.
+  virtual void after(std::function<void()> done) = 0;
+
+  /// The session that `token` was given to, if it lives.
+  virtual std::optional<SessionId> session_of(std::string_view token) const = 0;
+  /// Whoever `token` was given to, for a session or for a control connection, if that lives.
+  virtual std::optional<Caller> caller_of(std::string_view token) const = 0;
+  /// Starts a growth; `answer` is called on the core's thread once, unless the session ends first, when it
+  /// gets kCancelled.
+  virtual RequestId grow(SessionId session, std::span<const Broker::Part> parts, Duration wait,
+                         GrowAnswer answer) = 0;
+  /// Withdraws it, whatever it has come to; `answer` gets kCancelled if it was not called yet.
+  virtual void cancel(RequestId request) = 0;
+  /// What the session says of itself; nothing where that cannot be true.
+  virtual std::optional<ClientFigures> client_figures(SessionId session, DeviceIndex device,
+                                                      Bytes charged) const = 0;
+  /// Tells `watcher` of the events that are kept from `since` on (none: of no kept one), then of each as it
+  /// happens, until it wants no more or unwatch().
+  virtual void watch(std::shared_ptr<EventWatcher> watcher, std::optional<WallTime> since) = 0;
+  virtual void unwatch(const EventWatcher& watcher) = 0;
+};
+
+}  // namespace gpumem::core

@@ -1,0 +1,285 @@
+#include "daemon/core/lending.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+// Slices, and the way of memory to a client. The way back is in lending_return.cc.
+
+namespace gpumem::core {
+
+Lending::Lending(State& state, const Explainer& explainer) : state_(state), explainer_(explainer) {
+  const auto& devices = state_.policy.devices;
+  for (DeviceIndex i = 0; i < devices.size(); ++i) {
+    stores_.emplace_back(i, devices[i].pool, devices[i].granularity, extent_ids_, job_ids_);
+    state_.ledger.set_missing(i, stores_[i].missing());
+  }
+}
+
+// ---- Slices ----
+
+Result<Bytes> Lending::check_slice(const Session& session, DeviceIndex index, Bytes limit) const {
+  const DevicePolicy& device = state_.policy.devices[index];
+  if (limit.is_zero()) limit = std::min(state_.ledger.quota(session.tenant, index).limit, device.pool);
+  const auto rounded = limit.rounded_up(device.granularity);
+  if (!rounded || *rounded > device.pool) {
+    return Error{Code::kInvalidArgument, "a slice of " + to_string(limit) + " is more than the pool of " +
+                                             to_string(device.pool) + " on " + device.uuid};
+  }
+  if (rounded->is_zero()) {
+    return Error{Code::kPermissionDenied, "tenant '" + state_.tenant_name(session) +
+                                              "' may have no memory of " + device.uuid + " (its limit is 0)"};
+  }
+  if (session.slices.size() >= state_.policy.max_slices_per_session) {
+    return Error{Code::kResourceExhausted,
+                 "the session has " + std::to_string(session.slices.size()) + " slices, as many as it may"};
+  }
+  return *rounded;
+}
+
+Slice Lending::open_slice(Session& session, DeviceIndex device, Bytes limit, std::string label) {
+  Slice slice{slice_ids_.next(), device, limit, std::move(label), {}, {}};
+  session.slices.emplace(slice.id, slice);
+  return slice;
+}
+
+Result<void> Lending::close_slice(Session& session, SliceId id) {
+  const auto slice = session.slices.find(id);
+  if (slice == session.slices.end()) return Error{Code::kNotFound, "the session has no such slice"};
+  if (!slice->second.held.is_zero() || !state_.arbiter.waiting_bytes(id).is_zero()) {
+    return Error{Code::kFailedPrecondition,
+                 "the slice still holds or awaits memory; return its leases first"};
+  }
+  // Leases on their way back outlive the slice: they are charged to the session's tenant.
+  session.slices.erase(slice);
+  return {};
+}
+
+Slice* Lending::slice_of(Session& session, SliceId slice) {
+  const auto found = session.slices.find(slice);
+  return found == session.slices.end() ? nullptr : &found->second;
+}
+
+// ---- Asked for ----
+
+bool Lending::ask(RequestId id, Session& session, std::span<const GrowthPart> asked, Duration wait,
+                  TimePoint now) {
+  auto parts = parts_of(session, asked);
+  if (!parts) return answer(id, parts.error()), false;
+  wait = std::clamp(wait, Duration::zero(), state_.policy.max_wait);
+  Request request{id,  session.id, session.tenant, std::move(*parts),
+                  now, wait,       now + wait,     session.peer.can_be_ended};
+  if (const auto refusal = explainer_.infeasible(request)) return refuse(request, *refusal, now), false;
+  if (state_.arbiter.waiting_of(session.id) >= state_.policy.max_requests_per_session) {
+    const std::string most = std::to_string(state_.policy.max_requests_per_session);
+    answer(id,
+           {Code::kResourceExhausted, "the session has " + most + " requests waiting, as many as it may"});
+    return false;
+  }
+  for (Request::Part& part : request.parts) {
+    const Slice& slice = session.slices.at(part.slice);
+    const Bytes spoken_for = slice.held + state_.arbiter.waiting_bytes(part.slice);
+    part.wanted = std::min(part.wanted, slice.limit.minus(spoken_for));
+  }
+  request.deadline = deadline_of(request, now);
+  state_.arbiter.add(std::move(request));
+  return true;
+}
+
+Result<std::vector<Request::Part>> Lending::parts_of(const Session& session,
+                                                     std::span<const GrowthPart> asked) const {
+  if (asked.empty()) return Error{Code::kInvalidArgument, "a growth of nothing cannot be asked for"};
+  std::vector<Request::Part> parts;
+  for (const GrowthPart& one : asked) {
+    auto part = part_of(session, one);
+    if (!part) return part.error();
+    if (std::ranges::count(parts, part->device, &Request::Part::device) != 0) {
+      return Error{Code::kInvalidArgument, "two parts of one growth are of the same device, " +
+                                               state_.policy.devices[part->device].uuid +
+                                               "; ask for them one after the other"};
+    }
+    parts.push_back(*part);
+  }
+  return parts;
+}
+
+Result<Request::Part> Lending::part_of(const Session& session, const GrowthPart& one) const {
+  const auto found = session.slices.find(one.slice);
+  if (found == session.slices.end()) return Error{Code::kNotFound, "the session has no such slice"};
+  const DeviceIndex device = found->second.device;
+  const Bytes granularity = state_.policy.devices[device].granularity;
+  const auto wanted = one.wanted.rounded_up(granularity);
+  const auto least = (one.least.is_zero() ? one.wanted : one.least).rounded_up(granularity);
+  if (!wanted || !least || least->is_zero()) {
+    return Error{Code::kInvalidArgument, std::to_string(one.wanted.count) + " bytes cannot be asked for"};
+  }
+  if (*least > *wanted) {
+    return Error{Code::kInvalidArgument,
+                 "at least " + to_string(*least) + " of " + to_string(*wanted) + " cannot be asked for"};
+  }
+  return Request::Part{one.slice, device, *wanted, *least, one.largest};
+}
+
+// Even a request that may not wait is given the time that memory on its way back needs, and, for what it is
+// promised but is lent to others, the time that they have to give it back.
+TimePoint Lending::deadline_of(const Request& request, TimePoint now) const {
+  const Policy& policy = state_.policy;
+  Duration patience = request.wait;
+  for (const Request::Part& part : request.parts) {
+    if (!state_.ledger.charges(part.device)[Charge::kReturning].is_zero())
+      patience = std::max(patience, policy.return_grace);
+    const ReclaimPolicy& reclaim = policy.devices[part.device].reclaim;
+    if (reclaim.lend_guarantees && part.least <= state_.ledger.claimable(request.tenant, part.device))
+      patience = std::max(patience, reclaim.deadline + policy.return_grace);
+  }
+  return now + patience;
+}
+
+void Lending::wait_or_refuse(RequestId id, TimePoint now) {
+  const Request* waiting = state_.arbiter.find(id);
+  if (waiting == nullptr) return;
+  if (waiting->deadline <= now) return refuse_waiting(id, now);  // nobody is asked for what nobody waits for
+  Event& event = state_.note(Event::Kind::kWaiting, state_.session(waiting->session), now);
+  event.request = id;
+  event.device = waiting->parts.front().device;
+  event.bytes = waiting->parts.front().wanted;
+  event.deadline = waiting->deadline;
+}
+
+void Lending::cancel(RequestId id, TimePoint now) {
+  if (const auto removed = state_.arbiter.remove(id))
+    state_.note(Event::Kind::kWithdrawn, state_.session(removed->session), now).request = id;
+  if (auto assembly = assemblies_.extract(id); !assembly.empty()) undo(assembly.mapped());
+}
+
+void Lending::refuse(const Request& request, const Refusal& refusal, TimePoint now) {
+  Denial denial = explainer_.denial_of(request, refusal, now);
+  Error error{code_of(denial), explain(denial)};
+  Event& event = state_.note(Event::Kind::kDenied, state_.session(request.session), now);
+  event.request = request.id;
+  event.device = request.parts[refusal.part].device;
+  event.bytes = request.parts[refusal.part].least;
+  event.waited = now - request.asked;
+  event.words = error.message;
+  state_.outbox.emit(AnswerGrow{request.id, GrowFailure{std::move(error), std::move(denial)}});
+}
+
+void Lending::refuse_waiting(RequestId id, TimePoint now) {
+  const Request request = *state_.arbiter.remove(id);
+  refuse(request, explainer_.obstacle(request), now);
+}
+
+void Lending::refuse_expired(TimePoint now) {
+  for (const Request& request : state_.arbiter.remove_expired(now))
+    refuse(request, explainer_.obstacle(request), now);
+}
+
+void Lending::answer(RequestId id, Error error) {
+  state_.outbox.emit(AnswerGrow{id, GrowFailure{std::move(error), std::nullopt}});
+}
+
+// ---- Granted, brought together, offered, accepted ----
+
+std::vector<SessionId> Lending::progress(TimePoint now) {
+  std::vector<SessionId> freed;
+  for (bool changed = true; changed && freed.empty();) {
+    changed = false;
+    for (Granted& granted : state_.arbiter.admit()) begin(std::move(granted), now);
+    for (DeviceIndex device = 0; device < stores_.size(); ++device) changed |= advance(device, now, freed);
+  }
+  return freed;
+}
+
+void Lending::begin(Granted granted, TimePoint now) {
+  const Request& request = granted.request;
+  Session& session = state_.session(request.session);
+  for (std::size_t i = 0; i < request.parts.size(); ++i) {
+    const Request::Part& part = request.parts[i];
+    Slice& slice = session.slices.at(part.slice);
+    slice.charged += granted.bytes[i];
+    slice.held += granted.bytes[i];
+    session.holdings[part.device].charges[Charge::kOffered] += granted.bytes[i];
+    stores_[part.device].want(request.id, granted.bytes[i], part.largest);
+    Event& event = state_.note(Event::Kind::kGranted, session, now);
+    event.request = request.id;
+    event.device = part.device;
+    event.bytes = granted.bytes[i];
+    event.waited = now - request.asked;
+  }
+  state_.outbox.touch(session.id);
+  session.assemblies.insert(request.id);
+  const RequestId id = request.id;
+  const std::size_t parts = request.parts.size();
+  assemblies_.emplace(id,
+                      Assembly{std::move(granted), std::vector<std::optional<std::vector<Extent>>>(parts)});
+}
+
+void Lending::assembled(DeviceIndex device, Store::Progress::Assembly&& one) {
+  const auto found = assemblies_.find(one.request);
+  const auto& parts = found->second.granted.request.parts;
+  const auto part = std::ranges::find(parts, device, &Request::Part::device) - parts.begin();
+  found->second.extents[static_cast<std::size_t>(part)] = std::move(one.extents);
+  if (found->second.complete()) deliver(std::move(assemblies_.extract(found).mapped()));
+}
+
+void Lending::unobtainable(DeviceIndex device, RequestId id) {
+  auto assembly = assemblies_.extract(id);
+  if (assembly.empty()) return;  // undone already, for another of its parts
+  undo(assembly.mapped());
+  answer(id, {Code::kUnavailable, "the driver does not give the memory: a process past the broker took " +
+                                      to_string(stores_[device].missing()) +
+                                      " of its pool; see `gpumem reconcile`"});
+}
+
+// A granted request that comes to nothing: its bytes are nobody's charge again.
+void Lending::undo(const Assembly& assembly) {
+  const Request& request = assembly.granted.request;
+  Session& session = state_.session(request.session);
+  for (std::size_t i = 0; i < request.parts.size(); ++i) {
+    const Request::Part& part = request.parts[i];
+    const Bytes bytes = assembly.granted.bytes[i];
+    if (assembly.extents[i])
+      stores_[part.device].put_back(*assembly.extents[i]);
+    else
+      stores_[part.device].withdraw(request.id);
+    state_.ledger.release(request.tenant, part.device, bytes, Charge::kOffered);
+    session.holdings[part.device].charges[Charge::kOffered] -= bytes;
+    Slice& slice = session.slices.at(part.slice);
+    slice.charged -= bytes;
+    slice.held -= bytes;
+  }
+  session.assemblies.erase(request.id);
+  state_.outbox.touch(session.id);
+}
+
+void Lending::deliver(Assembly assembly) {
+  const Request& request = assembly.granted.request;
+  Session& session = state_.session(request.session);
+  session.assemblies.erase(request.id);
+  Grant grant{grant_ids_.next(), {}};
+  std::vector<LeaseId>& ids = offered_[grant.id];
+  for (std::size_t i = 0; i < request.parts.size(); ++i) {
+    const Request::Part& part = request.parts[i];
+    for (const Extent& extent : *assembly.extents[i]) {
+      const LeaseId id = lease_ids_.next();
+      leases_.emplace(id, Lease{id, grant.id, extent, session.id, part.slice, part.device});
+      session.leases.insert(id);
+      ids.push_back(id);
+      grant.leases.push_back({id, extent, part.slice, part.device});
+    }
+  }
+  state_.outbox.emit(SendOffer{session.id, grant});
+  state_.outbox.emit(AnswerGrow{request.id, std::move(grant)});
+}
+
+Result<void> Lending::accept(SessionId session, GrantId grant) {
+  const auto offered = offered_.find(grant);
+  if (offered == offered_.end() || leases_.at(offered->second.front()).session != session) {
+    return Error{Code::kNotFound, "no such grant is offered to the session"};
+  }
+  for (const LeaseId lease : offered->second) set_state(leases_.at(lease), Charge::kActive);
+  offered_.erase(offered);
+  return {};
+}
+
+}  // namespace gpumem::core

@@ -1,0 +1,102 @@
+#pragma once
+#include <optional>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "daemon/core/explainer.h"
+#include "daemon/core/state.h"
+#include "daemon/core/store.h"
+
+namespace gpumem::core {
+
+/// One part of a growth. Bytes are rounded up to the granularity.
+struct GrowthPart {
+  SliceId slice;
+  Bytes wanted;
+  Bytes least{};    ///< less is of no use; zero: `wanted`
+  Bytes largest{};  ///< extents are preferably not larger; zero: no preference
+};
+
+/// The way of memory: asked for, granted, brought together, offered, accepted, given back, proved free.
+///
+/// Invariants
+///  - every lease is charged to its session's tenant, in the ledger, in exactly one state;
+///  - every request is answered exactly once, unless it is cancelled or its session ends before;
+///  - an extent that was lent never comes back into a pool.
+class Lending {
+ public:
+  /// Both outlive it.
+  Lending(State& state, const Explainer& explainer);
+
+  /// The size of a slice of the session with this limit; zero: the tenant's limit.
+  /// Errors  kInvalidArgument (more than the pool), kPermissionDenied (the tenant's limit is 0),
+  ///         kResourceExhausted (too many slices).
+  Result<Bytes> check_slice(const Session& session, DeviceIndex device, Bytes limit) const;
+  Slice open_slice(Session& session, DeviceIndex device, Bytes limit, std::string label);
+  /// Errors  kNotFound, kFailedPrecondition (holds leases or waits for some).
+  Result<void> close_slice(Session& session, SliceId slice);
+
+  /// Lets the request join its queues, or refuses it at once. True: it waits, or will be granted.
+  bool ask(RequestId id, Session& session, std::span<const GrowthPart> parts, Duration wait, TimePoint now);
+  /// Tells that the request waits, if it still does; what may not wait is refused.
+  void wait_or_refuse(RequestId id, TimePoint now);
+  void cancel(RequestId id, TimePoint now);
+  /// The answer to a growth has not reached its client.
+  void abandon(GrantId grant);
+  Result<void> accept(SessionId session, GrantId grant);
+  Result<void> give_back(Session& session, SliceId slice, std::span<const LeaseId> leases, TimePoint now);
+
+  void refuse(const Request& request, const Refusal& refusal, TimePoint now);
+  /// Takes a request that waits out of its queues and refuses it for what keeps it waiting.
+  void refuse_waiting(RequestId id, TimePoint now);
+  void answer(RequestId id, Error error);
+  void refuse_expired(TimePoint now);
+
+  /// Brings everything on its way that can be, until memory is proved free: answers whose it was, since that
+  /// can be the end of a tenant and of its guarantees. None: there is no more to do.
+  std::vector<SessionId> progress(TimePoint now);
+  void job_done(const JobResult& result, TimePoint now);
+
+  /// The session's requests are dropped, its leases come back; or, if its process may still use them, stay
+  /// quarantined until the process is gone.
+  void end(Session& session, bool may_be_in_use, TimePoint now);
+  /// The session is charged to another tenant from now on.
+  void move(Session& session, TenantId to);
+
+  const Store& store(DeviceIndex device) const { return stores_[device]; }
+  std::optional<TimePoint> next_deadline() const;
+  bool settled() const;
+
+ private:
+  Result<std::vector<Request::Part>> parts_of(const Session& session,
+                                              std::span<const GrowthPart> parts) const;
+  Result<Request::Part> part_of(const Session& session, const GrowthPart& part) const;
+  TimePoint deadline_of(const Request& request, TimePoint now) const;
+  void begin(Granted granted, TimePoint now);
+  void undo(const Assembly& assembly);
+  bool advance(DeviceIndex device, TimePoint now, std::vector<SessionId>& freed);
+  void assembled(DeviceIndex device, Store::Progress::Assembly&& one);
+  void unobtainable(DeviceIndex device, RequestId id);
+  void deliver(Assembly assembly);
+  void unproved(LeaseId id, TimePoint now);
+  void set_state(Lease& lease, Charge state);
+  void take_back(Lease& lease);
+  SessionId freed(LeaseId id, TimePoint now);
+  Slice* slice_of(Session& session, SliceId slice);
+
+  State& state_;
+  const Explainer& explainer_;
+  IdSource<ExtentId> extent_ids_;
+  IdSource<JobId> job_ids_;
+  IdSource<SliceId> slice_ids_;
+  IdSource<LeaseId> lease_ids_;
+  IdSource<GrantId> grant_ids_;
+  std::vector<Store> stores_;
+  std::unordered_map<LeaseId, Lease> leases_;
+  std::unordered_map<GrantId, std::vector<LeaseId>> offered_;  ///< not yet accepted
+  std::unordered_map<RequestId, Assembly> assemblies_;         ///< charged, being brought together
+};
+
+}  // namespace gpumem::core

@@ -1,0 +1,150 @@
+#include <algorithm>
+
+#include "base/check.h"
+#include "daemon/core/lending.h"
+
+// The way of memory back: given back, proved free, or left behind.
+
+namespace gpumem::core {
+
+Result<void> Lending::give_back(Session& session, SliceId slice, std::span<const LeaseId> ids,
+                                TimePoint now) {
+  std::unordered_set<LeaseId> seen;
+  for (const LeaseId id : ids) {
+    const auto found = leases_.find(id);
+    const bool its_own = found != leases_.end() && found->second.session == session.id &&
+                         found->second.slice == slice && found->second.state <= Charge::kActive;
+    if (!its_own || !seen.insert(id).second) {
+      return Error{Code::kNotFound, "lease " + std::to_string(id.value) + " is not on loan to this slice"};
+    }
+  }
+  if (ids.empty()) return {};
+  Event& event = state_.note(Event::Kind::kReturned, session, now);
+  event.device = leases_.at(ids.front()).device;
+  for (const LeaseId id : ids) {
+    event.bytes += leases_.at(id).extent.size;
+    take_back(leases_.at(id));
+  }
+  return {};
+}
+
+void Lending::abandon(GrantId grant) {
+  const auto offered = offered_.find(grant);
+  if (offered == offered_.end()) return;
+  for (const LeaseId lease : std::vector(offered->second)) take_back(leases_.at(lease));
+}
+
+void Lending::end(Session& session, bool may_be_in_use, TimePoint now) {
+  state_.arbiter.remove_all_of(session.id);
+  for (const RequestId id : std::set(session.assemblies)) undo(assemblies_.extract(id).mapped());
+  for (const LeaseId id : session.leases) {
+    Lease& lease = leases_.at(id);
+    if (!may_be_in_use)
+      take_back(lease);
+    else if (!lease.in_store)  // what was given back before is being freed all the same
+      set_state(lease, Charge::kQuarantined);
+  }
+  if (!session.exited) return;
+  for (const auto& [device, holding] : session.holdings) {
+    if (!holding.unproved.is_zero()) stores_[device].retry_now(now);
+  }
+}
+
+void Lending::move(Session& session, TenantId to) {
+  for (DeviceIndex device = 0; device < stores_.size(); ++device) {
+    const auto found = session.outside.find(device);
+    const OutsideCharge outside = found == session.outside.end() ? OutsideCharge{} : found->second;
+    state_.ledger.transfer(session.tenant, to, device, session.holding(device).charges, outside.total());
+    state_.charge_past(session.tenant, device, outside.past, {});
+    state_.charge_past(to, device, {}, outside.past);
+  }
+  for (const RequestId id : session.assemblies) assemblies_.at(id).granted.request.tenant = to;
+  state_.arbiter.set_tenant(session.id, to);
+  state_.tenants.leave(session.tenant, session.id);
+  session.tenant = to;
+  state_.tenants.join(to, session.id);
+  state_.outbox.touch(session.id);
+}
+
+void Lending::job_done(const JobResult& result, TimePoint now) { stores_[result.device].finish(result, now); }
+
+// One round of physical progress; true if something changed that may allow more grants.
+bool Lending::advance(DeviceIndex device, TimePoint now, std::vector<SessionId>& freed_of) {
+  Store& store = stores_[device];
+  Store::Progress progress = store.advance(now);
+  const bool found = store.missing() < state_.ledger.missing(device);
+  state_.ledger.set_missing(device, store.missing());
+  for (auto& one : progress.assembled) assembled(device, std::move(one));
+  for (const RequestId id : progress.unobtainable) unobtainable(device, id);
+  for (const LeaseId id : progress.quarantined) unproved(id, now);
+  for (const LeaseId id : progress.freed) freed_of.push_back(freed(id, now));
+  for (Job& job : progress.jobs) state_.outbox.emit(RunJob{std::move(job)});
+  return found || !progress.freed.empty() || !progress.unobtainable.empty();
+}
+
+void Lending::unproved(LeaseId id, TimePoint now) {
+  const auto found = leases_.find(id);
+  if (found == leases_.end()) return;
+  Lease& lease = found->second;
+  Session& session = state_.session(lease.session);
+  if (!std::exchange(lease.unproved, true)) session.holdings[lease.device].unproved += lease.extent.size;
+  set_state(lease, Charge::kQuarantined);
+  state_.note_bytes(Event::Kind::kQuarantined, session, lease.device, lease.extent.size, now);
+}
+
+void Lending::set_state(Lease& lease, Charge state) {
+  if (lease.state == state) return;
+  Session& session = state_.session(lease.session);
+  const Bytes size = lease.extent.size;
+  state_.ledger.move(session.tenant, lease.device, size, lease.state, state);
+  Charges& charges = session.holdings[lease.device].charges;
+  charges[lease.state] -= size;
+  charges[state] += size;
+  const bool was_held = lease.state <= Charge::kActive;
+  lease.state = state;
+  state_.outbox.touch(session.id);
+  if (!was_held || state <= Charge::kActive) return;
+  if (Slice* slice = slice_of(session, lease.slice)) slice->held -= size;
+  if (const auto offer = offered_.find(lease.grant); offer != offered_.end()) {
+    std::erase(offer->second, lease.id);
+    if (offer->second.empty()) offered_.erase(offer);
+  }
+}
+
+void Lending::take_back(Lease& lease) {
+  if (lease.in_store) return;
+  lease.in_store = true;
+  set_state(lease, Charge::kReturning);
+  stores_[lease.device].take_back(lease.id, lease.extent);
+}
+
+SessionId Lending::freed(LeaseId id, TimePoint now) {
+  const Lease lease = leases_.extract(id).mapped();
+  const Bytes size = lease.extent.size;
+  Session& session = state_.session(lease.session);
+  state_.ledger.release(session.tenant, lease.device, size, lease.state);
+  Holding& holding = session.holdings[lease.device];
+  holding.charges[lease.state] -= size;
+  if (lease.unproved) holding.unproved -= size;
+  session.outside[lease.device].freed += size;
+  session.leases.erase(id);
+  state_.outbox.touch(session.id);
+  // Nothing, once the slice is closed: its last leases may be on their way back still.
+  if (Slice* slice = slice_of(session, lease.slice)) slice->charged -= size;
+  state_.note_bytes(Event::Kind::kFreed, session, lease.device, size, now);
+  return session.id;
+}
+
+std::optional<TimePoint> Lending::next_deadline() const {
+  std::optional<TimePoint> next;
+  for (const Store& store : stores_) {
+    if (const auto one = store.next_deadline(); one && (!next || *one < *next)) next = one;
+  }
+  return next;
+}
+
+bool Lending::settled() const {
+  return std::ranges::all_of(stores_, [](const Store& store) { return store.settled(); });
+}
+
+}  // namespace gpumem::core

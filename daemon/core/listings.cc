@@ -1,0 +1,122 @@
+#include <algorithm>
+
+#include "daemon/core/broker.h"
+
+// What can be seen of the broker. Reads only.
+
+namespace gpumem::core {
+
+bool Broker::knows(SessionId session) const {
+  const auto found = state_.sessions.find(session);
+  return found != state_.sessions.end() && !found->second.ended;
+}
+
+const std::string& Broker::tenant_name(SessionId session) const {
+  return state_.tenant_name(state_.session(session));
+}
+
+std::optional<std::string> Broker::tenant_of(SessionId session) const {
+  const auto found = state_.sessions.find(session);
+  return found == state_.sessions.end() ? std::nullopt : std::optional(state_.tenant_name(found->second));
+}
+
+bool Broker::belongs(const std::string& tenant, const std::string& of) const {
+  const Tenant* found = state_.tenants.find(tenant);
+  const Tenant* group = state_.tenants.find(of);
+  return found != nullptr && group != nullptr && state_.tenants.is_below(found->id, group->id);
+}
+
+Result<Explanation> Broker::explain_session(SessionId session, bool everything, TimePoint now) const {
+  return explainer_.explain_session(session, everything, now);
+}
+
+Result<Explanation> Broker::explain_tenant(const std::string& tenant, bool everything, TimePoint now) const {
+  return explainer_.explain_tenant(tenant, everything, now);
+}
+
+BrokerFigures Broker::figures(SessionId id) const {
+  const Session& session = state_.session(id);
+  const TenantId tenant = session.tenant;
+  const Ledger& ledger = state_.ledger;
+  BrokerFigures figures{};
+  figures.session = id.value;
+  figures.generation = generation_;
+  figures.device_count = state_.policy.devices.size();
+  for (DeviceIndex i = 0; i < state_.policy.devices.size(); ++i) {
+    const Quota& quota = ledger.quota(tenant, i);
+    figures.devices[i] = {.pool = ledger.pool(i).count,
+                          .free = ledger.free(i).count,
+                          .guarantee = quota.guarantee.count,
+                          .limit = quota.limit.count,
+                          .charged = ledger.used(tenant, i).count,
+                          .available = ledger.available(tenant, i, {state_.arbiter.spoken_for({}, i)}).count,
+                          .pressure = 0,
+                          .pressure_deadline = 0};
+    const auto asked = session.asked.find(i);
+    if (asked == session.asked.end() || asked->second.bytes.is_zero()) continue;
+    figures.devices[i].pressure = asked->second.bytes.count;
+    figures.devices[i].pressure_deadline =
+        static_cast<std::uint64_t>(asked->second.deadline.time_since_epoch() / std::chrono::nanoseconds(1));
+  }
+  return figures;
+}
+
+std::vector<DeviceView> Broker::devices() const {
+  const Ledger& ledger = state_.ledger;
+  std::vector<DeviceView> views;
+  for (DeviceIndex i = 0; i < state_.policy.devices.size(); ++i) {
+    const Store& store = lending_.store(i);
+    views.push_back({state_.policy.devices[i], ledger.free(i), ledger.charges(i), store.warm(),
+                     store.missing(), ledger.promised(i), state_.arbiter.waiting(i), reclaimer_.asked_back(i),
+                     ledger.outside(i)});
+  }
+  return views;
+}
+
+std::vector<TenantView> Broker::tenants(const std::string& after, std::size_t most_tenants) const {
+  const Ledger& ledger = state_.ledger;
+  const auto& by_name = state_.tenants.by_name();
+  std::vector<TenantView> views;
+  for (auto it = by_name.upper_bound(after); it != by_name.end() && most_tenants-- != 0; ++it) {
+    const auto& [name, id] = *it;
+    const TenantId parent = ledger.parent(id);
+    for (DeviceIndex i = 0; i < state_.policy.devices.size(); ++i) {
+      views.push_back({.name = name,
+                       .parent = parent ? state_.tenants.name(parent) : "",
+                       .device = i,
+                       .quota = ledger.quota(id, i),
+                       .charges = ledger.charges(id, i),
+                       .outside = ledger.outside(id, i),
+                       .burst = ledger.burst(id, i),
+                       .debt = ledger.debt(id, i),
+                       .sessions = state_.tenants.at(id).sessions_below,
+                       .waiting = state_.arbiter.waiting_below(i, id)});
+    }
+  }
+  return views;
+}
+
+std::vector<SessionView> Broker::sessions(SessionId after, std::size_t most_slices) const {
+  std::vector<SessionView> views;
+  std::size_t slices = 0;
+  for (auto it = state_.session_order.upper_bound(after); it != state_.session_order.end(); ++it) {
+    const Session& session = state_.session(*it);
+    SessionView& view = views.emplace_back(SessionView{session.id,
+                                                       state_.tenant_name(session),
+                                                       session.peer,
+                                                       session.label,
+                                                       session.since,
+                                                       session.ended,
+                                                       {}});
+    view.slices.reserve(session.slices.size());
+    for (const auto& [id, slice] : session.slices) {
+      view.slices.push_back(
+          {id, slice.device, slice.label, slice.limit, slice.charged, state_.arbiter.waiting_bytes(id)});
+    }
+    slices += 1 + session.slices.size();
+    if (slices > most_slices) break;
+  }
+  return views;
+}
+
+}  // namespace gpumem::core

@@ -1,0 +1,230 @@
+#include "daemon/core/reclaim_plan.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <optional>
+#include <vector>
+
+namespace gpumem::core {
+namespace {
+
+// So many in a row with nothing to give, and no others are tried: those behind them have smaller shares.
+constexpr std::size_t kMostInVain = 64;
+
+// Who may be drawn on, among the children of a node.
+struct Among {
+  TenantId except;                        ///< who asks
+  std::uint32_t priority = kMaxPriority;  ///< of this at most
+  double floor = 0;                       ///< the share that those of exactly that priority keep
+};
+
+class Planner {
+ public:
+  Planner(const Ledger& ledger, DeviceIndex device, const ReclaimFacts& facts, ReclaimTargets& targets)
+      : ledger_(ledger), device_(device), facts_(facts), targets_(targets) {}
+
+  // Asks those below `node` for `amount`, as far as they have it; answers how much they were asked for.
+  Bytes collect(TenantId node, Bytes amount, ReclaimCause cause, const Among& among = {}) {
+    Bytes collected;
+    const auto& borrowers = ledger_.borrowers(node, device_);
+    for (auto it = borrowers.begin(); it != borrowers.end() && collected < amount;) {
+      const std::uint32_t priority = it->priority;
+      if (priority > among.priority) break;
+      const Range range{it, borrowers.end(), priority, priority == among.priority ? among.floor : 0,
+                        among.except};
+      collected += level(range, amount - collected, cause);
+      it = borrowers.lower_bound({priority + 1, std::numeric_limits<double>::infinity(), {}});
+    }
+    return collected;
+  }
+
+  Bytes ask_leaf(TenantId leaf, Bytes amount, Bytes most, ReclaimCause cause) {
+    const auto found = targets_.find(leaf);
+    const Bytes asked = found == targets_.end() ? Bytes{} : found->second.claims + found->second.fairness;
+    const Bytes part = std::min(amount, std::min(most, facts_.givable(leaf, cause)).minus(asked));
+    if (!part.is_zero()) targets_[leaf][cause] += part;
+    return part;
+  }
+
+ private:
+  // The children of one priority whose share is over a floor, from the highest share on.
+  struct Range {
+    Ledger::Ranking::const_iterator begin;
+    Ledger::Ranking::const_iterator end;  // of all priorities
+    std::uint32_t priority;
+    double floor;
+    TenantId except;
+    bool holds(const Ledger::Borrower& one) const { return one.priority == priority && one.share > floor; }
+  };
+
+  // Brings the highest shares down to one level, so low that `amount` comes together, but not below the
+  // floor. What rounding or those with nothing to give leave open is asked of the others in their order.
+  Bytes level(const Range& range, Bytes amount, ReclaimCause cause) {
+    double level = range.floor;
+    const auto drawn = highest(range, amount, level);
+    Bytes collected;
+    for (const Ledger::Borrower& one : drawn)
+      collected += draw(one.tenant, std::min(over(one, level, range), amount - collected), cause);
+    std::size_t in_vain = 0;
+    for (auto it = range.begin; it != range.end && range.holds(*it) && collected < amount; ++it) {
+      if (it->tenant == range.except) continue;
+      const Bytes most = over(*it, range.floor, range).minus(drawn_of(it->tenant));
+      const Bytes part = draw(it->tenant, std::min(most, amount - collected), cause);
+      collected += part;
+      if (part.is_zero() && ++in_vain == kMostInVain) break;
+    }
+    return collected;
+  }
+
+  // Those that have to come down, and to which share. Each gives an extent at least, so there are no more of
+  // them than there are extents to give.
+  std::vector<Ledger::Borrower> highest(const Range& range, Bytes amount, double& level) const {
+    std::vector<Ledger::Borrower> drawn;
+    const std::uint64_t most = amount.count / facts_.granularity.count + 1;
+    double borrowed = 0;
+    double weights = 0;
+    for (auto it = range.begin; it != range.end && range.holds(*it) && drawn.size() < most; ++it) {
+      if (it->tenant == range.except) continue;
+      if (!drawn.empty() && level >= it->share) break;
+      const double weight = weight_of(it->tenant);
+      drawn.push_back(*it);
+      borrowed += net_share(it->tenant) * weight;
+      weights += weight;
+      level = std::max(range.floor, (borrowed - static_cast<double>(amount.count)) / weights);
+    }
+    return drawn;
+  }
+
+  double weight_of(TenantId tenant) const { return ledger_.quota(tenant, device_).weight; }
+
+  // What is not on its way back already. What is quarantined is not: whoever pins it answers for it.
+  Bytes net_borrowed(TenantId tenant) const {
+    return ledger_.borrowed(tenant, device_).minus(ledger_.charges(tenant, device_)[Charge::kReturning]);
+  }
+  double net_share(TenantId tenant) const {
+    return ledger_.quota(tenant, device_).share_of(net_borrowed(tenant));
+  }
+
+  // What the node has over a share. Extents go whole: up, where the last may cross the level; down, where a
+  // floor must be kept.
+  Bytes over(const Ledger::Borrower& one, double share, const Range& range) const {
+    const double unit = static_cast<double>(facts_.granularity.count);
+    const double units = (net_share(one.tenant) - share) * weight_of(one.tenant) / unit;
+    const double whole = range.floor > 0 ? std::floor(units + 1e-9) : std::ceil(units - 1e-9);
+    return {static_cast<std::uint64_t>(std::max(0.0, whole)) * facts_.granularity.count};
+  }
+
+  Bytes draw(TenantId tenant, Bytes amount, ReclaimCause cause) {
+    if (amount.is_zero()) return {};
+    Bytes drawn;
+    if (ledger_.borrowers(tenant, device_).empty())
+      drawn = ask_leaf(tenant, amount, net_borrowed(tenant), cause);
+    else
+      drawn = collect(tenant, amount, cause);
+    drawn_[tenant] += drawn;
+    return drawn;
+  }
+  Bytes drawn_of(TenantId tenant) const {
+    const auto found = drawn_.find(tenant);
+    return found == drawn_.end() ? Bytes{} : found->second;
+  }
+
+  const Ledger& ledger_;
+  DeviceIndex device_;
+  const ReclaimFacts& facts_;
+  ReclaimTargets& targets_;
+  std::map<TenantId, Bytes> drawn_;  ///< of nodes on every level
+};
+
+// From those below `top` who would still have more than the request's tenant. All of it or nothing: a request
+// that would take more than its share waits for what comes back of itself.
+void plan_fairness(const Ledger& ledger, DeviceIndex device, const Request& request, Bytes open, TenantId top,
+                   Planner& planner, ReclaimTargets& targets) {
+  if (open.is_zero()) return;
+  const ReclaimTargets before = targets;
+  Bytes more = request.part_on(device).least;  // that the node would have then
+  for (TenantId node = request.tenant; node != top && !open.is_zero(); node = ledger.parent(node)) {
+    const Quota& quota = ledger.quota(node, device);
+    const Bytes after = ledger.burst(node, device) + more;
+    const double share = quota.share_of(after);
+    const Bytes part =
+        planner.collect(ledger.parent(node), open, ReclaimCause::kFairness, {node, quota.priority, share});
+    open -= part;
+    more = more.minus(part);
+  }
+  if (!open.is_zero()) targets = before;
+}
+
+// Below a tenant whose own limit holds everybody back, nobody outside can help.
+void plan_held_back(const Ledger& ledger, const Arbiter& arbiter, DeviceIndex device, Planner& planner,
+                    ReclaimTargets& targets) {
+  for (const auto& [tenant, id] : arbiter.held_back(device)) {
+    const Request& request = *arbiter.find(id);
+    const Bytes excess = ledger.excess_at(tenant, request.tenant, device, request.part_on(device).least);
+    const Bytes open = excess.minus(ledger.charges(tenant, device)[Charge::kReturning]);
+    plan_fairness(ledger, device, request, open, tenant, planner, targets);
+  }
+}
+
+// Those below the debtor who declared something, the largest amount first.
+std::vector<std::pair<Bytes, TenantId>> declarers(const Ledger& ledger, TenantId debtor,
+                                                  const ReclaimFacts& facts) {
+  std::vector<std::pair<Bytes, TenantId>> found;
+  for (const auto& [leaf, bytes] : facts.declared) {
+    TenantId node = leaf;
+    while (node && node != debtor) node = ledger.parent(node);
+    if (node && !bytes.is_zero()) found.emplace_back(bytes, leaf);
+  }
+  std::ranges::sort(found, [](const auto& a, const auto& b) {
+    return a.first != b.first ? a.first > b.first : a.second < b.second;
+  });
+  return found;
+}
+
+}  // namespace
+
+Bytes lack_of(const Ledger& ledger, const Arbiter& arbiter, const Request& request, DeviceIndex device,
+              Bytes there) {
+  const Bytes least = request.part_on(device).least;
+  if (ledger.lends(device)) return (least + arbiter.spoken_for(request.id, device)).minus(there);
+  const Bytes claimable = ledger.claimable(request.tenant, device);
+  return std::max(least.minus(there), (least.minus(claimable) + ledger.kept(device)).minus(there));
+}
+
+ReclaimPlan plan_reclaim(const Ledger& ledger, const Arbiter& arbiter, DeviceIndex device,
+                         const ReclaimFacts& facts) {
+  ReclaimPlan plan;
+  const Bytes there = ledger.free(device) + facts.coming;
+  Planner planner(ledger, device, facts, plan.targets);
+  plan.claims_lack = arbiter.claimed(device).minus(there);
+  const Bytes collected =
+      plan.claims_lack.is_zero() ? Bytes{} : planner.collect({}, plan.claims_lack, ReclaimCause::kClaims);
+  if (const auto next = arbiter.next(device)) {
+    const Request& request = *arbiter.find(*next);
+    const Bytes open = lack_of(ledger, arbiter, request, device, there + collected);
+    plan_fairness(ledger, device, request, open, {}, planner, plan.targets);
+  }
+  plan_held_back(ledger, arbiter, device, planner, plan.targets);
+  return plan;
+}
+
+ReclaimTargets plan_debt(const Ledger& ledger, DeviceIndex device, TenantId debtor,
+                         const ReclaimFacts& facts) {
+  ReclaimTargets targets;
+  Bytes due = ledger.debt(debtor, device).minus(facts.coming);
+  for (const auto& [bytes, leaf] : declarers(ledger, debtor, facts)) {
+    const Bytes part = std::min(due, bytes);
+    if (part.is_zero()) break;
+    targets[leaf].declared = part;
+    due -= part;
+  }
+  Planner planner(ledger, device, facts, targets);
+  if (ledger.has_members(debtor))
+    planner.collect(debtor, due, ReclaimCause::kDebt);
+  else
+    planner.ask_leaf(debtor, due, due, ReclaimCause::kDebt);
+  return targets;
+}
+
+}  // namespace gpumem::core

@@ -1,0 +1,324 @@
+#include "daemon/core/reclaimer.h"
+
+#include <algorithm>
+
+// Planning and asking. What follows where it is left undone is in reclaimer_overdue.cc.
+
+namespace gpumem::core {
+namespace {
+
+// A session that said that it has nothing to give is asked again after this many deadlines.
+constexpr int kSpentDeadlines = 5;
+
+const char* cause_of(const ReclaimTarget& target) {
+  if (target.debt > target.claims + target.fairness) return "its tenant uses more than its limit";
+  return target.claims.is_zero() ? "others have a smaller share and wait"
+                                 : "others wait for what they are guaranteed";
+}
+
+void largest_first(std::vector<std::pair<Bytes, SessionId>>& sessions) {
+  std::ranges::sort(sessions, [](const auto& a, const auto& b) {
+    return a.first != b.first ? a.first > b.first : a.second < b.second;
+  });
+}
+
+}  // namespace
+
+Reclaimer::Reclaimer(State& state)
+    : state_(state), terminations_(state), devices_(state.policy.devices.size()) {}
+
+std::vector<RequestId> Reclaimer::update(TimePoint now) {
+  std::vector<RequestId> refused;
+  for (DeviceIndex device = 0; device < devices_.size(); ++device) {
+    Device& one = devices_[device];
+    const std::pair seen(state_.ledger.revision(device), state_.arbiter.revision(device));
+    if (seen == one.seen && !(one.due && *one.due <= now)) continue;
+    one.seen = seen;
+    const bool nobody_waits = state_.arbiter.waiting(device) == 0 && state_.ledger.in_debt(device).empty();
+    if (nobody_waits && one.idle()) {
+      one.due.reset();
+      continue;
+    }
+    for (const RequestId id : update(device, now)) refused.push_back(id);
+  }
+  return refused;
+}
+
+std::vector<RequestId> Reclaimer::update(DeviceIndex device, TimePoint now) {
+  Device& one = devices_[device];
+  std::erase_if(one.spent, [&](const auto& entry) { return entry.second <= now; });
+  renew_liabilities(device, now);
+  one.due.reset();
+  for (const auto& [id, until] : one.spent) wake(device, until);
+  if (const auto given_up = terminations_.next_given_up(now)) wake(device, *given_up);
+  ReclaimPlan plan = this->plan(device, Belief::kSpentHaveNothing, now);
+  ask_sessions(device, add_debts(device, std::move(plan.targets), Belief::kSpentHaveNothing, now), now);
+  watch_debts(device, now);
+  return watch_claims(device, plan.claims_lack, now);
+}
+
+// ---- Planning ----
+
+Bytes Reclaimer::coming(DeviceIndex device, TimePoint now, TenantId of) const {
+  return state_.ledger.charges(of, device)[Charge::kReturning] + terminations_.coming(device, of, now);
+}
+
+template <class Plan>
+auto Reclaimer::with_facts(DeviceIndex device, Bytes coming, Belief belief, TimePoint now, Plan plan) const {
+  std::map<TenantId, Bytes> declared;
+  for (const SessionId id : state_.declaring[device]) {
+    const Session& session = state_.session(id);
+    if (is_victim(session, device, ReclaimCause::kDebt, belief))
+      declared[session.tenant] += session.declared(device);
+  }
+  const auto givable = [&](TenantId tenant, ReclaimCause cause) {
+    return this->givable(tenant, device, cause, belief, now);
+  };
+  return plan(ReclaimFacts{state_.policy.devices[device].granularity, coming, givable, declared});
+}
+
+ReclaimPlan Reclaimer::plan(DeviceIndex device, Belief belief, TimePoint now) const {
+  return with_facts(device, coming(device, now), belief, now, [&](const ReclaimFacts& facts) {
+    return plan_reclaim(state_.ledger, state_.arbiter, device, facts);
+  });
+}
+
+// What was taken past the broker is a matter of past_broker: nobody is asked for it, nor ended for its debt.
+ReclaimTargets Reclaimer::plan_debt(DeviceIndex device, TenantId debtor, Belief belief, TimePoint now) const {
+  Bytes coming = state_.ledger.charges(debtor, device)[Charge::kReturning] +
+                 terminations_.coming_with_outside(device, debtor, now);
+  for (const auto& [tenant, bytes] : state_.charged_past[device]) {
+    if (state_.tenants.is_below(tenant, debtor)) coming += bytes;
+  }
+  return with_facts(device, coming, belief, now, [&](const ReclaimFacts& facts) {
+    return core::plan_debt(state_.ledger, device, debtor, facts);
+  });
+}
+
+// What is asked for several debts, of a tenant and of one above it, one return serves.
+ReclaimTargets Reclaimer::add_debts(DeviceIndex device, ReclaimTargets targets, Belief belief,
+                                    TimePoint now) const {
+  for (const TenantId debtor : state_.ledger.in_debt(device)) {
+    for (const auto& [tenant, own] : plan_debt(device, debtor, belief, now)) {
+      ReclaimTarget& target = targets[tenant];
+      target.debt = std::max(target.debt, own.debt);
+      target.declared = std::max(target.declared, own.declared);
+    }
+  }
+  return targets;
+}
+
+// ---- Who could give something back ----
+
+bool Reclaimer::is_victim(const Session& session, DeviceIndex device, ReclaimCause cause,
+                          Belief belief) const {
+  if (session.exited || terminations_.contains(session.id)) return false;
+  // Who cannot be asked can only be ended.
+  const bool ends = state_.policy.devices[device].reclaim.escalation == Escalation::kEndSession;
+  if (session.ended && !(ends && session.peer.can_be_ended)) return false;
+  if (cause == ReclaimCause::kClaims && !session.peer.can_be_ended) return false;
+  return belief == Belief::kSpentHaveSome || !devices_[device].spent.contains(session.id);
+}
+
+Bytes Reclaimer::answerable(const Session& session, DeviceIndex device) const {
+  return session.holding(device).held() + pinned(session, device);
+}
+
+// What it left behind with its lane, and what it gave back without letting go of it; the latter only as far
+// as no memory past the broker can be the reason that the driver does not prove it free.
+Bytes Reclaimer::pinned(const Session& session, DeviceIndex device) const {
+  const Holding& holding = session.holding(device);
+  const Bytes left_behind = holding.charges[Charge::kQuarantined] - holding.unproved;
+  return left_behind + holding.unproved.minus(state_.past_broker[device]);
+}
+
+Bytes Reclaimer::givable(TenantId tenant, DeviceIndex device, ReclaimCause cause, Belief belief,
+                         TimePoint now) const {
+  Bytes sum;
+  for (const SessionId id : state_.tenants.at(tenant).sessions) {
+    const Session& session = state_.session(id);
+    if (is_victim(session, device, cause, belief)) sum += answerable(session, device);
+  }
+  if (cause == ReclaimCause::kDebt) return sum;
+  // What processes hold that are being ended is as good as given: only the rest may be asked for.
+  return std::min(sum,
+                  state_.ledger.borrowed(tenant, device).minus(terminations_.coming(device, tenant, now)));
+}
+
+std::vector<std::pair<Bytes, SessionId>> Reclaimer::victims(TenantId tenant, DeviceIndex device) const {
+  std::vector<std::pair<Bytes, SessionId>> all;
+  for (const SessionId id : state_.tenants.at(tenant).sessions) {
+    const Session& session = state_.session(id);
+    const Bytes bytes = answerable(session, device);
+    if (!bytes.is_zero() && is_victim(session, device, ReclaimCause::kDebt, Belief::kSpentHaveNothing))
+      all.emplace_back(bytes, id);
+  }
+  largest_first(all);
+  // Whoever could not be ended is asked for what the others do not have.
+  std::stable_partition(all.begin(), all.end(),
+                        [&](const auto& one) { return state_.session(one.second).peer.can_be_ended; });
+  return all;
+}
+
+std::vector<std::pair<Bytes, SessionId>> Reclaimer::declarers(TenantId tenant, DeviceIndex device) const {
+  std::vector<std::pair<Bytes, SessionId>> all;
+  for (const SessionId id : state_.declaring[device]) {
+    const Session& session = state_.session(id);
+    if (session.tenant == tenant &&
+        is_victim(session, device, ReclaimCause::kDebt, Belief::kSpentHaveNothing))
+      all.emplace_back(session.declared(device), id);
+  }
+  largest_first(all);
+  return all;
+}
+
+// ---- Asking ----
+
+void Reclaimer::ask_sessions(DeviceIndex device, const ReclaimTargets& targets, TimePoint now) {
+  std::map<SessionId, Share> shares;
+  const auto divide = [&](Bytes open, const std::vector<std::pair<Bytes, SessionId>>& among,
+                          const Share& kind) {
+    for (const auto& [bytes, id] : among) {
+      if (open.is_zero()) break;
+      const Bytes part = std::min(open, bytes);
+      Share& share = shares.try_emplace(id, Share{{}, kind.forced, kind.cause}).first->second;
+      share.bytes += part;
+      open -= part;
+    }
+  };
+  for (const auto& [tenant, target] : targets) {
+    const Share kind{{}, !target.forced().is_zero(), cause_of(target)};
+    if (!target.pool().is_zero()) divide(target.pool(), victims(tenant, device), kind);
+    if (!target.declared.is_zero())
+      divide(target.declared, declarers(tenant, device), {{}, true, "its tenant uses more than its limit"});
+  }
+  std::set<SessionId> before = std::exchange(devices_[device].asked, {});
+  for (const auto& [id, share] : shares) {
+    ask(state_.session(id), device, share, now);
+    devices_[device].asked.insert(id);
+    before.erase(id);
+  }
+  for (const SessionId id : before) {
+    if (const auto session = state_.sessions.find(id); session != state_.sessions.end())
+      ask(session->second, device, {}, now);
+  }
+}
+
+void Reclaimer::ask(Session& session, DeviceIndex device, const Share& share, TimePoint now) {
+  ReclaimRequest& request = session.asked[device];
+  const bool becomes_forced = share.forced && !request.forced;
+  const Bytes before = std::exchange(request.bytes, share.bytes);
+  request.forced = share.forced;
+  // A request that nothing followed from is another one when something does.
+  if (before.is_zero() || becomes_forced) {
+    request.deadline = now + state_.policy.devices[device].reclaim.deadline;
+    if (const auto due = liable_until(session, device)) request.deadline = std::min(request.deadline, *due);
+  }
+  if (before == share.bytes && !becomes_forced) return;
+  state_.outbox.touch(session.id);
+  if (share.bytes > before || becomes_forced) {
+    Event& event = state_.note(Event::Kind::kPressure, session, now);
+    event.device = device;
+    event.bytes = share.bytes;
+    event.deadline = request.deadline;
+    event.words = session.ended
+                      ? std::string(share.cause) + "; its lane is gone, so its process is waited for"
+                      : share.cause;
+    if (!session.ended) state_.outbox.emit(RingDoorbell{session.id});
+  } else if (share.bytes.is_zero()) {
+    state_.note(Event::Kind::kRelieved, session, now).device = device;
+  }
+}
+
+void Reclaimer::spent(Session& session, DeviceIndex device, TimePoint now) {
+  if (device >= devices_.size()) return;
+  const auto asked = session.asked.find(device);
+  if (asked == session.asked.end() || asked->second.bytes.is_zero()) return;
+  note_pinned(session, device);
+  replan();
+  devices_[device].spent[session.id] = now + kSpentDeadlines * state_.policy.devices[device].reclaim.deadline;
+}
+
+void Reclaimer::note_pinned(Session& session, DeviceIndex device) {
+  const auto found = session.asked.find(device);
+  if (found == session.asked.end()) return;
+  ReclaimRequest& request = found->second;
+  if (request.bytes.is_zero() || !request.forced) return;
+  const auto& claims = state_.arbiter.claims(device);
+  const RequestId newest = claims.empty() ? RequestId{} : claims.rbegin()->first;
+  if (!request.liability || request.deadline < request.liability->due)
+    request.liability = ReclaimRequest::Liability{request.deadline, newest};
+  devices_[device].liable.insert(session.id);
+}
+
+// A liability is for a need of its time: when that is met, or nothing is pinned any more, it is over. Who was
+// believed to have nothing to give, but owes nothing of the need that is there now, is asked anew for it.
+void Reclaimer::renew_liabilities(DeviceIndex device, TimePoint now) {
+  Device& one = devices_[device];
+  std::erase_if(one.liable, [&](SessionId id) {
+    Session& session = state_.session(id);
+    auto& liability = session.asked.at(device).liability;
+    const Charges& charges = session.holding(device).charges;
+    const bool pins = !(charges[Charge::kReturning] + charges[Charge::kQuarantined]).is_zero();
+    const bool is_over = is_stale(*liability, session, device) || !(pins || one.spent.contains(id));
+    if (is_over) liability.reset();
+    return is_over;
+  });
+  const auto owes_nothing = [&](const auto& entry) { return !one.liable.contains(entry.first); };
+  if (std::ranges::none_of(one.spent, owes_nothing)) return;
+  ReclaimTargets targets = plan(device, Belief::kSpentHaveSome, now).targets;
+  targets = add_debts(device, std::move(targets), Belief::kSpentHaveSome, now);
+  std::erase_if(one.spent, [&](const auto& entry) {
+    const auto target = targets.find(state_.session(entry.first).tenant);
+    return owes_nothing(entry) && target != targets.end() && !target->second.forced().is_zero();
+  });
+}
+
+bool Reclaimer::is_stale(const ReclaimRequest::Liability& liability, const Session& session,
+                         DeviceIndex device) const {
+  const auto& claims = state_.arbiter.claims(device);
+  if (!claims.empty() && claims.begin()->first <= liability.newest) return false;
+  return std::ranges::none_of(state_.ledger.in_debt(device), [&](TenantId debtor) {
+    return state_.tenants.is_below(session.tenant, debtor);
+  });
+}
+
+void Reclaimer::exited(SessionId session) {
+  replan();
+  terminations_.forget(session);
+}
+
+void Reclaimer::forget(SessionId session) {
+  replan();
+  terminations_.forget(session);
+  for (Device& one : devices_) {
+    one.asked.erase(session);
+    one.spent.erase(session);
+    one.liable.erase(session);
+  }
+}
+
+void Reclaimer::replan() {
+  for (Device& one : devices_) one.seen = {};
+}
+
+Bytes Reclaimer::asked_back(DeviceIndex device) const {
+  Bytes sum;
+  for (const SessionId id : devices_[device].asked) sum += state_.session(id).asked.at(device).bytes;
+  return sum;
+}
+
+void Reclaimer::wake(DeviceIndex device, TimePoint at) {
+  auto& due = devices_[device].due;
+  if (!due || at < *due) due = at;
+}
+
+std::optional<TimePoint> Reclaimer::next_deadline() const {
+  std::optional<TimePoint> next = terminations_.next_deadline();
+  for (const Device& one : devices_) {
+    if (one.due && (!next || *one.due < *next)) next = one.due;
+  }
+  return next;
+}
+
+}  // namespace gpumem::core

@@ -1,0 +1,153 @@
+#include <algorithm>
+
+#include "daemon/core/reclaimer.h"
+
+// What follows where memory that was asked for does not come back in time.
+
+namespace gpumem::core {
+
+// ---- Claims ----
+
+std::vector<RequestId> Reclaimer::watch_claims(DeviceIndex device, Bytes lack, TimePoint now) {
+  auto& lacking = devices_[device].lacking;
+  const auto& claims = state_.arbiter.claims(device);
+  const ReclaimPolicy& reclaim = state_.policy.devices[device].reclaim;
+  if (reclaim.escalation == Escalation::kEndSession) end_for_claims(device, now);
+  if (lack.is_zero() || reclaim.escalation != Escalation::kDeny) {
+    lacking.clear();
+    return {};
+  }
+  std::erase_if(lacking, [&](const auto& entry) { return !claims.contains(entry.first); });
+  for (const auto& [id, claim] : claims) lacking.try_emplace(id, now);
+  std::vector<RequestId> overdue;
+  for (const auto& [id, since] : lacking) {
+    if (since + reclaim.deadline <= now)
+      overdue.push_back(id);
+    else
+      wake(device, since + reclaim.deadline);
+  }
+  for (const RequestId id : overdue) lacking.erase(id);
+  return overdue;
+}
+
+void Reclaimer::end_for_claims(DeviceIndex device, TimePoint now) {
+  if (state_.arbiter.claims(device).empty()) return;
+  for (;;) {
+    const ReclaimPlan plan = this->plan(device, Belief::kSpentHaveSome, now);
+    if (plan.claims_lack.is_zero()) return;
+    const auto amount = [](const ReclaimTarget& target) { return target.claims; };
+    if (!end_one(device, plan.targets, plan.claims_lack, now, amount)) return;
+  }
+}
+
+// ---- Debts ----
+
+void Reclaimer::watch_debts(DeviceIndex device, TimePoint now) {
+  auto& debts = devices_[device].debts;
+  const auto& in_debt = state_.ledger.in_debt(device);
+  std::erase_if(debts, [&](const auto& entry) {
+    if (in_debt.contains(entry.first)) return false;
+    Event& event = state_.outbox.note(Event::Kind::kDebtPaid, now);
+    if (state_.tenants.contains(entry.first)) event.tenant = state_.tenants.name(entry.first);
+    event.device = device;
+    return true;
+  });
+  for (const TenantId debtor : in_debt) {
+    if (debts.try_emplace(debtor, now).second) {
+      Event& event = state_.outbox.note(Event::Kind::kDebt, now);
+      event.tenant = state_.tenants.name(debtor);
+      event.device = device;
+      event.bytes = state_.ledger.debt(debtor, device);
+    }
+  }
+  if (state_.policy.devices[device].reclaim.escalation != Escalation::kEndSession) return;
+  for (const TenantId debtor : in_debt) end_for_debt(device, debtor, now);
+}
+
+// Each debt has its own plan and its own victims.
+void Reclaimer::end_for_debt(DeviceIndex device, TenantId debtor, TimePoint now) {
+  const TimePoint due = devices_[device].debts.at(debtor) + state_.policy.devices[device].reclaim.deadline;
+  if (due > now) return wake(device, due);
+  for (;;) {
+    const ReclaimTargets targets = plan_debt(device, debtor, Belief::kSpentHaveSome, now);
+    Bytes lack;
+    for (const auto& [tenant, target] : targets) lack += target.debt + target.declared;
+    if (lack.is_zero()) return;
+    const auto amount = [](const ReclaimTarget& target) { return target.debt + target.declared; };
+    if (!end_one(device, targets, lack, now, amount)) return;
+  }
+}
+
+// ---- Whoever is overdue ----
+
+// Of the tenant that should give most and has a session that is overdue, one session. False: there is none;
+// it is looked for again when the next is overdue.
+template <class Amount>
+bool Reclaimer::end_one(DeviceIndex device, const ReclaimTargets& targets, Bytes lack, TimePoint now,
+                        Amount amount) {
+  const Session* chosen = nullptr;
+  Bytes most;
+  for (const auto& [tenant, target] : targets) {
+    const Bytes own = amount(target);
+    if (own <= most) continue;
+    if (const Session* session = choose(tenant, device, std::min(own, lack), now)) {
+      chosen = session;
+      most = own;
+    }
+  }
+  if (chosen == nullptr) {
+    for (const auto& [tenant, target] : targets) wake_for(tenant, device, now);
+    return false;
+  }
+  replan();
+  terminations_.begin(*chosen, device, now);
+  return true;
+}
+
+// The smallest session that suffices, else the largest, of those that were asked and have not given in time.
+const Session* Reclaimer::choose(TenantId tenant, DeviceIndex device, Bytes needed, TimePoint now) const {
+  const Session* chosen = nullptr;
+  Bytes brings;
+  for (const SessionId id : state_.tenants.at(tenant).sessions) {
+    const Session& session = state_.session(id);
+    const auto due = due_of(session, device);
+    if (!due || *due > now) continue;
+    const Bytes bytes = session.holding(device).leaving() + session.declared(device);
+    const bool suffices = bytes >= needed;
+    const bool is_better =
+        chosen == nullptr || (suffices ? brings < needed || bytes < brings : bytes > brings);
+    if (!is_better) continue;
+    chosen = &session;
+    brings = bytes;
+  }
+  return chosen;
+}
+
+// When the session may be ended for what it owes; nothing: not at all.
+std::optional<TimePoint> Reclaimer::due_of(const Session& session, DeviceIndex device) const {
+  const auto found = session.asked.find(device);
+  if (found == session.asked.end() || session.exited || !session.peer.can_be_ended ||
+      terminations_.contains(session.id))
+    return std::nullopt;
+  const ReclaimRequest& request = found->second;
+  std::optional<TimePoint> due;
+  if (!request.bytes.is_zero() && request.forced) due = request.deadline;
+  const auto liable = liable_until(session, device);
+  return liable && (!due || *liable < *due) ? liable : due;
+}
+
+// What it owes of an earlier request is due by then. Memory that is being freed is nobody's fault.
+std::optional<TimePoint> Reclaimer::liable_until(const Session& session, DeviceIndex device) const {
+  const auto found = session.asked.find(device);
+  if (found == session.asked.end() || !found->second.liability) return std::nullopt;
+  const bool owes = !pinned(session, device).is_zero() || devices_[device].spent.contains(session.id);
+  return owes ? std::optional(found->second.liability->due) : std::nullopt;
+}
+
+void Reclaimer::wake_for(TenantId tenant, DeviceIndex device, TimePoint now) {
+  for (const SessionId id : state_.tenants.at(tenant).sessions) {
+    if (const auto due = due_of(state_.session(id), device); due && *due > now) wake(device, *due);
+  }
+}
+
+}  // namespace gpumem::core

@@ -1,0 +1,49 @@
+#include "daemon/core/state.h"
+
+#include <algorithm>
+
+namespace gpumem::core {
+namespace {
+
+std::vector<Bytes> of_devices(const Policy& policy, Bytes DevicePolicy::*member) {
+  std::vector<Bytes> values;
+  for (const DevicePolicy& device : policy.devices) values.push_back(device.*member);
+  return values;
+}
+
+}  // namespace
+
+State::State(Policy policy_in_force)
+    : policy(std::move(policy_in_force)),
+      ledger(of_devices(policy, &DevicePolicy::pool)),
+      tenants(ledger),
+      arbiter(ledger, of_devices(policy, &DevicePolicy::granularity), policy.aging),
+      declaring(policy.devices.size()),
+      past_broker(policy.devices.size()),
+      charged_past(policy.devices.size()) {}
+
+void State::charge_past(TenantId tenant, DeviceIndex device, Bytes before, Bytes after) {
+  auto& charged = charged_past[device];
+  const Bytes sum = charged[tenant] + after - before;
+  if (sum.is_zero())
+    charged.erase(tenant);
+  else
+    charged[tenant] = sum;
+}
+
+Result<Session*> State::live(SessionId id) {
+  const auto found = sessions.find(id);
+  if (found == sessions.end() || found->second.ended)
+    return Error{Code::kUnauthenticated, "the session has ended; connect again"};
+  return &found->second;
+}
+
+Result<DeviceIndex> State::find_device(const std::string& uuid) const {
+  const auto found = std::ranges::find(policy.devices, uuid, &DevicePolicy::uuid);
+  if (found != policy.devices.end()) return static_cast<DeviceIndex>(found - policy.devices.begin());
+  std::string known;
+  for (const DevicePolicy& one : policy.devices) known += " " + one.uuid;
+  return Error{Code::kNotFound, "the broker lends no device '" + uuid + "', but:" + known};
+}
+
+}  // namespace gpumem::core

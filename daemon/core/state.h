@@ -1,0 +1,50 @@
+#pragma once
+#include <map>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "daemon/core/arbiter.h"
+#include "daemon/core/outbox.h"
+#include "daemon/core/policy.h"
+#include "daemon/core/tenants.h"
+
+namespace gpumem::core {
+
+/// What all parts of the core work on: the policy, who there is, what is charged, what waits, and what has
+/// been decided. It decides nothing itself.
+struct State {
+  explicit State(Policy policy_in_force);
+
+  /// Errors  kUnauthenticated: there is no such session, or it has ended.
+  Result<Session*> live(SessionId id);
+  /// The session is known.
+  Session& session(SessionId id) { return sessions.at(id); }
+  const Session& session(SessionId id) const { return sessions.at(id); }
+  /// Errors  kNotFound: names the devices that there are.
+  Result<DeviceIndex> find_device(const std::string& uuid) const;
+  const std::string& tenant_name(const Session& one) const { return tenants.name(one.tenant); }
+  Event& note(Event::Kind kind, const Session& one, TimePoint now) {
+    return outbox.note(kind, one, tenant_name(one), now);
+  }
+  /// What the tenant is charged for memory past the broker has changed by one process's part.
+  void charge_past(TenantId tenant, DeviceIndex device, Bytes before, Bytes after);
+  void note_bytes(Event::Kind kind, const Session& one, DeviceIndex device, Bytes bytes, TimePoint now) {
+    outbox.note_bytes(kind, one, tenant_name(one), device, bytes, now);
+  }
+
+  Policy policy;  ///< without the quotas of its tenants: the ledger has them
+  Ledger ledger;
+  Tenants tenants;
+  Arbiter arbiter;
+  std::unordered_map<SessionId, Session> sessions;
+  std::set<SessionId> session_order;           ///< the same, for listings
+  std::vector<std::set<SessionId>> declaring;  ///< by device: who answers for memory outside the pool
+  std::vector<Bytes> past_broker;              ///< by device: taken past the broker, as last seen
+  std::vector<std::map<TenantId, Bytes>> charged_past;  ///< of that, what tenants are charged
+  Outbox outbox;
+  bool draining = false;
+};
+
+}  // namespace gpumem::core

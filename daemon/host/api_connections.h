@@ -1,0 +1,45 @@
+#pragma once
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <unordered_map>
+
+#include "base/mutex.h"
+#include "daemon/core/types.h"
+#include "gpumem/result.h"
+
+namespace gpumem::host {
+
+/// Who is at the other end of each connection of gRPC, by the number of the descriptor that gRPC has for it;
+/// so many in all and of each user. Administrators do not count.
+/// Threads  any.
+class ApiConnections {
+ public:
+  struct Limits {
+    std::size_t in_all;
+    std::size_t of_a_user;
+  };
+  struct Caller {
+    core::Peer peer;
+    bool admin = false;
+  };
+
+  explicit ApiConnections(Limits limits) : limits_(limits) {}
+
+  /// Errors  kResourceExhausted: the limit, in words.
+  Result<void> check_room(const Caller& caller) const;
+  void add(int number, Caller caller);
+  void remove(int number);
+  /// Nothing: there is no such connection.
+  std::optional<Caller> find(int number) const;
+  std::size_t size() const;
+
+ private:
+  const Limits limits_;
+  mutable Mutex mutex_;
+  std::unordered_map<int, Caller> by_number_ GPUMEM_GUARDED_BY(mutex_);
+  std::size_t counted_ GPUMEM_GUARDED_BY(mutex_) = 0;
+  std::map<std::uint32_t, std::size_t> by_user_ GPUMEM_GUARDED_BY(mutex_);
+};
+
+}  // namespace gpumem::host

@@ -1,0 +1,73 @@
+#pragma once
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/io_context.hpp>
+#include <functional>
+#include <future>
+#include <memory>
+#include <thread>
+
+#include "daemon/host/api_connections.h"
+#include "daemon/host/hangup_watch.h"
+#include "daemon/host/peer_listener.h"
+#include "daemon/host/rate_limited_log.h"
+#include "daemon/host/relay.h"
+#include "daemon/host/runtime_folder.h"
+#include "daemon/host/silent_connections.h"
+
+namespace gpumem::host {
+
+/// Accepts gRPC's connections, on a thread of its own, and hands them over once their client has begun to
+/// speak HTTP/2. Knows whose each is as long as it lives. What clients send besides bytes never reaches gRPC:
+/// where the kernel does not refuse it, a relay stands in front.
+class ApiListener {
+ public:
+  struct Options {
+    ListeningSocket socket;
+    KernelFeatures kernel;
+    DescriptorBudget budget = DescriptorBudget::of_process();
+    const Administrators* administrators = nullptr;  ///< outlives it
+    /// Takes over a connected, non-blocking socket, and shuts it down before closing it. Called on the
+    /// listener's thread.
+    std::function<void(UniqueFd)> serve;
+  };
+
+  explicit ApiListener(Options options);
+  /// Cuts what is not handed over, and what is relayed. Blocks for as long as the thread takes to end.
+  ~ApiListener();
+  ApiListener(const ApiListener&) = delete;
+  ApiListener& operator=(const ApiListener&) = delete;
+
+  void start();
+  /// Takes no more connections. Those that are handed over go on. Blocks as above.
+  void stop();
+
+  /// Who is at the other end of the connection that was handed over as descriptor `number`.
+  /// Threads  any.
+  const ApiConnections& connections() const { return connections_; }
+
+ private:
+  struct Silent;
+  void take_in(Connection connection);
+  void await_first_bytes(const std::shared_ptr<Silent>& silent);
+  void listen_to(const std::shared_ptr<Silent>& silent);
+  void cut(const std::shared_ptr<Silent>& silent, const std::string& why);
+  void hand_over(UniqueFd socket, ApiConnections::Caller caller);
+  Result<void> hand_over_directly(UniqueFd& socket, const ApiConnections::Caller& caller);
+  Result<void> hand_over_relayed(UniqueFd& socket, const ApiConnections::Caller& caller);
+  UniqueFd renumber(UniqueFd socket);
+
+  const DescriptorBudget budget_;
+  const std::function<void(UniqueFd)> serve_;
+  ApiConnections connections_;
+  SocketDisposal disposal_;  // before io_, which may hold the last of a connection
+  boost::asio::io_context io_;
+  boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_guard_;
+  RateLimitedLog warnings_;
+  HangupWatch hangups_;
+  SilentConnections silent_;
+  std::unique_ptr<PeerListener> listener_;
+  int next_number_ = 0;
+  std::thread thread_;
+};
+
+}  // namespace gpumem::host

@@ -1,0 +1,43 @@
+#pragma once
+#include <deque>
+#include <functional>
+#include <thread>
+
+#include "base/mutex.h"
+#include "daemon/core/executor.h"
+
+namespace gpumem::rpc {
+
+/// Reads the core for listings and explanations. What is to be shown is copied on the core's thread, one
+/// bounded piece at a time, so that no number of readers delays other calls by more than one piece; messages
+/// are made of it on a thread of its own. Threads  any.
+class Snapshots {
+ public:
+  using Present = std::function<void()>;
+  /// Copies what is needed; answers what makes messages of it, which must not touch the core.
+  using Copy = std::function<Present(core::Broker& broker, core::TimePoint now)>;
+  static constexpr std::size_t kMostPending = 1024;
+
+  /// `executor`  outlives it, and is open until all that was taken is done.
+  explicit Snapshots(core::Executor& executor);
+  /// Waits for what is pending.
+  ~Snapshots();
+  Snapshots(const Snapshots&) = delete;
+  Snapshots& operator=(const Snapshots&) = delete;
+
+  /// Has `copy` done, and then what it answers, in the order of the calls. False: too many are pending.
+  bool take(Copy copy);
+
+ private:
+  void work();
+  bool next(Copy& copy);
+
+  core::Executor& executor_;
+  Mutex mutex_;
+  Condition wake_;
+  std::deque<Copy> pending_ GPUMEM_GUARDED_BY(mutex_);
+  bool stopping_ GPUMEM_GUARDED_BY(mutex_) = false;
+  std::thread thread_;
+};
+
+}  // namespace gpumem::rpc

@@ -1,0 +1,40 @@
+#include "tests/promises/claim_clock.h"
+
+#include <algorithm>
+
+namespace gpumem::core::promises {
+
+std::string ClaimClock::update(const BrokerAdapter& broker, const std::map<RequestId, OpenRequest>& open,
+                               const Accounts& accounts, const std::vector<bool>& excused, TimePoint now) {
+  std::map<std::pair<std::string, DeviceIndex>, Bytes> unmet;
+  std::erase_if(since_, [&](const auto& entry) { return !open.contains(entry.first); });
+  for (const auto& [id, request] : open) {
+    if (!request.honest || request.least.size() != 1) continue;
+    const auto& [device, least] = request.least.front();
+    const ReclaimPolicy& reclaim = broker.device(device).reclaim;
+    if (reclaim.escalation != Escalation::kEndSession) continue;
+    const auto account = accounts.find({request.tenant, device});
+    if (account == accounts.end()) continue;
+    auto& left = unmet
+                     .try_emplace({request.tenant, device},
+                                  account->second.quota.guarantee.minus(account->second.used()))
+                     .first->second;
+    if (excused[device] || (!request.granted && least > left)) {
+      since_.erase(id);
+      continue;
+    }
+    if (request.granted && !since_.contains(id)) continue;
+    if (!request.granted) left -= least;
+    const auto [since, is_new] = since_.try_emplace(id, now);
+    seen_ += is_new ? 1 : 0;
+    longest_ = std::max(longest_, now - since->second);
+    const Duration bound = reclaim.deadline + reclaim.grace + broker.policy().return_grace + kSlack;
+    if (now - since->second <= bound) continue;
+    return "P2: request " + std::to_string(id.value) + " of " + to_string(least) + " of tenant " +
+           request.tenant + " on device " + std::to_string(device) +
+           " waits longer than its guarantee promises";
+  }
+  return {};
+}
+
+}  // namespace gpumem::core::promises

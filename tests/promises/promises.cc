@@ -1,0 +1,235 @@
+#include "tests/promises/promises.h"
+
+#include <algorithm>
+
+namespace gpumem::core::promises {
+namespace {
+
+std::string on(DeviceIndex device) { return " on device " + std::to_string(device); }
+std::string session_name(SessionId session, const SessionFacts& facts) {
+  return "session " + std::to_string(session.value) + " of " + facts.tenant;
+}
+
+}  // namespace
+
+std::string Promises::check(const Happened& happened, const State& state) {
+  const Accounts accounts = broker_.accounts();
+  if (before_.empty()) before_ = accounts;
+  std::vector<bool> excused = state.stolen;
+  for (DeviceIndex device = 0; device < broker_.device_count(); ++device) {
+    if (!books_.lost(device).is_zero()) excused[device] = true;
+    const bool in_debt = std::ranges::any_of(accounts, [&](const auto& entry) {
+      return entry.first.second == device && entry.second.used() > entry.second.quota.limit;
+    });
+    if (in_debt)
+      indebted_.try_emplace(device, state.now);
+    else
+      indebted_.erase(device);
+  }
+  std::string fault = check_books(accounts, state);
+  const auto also = [&](std::string more) {
+    if (fault.empty()) fault = std::move(more);
+  };
+  if (!happened.grants.empty()) also(check_limits(happened, accounts, state));
+  for (const auto& [session, signal] : happened.signals) also(check_signal(session, signal, accounts, state));
+  for (const auto& [pid, signal] : happened.foreign_signals) also(check_foreign_signal(pid, signal, state));
+  also(check_bells(happened, state));
+  also(claims_.update(broker_, state.open, accounts, excused, state.now));
+  also(check_answers(state));
+  before_ = accounts;
+  return fault;
+}
+
+// ---- P1: charges within the pool, grants within the limits, the ledger as the world's books ----
+
+std::string Promises::check_books(const Accounts& accounts, const State& state) const {
+  std::map<std::pair<std::string, DeviceIndex>, Bytes> own;
+  std::vector<Bytes> sums(broker_.device_count());
+  for (const auto& [session, facts] : state.sessions) {
+    const auto charges = books_.charges_of(session);
+    for (DeviceIndex device = 0; device < charges.size(); ++device) {
+      if (charges[device].is_zero()) continue;
+      own[{facts.tenant, device}] += charges[device];
+      sums[device] += charges[device];
+    }
+  }
+  const auto views = broker_.views();
+  for (DeviceIndex device = 0; device < views.size(); ++device) {
+    if (views[device].charges.total() > views[device].policy.pool)
+      return "P1: charges over the pool" + on(device);
+    if (views[device].charges.total() != sums[device])
+      return "P1: the ledger has " + to_string(views[device].charges.total()) + on(device) + ", the world " +
+             to_string(sums[device]);
+  }
+  for (const auto& [key, bytes] : own) {
+    const auto account = accounts.find(key);
+    const Bytes charged = account == accounts.end() ? Bytes{} : account->second.leases;
+    if (charged != bytes)
+      return "P1: tenant " + key.first + " is charged " + to_string(charged) + on(key.second) + ", and has " +
+             to_string(bytes);
+  }
+  return {};
+}
+
+std::string Promises::check_limits(const Happened& happened, const Accounts& accounts,
+                                   const State& state) const {
+  const auto parents = broker_.parents();
+  for (const auto& [session, device] : happened.grants) {
+    const auto facts = state.sessions.find(session);
+    if (facts == state.sessions.end()) continue;
+    const Account& own = accounts.at({facts->second.tenant, device});
+    if (own.used() > own.quota.limit)
+      return "P1: a grant takes " + facts->second.tenant + " past its limit" + on(device);
+    for (std::string above = parents.at(facts->second.tenant); !above.empty(); above = parents.at(above)) {
+      // A declaration counts above its tenant with no more than the tenant may have; here, for certain, with
+      // what is guaranteed to it.
+      Bytes counted;
+      for (const auto& [name, parent] : parents) {
+        if (parent != above) continue;
+        const Account& child = accounts.at({name, device});
+        counted += std::max(child.leases, std::min(child.used(), child.quota.guarantee));
+      }
+      if (counted > accounts.at({above, device}).quota.limit)
+        return "P1: a grant takes " + above + " past its limit" + on(device);
+    }
+  }
+  return {};
+}
+
+// ---- P3, P4: who is ended, and after what ----
+
+bool Promises::is_past_broker(std::int64_t pid) const {
+  if (!broker_.policy().past_broker.end) return false;
+  return std::ranges::any_of(
+      excess_, [&](const auto& entry) { return entry.first.first == pid && entry.second >= 2; });
+}
+
+void Promises::seen(std::int64_t pid, DeviceIndex device, Bytes own) {
+  int& looks = excess_[{pid, device}];
+  looks = own > broker_.policy().past_broker.allowance ? looks + 1 : 0;
+}
+
+bool Promises::waits_long(DeviceIndex device, Duration time, const State& state) const {
+  const auto indebted = indebted_.find(device);
+  if (indebted != indebted_.end() && indebted->second + time <= state.now) return true;
+  return std::ranges::any_of(state.open, [&](const auto& entry) {
+    const auto& least = entry.second.least;
+    return entry.second.asked + time <= state.now &&
+           std::ranges::any_of(least, [&](const auto& part) { return part.first == device; });
+  });
+}
+
+bool Promises::may_be_ended(SessionId session, const SessionFacts& facts, DeviceIndex device,
+                            const Accounts& accounts, const State& state) const {
+  const ReclaimPolicy& reclaim = broker_.device(device).reclaim;
+  if (reclaim.escalation != Escalation::kEndSession) return false;
+  const auto bursts = [&](const Accounts& all) {
+    const auto account = all.find({facts.tenant, device});
+    return account != all.end() && account->second.used() > account->second.quota.guarantee;
+  };
+  if (!bursts(before_) && !bursts(accounts)) return false;
+  const auto told = asked_.told(session, device);
+  if (told && told->since + reclaim.deadline <= state.now && told->due <= state.now) return true;
+  const bool holds_some = !books_.charges_of(session)[device].is_zero() || facts.outside.contains(device);
+  return !facts.has_lane && holds_some && waits_long(device, reclaim.deadline, state);
+}
+
+std::string Promises::check_kill(TimePoint terminated, TimePoint now) const {
+  Duration grace = Duration::max();
+  for (DeviceIndex device = 0; device < broker_.device_count(); ++device)
+    grace = std::min(grace, broker_.device(device).reclaim.grace);
+  return now < terminated + grace ? "P4: SIGKILL before the grace has passed" : "";
+}
+
+std::string Promises::check_signal(SessionId session, Signal signal, const Accounts& accounts,
+                                   const State& state) {
+  const auto facts = state.sessions.find(session);
+  if (facts == state.sessions.end()) return "P4: a signal for a session that was forgotten";
+  const std::string name = session_name(session, facts->second);
+  if (facts->second.honest) return "P3: " + name + " is ended, which is honest";
+  const std::int64_t pid = facts->second.pid;
+  if (!state.honest.contains(pid))
+    return {};  // it has just ended, and the broker learns of it session by session
+  if (signal == Signal::kKill) {
+    const auto terminated = terminated_.find(pid);
+    return terminated == terminated_.end() ? "P4: SIGKILL without SIGTERM for " + name
+                                           : check_kill(terminated->second, state.now);
+  }
+  terminated_.try_emplace(pid, state.now);
+  if (is_past_broker(pid)) return {};
+  for (DeviceIndex device = 0; device < broker_.device_count(); ++device) {
+    if (may_be_ended(session, facts->second, device, accounts, state)) return {};
+  }
+  return "P4: " + name +
+         " is ended, and was not asked, or not until the deadline, or is within its guarantee";
+}
+
+std::string Promises::check_foreign_signal(std::int64_t pid, Signal signal, const State& state) {
+  const std::string name = "process " + std::to_string(pid);
+  const auto honest = state.honest.find(pid);
+  if (honest == state.honest.end()) return {};  // it has ended meanwhile
+  if (honest->second) return "P3: " + name + " is ended, which is honest";
+  if (!is_past_broker(pid)) return "P4: " + name + " is ended, and was not seen twice to hold too much";
+  if (signal == Signal::kTerminate) {
+    terminated_.try_emplace(pid, state.now);
+    return {};
+  }
+  const auto terminated = terminated_.find(pid);
+  return terminated == terminated_.end() ? "P4: SIGKILL without SIGTERM for " + name
+                                         : check_kill(terminated->second, state.now);
+}
+
+std::string Promises::check_bells(const Happened& happened, const State& state) {
+  for (const auto& [session, facts] : state.sessions) {
+    if (!facts.has_lane) continue;
+    const auto asked = broker_.asked_of(session);
+    for (DeviceIndex device = 0; device < asked.size(); ++device) {
+      const bool kept = !books_.kept(session, device).is_zero();
+      if (!asked_.update(session, device, asked[device], happened.bells.contains(session), kept, state.now))
+        return "P4: " + session_name(session, facts) + " is asked without a bell" + on(device);
+      if (!asked[device].bytes.is_zero() && asked[device].deadline < asked_.told(session, device)->since)
+        return "P4: " + session_name(session, facts) + " is told a deadline in the past" + on(device);
+    }
+  }
+  return {};
+}
+
+// ---- P6: answers ----
+
+std::string Promises::check_answers(const State& state) const {
+  for (const auto& [id, request] : state.open) {
+    Duration patience = broker_.policy().return_grace + ClaimClock::kSlack;
+    for (const auto& [device, least] : request.least)
+      patience = std::max(patience, broker_.device(device).reclaim.deadline + broker_.policy().return_grace +
+                                        ClaimClock::kSlack);
+    if (state.now > request.deadline + patience)
+      return "P6: request " + std::to_string(id.value) + " has no answer";
+  }
+  return {};
+}
+
+std::string Promises::check_refusal(RequestId id, const OpenRequest& request, const std::string& why,
+                                    TimePoint now) const {
+  if (!claims_.is_promised(id) || now >= request.deadline) return {};
+  return "P2: request " + std::to_string(id.value) + ", within its guarantee, is refused: " + why;
+}
+
+// ---- P5: the end ----
+
+std::string Promises::check_end() const {
+  if (broker_.session_count() != 0) return "P5: sessions are left";
+  for (const DeviceView& view : broker_.views()) {
+    if (!view.charges.total().is_zero()) return "P5: charges are left";
+    if (!view.outside.is_zero()) return "P5: declared memory is left";
+    if (!view.asked_back.is_zero()) return "P5: somebody is asked for memory";
+    if (view.waiting != 0) return "P5: somebody waits";
+    if (!view.missing.is_zero() || view.free != view.policy.pool || view.warm != view.policy.pool)
+      return "P5: the pool is not whole";
+  }
+  for (const auto& [key, account] : broker_.accounts()) {
+    if (!account.used().is_zero()) return "P5: tenant " + key.first + " is charged";
+  }
+  return broker_.next_deadline() ? "P5: the broker waits for a moment to come" : "";
+}
+
+}  // namespace gpumem::core::promises

@@ -1,0 +1,83 @@
+#pragma once
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "tests/promises/asked_sessions.h"
+#include "tests/promises/books.h"
+#include "tests/promises/claim_clock.h"
+#include "tests/promises/process.h"
+
+namespace gpumem::core::promises {
+
+/// What the world knows of a session that the broker has not forgotten.
+struct SessionFacts {
+  std::int64_t pid = 0;
+  std::string tenant;
+  bool honest = false;
+  bool has_lane = true;
+  std::set<DeviceIndex> outside{};  ///< where it declared memory, or its process took some past the broker
+};
+
+/// What an event of the broker brought about.
+struct Happened {
+  std::set<SessionId> bells;
+  std::vector<std::pair<SessionId, Signal>> signals;
+  std::vector<std::pair<std::int64_t, Signal>> foreign_signals;  ///< by pid
+  std::set<std::pair<SessionId, DeviceIndex>> grants;
+};
+
+/// What must hold after every event, whatever the rules are by which it comes about. The world tells what
+/// happened; nothing here acts.
+class Promises {
+ public:
+  Promises(const BrokerAdapter& broker, const Books& books) : broker_(broker), books_(books) {}
+
+  struct State {
+    const std::map<SessionId, SessionFacts>& sessions;
+    const std::map<RequestId, OpenRequest>& open;
+    const std::map<std::int64_t, bool>& honest;  ///< by pid
+    const std::vector<bool>& stolen;             ///< by device: somebody took memory that is the pool's
+    TimePoint now;
+  };
+  /// Answers the promise that is broken, and how; empty: none.
+  std::string check(const Happened& happened, const State& state);
+  /// Whether a refusal breaks one. What has waited as long as it wanted to may be refused.
+  std::string check_refusal(RequestId id, const OpenRequest& request, const std::string& why,
+                            TimePoint now) const;
+  /// What must hold when all processes have ended and the driver has given everything back.
+  std::string check_end() const;
+
+  /// A regular look has found that the process holds so much of the device that was not lent to it.
+  void seen(std::int64_t pid, DeviceIndex device, Bytes own);
+  void said_spent(SessionId session, DeviceIndex device) { asked_.said_spent(session, device); }
+  void forget_session(SessionId session) { asked_.forget(session); }
+
+  const ClaimClock& claims() const { return claims_; }
+
+ private:
+  using Accounts = ClaimClock::Accounts;
+  std::string check_books(const Accounts& accounts, const State& state) const;
+  std::string check_limits(const Happened& happened, const Accounts& accounts, const State& state) const;
+  std::string check_signal(SessionId session, Signal signal, const Accounts& accounts, const State& state);
+  std::string check_foreign_signal(std::int64_t pid, Signal signal, const State& state);
+  std::string check_bells(const Happened& happened, const State& state);
+  std::string check_answers(const State& state) const;
+  bool may_be_ended(SessionId session, const SessionFacts& facts, DeviceIndex device,
+                    const Accounts& accounts, const State& state) const;
+  bool is_past_broker(std::int64_t pid) const;
+  bool waits_long(DeviceIndex device, Duration time, const State& state) const;
+  std::string check_kill(TimePoint terminated, TimePoint now) const;
+
+  const BrokerAdapter& broker_;
+  const Books& books_;
+  AskedSessions asked_;
+  ClaimClock claims_;
+  Accounts before_;                                             ///< the latest event
+  std::map<std::pair<std::int64_t, DeviceIndex>, int> excess_;  ///< regular looks in a row that found some
+  std::map<std::int64_t, TimePoint> terminated_;                ///< by pid
+  std::map<DeviceIndex, TimePoint> indebted_;                   ///< since when somebody is
+};
+
+}  // namespace gpumem::core::promises

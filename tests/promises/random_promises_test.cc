@@ -1,0 +1,63 @@
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <cstdlib>
+
+#include "tests/promises/workload.h"
+
+// Random processes under random policies. GPUMEM_MODEL_STEPS (events of the broker, all worlds together) and
+// GPUMEM_MODEL_SEED repeat a run.
+
+namespace gpumem::core::promises {
+namespace {
+
+constexpr std::uint64_t kEventsOfAWorld = 5000;
+
+std::uint64_t setting(const char* name, std::uint64_t otherwise) {
+  const char* text = std::getenv(name);
+  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 0);
+}
+
+struct Seen {
+  std::uint64_t events = 0;
+  std::uint64_t claims = 0;
+  std::uint64_t signals = 0;
+  std::uint64_t asked = 0;
+};
+
+void run_world(std::uint64_t seed, std::uint64_t events, Seen& seen) {
+  std::mt19937_64 random(seed);
+  const Configuration configuration = random_configuration(random);
+  World world(configuration.policy, random());
+  Workload workload(world, configuration.users, random);
+  while (world.events() < events && world.fault().empty()) workload.step();
+  if (world.fault().empty()) world.finish();
+  ASSERT_EQ(world.fault(), "") << world.history() << "after " << world.events()
+                               << " events of the world of GPUMEM_MODEL_SEED=" << seed;
+  seen.events += world.events();
+  seen.claims += world.promises().claims().seen();
+  seen.signals += world.signals().size();
+  seen.asked += world.asked_ever().size();
+}
+
+void run(std::uint64_t events) {
+  std::uint64_t seed = setting("GPUMEM_MODEL_SEED", 20261122);
+  std::printf("GPUMEM_MODEL_SEED=%llu\n", static_cast<unsigned long long>(seed));
+  Seen seen;
+  for (; seen.events < events && !testing::Test::HasFatalFailure(); ++seed)
+    run_world(seed, std::min(kEventsOfAWorld, events - seen.events), seen);
+  std::printf("%llu events, %llu claims, %llu processes asked, %llu signals\n",
+              static_cast<unsigned long long>(seen.events), static_cast<unsigned long long>(seen.claims),
+              static_cast<unsigned long long>(seen.asked), static_cast<unsigned long long>(seen.signals));
+  if (testing::Test::HasFatalFailure() || events < 20'000) return;
+  EXPECT_GT(seen.claims, 0u);
+  EXPECT_GT(seen.asked, 0u);
+  EXPECT_GT(seen.signals, 0u);
+}
+
+TEST(Promises, HoldWhateverProcessesDo) { run(setting("GPUMEM_MODEL_STEPS", 40'000)); }
+
+TEST(LongPromises, HoldWhateverProcessesDo) { run(setting("GPUMEM_LONG_MODEL_STEPS", 1'000'000)); }
+
+}  // namespace
+}  // namespace gpumem::core::promises

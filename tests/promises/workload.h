@@ -1,0 +1,41 @@
+#pragma once
+#include <random>
+
+#include "tests/promises/configuration.h"
+#include "tests/promises/world.h"
+
+namespace gpumem::core::promises {
+
+/// Processes that come, ask, give back, misbehave and go, at random. Of each user either all processes are
+/// honest, or some.
+class Workload {
+ public:
+  Workload(World& world, std::uint32_t users, std::mt19937_64& random);
+
+  /// One thing that somebody does, or time that passes.
+  void step();
+
+ private:
+  std::uint64_t below(std::uint64_t limit) { return limit == 0 ? 0 : random_() % limit; }
+  bool one_in(std::uint64_t n) { return below(n) == 0; }
+  Process* some_process();
+  DeviceIndex some_device() { return below(world_.broker().device_count()); }
+  Bytes some_of(Bytes most) { return Bytes{below(most.count + 1)}; }
+
+  void arrive();
+  Traits some_traits();
+  void pass_time();
+  void act(Process& process);
+  void grow(Process& process);
+  void grow_hugely(Process& process);
+  void misbehave(Process& process);
+  void take_past(Process& process);
+  void churn(Process& process);
+
+  World& world_;
+  std::mt19937_64& random_;
+  std::vector<std::uint32_t> honest_;   ///< uids
+  std::vector<std::uint32_t> hostile_;  ///< uids, of which some processes are honest all the same
+};
+
+}  // namespace gpumem::core::promises

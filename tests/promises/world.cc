@@ -1,0 +1,310 @@
+#include "tests/promises/world.h"
+
+#include <algorithm>
+#include <array>
+
+// Time, the driver, and what the broker wants done. What processes do is in world_processes.cc.
+
+namespace gpumem::core::promises {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr Duration kLookInterval = std::chrono::seconds(1);
+constexpr Duration kLookTakes = milliseconds(5);
+constexpr Duration kJobTakes = milliseconds(3);
+constexpr Duration kDeathTakes = milliseconds(20);
+constexpr Duration kAcceptTakes = milliseconds(10);
+constexpr std::size_t kHistory = 60;
+
+// What processes take past the broker is outside the pools: so a proof succeeds only on what was given back.
+std::vector<Bytes> pools(const Policy& policy) {
+  std::vector<Bytes> all;
+  for (const DevicePolicy& device : policy.devices) all.push_back(device.pool);
+  return all;
+}
+
+}  // namespace
+
+World::World(const Policy& policy, std::uint64_t seed)
+    : random_(seed),
+      broker_(policy),
+      driver_(pools(policy)),
+      books_(policy.devices.size()),
+      promises_(broker_, books_),
+      jobs_(policy.devices.size()) {
+  broker_.tick(now_);
+  absorb();
+  look_regularly();
+  pass(std::chrono::seconds(1));
+}
+
+// ---- Time ----
+
+std::optional<TimePoint> World::next() const {
+  auto next = broker_.next_deadline();
+  if (!timers_.empty() && (!next || timers_.begin()->first < *next)) next = timers_.begin()->first;
+  return next;
+}
+
+void World::run_next(TimePoint at) {
+  now_ = std::max(now_, at);
+  if (!timers_.empty() && timers_.begin()->first <= now_) {
+    const Timer timer = std::move(timers_.begin()->second);
+    timers_.erase(timers_.begin());
+    return timer();
+  }
+  broker_.tick(now_);
+  absorb();
+}
+
+void World::pass(Duration time) {
+  const TimePoint end = now_ + time;
+  int standing = 0;
+  for (auto at = next(); at && *at <= end && fault_.empty(); at = next()) {
+    standing = *at > now_ ? 0 : standing + 1;
+    if (standing > 10'000) return fail("time stands still: a deadline that has come stays");
+    run_next(*at);
+  }
+  now_ = std::max(now_, end);
+}
+
+void World::pass_to_next(Duration most) {
+  const auto at = next();
+  if (at && *at <= now_ + most)
+    run_next(*at);
+  else
+    now_ += most;
+}
+
+void World::finish() {
+  looks_ = false;
+  while (!processes_.empty() && fault_.empty()) exit(*processes_.begin()->second);
+  for (DeviceIndex device = 0; device < jobs_.size(); ++device) look(device, true);
+  pass(std::chrono::minutes(1));
+  if (!timers_.empty()) fail("P5: something is still to be done");
+  fail(promises_.check_end());
+}
+
+// ---- What the broker wants done ----
+
+void World::absorb() {
+  ++events_;
+  const std::vector<Event> events = broker_.take_events();
+  for (const Event& event : events) {
+    if (event.kind == Event::Kind::kGranted) note_granted(event);
+  }
+  for (Effect& effect : broker_.take_effects()) std::visit([this](auto& one) { take(one); }, effect);
+  for (const Event& event : events) {
+    if (event.kind == Event::Kind::kFreed && !books_.freed(event.session, *event.device, event.bytes))
+      fail("P1: freed was what session " + std::to_string(event.session.value) + " has not given back");
+  }
+  std::ranges::copy(events, std::back_inserter(history_));
+  while (history_.size() > kHistory) history_.pop_front();
+  std::map<std::int64_t, bool> honest;
+  std::vector<bool> stolen(jobs_.size());
+  for (const auto& [pid, process] : processes_) {
+    honest[pid] = process->traits.honest();
+    for (DeviceIndex device = 0; device < stolen.size(); ++device)
+      if (!process->stolen[device].is_zero()) stolen[device] = true;
+  }
+  const auto views = broker_.views();
+  for (DeviceIndex device = 0; device < stolen.size(); ++device)
+    if (!views[device].missing.is_zero()) stolen[device] = true;
+  fail(promises_.check(happened_, {sessions_, open_, honest, stolen, now_}));
+  for (const auto& [session, signal] : std::exchange(happened_.signals, {})) {
+    if (Process* process = process_of(session)) deliver(*process, signal);
+  }
+  for (const auto& [pid, signal] : std::exchange(happened_.foreign_signals, {})) {
+    if (Process* process = find(pid)) deliver(*process, signal);
+  }
+  happened_ = {};
+}
+
+void World::note_granted(const Event& event) {
+  books_.granted(event.request, event.session, *event.device, event.bytes);
+  happened_.grants.emplace(event.session, *event.device);
+  if (const auto open = open_.find(event.request); open != open_.end()) open->second.granted = true;
+}
+
+void World::take(RunJob& effect) {
+  auto& queue = jobs_[effect.job.device];
+  queue.push_back(std::move(effect.job));
+  if (queue.size() == 1) start_job(queue.front().device);
+}
+
+void World::start_job(DeviceIndex device) {
+  after(up_to(kJobTakes), [this, device] {
+    const JobResult result = driver_.run(jobs_[device].front());
+    jobs_[device].pop_front();
+    if (!jobs_[device].empty()) start_job(device);
+    broker_.job_done(result, now_);
+    absorb();
+  });
+}
+
+void World::take(SendOffer& effect) {
+  for (const OfferedLease& one : effect.grant.leases)
+    books_.lent(one.extent.id, effect.session, one.device, one.extent.size);
+  Process* process = process_of(effect.session);
+  if (process == nullptr) {  // it has just ended, and the broker learns of its sessions one by one
+    for (const OfferedLease& one : effect.grant.leases) books_.unmapped(one.extent.id);
+    return;
+  }
+  if (process->session != effect.session) return fail("an offer to nobody");
+  for (const OfferedLease& one : effect.grant.leases) {
+    driver_.hold(one.extent.id);
+    process->mapped[one.extent.id] = {effect.session, one.slice, one.lease, one.device, one.extent.size};
+  }
+  process->offers.emplace_back(effect.session, effect.grant.id);
+  after(up_to(kAcceptTakes), [this, pid = process->pid] { accept_offers(pid); });
+}
+
+void World::take(AnswerGrow& effect) {
+  const auto open = open_.find(effect.request);
+  if (open == open_.end())
+    return fail("P6: request " + std::to_string(effect.request.value) +
+                " is answered, and was before or is over");
+  books_.settled(effect.request);
+  if (effect.answer)
+    granted_.insert(effect.request);
+  else
+    fail(promises_.check_refusal(effect.request, open->second, effect.answer.error().error.message, now_));
+  open_.erase(open);
+}
+
+void World::take(RingDoorbell& effect) {
+  happened_.bells.insert(effect.session);
+  Process* process = process_of(effect.session);
+  if (process == nullptr) return;  // it has just ended, and the broker learns of its sessions one by one
+  if (process->session != effect.session) return fail("a bell for nobody");
+  asked_ever_.insert(process->pid);
+  const Traits& traits = process->traits;
+  if (traits.says_spent) {
+    after({}, [this, pid = process->pid] {
+      if (Process* one = find(pid)) {
+        for (DeviceIndex device = 0; device < jobs_.size(); ++device) say_spent(*one, device);
+      }
+    });
+  }
+  if (traits.ignores_pressure || traits.says_spent || std::exchange(process->reacts, true)) return;
+  Duration deadline = Duration::max();
+  for (DeviceIndex device = 0; device < jobs_.size(); ++device)
+    deadline = std::min(deadline, broker_.device(device).reclaim.deadline);
+  after(up_to(deadline - milliseconds(1)), [this, pid = process->pid] { react(pid); });
+}
+
+void World::take(SignalSession& effect) {
+  happened_.signals.emplace_back(effect.session, effect.signal);
+  if (const auto facts = sessions_.find(effect.session); facts != sessions_.end())
+    signals_.emplace_back(facts->second.pid, effect.signal);
+}
+
+void World::take(SignalForeigner& effect) {
+  happened_.foreign_signals.emplace_back(effect.pid, effect.signal);
+  signals_.emplace_back(effect.pid, effect.signal);
+}
+
+void World::take(ForgetSession& effect) {
+  const auto facts = sessions_.find(effect.session);
+  if (facts == sessions_.end()) return fail("a session is forgotten twice");
+  if (facts->second.has_lane) fail("a session is forgotten that has not ended");
+  if (Process* process = find(facts->second.pid)) std::erase(process->sessions, effect.session);
+  sessions_.erase(facts);
+  promises_.forget_session(effect.session);
+}
+
+// SIGSTOP holds SIGTERM back, not SIGKILL.
+void World::deliver(Process& process, Signal signal) {
+  if (process.traits.cannot_be_ended || process.dying) return;
+  if (signal == Signal::kTerminate) {
+    if (process.traits.ignores_sigterm) return;
+    if (process.suspended) {
+      process.sigterm_pending = true;
+      return;
+    }
+  }
+  process.dying = true;
+  after(up_to(kDeathTakes), [this, pid = process.pid] {
+    if (Process* one = find(pid)) exit(*one);
+  });
+}
+
+// ---- Looks ----
+
+void World::look_regularly() {
+  if (!looks_) return;
+  for (DeviceIndex device = 0; device < jobs_.size(); ++device) look(device, true);
+  after(kLookInterval, [this] { look_regularly(); });
+}
+
+void World::start_regular_looks() {
+  if (!std::exchange(looks_, true)) look_regularly();
+}
+
+void World::look(DeviceIndex device, bool regular) {
+  broker_.begin_look(device, now_);
+  absorb();
+  after(kLookTakes, [this, device, regular] { observe(device, regular); });
+}
+
+// Extents are booked on the broker, which created them.
+void World::observe(DeviceIndex device, bool regular) {
+  Observation seen;
+  seen.device = device;
+  seen.regular = regular;
+  seen.broker_started = 1;
+  seen.broker = broker_.device(device).pool - driver_.room(device);
+  for (const auto& [pid, process] : processes_) seen.broker -= process->stolen[device];
+  seen.used = seen.broker;
+  for (const auto& [pid, process] : processes_) {
+    const bool has_context = process->slices.contains(device) || mapped(*process, device) > Bytes{};
+    const Bytes context = has_context ? context_ : Bytes{};
+    const Bytes own = context + process->past[device] + process->stolen[device];
+    seen.used += own;
+    if (own.is_zero() || process->traits.cannot_be_ended) continue;
+    seen.processes.push_back({.pid = pid,
+                              .started = static_cast<std::uint64_t>(pid),
+                              .uid = process->uid,
+                              .gids = {process->uid},
+                              .command = "x",
+                              .used = own});
+    if (regular) promises_.seen(pid, device, own);
+  }
+  broker_.observe(seen, now_);
+  absorb();
+}
+
+Result<void> World::apply(const Policy& policy) {
+  auto applied = broker_.apply(policy, now_);
+  for (auto& [session, facts] : sessions_) facts.tenant = broker_.tenant_of(session);
+  for (auto& [id, request] : open_) request.tenant = sessions_.at(request.session).tenant;
+  absorb();
+  return applied;
+}
+
+std::string World::history() const {
+  static constexpr std::array kNames{"opened",  "ended",       "died",        "waiting",    "granted",
+                                     "denied",  "withdrawn",   "pressure",    "relieved",   "returned",
+                                     "freed",   "quarantined", "debt",        "debt paid",  "terminating",
+                                     "killing", "quota",       "past broker", "unexplained"};
+  std::string lines;
+  for (const Event& event : history_) {
+    const auto kind = static_cast<std::size_t>(event.kind);
+    lines += std::to_string((event.at - TimePoint(std::chrono::hours(1))) / milliseconds(1)) +
+             " ms: " + (kind < kNames.size() ? kNames[kind] : "?") + " tenant " + event.tenant +
+             ", session " + std::to_string(event.session.value) + ", request " +
+             std::to_string(event.request.value) + ", device " +
+             (event.device ? std::to_string(*event.device) : "-") + ", " + to_string(event.bytes) + ", " +
+             event.words + "\n";
+  }
+  return lines;
+}
+
+Bytes World::past_room(DeviceIndex device) const {
+  Bytes taken;
+  for (const auto& [pid, process] : processes_) taken += process->past[device];
+  return (broker_.device(device).total - broker_.device(device).pool).minus(taken);
+}
+
+}  // namespace gpumem::core::promises

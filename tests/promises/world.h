@@ -1,0 +1,160 @@
+#pragma once
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "tests/promises/process.h"
+#include "tests/promises/promises.h"
+#include "tests/unit/core/fake_driver.h"
+
+namespace gpumem::core::promises {
+
+/// A machine in virtual time: broker, driver, processes, and the host's part between them. Processes react by
+/// themselves to offers, bells and signals, each as its traits say; what they start is the caller's. After
+/// every event of the broker the promises are checked; the first that is broken is kept in fault().
+class World {
+ public:
+  World(const Policy& policy, std::uint64_t seed);
+
+  // ---- Time ----
+
+  TimePoint now() const { return now_; }
+  /// Everything that is due happens in its order.
+  void pass(Duration time);
+  /// To whatever comes next, but by `most` only.
+  void pass_to_next(Duration most);
+  /// All processes end, and time passes until nothing is left to do.
+  void finish();
+
+  // ---- What processes do ----
+
+  Process& spawn(std::uint32_t uid, Traits traits = {});
+  /// False: refused.
+  bool connect(Process& process);
+  std::optional<SliceId> slice(Process& process, DeviceIndex device);
+  void close_slice(Process& process, DeviceIndex device);
+  struct Part {
+    DeviceIndex device = 0;
+    Bytes least;
+    Bytes wanted;
+  };
+  /// None: it is not connected, or has no slice there.
+  RequestId grow(Process& process, const std::vector<Part>& parts, Duration wait);
+  RequestId grow(Process& process, Bytes bytes, Duration wait = std::chrono::minutes(10)) {
+    return grow(process, {{0, bytes, bytes}}, wait);
+  }
+  void cancel(RequestId request);
+  /// Leases of about so much; as much as it has.
+  void give_back(Process& process, DeviceIndex device, Bytes bytes);
+  /// Replaces what was declared.
+  void declare(Process& process, DeviceIndex device, Bytes bytes);
+  void say_spent(Process& process, DeviceIndex device);
+  void take_past(Process& process, DeviceIndex device, Bytes bytes);
+  /// Of what the broker failed to create again.
+  void steal(Process& process, DeviceIndex device, Bytes bytes);
+  void give_up_past(Process& process, DeviceIndex device);
+  /// `unmaps`  before it does, all of it.
+  void close_lane(Process& process, LaneEnd end, bool unmaps);
+  void exit(Process& process);
+  void suspend(Process& process) { process.suspended = true; }
+  void resume(Process& process);
+
+  // ---- What the administrator does ----
+
+  void look(DeviceIndex device, bool regular);
+  /// What a process that has a slice on a device holds of it besides.
+  void set_context(Bytes bytes) { context_ = bytes; }
+  /// They are made every second, unless they are stopped.
+  void stop_regular_looks() { looks_ = false; }
+  void start_regular_looks();
+  Result<void> apply(const Policy& policy);
+
+  // ---- What can be seen ----
+
+  const std::string& fault() const { return fault_; }
+  /// The broker's latest events, one a line.
+  std::string history() const;
+  const BrokerAdapter& broker() const { return broker_; }
+  const Books& books() const { return books_; }
+  const Promises& promises() const { return promises_; }
+  std::uint64_t events() const { return events_; }
+  const std::map<std::int64_t, std::unique_ptr<Process>>& processes() const { return processes_; }
+  bool lives(std::int64_t pid) const { return processes_.contains(pid); }
+  bool is_granted(RequestId request) const { return granted_.contains(request); }
+  bool is_answered(RequestId request) const { return !open_.contains(request); }
+  const std::map<RequestId, OpenRequest>& open_requests() const { return open_; }
+  Bytes mapped(const Process& process, DeviceIndex device = 0) const;
+  Bytes asked(const Process& process, DeviceIndex device = 0) const;
+  /// Pids in the order in which they were sent a signal, ever.
+  const std::vector<std::pair<std::int64_t, Signal>>& signals() const { return signals_; }
+  /// Pids that were ever asked to give something back.
+  const std::set<std::int64_t>& asked_ever() const { return asked_ever_; }
+  Bytes stealable(DeviceIndex device) const { return driver_.room(device); }
+  Bytes past_room(DeviceIndex device) const;
+
+ private:
+  using Timer = std::function<void()>;
+  void after(Duration time, Timer timer) { timers_.emplace(now_ + time, std::move(timer)); }
+  std::optional<TimePoint> next() const;
+  void run_next(TimePoint at);
+  Duration up_to(Duration most) {
+    return Duration(static_cast<Duration::rep>(random_() % static_cast<std::uint64_t>(most.count() + 1)));
+  }
+
+  // Takes what the broker wants done, and checks the promises.
+  void absorb();
+  void take(RunJob& effect);
+  void take(SendOffer& effect);
+  void take(AnswerGrow& effect);
+  void take(RingDoorbell& effect);
+  void take(SignalSession& effect);
+  void take(SignalForeigner& effect);
+  void take(ForgetSession& effect);
+  void note_granted(const Event& event);
+  void start_job(DeviceIndex device);
+
+  Process* find(std::int64_t pid);
+  Process* process_of(SessionId session);
+  void deliver(Process& process, Signal signal);
+  void react(std::int64_t pid);
+  void accept_offers(std::int64_t pid);
+  Bytes give_back_one(Process& process, DeviceIndex device, Bytes amount);
+  void unmap_all(Process& process);
+  void lose_lane(SessionId session);
+  void restore(DeviceIndex device);
+  void look_regularly();
+  void observe(DeviceIndex device, bool regular);
+  void fail(const std::string& what) {
+    if (fault_.empty() && !what.empty()) fault_ = what;
+  }
+
+  std::mt19937_64 random_;
+  BrokerAdapter broker_;
+  FakeDriver driver_;
+  Books books_;
+  Promises promises_;
+  TimePoint now_ = TimePoint(std::chrono::hours(1));
+  std::multimap<TimePoint, Timer> timers_;
+  std::vector<std::deque<Job>> jobs_;
+  std::map<std::int64_t, std::unique_ptr<Process>> processes_;
+  std::map<SessionId, SessionFacts> sessions_;
+  std::map<RequestId, OpenRequest> open_;
+  std::set<RequestId> granted_;
+  std::set<std::uint32_t> misbehaving_;  ///< uids with a process that is not honest
+  Happened happened_;
+  std::vector<std::pair<std::int64_t, Signal>> signals_;
+  std::set<std::int64_t> asked_ever_;
+  IdSource<RequestId> request_ids_;
+  std::int64_t last_pid_ = 1000;
+  std::uint64_t events_ = 0;
+  std::deque<Event> history_;
+  Bytes context_ = mebibytes(1);
+  bool looks_ = true;
+  std::string fault_;
+};
+
+}  // namespace gpumem::core::promises

@@ -1,0 +1,266 @@
+#include <algorithm>
+
+#include "tests/promises/world.h"
+
+// What processes do, of their own accord or because they were asked.
+
+namespace gpumem::core::promises {
+
+Process* World::find(std::int64_t pid) {
+  const auto found = processes_.find(pid);
+  return found == processes_.end() ? nullptr : found->second.get();
+}
+
+Process* World::process_of(SessionId session) {
+  const auto facts = sessions_.find(session);
+  return facts == sessions_.end() ? nullptr : find(facts->second.pid);
+}
+
+Bytes World::mapped(const Process& process, DeviceIndex device) const {
+  Bytes sum;
+  for (const auto& [id, mapping] : process.mapped) {
+    if (mapping.device == device) sum += mapping.size;
+  }
+  return sum;
+}
+
+Bytes World::asked(const Process& process, DeviceIndex device) const {
+  return process.session ? broker_.asked_of(process.session)[device].bytes : Bytes{};
+}
+
+Process& World::spawn(std::uint32_t uid, Traits traits) {
+  auto process = std::make_unique<Process>();
+  process->pid = ++last_pid_;
+  process->uid = uid;
+  process->traits = traits;
+  process->past.resize(jobs_.size());
+  process->stolen.resize(jobs_.size());
+  if (!traits.honest()) {
+    misbehaving_.insert(uid);
+    for (auto& [id, request] : open_) {
+      if (const Process* owner = process_of(request.session); owner != nullptr && owner->uid == uid)
+        request.honest = false;
+    }
+  }
+  return *processes_.emplace(process->pid, std::move(process)).first->second;
+}
+
+bool World::connect(Process& process) {
+  Peer peer{.pid = process.pid,
+            .uid = process.uid,
+            .gids = {process.uid},
+            .command = "x",
+            .started = static_cast<std::uint64_t>(process.pid)};
+  if (process.traits.cannot_be_ended) {
+    peer.pid = 0;
+    peer.started = 0;
+    peer.can_be_ended = false;
+  }
+  const auto session = broker_.open_session(peer, now_);
+  if (session) {
+    process.session = *session;
+    process.sessions.push_back(*session);
+    SessionFacts& facts = sessions_[*session];
+    facts = {process.pid, broker_.tenant_of(*session), process.traits.honest()};
+    for (DeviceIndex device = 0; device < jobs_.size(); ++device)
+      if (!process.past[device].is_zero()) facts.outside.insert(device);
+  }
+  absorb();
+  return session.has_value();
+}
+
+std::optional<SliceId> World::slice(Process& process, DeviceIndex device) {
+  if (!process.session) return std::nullopt;
+  if (const auto known = process.slices.find(device); known != process.slices.end()) return known->second;
+  const auto slice = broker_.open_slice(process.session, device, {}, now_);
+  if (slice) process.slices[device] = *slice;
+  absorb();
+  return slice ? std::optional(*slice) : std::nullopt;
+}
+
+void World::close_slice(Process& process, DeviceIndex device) {
+  const auto known = process.slices.find(device);
+  if (known == process.slices.end()) return;
+  if (broker_.close_slice(process.session, known->second, now_)) process.slices.erase(known);
+  absorb();
+}
+
+RequestId World::grow(Process& process, const std::vector<Part>& parts, Duration wait) {
+  std::vector<BrokerAdapter::Part> asked;
+  OpenRequest request;
+  for (const Part& part : parts) {
+    const auto of = slice(process, part.device);
+    if (!of) return {};
+    asked.push_back({*of, part.wanted, part.least});
+    request.least.emplace_back(part.device, part.least);
+  }
+  const RequestId id = request_ids_.next();
+  request.session = process.session;
+  request.tenant = sessions_.at(process.session).tenant;
+  request.honest = !misbehaving_.contains(process.uid);
+  request.asked = now_;
+  request.deadline = now_ + wait;
+  open_[id] = std::move(request);
+  broker_.grow(id, process.session, asked, wait, now_);
+  absorb();
+  return id;
+}
+
+void World::cancel(RequestId request) {
+  if (open_.erase(request) == 0) return;
+  broker_.cancel(request, now_);
+  books_.settled(request);
+  absorb();
+}
+
+// ---- Giving back ----
+
+// The smallest lease that suffices, else the largest.
+Bytes World::give_back_one(Process& process, DeviceIndex device, Bytes amount) {
+  const auto rank = [&](Bytes size) {
+    return size >= amount ? std::pair(0, size.count) : std::pair(1, ~size.count);
+  };
+  auto best = process.mapped.end();
+  for (auto it = process.mapped.begin(); it != process.mapped.end(); ++it) {
+    const Mapping& one = it->second;
+    if (one.device != device || one.returned || one.session != process.session) continue;
+    if (best == process.mapped.end() || rank(one.size) < rank(best->second.size)) best = it;
+  }
+  if (best == process.mapped.end()) return {};
+  const ExtentId extent = best->first;
+  const Mapping given = best->second;
+  books_.given_back(extent);
+  if (process.traits.keeps_returned) {
+    best->second.returned = true;
+  } else {
+    process.mapped.erase(best);
+    driver_.let_go(extent);
+    books_.unmapped(extent);
+  }
+  const std::int64_t pid = process.pid;
+  if (!broker_.give_back(given.session, given.slice, std::vector{given.lease}, now_))
+    fail("process " + std::to_string(pid) + " may not give back what it has");
+  absorb();
+  return given.size;
+}
+
+void World::give_back(Process& process, DeviceIndex device, Bytes bytes) {
+  while (!bytes.is_zero() && fault_.empty()) {
+    const Bytes given = give_back_one(process, device, bytes);
+    if (given.is_zero()) return;
+    bytes = bytes.minus(given);
+  }
+}
+
+void World::react(std::int64_t pid) {
+  Process* process = find(pid);
+  if (process == nullptr || process->suspended) return;
+  process->reacts = false;
+  for (DeviceIndex device = 0; device < jobs_.size(); ++device) {
+    for (Bytes bytes = asked(*process, device); !bytes.is_zero(); bytes = asked(*process, device)) {
+      if (give_back_one(*process, device, bytes).is_zero()) break;
+      if (!fault_.empty()) return;
+    }
+  }
+}
+
+void World::accept_offers(std::int64_t pid) {
+  Process* process = find(pid);
+  if (process == nullptr || process->suspended) return;
+  for (const auto& [session, grant] : std::exchange(process->offers, {})) {
+    if (session == process->session) static_cast<void>(broker_.accept(session, grant, now_));
+    absorb();
+  }
+  const Traits& traits = process->traits;
+  // What had not arrived when the bell was rung.
+  if (!traits.ignores_pressure && !traits.says_spent && !process->reacts) react(pid);
+}
+
+// ---- Memory that was not lent ----
+
+void World::declare(Process& process, DeviceIndex device, Bytes bytes) {
+  if (!process.session) return;
+  sessions_.at(process.session).outside.insert(device);
+  static_cast<void>(broker_.declare(process.session, device, bytes, now_));
+  absorb();
+}
+
+void World::say_spent(Process& process, DeviceIndex device) {
+  if (!process.session) return;
+  promises_.said_spent(process.session, device);
+  broker_.spent(process.session, device, now_);
+  absorb();
+}
+
+void World::take_past(Process& process, DeviceIndex device, Bytes bytes) {
+  process.past[device] += std::min(bytes, past_room(device));
+  for (const SessionId session : process.sessions) sessions_.at(session).outside.insert(device);
+}
+
+void World::steal(Process& process, DeviceIndex device, Bytes bytes) {
+  process.stolen[device] += driver_.steal(device, bytes);
+}
+
+void World::give_up_past(Process& process, DeviceIndex device) {
+  process.past[device] = {};
+  process.stolen[device] = {};
+  restore(device);
+}
+
+// The driver knows all thieves as one.
+void World::restore(DeviceIndex device) {
+  driver_.restore(device);
+  for (const auto& [pid, process] : processes_) driver_.steal(device, process->stolen[device]);
+}
+
+// ---- Ends ----
+
+void World::unmap_all(Process& process) {
+  for (const auto& [extent, mapping] : process.mapped) {
+    driver_.let_go(extent);
+    books_.unmapped(extent);
+  }
+  process.mapped.clear();
+}
+
+void World::lose_lane(SessionId session) {
+  sessions_.at(session).has_lane = false;
+  books_.close_lane(session);
+  std::erase_if(open_, [&](const auto& entry) { return entry.second.session == session; });
+}
+
+void World::close_lane(Process& process, LaneEnd end, bool unmaps) {
+  const SessionId session = std::exchange(process.session, {});
+  if (!session) return;
+  process.slices.clear();
+  process.offers.clear();
+  lose_lane(session);
+  for (auto& [extent, mapping] : process.mapped) mapping.returned = true;
+  if (unmaps) unmap_all(process);
+  broker_.end_lane(session, end, now_);
+  absorb();
+}
+
+// Its mappings go with it; the host tells of every session that it had.
+void World::exit(Process& process) {
+  const std::int64_t pid = process.pid;
+  const auto owned = std::move(processes_.extract(pid).mapped());
+  unmap_all(*owned);
+  for (DeviceIndex device = 0; device < jobs_.size(); ++device) restore(device);
+  for (const SessionId session : std::vector(owned->sessions)) {
+    if (!sessions_.contains(session)) continue;
+    if (session == owned->session) lose_lane(session);
+    broker_.exited(session, now_);
+    absorb();
+  }
+}
+
+void World::resume(Process& process) {
+  process.suspended = false;
+  const std::int64_t pid = process.pid;
+  if (std::exchange(process.sigterm_pending, false)) return deliver(process, Signal::kTerminate);
+  accept_offers(pid);
+  if (Process* one = find(pid); one != nullptr && one->reacts) react(pid);
+}
+
+}  // namespace gpumem::core::promises

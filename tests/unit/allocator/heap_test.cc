@@ -1,0 +1,93 @@
+#include "client/allocator/heap.h"
+
+#include <gtest/gtest.h>
+
+// The heap's bookkeeping by itself: whose a free span is, until when, and how much was free.
+
+namespace gpumem::allocator {
+namespace {
+
+class HeapTest : public testing::Test {
+ protected:
+  static constexpr std::uint64_t kUnit = mebibytes(2).count;
+  static constexpr Address kBase = Address{1} << 40;
+  static constexpr StreamIndex kStream = 1;
+  static constexpr StreamIndex kOther = 2;
+
+  void map(std::uint64_t units, Address at = kBase) { heap.add(at, units * kUnit, kNoStream, 0); }
+  Span* take(std::uint64_t units, StreamIndex stream = kStream) {
+    return heap.take(units * kUnit, Cut::kSpan, stream);
+  }
+
+  Heap heap{kUnit};
+};
+
+TEST_F(HeapTest, SpanThatMergesWithAYoungerOneWaitsAsLongAsThat) {
+  map(2);
+  Span* first = take(1);
+  Span* second = take(1);
+  ASSERT_LT(first->base, second->base);
+  heap.free(*first, kStream, 7);
+  heap.free(*second, kStream, 3);
+  heap.settle(kStream, 5);
+  EXPECT_EQ(take(2, kOther), nullptr) << "work of the stream may still use the first half";
+  heap.settle(kStream, 8);
+  EXPECT_NE(take(2, kOther), nullptr);
+}
+
+TEST_F(HeapTest, SpanThatMergesWithAYoungerOneBehindItWaitsAsLongAsThat) {
+  map(2);
+  Span* first = take(1);
+  Span* second = take(1);
+  heap.free(*second, kStream, 7);
+  heap.free(*first, kStream, 3);
+  heap.settle(kStream, 5);
+  EXPECT_EQ(take(2, kOther), nullptr) << "work of the stream may still use the second half";
+  heap.settle(kStream, 8);
+  EXPECT_NE(take(2, kOther), nullptr);
+}
+
+TEST_F(HeapTest, LeastThatWasFreeKnowsOfWhatWasUnmapped) {
+  map(4);
+  static_cast<void>(heap.take_low_water());
+  Span& span = *heap.beginning_at(kBase);
+  heap.cut(span, kBase, kBase + 3 * kUnit);
+  map(3);
+  EXPECT_EQ(heap.take_low_water(), kUnit);
+  EXPECT_EQ(heap.free_bytes(), 4 * kUnit);
+}
+
+TEST_F(HeapTest, TakesTheSmallerOfTheStreamsOwnAndTheUnownedSpan) {
+  map(2);
+  map(1, kBase + 8 * kUnit);
+  Span* own = take(2);
+  ASSERT_EQ(own->base, kBase);
+  heap.free(*own, kStream, 1);
+  EXPECT_EQ(take(1)->base, kBase + 8 * kUnit) << "it fits exactly";
+}
+
+TEST_F(HeapTest, BlockThatWidensOutOfAUnitForSmallOnesOpensIt) {
+  map(2);
+  Span* small = heap.take(kGranule, Cut::kSpan, kStream);
+  ASSERT_TRUE(small->small);
+  Span* rest = take(1);
+  ASSERT_FALSE(rest->small);
+  Span* gap = small->after;
+  ASSERT_TRUE(gap != nullptr && gap->is_free());
+  Span* filled = heap.take_whole(*gap);
+  heap.free(*rest, kStream, 1);
+  ASSERT_EQ(filled->after, rest);
+  ASSERT_TRUE(heap.widen(*filled, kUnit / 2));
+  EXPECT_FALSE(filled->small);
+  EXPECT_FALSE(small->small) << "the whole unit is open";
+}
+
+TEST_F(HeapTest, NoSlabLiesAcrossTwoUnits) {
+  heap.add(kBase + kUnit - kGranule, kUnit / 2, kNoStream, 0);
+  const Span* slab = heap.take(4 * kGranule, Cut::kSlab, kStream);
+  ASSERT_NE(slab, nullptr);
+  EXPECT_EQ(slab->base, kBase + kUnit);
+}
+
+}  // namespace
+}  // namespace gpumem::allocator
