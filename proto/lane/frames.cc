@@ -1,0 +1,95 @@
+#include "proto/lane/frames.h"
+
+#include <algorithm>
+
+namespace gpumem::lane {
+namespace {
+
+Error broken(std::string_view what) {
+  return {Code::kInvalidArgument, "a broken frame: " + std::string(what)};
+}
+
+template <std::size_t... N>
+bool are_padded(const Text<N>&... texts) {
+  return (texts.is_padded() && ...);
+}
+
+// The texts of each body are what their receivers may print.
+template <class Body>
+bool has_padded_texts(const Body&) {
+  return true;
+}
+bool has_padded_texts(const Hello& body) { return are_padded(body.label); }
+bool has_padded_texts(const OpenSlice& body) { return are_padded(body.label); }
+bool has_padded_texts(const Welcome& body) {
+  return are_padded(body.tenant, body.driver_folder) &&
+         std::ranges::all_of(body.devices, [](const auto& device) { return device.is_padded(); });
+}
+bool has_padded_texts(const Failed& body) {
+  const Denial& denial = body.denial;
+  return are_padded(body.message, denial.device, denial.tenant, denial.limiting_tenant, denial.soonest_why) &&
+         std::ranges::all_of(body.holders,
+                             [](const Holder& holder) { return are_padded(holder.command, holder.tenant); });
+}
+
+// The shortest and the longest that a body can be.
+template <class Body>
+constexpr std::size_t most_size = std::is_empty_v<Body> ? 0 : sizeof(Body);
+template <class Body>
+constexpr std::size_t least_size = most_size<Body>;
+template <Listed Body>
+constexpr std::size_t least_size<Body> = sizeof(Body) - sizeof(Body{}.*Body::kList);
+
+}  // namespace
+
+bool is_frame(std::string_view packet) {
+  std::uint32_t magic = 0;
+  if (packet.size() < sizeof magic) return false;
+  std::memcpy(&magic, packet.data(), sizeof magic);
+  return magic == kMagic;
+}
+
+Result<Incoming> parse(std::string_view packet) {
+  Incoming frame{};
+  if (packet.size() < sizeof frame.header || !is_frame(packet)) return broken("it has no header");
+  std::memcpy(&frame.header, packet.data(), sizeof frame.header);
+  if (frame.header.version < kOldestVersion || frame.header.version > kVersion)
+    return broken("it is of version " + std::to_string(frame.header.version));
+  frame.body = packet.substr(sizeof frame.header);
+  return frame;
+}
+
+template <class Body>
+Result<Body> body_of(const Incoming& frame) {
+  if (frame.header.kind != Body::kKind) return broken("it is of another kind");
+  if (frame.body.size() < least_size<Body> || frame.body.size() > most_size<Body>)
+    return broken("its length is not its kind's");
+  Body body{};
+  if constexpr (most_size < Body >> 0) std::memcpy(&body, frame.body.data(), frame.body.size());
+  if constexpr (Listed<Body>) {
+    if (body.count > (body.*Body::kList).size()) return broken("its list is too long");
+    if (frame.body.size() != size_of(body)) return broken("its length is not its list's");
+  }
+  if (!has_padded_texts(body)) return broken("a text that goes on after its end");
+  return body;
+}
+
+template Result<Hello> body_of(const Incoming& frame);
+template Result<OpenSlice> body_of(const Incoming& frame);
+template Result<CloseSlice> body_of(const Incoming& frame);
+template Result<Grow> body_of(const Incoming& frame);
+template Result<Return> body_of(const Incoming& frame);
+template Result<Charge> body_of(const Incoming& frame);
+template Result<Ping> body_of(const Incoming& frame);
+template Result<Cancel> body_of(const Incoming& frame);
+template Result<Accept> body_of(const Incoming& frame);
+template Result<Spent> body_of(const Incoming& frame);
+template Result<Goodbye> body_of(const Incoming& frame);
+template Result<Welcome> body_of(const Incoming& frame);
+template Result<SliceOpened> body_of(const Incoming& frame);
+template Result<Waiting> body_of(const Incoming& frame);
+template Result<Granted> body_of(const Incoming& frame);
+template Result<Done> body_of(const Incoming& frame);
+template Result<Failed> body_of(const Incoming& frame);
+
+}  // namespace gpumem::lane

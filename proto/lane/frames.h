@@ -1,0 +1,319 @@
+#pragma once
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <string_view>
+#include <type_traits>
+
+#include "gpumem/result.h"
+
+// The frames of the lane, the SOCK_SEQPACKET socket of a session: one frame a packet. docs/lane.md describes
+// them for other languages. Fixed-width words in the machine's byte order, no pointers; a frame with a list
+// ends after the list's last element.
+
+namespace gpumem::lane {
+
+/// "GML3" as little-endian bytes. No message of the protocol before this one starts with it.
+inline constexpr std::uint32_t kMagic = 0x334c'4d47;
+inline constexpr std::uint16_t kVersion = 3;
+inline constexpr std::uint16_t kOldestVersion = 3;  ///< of the frames; the version before has no frames
+inline constexpr std::size_t kMostBytes = 4096;     ///< of a frame; a longer one ends the session
+inline constexpr std::size_t kMostDescriptors = 128;
+inline constexpr std::size_t kMostParts = 32;  ///< of a growth: one for each device
+inline constexpr std::size_t kMostLeases = 128;
+inline constexpr std::size_t kMostReturned = 500;
+inline constexpr std::size_t kMostHolders = 8;
+
+enum class Kind : std::uint16_t {
+  // From the client. The last four are told and not answered; the others are requests, answered once.
+  kHello = 1,
+  kOpenSlice = 2,
+  kCloseSlice = 3,
+  kGrow = 4,
+  kReturn = 5,
+  kCharge = 6,
+  kPing = 7,
+  kCancel = 8,
+  kAccept = 9,
+  kSpent = 10,
+  kGoodbye = 11,
+  // From the broker.
+  kWelcome = 129,
+  kSliceOpened = 130,
+  kWaiting = 131,
+  kGranted = 132,
+  kDone = 133,
+  kFailed = 134,
+};
+
+struct Header {
+  std::uint32_t magic;
+  std::uint16_t version;
+  Kind kind;
+  std::uint64_t request;   ///< the request's number, chosen by the client; its answer has the same
+  std::uint64_t deadline;  ///< until when an answer is of use: nanoseconds of CLOCK_MONOTONIC; 0: always
+};
+
+/// At most N bytes, padded with zeros.
+template <std::size_t N>
+struct Text {
+  std::array<char, N> bytes;
+
+  std::string_view view() const { return {bytes.data(), ::strnlen(bytes.data(), N)}; }
+  bool is_padded() const {
+    for (std::size_t i = view().size(); i < N; ++i)
+      if (bytes[i] != 0) return false;
+    return true;
+  }
+  /// As much of `words` as there is room for.
+  static Text of(std::string_view words) {
+    Text text{};
+    const std::size_t size = words.size() < N ? words.size() : N;
+    std::memcpy(text.bytes.data(), words.data(), size);
+    return text;
+  }
+};
+
+// ---- From the client ----
+
+/// The first frame, once. Answered with Welcome or Failed.
+struct Hello {
+  static constexpr Kind kKind = Kind::kHello;
+  std::uint16_t oldest;  ///< versions that the client speaks
+  std::uint16_t newest;
+  std::uint32_t zero;
+  Text<128> label;  ///< for people; printable
+};
+/// Answered with SliceOpened or Failed.
+struct OpenSlice {
+  static constexpr Kind kKind = Kind::kOpenSlice;
+  std::uint64_t device;  ///< its place in Welcome
+  std::uint64_t limit;   ///< bytes, rounded up to the granularity; 0: the tenant's limit
+  Text<128> label;
+};
+/// Of a slice without leases. Answered with Done or Failed, as Return, Charge and Ping are.
+struct CloseSlice {
+  static constexpr Kind kKind = Kind::kCloseSlice;
+  std::uint64_t slice;
+};
+struct GrowPart {
+  std::uint64_t slice;
+  std::uint64_t bytes;           ///< rounded up to the granularity
+  std::uint64_t least;           ///< less is of no use; 0: `bytes`. Rounded up likewise
+  std::uint64_t largest_extent;  ///< a preference; 0: none
+};
+/// All parts or nothing. Answered with Granted or Failed; before that, if it is not decided at once, with
+/// Waiting.
+struct Grow {
+  static constexpr Kind kKind = Kind::kGrow;
+  std::uint64_t wait;  ///< nanoseconds that the request may wait for memory
+  std::uint64_t count;
+  std::array<GrowPart, kMostParts> parts;  ///< each of another device
+  static constexpr auto kList = &Grow::parts;
+};
+/// The leases' memory is unmapped and released. All of them or nothing.
+struct Return {
+  static constexpr Kind kKind = Kind::kReturn;
+  std::uint64_t slice;
+  std::uint64_t count;
+  std::array<std::uint64_t, kMostReturned> leases;
+  static constexpr auto kList = &Return::leases;
+};
+/// What the process holds of a device past the broker, in place of what it said before.
+struct Charge {
+  static constexpr Kind kKind = Kind::kCharge;
+  std::uint64_t device;
+  std::uint64_t bytes;  ///< in all
+};
+struct Ping {
+  static constexpr Kind kKind = Kind::kPing;
+};
+/// Withdraws a growth. It is answered as what it has come to: with Failed (kCancelled), or as if nothing had
+/// been said. Has no answer of its own.
+struct Cancel {
+  static constexpr Kind kKind = Kind::kCancel;
+  std::uint64_t growth;  ///< the number of its request
+};
+/// Every extent of a grant is mapped. Has no answer.
+struct Accept {
+  static constexpr Kind kKind = Kind::kAccept;
+  std::uint64_t grant;
+};
+/// The client has no more to give back of a device. Has no answer.
+struct Spent {
+  static constexpr Kind kKind = Kind::kSpent;
+  std::uint64_t device;
+};
+/// The client has unmapped everything and leaves. Has no answer.
+struct Goodbye {
+  static constexpr Kind kKind = Kind::kGoodbye;
+};
+
+// ---- From the broker ----
+
+/// With three descriptors: the broker's page, the client's page, the bell. docs/shm-layout.md.
+struct Welcome {
+  static constexpr Kind kKind = Kind::kWelcome;
+  std::uint64_t version;  ///< of all further frames
+  std::uint64_t session;
+  Text<128> tenant;
+  Text<1024> driver_folder;  ///< where the broker found its driver; empty: the system's search path
+  std::uint64_t count;
+  std::array<Text<48>, 32> devices;  ///< UUIDs, by their place in the shared pages
+  static constexpr auto kList = &Welcome::devices;
+};
+struct SliceOpened {
+  static constexpr Kind kKind = Kind::kSliceOpened;
+  std::uint64_t slice;
+  std::uint64_t limit;
+  std::uint64_t granularity;  ///< every extent's size is a multiple of it
+};
+/// The growth waits. Its answer comes by `until`, if the broker lives.
+struct Waiting {
+  static constexpr Kind kKind = Kind::kWaiting;
+  std::uint64_t until;  ///< nanoseconds of CLOCK_MONOTONIC
+};
+struct GrantedLease {
+  std::uint64_t lease;
+  std::uint64_t size;
+  std::uint64_t slice;
+};
+/// With a descriptor for each lease. What does not fit comes in further frames of the same grant.
+struct Granted {
+  static constexpr Kind kKind = Kind::kGranted;
+  std::uint64_t grant;
+  std::uint64_t missing;  ///< leases that are still to come
+  std::uint64_t count;
+  std::array<GrantedLease, kMostLeases> leases;  ///< part by part, largest first
+  static constexpr auto kList = &Granted::leases;
+};
+struct Done {
+  static constexpr Kind kKind = Kind::kDone;
+};
+struct Holder {
+  std::uint64_t session;  ///< 0: a tenant as a whole
+  std::int64_t pid;
+  std::uint64_t charged;
+  Text<16> command;
+  Text<128> tenant;
+};
+/// Why a growth was refused, as gpumem.v1.Denial. Bytes and milliseconds.
+struct Denial {
+  std::uint64_t reason;  ///< as gpumem.v1.Denial.Reason; 0: there is no denial
+  std::uint64_t asked;
+  std::uint64_t asked_least;
+  std::uint64_t tenant_limit;
+  std::uint64_t tenant_guarantee;
+  std::uint64_t tenant_charged;
+  std::uint64_t pool;
+  std::uint64_t free;
+  std::uint64_t kept_for_others;
+  std::uint64_t charged_to_others;
+  std::uint64_t waiters_ahead;
+  std::uint64_t waited;
+  std::uint64_t wait_limit;
+  std::uint64_t limiting_limit;
+  std::uint64_t limiting_charged;
+  std::uint64_t returning;
+  std::uint64_t asked_back;
+  std::uint64_t soonest_known;  ///< 0: it depends on what others do
+  std::uint64_t soonest;
+  Text<48> device;
+  Text<128> tenant;
+  Text<128> limiting_tenant;
+  Text<256> soonest_why;
+};
+struct Failed {
+  static constexpr Kind kKind = Kind::kFailed;
+  std::uint64_t code;  ///< a gRPC status code
+  Text<1024> message;
+  Denial denial;
+  std::uint64_t own;  ///< of the holders: of the caller's own tenant; the others' are told to administrators
+  std::uint64_t count;
+  std::array<Holder, kMostHolders> holders;  ///< each kind with the largest first
+  static constexpr auto kList = &Failed::holders;
+};
+
+/// A body that ends with a list of `count` elements.
+template <class Body>
+concept Listed = requires {
+  Body::kList;
+};
+
+/// The bytes of `body` that travel. Its count is within bounds.
+template <class Body>
+std::size_t size_of(const Body& body) {
+  if constexpr (Listed<Body>) {
+    const auto& list = body.*Body::kList;
+    return sizeof body - (list.size() - body.count) * sizeof(list[0]);
+  } else {
+    return std::is_empty_v<Body> ? 0 : sizeof body;
+  }
+}
+
+/// A frame to be sent.
+class Outgoing {
+ public:
+  /// `body`  its count is within bounds.
+  template <class Body>
+  explicit Outgoing(const Body& body, std::uint64_t request = 0, std::uint64_t deadline = 0)
+      : size_(sizeof(Header) + size_of(body)) {
+    static_assert(std::is_trivially_copyable_v<Body> && sizeof(Header) + sizeof(Body) <= kMostBytes);
+    const Header header{kMagic, kVersion, Body::kKind, request, deadline};
+    std::memcpy(bytes_.data(), &header, sizeof header);
+    if (size_ > sizeof header) std::memcpy(bytes_.data() + sizeof header, &body, size_ - sizeof header);
+  }
+  std::string_view bytes() const { return {bytes_.data(), size_}; }
+
+ private:
+  std::array<char, kMostBytes> bytes_;  // the first `size_` are written
+  std::size_t size_;
+};
+
+/// A frame as it came. `body` is part of the packet it was parsed from.
+struct Incoming {
+  Header header;
+  std::string_view body;
+};
+
+/// Whether `packet` is a frame at all, rather than a message of the protocol before.
+bool is_frame(std::string_view packet);
+
+/// Errors  kInvalidArgument: no header, or of a version that is not spoken.
+Result<Incoming> parse(std::string_view packet);
+
+/// The body of `frame`, which is of the kind asked for: as long as it has to be, its texts padded, its count
+/// within bounds. What the values mean is the receiver's to judge.
+/// Errors  kInvalidArgument: says what is wrong.
+template <class Body>
+Result<Body> body_of(const Incoming& frame);
+
+// Their offsets are a contract with other languages.
+static_assert(sizeof(Header) == 24 && offsetof(Header, version) == 4 && offsetof(Header, kind) == 6 &&
+              offsetof(Header, request) == 8 && offsetof(Header, deadline) == 16);
+static_assert(sizeof(Hello) == 136 && offsetof(Hello, newest) == 2 && offsetof(Hello, label) == 8);
+static_assert(sizeof(OpenSlice) == 144 && offsetof(OpenSlice, limit) == 8 &&
+              offsetof(OpenSlice, label) == 16);
+static_assert(sizeof(CloseSlice) == 8 && sizeof(Cancel) == 8 && sizeof(Accept) == 8 && sizeof(Spent) == 8);
+static_assert(sizeof(GrowPart) == 32 && offsetof(GrowPart, bytes) == 8 && offsetof(GrowPart, least) == 16 &&
+              offsetof(GrowPart, largest_extent) == 24);
+static_assert(offsetof(Grow, count) == 8 && offsetof(Grow, parts) == 16);
+static_assert(offsetof(Return, count) == 8 && offsetof(Return, leases) == 16);
+static_assert(sizeof(Charge) == 16 && offsetof(Charge, bytes) == 8);
+static_assert(offsetof(Welcome, session) == 8 && offsetof(Welcome, tenant) == 16 &&
+              offsetof(Welcome, driver_folder) == 144 && offsetof(Welcome, count) == 1168 &&
+              offsetof(Welcome, devices) == 1176 && sizeof(Welcome) == 2712);
+static_assert(sizeof(SliceOpened) == 24 && sizeof(Waiting) == 8 && sizeof(GrantedLease) == 24);
+static_assert(offsetof(Granted, missing) == 8 && offsetof(Granted, count) == 16 &&
+              offsetof(Granted, leases) == 24);
+static_assert(sizeof(Holder) == 168 && offsetof(Holder, command) == 24 && offsetof(Holder, tenant) == 40);
+static_assert(sizeof(Denial) == 712 && offsetof(Denial, soonest) == 144 && offsetof(Denial, device) == 152 &&
+              offsetof(Denial, tenant) == 200 && offsetof(Denial, limiting_tenant) == 328 &&
+              offsetof(Denial, soonest_why) == 456);
+static_assert(offsetof(Failed, message) == 8 && offsetof(Failed, denial) == 1032 &&
+              offsetof(Failed, own) == 1744 && offsetof(Failed, count) == 1752 &&
+              offsetof(Failed, holders) == 1760);
+
+}  // namespace gpumem::lane
