@@ -156,7 +156,7 @@ Result<void> Daemon::serve(const host::Config& config) {
                                std::string cause) { return loop_->apply(std::move(next), std::move(cause)); },
                .tenants = [this] { return tenants_of(*loop_); }}});
   if (auto served = serve_calls(); !served) return served.error();
-  loop_->listen();
+  loop_->listen(*lane_calls_);
   spdlog::info("serving on {} with {}", folder_.path().string(), machine_.driver_version);
   return {};
 }
@@ -209,6 +209,7 @@ Result<void> Daemon::start_loop(const host::Config& config, const std::filesyste
   if (!loop) return loop.error();
   loop_ = std::move(*loop);
   loop_->start();
+  lane_calls_ = std::make_unique<lane::SessionCalls>(*loop_, *loop_);
   reconciler_ = std::make_unique<host::Reconciler>(*loop_, std::move(reconciling));
   return {};
 }

@@ -8,6 +8,7 @@
 #include "daemon/host/loop.h"
 #include "daemon/host/reconciler.h"
 #include "daemon/host/runtime_folder.h"
+#include "daemon/lane/session_calls.h"
 #include "daemon/options.h"
 #include "daemon/rpc/server.h"
 
@@ -42,6 +43,7 @@ class Daemon {
   host::Config config_;  ///< that it started with
   host::Administrators administrators_;
   // Each posts to those before it.
+  std::unique_ptr<lane::SessionCalls> lane_calls_;  ///< outlives the loop, whose thread calls it
   std::unique_ptr<host::Loop> loop_;
   std::unique_ptr<host::Reconciler> reconciler_;
   std::unique_ptr<host::LiveQuotas> quotas_;

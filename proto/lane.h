@@ -2,6 +2,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/label.h"
+
 namespace gpumem {
 
 /// The lane's version: raised when a message changes its meaning. Both sides must agree.
@@ -10,8 +12,6 @@ inline constexpr std::uint32_t kLaneProtocol = 2;
 inline constexpr std::size_t kLaneMessageBytes = 4096;
 /// Most descriptors in one message (the kernel's own limit is 253).
 inline constexpr std::size_t kLaneDescriptors = 128;
-/// Longest label of a session or slice, in bytes.
-inline constexpr std::size_t kLabelBytes = 128;
 
 /// Names of the two sockets in the broker's runtime folder.
 inline constexpr const char* kLaneSocketName = "lane.sock";

@@ -53,6 +53,8 @@ class Broker {
   /// AnswerGrow effect.
   /// `id`  larger than that of every request before.
   void grow(RequestId id, SessionId session, std::span<const Part> parts, Duration wait, TimePoint now);
+  /// When a request that is not answered yet will be; TimePoint::max(): once the driver has made the memory.
+  std::optional<TimePoint> answer_due(RequestId id) const { return lending_.answer_due(id); }
   /// Withdraws a request. Granted meanwhile: the leases come back as soon as the client lets go of them.
   void cancel(RequestId id, TimePoint now);
   /// The answer to a growth has not reached its client: what was not accepted of the grant comes back as

@@ -272,6 +272,11 @@ void Lending::deliver(Assembly assembly) {
   state_.outbox.emit(AnswerGrow{request.id, std::move(grant)});
 }
 
+std::optional<TimePoint> Lending::answer_due(RequestId id) const {
+  if (const Request* waiting = state_.arbiter.find(id)) return waiting->deadline;
+  return assemblies_.contains(id) ? std::optional(TimePoint::max()) : std::nullopt;
+}
+
 Result<void> Lending::accept(SessionId session, GrantId grant) {
   const auto offered = offered_.find(grant);
   if (offered == offered_.end() || leases_.at(offered->second.front()).session != session) {

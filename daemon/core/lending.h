@@ -46,6 +46,8 @@ class Lending {
   /// The answer to a growth has not reached its client.
   void abandon(GrantId grant);
   Result<void> accept(SessionId session, GrantId grant);
+  /// As Broker::answer_due.
+  std::optional<TimePoint> answer_due(RequestId id) const;
   Result<void> give_back(Session& session, SliceId slice, std::span<const LeaseId> leases, TimePoint now);
 
   void refuse(const Request& request, const Refusal& refusal, TimePoint now);

@@ -8,6 +8,7 @@
 #include "daemon/host/foreign_descriptors.h"
 #include "daemon/host/process_signal.h"
 #include "proto/lane.h"
+#include "proto/lane/frames.h"
 
 namespace gpumem::host {
 namespace {
@@ -103,9 +104,7 @@ void Lane::receive() {
       return close(bytes.error().message);
     }
     if (bytes->empty()) return end();
-    v1::ToBroker message;
-    if (!message.ParseFromString(*bytes)) return close("its message cannot be parsed");
-    understand(message);
+    understand(*bytes);
   }
   if (!ended_) await_message();
 }
@@ -118,6 +117,14 @@ Result<std::string> Lane::next_message() {
     if (next.descriptors) return Error{Code::kInvalidArgument, "its message brings descriptors"};
   }
   return receive_bytes(socket_.native_handle(), kLaneMessageBytes);
+}
+
+void Lane::understand(const std::string& packet) {
+  if (!welcomed_) speaks_frames_ = lane::is_frame(packet);
+  if (*speaks_frames_) return handler_.frame(shared_from_this(), packet);
+  v1::ToBroker message;
+  if (!message.ParseFromString(packet)) return close("its message cannot be parsed");
+  understand(message);
 }
 
 void Lane::understand(const v1::ToBroker& message) {
@@ -145,25 +152,44 @@ void Lane::welcome(SessionId session, const v1::Welcome& welcome, std::span<cons
   send(message, descriptors);
 }
 
+void Lane::welcome(SessionId session, std::string_view frame, std::span<const int> descriptors) {
+  session_ = session;
+  welcomed_ = true;
+  patience_.cancel();
+  send(frame, descriptors);
+}
+
 void Lane::refuse(const Error& error) {
-  v1::ToClient message;
-  message.mutable_refused()->set_code(static_cast<int>(error.code));
-  message.mutable_refused()->set_message(error.message);
-  send(message);
+  // Who has not said anything may speak either protocol: clients of frames look for the second packet.
+  if (!speaks_frames_.value_or(false)) {
+    v1::ToClient message;
+    message.mutable_refused()->set_code(static_cast<int>(error.code));
+    message.mutable_refused()->set_message(error.message);
+    send(message);
+  }
+  if (speaks_frames_.value_or(true)) {
+    lane::Failed body{};
+    body.code = static_cast<std::uint64_t>(error.code);
+    body.message = decltype(body.message)::of(error.message);
+    send(lane::Outgoing(body).bytes());
+  }
   close("refused: " + error.message);
 }
 
 void Lane::send(const v1::ToClient& message, std::span<const int> descriptors) {
+  send(message.SerializeAsString(), descriptors);
+}
+
+void Lane::send(std::string_view packet, std::span<const int> descriptors) {
   if (ended_) return;
-  std::string bytes = message.SerializeAsString();
   if (outbox_.empty()) {
-    auto sent = send_packet(socket_.native_handle(), bytes, descriptors);
+    auto sent = send_packet(socket_.native_handle(), packet, descriptors);
     if (sent) return;
     if (sent.error().code != Code::kDeadlineExceeded) return close(sent.error().message);
     await_room();
   }
   // The caller may close its descriptors before the client reads: the outbox keeps its own.
-  Outgoing outgoing{std::move(bytes), {}};
+  Outgoing outgoing{std::string(packet), {}};
   for (const int fd : descriptors) outgoing.descriptors.emplace_back(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
   outbox_.push_back(std::move(outgoing));
   if (outbox_.size() > kMostUnread) close("it does not read its lane");

@@ -4,6 +4,7 @@
 #include <boost/asio/steady_timer.hpp>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -21,6 +22,9 @@ class Lane;
 class LaneHandler {
  public:
   virtual ~LaneHandler() = default;
+  /// A frame of proto/lane/frames.h, unread. The first is a Hello, which the handler welcomes or refuses.
+  virtual void frame(const std::shared_ptr<Lane>& lane, std::string_view packet) = 0;
+  // Of the protocol before the frames.
   /// The first message. The handler welcomes or refuses.
   virtual void hello(const std::shared_ptr<Lane>& lane, const v1::Hello& hello) = 0;
   virtual void accepted(Lane& lane, GrantId grant) = 0;
@@ -61,10 +65,16 @@ class Lane : public std::enable_shared_from_this<Lane> {
   /// From now on other messages than Hello are taken; of a control connection, which has no session, none but
   /// Goodbye.
   void welcome(SessionId session, const v1::Welcome& welcome, std::span<const int> descriptors);
+  /// The same with a frame. From now on only frames are taken.
+  void welcome(SessionId session, std::string_view frame, std::span<const int> descriptors);
+  bool speaks_frames() const { return speaks_frames_.value_or(false); }
   /// Says why, then closes.
   void refuse(const Error& error);
   /// Sends now, or, if the socket is full, as soon as the client reads. The descriptors stay the caller's.
   void send(const v1::ToClient& message, std::span<const int> descriptors = {});
+  void send(std::string_view packet, std::span<const int> descriptors = {});
+  /// The client has said that it has unmapped everything.
+  void note_goodbye() { goodbye_ = true; }
   /// Closes the connection without a word; closed() follows.
   void close(const std::string& why);
   /// Sends `signal` to the process itself, whose pid may be another's by now.
@@ -87,6 +97,7 @@ class Lane : public std::enable_shared_from_this<Lane> {
   void await_room();
   void receive();
   Result<std::string> next_message();
+  void understand(const std::string& packet);
   void understand(const v1::ToBroker& message);
   void flush();
   void end();
@@ -101,6 +112,7 @@ class Lane : public std::enable_shared_from_this<Lane> {
   std::deque<Outgoing> outbox_;
   SessionId session_;
   bool welcomed_ = false;
+  std::optional<bool> speaks_frames_;  ///< once it has said anything
   bool watches_process_ = false;
   bool goodbye_ = false;
   bool reset_ = false;  ///< the client has closed; what it said before may still be there

@@ -63,8 +63,11 @@ void Loop::start() {
   settled.get_future().wait();
 }
 
-void Loop::listen() {
-  boost::asio::post(io_, [this] { listener_.start(); });
+void Loop::listen(core::PacketReceiver& receiver) {
+  boost::asio::post(io_, [this, &receiver] {
+    receiver_ = &receiver;
+    listener_.start();
+  });
 }
 
 void Loop::drain() {
@@ -132,7 +135,7 @@ void Loop::do_effect(core::RunJob& effect) { extents_->run(std::move(effect.job)
 // One message speaks of one slice, and holds so many descriptors.
 void Loop::do_effect(core::SendOffer& effect) {
   const auto client = clients_.find(effect.session);
-  if (client == clients_.end()) return;
+  if (client == clients_.end() || client->second.lane->speaks_frames()) return;  // whose answer is the offer
   const auto& leases = effect.grant.leases;
   for (auto next = leases.begin(); next != leases.end();) {
     v1::ToClient message;
@@ -187,6 +190,14 @@ void Loop::do_effect(core::ForgetSession& effect) {
   if (client.empty()) return;
   tokens_.erase(client.mapped().token);
   client.mapped().lane->forget();
+}
+
+void Loop::send(SessionId session, std::string_view bytes, std::span<const ExtentId> extents) {
+  const auto client = clients_.find(session);
+  if (client == clients_.end()) return;
+  std::vector<int> descriptors;
+  for (const ExtentId extent : extents) descriptors.push_back(extents_->descriptor(extent));
+  client->second.lane->send(bytes, descriptors);
 }
 
 RequestId Loop::grow(SessionId session, std::span<const core::Broker::Part> parts, core::Duration wait,

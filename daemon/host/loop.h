@@ -9,6 +9,7 @@
 #include <unordered_map>
 
 #include "daemon/core/executor.h"
+#include "daemon/core/packets.h"
 #include "daemon/host/control_lanes.h"
 #include "daemon/host/deadline_timer.h"
 #include "daemon/host/doorbell.h"
@@ -22,12 +23,13 @@
 #include "daemon/host/shared_pages.h"
 #include "daemon/host/silent_connections.h"
 #include "daemon/host/socket_disposal.h"
+#include "proto/lane/frames.h"
 
 namespace gpumem::host {
 
 /// The core's thread: it decides, serves the lanes, and does what the core wants done. All other threads
 /// reach it through the executor.
-class Loop final : public core::Executor, private LaneHandler {
+class Loop final : public core::Executor, public core::PacketSender, private LaneHandler {
  public:
   struct Options {
     core::Policy policy;
@@ -45,8 +47,9 @@ class Loop final : public core::Executor, private LaneHandler {
 
   /// Starts the thread, and creates the pools; returns when they are as full as they get.
   void start();
-  /// Takes new connections from now on.
-  void listen();
+  /// Takes new connections from now on. What their sessions say goes to `receiver`, which outlives the loop's
+  /// thread.
+  void listen(core::PacketReceiver& receiver);
   /// Refuses what waits and whatever comes; clients keep what they have.
   void drain();
   /// Sessions that hold memory or may still ask for some.
@@ -65,6 +68,7 @@ class Loop final : public core::Executor, private LaneHandler {
                                               Bytes charged) const override;
   void watch(std::shared_ptr<core::EventWatcher> watcher, std::optional<core::WallTime> since) override;
   void unwatch(const core::EventWatcher& watcher) override { events_.unwatch(watcher); }
+  void send(SessionId session, std::string_view bytes, std::span<const ExtentId> extents) override;
 
  private:
   struct Client {
@@ -76,6 +80,7 @@ class Loop final : public core::Executor, private LaneHandler {
 
   explicit Loop(Options options);
 
+  void frame(const std::shared_ptr<Lane>& lane, std::string_view packet) override;
   void hello(const std::shared_ptr<Lane>& lane, const v1::Hello& hello) override;
   void accepted(Lane& lane, GrantId grant) override;
   void spent(Lane& lane, std::uint32_t device) override;
@@ -87,7 +92,14 @@ class Loop final : public core::Executor, private LaneHandler {
   void take_in(Connection connection);
   void refuse(Connection connection, const Error& error);
   Result<void> welcome(const std::shared_ptr<Lane>& lane, const v1::Hello& hello);
-  Result<void> open_session(const std::shared_ptr<Lane>& lane, const v1::Hello& hello);
+  Result<void> greet(const std::shared_ptr<Lane>& lane, const lane::Incoming& frame);
+  // A session of its own for the lane, and the descriptors that it is told of.
+  struct Opened {
+    SessionId session;
+    std::array<UniqueFd, 3> descriptors;
+    std::array<int, 3> numbers() const;
+  };
+  Result<Opened> open_session(const std::shared_ptr<Lane>& lane, const std::string& label);
   Result<void> open_control(const std::shared_ptr<Lane>& lane);
   // Has `work` done, then everything that follows from it. Work inside work joins the outer one.
   void run(const Work& work);
@@ -129,6 +141,7 @@ class Loop final : public core::Executor, private LaneHandler {
   std::unordered_map<std::string, SessionId> tokens_;
   ControlLanes controls_;
   PendingGrowths pending_;
+  core::PacketReceiver* receiver_ = nullptr;  ///< once it listens
   std::thread thread_;
 };
 

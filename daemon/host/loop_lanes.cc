@@ -3,12 +3,21 @@
 
 #include "base/check.h"
 #include "base/log.h"
-#include "base/printable.h"
 #include "daemon/host/loop.h"
 #include "daemon/host/token.h"
 #include "proto/lane.h"
 
 namespace gpumem::host {
+namespace {
+
+Error other_version(std::uint64_t theirs, std::uint64_t ours) {
+  return {Code::kFailedPrecondition, "the client speaks version " + std::to_string(theirs) +
+                                         " of the lane, this broker speaks " + std::to_string(ours) +
+                                         ": install the same version on both sides"};
+}
+
+}  // namespace
+
 std::optional<SessionId> Loop::session_of(std::string_view token) const {
   const auto found = tokens_.find(std::string(token));
   if (found == tokens_.end()) return std::nullopt;
@@ -77,17 +86,19 @@ void Loop::hello(const std::shared_ptr<Lane>& lane, const v1::Hello& hello) {
 }
 
 Result<void> Loop::welcome(const std::shared_ptr<Lane>& lane, const v1::Hello& hello) {
-  if (hello.protocol() != kLaneProtocol) {
-    return Error{Code::kFailedPrecondition, "the client speaks version " + std::to_string(hello.protocol()) +
-                                                " of the lane, this broker speaks " +
-                                                std::to_string(kLaneProtocol) +
-                                                ": install the same version on both sides"};
-  }
-  if (hello.label().size() > kLabelBytes || !is_printable(hello.label())) {
-    return Error{Code::kInvalidArgument,
-                 "the label is longer than " + std::to_string(kLabelBytes) + " bytes or not printable"};
-  }
-  return hello.control() ? open_control(lane) : open_session(lane, hello);
+  if (hello.protocol() != kLaneProtocol) return other_version(hello.protocol(), kLaneProtocol);
+  if (auto label = check_label(hello.label()); !label) return label;
+  if (hello.control()) return open_control(lane);
+  auto opened = open_session(lane, hello.label());
+  if (!opened) return opened.error();
+  v1::Welcome welcome;
+  welcome.set_session(opened->session.value);
+  welcome.set_token(clients_.at(opened->session).token);
+  welcome.set_tenant(broker_.tenant_name(opened->session));
+  welcome.set_driver_folder(driver_folder_);
+  for (const core::DevicePolicy& device : broker_.policy().devices) welcome.add_devices(device.uuid);
+  lane->welcome(opened->session, welcome, opened->numbers());
+  return {};
 }
 
 Result<void> Loop::open_control(const std::shared_ptr<Lane>& lane) {
@@ -99,7 +110,7 @@ Result<void> Loop::open_control(const std::shared_ptr<Lane>& lane) {
   return {};
 }
 
-Result<void> Loop::open_session(const std::shared_ptr<Lane>& lane, const v1::Hello& hello) {
+Result<Loop::Opened> Loop::open_session(const std::shared_ptr<Lane>& lane, const std::string& label) {
   auto pages = SharedPages::create();
   if (!pages) return pages.error();
   auto doorbell = Doorbell::create();
@@ -109,24 +120,16 @@ Result<void> Loop::open_session(const std::shared_ptr<Lane>& lane, const v1::Hel
                  "the broker has no descriptors left for another session: raise its limit of open files "
                  "(LimitNOFILE=)"};
   }
-  auto session = broker_.open_session(lane->peer(), hello.label(), std::chrono::steady_clock::now());
+  auto session = broker_.open_session(lane->peer(), label, std::chrono::steady_clock::now());
   if (!session) return session.error();
-  const auto page_files = pages->take_descriptors();
-  const UniqueFd doorbell_end = doorbell->take_descriptor();
+  auto page_files = pages->take_descriptors();
+  Opened opened{*session, {std::move(page_files[0]), std::move(page_files[1]), doorbell->take_descriptor()}};
   const auto [client, added] =
       clients_.emplace(*session, Client{lane, std::move(*pages), std::move(*doorbell), make_token()});
   GPUMEM_CHECK(added, "session ids are new");
   tokens_.emplace(client->second.token, *session);
   publish(*session);
-
-  v1::Welcome welcome;
-  welcome.set_session(session->value);
-  welcome.set_token(client->second.token);
-  welcome.set_tenant(broker_.tenant_name(*session));
-  welcome.set_driver_folder(driver_folder_);
-  for (const core::DevicePolicy& device : broker_.policy().devices) welcome.add_devices(device.uuid);
-  lane->welcome(*session, welcome, std::array{page_files[0].get(), page_files[1].get(), doorbell_end.get()});
-  return {};
+  return opened;
 }
 
 void Loop::accepted(Lane& lane, GrantId grant) {

@@ -3,11 +3,10 @@
 #include <string>
 #include <vector>
 
-#include "base/printable.h"
+#include "daemon/api/calls.h"
 #include "daemon/rpc/callers.h"
 #include "daemon/rpc/convert.h"
 #include "daemon/rpc/grow_call.h"
-#include "proto/lane.h"
 
 namespace gpumem::rpc {
 namespace {
@@ -28,12 +27,6 @@ grpc::ServerUnaryReactor* for_session(core::Executor& executor, Calls& calls,
   return reactor;
 }
 
-// The answer names the device, and has to stay short enough to be sent.
-Result<void> check_device_name(const std::string& device) {
-  if (device.size() <= kLabelBytes) return {};
-  return Error{Code::kInvalidArgument, "the device's name is too long to be a UUID"};
-}
-
 }  // namespace
 
 grpc::ServerUnaryReactor* BrokerService::OpenSlice(grpc::CallbackServerContext* context,
@@ -42,16 +35,12 @@ grpc::ServerUnaryReactor* BrokerService::OpenSlice(grpc::CallbackServerContext* 
   return for_session(
       executor_, calls_, context,
       [request, response](core::Broker& broker, SessionId session, core::TimePoint) -> Result<void> {
-        if (request->label().size() > kLabelBytes || !is_printable(request->label())) {
-          return Error{Code::kInvalidArgument,
-                       "the label is longer than " + std::to_string(kLabelBytes) + " bytes or not printable"};
-        }
-        if (auto named = check_device_name(request->device()); !named) return named;
-        auto slice = broker.open_slice(session, request->device(), {request->limit()}, request->label());
-        if (!slice) return slice.error();
-        response->set_slice(slice->id.value);
-        response->set_limit(slice->limit.count);
-        response->set_granularity(broker.policy().devices[slice->device].granularity.count);
+        auto opened =
+            api::open_slice(broker, session, {request->device(), {request->limit()}, request->label()});
+        if (!opened) return opened.error();
+        response->set_slice(opened->slice.value);
+        response->set_limit(opened->limit.count);
+        response->set_granularity(opened->granularity.count);
         return {};
       });
 }
@@ -63,13 +52,12 @@ grpc::ServerUnaryReactor* BrokerService::Grow(grpc::CallbackServerContext* conte
 
 grpc::ServerUnaryReactor* BrokerService::Return(grpc::CallbackServerContext* context,
                                                 const v1::ReturnRequest* request, v1::ReturnResponse*) {
-  std::vector<LeaseId> leases;
-  leases.reserve(static_cast<std::size_t>(request->leases_size()));
-  for (const std::uint64_t lease : request->leases()) leases.push_back(LeaseId{lease});
+  api::Return call{SliceId{request->slice()}, {}};
+  call.leases.reserve(static_cast<std::size_t>(request->leases_size()));
+  for (const std::uint64_t lease : request->leases()) call.leases.push_back(LeaseId{lease});
   return for_session(executor_, calls_, context,
-                     [slice = SliceId{request->slice()}, leases = std::move(leases)](
-                         core::Broker& broker, SessionId session, core::TimePoint now) {
-                       return broker.give_back(session, slice, leases, now);
+                     [call = std::move(call)](core::Broker& broker, SessionId session, core::TimePoint now) {
+                       return api::give_back(broker, session, call, now);
                      });
 }
 
@@ -79,16 +67,15 @@ grpc::ServerUnaryReactor* BrokerService::CloseSlice(grpc::CallbackServerContext*
   return for_session(
       executor_, calls_, context,
       [slice = SliceId{request->slice()}](core::Broker& broker, SessionId session, core::TimePoint now) {
-        return broker.close_slice(session, slice, now);
+        return api::close_slice(broker, session, {slice}, now);
       });
 }
 
 grpc::ServerUnaryReactor* BrokerService::Charge(grpc::CallbackServerContext* context,
                                                 const v1::ChargeRequest* request, v1::ChargeResponse*) {
   return for_session(executor_, calls_, context,
-                     [request](core::Broker& broker, SessionId session, core::TimePoint now) -> Result<void> {
-                       if (auto named = check_device_name(request->device()); !named) return named;
-                       return broker.charge(session, request->device(), {request->bytes()}, now);
+                     [request](core::Broker& broker, SessionId session, core::TimePoint now) {
+                       return api::charge(broker, session, {request->device(), {request->bytes()}}, now);
                      });
 }
 

@@ -13,7 +13,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 # What each room may include of ours, itself aside.
 ALLOWED = {
     "base": set(),
-    "proto": set(),
+    "proto": {"base"},
     "shm": {"base"},
     "cuda": {"base"},
     "sim/machine": {"base"},
@@ -24,10 +24,12 @@ ALLOWED = {
     "sim/nvml": {"base", "sim/machine", "sim/control", "sim/exports"},
     "sim/tool": {"base", "sim/machine", "sim/control"},
     "daemon/core": {"base", "shm"},
+    "daemon/api": {"base", "shm", "daemon/core"},
+    "daemon/lane": {"base", "proto", "daemon/core", "daemon/api"},
     "daemon/host": {"base", "shm", "proto", "cuda", "daemon/core"},
-    "daemon/rpc": {"base", "shm", "proto", "daemon/core"},
+    "daemon/rpc": {"base", "shm", "proto", "daemon/core", "daemon/api"},
     # main wires the parts; of sim it knows only how to make a machine folder.
-    "daemon": {"base", "cuda", "sim/machine", "daemon/core", "daemon/host", "daemon/rpc"},
+    "daemon": {"base", "cuda", "sim/machine", "daemon/core", "daemon/host", "daemon/lane", "daemon/rpc"},
     "client/include": {"base"},
     "client/fork_guard": {"base"},
     # Neither driver nor broker: only its two ports.

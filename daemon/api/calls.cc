@@ -1,0 +1,60 @@
+#include "daemon/api/calls.h"
+
+#include <algorithm>
+
+#include "base/label.h"
+#include "shm/pages.h"
+
+namespace gpumem::api {
+namespace {
+
+constexpr core::Duration kLongestWait = std::chrono::hours(7 * 24);
+
+// The answer names the device, and has to stay short enough to be sent.
+Result<void> check_device_name(std::string_view device) {
+  if (device.size() <= kLabelBytes) return {};
+  return Error{Code::kInvalidArgument, "the device's name is too long to be a UUID"};
+}
+
+Result<void> check_parts(const std::vector<core::Broker::Part>& parts) {
+  if (parts.empty()) return Error{Code::kInvalidArgument, "a growth needs at least one part"};
+  if (parts.size() <= kMaxDevices) return {};
+  return Error{Code::kInvalidArgument, "a growth has one part for each device, " +
+                                           std::to_string(kMaxDevices) + " at most, not " +
+                                           std::to_string(parts.size())};
+}
+
+}  // namespace
+
+Result<SliceOpened> open_slice(core::Broker& broker, SessionId session, const OpenSlice& request) {
+  if (auto label = check_label(request.label); !label) return label.error();
+  if (auto named = check_device_name(request.device); !named) return named.error();
+  auto slice = broker.open_slice(session, request.device, request.limit, request.label);
+  if (!slice) return slice.error();
+  return SliceOpened{slice->id, slice->limit, broker.policy().devices[slice->device].granularity};
+}
+
+Result<void> close_slice(core::Broker& broker, SessionId session, const CloseSlice& request,
+                         core::TimePoint now) {
+  return broker.close_slice(session, request.slice, now);
+}
+
+RequestId grow(core::Executor& executor, SessionId session, const Grow& request,
+               core::Executor::GrowAnswer answer) {
+  if (auto right = check_parts(request.parts); !right) {
+    answer(core::GrowFailure{right.error(), {}});
+    return {};
+  }
+  return executor.grow(session, request.parts, std::min(request.wait, kLongestWait), std::move(answer));
+}
+
+Result<void> give_back(core::Broker& broker, SessionId session, const Return& request, core::TimePoint now) {
+  return broker.give_back(session, request.slice, request.leases, now);
+}
+
+Result<void> charge(core::Broker& broker, SessionId session, const Charge& request, core::TimePoint now) {
+  if (auto named = check_device_name(request.device); !named) return named;
+  return broker.charge(session, request.device, request.bytes, now);
+}
+
+}  // namespace gpumem::api

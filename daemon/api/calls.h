@@ -1,0 +1,64 @@
+#pragma once
+#include <array>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "daemon/core/executor.h"
+
+// What a session may ask of the broker, once for every transport: a request in the core's words, checked and
+// done, and its answer.
+
+namespace gpumem::api {
+
+struct OpenSlice {
+  std::string device;  ///< UUID
+  Bytes limit;         ///< zero: the tenant's limit
+  std::string label;   ///< for people
+};
+struct CloseSlice {
+  SliceId slice;
+};
+struct Grow {
+  std::vector<core::Broker::Part> parts;  ///< each of another device
+  core::Duration wait{};
+};
+struct Return {
+  SliceId slice;
+  std::vector<LeaseId> leases;
+};
+struct Charge {
+  std::string device;  ///< UUID
+  Bytes bytes;         ///< in all
+};
+struct Ping {};
+
+/// Each of the calls. A transport that does not have one of them fails its test.
+using Call = std::variant<OpenSlice, CloseSlice, Grow, Return, Charge, Ping>;
+inline constexpr std::array<std::string_view, std::variant_size_v<Call>> kCallNames{
+    "OpenSlice", "CloseSlice", "Grow", "Return", "Charge", "Ping"};
+
+struct SliceOpened {
+  SliceId slice;
+  Bytes limit;
+  Bytes granularity;  ///< every extent's size is a multiple of it
+};
+
+// Inside work on the core's thread. The session lives.
+
+/// Errors  kInvalidArgument (label, name of the device, limit), and those of core::Broker::open_slice.
+Result<SliceOpened> open_slice(core::Broker& broker, SessionId session, const OpenSlice& request);
+/// Errors  as core::Broker::close_slice.
+Result<void> close_slice(core::Broker& broker, SessionId session, const CloseSlice& request,
+                         core::TimePoint now);
+/// Starts a growth, which `answer` gets the end of: at once, if the request cannot be one.
+/// Returns  its number; none: it has been answered.
+RequestId grow(core::Executor& executor, SessionId session, const Grow& request,
+               core::Executor::GrowAnswer answer);
+/// Errors  as core::Broker::give_back.
+Result<void> give_back(core::Broker& broker, SessionId session, const Return& request, core::TimePoint now);
+/// Errors  kInvalidArgument (name of the device), and those of core::Broker::charge.
+Result<void> charge(core::Broker& broker, SessionId session, const Charge& request, core::TimePoint now);
+
+}  // namespace gpumem::api

@@ -1,0 +1,27 @@
+#pragma once
+#include <span>
+#include <string_view>
+
+#include "daemon/core/broker.h"
+
+namespace gpumem::core {
+
+/// Sends packets to sessions.
+class PacketSender {
+ public:
+  virtual ~PacketSender() = default;
+  /// Sends `bytes` with the descriptors of `extents`, which exist. Nothing, if the session's lane is gone.
+  /// Inside work on the core's thread.
+  virtual void send(SessionId session, std::string_view bytes, std::span<const ExtentId> extents) = 0;
+};
+
+/// Understands the packets of sessions.
+class PacketReceiver {
+ public:
+  virtual ~PacketReceiver() = default;
+  /// Does what the packet asks for. Inside work on the core's thread; the session lives.
+  /// Errors  kInvalidArgument: it breaks the protocol, and the lane is to be closed.
+  virtual Result<void> receive(SessionId session, std::string_view packet, Broker& broker, TimePoint now) = 0;
+};
+
+}  // namespace gpumem::core

@@ -1,0 +1,128 @@
+#include "daemon/lane/convert.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace gpumem::lane {
+namespace {
+
+// Never below zero: what is left of a time that has passed is nothing.
+std::uint64_t milliseconds(core::Duration duration) {
+  const auto count = std::chrono::ceil<std::chrono::milliseconds>(duration).count();
+  return static_cast<std::uint64_t>(std::max<std::int64_t>(count, 0));
+}
+
+core::Duration to_duration(std::uint64_t nanoseconds) {
+  constexpr std::uint64_t kMost = std::numeric_limits<std::int64_t>::max();
+  return std::chrono::nanoseconds(static_cast<std::int64_t>(std::min(nanoseconds, kMost)));
+}
+
+std::uint64_t reason_of(core::Denial::Reason reason) {
+  switch (reason) {
+    case core::Denial::Reason::kSliceLimit: return 1;
+    case core::Denial::Reason::kTenantLimit: return 2;
+    case core::Denial::Reason::kPoolSize: return 3;
+    case core::Denial::Reason::kNoMemory: return 4;
+    case core::Denial::Reason::kDebt: return 5;
+    case core::Denial::Reason::kTurn: return 6;
+  }
+  return 0;
+}
+
+Holder to_body(const core::Denial::Holder& holder) {
+  Holder body{};
+  body.session = holder.session.value;
+  body.pid = holder.pid;
+  body.charged = holder.charged.count;
+  body.command = decltype(body.command)::of(holder.command);
+  body.tenant = decltype(body.tenant)::of(holder.tenant);
+  return body;
+}
+
+Denial to_body(const core::Denial& denial) {
+  Denial body{};
+  body.reason = reason_of(denial.reason);
+  body.asked = denial.asked.count;
+  body.asked_least = denial.asked_min.count;
+  body.tenant_limit = denial.quota.limit.count;
+  body.tenant_guarantee = denial.quota.guarantee.count;
+  body.tenant_charged = denial.charged.count;
+  body.pool = denial.pool.count;
+  body.free = denial.free.count;
+  body.kept_for_others = denial.kept_for_others.count;
+  body.charged_to_others = denial.charged_to_others.count;
+  body.waiters_ahead = denial.waiters_ahead;
+  body.waited = milliseconds(denial.waited);
+  body.wait_limit = milliseconds(denial.wait_limit);
+  body.limiting_limit = denial.limiting_limit.count;
+  body.limiting_charged = denial.limiting_charged.count;
+  body.returning = denial.returning.count;
+  body.asked_back = denial.asked_back.count;
+  body.soonest_known = denial.soonest.within ? 1 : 0;
+  body.soonest = milliseconds(denial.soonest.within.value_or(core::Duration{}));
+  body.device = decltype(body.device)::of(denial.device);
+  body.tenant = decltype(body.tenant)::of(denial.tenant);
+  body.limiting_tenant = decltype(body.limiting_tenant)::of(denial.limiting_tenant);
+  body.soonest_why = decltype(body.soonest_why)::of(denial.soonest.why);
+  return body;
+}
+
+}  // namespace
+
+api::Grow to_call(const Grow& body) {
+  api::Grow call{.parts = {}, .wait = to_duration(body.wait)};
+  for (std::size_t i = 0; i < body.count; ++i) {
+    const GrowPart& part = body.parts[i];
+    call.parts.push_back({SliceId{part.slice}, {part.bytes}, {part.least}, {part.largest_extent}});
+  }
+  return call;
+}
+
+api::Return to_call(const Return& body) {
+  api::Return call{.slice = SliceId{body.slice}, .leases = {}};
+  call.leases.reserve(body.count);
+  for (std::size_t i = 0; i < body.count; ++i) call.leases.push_back(LeaseId{body.leases[i]});
+  return call;
+}
+
+Failed to_body(const Error& error) {
+  Failed body{};
+  body.code = static_cast<std::uint64_t>(error.code);
+  body.message = decltype(body.message)::of(error.message);
+  return body;
+}
+
+Failed to_body(const core::GrowFailure& failure) {
+  Failed body = to_body(failure.error);
+  if (!failure.denial) return body;
+  body.denial = to_body(*failure.denial);
+  for (const core::Denial::Holder& holder : failure.denial->holders) {
+    if (body.count == body.holders.size()) break;
+    body.holders[body.count++] = to_body(holder);
+  }
+  body.own = body.count;
+  return body;
+}
+
+SliceOpened to_body(const api::SliceOpened& opened) {
+  return {opened.slice.value, opened.limit.count, opened.granularity.count};
+}
+
+Granted to_body(const core::Grant& grant, std::size_t first) {
+  Granted body{};
+  body.grant = grant.id.value;
+  body.count = std::min(grant.leases.size() - first, kMostLeases);
+  body.missing = grant.leases.size() - first - body.count;
+  for (std::size_t i = 0; i < body.count; ++i) {
+    const core::OfferedLease& lease = grant.leases[first + i];
+    body.leases[i] = {lease.lease.value, lease.extent.size.count, lease.slice.value};
+  }
+  return body;
+}
+
+std::uint64_t to_nanoseconds(core::TimePoint time) {
+  return static_cast<std::uint64_t>(
+      std::chrono::duration_cast<std::chrono::nanoseconds>(time.time_since_epoch()).count());
+}
+
+}  // namespace gpumem::lane

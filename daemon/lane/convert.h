@@ -1,0 +1,25 @@
+#pragma once
+#include <string>
+#include <vector>
+
+#include "daemon/api/calls.h"
+#include "proto/lane/frames.h"
+
+namespace gpumem::lane {
+
+// Frames in the core's words and back. Nothing is decided here.
+
+api::Grow to_call(const Grow& body);
+api::Return to_call(const Return& body);
+
+/// With the figures, if it is a denial: for the caller, so without other tenants' names.
+Failed to_body(const core::GrowFailure& failure);
+Failed to_body(const Error& error);
+SliceOpened to_body(const api::SliceOpened& opened);
+/// The leases from `first` on, as many as one frame holds.
+Granted to_body(const core::Grant& grant, std::size_t first);
+
+/// Of the steady clock, which is CLOCK_MONOTONIC.
+std::uint64_t to_nanoseconds(core::TimePoint time);
+
+}  // namespace gpumem::lane

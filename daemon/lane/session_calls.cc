@@ -1,0 +1,164 @@
+#include "daemon/lane/session_calls.h"
+
+#include <vector>
+
+namespace gpumem::lane {
+namespace {
+
+Error broken(std::string_view what) { return {Code::kInvalidArgument, std::string(what)}; }
+
+// What a call is answered whose deadline has passed before the broker came to it.
+Failed too_late() {
+  return to_body(Error{Code::kDeadlineExceeded, "the broker came to the call only after its deadline"});
+}
+
+// The device at a place of the Welcome; a name that no device has for places that there are not.
+std::string device_at(const core::Broker& broker, std::uint64_t place) {
+  const auto& devices = broker.policy().devices;
+  return place < devices.size() ? devices[place].uuid : "at place " + std::to_string(place);
+}
+
+}  // namespace
+
+SessionCalls::SessionCalls(core::Executor& executor, core::PacketSender& sender)
+    : executor_(executor), sender_(sender) {}
+
+Result<void> SessionCalls::receive(SessionId session, std::string_view packet, core::Broker& broker,
+                                   core::TimePoint now) {
+  auto frame = parse(packet);
+  if (!frame) return frame.error();
+  const std::uint64_t deadline = frame->header.deadline;
+  const Call call{session, frame->header.request, broker, now,
+                  deadline != 0 && deadline < to_nanoseconds(now)};
+  switch (frame->header.kind) {
+    case Kind::kOpenSlice: return understand<OpenSlice>(call, *frame);
+    case Kind::kCloseSlice: return understand<CloseSlice>(call, *frame);
+    case Kind::kGrow: return understand<Grow>(call, *frame);
+    case Kind::kReturn: return understand<Return>(call, *frame);
+    case Kind::kCharge: return understand<Charge>(call, *frame);
+    case Kind::kPing: return understand<Ping>(call, *frame);
+    case Kind::kCancel: return understand<Cancel>(call, *frame);
+    case Kind::kAccept: return understand<Accept>(call, *frame);
+    case Kind::kSpent: return understand<Spent>(call, *frame);
+    default: return broken("its frame is of an unknown kind");
+  }
+}
+
+template <class Body>
+Result<void> SessionCalls::understand(const Call& call, const Incoming& frame) {
+  auto body = body_of<Body>(frame);
+  if (!body) return body.error();
+  return take(call, *body);
+}
+
+Result<void> SessionCalls::take(const Call& call, const OpenSlice& body) {
+  if (call.expired) {
+    answer_later(call, too_late());
+    return {};
+  }
+  const auto opened =
+      api::open_slice(call.broker, call.session,
+                      {device_at(call.broker, body.device), {body.limit}, std::string(body.label.view())});
+  if (opened)
+    answer_later(call, to_body(*opened));
+  else
+    answer_later(call, to_body(opened.error()));
+  return {};
+}
+
+Result<void> SessionCalls::take(const Call& call, const CloseSlice& body) {
+  answer_later(call, api::close_slice(call.broker, call.session, {SliceId{body.slice}}, call.now));
+  return {};
+}
+
+Result<void> SessionCalls::take(const Call& call, const Return& body) {
+  answer_later(call, api::give_back(call.broker, call.session, to_call(body), call.now));
+  return {};
+}
+
+Result<void> SessionCalls::take(const Call& call, const Charge& body) {
+  answer_later(call, api::charge(call.broker, call.session,
+                                 {device_at(call.broker, body.device), {body.bytes}}, call.now));
+  return {};
+}
+
+Result<void> SessionCalls::take(const Call& call, const Ping&) {
+  answer_later(call, Result<void>());
+  return {};
+}
+
+Result<void> SessionCalls::take(const Call& call, const Grow& body) {
+  if (call.expired) {
+    answer_later(call, too_late());
+    return {};
+  }
+  const auto [growth, is_new] = growths_.try_emplace({call.session, call.number});
+  if (!is_new) return broken("two growths at once have one number");
+  const RequestId id = api::grow(executor_, call.session, to_call(body),
+                                 [this, session = call.session, number = call.number](const auto& answer) {
+                                   answer_growth(session, number, answer);
+                                 });
+  if (!id) return {};  // answered, and gone from the growths under way
+  growth->second = id;
+  tell_of_waiting(call);
+  return {};
+}
+
+Result<void> SessionCalls::take(const Call& call, const Cancel& body) {
+  const auto growth = growths_.find({call.session, body.growth});
+  if (growth != growths_.end()) executor_.cancel(RequestId(growth->second));
+  return {};
+}
+
+Result<void> SessionCalls::take(const Call& call, const Accept& body) {
+  // What was given back before it was accepted is not offered any more; a made-up grant changes as little.
+  (void)call.broker.accept(call.session, GrantId{body.grant});
+  return {};
+}
+
+Result<void> SessionCalls::take(const Call& call, const Spent& body) {
+  if (body.device >= call.broker.policy().devices.size())
+    return broken("it speaks of a device that there is not");
+  call.broker.spent(call.session, static_cast<core::DeviceIndex>(body.device), call.now);
+  return {};
+}
+
+template <class Body>
+void SessionCalls::answer_later(const Call& call, const Body& body) {
+  executor_.after([this, session = call.session, bytes = std::string(Outgoing(body, call.number).bytes())] {
+    sender_.send(session, bytes, {});
+  });
+}
+
+void SessionCalls::answer_later(const Call& call, const Result<void>& done) {
+  if (done)
+    answer_later(call, Done{});
+  else
+    answer_later(call, to_body(done.error()));
+}
+
+void SessionCalls::answer_growth(SessionId session, std::uint64_t number,
+                                 const Result<core::Grant, core::GrowFailure>& answer) {
+  growths_.erase({session, number});
+  if (!answer) return sender_.send(session, Outgoing(to_body(answer.error()), number).bytes(), {});
+  for (std::size_t first = 0; first < answer->leases.size(); first += kMostLeases) {
+    const Granted body = to_body(*answer, first);
+    std::vector<ExtentId> extents;
+    for (std::size_t i = 0; i < body.count; ++i) extents.push_back(answer->leases[first + i].extent.id);
+    sender_.send(session, Outgoing(body, number).bytes(), extents);
+  }
+}
+
+// Only if it is not decided once everything that follows from the request has been done.
+void SessionCalls::tell_of_waiting(const Call& call) {
+  executor_.after([this, session = call.session, number = call.number, &broker = call.broker] {
+    const auto growth = growths_.find({session, number});
+    if (growth == growths_.end()) return;
+    const auto due = broker.answer_due(growth->second);
+    if (!due) return;
+    const Waiting body{*due == core::TimePoint::max() ? 0 : to_nanoseconds(*due)};
+    sender_.send(session, Outgoing(body, number).bytes(), {});
+  });
+}
+
+}  // namespace gpumem::lane

@@ -1,0 +1,56 @@
+#pragma once
+#include <map>
+#include <memory>
+#include <utility>
+
+#include "daemon/core/packets.h"
+#include "daemon/lane/convert.h"
+
+namespace gpumem::lane {
+
+/// The lane's transport of the calls that sessions make: frames in, frames out.
+/// Threads  the core's.
+class SessionCalls final : public core::PacketReceiver {
+ public:
+  /// Both outlive it, and every answer.
+  SessionCalls(core::Executor& executor, core::PacketSender& sender);
+
+  Result<void> receive(SessionId session, std::string_view packet, core::Broker& broker,
+                       core::TimePoint now) override;
+
+ private:
+  // One packet on its way through.
+  struct Call {
+    SessionId session;
+    std::uint64_t number = 0;  ///< the client's own
+    core::Broker& broker;
+    core::TimePoint now;
+    bool expired = false;  ///< nobody waits for its answer any more
+  };
+
+  Result<void> take(const Call& call, const OpenSlice& body);
+  Result<void> take(const Call& call, const CloseSlice& body);
+  Result<void> take(const Call& call, const Grow& body);
+  Result<void> take(const Call& call, const Return& body);
+  Result<void> take(const Call& call, const Charge& body);
+  Result<void> take(const Call& call, const Ping& body);
+  Result<void> take(const Call& call, const Cancel& body);
+  Result<void> take(const Call& call, const Accept& body);
+  Result<void> take(const Call& call, const Spent& body);
+  template <class Body>
+  Result<void> understand(const Call& call, const Incoming& frame);
+
+  // Once the pages show what has become of it.
+  template <class Body>
+  void answer_later(const Call& call, const Body& body);
+  void answer_later(const Call& call, const Result<void>& done);
+  void answer_growth(SessionId session, std::uint64_t number,
+                     const Result<core::Grant, core::GrowFailure>& answer);
+  void tell_of_waiting(const Call& call);
+
+  core::Executor& executor_;
+  core::PacketSender& sender_;
+  std::map<std::pair<SessionId, std::uint64_t>, RequestId> growths_;  ///< under way, by the client's number
+};
+
+}  // namespace gpumem::lane
