@@ -152,14 +152,14 @@ void Lane::welcome(SessionId session, const v1::Welcome& welcome, std::span<cons
   send(message, descriptors);
 }
 
-void Lane::welcome(SessionId session, std::string_view frame, std::span<const int> descriptors) {
+void Lane::welcome_by_frame(SessionId session, std::string_view frame, std::span<const int> descriptors) {
   session_ = session;
   welcomed_ = true;
   patience_.cancel();
   send(frame, descriptors);
 }
 
-void Lane::refuse(const Error& error) {
+void Lane::refuse(const Error& error, std::uint64_t request) {
   // Who has not said anything may speak either protocol: clients of frames look for the second packet.
   if (!speaks_frames_.value_or(false)) {
     v1::ToClient message;
@@ -171,7 +171,7 @@ void Lane::refuse(const Error& error) {
     lane::Failed body{};
     body.code = static_cast<std::uint64_t>(error.code);
     body.message = decltype(body.message)::of(error.message);
-    send(lane::Outgoing(body).bytes());
+    send(lane::Outgoing(body, request).bytes());
   }
   close("refused: " + error.message);
 }

@@ -66,10 +66,10 @@ class Lane : public std::enable_shared_from_this<Lane> {
   /// Goodbye.
   void welcome(SessionId session, const v1::Welcome& welcome, std::span<const int> descriptors);
   /// The same with a frame. From now on only frames are taken.
-  void welcome(SessionId session, std::string_view frame, std::span<const int> descriptors);
+  void welcome_by_frame(SessionId session, std::string_view frame, std::span<const int> descriptors);
   bool speaks_frames() const { return speaks_frames_.value_or(false); }
-  /// Says why, then closes.
-  void refuse(const Error& error);
+  /// Says why, then closes. `request`  the number of the Hello, in a frame.
+  void refuse(const Error& error, std::uint64_t request = 0);
   /// Sends now, or, if the socket is full, as soon as the client reads. The descriptors stay the caller's.
   void send(const v1::ToClient& message, std::span<const int> descriptors = {});
   void send(std::string_view packet, std::span<const int> descriptors = {});

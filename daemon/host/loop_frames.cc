@@ -46,7 +46,7 @@ void Loop::frame(const std::shared_ptr<Lane>& lane, std::string_view packet) {
   run([&](core::Broker& broker, core::TimePoint at) {
     if (greets) {
       silent_.remove(lane.get());
-      if (auto welcomed = greet(lane, *frame); !welcomed) lane->refuse(welcomed.error());
+      if (auto welcomed = greet(lane, *frame); !welcomed) lane->refuse(welcomed.error(), frame->header.request);
     } else if (auto taken = receiver_->receive(lane->session(), packet, broker, at); !taken) {
       lane->close(taken.error().message);
     }
@@ -59,7 +59,8 @@ Result<void> Loop::greet(const std::shared_ptr<Lane>& lane, const lane::Incoming
   auto opened = open_session(lane, std::string(hello->label.view()));
   if (!opened) return opened.error();
   const lane::Welcome body = welcome_of(opened->session, broker_, driver_folder_);
-  lane->welcome(opened->session, lane::Outgoing(body, frame.header.request).bytes(), opened->numbers());
+  lane->welcome_by_frame(opened->session, lane::Outgoing(body, frame.header.request).bytes(),
+                         opened->numbers());
   return {};
 }
 

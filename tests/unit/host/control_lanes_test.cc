@@ -8,6 +8,7 @@ namespace gpumem::host {
 namespace {
 
 struct NoHandler final : LaneHandler {
+  void frame(const std::shared_ptr<Lane>&, std::string_view) override {}
   void hello(const std::shared_ptr<Lane>&, const v1::Hello&) override {}
   void accepted(Lane&, GrantId) override {}
   void spent(Lane&, std::uint32_t) override {}

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "proto/lane.h"
+#include "proto/lane/frames.h"
 #include "tests/support/eventually.h"
 
 namespace gpumem::host {
@@ -16,6 +17,10 @@ namespace {
 
 // Notes what the lane tells; welcomes whoever greets, or refuses.
 struct Recorder final : LaneHandler {
+  void frame(const std::shared_ptr<Lane>& lane, std::string_view packet) override {
+    frames.emplace_back(packet);
+    if (!lane->session()) lane->welcome_by_frame(SessionId{7}, "welcome", {});
+  }
   void hello(const std::shared_ptr<Lane>& lane, const v1::Hello& hello) override {
     label = hello.label();
     if (hello.control()) return lane->welcome({}, {}, {});
@@ -39,6 +44,7 @@ struct Recorder final : LaneHandler {
   std::vector<int> descriptors;
   std::string label;
   std::string complaint;
+  std::vector<std::string> frames;
   std::vector<std::uint64_t> grants;
   std::vector<std::uint32_t> devices;
   int closures = 0, exits = 0;
@@ -319,6 +325,28 @@ TEST(LaneOfAChild, TellsThatTheProcessIsGoneThoughAnotherHasItsSocket) {
   EXPECT_EQ(recorder.closures, 1);
   EXPECT_FALSE(recorder.may_live);
   ::waitpid(pid, nullptr, 0);
+}
+
+TEST_F(LaneTest, HandsFramesOverAsTheyCome) {
+  const std::string hello(lane::Outgoing(lane::Hello{}, 1).bytes()),
+      ping(lane::Outgoing(lane::Ping{}, 2).bytes());
+  EXPECT_TRUE(send_packet(client.get(), hello));
+  EXPECT_TRUE(until([&] { return lane->session().value == 7; }));
+  EXPECT_TRUE(lane->speaks_frames());
+  EXPECT_EQ(receive()->bytes, "welcome");
+  EXPECT_TRUE(send_packet(client.get(), ping));
+  EXPECT_TRUE(until([&] { return recorder.frames.size() == 2; }));
+  EXPECT_EQ(recorder.frames, (std::vector{hello, ping}));
+}
+
+TEST_F(LaneTest, RefusesWhoHasNotSpokenInBothProtocols) {
+  lane->refuse({Code::kResourceExhausted, "full"});
+  EXPECT_EQ(heard().refused().message(), "full");
+  const auto frame = receive();
+  ASSERT_TRUE(frame);
+  const auto refused = lane::body_of<lane::Failed>(lane::parse(frame->bytes).value());
+  ASSERT_TRUE(refused) << refused.error().message;
+  EXPECT_EQ(refused->message.view(), "full");
 }
 
 }  // namespace

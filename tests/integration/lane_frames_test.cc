@@ -1,0 +1,235 @@
+// A session by frames alone: everything that a client may ask, with a real broker.
+#include "tests/integration/hostile_fixture.h"
+#include "tests/support/frame_lane.h"
+
+namespace gpumem::test {
+namespace {
+
+using lane::Kind;
+
+struct LaneFrames : HostileTest {
+  FrameLane frames() { return FrameLane(broker_.folder()); }
+};
+
+TEST_F(LaneFrames, CarryASessionFromHelloToGoodbye) {
+  FrameLane one = frames();
+  const lane::Welcome welcome = one.greet();
+  EXPECT_EQ(welcome.version, lane::kVersion);
+  EXPECT_NE(welcome.session, 0U);
+  EXPECT_EQ(welcome.count, 1U);
+  EXPECT_EQ(welcome.devices[0].view(), broker_.device().uuid());
+  const std::uint64_t slice = one.open_slice();
+  {
+    const auto granted = one.grow(slice, mebibytes(6));
+    const auto grant = granted.as<lane::Granted>();
+    ASSERT_EQ(granted.descriptors.size(), grant.count) << "they come with the answer";
+    EXPECT_EQ(grant.missing, 0U);
+    EXPECT_EQ(broker_.device().offered(), mebibytes(6).count);
+    one.send(lane::Accept{grant.grant});
+    EXPECT_TRUE(eventually([&] { return broker_.device().active() == mebibytes(6).count; }));
+    lane::Return back{slice, grant.count, {}};
+    for (std::size_t i = 0; i < grant.count; ++i) back.leases[i] = grant.leases[i].lease;
+    EXPECT_TRUE(one.ask(back).is(Kind::kDone));
+  }
+  EXPECT_TRUE(eventually([&] { return broker_.device().free() == kPool.count; }));
+  EXPECT_TRUE(one.ask(lane::Ping{}).is(Kind::kDone));
+  EXPECT_TRUE(one.ask(lane::Charge{0, mebibytes(2).count}).is(Kind::kDone));
+  EXPECT_TRUE(one.ask(lane::Charge{0, 0}).is(Kind::kDone));
+  EXPECT_TRUE(one.ask(lane::CloseSlice{slice}).is(Kind::kDone));
+  one.send(lane::Goodbye{});
+}
+
+TEST_F(LaneFrames, OfALargeGrantComeOneAfterTheOther) {
+  FrameLane one = frames();
+  one.greet();
+  lane::Grow grow = one.growth(one.open_slice(), mebibytes(220));
+  grow.parts[0].largest_extent = mebibytes(2).count;
+  // Extents of the size asked for are a preference: those that are warm may be larger.
+  std::vector<FrameLane::Answer> answers;
+  answers.push_back(one.ask(grow));
+  std::uint64_t sum = 0;
+  for (;;) {
+    const auto part = answers.back().as<lane::Granted>();
+    EXPECT_EQ(answers.back().descriptors.size(), part.count);
+    for (std::size_t i = 0; i < part.count; ++i) sum += part.leases[i].size;
+    if (part.missing == 0) break;
+    answers.push_back(one.receive());
+  }
+  EXPECT_EQ(sum, mebibytes(220).count);
+  answers.clear();
+  one.send(lane::Goodbye{});
+}
+
+TEST_F(LaneFrames, SayWhyAGrowthIsRefused) {
+  FrameLane one = frames();
+  one.greet();
+  const std::uint64_t slice = one.open_slice(mebibytes(4));
+  const auto refused = one.grow(slice, mebibytes(6)).as<lane::Failed>();
+  EXPECT_EQ(refused.code, static_cast<std::uint64_t>(Code::kResourceExhausted));
+  EXPECT_EQ(refused.denial.reason, 1U) << refused.message.view();
+  EXPECT_EQ(refused.denial.asked, mebibytes(6).count);
+  EXPECT_EQ(refused.denial.pool, kPool.count);
+  EXPECT_EQ(refused.denial.device.view(), broker_.device().uuid());
+  EXPECT_NE(refused.message.view().find("4MiB"), std::string_view::npos) << refused.message.view();
+  one.send(lane::Goodbye{});
+}
+
+TEST_F(LaneFrames, SayThatAGrowthWaitsBeforeTheyGrantIt) {
+  auto holder = client_with(kPool);
+  FrameLane one = frames();
+  one.greet();
+  const std::uint64_t slice = one.open_slice();
+  const auto waiting = one.ask(one.growth(slice, mebibytes(2), std::chrono::hours(1)));
+  ASSERT_TRUE(waiting.is(Kind::kWaiting));
+  EXPECT_NE(waiting.as<lane::Waiting>().until, 0U);
+  EXPECT_TRUE(succeeded(holder->shrink("a", {})));
+  {
+    const auto granted = one.receive();
+    EXPECT_EQ(granted.header.request, waiting.header.request);
+    EXPECT_EQ(granted.as<lane::Granted>().leases[0].size, mebibytes(2).count);
+  }
+  one.send(lane::Goodbye{});
+  EXPECT_EQ(holder->leave(), 0);
+}
+
+TEST_F(LaneFrames, WithdrawAGrowthThatWaits) {
+  auto holder = client_with(kPool);
+  FrameLane one = frames();
+  one.greet();
+  const std::uint64_t slice = one.open_slice();
+  const auto waiting = one.ask(one.growth(slice, mebibytes(2), std::chrono::hours(1)));
+  ASSERT_TRUE(waiting.is(Kind::kWaiting));
+  one.send(lane::Cancel{waiting.header.request});
+  const auto ended = one.receive();
+  EXPECT_EQ(ended.header.request, waiting.header.request);
+  EXPECT_EQ(ended.as<lane::Failed>().code, static_cast<std::uint64_t>(Code::kCancelled));
+  one.send(lane::Cancel{waiting.header.request});  // of what is over: nothing
+  one.send(lane::Cancel{987});
+  EXPECT_TRUE(one.ask(lane::Ping{}).is(Kind::kDone));
+  one.send(lane::Goodbye{});
+  EXPECT_EQ(holder->leave(), 0);
+}
+
+TEST_F(LaneFrames, ThatComeAfterTheirDeadlineAreNotDone) {
+  FrameLane one = frames();
+  one.greet();
+  const std::uint64_t slice = one.open_slice();
+  const std::uint64_t long_ago = 1;
+  one.send(one.growth(slice, mebibytes(2)), long_ago);
+  EXPECT_EQ(one.receive().as<lane::Failed>().code, static_cast<std::uint64_t>(Code::kDeadlineExceeded));
+  EXPECT_EQ(broker_.device().free(), kPool.count);
+  one.send(lane::OpenSlice{0, 0, {}}, long_ago);
+  EXPECT_TRUE(one.receive().is(Kind::kFailed));
+  EXPECT_TRUE(one.ask(lane::CloseSlice{slice}).is(Kind::kDone));
+  one.send(lane::Goodbye{});
+}
+
+TEST_F(LaneFrames, OfRequestsThatCannotBeAreRefusedAndTheSessionGoesOn) {
+  FrameLane one = frames();
+  one.greet();
+  const std::uint64_t slice = one.open_slice();
+  const auto code = [&](const FrameLane::Answer& answer) {
+    return static_cast<Code>(answer.as<lane::Failed>().code);
+  };
+  EXPECT_EQ(code(one.ask(lane::OpenSlice{1, 0, {}})), Code::kNotFound);
+  EXPECT_EQ(code(one.ask(lane::OpenSlice{~0ULL, 0, {}})), Code::kNotFound);
+  EXPECT_EQ(code(one.ask(lane::OpenSlice{0, ~0ULL, {}})), Code::kInvalidArgument);
+  lane::OpenSlice bell{0, 0, {}};
+  bell.label.bytes[0] = '\a';
+  EXPECT_EQ(code(one.ask(bell)), Code::kInvalidArgument);
+  EXPECT_EQ(code(one.ask(lane::CloseSlice{slice + 1})), Code::kNotFound);
+  EXPECT_EQ(code(one.ask(lane::Charge{7, 1})), Code::kNotFound);
+  EXPECT_EQ(code(one.ask(lane::Return{slice, 1, {99}})), Code::kNotFound);
+  EXPECT_EQ(code(one.ask(lane::Grow{})), Code::kInvalidArgument) << "of nothing";
+  EXPECT_EQ(code(one.ask(one.growth(slice, Bytes{~0ULL}))), Code::kInvalidArgument);
+  lane::Grow twice = one.growth(slice, mebibytes(2));
+  twice.parts[twice.count++] = twice.parts[0];
+  EXPECT_EQ(code(one.ask(twice)), Code::kInvalidArgument);
+  lane::Grow longest = one.growth(slice, mebibytes(2));
+  longest.wait = ~0ULL;
+  { EXPECT_TRUE(one.ask(longest).is(Kind::kGranted)); }
+  one.send(lane::Goodbye{});
+}
+
+TEST_F(LaneFrames, ThatAreBrokenEndTheirOwnSessionAlone) {
+  const auto sent = [](std::string bytes) { return bytes; };
+  const std::string ping(lane::Outgoing(lane::Ping{}, 1).bytes());
+  std::string other_kind = ping, other_version = ping;
+  other_kind[6] = 99;
+  other_version[4] = 77;
+  lane::Return too_long{1, 0, {}};
+  std::string counted(lane::Outgoing(too_long, 1).bytes());
+  counted[sizeof(lane::Header) + 8] = 3;
+  lane::OpenSlice unpadded{0, 0, {}};
+  unpadded.label.bytes[5] = 'x';
+  for (const std::string& bytes :
+       {sent(other_kind), sent(other_version), ping.substr(0, 20), ping + "x", counted,
+        std::string(lane::Outgoing(unpadded, 1).bytes()), std::string("neither"), hello().SerializeAsString(),
+        std::string(lane::Outgoing(lane::Done{}, 1).bytes()),
+        std::string(lane::Outgoing(lane::Spent{9}).bytes())}) {
+    FrameLane one = frames();
+    one.greet();
+    EXPECT_TRUE(one.raw().send(bytes));
+    EXPECT_TRUE(one.raw().is_closed_by_broker()) << bytes.size() << " bytes";
+  }
+}
+
+TEST_F(LaneFrames, BeforeAHelloOrASecondHelloEndTheLane) {
+  FrameLane silent = frames();
+  silent.send(lane::Ping{});
+  EXPECT_TRUE(silent.raw().is_closed_by_broker());
+  FrameLane one = frames();
+  one.greet();
+  one.send(lane::Hello{lane::kOldestVersion, lane::kVersion, 0, {}});
+  EXPECT_TRUE(one.raw().is_closed_by_broker());
+}
+
+TEST_F(LaneFrames, OfVersionsThatTheBrokerDoesNotSpeakAreRefusedWithBoth) {
+  FrameLane newer = frames();
+  const auto refused =
+      newer.ask(lane::Hello{lane::kVersion + 1, lane::kVersion + 2, 0, {}}).as<lane::Failed>();
+  EXPECT_EQ(refused.code, static_cast<std::uint64_t>(Code::kFailedPrecondition));
+  EXPECT_NE(refused.message.view().find(std::to_string(lane::kVersion)), std::string_view::npos);
+  FrameLane both = frames();
+  EXPECT_TRUE(both.ask(lane::Hello{1, lane::kVersion + 2, 0, {}}).is(Kind::kWelcome))
+      << "one of them is spoken";
+}
+
+TEST_F(LaneFrames, WithOneNumberForTwoGrowthsEndTheLane) {
+  auto holder = client_with(kPool);
+  FrameLane one = frames();
+  one.greet();
+  const lane::Grow grow = one.growth(one.open_slice(), mebibytes(2), std::chrono::hours(1));
+  for (int i = 0; i < 2; ++i) EXPECT_TRUE(one.raw().send(lane::Outgoing(grow, 77).bytes()));
+  EXPECT_TRUE(one.raw().is_closed_by_broker());
+  EXPECT_EQ(holder->leave(), 0);
+}
+
+TEST_F(LaneFrames, ReachNobodyElsesMemory) {
+  FrameLane other = frames(), one = frames();
+  other.greet();
+  one.greet();
+  const std::uint64_t slice = other.open_slice();
+  auto granted = other.grow(slice, mebibytes(4));
+  const auto grant = granted.as<lane::Granted>();
+  lane::Return back{slice, 1, {grant.leases[0].lease}};
+  EXPECT_TRUE(one.ask(back).is(Kind::kFailed));
+  one.send(lane::Accept{grant.grant});
+  EXPECT_TRUE(one.ask(one.growth(slice, mebibytes(2))).is(Kind::kFailed));
+  EXPECT_TRUE(one.ask(lane::CloseSlice{slice}).is(Kind::kFailed));
+  EXPECT_EQ(broker_.device().offered(), mebibytes(4).count);
+  granted.descriptors.clear();
+  other.send(lane::Goodbye{});
+  one.send(lane::Goodbye{});
+}
+
+TEST_F(LaneFrames, ThatNobodyReadsEndTheLane) {
+  FrameLane one = frames();
+  one.greet();
+  bool sent = true;
+  for (int i = 0; sent && i < 100'000; ++i) sent = one.raw().send(lane::Outgoing(lane::Ping{}, 1).bytes());
+  EXPECT_FALSE(sent);
+}
+
+}  // namespace
+}  // namespace gpumem::test

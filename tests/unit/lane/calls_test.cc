@@ -1,0 +1,153 @@
+// Whatever can be asked is asked by either transport, and says the same on both.
+#include <gtest/gtest.h>
+
+#include "daemon/lane/session_calls.h"
+#include "gpumem/v1/broker.pb.h"
+
+namespace gpumem::lane {
+namespace {
+
+// The kind that carries each call. A call that is added to the api does not compile until it has one.
+Kind kind_of(const api::OpenSlice&) { return Kind::kOpenSlice; }
+Kind kind_of(const api::CloseSlice&) { return Kind::kCloseSlice; }
+Kind kind_of(const api::Grow&) { return Kind::kGrow; }
+Kind kind_of(const api::Return&) { return Kind::kReturn; }
+Kind kind_of(const api::Charge&) { return Kind::kCharge; }
+Kind kind_of(const api::Ping&) { return Kind::kPing; }
+
+struct NoSender final : core::PacketSender {
+  void send(SessionId, std::string_view, std::span<const ExtentId>) override {}
+};
+
+struct NoExecutor final : core::Executor {
+  void post(Work) override {}
+  void after(std::function<void()>) override { ++answers; }
+  std::optional<SessionId> session_of(std::string_view) const override { return {}; }
+  std::optional<core::Caller> caller_of(std::string_view) const override { return {}; }
+  RequestId grow(SessionId, std::span<const core::Broker::Part>, core::Duration, GrowAnswer) override {
+    return {};
+  }
+  void cancel(RequestId) override {}
+  std::optional<ClientFigures> client_figures(SessionId, core::DeviceIndex, Bytes) const override {
+    return {};
+  }
+  void watch(std::shared_ptr<core::EventWatcher>, std::optional<core::WallTime>) override {}
+  void unwatch(const core::EventWatcher&) override {}
+  int answers = 0;
+};
+
+struct LaneCalls : testing::Test {
+  LaneCalls() : broker(policy()), calls(executor, sender) {}
+  static core::Policy policy() {
+    core::Policy one;
+    one.devices = {{"GPU-0", "one", mebibytes(64), mebibytes(64), mebibytes(2)}};
+    one.others = {{{.guarantee = {}, .limit = mebibytes(64)}}};
+    return one;
+  }
+  Result<void> receive(Kind kind, std::size_t bytes) {
+    const Header header{kMagic, kVersion, kind, 1, 0};
+    std::string packet(reinterpret_cast<const char*>(&header), sizeof header);
+    packet.append(bytes, '\xff');
+    return calls.receive(SessionId{1}, packet, broker, {});
+  }
+
+  NoExecutor executor;
+  NoSender sender;
+  core::Broker broker;
+  SessionCalls calls;
+};
+
+template <std::size_t I = 0, class Visit>
+void for_each_call(Visit visit) {
+  if constexpr (I < std::variant_size_v<api::Call>) {
+    visit(api::kCallNames[I], kind_of(std::variant_alternative_t<I, api::Call>{}));
+    for_each_call<I + 1>(visit);
+  }
+}
+
+TEST_F(LaneCalls, AreAllCarriedByBothTransports) {
+  const auto* service = v1::GrowRequest::descriptor()->file()->FindServiceByName("Broker");
+  ASSERT_NE(service, nullptr);
+  EXPECT_EQ(static_cast<std::size_t>(service->method_count()), api::kCallNames.size());
+  for_each_call([&](std::string_view name, Kind kind) {
+    EXPECT_NE(service->FindMethodByName(std::string(name)), nullptr) << name;
+    const auto broken = receive(kind, 4000);
+    ASSERT_FALSE(broken) << name;
+    EXPECT_EQ(broken.error().message.find("unknown kind"), std::string::npos) << name << " is not known by frames";
+  });
+  EXPECT_EQ(executor.answers, 0);
+}
+
+TEST_F(LaneCalls, OfUnknownKindsAreBroken) {
+  for (int kind = 0; kind < 300; ++kind) {
+    const auto taken = receive(static_cast<Kind>(kind), 4000);
+    EXPECT_FALSE(taken) << kind;
+  }
+}
+
+core::Denial denial() {
+  core::Denial one;
+  one.reason = core::Denial::Reason::kTenantLimit;
+  one.device = "GPU-0";
+  one.tenant = std::string(200, 't');
+  one.asked = {1};
+  one.asked_min = {2};
+  one.quota = {.guarantee = {3}, .limit = {4}};
+  one.charged = {5};
+  one.pool = {6};
+  one.free = {7};
+  one.kept_for_others = {8};
+  one.charged_to_others = {9};
+  one.waiters_ahead = 10;
+  one.waited = std::chrono::milliseconds(11);
+  one.wait_limit = std::chrono::milliseconds(12);
+  one.limiting_tenant = "group";
+  one.limiting_limit = {13};
+  one.limiting_charged = {14};
+  one.returning = {15};
+  one.asked_back = {16};
+  one.soonest = {std::chrono::milliseconds(17), "then"};
+  for (std::uint64_t i = 1; i <= 20; ++i) one.holders.push_back({SessionId{i}, 100, "python", {18}, "t"});
+  one.other_tenants.push_back({{}, 0, "", {19}, "secret"});
+  return one;
+}
+
+TEST(LaneConvert, KeepsEveryFigureOfADenial) {
+  const Failed body =
+      to_body(core::GrowFailure{{Code::kResourceExhausted, std::string(2000, 'w')}, denial()});
+  EXPECT_EQ(body.code, 8U);
+  EXPECT_EQ(body.message.view().size(), 1024U) << "cut off";
+  const Denial& one = body.denial;
+  const std::uint64_t figures[] = {
+      one.reason,         one.asked,      one.asked_least, one.tenant_guarantee, one.tenant_limit,
+      one.tenant_charged, one.pool,       one.free,        one.kept_for_others,  one.charged_to_others,
+      one.waiters_ahead,  one.waited,     one.wait_limit,  one.limiting_limit,   one.limiting_charged,
+      one.returning,      one.asked_back, one.soonest};
+  const std::uint64_t expected[] = {2, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17};
+  EXPECT_TRUE(std::ranges::equal(figures, expected));
+  EXPECT_EQ(one.soonest_known, 1U);
+  EXPECT_EQ(one.soonest_why.view(), "then");
+  EXPECT_EQ(one.limiting_tenant.view(), "group");
+  EXPECT_EQ(one.tenant.view().size(), 128U);
+  EXPECT_EQ(body.count, kMostHolders);
+  EXPECT_EQ(body.own, kMostHolders) << "other tenants' names are not told";
+  EXPECT_EQ(body.holders[7].session, 8U);
+  EXPECT_EQ(body.holders[7].command.view(), "python");
+}
+
+TEST(LaneConvert, CutsAGrantIntoFrames) {
+  core::Grant grant{GrantId{5}, {}};
+  for (std::uint64_t i = 1; i <= 300; ++i)
+    grant.leases.push_back({LeaseId{i}, {ExtentId{i}, mebibytes(2)}, SliceId{9}, 0});
+  std::uint64_t next = 1;
+  for (std::size_t first = 0; first < 300; first += kMostLeases) {
+    const Granted body = to_body(grant, first);
+    EXPECT_EQ(body.grant, 5U);
+    EXPECT_EQ(body.missing, 300 - first - body.count);
+    for (std::size_t i = 0; i < body.count; ++i) EXPECT_EQ(body.leases[i].lease, next++);
+  }
+  EXPECT_EQ(next, 301U);
+}
+
+}  // namespace
+}  // namespace gpumem::lane
