@@ -246,9 +246,10 @@ void Exchange::dispatch(LanePacket& packet) {
   silent_ = false;
   const auto frame = lane::parse(packet.view());
   if (!frame) {
-    const bool old = packet.size > 0 && !lane::is_frame(packet.view());
+    const bool old = !framed_ && packet.size > 0 && !lane::is_frame(packet.view());
     return fail_all(old ? not_a_frame() : protocol_error(frame.error().message));
   }
+  framed_ = true;
   if (Call* call = find(frame->header.request)) {
     dispatch_to(*call, *frame, packet);
   } else {

@@ -120,6 +120,7 @@ class Exchange {
   Call* undrained_ GPUMEM_GUARDED_BY(mutex_) = nullptr;
   bool silent_ GPUMEM_GUARDED_BY(mutex_) = false;
   bool closed_ GPUMEM_GUARDED_BY(mutex_) = false;
+  bool framed_ GPUMEM_GUARDED_BY(mutex_) = false;            ///< a frame has come
   Clock::time_point heard_ GPUMEM_GUARDED_BY(mutex_);        ///< when something came last
   Clock::time_point probed_ GPUMEM_GUARDED_BY(mutex_);       ///< when a Ping was sent to hear something
   std::deque<std::string> queue_ GPUMEM_GUARDED_BY(mutex_);  ///< frames that there was no room for
