@@ -25,8 +25,8 @@
  *
  * Fork: A child may not use its parent's handles. Every call, closing included, returns
  * GPUMEM_FAILED_PRECONDITION and does not touch the parent's memory. A child may open its own session.
- * Slices and allocators in it need the driver, which works in no child of a process that has started it; such a
- * child must call exec first.
+ * Slices and allocators in it need the driver, which works in no child of a process that has started it; such
+ * a child must call exec first.
  *
  * Versions: A struct begins with its size, which its _INIT macro sets. Zero in any other member means the
  * default. A newer library accepts older structs. An older library accepts newer structs whose new members

@@ -22,8 +22,8 @@ struct SessionOptions {
   /// Folder of the broker's sockets. Empty: the environment's GPUMEM_RUNTIME_DIR, else /run/gpumemd.
   std::string runtime_folder{};
   std::string label{};  ///< for people, shown by `gpumem ps`
-  /// How long connecting and each call may take, and how much longer than its wait a growth may. A broker that
-  /// does not answer by then counts as unavailable.
+  /// How long connecting and each call may take, and how much longer than its wait a growth may. A broker
+  /// that does not answer by then counts as unavailable.
   std::chrono::milliseconds timeout{1'000};
 };
 
