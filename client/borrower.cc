@@ -5,6 +5,18 @@
 #include "proto/lane.h"
 
 namespace gpumem::client {
+namespace {
+
+/// `leases`  as many as one request takes.
+lane::Return return_of(std::uint64_t slice, std::span<const std::uint64_t> leases) {
+  lane::Return request;
+  request.slice = slice;
+  request.count = leases.size();
+  std::ranges::copy(leases, request.leases.begin());
+  return request;
+}
+
+}  // namespace
 
 Result<Borrower::Opened> Borrower::open(Connection& connection, const BorrowerOptions& options) {
   if (options.label.size() > kLabelBytes) {
@@ -14,23 +26,34 @@ Result<Borrower::Opened> Borrower::open(Connection& connection, const BorrowerOp
   auto device = connection.find_device(options.device);
   if (!device) return device.error();
   if (auto started = connection.pressure().start(); !started) return started.error();
-  v1::OpenSliceRequest request;
-  request.set_device(device->uuid);
-  request.set_limit(options.limit.count);
-  request.set_label(options.label);
-  auto opened = connection.rpc().call(&v1::Broker::Stub::OpenSlice, request);
+  lane::OpenSlice request{};
+  request.device = device->index;
+  request.limit = options.limit.count;
+  request.label = decltype(request.label)::of(options.label);
+  auto opened = connection.lane().call<lane::SliceOpened>(request);
   if (!opened) return opened.error();
-  if (opened->slice() == 0 || opened->granularity() == 0 || opened->limit() == 0) {
-    close(connection, opened->slice());
+  if (opened->slice == 0 || opened->granularity == 0 || opened->limit == 0) {
+    close(connection, opened->slice);
     return Error{Code::kInternal, "the broker opened a slice without a size"};
   }
-  return Opened{std::move(*device), opened->slice(), {opened->limit()}, {opened->granularity()}};
+  return Opened{std::move(*device), opened->slice, {opened->limit}, {opened->granularity}};
 }
 
 void Borrower::close(Connection& connection, std::uint64_t id) {
-  v1::CloseSliceRequest request;
-  request.set_slice(id);
-  (void)connection.rpc().call(&v1::Broker::Stub::CloseSlice, request);
+  const lane::CloseSlice request{id};
+  const auto closed = connection.lane().call(request);
+  if (!closed && closed.error().code == Code::kUnavailable) connection.lane().tell_later(request);
+}
+
+void Borrower::end(Leases leases, bool all) {
+  if (return_leases(std::move(leases))) {
+    if (all) close(*connection_, id());
+    return;
+  }
+  const MutexLock lock(owing_);
+  if (owed_.empty()) return;  // the broker does not take them back
+  for (const Leases& batch : owed_) return_later(*connection_, id(), batch);
+  if (all) connection_->lane().tell_later(lane::CloseSlice{id()});
 }
 
 Borrower::Borrower(std::shared_ptr<Connection> connection, Opened opened, Bytes addresses)
@@ -40,8 +63,8 @@ Borrower::Borrower(std::shared_ptr<Connection> connection, Opened opened, Bytes 
 
 // The broker counts released memory until it has been told of the release. A growth requested before that
 // would seem to exceed the slice's limit.
-Bytes Borrower::committed_and_told() {
-  const std::unique_lock nothing_on_its_way(returning_);
+Bytes Borrower::committed_and_told(std::chrono::steady_clock::time_point deadline) {
+  const std::unique_lock nothing_on_its_way(returning_, deadline);
   return committed();
 }
 
@@ -59,7 +82,11 @@ Result<void> Borrower::return_leases(Leases leases) {
     batches.swap(owed_);
   }
   const std::size_t old = batches.size();
-  if (!leases.empty()) batches.push_back(std::move(leases));
+  const std::span all(leases);
+  for (std::size_t at = 0; at < all.size(); at += lane::kMostReturned) {
+    const auto batch = all.subspan(at, std::min(lane::kMostReturned, all.size() - at));
+    batches.emplace_back(batch.begin(), batch.end());
+  }
   for (std::size_t i = 0; i < batches.size(); ++i) {
     auto returned = return_batch(batches[i]);
     if (returned || (i < old && returned.error().code == Code::kNotFound)) continue;
@@ -74,12 +101,18 @@ Result<void> Borrower::return_leases(Leases leases) {
 }
 
 Result<void> Borrower::return_batch(const Leases& leases) {
-  v1::ReturnRequest request;
-  request.set_slice(id());
-  request.mutable_leases()->Add(leases.begin(), leases.end());
-  auto returned = connection_->rpc().call(&v1::Broker::Stub::Return, request);
+  auto returned = connection_->lane().call(return_of(id(), leases));
   if (!returned) return returned.error();
   return {};
+}
+
+void Borrower::return_later(Connection& connection, std::uint64_t slice,
+                            std::span<const std::uint64_t> leases) {
+  while (!leases.empty()) {
+    const auto batch = leases.first(std::min(lane::kMostReturned, leases.size()));
+    connection.lane().tell_later(return_of(slice, batch));
+    leases = leases.subspan(batch.size());
+  }
 }
 
 }  // namespace gpumem::client

@@ -1,9 +1,11 @@
 #pragma once
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <shared_mutex>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -39,12 +41,15 @@ class Borrower {
 
   // For growths (growth.h).
   CancellableMutex& growth_mutex() { return growing_; }
-  /// What is committed, after the broker has been told of all released memory.
-  Bytes committed_and_told();
+  /// What is committed, after the broker has been told of all released memory, or `deadline` has passed.
+  Bytes committed_and_told(std::chrono::steady_clock::time_point deadline);
   /// Makes `portion` part of the slice if `rest`, which this calls, succeeds. Otherwise nothing is kept.
   virtual Result<void> take(Portion portion, const std::function<Result<void>()>& rest) = 0;
   /// Tells the broker that `leases` are released, and what it could not be told before.
   Result<void> return_leases(Leases leases);
+  /// Tells the broker, at once or when it answers again, that `leases` of `slice` are released.
+  static void return_later(Connection& connection, std::uint64_t slice,
+                           std::span<const std::uint64_t> leases);
 
   Connection& connection() { return *connection_; }
   std::uint64_t id() const { return opened_.id; }
@@ -65,15 +70,18 @@ class Borrower {
   };
   /// Errors  as Session::open_slice.
   static Result<Opened> open(Connection& connection, const BorrowerOptions& options);
-  /// Ends a slice that holds nothing. The end of the session does so too.
+  /// Ends a slice that holds nothing, at once or when the broker answers again. The end of the session does
+  /// so too.
   static void close(Connection& connection, std::uint64_t id);
+  /// Ends this slice, whose `leases` are released: all that it has, or it stays open.
+  void end(Leases leases, bool all);
 
   /// `addresses`  reserved for the slice, for its figures.
   Borrower(std::shared_ptr<Connection> connection, Opened opened, Bytes addresses);
 
   SliceFigures& figures() { return figures_; }
   const SliceFigures& figures() const { return figures_; }
-  std::shared_mutex& returning() { return returning_; }
+  std::shared_timed_mutex& returning() { return returning_; }
   /// Whether something was released that the broker does not know of.
   bool owes();
 
@@ -84,7 +92,7 @@ class Borrower {
   const Opened opened_;
   SliceFigures figures_;
   CancellableMutex growing_;
-  std::shared_mutex returning_;
+  std::shared_timed_mutex returning_;
   Mutex owing_;
   std::vector<Leases> owed_ GPUMEM_GUARDED_BY(owing_);
 };

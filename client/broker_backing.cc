@@ -70,7 +70,7 @@ BrokerBacking::~BrokerBacking() {
     gone = let_go(leases);
   }
   gone.memory.clear();
-  if (return_leases(std::move(gone.leases)) && all) close(connection(), id());
+  end(std::move(gone.leases), all);
 }
 
 Result<std::vector<Extent>, GrowError> BrokerBacking::obtain(const Request& request) {

@@ -8,9 +8,7 @@
 namespace gpumem::client {
 
 struct Connection::Parts {
-  std::filesystem::path folder;
-  std::chrono::milliseconds timeout;
-  v1::Welcome welcome;
+  Welcome welcome;
   std::unique_ptr<Lane> lane;
   SharedPage<const BrokerPage> broker_page;
   SharedPage<ClientPage> client_page;
@@ -22,9 +20,7 @@ Result<std::shared_ptr<Connection>> Connection::open(const SessionOptions& optio
     return Error{Code::kInvalidArgument,
                  "the label is longer than " + std::to_string(kLabelBytes) + " bytes"};
   }
-  if (auto usable = check_rpc_usable(); !usable) return usable.error();
-  const std::filesystem::path folder = runtime_folder(options.runtime_folder);
-  auto lane = Lane::connect(folder / kLaneSocketName, options.timeout);
+  auto lane = Lane::connect(runtime_folder(options.runtime_folder) / kLaneSocketName, options.timeout);
   if (!lane) return lane.error();
   auto greeting = (*lane)->greet(options.label);
   if (!greeting) return greeting.error();
@@ -34,18 +30,16 @@ Result<std::shared_ptr<Connection>> Connection::open(const SessionOptions& optio
   auto client_page = map_page<ClientPage>(greeting->client_page.get());
   if (!client_page) return client_page.error();
   return std::shared_ptr<Connection>(
-      new Connection({folder, options.timeout, std::move(greeting->welcome), std::move(*lane),
-                      std::move(*broker_page), std::move(*client_page), std::move(greeting->doorbell)}));
+      new Connection({std::move(greeting->welcome), std::move(*lane), std::move(*broker_page),
+                      std::move(*client_page), std::move(greeting->doorbell)}));
 }
 
 Connection::Connection(Parts parts)
-    : timeout_(parts.timeout),
-      welcome_(std::move(parts.welcome)),
-      driver_folder_(client::driver_folder(welcome_.driver_folder())),
+    : welcome_(std::move(parts.welcome)),
+      driver_folder_(client::driver_folder(welcome_.driver_folder)),
       lane_(std::move(parts.lane)),
       broker_page_(std::move(parts.broker_page)),
       client_page_(std::move(parts.client_page)),
-      rpc_(parts.folder / kApiSocketName, welcome_.token(), timeout_),
       figures_(*client_page_),
       pressure_(*broker_page_, *lane_, welcome_, std::move(parts.doorbell)) {}
 
@@ -54,19 +48,36 @@ Connection::~Connection() {
   lane_->goodbye();
 }
 
-// The driver works only in the process that started it: a forked child would get errors without a reason.
+// The driver works only in the process that started it: a forked child would get errors without a reason. The
+// child looks first, because a thread of its parent may have been inside the driver's opening.
 Result<const cuda::Driver*> Connection::open_driver() const {
-  static std::atomic<std::uint64_t> started_in{~std::uint64_t{0}};
-  auto driver = cuda::Driver::open(driver_folder_);
-  if (!driver) return driver.error();
-  std::uint64_t unset = ~std::uint64_t{0};
-  if (!started_in.compare_exchange_strong(unset, generation_) && unset != generation_) {
-    return Error{
-        Code::kFailedPrecondition,
-        "the CUDA driver was started before this process was forked and does not work in the child; start "
-        "workers by exec (Python: multiprocessing's \"spawn\" or \"forkserver\")"};
+  constexpr std::uint64_t kNever = ~std::uint64_t{0};
+  static std::atomic<std::uint64_t> started_in{kNever};
+  const auto is_of_parent = [&] { return started_in != kNever && started_in != generation_; };
+  if (!is_of_parent()) {
+    auto driver = cuda::Driver::open(driver_folder_);
+    if (!driver) return driver.error();
+    std::uint64_t unset = kNever;
+    started_in.compare_exchange_strong(unset, generation_);
+    if (!is_of_parent()) return *driver;
   }
-  return *driver;
+  return Error{
+      Code::kFailedPrecondition,
+      "the CUDA driver was started before this process was forked and does not work in the child; start "
+      "workers by exec (Python: multiprocessing's \"spawn\" or \"forkserver\")"};
+}
+
+Result<std::size_t> Connection::device_index(const std::string& uuid) const {
+  const auto wanted = cuda::parse_device_uuid(uuid);
+  std::string lent;
+  for (std::size_t i = 0; i < welcome_.devices.size(); ++i) {
+    const std::string& device = welcome_.devices[i];
+    const auto own = cuda::parse_device_uuid(device);
+    if (device == uuid || (wanted && own && *wanted == *own)) return i;
+    lent += " " + device;
+  }
+  return Error{Code::kNotFound, "the broker does not lend device " + uuid +
+                                    (lent.empty() ? ", nor any other" : ", but" + lent)};
 }
 
 Result<SharedDevice> Connection::find_device(const std::string& wanted) const {
@@ -80,12 +91,13 @@ Result<SharedDevice> Connection::find_device(const std::string& wanted) const {
   if (!driver) return driver.error();
   std::string lent;
   Error last{Code::kNotFound, "the broker lends no device"};
-  for (int i = 0; i < welcome_.devices_size(); ++i) {
-    auto own = cuda::parse_device_uuid(welcome_.devices(i));
-    lent += " " + welcome_.devices(i);
+  for (std::size_t i = 0; i < welcome_.devices.size(); ++i) {
+    const std::string& spelled = welcome_.devices[i];
+    auto own = cuda::parse_device_uuid(spelled);
+    lent += " " + spelled;
     if (!own || (uuid && *uuid != *own)) continue;
     auto device = (*driver)->find(*own);
-    if (device) return SharedDevice{*driver, *device, welcome_.devices(i), static_cast<std::size_t>(i)};
+    if (device) return SharedDevice{*driver, *device, spelled, i};
     last = device.error();
     if (uuid) return last;
   }

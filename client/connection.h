@@ -5,7 +5,6 @@
 #include "client/figures.h"
 #include "client/lane.h"
 #include "client/pressure_listener.h"
-#include "client/rpc_channel.h"
 #include "client/shared_page.h"
 #include "cuda/driver.h"
 #include "gpumem/session.h"
@@ -20,7 +19,7 @@ struct SharedDevice {
   std::size_t index = 0;  ///< in the shared pages
 };
 
-/// The lane, the pages and the calls, shared by a session and its slices. Ends with the last of them.
+/// The lane and the pages, shared by a session and its slices. Ends with the last of them.
 /// Threads  any.
 class Connection {
  public:
@@ -40,13 +39,16 @@ class Connection {
   /// Errors  as shm's read_figures.
   Result<BrokerFigures> broker_figures() const { return read_figures(*broker_page_); }
 
-  const v1::Welcome& welcome() const { return welcome_; }
+  /// The index of the device that the broker spells or means as `uuid`. Needs no driver.
+  /// Errors  kNotFound.
+  Result<std::size_t> device_index(const std::string& uuid) const;
+
+  const Welcome& welcome() const { return welcome_; }
   const std::string& driver_folder() const { return driver_folder_; }
   Lane& lane() { return *lane_; }
-  RpcChannel& rpc() { return rpc_; }
   Figures& figures() { return figures_; }
   PressureListener& pressure() { return pressure_; }
-  std::chrono::milliseconds timeout() const { return timeout_; }
+  std::chrono::milliseconds timeout() const { return lane_->timeout(); }
 
  private:
   struct Parts;
@@ -54,13 +56,11 @@ class Connection {
   Result<const cuda::Driver*> open_driver() const;
 
   const std::uint64_t generation_ = process_generation();
-  const std::chrono::milliseconds timeout_;
-  const v1::Welcome welcome_;
+  const Welcome welcome_;
   const std::string driver_folder_;
   const std::unique_ptr<Lane> lane_;
   const SharedPage<const BrokerPage> broker_page_;
   const SharedPage<ClientPage> client_page_;
-  RpcChannel rpc_;
   Figures figures_;
   PressureListener pressure_;
 };

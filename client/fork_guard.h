@@ -5,8 +5,9 @@
 #include "base/unique_fd.h"
 #include "gpumem/result.h"
 
-// Keeps a session out of forked children. A session belongs to the process that opened it. Neither the driver
-// nor gRPC survives a fork, and a child's copy of the lane would keep a dead session alive.
+// Keeps a session out of forked children. A session belongs to the process that opened it. The driver does
+// not survive a fork, and a child's copy of the lane would keep a dead session alive. A child may open a
+// session of its own.
 
 namespace gpumem::client {
 

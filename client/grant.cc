@@ -1,105 +1,68 @@
 #include "client/grant.h"
 
 #include <algorithm>
-#include <optional>
-#include <unordered_map>
 
 namespace gpumem::client {
 namespace {
 
 Error disagreement(std::string_view what) {
-  return {Code::kInternal, "the broker granted something else than it offered: " + std::string(what)};
+  return {Code::kInternal, "the broker granted something else than was requested: " + std::string(what)};
 }
-
-Result<void> check_part(const v1::GrowResponse& granted, const GrantTerms& terms) {
-  Bytes sum;
-  for (const v1::Lease& lease : granted.leases()) {
-    if (lease.slice() != terms.slice) continue;
-    const auto more = sum.plus({lease.size()});
-    if (!more || lease.size() == 0 || lease.size() % terms.granularity.count != 0) {
-      return disagreement("an extent of " + std::to_string(lease.size()) + " bytes");
-    }
-    sum = *more;
-  }
-  if (sum < terms.least || sum > terms.asked) {
-    return disagreement(to_string(sum) + " instead of " + to_string(terms.asked));
-  }
-  return {};
-}
-
-const GrantTerms* terms_of(const v1::Lease& lease, std::span<const GrantTerms> terms) {
-  const auto found = std::ranges::find(terms, lease.slice(), &GrantTerms::slice);
-  return found == terms.end() ? nullptr : &*found;
-}
-
-Result<void> check(const v1::GrowResponse& granted, std::span<const GrantTerms> terms) {
-  for (const v1::Lease& lease : granted.leases()) {
-    if (terms_of(lease, terms) == nullptr) return disagreement("an extent for a slice that did not ask");
-  }
-  for (const GrantTerms& part : terms) {
-    if (auto right = check_part(granted, part); !right) return right.error();
-  }
-  return {};
-}
-
-/// The allocations of a grant, collected as offers arrive.
-class Intake {
- public:
-  explicit Intake(const v1::GrowResponse& granted) : granted_(granted), taken_(expected()) {
-    for (std::size_t i = 0; i < taken_.size(); ++i) places_.emplace(lease(i).id(), i);
-  }
-
-  bool complete() const { return count_ == taken_.size(); }
-
-  Result<void> import(const cuda::Driver& driver, Offer offer) {
-    for (std::size_t i = 0; i < offer.leases.size(); ++i) {
-      const auto place = places_.find(offer.leases[i]);
-      if (place == places_.end() || taken_[place->second]) {
-        return disagreement("an extent that is not in the answer");
-      }
-      const Bytes size{lease(place->second).size()};
-      auto imported = cuda::Allocation::import(driver, offer.descriptors[i].get(), size);
-      if (!imported) return imported.error();
-      offer.descriptors[i] = OwnFd();
-      taken_[place->second] = std::move(*imported);
-      ++count_;
-    }
-    return {};
-  }
-
-  std::vector<Portion> take(std::span<const GrantTerms> terms) {
-    std::vector<Portion> portions(terms.size());
-    for (std::size_t i = 0; i < taken_.size(); ++i) {
-      Portion& portion = portions[static_cast<std::size_t>(terms_of(lease(i), terms) - terms.data())];
-      portion.extents.push_back({lease(i).id(), {lease(i).size()}});
-      portion.allocations.push_back(std::move(*taken_[i]));
-    }
-    return portions;
-  }
-
- private:
-  std::size_t expected() const { return static_cast<std::size_t>(granted_.leases_size()); }
-  const v1::Lease& lease(std::size_t i) const { return granted_.leases(static_cast<int>(i)); }
-
-  const v1::GrowResponse& granted_;
-  std::unordered_map<std::uint64_t, std::size_t> places_;  // lease to its place in the answer
-  std::vector<std::optional<cuda::Allocation>> taken_;
-  std::size_t count_ = 0;
-};
 
 }  // namespace
 
-Result<std::vector<Portion>> receive_grant(Lane& lane, const cuda::Driver& driver,
-                                           const v1::GrowResponse& granted,
-                                           std::span<const GrantTerms> terms) {
-  if (auto right = check(granted, terms); !right) return right.error();
-  Intake intake(granted);
-  while (!intake.complete()) {
-    auto offer = lane.receive_offer(granted.grant());
-    if (!offer) return offer.error();
-    if (auto imported = intake.import(driver, std::move(*offer)); !imported) return imported.error();
+void Intake::add(GrantPart part) {
+  grant_ = part.granted.grant;
+  const auto* const first = part.granted.leases.data();
+  leases_.insert(leases_.end(), first, first + part.granted.count);
+  if (all_) all_ = import(part);
+}
+
+Result<void> Intake::import(GrantPart& part) {
+  if (part.lost_descriptors) {
+    return Error{Code::kResourceExhausted,
+                 "this process has no room for the descriptors of its memory; raise RLIMIT_NOFILE"};
   }
-  return intake.take(terms);
+  if (part.descriptors.size() != part.granted.count) return disagreement("extents without descriptors");
+  for (std::size_t i = 0; i < part.descriptors.size(); ++i) {
+    auto imported = import(part.granted.leases[i], std::move(part.descriptors[i]));
+    if (!imported) return imported;
+  }
+  return {};
+}
+
+Result<void> Intake::import(const lane::GrantedLease& lease, OwnFd descriptor) {
+  const auto terms = std::ranges::find(terms_, lease.slice, &GrantTerms::slice);
+  if (terms == terms_.end()) return disagreement("an extent for a slice that did not ask");
+  if (lease.size == 0 || lease.size % terms->granularity.count != 0)
+    return disagreement("an extent of " + std::to_string(lease.size) + " bytes");
+  if (!seen_.insert(lease.lease).second) return disagreement("an extent twice");
+  auto imported = cuda::Allocation::import(driver_, descriptor.get(), {lease.size});
+  if (!imported) return imported.error();
+  Portion& portion = portions_[static_cast<std::size_t>(terms - terms_.begin())];
+  portion.extents.push_back({lease.lease, {lease.size}});
+  portion.allocations.push_back(std::move(*imported));
+  return {};
+}
+
+Result<void> Intake::check_sizes() const {
+  for (std::size_t i = 0; i < terms_.size(); ++i) {
+    Bytes sum;
+    for (const Portion::Extent& extent : portions_[i].extents) {
+      const auto more = sum.plus(extent.size);
+      if (!more) return disagreement("more than 2^64 bytes");
+      sum = *more;
+    }
+    if (sum < terms_[i].least || sum > terms_[i].asked)
+      return disagreement(to_string(sum) + " instead of " + to_string(terms_[i].asked));
+  }
+  return {};
+}
+
+Result<std::vector<Portion>> Intake::take() {
+  if (!all_) return all_.error();
+  if (auto right = check_sizes(); !right) return right.error();
+  return std::move(portions_);
 }
 
 }  // namespace gpumem::client

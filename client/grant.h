@@ -1,11 +1,12 @@
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <span>
+#include <unordered_set>
 #include <vector>
 
 #include "client/lane.h"
 #include "cuda/memory.h"
-#include "gpumem/v1/broker.pb.h"
 
 namespace gpumem::client {
 
@@ -28,12 +29,35 @@ struct Portion {
   std::vector<cuda::Allocation> allocations;
 };
 
-/// Takes the descriptors of `granted` from the lane and imports them: a portion for each of `terms`, extents
-/// in the order of the answer. At most one message's descriptors are open at a time.
-/// Errors  kInternal: the answer or the offers are not what was asked, or contradict each other;
-///         those of the lane and of the driver. Nothing is kept.
-Result<std::vector<Portion>> receive_grant(Lane& lane, const cuda::Driver& driver,
-                                           const v1::GrowResponse& granted,
-                                           std::span<const GrantTerms> terms);
+/// Imports a grant, part by part as it comes, so that the descriptors of one part at most are open.
+class Intake {
+ public:
+  /// `driver`, `terms`  outlive this.
+  Intake(const cuda::Driver& driver, std::span<const GrantTerms> terms)
+      : driver_(driver), terms_(terms), portions_(terms.size()) {}
+
+  /// Imports `part`, unless something was wrong before.
+  void add(GrantPart part);
+  /// The number of the grant, once a part has come.
+  std::uint64_t grant() const { return grant_; }
+  /// Every lease that has come, whatever was wrong.
+  const std::vector<lane::GrantedLease>& leases() const { return leases_; }
+  /// A portion for each of the terms, extents in the order of the grant; when all parts have come.
+  /// Errors  kInternal: it is not what was asked; kResourceExhausted: no room for descriptors; the driver's.
+  Result<std::vector<Portion>> take();
+
+ private:
+  Result<void> import(GrantPart& part);
+  Result<void> import(const lane::GrantedLease& lease, OwnFd descriptor);
+  Result<void> check_sizes() const;
+
+  const cuda::Driver& driver_;
+  const std::span<const GrantTerms> terms_;
+  std::uint64_t grant_ = 0;
+  std::vector<lane::GrantedLease> leases_;
+  std::unordered_set<std::uint64_t> seen_;
+  std::vector<Portion> portions_;
+  Result<void> all_;  // the first error
+};
 
 }  // namespace gpumem::client

@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "client/borrower.h"
+#include "client/status.h"
 
 namespace gpumem::client {
 namespace {
@@ -31,77 +32,102 @@ bool is_denial(const GrowError& error) {
   return error.code == Code::kResourceExhausted || (error.code == Code::kDeadlineExceeded && error.denial);
 }
 
-/// Returns the leases of a grant that is not accepted. Leases of unknown slices go through the first slice.
-void give_back(std::span<Borrower* const> slices, const v1::GrowResponse& granted) {
-  for (Borrower* slice : slices) {
-    Borrower::Leases leases;
-    for (const v1::Lease& lease : granted.leases()) {
-      const bool known = std::ranges::find(slices, lease.slice(), &Borrower::id) != slices.end();
-      if (known ? lease.slice() == slice->id() : slice == slices.front()) leases.push_back(lease.id());
+/// Returns leases of a grant that is not accepted.
+void give_back(std::span<Borrower* const> slices, std::vector<lane::GrantedLease> leases) {
+  std::ranges::stable_sort(leases, {}, &lane::GrantedLease::slice);
+  for (auto first = leases.begin(); first != leases.end();) {
+    const std::uint64_t of = first->slice;
+    Borrower::Leases ids;
+    for (; first != leases.end() && first->slice == of; ++first) ids.push_back(first->lease);
+    const auto slice = std::ranges::find(slices, of, &Borrower::id);
+    if (slice != slices.end()) {
+      (void)(*slice)->return_leases(std::move(ids));  // kept as owed if it fails
+    } else {
+      Borrower::return_later(slices.front()->connection(), of, ids);
     }
-    (void)slice->return_leases(std::move(leases));  // kept as owed if it fails
   }
 }
 
 /// Makes every slice take its part of the grant and then accepts the grant, all of it or nothing.
-Result<void> take(std::span<Borrower* const> slices, std::span<const GrantTerms> terms,
-                  const v1::GrowResponse& granted) {
-  Connection& connection = slices.front()->connection();
-  const cuda::Driver& driver = *slices.front()->device().driver;
-  auto portions = receive_grant(connection.lane(), driver, granted, terms);
+Result<void> take(std::span<Borrower* const> slices, Intake& intake) {
+  auto portions = intake.take();
   if (!portions) return portions.error();
+  Lane& lane = slices.front()->connection().lane();
   const std::function<Result<void>(std::size_t)> take_from = [&](std::size_t i) -> Result<void> {
-    if (i == slices.size()) return connection.lane().accept(granted.grant());
+    if (i == slices.size()) return lane.accept(intake.grant());
     return slices[i]->take(std::move((*portions)[i]), [&, i] { return take_from(i + 1); });
   };
   return take_from(0);
 }
 
-/// One request, for `terms` of `slices`.
-Result<void, GrowError> ask(std::span<Borrower* const> slices, std::span<const GrantTerms> terms,
-                            const CallTerms& call) {
-  v1::GrowRequest request;
-  for (const GrantTerms& part : terms) {
-    v1::GrowPart& asked = *request.add_parts();
-    asked.set_slice(part.slice);
-    asked.set_bytes(part.asked.count);
-    asked.set_min_bytes(part.least.count);
-    asked.set_largest_extent(part.largest.count);
+/// How long a growth may take.
+struct Limits {
+  Clock::time_point waits;  ///< for memory, until then
+  Clock::time_point ends;   ///< answered by then, if the broker's wait does not take longer
+
+  static Limits of(const GrowOptions& options, milliseconds timeout) {
+    const Clock::time_point waits =
+        Clock::now() + std::clamp(options.wait, milliseconds::zero(), kLongestWait);
+    return {waits, waits + timeout};
   }
-  request.set_wait_ms(static_cast<std::uint64_t>(call.extra.count()));
-  Connection& connection = slices.front()->connection();
-  Lane::Growth growth(connection.lane());
-  auto granted = connection.rpc().call(&v1::Broker::Stub::Grow, request, call);
-  if (!granted) return granted.error();
-  if (auto taken = take(slices, terms, *granted); !taken) {
-    give_back(slices, *granted);
-    return GrowError(taken.error().in("memory was granted but could not be mapped"));
+  std::chrono::nanoseconds wait_left() const {
+    return std::max<std::chrono::nanoseconds>(waits - Clock::now(), milliseconds::zero());
   }
-  growth.succeeded();
-  return {};
+};
+
+/// The deadline of a request within `limits`. Half the timeout is left to it however late it comes.
+Clock::time_point request_deadline(const Limits& limits, milliseconds timeout) {
+  const Clock::time_point now = Clock::now();
+  return std::clamp(limits.ends, now + timeout / 2, now + timeout);
 }
 
-Result<CancellableMutex::Guard> lock_growth(Borrower& slice, Clock::time_point deadline,
+/// What a request says of waiting.
+struct AskTerms {
+  Limits limits;
+  std::chrono::nanoseconds wait{};  ///< for memory
+  std::stop_token stop{};
+};
+
+/// One request, for `terms` of `slices`.
+Result<void, GrowError> ask(std::span<Borrower* const> slices, std::span<const GrantTerms> terms,
+                            const AskTerms& how) {
+  if (terms.size() > lane::kMostParts)
+    return GrowError({Code::kInvalidArgument, "a growth has 32 parts at most"});
+  lane::Grow request{};
+  request.wait = static_cast<std::uint64_t>(how.wait.count());
+  for (const GrantTerms& part : terms) {
+    request.parts[request.count++] = {part.slice, part.asked.count, part.least.count, part.largest.count};
+  }
+  Connection& connection = slices.front()->connection();
+  Intake intake(*slices.front()->device().driver, terms);
+  auto granted =
+      connection.lane().grow(request, {request_deadline(how.limits, connection.timeout()), how.stop},
+                             [&intake](GrantPart part) { intake.add(std::move(part)); });
+  if (granted) {
+    auto taken = take(slices, intake);
+    if (taken) return {};
+    granted = GrowError(taken.error().in("memory was granted but could not be mapped"));
+  }
+  give_back(slices, intake.leases());
+  return granted;
+}
+
+Result<CancellableMutex::Guard> lock_growth(Borrower& slice, const Limits& limits,
                                             const std::stop_token& stop) {
-  CancellableMutex::Guard ours = slice.growth_mutex().lock(deadline + slice.connection().timeout(), stop);
+  const Clock::time_point latest = limits.ends - slice.connection().timeout() / 2;
+  CancellableMutex::Guard ours = slice.growth_mutex().lock(latest, stop);
   if (ours) return ours;
   if (stop.stop_requested()) return called_off();
   return Error{Code::kDeadlineExceeded, "another growth of this slice is still waiting"};
-}
-
-milliseconds time_left(Clock::time_point deadline) {
-  return std::max(std::chrono::ceil<milliseconds>(deadline - Clock::now()), milliseconds::zero());
-}
-
-Clock::time_point deadline_of(const GrowOptions& options) {
-  return Clock::now() + std::clamp(options.wait, milliseconds::zero(), kLongestWait);
 }
 
 /// One growth in progress. Its parts are in the locking order of slices.
 class Growth {
  public:
   Growth(std::vector<GrowthPart> parts, const GrowOptions& options)
-      : parts_(std::move(parts)), stop_(options.stop), deadline_(deadline_of(options)) {
+      : parts_(std::move(parts)),
+        stop_(options.stop),
+        limits_(Limits::of(options, parts_.front().slice->connection().timeout())) {
     std::ranges::sort(parts_, {}, [](const GrowthPart& part) { return part.slice->id(); });
   }
 
@@ -109,7 +135,7 @@ class Growth {
     if (auto ours = lock_all(); !ours) return GrowError(ours.error());
     std::vector<GrowthPart> enough_already;
     for (const GrowthPart& part : parts_) {
-      const Bytes have = part.slice->committed_and_told();
+      const Bytes have = part.slice->committed_and_told(limits_.ends);
       if (have >= part.least && have < part.target) enough_already.push_back(part);
     }
     if (auto reached = reach_least(); !reached) return reached;
@@ -122,7 +148,7 @@ class Growth {
  private:
   Result<void> lock_all() {
     for (const GrowthPart& part : parts_) {
-      auto ours = lock_growth(*part.slice, deadline_, stop_);
+      auto ours = lock_growth(*part.slice, limits_, stop_);
       if (!ours) return ours.error();
       locked_.push_back(std::move(*ours));
     }
@@ -134,23 +160,23 @@ class Growth {
       std::vector<GrantTerms> terms;
       std::vector<Borrower*> slices;
       for (const GrowthPart& part : parts_) {
-        const Bytes have = part.slice->committed_and_told();
+        const Bytes have = part.slice->committed_and_told(limits_.ends);
         if (have >= part.least) continue;
         terms.push_back(terms_of(part, have, part.least - have));
         slices.push_back(part.slice);
       }
       if (terms.empty()) return {};
-      auto asked = ask(slices, terms, {time_left(deadline_), stop_});
+      auto asked = ask(slices, terms, {limits_, limits_.wait_left(), stop_});
       if (!asked) return asked;
     }
   }
 
   Result<void, GrowError> try_for_more(const GrowthPart& part) {
-    const Bytes have = part.slice->committed_and_told();
+    const Bytes have = part.slice->committed_and_told(limits_.ends);
     if (have >= part.target) return {};
     Borrower* const slices[] = {part.slice};
     const GrantTerms terms[] = {terms_of(part, have, part.slice->granularity())};
-    auto asked = ask(slices, terms, {milliseconds::zero(), stop_});
+    auto asked = ask(slices, terms, {limits_, milliseconds::zero(), stop_});
     if (!asked && !is_denial(asked.error())) return asked;
     return {};
   }
@@ -161,7 +187,7 @@ class Growth {
 
   std::vector<GrowthPart> parts_;
   const std::stop_token stop_;
-  const Clock::time_point deadline_;
+  const Limits limits_;
   std::vector<CancellableMutex::Guard> locked_;
 };
 
@@ -183,13 +209,14 @@ Result<std::vector<Bytes>, GrowError> grow_slices(std::span<const GrowthPart> pa
 }
 
 Result<void, GrowError> grow_by(Borrower& slice, const MoreMemory& more, const GrowOptions& options) {
-  const Clock::time_point deadline = deadline_of(options);
-  auto ours = lock_growth(slice, deadline, options.stop);
+  const Limits limits = Limits::of(options, slice.connection().timeout());
+  auto ours = lock_growth(slice, limits, options.stop);
   if (!ours) return GrowError(ours.error());
-  (void)slice.committed_and_told();  // or memory that is being returned would count against the slice's limit
+  // Memory that is being returned would count against the slice's limit.
+  (void)slice.committed_and_told(limits.ends);
   Borrower* const slices[] = {&slice};
   const GrantTerms terms[] = {{slice.id(), more.most, more.least, slice.granularity(), more.largest}};
-  return ask(slices, terms, {time_left(deadline), options.stop});
+  return ask(slices, terms, {limits, limits.wait_left(), options.stop});
 }
 
 }  // namespace gpumem::client

@@ -2,98 +2,112 @@
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
-#include <map>
+#include <functional>
 #include <memory>
+#include <stop_token>
 #include <string>
+#include <type_traits>
 #include <vector>
 
-#include "base/mutex.h"
+#include "client/exchange.h"
 #include "client/fork_guard.h"
-#include "gpumem/v1/lane.pb.h"
+#include "gpumem/denial.h"
 
 namespace gpumem::client {
 
+/// What the broker says of the session and of itself.
+struct Welcome {
+  std::uint64_t session = 0;
+  std::string tenant;
+  std::string driver_folder;         ///< where the broker found its driver; empty: the system's search path
+  std::vector<std::string> devices;  ///< UUIDs; the index is the device's place in the shared pages
+};
+
 /// The broker's answer to a Hello.
 struct Greeting {
-  v1::Welcome welcome;  ///< session and token are set; at most kMaxDevices devices
+  Welcome welcome;
   OwnFd broker_page;
   OwnFd client_page;
   OwnFd doorbell;
 };
 
-/// One message of a grant: descriptor i is lease i's.
-struct Offer {
-  std::vector<std::uint64_t> leases;
-  std::vector<OwnFd> descriptors;
+/// What one frame of a grant brings: descriptor i is lease i's.
+struct GrantPart {
+  lane::Granted granted;
+  std::vector<OwnFd> descriptors;  ///< fewer than leases: the broker is at fault, or there was no room
+  bool lost_descriptors = false;   ///< there was no room (RLIMIT_NOFILE)
 };
 
-/// The client's end of a session's lane. Its end is the session's end.
-/// There is no reader thread. A thread that waits for an offer reads, and stores the offers of other grants.
-/// Threads  any.
+/// How to wait for a growth.
+struct GrowTerms {
+  Exchange::Clock::time_point deadline;  ///< until then the broker grants, refuses, or says that it waits
+  std::stop_token stop{};                ///< calls the growth off
+};
+
+/// The client's end of a session's lane, which carries all of the session's requests. Its end is the
+/// session's end. Every call ends within the timeout, a growth that waits excepted, which ends within the
+/// timeout after its wait. Errors   kUnavailable: the broker is gone, or does not answer; kInternal: it
+/// breaks the protocol; what it
+///          refuses with.
+/// Threads  any; calls of several threads are in flight together.
 class Lane {
  public:
-  using Clock = std::chrono::steady_clock;
+  using Clock = Exchange::Clock;
 
-  /// Errors  as connect_error.   Blocks  for `timeout` at most, as every call of the lane.
+  /// Errors  as connect_error.   Blocks  for `timeout` at most.
   static Result<std::unique_ptr<Lane>> connect(const std::filesystem::path& socket,
                                                std::chrono::milliseconds timeout);
 
   /// Introduces this process; once, before anything else.
-  /// Errors  kUnavailable (the broker closed), kDeadlineExceeded (it does not answer), kFailedPrecondition
-  ///         (it speaks another protocol), kInternal (it breaks the protocol), and what it refuses with.
+  /// Errors  kFailedPrecondition, too: the broker speaks another protocol.
   Result<Greeting> greet(const std::string& label);
 
-  /// Introduces this process as a control connection, which only queries and administers, instead of greet().
-  /// Returns the token.
-  /// Errors  as greet().
-  Result<std::string> greet_control();
+  /// Makes the request `body` and returns its answer.
+  template <class Answer = lane::Done, class Body>
+  Result<Answer> call(const Body& body) {
+    Exchange::Call call(exchange_, deadline());
+    LanePacket answer;
+    const lane::Outgoing frame(body, call.request(), kIsOfUseLate<Body> ? 0 : nanoseconds(deadline()));
+    if (auto sent = call.send(frame); !sent) return sent.error();
+    if (auto awaited = call.await(answer); !awaited) return awaited.error();
+    return body_in<Answer>(answer);
+  }
 
-  /// The next offer of `grant`. The broker has sent it before it answered the call that asked for it.
-  /// Errors  kUnavailable, kDeadlineExceeded, kInternal, kResourceExhausted (no room for descriptors).
-  Result<Offer> receive_offer(std::uint64_t grant);
+  /// Makes the request `body`, and gives `take` every part of the grant as it comes. The grant is the
+  /// caller's to accept or to return, also if this fails after some parts. Errors  with the broker's Denial;
+  /// kCancelled: by `terms.stop`.
+  Result<void, GrowError> grow(const lane::Grow& body, const GrowTerms& terms,
+                               const std::function<void(GrantPart)>& take);
 
-  /// Reports that every extent of `grant` is mapped. Errors  kUnavailable, kDeadlineExceeded.
+  /// Reports that every extent of `grant` is mapped.
   Result<void> accept(std::uint64_t grant);
-
   /// Reports that this process has nothing more to give back now on the device with index `device`.
-  /// Errors  kUnavailable, kDeadlineExceeded.
   Result<void> spent(std::size_t device);
-
+  /// Makes the request `body`, at once or when the broker answers again. Its answer is of no interest.
+  template <class Body>
+  void tell_later(const Body& body) {
+    exchange_.tell_later(lane::Outgoing(body, exchange_.next_request()));
+  }
   /// Reports that this process has unmapped everything. If the broker is gone, does nothing.
   void goodbye();
 
-  /// Exists during one growth, from before the request. If a growth fails, its offers may still arrive. They
-  /// are dropped when no growth is left that could need them, because a descriptor alone pins its memory.
-  class Growth {
-   public:
-    explicit Growth(Lane& lane);
-    ~Growth();
-    Growth(const Growth&) = delete;
-    Growth& operator=(const Growth&) = delete;
-    void succeeded() { succeeded_ = true; }
-
-   private:
-    Lane& lane_;
-    bool succeeded_ = false;
-  };
+  std::chrono::milliseconds timeout() const { return exchange_.timeout(); }
 
  private:
-  struct Received;
+  /// What is given back is given back, however late the broker reads it.
+  template <class Body>
+  static constexpr bool kIsOfUseLate =
+      std::is_same_v<Body, lane::Return> || std::is_same_v<Body, lane::CloseSlice>;
 
-  Lane(OwnFd socket, std::filesystem::path path, std::chrono::milliseconds timeout)
-      : socket_(std::move(socket)), path_(std::move(path)), timeout_(timeout) {}
-  Result<void> wait(short event, Clock::time_point deadline) const;
-  Result<void> send(const v1::ToBroker& message);
-  Result<Received> introduce(v1::Hello hello);
-  Result<Received> receive(Clock::time_point deadline);
-  void drop_orphans() GPUMEM_REQUIRES(mutex_);
+  Lane(OwnFd socket, const std::filesystem::path& path, std::chrono::milliseconds timeout)
+      : exchange_(LaneSocket(std::move(socket)), path.string(), timeout) {}
+  Clock::time_point deadline() const { return Clock::now() + exchange_.timeout(); }
+  static std::uint64_t nanoseconds(Clock::time_point time);
+  /// The answer in `packet`. Errors  the broker's, if it is Failed; kInternal.
+  template <class Answer>
+  static Result<Answer> body_in(const LanePacket& packet);
 
-  OwnFd socket_;
-  std::filesystem::path path_;
-  std::chrono::milliseconds timeout_;
-  Mutex mutex_;
-  std::multimap<std::uint64_t, Offer> aside_ GPUMEM_GUARDED_BY(mutex_);  ///< by grant
-  int growths_ GPUMEM_GUARDED_BY(mutex_) = 0;
+  Exchange exchange_;
 };
 
 }  // namespace gpumem::client

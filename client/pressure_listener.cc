@@ -26,8 +26,7 @@ Result<OwnFd> make_eventfd() {
 
 }  // namespace
 
-PressureListener::PressureListener(const BrokerPage& page, Lane& lane, const v1::Welcome& welcome,
-                                   OwnFd doorbell)
+PressureListener::PressureListener(const BrokerPage& page, Lane& lane, const Welcome& welcome, OwnFd doorbell)
     : page_(page), lane_(lane), welcome_(welcome), doorbell_(std::move(doorbell)) {}
 
 void PressureListener::end() {
@@ -85,7 +84,7 @@ void PressureListener::run() {
   Own own;
   own_ = &own;
   while (await_doorbell()) {
-    for (std::size_t i = 0; i < static_cast<std::size_t>(welcome_.devices_size()); ++i) {
+    for (std::size_t i = 0; i < welcome_.devices.size(); ++i) {
       if (!answer(i)) return;
     }
   }
@@ -172,7 +171,7 @@ bool PressureListener::call_handler(std::size_t device) {
     ++calls_;
   }
   Own& own = *own_;
-  call(*handler, {welcome_.devices(static_cast<int>(device)), left.bytes, deadline_of(left.deadline)}, own);
+  call(*handler, {welcome_.devices[device], left.bytes, deadline_of(left.deadline)}, own);
   handler.reset();
   if (own.gone) return false;
   const MutexLock lock(mutex_);

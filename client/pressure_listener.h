@@ -37,7 +37,7 @@ class Trimmable {
 class PressureListener {
  public:
   /// `page`, `lane`, `welcome`  outlive this.
-  PressureListener(const BrokerPage& page, Lane& lane, const v1::Welcome& welcome, OwnFd doorbell);
+  PressureListener(const BrokerPage& page, Lane& lane, const Welcome& welcome, OwnFd doorbell);
   ~PressureListener() { end(); }
   PressureListener(const PressureListener&) = delete;
   PressureListener& operator=(const PressureListener&) = delete;
@@ -83,7 +83,7 @@ class PressureListener {
 
   const BrokerPage& page_;
   Lane& lane_;
-  const v1::Welcome& welcome_;
+  const Welcome& welcome_;
   const OwnFd doorbell_;
 
   Mutex mutex_;

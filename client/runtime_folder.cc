@@ -99,7 +99,8 @@ Error connect_error(const std::filesystem::path& socket, int number) {
     case ENAMETOOLONG:
       return {Code::kInvalidArgument, "the path " + where + " is too long for a socket (107 bytes at most)"};
     case EAGAIN:
-      return {Code::kDeadlineExceeded, "the broker at " + where + " does not take new connections"};
+      return {Code::kUnavailable,
+              "the broker at " + where + " does not take new connections (systemctl status gpumemd)"};
     default: return errno_error(number, "cannot connect to " + where);
   }
 }

@@ -14,7 +14,8 @@ std::filesystem::path runtime_folder(const std::string& named);
 std::filesystem::path driver_folder(const std::string& told);
 
 /// Why connecting to `socket` failed with errno `number`, and what to do about it.
-/// kUnavailable (nobody listens), kPermissionDenied, kInvalidArgument (path too long), kDeadlineExceeded.
+/// kUnavailable (nobody listens, or takes no connection in time), kPermissionDenied, kInvalidArgument (path
+/// too long).
 Error connect_error(const std::filesystem::path& socket, int number);
 
 }  // namespace gpumem::client

@@ -92,10 +92,9 @@ Result<void> Session::on_pressure(PressureHandler handler) {
 Result<void> Session::charge(const std::string& device, Bytes bytes) {
   if (auto usable = check_usable(connection_.get()); !usable) return usable;
   if (auto started = connection_->pressure().start(); !started) return started;
-  v1::ChargeRequest request;
-  request.set_device(device);
-  request.set_bytes(bytes.count);
-  auto charged = connection_->rpc().call(&v1::Broker::Stub::Charge, request);
+  const auto index = connection_->device_index(device);
+  if (!index) return index.error();
+  auto charged = connection_->lane().call(lane::Charge{*index, bytes.count});
   if (!charged) return charged.error();
   return {};
 }
@@ -104,25 +103,24 @@ Result<std::vector<DeviceUsage>> Session::usage() const {
   if (auto usable = check_usable(connection_.get()); !usable) return usable.error();
   auto figures = connection_->broker_figures();
   if (!figures) return figures.error();
-  const auto& devices = connection_->welcome().devices();
-  const std::size_t count =
-      std::min<std::size_t>(static_cast<std::size_t>(devices.size()), figures->device_count);
+  const std::vector<std::string>& devices = connection_->welcome().devices;
+  const std::size_t count = std::min<std::size_t>(devices.size(), figures->device_count);
   std::vector<DeviceUsage> usage;
   for (std::size_t i = 0; i < count; ++i) {
-    usage.push_back(usage_of(devices[static_cast<int>(i)], figures->devices[i]));
+    usage.push_back(usage_of(devices[i], figures->devices[i]));
   }
   return usage;
 }
 
 Result<void> Session::ping() {
   if (auto usable = check_usable(connection_.get()); !usable) return usable.error();
-  auto answered = connection_->rpc().call(&v1::Broker::Stub::Ping, v1::PingRequest());
+  auto answered = connection_->lane().call(lane::Ping{});
   if (!answered) return answered.error();
   return {};
 }
 
-std::uint64_t Session::id() const { return connection_->welcome().session(); }
-const std::string& Session::tenant() const { return connection_->welcome().tenant(); }
+std::uint64_t Session::id() const { return connection_->welcome().session; }
+const std::string& Session::tenant() const { return connection_->welcome().tenant; }
 const std::string& Session::driver_folder() const { return connection_->driver_folder(); }
 
 }  // namespace gpumem

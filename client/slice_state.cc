@@ -45,7 +45,7 @@ SliceState::~SliceState() {
     const MutexLock lock(mutex_);
     unmapped = unmap({}, kAll);
   }
-  if (return_leases(std::move(unmapped.leases)) && unmapped.all) close(connection(), id());
+  end(std::move(unmapped.leases), unmapped.all.has_value());
 }
 
 Result<void> SliceState::take(Portion portion, const std::function<Result<void>()>& rest) {

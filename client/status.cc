@@ -1,61 +1,89 @@
 #include "client/status.h"
 
-#include <grpcpp/support/status.h>
-
-#include "gpumem/v1/broker.pb.h"
-#include "gpumem/v1/status.pb.h"
+#include <algorithm>
+#include <string>
 
 namespace gpumem::client {
 namespace {
 
-Denial::Reason reason_of(v1::Denial::Reason reason) {
-  switch (reason) {
-    case v1::Denial::REASON_SLICE_LIMIT: return Denial::Reason::kSliceLimit;
-    case v1::Denial::REASON_TENANT_LIMIT: return Denial::Reason::kTenantLimit;
-    case v1::Denial::REASON_POOL_SIZE: return Denial::Reason::kPoolSize;
-    case v1::Denial::REASON_NO_MEMORY: return Denial::Reason::kNoMemory;
-    case v1::Denial::REASON_DEBT: return Denial::Reason::kDebt;
-    case v1::Denial::REASON_TURN: return Denial::Reason::kTurn;
+constexpr std::uint64_t kUnimplemented = 12;  // gRPC's number
+
+Denial::Reason reason_of(std::uint64_t number) {
+  switch (number) {
+    case 1: return Denial::Reason::kSliceLimit;
+    case 2: return Denial::Reason::kTenantLimit;
+    case 3: return Denial::Reason::kPoolSize;
+    case 4: return Denial::Reason::kNoMemory;
+    case 5: return Denial::Reason::kDebt;
+    case 6: return Denial::Reason::kTurn;
     default: return Denial::Reason::kUnknown;
   }
 }
 
-std::vector<Denial::Holder> holders_of(const google::protobuf::RepeatedPtrField<v1::Holder>& messages) {
-  std::vector<Denial::Holder> holders;
-  for (const v1::Holder& holder : messages) {
-    holders.push_back(
-        {holder.session(), holder.pid(), holder.command(), {holder.charged()}, holder.tenant()});
-  }
-  return holders;
+std::chrono::milliseconds milliseconds_of(std::uint64_t count) {
+  constexpr auto kMost =
+      static_cast<std::uint64_t>(std::chrono::milliseconds(std::chrono::hours(24 * 365)).count());
+  return std::chrono::milliseconds(static_cast<std::int64_t>(std::min(count, kMost)));
 }
 
-Denial::Soonest soonest_of(const v1::Soonest& message) {
-  Denial::Soonest soonest{{}, message.why()};
-  if (message.known()) soonest.within = std::chrono::milliseconds(message.within_ms());
+Denial::Holder holder_of(const lane::Holder& holder) {
+  return {holder.session,
+          holder.pid,
+          std::string(holder.command.view()),
+          {holder.charged},
+          std::string(holder.tenant.view())};
+}
+
+Denial::Soonest soonest_of(const lane::Denial& from) {
+  Denial::Soonest soonest{{}, std::string(from.soonest_why.view())};
+  if (from.soonest_known != 0) soonest.within = milliseconds_of(from.soonest);
   return soonest;
 }
 
-Error plain_error(const grpc::Status& status, std::string_view socket) {
-  const std::string& words = status.error_message();
-  switch (status.error_code()) {
-    case grpc::StatusCode::UNAVAILABLE:
-      return {Code::kUnavailable, "the broker at " + std::string(socket) +
-                                      " is gone; memory that is already mapped " +
-                                      "stays usable (systemctl status gpumemd): " + words};
-    case grpc::StatusCode::CANCELLED:  // not by this side, which reports its own cancelling earlier
-      return {Code::kUnavailable,
-              "the broker at " + std::string(socket) +
-                  " broke the call off: it is stopping, or has ended this session: " + words};
-    case grpc::StatusCode::UNIMPLEMENTED:
-      return {Code::kInternal, "the broker does not know this call; it is of another version: " + words};
-    default: return {code_of(status.error_code()), words.empty() ? "the broker gives no reason" : words};
-  }
+Denial to_denial(const lane::Failed& failed) {
+  const lane::Denial& from = failed.denial;
+  Denial denial;
+  denial.reason = reason_of(from.reason);
+  denial.device = from.device.view();
+  denial.tenant = from.tenant.view();
+  denial.asked = {from.asked};
+  denial.asked_least = {from.asked_least != 0 ? from.asked_least : from.asked};
+  denial.tenant_limit = {from.tenant_limit};
+  denial.tenant_guarantee = {from.tenant_guarantee};
+  denial.tenant_charged = {from.tenant_charged};
+  denial.pool = {from.pool};
+  denial.free = {from.free};
+  denial.kept_for_others = {from.kept_for_others};
+  denial.charged_to_others = {from.charged_to_others};
+  denial.waiters_ahead = from.waiters_ahead;
+  denial.waited = milliseconds_of(from.waited);
+  denial.wait_limit = milliseconds_of(from.wait_limit);
+  denial.limiting_tenant = from.limiting_tenant.view();
+  denial.limiting_limit = {from.limiting_limit};
+  denial.limiting_charged = {from.limiting_charged};
+  denial.returning = {from.returning};
+  denial.asked_back = {from.asked_back};
+  denial.soonest = soonest_of(from);
+  for (std::uint64_t i = 0; i < failed.count; ++i)
+    (i < failed.own ? denial.holders : denial.other_tenants).push_back(holder_of(failed.holders[i]));
+  return denial;
+}
+
+Error plain_error(const lane::Failed& failed) {
+  std::string words(failed.message.view());
+  if (words.empty()) words = "the broker gives no reason";
+  if (failed.code == kUnimplemented)
+    return {Code::kInternal, "the broker does not know this call; it is of another version: " + words};
+  const Code code = code_of(failed.code);
+  if (code != Code::kCancelled) return {code, words};
+  return {Code::kUnavailable,
+          "the broker broke the call off: it is stopping, or has ended this session: " + words};
 }
 
 }  // namespace
 
-Code code_of(int number) {
-  const auto code = static_cast<Code>(number);
+Code code_of(std::uint64_t number) {
+  const auto code = static_cast<Code>(static_cast<int>(std::min<std::uint64_t>(number, 1000)));
   switch (code) {
     case Code::kCancelled:
     case Code::kInvalidArgument:
@@ -75,47 +103,19 @@ Code code_of(int number) {
 
 Error called_off() { return {Code::kCancelled, "called off by the caller"}; }
 
-Denial to_denial(const v1::Denial& message) {
-  Denial denial;
-  denial.reason = reason_of(message.reason());
-  denial.device = message.device();
-  denial.tenant = message.tenant();
-  denial.asked = {message.asked()};
-  denial.asked_least = {message.asked_min() != 0 ? message.asked_min() : message.asked()};
-  denial.tenant_limit = {message.tenant_limit()};
-  denial.tenant_guarantee = {message.tenant_guarantee()};
-  denial.tenant_charged = {message.tenant_charged()};
-  denial.pool = {message.pool()};
-  denial.free = {message.free()};
-  denial.kept_for_others = {message.kept_for_others()};
-  denial.charged_to_others = {message.charged_to_others()};
-  denial.waiters_ahead = message.waiters_ahead();
-  denial.waited = std::chrono::milliseconds(message.waited_ms());
-  denial.wait_limit = std::chrono::milliseconds(message.wait_limit_ms());
-  denial.limiting_tenant = message.limiting_tenant();
-  denial.limiting_limit = {message.limiting_limit()};
-  denial.limiting_charged = {message.limiting_charged()};
-  denial.returning = {message.returning()};
-  denial.asked_back = {message.asked_back()};
-  denial.soonest = soonest_of(message.soonest());
-  denial.holders = holders_of(message.holders());
-  denial.other_tenants = holders_of(message.other_tenants());
-  return denial;
+Error protocol_error(std::string_view what) {
+  return {Code::kInternal, "the broker broke the lane's protocol: " + std::string(what)};
 }
 
-std::optional<Denial> denial_in(std::string_view details) {
-  v1::Status status;
-  if (!status.ParseFromArray(details.data(), static_cast<int>(details.size()))) return std::nullopt;
-  for (const google::protobuf::Any& detail : status.details()) {
-    v1::Denial message;
-    if (detail.UnpackTo(&message)) return to_denial(message);
-  }
-  return std::nullopt;
+Error not_a_frame() {
+  return {Code::kFailedPrecondition,
+          "the broker speaks an older protocol than this library: install the same version on both sides"};
 }
 
-GrowError call_error(const grpc::Status& status, std::string_view socket) {
-  Error error = plain_error(status, socket);
-  if (auto denial = denial_in(status.error_details())) return {std::move(error), std::move(*denial)};
+GrowError error_of(const lane::Failed& failed, bool off) {
+  if (off && failed.code == static_cast<std::uint64_t>(Code::kCancelled)) return called_off();
+  Error error = plain_error(failed);
+  if (failed.denial.reason != 0) return {std::move(error), to_denial(failed)};
   return error;
 }
 

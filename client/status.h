@@ -1,35 +1,26 @@
 #pragma once
-#include <cstdint>
-#include <optional>
 #include <string_view>
 
 #include "gpumem/denial.h"
 #include "gpumem/result.h"
-
-namespace grpc {
-class Status;
-}  // namespace grpc
-
-namespace gpumem::v1 {
-class Denial;
-}
+#include "proto/lane/frames.h"
 
 namespace gpumem::client {
 
 /// The Code with gRPC's `number`; kInternal for those that gpumem does not use.
-Code code_of(int number);
+Code code_of(std::uint64_t number);
 
-/// The error of a call that its caller has cancelled.
+/// The error of a call that its caller has called off.
 Error called_off();
 
-/// The same Denial in the library's own types.
-Denial to_denial(const v1::Denial& message);
+/// The broker has sent what it must not send.
+Error protocol_error(std::string_view what);
 
-/// The Denial among the details of a google.rpc.Status in its bytes, or nothing if there is none.
-std::optional<Denial> denial_in(std::string_view details);
+/// The broker has sent a message of the protocol before frames.
+Error not_a_frame();
 
-/// Converts the failed `status` of a call to the broker at `socket` into an error, with its Denial if it has
-/// one.
-GrowError call_error(const grpc::Status& status, std::string_view socket);
+/// The error that `failed` reports, with its Denial if it has one.
+/// `off`  whether the caller has called the request off, so that the broker's cancelling it is no surprise.
+GrowError error_of(const lane::Failed& failed, bool off = false);
 
 }  // namespace gpumem::client

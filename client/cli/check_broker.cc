@@ -8,6 +8,7 @@
 #include "client/runtime_folder.h"
 #include "gpumem/session.h"
 #include "proto/lane.h"
+#include "proto/lane/frames.h"
 
 namespace gpumem::cli {
 namespace {
@@ -98,7 +99,7 @@ std::string check_broker(const CheckOptions& options, Findings& findings) {
   const bool api = check_socket("api_socket", folder / kApiSocketName, findings);
   if (!lane || !api || !check_answers(folder, findings)) return unknown;
   auto session = Session::connect({folder.string(), "gpumem check"});
-  const std::string opened = "opened, protocol " + std::to_string(kLaneProtocol) + ", tenant ";
+  const std::string opened = "opened, protocol " + std::to_string(lane::kVersion) + ", tenant ";
   const std::string good = session ? opened + session->tenant() : "";
   if (!add(findings, "session", session, good)) return unknown;
   check_usage(*session, findings);

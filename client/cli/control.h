@@ -1,9 +1,8 @@
 #pragma once
 #include <filesystem>
-#include <memory>
 #include <string>
 
-#include "client/lane.h"
+#include "client/fork_guard.h"
 #include "gpumem/result.h"
 
 namespace gpumem::cli {
@@ -12,16 +11,18 @@ namespace gpumem::cli {
 /// long as it lives. It is no session, and nothing is charged for it.
 class Control {
  public:
-  /// Errors  as client::Lane::connect and greet_control.   Blocks  for 10 s at most.
+  /// Errors  as client::connect_error; kUnavailable (the broker closed, or does not answer),
+  ///         kFailedPrecondition (other version), kInternal (it breaks the protocol), and what it refuses
+  ///         with.
+  /// Blocks  for 10 s at most.
   static Result<Control> connect(const std::filesystem::path& runtime_folder);
 
   const std::string& token() const { return token_; }
 
  private:
-  Control(std::unique_ptr<client::Lane> lane, std::string token)
-      : lane_(std::move(lane)), token_(std::move(token)) {}
+  Control(client::OwnFd socket, std::string token) : socket_(std::move(socket)), token_(std::move(token)) {}
 
-  std::unique_ptr<client::Lane> lane_;
+  client::OwnFd socket_;
   std::string token_;
 };
 

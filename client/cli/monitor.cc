@@ -7,8 +7,9 @@
 #include <cstring>
 
 #include "base/unique_fd.h"
-#include "client/rpc_channel.h"
+#include "client/cli/rpc.h"
 #include "client/runtime_folder.h"
+#include "client/status.h"
 #include "proto/lane.h"
 
 namespace gpumem::cli {
@@ -34,17 +35,17 @@ Result<Monitor> Monitor::connect(const std::filesystem::path& runtime_folder) {
 }
 
 Monitor::Monitor(std::filesystem::path socket)
-    : socket_(std::move(socket)), stub_(v1::Monitor::NewStub(client::make_channel(socket_))) {}
+    : socket_(std::move(socket)), stub_(v1::Monitor::NewStub(make_channel(socket_))) {}
 
 template <class Request, class Response>
 Result<Response> Monitor::call(Method<Request, Response> method, const Request& request,
                                const std::string& token) const {
   grpc::ClientContext context;
-  client::set_timeout(context, kTimeout);
+  set_timeout(context, kTimeout);
   if (!token.empty()) context.AddMetadata(kSessionMetadataKey, token);
   Response response;
   const grpc::Status status = (stub_.get()->*method)(&context, request, &response);
-  if (!status.ok()) return Error(client::call_error(status, socket_.native()));
+  if (!status.ok()) return call_error(status, socket_);
   return response;
 }
 
@@ -92,7 +93,7 @@ Result<void> Monitor::watch_events(const std::string& token, const v1::WatchEven
   const grpc::Status status = reader->Finish();
   if (!wanted || status.ok()) return {};
   if (stop.stop_requested()) return client::called_off();
-  return Error(client::call_error(status, socket_.native()));
+  return call_error(status, socket_);
 }
 
 }  // namespace gpumem::cli

@@ -7,9 +7,8 @@
 
 #include "client/cli/control.h"
 #include "client/cli/listings.h"
-#include "client/rpc_channel.h"
+#include "client/cli/rpc.h"
 #include "client/runtime_folder.h"
-#include "client/status.h"
 #include "gpumem/v1/broker.grpc.pb.h"
 #include "proto/lane.h"
 
@@ -38,18 +37,18 @@ class Admin {
   Admin(Control control, std::filesystem::path socket)
       : control_(std::move(control)),
         socket_(std::move(socket)),
-        stub_(v1::Admin::NewStub(client::make_channel(socket_))) {}
+        stub_(v1::Admin::NewStub(make_channel(socket_))) {}
 
   template <class Request, class Response>
   Result<Response> call(grpc::Status (v1::Admin::Stub::*method)(grpc::ClientContext*, const Request&,
                                                                 Response*),
                         const Request& request) {
     grpc::ClientContext context;
-    client::set_timeout(context, kTimeout);
+    set_timeout(context, kTimeout);
     context.AddMetadata(kSessionMetadataKey, control_.token());
     Response response;
     const grpc::Status status = (stub_.get()->*method)(&context, request, &response);
-    if (!status.ok()) return Error(client::call_error(status, socket_.native()));
+    if (!status.ok()) return call_error(status, socket_);
     return response;
   }
 

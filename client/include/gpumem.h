@@ -24,8 +24,9 @@
  * call then either works or returns GPUMEM_FAILED_PRECONDITION.
  *
  * Fork: A child may not use its parent's handles. Every call, closing included, returns
- * GPUMEM_FAILED_PRECONDITION and does not touch the parent's memory. A child may open its own session if
- * its parent had only connected before; otherwise it must call exec first.
+ * GPUMEM_FAILED_PRECONDITION and does not touch the parent's memory. A child may open its own session.
+ * Slices and allocators in it need the driver, which works in no child of a process that has started it; such
+ * a child must call exec first.
  *
  * Versions: A struct begins with its size, which its _INIT macro sets. Zero in any other member means the
  * default. A newer library accepts older structs. An older library accepts newer structs whose new members
@@ -90,16 +91,16 @@ typedef struct gpumem_session_options {
   size_t struct_size;
   const char* runtime_folder; /* of the broker's sockets; NULL: GPUMEM_RUNTIME_DIR, else /run/gpumemd */
   const char* label;          /* for people, shown by `gpumem ps`; NULL: none */
-  int64_t timeout_ms;         /* of connecting and of each call that does not wait for memory; 0: 10 s */
+  int64_t timeout_ms;         /* of connecting and of each call, after its wait for memory; 0: 1 s */
 } gpumem_session_options;
 #define GPUMEM_SESSION_OPTIONS_INIT \
   { sizeof(gpumem_session_options), NULL, NULL, 0 }
 
 /* Stores a new session. `options`: NULL for the defaults.
-   Errors  GPUMEM_UNAVAILABLE (no broker there; the words say what to do), GPUMEM_PERMISSION_DENIED (the
-           socket's group, or refused by the broker), GPUMEM_FAILED_PRECONDITION (a broker of another version;
-           a forked child whose parent has already called the broker), GPUMEM_INVALID_ARGUMENT (a label over
-           128 bytes, a negative timeout), GPUMEM_DEADLINE_EXCEEDED (the broker does not answer). */
+   Errors  GPUMEM_UNAVAILABLE (no broker there, or it does not answer; the words say what to do),
+           GPUMEM_PERMISSION_DENIED (the socket's group, or refused by the broker),
+           GPUMEM_FAILED_PRECONDITION (a broker of another version), GPUMEM_INVALID_ARGUMENT (a label over 128
+           bytes, a negative timeout). */
 gpumem_status gpumem_session_connect(const gpumem_session_options* options,
                                      gpumem_session** session) GPUMEM_NOEXCEPT;
 
@@ -109,8 +110,8 @@ gpumem_status gpumem_session_connect(const gpumem_session_options* options,
 gpumem_status gpumem_session_close(gpumem_session* session) GPUMEM_NOEXCEPT;
 
 /* One empty call to the broker.
-   Errors  GPUMEM_UNAVAILABLE (it is gone), GPUMEM_UNAUTHENTICATED (it has ended the session),
-           GPUMEM_DEADLINE_EXCEEDED (it does not answer). */
+   Errors  GPUMEM_UNAVAILABLE (it is gone, or does not answer), GPUMEM_UNAUTHENTICATED (it has ended the
+           session). */
 gpumem_status gpumem_session_ping(gpumem_session* session) GPUMEM_NOEXCEPT;
 
 /* The figures of a device for this session's tenant, in bytes. */
@@ -209,8 +210,8 @@ gpumem_status gpumem_slice_grow(gpumem_slice* slice, uint64_t target, const gpum
 
 /* Gives memory back, from the end on and in whole extents, as long as at least `target` stays committed, and
    stores the committed size unless `committed` is NULL. The caller has synchronised its work there.
-   Errors  GPUMEM_UNAVAILABLE, GPUMEM_UNAUTHENTICATED, GPUMEM_DEADLINE_EXCEEDED: the memory is unmapped all
-   the same, and the next call tells the broker again; GPUMEM_INTERNAL (the driver does not unmap it). */
+   Errors  GPUMEM_UNAVAILABLE, GPUMEM_UNAUTHENTICATED: the memory is unmapped all the same, and the next call
+   tells the broker again; GPUMEM_INTERNAL (the driver does not unmap it). */
 gpumem_status gpumem_slice_shrink(gpumem_slice* slice, uint64_t target, uint64_t* committed) GPUMEM_NOEXCEPT;
 
 /* Gives at least `bytes` back, from the end on and in whole extents, as far as at least `keep` stays

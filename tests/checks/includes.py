@@ -14,6 +14,9 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 ALLOWED = {
     "base": set(),
     "proto": {"base"},
+    "proto/lane": {"base"},
+    # The generated code, which brings gRPC and Protocol Buffers along.
+    "proto/generated": set(),
     "shm": {"base"},
     "cuda": {"base"},
     "sim/machine": {"base"},
@@ -25,18 +28,20 @@ ALLOWED = {
     "sim/tool": {"base", "sim/machine", "sim/control"},
     "daemon/core": {"base", "shm"},
     "daemon/api": {"base", "shm", "daemon/core"},
-    "daemon/lane": {"base", "proto", "daemon/core", "daemon/api"},
-    "daemon/host": {"base", "shm", "proto", "cuda", "daemon/core"},
-    "daemon/rpc": {"base", "shm", "proto", "daemon/core", "daemon/api"},
+    "daemon/lane": {"base", "proto/lane", "daemon/core", "daemon/api"},
+    "daemon/host": {"base", "shm", "proto", "proto/lane", "proto/generated", "cuda", "daemon/core"},
+    "daemon/rpc": {"base", "shm", "proto", "proto/generated", "daemon/core", "daemon/api"},
     # main wires the parts; of sim it knows only how to make a machine folder.
     "daemon": {"base", "cuda", "sim/machine", "daemon/core", "daemon/host", "daemon/lane", "daemon/rpc"},
     "client/include": {"base"},
     "client/fork_guard": {"base"},
     # Neither driver nor broker: only its two ports.
     "client/allocator": {"base", "client/include", "client/fork_guard"},
-    "client": {"base", "shm", "cuda", "proto", "client/include", "client/fork_guard", "client/allocator"},
+    "client": {"base", "shm", "cuda", "proto", "proto/lane", "client/include", "client/fork_guard", "client/allocator"},
     "client/c": {"base", "cuda", "client/include", "client/fork_guard", "client"},
-    "client/cli": {"base", "shm", "cuda", "proto", "client/include", "client"},
+    # The only part of the client that speaks gRPC.
+    "client/cli": {"base", "shm", "cuda", "proto", "proto/lane", "proto/generated", "client/include",
+                   "client/fork_guard", "client"},
     "client/demo": {"base", "cuda", "client/include", "client"},
     "client/examples": {"base", "client/include"},
 }
@@ -62,7 +67,7 @@ def room_of(path: str) -> str:
 def owner_of(header: str) -> str | None:
     """The room that a header belongs to, or nothing if it is not ours."""
     if header.startswith("gpumem/v1/"):
-        return "proto"
+        return "proto/generated"
     if header.startswith("gpumem/"):
         for folder, room in PUBLIC.items():
             if (ROOT / folder / header.removeprefix("gpumem/")).exists():

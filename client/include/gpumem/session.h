@@ -22,8 +22,9 @@ struct SessionOptions {
   /// Folder of the broker's sockets. Empty: the environment's GPUMEM_RUNTIME_DIR, else /run/gpumemd.
   std::string runtime_folder{};
   std::string label{};  ///< for people, shown by `gpumem ps`
-  /// How long connecting and each call that does not wait for memory may take.
-  std::chrono::milliseconds timeout{10'000};
+  /// How long connecting and each call may take, and how much longer than its wait a growth may. A broker
+  /// that does not answer by then counts as unavailable.
+  std::chrono::milliseconds timeout{1'000};
 };
 
 /// The figures of one device for this session's tenant.
@@ -53,16 +54,14 @@ struct GrowStep {
 /// SliceOptions::trim_on_pressure, do not use. Then it calls the handler. If that was not enough, it tells
 /// the broker so, and the broker asks other sessions.
 /// Threads  any.
-/// Fork     as Slice. A child may open a session of its own if its parent has only connected so far; once the
-///          parent has made a call (a slice, a ping), neither gRPC nor the driver works in its forked
-///          children.
+/// Fork     as Slice. A child may open a session of its own at any time. Slices and allocators in it need the
+///          driver, which works in no child of a process that has started it.
 /// A moved-from session returns kFailedPrecondition.
 class Session {
  public:
   /// Errors  kUnavailable (no broker there; the message says what to do), kPermissionDenied (the socket's
   ///         group, or refused by the broker), kFailedPrecondition (other version), kInvalidArgument (label
-  ///         over 128 bytes), kDeadlineExceeded (the broker does not answer). kFailedPrecondition, too, in a
-  ///         forked child whose parent has already called the broker.
+  ///         over 128 bytes). A broker that does not answer is kUnavailable, too.
   static Result<Session> connect(const SessionOptions& options = {});
 
   Session(Session&&) noexcept;

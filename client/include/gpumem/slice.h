@@ -52,15 +52,16 @@ class Slice {
   /// available. If `least` is committed already, requests more once without waiting; a refusal is no error.
   /// Errors  kResourceExhausted (a limit, or no memory and no time to wait), kDeadlineExceeded (waited in
   ///         vain): with a Denial, nothing has changed; kCancelled (`options.stop`; nothing has changed);
-  ///         kUnavailable (the broker is gone), kUnauthenticated (it ended the session), kInvalidArgument
-  ///         (`target` near 2^64 or under `least`), kFailedPrecondition (forked, closed).
+  ///         kUnavailable (the broker is gone, or does not answer), kUnauthenticated (it ended the session),
+  ///         kInvalidArgument (`target` near 2^64 or under `least`), kFailedPrecondition (forked, closed).
   Result<Bytes, GrowError> grow(Bytes target, GrowOptions options = {});
 
   /// Gives memory back from the end, in whole extents, and keeps at least `target`. Returns the committed
   /// size, which may exceed `target`. The caller must have synchronised its work on that memory.
-  /// Errors  kUnavailable (the broker is gone), kUnauthenticated, kDeadlineExceeded (it does not answer): the
-  ///         memory is unmapped all the same, and the next call tells the broker again; kInternal (the driver
-  ///         does not unmap it: it stays committed); kFailedPrecondition (forked, closed).
+  /// Errors  kUnavailable (the broker is gone, or does not answer), kUnauthenticated: the memory is unmapped
+  /// all
+  ///         the same, and the next call tells the broker again; kInternal (the driver does not unmap it: it
+  ///         stays committed); kFailedPrecondition (forked, closed).
   Result<Bytes> shrink(Bytes target);
 
   /// Gives at least `bytes` back from the end, in whole extents, but keeps at least `keep`. Returns how much.

@@ -83,12 +83,12 @@ TEST_F(BrokerBackingTest, ObtainsWhatCanBeHadAsItIsWished) {
   ASSERT_TRUE(extents) << to_string(extents.error());
   EXPECT_EQ(sum_of(*extents), mebibytes(6));
   EXPECT_EQ(memory->committed(), mebibytes(6));
-  const v1::GrowRequest asked = broker_.requests().back();
-  EXPECT_EQ(asked.parts(0).bytes(), mebibytes(8).count);
-  EXPECT_EQ(asked.parts(0).min_bytes(), mebibytes(4).count);
-  EXPECT_EQ(asked.parts(0).largest_extent(), kPage.count);
-  EXPECT_GT(asked.wait_ms(), 2000U);
-  EXPECT_LE(asked.wait_ms(), 3000U);
+  const lane::Grow asked = broker_.requests().back();
+  EXPECT_EQ(asked.parts[0].bytes, mebibytes(8).count);
+  EXPECT_EQ(asked.parts[0].least, mebibytes(4).count);
+  EXPECT_EQ(asked.parts[0].largest_extent, kPage.count);
+  EXPECT_GT(asked.wait, 2'000'000'000U);
+  EXPECT_LE(asked.wait, 3'000'000'000U);
   broker_.await_accepted(1);
 }
 
@@ -168,7 +168,7 @@ TEST_F(BrokerBackingTest, NeverGivesBackWhatIsMapped) {
 TEST_F(BrokerBackingTest, TellsTheBrokerBeforeItAsksForMoreWhatItCouldNotBeTold) {
   const auto memory = open();
   auto extents = obtain(*memory, mebibytes(8));
-  broker_.refuse_return = [] { return grpc::Status(grpc::StatusCode::UNAVAILABLE, "busy"); };
+  broker_.refuse_return = [] { return failed(Code::kUnavailable, "busy"); };
   memory->give_back(std::move(extents));
   EXPECT_EQ(memory->committed(), Bytes{});
   EXPECT_EQ(broker_.leases_out(), 4U);
@@ -265,7 +265,7 @@ TEST_F(BrokerBackingTest, ThatTheDriverDoesNotUnmapStaysAsItIs) {
 
 // On the second device: what is mapped stays for as long as this program runs.
 TEST_F(BrokerBackingTest, ThatTheDriverNeverUnmapsStaysOnLoanWhenItGoes) {
-  auto memory = std::move(*BrokerBacking::open(connection_, {connection_->welcome().devices(2), {}, ""}));
+  auto memory = std::move(*BrokerBacking::open(connection_, {connection_->welcome().devices[2], {}, ""}));
   EXPECT_EQ(memory->ordinal(), 1);
   const auto extents = obtain(*memory, mebibytes(4));
   ASSERT_TRUE(memory->map(memory->base(), std::span(extents).first(1)));

@@ -1,5 +1,4 @@
 // What goes wrong between client and broker, in words and codes.
-#include <grpcpp/support/status.h>
 #include <gtest/gtest.h>
 
 #include <cerrno>
@@ -7,8 +6,6 @@
 #include "client/lane.h"
 #include "client/runtime_folder.h"
 #include "client/status.h"
-#include "gpumem/v1/broker.pb.h"
-#include "gpumem/v1/status.pb.h"
 #include "proto/lane.h"
 #include "tests/unit/client/fake_lane.h"
 
@@ -20,152 +17,113 @@ TEST(CodeOf, KeepsTheNumbersThatGpumemUses) {
        {Code::kCancelled, Code::kInvalidArgument, Code::kDeadlineExceeded, Code::kNotFound,
         Code::kAlreadyExists, Code::kPermissionDenied, Code::kResourceExhausted, Code::kFailedPrecondition,
         Code::kAborted, Code::kInternal, Code::kUnavailable, Code::kUnauthenticated}) {
-    EXPECT_EQ(code_of(static_cast<int>(code)), code);
+    EXPECT_EQ(code_of(static_cast<std::uint64_t>(code)), code);
   }
 }
 
 TEST(CodeOf, MapsAllOthersToInternal) {
-  for (const int number : {-1, 0, 2, 11, 12, 15, 17, 1000}) EXPECT_EQ(code_of(number), Code::kInternal);
+  for (const std::uint64_t number :
+       {0ULL, 2ULL, 11ULL, 12ULL, 15ULL, 17ULL, 1000ULL, ~0ULL, (1ULL << 32) + 3})
+    EXPECT_EQ(code_of(number), Code::kInternal);
 }
 
-GrowError error_of(grpc::StatusCode code, const std::string& words) {
-  return call_error(grpc::Status(code, words), "/run/gpumemd/api.sock");
-}
-
-TEST(CallError, KeepsTheBrokersWords) {
-  const GrowError error = error_of(grpc::StatusCode::RESOURCE_EXHAUSTED, "tenant red is at its limit");
+TEST(ErrorOf, KeepsTheBrokersWords) {
+  const GrowError error = error_of(failed(Code::kResourceExhausted, "tenant red is at its limit"));
   EXPECT_EQ(error.code, Code::kResourceExhausted);
   EXPECT_EQ(error.message, "tenant red is at its limit");
   EXPECT_FALSE(error.denial);
 }
 
-TEST(CallError, SaysThatMemoryStaysUsableWhenTheBrokerIsGone) {
-  const GrowError error = error_of(grpc::StatusCode::UNAVAILABLE, "Connection refused");
-  EXPECT_EQ(error.code, Code::kUnavailable);
-  EXPECT_NE(error.message.find("stays usable"), std::string::npos);
+TEST(ErrorOf, SaysSoIfTheBrokerGivesNoReason) {
+  EXPECT_EQ(error_of(failed(Code::kAborted, "")).message, "the broker gives no reason");
 }
 
-v1::Denial full_denial() {
-  v1::Denial message;
-  message.set_reason(v1::Denial::REASON_TENANT_LIMIT);
-  message.set_device("GPU-1");
-  message.set_tenant("red");
-  message.set_asked(1);
-  message.set_tenant_limit(2);
-  message.set_tenant_guarantee(3);
-  message.set_tenant_charged(4);
-  message.set_pool(5);
-  message.set_free(6);
-  message.set_kept_for_others(7);
-  message.set_charged_to_others(8);
-  message.set_waiters_ahead(9);
-  message.set_waited_ms(10);
-  message.set_wait_limit_ms(11);
-  message.set_asked_min(15);
-  message.set_limiting_tenant("colours");
-  message.set_limiting_limit(16);
-  message.set_limiting_charged(17);
-  message.set_returning(18);
-  message.set_asked_back(19);
-  message.mutable_soonest()->set_known(true);
-  message.mutable_soonest()->set_within_ms(20);
-  message.mutable_soonest()->set_why("it is on its way");
-  v1::Holder* other = message.add_other_tenants();
-  other->set_tenant("blue");
-  other->set_charged(21);
-  v1::Holder* holder = message.add_holders();
-  holder->set_session(12);
-  holder->set_pid(13);
-  holder->set_command("python");
-  holder->set_charged(14);
-  return message;
+TEST(ErrorOf, TellsTheCallersOwnCallingOffFromTheBrokers) {
+  EXPECT_EQ(error_of(failed(Code::kCancelled, "cancelled"), true).code, Code::kCancelled);
+  EXPECT_EQ(error_of(failed(Code::kCancelled, "stopping"), false).code, Code::kUnavailable);
+  EXPECT_EQ(error_of(failed(Code::kNotFound, "no slice"), true).code, Code::kNotFound);
 }
 
-std::string as_details(const google::protobuf::Message& message) {
-  v1::Status status;
-  status.add_details()->PackFrom(message);
-  return status.SerializeAsString();
+lane::Failed full_denial() {
+  lane::Failed failed = test::failed(Code::kResourceExhausted, "no");
+  failed.denial = {2, 1, 15, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 16, 17, 18, 19, 1, 20, {}, {}, {}, {}};
+  failed.denial.device = decltype(failed.denial.device)::of("GPU-1");
+  failed.denial.tenant = decltype(failed.denial.tenant)::of("red");
+  failed.denial.limiting_tenant = decltype(failed.denial.limiting_tenant)::of("colours");
+  failed.denial.soonest_why = decltype(failed.denial.soonest_why)::of("it is on its way");
+  failed.own = 1;
+  failed.count = 2;
+  failed.holders[0] = {12, 13, 14, lane::Text<16>::of("python"), lane::Text<128>::of("red")};
+  failed.holders[1] = {0, 0, 21, {}, lane::Text<128>::of("blue")};
+  return failed;
 }
 
-TEST(DenialIn, KeepsEveryFigure) {
-  const auto denial = denial_in(as_details(full_denial()));
-  ASSERT_TRUE(denial);
-  EXPECT_EQ(denial->reason, Denial::Reason::kTenantLimit);
-  EXPECT_EQ(denial->device, "GPU-1");
-  EXPECT_EQ(denial->tenant, "red");
-  EXPECT_EQ(denial->asked, Bytes{1});
-  EXPECT_EQ(denial->tenant_limit, Bytes{2});
-  EXPECT_EQ(denial->tenant_guarantee, Bytes{3});
-  EXPECT_EQ(denial->tenant_charged, Bytes{4});
-  EXPECT_EQ(denial->pool, Bytes{5});
-  EXPECT_EQ(denial->free, Bytes{6});
-  EXPECT_EQ(denial->kept_for_others, Bytes{7});
-  EXPECT_EQ(denial->charged_to_others, Bytes{8});
-  EXPECT_EQ(denial->waiters_ahead, 9U);
-  EXPECT_EQ(denial->waited.count(), 10);
-  EXPECT_EQ(denial->wait_limit.count(), 11);
-  ASSERT_EQ(denial->holders.size(), 1U);
-  EXPECT_EQ(denial->holders[0].session, 12U);
-  EXPECT_EQ(denial->holders[0].pid, 13);
-  EXPECT_EQ(denial->holders[0].command, "python");
-  EXPECT_EQ(denial->holders[0].charged, Bytes{14});
-  EXPECT_EQ(denial->asked_least, Bytes{15});
-  EXPECT_EQ(denial->limiting_tenant, "colours");
-  EXPECT_EQ(denial->limiting_limit, Bytes{16});
-  EXPECT_EQ(denial->limiting_charged, Bytes{17});
-  EXPECT_EQ(denial->returning, Bytes{18});
-  EXPECT_EQ(denial->asked_back, Bytes{19});
-  EXPECT_EQ(denial->soonest.within, std::chrono::milliseconds(20));
-  EXPECT_EQ(denial->soonest.why, "it is on its way");
-  ASSERT_EQ(denial->other_tenants.size(), 1U);
-  EXPECT_EQ(denial->other_tenants[0].tenant, "blue");
-  EXPECT_EQ(denial->other_tenants[0].charged, Bytes{21});
-}
-
-TEST(DenialIn, KnowsEveryReasonOfTheContract) {
-  const auto reason = [](v1::Denial::Reason of) {
-    v1::Denial message;
-    message.set_reason(of);
-    return to_denial(message).reason;
-  };
-  EXPECT_EQ(reason(v1::Denial::REASON_SLICE_LIMIT), Denial::Reason::kSliceLimit);
-  EXPECT_EQ(reason(v1::Denial::REASON_POOL_SIZE), Denial::Reason::kPoolSize);
-  EXPECT_EQ(reason(v1::Denial::REASON_NO_MEMORY), Denial::Reason::kNoMemory);
-  EXPECT_EQ(reason(v1::Denial::REASON_DEBT), Denial::Reason::kDebt);
-  EXPECT_EQ(reason(v1::Denial::REASON_TURN), Denial::Reason::kTurn);
-}
-
-TEST(DenialIn, WithoutAKnownTimeSaysSo) {
-  v1::Denial message;
-  message.mutable_soonest()->set_within_ms(20);
-  message.mutable_soonest()->set_why("others decide");
-  EXPECT_FALSE(to_denial(message).soonest.within);
-  EXPECT_EQ(to_denial(message).soonest.why, "others decide");
-}
-
-TEST(DenialIn, WithoutALeastMeansThatAllWasAskedFor) {
-  v1::Denial message;
-  message.set_asked(7);
-  EXPECT_EQ(to_denial(message).asked_least, Bytes{7});
-}
-
-TEST(DenialIn, OfANewerBrokerHasAnUnknownReason) {
-  v1::Denial message;
-  message.set_reason(static_cast<v1::Denial::Reason>(99));
-  EXPECT_EQ(to_denial(message).reason, Denial::Reason::kUnknown);
-}
-
-TEST(DenialIn, AnswersNothingForOtherBytesAndOtherDetails) {
-  EXPECT_FALSE(denial_in("\xFF\xFF"));
-  EXPECT_FALSE(denial_in(""));
-  EXPECT_FALSE(denial_in(as_details(v1::PingRequest())));
-}
-
-TEST(CallError, CarriesTheDenialAmongItsDetails) {
-  const grpc::Status refused(grpc::StatusCode::RESOURCE_EXHAUSTED, "no", as_details(full_denial()));
-  const GrowError error = call_error(refused, "/run/gpumemd/api.sock");
+TEST(ErrorOf, KeepsEveryFigureOfADenial) {
+  const GrowError error = error_of(full_denial());
   ASSERT_TRUE(error.denial);
-  EXPECT_EQ(error.denial->tenant, "red");
+  const Denial& denial = *error.denial;
+  EXPECT_EQ(denial.reason, Denial::Reason::kTenantLimit);
+  EXPECT_EQ(denial.device, "GPU-1");
+  EXPECT_EQ(denial.tenant, "red");
+  EXPECT_EQ(denial.asked, Bytes{1});
+  EXPECT_EQ(denial.asked_least, Bytes{15});
+  EXPECT_EQ(denial.tenant_limit, Bytes{2});
+  EXPECT_EQ(denial.tenant_guarantee, Bytes{3});
+  EXPECT_EQ(denial.tenant_charged, Bytes{4});
+  EXPECT_EQ(denial.pool, Bytes{5});
+  EXPECT_EQ(denial.free, Bytes{6});
+  EXPECT_EQ(denial.kept_for_others, Bytes{7});
+  EXPECT_EQ(denial.charged_to_others, Bytes{8});
+  EXPECT_EQ(denial.waiters_ahead, 9U);
+  EXPECT_EQ(denial.waited.count(), 10);
+  EXPECT_EQ(denial.wait_limit.count(), 11);
+  EXPECT_EQ(denial.limiting_tenant, "colours");
+  EXPECT_EQ(denial.limiting_limit, Bytes{16});
+  EXPECT_EQ(denial.limiting_charged, Bytes{17});
+  EXPECT_EQ(denial.returning, Bytes{18});
+  EXPECT_EQ(denial.asked_back, Bytes{19});
+  EXPECT_EQ(denial.soonest.within, std::chrono::milliseconds(20));
+  EXPECT_EQ(denial.soonest.why, "it is on its way");
+}
+
+TEST(ErrorOf, TellsTheCallersOwnHoldersFromTheOthers) {
+  const GrowError error = error_of(full_denial());
+  ASSERT_TRUE(error.denial);
+  ASSERT_EQ(error.denial->holders.size(), 1U);
+  const Denial::Holder& holder = error.denial->holders[0];
+  EXPECT_EQ(holder.session, 12U);
+  EXPECT_EQ(holder.pid, 13);
+  EXPECT_EQ(holder.command, "python");
+  EXPECT_EQ(holder.charged, Bytes{14});
+  EXPECT_EQ(holder.tenant, "red");
+  ASSERT_EQ(error.denial->other_tenants.size(), 1U);
+  EXPECT_EQ(error.denial->other_tenants[0].tenant, "blue");
+  EXPECT_EQ(error.denial->other_tenants[0].charged, Bytes{21});
+}
+
+TEST(ErrorOf, KnowsEveryReasonOfTheContractAndThatANewerBrokerMayHaveOthers) {
+  const auto reason = [](std::uint64_t number) {
+    lane::Failed failed = test::failed(Code::kResourceExhausted, "no");
+    failed.denial.reason = number;
+    return error_of(failed).denial->reason;
+  };
+  EXPECT_EQ(reason(1), Denial::Reason::kSliceLimit);
+  EXPECT_EQ(reason(2), Denial::Reason::kTenantLimit);
+  EXPECT_EQ(reason(3), Denial::Reason::kPoolSize);
+  EXPECT_EQ(reason(4), Denial::Reason::kNoMemory);
+  EXPECT_EQ(reason(5), Denial::Reason::kDebt);
+  EXPECT_EQ(reason(6), Denial::Reason::kTurn);
+  EXPECT_EQ(reason(99), Denial::Reason::kUnknown);
+}
+
+TEST(ErrorOf, TakesADenialWithoutALeastOrAKnownTimeAsSuch) {
+  lane::Failed failed = test::failed(Code::kResourceExhausted, "no");
+  failed.denial.reason = 4;
+  failed.denial.asked = 7;
+  failed.denial.soonest = 20;
+  const GrowError error = error_of(failed);
+  EXPECT_EQ(error.denial->asked_least, Bytes{7});
+  EXPECT_FALSE(error.denial->soonest.within);
 }
 
 TEST(ConnectError, NamesTheGroupThatMayConnect) {

@@ -1,13 +1,12 @@
 #include "tests/unit/client/fake_broker.h"
 
 #include <fcntl.h>
-#include <grpcpp/server_builder.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 
 #include "cuda/nvml.h"
-#include "proto/lane.h"
 #include "shm/seqlock.h"
 #include "sim/machine/machine.h"
 #include "tests/support/eventually.h"
@@ -25,13 +24,6 @@ const cuda::Driver* simulated_driver() {
   auto driver = cuda::Driver::open(simulated_machine());
   EXPECT_TRUE(driver) << to_string(driver.error());
   return *driver;
-}
-
-grpc::Status no_session() { return {grpc::StatusCode::UNAUTHENTICATED, "no such session"}; }
-
-bool has_token(const grpc::ServerContext& context) {
-  const auto found = context.client_metadata().find(kSessionMetadataKey);
-  return found != context.client_metadata().end() && found->second == "token";
 }
 
 }  // namespace
@@ -56,30 +48,50 @@ FakeBroker::FakeBroker()
       lane_([this](int socket) { serve_lane(socket); }) {
   figures_.device_count = kUnseen + driver_->devices().size();
   publish();
-  start_answering();
 }
 
-FakeBroker::~FakeBroker() { stop_answering(); }
-
-void FakeBroker::start_answering() {
-  grpc::ServerBuilder builder;
-  builder.AddListeningPort("unix:" + folder() + "/api.sock", grpc::InsecureServerCredentials());
-  builder.RegisterService(this);
-  server_ = builder.BuildAndStart();
-  EXPECT_TRUE(server_);
+void FakeBroker::hang_up() {
+  const std::scoped_lock lock(mutex_);
+  ::shutdown(lane_socket_, SHUT_RDWR);
 }
 
 void FakeBroker::stop_answering() {
-  if (server_) server_->Shutdown(std::chrono::system_clock::now());
-  server_.reset();
+  const std::scoped_lock lock(mutex_);
+  answering_ = false;
+}
+
+void FakeBroker::start_answering() {
+  const std::scoped_lock lock(mutex_);
+  answering_ = true;
+  changed_.notify_all();
+}
+
+void FakeBroker::await_answering() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return answering_; });
 }
 
 void FakeBroker::serve_lane(int socket) {
-  EXPECT_TRUE(receive_message(socket).has_hello());
+  greet(socket);
+  for (;;) {
+    const Said said = receive_frame(socket);
+    await_answering();
+    if (!serve(said)) break;
+  }
+  {
+    const std::scoped_lock lock(mutex_);
+    ended_ = true;
+  }
+  for (std::thread& thread : growing_) thread.join();
+}
+
+void FakeBroker::greet(int socket) {
+  const Said hello = receive_frame(socket);
+  EXPECT_TRUE(hello.is<lane::Hello>());
   std::vector<std::string> devices(kUnseen, "GPU-00000000-0000-0000-0000-000000000000");
   for (const cuda::Device& device : driver_->devices()) devices.push_back(to_string(device.uuid));
-  v1::ToClient message = welcome(devices);
-  message.mutable_welcome()->set_driver_folder(simulated_machine().string());
+  lane::Welcome message = welcome(devices);
+  message.driver_folder = decltype(message.driver_folder)::of(simulated_machine().string());
   const UniqueFd client_page = client_page_file();
   int doorbell[2];
   ASSERT_EQ(::pipe2(doorbell, O_CLOEXEC), 0);
@@ -89,129 +101,140 @@ void FakeBroker::serve_lane(int socket) {
     lane_socket_ = socket;
     doorbell_.reset(doorbell[1]);
   }
-  send_message(socket, message, {page_file_.get(), client_page.get(), listening.get()});
-  for (;;) {
-    const v1::ToBroker said = receive_message(socket);
-    if (!said.has_accept() && !said.has_spent()) return;
-    const std::scoped_lock lock(mutex_);
-    if (said.has_accept()) accepted_.insert(said.accept().grant());
-    if (said.has_spent()) ++spent_[said.spent().device()];
-    changed_.notify_all();
+  send_frame(socket, message, hello.header.request, {page_file_.get(), client_page.get(), listening.get()});
+}
+
+/// False: the client has left.
+bool FakeBroker::serve(const Said& said) {
+  using lane::Kind;
+  switch (said.header.kind) {
+    case Kind::kOpenSlice: return open_slice(said), true;
+    case Kind::kCloseSlice: return close_slice(said), true;
+    case Kind::kReturn: return take_back(said), true;
+    case Kind::kCharge: return charge(said), true;
+    case Kind::kPing: return answer(said, lane::Done{}), true;
+    case Kind::kGrow:
+      growing_.emplace_back(
+          [this, number = said.header.request, request = said.as<lane::Grow>()] { grow(number, request); });
+      return true;
+    case Kind::kAccept:
+    case Kind::kSpent:
+    case Kind::kCancel: break;
+    default: return false;
   }
-}
-
-grpc::Status FakeBroker::OpenSlice(grpc::ServerContext* context, const v1::OpenSliceRequest* request,
-                                   v1::OpenSliceResponse* response) {
-  if (!has_token(*context)) return no_session();
   const std::scoped_lock lock(mutex_);
-  response->set_slice(++last_id_);
-  response->set_granularity(kExtent);
-  response->set_limit(request->limit() != 0 ? request->limit() : 16 * kExtent);
-  const auto& devices = driver_->devices();
-  const auto of = std::ranges::find(devices, request->device(),
-                                    [](const cuda::Device& device) { return to_string(device.uuid); });
-  slices_.emplace(response->slice(), of - devices.begin());
-  return grpc::Status::OK;
+  if (said.is<lane::Accept>()) accepted_.insert(said.as<lane::Accept>().grant);
+  if (said.is<lane::Spent>()) ++spent_[said.as<lane::Spent>().device];
+  if (said.is<lane::Cancel>()) cancelled_.insert(said.as<lane::Cancel>().growth);
+  changed_.notify_all();
+  return true;
 }
 
-grpc::Status FakeBroker::Grow(grpc::ServerContext* context, const v1::GrowRequest* request,
-                              v1::GrowResponse* response) {
-  if (!has_token(*context)) return no_session();
+void FakeBroker::open_slice(const Said& said) {
+  const auto request = said.as<lane::OpenSlice>();
+  const std::scoped_lock lock(mutex_);
+  const lane::SliceOpened opened{++last_id_, request.limit != 0 ? request.limit : 16 * kExtent, kExtent};
+  slices_.emplace(opened.slice, request.device - kUnseen);
+  answer(said, opened);
+}
+
+void FakeBroker::close_slice(const Said& said) {
+  const std::scoped_lock lock(mutex_);
+  EXPECT_EQ(slices_.erase(said.as<lane::CloseSlice>().slice), 1U);
+  answer(said, lane::Done{});
+}
+
+void FakeBroker::grow(std::uint64_t number, const lane::Grow& request) {
   if (before_grant) before_grant();
+  await_answering();
   {
     const std::scoped_lock lock(mutex_);
-    requests_.push_back(*request);
+    requests_.push_back(request);
   }
-  if (refuse_growth) return refuse_growth(*context);
-  if (!enough_for(*request)) return {grpc::StatusCode::RESOURCE_EXHAUSTED, "not enough"};
-  lend(*request, *response);
-  if (tamper) tamper(*response);
-  return grpc::Status::OK;
+  std::optional<lane::Failed> refused;
+  if (refuse_growth) {
+    refused = refuse_growth([&] {
+      const std::scoped_lock lock(mutex_);
+      return ended_ || cancelled_.contains(number);
+    });
+  } else if (!enough_for(request)) {
+    refused = failed(Code::kResourceExhausted, "not enough");
+  }
+  if (refused) return send_frame(lane_socket_, *refused, number);
+  std::vector<UniqueFd> exported;
+  std::vector<lane::GrantedLease> leases;
+  {
+    const std::scoped_lock lock(mutex_);
+    leases = lend(request);
+    for (const lane::GrantedLease& lease : leases)
+      exported.push_back(std::move(*loans_.at(lease.lease).memory.export_descriptor()));
+  }
+  if (tamper) tamper(leases);
+  send_grant(number, leases, exported);
 }
 
-bool FakeBroker::enough_for(const v1::GrowRequest& request) const {
-  return std::ranges::all_of(request.parts(), [this](const v1::GrowPart& part) {
-    return (part.min_bytes() != 0 ? part.min_bytes() : part.bytes()) <= most;
-  });
+bool FakeBroker::enough_for(const lane::Grow& request) const {
+  return std::all_of(
+      request.parts.begin(), request.parts.begin() + request.count,
+      [this](const lane::GrowPart& part) { return (part.least != 0 ? part.least : part.bytes) <= most; });
 }
 
-void FakeBroker::lend(const v1::GrowRequest& request, v1::GrowResponse& response) {
-  const std::scoped_lock lock(mutex_);
-  response.set_grant(++last_id_);
-  for (const v1::GrowPart& part : request.parts()) lend_part(part, response);
-  std::vector<std::uint64_t> leases;
-  for (const v1::Lease& lease : response.leases()) leases.push_back(lease.id());
-  // Two messages, the later leases first: the client goes by the order of the answer.
-  const std::size_t half = leases.size() / 2;
-  offer(response.grant(), {leases.begin() + static_cast<std::ptrdiff_t>(half), leases.end()});
-  if (half > 0) offer(response.grant(), {leases.begin(), leases.begin() + static_cast<std::ptrdiff_t>(half)});
+std::vector<lane::GrantedLease> FakeBroker::lend(const lane::Grow& request) {
+  std::vector<lane::GrantedLease> leases;
+  for (std::size_t i = 0; i < request.count; ++i) lend_part(request.parts[i], leases);
+  return leases;
 }
 
-void FakeBroker::lend_part(const v1::GrowPart& part, v1::GrowResponse& response) {
-  const std::size_t ordinal = slices_.at(part.slice());
-  std::uint64_t left = std::min(part.bytes(), most);
+void FakeBroker::lend_part(const lane::GrowPart& part, std::vector<lane::GrantedLease>& leases) {
+  const std::size_t ordinal = slices_.at(part.slice);
+  std::uint64_t left = std::min(part.bytes, most);
   for (std::size_t i = 0; left > 0; ++i) {
     const std::uint64_t size = i < extent_sizes.size() ? extent_sizes[i] : kExtent;
     auto memory = cuda::Allocation::create(*driver_, static_cast<int>(ordinal), {size});
     ASSERT_TRUE(memory) << to_string(memory.error());
-    v1::Lease* lease = response.add_leases();
-    lease->set_id(++last_id_);
-    lease->set_size(size);
-    lease->set_slice(part.slice());
-    loans_.emplace(lease->id(), Loan{size, ordinal, std::move(*memory)});
+    leases.push_back({++last_id_, size, part.slice});
+    loans_.emplace(last_id_, Loan{size, ordinal, std::move(*memory)});
     left -= std::min(left, size);
   }
 }
 
-void FakeBroker::offer(std::uint64_t grant, const std::vector<std::uint64_t>& leases) {
-  v1::ToClient message;
-  message.mutable_offer()->set_grant(grant);
-  std::vector<UniqueFd> exported;
-  std::vector<int> numbers;
-  for (const std::uint64_t lease : leases) {
-    message.mutable_offer()->add_leases(lease);
-    exported.push_back(std::move(*loans_.at(lease).memory.export_descriptor()));
-    numbers.push_back(exported.back().get());
-  }
-  send_message(lane_socket_, message, numbers);
+void FakeBroker::send_grant(std::uint64_t request, const std::vector<lane::GrantedLease>& leases,
+                            const std::vector<UniqueFd>& exported) {
+  std::size_t sent = 0;
+  do {
+    lane::Granted part{};
+    part.grant = request;
+    std::vector<int> numbers;
+    for (; sent < leases.size() && part.count < leases_in_frame; ++sent) {
+      part.leases[part.count++] = leases[sent];
+      numbers.push_back(exported[sent].get());
+    }
+    part.missing = leases.size() - sent;
+    send_frame(lane_socket_, part, request, numbers);
+  } while (sent < leases.size());
 }
 
-grpc::Status FakeBroker::Return(grpc::ServerContext* context, const v1::ReturnRequest* request,
-                                v1::ReturnResponse*) {
-  if (!has_token(*context)) return no_session();
+void FakeBroker::take_back(const Said& said) {
   if (refuse_return) {
-    if (const grpc::Status refused = refuse_return(); !refused.ok()) return refused;
+    if (const auto refused = refuse_return()) return answer(said, *refused);
   }
+  const auto request = said.as<lane::Return>();
   const std::scoped_lock lock(mutex_);
-  for (const std::uint64_t lease : request->leases()) {
-    const auto loan = loans_.find(lease);
-    if (loan == loans_.end()) return {grpc::StatusCode::NOT_FOUND, "not on loan"};
+  for (std::size_t i = 0; i < request.count; ++i) {
+    const auto loan = loans_.find(request.leases[i]);
+    if (loan == loans_.end()) return answer(said, failed(Code::kNotFound, "not on loan"));
     DeviceFigures& device = figures_.devices[kUnseen + loan->second.ordinal];
     device.pressure -= std::min(device.pressure, loan->second.size);
     loans_.erase(loan);
   }
   publish();
-  return grpc::Status::OK;
+  answer(said, lane::Done{});
 }
 
-grpc::Status FakeBroker::Charge(grpc::ServerContext* context, const v1::ChargeRequest* request,
-                                v1::ChargeResponse*) {
-  if (!has_token(*context)) return no_session();
+void FakeBroker::charge(const Said& said) {
   const std::scoped_lock lock(mutex_);
-  charges_.push_back(*request);
-  return grpc::Status::OK;
-}
-
-grpc::Status FakeBroker::CloseSlice(grpc::ServerContext* context, const v1::CloseSliceRequest* request,
-                                    v1::CloseSliceResponse*) {
-  if (!has_token(*context)) return no_session();
-  const std::scoped_lock lock(mutex_);
-  EXPECT_EQ(slices_.erase(request->slice()), 1U);
-  return grpc::Status::OK;
-}
-
-grpc::Status FakeBroker::Ping(grpc::ServerContext* context, const v1::PingRequest*, v1::PingResponse*) {
-  return has_token(*context) ? grpc::Status::OK : no_session();
+  charges_.push_back(said.as<lane::Charge>());
+  answer(said, lane::Done{});
 }
 
 std::size_t FakeBroker::leases_out() const {
@@ -229,12 +252,12 @@ std::size_t FakeBroker::growths() const {
   return requests_.size();
 }
 
-std::vector<v1::GrowRequest> FakeBroker::requests() const {
+std::vector<lane::Grow> FakeBroker::requests() const {
   const std::scoped_lock lock(mutex_);
   return requests_;
 }
 
-std::vector<v1::ChargeRequest> FakeBroker::charges() const {
+std::vector<lane::Charge> FakeBroker::charges() const {
   const std::scoped_lock lock(mutex_);
   return charges_;
 }

@@ -1,19 +1,17 @@
 #pragma once
-#include <grpcpp/server.h>
-
 #include <chrono>
 #include <condition_variable>
 #include <functional>
 #include <map>
-#include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "client/shared_page.h"
 #include "cuda/memory.h"
-#include "gpumem/v1/broker.grpc.pb.h"
 #include "tests/unit/client/fake_lane.h"
 
 namespace gpumem::client::test {
@@ -22,15 +20,15 @@ namespace gpumem::client::test {
 std::filesystem::path simulated_machine();
 
 /// A broker of one session that lends simulated memory to whoever asks, with faults to order.
-class FakeBroker final : public v1::Broker::Service {
+class FakeBroker {
  public:
   FakeBroker();
-  ~FakeBroker() override;
 
   std::string folder() const { return lane_.folder(); }
-  /// Ends the gRPC server: the broker is gone.
+  /// Ends the lane: the broker is gone.
+  void hang_up();
+  /// Reads nothing more, and answers nothing, until start_answering().
   void stop_answering();
-  /// Starts it again.
   void start_answering();
 
   std::size_t leases_out() const;
@@ -40,8 +38,8 @@ class FakeBroker final : public v1::Broker::Service {
   /// Blocks until `count` grants have been accepted.
   void await_accepted(std::size_t count);
   /// What was asked for and declared, the latest last.
-  std::vector<v1::GrowRequest> requests() const;
-  std::vector<v1::ChargeRequest> charges() const;
+  std::vector<lane::Grow> requests() const;
+  std::vector<lane::Charge> charges() const;
 
   /// Asks the session for `bytes` of device `ordinal` until `deadline`, and rings the doorbell. What comes
   /// back is asked for no longer.
@@ -56,13 +54,15 @@ class FakeBroker final : public v1::Broker::Service {
   std::size_t spent(std::size_t ordinal = 0) const;
   void await_spent(std::size_t count, std::size_t ordinal = 0);
 
+  using IsCancelled = std::function<bool()>;
   // The faults. Set before the call that they are for.
-  std::vector<std::uint64_t> extent_sizes;        ///< of the next grants; empty: 2 MiB each
-  std::uint64_t most = ~std::uint64_t{0};         ///< that it lends to one part of a request
-  std::function<void(v1::GrowResponse&)> tamper;  ///< with the answer, after the offers have been sent
-  std::function<void()> before_grant;             ///< runs while a growth waits
-  std::function<grpc::Status(grpc::ServerContext&)> refuse_growth;
-  std::function<grpc::Status()> refuse_return;  ///< OK: does not refuse
+  std::vector<std::uint64_t> extent_sizes;                       ///< of the next grants; empty: 2 MiB each
+  std::uint64_t most = ~std::uint64_t{0};                        ///< that it lends to one part of a request
+  std::size_t leases_in_frame = 3;                               ///< at most
+  std::function<void(std::vector<lane::GrantedLease>&)> tamper;  ///< with a grant, before it is sent
+  std::function<void()> before_grant;                            ///< runs while a growth waits
+  std::function<std::optional<lane::Failed>(const IsCancelled&)> refuse_growth;
+  std::function<std::optional<lane::Failed>()> refuse_return;
 
  private:
   struct Loan {
@@ -71,38 +71,46 @@ class FakeBroker final : public v1::Broker::Service {
     cuda::Allocation memory;
   };
 
-  grpc::Status OpenSlice(grpc::ServerContext*, const v1::OpenSliceRequest*, v1::OpenSliceResponse*) override;
-  grpc::Status Grow(grpc::ServerContext*, const v1::GrowRequest*, v1::GrowResponse*) override;
-  grpc::Status Return(grpc::ServerContext*, const v1::ReturnRequest*, v1::ReturnResponse*) override;
-  grpc::Status CloseSlice(grpc::ServerContext*, const v1::CloseSliceRequest*,
-                          v1::CloseSliceResponse*) override;
-  grpc::Status Charge(grpc::ServerContext*, const v1::ChargeRequest*, v1::ChargeResponse*) override;
-  grpc::Status Ping(grpc::ServerContext*, const v1::PingRequest*, v1::PingResponse*) override;
-
   void serve_lane(int socket);
-  bool enough_for(const v1::GrowRequest& request) const;
-  void lend(const v1::GrowRequest& request, v1::GrowResponse& response);
-  void lend_part(const v1::GrowPart& part, v1::GrowResponse& response);
+  void greet(int socket);
+  bool serve(const Said& said);
+  void await_answering();
+  void open_slice(const Said& said);
+  void close_slice(const Said& said);
+  void take_back(const Said& said);
+  void charge(const Said& said);
+  void grow(std::uint64_t number, const lane::Grow& request);
+  bool enough_for(const lane::Grow& request) const;
+  std::vector<lane::GrantedLease> lend(const lane::Grow& request);
+  void lend_part(const lane::GrowPart& part, std::vector<lane::GrantedLease>& leases);
+  void send_grant(std::uint64_t request, const std::vector<lane::GrantedLease>& leases,
+                  const std::vector<UniqueFd>& exported);
+  template <class Body>
+  void answer(const Said& said, const Body& body) {
+    send_frame(lane_socket_, body, said.header.request);
+  }
   void publish();
-  void offer(std::uint64_t grant, const std::vector<std::uint64_t>& leases);
 
   const cuda::Driver* driver_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
+  bool answering_ = true;
+  bool ended_ = false;
   std::uint64_t last_id_ = 0;
   std::map<std::uint64_t, std::size_t> slices_;  ///< to the ordinals of their devices
-  std::vector<v1::GrowRequest> requests_;
-  std::vector<v1::ChargeRequest> charges_;
+  std::vector<lane::Grow> requests_;
+  std::vector<lane::Charge> charges_;
   std::map<std::size_t, std::size_t> spent_;  ///< by index in the shared pages
+  std::set<std::uint64_t> cancelled_;         ///< requests
   UniqueFd page_file_;
   SharedPage<BrokerPage> page_;
   BrokerFigures figures_{};
   UniqueFd doorbell_;
   std::map<std::uint64_t, Loan> loans_;
   std::set<std::uint64_t> accepted_;
+  std::vector<std::thread> growing_;
   int lane_socket_ = -1;
   FakeLane lane_;
-  std::unique_ptr<grpc::Server> server_;
 };
 
 }  // namespace gpumem::client::test

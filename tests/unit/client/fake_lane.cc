@@ -55,35 +55,45 @@ UniqueFd client_page_file() {
 
 UniqueFd bell_file() { return UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)); }
 
-v1::ToBroker receive_message(int socket) {
-  v1::ToBroker message;
-  auto packet = receive_packet(socket, kLaneMessageBytes, kLaneDescriptors);
-  if (packet) message.ParseFromString(packet->bytes);
-  return message;
+Said receive_frame(int socket) {
+  Said said;
+  auto packet = receive_packet(socket, lane::kMostBytes, 0);
+  if (!packet) return said;
+  said.bytes = std::move(packet->bytes);
+  if (said.bytes.empty()) return said;
+  const auto frame = lane::parse(said.bytes);
+  EXPECT_TRUE(frame) << to_string(frame.error());
+  if (frame) said.header = frame->header;
+  return said;
 }
 
-void send_message(int socket, const v1::ToClient& message, const std::vector<int>& descriptors) {
-  EXPECT_TRUE(send_packet(socket, message.SerializeAsString(), descriptors));
+lane::Failed failed(Code code, std::string_view words) {
+  lane::Failed body{};
+  body.code = static_cast<std::uint64_t>(code);
+  body.message = decltype(body.message)::of(words);
+  return body;
 }
 
-void send_welcome(int socket, const v1::ToClient& message, const UniqueFd& broker_page) {
+void send_welcome(int socket, std::uint64_t request, const lane::Welcome& welcome,
+                  const UniqueFd& broker_page) {
   const UniqueFd client_page = client_page_file();
   const UniqueFd doorbell = bell_file();
-  send_message(socket, message, {broker_page.get(), client_page.get(), doorbell.get()});
+  send_frame(socket, welcome, request, {broker_page.get(), client_page.get(), doorbell.get()});
 }
 
-v1::ToClient welcome(const std::vector<std::string>& devices) {
-  v1::ToClient message;
-  message.mutable_welcome()->set_session(7);
-  message.mutable_welcome()->set_token("token");
-  message.mutable_welcome()->set_tenant("red");
-  for (const std::string& device : devices) message.mutable_welcome()->add_devices(device);
-  return message;
+lane::Welcome welcome(const std::vector<std::string>& devices) {
+  lane::Welcome body{};
+  body.version = lane::kVersion;
+  body.session = 7;
+  body.tenant = decltype(body.tenant)::of("red");
+  for (const std::string& device : devices) body.devices[body.count++] = lane::Text<48>::of(device);
+  return body;
 }
 
 void greet(int socket) {
-  EXPECT_TRUE(receive_message(socket).has_hello());
-  send_welcome(socket, welcome());
+  const Said hello = receive_frame(socket);
+  EXPECT_TRUE(hello.is<lane::Hello>());
+  send_welcome(socket, hello.header.request, welcome());
 }
 
 FakeLane::FakeLane(std::function<void(int)> serve)

@@ -1,4 +1,6 @@
 #pragma once
+#include <gtest/gtest.h>
+
 #include <atomic>
 #include <filesystem>
 #include <functional>
@@ -8,7 +10,7 @@
 
 #include "base/packet.h"
 #include "base/unique_fd.h"
-#include "gpumem/v1/lane.pb.h"
+#include "proto/lane/frames.h"
 
 namespace gpumem::client::test {
 
@@ -33,12 +35,39 @@ UniqueFd broker_page_file();
 UniqueFd client_page_file();
 UniqueFd bell_file();
 
-v1::ToBroker receive_message(int socket);
-void send_message(int socket, const v1::ToClient& message, const std::vector<int>& descriptors = {});
-/// Sends `message` as a good Welcome, with `broker_page`.
-void send_welcome(int socket, const v1::ToClient& message, const UniqueFd& broker_page = broker_page_file());
+/// A frame of the client's. Of no kind: the client has gone.
+struct Said {
+  std::string bytes;
+  lane::Header header{};
+
+  template <class Body>
+  bool is() const {
+    return header.kind == Body::kKind;
+  }
+  /// Of a kind that it is.
+  template <class Body>
+  Body as() const {
+    auto body = lane::body_of<Body>({header, std::string_view(bytes).substr(sizeof header)});
+    EXPECT_TRUE(body) << to_string(body.error());
+    return body ? *body : Body{};
+  }
+};
+/// Blocks.
+Said receive_frame(int socket);
+
+/// Sends the answer `body` to `request`.
+template <class Body>
+void send_frame(int socket, const Body& body, std::uint64_t request,
+                const std::vector<int>& descriptors = {}) {
+  EXPECT_TRUE(send_packet(socket, lane::Outgoing(body, request).bytes(), descriptors));
+}
+/// A refusal with `code` and `words`.
+lane::Failed failed(Code code, std::string_view words);
+/// Sends `welcome` with good pages, or with `broker_page`.
+void send_welcome(int socket, std::uint64_t request, const lane::Welcome& welcome,
+                  const UniqueFd& broker_page = broker_page_file());
 /// A Welcome to session 7 of tenant `red`, lending `devices`.
-v1::ToClient welcome(const std::vector<std::string>& devices = {});
+lane::Welcome welcome(const std::vector<std::string>& devices = {});
 /// Receives the Hello and answers with a good Welcome.
 void greet(int socket);
 

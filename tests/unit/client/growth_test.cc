@@ -4,24 +4,26 @@
 #include <future>
 #include <thread>
 
+#include "tests/support/eventually.h"
 #include "tests/unit/client/slice_fixture.h"
 
 namespace gpumem::client::test {
 namespace {
 
+using gpumem::test::eventually;
 using std::chrono::minutes;
 
 struct Growth : SliceTest {
   /// Makes growths wait until their call is cancelled; how many have come so far.
   void wait_until_cancelled() {
-    broker_.refuse_growth = [this](grpc::ServerContext& context) {
+    broker_.refuse_growth = [this](const FakeBroker::IsCancelled& is_cancelled) {
       waiting_.set_value();
-      while (!context.IsCancelled()) std::this_thread::yield();
-      return grpc::Status(grpc::StatusCode::CANCELLED, "cancelled");
+      while (!is_cancelled()) std::this_thread::yield();
+      return failed(Code::kCancelled, "cancelled");
     };
   }
   void await_request() { waiting_.get_future().wait(); }
-  v1::GrowPart last_part(int index = 0) const { return broker_.requests().back().parts(index); }
+  lane::GrowPart last_part() const { return broker_.requests().back().parts[0]; }
 
   std::promise<void> waiting_;
 };
@@ -29,16 +31,16 @@ struct Growth : SliceTest {
 TEST_F(Growth, AsksForAllOrNothingUnlessToldWhatIsEnough) {
   Slice slice = open();
   ASSERT_TRUE(slice.grow(mebibytes(8)));
-  EXPECT_EQ(last_part().bytes(), mebibytes(8).count);
-  EXPECT_EQ(last_part().min_bytes(), mebibytes(8).count);
+  EXPECT_EQ(last_part().bytes, mebibytes(8).count);
+  EXPECT_EQ(last_part().least, mebibytes(8).count);
 }
 
 TEST_F(Growth, TakesWhatItGetsOnceThatIsEnough) {
   broker_.most = mebibytes(6).count;
   Slice slice = open();
   EXPECT_EQ(*slice.grow(mebibytes(8), {.least = mebibytes(3)}), mebibytes(6));
-  EXPECT_EQ(last_part().bytes(), mebibytes(8).count);
-  EXPECT_EQ(last_part().min_bytes(), mebibytes(4).count) << "rounded up";
+  EXPECT_EQ(last_part().bytes, mebibytes(8).count);
+  EXPECT_EQ(last_part().least, mebibytes(4).count) << "rounded up";
   EXPECT_EQ(broker_.growths(), 1U) << "it is enough: nothing more is asked for";
   EXPECT_TRUE(is_usable(slice));
 }
@@ -56,8 +58,8 @@ TEST_F(Growth, OfWhatIsEnoughAlreadyAsksOnceWithoutWaiting) {
   broker_.most = 0;
   EXPECT_EQ(*slice.grow(mebibytes(8), {.wait = minutes(1), .least = mebibytes(4)}), mebibytes(4));
   EXPECT_EQ(broker_.growths(), 2U);
-  EXPECT_EQ(broker_.requests().back().wait_ms(), 0U);
-  EXPECT_EQ(last_part().min_bytes(), kPage.count);
+  EXPECT_EQ(broker_.requests().back().wait, 0U);
+  EXPECT_EQ(last_part().least, kPage.count);
   broker_.most = mebibytes(2).count;
   EXPECT_EQ(*slice.grow(mebibytes(8), {.least = mebibytes(4)}), mebibytes(6));
   EXPECT_EQ(*slice.grow(mebibytes(6), {.least = mebibytes(2)}), mebibytes(6));
@@ -72,7 +74,7 @@ TEST_F(Growth, CannotBeContentWithMoreThanItWishes) {
 
 TEST_F(Growth, RejectsAGrantOfLessThanWasEnough) {
   Slice slice = open();
-  broker_.tamper = [](v1::GrowResponse& response) { response.mutable_leases()->RemoveLast(); };
+  broker_.tamper = [](std::vector<lane::GrantedLease>& leases) { leases.pop_back(); };
   EXPECT_EQ(slice.grow(mebibytes(8), {.least = mebibytes(8)}).error().code, Code::kInternal);
   EXPECT_EQ(slice.committed(), Bytes{});
 }
@@ -80,11 +82,9 @@ TEST_F(Growth, RejectsAGrantOfLessThanWasEnough) {
 TEST_F(Growth, RejectsAGrantForAnotherSlice) {
   Slice slice = open();
   const Slice other = open();
-  broker_.tamper = [](v1::GrowResponse& response) {
-    response.mutable_leases(0)->set_slice(response.leases(0).slice() + 1);
-  };
+  broker_.tamper = [](std::vector<lane::GrantedLease>& leases) { ++leases[0].slice; };
   EXPECT_EQ(slice.grow(mebibytes(2)).error().code, Code::kInternal);
-  EXPECT_EQ(broker_.leases_out(), 0U);
+  EXPECT_TRUE(eventually([&] { return broker_.leases_out() == 0; }));
 }
 
 TEST_F(Growth, OfSeveralSlicesIsOneRequest) {
@@ -96,8 +96,8 @@ TEST_F(Growth, OfSeveralSlicesIsOneRequest) {
   ASSERT_TRUE(grown) << to_string(grown.error());
   EXPECT_EQ(*grown, (std::vector<Bytes>{mebibytes(4), mebibytes(8)}));
   EXPECT_EQ(broker_.growths(), 2U);
-  EXPECT_EQ(broker_.requests().back().parts_size(), 2);
-  EXPECT_EQ(last_part().bytes(), mebibytes(6).count) << "what the first slice lacks";
+  EXPECT_EQ(broker_.requests().back().count, 2);
+  EXPECT_EQ(last_part().bytes, mebibytes(6).count) << "what the first slice lacks";
   EXPECT_TRUE(is_usable(first));
   EXPECT_TRUE(is_usable(second));
   broker_.await_accepted(2);
@@ -106,8 +106,8 @@ TEST_F(Growth, OfSeveralSlicesIsOneRequest) {
 TEST_F(Growth, OfSeveralSlicesIsAllOrNothing) {
   Slice first = open({.device = device(0)});
   Slice second = open({.device = device(1), .limit = mebibytes(8)});
-  broker_.tamper = [](v1::GrowResponse& response) {  // the second part cannot be mapped
-    response.mutable_leases(response.leases_size() - 1)->set_id(999);
+  broker_.tamper = [](std::vector<lane::GrantedLease>& leases) {  // the second part cannot be mapped
+    leases.back().size = 1;
   };
   const GrowStep steps[] = {{&first, mebibytes(4)}, {&second, mebibytes(4)}};
   EXPECT_EQ(session_->grow_all(steps).error().code, Code::kInternal);
@@ -225,9 +225,7 @@ TEST_F(Growth, ThatIsCalledOffBeforehandAsksNobody) {
 
 TEST_F(Growth, CancelledByTheBrokerIsNotTheCallersDoing) {
   Slice slice = open();
-  broker_.refuse_growth = [](grpc::ServerContext&) {
-    return grpc::Status(grpc::StatusCode::CANCELLED, "stopping");
-  };
+  broker_.refuse_growth = [](const FakeBroker::IsCancelled&) { return failed(Code::kCancelled, "stopping"); };
   EXPECT_EQ(slice.grow(mebibytes(4)).error().code, Code::kUnavailable);
 }
 

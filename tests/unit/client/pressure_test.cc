@@ -189,7 +189,7 @@ TEST_F(PressureTest, ThatIsOverWhenItIsHeardIsNotAnswered) {
 
 TEST_F(PressureTest, MetWhileTheBrokerIsGoneCostsNothingButTheMemory) {
   Slice slice = trimmed(mebibytes(8), mebibytes(2));
-  broker_.stop_answering();
+  broker_.hang_up();
   broker_.ask_back(mebibytes(4), seconds(1));
   EXPECT_TRUE(eventually([&] { return slice.committed() < mebibytes(8); }));
   EXPECT_TRUE(is_usable(slice));
@@ -230,10 +230,11 @@ TEST_F(PressureTest, NeverTakesWhatHasBeenDeclaredInUseMeanwhile) {
 }
 
 TEST_F(PressureTest, ChargeDeclaresMemoryAndIsAnsweredFor) {
-  ASSERT_TRUE(session_->charge("GPU-x", mebibytes(3)));
+  EXPECT_EQ(session_->charge("GPU-x", mebibytes(3)).error().code, Code::kNotFound);
+  ASSERT_TRUE(session_->charge(device(0), mebibytes(3)));
   ASSERT_EQ(broker_.charges().size(), 1U);
-  EXPECT_EQ(broker_.charges()[0].device(), "GPU-x");
-  EXPECT_EQ(broker_.charges()[0].bytes(), mebibytes(3).count);
+  EXPECT_EQ(broker_.charges()[0].device, 1U) << "its place in the shared pages";
+  EXPECT_EQ(broker_.charges()[0].bytes, mebibytes(3).count);
   broker_.ask_back(mebibytes(3), seconds(1));
   broker_.await_spent(1);
 }

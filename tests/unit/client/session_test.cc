@@ -20,13 +20,14 @@ SessionOptions options(const FakeLane& lane, milliseconds timeout = milliseconds
   return {lane.folder(), "test", timeout};
 }
 
-/// Connects to a broker that answers the Hello with `message` and `descriptors`.
-Error refusal_of(const v1::ToClient& message, std::vector<UniqueFd> descriptors) {
+/// Connects to a broker that answers the Hello with `body` and `descriptors`.
+template <class Body>
+Error refusal_of(const Body& body, std::vector<UniqueFd> descriptors) {
   FakeLane lane([&](int socket) {
-    receive_message(socket);
+    const Said hello = receive_frame(socket);
     std::vector<int> numbers;
     for (const UniqueFd& descriptor : descriptors) numbers.push_back(descriptor.get());
-    send_message(socket, message, numbers);
+    send_frame(socket, body, hello.header.request, numbers);
   });
   auto session = Session::connect(options(lane));
   EXPECT_FALSE(session);
@@ -43,18 +44,19 @@ std::vector<UniqueFd> with_bell(UniqueFd broker_page, UniqueFd client_page) {
 }
 
 TEST(Session, IsOpenedByAWelcome) {
-  std::promise<v1::ToBroker> hello;
+  std::promise<Said> hello;
   FakeLane lane([&](int socket) {
-    hello.set_value(receive_message(socket));
-    send_welcome(socket, welcome());
+    const Said said = receive_frame(socket);
+    hello.set_value(said);
+    send_welcome(socket, said.header.request, welcome());
   });
   auto session = Session::connect(options(lane));
   ASSERT_TRUE(session) << to_string(session.error());
   EXPECT_EQ(session->id(), 7U);
   EXPECT_EQ(session->tenant(), "red");
-  const v1::ToBroker said = hello.get_future().get();
-  EXPECT_EQ(said.hello().protocol(), kLaneProtocol);
-  EXPECT_EQ(said.hello().label(), "test");
+  const Said said = hello.get_future().get();
+  EXPECT_EQ(said.as<lane::Hello>().newest, lane::kVersion);
+  EXPECT_EQ(said.as<lane::Hello>().label.view(), "test");
 }
 
 TEST(Session, ReadsItsFiguresFromTheBrokersPage) {
@@ -63,8 +65,9 @@ TEST(Session, ReadsItsFiguresFromTheBrokersPage) {
   page.figures.device_count = 2;
   page.figures.devices[0] = {100, 90, 80, 70, 60, 50, 40, 5'000'000'000};
   FakeLane lane([&](int socket) {
-    receive_message(socket);
-    send_welcome(socket, welcome({"GPU-x", "GPU-y"}), memory_file(&page, sizeof page, kSharedPageBytes));
+    const Said hello = receive_frame(socket);
+    send_welcome(socket, hello.header.request, welcome({"GPU-x", "GPU-y"}),
+                 memory_file(&page, sizeof page, kSharedPageBytes));
   });
   auto session = Session::connect(options(lane));
   ASSERT_TRUE(session) << to_string(session.error());
@@ -88,17 +91,14 @@ TEST(Session, SaysGoodbyeWhenItGoes) {
   std::promise<bool> left;
   FakeLane lane([&](int socket) {
     greet(socket);
-    left.set_value(receive_message(socket).has_goodbye());
+    left.set_value(receive_frame(socket).is<lane::Goodbye>());
   });
   { auto session = Session::connect(options(lane)); }
   EXPECT_TRUE(left.get_future().get());
 }
 
 TEST(Session, TellsWhyTheBrokerRefuses) {
-  v1::ToClient refused;
-  refused.mutable_refused()->set_code(7);
-  refused.mutable_refused()->set_message("user 1000 belongs to no tenant");
-  const Error error = refusal_of(refused, {});
+  const Error error = refusal_of(failed(Code::kPermissionDenied, "user 1000 belongs to no tenant"), {});
   EXPECT_EQ(error.code, Code::kPermissionDenied);
   EXPECT_EQ(error.message, "the broker refuses this process: user 1000 belongs to no tenant");
 }
@@ -111,36 +111,51 @@ TEST(Session, RejectsAWelcomeWithoutAllItsDescriptors) {
 }
 
 TEST(Session, RejectsAWelcomeWithoutASession) {
-  v1::ToClient message = welcome();
-  message.mutable_welcome()->set_session(0);
+  lane::Welcome message = welcome();
+  message.session = 0;
   EXPECT_EQ(refusal_of(message, with_bell(broker_page_file(), client_page_file())).code, Code::kInternal);
 }
 
+TEST(Session, RejectsAWelcomeToAVersionThatItHasNotOffered) {
+  lane::Welcome message = welcome();
+  message.version = lane::kVersion + 1;
+  EXPECT_EQ(refusal_of(message, with_bell(broker_page_file(), client_page_file())).code, Code::kInternal);
+}
+
+TEST(Session, SaysSoIfTheBrokerIsOfTheProtocolBefore) {
+  FakeLane lane([](int socket) {
+    receive_frame(socket);
+    EXPECT_TRUE(send_packet(socket, "\x12\x05\x08\x09\x12\x01x"));
+  });
+  auto session = Session::connect(options(lane));
+  ASSERT_FALSE(session);
+  EXPECT_EQ(session.error().code, Code::kFailedPrecondition);
+  EXPECT_NE(session.error().message.find("same version"), std::string::npos) << session.error().message;
+}
+
 TEST(Session, RejectsAnAnswerThatIsNoWelcome) {
-  v1::ToClient offer;
-  offer.mutable_offer()->set_grant(1);
-  EXPECT_EQ(refusal_of(offer, {}).code, Code::kInternal);
+  EXPECT_EQ(refusal_of(lane::Done{}, {}).code, Code::kInternal);
 }
 
 TEST(Session, RejectsATruncatedWelcome) {
   FakeLane lane([](int socket) {
-    receive_message(socket);
-    const std::string bytes = welcome().SerializeAsString();
-    EXPECT_TRUE(send_packet(socket, std::string_view(bytes).substr(0, bytes.size() - 1)));
+    const Said hello = receive_frame(socket);
+    const lane::Outgoing frame(welcome(), hello.header.request);
+    EXPECT_TRUE(send_packet(socket, frame.bytes().substr(0, frame.bytes().size() - 1)));
   });
   auto session = Session::connect(options(lane));
   ASSERT_FALSE(session);
   EXPECT_EQ(session.error().code, Code::kInternal);
 }
 
-TEST(Session, RejectsAMessageThatIsTooLong) {
+TEST(Session, RejectsAPacketThatIsTooLong) {
   FakeLane lane([](int socket) {
-    receive_message(socket);
-    EXPECT_TRUE(send_packet(socket, std::string(kLaneMessageBytes + 1, 'x')));
+    receive_frame(socket);
+    EXPECT_TRUE(send_packet(socket, std::string(lane::kMostBytes + 1, 'x')));
   });
   auto session = Session::connect(options(lane));
   ASSERT_FALSE(session);
-  EXPECT_EQ(session.error().code, Code::kInvalidArgument);
+  EXPECT_EQ(session.error().code, Code::kInternal);
 }
 
 TEST(Session, RejectsPagesOfAnotherSize) {
@@ -170,7 +185,7 @@ TEST(Session, RejectsABrokerPageOfAnotherMagicOrVersion) {
 }
 
 TEST(Session, TellsThatTheBrokerClosed) {
-  FakeLane lane([](int socket) { receive_message(socket); });
+  FakeLane lane([](int socket) { receive_frame(socket); });
   auto session = Session::connect(options(lane));
   ASSERT_FALSE(session);
   EXPECT_EQ(session.error().code, Code::kUnavailable);
@@ -179,13 +194,13 @@ TEST(Session, TellsThatTheBrokerClosed) {
 TEST(Session, DoesNotWaitForASilentBrokerForEver) {
   std::promise<void> over;
   FakeLane lane([&](int socket) {
-    receive_message(socket);
+    receive_frame(socket);
     over.get_future().wait();
   });
   auto session = Session::connect(options(lane, milliseconds(20)));
   over.set_value();
   ASSERT_FALSE(session);
-  EXPECT_EQ(session.error().code, Code::kDeadlineExceeded);
+  EXPECT_EQ(session.error().code, Code::kUnavailable);
 }
 
 TEST(Session, NamesTheSocketThatIsNotThere) {
@@ -212,7 +227,7 @@ TEST(Session, RejectsALabelThatIsTooLong) {
   EXPECT_EQ(session.error().code, Code::kInvalidArgument);
 }
 
-TEST(Session, WithoutAnApiSocketPingSaysThatTheBrokerIsGone) {
+TEST(Session, WhoseBrokerHasGoneSaysSo) {
   FakeLane lane(greet);
   auto session = Session::connect(options(lane));
   ASSERT_TRUE(session) << to_string(session.error());
@@ -235,7 +250,7 @@ TEST(Session, OfAForkedParentIsUnusableAndItsLaneIsNotHeldOpen) {
   std::promise<bool> ended;
   FakeLane lane([&](int socket) {
     greet(socket);
-    const bool goodbye = receive_message(socket).has_goodbye();
+    const bool goodbye = receive_frame(socket).is<lane::Goodbye>();
     char byte = 0;
     ended.set_value(goodbye && ::recv(socket, &byte, 1, 0) == 0);
   });

@@ -7,7 +7,6 @@
 #include <future>
 #include <thread>
 
-#include "gpumem/v1/status.pb.h"
 #include "tests/unit/client/slice_fixture.h"
 
 namespace gpumem::client::test {
@@ -117,13 +116,11 @@ TEST_F(SliceTest, OutlivesItsSessionObject) {
 }
 
 TEST_F(SliceTest, TellsWhyMemoryWasDenied) {
-  broker_.refuse_growth = [](grpc::ServerContext&) {
-    v1::Denial denial;
-    denial.set_reason(v1::Denial::REASON_NO_MEMORY);
-    denial.set_waiters_ahead(2);
-    v1::Status status;
-    status.add_details()->PackFrom(denial);
-    return grpc::Status(grpc::StatusCode::DEADLINE_EXCEEDED, "waited 5s in vain", status.SerializeAsString());
+  broker_.refuse_growth = [](const FakeBroker::IsCancelled&) {
+    lane::Failed body = failed(Code::kDeadlineExceeded, "waited 5s in vain");
+    body.denial.reason = 4;
+    body.denial.waiters_ahead = 2;
+    return body;
   };
   Slice slice = open();
   auto grown = slice.grow(mebibytes(2));
@@ -138,25 +135,19 @@ TEST_F(SliceTest, TellsWhyMemoryWasDenied) {
 
 TEST_F(SliceTest, ReturnsAGrantWhoseSizesAreWrong) {
   Slice slice = open();
-  broker_.tamper = [](v1::GrowResponse& response) { response.mutable_leases(0)->set_size(4 << 20); };
+  broker_.tamper = [](std::vector<lane::GrantedLease>& leases) { leases[0].size = 4 << 20; };
   EXPECT_EQ(slice.grow(mebibytes(4)).error().code, Code::kInternal);
   EXPECT_EQ(slice.committed(), Bytes{});
   EXPECT_EQ(broker_.leases_out(), 0U);
   EXPECT_EQ(broker_.in_use(), 0U);
 }
 
-TEST_F(SliceTest, ReturnsAGrantWhoseOffersNameOtherLeases) {
+TEST_F(SliceTest, RejectsAGrantThatNamesALeaseTwice) {
   Slice slice = open();
-  std::uint64_t real = 0;
-  broker_.tamper = [&](v1::GrowResponse& response) {
-    real = response.leases(0).id();
-    response.mutable_leases(0)->set_id(999);
-  };
-  broker_.refuse_return = [] { return grpc::Status(grpc::StatusCode::NOT_FOUND, "no lease 999"); };
-  EXPECT_EQ(slice.grow(mebibytes(2)).error().code, Code::kInternal);
+  broker_.tamper = [](std::vector<lane::GrantedLease>& leases) { leases[1].lease = leases[0].lease; };
+  EXPECT_EQ(slice.grow(mebibytes(4)).error().code, Code::kInternal);
   EXPECT_EQ(slice.committed(), Bytes{});
   broker_.tamper = nullptr;
-  broker_.refuse_return = nullptr;
   EXPECT_EQ(*slice.grow(mebibytes(4)), mebibytes(4));
   EXPECT_TRUE(is_usable(slice));
 }
@@ -164,7 +155,7 @@ TEST_F(SliceTest, ReturnsAGrantWhoseOffersNameOtherLeases) {
 TEST_F(SliceTest, ShrinksEvenIfTheBrokerIsGone) {
   Slice slice = open();
   ASSERT_TRUE(slice.grow(mebibytes(8)));
-  broker_.stop_answering();
+  broker_.hang_up();
   EXPECT_TRUE(is_usable(slice));
   EXPECT_EQ(slice.shrink(mebibytes(4)).error().code, Code::kUnavailable);
   EXPECT_EQ(slice.committed(), mebibytes(4));
@@ -175,7 +166,7 @@ TEST_F(SliceTest, ShrinksEvenIfTheBrokerIsGone) {
 TEST_F(SliceTest, TellsTheBrokerLaterWhatItCouldNotBeToldAtOnce) {
   Slice slice = open();
   ASSERT_TRUE(slice.grow(mebibytes(8)));
-  broker_.refuse_return = [] { return grpc::Status(grpc::StatusCode::UNAVAILABLE, "busy"); };
+  broker_.refuse_return = [] { return failed(Code::kUnavailable, "busy"); };
   EXPECT_FALSE(slice.shrink(mebibytes(4)));
   EXPECT_EQ(broker_.leases_out(), 4U);
   broker_.refuse_return = nullptr;
@@ -186,11 +177,11 @@ TEST_F(SliceTest, TellsTheBrokerLaterWhatItCouldNotBeToldAtOnce) {
 TEST_F(SliceTest, AReturnWhoseAnswerWasLostDoesNotHoldUpTheNext) {
   Slice slice = open();
   ASSERT_TRUE(slice.grow(mebibytes(8)));
-  broker_.refuse_return = [] { return grpc::Status(grpc::StatusCode::UNAVAILABLE, "lost"); };
+  broker_.refuse_return = [] { return failed(Code::kUnavailable, "lost"); };
   EXPECT_FALSE(slice.shrink(mebibytes(4)));
-  broker_.refuse_return = [first = true]() mutable {
-    return std::exchange(first, false) ? grpc::Status(grpc::StatusCode::NOT_FOUND, "not on loan")
-                                       : grpc::Status::OK;
+  broker_.refuse_return = [first = true]() mutable -> std::optional<lane::Failed> {
+    if (std::exchange(first, false)) return failed(Code::kNotFound, "not on loan");
+    return std::nullopt;
   };
   EXPECT_TRUE(slice.shrink(mebibytes(2)));
   EXPECT_EQ(broker_.leases_out(), 3U)
@@ -249,20 +240,6 @@ TEST_F(SliceTest, OfAParentIsUnusableInAForkedChildAndUnharmedByIt) {
   EXPECT_EQ(status, 0);
   EXPECT_TRUE(is_usable(slice));
   EXPECT_EQ(*slice.grow(mebibytes(6)), mebibytes(6));
-}
-
-// gRPC's epoll set would be shared with the parent, and the child's use of it has crashed the parent.
-TEST_F(SliceTest, NoSessionOpensInAForkedChildOfAProcessThatHasCalledTheBroker) {
-  ASSERT_TRUE(session_->ping());
-  const pid_t child = ::fork();
-  if (child == 0) {
-    auto session = Session::connect({broker_.folder(), "child"});
-    ::_exit(!session && session.error().code == Code::kFailedPrecondition ? 0 : 1);
-  }
-  int status = -1;
-  EXPECT_EQ(::waitpid(child, &status, 0), child);
-  EXPECT_EQ(status, 0);
-  EXPECT_TRUE(session_->ping());
 }
 
 }  // namespace

@@ -46,8 +46,9 @@ class Session:
     Use it as a context manager, or call close(). One that is forgotten, or still open when the interpreter ends, is
     closed then.
     Threads  any.
-    Fork     a child may not use its parent's session: calls raise FailedPrecondition. It may connect itself if its
-             parent had only connected before; else it begins with exec (multiprocessing: "spawn").
+    Fork     a child may not use its parent's session: calls raise FailedPrecondition. It may connect itself.
+             Memory needs the driver, which works in no child of a process that has started it (multiprocessing:
+             "spawn").
     """
 
     def __init__(self, handle: int, *, shared: bool = False):
@@ -56,14 +57,14 @@ class Session:
         self._finalizer = weakref.finalize(self, _end, handle, os.getpid()) if not shared else None
 
     @classmethod
-    def connect(cls, *, runtime_folder: str | None = None, label: str | None = None, timeout: float = 10.0) -> Session:
+    def connect(cls, *, runtime_folder: str | None = None, label: str | None = None, timeout: float = 1.0) -> Session:
         """Connects to the broker.
 
         runtime_folder: of its sockets; None: the environment's GPUMEM_RUNTIME_DIR, else /run/gpumemd.
         label: for people, shown by `gpumem ps`; at most 128 bytes.
-        timeout: seconds, of connecting and of each call that does not wait for memory.
-        Raises Unavailable (no broker there), PermissionDenied, FailedPrecondition (another version; a forked child
-        whose parent has already called the broker), InvalidArgument, LibraryNotFound.
+        timeout: seconds, of connecting and of each call, after its wait for memory.
+        Raises Unavailable (no broker there, or it does not answer), PermissionDenied, FailedPrecondition (another
+        version), InvalidArgument, LibraryNotFound.
         """
         options = _abi.sized(_abi.SessionOptions, runtime_folder=encoded(runtime_folder, "runtime_folder"),
                              label=encoded(label, "label"), timeout_ms=milliseconds_of(timeout, "timeout"))

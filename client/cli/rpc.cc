@@ -1,16 +1,14 @@
-#include "client/rpc_channel.h"
+#include "client/cli/rpc.h"
 
 #include <grpcpp/create_channel.h>
 #include <grpcpp/security/credentials.h>
 #include <grpcpp/support/channel_arguments.h>
 
-#include <atomic>
 #include <cctype>
 
-#include "client/fork_guard.h"
-#include "proto/lane.h"
+#include "client/status.h"
 
-namespace gpumem::client {
+namespace gpumem::cli {
 namespace {
 
 /// gRPC reads the target as a URI.
@@ -31,28 +29,12 @@ std::string socket_target(const std::filesystem::path& socket) {
   return target;
 }
 
-constexpr std::uint64_t kNotStarted = ~std::uint64_t{0};
-std::atomic<std::uint64_t> started_in{kNotStarted};  // the process_generation that first used gRPC
-
 }  // namespace
 
-Result<void> check_rpc_usable() {
-  const std::uint64_t started = started_in.load();
-  if (started == kNotStarted || started == process_generation()) return {};
-  return Error{
-      Code::kFailedPrecondition,
-      "this process was forked from one that had already called the broker, which gRPC does not survive; "
-      "fork first and connect then, or start workers by exec (Python: multiprocessing's \"spawn\")"};
-}
-
 std::shared_ptr<grpc::Channel> make_channel(const std::filesystem::path& socket) {
-  std::uint64_t unset = kNotStarted;
-  started_in.compare_exchange_strong(unset, process_generation());
   grpc::ChannelArguments arguments;
-  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL,
-                   1);  // otherwise sessions of one process share a connection
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);  // Grow is not idempotent
+  arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);  // a change is made once
   arguments.SetInt(GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, 1);
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);  // an upgraded broker is back soon
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
@@ -65,15 +47,21 @@ void set_timeout(grpc::ClientContext& context, std::chrono::milliseconds timeout
       gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_millis(timeout.count(), GPR_TIMESPAN)));
 }
 
-v1::Broker::Stub& RpcChannel::stub() {
-  const MutexLock lock(mutex_);
-  if (!stub_) stub_ = v1::Broker::NewStub(make_channel(socket_));
-  return *stub_;
+Error call_error(const grpc::Status& status, const std::filesystem::path& socket) {
+  const std::string& words = status.error_message();
+  switch (status.error_code()) {
+    case grpc::StatusCode::UNAVAILABLE:
+      return {Code::kUnavailable,
+              "the broker at " + socket.string() + " is gone (systemctl status gpumemd): " + words};
+    case grpc::StatusCode::CANCELLED:  // not by this side, which reports its own cancelling earlier
+      return {Code::kUnavailable,
+              "the broker at " + socket.string() + " broke the call off: it is stopping: " + words};
+    case grpc::StatusCode::UNIMPLEMENTED:
+      return {Code::kInternal, "the broker does not know this call; it is of another version: " + words};
+    default: break;
+  }
+  const auto number = static_cast<std::uint64_t>(status.error_code());
+  return {client::code_of(number), words.empty() ? "the broker gives no reason" : words};
 }
 
-void RpcChannel::prepare(grpc::ClientContext& context, std::chrono::milliseconds extra) const {
-  set_timeout(context, timeout_ + extra);
-  context.AddMetadata(kSessionMetadataKey, token_);
-}
-
-}  // namespace gpumem::client
+}  // namespace gpumem::cli

@@ -1,0 +1,335 @@
+#include "client/exchange.h"
+
+#include <poll.h>
+
+#include <algorithm>
+
+#include "client/status.h"
+
+namespace gpumem::client {
+namespace {
+
+using Clock = Exchange::Clock;
+using std::chrono::nanoseconds;
+
+/// Longer than any real wait, and short enough to be added to a point in time.
+constexpr std::chrono::milliseconds kLongest = std::chrono::hours(24 * 365);
+
+/// Whether more frames of the same answer follow. A broken frame is the last.
+bool has_more(const lane::Incoming& frame) {
+  std::uint64_t missing = 0;
+  constexpr std::size_t kAt = offsetof(lane::Granted, missing);
+  if (frame.header.kind != lane::Kind::kGranted || frame.body.size() < kAt + sizeof missing) return false;
+  std::memcpy(&missing, frame.body.data() + kAt, sizeof missing);
+  return missing != 0;
+}
+
+}  // namespace
+
+Exchange::Exchange(LaneSocket socket, std::string peer, std::chrono::milliseconds timeout)
+    : socket_(std::move(socket)),
+      peer_(std::move(peer)),
+      timeout_(std::clamp(timeout, std::chrono::milliseconds(1), kLongest)) {}
+
+Error Exchange::error(std::string_view what) const {
+  return {Code::kUnavailable, "the broker at " + peer_ + " " + std::string(what) +
+                                  "; memory that is already mapped stays usable (systemctl status gpumemd)"};
+}
+
+// ---- A call ----
+
+Exchange::Call::Call(Exchange& exchange, Clock::time_point deadline, Of of)
+    : exchange_(exchange), request_(exchange.next_request()), of_(of), deadline_(deadline) {}
+
+Exchange::Call::~Call() {
+  const MutexLock lock(exchange_.mutex_);
+  if (exchange_.undrained_ == this) exchange_.undrained_ = nullptr;
+  if (linked_) {
+    exchange_.unlink(*this);
+    if (of_ == Of::kGrowth) exchange_.queue(lane::Outgoing(lane::Cancel{request_}));
+  }
+  if (arrived_) {
+    if (const auto frame = lane::parse(packet_.view())) exchange_.give_back(*frame);
+  }
+  exchange_.send_queued();
+  exchange_.wake_reader();
+}
+
+Result<void> Exchange::Call::send(const lane::Outgoing& frame) {
+  {
+    const MutexLock lock(exchange_.mutex_);
+    if (auto begun = exchange_.begin(*this); !begun) return begun;
+  }
+  const LaneSocket::Sent sent = exchange_.send(frame.bytes(), deadline_);
+  if (sent == LaneSocket::Sent::kYes) return {};
+  const MutexLock lock(exchange_.mutex_);
+  exchange_.unlink(*this);
+  exchange_.wake_reader();
+  return sent == LaneSocket::Sent::kFull ? exchange_.give_up(*this) : exchange_.gone();
+}
+
+Result<void> Exchange::Call::await(LanePacket& answer) {
+  const MutexLock lock(exchange_.mutex_);
+  auto awaited = exchange_.await(*this);
+  if (awaited) {
+    answer.take(packet_);
+    arrived_ = false;
+    if (exchange_.undrained_ == this) exchange_.undrained_ = nullptr;
+  }
+  exchange_.wake_reader();
+  return awaited;
+}
+
+void Exchange::Call::go_on(Clock::time_point deadline) {
+  const MutexLock lock(exchange_.mutex_);
+  deadline_ = deadline;
+  since_ = Clock::now();
+  queued_ = false;
+}
+
+void Exchange::Call::call_off() {
+  const MutexLock lock(exchange_.mutex_);
+  if (!linked_) return;
+  deadline_ = std::min(deadline_, Clock::now() + exchange_.timeout_);
+  exchange_.queue(lane::Outgoing(lane::Cancel{request_}));
+  exchange_.send_queued();
+  changed_.notify_one();
+}
+
+// ---- Sending ----
+
+Result<void> Exchange::begin(Call& call) {
+  if (!closed_ && silent_) read_what_is_there();
+  if (closed_) return gone();
+  const Clock::time_point now = Clock::now();
+  if (silent_) {
+    if (probed_ + timeout_ <= now) probe(now);
+    return silent();
+  }
+  send_queued();
+  call.since_ = now;
+  link(call);
+  return {};
+}
+
+LaneSocket::Sent Exchange::send(std::string_view bytes, Clock::time_point deadline) const {
+  for (;;) {
+    const LaneSocket::Sent sent = socket_.send(bytes);
+    if (sent != LaneSocket::Sent::kFull || !socket_.wait(POLLOUT, deadline)) return sent;
+  }
+}
+
+Result<void> Exchange::tell(const lane::Outgoing& frame, Clock::time_point deadline) {
+  {
+    const MutexLock lock(mutex_);
+    if (silent_) read_what_is_there();
+    send_queued();
+  }
+  const LaneSocket::Sent sent = send(frame.bytes(), deadline);
+  if (sent == LaneSocket::Sent::kYes) return {};
+  return sent == LaneSocket::Sent::kFull ? silent() : gone();
+}
+
+void Exchange::tell_later(const lane::Outgoing& frame) {
+  const MutexLock lock(mutex_);
+  queue(frame);
+  if (silent_) read_what_is_there();
+  if (!silent_) send_queued();
+}
+
+void Exchange::end(const lane::Outgoing& last) {
+  const MutexLock lock(mutex_);
+  queue(last);
+  send_queued();
+}
+
+void Exchange::queue(const lane::Outgoing& frame) { queue_.emplace_back(frame.bytes()); }
+
+void Exchange::send_queued() {
+  while (!queue_.empty()) {
+    const LaneSocket::Sent sent = socket_.send(queue_.front());
+    if (sent == LaneSocket::Sent::kFull) return;
+    if (sent == LaneSocket::Sent::kGone) return queue_.clear();
+    queue_.pop_front();
+  }
+}
+
+// Of no deadline: it is answered however late, which ends the silence.
+void Exchange::probe(Clock::time_point now) {
+  probed_ = now;
+  (void)socket_.send(lane::Outgoing(lane::Ping{}, next_request()).bytes());
+}
+
+// ---- Waiting ----
+
+Result<void> Exchange::await(Call& call) {
+  for (;;) {
+    if (call.arrived_) return {};
+    if (call.failed_) return *call.failed_;
+    if (closed_) return gone();
+    const Clock::time_point until = patience_ends(call);
+    if (may_read()) {
+      if (read(until)) continue;  // what is there is read before anybody loses patience
+    } else {
+      call.asleep_ = true;
+      call.changed_.wait_until(mutex_, until);
+      call.asleep_ = false;
+      if (call.arrived_ || call.failed_ || closed_ || may_read()) continue;
+    }
+    if (auto patient = check_patience(call); !patient) return patient;
+  }
+}
+
+Clock::time_point Exchange::patience_ends(const Call& call) const {
+  if (!call.queued_) return std::max(call.deadline_, call.grace_);
+  return std::max(std::min(call.deadline_, std::max(heard_, probed_) + timeout_), call.grace_);
+}
+
+Result<void> Exchange::check_patience(Call& call) {
+  const Clock::time_point now = Clock::now();
+  if (now < patience_ends(call)) return {};
+  if (now < call.deadline_ && probed_ <= heard_) {
+    probe(now);
+    return {};
+  }
+  // This process may have been stopped, and the thread that reads has not gone on yet.
+  if (reading_ && call.grace_ == Clock::time_point() && socket_.wait(POLLIN, now)) {
+    call.grace_ = now + timeout_;
+    return {};
+  }
+  return give_up(call);
+}
+
+Error Exchange::give_up(const Call& call) {
+  const Clock::time_point now = Clock::now();
+  if (heard_ < call.since_ || heard_ + timeout_ <= now) {
+    silent_ = true;
+    if (probed_ <= heard_ || probed_ + timeout_ <= now) probe(now);
+  }
+  return silent();
+}
+
+void Exchange::wake_reader() {
+  if (!may_read()) return;
+  for (Call* call = calls_; call != nullptr; call = call->next_) {
+    if (call->asleep_) return call->changed_.notify_one();
+  }
+}
+
+// ---- Reading ----
+
+bool Exchange::read(Clock::time_point until) {
+  LanePacket packet;
+  auto received = LaneSocket::Received::kNothing;
+  reading_ = true;
+  mutex_.unlock();
+  if (socket_.wait(POLLIN, until)) received = socket_.receive(packet);
+  mutex_.lock();
+  reading_ = false;
+  if (received == LaneSocket::Received::kPacket) dispatch(packet);
+  if (received == LaneSocket::Received::kEnd) close();
+  return received != LaneSocket::Received::kNothing;
+}
+
+void Exchange::read_what_is_there() {
+  while (may_read() && !closed_) {
+    LanePacket packet;
+    const LaneSocket::Received received = socket_.receive(packet);
+    if (received == LaneSocket::Received::kNothing) return;
+    if (received == LaneSocket::Received::kEnd) return close();
+    dispatch(packet);
+  }
+}
+
+void Exchange::dispatch(LanePacket& packet) {
+  heard_ = Clock::now();
+  silent_ = false;
+  const auto frame = lane::parse(packet.view());
+  if (!frame) {
+    const bool old = !framed_ && packet.size > 0 && !lane::is_frame(packet.view());
+    return fail_all(old ? not_a_frame() : protocol_error(frame.error().message));
+  }
+  framed_ = true;
+  if (Call* call = find(frame->header.request)) {
+    dispatch_to(*call, *frame, packet);
+  } else {
+    give_back(*frame);
+  }
+  send_queued();
+}
+
+void Exchange::dispatch_to(Call& call, const lane::Incoming& frame, LanePacket& packet) {
+  if (frame.header.kind == lane::Kind::kWaiting) {
+    const auto waiting = lane::body_of<lane::Waiting>(frame);
+    if (!waiting) return fail(call, protocol_error(waiting.error().message));
+    if (call.of_ != Call::Of::kGrowth) return fail(call, protocol_error("only growths wait"));
+    const auto latest = static_cast<std::uint64_t>((heard_ + kLongest).time_since_epoch().count());
+    const auto until = nanoseconds(static_cast<std::int64_t>(std::min(waiting->until, latest)));
+    call.queued_ = true;
+    call.deadline_ = Clock::time_point(until) + timeout_;
+    return;
+  }
+  if (has_more(frame)) {
+    undrained_ = &call;
+  } else {
+    unlink(call);
+  }
+  call.packet_.take(packet);
+  call.arrived_ = true;
+  call.changed_.notify_one();
+}
+
+void Exchange::give_back(const lane::Incoming& frame) {
+  if (frame.header.kind != lane::Kind::kGranted) return;
+  const auto granted = lane::body_of<lane::Granted>(frame);
+  if (!granted) return;
+  static_assert(lane::kMostLeases <= lane::kMostReturned);
+  const auto* const end = granted->leases.data() + granted->count;
+  for (const auto* lease = granted->leases.data(); lease != end;) {
+    lane::Return request{};
+    request.slice = lease->slice;
+    for (; lease != end && lease->slice == request.slice; ++lease)
+      request.leases[request.count++] = lease->lease;
+    queue(lane::Outgoing(request, next_request()));
+  }
+}
+
+void Exchange::fail(Call& call, Error error) {
+  unlink(call);
+  call.failed_ = std::move(error);
+  call.changed_.notify_one();
+}
+
+void Exchange::fail_all(const Error& error) {
+  while (calls_ != nullptr) fail(*calls_, error);
+}
+
+void Exchange::close() {
+  closed_ = true;
+  queue_.clear();
+  for (Call* call = calls_; call != nullptr; call = call->next_) call->changed_.notify_one();
+}
+
+// ---- The list of calls ----
+
+Exchange::Call* Exchange::find(std::uint64_t request) const {
+  Call* call = calls_;
+  while (call != nullptr && call->request_ != request) call = call->next_;
+  return call;
+}
+
+void Exchange::link(Call& call) {
+  call.linked_ = true;
+  call.next_ = calls_;
+  if (calls_ != nullptr) calls_->previous_ = &call;
+  calls_ = &call;
+}
+
+void Exchange::unlink(Call& call) {
+  if (!std::exchange(call.linked_, false)) return;
+  (call.previous_ != nullptr ? call.previous_->next_ : calls_) = call.next_;
+  if (call.next_ != nullptr) call.next_->previous_ = call.previous_;
+  call.previous_ = call.next_ = nullptr;
+}
+
+}  // namespace gpumem::client

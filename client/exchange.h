@@ -1,0 +1,129 @@
+#pragma once
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <string>
+
+#include "base/mutex.h"
+#include "client/lane_socket.h"
+
+namespace gpumem::client {
+
+/// The requests in flight on one lane, and their answers, in any order. There is no reader thread: one of the
+/// threads that wait for an answer reads, and hands the others theirs.
+/// A broker that does not answer a call in time is silent until something comes from it; calls that begin
+/// meanwhile fail at once. What comes for nobody is dropped, and the leases of a late grant are returned.
+/// Threads  any. `mutex_` is held for system calls that do not block.
+class Exchange {
+ public:
+  using Clock = LaneSocket::Clock;
+
+  /// `peer`     the broker in an error's words.
+  /// `timeout`  of a call; and how long a broker may be silent while a growth waits.
+  Exchange(LaneSocket socket, std::string peer, std::chrono::milliseconds timeout);
+  Exchange(const Exchange&) = delete;
+  Exchange& operator=(const Exchange&) = delete;
+
+  /// One request. It lives on the stack of the thread that waits for its answer.
+  class Call {
+   public:
+    enum class Of { kRequest, kGrowth };
+    /// `deadline`  of sending and of the answer; of a growth, until the broker says that it waits.
+    Call(Exchange& exchange, Clock::time_point deadline, Of of = Of::kRequest);
+    /// A growth without an answer is withdrawn. What comes later counts as come for nobody.
+    ~Call();
+    Call(const Call&) = delete;
+    Call& operator=(const Call&) = delete;
+
+    std::uint64_t request() const { return request_; }
+    /// Sends `frame`, which has this request's number; once.
+    /// Errors  kUnavailable: the broker is gone, or does not answer.
+    Result<void> send(const lane::Outgoing& frame);
+    /// Waits for the answer, or for its next frame.
+    /// Errors  as send(); kInternal: what came is no frame.
+    Result<void> await(LanePacket& answer);
+    /// There are more frames to come, until `deadline`.
+    void go_on(Clock::time_point deadline);
+    /// Withdraws the growth: its answer comes within the timeout. Threads  any.
+    void call_off();
+
+   private:
+    friend Exchange;
+    Exchange& exchange_;
+    const std::uint64_t request_;
+    const Of of_;
+    // Guarded by the exchange's mutex.
+    Clock::time_point deadline_;
+    Clock::time_point since_;  // when it was sent, or last known to be answered
+    bool queued_ = false;      // a growth that the broker lets wait
+    bool linked_ = false;      // in the list of calls: not answered in full
+    bool asleep_ = false;      // its thread waits for another one to read
+    Clock::time_point grace_;  // see Exchange::check_patience
+    bool arrived_ = false;     // `packet_` is there
+    LanePacket packet_;
+    std::optional<Error> failed_;  // what came for it is broken
+    Condition changed_;
+    Call* previous_ = nullptr;
+    Call* next_ = nullptr;
+  };
+
+  /// Sends `frame`, which has no answer. Errors  kUnavailable.   Blocks  until `deadline`, if the lane is
+  /// full.
+  Result<void> tell(const lane::Outgoing& frame, Clock::time_point deadline);
+  /// Sends `frame`, whose answer is of no interest, at once or when the broker answers again.
+  void tell_later(const lane::Outgoing& frame);
+  /// Sends what is still to be sent, and `last`, as far as there is room.
+  void end(const lane::Outgoing& last);
+
+  std::uint64_t next_request() { return last_request_.fetch_add(1, std::memory_order_relaxed) + 1; }
+  std::chrono::milliseconds timeout() const { return timeout_; }
+
+ private:
+  /// kFull: there was no room until `deadline`.
+  LaneSocket::Sent send(std::string_view bytes, Clock::time_point deadline) const;
+  Result<void> begin(Call& call) GPUMEM_REQUIRES(mutex_);
+  Result<void> await(Call& call) GPUMEM_REQUIRES(mutex_);
+  Clock::time_point patience_ends(const Call& call) const GPUMEM_REQUIRES(mutex_);
+  Result<void> check_patience(Call& call) GPUMEM_REQUIRES(mutex_);
+  Error give_up(const Call& call) GPUMEM_REQUIRES(mutex_);
+  bool may_read() const GPUMEM_REQUIRES(mutex_) { return !reading_ && undrained_ == nullptr; }
+  bool read(Clock::time_point until) GPUMEM_REQUIRES(mutex_);
+  void read_what_is_there() GPUMEM_REQUIRES(mutex_);
+  void dispatch(LanePacket& packet) GPUMEM_REQUIRES(mutex_);
+  void dispatch_to(Call& call, const lane::Incoming& frame, LanePacket& packet) GPUMEM_REQUIRES(mutex_);
+  void give_back(const lane::Incoming& frame) GPUMEM_REQUIRES(mutex_);
+  void fail_all(const Error& error) GPUMEM_REQUIRES(mutex_);
+  void fail(Call& call, Error error) GPUMEM_REQUIRES(mutex_);
+  void close() GPUMEM_REQUIRES(mutex_);
+  void probe(Clock::time_point now) GPUMEM_REQUIRES(mutex_);
+  void queue(const lane::Outgoing& frame) GPUMEM_REQUIRES(mutex_);
+  void send_queued() GPUMEM_REQUIRES(mutex_);
+  void wake_reader() GPUMEM_REQUIRES(mutex_);
+  Call* find(std::uint64_t request) const GPUMEM_REQUIRES(mutex_);
+  void link(Call& call) GPUMEM_REQUIRES(mutex_);
+  void unlink(Call& call) GPUMEM_REQUIRES(mutex_);
+  Error error(std::string_view what) const;
+  Error gone() const { return error("has closed the connection"); }
+  Error silent() const { return error("does not answer"); }
+
+  const LaneSocket socket_;
+  const std::string peer_;
+  const std::chrono::milliseconds timeout_;
+  std::atomic<std::uint64_t> last_request_{0};
+  Mutex mutex_;
+  Call* calls_ GPUMEM_GUARDED_BY(mutex_) = nullptr;
+  bool reading_ GPUMEM_GUARDED_BY(mutex_) = false;
+  /// The call with a frame that is not the last of its answer and was not taken yet. Nobody reads on, or the
+  /// descriptors of a large grant would all be open at once.
+  Call* undrained_ GPUMEM_GUARDED_BY(mutex_) = nullptr;
+  bool silent_ GPUMEM_GUARDED_BY(mutex_) = false;
+  bool closed_ GPUMEM_GUARDED_BY(mutex_) = false;
+  bool framed_ GPUMEM_GUARDED_BY(mutex_) = false;            ///< a frame has come
+  Clock::time_point heard_ GPUMEM_GUARDED_BY(mutex_);        ///< when something came last
+  Clock::time_point probed_ GPUMEM_GUARDED_BY(mutex_);       ///< when a Ping was sent to hear something
+  std::deque<std::string> queue_ GPUMEM_GUARDED_BY(mutex_);  ///< frames that there was no room for
+};
+
+}  // namespace gpumem::client
