@@ -10,7 +10,6 @@ namespace gpumem::client {
 namespace {
 
 using Clock = Exchange::Clock;
-using std::chrono::nanoseconds;
 
 /// Longer than any real wait, and short enough to be added to a point in time.
 constexpr std::chrono::milliseconds kLongest = std::chrono::hours(24 * 365);
@@ -35,6 +34,8 @@ Error Exchange::error(std::string_view what) const {
   return {Code::kUnavailable, "the broker at " + peer_ + " " + std::string(what) +
                                   "; memory that is already mapped stays usable (systemctl status gpumemd)"};
 }
+
+Error Exchange::gone() const { return old_ && !framed_ ? not_a_frame() : error("has closed the connection"); }
 
 // ---- A call ----
 
@@ -127,6 +128,7 @@ Result<void> Exchange::tell(const lane::Outgoing& frame, Clock::time_point deadl
   }
   const LaneSocket::Sent sent = send(frame.bytes(), deadline);
   if (sent == LaneSocket::Sent::kYes) return {};
+  const MutexLock lock(mutex_);
   return sent == LaneSocket::Sent::kFull ? silent() : gone();
 }
 
@@ -245,10 +247,12 @@ void Exchange::dispatch(LanePacket& packet) {
   heard_ = Clock::now();
   silent_ = false;
   const auto frame = lane::parse(packet.view());
-  if (!frame) {
-    const bool old = !framed_ && packet.size > 0 && !lane::is_frame(packet.view());
-    return fail_all(old ? not_a_frame() : protocol_error(frame.error().message));
+  // A broker that refuses whoever connects says so in the protocol before the frames, too.
+  if (!framed_ && packet.size > 0 && !lane::is_frame(packet.view())) {
+    old_ = true;
+    return;
   }
+  if (!frame) return fail_all(protocol_error(frame.error().message));
   framed_ = true;
   if (Call* call = find(frame->header.request)) {
     dispatch_to(*call, *frame, packet);
@@ -263,10 +267,8 @@ void Exchange::dispatch_to(Call& call, const lane::Incoming& frame, LanePacket& 
     const auto waiting = lane::body_of<lane::Waiting>(frame);
     if (!waiting) return fail(call, protocol_error(waiting.error().message));
     if (call.of_ != Call::Of::kGrowth) return fail(call, protocol_error("only growths wait"));
-    const auto latest = static_cast<std::uint64_t>((heard_ + kLongest).time_since_epoch().count());
-    const auto until = nanoseconds(static_cast<std::int64_t>(std::min(waiting->until, latest)));
     call.queued_ = true;
-    call.deadline_ = Clock::time_point(until) + timeout_;
+    call.deadline_ = heard_ + kLongest;  // the broker answers, unless it falls silent
     return;
   }
   if (has_more(frame)) {

@@ -105,7 +105,7 @@ class Exchange {
   void link(Call& call) GPUMEM_REQUIRES(mutex_);
   void unlink(Call& call) GPUMEM_REQUIRES(mutex_);
   Error error(std::string_view what) const;
-  Error gone() const { return error("has closed the connection"); }
+  Error gone() const GPUMEM_REQUIRES(mutex_);
   Error silent() const { return error("does not answer"); }
 
   const LaneSocket socket_;
@@ -121,6 +121,7 @@ class Exchange {
   bool silent_ GPUMEM_GUARDED_BY(mutex_) = false;
   bool closed_ GPUMEM_GUARDED_BY(mutex_) = false;
   bool framed_ GPUMEM_GUARDED_BY(mutex_) = false;            ///< a frame has come
+  bool old_ GPUMEM_GUARDED_BY(mutex_) = false;               ///< a message of the protocol before has come
   Clock::time_point heard_ GPUMEM_GUARDED_BY(mutex_);        ///< when something came last
   Clock::time_point probed_ GPUMEM_GUARDED_BY(mutex_);       ///< when a Ping was sent to hear something
   std::deque<std::string> queue_ GPUMEM_GUARDED_BY(mutex_);  ///< frames that there was no room for

@@ -170,10 +170,11 @@ struct SliceOpened {
   std::uint64_t limit;
   std::uint64_t granularity;  ///< every extent's size is a multiple of it
 };
-/// The growth waits. Its answer comes by `until`, if the broker lives.
+/// The growth waits, or has been granted and the driver makes its memory. Its answer comes when it comes: as
+/// long as Pings are answered, the broker lives.
 struct Waiting {
   static constexpr Kind kKind = Kind::kWaiting;
-  std::uint64_t until;  ///< nanoseconds of CLOCK_MONOTONIC
+  std::uint64_t until;  ///< it waits no longer: nanoseconds of CLOCK_MONOTONIC; 0: it has been granted
 };
 struct GrantedLease {
   std::uint64_t lease;
