@@ -19,12 +19,12 @@ Crowd::Crowd(Options options)
 }
 
 void Crowd::start(std::size_t index) {
-  members_[index] = {
-      std::make_unique<Child>(ChildOptions{.program = GPUMEM_TEST_HOSTILE_CLIENT,
-                                           .arguments = {std::to_string(random_())},
-                                           .environment = {{"GPUMEM_RUNTIME_DIR", options_.runtime_folder}},
-                                           .user = options_.users[index % options_.users.size()],
-                                           .output = log_.get()})};
+  members_[index] = {std::make_unique<Child>(
+      ChildOptions{.program = GPUMEM_TEST_HOSTILE_CLIENT,
+                   .arguments = {std::to_string(random_()), std::to_string(options_.nice)},
+                   .environment = {{"GPUMEM_RUNTIME_DIR", options_.runtime_folder}},
+                   .user = options_.users[index % options_.users.size()],
+                   .output = log_.get()})};
 }
 
 void Crowd::stir() {

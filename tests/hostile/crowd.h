@@ -18,6 +18,7 @@ class Crowd {
     std::vector<User> users;  ///< in turns
     std::size_t size = 10;
     unsigned seed = 0;
+    int nice = 0;               ///< above this process's own niceness
     std::filesystem::path log;  ///< for what they do and say
   };
   explicit Crowd(Options options);

@@ -1,6 +1,7 @@
 // A client that does at random what no client should, until it is ended. Standard output: a line for each
 // act.
-//   hostile_client SEED     in the runtime folder $GPUMEM_RUNTIME_DIR
+//   hostile_client SEED NICE     in the runtime folder $GPUMEM_RUNTIME_DIR, and so much nicer than its parent
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -201,6 +202,7 @@ const HostileClient::Act HostileClient::kActs[] = {
 
 int main(int argc, char** argv) {
   const char* folder = std::getenv("GPUMEM_RUNTIME_DIR");
-  if (folder == nullptr || argc != 2) return 2;
+  if (folder == nullptr || argc != 3) return 2;
+  if (::setpriority(PRIO_PROCESS, 0, ::getpriority(PRIO_PROCESS, 0) + std::stoi(argv[2])) != 0) return 2;
   gpumem::test::HostileClient(folder, static_cast<unsigned>(std::stoul(argv[1]))).run();
 }

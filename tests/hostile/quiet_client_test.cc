@@ -1,7 +1,9 @@
 // A quiet client within its guarantee beside ten hostile ones: no call of it is refused, it is never ended,
-// and what the others had comes back. GPUMEM_HOSTILE_SEED repeats a run, as far as processes can;
-// GPUMEM_HOSTILE_SECONDS: how long. How much slower its calls become is printed, and judged by
+// and what the others had comes back. How much slower its calls become is printed, and judged by
 // bench/quiet_beside_hostile.py.
+//   GPUMEM_HOSTILE_SEED      repeats a run, as far as processes can
+//   GPUMEM_HOSTILE_SECONDS   how long
+//   GPUMEM_HOSTILE_NICE      the hostile clients' niceness above the test's own; 0 if not set
 #include <algorithm>
 #include <cstdlib>
 #include <iostream>
@@ -87,6 +89,7 @@ struct QuietClient : BrokerTest {
     Crowd crowd({.runtime_folder = broker_.folder(),
                  .users = {test_user(10'002), test_user(10'003), test_user(10'004)},
                  .seed = seed_,
+                 .nice = static_cast<int>(setting("GPUMEM_HOSTILE_NICE", 0)),
                  .log = folder_ / "crowd"});
     const auto beside = calls(length, [&] { crowd.stir(); });
     crowd.end();
