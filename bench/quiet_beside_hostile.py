@@ -6,8 +6,9 @@
 
 Each run is `LongQuietClient.IsServedBesideTenHostileClients` with a broker of its own; it needs root, for the clients
 are of several users. The hostile clients are nicer than everybody else, by 19: measured is what they make the broker do,
-not how eleven programs share the processors. `--nice 0` measures both. Prints p50, p99 and the longest call alone and beside, and the ratio of the p99s. With several runs
-the median ratio counts. Exit status 1: the test failed, or, with --strict, the ratio is over 5.
+not how eleven programs share the processors. `--nice 0` measures both. Prints p50, p99 and the longest of
+each kind of call, alone and beside, and the ratio of the p99s. With several runs the median ratio counts. Exit status 1:
+the test failed, or, with --strict, a ratio is over 5.
 """
 import argparse
 import json
@@ -20,6 +21,7 @@ import tempfile
 
 TEST = "LongQuietClient.IsServedBesideTenHostileClients"
 MOST = 5.0
+CALLS = ("ping", "grow", "shrink")
 
 
 def run_once(build: pathlib.Path, seconds: int, nice: int) -> dict[str, float]:
@@ -31,12 +33,23 @@ def run_once(build: pathlib.Path, seconds: int, nice: int) -> dict[str, float]:
         if done.returncode != 0:
             sys.exit(done.stdout + done.stderr)
         test = json.loads(pathlib.Path(report.name).read_text())["testsuites"][0]["testsuite"][0]
-    if "p99_beside_us" not in test:
+    if "ping_beside_p99_us" not in test:
         sys.exit(done.stdout + "the test was skipped")
     figures = {name: float(test[name]) for name in test if name.endswith("_us")}
     figures["seed"] = int(test["seed"])
-    figures["p99_ratio"] = figures["p99_beside_us"] / figures["p99_alone_us"]
+    for call in CALLS:
+        figures[f"{call}_ratio"] = figures[f"{call}_beside_p99_us"] / figures[f"{call}_alone_p99_us"]
     return figures
+
+
+def show(figures: dict[str, float]) -> None:
+    print(f"seed {figures['seed']}")
+    for call in CALLS:
+        alone, beside = ({name: figures[f"{call}_{when}_{name}_us"] for name in ("p50", "p99", "max")}
+                         for when in ("alone", "beside"))
+        print(f"  {call:6} alone p50 {alone['p50']:.0f}, p99 {alone['p99']:.0f}, max {alone['max']:.0f} us;"
+              f" beside p50 {beside['p50']:.0f}, p99 {beside['p99']:.0f}, max {beside['max']:.0f} us;"
+              f" p99 ratio {figures[f'{call}_ratio']:.2f}", flush=True)
 
 
 def main() -> int:
@@ -51,15 +64,15 @@ def main() -> int:
     runs = []
     for _ in range(arguments.runs):
         runs.append(run_once(arguments.build, arguments.seconds, arguments.nice))
-        print("seed {seed}: alone p50 {p50_alone_us:.0f} us, p99 {p99_alone_us:.0f} us, max {max_alone_us:.0f} us; "
-              "beside p50 {p50_beside_us:.0f} us, p99 {p99_beside_us:.0f} us, max {max_beside_us:.0f} us; "
-              "p99 ratio {p99_ratio:.2f}".format(**runs[-1]), flush=True)
-    ratio = statistics.median(one["p99_ratio"] for one in runs)
-    print(f"p99 ratio {ratio:.2f}, at most {MOST:g} wanted: {'met' if ratio <= MOST else 'missed'}")
+        show(runs[-1])
+    ratios = {call: statistics.median(one[f"{call}_ratio"] for one in runs) for call in CALLS}
+    missed = [call for call in CALLS if ratios[call] > MOST]
+    print(f"p99 ratio, at most {MOST:g} wanted: " +
+          ", ".join(f"{call} {ratio:.2f}{' missed' if call in missed else ''}" for call, ratio in ratios.items()))
     if arguments.json:
         arguments.json.write_text(json.dumps({"seconds": arguments.seconds, "nice": arguments.nice,
-                                              "p99_ratio": ratio, "runs": runs}, indent=1))
-    return 1 if arguments.strict and ratio > MOST else 0
+                                              "p99_ratios": ratios, "runs": runs}, indent=1))
+    return 1 if arguments.strict and missed else 0
 
 
 if __name__ == "__main__":

@@ -51,6 +51,8 @@ std::int64_t quantile(std::vector<std::int64_t> samples, double share) {
   return samples[static_cast<std::size_t>(share * static_cast<double>(samples.size() - 1))];
 }
 
+using Durations = std::map<std::string, std::vector<std::int64_t>>;  // of each call, in microseconds
+
 struct QuietClient : BrokerTest {
   explicit QuietClient(bool lend = false, std::vector<std::string> more = {})
       : BrokerTest({.simulate = "1x1GiB", .config = config(lend), .arguments = std::move(more)}) {}
@@ -62,11 +64,10 @@ struct QuietClient : BrokerTest {
     EXPECT_TRUE(succeeded(quiet_->open("calls")));
   }
 
-  /// The quiet client calls at a steady pace for `length`; `meanwhile` happens in each round. Durations, in
-  /// microseconds.
+  /// The quiet client calls at a steady pace for `length`; `meanwhile` happens in each round.
   template <class Meanwhile>
-  std::vector<std::int64_t> calls(milliseconds length, Meanwhile&& meanwhile) {
-    std::vector<std::int64_t> all;
+  Durations calls(milliseconds length, Meanwhile&& meanwhile) {
+    Durations all;
     for (auto left = length; left > milliseconds(0) && !HasFailure(); left -= kRound) {
       quiet_->tell({{"do", "paced"}, {"slice", "calls"}, {"for_ms", kRound.count()}, {"every_us", 5000}});
       meanwhile();
@@ -74,7 +75,8 @@ struct QuietClient : BrokerTest {
       EXPECT_TRUE(succeeded(answer));
       if (!answer.contains("us")) break;
       EXPECT_TRUE(answer.at("refused").empty()) << answer.at("refused");
-      for (const std::int64_t one : answer.at("us")) all.push_back(one);
+      for (const auto& [call, times] : answer.at("us").items())
+        for (const std::int64_t one : times) all[call].push_back(one);
     }
     return all;
   }
@@ -101,27 +103,25 @@ struct QuietClient : BrokerTest {
     expect_rest();
   }
 
-  void report(const std::vector<std::int64_t>& alone, const std::vector<std::int64_t>& beside,
-              const Crowd& crowd) {
+  void report(const Durations& alone, const Durations& beside, const Crowd& crowd) {
     const auto acts = crowd.acts();
     EXPECT_EQ(acts.size(), kActs) << testing::PrintToString(acts);
     for (const auto& [act, times] : acts) std::cout << "  " << times << " x " << act << "\n";
     std::cout << "  " << crowd.suspended() << " x suspended, " << crowd.killed() << " x killed and replaced, "
               << crowd.ended_by_broker() << " x ended by the broker and replaced\n";
-    const auto tell = [](const char* name, const std::vector<std::int64_t>& samples) {
-      for (const auto& [quantile_name, share] : {std::pair{"p50", 0.5}, {"p99", 0.99}, {"max", 1.0}}) {
-        const std::int64_t us = quantile(samples, share);
-        std::cout << name << " " << quantile_name << " " << us << " us, ";
-        RecordProperty(std::string(quantile_name) + "_" + name + "_us", std::to_string(us));
-      }
-      std::cout << samples.size() << " calls\n";
-    };
-    tell("alone", alone);
-    tell("beside", beside);
-    std::cout << "p99 beside by p99 alone: "
-              << static_cast<double>(quantile(beside, 0.99)) /
-                     static_cast<double>(std::max<std::int64_t>(quantile(alone, 0.99), 1))
-              << std::endl;
+    for (const auto& [call, times] : alone) {
+      tell(call + "_alone", times);
+      if (beside.contains(call)) tell(call + "_beside", beside.at(call));
+    }
+  }
+  void tell(const std::string& what, const std::vector<std::int64_t>& times) {
+    std::cout << "  " << what << ", " << times.size() << " calls:";
+    for (const auto& [name, share] : {std::pair{"p50", 0.5}, {"p99", 0.99}, {"max", 1.0}}) {
+      const std::int64_t us = quantile(times, share);
+      std::cout << " " << name << " " << us << " us";
+      RecordProperty(what + "_" + name + "_us", std::to_string(us));
+    }
+    std::cout << std::endl;
   }
 
   /// Nothing is charged but to the quiet client, and the driver sees the same.

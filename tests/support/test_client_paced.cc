@@ -22,9 +22,9 @@ class PacedCalls {
     for (auto due = Clock::now(); due < end; due += pace) {
       std::this_thread::sleep_until(due);
       const auto start = free > due ? due : Clock::now();
-      call();
+      const char* const name = call();
       free = Clock::now();
-      times_.push_back(std::chrono::duration_cast<microseconds>(free - start).count());
+      times_[name].push_back(std::chrono::duration_cast<microseconds>(free - start).count());
     }
   }
   Answer answer() const {
@@ -35,21 +35,24 @@ class PacedCalls {
   }
 
  private:
-  void call() {
-    if (times_.size() % 2 == 0) return note("ping", session_.ping());
-    if (slice_.committed().is_zero())
-      return note("grow", slice_.grow(mebibytes(2), {std::chrono::seconds(15)}));
-    note("shrink", slice_.shrink({}));
+  // Which call it was.
+  const char* call() {
+    is_ping_ = !is_ping_;
+    if (is_ping_) return note("ping", session_.ping());
+    if (!slice_.committed().is_zero()) return note("shrink", slice_.shrink({}));
+    return note("grow", slice_.grow(mebibytes(2), {std::chrono::seconds(15)}));
   }
   template <class Result>
-  void note(const char* call, const Result& result) {
+  const char* note(const char* call, const Result& result) {
     if (!result && refused_.size() < kMostRefusals)
       refused_.push_back(call + (": " + to_string(result.error())));
+    return call;
   }
 
   Session& session_;
   Slice& slice_;
-  std::vector<std::int64_t> times_;
+  bool is_ping_ = false;
+  std::map<std::string, std::vector<std::int64_t>> times_;
   std::vector<std::string> refused_;
 };
 
