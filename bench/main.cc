@@ -21,7 +21,8 @@ struct Role {
 };
 constexpr Role kRoles[] = {{"echo_packets", echo_packets},   {"serve_empty_calls", serve_empty_calls},
                            {"hold_sessions", hold_sessions}, {"hold_leases", hold_leases},
-                           {"fill_and_free", fill_and_free}, {"storm", storm}};
+                           {"fill_and_free", fill_and_free}, {"storm", storm},
+                           {"hold_slices", hold_slices},     {"list_sessions", list_sessions}};
 
 int play_role(const std::string& name, const RoleArguments& arguments) {
   for (const Role& role : kRoles) {
@@ -59,6 +60,7 @@ int run(int argc, char** argv) {
   register_session_idle(world);
   register_kill_reclaim(world);
   register_neighbour(world);
+  register_listing(world);
   register_simulated_extent(world);
   register_allocator_growth(world);
   register_pressed_allocator(world);

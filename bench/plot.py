@@ -174,6 +174,17 @@ def decide_section(found):
         decision_table(found, lambda one: f"{one['median_us']:.1f}, {one['p99_us']:.1f}"), growth_words(found)])
 
 
+def growth_section(benchmarks):
+    """How a decision of the whole broker grows from 10 tenants to 10,000, and beyond the reads it cannot do without."""
+    lines = ["| waiting | 10 000 tenants by 10 | reads of records, microseconds | without them: 10 000 tenants by 10 |",
+             "| --: | --: | --: | --: |"]
+    for one in benchmarks:
+        if match := re.fullmatch(r"decide_broker_growth/waiters:(\d+)", one["name"]):
+            lines.append(f"| {thousands(int(match[1]))} | {one['ratio']:.2f} | {one['touch_floor_us']:.1f} | "
+                         f"{one['ratio_beyond_floor']:.2f} |")
+    return "\n".join(lines)
+
+
 def joint_section(found, single):
     """Times, and in brackets by the same of a request for one device."""
     return decision_table(found, lambda one: f"{one['median_us']:.1f}, {one['p99_us']:.1f} "
@@ -310,7 +321,8 @@ def main():
     page = PAGE.read_text()
     for name, words in (("decide", decide_section(decided)), ("join", join_section(decided)),
                         ("decide_joint", joint_section(joint, decided)),
-                        ("decide_broker", decide_section(by_broker)), ("idle", idle_section(benchmarks)),
+                        ("decide_broker", decide_section(by_broker)),
+                        ("decide_broker_growth", growth_section(benchmarks)), ("idle", idle_section(benchmarks)),
                         ("day", day_section(strategies)), ("core", core_section(strategies))):
         page = fill_in(page, name, words)
     PAGE.write_text(page)

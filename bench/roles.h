@@ -20,5 +20,9 @@ void hold_leases(const RoleArguments& arguments);
 void fill_and_free(const RoleArguments& arguments);
 /// Grows and shrinks in many threads, each with a session of its own. FOLDER THREADS
 void storm(const RoleArguments& arguments);
+/// Holds sessions with slices, without memory. FOLDER SESSIONS SLICES
+void hold_slices(const RoleArguments& arguments);
+/// Between 's' and 'p' pages through the listing of sessions; tells how many slices it has listed. FOLDER
+void list_sessions(const RoleArguments& arguments);
 
 }  // namespace gpumem::bench

@@ -18,6 +18,7 @@ void register_session_open(World& world);
 void register_session_idle(World& world);
 void register_kill_reclaim(World& world);
 void register_neighbour(World& world);
+void register_listing(World& world);
 void register_simulated_extent(World& world);
 void register_allocator_growth(World& world);
 void register_pressed_allocator(World& world);

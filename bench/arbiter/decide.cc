@@ -70,7 +70,7 @@ class FullDevices {
   core::Request request(TenantId tenant) {
     const RequestId id = ids_.next();
     const TimePoint asked{std::chrono::nanoseconds(id.value)};
-    std::vector<core::Request::Part> parts;
+    core::Request::Parts parts;
     for (std::size_t device = 0; device < ledger_.device_count(); ++device)
       parts.push_back({SliceId{tenant.value * ledger_.device_count() + device}, device, kExtent, kExtent});
     return {id, SessionId{tenant.value}, tenant, std::move(parts), asked, {}, asked + std::chrono::hours(1)};

@@ -1,8 +1,10 @@
 #include <benchmark/benchmark.h>
 
 #include "bench/arbiter/decide.h"
+#include "bench/arbiter/heap_in_use.h"
 #include "bench/arbiter/instant_driver.h"
 #include "bench/arbiter/set_floor.h"
+#include "bench/arbiter/touch_floor.h"
 #include "bench/must.h"
 
 namespace gpumem::bench {
@@ -21,15 +23,22 @@ constexpr std::int64_t kWarmUp = 1'000;
 class FullBroker {
  public:
   FullBroker(std::uint32_t tenants, std::size_t waiters)
-      : pool_{kExtent.count * std::max<std::uint64_t>(2 * tenants, 1000)}, broker_(policy(tenants)) {
+      : heap_before_(heap_in_use()),
+        pool_{kExtent.count * std::max<std::uint64_t>(2 * tenants, 1000)},
+        broker_(policy(tenants)) {
     broker_.tick({});
     finish();
     for (std::uint32_t uid = 0; uid < tenants; ++uid) open(uid);
     for (std::size_t i = 0; i < pool_.count / kExtent.count; ++i) ask(clients_[i % tenants]);
     require(holdings_.size() == pool_.count / kExtent.count, "the pool is given out");
+    broker_.take_events();
+    bytes_ = heap_in_use() - heap_before_;
     for (std::size_t i = 0; i < waiters; ++i) ask(clients_[i % tenants]);
     require(holdings_.size() == pool_.count / kExtent.count, "the others wait");
   }
+
+  /// What there is of tenants, sessions and leases takes so much memory.
+  std::size_t bytes() const { return bytes_; }
 
   Clock::duration step() {
     const std::size_t place = shuffle_.below(holdings_.size());
@@ -90,6 +99,8 @@ class FullBroker {
     });
   }
 
+  std::size_t heap_before_;
+  std::size_t bytes_ = 0;
   Bytes pool_;
   TimePoint now_{};
   Broker broker_;
@@ -116,6 +127,55 @@ void decide_broker(benchmark::State& state) {
   state.counters["per_floor"] = samples.median_us() / floor;
 }
 
+// With few tenants and with many in turns, so that other work on the machine slows both alike.
+class Growth {
+ public:
+  explicit Growth(std::size_t waiters)
+      : few_(10, waiters), many_(10'000, waiters), few_floor_(few_.bytes()), many_floor_(many_.bytes()) {}
+
+  void take_turns() {
+    const double few = median_of(few_);
+    const double many = median_of(many_);
+    const double few_floor = few_floor_.take(kTurn).median_us();
+    const double many_floor = many_floor_.take(kTurn).median_us();
+    floors_.push_back(many_floor);
+    ratios_.push_back(many / few);
+    beyond_.push_back((many - many_floor) / (few - few_floor));
+  }
+  void report(benchmark::State& state) {
+    state.counters["ratio"] = median(ratios_);
+    state.counters["touch_floor_us"] = median(floors_);
+    state.counters["ratio_beyond_floor"] = median(beyond_);
+  }
+
+ private:
+  static constexpr std::size_t kTurn = 400;
+  static constexpr std::size_t kSettle = 100;  // what the others had in the caches is gone then
+
+  static double median_of(FullBroker& broker) {
+    for (std::size_t i = 0; i < kSettle; ++i) broker.step();
+    Samples samples;
+    for (std::size_t i = 0; i < kTurn; ++i) samples.add(broker.step());
+    return samples.median_us();
+  }
+  static double median(std::vector<double>& values) {
+    std::ranges::sort(values);
+    return values[values.size() / 2];
+  }
+
+  FullBroker few_;
+  FullBroker many_;
+  TouchFloor few_floor_;
+  TouchFloor many_floor_;
+  std::vector<double> floors_, ratios_, beyond_;
+};
+
+void decide_broker_growth(benchmark::State& state) {
+  Growth growth(static_cast<std::size_t>(state.range(0)));
+  for (auto _ : state) growth.take_turns();
+  growth.report(state);
+}
+
 }  // namespace
 
 void register_decide_broker() {
@@ -125,6 +185,11 @@ void register_decide_broker() {
       ->Iterations(kEvents)
       ->UseManualTime()
       ->Unit(benchmark::kMicrosecond);
+  benchmark::RegisterBenchmark("decide_broker_growth", decide_broker_growth)
+      ->ArgName("waiters")
+      ->ArgsProduct({{10, 1000, 10'000, 100'000}})
+      ->Iterations(100)
+      ->Unit(benchmark::kMillisecond);
 }
 
 }  // namespace gpumem::bench

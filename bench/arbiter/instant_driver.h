@@ -1,5 +1,5 @@
 #pragma once
-#include <deque>
+#include <vector>
 
 #include "daemon/core/broker.h"
 
@@ -9,7 +9,8 @@ namespace gpumem::bench {
 /// Everything else that is to be done goes to `take(effect)`.
 template <class Take>
 void do_effects(core::Broker& broker, core::TimePoint now, Take&& take) {
-  for (auto effects = broker.take_effects(); !effects.empty(); effects = broker.take_effects()) {
+  std::vector<core::Effect> effects;
+  for (broker.take_effects(effects); !effects.empty(); broker.take_effects(effects)) {
     for (core::Effect& effect : effects) {
       if (const auto* run = std::get_if<core::RunJob>(&effect)) {
         broker.job_done({run->job.id, run->job.device, {}}, now);

@@ -1,9 +1,9 @@
 #include <benchmark/benchmark.h>
-#include <malloc.h>
 
 #include <memory>
 
 #include "bench/arbiter/decide.h"
+#include "bench/arbiter/heap_in_use.h"
 #include "bench/must.h"
 #include "daemon/core/broker.h"
 
@@ -13,11 +13,6 @@ namespace {
 constexpr std::uint32_t kTenants = 10'000;
 constexpr std::size_t kDevices = 8;
 constexpr Bytes kPool = gibibytes(80);
-
-double in_use() {
-  const auto info = ::mallinfo2();
-  return static_cast<double>(info.uordblks + info.hblkhd);
-}
 
 core::Policy devices_only() {
   core::Policy policy;
@@ -46,10 +41,9 @@ std::unique_ptr<core::Broker> make_broker(core::Policy policy) {
 // What `fill` adds to the heap, for each tenant.
 template <class Fill>
 double bytes_per_tenant(Fill&& fill) {
-  const double before = in_use();
-  const auto broker = fill();
-  const double after = in_use();
-  return (after - before) / kTenants;
+  const std::size_t before = heap_in_use();
+  const auto filled = fill();
+  return static_cast<double>(heap_in_use() - before) / kTenants;
 }
 
 void tenant_idle(benchmark::State& state) {

@@ -69,10 +69,9 @@ bool Arbiter::overtakes(const Candidate& candidate, DeviceIndex device) const {
 
 Granted Arbiter::grant(RequestId id) {
   const Request& request = waiting_.at(id);
-  std::vector<Bytes> amounts;
-  amounts.reserve(request.parts.size());
-  for (const Request::Part& part : request.parts) amounts.push_back(amount(request, part));
-  Granted granted{take_out(id), std::move(amounts)};
+  Granted granted;
+  for (const Request::Part& part : request.parts) granted.bytes.push_back(amount(request, part));
+  granted.request = take_out(id);
   for (std::size_t i = 0; i < granted.bytes.size(); ++i) {
     const DeviceIndex device = granted.request.parts[i].device;
     ledger_.reserve(granted.request.tenant, device, granted.bytes[i], terms_of(granted.request, device));

@@ -33,13 +33,15 @@ Result<SessionId> Broker::open_session(const Peer& peer, std::string label, Time
                      " sessions, its max_sessions_per_tenant; close some or raise it"};
   }
   const SessionId id = session_ids_.next();
-  Session session;
-  session.id = id;
-  session.tenant = *tenant;
-  session.peer = peer;
-  session.label = std::move(label);
-  session.since = now;
-  state_.note(Event::Kind::kOpened, state_.sessions.emplace(id, std::move(session)).first->second, now);
+  auto session = std::make_unique<Session>();
+  session->id = id;
+  session->tenant = *tenant;
+  session->tenant_name = state_.tenants.name(*tenant);
+  session->peer = peer;
+  session->label = std::move(label);
+  session->since = now;
+  state_.note(Event::Kind::kOpened, *session, now);
+  state_.sessions.emplace(id, std::move(session));
   state_.session_order.insert(id);
   state_.tenants.join(*tenant, id);
   // A new guarantee can put a waiter out of all hope, and so no longer ahead of others.
@@ -48,9 +50,9 @@ Result<SessionId> Broker::open_session(const Peer& peer, std::string label, Time
 }
 
 void Broker::session_ended(SessionId id, SessionEnd end, TimePoint now) {
-  const auto found = state_.sessions.find(id);
-  if (found == state_.sessions.end()) return;
-  Session& session = found->second;
+  Session* known = state_.find(id);
+  if (known == nullptr) return;
+  Session& session = *known;
   reclaimer_.replan();
   if (!std::exchange(session.ended, true)) state_.note(Event::Kind::kEnded, session, now);
   if (end == SessionEnd::kExited) {
@@ -69,15 +71,15 @@ void Broker::session_ended(SessionId id, SessionEnd end, TimePoint now) {
 void Broker::exited(SessionId id, TimePoint now) { session_ended(id, SessionEnd::kExited, now); }
 
 void Broker::forget_if_done(SessionId id) {
-  const auto found = state_.sessions.find(id);
-  if (found == state_.sessions.end()) return;
-  Session& session = found->second;
+  Session* known = state_.find(id);
+  if (known == nullptr) return;
+  Session& session = *known;
   if (!session.ended || !session.leases.empty()) return;
   const TenantId tenant = session.tenant;
   outside_.end(session);
   reclaimer_.forget(id);
   state_.tenants.leave(tenant, id);
-  state_.sessions.erase(found);
+  state_.sessions.erase(id);
   state_.session_order.erase(id);
   state_.tenants.retire(tenant);
   state_.outbox.emit(ForgetSession{id});
@@ -216,7 +218,11 @@ void Broker::progress(TimePoint now) {
 
 bool Broker::settled() const { return lending_.settled(); }
 
-std::vector<Effect> Broker::take_effects() { return state_.outbox.take_effects(); }
+std::vector<Effect> Broker::take_effects() {
+  std::vector<Effect> effects;
+  take_effects(effects);
+  return effects;
+}
 
 std::vector<SessionId> Broker::take_touched() { return state_.outbox.take_touched(); }
 

@@ -92,6 +92,8 @@ class Broker {
   bool settled() const;
 
   std::vector<Effect> take_effects();
+  /// The same, in place of what `into` has, whose room is used for those that follow.
+  void take_effects(std::vector<Effect>& into) { state_.outbox.take_effects(into); }
   /// Sessions whose own figures have changed since the last call.
   std::vector<SessionId> take_touched();
 

@@ -32,7 +32,7 @@ Result<void> Broker::apply(Policy policy, TimePoint now, std::string cause) {
   put_in_force(rules);
   for (const auto& [id, owner] : owners) {
     Session& session = state_.session(id);
-    if (state_.tenant_name(session) != owner) lending_.move(session, state_.tenants.find(owner)->id);
+    if (session.tenant_name != owner) lending_.move(session, state_.tenants.find(owner)->id);
   }
   state_.tenants.retire_all();
   if (other_aging) state_.arbiter.set_aging(state_.policy.aging, now);
@@ -53,8 +53,8 @@ Result<void> Broker::apply(Policy policy, TimePoint now, std::string cause) {
 Tenants::Rules Broker::members_under(const Policy& policy, std::map<SessionId, std::string>& owners) const {
   Tenants::Rules members;
   for (const auto& [id, session] : state_.sessions) {
-    auto match = core::tenant_of(policy, session.peer);
-    if (!match) match = TenantMatch{state_.tenant_name(session), {}, Quotas(policy.devices.size())};
+    auto match = core::tenant_of(policy, session->peer);
+    if (!match) match = TenantMatch{session->tenant_name, {}, Quotas(policy.devices.size())};
     owners[id] = match->name;
     members.try_emplace(
         match->name,

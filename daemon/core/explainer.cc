@@ -199,10 +199,10 @@ std::vector<Denial::Holder> Explainer::largest_tenants(DeviceIndex device) const
 // ---- Explanations on demand ----
 
 Result<Explanation> Explainer::explain_session(SessionId id, bool everything, TimePoint now) const {
-  const auto session = state_.sessions.find(id);
-  if (session == state_.sessions.end())
+  const Session* session = state_.find(id);
+  if (session == nullptr)
     return Error{Code::kNotFound, "there is no session " + std::to_string(id.value) + "; see `gpumem ps`"};
-  return explanation_of(session->second.tenant, {id}, everything, now);
+  return explanation_of(session->tenant, {id}, everything, now);
 }
 
 Result<Explanation> Explainer::explain_tenant(const std::string& name, bool everything, TimePoint now) const {

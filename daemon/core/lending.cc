@@ -27,8 +27,8 @@ Result<Bytes> Lending::check_slice(const Session& session, DeviceIndex index, By
                                              to_string(device.pool) + " on " + device.uuid};
   }
   if (rounded->is_zero()) {
-    return Error{Code::kPermissionDenied, "tenant '" + state_.tenant_name(session) +
-                                              "' may have no memory of " + device.uuid + " (its limit is 0)"};
+    return Error{Code::kPermissionDenied, "tenant '" + session.tenant_name + "' may have no memory of " +
+                                              device.uuid + " (its limit is 0)"};
   }
   if (session.slices.size() >= state_.policy.max_slices_per_session) {
     return Error{Code::kResourceExhausted,
@@ -38,7 +38,7 @@ Result<Bytes> Lending::check_slice(const Session& session, DeviceIndex index, By
 }
 
 Slice Lending::open_slice(Session& session, DeviceIndex device, Bytes limit, std::string label) {
-  Slice slice{slice_ids_.next(), device, limit, std::move(label), {}, {}};
+  Slice slice{slice_ids_.next(), device, limit, {}, {}, std::move(label)};
   session.slices.emplace(slice.id, slice);
   return slice;
 }
@@ -86,10 +86,9 @@ bool Lending::ask(RequestId id, Session& session, std::span<const GrowthPart> as
   return true;
 }
 
-Result<std::vector<Request::Part>> Lending::parts_of(const Session& session,
-                                                     std::span<const GrowthPart> asked) const {
+Result<Request::Parts> Lending::parts_of(const Session& session, std::span<const GrowthPart> asked) const {
   if (asked.empty()) return Error{Code::kInvalidArgument, "a growth of nothing cannot be asked for"};
-  std::vector<Request::Part> parts;
+  Request::Parts parts;
   for (const GrowthPart& one : asked) {
     auto part = part_of(session, one);
     if (!part) return part.error();
@@ -262,8 +261,10 @@ void Lending::deliver(Assembly assembly) {
     const Request::Part& part = request.parts[i];
     for (const Extent& extent : *assembly.extents[i]) {
       const LeaseId id = lease_ids_.next();
-      leases_.emplace(id, Lease{id, grant.id, extent, session.id, part.slice, part.device});
-      session.leases.insert(id);
+      auto lease =
+          std::unique_ptr<Lease>(new Lease{id, grant.id, extent, session.id, part.slice, part.device});
+      session.leases.push_back(*lease);
+      leases_.emplace(id, std::move(lease));
       ids.push_back(id);
       grant.leases.push_back({id, extent, part.slice, part.device});
     }
@@ -279,10 +280,10 @@ std::optional<TimePoint> Lending::answer_due(RequestId id) const {
 
 Result<void> Lending::accept(SessionId session, GrantId grant) {
   const auto offered = offered_.find(grant);
-  if (offered == offered_.end() || leases_.at(offered->second.front()).session != session) {
+  if (offered == offered_.end() || lease(offered->second.front()).session != session) {
     return Error{Code::kNotFound, "no such grant is offered to the session"};
   }
-  for (const LeaseId lease : offered->second) set_state(leases_.at(lease), Charge::kActive);
+  for (const LeaseId id : offered->second) set_state(lease(id), Charge::kActive);
   offered_.erase(offered);
   return {};
 }

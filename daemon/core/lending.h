@@ -1,4 +1,6 @@
 #pragma once
+#include <boost/unordered/unordered_flat_map.hpp>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -72,8 +74,7 @@ class Lending {
   bool settled() const;
 
  private:
-  Result<std::vector<Request::Part>> parts_of(const Session& session,
-                                              std::span<const GrowthPart> parts) const;
+  Result<Request::Parts> parts_of(const Session& session, std::span<const GrowthPart> parts) const;
   Result<Request::Part> part_of(const Session& session, const GrowthPart& part) const;
   TimePoint deadline_of(const Request& request, TimePoint now) const;
   void begin(Granted granted, TimePoint now);
@@ -87,6 +88,7 @@ class Lending {
   void take_back(Lease& lease);
   SessionId freed(LeaseId id, TimePoint now);
   Slice* slice_of(Session& session, SliceId slice);
+  Lease& lease(LeaseId id) { return *leases_.at(id); }
 
   State& state_;
   const Explainer& explainer_;
@@ -96,7 +98,7 @@ class Lending {
   IdSource<LeaseId> lease_ids_;
   IdSource<GrantId> grant_ids_;
   std::vector<Store> stores_;
-  std::unordered_map<LeaseId, Lease> leases_;
+  boost::unordered_flat_map<LeaseId, std::unique_ptr<Lease>, std::hash<LeaseId>> leases_;
   std::unordered_map<GrantId, std::vector<LeaseId>> offered_;  ///< not yet accepted
   std::unordered_map<RequestId, Assembly> assemblies_;         ///< charged, being brought together
 };

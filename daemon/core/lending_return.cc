@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <boost/container/small_vector.hpp>
 
 #include "base/check.h"
 #include "daemon/core/lending.h"
@@ -9,21 +10,23 @@ namespace gpumem::core {
 
 Result<void> Lending::give_back(Session& session, SliceId slice, std::span<const LeaseId> ids,
                                 TimePoint now) {
-  std::unordered_set<LeaseId> seen;
-  for (const LeaseId id : ids) {
+  boost::container::small_vector<LeaseId, 8> sorted(ids.begin(), ids.end());
+  std::ranges::sort(sorted);
+  LeaseId before;
+  for (const LeaseId id : sorted) {
     const auto found = leases_.find(id);
-    const bool its_own = found != leases_.end() && found->second.session == session.id &&
-                         found->second.slice == slice && found->second.state <= Charge::kActive;
-    if (!its_own || !seen.insert(id).second) {
+    const bool its_own = found != leases_.end() && found->second->session == session.id &&
+                         found->second->slice == slice && found->second->state <= Charge::kActive;
+    if (!its_own || id == std::exchange(before, id)) {
       return Error{Code::kNotFound, "lease " + std::to_string(id.value) + " is not on loan to this slice"};
     }
   }
   if (ids.empty()) return {};
   Event& event = state_.note(Event::Kind::kReturned, session, now);
-  event.device = leases_.at(ids.front()).device;
+  event.device = lease(ids.front()).device;
   for (const LeaseId id : ids) {
-    event.bytes += leases_.at(id).extent.size;
-    take_back(leases_.at(id));
+    event.bytes += lease(id).extent.size;
+    take_back(lease(id));
   }
   return {};
 }
@@ -31,14 +34,14 @@ Result<void> Lending::give_back(Session& session, SliceId slice, std::span<const
 void Lending::abandon(GrantId grant) {
   const auto offered = offered_.find(grant);
   if (offered == offered_.end()) return;
-  for (const LeaseId lease : std::vector(offered->second)) take_back(leases_.at(lease));
+  for (const LeaseId id : std::vector(offered->second)) take_back(lease(id));
 }
 
 void Lending::end(Session& session, bool may_be_in_use, TimePoint now) {
   state_.arbiter.remove_all_of(session.id);
-  for (const RequestId id : std::set(session.assemblies)) undo(assemblies_.extract(id).mapped());
-  for (const LeaseId id : session.leases) {
-    Lease& lease = leases_.at(id);
+  for (const RequestId id : std::vector(session.assemblies.begin(), session.assemblies.end()))
+    undo(assemblies_.extract(id).mapped());
+  for (Lease& lease : session.leases) {
     if (!may_be_in_use)
       take_back(lease);
     else if (!lease.in_store)  // what was given back before is being freed all the same
@@ -62,6 +65,7 @@ void Lending::move(Session& session, TenantId to) {
   state_.arbiter.set_tenant(session.id, to);
   state_.tenants.leave(session.tenant, session.id);
   session.tenant = to;
+  session.tenant_name = state_.tenants.name(to);
   state_.tenants.join(to, session.id);
   state_.outbox.touch(session.id);
 }
@@ -85,7 +89,7 @@ bool Lending::advance(DeviceIndex device, TimePoint now, std::vector<SessionId>&
 void Lending::unproved(LeaseId id, TimePoint now) {
   const auto found = leases_.find(id);
   if (found == leases_.end()) return;
-  Lease& lease = found->second;
+  Lease& lease = *found->second;
   Session& session = state_.session(lease.session);
   if (!std::exchange(lease.unproved, true)) session.holdings[lease.device].unproved += lease.extent.size;
   set_state(lease, Charge::kQuarantined);
@@ -119,15 +123,17 @@ void Lending::take_back(Lease& lease) {
 }
 
 SessionId Lending::freed(LeaseId id, TimePoint now) {
-  const Lease lease = leases_.extract(id).mapped();
+  const auto found = leases_.find(id);
+  const std::unique_ptr<Lease> taken = std::move(found->second);
+  leases_.erase(found);
+  const Lease& lease = *taken;
   const Bytes size = lease.extent.size;
   Session& session = state_.session(lease.session);
   state_.ledger.release(session.tenant, lease.device, size, lease.state);
   Holding& holding = session.holdings[lease.device];
   holding.charges[lease.state] -= size;
   if (lease.unproved) holding.unproved -= size;
-  session.outside[lease.device].freed += size;
-  session.leases.erase(id);
+  holding.freed += size;
   state_.outbox.touch(session.id);
   // Nothing, once the slice is closed: its last leases may be on their way back still.
   if (Slice* slice = slice_of(session, lease.slice)) slice->charged -= size;

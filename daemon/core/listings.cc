@@ -7,17 +7,17 @@
 namespace gpumem::core {
 
 bool Broker::knows(SessionId session) const {
-  const auto found = state_.sessions.find(session);
-  return found != state_.sessions.end() && !found->second.ended;
+  const Session* found = state_.find(session);
+  return found != nullptr && !found->ended;
 }
 
 const std::string& Broker::tenant_name(SessionId session) const {
-  return state_.tenant_name(state_.session(session));
+  return state_.session(session).tenant_name;
 }
 
 std::optional<std::string> Broker::tenant_of(SessionId session) const {
-  const auto found = state_.sessions.find(session);
-  return found == state_.sessions.end() ? std::nullopt : std::optional(state_.tenant_name(found->second));
+  const Session* found = state_.find(session);
+  return found == nullptr ? std::nullopt : std::optional(found->tenant_name);
 }
 
 bool Broker::belongs(const std::string& tenant, const std::string& of) const {
@@ -101,13 +101,8 @@ std::vector<SessionView> Broker::sessions(SessionId after, std::size_t most_slic
   std::size_t slices = 0;
   for (auto it = state_.session_order.upper_bound(after); it != state_.session_order.end(); ++it) {
     const Session& session = state_.session(*it);
-    SessionView& view = views.emplace_back(SessionView{session.id,
-                                                       state_.tenant_name(session),
-                                                       session.peer,
-                                                       session.label,
-                                                       session.since,
-                                                       session.ended,
-                                                       {}});
+    SessionView& view = views.emplace_back(SessionView{
+        session.id, session.tenant_name, session.peer, session.label, session.since, session.ended, {}});
     view.slices.reserve(session.slices.size());
     for (const auto& [id, slice] : session.slices) {
       view.slices.push_back(

@@ -9,20 +9,20 @@ Event& Outbox::note(Event::Kind kind, TimePoint now) {
   return event;
 }
 
-Event& Outbox::note(Event::Kind kind, const Session& session, const std::string& tenant, TimePoint now) {
+Event& Outbox::note(Event::Kind kind, const Session& session, TimePoint now) {
   Event& event = note(kind, now);
   event.session = session.id;
   event.pid = session.peer.pid;
-  event.tenant = tenant;
+  event.tenant = session.tenant_name;
   return event;
 }
 
-void Outbox::note_bytes(Event::Kind kind, const Session& session, const std::string& tenant,
-                        DeviceIndex device, Bytes bytes, TimePoint now) {
+void Outbox::note_bytes(Event::Kind kind, const Session& session, DeviceIndex device, Bytes bytes,
+                        TimePoint now) {
   const bool goes_on = !events_.empty() && events_.back().kind == kind &&
                        events_.back().session == session.id && events_.back().device == device &&
                        events_.back().at == now;
-  Event& event = goes_on ? events_.back() : note(kind, session, tenant, now);
+  Event& event = goes_on ? events_.back() : note(kind, session, now);
   event.device = device;
   event.bytes += bytes;
 }

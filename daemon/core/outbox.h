@@ -1,5 +1,4 @@
 #pragma once
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -19,15 +18,18 @@ class Outbox {
   }
   /// A new event, to be filled in by the caller at once.
   Event& note(Event::Kind kind, TimePoint now);
-  /// The same of a session, whose tenant is called `tenant`.
-  Event& note(Event::Kind kind, const Session& session, const std::string& tenant, TimePoint now);
+  /// The same of a session.
+  Event& note(Event::Kind kind, const Session& session, TimePoint now);
   /// Adds `bytes` of a device to the session's latest event, if that is of the same kind and moment: of
   /// extents that fare alike one event tells.
-  void note_bytes(Event::Kind kind, const Session& session, const std::string& tenant, DeviceIndex device,
-                  Bytes bytes, TimePoint now);
+  void note_bytes(Event::Kind kind, const Session& session, DeviceIndex device, Bytes bytes, TimePoint now);
   void touch(SessionId session);
 
-  std::vector<Effect> take_effects() { return std::exchange(effects_, {}); }
+  /// They come in place of what `into` has, whose room is used for those that follow.
+  void take_effects(std::vector<Effect>& into) {
+    into.clear();
+    into.swap(effects_);
+  }
   std::vector<Event> take_events() { return std::exchange(events_, {}); }
   std::vector<SessionId> take_touched() { return std::exchange(touched_, {}); }
 

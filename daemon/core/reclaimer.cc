@@ -199,8 +199,7 @@ void Reclaimer::ask_sessions(DeviceIndex device, const ReclaimTargets& targets, 
     before.erase(id);
   }
   for (const SessionId id : before) {
-    if (const auto session = state_.sessions.find(id); session != state_.sessions.end())
-      ask(session->second, device, {}, now);
+    if (Session* session = state_.find(id)) ask(*session, device, {}, now);
   }
 }
 

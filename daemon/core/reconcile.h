@@ -44,8 +44,6 @@ struct OutsideCharge {
   Bytes past;             ///< held past the broker, beyond what is allowed
   bool begun = false;     ///< it has had a slice here
   bool measured = false;  ///< `overhead` is what the driver said
-  Bytes freed;            ///< of its leases, ever
-  Bytes freed_before;     ///< of `freed`: when the latest observation began
   PastBroker watch;
 
   Bytes total() const { return declared + overhead + past; }

@@ -1,10 +1,11 @@
 #pragma once
-#include <map>
+#include <boost/container/flat_map.hpp>
+#include <boost/container/flat_set.hpp>
+#include <boost/container/small_vector.hpp>
+#include <boost/intrusive/list.hpp>
 #include <optional>
 #include <set>
 #include <string>
-#include <unordered_map>
-#include <unordered_set>
 #include <vector>
 
 #include "daemon/core/ledger.h"
@@ -26,15 +27,17 @@ struct Lease {
   Charge state = Charge::kOffered;
   bool in_store = false;  ///< handed back to the store, to be proved free
   bool unproved = false;  ///< the store has tried in vain
+  /// Its place among the leases of its session, which it leaves when it is destroyed.
+  boost::intrusive::list_member_hook<boost::intrusive::link_mode<boost::intrusive::auto_unlink>> place{};
 };
 
 struct Slice {
   SliceId id;
   DeviceIndex device = 0;
   Bytes limit;
-  std::string label;
   Bytes charged;  ///< all its leases, those on their way back included
   Bytes held;     ///< of `charged`: offered or active
+  std::string label;
 };
 
 /// What a session is asked to give back of a device.
@@ -55,7 +58,9 @@ struct ReclaimRequest {
 /// What a session has of one device's pool.
 struct Holding {
   Charges charges;
-  Bytes unproved;  ///< of the quarantined: given back, but the driver does not prove it free
+  Bytes unproved;      ///< of the quarantined: given back, but the driver does not prove it free
+  Bytes freed;         ///< of its leases, ever
+  Bytes freed_before;  ///< of `freed`: when the latest observation began
 
   Bytes held() const { return charges.held(); }
   /// What the end of its process brings back.
@@ -63,20 +68,32 @@ struct Holding {
 };
 
 /// One client process. `ended` once its lane is gone; it stays as long as it is charged for something.
+///
+/// With many sessions most of a decision's time goes to memory that is in no cache. So what a decision needs
+/// of a session that has one slice lies in the record itself.
 struct Session {
+  template <class Key, class Value>
+  using FewBy = boost::container::small_flat_map<Key, Value, 1>;
+  using Leases =
+      boost::intrusive::list<Lease,
+                             boost::intrusive::member_hook<Lease, decltype(Lease::place), &Lease::place>,
+                             boost::intrusive::constant_time_size<false>>;
+
   SessionId id;
   TenantId tenant;
+  std::string tenant_name;
   Peer peer;
-  std::string label;
   TimePoint since;
   bool ended = false;
   bool exited = false;  ///< its process is gone
-  std::map<SliceId, Slice> slices;
-  std::unordered_set<LeaseId> leases;
-  std::set<RequestId> assemblies;  ///< granted, being brought together
-  std::map<DeviceIndex, Holding> holdings;
-  std::map<DeviceIndex, ReclaimRequest> asked;
-  std::map<DeviceIndex, OutsideCharge> outside;  ///< what it is charged besides, where it has used a device
+  FewBy<DeviceIndex, Holding> holdings;
+  Leases leases;
+  FewBy<SliceId, Slice> slices;
+  boost::container::small_flat_set<RequestId, 1> assemblies;  ///< granted, being brought together
+  boost::container::flat_map<DeviceIndex, ReclaimRequest> asked;
+  /// What it is charged besides, where it has used a device.
+  boost::container::flat_map<DeviceIndex, OutsideCharge> outside;
+  std::string label;
 
   const Holding& holding(DeviceIndex device) const {
     static const Holding nothing;

@@ -1,6 +1,6 @@
 #pragma once
 #include <algorithm>
-#include <vector>
+#include <boost/container/small_vector.hpp>
 
 #include "base/ids.h"
 #include "daemon/core/types.h"
@@ -16,10 +16,11 @@ struct Request {
     Bytes least;      ///< content with this; at most `wanted`
     Bytes largest{};  ///< extents are preferably not larger; zero: no preference
   };
+  using Parts = boost::container::small_vector<Part, 1>;
   RequestId id;
   SessionId session;
   TenantId tenant;
-  std::vector<Part> parts;  ///< each of another device
+  Parts parts;  ///< each of another device
   TimePoint asked;
   Duration wait{};     ///< as asked for
   TimePoint deadline;  ///< not before `asked + wait`
@@ -34,7 +35,7 @@ struct Request {
 /// A request that is granted: its bytes are charged as offered.
 struct Granted {
   Request request;
-  std::vector<Bytes> bytes;  ///< of each part
+  boost::container::small_vector<Bytes, 1> bytes;  ///< of each part
 };
 
 }  // namespace gpumem::core

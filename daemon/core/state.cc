@@ -32,10 +32,15 @@ void State::charge_past(TenantId tenant, DeviceIndex device, Bytes before, Bytes
 }
 
 Result<Session*> State::live(SessionId id) {
-  const auto found = sessions.find(id);
-  if (found == sessions.end() || found->second.ended)
+  Session* known = find(id);
+  if (known == nullptr || known->ended)
     return Error{Code::kUnauthenticated, "the session has ended; connect again"};
-  return &found->second;
+  return known;
+}
+
+Session* State::find(SessionId id) {
+  const auto found = sessions.find(id);
+  return found == sessions.end() ? nullptr : found->second.get();
 }
 
 Result<DeviceIndex> State::find_device(const std::string& uuid) const {

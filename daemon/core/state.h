@@ -1,8 +1,9 @@
 #pragma once
+#include <boost/unordered/unordered_flat_map.hpp>
 #include <map>
+#include <memory>
 #include <set>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "daemon/core/arbiter.h"
@@ -20,25 +21,25 @@ struct State {
   /// Errors  kUnauthenticated: there is no such session, or it has ended.
   Result<Session*> live(SessionId id);
   /// The session is known.
-  Session& session(SessionId id) { return sessions.at(id); }
-  const Session& session(SessionId id) const { return sessions.at(id); }
+  Session& session(SessionId id) { return *sessions.at(id); }
+  const Session& session(SessionId id) const { return *sessions.at(id); }
+  /// Nothing, if it is not known.
+  Session* find(SessionId id);
+  const Session* find(SessionId id) const { return const_cast<State*>(this)->find(id); }
   /// Errors  kNotFound: names the devices that there are.
   Result<DeviceIndex> find_device(const std::string& uuid) const;
-  const std::string& tenant_name(const Session& one) const { return tenants.name(one.tenant); }
-  Event& note(Event::Kind kind, const Session& one, TimePoint now) {
-    return outbox.note(kind, one, tenant_name(one), now);
-  }
+  Event& note(Event::Kind kind, const Session& one, TimePoint now) { return outbox.note(kind, one, now); }
   /// What the tenant is charged for memory past the broker has changed by one process's part.
   void charge_past(TenantId tenant, DeviceIndex device, Bytes before, Bytes after);
   void note_bytes(Event::Kind kind, const Session& one, DeviceIndex device, Bytes bytes, TimePoint now) {
-    outbox.note_bytes(kind, one, tenant_name(one), device, bytes, now);
+    outbox.note_bytes(kind, one, device, bytes, now);
   }
 
   Policy policy;  ///< without the quotas of its tenants: the ledger has them
   Ledger ledger;
   Tenants tenants;
   Arbiter arbiter;
-  std::unordered_map<SessionId, Session> sessions;
+  boost::unordered_flat_map<SessionId, std::unique_ptr<Session>, std::hash<SessionId>> sessions;
   std::set<SessionId> session_order;           ///< the same, for listings
   std::vector<std::set<SessionId>> declaring;  ///< by device: who answers for memory outside the pool
   std::vector<Bytes> past_broker;              ///< by device: taken past the broker, as last seen

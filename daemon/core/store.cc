@@ -112,7 +112,7 @@ Store::Progress Store::advance(TimePoint now) {
 // for them could last for ever. Only a reshape holds bytes of the wishes.
 void Store::assemble(Progress& progress) {
   if (wanted_.empty()) return;
-  std::deque<Wish> later;
+  std::vector<Wish> later;
   bool in_line = false;
   for (Wish wish : std::exchange(wanted_, {})) {
     if (in_line) {

@@ -1,5 +1,4 @@
 #pragma once
-#include <deque>
 #include <optional>
 #include <unordered_map>
 #include <vector>
@@ -101,7 +100,7 @@ class Store {
   Pool pool_;
   IdSource<ExtentId>& extent_ids_;
   IdSource<JobId>& job_ids_;
-  std::deque<Wish> wanted_;
+  std::vector<Wish> wanted_;
   std::vector<Returned> returned_;
   std::unordered_map<JobId, std::vector<Attempt>> in_flight_;
   JobId reshape_;                 ///< the latest job that breaks or merges warm extents; one at a time

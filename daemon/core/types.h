@@ -42,10 +42,10 @@ struct Quota {
 struct Peer {
   std::int64_t pid = 0;  ///< 0: unknown, it lives in another PID namespace
   std::uint32_t uid = 0;
+  bool can_be_ended = true;         ///< the kernel gave a handle of the process that signals can be sent to
   std::vector<std::uint32_t> gids;  ///< the primary group first
   std::string command;
   std::uint64_t started = 0;  ///< /proc/PID/stat, field 22; 0: unknown
-  bool can_be_ended = true;   ///< the kernel gave a handle of the process that signals can be sent to
 };
 
 }  // namespace gpumem::core

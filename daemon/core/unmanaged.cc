@@ -89,15 +89,15 @@ void Unmanaged::Look::run() {
 
 void Unmanaged::Look::find_clients() {
   for (auto& [id, session] : state_.sessions) {
-    Client& client = clients_[session.peer.pid];
-    client.sessions.push_back(&session);
-    client.started = std::max(client.started, session.peer.started);
-    if (const auto outside = session.outside.find(seen_.device); outside != session.outside.end()) {
+    Client& client = clients_[session->peer.pid];
+    client.sessions.push_back(session.get());
+    client.started = std::max(client.started, session->peer.started);
+    if (const auto outside = session->outside.find(seen_.device); outside != session->outside.end()) {
       client.declared += outside->second.declared;
-      client.excused += unmanaged_.outside_.excused(session, seen_.device);
-      client.leases += outside->second.freed - outside->second.freed_before;
+      client.excused += unmanaged_.outside_.excused(*session, seen_.device);
     }
-    client.leases += session.holding(seen_.device).charges.total();
+    const Holding& holding = session->holding(seen_.device);
+    client.leases += holding.charges.total() + holding.freed - holding.freed_before;
   }
   clients_.erase(0);  // processes of other PID namespaces: the driver cannot name them either
   for (auto& [pid, client] : clients_) std::ranges::sort(client.sessions, {}, &Session::id);
@@ -133,7 +133,7 @@ void Unmanaged::Look::see(const Process& process, std::optional<Bytes> own) {
     Session& session = *known->sessions.front();
     OutsideCharge& outside = session.outside[seen_.device];
     if (!outside.past.is_zero())
-      list({process, outside.watch, state_.tenant_name(session), session.id}, outside.past);
+      list({process, outside.watch, session.tenant_name, session.id}, outside.past);
     return;
   }
   if (process.pid > 0 && !process.used.is_zero() && !has_just_left(process)) see_foreigner(process);
@@ -146,8 +146,7 @@ void Unmanaged::Look::see_client(const Process& process, Client& client, Bytes o
   charge_client(client, overhead, besides - overhead, true);
   const Bytes inexcusable = own.minus(client.excused).minus(rules().allowance);
   Session& session = *client.sessions.front();
-  const Suspect suspect{process, session.outside[seen_.device].watch, state_.tenant_name(session),
-                        session.id};
+  const Suspect suspect{process, session.outside[seen_.device].watch, session.tenant_name, session.id};
   if (suspect.watch.see(inexcusable, seen_.regular, now_, rules().confirm)) {
     tell(Event::Kind::kPastBroker, suspect,
          "besides its leases, what it declared within its limit, and " + to_string(overhead) +
@@ -265,8 +264,8 @@ void Unmanaged::Look::sum_up() {
   view.overhead = view.declared = {};
   view.past_broker = foreign_;
   for (const auto& [id, session] : state_.sessions) {
-    const auto outside = session.outside.find(seen_.device);
-    if (outside == session.outside.end()) continue;
+    const auto outside = session->outside.find(seen_.device);
+    if (outside == session->outside.end()) continue;
     view.overhead += outside->second.overhead;
     view.declared += outside->second.declared;
     view.past_broker += outside->second.past;
@@ -290,9 +289,9 @@ void Unmanaged::begin_observation(DeviceIndex device) {
   Reconciled& reconciled = devices_.at(device);
   reconciled.clients_before.clear();
   for (auto& [id, session] : state_.sessions) {
-    reconciled.clients_before.push_back(session.peer.pid);
-    if (const auto outside = session.outside.find(device); outside != session.outside.end())
-      outside->second.freed_before = outside->second.freed;
+    reconciled.clients_before.push_back(session->peer.pid);
+    if (const auto holding = session->holdings.find(device); holding != session->holdings.end())
+      holding->second.freed_before = holding->second.freed;
   }
   std::ranges::sort(reconciled.clients_before);
 }
@@ -314,10 +313,10 @@ std::optional<TimePoint> Unmanaged::next_deadline() const {
 // Nothing, if it is gone.
 const PastBroker* Unmanaged::watch_of(const Ending& ending) const {
   if (ending.session) {
-    const auto session = state_.sessions.find(ending.session);
-    if (session == state_.sessions.end()) return nullptr;
-    const auto outside = session->second.outside.find(ending.device);
-    return outside == session->second.outside.end() ? nullptr : &outside->second.watch;
+    const Session* session = state_.find(ending.session);
+    if (session == nullptr) return nullptr;
+    const auto outside = session->outside.find(ending.device);
+    return outside == session->outside.end() ? nullptr : &outside->second.watch;
   }
   const auto& foreigners = devices_[ending.device].foreigners;
   const auto found = foreigners.find(ending.pid);
@@ -345,7 +344,7 @@ void Unmanaged::kill(const Ending& ending, Bytes bytes, TimePoint now) {
   event.pid = ending.pid;
   event.words = "for memory held past the broker";
   if (ending.session) {
-    event.tenant = state_.tenant_name(state_.session(ending.session));
+    event.tenant = state_.session(ending.session).tenant_name;
     state_.outbox.emit(SignalSession{ending.session, Signal::kKill});
     return;
   }

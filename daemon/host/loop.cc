@@ -123,7 +123,8 @@ void Loop::run(const Work& work) {
 
 // Doing an effect may cause further ones: a lane that breaks while it is sent an offer ends its session.
 void Loop::do_effects() {
-  for (auto effects = broker_.take_effects(); !effects.empty(); effects = broker_.take_effects()) {
+  std::vector<core::Effect> effects;
+  for (broker_.take_effects(effects); !effects.empty(); broker_.take_effects(effects)) {
     for (core::Effect& effect : effects) {
       std::visit([this](auto& one) { do_effect(one); }, effect);
     }

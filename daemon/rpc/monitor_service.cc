@@ -152,7 +152,7 @@ grpc::ServerUnaryReactor* MonitorService::Reconcile(grpc::CallbackServerContext*
                                                     v1::ReconcileResponse* response) {
   const auto connection = connection_of(*context);
   const auto asker = connection && info_.asker_of ? info_.asker_of(*connection) : std::nullopt;
-  return reconcile(executor_, calls_, {info_.observer, asker}, *request, response);
+  return reconcile(executor_, calls_, {info_.observer, asker, &refusing_}, *request, response);
 }
 
 grpc::ServerUnaryReactor* MonitorService::Explain(grpc::CallbackServerContext* context,

@@ -54,6 +54,7 @@ class MonitorService final : public v1::Monitor::CallbackService {
   Calls& calls_;
   BrokerInfo info_;
   std::shared_ptr<SubscriberLimit> subscribers_ = std::make_shared<SubscriberLimit>();
+  std::size_t refusing_ = 0;  // looks, held back; the core's thread's
   Snapshots snapshots_;
 };
 

@@ -10,6 +10,7 @@ namespace gpumem::rpc {
 namespace {
 
 constexpr std::chrono::seconds kLookPatience{5};
+constexpr std::chrono::seconds kRefusalPause{1};
 
 v1::Reconciliation reconciliation_of(const core::Reconciliation& view, const std::string& device,
                                      core::TimePoint now) {
@@ -55,7 +56,24 @@ struct Call {
     std::exchange(reactor, nullptr)->Finish(to_status(error));
     alarm.reset();
   }
+  // Has `work` done on the core's thread, unless the call is finished before.
+  void set_alarm(core::Executor& executor, std::chrono::seconds pause, core::Executor::Work work) {
+    alarm = std::make_unique<grpc::Alarm>();
+    alarm->Set(std::chrono::system_clock::now() + pause, [&executor, work = std::move(work)](bool expired) {
+      if (expired) executor.post(work);
+    });
+  }
 };
+
+void refuse_later(core::Executor& executor, const std::shared_ptr<Call>& call, std::size_t& refusing,
+                  const Error& error) {
+  if (refusing >= kMostHeldRefusals) return call->refuse(error);
+  ++refusing;
+  call->set_alarm(executor, kRefusalPause, [call, error, &refusing](core::Broker&, core::TimePoint) {
+    --refusing;
+    call->refuse(error);
+  });
+}
 
 }  // namespace
 
@@ -69,11 +87,10 @@ grpc::ServerUnaryReactor* reconcile(core::Executor& executor, Calls& calls, Look
     return reactor;
   }
   executor.post([&executor, look, call, finish](core::Broker&, core::TimePoint) {
-    call->alarm = std::make_unique<grpc::Alarm>();
-    call->alarm->Set(std::chrono::system_clock::now() + kLookPatience, [&executor, finish](bool expired) {
-      if (expired) executor.post(finish);
-    });
-    if (auto asked = look.observer->look(*look.asker, finish); !asked) call->refuse(asked.error());
+    if (auto asked = look.observer->look(*look.asker, finish); asked)
+      call->set_alarm(executor, kLookPatience, finish);
+    else
+      refuse_later(executor, call, *look.refusing, asked.error());
   });
   return reactor;
 }

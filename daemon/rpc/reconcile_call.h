@@ -8,15 +8,20 @@
 
 namespace gpumem::rpc {
 
+inline constexpr std::size_t kMostHeldRefusals = 256;
+
 /// Who looks at the devices, and for whom.
 struct Look {
   core::Observer* observer = nullptr;  ///< none: nobody does
   std::optional<core::Asker> asker;    ///< none: the connection is gone
+  std::size_t* refusing =
+      nullptr;  ///< calls whose refusal is held back; the core's thread's; outlives the call
 };
 
 /// Answers Monitor.Reconcile with what was last seen of every device; if the request wants it `now`, after
 /// the observer has looked again, or when that takes longer than five seconds. kResourceExhausted if too many
-/// wait for a look already.
+/// wait for a look already: answered after a second, so that asking again at once costs the asker its time
+/// and not the broker its. At most kMostHeldRefusals are held back; further ones are answered at once.
 grpc::ServerUnaryReactor* reconcile(core::Executor& executor, Calls& calls, Look look,
                                     const v1::ReconcileRequest& request, v1::ReconcileResponse* response);
 

@@ -97,7 +97,8 @@ install_opened_libraries() {
   local library path
   while read -r library; do
     [[ $library =~ $glibc || $library =~ $driver || -e $top/lib/$library ]] && continue
-    path=$(ldconfig -p | awk -v name="$library" '$1 == name {print $NF; exit}')
+    # awk reads to the end: ldconfig that is cut off is a failed pipe.
+    path=$(ldconfig -p | awk -v name="$library" '$1 == name && path == "" {path = $NF} END {print path}')
     [ -f "$path" ] || die "$library, which a program opens while it runs, is not found on this system"
     install -Dm 644 "$path" "$top/lib/$library"
     origins+=("$path")

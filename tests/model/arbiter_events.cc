@@ -41,8 +41,8 @@ void ArbiterWorld::step() {
   compare();
 }
 
-std::vector<Request::Part> ArbiterWorld::some_parts(NodeIndex leaf) {
-  std::vector<Request::Part> parts;
+Request::Parts ArbiterWorld::some_parts(NodeIndex leaf) {
+  Request::Parts parts;
   const bool joint = shape_.devices > 1 && one_in(4);
   const DeviceIndex only = below(shape_.devices);
   const bool partial = one_in(3);

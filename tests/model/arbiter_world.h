@@ -74,7 +74,7 @@ class ArbiterWorld {
   void declare();
   void lose_memory();
   void change_lending();
-  std::vector<Request::Part> some_parts(NodeIndex leaf);
+  Request::Parts some_parts(NodeIndex leaf);
   std::uint64_t below(std::uint64_t limit) { return limit == 0 ? 0 : random_() % limit; }
   bool one_in(std::uint64_t n) { return below(n) == 0; }
   template <class Values>

@@ -52,7 +52,7 @@ std::optional<Code> Reference::grow(RequestId id, SessionId owner, const std::ve
                                     Duration wait, TimePoint now) {
   if (session(owner) == nullptr || !session(owner)->alive) return Code::kUnauthenticated;
   const std::string tenant = session(owner)->tenant;
-  std::vector<Request::Part> parts;
+  Request::Parts parts;
   if (const auto wrong = parts_of(owner, asked, parts)) return wrong;
   for (const Request::Part& part : parts) {
     if (is_hopeless(tenant, part)) return Code::kResourceExhausted;
@@ -74,7 +74,7 @@ std::optional<Code> Reference::grow(RequestId id, SessionId owner, const std::ve
 }
 
 std::optional<Code> Reference::parts_of(SessionId owner, const std::vector<Broker::Part>& asked,
-                                        std::vector<Request::Part>& parts) const {
+                                        Request::Parts& parts) const {
   if (asked.empty()) return Code::kInvalidArgument;
   for (const Broker::Part& one : asked) {
     if (slice(one.slice) == nullptr || slice(one.slice)->session != owner) return Code::kNotFound;
@@ -100,8 +100,7 @@ bool Reference::is_hopeless(const std::string& tenant, const Request::Part& part
   return least > ceiling(now.books, now.nodes.at(tenant), part.device);
 }
 
-Duration Reference::patience(const std::string& tenant, const std::vector<Request::Part>& parts,
-                             Duration wait) const {
+Duration Reference::patience(const std::string& tenant, const Request::Parts& parts, Duration wait) const {
   const Standing now = standing();
   for (const Request::Part& part : parts) {
     if (is_any_returning(part.device)) wait = std::max(wait, policy.return_grace);

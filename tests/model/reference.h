@@ -141,9 +141,9 @@ class Reference {
   static std::optional<Code> check(const std::map<std::string, Tenant>& tenants, const Policy& policy);
   static Standing tree_of(const std::map<std::string, Tenant>& tenants, const Policy& policy);
   std::optional<Code> parts_of(SessionId owner, const std::vector<Broker::Part>& asked,
-                               std::vector<Request::Part>& parts) const;
+                               Request::Parts& parts) const;
   bool is_hopeless(const std::string& tenant, const Request::Part& part) const;
-  Duration patience(const std::string& tenant, const std::vector<Request::Part>& parts, Duration wait) const;
+  Duration patience(const std::string& tenant, const Request::Parts& parts, Duration wait) const;
   bool grant_what_may_be();
   void attempt_ended(DeviceIndex device, const Failure& attempt, bool failed);
   bool is_connected(const std::string& tenant) const;

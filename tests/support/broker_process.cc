@@ -6,6 +6,7 @@
 
 #include <csignal>
 #include <iostream>
+#include <sstream>
 
 #include "sim/machine/machine.h"
 #include "tests/support/eventually.h"
@@ -123,13 +124,17 @@ v1::TenantUsage BrokerProcess::tenant(const std::string& name) const {
 }
 
 // In a process of its own: a process can be on one simulated machine only, and a test may make several.
-std::uint64_t BrokerProcess::used_of_driver() const {
+BrokerProcess::DriverView BrokerProcess::driver_view() const {
   const Outcome outcome = run({.program = test_client_program(),
                                .arguments = {"used", driver_folder(), device().uuid()},
                                .environment = {},
                                .user = {}});
   EXPECT_EQ(outcome.status, 0) << outcome.output;
-  return outcome.status == 0 ? std::stoull(outcome.output) : 0;
+  DriverView view;
+  std::istringstream output(outcome.output);
+  output >> view.used;
+  for (pid_t pid = 0; output >> pid;) output >> view.processes[pid];
+  return view;
 }
 
 std::string BrokerProcess::unrest() const {

@@ -1,5 +1,6 @@
 #pragma once
 #include <csignal>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -52,8 +53,13 @@ class BrokerProcess {
   std::vector<v1::SessionInfo> sessions() const;
   /// What `tenant` has on the first device; all zero if it is not known.
   v1::TenantUsage tenant(const std::string& name) const;
-  /// Bytes of the first device in use, by anyone, as NVML tells them.
-  std::uint64_t used_of_driver() const;
+  /// The first device as NVML tells of it: bytes in use, by anyone and by process.
+  struct DriverView {
+    std::uint64_t used = 0;
+    std::map<pid_t, std::uint64_t> processes;
+  };
+  DriverView driver_view() const;
+  std::uint64_t used_of_driver() const { return driver_view().used; }
   std::vector<std::string> open_descriptors() const { return test::open_descriptors(pid()); }
   std::size_t threads() const { return test::threads(pid()); }
 

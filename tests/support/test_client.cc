@@ -1,7 +1,8 @@
 // A process that borrows memory as a test tells it. Standard input is one end of a socket: a command comes in
 // one message of JSON, its answer goes back in another.
 //   test_client serve | idle | storm SEED     in the runtime folder $GPUMEM_RUNTIME_DIR
-//   test_client used DRIVER_FOLDER UUID       prints the bytes of the device in use
+//   test_client used DRIVER_FOLDER UUID       prints the bytes of the device in use, then a line for each
+//   process: pid, bytes
 //   test_client hold DRIVER_FOLDER BYTES      takes a context and so much of the first device, past any
 //   broker
 #include "tests/support/test_client.h"
@@ -17,51 +18,7 @@
 
 namespace gpumem::test {
 
-Answer failure(const Error& error) {
-  return {{{"ok", false}, {"code", code_name(error.code)}, {"message", error.message}}, {}};
-}
-
-Answer failure(const GrowError& error) {
-  Answer answer = failure(static_cast<const Error&>(error));
-  if (!error.denial) return answer;
-  const Denial& denial = *error.denial;
-  Json holders = Json::array();
-  for (const Denial::Holder& holder : denial.holders) {
-    holders.push_back({{"session", holder.session},
-                       {"pid", holder.pid},
-                       {"command", holder.command},
-                       {"charged", holder.charged.count}});
-  }
-  answer.json["denial"] = {{"reason", static_cast<int>(denial.reason)},
-                           {"device", denial.device},
-                           {"tenant", denial.tenant},
-                           {"asked", denial.asked.count},
-                           {"tenant_limit", denial.tenant_limit.count},
-                           {"tenant_guarantee", denial.tenant_guarantee.count},
-                           {"tenant_charged", denial.tenant_charged.count},
-                           {"pool", denial.pool.count},
-                           {"free", denial.free.count},
-                           {"kept_for_others", denial.kept_for_others.count},
-                           {"charged_to_others", denial.charged_to_others.count},
-                           {"waiters_ahead", denial.waiters_ahead},
-                           {"waited_ms", denial.waited.count()},
-                           {"holders", std::move(holders)}};
-  return answer;
-}
-
-void idle() {
-  pollfd end{STDIN_FILENO, 0, 0};
-  ::poll(&end, 1, -1);
-}
-
 namespace {
-
-Answer carry_out(const Json& command, Holdings& holdings) {
-  for (auto* commands : {&session_command, &allocator_command, &raw_command, &process_command}) {
-    if (auto answer = (*commands)(command, holdings)) return std::move(*answer);
-  }
-  return failure(Error{Code::kInvalidArgument, "unknown command " + command.dump()});
-}
 
 int serve(Holdings& holdings) {
   for (;;) {
@@ -77,8 +34,11 @@ int print_used(const std::string& folder, const std::string& uuid) {
   auto parsed = cuda::parse_device_uuid(uuid);
   if (!nvml || !parsed) return 1;
   auto memory = (*nvml)->memory(*parsed);
-  if (!memory) return 1;
+  auto processes = (*nvml)->processes(*parsed);
+  if (!memory || !processes) return 1;
   std::printf("%llu\n", static_cast<unsigned long long>(memory->used.count));
+  for (const cuda::ProcessMemory& one : *processes)
+    std::printf("%u %llu\n", one.pid, static_cast<unsigned long long>(one.used.count));
   return 0;
 }
 

@@ -43,11 +43,16 @@ struct Holdings {
   } raw;
 };
 
-/// Carries out `command`. The commands of the library, of an allocator, of the raw session, and of processes.
+/// Carries out `command`, whichever it is.
+Answer carry_out(const Json& command, Holdings& holdings);
+
+/// The commands of the library, of an allocator, of the raw session, of processes, and of calls at a steady
+/// pace.
 std::optional<Answer> session_command(const Json& command, Holdings& holdings);
 std::optional<Answer> allocator_command(const Json& command, Holdings& holdings);
 std::optional<Answer> raw_command(const Json& command, Holdings& holdings);
 std::optional<Answer> process_command(const Json& command, Holdings& holdings);
+std::optional<Answer> paced_command(const Json& command, Holdings& holdings);
 
 /// Connects, grows, writes, shrinks and leaves at random until it is killed. Ends with 3 if the broker goes,
 /// with 4 on an error that no client should see.

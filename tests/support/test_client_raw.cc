@@ -33,6 +33,7 @@ std::span<UniqueFd> extents(Holdings::Raw& raw) {
 Result<void> map(Holdings::Raw& raw) {
   auto driver = cuda::Driver::open(raw.session->welcome.driver_folder());
   if (!driver) return driver.error();
+  if (extents(raw).size() < raw.sizes.size()) return Error{Code::kUnavailable, "not every extent has come"};
   std::vector<cuda::Allocation> allocations;
   Bytes sum;
   for (std::size_t i = 0; i < raw.sizes.size(); ++i) {

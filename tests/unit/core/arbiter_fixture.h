@@ -24,7 +24,7 @@ class ArbiterWorld : public testing::Test {
   }
   static Quota promise(std::uint64_t guarantee, std::uint64_t limit = 100) { return {{guarantee}, {limit}}; }
 
-  std::uint64_t ask(TenantId tenant, std::vector<Request::Part> parts) {
+  std::uint64_t ask(TenantId tenant, Request::Parts parts) {
     const std::uint64_t id = ++last_;
     for (Request::Part& part : parts) part.slice = SliceId{id};
     arbiter.add({.id = RequestId{id},

@@ -1,0 +1,79 @@
+#!/usr/bin/env python3
+"""How much slower a quiet client's calls become beside ten hostile ones: the test of tests/hostile, timed and judged.
+
+    bench/quiet_beside_hostile.py [--build build/dev] [--seconds 60] [--runs 1] [--nice 19] [--strict]
+                                  [--json FILE]
+
+Each run is `LongQuietClient.IsServedBesideTenHostileClients` with a broker of its own; it needs root, for the clients
+are of several users. The hostile clients are nicer than everybody else, by 19: measured is what they make the broker do,
+not how eleven programs share the processors. `--nice 0` measures both. Prints p50, p99 and the longest of
+each kind of call, alone and beside, and the ratio of the p99s. With several runs the median ratio counts. Exit status 1:
+the test failed, or, with --strict, a ratio is over 5.
+"""
+import argparse
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+
+TEST = "LongQuietClient.IsServedBesideTenHostileClients"
+MOST = 5.0
+CALLS = ("ping", "grow", "shrink")
+
+
+def run_once(build: pathlib.Path, seconds: int, nice: int) -> dict[str, float]:
+    with tempfile.NamedTemporaryFile(suffix=".json") as report:
+        done = subprocess.run([build / "tests/hostile/hostile_test", f"--gtest_filter={TEST}",
+                               f"--gtest_output=json:{report.name}"],
+                              env={**os.environ, "GPUMEM_HOSTILE_SECONDS": str(seconds), "GPUMEM_HOSTILE_NICE": str(nice)},
+                              capture_output=True, text=True)
+        if done.returncode != 0:
+            sys.exit(done.stdout + done.stderr)
+        test = json.loads(pathlib.Path(report.name).read_text())["testsuites"][0]["testsuite"][0]
+    if "ping_beside_p99_us" not in test:
+        sys.exit(done.stdout + "the test was skipped")
+    figures = {name: float(test[name]) for name in test if name.endswith("_us")}
+    figures["seed"] = int(test["seed"])
+    for call in CALLS:
+        figures[f"{call}_ratio"] = figures[f"{call}_beside_p99_us"] / figures[f"{call}_alone_p99_us"]
+    return figures
+
+
+def show(figures: dict[str, float]) -> None:
+    print(f"seed {figures['seed']}")
+    for call in CALLS:
+        alone, beside = ({name: figures[f"{call}_{when}_{name}_us"] for name in ("p50", "p99", "max")}
+                         for when in ("alone", "beside"))
+        print(f"  {call:6} alone p50 {alone['p50']:.0f}, p99 {alone['p99']:.0f}, max {alone['max']:.0f} us;"
+              f" beside p50 {beside['p50']:.0f}, p99 {beside['p99']:.0f}, max {beside['max']:.0f} us;"
+              f" p99 ratio {figures[f'{call}_ratio']:.2f}", flush=True)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--build", type=pathlib.Path, default=pathlib.Path("build/dev"))
+    parser.add_argument("--seconds", type=int, default=60)
+    parser.add_argument("--runs", type=int, default=1)
+    parser.add_argument("--nice", type=int, default=19, help="how much nicer the hostile clients are (default 19)")
+    parser.add_argument("--strict", action="store_true", help=f"fail if the ratio is over {MOST:g}")
+    parser.add_argument("--json", type=pathlib.Path)
+    arguments = parser.parse_args()
+    runs = []
+    for _ in range(arguments.runs):
+        runs.append(run_once(arguments.build, arguments.seconds, arguments.nice))
+        show(runs[-1])
+    ratios = {call: statistics.median(one[f"{call}_ratio"] for one in runs) for call in CALLS}
+    missed = [call for call in CALLS if ratios[call] > MOST]
+    print(f"p99 ratio, at most {MOST:g} wanted: " +
+          ", ".join(f"{call} {ratio:.2f}{' missed' if call in missed else ''}" for call, ratio in ratios.items()))
+    if arguments.json:
+        arguments.json.write_text(json.dumps({"seconds": arguments.seconds, "nice": arguments.nice,
+                                              "p99_ratios": ratios, "runs": runs}, indent=1))
+    return 1 if arguments.strict and missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
