@@ -107,16 +107,20 @@ TEST(LaneGrant, IsWaitedForLongerThanTheTimeoutOnceTheBrokerSaysSo) {
 }
 
 TEST(LaneGrant, IsWaitedForNoLongerThanTheBrokerSaid) {
+  std::promise<void> withdrawn;
   FakeLane fake([&](int socket) {
     greet(socket);
     const Said asked = receive_frame(socket);
     send_frame(socket, lane::Waiting{monotonic(milliseconds(100))}, asked.header.request);
     Said said = answered(socket);
     while (said.is<lane::Ping>()) said = answered(socket);
-    ASSERT_TRUE(said.is<lane::Cancel>());
+    EXPECT_TRUE(said.is<lane::Cancel>());
     EXPECT_EQ(said.as<lane::Cancel>().growth, asked.header.request);
+    withdrawn.set_value();
   });
-  EXPECT_EQ(grow(*connected(fake, milliseconds(50))).result.error().code, Code::kUnavailable);
+  const auto lane = connected(fake, milliseconds(50));
+  EXPECT_EQ(grow(*lane).result.error().code, Code::kUnavailable);
+  withdrawn.get_future().wait();
 }
 
 TEST(LaneGrant, ThatWaitsFailsWhenTheBrokerFallsSilent) {
