@@ -64,6 +64,7 @@ Borrower::Borrower(std::shared_ptr<Connection> connection, Opened opened, Bytes 
 // The broker counts released memory until it has been told of the release. A growth requested before that
 // would seem to exceed the slice's limit.
 Bytes Borrower::committed_and_told(std::chrono::steady_clock::time_point deadline) {
+  if (owes()) (void)return_leases({});
   const std::unique_lock nothing_on_its_way(returning_, deadline);
   return committed();
 }

@@ -41,7 +41,8 @@ class Borrower {
 
   // For growths (growth.h).
   CancellableMutex& growth_mutex() { return growing_; }
-  /// What is committed, after the broker has been told of all released memory, or `deadline` has passed.
+  /// What is committed, after the broker has been told of all released memory, also of what it could not be
+  /// told before; or `deadline` has passed.
   Bytes committed_and_told(std::chrono::steady_clock::time_point deadline);
   /// Makes `portion` part of the slice if `rest`, which this calls, succeeds. Otherwise nothing is kept.
   virtual Result<void> take(Portion portion, const std::function<Result<void>()>& rest) = 0;
@@ -82,10 +83,10 @@ class Borrower {
   SliceFigures& figures() { return figures_; }
   const SliceFigures& figures() const { return figures_; }
   std::shared_timed_mutex& returning() { return returning_; }
-  /// Whether something was released that the broker does not know of.
-  bool owes();
 
  private:
+  /// Whether something was released that the broker does not know of.
+  bool owes();
   Result<void> return_batch(const Leases& leases);
 
   const std::shared_ptr<Connection> connection_;

@@ -75,7 +75,6 @@ BrokerBacking::~BrokerBacking() {
 
 Result<std::vector<Extent>, GrowError> BrokerBacking::obtain(const Request& request) {
   const cuda::BesideCaptures beside(driver());
-  if (owes()) (void)return_leases({});  // or the broker would still count it against the limit
   {
     const MutexLock lock(mutex_);
     arrived_.clear();

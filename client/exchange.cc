@@ -139,8 +139,12 @@ void Exchange::tell_later(const lane::Outgoing& frame) {
   if (!silent_) send_queued();
 }
 
+// What is unread when a socket is closed resets the connection, and the other side might not get to read
+// `last`.
 void Exchange::end(const lane::Outgoing& last) {
   const MutexLock lock(mutex_);
+  socket_.stop_receiving();
+  read_what_is_there();
   queue(last);
   send_queued();
 }

@@ -74,7 +74,8 @@ class Exchange {
   Result<void> tell(const lane::Outgoing& frame, Clock::time_point deadline);
   /// Sends `frame`, whose answer is of no interest, at once or when the broker answers again.
   void tell_later(const lane::Outgoing& frame);
-  /// Sends what is still to be sent, and `last`, as far as there is room.
+  /// Sends what is still to be sent, and `last`, as far as there is room. No call is in flight, and none
+  /// follows.
   void end(const lane::Outgoing& last);
 
   std::uint64_t next_request() { return last_request_.fetch_add(1, std::memory_order_relaxed) + 1; }

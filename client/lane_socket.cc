@@ -96,6 +96,8 @@ LaneSocket::Received LaneSocket::receive(LanePacket& packet) const {
   return Received::kPacket;
 }
 
+void LaneSocket::stop_receiving() const { ::shutdown(socket_.get(), SHUT_RD); }
+
 bool LaneSocket::wait(short events, Clock::time_point deadline) const {
   using std::chrono::milliseconds;
   pollfd polled{socket_.get(), events, 0};

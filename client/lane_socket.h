@@ -51,6 +51,8 @@ class LaneSocket {
   Sent send(std::string_view bytes) const;
   /// Does not block.
   Received receive(LanePacket& packet) const;
+  /// Lets nothing more in. What has come can still be received.
+  void stop_receiving() const;
   /// Whether one of poll()'s `events` came until `deadline`. It may be in the past.
   bool wait(short events, Clock::time_point deadline) const;
 

@@ -59,9 +59,8 @@ class Slice {
   /// Gives memory back from the end, in whole extents, and keeps at least `target`. Returns the committed
   /// size, which may exceed `target`. The caller must have synchronised its work on that memory.
   /// Errors  kUnavailable (the broker is gone, or does not answer), kUnauthenticated: the memory is unmapped
-  /// all
-  ///         the same, and the next call tells the broker again; kInternal (the driver does not unmap it: it
-  ///         stays committed); kFailedPrecondition (forked, closed).
+  ///         all the same, and the next call tells the broker again; kInternal (the driver does not unmap it:
+  ///         it stays committed); kFailedPrecondition (forked, closed).
   Result<Bytes> shrink(Bytes target);
 
   /// Gives at least `bytes` back from the end, in whole extents, but keeps at least `keep`. Returns how much.

@@ -38,7 +38,7 @@ class BrokerBackingTest : public testing::Test {
   ~BrokerBackingTest() override { heal(); }
 
   FakeBroker broker_;
-  std::shared_ptr<Connection> connection_ = *Connection::open({broker_.folder(), "test"});
+  std::shared_ptr<Connection> connection_ = *Connection::open({broker_.folder(), "test", seconds(20)});
 };
 
 Bytes sum_of(const std::vector<Extent>& extents) {

@@ -113,10 +113,7 @@ bool FakeBroker::serve(const Said& said) {
     case Kind::kReturn: return take_back(said), true;
     case Kind::kCharge: return charge(said), true;
     case Kind::kPing: return answer(said, lane::Done{}), true;
-    case Kind::kGrow:
-      growing_.emplace_back(
-          [this, number = said.header.request, request = said.as<lane::Grow>()] { grow(number, request); });
-      return true;
+    case Kind::kGrow: return start_growth(said), true;
     case Kind::kAccept:
     case Kind::kSpent:
     case Kind::kCancel: break;
@@ -144,7 +141,23 @@ void FakeBroker::close_slice(const Said& said) {
   answer(said, lane::Done{});
 }
 
+void FakeBroker::start_growth(const Said& said) {
+  const std::scoped_lock lock(mutex_);
+  ++unanswered_;
+  growing_.emplace_back([this, number = said.header.request, request = said.as<lane::Grow>()] {
+    grow(number, request);
+    const std::scoped_lock answered(mutex_);
+    --unanswered_;
+    changed_.notify_all();
+  });
+}
+
 void FakeBroker::grow(std::uint64_t number, const lane::Grow& request) {
+  if (request.wait != 0) {
+    const auto now = std::chrono::steady_clock::now().time_since_epoch();
+    const auto from = static_cast<std::uint64_t>(std::chrono::nanoseconds(now).count());
+    send_frame(lane_socket_, lane::Waiting{from + request.wait}, number);
+  }
   if (before_grant) before_grant();
   await_answering();
   {
@@ -165,6 +178,8 @@ void FakeBroker::grow(std::uint64_t number, const lane::Grow& request) {
   std::vector<lane::GrantedLease> leases;
   {
     const std::scoped_lock lock(mutex_);
+    if (!knows_slices_of(request))
+      return send_frame(lane_socket_, failed(Code::kNotFound, "no slice"), number);
     leases = lend(request);
     for (const lane::GrantedLease& lease : leases)
       exported.push_back(std::move(*loans_.at(lease.lease).memory.export_descriptor()));
@@ -177,6 +192,11 @@ bool FakeBroker::enough_for(const lane::Grow& request) const {
   return std::all_of(
       request.parts.begin(), request.parts.begin() + request.count,
       [this](const lane::GrowPart& part) { return (part.least != 0 ? part.least : part.bytes) <= most; });
+}
+
+bool FakeBroker::knows_slices_of(const lane::Grow& request) const {
+  return std::all_of(request.parts.begin(), request.parts.begin() + request.count,
+                     [this](const lane::GrowPart& part) { return slices_.contains(part.slice); });
 }
 
 std::vector<lane::GrantedLease> FakeBroker::lend(const lane::Grow& request) {
@@ -262,7 +282,11 @@ std::vector<lane::Charge> FakeBroker::charges() const {
   return charges_;
 }
 
-std::uint64_t FakeBroker::in_use() const {
+std::uint64_t FakeBroker::in_use() {
+  {
+    std::unique_lock lock(mutex_);
+    EXPECT_TRUE(changed_.wait_for(lock, kPatience, [this] { return unanswered_ == 0; }));
+  }
   auto nvml = cuda::Nvml::open(simulated_machine());
   EXPECT_TRUE(nvml) << to_string(nvml.error());
   auto memory = (*nvml)->memory(driver_->devices().front().uuid);

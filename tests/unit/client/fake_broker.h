@@ -34,7 +34,8 @@ class FakeBroker {
   std::size_t leases_out() const;
   std::size_t slices_open() const;
   std::size_t growths() const;
-  std::uint64_t in_use() const;  ///< of the first device, as the driver sees it
+  /// Of the first device, as the driver sees it when every growth has been answered.
+  std::uint64_t in_use();
   /// Blocks until `count` grants have been accepted.
   void await_accepted(std::size_t count);
   /// What was asked for and declared, the latest last.
@@ -79,8 +80,10 @@ class FakeBroker {
   void close_slice(const Said& said);
   void take_back(const Said& said);
   void charge(const Said& said);
+  void start_growth(const Said& said);
   void grow(std::uint64_t number, const lane::Grow& request);
   bool enough_for(const lane::Grow& request) const;
+  bool knows_slices_of(const lane::Grow& request) const;
   std::vector<lane::GrantedLease> lend(const lane::Grow& request);
   void lend_part(const lane::GrowPart& part, std::vector<lane::GrantedLease>& leases);
   void send_grant(std::uint64_t request, const std::vector<lane::GrantedLease>& leases,
@@ -109,6 +112,7 @@ class FakeBroker {
   std::map<std::uint64_t, Loan> loans_;
   std::set<std::uint64_t> accepted_;
   std::vector<std::thread> growing_;
+  std::size_t unanswered_ = 0;  ///< growths
   int lane_socket_ = -1;
   FakeLane lane_;
 };

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <future>
 #include <thread>
 
 #include "tests/unit/client/lane_fixture.h"
@@ -59,6 +60,24 @@ TEST(Lane, TellsWhatHasNoAnswer) {
   EXPECT_TRUE(lane->accept(5));
   EXPECT_TRUE(lane->spent(2));
   lane->goodbye();
+}
+
+// Closing a socket with something unread in it resets the connection.
+TEST(Lane, SaysGoodbyeThoughAnswersAreUnread) {
+  std::promise<void> sent;
+  std::promise<void> closed;
+  FakeLane fake([&](int socket) {
+    greet(socket);
+    for (std::uint64_t i = 1000; i < 1010; ++i) send_frame(socket, lane::Done{}, i);
+    sent.set_value();
+    closed.get_future().wait();
+    EXPECT_TRUE(receive_frame(socket).is<lane::Goodbye>());
+  });
+  auto lane = connected(fake);
+  sent.get_future().wait();
+  lane->goodbye();
+  lane.reset();
+  closed.set_value();
 }
 
 // Every thread asks for another device and gets that one's answer, though the last request is answered first.

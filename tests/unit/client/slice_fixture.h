@@ -14,7 +14,7 @@ inline constexpr Bytes kPage = mebibytes(2);
 class SliceTest : public testing::Test {
  protected:
   SliceTest() {
-    auto session = Session::connect({broker_.folder(), "test"});
+    auto session = Session::connect({broker_.folder(), "test", std::chrono::seconds(20)});
     EXPECT_TRUE(session) << to_string(session.error());
     session_.emplace(std::move(*session));
   }

@@ -78,18 +78,21 @@ TEST_F(Unavailable, BrokerIsAskedWithoutADeadlineWhetherItLives) {
 }
 
 TEST_F(Unavailable, GrowthIsNoLackOfMemoryAndIsWithdrawn) {
+  std::promise<void> withdrawn;
   FakeLane fake([&](int socket) {
     greet(socket);
     sleep();
     const Said asked = receive_frame(socket);
     EXPECT_TRUE(receive_frame(socket).is<lane::Ping>());
     EXPECT_EQ(receive_frame(socket).as<lane::Cancel>().growth, asked.header.request);
+    withdrawn.set_value();
   });
   const auto lane = connected(fake, kShort);
   const auto refused = grow(*lane);
   EXPECT_EQ(refused.error().code, Code::kUnavailable);
   EXPECT_FALSE(refused.error().denial);
   wake();
+  withdrawn.get_future().wait();
 }
 
 TEST_F(Unavailable, LateGrantIsGivenBack) {
