@@ -175,7 +175,7 @@ const char* gpumem_session_tenant(const gpumem_session* session) GPUMEM_NOEXCEPT
 typedef struct gpumem_slice_options {
   size_t struct_size;
   const char* device;    /* UUID; NULL: the first device that both the broker and this process see */
-  uint64_t limit;        /* bytes; 0: the tenant's limit on the device */
+  uint64_t limit;        /* bytes; 0: none but the tenant's, as it is at any time */
   const char* label;     /* for people, shown by `gpumem ps`; NULL: none */
   bool trim_on_pressure; /* what lies beyond gpumem_slice_set_in_use goes back without asking */
 } gpumem_slice_options;
@@ -248,7 +248,7 @@ gpumem_status gpumem_slice_close(gpumem_slice* slice) GPUMEM_NOEXCEPT;
 typedef struct gpumem_allocator_options {
   size_t struct_size;
   const char* device; /* UUID; NULL: the first device that both the broker and this process see */
-  uint64_t limit;     /* bytes; 0: the tenant's limit on the device */
+  uint64_t limit;     /* bytes; 0: none but the tenant's, as it is at any time */
   const char* label;  /* for people, shown by `gpumem ps`; NULL: none */
   int64_t wait_ms;    /* how long an allocation may wait for memory that others hold now; 0: not at all */
   int64_t idle_ms;    /* what nobody needed for so long goes back to the broker; 0: 2 s; GPUMEM_AT_ONCE */

@@ -14,7 +14,7 @@ namespace gpumem::api {
 
 struct OpenSlice {
   std::string device;  ///< UUID
-  Bytes limit;         ///< zero: the tenant's limit
+  Bytes limit;         ///< zero: none but the tenant's, as it is at any time
   std::string label;   ///< for people
 };
 struct CloseSlice {

@@ -41,7 +41,7 @@ class Broker {
   /// The process is gone, and with it every mapping of its own.
   void exited(SessionId session, TimePoint now);
 
-  /// `limit`  zero: the tenant's limit. Answers the slice.
+  /// `limit`  zero: none but the tenant's, as it is at any time. Answers the slice.
   /// Errors  kNotFound (device), kInvalidArgument (more than the pool), kResourceExhausted (too many slices),
   ///         kPermissionDenied (the tenant's limit is 0).
   Result<Slice> open_slice(SessionId session, const std::string& device, Bytes limit, std::string label);

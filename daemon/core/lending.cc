@@ -20,13 +20,14 @@ Lending::Lending(State& state, const Explainer& explainer) : state_(state), expl
 
 Result<Bytes> Lending::check_slice(const Session& session, DeviceIndex index, Bytes limit) const {
   const DevicePolicy& device = state_.policy.devices[index];
-  if (limit.is_zero()) limit = std::min(state_.ledger.quota(session.tenant, index).limit, device.pool);
-  const auto rounded = limit.rounded_up(device.granularity);
+  // A slice without a limit of its own has as much room as the device: its tenant's limit may change.
+  const bool may_have_some = !state_.ledger.quota(session.tenant, index).limit.is_zero();
+  const auto rounded = (limit.is_zero() ? device.pool : limit).rounded_up(device.granularity);
   if (!rounded || *rounded > device.pool) {
     return Error{Code::kInvalidArgument, "a slice of " + to_string(limit) + " is more than the pool of " +
                                              to_string(device.pool) + " on " + device.uuid};
   }
-  if (rounded->is_zero()) {
+  if (limit.is_zero() && !may_have_some) {
     return Error{Code::kPermissionDenied, "tenant '" + session.tenant_name + "' may have no memory of " +
                                               device.uuid + " (its limit is 0)"};
   }

@@ -32,7 +32,7 @@ class Lending {
   /// Both outlive it.
   Lending(State& state, const Explainer& explainer);
 
-  /// The size of a slice of the session with this limit; zero: the tenant's limit.
+  /// The size of a slice of the session with this limit; zero: as much as the device has.
   /// Errors  kInvalidArgument (more than the pool), kPermissionDenied (the tenant's limit is 0),
   ///         kResourceExhausted (too many slices).
   Result<Bytes> check_slice(const Session& session, DeviceIndex device, Bytes limit) const;

@@ -90,7 +90,7 @@ struct Hello {
 struct OpenSlice {
   static constexpr Kind kKind = Kind::kOpenSlice;
   std::uint64_t device;  ///< its place in Welcome
-  std::uint64_t limit;   ///< bytes, rounded up to the granularity; 0: the tenant's limit
+  std::uint64_t limit;   ///< bytes, rounded up to the granularity; 0: none but the tenant's
   Text<128> label;
 };
 /// Of a slice without leases. Answered with Done or Failed, as Return, Charge and Ping are.

@@ -84,8 +84,11 @@ TEST_F(QuotasByRoot, HoldForSessionsThatAreOpen) {
   auto ann = client({}, test_user(10'001));
   EXPECT_TRUE(failed_with(ann->grow("a", mebibytes(130)), "RESOURCE_EXHAUSTED"));
   EXPECT_EQ(gpumem({"set", "ann", "--limit", "160MiB", "--device", broker_.device().uuid()}).status, 0);
-  EXPECT_TRUE(succeeded(ann->open("b")));
-  EXPECT_TRUE(succeeded(ann->grow("b", mebibytes(150))));
+  EXPECT_TRUE(succeeded(ann->grow("a", mebibytes(150)))) << "the slice has no limit of its own";
+  EXPECT_EQ(gpumem({"set", "ann", "--limit", "100MiB"}).status, 0);
+  EXPECT_TRUE(failed_with(ann->grow("a", mebibytes(152)), "RESOURCE_EXHAUSTED"));
+  EXPECT_TRUE(succeeded(ann->shrink("a", mebibytes(40))));
+  EXPECT_TRUE(succeeded(ann->grow("a", mebibytes(90))));
 }
 
 TEST_F(QuotasByRoot, SurviveTheBrokerAndAReload) {

@@ -21,7 +21,7 @@ using StreamHandle = void*;
 
 struct AllocatorOptions {
   std::string device{};  ///< UUID; empty: the first device that both the broker and this process see
-  Bytes limit{};         ///< zero: the tenant's limit on the device
+  Bytes limit{};         ///< zero: none but the tenant's, as it is at any time
   std::string label{};   ///< for people, shown by `gpumem ps`
   /// How long an allocation may wait for memory that others hold now. Zero: not at all.
   std::chrono::milliseconds wait{0};

@@ -16,7 +16,7 @@ class SliceState;
 
 struct SliceOptions {
   std::string device{};  ///< UUID; empty: the first device that both the broker and this process see
-  Bytes limit{};         ///< zero: the tenant's limit on the device
+  Bytes limit{};         ///< zero: none but the tenant's, as it is at any time
   std::string label{};   ///< for people, shown by `gpumem ps`
   /// When the broker asks for memory, the library may give back what lies beyond Slice::set_in_use without
   /// asking the program. False: the figure is only shown to people.

@@ -65,12 +65,12 @@ class GpumemMemoryManager(cuda.HostOnlyCUDAMemoryManager):
         return cuda.MemoryPointer(self.context, driver.CUdeviceptr(address), size, finalizer=lambda: self._forget(address))
 
     def get_memory_info(self) -> Any:
-        """(free, total): bytes that could be had without waiting, and the allocator's limit."""
+        """(free, total): bytes that could be had without waiting, and the limit: the allocator's or the tenant's."""
         figures = self.allocator.statistics()
         usage = next(usage for usage in self._connected().usage() if usage.device == self.allocator.device)
         unused = figures.committed - figures.in_use
         free = min(unused + usage.available, self.allocator.limit - figures.in_use)
-        return cuda.MemoryInfo(free=max(free, 0), total=self.allocator.limit)
+        return cuda.MemoryInfo(free=max(free, 0), total=min(self.allocator.limit, usage.limit))
 
     def get_ipc_handle(self, memory: Any) -> NoReturn:
         raise NotImplementedError(
