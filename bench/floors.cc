@@ -13,7 +13,7 @@ namespace gpumem::bench {
 namespace {
 
 // Two processes, one byte each way, blocking calls: no polling, no protocol, two switches of the kernel.
-void socket_round_trip(benchmark::State& state) {
+void socket_round_trip(benchmark::State& state, World& world) {
   int ends[2];
   require(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) == 0,
           "cannot make a pair of sockets");
@@ -29,6 +29,7 @@ void socket_round_trip(benchmark::State& state) {
     }));
   }
   ::shutdown(own.get(), SHUT_RDWR);
+  world.round_trip_us = samples.median_us();
   state.counters["median_us"] = samples.median_us();
 }
 
@@ -45,7 +46,7 @@ void broker_ping(benchmark::State& state, World& world) {
   Samples samples;
   for (auto _ : state) samples.add(timed([&] { must(session.ping(), "ping"); }));
   state.counters["median_us"] = samples.median_us();
-  if (world.empty_call_us > 0) state.counters["per_empty_call"] = samples.median_us() / world.empty_call_us;
+  add_ratios(state, "", samples.median_us(), world);
 }
 
 }  // namespace
@@ -58,7 +59,7 @@ void echo_packets(const RoleArguments& arguments) {
 }
 
 void register_floors(World& world) {
-  benchmark::RegisterBenchmark("socket_round_trip", socket_round_trip)
+  benchmark::RegisterBenchmark("socket_round_trip", socket_round_trip, std::ref(world))
       ->UseRealTime()
       ->Unit(benchmark::kMicrosecond);
   benchmark::RegisterBenchmark("grpc_empty_call", grpc_empty_call, std::ref(world))

@@ -4,8 +4,7 @@
 #include "bench/samples.h"
 #include "bench/world.h"
 
-// From connect to the broker's welcome, and goodbye. The gRPC connection is made by the first call only, so
-// it is measured with one and without.
+// From connect to the broker's welcome, and goodbye; with a call in between and without.
 
 namespace gpumem::bench {
 namespace {

@@ -1,4 +1,8 @@
 #pragma once
+#include <benchmark/benchmark.h>
+
+#include <string>
+
 #include "bench/broker.h"
 #include "bench/empty_service.h"
 
@@ -8,9 +12,17 @@ namespace gpumem::bench {
 struct World {
   Broker broker;
   EmptyService empty_service;
-  /// Median of grpc_empty_call in this run, in microseconds; 0: filtered out.
+  /// Medians of the floors in this run, in microseconds; 0: filtered out.
+  double round_trip_us = 0;
   double empty_call_us = 0;
 };
+
+/// Counters `per_call` and `per_round_trip`, with a prefix: what `us` is, held against the floors of this
+/// run.
+inline void add_ratios(benchmark::State& state, const std::string& prefix, double us, const World& world) {
+  if (world.empty_call_us > 0) state.counters[prefix + "per_call"] = us / world.empty_call_us;
+  if (world.round_trip_us > 0) state.counters[prefix + "per_round_trip"] = us / world.round_trip_us;
+}
 
 void register_floors(World& world);
 void register_grow_shrink(World& world);
