@@ -38,7 +38,8 @@ TEST_F(BrokerSlice, HasTheLimitThatIsAskedForInWholePieces) {
 TEST_F(BrokerSlice, WithoutALimitHasTheRoomOfThePool) {
   EXPECT_EQ(open({})->limit, mebibytes(64));
   const SessionId cid = machine.connect(3);
-  EXPECT_EQ(machine.broker.open_slice(cid, "GPU-0", {}, "")->limit, mebibytes(64)) << "its tenant's may change";
+  EXPECT_EQ(machine.broker.open_slice(cid, "GPU-0", {}, "")->limit, mebibytes(64))
+      << "its tenant's may change";
 }
 
 TEST_F(BrokerSlice, CannotBeLargerThanThePool) {

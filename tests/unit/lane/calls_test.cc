@@ -73,7 +73,8 @@ TEST_F(LaneCalls, AreAllCarriedByBothTransports) {
     EXPECT_NE(service->FindMethodByName(std::string(name)), nullptr) << name;
     const auto broken = receive(kind, 4000);
     ASSERT_FALSE(broken) << name;
-    EXPECT_EQ(broken.error().message.find("unknown kind"), std::string::npos) << name << " is not known by frames";
+    EXPECT_EQ(broken.error().message.find("unknown kind"), std::string::npos)
+        << name << " is not known by frames";
   });
   EXPECT_EQ(executor.answers, 0);
 }
