@@ -46,7 +46,8 @@ void Loop::frame(const std::shared_ptr<Lane>& lane, std::string_view packet) {
   run([&](core::Broker& broker, core::TimePoint at) {
     if (greets) {
       silent_.remove(lane.get());
-      if (auto welcomed = greet(lane, *frame); !welcomed) lane->refuse(welcomed.error(), frame->header.request);
+      if (auto welcomed = greet(lane, *frame); !welcomed)
+        lane->refuse(welcomed.error(), frame->header.request);
     } else if (auto taken = receiver_->receive(lane->session(), packet, broker, at); !taken) {
       lane->close(taken.error().message);
     }
