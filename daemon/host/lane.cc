@@ -84,10 +84,13 @@ void Lane::await_message() {
                      });
 }
 
+// An event of a descriptor that is closed in the same round of the loop may be told of the descriptor that
+// takes its place there. So the process is asked.
 void Lane::await_exit() {
   process_.async_wait(Descriptor::wait_read,
                       [self = shared_from_this()](const boost::system::error_code& error) {
                         if (error) return;
+                        if (!has_ended(self->process_.native_handle())) return self->await_exit();
                         self->watches_process_ = false;
                         self->end();
                         self->handler_.process_exited(self);

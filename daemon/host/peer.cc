@@ -1,6 +1,5 @@
 #include "daemon/host/peer.h"
 
-#include <poll.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -16,11 +15,6 @@ namespace {
 #ifndef SO_PEERPIDFD
 #define SO_PEERPIDFD 77  // Linux 6.5; the headers of Debian 12 are older
 #endif
-
-bool has_ended(int pidfd) {
-  pollfd waiting{pidfd, POLLIN, 0};
-  return ::poll(&waiting, 1, 0) > 0;
-}
 
 // A handle of the very process that connected, whatever its pid is here. Before Linux 6.5 it is opened by
 // pid: then the process cannot be told from a successor with the same pid, but only if it ended between

@@ -1,5 +1,6 @@
 #include "daemon/host/process_signal.h"
 
+#include <poll.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -33,6 +34,11 @@ Result<std::uint64_t> start_time(std::int64_t pid) {
   std::uint64_t started = 0;
   if (!(rest >> started)) return gone("process " + std::to_string(pid));
   return started;
+}
+
+bool has_ended(int pidfd) {
+  pollfd waiting{pidfd, POLLIN, 0};
+  return ::poll(&waiting, 1, 0) > 0;
 }
 
 Result<void> signal_process(int pidfd, core::Signal signal) {

@@ -13,6 +13,9 @@ int signal_number(core::Signal signal);
 /// Errors  kNotFound: it is gone.
 Result<std::uint64_t> start_time(std::int64_t pid);
 
+/// Whether the process behind `pidfd` has ended. False for -1.
+bool has_ended(int pidfd);
+
 /// Sends `signal` to the process behind `pidfd`. Errors  kNotFound: it is gone; kPermissionDenied.
 Result<void> signal_process(int pidfd, core::Signal signal);
 

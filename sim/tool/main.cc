@@ -1,5 +1,11 @@
-// gpumem-sim: makes, removes and shows simulated machines, and makes their driver misbehave.
+// gpumem-sim: makes, removes and shows simulated machines, runs programs on them, and makes their driver
+// misbehave.
+#include <unistd.h>
+
+#include <cerrno>
 #include <cstdio>
+#include <cstdlib>
+#include <limits>
 #include <map>
 #include <string>
 #include <vector>
@@ -15,14 +21,16 @@ constexpr const char* kUsage =
     "usage: gpumem-sim create FOLDER SPEC [LIBRARY_FOLDER]\n"
     "       gpumem-sim remove FOLDER\n"
     "       gpumem-sim show FOLDER\n"
+    "       gpumem-sim run FOLDER PROGRAM [ARGUMENT]...\n"
     "       gpumem-sim fault FOLDER CALL [fail RESULT] [delay TIME] [kill] [nth N | from N] [times N]\n"
     "                        [probability P] [seed N] [pid N]\n"
     "       gpumem-sim faults FOLDER\n"
     "       gpumem-sim heal FOLDER\n"
     "       gpumem-sim costs FOLDER [PROFILE | FILE | none]\n"
     "       gpumem-sim shrink FOLDER DEVICE SIZE\n"
-    "Makes FOLDER a simulated machine; programs run on it with LD_LIBRARY_PATH=FOLDER.\n"
-    "SPEC is COUNTxSIZE, for example 2x24GiB or 1x8GiB,1x16GiB.\n"
+    "Makes FOLDER a simulated machine. SPEC is COUNTxSIZE, for example 2x24GiB or 1x8GiB,1x16GiB.\n"
+    "run starts a program on it, with LD_LIBRARY_PATH=FOLDER. The machine of a broker that simulates\n"
+    "is the folder `driver` in its runtime folder.\n"
     "fault makes driver calls go wrong in every process of the machine, for example\n"
     "  gpumem-sim fault FOLDER cuMemCreate fail OUT_OF_MEMORY nth 3\n"
     "  gpumem-sim fault FOLDER 'cuMem*' delay 5ms probability 0.1\n"
@@ -77,6 +85,23 @@ int show(const Words& words) {
   return 0;
 }
 
+/// Becomes the program, which finds the machine's driver first.
+int run_program(const Words& words) {
+  const auto machine = load_machine(words[1]);
+  if (!machine) return fail(machine.error());
+  std::error_code unknown;
+  std::string libraries = std::filesystem::absolute(words[1], unknown).string();
+  if (const char* more = std::getenv("LD_LIBRARY_PATH"); more != nullptr && *more != '\0')
+    libraries += std::string(":") + more;
+  ::setenv("LD_LIBRARY_PATH", libraries.c_str(), 1);
+  std::vector<std::string> arguments(words.begin() + 2, words.end());
+  std::vector<char*> pointers;
+  for (std::string& argument : arguments) pointers.push_back(argument.data());
+  pointers.push_back(nullptr);
+  ::execvp(pointers[0], pointers.data());
+  return fail(errno_error(errno, "cannot run " + words[2]));
+}
+
 struct Command {
   const char* name;
   std::size_t least_words;
@@ -88,6 +113,7 @@ constexpr Command kCommands[] = {
     {"create", 3, 4, create},
     {"remove", 2, 2, remove},
     {"show", 2, 2, show},
+    {"run", 3, std::numeric_limits<std::size_t>::max(), run_program},
     {"fault", 3, 64, add_fault_command},
     {"faults", 2, 2, faults_command},
     {"heal", 2, 2, heal_command},

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# set_up.sh FOLDER: makes FOLDER a virtual environment with the clients that requirements.txt names, and PyCUDA,
-# which is published as source only. What is done already is not done again. What fails is said in one line.
+# set_up.sh FOLDER [REQUIREMENTS]: makes FOLDER a virtual environment with the packages of that file. Without one they
+# are the clients that requirements.txt names, and PyCUDA, which is published as source only. What is done already is
+# not done again. What fails is said in one line.
 set -euo pipefail
 folder=$(realpath -m "$1")
-requirements=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)/requirements.txt
+requirements=${2:-$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)/requirements.txt}
 log=$folder/set-up.txt
 readonly pycuda=pycuda==2026.1
 
@@ -13,13 +14,13 @@ pip() {
 }
 
 install_clients() {
-  printf 'installing Python clients into %s\n' "$folder"
+  printf 'installing Python packages into %s\n' "$folder"
   rm -rf "$folder"
   mkdir -p "$folder"
   /usr/bin/python3 -m venv "$folder" > "$log" 2>&1 ||
     give_up "no virtual environment could be made: install python3-venv"
   pip install --no-deps --only-binary :all: -r "$requirements" ||
-    give_up "the Python clients could not be had: reach a Python package index and run ./dev test again"
+    give_up "the Python packages could not be had: reach a Python package index and run ./dev test again"
   cp "$requirements" "$folder/clients.txt"
 }
 
@@ -46,4 +47,5 @@ install_pycuda() {
 }
 
 cmp -s "$requirements" "$folder/clients.txt" || install_clients
+[ $# = 1 ] || exit 0
 [ "$(cat "$folder/pycuda.txt" 2> /dev/null)" = "$pycuda" ] || install_pycuda

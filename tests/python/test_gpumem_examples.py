@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from brokered import broker, kept  # noqa: F401, fixtures
+from brokered import BUILD, broker, eventually, kept  # noqa: F401, fixtures
 
 EXAMPLES = pathlib.Path(__file__).resolve().parents[2] / "client/examples"
 
@@ -30,6 +30,34 @@ def test_blocks_and_buffers_are_borrowed():
     said = run("allocate.py")
     assert "64 MiB at 0x" in said and "refused: " in said and "limit" in said
     assert r"it begins with b'\x07\x07\x07\x07'" in said
+
+
+def test_without_a_gpu_the_simulated_driver_of_the_broker_is_found(tmp_path):
+    """As the README says, with no library path."""
+    runtime = tmp_path / "run"
+    environment = {name: value for name, value in os.environ.items() if name not in ("LD_LIBRARY_PATH",
+                                                                                     "GPUMEM_SIM_MACHINE")}
+    environment["GPUMEM_RUNTIME_DIR"] = str(runtime)
+    broker = subprocess.Popen([BUILD / "daemon/gpumemd", "--simulate", "1x1GiB", "--runtime-dir", runtime,
+                               "--log-level", "warning"], env=environment)
+    try:
+        eventually(lambda: subprocess.run([BUILD / "client/cli/gpumem", "status"], env=environment,
+                                          capture_output=True).returncode == 0, "a broker")
+        words = [sys.executable, EXAMPLES / "allocate.py"]
+        alone = subprocess.run(words, env=environment, capture_output=True, text=True)
+        if alone.returncode == 0:
+            pytest.skip("this machine has a driver of its own")
+        ended = subprocess.run([BUILD / "sim/gpumem-sim", "run", runtime / "driver", *words], env=environment,
+                               capture_output=True, text=True, timeout=120)
+        assert (ended.returncode, ended.stderr) == (0, "") and "64 MiB at 0x" in ended.stdout
+        status = subprocess.run([BUILD / "sim/gpumem-sim", "run", runtime / "driver", "sh", "-c", "exit 7"])
+        assert status.returncode == 7
+        lost = subprocess.run([BUILD / "sim/gpumem-sim", "run", runtime / "driver", "/nonexistent"],
+                              capture_output=True, text=True)
+        assert lost.returncode == 1 and "cannot run /nonexistent" in lost.stderr
+    finally:
+        broker.terminate()
+        broker.wait()
 
 
 @pytest.mark.parametrize("name", ["cupy_allocate.py", "torch_allocate.py"])

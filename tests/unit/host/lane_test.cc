@@ -3,10 +3,15 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include <array>
+#include <functional>
+#include <utility>
 
 #include "proto/lane.h"
 #include "proto/lane/frames.h"
@@ -37,10 +42,12 @@ struct Recorder final : LaneHandler {
     goodbye = said_goodbye;
     may_live = lane->process_may_live();
     if (!lane->session()) lane->forget();
+    if (closures == 1 && after_first_end) after_first_end();
   }
   void process_exited(const std::shared_ptr<Lane>&) override { ++exits; }
 
   std::optional<Error> refusal;
+  std::function<void()> after_first_end;
   std::vector<int> descriptors;
   std::string label;
   std::string complaint;
@@ -347,6 +354,48 @@ TEST_F(LaneTest, RefusesWhoHasNotSpokenInBothProtocols) {
   const auto refused = lane::body_of<lane::Failed>(lane::parse(frame->bytes).value());
   ASSERT_TRUE(refused) << refused.error().message;
   EXPECT_EQ(refused->message.view(), "full");
+}
+
+// The loop learns of the lane's end and of its process's end in one round. A lane that is made in between
+// takes the places of both descriptors in the loop.
+TEST(LaneReplacementTest, AnEndedProcessEndsNoLaneThatIsMadeInTheSameRound) {
+  boost::asio::io_context loop;
+  SocketDisposal disposal{true};
+  const auto pair = [] {
+    std::array<int, 2> ends{};
+    EXPECT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends.data()), 0);
+    return std::pair(UniqueFd(ends[0]), UniqueFd(ends[1]));
+  };
+  Recorder recorder;
+  auto [own, client] = pair();
+  auto [next_own, next_client] = pair();
+  std::shared_ptr<Lane> next;
+  recorder.after_first_end = [&, &next_own = next_own] {
+    auto peer = identify_peer(next_own.get());
+    next = Lane::create(loop, {std::move(next_own), std::move(*peer)}, recorder, disposal).value();
+    next->start();
+  };
+
+  const pid_t child = ::fork();  // holds the other end of the first lane
+  if (child == 0) ::pause();
+  client.reset();
+  PeerProcess ending;
+  ending.peer.pid = child;
+  ending.pidfd.reset(static_cast<int>(::syscall(SYS_pidfd_open, child, 0)));
+  Lane::create(loop, {std::move(own), std::move(ending)}, recorder, disposal).value()->start();
+  ::kill(child, SIGKILL);
+  ASSERT_EQ(::waitpid(child, nullptr, 0), child);
+
+  EXPECT_TRUE(test::eventually([&] {
+    loop.poll();
+    loop.restart();
+    return next != nullptr;
+  }));
+  loop.poll();
+  EXPECT_EQ(recorder.closures, 1);
+  if (next) next->forget();
+  loop.restart();
+  loop.poll();
 }
 
 }  // namespace

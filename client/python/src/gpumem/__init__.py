@@ -7,6 +7,8 @@
 Sizes are bytes, times are seconds. What fails raises a GpumemError with a code and words that say what to do.
 Under frameworks: gpumem.cupy, gpumem.numba, gpumem.cuda_core and gpumem.torch, imported by name.
 """
+import pkgutil
+
 from ._library import version
 from ._version import __version__
 from .allocator import Allocator, BlockInfo, SizeClass, Statistics
@@ -17,6 +19,10 @@ from .pressure import Pressure
 from .process import configure_default, default_allocator, default_session
 from .session import DeviceUsage, Session
 from .slice import Slice
+
+# The broker's gRPC interface is the protobuf package gpumem.v1. Code that protoc generated from it lies in a folder
+# `gpumem` of its own on sys.path, and is imported as gpumem.v1.
+__path__ = pkgutil.extend_path(__path__, __name__)
 
 KIB = 1 << 10
 MIB = 1 << 20

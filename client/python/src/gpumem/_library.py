@@ -56,6 +56,16 @@ def check(status: int) -> None:
         raise failure(status)
 
 
+def leave(close: Callable[[], None], error: object) -> None:
+    """Closes at the end of a `with` statement. What `close` raises does not take the place of `error`, which ends the
+    statement already: SystemExit in a forked child, for example."""
+    try:
+        close()
+    except GpumemError:
+        if error is None:
+            raise
+
+
 def visit(call: Callable[..., int], handle: int, visitor: Any, convert: Callable[[Any], Any]) -> list[Any]:
     """What `call` shows to a visitor of the type `visitor`, each converted."""
     found: list[Any] = []

@@ -8,11 +8,11 @@ import weakref
 from typing import Any, SupportsIndex
 
 from . import _abi
-from ._library import check, failure, load, text, visit
+from ._library import check, failure, leave, load, text, visit
 from ._streams import StreamLike, handle_of
 from ._values import encoded, size_of
 from .block import Block
-from .errors import Code, GpumemError
+from .errors import Code
 
 
 @dataclasses.dataclass(frozen=True)
@@ -242,8 +242,4 @@ class Allocator:
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         """Closes. After an exception, blocks in use are no second one: it then stays until they are gone."""
-        try:
-            self.close()
-        except GpumemError:
-            if error is None:
-                raise
+        leave(self.close, error)

@@ -4,6 +4,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
+from ._library import leave
 from ._streams import StreamLike
 from ._values import size_of
 from .errors import FailedPrecondition
@@ -83,8 +84,8 @@ class Block:
     def __enter__(self) -> Block:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.free()
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        leave(self.free, error)
 
     def __repr__(self) -> str:
         return f"<gpumem.Block of {self._size} bytes, " + ("freed>" if self._is_free else f"at {self._address:#x}>")

@@ -8,7 +8,7 @@ import weakref
 from typing import Any, SupportsIndex
 
 from . import _abi
-from ._library import check, load, text, visit
+from ._library import check, leave, load, text, visit
 from ._values import encoded, milliseconds_of, size_of
 from .allocator import Allocator
 from .pressure import Handler, Listener
@@ -145,8 +145,8 @@ class Session:
     def __enter__(self) -> Session:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        leave(self.close, error)
 
 
 def allocator_options(*, device: str | None = None, limit: SupportsIndex = 0, label: str | None = None,

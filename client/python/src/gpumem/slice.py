@@ -7,7 +7,7 @@ import weakref
 from typing import SupportsIndex
 
 from . import _abi
-from ._library import check, failure, load, text
+from ._library import check, failure, leave, load, text
 from ._values import milliseconds_of, size_of
 
 
@@ -107,5 +107,5 @@ class Slice:
     def __enter__(self) -> Slice:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        leave(self.close, error)

@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# on_machine.sh TEST PACKAGE ENVIRONMENT BUILD: runs test_coexistence.py, whose processes use PACKAGE of .cache/ENVIRONMENT.
+# Where the package is not installed it says so, which counts as skipped.
+set -euo pipefail
+test=$1 package=$2 environment=$3 build=$4
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+python=$(realpath -m "$here/../../../.cache/$environment")/bin/python
+
+{ [ -x "$python" ] &&
+  "$python" -c 'import importlib.metadata, sys; importlib.metadata.version(sys.argv[1])' "$package" 2> /dev/null; } || {
+  printf 'gpumem: skipped: %s: %s is not installed: reach a package index, or see .cache/%s/set-up.txt\n' \
+    "$test" "$package" "$environment"
+  exit 77
+}
+export COEXISTENCE_PACKAGE=$package COEXISTENCE_PYTHON=$python
+exec "$here/../on_machine.sh" "$test" pytest "$build" test_coexistence.py
