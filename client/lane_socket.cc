@@ -89,8 +89,8 @@ LaneSocket::Received LaneSocket::receive(LanePacket& packet) const {
     received = ::recvmsg(socket_.get(), &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
   } while (received < 0 && (errno == EINTR || errno == ECONNRESET));
   if (received < 0) return errno == EAGAIN || errno == EWOULDBLOCK ? Received::kNothing : Received::kEnd;
+  take_descriptors(no_fork, message, packet.descriptors);  // an empty packet, too, may bring some
   if (received == 0) return Received::kEnd;
-  take_descriptors(no_fork, message, packet.descriptors);
   packet.size = (message.msg_flags & MSG_TRUNC) != 0 ? 0 : static_cast<std::size_t>(received);
   packet.lost_descriptors = (message.msg_flags & MSG_CTRUNC) != 0;
   return Received::kPacket;

@@ -10,7 +10,8 @@ namespace gpumem::core {
 class PacketSender {
  public:
   virtual ~PacketSender() = default;
-  /// Sends `bytes` with the descriptors of `extents`, which exist. Nothing, if the session's lane is gone.
+  /// Sends `bytes` with the descriptors of `extents`, which exist as long as the session's lane does. Nothing,
+  /// if the lane is gone. A lane that breaks over it ends its session before this returns.
   /// Inside work on the core's thread.
   virtual void send(SessionId session, std::string_view bytes, std::span<const ExtentId> extents) = 0;
 };

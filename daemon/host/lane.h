@@ -68,6 +68,8 @@ class Lane : public std::enable_shared_from_this<Lane> {
   /// The same with a frame. From now on only frames are taken.
   void welcome_by_frame(SessionId session, std::string_view frame, std::span<const int> descriptors);
   bool speaks_frames() const { return speaks_frames_.value_or(false); }
+  /// The connection is closed: nothing is sent any more.
+  bool ended() const { return ended_; }
   /// Says why, then closes. `request`  the number of the Hello, in a frame.
   void refuse(const Error& error, std::uint64_t request = 0);
   /// Sends now, or, if the socket is full, as soon as the client reads. The descriptors stay the caller's.

@@ -195,7 +195,8 @@ void Loop::do_effect(core::ForgetSession& effect) {
 
 void Loop::send(SessionId session, std::string_view bytes, std::span<const ExtentId> extents) {
   const auto client = clients_.find(session);
-  if (client == clients_.end()) return;
+  // With the lane its extents may be gone, while the session is kept until they have come back.
+  if (client == clients_.end() || client->second.lane->ended()) return;
   std::vector<int> descriptors;
   for (const ExtentId extent : extents) descriptors.push_back(extents_->descriptor(extent));
   client->second.lane->send(bytes, descriptors);

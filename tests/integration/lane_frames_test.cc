@@ -1,4 +1,6 @@
 // A session by frames alone: everything that a client may ask, with a real broker.
+#include <sys/socket.h>
+
 #include "tests/integration/hostile_fixture.h"
 #include "tests/support/frame_lane.h"
 
@@ -221,6 +223,23 @@ TEST_F(LaneFrames, ReachNobodyElsesMemory) {
   granted.descriptors.clear();
   other.send(lane::Goodbye{});
   one.send(lane::Goodbye{});
+}
+
+// Both are granted at once. The first answer finds the lane broken, which ends the session and takes back
+// what the second answer would bring.
+TEST_F(LaneFrames, OfTwoGrantsToAClientThatHasStoppedReadingEndItsSessionAlone) {
+  auto holder = client_with(kPool);
+  FrameLane one = frames();
+  one.greet();
+  const std::uint64_t slice = one.open_slice();
+  for (int i = 0; i < 2; ++i)
+    EXPECT_TRUE(one.ask(one.growth(slice, mebibytes(2), std::chrono::hours(1))).is(Kind::kWaiting));
+  one.send(lane::Goodbye{});
+  EXPECT_EQ(::shutdown(one.raw().socket(), SHUT_RD), 0);
+  EXPECT_TRUE(succeeded(holder->shrink("a", {})));
+  EXPECT_TRUE(eventually([&] { return !broker_.running() || broker_.sessions().size() == 1; }));
+  ASSERT_TRUE(broker_.running());
+  EXPECT_EQ(holder->leave(), 0);
 }
 
 TEST_F(LaneFrames, ThatNobodyReadsEndTheLane) {

@@ -253,5 +253,18 @@ TEST(LaneGrant, ThatGoesOnAfterItsFailureIsGivenBack) {
   EXPECT_TRUE(late.is_let_go());
 }
 
+// An empty packet reads like the end of the lane, but for the descriptors that it may bring.
+TEST(LaneGrant, ThatIsAnEmptyPacketLeavesNoDescriptorOpen) {
+  Pinned pinned;
+  FakeLane fake([&](int socket) {
+    greet(socket);
+    receive_frame(socket);
+    EXPECT_TRUE(send_packet(socket, "", std::vector<int>{pinned.descriptor()}));
+  });
+  const auto lane = connected(fake);
+  EXPECT_EQ(grow(*lane).result.error().code, Code::kUnavailable);
+  EXPECT_TRUE(pinned.is_let_go());
+}
+
 }  // namespace
 }  // namespace gpumem::client::test
