@@ -1,4 +1,5 @@
 #include <benchmark/benchmark.h>
+#include <grpcpp/create_channel.h>
 
 #include <atomic>
 #include <thread>
@@ -8,7 +9,6 @@
 #include "bench/samples.h"
 #include "bench/world.h"
 #include "client/lane.h"
-#include "client/rpc_channel.h"
 #include "proto/lane.h"
 
 // What a listing of many sessions does to another session's calls. Rounds without and with the listing take
@@ -70,17 +70,11 @@ void listing(benchmark::State& state, World& world) {
 
 // ---- The processes beside it ----
 
-void open_slices(v1::Broker::Stub& broker, const v1::Welcome& welcome, std::size_t count) {
+void open_slices(client::Lane& lane, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) {
-    grpc::ClientContext context;
-    context.AddMetadata(kSessionMetadataKey, welcome.token());
-    v1::OpenSliceRequest request;
-    request.set_device(welcome.devices(0));
-    request.set_limit(mebibytes(2).count);
-    request.set_label("slice " + std::to_string(i));
-    v1::OpenSliceResponse response;
-    const grpc::Status status = broker.OpenSlice(&context, request, &response);
-    require(status.ok(), "open a slice", status.error_message());
+    lane::OpenSlice body{0, mebibytes(2).count, {}};
+    body.label = decltype(body.label)::of("slice " + std::to_string(i));
+    must(lane.call<lane::SliceOpened>(body), "open a slice");
   }
 }
 
@@ -88,7 +82,8 @@ void open_slices(v1::Broker::Stub& broker, const v1::Welcome& welcome, std::size
 class Lister {
  public:
   explicit Lister(const std::string& folder)
-      : monitor_(v1::Monitor::NewStub(client::make_channel(folder + "/" + std::string(kApiSocketName)))) {}
+      : monitor_(v1::Monitor::NewStub(grpc::CreateChannel("unix:" + folder + "/" + kApiSocketName,
+                                                          grpc::InsecureChannelCredentials()))) {}
 
   void start() {
     stop_ = false;
@@ -126,13 +121,12 @@ class Lister {
 // Without the library's session, which would open the driver and start a thread for each.
 void hold_slices(const RoleArguments& arguments) {
   const std::filesystem::path folder = arguments.at(0);
-  const auto broker = v1::Broker::NewStub(client::make_channel(folder / kApiSocketName));
   std::vector<std::unique_ptr<client::Lane>> lanes;
   for (std::size_t i = std::stoul(arguments.at(1)); i > 0; --i) {
     lanes.push_back(
         must(client::Lane::connect(folder / kLaneSocketName, std::chrono::seconds(10)), "connect"));
-    const auto greeting = must(lanes.back()->greet("listed"), "greet");
-    open_slices(*broker, greeting.welcome, std::stoul(arguments.at(2)));
+    must(lanes.back()->greet("listed"), "greet");
+    open_slices(*lanes.back(), std::stoul(arguments.at(2)));
   }
   announce_ready();
   while (next_command() != '\0') continue;
