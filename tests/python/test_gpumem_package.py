@@ -244,6 +244,19 @@ def test_a_forked_child_is_told_so_and_changes_nothing(allocator, session):
     block.free()
 
 
+def test_a_forked_child_may_end_within_its_parents_statement(broker):
+    ended = python("""
+import os, sys, gpumem
+with gpumem.Session.connect() as session, session.open_allocator() as allocator, allocator.allocate(64):
+    process = os.fork()
+    if process == 0:
+        sys.exit(7)
+    assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 7
+    session.ping()
+""")
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
 def test_what_is_left_at_the_interpreters_end_does_no_harm(broker):
     ended = python("""
 import gpumem
