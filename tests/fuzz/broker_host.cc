@@ -1,0 +1,253 @@
+#include "tests/fuzz/broker_host.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "tests/fuzz/require.h"
+
+namespace gpumem::fuzz {
+namespace {
+
+using lane::Kind;
+
+// The kinds that are answered.
+bool is_answered(Kind kind) { return kind >= Kind::kOpenSlice && kind <= Kind::kPing; }
+
+template <class Body>
+Body whole(const lane::Incoming& frame) {
+  auto body = lane::body_of<Body>(frame);
+  require(body.has_value(), "an answer of the broker is a whole frame of its kind");
+  return *body;
+}
+
+}  // namespace
+
+BrokerHost::BrokerHost(core::Policy policy) : broker_(std::move(policy)), calls_(*this, *this) { pass({}); }
+
+SessionId BrokerHost::connect(std::uint32_t uid) {
+  SessionId id;
+  run([&](core::Broker& broker, core::TimePoint now) {
+    const core::Peer peer{.pid = 1000 + uid, .uid = uid, .gids = {uid}, .command = "fuzz"};
+    const auto opened = broker.open_session(peer, "fuzz", now);
+    if (!opened) return;
+    id = *opened;
+    sessions_.emplace(id, Session{});
+  });
+  return id;
+}
+
+bool BrokerHost::receive(SessionId session, const std::string& packet) {
+  bool in_order = true;
+  run([&](core::Broker& broker, core::TimePoint now) {
+    const auto frame = lane::parse(packet);
+    if (frame && is_answered(frame->header.kind)) {
+      Session& told = sessions_.at(session);
+      ++told.due[frame->header.request];
+      told.asked[frame->header.request] = packet;
+    }
+    in_order = calls_.receive(session, packet, broker, now).has_value();
+  });
+  return in_order;
+}
+
+void BrokerHost::end(SessionId session, core::SessionEnd how) {
+  sessions_.erase(session);
+  run([&](core::Broker& broker, core::TimePoint now) {
+    end_requests_of(session);
+    broker.session_ended(session, how, now);
+  });
+}
+
+void BrokerHost::exited(SessionId session) {
+  run([&](core::Broker& broker, core::TimePoint now) { broker.exited(session, now); });
+}
+
+void BrokerHost::pass(core::Duration time) {
+  now_ += time;
+  run([](core::Broker& broker, core::TimePoint now) { broker.tick(now); });
+}
+
+void BrokerHost::come_to_rest() {
+  failures_ = 0;
+  for (int i = 0; i < 10'000; ++i) {
+    const auto next = broker_.next_deadline();
+    if (!next) return;
+    pass(std::max(*next - now_, core::Duration::zero()));
+  }
+  require(false, "there is an end to what is to be done");
+}
+
+RequestId BrokerHost::grow(SessionId session, std::span<const core::Broker::Part> parts, core::Duration wait,
+                           GrowAnswer answer) {
+  const RequestId id = request_ids_.next();
+  pending_.emplace(id, Pending{session, std::move(answer)});
+  run([&](core::Broker& broker, core::TimePoint now) { broker.grow(id, session, parts, wait, now); });
+  return id;
+}
+
+void BrokerHost::cancel(RequestId request) {
+  run([&](core::Broker& broker, core::TimePoint now) { broker.cancel(request, now); });
+  auto pending = pending_.extract(request);
+  if (!pending.empty()) pending.mapped().answer(core::GrowFailure{{Code::kCancelled, "withdrawn"}, {}});
+}
+
+void BrokerHost::end_requests_of(SessionId session) {
+  for (auto it = pending_.begin(); it != pending_.end();) {
+    if (it->second.session != session) {
+      ++it;
+      continue;
+    }
+    const GrowAnswer answer = std::move(it->second.answer);
+    it = pending_.erase(it);
+    answer(core::GrowFailure{{Code::kCancelled, "the session has ended"}, {}});
+  }
+}
+
+// As the host does: everything that follows, then the answers. An answer that finds its lane broken ends a
+// session, which is work of its own.
+void BrokerHost::run(const Work& work) {
+  if (running_) return work(broker_, now_);
+  running_ = true;
+  work(broker_, now_);
+  do_effects();
+  running_ = false;
+  broker_.take_events();
+  broker_.take_touched();
+  for (const auto& done : std::exchange(after_, {})) done();
+  check();
+}
+
+void BrokerHost::do_effects() {
+  std::vector<core::Effect> effects;
+  for (broker_.take_effects(effects); !effects.empty(); broker_.take_effects(effects)) {
+    for (core::Effect& effect : effects) {
+      if (const auto* run = std::get_if<core::RunJob>(&effect)) do_job(run->job);
+      auto* answer = std::get_if<core::AnswerGrow>(&effect);
+      if (answer == nullptr) continue;
+      auto pending = pending_.extract(answer->request);
+      if (pending.empty()) continue;
+      after(
+          [tell = std::move(pending.mapped().answer), result = std::move(answer->answer)] { tell(result); });
+    }
+  }
+}
+
+void BrokerHost::do_job(const core::Job& job) {
+  core::JobResult result{job.id, job.device, {}};
+  for (const core::Job::Step& step : job.steps) {
+    for (const ExtentId id : step.destroy) {
+      require(extents_.erase(id) == 1, "only extents that exist are destroyed");
+      lent_.erase(id);
+    }
+    for (const core::Extent& extent : step.create) {
+      if (failures_ != 0) {
+        --failures_;
+        result.failed.push_back(extent.id);
+      } else {
+        require(extents_.insert(extent.id).second, "an extent's number comes once");
+      }
+    }
+  }
+  broker_.job_done(result, now_);
+}
+
+void BrokerHost::send(SessionId session, std::string_view bytes, std::span<const ExtentId> extents) {
+  if (!sessions_.contains(session)) return;
+  if (breaks_ && breaks_->first-- == 0) {
+    const core::SessionEnd how = std::exchange(breaks_, std::nullopt)->second;
+    return end(session, how);
+  }
+  for (const ExtentId extent : extents) {
+    require(extents_.contains(extent), "only extents that exist are sent");
+    require(lent_.insert(extent).second, "an extent is sent once");
+  }
+  require(bytes.size() <= lane::kMostBytes, "a frame is not too long");
+  const auto frame = lane::parse(bytes);
+  require(frame.has_value(), "what the broker sends is a frame");
+  note_answer(sessions_.at(session), *frame, extents);
+}
+
+void BrokerHost::note_answer(Session& session, const lane::Incoming& frame,
+                             std::span<const ExtentId> extents) {
+  const std::uint64_t number = frame.header.request;
+  const auto due = session.due.find(number);
+  require(due != session.due.end(), "only what was asked is answered, and once");
+  const std::string request = session.asked.at(number);
+  bool last = true;
+  switch (frame.header.kind) {
+    case Kind::kWaiting:
+      whole<lane::Waiting>(frame);
+      last = false;
+      break;
+    case Kind::kGranted: {
+      const auto granted = whole<lane::Granted>(frame);
+      note_grant(session, granted, extents);
+      last = granted.missing == 0;
+      break;
+    }
+    case Kind::kSliceOpened: {
+      const auto opened = whole<lane::SliceOpened>(frame);
+      require(session.slices.emplace(opened.slice, opened.limit).second, "a slice's number comes once");
+      break;
+    }
+    case Kind::kFailed: require(whole<lane::Failed>(frame).code != 0, "a failure has a code"); break;
+    default: whole<lane::Done>(frame); note_done(session, request);
+  }
+  if (last && --due->second == 0) session.due.erase(due);
+}
+
+void BrokerHost::note_grant(Session& session, const lane::Granted& granted,
+                            std::span<const ExtentId> extents) {
+  require(granted.count == extents.size(), "each lease comes with its extent");
+  if (session.grants.empty() || session.grants.back() != granted.grant)
+    session.grants.push_back(granted.grant);
+  for (std::size_t i = 0; i < granted.count; ++i) {
+    const lane::GrantedLease& lease = granted.leases[i];
+    require(lease.size != 0, "a lease is of some memory");
+    require(session.slices.contains(lease.slice), "a grant's leases are the session's own slices'");
+    require(leases_.insert(lease.lease).second, "a lease's number comes once");
+    session.leases[lease.slice][lease.lease] = lease.size;
+  }
+}
+
+// Requests of one number may be of several kinds: then what was done is not known from the answer.
+void BrokerHost::note_done(Session& session, const std::string& request) {
+  const auto frame = lane::parse(request);
+  if (const auto back = lane::body_of<lane::Return>(*frame)) {
+    for (std::size_t i = 0; i < back->count; ++i) session.leases[back->slice].erase(back->leases[i]);
+  } else if (const auto closed = lane::body_of<lane::CloseSlice>(*frame)) {
+    session.slices.erase(closed->slice);
+  }
+}
+
+void BrokerHost::check() const {
+  const auto devices = broker_.devices();
+  std::vector<Bytes> of_tenants(devices.size());
+  for (const core::TenantView& tenant : broker_.tenants())
+    if (tenant.parent.empty()) of_tenants[tenant.device] += tenant.charges.total();
+  for (std::size_t i = 0; i < devices.size(); ++i) {
+    const core::DeviceView& device = devices[i];
+    require(of_tenants[i] == device.charges.total(), "what tenants are charged is what the device lends");
+    require(device.charges.total() <= device.policy.pool, "no more is lent than there is");
+    if (device.missing.is_zero())
+      require(device.charges.total() + device.free == device.policy.pool, "what is not charged is free");
+  }
+  std::uint64_t told = 0, charged = 0;
+  for (const core::SessionView& view : broker_.sessions()) {
+    const auto known = sessions_.find(view.id);
+    if (known == sessions_.end()) continue;
+    require(!view.ended, "a session ends with its lane, not before");
+    for (const core::SliceView& slice : view.slices) {
+      std::uint64_t leases = 0;
+      const auto held = known->second.leases.find(slice.id.value);
+      if (held != known->second.leases.end())
+        for (const auto& [lease, size] : held->second) leases += size;
+      require(leases <= slice.charged.count, "what a session was granted is charged to its slice");
+      told += leases;
+      charged += slice.charged.count;
+    }
+  }
+  require(told <= charged, "no lease is anybody else's");
+}
+
+}  // namespace gpumem::fuzz

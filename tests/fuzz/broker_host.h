@@ -1,0 +1,98 @@
+#pragma once
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "daemon/lane/session_calls.h"
+
+namespace gpumem::fuzz {
+
+/// The host of a broker without threads, sockets or a clock: jobs of the driver are done at once, time passes
+/// when it is told to. It keeps its own account of what the frames it sends say.
+/// A broken invariant ends the process.
+class BrokerHost final : public core::Executor, public core::PacketSender {
+ public:
+  explicit BrokerHost(core::Policy policy);
+  BrokerHost(const BrokerHost&) = delete;
+  BrokerHost& operator=(const BrokerHost&) = delete;
+
+  /// What a session has, as far as it has been told.
+  struct Session {
+    std::map<std::uint64_t, std::uint64_t> slices;                           ///< the limit of each
+    std::map<std::uint64_t, std::map<std::uint64_t, std::uint64_t>> leases;  ///< of a slice: their sizes
+    std::vector<std::uint64_t> grants;
+    std::map<std::uint64_t, int> due;            ///< answers that are to come, by the request's number
+    std::map<std::uint64_t, std::string> asked;  ///< the last request of each number
+  };
+
+  /// None: the broker refuses it.
+  SessionId connect(std::uint32_t uid);
+  /// Gives the packet of a session that lives to the broker. False: it broke the protocol, and is to be
+  /// ended.
+  bool receive(SessionId session, const std::string& packet);
+  void end(SessionId session, core::SessionEnd how);
+  void exited(SessionId session);
+  /// Lets `time` pass.
+  void pass(core::Duration time);
+  /// Lets time pass until nothing is left to do.
+  void come_to_rest();
+  /// The driver refuses the next `count` extents.
+  void fail_next(std::size_t count) { failures_ = count; }
+  /// After `count` more packets the next one finds its lane broken, which ends its session so.
+  void break_lane_after(std::size_t count, core::SessionEnd how) { breaks_ = {{count, how}}; }
+
+  core::Broker& broker() { return broker_; }
+  core::TimePoint now() const { return now_; }
+  bool lives(SessionId session) const { return sessions_.contains(session); }
+  const Session& told(SessionId session) const { return sessions_.at(session); }
+
+  // core::Executor: the part that transports use.
+  void post(Work work) override { run(work); }
+  void after(std::function<void()> done) override { after_.push_back(std::move(done)); }
+  std::optional<SessionId> session_of(std::string_view) const override { return {}; }
+  std::optional<core::Caller> caller_of(std::string_view) const override { return {}; }
+  RequestId grow(SessionId session, std::span<const core::Broker::Part> parts, core::Duration wait,
+                 GrowAnswer answer) override;
+  void cancel(RequestId request) override;
+  std::optional<ClientFigures> client_figures(SessionId, core::DeviceIndex, Bytes) const override {
+    return {};
+  }
+  void watch(std::shared_ptr<core::EventWatcher>, std::optional<core::WallTime>) override {}
+  void unwatch(const core::EventWatcher&) override {}
+  // core::PacketSender
+  void send(SessionId session, std::string_view bytes, std::span<const ExtentId> extents) override;
+
+ private:
+  struct Pending {
+    SessionId session;
+    GrowAnswer answer;
+  };
+
+  void run(const Work& work);
+  void do_effects();
+  void do_job(const core::Job& job);
+  void end_requests_of(SessionId session);
+  void note_answer(Session& session, const lane::Incoming& frame, std::span<const ExtentId> extents);
+  void note_grant(Session& session, const lane::Granted& granted, std::span<const ExtentId> extents);
+  void note_done(Session& session, const std::string& request);
+  void check() const;
+
+  core::Broker broker_;
+  lane::SessionCalls calls_;
+  core::TimePoint now_{std::chrono::hours(1)};
+  std::size_t failures_ = 0;
+  std::optional<std::pair<std::size_t, core::SessionEnd>> breaks_;
+  bool running_ = false;
+  std::set<ExtentId> extents_;  ///< that the driver has
+  std::set<ExtentId> lent_;     ///< of them: sent to some session
+  std::set<std::uint64_t> leases_;
+  std::vector<std::function<void()>> after_;
+  IdSource<RequestId> request_ids_;
+  std::map<RequestId, Pending> pending_;
+  std::map<SessionId, Session> sessions_;  ///< whose lane lives
+};
+
+}  // namespace gpumem::fuzz

@@ -1,0 +1,107 @@
+// Packets of a broker that may send anything, with and without descriptors, to the client's end of the lane.
+#include <deque>
+#include <memory>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "client/lane.h"
+#include "tests/fuzz/fake_broker.h"
+#include "tests/fuzz/require.h"
+
+namespace gpumem::fuzz {
+namespace {
+
+using client::Lane;
+
+constexpr int kMostSteps = 24;
+/// Where every request has an end: longer than a fuzzer lets one input take.
+constexpr std::chrono::milliseconds kLong{600'000};
+/// Of a broker that falls silent.
+constexpr std::chrono::milliseconds kShort{1};
+
+/// Makes calls. Whatever comes of them, they end.
+class FuzzedClient {
+ public:
+  explicit FuzzedClient(std::unique_ptr<Lane> lane) : lane_(std::move(lane)) {}
+
+  void greet() {
+    const auto greeting = lane_->greet("fuzz");
+    if (!greeting) return;
+    require(greeting->welcome.session != 0, "a welcome names the session");
+    require(greeting->broker_page.valid() && greeting->client_page.valid() && greeting->doorbell.valid(),
+            "a welcome brings three descriptors");
+  }
+
+  void call(std::uint8_t what) {
+    switch (what % 12) {
+      case 0: (void)lane_->call<lane::SliceOpened>(lane::OpenSlice{0, 0, {}}); break;
+      case 1: (void)lane_->call(lane::Return{1, 0, {}}); break;
+      case 2: (void)lane_->call(lane::Ping{}); break;
+      case 3: (void)lane_->accept(1); break;
+      case 4: (void)lane_->spent(0); break;
+      case 5: lane_->tell_later(lane::CloseSlice{1}); break;
+      case 6: two_at_once(); break;
+      case 7: grow(true); break;
+      case 8: lane_->goodbye(); break;
+      default: grow(false);
+    }
+  }
+
+ private:
+  void grow(bool called_off) {
+    lane::Grow body{};
+    body.count = 1;
+    body.parts[0] = {1, 1 << 20, 0, 0};
+    std::stop_source stop;
+    if (called_off) stop.request_stop();
+    std::optional<lane::Granted> last;
+    std::uint64_t leases = 0, all = 0;
+    const auto take = [&](const client::GrantPart& part) {
+      if (!last) all = part.granted.count + part.granted.missing;
+      last = part.granted;
+      leases += part.granted.count;
+      require(part.descriptors.size() <= lane::kMostDescriptors, "a part brings a frame's descriptors");
+    };
+    const auto done = lane_->grow(body, {Lane::Clock::now() + lane_->timeout(), stop.get_token()}, take);
+    if (done) require(last && last->missing == 0 && leases == all, "a grant is whole");
+  }
+
+  void two_at_once() {
+    std::thread other([this] { grow(false); });
+    (void)lane_->call<lane::SliceOpened>(lane::OpenSlice{0, 0, {}});
+    other.join();
+  }
+
+  std::unique_ptr<Lane> lane_;
+};
+
+void run(Input& input) {
+  static const Listener kListener;
+  const bool may_be_silent = input.one_in(16);
+  ReplyMaker maker(input, may_be_silent);
+  std::vector<std::uint8_t> calls;
+  std::deque<Reply> replies{maker.next()};
+  for (int i = 0; i < kMostSteps && !input.empty(); ++i) {
+    calls.push_back(input.byte());
+    replies.push_back(maker.next());
+  }
+  auto lane = Lane::connect(kListener.path(), may_be_silent ? kShort : kLong);
+  require(lane.has_value(), "the client connects");
+  FakeBroker broker(kListener.accept(), std::move(replies));
+  {
+    FuzzedClient client(std::move(*lane));
+    client.greet();
+    for (const std::uint8_t what : calls) client.call(what);
+  }
+  require(broker.is_let_go(), "the client closes everything it was sent");
+}
+
+}  // namespace
+}  // namespace gpumem::fuzz
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  gpumem::fuzz::Input input({reinterpret_cast<const char*>(data), size});
+  gpumem::fuzz::run(input);
+  return 0;
+}
