@@ -10,9 +10,9 @@ namespace gpumem::core {
 class PacketSender {
  public:
   virtual ~PacketSender() = default;
-  /// Sends `bytes` with the descriptors of `extents`, which exist as long as the session's lane does. Nothing,
-  /// if the lane is gone. A lane that breaks over it ends its session before this returns.
-  /// Inside work on the core's thread.
+  /// Sends `bytes` with the descriptors of `extents`, which exist as long as the session's lane does.
+  /// Nothing, if the lane is gone. A lane that breaks over it ends its session before this returns. Inside
+  /// work on the core's thread.
   virtual void send(SessionId session, std::string_view bytes, std::span<const ExtentId> extents) = 0;
 };
 
