@@ -29,7 +29,7 @@ std::uint64_t reason_of(core::Denial::Reason reason) {
   return 0;
 }
 
-Holder to_body(const core::Denial::Holder& holder) {
+Holder holder_of(const core::Denial::Holder& holder) {
   Holder body{};
   body.session = holder.session.value;
   body.pid = holder.pid;
@@ -39,7 +39,7 @@ Holder to_body(const core::Denial::Holder& holder) {
   return body;
 }
 
-Denial to_body(const core::Denial& denial) {
+Denial denial_of(const core::Denial& denial) {
   Denial body{};
   body.reason = reason_of(denial.reason);
   body.asked = denial.asked.count;
@@ -95,10 +95,10 @@ Failed to_body(const Error& error) {
 Failed to_body(const core::GrowFailure& failure) {
   Failed body = to_body(failure.error);
   if (!failure.denial) return body;
-  body.denial = to_body(*failure.denial);
+  body.denial = denial_of(*failure.denial);
   for (const core::Denial::Holder& holder : failure.denial->holders) {
     if (body.count == body.holders.size()) break;
-    body.holders[body.count++] = to_body(holder);
+    body.holders[body.count++] = holder_of(holder);
   }
   body.own = body.count;
   return body;
