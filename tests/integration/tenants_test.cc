@@ -68,7 +68,9 @@ TEST_F(Tenants, AreFoundByUserFirstAndThenByGroup) {
   EXPECT_EQ(eve.connect()["tenant"], "team");
   ClientProcess ann(broker_.folder(), {.user = kAnn});
   EXPECT_EQ(ann.connect()["tenant"], "ann");
-  EXPECT_EQ(eve.open("a")["limit"], (kPool.count / 2)) << "50% of the pool";
+  EXPECT_TRUE(succeeded(eve.open("a")));
+  EXPECT_TRUE(failed_with(eve.grow("a", Bytes{kPool.count / 2} + mebibytes(2)), "RESOURCE_EXHAUSTED"));
+  EXPECT_TRUE(succeeded(eve.grow("a", Bytes{kPool.count / 2}))) << "50% of the pool";
 }
 
 TEST_F(Tenants, AreTheOnlyOnesWhoMayComeInWhereOthersAreRefused) {

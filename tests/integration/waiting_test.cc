@@ -166,10 +166,12 @@ TEST_F(Limited, TenantIsChargedForAllItsProcessesTogether) {
   EXPECT_TRUE(succeeded(late->grow("a", mebibytes(16), minutes(1))));
 }
 
-TEST_F(Limited, SliceIsAsLargeAsTheTenantsLimit) {
+TEST_F(Limited, SliceWithoutALimitHasTheRoomOfThePoolAndItsTenantsLimit) {
   ClientProcess one(broker_.folder());
   EXPECT_TRUE(succeeded(one.connect()));
-  EXPECT_EQ(one.open("a")["limit"], mebibytes(64).count);
+  EXPECT_EQ(one.open("a")["limit"], kPool.count);
+  EXPECT_TRUE(succeeded(one.grow("a", mebibytes(64))));
+  EXPECT_TRUE(failed_with(one.grow("a", mebibytes(66)), "RESOURCE_EXHAUSTED"));
   EXPECT_TRUE(failed_with(one.open("b", mebibytes(512)), "INVALID_ARGUMENT")) << "more than the pool";
 }
 
