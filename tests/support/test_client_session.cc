@@ -7,6 +7,7 @@
 #include <random>
 #include <thread>
 
+#include "tests/support/eventually.h"
 #include "tests/support/test_client.h"
 
 namespace gpumem::test {
@@ -46,7 +47,7 @@ Answer access(const Json& command, Holdings& holdings, Access how) {
 }
 
 Answer connect(const Json& command, Holdings& holdings) {
-  auto session = Session::connect({holdings.runtime_folder, command.at("label")});
+  auto session = Session::connect({holdings.runtime_folder, command.at("label"), kPatience});
   if (!session) return failure(session.error());
   holdings.session.emplace(std::move(*session));
   Answer answer;
@@ -206,7 +207,7 @@ std::optional<Answer> session_command(const Json& command, Holdings& holdings) {
 void storm(const std::string& runtime_folder, unsigned seed) {
   std::mt19937 random(seed);
   for (;;) {
-    auto session = Session::connect({runtime_folder, "storm"});
+    auto session = Session::connect({runtime_folder, "storm", kPatience});
     if (!session) end_storm(session.error());
     auto driver = cuda::Driver::open(session->driver_folder());
     std::vector<Slice> slices;

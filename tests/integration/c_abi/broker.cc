@@ -28,6 +28,7 @@ CAbiTest::CAbiTest() {
   const std::string folder = broker().folder();
   options.runtime_folder = folder.c_str();
   options.label = "test";
+  options.timeout_ms = 20'000;  // longer than any machine is slow
   EXPECT_TRUE(ok(gpumem_session_connect(&options, &session_)));
 }
 

@@ -39,6 +39,9 @@ TEST(Fork, ChildOfAProcessThatHasCalledTheBrokerOpensASessionOfItsOwn) {
 
 // The threads hold every lock of a call at some time; none may be held for ever in a child.
 TEST(Fork, MayComeWhileOtherThreadsAreInACall) {
+#ifdef __SANITIZE_ADDRESS__
+  GTEST_SKIP() << "the sanitizer's own allocator may be locked in a child forked from several threads";
+#endif
   FakeLane parents(serve_pings);
   auto session = Session::connect({parents.folder(), "parent", std::chrono::seconds(20)});
   ASSERT_TRUE(session);
