@@ -96,6 +96,7 @@ int run_program(const Words& words) {
   ::setenv("LD_LIBRARY_PATH", libraries.c_str(), 1);
   std::vector<std::string> arguments(words.begin() + 2, words.end());
   std::vector<char*> pointers;
+  pointers.reserve(arguments.size() + 1);
   for (std::string& argument : arguments) pointers.push_back(argument.data());
   pointers.push_back(nullptr);
   ::execvp(pointers[0], pointers.data());
