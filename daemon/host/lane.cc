@@ -170,12 +170,7 @@ void Lane::refuse(const Error& error, std::uint64_t request) {
     message.mutable_refused()->set_message(error.message);
     send(message);
   }
-  if (speaks_frames_.value_or(true)) {
-    lane::Failed body{};
-    body.code = static_cast<std::uint64_t>(error.code);
-    body.message = decltype(body.message)::of(error.message);
-    send(lane::Outgoing(body, request).bytes());
-  }
+  if (speaks_frames_.value_or(true)) send(lane::Outgoing(lane::failed_with(error), request).bytes());
   close("refused: " + error.message);
 }
 

@@ -3,30 +3,14 @@
 #include <algorithm>
 #include <limits>
 
+#include "daemon/api/denial_numbers.h"
+
 namespace gpumem::lane {
 namespace {
-
-// Never below zero: what is left of a time that has passed is nothing.
-std::uint64_t milliseconds(core::Duration duration) {
-  const auto count = std::chrono::ceil<std::chrono::milliseconds>(duration).count();
-  return static_cast<std::uint64_t>(std::max<std::int64_t>(count, 0));
-}
 
 core::Duration to_duration(std::uint64_t nanoseconds) {
   constexpr std::uint64_t kMost = std::numeric_limits<std::int64_t>::max();
   return std::chrono::nanoseconds(static_cast<std::int64_t>(std::min(nanoseconds, kMost)));
-}
-
-std::uint64_t reason_of(core::Denial::Reason reason) {
-  switch (reason) {
-    case core::Denial::Reason::kSliceLimit: return 1;
-    case core::Denial::Reason::kTenantLimit: return 2;
-    case core::Denial::Reason::kPoolSize: return 3;
-    case core::Denial::Reason::kNoMemory: return 4;
-    case core::Denial::Reason::kDebt: return 5;
-    case core::Denial::Reason::kTurn: return 6;
-  }
-  return 0;
 }
 
 Holder holder_of(const core::Denial::Holder& holder) {
@@ -41,7 +25,7 @@ Holder holder_of(const core::Denial::Holder& holder) {
 
 Denial denial_of(const core::Denial& denial) {
   Denial body{};
-  body.reason = reason_of(denial.reason);
+  body.reason = api::reason_number(denial.reason);
   body.asked = denial.asked.count;
   body.asked_least = denial.asked_min.count;
   body.tenant_limit = denial.quota.limit.count;
@@ -52,14 +36,14 @@ Denial denial_of(const core::Denial& denial) {
   body.kept_for_others = denial.kept_for_others.count;
   body.charged_to_others = denial.charged_to_others.count;
   body.waiters_ahead = denial.waiters_ahead;
-  body.waited = milliseconds(denial.waited);
-  body.wait_limit = milliseconds(denial.wait_limit);
+  body.waited = api::milliseconds(denial.waited);
+  body.wait_limit = api::milliseconds(denial.wait_limit);
   body.limiting_limit = denial.limiting_limit.count;
   body.limiting_charged = denial.limiting_charged.count;
   body.returning = denial.returning.count;
   body.asked_back = denial.asked_back.count;
   body.soonest_known = denial.soonest.within ? 1 : 0;
-  body.soonest = milliseconds(denial.soonest.within.value_or(core::Duration{}));
+  body.soonest = api::milliseconds(denial.soonest.within.value_or(core::Duration{}));
   body.device = decltype(body.device)::of(denial.device);
   body.tenant = decltype(body.tenant)::of(denial.tenant);
   body.limiting_tenant = decltype(body.limiting_tenant)::of(denial.limiting_tenant);
@@ -85,15 +69,8 @@ api::Return to_call(const Return& body) {
   return call;
 }
 
-Failed to_body(const Error& error) {
-  Failed body{};
-  body.code = static_cast<std::uint64_t>(error.code);
-  body.message = decltype(body.message)::of(error.message);
-  return body;
-}
-
 Failed to_body(const core::GrowFailure& failure) {
-  Failed body = to_body(failure.error);
+  Failed body = failed_with(failure.error);
   if (!failure.denial) return body;
   body.denial = denial_of(*failure.denial);
   for (const core::Denial::Holder& holder : failure.denial->holders) {

@@ -14,7 +14,6 @@ api::Return to_call(const Return& body);
 
 /// With the figures, if it is a denial: for the caller, so without other tenants' names.
 Failed to_body(const core::GrowFailure& failure);
-Failed to_body(const Error& error);
 SliceOpened to_body(const api::SliceOpened& opened);
 /// The leases from `first` on, as many as one frame holds.
 Granted to_body(const core::Grant& grant, std::size_t first);

@@ -9,7 +9,7 @@ Error broken(std::string_view what) { return {Code::kInvalidArgument, std::strin
 
 // What a call is answered whose deadline has passed before the broker came to it.
 Failed too_late() {
-  return to_body(Error{Code::kDeadlineExceeded, "the broker came to the call only after its deadline"});
+  return failed_with({Code::kDeadlineExceeded, "the broker came to the call only after its deadline"});
 }
 
 // The device at a place of the Welcome; a name that no device has for places that there are not.
@@ -62,7 +62,7 @@ Result<void> SessionCalls::take(const Call& call, const OpenSlice& body) {
   if (opened)
     answer_later(call, to_body(*opened));
   else
-    answer_later(call, to_body(opened.error()));
+    answer_later(call, failed_with(opened.error()));
   return {};
 }
 
@@ -134,7 +134,7 @@ void SessionCalls::answer_later(const Call& call, const Result<void>& done) {
   if (done)
     answer_later(call, Done{});
   else
-    answer_later(call, to_body(done.error()));
+    answer_later(call, failed_with(done.error()));
 }
 
 void SessionCalls::answer_growth(SessionId session, std::uint64_t number,

@@ -1,18 +1,13 @@
 #include "daemon/rpc/convert.h"
 
-#include <algorithm>
-
 #include "base/rfc3339.h"
+#include "daemon/api/denial_numbers.h"
 #include "gpumem/v1/status.pb.h"
 
 namespace gpumem::rpc {
 namespace {
 
-// Never below zero: what is left of a time that has passed is nothing.
-std::uint64_t milliseconds(core::Duration duration) {
-  const auto count = std::chrono::ceil<std::chrono::milliseconds>(duration).count();
-  return static_cast<std::uint64_t>(std::max<std::int64_t>(count, 0));
-}
+using api::milliseconds;
 
 v1::Holder holder_of(const core::Denial::Holder& holder) {
   v1::Holder message;
@@ -50,18 +45,6 @@ const char* kind_name(core::Event::Kind kind) {
   return "";
 }
 
-v1::Denial::Reason reason_of(core::Denial::Reason reason) {
-  switch (reason) {
-    case core::Denial::Reason::kSliceLimit: return v1::Denial::REASON_SLICE_LIMIT;
-    case core::Denial::Reason::kTenantLimit: return v1::Denial::REASON_TENANT_LIMIT;
-    case core::Denial::Reason::kPoolSize: return v1::Denial::REASON_POOL_SIZE;
-    case core::Denial::Reason::kNoMemory: return v1::Denial::REASON_NO_MEMORY;
-    case core::Denial::Reason::kDebt: return v1::Denial::REASON_DEBT;
-    case core::Denial::Reason::kTurn: return v1::Denial::REASON_TURN;
-  }
-  return v1::Denial::REASON_UNSPECIFIED;
-}
-
 }  // namespace
 
 grpc::Status to_status(const Error& error) {
@@ -82,7 +65,7 @@ grpc::Status to_status(const core::GrowFailure& failure) {
 
 v1::Denial to_proto(const core::Denial& denial) {
   v1::Denial message;
-  message.set_reason(reason_of(denial.reason));
+  message.set_reason(static_cast<v1::Denial::Reason>(api::reason_number(denial.reason)));
   message.set_device(denial.device);
   message.set_tenant(denial.tenant);
   message.set_asked(denial.asked.count);

@@ -42,6 +42,13 @@ constexpr std::size_t least_size<Body> = sizeof(Body) - sizeof(Body{}.*Body::kLi
 
 }  // namespace
 
+Failed failed_with(const Error& error) {
+  Failed body{};
+  body.code = static_cast<std::uint64_t>(error.code);
+  body.message = decltype(body.message)::of(error.message);
+  return body;
+}
+
 bool is_frame(std::string_view packet) {
   std::uint32_t magic = 0;
   if (packet.size() < sizeof magic) return false;

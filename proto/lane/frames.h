@@ -237,6 +237,9 @@ struct Failed {
   static constexpr auto kList = &Failed::holders;
 };
 
+/// An error without a denial.
+Failed failed_with(const Error& error);
+
 /// A body that ends with a list of `count` elements.
 template <class Body>
 concept Listed = requires {

@@ -1,6 +1,7 @@
 // Whatever can be asked is asked by either transport, and says the same on both.
 #include <gtest/gtest.h>
 
+#include "daemon/api/denial_numbers.h"
 #include "daemon/lane/session_calls.h"
 #include "gpumem/v1/broker.pb.h"
 
@@ -134,6 +135,19 @@ TEST(LaneConvert, KeepsEveryFigureOfADenial) {
   EXPECT_EQ(body.own, kMostHolders) << "other tenants' names are not told";
   EXPECT_EQ(body.holders[7].session, 8U);
   EXPECT_EQ(body.holders[7].command.view(), "python");
+}
+
+TEST(DenialNumbers, AreThoseOfTheProtobufDenial) {
+  using Reason = core::Denial::Reason;
+  const std::pair<Reason, v1::Denial::Reason> reasons[] = {
+      {Reason::kSliceLimit, v1::Denial::REASON_SLICE_LIMIT},
+      {Reason::kTenantLimit, v1::Denial::REASON_TENANT_LIMIT},
+      {Reason::kPoolSize, v1::Denial::REASON_POOL_SIZE},
+      {Reason::kNoMemory, v1::Denial::REASON_NO_MEMORY},
+      {Reason::kDebt, v1::Denial::REASON_DEBT},
+      {Reason::kTurn, v1::Denial::REASON_TURN}};
+  for (const auto& [reason, number] : reasons)
+    EXPECT_EQ(api::reason_number(reason), static_cast<std::uint64_t>(number)) << number;
 }
 
 TEST(LaneConvert, CutsAGrantIntoFrames) {
