@@ -4,6 +4,7 @@
 #include "daemon/api/denial_numbers.h"
 #include "daemon/lane/session_calls.h"
 #include "gpumem/v1/broker.pb.h"
+#include "tests/support/no_executor.h"
 
 namespace gpumem::lane {
 namespace {
@@ -20,20 +21,8 @@ struct NoSender final : core::PacketSender {
   void send(SessionId, std::string_view, std::span<const ExtentId>) override {}
 };
 
-struct NoExecutor final : core::Executor {
-  void post(Work) override {}
+struct CountingExecutor final : test::NoExecutor {
   void after(std::function<void()>) override { ++answers; }
-  std::optional<SessionId> session_of(std::string_view) const override { return {}; }
-  std::optional<core::Caller> caller_of(std::string_view) const override { return {}; }
-  RequestId grow(SessionId, std::span<const core::Broker::Part>, core::Duration, GrowAnswer) override {
-    return {};
-  }
-  void cancel(RequestId) override {}
-  std::optional<ClientFigures> client_figures(SessionId, core::DeviceIndex, Bytes) const override {
-    return {};
-  }
-  void watch(std::shared_ptr<core::EventWatcher>, std::optional<core::WallTime>) override {}
-  void unwatch(const core::EventWatcher&) override {}
   int answers = 0;
 };
 
@@ -52,7 +41,7 @@ struct LaneCalls : testing::Test {
     return calls.receive(SessionId{1}, packet, broker, {});
   }
 
-  NoExecutor executor;
+  CountingExecutor executor;
   NoSender sender;
   core::Broker broker;
   SessionCalls calls;

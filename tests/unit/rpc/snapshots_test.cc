@@ -5,29 +5,19 @@
 #include <future>
 #include <vector>
 
+#include "tests/support/no_executor.h"
 #include "tests/unit/core/policies.h"
 
 namespace gpumem::rpc {
 namespace {
 
 /// Does the work on the thread that posts it, or drops it once it has stopped.
-class InlineExecutor final : public core::Executor {
+class InlineExecutor final : public test::NoExecutor {
  public:
   void post(Work work) override {
     if (!stopped) work(broker_, {});
   }
   void after(std::function<void()> done) override { done(); }
-  std::optional<SessionId> session_of(std::string_view) const override { return {}; }
-  std::optional<core::Caller> caller_of(std::string_view) const override { return {}; }
-  RequestId grow(SessionId, std::span<const core::Broker::Part>, core::Duration, GrowAnswer) override {
-    return {};
-  }
-  void cancel(RequestId) override {}
-  std::optional<ClientFigures> client_figures(SessionId, core::DeviceIndex, Bytes) const override {
-    return {};
-  }
-  void watch(std::shared_ptr<core::EventWatcher>, std::optional<core::WallTime>) override {}
-  void unwatch(const core::EventWatcher&) override {}
 
   bool stopped = false;
 

@@ -1,0 +1,24 @@
+#pragma once
+#include "daemon/core/executor.h"
+
+namespace gpumem::test {
+
+/// An executor that nobody is behind: it knows no session, and drops what it is given. Tests override what
+/// they are about.
+struct NoExecutor : core::Executor {
+  void post(Work) override {}
+  void after(std::function<void()>) override {}
+  std::optional<SessionId> session_of(std::string_view) const override { return {}; }
+  std::optional<core::Caller> caller_of(std::string_view) const override { return {}; }
+  RequestId grow(SessionId, std::span<const core::Broker::Part>, core::Duration, GrowAnswer) override {
+    return {};
+  }
+  void cancel(RequestId) override {}
+  std::optional<ClientFigures> client_figures(SessionId, core::DeviceIndex, Bytes) const override {
+    return {};
+  }
+  void watch(std::shared_ptr<core::EventWatcher>, std::optional<core::WallTime>) override {}
+  void unwatch(const core::EventWatcher&) override {}
+};
+
+}  // namespace gpumem::test
