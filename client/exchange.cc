@@ -310,6 +310,12 @@ void Exchange::fail_all(const Error& error) {
   while (calls_ != nullptr) fail(*calls_, error);
 }
 
+bool Exchange::is_closed() {
+  const MutexLock lock(mutex_);
+  read_what_is_there();
+  return closed_;
+}
+
 void Exchange::close() {
   closed_ = true;
   queue_.clear();

@@ -78,6 +78,9 @@ class Exchange {
   /// follows.
   void end(const lane::Outgoing& last);
 
+  /// Whether the broker has closed the connection. Reads what is there; does not block.
+  bool is_closed();
+
   std::uint64_t next_request() { return last_request_.fetch_add(1, std::memory_order_relaxed) + 1; }
   std::chrono::milliseconds timeout() const { return timeout_; }
 

@@ -91,6 +91,9 @@ class Lane {
   /// Reports that this process has unmapped everything. If the broker is gone, does nothing.
   void goodbye();
 
+  /// Whether the broker has closed the lane. Does not block.
+  bool is_closed() { return exchange_.is_closed(); }
+
   std::chrono::milliseconds timeout() const { return exchange_.timeout(); }
 
  private:

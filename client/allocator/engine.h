@@ -65,6 +65,8 @@ class Engine {
   Result<void> release_stream(StreamHandle stream);
   Result<Bytes> trim(Bytes bytes);
   Result<Tag> tag(std::string_view name);
+  /// The names that have a tag, by number, from 1 on.
+  std::vector<std::string> tags() const;
   Result<AllocatorStatistics> statistics() const;
   Result<std::vector<BlockInfo>> snapshot() const;
   Result<void> close();
@@ -83,6 +85,9 @@ class Engine {
     virtual ~Attachment() = default;
   };
   void attach(std::unique_ptr<Attachment> attachment) { attachment_ = std::move(attachment); }
+
+  /// Whether `address` is one of the addresses that blocks of this engine can have.
+  bool has_address(Address address) const { return address - base_ < addresses_.count; }
 
   Bytes limit() const { return limit_; }
   Bytes granularity() const { return {unit_}; }

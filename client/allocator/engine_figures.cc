@@ -52,6 +52,11 @@ Result<Tag> Engine::tag(std::string_view name) {
   return Tag{static_cast<std::uint8_t>(number)};
 }
 
+std::vector<std::string> Engine::tags() const {
+  const MutexLock lock(lock_);
+  return tags_;
+}
+
 Result<AllocatorStatistics> Engine::statistics() const {
   if (auto can = usable(); !can) return can.error();
   const MutexLock lock(lock_);

@@ -1,5 +1,6 @@
 #include "client/c/handles.h"
 #include "client/c/last_error.h"
+#include "client/c/process_default.h"
 #include "client/c/streams.h"
 #include "client/c/structs.h"
 
@@ -28,29 +29,52 @@ gpumem_status with_engine(gpumem_allocator* handle, Out* out, const char* what, 
   });
 }
 
+/// Applies `call` to the allocator's engine, and to those that it took the place of. Errors  the first.
+template <class Call>
+Result<void> for_each_engine(gpumem_allocator& handle, Call call) {
+  Result<void> all;
+  for (gpumem_allocator* one = &current_of(handle); one != nullptr; one = one->older) {
+    if (auto done = call(one->engine); !done && all) all = std::move(done);
+  }
+  return all;
+}
+
 constexpr const char* kWhere = "where to store the address";
 
-Result<std::uint64_t> allocate_placed(allocator::Engine& engine, Bytes bytes, gpumem_stream stream,
+/// From the allocator, or from the one that takes its place.
+Result<std::uint64_t> allocate_where_possible(gpumem_allocator& handle, Bytes bytes, gpumem_stream stream,
+                                              const Placement& placement) {
+  gpumem_allocator& current = current_of(handle);
+  auto address = current.engine.allocate(bytes, stream, placement);
+  if (!address && address.error().code == Code::kUnavailable) {
+    if (gpumem_allocator* const next = successor_of(current))
+      address = next->engine.allocate(bytes, stream, placement);
+  }
+  if (!address) return Error(address.error());
+  return *address;
+}
+
+Result<std::uint64_t> allocate_placed(gpumem_allocator& handle, Bytes bytes, gpumem_stream stream,
                                       const gpumem_placement* given) {
   const auto known = read_struct(given, "gpumem_placement");
   if (!known) return known.error();
-  const auto address = engine.allocate(bytes, stream, {{known->tag}, {known->room}});
-  if (!address) return Error(address.error());
-  return *address;
+  return allocate_where_possible(handle, bytes, stream, {{known->tag}, {known->room}});
 }
 
 // The slow paths of the two hot calls. They are separate functions, so that the hot calls save no registers.
 
 [[gnu::noinline]] gpumem_status allocate_slowly(gpumem_allocator* handle, std::uint64_t bytes,
                                                 gpumem_stream stream, gpumem_address* address) noexcept {
-  return with_engine(handle, address, kWhere,
-                     [&](allocator::Engine& engine) { return engine.allocate({bytes}, stream); });
+  return with_engine(handle, address, kWhere, [&](allocator::Engine&) {
+    return allocate_where_possible(*handle, {bytes}, stream, {});
+  });
 }
 
 [[gnu::noinline]] gpumem_status deallocate_slowly(gpumem_allocator* handle, gpumem_address address,
                                                   std::uint64_t bytes, gpumem_stream stream) noexcept {
-  return with_engine(handle,
-                     [&](allocator::Engine& engine) { return engine.deallocate(address, {bytes}, stream); });
+  return with_engine(handle, [&](allocator::Engine&) {
+    return engine_of(*handle, address).deallocate(address, {bytes}, stream);
+  });
 }
 
 Result<void> check_ended_by_program(const gpumem_allocator& handle) {
@@ -72,12 +96,12 @@ Result<void> destroy(gpumem_allocator& handle) {
 }  // namespace
 
 Result<gpumem_allocator*> open_allocator(gpumem_session& session, const AllocatorOptions& options,
-                                         Owner owner) {
+                                         Owner owner, gpumem_allocator* older) {
   const auto open = session.session.use();
   if (!open) return open.error();
   auto allocator = (*open)->open_allocator(options);
   if (!allocator) return allocator.error();
-  return new gpumem_allocator(*allocator, owner);
+  return new gpumem_allocator(*allocator, session, owner, older);
 }
 
 }  // namespace gpumem::c_abi
@@ -125,19 +149,23 @@ gpumem_status gpumem_deallocate(gpumem_allocator* allocator, gpumem_address addr
 
 gpumem_status gpumem_allocate_placed(gpumem_allocator* allocator, uint64_t bytes, gpumem_stream stream,
                                      const gpumem_placement* placement, gpumem_address* address) noexcept {
-  return with_engine(allocator, address, gpumem::c_abi::kWhere, [&](Engine& engine) {
-    return gpumem::c_abi::allocate_placed(engine, {bytes}, stream, placement);
+  return with_engine(allocator, address, gpumem::c_abi::kWhere, [&](Engine&) {
+    return gpumem::c_abi::allocate_placed(*allocator, {bytes}, stream, placement);
   });
 }
 
 gpumem_status gpumem_extend(gpumem_allocator* allocator, gpumem_address address, uint64_t bytes, uint64_t to,
                             gpumem_stream stream) noexcept {
-  return with_engine(allocator,
-                     [&](Engine& engine) { return engine.extend(address, {bytes}, {to}, stream); });
+  return with_engine(allocator, [&](Engine&) {
+    return gpumem::c_abi::engine_of(*allocator, address).extend(address, {bytes}, {to}, stream);
+  });
 }
 
 gpumem_status gpumem_release_stream(gpumem_allocator* allocator, gpumem_stream stream) noexcept {
-  return with_engine(allocator, [&](Engine& engine) { return engine.release_stream(stream); });
+  return with_engine(allocator, [&](Engine&) {
+    return gpumem::c_abi::for_each_engine(*allocator,
+                                          [&](Engine& engine) { return engine.release_stream(stream); });
+  });
 }
 
 gpumem_status gpumem_synchronize(gpumem_allocator* allocator, gpumem_stream stream) noexcept {
@@ -146,21 +174,26 @@ gpumem_status gpumem_synchronize(gpumem_allocator* allocator, gpumem_stream stre
 }
 
 gpumem_status gpumem_tag(gpumem_allocator* allocator, const char* name, uint8_t* tag) noexcept {
-  return with_engine(allocator, tag, "where to store the tag",
-                     [&](Engine& engine) -> gpumem::Result<std::uint8_t> {
-                       if (auto given = not_null(name, "name"); !given) return given.error();
-                       const auto known = engine.tag(name);
-                       if (!known) return known.error();
-                       return known->number;
-                     });
+  return with_engine(allocator, tag, "where to store the tag", [&](Engine&) -> gpumem::Result<std::uint8_t> {
+    if (auto given = not_null(name, "name"); !given) return given.error();
+    const auto known = gpumem::c_abi::current_of(*allocator).engine.tag(name);
+    if (!known) return known.error();
+    return known->number;
+  });
 }
 
 gpumem_status gpumem_allocator_trim(gpumem_allocator* allocator, uint64_t bytes, uint64_t* given) noexcept {
-  return with_engine(allocator, [&](Engine& engine) -> gpumem::Result<void> {
-    const auto trimmed = engine.trim({bytes});
-    if (!trimmed) return trimmed.error();
-    if (given != nullptr) *given = trimmed->count;
-    return {};
+  return with_engine(allocator, [&](Engine&) -> gpumem::Result<void> {
+    std::uint64_t sum = 0;
+    auto done = gpumem::c_abi::for_each_engine(*allocator, [&](Engine& engine) -> gpumem::Result<void> {
+      if (sum >= bytes && sum != 0) return {};
+      const auto trimmed = engine.trim({bytes - sum});
+      if (!trimmed) return trimmed.error();
+      sum += trimmed->count;
+      return {};
+    });
+    if (done && given != nullptr) *given = sum;
+    return done;
   });
 }
 

@@ -32,8 +32,9 @@ Result<AllocatorOptions> read_options(const gpumem_allocator_options* given);
 
 /// Opens the object and its handle, as gpumem_session_connect and gpumem_allocator_open.
 Result<gpumem_session*> connect(const SessionOptions& options, Owner owner);
+/// `older`  the process's own allocator that the new one takes the place of.
 Result<gpumem_allocator*> open_allocator(gpumem_session& session, const AllocatorOptions& options,
-                                         Owner owner);
+                                         Owner owner, gpumem_allocator* older = nullptr);
 
 }  // namespace gpumem::c_abi
 
@@ -67,8 +68,11 @@ struct gpumem_slice final : gpumem::c_abi::Lasting {
 
 /// The engine is kept after closing. It reports that it is closed, so the hot calls can go to it directly.
 struct gpumem_allocator final : gpumem::c_abi::Lasting {
-  gpumem_allocator(const gpumem::Allocator& opened, gpumem::c_abi::Owner whose)
-      : limit(opened.limit()),
+  gpumem_allocator(const gpumem::Allocator& opened, gpumem_session& of, gpumem::c_abi::Owner whose,
+                   gpumem_allocator* before)
+      : session(of),
+        older(before),
+        limit(opened.limit()),
         granularity(opened.granularity()),
         device(opened.device()),
         ordinal(opened.ordinal()),
@@ -76,6 +80,9 @@ struct gpumem_allocator final : gpumem::c_abi::Lasting {
         keeper_(gpumem::AllocatorAccess::engine(opened)),
         engine(*keeper_) {}
 
+  const std::uint64_t generation = gpumem::client::process_generation();
+  gpumem_session& session;
+  gpumem_allocator* const older;  ///< the process's own before it, whose broker is gone
   const gpumem::Bytes limit;
   const gpumem::Bytes granularity;
   const std::string device;

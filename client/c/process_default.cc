@@ -1,12 +1,15 @@
+#include "client/c/process_default.h"
+
 #include <array>
 #include <atomic>
 
-#include "client/c/handles.h"
 #include "client/c/last_error.h"
+#include "client/session_access.h"
 #include "cuda/driver.h"
 
 // The process's own session and allocators. They are never destroyed, because frameworks free memory until
-// the very end of a process, after the destructors of static objects.
+// the very end of a process, after the destructors of static objects. When their broker is gone, the next use
+// connects to the broker that is there then. What the old session mapped stays usable meanwhile.
 
 namespace gpumem::c_abi {
 namespace {
@@ -37,8 +40,14 @@ Process& process() {
   return *fresh.release();
 }
 
+/// Whether the session's broker is gone. One system call, which does not block.
+bool is_lost(gpumem_session& session) {
+  const auto open = session.session.use();
+  return open && SessionAccess::connection(**open).lane().is_closed();
+}
+
 Result<gpumem_session*> session_of(Process& own) GPUMEM_REQUIRES(own.mutex) {
-  if (own.session != nullptr) return own.session;
+  if (own.session != nullptr && !is_lost(*own.session)) return own.session;
   auto connected = connect(own.configuration.session, Owner::kProcess);
   if (connected) own.session = *connected;
   return connected;
@@ -55,13 +64,9 @@ Result<std::string> device_of(const Session& session, int ordinal) {
                                     " whose memory can be shared; CUDA_VISIBLE_DEVICES says what it sees"};
 }
 
-Result<gpumem_allocator*> open_default(Process& own, int ordinal) {
-  if (ordinal < 0 || static_cast<std::size_t>(ordinal) >= Process::kDevices) {
-    return Error{Code::kNotFound, "there is no device " + std::to_string(ordinal)};
-  }
-  auto& place = own.allocators[static_cast<std::size_t>(ordinal)];
-  const MutexLock lock(own.mutex);
-  if (auto* known = place.load(std::memory_order_acquire); known != nullptr) return known;
+/// In place of `older`, which may be null.
+Result<gpumem_allocator*> open_in_place_of(gpumem_allocator* older, Process& own, int ordinal)
+    GPUMEM_REQUIRES(own.mutex) {
   const auto session = session_of(own);
   if (!session) return session.error();
   const auto open = (*session)->session.use();
@@ -70,9 +75,24 @@ Result<gpumem_allocator*> open_default(Process& own, int ordinal) {
   if (!device) return device.error();
   AllocatorOptions options = own.configuration.allocator;
   options.device = *device;
-  auto opened = open_allocator(**session, options, Owner::kProcess);
-  if (opened) place.store(*opened, std::memory_order_release);
+  auto opened = open_allocator(**session, options, Owner::kProcess, older);
+  if (opened && older != nullptr) {
+    for (const std::string& name : older->engine.tags()) (void)(*opened)->engine.tag(name);
+  }
+  if (opened) own.allocators[static_cast<std::size_t>(ordinal)].store(*opened, std::memory_order_release);
   return opened;
+}
+
+/// An allocator that was opened before stays, with its memory, until there is a broker again.
+Result<gpumem_allocator*> open_default(Process& own, int ordinal) {
+  if (ordinal < 0 || static_cast<std::size_t>(ordinal) >= Process::kDevices) {
+    return Error{Code::kNotFound, "there is no device " + std::to_string(ordinal)};
+  }
+  const MutexLock lock(own.mutex);
+  auto* known = own.allocators[static_cast<std::size_t>(ordinal)].load(std::memory_order_acquire);
+  if (known != nullptr && !is_lost(known->session)) return known;
+  auto opened = open_in_place_of(known, own, ordinal);
+  return opened || known == nullptr ? opened : known;
 }
 
 Result<void> configure(Process& own, const gpumem_session_options* session,
@@ -93,6 +113,27 @@ Result<void> configure(Process& own, const gpumem_session_options* session,
 }
 
 }  // namespace
+
+gpumem_allocator& current_of(gpumem_allocator& allocator) {
+  if (allocator.owner != Owner::kProcess || !client::check_not_forked(allocator.generation)) return allocator;
+  return *process().allocators[static_cast<std::size_t>(allocator.ordinal)].load(std::memory_order_acquire);
+}
+
+gpumem_allocator* successor_of(gpumem_allocator& lost) {
+  if (&current_of(lost) != &lost) return &current_of(lost);
+  if (lost.owner != Owner::kProcess || !is_lost(lost.session)) return nullptr;
+  const auto newest = open_default(process(), lost.ordinal);
+  return newest && *newest != &lost ? *newest : nullptr;
+}
+
+allocator::Engine& engine_of(gpumem_allocator& allocator, std::uint64_t address) {
+  if (allocator.engine.has_address(address)) return allocator.engine;
+  for (auto* other = &current_of(allocator); other != nullptr; other = other->older) {
+    if (other->engine.has_address(address)) return other->engine;
+  }
+  return allocator.engine;
+}
+
 }  // namespace gpumem::c_abi
 
 using gpumem::c_abi::fail;

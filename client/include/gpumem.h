@@ -408,11 +408,13 @@ gpumem_status gpumem_configure_default(const gpumem_session_options* session,
 
 /* Stores the process's own session, connected at the first call. A failure is tried again by the next call.
    It is never closed: gpumem_session_close answers GPUMEM_FAILED_PRECONDITION. A forked child has its own.
+   If its broker is gone, another session at the broker that is there now, which is stored from then on.
    Errors  as gpumem_session_connect. */
 gpumem_status gpumem_default_session(gpumem_session** session) GPUMEM_NOEXCEPT;
 
 /* Stores the process's own allocator for the device that is `device` among those this process sees, opened at
-   the first call. Its memory goes back by gpumem_allocator_trim, when it idles, and with the process.
+   the first call. Its memory goes back by gpumem_allocator_trim, when it idles, and with the process. When
+   its broker is gone, it allocates from the broker that is there then; its blocks stay usable meanwhile.
    Errors  as gpumem_default_session and gpumem_allocator_open; GPUMEM_NOT_FOUND, too: this process has no
    such device, or the broker does not lend it. */
 gpumem_status gpumem_default_allocator(int device, gpumem_allocator** allocator) GPUMEM_NOEXCEPT;

@@ -112,6 +112,7 @@ class Session {
   const std::string& driver_folder() const;
 
  private:
+  friend struct SessionAccess;  ///< the C ABI, within the library
   explicit Session(std::shared_ptr<client::Connection> connection);
   std::shared_ptr<client::Connection> connection_;
 };

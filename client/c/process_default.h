@@ -1,0 +1,21 @@
+#pragma once
+#include "client/c/handles.h"
+
+// The process's own allocators of one device follow each other: when the broker of one is gone, another takes
+// its place at the broker that is there then. The older ones keep what was allocated from them. A program may
+// use the handle of any of them for all.
+
+namespace gpumem::c_abi {
+
+/// The newest of the process's own allocators of the device, if `allocator` is one of them; else `allocator`.
+gpumem_allocator& current_of(gpumem_allocator& allocator);
+
+/// The one that takes the place of `lost`, opened if need be, with its session.
+/// Null  `lost` is not the process's own, its broker is not gone, or there is no other.
+gpumem_allocator* successor_of(gpumem_allocator& lost);
+
+/// The engine that has the block at `address`: the allocator's own, unless another that current_of leads to
+/// has it.
+allocator::Engine& engine_of(gpumem_allocator& allocator, std::uint64_t address);
+
+}  // namespace gpumem::c_abi
