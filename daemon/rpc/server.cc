@@ -1,23 +1,18 @@
 #include "daemon/rpc/server.h"
 
-#include <grpc/support/log.h>
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/server_builder.h>
 #include <grpcpp/server_posix.h>
 
-#include "base/log.h"
+#include "daemon/rpc/grpc_log.h"
 
 namespace gpumem::rpc {
 namespace {
 
-// gRPC's own messages go where the broker's go: what it writes itself waits for whoever reads it.
-void log_of_grpc(gpr_log_func_args* said) { spdlog::warn("gRPC: {}", said->message); }
-
 void prepare_grpc() {
   static const bool kReady = [] {  // process-wide switches of gRPC
-    gpr_set_log_verbosity(GPR_LOG_SEVERITY_ERROR);
-    gpr_set_log_function(&log_of_grpc);
+    redirect_grpc_log();
     grpc::EnableDefaultHealthCheckService(true);
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();
     return true;
