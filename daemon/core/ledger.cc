@@ -29,7 +29,7 @@ Ledger::Ledger(const std::vector<Bytes>& pools) : tenants_(1) {
   const auto quotas = std::make_shared<const Quotas>(pools.size(), unlimited);
   root_.quotas = {quotas, quotas->data()};
   for (const Bytes pool : pools) {
-    devices_.push_back({.pool = pool, .missing = {}, .in_debt = {}});
+    devices_.push_back({.pool = pool, .missing = {}, .in_debt = {}, .overcommitted = {}});
     root_.accounts.emplace_back().members = std::make_unique<Members>();
   }
 }
@@ -74,7 +74,10 @@ void Ledger::remove_tenant(TenantId tenant) {
   GPUMEM_CHECK(is_idle(tenant), "a tenant with charges cannot go");
   GPUMEM_CHECK(node(tenant).children == 0, "a tenant with others below it cannot go");
   leave(tenant);
-  for (Device& device : devices_) device.in_debt.erase(tenant);
+  for (Device& device : devices_) {
+    device.in_debt.erase(tenant);
+    device.overcommitted.erase(tenant);
+  }
   tenants_[slot(tenant)] = {};
   vacant_.push_back(slot(tenant));
 }
@@ -109,7 +112,7 @@ void Ledger::join(TenantId tenant) {
     auto& members = open(above)[device].members;
     if (!members) members = std::make_unique<Members>();
     count_in(*members, figures(joining, device), quota, tenant);
-    note_debt(tenant, device);
+    note_limit(tenant, device);
     update(joining.parent, device, [&](Charges& above) { add(above, charges(tenant, device)); },
            {figures(joining, device).counted, {}});
     if (!promised(tenant, device).is_zero()) ++devices_[device].promises_revision;
@@ -162,7 +165,7 @@ void Ledger::update(TenantId tenant, DeviceIndex device, Change&& change, Shift 
     above.pool_kept = above.pool_kept - before.pool_kept + after.pool_kept;
     above.promised = above.promised - before.promised + after.promised;
     rank(above, before.borrowed(), after.borrowed(), quota, id);
-    note_debt(id, device);
+    note_limit(id, device);
     shift = {after.counted, before.counted};
     id = one.parent;
   }
@@ -178,12 +181,18 @@ void Ledger::derive(Account& account, const Quota& quota) {
   account.promised = std::max(quota.guarantee, account.members ? account.members->promised : Bytes{});
 }
 
-void Ledger::note_debt(TenantId tenant, DeviceIndex device) {
-  auto& in_debt = devices_[device].in_debt;
-  if (!debt(tenant, device).is_zero())
-    in_debt.insert(tenant);
-  else if (!in_debt.empty())
-    in_debt.erase(tenant);
+void Ledger::note_limit(TenantId tenant, DeviceIndex device) {
+  const auto note = [tenant](std::set<TenantId>& set, bool belongs) {
+    if (belongs)
+      set.insert(tenant);
+    else if (!set.empty())
+      set.erase(tenant);
+  };
+  const Node& one = node(tenant);
+  const Figures own = figures(one, device);
+  const Bytes limit = one.quota(device).limit;
+  note(devices_[device].in_debt, own.used() > limit);
+  note(devices_[device].overcommitted, one.children != 0 && own.kept > limit.minus(own.pool));
 }
 
 void Ledger::count_in(Members& members, const Figures& child, const Quota& quota, TenantId id) {

@@ -141,6 +141,9 @@ class Ledger {
   Bytes ceiling(TenantId tenant, DeviceIndex device, bool may_borrow = true) const;
   /// Who uses more than its limit.
   const std::set<TenantId>& in_debt(DeviceIndex device) const { return devices_[device].in_debt; }
+  /// Whose limit has no room for all that can be claimed below it, since guarantees were raised or the limit
+  /// was lowered while its members used it.
+  const std::set<TenantId>& overcommitted(DeviceIndex device) const { return devices_[device].overcommitted; }
   /// What the tenant could be granted now, if nobody waited.
   Bytes available(TenantId tenant, DeviceIndex device, const GrantTerms& terms = {}) const;
 
@@ -212,6 +215,7 @@ class Ledger {
     Bytes missing;
     bool lends = false;
     std::set<TenantId> in_debt;
+    std::set<TenantId> overcommitted;
     std::uint64_t promises_revision = 0;
     std::uint64_t revision = 0;
   };
@@ -247,7 +251,7 @@ class Ledger {
     ++devices_[device].revision;
   }
   static void derive(Account& account, const Quota& quota);
-  void note_debt(TenantId tenant, DeviceIndex device);
+  void note_limit(TenantId tenant, DeviceIndex device);
   static void count_in(Members& members, const Figures& child, const Quota& quota, TenantId id);
   static void rank(Members& members, Bytes before, Bytes after, const Quota& quota, TenantId id);
   static void count_out(Members& members, const Figures& child, const Quota& quota, TenantId id);

@@ -156,10 +156,11 @@ void plan_fairness(const Ledger& ledger, DeviceIndex device, const Request& requ
   if (!open.is_zero()) targets = before;
 }
 
-// Below a tenant whose own limit holds everybody back, nobody outside can help.
+// Below a tenant whose own limit holds everybody back, nobody outside can help. Claims have been planned for.
 void plan_held_back(const Ledger& ledger, const Arbiter& arbiter, DeviceIndex device, Planner& planner,
                     ReclaimTargets& targets) {
   for (const auto& [tenant, id] : arbiter.held_back(device)) {
+    if (arbiter.is_claim(id, device)) continue;
     const Request& request = *arbiter.find(id);
     const Bytes excess = ledger.excess_at(tenant, request.tenant, device, request.part_on(device).least);
     const Bytes open = excess.minus(ledger.charges(tenant, device)[Charge::kReturning]);
@@ -167,14 +168,37 @@ void plan_held_back(const Ledger& ledger, const Arbiter& arbiter, DeviceIndex de
   }
 }
 
+bool is_below(const Ledger& ledger, TenantId tenant, TenantId above) {
+  while (tenant && tenant != above) tenant = ledger.parent(tenant);
+  return tenant == above;
+}
+
+// The claims below a tenant whose own limit has no room for them: nothing that is free outside helps them.
+// What is asked for a tenant within it serves both. Answers how much was asked for.
+Bytes plan_overcommitted(const Ledger& ledger, const Arbiter& arbiter, DeviceIndex device,
+                         const ReclaimFacts& facts, Planner& planner, ReclaimPlan& plan) {
+  Bytes collected;
+  for (const TenantId tenant : ledger.overcommitted(device)) {
+    Bytes needed = ledger.charges(tenant, device).total();
+    for (const auto& [id, least] : arbiter.claims(device)) {
+      if (is_below(ledger, arbiter.find(id)->tenant, tenant)) needed += least;
+    }
+    Bytes open = needed.minus(ledger.quota(tenant, device).limit).minus(facts.coming(tenant));
+    plan.held_lack += open;
+    for (const auto& [leaf, target] : plan.targets) {
+      if (is_below(ledger, leaf, tenant)) open = open.minus(target.claims);
+    }
+    if (!open.is_zero()) collected += planner.collect(tenant, open, ReclaimCause::kClaims);
+  }
+  return collected;
+}
+
 // Those below the debtor who declared something, the largest amount first.
 std::vector<std::pair<Bytes, TenantId>> declarers(const Ledger& ledger, TenantId debtor,
                                                   const ReclaimFacts& facts) {
   std::vector<std::pair<Bytes, TenantId>> found;
   for (const auto& [leaf, bytes] : facts.declared) {
-    TenantId node = leaf;
-    while (node && node != debtor) node = ledger.parent(node);
-    if (node && !bytes.is_zero()) found.emplace_back(bytes, leaf);
+    if (!bytes.is_zero() && is_below(ledger, leaf, debtor)) found.emplace_back(bytes, leaf);
   }
   std::ranges::sort(found, [](const auto& a, const auto& b) {
     return a.first != b.first ? a.first > b.first : a.second < b.second;
@@ -195,11 +219,12 @@ Bytes lack_of(const Ledger& ledger, const Arbiter& arbiter, const Request& reque
 ReclaimPlan plan_reclaim(const Ledger& ledger, const Arbiter& arbiter, DeviceIndex device,
                          const ReclaimFacts& facts) {
   ReclaimPlan plan;
-  const Bytes there = ledger.free(device) + facts.coming;
+  const Bytes there = ledger.free(device) + facts.coming({});
   Planner planner(ledger, device, facts, plan.targets);
   plan.claims_lack = arbiter.claimed(device).minus(there);
-  const Bytes collected =
-      plan.claims_lack.is_zero() ? Bytes{} : planner.collect({}, plan.claims_lack, ReclaimCause::kClaims);
+  Bytes collected = plan_overcommitted(ledger, arbiter, device, facts, planner, plan);
+  if (const Bytes open = plan.claims_lack.minus(collected); !open.is_zero())
+    collected += planner.collect({}, open, ReclaimCause::kClaims);
   if (const auto next = arbiter.next(device)) {
     const Request& request = *arbiter.find(*next);
     const Bytes open = lack_of(ledger, arbiter, request, device, there + collected);
@@ -212,7 +237,7 @@ ReclaimPlan plan_reclaim(const Ledger& ledger, const Arbiter& arbiter, DeviceInd
 ReclaimTargets plan_debt(const Ledger& ledger, DeviceIndex device, TenantId debtor,
                          const ReclaimFacts& facts) {
   ReclaimTargets targets;
-  Bytes due = ledger.debt(debtor, device).minus(facts.coming);
+  Bytes due = ledger.debt(debtor, device).minus(facts.coming(debtor));
   for (const auto& [bytes, leaf] : declarers(ledger, debtor, facts)) {
     const Bytes part = std::min(due, bytes);
     if (part.is_zero()) break;

@@ -1,4 +1,5 @@
 #pragma once
+#include <algorithm>
 #include <functional>
 #include <map>
 
@@ -28,13 +29,19 @@ using ReclaimTargets = std::map<TenantId, ReclaimTarget>;
 /// Who should give back what of one device.
 struct ReclaimPlan {
   ReclaimTargets targets;
-  Bytes claims_lack;  ///< what the claims that wait need beyond what is free or coming
+  /// What the claims that wait need beyond what is free or coming.
+  Bytes claims_lack;
+  /// What claims need that wait below a limit without room for them (Ledger::overcommitted), whatever is
+  /// free.
+  Bytes held_lack;
+  Bytes lack() const { return std::max(claims_lack, held_lack); }
 };
 
 /// What cannot be read from the ledger.
 struct ReclaimFacts {
   Bytes granularity;
-  Bytes coming;  ///< charged, but known to be free soon
+  /// Charged to those below a tenant (none: to all), but known to be free soon.
+  std::function<Bytes(TenantId)> coming;
   /// What the sessions of a leaf could give back of the pool at most, for that cause.
   std::function<Bytes(TenantId, ReclaimCause)> givable;
   /// What leaves have declared, or were seen to hold past the broker, as far as somebody answers for it.

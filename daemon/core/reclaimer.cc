@@ -51,10 +51,11 @@ std::vector<RequestId> Reclaimer::update(DeviceIndex device, TimePoint now) {
   one.due.reset();
   for (const auto& [id, until] : one.spent) wake(device, until);
   if (const auto given_up = terminations_.next_given_up(now)) wake(device, *given_up);
-  ReclaimPlan plan = this->plan(device, Belief::kSpentHaveNothing, now);
-  ask_sessions(device, add_debts(device, std::move(plan.targets), Belief::kSpentHaveNothing, now), now);
+  const ReclaimPlan plan = this->plan(device, Belief::kSpentHaveNothing, now);
+  ask_sessions(device, add_debts(device, plan.targets, Belief::kSpentHaveNothing, now), now);
+  std::vector<RequestId> refused = watch_claims(device, plan, now);
   watch_debts(device, now);
-  return watch_claims(device, plan.claims_lack, now);
+  return refused;
 }
 
 // ---- Planning ----
@@ -64,7 +65,8 @@ Bytes Reclaimer::coming(DeviceIndex device, TimePoint now, TenantId of) const {
 }
 
 template <class Plan>
-auto Reclaimer::with_facts(DeviceIndex device, Bytes coming, Belief belief, TimePoint now, Plan plan) const {
+auto Reclaimer::with_facts(DeviceIndex device, std::function<Bytes(TenantId)> coming, Belief belief,
+                           TimePoint now, Plan plan) const {
   std::map<TenantId, Bytes> declared;
   for (const SessionId id : state_.declaring[device]) {
     const Session& session = state_.session(id);
@@ -74,22 +76,26 @@ auto Reclaimer::with_facts(DeviceIndex device, Bytes coming, Belief belief, Time
   const auto givable = [&](TenantId tenant, ReclaimCause cause) {
     return this->givable(tenant, device, cause, belief, now);
   };
-  return plan(ReclaimFacts{state_.policy.devices[device].granularity, coming, givable, declared});
+  return plan(ReclaimFacts{state_.policy.devices[device].granularity, std::move(coming), givable, declared});
 }
 
 ReclaimPlan Reclaimer::plan(DeviceIndex device, Belief belief, TimePoint now) const {
-  return with_facts(device, coming(device, now), belief, now, [&](const ReclaimFacts& facts) {
+  const auto coming = [&](TenantId below) { return this->coming(device, now, below); };
+  return with_facts(device, coming, belief, now, [&](const ReclaimFacts& facts) {
     return plan_reclaim(state_.ledger, state_.arbiter, device, facts);
   });
 }
 
 // What was taken past the broker is a matter of past_broker: nobody is asked for it, nor ended for its debt.
 ReclaimTargets Reclaimer::plan_debt(DeviceIndex device, TenantId debtor, Belief belief, TimePoint now) const {
-  Bytes coming = state_.ledger.charges(debtor, device)[Charge::kReturning] +
-                 terminations_.coming_with_outside(device, debtor, now);
-  for (const auto& [tenant, bytes] : state_.charged_past[device]) {
-    if (state_.tenants.is_below(tenant, debtor)) coming += bytes;
-  }
+  const auto coming = [&](TenantId below) {
+    Bytes sum = state_.ledger.charges(below, device)[Charge::kReturning] +
+                terminations_.coming_with_outside(device, below, now);
+    for (const auto& [tenant, bytes] : state_.charged_past[device]) {
+      if (state_.tenants.is_below(tenant, below)) sum += bytes;
+    }
+    return sum;
+  };
   return with_facts(device, coming, belief, now, [&](const ReclaimFacts& facts) {
     return core::plan_debt(state_.ledger, device, debtor, facts);
   });

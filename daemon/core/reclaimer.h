@@ -74,7 +74,8 @@ class Reclaimer {
   ReclaimPlan plan(DeviceIndex device, Belief belief, TimePoint now) const;
   ReclaimTargets plan_debt(DeviceIndex device, TenantId debtor, Belief belief, TimePoint now) const;
   template <class Plan>
-  auto with_facts(DeviceIndex device, Bytes coming, Belief belief, TimePoint now, Plan plan) const;
+  auto with_facts(DeviceIndex device, std::function<Bytes(TenantId)> coming, Belief belief, TimePoint now,
+                  Plan plan) const;
   ReclaimTargets add_debts(DeviceIndex device, ReclaimTargets targets, Belief belief, TimePoint now) const;
 
   // Who could give something back.
@@ -92,9 +93,10 @@ class Reclaimer {
   bool is_stale(const ReclaimRequest::Liability& liability, const Session& session, DeviceIndex device) const;
 
   // What is left undone.
-  std::vector<RequestId> watch_claims(DeviceIndex device, Bytes lack, TimePoint now);
+  std::vector<RequestId> watch_claims(DeviceIndex device, const ReclaimPlan& plan, TimePoint now);
+  bool lacks_memory(RequestId claim, DeviceIndex device, const ReclaimPlan& plan) const;
   void watch_debts(DeviceIndex device, TimePoint now);
-  void end_for_claims(DeviceIndex device, TimePoint now);
+  void end_for_claims(DeviceIndex device, const ReclaimPlan& asked, TimePoint now);
   void end_for_debt(DeviceIndex device, TenantId debtor, TimePoint now);
   template <class Amount>
   bool end_one(DeviceIndex device, const ReclaimTargets& targets, Bytes lack, TimePoint now, Amount amount);

@@ -8,17 +8,21 @@ namespace gpumem::core {
 
 // ---- Claims ----
 
-std::vector<RequestId> Reclaimer::watch_claims(DeviceIndex device, Bytes lack, TimePoint now) {
+std::vector<RequestId> Reclaimer::watch_claims(DeviceIndex device, const ReclaimPlan& plan, TimePoint now) {
   auto& lacking = devices_[device].lacking;
   const auto& claims = state_.arbiter.claims(device);
   const ReclaimPolicy& reclaim = state_.policy.devices[device].reclaim;
-  if (reclaim.escalation == Escalation::kEndSession) end_for_claims(device, now);
-  if (lack.is_zero() || reclaim.escalation != Escalation::kDeny) {
+  if (reclaim.escalation == Escalation::kEndSession) end_for_claims(device, plan, now);
+  if (plan.lack().is_zero() || reclaim.escalation != Escalation::kDeny) {
     lacking.clear();
     return {};
   }
-  std::erase_if(lacking, [&](const auto& entry) { return !claims.contains(entry.first); });
-  for (const auto& [id, claim] : claims) lacking.try_emplace(id, now);
+  std::erase_if(lacking, [&](const auto& entry) {
+    return !claims.contains(entry.first) || !lacks_memory(entry.first, device, plan);
+  });
+  for (const auto& [id, claim] : claims) {
+    if (lacks_memory(id, device, plan)) lacking.try_emplace(id, now);
+  }
   std::vector<RequestId> overdue;
   for (const auto& [id, since] : lacking) {
     if (since + reclaim.deadline <= now)
@@ -30,14 +34,21 @@ std::vector<RequestId> Reclaimer::watch_claims(DeviceIndex device, Bytes lack, T
   return overdue;
 }
 
-void Reclaimer::end_for_claims(DeviceIndex device, TimePoint now) {
+// Where only limits are in the way, the claims below them lack memory; the others' turn comes by itself.
+bool Reclaimer::lacks_memory(RequestId claim, DeviceIndex device, const ReclaimPlan& plan) const {
+  if (!plan.claims_lack.is_zero()) return true;
+  const Request& request = *state_.arbiter.find(claim);
+  return bool{state_.ledger.limiting(request.tenant, device, request.part_on(device).least)};
+}
+
+void Reclaimer::end_for_claims(DeviceIndex device, const ReclaimPlan& asked, TimePoint now) {
   if (state_.arbiter.claims(device).empty()) return;
-  for (;;) {
-    const ReclaimPlan plan = this->plan(device, Belief::kSpentHaveSome, now);
-    if (plan.claims_lack.is_zero()) return;
-    const auto amount = [](const ReclaimTarget& target) { return target.claims; };
-    if (!end_one(device, plan.targets, plan.claims_lack, now, amount)) return;
-  }
+  // Where nobody is believed to have nothing, the plan by which sessions were asked says who is to be ended,
+  // too.
+  ReclaimPlan plan = devices_[device].spent.empty() ? asked : this->plan(device, Belief::kSpentHaveSome, now);
+  const auto amount = [](const ReclaimTarget& target) { return target.claims; };
+  while (!plan.lack().is_zero() && end_one(device, plan.targets, plan.lack(), now, amount))
+    plan = this->plan(device, Belief::kSpentHaveSome, now);
 }
 
 // ---- Debts ----

@@ -64,7 +64,8 @@ class Market {
   /// Who is asked to give back does so, until nobody is asked any more; false if that never ends.
   bool reclaim() {
     const auto most = [this](TenantId tenant, ReclaimCause) { return ledger_.used(tenant, 0); };
-    const ReclaimFacts facts{kOne, {}, most, {}};
+    const auto nothing = [](TenantId) { return Bytes{}; };
+    const ReclaimFacts facts{kOne, nothing, most, {}};
     for (int rounds = 0; rounds < 1000; ++rounds) {
       const ReclaimPlan plan = plan_reclaim(ledger_, arbiter_, 0, facts);
       if (plan.targets.empty()) return true;

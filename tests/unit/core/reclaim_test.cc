@@ -28,7 +28,7 @@ class Reclaim : public ArbiterWorld {
       const auto known = givable.find(tenant);
       return known == givable.end() ? ledger.charges(tenant, 0).held() : known->second;
     };
-    return {{1}, {coming}, most, declared};
+    return {{1}, [coming](TenantId) { return Bytes{coming}; }, most, declared};
   }
   // What each of the tenants is asked for.
   std::vector<std::uint64_t> asked(const ReclaimPlan& plan, const std::vector<TenantId>& tenants) {
