@@ -57,6 +57,7 @@ CUresult enqueue(What what, CUstream handle, bool has_devices = false) {
   if (const CUresult result = driver->stream(handle, &stream); result != CUDA_SUCCESS) return result;
   if (what.shape.is_empty()) return CUDA_SUCCESS;
   if (const CUresult result = check(driver, what); result != CUDA_SUCCESS) return result;
+  settle_sides(driver, what);
   return queue(what, stream, driver);
 }
 

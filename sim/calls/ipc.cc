@@ -29,12 +29,13 @@ CUdeviceptr opened_at(Call& driver, SlotRef slot) {
   return 0;
 }
 
-CUresult open(Call& driver, Context& context, const Place& place, CUdeviceptr* out) {
+CUresult open(Call& driver, Context& context, const Place& place, bool by_peers, CUdeviceptr* out) {
   const SlotRef slot{place.index, place.generation};
   auto opened = driver->table->open_by_place(slot);
   if (!opened || opened->info.size != place.size) return CUDA_ERROR_INVALID_VALUE;
   if (opened->info.creator == this_process()) return CUDA_ERROR_INVALID_CONTEXT;
-  if (driver->device(context.ordinal) != opened->info.device) return CUDA_ERROR_INVALID_DEVICE;
+  const std::uint32_t here = driver->device(context.ordinal);
+  if (here != opened->info.device && !by_peers) return CUDA_ERROR_INVALID_DEVICE;
   if (const CUdeviceptr address = opened_at(driver, slot); address != 0) {
     ++driver->opened[address];
     *out = address;
@@ -45,8 +46,9 @@ CUresult open(Call& driver, Context& context, const Place& place, CUdeviceptr* o
   Extent& extent = driver->handles->add(slot, std::move(opened->fd), request, true);
   extent.handles = 1;
   const CUresult result = driver->map_whole(context.id, extent, Use::kOpened, out);
-  if (result == CUDA_SUCCESS) driver->opened[*out] = 1;
-  return result;
+  if (result != CUDA_SUCCESS) return result;
+  driver->opened[*out] = 1;
+  return driver->space.set_access(*out, place.size, {{here, CU_MEM_ACCESS_FLAGS_PROT_READWRITE}});
 }
 
 }  // namespace
@@ -75,7 +77,8 @@ CUresult api::cuIpcOpenMemHandle_v2(CUdeviceptr* out, CUipcMemHandle ipc, unsign
     std::memcpy(&place, ipc.reserved, sizeof place);
     const bool is_valid =
         (flags & ~unsigned{CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS}) == 0 && place.magic == kMagic;
-    return out != nullptr && is_valid ? open(driver, context, place, out) : CUDA_ERROR_INVALID_VALUE;
+    if (out == nullptr || !is_valid) return CUDA_ERROR_INVALID_VALUE;
+    return open(driver, context, place, (flags & CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) != 0, out);
   });
 }
 CUresult api::cuIpcOpenMemHandle(CUdeviceptr* out, CUipcMemHandle ipc, unsigned int flags) {

@@ -21,6 +21,9 @@ struct Memory {
   bool is_managed = false;
   bool is_rdma_capable = false;
   CUmemoryPool pool = nullptr;
+  /// What the current context's device may do, as CUDA_POINTER_ATTRIBUTE_ACCESS_FLAGS has it.
+  unsigned long long access = CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE;
+  bool is_synchronous = false;  ///< CU_POINTER_ATTRIBUTE_SYNC_MEMOPS was set
 };
 
 std::uint64_t start_of(const VaSpace::Found& found) {
@@ -66,11 +69,27 @@ std::optional<Memory> pool_memory(Call& driver, CUdeviceptr address, Memory memo
   return memory;
 }
 
+/// What the current context's device may do with mapped device memory.
+unsigned long long access_of(Call& driver, const VaSpace::Found& found) {
+  Context* context = nullptr;
+  if (found.reservation->use == Use::kManaged) return CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE;
+  if (driver->current(&context) != CUDA_SUCCESS) return CU_POINTER_ATTRIBUTE_ACCESS_FLAG_NONE;
+  return found.mapping->access[driver->device(context->ordinal)];
+}
+
 std::optional<Memory> memory_at(Call& driver, CUdeviceptr address) {
   auto memory = device_memory(driver, address);
-  const bool is_pool = memory && driver->space.find(address).reservation->use == Use::kPool;
-  if (is_pool) return pool_memory(driver, address, *memory);
-  return memory ? memory : host_memory(driver, address);
+  if (!memory) return host_memory(driver, address);
+  const auto found = driver->space.find(address);
+  memory->access = access_of(driver, found);
+  return found.reservation->use == Use::kPool ? pool_memory(driver, address, *memory) : memory;
+}
+
+/// With what the program has set.
+std::optional<Memory> known_memory_at(Call& driver, CUdeviceptr address) {
+  auto memory = memory_at(driver, address);
+  if (memory) memory->is_synchronous = driver->synchronous.contains(memory->id);
+  return memory;
 }
 
 template <class Value>
@@ -85,10 +104,12 @@ CUresult answer(const Memory& memory, CUpointer_attribute attribute, CUdeviceptr
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE: return put(out, memory.type);
     case CU_POINTER_ATTRIBUTE_DEVICE_POINTER: return put(out, address);
     case CU_POINTER_ATTRIBUTE_HOST_POINTER:
-      return memory.type == CU_MEMORYTYPE_HOST ? put(out, address) : CUDA_ERROR_INVALID_VALUE;
+      return memory.type == CU_MEMORYTYPE_HOST || memory.is_managed ? put(out, address)
+                                                                    : CUDA_ERROR_INVALID_VALUE;
     case CU_POINTER_ATTRIBUTE_BUFFER_ID:
     case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID: return put<unsigned long long>(out, memory.id);
-    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS: return put<unsigned>(out, 0);
+    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS: return put<unsigned>(out, memory.is_synchronous ? 1 : 0);
+    case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS: return put(out, memory.access);
     case CU_POINTER_ATTRIBUTE_IS_MANAGED: return put(out, memory.is_managed);
     case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL: return put(out, memory.ordinal);
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE: return put(out, memory.is_ipc_capable);
@@ -134,7 +155,7 @@ CUresult api::cuPointerGetAttribute(void* out, CUpointer_attribute attribute, CU
   Call driver;
   if (!driver) return driver.error();
   if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  if (const auto memory = memory_at(driver, address)) return answer(*memory, attribute, address, out);
+  if (const auto memory = known_memory_at(driver, address)) return answer(*memory, attribute, address, out);
   const bool is_reserved = driver->space.find(address).reservation != nullptr;
   return is_reserved && attribute == CU_POINTER_ATTRIBUTE_MAPPED ? put(out, false) : CUDA_ERROR_INVALID_VALUE;
 }
@@ -145,7 +166,7 @@ CUresult api::cuPointerGetAttributes(unsigned int count, CUpointer_attribute* at
   Call driver;
   if (!driver) return driver.error();
   if (count == 0 || attributes == nullptr || out == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  const auto memory = memory_at(driver, address);
+  const auto memory = known_memory_at(driver, address);
   for (unsigned i = 0; i < count; ++i) {
     if (out[i] == nullptr) return CUDA_ERROR_INVALID_VALUE;
     if (!memory || answer(*memory, attributes[i], address, out[i]) != CUDA_SUCCESS) {
@@ -158,10 +179,15 @@ CUresult api::cuPointerGetAttributes(unsigned int count, CUpointer_attribute* at
 CUresult api::cuPointerSetAttribute(const void* value, CUpointer_attribute attribute, CUdeviceptr address) {
   Call driver;
   if (!driver) return driver.error();
-  const bool is_known = value != nullptr && memory_at(driver, address).has_value();
-  if (!is_known) return CUDA_ERROR_INVALID_VALUE;
-  // All copies that may not be asynchronous are synchronous already.
-  return attribute == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  const auto memory = memory_at(driver, address);
+  if (value == nullptr || !memory || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS)
+    return CUDA_ERROR_INVALID_VALUE;
+  // It only tells: all copies that may not be asynchronous are synchronous already.
+  if (*static_cast<const unsigned*>(value) != 0)
+    driver->synchronous.insert(memory->id);
+  else
+    driver->synchronous.erase(memory->id);
+  return CUDA_SUCCESS;
 }
 
 }  // namespace gpumem::sim

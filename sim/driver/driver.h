@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <shared_mutex>
 #include <utility>
 #include <vector>
@@ -87,6 +88,8 @@ class Driver {
   Pools pools{*this};
   /// How often each range of Use::kOpened was opened.
   std::map<CUdeviceptr, unsigned> opened;
+  /// Ids of memory for which CU_POINTER_ATTRIBUTE_SYNC_MEMOPS was set. Ids are never given out again.
+  std::set<std::uint64_t> synchronous;
 
  private:
   friend class Call;

@@ -103,6 +103,8 @@ void serve(const StreamRef& stream) {
   }
 }
 
+bool is_idle(const Stream& stream) { return stream.completed == stream.submitted; }
+
 void close(Stream& stream) {
   stream.is_closing = true;
   stream.changed.notify_all();
@@ -122,9 +124,25 @@ bool Streams::destroy(std::uint64_t number) {
   const std::lock_guard lock(shared().mutex);
   const auto found = streams_.find(number);
   if (found == streams_.end()) return false;
-  close(*found->second);
+  end(found->second);
   streams_.erase(found);
   return true;
+}
+
+void Streams::end(const StreamRef& stream) {
+  close(*stream);
+  std::erase_if(ending_, [](const StreamRef& one) { return is_idle(*one); });
+  if (!is_idle(*stream)) ending_.push_back(stream);
+}
+
+/// All streams of `context` that have work, destroyed or not.
+template <class Visit>
+void Streams::for_each_busy(std::uint64_t context, Visit visit) const {
+  const auto look = [&](const StreamRef& stream) {
+    if (stream->options.context == context && !is_idle(*stream)) visit(stream);
+  };
+  for (const auto& [number, stream] : streams_) look(stream);
+  for (const StreamRef& stream : ending_) look(stream);
 }
 
 void Streams::destroy_all_of(std::uint64_t context) {
@@ -132,7 +150,7 @@ void Streams::destroy_all_of(std::uint64_t context) {
   legacy_.erase(context);
   std::erase_if(streams_, [&](const auto& entry) {
     if (entry.second->options.context != context) return false;
-    close(*entry.second);
+    end(entry.second);
     return true;
   });
 }
@@ -167,12 +185,12 @@ std::vector<Ticket> Streams::in_the_way(const Stream& stream) const {
   std::vector<Ticket> found;
   if (stream.options.kind == StreamKind::kNonBlocking) return found;
   const bool is_default = stream.options.kind == StreamKind::kLegacyDefault;
-  for (const auto& [id, other] : streams_) {
-    if (other->options.context != stream.options.context || other.get() == &stream) continue;
+  for_each_busy(stream.options.context, [&](const StreamRef& other) {
+    if (other.get() == &stream) return;
     const bool counts = is_default ? other->options.kind == StreamKind::kBlocking
                                    : other->options.kind == StreamKind::kLegacyDefault;
-    if (counts && other->completed < other->submitted) found.push_back(Ticket(other, other->submitted));
-  }
+    if (counts) found.push_back(Ticket(other, other->submitted));
+  });
   return found;
 }
 
@@ -187,12 +205,12 @@ Ticket Streams::append(const StreamRef& stream, Work work, std::vector<Ticket> o
 
 /// Takes the stream's turn for the calling thread, if nothing is in the way.
 bool Streams::begin_at_once(const StreamRef& stream, const std::vector<Ticket>& others) {
-  const bool is_idle = stream->completed == stream->submitted && in_the_way(*stream).empty() &&
-                       std::ranges::all_of(others, [](const Ticket& ticket) {
-                         return done(ticket.stream_, ticket.position_);
-                       });
-  if (is_idle) ++stream->submitted;
-  return is_idle;
+  const bool has_turn = is_idle(*stream) && in_the_way(*stream).empty() &&
+                        std::ranges::all_of(others, [](const Ticket& ticket) {
+                          return done(ticket.stream_, ticket.position_);
+                        });
+  if (has_turn) ++stream->submitted;
+  return has_turn;
 }
 
 void Streams::finish_at_once(const StreamRef& stream) {
@@ -249,17 +267,15 @@ bool Streams::is_after(const StreamRef& stream, const Ticket& ticket) const {
 std::vector<Ticket> Streams::pending(const StreamRef& stream) const {
   const std::lock_guard lock(shared().mutex);
   std::vector<Ticket> found = in_the_way(*stream);
-  if (stream->completed < stream->submitted) found.push_back(Ticket(stream, stream->submitted));
+  if (!is_idle(*stream)) found.push_back(Ticket(stream, stream->submitted));
   return found;
 }
 
 std::vector<Ticket> Streams::pending_in(std::uint64_t context) const {
   const std::lock_guard lock(shared().mutex);
   std::vector<Ticket> found;
-  for (const auto& [number, stream] : streams_) {
-    const bool counts = stream->options.context == context && stream->completed < stream->submitted;
-    if (counts) found.push_back(Ticket(stream, stream->submitted));
-  }
+  for_each_busy(context,
+                [&](const StreamRef& stream) { found.push_back(Ticket(stream, stream->submitted)); });
   return found;
 }
 

@@ -62,7 +62,7 @@ std::map<int, CUstreamAttrValue>& attributes_of(Stream& stream);
 class Streams {
  public:
   StreamRef create(const StreamOptions& options);
-  /// Work that was submitted is still done. False if there is no such stream.
+  /// Work that was submitted is still done, and waited for as before. False if there is no such stream.
   bool destroy(std::uint64_t number);
   /// Ends the streams of `context` likewise.
   void destroy_all_of(std::uint64_t context);
@@ -98,9 +98,13 @@ class Streams {
   Ticket append(const StreamRef& stream, Work work, std::vector<Ticket> others);
   bool begin_at_once(const StreamRef& stream, const std::vector<Ticket>& others);
   static void finish_at_once(const StreamRef& stream);
+  void end(const StreamRef& stream);
+  template <class Visit>
+  void for_each_busy(std::uint64_t context, Visit visit) const;
 
   std::map<std::uint64_t, StreamRef> streams_;
   std::map<std::uint64_t, StreamRef> legacy_;  ///< by context
+  std::vector<StreamRef> ending_;              ///< destroyed, with work that may not be done yet
   std::uint64_t last_id_ = 0xd0'0000'0000;     // looks like no host pointer and no small number
 };
 

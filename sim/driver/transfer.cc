@@ -21,6 +21,15 @@ std::uint64_t span_of(const Place& place, const Shape& shape) {
   return wraps ? 0 : span;
 }
 
+// Memory of a device's pool is its device's and those devices' that were given access.
+CUresult check_pool_place(Call& driver, const Place& place, std::uint64_t span, bool is_write) {
+  const auto found = driver->space.find(place.address);
+  const bool is_host = found.mapping != nullptr && found.mapping->extent->device == layout::kHost;
+  const std::uint32_t who = is_host ? layout::kHost : place.device;
+  const CUresult result = driver->space.check_access(place.address, span, who, is_write);
+  return result == CUDA_ERROR_ILLEGAL_ADDRESS ? CUDA_ERROR_INVALID_VALUE : result;
+}
+
 CUresult check_place(Call& driver, const Place& place, const Shape& shape, bool is_write) {
   if (place.address == 0) return CUDA_ERROR_INVALID_VALUE;
   if (shape.height > 1 && place.row_pitch < shape.width) return CUDA_ERROR_INVALID_VALUE;
@@ -31,6 +40,7 @@ CUresult check_place(Call& driver, const Place& place, const Shape& shape, bool 
     return place.side == Side::kAny || driver->is_host_memory(place.address, span) ? CUDA_SUCCESS
                                                                                    : CUDA_ERROR_INVALID_VALUE;
   }
+  if (found.reservation->use == Use::kPool) return check_pool_place(driver, place, span, is_write);
   // What cuMemAlloc gave is the context's device's; the driver carries it to and from others.
   const bool is_own = found.reservation->use != Use::kProgram && found.mapping != nullptr;
   return driver->space.check_access(place.address, span,
@@ -66,6 +76,16 @@ void fill_row(std::byte* row, std::uint64_t width, Element element) {
 }
 
 }  // namespace
+
+void settle_sides(Call& driver, Copy& copy) {
+  for (Place* const place : {&copy.to, &copy.from}) {
+    if (place->side != Side::kAny) continue;
+    if (driver->space.find(place->address).reservation != nullptr)
+      place->side = Side::kDevice;
+    else if (driver->is_host_memory(place->address, 1))
+      place->side = Side::kPinned;
+  }
+}
 
 CUresult check(Call& driver, const Copy& copy) {
   if (copy.shape.is_empty()) return CUDA_SUCCESS;

@@ -11,6 +11,7 @@ class Call;
 enum class Side : std::uint8_t {
   kDevice,  ///< device memory, else the copy is refused
   kAny,     ///< device memory if the address is such, else the host's
+  kPinned,  ///< host memory that devices reach, else the copy is refused
 };
 
 /// Rows of bytes in memory: `height` x `depth` of them, `width` bytes each.
@@ -40,6 +41,10 @@ struct Fill {
   std::uint32_t element = 0;
   unsigned element_size = 1;
 };
+
+/// Fixes what kAny stands for: memory that is gone when it is to be copied is not the host's then.
+void settle_sides(Call& driver, Copy& copy);
+inline void settle_sides(Call&, Fill&) {}
 
 /// Success if the devices may do it now. Errors  CUDA_ERROR_INVALID_VALUE: not device memory where it must
 /// be, or not all mapped, or the rows overlap; CUDA_ERROR_ILLEGAL_ADDRESS: access is lacking.

@@ -10,7 +10,7 @@ namespace gpumem::sim::device_model {
 
 inline constexpr char kName[] = "gpumem simulated GPU";
 inline constexpr int kCudaVersion = 13000;
-inline constexpr char kDriverVersion[] = "580.0.sim";
+inline constexpr char kDriverVersion[] = "580.0.0";
 inline constexpr char kNvmlVersion[] = "13.580.0";
 
 inline constexpr int kComputeMajor = 9, kComputeMinor = 0;

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstring>
 #include <string>
+#include <string_view>
 
 #include "nvml_calls.h"
 #include "sim/machine/device_model.h"
@@ -13,6 +14,7 @@ namespace gpumem::sim {
 namespace {
 
 constexpr unsigned kCoresPerMultiprocessor = 128;
+constexpr std::string_view kUuidPrefix = "GPU-";  // which the real call can do without
 
 nvmlPciInfo_t pci_info(std::uint32_t index) {
   nvmlPciInfo_t info{};
@@ -62,7 +64,8 @@ nvmlReturn_t api::nvmlDeviceGetHandleByUUID(const char* uuid, nvmlDevice_t* devi
   if (!nvml) return nvml.error();
   if (uuid == nullptr || device == nullptr) return NVML_ERROR_INVALID_ARGUMENT;
   for (std::uint32_t i = 0; i < nvml->device_count(); ++i) {
-    if (to_string(nvml->uuid(i)) != uuid) continue;
+    const std::string own = to_string(nvml->uuid(i));
+    if (own != uuid && own.substr(kUuidPrefix.size()) != uuid) continue;
     *device = NvmlCall::handle_of(i);
     return NVML_SUCCESS;
   }

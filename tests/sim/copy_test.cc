@@ -145,6 +145,16 @@ TEST_F(Copies, SynchronyIsAllThatCanBeSetOfAPointer) {
     const CUdeviceptr memory = holding(counted());
     EXPECT_CU(cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, memory));
     EXPECT_CU(cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, memory + kSize - 1));
+    const auto told = [](CUdeviceptr address) {
+      unsigned value = 9;
+      EXPECT_CU(cuPointerGetAttribute(&value, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, address));
+      return value;
+    };
+    EXPECT_EQ(told(memory), 1U);
+    EXPECT_EQ(told(holding(counted())), 0U) << "other memory";
+    unsigned off = 0;
+    EXPECT_CU(cuPointerSetAttribute(&off, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, memory));
+    EXPECT_EQ(told(memory), 0U);
     EXPECT_EQ(cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, memory),
               CUDA_ERROR_INVALID_VALUE);
     EXPECT_EQ(cuPointerSetAttribute(nullptr, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, memory),

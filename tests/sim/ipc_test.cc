@@ -64,6 +64,31 @@ TEST_F(Ipc, MemoryIsSharedUnderOneAddressUntilClosedAsOftenAsOpened) {
   EXPECT_EQ(used(), 0U);
 }
 
+class IpcOfTwoDevices : public SimTest {
+ protected:
+  IpcOfTwoDevices() : SimTest("2x64MiB") {}
+};
+
+TEST_F(IpcOfTwoDevices, PeerOpensMemoryIfItAsksForPeerAccess) {
+  Process owner([](Peer& peer) {
+    share_memory(peer, kPage);
+    peer.await();
+  });
+  const auto handle = receive<CUipcMemHandle>(owner.peer());
+  in_process([&] {
+    enter_primary(1);
+    CUdeviceptr memory = 0, own = 0;
+    EXPECT_EQ(cuIpcOpenMemHandle(&memory, handle, 0), CUDA_ERROR_INVALID_DEVICE);
+    ASSERT_CU(cuIpcOpenMemHandle(&memory, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+    ASSERT_CU(cuMemAlloc(&own, kPage));
+    EXPECT_CU(cuMemcpyDtoD(own, memory, kPage));
+    EXPECT_EQ(*bytes_at(own), 7);
+    EXPECT_CU(cuIpcCloseMemHandle(memory));
+  });
+  owner.peer().signal();
+  EXPECT_EQ(owner.join(), 0);
+}
+
 TEST_F(Ipc, OpenedMemoryOutlivesItsKilledOwnerAndIsChargedUntilClosed) {
   Process owner([](Peer& peer) {
     share_memory(peer, kPage);

@@ -94,6 +94,11 @@ TEST_F(Managed, PointersSayThatTheyAreManagedAndNotForIpc) {
       EXPECT_EQ(managed, is_managed);
       EXPECT_EQ(ipc, !is_managed);
     }
+    void* host = nullptr;
+    EXPECT_CU(cuPointerGetAttribute(&host, CU_POINTER_ATTRIBUTE_HOST_POINTER, address));
+    EXPECT_EQ(reinterpret_cast<CUdeviceptr>(host), address) << "the host reaches it there, too";
+    EXPECT_EQ(cuPointerGetAttribute(&host, CU_POINTER_ATTRIBUTE_HOST_POINTER, plain),
+              CUDA_ERROR_INVALID_VALUE);
     CUipcMemHandle handle;
     EXPECT_EQ(cuIpcGetMemHandle(&handle, address), CUDA_ERROR_INVALID_VALUE);
   });
@@ -130,7 +135,8 @@ TEST_F(Managed, AccessorsAndPrefetchesAreTold) {
     EXPECT_CU(cuMemRangeGetAttributes(out, sizes, asked, 2, address, kSize));
     EXPECT_EQ(last, CU_DEVICE_CPU);
     EXPECT_EQ(std::vector<int>(accessors, accessors + 3),
-              (std::vector<int>{CU_DEVICE_CPU, 1, CU_DEVICE_INVALID}));
+              (std::vector<int>{1, CU_DEVICE_CPU, CU_DEVICE_INVALID}))
+        << "devices come before the CPU";
     EXPECT_CU(prefetch(address, kPage, 1));
     EXPECT_EQ(told(CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION, address, kPage), 1);
     EXPECT_EQ(told(CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION, address, kSize), CU_DEVICE_INVALID);

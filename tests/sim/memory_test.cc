@@ -174,6 +174,22 @@ TEST_F(Memory, AccessIsSetForWholeMappingsAndTold) {
   });
 }
 
+TEST_F(Memory, PointersTellWhatTheCurrentDeviceMayDo) {
+  in_process([] {
+    ASSERT_CU(cuInit(0));
+    CUcontext context = nullptr;
+    ASSERT_CU(cuDevicePrimaryCtxRetain(&context, 0));
+    ASSERT_CU(cuCtxSetCurrent(context));
+    for (const CUmemAccess_flags flags :
+         {CU_MEM_ACCESS_FLAGS_PROT_READ, CU_MEM_ACCESS_FLAGS_PROT_READWRITE}) {
+      unsigned long long told = 9;
+      EXPECT_CU(cuPointerGetAttribute(&told, CU_POINTER_ATTRIBUTE_ACCESS_FLAGS,
+                                      mapped(create(kPage), kPage, flags)));
+      EXPECT_EQ(told, static_cast<unsigned long long>(flags));
+    }
+  });
+}
+
 TEST_F(Memory, MappedMemoryGivesItsHandleBackAfterRelease) {
   in_process([] {
     ASSERT_CU(cuInit(0));

@@ -50,6 +50,9 @@ TEST_F(NvmlState, WhatToolsAskFirstIsAnswered) {
   EXPECT_EQ(nvmlDeviceGetBAR1MemoryInfo(device(), &bar1), NVML_SUCCESS);
   EXPECT_EQ(bar1.bar1Free + bar1.bar1Used, bar1.bar1Total);
   EXPECT_EQ(nvmlDeviceGetFanSpeed(device(), &value), NVML_ERROR_NOT_SUPPORTED);
+  char version[NVML_SYSTEM_DRIVER_VERSION_BUFFER_SIZE];
+  EXPECT_EQ(nvmlSystemGetDriverVersion(version, sizeof version), NVML_SUCCESS);
+  EXPECT_EQ(std::string(version).find_first_not_of("0123456789."), std::string::npos) << version;
 }
 
 TEST_F(NvmlState, NothingCanBeSet) {

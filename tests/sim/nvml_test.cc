@@ -47,6 +47,12 @@ TEST_F(TwoDevices, BothLibrariesTellTheSameDevices) {
       EXPECT_EQ(memory.total, total);
     }
     EXPECT_NE(uuid(0), uuid(1));
+    nvmlDevice_t found = nullptr;
+    for (const std::string& name : {uuid(1), uuid(1).substr(4)}) {
+      EXPECT_EQ(nvmlDeviceGetHandleByUUID(name.c_str(), &found), NVML_SUCCESS) << name;
+      EXPECT_EQ(found, device(1));
+    }
+    EXPECT_EQ(nvmlDeviceGetHandleByUUID("", &found), NVML_ERROR_NOT_FOUND);
   });
 }
 

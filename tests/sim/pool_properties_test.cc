@@ -197,6 +197,15 @@ TEST_F(PoolsOfTwoDevices, AccessIsSetForPeersAndKeptForTheOwnDevice) {
     EXPECT_CU(cuMemPoolSetAccess(pool, none, 1));
     EXPECT_EQ(access(1), CU_MEM_ACCESS_FLAGS_PROT_NONE);
 
+    // A copy in a context of the other device needs that access.
+    CUdeviceptr other = 0;
+    enter_primary(1);
+    ASSERT_CU(cuMemAlloc(&other, kPage));
+    EXPECT_EQ(cuMemcpyDtoD(other, memory, kPage), CUDA_ERROR_INVALID_VALUE);
+    EXPECT_EQ(cuMemsetD8(memory, 1, kPage), CUDA_ERROR_INVALID_VALUE);
+    EXPECT_CU(cuMemPoolSetAccess(pool, &peer, 1));
+    EXPECT_CU(cuMemcpyDtoD(other, memory, kPage));
+
     const CUmemAccessDesc unknown = desc(2, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
     EXPECT_EQ(cuMemPoolSetAccess(pool, &unknown, 1), CUDA_ERROR_INVALID_DEVICE);
     EXPECT_EQ(cuMemPoolSetAccess(pool, nullptr, 1), CUDA_ERROR_INVALID_VALUE);

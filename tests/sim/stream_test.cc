@@ -2,6 +2,7 @@
 #include <cuda.h>
 
 #include <atomic>
+#include <functional>
 #include <thread>
 #include <vector>
 
@@ -237,6 +238,86 @@ TEST_F(Streams, DestroyedStreamStillDoesItsWork) {
     EXPECT_EQ(cuEventQuery(end), CUDA_ERROR_NOT_READY);
     slow.open();
     EXPECT_CU(cuEventSynchronize(end));
+  });
+}
+
+/// `call` returns only after the barrier was opened, which is not before it has begun and had its chance.
+void expect_to_wait(Barrier& barrier, const std::function<void()>& call) {
+  CUcontext context = nullptr;
+  EXPECT_CU(cuCtxGetCurrent(&context));
+  std::atomic<bool> has_begun{false}, is_open{false};
+  std::thread caller([&] {
+    EXPECT_CU(cuCtxSetCurrent(context));
+    has_begun = true;
+    call();
+    EXPECT_TRUE(is_open) << "there is work to be waited for";
+  });
+  while (!has_begun) std::this_thread::yield();
+  for (int i = 0; i < 1000; ++i) std::this_thread::yield();
+  is_open = true;
+  barrier.open();
+  caller.join();
+}
+
+TEST_F(Streams, WorkOfADestroyedStreamIsWaitedForAsBefore) {
+  in_process([] {
+    enter_primary();
+    CUdeviceptr memory = 0;
+    ASSERT_CU(cuMemAlloc(&memory, 4));
+    EXPECT_CU(cuMemsetD32(memory, 1, 1));
+    int* const words = pinned();
+    words[0] = 5;
+    Barrier barrier;
+    CUstream queue = stream();
+    barrier.put_in(queue);
+    EXPECT_CU(cuMemcpyHtoDAsync(memory, &words[0], 4, queue));
+    EXPECT_CU(cuStreamDestroy(queue));
+    expect_to_wait(barrier, [] { EXPECT_CU(cuCtxSynchronize()); });
+    queue = stream();
+    barrier.put_in(queue);
+    EXPECT_CU(cuMemsetD32Async(memory, 6, 1, queue));
+    EXPECT_CU(cuStreamDestroy(queue));
+    expect_to_wait(barrier, [&] { EXPECT_CU(cuMemcpyDtoH(&words[1], memory, 4)); });
+    EXPECT_EQ(words[1], 6) << "the legacy stream comes after all blocking streams";
+  });
+}
+
+TEST_F(Streams, MemoryIsFreedAfterTheWorkOfADestroyedStream) {
+  in_process([] {
+    enter_primary();
+    CUdeviceptr from = 0, to = 0;
+    ASSERT_CU(cuMemAlloc(&from, kPage));
+    ASSERT_CU(cuMemAlloc(&to, kPage));
+    int* const words = pinned();
+    Barrier barrier;
+    CUstream queue = stream(CU_STREAM_NON_BLOCKING);
+    barrier.put_in(queue);
+    EXPECT_CU(cuMemcpyDtoDAsync(to, from, kPage, queue));
+    EXPECT_CU(cuStreamDestroy(queue));
+    expect_to_wait(barrier, [&] { EXPECT_CU(cuMemFree(from)); });
+    queue = stream(CU_STREAM_NON_BLOCKING);
+    barrier.put_in(queue);
+    EXPECT_CU(cuMemcpyHtoDAsync(to, words, 4, queue));
+    EXPECT_CU(cuStreamDestroy(queue));
+    expect_to_wait(barrier, [&] { EXPECT_CU(cuMemFreeHost(words)); });
+    EXPECT_CU(cuCtxSynchronize());
+  });
+}
+
+TEST_F(Streams, CopyWhoseMemoryIsGoneFailsItsContext) {
+  in_process([] {
+    enter_primary();
+    const CUdeviceptr from = mapped(create(kPage), kPage);
+    int* const words = pinned();
+    Barrier barrier;
+    const CUstream queue = stream();
+    barrier.put_in(queue);
+    EXPECT_CU(cuMemcpyAsync(reinterpret_cast<CUdeviceptr>(words), from, 4, queue));
+    EXPECT_CU(cuMemUnmap(from, kPage));
+    EXPECT_CU(cuMemAddressFree(from, kPage));
+    barrier.open();
+    EXPECT_NE(cuStreamSynchronize(queue), CUDA_SUCCESS);
+    EXPECT_EQ(words[0], 0) << "an address that is unmapped is no host memory";
   });
 }
 
