@@ -2,6 +2,7 @@
 #include "client/c/last_error.h"
 #include "client/c/streams.h"
 #include "client/c/structs.h"
+#include "client/open_engine.h"
 
 namespace gpumem::c_abi {
 namespace {
@@ -19,10 +20,10 @@ gpumem_status with_engine(gpumem_allocator* handle, Call call) noexcept {
 /// As above, and stores the result in `out`.
 template <class Out, class Call>
 gpumem_status with_engine(gpumem_allocator* handle, Out* out, const char* what, Call call) noexcept {
-  return with_engine(handle, [&](allocator::Engine& engine) -> Result<void> {
-    if (auto given = not_null(out, what); !given) return given;
+  return with_engine(handle, [&](allocator::Engine& engine) -> Result<void, GrowError> {
+    if (auto given = not_null(out, what); !given) return GrowError(given.error());
     const auto done = call(engine);
-    if (!done) return Error(done.error());
+    if (!done) return GrowError(done.error());
     *out = *done;
     return {};
   });
@@ -30,13 +31,11 @@ gpumem_status with_engine(gpumem_allocator* handle, Out* out, const char* what, 
 
 constexpr const char* kWhere = "where to store the address";
 
-Result<std::uint64_t> allocate_placed(allocator::Engine& engine, Bytes bytes, gpumem_stream stream,
-                                      const gpumem_placement* given) {
+Result<std::uint64_t, GrowError> allocate_placed(allocator::Engine& engine, Bytes bytes, gpumem_stream stream,
+                                                 const gpumem_placement* given) {
   const auto known = read_struct(given, "gpumem_placement");
-  if (!known) return known.error();
-  const auto address = engine.allocate(bytes, stream, {{known->tag}, {known->room}});
-  if (!address) return Error(address.error());
-  return *address;
+  if (!known) return GrowError(known.error());
+  return engine.allocate(bytes, stream, {{known->tag}, {known->room}});
 }
 
 // The slow paths of the two hot calls. They are separate functions, so that the hot calls save no registers.
@@ -75,9 +74,9 @@ Result<gpumem_allocator*> open_allocator(gpumem_session& session, const Allocato
                                          Owner owner) {
   const auto open = session.session.use();
   if (!open) return open.error();
-  auto allocator = (*open)->open_allocator(options);
-  if (!allocator) return allocator.error();
-  return new gpumem_allocator(*allocator, owner);
+  auto engine = client::open_engine((*open)->connection(), options);
+  if (!engine) return engine.error();
+  return new gpumem_allocator(std::move(*engine), owner);
 }
 
 }  // namespace gpumem::c_abi
@@ -170,6 +169,10 @@ gpumem_status gpumem_allocator_close(gpumem_allocator* allocator) noexcept {
 
 gpumem_status gpumem_allocator_destroy(gpumem_allocator* allocator) noexcept {
   return with_engine(allocator, [&](Engine&) { return gpumem::c_abi::destroy(*allocator); });
+}
+
+void gpumem_allocator_free(gpumem_allocator* allocator) noexcept {
+  if (gpumem::c_abi::may_free(allocator)) delete allocator;
 }
 
 }  // extern "C"
