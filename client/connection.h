@@ -7,7 +7,7 @@
 #include "client/pressure_listener.h"
 #include "client/shared_page.h"
 #include "cuda/driver.h"
-#include "gpumem/session.h"
+#include "gpumem/options.h"
 
 namespace gpumem::client {
 
@@ -25,8 +25,7 @@ class Connection {
  public:
   /// Errors  as Session::connect.
   static Result<std::shared_ptr<Connection>> open(const SessionOptions& options);
-  /// Waits for the pressure thread and closes the session at the broker. Not run in a forked child (see
-  /// abandon_if_forked).
+  /// Waits for the pressure thread and closes the session at the broker. Not run in a forked child.
   ~Connection();
 
   /// Errors  kFailedPrecondition: in a forked child.
@@ -64,12 +63,5 @@ class Connection {
   Figures figures_;
   PressureListener pressure_;
 };
-
-/// In a forked child, leaks `owner` on purpose, because its destructor would talk to the broker and the
-/// driver in the parent's name. Elsewhere it does nothing.
-template <class Owner>
-void abandon_if_forked(Owner& owner) {
-  if (owner && !owner->usable()) (void)new Owner(std::move(owner));
-}
 
 }  // namespace gpumem::client

@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "gpumem/denial.h"
-#include "gpumem/slice.h"
+#include "gpumem/options.h"
 
 namespace gpumem::client {
 

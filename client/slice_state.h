@@ -5,7 +5,7 @@
 
 #include "client/borrower.h"
 #include "cuda/memory.h"
-#include "gpumem/slice.h"
+#include "gpumem/options.h"
 
 namespace gpumem::client {
 

@@ -1,5 +1,13 @@
 # The libraries the project stands on; `./dev setup` installs all of them from Debian's packages.
 find_package(Threads REQUIRED)
+if(GPUMEM_LIBRARY_ONLY)  # of Boost only headers, through a folder that has nothing else of this system
+  find_path(GPUMEM_BOOST_INCLUDE boost/intrusive/set.hpp REQUIRED NO_CMAKE_FIND_ROOT_PATH PATHS /usr/include)
+  file(MAKE_DIRECTORY ${PROJECT_BINARY_DIR}/headers)
+  file(CREATE_LINK ${GPUMEM_BOOST_INCLUDE}/boost ${PROJECT_BINARY_DIR}/headers/boost SYMBOLIC)
+  add_library(Boost::headers INTERFACE IMPORTED)
+  target_include_directories(Boost::headers SYSTEM INTERFACE ${PROJECT_BINARY_DIR}/headers)
+  return()
+endif()
 find_package(Python3 REQUIRED COMPONENTS Interpreter)
 find_package(Protobuf REQUIRED)
 find_package(gRPC CONFIG REQUIRED)

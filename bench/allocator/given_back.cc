@@ -90,7 +90,7 @@ void pressure(benchmark::State& state) {
     Gpumem& allocator = survivor.allocator();
     const std::size_t before = allocator.backing().extents();
     const auto start = std::chrono::steady_clock::now();
-    const Bytes given = must(allocator.engine().trim(Allocator::kUnknownSize), "trim");
+    const Bytes given = must(allocator.engine().trim(allocator::kUnknownSize), "trim");
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
     state.SetIterationTime(took.count());
     const std::size_t extents = before - allocator.backing().extents();

@@ -267,7 +267,7 @@ Result<Engine::Found> Engine::find(Address address, Bytes bytes) const {
   if (word.state() != BlockWord::kUsed) return invalid(address, "was freed already");
   const bool classed = span->size_class != kNoClass;
   const std::uint64_t requested = classed ? word.bytes() : span->requested;
-  if (bytes != Allocator::kUnknownSize && bytes.count != requested) {
+  if (bytes != kUnknownSize && bytes.count != requested) {
     return invalid(address, "is a block of " + std::to_string(requested) + " bytes, not of " +
                                 std::to_string(bytes.count));
   }

@@ -17,7 +17,8 @@
 #include "client/allocator/streams.h"
 #include "client/allocator/thread_cache.h"
 #include "client/allocator/thread_table.h"
-#include "gpumem/allocator.h"
+#include "gpumem/options.h"
+#include "gpumem/statistics.h"
 
 namespace gpumem::allocator {
 

@@ -1,7 +1,7 @@
 #pragma once
 #include <cstdint>
 
-#include "gpumem/allocator.h"
+#include "gpumem/options.h"
 #include "gpumem/result.h"
 
 namespace gpumem::allocator {

@@ -88,7 +88,7 @@ bool ThreadCache::change_to(StreamHandle stream) {
 bool ThreadCache::claim(Slot& slot, std::uint64_t bytes) {
   const BlockWord word = slot.get();
   if (word.state() != BlockWord::kUsed) return false;
-  if (bytes != Allocator::kUnknownSize.count && bytes != word.bytes()) return false;
+  if (bytes != kUnknownSize.count && bytes != word.bytes()) return false;
   std::uint64_t expected = word.bits();
   return slot.word.compare_exchange_strong(expected, cached_.bits(), std::memory_order_relaxed);
 }

@@ -2,17 +2,21 @@
 #include <array>
 #include <atomic>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <span>
 #include <vector>
 
 #include "client/allocator/slab_bins.h"
-#include "gpumem/allocator.h"
+#include "gpumem/options.h"
 
 namespace gpumem::allocator {
 
 class Engine;
+
+/// Allocator::kUnknownSize.
+inline constexpr Bytes kUnknownSize{std::numeric_limits<std::uint64_t>::max()};
 
 /// Free blocks of one thread, by stream and size class, so that most calls take no lock.
 /// Between enter() and leave() only the owner uses it. Another thread that needs its blocks takes the

@@ -3,6 +3,7 @@
 #include "client/c/process_default.h"
 #include "client/c/streams.h"
 #include "client/c/structs.h"
+#include "client/open_engine.h"
 
 namespace gpumem::c_abi {
 namespace {
@@ -20,10 +21,10 @@ gpumem_status with_engine(gpumem_allocator* handle, Call call) noexcept {
 /// As above, and stores the result in `out`.
 template <class Out, class Call>
 gpumem_status with_engine(gpumem_allocator* handle, Out* out, const char* what, Call call) noexcept {
-  return with_engine(handle, [&](allocator::Engine& engine) -> Result<void> {
-    if (auto given = not_null(out, what); !given) return given;
+  return with_engine(handle, [&](allocator::Engine& engine) -> Result<void, GrowError> {
+    if (auto given = not_null(out, what); !given) return GrowError(given.error());
     const auto done = call(engine);
-    if (!done) return Error(done.error());
+    if (!done) return GrowError(done.error());
     *out = *done;
     return {};
   });
@@ -42,22 +43,21 @@ Result<void> for_each_engine(gpumem_allocator& handle, Call call) {
 constexpr const char* kWhere = "where to store the address";
 
 /// From the allocator, or from the one that takes its place.
-Result<std::uint64_t> allocate_where_possible(gpumem_allocator& handle, Bytes bytes, gpumem_stream stream,
-                                              const Placement& placement) {
+Result<std::uint64_t, GrowError> allocate_where_possible(gpumem_allocator& handle, Bytes bytes,
+                                                         gpumem_stream stream, const Placement& placement) {
   gpumem_allocator& current = current_of(handle);
   auto address = current.engine.allocate(bytes, stream, placement);
   if (!address && address.error().code == Code::kUnavailable) {
     if (gpumem_allocator* const next = successor_of(current))
       address = next->engine.allocate(bytes, stream, placement);
   }
-  if (!address) return Error(address.error());
-  return *address;
+  return address;
 }
 
-Result<std::uint64_t> allocate_placed(gpumem_allocator& handle, Bytes bytes, gpumem_stream stream,
-                                      const gpumem_placement* given) {
+Result<std::uint64_t, GrowError> allocate_placed(gpumem_allocator& handle, Bytes bytes, gpumem_stream stream,
+                                                 const gpumem_placement* given) {
   const auto known = read_struct(given, "gpumem_placement");
-  if (!known) return known.error();
+  if (!known) return GrowError(known.error());
   return allocate_where_possible(handle, bytes, stream, {{known->tag}, {known->room}});
 }
 
@@ -99,9 +99,9 @@ Result<gpumem_allocator*> open_allocator(gpumem_session& session, const Allocato
                                          Owner owner, gpumem_allocator* older) {
   const auto open = session.session.use();
   if (!open) return open.error();
-  auto allocator = (*open)->open_allocator(options);
-  if (!allocator) return allocator.error();
-  return new gpumem_allocator(*allocator, session, owner, older);
+  auto engine = client::open_engine((*open)->connection(), options);
+  if (!engine) return engine.error();
+  return new gpumem_allocator(std::move(*engine), owner, &session, older);
 }
 
 }  // namespace gpumem::c_abi
@@ -203,6 +203,10 @@ gpumem_status gpumem_allocator_close(gpumem_allocator* allocator) noexcept {
 
 gpumem_status gpumem_allocator_destroy(gpumem_allocator* allocator) noexcept {
   return with_engine(allocator, [&](Engine&) { return gpumem::c_abi::destroy(*allocator); });
+}
+
+void gpumem_allocator_free(gpumem_allocator* allocator) noexcept {
+  if (gpumem::c_abi::may_free(allocator)) delete allocator;
 }
 
 }  // extern "C"

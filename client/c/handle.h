@@ -1,5 +1,5 @@
 #pragma once
-#include <atomic>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
@@ -10,20 +10,34 @@
 
 namespace gpumem::c_abi {
 
-/// The object that a handle points at. It is never freed, so that using a closed handle is an error and not a
-/// use after free. All objects are on a list, so that leak checkers find them.
+/// The object that a handle points at. It lasts until it is freed, so that using a closed handle is an error
+/// and not a use after free. All objects are on a list, so that leak checkers find them.
 class Lasting {
  public:
-  Lasting() noexcept : next_(first_.load(std::memory_order_relaxed)) {
-    while (!first_.compare_exchange_weak(next_, this, std::memory_order_release, std::memory_order_relaxed)) {
-    }
+  Lasting() {
+    const client::NoFork consistent;  // a forked child finds the list whole
+    next_ = first_;
+    if (next_ != nullptr) next_->previous_ = this;
+    first_ = this;
   }
   Lasting(const Lasting&) = delete;
   Lasting& operator=(const Lasting&) = delete;
 
+  /// False in a forked child of the process that made it.
+  bool is_of_this_process() const { return generation_ == client::process_generation(); }
+
+ protected:
+  ~Lasting() {
+    const client::NoFork consistent;
+    if (next_ != nullptr) next_->previous_ = previous_;
+    (previous_ != nullptr ? previous_->next_ : first_) = next_;
+  }
+
  private:
-  static inline std::atomic<Lasting*> first_{nullptr};
-  Lasting* next_;
+  static inline Lasting* first_ = nullptr;  ///< guarded by NoFork, as the links are
+  Lasting* next_ = nullptr;
+  Lasting* previous_ = nullptr;
+  const std::uint64_t generation_ = client::process_generation();
 };
 
 /// Holds the object of a handle until the handle is closed.
@@ -32,7 +46,7 @@ template <class T>
 class Kept {
  public:
   /// `what`  the handle's name for people: `session`.
-  Kept(const char* what, T value) : what_(what), value_(std::make_shared<T>(std::move(value))) {}
+  Kept(const char* what, std::shared_ptr<T> value) : what_(what), value_(std::move(value)) {}
   Kept(const Kept&) = delete;
   Kept& operator=(const Kept&) = delete;
 

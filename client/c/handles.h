@@ -2,14 +2,19 @@
 #include <stop_token>
 #include <string>
 
-#include "client/allocator_access.h"
+#include "client/allocator/engine.h"
 #include "client/c/handle.h"
+#include "client/session_state.h"
+#include "client/slice_state.h"
 #include "gpumem.h"
-#include "gpumem/session.h"
+#include "gpumem/options.h"
 
 // The objects of the three kinds of handles. What they report after closing is copied beforehand.
 
 namespace gpumem::c_abi {
+
+using Session = client::SessionState;
+using Slice = client::SliceState;
 
 /// Owner of the handle: the program, which closes it, or the process.
 enum class Owner { kProgram, kProcess };
@@ -39,22 +44,27 @@ Result<gpumem_allocator*> open_allocator(gpumem_session& session, const Allocato
 }  // namespace gpumem::c_abi
 
 struct gpumem_session final : gpumem::c_abi::Lasting {
-  gpumem_session(gpumem::Session opened, gpumem::c_abi::Owner whose)
-      : id(opened.id()), tenant(opened.tenant()), owner(whose), session("session", std::move(opened)) {}
+  gpumem_session(std::shared_ptr<gpumem::c_abi::Session> opened, gpumem::c_abi::Owner whose)
+      : id(opened->id()),
+        tenant(opened->tenant()),
+        driver_folder(opened->driver_folder()),
+        owner(whose),
+        session("session", std::move(opened)) {}
 
   const std::uint64_t id;
   const std::string tenant;
+  const std::string driver_folder;
   const gpumem::c_abi::Owner owner;
-  gpumem::c_abi::Kept<gpumem::Session> session;
+  gpumem::c_abi::Kept<gpumem::c_abi::Session> session;
 };
 
 struct gpumem_slice final : gpumem::c_abi::Lasting {
-  explicit gpumem_slice(gpumem::Slice opened)
-      : base(opened.base()),
-        limit(opened.limit()),
-        granularity(opened.granularity()),
-        device(opened.device()),
-        ordinal(opened.ordinal()),
+  explicit gpumem_slice(std::shared_ptr<gpumem::c_abi::Slice> opened)
+      : base(opened->base()),
+        limit(opened->limit()),
+        granularity(opened->granularity()),
+        device(opened->device().uuid),
+        ordinal(opened->device().device->ordinal),
         slice("slice", std::move(opened)) {}
 
   const std::uint64_t base;
@@ -63,31 +73,31 @@ struct gpumem_slice final : gpumem::c_abi::Lasting {
   const std::string device;
   const int ordinal;
   std::stop_source closing;  ///< cancels growths that wait
-  gpumem::c_abi::Kept<gpumem::Slice> slice;
+  gpumem::c_abi::Kept<gpumem::c_abi::Slice> slice;
 };
 
 /// The engine is kept after closing. It reports that it is closed, so the hot calls can go to it directly.
 struct gpumem_allocator final : gpumem::c_abi::Lasting {
-  gpumem_allocator(const gpumem::Allocator& opened, gpumem_session& of, gpumem::c_abi::Owner whose,
-                   gpumem_allocator* before)
-      : session(of),
-        older(before),
-        limit(opened.limit()),
-        granularity(opened.granularity()),
-        device(opened.device()),
-        ordinal(opened.ordinal()),
+  gpumem_allocator(std::shared_ptr<gpumem::allocator::Engine> opened, gpumem::c_abi::Owner whose,
+                   gpumem_session* of, gpumem_allocator* before)
+      : limit(opened->limit()),
+        granularity(opened->granularity()),
+        device(opened->device()),
+        ordinal(opened->ordinal()),
         owner(whose),
-        keeper_(gpumem::AllocatorAccess::engine(opened)),
+        session(whose == gpumem::c_abi::Owner::kProcess ? of : nullptr),
+        older(before),
+        keeper_(std::move(opened)),
         engine(*keeper_) {}
 
-  const std::uint64_t generation = gpumem::client::process_generation();
-  gpumem_session& session;
-  gpumem_allocator* const older;  ///< the process's own before it, whose broker is gone
   const gpumem::Bytes limit;
   const gpumem::Bytes granularity;
   const std::string device;
   const int ordinal;
   const gpumem::c_abi::Owner owner;
+  // Of the process's own.
+  gpumem_session* const session;
+  gpumem_allocator* const older;  ///< the one before it, whose broker is gone
 
  private:
   const std::shared_ptr<gpumem::allocator::Engine> keeper_;
@@ -95,3 +105,17 @@ struct gpumem_allocator final : gpumem::c_abi::Lasting {
  public:
   gpumem::allocator::Engine& engine;
 };
+
+struct gpumem_canceller final {
+  std::stop_source source;
+};
+
+namespace gpumem::c_abi {
+
+/// Whether a _free function may free `handle`.
+template <class T>
+bool may_free(const T* handle) {
+  return handle != nullptr && handle->is_of_this_process() && handle->owner == Owner::kProgram;
+}
+
+}  // namespace gpumem::c_abi

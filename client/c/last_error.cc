@@ -13,6 +13,7 @@ thread_local bool has_ended = false;
 thread_local const char* shown = "";
 struct Words {
   std::string text;
+  std::shared_ptr<const Denial> denial;
   ~Words() {
     has_ended = true;
     shown = "";
@@ -31,10 +32,20 @@ const char* keep(std::string message) noexcept {
 
 gpumem_status fail(Code code, std::string message) noexcept {
   shown = keep(std::move(message));
+  if (!has_ended) words.denial = nullptr;
   return static_cast<gpumem_status>(code);
 }
 
+gpumem_status fail(const GrowError& error) {
+  auto denial = error.denial ? std::make_shared<const Denial>(*error.denial) : nullptr;
+  const gpumem_status status = fail(error.code, error.message);
+  if (!has_ended) words.denial = std::move(denial);
+  return status;
+}
+
 const char* last_error() noexcept { return shown; }
+
+std::shared_ptr<const Denial> last_denial() noexcept { return has_ended ? nullptr : words.denial; }
 
 void Complaints::say(gpumem_status status) noexcept {
   const unsigned kind = 1U << (static_cast<unsigned>(status) % 32U);

@@ -1,9 +1,11 @@
 #pragma once
 #include <exception>
+#include <memory>
 #include <new>
 #include <string>
 
 #include "gpumem.h"
+#include "gpumem/denial.h"
 #include "gpumem/result.h"
 
 // Errors of the library: a status, and a message that stays with the calling thread.
@@ -14,9 +16,14 @@ namespace gpumem::c_abi {
 /// memory for the message, it stores a fixed one that says so.
 gpumem_status fail(Code code, std::string message) noexcept;
 inline gpumem_status fail(const Error& error) { return fail(error.code, error.message); }
+/// As above, and stores the denial.
+gpumem_status fail(const GrowError& error);
 
 /// As gpumem_last_error.
 const char* last_error() noexcept;
+
+/// The denial of the calling thread's last failure; null: it has none.
+std::shared_ptr<const Denial> last_denial() noexcept;
 
 /// The result of `function`. An exception becomes a failure status.
 template <class Function>

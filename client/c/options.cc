@@ -1,4 +1,5 @@
 #include "client/c/handles.h"
+#include "client/c/stopping.h"
 #include "client/c/structs.h"
 
 namespace gpumem::c_abi {
@@ -39,6 +40,15 @@ Result<AllocatorOptions> read_options(const gpumem_allocator_options* given) {
   if (known->idle_ms != 0) options.idle = *idle;
   options.grow_ahead = !known->no_grow_ahead;
   return options;
+}
+
+Result<GrowOptions> read_options(const gpumem_grow_options* given, Stopping& stopping) {
+  const auto known = read_struct(given, "gpumem_grow_options");
+  if (!known) return known.error();
+  const auto wait = read_duration(known->wait_ms, "wait_ms");
+  if (!wait) return wait.error();
+  if (known->canceller != nullptr) stopping.add(known->canceller->source.get_token());
+  return GrowOptions{*wait, {known->least}, stopping.token()};
 }
 
 }  // namespace gpumem::c_abi

@@ -4,7 +4,6 @@
 #include <atomic>
 
 #include "client/c/last_error.h"
-#include "client/session_access.h"
 #include "cuda/driver.h"
 
 // The process's own session and allocators. They are never destroyed, because frameworks free memory until
@@ -43,7 +42,7 @@ Process& process() {
 /// Whether the session's broker is gone. One system call, which does not block.
 bool is_lost(gpumem_session& session) {
   const auto open = session.session.use();
-  return open && SessionAccess::connection(**open).lane().is_closed();
+  return open && (*open)->connection()->lane().is_closed();
 }
 
 Result<gpumem_session*> session_of(Process& own) GPUMEM_REQUIRES(own.mutex) {
@@ -90,7 +89,7 @@ Result<gpumem_allocator*> open_default(Process& own, int ordinal) {
   }
   const MutexLock lock(own.mutex);
   auto* known = own.allocators[static_cast<std::size_t>(ordinal)].load(std::memory_order_acquire);
-  if (known != nullptr && !is_lost(known->session)) return known;
+  if (known != nullptr && !is_lost(*known->session)) return known;
   auto opened = open_in_place_of(known, own, ordinal);
   return opened || known == nullptr ? opened : known;
 }
@@ -115,13 +114,13 @@ Result<void> configure(Process& own, const gpumem_session_options* session,
 }  // namespace
 
 gpumem_allocator& current_of(gpumem_allocator& allocator) {
-  if (allocator.owner != Owner::kProcess || !client::check_not_forked(allocator.generation)) return allocator;
+  if (allocator.owner != Owner::kProcess || !allocator.is_of_this_process()) return allocator;
   return *process().allocators[static_cast<std::size_t>(allocator.ordinal)].load(std::memory_order_acquire);
 }
 
 gpumem_allocator* successor_of(gpumem_allocator& lost) {
   if (&current_of(lost) != &lost) return &current_of(lost);
-  if (lost.owner != Owner::kProcess || !is_lost(lost.session)) return nullptr;
+  if (lost.owner != Owner::kProcess || !is_lost(*lost.session)) return nullptr;
   const auto newest = open_default(process(), lost.ordinal);
   return newest && *newest != &lost ? *newest : nullptr;
 }

@@ -1,7 +1,10 @@
-#include "gpumem/session.h"
+#include <cstddef>
+#include <vector>
 
 #include "client/c/handles.h"
 #include "client/c/last_error.h"
+#include "client/c/stopping.h"
+#include "client/c/structs.h"
 
 namespace gpumem::c_abi {
 namespace {
@@ -11,21 +14,30 @@ std::int64_t milliseconds_until(std::chrono::steady_clock::time_point deadline) 
   return std::max<std::int64_t>(0, std::chrono::ceil<std::chrono::milliseconds>(left).count());
 }
 
-gpumem_usage usage_of(const DeviceUsage& device) {
-  return {
-      sizeof(gpumem_usage),   device.device.c_str(),
-      device.pool.count,      device.free.count,
-      device.guarantee.count, device.limit.count,
-      device.charged.count,   device.available.count,
-      device.pressure.count,  device.pressure_deadline ? milliseconds_until(*device.pressure_deadline) : 0};
+std::int64_t nanoseconds_of(std::chrono::steady_clock::time_point deadline) {
+  return std::chrono::nanoseconds(deadline.time_since_epoch()).count();
 }
 
-PressureHandler handler_of(gpumem_pressure_handler handler, void* context) {
+gpumem_usage usage_of(const DeviceUsage& device) {
+  return {sizeof(gpumem_usage),
+          device.device.c_str(),
+          device.pool.count,
+          device.free.count,
+          device.guarantee.count,
+          device.limit.count,
+          device.charged.count,
+          device.available.count,
+          device.pressure.count,
+          device.pressure_deadline ? milliseconds_until(*device.pressure_deadline) : 0,
+          device.pressure_deadline ? nanoseconds_of(*device.pressure_deadline) : 0};
+}
+
+PressureHandler handler_of(gpumem_pressure_handler handler, std::shared_ptr<void> context) {
   if (handler == nullptr) return {};
-  return [handler, context](const Pressure& pressure) {
+  return [handler, context = std::move(context)](const Pressure& pressure) {
     const gpumem_pressure asked{sizeof(gpumem_pressure), pressure.device.c_str(), pressure.bytes.count,
-                                milliseconds_until(pressure.deadline)};
-    return Bytes{handler(&asked, context)};
+                                milliseconds_until(pressure.deadline), nanoseconds_of(pressure.deadline)};
+    return Bytes{handler(&asked, context.get())};
   };
 }
 
@@ -36,7 +48,7 @@ gpumem_status with_session(gpumem_session* handle, Call call) noexcept {
     if (auto given = not_null(handle, "session"); !given) return fail(given.error());
     auto session = handle->session.use();
     if (!session) return fail(session.error());
-    const Result<void> done = call(**session);
+    const auto done = call(**session);
     return done ? GPUMEM_OK : fail(done.error());
   });
 }
@@ -50,6 +62,70 @@ Result<void> visit_usage(const Session& session, gpumem_usage_visitor visitor, v
     if (!visitor(&usage, context)) break;
   }
   return {};
+}
+
+/// The steps of a joint growth, and the slices, which they keep open.
+struct Steps {
+  std::vector<std::shared_ptr<Slice>> slices;
+  std::vector<client::SliceStep> parts;
+  Stopping stopping;
+};
+
+/// Where the step `index` begins: all have the size that the first one says.
+gpumem_grow_step* step_at(gpumem_grow_step* steps, std::size_t index) {
+  auto* bytes = reinterpret_cast<unsigned char*>(steps) + index * steps->struct_size;
+  return reinterpret_cast<gpumem_grow_step*>(bytes);
+}
+
+Result<void> read_step(const gpumem_grow_step& given, Steps& into) {
+  const auto known = read_struct(&given, "gpumem_grow_step");
+  if (!known) return known.error();
+  if (known->slice == nullptr) {
+    into.parts.push_back({});
+    return {};
+  }
+  auto slice = known->slice->slice.use();
+  if (!slice) return slice.error();
+  into.stopping.add(known->slice->closing.get_token());
+  into.parts.push_back({slice->get(), {known->target}, {known->least}});
+  into.slices.push_back(std::move(*slice));
+  return {};
+}
+
+Result<void> read_steps(gpumem_grow_step* steps, std::size_t count, Steps& into) {
+  if (count == 0) return {};
+  if (auto given = not_null(steps, "steps"); !given) return given;
+  for (std::size_t i = 0; i < count; ++i) {
+    const gpumem_grow_step* step = step_at(steps, i);
+    if (step->struct_size != steps->struct_size) return wrong_size("gpumem_grow_step", step->struct_size);
+    if (auto read = read_step(*step, into); !read) return read;
+  }
+  return {};
+}
+
+void store(const std::vector<Bytes>& committed, gpumem_grow_step* steps) {
+  constexpr std::size_t kEnd = offsetof(gpumem_grow_step, committed) + sizeof(std::uint64_t);
+  for (std::size_t i = 0; i < committed.size() && steps->struct_size >= kEnd; ++i)
+    step_at(steps, i)->committed = committed[i].count;
+}
+
+Result<void, GrowError> grow_all(Session& session, gpumem_grow_step* steps, std::size_t count,
+                                 const gpumem_grow_options* options) {
+  Steps read;
+  const auto how = read_options(options, read.stopping);
+  if (!how) return GrowError(how.error());
+  if (auto all = read_steps(steps, count, read); !all) return GrowError(all.error());
+  const auto grown = session.grow_all(read.parts, *how);
+  if (!grown) return grown.error();
+  store(*grown, steps);
+  return {};
+}
+
+// The handler may call the session until it has returned, so it is removed before the session closes.
+void free(gpumem_session& handle) {
+  if (const auto open = handle.session.use()) (void)(*open)->on_pressure({});
+  (void)handle.session.take();
+  delete &handle;
 }
 
 }  // namespace
@@ -95,19 +171,23 @@ gpumem_status gpumem_session_close(gpumem_session* session) noexcept {
   });
 }
 
+void gpumem_session_free(gpumem_session* session) noexcept {
+  if (gpumem::c_abi::may_free(session)) gpumem::c_abi::free(*session);
+}
+
 gpumem_status gpumem_session_ping(gpumem_session* session) noexcept {
-  return with_session(session, [](gpumem::Session& open) { return open.ping(); });
+  return with_session(session, [](gpumem::c_abi::Session& open) { return open.ping(); });
 }
 
 gpumem_status gpumem_session_usage(gpumem_session* session, gpumem_usage_visitor visitor,
                                    void* context) noexcept {
-  return with_session(session, [&](const gpumem::Session& open) {
+  return with_session(session, [&](const gpumem::c_abi::Session& open) {
     return gpumem::c_abi::visit_usage(open, visitor, context);
   });
 }
 
 gpumem_status gpumem_session_charge(gpumem_session* session, const char* device, uint64_t bytes) noexcept {
-  return with_session(session, [&](gpumem::Session& open) {
+  return with_session(session, [&](gpumem::c_abi::Session& open) {
     auto given = not_null(device, "device");
     return given ? open.charge(device, {bytes}) : given;
   });
@@ -115,8 +195,27 @@ gpumem_status gpumem_session_charge(gpumem_session* session, const char* device,
 
 gpumem_status gpumem_session_on_pressure(gpumem_session* session, gpumem_pressure_handler handler,
                                          void* context) noexcept {
-  return with_session(session, [&](gpumem::Session& open) {
-    return open.on_pressure(gpumem::c_abi::handler_of(handler, context));
+  return with_session(session, [&](gpumem::c_abi::Session& open) {
+    return open.on_pressure(gpumem::c_abi::handler_of(handler, {std::shared_ptr<void>(), context}));
+  });
+}
+
+gpumem_status gpumem_session_on_pressure_owned(gpumem_session* session, gpumem_pressure_handler handler,
+                                               void* context, gpumem_release release) noexcept {
+  return guarded([&] {
+    const auto given = not_null(reinterpret_cast<const void*>(release), "release");
+    if (!given) return fail(given.error());
+    const std::shared_ptr<void> owned(context, release);
+    return with_session(session, [&](gpumem::c_abi::Session& open) {
+      return open.on_pressure(gpumem::c_abi::handler_of(handler, owned));
+    });
+  });
+}
+
+gpumem_status gpumem_session_grow_all(gpumem_session* session, gpumem_grow_step* steps, size_t count,
+                                      const gpumem_grow_options* options) noexcept {
+  return with_session(session, [&](gpumem::c_abi::Session& open) {
+    return gpumem::c_abi::grow_all(open, steps, count, options);
   });
 }
 
@@ -127,6 +226,11 @@ uint64_t gpumem_session_id(const gpumem_session* session) noexcept {
 
 const char* gpumem_session_tenant(const gpumem_session* session) noexcept {
   if (session != nullptr) return session->tenant.c_str();
+  return fail(gpumem::Code::kInvalidArgument, "session is NULL"), nullptr;
+}
+
+const char* gpumem_session_driver_folder(const gpumem_session* session) noexcept {
+  if (session != nullptr) return session->driver_folder.c_str();
   return fail(gpumem::Code::kInvalidArgument, "session is NULL"), nullptr;
 }
 

@@ -1,8 +1,8 @@
-#include "gpumem/slice.h"
-
 #include "client/c/handles.h"
 #include "client/c/last_error.h"
+#include "client/c/stopping.h"
 #include "client/c/structs.h"
+#include "client/growth.h"
 
 namespace gpumem::c_abi {
 namespace {
@@ -32,20 +32,21 @@ Result<SliceOptions> read_slice_options(const gpumem_slice_options* given) {
   return SliceOptions{text(known->device), {known->limit}, text(known->label), known->trim_on_pressure};
 }
 
-Result<std::uint64_t> grow(gpumem_slice& handle, Slice& slice, Bytes target,
-                           const gpumem_grow_options* given) {
-  const auto known = read_struct(given, "gpumem_grow_options");
-  if (!known) return known.error();
-  const auto wait = read_duration(known->wait_ms, "wait_ms");
-  if (!wait) return wait.error();
-  const auto grown = slice.grow(target, {*wait, {known->least}, handle.closing.get_token()});
-  if (!grown) return Error(grown.error());
-  return grown->count;
+Result<std::uint64_t, GrowError> grow(gpumem_slice& handle, Slice& slice, Bytes target,
+                                      const gpumem_grow_options* given) {
+  Stopping stopping;
+  stopping.add(handle.closing.get_token());
+  const auto options = read_options(given, stopping);
+  if (!options) return GrowError(options.error());
+  const client::GrowthPart parts[] = {{&slice, target, options->least}};
+  const auto grown = client::grow_slices(parts, *options);
+  if (!grown) return grown.error();
+  return grown->front().count;
 }
 
-gpumem_slice* open(Session& session, const SliceOptions& options, Result<void>& opened) {
-  auto slice = session.open_slice(options);
-  if (!slice) return opened = slice.error(), nullptr;
+Result<gpumem_slice*> open(Session& session, const SliceOptions& options) {
+  auto slice = Slice::open(session.connection(), options);
+  if (!slice) return slice.error();
   return new gpumem_slice(std::move(*slice));
 }
 
@@ -68,40 +69,41 @@ gpumem_status gpumem_slice_open(gpumem_session* session, const gpumem_slice_opti
     if (!read) return fail(read.error());
     const auto open = session->session.use();
     if (!open) return fail(open.error());
-    gpumem::Result<void> opened;
-    gpumem_slice* made = gpumem::c_abi::open(**open, *read, opened);
+    const auto opened = gpumem::c_abi::open(**open, *read);
     if (!opened) return fail(opened.error());
-    *slice = made;
+    *slice = *opened;
     return GPUMEM_OK;
   });
 }
 
 gpumem_status gpumem_slice_grow(gpumem_slice* slice, uint64_t target, const gpumem_grow_options* options,
                                 uint64_t* committed) noexcept {
-  return with_slice(slice, committed, [&](gpumem::Slice& open) {
+  return with_slice(slice, committed, [&](gpumem::c_abi::Slice& open) {
     return gpumem::c_abi::grow(*slice, open, {target}, options);
   });
 }
 
 gpumem_status gpumem_slice_shrink(gpumem_slice* slice, uint64_t target, uint64_t* committed) noexcept {
   return with_slice(slice, committed,
-                    [&](gpumem::Slice& open) { return gpumem::c_abi::count(open.shrink({target})); });
+                    [&](gpumem::c_abi::Slice& open) { return gpumem::c_abi::count(open.shrink({target})); });
 }
 
 gpumem_status gpumem_slice_release(gpumem_slice* slice, uint64_t bytes, uint64_t keep,
                                    uint64_t* released) noexcept {
-  return with_slice(slice, released,
-                    [&](gpumem::Slice& open) { return gpumem::c_abi::count(open.release({bytes}, {keep})); });
+  return with_slice(slice, released, [&](gpumem::c_abi::Slice& open) {
+    return gpumem::c_abi::count(open.release({bytes}, {keep}));
+  });
 }
 
 gpumem_status gpumem_slice_set_in_use(gpumem_slice* slice, uint64_t bytes, bool* is_committed) noexcept {
-  return with_slice(slice, is_committed,
-                    [&](gpumem::Slice& open) { return gpumem::Result<bool>(open.set_in_use({bytes})); });
+  return with_slice(slice, is_committed, [&](gpumem::c_abi::Slice& open) {
+    return gpumem::Result<bool>(open.set_in_use({bytes}));
+  });
 }
 
 uint64_t gpumem_slice_committed(gpumem_slice* slice) noexcept {
   uint64_t committed = 0;
-  (void)with_slice(slice, &committed, [](const gpumem::Slice& open) {
+  (void)with_slice(slice, &committed, [](const gpumem::c_abi::Slice& open) {
     return gpumem::Result<uint64_t>(open.committed().count);
   });
   return committed;
@@ -141,5 +143,27 @@ gpumem_status gpumem_slice_close(gpumem_slice* slice) noexcept {
     return GPUMEM_OK;
   });
 }
+
+void gpumem_slice_free(gpumem_slice* slice) noexcept {
+  if (slice != nullptr && slice->is_of_this_process()) delete slice;
+}
+
+gpumem_status gpumem_canceller_create(gpumem_canceller** canceller) noexcept {
+  return guarded([&] {
+    if (auto given = not_null(canceller, "where to store the canceller"); !given) return fail(given.error());
+    *canceller = new gpumem_canceller;
+    return GPUMEM_OK;
+  });
+}
+
+gpumem_status gpumem_canceller_cancel(gpumem_canceller* canceller) noexcept {
+  return guarded([&] {
+    if (auto given = not_null(canceller, "canceller"); !given) return fail(given.error());
+    canceller->source.request_stop();
+    return GPUMEM_OK;
+  });
+}
+
+void gpumem_canceller_free(gpumem_canceller* canceller) noexcept { delete canceller; }
 
 }  // extern "C"

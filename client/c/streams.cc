@@ -5,10 +5,8 @@
 #include "base/mutex.h"
 #include "client/driver_streams.h"
 #include "client/fork_guard.h"
-#include "gpumem/memory_resource.h"
 
-namespace gpumem {
-namespace c_abi {
+namespace gpumem::c_abi {
 namespace {
 
 /// A device's streams, with reusable events. It is never destroyed.
@@ -73,10 +71,4 @@ Result<void> barrier(int ordinal) {
   return marks ? (*marks)->barrier() : Result<void>(marks.error());
 }
 
-}  // namespace c_abi
-
-Result<void> synchronize(const Allocator& allocator, StreamHandle stream) {
-  return c_abi::synchronize(allocator.ordinal(), stream);
-}
-
-}  // namespace gpumem
+}  // namespace gpumem::c_abi

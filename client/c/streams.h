@@ -1,5 +1,6 @@
 #pragma once
-#include "gpumem/allocator.h"
+#include "gpumem/options.h"
+#include "gpumem/result.h"
 
 // Stream operations that the adapters need in addition to the allocator's own order.
 

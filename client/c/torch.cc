@@ -1,4 +1,5 @@
-#include <stdexcept>
+#include <dlfcn.h>
+
 #include <string>
 
 #include "client/c/last_error.h"
@@ -6,15 +7,42 @@
 
 // PyTorch's CUDAPluggableAllocator treats any returned value as memory, null included, and passes exceptions
 // on to Python. So a failure must be an exception. It accepts null for zero bytes and never frees it.
+//
+// The library has a C++ runtime of its own, which PyTorch's knows nothing of. So the exception is one of the
+// process's libstdc++, thrown by it. It passes only through gpumem_torch_alloc, which has nothing to clean
+// up.
 
 namespace {
 
-constinit gpumem::c_abi::Complaints complaints("gpumem_torch_free");
+constinit gpumem::c_abi::Complaints not_allocated("gpumem_torch_alloc");
+constinit gpumem::c_abi::Complaints not_freed("gpumem_torch_free");
 
-[[noreturn]] void refuse(gpumem_status status, size_t size, int device) {
-  throw std::runtime_error("gpumem: no " + to_string(gpumem::Bytes{size}) + " on device " +
-                           std::to_string(device) + ": " + gpumem_status_name(status) + ": " +
-                           gpumem_last_error());
+using Throw = void (*)(const char*);
+
+/// The process's function that throws a std::runtime_error; null if it has no libstdc++.so.6.
+Throw find_throw() noexcept {
+  void* library = ::dlopen("libstdc++.so.6", RTLD_LAZY | RTLD_NOLOAD);
+  if (library == nullptr) return nullptr;
+  void* found = ::dlsym(library, "_ZSt21__throw_runtime_errorPKc");
+  ::dlclose(library);  // whoever catches keeps it loaded
+  return reinterpret_cast<Throw>(found);
+}
+
+/// Makes the thread's last error what the exception says, and returns it.
+const char* words_of(gpumem_status status, size_t size, int device) noexcept {
+  using gpumem::c_abi::fail;
+  (void)gpumem::c_abi::guarded([&] {
+    return fail(static_cast<gpumem::Code>(status),
+                "gpumem: no " + to_string(gpumem::Bytes{size}) + " on device " + std::to_string(device) +
+                    ": " + gpumem_status_name(status) + ": " + gpumem_last_error());
+  });
+  return gpumem_last_error();
+}
+
+gpumem_status allocate(size_t size, int device, gpumem_stream stream, gpumem_address* address) noexcept {
+  gpumem_allocator* allocator = nullptr;
+  const gpumem_status found = gpumem_default_allocator(device, &allocator);
+  return found == GPUMEM_OK ? gpumem_allocate(allocator, size, stream, address) : found;
 }
 
 }  // namespace
@@ -23,12 +51,13 @@ extern "C" {
 
 void* gpumem_torch_alloc(size_t size, int device, gpumem_stream stream) {
   if (size == 0) return nullptr;
-  gpumem_allocator* allocator = nullptr;
   gpumem_address address = 0;
-  gpumem_status status = gpumem_default_allocator(device, &allocator);
-  if (status == GPUMEM_OK) status = gpumem_allocate(allocator, size, stream, &address);
-  if (status != GPUMEM_OK) refuse(status, size, device);
-  return reinterpret_cast<void*>(address);
+  const gpumem_status status = allocate(size, device, stream, &address);
+  if (status == GPUMEM_OK) return reinterpret_cast<void*>(address);
+  const Throw refuse = find_throw();
+  if (refuse != nullptr) refuse(words_of(status, size, device));
+  not_allocated.say(status);
+  return nullptr;
 }
 
 void gpumem_torch_free(void* pointer, size_t size, int device, gpumem_stream stream) noexcept {
@@ -38,7 +67,7 @@ void gpumem_torch_free(void* pointer, size_t size, int device, gpumem_stream str
   if (status == GPUMEM_OK) {
     status = gpumem_deallocate(allocator, reinterpret_cast<gpumem_address>(pointer), size, stream);
   }
-  if (status != GPUMEM_OK) complaints.say(status);
+  if (status != GPUMEM_OK) not_freed.say(status);
 }
 
 }  // extern "C"

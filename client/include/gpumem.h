@@ -7,8 +7,8 @@
 
 /*
  * Borrows GPU memory from the broker, in plain C. Each function documents its own promises; this comment
- * has what all functions have in common. C++ programs use gpumem/session.h and gpumem/allocator.h on the
- * same code.
+ * has what all functions have in common. C++ programs use gpumem/session.h and gpumem/allocator.h, which are
+ * headers over these functions.
  *
  * Errors: A function returns GPUMEM_OK or the reason for its failure; gpumem_last_error() has the message.
  * These codes can come from any function: GPUMEM_INVALID_ARGUMENT (NULL where NULL is not allowed),
@@ -18,7 +18,8 @@
  * exceptions.
  *
  * Handles: A handle belongs to the caller until it is closed. Using a closed handle is an error and not a
- * crash, because its remainder stays allocated until the process ends.
+ * crash, because its remainder stays allocated until the process ends or a _free function is called. Using a
+ * freed handle is undefined behaviour.
  *
  * Threads: Any thread may call any function, also on one handle, also while another thread closes it. Each
  * call then either works or returns GPUMEM_FAILED_PRECONDITION.
@@ -65,6 +66,7 @@ typedef enum gpumem_status {
 typedef struct gpumem_session gpumem_session;
 typedef struct gpumem_slice gpumem_slice;
 typedef struct gpumem_allocator gpumem_allocator;
+typedef struct gpumem_canceller gpumem_canceller;
 
 /* An address of device memory: a CUdeviceptr in value. Never zero for memory. */
 typedef uint64_t gpumem_address;
@@ -83,6 +85,67 @@ const char* gpumem_status_name(int status) GPUMEM_NOEXCEPT;
 /* The complete message of the calling thread's last failure, with what to do and the broker's explanation. ""
    if there was none. Valid until the thread's next failure. */
 const char* gpumem_last_error(void) GPUMEM_NOEXCEPT;
+
+/* Why the broker refused: the `reason` of a denial. Other numbers come from a newer broker. */
+enum gpumem_denial_reason {
+  GPUMEM_DENIED_UNKNOWN = 0,
+  GPUMEM_DENIED_SLICE_LIMIT = 1,  /* the slice would pass its own limit */
+  GPUMEM_DENIED_TENANT_LIMIT = 2, /* the tenant, or one that it belongs to, would pass its limit */
+  GPUMEM_DENIED_POOL_SIZE = 3,    /* more than the device's pool, less what is promised to others */
+  GPUMEM_DENIED_NO_MEMORY = 4,    /* others hold the memory, or it is kept for guarantees */
+  GPUMEM_DENIED_DEBT = 5,         /* the tenant, or one that it belongs to, uses more than its limit */
+  GPUMEM_DENIED_TURN = 6          /* there is memory, but other requests are ahead in the queue */
+};
+
+/* The broker's explanation of a refusal in numbers, at the time of its answer. Bytes, unless it says
+   otherwise. Strings are valid until the thread's next failure. */
+typedef struct gpumem_denial {
+  size_t struct_size;
+  int reason; /* a gpumem_denial_reason */
+  const char* device;
+  const char* tenant;
+  uint64_t asked;
+  uint64_t asked_least; /* what would have been enough */
+  uint64_t tenant_limit;
+  uint64_t tenant_guarantee;
+  uint64_t tenant_charged;
+  uint64_t pool;
+  uint64_t free;            /* in the pool and charged to nobody */
+  uint64_t kept_for_others; /* of `free`: what other tenants' guarantees need */
+  uint64_t charged_to_others;
+  uint64_t waiters_ahead; /* requests */
+  int64_t waited_ms;
+  int64_t wait_limit_ms;
+  const char* limiting_tenant; /* whose limit applies, for TENANT_LIMIT and DEBT */
+  uint64_t limiting_limit;
+  uint64_t limiting_charged;
+  uint64_t returning;      /* will be free soon */
+  uint64_t asked_back;     /* from borrowers, for requests such as this one */
+  int64_t soonest_ms;      /* until the request could succeed; -1: that depends on others */
+  const char* soonest_why; /* in words */
+} gpumem_denial;
+#define GPUMEM_DENIAL_INIT \
+  { sizeof(gpumem_denial), 0, NULL, NULL, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, 0, 0, 0, 0, 0, NULL }
+
+/* Fills `denial`, whose struct_size is set, with the broker's explanation of the calling thread's last
+   failure. False: that failure has none. Changes neither the message nor the explanation. */
+bool gpumem_last_denial(gpumem_denial* denial) GPUMEM_NOEXCEPT;
+
+/* Who holds memory that a denial is about. */
+typedef struct gpumem_holder {
+  size_t struct_size;
+  bool is_other_tenant; /* told to administrators only; false: of the caller's own tenant */
+  uint64_t session;     /* 0: a whole tenant */
+  int64_t pid;
+  const char* command; /* until the visitor returns, as `tenant` */
+  uint64_t charged;
+  const char* tenant;
+} gpumem_holder;
+/* Called for each; false: no more of them. May call any function. */
+typedef bool (*gpumem_holder_visitor)(const gpumem_holder* holder, void* context);
+/* Calls `visitor`, in the calling thread, for every holder of that denial: those of the own tenant first,
+   each part with the largest first. Without a denial it does nothing. */
+void gpumem_last_denial_holders(gpumem_holder_visitor visitor, void* context) GPUMEM_NOEXCEPT;
 
 /* ---- Sessions: this process's connection to the broker, which knows from the kernel who it is. ----------
  */
@@ -109,6 +172,10 @@ gpumem_status gpumem_session_connect(const gpumem_session_options* options,
    until they are closed, and the session ends with the last of them. */
 gpumem_status gpumem_session_close(gpumem_session* session) GPUMEM_NOEXCEPT;
 
+/* Closes the handle if it is open, and frees its remainder; NULL: nothing. No other thread uses the handle,
+   and nobody uses it afterwards. It does nothing in a forked child, and to the process's own session. */
+void gpumem_session_free(gpumem_session* session) GPUMEM_NOEXCEPT;
+
 /* One empty call to the broker.
    Errors  GPUMEM_UNAVAILABLE (it is gone, or does not answer), GPUMEM_UNAUTHENTICATED (it has ended the
            session). */
@@ -127,6 +194,7 @@ typedef struct gpumem_usage {
   uint64_t pressure;  /* what the broker asks this session to give back */
   int64_t
       pressure_deadline_ms; /* how long it has for that, from now; 0 without pressure or when it is over */
+  int64_t pressure_deadline_ns; /* the same as a time of CLOCK_MONOTONIC; 0 without pressure */
 } gpumem_usage;
 /* Called for each; false: no more of them. May call any function. */
 typedef bool (*gpumem_usage_visitor)(const gpumem_usage* usage, void* context);
@@ -150,6 +218,7 @@ typedef struct gpumem_pressure {
   const char* device; /* UUID; until the handler returns */
   uint64_t bytes;
   int64_t deadline_ms; /* from now; what has not come back by then may be taken by force */
+  int64_t deadline_ns; /* the same as a time of CLOCK_MONOTONIC */
 } gpumem_pressure;
 /* Gives memory of the device back: gpumem_slice_release, gpumem_slice_shrink, freeing blocks of an allocator.
    Answers how much it expects to have given, for its own records.
@@ -164,10 +233,20 @@ typedef uint64_t (*gpumem_pressure_handler)(const gpumem_pressure* pressure, voi
 gpumem_status gpumem_session_on_pressure(gpumem_session* session, gpumem_pressure_handler handler,
                                          void* context) GPUMEM_NOEXCEPT;
 
+/* Ends a context that was given away. */
+typedef void (*gpumem_release)(void* context);
+/* As gpumem_session_on_pressure, and the library owns `context`: it calls `release` with it once, when the
+   handler has been replaced or removed and has returned, or when this fails. Any thread may call it. */
+gpumem_status gpumem_session_on_pressure_owned(gpumem_session* session, gpumem_pressure_handler handler,
+                                               void* context, gpumem_release release) GPUMEM_NOEXCEPT;
+
 /* The broker's number of the session, and the tenant that is charged. Good after closing, too; zero and NULL,
    with words in gpumem_last_error, for NULL. The name stays for as long as the process. */
 uint64_t gpumem_session_id(const gpumem_session* session) GPUMEM_NOEXCEPT;
 const char* gpumem_session_tenant(const gpumem_session* session) GPUMEM_NOEXCEPT;
+/* Where slices find the driver: the environment's GPUMEM_DRIVER_DIR, else the broker's folder. "": the
+   system's search path. As gpumem_session_tenant otherwise. */
+const char* gpumem_session_driver_folder(const gpumem_session* session) GPUMEM_NOEXCEPT;
 
 /* ---- Slices: a range of device addresses, backed as it grows. -------------------------------------------
  */
@@ -186,9 +265,17 @@ typedef struct gpumem_grow_options {
   size_t struct_size;
   int64_t wait_ms; /* for memory that others hold now; 0: not at all */
   uint64_t least;  /* the committed size that is enough where the target cannot be had; 0: the target */
+  gpumem_canceller* canceller; /* calls the growth off; NULL: none */
 } gpumem_grow_options;
 #define GPUMEM_GROW_OPTIONS_INIT \
-  { sizeof(gpumem_grow_options), 0, 0 }
+  { sizeof(gpumem_grow_options), 0, 0, NULL }
+
+/* Stores a new canceller, for as many growths as use it. Errors  GPUMEM_RESOURCE_EXHAUSTED. */
+gpumem_status gpumem_canceller_create(gpumem_canceller** canceller) GPUMEM_NOEXCEPT;
+/* Calls off the growths that use it, now or later: they return GPUMEM_CANCELLED and nothing has changed. */
+gpumem_status gpumem_canceller_cancel(gpumem_canceller* canceller) GPUMEM_NOEXCEPT;
+/* Frees it; NULL: nothing. No growth uses it, and nobody uses it afterwards. */
+void gpumem_canceller_free(gpumem_canceller* canceller) GPUMEM_NOEXCEPT;
 
 /* Stores a new slice. Opens the driver at a process's first call. `options`: NULL for the defaults.
    Errors  GPUMEM_NOT_FOUND (no driver, no such device), GPUMEM_INVALID_ARGUMENT (label, limit),
@@ -201,12 +288,31 @@ gpumem_status gpumem_slice_open(gpumem_session* session, const gpumem_slice_opti
 /* Grows until `target` bytes are committed, rounded up to the granularity, and stores the committed size
    unless `committed` is NULL. [base, base + committed) is device memory then, and what is new reads as zero.
    Errors  GPUMEM_RESOURCE_EXHAUSTED (a limit, or no memory and no time to wait), GPUMEM_DEADLINE_EXCEEDED
-           (waited in vain), GPUMEM_CANCELLED (the slice was closed meanwhile), GPUMEM_UNAVAILABLE,
+           (waited in vain), GPUMEM_CANCELLED (the slice was closed meanwhile, or the canceller was used),
+           GPUMEM_UNAVAILABLE,
            GPUMEM_UNAUTHENTICATED, GPUMEM_INVALID_ARGUMENT (`target` near 2^64 or under `least`, a negative
            wait).
    Blocks  up to `wait_ms`. */
 gpumem_status gpumem_slice_grow(gpumem_slice* slice, uint64_t target, const gpumem_grow_options* options,
                                 uint64_t* committed) GPUMEM_NOEXCEPT;
+
+/* One slice's part of a growth of several. */
+typedef struct gpumem_grow_step {
+  size_t struct_size; /* the same in all steps */
+  gpumem_slice* slice;
+  uint64_t target;
+  uint64_t least;     /* as in gpumem_grow_options */
+  uint64_t committed; /* stored by a success */
+} gpumem_grow_step;
+#define GPUMEM_GROW_STEP_INIT \
+  { sizeof(gpumem_grow_step), NULL, 0, 0, 0 }
+
+/* Grows `count` slices of the session, each on another device, in one request: all steps or nothing.
+   `options->least` is zero, because each step has its own.
+   Errors  as gpumem_slice_grow; GPUMEM_INVALID_ARGUMENT, too: a slice of another session, two of one device.
+ */
+gpumem_status gpumem_session_grow_all(gpumem_session* session, gpumem_grow_step* steps, size_t count,
+                                      const gpumem_grow_options* options) GPUMEM_NOEXCEPT;
 
 /* Gives memory back, from the end on and in whole extents, as long as at least `target` stays committed, and
    stores the committed size unless `committed` is NULL. The caller has synchronised its work there.
@@ -241,6 +347,8 @@ uint64_t gpumem_slice_committed(gpumem_slice* slice) GPUMEM_NOEXCEPT;
 /* Gives the slice's memory and addresses back; a growth that waits is called off. Calls under way end first,
    and the memory goes with the last of them. The caller has synchronised its work on the slice. */
 gpumem_status gpumem_slice_close(gpumem_slice* slice) GPUMEM_NOEXCEPT;
+/* As gpumem_session_free. */
+void gpumem_slice_free(gpumem_slice* slice) GPUMEM_NOEXCEPT;
 
 /* ---- Allocators: blocks of any size, in the order of streams. -------------------------------------------
  */
@@ -396,6 +504,8 @@ gpumem_status gpumem_allocator_close(gpumem_allocator* allocator) GPUMEM_NOEXCEP
    allocated on. The caller has synchronised other work on them, and nobody uses them any more.
    Errors  GPUMEM_FAILED_PRECONDITION: closed already; one of gpumem_default_allocator. */
 gpumem_status gpumem_allocator_destroy(gpumem_allocator* allocator) GPUMEM_NOEXCEPT;
+/* As gpumem_session_free, closing as gpumem_allocator_destroy does. */
+void gpumem_allocator_free(gpumem_allocator* allocator) GPUMEM_NOEXCEPT;
 
 /* ---- What the whole process shares: under frameworks that take two functions and no state. --------------
  */
@@ -421,8 +531,9 @@ gpumem_status gpumem_default_allocator(int device, gpumem_allocator** allocator)
 
 /* PyTorch: torch.cuda.memory.CUDAPluggableAllocator(library, "gpumem_torch_alloc", "gpumem_torch_free"), on
    gpumem_default_allocator(device). Zero bytes: NULL, without an error.
-   Throws  std::runtime_error, which PyTorch shows its caller, with the words of gpumem_last_error: the one
-           function that does. So only C++ code calls it. */
+   Throws  std::runtime_error of the process's libstdc++.so.6, which PyTorch shows its caller, with the words
+   of gpumem_last_error: the one function that does. So only C++ code calls it. Without that library it says
+   the words on standard error and returns NULL. */
 void* gpumem_torch_alloc(size_t size, int device, gpumem_stream stream);
 /* Frees what gpumem_torch_alloc answered; NULL: nothing. A failure is said on standard error, once for each
    status: PyTorch has no other way to learn of it. */

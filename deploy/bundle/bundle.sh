@@ -32,6 +32,8 @@ install_programs() {
   for component in Unspecified demo acceptance; do
     cmake --install "$build" --prefix "$top" --strip --component $component > "$work/install.log"
   done
+  # The library that loads with an older glibc, where the caller has built it.
+  [ -z "${GPUMEM_BUNDLE_LIBRARY:-}" ] || strip --strip-unneeded -o "$top/lib/libgpumem.so.$version" "$GPUMEM_BUNDLE_LIBRARY"
   # A service names where its programs lie, which only the one who unpacks the bundle knows.
   rm -rf "$top/lib/systemd" "$top/lib/sysusers.d"
   cmake -S "$source/client/examples" -B "$work/examples" -DCMAKE_BUILD_TYPE=Release -DCMAKE_PREFIX_PATH="$top" \

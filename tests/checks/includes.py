@@ -38,7 +38,7 @@ ALLOWED = {
     # Neither driver nor broker: only its two ports.
     "client/allocator": {"base", "client/include", "client/fork_guard"},
     "client": {"base", "shm", "cuda", "proto", "proto/lane", "client/include", "client/fork_guard", "client/allocator"},
-    "client/c": {"base", "cuda", "client/include", "client/fork_guard", "client"},
+    "client/c": {"base", "cuda", "client/include", "client/fork_guard", "client/allocator", "client"},
     # The only part of the client that speaks gRPC.
     "client/cli": {"base", "shm", "cuda", "proto", "proto/lane", "proto/generated", "client/include",
                    "client/fork_guard", "client"},

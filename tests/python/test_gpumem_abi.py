@@ -12,10 +12,12 @@ HEADER = re.sub(r"/\*.*?\*/", " ", (ROOT / "client/include/gpumem.h").read_text(
 STRUCTS = {"session_options": _abi.SessionOptions, "usage": _abi.Usage, "pressure": _abi.Pressure,
            "slice_options": _abi.SliceOptions, "grow_options": _abi.GrowOptions,
            "allocator_options": _abi.AllocatorOptions, "placement": _abi.Placement, "statistics": _abi.Statistics,
-           "size_class": _abi.SizeClass, "block": _abi.Block}
+           "size_class": _abi.SizeClass, "block": _abi.Block, "denial": _abi.Denial, "holder": _abi.Holder,
+           "grow_step": _abi.GrowStep}
 CALLBACKS = {"usage_visitor": _abi.UsageVisitor, "pressure_handler": _abi.PressureHandler,
-             "size_class_visitor": _abi.SizeClassVisitor, "block_visitor": _abi.BlockVisitor}
-HANDLES = ("session", "slice", "allocator")
+             "size_class_visitor": _abi.SizeClassVisitor, "block_visitor": _abi.BlockVisitor,
+             "holder_visitor": _abi.HolderVisitor, "release": _abi.Release}
+HANDLES = ("session", "slice", "allocator", "canceller")
 PLAIN = {"void": None, "bool": ctypes.c_bool, "int": ctypes.c_int, "double": ctypes.c_double,
          "uint8_t": ctypes.c_uint8, "int64_t": ctypes.c_int64, "uint64_t": ctypes.c_uint64, "size_t": ctypes.c_size_t,
          "char*": ctypes.c_char_p, "void*": ctypes.c_void_p, "gpumem_status": ctypes.c_int,
@@ -78,8 +80,9 @@ def test_every_callback_is_declared_as_in_the_header(name):
 
 
 def test_the_codes_are_those_of_the_header():
+    statuses = re.search(r"typedef enum gpumem_status \{(.*?)\}", HEADER, flags=re.S).group(1)
     assert {code.name: code.value for code in Code} == \
-        {name: int(value) for name, value in re.findall(r"GPUMEM_(\w+) = (\d+)", HEADER)}
+        {name: int(value) for name, value in re.findall(r"GPUMEM_(\w+) = (\d+)", statuses)}
 
 
 def test_the_package_has_the_projects_version():

@@ -49,12 +49,12 @@ constexpr Bytes mebibytes(std::uint64_t n) { return {n << 20}; }
 constexpr Bytes gibibytes(std::uint64_t n) { return {n << 30}; }
 
 /// `512MiB`, `1.5GiB`, `0B`: the largest binary unit, at most two decimals; exact amounts print exactly.
-std::string to_string(Bytes bytes);
+inline std::string to_string(Bytes bytes);
 
 /// Reads `4096`, `512MiB`, `1.5GiB`, `10 GB` (decimal units too; case does not matter); what
 /// remains below one byte (`1.1GiB`) is dropped.
 /// Errors  kInvalidArgument: no number, unknown unit, negative, a fraction of plain bytes, over 2^64-1.
-Result<Bytes> parse_bytes(std::string_view text);
+inline Result<Bytes> parse_bytes(std::string_view text);
 
 /// An amount that may be relative to a whole: `24GiB`, `25%` or `all-but 2GiB`.
 class Amount {
@@ -68,9 +68,9 @@ class Amount {
 
   constexpr Kind kind() const { return kind_; }
   /// The amount of `whole` that is meant; all-but more than there is gives zero.
-  Bytes of(Bytes whole) const;
+  inline Bytes of(Bytes whole) const;
   bool operator==(const Amount&) const = default;
-  std::string text() const;
+  inline std::string text() const;
 
  private:
   constexpr Amount(Kind kind, Bytes bytes, std::uint32_t basis_points)
@@ -82,6 +82,8 @@ class Amount {
 };
 
 /// Reads an Amount. Errors  kInvalidArgument: as parse_bytes; more than 100%.
-Result<Amount> parse_amount(std::string_view text);
+inline Result<Amount> parse_amount(std::string_view text);
 
 }  // namespace gpumem
+
+#include "gpumem/detail/bytes_text.h"

@@ -1,4 +1,7 @@
 #pragma once
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -24,7 +27,23 @@ enum class Code : int {
 };
 
 /// The upper-case name of `code`, as gRPC spells it.
-std::string_view code_name(Code code);
+constexpr std::string_view code_name(Code code) {
+  switch (code) {
+    case Code::kCancelled: return "CANCELLED";
+    case Code::kInvalidArgument: return "INVALID_ARGUMENT";
+    case Code::kDeadlineExceeded: return "DEADLINE_EXCEEDED";
+    case Code::kNotFound: return "NOT_FOUND";
+    case Code::kAlreadyExists: return "ALREADY_EXISTS";
+    case Code::kPermissionDenied: return "PERMISSION_DENIED";
+    case Code::kResourceExhausted: return "RESOURCE_EXHAUSTED";
+    case Code::kFailedPrecondition: return "FAILED_PRECONDITION";
+    case Code::kAborted: return "ABORTED";
+    case Code::kInternal: return "INTERNAL";
+    case Code::kUnavailable: return "UNAVAILABLE";
+    case Code::kUnauthenticated: return "UNAUTHENTICATED";
+  }
+  return "UNKNOWN";
+}
 
 /// What went wrong, in words that say what to do.
 struct Error {
@@ -38,10 +57,48 @@ struct Error {
 };
 
 /// `CODE_NAME: message`.
-std::string to_string(const Error& error);
+inline std::string to_string(const Error& error) {
+  return std::string(code_name(error.code)) + ": " + error.message;
+}
+
+namespace detail {
+
+constexpr Code code_of_errno(int number) {
+  switch (number) {
+    case ENOENT:
+    case ENODEV: return Code::kNotFound;
+    case EACCES:
+    case EPERM: return Code::kPermissionDenied;
+    case EEXIST:
+    case EADDRINUSE: return Code::kAlreadyExists;
+    case EINVAL:
+    case ENAMETOOLONG: return Code::kInvalidArgument;
+    case EMFILE:
+    case ENFILE:
+    case ENOBUFS:
+    case ENOMEM:
+    case ENOSPC: return Code::kResourceExhausted;
+    case ECONNREFUSED:
+    case ECONNRESET:
+    case EPIPE: return Code::kUnavailable;
+    case EAGAIN:
+    case ETIMEDOUT: return Code::kDeadlineExceeded;
+    default: return Code::kInternal;
+  }
+}
+
+// strerror_r answers the text (GNU), or a status and fills the buffer (POSIX).
+inline const char* text_of(const char* text, const char*) { return text; }
+inline const char* text_of(int status, const char* buffer) { return status == 0 ? buffer : "unknown error"; }
+
+}  // namespace detail
 
 /// Makes an Error from errno-style `number`: `what: strerror (errno)`; the code follows from the number.
-Error errno_error(int number, std::string_view what);
+inline Error errno_error(int number, std::string_view what) {
+  char buffer[128] = {};
+  const char* words = detail::text_of(::strerror_r(number, buffer, sizeof buffer), buffer);
+  return {detail::code_of_errno(number), std::string(what) + ": " + words};
+}
 
 /// Either a value or an error. Members are named as in std::expected.
 /// Reading the value of an error, or the error of a value, aborts.

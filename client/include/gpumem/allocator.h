@@ -1,82 +1,19 @@
 #pragma once
-#include <chrono>
 #include <cstdint>
 #include <limits>
-#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "gpumem/bytes.h"
 #include "gpumem/denial.h"
+#include "gpumem/detail/c.h"
+#include "gpumem/detail/listings.h"
+#include "gpumem/options.h"
 #include "gpumem/result.h"
+#include "gpumem/statistics.h"
 
 namespace gpumem {
-namespace allocator {
-class Engine;
-}
-
-/// A CUstream or cudaStream_t in value. Null and 1: the legacy default stream; 2: the calling thread's own.
-using StreamHandle = void*;
-
-struct AllocatorOptions {
-  std::string device{};  ///< UUID; empty: the first device that both the broker and this process see
-  Bytes limit{};         ///< zero: none but the tenant's, as it is at any time
-  std::string label{};   ///< for people, shown by `gpumem ps`
-  /// How long an allocation may wait for memory that others hold now. Zero: not at all.
-  std::chrono::milliseconds wait{0};
-  /// Memory that has been idle for this long is returned to the broker.
-  std::chrono::milliseconds idle{2'000};
-  /// Requests memory ahead of need, in the background, while usage rises.
-  bool grow_ahead = true;
-};
-
-/// A name for blocks in a snapshot: Allocator::tag.
-struct Tag {
-  std::uint8_t number = 0;  ///< zero: no name
-};
-
-struct Placement {
-  Tag tag{};
-  /// Addresses, without memory, reserved after the block for Allocator::extend. Zero: none.
-  Bytes room{};
-};
-
-struct SizeClassStatistics {
-  Bytes size;                     ///< the largest block of the class
-  std::uint64_t in_use = 0;       ///< blocks
-  std::uint64_t allocations = 0;  ///< since the beginning
-  std::uint64_t cache_hits = 0;   ///< of them served from the calling thread's cache
-};
-
-struct AllocatorStatistics {
-  Bytes in_use;       ///< requested and not freed
-  Bytes placed;       ///< what the blocks in use take, including rounding
-  Bytes cached;       ///< free, in the caches of threads
-  Bytes committed;    ///< lent by the broker
-  Bytes returnable;   ///< the part of `committed` in wholly free extents
-  Bytes reserved;     ///< addresses
-  Bytes peak_in_use;  ///< the most that blocks took, including rounding and caches
-  Bytes peak_committed;
-  double fragmentation = 0;  ///< the part of `committed` that is not placed, cached or returnable
-  std::uint64_t allocations = 0;
-  std::uint64_t cache_hits = 0;
-  std::uint64_t growths = 0;                 ///< requests to the broker that were granted
-  std::uint64_t refused = 0;                 ///< requests to the broker that were refused
-  std::uint64_t moved_extents = 0;           ///< remapped at another address
-  std::uint64_t given_back = 0;              ///< extents
-  std::vector<SizeClassStatistics> classes;  ///< those ever used; all larger blocks are the last one
-};
-
-/// A block in use.
-struct BlockInfo {
-  std::uint64_t address = 0;
-  Bytes bytes;                       ///< as requested
-  Bytes placed;                      ///< including rounding
-  StreamHandle stream = nullptr;     ///< the stream it was allocated on
-  std::chrono::milliseconds age{0};  ///< to within a second
-  std::string tag{};
-};
 
 /// Serves blocks of any size from one device's memory, in stream order. A block that was freed on a stream
 /// can serve that stream again at once. It serves another stream only after the work given to the first so
@@ -93,11 +30,11 @@ class Allocator {
   /// For deallocate: the caller does not know the size.
   static constexpr Bytes kUnknownSize{std::numeric_limits<std::uint64_t>::max()};
 
-  Allocator(Allocator&&) noexcept;
-  Allocator& operator=(Allocator&&) noexcept;
+  Allocator(Allocator&&) noexcept = default;
+  Allocator& operator=(Allocator&&) noexcept = default;
   /// Waits for the work on freed blocks and returns all memory, including blocks still in use. The caller
   /// must have synchronised its work on those.
-  ~Allocator();
+  ~Allocator() = default;
 
   /// Allocates `bytes` (not zero) for work on `stream` and work ordered after it. Returns the address.
   /// Errors  kResourceExhausted, kDeadlineExceeded with the broker's Denial: others hold the memory, and all
@@ -146,17 +83,96 @@ class Allocator {
   ///         has not unmapped everything; the rest is returned when the session ends.
   Result<void> close();
 
-  Bytes limit() const;
-  Bytes granularity() const;
+  Bytes limit() const { return {handle_ ? gpumem_allocator_limit(handle_.get()) : 0}; }
+  Bytes granularity() const { return {handle_ ? gpumem_allocator_granularity(handle_.get()) : 0}; }
   /// UUID and this process's ordinal of the device.
-  const std::string& device() const;
-  int ordinal() const;
+  const std::string& device() const { return device_; }
+  int ordinal() const { return handle_ ? gpumem_allocator_ordinal(handle_.get()) : -1; }
+
+  /// The same allocator in C. It stays this object's: it must not be closed or freed. Null: moved from.
+  gpumem_allocator* c_handle() const { return handle_.get(); }
 
  private:
   friend class Session;
-  friend struct AllocatorAccess;  ///< the C ABI and the adapters, within the library
-  explicit Allocator(std::shared_ptr<allocator::Engine> engine);
-  std::shared_ptr<allocator::Engine> engine_;
+  explicit Allocator(gpumem_allocator* handle)
+      : handle_(handle), device_(detail::cpp_text(gpumem_allocator_device(handle))) {}
+  static Error moved_from() { return detail::moved_from("allocator"); }
+
+  detail::Handle<gpumem_allocator> handle_;
+  std::string device_;
 };
+
+inline Result<std::uint64_t, GrowError> Allocator::allocate(Bytes bytes, StreamHandle stream,
+                                                            const Placement& placement) {
+  if (!handle_) return GrowError(moved_from());
+  gpumem_address address = 0;
+  gpumem_status status = GPUMEM_OK;
+  if (placement.tag.number == 0 && placement.room.is_zero()) {
+    status = gpumem_allocate(handle_.get(), bytes.count, stream, &address);
+  } else {
+    gpumem_placement given = GPUMEM_PLACEMENT_INIT;
+    given.tag = placement.tag.number;
+    given.room = placement.room.count;
+    status = gpumem_allocate_placed(handle_.get(), bytes.count, stream, &given, &address);
+  }
+  if (status == GPUMEM_OK) return address;
+  return detail::last_grow_error(status);
+}
+
+inline Result<void> Allocator::deallocate(std::uint64_t address, Bytes bytes, StreamHandle stream) {
+  if (!handle_) return moved_from();
+  return detail::done(gpumem_deallocate(handle_.get(), address, bytes.count, stream));
+}
+
+inline Result<void, GrowError> Allocator::extend(std::uint64_t address, Bytes bytes, Bytes to,
+                                                 StreamHandle stream) {
+  if (!handle_) return GrowError(moved_from());
+  return detail::done_growing(gpumem_extend(handle_.get(), address, bytes.count, to.count, stream));
+}
+
+inline Result<void> Allocator::release_stream(StreamHandle stream) {
+  if (!handle_) return moved_from();
+  return detail::done(gpumem_release_stream(handle_.get(), stream));
+}
+
+inline Result<Bytes> Allocator::trim(Bytes bytes) {
+  if (!handle_) return moved_from();
+  std::uint64_t given = 0;
+  const gpumem_status status = gpumem_allocator_trim(handle_.get(), bytes.count, &given);
+  return detail::done(status, given);
+}
+
+inline Result<Tag> Allocator::tag(std::string_view name) {
+  if (!handle_) return moved_from();
+  Tag tag;
+  const gpumem_status status = gpumem_tag(handle_.get(), std::string(name).c_str(), &tag.number);
+  if (status == GPUMEM_OK) return tag;
+  return detail::last_error(status);
+}
+
+inline Result<AllocatorStatistics> Allocator::statistics() const {
+  if (!handle_) return moved_from();
+  gpumem_statistics known = GPUMEM_STATISTICS_INIT;
+  gpumem_status status = gpumem_allocator_statistics(handle_.get(), &known);
+  detail::Listing<gpumem_size_class, SizeClassStatistics> classes(detail::size_class_of);
+  if (status == GPUMEM_OK) {
+    status = gpumem_allocator_size_classes(handle_.get(), classes.visitor, &classes);
+  }
+  if (status != GPUMEM_OK) return detail::last_error(status);
+  return detail::statistics_of(known, classes.take());
+}
+
+inline Result<std::vector<BlockInfo>> Allocator::snapshot() const {
+  if (!handle_) return moved_from();
+  detail::Listing<gpumem_block, BlockInfo> blocks(detail::block_of);
+  const gpumem_status status = gpumem_allocator_snapshot(handle_.get(), blocks.visitor, &blocks);
+  if (status != GPUMEM_OK) return detail::last_error(status);
+  return blocks.take();
+}
+
+inline Result<void> Allocator::close() {
+  if (!handle_) return moved_from();
+  return detail::done(gpumem_allocator_close(handle_.get()));
+}
 
 }  // namespace gpumem

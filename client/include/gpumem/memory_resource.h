@@ -1,14 +1,18 @@
 #pragma once
+#include <concepts>
 #include <cstddef>
 #include <cstdio>
 #include <memory>
-#include <memory_resource>
 #include <new>
 #include <stdexcept>
 #include <string>
 #include <string_view>
 #include <type_traits>
 #include <utility>
+#include <version>
+#ifdef __cpp_lib_memory_resource
+#include <memory_resource>
+#endif
 
 #include "gpumem/allocator.h"
 
@@ -18,7 +22,10 @@ namespace gpumem {
 
 /// Returns when the work given to `stream` so far is done; null: to all blocking streams of the context.
 /// Errors  kFailedPrecondition (forked, no driver; a graph is being captured), kInternal (the driver).
-Result<void> synchronize(const Allocator& allocator, StreamHandle stream = nullptr);
+inline Result<void> synchronize(const Allocator& allocator, StreamHandle stream = nullptr) {
+  if (allocator.c_handle() == nullptr) return detail::moved_from("allocator");
+  return detail::done(gpumem_synchronize(allocator.c_handle(), stream));
+}
 
 /// Why an allocation failed, complete, with the broker's explanation: what memory resources throw.
 class out_of_memory : public std::bad_alloc {
@@ -189,6 +196,7 @@ class device_memory_resource final : public Base {
   memory_resource resource_;
 };
 
+#ifdef __cpp_lib_memory_resource
 /// Device memory for code that asks a std::pmr::memory_resource for bytes, on one stream. Not for the
 /// standard library's containers and pools: they write, on the host, into what they get.
 class pmr_resource final : public std::pmr::memory_resource {
@@ -212,5 +220,6 @@ class pmr_resource final : public std::pmr::memory_resource {
   gpumem::memory_resource resource_;
   StreamHandle stream_;
 };
+#endif
 
 }  // namespace gpumem

@@ -19,7 +19,7 @@ struct Pressure {
 /// Gives memory of `Pressure::device` back: by Slice::release or shrink, by Slice::set_in_use of slices with
 /// SliceOptions::trim_on_pressure, or by freeing memory past the broker and then calling Session::charge.
 /// Returns how much it expects to have given back. This is informational: only what the broker receives
-/// counts. An exception is printed on standard error, once for each session, and counts as nothing given
+/// counts. An exception is printed on standard error, once for each handler, and counts as nothing given
 /// back.
 /// Threads  a thread of the library, with all signals blocked. One call at a time, with no lock held.
 /// The handler may call the session and its slices, and end them.

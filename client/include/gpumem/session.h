@@ -1,45 +1,27 @@
 #pragma once
-#include <chrono>
+#include <algorithm>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "gpumem/allocator.h"
 #include "gpumem/bytes.h"
+#include "gpumem/detail/c.h"
+#include "gpumem/detail/growth.h"
+#include "gpumem/detail/listings.h"
+#include "gpumem/detail/pressure.h"
+#include "gpumem/options.h"
 #include "gpumem/pressure.h"
 #include "gpumem/result.h"
 #include "gpumem/slice.h"
+#include "gpumem/statistics.h"
+
+// The classes are headers over the functions of gpumem.h, so programs of any compiler and standard library
+// can use them: no type of a standard library passes into libgpumem or out of it.
 
 namespace gpumem {
-namespace client {
-class Connection;
-}
-
-struct SessionOptions {
-  /// Folder of the broker's sockets. Empty: the environment's GPUMEM_RUNTIME_DIR, else /run/gpumemd.
-  std::string runtime_folder{};
-  std::string label{};  ///< for people, shown by `gpumem ps`
-  /// How long connecting and each call may take, and how much longer than its wait a growth may. A broker
-  /// that does not answer by then counts as unavailable.
-  std::chrono::milliseconds timeout{1'000};
-};
-
-/// The figures of one device for this session's tenant.
-struct DeviceUsage {
-  std::string device;  ///< UUID
-  Bytes pool;
-  Bytes free;  ///< charged to nobody
-  Bytes guarantee;
-  Bytes limit;
-  Bytes charged;    ///< to the tenant, all its sessions together
-  Bytes available;  ///< what the tenant could be granted without waiting
-  Bytes pressure;   ///< what the broker asks this session to give back
-  /// The deadline of the pressure. Nothing if there is none.
-  std::optional<std::chrono::steady_clock::time_point> pressure_deadline{};
-};
 
 /// One slice's part of a growth of several slices, as Slice::grow's `target` and GrowOptions::least.
 struct GrowStep {
@@ -64,10 +46,10 @@ class Session {
   ///         over 128 bytes). A broker that does not answer is kUnavailable, too.
   static Result<Session> connect(const SessionOptions& options = {});
 
-  Session(Session&&) noexcept;
-  Session& operator=(Session&&) noexcept;
+  Session(Session&&) noexcept = default;
+  Session& operator=(Session&&) noexcept = default;
   /// Removes the handler, as on_pressure({}) does.
-  ~Session();
+  ~Session() = default;
 
   /// Opens the driver at the first call; a session without slices needs none.
   /// Errors  kNotFound (no driver, no such device), kInvalidArgument, kResourceExhausted (no addresses, too
@@ -99,22 +81,117 @@ class Session {
   ///         kResourceExhausted (no thread), kUnavailable, kUnauthenticated.
   Result<void> charge(const std::string& device, Bytes bytes);
 
-  /// The figures of every device that the broker lends. Reads shared memory: no call, no lock, about 100 ns.
+  /// The figures of every device that the broker lends. Reads shared memory: no call to the broker.
   Result<std::vector<DeviceUsage>> usage() const;
 
   /// Makes one empty call, to check that the broker is there and still knows this session.
   Result<void> ping();
 
-  std::uint64_t id() const;
-  const std::string& tenant() const;
+  std::uint64_t id() const { return gpumem_session_id(handle_.get()); }
+  const std::string& tenant() const { return tenant_; }
   /// Where the session's slices find the driver: the environment's GPUMEM_DRIVER_DIR, else the broker's
   /// folder. Empty: the system's search path.
-  const std::string& driver_folder() const;
+  const std::string& driver_folder() const { return driver_folder_; }
+
+  /// The same session in C. It stays this object's: it must not be closed or freed. Null: moved from.
+  gpumem_session* c_handle() const { return handle_.get(); }
 
  private:
-  friend struct SessionAccess;  ///< the C ABI, within the library
-  explicit Session(std::shared_ptr<client::Connection> connection);
-  std::shared_ptr<client::Connection> connection_;
+  explicit Session(gpumem_session* handle)
+      : handle_(handle),
+        tenant_(detail::cpp_text(gpumem_session_tenant(handle))),
+        driver_folder_(detail::cpp_text(gpumem_session_driver_folder(handle))) {}
+  static Error moved_from() { return detail::moved_from("session"); }
+
+  detail::Handle<gpumem_session> handle_;
+  std::string tenant_;
+  std::string driver_folder_;
 };
+
+inline Result<Session> Session::connect(const SessionOptions& options) {
+  gpumem_session_options given = GPUMEM_SESSION_OPTIONS_INIT;
+  given.runtime_folder = detail::c_text(options.runtime_folder);
+  given.label = detail::c_text(options.label);
+  given.timeout_ms = std::max<std::int64_t>(options.timeout.count(), 1);
+  gpumem_session* handle = nullptr;
+  const gpumem_status status = gpumem_session_connect(&given, &handle);
+  if (status != GPUMEM_OK) return detail::last_error(status);
+  return Session(handle);
+}
+
+inline Result<Slice> Session::open_slice(const SliceOptions& options) {
+  if (!handle_) return moved_from();
+  gpumem_slice_options given = GPUMEM_SLICE_OPTIONS_INIT;
+  given.device = detail::c_text(options.device);
+  given.limit = options.limit.count;
+  given.label = detail::c_text(options.label);
+  given.trim_on_pressure = options.trim_on_pressure;
+  gpumem_slice* slice = nullptr;
+  const gpumem_status status = gpumem_slice_open(handle_.get(), &given, &slice);
+  if (status != GPUMEM_OK) return detail::last_error(status);
+  return Slice(slice);
+}
+
+inline Result<Allocator> Session::open_allocator(const AllocatorOptions& options) {
+  if (!handle_) return moved_from();
+  gpumem_allocator_options given = GPUMEM_ALLOCATOR_OPTIONS_INIT;
+  given.device = detail::c_text(options.device);
+  given.limit = options.limit.count;
+  given.label = detail::c_text(options.label);
+  given.wait_ms = std::max<std::int64_t>(options.wait.count(), 0);
+  given.idle_ms = options.idle.count() > 0 ? options.idle.count() : GPUMEM_AT_ONCE;
+  given.no_grow_ahead = !options.grow_ahead;
+  gpumem_allocator* allocator = nullptr;
+  const gpumem_status status = gpumem_allocator_open(handle_.get(), &given, &allocator);
+  if (status != GPUMEM_OK) return detail::last_error(status);
+  return Allocator(allocator);
+}
+
+inline Result<std::vector<Bytes>, GrowError> Session::grow_all(std::span<const GrowStep> steps,
+                                                               GrowOptions options) {
+  if (!handle_) return GrowError(moved_from());
+  std::vector<gpumem_grow_step> given;
+  for (const GrowStep& step : steps) {
+    given.push_back(GPUMEM_GROW_STEP_INIT);
+    if (step.slice != nullptr) given.back().slice = step.slice->handle_.get();
+    given.back().target = step.target.count;
+    given.back().least = step.least.count;
+  }
+  const detail::GrowthOptions how(options);
+  gpumem_status status = how.status();
+  if (status == GPUMEM_OK) {
+    status = gpumem_session_grow_all(handle_.get(), given.data(), given.size(), how.get());
+  }
+  if (status != GPUMEM_OK) return detail::last_grow_error(status);
+  std::vector<Bytes> committed;
+  for (const gpumem_grow_step& step : given) committed.push_back({step.committed});
+  return committed;
+}
+
+inline Result<void> Session::on_pressure(PressureHandler handler) {
+  if (!handle_) return moved_from();
+  if (!handler) return detail::done(gpumem_session_on_pressure(handle_.get(), nullptr, nullptr));
+  auto box = std::make_unique<detail::HandlerBox>(std::move(handler));
+  return detail::done(gpumem_session_on_pressure_owned(handle_.get(), detail::HandlerBox::call, box.release(),
+                                                       detail::HandlerBox::release));
+}
+
+inline Result<void> Session::charge(const std::string& device, Bytes bytes) {
+  if (!handle_) return moved_from();
+  return detail::done(gpumem_session_charge(handle_.get(), device.c_str(), bytes.count));
+}
+
+inline Result<std::vector<DeviceUsage>> Session::usage() const {
+  if (!handle_) return moved_from();
+  detail::Listing<gpumem_usage, DeviceUsage> devices(detail::usage_of);
+  const gpumem_status status = gpumem_session_usage(handle_.get(), devices.visitor, &devices);
+  if (status != GPUMEM_OK) return detail::last_error(status);
+  return devices.take();
+}
+
+inline Result<void> Session::ping() {
+  if (!handle_) return moved_from();
+  return detail::done(gpumem_session_ping(handle_.get()));
+}
 
 }  // namespace gpumem

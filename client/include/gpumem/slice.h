@@ -1,36 +1,15 @@
 #pragma once
-#include <chrono>
 #include <cstdint>
-#include <memory>
-#include <stop_token>
 #include <string>
 
 #include "gpumem/bytes.h"
 #include "gpumem/denial.h"
+#include "gpumem/detail/c.h"
+#include "gpumem/detail/growth.h"
+#include "gpumem/options.h"
 #include "gpumem/result.h"
 
 namespace gpumem {
-namespace client {
-class SliceState;
-}
-
-struct SliceOptions {
-  std::string device{};  ///< UUID; empty: the first device that both the broker and this process see
-  Bytes limit{};         ///< zero: none but the tenant's, as it is at any time
-  std::string label{};   ///< for people, shown by `gpumem ps`
-  /// When the broker asks for memory, the library may give back what lies beyond Slice::set_in_use without
-  /// asking the program. False: the figure is only shown to people.
-  bool trim_on_pressure = false;
-};
-
-struct GrowOptions {
-  /// How long to wait for memory that others hold now. Zero: not at all.
-  std::chrono::milliseconds wait{0};
-  /// The committed size that is enough if the whole target is not available. Zero: the target.
-  Bytes least{};
-  /// Cancels the growth. It then returns kCancelled, and nothing has changed.
-  std::stop_token stop{};
-};
 
 /// A quota-limited range of device addresses. Its limit is reserved when it is opened; memory is added as it
 /// grows.
@@ -42,9 +21,9 @@ struct GrowOptions {
 /// The destructor gives the memory back. The caller must have synchronised its work on it.
 class Slice {
  public:
-  Slice(Slice&&) noexcept;
-  Slice& operator=(Slice&&) noexcept;
-  ~Slice();
+  Slice(Slice&&) noexcept = default;
+  Slice& operator=(Slice&&) noexcept = default;
+  ~Slice() = default;
 
   /// Grows until `target` bytes, rounded up to the granularity, are committed. Does nothing if they are
   /// already. Returns the committed size. All or nothing, except that a concurrent shrink still counts. With
@@ -69,13 +48,16 @@ class Slice {
   Result<Bytes> release(Bytes bytes, Bytes keep = {});
 
   /// The first address; never changes. A CUdeviceptr in value.
-  std::uint64_t base() const;
-  Bytes committed() const;
-  Bytes limit() const;
-  Bytes granularity() const;
+  std::uint64_t base() const { return gpumem_slice_base(handle_.get()); }
+  Bytes committed() const { return {gpumem_slice_committed(handle_.get())}; }
+  Bytes limit() const { return {gpumem_slice_limit(handle_.get())}; }
+  Bytes granularity() const { return {gpumem_slice_granularity(handle_.get())}; }
   /// UUID and this process's ordinal of the device.
-  const std::string& device() const;
-  int ordinal() const;
+  const std::string& device() const { return device_; }
+  int ordinal() const { return gpumem_slice_ordinal(handle_.get()); }
+
+  /// The same slice in C. It stays this object's: it must not be closed or freed. Null: moved from.
+  gpumem_slice* c_handle() const { return handle_.get(); }
 
   /// Declares how much of the slice, from its base, is in use; `gpumem ps` shows it. Returns whether all of
   /// that is committed. Without SliceOptions::trim_on_pressure this is only a figure, and costs nothing. With
@@ -84,12 +66,45 @@ class Slice {
   /// grow if it returns false:
   ///     if (!slice.set_in_use(size)) slice.grow(size);   // [base, base + size) stays
   /// Lower it only after the device's work on the memory beyond is done (synchronised).
-  bool set_in_use(Bytes in_use);
+  bool set_in_use(Bytes in_use) {
+    bool is_committed = false;
+    return gpumem_slice_set_in_use(handle_.get(), in_use.count, &is_committed) == GPUMEM_OK && is_committed;
+  }
 
  private:
   friend class Session;
-  explicit Slice(std::unique_ptr<client::SliceState> state);
-  std::unique_ptr<client::SliceState> state_;
+  explicit Slice(gpumem_slice* handle)
+      : handle_(handle), device_(detail::cpp_text(gpumem_slice_device(handle))) {}
+  static Error moved_from() { return detail::moved_from("slice"); }
+
+  detail::Handle<gpumem_slice> handle_;
+  std::string device_;
 };
+
+inline Result<Bytes, GrowError> Slice::grow(Bytes target, GrowOptions options) {
+  if (!handle_) return GrowError(moved_from());
+  const detail::GrowthOptions given(options);
+  std::uint64_t committed = 0;
+  gpumem_status status = given.status();
+  if (status == GPUMEM_OK) {
+    status = gpumem_slice_grow(handle_.get(), target.count, given.get(), &committed);
+  }
+  if (status == GPUMEM_OK) return Bytes{committed};
+  return detail::last_grow_error(status);
+}
+
+inline Result<Bytes> Slice::shrink(Bytes target) {
+  if (!handle_) return moved_from();
+  std::uint64_t committed = 0;
+  const gpumem_status status = gpumem_slice_shrink(handle_.get(), target.count, &committed);
+  return detail::done(status, committed);
+}
+
+inline Result<Bytes> Slice::release(Bytes bytes, Bytes keep) {
+  if (!handle_) return moved_from();
+  std::uint64_t released = 0;
+  const gpumem_status status = gpumem_slice_release(handle_.get(), bytes.count, keep.count, &released);
+  return detail::done(status, released);
+}
 
 }  // namespace gpumem

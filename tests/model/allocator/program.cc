@@ -133,7 +133,7 @@ void Program::free(Block block) {
   past_.push_back(block.at);
   if (past_.size() > 64) past_.erase(past_.begin(), past_.begin() + 32);
   if (chance(50) && engine_.try_deallocate(block.at, block.bytes, on)) return;
-  const auto freed = engine_.deallocate(block.at, chance(15) ? Allocator::kUnknownSize : block.bytes, on);
+  const auto freed = engine_.deallocate(block.at, chance(15) ? allocator::kUnknownSize : block.bytes, on);
   if (!freed) broken_rule("not freed: " + words(freed.error()));
 }
 
@@ -224,7 +224,7 @@ void Program::misuse() {
     const Block& block = blocks_[some_block()];
     refused(block.at, {block.bytes.count + 1 + random_() % 4096}, "a block of another size");
     if (block.bytes.count > 1) {
-      refused(block.at + 1 + random_() % (block.bytes.count - 1), Allocator::kUnknownSize,
+      refused(block.at + 1 + random_() % (block.bytes.count - 1), allocator::kUnknownSize,
               "an address in a block");
     }
   }
@@ -235,7 +235,7 @@ void Program::misuse() {
   if (is_alone() && !past_.empty()) {
     const auto at = past_[random_() % past_.size()];
     const bool is_again = std::ranges::any_of(blocks_, [&](const Block& one) { return one.at == at; });
-    if (!is_again) refused(at, Allocator::kUnknownSize, "a block freed before");
+    if (!is_again) refused(at, allocator::kUnknownSize, "a block freed before");
   }
   for (const Bytes bytes : {Bytes{0}, Bytes{~0ULL}, world_.backing().limit() + Bytes{1}}) {
     const auto got = engine_.allocate(bytes, some_stream());
@@ -265,7 +265,7 @@ void Program::release_stream() {
 void Program::trim() {
   ++world_.seen.trims;
   const Bytes free = is_alone() && world_.shadow() != nullptr ? world_.shadow()->in_free_extents() : Bytes{};
-  const Bytes wanted = chance(30) ? Allocator::kUnknownSize : Bytes{random_() % world_.shape().limit.count};
+  const Bytes wanted = chance(30) ? allocator::kUnknownSize : Bytes{random_() % world_.shape().limit.count};
   const Bytes before = world_.backing().committed();
   const auto trimmed = engine_.trim(wanted);
   if (!trimmed) broken_rule("not trimmed: " + words(trimmed.error()));

@@ -18,7 +18,7 @@ using gpumem::test::FakeStreams;
 using std::chrono::milliseconds;
 
 inline StreamHandle stream(std::uint64_t number) { return reinterpret_cast<StreamHandle>(0x1000 * number); }
-inline constexpr Bytes kAll = Allocator::kUnknownSize;  ///< for Engine::trim
+inline constexpr Bytes kAll = kUnknownSize;  ///< for Engine::trim
 inline const StreamHandle kOne = stream(1), kTwo = stream(2), kThree = stream(3);
 
 template <class T, class E>

@@ -166,8 +166,8 @@ TEST_F(GivingBack, CloseIsRefusedWhileABlockIsInUseAndGivesEverythingBackThen) {
   const auto refused = engine_->close();
   EXPECT_TRUE(failed_with(refused, Code::kFailedPrecondition));
   EXPECT_TRUE(succeeded(engine_->allocate({1000}, kOne))) << "nothing has changed";
-  free(snapshot().at(0).address, Allocator::kUnknownSize);
-  free(snapshot().at(0).address, Allocator::kUnknownSize);
+  free(snapshot().at(0).address, kUnknownSize);
+  free(snapshot().at(0).address, kUnknownSize);
   EXPECT_TRUE(succeeded(engine_->close()));
   EXPECT_EQ(backing_.committed(), Bytes{});
   static_cast<void>(at);

@@ -26,7 +26,7 @@ TEST_P(MisuseOfSizes, BlockIsNotFreedTwice) {
   const Address at = allocate(bytes), other = allocate(bytes);
   free(at, bytes);
   expect_refused(at, bytes, "at once");
-  expect_refused(at, Allocator::kUnknownSize, "of unknown size");
+  expect_refused(at, kUnknownSize, "of unknown size");
   free(other, bytes);
   expect_refused(at, bytes, "after its neighbour");
   EXPECT_TRUE(succeeded(engine_->trim(kAll)));
@@ -39,11 +39,11 @@ TEST_P(MisuseOfSizes, BlockIsNotFreedByAnAddressInItOrBesideIt) {
   const Address at = allocate(bytes);
   for (const std::uint64_t off : {1ULL, 8ULL, 255ULL, 256ULL, 512ULL, 1024ULL, 16'384ULL, 1ULL << 21}) {
     if (off < bytes.count) expect_refused(at + off, bytes, "in it");
-    if (off < bytes.count) expect_refused(at + off, Allocator::kUnknownSize, "in it, of unknown size");
+    if (off < bytes.count) expect_refused(at + off, kUnknownSize, "in it, of unknown size");
     expect_refused(at - off, bytes, "before it");
-    expect_refused(at - off, Allocator::kUnknownSize, "before it, of unknown size");
+    expect_refused(at - off, kUnknownSize, "before it, of unknown size");
   }
-  expect_refused(at + snapshot().at(0).placed.count, Allocator::kUnknownSize, "behind it");
+  expect_refused(at + snapshot().at(0).placed.count, kUnknownSize, "behind it");
   EXPECT_EQ(statistics().in_use, bytes);
   free(at, bytes);
 }
@@ -98,7 +98,7 @@ TEST_F(Misuse, ForeignAddressesAreRefused) {
                            backing_.base() - 256, backing_.base() + backing_.addresses().count, ~Address{0},
                            ~Address{255}, backing_.base() + backing_.addresses().count - 256}) {
     expect_refused(at, {1000}, "foreign");
-    expect_refused(at, Allocator::kUnknownSize, "foreign, of unknown size");
+    expect_refused(at, kUnknownSize, "foreign, of unknown size");
   }
   free(mine, {1000});
 }

@@ -17,7 +17,8 @@ TEST(Header, MeansTheSameToCAndCpp) {
 TEST(Header, MacrosSetTheSizesOfTheirStructs) {
   EXPECT_EQ(sum_of_sizes_set_by_macros(), sizeof(gpumem_session_options) + sizeof(gpumem_slice_options) +
                                               sizeof(gpumem_grow_options) + sizeof(gpumem_allocator_options) +
-                                              sizeof(gpumem_placement) + sizeof(gpumem_statistics));
+                                              sizeof(gpumem_placement) + sizeof(gpumem_statistics) +
+                                              sizeof(gpumem_denial) + sizeof(gpumem_grow_step));
 }
 
 // A program that was compiled before must find what it knew where it was.
@@ -32,6 +33,9 @@ TEST(Header, StructsKeepTheLayoutOfVersion0) {
   EXPECT_EQ(offsetof(gpumem_statistics, given_back), 120U);
   EXPECT_EQ(offsetof(gpumem_size_class, cache_hits), 32U);
   EXPECT_EQ(offsetof(gpumem_block, tag), 48U);
+  EXPECT_EQ(offsetof(gpumem_denial, soonest_why), 176U);
+  EXPECT_EQ(offsetof(gpumem_holder, tenant), 48U);
+  EXPECT_EQ(offsetof(gpumem_grow_step, committed), 32U);
 }
 
 TEST(Header, StatusesAreTheCodesOfResult) {

@@ -27,6 +27,11 @@ const Calls& calls_without_a_handle() {
       {"ping", [] { return gpumem_session_ping(nullptr); }},
       {"usage", [] { return gpumem_session_usage(nullptr, no_usage, nullptr); }},
       {"charge", [] { return gpumem_session_charge(nullptr, "GPU", 1); }},
+      {"grow_all", [] { return gpumem_session_grow_all(nullptr, nullptr, 0, nullptr); }},
+      {"canceller_create", [] { return gpumem_canceller_create(nullptr); }},
+      {"canceller_cancel", [] { return gpumem_canceller_cancel(nullptr); }},
+      {"on_pressure_owned",
+       [] { return gpumem_session_on_pressure_owned(nullptr, nullptr, nullptr, nullptr); }},
       {"on_pressure", [] { return gpumem_session_on_pressure(nullptr, nullptr, nullptr); }},
       {"slice_open", [] { return gpumem_slice_open(nullptr, nullptr, &slice); }},
       {"grow", [] { return gpumem_slice_grow(nullptr, 1, nullptr, nullptr); }},
@@ -64,6 +69,7 @@ TEST(WithoutHandle, EveryCallIsAnError) {
 TEST(WithoutHandle, ConstantsAreNothingAndItIsSaid) {
   EXPECT_EQ(gpumem_session_id(nullptr), 0U);
   EXPECT_EQ(gpumem_session_tenant(nullptr), nullptr);
+  EXPECT_EQ(gpumem_session_driver_folder(nullptr), nullptr);
   EXPECT_STREQ(gpumem_last_error(), "session is NULL");
   EXPECT_EQ(gpumem_slice_base(nullptr) + gpumem_slice_limit(nullptr) + gpumem_slice_granularity(nullptr), 0U);
   EXPECT_EQ(gpumem_slice_committed(nullptr), 0U);
@@ -74,6 +80,21 @@ TEST(WithoutHandle, ConstantsAreNothingAndItIsSaid) {
   EXPECT_EQ(gpumem_allocator_device(nullptr), nullptr);
   EXPECT_EQ(gpumem_allocator_ordinal(nullptr), -1);
   EXPECT_STREQ(gpumem_last_error(), "allocator is NULL");
+}
+
+TEST(WithoutHandle, FreeingDoesNothing) {
+  gpumem_session_free(nullptr);
+  gpumem_slice_free(nullptr);
+  gpumem_allocator_free(nullptr);
+  gpumem_canceller_free(nullptr);
+}
+
+// Who gives a context away need not ask whether the call worked.
+TEST(WithoutHandle, AContextThatWasGivenAwayIsReleased) {
+  int released = 0;
+  const gpumem_release release = [](void* context) { ++*static_cast<int*>(context); };
+  EXPECT_EQ(gpumem_session_on_pressure_owned(nullptr, nullptr, &released, release), GPUMEM_INVALID_ARGUMENT);
+  EXPECT_EQ(released, 1);
 }
 
 TEST(WithoutBroker, ConnectingSaysWhereItLooked) {

@@ -3,7 +3,6 @@
 
 #include <sys/wait.h>
 
-#include "client/allocator_access.h"
 #include "tests/support/eventually.h"
 #include "tests/unit/client/slice_fixture.h"
 
@@ -110,7 +109,7 @@ TEST_F(SessionsAllocator, ThatHasBeenMovedFromSaysSo) {
   EXPECT_EQ(answer->message, "the allocator has been moved from");
   EXPECT_EQ(allocator.limit(), Bytes{});
   EXPECT_EQ(allocator.device(), "");
-  EXPECT_EQ(AllocatorAccess::engine(allocator), nullptr);
+  EXPECT_EQ(allocator.c_handle(), nullptr);
 }
 
 TEST_F(SessionsAllocator, OfAParentIsUnusableInAForkedChildAndUnharmedByIt) {

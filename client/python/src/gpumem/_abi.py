@@ -14,6 +14,21 @@ Address = c_uint64
 Stream = c_void_p
 
 
+class Denial(ctypes.Structure):
+    _fields_ = [("struct_size", c_size_t), ("reason", c_int), ("device", c_char_p), ("tenant", c_char_p),
+                ("asked", c_uint64), ("asked_least", c_uint64), ("tenant_limit", c_uint64),
+                ("tenant_guarantee", c_uint64), ("tenant_charged", c_uint64), ("pool", c_uint64), ("free", c_uint64),
+                ("kept_for_others", c_uint64), ("charged_to_others", c_uint64), ("waiters_ahead", c_uint64),
+                ("waited_ms", c_int64), ("wait_limit_ms", c_int64), ("limiting_tenant", c_char_p),
+                ("limiting_limit", c_uint64), ("limiting_charged", c_uint64), ("returning", c_uint64),
+                ("asked_back", c_uint64), ("soonest_ms", c_int64), ("soonest_why", c_char_p)]
+
+
+class Holder(ctypes.Structure):
+    _fields_ = [("struct_size", c_size_t), ("is_other_tenant", c_bool), ("session", c_uint64), ("pid", c_int64),
+                ("command", c_char_p), ("charged", c_uint64), ("tenant", c_char_p)]
+
+
 class SessionOptions(ctypes.Structure):
     _fields_ = [("struct_size", c_size_t), ("runtime_folder", c_char_p), ("label", c_char_p), ("timeout_ms", c_int64)]
 
@@ -21,11 +36,12 @@ class SessionOptions(ctypes.Structure):
 class Usage(ctypes.Structure):
     _fields_ = [("struct_size", c_size_t), ("device", c_char_p), ("pool", c_uint64), ("free", c_uint64),
                 ("guarantee", c_uint64), ("limit", c_uint64), ("charged", c_uint64), ("available", c_uint64),
-                ("pressure", c_uint64), ("pressure_deadline_ms", c_int64)]
+                ("pressure", c_uint64), ("pressure_deadline_ms", c_int64), ("pressure_deadline_ns", c_int64)]
 
 
 class Pressure(ctypes.Structure):
-    _fields_ = [("struct_size", c_size_t), ("device", c_char_p), ("bytes", c_uint64), ("deadline_ms", c_int64)]
+    _fields_ = [("struct_size", c_size_t), ("device", c_char_p), ("bytes", c_uint64), ("deadline_ms", c_int64),
+                ("deadline_ns", c_int64)]
 
 
 class SliceOptions(ctypes.Structure):
@@ -34,7 +50,12 @@ class SliceOptions(ctypes.Structure):
 
 
 class GrowOptions(ctypes.Structure):
-    _fields_ = [("struct_size", c_size_t), ("wait_ms", c_int64), ("least", c_uint64)]
+    _fields_ = [("struct_size", c_size_t), ("wait_ms", c_int64), ("least", c_uint64), ("canceller", Handle)]
+
+
+class GrowStep(ctypes.Structure):
+    _fields_ = [("struct_size", c_size_t), ("slice", Handle), ("target", c_uint64), ("least", c_uint64),
+                ("committed", c_uint64)]
 
 
 class AllocatorOptions(ctypes.Structure):
@@ -64,6 +85,8 @@ class Block(ctypes.Structure):
                 ("stream", Stream), ("age_ms", c_int64), ("tag", c_char_p)]
 
 
+HolderVisitor = ctypes.CFUNCTYPE(c_bool, POINTER(Holder), c_void_p)
+Release = ctypes.CFUNCTYPE(None, c_void_p)
 UsageVisitor = ctypes.CFUNCTYPE(c_bool, POINTER(Usage), c_void_p)
 PressureHandler = ctypes.CFUNCTYPE(c_uint64, POINTER(Pressure), c_void_p)
 SizeClassVisitor = ctypes.CFUNCTYPE(c_bool, POINTER(SizeClass), c_void_p)
@@ -74,16 +97,25 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "gpumem_version": (c_char_p, []),
     "gpumem_status_name": (c_char_p, [c_int]),
     "gpumem_last_error": (c_char_p, []),
+    "gpumem_last_denial": (c_bool, [POINTER(Denial)]),
+    "gpumem_last_denial_holders": (None, [HolderVisitor, c_void_p]),
     "gpumem_session_connect": (Status, [POINTER(SessionOptions), POINTER(Handle)]),
     "gpumem_session_close": (Status, [Handle]),
+    "gpumem_session_free": (None, [Handle]),
     "gpumem_session_ping": (Status, [Handle]),
     "gpumem_session_usage": (Status, [Handle, UsageVisitor, c_void_p]),
     "gpumem_session_charge": (Status, [Handle, c_char_p, c_uint64]),
     "gpumem_session_on_pressure": (Status, [Handle, PressureHandler, c_void_p]),
+    "gpumem_session_on_pressure_owned": (Status, [Handle, PressureHandler, c_void_p, Release]),
     "gpumem_session_id": (c_uint64, [Handle]),
     "gpumem_session_tenant": (c_char_p, [Handle]),
+    "gpumem_session_driver_folder": (c_char_p, [Handle]),
+    "gpumem_canceller_create": (Status, [POINTER(Handle)]),
+    "gpumem_canceller_cancel": (Status, [Handle]),
+    "gpumem_canceller_free": (None, [Handle]),
     "gpumem_slice_open": (Status, [Handle, POINTER(SliceOptions), POINTER(Handle)]),
     "gpumem_slice_grow": (Status, [Handle, c_uint64, POINTER(GrowOptions), POINTER(c_uint64)]),
+    "gpumem_session_grow_all": (Status, [Handle, POINTER(GrowStep), c_size_t, POINTER(GrowOptions)]),
     "gpumem_slice_shrink": (Status, [Handle, c_uint64, POINTER(c_uint64)]),
     "gpumem_slice_release": (Status, [Handle, c_uint64, c_uint64, POINTER(c_uint64)]),
     "gpumem_slice_set_in_use": (Status, [Handle, c_uint64, POINTER(c_bool)]),
@@ -94,6 +126,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "gpumem_slice_ordinal": (c_int, [Handle]),
     "gpumem_slice_committed": (c_uint64, [Handle]),
     "gpumem_slice_close": (Status, [Handle]),
+    "gpumem_slice_free": (None, [Handle]),
     "gpumem_allocator_open": (Status, [Handle, POINTER(AllocatorOptions), POINTER(Handle)]),
     "gpumem_allocate": (Status, [Handle, c_uint64, Stream, POINTER(Address)]),
     "gpumem_allocate_placed": (Status, [Handle, c_uint64, Stream, POINTER(Placement), POINTER(Address)]),
@@ -112,6 +145,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "gpumem_allocator_ordinal": (c_int, [Handle]),
     "gpumem_allocator_close": (Status, [Handle]),
     "gpumem_allocator_destroy": (Status, [Handle]),
+    "gpumem_allocator_free": (None, [Handle]),
     "gpumem_configure_default": (Status, [POINTER(SessionOptions), POINTER(AllocatorOptions)]),
     "gpumem_default_session": (Status, [POINTER(Handle)]),
     "gpumem_default_allocator": (Status, [c_int, POINTER(Handle)]),

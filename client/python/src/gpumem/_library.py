@@ -4,6 +4,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
+import pathlib
 from collections.abc import Callable
 from typing import Any
 
@@ -12,11 +13,13 @@ from .errors import GpumemError, LibraryNotFound, error_of
 
 NAME = "libgpumem.so.0"
 VARIABLE = "GPUMEM_LIBRARY"
+INSIDE = pathlib.Path(__file__).with_name(NAME)  # in a wheel of `./dev wheel`
 
 
 def path() -> str:
-    """How the library is opened: the environment's GPUMEM_LIBRARY, else its name, for the system's loader."""
-    return os.environ.get(VARIABLE) or NAME
+    """How the library is opened: the environment's GPUMEM_LIBRARY, else the one inside the package, else its name, for
+    the system's loader."""
+    return os.environ.get(VARIABLE) or (str(INSIDE) if INSIDE.exists() else NAME)
 
 
 @functools.lru_cache(maxsize=None)
@@ -25,7 +28,7 @@ def load() -> ctypes.CDLL:
     try:
         library = ctypes.CDLL(path())
     except OSError as error:
-        named = f"{VARIABLE}={path()}" if os.environ.get(VARIABLE) else f"{NAME} on the system's search path"
+        named = {NAME: f"{NAME} on the system's search path", str(INSIDE): str(INSIDE)}.get(path(), f"{VARIABLE}={path()}")
         raise LibraryNotFound(
             f"libgpumem cannot be loaded ({named}: {error}); install gpumem (cmake --install, then ldconfig), or set "
             f"{VARIABLE} to the file {NAME}") from error

@@ -1,0 +1,72 @@
+#pragma once
+#include <version>
+#ifdef __cpp_lib_jthread
+#include <stop_token>
+#endif
+#include <chrono>
+#include <cstdint>
+#include <string>
+
+#include "gpumem/bytes.h"
+
+// What sessions, slices, allocators and their calls are told.
+
+namespace gpumem {
+
+/// A CUstream or cudaStream_t in value. Null and 1: the legacy default stream; 2: the calling thread's own.
+using StreamHandle = void*;
+
+struct SessionOptions {
+  /// Folder of the broker's sockets. Empty: the environment's GPUMEM_RUNTIME_DIR, else /run/gpumemd.
+  std::string runtime_folder{};
+  std::string label{};  ///< for people, shown by `gpumem ps`
+  /// How long connecting and each call may take, and how much longer than its wait a growth may. A broker
+  /// that does not answer by then counts as unavailable.
+  std::chrono::milliseconds timeout{1'000};
+};
+
+struct SliceOptions {
+  std::string device{};  ///< UUID; empty: the first device that both the broker and this process see
+  Bytes limit{};         ///< zero: none but the tenant's, as it is at any time
+  std::string label{};   ///< for people, shown by `gpumem ps`
+  /// When the broker asks for memory, the library may give back what lies beyond Slice::set_in_use without
+  /// asking the program. False: the figure is only shown to people.
+  bool trim_on_pressure = false;
+};
+
+struct GrowOptions {
+  /// How long to wait for memory that others hold now. Zero: not at all.
+  std::chrono::milliseconds wait{0};
+  /// The committed size that is enough if the whole target is not available. Zero: the target.
+  Bytes least{};
+#ifdef __cpp_lib_jthread
+  /// Cancels the growth. It then returns kCancelled, and nothing has changed. Only where the standard library
+  /// has std::stop_token (libc++: from version 20 on).
+  std::stop_token stop{};
+#endif
+};
+
+struct AllocatorOptions {
+  std::string device{};  ///< UUID; empty: the first device that both the broker and this process see
+  Bytes limit{};         ///< zero: none but the tenant's, as it is at any time
+  std::string label{};   ///< for people, shown by `gpumem ps`
+  /// How long an allocation may wait for memory that others hold now. Zero: not at all.
+  std::chrono::milliseconds wait{0};
+  /// Memory that has been idle for this long is returned to the broker.
+  std::chrono::milliseconds idle{2'000};
+  /// Requests memory ahead of need, in the background, while usage rises.
+  bool grow_ahead = true;
+};
+
+/// A name for blocks in a snapshot: Allocator::tag.
+struct Tag {
+  std::uint8_t number = 0;  ///< zero: no name
+};
+
+struct Placement {
+  Tag tag{};
+  /// Addresses, without memory, reserved after the block for Allocator::extend. Zero: none.
+  Bytes room{};
+};
+
+}  // namespace gpumem

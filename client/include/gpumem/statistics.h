@@ -1,0 +1,65 @@
+#pragma once
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "gpumem/bytes.h"
+#include "gpumem/options.h"
+
+// What sessions and allocators report of themselves.
+
+namespace gpumem {
+
+/// The figures of one device for this session's tenant.
+struct DeviceUsage {
+  std::string device;  ///< UUID
+  Bytes pool;
+  Bytes free;  ///< charged to nobody
+  Bytes guarantee;
+  Bytes limit;
+  Bytes charged;    ///< to the tenant, all its sessions together
+  Bytes available;  ///< what the tenant could be granted without waiting
+  Bytes pressure;   ///< what the broker asks this session to give back
+  /// The deadline of the pressure. Nothing if there is none.
+  std::optional<std::chrono::steady_clock::time_point> pressure_deadline{};
+};
+
+struct SizeClassStatistics {
+  Bytes size;                     ///< the largest block of the class
+  std::uint64_t in_use = 0;       ///< blocks
+  std::uint64_t allocations = 0;  ///< since the beginning
+  std::uint64_t cache_hits = 0;   ///< of them served from the calling thread's cache
+};
+
+struct AllocatorStatistics {
+  Bytes in_use;       ///< requested and not freed
+  Bytes placed;       ///< what the blocks in use take, including rounding
+  Bytes cached;       ///< free, in the caches of threads
+  Bytes committed;    ///< lent by the broker
+  Bytes returnable;   ///< the part of `committed` in wholly free extents
+  Bytes reserved;     ///< addresses
+  Bytes peak_in_use;  ///< the most that blocks took, including rounding and caches
+  Bytes peak_committed;
+  double fragmentation = 0;  ///< the part of `committed` that is not placed, cached or returnable
+  std::uint64_t allocations = 0;
+  std::uint64_t cache_hits = 0;
+  std::uint64_t growths = 0;                 ///< requests to the broker that were granted
+  std::uint64_t refused = 0;                 ///< requests to the broker that were refused
+  std::uint64_t moved_extents = 0;           ///< remapped at another address
+  std::uint64_t given_back = 0;              ///< extents
+  std::vector<SizeClassStatistics> classes;  ///< those ever used; all larger blocks are the last one
+};
+
+/// A block in use.
+struct BlockInfo {
+  std::uint64_t address = 0;
+  Bytes bytes;                       ///< as requested
+  Bytes placed;                      ///< including rounding
+  StreamHandle stream = nullptr;     ///< the stream it was allocated on
+  std::chrono::milliseconds age{0};  ///< to within a second
+  std::string tag{};
+};
+
+}  // namespace gpumem
