@@ -33,6 +33,7 @@ Result<std::unique_ptr<Loop>> Loop::create(Options options) {
 Loop::Loop(Options options)
     : driver_folder_(std::move(options.driver_folder)),
       administrators_(*options.administrators),
+      connections_(*options.connections),
       budget_(options.budget),
       disposal_(options.lane_socket.takes_descriptors),
       work_guard_(boost::asio::make_work_guard(io_)),

@@ -10,6 +10,7 @@
 
 #include "daemon/core/executor.h"
 #include "daemon/core/packets.h"
+#include "daemon/host/api_connections.h"
 #include "daemon/host/control_lanes.h"
 #include "daemon/host/deadline_timer.h"
 #include "daemon/host/doorbell.h"
@@ -37,6 +38,7 @@ class Loop final : public core::Executor, public core::PacketSender, private Lan
     std::string driver_folder;  ///< told to clients, so that they open the same driver
     ListeningSocket lane_socket;
     const Administrators* administrators = nullptr;  ///< outlives the loop
+    const ApiConnections* connections = nullptr;     ///< of gRPC; outlives the loop
     DescriptorBudget budget = DescriptorBudget::of_process();
     KernelFeatures kernel;
   };
@@ -60,7 +62,7 @@ class Loop final : public core::Executor, public core::PacketSender, private Lan
   void post(Work work) override;
   void after(std::function<void()> done) override { after_.push_back(std::move(done)); }
   std::optional<SessionId> session_of(std::string_view token) const override;
-  std::optional<core::Caller> caller_of(std::string_view token) const override;
+  std::optional<core::Caller> caller_of(int connection) const override;
   RequestId grow(SessionId session, std::span<const core::Broker::Part> parts, core::Duration wait,
                  GrowAnswer answer) override;
   void cancel(RequestId request) override;
@@ -119,6 +121,7 @@ class Loop final : public core::Executor, public core::PacketSender, private Lan
 
   std::string driver_folder_;
   const Administrators& administrators_;
+  const ApiConnections& connections_;
   const DescriptorBudget budget_;
   SocketDisposal disposal_;  // before io_, which may hold the last of a lane
   boost::asio::io_context io_;

@@ -31,19 +31,11 @@ std::optional<ClientFigures> Loop::client_figures(SessionId session, core::Devic
   return read_figures(client->second.pages.client_page(), device, charged.count);
 }
 
-std::optional<core::Caller> Loop::caller_of(std::string_view token) const {
-  core::Caller caller;
-  if (const auto session = session_of(token)) {
-    caller.session = *session;
-    caller.peer = clients_.at(*session).lane->peer();
-    caller.tenant = broker_.tenant_name(*session);
-  } else if (const core::Peer* peer = controls_.find(token)) {
-    caller.peer = *peer;
-    if (const auto match = core::tenant_of(broker_.policy(), *peer)) caller.tenant = match->name;
-  } else {
-    return std::nullopt;
-  }
-  caller.admin = administrators_.include(caller.peer);
+std::optional<core::Caller> Loop::caller_of(int connection) const {
+  const auto known = connections_.find(connection);
+  if (!known) return std::nullopt;
+  core::Caller caller{known->peer, {}, administrators_.include(known->peer)};
+  if (const auto match = core::tenant_of(broker_.policy(), known->peer)) caller.tenant = match->name;
   return caller;
 }
 

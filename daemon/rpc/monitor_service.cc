@@ -150,19 +150,18 @@ grpc::ServerUnaryReactor* MonitorService::ListSessions(grpc::CallbackServerConte
 grpc::ServerUnaryReactor* MonitorService::Reconcile(grpc::CallbackServerContext* context,
                                                     const v1::ReconcileRequest* request,
                                                     v1::ReconcileResponse* response) {
-  const auto connection = connection_of(*context);
-  const auto asker = connection && info_.asker_of ? info_.asker_of(*connection) : std::nullopt;
-  return reconcile(executor_, calls_, {info_.observer, asker, &refusing_}, *request, response);
+  return reconcile(executor_, calls_, {info_.observer, connection_of(*context), &refusing_}, *request,
+                   response);
 }
 
 grpc::ServerUnaryReactor* MonitorService::Explain(grpc::CallbackServerContext* context,
                                                   const v1::ExplainRequest* request,
                                                   v1::ExplainResponse* response) {
   return read(snapshots_, calls_,
-              [this, token = token_of(*context), request, response](core::Broker& broker,
-                                                                    core::TimePoint now) -> Outcome {
-                const auto caller = executor_.caller_of(token);
-                if (!caller) return no_connection();
+              [this, connection = connection_of(*context), request, response](
+                  core::Broker& broker, core::TimePoint now) -> Outcome {
+                const auto caller = caller_of(executor_, connection);
+                if (!caller) return caller.error();
                 auto explanation = explain(*caller, broker, *request, now);
                 if (!explanation) return explanation.error();
                 return [response, now, explanation = std::move(*explanation),
