@@ -9,6 +9,7 @@
 
 #include "daemon/core/broker.h"
 #include "daemon/core/events.h"
+#include "daemon/core/session_holder.h"
 
 namespace gpumem::core {
 
@@ -62,6 +63,14 @@ class Executor {
   virtual std::optional<SessionId> session_of(std::string_view token) const = 0;
   /// Whoever is at the other end of gRPC's connection with that number, if it lives.
   virtual std::optional<Caller> caller_of(int connection) const = 0;
+  /// Opens a session for whoever is at the other end of `connection`. It lives until end_session(), or until
+  /// its process or the broker ends, when `holder` is told. Errors  kUnauthenticated (the connection or its
+  /// process is gone), kResourceExhausted (no descriptor
+  ///         left), and those of Broker::open_session.
+  virtual Result<SessionId> open_session(int connection, std::string label,
+                                         std::shared_ptr<SessionHolder> holder) = 0;
+  /// Ends such a session. Nothing, if it has ended already.
+  virtual void end_session(SessionId session) = 0;
   /// Starts a growth; `answer` is called on the core's thread once, unless the session ends first, when it
   /// gets kCancelled.
   virtual RequestId grow(SessionId session, std::span<const Broker::Part> parts, Duration wait,

@@ -54,14 +54,8 @@ void fill(v1::SessionInfo& info, const core::SessionView& view, const std::vecto
           const std::vector<std::string>& devices, core::TimePoint now) {
   info = to_proto(view, now);
   for (std::size_t i = 0; i < view.slices.size(); ++i) {
-    const core::SliceView& slice = view.slices[i];
     v1::SliceInfo& one = *info.add_slices();
-    one.set_id(slice.id.value);
-    one.set_device(devices[slice.device]);
-    one.set_label(slice.label);
-    one.set_limit(slice.limit.count);
-    one.set_charged(slice.charged.count);
-    one.set_waiting(slice.waiting.count);
+    one = to_proto(view.slices[i], devices);
     one.set_in_use(in_use[i]);
   }
 }
@@ -166,12 +160,7 @@ grpc::ServerUnaryReactor* MonitorService::Explain(grpc::CallbackServerContext* c
                 if (!explanation) return explanation.error();
                 return [response, now, explanation = std::move(*explanation),
                         devices = core::uuids_of(broker.policy())] {
-                  response->set_tenant(explanation.tenant);
-                  response->set_requests(explanation.requests);
-                  for (const core::Standing& standing : explanation.devices)
-                    *response->add_devices() = to_proto(standing, devices, now);
-                  for (const core::Denial& waiting : explanation.waiting)
-                    *response->add_waiting() = to_proto(waiting);
+                  fill(*response, explanation, devices, now);
                 };
               });
 }
