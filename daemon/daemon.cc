@@ -168,16 +168,10 @@ Result<void> Daemon::serve_calls() {
       host::ApiListener::Options{.socket = std::move(*socket),
                                  .kernel = options_.kernel,
                                  .administrators = &administrators_,
+                                 .connections = &connections_,
                                  .serve = [this](UniqueFd one) { server_->serve(std::move(one)); }});
-  const auto asker_of = [this](int connection) -> std::optional<core::Asker> {
-    const auto caller = api_->connections().find(connection);
-    if (!caller) return std::nullopt;
-    return core::Asker{caller->peer.uid, caller->admin};
-  };
-  rpc::Server::Options options{.info = {.version = GPUMEM_VERSION,
-                                        .driver = machine_.driver_version,
-                                        .observer = reconciler_.get(),
-                                        .asker_of = asker_of}};
+  rpc::Server::Options options{
+      .info = {.version = GPUMEM_VERSION, .driver = machine_.driver_version, .observer = reconciler_.get()}};
   if (options_.api_idle.count() != 0) options.idle_connections = options_.api_idle;
   auto server = rpc::Server::start(*loop_, *quotas_, std::move(options));
   if (!server) return server.error();
@@ -205,6 +199,7 @@ Result<void> Daemon::start_loop(const host::Config& config, const std::filesyste
                                   .driver_folder = told,
                                   .lane_socket = std::move(*lane),
                                   .administrators = &administrators_,
+                                  .connections = &connections_,
                                   .kernel = options_.kernel});
   if (!loop) return loop.error();
   loop_ = std::move(*loop);
@@ -239,8 +234,8 @@ void Daemon::stop() {
 
 Daemon::~Daemon() {
   if (api_) api_->stop();
-  server_.reset();  // its calls may still ask whose connection they came by
-  api_.reset();
+  api_.reset();  // it hands connections to the server
+  server_.reset();
   quotas_.reset();
   reconciler_.reset();
   loop_.reset();

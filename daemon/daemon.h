@@ -42,13 +42,14 @@ class Daemon {
   Machine machine_;
   host::Config config_;  ///< that it started with
   host::Administrators administrators_;
+  host::ApiConnections connections_{host::DescriptorBudget::of_process()};
   // Each posts to those before it.
   std::unique_ptr<lane::SessionCalls> lane_calls_;  ///< outlives the loop, whose thread calls it
   std::unique_ptr<host::Loop> loop_;
   std::unique_ptr<host::Reconciler> reconciler_;
   std::unique_ptr<host::LiveQuotas> quotas_;
   std::unique_ptr<rpc::Server> server_;
-  std::unique_ptr<host::ApiListener> api_;  ///< hands connections to the server, which asks it whose they are
+  std::unique_ptr<host::ApiListener> api_;  ///< hands connections to the server
 };
 
 /// Says what the configuration comes to on this machine. Errors  as start(), for what is configured.

@@ -18,7 +18,7 @@ inline constexpr const char* kLaneSocketName = "lane.sock";
 inline constexpr const char* kApiSocketName = "api.sock";
 inline constexpr const char* kDefaultRuntimeFolder = "/run/gpumemd";
 
-/// gRPC metadata key that carries the token of a session or of a control connection.
+/// gRPC metadata key that carries the token of a session of the lane's version 2.
 inline constexpr const char* kSessionMetadataKey = "gpumem-session";
 
 }  // namespace gpumem

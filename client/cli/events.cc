@@ -2,7 +2,6 @@
 
 #include <iostream>
 
-#include "client/cli/control.h"
 #include "client/cli/events_view.h"
 #include "client/cli/interrupt.h"
 #include "client/cli/listings.h"
@@ -32,13 +31,11 @@ int run_events(const EventsOptions& options) {
   const Interrupt interrupt;
   auto monitor = Monitor::connect(options.runtime_folder);
   if (!monitor) return report(monitor.error());
-  auto control = Control::connect(options.runtime_folder);
-  if (!control) return report(control.error());
   const auto show = [&](const v1::Event& event) {
     std::cout << (options.json ? event_json_line(event) : event_line(event)) << std::flush;
     return static_cast<bool>(std::cout);
   };
-  const auto watched = monitor->watch_events(control->token(), *request, show, interrupt.token());
+  const auto watched = monitor->watch_events(*request, show, interrupt.token());
   if (!watched && !interrupt.happened()) return report(watched.error());
   return std::cout ? 0 : 1;
 }

@@ -38,11 +38,9 @@ Monitor::Monitor(std::filesystem::path socket)
     : socket_(std::move(socket)), stub_(v1::Monitor::NewStub(make_channel(socket_))) {}
 
 template <class Request, class Response>
-Result<Response> Monitor::call(Method<Request, Response> method, const Request& request,
-                               const std::string& token) const {
+Result<Response> Monitor::call(Method<Request, Response> method, const Request& request) const {
   grpc::ClientContext context;
   set_timeout(context, kTimeout);
-  if (!token.empty()) context.AddMetadata(kSessionMetadataKey, token);
   Response response;
   const grpc::Status status = (stub_.get()->*method)(&context, request, &response);
   if (!status.ok()) return call_error(status, socket_);
@@ -74,16 +72,14 @@ Result<v1::ReconcileResponse> Monitor::reconcile(bool now) const {
   return call(&v1::Monitor::Stub::Reconcile, request);
 }
 
-Result<v1::ExplainResponse> Monitor::explain(const std::string& token,
-                                             const v1::ExplainRequest& request) const {
-  return call(&v1::Monitor::Stub::Explain, request, token);
+Result<v1::ExplainResponse> Monitor::explain(const v1::ExplainRequest& request) const {
+  return call(&v1::Monitor::Stub::Explain, request);
 }
 
-Result<void> Monitor::watch_events(const std::string& token, const v1::WatchEventsRequest& request,
+Result<void> Monitor::watch_events(const v1::WatchEventsRequest& request,
                                    const std::function<bool(const v1::Event&)>& show,
                                    std::stop_token stop) const {
   grpc::ClientContext context;
-  context.AddMetadata(kSessionMetadataKey, token);
   const std::stop_callback cancel(stop, [&context] { context.TryCancel(); });
   const auto reader = stub_->WatchEvents(&context, request);
   v1::Event event;

@@ -23,19 +23,17 @@ class Monitor {
   Result<v1::ListSessionsResponse> sessions() const;
   /// `now`  has the broker ask the driver first.
   Result<v1::ReconcileResponse> reconcile(bool now) const;
-  /// `token`  a connection's (control.h), as for every call that not everybody may make.
-  Result<v1::ExplainResponse> explain(const std::string& token, const v1::ExplainRequest& request) const;
+  Result<v1::ExplainResponse> explain(const v1::ExplainRequest& request) const;
   /// Gives each event to `show` until that answers false, the broker has told all, or `stop` is requested.
   /// Errors  as the others, and kCancelled: stopped.   Blocks.
-  Result<void> watch_events(const std::string& token, const v1::WatchEventsRequest& request,
+  Result<void> watch_events(const v1::WatchEventsRequest& request,
                             const std::function<bool(const v1::Event&)>& show, std::stop_token stop) const;
 
  private:
   template <class Request, class Response>
   using Method = grpc::Status (v1::Monitor::Stub::*)(grpc::ClientContext*, const Request&, Response*);
   template <class Request, class Response>
-  Result<Response> call(Method<Request, Response> method, const Request& request = {},
-                        const std::string& token = {}) const;
+  Result<Response> call(Method<Request, Response> method, const Request& request = {}) const;
 
   template <class Request, class Response>
   Result<Response> pages(Method<Request, Response> method) const;

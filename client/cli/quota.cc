@@ -5,8 +5,8 @@
 #include <memory>
 #include <optional>
 
-#include "client/cli/control.h"
 #include "client/cli/listings.h"
+#include "client/cli/monitor.h"
 #include "client/cli/rpc.h"
 #include "client/runtime_folder.h"
 #include "gpumem/v1/broker.grpc.pb.h"
@@ -21,9 +21,9 @@ constexpr std::chrono::seconds kTimeout{30};  // the broker waits for its disk
 class Admin {
  public:
   static Result<Admin> connect(const std::filesystem::path& runtime_folder) {
-    auto control = Control::connect(runtime_folder);
-    if (!control) return control.error();
-    return Admin(std::move(*control), runtime_folder / kApiSocketName);
+    const std::filesystem::path socket = runtime_folder / kApiSocketName;
+    if (auto there = probe(socket); !there) return there.error();
+    return Admin(socket);
   }
 
   Result<v1::ListQuotasResponse> list() {
@@ -34,10 +34,8 @@ class Admin {
   }
 
  private:
-  Admin(Control control, std::filesystem::path socket)
-      : control_(std::move(control)),
-        socket_(std::move(socket)),
-        stub_(v1::Admin::NewStub(make_channel(socket_))) {}
+  explicit Admin(std::filesystem::path socket)
+      : socket_(std::move(socket)), stub_(v1::Admin::NewStub(make_channel(socket_))) {}
 
   template <class Request, class Response>
   Result<Response> call(grpc::Status (v1::Admin::Stub::*method)(grpc::ClientContext*, const Request&,
@@ -45,14 +43,12 @@ class Admin {
                         const Request& request) {
     grpc::ClientContext context;
     set_timeout(context, kTimeout);
-    context.AddMetadata(kSessionMetadataKey, control_.token());
     Response response;
     const grpc::Status status = (stub_.get()->*method)(&context, request, &response);
     if (!status.ok()) return call_error(status, socket_);
     return response;
   }
 
-  Control control_;
   std::filesystem::path socket_;
   std::unique_ptr<v1::Admin::Stub> stub_;
 };

@@ -4,7 +4,6 @@
 #include <charconv>
 #include <iostream>
 
-#include "client/cli/control.h"
 #include "client/cli/interrupt.h"
 #include "client/cli/why_view.h"
 
@@ -28,11 +27,9 @@ int run_why(const WhyOptions& options) {
   const Interrupt interrupt;
   auto monitor = Monitor::connect(options.runtime_folder);
   if (!monitor) return report(monitor.error());
-  auto control = Control::connect(options.runtime_folder);
-  if (!control) return report(control.error());
   const v1::ExplainRequest request = request_about(options.subject);
   do {
-    auto explained = monitor->explain(control->token(), request);
+    auto explained = monitor->explain(request);
     if (interrupt.happened()) return 0;
     if (!explained) return report(explained.error());
     const std::string text = options.style.json ? json_text(why_json(*explained)) : why_text(*explained);

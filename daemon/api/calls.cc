@@ -24,7 +24,16 @@ Result<void> check_parts(const std::vector<core::Broker::Part>& parts) {
                                            std::to_string(parts.size())};
 }
 
+Error no_such_session() { return {Code::kNotFound, "the session has ended"}; }
+
 }  // namespace
+
+Result<SessionId> open_session(core::Executor& executor, std::optional<int> connection,
+                               const OpenSession& request, std::shared_ptr<core::SessionHolder> holder) {
+  if (auto label = check_label(request.label); !label) return label.error();
+  if (!connection) return Error{Code::kUnauthenticated, "nobody is known at the other end of this call"};
+  return executor.open_session(*connection, request.label, std::move(holder));
+}
 
 Result<SliceOpened> open_slice(core::Broker& broker, SessionId session, const OpenSlice& request) {
   if (auto label = check_label(request.label); !label) return label.error();
@@ -55,6 +64,33 @@ Result<void> give_back(core::Broker& broker, SessionId session, const Return& re
 Result<void> charge(core::Broker& broker, SessionId session, const Charge& request, core::TimePoint now) {
   if (auto named = check_device_name(request.device); !named) return named;
   return broker.charge(session, request.device, request.bytes, now);
+}
+
+Result<void> spent(core::Broker& broker, SessionId session, const Spent& request, core::TimePoint now) {
+  if (auto named = check_device_name(request.device); !named) return named;
+  const auto& devices = broker.policy().devices;
+  const auto device = std::ranges::find(devices, request.device, &core::DevicePolicy::uuid);
+  if (device == devices.end())
+    return Error{Code::kNotFound, "there is no device " + request.device + "; see `gpumem status`"};
+  broker.spent(session, static_cast<core::DeviceIndex>(device - devices.begin()), now);
+  return {};
+}
+
+Result<core::SessionView> describe(const core::Broker& broker, SessionId session) {
+  if (!broker.knows(session)) return no_such_session();
+  return broker.sessions(SessionId{session.value - 1}, 0).front();
+}
+
+Result<core::Explanation> explain(const core::Broker& broker, SessionId session, core::TimePoint now) {
+  const auto tenant = broker.tenant_of(session);
+  if (!tenant) return no_such_session();
+  auto explanation = broker.explain_session(session, false, now);
+  if (!explanation) return explanation;
+  // Others' requests are part of how a common parent stands; what they ask for is not for everybody.
+  std::erase_if(explanation->waiting, [&](const core::Denial& one) {
+    return one.tenant != *tenant && !broker.belongs(one.tenant, *tenant);
+  });
+  return explanation;
 }
 
 }  // namespace gpumem::api

@@ -12,6 +12,9 @@
 
 namespace gpumem::api {
 
+struct OpenSession {
+  std::string label;  ///< for people
+};
 struct OpenSlice {
   std::string device;  ///< UUID
   Bytes limit;         ///< zero: none but the tenant's, as it is at any time
@@ -33,11 +36,16 @@ struct Charge {
   Bytes bytes;         ///< in all
 };
 struct Ping {};
+struct Spent {
+  std::string device;  ///< UUID
+};
+struct Describe {};
+struct Explain {};
 
 /// Each of the calls. A transport that does not have one of them fails its test.
-using Call = std::variant<OpenSlice, CloseSlice, Grow, Return, Charge, Ping>;
+using Call = std::variant<OpenSlice, CloseSlice, Grow, Return, Charge, Ping, Spent, Describe, Explain>;
 inline constexpr std::array<std::string_view, std::variant_size_v<Call>> kCallNames{
-    "OpenSlice", "CloseSlice", "Grow", "Return", "Charge", "Ping"};
+    "OpenSlice", "CloseSlice", "Grow", "Return", "Charge", "Ping", "Spent", "Describe", "Explain"};
 
 struct SliceOpened {
   SliceId slice;
@@ -47,6 +55,10 @@ struct SliceOpened {
 
 // Inside work on the core's thread. The session lives.
 
+/// Of a transport without lanes: `connection` is that of the call, if there is one.
+/// Errors  kInvalidArgument (label), and those of core::Executor::open_session.
+Result<SessionId> open_session(core::Executor& executor, std::optional<int> connection,
+                               const OpenSession& request, std::shared_ptr<core::SessionHolder> holder);
 /// Errors  kInvalidArgument (label, name of the device, limit), and those of core::Broker::open_slice.
 Result<SliceOpened> open_slice(core::Broker& broker, SessionId session, const OpenSlice& request);
 /// Errors  as core::Broker::close_slice.
@@ -60,5 +72,12 @@ RequestId grow(core::Executor& executor, SessionId session, const Grow& request,
 Result<void> give_back(core::Broker& broker, SessionId session, const Return& request, core::TimePoint now);
 /// Errors  kInvalidArgument (name of the device), and those of core::Broker::charge.
 Result<void> charge(core::Broker& broker, SessionId session, const Charge& request, core::TimePoint now);
+/// Errors  kInvalidArgument (name of the device), kNotFound (device).
+Result<void> spent(core::Broker& broker, SessionId session, const Spent& request, core::TimePoint now);
+/// The session itself, with its slices. Errors  kNotFound: it has ended.
+Result<core::SessionView> describe(const core::Broker& broker, SessionId session);
+/// How its tenant stands, and what the requests of the tenant, and of those that belong to it, wait for.
+/// Errors  kNotFound: it has ended.
+Result<core::Explanation> explain(const core::Broker& broker, SessionId session, core::TimePoint now);
 
 }  // namespace gpumem::api

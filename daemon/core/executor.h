@@ -9,17 +9,17 @@
 
 #include "daemon/core/broker.h"
 #include "daemon/core/events.h"
+#include "daemon/core/session_holder.h"
 
 namespace gpumem::core {
 
 using WallTime = std::chrono::system_clock::time_point;
 
-/// Who calls, as the kernel told when the token was given out.
+/// Who calls, as the kernel told when the connection was accepted.
 struct Caller {
   Peer peer;
   std::string tenant;  ///< that the peer belongs to; empty: to none
   bool admin = false;
-  SessionId session;  ///< none: of a control connection
 };
 
 /// An event as it is kept. Neither number nor time ever goes back.
@@ -59,10 +59,18 @@ class Executor {
   /// it: whoever is answered may look at once.
   virtual void after(std::function<void()> done) = 0;
 
-  /// The session that `token` was given to, if it lives.
+  /// The session that `token` was given to, if it lives: only those of the lane's version 2 have one.
   virtual std::optional<SessionId> session_of(std::string_view token) const = 0;
-  /// Whoever `token` was given to, for a session or for a control connection, if that lives.
-  virtual std::optional<Caller> caller_of(std::string_view token) const = 0;
+  /// Whoever is at the other end of gRPC's connection with that number, if it lives.
+  virtual std::optional<Caller> caller_of(int connection) const = 0;
+  /// Opens a session for whoever is at the other end of `connection`. It lives until end_session(), or until
+  /// its process or the broker ends, when `holder` is told. Errors  kUnauthenticated (the connection or its
+  /// process is gone), kResourceExhausted (no descriptor
+  ///         left), and those of Broker::open_session.
+  virtual Result<SessionId> open_session(int connection, std::string label,
+                                         std::shared_ptr<SessionHolder> holder) = 0;
+  /// Ends such a session. Nothing, if it has ended already.
+  virtual void end_session(SessionId session) = 0;
   /// Starts a growth; `answer` is called on the core's thread once, unless the session ends first, when it
   /// gets kCancelled.
   virtual RequestId grow(SessionId session, std::span<const Broker::Part> parts, Duration wait,

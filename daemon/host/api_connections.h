@@ -1,11 +1,14 @@
 #pragma once
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <unordered_map>
 
 #include "base/mutex.h"
+#include "base/unique_fd.h"
 #include "daemon/core/types.h"
+#include "daemon/host/descriptor_budget.h"
 #include "gpumem/result.h"
 
 namespace gpumem::host {
@@ -22,9 +25,11 @@ class ApiConnections {
   struct Caller {
     core::Peer peer;
     bool admin = false;
+    std::shared_ptr<const UniqueFd> pidfd{};  ///< the process; none: the kernel has no handle for it
   };
 
   explicit ApiConnections(Limits limits) : limits_(limits) {}
+  explicit ApiConnections(const DescriptorBudget& budget) : limits_({budget.api(), budget.api_of_a_user()}) {}
 
   /// Errors  kResourceExhausted: the limit, in words.
   Result<void> check_room(const Caller& caller) const;

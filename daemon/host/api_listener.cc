@@ -38,7 +38,7 @@ struct ApiListener::Silent {
 ApiListener::ApiListener(Options options)
     : budget_(options.budget),
       serve_(std::move(options.serve)),
-      connections_({budget_.api(), budget_.api_of_a_user()}),
+      connections_(*options.connections),
       disposal_(options.socket.takes_descriptors),
       work_guard_(boost::asio::make_work_guard(io_)),
       warnings_(io_),
@@ -79,8 +79,10 @@ void ApiListener::stop() {
 }
 
 void ApiListener::take_in(Connection connection) {
-  const auto silent = std::make_shared<Silent>(
-      io_, disposal_, ApiConnections::Caller{std::move(connection.peer.peer), connection.admin});
+  ApiConnections::Caller caller{std::move(connection.peer.peer), connection.admin};
+  if (connection.peer.pidfd.valid())
+    caller.pidfd = std::make_shared<const UniqueFd>(std::move(connection.peer.pidfd));
+  const auto silent = std::make_shared<Silent>(io_, disposal_, std::move(caller));
   boost::system::error_code failed;
   silent->socket.assign(connection.socket.get(), failed);
   if (failed) {

@@ -17,7 +17,7 @@
 namespace gpumem::host {
 
 /// Accepts gRPC's connections, on a thread of its own, and hands them over once their client has begun to
-/// speak HTTP/2. Knows whose each is as long as it lives. What clients send besides bytes never reaches gRPC:
+/// speak HTTP/2. Notes whose each is as long as it lives. What clients send besides bytes never reaches gRPC:
 /// where the kernel does not refuse it, a relay stands in front.
 class ApiListener {
  public:
@@ -26,6 +26,8 @@ class ApiListener {
     KernelFeatures kernel;
     DescriptorBudget budget = DescriptorBudget::of_process();
     const Administrators* administrators = nullptr;  ///< outlives it
+    /// Whose each connection is that was handed over, by its descriptor's number; outlives it.
+    ApiConnections* connections = nullptr;
     /// Takes over a connected, non-blocking socket, and shuts it down before closing it. Called on the
     /// listener's thread.
     std::function<void(UniqueFd)> serve;
@@ -41,10 +43,6 @@ class ApiListener {
   /// Takes no more connections. Those that are handed over go on. Blocks as above.
   void stop();
 
-  /// Who is at the other end of the connection that was handed over as descriptor `number`.
-  /// Threads  any.
-  const ApiConnections& connections() const { return connections_; }
-
  private:
   struct Silent;
   void take_in(Connection connection);
@@ -58,7 +56,7 @@ class ApiListener {
 
   const DescriptorBudget budget_;
   const std::function<void(UniqueFd)> serve_;
-  ApiConnections connections_;
+  ApiConnections& connections_;
   SocketDisposal disposal_;  // before io_, which may hold the last of a connection
   boost::asio::io_context io_;
   boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_guard_;

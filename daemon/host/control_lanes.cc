@@ -41,9 +41,4 @@ void ControlLanes::remove(const Lane& lane) {
   std::erase_if(lanes_, [&](const auto& entry) { return entry.second.get() == &lane; });
 }
 
-const core::Peer* ControlLanes::find(std::string_view token) const {
-  const auto found = lanes_.find(std::string(token));
-  return found == lanes_.end() ? nullptr : &found->second->peer();
-}
-
 }  // namespace gpumem::host

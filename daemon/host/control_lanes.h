@@ -1,15 +1,15 @@
 #pragma once
 #include <memory>
 #include <string>
-#include <string_view>
 #include <unordered_map>
 
 #include "daemon/host/lane.h"
 
 namespace gpumem::host {
 
-/// The control connections, by token. Bounded in all and for each user, so that nobody takes the others'
-/// place. Administrators have a bound of their own.
+/// The control connections of the lane's version 2. Their tokens are only given out: no call needs one any
+/// more. Bounded in all and for each user, so that nobody takes the others' place. Administrators have a
+/// bound of their own.
 class ControlLanes {
  public:
   static constexpr std::size_t kMost = 256;
@@ -18,10 +18,8 @@ class ControlLanes {
 
   /// Keeps `lane`; its token. Errors  kResourceExhausted: too many.
   Result<std::string> admit(std::shared_ptr<Lane> lane);
-  /// Forgets `lane` and its token, if it is one of them.
+  /// Forgets `lane`, if it is one of them.
   void remove(const Lane& lane);
-  /// Who holds `token`; nothing if nobody does.
-  const core::Peer* find(std::string_view token) const;
 
  private:
   Result<void> check_room(const Lane& lane) const;

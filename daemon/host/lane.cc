@@ -6,7 +6,6 @@
 #include <cerrno>
 
 #include "daemon/host/foreign_descriptors.h"
-#include "daemon/host/process_signal.h"
 #include "proto/lane.h"
 #include "proto/lane/frames.h"
 
@@ -47,25 +46,14 @@ Lane::~Lane() {
 Result<void> Lane::adopt(Connection& connection) {
   peer_ = std::move(connection.peer.peer);
   admin_ = connection.admin;
-  boost::system::error_code error;
   if (UniqueFd& pidfd = connection.peer.pidfd; pidfd.valid()) {
-    process_.assign(pidfd.get(), error);
-    if (error) return Error{Code::kResourceExhausted, "cannot watch the process: " + error.message()};
-    static_cast<void>(pidfd.release());
-    watches_process_ = true;
+    if (auto watched = process_.watch(pidfd); !watched) return watched;
   }
+  boost::system::error_code error;
   socket_.assign(connection.socket.get(), error);
   if (error) return Error{Code::kResourceExhausted, "cannot watch the connection: " + error.message()};
   static_cast<void>(connection.socket.release());
   return {};
-}
-
-std::string Lane::who() const {
-  const std::string uid = "uid " + std::to_string(peer_.uid);
-  const std::string words =
-      peer_.pid == 0 ? "a process of another PID namespace (" + uid + ")"
-                     : "pid " + std::to_string(peer_.pid) + " (" + uid + ", " + peer_.command + ")";
-  return peer_.can_be_ended ? words : words + ", which cannot be ended";
 }
 
 void Lane::start() {
@@ -74,7 +62,11 @@ void Lane::start() {
     if (const auto lane = self.lock(); lane && !error) lane->close("it did not greet in time");
   });
   await_message();
-  if (watches_process_) await_exit();
+  if (!process_.is_watching()) return;
+  process_.await_end([self = shared_from_this()] {
+    self->end();
+    self->handler_.process_exited(self);
+  });
 }
 
 void Lane::await_message() {
@@ -82,19 +74,6 @@ void Lane::await_message() {
                      [self = shared_from_this()](const boost::system::error_code& error) {
                        if (!error) self->receive();
                      });
-}
-
-// An event of a descriptor that is closed in the same round of the loop may be told of the descriptor that
-// takes its place there. So the process is asked.
-void Lane::await_exit() {
-  process_.async_wait(Descriptor::wait_read,
-                      [self = shared_from_this()](const boost::system::error_code& error) {
-                        if (error) return;
-                        if (!has_ended(self->process_.native_handle())) return self->await_exit();
-                        self->watches_process_ = false;
-                        self->end();
-                        self->handler_.process_exited(self);
-                      });
 }
 
 void Lane::receive() {
@@ -234,15 +213,12 @@ void Lane::end() {
 }
 
 Result<void> Lane::signal(core::Signal signal) {
-  if (!peer_.can_be_ended || !process_.is_open())
-    return Error{Code::kFailedPrecondition, "the kernel does not let the broker signal this process"};
-  return signal_process(process_.native_handle(), signal);
+  if (peer_.can_be_ended) return process_.signal(signal);
+  return Error{Code::kFailedPrecondition, "the kernel does not let the broker signal this process"};
 }
 
 void Lane::forget() {
-  watches_process_ = false;
-  boost::system::error_code ignored;
-  process_.close(ignored);
+  process_.stop();
   end();
 }
 

@@ -12,6 +12,7 @@
 #include "base/packet.h"
 #include "daemon/core/effects.h"
 #include "daemon/host/peer_listener.h"
+#include "daemon/host/process_watch.h"
 #include "gpumem/v1/lane.pb.h"
 
 namespace gpumem::host {
@@ -56,9 +57,9 @@ class Lane : public std::enable_shared_from_this<Lane> {
   const core::Peer& peer() const { return peer_; }
   bool is_admin() const { return admin_; }
   /// Whether the process may still use what it has mapped.
-  bool process_may_live() const { return watches_process_; }
-  /// The peer in words: `pid 7 (uid 1000, python)`, and whether it cannot be ended.
-  std::string who() const;
+  bool process_may_live() const { return process_.is_watching(); }
+  /// The peer in words.
+  std::string who() const { return in_words(peer_); }
 
   /// None: it has not greeted yet, or is a control connection.
   SessionId session() const { return session_; }
@@ -95,7 +96,6 @@ class Lane : public std::enable_shared_from_this<Lane> {
   Lane(boost::asio::io_context& loop, LaneHandler& handler, SocketDisposal& disposal);
   Result<void> adopt(Connection& connection);
   void await_message();
-  void await_exit();
   void await_room();
   void receive();
   Result<std::string> next_message();
@@ -109,13 +109,12 @@ class Lane : public std::enable_shared_from_this<Lane> {
   core::Peer peer_;
   bool admin_ = false;
   boost::asio::posix::stream_descriptor socket_;
-  boost::asio::posix::stream_descriptor process_;
+  ProcessWatch process_;
   boost::asio::steady_timer patience_;  ///< for the greeting, then for a client that does not read
   std::deque<Outgoing> outbox_;
   SessionId session_;
   bool welcomed_ = false;
   std::optional<bool> speaks_frames_;  ///< once it has said anything
-  bool watches_process_ = false;
   bool goodbye_ = false;
   bool reset_ = false;  ///< the client has closed; what it said before may still be there
   bool ended_ = false;

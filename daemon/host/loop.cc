@@ -33,6 +33,7 @@ Result<std::unique_ptr<Loop>> Loop::create(Options options) {
 Loop::Loop(Options options)
     : driver_folder_(std::move(options.driver_folder)),
       administrators_(*options.administrators),
+      connections_(*options.connections),
       budget_(options.budget),
       disposal_(options.lane_socket.takes_descriptors),
       work_guard_(boost::asio::make_work_guard(io_)),
@@ -76,7 +77,10 @@ void Loop::drain() {
     broker.drain();
   });
   // What that led to is told to whoever follows, as the last they hear.
-  run_and_wait([this](core::Broker&, core::TimePoint) { events_.close(); });
+  run_and_wait([this](core::Broker&, core::TimePoint) {
+    events_.close();
+    for (const auto& [session, client] : clients_) client.link->stop();
+  });
 }
 
 std::size_t Loop::session_count() {
@@ -133,24 +137,9 @@ void Loop::do_effects() {
 
 void Loop::do_effect(core::RunJob& effect) { extents_->run(std::move(effect.job)); }
 
-// One message speaks of one slice, and holds so many descriptors.
 void Loop::do_effect(core::SendOffer& effect) {
   const auto client = clients_.find(effect.session);
-  if (client == clients_.end() || client->second.lane->speaks_frames()) return;  // whose answer is the offer
-  const auto& leases = effect.grant.leases;
-  for (auto next = leases.begin(); next != leases.end();) {
-    v1::ToClient message;
-    v1::Offer& offer = *message.mutable_offer();
-    offer.set_grant(effect.grant.id.value);
-    offer.set_slice(next->slice.value);
-    std::vector<int> descriptors;
-    for (const SliceId slice = next->slice;
-         next != leases.end() && next->slice == slice && descriptors.size() < kLaneDescriptors; ++next) {
-      offer.add_leases(next->lease.value);
-      descriptors.push_back(extents_->descriptor(next->extent.id));
-    }
-    client->second.lane->send(message, descriptors);
-  }
+  if (client != clients_.end()) client->second.link->offer(effect.grant, *extents_);
 }
 
 void Loop::do_effect(core::AnswerGrow& effect) {
@@ -161,9 +150,8 @@ void Loop::do_effect(core::AnswerGrow& effect) {
 
 void Loop::do_effect(core::RingDoorbell& effect) {
   const auto client = clients_.find(effect.session);
-  if (client == clients_.end()) return;
-  publish(effect.session);  // whoever is woken looks at the page at once
-  client->second.doorbell.ring();
+  if (client != clients_.end() && broker_.knows(effect.session))
+    client->second.link->press(broker_.figures(effect.session));
 }
 
 void Loop::do_effect(core::SignalSession& effect) {
@@ -171,8 +159,8 @@ void Loop::do_effect(core::SignalSession& effect) {
   if (client == clients_.end()) return;
   const char* const name = effect.signal == core::Signal::kKill ? "SIGKILL" : "SIGTERM";
   const std::string who =
-      "session " + std::to_string(effect.session.value) + ", " + client->second.lane->who();
-  if (auto sent = client->second.lane->signal(effect.signal); sent)
+      "session " + std::to_string(effect.session.value) + ", " + client->second.link->who();
+  if (auto sent = client->second.link->signal(effect.signal); sent)
     spdlog::warn("{}: {} sent: see `gpumem events` for the reason", who, name);
   else
     spdlog::warn("{}: {} could not be sent: {}", who, name, sent.error().message);
@@ -190,16 +178,16 @@ void Loop::do_effect(core::ForgetSession& effect) {
   auto client = clients_.extract(effect.session);
   if (client.empty()) return;
   tokens_.erase(client.mapped().token);
-  client.mapped().lane->forget();
+  client.mapped().link->forget();
 }
 
 void Loop::send(SessionId session, std::string_view bytes, std::span<const ExtentId> extents) {
   const auto client = clients_.find(session);
   // With the lane its extents may be gone, while the session is kept until they have come back.
-  if (client == clients_.end() || client->second.lane->ended()) return;
+  if (client == clients_.end() || !client->second.link->is_open()) return;
   std::vector<int> descriptors;
   for (const ExtentId extent : extents) descriptors.push_back(extents_->descriptor(extent));
-  client->second.lane->send(bytes, descriptors);
+  client->second.link->send(bytes, descriptors);
 }
 
 RequestId Loop::grow(SessionId session, std::span<const core::Broker::Part> parts, core::Duration wait,
@@ -224,7 +212,7 @@ void Loop::end_requests_of(SessionId session) {
 void Loop::publish(SessionId session) {
   const auto client = clients_.find(session);
   if (client != clients_.end() && broker_.knows(session))
-    client->second.pages.publish(broker_.figures(session));
+    client->second.link->publish(broker_.figures(session));
 }
 
 void Loop::publish_soon() {

@@ -10,9 +10,9 @@
 
 #include "daemon/core/executor.h"
 #include "daemon/core/packets.h"
+#include "daemon/host/api_connections.h"
 #include "daemon/host/control_lanes.h"
 #include "daemon/host/deadline_timer.h"
-#include "daemon/host/doorbell.h"
 #include "daemon/host/event_log.h"
 #include "daemon/host/extents.h"
 #include "daemon/host/lane.h"
@@ -20,7 +20,7 @@
 #include "daemon/host/pending_growths.h"
 #include "daemon/host/rate_limited_log.h"
 #include "daemon/host/runtime_folder.h"
-#include "daemon/host/shared_pages.h"
+#include "daemon/host/session_link.h"
 #include "daemon/host/silent_connections.h"
 #include "daemon/host/socket_disposal.h"
 #include "proto/lane/frames.h"
@@ -37,6 +37,7 @@ class Loop final : public core::Executor, public core::PacketSender, private Lan
     std::string driver_folder;  ///< told to clients, so that they open the same driver
     ListeningSocket lane_socket;
     const Administrators* administrators = nullptr;  ///< outlives the loop
+    const ApiConnections* connections = nullptr;     ///< of gRPC; outlives the loop
     DescriptorBudget budget = DescriptorBudget::of_process();
     KernelFeatures kernel;
   };
@@ -60,7 +61,10 @@ class Loop final : public core::Executor, public core::PacketSender, private Lan
   void post(Work work) override;
   void after(std::function<void()> done) override { after_.push_back(std::move(done)); }
   std::optional<SessionId> session_of(std::string_view token) const override;
-  std::optional<core::Caller> caller_of(std::string_view token) const override;
+  std::optional<core::Caller> caller_of(int connection) const override;
+  Result<SessionId> open_session(int connection, std::string label,
+                                 std::shared_ptr<core::SessionHolder> holder) override;
+  void end_session(SessionId session) override;
   RequestId grow(SessionId session, std::span<const core::Broker::Part> parts, core::Duration wait,
                  GrowAnswer answer) override;
   void cancel(RequestId request) override;
@@ -72,10 +76,8 @@ class Loop final : public core::Executor, public core::PacketSender, private Lan
 
  private:
   struct Client {
-    std::shared_ptr<Lane> lane;
-    SharedPages pages;
-    Doorbell doorbell;
-    std::string token;
+    std::shared_ptr<SessionLink> link;
+    std::string token{};  ///< of the lane's version 2
   };
 
   explicit Loop(Options options);
@@ -100,6 +102,7 @@ class Loop final : public core::Executor, public core::PacketSender, private Lan
     std::array<int, 3> numbers() const;
   };
   Result<Opened> open_session(const std::shared_ptr<Lane>& lane, const std::string& label);
+  Error no_descriptors() const;
   Result<void> open_control(const std::shared_ptr<Lane>& lane);
   // Has `work` done, then everything that follows from it. Work inside work joins the outer one.
   void run(const Work& work);
@@ -119,6 +122,7 @@ class Loop final : public core::Executor, public core::PacketSender, private Lan
 
   std::string driver_folder_;
   const Administrators& administrators_;
+  const ApiConnections& connections_;
   const DescriptorBudget budget_;
   SocketDisposal disposal_;  // before io_, which may hold the last of a lane
   boost::asio::io_context io_;

@@ -3,6 +3,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "daemon/host/lane_link.h"
 #include "daemon/host/loop.h"
 #include "daemon/host/token.h"
 #include "proto/lane.h"
@@ -28,23 +29,7 @@ std::optional<ClientFigures> Loop::client_figures(SessionId session, core::Devic
                                                   Bytes charged) const {
   const auto client = clients_.find(session);
   if (client == clients_.end()) return std::nullopt;
-  return read_figures(client->second.pages.client_page(), device, charged.count);
-}
-
-std::optional<core::Caller> Loop::caller_of(std::string_view token) const {
-  core::Caller caller;
-  if (const auto session = session_of(token)) {
-    caller.session = *session;
-    caller.peer = clients_.at(*session).lane->peer();
-    caller.tenant = broker_.tenant_name(*session);
-  } else if (const core::Peer* peer = controls_.find(token)) {
-    caller.peer = *peer;
-    if (const auto match = core::tenant_of(broker_.policy(), *peer)) caller.tenant = match->name;
-  } else {
-    return std::nullopt;
-  }
-  caller.admin = administrators_.include(caller.peer);
-  return caller;
+  return client->second.link->client_figures(device, charged);
 }
 
 void Loop::watch(std::shared_ptr<core::EventWatcher> watcher, std::optional<core::WallTime> since) {
@@ -91,9 +76,11 @@ Result<void> Loop::welcome(const std::shared_ptr<Lane>& lane, const v1::Hello& h
   if (hello.control()) return open_control(lane);
   auto opened = open_session(lane, hello.label());
   if (!opened) return opened.error();
+  std::string& token = clients_.at(opened->session).token = make_token();
+  tokens_.emplace(token, opened->session);
   v1::Welcome welcome;
   welcome.set_session(opened->session.value);
-  welcome.set_token(clients_.at(opened->session).token);
+  welcome.set_token(token);
   welcome.set_tenant(broker_.tenant_name(opened->session));
   welcome.set_driver_folder(driver_folder_);
   for (const core::DevicePolicy& device : broker_.policy().devices) welcome.add_devices(device.uuid);
@@ -115,21 +102,22 @@ Result<Loop::Opened> Loop::open_session(const std::shared_ptr<Lane>& lane, const
   if (!pages) return pages.error();
   auto doorbell = Doorbell::create();
   if (!doorbell) return doorbell.error();
-  if (budget_.is_reserved(pages->highest_descriptor(), lane->is_admin())) {
-    return Error{Code::kResourceExhausted,
-                 "the broker has no descriptors left for another session: raise its limit of open files "
-                 "(LimitNOFILE=)"};
-  }
+  if (budget_.is_reserved(pages->highest_descriptor(), lane->is_admin())) return no_descriptors();
   auto session = broker_.open_session(lane->peer(), label, std::chrono::steady_clock::now());
   if (!session) return session.error();
   auto page_files = pages->take_descriptors();
   Opened opened{*session, {std::move(page_files[0]), std::move(page_files[1]), doorbell->take_descriptor()}};
-  const auto [client, added] =
-      clients_.emplace(*session, Client{lane, std::move(*pages), std::move(*doorbell), make_token()});
+  const auto [client, added] = clients_.emplace(
+      *session, Client{std::make_shared<LaneLink>(lane, std::move(*pages), std::move(*doorbell))});
   GPUMEM_CHECK(added, "session ids are new");
-  tokens_.emplace(client->second.token, *session);
   publish(*session);
   return opened;
+}
+
+Error Loop::no_descriptors() const {
+  return {
+      Code::kResourceExhausted,
+      "the broker has no descriptors left for another session: raise its limit of open files (LimitNOFILE=)"};
 }
 
 void Loop::accepted(Lane& lane, GrantId grant) {

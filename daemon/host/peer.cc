@@ -75,4 +75,12 @@ Result<PeerProcess> identify_peer(int socket, const KernelFeatures& kernel) {
   return found;
 }
 
+std::string in_words(const core::Peer& peer) {
+  const std::string uid = "uid " + std::to_string(peer.uid);
+  const std::string words = peer.pid == 0
+                                ? "a process of another PID namespace (" + uid + ")"
+                                : "pid " + std::to_string(peer.pid) + " (" + uid + ", " + peer.command + ")";
+  return peer.can_be_ended ? words : words + ", which cannot be ended";
+}
+
 }  // namespace gpumem::host

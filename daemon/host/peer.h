@@ -1,4 +1,6 @@
 #pragma once
+#include <string>
+
 #include "base/unique_fd.h"
 #include "daemon/core/types.h"
 #include "daemon/host/kernel_features.h"
@@ -18,5 +20,8 @@ struct PeerProcess {
 /// Errors  kUnavailable, or what the kernel says: the process has ended; kResourceExhausted: no descriptor
 /// left.
 Result<PeerProcess> identify_peer(int socket, const KernelFeatures& kernel = {});
+
+/// `pid 7 (uid 1000, python)`, and whether it cannot be ended.
+std::string in_words(const core::Peer& peer);
 
 }  // namespace gpumem::host

@@ -97,6 +97,36 @@ Granted to_body(const core::Grant& grant, std::size_t first) {
   return body;
 }
 
+Described to_body(const core::SessionView& view, std::size_t first) {
+  Described body{};
+  body.count = std::min(view.slices.size() - first, kMostDescribed);
+  body.missing = view.slices.size() - first - body.count;
+  for (std::size_t i = 0; i < body.count; ++i) {
+    const core::SliceView& slice = view.slices[first + i];
+    body.slices[i] = {slice.id.value,      slice.device,
+                      slice.limit.count,   slice.charged.count,
+                      slice.waiting.count, decltype(DescribedSlice::label)::of(slice.label)};
+  }
+  return body;
+}
+
+Explained to_body(const core::Explanation& explanation, core::TimePoint now) {
+  Explained body{};
+  body.tenant = decltype(body.tenant)::of(explanation.tenant);
+  body.requests = explanation.requests;
+  for (const core::Standing& one : explanation.devices) {
+    if (body.count == body.devices.size()) break;
+    body.devices[body.count++] = {
+        one.quota.guarantee.count, one.quota.limit.count,
+        one.quota.weight,          one.quota.priority,
+        one.charged.count,         one.declared.count,
+        one.overhead.count,        one.available.count,
+        one.burst.count,           one.debt.count,
+        one.asked_back.count,      one.asked_back_until ? api::milliseconds(*one.asked_back_until - now) : 0};
+  }
+  return body;
+}
+
 std::uint64_t to_nanoseconds(core::TimePoint time) {
   return static_cast<std::uint64_t>(
       std::chrono::duration_cast<std::chrono::nanoseconds>(time.time_since_epoch()).count());

@@ -19,6 +19,9 @@ SliceOpened to_body(const api::SliceOpened& opened);
 Granted to_body(const core::Grant& grant, std::size_t first);
 
 /// Of the steady clock, which is CLOCK_MONOTONIC.
+/// The slices from `first` on, as far as they fit into one frame.
+Described to_body(const core::SessionView& view, std::size_t first);
+Explained to_body(const core::Explanation& explanation, core::TimePoint now);
 std::uint64_t to_nanoseconds(core::TimePoint time);
 
 }  // namespace gpumem::lane

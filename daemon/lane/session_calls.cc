@@ -40,6 +40,8 @@ Result<void> SessionCalls::receive(SessionId session, std::string_view packet, c
     case Kind::kCancel: return understand<Cancel>(call, *frame);
     case Kind::kAccept: return understand<Accept>(call, *frame);
     case Kind::kSpent: return understand<Spent>(call, *frame);
+    case Kind::kDescribe: return understand<Describe>(call, *frame);
+    case Kind::kExplain: return understand<Explain>(call, *frame);
     default: return broken("its frame is of an unknown kind");
   }
 }
@@ -119,7 +121,29 @@ Result<void> SessionCalls::take(const Call& call, const Accept& body) {
 Result<void> SessionCalls::take(const Call& call, const Spent& body) {
   if (body.device >= call.broker.policy().devices.size())
     return broken("it speaks of a device that there is not");
-  call.broker.spent(call.session, static_cast<core::DeviceIndex>(body.device), call.now);
+  return api::spent(call.broker, call.session, {device_at(call.broker, body.device)}, call.now);
+}
+
+Result<void> SessionCalls::take(const Call& call, const Describe&) {
+  const auto view = api::describe(call.broker, call.session);
+  if (!view) {
+    answer_later(call, failed_with(view.error()));
+    return {};
+  }
+  std::size_t first = 0;
+  do {
+    const Described body = to_body(*view, first);
+    answer_later(call, body);
+    first += body.count;
+  } while (first < view->slices.size());
+  return {};
+}
+
+Result<void> SessionCalls::take(const Call& call, const Explain&) {
+  if (const auto explanation = api::explain(call.broker, call.session, call.now))
+    answer_later(call, to_body(*explanation, call.now));
+  else
+    answer_later(call, failed_with(explanation.error()));
   return {};
 }
 

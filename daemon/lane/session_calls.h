@@ -37,6 +37,8 @@ class SessionCalls final : public core::PacketReceiver {
   Result<void> take(const Call& call, const Cancel& body);
   Result<void> take(const Call& call, const Accept& body);
   Result<void> take(const Call& call, const Spent& body);
+  Result<void> take(const Call& call, const Describe& body);
+  Result<void> take(const Call& call, const Explain& body);
   template <class Body>
   Result<void> understand(const Call& call, const Incoming& frame);
 

@@ -20,13 +20,13 @@ template <class Act>
 grpc::ServerUnaryReactor* for_admin(core::Executor& executor, Calls& calls,
                                     grpc::CallbackServerContext* context, Act act) {
   auto* reactor = new Unary(calls);
-  executor.post(
-      [&executor, reactor, token = token_of(*context), act = std::move(act)](core::Broker&, core::TimePoint) {
-        const auto caller = executor.caller_of(token);
-        if (!caller) return reactor->Finish(to_status(no_connection()));
-        if (!caller->admin) return reactor->Finish(to_status(no_admin(*caller)));
-        act(*caller, reactor);
-      });
+  executor.post([&executor, reactor, connection = connection_of(*context), act = std::move(act)](
+                    core::Broker&, core::TimePoint) {
+    const auto caller = caller_of(executor, connection);
+    if (!caller) return reactor->Finish(to_status(caller.error()));
+    if (!caller->admin) return reactor->Finish(to_status(no_admin(*caller)));
+    act(*caller, reactor);
+  });
   return reactor;
 }
 

@@ -7,6 +7,7 @@
 #include "daemon/rpc/callers.h"
 #include "daemon/rpc/convert.h"
 #include "daemon/rpc/grow_call.h"
+#include "daemon/rpc/session_stream.h"
 
 namespace gpumem::rpc {
 namespace {
@@ -38,9 +39,7 @@ grpc::ServerUnaryReactor* BrokerService::OpenSlice(grpc::CallbackServerContext* 
         auto opened =
             api::open_slice(broker, session, {request->device(), {request->limit()}, request->label()});
         if (!opened) return opened.error();
-        response->set_slice(opened->slice.value);
-        response->set_limit(opened->limit.count);
-        response->set_granularity(opened->granularity.count);
+        fill(*response, *opened);
         return {};
       });
 }
@@ -52,13 +51,11 @@ grpc::ServerUnaryReactor* BrokerService::Grow(grpc::CallbackServerContext* conte
 
 grpc::ServerUnaryReactor* BrokerService::Return(grpc::CallbackServerContext* context,
                                                 const v1::ReturnRequest* request, v1::ReturnResponse*) {
-  api::Return call{SliceId{request->slice()}, {}};
-  call.leases.reserve(static_cast<std::size_t>(request->leases_size()));
-  for (const std::uint64_t lease : request->leases()) call.leases.push_back(LeaseId{lease});
-  return for_session(executor_, calls_, context,
-                     [call = std::move(call)](core::Broker& broker, SessionId session, core::TimePoint now) {
-                       return api::give_back(broker, session, call, now);
-                     });
+  return for_session(
+      executor_, calls_, context,
+      [call = to_call(*request)](core::Broker& broker, SessionId session, core::TimePoint now) {
+        return api::give_back(broker, session, call, now);
+      });
 }
 
 grpc::ServerUnaryReactor* BrokerService::CloseSlice(grpc::CallbackServerContext* context,
@@ -83,6 +80,11 @@ grpc::ServerUnaryReactor* BrokerService::Ping(grpc::CallbackServerContext* conte
                                               v1::PingResponse*) {
   return for_session(executor_, calls_, context,
                      [](core::Broker&, SessionId, core::TimePoint) -> Result<void> { return {}; });
+}
+
+grpc::ServerBidiReactor<v1::SessionRequest, v1::SessionAnswer>* BrokerService::Session(
+    grpc::CallbackServerContext* context) {
+  return new SessionStream(executor_, calls_, *context);
 }
 
 }  // namespace gpumem::rpc

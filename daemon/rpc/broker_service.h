@@ -10,6 +10,10 @@ class BrokerService final : public v1::Broker::CallbackService {
  public:
   BrokerService(core::Executor& executor, Calls& calls) : executor_(executor), calls_(calls) {}
 
+  grpc::ServerBidiReactor<v1::SessionRequest, v1::SessionAnswer>* Session(
+      grpc::CallbackServerContext* context) override;
+
+  // Of clients of the lane's version 2.
   grpc::ServerUnaryReactor* OpenSlice(grpc::CallbackServerContext* context,
                                       const v1::OpenSliceRequest* request,
                                       v1::OpenSliceResponse* response) override;

@@ -24,16 +24,17 @@ std::optional<int> connection_of(const grpc::CallbackServerContext& context) {
   return error == std::errc() && read == end ? std::optional(number) : std::nullopt;
 }
 
-Error no_session() {
-  return {Code::kUnauthenticated,
-          "this call needs the token of a living session as metadata 'gpumem-session'; connect to the lane "
-          "socket first (docs/architecture.md)"};
+Result<core::Caller> caller_of(const core::Executor& executor, std::optional<int> connection) {
+  auto caller = connection ? executor.caller_of(*connection) : std::nullopt;
+  if (caller) return std::move(*caller);
+  return Error{Code::kUnauthenticated, "the connection of this call has ended: nobody is there to answer"};
 }
 
-Error no_connection() {
+Error no_session() {
   return {Code::kUnauthenticated,
-          "this call needs the token of a living session or control connection as metadata 'gpumem-session'; "
-          "connect to the lane socket first (docs/architecture.md)"};
+          "this call is for clients of the lane's version 2, and needs the token of a living session of "
+          "theirs as "
+          "metadata 'gpumem-session'; everybody else opens a session by the call Session (docs/grpc.md)"};
 }
 
 }  // namespace gpumem::rpc

@@ -1,5 +1,7 @@
 #include "daemon/rpc/convert.h"
 
+#include <algorithm>
+
 #include "base/rfc3339.h"
 #include "daemon/api/denial_numbers.h"
 #include "gpumem/v1/status.pb.h"
@@ -46,6 +48,24 @@ const char* kind_name(core::Event::Kind kind) {
 }
 
 }  // namespace
+
+api::Grow to_call(const v1::GrowRequest& request) {
+  // More than any wait, and few enough to be counted in nanoseconds.
+  constexpr std::uint64_t kMostMilliseconds = 366ULL * 24 * 3600 * 1000;
+  api::Grow call{.parts = {},
+                 .wait = std::chrono::milliseconds(std::min(request.wait_ms(), kMostMilliseconds))};
+  for (const v1::GrowPart& part : request.parts())
+    call.parts.push_back(
+        {SliceId{part.slice()}, Bytes{part.bytes()}, Bytes{part.min_bytes()}, Bytes{part.largest_extent()}});
+  return call;
+}
+
+api::Return to_call(const v1::ReturnRequest& request) {
+  api::Return call{SliceId{request.slice()}, {}};
+  call.leases.reserve(static_cast<std::size_t>(request.leases_size()));
+  for (const std::uint64_t lease : request.leases()) call.leases.push_back(LeaseId{lease});
+  return call;
+}
 
 grpc::Status to_status(const Error& error) {
   return {static_cast<grpc::StatusCode>(error.code), error.message};
@@ -147,6 +167,32 @@ v1::SessionInfo to_proto(const core::SessionView& view, core::TimePoint now) {
   info.set_since(to_date(view.since, now));
   info.set_ended(view.ended);
   return info;
+}
+
+v1::SliceInfo to_proto(const core::SliceView& slice, const std::vector<std::string>& devices) {
+  v1::SliceInfo info;
+  info.set_id(slice.id.value);
+  info.set_device(devices.at(slice.device));
+  info.set_label(slice.label);
+  info.set_limit(slice.limit.count);
+  info.set_charged(slice.charged.count);
+  info.set_waiting(slice.waiting.count);
+  return info;
+}
+
+void fill(v1::OpenSliceResponse& response, const api::SliceOpened& opened) {
+  response.set_slice(opened.slice.value);
+  response.set_limit(opened.limit.count);
+  response.set_granularity(opened.granularity.count);
+}
+
+void fill(v1::ExplainResponse& response, const core::Explanation& explanation,
+          const std::vector<std::string>& devices, core::TimePoint now) {
+  response.set_tenant(explanation.tenant);
+  response.set_requests(explanation.requests);
+  for (const core::Standing& standing : explanation.devices)
+    *response.add_devices() = to_proto(standing, devices, now);
+  for (const core::Denial& waiting : explanation.waiting) *response.add_waiting() = to_proto(waiting);
 }
 
 void fill(v1::GrowResponse& response, const core::Grant& grant) {

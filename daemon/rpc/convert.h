@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "daemon/api/calls.h"
 #include "daemon/core/denial.h"
 #include "daemon/core/effects.h"
 #include "daemon/core/executor.h"
@@ -12,7 +13,10 @@
 
 namespace gpumem::rpc {
 
-// The core's types as messages. Nothing is decided here.
+// The core's types as messages, and messages as calls of the api. Nothing is decided here.
+
+api::Grow to_call(const v1::GrowRequest& request);
+api::Return to_call(const v1::ReturnRequest& request);
 
 grpc::Status to_status(const Error& error);
 /// With the denial, if it is one, as an error detail: for the caller, so without other tenants' names.
@@ -22,7 +26,11 @@ v1::DeviceStatus to_proto(const core::DeviceView& view);
 v1::TenantUsage to_proto(const core::TenantView& view, const std::string& device_uuid);
 /// `now`  to turn the steady time of the session into a date.
 v1::SessionInfo to_proto(const core::SessionView& view, core::TimePoint now);
+v1::SliceInfo to_proto(const core::SliceView& slice, const std::vector<std::string>& devices);
+void fill(v1::OpenSliceResponse& response, const api::SliceOpened& opened);
 void fill(v1::GrowResponse& response, const core::Grant& grant);
+void fill(v1::ExplainResponse& response, const core::Explanation& explanation,
+          const std::vector<std::string>& devices, core::TimePoint now);
 /// `devices`  their UUIDs.
 v1::Standing to_proto(const core::Standing& standing, const std::vector<std::string>& devices,
                       core::TimePoint now);

@@ -10,15 +10,15 @@ namespace {
 
 // What is asked for: which kept events, and which of all.
 struct Question {
-  std::string token;
+  std::optional<int> connection;
   std::string tenant;
   std::optional<core::WallTime> since;
 };
 
 Result<void> start(core::Executor& executor, const core::Broker& broker, SubscriberLimit& subscribers,
                    const Question& question, const std::shared_ptr<Follower>& follower) {
-  auto caller = executor.caller_of(question.token);
-  if (!caller) return no_connection();
+  auto caller = caller_of(executor, question.connection);
+  if (!caller) return caller.error();
   if (!question.tenant.empty() && !may_follow(*caller, question.tenant, broker))
     return may_not_follow(*caller, question.tenant);
   auto subscription = subscribers.add(caller->peer.uid);
@@ -37,7 +37,7 @@ EventStream::EventStream(core::Executor& executor, Calls& calls, std::shared_ptr
       calls_(calls),
       follower_(std::make_shared<Follower>(*this, Follower::Wish{request.tenant(), request.follow()})) {
   calls_.begin();
-  Question question{token_of(context), request.tenant(), parse_rfc3339(request.since())};
+  Question question{connection_of(context), request.tenant(), parse_rfc3339(request.since())};
   if (!request.since().empty() && !question.since) {
     follower_->refuse(
         {Code::kInvalidArgument, "'since' is not an instant of RFC 3339, such as 2030-01-02T12:00:00Z"});

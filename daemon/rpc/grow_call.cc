@@ -1,27 +1,10 @@
 #include "daemon/rpc/grow_call.h"
 
-#include <algorithm>
-
 #include "daemon/api/calls.h"
 #include "daemon/rpc/callers.h"
 #include "daemon/rpc/convert.h"
 
 namespace gpumem::rpc {
-namespace {
-
-api::Grow to_call(const v1::GrowRequest& request) {
-  // More than any wait, and few enough to be counted in nanoseconds.
-  constexpr std::uint64_t kMostMilliseconds = 366ULL * 24 * 3600 * 1000;
-  api::Grow call{.parts = {},
-                 .wait = std::chrono::milliseconds(std::min(request.wait_ms(), kMostMilliseconds))};
-  for (const v1::GrowPart& part : request.parts())
-    call.parts.push_back(
-        {SliceId{part.slice()}, Bytes{part.bytes()}, Bytes{part.min_bytes()}, Bytes{part.largest_extent()}});
-  return call;
-}
-
-}  // namespace
-
 GrowReactor::GrowReactor(core::Executor& executor, Calls& calls, const grpc::CallbackServerContext& context,
                          const v1::GrowRequest& request, v1::GrowResponse& response)
     : executor_(executor), calls_(calls), response_(response), state_(std::make_shared<State>()) {

@@ -54,14 +54,8 @@ void fill(v1::SessionInfo& info, const core::SessionView& view, const std::vecto
           const std::vector<std::string>& devices, core::TimePoint now) {
   info = to_proto(view, now);
   for (std::size_t i = 0; i < view.slices.size(); ++i) {
-    const core::SliceView& slice = view.slices[i];
     v1::SliceInfo& one = *info.add_slices();
-    one.set_id(slice.id.value);
-    one.set_device(devices[slice.device]);
-    one.set_label(slice.label);
-    one.set_limit(slice.limit.count);
-    one.set_charged(slice.charged.count);
-    one.set_waiting(slice.waiting.count);
+    one = to_proto(view.slices[i], devices);
     one.set_in_use(in_use[i]);
   }
 }
@@ -150,29 +144,23 @@ grpc::ServerUnaryReactor* MonitorService::ListSessions(grpc::CallbackServerConte
 grpc::ServerUnaryReactor* MonitorService::Reconcile(grpc::CallbackServerContext* context,
                                                     const v1::ReconcileRequest* request,
                                                     v1::ReconcileResponse* response) {
-  const auto connection = connection_of(*context);
-  const auto asker = connection && info_.asker_of ? info_.asker_of(*connection) : std::nullopt;
-  return reconcile(executor_, calls_, {info_.observer, asker, &refusing_}, *request, response);
+  return reconcile(executor_, calls_, {info_.observer, connection_of(*context), &refusing_}, *request,
+                   response);
 }
 
 grpc::ServerUnaryReactor* MonitorService::Explain(grpc::CallbackServerContext* context,
                                                   const v1::ExplainRequest* request,
                                                   v1::ExplainResponse* response) {
   return read(snapshots_, calls_,
-              [this, token = token_of(*context), request, response](core::Broker& broker,
-                                                                    core::TimePoint now) -> Outcome {
-                const auto caller = executor_.caller_of(token);
-                if (!caller) return no_connection();
+              [this, connection = connection_of(*context), request, response](
+                  core::Broker& broker, core::TimePoint now) -> Outcome {
+                const auto caller = caller_of(executor_, connection);
+                if (!caller) return caller.error();
                 auto explanation = explain(*caller, broker, *request, now);
                 if (!explanation) return explanation.error();
                 return [response, now, explanation = std::move(*explanation),
                         devices = core::uuids_of(broker.policy())] {
-                  response->set_tenant(explanation.tenant);
-                  response->set_requests(explanation.requests);
-                  for (const core::Standing& standing : explanation.devices)
-                    *response->add_devices() = to_proto(standing, devices, now);
-                  for (const core::Denial& waiting : explanation.waiting)
-                    *response->add_waiting() = to_proto(waiting);
+                  fill(*response, explanation, devices, now);
                 };
               });
 }

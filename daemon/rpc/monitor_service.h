@@ -1,6 +1,5 @@
 #pragma once
 #include <chrono>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -20,8 +19,6 @@ struct BrokerInfo {
   std::string driver;
   core::Observer* observer =
       nullptr;  ///< that looks at the devices' memory; outlives the service; none: nobody does
-  /// Whose the connection with that number is; nothing: it is gone. Called on any thread.
-  std::function<std::optional<core::Asker>(int connection)> asker_of;
   core::TimePoint started = std::chrono::steady_clock::now();
 };
 

@@ -4,6 +4,7 @@
 
 #include <memory>
 
+#include "daemon/rpc/callers.h"
 #include "daemon/rpc/convert.h"
 
 namespace gpumem::rpc {
@@ -82,12 +83,14 @@ grpc::ServerUnaryReactor* reconcile(core::Executor& executor, Calls& calls, Look
   auto* reactor = new Unary(calls);
   auto call = std::make_shared<Call>(Call{reactor, response, nullptr});
   const auto finish = [call](core::Broker& broker, core::TimePoint now) { call->finish(broker, now); };
-  if (look.observer == nullptr || !look.asker || !request.now()) {
+  if (look.observer == nullptr || !request.now()) {
     executor.post(finish);
     return reactor;
   }
-  executor.post([&executor, look, call, finish](core::Broker&, core::TimePoint) {
-    if (auto asked = look.observer->look(*look.asker, finish); asked)
+  executor.post([&executor, look, call, finish](core::Broker& broker, core::TimePoint now) {
+    const auto caller = caller_of(executor, look.connection);
+    if (!caller) return call->finish(broker, now);
+    if (auto asked = look.observer->look({caller->peer.uid, caller->admin}, finish); asked)
       call->set_alarm(executor, kLookPatience, finish);
     else
       refuse_later(executor, call, *look.refusing, asked.error());

@@ -13,7 +13,7 @@ inline constexpr std::size_t kMostHeldRefusals = 256;
 /// Who looks at the devices, and for whom.
 struct Look {
   core::Observer* observer = nullptr;  ///< none: nobody does
-  std::optional<core::Asker> asker;    ///< none: the connection is gone
+  std::optional<int> connection;       ///< whose it is; none, or gone: nobody's, who may not ask
   std::size_t* refusing =
       nullptr;  ///< calls whose refusal is held back; the core's thread's; outlives the call
 };

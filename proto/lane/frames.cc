@@ -25,6 +25,10 @@ bool has_padded_texts(const Welcome& body) {
   return are_padded(body.tenant, body.driver_folder) &&
          std::ranges::all_of(body.devices, [](const auto& device) { return device.is_padded(); });
 }
+bool has_padded_texts(const Described& body) {
+  return std::ranges::all_of(body.slices, [](const auto& slice) { return slice.label.is_padded(); });
+}
+bool has_padded_texts(const Explained& body) { return are_padded(body.tenant); }
 bool has_padded_texts(const Failed& body) {
   const Denial& denial = body.denial;
   return are_padded(body.message, denial.device, denial.tenant, denial.limiting_tenant, denial.soonest_why) &&
@@ -92,6 +96,10 @@ template Result<Cancel> body_of(const Incoming& frame);
 template Result<Accept> body_of(const Incoming& frame);
 template Result<Spent> body_of(const Incoming& frame);
 template Result<Goodbye> body_of(const Incoming& frame);
+template Result<Describe> body_of(const Incoming& frame);
+template Result<Explain> body_of(const Incoming& frame);
+template Result<Described> body_of(const Incoming& frame);
+template Result<Explained> body_of(const Incoming& frame);
 template Result<Welcome> body_of(const Incoming& frame);
 template Result<SliceOpened> body_of(const Incoming& frame);
 template Result<Waiting> body_of(const Incoming& frame);

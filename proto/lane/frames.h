@@ -25,9 +25,12 @@ inline constexpr std::size_t kMostParts = 32;  ///< of a growth: one for each de
 inline constexpr std::size_t kMostLeases = 128;
 inline constexpr std::size_t kMostReturned = 500;
 inline constexpr std::size_t kMostHolders = 8;
+inline constexpr std::size_t kMostDescribed = 20;  ///< slices in a frame
 
 enum class Kind : std::uint16_t {
-  // From the client. The last four are told and not answered; the others are requests, answered once.
+  // From the client. Those from kCancel to kGoodbye are told and not answered; the others are requests,
+  // answered
+  // once.
   kHello = 1,
   kOpenSlice = 2,
   kCloseSlice = 3,
@@ -39,6 +42,8 @@ enum class Kind : std::uint16_t {
   kAccept = 9,
   kSpent = 10,
   kGoodbye = 11,
+  kDescribe = 15,
+  kExplain = 16,
   // From the broker.
   kWelcome = 129,
   kSliceOpened = 130,
@@ -46,6 +51,8 @@ enum class Kind : std::uint16_t {
   kGranted = 132,
   kDone = 133,
   kFailed = 134,
+  kDescribed = 137,
+  kExplained = 138,
 };
 
 struct Header {
@@ -151,6 +158,15 @@ struct Goodbye {
   static constexpr Kind kKind = Kind::kGoodbye;
 };
 
+/// What the session has. Answered with Described.
+struct Describe {
+  static constexpr Kind kKind = Kind::kDescribe;
+};
+/// How the session's tenant stands. Answered with Explained.
+struct Explain {
+  static constexpr Kind kKind = Kind::kExplain;
+};
+
 // ---- From the broker ----
 
 /// With three descriptors: the broker's page, the client's page, the bell. docs/shm-layout.md.
@@ -237,6 +253,47 @@ struct Failed {
   static constexpr auto kList = &Failed::holders;
 };
 
+struct DescribedSlice {
+  std::uint64_t slice;
+  std::uint64_t device;  ///< its place in Welcome
+  std::uint64_t limit;
+  std::uint64_t charged;
+  std::uint64_t waiting;  ///< bytes asked for and not yet granted
+  Text<128> label;
+};
+/// The session's slices. What does not fit comes in further frames of the same request.
+struct Described {
+  static constexpr Kind kKind = Kind::kDescribed;
+  std::uint64_t missing;  ///< slices that are still to come
+  std::uint64_t count;
+  std::array<DescribedSlice, kMostDescribed> slices;
+  static constexpr auto kList = &Described::slices;
+};
+/// As gpumem.v1.Standing. Bytes and milliseconds.
+struct Standing {
+  std::uint64_t guarantee;
+  std::uint64_t limit;
+  std::uint64_t weight;
+  std::uint64_t priority;
+  std::uint64_t charged;
+  std::uint64_t declared;
+  std::uint64_t overhead;
+  std::uint64_t available;
+  std::uint64_t burst;
+  std::uint64_t debt;
+  std::uint64_t asked_back;
+  std::uint64_t asked_back_within;
+};
+/// How the session's tenant stands on each device, in Welcome's order.
+struct Explained {
+  static constexpr Kind kKind = Kind::kExplained;
+  Text<128> tenant;
+  std::uint64_t requests;  ///< that wait, in all
+  std::uint64_t count;
+  std::array<Standing, 32> devices;
+  static constexpr auto kList = &Explained::devices;
+};
+
 /// An error without a denial.
 Failed failed_with(const Error& error);
 
@@ -316,6 +373,11 @@ static_assert(sizeof(Holder) == 168 && offsetof(Holder, command) == 24 && offset
 static_assert(sizeof(Denial) == 712 && offsetof(Denial, soonest) == 144 && offsetof(Denial, device) == 152 &&
               offsetof(Denial, tenant) == 200 && offsetof(Denial, limiting_tenant) == 328 &&
               offsetof(Denial, soonest_why) == 456);
+static_assert(sizeof(DescribedSlice) == 168 && offsetof(DescribedSlice, label) == 40 &&
+              offsetof(Described, count) == 8 && offsetof(Described, slices) == 16);
+static_assert(sizeof(Standing) == 96 && offsetof(Standing, charged) == 32 &&
+              offsetof(Standing, burst) == 64 && offsetof(Explained, requests) == 128 &&
+              offsetof(Explained, count) == 136 && offsetof(Explained, devices) == 144);
 static_assert(offsetof(Failed, message) == 8 && offsetof(Failed, denial) == 1032 &&
               offsetof(Failed, own) == 1744 && offsetof(Failed, count) == 1752 &&
               offsetof(Failed, holders) == 1760);

@@ -137,8 +137,10 @@ class Clients {
   }
 
   std::string rare() {
-    switch (input_.below(5)) {
+    switch (input_.below(7)) {
       case 0: return bytes(lane::Ping{});
+      case 5: return bytes(lane::Describe{});
+      case 6: return bytes(lane::Explain{});
       case 1: return bytes(lane::Spent{some_index()});
       case 2: return bytes(lane::Hello{lane::kOldestVersion, lane::kVersion, 0, {}});
       case 3: return bytes(lane::Goodbye{});

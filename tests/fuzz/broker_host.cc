@@ -11,7 +11,10 @@ namespace {
 using lane::Kind;
 
 // The kinds that are answered.
-bool is_answered(Kind kind) { return kind >= Kind::kOpenSlice && kind <= Kind::kPing; }
+bool is_answered(Kind kind) {
+  return (kind >= Kind::kOpenSlice && kind <= Kind::kPing) || kind == Kind::kDescribe ||
+         kind == Kind::kExplain;
+}
 
 template <class Body>
 Body whole(const lane::Incoming& frame) {
@@ -190,6 +193,12 @@ void BrokerHost::note_answer(Session& session, const lane::Incoming& frame,
       require(session.slices.emplace(opened.slice, opened.limit).second, "a slice's number comes once");
       break;
     }
+    case Kind::kDescribed: {
+      const auto described = whole<lane::Described>(frame);
+      last = described.missing == 0;
+      break;
+    }
+    case Kind::kExplained: whole<lane::Explained>(frame); break;
     case Kind::kFailed: require(whole<lane::Failed>(frame).code != 0, "a failure has a code"); break;
     default: whole<lane::Done>(frame); note_done(session, request);
   }

@@ -53,7 +53,11 @@ class BrokerHost final : public core::Executor, public core::PacketSender {
   void post(Work work) override { run(work); }
   void after(std::function<void()> done) override { after_.push_back(std::move(done)); }
   std::optional<SessionId> session_of(std::string_view) const override { return {}; }
-  std::optional<core::Caller> caller_of(std::string_view) const override { return {}; }
+  std::optional<core::Caller> caller_of(int) const override { return {}; }
+  Result<SessionId> open_session(int, std::string, std::shared_ptr<core::SessionHolder>) override {
+    return Error{Code::kUnavailable, "nobody is behind"};
+  }
+  void end_session(SessionId) override {}
   RequestId grow(SessionId session, std::span<const core::Broker::Part> parts, core::Duration wait,
                  GrowAnswer answer) override;
   void cancel(RequestId request) override;

@@ -9,7 +9,6 @@
 #include <random>
 #include <thread>
 
-#include "client/cli/control.h"
 #include "client/cli/monitor.h"
 #include "proto/lane.h"
 #include "tests/hostile/lingering_socket.h"
@@ -155,14 +154,13 @@ class HostileClient {
   }
   void list_and_ask_why() {
     auto monitor = cli::Monitor::connect(folder_);
-    auto control = cli::Control::connect(folder_);
-    if (!monitor || !control) return;
+    if (!monitor) return;
     v1::ExplainRequest why;
     why.set_tenant("uid:" + std::to_string(::geteuid()));
     loop([&] {
       static_cast<void>(monitor->sessions());
       static_cast<void>(monitor->tenants());
-      static_cast<void>(monitor->explain(control->token(), why));
+      static_cast<void>(monitor->explain(why));
     });
   }
   void open_idle_connections() {

@@ -41,6 +41,32 @@ TEST_F(LaneFrames, CarryASessionFromHelloToGoodbye) {
   one.send(lane::Goodbye{});
 }
 
+TEST_F(LaneFrames, DescribeTheSessionAndHowItsTenantStands) {
+  FrameLane one = frames();
+  const lane::Welcome welcome = one.greet();
+  const auto none = one.ask(lane::Describe{}).as<lane::Described>();
+  EXPECT_EQ(none.count, 0U);
+  std::vector<std::uint64_t> slices;
+  for (std::size_t i = 0; i < lane::kMostDescribed + 5; ++i) slices.push_back(one.open_slice(mebibytes(4)));
+  std::vector<std::uint64_t> described;
+  for (auto answer = one.ask(lane::Describe{});; answer = one.receive()) {
+    const auto part = answer.as<lane::Described>();
+    for (std::size_t i = 0; i < part.count; ++i) {
+      described.push_back(part.slices[i].slice);
+      EXPECT_EQ(part.slices[i].limit, mebibytes(4).count);
+    }
+    if (part.missing == 0) break;
+    ASSERT_NE(part.count, 0U);
+  }
+  EXPECT_EQ(described, slices);
+  const auto explained = one.ask(lane::Explain{}).as<lane::Explained>();
+  EXPECT_EQ(explained.tenant.view(), welcome.tenant.view());
+  ASSERT_EQ(explained.count, 1U);
+  EXPECT_EQ(explained.devices[0].limit, kPool.count);
+  EXPECT_EQ(explained.requests, 0U);
+  one.send(lane::Goodbye{});
+}
+
 TEST_F(LaneFrames, OfALargeGrantComeOneAfterTheOther) {
   FrameLane one = frames();
   one.greet();

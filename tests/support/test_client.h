@@ -24,7 +24,9 @@ struct Answer {
 Answer failure(const Error& error);
 Answer failure(const GrowError& error);
 
-/// What the program holds: a session of the library's, and one made by hand.
+class SessionStream;
+
+/// What the program holds: a session of the library's, one made by hand, and one by gRPC.
 struct Holdings {
   std::string runtime_folder;
   std::optional<Session> session;
@@ -41,16 +43,18 @@ struct Holdings {
     std::optional<cuda::Reservation> range;
     std::optional<cuda::Mapping> mapping;
   } raw;
+  std::shared_ptr<SessionStream> stream;
 };
 
 /// Carries out `command`, whichever it is.
 Answer carry_out(const Json& command, Holdings& holdings);
 
-/// The commands of the library, of an allocator, of the raw session, of processes, and of calls at a steady
-/// pace.
+/// The commands of the library, of an allocator, of the raw session, of that by gRPC, of processes, and of
+/// calls at a steady pace.
 std::optional<Answer> session_command(const Json& command, Holdings& holdings);
 std::optional<Answer> allocator_command(const Json& command, Holdings& holdings);
 std::optional<Answer> raw_command(const Json& command, Holdings& holdings);
+std::optional<Answer> stream_command(const Json& command, Holdings& holdings);
 std::optional<Answer> process_command(const Json& command, Holdings& holdings);
 std::optional<Answer> paced_command(const Json& command, Holdings& holdings);
 

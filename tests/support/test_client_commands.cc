@@ -44,8 +44,8 @@ void idle() {
 }
 
 Answer carry_out(const Json& command, Holdings& holdings) {
-  for (auto* commands :
-       {&session_command, &allocator_command, &raw_command, &process_command, &paced_command}) {
+  for (auto* commands : {&session_command, &allocator_command, &raw_command, &stream_command,
+                         &process_command, &paced_command}) {
     if (auto answer = (*commands)(command, holdings)) return std::move(*answer);
   }
   return failure(Error{Code::kInvalidArgument, "unknown command " + command.dump()});

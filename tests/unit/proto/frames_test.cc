@@ -32,7 +32,8 @@ Body full() {
 template <class Body>
 struct Frame : testing::Test {};
 using Bodies = testing::Types<Hello, OpenSlice, CloseSlice, Grow, Return, Charge, Ping, Cancel, Accept, Spent,
-                              Goodbye, Welcome, SliceOpened, Waiting, Granted, Done, Failed>;
+                              Goodbye, Describe, Explain, Welcome, SliceOpened, Waiting, Granted, Done,
+                              Failed, Described, Explained>;
 TYPED_TEST_SUITE(Frame, Bodies);
 
 TYPED_TEST(Frame, ComesAsItIsSent) {
@@ -118,6 +119,11 @@ TEST(FrameText, IsPaddedWithZeros) {
   EXPECT_TRUE(is_refused(Hello{}, &Hello::label));
   EXPECT_TRUE(is_refused(OpenSlice{}, &OpenSlice::label));
   EXPECT_TRUE(is_refused(Welcome{}, &Welcome::tenant));
+  EXPECT_TRUE(is_refused(Explained{}, &Explained::tenant));
+  Described described{};
+  described.count = 1;
+  described.slices[0].label.bytes.back() = 'x';
+  EXPECT_FALSE(read<Described>(frame_of(described)));
   EXPECT_TRUE(is_refused(Welcome{}, &Welcome::driver_folder));
   EXPECT_TRUE(is_refused(Failed{}, &Failed::message));
   Welcome welcome{};

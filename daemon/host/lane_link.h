@@ -1,0 +1,34 @@
+#pragma once
+#include <memory>
+
+#include "daemon/host/doorbell.h"
+#include "daemon/host/lane.h"
+#include "daemon/host/session_link.h"
+#include "daemon/host/shared_pages.h"
+
+namespace gpumem::host {
+
+/// A session of a lane: shared pages, a doorbell, descriptors.
+class LaneLink final : public SessionLink {
+ public:
+  LaneLink(std::shared_ptr<Lane> lane, SharedPages pages, Doorbell doorbell)
+      : lane_(std::move(lane)), pages_(std::move(pages)), doorbell_(std::move(doorbell)) {}
+
+  std::string who() const override { return lane_->who(); }
+  bool is_open() const override { return !lane_->ended(); }
+  void publish(const BrokerFigures& figures) override { pages_.publish(figures); }
+  void press(const BrokerFigures& figures) override;
+  void offer(const core::Grant& grant, const Extents& extents) override;
+  void send(std::string_view packet, std::span<const int> descriptors) override;
+  std::optional<ClientFigures> client_figures(core::DeviceIndex device, Bytes charged) const override;
+  Result<void> signal(core::Signal signal) override { return lane_->signal(signal); }
+  void stop() override {}  // clients keep what they have
+  void forget() override { lane_->forget(); }
+
+ private:
+  std::shared_ptr<Lane> lane_;
+  SharedPages pages_;
+  Doorbell doorbell_;
+};
+
+}  // namespace gpumem::host

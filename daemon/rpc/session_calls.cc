@@ -1,0 +1,203 @@
+#include "daemon/rpc/session_calls.h"
+
+#include "daemon/api/denial_numbers.h"
+#include "daemon/rpc/callers.h"
+#include "daemon/rpc/convert.h"
+
+namespace gpumem::rpc {
+namespace {
+
+v1::SessionAnswer failed_with(const Error& error) {
+  v1::SessionAnswer answer;
+  answer.mutable_failed()->set_code(static_cast<std::int32_t>(error.code));
+  answer.mutable_failed()->set_message(error.message);
+  return answer;
+}
+
+v1::SessionAnswer failed_with(const core::GrowFailure& failure) {
+  v1::SessionAnswer answer = failed_with(failure.error);
+  if (!failure.denial) return answer;
+  v1::Denial& denial = *answer.mutable_failed()->mutable_denial();
+  denial = to_proto(*failure.denial);
+  denial.clear_other_tenants();
+  return answer;
+}
+
+v1::SessionAnswer done() {
+  v1::SessionAnswer answer;
+  answer.mutable_done();
+  return answer;
+}
+
+}  // namespace
+
+void SessionCalls::receive(const v1::SessionRequest& request, core::Broker& broker, core::TimePoint now) {
+  if (over_) return;
+  const Call call{request.id(), broker, now};
+  if (!session_ && !request.has_open())
+    return refuse(grpc::StatusCode::FAILED_PRECONDITION, "the first message opens the session");
+  switch (request.request_case()) {
+    case v1::SessionRequest::kOpen: return open(call, request.open());
+    case v1::SessionRequest::kOpenSlice: return open_slice(call, request.open_slice());
+    case v1::SessionRequest::kCloseSlice:
+      return answer_later(call,
+                          api::close_slice(broker, session_, {SliceId{request.close_slice().slice()}}, now));
+    case v1::SessionRequest::kGrow: return grow(call, request.grow());
+    case v1::SessionRequest::kCancel: return cancel(call, request.cancel());
+    case v1::SessionRequest::kGiveBack:
+      return answer_later(call, api::give_back(broker, session_, to_call(request.give_back()), now));
+    case v1::SessionRequest::kCharge:
+      return answer_later(
+          call, api::charge(broker, session_, {request.charge().device(), {request.charge().bytes()}}, now));
+    case v1::SessionRequest::kSpent:
+      return answer_later(call, api::spent(broker, session_, {request.spent().device()}, now));
+    case v1::SessionRequest::kPing: return answer_later(call, Result<void>());
+    case v1::SessionRequest::kDescribe: return describe(call);
+    case v1::SessionRequest::kExplain: return explain(call);
+    case v1::SessionRequest::kGoodbye: return leave();
+    case v1::SessionRequest::REQUEST_NOT_SET: break;
+  }
+  answer_later(call, failed_with(Error{Code::kInvalidArgument, "the broker does not know this request"}));
+}
+
+void SessionCalls::open(const Call& call, const v1::OpenSessionRequest& request) {
+  if (session_) return refuse(grpc::StatusCode::INVALID_ARGUMENT, "the session is open already");
+  auto opened = api::open_session(executor_, connection_, {request.label()}, shared_from_this());
+  if (!opened) return refuse(static_cast<grpc::StatusCode>(opened.error().code), opened.error().message);
+  session_ = *opened;
+  devices_ = core::uuids_of(call.broker.policy());
+  v1::SessionAnswer answer;
+  v1::OpenSessionResponse& body = *answer.mutable_opened();
+  body.set_session(session_.value);
+  body.set_tenant(call.broker.tenant_name(session_));
+  for (const core::DevicePolicy& device : call.broker.policy().devices) {
+    v1::LentDevice& one = *body.add_devices();
+    one.set_uuid(device.uuid);
+    one.set_name(device.name);
+    one.set_granularity(device.granularity.count);
+  }
+  answer_later(call, std::move(answer));
+}
+
+void SessionCalls::open_slice(const Call& call, const v1::OpenSliceRequest& request) {
+  const auto opened =
+      api::open_slice(call.broker, session_, {request.device(), {request.limit()}, request.label()});
+  if (!opened) return answer_later(call, failed_with(opened.error()));
+  v1::SessionAnswer answer;
+  fill(*answer.mutable_slice_opened(), *opened);
+  answer_later(call, std::move(answer));
+}
+
+void SessionCalls::grow(const Call& call, const v1::GrowRequest& request) {
+  const auto [growth, is_new] = growths_.try_emplace(call.number);
+  if (!is_new) return refuse(grpc::StatusCode::INVALID_ARGUMENT, "two growths at once have one id");
+  const RequestId id = api::grow(executor_, session_, to_call(request),
+                                 [self = shared_from_this(), number = call.number](const auto& answer) {
+                                   self->answer_growth(number, answer);
+                                 });
+  if (!id) return;  // answered, and gone from the growths under way
+  growth->second = id;
+  tell_of_waiting(call);
+}
+
+// The answer is the client's as soon as it is on its way: there are no descriptors that it could lack.
+void SessionCalls::answer_growth(std::uint64_t number, const Result<core::Grant, core::GrowFailure>& answer) {
+  growths_.erase(number);
+  v1::SessionAnswer message;
+  if (answer) {
+    fill(*message.mutable_granted(), *answer);
+    executor_.post([session = session_, grant = answer->id](core::Broker& broker, core::TimePoint) {
+      static_cast<void>(broker.accept(session, grant));  // unless it has been returned meanwhile
+    });
+  } else {
+    message = failed_with(answer.error());
+  }
+  message.set_id(number);
+  writer_->write(std::move(message));
+}
+
+// Only if it is not decided once everything that follows from the request has been done.
+void SessionCalls::tell_of_waiting(const Call& call) {
+  executor_.after([self = shared_from_this(), number = call.number, now = call.now, &broker = call.broker] {
+    const auto growth = self->growths_.find(number);
+    if (growth == self->growths_.end()) return;
+    const auto due = broker.answer_due(growth->second);
+    if (!due) return;
+    v1::SessionAnswer answer;
+    answer.set_id(number);
+    v1::GrowthWaiting& waiting = *answer.mutable_waiting();
+    waiting.set_granted(*due == core::TimePoint::max());
+    if (!waiting.granted()) waiting.set_within_ms(api::milliseconds(*due - now));
+    self->writer_->write(std::move(answer));
+  });
+}
+
+void SessionCalls::cancel(const Call& call, const v1::CancelRequest& request) {
+  const auto growth = growths_.find(request.growth());
+  if (growth != growths_.end()) executor_.cancel(RequestId(growth->second));
+  answer_later(call, Result<void>());
+}
+
+void SessionCalls::describe(const Call& call) {
+  const auto view = api::describe(call.broker, session_);
+  if (!view) return answer_later(call, failed_with(view.error()));
+  v1::SessionAnswer answer;
+  v1::SessionInfo& info = *answer.mutable_described();
+  info = to_proto(*view, call.now);
+  for (const core::SliceView& slice : view->slices) *info.add_slices() = to_proto(slice, devices_);
+  answer_later(call, std::move(answer));
+}
+
+void SessionCalls::explain(const Call& call) {
+  const auto explanation = api::explain(call.broker, session_, call.now);
+  if (!explanation) return answer_later(call, failed_with(explanation.error()));
+  v1::SessionAnswer answer;
+  fill(*answer.mutable_explained(), *explanation, devices_, call.now);
+  answer_later(call, std::move(answer));
+}
+
+void SessionCalls::leave() {
+  end();
+  writer_->finish(grpc::Status::OK);
+}
+
+void SessionCalls::end() {
+  if (std::exchange(over_, true) || !session_) return;
+  executor_.end_session(session_);
+}
+
+void SessionCalls::pressed(const BrokerFigures& figures) {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  v1::SessionAnswer answer;
+  for (std::size_t i = 0; i < figures.device_count; ++i) {
+    const DeviceFigures& device = figures.devices.at(i);
+    if (device.pressure == 0) continue;
+    v1::DevicePressure& one = *answer.mutable_pressure()->add_devices();
+    one.set_device(devices_.at(i));
+    one.set_bytes(device.pressure);
+    const auto deadline = std::chrono::nanoseconds(static_cast<std::int64_t>(device.pressure_deadline));
+    one.set_within_ms(api::milliseconds(std::chrono::duration_cast<core::Duration>(deadline - now)));
+  }
+  if (answer.has_pressure()) writer_->write(std::move(answer));
+}
+
+void SessionCalls::closed(const Error& why) {
+  over_ = true;
+  writer_->finish(to_status(why));
+}
+
+void SessionCalls::answer_later(const Call& call, v1::SessionAnswer answer) {
+  answer.set_id(call.number);
+  executor_.after([writer = writer_, answer = std::move(answer)] { writer->write(answer); });
+}
+
+void SessionCalls::answer_later(const Call& call, const Result<void>& result) {
+  answer_later(call, result ? done() : failed_with(result.error()));
+}
+
+void SessionCalls::refuse(grpc::StatusCode code, const std::string& why) {
+  end();
+  writer_->finish({code, why});
+}
+
+}  // namespace gpumem::rpc

@@ -1,0 +1,35 @@
+#include "daemon/rpc/session_stream.h"
+
+#include "daemon/rpc/callers.h"
+
+namespace gpumem::rpc {
+
+SessionStream::SessionStream(core::Executor& executor, Calls& calls, grpc::CallbackServerContext& context)
+    : executor_(executor),
+      calls_(calls),
+      writer_(std::make_shared<SessionWriter>(*this, context)),
+      session_(std::make_shared<SessionCalls>(executor, writer_, connection_of(context))) {
+  calls_.begin();
+  writer_->read();
+}
+
+void SessionStream::OnReadDone(bool ok) {
+  executor_.post([ok, writer = writer_, session = session_](core::Broker& broker, core::TimePoint now) {
+    if (!ok) return session->leave();
+    session->receive(writer->request(), broker, now);
+    writer->read();
+  });
+}
+
+void SessionStream::OnWriteDone(bool ok) { writer_->written(ok); }
+
+void SessionStream::OnCancel() { writer_->cancelled(); }
+
+void SessionStream::OnDone() {
+  executor_.post([session = std::move(session_)](core::Broker&, core::TimePoint) { session->end(); });
+  Calls& calls = calls_;
+  delete this;
+  calls.end();
+}
+
+}  // namespace gpumem::rpc

@@ -1,0 +1,31 @@
+#pragma once
+#include <grpcpp/support/server_callback.h>
+
+#include <memory>
+
+#include "daemon/core/executor.h"
+#include "daemon/rpc/calls.h"
+#include "daemon/rpc/session_calls.h"
+
+namespace gpumem::rpc {
+
+/// One Broker.Session. gRPC keeps it until OnDone; what the core's thread has of it is the SessionCalls.
+/// Requests are read one by one, each after the one before has been understood: so many wait in no queue
+/// here.
+class SessionStream final : public grpc::ServerBidiReactor<v1::SessionRequest, v1::SessionAnswer> {
+ public:
+  SessionStream(core::Executor& executor, Calls& calls, grpc::CallbackServerContext& context);
+
+ private:
+  void OnReadDone(bool ok) override;
+  void OnWriteDone(bool ok) override;
+  void OnCancel() override;
+  void OnDone() override;
+
+  core::Executor& executor_;
+  Calls& calls_;
+  std::shared_ptr<SessionWriter> writer_;
+  std::shared_ptr<SessionCalls> session_;
+};
+
+}  // namespace gpumem::rpc
