@@ -1,5 +1,7 @@
 #include "daemon/rpc/session_writer.h"
 
+#include <grpcpp/server_context.h>
+
 #include <string>
 #include <utility>
 
