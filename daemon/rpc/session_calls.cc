@@ -156,6 +156,11 @@ void SessionCalls::explain(const Call& call) {
   answer_later(call, std::move(answer));
 }
 
+void SessionCalls::expire() {
+  if (!session_ && !over_)
+    refuse(grpc::StatusCode::DEADLINE_EXCEEDED, "the session was not opened within 10 seconds");
+}
+
 void SessionCalls::leave() {
   end();
   writer_->finish(grpc::Status::OK);

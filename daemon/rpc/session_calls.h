@@ -18,6 +18,8 @@ class SessionCalls final : public core::SessionHolder, public std::enable_shared
 
   /// Does what the request asks for. What breaks the protocol ends the stream.
   void receive(const v1::SessionRequest& request, core::Broker& broker, core::TimePoint now);
+  /// The session had time enough to be opened.
+  void expire();
   /// The client says no more: its session ends, and the stream when all answers are written.
   void leave();
   /// The stream is over, and with it the session.

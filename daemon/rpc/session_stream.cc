@@ -3,6 +3,11 @@
 #include "daemon/rpc/callers.h"
 
 namespace gpumem::rpc {
+namespace {
+
+constexpr auto kOpeningPatience = std::chrono::seconds(10);
+
+}  // namespace
 
 SessionStream::SessionStream(core::Executor& executor, Calls& calls, grpc::CallbackServerContext& context)
     : executor_(executor),
@@ -10,6 +15,13 @@ SessionStream::SessionStream(core::Executor& executor, Calls& calls, grpc::Callb
       writer_(std::make_shared<SessionWriter>(*this, context)),
       session_(std::make_shared<SessionCalls>(executor, writer_, connection_of(context))) {
   calls_.begin();
+  opening_.Set(std::chrono::system_clock::now() + kOpeningPatience,
+               [&executor, weak = std::weak_ptr(session_)](bool expired) {
+                 if (!expired) return;
+                 executor.post([weak](core::Broker&, core::TimePoint) {
+                   if (const auto session = weak.lock()) session->expire();
+                 });
+               });
   writer_->read();
 }
 

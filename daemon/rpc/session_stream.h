@@ -1,4 +1,5 @@
 #pragma once
+#include <grpcpp/alarm.h>
 #include <grpcpp/support/server_callback.h>
 
 #include <memory>
@@ -12,6 +13,7 @@ namespace gpumem::rpc {
 /// One Broker.Session. gRPC keeps it until OnDone; what the core's thread has of it is the SessionCalls.
 /// Requests are read one by one, each after the one before has been understood: so many wait in no queue
 /// here.
+/// A stream that opens no session in time is ended.
 class SessionStream final : public grpc::ServerBidiReactor<v1::SessionRequest, v1::SessionAnswer> {
  public:
   SessionStream(core::Executor& executor, Calls& calls, grpc::CallbackServerContext& context);
@@ -26,6 +28,7 @@ class SessionStream final : public grpc::ServerBidiReactor<v1::SessionRequest, v
   Calls& calls_;
   std::shared_ptr<SessionWriter> writer_;
   std::shared_ptr<SessionCalls> session_;
+  grpc::Alarm opening_;
 };
 
 }  // namespace gpumem::rpc

@@ -206,6 +206,14 @@ TEST_F(SessionStreams, ThatBreakTheProtocolAreEnded) {
   expect_gone();
 }
 
+TEST_F(SessionStreams, ThatOpenNothingInTimeAreEnded) {
+  SessionStream one = stream();
+  EXPECT_EQ(one.end().error_code(), StatusCode::DEADLINE_EXCEEDED);
+  SessionStream other = stream();
+  other.open();
+  EXPECT_TRUE(other.leave().ok());
+}
+
 TEST_F(SessionStreams, AreToldThatTheBrokerStops) {
   SessionStream one = stream();
   one.open();
