@@ -17,8 +17,9 @@ unshare --mount --pid --fork true 2> /dev/null || skip 'this machine lets nobody
 # Debian 11's libc6 alone, unpacked once: no program of it is run.
 cache=$source/.cache/debian-11
 if [ ! -e "$cache/lib/x86_64-linux-gnu/libc-2.31.so" ]; then
-  mirror=$(sed -n 's/^ *\(URIs: *\|deb \(\[[^]]*\] \)\?\)\(https\?:[^ ]*debian\/\?\)\( .*\)\?$/\3/p' \
-    /etc/apt/sources.list /etc/apt/sources.list.d/* 2> /dev/null | head -n 1)
+  mirror=$(cat /etc/apt/sources.list /etc/apt/sources.list.d/*.{list,sources} 2> /dev/null |
+    grep -oE -m 1 'https?://[^ ]*/debian/?( |$)' || true)
+  mirror=${mirror% }
   rm -rf "$cache"
   debootstrap --foreign --variant=minbase --include=libc6 bullseye "$cache" "${mirror:-http://deb.debian.org/debian}" \
     > "$work/debootstrap.log" 2>&1 || { rm -rf "$cache"; skip "Debian 11 cannot be had: $(tail -n 1 "$work/debootstrap.log")"; }
