@@ -39,10 +39,24 @@ const char* words_of(gpumem_status status, size_t size, int device) noexcept {
   return gpumem_last_error();
 }
 
-gpumem_status allocate(size_t size, int device, gpumem_stream stream, gpumem_address* address) noexcept {
+/// An allocation's answer: memory, or what is to be thrown and by what.
+struct Answer {
+  void* memory = nullptr;
+  Throw refuse = nullptr;
+  const char* words = nullptr;
+};
+
+/// Not inlined: whoever throws must have nothing to clean up and no noexcept code in it, because those are
+/// handled by the library's own runtime.
+[[gnu::noinline]] Answer allocate(size_t size, int device, gpumem_stream stream) noexcept {
   gpumem_allocator* allocator = nullptr;
-  const gpumem_status found = gpumem_default_allocator(device, &allocator);
-  return found == GPUMEM_OK ? gpumem_allocate(allocator, size, stream, address) : found;
+  gpumem_address address = 0;
+  gpumem_status status = gpumem_default_allocator(device, &allocator);
+  if (status == GPUMEM_OK) status = gpumem_allocate(allocator, size, stream, &address);
+  if (status == GPUMEM_OK) return {.memory = reinterpret_cast<void*>(address)};
+  const Throw refuse = find_throw();
+  if (refuse == nullptr) return not_allocated.say(status), Answer{};
+  return {.refuse = refuse, .words = words_of(status, size, device)};
 }
 
 }  // namespace
@@ -51,13 +65,9 @@ extern "C" {
 
 void* gpumem_torch_alloc(size_t size, int device, gpumem_stream stream) {
   if (size == 0) return nullptr;
-  gpumem_address address = 0;
-  const gpumem_status status = allocate(size, device, stream, &address);
-  if (status == GPUMEM_OK) return reinterpret_cast<void*>(address);
-  const Throw refuse = find_throw();
-  if (refuse != nullptr) refuse(words_of(status, size, device));
-  not_allocated.say(status);
-  return nullptr;
+  const Answer answer = allocate(size, device, stream);
+  if (answer.refuse != nullptr) answer.refuse(answer.words);
+  return answer.memory;
 }
 
 void gpumem_torch_free(void* pointer, size_t size, int device, gpumem_stream stream) noexcept {

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Puts libgpumem into a wheel. Usage: wheel.py PURE_WHEEL LIBRARY FOLDER
 
-Writes the wheel into FOLDER, for the oldest glibc that the library loads with, and prints where it is.
+Writes the wheel into FOLDER, for the oldest glibc that the library is promised to load with, and prints where it is.
 """
 import base64
 import hashlib
@@ -13,12 +13,14 @@ import tempfile
 import zipfile
 
 NAME = "gpumem/libgpumem.so.0"
+OLDEST = (2, 28)  # glibc that is promised; older ones are not tried
 
 
 def platform_of(library: pathlib.Path) -> str:
     """manylinux_2_28_x86_64, for example."""
     said = subprocess.run(["objdump", "-T", library], capture_output=True, text=True, check=True).stdout
-    newest = max(tuple(map(int, version.split("."))) for version in re.findall(r"GLIBC_([\d.]+)", said))
+    needed = [tuple(map(int, version.split("."))) for version in re.findall(r"GLIBC_([\d.]+)", said)]
+    newest = max(needed + [OLDEST])
     machine = subprocess.run(["uname", "-m"], capture_output=True, text=True, check=True).stdout.strip()
     return f"manylinux_{newest[0]}_{newest[1]}_{machine}"
 

@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# compilers.sh BUILD: programs of other compilers, standard libraries and string types use the C++ headers with the
-# library of BUILD.
+# compilers.sh BUILD [LIBRARY]: programs of other compilers, standard libraries and string types use the C++ headers with
+# the library, which is that of BUILD unless one is given, and a broker of BUILD.
 set -euo pipefail
-build=$(realpath "$1")
+build=$(realpath "$1") library=$(realpath "${2:-$1/client/libgpumem.so.0}")
 source=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 # shellcheck source=tests/package/broker.sh
 . "$source/tests/package/broker.sh"
 start_broker "$build"
+cp "$library" "$work/libgpumem.so.0"
 
 tried=0
 # try NAME COMPILER [OPTION...]
@@ -19,8 +20,8 @@ try() {
     return
   fi
   "$@" -std=c++20 -O1 -Wall -Wextra -Wconversion -Wshadow -pedantic -Werror -I"$source/base/include" \
-    -I"$source/client/include" "$source/tests/package/every_class.cc" "$build/client/libgpumem.so.0" \
-    -Wl,-rpath,"$build/client" -o "$work/$name"
+    -I"$source/client/include" "$source/tests/package/every_class.cc" "$work/libgpumem.so.0" \
+    -Wl,-rpath,"$work" -o "$work/$name"
   "$work/$name" "$work/run"
   printf '%s: works\n' "$name"
   tried=$((tried + 1))

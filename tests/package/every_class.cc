@@ -1,10 +1,12 @@
 // Uses every class of the C++ headers; compilers.sh builds it in several ways. The first argument is the
 // folder of the broker's sockets. Exit status 0: all of it worked.
+#include <dlfcn.h>
 #include <gpumem/memory_resource.h>
 #include <gpumem/session.h>
 
 #include <cstdio>
 #include <cstdlib>
+#include <stdexcept>
 #include <string>
 
 namespace {
@@ -73,6 +75,20 @@ void try_allocator(gpumem::Session& session) {
   }
 }
 
+// The library's own C++ runtime is hidden; the exception is one of the program's.
+void try_exception() {
+  ::setenv("GPUMEM_RUNTIME_DIR", "/nowhere", 1);
+  const bool is_there = ::dlopen("libstdc++.so.6", RTLD_LAZY | RTLD_NOLOAD) != nullptr;
+  std::string words;
+  try {
+    require(gpumem_torch_alloc(4096, 0, nullptr) == nullptr, "no broker, no memory");
+  } catch (const std::runtime_error& error) {
+    words = error.what();
+  }
+  require(is_there == (words.find("4KiB on device 0: UNAVAILABLE") != std::string::npos),
+          "the exception says why");
+}
+
 }  // namespace
 
 int main(int count, char** arguments) {
@@ -86,5 +102,6 @@ int main(int count, char** arguments) {
   try_allocator(session);
   options.runtime_folder = "/nowhere";
   require(gpumem::Session::connect(options).error().code == gpumem::Code::kUnavailable, "no broker there");
+  try_exception();
   return 0;
 }

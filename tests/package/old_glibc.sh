@@ -14,20 +14,24 @@ zig=$source/client/package/zig-cc
 command -v debootstrap > /dev/null || skip 'debootstrap is not installed'
 unshare --mount --pid --fork true 2> /dev/null || skip 'this machine lets nobody make namespaces (unshare)'
 
-# Debian 11's libc6 alone, unpacked once: no program of it is run.
+# Debian 11's C library, unpacked once: no program of that system is run.
 cache=$source/.cache/debian-11
-if [ ! -e "$cache/lib/x86_64-linux-gnu/libc-2.31.so" ]; then
-  mirror=$(sed -n 's/^ *\(URIs: *\|deb \(\[[^]]*\] \)\?\)\(https\?:[^ ]*debian\/\?\)\( .*\)\?$/\3/p' \
-    /etc/apt/sources.list /etc/apt/sources.list.d/* 2> /dev/null | head -n 1)
+if [ ! -e "$cache/ld-2.31.so" ]; then
+  mirror=$(cat /etc/apt/sources.list /etc/apt/sources.list.d/*.{list,sources} 2> /dev/null |
+    grep -oE -m 1 'https?://[^ ]*/debian/?( |$)' || true)
+  mirror=${mirror% }
+  debootstrap --foreign --variant=minbase bullseye "$work/debian" "${mirror:-http://deb.debian.org/debian}" \
+    > "$work/debootstrap.log" 2>&1 || skip "Debian 11 cannot be had: $(tail -n 1 "$work/debootstrap.log")"
   rm -rf "$cache"
-  debootstrap --foreign --variant=minbase --include=libc6 bullseye "$cache" "${mirror:-http://deb.debian.org/debian}" \
-    > "$work/debootstrap.log" 2>&1 || { rm -rf "$cache"; skip "Debian 11 cannot be had: $(tail -n 1 "$work/debootstrap.log")"; }
+  mkdir -p "$cache"
+  cp -P "$work"/debian/lib/x86_64-linux-gnu/lib{c,m,dl,pthread,rt}[.-]* "$cache"
+  cp "$work"/debian/lib/x86_64-linux-gnu/ld-2.31.so "$cache"
 fi
 
 root=$work/root
-mkdir -p "$root/lib64" "$root/lib/x86_64-linux-gnu" "$root/run" "$root/proc"
-cp -P "$cache"/lib/x86_64-linux-gnu/lib{c,m,dl,pthread,rt}[.-]* "$cache"/lib/x86_64-linux-gnu/ld-* "$root/lib/x86_64-linux-gnu/"
-cp -L "$cache/lib/x86_64-linux-gnu/ld-2.31.so" "$root/lib64/ld-linux-x86-64.so.2"
+mkdir -p "$root/lib64" "$root/lib/x86_64-linux-gnu" "$root/run"
+cp -P "$cache"/* "$root/lib/x86_64-linux-gnu/"
+cp "$cache/ld-2.31.so" "$root/lib64/ld-linux-x86-64.so.2"
 cp -L "$library" "$root/lib/x86_64-linux-gnu/libgpumem.so.0"
 "$zig" -std=c99 -O1 -I"$source/client/include" "$source/tests/package/old_glibc.c" \
   "$root/lib/x86_64-linux-gnu/libgpumem.so.0" -o "$root/try"
@@ -35,4 +39,4 @@ start_broker "$build"
 # shellcheck disable=SC2016  # the words are the inner shell's
 unshare --mount --propagation private sh -euc '
   mount --bind "$2" "$1/run"
-  exec env -i chroot "$1" /try /run' sh "$root" "$work/run"
+  exec env -i /usr/sbin/chroot "$1" /try /run' sh "$root" "$work/run"

@@ -1,6 +1,7 @@
 """The package as it is installed: a wheel, built without network, and its types."""
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -42,6 +43,22 @@ def test_a_wheel_is_built_installed_and_used(tmp_path):
     run(*pip, "install", "--quiet", "--no-deps", "--no-index", "--target", target, wheel)
     version, size = run(sys.executable, "-c", USE % target, PYTHONPATH=str(target)).split()
     assert wheel.name.startswith(f"gpumem-{version}-") and size == str(1 << 20)
+
+
+def test_a_wheel_with_the_library_inside_needs_nothing_else(tmp_path):
+    pip = (sys.executable, "-m", "pip", "--disable-pip-version-check")
+    sources = shutil.copytree(PACKAGE, tmp_path / "sources")
+    run(*pip, "wheel", "--quiet", "--no-build-isolation", "--no-deps", "--no-index", "-w", tmp_path, sources)
+    [pure] = tmp_path.glob("gpumem-*-py3-none-any.whl")
+    made = run(sys.executable, PACKAGE / "wheel.py", pure, os.environ["GPUMEM_LIBRARY"], tmp_path).strip()
+    assert re.search(r"-py3-none-manylinux_2_\d+_x86_64\.whl$", made)
+    fresh = tmp_path / "environment"
+    run(sys.executable, "-m", "venv", "--without-pip", fresh)
+    run(*pip, "--python", fresh / "bin/python", "install", "--quiet", "--no-deps", "--no-index", made)
+    [inside] = fresh.glob("lib/python3*/site-packages/gpumem/libgpumem.so.0")
+    program = f"import gpumem._library; assert gpumem._library.path() == '{inside}'" + USE % fresh
+    _, size = run(fresh / "bin/python", "-c", program, GPUMEM_LIBRARY="", PYTHONPATH="").split()
+    assert size == str(1 << 20)
 
 
 def test_it_is_typed_throughout(tmp_path):
