@@ -99,7 +99,7 @@ struct LiveQuotasTest : testing::Test {
   std::uint64_t revision() { return quotas->list_now()->revision; }
   std::string kept() const { return test::read_file(folder / "state" / "quotas.toml"); }
 
-  const core::Caller admin{{.pid = 7, .uid = 42, .gids = {}, .command = "gpumem"}, "", true, {}};
+  const core::Caller admin{{.pid = 7, .uid = 42, .gids = {}, .command = "gpumem"}, "", true};
   test::TemporaryFolder folder;
   FakeCore core;
   std::string uuid;
@@ -271,7 +271,7 @@ TEST_F(LiveQuotasTest, AReloadThatIsRefusedChangesNothing) {
 }
 
 TEST_F(LiveQuotasTest, AreReadAgainWhateverTheirAdministratorsProgramIsCalled) {
-  const core::Caller odd{{.pid = 7, .uid = 42, .gids = {}, .command = "\xff\"\n\033[2J\\"}, "", true, {}};
+  const core::Caller odd{{.pid = 7, .uid = 42, .gids = {}, .command = "\xff\"\n\033[2J\\"}, "", true};
   ASSERT_TRUE(quotas->set_now(limit("ann", "8GiB"), odd));
   EXPECT_THAT(core.causes[0], HasSubstr("?\"??[2J\\"));
   start();
