@@ -1,4 +1,5 @@
 #pragma once
+#include <grpcpp/server_context.h>
 #include <grpcpp/support/server_callback.h>
 
 #include <deque>

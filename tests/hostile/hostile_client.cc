@@ -45,7 +45,7 @@ class HostileClient {
     const char* name;
     void (HostileClient::*does)();
   };
-  static const Act kActs[12];
+  static const Act kActs[13];
 
   bool by_chance() { return random_() % 2 == 0; }
   Bytes some(std::uint64_t most_mebibytes) { return mebibytes(1 + random_() % most_mebibytes); }
@@ -108,6 +108,12 @@ class HostileClient {
   void leave_but_keep() {
     auto one = borrower();
     if (one && done(*one, {{"do", "raw_leave"}, {"goodbye", by_chance()}})) keep(std::move(one));
+  }
+  // Of gRPC: it has mapped nothing, reads nothing and gives nothing back.
+  void hold_by_stream() {
+    auto one = holdings();
+    if (done(*one, {{"do", "stream_open"}}) && done(*one, {{"do", "stream_grow"}, {"bytes", some(64).count}}))
+      keep(std::move(one));
   }
   // By the library, which is honest: what others keep is asked back for such as this one.
   void claim() {
@@ -187,6 +193,7 @@ const HostileClient::Act HostileClient::kActs[] = {
     {"keep what is asked back", &HostileClient::keep_what_is_asked_back},
     {"return but keep", &HostileClient::return_but_keep},
     {"leave but keep", &HostileClient::leave_but_keep},
+    {"hold by stream", &HostileClient::hold_by_stream},
     {"claim", &HostileClient::claim},
     {"declare what is not there", &HostileClient::declare_what_is_not_there},
     {"take and declare", &HostileClient::take_and_declare},

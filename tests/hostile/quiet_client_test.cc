@@ -17,7 +17,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr std::size_t kActs = 12;  // that a hostile client chooses from
+constexpr std::size_t kActs = 13;  // that a hostile client chooses from
 constexpr milliseconds kRound{100};
 constexpr Bytes kHeld = mebibytes(16);
 constexpr int kPattern = 0x5a;

@@ -44,6 +44,7 @@ struct Holdings {
     std::optional<cuda::Mapping> mapping;
   } raw;
   std::shared_ptr<SessionStream> stream;
+  std::string stream_device;
 };
 
 /// Carries out `command`, whichever it is.

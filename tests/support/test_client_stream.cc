@@ -3,20 +3,39 @@
 #include "tests/support/test_client.h"
 
 namespace gpumem::test {
+namespace {
+
+Answer refused(const v1::SessionAnswer& answer) {
+  return failure(Error{Code::kResourceExhausted, answer.failed().message()});
+}
+
+Answer stream_open(Holdings& holdings) {
+  holdings.stream = std::make_shared<SessionStream>(holdings.runtime_folder);
+  v1::SessionRequest request;
+  request.mutable_open()->set_label("stream");
+  const v1::SessionAnswer answer = holdings.stream->ask(request);
+  if (!answer.has_opened()) return refused(answer);
+  holdings.stream_device = answer.opened().devices(0).uuid();
+  return {};
+}
+
+Answer stream_grow(const Json& command, Holdings& holdings) {
+  v1::SessionRequest request;
+  request.mutable_open_slice()->set_device(holdings.stream_device);
+  const v1::SessionAnswer opened = holdings.stream->ask(request);
+  if (!opened.has_slice_opened()) return refused(opened);
+  const Bytes bytes{command.at("bytes").get<std::uint64_t>()};
+  const v1::SessionAnswer answer = holdings.stream->ask(growth(opened.slice_opened().slice(), bytes));
+  return answer.has_granted() ? Answer{} : refused(answer);
+}
+
+}  // namespace
 
 std::optional<Answer> stream_command(const Json& command, Holdings& holdings) {
   const std::string what = command.at("do");
-  if (what == "stream_open") {
-    holdings.stream = std::make_shared<SessionStream>(holdings.runtime_folder);
-    holdings.stream->open();
-    return Answer{};
-  }
-  if (what != "stream_grow") return std::nullopt;
-  const std::uint64_t slice = holdings.stream->open_slice();
-  const v1::SessionAnswer answer =
-      holdings.stream->ask(growth(slice, {command.at("bytes").get<std::uint64_t>()}));
-  if (answer.has_granted()) return Answer{};
-  return failure(Error{Code::kResourceExhausted, answer.failed().message()});
+  if (what == "stream_open") return stream_open(holdings);
+  if (what == "stream_grow") return stream_grow(command, holdings);
+  return std::nullopt;
 }
 
 }  // namespace gpumem::test
