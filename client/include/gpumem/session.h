@@ -151,6 +151,7 @@ inline Result<std::vector<Bytes>, GrowError> Session::grow_all(std::span<const G
                                                                GrowOptions options) {
   if (!handle_) return GrowError(moved_from());
   std::vector<gpumem_grow_step> given;
+  given.reserve(steps.size());
   for (const GrowStep& step : steps) {
     given.push_back(GPUMEM_GROW_STEP_INIT);
     if (step.slice != nullptr) given.back().slice = step.slice->handle_.get();
@@ -164,6 +165,7 @@ inline Result<std::vector<Bytes>, GrowError> Session::grow_all(std::span<const G
   }
   if (status != GPUMEM_OK) return detail::last_grow_error(status);
   std::vector<Bytes> committed;
+  committed.reserve(given.size());
   for (const gpumem_grow_step& step : given) committed.push_back({step.committed});
   return committed;
 }
