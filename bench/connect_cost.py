@@ -1,0 +1,88 @@
+#!/usr/bin/env python3
+"""What connecting costs a program: time, memory and threads.
+
+    bench/connect_cost.py [--build build/dev] [--sessions 200]
+
+Starts a simulated broker, and a fresh program that loads the library and connects so often, one session after the other.
+Prints the median and the p99 of connecting, what the program's resident memory grows by with the first session
+(the library is loaded already) and how many threads it then has. Aims: 1 ms (median), 1 MB, no thread of the library.
+"""
+import argparse
+import ctypes
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+PATIENCE_SECONDS = 60
+
+
+def status_of(name: str) -> int:
+    for line in pathlib.Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(f"{name}:"):
+            return int(line.split()[1])
+    raise LookupError(name)
+
+
+def connect_and_measure(library: str, sessions: int) -> None:
+    """In the fresh program: prints what it saw as JSON."""
+    gpumem = ctypes.CDLL(library)
+    gpumem.gpumem_last_error.restype = ctypes.c_char_p
+    before_kb, threads_before = status_of("VmRSS"), status_of("Threads")
+    microseconds = []
+    for number in range(sessions):
+        session = ctypes.c_void_p()
+        start = time.perf_counter_ns()
+        status = gpumem.gpumem_session_connect(None, ctypes.byref(session))
+        microseconds.append((time.perf_counter_ns() - start) / 1000)
+        if status:
+            sys.exit(gpumem.gpumem_last_error().decode())
+        if number == 0:
+            first_kb, threads = status_of("VmRSS") - before_kb, status_of("Threads") - threads_before
+        gpumem.gpumem_session_close(session)
+    print(json.dumps({"us": microseconds, "first_kb": first_kb, "threads": threads}))
+
+
+def await_broker(broker: subprocess.Popen, runtime: pathlib.Path) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not (runtime / "lane.sock").exists():
+        if broker.poll() is not None or time.monotonic() > deadline:
+            sys.exit("the broker does not start")
+        time.sleep(0.01)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--build", type=pathlib.Path, default=pathlib.Path("build/dev"))
+    parser.add_argument("--sessions", type=int, default=200)
+    parser.add_argument("--in-program", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    library = os.environ.get("GPUMEM_LIBRARY") or str((options.build / "client/libgpumem.so.0").resolve())
+    if options.in_program:
+        connect_and_measure(library, options.sessions)
+        return 0
+    with tempfile.TemporaryDirectory(prefix="gpumem-connect-") as folder:
+        runtime = pathlib.Path(folder, "run")
+        broker = subprocess.Popen([options.build / "daemon/gpumemd", "--simulate", "1x256MiB", "--runtime-dir", runtime,
+                                   "--log-level", "warning"])
+        try:
+            await_broker(broker, runtime)
+            environment = {**os.environ, "GPUMEM_RUNTIME_DIR": str(runtime), "GPUMEM_LIBRARY": library}
+            said = subprocess.run([sys.executable, __file__, "--in-program", "--sessions", str(options.sessions)],
+                                  env=environment, check=True, stdout=subprocess.PIPE).stdout
+        finally:
+            broker.terminate()
+            broker.wait()
+    seen = json.loads(said)
+    ordered = sorted(seen["us"])
+    print(f"connecting: median {statistics.median(ordered):.0f} us, p99 {ordered[int(len(ordered) * 0.99)]:.0f} us, "
+          f"{len(ordered)} times; the first session: {seen['first_kb']} kB, {seen['threads']} threads")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
