@@ -23,7 +23,9 @@ int signal_number(core::Signal signal) { return signal == core::Signal::kKill ? 
 
 Result<std::uint64_t> start_time(std::int64_t pid) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
-  const std::string stat{std::istreambuf_iterator<char>(file), {}};
+  // A process that ends meanwhile makes the reading fail, which getline() alone does not throw.
+  std::string stat;
+  std::getline(file, stat, '\0');
   // The second field is the command in parentheses, which may hold any character; field 3 follows the last
   // one.
   const auto command_end = stat.rfind(')');

@@ -5,6 +5,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <thread>
+
 #include <csignal>
 
 namespace gpumem::host {
@@ -54,6 +56,18 @@ TEST_F(ProcessSignalTest, SaysThatAProcessIsGone) {
   ended_by();
   EXPECT_EQ(signal_process(was, *started, core::Signal::kKill).error().code, Code::kNotFound);
   EXPECT_EQ(start_time(was).error().code, Code::kNotFound);
+}
+
+TEST(StartTime, OfAProcessThatEndsMeanwhileIsNoneAndNothingWorse) {
+  for (int round = 0; round < 300; ++round) {
+    const pid_t pid = ::fork();
+    ASSERT_GE(pid, 0);
+    if (pid == 0) ::_exit(0);
+    std::thread reaper([pid] { ::waitpid(pid, nullptr, 0); });
+    while (start_time(pid)) {
+    }
+    reaper.join();
+  }
 }
 
 }  // namespace
