@@ -184,7 +184,8 @@ class Engine {
   std::uint64_t blocks_in_use() const GPUMEM_REQUIRES(lock_);
   /// Errors  kFailedPrecondition: already closed; `only_unused`, and blocks are in use.
   Result<void> shut_down(bool only_unused);
-  void wait_for(const std::vector<Streams::Awaited>& awaited);
+  /// `port`  the marks' own. It is kept alive by the caller.
+  void wait_for(const std::vector<Streams::Awaited>& awaited, StreamPort& port);
 
   const std::uint64_t generation_;
   const EngineOptions options_;

@@ -148,9 +148,11 @@ Result<void> Engine::end() {
 // The caches stay stopped for good, so every later call takes the lock and sees closed_.
 Result<void> Engine::shut_down(bool only_unused) {
   std::vector<Streams::Awaited> awaited;
+  std::shared_ptr<StreamPort> waited_on;
   {
     const MutexLock lock(lock_);
     if (closed_.load()) return is_closed();
+    waited_on = port_;
     flush_caches();
     std::vector<ThreadCache*> caches;
     for (const Cached& cached : caches_) caches.push_back(cached.cache.get());
@@ -173,7 +175,7 @@ Result<void> Engine::shut_down(bool only_unused) {
   }
   background_thread_.reset();
   attachment_.reset();
-  wait_for(awaited);
+  wait_for(awaited, *waited_on);
   std::shared_ptr<Backing> backing;
   std::shared_ptr<StreamPort> port;
   std::vector<Extent> all;

@@ -168,16 +168,18 @@ void Engine::retire_stream(StreamIndex stream) {
 void Engine::wait_for_all() {
   for (int round = 0; round < kMostRounds; ++round) {
     std::vector<Streams::Awaited> awaited;
+    std::shared_ptr<StreamPort> port;  // of the marks, even if the engine is closed meanwhile
     {
       const MutexLock lock(lock_);
       if (closed_.load()) return;
+      port = port_;
       flush_caches();
       auto streams = heap_.streams();
       for (const StreamIndex stream : slab_bins_.streams_with_deferred()) streams.push_back(stream);
       awaited = marks_of(streams);
     }
     if (awaited.empty()) return;
-    wait_for(awaited);
+    wait_for(awaited, *port);
   }
 }
 
@@ -189,17 +191,12 @@ std::vector<Streams::Awaited> Engine::marks_of(const std::vector<StreamIndex>& s
   return marks;
 }
 
-void Engine::wait_for(const std::vector<Streams::Awaited>& awaited) {
-  std::shared_ptr<StreamPort> port;
-  {
-    const MutexLock lock(lock_);
-    port = port_;
-  }
+void Engine::wait_for(const std::vector<Streams::Awaited>& awaited, StreamPort& port) {
   for (const Streams::Awaited& one : awaited) {
-    const bool done = port->wait(one.mark).has_value();
+    const bool done = port.wait(one.mark).has_value();
     const MutexLock lock(lock_);
-    port->drop(one.mark);
-    if (done) settle(one.stream, one.epoch);
+    port.drop(one.mark);
+    if (done && backing_) settle(one.stream, one.epoch);
   }
 }
 

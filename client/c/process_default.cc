@@ -2,6 +2,7 @@
 
 #include <array>
 #include <atomic>
+#include <optional>
 
 #include "client/c/last_error.h"
 #include "cuda/driver.h"
@@ -27,6 +28,8 @@ struct Process {
   Mutex mutex;  ///< held while something is opened
   gpumem_session* session GPUMEM_GUARDED_BY(mutex) = nullptr;
   Configuration configuration GPUMEM_GUARDED_BY(mutex){};
+  std::atomic<std::uint64_t> attempts{0};                  ///< to connect
+  std::optional<Error> failed GPUMEM_GUARDED_BY(mutex){};  ///< the latest attempt
 };
 
 // The parent's mutex may be locked by a thread that does not exist in the child.
@@ -45,10 +48,18 @@ bool is_lost(gpumem_session& session) {
   return open && (*open)->connection()->lane().is_closed();
 }
 
-Result<gpumem_session*> session_of(Process& own) GPUMEM_REQUIRES(own.mutex) {
+/// `attempts`  as the caller found them before it waited for the mutex. Who has waited while another thread
+/// tried to connect in vain shares that answer: a broker that does not answer costs each of them one timeout.
+Result<gpumem_session*> session_of(Process& own, std::uint64_t attempts) GPUMEM_REQUIRES(own.mutex) {
   if (own.session != nullptr && !is_lost(*own.session)) return own.session;
+  if (own.attempts.load() != attempts && own.failed) return *own.failed;
   auto connected = connect(own.configuration.session, Owner::kProcess);
-  if (connected) own.session = *connected;
+  own.attempts.fetch_add(1);
+  own.failed.reset();
+  if (connected)
+    own.session = *connected;
+  else
+    own.failed = connected.error();
   return connected;
 }
 
@@ -64,9 +75,9 @@ Result<std::string> device_of(const Session& session, int ordinal) {
 }
 
 /// In place of `older`, which may be null.
-Result<gpumem_allocator*> open_in_place_of(gpumem_allocator* older, Process& own, int ordinal)
-    GPUMEM_REQUIRES(own.mutex) {
-  const auto session = session_of(own);
+Result<gpumem_allocator*> open_in_place_of(gpumem_allocator* older, Process& own, int ordinal,
+                                           std::uint64_t attempts) GPUMEM_REQUIRES(own.mutex) {
+  const auto session = session_of(own, attempts);
   if (!session) return session.error();
   const auto open = (*session)->session.use();
   if (!open) return open.error();
@@ -87,10 +98,11 @@ Result<gpumem_allocator*> open_default(Process& own, int ordinal) {
   if (ordinal < 0 || static_cast<std::size_t>(ordinal) >= Process::kDevices) {
     return Error{Code::kNotFound, "there is no device " + std::to_string(ordinal)};
   }
+  const std::uint64_t attempts = own.attempts.load();
   const MutexLock lock(own.mutex);
   auto* known = own.allocators[static_cast<std::size_t>(ordinal)].load(std::memory_order_acquire);
   if (known != nullptr && !is_lost(*known->session)) return known;
-  auto opened = open_in_place_of(known, own, ordinal);
+  auto opened = open_in_place_of(known, own, ordinal, attempts);
   return opened || known == nullptr ? opened : known;
 }
 
@@ -153,8 +165,9 @@ gpumem_status gpumem_default_session(gpumem_session** session) noexcept {
   return guarded([&] {
     if (auto given = not_null(session, "where to store the session"); !given) return fail(given.error());
     auto& own = gpumem::c_abi::process();
+    const std::uint64_t attempts = own.attempts.load();
     const gpumem::MutexLock lock(own.mutex);
-    const auto connected = gpumem::c_abi::session_of(own);
+    const auto connected = gpumem::c_abi::session_of(own, attempts);
     if (!connected) return fail(connected.error());
     *session = *connected;
     return GPUMEM_OK;

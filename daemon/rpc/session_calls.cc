@@ -188,12 +188,13 @@ void SessionCalls::pressed(const BrokerFigures& figures) {
 
 void SessionCalls::closed(const Error& why) {
   over_ = true;
-  writer_->finish(to_status(why));
+  writer_->cut(to_status(why));  // nobody waits for a client that does not read
 }
 
 void SessionCalls::answer_later(const Call& call, v1::SessionAnswer answer) {
   answer.set_id(call.number);
-  executor_.after([writer = writer_, answer = std::move(answer)] { writer->write(answer); });
+  executor_.after(
+      [writer = writer_, answer = std::move(answer)]() mutable { writer->write(std::move(answer)); });
 }
 
 void SessionCalls::answer_later(const Call& call, const Result<void>& result) {

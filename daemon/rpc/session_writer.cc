@@ -20,7 +20,14 @@ void SessionWriter::write(v1::SessionAnswer answer) {
 
 void SessionWriter::read() {
   const MutexLock lock(mutex_);
-  if (stream_ != nullptr && !end_) stream_->StartRead(&request_);
+  wants_to_read_ = true;
+  read_next();
+}
+
+void SessionWriter::read_next() {
+  if (!wants_to_read_ || writing_ || !unread_.empty() || stream_ == nullptr || end_) return;
+  wants_to_read_ = false;
+  stream_->StartRead(&request_);
 }
 
 void SessionWriter::finish(const grpc::Status& status) {
@@ -39,6 +46,7 @@ void SessionWriter::written(bool ok) {
   writing_ = false;
   if (!ok) return end(grpc::Status::CANCELLED);
   write_next();
+  read_next();
 }
 
 void SessionWriter::cancelled() {

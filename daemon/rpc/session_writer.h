@@ -10,9 +10,9 @@
 
 namespace gpumem::rpc {
 
-/// What is started on a session's stream: answers as fast as they are read, the next request, the end.
-/// Invariant  the stream is finished once; nothing is started on it after that.
-/// Threads    any.
+/// What is started on a session's stream: answers as fast as they are read, the next request, the end. Who
+/// does not read its answers is not read, either: what it asks costs the broker no memory and nobody else
+/// time. Invariant  the stream is finished once; nothing is started on it after that. Threads    any.
 class SessionWriter {
  public:
   using Stream = grpc::ServerBidiReactor<v1::SessionRequest, v1::SessionAnswer>;
@@ -23,7 +23,7 @@ class SessionWriter {
 
   /// Writes `answer` after those before it. With too many of them unread the stream is cut off.
   void write(v1::SessionAnswer answer);
-  /// Has the next request read into request().
+  /// Has the next request read into request(), once every answer so far is on its way.
   void read();
   /// The request that was read last; nobody's between read() and the stream's word that it is there.
   const v1::SessionRequest& request() const { return request_; }
@@ -38,6 +38,7 @@ class SessionWriter {
 
  private:
   void write_next() GPUMEM_REQUIRES(mutex_);
+  void read_next() GPUMEM_REQUIRES(mutex_);
   void end(const grpc::Status& status) GPUMEM_REQUIRES(mutex_);
   void abort(const grpc::Status& status) GPUMEM_REQUIRES(mutex_);
 
@@ -47,6 +48,7 @@ class SessionWriter {
   std::deque<v1::SessionAnswer> unread_ GPUMEM_GUARDED_BY(mutex_);
   std::optional<grpc::Status> end_ GPUMEM_GUARDED_BY(mutex_);  ///< when all is written
   bool writing_ GPUMEM_GUARDED_BY(mutex_) = false;
+  bool wants_to_read_ GPUMEM_GUARDED_BY(mutex_) = false;
   v1::SessionAnswer message_;  ///< being written
   v1::SessionRequest request_;
 };

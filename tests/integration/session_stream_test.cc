@@ -5,6 +5,9 @@
 #include <grpcpp/security/credentials.h>
 #include <grpcpp/support/channel_arguments.h>
 
+#include <atomic>
+#include <thread>
+
 #include "proto/lane.h"
 #include "tests/integration/hostile_fixture.h"
 
@@ -160,7 +163,7 @@ TEST_F(SessionStreams, EndWithTheirProcess) {
   expect_gone();
 }
 
-TEST_F(SessionStreams, ThatNobodyReadsAreEnded) {
+TEST_F(SessionStreams, ThatNobodyReadsAreNotReadEither) {
   grpc::ChannelArguments little;  // or gRPC itself would take in what nobody has asked for
   little.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   little.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
@@ -173,11 +176,23 @@ TEST_F(SessionStreams, ThatNobodyReadsAreEnded) {
   for (int i = 0; i < 40; ++i) one.open_slice();
   v1::SessionRequest describe;
   describe.mutable_describe();
-  int sent = 0;
-  while (sent < 100'000 && one.send(describe) != 0) ++sent;
-  EXPECT_LT(sent, 100'000) << "it was never ended";
-  expect_gone();
+  std::atomic<int> sent = 0;
+  std::thread asker([&] {
+    while (one.send(describe) != 0) ++sent;
+  });
+  SessionStream other = stream();
+  other.open();
+  EXPECT_TRUE(eventually([&] {
+    const int before = sent;
+    for (int i = 0; i < 50; ++i) EXPECT_TRUE(other.ask(ping()).has_done());
+    return sent == before;
+  })) << "requests are taken, and answers to them kept, without end";
+  EXPECT_LT(sent, 100'000) << "more than fits into the connection";
+  EXPECT_TRUE(other.leave().ok());
+  one.cancel();
+  asker.join();
   EXPECT_FALSE(one.end().ok());
+  expect_gone();
 }
 
 TEST_F(SessionStreams, ThatBreakTheProtocolAreEnded) {

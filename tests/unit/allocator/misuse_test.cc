@@ -5,6 +5,7 @@
 #include <atomic>
 #include <barrier>
 #include <set>
+#include <utility>
 
 #include "tests/unit/allocator/engine_fixture.h"
 
@@ -233,6 +234,50 @@ TEST_F(Misuse, ManyEnginesAtATimeAllServe) {
       EXPECT_EQ(backings[i]->mapped_at(*at, {1000}).size(), 1U);
       EXPECT_TRUE(engines[i]->deallocate(*at, {1000 + i}, kOne).has_value());
     }
+  }
+}
+
+TEST_F(Misuse, ClosedWhileItWaitsForTheDevice) {
+  const Address at = allocate(mebibytes(4), kOne);
+  streams_.give(kOne);
+  free(at, mebibytes(4), kOne);
+  bool is_first = true;
+  streams_.on_wait([&] {
+    if (std::exchange(is_first, false)) {
+      EXPECT_TRUE(engine_->end().has_value());
+    }
+    streams_.finish_all();
+  });
+  (void)engine_->trim(kAll);
+  EXPECT_FALSE(is_first);
+  EXPECT_TRUE(failed_with(engine_->allocate({1}, kOne), Code::kFailedPrecondition));
+}
+
+TEST_F(Misuse, ClosedWhileOthersTrim) {
+  for (int round = 0; round < 200; ++round) {
+    FakeBacking backing({.limit = mebibytes(64)});
+    FakeStreams streams;
+    Engine engine(borrow(backing), borrow(streams), {.grow_ahead = false, .background_thread = false});
+    std::atomic<bool> closed{false};
+    std::vector<std::thread> threads;
+    for (std::uint64_t t = 1; t <= 3; ++t) {
+      threads.emplace_back([&, t] {
+        while (!closed) {
+          if (const auto at = engine.allocate(mebibytes(2), stream(t))) {
+            streams.give(stream(t));
+            (void)engine.deallocate(*at, mebibytes(2), stream(t));
+            streams.finish_all();
+          }
+          (void)engine.trim(kAll);
+        }
+      });
+    }
+    for (int i = 0; i < round; ++i) std::this_thread::yield();
+    EXPECT_TRUE(engine.end().has_value());
+    closed = true;
+    for (auto& thread : threads) thread.join();
+    EXPECT_EQ(backing.committed(), Bytes{});
+    EXPECT_EQ(streams.marks(), 0U);
   }
 }
 
