@@ -151,7 +151,7 @@ void gpumem_slice_free(gpumem_slice* slice) noexcept {
 gpumem_status gpumem_canceller_create(gpumem_canceller** canceller) noexcept {
   return guarded([&] {
     if (auto given = not_null(canceller, "where to store the canceller"); !given) return fail(given.error());
-    *canceller = new gpumem_canceller;
+    *canceller = std::make_unique<gpumem_canceller>().release();
     return GPUMEM_OK;
   });
 }
