@@ -30,6 +30,8 @@ Result<std::unique_ptr<Server>> Server::start(core::Executor& executor, core::Qu
   builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS,
                              static_cast<int>(options.idle_connections.count()));
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMostCallsOfAConnection);
+  // Or what a stream may send before it is read grows to megabytes. Requests are small.
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
   builder.RegisterService(&server->broker_);
   builder.RegisterService(&server->monitor_);
   builder.RegisterService(&server->admin_);
