@@ -46,7 +46,8 @@ CUresult put(int value, void* out, size_t size) {
 CUresult put_accessors(const Advice& advice, void* out, size_t size) {
   if (size == 0 || size % sizeof(int) != 0) return CUDA_ERROR_INVALID_VALUE;
   std::vector<int> list(advice.accessed_by.begin(), advice.accessed_by.end());
-  std::ranges::stable_partition(list, [](int who) { return who != Advice::kCpu; });  // the CPU is told last
+  // The CPU is told last.
+  std::stable_partition(list.begin(), list.end(), [](int who) { return who != Advice::kCpu; });
   list.resize(size / sizeof(int), CU_DEVICE_INVALID);
   std::memcpy(out, list.data(), size);
   return CUDA_SUCCESS;
