@@ -80,8 +80,8 @@ Result<std::vector<Extent>, GrowError> BrokerBacking::obtain(const Request& requ
     arrived_.clear();
   }
   const Bytes least = std::max(request.least, granularity());
-  auto grown =
-      grow_by(*this, {std::max(request.most, least), least, request.largest}, {request.wait, {}, {}});
+  auto grown = grow_by(*this, {std::max(request.most, least), least, request.largest},
+                       {request.wait, {}, request.stop});
   if (!grown) return grown.error();
   const MutexLock lock(mutex_);
   return std::exchange(arrived_, {});

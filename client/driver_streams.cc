@@ -32,17 +32,22 @@ DriverStreams::~DriverStreams() {
   if (primary_ != nullptr) driver_.api().cuDevicePrimaryCtxRelease(ordinal_);
 }
 
-Result<void> DriverStreams::meet(StreamHandle handle) {
+Result<DriverStreams::Id> DriverStreams::meet(StreamHandle handle) {
   const CUstream stream = stream_of(handle);
-  if (is_per_thread(stream)) return {};
   if (is_legacy(stream)) {
-    if (legacy_ != nullptr) return {};
-    return driver_.check(find_current(legacy_), "cuCtxGetCurrent");
+    auto found =
+        legacy_ == nullptr ? driver_.check(find_current(legacy_), "cuCtxGetCurrent") : Result<void>();
+    return found ? Result<Id>(Id{}) : found.error();
   }
   CUcontext context = nullptr;
-  auto known = driver_.check(driver_.api().cuStreamGetCtx(stream, &context), "cuStreamGetCtx");
-  if (!known) return known.error().in("this is no stream that can be used");
-  return {};
+  CUresult result = find_context(stream, context);
+  unsigned long long id = 0;
+  if (result == CUDA_SUCCESS && context != nullptr && driver_.api().cuStreamGetId != nullptr) {
+    const cuda::EnteredContext entered(driver_, context);
+    result = entered.result() == CUDA_SUCCESS ? driver_.api().cuStreamGetId(stream, &id) : entered.result();
+  }
+  if (result == CUDA_SUCCESS) return Id{id};
+  return driver_.error(result, "cuStreamGetId").in("this is no stream that can be used");
 }
 
 // Work ends with its context. A default stream may belong to a new context by now.
@@ -109,8 +114,12 @@ void DriverStreams::drop(Mark mark) {
   free_[spot.context].push_back(&spot);
 }
 
-void DriverStreams::forget(StreamHandle handle) {
-  if (is_legacy(stream_of(handle))) legacy_ = nullptr;
+void DriverStreams::wait_for_context() {
+  const cuda::BesideCaptures beside(driver_);
+  CUcontext context = nullptr;
+  if (find_context(nullptr, context) != CUDA_SUCCESS || context == nullptr) return;
+  const cuda::EnteredContext entered(driver_, context);
+  if (entered.result() == CUDA_SUCCESS) (void)driver_.api().cuCtxSynchronize();
 }
 
 DriverStreams::Spot& DriverStreams::spot_of(Mark mark) {
@@ -167,7 +176,7 @@ CUresult DriverStreams::record(CUstream stream, CUcontext context, Spot*& spot) 
   std::vector<Spot*>& ready = free_[context];
   while (!ready.empty()) {
     spot = ready.back();
-    const CUresult recorded = driver_.api().cuEventRecord(spot->event.get(), stream);
+    const CUresult recorded = record_in(*spot, stream);
     if (recorded != CUDA_SUCCESS && !cuda::is_gone(recorded)) return recorded;
     ready.pop_back();
     if (recorded == CUDA_SUCCESS) return recorded;
@@ -176,13 +185,22 @@ CUresult DriverStreams::record(CUstream stream, CUcontext context, Spot*& spot) 
   }
   Spot& fresh = new_spot(context);
   CUresult result = cuda::Event::create(driver_, fresh.event);
-  if (result == CUDA_SUCCESS) result = driver_.api().cuEventRecord(fresh.event.get(), stream);
+  if (result == CUDA_SUCCESS) result = record_in(fresh, stream);
   if (result != CUDA_SUCCESS) {
     fresh.event = cuda::Event();
     blank_.push_back(&fresh);
   }
   spot = &fresh;
   return result;
+}
+
+// Another thread may begin to capture the stream after it was asked about that. Such an event belongs to the
+// graph, and would never be reached.
+CUresult DriverStreams::record_in(const Spot& spot, CUstream stream) const {
+  const CUresult recorded = driver_.api().cuEventRecord(spot.event.get(), stream);
+  if (recorded != CUDA_SUCCESS) return recorded;
+  const CUresult asked = driver_.api().cuEventQuery(spot.event.get());
+  return cuda::is_of_capture(asked) ? asked : CUDA_SUCCESS;
 }
 
 DriverStreams::Spot& DriverStreams::new_spot(CUcontext context) {

@@ -12,6 +12,7 @@ namespace gpumem::client {
 /// An event belongs to its stream's context. Each context has its own legacy default stream. The one of the
 /// context that was current at the stream's first use is meant, else that of the device's primary context; if
 /// there is neither, there is no work. The per-thread default stream is that of the calling thread's context.
+/// Drivers before CUDA 12.0 have no ids of streams, so a handle means the same stream until it is released.
 /// Threads  as StreamPort: one at a time, except wait.
 class DriverStreams final : public allocator::StreamPort {
  public:
@@ -19,13 +20,13 @@ class DriverStreams final : public allocator::StreamPort {
   /// Drops all marks.
   ~DriverStreams() override;
 
-  Result<void> meet(StreamHandle stream) override;
+  Result<Id> meet(StreamHandle stream) override;
   Result<Mark> mark(StreamHandle stream) override;
   bool reached(Mark mark) override;
   Result<void> order(StreamHandle stream, Mark mark) override;
   Result<void> wait(Mark mark) override;
   void drop(Mark mark) override;
-  void forget(StreamHandle stream) override;
+  void wait_for_context() override;
 
  private:
   /// An event at a fixed address, which is the mark.
@@ -44,6 +45,7 @@ class DriverStreams final : public allocator::StreamPort {
   /// `context` was destroyed, and its events with it.
   void give_up(CUcontext context);
   CUresult record(CUstream stream, CUcontext context, Spot*& spot);
+  CUresult record_in(const Spot& spot, CUstream stream) const;
   Spot& new_spot(CUcontext context);
   /// Fails if `stream` is being captured, because an event recorded then would belong to the graph.
   CUresult check_not_captured(CUstream stream) const;

@@ -286,6 +286,8 @@ void Exchange::dispatch_to(Call& call, const lane::Incoming& frame, LanePacket& 
 }
 
 void Exchange::give_back(const lane::Incoming& frame) {
+  if (const auto imported = lane::body_of<lane::Imported>(frame))
+    return queue(lane::Outgoing(lane::ReleaseImport{imported->import}, next_request()));
   if (frame.header.kind != lane::Kind::kGranted) return;
   const auto granted = lane::body_of<lane::Granted>(frame);
   if (!granted) return;

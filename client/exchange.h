@@ -14,7 +14,8 @@ namespace gpumem::client {
 /// The requests in flight on one lane, and their answers, in any order. There is no reader thread: one of the
 /// threads that wait for an answer reads, and hands the others theirs.
 /// A broker that does not answer a call in time is silent until something comes from it; calls that begin
-/// meanwhile fail at once. What comes for nobody is dropped, and the leases of a late grant are returned.
+/// meanwhile fail at once. What comes for nobody is dropped; the leases of a late grant are returned, a late
+/// import is released.
 /// Threads  any. `mutex_` is held for system calls that do not block.
 class Exchange {
  public:

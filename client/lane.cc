@@ -79,6 +79,18 @@ Result<Answer> Lane::body_in(const LanePacket& packet) {
 
 template Result<lane::Done> Lane::body_in(const LanePacket&);
 template Result<lane::SliceOpened> Lane::body_in(const LanePacket&);
+template Result<lane::HandleExported> Lane::body_in(const LanePacket&);
+
+Result<ImportedPart> Lane::import_handle(const lane::ImportHandle& body) {
+  Exchange::Call call(exchange_, deadline());
+  LanePacket answer;
+  auto sent = call.send(lane::Outgoing(body, call.request(), nanoseconds(deadline())));
+  if (!sent) return sent.error();
+  if (auto awaited = call.await(answer); !awaited) return awaited.error();
+  auto imported = answer_in<lane::Imported>(answer);
+  if (!imported) return Error(std::move(imported).error());
+  return ImportedPart{*imported, std::move(answer.descriptors), answer.lost_descriptors};
+}
 
 Result<Greeting> Lane::greet(const std::string& label) {
   lane::Hello hello{};

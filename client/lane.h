@@ -38,6 +38,13 @@ struct GrantPart {
   bool lost_descriptors = false;   ///< there was no room (RLIMIT_NOFILE)
 };
 
+/// What a redeemed handle brings: descriptor i is extent i's.
+struct ImportedPart {
+  lane::Imported imported;
+  std::vector<OwnFd> descriptors;
+  bool lost_descriptors = false;  ///< there was no room (RLIMIT_NOFILE)
+};
+
 /// How to wait for a growth.
 struct GrowTerms {
   Exchange::Clock::time_point deadline;  ///< until then the broker grants, refuses, or says that it waits
@@ -73,6 +80,9 @@ class Lane {
     return body_in<Answer>(answer);
   }
 
+  /// Redeems a handle. The import is the caller's to release.
+  Result<ImportedPart> import_handle(const lane::ImportHandle& body);
+
   /// Makes the request `body`, and gives `take` every part of the grant as it comes. The grant is the
   /// caller's to accept or to return, also if this fails after some parts. Errors  with the broker's Denial;
   /// kCancelled: by `terms.stop`.
@@ -100,7 +110,8 @@ class Lane {
   /// What is given back is given back, however late the broker reads it.
   template <class Body>
   static constexpr bool kIsOfUseLate =
-      std::is_same_v<Body, lane::Return> || std::is_same_v<Body, lane::CloseSlice>;
+      std::is_same_v<Body, lane::Return> || std::is_same_v<Body, lane::CloseSlice> ||
+      std::is_same_v<Body, lane::ReleaseImport>;
 
   Lane(OwnFd socket, const std::filesystem::path& path, std::chrono::milliseconds timeout)
       : exchange_(LaneSocket(std::move(socket)), path.string(), timeout) {}

@@ -26,6 +26,9 @@ class SliceState final : public Borrower, public Trimmable {
   /// As Slice::set_in_use.
   bool set_in_use(Bytes in_use);
 
+  /// As Slice::export_handle.
+  Result<lane::HandleBytes> export_handle(Bytes offset, Bytes bytes, const ExportOptions& options);
+
   /// Maps `portion` at the end and calls `rest`. If that fails, nothing is kept.
   Result<void> take(Portion portion, const std::function<Result<void>()>& rest) override;
 

@@ -53,6 +53,8 @@ struct Api {
 #define GPUMEM_CUDA_MEMBER(name) decltype(&::name) name = nullptr;
   GPUMEM_CUDA_CALLS(GPUMEM_CUDA_MEMBER)
 #undef GPUMEM_CUDA_MEMBER
+  /// Null before CUDA 12.0.
+  CUresult (*cuStreamGetId)(CUstream, unsigned long long*) = nullptr;
 };
 
 }  // namespace gpumem::cuda

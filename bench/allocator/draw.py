@@ -97,7 +97,7 @@ def replay_section(replays, traces):
     times = table(["ns for each call"] + traces,
                   [[name] + cells(name, lambda one: f"{one['call_ns']:.0f} ({one['per_mimalloc']:.2f})")
                    for name in ALLOCATORS])
-    return f"{ratios}\n{peaks}\n\nIn brackets: by what mimalloc takes for the same calls.\n\n{times}"
+    return f"{ratios}\n{peaks}\n\nIn brackets: divided by mimalloc's time for the same calls.\n\n{times}"
 
 
 # ---- Speed ----

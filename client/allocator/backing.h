@@ -2,6 +2,7 @@
 #include <chrono>
 #include <cstdint>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -37,9 +38,10 @@ class Backing {
     Bytes least;    ///< what is enough; at most `most`
     Bytes largest;  ///< preferred largest extent, as far as that costs nothing
     std::chrono::milliseconds wait{0};
+    std::stop_token stop{};  ///< calls it off
   };
   /// Obtains extents, not mapped yet, of `least` to `most` bytes in total.
-  /// Errors  as Slice::grow.   Blocks.
+  /// Errors  as Slice::grow; kCancelled.   Blocks.
   virtual Result<std::vector<Extent>, GrowError> obtain(const Request& request) = 0;
 
   /// Maps `extents` one after the other from `at` on, readable and writable. All or nothing.

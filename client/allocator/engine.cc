@@ -69,23 +69,14 @@ Result<void> Engine::usable() const {
 
 Error Engine::is_closed() { return {Code::kFailedPrecondition, "the allocator has been closed"}; }
 
-// The cache remembers its last stream, which saves a look-up.
-Result<StreamIndex> Engine::stream_of(StreamHandle stream, ThreadCache* cache) {
+Result<StreamIndex> Engine::stream_of(StreamHandle stream) {
   if (closed_.load()) return is_closed();
-  if (cache != nullptr && cache->is_of(stream)) {
-    cache->set_budget(cache_budget());
-    return cache->stream();
-  }
-  auto index = streams_.index_of(stream, ThreadTable::thread_number());
-  if (index && cache != nullptr) {
-    cache->set_budget(cache_budget());
-    cache->use(stream, *index);
-  }
-  return index;
+  return streams_.index_of(stream,
+                           [this]() GPUMEM_THREAD(no_thread_safety_analysis) { retire_idle_streams(); });
 }
 
 ThreadCache* Engine::own_cache() {
-  if (number_.get() == 0 || !ThreadCache::can_be_stopped()) return nullptr;
+  if (number_.get() == 0 || !ThreadCache::can_be_stopped() || ThreadTable::is_ending()) return nullptr;
   ThreadCache* found = ThreadTable::find(number_.get());
   if (found != nullptr && found->belongs_to(engine_ref_)) return found;
   const MutexLock lock(lock_);
@@ -97,6 +88,8 @@ ThreadCache* Engine::own_cache() {
   while (taken[number]) ++number;
   auto made = std::make_shared<ThreadCache>(engine_ref_, number);
   if (closed_.load()) return nullptr;
+  ThreadCache* const fresh = made.get();
+  if (is_waited_for()) ThreadCache::stop({&fresh, 1});
   caches_.push_back({made});
   found = made.get();
   ThreadTable::set(number_.get(), std::move(made));
@@ -105,57 +98,110 @@ ThreadCache* Engine::own_cache() {
 
 // ---- Allocating ----
 
-Result<Address, GrowError> Engine::allocate(Bytes bytes, StreamHandle stream, const Placement& placement) {
-  if (!is_usable()) return GrowError(usable().error());
-  if (bytes.is_zero()) return GrowError({Code::kInvalidArgument, "a block has at least one byte"});
-  if (bytes > limit_) {
-    return GrowError(
-        {Code::kResourceExhausted,
-         "a block of " + to_string(bytes) + " is larger than the allocator's limit of " + to_string(limit_)});
+Result<void> Engine::check(const Request& request) const {
+  if (request.bytes == 0) return Error{Code::kInvalidArgument, "a block has at least one byte"};
+  if (request.bytes > limit_.count) {
+    return Error{Code::kResourceExhausted, "a block of " + to_string(Bytes{request.bytes}) +
+                                               " is larger than the allocator's limit of " +
+                                               to_string(limit_)};
   }
-  if (placement.tag.number != 0 && !has_tag(placement.tag)) {
-    return GrowError({Code::kInvalidArgument, "there is no tag " + std::to_string(placement.tag.number)});
+  const auto& [tag, room] = request.placement;
+  if (tag.number != 0 && !has_tag(tag)) {
+    return Error{Code::kInvalidArgument, "there is no tag " + std::to_string(tag.number)};
   }
-  ThreadCache* cache = own_cache();
-  const Request request{bytes.count, stream, placement};
-  if (!placement.room.is_zero()) return allocate_with_room(request, cache);
-  if (cache != nullptr && bytes.count <= kClassMost && placement.tag.number == 0) {  // without a lock
-    const std::uint32_t now = seconds_.load(std::memory_order_relaxed);
-    if (const Address cached = cache->take_any(bytes.count, stream, now)) return cached;
+  if (room > addresses_) {
+    return Error{Code::kInvalidArgument,
+                 "room of " + to_string(room) + " is more than the addresses there are"};
   }
-  return bytes.count <= kSlotMost ? allocate_slot(request, cache) : allocate_span(request, cache);
+  return {};
 }
 
-Address Engine::take_cached(const Request& request, ThreadCache* cache) {
-  if (cache == nullptr || request.bytes > kClassMost) return 0;
-  const Address cached = cache->take_locked(request.bytes, seconds_.load(std::memory_order_relaxed));
+Result<Address, GrowError> Engine::allocate(Bytes bytes, StreamHandle stream, const Placement& placement) {
+  if (!is_usable()) return GrowError(usable().error());
+  Request request{bytes.count, stream, placement};
+  if (auto can = check(request); !can) return GrowError(can.error());
+  ThreadCache* cache = own_cache();
+  if (cache != nullptr && Streams::is_legacy(stream) && placement.room.is_zero()) {
+    request.cache = cache;
+    const std::uint32_t now = seconds_.load(std::memory_order_relaxed);
+    if (bytes.count <= kClassMost && placement.tag.number == 0) {  // without a lock
+      if (const Address cached = cache->take(bytes.count, now)) return cached;
+    }
+  }
+  return allocate_slowly(request, cache);
+}
+
+Result<Address, GrowError> Engine::allocate_slowly(const Request& request, ThreadCache* cache) {
+  Need need;
+  {
+    const MutexLock lock(lock_);
+    auto index = stream_of(request.stream);
+    if (!index) return GrowError(index.error());
+    if (request.cache != nullptr) request.cache->use(*index, cache_budget());
+    need = need_for(request, *index);
+    if (const Address at = take_at_once(request, need)) return at;
+    if (need.kind == Need::Kind::kRoom) need.at = extents_.reserve_room(need.room);
+    if (need.kind == Need::Kind::kRoom && need.at == 0) {
+      return GrowError({Code::kResourceExhausted,
+                        "no " + to_string(Bytes{need.room}) + " of addresses are left for the block's room"});
+    }
+    streams_.hold(*index);
+  }
+  auto span = satisfy(need, cache);
+  const MutexLock lock(lock_);
+  streams_.let_go(need.stream);
+  if (!span) {
+    if (need.kind == Need::Kind::kRoom) extents_.release_room(need.at, need.at, need.at + need.room);
+    if (const Address at = closed_.load() ? 0 : take_at_once(request, need)) return at;
+    return span.error();
+  }
+  if (closed_.load()) return GrowError(is_closed());
+  return finish(**span, request, need);
+}
+
+Engine::Need Engine::need_for(const Request& request, StreamIndex stream) const {
+  const bool classed = request.bytes <= kClassMost && request.placement.room.is_zero();
+  Need need{.bytes = classed ? kClassBytes[class_of(request.bytes)] : rounded_up(request.bytes, kQuantum),
+            .stream = stream};
+  if (!request.placement.room.is_zero()) {
+    need.kind = Need::Kind::kRoom;
+    need.room = rounded_up(std::max(request.placement.room.count, need.bytes), unit_);
+  } else if (request.bytes <= kSlotMost) {
+    need.kind = Need::Kind::kSlab;
+    need.bytes = kSlabBytes[class_of(request.bytes)];
+  }
+  return need;
+}
+
+Address Engine::take_at_once(const Request& request, const Need& need) {
+  if (need.kind == Need::Kind::kRoom) return 0;
+  if (need.kind == Need::Kind::kSlab) return take_slot(request, need.stream);
+  if (const Address cached = take_cached(request)) return cached;
+  Span* span = heap_.take(need.bytes, Cut::kSpan, need.stream);
+  return span == nullptr ? 0 : hand_out(*span, request, need.stream);
+}
+
+Address Engine::finish(Span& span, const Request& request, const Need& need) {
+  if (need.kind == Need::Kind::kSlab) {
+    slab_bins_.add_slab(span, class_of(request.bytes), need.stream);
+    map_.enter(span);
+    return take_slot(request, need.stream);
+  }
+  if (need.kind == Need::Kind::kRoom) span.room_end = need.at + need.room;
+  return hand_out(span, request, need.stream);
+}
+
+Address Engine::take_cached(const Request& request) {
+  if (request.cache == nullptr || request.bytes > kClassMost) return 0;
+  const Address cached = request.cache->take_locked(request.bytes, seconds_.load(std::memory_order_relaxed));
   if (cached != 0 && request.placement.tag.number != 0) tag_block(cached, request.placement.tag);
   return cached;
 }
 
-Result<Address, GrowError> Engine::allocate_slot(const Request& request, ThreadCache* cache) {
+Address Engine::take_slot(const Request& request, StreamIndex stream) {
   const ClassIndex size_class = class_of(request.bytes);
-  Need need{.kind = Need::Kind::kSlab, .bytes = kSlabBytes[size_class]};
-  {
-    const MutexLock lock(lock_);
-    auto index = stream_of(request.stream, cache);
-    if (!index) return GrowError(index.error());
-    need.stream = *index;
-    if (const Address address = take_slot(request, cache, *index)) return address;
-  }
-  auto slab = satisfy(need, cache);
-  if (!slab) return slab.error();
-  const MutexLock lock(lock_);
-  if (closed_.load()) return GrowError(is_closed());
-  if (cache != nullptr) cache->use(request.stream, need.stream);  // another thread may have emptied it
-  slab_bins_.add_slab(**slab, size_class, need.stream);
-  map_.enter(**slab);
-  return take_slot(request, cache, need.stream);
-}
-
-Address Engine::take_slot(const Request& request, ThreadCache* cache, StreamIndex stream) {
-  const ClassIndex size_class = class_of(request.bytes);
-  if (const Address cached = take_cached(request, cache)) return cached;
+  if (const Address cached = take_cached(request)) return cached;
+  ThreadCache* cache = request.cache;
   std::vector<Block> blocks;
   const std::size_t most = 1 + (cache != nullptr ? cache->refill_count(size_class) : 0);
   if (slab_bins_.take(size_class, stream, most, blocks) == 0) return 0;
@@ -163,57 +209,8 @@ Address Engine::take_slot(const Request& request, ThreadCache* cache, StreamInde
   blocks.pop_back();
   if (!blocks.empty()) cache->refill(size_class, blocks.data(), blocks.size());
   ++counters_.slow[size_class];
-  mark_used(*block.slot, request, stream, cache);
+  mark_used(*block.slot, request, stream);
   return block.address;
-}
-
-Result<Address, GrowError> Engine::allocate_span(const Request& request, ThreadCache* cache) {
-  const bool classed = request.bytes <= kClassMost;
-  Need need{.bytes = classed ? kClassBytes[class_of(request.bytes)] : rounded_up(request.bytes, kQuantum)};
-  {
-    const MutexLock lock(lock_);
-    auto index = stream_of(request.stream, cache);
-    if (!index) return GrowError(index.error());
-    need.stream = *index;
-    if (const Address cached = take_cached(request, cache)) return cached;
-    if (Span* span = heap_.take(need.bytes, Cut::kSpan, *index)) return hand_out(*span, request, *index);
-  }
-  auto span = satisfy(need, cache);
-  if (!span) return span.error();
-  const MutexLock lock(lock_);
-  if (closed_.load()) return GrowError(is_closed());
-  return hand_out(**span, request, need.stream);
-}
-
-Result<Address, GrowError> Engine::allocate_with_room(const Request& request, ThreadCache* cache) {
-  if (request.placement.room > addresses_) {
-    return GrowError({Code::kInvalidArgument, "room of " + to_string(request.placement.room) +
-                                                  " is more than the addresses there are"});
-  }
-  const std::uint64_t bytes = rounded_up(request.bytes, kQuantum);
-  const std::uint64_t room = rounded_up(std::max(request.placement.room.count, bytes), unit_);
-  Need need{.kind = Need::Kind::kRoom, .bytes = bytes};
-  {
-    const MutexLock lock(lock_);
-    auto index = stream_of(request.stream, cache);
-    if (!index) return GrowError(index.error());
-    need.stream = *index;
-    need.at = extents_.reserve_room(room);
-    need.room = room;
-  }
-  if (need.at == 0) {
-    return GrowError({Code::kResourceExhausted,
-                      "no " + to_string(Bytes{room}) + " of addresses are left for the block's room"});
-  }
-  auto span = satisfy(need, cache);
-  const MutexLock lock(lock_);
-  if (!span) {
-    extents_.release_room(need.at, need.at, need.at + room);
-    return span.error();
-  }
-  if (closed_.load()) return GrowError(is_closed());
-  (*span)->room_end = need.at + room;
-  return hand_out(**span, request, need.stream);
 }
 
 Address Engine::hand_out(Span& span, const Request& request, StreamIndex stream) {
@@ -225,14 +222,15 @@ Address Engine::hand_out(Span& span, const Request& request, StreamIndex stream)
   span.slots = &span.own;
   span.requested = request.bytes;
   ++counters_.slow[span.size_class];
-  mark_used(span.own, request, stream, nullptr);
+  mark_used(span.own, request, stream);
   map_.enter(span);
   return span.base;
 }
 
-void Engine::mark_used(Slot& slot, const Request& request, StreamIndex stream, const ThreadCache* cache) {
-  const BlockWord word =
-      BlockWord::used(stream, request.placement.tag.number, cache != nullptr ? cache->number() : 0);
+void Engine::mark_used(Slot& slot, const Request& request, StreamIndex stream) {
+  streams_.hold(stream);
+  const BlockWord word = BlockWord::used(stream, request.placement.tag.number,
+                                         request.cache != nullptr ? request.cache->number() : 0);
   slot.set(request.bytes <= BlockWord::kBytesMost ? word.with_bytes(request.bytes) : word);
   slot.born.store(seconds_.load(std::memory_order_relaxed), std::memory_order_relaxed);
 }
@@ -276,29 +274,42 @@ Result<Engine::Found> Engine::find(Address address, Bytes bytes) const {
 
 Result<void> Engine::deallocate(Address address, Bytes bytes, StreamHandle stream) {
   if (!is_usable()) return usable();
-  ThreadCache* cache = own_cache();
+  ThreadCache* cache = Streams::is_legacy(stream) ? own_cache() : nullptr;
   if (Span* span = map_.find(address); span != nullptr && cache != nullptr && span->size_class != kNoClass) {
     Slot* slot = slot_of(*span, address);
-    if (slot != nullptr && cache->put_any(*span, *slot, address, bytes.count, stream)) return {};
+    if (slot != nullptr && cache->put_any(*span, *slot, address, bytes.count)) return {};
   }
   const MutexLock lock(lock_);
   if (closed_.load()) return is_closed();
   auto found = find(address, bytes);
   if (!found) return found.error();
-  auto index = stream_of(stream, cache);
+  const StreamIndex allocated_on = found->word.stream();
+  auto index = order_of_free(stream, allocated_on);
   if (!index) return index.error();
   Span& span = *found->span;
-  if (span.size_class != kNoClass && cache != nullptr) {
-    if (cache->ensure_capacity(span.size_class, flush_target()) &&
-        cache->put_locked(span, *found->slot, address, bytes.count)) {
-      return {};
-    }
+  if (cache != nullptr) cache->use(*index, cache_budget());
+  const bool cached = span.size_class != kNoClass && cache != nullptr && !is_waited_for() &&
+                      cache->ensure_capacity(span.size_class, flush_target()) &&
+                      cache->put_locked(span, *found->slot, address, bytes.count);
+  if (!cached) {
+    // Another thread may free the same block on the fast path.
+    std::uint64_t expected = found->word.bits();
+    if (!found->slot->word.compare_exchange_strong(expected, 0)) return invalid(address, "was freed already");
+    free_block(span, {address, found->slot}, *index);
+    streams_.freed(*index);
   }
-  // Another thread may free the same block on the fast path.
-  std::uint64_t expected = found->word.bits();
-  if (!found->slot->word.compare_exchange_strong(expected, 0)) return invalid(address, "was freed already");
-  free_block(span, {address, found->slot}, *index);
+  streams_.let_go(allocated_on);
   return {};
+}
+
+// The per-thread default stream of the thread that allocated the block is another one, on which only that
+// thread can set a mark. The legacy default stream comes after the work of both. It needs no mark now, so it
+// also serves a thread that is about to end, whose driver state may be gone.
+Result<StreamIndex> Engine::order_of_free(StreamHandle stream, StreamIndex allocated_on) {
+  if (!Streams::is_per_thread(stream)) return stream_of(stream);
+  if (ThreadTable::is_ending()) return stream_of(nullptr);
+  auto own = stream_of(stream);
+  return !own || *own == allocated_on ? own : stream_of(nullptr);
 }
 
 void Engine::free_block(Span& span, const Block& block, StreamIndex stream) {
@@ -320,15 +331,15 @@ void Engine::free_span(Span& span, StreamIndex stream, std::uint64_t epoch) {
   const bool done = epoch < streams_.reached(stream);
   heap_.free(span, done ? kNoStream : stream, epoch);
   if (room_end != 0) extents_.release_room(base, end, room_end);
-  streams_.mark_if_own(stream, ThreadTable::thread_number());
+  wake_waiters();
 }
 
 ThreadCache::FlushTarget Engine::flush_target() {
-  return [this](const Block& block, StreamIndex stream) { free_flushed(block, stream); };
+  return [this](const Block& block) { free_flushed(block); };
 }
 
-void Engine::free_flushed(const Block& block, StreamIndex stream) {
-  free_block(*map_.find(block.address), block, stream);
+void Engine::free_flushed(const Block& block) {
+  free_block(*map_.find(block.address), block, streams_.legacy());
 }
 
 }  // namespace gpumem::allocator

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -33,7 +34,7 @@ struct EngineOptions {
 /// from the slab bins (slab slots) or the heap (spans), else from wholly free extents that are remapped
 /// together, else from the backing.
 /// Threads  any. One lock guards everything but the caches. It is never held while waiting for the broker or
-///          the device. Order: `growing_`, `lock_`.
+///          the device.
 class Engine {
  public:
   Engine(std::unique_ptr<Backing> backing, std::unique_ptr<StreamPort> streams, const EngineOptions& options);
@@ -45,18 +46,18 @@ class Engine {
   /// The fast path. Zero: call allocate().
   Address try_allocate(Bytes bytes, StreamHandle stream) {
     ThreadCache* cache = ThreadTable::find(number_.get());
-    if (cache == nullptr || bytes.count - 1 >= kClassMost) return 0;
-    return cache->take(bytes.count, stream, seconds_.load(std::memory_order_relaxed));
+    if (cache == nullptr || bytes.count - 1 >= kClassMost || !Streams::is_legacy(stream)) return 0;
+    return cache->take(bytes.count, seconds_.load(std::memory_order_relaxed));
   }
   /// The fast path. False: call deallocate().
   bool try_deallocate(Address address, Bytes bytes, StreamHandle stream) {
     ThreadCache* cache = ThreadTable::find(number_.get());
-    if (cache == nullptr) return false;
+    if (cache == nullptr || !Streams::is_legacy(stream)) return false;
     Span* span = map_.find(address);
     if (span == nullptr) [[unlikely]]
       return false;
     Slot* slot = slot_of(*span, address);
-    return slot != nullptr && cache->put(*span, *slot, address, bytes.count, stream);
+    return slot != nullptr && cache->put(*span, *slot, address, bytes.count);
   }
 
   // As Allocator's.
@@ -78,7 +79,7 @@ class Engine {
   Bytes surplus() const;
   /// Does what the background thread would do at `now`; for tests, which have none.
   void background_tick(std::chrono::steady_clock::time_point now);
-  /// Removes `cache`, whose owner, the calling thread, ends.
+  /// Removes `cache`, whose owner, the calling thread, ends. Calls no driver.
   void retire(ThreadCache& cache);
 
   /// An object that ends when this is closed or destroyed, before the backing.
@@ -100,6 +101,7 @@ class Engine {
     std::uint64_t bytes = 0;  ///< as requested, before rounding
     StreamHandle stream = nullptr;
     Placement placement;
+    ThreadCache* cache = nullptr;  ///< the calling thread's, on the legacy default stream only
   };
   using Clock = std::chrono::steady_clock;
 
@@ -113,17 +115,25 @@ class Engine {
   Result<void> usable() const;
   static Error is_closed();
   /// Errors  kFailedPrecondition (closed); as Streams::index_of.
-  Result<StreamIndex> stream_of(StreamHandle stream, ThreadCache* cache) GPUMEM_REQUIRES(lock_);
+  Result<StreamIndex> stream_of(StreamHandle stream) GPUMEM_REQUIRES(lock_);
+  /// The calling thread's cache, made at the first call. Null if it can have none.
   ThreadCache* own_cache();
 
   // engine.cc: blocks.
-  Result<Address, GrowError> allocate_slot(const Request& request, ThreadCache* cache);
-  Result<Address, GrowError> allocate_span(const Request& request, ThreadCache* cache);
-  Result<Address, GrowError> allocate_with_room(const Request& request, ThreadCache* cache);
-  Address take_cached(const Request& request, ThreadCache* cache) GPUMEM_REQUIRES(lock_);
+  struct Need;
+  /// Errors  kInvalidArgument, kResourceExhausted: such a block can never be had.
+  Result<void> check(const Request& request) const;
+  Result<Address, GrowError> allocate_slowly(const Request& request, ThreadCache* cache);
+  /// What `request` needs if nothing is there for it.
+  Need need_for(const Request& request, StreamIndex stream) const;
+  /// From what is free for the stream already. Zero: more is needed.
+  Address take_at_once(const Request& request, const Need& need) GPUMEM_REQUIRES(lock_);
+  /// Makes `span`, which was found for `need`, the block, or the slab that it lies in.
+  Address finish(Span& span, const Request& request, const Need& need) GPUMEM_REQUIRES(lock_);
+  Address take_cached(const Request& request) GPUMEM_REQUIRES(lock_);
+  Address take_slot(const Request& request, StreamIndex stream) GPUMEM_REQUIRES(lock_);
   Address hand_out(Span& span, const Request& request, StreamIndex stream) GPUMEM_REQUIRES(lock_);
-  Address take_slot(const Request& request, ThreadCache* cache, StreamIndex stream) GPUMEM_REQUIRES(lock_);
-  void mark_used(Slot& slot, const Request& request, StreamIndex stream, const ThreadCache* cache);
+  void mark_used(Slot& slot, const Request& request, StreamIndex stream) GPUMEM_REQUIRES(lock_);
   bool has_tag(Tag tag) const;
   std::uint64_t cache_budget() const GPUMEM_REQUIRES(lock_);
   void tag_block(Address address, Tag tag) GPUMEM_REQUIRES(lock_);
@@ -134,11 +144,13 @@ class Engine {
   };
   /// Errors  as deallocate's.
   Result<Found> find(Address address, Bytes bytes) const GPUMEM_REQUIRES(lock_);
+  /// The stream in whose order a block is freed that the caller frees on `stream`. Errors  as stream_of.
+  Result<StreamIndex> order_of_free(StreamHandle stream, StreamIndex allocated_on) GPUMEM_REQUIRES(lock_);
   void free_block(Span& span, const Block& block, StreamIndex stream) GPUMEM_REQUIRES(lock_);
   void free_span(Span& span, StreamIndex stream, std::uint64_t epoch) GPUMEM_REQUIRES(lock_);
   /// Frees the blocks that are flushed from a thread's cache.
   ThreadCache::FlushTarget flush_target();
-  void free_flushed(const Block& block, StreamIndex stream) GPUMEM_THREAD(no_thread_safety_analysis);
+  void free_flushed(const Block& block) GPUMEM_THREAD(no_thread_safety_analysis);
 
   // engine_spans.cc: from a request for memory to a span.
   struct Need {
@@ -149,6 +161,13 @@ class Engine {
     Span* block = nullptr;  ///< kAfter: the block to extend
     Address at = 0;         ///< kRoom
     std::uint64_t room = 0;
+  };
+  /// A thread that lacks memory. One at a time grows, and what is freed meanwhile wakes those that wait.
+  struct Waiter {
+    std::uint64_t bytes = 0;  ///< that it needs
+    bool waits = false;       ///< for memory that others hold now
+    bool woken = false;       ///< there may be enough
+    std::stop_source stop{};  ///< calls its growth off
   };
   /// Finds or makes a span for `need`. The span is in use, but not handed out yet.
   /// Blocks  while the backing lends memory.
@@ -162,15 +181,24 @@ class Engine {
   Result<void> make_span_for(const Need& need) GPUMEM_REQUIRES(lock_);
   void poll_all() GPUMEM_REQUIRES(lock_);
   void settle(StreamIndex stream, std::uint64_t epoch) GPUMEM_REQUIRES(lock_);
-  void retire_stream(StreamIndex stream) GPUMEM_REQUIRES(lock_);
+  void retire_idle_streams() GPUMEM_REQUIRES(lock_);
   std::vector<Streams::Awaited> marks_of(const std::vector<StreamIndex>& streams) GPUMEM_REQUIRES(lock_);
   void wait_for_all();
-  /// Flushes all threads' caches, of one stream or (kNoStream) of all.
-  void flush_caches(StreamIndex only = kNoStream) GPUMEM_REQUIRES(lock_);
-  void flush_stopped(const std::vector<ThreadCache*>& caches, StreamIndex only) GPUMEM_REQUIRES(lock_);
+  /// Flushes all threads' caches.
+  void flush_caches() GPUMEM_REQUIRES(lock_);
+  void flush_stopped(const std::vector<ThreadCache*>& caches) GPUMEM_REQUIRES(lock_);
   /// Adds extents that the backing has lent.
   void add_extents(std::vector<Extent> lent) GPUMEM_REQUIRES(lock_);
-  Result<void, GrowError> obtain(const Need& need, std::chrono::milliseconds wait);
+  Result<void, GrowError> obtain(const Need& need, const Waiter& waiter, Clock::time_point deadline);
+  /// Waits until the waiter may grow. Growths that wait give way to those that do not.
+  /// False: look again, because it was woken, the deadline has passed, or this is closing.
+  bool take_turn(Waiter& waiter, Clock::time_point deadline) GPUMEM_REQUIRES(lock_);
+  void end_turn();
+  void begin_to_wait(Waiter& waiter) GPUMEM_REQUIRES(lock_);
+  void leave(Waiter& waiter) GPUMEM_REQUIRES(lock_);
+  bool is_waited_for() const GPUMEM_REQUIRES(lock_);
+  /// Wakes the waiters that what is free now may be enough for.
+  void wake_waiters() GPUMEM_REQUIRES(lock_);
   Backing::Request request_for(std::uint64_t missing) const GPUMEM_REQUIRES(lock_);
 
   // engine_extend.cc
@@ -185,7 +213,7 @@ class Engine {
   /// Errors  kFailedPrecondition: already closed; `only_unused`, and blocks are in use.
   Result<void> shut_down(bool only_unused);
   /// `port`  the marks' own. It is kept alive by the caller.
-  void wait_for(const std::vector<Streams::Awaited>& awaited, StreamPort& port);
+  void wait_for(std::vector<Streams::Awaited> awaited, StreamPort& port);
 
   const std::uint64_t generation_;
   const EngineOptions options_;
@@ -205,8 +233,12 @@ class Engine {
   AddressMap map_;
   std::atomic<std::uint32_t> seconds_{0};
   std::atomic<bool> closed_{false};
-  Mutex growing_;  ///< one growth at a time
+  std::atomic<int> closing_{0};  ///< calls that are about to close
   mutable Mutex lock_;
+  Condition changed_;  ///< of the waiters
+  std::vector<Waiter*> waiters_ GPUMEM_GUARDED_BY(lock_);
+  Waiter* growing_ GPUMEM_GUARDED_BY(lock_) = nullptr;  ///< whose turn it is
+  int askers_ GPUMEM_GUARDED_BY(lock_) = 0;             ///< for a turn that will not wait
   Heap heap_ GPUMEM_GUARDED_BY(lock_);
   ExtentHeap extents_ GPUMEM_GUARDED_BY(lock_);
   Streams streams_ GPUMEM_GUARDED_BY(lock_);

@@ -24,7 +24,7 @@ Result<void, GrowError> Engine::extend(Address address, Bytes bytes, Bytes to, S
     if (closed_.load()) return GrowError(is_closed());
     auto block = find(address, bytes);
     if (!block) return GrowError(block.error());
-    auto known = stream_of(stream, cache);
+    auto known = stream_of(stream);
     if (!known) return GrowError(known.error());
     found = *block;
     index = *known;
@@ -39,8 +39,12 @@ Result<void, GrowError> Engine::extend(Address address, Bytes bytes, Bytes to, S
       found.slot->set(word.with_bytes(to.count));
       return {};
     }
+    streams_.hold(index);
   }
-  return extend_span(found, to, index, cache);
+  auto extended = extend_span(found, to, index, cache);
+  const MutexLock lock(lock_);
+  streams_.let_go(index);
+  return extended;
 }
 
 Result<void, GrowError> Engine::extend_span(const Found& found, Bytes to, StreamIndex stream,
@@ -68,7 +72,7 @@ void Engine::shrink_span(Span& span, std::uint64_t to, StreamIndex stream) {
   if (to >= span.bytes) return;
   heap_.narrow(span, to, stream, streams_.epoch(stream));
   if (span.room_end != 0) extents_.release_room(span.base, end, std::exchange(span.room_end, 0));
-  streams_.mark_if_own(stream, ThreadTable::thread_number());
+  streams_.freed(stream);
 }
 
 }  // namespace gpumem::allocator

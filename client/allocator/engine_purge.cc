@@ -45,11 +45,13 @@ void Engine::age_caches() {
     if (cached.idle_ticks >= IdleTracker::kCacheTicks && cached.cache->bytes() != 0)
       aged.push_back(cached.cache.get());
   }
-  flush_stopped(aged, kNoStream);
+  flush_stopped(aged);
 }
 
 void Engine::grow_ahead(Clock::time_point now) {
-  std::uint64_t wanted = 0;
+  Waiter turn;
+  Backing::Request request;
+  std::shared_ptr<Backing> backing;
   const auto lacking = [&]() GPUMEM_REQUIRES(lock_) {
     const std::uint64_t ahead = trend_.ahead(now, extents_.committed().count);
     const std::uint64_t there = extents_.spare().count + heap_.free_bytes();
@@ -58,25 +60,21 @@ void Engine::grow_ahead(Clock::time_point now) {
   };
   {
     const MutexLock lock(lock_);
-    wanted = closed_.load() ? 0 : lacking();
-  }
-  if (wanted == 0) return;
-  const MutexLock turn(growing_);
-  Backing::Request request;
-  std::shared_ptr<Backing> backing;
-  {
-    const MutexLock lock(lock_);
-    wanted = closed_.load() ? 0 : lacking();
+    if (closed_.load() || growing_ != nullptr || askers_ != 0 || is_waited_for()) return;
+    const std::uint64_t wanted = lacking();
     if (wanted == 0) return;
     request = request_for(wanted);
+    request.least = {unit_};
+    request.most = {wanted};
+    request.stop = turn.stop.get_token();
     backing = backing_;
+    growing_ = &turn;
   }
-  request.least = {unit_};
-  request.most = {wanted};
   auto lent = backing->obtain(request);
-  if (!lent) return;  // the allocation that needs the memory will report it
   const MutexLock lock(lock_);
-  add_extents(std::move(*lent));
+  growing_ = nullptr;
+  changed_.notify_all();
+  if (lent) add_extents(std::move(*lent));  // else the allocation that needs the memory will report it
 }
 
 Bytes Engine::surplus() const {
@@ -88,6 +86,7 @@ Bytes Engine::surplus() const {
 
 Result<Bytes> Engine::trim(Bytes bytes) {
   if (auto can = usable(); !can) return can.error();
+  if (closing_.load() != 0) return Bytes{};  // who closes gives everything back
   const Bytes given = trim_now(bytes);
   if (given >= bytes) return given;
   wait_for_all();
@@ -116,19 +115,13 @@ Result<void> Engine::release_stream(StreamHandle stream) {
   if (auto can = usable(); !can) return can;
   const MutexLock lock(lock_);
   if (closed_.load()) return is_closed();
-  const std::uint64_t thread = ThreadTable::thread_number();
-  const auto index = streams_.find(stream, thread);
-  if (!index) return {};
-  flush_caches(*index);
-  return streams_.forget(*index, thread);
+  return streams_.forget(stream);
 }
 
 void Engine::retire(ThreadCache& cache) {
   const MutexLock lock(lock_);
   if (closed_.load()) return;
-  cache.flush(flush_target(), true);
-  const std::uint64_t thread = ThreadTable::thread_number();
-  for (const StreamIndex stream : cache.per_thread_streams()) (void)streams_.forget(stream, thread);
+  cache.flush(flush_target());
   for (ClassIndex i = 0; i < kClasses; ++i) counters_.hits[i] += cache.hits(i);
   std::erase_if(caches_, [&cache](const Cached& cached) { return cached.cache.get() == &cache; });
 }
@@ -149,21 +142,28 @@ Result<void> Engine::end() {
 Result<void> Engine::shut_down(bool only_unused) {
   std::vector<Streams::Awaited> awaited;
   std::shared_ptr<StreamPort> waited_on;
+  std::uint64_t left = 0;
+  closing_.fetch_add(1);
   {
     const MutexLock lock(lock_);
+    closing_.fetch_sub(1);
     if (closed_.load()) return is_closed();
     waited_on = port_;
     flush_caches();
     std::vector<ThreadCache*> caches;
     for (const Cached& cached : caches_) caches.push_back(cached.cache.get());
     ThreadCache::stop(caches);
-    if (const std::uint64_t left = blocks_in_use(); only_unused && left != 0) {
-      for (ThreadCache* cache : caches) cache->resume();
+    if (left = blocks_in_use(); only_unused && left != 0) {
+      for (ThreadCache* cache : caches) {
+        if (!is_waited_for()) cache->resume();
+      }
       return Error{Code::kFailedPrecondition,
                    std::to_string(left) + (left == 1 ? " block is" : " blocks are") +
                        " still in use; free them, or destroy the allocator with them"};
     }
     closed_.store(true);
+    if (growing_ != nullptr) growing_->stop.request_stop();
+    changed_.notify_all();
     number_.release();
     std::vector<StreamIndex> streams;
     for (std::size_t i = 1; i < streams_.count(); ++i) streams.push_back(static_cast<StreamIndex>(i));
@@ -175,14 +175,16 @@ Result<void> Engine::shut_down(bool only_unused) {
   }
   background_thread_.reset();
   attachment_.reset();
-  wait_for(awaited, *waited_on);
+  wait_for(std::move(awaited), *waited_on);
+  // Work of any stream may use these blocks, and their own streams may have ended.
+  if (left != 0) waited_on->wait_for_context();
   std::shared_ptr<Backing> backing;
   std::shared_ptr<StreamPort> port;
   std::vector<Extent> all;
   Bytes kept;
   {
-    const MutexLock growths_are_over(growing_);
     const MutexLock lock(lock_);
+    while (growing_ != nullptr || is_waited_for()) changed_.wait(lock_);
     all = extents_.take_all();
     kept = extents_.committed();
     map_.clear();

@@ -16,33 +16,103 @@ constexpr std::uint64_t kGrowthPart = 8;
 constexpr std::uint64_t kBatchPart = 512;
 // Each round waits for all streams. Other threads may add work without end, so the rounds are bounded.
 constexpr int kMostRounds = 4;
+// Longer than any real wait, and short enough to be added to a point in time.
+constexpr std::chrono::hours kLongestWait{24 * 365};
 
 }  // namespace
 
 Result<Span*, GrowError> Engine::satisfy(const Need& need, ThreadCache* cache) {
-  const auto here = [&] {
-    const MutexLock lock(lock_);
-    return satisfy_locally(need, cache);
-  };
-  if (auto done = here(); !done || *done != nullptr) return done;
-  const MutexLock turn(growing_);
+  const auto deadline = Clock::now() + std::min<std::chrono::milliseconds>(options_.wait, kLongestWait);
+  Waiter waiter{.bytes = need.bytes};
+  std::optional<GrowError> refused;
   bool last_resort = false;
-  for (auto wait = std::chrono::milliseconds::zero();;) {
-    // Others may have grown meanwhile, or taken what was obtained for this.
-    if (auto done = here(); !done || *done != nullptr) return done;
-    auto obtained = obtain(need, wait);
-    if (obtained) continue;
-    if (!last_resort) {  // flush all caches, wait for the device, open the units for small blocks
+  for (bool last_look = false;;) {
+    {
+      const MutexLock lock(lock_);
+      auto done = satisfy_locally(need, cache);
+      if (!done || *done != nullptr || last_look) {
+        leave(waiter);
+        return !done || *done != nullptr ? done : *refused;
+      }
+      if (last_resort && refused && !waiter.waits && options_.wait.count() > 0) begin_to_wait(waiter);
+      if (!take_turn(waiter, deadline)) {
+        last_look = waiter.waits && Clock::now() >= deadline;
+        if (last_look) refused->code = Code::kDeadlineExceeded;
+        continue;
+      }
+    }
+    auto obtained = obtain(need, waiter, deadline);
+    end_turn();
+    if (obtained || obtained.error().code == Code::kCancelled) continue;
+    refused = obtained.error();
+    if (last_resort) {
+      last_look = waiter.waits || options_.wait.count() <= 0;
+    } else {  // flush all caches, wait for the device, open the units for small blocks
       last_resort = true;
+      refused.reset();
       wait_for_all();
       const MutexLock lock(lock_);
       heap_.open_units();
-    } else if (wait < options_.wait) {
-      wait = options_.wait;
-    } else {
-      return obtained.error();
     }
   }
+}
+
+bool Engine::take_turn(Waiter& waiter, Clock::time_point deadline) {
+  const auto may_grow = [&]() GPUMEM_REQUIRES(lock_) {
+    return growing_ == nullptr && (!waiter.waits || askers_ == 0);
+  };
+  askers_ += waiter.waits ? 0 : 1;
+  while (!closed_.load() && !std::exchange(waiter.woken, false)) {
+    if (may_grow()) {
+      askers_ -= waiter.waits ? 0 : 1;
+      waiter.stop = {};
+      growing_ = &waiter;
+      return true;
+    }
+    if (!waiter.waits) {
+      if (growing_ != nullptr && growing_->waits) growing_->stop.request_stop();
+      changed_.wait(lock_);
+    } else if (Clock::now() < deadline) {
+      changed_.wait_until(lock_, deadline);
+    } else {
+      break;
+    }
+  }
+  askers_ -= waiter.waits ? 0 : 1;
+  changed_.notify_all();
+  return false;
+}
+
+void Engine::end_turn() {
+  const MutexLock lock(lock_);
+  growing_ = nullptr;
+  changed_.notify_all();
+}
+
+bool Engine::is_waited_for() const { return !waiters_.empty(); }
+
+// From now on, until nobody waits, no block goes into a cache, where the waiter would not see it.
+void Engine::begin_to_wait(Waiter& waiter) {
+  waiter.waits = true;
+  waiters_.push_back(&waiter);
+  flush_caches();
+}
+
+void Engine::leave(Waiter& waiter) {
+  if (std::erase(waiters_, &waiter) == 0) return;
+  changed_.notify_all();
+  if (is_waited_for() || closed_.load()) return;
+  for (const Cached& cached : caches_) cached.cache->resume();
+}
+
+void Engine::wake_waiters() {
+  const std::uint64_t free = heap_.free_bytes() + extents_.spare().count;
+  for (Waiter* waiter : waiters_) {
+    if (waiter->bytes > free) continue;
+    waiter->woken = true;
+    waiter->stop.request_stop();
+  }
+  if (is_waited_for()) changed_.notify_all();
 }
 
 Result<Span*, GrowError> Engine::satisfy_locally(const Need& need, ThreadCache* cache) {
@@ -61,7 +131,7 @@ Result<Span*, GrowError> Engine::satisfy_locally(const Need& need, ThreadCache* 
   if (span == nullptr) {
     std::uint64_t missing = missing_for(need);
     if (missing != 0 && cache != nullptr && cache->bytes() != 0) {
-      cache->flush(flush_target(), true);
+      cache->flush(flush_target());
       poll_all();
       span = take_for(need);
       missing = span == nullptr ? missing_for(need) : 0;
@@ -99,22 +169,25 @@ Span* Engine::take_after(const Need& need) {
 // enough, else all of them, which may merge with their neighbours into a span that is.
 Span* Engine::take_from_other_streams(const Need& need) {
   if (need.kind != Need::Kind::kSpan && need.kind != Need::Kind::kSlab) return nullptr;
-  const std::uint64_t thread = ThreadTable::thread_number();
   const Cut cut = need.kind == Need::Kind::kSlab ? Cut::kSlab : Cut::kSpan;
   const auto streams = heap_.streams();
   for (const StreamIndex other : streams) {
     if (other == need.stream) continue;
     Span* fits = heap_.fit(need.bytes, cut, other);
-    if (fits == nullptr || !streams_.order(need.stream, other, fits->epoch, thread)) continue;
+    if (fits == nullptr || !streams_.order(need.stream, other, fits->epoch)) continue;
     return heap_.take_of(*fits, need.bytes, cut);
   }
   if (heap_.free_bytes() < need.bytes) return nullptr;
+  Span* found = nullptr;
+  bool adopted = false;
   for (const StreamIndex other : streams) {
-    if (other == need.stream || !streams_.order(need.stream, other, streams_.epoch(other), thread)) continue;
+    if (other == need.stream || !streams_.order(need.stream, other, streams_.last_free(other))) continue;
     heap_.adopt(other, need.stream, streams_.epoch(need.stream));
-    if (Span* span = take_for(need)) return span;
+    adopted = true;
+    if (found = take_for(need); found != nullptr) break;
   }
-  return nullptr;
+  if (adopted) streams_.freed(need.stream);
+  return found;
 }
 
 // A whole unit has space for a slab at any alignment.
@@ -141,11 +214,12 @@ Result<void> Engine::make_span_for(const Need& need) {
 // ---- Work that the device has finished ----
 
 void Engine::poll_all() {
-  const std::uint64_t thread = ThreadTable::thread_number();
-  auto streams = heap_.streams();
-  for (const StreamIndex forgotten : streams_.forgotten()) streams.push_back(forgotten);
+  auto streams = streams_.with_marks();
+  const StreamIndex legacy = streams_.legacy();
+  const auto contains = [legacy](const auto& all) { return std::ranges::find(all, legacy) != all.end(); };
+  if (!contains(streams) && contains(heap_.streams())) streams.push_back(legacy);
   for (const StreamIndex stream : streams) {
-    if (const auto epoch = streams_.poll(stream, thread)) settle(stream, *epoch);
+    if (const auto epoch = streams_.poll(stream)) settle(stream, *epoch);
   }
 }
 
@@ -153,14 +227,19 @@ void Engine::settle(StreamIndex stream, std::uint64_t epoch) {
   streams_.note_reached(stream, epoch);
   heap_.settle(stream, epoch);
   for (Span* slab : slab_bins_.settle(stream, epoch)) free_span(*slab, slab->stream, slab->epoch);
-  if (streams_.is_forgotten(stream) && epoch == streams_.epoch(stream)) retire_stream(stream);
 }
 
-// The stream's last mark, set when it was forgotten, has been reached. So no work of it is pending.
-void Engine::retire_stream(StreamIndex stream) {
-  SlabBins* bins = &slab_bins_;
-  heap_.each_slab(stream, [bins](Span& slab) { bins->clear_stream(slab); });
-  streams_.retire(stream);
+// No work of these streams is pending, so their slabs can serve any stream.
+void Engine::retire_idle_streams() {
+  poll_all();
+  std::vector<bool> idle(streams_.count());
+  for (std::size_t i = 1; i < idle.size(); ++i) idle[i] = streams_.is_idle(static_cast<StreamIndex>(i));
+  heap_.each_slab([this, &idle](Span& slab) GPUMEM_THREAD(no_thread_safety_analysis) {
+    if (idle[slab.stream]) slab_bins_.clear_stream(slab);
+  });
+  for (std::size_t i = 1; i < idle.size(); ++i) {
+    if (idle[i]) streams_.retire(static_cast<StreamIndex>(i));
+  }
 }
 
 // A deferred free of one stream may complete a slab of another stream. So this repeats until there is nothing
@@ -179,47 +258,45 @@ void Engine::wait_for_all() {
       awaited = marks_of(streams);
     }
     if (awaited.empty()) return;
-    wait_for(awaited, *port);
+    wait_for(std::move(awaited), *port);
   }
 }
 
 std::vector<Streams::Awaited> Engine::marks_of(const std::vector<StreamIndex>& streams) {
   std::vector<Streams::Awaited> marks;
   for (const StreamIndex stream : streams) {
-    if (auto mark = streams_.await(stream, ThreadTable::thread_number())) marks.push_back(*mark);
+    if (auto mark = streams_.await(stream)) marks.push_back(std::move(*mark));
   }
   return marks;
 }
 
-void Engine::wait_for(const std::vector<Streams::Awaited>& awaited, StreamPort& port) {
-  for (const Streams::Awaited& one : awaited) {
-    const bool done = port.wait(one.mark).has_value();
+void Engine::wait_for(std::vector<Streams::Awaited> awaited, StreamPort& port) {
+  for (Streams::Awaited& one : awaited) {
+    const bool done = port.wait(*one.mark).has_value();
     const MutexLock lock(lock_);
-    port.drop(one.mark);
+    one.mark.reset();
     if (done && backing_) settle(one.stream, one.epoch);
   }
 }
 
-void Engine::flush_caches(StreamIndex only) {
+void Engine::flush_caches() {
   std::vector<ThreadCache*> all;
   for (const Cached& cached : caches_) all.push_back(cached.cache.get());
-  flush_stopped(all, only);
+  flush_stopped(all);
 }
 
 // The calling thread is outside its own cache here, so that cache is stopped like the others.
-void Engine::flush_stopped(const std::vector<ThreadCache*>& caches, StreamIndex only) {
-  const ThreadCache* own = ThreadTable::find(number_.get());
+void Engine::flush_stopped(const std::vector<ThreadCache*>& caches) {
   ThreadCache::stop(caches);
   for (ThreadCache* cache : caches) {
-    cache->flush(flush_target(), cache == own, only);
-    if (only != kNoStream) cache->drop_stream(only);
-    cache->resume();
+    cache->flush(flush_target());
+    if (!is_waited_for()) cache->resume();
   }
 }
 
 // ---- Growing ----
 
-Result<void, GrowError> Engine::obtain(const Need& need, std::chrono::milliseconds wait) {
+Result<void, GrowError> Engine::obtain(const Need& need, const Waiter& waiter, Clock::time_point deadline) {
   Backing::Request request;
   std::shared_ptr<Backing> backing;
   {
@@ -230,13 +307,15 @@ Result<void, GrowError> Engine::obtain(const Need& need, std::chrono::millisecon
     if (missing == 0) return {};
     request = request_for(missing);
     if (need.kind == Need::Kind::kAfter || need.kind == Need::Kind::kRoom) request.most = request.least;
-    request.wait = wait;
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
+    if (waiter.waits) request.wait = std::max(left, std::chrono::milliseconds::zero());
+    request.stop = waiter.stop.get_token();
   }
   auto lent = backing->obtain(request);
   const auto now = Clock::now();
   const MutexLock lock(lock_);
   if (!lent) {
-    ++counters_.refused;
+    counters_.refused += lent.error().code == Code::kCancelled ? 0 : 1;
     return lent.error();
   }
   const Bytes before = extents_.committed();

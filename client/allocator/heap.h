@@ -69,11 +69,11 @@ class Heap {
   /// The least that was free since the last call.
   std::uint64_t take_low_water();
 
-  /// Calls `visit` with each slab of `stream`.
+  /// Calls `visit` with each slab.
   template <class Visit>
-  void each_slab(StreamIndex stream, Visit visit) {
+  void each_slab(Visit visit) {
     for (Span& span : spans_) {
-      if (span.use == Span::Use::kSlab && span.stream == stream) visit(span);
+      if (span.use == Span::Use::kSlab) visit(span);
     }
   }
   /// Calls `visit` with each span in use, in no order.

@@ -6,17 +6,21 @@
 
 namespace gpumem::allocator {
 
-/// What the allocator needs to know about streams: marks in their work, and whether these have been reached.
-/// Threads  under the allocator's lock, except wait (any).
+/// What the allocator needs to know about streams: which one a handle names, marks in their work, and whether
+/// these have been reached. A handle is passed only during a call of the program that names it, because the
+/// stream may end right after. The legacy default stream never ends.
+/// Threads  under the allocator's lock, except wait (any) and wait_for_context.
 class StreamPort {
  public:
   /// The end of the work given to a stream until the mark was set. Zero: none.
   enum class Mark : std::uint64_t {};
+  /// Distinguishes streams that had the same handle one after the other.
+  enum class Id : std::uint64_t {};
 
   virtual ~StreamPort() = default;
 
-  /// Registers a stream at its first use, in the thread that uses it.
-  virtual Result<void> meet(StreamHandle stream) = 0;
+  /// The stream that `stream` names now, in the calling thread.
+  virtual Result<Id> meet(StreamHandle stream) = 0;
   /// Sets a mark behind all work given to `stream` so far. A stream whose context is gone has no work, so its
   /// mark is reached.
   virtual Result<Mark> mark(StreamHandle stream) = 0;
@@ -28,8 +32,9 @@ class StreamPort {
   virtual Result<void> wait(Mark mark) = 0;
   /// `mark` is not needed any more.
   virtual void drop(Mark mark) = 0;
-  /// `stream` is about to be destroyed. Its marks stay valid.
-  virtual void forget(StreamHandle stream) = 0;
+  /// Blocks until all work of the context is done, that of ended streams too.
+  /// Threads  beside wait and drop only.
+  virtual void wait_for_context() = 0;
 };
 
 }  // namespace gpumem::allocator

@@ -2,35 +2,49 @@
 
 #include <cstdint>
 
+#include "client/allocator/thread_table.h"
+
 namespace gpumem::allocator {
 namespace {
 
-using Mark = StreamPort::Mark;
 const auto kLegacyStream = reinterpret_cast<StreamHandle>(std::uintptr_t{1});
 const auto kPerThreadStream = reinterpret_cast<StreamHandle>(std::uintptr_t{2});
 
 }  // namespace
 
-void Streams::drop_marks() {
-  for (Entry& entry : entries_) drop_pending(entry);
-}
-
+bool Streams::is_legacy(StreamHandle handle) { return handle == nullptr || handle == kLegacyStream; }
 bool Streams::is_per_thread(StreamHandle handle) { return handle == kPerThreadStream; }
 
-Streams::Key Streams::key_of(StreamHandle handle, std::uint64_t thread) {
-  if (handle == kLegacyStream) return {nullptr, 0};
-  return {handle, is_per_thread(handle) ? thread : 0};
+Result<Streams::Key> Streams::key_of(StreamHandle handle) const {
+  const auto id = port_.meet(handle);
+  if (!id) return id.error();
+  return Key{handle, *id, is_per_thread(handle) ? ThreadTable::thread_number() : 0};
 }
 
-Result<StreamIndex> Streams::index_of(StreamHandle handle, std::uint64_t thread) {
-  const Key key = key_of(handle, thread);
-  if (const auto found = known_.find(key); found != known_.end()) return found->second;
+Result<StreamIndex> Streams::index_of(StreamHandle handle, const std::function<void()>& retire_idle) {
+  if (is_legacy(handle)) {
+    if (legacy_ != kNoStream) return legacy_;
+    handle = nullptr;
+  }
+  const auto key = key_of(handle);
+  if (!key) return key.error();
+  if (const auto found = known_.find(*key); found != known_.end()) {
+    Entry& entry = entries_[found->second];
+    if (entry.unmarked) (void)mark(entry);
+    return found->second;
+  }
+  if (retired_.empty() && entries_.size() >= next_sweep_) {
+    retire_idle();
+    next_sweep_ = std::min(std::max(kFirstSweep, 2 * (entries_.size() - retired_.size())), kMaxStreams);
+  }
+  return add(*key);
+}
+
+Result<StreamIndex> Streams::add(const Key& key) {
   if (retired_.empty() && entries_.size() == kMaxStreams) {
     return Error{Code::kResourceExhausted, "more than " + std::to_string(kMaxStreams - 1) +
-                                               " streams are in use with one allocator; name those that are "
-                                               "not used any more to release_stream"};
+                                               " streams have blocks in use or work that is not done"};
   }
-  if (auto met = port_.meet(key.first); !met) return met.error();
   StreamIndex index = 0;
   if (retired_.empty()) {
     index = static_cast<StreamIndex>(entries_.size());
@@ -41,88 +55,103 @@ Result<StreamIndex> Streams::index_of(StreamHandle handle, std::uint64_t thread)
   }
   const std::uint64_t epoch =
       entries_[index].epoch;  // continues, so that spans of the number's previous stream are always older
-  entries_[index] = Entry{
-      .handle = key.first, .thread = key.second, .epoch = epoch, .pending_epoch = epoch, .reached = epoch};
+  entries_[index] = Entry{};
+  entries_[index].handle = std::get<StreamHandle>(key);
+  entries_[index].key = key;
+  entries_[index].epoch = entries_[index].reached = epoch;
   known_.emplace(key, index);
+  if (is_legacy(std::get<StreamHandle>(key))) legacy_ = index;
   return index;
 }
 
-bool Streams::can_mark(StreamIndex stream, std::uint64_t thread) const {
-  const Entry& entry = entries_[stream];
-  return !entry.forgotten && (!is_per_thread(entry.handle) || entry.thread == thread);
-}
-
-Result<void> Streams::mark(StreamIndex stream, std::uint64_t thread) {
-  Entry& entry = entries_[stream];
-  if (!can_mark(stream, thread)) return {};
+Result<void> Streams::mark(Entry& entry) {
   auto set = port_.mark(entry.handle);
+  entry.unmarked = !set;
   if (!set) return set.error();
-  drop_pending(entry);
-  entry.pending = *set;
-  entry.pending_epoch = ++entry.epoch;
+  if (entry.marks.size() == 2) entry.marks.pop_back();
+  entry.marks.push_back({SharedMark(new StreamPort::Mark(*set),
+                                    [port = &port_](const StreamPort::Mark* mark) {
+                                      port->drop(*mark);
+                                      delete mark;
+                                    }),
+                         ++entry.epoch});
   return {};
 }
 
-std::optional<std::uint64_t> Streams::poll(StreamIndex stream, std::uint64_t thread) {
-  Entry& entry = entries_[stream];
-  if (entry.pending == Mark{}) (void)mark(stream, thread);
-  if (entry.pending == Mark{} || !port_.reached(entry.pending)) return std::nullopt;
-  drop_pending(entry);
-  return entry.pending_epoch;
+// Where frees are marked, each ends its epoch.
+std::uint64_t Streams::last_free(StreamIndex stream) const {
+  const Entry& entry = entries_[stream];
+  const bool marked = stream != legacy_ && !entry.unmarked && entry.epoch != 0;
+  return marked ? entry.epoch - 1 : entry.epoch;
 }
 
-// A pending older mark stays the one that is polled. If newer ones replaced it, none would ever be reached.
-bool Streams::order(StreamIndex later, StreamIndex stream, std::uint64_t epoch, std::uint64_t thread) {
+void Streams::freed(StreamIndex stream) {
+  if (stream != legacy_) (void)mark(entries_[stream]);
+}
+
+std::optional<std::uint64_t> Streams::poll(StreamIndex stream) {
   Entry& entry = entries_[stream];
-  const StreamHandle handle = entries_[later].handle;
-  if (entry.pending != Mark{} && entry.pending_epoch > epoch)
-    return port_.order(handle, entry.pending).has_value();
-  if (entry.pending == Mark{}) {
-    (void)mark(stream, thread);
-    return entry.pending != Mark{} && port_.order(handle, entry.pending).has_value();
+  if (entry.marks.empty() && stream == legacy_) (void)mark(entry);
+  std::optional<std::uint64_t> reached;
+  while (!entry.marks.empty() && port_.reached(*entry.marks.front().mark)) {
+    reached = entry.marks.front().epoch;
+    entry.marks.erase(entry.marks.begin());
   }
-  if (!can_mark(stream, thread)) return false;
-  const auto newer = port_.mark(entry.handle);
-  if (!newer) return false;
-  const bool ordered = port_.order(handle, *newer).has_value();
-  port_.drop(*newer);
-  return ordered;
+  return reached;
 }
 
-std::optional<Streams::Awaited> Streams::await(StreamIndex stream, std::uint64_t thread) {
+std::vector<StreamIndex> Streams::with_marks() const {
+  std::vector<StreamIndex> found;
+  for (std::size_t i = 1; i < entries_.size(); ++i) {
+    if (!entries_[i].marks.empty()) found.push_back(static_cast<StreamIndex>(i));
+  }
+  return found;
+}
+
+bool Streams::order(StreamIndex later, StreamIndex stream, std::uint64_t epoch) {
   Entry& entry = entries_[stream];
-  (void)mark(stream, thread);
-  if (entry.pending == Mark{}) return std::nullopt;
-  Awaited awaited{stream, entry.pending_epoch, entry.pending};
-  entry.pending = Mark{};
-  return awaited;
+  if (stream == legacy_ && (entry.marks.empty() || entry.marks.back().epoch <= epoch)) (void)mark(entry);
+  const auto covers = [epoch](const SetMark& set) { return set.epoch > epoch; };
+  const auto set = std::ranges::find_if(entry.marks, covers);
+  return set != entry.marks.end() && port_.order(entries_[later].handle, *set->mark).has_value();
 }
 
-std::optional<StreamIndex> Streams::find(StreamHandle handle, std::uint64_t thread) const {
-  const auto found = known_.find(key_of(handle, thread));
-  return found == known_.end() ? std::nullopt : std::optional(found->second);
-}
-
-Result<void> Streams::forget(StreamIndex stream, std::uint64_t thread) {
+std::optional<Streams::Awaited> Streams::await(StreamIndex stream) {
   Entry& entry = entries_[stream];
-  if (auto marked = mark(stream, thread); !marked) return marked;
-  if (!is_per_thread(entry.handle)) port_.forget(entry.handle);
-  entry.forgotten = true;
-  known_.erase({entry.handle, entry.thread});
-  forgotten_.push_back(stream);
+  if (stream == legacy_) (void)mark(entry);
+  if (entry.marks.empty()) return std::nullopt;
+  return Awaited{stream, entry.marks.back().epoch, entry.marks.back().mark};
+}
+
+Result<void> Streams::forget(StreamHandle handle) {
+  if (is_legacy(handle)) return {};
+  const auto key = key_of(handle);
+  const auto found = key ? known_.find(*key) : known_.end();
+  if (found == known_.end()) return {};
+  Entry& entry = entries_[found->second];
+  if (entry.unmarked) {
+    if (auto marked = mark(entry); !marked) return marked;
+  }
+  entry.key.reset();
+  known_.erase(found);
   return {};
+}
+
+bool Streams::is_idle(StreamIndex stream) const {
+  const Entry& entry = entries_[stream];
+  return !entry.retired && stream != legacy_ && entry.holders == 0 && entry.marks.empty() && !entry.unmarked;
 }
 
 void Streams::retire(StreamIndex stream) {
-  drop_pending(entries_[stream]);
-  std::erase(forgotten_, stream);
+  Entry& entry = entries_[stream];
+  if (entry.key) known_.erase(*entry.key);
+  entry.key.reset();
+  entry.retired = true;
   retired_.push_back(stream);
 }
 
-void Streams::drop_pending(Entry& entry) {
-  if (entry.pending == Mark{}) return;
-  port_.drop(entry.pending);
-  entry.pending = Mark{};
+void Streams::drop_marks() {
+  for (Entry& entry : entries_) entry.marks.clear();
 }
 
 }  // namespace gpumem::allocator

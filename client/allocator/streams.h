@@ -1,8 +1,10 @@
 #pragma once
 #include <algorithm>
+#include <functional>
 #include <map>
+#include <memory>
 #include <optional>
-#include <utility>
+#include <tuple>
 #include <vector>
 
 #include "client/allocator/slot.h"
@@ -12,83 +14,105 @@ namespace gpumem::allocator {
 
 /// The streams that an allocator knows, and how far the device is known to have come in each. Freed memory
 /// carries its stream's epoch, the number of marks set on the stream so far. Once a mark with a higher number
-/// has been reached, no work uses the memory any more. A mark is set when another stream needs the memory or
-/// when the background thread looks for idle memory, so freeing makes no driver call.
+/// has been reached, no work uses the memory any more.
+/// A mark is set by the call that frees, because the stream may end as soon as that call returns. The legacy
+/// default stream does not end, so it is marked only when somebody needs its memory.
+/// Invariant  a handle other than the legacy default stream's is passed on only in a call that names it.
 class Streams {
  public:
   explicit Streams(StreamPort& port) : port_(port) {}
-  ~Streams() { drop_marks(); }
   Streams(const Streams&) = delete;
   Streams& operator=(const Streams&) = delete;
 
-  /// `thread`  the caller's number, because the per-thread default stream is a different one in each thread.
+  static bool is_legacy(StreamHandle handle);
+  static bool is_per_thread(StreamHandle handle);
+
+  /// The stream that `handle` names now. `retire_idle` is called when a new stream has no place: it retires
+  /// those that it can.
   /// Errors  kResourceExhausted: too many streams; the driver's.
-  Result<StreamIndex> index_of(StreamHandle handle, std::uint64_t thread);
-  /// Nothing if the stream is not known, or was forgotten.
-  std::optional<StreamIndex> find(StreamHandle handle, std::uint64_t thread) const;
+  Result<StreamIndex> index_of(StreamHandle handle, const std::function<void()>& retire_idle);
+  /// The legacy default stream. kNoStream if it was never used.
+  StreamIndex legacy() const { return legacy_; }
   std::size_t count() const { return entries_.size(); }
   StreamHandle handle(StreamIndex stream) const { return entries_[stream].handle; }
-  static bool is_per_thread(StreamHandle handle);
-  /// Whether `thread` may set marks on `stream`.
-  bool can_mark(StreamIndex stream, std::uint64_t thread) const;
+
+  /// A stream is kept while something holds it: a block that was allocated on it, or a call.
+  /// The legacy default stream is kept in any case, so its holders are not counted.
+  void hold(StreamIndex stream) { entries_[stream].holders += stream != legacy_ ? 1 : 0; }
+  void let_go(StreamIndex stream) { entries_[stream].holders -= stream != legacy_ ? 1 : 0; }
 
   std::uint64_t epoch(StreamIndex stream) const { return entries_[stream].epoch; }
+  /// The latest epoch in which something became free.
+  std::uint64_t last_free(StreamIndex stream) const;
   /// No work uses what became free before this epoch.
   std::uint64_t reached(StreamIndex stream) const { return entries_[stream].reached; }
   void note_reached(StreamIndex stream, std::uint64_t epoch) {
     entries_[stream].reached = std::max(entries_[stream].reached, epoch);
   }
 
-  /// Sets a mark unless one is pending, and asks whether the device has reached it. Returns the mark's epoch:
-  /// no work uses what became free before it. Nothing if the mark has not been reached.
-  std::optional<std::uint64_t> poll(StreamIndex stream, std::uint64_t thread);
-  /// Sets a mark behind everything that is free now. On a per-thread stream, after each free.
-  Result<void> mark(StreamIndex stream, std::uint64_t thread);
-  /// As mark(), if `stream` is the thread's own default stream, because no other thread can set marks on it.
-  void mark_if_own(StreamIndex stream, std::uint64_t thread) {
-    if (is_per_thread(entries_[stream].handle)) (void)mark(stream, thread);
-  }
+  /// Something became free on `stream`, in a call that names it. If no mark can be set now (a graph is being
+  /// captured), the next call that names the stream sets it.
+  void freed(StreamIndex stream);
+  /// The epoch of the latest mark that the device has reached. Nothing if it has reached no other.
+  std::optional<std::uint64_t> poll(StreamIndex stream);
+  /// The streams with marks that are not known to be reached.
+  std::vector<StreamIndex> with_marks() const;
   /// Orders work given to `later` from now on after the work that may use spans freed in `epoch` or before.
-  bool order(StreamIndex later, StreamIndex stream, std::uint64_t epoch, std::uint64_t thread);
+  /// In a call that names `later`.
+  bool order(StreamIndex later, StreamIndex stream, std::uint64_t epoch);
 
-  /// A mark to wait for without the allocator's lock. Afterwards settle(stream, epoch), and drop the mark.
+  /// A mark that is dropped, under the allocator's lock, when nobody needs it any more.
+  using SharedMark = std::shared_ptr<const StreamPort::Mark>;
+  /// A mark to wait for without the allocator's lock. Afterwards settle(stream, epoch).
   struct Awaited {
     StreamIndex stream;
     std::uint64_t epoch;
-    StreamPort::Mark mark;
+    SharedMark mark;
   };
-  std::optional<Awaited> await(StreamIndex stream, std::uint64_t thread);
+  /// A mark behind everything that is free on `stream`. Nothing if none can be set.
+  std::optional<Awaited> await(StreamIndex stream);
 
-  /// The stream is about to be destroyed, and another one may get the same handle.
-  /// Errors  the driver's; then no mark was set, and the stream is not forgotten.
-  Result<void> forget(StreamIndex stream, std::uint64_t thread);
-  const std::vector<StreamIndex>& forgotten() const { return forgotten_; }
-  bool is_forgotten(StreamIndex stream) const { return entries_[stream].forgotten; }
-  /// Removes `stream`. Its number may be used for another stream.
+  /// The stream that `handle` names is about to be destroyed, and another one may get the same handle.
+  /// Errors  the driver's; then no mark could be set, and the stream is not forgotten.
+  Result<void> forget(StreamHandle handle);
+  /// Whether nothing holds the stream, and no mark of it is missing or pending.
+  bool is_idle(StreamIndex stream) const;
+  /// Removes `stream`, which is idle. Its number may be used for another stream.
   void retire(StreamIndex stream);
 
-  /// Drops all marks.
   void drop_marks();
 
  private:
+  /// The thread's number too, because not every driver has ids.
+  using Key = std::tuple<StreamHandle, StreamPort::Id, std::uint64_t>;
+  struct SetMark {
+    SharedMark mark;
+    std::uint64_t epoch = 0;  ///< covers what became free before it
+  };
   struct Entry {
     StreamHandle handle = nullptr;
-    std::uint64_t thread = 0;
+    std::optional<Key> key;  ///< none: no handle leads here any more
+    std::uint64_t holders = 0;
     std::uint64_t epoch = 0;
-    StreamPort::Mark pending{};  ///< covers what became free before `epoch`
-    std::uint64_t pending_epoch = 0;
     std::uint64_t reached = 0;
-    bool forgotten = false;
+    bool unmarked = false;  ///< something is free that no mark covers
+    bool retired = false;
+    /// The oldest one not known to be reached, and the latest. The oldest stays until it is reached: on a
+    /// stream that is always busy, none would ever be reached if newer marks replaced it.
+    std::vector<SetMark> marks;
   };
-  using Key = std::pair<StreamHandle, std::uint64_t>;
-  static Key key_of(StreamHandle handle, std::uint64_t thread);
-  void drop_pending(Entry& entry);
+  static constexpr std::size_t kFirstSweep = 64;
+
+  Result<Key> key_of(StreamHandle handle) const;
+  Result<void> mark(Entry& entry);
+  Result<StreamIndex> add(const Key& key);
 
   StreamPort& port_;
   std::vector<Entry> entries_{1};  // kNoStream
-  std::vector<StreamIndex> forgotten_;
   std::vector<StreamIndex> retired_;
   std::map<Key, StreamIndex> known_;
+  StreamIndex legacy_ = kNoStream;        ///< once it is known
+  std::size_t next_sweep_ = kFirstSweep;  ///< entries, before idle ones are looked for
 };
 
 }  // namespace gpumem::allocator

@@ -1,14 +1,15 @@
 #include "client/allocator/thread_cache.h"
 
 #include <linux/membarrier.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <thread>
 
+#include "base/mutex.h"
 #include "client/allocator/engine.h"
-#include "client/allocator/streams.h"
 
 namespace gpumem::allocator {
 namespace {
@@ -28,78 +29,86 @@ constexpr std::size_t capacity_of(ClassIndex size_class) {
 }
 
 #if GPUMEM_PLAIN_FENCES
-long membarrier(int command) { return ::syscall(SYS_membarrier, command, 0, 0); }
+/// Whether the kernel refused a barrier, as under a seccomp filter that came after the first cache.
+std::atomic<bool> barriers_are_refused{false};
+
+bool membarrier(int command) { return ::syscall(SYS_membarrier, command, 0, 0) == 0; }
+
+/// A page whose protection changes, which interrupts every processor that runs a thread of this process
+/// (x86).
+class GuardPage {
+ public:
+  static GuardPage& get() {
+    static auto* const kPage = new GuardPage;  // used until the process ends
+    return *kPage;
+  }
+  bool is_there() const { return page_ != MAP_FAILED; }
+  void interrupt_all_threads() {
+    const MutexLock lock(mutex_);
+    ::mprotect(page_, 1, PROT_READ | PROT_WRITE);
+    *static_cast<volatile char*>(page_) = 1;  // only a page that was written is in the processors' caches
+    ::mprotect(page_, 1, PROT_READ);
+  }
+
+ private:
+  Mutex mutex_;
+  void* const page_ = ::mmap(nullptr, 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+};
 #endif
 
 }  // namespace
 
 bool ThreadCache::can_be_stopped() {
 #if GPUMEM_PLAIN_FENCES
-  static const bool kRegistered = membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) == 0;
-  return kRegistered;
+  static const bool kRegistered =
+      membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) && GuardPage::get().is_there();
+  return kRegistered && !barriers_are_refused.load(std::memory_order_relaxed);
 #else
   return true;
 #endif
 }
 
+void ThreadCache::resume() {
+  if (can_be_stopped()) stopped_.store(false, std::memory_order_seq_cst);
+}
+
 ThreadCache::ThreadCache(std::shared_ptr<EngineRef> engine, CacheNumber number)
-    : number_(number), cached_(BlockWord::cached(number)), current_(&none_), engine_ref_(std::move(engine)) {}
+    : number_(number), cached_(BlockWord::cached(number)), engine_ref_(std::move(engine)) {}
 
 void ThreadCache::retire() {
   const std::scoped_lock lock(engine_ref_->mutex);
   if (engine_ref_->engine != nullptr) engine_ref_->engine->retire(*this);
 }
 
-Address ThreadCache::take_any(std::uint64_t bytes, StreamHandle stream, std::uint32_t now) {
-  if (!enter()) return 0;
-  const Address address = current_->handle == stream || change_to(stream) ? pop(bytes, now) : 0;
-  leave();
-  return address;
-}
-
-bool ThreadCache::put_any(const Span& span, Slot& slot, Address address, std::uint64_t bytes,
-                          StreamHandle stream) {
+bool ThreadCache::put_any(const Span& span, Slot& slot, Address address, std::uint64_t bytes) {
   if (!enter()) return false;
-  const bool kept =
-      (current_->handle == stream || change_to(stream)) && push<true>(span, slot, address, bytes);
+  const bool kept = push<Accepts::kOfStream>(span, slot, address, bytes);
   leave();
   return kept;
 }
 
 Address ThreadCache::take_locked(std::uint64_t bytes, std::uint32_t now) {
-  const Bin& bin = current_->bins[class_of(bytes)];
+  const Bin& bin = bins_[class_of(bytes)];
   while (bin.count() != 0) {
     if (const Address address = pop(bytes, now)) return address;
   }
   return 0;
 }
 
-bool ThreadCache::change_to(StreamHandle stream) {
-  for (const auto& one : streams_) {
-    if (one->handle != stream) continue;
-    current_ = one.get();
-    return true;
-  }
-  return false;
-}
-
 // For a block that another cache handed out, that has another stream or a tag, or that is freed without its
 // size. Another thread may free it at the same time.
-bool ThreadCache::claim(Slot& slot, std::uint64_t bytes) {
+bool ThreadCache::claim(Slot& slot, std::uint64_t bytes, bool of_any_stream) {
   const BlockWord word = slot.get();
   if (word.state() != BlockWord::kUsed) return false;
+  if (!of_any_stream && word.stream() != handed_out_.stream()) return false;
   if (bytes != kUnknownSize.count && bytes != word.bytes()) return false;
   std::uint64_t expected = word.bits();
   return slot.word.compare_exchange_strong(expected, cached_.bits(), std::memory_order_relaxed);
 }
 
-void ThreadCache::use(StreamHandle stream, StreamIndex index) {
-  if ((current_->handle == stream || change_to(stream)) && current_->index == index) return;
-  streams_.push_back(std::make_unique<StreamBins>());
-  current_ = streams_.back().get();
-  current_->handle = stream;
-  current_->index = index;
-  current_->handed_out = BlockWord::used(index, 0, number_);
+void ThreadCache::use(StreamIndex legacy, std::uint64_t budget) {
+  handed_out_ = BlockWord::used(legacy, 0, number_);
+  budget_ = budget;
 }
 
 std::size_t ThreadCache::capacity_for(ClassIndex size_class) const {
@@ -107,7 +116,7 @@ std::size_t ThreadCache::capacity_for(ClassIndex size_class) const {
 }
 
 std::size_t ThreadCache::refill_count(ClassIndex size_class) const {
-  const Bin& bin = current_->bins[size_class];
+  const Bin& bin = bins_[size_class];
   if (bin.capacity() != 0) return (bin.capacity() + 1) / 2;
   const std::size_t capacity = capacity_for(size_class);
   return granted_ + capacity * kClassBytes[size_class] > budget_ ? 0 : (capacity + 1) / 2;
@@ -115,7 +124,7 @@ std::size_t ThreadCache::refill_count(ClassIndex size_class) const {
 
 void ThreadCache::refill(ClassIndex size_class, const Block* blocks, std::size_t count) {
   ensure_capacity(size_class, nullptr);
-  Bin& bin = current_->bins[size_class];
+  Bin& bin = bins_[size_class];
   Block* top = bin.top.load(std::memory_order_relaxed);
   for (std::size_t i = 0; i < count; ++i) {
     blocks[i].slot->set(cached_);
@@ -125,7 +134,7 @@ void ThreadCache::refill(ClassIndex size_class, const Block* blocks, std::size_t
 }
 
 bool ThreadCache::ensure_capacity(ClassIndex size_class, const FlushTarget& into) {
-  Bin& bin = current_->bins[size_class];
+  Bin& bin = bins_[size_class];
   if (bin.capacity() == 0) {
     const std::size_t capacity = capacity_for(size_class);
     if (capacity == 0) return false;
@@ -134,71 +143,46 @@ bool ThreadCache::ensure_capacity(ClassIndex size_class, const FlushTarget& into
       rebalance(into);
     }
     granted_ += capacity * kClassBytes[size_class];
-    current_->blocks[size_class] = std::make_unique<Block[]>(capacity);
-    bin.floor = current_->blocks[size_class].get();
+    blocks_[size_class] = std::make_unique<Block[]>(capacity);
+    bin.floor = blocks_[size_class].get();
     bin.top.store(bin.floor, std::memory_order_relaxed);
     bin.ceiling = bin.floor + capacity;
   }
-  if (bin.count() == bin.capacity()) flush_bin(*current_, size_class, (bin.capacity() + 1) / 2, into);
+  if (bin.count() == bin.capacity()) flush_bin(bin, (bin.capacity() + 1) / 2, into);
   return true;
 }
 
 // The classes that are in use will ask for capacity again.
 void ThreadCache::rebalance(const FlushTarget& into) {
-  flush(into, true);
-  for (const auto& bins : streams_) {
-    for (Bin& bin : bins->bins) bin.ceiling = bin.floor;
-  }
+  flush(into);
+  for (Bin& bin : bins_) bin.ceiling = bin.floor;
   granted_ = 0;
   misses_ = 0;
 }
 
 // The oldest blocks go, because the youngest are most likely in the device's caches.
-void ThreadCache::flush_bin(StreamBins& bins, ClassIndex size_class, std::size_t count,
-                            const FlushTarget& into) {
-  Bin& bin = bins.bins[size_class];
+void ThreadCache::flush_bin(Bin& bin, std::size_t count, const FlushTarget& into) {
   const std::size_t had = bin.count();
   const std::size_t goes = std::min(count, had);
   for (std::size_t i = 0; i < goes; ++i) {
-    if (bin.floor[i].slot->get() == cached_) into(bin.floor[i], bins.index);
+    if (bin.floor[i].slot->get() == cached_) into(bin.floor[i]);
   }
   std::move(bin.floor + goes, bin.floor + had, bin.floor);
   bin.top.store(bin.floor + (had - goes), std::memory_order_relaxed);
 }
 
-void ThreadCache::flush(const FlushTarget& into, bool by_owner, StreamIndex only) {
-  for (const auto& bins : streams_) {
-    if (only != kNoStream && bins->index != only) continue;
-    if (!by_owner && Streams::is_per_thread(bins->handle)) continue;
-    for (ClassIndex i = 0; i < kClasses; ++i) flush_bin(*bins, i, kMostBlocks, into);
-  }
-}
-
-std::vector<StreamIndex> ThreadCache::per_thread_streams() const {
-  std::vector<StreamIndex> found;
-  for (const auto& bins : streams_) {
-    if (Streams::is_per_thread(bins->handle)) found.push_back(bins->index);
-  }
-  return found;
-}
-
-void ThreadCache::drop_stream(StreamIndex index) {
-  if (current_->index == index) current_ = &none_;
-  std::erase_if(streams_, [&](const auto& bins) {
-    if (bins->index != index) return false;
-    for (ClassIndex i = 0; i < kClasses; ++i) {
-      dropped_hits_[i] += bins->bins[i].hits.load(std::memory_order_relaxed);
-      granted_ -= bins->bins[i].capacity() * kClassBytes[i];
-    }
-    return true;
-  });
+void ThreadCache::flush(const FlushTarget& into) {
+  for (Bin& bin : bins_) flush_bin(bin, kMostBlocks, into);
 }
 
 void ThreadCache::stop(std::span<ThreadCache* const> caches) {
   if (caches.empty()) return;
   for (ThreadCache* cache : caches) cache->stopped_.store(true, std::memory_order_seq_cst);
 #if GPUMEM_PLAIN_FENCES
-  membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED);
+  if (!membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED)) {
+    barriers_are_refused.store(true, std::memory_order_relaxed);
+    GuardPage::get().interrupt_all_threads();
+  }
 #endif
   for (const ThreadCache* cache : caches) {
     while (cache->busy_.load(std::memory_order_seq_cst)) std::this_thread::yield();
@@ -207,18 +191,12 @@ void ThreadCache::stop(std::span<ThreadCache* const> caches) {
 
 std::uint64_t ThreadCache::bytes() const {
   std::uint64_t sum = 0;
-  for (const auto& bins : streams_) {
-    for (ClassIndex i = 0; i < kClasses; ++i) {
-      sum += bins->bins[i].count() * kClassBytes[i];
-    }
-  }
+  for (ClassIndex i = 0; i < kClasses; ++i) sum += bins_[i].count() * kClassBytes[i];
   return sum;
 }
 
 std::uint64_t ThreadCache::hits(ClassIndex size_class) const {
-  std::uint64_t sum = dropped_hits_[size_class];
-  for (const auto& bins : streams_) sum += bins->bins[size_class].hits.load(std::memory_order_relaxed);
-  return sum;
+  return bins_[size_class].hits.load(std::memory_order_relaxed);
 }
 
 std::uint64_t ThreadCache::uses() const {

@@ -42,14 +42,21 @@ ThreadTable& ThreadTable::own() {
   return *current_;
 }
 
-// Runs while the thread ends. The thread may still free blocks after this, and gets new caches then.
+ThreadTable& ThreadTable::of_ending_threads() {
+  static auto* const kEnding = new ThreadTable;  // used until the process ends
+  return *kEnding;
+}
+
+bool ThreadTable::is_ending() { return current_ == &of_ending_threads(); }
+
+// Runs while the thread ends. The thread may still free blocks after this, without a cache.
 void ThreadTable::end(void* table) {
   auto* own = static_cast<ThreadTable*>(table);
   if (own != current_) return;  // of the process that this one was forked from
   for (auto& cache : own->caches_) {
     if (cache) cache->retire();
   }
-  current_ = nullptr;
+  current_ = &of_ending_threads();
   delete own;
 }
 

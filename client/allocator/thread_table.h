@@ -21,13 +21,19 @@ class ThreadTable {
     const ThreadTable* own = current_;
     return own == nullptr ? nullptr : own->found_[number];
   }
-  /// Sets the calling thread's cache for allocator `number`, replacing the previous one.
+  /// Sets the calling thread's cache for allocator `number`, replacing the previous one. Not in a thread that
+  /// is about to end.
   static void set(std::size_t number, std::shared_ptr<ThreadCache> cache);
   /// A number that is unique to the calling thread and never reused.
   static std::uint64_t thread_number();
+  /// Whether the calling thread is about to end: it has no caches any more, and the driver's state of it may
+  /// be gone.
+  static bool is_ending();
 
  private:
   static ThreadTable& own();
+  /// The table, for ever empty, of all threads that are about to end.
+  static ThreadTable& of_ending_threads();
   static void end(void* table);
 
   std::array<ThreadCache*, kSize> found_{};  ///< what `caches_` hold

@@ -4,17 +4,19 @@
 
 #include "client/allocator/engine.h"
 #include "client/c/handle.h"
+#include "client/import_state.h"
 #include "client/session_state.h"
 #include "client/slice_state.h"
 #include "gpumem.h"
 #include "gpumem/options.h"
 
-// The objects of the three kinds of handles. What they report after closing is copied beforehand.
+// The objects of the kinds of handles. What they report after closing is copied beforehand.
 
 namespace gpumem::c_abi {
 
 using Session = client::SessionState;
 using Slice = client::SliceState;
+using Import = client::ImportState;
 
 /// Owner of the handle: the program, which closes it, or the process.
 enum class Owner { kProgram, kProcess };
@@ -74,6 +76,21 @@ struct gpumem_slice final : gpumem::c_abi::Lasting {
   const int ordinal;
   std::stop_source closing;  ///< cancels growths that wait
   gpumem::c_abi::Kept<gpumem::c_abi::Slice> slice;
+};
+
+struct gpumem_import final : gpumem::c_abi::Lasting {
+  explicit gpumem_import(std::shared_ptr<gpumem::c_abi::Import> opened)
+      : address(opened->address()),
+        bytes(opened->bytes()),
+        device(opened->device().uuid),
+        ordinal(opened->device().device->ordinal),
+        import("import", std::move(opened)) {}
+
+  const std::uint64_t address;
+  const gpumem::Bytes bytes;
+  const std::string device;
+  const int ordinal;
+  gpumem::c_abi::Kept<gpumem::c_abi::Import> import;
 };
 
 /// The engine is kept after closing. It reports that it is closed, so the hot calls can go to it directly.

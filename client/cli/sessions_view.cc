@@ -34,6 +34,17 @@ void add_slice(Table& table, std::vector<std::string> cells, const v1::SliceInfo
   table.add(std::move(cells));
 }
 
+// Charged, and mapped: what it has inherited, and that with what is others'.
+void add_shared(Table& table, std::vector<std::string> cells, const v1::SharedMemory& shared) {
+  cells[5] = join(cells[5], "shared");
+  for (const std::string& more :
+       {std::string("-"), short_uuid(shared.device()), size_text(shared.charged()), std::string("-"),
+        size_text(shared.charged() + shared.imported()), std::string("-")}) {
+    cells.push_back(more);
+  }
+  table.add(std::move(cells));
+}
+
 Json slice_json(const v1::SliceInfo& slice) {
   return {{"id", slice.id()},          {"device", slice.device()},   {"label", slice.label()},
           {"limit", slice.limit()},    {"charged", slice.charged()}, {"in_use", slice.in_use()},
@@ -70,8 +81,10 @@ std::string sessions_text(const v1::ListSessionsResponse& sessions, WallTime now
                {"IN USE", kRight},
                {"WAITING", kRight}});
   for (const v1::SessionInfo& session : sessions.sessions()) {
-    if (session.slices().empty()) table.add(session_cells(session, now));
+    if (session.slices().empty() && session.shared().empty()) table.add(session_cells(session, now));
     for (const v1::SliceInfo& slice : session.slices()) add_slice(table, session_cells(session, now), slice);
+    for (const v1::SharedMemory& shared : session.shared())
+      add_shared(table, session_cells(session, now), shared);
   }
   return table.text();
 }
@@ -81,6 +94,9 @@ Json sessions_json(const v1::ListSessionsResponse& sessions) {
   for (const v1::SessionInfo& session : sessions.sessions()) {
     Json slices = Json::array();
     for (const v1::SliceInfo& slice : session.slices()) slices.push_back(slice_json(slice));
+    Json shared = Json::array();
+    for (const v1::SharedMemory& one : session.shared())
+      shared.push_back({{"device", one.device()}, {"charged", one.charged()}, {"imported", one.imported()}});
     list.push_back({{"id", session.id()},
                     {"pid", session.pid() == 0 ? Json() : Json(session.pid())},
                     {"uid", session.uid()},
@@ -90,7 +106,8 @@ Json sessions_json(const v1::ListSessionsResponse& sessions) {
                     {"label", session.label()},
                     {"since", session.since()},
                     {"ended", session.ended()},
-                    {"slices", std::move(slices)}});
+                    {"slices", std::move(slices)},
+                    {"shared", std::move(shared)}});
   }
   return {{"sessions", std::move(list)}};
 }

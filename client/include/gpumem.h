@@ -65,6 +65,7 @@ typedef enum gpumem_status {
 
 typedef struct gpumem_session gpumem_session;
 typedef struct gpumem_slice gpumem_slice;
+typedef struct gpumem_import gpumem_import;
 typedef struct gpumem_allocator gpumem_allocator;
 typedef struct gpumem_canceller gpumem_canceller;
 
@@ -349,6 +350,57 @@ uint64_t gpumem_slice_committed(gpumem_slice* slice) GPUMEM_NOEXCEPT;
 gpumem_status gpumem_slice_close(gpumem_slice* slice) GPUMEM_NOEXCEPT;
 /* As gpumem_session_free. */
 void gpumem_slice_free(gpumem_slice* slice) GPUMEM_NOEXCEPT;
+
+/* ---- Handles: memory that several processes of a tenant use. ---------------------------------------------
+ */
+
+/* An IPC handle: it names memory of a slice, and is sent to another process by any means. Nobody guesses one,
+   and only sessions of the same tenant can redeem it. */
+typedef struct gpumem_ipc_handle {
+  unsigned char bytes[64];
+} gpumem_ipc_handle;
+
+typedef struct gpumem_export_options {
+  size_t struct_size;
+  int64_t life_ms; /* how long it can be redeemed, 24 hours at most; 0: a minute */
+  uint64_t uses;   /* how often; 0: once */
+} gpumem_export_options;
+#define GPUMEM_EXPORT_OPTIONS_INIT \
+  { sizeof(gpumem_export_options), 0, 0 }
+
+/* Stores a handle of [base + offset, base + offset + bytes) of the slice. `bytes`: 0 for all that is
+   committed behind `offset`. It ends when it is used up or expires, and with any of the memory. The device's
+   work on the memory is not waited for: the importer orders its own behind it (by an IPC event, or a
+   synchronisation before the handle is sent). Errors  GPUMEM_INVALID_ARGUMENT (not committed, a negative or
+   too long life), GPUMEM_RESOURCE_EXHAUSTED (over 128 extents, over 1,024 handles), GPUMEM_NOT_FOUND (given
+   back meanwhile), GPUMEM_UNAVAILABLE, GPUMEM_UNAUTHENTICATED. */
+gpumem_status gpumem_slice_export(gpumem_slice* slice, uint64_t offset, uint64_t bytes,
+                                  const gpumem_export_options* options,
+                                  gpumem_ipc_handle* handle) GPUMEM_NOEXCEPT;
+
+/* Maps the memory that `handle` names, readable and writable, and stores the import. It stays mapped when its
+   slice gives it back or its process ends; it is then charged to this session. When the broker asks for the
+   memory, it asks this session, too: a pressure handler closes the import.
+   Errors  GPUMEM_NOT_FOUND (expired, used up, given back, or another tenant's; a device that this process
+   does not see), GPUMEM_INVALID_ARGUMENT (no handle of gpumem's), GPUMEM_UNAVAILABLE (the memory is being
+           asked back, or the broker is gone), GPUMEM_RESOURCE_EXHAUSTED (over 1,024 imports, no descriptors,
+           no addresses), GPUMEM_PERMISSION_DENIED (the broker could not end this process),
+           GPUMEM_FAILED_PRECONDITION (the driver), GPUMEM_UNAUTHENTICATED. */
+gpumem_status gpumem_import_handle(gpumem_session* session, const gpumem_ipc_handle* handle,
+                                   gpumem_import** import) GPUMEM_NOEXCEPT;
+
+/* Constants of an import, good after closing, too: the range's first address and its length in bytes, the
+   UUID and this process's ordinal of its device. Zero, NULL and -1, with words in gpumem_last_error, for
+   NULL. The UUID stays for as long as the process. */
+gpumem_address gpumem_import_address(const gpumem_import* import) GPUMEM_NOEXCEPT;
+uint64_t gpumem_import_bytes(const gpumem_import* import) GPUMEM_NOEXCEPT;
+const char* gpumem_import_device(const gpumem_import* import) GPUMEM_NOEXCEPT;
+int gpumem_import_ordinal(const gpumem_import* import) GPUMEM_NOEXCEPT;
+
+/* Unmaps the memory. The caller has synchronised its work on it. */
+gpumem_status gpumem_import_close(gpumem_import* import) GPUMEM_NOEXCEPT;
+/* As gpumem_session_free. */
+void gpumem_import_free(gpumem_import* import) GPUMEM_NOEXCEPT;
 
 /* ---- Allocators: blocks of any size, in the order of streams. -------------------------------------------
  */

@@ -1,8 +1,10 @@
 #include "daemon/api/calls.h"
 
 #include <algorithm>
+#include <span>
 
 #include "base/label.h"
+#include "base/random.h"
 #include "shm/pages.h"
 
 namespace gpumem::api {
@@ -22,6 +24,16 @@ Result<void> check_parts(const std::vector<core::Broker::Part>& parts) {
   return Error{Code::kInvalidArgument, "a growth has one part for each device, " +
                                            std::to_string(kMaxDevices) + " at most, not " +
                                            std::to_string(parts.size())};
+}
+
+// What a handle begins with; the rest is random. Whoever finds one knows what it is.
+constexpr std::string_view kHandleMark = "GPUMEMH1";
+
+core::HandleBytes new_handle() {
+  core::HandleBytes bytes{};
+  std::ranges::copy(kHandleMark, bytes.begin());
+  fill_random(std::span(bytes).subspan(kHandleMark.size()));
+  return bytes;
 }
 
 Error no_such_session() { return {Code::kNotFound, "the session has ended"}; }
@@ -59,6 +71,37 @@ RequestId grow(core::Executor& executor, SessionId session, const Grow& request,
 
 Result<void> give_back(core::Broker& broker, SessionId session, const Return& request, core::TimePoint now) {
   return broker.give_back(session, request.slice, request.leases, now);
+}
+
+Result<HandleExported> export_handle(core::Broker& broker, SessionId session, const ExportHandle& request,
+                                     core::TimePoint now) {
+  const core::Duration life = request.life == core::Duration::zero() ? kHandleLife : request.life;
+  const HandleExported exported{new_handle(), now + std::min(life, kLongestWait)};
+  const core::HandleTerms terms{request.offset, request.bytes, exported.expires,
+                                std::max<std::uint64_t>(request.uses, 1)};
+  auto made = broker.export_handle(session, request.slice, request.leases, terms, exported.handle, now);
+  if (!made) return made.error();
+  return exported;
+}
+
+Result<core::Imported> import_handle(core::Broker& broker, SessionId session, const ImportHandle& request,
+                                     core::TimePoint now) {
+  if (!std::string_view(request.handle.data(), request.handle.size()).starts_with(kHandleMark)) {
+    return Error{Code::kInvalidArgument,
+                 "these 64 bytes are no handle of gpumem's (CUDA's own are opened by cuIpcOpenMemHandle)"};
+  }
+  return broker.import_handle(session, request.handle, now);
+}
+
+Error cannot_import() {
+  return {Code::kFailedPrecondition,
+          "gRPC carries no descriptors, so memory cannot be mapped by it: redeem the handle with "
+          "gpumem_import_handle, or on a lane"};
+}
+
+Result<void> release_import(core::Broker& broker, SessionId session, const ReleaseImport& request,
+                            core::TimePoint now) {
+  return broker.release_import(session, request.import, now);
 }
 
 Result<void> charge(core::Broker& broker, SessionId session, const Charge& request, core::TimePoint now) {

@@ -35,6 +35,20 @@ struct Charge {
   std::string device;  ///< UUID
   Bytes bytes;         ///< in all
 };
+struct ExportHandle {
+  SliceId slice;
+  std::vector<LeaseId> leases;  ///< in the range's order
+  Bytes offset;                 ///< of the range, in the leases one after the other
+  Bytes bytes;                  ///< zero: all the rest
+  core::Duration life{};        ///< zero: kHandleLife
+  std::uint64_t uses = 1;       ///< zero: 1
+};
+struct ImportHandle {
+  core::HandleBytes handle{};
+};
+struct ReleaseImport {
+  core::ImportId import;
+};
 struct Ping {};
 struct Spent {
   std::string device;  ///< UUID
@@ -43,14 +57,23 @@ struct Describe {};
 struct Explain {};
 
 /// Each of the calls. A transport that does not have one of them fails its test.
-using Call = std::variant<OpenSlice, CloseSlice, Grow, Return, Charge, Ping, Spent, Describe, Explain>;
+using Call = std::variant<OpenSlice, CloseSlice, Grow, Return, ExportHandle, ImportHandle, ReleaseImport,
+                          Charge, Ping, Spent, Describe, Explain>;
 inline constexpr std::array<std::string_view, std::variant_size_v<Call>> kCallNames{
-    "OpenSlice", "CloseSlice", "Grow", "Return", "Charge", "Ping", "Spent", "Describe", "Explain"};
+    "OpenSlice",     "CloseSlice", "Grow", "Return", "ExportHandle", "ImportHandle",
+    "ReleaseImport", "Charge",     "Ping", "Spent",  "Describe",     "Explain"};
+
+/// How long a handle can be redeemed, if it is not said.
+inline constexpr core::Duration kHandleLife = std::chrono::minutes(1);
 
 struct SliceOpened {
   SliceId slice;
   Bytes limit;
   Bytes granularity;  ///< every extent's size is a multiple of it
+};
+struct HandleExported {
+  core::HandleBytes handle;
+  core::TimePoint expires;
 };
 
 // Inside work on the core's thread. The session lives.
@@ -70,6 +93,17 @@ RequestId grow(core::Executor& executor, SessionId session, const Grow& request,
                core::Executor::GrowAnswer answer);
 /// Errors  as core::Broker::give_back.
 Result<void> give_back(core::Broker& broker, SessionId session, const Return& request, core::TimePoint now);
+/// A new handle. Errors  as core::Broker::export_handle.
+Result<HandleExported> export_handle(core::Broker& broker, SessionId session, const ExportHandle& request,
+                                     core::TimePoint now);
+/// Of a transport that carries descriptors. Errors  as core::Broker::import_handle.
+Result<core::Imported> import_handle(core::Broker& broker, SessionId session, const ImportHandle& request,
+                                     core::TimePoint now);
+/// Of a transport that does not.
+Error cannot_import();
+/// Errors  as core::Broker::release_import.
+Result<void> release_import(core::Broker& broker, SessionId session, const ReleaseImport& request,
+                            core::TimePoint now);
 /// Errors  kInvalidArgument (name of the device), and those of core::Broker::charge.
 Result<void> charge(core::Broker& broker, SessionId session, const Charge& request, core::TimePoint now);
 /// Errors  kInvalidArgument (name of the device), kNotFound (device).

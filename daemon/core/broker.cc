@@ -59,6 +59,7 @@ void Broker::session_ended(SessionId id, SessionEnd end, TimePoint now) {
     session.exited = true;
     state_.note(Event::Kind::kDied, session, now);
     reclaimer_.exited(id);
+    for (const auto& [device, request] : session.asked) reclaimer_.note_keepers(session, device);
     outside_.end(session);
   } else {
     for (const auto& [device, request] : session.asked) reclaimer_.note_pinned(session, device);
@@ -75,6 +76,12 @@ void Broker::forget_if_done(SessionId id) {
   if (known == nullptr) return;
   Session& session = *known;
   if (!session.ended || !session.leases.empty()) return;
+  if (state_.imports.has_any(id)) return;
+  if (state_.imports.knows(id)) {  // it may be what keeps memory that others gave back
+    const Session* other = other_of_process(session);
+    if (other == nullptr) return;
+    state_.imports.remember_with(id, other->id);
+  }
   const TenantId tenant = session.tenant;
   outside_.end(session);
   reclaimer_.forget(id);
@@ -83,6 +90,18 @@ void Broker::forget_if_done(SessionId id) {
   state_.session_order.erase(id);
   state_.tenants.retire(tenant);
   state_.outbox.emit(ForgetSession{id});
+}
+
+// None: there is none, or it cannot be known.
+const Session* Broker::other_of_process(const Session& session) const {
+  if (session.peer.pid == 0 || session.peer.started == 0) return nullptr;
+  for (const SessionId id : state_.tenants.at(session.tenant).sessions) {
+    const Session& other = state_.session(id);
+    if (id != session.id && !other.exited && other.peer.pid == session.peer.pid &&
+        other.peer.started == session.peer.started)
+      return &other;
+  }
+  return nullptr;
 }
 
 // ---- Slices ----
@@ -140,6 +159,41 @@ Result<void> Broker::give_back(SessionId id, SliceId slice, std::span<const Leas
   auto given = lending_.give_back(**session, slice, leases, now);
   if (given) settle(now);
   return given;
+}
+
+Result<void> Broker::export_handle(SessionId id, SliceId slice, std::span<const LeaseId> leases,
+                                   const HandleTerms& terms, const HandleBytes& bytes, TimePoint now) {
+  auto session = state_.live(id);
+  if (!session) return session.error();
+  return lending_.export_handle(**session, slice, leases, terms, bytes, now);
+}
+
+Result<Imported> Broker::import_handle(SessionId id, const HandleBytes& bytes, TimePoint now) {
+  auto session = state_.live(id);
+  if (!session) return session.error();
+  if (state_.draining) return Error{Code::kUnavailable, "the broker is stopping"};
+  const auto handle = lending_.redeemable(**session, bytes, now);
+  if (!handle) return handle.error();
+  const DeviceIndex device = (*handle)->device;
+  // What is asked back by force gets no new users: nobody else would have been asked for it in time.
+  if (reclaimer_.presses(state_.session((*handle)->holder), device))
+    return Error{Code::kUnavailable, "the memory is being asked back; try again when that is over"};
+  if (auto room = outside_.check_context(**session, device); !room) return room.error();
+  outside_.begin_context(**session, device);
+  Imported imported = lending_.import_handle(**session, bytes, **handle);
+  settle(now);
+  return imported;
+}
+
+Result<void> Broker::release_import(SessionId id, ImportId import, TimePoint now) {
+  auto session = state_.live(id);
+  if (!session) return session.error();
+  for (const auto& [device, request] : (*session)->asked) reclaimer_.note_pinned(**session, device);
+  auto released = lending_.release_import(**session, import);
+  if (!released) return released;
+  reclaimer_.replan();
+  settle(now);
+  return {};
 }
 
 Result<void> Broker::charge(SessionId id, const std::string& device, Bytes declared, TimePoint now) {

@@ -65,6 +65,20 @@ class Broker {
   /// The client has let go of the leases. All or nothing. Errors  kNotFound: not leases of this slice.
   Result<void> give_back(SessionId session, SliceId slice, std::span<const LeaseId> leases, TimePoint now);
 
+  /// Makes `bytes` a handle of a range of the slice's memory, for sessions of the same tenant.
+  /// `leases`  of the slice, accepted, in the range's order.
+  /// Errors  kNotFound (slice, leases), kInvalidArgument (range, time, uses), kResourceExhausted (too many).
+  Result<void> export_handle(SessionId session, SliceId slice, std::span<const LeaseId> leases,
+                             const HandleTerms& terms, const HandleBytes& bytes, TimePoint now);
+  /// The session uses the handle's memory from now on, too, until release_import(). Memory that its session
+  /// lets go of is charged to one that uses it.
+  /// Errors  kNotFound (no such handle of the session's tenant), kUnavailable (the memory is asked back, or
+  ///         the broker is stopping), kResourceExhausted (too many imports, no room for a context),
+  ///         kPermissionDenied (a process that could not be ended).
+  Result<Imported> import_handle(SessionId session, const HandleBytes& bytes, TimePoint now);
+  /// The session has unmapped and released the memory. Errors  kNotFound.
+  Result<void> release_import(SessionId session, ImportId import, TimePoint now);
+
   /// Declares what the session's process holds of a device past the broker, in place of what was declared
   /// before. Errors  kNotFound (device), kInvalidArgument (more than the device has).
   Result<void> charge(SessionId session, const std::string& device, Bytes declared, TimePoint now);
@@ -130,6 +144,7 @@ class Broker {
   void settle(TimePoint now);
   void progress(TimePoint now);
   void forget_if_done(SessionId id);
+  const Session* other_of_process(const Session& session) const;
   // What each tenant that has sessions is to have under a policy, and whose the sessions are then.
   Tenants::Rules members_under(const Policy& policy, std::map<SessionId, std::string>& owners) const;
   void put_in_force(const Tenants::Rules& rules);

@@ -276,8 +276,8 @@ std::vector<Standing> Explainer::standings(TenantId tenant, const std::vector<Se
         standing.overhead += outside->second.overhead;
       }
       const auto asked = session.asked.find(device);
-      if (asked == session.asked.end() || asked->second.bytes.is_zero()) continue;
-      standing.asked_back += asked->second.bytes;
+      if (asked == session.asked.end() || asked->second.own.is_zero()) continue;
+      standing.asked_back += asked->second.own;
       standing.asked_back_until =
           std::min(standing.asked_back_until.value_or(asked->second.deadline), asked->second.deadline);
     }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "daemon/core/explainer.h"
+#include "daemon/core/handles.h"
 #include "daemon/core/state.h"
 #include "daemon/core/store.h"
 
@@ -21,12 +22,31 @@ struct GrowthPart {
   Bytes largest{};  ///< extents are preferably not larger; zero: no preference
 };
 
+/// What a handle is to stand for, and for how long.
+struct HandleTerms {
+  Bytes offset;  ///< of the range, in its leases one after the other
+  Bytes bytes;   ///< zero: all the rest
+  TimePoint expires;
+  std::uint64_t uses = 1;
+};
+
+/// What whoever redeems a handle gets.
+struct Imported {
+  ImportId id;
+  DeviceIndex device = 0;
+  std::vector<std::pair<LeaseId, Extent>> leases;
+  Bytes offset;
+  Bytes bytes;
+};
+
 /// The way of memory: asked for, granted, brought together, offered, accepted, given back, proved free.
 ///
 /// Invariants
 ///  - every lease is charged to its session's tenant, in the ledger, in exactly one state;
 ///  - every request is answered exactly once, unless it is cancelled or its session ends before;
-///  - an extent that was lent never comes back into a pool.
+///  - an extent that was lent never comes back into a pool;
+///  - a lease that its session lets go of passes to a session that has imported it, and is freed after the
+///  last.
 class Lending {
  public:
   /// Both outlive it.
@@ -51,6 +71,15 @@ class Lending {
   /// As Broker::answer_due.
   std::optional<TimePoint> answer_due(RequestId id) const;
   Result<void> give_back(Session& session, SliceId slice, std::span<const LeaseId> leases, TimePoint now);
+
+  /// As Broker's.
+  Result<void> export_handle(const Session& session, SliceId slice, std::span<const LeaseId> leases,
+                             HandleTerms terms, const HandleBytes& bytes, TimePoint now);
+  /// The handle, if the session may redeem it. Errors  as Broker::import_handle.
+  Result<const Handle*> redeemable(const Session& session, const HandleBytes& bytes, TimePoint now) const;
+  /// `handle`  is redeemable by the session; not to be used afterwards.
+  Imported import_handle(const Session& session, const HandleBytes& bytes, const Handle& handle);
+  Result<void> release_import(Session& session, ImportId import);
 
   void refuse(const Request& request, const Refusal& refusal, TimePoint now);
   /// Takes a request that waits out of its queues and refuses it for what keeps it waiting.
@@ -83,10 +112,14 @@ class Lending {
   void assembled(DeviceIndex device, Store::Progress::Assembly&& one);
   void unobtainable(DeviceIndex device, RequestId id);
   void deliver(Assembly assembly);
-  void unproved(LeaseId id, TimePoint now);
+  SessionId unproved(LeaseId id, TimePoint now);
   void set_state(Lease& lease, Charge state);
+  void let_go(Lease& lease);
+  void pass_unproved(Lease& lease);
+  Session* heir_of(const Lease& lease);
+  void pass(Lease& lease, Session& heir);
   void take_back(Lease& lease);
-  SessionId freed(LeaseId id, TimePoint now);
+  void freed(LeaseId id, TimePoint now, std::vector<SessionId>& freed_of);
   Slice* slice_of(Session& session, SliceId slice);
   Lease& lease(LeaseId id) { return *leases_.at(id); }
 
@@ -99,6 +132,7 @@ class Lending {
   IdSource<GrantId> grant_ids_;
   std::vector<Store> stores_;
   boost::unordered_flat_map<LeaseId, std::unique_ptr<Lease>, std::hash<LeaseId>> leases_;
+  Handles handles_;
   std::unordered_map<GrantId, std::vector<LeaseId>> offered_;  ///< not yet accepted
   std::unordered_map<RequestId, Assembly> assemblies_;         ///< charged, being brought together
 };

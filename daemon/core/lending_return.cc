@@ -15,7 +15,7 @@ Result<void> Lending::give_back(Session& session, SliceId slice, std::span<const
   LeaseId before;
   for (const LeaseId id : sorted) {
     const auto found = leases_.find(id);
-    const bool its_own = found != leases_.end() && found->second->session == session.id &&
+    const bool its_own = found != leases_.end() && found->second->session == session.id && slice &&
                          found->second->slice == slice && found->second->state <= Charge::kActive;
     if (!its_own || id == std::exchange(before, id)) {
       return Error{Code::kNotFound, "lease " + std::to_string(id.value) + " is not on loan to this slice"};
@@ -26,7 +26,7 @@ Result<void> Lending::give_back(Session& session, SliceId slice, std::span<const
   event.device = lease(ids.front()).device;
   for (const LeaseId id : ids) {
     event.bytes += lease(id).extent.size;
-    take_back(lease(id));
+    let_go(lease(id));
   }
   return {};
 }
@@ -34,18 +34,23 @@ Result<void> Lending::give_back(Session& session, SliceId slice, std::span<const
 void Lending::abandon(GrantId grant) {
   const auto offered = offered_.find(grant);
   if (offered == offered_.end()) return;
-  for (const LeaseId id : std::vector(offered->second)) take_back(lease(id));
+  for (const LeaseId id : std::vector(offered->second)) let_go(lease(id));
 }
 
 void Lending::end(Session& session, bool may_be_in_use, TimePoint now) {
   state_.arbiter.remove_all_of(session.id);
   for (const RequestId id : std::vector(session.assemblies.begin(), session.assemblies.end()))
     undo(assemblies_.extract(id).mapped());
-  for (Lease& lease : session.leases) {
-    if (!may_be_in_use)
-      take_back(lease);
-    else if (!lease.in_store)  // what was given back before is being freed all the same
+  handles_.drop_all_of(session.id);
+  if (!may_be_in_use) state_.imports.release_all(session.id, session.exited);
+  for (auto next = session.leases.begin(); next != session.leases.end();) {
+    Lease& lease = *next++;  // it may pass to another session
+    if (lease.in_store)      // what was given back before is being freed all the same
+      pass_unproved(lease);
+    else if (may_be_in_use)
       set_state(lease, Charge::kQuarantined);
+    else
+      let_go(lease);
   }
   if (!session.exited) return;
   for (const auto& [device, holding] : session.holdings) {
@@ -80,20 +85,24 @@ bool Lending::advance(DeviceIndex device, TimePoint now, std::vector<SessionId>&
   state_.ledger.set_missing(device, store.missing());
   for (auto& one : progress.assembled) assembled(device, std::move(one));
   for (const RequestId id : progress.unobtainable) unobtainable(device, id);
-  for (const LeaseId id : progress.quarantined) unproved(id, now);
-  for (const LeaseId id : progress.freed) freed_of.push_back(freed(id, now));
+  for (const LeaseId id : progress.quarantined) freed_of.push_back(unproved(id, now));
+  for (const LeaseId id : progress.freed) freed(id, now, freed_of);
   for (Job& job : progress.jobs) state_.outbox.emit(RunJob{std::move(job)});
   return found || !progress.freed.empty() || !progress.unobtainable.empty();
 }
 
-void Lending::unproved(LeaseId id, TimePoint now) {
+// Answers whose it was.
+SessionId Lending::unproved(LeaseId id, TimePoint now) {
   const auto found = leases_.find(id);
-  if (found == leases_.end()) return;
+  if (found == leases_.end()) return {};
   Lease& lease = *found->second;
   Session& session = state_.session(lease.session);
   if (!std::exchange(lease.unproved, true)) session.holdings[lease.device].unproved += lease.extent.size;
+  state_.imports.note_unproved(id);
   set_state(lease, Charge::kQuarantined);
   state_.note_bytes(Event::Kind::kQuarantined, session, lease.device, lease.extent.size, now);
+  pass_unproved(lease);
+  return session.id;
 }
 
 void Lending::set_state(Lease& lease, Charge state) {
@@ -108,6 +117,7 @@ void Lending::set_state(Lease& lease, Charge state) {
   lease.state = state;
   state_.outbox.touch(session.id);
   if (!was_held || state <= Charge::kActive) return;
+  if (!lease.slice) session.holdings[lease.device].inherited -= size;
   if (Slice* slice = slice_of(session, lease.slice)) slice->held -= size;
   if (const auto offer = offered_.find(lease.grant); offer != offered_.end()) {
     std::erase(offer->second, lease.id);
@@ -122,7 +132,7 @@ void Lending::take_back(Lease& lease) {
   stores_[lease.device].take_back(lease.id, lease.extent);
 }
 
-SessionId Lending::freed(LeaseId id, TimePoint now) {
+void Lending::freed(LeaseId id, TimePoint now, std::vector<SessionId>& freed_of) {
   const auto found = leases_.find(id);
   const std::unique_ptr<Lease> taken = std::move(found->second);
   leases_.erase(found);
@@ -138,7 +148,8 @@ SessionId Lending::freed(LeaseId id, TimePoint now) {
   // Nothing, once the slice is closed: its last leases may be on their way back still.
   if (Slice* slice = slice_of(session, lease.slice)) slice->charged -= size;
   state_.note_bytes(Event::Kind::kFreed, session, lease.device, size, now);
-  return session.id;
+  freed_of.push_back(session.id);
+  for (const SessionId user : state_.imports.forget(id)) freed_of.push_back(user);
 }
 
 std::optional<TimePoint> Lending::next_deadline() const {

@@ -102,11 +102,17 @@ std::vector<SessionView> Broker::sessions(SessionId after, std::size_t most_slic
   for (auto it = state_.session_order.upper_bound(after); it != state_.session_order.end(); ++it) {
     const Session& session = state_.session(*it);
     SessionView& view = views.emplace_back(SessionView{
-        session.id, session.tenant_name, session.peer, session.label, session.since, session.ended, {}});
+        session.id, session.tenant_name, session.peer, session.label, session.since, session.ended, {}, {}});
     view.slices.reserve(session.slices.size());
     for (const auto& [id, slice] : session.slices) {
       view.slices.push_back(
           {id, slice.device, slice.label, slice.limit, slice.charged, state_.arbiter.waiting_bytes(id)});
+    }
+    for (DeviceIndex i = 0; i < state_.policy.devices.size(); ++i) {
+      SharedView shared{i, session.holding(i).charges.total(), state_.imports.kept(session.id, i).used};
+      for (const auto& [id, slice] : session.slices)
+        if (slice.device == i) shared.charged = shared.charged.minus(slice.charged);
+      if (!shared.charged.is_zero() || !shared.imported.is_zero()) view.shared.push_back(shared);
     }
     slices += 1 + session.slices.size();
     if (slices > most_slices) break;

@@ -45,6 +45,7 @@ void Outside::begin_context(Session& session, DeviceIndex device) {
 void Outside::end(Session& session) {
   for (const auto& [device, outside] : session.outside) {
     if (!outside.total().is_zero()) state_.ledger.release_outside(session.tenant, device, outside.total());
+    state_.charge_past(session.tenant, device, outside.past, {});
     state_.declaring[device].erase(session.id);
   }
   session.outside.clear();

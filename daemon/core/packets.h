@@ -14,6 +14,8 @@ class PacketSender {
   /// Nothing, if the lane is gone. A lane that breaks over it ends its session before this returns. Inside
   /// work on the core's thread.
   virtual void send(SessionId session, std::string_view bytes, std::span<const ExtentId> extents) = 0;
+  /// Whether much of what was sent to the session is unread.
+  virtual bool is_behind(SessionId session) const = 0;
 };
 
 /// Understands the packets of sessions.

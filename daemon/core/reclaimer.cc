@@ -160,6 +160,10 @@ std::vector<std::pair<Bytes, SessionId>> Reclaimer::victims(TenantId tenant, Dev
       all.emplace_back(bytes, id);
   }
   largest_first(all);
+  // Who has inherited memory was asked for it together with whoever lent it, and is now alone with it.
+  std::stable_partition(all.begin(), all.end(), [&](const auto& one) {
+    return !state_.session(one.second).holding(device).inherited.is_zero();
+  });
   // Whoever could not be ended is asked for what the others do not have.
   std::stable_partition(all.begin(), all.end(),
                         [&](const auto& one) { return state_.session(one.second).peer.can_be_ended; });
@@ -181,23 +185,26 @@ std::vector<std::pair<Bytes, SessionId>> Reclaimer::declarers(TenantId tenant, D
 // ---- Asking ----
 
 void Reclaimer::ask_sessions(DeviceIndex device, const ReclaimTargets& targets, TimePoint now) {
-  std::map<SessionId, Share> shares;
+  Shares shares;
   const auto divide = [&](Bytes open, const std::vector<std::pair<Bytes, SessionId>>& among,
                           const Share& kind) {
     for (const auto& [bytes, id] : among) {
       if (open.is_zero()) break;
       const Bytes part = std::min(open, bytes);
-      Share& share = shares.try_emplace(id, Share{{}, kind.forced, kind.cause}).first->second;
+      Share& share = shares.try_emplace(id, Share{{}, {}, kind.forced, kind.cause}).first->second;
       share.bytes += part;
+      share.own += part;
       open -= part;
     }
   };
   for (const auto& [tenant, target] : targets) {
-    const Share kind{{}, !target.forced().is_zero(), cause_of(target)};
+    const Share kind{{}, {}, !target.forced().is_zero(), cause_of(target)};
     if (!target.pool().is_zero()) divide(target.pool(), victims(tenant, device), kind);
     if (!target.declared.is_zero())
-      divide(target.declared, declarers(tenant, device), {{}, true, "its tenant uses more than its limit"});
+      divide(target.declared, declarers(tenant, device),
+             {{}, {}, true, "its tenant uses more than its limit"});
   }
+  ask_keepers(device, shares);
   std::set<SessionId> before = std::exchange(devices_[device].asked, {});
   for (const auto& [id, share] : shares) {
     ask(state_.session(id), device, share, now);
@@ -209,10 +216,26 @@ void Reclaimer::ask_sessions(DeviceIndex device, const ReclaimTargets& targets, 
   }
 }
 
+// Memory that is given back is free only once those who have imported it let go, too: they are asked
+// together. So are those who said that they have let go: nobody gains time by saying so.
+void Reclaimer::ask_keepers(DeviceIndex device, Shares& shares) const {
+  for (const auto& [holder, asked] : Shares(shares)) {
+    for (const auto& [id, kept] : state_.imports.keepers(holder, device)) {
+      const Session& session = state_.session(id);
+      if (session.exited || terminations_.contains(id)) continue;
+      Share& share = shares.try_emplace(id, Share{{}, {}, false, "memory that it has imported is asked back"})
+                         .first->second;
+      share.bytes = std::max(share.bytes, std::min(asked.bytes, kept.known));
+      share.forced |= asked.forced;
+    }
+  }
+}
+
 void Reclaimer::ask(Session& session, DeviceIndex device, const Share& share, TimePoint now) {
   ReclaimRequest& request = session.asked[device];
   const bool becomes_forced = share.forced && !request.forced;
   const Bytes before = std::exchange(request.bytes, share.bytes);
+  request.own = share.own;
   request.forced = share.forced;
   // A request that nothing followed from is another one when something does.
   if (before.is_zero() || becomes_forced) {
@@ -245,6 +268,22 @@ void Reclaimer::spent(Session& session, DeviceIndex device, TimePoint now) {
 }
 
 void Reclaimer::note_pinned(Session& session, DeviceIndex device) {
+  note(session, device);
+  note_keepers(session, device);
+}
+
+void Reclaimer::note_keepers(const Session& session, DeviceIndex device) {
+  for (const auto& [id, kept] : state_.imports.keepers(session.id, device)) note(state_.session(id), device);
+}
+
+bool Reclaimer::presses(const Session& session, DeviceIndex device) const {
+  if (terminations_.contains(session.id) || devices_[device].spent.contains(session.id)) return true;
+  const auto found = session.asked.find(device);
+  if (found == session.asked.end()) return false;
+  return found->second.liability || (found->second.forced && !found->second.bytes.is_zero());
+}
+
+void Reclaimer::note(Session& session, DeviceIndex device) {
   const auto found = session.asked.find(device);
   if (found == session.asked.end()) return;
   ReclaimRequest& request = found->second;
@@ -264,7 +303,8 @@ void Reclaimer::renew_liabilities(DeviceIndex device, TimePoint now) {
     Session& session = state_.session(id);
     auto& liability = session.asked.at(device).liability;
     const Charges& charges = session.holding(device).charges;
-    const bool pins = !(charges[Charge::kReturning] + charges[Charge::kQuarantined]).is_zero();
+    const bool pins = !(charges[Charge::kReturning] + charges[Charge::kQuarantined]).is_zero() ||
+                      !state_.imports.kept(id, device).known.is_zero();
     const bool is_over = is_stale(*liability, session, device) || !(pins || one.spent.contains(id));
     if (is_over) liability.reset();
     return is_over;
@@ -309,7 +349,7 @@ void Reclaimer::replan() {
 
 Bytes Reclaimer::asked_back(DeviceIndex device) const {
   Bytes sum;
-  for (const SessionId id : devices_[device].asked) sum += state_.session(id).asked.at(device).bytes;
+  for (const SessionId id : devices_[device].asked) sum += state_.session(id).asked.at(device).own;
   return sum;
 }
 

@@ -34,6 +34,11 @@ class Reclaimer {
   /// The session has given back memory of the device, or its lane has broken: what is not proved free stays
   /// due.
   void note_pinned(Session& session, DeviceIndex device);
+  /// The same for those who may keep memory of the session.
+  void note_keepers(const Session& session, DeviceIndex device);
+  /// Whether the session is asked for memory of the device by force, or has been for a need that is still
+  /// there.
+  bool presses(const Session& session, DeviceIndex device) const;
   /// Its process is gone.
   void exited(SessionId session);
   /// The session is over.
@@ -65,6 +70,7 @@ class Reclaimer {
   // What one session is to be asked for.
   struct Share {
     Bytes bytes;
+    Bytes own;  // as ReclaimRequest has it
     bool forced = false;
     const char* cause = "";
   };
@@ -87,9 +93,12 @@ class Reclaimer {
   std::vector<std::pair<Bytes, SessionId>> declarers(TenantId tenant, DeviceIndex device) const;
 
   // Asking.
+  using Shares = std::map<SessionId, Share>;
   void ask_sessions(DeviceIndex device, const ReclaimTargets& targets, TimePoint now);
+  void ask_keepers(DeviceIndex device, Shares& shares) const;
   void ask(Session& session, DeviceIndex device, const Share& share, TimePoint now);
   void renew_liabilities(DeviceIndex device, TimePoint now);
+  void note(Session& session, DeviceIndex device);
   bool is_stale(const ReclaimRequest::Liability& liability, const Session& session, DeviceIndex device) const;
 
   // What is left undone.
@@ -100,6 +109,7 @@ class Reclaimer {
   void end_for_debt(DeviceIndex device, TenantId debtor, TimePoint now);
   template <class Amount>
   bool end_one(DeviceIndex device, const ReclaimTargets& targets, Bytes lack, TimePoint now, Amount amount);
+  void end_keepers(const Session& holder, DeviceIndex device, TimePoint now);
   const Session* choose(TenantId tenant, DeviceIndex device, Bytes needed, TimePoint now) const;
   std::optional<TimePoint> due_of(const Session& session, DeviceIndex device) const;
   std::optional<TimePoint> liable_until(const Session& session, DeviceIndex device) const;

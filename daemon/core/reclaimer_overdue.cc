@@ -112,7 +112,18 @@ bool Reclaimer::end_one(DeviceIndex device, const ReclaimTargets& targets, Bytes
   }
   replan();
   terminations_.begin(*chosen, device, now);
+  end_keepers(*chosen, device, now);
   return true;
+}
+
+// Its memory comes back only with those who have imported it, and who were asked together with it.
+void Reclaimer::end_keepers(const Session& holder, DeviceIndex device, TimePoint now) {
+  for (const auto& [id, kept] : state_.imports.keepers(holder.id, device)) {
+    if ((kept.used + kept.suspected).is_zero()) continue;
+    const Session& session = state_.session(id);
+    if (const auto due = due_of(session, device); due && *due <= now)
+      terminations_.begin(session, device, now);
+  }
 }
 
 // The smallest session that suffices, else the largest, of those that were asked and have not given in time.
@@ -151,7 +162,8 @@ std::optional<TimePoint> Reclaimer::due_of(const Session& session, DeviceIndex d
 std::optional<TimePoint> Reclaimer::liable_until(const Session& session, DeviceIndex device) const {
   const auto found = session.asked.find(device);
   if (found == session.asked.end() || !found->second.liability) return std::nullopt;
-  const bool owes = !pinned(session, device).is_zero() || devices_[device].spent.contains(session.id);
+  const bool owes = !pinned(session, device).is_zero() || devices_[device].spent.contains(session.id) ||
+                    !state_.imports.kept(session.id, device).suspected.is_zero();
   return owes ? std::optional(found->second.liability->due) : std::nullopt;
 }
 

@@ -22,7 +22,7 @@ struct Lease {
   GrantId grant;
   Extent extent;
   SessionId session;
-  SliceId slice;
+  SliceId slice;  ///< none: inherited
   DeviceIndex device = 0;
   Charge state = Charge::kOffered;
   bool in_store = false;  ///< handed back to the store, to be proved free
@@ -50,6 +50,7 @@ struct ReclaimRequest {
     RequestId newest;
   };
   Bytes bytes;          ///< outstanding; zero: nothing
+  Bytes own;            ///< of `bytes`: of its own memory, besides what others hold that it uses
   TimePoint deadline;   ///< of those
   bool forced = false;  ///< for claims or a debt: the device's escalation follows
   std::optional<Liability> liability{};
@@ -58,6 +59,7 @@ struct ReclaimRequest {
 /// What a session has of one device's pool.
 struct Holding {
   Charges charges;
+  Bytes inherited;     ///< of the active: it imported them, and whoever lent them has let go
   Bytes unproved;      ///< of the quarantined: given back, but the driver does not prove it free
   Bytes freed;         ///< of its leases, ever
   Bytes freed_before;  ///< of `freed`: when the latest observation began

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "daemon/core/arbiter.h"
+#include "daemon/core/imports.h"
 #include "daemon/core/outbox.h"
 #include "daemon/core/policy.h"
 #include "daemon/core/tenants.h"
@@ -39,6 +40,7 @@ struct State {
   Ledger ledger;
   Tenants tenants;
   Arbiter arbiter;
+  Imports imports;
   boost::unordered_flat_map<SessionId, std::unique_ptr<Session>, std::hash<SessionId>> sessions;
   std::set<SessionId> session_order;           ///< the same, for listings
   std::vector<std::set<SessionId>> declaring;  ///< by device: who answers for memory outside the pool

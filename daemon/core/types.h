@@ -15,6 +15,7 @@ using Duration = std::chrono::steady_clock::duration;
 
 using TenantId = Id<struct TenantTag>;
 using JobId = Id<struct JobTag>;
+using ImportId = Id<struct ImportTag>;
 
 /// A device's place in the broker's list; the same in the shared pages.
 using DeviceIndex = std::size_t;
@@ -43,6 +44,7 @@ struct Peer {
   std::int64_t pid = 0;  ///< 0: unknown, it lives in another PID namespace
   std::uint32_t uid = 0;
   bool can_be_ended = true;         ///< the kernel gave a handle of the process that signals can be sent to
+  bool maps = true;                 ///< memory can be handed to it: its session is no stream of gRPC
   std::vector<std::uint32_t> gids;  ///< the primary group first
   std::string command;
   std::uint64_t started = 0;  ///< /proc/PID/stat, field 22; 0: unknown

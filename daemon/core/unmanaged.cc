@@ -98,6 +98,7 @@ void Unmanaged::Look::find_clients() {
     }
     const Holding& holding = session->holding(seen_.device);
     client.leases += holding.charges.total() + holding.freed - holding.freed_before;
+    client.leases += state_.imports.kept(id, seen_.device).used;
   }
   clients_.erase(0);  // processes of other PID namespaces: the driver cannot name them either
   for (auto& [pid, client] : clients_) std::ranges::sort(client.sessions, {}, &Session::id);

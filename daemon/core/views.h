@@ -89,6 +89,13 @@ struct SliceView {
   Bytes waiting;
 };
 
+/// What a session has of a device besides its slices.
+struct SharedView {
+  DeviceIndex device = 0;
+  Bytes charged;   ///< that it has inherited by imports, or that is on its way back
+  Bytes imported;  ///< of others' memory, which is charged to them
+};
+
 struct SessionView {
   SessionId id;
   std::string tenant;
@@ -97,6 +104,7 @@ struct SessionView {
   TimePoint since;
   bool ended = false;
   std::vector<SliceView> slices;
+  std::vector<SharedView> shared;  ///< where there is any
 };
 
 }  // namespace gpumem::core

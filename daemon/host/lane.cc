@@ -1,6 +1,8 @@
 #include "daemon/host/lane.h"
 
 #include <fcntl.h>
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
 
 #include <array>
 #include <cerrno>
@@ -19,6 +21,8 @@ constexpr auto kGreetingPatience = std::chrono::seconds(10);
 constexpr auto kReadingPatience = std::chrono::seconds(10);
 // A client is sent offers only for what it asked; this many unread messages means that it does not read.
 constexpr std::size_t kMostUnread = 1024;
+// Bytes in the kernel, which counts about 2 KiB for a packet of half that.
+constexpr int kMuchUnread = 64 * 1024;
 // Messages taken from one client before the others have their turn.
 constexpr int kMessagesInARow = 16;
 
@@ -167,9 +171,18 @@ void Lane::send(std::string_view packet, std::span<const int> descriptors) {
   }
   // The caller may close its descriptors before the client reads: the outbox keeps its own.
   Outgoing outgoing{std::string(packet), {}};
-  for (const int fd : descriptors) outgoing.descriptors.emplace_back(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
+  for (const int fd : descriptors) {
+    outgoing.descriptors.emplace_back(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
+    if (!outgoing.descriptors.back().valid())
+      return close("it does not read its lane, and the broker has no descriptor left to keep for it");
+  }
   outbox_.push_back(std::move(outgoing));
   if (outbox_.size() > kMostUnread) close("it does not read its lane");
+}
+
+bool Lane::is_behind() {
+  int unread = 0;
+  return !outbox_.empty() || ::ioctl(socket_.native_handle(), SIOCOUTQ, &unread) != 0 || unread > kMuchUnread;
 }
 
 void Lane::await_room() {

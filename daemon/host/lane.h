@@ -76,6 +76,8 @@ class Lane : public std::enable_shared_from_this<Lane> {
   /// Sends now, or, if the socket is full, as soon as the client reads. The descriptors stay the caller's.
   void send(const v1::ToClient& message, std::span<const int> descriptors = {});
   void send(std::string_view packet, std::span<const int> descriptors = {});
+  /// Whether much of what was sent is unread.
+  bool is_behind();
   /// The client has said that it has unmapped everything.
   void note_goodbye() { goodbye_ = true; }
   /// Closes the connection without a word; closed() follows.

@@ -20,6 +20,7 @@ class LaneLink final : public SessionLink {
   void press(const BrokerFigures& figures) override;
   void offer(const core::Grant& grant, const Extents& extents) override;
   void send(std::string_view packet, std::span<const int> descriptors) override;
+  bool is_behind() const override { return lane_->is_behind(); }
   std::optional<ClientFigures> client_figures(core::DeviceIndex device, Bytes charged) const override;
   Result<void> signal(core::Signal signal) override { return lane_->signal(signal); }
   void stop() override {}  // clients keep what they have

@@ -190,6 +190,11 @@ void Loop::send(SessionId session, std::string_view bytes, std::span<const Exten
   client->second.link->send(bytes, descriptors);
 }
 
+bool Loop::is_behind(SessionId session) const {
+  const auto client = clients_.find(session);
+  return client != clients_.end() && client->second.link->is_behind();
+}
+
 RequestId Loop::grow(SessionId session, std::span<const core::Broker::Part> parts, core::Duration wait,
                      GrowAnswer answer) {
   const RequestId id = request_ids_.next();

@@ -73,6 +73,7 @@ class Loop final : public core::Executor, public core::PacketSender, private Lan
   void watch(std::shared_ptr<core::EventWatcher> watcher, std::optional<core::WallTime> since) override;
   void unwatch(const core::EventWatcher& watcher) override { events_.unwatch(watcher); }
   void send(SessionId session, std::string_view bytes, std::span<const ExtentId> extents) override;
+  bool is_behind(SessionId session) const override;
 
  private:
   struct Client {

@@ -17,7 +17,8 @@ Result<SessionId> Loop::open_session(int connection, std::string label,
                                      std::shared_ptr<core::SessionHolder> holder) {
   auto client = connections_.find(connection);
   if (!client) return Error{Code::kUnauthenticated, "the connection of this call has ended"};
-  const core::Peer peer = client->peer;
+  core::Peer peer = client->peer;
+  peer.maps = false;
   auto link = StreamLink::create(io_, std::move(*client), std::move(holder));
   if (!link) return link.error();
   if (budget_.is_reserved((*link)->descriptor(), administrators_.include(peer))) return no_descriptors();

@@ -30,6 +30,8 @@ class SessionLink {
   /// Extents are on loan to the session.
   virtual void offer(const core::Grant& grant, const Extents& extents) = 0;
   virtual void send(std::string_view packet, std::span<const int> descriptors) = 0;
+  /// Whether much of what was sent is unread.
+  virtual bool is_behind() const = 0;
   /// What the client says of itself; nothing where that cannot be true.
   virtual std::optional<ClientFigures> client_figures(core::DeviceIndex device, Bytes charged) const = 0;
   /// Errors  as ProcessWatch::signal.

@@ -69,6 +69,13 @@ api::Return to_call(const Return& body) {
   return call;
 }
 
+api::ExportHandle to_call(const ExportHandle& body) {
+  api::ExportHandle call{SliceId{body.slice},    {},       {body.offset}, {body.bytes},
+                         to_duration(body.life), body.uses};
+  for (std::size_t i = 0; i < body.count; ++i) call.leases.push_back(LeaseId{body.leases[i]});
+  return call;
+}
+
 Failed to_body(const core::GrowFailure& failure) {
   Failed body = failed_with(failure.error);
   if (!failure.denial) return body;
@@ -83,6 +90,21 @@ Failed to_body(const core::GrowFailure& failure) {
 
 SliceOpened to_body(const api::SliceOpened& opened) {
   return {opened.slice.value, opened.limit.count, opened.granularity.count};
+}
+
+HandleExported to_body(const api::HandleExported& exported) {
+  return {exported.handle, to_nanoseconds(exported.expires)};
+}
+
+Imported to_body(const core::Imported& imported) {
+  static_assert(core::Handles::kMostLeases <= kMostLeases);
+  Imported body{};
+  body.import = imported.id.value;
+  body.device = imported.device;
+  body.offset = imported.offset.count;
+  body.bytes = imported.bytes.count;
+  for (const auto& [lease, extent] : imported.leases) body.sizes[body.count++] = extent.size.count;
+  return body;
 }
 
 Granted to_body(const core::Grant& grant, std::size_t first) {

@@ -11,17 +11,20 @@ namespace gpumem::lane {
 
 api::Grow to_call(const Grow& body);
 api::Return to_call(const Return& body);
+api::ExportHandle to_call(const ExportHandle& body);
 
 /// With the figures, if it is a denial: for the caller, so without other tenants' names.
 Failed to_body(const core::GrowFailure& failure);
 SliceOpened to_body(const api::SliceOpened& opened);
+HandleExported to_body(const api::HandleExported& exported);
+Imported to_body(const core::Imported& imported);
 /// The leases from `first` on, as many as one frame holds.
 Granted to_body(const core::Grant& grant, std::size_t first);
 
-/// Of the steady clock, which is CLOCK_MONOTONIC.
 /// The slices from `first` on, as far as they fit into one frame.
 Described to_body(const core::SessionView& view, std::size_t first);
 Explained to_body(const core::Explanation& explanation, core::TimePoint now);
+/// Of the steady clock, which is CLOCK_MONOTONIC.
 std::uint64_t to_nanoseconds(core::TimePoint time);
 
 }  // namespace gpumem::lane

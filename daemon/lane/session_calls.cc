@@ -35,6 +35,9 @@ Result<void> SessionCalls::receive(SessionId session, std::string_view packet, c
     case Kind::kCloseSlice: return understand<CloseSlice>(call, *frame);
     case Kind::kGrow: return understand<Grow>(call, *frame);
     case Kind::kReturn: return understand<Return>(call, *frame);
+    case Kind::kExportHandle: return understand<ExportHandle>(call, *frame);
+    case Kind::kImportHandle: return understand<ImportHandle>(call, *frame);
+    case Kind::kReleaseImport: return understand<ReleaseImport>(call, *frame);
     case Kind::kCharge: return understand<Charge>(call, *frame);
     case Kind::kPing: return understand<Ping>(call, *frame);
     case Kind::kCancel: return understand<Cancel>(call, *frame);
@@ -75,6 +78,44 @@ Result<void> SessionCalls::take(const Call& call, const CloseSlice& body) {
 
 Result<void> SessionCalls::take(const Call& call, const Return& body) {
   answer_later(call, api::give_back(call.broker, call.session, to_call(body), call.now));
+  return {};
+}
+
+Result<void> SessionCalls::take(const Call& call, const ExportHandle& body) {
+  if (call.expired) {
+    answer_later(call, too_late());
+    return {};
+  }
+  if (const auto exported = api::export_handle(call.broker, call.session, to_call(body), call.now))
+    answer_later(call, to_body(*exported));
+  else
+    answer_later(call, failed_with(exported.error()));
+  return {};
+}
+
+Result<void> SessionCalls::take(const Call& call, const ImportHandle& body) {
+  if (call.expired) {
+    answer_later(call, too_late());
+    return {};
+  }
+  // A handle can be redeemed often: unread answers would use up descriptors that all sessions need.
+  if (sender_.is_behind(call.session)) {
+    answer_later(call, failed_with({Code::kUnavailable, "many answers are unread; read them and try again"}));
+    return {};
+  }
+  const auto imported = api::import_handle(call.broker, call.session, {body.handle}, call.now);
+  if (!imported) {
+    answer_later(call, failed_with(imported.error()));
+    return {};
+  }
+  std::vector<ExtentId> extents;
+  for (const auto& [lease, extent] : imported->leases) extents.push_back(extent.id);
+  answer_later(call, to_body(*imported), std::move(extents));
+  return {};
+}
+
+Result<void> SessionCalls::take(const Call& call, const ReleaseImport& body) {
+  answer_later(call, api::release_import(call.broker, call.session, {core::ImportId{body.import}}, call.now));
   return {};
 }
 
@@ -148,10 +189,9 @@ Result<void> SessionCalls::take(const Call& call, const Explain&) {
 }
 
 template <class Body>
-void SessionCalls::answer_later(const Call& call, const Body& body) {
-  executor_.after([this, session = call.session, bytes = std::string(Outgoing(body, call.number).bytes())] {
-    sender_.send(session, bytes, {});
-  });
+void SessionCalls::answer_later(const Call& call, const Body& body, std::vector<ExtentId> extents) {
+  executor_.after([this, session = call.session, bytes = std::string(Outgoing(body, call.number).bytes()),
+                   extents = std::move(extents)] { sender_.send(session, bytes, extents); });
 }
 
 void SessionCalls::answer_later(const Call& call, const Result<void>& done) {

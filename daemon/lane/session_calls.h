@@ -32,6 +32,9 @@ class SessionCalls final : public core::PacketReceiver {
   Result<void> take(const Call& call, const CloseSlice& body);
   Result<void> take(const Call& call, const Grow& body);
   Result<void> take(const Call& call, const Return& body);
+  Result<void> take(const Call& call, const ExportHandle& body);
+  Result<void> take(const Call& call, const ImportHandle& body);
+  Result<void> take(const Call& call, const ReleaseImport& body);
   Result<void> take(const Call& call, const Charge& body);
   Result<void> take(const Call& call, const Ping& body);
   Result<void> take(const Call& call, const Cancel& body);
@@ -44,7 +47,7 @@ class SessionCalls final : public core::PacketReceiver {
 
   // Once the pages show what has become of it.
   template <class Body>
-  void answer_later(const Call& call, const Body& body);
+  void answer_later(const Call& call, const Body& body, std::vector<ExtentId> extents = {});
   void answer_later(const Call& call, const Result<void>& done);
   void answer_growth(SessionId session, std::uint64_t number,
                      const Result<core::Grant, core::GrowFailure>& answer);

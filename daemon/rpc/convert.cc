@@ -21,6 +21,12 @@ v1::Holder holder_of(const core::Denial::Holder& holder) {
   return message;
 }
 
+core::Duration to_duration(std::uint64_t milliseconds) {
+  // More than any wait, and few enough to be counted in nanoseconds.
+  constexpr std::uint64_t kMost = 366ULL * 24 * 3600 * 1000;
+  return std::chrono::milliseconds(std::min(milliseconds, kMost));
+}
+
 const char* kind_name(core::Event::Kind kind) {
   using Kind = core::Event::Kind;
   switch (kind) {
@@ -50,10 +56,7 @@ const char* kind_name(core::Event::Kind kind) {
 }  // namespace
 
 api::Grow to_call(const v1::GrowRequest& request) {
-  // More than any wait, and few enough to be counted in nanoseconds.
-  constexpr std::uint64_t kMostMilliseconds = 366ULL * 24 * 3600 * 1000;
-  api::Grow call{.parts = {},
-                 .wait = std::chrono::milliseconds(std::min(request.wait_ms(), kMostMilliseconds))};
+  api::Grow call{.parts = {}, .wait = to_duration(request.wait_ms())};
   for (const v1::GrowPart& part : request.parts())
     call.parts.push_back(
         {SliceId{part.slice()}, Bytes{part.bytes()}, Bytes{part.min_bytes()}, Bytes{part.largest_extent()}});
@@ -63,6 +66,14 @@ api::Grow to_call(const v1::GrowRequest& request) {
 api::Return to_call(const v1::ReturnRequest& request) {
   api::Return call{SliceId{request.slice()}, {}};
   call.leases.reserve(static_cast<std::size_t>(request.leases_size()));
+  for (const std::uint64_t lease : request.leases()) call.leases.push_back(LeaseId{lease});
+  return call;
+}
+
+api::ExportHandle to_call(const v1::ExportHandleRequest& request) {
+  api::ExportHandle call{SliceId{request.slice()},       {},
+                         Bytes{request.offset()},        Bytes{request.bytes()},
+                         to_duration(request.life_ms()), request.uses()};
   for (const std::uint64_t lease : request.leases()) call.leases.push_back(LeaseId{lease});
   return call;
 }
@@ -156,7 +167,8 @@ v1::TenantUsage to_proto(const core::TenantView& view, const std::string& device
   return usage;
 }
 
-v1::SessionInfo to_proto(const core::SessionView& view, core::TimePoint now) {
+v1::SessionInfo to_proto(const core::SessionView& view, const std::vector<std::string>& devices,
+                         core::TimePoint now) {
   v1::SessionInfo info;
   info.set_id(view.id.value);
   info.set_pid(view.peer.pid);
@@ -166,6 +178,12 @@ v1::SessionInfo to_proto(const core::SessionView& view, core::TimePoint now) {
   info.set_label(view.label);
   info.set_since(to_date(view.since, now));
   info.set_ended(view.ended);
+  for (const core::SharedView& shared : view.shared) {
+    v1::SharedMemory& one = *info.add_shared();
+    one.set_device(devices.at(shared.device));
+    one.set_charged(shared.charged.count);
+    one.set_imported(shared.imported.count);
+  }
   return info;
 }
 

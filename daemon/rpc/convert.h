@@ -17,6 +17,7 @@ namespace gpumem::rpc {
 
 api::Grow to_call(const v1::GrowRequest& request);
 api::Return to_call(const v1::ReturnRequest& request);
+api::ExportHandle to_call(const v1::ExportHandleRequest& request);
 
 grpc::Status to_status(const Error& error);
 /// With the denial, if it is one, as an error detail: for the caller, so without other tenants' names.
@@ -25,7 +26,8 @@ v1::Denial to_proto(const core::Denial& denial);
 v1::DeviceStatus to_proto(const core::DeviceView& view);
 v1::TenantUsage to_proto(const core::TenantView& view, const std::string& device_uuid);
 /// `now`  to turn the steady time of the session into a date.
-v1::SessionInfo to_proto(const core::SessionView& view, core::TimePoint now);
+v1::SessionInfo to_proto(const core::SessionView& view, const std::vector<std::string>& devices,
+                         core::TimePoint now);
 v1::SliceInfo to_proto(const core::SliceView& slice, const std::vector<std::string>& devices);
 void fill(v1::OpenSliceResponse& response, const api::SliceOpened& opened);
 void fill(v1::GrowResponse& response, const core::Grant& grant);

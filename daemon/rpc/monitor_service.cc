@@ -52,7 +52,7 @@ std::vector<std::uint64_t> in_use(const core::Executor& executor, const core::Se
 
 void fill(v1::SessionInfo& info, const core::SessionView& view, const std::vector<std::uint64_t>& in_use,
           const std::vector<std::string>& devices, core::TimePoint now) {
-  info = to_proto(view, now);
+  info = to_proto(view, devices, now);
   for (std::size_t i = 0; i < view.slices.size(); ++i) {
     v1::SliceInfo& one = *info.add_slices();
     one = to_proto(view.slices[i], devices);

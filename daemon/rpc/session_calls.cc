@@ -46,6 +46,12 @@ void SessionCalls::receive(const v1::SessionRequest& request, core::Broker& brok
     case v1::SessionRequest::kCancel: return cancel(call, request.cancel());
     case v1::SessionRequest::kGiveBack:
       return answer_later(call, api::give_back(broker, session_, to_call(request.give_back()), now));
+    case v1::SessionRequest::kExportHandle: return export_handle(call, request.export_handle());
+    case v1::SessionRequest::kImportHandle: return answer_later(call, failed_with(api::cannot_import()));
+    case v1::SessionRequest::kReleaseImport:
+      return answer_later(
+          call,
+          api::release_import(broker, session_, {core::ImportId{request.release_import().import()}}, now));
     case v1::SessionRequest::kCharge:
       return answer_later(
           call, api::charge(broker, session_, {request.charge().device(), {request.charge().bytes()}}, now));
@@ -138,12 +144,22 @@ void SessionCalls::cancel(const Call& call, const v1::CancelRequest& request) {
   answer_later(call, Result<void>());
 }
 
+void SessionCalls::export_handle(const Call& call, const v1::ExportHandleRequest& request) {
+  const auto exported = api::export_handle(call.broker, session_, to_call(request), call.now);
+  if (!exported) return answer_later(call, failed_with(exported.error()));
+  v1::SessionAnswer answer;
+  v1::ExportHandleResponse& body = *answer.mutable_handle_exported();
+  body.set_handle(exported->handle.data(), exported->handle.size());
+  body.set_within_ms(api::milliseconds(exported->expires - call.now));
+  answer_later(call, std::move(answer));
+}
+
 void SessionCalls::describe(const Call& call) {
   const auto view = api::describe(call.broker, session_);
   if (!view) return answer_later(call, failed_with(view.error()));
   v1::SessionAnswer answer;
   v1::SessionInfo& info = *answer.mutable_described();
-  info = to_proto(*view, call.now);
+  info = to_proto(*view, devices_, call.now);
   for (const core::SliceView& slice : view->slices) *info.add_slices() = to_proto(slice, devices_);
   answer_later(call, std::move(answer));
 }

@@ -42,6 +42,9 @@ enum class Kind : std::uint16_t {
   kAccept = 9,
   kSpent = 10,
   kGoodbye = 11,
+  kExportHandle = 12,
+  kImportHandle = 13,
+  kReleaseImport = 14,
   kDescribe = 15,
   kExplain = 16,
   // From the broker.
@@ -51,6 +54,8 @@ enum class Kind : std::uint16_t {
   kGranted = 132,
   kDone = 133,
   kFailed = 134,
+  kHandleExported = 135,
+  kImported = 136,
   kDescribed = 137,
   kExplained = 138,
 };
@@ -167,6 +172,31 @@ struct Explain {
   static constexpr Kind kKind = Kind::kExplain;
 };
 
+/// 64 bytes that name memory, for whoever is given them.
+using HandleBytes = std::array<char, 64>;
+/// Makes a handle of a range of a slice. Answered with HandleExported or Failed.
+struct ExportHandle {
+  static constexpr Kind kKind = Kind::kExportHandle;
+  std::uint64_t slice;
+  std::uint64_t offset;  ///< of the range, in the leases one after the other
+  std::uint64_t bytes;   ///< of the range; 0: all the rest
+  std::uint64_t life;    ///< nanoseconds in which it can be redeemed; 0: the broker's choice
+  std::uint64_t uses;    ///< how often; 0: once
+  std::uint64_t count;
+  std::array<std::uint64_t, kMostLeases> leases;  ///< in the range's order
+  static constexpr auto kList = &ExportHandle::leases;
+};
+/// Redeems a handle of a session of the same tenant. Answered with Imported or Failed.
+struct ImportHandle {
+  static constexpr Kind kKind = Kind::kImportHandle;
+  HandleBytes handle;
+};
+/// The memory of an import is unmapped and released. Answered with Done or Failed.
+struct ReleaseImport {
+  static constexpr Kind kKind = Kind::kReleaseImport;
+  std::uint64_t import;
+};
+
 // ---- From the broker ----
 
 /// With three descriptors: the broker's page, the client's page, the bell. docs/shm-layout.md.
@@ -251,6 +281,23 @@ struct Failed {
   std::uint64_t count;
   std::array<Holder, kMostHolders> holders;  ///< each kind with the largest first
   static constexpr auto kList = &Failed::holders;
+};
+
+struct HandleExported {
+  static constexpr Kind kKind = Kind::kHandleExported;
+  HandleBytes handle;
+  std::uint64_t expires;  ///< nanoseconds of CLOCK_MONOTONIC
+};
+/// With a descriptor for each extent.
+struct Imported {
+  static constexpr Kind kKind = Kind::kImported;
+  std::uint64_t import;
+  std::uint64_t device;  ///< its place in Welcome
+  std::uint64_t offset;  ///< of the range, in the extents one after the other
+  std::uint64_t bytes;   ///< of the range
+  std::uint64_t count;
+  std::array<std::uint64_t, kMostLeases> sizes;  ///< of the extents
+  static constexpr auto kList = &Imported::sizes;
 };
 
 struct DescribedSlice {
@@ -362,6 +409,11 @@ static_assert(sizeof(GrowPart) == 32 && offsetof(GrowPart, bytes) == 8 && offset
               offsetof(GrowPart, largest_extent) == 24);
 static_assert(offsetof(Grow, count) == 8 && offsetof(Grow, parts) == 16);
 static_assert(offsetof(Return, count) == 8 && offsetof(Return, leases) == 16);
+static_assert(offsetof(ExportHandle, offset) == 8 && offsetof(ExportHandle, life) == 24 &&
+              offsetof(ExportHandle, count) == 40 && offsetof(ExportHandle, leases) == 48);
+static_assert(sizeof(ImportHandle) == 64 && sizeof(ReleaseImport) == 8 && sizeof(HandleExported) == 72);
+static_assert(offsetof(Imported, device) == 8 && offsetof(Imported, count) == 32 &&
+              offsetof(Imported, sizes) == 40);
 static_assert(sizeof(Charge) == 16 && offsetof(Charge, bytes) == 8);
 static_assert(offsetof(Welcome, session) == 8 && offsetof(Welcome, tenant) == 16 &&
               offsetof(Welcome, driver_folder) == 144 && offsetof(Welcome, count) == 1168 &&

@@ -40,10 +40,10 @@ core::Policy policy(Input& input) {
   return policy;
 }
 
-/// Two clients, one of each tenant. A client whose lane was closed is followed by another one.
+/// Two clients, of two tenants or of one. A client whose lane was closed is followed by another one.
 class Clients {
  public:
-  explicit Clients(Input& input) : input_(input), host_(policy(input)) {
+  explicit Clients(Input& input) : input_(input), host_(policy(input)), of_one_tenant_(input.one_in(2)) {
     for (std::size_t i = 0; i < sessions_.size(); ++i) connect(i);
   }
 
@@ -85,7 +85,9 @@ class Clients {
     BrokerHost::Session told;
   };
 
-  void connect(std::size_t which) { sessions_[which] = host_.connect(static_cast<std::uint32_t>(which + 1)); }
+  void connect(std::size_t which) {
+    sessions_[which] = host_.connect(of_one_tenant_ ? 1 : static_cast<std::uint32_t>(which + 1));
+  }
 
   /// False: more has happened than that one session's packet came.
   bool act(std::size_t which) {
@@ -116,7 +118,7 @@ class Clients {
   // ---- Frames ----
 
   std::string frame(std::size_t which) {
-    switch (input_.below(12)) {
+    switch (input_.below(13)) {
       case 0:
       case 1: {
         lane::OpenSlice body{some_index(), input_.one_in(3) ? some_bytes() : 0, {}};
@@ -132,8 +134,42 @@ class Clients {
       case 8: return bytes(lane::Charge{some_index(), some_bytes()});
       case 9: return bytes(lane::Cancel{some_number()});
       case 10: return bytes(lane::Accept{some_grant(which)});
+      case 11: return sharing(which);
       default: return rare();
     }
+  }
+
+  std::string sharing(std::size_t which) {
+    switch (input_.below(3)) {
+      case 0: return bytes(an_export(which));
+      case 1: {
+        lane::ImportHandle body{};
+        const auto& handles = host_.handles();
+        if (!handles.empty())
+          body.handle = handles[handles.size() - 1 - input_.below(std::min<std::size_t>(handles.size(), 8))];
+        return bytes(body);
+      }
+      default: {
+        const SessionId session = sessions_[input_.one_in(8) ? 1 - which : which];
+        if (!host_.lives(session) || host_.told(session).imports.empty())
+          return bytes(lane::ReleaseImport{input_.byte()});
+        const auto& imports = host_.told(session).imports;
+        return bytes(lane::ReleaseImport{imports[input_.below(imports.size())]});
+      }
+    }
+  }
+
+  lane::ExportHandle an_export(std::size_t which) {
+    const lane::Return of = a_return(which);
+    lane::ExportHandle body{};
+    body.slice = of.slice;
+    body.count = std::min<std::uint64_t>(of.count, body.leases.size());
+    std::copy_n(of.leases.begin(), body.count, body.leases.begin());
+    if (input_.one_in(2)) body.offset = input_.one_in(8) ? input_.word() : input_.byte();
+    if (input_.one_in(2)) body.bytes = some_bytes();
+    if (input_.one_in(4)) body.life = input_.one_in(2) ? input_.word() : input_.byte() * 1'000'000'000ULL;
+    body.uses = input_.byte();
+    return body;
   }
 
   std::string rare() {
@@ -256,6 +292,7 @@ class Clients {
 
   Input& input_;
   BrokerHost host_;
+  const bool of_one_tenant_;
   std::array<SessionId, 2> sessions_{};
   std::uint64_t last_number_ = 0;
 };

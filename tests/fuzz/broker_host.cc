@@ -12,8 +12,8 @@ using lane::Kind;
 
 // The kinds that are answered.
 bool is_answered(Kind kind) {
-  return (kind >= Kind::kOpenSlice && kind <= Kind::kPing) || kind == Kind::kDescribe ||
-         kind == Kind::kExplain;
+  return (kind >= Kind::kOpenSlice && kind <= Kind::kPing) ||
+         (kind >= Kind::kExportHandle && kind <= Kind::kExplain);
 }
 
 template <class Body>
@@ -160,13 +160,15 @@ void BrokerHost::send(SessionId session, std::string_view bytes, std::span<const
     const core::SessionEnd how = std::exchange(breaks_, std::nullopt)->second;
     return end(session, how);
   }
-  for (const ExtentId extent : extents) {
-    require(extents_.contains(extent), "only extents that exist are sent");
-    require(lent_.insert(extent).second, "an extent is sent once");
-  }
   require(bytes.size() <= lane::kMostBytes, "a frame is not too long");
   const auto frame = lane::parse(bytes);
   require(frame.has_value(), "what the broker sends is a frame");
+  for (const ExtentId extent : extents) {
+    require(extents_.contains(extent), "only extents that exist are sent");
+    const bool is_new = lent_.insert(extent).second;
+    require(is_new == (frame->header.kind == Kind::kGranted),
+            "an extent is lent once, and imported after that");
+  }
   note_answer(sessions_.at(session), *frame, extents);
 }
 
@@ -191,6 +193,14 @@ void BrokerHost::note_answer(Session& session, const lane::Incoming& frame,
     case Kind::kSliceOpened: {
       const auto opened = whole<lane::SliceOpened>(frame);
       require(session.slices.emplace(opened.slice, opened.limit).second, "a slice's number comes once");
+      break;
+    }
+    case Kind::kHandleExported: handles_.push_back(whole<lane::HandleExported>(frame).handle); break;
+    case Kind::kImported: {
+      const auto imported = whole<lane::Imported>(frame);
+      require(imported.count == extents.size() && imported.count != 0,
+              "each extent comes with its descriptor");
+      session.imports.push_back(imported.import);
       break;
     }
     case Kind::kDescribed: {
@@ -226,6 +236,8 @@ void BrokerHost::note_done(Session& session, const std::string& request) {
     for (std::size_t i = 0; i < back->count; ++i) session.leases[back->slice].erase(back->leases[i]);
   } else if (const auto closed = lane::body_of<lane::CloseSlice>(*frame)) {
     session.slices.erase(closed->slice);
+  } else if (const auto released = lane::body_of<lane::ReleaseImport>(*frame)) {
+    require(std::erase(session.imports, released->import) == 1, "an import is released once");
   }
 }
 

@@ -24,6 +24,7 @@ class BrokerHost final : public core::Executor, public core::PacketSender {
     std::map<std::uint64_t, std::uint64_t> slices;                           ///< the limit of each
     std::map<std::uint64_t, std::map<std::uint64_t, std::uint64_t>> leases;  ///< of a slice: their sizes
     std::vector<std::uint64_t> grants;
+    std::vector<std::uint64_t> imports;
     std::map<std::uint64_t, int> due;            ///< answers that are to come, by the request's number
     std::map<std::uint64_t, std::string> asked;  ///< the last request of each number
   };
@@ -48,6 +49,8 @@ class BrokerHost final : public core::Executor, public core::PacketSender {
   core::TimePoint now() const { return now_; }
   bool lives(SessionId session) const { return sessions_.contains(session); }
   const Session& told(SessionId session) const { return sessions_.at(session); }
+  /// Every handle that the broker gave out.
+  const std::vector<lane::HandleBytes>& handles() const { return handles_; }
 
   // core::Executor: the part that transports use.
   void post(Work work) override { run(work); }
@@ -67,6 +70,7 @@ class BrokerHost final : public core::Executor, public core::PacketSender {
   void watch(std::shared_ptr<core::EventWatcher>, std::optional<core::WallTime>) override {}
   void unwatch(const core::EventWatcher&) override {}
   // core::PacketSender
+  bool is_behind(SessionId) const override { return false; }
   void send(SessionId session, std::string_view bytes, std::span<const ExtentId> extents) override;
 
  private:
@@ -93,6 +97,7 @@ class BrokerHost final : public core::Executor, public core::PacketSender {
   std::set<ExtentId> extents_;  ///< that the driver has
   std::set<ExtentId> lent_;     ///< of them: sent to some session
   std::set<std::uint64_t> leases_;
+  std::vector<lane::HandleBytes> handles_;
   std::vector<std::function<void()>> after_;
   IdSource<RequestId> request_ids_;
   std::map<RequestId, Pending> pending_;

@@ -34,7 +34,7 @@ class FuzzedClient {
   }
 
   void call(std::uint8_t what) {
-    switch (what % 12) {
+    switch (what % 14) {
       case 0: (void)lane_->call<lane::SliceOpened>(lane::OpenSlice{0, 0, {}}); break;
       case 1: (void)lane_->call(lane::Return{1, 0, {}}); break;
       case 2: (void)lane_->call(lane::Ping{}); break;
@@ -44,6 +44,8 @@ class FuzzedClient {
       case 6: two_at_once(); break;
       case 7: grow(true); break;
       case 8: lane_->goodbye(); break;
+      case 12: import_handle(); break;
+      case 13: (void)lane_->call<lane::HandleExported>(lane::ExportHandle{}); break;
       default: grow(false);
     }
   }
@@ -65,6 +67,14 @@ class FuzzedClient {
     };
     const auto done = lane_->grow(body, {Lane::Clock::now() + lane_->timeout(), stop.get_token()}, take);
     if (done) require(last && last->missing == 0 && leases == all, "a grant is whole");
+  }
+
+  void import_handle() {
+    const auto part = lane_->import_handle({});
+    if (!part) return;
+    require(part->imported.count <= part->imported.sizes.size(), "an import is as long as it says");
+    require(part->descriptors.size() <= lane::kMostDescriptors, "it brings a frame's descriptors");
+    lane_->tell_later(lane::ReleaseImport{part->imported.import});
   }
 
   void two_at_once() {

@@ -71,7 +71,7 @@ Reply::Packet ReplyMaker::packet() {
 
 std::string ReplyMaker::frame() {
   const auto framed = [&](const auto& body) { return std::string(lane::Outgoing(body).bytes()); };
-  switch (input_.below(9)) {
+  switch (input_.below(11)) {
     case 0: return framed(welcome());
     case 1: return framed(lane::SliceOpened{input_.word(), input_.word(), input_.word()});
     case 2: return framed(lane::Waiting{input_.word()});
@@ -80,6 +80,8 @@ std::string ReplyMaker::frame() {
     case 5: return framed(granted());
     case 6: return framed(lane::Done{});
     case 7: return framed(failed());
+    case 9: return framed(imported());
+    case 10: return framed(lane::HandleExported{{}, input_.word()});
     default: return framed(lane::CloseSlice{input_.word()});  // which only clients send
   }
 }
@@ -108,6 +110,17 @@ lane::Granted ReplyMaker::granted() {
   return body;
 }
 
+lane::Imported ReplyMaker::imported() {
+  lane::Imported body{};
+  body.import = input_.byte();
+  body.device = input_.below(3);
+  body.offset = input_.one_in(8) ? input_.word() : input_.byte();
+  body.bytes = input_.one_in(8) ? input_.word() : input_.byte();
+  body.count = input_.below(input_.one_in(8) ? lane::kMostLeases + 1 : 4);
+  for (std::size_t i = 0; i < body.count; ++i) body.sizes[i] = input_.word();
+  return body;
+}
+
 lane::Failed ReplyMaker::failed() {
   lane::Failed body{};
   body.code = input_.byte();
@@ -131,6 +144,7 @@ std::size_t ReplyMaker::descriptors_for(std::string_view packet) {
   const auto frame = lane::parse(packet);
   if (!frame) return input_.below(3);
   if (frame->header.kind == lane::Kind::kWelcome) return 3;
+  if (const auto imported = lane::body_of<lane::Imported>(*frame)) return imported->count;
   const auto granted = lane::body_of<lane::Granted>(*frame);
   return granted ? granted->count : 0;
 }
@@ -176,13 +190,14 @@ bool FakeBroker::take(std::string_view packet) {
   const auto frame = lane::parse(packet);
   require(frame.has_value(), "the client sends frames");
   require(is_one_of<lane::Hello, lane::OpenSlice, lane::CloseSlice, lane::Grow, lane::Return, lane::Charge,
-                    lane::Ping, lane::Cancel, lane::Accept, lane::Spent, lane::Goodbye>(*frame),
+                    lane::Ping, lane::Cancel, lane::Accept, lane::Spent, lane::Goodbye, lane::ExportHandle,
+                    lane::ImportHandle, lane::ReleaseImport>(*frame),
           "the client's frames are whole");
   const lane::Kind kind = frame->header.kind;
-  if (kind > lane::Kind::kPing) return true;
+  if (kind > lane::Kind::kPing && kind < lane::Kind::kExportHandle) return true;  // told, not answered
   const std::uint64_t request = frame->header.request;
-  // Of what comes for nobody each lease may be returned: that alone uses up no replies.
-  if (kind == lane::Kind::kReturn) {
+  // Of what comes for nobody each lease may be returned, each import released: that alone uses up no replies.
+  if (kind == lane::Kind::kReturn || kind == lane::Kind::kReleaseImport) {
     (void)send_packet(socket_.get(), lane::Outgoing(lane::Done{}, request).bytes());
     return true;
   }

@@ -64,6 +64,7 @@ class ReplyMaker {
   std::string frame();
   lane::Welcome welcome();
   lane::Granted granted();
+  lane::Imported imported();
   lane::Failed failed();
   std::size_t descriptors_for(std::string_view packet);
 

@@ -115,6 +115,23 @@ TEST_F(AllocatorProcess, WaitsForMemoryAsLongAsItMay) {
   EXPECT_TRUE(succeeded(one->answer()));
 }
 
+TEST_F(AllocatorProcess, DoesWithoutCachesOnceASeccompFilterForbidsMembarrier) {
+  auto one = allocating();
+  const auto hits = [&] { return one->ask({{"do", "figures"}})["cache_hits"].get<std::uint64_t>(); };
+  const auto churn = [&] {
+    EXPECT_TRUE(succeeded(one->ask({{"do", "churn"}, {"steps", 2000}, {"seed", 1}})));
+  };
+  churn();
+  EXPECT_GT(hits(), 0U);
+  EXPECT_TRUE(succeeded(one->ask({{"do", "forbid_membarrier"}})));
+  EXPECT_TRUE(succeeded(one->ask({{"do", "trim"}})));
+  const auto before = hits();
+  churn();
+  EXPECT_EQ(hits(), before);
+  EXPECT_EQ(one->leave(), 0);
+  expect_rest();
+}
+
 struct AskedAllocator : AllocatorProcess {
   AskedAllocator() : AllocatorProcess({.config = shared(kLending)}) {}
   void SetUp() override { GPUMEM_NEEDS_ROOT(); }

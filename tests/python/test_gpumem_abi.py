@@ -13,11 +13,11 @@ STRUCTS = {"session_options": _abi.SessionOptions, "usage": _abi.Usage, "pressur
            "slice_options": _abi.SliceOptions, "grow_options": _abi.GrowOptions,
            "allocator_options": _abi.AllocatorOptions, "placement": _abi.Placement, "statistics": _abi.Statistics,
            "size_class": _abi.SizeClass, "block": _abi.Block, "denial": _abi.Denial, "holder": _abi.Holder,
-           "grow_step": _abi.GrowStep}
+           "grow_step": _abi.GrowStep, "ipc_handle": _abi.IpcHandle, "export_options": _abi.ExportOptions}
 CALLBACKS = {"usage_visitor": _abi.UsageVisitor, "pressure_handler": _abi.PressureHandler,
              "size_class_visitor": _abi.SizeClassVisitor, "block_visitor": _abi.BlockVisitor,
              "holder_visitor": _abi.HolderVisitor, "release": _abi.Release}
-HANDLES = ("session", "slice", "allocator", "canceller")
+HANDLES = ("session", "slice", "import", "allocator", "canceller")
 PLAIN = {"void": None, "bool": ctypes.c_bool, "int": ctypes.c_int, "double": ctypes.c_double,
          "uint8_t": ctypes.c_uint8, "int64_t": ctypes.c_int64, "uint64_t": ctypes.c_uint64, "size_t": ctypes.c_size_t,
          "char*": ctypes.c_char_p, "void*": ctypes.c_void_p, "gpumem_status": ctypes.c_int,
@@ -42,6 +42,13 @@ def declared(text: str):
     return plain(kind, stars)
 
 
+def member(text: str) -> tuple:
+    """Name and type of a struct's `uint64_t uses`, or `unsigned char bytes[64]`."""
+    if array := re.fullmatch(r"unsigned char (\w+)\[(\d+)\]", text):
+        return array.group(1), ctypes.c_uint8 * int(array.group(2))
+    return re.search(r"(\w+)$", text).group(1), declared(text)
+
+
 def parameters(text: str) -> list:
     return [] if text.strip() == "void" else [declared(part) for part in text.split(",")]
 
@@ -63,8 +70,7 @@ def test_every_function_is_declared_as_in_the_header():
 @pytest.mark.parametrize("name", STRUCTS)
 def test_every_struct_is_declared_as_in_the_header(name):
     body = re.search(rf"typedef struct gpumem_{name} \{{(.*?)\}} gpumem_{name};", HEADER, flags=re.S).group(1)
-    members = [" ".join(member.split()) for member in body.split(";") if member.strip()]
-    there = [(re.search(r"(\w+)$", member).group(1), declared(member)) for member in members]
+    there = [member(" ".join(text.split())) for text in body.split(";") if text.strip()]
     assert [tuple(field) for field in STRUCTS[name]._fields_] == there
 
 

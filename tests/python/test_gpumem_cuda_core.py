@@ -4,8 +4,9 @@ import gc
 import gpumem
 import gpumem.cuda_core
 import pytest
+from cuda.bindings import driver as cu
 
-from bindings import MIB
+from bindings import MIB, ok
 from brokered import broker, eventually, kept  # noqa: F401, the first and the last are fixtures
 from core import content, context, device, stream  # noqa: F401, the last three are fixtures
 
@@ -48,6 +49,27 @@ def test_a_forgotten_buffer_is_free_and_outlives_the_resource(session, stream):
     gc.collect()
     assert allocator.statistics().in_use == 0
     allocator.close()
+
+
+def test_memory_is_behind_the_work_of_a_stream_that_was_closed(device, resource):
+    flag = ok(cu.cuMemAlloc(4))
+    ok(cu.cuMemsetD32(flag, 0, 1))
+    limit = resource.allocator.limit
+    ended, other, opener = (device.create_stream() for _ in range(3))
+    buffer = resource.allocate(limit, stream=ended)
+    wait = cu.CUstreamWaitValue_flags.CU_STREAM_WAIT_VALUE_EQ
+    ok(cu.cuStreamWaitValue32(int(ended.handle), flag, 1, wait))
+    buffer.close(stream=ended)
+    ended.close()
+    again = resource.allocate(limit, stream=other)
+    behind = cu.cuStreamQuery(int(other.handle))[0]
+    ok(cu.cuStreamWriteValue32(int(opener.handle), flag, 1, 0))
+    other.sync()
+    assert behind == cu.CUresult.CUDA_ERROR_NOT_READY
+    again.close()
+    for one in other, opener:
+        one.close()
+    ok(cu.cuMemFree(flag))
 
 
 def test_a_device_allocates_by_it(device, resource, stream):

@@ -75,6 +75,40 @@ def test_a_slice_grows_shrinks_and_gives_back(session, broker):
     slice.close()
 
 
+SHARING = """
+import sys, gpumem
+from cuda.bindings import driver as cu
+with gpumem.Session.connect() as session, session.import_handle(bytes.fromhex(sys.argv[1])) as memory:
+    cu.cuInit(0)
+    cu.cuCtxSetCurrent(cu.cuDevicePrimaryCtxRetain(0)[1])
+    assert memory.size == 4096, memory.size
+    cu.cuMemsetD8(memory.address, 9, memory.size)
+    cu.cuCtxSynchronize()
+"""
+
+
+def test_another_process_writes_to_memory_that_a_handle_names(session):
+    with session.open_slice() as slice:
+        slice.grow(4 * MIB)
+        assert filled(slice.base, 4 * MIB, 1)
+        handle = slice.export_handle(3 * MIB, 4096)
+        assert len(handle) == 64
+        done = subprocess.run([sys.executable, "-c", SHARING, handle.hex()], capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stderr
+        assert read(slice.base, 4 * MIB) == b"\1" * (3 * MIB) + b"\t" * 4096 + b"\1" * (MIB - 4096)
+        with pytest.raises(gpumem.NotFound):
+            session.import_handle(handle)
+        for wrong in (b"", bytes(63), bytes(65), bytes(64)):
+            with pytest.raises(gpumem.InvalidArgument):
+                session.import_handle(wrong)
+        with pytest.raises(gpumem.InvalidArgument):
+            slice.export_handle(4 * MIB)
+        with session.import_handle(slice.export_handle(uses=2)) as own:
+            assert (own.size, own.device, own.ordinal) == (4 * MIB, slice.device, slice.ordinal)
+            own.close()
+            own.close()
+
+
 def test_blocks_hold_what_is_put_into_them(allocator):
     blocks = [allocator.allocate(size) for size in (1, 300, MIB, 3 * MIB + 5)]
     assert all(block.address % 256 == 0 for block in blocks)
@@ -100,6 +134,35 @@ def test_a_forgotten_block_is_free(allocator):
     del block
     gc.collect()
     assert allocator.statistics().in_use == 0
+
+
+def test_a_forgotten_block_of_a_threads_own_stream_is_behind_its_work(allocator, context):
+    flag = ok(cu.cuMemAlloc(4))
+    ok(cu.cuMemsetD32(flag, 0, 1))
+    forgotten, held, over = [], threading.Event(), threading.Event()
+
+    def work():
+        ok(cu.cuCtxSetCurrent(context))
+        forgotten.append(allocator.allocate(allocator.limit, 2))
+        ok(cu.cuStreamWaitValue32(cu.CUstream(2), flag, 1, cu.CUstreamWaitValue_flags.CU_STREAM_WAIT_VALUE_EQ))
+        held.set()
+        over.wait()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    held.wait()
+    forgotten.clear()  # finalised here, where stream 2 is another one
+    other, opener = (ok(cu.cuStreamCreate(cu.CUstream_flags.CU_STREAM_NON_BLOCKING)) for _ in range(2))
+    with allocator.allocate(allocator.limit, int(other)):
+        behind = cu.cuStreamQuery(other)[0]
+        ok(cu.cuStreamWriteValue32(opener, flag, 1, 0))
+        ok(cu.cuStreamSynchronize(other))
+    over.set()
+    thread.join()
+    assert behind == cu.CUresult.CUDA_ERROR_NOT_READY
+    for one in other, opener:
+        ok(cu.cuStreamDestroy(one))
+    ok(cu.cuMemFree(flag))
 
 
 def test_a_block_is_extended_within_its_room(allocator):
@@ -329,6 +392,21 @@ def test_a_handler_gives_back_what_is_asked_for(session, debtor):
     assert done.wait(60)
     assert asked[0].device == slice.device and 0 < asked[0].bytes <= before - slice.committed and asked[0].deadline > 0
     assert any(usage.charged for usage in session.usage())
+
+
+def test_a_handler_goes_with_its_session(broker):
+    session = gpumem.Session.connect()
+    allocator = session.open_allocator()
+    block = allocator.allocate(MIB)
+
+    def give(pressure, block=block):
+        return block.size
+
+    session.on_pressure(give)
+    session.close()
+    del give, block
+    gc.collect()
+    allocator.close()  # nothing refers to the block any more
 
 
 def test_a_handler_that_raises_is_heard_of(session, debtor, capfd):

@@ -50,6 +50,7 @@ class Act:
                        answer.get("code", history.amount(answer.get("committed", 0))))
 
     def alarms(self, expected: tuple[str, ...]) -> None:
+        self.stage.settle()  # the claim's answer may be here before the events that led to it
         seen = tuple(e["kind"] for e in self.events() if e["kind"] in ALARMS and e["pid"] == self.big.process.pid)
         others = [e for e in self.events() if e["kind"] in ALARMS and e["pid"] != self.big.process.pid]
         self.play.hold(seen == expected and not others, "who was ended, and how", f"the borrower: {', '.join(seen) or 'not at all'}")

@@ -31,6 +31,7 @@ struct Holdings {
   std::string runtime_folder;
   std::optional<Session> session;
   std::map<std::string, Slice> slices;
+  std::map<std::string, Import> imports;
   std::optional<Allocator> allocator;
   std::vector<cuda::Allocation> taken;  ///< past the broker
 

@@ -1,5 +1,14 @@
 // The commands of an allocator. A process has one; its blocks are named by their addresses.
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstddef>
 #include <cstring>
 #include <random>
 
@@ -61,6 +70,7 @@ Answer figures(Holdings& holdings) {
   answer.json["in_use"] = found->in_use.count;
   answer.json["committed"] = found->committed.count;
   answer.json["moved"] = found->moved_extents;
+  answer.json["cache_hits"] = found->cache_hits;
   return answer;
 }
 
@@ -126,6 +136,22 @@ Answer churn(const Json& command, Holdings& holdings) {
   return answer;
 }
 
+/// A seccomp filter for all threads, as a program may install it at any time.
+Answer forbid_membarrier() {
+  std::array<sock_filter, 4> filter{{
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_membarrier, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  }};
+  const sock_fprog program{filter.size(), filter.data()};
+  if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+      ::syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &program) == 0) {
+    return {};
+  }
+  return failure(Error{Code::kInternal, std::strerror(errno)});
+}
+
 Answer close(Holdings& holdings) {
   auto closed = holdings.allocator->close();
   return closed ? Answer{} : failure(closed.error());
@@ -144,6 +170,7 @@ std::optional<Answer> allocator_command(const Json& command, Holdings& holdings)
   if (what == "write_block") return write(command);
   if (what == "check_block") return check(command);
   if (what == "churn") return churn(command, holdings);
+  if (what == "forbid_membarrier") return forbid_membarrier();
   if (what == "close_allocator") return close(holdings);
   if (what == "end_allocator") {
     holdings.allocator.reset();

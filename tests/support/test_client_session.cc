@@ -15,20 +15,35 @@ namespace {
 
 using std::chrono::milliseconds;
 
-Result<void> fill(const cuda::Driver& driver, const Slice& slice, int value) {
-  auto context = cuda::CurrentContext::enter(driver, slice.ordinal());
+// Device memory of this process.
+struct Memory {
+  std::uint64_t address = 0;
+  Bytes size;
+  int ordinal = 0;
+};
+Memory memory_of(const Slice& slice) { return {slice.base(), slice.committed(), slice.ordinal()}; }
+
+// Of the slice, or the import, that the command names.
+Memory memory_of(const Json& command, const Holdings& holdings) {
+  if (command.contains("slice")) return memory_of(holdings.slices.at(command.at("slice")));
+  const Import& import = holdings.imports.at(command.at("import"));
+  return {import.address(), import.size(), import.ordinal()};
+}
+
+Result<void> fill(const cuda::Driver& driver, const Memory& memory, int value) {
+  auto context = cuda::CurrentContext::enter(driver, memory.ordinal);
   if (!context) return context.error();
   return driver.check(
-      driver.api().cuMemsetD8(slice.base(), static_cast<unsigned char>(value), slice.committed().count),
+      driver.api().cuMemsetD8(memory.address, static_cast<unsigned char>(value), memory.size.count),
       "cuMemsetD8");
 }
 
-Result<void> compare(const cuda::Driver& driver, const Slice& slice, int value) {
-  auto context = cuda::CurrentContext::enter(driver, slice.ordinal());
+Result<void> compare(const cuda::Driver& driver, const Memory& memory, int value) {
+  auto context = cuda::CurrentContext::enter(driver, memory.ordinal);
   if (!context) return context.error();
-  std::vector<unsigned char> copy(slice.committed().count);
+  std::vector<unsigned char> copy(memory.size.count);
   auto copied =
-      driver.check(driver.api().cuMemcpyDtoH(copy.data(), slice.base(), copy.size()), "cuMemcpyDtoH");
+      driver.check(driver.api().cuMemcpyDtoH(copy.data(), memory.address, copy.size()), "cuMemcpyDtoH");
   if (!copied) return copied.error();
   for (std::size_t i = 0; i < copy.size(); ++i) {
     if (copy[i] == value) continue;
@@ -37,12 +52,12 @@ Result<void> compare(const cuda::Driver& driver, const Slice& slice, int value) 
   return {};
 }
 
-using Access = Result<void> (*)(const cuda::Driver&, const Slice&, int);
+using Access = Result<void> (*)(const cuda::Driver&, const Memory&, int);
 
 Answer access(const Json& command, Holdings& holdings, Access how) {
   auto driver = cuda::Driver::open(holdings.session->driver_folder());
   if (!driver) return failure(driver.error());
-  auto done = how(**driver, holdings.slices.at(command.at("slice")), command.at("value"));
+  auto done = how(**driver, memory_of(command, holdings), command.at("value"));
   return done ? Answer{} : failure(done.error());
 }
 
@@ -115,6 +130,29 @@ Answer shrink(const Json& command, Holdings& holdings) {
   return answer;
 }
 
+Answer export_handle(const Json& command, Holdings& holdings) {
+  auto handle = holdings.slices.at(command.at("slice"))
+                    .export_handle({command.value("offset", std::uint64_t{0})},
+                                   {command.value("bytes", std::uint64_t{0})},
+                                   {milliseconds(60'000), command.value("uses", std::uint64_t{1})});
+  if (!handle) return failure(handle.error());
+  Answer answer;
+  answer.json["handle"] = std::vector<int>(std::begin(handle->bytes), std::end(handle->bytes));
+  return answer;
+}
+
+Answer import_handle(const Json& command, Holdings& holdings) {
+  IpcHandle handle{};
+  const auto bytes = command.at("handle").get<std::vector<int>>();
+  std::copy(bytes.begin(), bytes.end(), handle.bytes);
+  auto import = holdings.session->import_handle(handle);
+  if (!import) return failure(import.error());
+  Answer answer;
+  answer.json["bytes"] = import->size().count;
+  holdings.imports.insert_or_assign(command.at("import"), std::move(*import));
+  return answer;
+}
+
 Answer usage(Holdings& holdings) {
   auto usage = holdings.session->usage();
   if (!usage) return failure(usage.error());
@@ -179,6 +217,12 @@ std::optional<Answer> session_command(const Json& command, Holdings& holdings) {
   if (what == "charge") return charge(command, holdings);
   if (what == "write") return access(command, holdings, &fill);
   if (what == "check") return access(command, holdings, &compare);
+  if (what == "export") return export_handle(command, holdings);
+  if (what == "import") return import_handle(command, holdings);
+  if (what == "close_import") {
+    holdings.imports.erase(command.at("import"));
+    return Answer{};
+  }
   if (what == "usage") return usage(holdings);
   if (what == "threads") return use_threads(command, holdings);
   if (what == "ping") {
@@ -191,6 +235,7 @@ std::optional<Answer> session_command(const Json& command, Holdings& holdings) {
   }
   if (what == "disconnect") {
     holdings.slices.clear();
+    holdings.imports.clear();
     holdings.allocator.reset();
     holdings.session.reset();
     return Answer{};
@@ -224,7 +269,7 @@ void storm(const std::string& runtime_folder, unsigned seed) {
         static_cast<void>(slice.grow(target, {milliseconds(random() % 20)}));
       else
         static_cast<void>(slice.shrink(target));
-      if (driver && random() % 4 == 0) static_cast<void>(fill(**driver, slice, 0xdd));
+      if (driver && random() % 4 == 0) static_cast<void>(fill(**driver, memory_of(slice), 0xdd));
     }
   }
 }

@@ -58,6 +58,13 @@ struct AllocatorOptions {
   bool grow_ahead = true;
 };
 
+struct ExportOptions {
+  /// How long the handle can be redeemed; at most 24 hours. Zero: a minute.
+  std::chrono::milliseconds life{0};
+  /// How often it can be redeemed.
+  std::uint64_t uses = 1;
+};
+
 /// A name for blocks in a snapshot: Allocator::tag.
 struct Tag {
   std::uint8_t number = 0;  ///< zero: no name

@@ -67,6 +67,15 @@ class Session {
   /// Errors  as Slice::grow; kInvalidArgument, too: no slice, one of another session, two of one device.
   Result<std::vector<Bytes>, GrowError> grow_all(std::span<const GrowStep> steps, GrowOptions options = {});
 
+  /// Maps the memory that `handle` names. Another session of the same tenant made it (Slice::export_handle).
+  /// Errors  kNotFound (expired, used up, given back, or another tenant's; a device that this process does
+  /// not
+  ///         see), kInvalidArgument (no handle of gpumem's), kUnavailable (the memory is being asked back, or
+  ///         the broker is gone), kResourceExhausted (over 1,024 imports, no descriptors, no addresses),
+  ///         kPermissionDenied (the broker could not end this process), kFailedPrecondition,
+  ///         kUnauthenticated.
+  Result<Import> import_handle(const IpcHandle& handle);
+
   /// Sets the handler that is called when the broker asks for more memory than trimming yields. It replaces
   /// the previous handler; an empty one removes it. When this returns, the previous handler has returned and
   /// is destroyed, unless that handler calls this. So whatever a handler uses must live until the handler is
@@ -168,6 +177,14 @@ inline Result<std::vector<Bytes>, GrowError> Session::grow_all(std::span<const G
   committed.reserve(given.size());
   for (const gpumem_grow_step& step : given) committed.push_back({step.committed});
   return committed;
+}
+
+inline Result<Import> Session::import_handle(const IpcHandle& handle) {
+  if (!handle_) return moved_from();
+  gpumem_import* import = nullptr;
+  const gpumem_status status = gpumem_import_handle(handle_.get(), &handle, &import);
+  if (status != GPUMEM_OK) return detail::last_error(status);
+  return Import(import);
 }
 
 inline Result<void> Session::on_pressure(PressureHandler handler) {

@@ -6,6 +6,7 @@
 #include "gpumem/denial.h"
 #include "gpumem/detail/c.h"
 #include "gpumem/detail/growth.h"
+#include "gpumem/ipc.h"
 #include "gpumem/options.h"
 #include "gpumem/result.h"
 
@@ -46,6 +47,15 @@ class Slice {
   /// The caller must have synchronised its work on that memory.
   /// Errors  as shrink.
   Result<Bytes> release(Bytes bytes, Bytes keep = {});
+
+  /// Returns a handle of [base + offset, base + offset + bytes), with which another session of the tenant
+  /// maps that memory (Session::import_handle). `bytes`: zero for all that is committed behind `offset`. It
+  /// ends when it is used up or expires, and with any of the memory. The device's work on the memory is not
+  /// waited for. Errors  kInvalidArgument (not committed, too long a life), kResourceExhausted (over 128
+  /// extents, over
+  ///         1,024 handles), kNotFound (given back meanwhile), kUnavailable, kUnauthenticated,
+  ///         kFailedPrecondition (forked, closed).
+  Result<IpcHandle> export_handle(Bytes offset = {}, Bytes bytes = {}, const ExportOptions& options = {});
 
   /// The first address; never changes. A CUdeviceptr in value.
   std::uint64_t base() const { return gpumem_slice_base(handle_.get()); }
@@ -91,6 +101,17 @@ inline Result<Bytes, GrowError> Slice::grow(Bytes target, GrowOptions options) {
   }
   if (status == GPUMEM_OK) return Bytes{committed};
   return detail::last_grow_error(status);
+}
+
+inline Result<IpcHandle> Slice::export_handle(Bytes offset, Bytes bytes, const ExportOptions& options) {
+  if (!handle_) return moved_from();
+  gpumem_export_options given = GPUMEM_EXPORT_OPTIONS_INIT;
+  given.life_ms = options.life.count();
+  given.uses = options.uses;
+  IpcHandle handle{};
+  const gpumem_status status = gpumem_slice_export(handle_.get(), offset.count, bytes.count, &given, &handle);
+  if (status != GPUMEM_OK) return detail::last_error(status);
+  return handle;
 }
 
 inline Result<Bytes> Slice::shrink(Bytes target) {

@@ -1,4 +1,5 @@
 // Allocators through the C ABI: what works, and what the functions say of bad input.
+#include <future>
 #include <vector>
 
 #include "tests/integration/c_abi/broker.h"
@@ -103,6 +104,51 @@ TEST_F(CAllocator, OutOfMemoryComesWithTheBrokersExplanation) {
                     "224MiB"));
   EXPECT_EQ(address, 7U);
   EXPECT_EQ(neighbour->leave(), 0);
+}
+
+/// An allocator of which one thread waits for more than the broker has.
+class CWaiting : public CAbiTest {
+ protected:
+  CWaiting() {
+    gpumem_allocator_options options = GPUMEM_ALLOCATOR_OPTIONS_INIT;
+    options.wait_ms = 3'600'000;  // longer than a test may take
+    options.idle_ms = 3'600'000;  // nothing goes back to the broker meanwhile
+    allocator_ = open_allocator(options);
+    EXPECT_TRUE(ok(gpumem_allocate(allocator_, kHeld, nullptr, &held_)));
+    waiter_ = std::async(std::launch::async, [this] {
+      gpumem_address address = 0;
+      const gpumem_status got = gpumem_allocate(allocator_, kWanted, nullptr, &address);
+      return got == GPUMEM_OK ? gpumem_deallocate(allocator_, address, kWanted, nullptr) : got;
+    });
+    EXPECT_TRUE(eventually([] { return broker().device().waiting() == 1; }));
+  }
+  ~CWaiting() override { EXPECT_EQ(neighbour_->leave(), 0); }
+  void free_held() { EXPECT_TRUE(ok(gpumem_deallocate(allocator_, held_, kHeld, nullptr))); }
+
+  static constexpr std::uint64_t kHeld = std::uint64_t{100} << 20, kWanted = std::uint64_t{64} << 20;
+  std::unique_ptr<ClientProcess> neighbour_ = neighbour_with(mebibytes(100));
+  gpumem_allocator* allocator_ = nullptr;
+  gpumem_address held_ = 0;
+  std::future<gpumem_status> waiter_;
+};
+
+TEST_F(CWaiting, IsServedByWhatAnotherThreadFrees) {
+  free_held();
+  EXPECT_EQ(waiter_.get(), GPUMEM_OK);
+}
+
+TEST_F(CWaiting, DoesNotHoldUpWhatFits) {
+  gpumem_address small = 0;
+  EXPECT_TRUE(ok(gpumem_allocate(allocator_, 8 << 20, nullptr, &small)));
+  EXPECT_TRUE(eventually([] { return broker().device().waiting() == 1; })) << "it waits on";
+  free_held();
+  EXPECT_EQ(waiter_.get(), GPUMEM_OK);
+  EXPECT_TRUE(ok(gpumem_deallocate(allocator_, small, 8 << 20, nullptr)));
+}
+
+TEST_F(CWaiting, IsCalledOffWhenTheAllocatorCloses) {
+  EXPECT_TRUE(ok(gpumem_allocator_destroy(allocator_)));
+  EXPECT_EQ(waiter_.get(), GPUMEM_FAILED_PRECONDITION);
 }
 
 TEST_F(CAllocator, OpeningTellsWhatIsWrong) {

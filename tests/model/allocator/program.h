@@ -38,7 +38,7 @@ class Program {
   void extend();
   void misuse();
   void work();
-  void release_stream();
+  void end_stream();
   void trim();
   void background_tick();
   void compare_figures();

@@ -48,6 +48,9 @@ def whole(channel):
     device = session.opened.devices[0].uuid
     slice = session.ask(open_slice=pb.OpenSliceRequest(device=device, limit=64 * MIB)).slice_opened.slice
     granted = session.grow(slice, 6 * MIB)
+    exported = session.ask(export_handle=pb.ExportHandleRequest(slice=slice, bytes=4096,
+                                                                leases=[lease.id for lease in granted.leases]))
+    assert exported.handle_exported.handle.startswith(b"GPUMEMH1") and len(exported.handle_exported.handle) == 64
     refused = session.ask(grow=pb.GrowRequest(parts=[pb.GrowPart(slice=slice, bytes=128 * MIB)])).failed
     described = session.ask(describe=pb.DescribeRequest()).described
     monitor = services.MonitorStub(channel)

@@ -62,7 +62,20 @@ FakeStreams::Moment FakeStreams::give(StreamHandle stream) {
   return add_piece(key(stream));
 }
 
+bool FakeStreams::is_default(const Stream& stream) {
+  return reinterpret_cast<std::uintptr_t>(stream.handle) <= 2;
+}
+
+bool FakeStreams::are_ordered(const Stream& a, const Stream& b) {
+  return is_default(a) && is_default(b) && (a.handle == nullptr) != (b.handle == nullptr);
+}
+
 FakeStreams::Moment FakeStreams::add_piece(std::uint64_t of) {
+  Stream& own = streams_.at(of);
+  for (const auto& [number, other] : streams_) {
+    if (!is_default(own)) break;
+    if (are_ordered(own, other)) put_behind(own, {number, other.given}, other.behind);
+  }
   const Moment moment{of, ++streams_.at(of).given};
   ++pieces_;
   if (lag_ == 0) return moment;
@@ -146,7 +159,11 @@ bool FakeStreams::is_behind(StreamHandle stream, Moment moment) {
     const auto found = clock.find(moment.stream);
     return found != clock.end() && found->second >= moment.number;
   };
-  return covers(known_) || covers(streams_.at(of).behind);
+  const Stream& own = streams_.at(of);
+  if (covers(known_) || covers(own.behind) || are_ordered(own, streams_.at(moment.stream))) return true;
+  return is_default(own) && std::ranges::any_of(streams_, [&](const auto& other) {
+           return are_ordered(own, other.second) && covers(other.second.behind);
+         });
 }
 
 bool FakeStreams::is_known_reached(Moment moment) const {
@@ -201,11 +218,12 @@ std::optional<Error> FakeStreams::counted(Call call) {
   return failure.error;
 }
 
-Result<void> FakeStreams::meet(StreamHandle stream) {
+Result<allocator::StreamPort::Id> FakeStreams::meet(StreamHandle stream) {
   const Exclusive inside(*this, "meet");
   if (auto error = counted(Call::kMeet)) return std::move(*error);
-  streams_.at(key(stream)).met = true;
-  return {};
+  const std::uint64_t of = key(stream);
+  streams_.at(of).met = true;
+  return Id{of};
 }
 
 Result<allocator::StreamPort::Mark> FakeStreams::mark(StreamHandle stream) {
@@ -264,11 +282,9 @@ void FakeStreams::drop(Mark mark) {
   marks_.erase(static_cast<std::uint64_t>(mark));
 }
 
-void FakeStreams::forget(StreamHandle stream) {
-  const Exclusive inside(*this, "forget");
-  known(stream, "forget");
-  const auto value = reinterpret_cast<std::uintptr_t>(stream);
-  keys_.erase({value == 1 ? nullptr : stream, value == 2 ? std::this_thread::get_id() : std::thread::id{}});
+void FakeStreams::end(StreamHandle stream) {
+  const std::lock_guard lock(mutex_);
+  keys_.erase({stream, {}});
 }
 
 namespace {
@@ -276,13 +292,13 @@ namespace {
 class Borrowed final : public allocator::StreamPort {
  public:
   explicit Borrowed(FakeStreams& of) : of_(of) {}
-  Result<void> meet(StreamHandle stream) override { return of_.meet(stream); }
+  Result<Id> meet(StreamHandle stream) override { return of_.meet(stream); }
   Result<Mark> mark(StreamHandle stream) override { return of_.mark(stream); }
   bool reached(Mark mark) override { return of_.reached(mark); }
   Result<void> order(StreamHandle stream, Mark mark) override { return of_.order(stream, mark); }
   Result<void> wait(Mark mark) override { return of_.wait(mark); }
   void drop(Mark mark) override { of_.drop(mark); }
-  void forget(StreamHandle stream) override { of_.forget(stream); }
+  void wait_for_context() override { of_.wait_for_context(); }
 
  private:
   FakeStreams& of_;

@@ -17,10 +17,10 @@ namespace gpumem::test {
 
 /// Streams without a device: their work ends when the test says so, or when a mark is waited for. Knows which
 /// work begins after which, as far as marks and the host's waiting order it, and answers that to a test.
-/// Null and 1 are one stream, 2 is another one in every thread. A stream that was forgotten and is met again
-/// is a new one.
-/// Every call that breaks a rule of allocator::StreamPort ends the program with words (broken_rule.h).
-/// Threads  any.
+/// Null and 1 are one stream, 2 is another one in every thread. Their work is in the order in which it is
+/// given, as CUDA has it of the legacy default stream and blocking streams. All other streams are
+/// non-blocking. Every call that breaks a rule of allocator::StreamPort ends the program with words
+/// (broken_rule.h). Threads  any.
 class FakeStreams final : public allocator::StreamPort {
  public:
   enum class Call { kMeet, kMark, kOrder, kWait };
@@ -31,6 +31,8 @@ class FakeStreams final : public allocator::StreamPort {
   };
 
   // What a program does, and its device.
+  /// Destroys the stream. Its work goes on. The handle names a new stream from now on.
+  void end(StreamHandle stream);
   /// Gives one more piece of work to `stream`: the moment of its end.
   Moment give(StreamHandle stream);
   /// The end of what was given so far.
@@ -65,13 +67,13 @@ class FakeStreams final : public allocator::StreamPort {
   /// Called at the beginning of every wait, with no lock held.
   void on_wait(std::function<void()> call);
 
-  Result<void> meet(StreamHandle stream) override;
+  Result<Id> meet(StreamHandle stream) override;
   Result<Mark> mark(StreamHandle stream) override;
   bool reached(Mark mark) override;
   Result<void> order(StreamHandle stream, Mark mark) override;
   Result<void> wait(Mark mark) override;
   void drop(Mark mark) override;
-  void forget(StreamHandle stream) override;
+  void wait_for_context() override { finish_all(); }
 
  private:
   /// Up to where work is known to be over, by stream.
@@ -105,7 +107,10 @@ class FakeStreams final : public allocator::StreamPort {
   Stream& known(StreamHandle stream, const char* what);
   const Marked& live(Mark mark, const char* what) const;
   Moment add_piece(std::uint64_t of);
-  void run(Moment moment);  ///< the device ends it, and what it is behind
+  /// Whether CUDA's rule for the legacy default stream orders work of one behind earlier work of the other.
+  static bool are_ordered(const Stream& a, const Stream& b);
+  static bool is_default(const Stream& stream);  ///< the legacy one, or a thread's
+  void run(Moment moment);                       ///< the device ends it, and what it is behind
   void learn(Moment moment, const Clock& behind);
   /// Whether the host knows the first `number` pieces of stream `of` to be over.
   bool knows(std::uint64_t of, std::uint64_t number) const;

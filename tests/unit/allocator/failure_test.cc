@@ -183,8 +183,8 @@ TEST_F(LastingFailure, OfUnmapKeepsTheMemoryUsableWhereItIs) {
 TEST_F(LastingFailure, OfMarksLeavesEachStreamItsOwnMemory) {
   const Address at = allocate(mebibytes(64), kOne);
   streams_.give(kOne);
-  free(at, mebibytes(64), kOne);
   streams_.fail(StreamCall::kMark, 1, {Code::kInternal, "cuEventRecord: broken"}, 1000);
+  free(at, mebibytes(64), kOne);
   EXPECT_FALSE(engine_->allocate(mebibytes(64), kTwo).has_value());
   EXPECT_FALSE(engine_->allocate({1000}, kTwo).has_value());
   streams_.heal();

@@ -92,7 +92,7 @@ TEST_F(FakeWork, IsOverOnceItsMarkWasWaitedFor) {
 
 TEST_F(FakeWork, OfAForgottenStreamIsNotThatOfANewOneWithItsHandle) {
   const auto used = streams_.give(kOne);
-  streams_.forget(kOne);
+  streams_.end(kOne);
   EXPECT_FALSE(streams_.is_behind(kOne, used));
   EXPECT_DEATH(static_cast<void>(streams_.mark(kOne)), "not met");
 }

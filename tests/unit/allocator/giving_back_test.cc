@@ -126,8 +126,8 @@ TEST_F(GivingBack, TrimWhileAnotherThreadUsesItsCacheTakesNothingInUse) {
     threads.emplace_back([this, i, &ends] {
       while (!ends) {
         const Bytes bytes{300 + 1000 * i};
-        const auto all = allocate_many(20, bytes, stream(i + 1));
-        free_all(all, bytes, stream(i + 1));
+        const StreamHandle on = i % 2 == 0 ? nullptr : stream(i);
+        free_all(allocate_many(20, bytes, on), bytes, on);
       }
     });
   }
@@ -140,7 +140,7 @@ TEST_F(GivingBack, TrimWhileAnotherThreadUsesItsCacheTakesNothingInUse) {
 
 TEST_F(GivingBack, ThreadThatEndsLeavesItsCacheToTheOthers) {
   std::thread([this] {
-    free_all(allocate_many(100, {512}), {512});
+    free_all(allocate_many(100, {512}, nullptr), {512}, nullptr);
     EXPECT_GT(statistics().cached, Bytes{}) << "there is something to leave";
   }).join();
   EXPECT_EQ(statistics().cached, Bytes{});

@@ -135,6 +135,21 @@ TEST(SessionsView, HasALineForEverySlice) {
   EXPECT_EQ(sessions_text({}, noon()), "no sessions\n");
 }
 
+TEST(SessionsView, ShowsWhatASessionHasBesidesItsSlices) {
+  v1::ListSessionsResponse list = sessions();
+  v1::SharedMemory& shared = *list.mutable_sessions(0)->add_shared();
+  shared.set_device("GPU-12345678-aaaa");
+  shared.set_charged(kGiB);
+  shared.set_imported(3 * kGiB);
+  const std::string text = sessions_text(list, noon());
+  const std::string line = text.substr(text.find("train/shared"));
+  EXPECT_NE(line.find("1GiB"), std::string::npos) << text;
+  EXPECT_NE(line.find("4GiB"), std::string::npos) << "all that it maps: " << text;
+  const Json json = sessions_json(list)["sessions"][0]["shared"][0];
+  EXPECT_EQ(json["charged"], kGiB);
+  EXPECT_EQ(json["imported"], 3 * kGiB);
+}
+
 TEST(TenantsView, ShowsABarOnATerminalOnly) {
   v1::ListTenantsResponse list;
   v1::TenantUsage* tenant = list.add_tenants();

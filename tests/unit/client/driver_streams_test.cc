@@ -166,6 +166,31 @@ TEST_F(DriverStreamsTest, MarkThatIsDroppedBeforeItIsReachedStillOrders) {
   EXPECT_EQ(calls().synchronize(second), CUDA_SUCCESS);
 }
 
+TEST_F(DriverStreamsTest, EventThatACaptureHasTakenIsNoMark) {
+  const auto entered = primary();
+  const Stream stream;
+  Gate gate(stream);
+  inject("cuEventQuery fail CAPTURED_EVENT nth 1");  // the capture began after the question
+  EXPECT_EQ(streams_->mark(stream).error().code, Code::kFailedPrecondition);
+  const Mark behind = mark(stream);
+  EXPECT_FALSE(streams_->reached(behind));
+  gate.open();
+  EXPECT_TRUE(streams_->wait(behind));
+  streams_->drop(behind);
+}
+
+TEST_F(DriverStreamsTest, EachStreamHasAnIdOfItsOwn) {
+  const auto entered = primary();
+  const Stream first, second;
+  EXPECT_NE(streams_->meet(first).value(), streams_->meet(second).value());
+  EXPECT_EQ(streams_->meet(first).value(), streams_->meet(first).value());
+  const auto own = streams_->meet(CU_STREAM_PER_THREAD).value();
+  std::thread([&] {
+    const auto also_entered = primary();
+    EXPECT_NE(streams_->meet(CU_STREAM_PER_THREAD).value(), own);
+  }).join();
+}
+
 TEST_F(DriverStreamsTest, EventsServeAgain) {
   const auto entered = primary();
   const Stream stream;

@@ -83,6 +83,20 @@ class Reconciling : public testing::Test {
   bool books_importers = false;
 };
 
+TEST_F(Reconciling, WhatAProcessTookGoesWithItsSessionAndTenant) {
+  const SessionId guest = machine.connect(3);
+  machine.slice(guest);
+  const SessionId ann = machine.connect(1);
+  look({process_of(3, mebibytes(30))});
+  EXPECT_EQ(outside("uid:3"), mebibytes(30));
+  machine.die(guest);
+  EXPECT_FALSE(machine.knows_tenant("uid:3"));
+  ASSERT_TRUE(
+      machine.broker.charge(ann, "GPU-0", mebibytes(100), machine.now));  // a debt, which is looked into
+  machine.collect();
+  EXPECT_FALSE(machine.events_of(Event::Kind::kDebt).empty());
+}
+
 TEST_F(Reconciling, AProcessPastTheBrokerIsNamedAndChargedToItsUsersTenant) {
   look({{.pid = 77, .uid = 2, .own = mebibytes(30)}});
   ASSERT_THAT(view().processes, SizeIs(1));

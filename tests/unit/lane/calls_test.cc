@@ -16,6 +16,9 @@ Kind kind_of(const api::OpenSlice&) { return Kind::kOpenSlice; }
 Kind kind_of(const api::CloseSlice&) { return Kind::kCloseSlice; }
 Kind kind_of(const api::Grow&) { return Kind::kGrow; }
 Kind kind_of(const api::Return&) { return Kind::kReturn; }
+Kind kind_of(const api::ExportHandle&) { return Kind::kExportHandle; }
+Kind kind_of(const api::ImportHandle&) { return Kind::kImportHandle; }
+Kind kind_of(const api::ReleaseImport&) { return Kind::kReleaseImport; }
 Kind kind_of(const api::Charge&) { return Kind::kCharge; }
 Kind kind_of(const api::Ping&) { return Kind::kPing; }
 Kind kind_of(const api::Spent&) { return Kind::kSpent; }
@@ -30,6 +33,7 @@ std::string type_of(std::string_view call) {
 
 struct NoSender final : core::PacketSender {
   void send(SessionId, std::string_view, std::span<const ExtentId>) override {}
+  bool is_behind(SessionId) const override { return false; }
 };
 
 struct CountingExecutor final : test::NoExecutor {

@@ -20,6 +20,7 @@ struct Free {
   void operator()(gpumem_session* handle) const noexcept { gpumem_session_free(handle); }
   void operator()(gpumem_slice* handle) const noexcept { gpumem_slice_free(handle); }
   void operator()(gpumem_allocator* handle) const noexcept { gpumem_allocator_free(handle); }
+  void operator()(gpumem_import* handle) const noexcept { gpumem_import_free(handle); }
   void operator()(gpumem_canceller* handle) const noexcept { gpumem_canceller_free(handle); }
 };
 /// Owns a handle. Null: moved from.

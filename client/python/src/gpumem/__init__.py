@@ -15,6 +15,7 @@ from .allocator import Allocator, BlockInfo, SizeClass, Statistics
 from .block import Block
 from .errors import (Code, FailedPrecondition, GpumemError, InvalidArgument, LibraryNotFound, NotFound, OutOfMemory,
                      PermissionDenied, Unavailable)
+from .ipc import Import
 from .pressure import Pressure
 from .process import configure_default, default_allocator, default_session
 from .session import DeviceUsage, Session
@@ -30,7 +31,7 @@ GIB = 1 << 30
 
 __all__ = [
     "GIB", "KIB", "MIB", "Allocator", "Block", "BlockInfo", "Code", "DeviceUsage", "FailedPrecondition", "GpumemError",
-    "InvalidArgument", "LibraryNotFound", "NotFound", "OutOfMemory", "PermissionDenied", "Pressure", "Session",
+    "Import", "InvalidArgument", "LibraryNotFound", "NotFound", "OutOfMemory", "PermissionDenied", "Pressure", "Session",
     "SizeClass", "Slice", "Statistics", "Unavailable", "__version__", "configure_default", "default_allocator",
     "default_session", "version",
 ]

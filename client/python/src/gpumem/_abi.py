@@ -58,6 +58,14 @@ class GrowStep(ctypes.Structure):
                 ("committed", c_uint64)]
 
 
+class IpcHandle(ctypes.Structure):
+    _fields_ = [("bytes", c_uint8 * 64)]
+
+
+class ExportOptions(ctypes.Structure):
+    _fields_ = [("struct_size", c_size_t), ("life_ms", c_int64), ("uses", c_uint64)]
+
+
 class AllocatorOptions(ctypes.Structure):
     _fields_ = [("struct_size", c_size_t), ("device", c_char_p), ("limit", c_uint64), ("label", c_char_p),
                 ("wait_ms", c_int64), ("idle_ms", c_int64), ("no_grow_ahead", c_bool)]
@@ -127,6 +135,14 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "gpumem_slice_committed": (c_uint64, [Handle]),
     "gpumem_slice_close": (Status, [Handle]),
     "gpumem_slice_free": (None, [Handle]),
+    "gpumem_slice_export": (Status, [Handle, c_uint64, c_uint64, POINTER(ExportOptions), POINTER(IpcHandle)]),
+    "gpumem_import_handle": (Status, [Handle, POINTER(IpcHandle), POINTER(Handle)]),
+    "gpumem_import_address": (Address, [Handle]),
+    "gpumem_import_bytes": (c_uint64, [Handle]),
+    "gpumem_import_device": (c_char_p, [Handle]),
+    "gpumem_import_ordinal": (c_int, [Handle]),
+    "gpumem_import_close": (Status, [Handle]),
+    "gpumem_import_free": (None, [Handle]),
     "gpumem_allocator_open": (Status, [Handle, POINTER(AllocatorOptions), POINTER(Handle)]),
     "gpumem_allocate": (Status, [Handle, c_uint64, Stream, POINTER(Address)]),
     "gpumem_allocate_placed": (Status, [Handle, c_uint64, Stream, POINTER(Placement), POINTER(Address)]),

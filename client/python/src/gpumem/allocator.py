@@ -79,8 +79,8 @@ class Allocator:
     What is not needed goes back to the broker: at once when it asks, else after the `idle` time. Use it as a context
     manager, or call close(). One that is forgotten is closed when none of its blocks is in use; one that is open when
     the interpreter ends goes with the process.
-    Streams  a CUstream's value, any framework's stream object, or None for the legacy default stream; up to 4,095 at
-             a time. One that is to be destroyed is named to release_stream first.
+    Streams  a CUstream's value, any framework's stream object, or None for the legacy default stream; up to 4,095 with
+             blocks or unfinished work at a time. A stream may be destroyed as soon as the call that names it returns.
     Threads  any; a block may be freed by another thread than allocated it. Calls release the GIL.
     Fork     a child may not use its parent's allocators: calls raise FailedPrecondition.
     """
@@ -149,8 +149,8 @@ class Allocator:
             raise failure(status)
 
     def release_stream(self, stream: StreamLike) -> None:
-        """Forgets `stream`, which is about to be destroyed: what was freed on it serves others after its work. Raises
-        GpumemError: its work is being captured into a graph, and it is not forgotten."""
+        """Forgets `stream`, which is about to be destroyed: needed only with drivers before CUDA 12.0. Raises
+        GpumemError: something was freed on it while it was captured into a graph, and it is not forgotten."""
         check(self._library.gpumem_release_stream(self._handle, handle_of(stream)))
 
     def synchronize(self, stream: StreamLike = None) -> None:

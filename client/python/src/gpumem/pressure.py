@@ -56,6 +56,13 @@ class Listener:
             self._handler = before
         check(status)
 
+    @classmethod
+    def forget(cls, session: int) -> None:
+        """The session is closed, and C calls no handler of it any more: the handler, and what it refers to, may go."""
+        listener = cls._all.get(session)
+        if listener:
+            listener._handler = None
+
     def _answer(self, shown: Any, _: Any) -> int:
         handler = self._handler
         if handler is None:

@@ -11,6 +11,8 @@ from . import _abi
 from ._library import check, leave, load, text, visit
 from ._values import encoded, milliseconds_of, size_of
 from .allocator import Allocator
+from .errors import InvalidArgument
+from .ipc import Import
 from .pressure import Handler, Listener
 from .slice import Slice
 
@@ -38,6 +40,7 @@ def _usage(shown: Any) -> DeviceUsage:
 def _end(handle: int, owner: int) -> None:
     if os.getpid() == owner:  # a forked child leaves its parent's session alone
         load().gpumem_session_close(handle)
+        Listener.forget(handle)
 
 
 class Session:
@@ -103,6 +106,19 @@ class Session:
         check(load().gpumem_allocator_open(self._handle, ctypes.byref(options), ctypes.byref(handle)))
         return Allocator(handle.value or 0)
 
+    def import_handle(self, handle: bytes) -> Import:
+        """Maps the memory that `handle` names: 64 bytes that another session of the tenant made (Slice.export_handle).
+        Raises NotFound (expired, used up, given back, or another tenant's; a device that this process does not see),
+        InvalidArgument (no handle of gpumem's), Unavailable (the memory is being asked back), OutOfMemory (over 1,024
+        imports, no descriptors), PermissionDenied (the broker could not end this process), FailedPrecondition.
+        """
+        if len(handle) != ctypes.sizeof(_abi.IpcHandle):
+            raise InvalidArgument(f"a handle has 64 bytes, not {len(handle)}")
+        opened = _abi.Handle()
+        check(load().gpumem_import_handle(self._handle, ctypes.byref(_abi.IpcHandle.from_buffer_copy(handle)),
+                                          ctypes.byref(opened)))
+        return Import(opened.value or 0)
+
     def usage(self) -> list[DeviceUsage]:
         """Figures of every device that the broker lends, read from shared memory. Raises Unavailable."""
         found: list[DeviceUsage] = visit(load().gpumem_session_usage, self._handle, _abi.UsageVisitor, _usage)
@@ -141,6 +157,7 @@ class Session:
             check(load().gpumem_session_close(self._handle))  # the process's own says that it is never closed
         elif self._finalizer.detach():
             check(load().gpumem_session_close(self._handle))
+            Listener.forget(self._handle)
 
     def __enter__(self) -> Session:
         return self

@@ -1,6 +1,7 @@
 """A range of device addresses, backed as it grows."""
 from __future__ import annotations
 
+import builtins
 import ctypes
 import os
 import weakref
@@ -68,6 +69,24 @@ class Slice:
         committed = ctypes.c_bool()
         check(load().gpumem_slice_set_in_use(self._handle, size_of(bytes, "bytes"), ctypes.byref(committed)))
         return committed.value
+
+    def export_handle(self, offset: SupportsIndex = 0, bytes: SupportsIndex = 0, *, life: float = 60.0,
+                      uses: SupportsIndex = 1) -> builtins.bytes:
+        """A handle, 64 bytes, of [base + offset, base + offset + bytes), with which another session of the tenant maps
+        that memory (Session.import_handle). It ends when it is used up or expires, and with any of the memory. The
+        device's work on the memory is not waited for.
+
+        bytes: 0 for all that is committed behind `offset`.
+        life: seconds in which it can be redeemed; 24 hours at most.
+        uses: how often it can be redeemed.
+        Raises InvalidArgument (not committed), OutOfMemory (over 128 extents, over 1,024 handles), NotFound (given back
+        meanwhile), Unavailable.
+        """
+        options = _abi.sized(_abi.ExportOptions, life_ms=milliseconds_of(life, "life"), uses=size_of(uses, "uses"))
+        handle = _abi.IpcHandle()
+        check(load().gpumem_slice_export(self._handle, size_of(offset, "offset"), size_of(bytes, "bytes"),
+                                         ctypes.byref(options), ctypes.byref(handle)))
+        return builtins.bytes(handle.bytes)
 
     @property
     def base(self) -> int:

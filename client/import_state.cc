@@ -1,0 +1,82 @@
+#include "client/import_state.h"
+
+#include "client/status.h"
+
+namespace gpumem::client {
+namespace {
+
+Result<std::vector<cuda::Allocation>> import_extents(const cuda::Driver& driver, const ImportedPart& part) {
+  if (part.lost_descriptors) {
+    return Error{Code::kResourceExhausted,
+                 "this process has no room for the descriptors of the memory; raise RLIMIT_NOFILE"};
+  }
+  if (part.descriptors.size() != part.imported.count) return protocol_error("extents without descriptors");
+  std::vector<cuda::Allocation> allocations;
+  for (std::size_t i = 0; i < part.descriptors.size(); ++i) {
+    auto imported = cuda::Allocation::import(driver, part.descriptors[i].get(), {part.imported.sizes[i]});
+    if (!imported) return imported.error();
+    allocations.push_back(std::move(*imported));
+  }
+  return allocations;
+}
+
+/// The size of all extents. Errors  kInternal: the range does not lie in them.
+Result<Bytes> size_of(const lane::Imported& imported) {
+  Bytes sum;
+  for (std::uint64_t i = 0; i < imported.count; ++i) {
+    const auto more = sum.plus({imported.sizes[i]});
+    if (!more) return protocol_error("an import of more than 2^64 bytes");
+    sum = *more;
+  }
+  const auto end = Bytes{imported.offset}.plus({imported.bytes});
+  if (imported.bytes == 0 || !end || *end > sum) return protocol_error("an import beyond its extents");
+  return sum;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<ImportState>> ImportState::open(std::shared_ptr<Connection> connection,
+                                                       const lane::HandleBytes& handle) {
+  if (auto usable = connection->usable(); !usable) return usable.error();
+  if (auto started = connection->pressure().start(); !started) return started.error();
+  auto part = connection->lane().import_handle({handle});
+  if (!part) return part.error();
+  std::unique_ptr<ImportState> state(new ImportState(std::move(connection), part->imported.import));
+  auto mapped = state->map(*part);
+  part->descriptors.clear();  // before the broker is told that nothing is kept
+  if (!mapped) return mapped.error();
+  return state;
+}
+
+Result<void> ImportState::map(const ImportedPart& part) {
+  const std::vector<std::string>& devices = connection_->welcome().devices;
+  if (part.imported.device >= devices.size()) return protocol_error("an import of no device");
+  auto device = connection_->find_device(devices[part.imported.device]);
+  if (!device) return device.error().in("the handle's memory cannot be mapped here");
+  const auto size = size_of(part.imported);
+  if (!size) return size.error();
+  auto allocations = import_extents(*device->driver, part);
+  if (!allocations) return allocations.error();
+  auto reservation = cuda::Reservation::create(*device->driver, *size, device->device->granularity);
+  if (!reservation) return reservation.error().in("no addresses for " + to_string(*size));
+  auto mapping =
+      cuda::Mapping::create(*device->driver, reservation->base(), *allocations, device->device->ordinal);
+  if (!mapping) return mapping.error();
+  device_ = std::move(*device);
+  offset_ = {part.imported.offset};
+  bytes_ = {part.imported.bytes};
+  reservation_ = std::move(*reservation);
+  mapping_ = std::move(*mapping);
+  return {};
+}
+
+ImportState::~ImportState() {
+  // What the driver keeps mapped is not let go of. The end of the process does that.
+  if (!mapping_.size().is_zero() && !mapping_.truncate(mapping_.at())) return;
+  reservation_ = {};
+  const lane::ReleaseImport request{id_};
+  const auto released = connection_->lane().call(request);
+  if (!released && released.error().code == Code::kUnavailable) connection_->lane().tell_later(request);
+}
+
+}  // namespace gpumem::client

@@ -1,0 +1,47 @@
+#pragma once
+#include <cstdint>
+#include <string>
+
+#include "gpumem/bytes.h"
+#include "gpumem/detail/c.h"
+#include "gpumem/result.h"
+
+namespace gpumem {
+
+/// An IPC handle: 64 bytes that name memory of a slice. They are sent to another process by any means; nobody
+/// guesses them, and only sessions of the same tenant can redeem them. Made by Slice::export_handle, redeemed
+/// by Session::import_handle.
+using IpcHandle = gpumem_ipc_handle;
+
+/// Memory of another session's slice, mapped into this process, readable and writable. It stays mapped when
+/// that slice gives it back or its process ends; it is then charged to this session. When the broker asks for
+/// the memory, it asks this session, too: a pressure handler ends the import.
+/// Threads  any.
+/// Fork     as Slice.
+/// The destructor unmaps the memory. The caller must have synchronised its work on it.
+class Import {
+ public:
+  Import(Import&&) noexcept = default;
+  Import& operator=(Import&&) noexcept = default;
+  ~Import() = default;
+
+  /// The first address of the range; a CUdeviceptr in value.
+  std::uint64_t address() const { return gpumem_import_address(handle_.get()); }
+  Bytes size() const { return {gpumem_import_bytes(handle_.get())}; }
+  /// UUID and this process's ordinal of the device.
+  const std::string& device() const { return device_; }
+  int ordinal() const { return gpumem_import_ordinal(handle_.get()); }
+
+  /// The same import in C. It stays this object's: it must not be closed or freed. Null: moved from.
+  gpumem_import* c_handle() const { return handle_.get(); }
+
+ private:
+  friend class Session;
+  explicit Import(gpumem_import* handle)
+      : handle_(handle), device_(detail::cpp_text(gpumem_import_device(handle))) {}
+
+  detail::Handle<gpumem_import> handle_;
+  std::string device_;
+};
+
+}  // namespace gpumem

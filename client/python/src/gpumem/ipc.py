@@ -1,0 +1,61 @@
+"""Memory that processes of a tenant share: a handle, 64 bytes, names it; an import maps it."""
+from __future__ import annotations
+
+import os
+import weakref
+
+from ._library import check, leave, load, text
+
+
+def _unmap(handle: int, owner: int) -> None:
+    if os.getpid() == owner:
+        load().gpumem_import_close(handle)
+
+
+class Import:
+    """Memory of another session's slice, mapped into this process, readable and writable. Made by
+    Session.import_handle.
+
+    It stays mapped when its slice gives it back or its process ends, and is then charged to this session. When the
+    broker asks for the memory, it asks this session, too: a pressure handler closes the import.
+    Use it as a context manager, or call close(). The caller has synchronised its work on the memory, also when the
+    import is forgotten. One that is open when the interpreter ends goes with the process.
+    Threads  any.
+    Fork     as Slice.
+    """
+
+    def __init__(self, handle: int):
+        self._handle = handle
+        self._finalizer = weakref.finalize(self, _unmap, handle, os.getpid())
+        self._finalizer.atexit = False  # work on the device may still use it
+
+    @property
+    def address(self) -> int:
+        """The first address of the range; a CUdeviceptr in value."""
+        return int(load().gpumem_import_address(self._handle))
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return int(load().gpumem_import_bytes(self._handle))
+
+    @property
+    def device(self) -> str:
+        """The UUID."""
+        return text(load().gpumem_import_device(self._handle))
+
+    @property
+    def ordinal(self) -> int:
+        """This process's number of the device."""
+        return int(load().gpumem_import_ordinal(self._handle))
+
+    def close(self) -> None:
+        """Unmaps the memory. Again: nothing."""
+        if self._finalizer.detach():
+            check(load().gpumem_import_close(self._handle))
+
+    def __enter__(self) -> Import:
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        leave(self.close, error)

@@ -1,0 +1,79 @@
+#include "daemon/core/handles.h"
+
+#include <cstring>
+
+namespace gpumem::core {
+
+// The last of the bytes are random.
+std::size_t Handles::Hash::operator()(const HandleBytes& bytes) const {
+  std::size_t hash = 0;
+  std::memcpy(&hash, bytes.data() + bytes.size() - sizeof hash, sizeof hash);
+  return hash;
+}
+
+Result<void> Handles::add(const HandleBytes& bytes, Handle handle, TimePoint now) {
+  const auto count = [&] {
+    const auto own = by_holder_.find(handle.holder);
+    return own == by_holder_.end() ? 0 : own->second.size();
+  };
+  if (count() >= kMostOfSession) drop_expired(handle.holder, now);
+  if (count() >= kMostOfSession) {
+    return Error{Code::kResourceExhausted,
+                 "the session has " + std::to_string(count()) +
+                     " handles that nobody has redeemed, as many as it may; let them expire sooner"};
+  }
+  const Number number = ++last_;
+  by_bytes_.emplace(bytes, number);
+  by_holder_[handle.holder].insert(number);
+  for (const LeaseId lease : handle.leases) by_lease_[lease].insert(number);
+  handles_.emplace(number, Entry{bytes, std::move(handle)});
+  return {};
+}
+
+const Handle* Handles::find(const HandleBytes& bytes, TimePoint now) const {
+  const auto number = by_bytes_.find(bytes);
+  if (number == by_bytes_.end()) return nullptr;
+  const Handle& handle = handles_.at(number->second).handle;
+  return handle.expires <= now ? nullptr : &handle;
+}
+
+void Handles::use(const HandleBytes& bytes) {
+  const Number number = by_bytes_.at(bytes);
+  if (--handles_.at(number).handle.uses == 0) erase(number);
+}
+
+void Handles::drop(LeaseId lease) {
+  const auto named = by_lease_.find(lease);
+  if (named == by_lease_.end()) return;
+  for (const Number number : Numbers(named->second)) erase(number);
+}
+
+void Handles::drop_all_of(SessionId holder) {
+  const auto own = by_holder_.find(holder);
+  if (own == by_holder_.end()) return;
+  for (const Number number : Numbers(own->second)) erase(number);
+}
+
+void Handles::drop_expired(SessionId holder, TimePoint now) {
+  for (const Number number : Numbers(by_holder_.at(holder))) {
+    if (handles_.at(number).handle.expires <= now) erase(number);
+  }
+}
+
+void Handles::erase(Number number) {
+  const auto entry = handles_.extract(number);
+  const Handle& handle = entry.mapped().handle;
+  by_bytes_.erase(entry.mapped().bytes);
+  drop_from(by_holder_, handle.holder, number);
+  for (const LeaseId lease : handle.leases) drop_from(by_lease_, lease, number);
+}
+
+template <class Key>
+void Handles::drop_from(boost::unordered_flat_map<Key, Numbers, std::hash<Key>>& index, Key key,
+                        Number number) {
+  const auto found = index.find(key);
+  found->second.erase(number);
+  if (found->second.empty()) index.erase(found);
+}
+
+}  // namespace gpumem::core

@@ -1,0 +1,68 @@
+#pragma once
+#include <array>
+#include <boost/container/flat_set.hpp>
+#include <boost/unordered/unordered_flat_map.hpp>
+#include <map>
+#include <vector>
+
+#include "daemon/core/types.h"
+#include "gpumem/result.h"
+
+namespace gpumem::core {
+
+/// An IPC handle as it goes from hand to hand. Whoever has it is entitled, if of the holder's tenant: it has
+/// to be unguessable.
+using HandleBytes = std::array<char, 64>;
+
+/// What a handle stands for: a range of one session's memory.
+struct Handle {
+  SessionId holder;
+  DeviceIndex device = 0;
+  std::vector<LeaseId> leases;  ///< in the range's order
+  Bytes offset;                 ///< of the range, in the leases one after the other
+  Bytes bytes;
+  TimePoint expires;
+  std::uint64_t uses = 1;  ///< so often can it still be redeemed
+};
+
+/// The handles that were given out. A handle ends when it is used up or expires, and with any of its leases.
+class Handles {
+ public:
+  static constexpr std::size_t kMostOfSession = 1024;
+  /// So many extents can be told of at once.
+  static constexpr std::size_t kMostLeases = 128;
+
+  /// Errors  kResourceExhausted: the holder has as many as it may.
+  Result<void> add(const HandleBytes& bytes, Handle handle, TimePoint now);
+  /// Nothing: there is none (any more).
+  const Handle* find(const HandleBytes& bytes, TimePoint now) const;
+  /// It was redeemed once more.
+  void use(const HandleBytes& bytes);
+  /// Ends those that stand for `lease`.
+  void drop(LeaseId lease);
+  void drop_all_of(SessionId holder);
+
+ private:
+  struct Hash {
+    std::size_t operator()(const HandleBytes& bytes) const;
+  };
+  struct Entry {
+    HandleBytes bytes{};
+    Handle handle;
+  };
+  using Number = std::uint64_t;
+  using Numbers = boost::container::flat_set<Number>;
+  void drop_expired(SessionId holder, TimePoint now);
+  void erase(Number number);
+  template <class Key>
+  static void drop_from(boost::unordered_flat_map<Key, Numbers, std::hash<Key>>& index, Key key,
+                        Number number);
+
+  Number last_ = 0;
+  std::map<Number, Entry> handles_;
+  boost::unordered_flat_map<HandleBytes, Number, Hash> by_bytes_;
+  boost::unordered_flat_map<SessionId, Numbers, std::hash<SessionId>> by_holder_;
+  boost::unordered_flat_map<LeaseId, Numbers, std::hash<LeaseId>> by_lease_;
+};
+
+}  // namespace gpumem::core

@@ -1,0 +1,158 @@
+#include "daemon/core/imports.h"
+
+namespace gpumem::core {
+
+Result<void> Imports::check_room(SessionId session) const {
+  const auto own = by_session_.find(session);
+  if (own == by_session_.end() || own->second.size() < kMostOfSession) return {};
+  return Error{Code::kResourceExhausted, "the session has " + std::to_string(own->second.size()) +
+                                             " imports, as many as it may; close some"};
+}
+
+ImportId Imports::add(SessionId session, std::vector<LeaseId> leases) {
+  for (const LeaseId lease : leases) {
+    change_user(shared_.at(lease), session, [](std::size_t uses) { return uses + 1; });
+    by_user_[session].insert(lease);
+  }
+  const ImportId id = ids_.next();
+  by_session_[session].emplace(id, std::move(leases));
+  return id;
+}
+
+Result<std::vector<LeaseId>> Imports::release(SessionId session, ImportId import) {
+  const auto own = by_session_.find(session);
+  if (own == by_session_.end() || !own->second.contains(import))
+    return Error{Code::kNotFound, "the session has no such import"};
+  std::vector<LeaseId> unused = std::move(own->second.extract(import).mapped());
+  if (own->second.empty()) by_session_.erase(own);
+  std::erase_if(unused, [&](LeaseId lease) {
+    const auto shared = shared_.find(lease);
+    if (shared == shared_.end()) return true;
+    change_user(shared->second, session, [](std::size_t uses) { return uses - 1; });
+    return shared->second.users.at(session) != 0;
+  });
+  return unused;
+}
+
+void Imports::release_all(SessionId session, bool forever) {
+  if (const auto own = by_session_.extract(session); !own.empty()) {
+    for (const auto& [import, leases] : own.mapped()) {
+      for (const LeaseId lease : leases) {
+        const auto shared = shared_.find(lease);
+        if (shared != shared_.end())
+          change_user(shared->second, session, [](std::size_t) { return std::size_t{0}; });
+      }
+    }
+  }
+  if (!forever) return;
+  const auto known = by_user_.extract(session);
+  if (known.empty()) return;
+  for (const LeaseId lease : known.mapped()) {
+    Shared& shared = shared_.at(lease);
+    count(shared, session, Count::kOut);
+    shared.users.erase(session);
+  }
+}
+
+void Imports::remember_with(SessionId from, SessionId to) {
+  const auto known = by_user_.extract(from);
+  if (known.empty()) return;
+  for (const LeaseId lease : known.mapped()) {
+    Shared& shared = shared_.at(lease);
+    count(shared, from, Count::kOut);
+    shared.users.erase(from);
+    change_user(shared, to, [](std::size_t uses) { return uses; });
+    by_user_[to].insert(lease);
+  }
+}
+
+void Imports::share(LeaseId lease, const Shared& shared) { shared_.try_emplace(lease, shared); }
+
+const Imports::Shared* Imports::find(LeaseId lease) const {
+  const auto found = shared_.find(lease);
+  return found == shared_.end() ? nullptr : &found->second;
+}
+
+void Imports::note_unproved(LeaseId lease) {
+  const auto found = shared_.find(lease);
+  if (found == shared_.end()) return;
+  count_all(found->second, Count::kOut);
+  found->second.unproved = true;
+  count_all(found->second, Count::kIn);
+}
+
+void Imports::pass(LeaseId lease, SessionId holder, bool may_keep) {
+  Shared& shared = shared_.at(lease);
+  count_all(shared, Count::kOut);
+  if (may_keep) {
+    shared.users.try_emplace(shared.holder);
+    by_user_[shared.holder].insert(lease);
+  }
+  shared.holder = holder;
+  count_all(shared, Count::kIn);
+}
+
+std::vector<SessionId> Imports::forget(LeaseId lease) {
+  std::vector<SessionId> users;
+  const auto shared = shared_.find(lease);
+  if (shared == shared_.end()) return users;
+  count_all(shared->second, Count::kOut);
+  for (const auto& [user, uses] : shared->second.users) {
+    drop(user, lease);
+    users.push_back(user);
+  }
+  shared_.erase(shared);
+  return users;
+}
+
+const std::map<SessionId, Imports::Kept>& Imports::keepers(SessionId holder, DeviceIndex device) const {
+  static const std::map<SessionId, Kept> nobody;
+  const auto found = keepers_.find({holder, device});
+  return found == keepers_.end() ? nobody : found->second;
+}
+
+Imports::Kept Imports::kept(SessionId session, DeviceIndex device) const {
+  const auto found = kept_.find({session, device});
+  return found == kept_.end() ? Kept{} : found->second;
+}
+
+void Imports::drop(SessionId user, LeaseId lease) {
+  const auto own = by_user_.find(user);
+  own->second.erase(lease);
+  if (own->second.empty()) by_user_.erase(own);
+}
+
+template <class Change>
+void Imports::change_user(Shared& shared, SessionId user, Change change) {
+  const bool is_new = !shared.users.contains(user);
+  if (!is_new) count(shared, user, Count::kOut);
+  std::size_t& uses = shared.users[user];
+  uses = change(uses);
+  count(shared, user, Count::kIn);
+}
+
+void Imports::count_all(const Shared& shared, Count how) {
+  for (const auto& [user, uses] : shared.users) count(shared, user, how);
+}
+
+// What a session has imported of its own is its own.
+void Imports::count(const Shared& shared, SessionId user, Count how) {
+  if (user == shared.holder) return;
+  const std::size_t uses = shared.users.at(user);
+  const auto add = [&](Kept& sum) {
+    const auto one = [&](Bytes& bytes, bool counts) {
+      if (counts) bytes = how == Count::kIn ? bytes + shared.size : bytes - shared.size;
+    };
+    one(sum.used, uses != 0);
+    one(sum.suspected, uses == 0 && shared.unproved);
+    one(sum.known, true);
+    return sum.known.is_zero();
+  };
+  const OnDevice holder{shared.holder, shared.device}, own{user, shared.device};
+  auto& keepers = keepers_[holder];
+  if (add(keepers[user])) keepers.erase(user);
+  if (keepers.empty()) keepers_.erase(holder);
+  if (add(kept_[own])) kept_.erase(own);
+}
+
+}  // namespace gpumem::core

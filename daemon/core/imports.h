@@ -1,0 +1,90 @@
+#pragma once
+#include <boost/container/flat_map.hpp>
+#include <boost/unordered/unordered_flat_map.hpp>
+#include <map>
+#include <set>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "daemon/core/types.h"
+#include "gpumem/result.h"
+
+namespace gpumem::core {
+
+/// Who uses memory that is lent to another session: by imports, each of which is of a handle's leases.
+///
+/// Whoever said that it has let go stays known with the lease: if the driver does not prove the lease free,
+/// it is as likely as the holder to be the one that keeps it.
+class Imports {
+ public:
+  static constexpr std::size_t kMostOfSession = 1024;
+
+  /// A lease that is imported, or was.
+  struct Shared {
+    SessionId holder;
+    DeviceIndex device = 0;
+    Bytes size;
+    bool unproved = false;  ///< given back, and the driver does not prove it free
+    /// How often each session has imported it; zero: no more.
+    boost::container::flat_map<SessionId, std::size_t> users{};
+  };
+  /// What a session may keep of others' memory.
+  struct Kept {
+    Bytes used;       ///< by its imports
+    Bytes suspected;  ///< it has let go, and the driver does not prove it free
+    Bytes known;      ///< both, and what it has let go of that is not free yet
+  };
+
+  /// Errors  kResourceExhausted: the session has as many as it may.
+  Result<void> check_room(SessionId session) const;
+  /// `leases`  are shared.
+  ImportId add(SessionId session, std::vector<LeaseId> leases);
+  /// The session lets go. Returns the leases that it does not use any more.
+  /// Errors  kNotFound: not its own.
+  Result<std::vector<LeaseId>> release(SessionId session, ImportId import);
+  /// Of all its imports: it has let go of them, or (`forever`) its process is gone.
+  void release_all(SessionId session, bool forever);
+  /// Whether it uses any memory.
+  bool has_any(SessionId session) const { return by_session_.contains(session); }
+  /// Whether it uses any memory, or has used some that is not free yet.
+  bool knows(SessionId session) const { return has_any(session) || by_user_.contains(session); }
+  /// What `from` has let go of is remembered with `to`, a session of the same process.
+  void remember_with(SessionId from, SessionId to);
+
+  /// The lease becomes one that can be imported.
+  void share(LeaseId lease, const Shared& shared);
+  /// None: nobody has ever imported it.
+  const Shared* find(LeaseId lease) const;
+  void note_unproved(LeaseId lease);
+  /// Another session holds it now. The one before `may_keep` what it gave back.
+  void pass(LeaseId lease, SessionId holder, bool may_keep);
+  /// Its memory is free. Returns who has used it.
+  std::vector<SessionId> forget(LeaseId lease);
+
+  /// Who keeps, or may keep, what of `holder`'s memory of a device from becoming free when it is given back.
+  const std::map<SessionId, Kept>& keepers(SessionId holder, DeviceIndex device) const;
+  /// What the session keeps, or may keep, of others' memory.
+  Kept kept(SessionId session, DeviceIndex device) const;
+
+ private:
+  using Leases = std::unordered_map<SessionId, std::set<LeaseId>>;
+  using OnDevice = std::pair<SessionId, DeviceIndex>;
+  enum class Count { kOut, kIn };
+
+  void drop(SessionId user, LeaseId lease);
+  // Takes one user's part of a lease out of the sums, or puts it in.
+  void count(const Shared& shared, SessionId user, Count how);
+  void count_all(const Shared& shared, Count how);
+  template <class Change>
+  void change_user(Shared& shared, SessionId user, Change change);
+
+  IdSource<ImportId> ids_;
+  boost::unordered_flat_map<LeaseId, Shared, std::hash<LeaseId>> shared_;
+  std::unordered_map<SessionId, std::map<ImportId, std::vector<LeaseId>>> by_session_;
+  Leases by_user_;                                         ///< of those that have let go, too
+  std::map<OnDevice, std::map<SessionId, Kept>> keepers_;  ///< by holder
+  std::map<OnDevice, Kept> kept_;                          ///< by user
+};
+
+}  // namespace gpumem::core

@@ -1,0 +1,169 @@
+#include <algorithm>
+
+#include "daemon/core/lending.h"
+
+// Memory that several sessions of a tenant use: handles of it, imports, and who has it when its session lets
+// go.
+
+namespace gpumem::core {
+namespace {
+
+constexpr Duration kLongestLife = std::chrono::hours(24);
+constexpr std::uint64_t kMostUses = 1'000'000;
+
+Result<void> check_terms(const HandleTerms& terms, Bytes there, TimePoint now) {
+  const auto end = terms.offset.plus(terms.bytes);
+  if (terms.bytes.is_zero() || !end || *end > there) {
+    return Error{Code::kInvalidArgument, "a handle of " + to_string(terms.bytes) + " from " +
+                                             to_string(terms.offset) + " on, in leases of " +
+                                             to_string(there)};
+  }
+  if (terms.expires <= now || terms.expires - now > kLongestLife)
+    return Error{Code::kInvalidArgument, "a handle lives for some time, 24 hours at most"};
+  if (terms.uses == 0 || terms.uses > kMostUses) {
+    return Error{Code::kInvalidArgument, "a handle is for 1 to " + std::to_string(kMostUses) + " imports"};
+  }
+  return {};
+}
+
+// The same for a handle that there never was: nobody learns of others' handles by trying.
+Error no_handle() {
+  return {Code::kNotFound,
+          "the broker knows no such handle: it has expired, was used up, its memory was given back, or it is "
+          "another tenant's"};
+}
+
+}  // namespace
+
+Result<void> Lending::export_handle(const Session& session, SliceId slice, std::span<const LeaseId> ids,
+                                    HandleTerms terms, const HandleBytes& bytes, TimePoint now) {
+  const auto of = session.slices.find(slice);
+  if (of == session.slices.end()) return Error{Code::kNotFound, "the session has no such slice"};
+  if (ids.empty() || ids.size() > Handles::kMostLeases) {
+    return Error{Code::kInvalidArgument, "a handle is for 1 to " + std::to_string(Handles::kMostLeases) +
+                                             " leases, not " + std::to_string(ids.size()) +
+                                             ": make several of smaller ranges"};
+  }
+  Bytes there;
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    const auto found = leases_.find(ids[i]);
+    const bool is_its_own = found != leases_.end() && found->second->session == session.id &&
+                            found->second->slice == slice && found->second->state == Charge::kActive;
+    const bool again = std::count(ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(i), ids[i]) != 0;
+    if (!is_its_own || again) {
+      return Error{Code::kNotFound, "lease " + std::to_string(ids[i].value) +
+                                        " is not on loan to this slice, or not accepted yet"};
+    }
+    there += found->second->extent.size;
+  }
+  if (terms.bytes.is_zero()) terms.bytes = there.minus(terms.offset);
+  if (auto right = check_terms(terms, there, now); !right) return right;
+  return handles_.add(bytes,
+                      {session.id,
+                       of->second.device,
+                       {ids.begin(), ids.end()},
+                       terms.offset,
+                       terms.bytes,
+                       terms.expires,
+                       terms.uses},
+                      now);
+}
+
+Result<const Handle*> Lending::redeemable(const Session& session, const HandleBytes& bytes,
+                                          TimePoint now) const {
+  const Handle* handle = handles_.find(bytes, now);
+  if (handle == nullptr) return no_handle();
+  const Session& holder = state_.session(handle->holder);
+  if (holder.tenant != session.tenant) return no_handle();
+  if (holder.peer.can_be_ended && !session.peer.can_be_ended) {
+    return Error{Code::kPermissionDenied,
+                 "the kernel does not let the broker signal this process, so it may not use others' memory"};
+  }
+  if (auto room = state_.imports.check_room(session.id); !room) return room.error();
+  return handle;
+}
+
+Imported Lending::import_handle(const Session& session, const HandleBytes& bytes, const Handle& handle) {
+  Imported imported{{}, handle.device, {}, handle.offset, handle.bytes};
+  for (const LeaseId id : handle.leases) {
+    const Lease& one = lease(id);
+    state_.imports.share(id, {one.session, one.device, one.extent.size});
+    imported.leases.emplace_back(id, one.extent);
+  }
+  imported.id = state_.imports.add(session.id, handle.leases);
+  handles_.use(bytes);
+  return imported;
+}
+
+Result<void> Lending::release_import(Session& session, ImportId import) {
+  const auto unused = state_.imports.release(session.id, import);
+  if (!unused) return unused.error();
+  for (const LeaseId id : *unused) {
+    Lease& one = lease(id);
+    if (one.session == session.id && !one.slice) let_go(one);
+  }
+  return {};
+}
+
+// Its session uses it no more. Whoever has imported it has it now.
+void Lending::let_go(Lease& lease) {
+  if (lease.in_store) return;
+  handles_.drop(lease.id);
+  if (Session* heir = heir_of(lease))
+    pass(lease, *heir);
+  else
+    take_back(lease);
+}
+
+// What the driver does not prove free, though its session's process is gone: whoever ever used it has it.
+void Lending::pass_unproved(Lease& lease) {
+  if (!lease.unproved || !state_.session(lease.session).exited) return;
+  if (Session* heir = heir_of(lease)) pass(lease, *heir);
+}
+
+// Who can still be asked comes first.
+Session* Lending::heir_of(const Lease& lease) {
+  const Imports::Shared* shared = state_.imports.find(lease.id);
+  if (shared == nullptr) return nullptr;
+  Session* heir = nullptr;
+  for (const auto& [user, count] : shared->users) {
+    Session* known = state_.find(user);
+    if (known == nullptr || known->exited || (count == 0 && !lease.in_store)) continue;
+    if (!known->ended) return known;
+    heir = known;
+  }
+  return heir;
+}
+
+void Lending::pass(Lease& lease, Session& heir) {
+  Session& before = state_.session(lease.session);
+  const Bytes size = lease.extent.size;
+  if (!lease.in_store) set_state(lease, Charge::kReturning);  // out of its slice and its grant
+  if (Slice* slice = slice_of(before, lease.slice)) slice->charged -= size;
+  Holding& from = before.holdings[lease.device];
+  Holding& to = heir.holdings[lease.device];
+  from.charges[lease.state] -= size;
+  if (&before != &heir) from.freed += size;
+  to.charges[lease.state] += size;
+  if (lease.unproved) {
+    from.unproved -= size;
+    to.unproved += size;
+  }
+  if (before.tenant != heir.tenant) {  // a reload has parted them
+    Charges moved;
+    moved[lease.state] = size;
+    state_.ledger.transfer(before.tenant, heir.tenant, lease.device, moved, {});
+  }
+  lease.session = heir.id;
+  lease.slice = {};
+  lease.place.unlink();
+  heir.leases.push_back(lease);
+  state_.imports.pass(lease.id, heir.id, before.peer.maps && !before.exited);
+  state_.outbox.touch(before.id);
+  state_.outbox.touch(heir.id);
+  if (lease.in_store) return;
+  set_state(lease, heir.ended ? Charge::kQuarantined : Charge::kActive);
+  if (!heir.ended) to.inherited += size;
+}
+
+}  // namespace gpumem::core
