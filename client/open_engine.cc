@@ -49,7 +49,7 @@ Result<std::shared_ptr<Engine>> open_engine(std::shared_ptr<Connection> connecti
   if (auto usable = connection->usable(); !usable) return usable.error();
   auto memory = BrokerBacking::open(connection, {options.device, options.limit, options.label});
   if (!memory) return memory.error();
-  const EngineOptions engine{options.wait, options.idle, options.grow_ahead};
+  const EngineOptions engine{options.wait, options.idle};
   return make_engine(std::move(connection), std::move(*memory), engine);
 }
 

@@ -1,70 +1,28 @@
 #include "client/pressure_listener.h"
 
-#include <poll.h>
-#include <pthread.h>
-#include <sys/eventfd.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <exception>
 #include <functional>
-#include <system_error>
 #include <utility>
 
-#include "base/signals_blocked.h"
-
 namespace gpumem::client {
-namespace {
-
-Result<OwnFd> make_eventfd() {
-  const NoFork no_fork;
-  UniqueFd made(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!made.valid()) return errno_error(errno, "cannot make an eventfd");
-  return OwnFd(no_fork, std::move(made));
-}
-
-}  // namespace
-
 PressureListener::PressureListener(const BrokerPage& page, Lane& lane, const Welcome& welcome, OwnFd doorbell)
     : page_(page), lane_(lane), welcome_(welcome), doorbell_(std::move(doorbell)) {}
 
 void PressureListener::end() {
-  std::thread thread;
-  {
-    const MutexLock lock(mutex_);
-    thread.swap(thread_);
-  }
-  if (!thread.joinable()) return;
-  const std::uint64_t once = 1;
-  (void)!::write(stop_.get(), &once, sizeof once);
-  if (thread.get_id() != std::this_thread::get_id()) return thread.join();
-  own_->gone = true;
-  thread.detach();
-}
-
-Result<void> PressureListener::start() {
-  const MutexLock lock(mutex_);
-  if (thread_.joinable()) return {};
-  auto stop = make_eventfd();
-  if (!stop) return stop.error();
-  stop_ = std::move(*stop);
-  const SignalsBlocked in_the_thread;
-  try {
-    thread_ = std::thread([this] { run(); });
-  } catch (const std::system_error& failed) {
-    return Error{Code::kResourceExhausted,
-                 std::string("cannot start a thread to answer the broker: ") + failed.what()};
-  }
-  ::pthread_setname_np(thread_.native_handle(), "gpumem-pressure");
-  return {};
+  own_->gone = task_.is_caller();
+  task_.end();
 }
 
 void PressureListener::set_handler(PressureHandler handler) {
   auto replaced = handler ? std::make_shared<const PressureHandler>(std::move(handler)) : nullptr;
   const MutexLock lock(mutex_);
   handler_.swap(replaced);
-  if (thread_.get_id() == std::this_thread::get_id()) return;
+  if (task_.is_caller()) return;
   const std::uint64_t running = calls_;  // later calls belong to the new handler
   while (handling_ && calls_ == running) changed_.wait(mutex_);
 }
@@ -80,27 +38,20 @@ void PressureListener::remove(Trimmable& slice) {
   while (trimming_ == &slice) changed_.wait(mutex_);
 }
 
-void PressureListener::run() {
-  Own own;
-  own_ = &own;
-  while (await_doorbell()) {
-    for (std::size_t i = 0; i < welcome_.devices.size(); ++i) {
-      if (!answer(i)) return;
-    }
+bool PressureListener::answer_doorbell() {
+  const std::size_t devices = welcome_.devices.size();
+  if (!is_rung()) return false;
+  for (std::size_t i = 0; i < devices; ++i) {
+    if (!answer(i)) return false;
   }
+  return true;
 }
 
-bool PressureListener::await_doorbell() const {
-  std::array<pollfd, 2> polled{{{doorbell_.get(), POLLIN, 0}, {stop_.get(), POLLIN, 0}}};
-  for (;;) {
-    if (::poll(polled.data(), polled.size(), -1) < 0 && errno != EINTR) return false;
-    if (polled[1].revents != 0) return false;
-    if (polled[0].revents == 0) continue;
-    std::array<char, 4096> rings{};  // of an eventfd or a pipe, whichever the broker has sent
-    const ssize_t heard = ::read(doorbell_.get(), rings.data(), rings.size());
-    if (heard > 0) return true;
-    if (heard == 0 || (errno != EAGAIN && errno != EINTR)) return false;  // the broker has ended
-  }
+// False: the broker has ended.
+bool PressureListener::is_rung() const {
+  std::array<char, 4096> rings{};  // of an eventfd or a pipe, whichever the broker has sent
+  const ssize_t heard = ::read(doorbell_.get(), rings.data(), rings.size());
+  return heard > 0 || (heard < 0 && (errno == EAGAIN || errno == EINTR));
 }
 
 // If the page cannot be read, its broker has died and asks for nothing.
@@ -170,10 +121,10 @@ bool PressureListener::call_handler(std::size_t device) {
     handling_ = true;
     ++calls_;
   }
-  Own& own = *own_;
-  call(*handler, {welcome_.devices[device], left.bytes, deadline_of(left.deadline)}, own);
+  const std::shared_ptr<Own> own = own_;
+  call(*handler, {welcome_.devices[device], left.bytes, deadline_of(left.deadline)}, *own);
   handler.reset();
-  if (own.gone) return false;
+  if (own->gone) return false;
   const MutexLock lock(mutex_);
   handling_ = false;
   changed_.notify_all();

@@ -2,10 +2,10 @@
 #include <array>
 #include <chrono>
 #include <memory>
-#include <thread>
 #include <vector>
 
 #include "base/mutex.h"
+#include "client/background_task.h"
 #include "client/fork_guard.h"
 #include "client/lane.h"
 #include "gpumem/pressure.h"
@@ -30,9 +30,9 @@ class Trimmable {
   virtual Bytes trim(Bytes wanted) = 0;
 };
 
-/// Answers the broker's requests for memory in a thread of its own. It trims, then calls the program's
-/// handler, then reports that there is no more. The thread sleeps on the doorbell and lasts until end().
-/// Fork     the thread does not exist in a child, where this is neither used nor destroyed.
+/// Answers the broker's requests for memory in the library's background thread, woken by the doorbell. It
+/// trims, then calls the program's handler, then reports that there is no more.
+/// Fork     as BackgroundTask.
 /// Threads  any. No lock is held while something is trimmed or the handler runs.
 class PressureListener {
  public:
@@ -42,10 +42,10 @@ class PressureListener {
   PressureListener(const PressureListener&) = delete;
   PressureListener& operator=(const PressureListener&) = delete;
 
-  /// Starts the thread, once. Errors  kResourceExhausted.
-  Result<void> start();
-  /// Waits for the thread, unless the handler itself ends the session. Then the thread ends when the handler
-  /// returns. Only destruction may follow.
+  /// From now on requests are answered. Errors  kResourceExhausted.
+  Result<void> start() { return task_.begin(); }
+  /// Waits for an answer in progress, unless the handler itself ends the session. Then the answer ends when
+  /// the handler returns. Only destruction may follow.
   void end();
   /// As Session::on_pressure.
   void set_handler(PressureHandler handler);
@@ -64,15 +64,16 @@ class PressureListener {
     }
   };
 
-  /// The thread's own state, on its stack, because a handler may end the session and this object with it.
+  /// The state of the answers. It outlives this object if a handler ends the session, and this with it.
   struct Own {
     bool gone = false;                         ///< this object was destroyed during a call of the handler
     bool complained = false;                   ///< a handler has thrown, and that was reported
     std::array<Request, kMaxDevices> spent{};  ///< the requests that were answered with `Spent`
   };
 
-  void run();
-  bool await_doorbell() const;
+  /// As BackgroundTask's work.
+  bool answer_doorbell();
+  bool is_rung() const;
   Request request(std::size_t device) const;
   /// False if the handler has ended the session, and this object with it.
   bool answer(std::size_t device);
@@ -93,9 +94,8 @@ class PressureListener {
   std::shared_ptr<const PressureHandler> handler_ GPUMEM_GUARDED_BY(mutex_);
   bool handling_ GPUMEM_GUARDED_BY(mutex_) = false;
   std::uint64_t calls_ GPUMEM_GUARDED_BY(mutex_) = 0;  ///< of handlers, so far
-  std::thread thread_ GPUMEM_GUARDED_BY(mutex_);
-  OwnFd stop_;          ///< set before the thread starts
-  Own* own_ = nullptr;  ///< set and used by the thread
+  const std::shared_ptr<Own> own_ = std::make_shared<Own>();
+  BackgroundTask task_{{.readable = doorbell_.get()}, [this] { return answer_doorbell(); }};
 };
 
 }  // namespace gpumem::client

@@ -63,15 +63,13 @@ class Gpumem {
   struct Options {
     std::uint64_t lag =
         0;  ///< allocations until work that was given to a stream is done; zero: it is done at once
-    bool grow_ahead = true;
     Bytes limit = kCapacity;
   };
   Gpumem() : Gpumem(Options{}) {}
   explicit Gpumem(const Options& options) : options_(options), backing_({.limit = options.limit}) {
     streams_.set_lag(options.lag);
-    engine_ = std::make_unique<allocator::Engine>(
-        test::borrow(backing_), test::borrow(streams_),
-        allocator::EngineOptions{.grow_ahead = options.grow_ahead, .background_thread = false});
+    engine_ = std::make_unique<allocator::Engine>(test::borrow(backing_), test::borrow(streams_),
+                                                  allocator::EngineOptions{.background_task = false});
   }
 
   std::uint64_t allocate(Bytes bytes, std::uint32_t stream) {

@@ -44,35 +44,29 @@ void first_allocation(benchmark::State& state, World& world, Bytes bytes) {
   state.counters["per_grow"] = first.median_us() / grow.median_us();
 }
 
-struct Curve {
-  bool grow_ahead = true;
-  bool works = false;  ///< between the allocations; that time does not count
-};
-
-// The time in `allocate` until so many blocks are had.
+// The time in `allocate` until so many blocks are had. What the program does between them does not count.
 template <class Allocate>
-Clock::duration climb(const Curve& curve, Allocate&& allocate) {
+Clock::duration climb(bool works, Allocate&& allocate) {
   Clock::duration sum{};
   for (std::uint64_t i = 1; i <= kBlocks; ++i) {
     sum += timed([&] { allocate(i); });
-    if (curve.works) work();
+    if (works) work();
   }
   return sum;
 }
 
-void growth_curve(benchmark::State& state, World& world, Curve curve) {
+void growth_curve(benchmark::State& state, World& world, bool works) {
   Session session = world.broker.connect();
   Samples total, grow;
   for (auto _ : state) {
     world.broker.await_stock();
     {
       Slice slice = must(session.open_slice({.limit = kLimit}), "open a slice");
-      grow.add(climb(curve, [&](std::uint64_t i) { must(slice.grow({i * kBlock.count}), "grow"); }));
+      grow.add(climb(works, [&](std::uint64_t i) { must(slice.grow({i * kBlock.count}), "grow"); }));
     }
     world.broker.await_stock();
-    Allocator allocator =
-        must(session.open_allocator({.limit = kLimit, .grow_ahead = curve.grow_ahead}), "open");
-    const auto took = climb(curve, [&](std::uint64_t) { must(allocator.allocate(kBlock), "allocate"); });
+    Allocator allocator = must(session.open_allocator({.limit = kLimit}), "open");
+    const auto took = climb(works, [&](std::uint64_t) { must(allocator.allocate(kBlock), "allocate"); });
     total.add(took);
     state.SetIterationTime(seconds(took));
     state.counters["growths"] = static_cast<double>(must(allocator.statistics(), "statistics").growths);
@@ -82,8 +76,8 @@ void growth_curve(benchmark::State& state, World& world, Curve curve) {
   state.counters["per_grow"] = total.median_us() / grow.median_us();
 }
 
-void register_curve(World& world, const char* name, Curve curve) {
-  benchmark::RegisterBenchmark(name, growth_curve, std::ref(world), curve)
+void register_curve(World& world, const char* name, bool works) {
+  benchmark::RegisterBenchmark(name, growth_curve, std::ref(world), works)
       ->Iterations(kTurns)
       ->UseManualTime()
       ->Unit(benchmark::kMillisecond);
@@ -98,10 +92,8 @@ void register_allocator_growth(World& world) {
         ->Iterations(kTurns)
         ->UseManualTime()
         ->Unit(benchmark::kMicrosecond);
-  register_curve(world, "growth_curve/ahead", {});
-  register_curve(world, "growth_curve/on_demand", {.grow_ahead = false});
-  register_curve(world, "growth_curve/ahead_with_work_between", {.works = true});
-  register_curve(world, "growth_curve/on_demand_with_work_between", {.grow_ahead = false, .works = true});
+  register_curve(world, "growth_curve", false);
+  register_curve(world, "growth_curve/with_work_between", true);
 }
 
 }  // namespace gpumem::bench

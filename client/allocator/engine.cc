@@ -47,10 +47,14 @@ Engine::Engine(std::unique_ptr<Backing> backing, std::unique_ptr<StreamPort> str
   } else {
     broken_ = map.error();
   }
-  if (options.background_thread) {
+  if (options.background_task) {
     const auto tick = std::clamp<std::chrono::milliseconds>(
         options.idle / IdleTracker::kTicks, std::chrono::milliseconds(5), std::chrono::seconds(1));
-    background_thread_ = std::make_unique<BackgroundThread>(tick, [this] { background_tick(Clock::now()); });
+    background_task_.emplace(client::BackgroundTask::When{.period = tick}, [this] {
+      background_tick(Clock::now());
+      return true;
+    });
+    (void)background_task_->begin();  // without it, idle memory is returned only when the broker asks
   }
 }
 

@@ -9,15 +9,16 @@
 
 #include "base/mutex.h"
 #include "client/allocator/address_map.h"
-#include "client/allocator/background_thread.h"
 #include "client/allocator/backing.h"
 #include "client/allocator/extent_heap.h"
 #include "client/allocator/heap.h"
+#include "client/allocator/idle_tracker.h"
 #include "client/allocator/slab_bins.h"
 #include "client/allocator/stream_port.h"
 #include "client/allocator/streams.h"
 #include "client/allocator/thread_cache.h"
 #include "client/allocator/thread_table.h"
+#include "client/background_task.h"
 #include "gpumem/options.h"
 #include "gpumem/statistics.h"
 
@@ -26,8 +27,7 @@ namespace gpumem::allocator {
 struct EngineOptions {
   std::chrono::milliseconds wait{0};
   std::chrono::milliseconds idle{2'000};
-  bool grow_ahead = true;
-  bool background_thread = true;  ///< returns idle memory and grows ahead; tests may do without
+  bool background_task = true;  ///< returns idle memory; tests may do without
 };
 
 /// The implementation of Allocator, over any backing. A block comes from the calling thread's cache, else
@@ -77,7 +77,7 @@ class Engine {
 
   /// Committed memory in wholly free extents and in caches, for answering pressure. Never waits.
   Bytes surplus() const;
-  /// Does what the background thread would do at `now`; for tests, which have none.
+  /// Does what the background task would do at `now`; for tests, which have none.
   void background_tick(std::chrono::steady_clock::time_point now);
   /// Removes `cache`, whose owner, the calling thread, ends. Calls no driver.
   void retire(ThreadCache& cache);
@@ -205,9 +205,8 @@ class Engine {
   Result<void, GrowError> extend_span(const Found& found, Bytes to, StreamIndex stream, ThreadCache* cache);
   void shrink_span(Span& span, std::uint64_t to, StreamIndex stream) GPUMEM_REQUIRES(lock_);
 
-  // engine_purge.cc: idle memory, growth ahead of need, closing.
+  // engine_purge.cc: idle memory, closing.
   void age_caches() GPUMEM_REQUIRES(lock_);
-  void grow_ahead(Clock::time_point now);
   Bytes trim_now(Bytes bytes);
   std::uint64_t blocks_in_use() const GPUMEM_REQUIRES(lock_);
   /// Errors  kFailedPrecondition: already closed; `only_unused`, and blocks are in use.
@@ -251,7 +250,6 @@ class Engine {
   std::vector<Cached> caches_ GPUMEM_GUARDED_BY(lock_);
   std::vector<std::string> tags_ GPUMEM_GUARDED_BY(lock_);
   IdleTracker idle_ GPUMEM_GUARDED_BY(lock_);
-  GrowthTrend trend_ GPUMEM_GUARDED_BY(lock_);
   struct Counters {
     std::array<std::uint64_t, kClasses + 1> slow{};  ///< allocations not served by a cache, by class
     std::array<std::uint64_t, kClasses> hits{};      ///< cache hits of threads that have ended
@@ -263,7 +261,7 @@ class Engine {
   };
   Counters counters_ GPUMEM_GUARDED_BY(lock_);
   std::unique_ptr<Attachment> attachment_;
-  std::unique_ptr<BackgroundThread> background_thread_;
+  std::optional<client::BackgroundTask> background_task_;
 };
 
 }  // namespace gpumem::allocator

@@ -4,7 +4,7 @@
 #include "client/allocator/engine.h"
 #include "client/fork_guard.h"
 
-// Returns idle memory, grows ahead of need, trims and closes.
+// Returns idle memory, trims and closes.
 
 namespace gpumem::allocator {
 
@@ -32,7 +32,6 @@ void Engine::background_tick(Clock::time_point now) {
   }
   backing->publish(used);
   if (!idle.empty()) backing->give_back(std::move(idle));
-  if (options_.grow_ahead) grow_ahead(now);
 }
 
 // Flushes caches that their threads have not used for some ticks. Their blocks have been idle for as long.
@@ -46,35 +45,6 @@ void Engine::age_caches() {
       aged.push_back(cached.cache.get());
   }
   flush_stopped(aged);
-}
-
-void Engine::grow_ahead(Clock::time_point now) {
-  Waiter turn;
-  Backing::Request request;
-  std::shared_ptr<Backing> backing;
-  const auto lacking = [&]() GPUMEM_REQUIRES(lock_) {
-    const std::uint64_t ahead = trend_.ahead(now, extents_.committed().count);
-    const std::uint64_t there = extents_.spare().count + heap_.free_bytes();
-    const std::uint64_t left = limit_.minus(extents_.committed()).count;
-    return std::min(ahead - std::min(ahead, there), left) / unit_ * unit_;
-  };
-  {
-    const MutexLock lock(lock_);
-    if (closed_.load() || growing_ != nullptr || askers_ != 0 || is_waited_for()) return;
-    const std::uint64_t wanted = lacking();
-    if (wanted == 0) return;
-    request = request_for(wanted);
-    request.least = {unit_};
-    request.most = {wanted};
-    request.stop = turn.stop.get_token();
-    backing = backing_;
-    growing_ = &turn;
-  }
-  auto lent = backing->obtain(request);
-  const MutexLock lock(lock_);
-  growing_ = nullptr;
-  changed_.notify_all();
-  if (lent) add_extents(std::move(*lent));  // else the allocation that needs the memory will report it
 }
 
 Bytes Engine::surplus() const {
@@ -173,7 +143,7 @@ Result<void> Engine::shut_down(bool only_unused) {
     const std::scoped_lock lock(engine_ref_->mutex);
     engine_ref_->engine = nullptr;
   }
-  background_thread_.reset();
+  if (background_task_) background_task_->end();
   attachment_.reset();
   wait_for(std::move(awaited), *waited_on);
   // Work of any stream may use these blocks, and their own streams may have ended.

@@ -312,18 +312,13 @@ Result<void, GrowError> Engine::obtain(const Need& need, const Waiter& waiter, C
     request.stop = waiter.stop.get_token();
   }
   auto lent = backing->obtain(request);
-  const auto now = Clock::now();
   const MutexLock lock(lock_);
   if (!lent) {
     counters_.refused += lent.error().code == Code::kCancelled ? 0 : 1;
     return lent.error();
   }
-  const Bytes before = extents_.committed();
   add_extents(std::move(*lent));
   ++counters_.growths;
-  trend_.note(now, (extents_.committed() - before).count);
-  if (background_thread_ && options_.grow_ahead && trend_.ahead(now, extents_.committed().count) != 0)
-    background_thread_->wake();
   return {};
 }
 

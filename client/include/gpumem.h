@@ -412,10 +412,9 @@ typedef struct gpumem_allocator_options {
   const char* label;  /* for people, shown by `gpumem ps`; NULL: none */
   int64_t wait_ms;    /* how long an allocation may wait for memory that others hold now; 0: not at all */
   int64_t idle_ms;    /* what nobody needed for so long goes back to the broker; 0: 2 s; GPUMEM_AT_ONCE */
-  bool no_grow_ahead; /* does not ask for memory ahead of need */
 } gpumem_allocator_options;
 #define GPUMEM_ALLOCATOR_OPTIONS_INIT \
-  { sizeof(gpumem_allocator_options), NULL, 0, NULL, 0, 0, false }
+  { sizeof(gpumem_allocator_options), NULL, 0, NULL, 0, 0 }
 
 /* Stores a new allocator. `options`: NULL for the defaults.
    A block that was freed on a stream serves that stream again at once, and another one only after the work

@@ -152,7 +152,7 @@ TEST_F(AskedAllocator, GivesWhatItHasCachedToAGuaranteeAndKeepsWhatIsInUse) {
 
 TEST_F(AllocatorProcess, KilledWithBlocksLeavesNoCharge) {
   for (int round = 0; round < 3; ++round) {
-    auto one = allocating({{"grow_ahead", true}});
+    auto one = allocating();
     allocate(*one, mebibytes(100));
     one->tell({{"do", "churn"}, {"steps", 1'000'000}, {"seed", round}});
     EXPECT_TRUE(eventually([&] { return broker_.device().free() < (kPool - mebibytes(100)).count; }));

@@ -27,8 +27,7 @@ Answer open_allocator(const Json& command, Holdings& holdings) {
   auto allocator = holdings.session->open_allocator({.limit = {command.value("limit", std::uint64_t{0})},
                                                      .label = "allocator",
                                                      .wait = milliseconds(command.value("wait_ms", 0)),
-                                                     .idle = milliseconds(command.value("idle_ms", 2000)),
-                                                     .grow_ahead = command.value("grow_ahead", false)});
+                                                     .idle = milliseconds(command.value("idle_ms", 2000))});
   if (!allocator) return failure(allocator.error());
   Answer answer;
   answer.json["limit"] = allocator->limit().count;

@@ -54,8 +54,6 @@ struct AllocatorOptions {
   std::chrono::milliseconds wait{0};
   /// Memory that has been idle for this long is returned to the broker.
   std::chrono::milliseconds idle{2'000};
-  /// Requests memory ahead of need, in the background, while usage rises.
-  bool grow_ahead = true;
 };
 
 struct ExportOptions {

@@ -149,7 +149,6 @@ inline Result<Allocator> Session::open_allocator(const AllocatorOptions& options
   given.label = detail::c_text(options.label);
   given.wait_ms = std::max<std::int64_t>(options.wait.count(), 0);
   given.idle_ms = options.idle.count() > 0 ? options.idle.count() : GPUMEM_AT_ONCE;
-  given.no_grow_ahead = !options.grow_ahead;
   gpumem_allocator* allocator = nullptr;
   const gpumem_status status = gpumem_allocator_open(handle_.get(), &given, &allocator);
   if (status != GPUMEM_OK) return detail::last_error(status);

@@ -42,8 +42,7 @@ World::World(const Shape& shape)
   if (shape.shadowed) shadow_ = std::make_unique<Shadow>(backing_, streams_);
   streams_.set_lag(64);
   engine_ = std::make_unique<allocator::Engine>(
-      borrow(backing_), borrow(streams_),
-      allocator::EngineOptions{.grow_ahead = true, .background_thread = shape.threads > 1});
+      borrow(backing_), borrow(streams_), allocator::EngineOptions{.background_task = shape.threads > 1});
   for (const char* name : {"weights", "activations", "cache"}) {
     auto tag = engine_->tag(name);
     if (!tag) broken_rule("no tag: " + to_string(tag.error()));

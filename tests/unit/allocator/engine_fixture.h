@@ -37,7 +37,7 @@ testing::AssertionResult succeeded(const Result<T, E>& result) {
 class EngineTest : public testing::Test {
  protected:
   explicit EngineTest(const FakeBackingOptions& memory = {},
-                      const EngineOptions& options = {.grow_ahead = false, .background_thread = false})
+                      const EngineOptions& options = {.background_task = false})
       : backing_(memory), options_(options) {
     engine_ = std::make_unique<Engine>(borrow(backing_), borrow(streams_), options_);
   }

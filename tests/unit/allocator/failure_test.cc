@@ -23,8 +23,7 @@ struct Held {
 class FixedProgram {
  public:
   FixedProgram(FakeBacking& backing, FakeStreams& streams)
-      : streams_(streams),
-        engine_(borrow(backing), borrow(streams), {.grow_ahead = true, .background_thread = false}) {}
+      : streams_(streams), engine_(borrow(backing), borrow(streams), {.background_task = false}) {}
 
   void run() {
     std::mt19937_64 random(99);

@@ -58,7 +58,7 @@ TEST_F(GivingBack, AlternatingLoadKeepsItsMemory) {
   EXPECT_EQ(statistics().given_back, 0U);
 }
 
-TEST_F(GivingBack, MemoryWhoseWorkIsNotOverIsNeitherUnmappedNorWaitedForByTheBackgroundThread) {
+TEST_F(GivingBack, MemoryWhoseWorkIsNotOverIsNeitherUnmappedNorWaitedForInTheBackground) {
   const Address at = allocate(mebibytes(64));
   streams_.give(kOne);
   free(at, mebibytes(64));
@@ -183,7 +183,7 @@ TEST_F(GivingBack, DestroyedEngineGivesBlocksInUseBackAndWaitsForTheWorkOnFreedO
   EXPECT_TRUE(streams_.is_known_reached(used));
 }
 
-TEST(BackgroundThread, GivesIdleMemoryBackByItself) {
+TEST(BackgroundTick, GivesIdleMemoryBackByItself) {
   FakeBacking backing;
   FakeStreams streams;
   Engine engine(borrow(backing), borrow(streams), {.idle = milliseconds(50)});

@@ -257,7 +257,7 @@ TEST_F(Misuse, ClosedWhileOthersTrim) {
   for (int round = 0; round < 20; ++round) {
     FakeBacking backing({.limit = mebibytes(64)});
     FakeStreams streams;
-    Engine engine(borrow(backing), borrow(streams), {.grow_ahead = false, .background_thread = false});
+    Engine engine(borrow(backing), borrow(streams), {.background_task = false});
     std::atomic<bool> closed{false};
     std::vector<std::thread> threads;
     for (std::uint64_t t = 1; t <= 3; ++t) {

@@ -187,7 +187,7 @@ struct Sizes : testing::TestWithParam<std::uint64_t> {};
 TEST_P(Sizes, FirstBlockTakesWhatItNeedsNotTheLimit) {
   FakeBacking backing({.limit = {GetParam()}});
   FakeStreams streams;
-  Engine engine(borrow(backing), borrow(streams), {.grow_ahead = false, .background_thread = false});
+  Engine engine(borrow(backing), borrow(streams), {.background_task = false});
   ASSERT_TRUE(engine.allocate({1000}, kOne).has_value());
   EXPECT_LE(backing.committed(), std::max(mebibytes(2), Bytes{GetParam() / 64}));
   ASSERT_TRUE(engine.allocate({GetParam() / 2}, kOne).has_value());
@@ -198,41 +198,6 @@ TEST_P(Sizes, FirstBlockTakesWhatItNeedsNotTheLimit) {
 
 INSTANTIATE_TEST_SUITE_P(Limits, Sizes,
                          testing::Values(8 << 20, 64 << 20, 1ULL << 30, 80ULL << 30, 300ULL << 30));
-
-TEST(Growth, IsAskedForAheadOfNeedWhileUseGoesUp) {
-  FakeBacking backing({.limit = gibibytes(4)});
-  FakeStreams streams;
-  Engine engine(borrow(backing), borrow(streams), {.grow_ahead = true, .background_thread = false});
-  ASSERT_TRUE(engine.allocate(gibibytes(1), kOne).has_value());
-  std::uint64_t in_calls = 0;
-  for (int i = 0; i < 200; ++i) {
-    const auto before = backing.calls(Call::kObtain);
-    ASSERT_TRUE(engine.allocate(mebibytes(4), kOne).has_value());
-    in_calls += backing.calls(Call::kObtain) - before;
-    engine.background_tick(std::chrono::steady_clock::now());
-  }
-  EXPECT_LT(in_calls, 150U) << "some of the 200 blocks found memory that was there already";
-  auto now = std::chrono::steady_clock::now();
-  for (int i = 0; i < 100; ++i) engine.background_tick(now += milliseconds(100));
-  EXPECT_LE(backing.committed(), mebibytes(1824)) << "what was asked for ahead goes back, too";
-}
-
-TEST(Growth, AheadOfNeedNeverWaitsAndARefusalOfItIsNoError) {
-  FakeBacking backing({.limit = gibibytes(1)});
-  FakeStreams streams;
-  Engine engine(borrow(backing), borrow(streams),
-                {.wait = std::chrono::seconds(3), .grow_ahead = true, .background_thread = false});
-  auto now = std::chrono::steady_clock::now();
-  for (int i = 0; i < 20; ++i) {
-    ASSERT_TRUE(engine.allocate(mebibytes(4), kOne).has_value());
-    backing.set_available(Bytes{});
-    engine.background_tick(now += milliseconds(20));
-    backing.set_available({});
-  }
-  for (const auto& request : backing.requests()) {
-    EXPECT_TRUE(request.wait.count() == 0 || request.least > Bytes{}) << "who waits needs it";
-  }
-}
 
 }  // namespace
 }  // namespace gpumem::allocator::test

@@ -10,7 +10,7 @@ using Call = FakeBacking::Call;
 using std::chrono::seconds;
 
 struct Refusal : EngineTest {
-  explicit Refusal(const EngineOptions& options = {.grow_ahead = false, .background_thread = false})
+  explicit Refusal(const EngineOptions& options = {.background_task = false})
       : EngineTest({.limit = mebibytes(64)}, options) {}
 };
 
@@ -99,7 +99,7 @@ TEST_F(Refusal, LeavesSmallBlocksThatFitServed) {
 }
 
 struct WaitingRefusal : Refusal {
-  WaitingRefusal() : Refusal({.wait = seconds(3), .grow_ahead = false, .background_thread = false}) {}
+  WaitingRefusal() : Refusal({.wait = seconds(3), .background_task = false}) {}
 };
 
 TEST_F(WaitingRefusal, ComesAfterTheBrokerWaitedAsAllowed) {

@@ -28,7 +28,7 @@ TEST(Header, StructsKeepTheLayoutOfVersion0) {
   EXPECT_EQ(offsetof(gpumem_pressure, deadline_ms), 24U);
   EXPECT_EQ(offsetof(gpumem_slice_options, trim_on_pressure), 32U);
   EXPECT_EQ(offsetof(gpumem_grow_options, least), 16U);
-  EXPECT_EQ(offsetof(gpumem_allocator_options, no_grow_ahead), 48U);
+  EXPECT_EQ(offsetof(gpumem_allocator_options, idle_ms), 40U);
   EXPECT_EQ(offsetof(gpumem_placement, room), 16U);
   EXPECT_EQ(offsetof(gpumem_statistics, given_back), 120U);
   EXPECT_EQ(offsetof(gpumem_size_class, cache_hits), 32U);

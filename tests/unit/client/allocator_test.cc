@@ -16,7 +16,7 @@ using std::chrono::seconds;
 struct SessionsAllocator : SliceTest {
   /// One that gives nothing back of its own accord.
   Allocator open_allocator() {
-    auto allocator = session_->open_allocator({.idle = hours(1), .grow_ahead = false});
+    auto allocator = session_->open_allocator({.idle = hours(1)});
     EXPECT_TRUE(allocator) << to_string(allocator.error());
     return std::move(*allocator);
   }

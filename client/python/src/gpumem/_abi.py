@@ -68,7 +68,7 @@ class ExportOptions(ctypes.Structure):
 
 class AllocatorOptions(ctypes.Structure):
     _fields_ = [("struct_size", c_size_t), ("device", c_char_p), ("limit", c_uint64), ("label", c_char_p),
-                ("wait_ms", c_int64), ("idle_ms", c_int64), ("no_grow_ahead", c_bool)]
+                ("wait_ms", c_int64), ("idle_ms", c_int64)]
 
 
 class Placement(ctypes.Structure):

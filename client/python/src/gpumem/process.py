@@ -13,13 +13,13 @@ from .session import Session, allocator_options
 
 
 def configure_default(*, runtime_folder: str | None = None, label: str | None = None, timeout: float = 1.0,
-                      limit: SupportsIndex = 0, wait: float = 0.0, idle: float = 2.0, grow_ahead: bool = True) -> None:
+                      limit: SupportsIndex = 0, wait: float = 0.0, idle: float = 2.0) -> None:
     """Says what the process's own session and allocators are opened with: Session.connect's words, and
     Session.open_allocator's for each device. `label` is both the session's and the allocators'.
     Raises FailedPrecondition (they are open already), InvalidArgument."""
     session = _abi.sized(_abi.SessionOptions, runtime_folder=encoded(runtime_folder, "runtime_folder"),
                          label=encoded(label, "label"), timeout_ms=milliseconds_of(timeout, "timeout"))
-    allocator = allocator_options(limit=limit, label=label, wait=wait, idle=idle, grow_ahead=grow_ahead)
+    allocator = allocator_options(limit=limit, label=label, wait=wait, idle=idle)
     check(load().gpumem_configure_default(ctypes.byref(session), ctypes.byref(allocator)))
 
 

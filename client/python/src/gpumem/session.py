@@ -92,16 +92,14 @@ class Session:
         return Slice(handle.value or 0)
 
     def open_allocator(self, *, device: str | None = None, limit: SupportsIndex = 0, label: str | None = None,
-                       wait: float = 0.0, idle: float = 2.0, grow_ahead: bool = True) -> Allocator:
+                       wait: float = 0.0, idle: float = 2.0) -> Allocator:
         """Blocks of any size of a device's memory, in the order of streams.
 
         wait: seconds that an allocation may wait for memory that others hold now.
         idle: seconds after which what nobody needed goes back to the broker; 0: at once.
-        grow_ahead: asks the broker for memory ahead of need, in the background, while use goes up.
         The rest, and what it raises, as open_slice.
         """
-        options = allocator_options(device=device, limit=limit, label=label, wait=wait, idle=idle,
-                                    grow_ahead=grow_ahead)
+        options = allocator_options(device=device, limit=limit, label=label, wait=wait, idle=idle)
         handle = _abi.Handle()
         check(load().gpumem_allocator_open(self._handle, ctypes.byref(options), ctypes.byref(handle)))
         return Allocator(handle.value or 0)
@@ -167,9 +165,8 @@ class Session:
 
 
 def allocator_options(*, device: str | None = None, limit: SupportsIndex = 0, label: str | None = None,
-                      wait: float = 0.0, idle: float = 2.0, grow_ahead: bool = True) -> _abi.AllocatorOptions:
+                      wait: float = 0.0, idle: float = 2.0) -> _abi.AllocatorOptions:
     """For C, from Session.open_allocator's words."""
     idle_ms = milliseconds_of(idle, "idle") or _abi.AT_ONCE
     return _abi.sized(_abi.AllocatorOptions, device=encoded(device, "device"), limit=size_of(limit, "limit"),
-                      label=encoded(label, "label"), wait_ms=milliseconds_of(wait, "wait"), idle_ms=idle_ms,
-                      no_grow_ahead=not grow_ahead)
+                      label=encoded(label, "label"), wait_ms=milliseconds_of(wait, "wait"), idle_ms=idle_ms)

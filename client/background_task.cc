@@ -1,0 +1,195 @@
+#include "client/background_task.h"
+
+#include <poll.h>
+#include <pthread.h>
+#include <sys/eventfd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <condition_variable>
+#include <mutex>
+#include <optional>
+#include <system_error>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/signals_blocked.h"
+#include "client/fork_guard.h"
+
+namespace gpumem::client {
+
+using Clock = std::chrono::steady_clock;
+
+struct BackgroundTask::Task {
+  When when;
+  std::function<bool()> work;
+  Clock::time_point due = Clock::time_point::max();
+  std::thread::id worker{};  ///< that does the work now
+};
+
+namespace {
+
+using Task = BackgroundTask::Task;
+
+/// The thread and its tasks, in one process.
+class BackgroundThread {
+ public:
+  explicit BackgroundThread(std::uint64_t generation) : generation_(generation) {}
+
+  /// This process's. A forked child leaves its parent's as it was: it may have been locked.
+  static BackgroundThread& get();
+
+  Result<void> add(const std::shared_ptr<Task>& task);
+  void remove(Task& task);
+  bool is_worker_of(const Task& task) {
+    const std::scoped_lock lock(mutex_);
+    return task.worker == std::this_thread::get_id();
+  }
+
+ private:
+  Result<void> start();
+  void run(std::uint64_t life);
+  void wait(std::unique_lock<std::mutex>& lock);
+  void work(const std::shared_ptr<Task>& task, std::unique_lock<std::mutex>& lock);
+  bool has(const Task& task) const {
+    return std::ranges::any_of(tasks_, [&](const auto& one) { return one.get() == &task; });
+  }
+  void wake() {
+    const std::uint64_t once = 1;
+    (void)!::write(woken_.get(), &once, sizeof once);
+  }
+
+  const std::uint64_t generation_;
+  std::mutex mutex_;
+  std::condition_variable done_;  ///< a task's work
+  std::vector<std::shared_ptr<Task>> tasks_;
+  OwnFd woken_;
+  std::thread thread_;
+  std::uint64_t life_ = 0;   ///< of the thread; an earlier one ends
+  bool is_working_ = false;  ///< it does some task's work
+  int removers_ = 0;         ///< that wait for a task's work
+};
+
+BackgroundThread& BackgroundThread::get() {
+  static std::atomic<BackgroundThread*> current{nullptr};
+  const std::uint64_t generation = process_generation();
+  BackgroundThread* known = current.load();
+  while (known == nullptr || known->generation_ != generation) {
+    auto made = std::make_unique<BackgroundThread>(generation);
+    if (current.compare_exchange_weak(known, made.get())) return *made.release();
+  }
+  return *known;
+}
+
+Result<void> BackgroundThread::add(const std::shared_ptr<Task>& task) {
+  const std::scoped_lock lock(mutex_);
+  if (has(*task)) return {};
+  if (auto started = start(); !started) return started;
+  if (task->when.period.count() != 0) task->due = Clock::now() + task->when.period;
+  tasks_.push_back(task);
+  wake();
+  return {};
+}
+
+Result<void> BackgroundThread::start() {
+  if (!woken_.valid()) {
+    const NoFork no_fork;
+    UniqueFd made(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    if (!made.valid()) return errno_error(errno, "cannot make an eventfd");
+    woken_ = OwnFd(no_fork, std::move(made));
+  }
+  if (thread_.joinable()) return {};
+  const SignalsBlocked in_the_thread;
+  try {
+    thread_ = std::thread([this, life = life_] { run(life); });
+  } catch (const std::system_error& failed) {
+    return Error{Code::kResourceExhausted,
+                 std::string("cannot start the library's background thread: ") + failed.what()};
+  }
+  ::pthread_setname_np(thread_.native_handle(), "gpumem");
+  return {};
+}
+
+void BackgroundThread::remove(Task& task) {
+  std::thread ended;
+  {
+    std::unique_lock lock(mutex_);
+    if (std::erase_if(tasks_, [&](const auto& one) { return one.get() == &task; }) == 0) return;
+    if (task.worker == std::this_thread::get_id()) return;
+    ++removers_;
+    done_.wait(lock, [&] { return task.worker == std::thread::id(); });
+    --removers_;
+    if (!tasks_.empty() || is_working_ || !thread_.joinable()) return;
+    ++life_;
+    ended.swap(thread_);
+    wake();
+  }
+  ended.join();
+}
+
+void BackgroundThread::run(std::uint64_t life) {
+  std::unique_lock lock(mutex_);
+  while (life_ == life) {
+    wait(lock);
+    const auto now = Clock::now();
+    for (const auto& task : std::vector(tasks_)) {
+      if (task->due <= now && has(*task)) work(task, lock);
+    }
+    if (!tasks_.empty() || removers_ != 0 || life_ != life) continue;
+    ++life_;  // the work itself has ended the last task, and nobody waits for this thread
+    thread_.detach();
+  }
+}
+
+// Waits until something is due.
+void BackgroundThread::wait(std::unique_lock<std::mutex>& lock) {
+  std::vector<pollfd> polled{{woken_.get(), POLLIN, 0}};
+  auto due = Clock::time_point::max();
+  const std::vector waiting(tasks_);
+  for (const auto& task : waiting) {
+    polled.push_back({task->when.readable, POLLIN, 0});
+    due = std::min(due, task->due);
+  }
+  int timeout = -1;
+  if (due != Clock::time_point::max()) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(due - Clock::now());
+    timeout = static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, 60'000));
+  }
+  lock.unlock();
+  (void)::poll(polled.data(), polled.size(), timeout);
+  std::uint64_t wakes = 0;
+  if (polled[0].revents != 0) (void)!::read(woken_.get(), &wakes, sizeof wakes);
+  lock.lock();
+  for (std::size_t i = 0; i < waiting.size(); ++i) {
+    if (polled[i + 1].revents != 0) waiting[i]->due = Clock::time_point::min();
+  }
+}
+
+void BackgroundThread::work(const std::shared_ptr<Task>& task, std::unique_lock<std::mutex>& lock) {
+  is_working_ = true;
+  task->worker = std::this_thread::get_id();
+  const auto period = task->when.period;
+  task->due = period.count() == 0 ? Clock::time_point::max() : Clock::now() + period;
+  lock.unlock();
+  const bool is_readable = task->work();
+  lock.lock();
+  if (!is_readable) task->when.readable = -1;
+  task->worker = {};
+  is_working_ = false;
+  done_.notify_all();
+}
+
+}  // namespace
+
+BackgroundTask::BackgroundTask(When when, std::function<bool()> work)
+    : task_(std::make_shared<Task>(when, std::move(work))) {}
+
+Result<void> BackgroundTask::begin() { return BackgroundThread::get().add(task_); }
+
+void BackgroundTask::end() { BackgroundThread::get().remove(*task_); }
+
+bool BackgroundTask::is_caller() const { return BackgroundThread::get().is_worker_of(*task_); }
+
+}  // namespace gpumem::client
