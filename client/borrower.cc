@@ -107,6 +107,12 @@ Result<void> Borrower::return_batch(const Leases& leases) {
   return {};
 }
 
+Result<lane::HandleBytes> Borrower::make_handle(const ExportedRange& range) {
+  const auto exported = connection_->lane().call<lane::HandleExported>(range.request());
+  if (!exported) return exported.error();
+  return exported->handle;
+}
+
 void Borrower::return_later(Connection& connection, std::uint64_t slice,
                             std::span<const std::uint64_t> leases) {
   while (!leases.empty()) {

@@ -12,6 +12,7 @@
 #include "base/mutex.h"
 #include "client/cancellable_mutex.h"
 #include "client/connection.h"
+#include "client/exported_range.h"
 #include "client/grant.h"
 
 namespace gpumem::client {
@@ -41,6 +42,9 @@ class Borrower {
 
   // For growths (growth.h).
   CancellableMutex& growth_mutex() { return growing_; }
+  /// Asks the broker for a handle of `range`, which lies in leases of the slice.
+  /// Errors  as Slice::export_handle.
+  Result<lane::HandleBytes> make_handle(const ExportedRange& range);
   /// What is committed, after the broker has been told of all released memory, also of what it could not be
   /// told before; or `deadline` has passed.
   Bytes committed_and_told(std::chrono::steady_clock::time_point deadline);

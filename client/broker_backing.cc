@@ -168,6 +168,26 @@ void BrokerBacking::give_back(std::vector<Extent> extents) {
   (void)return_leases(std::move(gone.leases));  // kept as owed if it fails
 }
 
+Result<BrokerBacking::HandleBytes> BrokerBacking::export_range(Address at, Bytes bytes,
+                                                               const ExportOptions& options) {
+  if (auto here = usable(); !here) return here.error();
+  const auto range = range_of(at, bytes, options);
+  if (!range) return range.error();
+  return make_handle(*range);
+}
+
+Result<ExportedRange> BrokerBacking::range_of(Address at, Bytes bytes, const ExportOptions& options) {
+  const MutexLock lock(mutex_);
+  ExportedRange range(id(), {at}, {at + bytes.count}, options);
+  auto extent = mapped_.upper_bound(at);
+  if (extent != mapped_.begin()) --extent;
+  for (; extent != mapped_.end() && extent->first < at + bytes.count; ++extent) {
+    const Bytes size = extents_.at(extent->second).memory.size();
+    if (auto added = range.add({extent->first}, size, extent->second); !added) return added.error();
+  }
+  return range;
+}
+
 BrokerBacking::LetGo BrokerBacking::let_go(const Leases& leases) {
   LetGo gone;
   Bytes less;

@@ -33,6 +33,7 @@ class BrokerBacking final : public allocator::Backing, public Borrower {
   Result<void> map(allocator::Address at, std::span<const allocator::Extent> extents) override;
   Result<void> unmap(allocator::Address at, Bytes bytes) override;
   void give_back(std::vector<allocator::Extent> extents) override;
+  Result<HandleBytes> export_range(allocator::Address at, Bytes bytes, const ExportOptions& options) override;
   void publish(Bytes in_use) override { figures().set_in_use(in_use.count); }
   const std::string& device() const override { return Borrower::device().uuid; }
   int ordinal() const override { return Borrower::device().device->ordinal; }
@@ -57,6 +58,7 @@ class BrokerBacking final : public allocator::Backing, public Borrower {
   Result<void> map_locked(allocator::Address at, std::span<const allocator::Extent> extents)
       GPUMEM_REQUIRES(mutex_);
   Result<void> unmap_locked(allocator::Address at, Bytes bytes) GPUMEM_REQUIRES(mutex_);
+  Result<ExportedRange> range_of(allocator::Address at, Bytes bytes, const ExportOptions& options);
   /// False: the driver keeps some of it mapped.
   bool unmap_all() GPUMEM_REQUIRES(mutex_);
   /// What is held of `leases` and is not mapped.

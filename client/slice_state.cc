@@ -81,36 +81,26 @@ Result<Bytes> SliceState::release(Bytes bytes, Bytes keep) {
 
 Result<lane::HandleBytes> SliceState::export_handle(Bytes offset, Bytes bytes, const ExportOptions& options) {
   if (auto here = usable(); !here) return here.error();
-  lane::ExportHandle request{};
-  request.slice = id();
-  request.life = static_cast<std::uint64_t>(std::chrono::nanoseconds(options.life).count());
-  request.uses = options.uses;
-  {
-    const MutexLock lock(mutex_);
-    if (bytes.is_zero()) bytes = committed().minus(offset);
-    const auto end = offset.plus(bytes);
-    if (bytes.is_zero() || !end || *end > committed()) {
-      return Error{Code::kInvalidArgument, to_string(bytes) + " from " + to_string(offset) +
-                                               " on are not committed: " + to_string(committed()) + " are"};
-    }
-    Bytes at;
-    for (const Portion::Extent& extent : extents_) {
-      const Bytes begin = std::exchange(at, at + extent.size);
-      if (at <= offset) continue;
-      if (begin >= *end) break;
-      if (request.count == request.leases.size()) {
-        return Error{Code::kResourceExhausted,
-                     to_string(bytes) + " are more than " + std::to_string(request.count) +
-                         " extents, as many as one handle names; make handles of smaller ranges"};
-      }
-      if (request.count == 0) request.offset = (offset - begin).count;
-      request.leases[request.count++] = extent.lease;
-    }
-    request.bytes = bytes.count;
+  const auto range = range_of(offset, bytes, options);
+  if (!range) return range.error();
+  return make_handle(*range);
+}
+
+Result<ExportedRange> SliceState::range_of(Bytes offset, Bytes bytes, const ExportOptions& options) {
+  const MutexLock lock(mutex_);
+  if (bytes.is_zero()) bytes = committed().minus(offset);
+  const auto end = offset.plus(bytes);
+  if (bytes.is_zero() || !end || *end > committed()) {
+    return Error{Code::kInvalidArgument, to_string(bytes) + " from " + to_string(offset) +
+                                             " on are not committed: " + to_string(committed()) + " are"};
   }
-  const auto exported = connection().lane().call<lane::HandleExported>(request);
-  if (!exported) return exported.error();
-  return exported->handle;
+  ExportedRange range(id(), offset, *end, options);
+  Bytes begin;
+  for (const Portion::Extent& extent : extents_) {
+    if (auto added = range.add(begin, extent.size, extent.lease); !added) return added.error();
+    begin += extent.size;
+  }
+  return range;
 }
 
 // The mutex ensures that a trim that has not seen the new figure is over, and that the committed size is

@@ -42,6 +42,7 @@ class SliceState final : public Borrower, public Trimmable {
  private:
   SliceState(std::shared_ptr<Connection> connection, Opened opened, cuda::Reservation reservation,
              bool trimmed);
+  Result<ExportedRange> range_of(Bytes offset, Bytes bytes, const ExportOptions& options);
   struct Unmapped {
     Leases leases;     ///< to be given back
     Bytes bytes;       ///< their size

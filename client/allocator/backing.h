@@ -1,4 +1,5 @@
 #pragma once
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <span>
@@ -8,6 +9,7 @@
 
 #include "gpumem/bytes.h"
 #include "gpumem/denial.h"
+#include "gpumem/options.h"
 #include "gpumem/result.h"
 
 namespace gpumem::allocator {
@@ -23,7 +25,7 @@ struct Extent {
 
 /// Where an allocator's memory and addresses come from: the broker and the driver, or a test.
 /// Invariant  [base, base + addresses) is reserved for as long as this lives.
-/// Threads    obtain: any, one call at a time. give_back, publish: any. The rest: under the allocator's lock.
+/// Threads    obtain: any, one call at a time. give_back, export_range, publish: any. The rest: under the allocator's lock.
 class Backing {
  public:
   virtual ~Backing() = default;
@@ -50,6 +52,10 @@ class Backing {
   virtual Result<void> unmap(Address at, Bytes bytes) = 0;
   /// Returns `extents`, which are not mapped. If the broker cannot be told now, it is told later.
   virtual void give_back(std::vector<Extent> extents) = 0;
+
+  /// Names [at, at + bytes), which is mapped, for other processes.   Errors  as Allocator::export_handle.
+  using HandleBytes = std::array<char, 64>;
+  virtual Result<HandleBytes> export_range(Address at, Bytes bytes, const ExportOptions& options) = 0;
 
   /// Shows people how much is in use.
   virtual void publish(Bytes in_use) = 0;

@@ -273,7 +273,7 @@ Result<Engine::Found> Engine::find(Address address, Bytes bytes) const {
     return invalid(address, "is a block of " + std::to_string(requested) + " bytes, not of " +
                                 std::to_string(bytes.count));
   }
-  return Found{span, slot, word};
+  return Found{span, slot, word, {requested}};
 }
 
 Result<void> Engine::deallocate(Address address, Bytes bytes, StreamHandle stream) {

@@ -71,6 +71,8 @@ class Engine {
   std::vector<std::string> tags() const;
   Result<AllocatorStatistics> statistics() const;
   Result<std::vector<BlockInfo>> snapshot() const;
+  Result<Backing::HandleBytes> export_handle(Address address, Bytes offset, Bytes bytes,
+                                             const ExportOptions& options);
   Result<void> close();
   /// As close, even while blocks are in use.
   Result<void> end();
@@ -141,6 +143,7 @@ class Engine {
     Span* span = nullptr;
     Slot* slot = nullptr;
     BlockWord word;
+    Bytes bytes;  ///< as requested
   };
   /// Errors  as deallocate's.
   Result<Found> find(Address address, Bytes bytes) const GPUMEM_REQUIRES(lock_);
@@ -201,7 +204,7 @@ class Engine {
   void wake_waiters() GPUMEM_REQUIRES(lock_);
   Backing::Request request_for(std::uint64_t missing) const GPUMEM_REQUIRES(lock_);
 
-  // engine_extend.cc
+  // engine_blocks.cc: blocks in use.
   Result<void, GrowError> extend_span(const Found& found, Bytes to, StreamIndex stream, ThreadCache* cache);
   void shrink_span(Span& span, std::uint64_t to, StreamIndex stream) GPUMEM_REQUIRES(lock_);
 

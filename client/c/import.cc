@@ -2,6 +2,7 @@
 
 #include "client/c/handles.h"
 #include "client/c/last_error.h"
+#include "client/c/process_default.h"
 #include "client/c/structs.h"
 
 // Memory that sessions share: handles of it, and imports.
@@ -17,13 +18,23 @@ Result<ExportOptions> read_export_options(const gpumem_export_options* given) {
   return ExportOptions{*life, std::max<std::uint64_t>(known->uses, 1)};
 }
 
-Result<lane::HandleBytes> export_range(gpumem_slice& handle, Bytes offset, Bytes bytes,
-                                       const gpumem_export_options* given) {
+/// Stores in `handle` what `make` makes with the options.
+template <class Make>
+gpumem_status store_handle(const gpumem_export_options* given, gpumem_ipc_handle* handle, Make make) {
+  if (auto where = not_null(handle, "where to store the handle"); !where) return fail(where.error());
   const auto options = read_export_options(given);
-  if (!options) return options.error();
+  if (!options) return fail(options.error());
+  const Result<lane::HandleBytes> made = make(*options);
+  if (!made) return fail(made.error());
+  std::copy(made->begin(), made->end(), handle->bytes);
+  return GPUMEM_OK;
+}
+
+Result<lane::HandleBytes> export_range(gpumem_slice& handle, Bytes offset, Bytes bytes,
+                                       const ExportOptions& options) {
   const auto slice = handle.slice.use();
   if (!slice) return slice.error();
-  return (*slice)->export_handle(offset, bytes, *options);
+  return (*slice)->export_handle(offset, bytes, options);
 }
 
 Result<gpumem_import*> import_handle(gpumem_session& handle, const gpumem_ipc_handle& given) {
@@ -42,6 +53,7 @@ Result<gpumem_import*> import_handle(gpumem_session& handle, const gpumem_ipc_ha
 using gpumem::c_abi::fail;
 using gpumem::c_abi::guarded;
 using gpumem::c_abi::not_null;
+using gpumem::c_abi::store_handle;
 
 extern "C" {
 
@@ -49,11 +61,20 @@ gpumem_status gpumem_slice_export(gpumem_slice* slice, uint64_t offset, uint64_t
                                   const gpumem_export_options* options, gpumem_ipc_handle* handle) noexcept {
   return guarded([&] {
     if (auto given = not_null(slice, "slice"); !given) return fail(given.error());
-    if (auto given = not_null(handle, "where to store the handle"); !given) return fail(given.error());
-    const auto exported = gpumem::c_abi::export_range(*slice, {offset}, {bytes}, options);
-    if (!exported) return fail(exported.error());
-    std::copy(exported->begin(), exported->end(), handle->bytes);
-    return GPUMEM_OK;
+    return store_handle(options, handle, [&](const gpumem::ExportOptions& read) {
+      return gpumem::c_abi::export_range(*slice, {offset}, {bytes}, read);
+    });
+  });
+}
+
+gpumem_status gpumem_allocator_export(gpumem_allocator* allocator, gpumem_address address, uint64_t offset,
+                                      uint64_t bytes, const gpumem_export_options* options,
+                                      gpumem_ipc_handle* handle) noexcept {
+  return guarded([&] {
+    if (auto given = not_null(allocator, "allocator"); !given) return fail(given.error());
+    return store_handle(options, handle, [&](const gpumem::ExportOptions& read) {
+      return gpumem::c_abi::engine_of(*allocator, address).export_handle(address, {offset}, {bytes}, read);
+    });
   });
 }
 

@@ -109,6 +109,19 @@ def test_another_process_writes_to_memory_that_a_handle_names(session):
             own.close()
 
 
+def test_another_process_writes_to_a_block_that_a_handle_names(session, allocator):
+    with allocator.allocate(3 * MIB) as block:
+        assert filled(block.address, block.size, 1)
+        done = subprocess.run([sys.executable, "-c", SHARING, block.export_handle(MIB, 4096).hex()],
+                              capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stderr
+        assert read(block.address, block.size) == b"\1" * MIB + b"\t" * 4096 + b"\1" * (2 * MIB - 4096)
+        with pytest.raises(gpumem.InvalidArgument):
+            block.export_handle(3 * MIB)
+    with pytest.raises(gpumem.FailedPrecondition):
+        block.export_handle()
+
+
 def test_blocks_hold_what_is_put_into_them(allocator):
     blocks = [allocator.allocate(size) for size in (1, 300, MIB, 3 * MIB + 5)]
     assert all(block.address % 256 == 0 for block in blocks)

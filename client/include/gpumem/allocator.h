@@ -9,6 +9,7 @@
 #include "gpumem/denial.h"
 #include "gpumem/detail/c.h"
 #include "gpumem/detail/listings.h"
+#include "gpumem/ipc.h"
 #include "gpumem/options.h"
 #include "gpumem/result.h"
 #include "gpumem/statistics.h"
@@ -59,6 +60,14 @@ class Allocator {
   /// Shorter: frees the end of the block, and its room.
   /// Errors  as allocate and deallocate; kAborted: something else lies after the block, and it has no room.
   Result<void, GrowError> extend(std::uint64_t address, Bytes bytes, Bytes to, StreamHandle stream = nullptr);
+
+  /// A handle of [address + offset, address + offset + bytes), in the block at `address`. Zero bytes: the rest
+  /// of the block. As Slice::export_handle; the whole extents that the range lies in are mapped there, with
+  /// what else lies in them. The block must not be freed while others use it: the import keeps the memory,
+  /// but the allocator would use it anew.
+  /// Errors  as Slice::export_handle; kInvalidArgument: no block begins there; beyond it.
+  Result<IpcHandle> export_handle(std::uint64_t address, Bytes offset = {}, Bytes bytes = {},
+                                  const ExportOptions& options = {});
 
   /// Forgets `stream`, which is about to be destroyed. What was freed on it serves other streams after its
   /// work.
@@ -128,6 +137,14 @@ inline Result<void, GrowError> Allocator::extend(std::uint64_t address, Bytes by
                                                  StreamHandle stream) {
   if (!handle_) return GrowError(moved_from());
   return detail::done_growing(gpumem_extend(handle_.get(), address, bytes.count, to.count, stream));
+}
+
+inline Result<IpcHandle> Allocator::export_handle(std::uint64_t address, Bytes offset, Bytes bytes,
+                                                  const ExportOptions& options) {
+  if (!handle_) return moved_from();
+  return detail::exported(options, [&](const gpumem_export_options* given, IpcHandle* handle) {
+    return gpumem_allocator_export(handle_.get(), address, offset.count, bytes.count, given, handle);
+  });
 }
 
 inline Result<void> Allocator::release_stream(StreamHandle stream) {

@@ -4,14 +4,31 @@
 
 #include "gpumem/bytes.h"
 #include "gpumem/detail/c.h"
+#include "gpumem/options.h"
 #include "gpumem/result.h"
 
 namespace gpumem {
 
-/// An IPC handle: 64 bytes that name memory of a slice. They are sent to another process by any means; nobody
-/// guesses them, and only sessions of the same tenant can redeem them. Made by Slice::export_handle, redeemed
-/// by Session::import_handle.
+/// An IPC handle: 64 bytes that name memory of a slice or an allocator. They are sent to another process by any means; nobody
+/// guesses them, and only sessions of the same tenant can redeem them. Made by Slice::export_handle
+/// and Allocator::export_handle, redeemed by Session::import_handle.
 using IpcHandle = gpumem_ipc_handle;
+
+namespace detail {
+
+/// The handle that `call(options, handle)` stores.
+template <class Call>
+Result<IpcHandle> exported(const ExportOptions& options, Call&& call) {
+  gpumem_export_options given = GPUMEM_EXPORT_OPTIONS_INIT;
+  given.life_ms = options.life.count();
+  given.uses = options.uses;
+  IpcHandle handle{};
+  const gpumem_status status = call(&given, &handle);
+  if (status != GPUMEM_OK) return last_error(status);
+  return handle;
+}
+
+}  // namespace detail
 
 /// Memory of another session's slice, mapped into this process, readable and writable. It stays mapped when
 /// that slice gives it back or its process ends; it is then charged to this session. When the broker asks for

@@ -105,13 +105,9 @@ inline Result<Bytes, GrowError> Slice::grow(Bytes target, GrowOptions options) {
 
 inline Result<IpcHandle> Slice::export_handle(Bytes offset, Bytes bytes, const ExportOptions& options) {
   if (!handle_) return moved_from();
-  gpumem_export_options given = GPUMEM_EXPORT_OPTIONS_INIT;
-  given.life_ms = options.life.count();
-  given.uses = options.uses;
-  IpcHandle handle{};
-  const gpumem_status status = gpumem_slice_export(handle_.get(), offset.count, bytes.count, &given, &handle);
-  if (status != GPUMEM_OK) return detail::last_error(status);
-  return handle;
+  return detail::exported(options, [&](const gpumem_export_options* given, IpcHandle* handle) {
+    return gpumem_slice_export(handle_.get(), offset.count, bytes.count, given, handle);
+  });
 }
 
 inline Result<Bytes> Slice::shrink(Bytes target) {

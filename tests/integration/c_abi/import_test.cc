@@ -78,6 +78,55 @@ TEST_F(CImport, SaysWhatIsWrong) {
   EXPECT_EQ(gpumem_import_ordinal(nullptr), -1);
 }
 
+TEST_F(CImport, OfAnAllocatorsBlockIsItsMemory) {
+  gpumem_allocator* allocator = open_allocator();
+  for (const std::uint64_t bytes : {std::uint64_t{1000}, mebibytes(3).count, mebibytes(40).count}) {
+    gpumem_address small = 0, block = 0;
+    ASSERT_TRUE(ok(gpumem_allocate(allocator, 100, nullptr, &small)));
+    ASSERT_TRUE(ok(gpumem_allocate(allocator, bytes, nullptr, &block)));
+    *memory_at(block + 7) = 70;
+    *memory_at(block + bytes - 1) = 71;
+    gpumem_ipc_handle handle{};
+    ASSERT_TRUE(ok(gpumem_allocator_export(allocator, block, 7, 0, nullptr, &handle)));
+    gpumem_import* import = nullptr;
+    ASSERT_TRUE(ok(gpumem_import_handle(session_, &handle, &import)));
+    EXPECT_EQ(gpumem_import_bytes(import), bytes - 7);
+    EXPECT_EQ(*memory_at(gpumem_import_address(import)), 70);
+    EXPECT_EQ(*memory_at(gpumem_import_address(import) + bytes - 8), 71);
+    *memory_at(gpumem_import_address(import)) = 72;
+    EXPECT_EQ(*memory_at(block + 7), 72);
+    EXPECT_TRUE(ok(gpumem_deallocate(allocator, block, bytes, nullptr)));
+    EXPECT_TRUE(ok(gpumem_allocator_trim(allocator, UINT64_MAX, nullptr)));
+    EXPECT_EQ(*memory_at(gpumem_import_address(import)), 72) << "the import keeps the memory";
+    EXPECT_TRUE(ok(gpumem_import_close(import)));
+    gpumem_import_free(import);
+    EXPECT_TRUE(ok(gpumem_deallocate(allocator, small, 100, nullptr)));
+  }
+}
+
+TEST_F(CImport, SaysWhatIsWrongWithABlock) {
+  gpumem_allocator* allocator = open_allocator();
+  gpumem_address block = 0;
+  ASSERT_TRUE(ok(gpumem_allocate(allocator, 5000, nullptr, &block)));
+  gpumem_ipc_handle handle{};
+  const auto exported = [&](gpumem_address at, std::uint64_t offset, std::uint64_t bytes) {
+    return gpumem_allocator_export(allocator, at, offset, bytes, nullptr, &handle);
+  };
+  EXPECT_TRUE(fails(GPUMEM_INVALID_ARGUMENT, exported(block, 0, 5001), "not in the block"));
+  EXPECT_TRUE(fails(GPUMEM_INVALID_ARGUMENT, exported(block, 5000, 0), "not in the block"));
+  EXPECT_TRUE(fails(GPUMEM_INVALID_ARGUMENT, exported(block, 1, UINT64_MAX), "not in the block"));
+  EXPECT_TRUE(fails(GPUMEM_INVALID_ARGUMENT, exported(block + 1, 0, 1), "not where a block"));
+  EXPECT_TRUE(fails(GPUMEM_INVALID_ARGUMENT, exported(0, 0, 1), "no address of this allocator"));
+  EXPECT_TRUE(fails(GPUMEM_INVALID_ARGUMENT, gpumem_allocator_export(nullptr, block, 0, 0, nullptr, &handle),
+                    "NULL"));
+  EXPECT_TRUE(fails(GPUMEM_INVALID_ARGUMENT, gpumem_allocator_export(allocator, block, 0, 0, nullptr, nullptr),
+                    "NULL"));
+  EXPECT_TRUE(ok(gpumem_deallocate(allocator, block, 5000, nullptr)));
+  EXPECT_TRUE(fails(GPUMEM_INVALID_ARGUMENT, exported(block, 0, 0), "freed already"));
+  EXPECT_TRUE(ok(gpumem_allocator_close(allocator)));
+  EXPECT_TRUE(fails(GPUMEM_FAILED_PRECONDITION, exported(block, 0, 0), "closed"));
+}
+
 TEST_F(CImport, OfMoreExtentsThanAHandleNamesIsRefused) {
   gpumem_slice* small = open_slice();
   for (std::uint64_t i = 1; i <= 65; ++i)

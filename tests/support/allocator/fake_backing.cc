@@ -5,6 +5,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <set>
 
 #include "tests/support/allocator/broken_rule.h"
@@ -315,6 +317,14 @@ void FakeBacking::give_back(std::vector<Extent> extents) {
   }
 }
 
+Result<FakeBacking::HandleBytes> FakeBacking::export_range(Address at, Bytes bytes, const ExportOptions&) {
+  const auto extents = mapped_at(at, bytes);
+  if (extents.empty()) broken_rule("a handle of what is not mapped");
+  const auto& [begin, extent] = extents.front();
+  const std::array<std::uint64_t, 8> words{extent.id, at - begin, bytes.count};
+  return std::bit_cast<HandleBytes>(words);
+}
+
 void FakeBacking::publish(Bytes in_use) {
   const std::lock_guard lock(mutex_);
   published_ = in_use;
@@ -336,6 +346,9 @@ class Borrowed final : public allocator::Backing {
   Result<void> map(Address at, std::span<const Extent> extents) override { return of_.map(at, extents); }
   Result<void> unmap(Address at, Bytes bytes) override { return of_.unmap(at, bytes); }
   void give_back(std::vector<Extent> extents) override { of_.give_back(std::move(extents)); }
+  Result<HandleBytes> export_range(Address at, Bytes bytes, const ExportOptions& options) override {
+    return of_.export_range(at, bytes, options);
+  }
   void publish(Bytes in_use) override { of_.publish(in_use); }
   const std::string& device() const override { return of_.device(); }
   int ordinal() const override { return of_.ordinal(); }

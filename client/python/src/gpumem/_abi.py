@@ -146,6 +146,8 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "gpumem_allocator_open": (Status, [Handle, POINTER(AllocatorOptions), POINTER(Handle)]),
     "gpumem_allocate": (Status, [Handle, c_uint64, Stream, POINTER(Address)]),
     "gpumem_allocate_placed": (Status, [Handle, c_uint64, Stream, POINTER(Placement), POINTER(Address)]),
+    "gpumem_allocator_export": (Status, [Handle, Address, c_uint64, c_uint64, POINTER(ExportOptions),
+                                         POINTER(IpcHandle)]),
     "gpumem_deallocate": (Status, [Handle, Address, c_uint64, Stream]),
     "gpumem_extend": (Status, [Handle, Address, c_uint64, c_uint64, Stream]),
     "gpumem_release_stream": (Status, [Handle, Stream]),

@@ -13,6 +13,7 @@ from ._streams import StreamLike, handle_of
 from ._values import encoded, size_of
 from .block import Block
 from .errors import Code
+from .ipc import exported
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,6 +142,12 @@ class Allocator:
                                              size_of(to, "to"), handle_of(stream))
         if status:
             raise failure(status, asks_for_memory=True)
+
+    def export_address(self, address: SupportsIndex, offset: SupportsIndex = 0, size: SupportsIndex = 0, *,
+                       life: float = 60.0, uses: SupportsIndex = 1) -> bytes:
+        """As Block.export_handle, of the block at `address`. Raises InvalidArgument: no block begins there, too."""
+        return exported(self._library.gpumem_allocator_export, (self._handle, size_of(address, "address")), offset, size,
+                        life, uses)
 
     def forget_address(self, address: int, size: int, stream: StreamLike = None) -> None:
         """As deallocate; an allocator that is gone already, or a parent process's, is nothing to free."""

@@ -66,6 +66,15 @@ class Block:
         self._allocator.extend_address(self._address, self._size, wanted, self._handle if stream is None else stream)
         self._size = wanted
 
+    def export_handle(self, offset: SupportsIndex = 0, size: SupportsIndex = 0, *, life: float = 60.0,
+                      uses: SupportsIndex = 1) -> bytes:
+        """A handle, 64 bytes, of [address + offset, address + offset + size), with which another session of the tenant
+        maps that memory, as Slice.export_handle's; `size`: 0 for the rest of the block. The whole extents that it lies
+        in are mapped there, with what else lies in them. Keep the block while others use it: when it is free, the
+        memory serves other blocks. Raises as Slice.export_handle; FailedPrecondition when it is free."""
+        self._must_be_in_use()
+        return self._allocator.export_address(self._address, offset, size, life=life, uses=uses)
+
     def free(self, stream: StreamLike = None) -> None:
         """Frees it: work given so far to `stream` (None: the one it was allocated on) may still use it. Again:
         nothing."""

@@ -1,10 +1,25 @@
 """Memory that processes of a tenant share: a handle, 64 bytes, names it; an import maps it."""
 from __future__ import annotations
 
+import builtins
+import ctypes
 import os
 import weakref
+from typing import Any, SupportsIndex
 
+from . import _abi
 from ._library import check, leave, load, text
+from ._values import milliseconds_of, size_of
+
+
+def exported(function: Any, whose: tuple[int, ...], offset: SupportsIndex, bytes: SupportsIndex, life: float,
+             uses: SupportsIndex) -> builtins.bytes:
+    """The handle that the library's `function` makes of a part of `whose`. Raises as Slice.export_handle."""
+    options = _abi.sized(_abi.ExportOptions, life_ms=milliseconds_of(life, "life"), uses=size_of(uses, "uses"))
+    handle = _abi.IpcHandle()
+    check(function(*whose, size_of(offset, "offset"), size_of(bytes, "bytes"), ctypes.byref(options),
+                   ctypes.byref(handle)))
+    return builtins.bytes(handle.bytes)
 
 
 def _unmap(handle: int, owner: int) -> None:
@@ -13,10 +28,10 @@ def _unmap(handle: int, owner: int) -> None:
 
 
 class Import:
-    """Memory of another session's slice, mapped into this process, readable and writable. Made by
+    """Memory of another session, mapped into this process, readable and writable. Made by
     Session.import_handle.
 
-    It stays mapped when its slice gives it back or its process ends, and is then charged to this session. When the
+    It stays mapped when that session gives it back or its process ends, and is then charged to this session. When the
     broker asks for the memory, it asks this session, too: a pressure handler closes the import.
     Use it as a context manager, or call close(). The caller has synchronised its work on the memory, also when the
     import is forgotten. One that is open when the interpreter ends goes with the process.

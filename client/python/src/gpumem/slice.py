@@ -10,6 +10,7 @@ from typing import SupportsIndex
 from . import _abi
 from ._library import check, failure, leave, load, text
 from ._values import milliseconds_of, size_of
+from .ipc import exported
 
 
 def _give_back(handle: int, owner: int) -> None:
@@ -82,11 +83,7 @@ class Slice:
         Raises InvalidArgument (not committed), OutOfMemory (over 128 extents, over 1,024 handles), NotFound (given back
         meanwhile), Unavailable.
         """
-        options = _abi.sized(_abi.ExportOptions, life_ms=milliseconds_of(life, "life"), uses=size_of(uses, "uses"))
-        handle = _abi.IpcHandle()
-        check(load().gpumem_slice_export(self._handle, size_of(offset, "offset"), size_of(bytes, "bytes"),
-                                         ctypes.byref(options), ctypes.byref(handle)))
-        return builtins.bytes(handle.bytes)
+        return exported(load().gpumem_slice_export, (self._handle,), offset, bytes, life, uses)
 
     @property
     def base(self) -> int:

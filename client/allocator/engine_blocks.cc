@@ -3,7 +3,7 @@
 
 #include "client/allocator/engine.h"
 
-// Blocks that become longer or shorter in place.
+// Blocks that become longer or shorter in place, and blocks that are shared.
 
 namespace gpumem::allocator {
 
@@ -73,6 +73,26 @@ void Engine::shrink_span(Span& span, std::uint64_t to, StreamIndex stream) {
   heap_.narrow(span, to, stream, streams_.epoch(stream));
   if (span.room_end != 0) extents_.release_room(span.base, end, std::exchange(span.room_end, 0));
   streams_.freed(stream);
+}
+
+Result<Backing::HandleBytes> Engine::export_handle(Address address, Bytes offset, Bytes bytes,
+                                                   const ExportOptions& options) {
+  if (auto can = usable(); !can) return can.error();
+  std::shared_ptr<Backing> backing;
+  {
+    const MutexLock lock(lock_);
+    if (closed_.load()) return is_closed();
+    const auto block = find(address, kUnknownSize);
+    if (!block) return block.error();
+    if (bytes.is_zero()) bytes = block->bytes.minus(offset);
+    const auto end = offset.plus(bytes);
+    if (bytes.is_zero() || !end || *end > block->bytes) {
+      return Error{Code::kInvalidArgument, to_string(bytes) + " from " + to_string(offset) +
+                                               " on are not in the block of " + to_string(block->bytes)};
+    }
+    backing = backing_;
+  }
+  return backing->export_range(address + offset.count, bytes, options);
 }
 
 }  // namespace gpumem::allocator
