@@ -27,6 +27,9 @@ struct BackgroundTask::Task {
   std::function<bool()> work;
   Clock::time_point due = Clock::time_point::max();
   std::thread::id worker{};  ///< that does the work now
+
+  /// There is nothing any more that it waits for.
+  bool is_over() const { return when.period.count() == 0 && when.readable < 0; }
 };
 
 namespace {
@@ -85,7 +88,7 @@ BackgroundThread& BackgroundThread::get() {
 
 Result<void> BackgroundThread::add(const std::shared_ptr<Task>& task) {
   const std::scoped_lock lock(mutex_);
-  if (has(*task)) return {};
+  if (has(*task) || task->is_over()) return {};
   if (auto started = start(); !started) return started;
   if (task->when.period.count() != 0) task->due = Clock::now() + task->when.period;
   tasks_.push_back(task);
@@ -138,7 +141,7 @@ void BackgroundThread::run(std::uint64_t life) {
       if (task->due <= now && has(*task)) work(task, lock);
     }
     if (!tasks_.empty() || removers_ != 0 || life_ != life) continue;
-    ++life_;  // the work itself has ended the last task, and nobody waits for this thread
+    ++life_;  // the last task has ended here, and nobody waits for this thread
     thread_.detach();
   }
 }
@@ -176,6 +179,7 @@ void BackgroundThread::work(const std::shared_ptr<Task>& task, std::unique_lock<
   const bool is_readable = task->work();
   lock.lock();
   if (!is_readable) task->when.readable = -1;
+  if (task->is_over()) std::erase(tasks_, task);
   task->worker = {};
   is_working_ = false;
   done_.notify_all();

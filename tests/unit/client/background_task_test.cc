@@ -84,7 +84,9 @@ TEST(BackgroundTask, ThatHasNoMoreUseOfItsDescriptorIsNotDoneForIt) {
   ASSERT_TRUE(task.begin().has_value());
   pipe.write.reset();  // can be read from now on, for ever
   EXPECT_TRUE(eventually([&] { return times == 1; }));
-  std::this_thread::sleep_for(milliseconds(20));
+  EXPECT_TRUE(eventually([] { return library_threads() == 0; })) << "no thread for nothing";
+  ASSERT_TRUE(task.begin().has_value());
+  EXPECT_EQ(library_threads(), 0);
   EXPECT_EQ(times, 1);
 }
 

@@ -36,12 +36,12 @@ struct SlowHandler {
 
 using PressureEnd = SliceTest;
 
-/// Whether this process has a thread that listens.
+/// Whether this process has the library's thread.
 bool is_listening() {
   for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
     std::string name;
     std::getline(std::ifstream(task.path() / "comm") >> std::ws, name);
-    if (name == "gpumem-pressure") return true;
+    if (name == "gpumem") return true;
   }
   return false;
 }
