@@ -7,8 +7,9 @@
 Each run is `LongQuietClient.IsServedBesideTenHostileClients` with a broker of its own; it needs root, for the clients
 are of several users. The hostile clients are nicer than everybody else, by 19: measured is what they make the broker do,
 not how eleven programs share the processors. `--nice 0` measures both. Prints p50, p99 and the longest of
-each kind of call, alone and beside, and the ratio of the p99s. With several runs the median ratio counts. Exit status 1:
-the test failed, or, with --strict, a ratio is over 5.
+each kind of call, alone and beside, and the ratio of the p99s, for `echo` too: a byte to a process that does nothing but
+send it back. What this becomes beside the hostile clients is the machine's part, which no broker can save. With several runs
+the median ratio counts. Exit status 1: the test failed, or, with --strict, a ratio is over 5 and over that of `echo`.
 """
 import argparse
 import json
@@ -21,7 +22,7 @@ import tempfile
 
 TEST = "LongQuietClient.IsServedBesideTenHostileClients"
 MOST = 5.0
-CALLS = ("ping", "grow", "shrink")
+CALLS = ("echo", "ping", "grow", "shrink")  # echo: a byte to a process that does nothing else, and back
 
 
 def run_once(build: pathlib.Path, seconds: int, nice: int) -> dict[str, float]:
@@ -66,8 +67,8 @@ def main() -> int:
         runs.append(run_once(arguments.build, arguments.seconds, arguments.nice))
         show(runs[-1])
     ratios = {call: statistics.median(one[f"{call}_ratio"] for one in runs) for call in CALLS}
-    missed = [call for call in CALLS if ratios[call] > MOST]
-    print(f"p99 ratio, at most {MOST:g} wanted: " +
+    missed = [call for call in CALLS if ratios[call] > max(MOST, ratios["echo"])]
+    print(f"p99 ratio, at most {MOST:g} or that of echo wanted: " +
           ", ".join(f"{call} {ratio:.2f}{' missed' if call in missed else ''}" for call, ratio in ratios.items()))
     if arguments.json:
         arguments.json.write_text(json.dumps({"seconds": arguments.seconds, "nice": arguments.nice,

@@ -89,10 +89,11 @@ BackgroundThread& BackgroundThread::get() {
 Result<void> BackgroundThread::add(const std::shared_ptr<Task>& task) {
   const std::scoped_lock lock(mutex_);
   if (has(*task) || task->is_over()) return {};
+  const bool is_running = thread_.joinable();
   if (auto started = start(); !started) return started;
   if (task->when.period.count() != 0) task->due = Clock::now() + task->when.period;
   tasks_.push_back(task);
-  wake();
+  if (is_running) wake();
   return {};
 }
 
@@ -111,7 +112,6 @@ Result<void> BackgroundThread::start() {
     return Error{Code::kResourceExhausted,
                  std::string("cannot start the library's background thread: ") + failed.what()};
   }
-  ::pthread_setname_np(thread_.native_handle(), "gpumem");
   return {};
 }
 
@@ -133,6 +133,7 @@ void BackgroundThread::remove(Task& task) {
 }
 
 void BackgroundThread::run(std::uint64_t life) {
+  ::pthread_setname_np(::pthread_self(), "gpumem");
   std::unique_lock lock(mutex_);
   while (life_ == life) {
     wait(lock);

@@ -19,9 +19,9 @@ struct User {
 
 struct ChildOptions {
   std::filesystem::path program;
-  std::vector<std::string> arguments;
-  std::vector<std::pair<std::string, std::string>> environment;  ///< besides the test's own
-  std::optional<User> user;
+  std::vector<std::string> arguments{};
+  std::vector<std::pair<std::string, std::string>> environment{};  ///< besides the test's own
+  std::optional<User> user{};
   std::optional<unsigned> open_files{};  ///< how many it may have at most
   int input = -1;                        ///< becomes standard input; none: /dev/null
   int output = -1;                       ///< becomes standard output and standard error; none: the test's own

@@ -1,6 +1,10 @@
 // Calls at a steady pace, each of them timed.
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+
 #include <thread>
 
+#include "tests/support/child.h"
 #include "tests/support/test_client.h"
 
 namespace gpumem::test {
@@ -11,8 +15,32 @@ using std::chrono::microseconds;
 
 constexpr std::size_t kMostRefusals = 8;  // that are told in words
 
-/// Pings, and in turns with them growths by one extent and their shrinking. A call that is late because the
-/// one before it took long is timed from when it was due: a standstill counts for every call that it held up.
+/// A process that sends back what it gets: what a call to another process takes on this machine at this time.
+class Echo {
+ public:
+  Echo() {
+    int ends[2] = {-1, -1};
+    EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+    socket_.reset(ends[0]);
+    const UniqueFd theirs(ends[1]);
+    process_.emplace(ChildOptions{.program = "/bin/cat", .input = theirs.get(), .output = theirs.get()});
+    EXPECT_TRUE(call()) << "it runs";
+  }
+  Result<void> call() const {
+    char byte = 1;
+    if (::send(socket_.get(), &byte, 1, MSG_NOSIGNAL) == 1 && ::recv(socket_.get(), &byte, 1, 0) == 1)
+      return {};
+    return Error{Code::kInternal, "no echo"};
+  }
+
+ private:
+  UniqueFd socket_;
+  std::optional<Child> process_;
+};
+
+/// Pings, and in turns with them echoes, growths by one extent and their shrinking. A call that is late
+/// because the one before it took long is timed from when it was due: a standstill counts for every call that
+/// it held up.
 class PacedCalls {
  public:
   PacedCalls(Session& session, Slice& slice) : session_(session), slice_(slice) {}
@@ -37,8 +65,13 @@ class PacedCalls {
  private:
   // Which call it was.
   const char* call() {
-    is_ping_ = !is_ping_;
-    if (is_ping_) return note("ping", session_.ping());
+    switch (turn_++ % 4) {
+      case 0: return note("ping", session_.ping());
+      case 2: return note("echo", echo_.call());
+      default: return change();
+    }
+  }
+  const char* change() {
     if (!slice_.committed().is_zero()) return note("shrink", slice_.shrink({}));
     return note("grow", slice_.grow(mebibytes(2), {std::chrono::seconds(15)}));
   }
@@ -51,7 +84,8 @@ class PacedCalls {
 
   Session& session_;
   Slice& slice_;
-  bool is_ping_ = false;
+  Echo echo_;
+  unsigned turn_ = 0;
   std::map<std::string, std::vector<std::int64_t>> times_;
   std::vector<std::string> refused_;
 };

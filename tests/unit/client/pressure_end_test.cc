@@ -156,14 +156,14 @@ TEST_F(PressureEnd, ThreadIsThereOnlyBetweenTheFirstNeedAndTheEnd) {
   ASSERT_TRUE(session_->on_pressure({}));
   EXPECT_FALSE(is_listening()) << "connecting and removing need none";
   ASSERT_TRUE(session_->on_pressure([](const Pressure&) { return Bytes{}; }));
-  EXPECT_TRUE(is_listening());
+  EXPECT_TRUE(eventually(is_listening));
   session_.reset();
   EXPECT_FALSE(is_listening());
 }
 
 TEST_F(PressureEnd, BrokerThatIsGoneIsNotListenedToAndNotWaitedFor) {
   const Slice slice = open();
-  EXPECT_TRUE(is_listening());
+  EXPECT_TRUE(eventually(is_listening));
   broker_.drop_bell();
   EXPECT_TRUE(eventually([] { return !is_listening(); })) << "no thread spins on a bell that is gone";
 }
