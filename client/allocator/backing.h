@@ -25,7 +25,8 @@ struct Extent {
 
 /// Where an allocator's memory and addresses come from: the broker and the driver, or a test.
 /// Invariant  [base, base + addresses) is reserved for as long as this lives.
-/// Threads    obtain: any, one call at a time. give_back, export_range, publish: any. The rest: under the allocator's lock.
+/// Threads    obtain: any, one call at a time. give_back, export_range, publish: any. The rest: under the
+/// allocator's lock.
 class Backing {
  public:
   virtual ~Backing() = default;

@@ -354,8 +354,8 @@ void gpumem_slice_free(gpumem_slice* slice) GPUMEM_NOEXCEPT;
 /* ---- Handles: memory that several processes of a tenant use. ---------------------------------------------
  */
 
-/* An IPC handle: it names memory of a slice or an allocator, and is sent to another process by any means. Nobody guesses one,
-   and only sessions of the same tenant can redeem it. */
+/* An IPC handle: it names memory of a slice or an allocator, and is sent to another process by any means.
+   Nobody guesses one, and only sessions of the same tenant can redeem it. */
 typedef struct gpumem_ipc_handle {
   unsigned char bytes[64];
 } gpumem_ipc_handle;
@@ -476,10 +476,10 @@ gpumem_status gpumem_synchronize(gpumem_allocator* allocator, gpumem_stream stre
  */
 gpumem_status gpumem_tag(gpumem_allocator* allocator, const char* name, uint8_t* tag) GPUMEM_NOEXCEPT;
 
-/* Stores a handle of [address + offset, address + offset + bytes), in the block at `address`. `bytes`: 0 for the
-   rest of the block. As gpumem_slice_export; the whole extents that the range lies in are mapped there, with
-   what else lies in them. The block is not freed while others use it: the import keeps the memory, but the
-   allocator would use it anew. Errors  as gpumem_slice_export; GPUMEM_INVALID_ARGUMENT (no block begins
+/* Stores a handle of [address + offset, address + offset + bytes), in the block at `address`. `bytes`: 0 for
+   the rest of the block. As gpumem_slice_export; the whole extents that the range lies in are mapped there,
+   with what else lies in them. The block is not freed while others use it: the import keeps the memory, but
+   the allocator would use it anew. Errors  as gpumem_slice_export; GPUMEM_INVALID_ARGUMENT (no block begins
    there; beyond it), GPUMEM_FAILED_PRECONDITION (closed). */
 gpumem_status gpumem_allocator_export(gpumem_allocator* allocator, gpumem_address address, uint64_t offset,
                                       uint64_t bytes, const gpumem_export_options* options,

@@ -61,11 +61,11 @@ class Allocator {
   /// Errors  as allocate and deallocate; kAborted: something else lies after the block, and it has no room.
   Result<void, GrowError> extend(std::uint64_t address, Bytes bytes, Bytes to, StreamHandle stream = nullptr);
 
-  /// A handle of [address + offset, address + offset + bytes), in the block at `address`. Zero bytes: the rest
-  /// of the block. As Slice::export_handle; the whole extents that the range lies in are mapped there, with
-  /// what else lies in them. The block must not be freed while others use it: the import keeps the memory,
-  /// but the allocator would use it anew.
-  /// Errors  as Slice::export_handle; kInvalidArgument: no block begins there; beyond it.
+  /// A handle of [address + offset, address + offset + bytes), in the block at `address`. Zero bytes: the
+  /// rest of the block. As Slice::export_handle; the whole extents that the range lies in are mapped there,
+  /// with what else lies in them. The block must not be freed while others use it: the import keeps the
+  /// memory, but the allocator would use it anew. Errors  as Slice::export_handle; kInvalidArgument: no block
+  /// begins there; beyond it.
   Result<IpcHandle> export_handle(std::uint64_t address, Bytes offset = {}, Bytes bytes = {},
                                   const ExportOptions& options = {});
 

@@ -9,9 +9,9 @@
 
 namespace gpumem {
 
-/// An IPC handle: 64 bytes that name memory of a slice or an allocator. They are sent to another process by any means; nobody
-/// guesses them, and only sessions of the same tenant can redeem them. Made by Slice::export_handle
-/// and Allocator::export_handle, redeemed by Session::import_handle.
+/// An IPC handle: 64 bytes that name memory of a slice or an allocator. They are sent to another process by
+/// any means; nobody guesses them, and only sessions of the same tenant can redeem them. Made by
+/// Slice::export_handle and Allocator::export_handle, redeemed by Session::import_handle.
 using IpcHandle = gpumem_ipc_handle;
 
 namespace detail {

@@ -119,8 +119,8 @@ TEST_F(CImport, SaysWhatIsWrongWithABlock) {
   EXPECT_TRUE(fails(GPUMEM_INVALID_ARGUMENT, exported(0, 0, 1), "no address of this allocator"));
   EXPECT_TRUE(fails(GPUMEM_INVALID_ARGUMENT, gpumem_allocator_export(nullptr, block, 0, 0, nullptr, &handle),
                     "NULL"));
-  EXPECT_TRUE(fails(GPUMEM_INVALID_ARGUMENT, gpumem_allocator_export(allocator, block, 0, 0, nullptr, nullptr),
-                    "NULL"));
+  EXPECT_TRUE(fails(GPUMEM_INVALID_ARGUMENT,
+                    gpumem_allocator_export(allocator, block, 0, 0, nullptr, nullptr), "NULL"));
   EXPECT_TRUE(ok(gpumem_deallocate(allocator, block, 5000, nullptr)));
   EXPECT_TRUE(fails(GPUMEM_INVALID_ARGUMENT, exported(block, 0, 0), "freed already"));
   EXPECT_TRUE(ok(gpumem_allocator_close(allocator)));
