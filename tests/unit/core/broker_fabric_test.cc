@@ -139,6 +139,7 @@ TEST_F(BrokerFabric, ATenantGivesOutWhatItIsGuaranteedAndNoMore) {
   const Grant most = machine.get(ann, slice, kGuarantee);
   ASSERT_TRUE(give_out(most));
   EXPECT_TRUE(give_out(most)) << "again: that is no more";
+  EXPECT_EQ(listed_fabric(ann), kGuarantee);
   const SessionId second = machine.connect(1);
   const SliceId other = machine.slice(second);
   const Grant more = machine.get(second, other, mebibytes(2));
