@@ -3,11 +3,16 @@
 
 namespace gpumem::cuda {
 
+/// How an extent can be passed on.
+enum class HandleTypes { kDescriptor, kDescriptorAndFabric };
+
 /// What every extent of ours is: pinned memory of one device that can be passed on as a file descriptor.
-inline CUmemAllocationProp allocation_properties(int ordinal) {
+inline CUmemAllocationProp allocation_properties(int ordinal, HandleTypes types = HandleTypes::kDescriptor) {
+  const unsigned fabric = types == HandleTypes::kDescriptorAndFabric ? kFabricHandleType : 0;
   CUmemAllocationProp properties{};
   properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-  properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  properties.requestedHandleTypes =
+      static_cast<CUmemAllocationHandleType>(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR | fabric);
   properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
   properties.location.id = ordinal;
   return properties;

@@ -4,4 +4,16 @@
 #include <cuda.h>
 #include <nvml.h>
 
+#include <array>
+
 static_assert(CUDA_VERSION >= 11080, "CUDA headers 11.8 or newer are needed");
+
+namespace gpumem::cuda {
+
+// Fabric handles came with CUDA 12.3.
+inline constexpr unsigned kFabricHandleType = 8;  ///< CU_MEM_HANDLE_TYPE_FABRIC
+inline constexpr int kFabricAttribute = 128;      ///< CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED
+/// CUmemFabricHandle. Names memory for processes of this machine, and of those that NVLink connects it with.
+using FabricHandle = std::array<char, 64>;
+
+}  // namespace gpumem::cuda

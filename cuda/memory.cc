@@ -1,11 +1,22 @@
 #include "cuda/memory.h"
 
-#include "cuda/allocation_properties.h"
-
 namespace gpumem::cuda {
 
-Result<Allocation> Allocation::create(const Driver& driver, int ordinal, Bytes size) {
-  const CUmemAllocationProp properties = allocation_properties(ordinal);
+namespace {
+
+Result<CUmemGenericAllocationHandle> import_handle(const Driver& driver, void* os_handle, unsigned type) {
+  CUmemGenericAllocationHandle handle = 0;
+  auto imported = driver.check(driver.api().cuMemImportFromShareableHandle(
+                                   &handle, os_handle, static_cast<CUmemAllocationHandleType>(type)),
+                               "cuMemImportFromShareableHandle");
+  if (!imported) return imported.error();
+  return handle;
+}
+
+}  // namespace
+
+Result<Allocation> Allocation::create(const Driver& driver, int ordinal, Bytes size, HandleTypes types) {
+  const CUmemAllocationProp properties = allocation_properties(ordinal, types);
   CUmemGenericAllocationHandle handle = 0;
   auto created = driver.check(driver.api().cuMemCreate(&handle, size.count, &properties, 0), "cuMemCreate");
   if (!created) return created.error();
@@ -13,13 +24,17 @@ Result<Allocation> Allocation::create(const Driver& driver, int ordinal, Bytes s
 }
 
 Result<Allocation> Allocation::import(const Driver& driver, int descriptor, Bytes size) {
-  CUmemGenericAllocationHandle handle = 0;
   void* os_handle = reinterpret_cast<void*>(static_cast<std::intptr_t>(descriptor));
-  auto imported = driver.check(driver.api().cuMemImportFromShareableHandle(
-                                   &handle, os_handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
-                               "cuMemImportFromShareableHandle");
-  if (!imported) return imported.error();
-  return Allocation(driver, handle, size);
+  auto handle = import_handle(driver, os_handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+  if (!handle) return handle.error();
+  return Allocation(driver, *handle, size);
+}
+
+Result<Allocation> Allocation::import(const Driver& driver, const FabricHandle& bytes, Bytes size) {
+  FabricHandle copy = bytes;
+  auto handle = import_handle(driver, copy.data(), kFabricHandleType);
+  if (!handle) return handle.error();
+  return Allocation(driver, *handle, size);
 }
 
 Allocation::~Allocation() {
@@ -33,6 +48,37 @@ Result<UniqueFd> Allocation::export_descriptor() const {
                                  "cuMemExportToShareableHandle");
   if (!exported) return exported.error();
   return UniqueFd(descriptor);
+}
+
+Result<FabricHandle> Allocation::export_fabric() const {
+  FabricHandle bytes{};
+  auto exported =
+      driver_->check(driver_->api().cuMemExportToShareableHandle(
+                         bytes.data(), handle_, static_cast<CUmemAllocationHandleType>(kFabricHandleType), 0),
+                     "cuMemExportToShareableHandle");
+  if (!exported) return exported.error();
+  return bytes;
+}
+
+Result<void> check_fabric(const Driver& driver, const Device& device) {
+  int offered = 0;
+  const auto asked = driver.api().cuDeviceGetAttribute(
+      &offered, static_cast<CUdevice_attribute>(kFabricAttribute), device.ordinal);
+  if (asked != CUDA_SUCCESS || offered == 0)  // a driver that does not know the question is too old
+    return Error{Code::kFailedPrecondition, "the device, or its driver, does not offer fabric handles"};
+  const auto refused = [](const Error& error) {
+    return error.in(
+        "fabric handles need a file in /dev/nvidia-caps-imex-channels that this process may open (see the "
+        "documentation of NVIDIA IMEX channels)");
+  };
+  auto one =
+      Allocation::create(driver, device.ordinal, device.granularity, HandleTypes::kDescriptorAndFabric);
+  if (!one) return one.error().code == Code::kResourceExhausted ? one.error() : refused(one.error());
+  auto handle = one->export_fabric();
+  if (!handle) return refused(handle.error());
+  auto imported = Allocation::import(driver, *handle, device.granularity);
+  if (!imported) return refused(imported.error());
+  return {};
 }
 
 Result<Reservation> Reservation::create(const Driver& driver, Bytes size, Bytes alignment) {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/unique_fd.h"
+#include "cuda/allocation_properties.h"
 #include "cuda/driver.h"
 
 namespace gpumem::cuda {
@@ -18,11 +19,16 @@ class Allocation {
  public:
   Allocation() = default;
   /// Takes `size` bytes of the device with `ordinal`. `size` is a multiple of the granularity.
-  /// Errors  kResourceExhausted (the device has no more), kInvalidArgument.   Blocks.
-  static Result<Allocation> create(const Driver& driver, int ordinal, Bytes size);
+  /// Errors  kResourceExhausted (the device has no more), kInvalidArgument; with fabric handles, also as
+  ///         check_fabric().   Blocks.
+  static Result<Allocation> create(const Driver& driver, int ordinal, Bytes size,
+                                   HandleTypes types = HandleTypes::kDescriptor);
   /// Takes part in the memory behind `descriptor`, which stays the caller's. The driver cannot tell its
   /// size: `size` is what the exporter said. Errors  kInvalidArgument: no exported memory.
   static Result<Allocation> import(const Driver& driver, int descriptor, Bytes size);
+  /// Takes part in the memory that `handle` names, likewise. Errors  kInvalidArgument (it names nothing any
+  /// more), kPermissionDenied (no IMEX channel in common with the exporter), kFailedPrecondition.
+  static Result<Allocation> import(const Driver& driver, const FabricHandle& handle, Bytes size);
 
   Allocation(Allocation&& other) noexcept
       : driver_(std::exchange(other.driver_, nullptr)), handle_(other.handle_), size_(other.size_) {}
@@ -36,6 +42,9 @@ class Allocation {
 
   /// A new descriptor of the memory, for another process.
   Result<UniqueFd> export_descriptor() const;
+  /// Its name for processes of any machine of the fabric. It keeps nothing alive.
+  /// Errors  kInvalidArgument: not created with HandleTypes::kDescriptorAndFabric.
+  Result<FabricHandle> export_fabric() const;
   Bytes size() const { return size_; }
   CUmemGenericAllocationHandle handle() const { return handle_; }
 
@@ -47,6 +56,12 @@ class Allocation {
   CUmemGenericAllocationHandle handle_ = 0;
   Bytes size_;
 };
+
+/// Tries whether this process can give out fabric handles of the device: takes one granule, exports and
+/// imports it. The device's attribute alone tells nothing of the access to an IMEX channel.
+/// Errors  kFailedPrecondition (the device or its driver does not offer them), kPermissionDenied (no IMEX
+///         channel), kResourceExhausted.   Blocks.
+Result<void> check_fabric(const Driver& driver, const Device& device);
 
 /// Owns a range of addresses. Costs no device memory.
 class Reservation {

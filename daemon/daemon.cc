@@ -64,6 +64,8 @@ void warn_of_restart(const host::Config& in_force, const host::Config& read) {
   warn("runtime_dir", in_force.runtime_folder, read.runtime_folder);
   warn("state_dir", in_force.state_folder, read.state_folder);
   warn("socket_group", in_force.socket_group, read.socket_group);
+  const auto word = [](bool truth) { return std::string(truth ? "true" : "false"); };
+  warn("fabric_handles", word(in_force.fabric_handles), word(read.fabric_handles));
 }
 
 // Every extent is a descriptor, and so is every session.
@@ -86,8 +88,8 @@ Result<std::filesystem::path> make_simulated_machine(const std::filesystem::path
 
 void report(const core::Policy& policy) {
   for (const core::DevicePolicy& device : policy.devices) {
-    spdlog::info("lending {} of {} on {} ({})", to_string(device.pool), to_string(device.total), device.uuid,
-                 device.name);
+    spdlog::info("lending {} of {} on {} ({}){}", to_string(device.pool), to_string(device.total),
+                 device.uuid, device.name, device.no_fabric.empty() ? ", with fabric handles" : "");
   }
 }
 
@@ -143,6 +145,7 @@ Result<void> Daemon::serve(const host::Config& config) {
   auto machine = find_machine(*driver);
   if (!machine) return machine.error();
   machine_ = std::move(*machine);
+  try_fabric(machine_, config);
   auto policy = host::compile_in_force(config, machine_.devices, store->current());
   if (!policy) return policy.error();
   report(*policy);

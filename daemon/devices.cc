@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/log.h"
+#include "cuda/memory.h"
 #include "cuda/nvml.h"
 
 namespace gpumem {
@@ -35,6 +36,17 @@ Result<Machine> find_machine(const std::filesystem::path& driver_folder) {
     machine.devices.push_back({device, obtainable(nvml ? nvml->get() : nullptr, device)});
   }
   return machine;
+}
+
+void try_fabric(Machine& machine, const host::Config& config) {
+  if (!config.fabric_handles) return;
+  for (host::DeviceFacts& facts : machine.devices) {
+    const std::string uuid = to_string(facts.device.uuid);
+    if (!config.devices.empty() && !config.devices.contains(uuid)) continue;
+    const auto tried = cuda::check_fabric(*machine.driver, facts.device);
+    facts.no_fabric = tried ? "" : tried.error().message;
+    if (!tried) spdlog::warn("{} is lent without fabric handles: {}", uuid, facts.no_fabric);
+  }
 }
 
 }  // namespace gpumem

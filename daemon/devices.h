@@ -18,4 +18,8 @@ struct Machine {
 /// Errors  kNotFound, kFailedPrecondition: no driver, no device.
 Result<Machine> find_machine(const std::filesystem::path& driver_folder);
 
+/// Tries which of the devices that the configuration lends can have fabric handles, if it asks for them. The
+/// others are lent without, and the log says why.
+void try_fabric(Machine& machine, const host::Config& config);
+
 }  // namespace gpumem

@@ -15,7 +15,7 @@ struct Phrase {
   std::string_view kind;
   std::string_view words;
 };
-constexpr std::array<Phrase, 19> kPhrases{{
+constexpr std::array<Phrase, 20> kPhrases{{
     {"opened", "session opened"},
     {"ended", "session ended"},
     {"died", "its process is gone"},
@@ -34,6 +34,7 @@ constexpr std::array<Phrase, 19> kPhrases{{
     {"killing", "SIGKILL sent to its process"},
     {"quota", "quotas changed"},
     {"past-broker", "holds % past the broker"},
+    {"fabric", "gave out % by fabric handles"},
     {"unexplained", "% in use that nobody is known to hold"},
 }};
 

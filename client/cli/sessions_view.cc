@@ -34,15 +34,24 @@ void add_slice(Table& table, std::vector<std::string> cells, const v1::SliceInfo
   table.add(std::move(cells));
 }
 
-// Charged, and mapped: what it has inherited, and that with what is others'.
-void add_shared(Table& table, std::vector<std::string> cells, const v1::SharedMemory& shared) {
-  cells[5] = join(cells[5], "shared");
+void add_besides(Table& table, std::vector<std::string> cells, const char* what, const std::string& device,
+                 const std::string& charged, const std::string& used) {
+  cells[5] = join(cells[5], what);
   for (const std::string& more :
-       {std::string("-"), short_uuid(shared.device()), size_text(shared.charged()), std::string("-"),
-        size_text(shared.charged() + shared.imported()), std::string("-")}) {
+       {std::string("-"), short_uuid(device), charged, std::string("-"), used, std::string("-")}) {
     cells.push_back(more);
   }
   table.add(std::move(cells));
+}
+
+// Charged, and mapped: what it has inherited, and that with what is others'. What it has given out by fabric
+// handles is charged above.
+void add_shared(Table& table, const std::vector<std::string>& cells, const v1::SharedMemory& shared) {
+  const std::uint64_t used = shared.charged() + shared.imported();
+  if (used != 0)
+    add_besides(table, cells, "shared", shared.device(), size_text(shared.charged()), size_text(used));
+  if (shared.fabric() != 0)
+    add_besides(table, cells, "fabric", shared.device(), "-", size_text(shared.fabric()));
 }
 
 Json slice_json(const v1::SliceInfo& slice) {
@@ -96,7 +105,10 @@ Json sessions_json(const v1::ListSessionsResponse& sessions) {
     for (const v1::SliceInfo& slice : session.slices()) slices.push_back(slice_json(slice));
     Json shared = Json::array();
     for (const v1::SharedMemory& one : session.shared())
-      shared.push_back({{"device", one.device()}, {"charged", one.charged()}, {"imported", one.imported()}});
+      shared.push_back({{"device", one.device()},
+                        {"charged", one.charged()},
+                        {"imported", one.imported()},
+                        {"fabric", one.fabric()}});
     list.push_back({{"id", session.id()},
                     {"pid", session.pid() == 0 ? Json() : Json(session.pid())},
                     {"uid", session.uid()},

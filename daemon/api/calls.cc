@@ -84,6 +84,18 @@ Result<HandleExported> export_handle(core::Broker& broker, SessionId session, co
   return exported;
 }
 
+Result<std::vector<core::FabricPart>> export_fabric(core::Executor& executor, core::Broker& broker,
+                                                    SessionId session, const ExportHandle& request,
+                                                    core::TimePoint now) {
+  if (request.life != core::Duration::zero() || request.uses != 0) {
+    return Error{Code::kInvalidArgument,
+                 "a fabric handle cannot be taken back: leave out how long and how often it is good"};
+  }
+  const auto handle_of = [&](ExtentId extent) { return executor.fabric_handle(extent); };
+  return broker.export_fabric(session, request.slice, request.leases, request.offset, request.bytes,
+                              handle_of, now);
+}
+
 Result<core::Imported> import_handle(core::Broker& broker, SessionId session, const ImportHandle& request,
                                      core::TimePoint now) {
   if (!std::string_view(request.handle.data(), request.handle.size()).starts_with(kHandleMark)) {

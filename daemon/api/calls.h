@@ -41,7 +41,7 @@ struct ExportHandle {
   Bytes offset;                 ///< of the range, in the leases one after the other
   Bytes bytes;                  ///< zero: all the rest
   core::Duration life{};        ///< zero: kHandleLife
-  std::uint64_t uses = 1;       ///< zero: 1
+  std::uint64_t uses = 0;       ///< zero: 1
 };
 struct ImportHandle {
   core::HandleBytes handle{};
@@ -96,6 +96,12 @@ Result<void> give_back(core::Broker& broker, SessionId session, const Return& re
 /// A new handle. Errors  as core::Broker::export_handle.
 Result<HandleExported> export_handle(core::Broker& broker, SessionId session, const ExportHandle& request,
                                      core::TimePoint now);
+/// The driver's own handles of the extents that the range touches. `life` and `uses` are not said: nobody can
+/// take such a handle back. By gRPC only. Errors  kInvalidArgument (life, uses), and those of
+/// core::Broker::export_fabric.
+Result<std::vector<core::FabricPart>> export_fabric(core::Executor& executor, core::Broker& broker,
+                                                    SessionId session, const ExportHandle& request,
+                                                    core::TimePoint now);
 /// Of a transport that carries descriptors. Errors  as core::Broker::import_handle.
 Result<core::Imported> import_handle(core::Broker& broker, SessionId session, const ImportHandle& request,
                                      core::TimePoint now);

@@ -168,6 +168,23 @@ Result<void> Broker::export_handle(SessionId id, SliceId slice, std::span<const 
   return lending_.export_handle(**session, slice, leases, terms, bytes, now);
 }
 
+Result<std::vector<FabricPart>> Broker::export_fabric(SessionId id, SliceId slice,
+                                                      std::span<const LeaseId> leases, Bytes offset,
+                                                      Bytes bytes, const FabricHandleOf& handle_of,
+                                                      TimePoint now) {
+  auto session = state_.live(id);
+  if (!session) return session.error();
+  const auto of = (*session)->slices.find(slice);
+  // What is asked back by force stays what can be given back: others would be asked for it too late.
+  if (of != (*session)->slices.end() && reclaimer_.presses(**session, of->second.device))
+    return Error{Code::kUnavailable, "the memory is being asked back; try again when that is over"};
+  auto parts = lending_.export_fabric(**session, slice, leases, offset, bytes, handle_of, now);
+  if (!parts) return parts;
+  reclaimer_.replan();
+  settle(now);
+  return parts;
+}
+
 Result<Imported> Broker::import_handle(SessionId id, const HandleBytes& bytes, TimePoint now) {
   auto session = state_.live(id);
   if (!session) return session.error();

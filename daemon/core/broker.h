@@ -70,6 +70,16 @@ class Broker {
   /// Errors  kNotFound (slice, leases), kInvalidArgument (range, time, uses), kResourceExhausted (too many).
   Result<void> export_handle(SessionId session, SliceId slice, std::span<const LeaseId> leases,
                              const HandleTerms& terms, const HandleBytes& bytes, TimePoint now);
+  /// Gives the extents of a range of the slice's memory out by fabric handles: any process that gets one may
+  /// map its extent, and keep it, without the broker's knowledge. They are charged to the session's tenant
+  /// until the driver proves them free. Nobody is asked for them; what one tenant gives out so is within its
+  /// guarantee. `leases`  as of export_handle(); only those that the range touches are given out. Errors
+  /// kNotFound, kInvalidArgument (as export_handle); kFailedPrecondition (none on this device; imported
+  ///         by an IPC handle); kPermissionDenied (not allowed to this tenant); kResourceExhausted (beyond
+  ///         its guarantee); kUnavailable (the memory is asked back).
+  Result<std::vector<FabricPart>> export_fabric(SessionId session, SliceId slice,
+                                                std::span<const LeaseId> leases, Bytes offset, Bytes bytes,
+                                                const FabricHandleOf& handle_of, TimePoint now);
   /// The session uses the handle's memory from now on, too, until release_import(). Memory that its session
   /// lets go of is charged to one that uses it.
   /// Errors  kNotFound (no such handle of the session's tenant), kUnavailable (the memory is asked back, or

@@ -21,6 +21,7 @@ struct Event {
     kRelieved,     ///< it is not asked any more
     kReturned,     ///< a session gave `bytes` back; not yet proved free
     kFreed,        ///< `bytes` were proved free
+    kFabric,       ///< a session gave `bytes` out by fabric handles
     kQuarantined,  ///< `bytes` were given back, but the driver does not give them
     kDebt,         ///< a tenant uses `bytes` more than its limit
     kDebtPaid,

@@ -77,6 +77,8 @@ class Executor {
                          GrowAnswer answer) = 0;
   /// Withdraws it, whatever it has come to; `answer` gets kCancelled if it was not called yet.
   virtual void cancel(RequestId request) = 0;
+  /// The fabric handle of an extent that is on loan; none: it has none.
+  virtual std::optional<HandleBytes> fabric_handle(ExtentId extent) const = 0;
   /// What the session says of itself; nothing where that cannot be true.
   virtual std::optional<ClientFigures> client_figures(SessionId session, DeviceIndex device,
                                                       Bytes charged) const = 0;

@@ -1,5 +1,6 @@
 #pragma once
 #include <boost/unordered/unordered_flat_map.hpp>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -29,6 +30,19 @@ struct HandleTerms {
   TimePoint expires;
   std::uint64_t uses = 1;
 };
+
+/// One extent of a range that is given out by fabric handles.
+struct FabricPart {
+  LeaseId lease;
+  HandleBytes handle{};  ///< the driver's own: any process that may use an IMEX channel of it imports it
+  Bytes size;            ///< of the extent: it is mapped as a whole
+  Bytes offset;          ///< of the range, in the extent
+  Bytes bytes;           ///< of the range
+};
+/// Errors  kInvalidArgument: no bytes, or not within `there`.
+Result<void> check_range(Bytes offset, Bytes bytes, Bytes there);
+/// The fabric handle of an extent; none: the driver gave none.
+using FabricHandleOf = std::function<std::optional<HandleBytes>(ExtentId)>;
 
 /// What whoever redeems a handle gets.
 struct Imported {
@@ -75,6 +89,9 @@ class Lending {
   /// As Broker's.
   Result<void> export_handle(const Session& session, SliceId slice, std::span<const LeaseId> leases,
                              HandleTerms terms, const HandleBytes& bytes, TimePoint now);
+  Result<std::vector<FabricPart>> export_fabric(Session& session, SliceId slice,
+                                                std::span<const LeaseId> leases, Bytes offset, Bytes bytes,
+                                                const FabricHandleOf& handle_of, TimePoint now);
   /// The handle, if the session may redeem it. Errors  as Broker::import_handle.
   Result<const Handle*> redeemable(const Session& session, const HandleBytes& bytes, TimePoint now) const;
   /// `handle`  is redeemable by the session; not to be used afterwards.
@@ -103,6 +120,11 @@ class Lending {
   bool settled() const;
 
  private:
+  Result<Bytes> check_exported(const Session& session, SliceId slice, std::span<const LeaseId> leases) const;
+  Result<void> check_fabric(const Session& session, DeviceIndex device,
+                            const std::vector<FabricPart>& parts) const;
+  Bytes given_by_fabric(TenantId tenant, DeviceIndex device) const;
+  void give_by_fabric(Session& session, Lease& lease);
   Result<Request::Parts> parts_of(const Session& session, std::span<const GrowthPart> parts) const;
   Result<Request::Part> part_of(const Session& session, const GrowthPart& part) const;
   TimePoint deadline_of(const Request& request, TimePoint now) const;
@@ -122,6 +144,7 @@ class Lending {
   void freed(LeaseId id, TimePoint now, std::vector<SessionId>& freed_of);
   Slice* slice_of(Session& session, SliceId slice);
   Lease& lease(LeaseId id) { return *leases_.at(id); }
+  const Lease& lease(LeaseId id) const { return *leases_.at(id); }
 
   State& state_;
   const Explainer& explainer_;

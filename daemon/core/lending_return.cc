@@ -54,7 +54,7 @@ void Lending::end(Session& session, bool may_be_in_use, TimePoint now) {
   }
   if (!session.exited) return;
   for (const auto& [device, holding] : session.holdings) {
-    if (!holding.unproved.is_zero()) stores_[device].retry_now(now);
+    if (!(holding.unproved + holding.fabric[Charge::kQuarantined]).is_zero()) stores_[device].retry_now(now);
   }
 }
 
@@ -97,7 +97,8 @@ SessionId Lending::unproved(LeaseId id, TimePoint now) {
   if (found == leases_.end()) return {};
   Lease& lease = *found->second;
   Session& session = state_.session(lease.session);
-  if (!std::exchange(lease.unproved, true)) session.holdings[lease.device].unproved += lease.extent.size;
+  if (!std::exchange(lease.unproved, true) && !lease.fabric)
+    session.holdings[lease.device].unproved += lease.extent.size;
   state_.imports.note_unproved(id);
   set_state(lease, Charge::kQuarantined);
   state_.note_bytes(Event::Kind::kQuarantined, session, lease.device, lease.extent.size, now);
@@ -113,6 +114,10 @@ void Lending::set_state(Lease& lease, Charge state) {
   Charges& charges = session.holdings[lease.device].charges;
   charges[lease.state] -= size;
   charges[state] += size;
+  if (lease.fabric) {
+    session.holdings[lease.device].fabric[lease.state] -= size;
+    session.holdings[lease.device].fabric[state] += size;
+  }
   const bool was_held = lease.state <= Charge::kActive;
   lease.state = state;
   state_.outbox.touch(session.id);
@@ -125,10 +130,12 @@ void Lending::set_state(Lease& lease, Charge state) {
   }
 }
 
+// What a fabric handle was given out for may be mapped anywhere: nobody may count on it before it is proved
+// free.
 void Lending::take_back(Lease& lease) {
   if (lease.in_store) return;
   lease.in_store = true;
-  set_state(lease, Charge::kReturning);
+  set_state(lease, lease.fabric ? Charge::kQuarantined : Charge::kReturning);
   stores_[lease.device].take_back(lease.id, lease.extent);
 }
 
@@ -142,7 +149,10 @@ void Lending::freed(LeaseId id, TimePoint now, std::vector<SessionId>& freed_of)
   state_.ledger.release(session.tenant, lease.device, size, lease.state);
   Holding& holding = session.holdings[lease.device];
   holding.charges[lease.state] -= size;
-  if (lease.unproved) holding.unproved -= size;
+  if (lease.fabric)
+    holding.fabric[lease.state] -= size;
+  else if (lease.unproved)
+    holding.unproved -= size;
   holding.freed += size;
   state_.outbox.touch(session.id);
   // Nothing, once the slice is closed: its last leases may be on their way back still.

@@ -12,12 +12,7 @@ constexpr Duration kLongestLife = std::chrono::hours(24);
 constexpr std::uint64_t kMostUses = 1'000'000;
 
 Result<void> check_terms(const HandleTerms& terms, Bytes there, TimePoint now) {
-  const auto end = terms.offset.plus(terms.bytes);
-  if (terms.bytes.is_zero() || !end || *end > there) {
-    return Error{Code::kInvalidArgument, "a handle of " + to_string(terms.bytes) + " from " +
-                                             to_string(terms.offset) + " on, in leases of " +
-                                             to_string(there)};
-  }
+  if (auto range = check_range(terms.offset, terms.bytes, there); !range) return range;
   if (terms.expires <= now || terms.expires - now > kLongestLife)
     return Error{Code::kInvalidArgument, "a handle lives for some time, 24 hours at most"};
   if (terms.uses == 0 || terms.uses > kMostUses) {
@@ -35,10 +30,17 @@ Error no_handle() {
 
 }  // namespace
 
-Result<void> Lending::export_handle(const Session& session, SliceId slice, std::span<const LeaseId> ids,
-                                    HandleTerms terms, const HandleBytes& bytes, TimePoint now) {
-  const auto of = session.slices.find(slice);
-  if (of == session.slices.end()) return Error{Code::kNotFound, "the session has no such slice"};
+Result<void> check_range(Bytes offset, Bytes bytes, Bytes there) {
+  const auto end = offset.plus(bytes);
+  if (!bytes.is_zero() && end && *end <= there) return {};
+  return Error{Code::kInvalidArgument, "a handle of " + to_string(bytes) + " from " + to_string(offset) +
+                                           " on, in leases of " + to_string(there)};
+}
+
+// The bytes of leases that can be given out.
+Result<Bytes> Lending::check_exported(const Session& session, SliceId slice,
+                                      std::span<const LeaseId> ids) const {
+  if (!session.slices.contains(slice)) return Error{Code::kNotFound, "the session has no such slice"};
   if (ids.empty() || ids.size() > Handles::kMostLeases) {
     return Error{Code::kInvalidArgument, "a handle is for 1 to " + std::to_string(Handles::kMostLeases) +
                                              " leases, not " + std::to_string(ids.size()) +
@@ -56,11 +58,22 @@ Result<void> Lending::export_handle(const Session& session, SliceId slice, std::
     }
     there += found->second->extent.size;
   }
-  if (terms.bytes.is_zero()) terms.bytes = there.minus(terms.offset);
-  if (auto right = check_terms(terms, there, now); !right) return right;
+  return there;
+}
+
+Result<void> Lending::export_handle(const Session& session, SliceId slice, std::span<const LeaseId> ids,
+                                    HandleTerms terms, const HandleBytes& bytes, TimePoint now) {
+  const auto there = check_exported(session, slice, ids);
+  if (!there) return there.error();
+  if (std::ranges::any_of(ids, [&](LeaseId id) { return lease(id).fabric; })) {
+    return Error{Code::kFailedPrecondition,
+                 "some of this memory was given out by fabric handles: others import it by those"};
+  }
+  if (terms.bytes.is_zero()) terms.bytes = there->minus(terms.offset);
+  if (auto right = check_terms(terms, *there, now); !right) return right;
   return handles_.add(bytes,
                       {session.id,
-                       of->second.device,
+                       session.slices.at(slice).device,
                        {ids.begin(), ids.end()},
                        terms.offset,
                        terms.bytes,

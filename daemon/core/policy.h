@@ -32,6 +32,9 @@ struct PastBrokerPolicy {
   Duration confirm = std::chrono::seconds(5);  ///< it must last so long, at every look, to be acted on
 };
 
+/// Why there are no fabric handles where nobody asks for them.
+inline constexpr const char* kFabricOff = "set fabric_handles in [broker] and restart the broker";
+
 /// One device as the broker lends it.
 struct DevicePolicy {
   std::string uuid;
@@ -42,6 +45,8 @@ struct DevicePolicy {
   ReclaimPolicy reclaim{};
   /// Charged to each session that uses the device, until its context has been measured.
   Bytes context_overhead{};
+  /// Why its extents have no fabric handles; empty: they have.
+  std::string no_fabric = kFabricOff;
 };
 
 /// A tenant by name: the processes of a user or of a group, or all tenants that name it as their parent.
@@ -50,7 +55,8 @@ struct TenantRule {
   std::string parent{};  ///< another rule's name; empty: none
   std::optional<std::uint32_t> uid;
   std::optional<std::uint32_t> gid;
-  std::vector<Quota> quotas;  ///< one a device
+  std::vector<Quota> quotas;    ///< one a device
+  bool fabric_handles = false;  ///< may give memory out by them
 };
 
 /// Everything that is configured and concerns decisions.

@@ -127,14 +127,17 @@ bool Reclaimer::is_victim(const Session& session, DeviceIndex device, ReclaimCau
 }
 
 Bytes Reclaimer::answerable(const Session& session, DeviceIndex device) const {
-  return session.holding(device).held() + pinned(session, device);
+  const Holding& holding = session.holding(device);
+  return holding.held() - holding.fabric.held() + pinned(session, device);
 }
 
 // What it left behind with its lane, and what it gave back without letting go of it; the latter only as far
-// as no memory past the broker can be the reason that the driver does not prove it free.
+// as no memory past the broker can be the reason that the driver does not prove it free. Never what it gave
+// out by fabric handles: its end would not bring that back.
 Bytes Reclaimer::pinned(const Session& session, DeviceIndex device) const {
   const Holding& holding = session.holding(device);
-  const Bytes left_behind = holding.charges[Charge::kQuarantined] - holding.unproved;
+  const Bytes left_behind =
+      holding.charges[Charge::kQuarantined] - holding.fabric[Charge::kQuarantined] - holding.unproved;
   return left_behind + holding.unproved.minus(state_.past_broker[device]);
 }
 
@@ -302,8 +305,9 @@ void Reclaimer::renew_liabilities(DeviceIndex device, TimePoint now) {
   std::erase_if(one.liable, [&](SessionId id) {
     Session& session = state_.session(id);
     auto& liability = session.asked.at(device).liability;
-    const Charges& charges = session.holding(device).charges;
-    const bool pins = !(charges[Charge::kReturning] + charges[Charge::kQuarantined]).is_zero() ||
+    const Holding& holding = session.holding(device);
+    const Bytes given_back = holding.charges[Charge::kReturning] + holding.charges[Charge::kQuarantined];
+    const bool pins = given_back != holding.fabric[Charge::kQuarantined] ||
                       !state_.imports.kept(id, device).known.is_zero();
     const bool is_over = is_stale(*liability, session, device) || !(pins || one.spent.contains(id));
     if (is_over) liability.reset();

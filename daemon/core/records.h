@@ -27,6 +27,7 @@ struct Lease {
   Charge state = Charge::kOffered;
   bool in_store = false;  ///< handed back to the store, to be proved free
   bool unproved = false;  ///< the store has tried in vain
+  bool fabric = false;    ///< given out by a fabric handle: who maps it cannot be known, asked or ended
   /// Its place among the leases of its session, which it leaves when it is destroyed.
   boost::intrusive::list_member_hook<boost::intrusive::link_mode<boost::intrusive::auto_unlink>> place{};
 };
@@ -61,12 +62,13 @@ struct Holding {
   Charges charges;
   Bytes inherited;     ///< of the active: it imported them, and whoever lent them has let go
   Bytes unproved;      ///< of the quarantined: given back, but the driver does not prove it free
+  Charges fabric;      ///< of the charges, and never of `unproved`: given out by fabric handles
   Bytes freed;         ///< of its leases, ever
   Bytes freed_before;  ///< of `freed`: when the latest observation began
 
   Bytes held() const { return charges.held(); }
   /// What the end of its process brings back.
-  Bytes leaving() const { return charges.total() - charges[Charge::kReturning]; }
+  Bytes leaving() const { return charges.total() - charges[Charge::kReturning] - fabric.total(); }
 };
 
 /// One client process. `ended` once its lane is gone; it stays as long as it is charged for something.

@@ -94,6 +94,7 @@ struct SharedView {
   DeviceIndex device = 0;
   Bytes charged;   ///< that it has inherited by imports, or that is on its way back
   Bytes imported;  ///< of others' memory, which is charged to them
+  Bytes fabric;    ///< of its own, its slices' included: given out by fabric handles
 };
 
 struct SessionView {

@@ -43,6 +43,7 @@ void read_broker(TomlReader& reader, const toml::table& table, Config& config) {
       {"aging_seconds", reader.duration<std::chrono::seconds>(config.aging, 0, 7 * kDaySeconds)},
       {"reconcile_seconds", reader.duration<std::chrono::seconds>(config.reconcile, 0, kDaySeconds)},
       {"past_broker", reader.choice<bool>(config.past_broker.end, {{"report", false}, {"end", true}})},
+      {"fabric_handles", reader.truth(config.fabric_handles)},
       {"past_broker_allowance", reader.bytes(config.past_broker.allowance)},
       {"past_broker_confirm_seconds",
        reader.duration<std::chrono::seconds>(config.past_broker.confirm, 0, kDaySeconds)}};
@@ -87,10 +88,20 @@ void read_tenant(TomlReader& reader, const toml::table& table, Config& config) {
   fields.emplace_back("parent", reader.text(tenant.parent));
   fields.emplace_back("user", reader.name(tenant.user));
   fields.emplace_back("group", reader.name(tenant.group));
+  fields.emplace_back("fabric_handles", reader.truth(tenant.fabric_handles));
   reader.read(table, "[[tenant]]", fields);
   check_name(reader, table, tenant.name);
   if (!tenant.user.empty() && !tenant.group.empty()) {
     reader.fail(table.source(), "tenant '" + tenant.name + "' is either a 'user' or a 'group', not both");
+  }
+  if (tenant.fabric_handles && !config.fabric_handles) {
+    reader.fail(table.source(), "tenant '" + tenant.name +
+                                    "' has fabric_handles, which needs fabric_handles in [broker], too");
+  }
+  if (tenant.fabric_handles && tenant.user.empty() && tenant.group.empty()) {
+    reader.fail(table.source(), "tenant '" + tenant.name +
+                                    "' has fabric_handles, which is for a 'user' or a 'group': the parent of "
+                                    "others has no memory of its own");
   }
   if (std::ranges::count(config.tenants, tenant.name, &TenantConfig::name) != 0) {
     reader.fail(table.source(), "tenant '" + tenant.name + "' is given twice");

@@ -25,6 +25,7 @@ struct TenantConfig {
   std::string user;    ///< name or number; empty: none
   std::string group;   ///< name or number; empty: none
   QuotasConfig quotas;
+  bool fabric_handles = false;  ///< may give memory out by them
 };
 
 /// What holds for users without a tenant.
@@ -46,6 +47,7 @@ struct Config {
   std::chrono::seconds reconcile{
       5};  ///< between two looks at what the driver says is used; 0: only when asked
   core::PastBrokerPolicy past_broker;
+  bool fabric_handles = false;  ///< extents have them, where the device offers them
 
   DeviceConfig any_device;                      ///< what holds where nothing else is said
   std::map<std::string, DeviceConfig> devices;  ///< by UUID: only these are lent; empty: all

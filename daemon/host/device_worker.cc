@@ -4,8 +4,10 @@
 
 namespace gpumem::host {
 
-DeviceWorker::DeviceWorker(const cuda::Driver& driver, int ordinal, Done done)
-    : driver_(driver), ordinal_(ordinal), done_(std::move(done)), thread_([this] { work(); }) {}
+DeviceWorker::DeviceWorker(const cuda::Driver& driver, int ordinal, cuda::HandleTypes types, Done done)
+    : driver_(driver), ordinal_(ordinal), types_(types), done_(std::move(done)), thread_([this] {
+        work();
+      }) {}
 
 DeviceWorker::~DeviceWorker() {
   {
@@ -60,11 +62,23 @@ DriverResult DeviceWorker::carry_out(DriverJob job) const {
 }
 
 Result<HeldExtent> DeviceWorker::create(const core::Extent& extent) const {
-  auto allocation = cuda::Allocation::create(driver_, ordinal_, extent.size);
+  auto allocation = allocate(extent.size);
   if (!allocation) return allocation.error();
   auto descriptor = allocation->export_descriptor();
   if (!descriptor) return descriptor.error();
-  return HeldExtent{extent, std::move(*allocation), std::move(*descriptor)};
+  HeldExtent held{extent, std::move(*allocation), std::move(*descriptor)};
+  if (types_ == cuda::HandleTypes::kDescriptorAndFabric) {
+    if (auto handle = held.allocation.export_fabric()) held.fabric = *handle;
+  }
+  return held;
+}
+
+// An IMEX channel may go away while the broker runs: then the pool goes on without fabric handles.
+Result<cuda::Allocation> DeviceWorker::allocate(Bytes size) const {
+  auto made = cuda::Allocation::create(driver_, ordinal_, size, types_);
+  if (made || types_ == cuda::HandleTypes::kDescriptor || made.error().code == Code::kResourceExhausted)
+    return made;
+  return cuda::Allocation::create(driver_, ordinal_, size);
 }
 
 }  // namespace gpumem::host

@@ -16,6 +16,7 @@ struct HeldExtent {
   core::Extent extent;
   cuda::Allocation allocation;
   UniqueFd descriptor;
+  std::optional<cuda::FabricHandle> fabric{};  ///< where the device has them, unless the driver refused
 };
 
 /// A job with the extents that it destroys.
@@ -35,7 +36,7 @@ class DeviceWorker {
   using Done = std::function<void(DriverResult)>;
 
   /// `done`  is called on the worker's thread.
-  DeviceWorker(const cuda::Driver& driver, int ordinal, Done done);
+  DeviceWorker(const cuda::Driver& driver, int ordinal, cuda::HandleTypes types, Done done);
   /// Finishes the job under way; drops the rest.
   ~DeviceWorker();
   DeviceWorker(const DeviceWorker&) = delete;
@@ -49,9 +50,11 @@ class DeviceWorker {
   std::optional<DriverJob> next_job();
   DriverResult carry_out(DriverJob job) const;
   Result<HeldExtent> create(const core::Extent& extent) const;
+  Result<cuda::Allocation> allocate(Bytes size) const;
 
   const cuda::Driver& driver_;
   int ordinal_;
+  cuda::HandleTypes types_;
   Done done_;
   Mutex mutex_;
   Condition wake_;

@@ -16,7 +16,9 @@ Result<std::unique_ptr<Extents>> Extents::create(boost::asio::io_context& loop, 
     auto device = driver.find(*uuid);
     if (!device) return device.error();
     extents->workers_.push_back(std::make_unique<DeviceWorker>(
-        driver, (*device)->ordinal, [self = extents.get()](DriverResult result) {
+        driver, (*device)->ordinal,
+        policy.no_fabric.empty() ? cuda::HandleTypes::kDescriptorAndFabric : cuda::HandleTypes::kDescriptor,
+        [self = extents.get()](DriverResult result) {
           auto shared = std::make_shared<DriverResult>(std::move(result));
           boost::asio::post(self->loop_, [self, shared] { self->take_in(std::move(*shared)); });
         }));
@@ -42,6 +44,12 @@ int Extents::descriptor(ExtentId id) const {
   const auto held = held_.find(id);
   GPUMEM_CHECK(held != held_.end(), "only what is held is lent");
   return held->second.descriptor.get();
+}
+
+std::optional<cuda::FabricHandle> Extents::fabric_handle(ExtentId id) const {
+  const auto held = held_.find(id);
+  GPUMEM_CHECK(held != held_.end(), "only what is held is given out");
+  return held->second.fabric;
 }
 
 void Extents::take_in(DriverResult result) {

@@ -24,6 +24,8 @@ class Extents {
   void run(core::Job job);
   /// The descriptor to send to a client; the extent's own.
   int descriptor(ExtentId id) const;
+  /// Its fabric handle; none: the device has none, or the driver refused.
+  std::optional<cuda::FabricHandle> fabric_handle(ExtentId id) const;
 
  private:
   Extents(boost::asio::io_context& loop, Done done) : loop_(loop), done_(std::move(done)) {}

@@ -68,6 +68,9 @@ class Loop final : public core::Executor, public core::PacketSender, private Lan
   RequestId grow(SessionId session, std::span<const core::Broker::Part> parts, core::Duration wait,
                  GrowAnswer answer) override;
   void cancel(RequestId request) override;
+  std::optional<core::HandleBytes> fabric_handle(ExtentId extent) const override {
+    return extents_->fabric_handle(extent);
+  }
   std::optional<ClientFigures> client_figures(SessionId session, core::DeviceIndex device,
                                               Bytes charged) const override;
   void watch(std::shared_ptr<core::EventWatcher> watcher, std::optional<core::WallTime> since) override;

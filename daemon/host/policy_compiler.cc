@@ -127,6 +127,7 @@ Result<core::DevicePolicy> compile_device(const Config& config, const DeviceFact
   }
   device.reclaim = how.reclaim;
   device.context_overhead = how.context_overhead;
+  device.no_fabric = facts.no_fabric;
   return device;
 }
 
@@ -165,6 +166,7 @@ Result<core::TenantRule> compile_tenant(const TenantConfig& tenant, const QuotaO
   core::TenantRule rule;
   rule.name = tenant.name;
   rule.parent = tenant.parent;
+  rule.fabric_handles = tenant.fabric_handles;
   if (!tenant.user.empty()) {
     auto uid = user_id(tenant.user);
     if (!uid) return uid.error().in(who);

@@ -13,6 +13,7 @@ namespace gpumem::host {
 struct DeviceFacts {
   cuda::Device device;
   Bytes obtainable;  ///< total less what others use already; total where that is not known
+  std::string no_fabric = core::kFabricOff;  ///< why its extents have no fabric handles; empty: they have
 };
 
 /// A part of an overlay that nothing can be done with, as the configuration is.

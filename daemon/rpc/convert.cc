@@ -48,6 +48,7 @@ const char* kind_name(core::Event::Kind kind) {
     case Kind::kKilling: return "killing";
     case Kind::kQuota: return "quota";
     case Kind::kPastBroker: return "past-broker";
+    case Kind::kFabric: return "fabric";
     case Kind::kUnexplained: return "unexplained";
   }
   return "";
@@ -183,6 +184,7 @@ v1::SessionInfo to_proto(const core::SessionView& view, const std::vector<std::s
     one.set_device(devices.at(shared.device));
     one.set_charged(shared.charged.count);
     one.set_imported(shared.imported.count);
+    one.set_fabric(shared.fabric.count);
   }
   return info;
 }

@@ -145,12 +145,32 @@ void SessionCalls::cancel(const Call& call, const v1::CancelRequest& request) {
 }
 
 void SessionCalls::export_handle(const Call& call, const v1::ExportHandleRequest& request) {
+  if (request.kind() == v1::HANDLE_KIND_FABRIC) return export_fabric(call, request);
+  if (request.kind() != v1::HANDLE_KIND_IPC) {
+    return answer_later(
+        call, failed_with(Error{Code::kInvalidArgument, "the broker knows no such kind of handle"}));
+  }
   const auto exported = api::export_handle(call.broker, session_, to_call(request), call.now);
   if (!exported) return answer_later(call, failed_with(exported.error()));
   v1::SessionAnswer answer;
   v1::ExportHandleResponse& body = *answer.mutable_handle_exported();
   body.set_handle(exported->handle.data(), exported->handle.size());
   body.set_within_ms(api::milliseconds(exported->expires - call.now));
+  answer_later(call, std::move(answer));
+}
+
+void SessionCalls::export_fabric(const Call& call, const v1::ExportHandleRequest& request) {
+  const auto parts = api::export_fabric(executor_, call.broker, session_, to_call(request), call.now);
+  if (!parts) return answer_later(call, failed_with(parts.error()));
+  v1::SessionAnswer answer;
+  for (const core::FabricPart& part : *parts) {
+    v1::FabricPart& one = *answer.mutable_handle_exported()->add_fabric();
+    one.set_handle(part.handle.data(), part.handle.size());
+    one.set_size(part.size.count);
+    one.set_offset(part.offset.count);
+    one.set_bytes(part.bytes.count);
+    one.set_lease(part.lease.value);
+  }
   answer_later(call, std::move(answer));
 }
 

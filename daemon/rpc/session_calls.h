@@ -41,6 +41,7 @@ class SessionCalls final : public core::SessionHolder, public std::enable_shared
   void grow(const Call& call, const v1::GrowRequest& request);
   void cancel(const Call& call, const v1::CancelRequest& request);
   void export_handle(const Call& call, const v1::ExportHandleRequest& request);
+  void export_fabric(const Call& call, const v1::ExportHandleRequest& request);
   void describe(const Call& call);
   void explain(const Call& call);
   void answer_growth(std::uint64_t number, const Result<core::Grant, core::GrowFailure>& answer);

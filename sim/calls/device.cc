@@ -8,6 +8,7 @@
 #include "calls.h"
 #include "sim/driver/device_attributes.h"
 #include "sim/driver/driver.h"
+#include "sim/driver/locations.h"
 #include "sim/machine/device_model.h"
 
 namespace gpumem::sim {
@@ -74,9 +75,14 @@ CUresult api::cuDeviceTotalMem_v2(size_t* bytes, CUdevice device) {
 CUresult api::cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice device) {
   Call driver;
   if (!driver) return driver.error();
-  if (value == nullptr || attribute <= 0 || attribute >= CU_DEVICE_ATTRIBUTE_MAX)
-    return CUDA_ERROR_INVALID_VALUE;
+  const int number = attribute;
+  const bool is_known = number > 0 && (number < CU_DEVICE_ATTRIBUTE_MAX || number == kFabricIsSupported);
+  if (value == nullptr || !is_known) return CUDA_ERROR_INVALID_VALUE;
   if (!driver->has_device(device)) return CUDA_ERROR_INVALID_DEVICE;
+  if (number == kFabricIsSupported) {
+    *value = driver->fabric ? 1 : 0;
+    return CUDA_SUCCESS;
+  }
   *value = device_attribute(attribute, driver->device(device));
   return CUDA_SUCCESS;
 }

@@ -1,12 +1,68 @@
-// Virtual memory management: physical extents and sharing them by descriptor.
+// Virtual memory management: physical extents and sharing them, by descriptor and by fabric handle.
 #include <cuda.h>
 
 #include <cstdint>
+#include <cstring>
 
 #include "calls.h"
 #include "sim/driver/locations.h"
 
 namespace gpumem::sim {
+namespace {
+
+constexpr std::uint64_t kMagic = 0x6d69732d62616672;  // "rfab-sim"
+
+/// What the 64 bytes of a fabric handle hold. They keep nothing alive.
+struct FabricPlace {
+  std::uint64_t magic = kMagic;
+  std::uint64_t generation = 0;
+  std::uint32_t index = 0;
+  std::uint32_t device = 0;
+  Uuid uuid{};  ///< the device's: it tells the machine
+};
+constexpr std::size_t kFabricHandleBytes = 64;
+static_assert(sizeof(FabricPlace) <= kFabricHandleBytes);
+
+/// Whether `type` is one way to pass memory on. Errors  as check_handle_types().
+CUresult check_type(Call& driver, unsigned type) {
+  const bool is_one = type != 0 && (type & (type - 1)) == 0;
+  return is_one ? check_handle_types(type, driver->fabric) : CUDA_ERROR_INVALID_VALUE;
+}
+
+void write_fabric_handle(Call& driver, const Extent& extent, void* out) {
+  const FabricPlace place{.generation = extent.slot.generation,
+                          .index = extent.slot.index,
+                          .device = extent.device,
+                          .uuid = driver->table->uuid(extent.device)};
+  std::memset(out, 0, kFabricHandleBytes);
+  std::memcpy(out, &place, sizeof place);
+}
+
+using Opened = std::optional<Table::Opened>;
+
+Opened open_fabric_handle(Call& driver, const void* bytes) {
+  FabricPlace place;
+  if (bytes == nullptr) return std::nullopt;
+  std::memcpy(&place, bytes, sizeof place);
+  const Table& table = *driver->table;
+  const bool is_here =
+      place.magic == kMagic && place.device < table.device_count() && place.uuid == table.uuid(place.device);
+  Opened opened = is_here ? driver->table->open_by_place({place.index, place.generation}) : std::nullopt;
+  if (!opened || (opened->info.handle_types & kFabricHandle) == 0 || !opened->info.exported)
+    return std::nullopt;
+  opened->info.handle_types = kFabricHandle;  // no descriptor of it is the one that others know
+  return opened;
+}
+
+// Duplicated first: what is identified is what is kept, whatever becomes of the caller's descriptor.
+Opened open_descriptor(Call& driver, int descriptor) {
+  UniqueFd fd = duplicate(descriptor);
+  const auto info = driver->table->identify(fd.get());
+  if (!info) return std::nullopt;
+  return Table::Opened{*info, std::move(fd)};
+}
+
+}  // namespace
 
 CUresult api::cuMemGetAllocationGranularity(size_t* granularity, const CUmemAllocationProp* prop,
                                             CUmemAllocationGranularity_flags option) {
@@ -80,15 +136,19 @@ CUresult api::cuMemExportToShareableHandle(void* out, CUmemGenericAllocationHand
                                            CUmemAllocationHandleType type, unsigned long long flags) {
   Call driver;
   if (!driver) return driver.error();
-  if (out == nullptr || flags != 0 || type == CU_MEM_HANDLE_TYPE_NONE) return CUDA_ERROR_INVALID_VALUE;
-  if (const CUresult valid = check_handle_types(type); valid != CUDA_SUCCESS) return valid;
+  if (out == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult valid = check_type(driver, type); valid != CUDA_SUCCESS) return valid;
   Extent* const extent = driver->handles->find(handle);
   if (extent == nullptr || (extent->handle_types & type) == 0) return CUDA_ERROR_INVALID_VALUE;
-  gpumem::UniqueFd fd = duplicate(extent->fd.get());
-  if (!fd.valid()) return CUDA_ERROR_OPERATING_SYSTEM;
+  const bool by_fabric = type == kFabricHandle;
+  gpumem::UniqueFd fd = by_fabric ? gpumem::UniqueFd() : duplicate(extent->fd.get());
+  if (!by_fabric && !fd.valid()) return CUDA_ERROR_OPERATING_SYSTEM;
   if (!driver->table->mark_exported(extent->slot)) return CUDA_ERROR_OUT_OF_MEMORY;
   extent->is_exported = true;
-  *static_cast<int*>(out) = fd.release();
+  if (by_fabric)
+    write_fabric_handle(driver, *extent, out);
+  else
+    *static_cast<int*>(out) = fd.release();
   return CUDA_SUCCESS;
 }
 
@@ -96,19 +156,20 @@ CUresult api::cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* handl
                                              CUmemAllocationHandleType type) {
   Call driver;
   if (!driver) return driver.error();
-  if (handle == nullptr || type == CU_MEM_HANDLE_TYPE_NONE) return CUDA_ERROR_INVALID_VALUE;
-  if (const CUresult valid = check_handle_types(type); valid != CUDA_SUCCESS) return valid;
-  // Duplicated first: what is identified is what is kept, whatever becomes of the caller's descriptor.
-  gpumem::UniqueFd fd = duplicate(static_cast<int>(reinterpret_cast<std::intptr_t>(os_handle)));
-  const auto info = driver->table->identify(fd.get());
-  if (!info || info->kind != Kind::kMemory) return CUDA_ERROR_INVALID_VALUE;
-  if (info->device != layout::kHost && driver->ordinal(info->device) < 0) return CUDA_ERROR_INVALID_DEVICE;
-  const Table::Request request{.device = info->device,
-                               .kind = info->kind,
-                               .size = info->size,
-                               .handle_types = info->handle_types,
-                               .numa_node = info->numa_node};
-  Extent& extent = driver->handles->add(info->slot, std::move(fd), request, true);
+  if (handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult valid = check_type(driver, type); valid != CUDA_SUCCESS) return valid;
+  Opened opened = type == kFabricHandle
+                      ? open_fabric_handle(driver, os_handle)
+                      : open_descriptor(driver, static_cast<int>(reinterpret_cast<std::intptr_t>(os_handle)));
+  if (!opened || opened->info.kind != Kind::kMemory) return CUDA_ERROR_INVALID_VALUE;
+  const ExtentInfo& info = opened->info;
+  if (info.device != layout::kHost && driver->ordinal(info.device) < 0) return CUDA_ERROR_INVALID_DEVICE;
+  const Table::Request request{.device = info.device,
+                               .kind = info.kind,
+                               .size = info.size,
+                               .handle_types = info.handle_types,
+                               .numa_node = info.numa_node};
+  Extent& extent = driver->handles->add(info.slot, std::move(opened->fd), request, true);
   extent.handles = 1;
   *handle = extent.handle;
   return CUDA_SUCCESS;

@@ -54,6 +54,7 @@ CUresult Driver::bring_up() {
   if (visible.empty()) return CUDA_ERROR_NO_DEVICE;
   Gate::attach(*machine);
   visible_ = std::move(visible);
+  fabric = machine->fabric;
   table = std::move(*opened);
   handles.emplace(*table);
   return CUDA_SUCCESS;

@@ -77,6 +77,7 @@ class Driver {
   std::mutex mutex;
   /// Held shared while bytes move, alone while mappings change; taken with `mutex` held, which may then go.
   std::shared_mutex in_use;
+  bool fabric = false;  ///< the machine's devices offer fabric handles
   std::unique_ptr<Table> table;
   std::optional<Handles> handles;
   VaSpace space;

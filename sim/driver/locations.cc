@@ -48,9 +48,9 @@ CUresult resolve(Call& driver, const CUmemLocation& location, std::uint32_t* out
   return CUDA_SUCCESS;
 }
 
-CUresult check_handle_types(unsigned types) {
-  if (types == CU_MEM_HANDLE_TYPE_NONE || types == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
-    return CUDA_SUCCESS;
+CUresult check_handle_types(unsigned types, bool fabric) {
+  const unsigned offered = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR | (fabric ? kFabricHandle : 0);
+  if ((types & ~offered) == 0) return CUDA_SUCCESS;
   constexpr unsigned kKnown = 0xf;  // descriptor, win32, kmt, fabric
   return (types & ~kKnown) == 0 ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_VALUE;
 }
@@ -63,7 +63,7 @@ CUresult check_properties(Call& driver, const CUmemAllocationProp* prop) {
   std::uint32_t device = 0;
   if (const CUresult known = resolve(driver, prop->location, &device); known != CUDA_SUCCESS) return known;
   if (prop->win32HandleMetaData != nullptr) return CUDA_ERROR_INVALID_VALUE;
-  return check_handle_types(prop->requestedHandleTypes);
+  return check_handle_types(prop->requestedHandleTypes, driver->fabric && !is_host(prop->location));
 }
 
 std::int32_t node_of(const CUmemLocation& location) {

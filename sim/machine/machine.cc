@@ -18,10 +18,12 @@ constexpr const char* kMachineFile = "machine";
 constexpr const char* kCuda = "libcuda.so.1";
 constexpr const char* kCudaDev = "libcuda.so";
 constexpr const char* kNvml = "libnvidia-ml.so.1";
+constexpr std::string_view kFabric = "+fabric";
 
 Error bad_spec(std::string_view spec, std::string_view why) {
-  return {Code::kInvalidArgument, "spec '" + std::string(spec) + "': " + std::string(why) +
-                                      "; wanted is COUNTxSIZE, for example 2x24GiB or 1x8GiB,1x16GiB"};
+  return {Code::kInvalidArgument,
+          "spec '" + std::string(spec) + "': " + std::string(why) +
+              "; wanted is COUNTxSIZE, for example 2x24GiB or 1x8GiB,1x16GiB, and +fabric"};
 }
 
 Error system_error(const std::error_code& error, const fs::path& path) {
@@ -127,7 +129,9 @@ std::string to_string(const Uuid& uuid) {
 
 Result<std::vector<Bytes>> parse_spec(std::string_view spec) {
   std::vector<Bytes> devices;
-  for (std::string_view rest = spec;;) {
+  std::string_view rest = spec;
+  if (rest.ends_with(kFabric)) rest.remove_suffix(kFabric.size());
+  for (;;) {
     const auto comma = rest.find(',');
     if (auto parsed = parse_item(spec, rest.substr(0, comma), devices); !parsed) return parsed.error();
     if (comma == std::string_view::npos) return devices;
@@ -148,6 +152,7 @@ Result<Machine> load_machine(const fs::path& folder) {
                  (folder / kMachineFile).string() + " is damaged; create the machine anew"};
   }
   machine.devices = std::move(*devices);
+  machine.fabric = std::string_view(machine.spec).ends_with(kFabric);
   return machine;
 }
 

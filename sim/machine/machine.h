@@ -19,6 +19,7 @@ using Uuid = std::array<std::uint8_t, 16>;
 /// One simulated machine: what its folder's `machine` file says.
 struct Machine {
   std::string spec;            ///< as it was given, for example `2x24GiB`
+  bool fabric = false;         ///< its devices offer fabric handles: the spec ends with `+fabric`
   std::string id;              ///< 16 hexadecimal digits, new with every creation
   std::vector<Bytes> devices;  ///< total memory of each
 
@@ -31,7 +32,8 @@ struct Machine {
 /// `GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx`.
 std::string to_string(const Uuid& uuid);
 
-/// Reads the memory of each device from `2x24GiB` or `1x8GiB,1x16GiB`; the count may be left out.
+/// Reads the memory of each device from `2x24GiB` or `1x8GiB,1x16GiB`; the count may be left out, and
+/// `+fabric` may follow.
 /// Errors  kInvalidArgument: not of that form; no or over 16 devices; not a multiple of 2 MiB.
 Result<std::vector<Bytes>> parse_spec(std::string_view spec);
 

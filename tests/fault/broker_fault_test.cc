@@ -132,5 +132,38 @@ TEST_F(BrokersNvml, ThatDoesNotStartIsDoneWithout) {
   expect_rest();
 }
 
+struct BrokersFabricHandles : FaultTest {
+  BrokersFabricHandles()
+      : FaultTest(
+            {.simulate = "1x256MiB+fabric", .config = std::string(kSomeSpare) + "fabric_handles = true\n"}) {}
+};
+
+TEST_F(BrokersFabricHandles, ThatItMayNotMakeAtStartAreLeftOut) {
+  broker_.kill();
+  const auto added = sim::add_fault(machine(), "cuMemCreate fail NOT_PERMITTED nth 1");
+  ASSERT_TRUE(added.has_value()) << added.error().message;
+  broker_.start_again();
+  const std::string log = broker_.log();
+  EXPECT_NE(log.find("is lent without fabric handles: "), std::string::npos);
+  EXPECT_NE(log.find("/dev/nvidia-caps-imex-channels"), std::string::npos) << "what is needed";
+  heal();
+  expect_rest();
+  expect_whole_pool_lendable();
+}
+
+TEST_F(BrokersFabricHandles, ThatTheDriverRefusesLaterCostThePoolNothing) {
+  for (const char* rule :
+       {"cuMemCreate fail NOT_PERMITTED nth 1", "cuMemExportToShareableHandle fail NOT_PERMITTED nth 2"}) {
+    inject_into_broker(rule);
+    auto one = client_with(mebibytes(2));
+    EXPECT_EQ(one->shrink("a", {})["committed"], 0);
+    EXPECT_EQ(one->leave(), 0);
+    EXPECT_TRUE(eventually([this] { return broker_.at_rest(); })) << broker_.unrest();
+    heal();
+  }
+  expect_rest();
+  expect_whole_pool_lendable();
+}
+
 }  // namespace
 }  // namespace gpumem::test

@@ -64,6 +64,7 @@ class BrokerHost final : public core::Executor, public core::PacketSender {
   RequestId grow(SessionId session, std::span<const core::Broker::Part> parts, core::Duration wait,
                  GrowAnswer answer) override;
   void cancel(RequestId request) override;
+  std::optional<core::HandleBytes> fabric_handle(ExtentId) const override { return {}; }
   std::optional<ClientFigures> client_figures(SessionId, core::DeviceIndex, Bytes) const override {
     return {};
   }

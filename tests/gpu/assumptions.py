@@ -45,6 +45,8 @@ ALL = [
     Assumption("SharingProbe.ADescriptorAloneKeepsTheMemory", "imported", "content is there, if the driver stays up",
                says("content is there")),
     Assumption("SharingProbe.ImportFromAHiddenDevice", "", "refused: a GPU must be visible", REFUSED),
+    Assumption("SharingProbe.FabricHandlesOfExtents", "released it", "refused: a handle keeps nothing", REFUSED),
+    Assumption("SharingProbe.FabricHandlesOfExtents", "bytes kept", "nothing: a handle keeps nothing", number(0, NOISE)),
     Assumption("SharingProbe.ForeignDescriptors", "", "refused", REFUSED),
 ]
 

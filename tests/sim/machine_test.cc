@@ -36,8 +36,9 @@ std::unique_ptr<Table> table_of(const std::filesystem::path& folder) {
 TEST(Spec, IsCountTimesSize) {
   EXPECT_EQ(parse_spec("2x24GiB").value(), (std::vector<Bytes>{gibibytes(24), gibibytes(24)}));
   EXPECT_EQ(parse_spec("1x8GiB,16GiB").value(), (std::vector<Bytes>{gibibytes(8), gibibytes(16)}));
+  EXPECT_EQ(parse_spec("1x8GiB,16GiB+fabric").value(), (std::vector<Bytes>{gibibytes(8), gibibytes(16)}));
   for (const char* bad : {"", "x", "2x", "0x8GiB", "17x8GiB", "9x1GiB,8x1GiB", "ax8GiB", "1x3MiB", "1x0",
-                          "1x8GiB,", "-1x8GiB", "1x8Gibble"}) {
+                          "1x8GiB,", "-1x8GiB", "1x8Gibble", "+fabric", "1x8GiB+fabrics"}) {
     EXPECT_FALSE(parse_spec(bad).has_value()) << bad;
   }
 }

@@ -18,6 +18,7 @@ struct NoExecutor : core::Executor {
     return {};
   }
   void cancel(RequestId) override {}
+  std::optional<core::HandleBytes> fabric_handle(ExtentId) const override { return {}; }
   std::optional<ClientFigures> client_figures(SessionId, core::DeviceIndex, Bytes) const override {
     return {};
   }

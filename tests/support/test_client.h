@@ -34,6 +34,11 @@ struct Holdings {
   std::map<std::string, Import> imports;
   std::optional<Allocator> allocator;
   std::vector<cuda::Allocation> taken;  ///< past the broker
+  struct Mapped {
+    cuda::Reservation range;
+    cuda::Mapping mapping;
+  };
+  std::optional<Mapped> fabric;  ///< imported by a fabric handle
 
   struct Raw {
     std::unique_ptr<RawSession> session;

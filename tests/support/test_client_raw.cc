@@ -68,6 +68,40 @@ Answer take(const Json& command, Holdings& holdings) {
   return {};
 }
 
+// Maps the memory that a fabric handle names, by the driver alone, and keeps the mapping alone.
+Answer import_fabric(const Json& command, Holdings& holdings) {
+  auto driver = cuda::Driver::open(command.at("driver").get<std::string>());
+  if (!driver) return failure(driver.error());
+  const auto bytes = command.at("handle").get<std::vector<int>>();
+  cuda::FabricHandle handle{};
+  std::copy(bytes.begin(), bytes.end(), handle.begin());
+  const Bytes size{command.at("size").get<std::uint64_t>()};
+  auto imported = cuda::Allocation::import(**driver, handle, size);
+  if (!imported) return failure(imported.error());
+  auto range = cuda::Reservation::create(**driver, size, {});
+  if (!range) return failure(range.error());
+  std::vector<cuda::Allocation> one;
+  one.push_back(std::move(*imported));
+  auto mapping = cuda::Mapping::create(**driver, range->base(), one, 0);
+  if (!mapping) return failure(mapping.error());
+  holdings.fabric.emplace(Holdings::Mapped{std::move(*range), std::move(*mapping)});
+  return {};
+}
+
+// The simulated driver's memory is the host's, too.
+Answer access_fabric(const Json& command, Holdings& holdings) {
+  auto* const bytes = reinterpret_cast<volatile char*>(holdings.fabric->mapping.at());
+  const char value = static_cast<char>(command.at("value").get<int>());
+  const std::uint64_t size = holdings.fabric->mapping.size().count;
+  for (std::uint64_t i = 0; i < size; i += 4096) {
+    if (command.at("do") == "fabric_write")
+      bytes[i] = value;
+    else if (bytes[i] != value)
+      return failure(Error{Code::kInternal, "byte " + std::to_string(i) + " is " + std::to_string(bytes[i])});
+  }
+  return {};
+}
+
 Answer raw_descriptors(Holdings::Raw& raw) {
   Answer answer;
   for (const UniqueFd& descriptor : extents(raw)) answer.descriptors.push_back(descriptor.get());
@@ -169,6 +203,12 @@ std::optional<Answer> raw_command(const Json& command, Holdings& holdings) {
 std::optional<Answer> process_command(const Json& command, Holdings& holdings) {
   const std::string what = command.at("do");
   if (what == "take") return take(command, holdings);
+  if (what == "fabric_import") return import_fabric(command, holdings);
+  if (what == "fabric_write" || what == "fabric_check") return access_fabric(command, holdings);
+  if (what == "fabric_let_go") {
+    holdings.fabric.reset();
+    return Answer{};
+  }
   if (what == "fork_idle") return fork_idle();
   if (what == "fork_and_use") return fork_and_use(holdings);
   if (what == "crash") ::raise(SIGKILL);

@@ -153,11 +153,48 @@ int attribute(int number) {
 TEST_F(SharingProbe, FabricHandles) {
   ask("attribute, create", [this] {
     CUmemAllocationProp properties = cuda::allocation_properties(device().ordinal);
-    properties.requestedHandleTypes =
-        static_cast<CUmemAllocationHandleType>(8);  // CU_MEM_HANDLE_TYPE_FABRIC, 12.3
-    const int supported = attribute(128);           // CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED
+    properties.requestedHandleTypes = static_cast<CUmemAllocationHandleType>(cuda::kFabricHandleType);
+    const int supported = attribute(cuda::kFabricAttribute);
     return std::to_string(supported) + ", " + create_and_export(properties, unit_.count);
   });
+}
+
+// What the broker's fabric handles rest on, where there are any.
+TEST_F(SharingProbe, FabricHandlesOfExtents) {
+  const auto create = [this] {
+    return cuda::Allocation::create(driver(), device().ordinal, block_,
+                                    cuda::HandleTypes::kDescriptorAndFabric);
+  };
+  std::string tried;
+  Process check([](Channel& channel) {
+    const auto checked = cuda::check_fabric(driver(), device());
+    channel.tell(checked ? "works" : checked.error().message);
+  });
+  tried = check.channel().hear();
+  check.join();
+  note("created, exported and imported", tried);
+  if (tried != "works") return;
+  ask("exported by an importer of the descriptor", [&] {
+    auto own = create();
+    if (!own) return own.error().message;
+    const cuda::Allocation imported = import(exported(*own), block_);
+    const auto handle = imported.export_fabric();
+    return handle ? std::string("works") : handle.error().message;
+  });
+  Process owner([&](Channel& channel) {
+    auto own = create();
+    if (own) channel.tell_value(own->export_fabric().value_or({}));
+    own = cuda::Allocation();
+    channel.await();
+  });
+  const auto handle = owner.channel().hear_value<cuda::FabricHandle>();
+  ask("imported when its owner has released it", [&] {
+    const auto imported = cuda::Allocation::import(driver(), handle, block_);
+    return imported ? std::string("works") : imported.error().message;
+  });
+  note("bytes kept by a handle alone", used());
+  owner.channel().signal();
+  owner.join();
 }
 
 TEST_F(SharingProbe, HostMemoryAsAnExtent) {

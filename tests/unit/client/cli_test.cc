@@ -148,6 +148,11 @@ TEST(SessionsView, ShowsWhatASessionHasBesidesItsSlices) {
   const Json json = sessions_json(list)["sessions"][0]["shared"][0];
   EXPECT_EQ(json["charged"], kGiB);
   EXPECT_EQ(json["imported"], 3 * kGiB);
+  EXPECT_EQ(text.find("train/fabric"), std::string::npos) << text;
+  shared.set_fabric(2 * kGiB);
+  const std::string given = sessions_text(list, noon());
+  EXPECT_NE(given.find("2GiB", given.find("train/fabric")), std::string::npos) << given;
+  EXPECT_EQ(sessions_json(list)["sessions"][0]["shared"][0]["fabric"], 2 * kGiB);
 }
 
 TEST(TenantsView, ShowsABarOnATerminalOnly) {

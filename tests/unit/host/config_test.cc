@@ -59,7 +59,9 @@ reconcile_seconds = 3
 past_broker = "end"
 past_broker_allowance = "1GiB"
 past_broker_confirm_seconds = 7
+fabric_handles = true
 )");
+  EXPECT_TRUE(config.fabric_handles);
   EXPECT_EQ(config.runtime_folder, "/x");
   EXPECT_EQ(config.state_folder, "/y");
   EXPECT_EQ(config.admin_group, "27");
@@ -258,6 +260,17 @@ TEST(Config, WithATenantThatIsNobodyOrTwoIsRefused) {
   EXPECT_THAT(wrong("[[device]]\nreserve = 1\n"), HasSubstr("a device needs its 'uuid'"));
   EXPECT_THAT(wrong("[[tenant]]\nname = \"a\"\nuser = 1\n[[tenant.device]]\nlimit = 1\n"),
               HasSubstr("needs its 'uuid'"));
+}
+
+TEST(Config, AllowsFabricHandlesToUsersAndGroupsWhereTheBrokerHasThem) {
+  const std::string broker = "[broker]\nfabric_handles = true\n";
+  const std::string ann = "[[tenant]]\nname = \"ann\"\nuser = 1\nfabric_handles = true\n";
+  EXPECT_TRUE(good(ann + broker).tenants.at(0).fabric_handles);
+  EXPECT_FALSE(good("").fabric_handles);
+  EXPECT_THAT(wrong(ann), HasSubstr("needs fabric_handles in [broker]"));
+  const std::string lab = "[[tenant]]\nname = \"lab\"\nfabric_handles = true\n";
+  const std::string member = "[[tenant]]\nname = \"bob\"\nuser = 2\nparent = \"lab\"\n";
+  EXPECT_THAT(wrong(broker + lab + member), HasSubstr("'user' or a 'group'"));
 }
 
 TEST(Config, MayHaveATenantThatIsNobodyOnlyAsAParent) {

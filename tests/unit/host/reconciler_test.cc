@@ -46,6 +46,7 @@ class OpenGate final : public core::Executor {
   }
   void cancel(RequestId) override {}
   void after(std::function<void()> done) override { done(); }
+  std::optional<core::HandleBytes> fabric_handle(ExtentId) const override { return {}; }
   std::optional<ClientFigures> client_figures(SessionId, core::DeviceIndex, Bytes) const override {
     return {};
   }
