@@ -10,8 +10,11 @@ namespace {
 
 // The largest extent, as a part of what is committed, so that one block keeps little memory.
 constexpr std::uint64_t kExtentPart = 1024;
-// But at least this part of the growth, because many small extents cost many driver calls.
+// But at least this part of the growth, because many small extents cost many driver calls. Those of a large
+// growth may be larger: no small block comes to lie in them.
 constexpr std::uint64_t kGrowthPart = 8;
+constexpr std::uint64_t kLargeGrowthPart = 2;
+constexpr std::uint64_t kLargeGrowth = mebibytes(32).count;
 // A growth requests up to this part of what is committed, even if less is missing.
 constexpr std::uint64_t kBatchPart = 512;
 // Each round waits for all streams. Other threads may add work without end, so the rounds are bounded.
@@ -334,7 +337,8 @@ Backing::Request Engine::request_for(std::uint64_t missing) const {
   Backing::Request request;
   request.least = {missing};
   request.most = {std::max(missing, std::min(units(committed / kBatchPart), left))};
-  request.largest = {units(std::max((committed + missing) / kExtentPart, missing / kGrowthPart))};
+  const std::uint64_t part = missing < kLargeGrowth ? kGrowthPart : kLargeGrowthPart;
+  request.largest = {units(std::max((committed + missing) / kExtentPart, missing / part))};
   return request;
 }
 
