@@ -92,7 +92,7 @@ void register_allocator_growth(World& world) {
         ->Iterations(kTurns)
         ->UseManualTime()
         ->Unit(benchmark::kMicrosecond);
-  register_curve(world, "growth_curve", false);
+  register_curve(world, "growth_curve/back_to_back", false);
   register_curve(world, "growth_curve/with_work_between", true);
 }
 
