@@ -68,7 +68,7 @@ bool SlabBins::put(Span& slab, const Block& block, StreamIndex stream, std::uint
   block.slot->set(BlockWord());
   if (slab.stream != stream && slab.free_slots.empty()) slab.stream = stream;
   if (slab.stream == stream) {
-    slab.epoch = epoch;
+    slab.epoch = std::max(slab.epoch, epoch);
     return return_slot(slab, *block.slot);
   }
   bin(stream, slab.size_class).deferred.push_back({block, &slab, epoch});
