@@ -117,6 +117,19 @@ TEST_P(RecordedStreams, AreKeptWhenTheBlockChangesItsSize) {
   EXPECT_TRUE(streams_.is_known_reached(used));
 }
 
+TEST_P(RecordedStreams, AreKeptWhileManyOthersComeAndGo) {
+  const Address at = allocate({4096});
+  record(at, kTwo);
+  for (std::uint64_t i = 100; i < 300; ++i) {
+    free(allocate({256}, stream(i)), {256}, stream(i));
+    streams_.finish(stream(i));
+  }
+  const auto used = streams_.give(kTwo);
+  free(at, {4096});
+  EXPECT_TRUE(succeeded(engine_->trim(kAll)));
+  EXPECT_TRUE(streams_.is_known_reached(used));
+}
+
 TEST_P(RecordedStreams, MayEndAfterTheyWereReleased) {
   const auto all = take_all(kOne);
   for (const Address at : all) record(at, kTwo);
