@@ -225,6 +225,7 @@ Address Engine::hand_out(Span& span, const Request& request, StreamIndex stream)
   span.slot_count = 1;
   span.slots = &span.own;
   span.requested = request.bytes;
+  counters_.peak_used = std::max(counters_.peak_used, heap_.used_bytes());
   ++counters_.slow[span.size_class];
   mark_used(span.own, request, stream);
   map_.enter(span);
@@ -292,14 +293,19 @@ Result<void> Engine::deallocate(Address address, Bytes bytes, StreamHandle strea
   if (!index) return index.error();
   Span& span = *found->span;
   if (cache != nullptr) cache->use(*index, cache_budget());
-  const bool cached = span.size_class != kNoClass && cache != nullptr && !is_waited_for() &&
+  const bool recorded = found->word.has_recorded_streams();
+  const bool cached = span.size_class != kNoClass && cache != nullptr && !recorded && !is_waited_for() &&
                       cache->ensure_capacity(span.size_class, flush_target()) &&
                       cache->put_locked(span, *found->slot, address, bytes.count);
   if (!cached) {
     // Another thread may free the same block on the fast path.
     std::uint64_t expected = found->word.bits();
     if (!found->slot->word.compare_exchange_strong(expected, 0)) return invalid(address, "was freed already");
-    free_block(span, {address, found->slot}, *index);
+    if (recorded) {
+      free_recorded({address, found->slot}, *index);
+    } else {
+      free_block(span, {address, found->slot}, *index, streams_.epoch(*index));
+    }
     streams_.freed(*index);
   }
   streams_.let_go(allocated_on);
@@ -316,10 +322,11 @@ Result<StreamIndex> Engine::order_of_free(StreamHandle stream, StreamIndex alloc
   return !own || *own == allocated_on ? own : stream_of(nullptr);
 }
 
-void Engine::free_block(Span& span, const Block& block, StreamIndex stream) {
-  const std::uint64_t epoch = streams_.epoch(stream);
+void Engine::free_block(Span& span, const Block& block, StreamIndex stream, std::uint64_t epoch) {
   if (span.use == Span::Use::kSlab) {
-    if (slab_bins_.put(span, block, stream, epoch)) free_span(span, span.stream, span.epoch);
+    const bool idle = epoch < streams_.reached(stream);
+    const bool whole = idle ? slab_bins_.put_idle(span, block) : slab_bins_.put(span, block, stream, epoch);
+    if (whole) free_span(span, span.stream, span.epoch);
   } else {
     free_span(span, stream, epoch);
   }
@@ -343,7 +350,8 @@ ThreadCache::FlushTarget Engine::flush_target() {
 }
 
 void Engine::free_flushed(const Block& block) {
-  free_block(*map_.find(block.address), block, streams_.legacy());
+  const StreamIndex legacy = streams_.legacy();
+  free_block(*map_.find(block.address), block, legacy, streams_.epoch(legacy));
 }
 
 }  // namespace gpumem::allocator

@@ -5,6 +5,7 @@
 #include <optional>
 #include <stop_token>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "base/mutex.h"
@@ -64,12 +65,14 @@ class Engine {
   Result<Address, GrowError> allocate(Bytes bytes, StreamHandle stream, const Placement& placement = {});
   Result<void> deallocate(Address address, Bytes bytes, StreamHandle stream);
   Result<void, GrowError> extend(Address address, Bytes bytes, Bytes to, StreamHandle stream);
+  Result<void> record_stream(Address address, StreamHandle stream);
   Result<void> release_stream(StreamHandle stream);
   Result<Bytes> trim(Bytes bytes);
   Result<Tag> tag(std::string_view name);
   /// The names that have a tag, by number, from 1 on.
   std::vector<std::string> tags() const;
   Result<AllocatorStatistics> statistics() const;
+  Result<void> reset_peaks();
   Result<std::vector<BlockInfo>> snapshot() const;
   Result<Backing::HandleBytes> export_handle(Address address, Bytes offset, Bytes bytes,
                                              const ExportOptions& options);
@@ -149,11 +152,32 @@ class Engine {
   Result<Found> find(Address address, Bytes bytes) const GPUMEM_REQUIRES(lock_);
   /// The stream in whose order a block is freed that the caller frees on `stream`. Errors  as stream_of.
   Result<StreamIndex> order_of_free(StreamHandle stream, StreamIndex allocated_on) GPUMEM_REQUIRES(lock_);
-  void free_block(Span& span, const Block& block, StreamIndex stream) GPUMEM_REQUIRES(lock_);
+  /// `epoch`  the stream's, when the block was freed.
+  void free_block(Span& span, const Block& block, StreamIndex stream, std::uint64_t epoch)
+      GPUMEM_REQUIRES(lock_);
   void free_span(Span& span, StreamIndex stream, std::uint64_t epoch) GPUMEM_REQUIRES(lock_);
   /// Frees the blocks that are flushed from a thread's cache.
   ThreadCache::FlushTarget flush_target();
   void free_flushed(const Block& block) GPUMEM_THREAD(no_thread_safety_analysis);
+
+  // engine_recorded.cc: blocks that further streams use.
+  /// A freed block whose recorded streams may still use it.
+  struct HeldBlock {
+    struct Use {
+      StreamIndex stream = kNoStream;
+      std::uint64_t epoch = 0;
+    };
+    Block block;
+    Use freed;               ///< the stream it was freed on
+    std::vector<Use> users;  ///< the recorded streams
+  };
+  /// Frees `block` on `stream`, for which other streams are recorded: at once, if it is used on no other.
+  void free_recorded(const Block& block, StreamIndex stream) GPUMEM_REQUIRES(lock_);
+  bool is_used_still(const HeldBlock& held) const GPUMEM_REQUIRES(lock_);
+  /// Frees the blocks that their recorded streams do not use any more.
+  void free_held() GPUMEM_REQUIRES(lock_);
+  /// The streams that must go on before held blocks can be free.
+  std::vector<StreamIndex> awaited_streams() const GPUMEM_REQUIRES(lock_);
 
   // engine_spans.cc: from a request for memory to a span.
   struct Need {
@@ -245,6 +269,8 @@ class Engine {
   ExtentHeap extents_ GPUMEM_GUARDED_BY(lock_);
   Streams streams_ GPUMEM_GUARDED_BY(lock_);
   SlabBins slab_bins_ GPUMEM_GUARDED_BY(lock_);
+  std::unordered_map<Address, std::vector<StreamIndex>> recorded_ GPUMEM_GUARDED_BY(lock_);  ///< in use
+  std::vector<HeldBlock> held_ GPUMEM_GUARDED_BY(lock_);
   struct Cached {
     std::shared_ptr<ThreadCache> cache;
     std::uint64_t uses = 0;

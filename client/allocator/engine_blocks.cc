@@ -35,8 +35,7 @@ Result<void, GrowError> Engine::extend(Address address, Bytes bytes, Bytes to, S
                                  to_string(Bytes{found.span->slot_bytes}) +
                                  "; give blocks that are to grow room"});
       }
-      const BlockWord word = BlockWord::used(found.word.stream(), found.word.tag(), found.word.cache());
-      found.slot->set(word.with_bytes(to.count));
+      found.slot->set(found.word.without_bytes().with_bytes(to.count));
       return {};
     }
     streams_.hold(index);
@@ -58,10 +57,12 @@ Result<void, GrowError> Engine::extend_span(const Found& found, Bytes to, Stream
   }
   const MutexLock lock(lock_);
   if (closed_.load()) return GrowError(is_closed());
-  if (takes < span.bytes && to.count < span.requested) shrink_span(span, takes, stream);
+  const BlockWord word = span.own.get();
+  const bool shorter = takes < span.bytes && to.count < span.requested;
+  if (shorter && !word.has_recorded_streams()) shrink_span(span, takes, stream);
   span.requested = to.count;
   span.size_class = kNoClass;  // its size is no longer that of a class
-  span.own.set(BlockWord::used(found.word.stream(), found.word.tag(), 0));
+  span.own.set(word.without_bytes());
   return {};
 }
 

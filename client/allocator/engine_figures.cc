@@ -98,6 +98,14 @@ Result<AllocatorStatistics> Engine::statistics() const {
   return all;
 }
 
+Result<void> Engine::reset_peaks() {
+  if (auto can = usable(); !can) return can;
+  const MutexLock lock(lock_);
+  counters_.peak_used = heap_.used_bytes();
+  counters_.peak_committed = extents_.committed();
+  return {};
+}
+
 Result<std::vector<BlockInfo>> Engine::snapshot() const {
   if (auto can = usable(); !can) return can.error();
   const MutexLock lock(lock_);

@@ -220,7 +220,8 @@ void Engine::poll_all() {
   auto streams = streams_.with_marks();
   const StreamIndex legacy = streams_.legacy();
   const auto contains = [legacy](const auto& all) { return std::ranges::find(all, legacy) != all.end(); };
-  if (!contains(streams) && contains(heap_.streams())) streams.push_back(legacy);
+  if (!contains(streams) && (contains(heap_.streams()) || contains(awaited_streams())))
+    streams.push_back(legacy);
   for (const StreamIndex stream : streams) {
     if (const auto epoch = streams_.poll(stream)) settle(stream, *epoch);
   }
@@ -230,6 +231,7 @@ void Engine::settle(StreamIndex stream, std::uint64_t epoch) {
   streams_.note_reached(stream, epoch);
   heap_.settle(stream, epoch);
   for (Span* slab : slab_bins_.settle(stream, epoch)) free_span(*slab, slab->stream, slab->epoch);
+  free_held();
 }
 
 // No work of these streams is pending, so their slabs can serve any stream.
@@ -258,6 +260,7 @@ void Engine::wait_for_all() {
       flush_caches();
       auto streams = heap_.streams();
       for (const StreamIndex stream : slab_bins_.streams_with_deferred()) streams.push_back(stream);
+      for (const StreamIndex stream : awaited_streams()) streams.push_back(stream);
       awaited = marks_of(streams);
     }
     if (awaited.empty()) return;

@@ -66,9 +66,12 @@ std::size_t SlabBins::take_from(Bin& from, std::size_t most, std::vector<Block>&
 
 bool SlabBins::put(Span& slab, const Block& block, StreamIndex stream, std::uint64_t epoch) {
   block.slot->set(BlockWord());
-  if (slab.stream != stream && slab.free_slots.empty()) slab.stream = stream;
+  if (slab.stream != stream && slab.free_slots.empty()) {
+    slab.stream = stream;
+    slab.epoch = 0;
+  }
   if (slab.stream == stream) {
-    slab.epoch = epoch;
+    slab.epoch = std::max(slab.epoch, epoch);
     return return_slot(slab, *block.slot);
   }
   bin(stream, slab.size_class).deferred.push_back({block, &slab, epoch});

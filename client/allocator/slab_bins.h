@@ -31,6 +31,12 @@ class SlabBins {
   /// free; it has then been removed from its bin.
   [[nodiscard]] bool put(Span& slab, const Block& block, StreamIndex stream, std::uint64_t epoch);
 
+  /// Frees `block` of `slab`, which no work uses any more. Returns as put().
+  [[nodiscard]] bool put_idle(Span& slab, const Block& block) {
+    block.slot->set(BlockWord());
+    return return_slot(slab, *block.slot);
+  }
+
   /// The work of `stream` up to its mark `epoch` is done: its deferred slots return to their slabs. Returns
   /// the slabs that are wholly free now; they have been removed from their bins.
   std::vector<Span*> settle(StreamIndex stream, std::uint64_t epoch);

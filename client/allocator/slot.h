@@ -14,7 +14,7 @@ inline constexpr std::size_t kMaxStreams = 4096;
 
 /// The state of one block in one word, so that it changes atomically.
 /// Bits  0-1 state, 2-21 requested bytes minus one, 22-33 stream, 34-41 tag, 42-57 thread cache that has it
-///       or handed it out.
+///       or handed it out, 58 other streams are recorded.
 class BlockWord {
  public:
   enum State : std::uint64_t { kFree = 0, kUsed = 1, kCached = 2 };
@@ -33,16 +33,24 @@ class BlockWord {
   /// This word, which is that of a one-byte block, for a block of `bytes`, 1 to kBytesMost.
   constexpr BlockWord with_bytes(std::uint64_t bytes) const { return BlockWord(bits_ + ((bytes - 1) << 2)); }
 
+  /// This word, for a block of one byte.
+  constexpr BlockWord without_bytes() const { return BlockWord(bits_ & ~((kBytesMost - 1) << 2)); }
+  /// This word, for a block that streams are recorded for. No thread's cache takes such a block.
+  constexpr BlockWord with_recorded_streams() const { return BlockWord(bits_ | kRecorded); }
+
   constexpr State state() const { return static_cast<State>(bits_ & 3); }
   /// The requested size. For blocks without a class, Span::requested has it.
   constexpr std::uint64_t bytes() const { return (bits_ >> 2 & (kBytesMost - 1)) + 1; }
   constexpr StreamIndex stream() const { return static_cast<StreamIndex>(bits_ >> 22 & 0xfff); }
   constexpr std::uint8_t tag() const { return static_cast<std::uint8_t>(bits_ >> 34 & 0xff); }
   constexpr CacheNumber cache() const { return static_cast<CacheNumber>(bits_ >> 42 & 0xffff); }
+  constexpr bool has_recorded_streams() const { return (bits_ & kRecorded) != 0; }
   constexpr std::uint64_t bits() const { return bits_; }
   constexpr bool operator==(const BlockWord&) const = default;
 
  private:
+  static constexpr std::uint64_t kRecorded = std::uint64_t{1} << 58;
+
   std::uint64_t bits_ = 0;
 };
 

@@ -89,6 +89,14 @@ void Streams::freed(StreamIndex stream) {
   if (stream != legacy_) (void)mark(entries_[stream]);
 }
 
+// Of a stream that has been forgotten, the last mark covers all work.
+std::uint64_t Streams::freed_elsewhere(StreamIndex stream) {
+  if (!entries_[stream].key) return last_free(stream);
+  const std::uint64_t epoch = entries_[stream].epoch;
+  freed(stream);
+  return epoch;
+}
+
 std::optional<std::uint64_t> Streams::poll(StreamIndex stream) {
   Entry& entry = entries_[stream];
   if (entry.marks.empty() && stream == legacy_) (void)mark(entry);
@@ -129,7 +137,7 @@ Result<void> Streams::forget(StreamHandle handle) {
   const auto found = key ? known_.find(*key) : known_.end();
   if (found == known_.end()) return {};
   Entry& entry = entries_[found->second];
-  if (entry.unmarked) {
+  if (entry.unmarked || entry.recorded) {
     if (auto marked = mark(entry); !marked) return marked;
   }
   entry.key.reset();

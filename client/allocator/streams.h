@@ -17,7 +17,8 @@ namespace gpumem::allocator {
 /// has been reached, no work uses the memory any more.
 /// A mark is set by the call that frees, because the stream may end as soon as that call returns. The legacy
 /// default stream does not end, so it is marked only when somebody needs its memory.
-/// Invariant  a handle other than the legacy default stream's is passed on only in a call that names it.
+/// Invariant  a handle other than the legacy default stream's is passed on only in a call that names it, or
+///            that frees a block for which it was recorded.
 class Streams {
  public:
   explicit Streams(StreamPort& port) : port_(port) {}
@@ -41,6 +42,9 @@ class Streams {
   void hold(StreamIndex stream) { entries_[stream].holders += stream != legacy_ ? 1 : 0; }
   void let_go(StreamIndex stream) { entries_[stream].holders -= stream != legacy_ ? 1 : 0; }
 
+  /// The stream was recorded for a block, whose memory is to wait for its work.
+  void record(StreamIndex stream) { entries_[stream].recorded = true; }
+
   std::uint64_t epoch(StreamIndex stream) const { return entries_[stream].epoch; }
   /// The latest epoch in which something became free.
   std::uint64_t last_free(StreamIndex stream) const;
@@ -53,6 +57,9 @@ class Streams {
   /// Something became free on `stream`, in a call that names it. If no mark can be set now (a graph is being
   /// captured), the next call that names the stream sets it.
   void freed(StreamIndex stream);
+  /// A block is freed that the work given to `stream` so far may use. Returns the epoch that must be reached,
+  /// as of something that becomes free on the stream.
+  std::uint64_t freed_elsewhere(StreamIndex stream);
   /// The epoch of the latest mark that the device has reached. Nothing if it has reached no other.
   std::optional<std::uint64_t> poll(StreamIndex stream);
   /// The streams with marks that are not known to be reached.
@@ -96,6 +103,7 @@ class Streams {
     std::uint64_t epoch = 0;
     std::uint64_t reached = 0;
     bool unmarked = false;  ///< something is free that no mark covers
+    bool recorded = false;  ///< for a block: its end must be marked
     bool retired = false;
     /// The oldest one not known to be reached, and the latest. The oldest stays until it is reached: on a
     /// stream that is always busy, none would ever be reached if newer marks replaced it.

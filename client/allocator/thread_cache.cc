@@ -96,10 +96,10 @@ Address ThreadCache::take_locked(std::uint64_t bytes, std::uint32_t now) {
 }
 
 // For a block that another cache handed out, that has another stream or a tag, or that is freed without its
-// size. Another thread may free it at the same time.
+// size. Another thread may free it at the same time. A block with recorded streams waits for these first.
 bool ThreadCache::claim(Slot& slot, std::uint64_t bytes, bool of_any_stream) {
   const BlockWord word = slot.get();
-  if (word.state() != BlockWord::kUsed) return false;
+  if (word.state() != BlockWord::kUsed || word.has_recorded_streams()) return false;
   if (!of_any_stream && word.stream() != handed_out_.stream()) return false;
   if (bytes != kUnknownSize.count && bytes != word.bytes()) return false;
   std::uint64_t expected = word.bits();

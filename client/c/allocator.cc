@@ -161,6 +161,13 @@ gpumem_status gpumem_extend(gpumem_allocator* allocator, gpumem_address address,
   });
 }
 
+gpumem_status gpumem_record_stream(gpumem_allocator* allocator, gpumem_address address,
+                                   gpumem_stream stream) noexcept {
+  return with_engine(allocator, [&](Engine&) {
+    return gpumem::c_abi::engine_of(*allocator, address).record_stream(address, stream);
+  });
+}
+
 gpumem_status gpumem_release_stream(gpumem_allocator* allocator, gpumem_stream stream) noexcept {
   return with_engine(allocator, [&](Engine&) {
     return gpumem::c_abi::for_each_engine(*allocator,
@@ -194,6 +201,12 @@ gpumem_status gpumem_allocator_trim(gpumem_allocator* allocator, uint64_t bytes,
     });
     if (done && given != nullptr) *given = sum;
     return done;
+  });
+}
+
+gpumem_status gpumem_allocator_reset_peaks(gpumem_allocator* allocator) noexcept {
+  return with_engine(allocator, [&](Engine&) {
+    return gpumem::c_abi::for_each_engine(*allocator, [](Engine& engine) { return engine.reset_peaks(); });
   });
 }
 

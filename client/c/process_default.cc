@@ -145,6 +145,23 @@ allocator::Engine& engine_of(gpumem_allocator& allocator, std::uint64_t address)
   return allocator.engine;
 }
 
+std::vector<gpumem_allocator*> process_allocators() {
+  std::vector<gpumem_allocator*> found;
+  for (const auto& newest : process().allocators) {
+    if (auto* known = newest.load(std::memory_order_acquire); known != nullptr) found.push_back(known);
+  }
+  return found;
+}
+
+gpumem_allocator* process_allocator_of(std::uint64_t address) {
+  for (const auto& newest : process().allocators) {
+    for (auto* one = newest.load(std::memory_order_acquire); one != nullptr; one = one->older) {
+      if (one->engine.has_address(address)) return one;
+    }
+  }
+  return nullptr;
+}
+
 }  // namespace gpumem::c_abi
 
 using gpumem::c_abi::fail;

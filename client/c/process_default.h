@@ -1,4 +1,6 @@
 #pragma once
+#include <vector>
+
 #include "client/c/handles.h"
 
 // The process's own allocators of one device follow each other: when the broker of one is gone, another takes
@@ -17,5 +19,11 @@ gpumem_allocator* successor_of(gpumem_allocator& lost);
 /// The engine that has the block at `address`: the allocator's own, unless another that current_of leads to
 /// has it.
 allocator::Engine& engine_of(gpumem_allocator& allocator, std::uint64_t address);
+
+/// The newest of the process's own allocators of each device that has one.
+std::vector<gpumem_allocator*> process_allocators();
+
+/// The process's own allocator that blocks at `address` can be of. Null: none.
+gpumem_allocator* process_allocator_of(std::uint64_t address);
 
 }  // namespace gpumem::c_abi

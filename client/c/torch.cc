@@ -1,72 +1,67 @@
-#include <dlfcn.h>
-
-#include <string>
-
-#include "client/c/last_error.h"
+#include "client/c/process_default.h"
+#include "client/c/torch_errors.h"
 #include "gpumem/bytes.h"
 
 // PyTorch's CUDAPluggableAllocator treats any returned value as memory, null included, and passes exceptions
 // on to Python. So a failure must be an exception. It accepts null for zero bytes and never frees it.
-//
-// The library has a C++ runtime of its own, which PyTorch's knows nothing of. So the exception is one of the
-// process's libstdc++, thrown by it. It passes only through gpumem_torch_alloc, which has nothing to clean
-// up.
+// The functions that throw have nothing to clean up, and what they call is not inlined: torch_errors.h.
 
+namespace gpumem::c_abi {
 namespace {
 
-constinit gpumem::c_abi::Complaints not_allocated("gpumem_torch_alloc");
-constinit gpumem::c_abi::Complaints not_freed("gpumem_torch_free");
+constinit Complaints not_allocated("gpumem_torch_alloc");
+constinit Complaints not_freed("gpumem_torch_free");
+constinit Complaints no_pool("gpumem_torch_begin_allocate_to_pool");
+constinit Complaints not_trimmed("gpumem_torch_reset");
+constinit Complaints not_recorded("gpumem_torch_record_stream");
 
-using Throw = void (*)(const char*);
-
-/// The process's function that throws a std::runtime_error; null if it has no libstdc++.so.6.
-Throw find_throw() noexcept {
-  void* library = ::dlopen("libstdc++.so.6", RTLD_LAZY | RTLD_NOLOAD);
-  if (library == nullptr) return nullptr;
-  void* found = ::dlsym(library, "_ZSt21__throw_runtime_errorPKc");
-  ::dlclose(library);  // whoever catches keeps it loaded
-  return reinterpret_cast<Throw>(found);
-}
-
-/// Makes the thread's last error what the exception says, and returns it.
-const char* words_of(gpumem_status status, size_t size, int device) noexcept {
-  using gpumem::c_abi::fail;
-  (void)gpumem::c_abi::guarded([&] {
-    return fail(static_cast<gpumem::Code>(status),
-                "gpumem: no " + to_string(gpumem::Bytes{size}) + " on device " + std::to_string(device) +
-                    ": " + gpumem_status_name(status) + ": " + gpumem_last_error());
-  });
-  return gpumem_last_error();
-}
-
-/// An allocation's answer: memory, or what is to be thrown and by what.
+/// An allocation's answer: memory, or what is to be thrown.
 struct Answer {
   void* memory = nullptr;
-  Throw refuse = nullptr;
-  const char* words = nullptr;
+  Refusal refusal{};
 };
 
-/// Not inlined: whoever throws must have nothing to clean up and no noexcept code in it, because those are
-/// handled by the library's own runtime.
 [[gnu::noinline]] Answer allocate(size_t size, int device, gpumem_stream stream) noexcept {
   gpumem_allocator* allocator = nullptr;
   gpumem_address address = 0;
   gpumem_status status = gpumem_default_allocator(device, &allocator);
   if (status == GPUMEM_OK) status = gpumem_allocate(allocator, size, stream, &address);
   if (status == GPUMEM_OK) return {.memory = reinterpret_cast<void*>(address)};
-  const Throw refuse = find_throw();
-  if (refuse == nullptr) return not_allocated.say(status), Answer{};
-  return {.refuse = refuse, .words = words_of(status, size, device)};
+  return {.refusal = refuse(not_allocated, status, [&] {
+            return "no " + to_string(Bytes{size}) + " on device " + std::to_string(device);
+          })};
+}
+
+/// Memory of others, such as another process's that PyTorch has opened, is none of ours, and its owner sees
+/// to it.
+[[gnu::noinline]] Refusal record(void* pointer, gpumem_stream stream) noexcept {
+  const auto address = reinterpret_cast<gpumem_address>(pointer);
+  gpumem_allocator* allocator = process_allocator_of(address);
+  if (allocator == nullptr) return {};
+  const gpumem_status status = gpumem_record_stream(allocator, address, stream);
+  if (status == GPUMEM_OK) return {};
+  return refuse(not_recorded, status, [] { return "the stream is not recorded"; });
+}
+
+/// A captured graph uses its memory at every launch, so nobody else may have it until the pool is released.
+[[gnu::noinline]] Refusal refuse_pool(int device) noexcept {
+  (void)fail(
+      Code::kFailedPrecondition,
+      "gpumem keeps no memory apart for CUDA graphs and torch.cuda.use_mem_pool, which would share it with "
+      "other tensors");
+  return refuse(no_pool, GPUMEM_FAILED_PRECONDITION,
+                [&] { return "no private memory pool on device " + std::to_string(device); });
 }
 
 }  // namespace
+}  // namespace gpumem::c_abi
 
 extern "C" {
 
 void* gpumem_torch_alloc(size_t size, int device, gpumem_stream stream) {
   if (size == 0) return nullptr;
-  const Answer answer = allocate(size, device, stream);
-  if (answer.refuse != nullptr) answer.refuse(answer.words);
+  const gpumem::c_abi::Answer answer = gpumem::c_abi::allocate(size, device, stream);
+  answer.refusal.raise();
   return answer.memory;
 }
 
@@ -77,7 +72,22 @@ void gpumem_torch_free(void* pointer, size_t size, int device, gpumem_stream str
   if (status == GPUMEM_OK) {
     status = gpumem_deallocate(allocator, reinterpret_cast<gpumem_address>(pointer), size, stream);
   }
-  if (status != GPUMEM_OK) not_freed.say(status);
+  if (status != GPUMEM_OK) gpumem::c_abi::not_freed.say(status);
+}
+
+void gpumem_torch_record_stream(void* pointer, gpumem_stream stream) {
+  if (pointer != nullptr) gpumem::c_abi::record(pointer, stream).raise();
+}
+
+void gpumem_torch_begin_allocate_to_pool(int device, uint64_t, uint64_t, const void*) {
+  gpumem::c_abi::refuse_pool(device).raise();
+}
+
+void gpumem_torch_reset(void) noexcept {
+  for (gpumem_allocator* allocator : gpumem::c_abi::process_allocators()) {
+    const gpumem_status status = gpumem_allocator_trim(allocator, GPUMEM_UNKNOWN_SIZE, nullptr);
+    if (status != GPUMEM_OK) gpumem::c_abi::not_trimmed.say(status);
+  }
 }
 
 }  // extern "C"

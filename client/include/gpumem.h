@@ -14,8 +14,8 @@
  * These codes can come from any function: GPUMEM_INVALID_ARGUMENT (NULL where NULL is not allowed),
  * GPUMEM_FAILED_PRECONDITION (the handle has been closed, or this is a forked child),
  * GPUMEM_RESOURCE_EXHAUSTED (no host memory) and GPUMEM_INTERNAL (a bug). After a failure nothing has
- * changed and no result is stored, unless the function says otherwise. Only gpumem_torch_alloc throws
- * exceptions.
+ * changed and no result is stored, unless the function says otherwise. Only functions whose description says
+ * so, all of PyTorch's, throw exceptions.
  *
  * Handles: A handle belongs to the caller until it is closed. Using a closed handle is an error and not a
  * crash, because its remainder stays allocated until the process ends or a _free function is called. Using a
@@ -462,6 +462,16 @@ gpumem_status gpumem_deallocate(gpumem_allocator* allocator, gpumem_address addr
 gpumem_status gpumem_extend(gpumem_allocator* allocator, gpumem_address address, uint64_t bytes, uint64_t to,
                             gpumem_stream stream) GPUMEM_NOEXCEPT;
 
+/* Work of `stream`, too, uses the block at `address`. When the block is freed, its memory serves nobody until
+   the device has come to the end of the work given to `stream` until then. Any number of streams, each once
+   or more often. A stream that is recorded is not destroyed before the block is freed, unless
+   gpumem_release_stream was told. The per-thread default stream: the block waits for the legacy default
+   stream, which comes after it. A block that is made shorter keeps its memory. Errors
+   GPUMEM_INVALID_ARGUMENT: no block begins there. GPUMEM_RESOURCE_EXHAUSTED (over 4,095 streams) and the
+   driver's, of a stream that is new here. */
+gpumem_status gpumem_record_stream(gpumem_allocator* allocator, gpumem_address address,
+                                   gpumem_stream stream) GPUMEM_NOEXCEPT;
+
 /* Forgets `stream`, which is about to be destroyed: what was freed on it serves others after its work.
    Errors  the driver's (its work is being captured into a graph): it is not forgotten. */
 gpumem_status gpumem_release_stream(gpumem_allocator* allocator, gpumem_stream stream) GPUMEM_NOEXCEPT;
@@ -515,6 +525,9 @@ typedef struct gpumem_statistics {
 /* Fills `statistics`, whose struct_size is set: as many members as it has. */
 gpumem_status gpumem_allocator_statistics(gpumem_allocator* allocator,
                                           gpumem_statistics* statistics) GPUMEM_NOEXCEPT;
+
+/* The peaks of gpumem_allocator_statistics are counted anew, from what is there now. */
+gpumem_status gpumem_allocator_reset_peaks(gpumem_allocator* allocator) GPUMEM_NOEXCEPT;
 
 typedef struct gpumem_size_class {
   size_t struct_size;
@@ -591,13 +604,26 @@ gpumem_status gpumem_default_allocator(int device, gpumem_allocator** allocator)
 
 /* PyTorch: torch.cuda.memory.CUDAPluggableAllocator(library, "gpumem_torch_alloc", "gpumem_torch_free"), on
    gpumem_default_allocator(device). Zero bytes: NULL, without an error.
-   Throws  std::runtime_error of the process's libstdc++.so.6, which PyTorch shows its caller, with the words
-   of gpumem_last_error: the one function that does. So only C++ code calls it. Without that library it says
-   the words on standard error and returns NULL. */
+   Throws  with the words of gpumem_last_error: c10::OutOfMemoryError of the process's libc10.so if there is
+   no memory, else std::runtime_error of its libstdc++.so.6. In Python these are torch.OutOfMemoryError and
+           RuntimeError. So only C++ code calls it. A PyTorch that does not export that class:
+           std::runtime_error. Without libstdc++.so.6 it says the words on standard error and returns NULL. */
 void* gpumem_torch_alloc(size_t size, int device, gpumem_stream stream);
 /* Frees what gpumem_torch_alloc answered; NULL: nothing. A failure is said on standard error, once for each
    status: PyTorch has no other way to learn of it. */
 void gpumem_torch_free(void* pointer, size_t size, int device, gpumem_stream stream) GPUMEM_NOEXCEPT;
+
+/* PyTorch: for CUDAPluggableAllocator's set_record_stream_fn. gpumem_record_stream, of a block of the
+   process's own allocators; other memory, or NULL: nothing. Throws  as gpumem_torch_alloc. */
+void gpumem_torch_record_stream(void* pointer, gpumem_stream stream);
+/* PyTorch: for set_reset_fn, which torch.cuda.empty_cache calls. gpumem_allocator_trim of the process's own
+   allocators. A failure is said on standard error, once for each status. */
+void gpumem_torch_reset(void) GPUMEM_NOEXCEPT;
+/* PyTorch: for set_begin_allocate_to_pool. Always throws, as gpumem_torch_alloc: this library keeps no memory
+   apart for a captured graph. `pool_first`, `pool_second`: the pool's std::pair, which C++ passes in two
+   registers. `filter`: the std::function, which it passes by its address. */
+void gpumem_torch_begin_allocate_to_pool(int device, uint64_t pool_first, uint64_t pool_second,
+                                         const void* filter);
 
 /* CuPy: cupy.cuda.CFunctionAllocator(param, malloc_function, free_function, owner), with `param` a
    gpumem_allocator*, or NULL for gpumem_default_allocator(device). CuPy names no stream, so blocks are handed

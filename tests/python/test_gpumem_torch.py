@@ -1,9 +1,12 @@
 """The adapter for PyTorch, under a fake of its interface. Each test is a process of its own."""
+import contextlib
+import ctypes
 import sys
 
 import pytest
+from cuda.bindings import driver as cu
 
-from bindings import MIB
+from bindings import MIB, ok
 from brokered import broker, eventually, kept  # noqa: F401, the first and the last are fixtures
 from children import child
 
@@ -77,4 +80,90 @@ def enable_without_a_broker(channel):
 
 def test_without_a_broker_it_is_enabling_that_fails():
     with child(enable_without_a_broker) as other:
+        assert other.recv() == "told"
+
+
+@contextlib.contextmanager
+def closed_gate(stream):
+    """Holds the stream up. Not by cuda-bindings, which take the GIL for a host function."""
+    libc, driver = ctypes.CDLL(None), ctypes.CDLL("libcuda.so.1")
+    semaphore = ctypes.create_string_buffer(64)
+    libc.sem_init(semaphore, 0, 0)
+    assert driver.cuLaunchHostFunc(ctypes.c_void_p(int(stream)), libc.sem_wait, semaphore) == 0
+    try:
+        yield
+    finally:
+        libc.sem_post(semaphore)
+        ok(cu.cuStreamSynchronize(stream))
+
+
+def record_a_stream(channel):
+    import gpumem
+    import gpumem.torch
+
+    gpumem.torch.enable(limit=64 * MIB, idle=3600)
+    import torch
+
+    tensor = torch.arange(MIB, device="cuda")
+    address = tensor.data_ptr()
+    side = ok(cu.cuStreamCreate(cu.CUstream_flags.CU_STREAM_NON_BLOCKING))
+    with closed_gate(side):
+        tensor.record_stream(int(side))
+        del tensor
+        other = torch.cuda.memory.raw_alloc(8 * MIB)
+        assert other != address, "the side stream has not read it yet"
+    torch.cuda.memory.raw_delete(other, 8 * MIB)
+    allocator = gpumem.default_allocator(0)
+    allocator.trim()
+    assert allocator.statistics().committed == 0
+    channel.send("done")
+
+
+def test_a_tensor_that_a_side_stream_uses_is_not_reused_before_that_stream_is_done():
+    with child(record_a_stream) as other:
+        assert other.recv() == "done"
+
+
+def read_figures(channel):
+    import gpumem.torch
+
+    gpumem.torch.enable(limit=64 * MIB, idle=3600)
+    import torch
+
+    torch.cuda.init()
+    assert torch.cuda.memory_allocated() == torch.cuda.memory_reserved() == 0
+    first, second = (torch.arange(MIB, device="cuda") for _ in range(2))
+    assert torch.cuda.memory_allocated() == 16 * MIB
+    assert torch.cuda.memory_reserved() >= 16 * MIB
+    del second
+    assert torch.cuda.memory_allocated(0) == 8 * MIB
+    assert torch.cuda.max_memory_allocated() == 16 * MIB
+    torch.cuda.reset_peak_memory_stats()
+    assert torch.cuda.max_memory_allocated() == 8 * MIB
+    assert torch.cuda.memory.memory_stats_as_nested_dict()["allocation"]["all"] == {
+        "current": 1, "peak": 0, "allocated": 2, "freed": 1}
+    del first
+    torch.cuda.empty_cache()
+    assert torch.cuda.memory_reserved() == 0
+    channel.send("done")
+
+
+def test_figures_are_those_of_the_allocator_and_the_cache_can_be_emptied():
+    with child(read_figures) as other:
+        assert other.recv() == "done"
+
+
+def enable_with_an_old_pytorch(channel):
+    import gpumem
+    import gpumem.torch
+    import torch
+
+    del torch.cuda.memory._Callbacks.set_record_stream_fn
+    with pytest.raises(gpumem.FailedPrecondition, match="no set_record_stream_fn"):
+        gpumem.torch.enable()
+    channel.send("told")
+
+
+def test_a_pytorch_that_cannot_record_streams_is_refused():
+    with child(enable_with_an_old_pytorch) as other:
         assert other.recv() == "told"

@@ -69,6 +69,13 @@ class Allocator {
   Result<IpcHandle> export_handle(std::uint64_t address, Bytes offset = {}, Bytes bytes = {},
                                   const ExportOptions& options = {});
 
+  /// Work of `stream`, too, uses the block at `address`. When the block is freed, its memory serves nobody
+  /// until the device has come to the end of the work given to `stream` until then. The stream must not be
+  /// destroyed before the block is freed, unless release_stream was called. The per-thread default stream:
+  /// the block waits for the legacy default stream, which comes after it. Errors  kInvalidArgument: no block
+  /// begins there. kResourceExhausted and the driver's, as deallocate.
+  Result<void> record_stream(std::uint64_t address, StreamHandle stream);
+
   /// Forgets `stream`, which is about to be destroyed. What was freed on it serves other streams after its
   /// work.
   /// Errors  the driver's (the stream is being captured into a graph); then the stream is not forgotten.
@@ -84,6 +91,8 @@ class Allocator {
   Result<Tag> tag(std::string_view name);
 
   Result<AllocatorStatistics> statistics() const;
+  /// The peaks of statistics() are counted anew, from what is there now.
+  Result<void> reset_peaks();
   /// Every block in use, in address order. Blocks other calls meanwhile.
   Result<std::vector<BlockInfo>> snapshot() const;
 
@@ -147,6 +156,11 @@ inline Result<IpcHandle> Allocator::export_handle(std::uint64_t address, Bytes o
   });
 }
 
+inline Result<void> Allocator::record_stream(std::uint64_t address, StreamHandle stream) {
+  if (!handle_) return moved_from();
+  return detail::done(gpumem_record_stream(handle_.get(), address, stream));
+}
+
 inline Result<void> Allocator::release_stream(StreamHandle stream) {
   if (!handle_) return moved_from();
   return detail::done(gpumem_release_stream(handle_.get(), stream));
@@ -177,6 +191,11 @@ inline Result<AllocatorStatistics> Allocator::statistics() const {
   }
   if (status != GPUMEM_OK) return detail::last_error(status);
   return detail::statistics_of(known, classes.take());
+}
+
+inline Result<void> Allocator::reset_peaks() {
+  if (!handle_) return moved_from();
+  return detail::done(gpumem_allocator_reset_peaks(handle_.get()));
 }
 
 inline Result<std::vector<BlockInfo>> Allocator::snapshot() const {

@@ -41,6 +41,50 @@ def correct(torch: Any) -> bool:
     return all(bool((tensor == number).all()) for number, tensor in kept.items())
 
 
+def waits_for_side_streams(torch: Any) -> bool:
+    """Whether memory that a side stream still reads keeps its content after its tensor was freed."""
+    side = torch.cuda.Stream()
+    for number in range(20):
+        tensor = torch.full((1 << 22,), number, dtype=torch.int32, device="cuda")
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            torch.cuda._sleep(20_000_000)  # cycles
+            read = tensor.clone()
+        tensor.record_stream(side)
+        del tensor
+        torch.full((1 << 22,), -1, dtype=torch.int32, device="cuda")  # takes its place, if it may
+        torch.cuda.synchronize()
+        if not bool((read == number).all()):
+            return False
+    return True
+
+
+def refuses_aloud(torch: Any) -> bool:
+    """Whether lack of memory and CUDA graphs are the exceptions that programs expect."""
+    try:
+        torch.empty(1 << 50, dtype=torch.uint8, device="cuda")
+        return False
+    except torch.OutOfMemoryError as error:
+        if not str(error).startswith("CUDA out of memory."):
+            return False
+    try:
+        with torch.cuda.stream(torch.cuda.Stream()):
+            torch.cuda.CUDAGraph().capture_begin()
+        return False
+    except RuntimeError as error:
+        return "private memory pool" in str(error)
+
+
+def has_figures(torch: Any) -> bool:
+    """Whether PyTorch's figures follow a tensor."""
+    before = torch.cuda.memory_allocated()
+    held = torch.empty(1 << 24, dtype=torch.uint8, device="cuda")
+    grown = torch.cuda.memory_allocated() - before
+    del held
+    torch.cuda.empty_cache()
+    return bool(grown == 1 << 24 and torch.cuda.memory_allocated() == before <= torch.cuda.memory_reserved())
+
+
 def raw_pairs(torch: Any) -> List[Dict[str, Any]]:
     """Without a tensor around them; empty where this PyTorch has no such way in."""
     allocate = getattr(torch._C, "_cuda_cudaCachingAllocator_raw_alloc", None)
@@ -62,7 +106,9 @@ def main() -> None:
     stages.stage("context", cuda=str(torch.version.cuda))
     losses = train(torch)
     held = torch.ones(stages.piece(), dtype=torch.uint8, device="cuda")
-    is_correct = correct(torch) and int(held.sum()) == held.numel()
+    is_correct = correct(torch) and waits_for_side_streams(torch) and int(held.sum()) == held.numel()
+    if WHICH == "gpumem":
+        is_correct = is_correct and has_figures(torch) and refuses_aloud(torch)
     stages.stage("trained", losses=losses, correct=is_correct, bytes=held.numel())
     del held
     tensors = pairs.times(lambda size: torch.empty(size, dtype=torch.uint8, device="cuda"), torch.cuda.synchronize)

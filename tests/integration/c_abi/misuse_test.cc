@@ -45,10 +45,12 @@ class CMisuse : public CAbiTest {
         {"deallocate", [&] { return gpumem_deallocate(allocator_, block_, 4096, nullptr); }},
         {"deallocate_large", [&] { return gpumem_deallocate(allocator_, large_, 40 << 20, nullptr); }},
         {"extend", [&] { return gpumem_extend(allocator_, large_, 40 << 20, 41 << 20, nullptr); }},
+        {"record_stream", [&] { return gpumem_record_stream(allocator_, block_, nullptr); }},
         {"release_stream", [&] { return gpumem_release_stream(allocator_, nullptr); }},
         {"tag", [&] { return gpumem_tag(allocator_, "name", &tag_); }},
         {"trim", [&] { return gpumem_allocator_trim(allocator_, 1, nullptr); }},
         {"statistics", [&] { return gpumem_allocator_statistics(allocator_, &statistics_); }},
+        {"reset_peaks", [&] { return gpumem_allocator_reset_peaks(allocator_); }},
         {"size_classes", [&] { return gpumem_allocator_size_classes(allocator_, no_size_class, nullptr); }},
         {"snapshot", [&] { return gpumem_allocator_snapshot(allocator_, no_block, nullptr); }}};
   }

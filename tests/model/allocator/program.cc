@@ -122,12 +122,13 @@ void Program::free(Block block) {
   const StreamHandle on = chance(70) ? block.stream : some_stream();
   put_behind(on, block.used);
   if (chance(30)) use(on);
+  const FakeStreams::Moment recorded = chance(10) ? use_recorded(block) : FakeStreams::Moment{};
   if (world_.shape().painted && !is_painted(block)) {
     broken_rule("block " + std::to_string(block.id) + " at " + std::to_string(block.at) +
                 " was written over");
   }
   if (auto* shadow = world_.shadow()) {
-    shadow->free(block.id, block.at, block.bytes, now(on));
+    shadow->free(block.id, block.at, block.bytes, now(on), recorded);
     shadow->give_up_room(block.at);
   }
   past_.push_back(block.at);
@@ -135,6 +136,14 @@ void Program::free(Block block) {
   if (chance(50) && engine_.try_deallocate(block.at, block.bytes, on)) return;
   const auto freed = engine_.deallocate(block.at, chance(15) ? allocator::kUnknownSize : block.bytes, on);
   if (!freed) broken_rule("not freed: " + words(freed.error()));
+}
+
+/// Another stream uses the block, which is recorded for it and not ordered before the free.
+FakeStreams::Moment Program::use_recorded(const Block& block) {
+  const StreamHandle stream = some_stream();
+  if (auto recorded = engine_.record_stream(block.at, stream); !recorded)
+    broken_rule("not recorded: " + words(recorded.error()));
+  return use(stream);
 }
 
 void Program::free_some() {

@@ -33,6 +33,7 @@ class Program {
   void had(Block block);
   void check_refusal(Bytes bytes, const GrowError& error);
   void free(Block block);
+  FakeStreams::Moment use_recorded(const Block& block);
   void free_some();
   void repeat();
   void extend();

@@ -56,6 +56,13 @@ void Shadow::replace(Uses& uses, std::uint64_t from, std::uint64_t to, const Use
   use.end = to;
 }
 
+void Shadow::check_behind(StreamHandle stream, FakeStreams::Moment moment, const std::string& block) const {
+  if (streams_.is_behind(stream, moment)) return;
+  broken_rule(block + " was handed out too soon: stream " + streams_.name(streams_.now(stream).stream) +
+              " is not behind work " + std::to_string(moment.number) + " of stream " +
+              streams_.name(moment.stream));
+}
+
 void Shadow::check_turn(const Uses& uses, std::uint64_t from, std::uint64_t to, std::uint64_t id,
                         StreamHandle stream, Address at) {
   auto next = uses.upper_bound(from);
@@ -67,12 +74,9 @@ void Shadow::check_turn(const Uses& uses, std::uint64_t from, std::uint64_t to, 
       broken_rule("block " + std::to_string(id) + " at " + place(at, {to - from}) + " overlaps block " +
                   std::to_string(use.id) + ", which is in use");
     }
-    if (!streams_.is_behind(stream, use.until)) {
-      broken_rule("block " + std::to_string(id) + " at " + place(at, {to - from}) +
-                  " was handed out too soon: stream " + streams_.name(streams_.now(stream).stream) +
-                  " is not behind work " + std::to_string(use.until.number) + " of stream " +
-                  streams_.name(use.until.stream));
-    }
+    const std::string block = "block " + std::to_string(id) + " at " + place(at, {to - from});
+    check_behind(stream, use.until, block);
+    check_behind(stream, use.recorded, block);
   }
 }
 
@@ -80,11 +84,12 @@ void Shadow::take(std::uint64_t id, Address at, Bytes bytes, StreamHandle stream
   const std::lock_guard lock(mutex_);
   for_each(id, at, bytes, [&](Uses& uses, std::uint64_t from, std::uint64_t to, Address where) {
     check_turn(uses, from, to, id, stream, where);
-    replace(uses, from, to, {to, id, {}});
+    replace(uses, from, to, {to, id, {}, {}});
   });
 }
 
-void Shadow::free(std::uint64_t id, Address at, Bytes bytes, FakeStreams::Moment until) {
+void Shadow::free(std::uint64_t id, Address at, Bytes bytes, FakeStreams::Moment until,
+                  FakeStreams::Moment recorded) {
   const std::lock_guard lock(mutex_);
   for_each(id, at, bytes, [&](Uses& uses, std::uint64_t from, std::uint64_t to, Address where) {
     auto use = uses.upper_bound(from);
@@ -97,7 +102,7 @@ void Shadow::free(std::uint64_t id, Address at, Bytes bytes, FakeStreams::Moment
       broken_rule("block " + std::to_string(id) + " at " + place(where, {to - from}) +
                   " is not there any more");
     }
-    replace(uses, from, to, {to, 0, until});
+    replace(uses, from, to, {to, 0, until, recorded});
   });
 }
 
@@ -155,10 +160,11 @@ void Shadow::unmaps(Address at, const Extent& extent) {
       broken_rule("extent " + std::to_string(extent.id) + " at " + place(at, extent.size) +
                   " is unmapped under block " + std::to_string(use.id) + ", which is in use");
     }
-    if (!streams_.is_known_reached(use.until)) {
+    for (const FakeStreams::Moment& moment : {use.until, use.recorded}) {
+      if (streams_.is_known_reached(moment)) continue;
       broken_rule("extent " + std::to_string(extent.id) + " at " + place(at, extent.size) +
-                  " is unmapped while nobody knows that work " + std::to_string(use.until.number) +
-                  " of stream " + streams_.name(use.until.stream) + " is over");
+                  " is unmapped while nobody knows that work " + std::to_string(moment.number) +
+                  " of stream " + streams_.name(moment.stream) + " is over");
     }
   }
   // The work on it is over: whoever has it next, here or elsewhere, comes after that.

@@ -19,8 +19,9 @@ class Shadow final : public FakeBacking::Observer {
 
   /// Block `id` (not zero) takes [at, at + bytes) for work on `stream`; the same for more of the same block.
   void take(std::uint64_t id, allocator::Address at, Bytes bytes, StreamHandle stream);
-  /// [at, at + bytes) of block `id` is used up to `until`.
-  void free(std::uint64_t id, allocator::Address at, Bytes bytes, FakeStreams::Moment until);
+  /// [at, at + bytes) of block `id` is used up to `until`, and up to `recorded` of another stream.
+  void free(std::uint64_t id, allocator::Address at, Bytes bytes, FakeStreams::Moment until,
+            FakeStreams::Moment recorded = {});
 
   /// What is mapped from `at` to `at` + `room` on is its block's until that gives it up.
   void keep_room(allocator::Address at, Bytes room);
@@ -38,6 +39,7 @@ class Shadow final : public FakeBacking::Observer {
     std::uint64_t end = 0;  ///< offset in the extent
     std::uint64_t id = 0;   ///< of the block; zero: it was freed
     FakeStreams::Moment until;
+    FakeStreams::Moment recorded{};
   };
   using Uses = std::map<std::uint64_t, Use>;  ///< by offset in the extent; what is not there was never used
   struct Mapped {
@@ -52,6 +54,7 @@ class Shadow final : public FakeBacking::Observer {
   static bool has_block(const Mapped& mapped, std::uint64_t from, std::uint64_t to);
   bool is_in_room(allocator::Address at) const;
   static void replace(Uses& uses, std::uint64_t from, std::uint64_t to, const Use& with);
+  void check_behind(StreamHandle stream, FakeStreams::Moment moment, const std::string& block) const;
   void check_turn(const Uses& uses, std::uint64_t from, std::uint64_t to, std::uint64_t id,
                   StreamHandle stream, allocator::Address at);
 

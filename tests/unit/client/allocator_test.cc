@@ -36,10 +36,12 @@ std::optional<Error> answer_of_all(Allocator& allocator) {
       allocator.allocate({256}).error(),
       allocator.deallocate(4096, {256}).error(),
       allocator.extend(4096, {256}, {512}).error(),
+      allocator.record_stream(4096, nullptr).error(),
       allocator.release_stream(nullptr).error(),
       allocator.trim().error(),
       allocator.tag("name").error(),
       allocator.statistics().error(),
+      allocator.reset_peaks().error(),
       allocator.snapshot().error(),
       allocator.close().error(),
   };

@@ -150,11 +150,13 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
                                          POINTER(IpcHandle)]),
     "gpumem_deallocate": (Status, [Handle, Address, c_uint64, Stream]),
     "gpumem_extend": (Status, [Handle, Address, c_uint64, c_uint64, Stream]),
+    "gpumem_record_stream": (Status, [Handle, Address, Stream]),
     "gpumem_release_stream": (Status, [Handle, Stream]),
     "gpumem_synchronize": (Status, [Handle, Stream]),
     "gpumem_tag": (Status, [Handle, c_char_p, POINTER(c_uint8)]),
     "gpumem_allocator_trim": (Status, [Handle, c_uint64, POINTER(c_uint64)]),
     "gpumem_allocator_statistics": (Status, [Handle, POINTER(Statistics)]),
+    "gpumem_allocator_reset_peaks": (Status, [Handle]),
     "gpumem_allocator_size_classes": (Status, [Handle, SizeClassVisitor, c_void_p]),
     "gpumem_allocator_snapshot": (Status, [Handle, BlockVisitor, c_void_p]),
     "gpumem_allocator_limit": (c_uint64, [Handle]),
@@ -170,10 +172,13 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "gpumem_cupy_malloc": (c_void_p, [c_void_p, c_size_t, c_int]),
     "gpumem_cupy_free": (None, [c_void_p, c_void_p, c_int]),
 }
-# Throws a C++ exception, which only C++ can catch: found by its address, never called from here.
+# Throw C++ exceptions, which only C++ can catch: found by their addresses, never called from here.
 NOT_CALLED: dict[str, tuple[Any, list[Any]]] = {
     "gpumem_torch_alloc": (c_void_p, [c_size_t, c_int, Stream]),
     "gpumem_torch_free": (None, [c_void_p, c_size_t, c_int, Stream]),
+    "gpumem_torch_record_stream": (None, [c_void_p, Stream]),
+    "gpumem_torch_reset": (None, []),
+    "gpumem_torch_begin_allocate_to_pool": (None, [c_int, c_uint64, c_uint64, c_void_p]),
 }
 
 AnyStruct = TypeVar("AnyStruct", bound=ctypes.Structure)

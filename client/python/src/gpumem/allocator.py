@@ -155,6 +155,10 @@ class Allocator:
         if status not in (Code.OK, Code.FAILED_PRECONDITION):
             raise failure(status)
 
+    def record_stream(self, address: SupportsIndex, stream: StreamLike) -> None:
+        """As Block.record_stream, of the block at `address`."""
+        check(self._library.gpumem_record_stream(self._handle, size_of(address, "address"), handle_of(stream)))
+
     def release_stream(self, stream: StreamLike) -> None:
         """Forgets `stream`, which is about to be destroyed: needed only with drivers before CUDA 12.0. Raises
         GpumemError: something was freed on it while it was captured into a graph, and it is not forgotten."""
@@ -179,6 +183,10 @@ class Allocator:
         found = _abi.sized(_abi.Statistics)
         check(self._library.gpumem_allocator_statistics(self._handle, ctypes.byref(found)))
         return Statistics(**{field.name: getattr(found, field.name) for field in dataclasses.fields(Statistics)})
+
+    def reset_peaks(self) -> None:
+        """Counts the peaks of statistics() anew, from what is there now."""
+        check(self._library.gpumem_allocator_reset_peaks(self._handle))
 
     def size_classes(self) -> list[SizeClass]:
         """The size classes that were ever used, by size."""

@@ -18,8 +18,8 @@ class Block:
     stream it was allocated on, which it keeps alive. What is left when the interpreter ends goes with the process.
 
     Other packages take it as an array of bytes (`__cuda_array_interface__`): cupy.asarray(block),
-    numba.cuda.as_cuda_array(block), torch.as_tensor(block, device="cuda"). Work that they give to other streams than
-    the block's is the caller's to order before the block is freed.
+    numba.cuda.as_cuda_array(block), torch.as_tensor(block, device="cuda"). Other streams than the
+    block's to which they give work are named to record_stream, or ordered before the block is freed.
     Threads  any, one at a time.
     """
 
@@ -74,6 +74,12 @@ class Block:
         memory serves other blocks. Raises as Slice.export_handle; FailedPrecondition when it is free."""
         self._must_be_in_use()
         return self._allocator.export_address(self._address, offset, size, life=life, uses=uses)
+
+    def record_stream(self, stream: StreamLike) -> None:
+        """Work of `stream`, too, uses the block. When the block is freed, its memory serves nobody until the device
+        has come to the end of the work given to `stream` until then. The stream must live until the block is freed."""
+        self._must_be_in_use()
+        self._allocator.record_stream(self._address, stream)
 
     def free(self, stream: StreamLike = None) -> None:
         """Frees it: work given so far to `stream` (None: the one it was allocated on) may still use it. Again:

@@ -3,32 +3,48 @@
     import gpumem.torch
     gpumem.torch.enable()          # before the first CUDA tensor
 
-In place of PyTorch's caching allocator, so what is its own is not there: torch.cuda.memory_allocated and its like,
-empty_cache, memory snapshots, CUDA graphs' private pools. gpumem.default_allocator(device) has statistics(),
-snapshot() and trim() instead.
+In place of PyTorch's caching allocator. docs/pytorch.md says what works, what is refused and what is lost. For figures
+of its own, gpumem.default_allocator(device) has statistics(), snapshot() and trim().
 """
 from __future__ import annotations
 
+import ctypes
 from typing import Any
 
-from . import _library, process
+from . import _library, _torch_figures, process
 from .errors import FailedPrecondition
 
 ALLOCATE = "gpumem_torch_alloc"
 FREE = "gpumem_torch_free"
+# By the setters of PyTorch's CUDAPluggableAllocator.
+CALLBACKS = {
+    "set_record_stream_fn": "gpumem_torch_record_stream",
+    "set_reset_fn": "gpumem_torch_reset",
+    "set_begin_allocate_to_pool": "gpumem_torch_begin_allocate_to_pool",  # refuses
+}
 
 _TOO_LATE = ("PyTorch has its memory allocator in use already; call gpumem.torch.enable() at the program's beginning, "
              "before the first CUDA tensor and before torch.cuda.init()")
 _enabled: list[Any] = []
 
 
+def _set_callbacks(torch: Any, allocator: Any) -> None:
+    """What PyTorch would otherwise leave out without a word."""
+    library = _library.load()
+    for setter, function in CALLBACKS.items():
+        if not hasattr(allocator, setter):
+            raise FailedPrecondition(f"PyTorch {torch.__version__} cannot be used: its CUDAPluggableAllocator has no "
+                                     f"{setter}; install a newer one")
+        getattr(allocator, setter)(ctypes.cast(getattr(library, function), ctypes.c_void_p).value)
+
+
 def enable(**options: Any) -> None:
     """Has PyTorch take its CUDA memory, of every device, from gpumem.default_allocator. Again: nothing.
 
     options: as gpumem.configure_default; `wait` is often wanted, since PyTorch does not try again.
-    Raises FailedPrecondition (too late; the process's session is open already and there are options), Unavailable
+    Raises FailedPrecondition (too late; a PyTorch that is too old; the process's session is open already and there are options), Unavailable
     (no broker), LibraryNotFound, ImportError (no PyTorch).
-    A tensor that cannot be had raises PyTorch's RuntimeError with the broker's explanation.
+    A tensor that cannot be had raises torch.OutOfMemoryError with the broker's explanation.
     """
     import torch
 
@@ -40,8 +56,10 @@ def enable(**options: Any) -> None:
         process.configure_default(**options)
     process.default_session().ping()  # what is wrong with the broker is said here, not by the first tensor
     allocator = torch.cuda.memory.CUDAPluggableAllocator(_library.path(), ALLOCATE, FREE)
+    _set_callbacks(torch, allocator.allocator())
     try:
         torch.cuda.memory.change_current_allocator(allocator)
     except RuntimeError as error:
         raise FailedPrecondition(f"{_TOO_LATE} ({error})") from error
+    _torch_figures.install(torch)
     _enabled.append(allocator)  # PyTorch keeps the functions, not the object

@@ -9,6 +9,8 @@ import device
 
 from . import cuda
 
+__version__ = "2.15.0"
+
 
 class Tensor:
     def __init__(self, content: np.ndarray):
@@ -21,6 +23,10 @@ class Tensor:
 
     def cpu(self) -> np.ndarray:
         return device.read(self._pointer, self._like)
+
+    def record_stream(self, stream: int) -> None:
+        """PyTorch takes a torch.cuda.Stream; here it is the CUstream's value."""
+        cuda.memory.record_stream(self._pointer, stream)
 
     def sum(self) -> np.int64:
         return self.cpu().sum()
