@@ -81,7 +81,7 @@ Result<void> Streams::mark(Entry& entry) {
 // Where frees are marked, each ends its epoch.
 std::uint64_t Streams::last_free(StreamIndex stream) const {
   const Entry& entry = entries_[stream];
-  const bool marked = stream != legacy_ && !entry.unmarked && entry.epoch != 0;
+  const bool marked = stream != legacy_ && !entry.unmarked;
   return marked ? entry.epoch - 1 : entry.epoch;
 }
 

@@ -100,8 +100,9 @@ class Streams {
     StreamHandle handle = nullptr;
     std::optional<Key> key;  ///< none: no handle leads here any more
     std::uint64_t holders = 0;
-    std::uint64_t epoch = 0;
-    std::uint64_t reached = 0;
+    // From 1 on: what was never free on the stream, as some slabs, has epoch 0, and waits for nothing.
+    std::uint64_t epoch = 1;
+    std::uint64_t reached = 1;
     bool unmarked = false;  ///< something is free that no mark covers
     bool recorded = false;  ///< for a block: its end must be marked
     bool retired = false;

@@ -78,6 +78,13 @@ TEST_F(Refusal, ComesOnlyAfterTheWorkOnWhatIsFreeWasWaitedFor) {
   EXPECT_TRUE(succeeded(engine_->allocate(mebibytes(64), stream(9))));
 }
 
+// A slab of a stream on which nothing was ever freed: there is no mark to wait for.
+TEST_F(Refusal, ComesOnlyAfterSlabsWhoseBlocksOtherStreamsFreedWereGivenUp) {
+  const Address at = allocate({1000}, kOne);
+  free(at, {1000}, kTwo);
+  EXPECT_TRUE(succeeded(engine_->allocate(mebibytes(64), kThree)));
+}
+
 TEST_F(Refusal, OfTheBrokersOwnIsPassedOn) {
   for (const Code code : {Code::kUnavailable, Code::kUnauthenticated, Code::kInternal}) {
     backing_.fail(Call::kObtain, 1, {code, "the broker's words"}, 10);
