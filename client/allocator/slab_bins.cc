@@ -34,12 +34,12 @@ void SlabBins::end_slab(Span& slab) {
 std::size_t SlabBins::take(ClassIndex size_class, StreamIndex stream, std::size_t most,
                            std::vector<Block>& into) {
   Bin& own = bin(stream, size_class);
-  std::size_t taken = 0;
+  // From the slabs first: a slab that was made for a block serves it, or its extent would never be free again.
+  std::size_t taken = take_from(own, most, into);
   for (; taken < most && !own.deferred.empty(); ++taken) {
     into.push_back(own.deferred.back().block);
     own.deferred.pop_back();
   }
-  taken += take_from(own, most - taken, into);
   if (taken > 0 || stream == kNoStream) return taken;
   Span* unowned = bin(kNoStream, size_class).first;
   if (unowned == nullptr) return 0;
