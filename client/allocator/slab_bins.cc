@@ -34,7 +34,8 @@ void SlabBins::end_slab(Span& slab) {
 std::size_t SlabBins::take(ClassIndex size_class, StreamIndex stream, std::size_t most,
                            std::vector<Block>& into) {
   Bin& own = bin(stream, size_class);
-  // From the slabs first: a slab that was made for a block serves it, or its extent would never be free again.
+  // From the slabs first: a slab that was made for a block serves it, or its extent would never be free
+  // again.
   std::size_t taken = take_from(own, most, into);
   for (; taken < most && !own.deferred.empty(); ++taken) {
     into.push_back(own.deferred.back().block);
