@@ -189,7 +189,7 @@ void BackgroundThread::work(const std::shared_ptr<Task>& task, std::unique_lock<
 }  // namespace
 
 BackgroundTask::BackgroundTask(When when, std::function<bool()> work)
-    : task_(std::make_shared<Task>(when, std::move(work))) {}
+    : task_(std::make_shared<Task>(Task{.when = when, .work = std::move(work)})) {}
 
 Result<void> BackgroundTask::begin() { return BackgroundThread::get().add(task_); }
 

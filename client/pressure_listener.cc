@@ -14,7 +14,7 @@ PressureListener::PressureListener(const BrokerPage& page, Lane& lane, const Wel
     : page_(page), lane_(lane), welcome_(welcome), doorbell_(std::move(doorbell)) {}
 
 void PressureListener::end() {
-  own_->gone = task_.is_caller();
+  if (task_.is_caller()) own_->gone = true;
   task_.end();
 }
 
