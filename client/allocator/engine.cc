@@ -187,7 +187,12 @@ Address Engine::take_at_once(const Request& request, const Need& need) {
 
 Address Engine::finish(Span& span, const Request& request, const Need& need) {
   if (need.kind == Need::Kind::kSlab) {
-    slab_bins_.add_slab(span, class_of(request.bytes), need.stream);
+    // If the stream was made to wait for another's work on the span, the slots that are not handed out now
+    // are free for others only when it has come so far.
+    const bool ordered = span.stream != kNoStream && span.stream != need.stream;
+    const std::uint64_t epoch = ordered ? streams_.epoch(need.stream) : span.epoch;
+    slab_bins_.add_slab(span, class_of(request.bytes), need.stream, epoch);
+    if (ordered) streams_.freed(need.stream);
     map_.enter(span);
     return take_slot(request, need.stream);
   }

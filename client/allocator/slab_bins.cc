@@ -4,11 +4,11 @@
 
 namespace gpumem::allocator {
 
-void SlabBins::add_slab(Span& span, ClassIndex size_class, StreamIndex stream) {
+void SlabBins::add_slab(Span& span, ClassIndex size_class, StreamIndex stream, std::uint64_t epoch) {
   span.use = Span::Use::kSlab;
   span.size_class = size_class;
   span.stream = stream;
-  span.epoch = 0;
+  span.epoch = epoch;
   span.slot_bytes = kClassBytes[size_class];
   span.reciprocal = reciprocal_of(span.slot_bytes);
   const auto count = static_cast<std::uint32_t>(span.bytes / span.slot_bytes);

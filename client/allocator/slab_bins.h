@@ -18,8 +18,9 @@ struct Block {
 /// stays outside the slab until that stream uses it again or its work is done.
 class SlabBins {
  public:
-  /// Makes `span`, kSlabBytes of its class long, a slab for `stream`.
-  void add_slab(Span& span, ClassIndex size_class, StreamIndex stream);
+  /// Makes `span`, kSlabBytes of its class long, a slab for `stream`. Others may use it when the stream has
+  /// come to the end of `epoch`.
+  void add_slab(Span& span, ClassIndex size_class, StreamIndex stream, std::uint64_t epoch);
 
   /// `slab`, which is wholly free, is no slab any more.
   void end_slab(Span& slab);

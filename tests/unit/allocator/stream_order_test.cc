@@ -113,6 +113,15 @@ TEST_F(StreamOrder, SmallBlockFreedOnAnotherStreamDoesNotServeItsFirstAtOnce) {
   EXPECT_TRUE(streams_.is_behind(kOne, read));
 }
 
+TEST_F(StreamOrder, SlotsThatWereNeverHandedOutComeBehindTheWorkOnTheirSlabsMemory) {
+  const auto used = use_up(kOne);
+  const Address small = allocate({1000}, kTwo);  // the rest of its slab waits for stream 1 on stream 2 alone
+  free(small, {1000}, kThree);
+  const StreamHandle other = stream(4);
+  allocate({1000}, other);
+  EXPECT_TRUE(streams_.is_behind(other, used));
+}
+
 TEST_F(StreamOrder, WorkThatIsOverNeedsNoOrder) {
   const auto used = use_up(kOne);
   streams_.finish(kOne);
