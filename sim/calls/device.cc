@@ -76,7 +76,7 @@ CUresult api::cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUd
   Call driver;
   if (!driver) return driver.error();
   const int number = attribute;
-  const bool is_known = number > 0 && (number < CU_DEVICE_ATTRIBUTE_MAX || number == kFabricIsSupported);
+  const bool is_known = number > 0 && number < std::max<int>(CU_DEVICE_ATTRIBUTE_MAX, kFabricIsSupported + 1);
   if (value == nullptr || !is_known) return CUDA_ERROR_INVALID_VALUE;
   if (!driver->has_device(device)) return CUDA_ERROR_INVALID_DEVICE;
   if (number == kFabricIsSupported) {
