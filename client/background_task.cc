@@ -52,27 +52,33 @@ class BackgroundThread {
   }
 
  private:
+  /// One thread, from its start to its end. It has a descriptor of its own, because the next one may start
+  /// before it has heard that it is to end.
+  struct Life {
+    std::thread thread;
+    OwnFd woken;
+    bool over = false;
+  };
+
   Result<void> start();
-  void run(std::uint64_t life);
-  void wait(std::unique_lock<std::mutex>& lock);
+  void run(const std::shared_ptr<Life>& life);
+  void wait(const Life& life, std::unique_lock<std::mutex>& lock);
   void work(const std::shared_ptr<Task>& task, std::unique_lock<std::mutex>& lock);
   bool has(const Task& task) const {
     return std::ranges::any_of(tasks_, [&](const auto& one) { return one.get() == &task; });
   }
-  void wake() {
+  static void wake(const Life& life) {
     const std::uint64_t once = 1;
-    (void)!::write(woken_.get(), &once, sizeof once);
+    (void)!::write(life.woken.get(), &once, sizeof once);
   }
 
   const std::uint64_t generation_;
   std::mutex mutex_;
   std::condition_variable done_;  ///< a task's work
   std::vector<std::shared_ptr<Task>> tasks_;
-  OwnFd woken_;
-  std::thread thread_;
-  std::uint64_t life_ = 0;   ///< of the thread; an earlier one ends
-  bool is_working_ = false;  ///< it does some task's work
-  int removers_ = 0;         ///< that wait for a task's work
+  std::shared_ptr<Life> life_;  ///< null: no thread
+  bool is_working_ = false;     ///< it does some task's work
+  int removers_ = 0;            ///< that wait for a task's work
 };
 
 BackgroundThread& BackgroundThread::get() {
@@ -89,34 +95,37 @@ BackgroundThread& BackgroundThread::get() {
 Result<void> BackgroundThread::add(const std::shared_ptr<Task>& task) {
   const std::scoped_lock lock(mutex_);
   if (has(*task) || task->is_over()) return {};
-  const bool is_running = thread_.joinable();
-  if (auto started = start(); !started) return started;
+  const bool is_running = life_ != nullptr;
+  if (!is_running) {
+    if (auto started = start(); !started) return started;
+  }
   if (task->when.period.count() != 0) task->due = Clock::now() + task->when.period;
   tasks_.push_back(task);
-  if (is_running) wake();
+  if (is_running) wake(*life_);
   return {};
 }
 
 Result<void> BackgroundThread::start() {
-  if (!woken_.valid()) {
+  auto life = std::make_shared<Life>();
+  {
     const NoFork no_fork;
     UniqueFd made(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     if (!made.valid()) return errno_error(errno, "cannot make an eventfd");
-    woken_ = OwnFd(no_fork, std::move(made));
+    life->woken = OwnFd(no_fork, std::move(made));
   }
-  if (thread_.joinable()) return {};
   const SignalsBlocked in_the_thread;
   try {
-    thread_ = std::thread([this, life = life_] { run(life); });
+    life->thread = std::thread([this, life] { run(life); });
   } catch (const std::system_error& failed) {
     return Error{Code::kResourceExhausted,
                  std::string("cannot start the library's background thread: ") + failed.what()};
   }
+  life_ = std::move(life);
   return {};
 }
 
 void BackgroundThread::remove(Task& task) {
-  std::thread ended;
+  std::shared_ptr<Life> ended;
   {
     std::unique_lock lock(mutex_);
     if (std::erase_if(tasks_, [&](const auto& one) { return one.get() == &task; }) == 0) return;
@@ -124,32 +133,34 @@ void BackgroundThread::remove(Task& task) {
     ++removers_;
     done_.wait(lock, [&] { return task.worker == std::thread::id(); });
     --removers_;
-    if (!tasks_.empty() || is_working_ || !thread_.joinable()) return;
-    ++life_;
-    ended.swap(thread_);
-    wake();
+    if (!tasks_.empty() || is_working_ || life_ == nullptr) return;
+    ended.swap(life_);
+    ended->over = true;
+    wake(*ended);
   }
-  ended.join();
+  ended->thread.join();
 }
 
-void BackgroundThread::run(std::uint64_t life) {
+void BackgroundThread::run(const std::shared_ptr<Life>& life) {
   ::pthread_setname_np(::pthread_self(), "gpumem");
   std::unique_lock lock(mutex_);
-  while (life_ == life) {
-    wait(lock);
+  while (!life->over) {
+    wait(*life, lock);
+    if (life->over) return;
     const auto now = Clock::now();
     for (const auto& task : std::vector(tasks_)) {
       if (task->due <= now && has(*task)) work(task, lock);
     }
-    if (!tasks_.empty() || removers_ != 0 || life_ != life) continue;
-    ++life_;  // the last task has ended here, and nobody waits for this thread
-    thread_.detach();
+    if (!tasks_.empty() || removers_ != 0 || life->over) continue;
+    life->over = true;  // the last task has ended here, and nobody waits for this thread
+    life->thread.detach();
+    life_.reset();
   }
 }
 
 // Waits until something is due.
-void BackgroundThread::wait(std::unique_lock<std::mutex>& lock) {
-  std::vector<pollfd> polled{{woken_.get(), POLLIN, 0}};
+void BackgroundThread::wait(const Life& life, std::unique_lock<std::mutex>& lock) {
+  std::vector<pollfd> polled{{life.woken.get(), POLLIN, 0}};
   auto due = Clock::time_point::max();
   const std::vector waiting(tasks_);
   for (const auto& task : waiting) {
@@ -164,7 +175,7 @@ void BackgroundThread::wait(std::unique_lock<std::mutex>& lock) {
   lock.unlock();
   (void)::poll(polled.data(), polled.size(), timeout);
   std::uint64_t wakes = 0;
-  if (polled[0].revents != 0) (void)!::read(woken_.get(), &wakes, sizeof wakes);
+  if (polled[0].revents != 0) (void)!::read(life.woken.get(), &wakes, sizeof wakes);
   lock.lock();
   for (std::size_t i = 0; i < waiting.size(); ++i) {
     if (polled[i + 1].revents != 0) waiting[i]->due = Clock::time_point::min();

@@ -21,7 +21,8 @@ struct Pressure {
 /// Returns how much it expects to have given back. This is informational: only what the broker receives
 /// counts. An exception is printed on standard error, once for each handler, and counts as nothing given
 /// back.
-/// Threads  a thread of the library, with all signals blocked. One call at a time, with no lock held.
+/// Threads  the library's thread, with all signals blocked. One call at a time, with no lock held. Until it
+///          returns, the process's other sessions and its allocators are not asked for memory.
 /// The handler may call the session and its slices, and end them.
 using PressureHandler = std::function<Bytes(const Pressure&)>;
 

@@ -5,6 +5,8 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cstdio>
+#include <cstdlib>
 #include <deque>
 #include <filesystem>
 #include <fstream>
@@ -190,6 +192,22 @@ TEST(BackgroundTask, OfAForkedChildHasAThreadOfItsOwn) {
   int status = -1;
   ASSERT_EQ(::waitpid(child, &status, 0), child);
   EXPECT_EQ(status, 0);
+}
+
+/// Each overlap is followed by silence, in which nothing wakes a thread that has missed its end.
+TEST(BackgroundTask, LastMayEndWhileTheNextBegins) {
+  const Pipe pipe;
+  const BackgroundTask::When never{.readable = pipe.read.get()};
+  for (int round = 0; round < 2000; ++round) {
+    BackgroundTask last(never, [] { return true; }), next(never, [] { return true; });
+    ASSERT_TRUE(last.begin().has_value());
+    auto ended = std::async(std::launch::async, [&] { last.end(); });
+    for (int i = 0; i < round % 50; ++i) std::this_thread::yield();
+    ASSERT_TRUE(next.begin().has_value());
+    if (ended.wait_for(gpumem::test::kPatience) == std::future_status::ready) continue;
+    std::fprintf(stderr, "round %d: the end of the last task does not return\n", round);
+    std::_Exit(1);
+  }
 }
 
 /// Threads that begin and end tasks at once, some of which end themselves.
