@@ -57,7 +57,7 @@ struct FabricHandles : BrokerTest {
 };
 
 TEST_F(FabricHandles, CarryMemoryToProcessesWithoutASession) {
-  EXPECT_NE(broker_.log().find("with fabric handles"), std::string::npos);
+  EXPECT_TRUE(eventually([&] { return broker_.log().find("with fabric handles") != std::string::npos; }));
   ClientProcess painter = stranger();
   ClientProcess reader = stranger();
   SessionStream stream(broker_.folder());
@@ -149,7 +149,8 @@ using FabricHandlesOff = Without<false, false>;
 TEST_F(FabricHandlesOff, AreRefusedWithTheKeyThatTurnsThemOn) {
   expect_refused(grpc::StatusCode::FAILED_PRECONDITION, "fabric_handles in [broker]");
   broker_.reload(fabric_config(true, true));
-  EXPECT_NE(broker_.log().find("fabric_handles stays 'false'"), std::string::npos);
+  EXPECT_TRUE(
+      eventually([&] { return broker_.log().find("fabric_handles stays 'false'") != std::string::npos; }));
   expect_refused(grpc::StatusCode::FAILED_PRECONDITION, "restart the broker");
 }
 
@@ -166,7 +167,8 @@ struct FabricHandlesOfAnOldDevice : Without<true, true> {
   FabricHandlesOfAnOldDevice() : Without("1x256MiB") {}
 };
 TEST_F(FabricHandlesOfAnOldDevice, AreRefusedAndMemoryIsLentAllTheSame) {
-  EXPECT_NE(broker_.log().find("lent without fabric handles: the device"), std::string::npos);
+  EXPECT_TRUE(eventually(
+      [&] { return broker_.log().find("lent without fabric handles: the device") != std::string::npos; }));
   expect_refused(grpc::StatusCode::FAILED_PRECONDITION, "does not offer fabric handles");
 }
 

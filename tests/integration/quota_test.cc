@@ -111,7 +111,7 @@ TEST_F(QuotasByRoot, AreRecordedWithWhoChangedThem) {
   EXPECT_EQ(line["revision"], 1);
   EXPECT_EQ(line["before"][0]["priority"], 5);
   EXPECT_EQ(line["after"][0]["priority"], 9);
-  EXPECT_NE(broker_.log().find("priority 5 -> 9"), std::string::npos);
+  EXPECT_TRUE(eventually([&] { return broker_.log().find("priority 5 -> 9") != std::string::npos; }));
 }
 
 TEST_F(QuotasByRoot, AreNotChangedOnAnOldRevision) {
@@ -183,7 +183,8 @@ TEST_F(QuotasByRoot, ThatAreBrokenKeepTheBrokerFromStarting) {
 TEST_F(QuotasByRoot, OfTenantsThatAreGoneAreKeptAndNotApplied) {
   EXPECT_EQ(gpumem({"set", "bob", "--limit", "100MiB"}).status, 0);
   broker_.reload(kShared);
-  EXPECT_NE(broker_.log().find("for tenant 'bob' are kept but not applied"), std::string::npos);
+  EXPECT_TRUE(eventually(
+      [&] { return broker_.log().find("for tenant 'bob' are kept but not applied") != std::string::npos; }));
   EXPECT_EQ(broker_.tenant("bob").tenant(), "");
   broker_.reload(config());
   EXPECT_EQ(broker_.tenant("bob").limit(), mebibytes(100).count);

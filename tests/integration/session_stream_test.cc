@@ -318,7 +318,8 @@ TEST_F(ImpatientLending, EndsTheProcessOfAStreamThatGivesNothingBack) {
   EXPECT_TRUE(succeeded(borrower.ask({{"do", "stream_grow"}, {"bytes", kPool.count}})));
   auto ann = client({}, test_user(10'001));
   EXPECT_TRUE(succeeded(ann->grow("a", mebibytes(64), std::chrono::minutes(10))));
-  EXPECT_NE(broker_.log().find("SIGTERM sent"), std::string::npos) << broker_.log();
+  EXPECT_TRUE(eventually([&] { return broker_.log().find("SIGTERM sent") != std::string::npos; }))
+      << broker_.log();
   EXPECT_EQ(ann->leave(), 0);
 }
 

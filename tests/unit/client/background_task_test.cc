@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <deque>
@@ -196,17 +197,32 @@ TEST(BackgroundTask, OfAForkedChildHasAThreadOfItsOwn) {
 
 /// Each overlap is followed by silence, in which nothing wakes a thread that has missed its end.
 TEST(BackgroundTask, LastMayEndWhileTheNextBegins) {
+  constexpr int kRounds = 600;
   const Pipe pipe;
   const BackgroundTask::When never{.readable = pipe.read.get()};
-  for (int round = 0; round < 2000; ++round) {
-    BackgroundTask last(never, [] { return true; }), next(never, [] { return true; });
-    ASSERT_TRUE(last.begin().has_value());
-    auto ended = std::async(std::launch::async, [&] { last.end(); });
-    for (int i = 0; i < round % 50; ++i) std::this_thread::yield();
-    ASSERT_TRUE(next.begin().has_value());
-    if (ended.wait_for(gpumem::test::kPatience) == std::future_status::ready) continue;
-    std::fprintf(stderr, "round %d: the end of the last task does not return\n", round);
-    std::_Exit(1);
+  std::optional<BackgroundTask> last, next;
+  std::atomic<int> go{0}, ended{0};
+  const std::jthread other([&] {
+    for (int round = 1; round <= kRounds; ++round) {
+      while (go < round) continue;  // at once: a thread that has slept comes too late
+      last->end();
+      ended = round;
+    }
+  });
+  for (int round = 1; round <= kRounds; ++round) {
+    last.emplace(never, [] { return true; });
+    next.emplace(never, [] { return true; });
+    ASSERT_TRUE(last->begin().has_value());
+    if (round % 2 == 0) std::this_thread::sleep_for(std::chrono::microseconds(100));
+    go = round;
+    const auto until = std::chrono::steady_clock::now() + std::chrono::microseconds(round % 40);
+    while (std::chrono::steady_clock::now() < until) continue;
+    ASSERT_TRUE(next->begin().has_value());
+    if (!eventually([&] { return ended == round; })) {
+      std::fprintf(stderr, "round %d: the end of the last task does not return\n", round);
+      std::_Exit(1);
+    }
+    next.reset();
   }
 }
 
