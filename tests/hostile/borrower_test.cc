@@ -1,4 +1,5 @@
 // Borrowers that do not give back, and tenants that declare what is not so: each costs its own tenant alone.
+#include "tests/integration/ending_config.h"
 #include "tests/integration/fixture.h"
 
 namespace gpumem::test {
@@ -8,22 +9,10 @@ using std::chrono::minutes;
 
 const User kAnn = test_user(10'001), kBob = test_user(10'002), kCat = test_user(10'003);
 
-// Whoever does not give back in 0.3 s is ended, and killed after another second.
-constexpr const char* kEnding = R"(
-lend_guarantees = true
-reclaim_deadline_ms = 300
-escalation = "end-session"
-grace_seconds = 1
-context_overhead = "0B"
-[[tenant]]
-name = "ann"
-user = 10001
-guarantee = "64MiB"
-)";
-
 struct Borrower : BrokerTest {
   explicit Borrower(const std::string& more = "")
-      : BrokerTest({.config = "[broker]\nreserve = \"100%\"\nsocket_group = 10000\n" + (kEnding + more)}) {}
+      : BrokerTest(
+            {.config = "[broker]\nreserve = \"100%\"\nsocket_group = 10000\n" + (kEndsWhoKeeps + more)}) {}
   void SetUp() override { GPUMEM_NEEDS_ROOT(); }
 
   /// Bob has mapped the whole device, by a session made by hand.

@@ -1,4 +1,5 @@
 // Memory that processes of a tenant share: handles by the library, by frames and by gRPC.
+#include "tests/integration/ending_config.h"
 #include "tests/integration/fixture.h"
 #include "tests/support/frame_lane.h"
 #include "tests/support/session_stream.h"
@@ -222,19 +223,6 @@ TEST_F(SharingTenants, AnotherTenantLearnsNothingFromAHandle) {
   EXPECT_EQ(lender->leave(), 0);
   expect_rest();
 }
-
-// Whoever does not give back in 0.3 s is ended, and killed after another second.
-constexpr const char* kEndsWhoKeeps = R"(
-lend_guarantees = true
-reclaim_deadline_ms = 300
-escalation = "end-session"
-grace_seconds = 1
-context_overhead = "0B"
-[[tenant]]
-name = "ann"
-user = 10001
-guarantee = "64MiB"
-)";
 
 struct SharingClaims : Sharing {
   SharingClaims()

@@ -18,7 +18,19 @@ struct StreamOrder : EngineTest {
   }
 };
 
-struct StreamOrderOfSizes : StreamOrder, testing::WithParamInterface<std::uint64_t> {};
+struct StreamOrderOfSizes : StreamOrder, testing::WithParamInterface<std::uint64_t> {
+  /// Takes, uses and frees most of the memory in blocks of the size, on one stream; the moment its work is
+  /// over.
+  FakeStreams::Moment use_up_in_blocks() {
+    const Bytes bytes{GetParam()};
+    const std::size_t count =
+        std::max<std::size_t>(1, mebibytes(48).count / std::max<std::uint64_t>(bytes.count, 1024));
+    const auto all = allocate_many(count, bytes);
+    const auto used = streams_.give(kOne);
+    free_all(all, bytes);
+    return used;
+  }
+};
 
 TEST_P(StreamOrderOfSizes, FreedMemoryServesItsOwnStreamAtOnce) {
   const Bytes bytes{GetParam()};
@@ -47,24 +59,14 @@ TEST_P(StreamOrderOfSizes, FreeingOnTheLegacyDefaultStreamCostsNoCallOfTheDriver
 }
 
 TEST_P(StreamOrderOfSizes, NewStreamWithTheHandleOfAnEndedOneComesBehindItsWork) {
-  const Bytes bytes{GetParam()};
-  const std::size_t count =
-      std::max<std::size_t>(1, mebibytes(48).count / std::max<std::uint64_t>(bytes.count, 1024));
-  const auto all = allocate_many(count, bytes);
-  const auto used = streams_.give(kOne);
-  free_all(all, bytes);
+  const auto used = use_up_in_blocks();
   streams_.end(kOne);
   ASSERT_TRUE(succeeded(engine_->allocate(mebibytes(64), kOne)));
   EXPECT_TRUE(streams_.is_behind(kOne, used));
 }
 
 TEST_P(StreamOrderOfSizes, FreedMemoryServesAnotherStreamBehindItsWork) {
-  const Bytes bytes{GetParam()};
-  const std::size_t count =
-      std::max<std::size_t>(1, mebibytes(48).count / std::max<std::uint64_t>(bytes.count, 1024));
-  const auto all = allocate_many(count, bytes);
-  const auto used = streams_.give(kOne);
-  free_all(all, bytes);
+  const auto used = use_up_in_blocks();
   ASSERT_TRUE(succeeded(engine_->allocate(mebibytes(64), kTwo)));
   EXPECT_TRUE(streams_.is_behind(kTwo, used));
 }
