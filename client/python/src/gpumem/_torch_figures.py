@@ -16,7 +16,7 @@ def _figure(current: int, peak: int = 0, allocated: int = 0, freed: int = 0) -> 
 def nested_stats(device: int) -> dict[str, Any]:
     """As torch.cuda.memory_stats_as_nested_dict; what gpumem does not count is 0."""
     allocator = process.default_allocator(device)
-    now, blocks = allocator.statistics(), len(allocator.snapshot())
+    now, blocks = allocator.statistics(), sum(one.in_use for one in allocator.size_classes())
     count = _figure(blocks, 0, now.allocations, now.allocations - blocks)
     unknown = _figure(0)
     return {

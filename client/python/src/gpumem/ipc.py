@@ -28,8 +28,7 @@ def _unmap(handle: int, owner: int) -> None:
 
 
 class Import:
-    """Memory of another session, mapped into this process, readable and writable. Made by
-    Session.import_handle.
+    """Memory of another session, mapped into this process, readable and writable. Made by Session.import_handle.
 
     It stays mapped when that session gives it back or its process ends, and is then charged to this session. When the
     broker asks for the memory, it asks this session, too: a pressure handler closes the import.

@@ -42,7 +42,8 @@ def enable(**options: Any) -> None:
     """Has PyTorch take its CUDA memory, of every device, from gpumem.default_allocator. Again: nothing.
 
     options: as gpumem.configure_default; `wait` is often wanted, since PyTorch does not try again.
-    Raises FailedPrecondition (too late; a PyTorch that is too old; the process's session is open already and there are options), Unavailable
+    Raises FailedPrecondition (too late; a PyTorch that is too old; the process's session is open already and there
+    are options), Unavailable
     (no broker), LibraryNotFound, ImportError (no PyTorch).
     A tensor that cannot be had raises torch.OutOfMemoryError with the broker's explanation.
     """
