@@ -25,6 +25,8 @@ CUresult create(CUcontext* out, unsigned flags, CUdevice device) {
 
 CUresult synchronize(Call& driver, const Context& context) {
   const std::uint64_t id = context.id;
+  if (const CUresult result = driver->captures.check_no_capture_in(id); result != CUDA_SUCCESS) return result;
+  if (const CUresult result = driver->captures.check_unsafe(); result != CUDA_SUCCESS) return result;
   driver.wait(driver->streams.pending_in(id));
   driver->pools.synchronized();
   return driver->after_wait(id);

@@ -4,6 +4,7 @@
 
 #include "calls.h"
 #include "sim/control/control.h"
+#include "sim/driver/copy_parameters.h"
 #include "sim/driver/driver.h"
 #include "sim/driver/transfer.h"
 #include "sim/exports/gate.h"
@@ -32,10 +33,17 @@ bool may_return_early(Call& driver, const Copy& copy) {
   return true;
 }
 
+CopyAction action_of(const Copy& copy, std::uint64_t context) { return {copy, context}; }
+FillAction action_of(const Fill& fill, std::uint64_t context) { return {fill, context}; }
+
 template <class What>
 CUresult queue(const What& what, const StreamRef& stream, Call& driver) {
   const std::uint64_t context = options_of(*stream).context;
   const auto cost = Gate::take_cost_of_bytes();
+  if (driver->captures.find(*stream) != nullptr) {
+    driver->captures.add(*stream, action_of(what, context));
+    return CUDA_SUCCESS;
+  }
   const Ticket done = driver->streams.submit(stream, [what, context, cost] {
     spend(cost);
     if (const CUresult result = perform(what); result != CUDA_SUCCESS) Driver::get().fail(context, result);
@@ -54,7 +62,7 @@ CUresult enqueue(What what, CUstream handle, bool has_devices = false) {
   if (const CUresult result = current_device(driver, &device); result != CUDA_SUCCESS) return result;
   if (!has_devices) set_device(what, device);
   StreamRef stream;
-  if (const CUresult result = driver->stream(handle, &stream); result != CUDA_SUCCESS) return result;
+  if (const CUresult result = driver->queue(handle, &stream); result != CUDA_SUCCESS) return result;
   if (what.shape.is_empty()) return CUDA_SUCCESS;
   if (const CUresult result = check(driver, what); result != CUDA_SUCCESS) return result;
   settle_sides(driver, what);
@@ -69,10 +77,12 @@ CUresult finish(What what, bool has_devices = false) {
   std::uint32_t device = 0;
   if (const CUresult result = current_device(driver, &device); result != CUDA_SUCCESS) return result;
   if (!has_devices) set_device(what, device);
+  StreamRef stream;
+  if (const CUresult result = driver->queue_uncaptured(nullptr, &stream); result != CUDA_SUCCESS)
+    return result;
+  if (const CUresult result = driver->captures.check_unsafe(); result != CUDA_SUCCESS) return result;
   if (what.shape.is_empty()) return CUDA_SUCCESS;
   if (const CUresult result = check(driver, what); result != CUDA_SUCCESS) return result;
-  StreamRef stream;
-  if (const CUresult result = driver->stream(nullptr, &stream); result != CUDA_SUCCESS) return result;
   driver.unlock();
   CUresult result = CUDA_SUCCESS;
   driver->streams.run(stream, [&] { result = perform(what); });
@@ -84,88 +94,18 @@ Place any(CUdeviceptr address) { return {.address = address}; }
 Place host(const void* address) { return any(reinterpret_cast<CUdeviceptr>(address)); }
 Copy row(Place to, Place from, size_t size) { return {to, from, {.width = size}}; }
 
-/// Devices of given contexts, for the copies that name them. CUDA_SUCCESS if both exist.
-CUresult set_contexts(Copy& copy, CUcontext to, CUcontext from) {
-  Call driver;
-  if (!driver) return driver.error();
-  const Context* const first = driver->contexts.find(to);
-  const Context* const second = driver->contexts.find(from);
-  if (first == nullptr || second == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
-  copy.to.device = driver->device(first->ordinal);
-  copy.from.device = driver->device(second->ordinal);
-  return CUDA_SUCCESS;
-}
-
-/// One end of a 2D or 3D copy as its struct gives it.
-struct End {
-  CUmemorytype type;
-  const void* host;
-  CUdeviceptr device;
-  size_t x, y, z, pitch, height;
-};
-
-CUresult place(const End& end, const Shape& shape, Place* out) {
-  constexpr size_t kMaxPitch = 2147483647;
-  if (end.type != CU_MEMORYTYPE_HOST && end.type != CU_MEMORYTYPE_DEVICE &&
-      end.type != CU_MEMORYTYPE_UNIFIED) {
-    return end.type == CU_MEMORYTYPE_ARRAY ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_VALUE;
-  }
-  const size_t pitch = end.pitch != 0 ? end.pitch : shape.width + end.x;
-  const size_t rows = end.height != 0 ? end.height : shape.height;
-  if (pitch > kMaxPitch || pitch < shape.width + end.x) return CUDA_ERROR_INVALID_VALUE;
-  const CUdeviceptr base =
-      end.type == CU_MEMORYTYPE_HOST ? reinterpret_cast<CUdeviceptr>(end.host) : end.device;
-  if (base == 0) return CUDA_ERROR_INVALID_VALUE;
-  *out = {.address = base + end.z * rows * pitch + end.y * pitch + end.x,
-          .side = end.type == CU_MEMORYTYPE_DEVICE ? Side::kDevice : Side::kAny,
-          .row_pitch = pitch,
-          .slice_pitch = rows * pitch};
-  return CUDA_SUCCESS;
-}
-
-CUresult copy_of(const Shape& shape, const End& to, const End& from, Copy* out) {
-  out->shape = shape;
-  const CUresult result = place(to, shape, &out->to);
-  return result == CUDA_SUCCESS ? place(from, shape, &out->from) : result;
-}
-
-CUresult copy_of(const CUDA_MEMCPY2D* c, Copy* out) {
-  if (c == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  return copy_of({.width = c->WidthInBytes, .height = c->Height},
-                 {c->dstMemoryType, c->dstHost, c->dstDevice, c->dstXInBytes, c->dstY, 0, c->dstPitch, 0},
-                 {c->srcMemoryType, c->srcHost, c->srcDevice, c->srcXInBytes, c->srcY, 0, c->srcPitch, 0},
-                 out);
-}
-
-template <class Copy3D>
-CUresult copy_of(const Copy3D* c, Copy* out) {
-  if (c == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  return copy_of({.width = c->WidthInBytes, .height = c->Height, .depth = c->Depth},
-                 {c->dstMemoryType, c->dstHost, c->dstDevice, c->dstXInBytes, c->dstY, c->dstZ, c->dstPitch,
-                  c->dstHeight},
-                 {c->srcMemoryType, c->srcHost, c->srcDevice, c->srcXInBytes, c->srcY, c->srcZ, c->srcPitch,
-                  c->srcHeight},
-                 out);
-}
-
 template <class Parameters>
 CUresult finish_shaped(const Parameters* parameters) {
   Copy copy;
-  const CUresult result = copy_of(parameters, &copy);
+  const CUresult result = read_parameters(parameters, &copy);
   return result == CUDA_SUCCESS ? finish(copy) : result;
 }
 
 template <class Parameters>
 CUresult enqueue_shaped(const Parameters* parameters, CUstream stream) {
   Copy copy;
-  const CUresult result = copy_of(parameters, &copy);
+  const CUresult result = read_parameters(parameters, &copy);
   return result == CUDA_SUCCESS ? enqueue(copy, stream) : result;
-}
-
-/// A copy that names the contexts of both ends.
-CUresult peer_copy(const CUDA_MEMCPY3D_PEER* parameters, Copy* out) {
-  const CUresult result = copy_of(parameters, out);
-  return result == CUDA_SUCCESS ? set_contexts(*out, parameters->dstContext, parameters->srcContext) : result;
 }
 
 /// `count` elements in a row, or rows of them.
@@ -244,12 +184,12 @@ CUresult api::cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D* copy, CUstream stream) {
 }
 CUresult api::cuMemcpy3DPeer(const CUDA_MEMCPY3D_PEER* parameters) {
   Copy copy;
-  const CUresult result = peer_copy(parameters, &copy);
+  const CUresult result = read_parameters(parameters, &copy);
   return result == CUDA_SUCCESS ? finish(copy, true) : result;
 }
 CUresult api::cuMemcpy3DPeerAsync(const CUDA_MEMCPY3D_PEER* parameters, CUstream stream) {
   Copy copy;
-  const CUresult result = peer_copy(parameters, &copy);
+  const CUresult result = read_parameters(parameters, &copy);
   return result == CUDA_SUCCESS ? enqueue(copy, stream, true) : result;
 }
 

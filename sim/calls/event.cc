@@ -22,14 +22,37 @@ CUresult with_event(CUevent event, Act act) {
 }
 
 CUresult record(CUevent event, CUstream stream, unsigned flags) {
-  if (flags != CU_EVENT_RECORD_DEFAULT) return CUDA_ERROR_INVALID_VALUE;
+  if ((flags & ~unsigned{CU_EVENT_RECORD_EXTERNAL}) != 0) return CUDA_ERROR_INVALID_VALUE;
   return with_event(event, [&](Call& driver, Event& found) {
     StreamRef queue;
-    if (const CUresult result = driver->stream(stream, &queue); result != CUDA_SUCCESS) return result;
+    if (const CUresult result = driver->queue(stream, &queue); result != CUDA_SUCCESS) return result;
     if (options_of(*queue).context != found.context) return CUDA_ERROR_INVALID_HANDLE;
-    found.record(driver->streams, queue);
+    const bool is_captured = driver->captures.find(*queue) != nullptr;
+    if (flags == CU_EVENT_RECORD_EXTERNAL) {
+      if (!is_captured) return CUDA_ERROR_INVALID_VALUE;
+      driver->captures.add(*queue, RecordAction{number(event)});
+    } else if (is_captured) {
+      found.record(driver->captures.point(*queue));
+    } else {
+      found.record(driver->streams, queue);
+    }
     return CUDA_SUCCESS;
   });
+}
+
+/// Success if the host may ask about the event.
+CUresult check_query(Call& driver, const Event& event) {
+  return event.captured() ? Captures::refuse(*event.captured()) : driver->captures.check_unsafe();
+}
+
+/// Puts a wait for the event into the capture that the stream is in.
+CUresult wait_in_capture(Call& driver, const Stream& stream, CUevent handle, const Event& event,
+                         unsigned flags) {
+  if (flags == CU_EVENT_WAIT_EXTERNAL) {
+    driver->captures.add(stream, WaitAction{number(handle)});
+    return CUDA_SUCCESS;
+  }
+  return event.was_recorded() ? driver->captures.isolate(stream) : CUDA_SUCCESS;
 }
 
 }  // namespace
@@ -64,13 +87,16 @@ CUresult api::cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned in
 }
 
 CUresult api::cuEventQuery(CUevent event) {
-  return with_event(
-      event, [](Call&, Event& found) { return found.is_done() ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY; });
+  return with_event(event, [](Call& driver, Event& found) {
+    if (const CUresult result = check_query(driver, found); result != CUDA_SUCCESS) return result;
+    return found.is_done() ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+  });
 }
 
 CUresult api::cuEventSynchronize(CUevent event) {
   return with_event(event, [](Call& driver, Event& found) {
     const std::uint64_t context = found.context;
+    if (const CUresult result = check_query(driver, found); result != CUDA_SUCCESS) return result;
     driver.run_unlocked(found.waiter());
     driver->pools.synchronized();
     return driver->after_wait(context);
@@ -78,10 +104,15 @@ CUresult api::cuEventSynchronize(CUevent event) {
 }
 
 CUresult api::cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int flags) {
-  if (flags != CU_EVENT_WAIT_DEFAULT) return CUDA_ERROR_INVALID_VALUE;
+  if ((flags & ~unsigned{CU_EVENT_WAIT_EXTERNAL}) != 0) return CUDA_ERROR_INVALID_VALUE;
   return with_event(event, [&](Call& driver, Event& found) {
     StreamRef queue;
     if (const CUresult result = driver->stream(stream, &queue); result != CUDA_SUCCESS) return result;
+    if (found.captured() && flags == CU_EVENT_WAIT_DEFAULT)
+      return driver->captures.wait(*queue, *found.captured());
+    if (const CUresult result = driver->captures.check_use(*queue); result != CUDA_SUCCESS) return result;
+    if (driver->captures.find(*queue) != nullptr) return wait_in_capture(driver, *queue, event, found, flags);
+    if (flags != CU_EVENT_WAIT_DEFAULT) return CUDA_ERROR_INVALID_VALUE;
     found.hold_back(driver->streams, queue);
     return CUDA_SUCCESS;
   });
@@ -93,6 +124,9 @@ CUresult api::cuEventElapsedTime(float* milliseconds, CUevent start, CUevent end
   if (milliseconds == nullptr) return CUDA_ERROR_INVALID_VALUE;
   Event* const first = driver->events.find(number(start));
   Event* const last = driver->events.find(number(end));
+  for (const Event* const event : {first, last}) {
+    if (event != nullptr && event->captured()) return Captures::refuse(*event->captured());
+  }
   if (first == nullptr || last == nullptr || !first->has_time() || !last->has_time()) {
     return CUDA_ERROR_INVALID_HANDLE;
   }

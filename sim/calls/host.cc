@@ -20,6 +20,7 @@ CUresult take_back(void* start, CUresult unknown, Take take) {
   const auto address = reinterpret_cast<std::uint64_t>(start);
   const HostMemory::Block* const block = driver->host.find(address);
   if (block == nullptr) return unknown;
+  if (const CUresult unsafe = driver->captures.check_unsafe(); unsafe != CUDA_SUCCESS) return unsafe;
   driver.wait(driver->streams.pending_in(block->context));
   const std::lock_guard no_copies(driver->in_use);
   return take(driver->host, address) ? CUDA_SUCCESS : unknown;
@@ -30,6 +31,7 @@ CUresult take_back(void* start, CUresult unknown, Take take) {
 CUresult api::cuMemHostAlloc(void** out, size_t size, unsigned int flags) {
   return with_current([&](Call& driver, Context& context) {
     if (out == nullptr || size == 0 || (flags & ~kAllocationFlags) != 0) return CUDA_ERROR_INVALID_VALUE;
+    if (const CUresult unsafe = driver->captures.check_unsafe(); unsafe != CUDA_SUCCESS) return unsafe;
     *out = driver->host.allocate(size, context.id, flags);
     return *out == nullptr ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
   });
@@ -51,6 +53,7 @@ CUresult api::cuMemHostRegister_v2(void* start, size_t size, unsigned int flags)
       return CUDA_ERROR_INVALID_VALUE;
     }
     if (driver->space.find(address).reservation != nullptr) return CUDA_ERROR_INVALID_VALUE;
+    if (const CUresult unsafe = driver->captures.check_unsafe(); unsafe != CUDA_SUCCESS) return unsafe;
     return driver->host.add_registered(address, size, context.id, flags)
                ? CUDA_SUCCESS
                : CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;

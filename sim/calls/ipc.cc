@@ -12,14 +12,14 @@ namespace {
 constexpr std::uint64_t kMagic = 0x6d69732d63706967;  // "gipc-sim"
 
 /// What the 64 bytes hold.
-struct Place {
+struct SharedPlace {
   std::uint64_t magic = kMagic;
   std::uint64_t generation = 0;
   std::uint32_t index = 0;
   std::uint32_t device = 0;
   std::uint64_t size = 0;
 };
-static_assert(sizeof(Place) <= sizeof(CUipcMemHandle));
+static_assert(sizeof(SharedPlace) <= sizeof(CUipcMemHandle));
 
 /// The address where this process has the extent open already, or 0.
 CUdeviceptr opened_at(Call& driver, SlotRef slot) {
@@ -29,7 +29,7 @@ CUdeviceptr opened_at(Call& driver, SlotRef slot) {
   return 0;
 }
 
-CUresult open(Call& driver, Context& context, const Place& place, bool by_peers, CUdeviceptr* out) {
+CUresult open(Call& driver, Context& context, const SharedPlace& place, bool by_peers, CUdeviceptr* out) {
   const SlotRef slot{place.index, place.generation};
   auto opened = driver->table->open_by_place(slot);
   if (!opened || opened->info.size != place.size) return CUDA_ERROR_INVALID_VALUE;
@@ -62,10 +62,10 @@ CUresult api::cuIpcGetMemHandle(CUipcMemHandle* out, CUdeviceptr address) {
   Extent& extent = *found.mapping->extent;
   if (!driver->table->mark_exported(extent.slot)) return CUDA_ERROR_OUT_OF_MEMORY;
   extent.is_exported = true;
-  const Place place{.generation = extent.slot.generation,
-                    .index = extent.slot.index,
-                    .device = extent.device,
-                    .size = extent.size};
+  const SharedPlace place{.generation = extent.slot.generation,
+                          .index = extent.slot.index,
+                          .device = extent.device,
+                          .size = extent.size};
   *out = {};
   std::memcpy(out->reserved, &place, sizeof place);
   return CUDA_SUCCESS;
@@ -73,7 +73,7 @@ CUresult api::cuIpcGetMemHandle(CUipcMemHandle* out, CUdeviceptr address) {
 
 CUresult api::cuIpcOpenMemHandle_v2(CUdeviceptr* out, CUipcMemHandle ipc, unsigned int flags) {
   return with_current([&](Call& driver, Context& context) {
-    Place place;
+    SharedPlace place;
     std::memcpy(&place, ipc.reserved, sizeof place);
     const bool is_valid =
         (flags & ~unsigned{CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS}) == 0 && place.magic == kMagic;

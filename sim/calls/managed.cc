@@ -18,7 +18,8 @@ CUresult prefetch(const ManagedRange& range, const Where& where, CUstream stream
     if (const CUresult result = check(driver, range); result != CUDA_SUCCESS) return result;
     if (const CUresult result = find_place(driver, where, &place); result != CUDA_SUCCESS) return result;
     StreamRef queue;
-    if (const CUresult result = driver->stream(stream, &queue); result != CUDA_SUCCESS) return result;
+    if (const CUresult result = driver->queue_uncaptured(stream, &queue); result != CUDA_SUCCESS)
+      return result;
     driver->advice.change(range.start, range.size, [&](Advice& advice) { advice.prefetched = place; });
     driver->streams.submit_short(queue, [] {});
     return CUDA_SUCCESS;
@@ -78,6 +79,7 @@ CUresult api::cuMemAllocManaged(CUdeviceptr* address, size_t size, unsigned int 
   return with_current([&](Call& driver, Context& context) {
     const bool is_known = flags == CU_MEM_ATTACH_GLOBAL || flags == CU_MEM_ATTACH_HOST;
     if (address == nullptr || size == 0 || !is_known) return CUDA_ERROR_INVALID_VALUE;
+    if (const CUresult unsafe = driver->captures.check_unsafe(); unsafe != CUDA_SUCCESS) return unsafe;
     const CUresult result = driver->allocate(context, size, address, Use::kManaged);
     if (result != CUDA_SUCCESS) return result;
     const CUresult opened = open_to_all(driver, *address);
@@ -97,7 +99,8 @@ CUresult api::cuStreamAttachMemAsync(CUstream stream, CUdeviceptr address, size_
     if (const CUresult result = check(driver, {address, 1}); result != CUDA_SUCCESS) return result;
     if (length > found.reservation->size) return CUDA_ERROR_INVALID_VALUE;
     StreamRef queue;
-    if (const CUresult result = driver->stream(stream, &queue); result != CUDA_SUCCESS) return result;
+    if (const CUresult result = driver->queue_uncaptured(stream, &queue); result != CUDA_SUCCESS)
+      return result;
     if (flags == CU_MEM_ATTACH_SINGLE && !driver->is_created(*queue)) return CUDA_ERROR_INVALID_VALUE;
     driver->streams.submit_short(queue, [] {});
     return CUDA_SUCCESS;

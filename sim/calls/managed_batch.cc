@@ -35,7 +35,8 @@ CUresult enqueue(const Batch& batch, Act act) {
       return CUDA_ERROR_INVALID_VALUE;
     }
     StreamRef queue;
-    if (const CUresult result = driver->stream(batch.stream, &queue); result != CUDA_SUCCESS) return result;
+    if (const CUresult result = driver->queue_uncaptured(batch.stream, &queue); result != CUDA_SUCCESS)
+      return result;
     for (size_t i = 0; i < batch.count; ++i) {
       const CUresult result = check(driver, {batch.starts[i], batch.sizes[i]});
       if (result != CUDA_SUCCESS) return result;

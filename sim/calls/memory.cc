@@ -26,13 +26,15 @@ CUresult api::cuMemAlloc_v2(CUdeviceptr* address, size_t size) {
   Context* context = nullptr;
   if (const CUresult result = driver->current(&context); result != CUDA_SUCCESS) return result;
   if (address == nullptr || size == 0) return CUDA_ERROR_INVALID_VALUE;
-  return driver->allocate(*context, size, address);
+  const CUresult unsafe = driver->captures.check_unsafe();
+  return unsafe == CUDA_SUCCESS ? driver->allocate(*context, size, address) : unsafe;
 }
 
 CUresult api::cuMemFree_v2(CUdeviceptr address) {
   Call driver;
   if (!driver) return driver.error();
   if (address == 0) return CUDA_SUCCESS;
+  if (const CUresult unsafe = driver->captures.check_unsafe(); unsafe != CUDA_SUCCESS) return unsafe;
   // The address tells the context, so none need be current. Its work may still use the memory.
   const auto found = driver->space.find(address);
   if (found.reservation == nullptr) return CUDA_ERROR_INVALID_VALUE;

@@ -7,10 +7,11 @@
 namespace gpumem::sim {
 namespace {
 
-/// The stream that `named` names; only a default one needs a current context.
+/// The stream that `named` names; only a default one needs a current context. What is allocated and freed in
+/// a capture would be the graph's.
 CUresult queue_of(Call& driver, CUstream named, StreamRef* out) {
   *out = driver->streams.find(number(named));
-  return *out != nullptr ? CUDA_SUCCESS : driver->stream(named, out);
+  return *out != nullptr ? driver->captures.check_no_capture(**out) : driver->queue_uncaptured(named, out);
 }
 
 CUresult allocate(Call& driver, Pool& pool, size_t size, CUstream named, CUdeviceptr* out) {

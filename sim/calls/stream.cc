@@ -60,6 +60,7 @@ CUresult api::cuStreamDestroy_v2(CUstream stream) {
   if (!driver) return driver.error();
   const StreamRef found = driver->streams.find(number(stream));
   if (found == nullptr || !driver->is_created(*found)) return CUDA_ERROR_INVALID_HANDLE;
+  driver->captures.forget(*found);
   driver->streams.destroy(number(stream));
   return CUDA_SUCCESS;
 }
@@ -69,7 +70,8 @@ CUresult api::cuStreamSynchronize(CUstream stream) {
   Call driver;
   if (!driver) return driver.error();
   StreamRef found;
-  if (const CUresult result = driver->stream(stream, &found); result != CUDA_SUCCESS) return result;
+  if (const CUresult result = driver->queue_uncaptured(stream, &found); result != CUDA_SUCCESS) return result;
+  if (const CUresult result = driver->captures.check_unsafe(); result != CUDA_SUCCESS) return result;
   driver.wait(driver->streams.pending(found));
   driver->pools.synchronized();
   return driver->after_wait(options_of(*found).context);
@@ -79,7 +81,8 @@ CUresult api::cuStreamQuery(CUstream stream) {
   Call driver;
   if (!driver) return driver.error();
   StreamRef found;
-  if (const CUresult result = driver->stream(stream, &found); result != CUDA_SUCCESS) return result;
+  if (const CUresult result = driver->queue_uncaptured(stream, &found); result != CUDA_SUCCESS) return result;
+  if (const CUresult result = driver->captures.check_unsafe(); result != CUDA_SUCCESS) return result;
   return driver->streams.pending(found).empty() ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
@@ -120,7 +123,11 @@ CUresult api::cuLaunchHostFunc(CUstream stream, CUhostFn function, void* data) {
   if (!driver) return driver.error();
   if (function == nullptr) return CUDA_ERROR_INVALID_VALUE;
   StreamRef found;
-  if (const CUresult result = driver->stream(stream, &found); result != CUDA_SUCCESS) return result;
+  if (const CUresult result = driver->queue(stream, &found); result != CUDA_SUCCESS) return result;
+  if (driver->captures.find(*found) != nullptr) {
+    driver->captures.add(*found, HostAction{function, data});
+    return CUDA_SUCCESS;
+  }
   driver->streams.submit(found, [function, data] { function(data); });
   return CUDA_SUCCESS;
 }
@@ -131,7 +138,7 @@ CUresult api::cuStreamAddCallback(CUstream stream, CUstreamCallback callback, vo
   if (!driver) return driver.error();
   if (callback == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
   StreamRef found;
-  if (const CUresult result = driver->stream(stream, &found); result != CUDA_SUCCESS) return result;
+  if (const CUresult result = driver->queue_uncaptured(stream, &found); result != CUDA_SUCCESS) return result;
   driver->streams.submit(found, [callback, stream, data] { callback(stream, CUDA_SUCCESS, data); });
   return CUDA_SUCCESS;
 }

@@ -12,7 +12,7 @@
 namespace gpumem::sim {
 namespace {
 
-using Action = ValueOperation::Kind;
+using ValueKind = ValueOperation::Kind;
 using Operations = std::vector<ValueOperation>;
 
 constexpr unsigned kMostOperations = 255;
@@ -21,16 +21,17 @@ constexpr unsigned kMostOperations = 255;
 CUresult enqueue(CUstream stream, Operations operations) {
   return with_current([&](Call& driver, const Context& context) {
     StreamRef queue;
-    if (const CUresult result = driver->stream(stream, &queue); result != CUDA_SUCCESS) return result;
+    if (const CUresult result = driver->queue(stream, &queue); result != CUDA_SUCCESS) return result;
     for (ValueOperation& operation : operations) {
       operation.device = driver->device(context.ordinal);
       if (const CUresult result = check(driver, operation); result != CUDA_SUCCESS) return result;
     }
+    if (driver->captures.find(*queue) != nullptr) {
+      driver->captures.add(*queue, ValuesAction{std::move(operations), context.id});
+      return CUDA_SUCCESS;
+    }
     driver->streams.submit(queue, [operations = std::move(operations), id = context.id] {
-      CUresult result = CUDA_SUCCESS;
-      for (std::size_t i = 0; result == CUDA_SUCCESS && i < operations.size(); ++i) {
-        result = perform(operations[i]);
-      }
+      const CUresult result = perform(operations);
       if (result != CUDA_SUCCESS) Driver::get().fail(id, result);
     });
     return CUDA_SUCCESS;
@@ -38,9 +39,9 @@ CUresult enqueue(CUstream stream, Operations operations) {
 }
 
 /// Every write is seen by all at once here, so neither barriers nor flushes have anything to do.
-std::optional<ValueOperation> operation(Action kind, CUdeviceptr address, unsigned bytes, std::uint64_t value,
-                                        unsigned flags) {
-  const unsigned known = kind == Action::kWrite
+std::optional<ValueOperation> operation(ValueKind kind, CUdeviceptr address, unsigned bytes,
+                                        std::uint64_t value, unsigned flags) {
+  const unsigned known = kind == ValueKind::kWrite
                              ? unsigned{CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER}
                              : unsigned{CU_STREAM_WAIT_VALUE_NOR} | unsigned{CU_STREAM_WAIT_VALUE_FLUSH};
   if ((flags & ~known) != 0) return std::nullopt;
@@ -60,16 +61,16 @@ bool append(const CUstreamBatchMemOpParams& given, Operations& to) {
   std::optional<ValueOperation> read;
   switch (given.operation) {
     case CU_STREAM_MEM_OP_WAIT_VALUE_32:
-      read = operation(Action::kWait, wait.address, 4, wait.value, wait.flags);
+      read = operation(ValueKind::kWait, wait.address, 4, wait.value, wait.flags);
       break;
     case CU_STREAM_MEM_OP_WAIT_VALUE_64:
-      read = operation(Action::kWait, wait.address, 8, wait.value64, wait.flags);
+      read = operation(ValueKind::kWait, wait.address, 8, wait.value64, wait.flags);
       break;
     case CU_STREAM_MEM_OP_WRITE_VALUE_32:
-      read = operation(Action::kWrite, write.address, 4, write.value, write.flags);
+      read = operation(ValueKind::kWrite, write.address, 4, write.value, write.flags);
       break;
     case CU_STREAM_MEM_OP_WRITE_VALUE_64:
-      read = operation(Action::kWrite, write.address, 8, write.value64, write.flags);
+      read = operation(ValueKind::kWrite, write.address, 8, write.value64, write.flags);
       break;
     case CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES: return given.flushRemoteWrites.flags == 0;
     case CU_STREAM_MEM_OP_BARRIER: return given.memoryBarrier.flags <= CU_STREAM_MEMORY_BARRIER_TYPE_GPU;
@@ -83,17 +84,17 @@ bool append(const CUstreamBatchMemOpParams& given, Operations& to) {
 
 CUresult api::cuStreamWriteValue32_v2(CUstream stream, CUdeviceptr address, cuuint32_t value,
                                       unsigned flags) {
-  return enqueue(stream, operation(Action::kWrite, address, 4, value, flags));
+  return enqueue(stream, operation(ValueKind::kWrite, address, 4, value, flags));
 }
 CUresult api::cuStreamWriteValue64_v2(CUstream stream, CUdeviceptr address, cuuint64_t value,
                                       unsigned flags) {
-  return enqueue(stream, operation(Action::kWrite, address, 8, value, flags));
+  return enqueue(stream, operation(ValueKind::kWrite, address, 8, value, flags));
 }
 CUresult api::cuStreamWaitValue32_v2(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned flags) {
-  return enqueue(stream, operation(Action::kWait, address, 4, value, flags));
+  return enqueue(stream, operation(ValueKind::kWait, address, 4, value, flags));
 }
 CUresult api::cuStreamWaitValue64_v2(CUstream stream, CUdeviceptr address, cuuint64_t value, unsigned flags) {
-  return enqueue(stream, operation(Action::kWait, address, 8, value, flags));
+  return enqueue(stream, operation(ValueKind::kWait, address, 8, value, flags));
 }
 
 CUresult api::cuStreamBatchMemOp_v2(CUstream stream, unsigned count, CUstreamBatchMemOpParams* given,

@@ -63,4 +63,9 @@ std::chrono::nanoseconds Control::cost_of_bytes(int call, std::uint64_t bytes) c
       nanoseconds < static_cast<double>(kMost) ? static_cast<std::int64_t>(nanoseconds) : kMost);
 }
 
+std::chrono::nanoseconds Control::cost_of_bytes(std::string_view name, int call, std::uint64_t bytes) {
+  resolve(name, call);
+  return cost_of_bytes(call, bytes);
+}
+
 }  // namespace gpumem::sim

@@ -45,6 +45,8 @@ class Control {
   std::chrono::nanoseconds base_cost(int call) const;
   /// And for its bytes; never wraps.
   std::chrono::nanoseconds cost_of_bytes(int call, std::uint64_t bytes) const;
+  /// The same, as the page is now; as of consult.
+  std::chrono::nanoseconds cost_of_bytes(std::string_view name, int call, std::uint64_t bytes);
 
  private:
   /// What the page, when its state was `state`, says of one call.

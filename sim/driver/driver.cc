@@ -90,6 +90,16 @@ CUresult Driver::stream(CUstream named, StreamRef* out) {
   return *out == nullptr ? CUDA_ERROR_INVALID_HANDLE : CUDA_SUCCESS;
 }
 
+CUresult Driver::queue(CUstream named, StreamRef* out) {
+  const CUresult result = stream(named, out);
+  return result == CUDA_SUCCESS ? captures.check_use(**out) : result;
+}
+
+CUresult Driver::queue_uncaptured(CUstream named, StreamRef* out) {
+  const CUresult result = stream(named, out);
+  return result == CUDA_SUCCESS ? captures.check_no_capture(**out) : result;
+}
+
 bool Driver::is_created(const Stream& stream) {
   return options_of(stream).kind != StreamKind::kLegacyDefault && !options_of(stream).is_thread_default;
 }
@@ -134,6 +144,7 @@ void Driver::deactivate(Context& context) {
   for (const CUdeviceptr address : space.owned_by(context.id))
     end_range(address, *space.find(address).reservation);
   host.free_all_of(context.id);
+  captures.forget_all_of(context.id);
   streams.destroy_all_of(context.id);
   context.error = CUDA_SUCCESS;
   Extent& memory = *std::exchange(context.memory, nullptr);

@@ -12,8 +12,10 @@
 #include <vector>
 
 #include "gpumem/result.h"
+#include "sim/driver/captures.h"
 #include "sim/driver/contexts.h"
 #include "sim/driver/events.h"
+#include "sim/driver/graph_execs.h"
 #include "sim/driver/handles.h"
 #include "sim/driver/host_memory.h"
 #include "sim/driver/managed_advice.h"
@@ -48,6 +50,11 @@ class Driver {
   /// The stream that `handle` names; the default one of the current context for 0. Errors  as current(), and
   /// CUDA_ERROR_INVALID_HANDLE.
   CUresult stream(CUstream handle, StreamRef* out);
+  /// The same for work to be submitted: to the stream, or to the capture that it is in. Errors  also those of
+  /// Captures::check_use.
+  CUresult queue(CUstream handle, StreamRef* out);
+  /// The same for work that cannot be captured. Errors  also those of Captures::check_no_capture.
+  CUresult queue_uncaptured(CUstream handle, StreamRef* out);
   /// Whether the program made the stream, and so may destroy it.
   static bool is_created(const Stream& stream);
   /// Work in `context` has failed: from now on its calls do.
@@ -84,6 +91,9 @@ class Driver {
   Contexts contexts;
   Streams streams;
   Events events;
+  Graphs graphs;
+  Captures captures{graphs};
+  GraphExecs execs;
   HostMemory host;
   ManagedAdvice advice;
   Pools pools{*this};

@@ -7,6 +7,7 @@
 namespace gpumem::sim {
 
 void Event::record(Streams& streams, const StreamRef& stream) {
+  captured_.reset();
   const auto time = std::make_shared<std::chrono::nanoseconds>();
   const std::uint64_t turn = shared != nullptr ? shared->begin() : 0;
   last_ = streams.submit_short(stream, [time, turn, page = shared] {

@@ -4,8 +4,10 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <utility>
 
+#include "sim/driver/captures.h"
 #include "sim/driver/streams.h"
 #include "sim/machine/shared_event.h"
 
@@ -26,6 +28,12 @@ class Event {
   /// Later work of `stream` comes after the latest record().
   void hold_back(Streams& streams, const StreamRef& stream) const;
 
+  /// The latest record() is a point of a capture, and of no stream's work.
+  void record(CapturedPoint point) { captured_ = std::move(point); }
+  /// That point; nothing if the latest record() was in a stream, or there was none.
+  const std::optional<CapturedPoint>& captured() const { return captured_; }
+  bool was_recorded() const { return shared != nullptr || captured_ || last_.stream() != 0; }
+
   /// It was recorded, and with its time.
   bool has_time() const { return recorded_at_ != nullptr; }
   /// When the work before it was done; only if is_done().
@@ -38,6 +46,7 @@ class Event {
 
  private:
   Ticket last_;
+  std::optional<CapturedPoint> captured_;
   std::shared_ptr<std::chrono::nanoseconds> recorded_at_;
 };
 

@@ -69,4 +69,11 @@ CUresult perform(const ValueOperation& operation) {
   }
 }
 
+CUresult perform(const std::vector<ValueOperation>& operations) {
+  for (const ValueOperation& operation : operations) {
+    if (const CUresult result = perform(operation); result != CUDA_SUCCESS) return result;
+  }
+  return CUDA_SUCCESS;
+}
+
 }  // namespace gpumem::sim

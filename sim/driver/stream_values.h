@@ -2,6 +2,7 @@
 #include <cuda.h>
 
 #include <cstdint>
+#include <vector>
 
 namespace gpumem::sim {
 
@@ -26,5 +27,7 @@ CUresult check(Call& driver, const ValueOperation& operation);
 /// Does it. Blocks while a condition does not hold: it looks again after pauses that grow from 10 us to 1 ms,
 /// since anyone may write the word by any means. Errors  as check, as soon as the memory is gone.
 CUresult perform(const ValueOperation& operation);
+/// One after the other, up to the first that fails.
+CUresult perform(const std::vector<ValueOperation>& operations);
 
 }  // namespace gpumem::sim

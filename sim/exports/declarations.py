@@ -46,7 +46,7 @@ def names_and_stubs(calls: list[Call], exported: list[Call], result: str, refusa
     lines = ['#pragma GCC diagnostic ignored "-Wunused-parameter"', "using namespace gpumem::sim;",
              "namespace gpumem::sim {", "const char* const kCallNames[] = {"]
     lines += [f'    "{call.name}",' for call in exported]
-    lines += ["};", "namespace api {"]
+    lines += ["    nullptr};", "namespace api {"]
     lines += [f'[[gnu::weak]] {result} {call.signature} {{ say_not_simulated("{call.name}"); return {refusal}; }}'
               for call in calls]
     return lines + ["}  // namespace api", "}  // namespace gpumem::sim"]

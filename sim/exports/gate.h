@@ -1,13 +1,14 @@
 #pragma once
 #include <chrono>
 #include <cstdint>
+#include <string_view>
 
 #include "sim/machine/machine.h"
 
 namespace gpumem::sim {
 
 /// The calls that the library (libcuda.so.1 or libnvidia-ml.so.1) exports, by their dense numbers, as its
-/// generated entries count them.
+/// generated entries count them. nullptr ends them.
 extern const char* const kCallNames[];
 
 /// What every exported call of a library passes first: here the machine's faults and costs happen to it
@@ -30,6 +31,8 @@ class Gate {
   /// What the bytes of the calling thread's call cost, for work that is done later and elsewhere: whoever
   /// takes it waits that long in place of the call.
   static std::chrono::nanoseconds take_cost_of_bytes();
+  /// What these bytes cost a call of this name, which may have been made long ago.
+  static std::chrono::nanoseconds cost_of(std::string_view name, std::uint64_t bytes);
 
   /// From now on faults and costs of calls of this library are those of this machine.
   static void attach(const Machine& machine);

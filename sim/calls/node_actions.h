@@ -1,0 +1,26 @@
+#pragma once
+#include <cuda.h>
+
+#include "sim/driver/driver.h"
+
+namespace gpumem::sim {
+
+// What nodes shall do, as programs describe it. A context of nullptr is the current one.
+// Errors  CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_INVALID_CONTEXT; CUDA_ERROR_NOT_SUPPORTED: arrays.
+
+CUresult read_copy(Call& driver, const CUDA_MEMCPY3D* given, CUcontext context, Action* out);
+CUresult read_fill(Call& driver, const CUDA_MEMSET_NODE_PARAMS* given, CUcontext context, Action* out);
+CUresult read_host(const CUDA_HOST_NODE_PARAMS* given, Action* out);
+CUresult read_record(Call& driver, CUevent event, Action* out);
+CUresult read_wait(Call& driver, CUevent event, Action* out);
+/// A copy of the graph.
+CUresult read_child(Call& driver, CUgraph graph, Action* out);
+
+CUDA_MEMSET_NODE_PARAMS write_fill(const Fill& fill);
+
+#if CUDA_VERSION >= 12020
+/// Any of them, by its type. Errors  also CUDA_ERROR_NOT_SUPPORTED: a type that is not simulated.
+CUresult read_action(Call& driver, const CUgraphNodeParams& given, Action* out);
+#endif
+
+}  // namespace gpumem::sim
