@@ -64,7 +64,9 @@ CUresult enqueue(What what, CUstream handle, bool has_devices = false) {
   StreamRef stream;
   if (const CUresult result = driver->queue(handle, &stream); result != CUDA_SUCCESS) return result;
   if (what.shape.is_empty()) return CUDA_SUCCESS;
-  if (const CUresult result = check(driver, what); result != CUDA_SUCCESS) return result;
+  const bool is_captured = driver->captures.find(*stream) != nullptr;
+  const CUresult valid = is_captured ? check_later(driver, what) : check(driver, what);
+  if (valid != CUDA_SUCCESS) return valid;
   settle_sides(driver, what);
   return queue(what, stream, driver);
 }

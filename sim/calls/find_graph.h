@@ -1,6 +1,8 @@
 #pragma once
 #include <cuda.h>
 
+#include <utility>
+#include <variant>
 #include <vector>
 
 #include "sim/driver/driver.h"
@@ -36,6 +38,39 @@ CUresult with_exec(CUgraphExec named, Act act) {
 
 /// The numbers of nodes of `graph` that a program names. False if one is none of it, or is there twice.
 bool find_nodes(const Graph& graph, const CUgraphNode* given, size_t count, std::vector<NodeNumber>* out);
+
+/// Where a program wants a node.
+struct NodePosition {
+  CUgraph graph;
+  const CUgraphNode* dependencies;
+  size_t count;
+};
+
+/// Adds the node that `read(driver, graph, action)` describes.
+template <class Read>
+CUresult add_node(CUgraphNode* out, const NodePosition& where, Read read) {
+  return with_graph(where.graph, [&](Call& driver, Graph& graph) {
+    std::vector<NodeNumber> dependencies;
+    if (out == nullptr || !find_nodes(graph, where.dependencies, where.count, &dependencies))
+      return CUDA_ERROR_INVALID_VALUE;
+    Action action;
+    const CUresult result = read(driver, graph, &action);
+    if (result != CUDA_SUCCESS) return result;
+    *out = handle<CUgraphNode>(driver->graphs.add(graph, std::move(action), std::move(dependencies)).number);
+    return CUDA_SUCCESS;
+  });
+}
+
+/// Answers what `tell` makes of the node's action, which has to be of type `Wanted`.
+template <class Wanted, class Value, class Tell>
+CUresult get_action(CUgraphNode named, Value* out, Tell tell) {
+  return with_node(named, [&](Call&, const GraphNode& node) {
+    const auto* const action = std::get_if<Wanted>(&node.action);
+    if (out == nullptr || action == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    *out = tell(*action);
+    return CUDA_SUCCESS;
+  });
+}
 
 /// Success if the edges have no data but zeros: others need kernels.
 CUresult check_edges(const void* data, size_t count);

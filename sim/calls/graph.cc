@@ -28,7 +28,7 @@ CUresult api::cuGraphCreate(CUgraph* out, unsigned int flags) {
 
 CUresult api::cuGraphClone(CUgraph* out, CUgraph named) {
   return with_graph(named, [&](Call& driver, const Graph& graph) {
-    if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    if (out == nullptr || has_memory(graph)) return CUDA_ERROR_INVALID_VALUE;
     *out = handle<CUgraph>(driver->graphs.clone(graph).number);
     return CUDA_SUCCESS;
   });
@@ -48,13 +48,14 @@ CUresult api::cuGraphDestroy(CUgraph named) {
   return with_graph(named, [](Call& driver, Graph& graph) {
     if (graph.is_child || graph.is_capturing) return CUDA_ERROR_INVALID_VALUE;
     driver->graphs.destroy(graph);
+    driver->graph_memory.collect();
     return CUDA_SUCCESS;
   });
 }
 
 CUresult api::cuGraphDestroyNode(CUgraphNode named) {
   return with_node(named, [](Call& driver, GraphNode& node) {
-    if (node.graph->is_capturing) return CUDA_ERROR_INVALID_VALUE;
+    if (node.graph->is_capturing || has_memory(*node.graph)) return CUDA_ERROR_INVALID_VALUE;
     driver->graphs.remove(node);
     return CUDA_SUCCESS;
   });

@@ -46,8 +46,12 @@ CUresult add(CUgraph graph, const Edges& edges) {
   });
 }
 
-CUresult remove(CUgraph graph, const Edges& edges) {
-  return change_edges(graph, edges, [](std::vector<NodeNumber>& dependencies, NodeNumber from) {
+CUresult remove(CUgraph named, const Edges& edges) {
+  const CUresult kept = with_graph(named, [](Call&, const Graph& graph) {
+    return has_memory(graph) ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+  });
+  if (kept != CUDA_SUCCESS) return kept;
+  return change_edges(named, edges, [](std::vector<NodeNumber>& dependencies, NodeNumber from) {
     return std::erase(dependencies, from) == 1;
   });
 }

@@ -23,6 +23,12 @@ CUresult instantiate(Call& driver, const Graph& graph, std::uint64_t flags, CUgr
   return CUDA_SUCCESS;
 }
 
+CUresult upload(Call& driver, GraphExec& exec, const StreamRef& stream) {
+  const CUresult result = back_memory(driver, exec);
+  if (result == CUDA_SUCCESS) driver->streams.submit_short(stream, [] {}, {exec.last});
+  return result;
+}
+
 CUresult instantiate(CUgraphExec* out, CUgraph named, std::uint64_t flags) {
   return with_graph(named, [&](Call& driver, const Graph& graph) {
     return (flags & kUpload) != 0 ? CUDA_ERROR_INVALID_VALUE : instantiate(driver, graph, flags, out);
@@ -54,7 +60,12 @@ CUresult api::cuGraphInstantiateWithParams(CUgraphExec* out, CUgraph named,
     StreamRef stream;
     const bool uploads = (given->flags & kUpload) != 0;
     const CUresult known = uploads ? driver->queue(given->hUploadStream, &stream) : CUDA_SUCCESS;
-    return known == CUDA_SUCCESS ? instantiate(driver, graph, given->flags, out) : known;
+    const CUresult made = known == CUDA_SUCCESS ? instantiate(driver, graph, given->flags, out) : known;
+    if (made != CUDA_SUCCESS || !uploads) return made;
+    GraphExec& exec = *driver->execs.find(*out);
+    const CUresult uploaded = upload(driver, exec, stream);
+    if (uploaded != CUDA_SUCCESS) driver->execs.destroy(exec);
+    return uploaded;
   });
   given->hErrNode_out = nullptr;
   given->result_out = result == CUDA_SUCCESS ? CUDA_GRAPH_INSTANTIATE_SUCCESS : CUDA_GRAPH_INSTANTIATE_ERROR;
@@ -76,6 +87,7 @@ CUresult api::cuGraphLaunch(CUgraphExec named, CUstream stream) {
     StreamRef queue;
     if (const CUresult result = driver->queue(stream, &queue); result != CUDA_SUCCESS) return result;
     if (driver->captures.find(*queue) == nullptr) return launch(driver, exec, queue);
+    if (has_memory(*exec.graph)) return driver->captures.check_no_capture(*queue);
     driver->captures.add(*queue, ChildAction{Graphs::copy(*exec.graph)});
     return CUDA_SUCCESS;
   });
@@ -85,14 +97,14 @@ CUresult api::cuGraphUpload(CUgraphExec named, CUstream stream) {
   return with_exec(named, [&](Call& driver, GraphExec& exec) {
     StreamRef queue;
     const CUresult result = driver->queue_uncaptured(stream, &queue);
-    if (result == CUDA_SUCCESS) driver->streams.submit_short(queue, [] {}, {exec.last});
-    return result;
+    return result == CUDA_SUCCESS ? upload(driver, exec, queue) : result;
   });
 }
 
 CUresult api::cuGraphExecDestroy(CUgraphExec named) {
   return with_exec(named, [](Call& driver, GraphExec& exec) {
     driver->execs.destroy(exec);
+    driver->graph_memory.collect();
     return CUDA_SUCCESS;
   });
 }

@@ -68,7 +68,8 @@ CUresult api::cuGraphExecEventWaitNodeSetEvent(CUgraphExec exec, CUgraphNode nod
 CUresult api::cuGraphExecNodeSetParams(CUgraphExec exec, CUgraphNode node, CUgraphNodeParams* given) {
   if (given == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (given->type == CU_GRAPH_NODE_TYPE_GRAPH) return CUDA_ERROR_NOT_SUPPORTED;
-  return set(exec, node, [&](Call& driver, Action* action) { return read_action(driver, *given, action); });
+  return set(exec, node,
+             [&](Call& driver, Action* action) { return read_action(driver, nullptr, *given, action); });
 }
 #endif
 

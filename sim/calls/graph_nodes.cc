@@ -11,39 +11,6 @@
 namespace gpumem::sim {
 namespace {
 
-/// Where a program wants a node.
-struct Position {
-  CUgraph graph;
-  const CUgraphNode* dependencies;
-  size_t count;
-};
-
-/// Adds the node that `read(driver, action)` describes.
-template <class Read>
-CUresult add(CUgraphNode* out, const Position& where, Read read) {
-  return with_graph(where.graph, [&](Call& driver, Graph& graph) {
-    std::vector<NodeNumber> dependencies;
-    if (out == nullptr || !find_nodes(graph, where.dependencies, where.count, &dependencies))
-      return CUDA_ERROR_INVALID_VALUE;
-    Action action;
-    const CUresult result = read(driver, &action);
-    if (result != CUDA_SUCCESS) return result;
-    *out = handle<CUgraphNode>(driver->graphs.add(graph, std::move(action), std::move(dependencies)).number);
-    return CUDA_SUCCESS;
-  });
-}
-
-/// Answers what `tell` makes of the node's action, which has to be of type `Wanted`.
-template <class Wanted, class Value, class Tell>
-CUresult get(CUgraphNode named, Value* out, Tell tell) {
-  return with_node(named, [&](Call&, const GraphNode& node) {
-    const auto* const action = std::get_if<Wanted>(&node.action);
-    if (out == nullptr || action == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    *out = tell(*action);
-    return CUDA_SUCCESS;
-  });
-}
-
 /// Makes the node do what `read(driver, node, action)` describes; its type stays.
 template <class Read>
 CUresult set(CUgraphNode named, Read read) {
@@ -68,16 +35,18 @@ CUcontext context_of(const GraphNode& node) {
 
 CUresult api::cuGraphAddEmptyNode(CUgraphNode* out, CUgraph graph, const CUgraphNode* dependencies,
                                   size_t count) {
-  return add(out, {graph, dependencies, count}, [](Call&, Action*) { return CUDA_SUCCESS; });
+  return add_node(out, {graph, dependencies, count}, [](Call&, Graph&, Action*) { return CUDA_SUCCESS; });
 }
 
 CUresult api::cuGraphAddMemcpyNode(CUgraphNode* out, CUgraph graph, const CUgraphNode* dependencies,
                                    size_t count, const CUDA_MEMCPY3D* given, CUcontext context) {
-  return add(out, {graph, dependencies, count},
-             [&](Call& driver, Action* action) { return read_copy(driver, given, context, action); });
+  return add_node(out, {graph, dependencies, count}, [&](Call& driver, Graph&, Action* action) {
+    return read_copy(driver, given, context, action);
+  });
 }
 CUresult api::cuGraphMemcpyNodeGetParams(CUgraphNode node, CUDA_MEMCPY3D* out) {
-  return get<CopyAction>(node, out, [](const CopyAction& action) { return write_parameters(action.copy); });
+  return get_action<CopyAction>(node, out,
+                                [](const CopyAction& action) { return write_parameters(action.copy); });
 }
 CUresult api::cuGraphMemcpyNodeSetParams(CUgraphNode named, const CUDA_MEMCPY3D* given) {
   return set(named, [&](Call& driver, const GraphNode& node, Action* action) {
@@ -87,11 +56,12 @@ CUresult api::cuGraphMemcpyNodeSetParams(CUgraphNode named, const CUDA_MEMCPY3D*
 
 CUresult api::cuGraphAddMemsetNode(CUgraphNode* out, CUgraph graph, const CUgraphNode* dependencies,
                                    size_t count, const CUDA_MEMSET_NODE_PARAMS* given, CUcontext context) {
-  return add(out, {graph, dependencies, count},
-             [&](Call& driver, Action* action) { return read_fill(driver, given, context, action); });
+  return add_node(out, {graph, dependencies, count}, [&](Call& driver, Graph&, Action* action) {
+    return read_fill(driver, given, context, action);
+  });
 }
 CUresult api::cuGraphMemsetNodeGetParams(CUgraphNode node, CUDA_MEMSET_NODE_PARAMS* out) {
-  return get<FillAction>(node, out, [](const FillAction& action) { return write_fill(action.fill); });
+  return get_action<FillAction>(node, out, [](const FillAction& action) { return write_fill(action.fill); });
 }
 CUresult api::cuGraphMemsetNodeSetParams(CUgraphNode named, const CUDA_MEMSET_NODE_PARAMS* given) {
   return set(named, [&](Call& driver, const GraphNode& node, Action* action) {
@@ -101,11 +71,11 @@ CUresult api::cuGraphMemsetNodeSetParams(CUgraphNode named, const CUDA_MEMSET_NO
 
 CUresult api::cuGraphAddHostNode(CUgraphNode* out, CUgraph graph, const CUgraphNode* dependencies,
                                  size_t count, const CUDA_HOST_NODE_PARAMS* given) {
-  return add(out, {graph, dependencies, count},
-             [&](Call&, Action* action) { return read_host(given, action); });
+  return add_node(out, {graph, dependencies, count},
+                  [&](Call&, Graph&, Action* action) { return read_host(given, action); });
 }
 CUresult api::cuGraphHostNodeGetParams(CUgraphNode node, CUDA_HOST_NODE_PARAMS* out) {
-  return get<HostAction>(node, out, [](const HostAction& action) {
+  return get_action<HostAction>(node, out, [](const HostAction& action) {
     return CUDA_HOST_NODE_PARAMS{action.function, action.data};
   });
 }
@@ -115,12 +85,12 @@ CUresult api::cuGraphHostNodeSetParams(CUgraphNode named, const CUDA_HOST_NODE_P
 
 CUresult api::cuGraphAddEventRecordNode(CUgraphNode* out, CUgraph graph, const CUgraphNode* dependencies,
                                         size_t count, CUevent event) {
-  return add(out, {graph, dependencies, count},
-             [&](Call& driver, Action* action) { return read_record(driver, event, action); });
+  return add_node(out, {graph, dependencies, count},
+                  [&](Call& driver, Graph&, Action* action) { return read_record(driver, event, action); });
 }
 CUresult api::cuGraphEventRecordNodeGetEvent(CUgraphNode node, CUevent* out) {
-  return get<RecordAction>(node, out,
-                           [](const RecordAction& action) { return handle<CUevent>(action.event); });
+  return get_action<RecordAction>(node, out,
+                                  [](const RecordAction& action) { return handle<CUevent>(action.event); });
 }
 CUresult api::cuGraphEventRecordNodeSetEvent(CUgraphNode named, CUevent event) {
   return set(named, [&](Call& driver, const GraphNode&, Action* action) {
@@ -130,11 +100,12 @@ CUresult api::cuGraphEventRecordNodeSetEvent(CUgraphNode named, CUevent event) {
 
 CUresult api::cuGraphAddEventWaitNode(CUgraphNode* out, CUgraph graph, const CUgraphNode* dependencies,
                                       size_t count, CUevent event) {
-  return add(out, {graph, dependencies, count},
-             [&](Call& driver, Action* action) { return read_wait(driver, event, action); });
+  return add_node(out, {graph, dependencies, count},
+                  [&](Call& driver, Graph&, Action* action) { return read_wait(driver, event, action); });
 }
 CUresult api::cuGraphEventWaitNodeGetEvent(CUgraphNode node, CUevent* out) {
-  return get<WaitAction>(node, out, [](const WaitAction& action) { return handle<CUevent>(action.event); });
+  return get_action<WaitAction>(node, out,
+                                [](const WaitAction& action) { return handle<CUevent>(action.event); });
 }
 CUresult api::cuGraphEventWaitNodeSetEvent(CUgraphNode named, CUevent event) {
   return set(named, [&](Call& driver, const GraphNode&, Action* action) {
@@ -144,27 +115,28 @@ CUresult api::cuGraphEventWaitNodeSetEvent(CUgraphNode named, CUevent event) {
 
 CUresult api::cuGraphAddChildGraphNode(CUgraphNode* out, CUgraph graph, const CUgraphNode* dependencies,
                                        size_t count, CUgraph child) {
-  return add(out, {graph, dependencies, count},
-             [&](Call& driver, Action* action) { return read_child(driver, child, action); });
+  return add_node(out, {graph, dependencies, count},
+                  [&](Call& driver, Graph&, Action* action) { return read_child(driver, child, action); });
 }
 CUresult api::cuGraphChildGraphNodeGetGraph(CUgraphNode node, CUgraph* out) {
-  return get<ChildAction>(node, out,
-                          [](const ChildAction& action) { return handle<CUgraph>(action.graph->number); });
+  return get_action<ChildAction>(
+      node, out, [](const ChildAction& action) { return handle<CUgraph>(action.graph->number); });
 }
 
 #if CUDA_VERSION >= 12020
 CUresult api::cuGraphAddNode(CUgraphNode* out, CUgraph graph, const CUgraphNode* dependencies, size_t count,
                              CUgraphNodeParams* given) {
   if (given == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  return add(out, {graph, dependencies, count},
-             [&](Call& driver, Action* action) { return read_action(driver, *given, action); });
+  return add_node(out, {graph, dependencies, count}, [&](Call& driver, Graph& graph_of, Action* action) {
+    return read_action(driver, &graph_of, *given, action);
+  });
 }
 CUresult api::cuGraphNodeSetParams(CUgraphNode named, CUgraphNodeParams* given) {
   if (given == nullptr) return CUDA_ERROR_INVALID_VALUE;
   const bool is_child = given->type == CU_GRAPH_NODE_TYPE_GRAPH;
   if (is_child) return CUDA_ERROR_NOT_SUPPORTED;
   return set(named, [&](Call& driver, const GraphNode&, Action* action) {
-    return read_action(driver, *given, action);
+    return read_action(driver, nullptr, *given, action);
   });
 }
 #endif

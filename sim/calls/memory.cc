@@ -40,6 +40,7 @@ CUresult api::cuMemFree_v2(CUdeviceptr address) {
   if (found.reservation == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (found.reservation->use == Use::kPool)
     return driver->pools.free(address, Ticket());  // waits for nothing
+  if (found.reservation->use == Use::kGraph) return driver->graph_memory.free(address, Ticket());
   driver.wait(driver->streams.pending_in(found.reservation->owner));
   return driver->free(address);
 }

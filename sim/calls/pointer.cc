@@ -30,9 +30,19 @@ std::uint64_t start_of(const VaSpace::Found& found) {
   return found.reservation->use == Use::kProgram ? found.base : found.range_base;
 }
 
+/// Memory of a graph that lies nowhere yet.
+std::optional<Memory> graph_memory(Call& driver, CUdeviceptr address) {
+  const GraphAllocationRef found = driver->graph_memory.find(address);
+  if (found == nullptr) return std::nullopt;
+  return Memory{.type = found->device == layout::kHost ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE,
+                .start = found->address,
+                .size = found->size,
+                .ordinal = driver->ordinal(found->device)};
+}
+
 std::optional<Memory> device_memory(Call& driver, CUdeviceptr address) {
   const auto found = driver->space.find(address);
-  if (found.mapping == nullptr) return std::nullopt;
+  if (found.mapping == nullptr) return graph_memory(driver, address);
   const Extent& extent = *found.mapping->extent;
   return Memory{.context = found.reservation->owner,
                 .type = extent.device == layout::kHost ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE,
@@ -81,6 +91,7 @@ std::optional<Memory> memory_at(Call& driver, CUdeviceptr address) {
   auto memory = device_memory(driver, address);
   if (!memory) return host_memory(driver, address);
   const auto found = driver->space.find(address);
+  if (found.mapping == nullptr) return memory;
   memory->access = access_of(driver, found);
   return found.reservation->use == Use::kPool ? pool_memory(driver, address, *memory) : memory;
 }

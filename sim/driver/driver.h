@@ -16,6 +16,7 @@
 #include "sim/driver/contexts.h"
 #include "sim/driver/events.h"
 #include "sim/driver/graph_execs.h"
+#include "sim/driver/graph_memory.h"
 #include "sim/driver/handles.h"
 #include "sim/driver/host_memory.h"
 #include "sim/driver/managed_advice.h"
@@ -97,6 +98,7 @@ class Driver {
   HostMemory host;
   ManagedAdvice advice;
   Pools pools{*this};
+  GraphMemory graph_memory{*this};
   /// How often each range of Use::kOpened was opened.
   std::map<CUdeviceptr, unsigned> opened;
   /// Ids of memory for which CU_POINTER_ATTRIBUTE_SYNC_MEMOPS was set. Ids are never given out again.

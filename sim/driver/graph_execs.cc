@@ -60,6 +60,9 @@ class Launcher {
   void operator()(const RecordAction& action) {
     driver_->events.find(action.event)->record(driver_->streams, stream_);
   }
+  // What happens to memory is settled before the launch: LaunchMemory.
+  void operator()(const AllocateAction&) {}
+  void operator()(const FreeAction&) {}
   void operator()(const WaitAction& action) {
     driver_->events.find(action.event)->hold_back(driver_->streams, stream_);
   }
@@ -94,6 +97,49 @@ bool has_events(Call& driver, const Graph& graph) {
   });
 }
 
+/// What a launch does to memory, as if its nodes were done in order. Changes nothing before settle().
+class LaunchMemory {
+ public:
+  /// `frees_first`  whether the launch begins by freeing what a launch before has left.
+  LaunchMemory(Graph& graph, bool frees_first) : frees_first_(frees_first) { visit(graph); }
+
+  /// Whether all that is allocated was free, and all that is freed allocated.
+  bool is_valid() const { return is_valid_; }
+  CUresult back(GraphMemory& memory) const {
+    for (const auto& [allocation, is_live] : lives_) {
+      if (const CUresult result = memory.back(*allocation); result != CUDA_SUCCESS) return result;
+    }
+    return CUDA_SUCCESS;
+  }
+  void settle(const Ticket& last) const {
+    for (const auto& [allocation, is_live] : lives_) {
+      allocation->is_live = is_live;
+      allocation->last = last;
+    }
+  }
+
+ private:
+  void visit(Graph& graph) {
+    const auto order = in_order(graph);
+    for (const GraphNode* const node : *order) {
+      if (const auto* const child = std::get_if<ChildAction>(&node->action)) visit(*child->graph);
+      if (const auto* const made = std::get_if<AllocateAction>(&node->action))
+        change(made->allocation, !frees_first_ && made->allocation->is_live, true);
+      if (const auto* const freed = std::get_if<FreeAction>(&node->action))
+        change(freed->allocation, freed->allocation->is_live, false);
+    }
+  }
+  void change(const GraphAllocationRef& allocation, bool was_live, bool is_live) {
+    bool& now = lives_.try_emplace(allocation, was_live).first->second;
+    is_valid_ = is_valid_ && now != is_live;
+    now = is_live;
+  }
+
+  const bool frees_first_;
+  bool is_valid_ = true;
+  std::map<GraphAllocationRef, bool> lives_;
+};
+
 /// Which nodes of an executable graph stand for which of another one; a conflict where there is none.
 UpdateConflict pair(Graph& old, Graph& graph, std::vector<std::pair<GraphNode*, GraphNode*>>& pairs) {
   if (old.nodes.size() != graph.nodes.size()) return {CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED, 0};
@@ -103,6 +149,8 @@ UpdateConflict pair(Graph& old, Graph& graph, std::vector<std::pair<GraphNode*, 
     partner[is.number] = was.number;
     if (was.action.index() != is.action.index())
       return {CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED, is.number};
+    if (std::holds_alternative<AllocateAction>(is.action) || std::holds_alternative<FreeAction>(is.action))
+      return {CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED, is.number};
     pairs.emplace_back(&was, &is);
     const auto *const was_child = std::get_if<ChildAction>(&was.action), *const is_child =
                                                                              std::get_if<ChildAction>(
@@ -132,7 +180,13 @@ GraphNode* find_copy(Graph& graph, NodeNumber original) {
   return nullptr;
 }
 
+bool GraphExecs::has_any_of(const Graph& graph) const {
+  return std::ranges::any_of(execs_,
+                             [&](const auto& entry) { return entry.second.graph->original == graph.number; });
+}
+
 GraphExec* GraphExecs::create(const Graph& graph, std::uint64_t flags) {
+  if (has_memory(graph) && has_any_of(graph)) return nullptr;
   auto copied = Graphs::copy(graph);
   if (!has_order(*copied)) return nullptr;
   const std::uint64_t number = last_ += 16;
@@ -150,10 +204,18 @@ GraphExec* GraphExecs::find(CUgraphExec named) {
 
 CUresult launch(Call& driver, GraphExec& exec, const StreamRef& stream) {
   if (!has_events(driver, *exec.graph)) return CUDA_ERROR_INVALID_HANDLE;
+  const LaunchMemory memory(*exec.graph, (exec.flags & CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH) != 0);
+  if (!memory.is_valid()) return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult result = memory.back(driver->graph_memory); result != CUDA_SUCCESS) return result;
   driver->streams.submit_short(stream, [] {}, {exec.last});
   Launcher(driver, stream).put(*exec.graph);
   exec.last = driver->streams.submit_short(stream, [] {});
+  memory.settle(exec.last);
   return CUDA_SUCCESS;
+}
+
+CUresult back_memory(Call& driver, const GraphExec& exec) {
+  return LaunchMemory(*exec.graph, false).back(driver->graph_memory);
 }
 
 UpdateConflict update(GraphExec& exec, Graph& graph) {

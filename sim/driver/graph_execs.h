@@ -29,21 +29,28 @@ GraphNode* find_copy(Graph& graph, NodeNumber original);
 /// Threads: the caller holds the driver's lock.
 class GraphExecs {
  public:
-  /// nullptr if the graph, or one of its children, has a cycle.
+  /// nullptr if the graph, or one of its children, has a cycle; or if it has memory, and an executable graph.
   GraphExec* create(const Graph& graph, std::uint64_t flags);
   GraphExec* find(CUgraphExec handle);
   /// Launches that are not done yet still are.
   void destroy(GraphExec& exec) { execs_.erase(exec.number); }
 
  private:
+  bool has_any_of(const Graph& graph) const;
+
   std::map<std::uint64_t, GraphExec> execs_;
   std::uint64_t last_ = 0xc0'0000'0000;  // looks like no host pointer and no small number
 };
 
 /// Puts the work of every enabled node into the stream, one after the other in an order that their
 /// dependencies allow, and after the latest launch.
-/// Errors  CUDA_ERROR_INVALID_HANDLE: an event of a node is gone; nothing is done then.
+/// Errors  CUDA_ERROR_INVALID_HANDLE: an event of a node is gone; CUDA_ERROR_INVALID_VALUE: memory would be
+/// allocated that is not freed, or freed that is not allocated; CUDA_ERROR_OUT_OF_MEMORY. Nothing is done
+/// then.
 CUresult launch(Call& driver, GraphExec& exec, const StreamRef& stream);
+
+/// Lays bytes where the nodes of `exec` allocate. Errors  CUDA_ERROR_OUT_OF_MEMORY.
+CUresult back_memory(Call& driver, const GraphExec& exec);
 
 /// What kept an executable graph from being updated.
 struct UpdateConflict {

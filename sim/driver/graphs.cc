@@ -34,6 +34,8 @@ CUgraphNodeType type_of(const Action& action) {
                         [](const ChildAction&) { return CU_GRAPH_NODE_TYPE_GRAPH; },
                         [](const RecordAction&) { return CU_GRAPH_NODE_TYPE_EVENT_RECORD; },
                         [](const WaitAction&) { return CU_GRAPH_NODE_TYPE_WAIT_EVENT; },
+                        [](const AllocateAction&) { return CU_GRAPH_NODE_TYPE_MEM_ALLOC; },
+                        [](const FreeAction&) { return CU_GRAPH_NODE_TYPE_MEM_FREE; },
                     },
                     action);
 }
@@ -56,6 +58,15 @@ std::optional<std::vector<GraphNode*>> in_order(Graph& graph) {
   }
   if (order.size() < graph.nodes.size()) return std::nullopt;
   return order;
+}
+
+bool has_memory(const Graph& graph) {
+  return std::ranges::any_of(graph.nodes, [](const auto& entry) {
+    const Action& action = entry.second.action;
+    const auto* const child = std::get_if<ChildAction>(&action);
+    return std::holds_alternative<AllocateAction>(action) || std::holds_alternative<FreeAction>(action) ||
+           (child != nullptr && has_memory(*child->graph));
+  });
 }
 
 std::set<NodeNumber> with_ancestors(const Graph& graph, const std::vector<NodeNumber>& roots) {
@@ -92,6 +103,10 @@ GraphNode* Graphs::find(CUgraphNode named) {
 
 void Graphs::destroy(Graph& graph) {
   forget(graph);
+  for (const auto& [number, node] : graph.nodes) {
+    const auto* const free = std::get_if<FreeAction>(&node.action);
+    if (free != nullptr) free->allocation->freeing.erase(graph.number);
+  }
   owned_.erase(graph.number);
 }
 

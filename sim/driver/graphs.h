@@ -9,6 +9,7 @@
 #include <variant>
 #include <vector>
 
+#include "sim/driver/graph_memory.h"
 #include "sim/driver/stream_values.h"
 #include "sim/driver/transfer.h"
 
@@ -43,8 +44,14 @@ struct RecordAction {
 struct WaitAction {
   std::uint64_t event = 0;
 };
+struct AllocateAction {
+  GraphAllocationRef allocation;
+};
+struct FreeAction {
+  GraphAllocationRef allocation;
+};
 using Action = std::variant<EmptyAction, CopyAction, FillAction, ValuesAction, HostAction, ChildAction,
-                            RecordAction, WaitAction>;
+                            RecordAction, WaitAction, AllocateAction, FreeAction>;
 
 using NodeNumber = std::uint64_t;
 
@@ -73,6 +80,9 @@ struct Graph {
 
 /// The nodes of `graph`, each after those it depends on; nothing if there is a cycle.
 std::optional<std::vector<GraphNode*>> in_order(Graph& graph);
+/// Whether nodes of the graph, or of its children, allocate or free memory. Such a graph has no copies but
+/// that of its one executable graph, and neither nodes nor edges leave it.
+bool has_memory(const Graph& graph);
 /// `roots` and all that they depend on, directly or not.
 std::set<NodeNumber> with_ancestors(const Graph& graph, const std::vector<NodeNumber>& roots);
 

@@ -176,6 +176,7 @@ void Pools::synchronized() {
     trim(*pool, pool->release_threshold);
   }
   end_what_is_over();
+  driver_.graph_memory.collect();
 }
 
 void Pools::trim(Pool& pool, std::uint64_t keep) {

@@ -77,7 +77,7 @@ class Pools {
   CUresult set_access(Pool& pool, const std::vector<AccessChange>& changes);
 
   /// The host has waited for some work: pools give back what exceeds their thresholds, and what is freed at a
-  /// point that is past is free for all streams.
+  /// point that is past is free for all streams. So is memory of graphs that are gone.
   void synchronized();
   /// Gives unused chunks back as long as `keep` bytes stay reserved.
   void trim(Pool& pool, std::uint64_t keep);

@@ -30,6 +30,15 @@ CUresult check_pool_place(Call& driver, const Place& place, std::uint64_t span, 
   return result == CUDA_ERROR_ILLEGAL_ADDRESS ? CUDA_ERROR_INVALID_VALUE : result;
 }
 
+/// Whether all bytes are of one allocation of a graph that has no memory yet.
+bool is_future_place(Call& driver, const Place& place, const Shape& shape) {
+  const auto found = driver->space.find(place.address);
+  if (found.reservation == nullptr || found.reservation->use != Use::kGraph || found.mapping != nullptr)
+    return false;
+  const std::uint64_t span = span_of(place, shape);
+  return span != 0 && span <= found.reservation->size - (place.address - found.range_base);
+}
+
 CUresult check_place(Call& driver, const Place& place, const Shape& shape, bool is_write) {
   if (place.address == 0) return CUDA_ERROR_INVALID_VALUE;
   if (shape.height > 1 && place.row_pitch < shape.width) return CUDA_ERROR_INVALID_VALUE;
@@ -98,6 +107,21 @@ CUresult check(Call& driver, const Fill& fill) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   return fill.shape.is_empty() ? CUDA_SUCCESS : check_place(driver, fill.to, fill.shape, true);
+}
+
+CUresult check_later(Call& driver, const Copy& copy) {
+  if (copy.shape.is_empty()) return CUDA_SUCCESS;
+  CUresult result = CUDA_SUCCESS;
+  if (!is_future_place(driver, copy.to, copy.shape)) result = check_place(driver, copy.to, copy.shape, true);
+  if (result != CUDA_SUCCESS || is_future_place(driver, copy.from, copy.shape)) return result;
+  return check_place(driver, copy.from, copy.shape, false);
+}
+
+CUresult check_later(Call& driver, const Fill& fill) {
+  const bool is_aligned =
+      fill.to.address % fill.element_size == 0 && fill.to.row_pitch % fill.element_size == 0;
+  if (is_aligned && is_future_place(driver, fill.to, fill.shape)) return CUDA_SUCCESS;
+  return check(driver, fill);
 }
 
 CUresult check_read(Call& driver, const Place& place, std::uint64_t size) {

@@ -50,6 +50,9 @@ inline void settle_sides(Call&, Fill&) {}
 /// be, or not all mapped, or the rows overlap; CUDA_ERROR_ILLEGAL_ADDRESS: access is lacking.
 CUresult check(Call& driver, const Copy& copy);
 CUresult check(Call& driver, const Fill& fill);
+/// The same for work of a graph, which is done later: memory of graphs may lie nowhere yet.
+CUresult check_later(Call& driver, const Copy& copy);
+CUresult check_later(Call& driver, const Fill& fill);
 /// The same for reading `size` bytes at `place`.
 CUresult check_read(Call& driver, const Place& place, std::uint64_t size);
 

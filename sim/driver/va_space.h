@@ -33,6 +33,7 @@ enum class Use : std::uint8_t {
   kManaged,     ///< cuMemAllocManaged
   kOpened,      ///< cuIpcOpenMemHandle
   kPool,        ///< what pools are made of
+  kGraph,       ///< what nodes of graphs allocate
 };
 
 /// An address range; `owner` is the context that it belongs to, 0 for kProgram.
