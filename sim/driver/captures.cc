@@ -177,9 +177,10 @@ void Captures::forget(std::uint64_t stream) {
   const auto found = by_stream_.find(stream);
   if (found == by_stream_.end()) return;
   const CaptureRef capture = found->second.capture;
-  capture->is_invalid = true;
   by_stream_.erase(found);
-  if (capture->origin == stream) finish(*capture);
+  if (capture->origin != stream) return;
+  capture->is_invalid = true;
+  finish(*capture);
 }
 
 void Captures::forget_all_of(std::uint64_t context) {

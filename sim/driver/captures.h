@@ -84,7 +84,8 @@ class Captures {
   /// Invalidates the stream's capture if there is one, and answers CUDA_ERROR_STREAM_CAPTURE_ISOLATION.
   CUresult isolate(const Stream& stream);
 
-  /// The stream goes away: its capture becomes invalid, or ends if it began here.
+  /// The stream goes away. A capture that began there ends without a graph; in another one, what the stream
+  /// has captured still has to be joined.
   void forget(const Stream& stream);
   /// The same of all streams of a context.
   void forget_all_of(std::uint64_t context);

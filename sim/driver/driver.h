@@ -22,6 +22,7 @@
 #include "sim/driver/managed_advice.h"
 #include "sim/driver/pools.h"
 #include "sim/driver/streams.h"
+#include "sim/driver/user_objects.h"
 #include "sim/driver/va_space.h"
 #include "sim/machine/machine.h"
 #include "sim/machine/table.h"
@@ -95,6 +96,7 @@ class Driver {
   Graphs graphs;
   Captures captures{graphs};
   GraphExecs execs;
+  UserObjects user_objects;
   HostMemory host;
   ManagedAdvice advice;
   Pools pools{*this};

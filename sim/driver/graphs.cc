@@ -140,6 +140,7 @@ void Graphs::remove(GraphNode& node) {
 std::unique_ptr<Graph> Graphs::copy(const Graph& graph) {
   auto made = std::make_unique<Graph>();
   made->original = graph.number;
+  made->objects = graph.objects;
   std::map<NodeNumber, NodeNumber> copies;
   for (const auto& [number, node] : graph.nodes) copies[number] = next_node();
   for (const auto& [number, node] : graph.nodes) {

@@ -12,6 +12,7 @@
 #include "sim/driver/graph_memory.h"
 #include "sim/driver/stream_values.h"
 #include "sim/driver/transfer.h"
+#include "sim/driver/user_objects.h"
 
 namespace gpumem::sim {
 
@@ -72,6 +73,7 @@ struct Graph {
   bool is_child = false;      ///< belongs to a node
   bool is_capturing = false;  ///< a capture adds nodes to it
   std::map<NodeNumber, GraphNode> nodes;
+  UserReferenceMap objects{};  ///< what lives as long as the graph and its copies
 
   Graph() = default;
   Graph(const Graph&) = delete;

@@ -86,6 +86,18 @@
   CALL(cuEventQuery, 2000)                            \
   CALL(cuEventSynchronize, 2000)                      \
   CALL(cuEventElapsedTime, 2000)                      \
+  CALL(cuStreamBeginCapture, 10010)                   \
+  CALL(cuStreamEndCapture, 10000)                     \
+  CALL(cuStreamIsCapturing, 10000)                    \
+  CALL(cuThreadExchangeStreamCaptureMode, 10010)      \
+  CALL(cuGraphGetNodes, 10000)                        \
+  CALL(cuGraphNodeGetType, 10000)                     \
+  CALL(cuGraphInstantiateWithFlags, 11040)            \
+  CALL(cuGraphLaunch, 10000)                          \
+  CALL(cuGraphExecDestroy, 10000)                     \
+  CALL(cuGraphDestroy, 10000)                         \
+  CALL(cuDeviceGraphMemTrim, 11040)                   \
+  CALL(cuDeviceGetGraphMemAttribute, 11040)           \
   CALL(cuIpcGetMemHandle, 4010)                       \
   CALL(cuIpcOpenMemHandle, 11000)                     \
   CALL(cuIpcCloseMemHandle, 4010)                     \
