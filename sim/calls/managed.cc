@@ -94,10 +94,9 @@ CUresult api::cuStreamAttachMemAsync(CUstream stream, CUdeviceptr address, size_
   return with_current([&](Call& driver, const Context&) {
     const bool is_known =
         flags == CU_MEM_ATTACH_GLOBAL || flags == CU_MEM_ATTACH_HOST || flags == CU_MEM_ATTACH_SINGLE;
-    const auto found = driver->space.find(address);
-    if (!is_known || found.range_base != address) return CUDA_ERROR_INVALID_VALUE;
-    if (const CUresult result = check(driver, {address, 1}); result != CUDA_SUCCESS) return result;
-    if (length > found.reservation->size) return CUDA_ERROR_INVALID_VALUE;
+    const auto found = managed_at(driver, address);
+    if (!is_known || !found || found->start != address || length > found->size)
+      return CUDA_ERROR_INVALID_VALUE;
     StreamRef queue;
     if (const CUresult result = driver->queue_uncaptured(stream, &queue); result != CUDA_SUCCESS)
       return result;

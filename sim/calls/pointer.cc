@@ -76,6 +76,8 @@ std::optional<Memory> pool_memory(Call& driver, CUdeviceptr address, Memory memo
   memory.size = found.size;
   memory.id = found.id;
   memory.pool = handle<CUmemoryPool>(found.pool->number);
+  memory.is_managed = found.pool->is_managed;
+  if (memory.is_managed) memory.type = CU_MEMORYTYPE_DEVICE;
   return memory;
 }
 

@@ -38,6 +38,11 @@ std::uint64_t in_chunks(std::uint64_t size) {
   return (size + kGranularity.count - 1) / kGranularity.count * kGranularity.count;
 }
 
+/// Managed memory is of CUDA 13.
+bool is_managed(const CUmemPoolProps& wanted) {
+  return CUDA_VERSION >= 13000 && static_cast<int>(wanted.allocType) == kManagedAllocation;
+}
+
 CUresult check_pool(Call& driver, const CUmemPoolProps& wanted) {
   const auto is_zero = [](unsigned char byte) { return byte == 0; };
   if (!std::all_of(std::begin(wanted.reserved), std::end(wanted.reserved), is_zero) ||
@@ -49,9 +54,11 @@ CUresult check_pool(Call& driver, const CUmemPoolProps& wanted) {
   extents.requestedHandleTypes = wanted.handleTypes;
   extents.location = wanted.location;
   extents.win32HandleMetaData = wanted.win32SecurityAttributes;
-#if CUDA_VERSION >= 13000
-  if (wanted.allocType == CU_MEM_ALLOCATION_TYPE_MANAGED) return CUDA_ERROR_NOT_SUPPORTED;
-#endif
+  if (is_managed(wanted)) {
+    const bool is_plain =
+        wanted.handleTypes == CU_MEM_HANDLE_TYPE_NONE && wanted.win32SecurityAttributes == nullptr;
+    return is_plain ? check_managed_location(driver, wanted.location) : CUDA_ERROR_INVALID_VALUE;
+  }
   const CUresult valid = check_properties(driver, &extents);
   return valid == CUDA_ERROR_INVALID_DEVICE ? CUDA_ERROR_INVALID_VALUE : valid;
 }
@@ -121,9 +128,9 @@ CUresult access_change(Call& driver, const Pool& pool, const CUmemAccessDesc& wa
   const bool is_full = wanted.flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
   const bool is_known = is_full || wanted.flags == CU_MEM_ACCESS_FLAGS_PROT_NONE ||
                         wanted.flags == CU_MEM_ACCESS_FLAGS_PROT_READ;
-  if (!is_known) return CUDA_ERROR_INVALID_VALUE;
+  if (!is_known || (pool.is_managed && !is_full)) return CUDA_ERROR_INVALID_VALUE;
   if (device == pool.device && !is_full) return CUDA_ERROR_INVALID_DEVICE;
-  if (device == layout::kHost && device != pool.device) return CUDA_ERROR_NOT_SUPPORTED;
+  if (device == layout::kHost && device != pool.device && !pool.is_managed) return CUDA_ERROR_NOT_SUPPORTED;
   *out = {device, wanted.flags};
   return CUDA_SUCCESS;
 }
@@ -136,11 +143,13 @@ CUresult api::cuMemPoolCreate(CUmemoryPool* out, const CUmemPoolProps* wanted) {
   if (out == nullptr || wanted == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult valid = check_pool(driver, *wanted); valid != CUDA_SUCCESS) return valid;
   std::uint32_t device = 0;
-  resolve(driver, wanted->location, &device);
+  // Managed memory that prefers no location begins as the host's.
+  if (resolve(driver, wanted->location, &device) != CUDA_SUCCESS) device = layout::kHost;
   const Pool& pool = driver->pools.create({.location = wanted->location,
                                            .device = device,
                                            .handle_types = static_cast<std::uint32_t>(wanted->handleTypes),
-                                           .max_size = in_chunks(max_size_of(*wanted))});
+                                           .max_size = in_chunks(max_size_of(*wanted)),
+                                           .is_managed = is_managed(*wanted)});
   *out = handle<CUmemoryPool>(pool.number);
   return CUDA_SUCCESS;
 }

@@ -10,11 +10,14 @@ namespace {
 
 CUmemLocation device_location(CUdevice device) { return {CU_MEM_LOCATION_TYPE_DEVICE, device}; }
 
+/// Managed memory is of CUDA 13.
+bool is_managed(CUmemAllocationType type) {
+  return CUDA_VERSION >= 13000 && static_cast<int>(type) == kManagedAllocation;
+}
+
 CUresult check_place(Call& driver, const CUmemLocation* location, CUmemAllocationType type) {
   if (location == nullptr) return CUDA_ERROR_INVALID_VALUE;
-#if CUDA_VERSION >= 13000
-  if (type == CU_MEM_ALLOCATION_TYPE_MANAGED) return CUDA_ERROR_NOT_SUPPORTED;
-#endif
+  if (is_managed(type)) return check_managed_location(driver, *location);
   CUmemAllocationProp extents{};
   extents.type = type;
   extents.location = *location;
@@ -28,17 +31,22 @@ CUresult answer(CUmemoryPool* out, const CUmemLocation* location, CUmemAllocatio
   if (!driver) return driver.error();
   if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult valid = check_place(driver, location, type); valid != CUDA_SUCCESS) return valid;
-  *out = handle<CUmemoryPool>(choose(driver->pools, *location).number);
+  *out = handle<CUmemoryPool>(choose(driver->pools, *location, is_managed(type)).number);
   return CUDA_SUCCESS;
 }
 
-Pool& default_pool(Pools& pools, const CUmemLocation& location) { return pools.default_of(location); }
-Pool& current_pool(Pools& pools, const CUmemLocation& location) { return pools.current_of(location); }
+Pool& default_pool(Pools& pools, const CUmemLocation& location, bool is_managed) {
+  return pools.default_of(location, is_managed);
+}
+Pool& current_pool(Pools& pools, const CUmemLocation& location, bool is_managed) {
+  return pools.current_of(location, is_managed);
+}
 
 CUresult set(const CUmemLocation* location, CUmemAllocationType type, CUmemoryPool named) {
   return with_pool(named, [&](Call& driver, Pool& pool) {
     if (const CUresult valid = check_place(driver, location, type); valid != CUDA_SUCCESS) return valid;
-    if (pool.is_imported || !Pools::is_same(pool.location, *location)) return CUDA_ERROR_INVALID_VALUE;
+    const bool matches = Pools::is_same(pool.location, *location) && pool.is_managed == is_managed(type);
+    if (pool.is_imported || !matches) return CUDA_ERROR_INVALID_VALUE;
     driver->pools.set_current(*location, pool);
     return CUDA_SUCCESS;
   });

@@ -19,6 +19,7 @@ CUresult queue_of(Call& driver, CUstream named, StreamRef* out) {
 /// What a capture allocates is the graph's, with the pool's properties.
 CUresult capture(Call& driver, const Pool& pool, size_t size, const Stream& stream, CUdeviceptr* out) {
   if (size == 0) return CUDA_ERROR_INVALID_VALUE;
+  if (pool.is_managed) return CUDA_ERROR_NOT_SUPPORTED;  // nodes allocate pinned memory
   GraphAllocation like{.wanted = size, .device = pool.device};
   like.owner = driver->captures.find(stream)->graph->number;
   like.properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;

@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::int32_t kAnyNode = -1;
 
-[[maybe_unused]] bool has_node(int node) {
+bool has_node(int node) {
   const std::string path = "/sys/devices/system/node/node" + std::to_string(node);
   return node == 0 || (node > 0 && ::access(path.c_str(), F_OK) == 0);
 }
@@ -64,6 +64,17 @@ CUresult check_properties(Call& driver, const CUmemAllocationProp* prop) {
   if (const CUresult known = resolve(driver, prop->location, &device); known != CUDA_SUCCESS) return known;
   if (prop->win32HandleMetaData != nullptr) return CUDA_ERROR_INVALID_VALUE;
   return check_handle_types(prop->requestedHandleTypes, driver->fabric && !is_host(prop->location));
+}
+
+CUresult check_managed_location(Call& driver, const CUmemLocation& location) {
+  switch (static_cast<int>(location.type)) {
+    case Whereabouts::kNowhere:
+    case Whereabouts::kHost: return CUDA_SUCCESS;
+    case Whereabouts::kDevice:
+      return driver->has_device(location.id) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    case Whereabouts::kHostNode: return has_node(location.id) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    default: return CUDA_ERROR_INVALID_VALUE;
+  }
 }
 
 std::int32_t node_of(const CUmemLocation& location) {

@@ -14,11 +14,19 @@ int node_of_this_thread() {
 
 }  // namespace
 
+std::optional<ManagedRange> managed_at(Call& driver, CUdeviceptr address) {
+  const auto found = driver->space.find(address);
+  if (found.reservation == nullptr) return std::nullopt;
+  if (found.reservation->use == Use::kManaged) return ManagedRange{found.range_base, found.reservation->size};
+  const Pools::Found block = driver->pools.find_block(address);
+  if (block.pool == nullptr || !block.pool->is_managed) return std::nullopt;
+  return ManagedRange{block.start, block.size};
+}
+
 CUresult check(Call& driver, const ManagedRange& range) {
-  const auto found = driver->space.find(range.start);
-  const bool is_managed = found.reservation != nullptr && found.reservation->use == Use::kManaged;
-  if (!is_managed || range.size == 0) return CUDA_ERROR_INVALID_VALUE;
-  const std::uint64_t left = found.reservation->size - (range.start - found.range_base);
+  const auto found = managed_at(driver, range.start);
+  if (!found || range.size == 0) return CUDA_ERROR_INVALID_VALUE;
+  const std::uint64_t left = found->size - (range.start - found->start);
   return range.size <= left ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 

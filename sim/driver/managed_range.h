@@ -2,6 +2,7 @@
 #include <cuda.h>
 
 #include <cstdint>
+#include <optional>
 
 #include "sim/driver/driver.h"
 #include "sim/driver/managed_advice.h"
@@ -13,6 +14,9 @@ struct ManagedRange {
   CUdeviceptr start = 0;
   std::uint64_t size = 0;
 };
+
+/// The managed allocation that holds `address`, of a pool or not; nothing: there is none.
+std::optional<ManagedRange> managed_at(Call& driver, CUdeviceptr address);
 
 /// Success if the bytes, at least one, are all of one managed allocation; else CUDA_ERROR_INVALID_VALUE.
 CUresult check(Call& driver, const ManagedRange& range);

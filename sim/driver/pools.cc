@@ -12,6 +12,11 @@ std::uint64_t rounded_to_chunks(std::uint64_t size) {
   return (size + kGranularity.count - 1) / kGranularity.count * kGranularity.count;
 }
 
+std::uint64_t rounded_to_pages(std::uint64_t size) {
+  constexpr std::uint64_t kPage = 4096;
+  return (std::max<std::uint64_t>(size, 1) + kPage - 1) / kPage * kPage;
+}
+
 void note_highs(Pool& pool) {
   pool.reserved_high = std::max(pool.reserved_high, pool.blocks.reserved());
   pool.used_high = std::max(pool.used_high, pool.blocks.used());
@@ -25,6 +30,7 @@ Pool& Pools::create(const Pool& like) {
   Pool& pool = *pools_.emplace(number, std::make_unique<Pool>(like)).first->second;
   pool.number = number;
   pool.access[pool.device] = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+  if (pool.is_managed) pool.access.fill(CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
   if (!pool.is_imported) {
     const ProcessId self = this_process();
     pool.id = {self.pid, ++count, self.start};
@@ -44,26 +50,30 @@ void Pools::destroy(Pool& pool) {
 }
 
 /// The host as a whole, and its nodes, each have pools of their own.
-Pools::Key Pools::key_of(const CUmemLocation& location) { return {location.type, node_of(location)}; }
+Pools::Key Pools::key_of(const CUmemLocation& location, bool is_managed) {
+  const bool is_nowhere = location.type == CU_MEM_LOCATION_TYPE_INVALID;
+  return {location.type, is_nowhere ? 0 : node_of(location), is_managed};
+}
 
-Pool& Pools::default_of(const CUmemLocation& location) {
-  const Key key = key_of(location);
+Pool& Pools::default_of(const CUmemLocation& location, bool is_managed) {
+  const Key key = key_of(location, is_managed);
   if (const auto found = defaults_.find(key); found != defaults_.end()) return *pools_.at(found->second);
   const bool is_device = location.type == CU_MEM_LOCATION_TYPE_DEVICE;
   Pool& pool = create({.location = location,
                        .device = is_device ? driver_.device(location.id) : layout::kHost,
+                       .is_managed = is_managed,
                        .is_default = true});
   defaults_[key] = pool.number;
   return pool;
 }
 
-Pool& Pools::current_of(const CUmemLocation& location) {
-  const auto found = current_.find(key_of(location));
-  return found == current_.end() ? default_of(location) : *pools_.at(found->second);
+Pool& Pools::current_of(const CUmemLocation& location, bool is_managed) {
+  const auto found = current_.find(key_of(location, is_managed));
+  return found == current_.end() ? default_of(location, is_managed) : *pools_.at(found->second);
 }
 
 void Pools::set_current(const CUmemLocation& location, const Pool& pool) {
-  current_[key_of(location)] = pool.number;
+  current_[key_of(location, pool.is_managed)] = pool.number;
 }
 
 CUresult Pools::allocate(Pool& pool, std::uint64_t size, const StreamRef& stream, CUdeviceptr* out) {
@@ -71,6 +81,16 @@ CUresult Pools::allocate(Pool& pool, std::uint64_t size, const StreamRef& stream
   const bool is_host = pool.device == layout::kHost;
   const std::uint64_t most = is_host ? std::uint64_t{1} << 46 : driver_.table->total(pool.device);
   if (size > most) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (!pool.is_managed) return take(pool, size, stream, out);
+  size = rounded_to_pages(size);  // advice is of whole pages
+  const CUresult result = take(pool, size, stream, out);
+  if (result != CUDA_SUCCESS) return result;
+  const Whereabouts preferred{static_cast<Whereabouts::Type>(pool.location.type), pool.location.id};
+  driver_.advice.change(*out, size, [&](Advice& advice) { advice.preferred = preferred; });
+  return CUDA_SUCCESS;
+}
+
+CUresult Pools::take(Pool& pool, std::uint64_t size, const StreamRef& stream, CUdeviceptr* out) {
   const auto suits = [&](const Ticket& freed) {
     if (freed.stream() == 0 || freed.stream() == number_of(*stream)) return true;
     if (pool.follows_events && driver_.streams.is_after(stream, freed)) return true;
@@ -104,6 +124,7 @@ CUresult Pools::free(CUdeviceptr address, const Ticket& freed) {
     if (--import->second > 0) return CUDA_SUCCESS;
     pool.imports.erase(import);
   }
+  if (pool.is_managed) driver_.advice.forget(address, found.size);
   pool.blocks.give_back(address, freed);
   end_if_over(pool);
   return CUDA_SUCCESS;

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <set>
+#include <tuple>
 #include <vector>
 
 #include "sim/driver/pools_blocks.h"
@@ -23,6 +24,7 @@ struct Pool {
   std::uint32_t handle_types = 0;
   std::uint64_t max_size = 0;  ///< of what is reserved; 0: no limit
   PoolId id{};                 ///< the same in every process
+  bool is_managed = false;     ///< the host and all devices have access; `location` is where pages shall lie
   bool is_default = false;
   bool is_imported = false;
   bool is_destroyed = false;  ///< goes with its last block
@@ -56,11 +58,12 @@ class Pools {
   void destroy(Pool& pool);
 
   /// The pool that a location has from the start, made when first asked for; the one that is set for it.
-  Pool& default_of(const CUmemLocation& location);
-  Pool& current_of(const CUmemLocation& location);
+  Pool& default_of(const CUmemLocation& location, bool is_managed = false);
+  Pool& current_of(const CUmemLocation& location, bool is_managed = false);
   void set_current(const CUmemLocation& location, const Pool& pool);
 
   /// Takes memory for work that comes later in `stream`.
+  /// What managed pools give is whole pages, with the advice that they shall lie in the pool's location.
   /// Errors  CUDA_ERROR_OUT_OF_MEMORY: neither the pool nor its device has room.
   CUresult allocate(Pool& pool, std::uint64_t size, const StreamRef& stream, CUdeviceptr* out);
   /// Frees the block of any pool that begins at `address`: for others after `freed`, or at once.
@@ -99,9 +102,10 @@ class Pools {
   Found find_block(CUdeviceptr address) const;
 
  private:
-  using Key = std::pair<int, int>;  ///< of a location
-  static Key key_of(const CUmemLocation& location);
+  using Key = std::tuple<int, int, bool>;  ///< of a location, for managed memory or not
+  static Key key_of(const CUmemLocation& location, bool is_managed = false);
 
+  CUresult take(Pool& pool, std::uint64_t size, const StreamRef& stream, CUdeviceptr* out);
   CUresult add_chunk(Pool& pool, std::uint64_t size);
   bool has_room(Pool& pool, std::uint64_t size);
   bool take_import(Pool& pool, CUdeviceptr chunk, const PoolPointer& pointer);

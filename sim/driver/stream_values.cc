@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "sim/driver/driver.h"
+#include "sim/driver/managed_range.h"
 #include "sim/driver/transfer.h"
 
 namespace gpumem::sim {
@@ -49,9 +50,7 @@ CUresult attempt(const ValueOperation& operation, bool* is_done) {
 }  // namespace
 
 CUresult check(Call& driver, const ValueOperation& operation) {
-  const auto found = driver->space.find(operation.address);
-  if (found.reservation != nullptr && found.reservation->use == Use::kManaged)
-    return CUDA_ERROR_INVALID_VALUE;
+  if (managed_at(driver, operation.address)) return CUDA_ERROR_INVALID_VALUE;
   const Place word{.address = operation.address, .side = Side::kDevice, .device = operation.device};
   if (operation.address % operation.bytes != 0) return CUDA_ERROR_INVALID_VALUE;
   if (operation.kind == ValueOperation::Kind::kWrite) {
