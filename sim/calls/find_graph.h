@@ -72,6 +72,7 @@ CUresult get_action(CUgraphNode named, Value* out, Tell tell) {
   });
 }
 
+inline constexpr size_t kEdgeSize = 8;  ///< of CUgraphEdgeData, which old headers lack
 /// Success if the edges have no data but zeros: others need kernels.
 CUresult check_edges(const void* data, size_t count);
 

@@ -99,7 +99,6 @@ CUresult tell_dependents(CUgraphNode named, CUgraphNode* nodes, size_t* count) {
 }  // namespace
 
 CUresult check_edges(const void* data, size_t count) {
-  constexpr size_t kEdgeSize = 8;  // sizeof(CUgraphEdgeData), which old headers lack
   const auto* const bytes = static_cast<const unsigned char*>(data);
   const bool is_plain = bytes == nullptr || std::all_of(bytes, bytes + count * kEdgeSize,
                                                         [](unsigned char byte) { return byte == 0; });

@@ -71,7 +71,6 @@ CUresult api::cuGraphInstantiateWithParams(CUgraphExec* out, CUgraph named,
   given->result_out = result == CUDA_SUCCESS ? CUDA_GRAPH_INSTANTIATE_SUCCESS : CUDA_GRAPH_INSTANTIATE_ERROR;
   return result;
 }
-#endif
 
 CUresult api::cuGraphExecGetFlags(CUgraphExec named, cuuint64_t* flags) {
   return with_exec(named, [&](Call&, const GraphExec& exec) {
@@ -80,6 +79,7 @@ CUresult api::cuGraphExecGetFlags(CUgraphExec named, cuuint64_t* flags) {
     return CUDA_SUCCESS;
   });
 }
+#endif
 
 /// A launch that is captured becomes a child graph.
 CUresult api::cuGraphLaunch(CUgraphExec named, CUstream stream) {

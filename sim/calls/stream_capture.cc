@@ -24,17 +24,17 @@ struct Info {
 
 /// What a capture could tell is left as it is where there is none, as the real calls leave it.
 void tell_capture(Capture& capture, const Stream& stream, const Info& info) {
-  constexpr size_t kEdgeSize = 8;
-  static auto* const no_edges = new std::vector<char>();
+  static_assert(kEdgeSize == sizeof(std::uint64_t));
   const auto& tips = capture.tips[number_of(stream)];
   auto& told = capture.told[number_of(stream)];
   told.clear();
   for (const NodeNumber tip : tips) told.push_back(handle<CUgraphNode>(tip));
-  if (no_edges->size() < told.size() * kEdgeSize) no_edges->resize(told.size() * kEdgeSize);
+  auto& edges = capture.told_edges[number_of(stream)];
+  edges.assign(told.size(), 0);
   if (info.id != nullptr) *info.id = capture.id;
   if (info.graph != nullptr) *info.graph = handle<CUgraph>(capture.graph->number);
   if (info.dependencies != nullptr) *info.dependencies = told.data();
-  if (info.edges != nullptr) *info.edges = no_edges->data();
+  if (info.edges != nullptr) *info.edges = edges.data();
   if (info.count != nullptr) *info.count = told.size();
 }
 

@@ -27,6 +27,7 @@ struct Capture {
   std::map<std::uint64_t, std::vector<NodeNumber>> tips;
   /// By stream: the tips as the program was last told them.
   std::map<std::uint64_t, std::vector<CUgraphNode>> told;
+  std::map<std::uint64_t, std::vector<std::uint64_t>> told_edges;  ///< the data of their edges: zeros
 };
 using CaptureRef = std::shared_ptr<Capture>;
 
