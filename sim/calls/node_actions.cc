@@ -99,6 +99,8 @@ CUresult read_allocation(Call& driver, Graph& graph, CUDA_MEM_ALLOC_NODE_PARAMS*
     const CUmemAccessDesc& wanted = given->accessDescs[i];
     std::uint32_t device = 0;
     if (const CUresult known = resolve(driver, wanted.location, &device); known != CUDA_SUCCESS) return known;
+    if (wanted.flags != CU_MEM_ACCESS_FLAGS_PROT_READ && wanted.flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
+      return CUDA_ERROR_INVALID_VALUE;
     like.described.push_back(wanted);
     if (device != like.device) like.access.push_back({device, wanted.flags});
   }

@@ -106,7 +106,7 @@ class LaunchMemory {
   /// Whether all that is allocated was free, and all that is freed allocated.
   bool is_valid() const { return is_valid_; }
   CUresult back(GraphMemory& memory) const {
-    for (const auto& [allocation, is_live] : lives_) {
+    for (const GraphAllocationRef& allocation : made_) {
       if (const CUresult result = memory.back(*allocation); result != CUDA_SUCCESS) return result;
     }
     return CUDA_SUCCESS;
@@ -123,8 +123,10 @@ class LaunchMemory {
     const auto order = in_order(graph);
     for (const GraphNode* const node : *order) {
       if (const auto* const child = std::get_if<ChildAction>(&node->action)) visit(*child->graph);
-      if (const auto* const made = std::get_if<AllocateAction>(&node->action))
+      if (const auto* const made = std::get_if<AllocateAction>(&node->action)) {
+        made_.push_back(made->allocation);
         change(made->allocation, !frees_first_ && made->allocation->is_live, true);
+      }
       if (const auto* const freed = std::get_if<FreeAction>(&node->action))
         change(freed->allocation, freed->allocation->is_live, false);
     }
@@ -137,6 +139,7 @@ class LaunchMemory {
 
   const bool frees_first_;
   bool is_valid_ = true;
+  std::vector<GraphAllocationRef> made_;
   std::map<GraphAllocationRef, bool> lives_;
 };
 
@@ -152,9 +155,8 @@ UpdateConflict pair(Graph& old, Graph& graph, std::vector<std::pair<GraphNode*, 
     if (std::holds_alternative<AllocateAction>(is.action) || std::holds_alternative<FreeAction>(is.action))
       return {CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED, is.number};
     pairs.emplace_back(&was, &is);
-    const auto *const was_child = std::get_if<ChildAction>(&was.action), *const is_child =
-                                                                             std::get_if<ChildAction>(
-                                                                                 &is.action);
+    const auto* const was_child = std::get_if<ChildAction>(&was.action);
+    const auto* const is_child = std::get_if<ChildAction>(&is.action);
     if (was_child == nullptr) continue;
     const UpdateConflict inside = pair(*was_child->graph, *is_child->graph, pairs);
     if (inside.result != CU_GRAPH_EXEC_UPDATE_SUCCESS) return {inside.result, is.number};
