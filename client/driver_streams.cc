@@ -195,10 +195,12 @@ CUresult DriverStreams::record(CUstream stream, CUcontext context, Spot*& spot) 
 }
 
 // Another thread may begin to capture the stream after it was asked about that. Such an event belongs to the
-// graph, and would never be reached.
+// graph, and would never be reached. A query tells that, but would spoil a capture that still goes on, so the
+// stream is asked first: a capture that begins after this answer has not taken the event.
 CUresult DriverStreams::record_in(const Spot& spot, CUstream stream) const {
   const CUresult recorded = driver_.api().cuEventRecord(spot.event.get(), stream);
   if (recorded != CUDA_SUCCESS) return recorded;
+  if (const CUresult captured = check_not_captured(stream); captured != CUDA_SUCCESS) return captured;
   const CUresult asked = driver_.api().cuEventQuery(spot.event.get());
   return cuda::is_of_capture(asked) ? asked : CUDA_SUCCESS;
 }
