@@ -15,7 +15,8 @@ CUresult GraphMemory::add(GraphAllocation like, GraphAllocationRef* out) {
   like.size = (like.wanted + kGranularity.count - 1) / kGranularity.count * kGranularity.count;
   const CUresult result = driver_.space.reserve({.size = like.size, .use = Use::kGraph}, &like.address);
   if (result != CUDA_SUCCESS) return result;
-  *out = allocations_[like.address] = std::make_shared<GraphAllocation>(std::move(like));
+  *out = std::make_shared<GraphAllocation>(std::move(like));
+  allocations_[(*out)->address] = *out;
   return CUDA_SUCCESS;
 }
 
