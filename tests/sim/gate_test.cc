@@ -10,7 +10,7 @@
 #include "sim/control/costs.h"
 #include "sim/control/faults.h"
 #include "sim/machine/machine.h"
-#include "tests/sim/work_support.h"
+#include "tests/sim/graph_support.h"
 
 namespace gpumem::sim::test {
 namespace {
@@ -95,6 +95,31 @@ TEST_F(Gates, CostOfAsynchronousBytesIsTheStreams) {
     float milliseconds = 0;
     EXPECT_CU(cuEventElapsedTime(&milliseconds, start, end));
     EXPECT_GE(milliseconds, 40);
+  });
+}
+
+TEST_F(Gates, CostOfCapturedBytesIsThatOfEachLaunch) {
+  const auto machine = load_machine(folder_).value();
+  const auto profile = parse_costs("cuMemsetD8Async 0us 20ms\n");
+  ASSERT_TRUE(profile) << profile.error().message;
+  ASSERT_TRUE(set_costs(machine, *profile));
+  in_process([] {
+    enter_primary();
+    const CUdeviceptr memory = device_words(kPage / sizeof(unsigned));
+    const CUstream stream = begin_capture();
+    EXPECT_CU(cuMemsetD8Async(memory, 1, kPage, stream));
+    const CUgraphExec exec = instantiate(end_capture(stream));
+    CUevent start = nullptr, end = nullptr;
+    ASSERT_CU(cuEventCreate(&start, 0));
+    ASSERT_CU(cuEventCreate(&end, 0));
+    EXPECT_CU(cuEventRecord(start, stream));
+    EXPECT_CU(cuGraphLaunch(exec, stream));
+    EXPECT_CU(cuGraphLaunch(exec, stream));
+    EXPECT_CU(cuEventRecord(end, stream));
+    EXPECT_CU(cuEventSynchronize(end));
+    float milliseconds = 0;
+    EXPECT_CU(cuEventElapsedTime(&milliseconds, start, end));
+    EXPECT_GE(milliseconds, 80);
   });
 }
 
