@@ -2,11 +2,13 @@
 
 #include <spdlog/pattern_formatter.h>
 #include <spdlog/sinks/base_sink.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <cstdlib>
 #include <memory>
 #include <mutex>
 
@@ -62,6 +64,24 @@ class JsonMessage final : public spdlog::custom_flag_formatter {
   std::unique_ptr<custom_flag_formatter> clone() const override { return std::make_unique<JsonMessage>(); }
 };
 
+// The level as sd-daemon(3) and syslog(3) number it.
+class SyslogLevel final : public spdlog::custom_flag_formatter {
+ public:
+  void format(const spdlog::details::log_msg& message, const std::tm&, spdlog::memory_buf_t& out) override {
+    constexpr std::string_view kNumbers = "7764322";  // of trace, debug, info, warn, err, critical, off
+    out.push_back(kNumbers[static_cast<std::size_t>(message.level)]);
+  }
+  std::unique_ptr<custom_flag_formatter> clone() const override { return std::make_unique<SyslogLevel>(); }
+};
+
+// systemd names the device and inode of the journal's stream: what inherits the name may write elsewhere.
+bool writes_to_journal() {
+  const char* told = std::getenv("JOURNAL_STREAM");
+  struct stat stream {};
+  return told != nullptr && ::fstat(STDERR_FILENO, &stream) == 0 &&
+         told == std::to_string(stream.st_dev) + ":" + std::to_string(stream.st_ino);
+}
+
 std::string line_of(const spdlog::details::log_msg& message, spdlog::formatter& formatter) {
   spdlog::memory_buf_t line;
   formatter.format(message, line);
@@ -99,9 +119,12 @@ class QueueSink final : public spdlog::sinks::base_sink<std::mutex> {
 };
 
 std::unique_ptr<spdlog::formatter> formatter_for(LogFormat format) {
-  if (format == LogFormat::kText)
-    return std::make_unique<spdlog::pattern_formatter>("%Y-%m-%d %H:%M:%S.%e %^%-7l%$ %v");
   auto formatter = std::make_unique<spdlog::pattern_formatter>();
+  if (format == LogFormat::kText) {
+    const char* const pattern = writes_to_journal() ? "<%*>%v" : "%Y-%m-%d %H:%M:%S.%e %^%-7l%$ %v";
+    formatter->add_flag<SyslogLevel>('*').set_pattern(pattern);
+    return formatter;
+  }
   formatter->add_flag<JsonMessage>('*').set_pattern(
       R"({"time":"%Y-%m-%dT%H:%M:%S.%e%z","level":"%l","pid":%P,"message":"%*"})");
   return formatter;

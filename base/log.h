@@ -9,7 +9,7 @@
 namespace gpumem {
 
 enum class LogFormat {
-  kText,  ///< time, level, words: for a terminal or the journal
+  kText,  ///< time, level, words; in the journal, which has times itself, sd-daemon(3)'s level prefix
   kJson,  ///< one JSON object a line: for a collector
 };
 

@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "base/rfc3339.h"
+#include "daemon/status_line.h"
 #include "sim/machine/machine.h"
 
 namespace gpumem {
@@ -118,14 +119,17 @@ void print(const core::Policy& policy) {
 
 }  // namespace
 
-Result<std::unique_ptr<Daemon>> Daemon::start(const Options& options) {
+Result<std::unique_ptr<Daemon>> Daemon::start(const Options& options, host::ServiceManager& manager) {
   auto config = read_config(options);
   if (!config) return config.error();
   raise_file_limit();
-  auto folder = host::RuntimeFolder::claim(config->runtime_folder, config->socket_group);
+  auto folder =
+      host::RuntimeFolder::claim(config->runtime_folder, config->socket_group,
+                                 {manager.take(host::kLaneDescriptor), manager.take(host::kApiDescriptor)});
   if (!folder) return folder.error();
   std::unique_ptr<Daemon> daemon(new Daemon(options, std::move(*folder)));
   if (auto served = daemon->serve(*config); !served) return served.error();
+  daemon->start_watchdog(manager);
   return daemon;
 }
 
@@ -212,6 +216,19 @@ Result<void> Daemon::start_loop(const host::Config& config, const std::filesyste
   return {};
 }
 
+void Daemon::start_watchdog(const host::ServiceManager& manager) {
+  const auto timeout = manager.watchdog_timeout();
+  if (timeout.count() == 0) return;
+  watchdog_ = std::make_unique<host::Watchdog>(
+      timeout / 2,
+      [this](auto answer) {
+        loop_->post([answer = std::move(answer)](core::Broker& broker, core::TimePoint) {
+          answer(status_line(broker.devices()));
+        });
+      },
+      [&manager](const std::string& status) { manager.alive(status); });
+}
+
 Result<void> Daemon::reload() {
   auto config = read_config(options_);
   if (!config) return config.error();
@@ -226,6 +243,7 @@ Result<void> Daemon::reload() {
 }
 
 void Daemon::stop() {
+  watchdog_.reset();
   loop_->drain();
   api_->stop();
   server_->stop(kCallPatience);
@@ -236,6 +254,7 @@ void Daemon::stop() {
 }
 
 Daemon::~Daemon() {
+  watchdog_.reset();
   if (api_) api_->stop();
   api_.reset();  // it hands connections to the server
   server_.reset();

@@ -8,6 +8,8 @@
 #include "daemon/host/loop.h"
 #include "daemon/host/reconciler.h"
 #include "daemon/host/runtime_folder.h"
+#include "daemon/host/service_manager.h"
+#include "daemon/host/watchdog.h"
 #include "daemon/lane/session_calls.h"
 #include "daemon/options.h"
 #include "daemon/rpc/server.h"
@@ -18,7 +20,8 @@ namespace gpumem {
 class Daemon {
  public:
   /// Takes the runtime and the state folder, opens the driver, fills the pools, and serves.
-  static Result<std::unique_ptr<Daemon>> start(const Options& options);
+  /// `manager`  who passes sockets and watches; outlives the daemon.
+  static Result<std::unique_ptr<Daemon>> start(const Options& options, host::ServiceManager& manager);
   /// Stops taking work, lets calls under way end, then ends the lanes. Clients keep their memory.
   void stop();
   ~Daemon();
@@ -34,6 +37,7 @@ class Daemon {
   Result<std::filesystem::path> driver_folder() const;
   Result<void> serve(const host::Config& config);
   Result<void> serve_calls();
+  void start_watchdog(const host::ServiceManager& manager);
   Result<void> start_loop(const host::Config& config, const std::filesystem::path& driver,
                           core::Policy policy);
 
@@ -50,6 +54,7 @@ class Daemon {
   std::unique_ptr<host::LiveQuotas> quotas_;
   std::unique_ptr<rpc::Server> server_;
   std::unique_ptr<host::ApiListener> api_;  ///< hands connections to the server
+  std::unique_ptr<host::Watchdog> watchdog_;
 };
 
 /// Says what the configuration comes to on this machine. Errors  as start(), for what is configured.

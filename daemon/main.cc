@@ -1,5 +1,3 @@
-#include <systemd/sd-daemon.h>
-
 #include <csignal>
 #include <cstdio>
 
@@ -25,14 +23,14 @@ sigset_t block_signals() {
   return signals;
 }
 
-void reload(gpumem::Daemon& daemon) {
-  sd_notify(0, "RELOADING=1");
+void reload(gpumem::Daemon& daemon, const gpumem::host::ServiceManager& manager) {
+  manager.reloading();
   if (auto reloaded = daemon.reload(); reloaded) {
     spdlog::info("configuration reloaded");
   } else {
     spdlog::error("configuration not reloaded, the old one stays in force: {}", reloaded.error().message);
   }
-  sd_notify(0, "READY=1");
+  manager.ready();
 }
 
 }  // namespace
@@ -48,12 +46,13 @@ int main(int argc, char** argv) {
     return 1;
   }
   const sigset_t signals = block_signals();
-  auto daemon = gpumem::Daemon::start(options);
+  auto manager = gpumem::host::ServiceManager::of_process();
+  auto daemon = gpumem::Daemon::start(options, manager);
   if (!daemon) return fail(daemon.error());
-  sd_notify(0, "READY=1");
-  for (int signal = 0; sigwait(&signals, &signal) == 0 && signal == SIGHUP;) reload(**daemon);
+  manager.ready();
+  for (int signal = 0; sigwait(&signals, &signal) == 0 && signal == SIGHUP;) reload(**daemon, manager);
   spdlog::info("stopping; clients keep the memory they have");
-  sd_notify(0, "STOPPING=1");
+  manager.stopping();
   (*daemon)->stop();
   return 0;
 }

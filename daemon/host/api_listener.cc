@@ -46,6 +46,7 @@ ApiListener::ApiListener(Options options)
       silent_({budget_.silent(), budget_.silent_of_a_user()}) {
   PeerListener::Options listening{
       .socket = std::move(options.socket.fd),
+      .shared = options.socket.shared,
       .kernel = options.kernel,
       .budget = budget_,
       .administrators = options.administrators,

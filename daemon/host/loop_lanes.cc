@@ -39,6 +39,7 @@ void Loop::watch(std::shared_ptr<core::EventWatcher> watcher, std::optional<core
 PeerListener::Options Loop::listening(Options& options) {
   return {
       .socket = std::move(options.lane_socket.fd),
+      .shared = options.lane_socket.shared,
       .kernel = options.kernel,
       .budget = budget_,
       .administrators = &administrators_,

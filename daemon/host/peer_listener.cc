@@ -27,7 +27,9 @@ PeerListener::PeerListener(boost::asio::io_context& loop, Options options)
 
 void PeerListener::stop() {
   pause_.cancel();
-  if (socket_.is_open()) options_.disposal->close_listener(UniqueFd(socket_.release()));
+  if (!socket_.is_open()) return;
+  UniqueFd socket(socket_.release());
+  if (!options_.shared) options_.disposal->close_listener(std::move(socket));
 }
 
 void PeerListener::await() {

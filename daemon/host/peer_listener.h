@@ -26,6 +26,7 @@ class PeerListener {
  public:
   struct Options {
     UniqueFd socket;
+    bool shared = false;  ///< with the service manager: it keeps the connections that wait
     KernelFeatures kernel;
     DescriptorBudget budget;
     const Administrators* administrators = nullptr;  ///< outlives it
@@ -42,7 +43,8 @@ class PeerListener {
   PeerListener& operator=(const PeerListener&) = delete;
 
   void start() { await(); }
-  /// Takes no more connections; those that wait to be accepted are cut.
+  /// Takes no more connections; those that wait to be accepted are cut, or, if the socket is
+  /// shared, left to the next broker.
   void stop();
 
  private:

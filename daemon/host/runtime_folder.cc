@@ -1,15 +1,18 @@
 #include "daemon/host/runtime_folder.h"
 
+#include <fcntl.h>
 #include <grp.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <systemd/sd-daemon.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <charconv>
 #include <cstring>
 
+#include "base/log.h"
 #include "daemon/host/folder_lock.h"
 #include "daemon/host/foreign_descriptors.h"
 #include "proto/lane.h"
@@ -61,6 +64,22 @@ Result<void> clear_stale_socket(const std::filesystem::path& path) {
   return {};
 }
 
+void warn_of_group(const std::filesystem::path& path, unsigned wanted) {
+  struct stat found {};
+  if (::stat(path.c_str(), &found) != 0 || found.st_gid == wanted) return;
+  spdlog::warn("socket_group does not apply to {}: the service manager made it, for group {} (SocketGroup=)",
+               path.string(), found.st_gid);
+}
+
+// It has been listened on, and its connections may have come with descriptors, since before this broker could
+// have the kernel refuse them.
+Result<ListeningSocket> adopt(UniqueFd socket) {
+  const int flags = ::fcntl(socket.get(), F_GETFL);
+  if (flags < 0 || ::fcntl(socket.get(), F_SETFL, flags | O_NONBLOCK) != 0)
+    return errno_error(errno, "cannot use the socket that the service manager passed");
+  return ListeningSocket{.fd = std::move(socket), .takes_descriptors = true, .shared = true};
+}
+
 }  // namespace
 
 Result<unsigned> resolve_group(const std::string& group, std::string_view key) {
@@ -73,7 +92,16 @@ Result<unsigned> resolve_group(const std::string& group, std::string_view key) {
                std::string(key) + ": there is no group '" + group + "' (addgroup --system " + group + ")"};
 }
 
-Result<RuntimeFolder> RuntimeFolder::claim(const std::filesystem::path& folder, const std::string& group) {
+Result<void> RuntimeFolder::Entry::check_passed(const std::filesystem::path& folder) const {
+  const std::filesystem::path path = folder / name;
+  if (::sd_is_socket_unix(passed->get(), type, 1, path.c_str(), 0) > 0) return {};
+  return Error{Code::kFailedPrecondition,
+               "the socket that the service manager passed does not listen on " + path.string() +
+                   ": make ListenStream= or ListenSequentialPacket= of its unit agree with runtime_dir"};
+}
+
+Result<RuntimeFolder> RuntimeFolder::claim(const std::filesystem::path& folder, const std::string& group,
+                                           PassedSockets passed) {
   auto gid = resolve_group(group, "socket_group");
   if (!gid) return gid.error();
   if (::mkdir(folder.c_str(), 0755) != 0 && errno != EEXIST) {
@@ -83,41 +111,49 @@ Result<RuntimeFolder> RuntimeFolder::claim(const std::filesystem::path& folder, 
   }
   auto lock = lock_folder(folder, "--runtime-dir");
   if (!lock) return lock.error();
-  for (const char* name : {kLaneSocketName, kApiSocketName}) {
-    if (auto cleared = clear_stale_socket(folder / name); !cleared) return cleared.error();
+  RuntimeFolder claimed(folder, {kLaneSocketName, SOCK_SEQPACKET, std::move(passed.lane)},
+                        {kApiSocketName, SOCK_STREAM, std::move(passed.api)});
+  for (const Entry* entry : {&claimed.lane_, &claimed.api_}) {
+    auto usable = entry->passed ? entry->check_passed(folder) : clear_stale_socket(folder / entry->name);
+    if (!usable) return usable.error();
+    if (entry->passed && !group.empty()) warn_of_group(folder / entry->name, *gid);
   }
-  return RuntimeFolder(folder, std::move(*lock), *gid);
+  claimed.lock_ = std::move(*lock);
+  claimed.gid_ = *gid;
+  return claimed;
 }
 
 RuntimeFolder::~RuntimeFolder() {
   if (!lock_.valid()) return;
-  ::unlink((path_ / kLaneSocketName).c_str());
-  ::unlink((path_ / kApiSocketName).c_str());
+  for (const Entry* entry : {&lane_, &api_}) {
+    if (entry->is_own) ::unlink((path_ / entry->name).c_str());
+  }
 }
 
-Result<ListeningSocket> RuntimeFolder::listen_on_lane(const KernelFeatures& kernel) const {
-  return listen(kLaneSocketName, SOCK_SEQPACKET, kernel);
+Result<ListeningSocket> RuntimeFolder::listen_on_lane(const KernelFeatures& kernel) {
+  return listen(lane_, kernel);
 }
 
-Result<ListeningSocket> RuntimeFolder::listen_on_api(const KernelFeatures& kernel) const {
-  return listen(kApiSocketName, SOCK_STREAM, kernel);
+Result<ListeningSocket> RuntimeFolder::listen_on_api(const KernelFeatures& kernel) {
+  return listen(api_, kernel);
 }
 
-Result<ListeningSocket> RuntimeFolder::listen(const char* name, int type,
-                                              const KernelFeatures& kernel) const {
-  const std::filesystem::path path = path_ / name;
+Result<ListeningSocket> RuntimeFolder::listen(Entry& entry, const KernelFeatures& kernel) {
+  if (entry.passed) return adopt(std::move(*std::exchange(entry.passed, std::nullopt)));
+  const std::filesystem::path path = path_ / entry.name;
   auto address = address_of(path);
   if (!address) return address.error();
-  UniqueFd socket(::socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  UniqueFd socket(::socket(AF_UNIX, entry.type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket.valid()) return errno_error(errno, "cannot make a socket");
   if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&*address), sizeof *address) != 0) {
     return errno_error(errno, "cannot bind " + path.string());
   }
+  entry.is_own = true;
   if (auto opened = open_to_group(path); !opened) return opened.error();
   // Before it listens: a connection inherits it as it is then.
   const bool refused = kernel.pass_rights && refuse_descriptors(socket.get());
   if (::listen(socket.get(), 4096) != 0) return errno_error(errno, "cannot listen on " + path.string());
-  return ListeningSocket{std::move(socket), !refused};
+  return ListeningSocket{.fd = std::move(socket), .takes_descriptors = !refused, .shared = false};
 }
 
 Result<void> RuntimeFolder::open_to_group(const std::filesystem::path& path) const {

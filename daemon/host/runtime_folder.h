@@ -1,5 +1,6 @@
 #pragma once
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -13,6 +14,13 @@ namespace gpumem::host {
 struct ListeningSocket {
   UniqueFd fd;
   bool takes_descriptors = true;  ///< those that clients send: the kernel could not be told to refuse them
+  bool shared = false;            ///< the service manager listens on it, too: it outlives the broker
+};
+
+/// Listening sockets that the service manager has passed; the broker makes those that it lacks.
+struct PassedSockets {
+  std::optional<UniqueFd> lane;
+  std::optional<UniqueFd> api;
 };
 
 /// The number of the group that the configuration names under `key`; `group` empty: the daemon's own.
@@ -20,33 +28,49 @@ struct ListeningSocket {
 Result<unsigned> resolve_group(const std::string& group, std::string_view key);
 
 /// The folder of the broker's sockets, held by one broker at a time. Left-over sockets of a broker that
-/// died are removed; anything else in their place is an error. Its sockets go when it goes.
+/// died are removed; anything else in their place is an error. The sockets that it made go when it goes;
+/// those that were passed stay, so connections wait for the next broker.
 class RuntimeFolder {
  public:
   /// Makes the folder if need be, and takes it. `group`  who may connect; empty: the daemon's own group.
+  /// `passed`  sockets of this folder that exist already; who may connect to them is the service manager's.
   /// Errors  kAlreadyExists (another broker, or something else, is there), kPermissionDenied,
-  ///         kInvalidArgument (unknown group; path too long for a socket).
-  static Result<RuntimeFolder> claim(const std::filesystem::path& folder, const std::string& group);
+  ///         kInvalidArgument (unknown group; path too long for a socket), kFailedPrecondition (what was
+  ///         passed is not a listening socket of this folder).
+  static Result<RuntimeFolder> claim(const std::filesystem::path& folder, const std::string& group,
+                                     PassedSockets passed = {});
 
   RuntimeFolder(RuntimeFolder&&) = default;
   RuntimeFolder& operator=(RuntimeFolder&&) = delete;
   ~RuntimeFolder();
 
   const std::filesystem::path& path() const { return path_; }
-  /// Listens on the lane (SOCK_SEQPACKET) and on the socket of gRPC (SOCK_STREAM), for the group. Connections
-  /// wait until they are accepted.
-  Result<ListeningSocket> listen_on_lane(const KernelFeatures& kernel = {}) const;
-  Result<ListeningSocket> listen_on_api(const KernelFeatures& kernel = {}) const;
+  /// Listens on the lane (SOCK_SEQPACKET) and on the socket of gRPC (SOCK_STREAM), for the group, or
+  /// takes those that were passed. Connections wait until they are accepted. Each once.
+  Result<ListeningSocket> listen_on_lane(const KernelFeatures& kernel = {});
+  Result<ListeningSocket> listen_on_api(const KernelFeatures& kernel = {});
 
  private:
-  RuntimeFolder(std::filesystem::path path, UniqueFd lock, unsigned gid)
-      : path_(std::move(path)), lock_(std::move(lock)), gid_(gid) {}
-  Result<ListeningSocket> listen(const char* name, int type, const KernelFeatures& kernel) const;
+  // A socket of the folder.
+  struct Entry {
+    const char* name;
+    int type;
+    std::optional<UniqueFd> passed;  // until it is listened on
+    bool is_own = false;             // made by this broker
+
+    Result<void> check_passed(const std::filesystem::path& folder) const;
+  };
+
+  RuntimeFolder(std::filesystem::path path, Entry lane, Entry api)
+      : path_(std::move(path)), lane_(std::move(lane)), api_(std::move(api)) {}
+  Result<ListeningSocket> listen(Entry& entry, const KernelFeatures& kernel);
   Result<void> open_to_group(const std::filesystem::path& path) const;
 
   std::filesystem::path path_;
+  Entry lane_;
+  Entry api_;
   UniqueFd lock_;
-  unsigned gid_;
+  unsigned gid_ = 0;
 };
 
 }  // namespace gpumem::host

@@ -2,7 +2,10 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
+
+#include <cstdlib>
 
 #include <nlohmann/json.hpp>
 
@@ -53,6 +56,30 @@ TEST(Log, LeavesOutWhatIsBelowItsLevel) {
   EXPECT_EQ(logged(LogFormat::kText, "warning", "quiet"), "");
   EXPECT_EQ(logged(LogFormat::kText, "off", "quiet"), "");
   EXPECT_THAT(logged(LogFormat::kText, "debug", "loud"), testing::HasSubstr("loud"));
+}
+
+TEST(Log, InTheJournalHasItsLevelInFrontAndNoTime) {
+  testing::internal::CaptureStderr();
+  struct stat stream {};
+  ASSERT_EQ(::fstat(STDERR_FILENO, &stream), 0);
+  ::setenv("JOURNAL_STREAM", (std::to_string(stream.st_dev) + ":" + std::to_string(stream.st_ino)).c_str(),
+           1);
+  EXPECT_TRUE(start_log(LogFormat::kText, "trace"));
+  spdlog::trace("one");
+  spdlog::info("two");
+  spdlog::warn("three");
+  spdlog::error("four");
+  spdlog::critical("five");
+  EXPECT_TRUE(flush_log(std::chrono::seconds(20)));
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "<7>one\n<6>two\n<4>three\n<3>four\n<2>five\n");
+  ::unsetenv("JOURNAL_STREAM");
+}
+
+TEST(Log, ElsewhereThanInTheJournalHasItsTime) {
+  ::setenv("JOURNAL_STREAM", "1:1", 1);
+  EXPECT_THAT(logged(LogFormat::kText, "info", "words"),
+              testing::MatchesRegex("[0-9-]+ [0-9:.]+ info +words\n"));
+  ::unsetenv("JOURNAL_STREAM");
 }
 
 TEST(Log, RefusesUnknownLevels) {

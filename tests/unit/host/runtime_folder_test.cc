@@ -52,7 +52,7 @@ TEST_F(RuntimeFolderTest, IsMadeAndHeldByOneBroker) {
 }
 
 TEST_F(RuntimeFolderTest, SocketsTakeNoDescriptorsUnlessTheKernelIsTooOld) {
-  const auto claimed = RuntimeFolder::claim(folder, "");
+  auto claimed = RuntimeFolder::claim(folder, "");
   const auto old = claimed->listen_on_lane({.pass_rights = false});
   ASSERT_TRUE(old);
   EXPECT_TRUE(old->takes_descriptors);
@@ -142,6 +142,41 @@ TEST_F(RuntimeFolderTest, IsNotLockedThroughASymlink) {
   std::filesystem::create_symlink(temporary / "victim", folder / "gpumemd.lock");
   refusal(folder);
   EXPECT_EQ(test::read_file(temporary / "victim"), "precious");
+}
+
+TEST_F(RuntimeFolderTest, TakesSocketsThatWerePassedAndLeavesThemToTheNextBroker) {
+  std::filesystem::create_directory(folder);
+  UniqueFd socket = bound_socket(folder / kLaneSocketName, SOCK_SEQPACKET);
+  ASSERT_EQ(::listen(socket.get(), 1), 0);
+  for (int broker = 0; broker < 2; ++broker) {
+    auto claimed = RuntimeFolder::claim(folder, "", {.lane = UniqueFd(::dup(socket.get())), .api = {}});
+    ASSERT_TRUE(claimed) << claimed.error().message;
+    const auto lane = claimed->listen_on_lane();
+    ASSERT_TRUE(lane);
+    EXPECT_TRUE(lane->shared);
+    EXPECT_TRUE(lane->takes_descriptors) << "connections may have come before this broker";
+    EXPECT_NE(::fcntl(lane->fd.get(), F_GETFL) & O_NONBLOCK, 0);
+    const auto api = claimed->listen_on_api();
+    ASSERT_TRUE(api) << "the one that was not passed is made";
+    EXPECT_FALSE(api->shared);
+  }
+  EXPECT_TRUE(std::filesystem::exists(folder / kLaneSocketName));
+  EXPECT_FALSE(std::filesystem::exists(folder / kApiSocketName));
+}
+
+TEST_F(RuntimeFolderTest, RefusesPassedSocketsThatAreNotItsOwn) {
+  std::filesystem::create_directory(folder);
+  const auto refused = [&](const std::filesystem::path& path, int type, bool listens) {
+    UniqueFd socket = bound_socket(path, type);
+    if (listens && ::listen(socket.get(), 1) != 0) return false;
+    auto claimed = RuntimeFolder::claim(folder, "", {.lane = std::move(socket), .api = {}});
+    std::filesystem::remove(path);
+    return !claimed && claimed.error().code == Code::kFailedPrecondition &&
+           claimed.error().message.find((folder / kLaneSocketName).string()) != std::string::npos;
+  };
+  EXPECT_TRUE(refused(temporary / "elsewhere", SOCK_SEQPACKET, true));
+  EXPECT_TRUE(refused(folder / kLaneSocketName, SOCK_STREAM, true));
+  EXPECT_TRUE(refused(folder / kLaneSocketName, SOCK_SEQPACKET, false));
 }
 
 TEST_F(RuntimeFolderTest, WithANameTooLongForSocketsIsRefused) {
