@@ -29,17 +29,13 @@ elf_files() { LC_ALL=C grep -rlUP '^\x7fELF' "$top"; }
 
 install_programs() {
   local component
-  for component in Unspecified demo acceptance; do
+  for component in gpumemd gpumem libgpumem0 libgpumem-dev demo acceptance; do
     cmake --install "$build" --prefix "$top" --strip --component $component > "$work/install.log"
   done
   # The library that loads with an older glibc, where the caller has built it.
   [ -z "${GPUMEM_BUNDLE_LIBRARY:-}" ] || strip --strip-unneeded -o "$top/lib/libgpumem.so.$version" "$GPUMEM_BUNDLE_LIBRARY"
   # A service names where its programs lie, which only the one who unpacks the bundle knows.
-  rm -rf "$top/lib/systemd" "$top/lib/sysusers.d"
-  cmake -S "$source/client/examples" -B "$work/examples" -DCMAKE_BUILD_TYPE=Release -DCMAKE_PREFIX_PATH="$top" \
-    > "$work/examples.log"
-  cmake --build "$work/examples" >> "$work/examples.log"
-  install -s "$work/examples/hold" "$top/bin/gpumem-example-hold"
+  rm -rf "$top/lib/systemd" "$top/lib/sysusers.d" "$top/lib/tmpfiles.d"
 }
 
 install_texts() {

@@ -1,0 +1,157 @@
+# The life of an installation, one function for each phase; service.sh calls them in turn.
+# shellcheck shell=bash
+
+installed() {
+  install_all first || fail 'the packages cannot be installed'
+  for unit in gpumemd.service gpumemd-lane.socket gpumemd-api.socket; do
+    inside systemctl --quiet is-enabled "$unit" || fail "$unit is not enabled"
+  done
+  for unit in lane api; do inside systemctl --quiet is-active gpumemd-$unit.socket || fail "$unit does not listen"; done
+  [ "$(inside stat -c %U:%G:%a /run/gpumemd/lane.sock)" = root:gpumem:660 ] || fail 'not the group alone may connect'
+  [ -z "$(inside systemd-analyze verify --man=no gpumemd.service gpumemd-lane.socket gpumemd-api.socket 2>&1)" ] ||
+    fail 'a unit is wrong'
+  inside systemd-analyze security --threshold=30 --no-pager gpumemd.service > "$work/said" 2>&1 ||
+    fail 'the service is exposed'
+  tail -n 1 "$work/said"
+}
+
+# As README.md has it for a machine without a GPU.
+configured() {
+  inside sed -i 's/^GPUMEMD_OPTIONS=.*/GPUMEMD_OPTIONS="--simulate 1x1GiB"/' /etc/default/gpumemd
+  inside systemctl restart gpumemd.service || fail 'the broker does not start'
+  is_serving || fail 'nobody serves'
+  [ "$(inside stat -c %U "/proc/$(broker_pid)")" = gpumemd ] || fail 'the broker is not its own user'
+  inside journalctl -o json -u gpumemd.service | grep -q '"PRIORITY":"6".*"MESSAGE":"serving on\|"MESSAGE":"serving on.*"PRIORITY":"6"' ||
+    fail 'the journal has not the level of what is logged'
+  inside useradd ann
+  inside useradd bob
+}
+
+shared() {
+  ! as_user ann gpumem status > "$work/said" 2>&1 || fail 'a stranger may connect'
+  said 'usermod -aG gpumem ann'
+  inside usermod -aG gpumem ann
+  inside usermod -aG gpumem bob
+  as_user ann gpumem check > "$work/said" 2>&1 || fail "ann cannot borrow: $(cat "$work/said")"
+  start_keeper bob
+  await 'memory for a second program' as_user ann gpumem-example-hold 32MiB
+  inside gpumem ps > "$work/said"
+  said bob
+}
+
+restarted() {
+  local before sockets
+  before=$(broker_pid) sockets=$(sockets_since)
+  inside systemctl restart gpumemd.service
+  expect_kept 'when the broker was restarted'
+  inside kill -KILL "$(broker_pid)"
+  can_borrow || fail 'a program that came between two brokers was not served'
+  is_new_broker "$before" || fail 'no new broker'
+  [ "$(sockets_since)" = "$sockets" ] || fail 'a socket was opened anew'
+  expect_kept 'when the broker was killed'
+}
+
+reloaded() {
+  inside sh -c 'printf "[[tenant]]\nname = \"ann\"\nuser = \"ann\"\nlimit = \"100MiB\"\n" >> /etc/gpumemd/gpumemd.toml'
+  inside systemctl reload gpumemd.service
+  await "ann's limit" sh -c "nsenter -t $leader -a gpumem quota | grep -q 'ann .*100MiB'"
+  inside gpumem quota set ann --limit 200MiB > /dev/null
+}
+
+# A broker that neither dies nor works, as if its deciding thread were stuck.
+stuck() {
+  inside mkdir -p /run/systemd/system/gpumemd.service.d
+  inside sh -c 'printf "[Service]\nWatchdogSec=2\nTimeoutAbortSec=1\n" > /run/systemd/system/gpumemd.service.d/quick.conf'
+  inside systemctl daemon-reload
+  inside systemctl restart gpumemd.service
+  await 'a line on how the broker is' sh -c "nsenter -t $leader -a systemctl show -P StatusText gpumemd | grep -q 'lends .* of 1 GPU'"
+  local before
+  before=$(broker_pid)
+  inside kill -STOP "$before"
+  await 'a new broker in place of the stuck one' is_new_broker "$before"
+  inside journalctl -u gpumemd.service | grep -q 'Watchdog timeout' || fail 'it was not the watchdog'
+  expect_kept 'when the broker was stuck'
+  inside rm -r /run/systemd/system/gpumemd.service.d
+  inside systemctl daemon-reload
+}
+
+# The state folder on a file system of its own that has no room.
+disk_full() {
+  inside systemctl --quiet stop gpumemd.service 2> /dev/null
+  inside cp -a /var/lib/gpumemd /var/lib/gpumemd.copy
+  inside mount -t tmpfs -o size=64k,mode=750 tmpfs /var/lib/gpumemd
+  inside sh -c 'cp -a /var/lib/gpumemd.copy/. /var/lib/gpumemd'
+  inside systemctl start gpumemd.service
+  inside sh -c 'cat /dev/zero > /var/lib/gpumemd/ballast 2> /dev/null || true'
+  ! inside gpumem quota set ann --limit 300MiB > "$work/said" 2>&1 || fail 'a quota was kept on a full disk'
+  said 'No space left'
+  can_borrow || fail 'a broker with a full disk does not lend'
+  inside systemctl restart gpumemd.service || fail 'a broker does not start with a full disk'
+  can_borrow || fail 'a broker that started with a full disk does not lend'
+  inside rm /var/lib/gpumemd/ballast
+  inside gpumem quota set ann --limit 300MiB > /dev/null || fail 'room on the disk does not help'
+  inside systemctl --quiet stop gpumemd.service 2> /dev/null
+  inside cp -a /var/lib/gpumemd/. /var/lib/gpumemd.copy
+  inside umount /var/lib/gpumemd
+  inside sh -c 'cp -a /var/lib/gpumemd.copy/. /var/lib/gpumemd && rm -r /var/lib/gpumemd.copy'
+  inside systemctl start gpumemd.service
+  expect_kept 'when the disk was full'
+}
+
+upgraded() {
+  local before sockets
+  before=$(broker_pid) sockets=$(sockets_since)
+  install_all next || fail 'the later build cannot be installed'
+  said 'programs keep the memory that they have'
+  is_new_broker "$before" || fail 'the old broker serves'
+  [ "$(sockets_since)" = "$sockets" ] || fail 'a socket was opened anew'
+  expect_kept 'by the upgrade'
+  can_borrow || fail 'the new broker does not lend'
+  inside gpumem quota | grep -q 'ann .*300MiB' || fail 'a quota was lost'
+}
+
+# The old broker goes on where the new one would not start.
+misconfigured() {
+  local before
+  before=$(broker_pid)
+  inside sh -c 'cp /etc/gpumemd/gpumemd.toml /root/good.toml && echo reserv = 1 >> /etc/gpumemd/gpumemd.toml'
+  inside env DEBIAN_FRONTEND=noninteractive dpkg -i /opt/gpumem-debs/next/gpumemd_next.deb > "$work/said" 2>&1 ||
+    fail 'a wrong configuration breaks an upgrade'
+  said 'not restarted, the old broker goes on'
+  [ "$(broker_pid)" = "$before" ] && is_serving || fail 'the broker went'
+  inside mv /root/good.toml /etc/gpumemd/gpumemd.toml
+}
+
+removed() {
+  end_keeper
+  start_keeper bob  # the broker that is to be removed has lent it its memory
+  inside sh -c 'echo GPUMEMD_REMOVE_WAIT=1 >> /etc/default/gpumemd'
+  ! apt remove gpumemd || fail 'removed under a program that holds memory'
+  said 'bob'
+  said 'not removed: end these programs'
+  is_serving || fail 'a removal that was refused ended the broker'
+  can_borrow || fail 'a removal that was refused left a broker that does not lend'
+  inside sh -c 'echo GPUMEMD_REMOVE_BUSY=remove >> /etc/default/gpumemd'
+  apt remove gpumemd || fail 'cannot be removed'
+  expect_kept 'by the removal'
+  end_keeper
+  ! inside systemctl --quiet is-active gpumemd.service gpumemd-lane.socket gpumemd-api.socket || fail 'still active'
+  ! inside test -e /run/gpumemd/lane.sock || fail 'its socket is left'
+  inside test -e /var/lib/gpumemd/quotas.toml || fail 'a removal takes what was set'
+  inside test -e /etc/gpumemd/gpumemd.toml || fail 'a removal takes the configuration'
+}
+
+# After a removal the last package that was configured counts as an older one.
+reinstalled() {
+  install_all next || fail 'cannot be installed again'
+  is_serving || fail 'an installation after a removal does not serve'
+  inside gpumem quota | grep -q 'ann .*300MiB' || fail 'a quota did not outlive the removal'
+}
+
+purged() {
+  apt purge gpumemd gpumem libgpumem0 libgpumem-dev python3-gpumem || fail 'cannot be purged'
+  local left
+  left=$(inside sh -c 'ls -d /var/lib/gpumemd /run/gpumemd /etc/gpumemd /etc/default/gpumemd 2> /dev/null; \
+    find /etc/systemd /usr/lib/systemd /var/lib/systemd -name "gpumemd*"; dpkg -l "*gpumem*" 2> /dev/null | grep "^.[^n]"' || true)
+  [ -z "$left" ] || fail "left behind: $left"
+}
