@@ -10,7 +10,7 @@ debs=$root/opt/gpumem-debs
 
 # Packages where the booted machine finds them: as they are, and as a later build.
 provide_packages() {
-  local folder=$given name
+  local folder=$given name version
   if [ -f "$given/CPackConfig.cmake" ]; then
     folder=$work/made
     cpack --config "$given/CPackConfig.cmake" -B "$folder" > "$work/said" 2>&1 || fail 'no packages'
@@ -19,11 +19,12 @@ provide_packages() {
   for name in gpumemd gpumem libgpumem0 libgpumem-dev python3-gpumem; do
     cp "$folder/$name"_*.deb "$debs/first/" || fail "there is no package $name"
     dpkg-deb -R "$folder/$name"_*.deb "$work/unpacked"
-    sed -i -E '/^(Version|Depends):/s/-1(\)|$)/-2\1/g; s/^(Version: .*)-1$/\1-2/' "$work/unpacked/DEBIAN/control"
+    version=$(sed -n 's/^Version: //p' "$work/unpacked/DEBIAN/control")
+    sed -i "s/^Version: .*/Version: $version+later/; s/(= $version)/(= $version+later)/g" "$work/unpacked/DEBIAN/control"
     dpkg-deb -Zgzip -z1 -b "$work/unpacked" "$debs/next/${name}_next.deb" > /dev/null
     rm -rf "$work/unpacked"
   done
-  cp "$here/service/"*.py "$root/opt/"
+  cp "$here/service/"*.py "$here/../../client/examples/allocate.c" "$root/opt/"
 }
 
 # apt COMMAND...: what it says is in $work/said.
@@ -59,7 +60,7 @@ can_borrow() { as_user ann python3 /opt/borrow.py > "$work/said" 2>&1; }
 . "$here/service/life.sh"
 boot
 provide_packages
-for phase in installed configured shared restarted reloaded stuck disk_full upgraded misconfigured removed reinstalled purged; do
+for phase in installed configured shared compiled restarted reloaded escalated stuck disk_full upgraded misconfigured removed reinstalled purged; do
   step "$phase"
   "$phase"
 done

@@ -21,8 +21,7 @@ configured() {
   inside systemctl restart gpumemd.service || fail 'the broker does not start'
   is_serving || fail 'nobody serves'
   [ "$(inside stat -c %U "/proc/$(broker_pid)")" = gpumemd ] || fail 'the broker is not its own user'
-  inside journalctl -o json -u gpumemd.service | grep -q '"PRIORITY":"6".*"MESSAGE":"serving on\|"MESSAGE":"serving on.*"PRIORITY":"6"' ||
-    fail 'the journal has not the level of what is logged'
+  await 'a line of the journal that has its level' shows '^serving on' journalctl -p 6..6 -o cat -u gpumemd.service
   inside useradd ann
   inside useradd bob
 }
@@ -37,6 +36,14 @@ shared() {
   await 'memory for a second program' as_user ann gpumem-example-hold 32MiB
   inside gpumem ps > "$work/said"
   said bob
+}
+
+# By libgpumem-dev, with libgpumem0.
+compiled() {
+  # shellcheck disable=SC2016  # the words are the inner shell's
+  inside sh -c 'cc -std=c99 -o /opt/allocate /opt/allocate.c $(pkg-config --cflags --libs gpumem)' > "$work/said" 2>&1 ||
+    fail 'a program cannot be compiled'
+  as_user ann /opt/allocate > "$work/said" 2>&1 || fail 'a program that was compiled does not work'
 }
 
 restarted() {
@@ -54,8 +61,24 @@ restarted() {
 reloaded() {
   inside sh -c 'printf "[[tenant]]\nname = \"ann\"\nuser = \"ann\"\nlimit = \"100MiB\"\n" >> /etc/gpumemd/gpumemd.toml'
   inside systemctl reload gpumemd.service
-  await "ann's limit" sh -c "nsenter -t $leader -a gpumem quota | grep -q 'ann .*100MiB'"
+  await "ann's limit" shows 'ann .*100MiB' gpumem quota
   inside gpumem quota set ann --limit 200MiB > /dev/null
+}
+
+# The broker, which is not root, ends a borrower of another user.
+escalated() {
+  inside sed -i 's/^#lend_guarantees = .*/lend_guarantees = true/; s/^#escalation = "wait"/escalation = "end-session"/
+    s/^#reclaim_deadline_ms = .*/reclaim_deadline_ms = 200/' /etc/gpumemd/gpumemd.toml
+  inside systemctl reload gpumemd.service
+  inside gpumem quota set ann --guarantee 100MiB > /dev/null
+  mkfifo "$work/hog.in"
+  as_user bob python3 /opt/hog.py < "$work/hog.in" > "$work/hog.out" 2>&1 & local hog=$!
+  exec 8> "$work/hog.in"
+  await 'a borrower of all that is free' grep -q holds "$work/hog.out"
+  can_borrow || fail 'a guarantee was not met'
+  exec 8>&-
+  ! wait "$hog" || fail 'the borrower was not ended'
+  await 'that it was the broker' shows 'SIGTERM sent' journalctl -p warning -u gpumemd.service
 }
 
 # A broker that neither dies nor works, as if its deciding thread were stuck.
@@ -64,12 +87,12 @@ stuck() {
   inside sh -c 'printf "[Service]\nWatchdogSec=2\nTimeoutAbortSec=1\n" > /run/systemd/system/gpumemd.service.d/quick.conf'
   inside systemctl daemon-reload
   inside systemctl restart gpumemd.service
-  await 'a line on how the broker is' sh -c "nsenter -t $leader -a systemctl show -P StatusText gpumemd | grep -q 'lends .* of 1 GPU'"
+  await 'a line on how the broker is' shows 'lends .* of 1 GPU' systemctl show -P StatusText gpumemd
   local before
   before=$(broker_pid)
   inside kill -STOP "$before"
   await 'a new broker in place of the stuck one' is_new_broker "$before"
-  inside journalctl -u gpumemd.service | grep -q 'Watchdog timeout' || fail 'it was not the watchdog'
+  await 'that it was the watchdog' shows 'Watchdog timeout' journalctl -u gpumemd.service
   expect_kept 'when the broker was stuck'
   inside rm -r /run/systemd/system/gpumemd.service.d
   inside systemctl daemon-reload
@@ -107,7 +130,7 @@ upgraded() {
   [ "$(sockets_since)" = "$sockets" ] || fail 'a socket was opened anew'
   expect_kept 'by the upgrade'
   can_borrow || fail 'the new broker does not lend'
-  inside gpumem quota | grep -q 'ann .*300MiB' || fail 'a quota was lost'
+  shows 'ann .*300MiB' gpumem quota || fail 'a quota was lost'
 }
 
 # The old broker goes on where the new one would not start.
@@ -145,7 +168,7 @@ removed() {
 reinstalled() {
   install_all next || fail 'cannot be installed again'
   is_serving || fail 'an installation after a removal does not serve'
-  inside gpumem quota | grep -q 'ann .*300MiB' || fail 'a quota did not outlive the removal'
+  shows 'ann .*300MiB' gpumem quota || fail 'a quota did not outlive the removal'
 }
 
 purged() {
