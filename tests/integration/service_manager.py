@@ -87,13 +87,14 @@ def main() -> int:
         manager.expect(r"RELOADING=1\nMONOTONIC_USEC=\d+")
         manager.expect("READY=1")
         stop(manager, broker)
-        # A connection between two brokers waits for the second one.
+        # A connection between two brokers waits for the second one, which could not have the kernel refuse descriptors.
         early = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         early.connect(str(manager.run / "lane.sock"))
-        broker = manager.start(program)
         early.settimeout(PATIENCE)
-        early.send(b"nonsense")
-        assert early.recv(4096) == b"", "the second broker closes what makes no sense"
+        socket.send_fds(early, [b"words"], [manager.notified.fileno()])
+        broker = manager.start(program)
+        assert early.recv(4096) == b"", "the second broker closes what brings descriptors"
+        assert "its message brings descriptors" in manager.log.read_text()
         subprocess.run(status, check=True, stdout=subprocess.DEVNULL, timeout=PATIENCE)
         stop(manager, broker)
     print("the broker serves on sockets that were passed, and tells how it is")

@@ -29,7 +29,12 @@ provide_packages() {
 
 # apt COMMAND...: what it says is in $work/said.
 apt() { inside env DEBIAN_FRONTEND=noninteractive apt-get -qy "$@" > "$work/said" 2>&1; }
-install_all() { apt install -o Dpkg::Options::=--force-confold $(cd "$root" && printf '/%s ' opt/gpumem-debs/"$1"/*.deb); }
+# install WHICH [NAME]: all packages, or those of a name.
+install() {
+  local files
+  mapfile -t files < <(cd "$root" && printf '/%s\n' "opt/gpumem-debs/$1/${2:-}"*.deb)
+  apt install "${files[@]}"
+}
 said() { grep -q -- "$1" "$work/said" || fail "apt did not say '$1'"; }
 
 property() { inside systemctl show -P "$2" "$1"; }

@@ -2,7 +2,7 @@
 # shellcheck shell=bash
 
 installed() {
-  install_all first || fail 'the packages cannot be installed'
+  install first gpumem || fail 'the broker and its command cannot be installed'  # gpumemd and gpumem
   for unit in gpumemd.service gpumemd-lane.socket gpumemd-api.socket; do
     inside systemctl --quiet is-enabled "$unit" || fail "$unit is not enabled"
   done
@@ -32,8 +32,10 @@ shared() {
   inside usermod -aG gpumem ann
   inside usermod -aG gpumem bob
   as_user ann gpumem check > "$work/said" 2>&1 || fail "ann cannot borrow: $(cat "$work/said")"
+  await 'memory' as_user ann gpumem-example-hold 32MiB
+  install first || fail 'the libraries cannot be installed'
   start_keeper bob
-  await 'memory for a second program' as_user ann gpumem-example-hold 32MiB
+  can_borrow || fail 'the second program got nothing'
   inside gpumem ps > "$work/said"
   said bob
 }
@@ -124,7 +126,7 @@ disk_full() {
 upgraded() {
   local before sockets
   before=$(broker_pid) sockets=$(sockets_since)
-  install_all next || fail 'the later build cannot be installed'
+  install next || fail 'the later build cannot be installed'
   said 'programs keep the memory that they have'
   is_new_broker "$before" || fail 'the old broker serves'
   [ "$(sockets_since)" = "$sockets" ] || fail 'a socket was opened anew'
@@ -166,7 +168,7 @@ removed() {
 
 # After a removal the last package that was configured counts as an older one.
 reinstalled() {
-  install_all next || fail 'cannot be installed again'
+  install next || fail 'cannot be installed again'
   is_serving || fail 'an installation after a removal does not serve'
   shows 'ann .*300MiB' gpumem quota || fail 'a quota did not outlive the removal'
 }
