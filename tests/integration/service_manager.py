@@ -25,6 +25,7 @@ class ServiceManager:
         self.run.mkdir()
         self.log = folder / "log"
         self.config = folder / "gpumemd.toml"
+        self.brokers: list[subprocess.Popen[bytes]] = []
         self.config.write_text("[broker]\nsocket_group = 54321\n")
         self.sockets = {"lane": self.listen("lane.sock", socket.SOCK_SEQPACKET),
                         "api": self.listen("api.sock", socket.SOCK_STREAM)}
@@ -48,8 +49,14 @@ class ServiceManager:
         broker = subprocess.Popen(["bash", "-c", command, "bash", *map(str, passed), program, "--simulate", "1x64MiB",
                                    "--runtime-dir", str(self.run), "--config", str(self.config)],
                                   env=environment, pass_fds=passed, stderr=self.log.open("ab"))
+        self.brokers.append(broker)
         self.expect("READY=1")
         return broker
+
+    def end(self) -> None:
+        for broker in self.brokers:
+            broker.kill()
+            broker.wait()
 
     def told(self) -> str:
         return self.notified.recv(4096).decode()
@@ -73,30 +80,44 @@ def stop(manager: ServiceManager, broker: subprocess.Popen[bytes]) -> None:
     assert broker.wait(PATIENCE) == 0
 
 
+def is_cut(connection: socket.socket) -> bool:
+    try:
+        return connection.recv(4096) == b""
+    except ConnectionResetError:  # what it had sent was not read
+        return True
+
+
+def try_out(manager: ServiceManager, program: str, command_line: str) -> None:
+    status = [command_line, "--runtime-dir", str(manager.run), "status"]
+    broker = manager.start(program)
+    manager.expect_signs_of_life()
+    subprocess.run(status, check=True, stdout=subprocess.DEVNULL, timeout=PATIENCE)
+    broker.send_signal(signal.SIGHUP)
+    manager.expect(r"RELOADING=1\nMONOTONIC_USEC=\d+")
+    manager.expect("READY=1")
+    stop(manager, broker)
+    # A connection between two brokers waits for the second one, which could not have the kernel refuse descriptors.
+    early = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    early.connect(str(manager.run / "lane.sock"))
+    early.settimeout(PATIENCE)
+    socket.send_fds(early, [b"words"], [manager.notified.fileno()])
+    broker = manager.start(program)
+    assert is_cut(early), "the second broker closes what brings descriptors"
+    subprocess.run(status, check=True, stdout=subprocess.DEVNULL, timeout=PATIENCE)
+    stop(manager, broker)
+    log = manager.log.read_text()  # whole only now: a broker's log is asynchronous
+    warned = re.findall("socket_group does not apply to .*/(lane|api).sock", log)
+    assert warned == ["lane", "api"] * 2, warned
+    assert "its message brings descriptors" in log, log
+
+
 def main() -> int:
-    program, command_line = sys.argv[1:]
     with tempfile.TemporaryDirectory(prefix="gpumem-") as folder:
         manager = ServiceManager(pathlib.Path(folder))
-        status = [command_line, "--runtime-dir", str(manager.run), "status"]
-        broker = manager.start(program)
-        manager.expect_signs_of_life()
-        warned = re.findall("socket_group does not apply to .*/(lane|api).sock", manager.log.read_text())
-        assert warned == ["lane", "api"], warned
-        subprocess.run(status, check=True, stdout=subprocess.DEVNULL, timeout=PATIENCE)
-        broker.send_signal(signal.SIGHUP)
-        manager.expect(r"RELOADING=1\nMONOTONIC_USEC=\d+")
-        manager.expect("READY=1")
-        stop(manager, broker)
-        # A connection between two brokers waits for the second one, which could not have the kernel refuse descriptors.
-        early = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        early.connect(str(manager.run / "lane.sock"))
-        early.settimeout(PATIENCE)
-        socket.send_fds(early, [b"words"], [manager.notified.fileno()])
-        broker = manager.start(program)
-        assert early.recv(4096) == b"", "the second broker closes what brings descriptors"
-        assert "its message brings descriptors" in manager.log.read_text()
-        subprocess.run(status, check=True, stdout=subprocess.DEVNULL, timeout=PATIENCE)
-        stop(manager, broker)
+        try:
+            try_out(manager, *sys.argv[1:])
+        finally:
+            manager.end()
     print("the broker serves on sockets that were passed, and tells how it is")
     return 0
 

@@ -8,8 +8,9 @@ installed() {
   done
   for unit in lane api; do inside systemctl --quiet is-active gpumemd-$unit.socket || fail "$unit does not listen"; done
   [ "$(inside stat -c %U:%G:%a /run/gpumemd/lane.sock)" = root:gpumem:660 ] || fail 'not the group alone may connect'
-  [ -z "$(inside systemd-analyze verify --man=no gpumemd.service gpumemd-lane.socket gpumemd-api.socket 2>&1)" ] ||
-    fail 'a unit is wrong'
+  # It looks at the units of this machine, too, and answers 0 for words that it does not know.
+  inside systemd-analyze verify --man=no gpumemd.service > "$work/said" 2>&1 || true
+  ! grep gpumemd "$work/said" || fail 'a unit is wrong'
   inside systemd-analyze security --threshold=30 --no-pager gpumemd.service > "$work/said" 2>&1 ||
     fail 'the service is exposed'
   tail -n 1 "$work/said"
