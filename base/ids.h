@@ -19,6 +19,11 @@ template <class IdType>
 class IdSource {
  public:
   IdType next() { return IdType{++last_}; }
+  IdType last() const { return IdType{last_}; }
+  /// None up to `id` comes any more.
+  void skip(IdType id) {
+    if (last_ < id.value) last_ = id.value;
+  }
 
  private:
   std::uint64_t last_ = 0;

@@ -41,7 +41,23 @@ Connection::Connection(Parts parts)
       broker_page_(std::move(parts.broker_page)),
       client_page_(std::move(parts.client_page)),
       figures_(*client_page_),
-      pressure_(*broker_page_, *lane_, welcome_, std::move(parts.doorbell)) {}
+      pressure_(*broker_page_, *lane_, welcome_, std::move(parts.doorbell)) {
+  lane_->resume_after_restart(welcome_, [this](Greeting greeting) { return take(std::move(greeting)); });
+}
+
+// Whoever reads a page finds the old one or the new one at its place.
+Result<void> Connection::take(Greeting greeting) {
+  auto broker_page = map_page<const BrokerPage>(greeting.broker_page.get());
+  if (!broker_page) return broker_page.error();
+  if (auto valid = validate(**broker_page); !valid) return valid.error();
+  auto client_page = map_page<ClientPage>(greeting.client_page.get());
+  if (!client_page) return client_page.error();
+  if (auto moved = replace_page(broker_page_, std::move(*broker_page)); !moved) return moved;
+  if (auto moved = replace_page(client_page_, std::move(*client_page)); !moved) return moved;
+  figures_.publish_all();
+  pressure_.replace_doorbell(std::move(greeting.doorbell));
+  return {};
+}
 
 Connection::~Connection() {
   pressure_.end();

@@ -52,6 +52,8 @@ class Connection {
  private:
   struct Parts;
   explicit Connection(Parts parts);
+  /// The session goes on with another broker, by its pages and its doorbell. Errors  as open().
+  Result<void> take(Greeting greeting);
   Result<const cuda::Driver*> open_driver() const;
 
   const std::uint64_t generation_ = process_generation();

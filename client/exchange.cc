@@ -23,6 +23,17 @@ bool has_more(const lane::Incoming& frame) {
   return missing != 0;
 }
 
+/// The growth in `frame`, after it has waited for `waited`, to be decided until `deadline`.
+lane::Outgoing rest_of(const lane::Outgoing& frame, Clock::duration waited, Clock::time_point deadline) {
+  const auto count = [](Clock::duration time) {
+    return static_cast<std::uint64_t>(std::chrono::nanoseconds(time).count());
+  };
+  const auto parsed = lane::parse(frame.bytes());
+  auto growth = lane::body_of<lane::Grow>(*parsed);
+  growth->wait -= std::min(growth->wait, count(waited));
+  return lane::Outgoing(*growth, parsed->header.request, count(deadline.time_since_epoch()));
+}
+
 }  // namespace
 
 Exchange::Exchange(LaneSocket socket, std::string peer, std::chrono::milliseconds timeout)
@@ -35,12 +46,21 @@ Error Exchange::error(std::string_view what) const {
                                   "; memory that is already mapped stays usable (systemctl status gpumemd)"};
 }
 
-Error Exchange::gone() const { return old_ && !framed_ ? not_a_frame() : error("has closed the connection"); }
+Error Exchange::gone() const {
+  if (lost_) return *lost_;
+  if (may_resume()) return error("has ended, and no other resumes the session yet");
+  return old_ && !framed_ ? not_a_frame() : error("has closed the connection");
+}
 
 // ---- A call ----
 
-Exchange::Call::Call(Exchange& exchange, Clock::time_point deadline, Of of)
-    : exchange_(exchange), request_(exchange.next_request()), of_(of), deadline_(deadline) {}
+Exchange::Call::Call(Exchange& exchange, Deadlines deadlines, Of of)
+    : exchange_(exchange),
+      request_(exchange.next_request()),
+      of_(of),
+      frame_(lane::Ping{}),
+      deadline_(deadlines.answer),
+      broker_deadline_(std::max(deadlines.answer, deadlines.broker)) {}
 
 Exchange::Call::~Call() {
   const MutexLock lock(exchange_.mutex_);
@@ -57,16 +77,17 @@ Exchange::Call::~Call() {
 }
 
 Result<void> Exchange::Call::send(const lane::Outgoing& frame) {
-  {
-    const MutexLock lock(exchange_.mutex_);
-    if (auto begun = exchange_.begin(*this); !begun) return begun;
-  }
-  const LaneSocket::Sent sent = exchange_.send(frame.bytes(), deadline_);
-  if (sent == LaneSocket::Sent::kYes) return {};
   const MutexLock lock(exchange_.mutex_);
+  frame_ = frame;
+  begun_ = Clock::now();
+  if (auto begun = exchange_.begin(*this); !begun) return begun;
+  exchange_.claim_.note_sent(frame_.bytes());
+  auto sent = exchange_.send(frame_.bytes(), deadline_, broker_deadline_);
+  sent_ = sent.has_value();
+  if (sent) return sent;
   exchange_.unlink(*this);
   exchange_.wake_reader();
-  return sent == LaneSocket::Sent::kFull ? exchange_.give_up(*this) : exchange_.gone();
+  return exchange_.closed_ ? sent.error() : exchange_.give_up(*this);
 }
 
 Result<void> Exchange::Call::await(LanePacket& answer) {
@@ -91,6 +112,8 @@ void Exchange::Call::go_on(Clock::time_point deadline) {
 void Exchange::Call::call_off() {
   const MutexLock lock(exchange_.mutex_);
   if (!linked_) return;
+  called_off_ = true;
+  broker_deadline_ = std::min(broker_deadline_, Clock::now() + exchange_.timeout_);
   deadline_ = std::min(deadline_, Clock::now() + exchange_.timeout_);
   exchange_.queue(lane::Outgoing(lane::Cancel{request_}));
   exchange_.send_queued();
@@ -101,7 +124,7 @@ void Exchange::Call::call_off() {
 
 Result<void> Exchange::begin(Call& call) {
   if (!closed_ && silent_) read_what_is_there();
-  if (closed_) return gone();
+  if (auto open = wait_for_broker(call.broker_deadline_); !open) return open;
   const Clock::time_point now = Clock::now();
   if (silent_) {
     if (probed_ + timeout_ <= now) probe(now);
@@ -113,23 +136,29 @@ Result<void> Exchange::begin(Call& call) {
   return {};
 }
 
-LaneSocket::Sent Exchange::send(std::string_view bytes, Clock::time_point deadline) const {
+// A frame goes out on one connection or the next, never on both: no other thread opens one meanwhile.
+Result<void> Exchange::send(std::string_view bytes, Clock::time_point room, Clock::time_point broker) {
   for (;;) {
+    if (auto open = wait_for_broker(broker); !open) return open;
     const LaneSocket::Sent sent = socket_.send(bytes);
-    if (sent != LaneSocket::Sent::kFull || !socket_.wait(POLLOUT, deadline)) return sent;
+    if (sent == LaneSocket::Sent::kYes) return {};
+    if (sent == LaneSocket::Sent::kGone) {
+      read_what_is_there();
+      close();
+      continue;
+    }
+    mutex_.unlock();
+    const bool has_room = socket_.wait(POLLOUT, room);
+    mutex_.lock();
+    if (!has_room) return silent();
   }
 }
 
 Result<void> Exchange::tell(const lane::Outgoing& frame, Clock::time_point deadline) {
-  {
-    const MutexLock lock(mutex_);
-    if (silent_) read_what_is_there();
-    send_queued();
-  }
-  const LaneSocket::Sent sent = send(frame.bytes(), deadline);
-  if (sent == LaneSocket::Sent::kYes) return {};
   const MutexLock lock(mutex_);
-  return sent == LaneSocket::Sent::kFull ? silent() : gone();
+  if (silent_) read_what_is_there();
+  send_queued();
+  return send(frame.bytes(), deadline, deadline);
 }
 
 void Exchange::tell_later(const lane::Outgoing& frame) {
@@ -143,19 +172,25 @@ void Exchange::tell_later(const lane::Outgoing& frame) {
 // `last`.
 void Exchange::end(const lane::Outgoing& last) {
   const MutexLock lock(mutex_);
+  // A session that is not resumed cannot say that it has returned everything.
+  if (closed_ && may_resume()) static_cast<void>(wait_for_broker(Clock::now() + timeout_));
+  if (closed_ && resumption_.leave) return resumption_.leave(last.bytes());
   socket_.stop_receiving();
   read_what_is_there();
   queue(last);
   send_queued();
 }
 
-void Exchange::queue(const lane::Outgoing& frame) { queue_.emplace_back(frame.bytes()); }
+void Exchange::queue(const lane::Outgoing& frame) {
+  claim_.note_sent(frame.bytes());
+  queue_.emplace_back(frame.bytes());
+}
 
 void Exchange::send_queued() {
   while (!queue_.empty()) {
     const LaneSocket::Sent sent = socket_.send(queue_.front());
     if (sent == LaneSocket::Sent::kFull) return;
-    if (sent == LaneSocket::Sent::kGone) return queue_.clear();
+    if (sent == LaneSocket::Sent::kGone) return close();
     queue_.pop_front();
   }
 }
@@ -172,7 +207,11 @@ Result<void> Exchange::await(Call& call) {
   for (;;) {
     if (call.arrived_) return {};
     if (call.failed_) return *call.failed_;
-    if (closed_) return gone();
+    if (closed_) {
+      auto open = wait_for_broker(call.broker_deadline_);
+      if (!open) return call.called_off_ ? called_off() : open.error();
+      continue;
+    }
     const Clock::time_point until = patience_ends(call);
     if (may_read()) {
       if (read(until)) continue;  // what is there is read before anybody loses patience
@@ -227,13 +266,14 @@ void Exchange::wake_reader() {
 bool Exchange::read(Clock::time_point until) {
   LanePacket packet;
   auto received = LaneSocket::Received::kNothing;
+  const std::uint64_t connection = connection_;
   reading_ = true;
   mutex_.unlock();
   if (socket_.wait(POLLIN, until)) received = socket_.receive(packet);
   mutex_.lock();
   reading_ = false;
   if (received == LaneSocket::Received::kPacket) dispatch(packet);
-  if (received == LaneSocket::Received::kEnd) close();
+  if (received == LaneSocket::Received::kEnd && connection == connection_) close();
   return received != LaneSocket::Received::kNothing;
 }
 
@@ -258,6 +298,7 @@ void Exchange::dispatch(LanePacket& packet) {
   }
   if (!frame) return fail_all(protocol_error(frame.error().message));
   framed_ = true;
+  claim_.note_received(*frame);
   if (Call* call = find(frame->header.request)) {
     dispatch_to(*call, *frame, packet);
   } else {
@@ -275,7 +316,8 @@ void Exchange::dispatch_to(Call& call, const lane::Incoming& frame, LanePacket& 
     call.deadline_ = heard_ + kLongest;  // the broker answers, unless it falls silent
     return;
   }
-  if (has_more(frame)) {
+  call.partly_ = has_more(frame);
+  if (call.partly_) {
     undrained_ = &call;
   } else {
     unlink(call);
@@ -315,13 +357,110 @@ void Exchange::fail_all(const Error& error) {
 bool Exchange::is_closed() {
   const MutexLock lock(mutex_);
   read_what_is_there();
-  return closed_;
+  return closed_ && !may_resume();
 }
 
 void Exchange::close() {
   closed_ = true;
-  queue_.clear();
+  if (!may_resume()) queue_.clear();
   for (Call* call = calls_; call != nullptr; call = call->next_) call->changed_.notify_one();
+}
+
+// ---- Another broker ----
+
+void Exchange::set_resumption(Resumption resumption) {
+  const MutexLock lock(mutex_);
+  resumption_ = std::move(resumption);
+}
+
+bool Exchange::was_resumed() {
+  const MutexLock lock(mutex_);
+  return connection_ != 0;
+}
+
+bool Exchange::mend(Clock::time_point deadline) {
+  const MutexLock lock(mutex_);
+  if (resumption_.attempt == nullptr) return false;
+  read_what_is_there();
+  if (!closed_) {  // its end may come a moment later than that of what else the broker had open
+    mutex_.unlock();
+    static_cast<void>(socket_.wait(POLLRDHUP, deadline));
+    mutex_.lock();
+    read_what_is_there();
+  }
+  return wait_until_open(deadline) || may_resume();
+}
+
+// Who does not wait for anything else is not kept waiting for a broker that others have waited for in vain.
+Result<void> Exchange::wait_for_broker(const Clock::time_point& deadline) {
+  if (!closed_) return {};
+  const Clock::time_point now = Clock::now();
+  const bool is_patient = !absent_ || deadline > now + timeout_;
+  if (wait_until_open(is_patient ? deadline : now)) return {};
+  absent_ = true;
+  return gone();
+}
+
+bool Exchange::wait_until_open(const Clock::time_point& deadline) {
+  while (closed_ && may_resume()) {
+    if (resuming_)
+      reopened_.wait_until(mutex_, std::min(deadline, Clock::now() + kLongestPause));
+    else
+      resume(std::min(deadline, Clock::now() + kLongestPause));
+    if (Clock::now() >= deadline) break;
+  }
+  return !closed_;
+}
+
+// One attempt. Without a broker it returns at once: then a moment is waited for the next.
+void Exchange::resume(Clock::time_point deadline) {
+  const SessionClaim claim = claim_;
+  resuming_ = true;
+  mutex_.unlock();
+  auto resumed = resumption_.attempt(claim, deadline);
+  mutex_.lock();
+  if (!resumed) {
+    lost_ = std::move(resumed).error();
+  } else if (*resumed) {
+    go_on(std::move(**resumed));
+  } else {
+    reopened_.wait_until(mutex_, std::min(deadline, Clock::now() + pause_));
+    pause_ = std::min(2 * pause_, kLongestPause);
+  }
+  resuming_ = false;
+  reopened_.notify_all();
+  if (lost_) close();
+}
+
+void Exchange::go_on(LaneSocket socket) {
+  socket_.replace(std::move(socket));
+  closed_ = false;
+  absent_ = false;
+  pause_ = kFirstPause;
+  silent_ = false;
+  ++connection_;
+  heard_ = Clock::now();
+  for (Call* call = calls_; call != nullptr;) {
+    Call* const next = call->next_;
+    send_again(*call);
+    call = next;
+  }
+  send_queued();
+}
+
+// An answer of which a part has come will not be completed: its growth fails, and gives that part back.
+void Exchange::send_again(Call& call) {
+  if (!call.sent_ || call.arrived_ || call.failed_) return;
+  if (call.partly_) return fail(call, error("has ended while it answered"));
+  if (call.called_off_) return fail(call, called_off());
+  call.since_ = heard_;
+  if (call.of_ == Call::Of::kGrowth) {
+    call.queued_ = false;
+    call.deadline_ = heard_ + timeout_;
+    call.frame_ = rest_of(call.frame_, heard_ - call.begun_, call.deadline_);
+  }
+  queue_.emplace_back(call.frame_.bytes());
+  call.changed_.notify_one();
 }
 
 // ---- The list of calls ----

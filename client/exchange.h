@@ -3,11 +3,13 @@
 #include <chrono>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <optional>
 #include <string>
 
 #include "base/mutex.h"
 #include "client/lane_socket.h"
+#include "client/session_claim.h"
 
 namespace gpumem::client {
 
@@ -16,6 +18,8 @@ namespace gpumem::client {
 /// A broker that does not answer a call in time is silent until something comes from it; calls that begin
 /// meanwhile fail at once. What comes for nobody is dropped; the leases of a late grant are returned, a late
 /// import is released.
+/// A broker that has ended may be followed by another, which resumes the session: calls wait for it until their
+/// deadlines, and are made again there.
 /// Threads  any. `mutex_` is held for system calls that do not block.
 class Exchange {
  public:
@@ -31,8 +35,12 @@ class Exchange {
   class Call {
    public:
     enum class Of { kRequest, kGrowth };
-    /// `deadline`  of sending and of the answer; of a growth, until the broker says that it waits.
-    Call(Exchange& exchange, Clock::time_point deadline, Of of = Of::kRequest);
+    struct Deadlines {
+      Clock::time_point answer;  ///< of sending and of the answer; of a growth, until the broker lets it wait
+      Clock::time_point broker;  ///< a broker that is not there is not waited for any more
+    };
+    Call(Exchange& exchange, Deadlines deadlines, Of of = Of::kRequest);
+    Call(Exchange& exchange, Clock::time_point deadline) : Call(exchange, {deadline, deadline}) {}
     /// A growth without an answer is withdrawn. What comes later counts as come for nobody.
     ~Call();
     Call(const Call&) = delete;
@@ -56,7 +64,13 @@ class Exchange {
     const std::uint64_t request_;
     const Of of_;
     // Guarded by the exchange's mutex.
+    lane::Outgoing frame_;
     Clock::time_point deadline_;
+    Clock::time_point broker_deadline_;
+    Clock::time_point begun_;   // when it was sent first
+    bool sent_ = false;         // all of `frame_`, on the connection of now
+    bool partly_ = false;       // a frame of its answer has come, and more are missing
+    bool called_off_ = false;
     Clock::time_point since_;  // when it was sent, or last known to be answered
     bool queued_ = false;      // a growth that the broker lets wait
     bool linked_ = false;      // in the list of calls: not answered in full
@@ -79,15 +93,40 @@ class Exchange {
   /// follows.
   void end(const lane::Outgoing& last);
 
-  /// Whether the broker has closed the connection. Reads what is there; does not block.
+  /// How the session goes on when its broker has ended. Called by one thread at a time.
+  struct Resumption {
+    /// Tries until a deadline; nothing: not yet. Errors  the session is lost; why.
+    std::function<Result<std::optional<LaneSocket>>(const SessionClaim&, Clock::time_point)> attempt;
+    /// Says the last frame to a broker that has not answered an attempt yet.
+    std::function<void(std::string_view)> leave;
+  };
+  /// Before any further call.
+  void set_resumption(Resumption resumption);
+  /// Whether the session has gone on with another broker.
+  bool was_resumed();
+  /// If the connection has ended, waits until `deadline` for it to be open again. False: the session is lost, or
+  /// cannot be resumed.
+  bool mend(Clock::time_point deadline);
+
+  /// Whether the broker has closed the connection, and none will resume the session. Reads what is there; does
+  /// not block.
   bool is_closed();
 
   std::uint64_t next_request() { return last_request_.fetch_add(1, std::memory_order_relaxed) + 1; }
   std::chrono::milliseconds timeout() const { return timeout_; }
 
  private:
-  /// kFull: there was no room until `deadline`.
-  LaneSocket::Sent send(std::string_view bytes, Clock::time_point deadline) const;
+  /// Sends `bytes` on whichever connection is open. Errors  kUnavailable.
+  Result<void> send(std::string_view bytes, Clock::time_point room, Clock::time_point broker)
+      GPUMEM_REQUIRES(mutex_);
+  bool may_resume() const GPUMEM_REQUIRES(mutex_) { return resumption_.attempt != nullptr && !lost_; }
+  /// Success: the connection is open. Errors  kUnavailable, and why the session is lost.
+  /// `deadline`  may come nearer meanwhile.
+  Result<void> wait_for_broker(const Clock::time_point& deadline) GPUMEM_REQUIRES(mutex_);
+  bool wait_until_open(const Clock::time_point& deadline) GPUMEM_REQUIRES(mutex_);
+  void resume(Clock::time_point deadline) GPUMEM_REQUIRES(mutex_);
+  void go_on(LaneSocket socket) GPUMEM_REQUIRES(mutex_);
+  void send_again(Call& call) GPUMEM_REQUIRES(mutex_);
   Result<void> begin(Call& call) GPUMEM_REQUIRES(mutex_);
   Result<void> await(Call& call) GPUMEM_REQUIRES(mutex_);
   Clock::time_point patience_ends(const Call& call) const GPUMEM_REQUIRES(mutex_);
@@ -113,6 +152,10 @@ class Exchange {
   Error gone() const GPUMEM_REQUIRES(mutex_);
   Error silent() const { return error("does not answer"); }
 
+  // Between two attempts to find another broker.
+  static constexpr std::chrono::milliseconds kFirstPause{2};
+  static constexpr std::chrono::milliseconds kLongestPause{100};
+
   const LaneSocket socket_;
   const std::string peer_;
   const std::chrono::milliseconds timeout_;
@@ -125,6 +168,14 @@ class Exchange {
   Call* undrained_ GPUMEM_GUARDED_BY(mutex_) = nullptr;
   bool silent_ GPUMEM_GUARDED_BY(mutex_) = false;
   bool closed_ GPUMEM_GUARDED_BY(mutex_) = false;
+  std::uint64_t connection_ GPUMEM_GUARDED_BY(mutex_) = 0;  ///< another number: another connection
+  Resumption resumption_ GPUMEM_GUARDED_BY(mutex_);
+  bool resuming_ GPUMEM_GUARDED_BY(mutex_) = false;
+  std::optional<Error> lost_ GPUMEM_GUARDED_BY(mutex_);  ///< why nobody resumes the session
+  std::chrono::milliseconds pause_ GPUMEM_GUARDED_BY(mutex_) = kFirstPause;
+  bool absent_ GPUMEM_GUARDED_BY(mutex_) = false;  ///< a call has waited in vain for another broker
+  Condition reopened_;                                   ///< of closed_, resuming_ and lost_
+  SessionClaim claim_ GPUMEM_GUARDED_BY(mutex_);
   bool framed_ GPUMEM_GUARDED_BY(mutex_) = false;            ///< a frame has come
   bool old_ GPUMEM_GUARDED_BY(mutex_) = false;               ///< a message of the protocol before has come
   Clock::time_point heard_ GPUMEM_GUARDED_BY(mutex_);        ///< when something came last

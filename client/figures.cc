@@ -31,6 +31,11 @@ void Figures::apply(std::size_t device, const Change& change) {
   } while (!same(written, snapshot(sums)));
 }
 
+void Figures::publish_all() {
+  for (std::size_t device = 0; device < sums_.size(); ++device)
+    if (!same(snapshot(sums_[device]), {})) apply(device, {});
+}
+
 SliceFigures::SliceFigures(Figures& figures, std::size_t device, std::uint64_t reserved)
     : figures_(figures), device_(device), reserved_(reserved) {
   figures_.apply(device_, {reserved_, 0, 0});

@@ -22,6 +22,8 @@ class Figures {
     std::uint64_t in_use = 0;
   };
   void apply(std::size_t device, const Change& change);
+  /// The page is new: it shows the sums from now on.
+  void publish_all();
 
  private:
   struct Sums {

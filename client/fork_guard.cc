@@ -1,8 +1,10 @@
 #include "client/fork_guard.h"
 
+#include <fcntl.h>
 #include <pthread.h>
 
 #include <atomic>
+#include <cerrno>
 #include <mutex>
 
 namespace gpumem::client {
@@ -80,6 +82,12 @@ void OwnFd::Unlink::operator()(Node* node) const {
     ::close(node->fd);
   }
   delete node;
+}
+
+void replace_descriptor(const OwnFd& own, OwnFd other) {
+  const NoFork no_fork;
+  while (::dup3(other.get(), own.get(), O_CLOEXEC) < 0 && (errno == EINTR || errno == EBUSY)) {
+  }
 }
 
 }  // namespace gpumem::client

@@ -48,4 +48,8 @@ class OwnFd {
   std::unique_ptr<Node, Unlink> node_;
 };
 
+/// The descriptor with `own`'s number becomes one of the file that `other` was of. What it was of before is
+/// closed, at one moment for all threads.
+void replace_descriptor(const OwnFd& own, OwnFd other);
+
 }  // namespace gpumem::client

@@ -4,7 +4,6 @@
 #include <optional>
 
 #include "client/status.h"
-#include "shm/pages.h"
 
 namespace gpumem::client {
 namespace {
@@ -23,19 +22,6 @@ Result<Answer, GrowError> answer_in(const LanePacket& packet, bool off = false) 
   auto body = lane::body_of<Answer>(*frame);
   if (!body) return GrowError(protocol_error(body.error().message));
   return *body;
-}
-
-Result<Welcome> check_welcome(const lane::Welcome& body, std::size_t descriptors) {
-  static_assert(std::tuple_size_v<decltype(body.devices)> == kMaxDevices);
-  if (body.version < lane::kOldestVersion || body.version > lane::kVersion)
-    return protocol_error("a welcome to version " + std::to_string(body.version));
-  if (body.session == 0) return protocol_error("a welcome without a session");
-  if (descriptors != 3) {
-    return protocol_error("a welcome with " + std::to_string(descriptors) + " descriptors instead of 3");
-  }
-  Welcome welcome{body.session, std::string(body.tenant.view()), std::string(body.driver_folder.view()), {}};
-  for (std::uint64_t i = 0; i < body.count; ++i) welcome.devices.emplace_back(body.devices[i].view());
-  return welcome;
 }
 
 /// Whether the parts of a grant follow on each other.
@@ -107,15 +93,28 @@ Result<Greeting> Lane::greet(const std::string& label) {
     const bool refused = body.error().code != Code::kInternal;
     return refused ? body.error().in("the broker refuses this process") : Error(body.error());
   }
-  auto welcome = check_welcome(*body, answer.descriptors.size());
-  if (!welcome) return welcome.error();
-  return Greeting{std::move(*welcome), std::move(answer.descriptors[0]), std::move(answer.descriptors[1]),
-                  std::move(answer.descriptors[2])};
+  return greeting_of(*body, answer.descriptors);
+}
+
+void Lane::resume_after_restart(const Welcome& welcome, Taken taken) {
+  if (welcome.version < lane::kResumeVersion) return;
+  resumption_.emplace(path_, welcome);
+  taken_ = std::move(taken);
+  exchange_.set_resumption(
+      {.attempt = [this](const SessionClaim& claim,
+                         Clock::time_point deadline) -> Result<std::optional<LaneSocket>> {
+         auto resumed = resumption_->attempt(claim, deadline);
+         if (!resumed) return resumed.error();
+         if (!*resumed) return std::optional<LaneSocket>();
+         if (auto taken = taken_(std::move((*resumed)->greeting)); !taken) return taken.error();
+         return std::optional(std::move((*resumed)->socket));
+       },
+       .leave = [this](std::string_view goodbye) { resumption_->leave(goodbye); }});
 }
 
 Result<void, GrowError> Lane::grow(const lane::Grow& body, const GrowTerms& terms,
                                    const std::function<void(GrantPart)>& take) {
-  Exchange::Call call(exchange_, terms.deadline, Exchange::Call::Of::kGrowth);
+  Exchange::Call call(exchange_, {terms.deadline, terms.ends}, Exchange::Call::Of::kGrowth);
   auto sent = call.send(lane::Outgoing(body, call.request(), nanoseconds(terms.deadline)));
   if (!sent) return GrowError(sent.error());
   const std::stop_callback call_off(terms.stop, [&call] { call.call_off(); });

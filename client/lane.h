@@ -4,32 +4,18 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <stop_token>
 #include <string>
 #include <type_traits>
 #include <vector>
 
 #include "client/exchange.h"
-#include "client/fork_guard.h"
+#include "client/greeting.h"
+#include "client/lane_resumption.h"
 #include "gpumem/denial.h"
 
 namespace gpumem::client {
-
-/// What the broker says of the session and of itself.
-struct Welcome {
-  std::uint64_t session = 0;
-  std::string tenant;
-  std::string driver_folder;         ///< where the broker found its driver; empty: the system's search path
-  std::vector<std::string> devices;  ///< UUIDs; the index is the device's place in the shared pages
-};
-
-/// The broker's answer to a Hello.
-struct Greeting {
-  Welcome welcome;
-  OwnFd broker_page;
-  OwnFd client_page;
-  OwnFd doorbell;
-};
 
 /// What one frame of a grant brings: descriptor i is lease i's.
 struct GrantPart {
@@ -49,6 +35,8 @@ struct ImportedPart {
 struct GrowTerms {
   Exchange::Clock::time_point deadline;  ///< until then the broker grants, refuses, or says that it waits
   std::stop_token stop{};                ///< calls the growth off
+  /// If the broker has ended, the next one is waited for until then, or until `deadline` if that is later.
+  Exchange::Clock::time_point ends{};
 };
 
 /// The client's end of a session's lane, which carries all of the session's requests. Its end is the
@@ -68,16 +56,27 @@ class Lane {
   /// Introduces this process; once, before anything else.
   /// Errors  kFailedPrecondition, too: the broker speaks another protocol.
   Result<Greeting> greet(const std::string& label);
+  /// From now on, if the broker is restarted, the session goes on with the next one. `taken` is called with
+  /// what that says before any further call is made; on its error the session is lost. Threads  any, one
+  /// call at a time.
+  using Taken = std::function<Result<void>(Greeting)>;
+  void resume_after_restart(const Welcome& welcome, Taken taken);
+  /// If the lane has broken, tries for `patience` to go on with the session. False: it is lost.
+  bool mend(std::chrono::milliseconds patience) { return exchange_.mend(Clock::now() + patience); }
 
   /// Makes the request `body` and returns its answer.
   template <class Answer = lane::Done, class Body>
   Result<Answer> call(const Body& body) {
     Exchange::Call call(exchange_, deadline());
     LanePacket answer;
-    const lane::Outgoing frame(body, call.request(), kIsOfUseLate<Body> ? 0 : nanoseconds(deadline()));
-    if (auto sent = call.send(frame); !sent) return sent.error();
+    auto sent = call.send(lane::Outgoing(body, call.request(), kIsOfUseLate<Body> ? 0 : nanoseconds(deadline())));
+    if (!sent) return sent.error();
     if (auto awaited = call.await(answer); !awaited) return awaited.error();
-    return body_in<Answer>(answer);
+    auto answered = body_in<Answer>(answer);
+    // A broker before has done it, or the next one, because it was not claimed.
+    if (kIsOfUseLate<Body> && !answered && answered.error().code == Code::kNotFound && exchange_.was_resumed())
+      return Answer{};
+    return answered;
   }
 
   /// Redeems a handle. The import is the caller's to release.
@@ -101,7 +100,7 @@ class Lane {
   /// Reports that this process has unmapped everything. If the broker is gone, does nothing.
   void goodbye();
 
-  /// Whether the broker has closed the lane. Does not block.
+  /// Whether the session is lost: the broker has closed the lane, and none will resume it. Does not block.
   bool is_closed() { return exchange_.is_closed(); }
 
   std::chrono::milliseconds timeout() const { return exchange_.timeout(); }
@@ -114,13 +113,16 @@ class Lane {
       std::is_same_v<Body, lane::ReleaseImport>;
 
   Lane(OwnFd socket, const std::filesystem::path& path, std::chrono::milliseconds timeout)
-      : exchange_(LaneSocket(std::move(socket)), path.string(), timeout) {}
+      : path_(path), exchange_(LaneSocket(std::move(socket)), path.string(), timeout) {}
   Clock::time_point deadline() const { return Clock::now() + exchange_.timeout(); }
   static std::uint64_t nanoseconds(Clock::time_point time);
   /// The answer in `packet`. Errors  the broker's, if it is Failed; kInternal.
   template <class Answer>
   static Result<Answer> body_in(const LanePacket& packet);
 
+  const std::filesystem::path path_;
+  std::optional<LaneResumption> resumption_;
+  Taken taken_;
   Exchange exchange_;
 };
 

@@ -96,6 +96,8 @@ LaneSocket::Received LaneSocket::receive(LanePacket& packet) const {
   return Received::kPacket;
 }
 
+void LaneSocket::replace(LaneSocket other) const { replace_descriptor(socket_, std::move(other.socket_)); }
+
 void LaneSocket::stop_receiving() const { ::shutdown(socket_.get(), SHUT_RD); }
 
 bool LaneSocket::wait(short events, Clock::time_point deadline) const {

@@ -51,6 +51,9 @@ class LaneSocket {
   Sent send(std::string_view bytes) const;
   /// Does not block.
   Received receive(LanePacket& packet) const;
+  /// Becomes the end of `other`'s connection, with the same number. Threads that wait for something of the
+  /// connection before are told that it has ended.
+  void replace(LaneSocket other) const;
   /// Lets nothing more in. What has come can still be received.
   void stop_receiving() const;
   /// Whether one of poll()'s `events` came until `deadline`. It may be in the past.

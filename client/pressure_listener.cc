@@ -10,6 +10,13 @@
 #include <utility>
 
 namespace gpumem::client {
+namespace {
+
+/// So long the background thread may be busy with a broker that is not there.
+constexpr std::chrono::milliseconds kMendingPatience{100};
+
+}  // namespace
+
 PressureListener::PressureListener(const BrokerPage& page, Lane& lane, const Welcome& welcome, OwnFd doorbell)
     : page_(page), lane_(lane), welcome_(welcome), doorbell_(std::move(doorbell)) {}
 
@@ -40,14 +47,14 @@ void PressureListener::remove(Trimmable& slice) {
 
 bool PressureListener::answer_doorbell() {
   const std::size_t devices = welcome_.devices.size();
-  if (!is_rung()) return false;
+  if (!is_rung()) return lane_.mend(kMendingPatience);
   for (std::size_t i = 0; i < devices; ++i) {
     if (!answer(i)) return false;
   }
   return true;
 }
 
-// False: the broker has ended.
+// False: the broker has ended. Until the next one is there, this is how the session waits for it.
 bool PressureListener::is_rung() const {
   std::array<char, 4096> rings{};  // of an eventfd or a pipe, whichever the broker has sent
   const ssize_t heard = ::read(doorbell_.get(), rings.data(), rings.size());

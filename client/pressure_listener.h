@@ -47,6 +47,8 @@ class PressureListener {
   /// Waits for an answer in progress, unless the handler itself ends the session. Then the answer ends when
   /// the handler returns. Only destruction may follow.
   void end();
+  /// The broker was restarted: `doorbell` is the new one's.
+  void replace_doorbell(OwnFd doorbell) { replace_descriptor(doorbell_, std::move(doorbell)); }
   /// As Session::on_pressure.
   void set_handler(PressureHandler handler);
   /// `slice` may be trimmed until it is removed. remove() waits for a trim in progress.

@@ -35,4 +35,15 @@ Result<SharedPage<Page>> map_page(int descriptor) {
   return SharedPage<Page>(static_cast<Page*>(mapped));
 }
 
+/// `page` shows what `fresh` shows from now on, at the same address. Errors  that of mremap; `page` stays.
+template <class Page>
+Result<void> replace_page(const SharedPage<Page>& page, SharedPage<Page> fresh) {
+  void* const at = const_cast<void*>(static_cast<const void*>(page.get()));
+  void* const from = const_cast<void*>(static_cast<const void*>(fresh.get()));
+  if (::mremap(from, kSharedPageBytes, kSharedPageBytes, MREMAP_MAYMOVE | MREMAP_FIXED, at) == MAP_FAILED)
+    return errno_error(errno, "cannot map a shared page");
+  static_cast<void>(fresh.release());
+  return {};
+}
+
 }  // namespace gpumem::client

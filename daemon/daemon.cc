@@ -2,6 +2,7 @@
 
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <future>
@@ -87,6 +88,39 @@ Result<std::filesystem::path> make_simulated_machine(const std::filesystem::path
   return folder;
 }
 
+// What the broker before has left. What cannot be read is kept for people, and the clients of it are strangers.
+std::optional<host::Journal::Content> read_journal(const std::filesystem::path& folder) {
+  auto content = host::Journal::read(folder);
+  if (content) {
+    if (*content && !(*content)->damage.empty()) spdlog::warn("the journal is damaged: {}", (*content)->damage);
+    return std::move(*content);
+  }
+  spdlog::error("what the broker before has lent is not known: {}", content.error().message);
+  std::error_code ignored;
+  std::filesystem::rename(folder / "journal", folder / "journal.unreadable", ignored);
+  return std::nullopt;
+}
+
+// What its clients have, their contexts too, is no reason for a smaller pool: what is missing of it comes back
+// when they let go.
+void note_lent(Machine& machine, const host::Journal::Content& before) {
+  for (host::DeviceFacts& facts : machine.devices) {
+    const auto place = std::ranges::find(before.devices, to_string(facts.device.uuid), &host::Journal::Device::uuid);
+    if (place == before.devices.end()) continue;
+    facts.lent = before.checkpoint.lent(static_cast<core::DeviceIndex>(place - before.devices.begin()));
+    facts.obtainable = std::min(facts.device.total, std::max(facts.obtainable + facts.lent, place->obtainable));
+  }
+}
+
+std::vector<host::Journal::Device> in_journal(const Machine& machine, const core::Policy& policy) {
+  std::vector<host::Journal::Device> devices;
+  for (const core::DevicePolicy& device : policy.devices) {
+    for (const host::DeviceFacts& facts : machine.devices)
+      if (to_string(facts.device.uuid) == device.uuid) devices.push_back({device.uuid, facts.obtainable});
+  }
+  return devices;
+}
+
 void report(const core::Policy& policy) {
   for (const core::DevicePolicy& device : policy.devices) {
     spdlog::info("lending {} of {} on {} ({}){}", to_string(device.pool), to_string(device.total),
@@ -150,10 +184,13 @@ Result<void> Daemon::serve(const host::Config& config) {
   if (!machine) return machine.error();
   machine_ = std::move(*machine);
   try_fabric(machine_, config);
+  auto before = read_journal(folder_.path());
+  if (before) note_lent(machine_, *before);
   auto policy = host::compile_in_force(config, machine_.devices, store->current());
   if (!policy) return policy.error();
   report(*policy);
-  if (auto started = start_loop(config, *driver, std::move(*policy)); !started) return started.error();
+  if (auto started = start_loop(config, *driver, std::move(*policy), std::move(before)); !started)
+    return started.error();
   config_ = config;
   quotas_ = std::make_unique<host::LiveQuotas>(host::LiveQuotas::Options{
       .config = config,
@@ -188,7 +225,7 @@ Result<void> Daemon::serve_calls() {
 }
 
 Result<void> Daemon::start_loop(const host::Config& config, const std::filesystem::path& driver,
-                                core::Policy policy) {
+                                core::Policy policy, std::optional<host::Journal::Content> before) {
   const auto admins = admin_gid(config);
   if (!admins) return admins.error();
   administrators_.set_group(*admins);
@@ -201,13 +238,17 @@ Result<void> Daemon::start_loop(const host::Config& config, const std::filesyste
     if (!uuid) return uuid.error();
     reconciling.devices.push_back(*uuid);
   }
+  auto in_order = in_journal(machine_, policy);
   auto loop = host::Loop::create({.policy = std::move(policy),
                                   .driver = machine_.driver,
                                   .driver_folder = told,
                                   .lane_socket = std::move(*lane),
                                   .administrators = &administrators_,
                                   .connections = &connections_,
-                                  .kernel = options_.kernel});
+                                  .kernel = options_.kernel,
+                                  .journal_folder = folder_.path(),
+                                  .devices = std::move(in_order),
+                                  .before = std::move(before)});
   if (!loop) return loop.error();
   loop_ = std::move(*loop);
   loop_->start();

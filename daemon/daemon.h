@@ -39,7 +39,7 @@ class Daemon {
   Result<void> serve_calls();
   void start_watchdog(const host::ServiceManager& manager);
   Result<void> start_loop(const host::Config& config, const std::filesystem::path& driver,
-                          core::Policy policy);
+                          core::Policy policy, std::optional<host::Journal::Content> before);
 
   Options options_;
   host::RuntimeFolder folder_;

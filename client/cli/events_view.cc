@@ -15,8 +15,9 @@ struct Phrase {
   std::string_view kind;
   std::string_view words;
 };
-constexpr std::array<Phrase, 20> kPhrases{{
+constexpr std::array<Phrase, 21> kPhrases{{
     {"opened", "session opened"},
+    {"resumed", "session resumed after a restart of the broker"},
     {"ended", "session ended"},
     {"died", "its process is gone"},
     {"waiting", "% asked for: waits"},

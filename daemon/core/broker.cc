@@ -19,6 +19,7 @@ Broker::Broker(Policy policy) : state_(std::move(policy)) {
 Result<SessionId> Broker::open_session(const Peer& peer, std::string label, TimePoint now) {
   const Policy& policy = state_.policy;
   if (state_.draining) return Error{Code::kUnavailable, "the broker is stopping"};
+  if (!state_.stopped_lending.empty()) return Error{Code::kUnavailable, state_.stopped_lending};
   if (state_.sessions.size() >= policy.max_sessions) {
     return Error{Code::kResourceExhausted, "the broker has " + std::to_string(state_.sessions.size()) +
                                                " sessions, its max_sessions; close some or raise it"};
@@ -41,6 +42,7 @@ Result<SessionId> Broker::open_session(const Peer& peer, std::string label, Time
   session->label = std::move(label);
   session->since = now;
   state_.note(Event::Kind::kOpened, *session, now);
+  state_.outbox.record(checkpoint_of(*session));
   state_.sessions.emplace(id, std::move(session));
   state_.session_order.insert(id);
   state_.tenants.join(*tenant, id);
@@ -54,7 +56,11 @@ void Broker::session_ended(SessionId id, SessionEnd end, TimePoint now) {
   if (known == nullptr) return;
   Session& session = *known;
   reclaimer_.replan();
-  if (!std::exchange(session.ended, true)) state_.note(Event::Kind::kEnded, session, now);
+  if (!std::exchange(session.ended, true)) {
+    session.awaited = false;
+    state_.note(Event::Kind::kEnded, session, now);
+    state_.outbox.record(checkpoint_of(session));
+  }
   if (end == SessionEnd::kExited) {
     session.exited = true;
     state_.note(Event::Kind::kDied, session, now);
@@ -89,6 +95,7 @@ void Broker::forget_if_done(SessionId id) {
   state_.sessions.erase(id);
   state_.session_order.erase(id);
   state_.tenants.retire(tenant);
+  state_.outbox.record(Checkpoint::SessionGone{id});
   state_.outbox.emit(ForgetSession{id});
 }
 
@@ -133,6 +140,7 @@ void Broker::grow(RequestId id, SessionId session_id, std::span<const Part> part
   auto session = state_.live(session_id);
   if (!session) return lending_.answer(id, session.error());
   if (state_.draining) return lending_.answer(id, {Code::kUnavailable, "the broker is stopping"});
+  if (!state_.stopped_lending.empty()) return lending_.answer(id, {Code::kUnavailable, state_.stopped_lending});
   if (!lending_.ask(id, **session, parts, wait, now)) return;
   progress(now);
   lending_.wait_or_refuse(id, now);

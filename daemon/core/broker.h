@@ -35,6 +35,24 @@ class Broker {
   /// Errors  kPermissionDenied (no tenant), kResourceExhausted (too many sessions; no room for the
   /// guarantee).
   Result<SessionId> open_session(const Peer& peer, std::string label, TimePoint now);
+  /// Takes over what the broker before has lent. Once, before anything else. `devices`  UUIDs by the
+  /// checkpoint's places; those that are lent have pools with room for what is lent of them. What is of
+  /// others is left out. Returns the sessions whose processes may still use memory: the host watches them.
+  std::vector<RestoredSession> restore(const Checkpoint& from, const std::vector<std::string>& devices,
+                                       TimePoint now);
+  /// A client has come back to a session that is awaited, with what it claims. What it does not claim comes
+  /// back. Errors  kNotFound: no such session is awaited; kPermissionDenied: the claim is for something
+  ///         that is not the session's, which is awaited further.
+  Result<void> resume(SessionId session, const Claim& claim, TimePoint now);
+  bool awaits(SessionId session) const;
+  /// How many things a claim of the session can have at most.
+  std::size_t claimable(SessionId session) const;
+  /// Everything that restore() needs.
+  Checkpoint checkpoint() const;
+  /// From now on take_changes() has what leads from one checkpoint to the next.
+  void keep_changes() { state_.outbox.keep_changes(); }
+  void take_changes(std::vector<Checkpoint::Change>& into) { state_.outbox.take_changes(into); }
+
   /// The lane is gone. Requests that wait are dropped; leases come back now, or, if the process may still
   /// use them, when exited() says so. Unknown sessions are ignored.
   void session_ended(SessionId session, SessionEnd end, TimePoint now);
@@ -112,6 +130,9 @@ class Broker {
 
   /// Refuses everything that waits, and from now on every session and request.
   void drain();
+  /// Refuses every new session and growth with these words, until go_on_lending().
+  void stop_lending(std::string why) { state_.stopped_lending = std::move(why); }
+  void go_on_lending() { state_.stopped_lending.clear(); }
   /// Every device has its pool and its stock.
   bool settled() const;
 
@@ -153,6 +174,8 @@ class Broker {
   // Brings everything on its way that can be, and asks for what is lacking.
   void settle(TimePoint now);
   void progress(TimePoint now);
+  void restore(const Checkpoint::Session& from);
+  std::vector<RestoredSession> settle_restored(TimePoint now);
   void forget_if_done(SessionId id);
   const Session* other_of_process(const Session& session) const;
   // What each tenant that has sessions is to have under a policy, and whose the sessions are then.

@@ -11,6 +11,7 @@ namespace gpumem::core {
 struct Event {
   enum class Kind {
     kOpened,       ///< a session began
+    kResumed,      ///< a session's client has come back, after a restart of the broker
     kEnded,        ///< a session's lane is gone
     kDied,         ///< its process is gone
     kWaiting,      ///< a request waits; `bytes` asked

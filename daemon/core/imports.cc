@@ -10,13 +10,28 @@ Result<void> Imports::check_room(SessionId session) const {
 }
 
 ImportId Imports::add(SessionId session, std::vector<LeaseId> leases) {
+  const ImportId id = ids_.next();
+  put(id, session, std::move(leases));
+  return id;
+}
+
+void Imports::restore(ImportId id, SessionId session, std::vector<LeaseId> leases) {
+  ids_.skip(id);
+  put(id, session, std::move(leases));
+}
+
+void Imports::put(ImportId id, SessionId session, std::vector<LeaseId> leases) {
   for (const LeaseId lease : leases) {
     change_user(shared_.at(lease), session, [](std::size_t uses) { return uses + 1; });
     by_user_[session].insert(lease);
   }
-  const ImportId id = ids_.next();
   by_session_[session].emplace(id, std::move(leases));
-  return id;
+}
+
+const std::map<ImportId, std::vector<LeaseId>>& Imports::of(SessionId session) const {
+  static const std::map<ImportId, std::vector<LeaseId>> none;
+  const auto own = by_session_.find(session);
+  return own == by_session_.end() ? none : own->second;
 }
 
 Result<std::vector<LeaseId>> Imports::release(SessionId session, ImportId import) {

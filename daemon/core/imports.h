@@ -40,11 +40,21 @@ class Imports {
   Result<void> check_room(SessionId session) const;
   /// `leases`  are shared.
   ImportId add(SessionId session, std::vector<LeaseId> leases);
+  /// The same of the broker before, with its number.
+  void restore(ImportId id, SessionId session, std::vector<LeaseId> leases);
   /// The session lets go. Returns the leases that it does not use any more.
   /// Errors  kNotFound: not its own.
   Result<std::vector<LeaseId>> release(SessionId session, ImportId import);
   /// Of all its imports: it has let go of them, or (`forever`) its process is gone.
   void release_all(SessionId session, bool forever);
+  /// The session's imports, and the leases of each.
+  const std::map<ImportId, std::vector<LeaseId>>& of(SessionId session) const;
+  const std::unordered_map<SessionId, std::map<ImportId, std::vector<LeaseId>>>& all() const {
+    return by_session_;
+  }
+  ImportId last() const { return ids_.last(); }
+  /// Imports up to `id` were made by the broker before.
+  void skip(ImportId id) { ids_.skip(id); }
   /// Whether it uses any memory.
   bool has_any(SessionId session) const { return by_session_.contains(session); }
   /// Whether it uses any memory, or has used some that is not free yet.
@@ -72,6 +82,7 @@ class Imports {
   using OnDevice = std::pair<SessionId, DeviceIndex>;
   enum class Count { kOut, kIn };
 
+  void put(ImportId id, SessionId session, std::vector<LeaseId> leases);
   void drop(SessionId user, LeaseId lease);
   // Takes one user's part of a lease out of the sums, or puts it in.
   void count(const Shared& shared, SessionId user, Count how);

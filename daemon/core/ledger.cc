@@ -225,6 +225,12 @@ void Ledger::reserve(TenantId tenant, DeviceIndex device, Bytes bytes, const Gra
   GPUMEM_CHECK(charges(device).total() <= pool(device), "charges within the pool");
 }
 
+void Ledger::adopt(TenantId tenant, DeviceIndex device, Bytes bytes, Charge state) {
+  update(tenant, device, [&](Charges& charges) { charges[state] += bytes; });
+  changed_.emplace_back(tenant, device);
+  GPUMEM_CHECK(charges(device).total() <= pool(device), "charges within the pool");
+}
+
 // What is used stays the same, and all that follows from it.
 void Ledger::move(TenantId tenant, DeviceIndex device, Bytes bytes, Charge from, Charge to) {
   count_change(device);

@@ -79,6 +79,8 @@ class Ledger {
   /// What is charged to the tenant besides the pool: declared memory and contexts.
   void charge_outside(TenantId tenant, DeviceIndex device, Bytes bytes);
   void release_outside(TenantId tenant, DeviceIndex device, Bytes bytes);
+  /// Charges what the broker before has lent, whatever the limits. All of it is within the pool.
+  void adopt(TenantId tenant, DeviceIndex device, Bytes bytes, Charge state);
   /// Charges of `from` become charges of `to`, whatever its limits.
   void transfer(TenantId from, TenantId to, DeviceIndex device, const Charges& charges, Bytes outside);
 

@@ -41,6 +41,7 @@ Result<Bytes> Lending::check_slice(const Session& session, DeviceIndex index, By
 Slice Lending::open_slice(Session& session, DeviceIndex device, Bytes limit, std::string label) {
   Slice slice{slice_ids_.next(), device, limit, {}, {}, std::move(label)};
   session.slices.emplace(slice.id, slice);
+  state_.outbox.record(checkpoint_of(slice, session.id));
   return slice;
 }
 
@@ -53,6 +54,7 @@ Result<void> Lending::close_slice(Session& session, SliceId id) {
   }
   // Leases on their way back outlive the slice: they are charged to the session's tenant.
   session.slices.erase(slice);
+  state_.outbox.record(Checkpoint::SliceGone{id});
   return {};
 }
 
@@ -265,6 +267,7 @@ void Lending::deliver(Assembly assembly) {
       auto lease =
           std::unique_ptr<Lease>(new Lease{id, grant.id, extent, session.id, part.slice, part.device});
       session.leases.push_back(*lease);
+      state_.outbox.record(checkpoint_of(*lease));
       leases_.emplace(id, std::move(lease));
       ids.push_back(id);
       grant.leases.push_back({id, extent, part.slice, part.device});

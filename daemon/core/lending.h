@@ -53,6 +53,9 @@ struct Imported {
   Bytes bytes;
 };
 
+Checkpoint::Lease checkpoint_of(const Lease& lease);
+Checkpoint::Slice checkpoint_of(const Slice& slice, SessionId session);
+
 /// The way of memory: asked for, granted, brought together, offered, accepted, given back, proved free.
 ///
 /// Invariants
@@ -115,12 +118,28 @@ class Lending {
   /// The session is charged to another tenant from now on.
   void move(Session& session, TenantId to);
 
+  // After another broker. Before anything else, in this order.
+  /// The numbers up to these were given out before.
+  void skip(const Checkpoint::Numbers& last);
+  /// `lent`  bytes of the device are not to be created: they are lent. At most its pool.
+  void adopt(DeviceIndex device, Bytes lent);
+  void restore(Session& session, const Checkpoint::Slice& from, DeviceIndex device);
+  /// Charges the lease, whatever the limits. Of a session that has ended, it may be in use still.
+  void restore(Session& session, const Checkpoint::Lease& from, DeviceIndex device);
+  void restore(const Checkpoint::Import& from);
+  /// Errors  kPermissionDenied: something in the claim is not the session's.
+  Result<void> check_claim(const Session& session, const Claim& claim) const;
+  /// The client has what it claims, and nothing else. The claim is the session's.
+  void settle_claim(Session& session, const Claim& claim);
+  void add_to(Checkpoint& checkpoint) const;
+
   const Store& store(DeviceIndex device) const { return stores_[device]; }
   std::optional<TimePoint> next_deadline() const;
   bool settled() const;
 
  private:
   Result<Bytes> check_exported(const Session& session, SliceId slice, std::span<const LeaseId> leases) const;
+  Result<void> check_descriptors(std::span<const LeaseId> leases) const;
   Result<void> check_fabric(const Session& session, DeviceIndex device,
                             const std::vector<FabricPart>& parts) const;
   Bytes given_by_fabric(TenantId tenant, DeviceIndex device) const;

@@ -14,6 +14,7 @@ Result<std::vector<FabricPart>> Lending::export_fabric(Session& session, SliceId
                                                        TimePoint now) {
   const auto there = check_exported(session, slice, ids);
   if (!there) return there.error();
+  if (auto in_hands = check_descriptors(ids); !in_hands) return in_hands.error();
   if (bytes.is_zero()) bytes = there->minus(offset);
   if (auto range = check_range(offset, bytes, *there); !range) return range.error();
   std::vector<FabricPart> parts;
@@ -90,6 +91,7 @@ Bytes Lending::given_by_fabric(TenantId tenant, DeviceIndex device) const {
 void Lending::give_by_fabric(Session& session, Lease& lease) {
   if (std::exchange(lease.fabric, true)) return;
   handles_.drop(lease.id);
+  state_.outbox.record(checkpoint_of(lease));
   session.holdings[lease.device].fabric[lease.state] += lease.extent.size;
   state_.outbox.touch(session.id);
 }

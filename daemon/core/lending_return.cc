@@ -42,7 +42,11 @@ void Lending::end(Session& session, bool may_be_in_use, TimePoint now) {
   for (const RequestId id : std::vector(session.assemblies.begin(), session.assemblies.end()))
     undo(assemblies_.extract(id).mapped());
   handles_.drop_all_of(session.id);
-  if (!may_be_in_use) state_.imports.release_all(session.id, session.exited);
+  if (!may_be_in_use) {
+    for (const auto& [id, leases] : state_.imports.of(session.id))
+      state_.outbox.record(Checkpoint::ImportGone{id});
+    state_.imports.release_all(session.id, session.exited);
+  }
   for (auto next = session.leases.begin(); next != session.leases.end();) {
     Lease& lease = *next++;  // it may pass to another session
     if (lease.in_store)      // what was given back before is being freed all the same
@@ -71,6 +75,7 @@ void Lending::move(Session& session, TenantId to) {
   state_.tenants.leave(session.tenant, session.id);
   session.tenant = to;
   session.tenant_name = state_.tenants.name(to);
+  state_.outbox.record(checkpoint_of(session));
   state_.tenants.join(to, session.id);
   state_.outbox.touch(session.id);
 }
@@ -135,12 +140,14 @@ void Lending::set_state(Lease& lease, Charge state) {
 void Lending::take_back(Lease& lease) {
   if (lease.in_store) return;
   lease.in_store = true;
+  state_.outbox.record(checkpoint_of(lease));
   set_state(lease, lease.fabric ? Charge::kQuarantined : Charge::kReturning);
   stores_[lease.device].take_back(lease.id, lease.extent);
 }
 
 void Lending::freed(LeaseId id, TimePoint now, std::vector<SessionId>& freed_of) {
   const auto found = leases_.find(id);
+  state_.outbox.record(Checkpoint::LeaseGone{id});
   const std::unique_ptr<Lease> taken = std::move(found->second);
   leases_.erase(found);
   const Lease& lease = *taken;

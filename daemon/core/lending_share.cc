@@ -61,10 +61,19 @@ Result<Bytes> Lending::check_exported(const Session& session, SliceId slice,
   return there;
 }
 
+// Without it there is nothing to send to whoever imports.
+Result<void> Lending::check_descriptors(std::span<const LeaseId> ids) const {
+  if (std::ranges::all_of(ids, [&](LeaseId id) { return static_cast<bool>(lease(id).extent.id); })) return {};
+  return Error{Code::kFailedPrecondition,
+               "some of this memory was granted before the broker was restarted: the broker cannot hand it on "
+               "any more; allocate it anew to share it"};
+}
+
 Result<void> Lending::export_handle(const Session& session, SliceId slice, std::span<const LeaseId> ids,
                                     HandleTerms terms, const HandleBytes& bytes, TimePoint now) {
   const auto there = check_exported(session, slice, ids);
   if (!there) return there.error();
+  if (auto in_hands = check_descriptors(ids); !in_hands) return in_hands;
   if (std::ranges::any_of(ids, [&](LeaseId id) { return lease(id).fabric; })) {
     return Error{Code::kFailedPrecondition,
                  "some of this memory was given out by fabric handles: others import it by those"};
@@ -104,6 +113,7 @@ Imported Lending::import_handle(const Session& session, const HandleBytes& bytes
     imported.leases.emplace_back(id, one.extent);
   }
   imported.id = state_.imports.add(session.id, handle.leases);
+  state_.outbox.record(Checkpoint::Import{imported.id, session.id, handle.leases});
   handles_.use(bytes);
   return imported;
 }
@@ -111,6 +121,7 @@ Imported Lending::import_handle(const Session& session, const HandleBytes& bytes
 Result<void> Lending::release_import(Session& session, ImportId import) {
   const auto unused = state_.imports.release(session.id, import);
   if (!unused) return unused.error();
+  state_.outbox.record(Checkpoint::ImportGone{import});
   for (const LeaseId id : *unused) {
     Lease& one = lease(id);
     if (one.session == session.id && !one.slice) let_go(one);
@@ -171,6 +182,7 @@ void Lending::pass(Lease& lease, Session& heir) {
   lease.slice = {};
   lease.place.unlink();
   heir.leases.push_back(lease);
+  state_.outbox.record(checkpoint_of(lease));
   state_.imports.pass(lease.id, heir.id, before.peer.maps && !before.exited);
   state_.outbox.touch(before.id);
   state_.outbox.touch(heir.id);

@@ -2,14 +2,15 @@
 #include <utility>
 #include <vector>
 
+#include "daemon/core/checkpoint.h"
 #include "daemon/core/effects.h"
 #include "daemon/core/events.h"
 #include "daemon/core/records.h"
 
 namespace gpumem::core {
 
-/// What the core has decided and not yet handed over: effects for the host, events for those who watch, and
-/// the sessions whose figures have changed.
+/// What the core has decided and not yet handed over: effects for the host, events for those who watch, the
+/// sessions whose figures have changed, and what the next broker has to know.
 class Outbox {
  public:
   template <class E>
@@ -24,6 +25,11 @@ class Outbox {
   /// extents that fare alike one event tells.
   void note_bytes(Event::Kind kind, const Session& session, DeviceIndex device, Bytes bytes, TimePoint now);
   void touch(SessionId session);
+  /// Changes are kept from now on.
+  void keep_changes() { keeps_changes_ = true; }
+  void record(Checkpoint::Change change) {
+    if (keeps_changes_) changes_.push_back(std::move(change));
+  }
 
   /// They come in place of what `into` has, whose room is used for those that follow.
   void take_effects(std::vector<Effect>& into) {
@@ -32,11 +38,18 @@ class Outbox {
   }
   std::vector<Event> take_events() { return std::exchange(events_, {}); }
   std::vector<SessionId> take_touched() { return std::exchange(touched_, {}); }
+  /// As take_effects().
+  void take_changes(std::vector<Checkpoint::Change>& into) {
+    into.clear();
+    into.swap(changes_);
+  }
 
  private:
   std::vector<Effect> effects_;
   std::vector<Event> events_;
   std::vector<SessionId> touched_;
+  std::vector<Checkpoint::Change> changes_;
+  bool keeps_changes_ = false;
 };
 
 }  // namespace gpumem::core

@@ -12,6 +12,8 @@ void Outside::set(Session& session, DeviceIndex device, Bytes OutsideCharge::*pa
   else
     state_.ledger.release_outside(session.tenant, device, charged - bytes);
   if (part == &OutsideCharge::past) state_.charge_past(session.tenant, device, charged, bytes);
+  if (part == &OutsideCharge::declared)
+    state_.outbox.record(Checkpoint::Declaration{session.id, device, bytes});
   charged = bytes;
   if (session.declared(device).is_zero())
     state_.declaring[device].erase(session.id);
@@ -47,6 +49,7 @@ void Outside::end(Session& session) {
     if (!outside.total().is_zero()) state_.ledger.release_outside(session.tenant, device, outside.total());
     state_.charge_past(session.tenant, device, outside.past, {});
     state_.declaring[device].erase(session.id);
+    if (!outside.declared.is_zero()) state_.outbox.record(Checkpoint::Declaration{session.id, device, {}});
   }
   session.outside.clear();
 }

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "daemon/core/checkpoint.h"
 #include "daemon/core/ledger.h"
 #include "daemon/core/pool.h"
 #include "daemon/core/reconcile.h"
@@ -89,7 +90,8 @@ struct Session {
   Peer peer;
   TimePoint since;
   bool ended = false;
-  bool exited = false;  ///< its process is gone
+  bool exited = false;   ///< its process is gone
+  bool awaited = false;  ///< of the broker before; its client has not come back yet
   FewBy<DeviceIndex, Holding> holdings;
   Leases leases;
   FewBy<SliceId, Slice> slices;
@@ -110,6 +112,10 @@ struct Session {
     return found == outside.end() ? Bytes{} : found->second.declared;
   }
 };
+
+inline Checkpoint::Session checkpoint_of(const Session& session) {
+  return {session.id, session.peer, session.label, session.tenant_name, session.since, session.ended};
+}
 
 /// A granted request whose extents are being brought together.
 struct Assembly {

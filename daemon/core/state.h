@@ -48,6 +48,7 @@ struct State {
   std::vector<std::map<TenantId, Bytes>> charged_past;  ///< of that, what tenants are charged
   Outbox outbox;
   bool draining = false;
+  std::string stopped_lending;  ///< why nothing new is lent; empty: it is
 };
 
 }  // namespace gpumem::core

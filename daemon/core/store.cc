@@ -27,9 +27,20 @@ Store::Store(DeviceIndex device, Bytes pool, Bytes granularity, IdSource<ExtentI
       extent_ids_(extents),
       job_ids_(jobs),
       pause_(kFirstPause) {
-  // The whole pool is created by the first job; until then it is missing.
-  for (const Extent& extent : pool_.plan(pool)) put_off_.push_back({extent, {}, true});
-  missing_ = pool;
+  plan_pool(pool);
+}
+
+void Store::adopt(Bytes bytes) {
+  GPUMEM_CHECK(!begun_ && bytes <= missing_, "what was lent before is part of a pool that is still to be made");
+  plan_pool(missing_ - bytes);
+  begun_ = made_ = missing_.is_zero();
+}
+
+// The whole pool is created by the first job; until then it is missing.
+void Store::plan_pool(Bytes bytes) {
+  put_off_.clear();
+  for (const Extent& extent : pool_.plan(bytes)) put_off_.push_back({extent, {}, true});
+  missing_ = bytes;
 }
 
 void Store::want(RequestId request, Bytes bytes, Bytes largest) {
@@ -69,10 +80,18 @@ void Store::finish(const JobResult& result, TimePoint now) {
     if (attempt.missing) missing_ -= attempt.extent.size;
     if (attempt.lease) done_.freed.push_back(attempt.lease);
   }
+  made_ = made_ || missing_.is_zero() || !could_be_smaller(job.mapped());
   if (put_off_.empty()) return;
   pause_ = progress ? kFirstPause : std::min(2 * pause_, kLongestPause);
   // Jobs that end in the meantime, however many, never postpone a retry.
   retry_at_ = retry_is_due ? std::min(retry_at_, now + pause_) : now + pause_;
+}
+
+// Whether parts of any of them might be created though it could not.
+bool Store::could_be_smaller(const std::vector<Attempt>& attempts) const {
+  return std::ranges::any_of(attempts, [this](const Attempt& attempt) {
+    return !attempt.lease && attempt.extent.size > classes().granularity();
+  });
 }
 
 void Store::retry_now(TimePoint now) {
@@ -136,13 +155,15 @@ void Store::assemble(Progress& progress) {
 
 // One step for each lease, so that what one of them holds on to cannot pass as another's.
 void Store::reclaim(Progress& progress) {
-  if (returned_.empty()) return;
+  if (returned_.empty() || !made_) return;
   pause_ = kFirstPause;
   std::vector<Job::Step> steps;
   std::vector<Attempt> attempts;
   for (const Returned& returned : std::exchange(returned_, {})) {
     const Extent proof{extent_ids_.next(), returned.extent.size};
-    steps.push_back({{returned.extent.id}, {proof}});
+    Job::Step& step = steps.emplace_back();
+    if (returned.extent.id) step.destroy.push_back(returned.extent.id);
+    step.create.push_back(proof);
     attempts.push_back({proof, returned.lease, false});
   }
   start(progress, std::move(steps), std::move(attempts));

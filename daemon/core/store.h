@@ -49,13 +49,16 @@ class Store {
 
   const SizeClasses& classes() const { return pool_.classes(); }
 
+  /// Of the pool, `bytes` are lent already, by the broker before. Once, before anything else.
+  void adopt(Bytes bytes);
   /// Asks for extents of `bytes`, which the ledger has reserved, preferably (Pool::take) none over `largest`.
   void want(RequestId request, Bytes bytes, Bytes largest = {});
   /// Takes such a wish back; false if it is not there (any more).
   bool withdraw(RequestId request);
   /// Takes extents back that were assembled, but never left the broker.
   void put_back(const std::vector<Extent>& extents);
-  /// An extent that was lent comes back; nobody uses it any more, as far as we know.
+  /// An extent that was lent comes back; nobody uses it any more, as far as we know. One without an id is not
+  /// in the broker's hands: there is nothing to destroy.
   void take_back(LeaseId lease, Extent extent);
   void finish(const JobResult& result, TimePoint now);
   /// Tries again now what has failed: a process that may have pinned it is gone.
@@ -89,9 +92,11 @@ class Store {
   };
 
   void assemble(Progress& progress);
+  void plan_pool(Bytes bytes);
   void reclaim(Progress& progress);
   void retry(Progress& progress, TimePoint now);
   void put_off(const Attempt& attempt);
+  bool could_be_smaller(const std::vector<Attempt>& attempts) const;
   bool reshaping() const { return in_flight_.contains(reshape_); }
   JobId start(Progress& progress, std::vector<Job::Step> steps, std::vector<Attempt> attempts);
   void start(Progress& progress, Reshape reshape);
@@ -111,6 +116,7 @@ class Store {
   Bytes missing_;
   bool changed_ = true;  ///< since the last advance()
   bool begun_ = false;   ///< the pool's first creation has been started
+  bool made_ = false;    ///< and has come as far as it can: what else can be created proves other memory free
 };
 
 }  // namespace gpumem::core

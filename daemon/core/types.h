@@ -48,6 +48,8 @@ struct Peer {
   std::vector<std::uint32_t> gids;  ///< the primary group first
   std::string command;
   std::uint64_t started = 0;  ///< /proc/PID/stat, field 22; 0: unknown
+
+  bool operator==(const Peer&) const = default;
 };
 
 }  // namespace gpumem::core

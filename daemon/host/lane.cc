@@ -218,11 +218,15 @@ void Lane::close(const std::string& why) {
 
 void Lane::end() {
   if (ended_) return;
+  leave_to_next();
+  handler_.closed(shared_from_this(), goodbye_);
+}
+
+void Lane::leave_to_next() {
   ended_ = true;
   patience_.cancel();
   outbox_.clear();
   disposal_.close(UniqueFd(socket_.release()));
-  handler_.closed(shared_from_this(), goodbye_);
 }
 
 Result<void> Lane::signal(core::Signal signal) {

@@ -80,6 +80,8 @@ class Lane : public std::enable_shared_from_this<Lane> {
   bool is_behind();
   /// The client has said that it has unmapped everything.
   void note_goodbye() { goodbye_ = true; }
+  /// Closes the connection without telling anybody: the session goes on with the next broker.
+  void leave_to_next();
   /// Closes the connection without a word; closed() follows.
   void close(const std::string& why);
   /// Sends `signal` to the process itself, whose pid may be another's by now.

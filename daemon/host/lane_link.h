@@ -23,7 +23,10 @@ class LaneLink final : public SessionLink {
   bool is_behind() const override { return lane_->is_behind(); }
   std::optional<ClientFigures> client_figures(core::DeviceIndex device, Bytes charged) const override;
   Result<void> signal(core::Signal signal) override { return lane_->signal(signal); }
-  void stop() override {}  // clients keep what they have
+  // Clients keep what they have, and those that can go on with the next broker.
+  void stop() override {
+    if (lane_->speaks_frames() && !lane_->ended()) lane_->leave_to_next();
+  }
   void forget() override { lane_->forget(); }
 
  private:

@@ -20,6 +20,9 @@ core::TimePoint now() { return std::chrono::steady_clock::now(); }
 
 Result<std::unique_ptr<Loop>> Loop::create(Options options) {
   const cuda::Driver& driver = *options.driver;
+  const std::optional<Journal::Content> before = std::move(options.before);
+  const std::filesystem::path folder = options.journal_folder;
+  const std::vector<Journal::Device> devices = options.devices;
   std::unique_ptr<Loop> loop(new Loop(std::move(options)));
   auto extents = Extents::create(
       loop->io_, driver, loop->broker_.policy().devices, [self = loop.get()](const core::JobResult& result) {
@@ -27,6 +30,8 @@ Result<std::unique_ptr<Loop>> Loop::create(Options options) {
       });
   if (!extents) return extents.error();
   loop->extents_ = std::move(*extents);
+  if (before) loop->take_over(*before);
+  if (auto begun = loop->journal_.begin(folder, devices, loop->broker_); !begun) return begun.error();
   return loop;
 }
 
@@ -42,6 +47,7 @@ Loop::Loop(Options options)
       warnings_(io_),
       silent_({budget_.silent(), budget_.silent_of_a_user()}),
       deadline_(io_, [this] { run([](core::Broker& broker, core::TimePoint at) { broker.tick(at); }); }),
+      grace_(io_),
       broadcast_(io_) {}
 
 Loop::~Loop() {
@@ -68,12 +74,17 @@ void Loop::listen(core::PacketReceiver& receiver) {
   boost::asio::post(io_, [this, &receiver] {
     receiver_ = &receiver;
     listener_.start();
+    end_grace();
   });
 }
 
 void Loop::drain() {
   run_and_wait([this](core::Broker& broker, core::TimePoint) {
     listener_.stop();
+    // From here on everything that ends, ends with this broker alone.
+    journal_.close();
+    for (const auto& [session, client] : clients_)
+      if (client.link->is_open()) client.link->stop();
     broker.drain();
   });
   // What that led to is told to whoever follows, as the last they hear.
@@ -128,7 +139,9 @@ void Loop::run(const Work& work) {
 // Doing an effect may cause further ones: a lane that breaks while it is sent an offer ends its session.
 void Loop::do_effects() {
   std::vector<core::Effect> effects;
+  journal_.write(broker_, now());
   for (broker_.take_effects(effects); !effects.empty(); broker_.take_effects(effects)) {
+    journal_.write(broker_, now());
     for (core::Effect& effect : effects) {
       std::visit([this](auto& one) { do_effect(one); }, effect);
     }

@@ -13,14 +13,18 @@
 #include "daemon/host/api_connections.h"
 #include "daemon/host/control_lanes.h"
 #include "daemon/host/deadline_timer.h"
+#include "daemon/host/doorbell.h"
 #include "daemon/host/event_log.h"
 #include "daemon/host/extents.h"
+#include "daemon/host/journal_writer.h"
 #include "daemon/host/lane.h"
 #include "daemon/host/peer_listener.h"
+#include "daemon/host/pending_claims.h"
 #include "daemon/host/pending_growths.h"
 #include "daemon/host/rate_limited_log.h"
 #include "daemon/host/runtime_folder.h"
 #include "daemon/host/session_link.h"
+#include "daemon/host/shared_pages.h"
 #include "daemon/host/silent_connections.h"
 #include "daemon/host/socket_disposal.h"
 #include "proto/lane/frames.h"
@@ -40,8 +44,12 @@ class Loop final : public core::Executor, public core::PacketSender, private Lan
     const ApiConnections* connections = nullptr;     ///< of gRPC; outlives the loop
     DescriptorBudget budget = DescriptorBudget::of_process();
     KernelFeatures kernel;
+    /// Where the journal is; empty: nothing is written down.
+    std::filesystem::path journal_folder{};
+    std::vector<Journal::Device> devices{};    ///< those of the policy, for the journal
+    std::optional<Journal::Content> before{};  ///< what the broker before has left
   };
-  /// Errors  kNotFound: a device of the policy that the driver does not show.
+  /// Errors  kNotFound: a device of the policy that the driver does not show; and as Journal::begin().
   static Result<std::unique_ptr<Loop>> create(Options options);
   /// Ends every lane and joins the threads.
   ~Loop() override;
@@ -99,11 +107,26 @@ class Loop final : public core::Executor, public core::PacketSender, private Lan
   void refuse(Connection connection, const Error& error);
   Result<void> welcome(const std::shared_ptr<Lane>& lane, const v1::Hello& hello);
   Result<void> greet(const std::shared_ptr<Lane>& lane, const lane::Incoming& frame);
-  // A session of its own for the lane, and the descriptors that it is told of.
+  static Result<void> check_versions(std::uint16_t oldest, std::uint16_t newest);
+  // `newest`  version that the client speaks.
+  lane::Welcome welcome_of(SessionId session, std::uint16_t newest) const;
+  void take_over(const Journal::Content& before);
+  void end_grace();
+  Result<void> resume(const std::shared_ptr<Lane>& lane, const lane::Incoming& frame);
+  Result<void> welcome_back(const std::shared_ptr<Lane>& lane, SessionId session, const core::Claim& claim,
+                            std::string_view welcome);
+  // The broker's ends of what a session of a lane has besides it, and the client's, which it is told of.
+  struct Ends {
+    SharedPages pages;
+    Doorbell doorbell;
+    std::array<UniqueFd, 3> descriptors{};
+    std::array<int, 3> numbers() const;
+  };
+  Result<Ends> make_ends(const Lane& lane) const;
+  // A session of its own for the lane.
   struct Opened {
     SessionId session;
-    std::array<UniqueFd, 3> descriptors;
-    std::array<int, 3> numbers() const;
+    Ends ends;
   };
   Result<Opened> open_session(const std::shared_ptr<Lane>& lane, const std::string& label);
   Error no_descriptors() const;
@@ -138,6 +161,9 @@ class Loop final : public core::Executor, public core::PacketSender, private Lan
   SilentConnections silent_;
   EventLog events_;
   DeadlineTimer deadline_;
+  JournalWriter journal_;
+  PendingClaims claims_;
+  boost::asio::steady_timer grace_;  ///< for the clients of the broker before
   boost::asio::steady_timer broadcast_;
   bool broadcast_armed_ = false;
   std::uint64_t broadcast_revision_ = 0;  ///< of the figures that every page shows at least

@@ -85,7 +85,7 @@ Result<void> Loop::welcome(const std::shared_ptr<Lane>& lane, const v1::Hello& h
   welcome.set_tenant(broker_.tenant_name(opened->session));
   welcome.set_driver_folder(driver_folder_);
   for (const core::DevicePolicy& device : broker_.policy().devices) welcome.add_devices(device.uuid);
-  lane->welcome(opened->session, welcome, opened->numbers());
+  lane->welcome(opened->session, welcome, opened->ends.numbers());
   return {};
 }
 
@@ -99,20 +99,31 @@ Result<void> Loop::open_control(const std::shared_ptr<Lane>& lane) {
 }
 
 Result<Loop::Opened> Loop::open_session(const std::shared_ptr<Lane>& lane, const std::string& label) {
+  auto ends = make_ends(*lane);
+  if (!ends) return ends.error();
+  auto session = broker_.open_session(lane->peer(), label, std::chrono::steady_clock::now());
+  if (!session) return session.error();
+  const auto [client, added] = clients_.emplace(
+      *session, Client{std::make_shared<LaneLink>(lane, std::move(ends->pages), std::move(ends->doorbell))});
+  GPUMEM_CHECK(added, "session ids are new");
+  publish(*session);
+  return Opened{*session, std::move(*ends)};
+}
+
+Result<Loop::Ends> Loop::make_ends(const Lane& lane) const {
   auto pages = SharedPages::create();
   if (!pages) return pages.error();
   auto doorbell = Doorbell::create();
   if (!doorbell) return doorbell.error();
-  if (budget_.is_reserved(pages->highest_descriptor(), lane->is_admin())) return no_descriptors();
-  auto session = broker_.open_session(lane->peer(), label, std::chrono::steady_clock::now());
-  if (!session) return session.error();
+  if (budget_.is_reserved(pages->highest_descriptor(), lane.is_admin())) return no_descriptors();
   auto page_files = pages->take_descriptors();
-  Opened opened{*session, {std::move(page_files[0]), std::move(page_files[1]), doorbell->take_descriptor()}};
-  const auto [client, added] = clients_.emplace(
-      *session, Client{std::make_shared<LaneLink>(lane, std::move(*pages), std::move(*doorbell))});
-  GPUMEM_CHECK(added, "session ids are new");
-  publish(*session);
-  return opened;
+  UniqueFd bell = doorbell->take_descriptor();
+  return Ends{std::move(*pages), std::move(*doorbell),
+              {std::move(page_files[0]), std::move(page_files[1]), std::move(bell)}};
+}
+
+std::array<int, 3> Loop::Ends::numbers() const {
+  return {descriptors[0].get(), descriptors[1].get(), descriptors[2].get()};
 }
 
 Error Loop::no_descriptors() const {
@@ -141,6 +152,7 @@ void Loop::spent(Lane& lane, std::uint32_t device) {
 
 void Loop::closed(const std::shared_ptr<Lane>& lane, bool goodbye) {
   silent_.remove(lane.get());
+  claims_.drop(lane.get());
   controls_.remove(*lane);
   if (!lane->session()) return lane->forget();  // nothing is charged to its process: no need to see it end
   const auto end = goodbye                    ? core::SessionEnd::kReleased

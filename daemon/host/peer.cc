@@ -75,6 +75,10 @@ Result<PeerProcess> identify_peer(int socket, const KernelFeatures& kernel) {
   return found;
 }
 
+bool is_same_process(const core::Peer& one, const core::Peer& other) {
+  return one.pid != 0 && one.started != 0 && one.pid == other.pid && one.started == other.started;
+}
+
 std::string in_words(const core::Peer& peer) {
   const std::string uid = "uid " + std::to_string(peer.uid);
   const std::string words = peer.pid == 0

@@ -116,6 +116,7 @@ Result<core::DevicePolicy> compile_device(const Config& config, const DeviceFact
                                              ": it has " + to_string(facts.device.total) + ", of which " +
                                              to_string(facts.obtainable) + " can be had"};
   }
+  device.pool = std::max(device.pool, facts.lent);
   if (device.pool.is_zero()) {
     return Error{Code::kInvalidArgument,
                  "reserving " + reserve.text() + " of " + device.uuid + " leaves an empty pool"};

@@ -12,7 +12,8 @@ namespace gpumem::host {
 /// What the driver knows of a device, and how much of it can be reserved now.
 struct DeviceFacts {
   cuda::Device device;
-  Bytes obtainable;  ///< total less what others use already; total where that is not known
+  Bytes obtainable;  ///< total less what others use; total where that is not known
+  Bytes lent{};      ///< of that, by the broker before, to clients that may still use it
   std::string no_fabric = core::kFabricOff;  ///< why its extents have no fabric handles; empty: they have
 };
 

@@ -48,8 +48,8 @@ Result<void> signal_process(int pidfd, core::Signal signal) {
   return errno == ESRCH ? gone("the process") : errno_error(errno, "cannot signal the process");
 }
 
-Result<void> signal_process(std::int64_t pid, std::uint64_t started, core::Signal signal) {
-  const UniqueFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, static_cast<pid_t>(pid), 0)));
+Result<UniqueFd> open_process(std::int64_t pid, std::uint64_t started) {
+  UniqueFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, static_cast<pid_t>(pid), 0)));
   if (!pidfd.valid()) {
     return errno == ESRCH ? gone("process " + std::to_string(pid))
                           : errno_error(errno, "cannot reach the process");
@@ -58,7 +58,12 @@ Result<void> signal_process(std::int64_t pid, std::uint64_t started, core::Signa
   const auto found = start_time(pid);
   if (!found) return found.error();
   if (*found != started) return gone("the process that was meant by pid " + std::to_string(pid));
-  return signal_process(pidfd.get(), signal);
+  return pidfd;
+}
+
+Result<void> signal_process(std::int64_t pid, std::uint64_t started, core::Signal signal) {
+  const auto process = open_process(pid, started);
+  return process ? signal_process(process->get(), signal) : process.error();
 }
 
 }  // namespace gpumem::host

@@ -31,6 +31,7 @@ const char* kind_name(core::Event::Kind kind) {
   using Kind = core::Event::Kind;
   switch (kind) {
     case Kind::kOpened: return "opened";
+    case Kind::kResumed: return "resumed";
     case Kind::kEnded: return "ended";
     case Kind::kDied: return "died";
     case Kind::kWaiting: return "waiting";

@@ -101,6 +101,7 @@ template Result<ImportHandle> body_of(const Incoming& frame);
 template Result<ReleaseImport> body_of(const Incoming& frame);
 template Result<Describe> body_of(const Incoming& frame);
 template Result<Explain> body_of(const Incoming& frame);
+template Result<Resume> body_of(const Incoming& frame);
 template Result<HandleExported> body_of(const Incoming& frame);
 template Result<Imported> body_of(const Incoming& frame);
 template Result<Described> body_of(const Incoming& frame);

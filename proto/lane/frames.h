@@ -17,8 +17,9 @@ namespace gpumem::lane {
 
 /// "GML3" as little-endian bytes. No message of the protocol before this one starts with it.
 inline constexpr std::uint32_t kMagic = 0x334c'4d47;
-inline constexpr std::uint16_t kVersion = 3;
+inline constexpr std::uint16_t kVersion = 4;
 inline constexpr std::uint16_t kOldestVersion = 3;  ///< of the frames; the version before has no frames
+inline constexpr std::uint16_t kResumeVersion = 4;  ///< from this one on, sessions can be resumed
 inline constexpr std::size_t kMostBytes = 4096;     ///< of a frame; a longer one ends the session
 inline constexpr std::size_t kMostDescriptors = 128;
 inline constexpr std::size_t kMostParts = 32;  ///< of a growth: one for each device
@@ -26,6 +27,7 @@ inline constexpr std::size_t kMostLeases = 128;
 inline constexpr std::size_t kMostReturned = 500;
 inline constexpr std::size_t kMostHolders = 8;
 inline constexpr std::size_t kMostDescribed = 20;  ///< slices in a frame
+inline constexpr std::size_t kMostClaimed = 250;   ///< things in a frame
 
 enum class Kind : std::uint16_t {
   // From the client. Those from kCancel to kGoodbye are told and not answered; the others are requests,
@@ -47,6 +49,7 @@ enum class Kind : std::uint16_t {
   kReleaseImport = 14,
   kDescribe = 15,
   kExplain = 16,
+  kResume = 17,
   // From the broker.
   kWelcome = 129,
   kSliceOpened = 130,
@@ -97,6 +100,25 @@ struct Hello {
   std::uint16_t newest;
   std::uint32_t zero;
   Text<128> label;  ///< for people; printable
+};
+enum class Claimed : std::uint64_t { kSlice = 1, kLease = 2, kImport = 3 };
+struct ClaimedThing {
+  Claimed kind;
+  std::uint64_t id;
+};
+/// In place of Hello, from the process of a session whose broker was restarted: goes on with the session, and
+/// says what it has. What does not fit comes in further frames of the same request, before anything else.
+/// What is not claimed comes back to the broker. Answered with Welcome or Failed.
+struct Resume {
+  static constexpr Kind kKind = Kind::kResume;
+  std::uint16_t oldest;  ///< versions that the client speaks
+  std::uint16_t newest;
+  std::uint32_t zero;
+  std::uint64_t session;
+  std::uint64_t missing;  ///< things that are still to come
+  std::uint64_t count;
+  std::array<ClaimedThing, kMostClaimed> things;  ///< each kind ascends
+  static constexpr auto kList = &Resume::things;
 };
 /// Answered with SliceOpened or Failed.
 struct OpenSlice {
@@ -369,9 +391,15 @@ class Outgoing {
   explicit Outgoing(const Body& body, std::uint64_t request = 0, std::uint64_t deadline = 0)
       : size_(sizeof(Header) + size_of(body)) {
     static_assert(std::is_trivially_copyable_v<Body> && sizeof(Header) + sizeof(Body) <= kMostBytes);
-    const Header header{kMagic, kVersion, Body::kKind, request, deadline};
+    const Header header{kMagic, kOldestVersion, Body::kKind, request, deadline};
     std::memcpy(bytes_.data(), &header, sizeof header);
     if (size_ > sizeof header) std::memcpy(bytes_.data() + sizeof header, &body, size_ - sizeof header);
+  }
+  Outgoing(const Outgoing& other) { *this = other; }
+  Outgoing& operator=(const Outgoing& other) {
+    size_ = other.size_;
+    std::memmove(bytes_.data(), other.bytes_.data(), size_);
+    return *this;
   }
   std::string_view bytes() const { return {bytes_.data(), size_}; }
 
@@ -402,6 +430,9 @@ Result<Body> body_of(const Incoming& frame);
 static_assert(sizeof(Header) == 24 && offsetof(Header, version) == 4 && offsetof(Header, kind) == 6 &&
               offsetof(Header, request) == 8 && offsetof(Header, deadline) == 16);
 static_assert(sizeof(Hello) == 136 && offsetof(Hello, newest) == 2 && offsetof(Hello, label) == 8);
+static_assert(offsetof(Resume, newest) == 2 && offsetof(Resume, session) == 8 &&
+              offsetof(Resume, missing) == 16 && offsetof(Resume, count) == 24 &&
+              offsetof(Resume, things) == 32 && sizeof(ClaimedThing) == 16);
 static_assert(sizeof(OpenSlice) == 144 && offsetof(OpenSlice, limit) == 8 &&
               offsetof(OpenSlice, label) == 16);
 static_assert(sizeof(CloseSlice) == 8 && sizeof(Cancel) == 8 && sizeof(Accept) == 8 && sizeof(Spent) == 8);

@@ -4,7 +4,7 @@ namespace gpumem::test {
 
 std::unique_ptr<ClientProcess> BrokerTest::client(Bytes limit, std::optional<User> user) {
   auto client = std::make_unique<ClientProcess>(broker_.folder(), ClientOptions{.user = user});
-  EXPECT_TRUE(succeeded(client->connect()));
+  EXPECT_TRUE(succeeded(client->connect("test", client_timeout_)));
   EXPECT_TRUE(succeeded(client->open("a", limit)));
   return client;
 }

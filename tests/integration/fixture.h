@@ -42,6 +42,7 @@ class BrokerTest : public testing::Test {
   /// Nothing is charged, no session is left, and the driver's figure is the pool to the byte.
   void expect_rest();
 
+  std::chrono::milliseconds client_timeout_ = kPatience;  ///< of the calls of client()'s sessions
   BrokerProcess broker_;
 };
 

@@ -284,10 +284,11 @@ Result<void> World::apply(const Policy& policy) {
 }
 
 std::string World::history() const {
-  static constexpr std::array kNames{"opened",  "ended",       "died",        "waiting",    "granted",
-                                     "denied",  "withdrawn",   "pressure",    "relieved",   "returned",
-                                     "freed",   "quarantined", "debt",        "debt paid",  "terminating",
-                                     "killing", "quota",       "past broker", "unexplained"};
+  static constexpr std::array kNames{"opened",      "resumed",  "ended",       "died",      "waiting",
+                                     "granted",     "denied",   "withdrawn",   "pressure",  "relieved",
+                                     "returned",    "freed",    "fabric",      "quarantined", "debt",
+                                     "debt paid",   "terminating", "killing",  "quota",     "past broker",
+                                     "unexplained"};
   std::string lines;
   for (const Event& event : history_) {
     const auto kind = static_cast<std::size_t>(event.kind);

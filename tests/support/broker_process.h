@@ -42,6 +42,11 @@ class BrokerProcess {
   void kill() { child_->kill(); }
   /// Starts another broker in the same folder, after the first has ended.
   void start_again();
+  /// The same, with another configuration.
+  void start_again(const std::string& config) {
+    options_.config = config;
+    start_again();
+  }
   /// Writes the configuration, sends SIGHUP, and waits until the broker has said what came of it.
   void reload(const std::string& config);
 

@@ -47,7 +47,9 @@ Json ClientProcess::answer(std::vector<UniqueFd>* descriptors) {
   return Json::parse(packet->bytes);
 }
 
-Json ClientProcess::connect(const std::string& label) { return ask({{"do", "connect"}, {"label", label}}); }
+Json ClientProcess::connect(const std::string& label, std::chrono::milliseconds timeout) {
+  return ask({{"do", "connect"}, {"label", label}, {"timeout_ms", timeout.count()}});
+}
 
 Json ClientProcess::open(const std::string& slice, Bytes limit, const std::string& device) {
   return ask({{"do", "open"}, {"slice", slice}, {"limit", limit.count}, {"device", device}});

@@ -9,6 +9,7 @@
 #include "base/unique_fd.h"
 #include "gpumem/bytes.h"
 #include "tests/support/child.h"
+#include "tests/support/eventually.h"
 
 namespace gpumem::test {
 
@@ -42,7 +43,8 @@ class ClientProcess {
   }
 
   // The commands that most tests need. `slice` is the test's own name for one.
-  Json connect(const std::string& label = "test");
+  /// `timeout`  of the session's calls.
+  Json connect(const std::string& label = "test", std::chrono::milliseconds timeout = kPatience);
   Json disconnect() { return ask({{"do", "disconnect"}}); }
   Json open(const std::string& slice, Bytes limit = {}, const std::string& device = "");
   Json grow(const std::string& slice, Bytes target, std::chrono::milliseconds wait = {}) {

@@ -62,7 +62,8 @@ Answer access(const Json& command, Holdings& holdings, Access how) {
 }
 
 Answer connect(const Json& command, Holdings& holdings) {
-  auto session = Session::connect({holdings.runtime_folder, command.at("label"), kPatience});
+  const std::chrono::milliseconds timeout(command.value("timeout_ms", milliseconds(kPatience).count()));
+  auto session = Session::connect({holdings.runtime_folder, command.at("label"), timeout});
   if (!session) return failure(session.error());
   holdings.session.emplace(std::move(*session));
   Answer answer;
@@ -252,7 +253,7 @@ std::optional<Answer> session_command(const Json& command, Holdings& holdings) {
 void storm(const std::string& runtime_folder, unsigned seed) {
   std::mt19937 random(seed);
   for (;;) {
-    auto session = Session::connect({runtime_folder, "storm", kPatience});
+    auto session = Session::connect({runtime_folder, "storm", std::chrono::seconds(5)});
     if (!session) end_storm(session.error());
     auto driver = cuda::Driver::open(session->driver_folder());
     std::vector<Slice> slices;

@@ -22,6 +22,12 @@ class CRestart : public testing::Test {
     broker().kill();
     broker().start_again();
   }
+  /// The next broker knows nothing of this one.
+  static void restart_without_journal() {
+    broker().kill();
+    std::filesystem::remove(broker().folder() + "/journal");
+    broker().start_again();
+  }
   gpumem_address allocate(std::uint64_t bytes) {
     gpumem_address address = 0;
     EXPECT_TRUE(ok(gpumem_allocate(allocator_, bytes, nullptr, &address)));
@@ -47,8 +53,19 @@ TEST_F(CRestart, AllocatorThatTheProgramKeepsGoesOnAtTheNextBroker) {
   EXPECT_TRUE(fails(GPUMEM_INVALID_ARGUMENT, gpumem_deallocate(allocator_, address, kMuch, nullptr)));
 }
 
-TEST_F(CRestart, NextAllocatorFreesWhatAnEarlierOneAllocated) {
+TEST_F(CRestart, IsNotNoticedByWhoeverAsksForTheDefault) {
   restart();
+  gpumem_allocator* allocator = nullptr;
+  EXPECT_TRUE(ok(gpumem_default_allocator(0, &allocator)));
+  EXPECT_EQ(allocator, allocator_);
+  gpumem_session* session = nullptr;
+  EXPECT_TRUE(ok(gpumem_default_session(&session)));
+  EXPECT_EQ(session, session_);
+  EXPECT_TRUE(ok(gpumem_session_ping(session)));
+}
+
+TEST_F(CRestart, NextAllocatorFreesWhatAnEarlierOneAllocated) {
+  restart_without_journal();
   gpumem_allocator* const earlier = allocator_;
   free(allocate(kMuch), kMuch);
   EXPECT_TRUE(ok(gpumem_default_allocator(0, &allocator_)));
@@ -75,16 +92,15 @@ TEST_F(CRestart, WhileThereIsNoBrokerCallsSaySo) {
   gpumem_address none = 0;
   EXPECT_TRUE(fails(GPUMEM_UNAVAILABLE, gpumem_allocate(allocator_, kMuch, nullptr, &none),
                     "memory that is already"));
-  gpumem_session* session = nullptr;
-  EXPECT_TRUE(fails(GPUMEM_UNAVAILABLE, gpumem_default_session(&session), "no broker"));
+  EXPECT_TRUE(fails(GPUMEM_UNAVAILABLE, gpumem_session_ping(session_), "no other resumes the session yet"));
   EXPECT_TRUE(ok(gpumem_default_allocator(0, &allocator_))) << "it has memory yet";
   broker().start_again();
   free(allocate(kMuch), kMuch);
 }
 
 TEST_F(CRestart, SessionIsConnectedAnewWhenItIsAskedFor) {
-  restart();
-  EXPECT_TRUE(fails(GPUMEM_UNAVAILABLE, gpumem_session_ping(session_)));
+  restart_without_journal();
+  EXPECT_TRUE(fails(GPUMEM_UNAUTHENTICATED, gpumem_session_ping(session_), "open a new session"));
   gpumem_session* session = nullptr;
   EXPECT_TRUE(ok(gpumem_default_session(&session)));
   EXPECT_NE(session, session_);

@@ -46,6 +46,18 @@ class FakeDriver {
     drop_if_unused(id);
   }
 
+  /// The broker's process is gone, and all its handles. What others use goes on with numbers that are larger
+  /// by `more`, so that the next broker's are new.
+  void lose_broker(std::uint64_t more) {
+    const std::map<ExtentId, Physical> all = std::exchange(extents_, {});
+    for (const auto& [id, extent] : all) {
+      if (extent.users == 0)
+        devices_[extent.device].used -= extent.size;
+      else
+        extents_[ExtentId{id.value + more}] = {extent.device, extent.size, false, extent.users};
+    }
+  }
+
   /// A process past the broker takes up to `bytes` of what is not in use. Answers how many.
   Bytes steal(DeviceIndex device, Bytes bytes) {
     const Bytes taken = std::min(bytes, room(device));

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <deque>
 #include <map>
+#include <memory>
 #include <set>
 #include <string>
 #include <utility>
@@ -25,6 +26,7 @@ class Machine {
 
   explicit Machine(Policy policy = small_policy(), Start start = Start::kReady)
       : broker(policy), driver(totals_of(policy)) {
+    broker.keep_changes();
     if (start == Start::kEmpty) return;
     broker.tick(now);
     run_jobs();
@@ -74,8 +76,46 @@ class Machine {
     pass(end - now);
   }
 
+  /// The broker dies, and another takes over from what it has written down. Processes keep what they use, by
+  /// numbers of their own: see before(). Returns the sessions that it knows.
+  std::vector<RestoredSession> restart(Policy policy = small_policy()) {
+    std::vector<std::string> devices;
+    for (const DevicePolicy& one : broker.policy().devices) devices.push_back(one.uuid);
+    absorb();
+    const Checkpoint checkpoint = written;
+    jobs.clear();
+    driver.lose_broker(kOtherNumbers);
+    for (auto& [session, extents] : held)
+      for (ExtentId& id : extents) id.value += kOtherNumbers;
+    std::destroy_at(&broker);
+    std::construct_at(&broker, std::move(policy));
+    broker.keep_changes();
+    auto restored = broker.restore(checkpoint, devices, now);
+    written = broker.checkpoint();
+    std::vector<Checkpoint::Change> made;
+    broker.take_changes(made);  // they are part of what was written
+    broker.tick(now);
+    run_jobs();
+    return restored;
+  }
+  /// A grant of the broker before the latest restart, by the numbers that its extents have now.
+  static Grant before(Grant grant) {
+    for (OfferedLease& one : grant.leases) one.extent.id.value += kOtherNumbers;
+    return grant;
+  }
+
   // ---- The clients' part ----
 
+  /// Comes back to a session of the broker before, with all of these.
+  Result<void> resume(SessionId session, std::vector<SliceId> slices, const std::vector<Grant>& grants,
+                      std::vector<ImportId> imports = {}) {
+    Claim claim{std::move(slices), {}, std::move(imports)};
+    for (const Grant& grant : grants) std::ranges::move(leases_of(grant), std::back_inserter(claim.leases));
+    std::ranges::sort(claim.leases);
+    auto resumed = broker.resume(session, claim, now);
+    collect();
+    return resumed;
+  }
   SessionId connect(std::uint32_t uid) { return broker.open_session(peer_of(uid), "test", now).value(); }
   SliceId slice(SessionId session, Bytes limit = {}, const std::string& device = "GPU-0") {
     return broker.open_slice(session, device, limit, "test").value().id;
@@ -216,10 +256,17 @@ class Machine {
   std::vector<std::pair<SessionId, Signal>> signals;
   std::vector<SignalForeigner> foreign_signals;
   std::vector<Event> events;
+  Checkpoint written;  ///< by the changes that the broker has told
   IdSource<RequestId> request_ids;
 
  private:
+  static constexpr std::uint64_t kOtherNumbers = std::uint64_t{1} << 40;
+
   void absorb() {
+    std::vector<Checkpoint::Change> changes;
+    broker.take_changes(changes);
+    for (const Checkpoint::Change& change : changes) written.apply(change);
+    EXPECT_EQ(written, broker.checkpoint()) << "what a broker writes down is all that the next one needs";
     for (Effect& effect : broker.take_effects()) std::visit([this](auto& one) { take(one); }, effect);
     std::ranges::move(broker.take_events(), std::back_inserter(events));
   }

@@ -1,0 +1,25 @@
+#include "client/greeting.h"
+
+#include "client/status.h"
+#include "shm/pages.h"
+
+namespace gpumem::client {
+
+Result<Greeting> greeting_of(const lane::Welcome& body, std::vector<OwnFd>& descriptors) {
+  static_assert(std::tuple_size_v<decltype(body.devices)> == kMaxDevices);
+  if (body.version < lane::kOldestVersion || body.version > lane::kVersion)
+    return protocol_error("a welcome to version " + std::to_string(body.version));
+  if (body.session == 0) return protocol_error("a welcome without a session");
+  if (descriptors.size() != 3) {
+    return protocol_error("a welcome with " + std::to_string(descriptors.size()) + " descriptors instead of 3");
+  }
+  Greeting greeting{{body.version, body.session, std::string(body.tenant.view()),
+                     std::string(body.driver_folder.view()), {}},
+                    std::move(descriptors[0]),
+                    std::move(descriptors[1]),
+                    std::move(descriptors[2])};
+  for (std::uint64_t i = 0; i < body.count; ++i) greeting.welcome.devices.emplace_back(body.devices[i].view());
+  return greeting;
+}
+
+}  // namespace gpumem::client

@@ -1,0 +1,79 @@
+#include "client/lane_resumption.h"
+
+#include <poll.h>
+
+#include <algorithm>
+
+#include "client/status.h"
+
+namespace gpumem::client {
+
+Result<std::optional<LaneResumption::Resumed>> LaneResumption::attempt(const SessionClaim& claim,
+                                                                       Clock::time_point deadline) {
+  if (!socket_ && !begin(claim, deadline)) return std::optional<Resumed>();
+  while (socket_->wait(POLLIN, deadline)) {
+    LanePacket packet;
+    const LaneSocket::Received received = socket_->receive(packet);
+    if (received == LaneSocket::Received::kNothing) continue;
+    if (received == LaneSocket::Received::kPacket) return take(packet);
+    socket_.reset();  // this broker has ended, too
+    return std::optional<Resumed>();
+  }
+  return std::optional<Resumed>();
+}
+
+bool LaneResumption::begin(const SessionClaim& claim, Clock::time_point deadline) {
+  using std::chrono::milliseconds;
+  const auto left = std::chrono::ceil<milliseconds>(deadline - Clock::now());
+  auto connected = connect_lane(path_, std::max(left, milliseconds(1)));
+  if (!connected) return false;
+  socket_.emplace(std::move(*connected));
+  for (const lane::Resume& frame : claim.frames(before_.session)) {
+    if (send(lane::Outgoing(frame, 1).bytes(), deadline)) continue;
+    socket_.reset();  // without its last frame a claim is none
+    return false;
+  }
+  return true;
+}
+
+bool LaneResumption::send(std::string_view frame, Clock::time_point deadline) const {
+  for (;;) {
+    const LaneSocket::Sent sent = socket_->send(frame);
+    if (sent != LaneSocket::Sent::kFull) return sent == LaneSocket::Sent::kYes;
+    if (!socket_->wait(POLLOUT, deadline)) return false;
+  }
+}
+
+Result<std::optional<LaneResumption::Resumed>> LaneResumption::take(LanePacket& packet) {
+  const auto frame = lane::parse(packet.view());
+  if (!frame) return frame.error().in("the broker does not resume the session");
+  if (const auto failed = lane::body_of<lane::Failed>(*frame)) {
+    socket_.reset();
+    Error error = error_of(*failed);
+    if (error.code == Code::kUnavailable) return std::optional<Resumed>();
+    return error.in("the broker does not resume the session");
+  }
+  const auto body = lane::body_of<lane::Welcome>(*frame);
+  if (!body) return protocol_error(body.error().message);
+  auto greeting = greeting_of(*body, packet.descriptors);
+  if (!greeting) return greeting.error();
+  if (auto same = check(greeting->welcome); !same) return same.error();
+  Resumed resumed{std::move(*socket_), std::move(*greeting)};
+  socket_.reset();
+  return std::optional(std::move(resumed));
+}
+
+// Devices are named by their places, and the driver is open.
+Result<void> LaneResumption::check(const Welcome& now) const {
+  if (now.session != before_.session) return protocol_error("a welcome to another session");
+  if (now.devices == before_.devices && now.driver_folder == before_.driver_folder) return {};
+  return Error{Code::kFailedPrecondition,
+               "the broker was restarted with other devices or another driver; memory that is mapped stays "
+               "usable; open a new session to allocate more"};
+}
+
+void LaneResumption::leave(std::string_view goodbye) {
+  if (socket_) static_cast<void>(socket_->send(goodbye));
+}
+
+}  // namespace gpumem::client

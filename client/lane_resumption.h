@@ -1,0 +1,44 @@
+#pragma once
+#include <filesystem>
+#include <optional>
+#include <string_view>
+
+#include "client/greeting.h"
+#include "client/lane_socket.h"
+#include "client/session_claim.h"
+
+namespace gpumem::client {
+
+/// Goes on with a session at a broker that was restarted. It may take several attempts: there may be no broker
+/// yet, or one that is not ready. What was begun goes on with the next attempt: a broker that reads a claim
+/// behind which nobody waits any more gives the session up.
+/// Threads  one at a time.
+class LaneResumption {
+ public:
+  using Clock = LaneSocket::Clock;
+
+  /// `socket`  the path of the lane's socket. `before`  what the broker before said of the session.
+  LaneResumption(std::filesystem::path socket, Welcome before)
+      : path_(std::move(socket)), before_(std::move(before)) {}
+
+  struct Resumed {
+    LaneSocket socket;
+    Greeting greeting;
+  };
+  /// Nothing: no broker has answered until `deadline`, or even before. Errors  the session is lost; why.
+  Result<std::optional<Resumed>> attempt(const SessionClaim& claim, Clock::time_point deadline);
+  /// Says `goodbye` to a broker that has not answered a claim yet; does nothing without one.
+  void leave(std::string_view goodbye);
+
+ private:
+  bool begin(const SessionClaim& claim, Clock::time_point deadline);
+  bool send(std::string_view frame, Clock::time_point deadline) const;
+  Result<std::optional<Resumed>> take(LanePacket& packet);
+  Result<void> check(const Welcome& now) const;
+
+  const std::filesystem::path path_;
+  const Welcome before_;
+  std::optional<LaneSocket> socket_;  ///< the claim was sent on it
+};
+
+}  // namespace gpumem::client

@@ -1,0 +1,30 @@
+#pragma once
+#include <set>
+#include <string_view>
+#include <vector>
+
+#include "proto/lane/frames.h"
+
+namespace gpumem::client {
+
+/// What a session has, by the frames that went to and fro: what it may claim of a broker that was restarted.
+/// What it has begun to return is not part of it.
+class SessionClaim {
+ public:
+  /// The client is about to send `packet`, one frame.
+  void note_sent(std::string_view packet);
+  /// It has received `frame`.
+  void note_received(const lane::Incoming& frame);
+
+  bool is_empty() const { return slices_.empty() && leases_.empty() && imports_.empty(); }
+  /// The frames that claim all of it, for `session`.
+  std::vector<lane::Resume> frames(std::uint64_t session) const;
+
+ private:
+  using Ids = std::set<std::uint64_t>;
+  Ids slices_;
+  Ids leases_;
+  Ids imports_;
+};
+
+}  // namespace gpumem::client

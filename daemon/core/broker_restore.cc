@@ -1,0 +1,115 @@
+#include <algorithm>
+
+#include "daemon/core/broker.h"
+
+// The start after another broker, and its clients that come back.
+
+namespace gpumem::core {
+
+Checkpoint Broker::checkpoint() const {
+  Checkpoint checkpoint;
+  checkpoint.last.session = session_ids_.last();
+  for (const auto& [id, session] : state_.sessions) {
+    checkpoint.sessions.emplace(id, checkpoint_of(*session));
+    for (const auto& [device, outside] : session->outside)
+      if (!outside.declared.is_zero())
+        checkpoint.declarations.emplace(std::pair(id, device),
+                                        Checkpoint::Declaration{id, device, outside.declared});
+  }
+  lending_.add_to(checkpoint);
+  return checkpoint;
+}
+
+std::vector<RestoredSession> Broker::restore(const Checkpoint& from, const std::vector<std::string>& devices,
+                                             TimePoint now) {
+  session_ids_.skip(from.last.session);
+  lending_.skip(from.last);
+  for (DeviceIndex i = 0; i < devices.size(); ++i) {
+    if (const auto index = state_.find_device(devices[i])) lending_.adopt(*index, from.lent(i));
+  }
+  for (const auto& [id, session] : from.sessions) restore(session);
+  const auto restore_each = [&](const auto& entries, auto take) {
+    for (const auto& [id, entry] : entries) {
+      Session* session = state_.find(entry.session);
+      const auto index = state_.find_device(devices[entry.device]);
+      if (session != nullptr && index) take(*session, entry, *index);
+    }
+  };
+  restore_each(from.slices, [this](Session& session, const Checkpoint::Slice& slice, DeviceIndex device) {
+    lending_.restore(session, slice, device);
+    outside_.begin_context(session, device);
+  });
+  restore_each(from.leases, [this](Session& session, const Checkpoint::Lease& lease, DeviceIndex device) {
+    lending_.restore(session, lease, device);
+  });
+  restore_each(from.declarations,
+               [this](Session& session, const Checkpoint::Declaration& declaration, DeviceIndex device) {
+                 outside_.set(session, device, &OutsideCharge::declared, declaration.bytes);
+               });
+  for (const auto& [id, import] : from.imports)
+    if (state_.find(import.session) != nullptr) lending_.restore(import);
+  return settle_restored(now);
+}
+
+// Whom no rule covers any more, or whose guarantee has no room, keeps its tenant, which may not grow.
+void Broker::restore(const Checkpoint::Session& from) {
+  const TenantMatch uncovered{from.tenant, {}, Quotas(state_.policy.devices.size())};
+  auto tenant = state_.tenants.admit(state_.policy, core::tenant_of(state_.policy, from.peer).value_or(uncovered));
+  if (!tenant) tenant = state_.tenants.admit(state_.policy, uncovered);
+  auto session = std::make_unique<Session>();
+  session->id = from.id;
+  session->tenant = *tenant;
+  session->tenant_name = state_.tenants.name(*tenant);
+  session->peer = from.peer;
+  session->label = from.label;
+  session->since = from.since;
+  session->ended = from.ended;
+  session->awaited = !from.ended && from.peer.maps;
+  state_.sessions.emplace(from.id, std::move(session));
+  state_.session_order.insert(from.id);
+  state_.tenants.join(*tenant, from.id);
+}
+
+// A session that is a stream of gRPC has ended with its stream; nothing of its memory was handed to it.
+std::vector<RestoredSession> Broker::settle_restored(TimePoint now) {
+  std::vector<RestoredSession> restored;
+  const std::vector<SessionId> all(state_.session_order.begin(), state_.session_order.end());
+  for (const SessionId id : all) {
+    const Session* session = state_.find(id);
+    if (session == nullptr) continue;
+    if (session->peer.maps && (session->awaited || !session->leases.empty() || state_.imports.knows(id))) {
+      restored.push_back({id, session->peer, session->awaited});
+    } else {
+      session_ended(id, SessionEnd::kReleased, now);
+    }
+  }
+  reclaimer_.replan();
+  settle(now);
+  return restored;
+}
+
+bool Broker::awaits(SessionId id) const {
+  const Session* session = state_.find(id);
+  return session != nullptr && session->awaited;
+}
+
+std::size_t Broker::claimable(SessionId id) const {
+  const Session* session = state_.find(id);
+  if (session == nullptr) return 0;
+  return session->slices.size() + session->leases.size() + state_.imports.of(id).size();
+}
+
+Result<void> Broker::resume(SessionId id, const Claim& claim, TimePoint now) {
+  Session* session = state_.find(id);
+  if (session == nullptr || !session->awaited)
+    return Error{Code::kNotFound, "the broker awaits no client of session " + std::to_string(id.value)};
+  if (auto right = lending_.check_claim(*session, claim); !right) return right;
+  session->awaited = false;
+  lending_.settle_claim(*session, claim);
+  state_.note(Event::Kind::kResumed, *session, now);
+  state_.outbox.touch(id);
+  settle(now);
+  return {};
+}
+
+}  // namespace gpumem::core

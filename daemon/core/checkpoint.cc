@@ -1,0 +1,75 @@
+#include "daemon/core/checkpoint.h"
+
+#include <algorithm>
+
+namespace gpumem::core {
+
+void Checkpoint::apply(const Change& change) {
+  std::visit([this](const auto& one) { put(one); }, change);
+}
+
+void Checkpoint::put(const Session& one) {
+  sessions.insert_or_assign(one.id, one);
+  last.session = std::max(last.session, one.id);
+}
+
+void Checkpoint::put(const Slice& one) {
+  slices.insert_or_assign(one.id, one);
+  last.slice = std::max(last.slice, one.id);
+}
+
+void Checkpoint::put(const Lease& one) {
+  leases.insert_or_assign(one.id, one);
+  last.lease = std::max(last.lease, one.id);
+  last.grant = std::max(last.grant, one.grant);
+}
+
+void Checkpoint::put(const Import& one) {
+  imports.insert_or_assign(one.id, one);
+  last.import = std::max(last.import, one.id);
+}
+
+void Checkpoint::put(const Declaration& one) {
+  if (one.bytes.is_zero())
+    declarations.erase({one.session, one.device});
+  else
+    declarations.insert_or_assign({one.session, one.device}, one);
+}
+
+void Checkpoint::put(const Numbers& one) {
+  last = {std::max(last.session, one.session), std::max(last.slice, one.slice),
+          std::max(last.lease, one.lease), std::max(last.grant, one.grant),
+          std::max(last.import, one.import)};
+}
+
+// With a session goes what it had, its leases excepted: those tell themselves when they are free.
+void Checkpoint::put(const SessionGone& one) {
+  const auto is_its = [&](const auto& entry) { return entry.second.session == one.id; };
+  sessions.erase(one.id);
+  std::erase_if(slices, is_its);
+  std::erase_if(imports, is_its);
+  declarations.erase(declarations.lower_bound({one.id, 0}), declarations.lower_bound({{one.id.value + 1}, 0}));
+}
+
+std::vector<Checkpoint::Change> Checkpoint::changes() const {
+  std::vector<Change> changes{last};
+  changes.reserve(1 + sessions.size() + slices.size() + leases.size() + imports.size() + declarations.size());
+  const auto add = [&](const auto& entries) {
+    for (const auto& [id, entry] : entries) changes.emplace_back(entry);
+  };
+  add(sessions);
+  add(slices);
+  add(leases);
+  add(imports);
+  add(declarations);
+  return changes;
+}
+
+Bytes Checkpoint::lent(DeviceIndex device) const {
+  Bytes sum;
+  for (const auto& [id, lease] : leases)
+    if (lease.device == device) sum += lease.size;
+  return sum;
+}
+
+}  // namespace gpumem::core

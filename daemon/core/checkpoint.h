@@ -1,0 +1,126 @@
+#pragma once
+#include <map>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "daemon/core/types.h"
+
+namespace gpumem::core {
+
+/// What a broker has to know of the one before it: who had a session, and which memory was lent to whom.
+/// Requests that wait, who was asked for memory, and IPC handles are not part of it: they end with the broker.
+struct Checkpoint {
+  struct Session {
+    SessionId id;
+    Peer peer;
+    std::string label;
+    std::string tenant;
+    TimePoint since{};
+    bool ended = false;  ///< its lane is gone; its process may still use what is lent to it
+    bool operator==(const Session&) const = default;
+  };
+  struct Slice {
+    SliceId id;
+    SessionId session;
+    DeviceIndex device = 0;
+    Bytes limit;
+    std::string label;
+    bool operator==(const Slice&) const = default;
+  };
+  struct Lease {
+    LeaseId id;
+    GrantId grant;
+    SessionId session;
+    SliceId slice;  ///< none: imported by the session, and let go by the one that it was lent to
+    DeviceIndex device = 0;
+    Bytes size;
+    bool returned = false;  ///< on its way back, to be proved free
+    bool fabric = false;    ///< given out by a fabric handle
+    bool operator==(const Lease&) const = default;
+  };
+  struct Import {
+    ImportId id;
+    SessionId session;
+    std::vector<LeaseId> leases;  ///< some may be free already
+    bool operator==(const Import&) const = default;
+  };
+  /// What a session declares to hold of a device past the broker.
+  struct Declaration {
+    SessionId session;
+    DeviceIndex device = 0;
+    Bytes bytes;
+    bool operator==(const Declaration&) const = default;
+  };
+  /// The highest numbers given out so far.
+  struct Numbers {
+    SessionId session;
+    SliceId slice;
+    LeaseId lease;
+    GrantId grant;
+    ImportId import;
+    bool operator==(const Numbers&) const = default;
+  };
+  struct SessionGone {
+    SessionId id;
+    bool operator==(const SessionGone&) const = default;
+  };
+  struct SliceGone {
+    SliceId id;
+    bool operator==(const SliceGone&) const = default;
+  };
+  struct LeaseGone {
+    LeaseId id;
+    bool operator==(const LeaseGone&) const = default;
+  };
+  struct ImportGone {
+    ImportId id;
+    bool operator==(const ImportGone&) const = default;
+  };
+  /// One step from a checkpoint to the next: what is new or other than before, or gone.
+  using Change = std::variant<Session, SessionGone, Slice, SliceGone, Lease, LeaseGone, Import, ImportGone,
+                              Declaration, Numbers>;
+
+  std::map<SessionId, Session> sessions;
+  std::map<SliceId, Slice> slices;
+  std::map<LeaseId, Lease> leases;
+  std::map<ImportId, Import> imports;
+  std::map<std::pair<SessionId, DeviceIndex>, Declaration> declarations;  ///< of more than nothing
+  Numbers last;
+
+  void apply(const Change& change);
+  /// The changes that make this checkpoint of an empty one.
+  std::vector<Change> changes() const;
+  /// Lent on a device, whatever it does.
+  Bytes lent(DeviceIndex device) const;
+  bool operator==(const Checkpoint&) const = default;
+
+ private:
+  void put(const Session& one);
+  void put(const Slice& one);
+  void put(const Lease& one);
+  void put(const Import& one);
+  void put(const Declaration& one);
+  void put(const Numbers& one);
+  void put(const SessionGone& one);
+  void put(const SliceGone& one) { slices.erase(one.id); }
+  void put(const LeaseGone& one) { leases.erase(one.id); }
+  void put(const ImportGone& one) { imports.erase(one.id); }
+};
+
+/// What a client says that it has, when it comes back to a session of the broker before. Each list ascends.
+struct Claim {
+  std::vector<SliceId> slices;
+  std::vector<LeaseId> leases;
+  std::vector<ImportId> imports;
+};
+
+/// A session of the broker before.
+struct RestoredSession {
+  SessionId id;
+  Peer peer;
+  bool awaited = false;  ///< its client may come back to it
+};
+
+}  // namespace gpumem::core

@@ -1,0 +1,115 @@
+#include <algorithm>
+
+#include "daemon/core/lending.h"
+
+// What was lent by the broker before: taken over at the start, and settled with each client that comes back.
+
+namespace gpumem::core {
+
+Checkpoint::Lease checkpoint_of(const Lease& lease) {
+  return {lease.id,     lease.grant,       lease.session,  lease.slice,
+          lease.device, lease.extent.size, lease.in_store, lease.fabric};
+}
+
+Checkpoint::Slice checkpoint_of(const Slice& slice, SessionId session) {
+  return {slice.id, session, slice.device, slice.limit, slice.label};
+}
+
+void Lending::add_to(Checkpoint& checkpoint) const {
+  for (const auto& [id, session] : state_.sessions) {
+    for (const auto& [slice_id, slice] : session->slices)
+      checkpoint.slices.emplace(slice_id, checkpoint_of(slice, id));
+  }
+  for (const auto& [id, lease] : leases_) checkpoint.leases.emplace(id, checkpoint_of(*lease));
+  for (const auto& [session, imports] : state_.imports.all()) {
+    for (const auto& [id, leases] : imports) checkpoint.imports.emplace(id, Checkpoint::Import{id, session, leases});
+  }
+  checkpoint.last.slice = slice_ids_.last();
+  checkpoint.last.lease = lease_ids_.last();
+  checkpoint.last.grant = grant_ids_.last();
+  checkpoint.last.import = state_.imports.last();
+}
+
+void Lending::skip(const Checkpoint::Numbers& last) {
+  slice_ids_.skip(last.slice);
+  lease_ids_.skip(last.lease);
+  grant_ids_.skip(last.grant);
+  state_.imports.skip(last.import);
+}
+
+void Lending::adopt(DeviceIndex device, Bytes lent) {
+  stores_[device].adopt(lent);
+  state_.ledger.set_missing(device, stores_[device].missing());
+}
+
+void Lending::restore(Session& session, const Checkpoint::Slice& from, DeviceIndex device) {
+  session.slices.emplace(from.id, Slice{from.id, device, from.limit, {}, {}, from.label});
+}
+
+// The descriptor went with the broker that made the extent: its clients alone have it now.
+void Lending::restore(Session& session, const Checkpoint::Lease& from, DeviceIndex device) {
+  const Charge state = session.ended ? Charge::kQuarantined : Charge::kActive;
+  auto made = std::unique_ptr<Lease>(
+      new Lease{from.id, from.grant, {ExtentId{}, from.size}, session.id, from.slice, device, state});
+  Lease& lease = *made;
+  lease.fabric = from.fabric;
+  leases_.emplace(from.id, std::move(made));
+  session.leases.push_back(lease);
+  state_.ledger.adopt(session.tenant, device, from.size, state);
+  Holding& holding = session.holdings[device];
+  holding.charges[state] += from.size;
+  if (from.fabric) holding.fabric[state] += from.size;
+  if (Slice* slice = slice_of(session, from.slice)) {
+    slice->charged += from.size;
+    if (state == Charge::kActive) slice->held += from.size;
+  } else if (!from.slice && state == Charge::kActive) {
+    holding.inherited += from.size;
+  }
+  if (from.returned) take_back(lease);
+}
+
+void Lending::restore(const Checkpoint::Import& from) {
+  std::vector<LeaseId> leases;
+  for (const LeaseId id : from.leases) {
+    const auto found = leases_.find(id);
+    if (found == leases_.end()) continue;  // free since
+    const Lease& one = *found->second;
+    state_.imports.share(id, {one.session, one.device, one.extent.size});
+    leases.push_back(id);
+  }
+  if (!leases.empty()) state_.imports.restore(from.id, from.session, std::move(leases));
+}
+
+Result<void> Lending::check_claim(const Session& session, const Claim& claim) const {
+  const auto unknown = [](const std::string& what, std::uint64_t id) {
+    return Error{Code::kPermissionDenied, what + " " + std::to_string(id) + " is not the session's"};
+  };
+  for (const SliceId id : claim.slices)
+    if (!session.slices.contains(id)) return unknown("slice", id.value);
+  for (const LeaseId id : claim.leases) {
+    const auto found = leases_.find(id);
+    if (found == leases_.end() || found->second->session != session.id || found->second->in_store)
+      return unknown("lease", id.value);
+  }
+  for (const ImportId id : claim.imports)
+    if (!state_.imports.of(session.id).contains(id)) return unknown("import", id.value);
+  return {};
+}
+
+// What the client does not claim never reached it, or is what it gave back last.
+void Lending::settle_claim(Session& session, const Claim& claim) {
+  for (auto next = session.leases.begin(); next != session.leases.end();) {
+    Lease& one = *next++;  // it may pass to another session
+    if (one.slice && !std::ranges::binary_search(claim.leases, one.id)) let_go(one);
+  }
+  std::vector<ImportId> unclaimed;
+  for (const auto& [id, leases] : state_.imports.of(session.id))
+    if (!std::ranges::binary_search(claim.imports, id)) unclaimed.push_back(id);
+  for (const ImportId id : unclaimed) static_cast<void>(release_import(session, id));
+  std::vector<SliceId> unused;
+  for (const auto& [id, slice] : session.slices)
+    if (!std::ranges::binary_search(claim.slices, id)) unused.push_back(id);
+  for (const SliceId id : unused) static_cast<void>(close_slice(session, id));  // unless it holds leases
+}
+
+}  // namespace gpumem::core

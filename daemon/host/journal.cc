@@ -1,0 +1,180 @@
+#include "daemon/host/journal.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "daemon/host/files.h"
+#include "daemon/host/journal_records.h"
+
+namespace gpumem::host {
+namespace {
+
+constexpr const char* kName = "journal";
+constexpr const char* kPreparedName = "journal.new";
+constexpr std::string_view kMagic = "GMEMJRNL";
+constexpr std::uint32_t kVersion = 1;
+constexpr std::size_t kBootIdBytes = 36;
+constexpr std::uint32_t kMostDevices = 1024;
+
+struct FileHeader {
+  std::array<char, 8> magic;
+  std::uint32_t version;
+  std::uint32_t devices;  // so many DeviceEntries follow
+  std::array<char, kBootIdBytes> boot;
+  std::uint32_t attempts;  // of brokers to take over from it
+};
+struct DeviceEntry {
+  std::array<char, 48> uuid;  // padded with zeros
+  std::uint64_t obtainable;
+};
+static_assert(sizeof(FileHeader) == 56 && sizeof(DeviceEntry) == 56);
+
+// Names this run of the machine.
+std::array<char, kBootIdBytes> boot_id() {
+  std::array<char, kBootIdBytes> id{};
+  if (const auto text = read_text("/proc/sys/kernel/random/boot_id"))
+    std::memcpy(id.data(), text->data(), std::min(text->size(), id.size()));
+  return id;
+}
+
+std::string header_of(const std::vector<Journal::Device>& devices) {
+  FileHeader header{{}, kVersion, static_cast<std::uint32_t>(devices.size()), boot_id(), 0};
+  std::memcpy(header.magic.data(), kMagic.data(), kMagic.size());
+  std::string bytes(reinterpret_cast<const char*>(&header), sizeof header);
+  for (const Journal::Device& device : devices) {
+    DeviceEntry entry{{}, device.obtainable.count};
+    std::memcpy(entry.uuid.data(), device.uuid.data(), std::min(device.uuid.size(), entry.uuid.size()));
+    bytes.append(reinterpret_cast<const char*>(&entry), sizeof entry);
+  }
+  return bytes;
+}
+
+Error no_journal(const std::string& why) { return {Code::kInvalidArgument, "it is no journal: " + why}; }
+
+// The header, which `bytes` loses with the devices. Nothing: of another run of the machine.
+Result<std::optional<std::vector<Journal::Device>>> take_header(std::string_view& bytes) {
+  FileHeader header{};
+  if (bytes.size() < sizeof header) return no_journal("it is too short");
+  std::memcpy(&header, bytes.data(), sizeof header);
+  if (std::string_view(header.magic.data(), header.magic.size()) != kMagic) return no_journal("another begins so");
+  if (header.version != kVersion) {
+    return Error{Code::kFailedPrecondition, "it is a journal of version " + std::to_string(header.version) +
+                                                "; this broker reads version " + std::to_string(kVersion)};
+  }
+  if (header.attempts >= Journal::kMostAttempts) {
+    return Error{Code::kFailedPrecondition,
+                 std::to_string(header.attempts) + " brokers have ended while they took over by it"};
+  }
+  bytes.remove_prefix(sizeof header);
+  if (header.devices > kMostDevices || bytes.size() < header.devices * sizeof(DeviceEntry))
+    return no_journal("its devices are missing");
+  std::vector<Journal::Device> devices;
+  for (std::uint32_t i = 0; i < header.devices; ++i) {
+    DeviceEntry entry{};
+    std::memcpy(&entry, bytes.data(), sizeof entry);
+    devices.push_back({{entry.uuid.data(), ::strnlen(entry.uuid.data(), entry.uuid.size())}, {entry.obtainable}});
+    bytes.remove_prefix(sizeof entry);
+  }
+  if (header.boot != boot_id()) return std::optional<std::vector<Journal::Device>>();
+  return std::optional(std::move(devices));
+}
+
+// A change that names a device that there is not is as damaged as one with a wrong checksum.
+bool fits(const core::Checkpoint::Change& change, std::size_t devices) {
+  return std::visit(
+      [&](const auto& one) {
+        if constexpr (requires { one.device; }) return one.device < devices;
+        return true;
+      },
+      change);
+}
+
+Result<Journal::Content> parse(std::string_view bytes, std::vector<Journal::Device> devices) {
+  Journal::Content content{{}, std::move(devices), {}};
+  while (!bytes.empty()) {
+    const std::size_t left = bytes.size();
+    auto change = decode(bytes);
+    if (change && fits(*change, content.devices.size())) {
+      content.checkpoint.apply(*change);
+      continue;
+    }
+    content.damage = (change ? "a record is of a device that there is not" : change.error().message) +
+                     "; the last " + std::to_string(left) + " bytes are left out";
+    break;
+  }
+  return content;
+}
+
+// A journal that a broker cannot live with must not end every next one.
+Result<void> count_attempt(const std::filesystem::path& file, const std::string& bytes) {
+  FileHeader header{};
+  std::memcpy(&header, bytes.data(), sizeof header);
+  ++header.attempts;
+  const UniqueFd opened(::open(file.c_str(), O_WRONLY | O_CLOEXEC | O_NOFOLLOW));
+  if (!opened.valid() || ::pwrite(opened.get(), &header, sizeof header, 0) != sizeof header)
+    return errno_error(errno, "cannot write " + file.string());
+  return {};
+}
+
+}  // namespace
+
+Result<std::optional<Journal::Content>> Journal::read(const std::filesystem::path& folder) {
+  const std::filesystem::path file = folder / kName;
+  const auto text = read_text(file);
+  if (!text && text.error().code == Code::kNotFound) return std::optional<Content>();
+  if (!text) return text.error();
+  std::string_view bytes = *text;
+  auto devices = take_header(bytes);
+  if (!devices) return devices.error().in(file.string());
+  if (!*devices) return std::optional<Content>();
+  if (auto counted = count_attempt(file, *text); !counted) return counted.error();
+  auto content = parse(bytes, std::move(**devices));
+  if (!content) return content.error().in(file.string());
+  return std::optional(std::move(*content));
+}
+
+Result<Journal> Journal::begin(const std::filesystem::path& folder, std::vector<Device> devices,
+                               const core::Checkpoint& checkpoint) {
+  Journal journal(folder, std::move(devices));
+  if (auto written = journal.rewrite(checkpoint); !written) return written.error();
+  return journal;
+}
+
+// What was written of a change that did not fit is taken away again, or nothing after it could be read.
+Result<void> Journal::add(std::span<const core::Checkpoint::Change> changes) {
+  buffer_.clear();
+  for (const core::Checkpoint::Change& change : changes) buffer_ += encode(change);
+  const auto written = write_all(file_.get(), buffer_);
+  if (written) {
+    size_ += buffer_.size();
+    return {};
+  }
+  if (::ftruncate(file_.get(), static_cast<off_t>(size_)) == 0)
+    ::lseek(file_.get(), static_cast<off_t>(size_), SEEK_SET);
+  return written.error().in((folder_ / kName).string());
+}
+
+Result<void> Journal::rewrite(const core::Checkpoint& checkpoint) {
+  const std::filesystem::path prepared = folder_ / kPreparedName;
+  UniqueFd file(::open(prepared.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!file.valid()) return errno_error(errno, "cannot make " + prepared.string());
+  std::string bytes = header_of(devices_);
+  for (const core::Checkpoint::Change& change : checkpoint.changes()) bytes += encode(change);
+  auto written = write_all(file.get(), bytes);
+  if (written && ::rename(prepared.c_str(), (folder_ / kName).c_str()) != 0)
+    written = errno_error(errno, "cannot put the new journal in its place");
+  if (!written) {
+    ::unlink(prepared.c_str());
+    return written.error().in(prepared.string());
+  }
+  file_ = std::move(file);
+  size_ = checkpoint_size_ = bytes.size();
+  return {};
+}
+
+}  // namespace gpumem::host

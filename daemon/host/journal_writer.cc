@@ -1,0 +1,48 @@
+#include "daemon/host/journal_writer.h"
+
+#include "base/log.h"
+
+namespace gpumem::host {
+namespace {
+
+constexpr auto kPause = std::chrono::seconds(1);
+
+}  // namespace
+
+Result<void> JournalWriter::begin(const std::filesystem::path& folder, std::vector<Journal::Device> devices,
+                                  core::Broker& broker) {
+  if (folder.empty()) return {};
+  broker.keep_changes();
+  auto journal = Journal::begin(folder, std::move(devices), broker.checkpoint());
+  if (!journal) return journal.error();
+  journal_ = std::move(*journal);
+  return {};
+}
+
+void JournalWriter::write(core::Broker& broker, core::TimePoint now) {
+  if (!journal_) return;
+  broker.take_changes(changes_);
+  if (failed_) {
+    if (now < *failed_ + kPause) return;
+    if (auto written = journal_->rewrite(broker.checkpoint()); !written) return fail(broker, written.error(), now);
+    failed_.reset();
+    broker.go_on_lending();
+    spdlog::info("the journal is written again");
+    return;
+  }
+  if (changes_.empty()) return;
+  auto written = journal_->add(changes_);
+  if (!written) return fail(broker, written.error(), now);
+  if (!journal_->is_long()) return;
+  if (auto shortened = journal_->rewrite(broker.checkpoint()); !shortened)
+    spdlog::warn("the journal cannot be shortened: {}", shortened.error().message);
+}
+
+void JournalWriter::fail(core::Broker& broker, const Error& error, core::TimePoint now) {
+  if (!failed_) spdlog::error("nothing is lent until the journal can be written: {}", error.message);
+  failed_ = now;
+  broker.stop_lending("the broker's journal cannot be written (" + error.message +
+                      "); nothing is lent until there is room in its runtime folder");
+}
+
+}  // namespace gpumem::host

@@ -1,0 +1,94 @@
+// The loop's part that takes over from the broker before, and speaks with its clients that come back.
+#include "base/label.h"
+#include "base/log.h"
+#include "daemon/host/awaited_link.h"
+#include "daemon/host/lane_link.h"
+#include "daemon/host/loop.h"
+#include "daemon/host/peer.h"
+
+namespace gpumem::host {
+namespace {
+
+// So long are clients of the broker before awaited. It starts when they can connect.
+constexpr auto kGrace = std::chrono::seconds(10);
+
+Error not_awaited() {
+  return {Code::kUnauthenticated,
+          "the broker was restarted and does not know this session (any more); memory that is mapped stays "
+          "usable; open a new session to allocate more"};
+}
+
+}  // namespace
+
+void Loop::take_over(const Journal::Content& before) {
+  const auto now = std::chrono::steady_clock::now();
+  std::size_t awaited = 0;
+  std::vector<std::string> uuids;
+  for (const Journal::Device& device : before.devices) uuids.push_back(device.uuid);
+  for (const core::RestoredSession& session : broker_.restore(before.checkpoint, uuids, now)) {
+    const auto link = std::make_shared<AwaitedLink>(io_, session.peer);
+    clients_.emplace(session.id, Client{link});
+    awaited += session.awaited ? 1 : 0;
+    const auto watched = link->watch();
+    if (watched) {
+      link->await_end([this, id = session.id] {
+        run([&](core::Broker& broker, core::TimePoint at) { broker.exited(id, at); });
+      });
+    } else if (watched.error().code == Code::kNotFound || !session.awaited) {
+      // Whether its memory is free is for the driver to say.
+      broker_.exited(session.id, now);
+    }
+  }
+  if (!before.checkpoint.sessions.empty())
+    spdlog::info("taking over {} sessions, {} of which may be resumed", before.checkpoint.sessions.size(), awaited);
+}
+
+void Loop::end_grace() {
+  grace_.expires_after(kGrace);
+  grace_.async_wait([this](const boost::system::error_code& error) {
+    if (error) return;
+    run([this](core::Broker& broker, core::TimePoint at) {
+      for (const auto& [id, client] : clients_) {
+        if (!broker.awaits(id)) continue;
+        const auto* link = dynamic_cast<const AwaitedLink*>(client.link.get());
+        const bool seen = link != nullptr && link->is_watching();
+        spdlog::warn("session {}, {}: its client has not come back; what it holds stays charged {}", id.value,
+                     client.link->who(), seen ? "until its process ends" : "until the driver proves it free");
+        broker.session_ended(id, seen ? core::SessionEnd::kLost : core::SessionEnd::kExited, at);
+      }
+    });
+  });
+}
+
+Result<void> Loop::resume(const std::shared_ptr<Lane>& lane, const lane::Incoming& frame) {
+  auto part = lane::body_of<lane::Resume>(frame);
+  if (!part) return part.error();
+  if (auto spoken = check_versions(part->oldest, part->newest); !spoken) return spoken;
+  const SessionId session{part->session};
+  const auto client = clients_.find(session);
+  if (client == clients_.end() || !broker_.awaits(session)) return not_awaited();
+  const auto* before = dynamic_cast<const AwaitedLink*>(client->second.link.get());
+  if (before == nullptr || !is_same_process(before->peer(), lane->peer())) return not_awaited();
+  auto claim = claims_.add(lane.get(), *part, broker_.claimable(session));
+  if (!claim) return claim.error();
+  if (!*claim) return {};
+  silent_.remove(lane.get());
+  const lane::Welcome body = welcome_of(session, part->newest);
+  return welcome_back(lane, session, **claim, lane::Outgoing(body, frame.header.request).bytes());
+}
+
+Result<void> Loop::welcome_back(const std::shared_ptr<Lane>& lane, SessionId session, const core::Claim& claim,
+                                std::string_view welcome) {
+  auto ends = make_ends(*lane);
+  if (!ends) return ends.error();
+  if (auto resumed = broker_.resume(session, claim, std::chrono::steady_clock::now()); !resumed) return resumed;
+  Client& client = clients_.at(session);
+  client.link->forget();
+  client.link = std::make_shared<LaneLink>(lane, std::move(ends->pages), std::move(ends->doorbell));
+  lane->welcome_by_frame(session, welcome, ends->numbers());
+  spdlog::info("session {}, {}: resumed", session.value, client.link->who());
+  client.link->press(broker_.figures(session));  // it may be asked for memory already
+  return {};
+}
+
+}  // namespace gpumem::host

@@ -1,0 +1,151 @@
+// The broker is restarted: its clients go on, their memory and the ledger stay what they were.
+#include "tests/integration/fixture.h"
+#include "tests/support/frame_lane.h"
+
+namespace gpumem::test {
+namespace {
+
+using std::chrono::minutes;
+using std::chrono::seconds;
+
+// Every way to bring the next broker: after a kill, and after an orderly end.
+class Restart : public BrokerTest, public testing::WithParamInterface<bool> {
+ protected:
+  void end_broker() {
+    if (GetParam())
+      broker_.kill();
+    else
+      EXPECT_EQ(broker_.stop(), 0);
+  }
+  void restart() {
+    end_broker();
+    broker_.start_again();
+  }
+  bool is_resumed(std::size_t times = 1) {
+    return eventually([&] {
+      const std::string log = broker_.log();
+      std::size_t found = 0;
+      for (auto at = log.find(": resumed"); at != std::string::npos; at = log.find(": resumed", at + 1)) ++found;
+      return found >= times;
+    });
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Broker, Restart, testing::Values(true, false),
+                         [](const auto& info) { return info.param ? "Killed" : "Stopped"; });
+
+TEST_P(Restart, IsAPauseForClients) {
+  auto one = client_with(mebibytes(48));
+  EXPECT_TRUE(succeeded(one->write("a", 9)));
+  restart();
+  EXPECT_TRUE(succeeded(one->grow("a", mebibytes(64))));
+  EXPECT_EQ(broker_.device().pool(), kPool.count);
+  EXPECT_EQ(broker_.device().active(), mebibytes(64).count);
+  EXPECT_EQ(broker_.used_of_driver(), kPool.count);
+  EXPECT_TRUE(succeeded(one->shrink("a", mebibytes(48))));
+  EXPECT_TRUE(succeeded(one->check("a", 9)));
+  EXPECT_TRUE(succeeded(one->disconnect()));
+  expect_rest();
+}
+
+TEST_P(Restart, IsSeenThroughByACallThatIsMadeWithoutABroker) {
+  auto one = client_with(mebibytes(48));
+  end_broker();
+  one->begin_to_grow("a", mebibytes(64), minutes(10));
+  broker_.start_again();
+  EXPECT_TRUE(succeeded(one->answer()));
+  EXPECT_TRUE(succeeded(one->disconnect()));
+  expect_rest();
+}
+
+TEST_P(Restart, KeepsWaitingWhoeverWaits) {
+  auto holder = client_with(kPool);
+  auto waiter = client();
+  waiter->begin_to_grow("a", mebibytes(48), minutes(10));
+  await_waiters(1);
+  restart();
+  await_waiters(1);
+  EXPECT_TRUE(succeeded(holder->shrink("a", {})));
+  EXPECT_TRUE(succeeded(waiter->answer()));
+  EXPECT_TRUE(succeeded(holder->disconnect()));
+  EXPECT_TRUE(succeeded(waiter->disconnect()));
+  expect_rest();
+}
+
+TEST_P(Restart, FindsClientsThatAskForNothing) {
+  auto idle = client_with(mebibytes(48));
+  restart();
+  EXPECT_TRUE(is_resumed());
+  restart();
+  EXPECT_TRUE(is_resumed(2));
+  EXPECT_EQ(broker_.device().active(), mebibytes(48).count);
+  EXPECT_TRUE(succeeded(idle->disconnect()));
+  expect_rest();
+}
+
+TEST_P(Restart, TakesBackWhatDiedWithItsProcessMeanwhile) {
+  auto one = client_with(mebibytes(48));
+  auto other = client_with(mebibytes(16));
+  end_broker();
+  one->kill();
+  broker_.start_again();
+  other->kill();
+  expect_rest();
+}
+
+TEST_P(Restart, LetsASessionEndWithoutABroker) {
+  client_timeout_ = std::chrono::milliseconds(100);
+  auto one = client_with(mebibytes(48));
+  end_broker();
+  EXPECT_TRUE(succeeded(one->disconnect()));
+  EXPECT_TRUE(one->child().running());
+  broker_.start_again();
+  EXPECT_TRUE(succeeded(one->connect()));
+  EXPECT_TRUE(succeeded(one->open("a")));
+  EXPECT_TRUE(succeeded(one->grow("a", mebibytes(64))));
+}
+
+TEST_P(Restart, AnswersForALimitThatWasLoweredMeanwhile) {
+  auto one = client_with(mebibytes(48));
+  end_broker();
+  broker_.start_again(std::string(kSomeSpare) + "[default]\nlimit = \"16MiB\"\n");
+  EXPECT_TRUE(failed_with(one->grow("a", mebibytes(64)), "RESOURCE_EXHAUSTED"));
+  EXPECT_EQ(broker_.device().active(), mebibytes(48).count);
+}
+
+TEST_P(Restart, IsResumedByTheSameProcessOnly) {
+  auto one = client_with(mebibytes(48));
+  const std::uint64_t session = broker_.sessions().front().id();
+  one->child().signal(SIGSTOP);
+  restart();
+  FrameLane thief(broker_.folder());
+  lane::Resume claim{};
+  claim.oldest = lane::kOldestVersion;
+  claim.newest = lane::kVersion;
+  claim.session = session;
+  const auto refused = thief.ask(claim).as<lane::Failed>();
+  EXPECT_EQ(refused.code, static_cast<std::uint64_t>(Code::kUnauthenticated));
+  one->child().signal(SIGCONT);
+  EXPECT_TRUE(is_resumed());
+  EXPECT_TRUE(succeeded(one->grow("a", mebibytes(64))));
+}
+
+TEST_P(Restart, OfAJournalThatCannotBeReadCountsClientsAsStrangers) {
+  auto one = client_with(mebibytes(48));
+  end_broker();
+  write_file(broker_.folder() + "/journal", "no journal");
+  broker_.start_again();
+  EXPECT_NE(broker_.log().find("it is no journal"), std::string::npos);
+  EXPECT_TRUE(std::filesystem::exists(broker_.folder() + "/journal.unreadable"));
+  EXPECT_EQ(broker_.device().pool(), (kPool - mebibytes(48)).count);
+  const Json answer = one->grow("a", mebibytes(64));
+  EXPECT_TRUE(failed_with(answer, "UNAUTHENTICATED"));
+  EXPECT_NE(answer["message"].get<std::string>().find("open a new session"), std::string::npos) << answer;
+  EXPECT_TRUE(succeeded(one->disconnect()));
+  EXPECT_TRUE(succeeded(one->connect()));
+  EXPECT_TRUE(succeeded(one->open("a")));
+  EXPECT_TRUE(succeeded(one->grow("a", mebibytes(64))));
+}
+
+}  // namespace
+}  // namespace gpumem::test

@@ -1,0 +1,251 @@
+#include <gmock/gmock.h>
+
+#include "tests/unit/core/machine.h"
+
+// Another broker takes over: from what the one before has written down, with clients that come back or not.
+
+namespace gpumem::core {
+namespace {
+
+using testing::ElementsAre;
+using testing::Field;
+using testing::IsEmpty;
+
+constexpr Bytes kTen = mebibytes(10);
+
+class BrokerRestore : public testing::Test {
+ protected:
+  BrokerRestore() {
+    bob = machine.connect(2);
+    slice = machine.slice(bob);
+    grant = machine.get(bob, slice, kTen);
+  }
+  auto is_bob(bool awaited) const {
+    return testing::AllOf(Field(&RestoredSession::id, bob), Field(&RestoredSession::awaited, awaited));
+  }
+
+  Machine machine;
+  SessionId bob;
+  SliceId slice;
+  Grant grant;
+};
+
+TEST_F(BrokerRestore, ChargesWhatWasLentAndMakesThePoolOfTheRest) {
+  EXPECT_THAT(machine.restart(), ElementsAre(is_bob(true)));
+  EXPECT_EQ(machine.charged("bob"), kTen);
+  EXPECT_EQ(machine.free(), mebibytes(54));
+  EXPECT_EQ(machine.driver.handled(0), mebibytes(54));
+}
+
+TEST_F(BrokerRestore, ClientThatComesBackGoesOnWhereItWas) {
+  machine.restart();
+  ASSERT_TRUE(machine.resume(bob, {slice}, {grant}));
+  EXPECT_EQ(machine.charged("bob"), kTen);
+  const Grant more = machine.get(bob, slice, mebibytes(4));
+  EXPECT_TRUE(machine.give_back(bob, slice, machine.before(grant)));
+  EXPECT_TRUE(machine.give_back(bob, slice, more));
+  machine.say_goodbye(bob);
+  EXPECT_TRUE(machine.is_as_new());
+}
+
+TEST_F(BrokerRestore, NumbersAreNotGivenOutAgain) {
+  const LeaseId last = grant.leases.back().lease;
+  ASSERT_TRUE(machine.give_back(bob, slice, grant));
+  machine.restart();
+  ASSERT_TRUE(machine.resume(bob, {slice}, {}));
+  EXPECT_GT(machine.get(bob, slice, mebibytes(2)).leases.front().lease, last);
+  EXPECT_GT(machine.connect(1), bob);
+}
+
+TEST_F(BrokerRestore, WhatTheClientDoesNotClaimComesBack) {
+  const Grant kept = machine.get(bob, slice, mebibytes(4));
+  machine.restart();
+  machine.stop_using(bob, machine.before(grant));  // it had given that back, and nobody has read it
+  ASSERT_TRUE(machine.resume(bob, {slice}, {kept}));
+  EXPECT_EQ(machine.charged("bob"), mebibytes(4));
+  EXPECT_EQ(machine.free(), mebibytes(60));
+}
+
+TEST_F(BrokerRestore, WhatIsNotClaimedButKeptStaysCharged) {
+  machine.restart();
+  ASSERT_TRUE(machine.resume(bob, {slice}, {}));
+  EXPECT_EQ(machine.charges("bob")[Charge::kQuarantined], kTen);
+  EXPECT_EQ(machine.free(), mebibytes(54));
+  machine.die(bob);
+  EXPECT_EQ(machine.charged("bob"), Bytes{});
+}
+
+TEST_F(BrokerRestore, SliceThatTheClientHasClosedIsGone) {
+  const SliceId other = machine.slice(bob);
+  machine.restart();
+  ASSERT_TRUE(machine.resume(bob, {slice}, {grant}));
+  EXPECT_EQ(machine.broker.close_slice(bob, other, machine.now).error().code, Code::kNotFound);
+}
+
+TEST_F(BrokerRestore, ClaimOfOthersMemoryIsRefusedAndTheSessionStaysAwaited) {
+  const SessionId ann = machine.connect(1);
+  const SliceId hers = machine.slice(ann);
+  const Grant gift = machine.get(ann, hers, mebibytes(2));
+  machine.restart();
+  EXPECT_EQ(machine.resume(bob, {slice}, {grant, gift}).error().code, Code::kPermissionDenied);
+  EXPECT_EQ(machine.resume(bob, {slice, hers}, {grant}).error().code, Code::kPermissionDenied);
+  EXPECT_EQ(machine.resume(bob, {slice}, {grant}, {ImportId{7}}).error().code, Code::kPermissionDenied);
+  EXPECT_EQ(machine.charged("ann"), mebibytes(2));
+  EXPECT_TRUE(machine.resume(bob, {slice}, {grant}));
+}
+
+TEST_F(BrokerRestore, ClaimOfOldLeasesIsRefused) {
+  ASSERT_TRUE(machine.give_back(bob, slice, grant));
+  machine.restart();
+  EXPECT_EQ(machine.resume(bob, {slice}, {grant}).error().code, Code::kPermissionDenied);
+}
+
+TEST_F(BrokerRestore, NobodyComesBackTwiceOrToASessionThatIsNotAwaited) {
+  machine.restart();
+  ASSERT_TRUE(machine.resume(bob, {slice}, {grant}));
+  EXPECT_EQ(machine.resume(bob, {slice}, {grant}).error().code, Code::kNotFound);
+  const SessionId fresh = machine.connect(1);
+  EXPECT_EQ(machine.resume(fresh, {}, {}).error().code, Code::kNotFound);
+}
+
+TEST_F(BrokerRestore, ProcessThatEndedMeanwhileCostsNothing) {
+  machine.restart();
+  machine.die(bob);
+  EXPECT_TRUE(machine.is_as_new());
+}
+
+TEST_F(BrokerRestore, ClientThatDoesNotComeBackKeepsItsChargeUntilItsProcessEnds) {
+  machine.restart();
+  machine.lose_lane(bob);
+  EXPECT_EQ(machine.charges("bob")[Charge::kQuarantined], kTen);
+  EXPECT_EQ(machine.resume(bob, {slice}, {grant}).error().code, Code::kNotFound);
+  machine.die(bob);
+  EXPECT_TRUE(machine.is_as_new());
+}
+
+TEST_F(BrokerRestore, SessionWhoseLaneWasLostBeforeIsNotAwaited) {
+  machine.lose_lane(bob);
+  EXPECT_THAT(machine.restart(), ElementsAre(is_bob(false)));
+  EXPECT_EQ(machine.charges("bob")[Charge::kQuarantined], kTen);
+  machine.die(bob);
+  EXPECT_TRUE(machine.is_as_new());
+}
+
+TEST_F(BrokerRestore, MemoryOnItsWayBackIsProvedFreeAnew) {
+  ASSERT_TRUE(machine.keep_but_give_back(bob, slice, grant));
+  ASSERT_EQ(machine.charges("bob")[Charge::kQuarantined], kTen);
+  machine.restart();
+  EXPECT_EQ(machine.charges("bob")[Charge::kQuarantined], kTen);
+  ASSERT_TRUE(machine.resume(bob, {slice}, {}));
+  machine.stop_using(bob, machine.before(grant));
+  machine.pass(std::chrono::seconds(3));
+  EXPECT_EQ(machine.charged("bob"), Bytes{});
+}
+
+TEST_F(BrokerRestore, WholePoolThatIsLentIsTakenOver) {
+  const Grant rest = machine.get(bob, slice, mebibytes(38));
+  const SessionId ann = machine.connect(1);
+  machine.get(ann, machine.slice(ann), mebibytes(16));
+  machine.restart();
+  ASSERT_TRUE(machine.broker.settled());
+  ASSERT_TRUE(machine.resume(bob, {slice}, {grant, rest}));
+  ASSERT_TRUE(machine.give_back(bob, slice, machine.before(rest)));
+  EXPECT_EQ(machine.free(), mebibytes(38));
+}
+
+TEST_F(BrokerRestore, StreamOfGrpcEndsWithTheBroker) {
+  Peer peer = peer_of(1);
+  peer.maps = false;
+  const SessionId ann = machine.broker.open_session(peer, "stream", machine.now).value();
+  const SliceId hers = machine.slice(ann);
+  machine.stop_using(ann, machine.get(ann, hers, mebibytes(2)));
+  EXPECT_THAT(machine.restart(), ElementsAre(is_bob(true)));
+  EXPECT_EQ(machine.charged("ann"), Bytes{});
+}
+
+TEST_F(BrokerRestore, ImportedMemoryStaysWithWhoUsesIt) {
+  HandleBytes bytes{};
+  const HandleTerms terms{.offset = {}, .bytes = {}, .expires = machine.now + std::chrono::minutes(1)};
+  ASSERT_TRUE(machine.broker.export_handle(bob, slice, Machine::leases_of(grant), terms, bytes, machine.now));
+  const SessionId user = machine.connect(2);
+  const ImportId import = machine.broker.import_handle(user, bytes, machine.now)->id;
+  machine.collect();
+  machine.restart();
+  ASSERT_TRUE(machine.resume(bob, {slice}, {grant}));
+  ASSERT_TRUE(machine.resume(user, {}, {}, {import}));
+  machine.say_goodbye(bob);
+  EXPECT_EQ(machine.charged("bob"), kTen);
+  ASSERT_TRUE(machine.broker.release_import(user, import, machine.now));
+  machine.collect();
+  machine.say_goodbye(user);
+  EXPECT_TRUE(machine.is_as_new());
+}
+
+TEST_F(BrokerRestore, ImportThatIsNotClaimedIsReleased) {
+  HandleBytes bytes{};
+  const HandleTerms terms{.offset = {}, .bytes = {}, .expires = machine.now + std::chrono::minutes(1)};
+  ASSERT_TRUE(machine.broker.export_handle(bob, slice, Machine::leases_of(grant), terms, bytes, machine.now));
+  const SessionId user = machine.connect(2);
+  ASSERT_TRUE(machine.broker.import_handle(user, bytes, machine.now));
+  machine.collect();
+  machine.restart();
+  ASSERT_TRUE(machine.resume(bob, {slice}, {grant}));
+  ASSERT_TRUE(machine.resume(user, {}, {}));
+  machine.say_goodbye(bob);
+  EXPECT_TRUE(machine.is_as_new());
+}
+
+TEST_F(BrokerRestore, MemoryOfTheBrokerBeforeCannotBeSharedAnew) {
+  machine.restart();
+  ASSERT_TRUE(machine.resume(bob, {slice}, {grant}));
+  const HandleTerms terms{.offset = {}, .bytes = {}, .expires = machine.now + std::chrono::minutes(1)};
+  EXPECT_EQ(machine.broker.export_handle(bob, slice, Machine::leases_of(grant), terms, {}, machine.now)
+                .error()
+                .code,
+            Code::kFailedPrecondition);
+}
+
+TEST_F(BrokerRestore, LoweredLimitMakesADebtOfWhatIsHeld) {
+  Policy lower = small_policy();
+  lower.tenants[1].quotas[0].limit = mebibytes(4);
+  machine.restart(lower);
+  EXPECT_EQ(machine.charged("bob"), kTen);
+  EXPECT_EQ(machine.asked_of(bob), mebibytes(6));
+  ASSERT_TRUE(machine.resume(bob, {slice}, {grant}));
+  EXPECT_FALSE(machine.is_granted(machine.grow(bob, slice, mebibytes(2))));
+}
+
+TEST_F(BrokerRestore, UserWhomNoRuleCoversAnyMoreKeepsWhatItHasAndMayNotGrow) {
+  Policy without = small_policy();
+  without.tenants.pop_back();
+  machine.restart(without);
+  EXPECT_EQ(machine.charged("bob"), kTen);
+  ASSERT_TRUE(machine.resume(bob, {slice}, {grant}));
+  EXPECT_FALSE(machine.is_granted(machine.grow(bob, slice, mebibytes(2))));
+}
+
+TEST_F(BrokerRestore, DeclaredMemoryStaysCharged) {
+  ASSERT_TRUE(machine.broker.charge(bob, "GPU-0", mebibytes(8), machine.now));
+  machine.collect();
+  machine.restart();
+  EXPECT_EQ(machine.broker.devices().front().outside, mebibytes(8));
+}
+
+TEST_F(BrokerRestore, SecondRestartBeforeAnybodyCameBackLosesNothing) {
+  machine.restart();
+  EXPECT_THAT(machine.restart(), ElementsAre(is_bob(true)));
+  ASSERT_TRUE(machine.resume(bob, {slice}, {grant}));
+  EXPECT_EQ(machine.charged("bob"), kTen);
+  EXPECT_EQ(machine.free(), mebibytes(54));
+}
+
+TEST_F(BrokerRestore, GuaranteeIsKeptForWhoCameBack) {
+  const SessionId ann = machine.connect(1);
+  const SliceId hers = machine.slice(ann);
+  machine.restart();
+  ASSERT_TRUE(machine.resume(ann, {hers}, {}));
+  EXPECT_TRUE(machine.is_granted(machine.grow(ann, hers, mebibytes(16))));
+}
+
+}  // namespace
+}  // namespace gpumem::core

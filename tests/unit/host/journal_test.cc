@@ -1,0 +1,227 @@
+// What the next broker reads: all that was added, up to the moment in which the broker ended.
+#include "daemon/host/journal.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <csignal>
+
+#include "daemon/host/journal_records.h"
+#include "tests/support/temporary_folder.h"
+
+namespace gpumem::host {
+namespace {
+
+using core::Checkpoint;
+using core::ImportId;
+using test::read_file;
+using test::write_file;
+using testing::HasSubstr;
+
+const std::vector<Journal::Device> kDevices{{"GPU-a", gibibytes(23)}, {"GPU-b", gibibytes(7)}};
+
+// One of each kind, which do not take each other back.
+std::vector<Checkpoint::Change> some_changes() {
+  const core::TimePoint since{std::chrono::hours(7)};
+  core::Peer peer{.pid = 42, .uid = 1000, .gids = {1000, 27}, .command = "train", .started = 99};
+  peer.can_be_ended = false;
+  return {Checkpoint::Session{SessionId{3}, peer, "a label", "ann", since, false},
+          Checkpoint::Session{SessionId{4}, {}, "", "", since, true},
+          Checkpoint::Session{SessionId{5}, {}, "gone", "", since, false},
+          Checkpoint::Slice{SliceId{5}, SessionId{3}, 1, gibibytes(8), "weights"},
+          Checkpoint::Slice{SliceId{6}, SessionId{3}, 0, gibibytes(1), ""},
+          Checkpoint::Lease{LeaseId{7}, GrantId{2}, SessionId{3}, SliceId{5}, 1, mebibytes(64), false, true},
+          Checkpoint::Lease{LeaseId{8}, GrantId{2}, SessionId{4}, {}, 0, mebibytes(2), true, false},
+          Checkpoint::Lease{LeaseId{9}, GrantId{2}, SessionId{4}, {}, 0, mebibytes(2), false, false},
+          Checkpoint::Import{ImportId{1}, SessionId{4}, {LeaseId{7}, LeaseId{8}}},
+          Checkpoint::Import{ImportId{2}, SessionId{4}, {}},
+          Checkpoint::Declaration{SessionId{3}, 1, gibibytes(1)},
+          Checkpoint::Numbers{SessionId{30}, SliceId{50}, LeaseId{70}, GrantId{20}, ImportId{10}},
+          Checkpoint::SessionGone{SessionId{5}},
+          Checkpoint::SliceGone{SliceId{6}},
+          Checkpoint::LeaseGone{LeaseId{9}},
+          Checkpoint::ImportGone{ImportId{2}}};
+}
+
+Checkpoint made_of(std::span<const Checkpoint::Change> changes) {
+  Checkpoint checkpoint;
+  for (const Checkpoint::Change& change : changes) checkpoint.apply(change);
+  return checkpoint;
+}
+
+struct JournalKept : testing::Test {
+  Result<Journal> begin(const Checkpoint& checkpoint = {}) {
+    return Journal::begin(folder_.path(), kDevices, checkpoint);
+  }
+  Journal::Content read() const {
+    auto content = Journal::read(folder_.path());
+    EXPECT_TRUE(content) << content.error().message;
+    EXPECT_TRUE(*content);
+    return content && *content ? **content : Journal::Content{};
+  }
+  std::filesystem::path file() const { return folder_ / "journal"; }
+
+  test::TemporaryFolder folder_;
+};
+
+TEST_F(JournalKept, HasWhatItBeganWithAndWhatWasAdded) {
+  const auto changes = some_changes();
+  const std::span all(changes);
+  auto journal = begin(made_of(all.first(4)));
+  ASSERT_TRUE(journal);
+  ASSERT_TRUE(journal->add(all.subspan(4, 3)));
+  ASSERT_TRUE(journal->add(all.subspan(7)));
+  const Journal::Content content = read();
+  EXPECT_EQ(content.checkpoint, made_of(all));
+  EXPECT_EQ(content.devices, kDevices);
+  EXPECT_EQ(content.damage, "");
+}
+
+TEST_F(JournalKept, OfNobodyIsNothing) {
+  const auto content = Journal::read(folder_.path());
+  ASSERT_TRUE(content);
+  EXPECT_FALSE(*content);
+}
+
+TEST_F(JournalKept, IsReadAsFarAsItWasWrittenWhereverItEnds) {
+  const auto changes = some_changes();
+  auto journal = begin();
+  std::vector<std::size_t> ends{read_file(file()).size()};
+  for (const auto& change : changes) {
+    ASSERT_TRUE(journal->add({&change, 1}));
+    ends.push_back(read_file(file()).size());
+  }
+  const std::string whole = read_file(file());
+  for (std::size_t size = ends.front(); size <= whole.size(); ++size) {
+    write_file(file(), whole.substr(0, size));
+    const auto written = static_cast<std::size_t>(std::ranges::upper_bound(ends, size) - ends.begin()) - 1;
+    const Journal::Content content = read();
+    EXPECT_EQ(content.checkpoint, made_of(std::span(changes).first(written))) << size;
+    EXPECT_EQ(content.damage.empty(), ends[written] == size) << size;
+  }
+}
+
+TEST_F(JournalKept, IsReadUpToTheFirstRecordThatIsDamaged) {
+  const auto changes = some_changes();
+  auto journal = begin();
+  std::vector<std::size_t> ends{read_file(file()).size()};
+  for (const auto& change : changes) {
+    ASSERT_TRUE(journal->add({&change, 1}));
+    ends.push_back(read_file(file()).size());
+  }
+  const std::string whole = read_file(file());
+  for (std::size_t at = ends.front(); at < whole.size(); ++at) {
+    std::string damaged = whole;
+    damaged[at] = static_cast<char>(damaged[at] ^ 0x10);
+    write_file(file(), damaged);
+    const auto good = static_cast<std::size_t>(std::ranges::upper_bound(ends, at) - ends.begin()) - 1;
+    const Journal::Content content = read();
+    EXPECT_EQ(content.checkpoint, made_of(std::span(changes).first(good))) << at;
+    EXPECT_NE(content.damage, "") << at;
+  }
+}
+
+TEST_F(JournalKept, RecordOfADeviceThatThereIsNotIsDamage) {
+  auto journal = begin();
+  ASSERT_TRUE(journal->add(std::vector<Checkpoint::Change>{
+      Checkpoint::Lease{LeaseId{7}, GrantId{2}, SessionId{3}, SliceId{5}, 2, mebibytes(64), false, false}}));
+  EXPECT_THAT(read().damage, HasSubstr("a device that there is not"));
+  EXPECT_TRUE(read().checkpoint.leases.empty());
+}
+
+TEST_F(JournalKept, OfAnotherRunOfTheMachineIsNothing) {
+  ASSERT_TRUE(begin(made_of(some_changes())));
+  std::string bytes = read_file(file());
+  bytes[16] = bytes[16] == '0' ? '1' : '0';
+  write_file(file(), bytes);
+  const auto content = Journal::read(folder_.path());
+  ASSERT_TRUE(content);
+  EXPECT_FALSE(*content);
+}
+
+TEST_F(JournalKept, OfAnotherVersionIsRefused) {
+  ASSERT_TRUE(begin());
+  std::string bytes = read_file(file());
+  bytes[8] = 2;
+  write_file(file(), bytes);
+  const auto content = Journal::read(folder_.path());
+  ASSERT_FALSE(content);
+  EXPECT_EQ(content.error().code, Code::kFailedPrecondition);
+  EXPECT_THAT(content.error().message, HasSubstr(file().string()));
+  EXPECT_THAT(content.error().message, HasSubstr("version 2"));
+}
+
+TEST_F(JournalKept, ThatEightBrokersDidNotSurviveIsRefused) {
+  ASSERT_TRUE(begin(made_of(some_changes())));
+  for (std::uint32_t i = 0; i < Journal::kMostAttempts; ++i) EXPECT_EQ(read().checkpoint, made_of(some_changes()));
+  const auto content = Journal::read(folder_.path());
+  ASSERT_FALSE(content);
+  EXPECT_EQ(content.error().code, Code::kFailedPrecondition);
+  EXPECT_THAT(content.error().message, HasSubstr("8 brokers have ended"));
+  ASSERT_TRUE(begin(made_of(some_changes())));
+  EXPECT_EQ(read().checkpoint, made_of(some_changes())) << "the next journal is a new one";
+}
+
+TEST_F(JournalKept, WhatIsNoJournalIsRefused) {
+  for (const std::string& text : {std::string(), std::string("GMEMJRNL"), std::string(200, 'x')}) {
+    write_file(file(), text);
+    const auto content = Journal::read(folder_.path());
+    ASSERT_FALSE(content);
+    EXPECT_EQ(content.error().code, Code::kInvalidArgument) << text;
+  }
+}
+
+TEST_F(JournalKept, OnAFullDiskStaysWhatItWasAndGoesOnAfterwards) {
+  const auto changes = some_changes();
+  auto journal = begin();
+  ASSERT_TRUE(journal->add(std::span(changes).first(3)));
+  std::signal(SIGXFSZ, SIG_IGN);
+  rlimit before{};
+  ::getrlimit(RLIMIT_FSIZE, &before);
+  const rlimit full{read_file(file()).size() + 20, before.rlim_max};
+  ::setrlimit(RLIMIT_FSIZE, &full);
+  const auto added = journal->add(std::span(changes).subspan(3, 2));
+  ::setrlimit(RLIMIT_FSIZE, &before);
+  ASSERT_FALSE(added);
+  EXPECT_THAT(added.error().message, HasSubstr(file().string()));
+  EXPECT_EQ(read().checkpoint, made_of(std::span(changes).first(3)));
+  EXPECT_EQ(read().damage, "");
+  ASSERT_TRUE(journal->add(std::span(changes).subspan(3)));
+  EXPECT_EQ(read().checkpoint, made_of(changes));
+}
+
+TEST_F(JournalKept, RewrittenHasThePresentStateAlone) {
+  auto journal = begin();
+  const Checkpoint::Change opened = some_changes().front();
+  const Checkpoint::Change gone = Checkpoint::SessionGone{SessionId{3}};
+  while (!journal->is_long()) {
+    ASSERT_TRUE(journal->add({&opened, 1}));
+    ASSERT_TRUE(journal->add({&gone, 1}));
+  }
+  EXPECT_GT(read_file(file()).size(), std::size_t{1} << 20);
+  const Checkpoint now = read().checkpoint;
+  ASSERT_TRUE(journal->rewrite(now));
+  EXPECT_LT(read_file(file()).size(), std::size_t{1024});
+  EXPECT_EQ(read().checkpoint, now);
+  EXPECT_FALSE(journal->is_long());
+  ASSERT_TRUE(journal->add({&opened, 1}));
+  EXPECT_EQ(read().checkpoint.sessions.size(), 1U);
+}
+
+TEST_F(JournalKept, IsForItsOwnerAlone) {
+  ASSERT_TRUE(begin());
+  EXPECT_EQ(std::filesystem::status(file()).permissions(), std::filesystem::perms(0600));
+}
+
+TEST(JournalRecord, ThatIsNotWholeIsNotThereYet) {
+  std::string record = encode(Checkpoint::SessionGone{SessionId{3}});
+  std::string_view bytes = record;
+  EXPECT_TRUE(decode(bytes));
+  EXPECT_TRUE(bytes.empty());
+  bytes = std::string_view(record).substr(0, 5);
+  EXPECT_EQ(decode(bytes).error().code, Code::kUnavailable);
+}
+
+}  // namespace
+}  // namespace gpumem::host
