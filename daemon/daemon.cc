@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "base/rfc3339.h"
+#include "daemon/monitoring.h"
 #include "daemon/status_line.h"
 #include "sim/machine/machine.h"
 
@@ -67,6 +68,8 @@ void warn_of_restart(const host::Config& in_force, const host::Config& read) {
   warn("state_dir", in_force.state_folder, read.state_folder);
   warn("socket_group", in_force.socket_group, read.socket_group);
   const auto word = [](bool truth) { return std::string(truth ? "true" : "false"); };
+  warn("[metrics] listen", in_force.metrics.listen, read.metrics.listen);
+  warn("the group of metrics.sock", metrics_group(in_force), metrics_group(read));
   warn("fabric_handles", word(in_force.fabric_handles), word(read.fabric_handles));
 }
 
@@ -200,6 +203,11 @@ Result<void> Daemon::serve(const host::Config& config) {
                                std::string cause) { return loop_->apply(std::move(next), std::move(cause)); },
                .tenants = [this] { return tenants_of(*loop_); }}});
   if (auto served = serve_calls(); !served) return served.error();
+  auto metrics =
+      start_metrics(*loop_, folder_, config, {.version = GPUMEM_VERSION, .driver = machine_.driver_version},
+                    options_.kernel);
+  if (!metrics) return metrics.error();
+  metrics_ = std::move(*metrics);
   loop_->listen(*lane_calls_);
   spdlog::info("serving on {} with {}", folder_.path().string(), machine_.driver_version);
   return {};
@@ -288,6 +296,7 @@ void Daemon::stop() {
   loop_->drain();
   api_->stop();
   server_->stop(kCallPatience);
+  metrics_->stop();
   if (options_.simulate.empty() || loop_->session_count() != 0) return;
   // Nobody uses the simulated machine any more; a client that did would keep it for the next broker.
   if (auto removed = sim::remove_machine(simulated_machine()); !removed)
@@ -297,6 +306,7 @@ void Daemon::stop() {
 Daemon::~Daemon() {
   watchdog_.reset();
   if (api_) api_->stop();
+  metrics_.reset();
   api_.reset();  // it hands connections to the server
   server_.reset();
   quotas_.reset();
@@ -309,6 +319,8 @@ Result<void> check_config(const Options& options) {
   if (!config) return config.error();
   if (auto group = host::resolve_group(config->socket_group, "socket_group"); !group) return group.error();
   if (auto admins = admin_gid(*config); !admins) return admins.error();
+  if (auto readers = host::resolve_group(config->metrics.group, "[metrics] group"); !readers)
+    return readers.error();
   auto overlay = host::read_quotas(config->state_folder);
   if (!overlay && overlay.error().code != Code::kPermissionDenied) return overlay.error();
   if (!overlay)

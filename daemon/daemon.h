@@ -11,6 +11,7 @@
 #include "daemon/host/service_manager.h"
 #include "daemon/host/watchdog.h"
 #include "daemon/lane/session_calls.h"
+#include "daemon/metrics/metrics.h"
 #include "daemon/options.h"
 #include "daemon/rpc/server.h"
 
@@ -53,6 +54,7 @@ class Daemon {
   std::unique_ptr<host::Reconciler> reconciler_;
   std::unique_ptr<host::LiveQuotas> quotas_;
   std::unique_ptr<rpc::Server> server_;
+  std::unique_ptr<metrics::Metrics> metrics_;
   std::unique_ptr<host::ApiListener> api_;  ///< hands connections to the server
   std::unique_ptr<host::Watchdog> watchdog_;
 };

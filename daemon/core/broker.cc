@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "daemon/core/refusals.h"
+
 // Events: each goes to the part that is responsible. Changes of policy are in broker_policy.cc, listings in
 // listings.cc.
 
@@ -21,17 +23,17 @@ Result<SessionId> Broker::open_session(const Peer& peer, std::string label, Time
   if (state_.draining) return Error{Code::kUnavailable, "the broker is stopping"};
   if (!state_.stopped_lending.empty()) return Error{Code::kUnavailable, state_.stopped_lending};
   if (state_.sessions.size() >= policy.max_sessions) {
-    return Error{Code::kResourceExhausted, "the broker has " + std::to_string(state_.sessions.size()) +
-                                               " sessions, its max_sessions; close some or raise it"};
+    return refusal(Bound::kSessions, "the broker has " + std::to_string(state_.sessions.size()) +
+                                         " sessions, its max_sessions; close some or raise it");
   }
   auto match = core::tenant_of(policy, peer);
   if (!match) return match.error();
   auto tenant = state_.tenants.admit(policy, *match);
   if (!tenant) return tenant.error();
   if (state_.tenants.at(*tenant).sessions.size() >= policy.max_sessions_per_tenant) {
-    return Error{Code::kResourceExhausted,
-                 "tenant '" + match->name + "' has " + std::to_string(policy.max_sessions_per_tenant) +
-                     " sessions, its max_sessions_per_tenant; close some or raise it"};
+    return refusal(Bound::kSessions, "tenant '" + match->name + "' has " +
+                                         std::to_string(policy.max_sessions_per_tenant) +
+                                         " sessions, its max_sessions_per_tenant; close some or raise it");
   }
   const SessionId id = session_ids_.next();
   auto session = std::make_unique<Session>();

@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "daemon/core/refusals.h"
+
 namespace gpumem::core {
 
 // The last of the bytes are random.
@@ -18,9 +20,9 @@ Result<void> Handles::add(const HandleBytes& bytes, Handle handle, TimePoint now
   };
   if (count() >= kMostOfSession) drop_expired(handle.holder, now);
   if (count() >= kMostOfSession) {
-    return Error{Code::kResourceExhausted,
-                 "the session has " + std::to_string(count()) +
-                     " handles that nobody has redeemed, as many as it may; let them expire sooner"};
+    return refusal(Bound::kHandles,
+                   "the session has " + std::to_string(count()) +
+                       " handles that nobody has redeemed, as many as it may; let them expire sooner");
   }
   const Number number = ++last_;
   by_bytes_.emplace(bytes, number);

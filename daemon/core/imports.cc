@@ -1,12 +1,14 @@
 #include "daemon/core/imports.h"
 
+#include "daemon/core/refusals.h"
+
 namespace gpumem::core {
 
 Result<void> Imports::check_room(SessionId session) const {
   const auto own = by_session_.find(session);
   if (own == by_session_.end() || own->second.size() < kMostOfSession) return {};
-  return Error{Code::kResourceExhausted, "the session has " + std::to_string(own->second.size()) +
-                                             " imports, as many as it may; close some"};
+  return refusal(Bound::kImports, "the session has " + std::to_string(own->second.size()) +
+                                      " imports, as many as it may; close some");
 }
 
 ImportId Imports::add(SessionId session, std::vector<LeaseId> leases) {

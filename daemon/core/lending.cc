@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "daemon/core/refusals.h"
 
 // Slices, and the way of memory to a client. The way back is in lending_return.cc.
 
@@ -32,8 +33,8 @@ Result<Bytes> Lending::check_slice(const Session& session, DeviceIndex index, By
                                               device.uuid + " (its limit is 0)"};
   }
   if (session.slices.size() >= state_.policy.max_slices_per_session) {
-    return Error{Code::kResourceExhausted,
-                 "the session has " + std::to_string(session.slices.size()) + " slices, as many as it may"};
+    return refusal(Bound::kSlices,
+                   "the session has " + std::to_string(session.slices.size()) + " slices, as many as it may");
   }
   return *rounded;
 }
@@ -75,8 +76,7 @@ bool Lending::ask(RequestId id, Session& session, std::span<const GrowthPart> as
   if (const auto refusal = explainer_.infeasible(request)) return refuse(request, *refusal, now), false;
   if (state_.arbiter.waiting_of(session.id) >= state_.policy.max_requests_per_session) {
     const std::string most = std::to_string(state_.policy.max_requests_per_session);
-    answer(id,
-           {Code::kResourceExhausted, "the session has " + most + " requests waiting, as many as it may"});
+    answer(id, refusal(Bound::kRequests, "the session has " + most + " requests waiting, as many as it may"));
     return false;
   }
   for (Request::Part& part : request.parts) {

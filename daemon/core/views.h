@@ -20,8 +20,9 @@ struct DeviceView {
   Bytes missing;
   Bytes guaranteed;
   std::size_t waiting = 0;
-  Bytes asked_back;  ///< of borrowers, outstanding
-  Bytes outside;     ///< charged besides the pool: declared memory and contexts
+  Bytes asked_back;                      ///< of borrowers, outstanding
+  Bytes outside;                         ///< charged besides the pool: declared memory and contexts
+  std::optional<TimePoint> claim_asked;  ///< when the oldest claim that waits was asked for
 };
 
 struct TenantView {

@@ -2,6 +2,8 @@
 
 #include <string>
 
+#include "daemon/core/refusals.h"
+
 namespace gpumem::host {
 
 Result<void> ApiConnections::check_room(const Caller& caller) const {
@@ -9,12 +11,12 @@ Result<void> ApiConnections::check_room(const Caller& caller) const {
   const MutexLock lock(mutex_);
   const auto user = by_user_.find(caller.peer.uid);
   if (user != by_user_.end() && user->second >= limits_.of_a_user) {
-    return Error{Code::kResourceExhausted,
-                 "this user has " + std::to_string(user->second) + " connections of gRPC already"};
+    return core::refusal(core::Bound::kApiConnections,
+                         "this user has " + std::to_string(user->second) + " connections of gRPC already");
   }
   if (counted_ >= limits_.in_all)
-    return Error{Code::kResourceExhausted,
-                 "there are " + std::to_string(counted_) + " connections of gRPC already"};
+    return core::refusal(core::Bound::kApiConnections,
+                         "there are " + std::to_string(counted_) + " connections of gRPC already");
   return {};
 }
 

@@ -5,6 +5,7 @@
 
 #include "base/printable.h"
 #include "daemon/host/files.h"
+#include "daemon/host/loopback.h"
 #include "daemon/host/quota_fields.h"
 
 namespace gpumem::host {
@@ -56,6 +57,16 @@ void read_broker(TomlReader& reader, const toml::table& table, Config& config) {
   }
   config.runtime_folder = runtime;
   config.state_folder = state;
+}
+
+void read_metrics(TomlReader& reader, const toml::table& table, Config& config) {
+  const auto read_listen = [&](const toml::node& node) {
+    reader.text(config.metrics.listen)(node);
+    if (reader.error()) return;
+    if (const auto address = parse_loopback(config.metrics.listen); !address)
+      reader.fail(node.source(), "listen: " + address.error().message);
+  };
+  reader.read(table, "[metrics]", {{"listen", read_listen}, {"group", reader.name(config.metrics.group)}});
 }
 
 void read_device(TomlReader& reader, const toml::table& table, Config& config) {
@@ -148,7 +159,8 @@ Result<Config> parse_config(std::string_view text, const std::string& source) {
       {{"broker", reader.table([](const toml::table&) {})},
        {"device", reader.tables([&](const toml::table& table) { read_device(reader, table, config); })},
        {"tenant", reader.tables([&](const toml::table& table) { read_tenant(reader, table, config); })},
-       {"default", reader.table([&](const toml::table& table) { read_default(reader, table, config); })}});
+       {"default", reader.table([&](const toml::table& table) { read_default(reader, table, config); })},
+       {"metrics", reader.table([&](const toml::table& table) { read_metrics(reader, table, config); })}});
   if (!reader.error()) check_members(reader, *document, config);
   if (reader.error()) return *reader.error();
   return config;

@@ -34,6 +34,12 @@ struct OthersConfig {
   QuotasConfig quotas;
 };
 
+/// Who may read the metrics.
+struct MetricsConfig {
+  std::string listen;  ///< an address of loopback with a port, for anybody on the machine; empty: none
+  std::string group;   ///< that may connect to the Unix socket; empty: the administrators
+};
+
 /// What the configuration file says: plain data, nothing looked up.
 struct Config {
   std::filesystem::path runtime_folder = "/run/gpumemd";
@@ -48,6 +54,8 @@ struct Config {
       5};  ///< between two looks at what the driver says is used; 0: only when asked
   core::PastBrokerPolicy past_broker;
   bool fabric_handles = false;  ///< extents have them, where the device offers them
+
+  MetricsConfig metrics;
 
   DeviceConfig any_device;                      ///< what holds where nothing else is said
   std::map<std::string, DeviceConfig> devices;  ///< by UUID: only these are lent; empty: all

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "daemon/core/refusals.h"
 #include "daemon/host/token.h"
 
 namespace gpumem::host {
@@ -14,18 +15,21 @@ Result<void> ControlLanes::check_room(const Lane& lane) const {
   const std::size_t of_admins = count([](const Lane& one) { return one.is_admin(); });
   if (lane.is_admin()) {
     if (of_admins < kMostOfAdministrators) return {};
-    return Error{Code::kResourceExhausted, "administrators have " + std::to_string(of_admins) +
-                                               " control connections already; end some of them"};
+    return core::refusal(core::Bound::kControlConnections,
+                         "administrators have " + std::to_string(of_admins) +
+                             " control connections already; end some of them");
   }
   const std::size_t of_user =
       count([&](const Lane& one) { return !one.is_admin() && one.peer().uid == lane.peer().uid; });
   if (of_user >= kMostOfAUser) {
-    return Error{Code::kResourceExhausted, "this user has " + std::to_string(of_user) +
-                                               " control connections already; end some of them"};
+    return core::refusal(
+        core::Bound::kControlConnections,
+        "this user has " + std::to_string(of_user) + " control connections already; end some of them");
   }
   if (lanes_.size() - of_admins >= kMost) {
-    return Error{Code::kResourceExhausted,
-                 "there are " + std::to_string(kMost) + " control connections already; try again later"};
+    return core::refusal(
+        core::Bound::kControlConnections,
+        "there are " + std::to_string(kMost) + " control connections already; try again later");
   }
   return {};
 }

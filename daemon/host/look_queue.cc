@@ -3,16 +3,18 @@
 #include <algorithm>
 #include <iterator>
 
+#include "daemon/core/refusals.h"
+
 namespace gpumem::host {
 
 Result<void> LookQueue::add(core::Asker asker, Then then, Clock::time_point now) {
   if (waiting_ >= kMost)
-    return Error{Code::kResourceExhausted, "too many wait for a look at the devices; try again later"};
+    return core::refusal(core::Bound::kLooks, "too many wait for a look at the devices; try again later");
   User& user = users_.try_emplace(asker.uid, User{now, {}}).first->second;
   if (user.waiting.size() >= kMostOfAUser) {
-    return Error{Code::kResourceExhausted,
-                 "this user has " + std::to_string(user.waiting.size()) +
-                     " calls that wait for a look at the devices; wait for their answers"};
+    return core::refusal(core::Bound::kLooks,
+                         "this user has " + std::to_string(user.waiting.size()) +
+                             " calls that wait for a look at the devices; wait for their answers");
   }
   if (asker.admin) user.turn = std::min(user.turn, now);
   user.waiting.push_back(std::move(then));

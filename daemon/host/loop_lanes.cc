@@ -3,6 +3,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "daemon/core/refusals.h"
 #include "daemon/host/lane_link.h"
 #include "daemon/host/loop.h"
 #include "daemon/host/token.h"
@@ -127,9 +128,9 @@ std::array<int, 3> Loop::Ends::numbers() const {
 }
 
 Error Loop::no_descriptors() const {
-  return {
-      Code::kResourceExhausted,
-      "the broker has no descriptors left for another session: raise its limit of open files (LimitNOFILE=)"};
+  return core::refusal(
+      core::Bound::kDescriptors,
+      "the broker has no descriptors left for another session: raise its limit of open files (LimitNOFILE=)");
 }
 
 void Loop::accepted(Lane& lane, GrantId grant) {

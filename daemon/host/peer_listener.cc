@@ -6,6 +6,7 @@
 #include <exception>
 
 #include "base/log.h"
+#include "daemon/core/refusals.h"
 
 namespace gpumem::host {
 namespace {
@@ -68,9 +69,9 @@ void PeerListener::take(UniqueFd socket, PeerProcess peer) {
   Connection connection{std::move(socket), std::move(peer), admin};
   try {
     if (!reserved) return options_.accepted(std::move(connection));
-    const Error error{
-        Code::kResourceExhausted,
-        std::string("the broker keeps its last descriptors for what it serves already") + kRaise};
+    const Error error = core::refusal(
+        core::Bound::kDescriptors,
+        std::string("the broker keeps its last descriptors for what it serves already") + kRaise);
     options_.complain("connection of uid " + std::to_string(connection.peer.peer.uid) +
                       " refused: " + error.message);
     options_.refused(std::move(connection), error);

@@ -113,8 +113,9 @@ Result<RuntimeFolder> RuntimeFolder::claim(const std::filesystem::path& folder, 
   auto lock = lock_folder(folder, "--runtime-dir");
   if (!lock) return lock.error();
   RuntimeFolder claimed(folder, {kLaneSocketName, SOCK_SEQPACKET, std::move(passed.lane)},
-                        {kApiSocketName, SOCK_STREAM, std::move(passed.api)});
-  for (const Entry* entry : {&claimed.lane_, &claimed.api_}) {
+                        {kApiSocketName, SOCK_STREAM, std::move(passed.api)},
+                        {kMetricsSocketName, SOCK_STREAM, {}});
+  for (const Entry* entry : {&claimed.lane_, &claimed.api_, &claimed.metrics_}) {
     auto usable = entry->passed ? entry->check_passed(folder) : clear_stale_socket(folder / entry->name);
     if (!usable) return usable.error();
     if (entry->passed && !group.empty()) warn_of_group(folder / entry->name, *gid);
@@ -126,20 +127,24 @@ Result<RuntimeFolder> RuntimeFolder::claim(const std::filesystem::path& folder, 
 
 RuntimeFolder::~RuntimeFolder() {
   if (!lock_.valid()) return;
-  for (const Entry* entry : {&lane_, &api_}) {
+  for (const Entry* entry : {&lane_, &api_, &metrics_}) {
     if (entry->is_own) ::unlink((path_ / entry->name).c_str());
   }
 }
 
 Result<ListeningSocket> RuntimeFolder::listen_on_lane(const KernelFeatures& kernel) {
-  return listen(lane_, kernel);
+  return listen(lane_, gid_, kernel);
 }
 
 Result<ListeningSocket> RuntimeFolder::listen_on_api(const KernelFeatures& kernel) {
-  return listen(api_, kernel);
+  return listen(api_, gid_, kernel);
 }
 
-Result<ListeningSocket> RuntimeFolder::listen(Entry& entry, const KernelFeatures& kernel) {
+Result<ListeningSocket> RuntimeFolder::listen_on_metrics(unsigned gid, const KernelFeatures& kernel) {
+  return listen(metrics_, gid, kernel);
+}
+
+Result<ListeningSocket> RuntimeFolder::listen(Entry& entry, unsigned gid, const KernelFeatures& kernel) {
   if (entry.passed) return adopt(std::move(*std::exchange(entry.passed, std::nullopt)));
   const std::filesystem::path path = path_ / entry.name;
   auto address = address_of(path);
@@ -150,16 +155,16 @@ Result<ListeningSocket> RuntimeFolder::listen(Entry& entry, const KernelFeatures
     return errno_error(errno, "cannot bind " + path.string());
   }
   entry.is_own = true;
-  if (auto opened = open_to_group(path); !opened) return opened.error();
+  if (auto opened = open_to_group(path, gid); !opened) return opened.error();
   // Before it listens: a connection inherits it as it is then.
   const bool refused = kernel.pass_rights && refuse_descriptors(socket.get());
   if (::listen(socket.get(), 4096) != 0) return errno_error(errno, "cannot listen on " + path.string());
   return ListeningSocket{.fd = std::move(socket), .takes_descriptors = !refused, .shared = false};
 }
 
-Result<void> RuntimeFolder::open_to_group(const std::filesystem::path& path) const {
-  if (gid_ != ::getegid() && ::chown(path.c_str(), static_cast<uid_t>(-1), gid_) != 0) {
-    return errno_error(errno, "cannot give " + path.string() + " to group " + std::to_string(gid_));
+Result<void> RuntimeFolder::open_to_group(const std::filesystem::path& path, unsigned gid) {
+  if (gid != ::getegid() && ::chown(path.c_str(), static_cast<uid_t>(-1), gid) != 0) {
+    return errno_error(errno, "cannot give " + path.string() + " to group " + std::to_string(gid));
   }
   if (::chmod(path.c_str(), 0660) != 0) return errno_error(errno, "cannot set the mode of " + path.string());
   return {};

@@ -10,6 +10,8 @@
 
 namespace gpumem::host {
 
+inline constexpr const char* kMetricsSocketName = "metrics.sock";
+
 /// A listening, non-blocking Unix socket.
 struct ListeningSocket {
   UniqueFd fd;
@@ -49,6 +51,8 @@ class RuntimeFolder {
   /// takes those that were passed. Connections wait until they are accepted. Each once.
   Result<ListeningSocket> listen_on_lane(const KernelFeatures& kernel = {});
   Result<ListeningSocket> listen_on_api(const KernelFeatures& kernel = {});
+  /// Listens on the socket of the metrics (SOCK_STREAM), for the group `gid` instead.
+  Result<ListeningSocket> listen_on_metrics(unsigned gid, const KernelFeatures& kernel = {});
 
  private:
   // A socket of the folder.
@@ -61,14 +65,18 @@ class RuntimeFolder {
     Result<void> check_passed(const std::filesystem::path& folder) const;
   };
 
-  RuntimeFolder(std::filesystem::path path, Entry lane, Entry api)
-      : path_(std::move(path)), lane_(std::move(lane)), api_(std::move(api)) {}
-  Result<ListeningSocket> listen(Entry& entry, const KernelFeatures& kernel);
-  Result<void> open_to_group(const std::filesystem::path& path) const;
+  RuntimeFolder(std::filesystem::path path, Entry lane, Entry api, Entry metrics)
+      : path_(std::move(path)),
+        lane_(std::move(lane)),
+        api_(std::move(api)),
+        metrics_(std::move(metrics)) {}
+  Result<ListeningSocket> listen(Entry& entry, unsigned gid, const KernelFeatures& kernel);
+  static Result<void> open_to_group(const std::filesystem::path& path, unsigned gid);
 
   std::filesystem::path path_;
   Entry lane_;
   Entry api_;
+  Entry metrics_;
   UniqueFd lock_;
   unsigned gid_ = 0;
 };

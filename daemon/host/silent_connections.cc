@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "daemon/core/refusals.h"
+
 namespace gpumem::host {
 
 void SilentConnections::add(const void* key, std::uint32_t uid, Cut cut) {
@@ -34,6 +36,7 @@ void SilentConnections::cut_oldest(std::uint32_t uid, const std::string& why) {
   const void* const oldest = by_user_.at(uid).begin()->second;
   const Cut cut = std::move(entries_.at(oldest).cut);
   remove(oldest);
+  core::count_refusal(core::Bound::kSilentConnections);
   cut(why);
 }
 

@@ -1,9 +1,11 @@
 #include "daemon/rpc/convert.h"
 
 #include <algorithm>
+#include <string>
 
 #include "base/rfc3339.h"
 #include "daemon/api/denial_numbers.h"
+#include "daemon/core/event_kinds.h"
 #include "gpumem/v1/status.pb.h"
 
 namespace gpumem::rpc {
@@ -25,34 +27,6 @@ core::Duration to_duration(std::uint64_t milliseconds) {
   // More than any wait, and few enough to be counted in nanoseconds.
   constexpr std::uint64_t kMost = 366ULL * 24 * 3600 * 1000;
   return std::chrono::milliseconds(std::min(milliseconds, kMost));
-}
-
-const char* kind_name(core::Event::Kind kind) {
-  using Kind = core::Event::Kind;
-  switch (kind) {
-    case Kind::kOpened: return "opened";
-    case Kind::kResumed: return "resumed";
-    case Kind::kEnded: return "ended";
-    case Kind::kDied: return "died";
-    case Kind::kWaiting: return "waiting";
-    case Kind::kGranted: return "granted";
-    case Kind::kDenied: return "denied";
-    case Kind::kWithdrawn: return "withdrawn";
-    case Kind::kPressure: return "pressure";
-    case Kind::kRelieved: return "relieved";
-    case Kind::kReturned: return "returned";
-    case Kind::kFreed: return "freed";
-    case Kind::kQuarantined: return "quarantined";
-    case Kind::kDebt: return "debt";
-    case Kind::kDebtPaid: return "debt-paid";
-    case Kind::kTerminating: return "terminating";
-    case Kind::kKilling: return "killing";
-    case Kind::kQuota: return "quota";
-    case Kind::kPastBroker: return "past-broker";
-    case Kind::kFabric: return "fabric";
-    case Kind::kUnexplained: return "unexplained";
-  }
-  return "";
 }
 
 }  // namespace
@@ -251,7 +225,7 @@ v1::Event to_proto(const core::LoggedEvent& logged, const std::vector<std::strin
   v1::Event message;
   message.set_sequence(logged.sequence);
   message.set_time(to_rfc3339(logged.time, Precision::kMicroseconds));
-  message.set_kind(kind_name(event.kind));
+  message.set_kind(std::string(core::name_of(event.kind)));
   message.set_tenant(event.tenant);
   message.set_session(event.session.value);
   if (event.device) message.set_device(devices.at(*event.device));

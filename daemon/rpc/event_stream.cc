@@ -1,6 +1,7 @@
 #include "daemon/rpc/event_stream.h"
 
 #include "base/rfc3339.h"
+#include "daemon/core/refusals.h"
 #include "daemon/rpc/callers.h"
 #include "daemon/rpc/entitlement.h"
 #include "daemon/rpc/follower.h"
@@ -23,7 +24,7 @@ Result<void> start(core::Executor& executor, const core::Broker& broker, Subscri
     return may_not_follow(*caller, question.tenant);
   auto subscription = subscribers.add(caller->peer.uid);
   if (!subscription)
-    return Error{Code::kResourceExhausted, "too many follow events already; end some of them"};
+    return core::refusal(core::Bound::kFollowers, "too many follow events already; end some of them");
   follower->begin(std::move(*caller), broker, std::move(subscription));
   executor.watch(follower, question.since);
   return {};

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <variant>
 
+#include "daemon/core/refusals.h"
 #include "daemon/rpc/callers.h"
 #include "daemon/rpc/convert.h"
 #include "daemon/rpc/entitlement.h"
@@ -35,7 +36,8 @@ grpc::ServerUnaryReactor* read(Snapshots& snapshots, Calls& calls, Copy copy) {
           reactor->Finish(grpc::Status::OK);
         };
       });
-  if (!taken) reactor->Finish({grpc::StatusCode::RESOURCE_EXHAUSTED, "too many listings at once; try again"});
+  if (!taken)
+    reactor->Finish(to_status(core::refusal(core::Bound::kListings, "too many listings at once; try again")));
   return reactor;
 }
 

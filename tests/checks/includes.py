@@ -31,8 +31,10 @@ ALLOWED = {
     "daemon/lane": {"base", "proto/lane", "daemon/core", "daemon/api"},
     "daemon/host": {"base", "shm", "proto", "proto/lane", "proto/generated", "cuda", "daemon/core"},
     "daemon/rpc": {"base", "shm", "proto", "proto/generated", "daemon/core", "daemon/api"},
+    "daemon/metrics": {"base", "daemon/core"},
     # main wires the parts; of sim it knows only how to make a machine folder.
-    "daemon": {"base", "cuda", "sim/machine", "daemon/core", "daemon/host", "daemon/lane", "daemon/rpc"},
+    "daemon": {"base", "cuda", "sim/machine", "daemon/core", "daemon/host", "daemon/lane", "daemon/rpc",
+               "daemon/metrics"},
     "client/include": {"base"},
     "client/fork_guard": {"base"},
     "client/background_task": {"base", "client/include", "client/fork_guard"},

@@ -1,9 +1,10 @@
 #include "tests/promises/world.h"
 
 #include <algorithm>
-#include <array>
 
 // Time, the driver, and what the broker wants done. What processes do is in world_processes.cc.
+
+#include "daemon/core/event_kinds.h"
 
 namespace gpumem::core::promises {
 namespace {
@@ -284,16 +285,10 @@ Result<void> World::apply(const Policy& policy) {
 }
 
 std::string World::history() const {
-  static constexpr std::array kNames{"opened",      "resumed",  "ended",       "died",      "waiting",
-                                     "granted",     "denied",   "withdrawn",   "pressure",  "relieved",
-                                     "returned",    "freed",    "fabric",      "quarantined", "debt",
-                                     "debt paid",   "terminating", "killing",  "quota",     "past broker",
-                                     "unexplained"};
   std::string lines;
   for (const Event& event : history_) {
-    const auto kind = static_cast<std::size_t>(event.kind);
     lines += std::to_string((event.at - TimePoint(std::chrono::hours(1))) / milliseconds(1)) +
-             " ms: " + (kind < kNames.size() ? kNames[kind] : "?") + " tenant " + event.tenant +
+             " ms: " + std::string(name_of(event.kind)) + " tenant " + event.tenant +
              ", session " + std::to_string(event.session.value) + ", request " +
              std::to_string(event.request.value) + ", device " +
              (event.device ? std::to_string(*event.device) : "-") + ", " + to_string(event.bytes) + ", " +

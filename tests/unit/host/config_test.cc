@@ -293,6 +293,20 @@ TEST(Config, WithATenantsNameThatCouldMisleadIsRefused) {
               HasSubstr("at most 128 bytes"));
 }
 
+TEST(Config, SaysWhoReadsTheMetrics) {
+  EXPECT_EQ(good("").metrics.listen, "") << "nobody by a port";
+  const Config config = good("[metrics]\nlisten = \"127.0.0.1:9400\"\ngroup = 42\n");
+  EXPECT_EQ(config.metrics.listen, "127.0.0.1:9400");
+  EXPECT_EQ(config.metrics.group, "42");
+}
+
+TEST(Config, LetsNoOtherMachineReadTheMetrics) {
+  EXPECT_THAT(wrong("[metrics]\nlisten = \"0.0.0.0:9400\"\n"),
+              StartsWith("g.toml:2:10: listen: '0.0.0.0:9400' is no loopback address"));
+  EXPECT_THAT(wrong("[metrics]\nlisten = 9400\n"), HasSubstr("expected a text in quotes"));
+  EXPECT_THAT(wrong("[metrics]\nport = 9400\n"), HasSubstr("listen, group"));
+}
+
 TEST(Config, ThatIsNoTomlIsRefusedAtItsPlace) {
   EXPECT_THAT(wrong("[broker"), StartsWith("g.toml:1:"));
   EXPECT_THAT(wrong("x = \"\\q\""), StartsWith("g.toml:1:"));

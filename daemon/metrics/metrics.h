@@ -1,0 +1,40 @@
+#pragma once
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/unique_fd.h"
+#include "daemon/core/executor.h"
+#include "daemon/metrics/exposition.h"
+#include "daemon/metrics/http_server.h"
+#include "daemon/metrics/sampler.h"
+
+namespace gpumem::metrics {
+
+/// Counts what happens from now on, and serves it as OpenMetrics text: docs/metrics.md.
+class Metrics {
+ public:
+  struct Options {
+    BrokerInfo info;
+    std::vector<UniqueFd> sockets;  ///< listening and non-blocking
+    /// Whether a descriptor, just opened, is one that is kept for others.
+    std::function<bool(int)> is_reserved = [](int) { return false; };
+  };
+
+  /// `executor`  outlives it, and is open until it is gone.
+  Metrics(core::Executor& executor, Options options);
+  /// As stop(), and waits for a snapshot that is being taken.
+  ~Metrics();
+  Metrics(const Metrics&) = delete;
+  Metrics& operator=(const Metrics&) = delete;
+
+  /// Cuts every connection; takes no more.
+  void stop() { server_.stop(); }
+
+ private:
+  Sampler sampler_;
+  HttpServer server_;
+  Exposition exposition_;  ///< the first to go: it calls the server
+};
+
+}  // namespace gpumem::metrics

@@ -1,0 +1,21 @@
+#pragma once
+#include <string>
+
+#include "daemon/metrics/snapshot.h"
+#include "daemon/metrics/text_writer.h"
+
+namespace gpumem::metrics {
+
+/// The snapshot as OpenMetrics text. docs/metrics.md has every name that can be in it.
+std::string render(const Snapshot& snapshot);
+
+/// The part of it that is of tenants.
+void render_tenants(const Snapshot& snapshot, TextWriter& writer);
+
+/// What a charged byte is doing, as the label `kind` says it, in the order of core::Charge.
+inline constexpr std::array<std::string_view, core::kCharges> kChargeKinds{"offered", "active", "returning",
+                                                                           "quarantined"};
+/// The `kind` of what is charged besides the pool.
+inline constexpr std::string_view kOutsideKind = "outside";
+
+}  // namespace gpumem::metrics

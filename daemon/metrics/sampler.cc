@@ -1,0 +1,164 @@
+#include "daemon/metrics/sampler.h"
+
+#include <future>
+#include <vector>
+
+namespace gpumem::metrics {
+namespace {
+
+// What one page copies on the core's thread.
+constexpr std::size_t kPageTenants = 64;
+constexpr std::size_t kPageSlices = 256;
+
+void add(Snapshot::Usage& usage, const core::TenantView& view, bool alone) {
+  if (alone) usage.quota = view.quota;
+  for (std::size_t i = 0; i < core::kCharges; ++i) usage.charges.by_state[i] += view.charges.by_state[i];
+  usage.outside += view.outside;
+  usage.burst += view.burst;
+  usage.debt += view.debt;
+  usage.waiting += view.waiting;
+}
+
+// What a session is charged of each device, and what it says to use of that.
+std::map<core::DeviceIndex, Bytes> in_use(const core::Executor& executor, const core::SessionView& view) {
+  std::map<core::DeviceIndex, Bytes> bytes;
+  for (const core::SliceView& slice : view.slices) bytes[slice.device] += slice.charged;
+  for (const core::SharedView& shared : view.shared) bytes[shared.device] += shared.charged;
+  for (auto& [device, of_device] : bytes) {
+    const auto figures = executor.client_figures(view.id, device, of_device);
+    of_device = figures ? Bytes{figures->in_use} : Bytes{};
+  }
+  return bytes;
+}
+
+}  // namespace
+
+Sampler::Sampler(core::Executor& executor, BrokerInfo info) : executor_(executor), info_(std::move(info)) {
+  executor_.post([&executor, collector = collector_](core::Broker&, core::TimePoint) {
+    executor.watch(collector, core::WallTime::min());
+  });
+}
+
+std::optional<Snapshot> Sampler::sample() {
+  Snapshot snapshot;
+  snapshot.info = info_;
+  Members members;
+  const bool copied = copy_devices(snapshot) && copy_tenants(snapshot, members) && copy_counters(snapshot) &&
+                      copy_use(snapshot, members);
+  if (!copied) return std::nullopt;
+  for (std::size_t i = 0; i < core::kBounds; ++i) snapshot.refusals[i] = core::refusals()[i];
+  return snapshot;
+}
+
+// If the core has stopped it drops the work, and with that the promise.
+bool Sampler::on_core(const Work& work) {
+  auto done = std::make_shared<std::promise<void>>();
+  std::future<void> finished = done->get_future();
+  executor_.post([done = std::move(done), &work](core::Broker& broker, core::TimePoint now) {
+    work(broker, now);
+    done->set_value();
+  });
+  try {
+    finished.get();
+    return true;
+  } catch (const std::future_error&) {
+    return false;
+  }
+}
+
+bool Sampler::copy_devices(Snapshot& snapshot) {
+  return on_core([&](core::Broker& broker, core::TimePoint now) {
+    collector_->begin_round(broker);
+    snapshot.now = now;
+    snapshot.wall = std::chrono::system_clock::now();
+    snapshot.sessions = broker.session_count();
+    snapshot.events = collector_->events();
+    auto views = broker.devices();
+    for (core::DeviceIndex i = 0; i < views.size(); ++i) {
+      const core::Reconciliation& seen = broker.reconciliation(i);
+      snapshot.devices.push_back({.view = std::move(views[i]),
+                                  .reconciliation = {seen.seen,
+                                                     seen.used,
+                                                     seen.extents,
+                                                     seen.overhead,
+                                                     seen.declared,
+                                                     seen.past_broker,
+                                                     seen.unexplained,
+                                                     {},
+                                                     seen.problem},
+                                  .processes_past_broker = seen.processes.size()});
+    }
+  });
+}
+
+bool Sampler::copy_tenants(Snapshot& snapshot, Members& members) {
+  std::string after;
+  for (bool more = true; more;) {
+    std::vector<core::TenantView> views;
+    std::vector<std::string> shown;
+    const bool copied = on_core([&](core::Broker& broker, core::TimePoint) {
+      views = broker.tenants(after, kPageTenants);
+      for (const core::TenantView& view : views)
+        shown.push_back(view.device == 0 ? collector_->name_of(view.name, broker) : shown.back());
+    });
+    if (!copied) return false;
+    for (std::size_t i = 0; i < views.size(); ++i) {
+      const core::TenantView& view = views[i];
+      add(snapshot.usage[{shown[i], view.device}], view, shown[i] == view.name);
+      if (view.device != 0) continue;
+      members[view.name] = {shown[i], view.parent};
+      Snapshot::Tenant& tenant = snapshot.tenants[shown[i]];
+      tenant.parent = view.parent;
+      tenant.sessions += view.sessions;
+    }
+    more = !views.empty() && views.size() == kPageTenants * snapshot.devices.size();
+    if (more) after = views.back().name;
+  }
+  return true;
+}
+
+bool Sampler::copy_counters(Snapshot& snapshot) {
+  std::string after;
+  for (bool more = true; more;) {
+    std::map<std::string, Collector::ByDevice> page;
+    const bool copied = on_core(
+        [&](core::Broker& broker, core::TimePoint) { page = collector_->page(after, kPageTenants, broker); });
+    if (!copied) return false;
+    more = page.size() == kPageTenants;
+    if (more) after = page.rbegin()->first;
+    for (auto& [tenant, devices] : page) {
+      for (auto& [device, counters] : devices)
+        snapshot.counters.emplace(Snapshot::Key{tenant, device}, counters);
+    }
+  }
+  return true;
+}
+
+// A session's use is its tenant's, and that of all tenants above it.
+bool Sampler::copy_use(Snapshot& snapshot, const Members& members) {
+  struct Use {
+    std::string tenant;
+    std::map<core::DeviceIndex, Bytes> bytes;
+  };
+  SessionId after;
+  for (bool more = true; more;) {
+    std::vector<Use> uses;
+    const bool copied = on_core([&](core::Broker& broker, core::TimePoint) {
+      const auto views = broker.sessions(after, kPageSlices);
+      for (const core::SessionView& view : views) uses.push_back({view.tenant, in_use(executor_, view)});
+      more = !views.empty();
+      if (more) after = views.back().id;
+    });
+    if (!copied) return false;
+    for (const Use& use : uses) {
+      for (auto member = members.find(use.tenant); member != members.end();
+           member = members.find(member->second.parent)) {
+        for (const auto& [device, bytes] : use.bytes)
+          snapshot.usage[{member->second.shown, device}].in_use += bytes;
+      }
+    }
+  }
+  return true;
+}
+
+}  // namespace gpumem::metrics

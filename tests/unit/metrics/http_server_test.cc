@@ -1,0 +1,218 @@
+// Who scrapes, and how badly: the server answers those who behave, and loses nothing to those who do not.
+#include "daemon/metrics/http_server.h"
+
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <cstring>
+
+#include "daemon/core/refusals.h"
+#include "tests/support/eventually.h"
+#include "tests/support/temporary_folder.h"
+#include "tests/unit/metrics/http_client.h"
+
+namespace gpumem::metrics {
+namespace {
+
+using std::chrono::hours;
+using std::chrono::milliseconds;
+using test::read_to_end;
+using test::read_until;
+using test::send_all;
+
+constexpr HttpLimits kPatient{.request = hours(1), .idle = hours(1), .response = hours(1)};
+
+struct HttpServerTest : testing::Test {
+  explicit HttpServerTest(HttpLimits limits = kPatient, std::size_t size = 0)
+      : text(body + std::string(size, 'x')) {
+    HttpServer::Options options;
+    options.sockets.push_back(listen());
+    options.limits = limits;
+    options.text = [this](const Exposition::Then& then) { then(std::make_shared<const std::string>(text)); };
+    server = std::make_unique<HttpServer>(std::move(options));
+    server->start();
+  }
+
+  UniqueFd listen() const {
+    UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    std::strncpy(address.sun_path, path().c_str(), sizeof address.sun_path - 1);
+    EXPECT_EQ(::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+    EXPECT_EQ(::listen(socket.get(), 4096), 0);
+    return socket;
+  }
+  std::string path() const { return (folder / "socket").string(); }
+  UniqueFd connect() const { return test::connect_to(path()); }
+  std::string ask(std::string_view request) const {
+    const UniqueFd socket = connect();
+    send_all(socket.get(), request);
+    return read_to_end(socket.get());
+  }
+  std::string scrape() const { return ask(test::kLastScrape); }
+  static std::string status(const std::string& answer) { return answer.substr(0, answer.find('\r')); }
+
+  const std::string body = "the metrics\n# EOF\n";
+  const std::string text;
+  test::TemporaryFolder folder;
+  std::unique_ptr<HttpServer> server;
+};
+
+TEST_F(HttpServerTest, AnswersWithOpenMetrics) {
+  const std::string answer = scrape();
+  EXPECT_EQ(status(answer), "HTTP/1.1 200 OK");
+  EXPECT_NE(answer.find("application/openmetrics-text; version=1.0.0; charset=utf-8"), std::string::npos);
+  EXPECT_TRUE(answer.ends_with("\r\n\r\n" + body)) << answer;
+}
+
+TEST_F(HttpServerTest, AnswersOneRequestAfterTheOtherOnOneConnection) {
+  const UniqueFd socket = connect();
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_TRUE(send_all(socket.get(), test::kScrape));
+    EXPECT_EQ(status(read_until(socket.get(), "# EOF\n")), "HTTP/1.1 200 OK");
+  }
+}
+
+TEST_F(HttpServerTest, AnswersRequestsThatComeTogether) {
+  const UniqueFd socket = connect();
+  ASSERT_TRUE(send_all(socket.get(), std::string(test::kScrape) + std::string(test::kLastScrape)));
+  const std::string answers = read_to_end(socket.get());
+  EXPECT_NE(answers.find("HTTP/1.1 200 OK"), answers.rfind("HTTP/1.1 200 OK"));
+}
+
+TEST_F(HttpServerTest, AnswersHeadWithoutABody) {
+  const std::string answer = ask("HEAD /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+  EXPECT_NE(answer.find("Content-Length: " + std::to_string(body.size())), std::string::npos) << answer;
+  EXPECT_TRUE(answer.ends_with("\r\n\r\n")) << answer;
+}
+
+TEST_F(HttpServerTest, TakesAQueryAndOldHttp) {
+  EXPECT_EQ(status(ask("GET /metrics?name=x HTTP/1.0\r\n\r\n")), "HTTP/1.1 200 OK");
+}
+
+TEST_F(HttpServerTest, RefusesWhatItDoesNotServe) {
+  EXPECT_EQ(status(ask("GET / HTTP/1.1\r\nConnection: close\r\n\r\n")), "HTTP/1.1 404 Not Found");
+  EXPECT_EQ(status(ask("GET /metricsx HTTP/1.1\r\nConnection: close\r\n\r\n")), "HTTP/1.1 404 Not Found");
+  EXPECT_EQ(status(ask("DELETE /metrics HTTP/1.1\r\n\r\n")), "HTTP/1.1 405 Method Not Allowed");
+  EXPECT_EQ(status(ask("POST /metrics HTTP/1.1\r\nContent-Length: 5\r\n\r\nabcde")),
+            "HTTP/1.1 400 Bad Request");
+}
+
+TEST_F(HttpServerTest, RefusesGarbage) {
+  EXPECT_EQ(status(ask("\1\2\3 garbage \xff\xfe\r\n\r\n")), "HTTP/1.1 400 Bad Request");
+  EXPECT_EQ(status(scrape()), "HTTP/1.1 200 OK");
+}
+
+TEST_F(HttpServerTest, RefusesAHeaderOfAMegabyteWithoutReadingIt) {
+  const UniqueFd socket = connect();
+  static_cast<void>(send_all(socket.get(), "GET /metrics HTTP/1.1\r\nX: " + std::string(1 << 20, 'a')));
+  const std::string answer = read_to_end(socket.get());
+  EXPECT_TRUE(answer.empty() || status(answer) == "HTTP/1.1 431 Request Header Fields Too Large") << answer;
+  EXPECT_EQ(status(scrape()), "HTTP/1.1 200 OK");
+}
+
+TEST_F(HttpServerTest, ServesAScraperThoughAThousandConnectionsAreHeldOpen) {
+  std::vector<UniqueFd> held;
+  for (int i = 0; i < 1000; ++i) held.push_back(connect());
+  EXPECT_EQ(status(scrape()), "HTTP/1.1 200 OK");
+  for (std::size_t i = 0; i < 1000 - HttpServer::kMostConnections; ++i)
+    ASSERT_TRUE(test::is_closed_soon(held[i].get())) << i;
+}
+
+TEST_F(HttpServerTest, MakesRoomAtTheCostOfWhoeverHasBeenQuietLongest) {
+  const auto& refusals = core::refusals()[static_cast<std::size_t>(core::Bound::kMetricsConnections)];
+  const auto before = refusals.load();
+  std::vector<UniqueFd> held;
+  for (std::size_t i = 0; i < HttpServer::kMostConnections; ++i) {
+    held.push_back(connect());
+    send_all(held[i].get(), test::kScrape);
+    read_until(held[i].get(), "# EOF\n");
+  }
+  EXPECT_EQ(refusals, before);
+  send_all(held[0].get(), test::kScrape);  // and now the second is the one that has been quiet longest
+  read_until(held[0].get(), "# EOF\n");
+  EXPECT_EQ(status(scrape()), "HTTP/1.1 200 OK");
+  EXPECT_TRUE(test::is_closed_soon(held[1].get()));
+  EXPECT_EQ(refusals, before + 1);
+  send_all(held[0].get(), test::kScrape);
+  EXPECT_EQ(status(read_until(held[0].get(), "# EOF\n")), "HTTP/1.1 200 OK");
+}
+
+TEST_F(HttpServerTest, CutsItsConnectionsWhenItStops) {
+  const UniqueFd socket = connect();
+  send_all(socket.get(), test::kScrape);
+  read_until(socket.get(), "# EOF\n");
+  server->stop();
+  EXPECT_EQ(read_to_end(socket.get()), "");
+}
+
+struct ImpatientForRequests : HttpServerTest {
+  ImpatientForRequests()
+      : HttpServerTest({.request = milliseconds(50), .idle = hours(1), .response = hours(1)}) {}
+};
+
+TEST_F(ImpatientForRequests, EndsAConnectionThatSaysNothingOrNotEnough) {
+  const UniqueFd silent = connect(), slow = connect();
+  send_all(slow.get(), "GET /metrics HT");
+  EXPECT_EQ(read_to_end(silent.get()), "");
+  EXPECT_EQ(read_to_end(slow.get()), "");
+}
+
+struct ImpatientBetweenRequests : HttpServerTest {
+  ImpatientBetweenRequests()
+      : HttpServerTest({.request = hours(1), .idle = milliseconds(50), .response = hours(1)}) {}
+};
+
+TEST_F(ImpatientBetweenRequests, EndsAConnectionThatAsksForNothingMore) {
+  const UniqueFd socket = connect();
+  send_all(socket.get(), test::kScrape);
+  EXPECT_TRUE(read_to_end(socket.get()).ends_with(body));
+}
+
+// A text that no socket takes whole, to readers that do not read.
+struct ImpatientForReaders : HttpServerTest {
+  ImpatientForReaders()
+      : HttpServerTest({.request = hours(1), .idle = hours(1), .response = milliseconds(50)}, 8 << 20) {}
+};
+
+TEST_F(ImpatientForReaders, EndsAConnectionThatDoesNotRead) {
+  const UniqueFd lazy = connect();
+  send_all(lazy.get(), test::kScrape);
+  EXPECT_TRUE(test::eventually([&] { return !send_all(lazy.get(), "x"); })) << "the other end is gone";
+  EXPECT_LT(read_to_end(lazy.get()).size(), text.size());
+}
+
+struct WithLongText : HttpServerTest {
+  WithLongText() : HttpServerTest(kPatient, 8 << 20) {}
+};
+
+TEST_F(WithLongText, ServesAScraperWhileOthersDoNotRead) {
+  std::vector<UniqueFd> lazy;
+  for (std::size_t i = 0; i < 4 * HttpServer::kMostConnections; ++i) {
+    lazy.push_back(connect());
+    send_all(lazy.back().get(), test::kScrape);
+  }
+  EXPECT_GT(scrape().size(), text.size());
+}
+
+TEST(HttpServerWithoutDescriptors, TurnsAwayWhoTakesAReservedOne) {
+  const test::TemporaryFolder folder;
+  const std::string path = (folder / "socket").string();
+  UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::strncpy(address.sun_path, path.c_str(), sizeof address.sun_path - 1);
+  ASSERT_EQ(::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+  ASSERT_EQ(::listen(socket.get(), 16), 0);
+  HttpServer::Options options;
+  options.sockets.push_back(std::move(socket));
+  options.text = [](const Exposition::Then& then) { then(nullptr); };
+  options.is_reserved = [](int) { return true; };
+  HttpServer server(std::move(options));
+  server.start();
+  EXPECT_TRUE(test::is_closed_soon(test::connect_to(path).get()));
+}
+
+}  // namespace
+}  // namespace gpumem::metrics
