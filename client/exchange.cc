@@ -397,6 +397,7 @@ Result<void> Exchange::wait_for_broker(const Clock::time_point& deadline) {
   const Clock::time_point now = Clock::now();
   const bool is_patient = !absent_ || deadline > now + timeout_;
   if (wait_until_open(is_patient ? deadline : now)) return {};
+  if (!is_patient && may_resume() && resumption_.has_reached_one() && wait_until_open(deadline)) return {};
   absent_ = true;
   return gone();
 }
@@ -412,24 +413,24 @@ bool Exchange::wait_until_open(const Clock::time_point& deadline) {
   return !closed_;
 }
 
-// One attempt. Without a broker it returns at once: then a moment is waited for the next.
+// One attempt. Without a broker it returns at once: then a moment is waited, in which others may make theirs.
 void Exchange::resume(Clock::time_point deadline) {
   const SessionClaim claim = claim_;
   resuming_ = true;
   mutex_.unlock();
   auto resumed = resumption_.attempt(claim, deadline);
   mutex_.lock();
+  resuming_ = false;
   if (!resumed) {
     lost_ = std::move(resumed).error();
+    close();
   } else if (*resumed) {
     go_on(std::move(**resumed));
-  } else {
-    reopened_.wait_until(mutex_, std::min(deadline, Clock::now() + pause_));
-    pause_ = std::min(2 * pause_, kLongestPause);
   }
-  resuming_ = false;
   reopened_.notify_all();
-  if (lost_) close();
+  if (!closed_ || lost_) return;
+  pause_ = std::min(2 * pause_, kLongestPause);
+  reopened_.wait_until(mutex_, std::min(deadline, Clock::now() + pause_));
 }
 
 void Exchange::go_on(LaneSocket socket) {

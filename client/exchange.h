@@ -18,9 +18,9 @@ namespace gpumem::client {
 /// A broker that does not answer a call in time is silent until something comes from it; calls that begin
 /// meanwhile fail at once. What comes for nobody is dropped; the leases of a late grant are returned, a late
 /// import is released.
-/// A broker that has ended may be followed by another, which resumes the session: calls wait for it until their
-/// deadlines, and are made again there.
-/// Threads  any. `mutex_` is held for system calls that do not block.
+/// A broker that has ended may be followed by another, which resumes the session: calls wait for it until
+/// their deadlines, and are made again there. Threads  any. `mutex_` is held for system calls that do not
+/// block.
 class Exchange {
  public:
   using Clock = LaneSocket::Clock;
@@ -67,9 +67,9 @@ class Exchange {
     lane::Outgoing frame_;
     Clock::time_point deadline_;
     Clock::time_point broker_deadline_;
-    Clock::time_point begun_;   // when it was sent first
-    bool sent_ = false;         // all of `frame_`, on the connection of now
-    bool partly_ = false;       // a frame of its answer has come, and more are missing
+    Clock::time_point begun_;  // when it was sent first
+    bool sent_ = false;        // all of `frame_`, on the connection of now
+    bool partly_ = false;      // a frame of its answer has come, and more are missing
     bool called_off_ = false;
     Clock::time_point since_;  // when it was sent, or last known to be answered
     bool queued_ = false;      // a growth that the broker lets wait
@@ -93,10 +93,12 @@ class Exchange {
   /// follows.
   void end(const lane::Outgoing& last);
 
-  /// How the session goes on when its broker has ended. Called by one thread at a time.
+  /// How the session goes on when its broker has ended. Called by one thread at a time, but for has_reached_one.
   struct Resumption {
     /// Tries until a deadline; nothing: not yet. Errors  the session is lost; why.
     std::function<Result<std::optional<LaneSocket>>(const SessionClaim&, Clock::time_point)> attempt;
+    /// Whether a broker is there, which has not answered yet. Threads  any.
+    std::function<bool()> has_reached_one;
     /// Says the last frame to a broker that has not answered an attempt yet.
     std::function<void(std::string_view)> leave;
   };
@@ -104,12 +106,12 @@ class Exchange {
   void set_resumption(Resumption resumption);
   /// Whether the session has gone on with another broker.
   bool was_resumed();
-  /// If the connection has ended, waits until `deadline` for it to be open again. False: the session is lost, or
-  /// cannot be resumed.
+  /// If the connection has ended, waits until `deadline` for it to be open again. False: the session is lost,
+  /// or cannot be resumed.
   bool mend(Clock::time_point deadline);
 
-  /// Whether the broker has closed the connection, and none will resume the session. Reads what is there; does
-  /// not block.
+  /// Whether the broker has closed the connection, and none will resume the session. Reads what is there;
+  /// does not block.
   bool is_closed();
 
   std::uint64_t next_request() { return last_request_.fetch_add(1, std::memory_order_relaxed) + 1; }
@@ -174,7 +176,7 @@ class Exchange {
   std::optional<Error> lost_ GPUMEM_GUARDED_BY(mutex_);  ///< why nobody resumes the session
   std::chrono::milliseconds pause_ GPUMEM_GUARDED_BY(mutex_) = kFirstPause;
   bool absent_ GPUMEM_GUARDED_BY(mutex_) = false;  ///< a call has waited in vain for another broker
-  Condition reopened_;                                   ///< of closed_, resuming_ and lost_
+  Condition reopened_;                             ///< of closed_, resuming_ and lost_
   SessionClaim claim_ GPUMEM_GUARDED_BY(mutex_);
   bool framed_ GPUMEM_GUARDED_BY(mutex_) = false;            ///< a frame has come
   bool old_ GPUMEM_GUARDED_BY(mutex_) = false;               ///< a message of the protocol before has come

@@ -11,14 +11,19 @@ Result<Greeting> greeting_of(const lane::Welcome& body, std::vector<OwnFd>& desc
     return protocol_error("a welcome to version " + std::to_string(body.version));
   if (body.session == 0) return protocol_error("a welcome without a session");
   if (descriptors.size() != 3) {
-    return protocol_error("a welcome with " + std::to_string(descriptors.size()) + " descriptors instead of 3");
+    return protocol_error("a welcome with " + std::to_string(descriptors.size()) +
+                          " descriptors instead of 3");
   }
-  Greeting greeting{{body.version, body.session, std::string(body.tenant.view()),
-                     std::string(body.driver_folder.view()), {}},
+  Greeting greeting{{body.version,
+                     body.session,
+                     std::string(body.tenant.view()),
+                     std::string(body.driver_folder.view()),
+                     {}},
                     std::move(descriptors[0]),
                     std::move(descriptors[1]),
                     std::move(descriptors[2])};
-  for (std::uint64_t i = 0; i < body.count; ++i) greeting.welcome.devices.emplace_back(body.devices[i].view());
+  for (std::uint64_t i = 0; i < body.count; ++i)
+    greeting.welcome.devices.emplace_back(body.devices[i].view());
   return greeting;
 }
 

@@ -100,9 +100,9 @@ Result<void, GrowError> ask(std::span<Borrower* const> slices, std::span<const G
   }
   Connection& connection = slices.front()->connection();
   Intake intake(*slices.front()->device().driver, terms);
-  auto granted =
-      connection.lane().grow(request, {request_deadline(how.limits, connection.timeout()), how.stop, how.limits.ends},
-                             [&intake](GrantPart part) { intake.add(std::move(part)); });
+  auto granted = connection.lane().grow(
+      request, {request_deadline(how.limits, connection.timeout()), how.stop, how.limits.ends},
+      [&intake](GrantPart part) { intake.add(std::move(part)); });
   if (granted) {
     auto taken = take(slices, intake);
     if (taken) return {};

@@ -69,12 +69,14 @@ class Lane {
   Result<Answer> call(const Body& body) {
     Exchange::Call call(exchange_, deadline());
     LanePacket answer;
-    auto sent = call.send(lane::Outgoing(body, call.request(), kIsOfUseLate<Body> ? 0 : nanoseconds(deadline())));
+    auto sent =
+        call.send(lane::Outgoing(body, call.request(), kIsOfUseLate<Body> ? 0 : nanoseconds(deadline())));
     if (!sent) return sent.error();
     if (auto awaited = call.await(answer); !awaited) return awaited.error();
     auto answered = body_in<Answer>(answer);
     // A broker before has done it, or the next one, because it was not claimed.
-    if (kIsOfUseLate<Body> && !answered && answered.error().code == Code::kNotFound && exchange_.was_resumed())
+    if (kIsOfUseLate<Body> && !answered && answered.error().code == Code::kNotFound &&
+        exchange_.was_resumed())
       return Answer{};
     return answered;
   }

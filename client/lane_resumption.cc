@@ -16,7 +16,7 @@ Result<std::optional<LaneResumption::Resumed>> LaneResumption::attempt(const Ses
     const LaneSocket::Received received = socket_->receive(packet);
     if (received == LaneSocket::Received::kNothing) continue;
     if (received == LaneSocket::Received::kPacket) return take(packet);
-    socket_.reset();  // this broker has ended, too
+    drop();  // this broker has ended, too
     return std::optional<Resumed>();
   }
   return std::optional<Resumed>();
@@ -30,10 +30,16 @@ bool LaneResumption::begin(const SessionClaim& claim, Clock::time_point deadline
   socket_.emplace(std::move(*connected));
   for (const lane::Resume& frame : claim.frames(before_.session)) {
     if (send(lane::Outgoing(frame, 1).bytes(), deadline)) continue;
-    socket_.reset();  // without its last frame a claim is none
+    drop();  // without its last frame a claim is none
     return false;
   }
+  reached_ = true;
   return true;
+}
+
+void LaneResumption::drop() {
+  reached_ = false;
+  socket_.reset();
 }
 
 bool LaneResumption::send(std::string_view frame, Clock::time_point deadline) const {
@@ -48,7 +54,7 @@ Result<std::optional<LaneResumption::Resumed>> LaneResumption::take(LanePacket& 
   const auto frame = lane::parse(packet.view());
   if (!frame) return frame.error().in("the broker does not resume the session");
   if (const auto failed = lane::body_of<lane::Failed>(*frame)) {
-    socket_.reset();
+    drop();
     Error error = error_of(*failed);
     if (error.code == Code::kUnavailable) return std::optional<Resumed>();
     return error.in("the broker does not resume the session");
@@ -59,7 +65,7 @@ Result<std::optional<LaneResumption::Resumed>> LaneResumption::take(LanePacket& 
   if (!greeting) return greeting.error();
   if (auto same = check(greeting->welcome); !same) return same.error();
   Resumed resumed{std::move(*socket_), std::move(*greeting)};
-  socket_.reset();
+  drop();
   return std::optional(std::move(resumed));
 }
 

@@ -1,4 +1,5 @@
 #pragma once
+#include <atomic>
 #include <filesystem>
 #include <optional>
 #include <string_view>
@@ -9,10 +10,9 @@
 
 namespace gpumem::client {
 
-/// Goes on with a session at a broker that was restarted. It may take several attempts: there may be no broker
-/// yet, or one that is not ready. What was begun goes on with the next attempt: a broker that reads a claim
-/// behind which nobody waits any more gives the session up.
-/// Threads  one at a time.
+/// Goes on with a session at a broker that was restarted. It may take several attempts: there may be no
+/// broker yet, or one that is not ready. What was begun goes on with the next attempt: a broker that reads a
+/// claim behind which nobody waits any more gives the session up. Threads  one at a time.
 class LaneResumption {
  public:
   using Clock = LaneSocket::Clock;
@@ -27,10 +27,13 @@ class LaneResumption {
   };
   /// Nothing: no broker has answered until `deadline`, or even before. Errors  the session is lost; why.
   Result<std::optional<Resumed>> attempt(const SessionClaim& claim, Clock::time_point deadline);
+  /// Whether a broker is there, which has not answered the claim yet. Threads  any.
+  bool has_reached_one() const { return reached_; }
   /// Says `goodbye` to a broker that has not answered a claim yet; does nothing without one.
   void leave(std::string_view goodbye);
 
  private:
+  void drop();
   bool begin(const SessionClaim& claim, Clock::time_point deadline);
   bool send(std::string_view frame, Clock::time_point deadline) const;
   Result<std::optional<Resumed>> take(LanePacket& packet);
@@ -39,6 +42,7 @@ class LaneResumption {
   const std::filesystem::path path_;
   const Welcome before_;
   std::optional<LaneSocket> socket_;  ///< the claim was sent on it
+  std::atomic<bool> reached_{false};  ///< there is one
 };
 
 }  // namespace gpumem::client

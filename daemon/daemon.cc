@@ -91,11 +91,13 @@ Result<std::filesystem::path> make_simulated_machine(const std::filesystem::path
   return folder;
 }
 
-// What the broker before has left. What cannot be read is kept for people, and the clients of it are strangers.
+// What the broker before has left. What cannot be read is kept for people, and the clients of it are
+// strangers.
 std::optional<host::Journal::Content> read_journal(const std::filesystem::path& folder) {
   auto content = host::Journal::read(folder);
   if (content) {
-    if (*content && !(*content)->damage.empty()) spdlog::warn("the journal is damaged: {}", (*content)->damage);
+    if (*content && !(*content)->damage.empty())
+      spdlog::warn("the journal is damaged: {}", (*content)->damage);
     return std::move(*content);
   }
   spdlog::error("what the broker before has lent is not known: {}", content.error().message);
@@ -104,14 +106,16 @@ std::optional<host::Journal::Content> read_journal(const std::filesystem::path& 
   return std::nullopt;
 }
 
-// What its clients have, their contexts too, is no reason for a smaller pool: what is missing of it comes back
-// when they let go.
+// What its clients have, their contexts too, is no reason for a smaller pool: what is missing of it comes
+// back when they let go.
 void note_lent(Machine& machine, const host::Journal::Content& before) {
   for (host::DeviceFacts& facts : machine.devices) {
-    const auto place = std::ranges::find(before.devices, to_string(facts.device.uuid), &host::Journal::Device::uuid);
+    const auto place =
+        std::ranges::find(before.devices, to_string(facts.device.uuid), &host::Journal::Device::uuid);
     if (place == before.devices.end()) continue;
     facts.lent = before.checkpoint.lent(static_cast<core::DeviceIndex>(place - before.devices.begin()));
-    facts.obtainable = std::min(facts.device.total, std::max(facts.obtainable + facts.lent, place->obtainable));
+    facts.obtainable =
+        std::min(facts.device.total, std::max(facts.obtainable + facts.lent, place->obtainable));
   }
 }
 

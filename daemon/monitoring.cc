@@ -20,8 +20,7 @@ void add_port(const std::string& listen, std::vector<UniqueFd>& sockets) {
 
 }  // namespace
 
-Result<std::unique_ptr<metrics::Metrics>> start_metrics(core::Executor& executor,
-                                                        host::RuntimeFolder& folder,
+Result<std::unique_ptr<metrics::Metrics>> start_metrics(core::Executor& executor, host::RuntimeFolder& folder,
                                                         const host::Config& config, metrics::BrokerInfo info,
                                                         const host::KernelFeatures& kernel) {
   const char* const key = config.metrics.group.empty() ? "admin_group" : "[metrics] group";

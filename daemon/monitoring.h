@@ -16,8 +16,7 @@ inline const std::string& metrics_group(const host::Config& config) {
 /// Counts what happens from now on, and serves it in the runtime folder and where the configuration says. A
 /// port that cannot be had is logged: memory is lent without it.
 /// Errors  as RuntimeFolder's; kInvalidArgument (unknown group).
-Result<std::unique_ptr<metrics::Metrics>> start_metrics(core::Executor& executor,
-                                                        host::RuntimeFolder& folder,
+Result<std::unique_ptr<metrics::Metrics>> start_metrics(core::Executor& executor, host::RuntimeFolder& folder,
                                                         const host::Config& config, metrics::BrokerInfo info,
                                                         const host::KernelFeatures& kernel);
 

@@ -47,7 +47,8 @@ Result<std::uint64_t, GrowError> allocate_where_possible(gpumem_allocator& handl
                                                          gpumem_stream stream, const Placement& placement) {
   gpumem_allocator& current = current_of(handle);
   auto address = current.engine.allocate(bytes, stream, placement);
-  if (!address && address.error().code == Code::kUnavailable) {
+  const auto code = address ? Code() : address.error().code;
+  if (code == Code::kUnavailable || code == Code::kUnauthenticated) {
     if (gpumem_allocator* const next = successor_of(current))
       address = next->engine.allocate(bytes, stream, placement);
   }

@@ -142,7 +142,8 @@ void Broker::grow(RequestId id, SessionId session_id, std::span<const Part> part
   auto session = state_.live(session_id);
   if (!session) return lending_.answer(id, session.error());
   if (state_.draining) return lending_.answer(id, {Code::kUnavailable, "the broker is stopping"});
-  if (!state_.stopped_lending.empty()) return lending_.answer(id, {Code::kUnavailable, state_.stopped_lending});
+  if (!state_.stopped_lending.empty())
+    return lending_.answer(id, {Code::kUnavailable, state_.stopped_lending});
   if (!lending_.ask(id, **session, parts, wait, now)) return;
   progress(now);
   lending_.wait_or_refuse(id, now);

@@ -48,7 +48,8 @@ void Checkpoint::put(const SessionGone& one) {
   sessions.erase(one.id);
   std::erase_if(slices, is_its);
   std::erase_if(imports, is_its);
-  declarations.erase(declarations.lower_bound({one.id, 0}), declarations.lower_bound({{one.id.value + 1}, 0}));
+  declarations.erase(declarations.lower_bound({one.id, 0}),
+                     declarations.lower_bound({{one.id.value + 1}, 0}));
 }
 
 std::vector<Checkpoint::Change> Checkpoint::changes() const {

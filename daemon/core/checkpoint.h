@@ -10,7 +10,8 @@
 namespace gpumem::core {
 
 /// What a broker has to know of the one before it: who had a session, and which memory was lent to whom.
-/// Requests that wait, who was asked for memory, and IPC handles are not part of it: they end with the broker.
+/// Requests that wait, who was asked for memory, and IPC handles are not part of it: they end with the
+/// broker.
 struct Checkpoint {
   struct Session {
     SessionId id;

@@ -22,7 +22,8 @@ void Lending::add_to(Checkpoint& checkpoint) const {
   }
   for (const auto& [id, lease] : leases_) checkpoint.leases.emplace(id, checkpoint_of(*lease));
   for (const auto& [session, imports] : state_.imports.all()) {
-    for (const auto& [id, leases] : imports) checkpoint.imports.emplace(id, Checkpoint::Import{id, session, leases});
+    for (const auto& [id, leases] : imports)
+      checkpoint.imports.emplace(id, Checkpoint::Import{id, session, leases});
   }
   checkpoint.last.slice = slice_ids_.last();
   checkpoint.last.lease = lease_ids_.last();

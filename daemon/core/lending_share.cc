@@ -64,9 +64,10 @@ Result<Bytes> Lending::check_exported(const Session& session, SliceId slice,
 // Without it there is nothing to send to whoever imports.
 Result<void> Lending::check_descriptors(std::span<const LeaseId> ids) const {
   if (std::ranges::all_of(ids, [&](LeaseId id) { return static_cast<bool>(lease(id).extent.id); })) return {};
-  return Error{Code::kFailedPrecondition,
-               "some of this memory was granted before the broker was restarted: the broker cannot hand it on "
-               "any more; allocate it anew to share it"};
+  return Error{
+      Code::kFailedPrecondition,
+      "some of this memory was granted before the broker was restarted: the broker cannot hand it on "
+      "any more; allocate it anew to share it"};
 }
 
 Result<void> Lending::export_handle(const Session& session, SliceId slice, std::span<const LeaseId> ids,

@@ -31,7 +31,8 @@ Store::Store(DeviceIndex device, Bytes pool, Bytes granularity, IdSource<ExtentI
 }
 
 void Store::adopt(Bytes bytes) {
-  GPUMEM_CHECK(!begun_ && bytes <= missing_, "what was lent before is part of a pool that is still to be made");
+  GPUMEM_CHECK(!begun_ && bytes <= missing_,
+               "what was lent before is part of a pool that is still to be made");
   plan_pool(missing_ - bytes);
   begun_ = made_ = missing_.is_zero();
 }

@@ -61,7 +61,8 @@ Result<std::optional<std::vector<Journal::Device>>> take_header(std::string_view
   FileHeader header{};
   if (bytes.size() < sizeof header) return no_journal("it is too short");
   std::memcpy(&header, bytes.data(), sizeof header);
-  if (std::string_view(header.magic.data(), header.magic.size()) != kMagic) return no_journal("another begins so");
+  if (std::string_view(header.magic.data(), header.magic.size()) != kMagic)
+    return no_journal("another begins so");
   if (header.version != kVersion) {
     return Error{Code::kFailedPrecondition, "it is a journal of version " + std::to_string(header.version) +
                                                 "; this broker reads version " + std::to_string(kVersion)};
@@ -77,7 +78,8 @@ Result<std::optional<std::vector<Journal::Device>>> take_header(std::string_view
   for (std::uint32_t i = 0; i < header.devices; ++i) {
     DeviceEntry entry{};
     std::memcpy(&entry, bytes.data(), sizeof entry);
-    devices.push_back({{entry.uuid.data(), ::strnlen(entry.uuid.data(), entry.uuid.size())}, {entry.obtainable}});
+    devices.push_back(
+        {{entry.uuid.data(), ::strnlen(entry.uuid.data(), entry.uuid.size())}, {entry.obtainable}});
     bytes.remove_prefix(sizeof entry);
   }
   if (header.boot != boot_id()) return std::optional<std::vector<Journal::Device>>();

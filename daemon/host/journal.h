@@ -12,8 +12,8 @@
 
 namespace gpumem::host {
 
-/// What the next broker of this machine has to know, in a file of the runtime folder. It outlives the broker's
-/// process, not the machine's: what is lent does not either. docs/journal.md has the format.
+/// What the next broker of this machine has to know, in a file of the runtime folder. It outlives the
+/// broker's process, not the machine's: what is lent does not either. docs/journal.md has the format.
 ///
 /// Invariant  whatever moment the process ends in, the file is a checkpoint and the changes since, of which
 ///            the last may be missing.
@@ -27,12 +27,12 @@ class Journal {
   };
   struct Content {
     core::Checkpoint checkpoint;
-    std::vector<Device> devices;       ///< by the checkpoint's places
-    std::string damage;                ///< why the end of the file was left out; empty: it was not
+    std::vector<Device> devices;  ///< by the checkpoint's places
+    std::string damage;           ///< why the end of the file was left out; empty: it was not
   };
-  /// What the broker before has left in `folder`. Nothing: there was none since the machine was started. Counts
-  /// the attempt: whoever comes so far as to begin() takes it back.
-  /// Errors  kFailedPrecondition: of a version that is not known, or kMostAttempts have come to nothing;
+  /// What the broker before has left in `folder`. Nothing: there was none since the machine was started.
+  /// Counts the attempt: whoever comes so far as to begin() takes it back. Errors  kFailedPrecondition: of a
+  /// version that is not known, or kMostAttempts have come to nothing;
   ///         kInvalidArgument: no journal; and those of reading. All name the file.
   static Result<std::optional<Content>> read(const std::filesystem::path& folder);
   /// Begins a journal in `folder` in place of the one that is there.

@@ -24,7 +24,8 @@ void JournalWriter::write(core::Broker& broker, core::TimePoint now) {
   broker.take_changes(changes_);
   if (failed_) {
     if (now < *failed_ + kPause) return;
-    if (auto written = journal_->rewrite(broker.checkpoint()); !written) return fail(broker, written.error(), now);
+    if (auto written = journal_->rewrite(broker.checkpoint()); !written)
+      return fail(broker, written.error(), now);
     failed_.reset();
     broker.go_on_lending();
     spdlog::info("the journal is written again");

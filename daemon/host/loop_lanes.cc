@@ -119,7 +119,8 @@ Result<Loop::Ends> Loop::make_ends(const Lane& lane) const {
   if (budget_.is_reserved(pages->highest_descriptor(), lane.is_admin())) return no_descriptors();
   auto page_files = pages->take_descriptors();
   UniqueFd bell = doorbell->take_descriptor();
-  return Ends{std::move(*pages), std::move(*doorbell),
+  return Ends{std::move(*pages),
+              std::move(*doorbell),
               {std::move(page_files[0]), std::move(page_files[1]), std::move(bell)}};
 }
 

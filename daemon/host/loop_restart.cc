@@ -40,7 +40,8 @@ void Loop::take_over(const Journal::Content& before) {
     }
   }
   if (!before.checkpoint.sessions.empty())
-    spdlog::info("taking over {} sessions, {} of which may be resumed", before.checkpoint.sessions.size(), awaited);
+    spdlog::info("taking over {} sessions, {} of which may be resumed", before.checkpoint.sessions.size(),
+                 awaited);
 }
 
 void Loop::end_grace() {
@@ -77,11 +78,12 @@ Result<void> Loop::resume(const std::shared_ptr<Lane>& lane, const lane::Incomin
   return welcome_back(lane, session, **claim, lane::Outgoing(body, frame.header.request).bytes());
 }
 
-Result<void> Loop::welcome_back(const std::shared_ptr<Lane>& lane, SessionId session, const core::Claim& claim,
-                                std::string_view welcome) {
+Result<void> Loop::welcome_back(const std::shared_ptr<Lane>& lane, SessionId session,
+                                const core::Claim& claim, std::string_view welcome) {
   auto ends = make_ends(*lane);
   if (!ends) return ends.error();
-  if (auto resumed = broker_.resume(session, claim, std::chrono::steady_clock::now()); !resumed) return resumed;
+  if (auto resumed = broker_.resume(session, claim, std::chrono::steady_clock::now()); !resumed)
+    return resumed;
   Client& client = clients_.at(session);
   client.link->forget();
   client.link = std::make_shared<LaneLink>(lane, std::move(ends->pages), std::move(ends->doorbell));

@@ -17,7 +17,8 @@ bool append(std::vector<IdType>& ids, std::uint64_t id) {
 Result<std::optional<core::Claim>> PendingClaims::add(const void* lane, const lane::Resume& part,
                                                       std::size_t most) {
   auto entry = pending_.extract(lane);
-  Pending pending = entry.empty() ? Pending{part.session, part.count + part.missing, {}} : std::move(entry.mapped());
+  Pending pending =
+      entry.empty() ? Pending{part.session, part.count + part.missing, {}} : std::move(entry.mapped());
   if (part.session != pending.session || part.count + part.missing != pending.missing || part.count > most ||
       part.missing > most - part.count)
     return broken("its frames do not fit together, or it is larger than what the session had");

@@ -25,7 +25,8 @@ class Restart : public BrokerTest, public testing::WithParamInterface<bool> {
     return eventually([&] {
       const std::string log = broker_.log();
       std::size_t found = 0;
-      for (auto at = log.find(": resumed"); at != std::string::npos; at = log.find(": resumed", at + 1)) ++found;
+      for (auto at = log.find(": resumed"); at != std::string::npos; at = log.find(": resumed", at + 1))
+        ++found;
       return found >= times;
     });
   }

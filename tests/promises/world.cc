@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-// Time, the driver, and what the broker wants done. What processes do is in world_processes.cc.
-
 #include "daemon/core/event_kinds.h"
+
+// Time, the driver, and what the broker wants done. What processes do is in world_processes.cc.
 
 namespace gpumem::core::promises {
 namespace {
@@ -288,11 +288,10 @@ std::string World::history() const {
   std::string lines;
   for (const Event& event : history_) {
     lines += std::to_string((event.at - TimePoint(std::chrono::hours(1))) / milliseconds(1)) +
-             " ms: " + std::string(name_of(event.kind)) + " tenant " + event.tenant +
-             ", session " + std::to_string(event.session.value) + ", request " +
-             std::to_string(event.request.value) + ", device " +
-             (event.device ? std::to_string(*event.device) : "-") + ", " + to_string(event.bytes) + ", " +
-             event.words + "\n";
+             " ms: " + std::string(name_of(event.kind)) + " tenant " + event.tenant + ", session " +
+             std::to_string(event.session.value) + ", request " + std::to_string(event.request.value) +
+             ", device " + (event.device ? std::to_string(*event.device) : "-") + ", " +
+             to_string(event.bytes) + ", " + event.words + "\n";
   }
   return lines;
 }

@@ -1,5 +1,5 @@
-// endurance slice | allocator SEED PROGRESS: uses memory of the broker in $GPUMEM_RUNTIME_DIR, and verifies it, until
-// SIGTERM. Any error ends it with 1.
+// endurance slice | allocator SEED PROGRESS: uses memory of the broker in $GPUMEM_RUNTIME_DIR, and verifies
+// it, until SIGTERM. Any error ends it with 1.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -54,7 +54,8 @@ class Painter {
         context_(need(cuda::CurrentContext::enter(driver_, ordinal), "a context")) {}
 
   void paint(const Painted& memory) const {
-    need(driver_.check(driver_.api().cuMemsetD8(memory.address, memory.value, memory.size.count), "cuMemsetD8"),
+    need(driver_.check(driver_.api().cuMemsetD8(memory.address, memory.value, memory.size.count),
+                       "cuMemsetD8"),
          "painting");
   }
   void verify(const Painted& memory) const {
@@ -72,7 +73,8 @@ class Painter {
 
 class Progress {
  public:
-  explicit Progress(const char* file) : file_(::open(file, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600)) {}
+  explicit Progress(const char* file)
+      : file_(::open(file, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600)) {}
   void note() const {
     if (::write(file_.get(), ".", 1) != 1) std::_Exit(1);
   }
@@ -120,7 +122,8 @@ void use_allocator(Session& session, Random& random, const Progress& progress) {
       need(allocator.deallocate(oldest.address, oldest.size), "freeing");
       held -= oldest.size;
     }
-    const Painted block{need(allocator.allocate(size), "allocating"), size, static_cast<unsigned char>(random())};
+    const Painted block{need(allocator.allocate(size), "allocating"), size,
+                        static_cast<unsigned char>(random())};
     painter.paint(block);
     blocks.push_back(block);
     held += size;
@@ -143,7 +146,8 @@ int main(int argc, char** argv) {
   std::signal(SIGTERM, [](int) { stopping = true; });
   Random random(static_cast<unsigned>(std::stoul(argv[2])));
   const Progress progress(argv[3]);
-  gpumem::Session session = need(gpumem::Session::connect({.label = argv[1], .timeout = kPatience}), "connecting");
+  gpumem::Session session =
+      need(gpumem::Session::connect({.label = argv[1], .timeout = kPatience}), "connecting");
   (std::string(argv[1]) == "slice" ? use_slice : use_allocator)(session, random, progress);
   return 0;
 }

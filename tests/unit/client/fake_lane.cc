@@ -96,10 +96,13 @@ void greet(int socket) {
   send_welcome(socket, hello.header.request, welcome());
 }
 
-FakeLane::FakeLane(std::function<void(int)> serve)
-    : listener_(listen_at(socket())), thread_([this, serve = std::move(serve)] {
-        const UniqueFd peer(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
-        if (peer.valid()) serve(peer.get());
+FakeLane::FakeLane(Serve serve, Serve next)
+    : listener_(listen_at(socket())), thread_([this, serve = std::move(serve), next = std::move(next)] {
+        for (const Serve* one : {&serve, &next}) {
+          if (*one == nullptr) return;
+          const UniqueFd peer(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+          if (peer.valid()) (*one)(peer.get());
+        }
       }) {}
 
 FakeLane::~FakeLane() {

@@ -71,10 +71,12 @@ lane::Welcome welcome(const std::vector<std::string>& devices = {});
 /// Receives the Hello and answers with a good Welcome.
 void greet(int socket);
 
-/// The broker's end of one lane, played by `serve` in a thread of its own.
+/// The broker's end of one lane, played by `serve` in a thread of its own; and then that of another broker, played
+/// by `next`.
 class FakeLane {
  public:
-  explicit FakeLane(std::function<void(int socket)> serve);
+  using Serve = std::function<void(int socket)>;
+  explicit FakeLane(Serve serve, Serve next = {});
   ~FakeLane();
   /// The runtime folder that clients connect in.
   std::string folder() const { return folder_.path().string(); }

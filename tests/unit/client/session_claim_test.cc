@@ -37,7 +37,8 @@ struct SessionClaimed : testing::Test {
   std::vector<lane::ClaimedThing> things() const {
     std::vector<lane::ClaimedThing> things;
     for (const lane::Resume& frame : claim.frames(7))
-      things.insert(things.end(), frame.things.begin(), frame.things.begin() + static_cast<std::ptrdiff_t>(frame.count));
+      things.insert(things.end(), frame.things.begin(),
+                    frame.things.begin() + static_cast<std::ptrdiff_t>(frame.count));
     return things;
   }
 };

@@ -154,7 +154,8 @@ TEST_F(JournalKept, OfAnotherVersionIsRefused) {
 
 TEST_F(JournalKept, ThatEightBrokersDidNotSurviveIsRefused) {
   ASSERT_TRUE(begin(made_of(some_changes())));
-  for (std::uint32_t i = 0; i < Journal::kMostAttempts; ++i) EXPECT_EQ(read().checkpoint, made_of(some_changes()));
+  for (std::uint32_t i = 0; i < Journal::kMostAttempts; ++i)
+    EXPECT_EQ(read().checkpoint, made_of(some_changes()));
   const auto content = Journal::read(folder_.path());
   ASSERT_FALSE(content);
   EXPECT_EQ(content.error().code, Code::kFailedPrecondition);

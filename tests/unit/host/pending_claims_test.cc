@@ -10,7 +10,8 @@ namespace {
 using lane::Claimed;
 using testing::ElementsAre;
 
-lane::Resume part(std::vector<lane::ClaimedThing> things, std::uint64_t missing = 0, std::uint64_t session = 1) {
+lane::Resume part(std::vector<lane::ClaimedThing> things, std::uint64_t missing = 0,
+                  std::uint64_t session = 1) {
   lane::Resume frame{};
   frame.session = session;
   frame.missing = missing;

@@ -64,7 +64,7 @@ TEST_F(RuntimeFolderTest, SocketsTakeNoDescriptorsUnlessTheKernelIsTooOld) {
 }
 
 TEST_F(RuntimeFolderTest, SocketOfTheMetricsIsOfAGroupOfItsOwn) {
-  const auto claimed = RuntimeFolder::claim(folder, "");
+  auto claimed = RuntimeFolder::claim(folder, "");
   ASSERT_TRUE(claimed->listen_on_metrics(::getegid()));
   EXPECT_EQ(std::filesystem::status(folder / kMetricsSocketName).permissions(), std::filesystem::perms(0660));
   if (::geteuid() == 0) return;

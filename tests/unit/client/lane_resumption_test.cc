@@ -1,0 +1,191 @@
+// The broker ends, and another one resumes the session, or does not.
+#include <future>
+
+#include "tests/unit/client/lane_fixture.h"
+
+namespace gpumem::client::test {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::minutes;
+
+constexpr std::uint64_t kSession = 7;  // fake_lane.h's
+
+// The client of a lane whose session can be resumed.
+struct LaneResumed : testing::Test {
+  std::unique_ptr<Lane> resumable(const FakeLane& fake) {
+    auto lane = connected(fake);
+    lane->resume_after_restart({lane::kVersion, kSession, "red", "", {"GPU-a"}}, [this](Greeting greeting) {
+      greetings.push_back(std::move(greeting.welcome));
+      return taken;
+    });
+    return lane;
+  }
+  std::vector<Welcome> greetings;
+  Result<void> taken;
+};
+
+lane::Resume receive_claim(int socket) {
+  const Said said = receive_frame(socket);
+  EXPECT_TRUE(said.is<lane::Resume>());
+  return said.as<lane::Resume>();
+}
+
+void resume(int socket) {
+  const Said said = receive_frame(socket);
+  EXPECT_TRUE(said.is<lane::Resume>());
+  EXPECT_EQ(said.as<lane::Resume>().session, kSession);
+  send_welcome(socket, said.header.request, welcome({"GPU-a"}));
+}
+
+void grant(int socket, std::uint64_t request, const std::vector<std::uint64_t>& leases) {
+  const UniqueFd file = client_page_file();
+  send_frame(socket, part_of(9, leases), request, std::vector<int>(leases.size(), file.get()));
+}
+
+Result<void, GrowError> grow_for(Lane& lane, std::chrono::nanoseconds wait, std::stop_token stop = {}) {
+  lane::Grow body = growth();
+  body.wait = static_cast<std::uint64_t>(wait.count());
+  const auto now = Lane::Clock::now();
+  return lane.grow(body, {now + lane.timeout(), std::move(stop), now + wait + lane.timeout()}, [](GrantPart) {});
+}
+
+TEST_F(LaneResumed, MakesCallsAgainThatWereNotAnswered) {
+  FakeLane fake(
+      [](int socket) {
+        greet(socket);
+        (void)receive_frame(socket);
+      },
+      [](int socket) {
+        resume(socket);
+        EXPECT_TRUE(answered(socket).is<lane::Ping>());
+      });
+  EXPECT_TRUE(resumable(fake)->call(lane::Ping{}));
+  EXPECT_EQ(greetings.size(), 1U);
+}
+
+TEST_F(LaneResumed, MakesAGrowthAgainForTheTimeThatIsLeft) {
+  FakeLane fake(
+      [](int socket) {
+        greet(socket);
+        const Said asked = receive_frame(socket);
+        send_frame(socket, lane::Waiting{}, asked.header.request);
+      },
+      [](int socket) {
+        resume(socket);
+        const Said again = receive_frame(socket);
+        EXPECT_LT(again.as<lane::Grow>().wait, std::chrono::nanoseconds(minutes(10)).count());
+        EXPECT_GT(again.as<lane::Grow>().wait, std::chrono::nanoseconds(minutes(9)).count());
+        grant(socket, again.header.request, {10});
+      });
+  EXPECT_TRUE(grow_for(*resumable(fake), minutes(10)));
+}
+
+TEST_F(LaneResumed, ClaimsWhatItWasGrantedAndHasNotReturned) {
+  std::promise<std::vector<std::uint64_t>> claimed;
+  FakeLane fake(
+      [](int socket) {
+        greet(socket);
+        grant(socket, receive_frame(socket).header.request, {10, 11, 12});
+        (void)receive_frame(socket);  // the Return, which is not answered
+      },
+      [&](int socket) {
+        const lane::Resume claim = receive_claim(socket);
+        std::vector<std::uint64_t> leases;
+        for (std::uint64_t i = 0; i < claim.count; ++i) leases.push_back(claim.things[i].id);
+        claimed.set_value(leases);
+        send_welcome(socket, 1, welcome({"GPU-a"}));
+        const Said again = receive_frame(socket);
+        EXPECT_TRUE(again.is<lane::Return>());
+        send_frame(socket, failed(Code::kNotFound, "no such lease"), again.header.request);
+      });
+  const auto lane = resumable(fake);
+  ASSERT_TRUE(grow_for(*lane, {}));
+  lane::Return back{};
+  back.slice = 1;
+  back.count = 1;
+  back.leases[0] = 11;
+  EXPECT_TRUE(lane->call(back)) << "it had been done";
+  EXPECT_EQ(claimed.get_future().get(), (std::vector<std::uint64_t>{10, 12}));
+}
+
+TEST_F(LaneResumed, IsLostIfTheNextBrokerDoesNotKnowIt) {
+  FakeLane fake(
+      [](int socket) { greet(socket); },
+      [](int socket) {
+        (void)receive_claim(socket);
+        send_frame(socket, failed(Code::kUnauthenticated, "open a new session"), 1);
+      });
+  const auto lane = resumable(fake);
+  for (int i = 0; i < 2; ++i) {
+    const auto pinged = lane->call(lane::Ping{});
+    ASSERT_FALSE(pinged);
+    EXPECT_EQ(pinged.error().code, Code::kUnauthenticated);
+    EXPECT_NE(pinged.error().message.find("open a new session"), std::string::npos);
+  }
+  EXPECT_TRUE(lane->is_closed());
+}
+
+TEST_F(LaneResumed, IsLostIfTheNextBrokerLendsOtherDevices) {
+  FakeLane fake(
+      [](int socket) { greet(socket); },
+      [](int socket) {
+        (void)receive_claim(socket);
+        send_welcome(socket, 1, welcome({"GPU-b", "GPU-a"}));
+      });
+  const auto pinged = resumable(fake)->call(lane::Ping{});
+  ASSERT_FALSE(pinged);
+  EXPECT_EQ(pinged.error().code, Code::kFailedPrecondition);
+  EXPECT_TRUE(greetings.empty());
+}
+
+TEST_F(LaneResumed, WaitsForABrokerThatIsNotReadyAsLongAsTheCallMay) {
+  FakeLane fake([](int socket) { greet(socket); });  // the next one has not accepted yet
+  auto lane = Lane::connect(fake.socket(), milliseconds(50));
+  const auto greeting = (*lane)->greet("test");
+  (*lane)->resume_after_restart({lane::kVersion, kSession, "red", "", {}}, [](Greeting) { return Result<void>(); });
+  const auto pinged = (*lane)->call(lane::Ping{});
+  ASSERT_FALSE(pinged);
+  EXPECT_EQ(pinged.error().code, Code::kUnavailable);
+  EXPECT_FALSE((*lane)->is_closed()) << "it may still come";
+}
+
+TEST_F(LaneResumed, GrowthThatIsCalledOffDoesNotWaitForABroker) {
+  std::stop_source stop;
+  FakeLane fake([&](int socket) {
+    greet(socket);
+    (void)receive_frame(socket);
+    stop.request_stop();
+  });
+  auto lane = Lane::connect(fake.socket(), milliseconds(50));
+  const auto greeting = (*lane)->greet("test");
+  (*lane)->resume_after_restart({lane::kVersion, kSession, "red", "", {}}, [](Greeting) { return Result<void>(); });
+  const auto grown = grow_for(**lane, minutes(10), stop.get_token());
+  ASSERT_FALSE(grown);
+  EXPECT_EQ(grown.error().code, Code::kCancelled);
+}
+
+TEST_F(LaneResumed, GrowthOfWhichAPartHasComeFails) {
+  FakeLane fake(
+      [](int socket) {
+        greet(socket);
+        const Said asked = receive_frame(socket);
+        const UniqueFd file = client_page_file();
+        send_frame(socket, part_of(9, {10}, 1), asked.header.request, {file.get()});
+      },
+      [](int socket) { resume(socket); });
+  const auto grown = grow_for(*resumable(fake), minutes(10));
+  ASSERT_FALSE(grown);
+  EXPECT_EQ(grown.error().code, Code::kUnavailable);
+}
+
+TEST_F(LaneResumed, OfAnOlderBrokerIsNot) {
+  FakeLane fake([](int socket) { greet(socket); });
+  auto lane = connected(fake);
+  lane->resume_after_restart({lane::kOldestVersion, kSession, "red", "", {}}, [](Greeting) { return Result<void>(); });
+  EXPECT_FALSE(lane->call(lane::Ping{}));
+  EXPECT_TRUE(lane->is_closed());
+}
+
+}  // namespace
+}  // namespace gpumem::client::test
