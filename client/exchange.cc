@@ -82,7 +82,7 @@ Result<void> Exchange::Call::send(const lane::Outgoing& frame) {
   begun_ = Clock::now();
   if (auto begun = exchange_.begin(*this); !begun) return begun;
   exchange_.claim_.note_sent(frame_.bytes());
-  auto sent = exchange_.send(frame_.bytes(), deadline_, broker_deadline_);
+  auto sent = exchange_.send(*this);
   sent_ = sent.has_value();
   if (sent) return sent;
   exchange_.unlink(*this);
@@ -136,29 +136,54 @@ Result<void> Exchange::begin(Call& call) {
   return {};
 }
 
-// A frame goes out on one connection or the next, never on both: no other thread opens one meanwhile.
-Result<void> Exchange::send(std::string_view bytes, Clock::time_point room, Clock::time_point broker) {
+LaneSocket::Sent Exchange::try_to_send(std::string_view bytes, Clock::time_point room) {
+  const std::uint64_t connection = connection_;
   for (;;) {
-    if (auto open = wait_for_broker(broker); !open) return open;
     const LaneSocket::Sent sent = socket_.send(bytes);
-    if (sent == LaneSocket::Sent::kYes) return {};
+    if (sent == LaneSocket::Sent::kYes) return sent;
     if (sent == LaneSocket::Sent::kGone) {
       read_what_is_there();
       close();
-      continue;
+      return sent;
     }
     mutex_.unlock();
     const bool has_room = socket_.wait(POLLOUT, room);
     mutex_.lock();
-    if (!has_room) return silent();
+    if (closed_ || connection != connection_) return LaneSocket::Sent::kGone;
+    if (!has_room) return LaneSocket::Sent::kFull;
   }
+}
+
+// The frame goes out on one connection or the next, never on both: no other thread opens one meanwhile.
+Result<void> Exchange::send(Call& call) {
+  for (;;) {
+    if (auto open = wait_for_broker(call.broker_deadline_); !open) return open;
+    // Who had to wait for a broker may have waited too long for the frame as it is.
+    if (call.of_ == Call::Of::kGrowth && Clock::now() - call.begun_ > timeout_ / 4) renew(call);
+    const LaneSocket::Sent sent = try_to_send(call.frame_.bytes(), call.deadline_);
+    if (sent == LaneSocket::Sent::kYes) return {};
+    if (sent == LaneSocket::Sent::kFull) return silent();
+  }
+}
+
+// A growth has as much time as before, less what it has waited.
+void Exchange::renew(Call& call) {
+  const Clock::time_point now = Clock::now();
+  call.deadline_ = now + timeout_;
+  call.frame_ = rest_of(call.frame_, now - call.begun_, call.deadline_);
+  call.begun_ = now;
 }
 
 Result<void> Exchange::tell(const lane::Outgoing& frame, Clock::time_point deadline) {
   const MutexLock lock(mutex_);
   if (silent_) read_what_is_there();
   send_queued();
-  return send(frame.bytes(), deadline, deadline);
+  for (;;) {
+    if (auto open = wait_for_broker(deadline); !open) return open;
+    const LaneSocket::Sent sent = try_to_send(frame.bytes(), deadline);
+    if (sent == LaneSocket::Sent::kYes) return {};
+    if (sent == LaneSocket::Sent::kFull) return silent();
+  }
 }
 
 void Exchange::tell_later(const lane::Outgoing& frame) {
@@ -457,8 +482,7 @@ void Exchange::send_again(Call& call) {
   call.since_ = heard_;
   if (call.of_ == Call::Of::kGrowth) {
     call.queued_ = false;
-    call.deadline_ = heard_ + timeout_;
-    call.frame_ = rest_of(call.frame_, heard_ - call.begun_, call.deadline_);
+    renew(call);
   }
   queue_.emplace_back(call.frame_.bytes());
   call.changed_.notify_one();

@@ -93,7 +93,8 @@ class Exchange {
   /// follows.
   void end(const lane::Outgoing& last);
 
-  /// How the session goes on when its broker has ended. Called by one thread at a time, but for has_reached_one.
+  /// How the session goes on when its broker has ended. Called by one thread at a time, but for
+  /// has_reached_one.
   struct Resumption {
     /// Tries until a deadline; nothing: not yet. Errors  the session is lost; why.
     std::function<Result<std::optional<LaneSocket>>(const SessionClaim&, Clock::time_point)> attempt;
@@ -118,9 +119,11 @@ class Exchange {
   std::chrono::milliseconds timeout() const { return timeout_; }
 
  private:
-  /// Sends `bytes` on whichever connection is open. Errors  kUnavailable.
-  Result<void> send(std::string_view bytes, Clock::time_point room, Clock::time_point broker)
-      GPUMEM_REQUIRES(mutex_);
+  /// kGone: of this connection. kFull: there was no room until `room`.
+  LaneSocket::Sent try_to_send(std::string_view bytes, Clock::time_point room) GPUMEM_REQUIRES(mutex_);
+  /// On whichever connection is open. Errors  kUnavailable.
+  Result<void> send(Call& call) GPUMEM_REQUIRES(mutex_);
+  void renew(Call& call) GPUMEM_REQUIRES(mutex_);
   bool may_resume() const GPUMEM_REQUIRES(mutex_) { return resumption_.attempt != nullptr && !lost_; }
   /// Success: the connection is open. Errors  kUnavailable, and why the session is lost.
   /// `deadline`  may come nearer meanwhile.

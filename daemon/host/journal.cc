@@ -14,10 +14,10 @@
 namespace gpumem::host {
 namespace {
 
-constexpr const char* kName = "journal";
-constexpr const char* kPreparedName = "journal.new";
-constexpr std::string_view kMagic = "GMEMJRNL";
-constexpr std::uint32_t kVersion = 1;
+constexpr const char* kJournalName = "journal";
+constexpr const char* kPreparedJournal = "journal.new";
+constexpr std::string_view kJournalMagic = "GMEMJRNL";
+constexpr std::uint32_t kJournalVersion = 1;
 constexpr std::size_t kBootIdBytes = 36;
 constexpr std::uint32_t kMostDevices = 1024;
 
@@ -43,8 +43,8 @@ std::array<char, kBootIdBytes> boot_id() {
 }
 
 std::string header_of(const std::vector<Journal::Device>& devices) {
-  FileHeader header{{}, kVersion, static_cast<std::uint32_t>(devices.size()), boot_id(), 0};
-  std::memcpy(header.magic.data(), kMagic.data(), kMagic.size());
+  FileHeader header{{}, kJournalVersion, static_cast<std::uint32_t>(devices.size()), boot_id(), 0};
+  std::memcpy(header.magic.data(), kJournalMagic.data(), kJournalMagic.size());
   std::string bytes(reinterpret_cast<const char*>(&header), sizeof header);
   for (const Journal::Device& device : devices) {
     DeviceEntry entry{{}, device.obtainable.count};
@@ -61,11 +61,11 @@ Result<std::optional<std::vector<Journal::Device>>> take_header(std::string_view
   FileHeader header{};
   if (bytes.size() < sizeof header) return no_journal("it is too short");
   std::memcpy(&header, bytes.data(), sizeof header);
-  if (std::string_view(header.magic.data(), header.magic.size()) != kMagic)
+  if (std::string_view(header.magic.data(), header.magic.size()) != kJournalMagic)
     return no_journal("another begins so");
-  if (header.version != kVersion) {
+  if (header.version != kJournalVersion) {
     return Error{Code::kFailedPrecondition, "it is a journal of version " + std::to_string(header.version) +
-                                                "; this broker reads version " + std::to_string(kVersion)};
+                                                "; this broker reads version " + std::to_string(kJournalVersion)};
   }
   if (header.attempts >= Journal::kMostAttempts) {
     return Error{Code::kFailedPrecondition,
@@ -126,7 +126,7 @@ Result<void> count_attempt(const std::filesystem::path& file, const std::string&
 }  // namespace
 
 Result<std::optional<Journal::Content>> Journal::read(const std::filesystem::path& folder) {
-  const std::filesystem::path file = folder / kName;
+  const std::filesystem::path file = folder / kJournalName;
   const auto text = read_text(file);
   if (!text && text.error().code == Code::kNotFound) return std::optional<Content>();
   if (!text) return text.error();
@@ -158,17 +158,17 @@ Result<void> Journal::add(std::span<const core::Checkpoint::Change> changes) {
   }
   if (::ftruncate(file_.get(), static_cast<off_t>(size_)) == 0)
     ::lseek(file_.get(), static_cast<off_t>(size_), SEEK_SET);
-  return written.error().in((folder_ / kName).string());
+  return written.error().in((folder_ / kJournalName).string());
 }
 
 Result<void> Journal::rewrite(const core::Checkpoint& checkpoint) {
-  const std::filesystem::path prepared = folder_ / kPreparedName;
+  const std::filesystem::path prepared = folder_ / kPreparedJournal;
   UniqueFd file(::open(prepared.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!file.valid()) return errno_error(errno, "cannot make " + prepared.string());
   std::string bytes = header_of(devices_);
   for (const core::Checkpoint::Change& change : checkpoint.changes()) bytes += encode(change);
   auto written = write_all(file.get(), bytes);
-  if (written && ::rename(prepared.c_str(), (folder_ / kName).c_str()) != 0)
+  if (written && ::rename(prepared.c_str(), (folder_ / kJournalName).c_str()) != 0)
     written = errno_error(errno, "cannot put the new journal in its place");
   if (!written) {
     ::unlink(prepared.c_str());

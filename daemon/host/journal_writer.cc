@@ -5,7 +5,7 @@
 namespace gpumem::host {
 namespace {
 
-constexpr auto kPause = std::chrono::seconds(1);
+constexpr auto kPauseBetweenTries = std::chrono::seconds(1);
 
 }  // namespace
 
@@ -23,7 +23,7 @@ void JournalWriter::write(core::Broker& broker, core::TimePoint now) {
   if (!journal_) return;
   broker.take_changes(changes_);
   if (failed_) {
-    if (now < *failed_ + kPause) return;
+    if (now < *failed_ + kPauseBetweenTries) return;
     if (auto written = journal_->rewrite(broker.checkpoint()); !written)
       return fail(broker, written.error(), now);
     failed_.reset();

@@ -25,6 +25,10 @@ struct LaneResumed : testing::Test {
   Result<void> taken;
 };
 
+std::uint64_t monotonic_now() {
+  return static_cast<std::uint64_t>(std::chrono::nanoseconds(Lane::Clock::now().time_since_epoch()).count());
+}
+
 lane::Resume receive_claim(int socket) {
   const Said said = receive_frame(socket);
   EXPECT_TRUE(said.is<lane::Resume>());
@@ -47,7 +51,8 @@ Result<void, GrowError> grow_for(Lane& lane, std::chrono::nanoseconds wait, std:
   lane::Grow body = growth();
   body.wait = static_cast<std::uint64_t>(wait.count());
   const auto now = Lane::Clock::now();
-  return lane.grow(body, {now + lane.timeout(), std::move(stop), now + wait + lane.timeout()}, [](GrantPart) {});
+  return lane.grow(body, {now + lane.timeout(), std::move(stop), now + wait + lane.timeout()},
+                   [](GrantPart) {});
 }
 
 TEST_F(LaneResumed, MakesCallsAgainThatWereNotAnswered) {
@@ -81,6 +86,30 @@ TEST_F(LaneResumed, MakesAGrowthAgainForTheTimeThatIsLeft) {
   EXPECT_TRUE(grow_for(*resumable(fake), minutes(10)));
 }
 
+// A broker does nothing whose deadline has passed.
+TEST_F(LaneResumed, MakesAGrowthThatBeganWithoutABrokerWithANewDeadline) {
+  std::promise<void> may_answer;
+  FakeLane fake([](int socket) { greet(socket); },
+                [&](int socket) {
+                  const Said claim = receive_frame(socket);
+                  may_answer.get_future().wait();
+                  send_welcome(socket, claim.header.request, welcome({"GPU-a"}));
+                  const Said asked = receive_frame(socket);
+                  EXPECT_GT(asked.header.deadline, monotonic_now());
+                  grant(socket, asked.header.request, {10});
+                });
+  auto lane = Lane::connect(fake.socket(), milliseconds(200));
+  const auto greeting = (*lane)->greet("test");
+  (*lane)->resume_after_restart({lane::kVersion, kSession, "red", "", {"GPU-a"}},
+                                [](Greeting) { return Result<void>(); });
+  EXPECT_FALSE((*lane)->call(lane::Ping{})) << "as long as a call waits, there is none";
+  std::future<bool> grown =
+      std::async(std::launch::async, [&] { return grow_for(**lane, minutes(10)).has_value(); });
+  EXPECT_EQ(grown.wait_for(milliseconds(400)), std::future_status::timeout);
+  may_answer.set_value();
+  EXPECT_TRUE(grown.get());
+}
+
 TEST_F(LaneResumed, ClaimsWhatItWasGrantedAndHasNotReturned) {
   std::promise<std::vector<std::uint64_t>> claimed;
   FakeLane fake(
@@ -110,12 +139,11 @@ TEST_F(LaneResumed, ClaimsWhatItWasGrantedAndHasNotReturned) {
 }
 
 TEST_F(LaneResumed, IsLostIfTheNextBrokerDoesNotKnowIt) {
-  FakeLane fake(
-      [](int socket) { greet(socket); },
-      [](int socket) {
-        (void)receive_claim(socket);
-        send_frame(socket, failed(Code::kUnauthenticated, "open a new session"), 1);
-      });
+  FakeLane fake([](int socket) { greet(socket); },
+                [](int socket) {
+                  (void)receive_claim(socket);
+                  send_frame(socket, failed(Code::kUnauthenticated, "open a new session"), 1);
+                });
   const auto lane = resumable(fake);
   for (int i = 0; i < 2; ++i) {
     const auto pinged = lane->call(lane::Ping{});
@@ -127,12 +155,11 @@ TEST_F(LaneResumed, IsLostIfTheNextBrokerDoesNotKnowIt) {
 }
 
 TEST_F(LaneResumed, IsLostIfTheNextBrokerLendsOtherDevices) {
-  FakeLane fake(
-      [](int socket) { greet(socket); },
-      [](int socket) {
-        (void)receive_claim(socket);
-        send_welcome(socket, 1, welcome({"GPU-b", "GPU-a"}));
-      });
+  FakeLane fake([](int socket) { greet(socket); },
+                [](int socket) {
+                  (void)receive_claim(socket);
+                  send_welcome(socket, 1, welcome({"GPU-b", "GPU-a"}));
+                });
   const auto pinged = resumable(fake)->call(lane::Ping{});
   ASSERT_FALSE(pinged);
   EXPECT_EQ(pinged.error().code, Code::kFailedPrecondition);
@@ -143,7 +170,8 @@ TEST_F(LaneResumed, WaitsForABrokerThatIsNotReadyAsLongAsTheCallMay) {
   FakeLane fake([](int socket) { greet(socket); });  // the next one has not accepted yet
   auto lane = Lane::connect(fake.socket(), milliseconds(50));
   const auto greeting = (*lane)->greet("test");
-  (*lane)->resume_after_restart({lane::kVersion, kSession, "red", "", {}}, [](Greeting) { return Result<void>(); });
+  (*lane)->resume_after_restart({lane::kVersion, kSession, "red", "", {}},
+                                [](Greeting) { return Result<void>(); });
   const auto pinged = (*lane)->call(lane::Ping{});
   ASSERT_FALSE(pinged);
   EXPECT_EQ(pinged.error().code, Code::kUnavailable);
@@ -159,7 +187,8 @@ TEST_F(LaneResumed, GrowthThatIsCalledOffDoesNotWaitForABroker) {
   });
   auto lane = Lane::connect(fake.socket(), milliseconds(50));
   const auto greeting = (*lane)->greet("test");
-  (*lane)->resume_after_restart({lane::kVersion, kSession, "red", "", {}}, [](Greeting) { return Result<void>(); });
+  (*lane)->resume_after_restart({lane::kVersion, kSession, "red", "", {}},
+                                [](Greeting) { return Result<void>(); });
   const auto grown = grow_for(**lane, minutes(10), stop.get_token());
   ASSERT_FALSE(grown);
   EXPECT_EQ(grown.error().code, Code::kCancelled);
@@ -182,7 +211,8 @@ TEST_F(LaneResumed, GrowthOfWhichAPartHasComeFails) {
 TEST_F(LaneResumed, OfAnOlderBrokerIsNot) {
   FakeLane fake([](int socket) { greet(socket); });
   auto lane = connected(fake);
-  lane->resume_after_restart({lane::kOldestVersion, kSession, "red", "", {}}, [](Greeting) { return Result<void>(); });
+  lane->resume_after_restart({lane::kOldestVersion, kSession, "red", "", {}},
+                             [](Greeting) { return Result<void>(); });
   EXPECT_FALSE(lane->call(lane::Ping{}));
   EXPECT_TRUE(lane->is_closed());
 }
