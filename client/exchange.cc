@@ -174,16 +174,14 @@ void Exchange::renew(Call& call) {
   call.begun_ = now;
 }
 
+// Another broker would have no use for it.
 Result<void> Exchange::tell(const lane::Outgoing& frame, Clock::time_point deadline) {
   const MutexLock lock(mutex_);
   if (silent_) read_what_is_there();
   send_queued();
-  for (;;) {
-    if (auto open = wait_for_broker(deadline); !open) return open;
-    const LaneSocket::Sent sent = try_to_send(frame.bytes(), deadline);
-    if (sent == LaneSocket::Sent::kYes) return {};
-    if (sent == LaneSocket::Sent::kFull) return silent();
-  }
+  const LaneSocket::Sent sent = closed_ ? LaneSocket::Sent::kGone : try_to_send(frame.bytes(), deadline);
+  if (sent == LaneSocket::Sent::kFull) return silent();
+  return sent == LaneSocket::Sent::kYes || may_resume() ? Result<void>() : gone();
 }
 
 void Exchange::tell_later(const lane::Outgoing& frame) {
@@ -466,6 +464,9 @@ void Exchange::go_on(LaneSocket socket) {
   silent_ = false;
   ++connection_;
   heard_ = Clock::now();
+  // What was to be sent again on a connection that did not last is sent once.
+  std::erase_if(queue_,
+                [this](const std::string& frame) { return find(lane::parse(frame)->header.request); });
   for (Call* call = calls_; call != nullptr;) {
     Call* const next = call->next_;
     send_again(*call);
@@ -476,8 +477,9 @@ void Exchange::go_on(LaneSocket socket) {
 
 // An answer of which a part has come will not be completed: its growth fails, and gives that part back.
 void Exchange::send_again(Call& call) {
-  if (!call.sent_ || call.arrived_ || call.failed_) return;
+  if (!call.sent_ || call.failed_) return;
   if (call.partly_) return fail(call, error("has ended while it answered"));
+  if (call.arrived_) return;
   if (call.called_off_) return fail(call, called_off());
   call.since_ = heard_;
   if (call.of_ == Call::Of::kGrowth) {

@@ -84,8 +84,8 @@ class Exchange {
     Call* next_ = nullptr;
   };
 
-  /// Sends `frame`, which has no answer. Errors  kUnavailable.   Blocks  until `deadline`, if the lane is
-  /// full.
+  /// Sends `frame`, which has no answer and is for this broker alone. Errors  kUnavailable.   Blocks  until
+  /// `deadline`, if the lane is full.
   Result<void> tell(const lane::Outgoing& frame, Clock::time_point deadline);
   /// Sends `frame`, whose answer is of no interest, at once or when the broker answers again.
   void tell_later(const lane::Outgoing& frame);

@@ -1,6 +1,7 @@
 #include "client/lane_resumption.h"
 
 #include <poll.h>
+#include <sys/eventfd.h>
 
 #include <algorithm>
 
@@ -13,6 +14,7 @@ Result<std::optional<LaneResumption::Resumed>> LaneResumption::attempt(const Ses
   if (!socket_ && !begin(claim, deadline)) return std::optional<Resumed>();
   while (socket_->wait(POLLIN, deadline)) {
     LanePacket packet;
+    reserved_.clear();
     const LaneSocket::Received received = socket_->receive(packet);
     if (received == LaneSocket::Received::kNothing) continue;
     if (received == LaneSocket::Received::kPacket) return take(packet);
@@ -25,6 +27,7 @@ Result<std::optional<LaneResumption::Resumed>> LaneResumption::attempt(const Ses
 bool LaneResumption::begin(const SessionClaim& claim, Clock::time_point deadline) {
   using std::chrono::milliseconds;
   const auto left = std::chrono::ceil<milliseconds>(deadline - Clock::now());
+  if (!reserve_descriptors()) return false;
   auto connected = connect_lane(path_, std::max(left, milliseconds(1)));
   if (!connected) return false;
   socket_.emplace(std::move(*connected));
@@ -34,6 +37,17 @@ bool LaneResumption::begin(const SessionClaim& claim, Clock::time_point deadline
     return false;
   }
   reached_ = true;
+  return true;
+}
+
+bool LaneResumption::reserve_descriptors() {
+  constexpr std::size_t kOfWelcome = 3;
+  while (reserved_.size() < kOfWelcome) {
+    const NoFork no_fork;
+    UniqueFd one(::eventfd(0, EFD_CLOEXEC));
+    if (!one.valid()) return false;
+    reserved_.emplace_back(no_fork, std::move(one));
+  }
   return true;
 }
 

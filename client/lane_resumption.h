@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <optional>
 #include <string_view>
+#include <vector>
 
 #include "client/greeting.h"
 #include "client/lane_socket.h"
@@ -34,6 +35,7 @@ class LaneResumption {
 
  private:
   void drop();
+  bool reserve_descriptors();
   bool begin(const SessionClaim& claim, Clock::time_point deadline);
   bool send(std::string_view frame, Clock::time_point deadline) const;
   Result<std::optional<Resumed>> take(LanePacket& packet);
@@ -42,6 +44,8 @@ class LaneResumption {
   const std::filesystem::path path_;
   const Welcome before_;
   std::optional<LaneSocket> socket_;  ///< the claim was sent on it
+  /// In place of those that the Welcome brings: a claim that is answered is answered once.
+  std::vector<OwnFd> reserved_;
   std::atomic<bool> reached_{false};  ///< there is one
 };
 

@@ -169,7 +169,10 @@ Result<std::unique_ptr<Daemon>> Daemon::start(const Options& options, host::Serv
                                  {manager.take(host::kLaneDescriptor), manager.take(host::kApiDescriptor)});
   if (!folder) return folder.error();
   std::unique_ptr<Daemon> daemon(new Daemon(options, std::move(*folder)));
-  if (auto served = daemon->serve(*config); !served) return served.error();
+  if (auto served = daemon->serve(*config); !served) {
+    host::Journal::take_attempt_back(config->runtime_folder);
+    return served.error();
+  }
   daemon->start_watchdog(manager);
   return daemon;
 }

@@ -118,6 +118,7 @@ const Session* Broker::other_of_process(const Session& session) const {
 Result<Slice> Broker::open_slice(SessionId id, const std::string& device, Bytes limit, std::string label) {
   auto session = state_.live(id);
   if (!session) return session.error();
+  if (!state_.stopped_lending.empty()) return Error{Code::kUnavailable, state_.stopped_lending};
   const auto index = state_.find_device(device);
   if (!index) return index.error();
   const auto size = lending_.check_slice(**session, *index, limit);
@@ -200,6 +201,7 @@ Result<Imported> Broker::import_handle(SessionId id, const HandleBytes& bytes, T
   auto session = state_.live(id);
   if (!session) return session.error();
   if (state_.draining) return Error{Code::kUnavailable, "the broker is stopping"};
+  if (!state_.stopped_lending.empty()) return Error{Code::kUnavailable, state_.stopped_lending};
   const auto handle = lending_.redeemable(**session, bytes, now);
   if (!handle) return handle.error();
   const DeviceIndex device = (*handle)->device;

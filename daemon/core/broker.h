@@ -45,6 +45,8 @@ class Broker {
   ///         that is not the session's, which is awaited further.
   Result<void> resume(SessionId session, const Claim& claim, TimePoint now);
   bool awaits(SessionId session) const;
+  /// It has no leases, and uses nobody else's.
+  bool holds_nothing(SessionId session) const;
   /// How many things a claim of the session can have at most.
   std::size_t claimable(SessionId session) const;
   /// Everything that restore() needs.

@@ -94,6 +94,11 @@ bool Broker::awaits(SessionId id) const {
   return session != nullptr && session->awaited;
 }
 
+bool Broker::holds_nothing(SessionId id) const {
+  const Session* session = state_.find(id);
+  return session == nullptr || (session->leases.empty() && !state_.imports.knows(id));
+}
+
 std::size_t Broker::claimable(SessionId id) const {
   const Session* session = state_.find(id);
   if (session == nullptr) return 0;

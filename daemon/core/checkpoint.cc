@@ -69,7 +69,7 @@ std::vector<Checkpoint::Change> Checkpoint::changes() const {
 Bytes Checkpoint::lent(DeviceIndex device) const {
   Bytes sum;
   for (const auto& [id, lease] : leases)
-    if (lease.device == device) sum += lease.size;
+    if (lease.device == device && sessions.contains(lease.session)) sum += lease.size;
   return sum;
 }
 

@@ -93,7 +93,7 @@ struct Checkpoint {
   void apply(const Change& change);
   /// The changes that make this checkpoint of an empty one.
   std::vector<Change> changes() const;
-  /// Lent on a device, whatever it does.
+  /// Lent on a device to sessions that are known.
   Bytes lent(DeviceIndex device) const;
   bool operator==(const Checkpoint&) const = default;
 

@@ -65,7 +65,8 @@ Result<std::optional<std::vector<Journal::Device>>> take_header(std::string_view
     return no_journal("another begins so");
   if (header.version != kJournalVersion) {
     return Error{Code::kFailedPrecondition, "it is a journal of version " + std::to_string(header.version) +
-                                                "; this broker reads version " + std::to_string(kJournalVersion)};
+                                                "; this broker reads version " +
+                                                std::to_string(kJournalVersion)};
   }
   if (header.attempts >= Journal::kMostAttempts) {
     return Error{Code::kFailedPrecondition,
@@ -86,8 +87,13 @@ Result<std::optional<std::vector<Journal::Device>>> take_header(std::string_view
   return std::optional(std::move(devices));
 }
 
-// A change that names a device that there is not is as damaged as one with a wrong checksum.
+// More than any device has; sums of it do not wrap.
+constexpr Bytes kMostOfLease = gibibytes(1 << 20);
+
+// A change that cannot be is as damaged as one with a wrong checksum.
 bool fits(const core::Checkpoint::Change& change, std::size_t devices) {
+  if (const auto* lease = std::get_if<core::Checkpoint::Lease>(&change))
+    if (lease->size.is_zero() || lease->size > kMostOfLease) return false;
   return std::visit(
       [&](const auto& one) {
         if constexpr (requires { one.device; }) return one.device < devices;
@@ -105,18 +111,20 @@ Result<Journal::Content> parse(std::string_view bytes, std::vector<Journal::Devi
       content.checkpoint.apply(*change);
       continue;
     }
-    content.damage = (change ? "a record is of a device that there is not" : change.error().message) +
-                     "; the last " + std::to_string(left) + " bytes are left out";
+    content.damage =
+        (change ? "a record is of a device that there is not, or of no bytes" : change.error().message) +
+        "; the last " + std::to_string(left) + " bytes are left out";
     break;
   }
   return content;
 }
 
 // A journal that a broker cannot live with must not end every next one.
-Result<void> count_attempt(const std::filesystem::path& file, const std::string& bytes) {
+Result<void> count_attempts(const std::filesystem::path& file, const std::string& bytes, int change) {
   FileHeader header{};
   std::memcpy(&header, bytes.data(), sizeof header);
-  ++header.attempts;
+  if (change < 0 && header.attempts == 0) return {};
+  header.attempts += static_cast<std::uint32_t>(change);
   const UniqueFd opened(::open(file.c_str(), O_WRONLY | O_CLOEXEC | O_NOFOLLOW));
   if (!opened.valid() || ::pwrite(opened.get(), &header, sizeof header, 0) != sizeof header)
     return errno_error(errno, "cannot write " + file.string());
@@ -134,10 +142,17 @@ Result<std::optional<Journal::Content>> Journal::read(const std::filesystem::pat
   auto devices = take_header(bytes);
   if (!devices) return devices.error().in(file.string());
   if (!*devices) return std::optional<Content>();
-  if (auto counted = count_attempt(file, *text); !counted) return counted.error();
+  if (auto counted = count_attempts(file, *text, 1); !counted) return counted.error();
   auto content = parse(bytes, std::move(**devices));
   if (!content) return content.error().in(file.string());
   return std::optional(std::move(*content));
+}
+
+void Journal::take_attempt_back(const std::filesystem::path& folder) {
+  const std::filesystem::path file = folder / kJournalName;
+  const auto text = read_text(file);
+  if (text && text->size() >= sizeof(FileHeader) && text->starts_with(kJournalMagic))
+    static_cast<void>(count_attempts(file, *text, -1));
 }
 
 Result<Journal> Journal::begin(const std::filesystem::path& folder, std::vector<Device> devices,

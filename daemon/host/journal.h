@@ -35,6 +35,9 @@ class Journal {
   /// version that is not known, or kMostAttempts have come to nothing;
   ///         kInvalidArgument: no journal; and those of reading. All name the file.
   static Result<std::optional<Content>> read(const std::filesystem::path& folder);
+  /// The attempt that read() has counted came to an orderly end: what failed had nothing to do with the
+  /// journal.
+  static void take_attempt_back(const std::filesystem::path& folder);
   /// Begins a journal in `folder` in place of the one that is there.
   /// Errors  kResourceExhausted (no room), and those of writing.
   static Result<Journal> begin(const std::filesystem::path& folder, std::vector<Device> devices,

@@ -19,31 +19,39 @@ Result<void> JournalWriter::begin(const std::filesystem::path& folder, std::vect
   return {};
 }
 
-void JournalWriter::write(core::Broker& broker, core::TimePoint now) {
-  if (!journal_) return;
+bool JournalWriter::write(core::Broker& broker, core::TimePoint now) {
+  if (!journal_) return true;
   broker.take_changes(changes_);
-  if (failed_) {
-    if (now < *failed_ + kPauseBetweenTries) return;
-    if (auto written = journal_->rewrite(broker.checkpoint()); !written)
-      return fail(broker, written.error(), now);
-    failed_.reset();
-    broker.go_on_lending();
-    spdlog::info("the journal is written again");
-    return;
+  if (failed_) return try_again(broker, now);
+  if (changes_.empty()) return true;
+  if (auto written = journal_->add(changes_); !written) {
+    fail(broker, written.error(), now);
+    return false;
   }
-  if (changes_.empty()) return;
-  auto written = journal_->add(changes_);
-  if (!written) return fail(broker, written.error(), now);
-  if (!journal_->is_long()) return;
+  if (!journal_->is_long()) return true;
   if (auto shortened = journal_->rewrite(broker.checkpoint()); !shortened)
     spdlog::warn("the journal cannot be shortened: {}", shortened.error().message);
+  return true;
+}
+
+bool JournalWriter::try_again(core::Broker& broker, core::TimePoint now) {
+  if (now < *failed_ + kPauseBetweenTries) return false;
+  if (auto written = journal_->rewrite(broker.checkpoint()); !written) {
+    fail(broker, written.error(), now);
+    return false;
+  }
+  failed_.reset();
+  broker.go_on_lending();
+  spdlog::info("the journal is written again");
+  return true;
 }
 
 void JournalWriter::fail(core::Broker& broker, const Error& error, core::TimePoint now) {
   if (!failed_) spdlog::error("nothing is lent until the journal can be written: {}", error.message);
   failed_ = now;
-  broker.stop_lending("the broker's journal cannot be written (" + error.message +
-                      "); nothing is lent until there is room in its runtime folder");
+  why_ = "the broker's journal cannot be written (" + error.message +
+         "); nothing is lent until there is room in its runtime folder";
+  broker.stop_lending(why_);
 }
 
 }  // namespace gpumem::host

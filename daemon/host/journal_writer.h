@@ -17,14 +17,19 @@ class JournalWriter {
                      core::Broker& broker);
   /// Nothing is written any more.
   void close() { journal_.reset(); }
-  /// To be called before the effects of the changes are done.
-  void write(core::Broker& broker, core::TimePoint now);
+  /// To be called before the effects of the changes are done. False: they are not written.
+  bool write(core::Broker& broker, core::TimePoint now);
+  bool is_failing() const { return failed_.has_value(); }
+  /// Why nothing can be written.
+  const std::string& why() const { return why_; }
 
  private:
+  bool try_again(core::Broker& broker, core::TimePoint now);
   void fail(core::Broker& broker, const Error& error, core::TimePoint now);
 
   std::optional<Journal> journal_;
   std::vector<core::Checkpoint::Change> changes_;
+  std::string why_;
   std::optional<core::TimePoint> failed_;  ///< since nothing could be written; the time of the last try
 };
 

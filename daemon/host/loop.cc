@@ -14,6 +14,9 @@ namespace {
 // A session's own calls show in its page at once; what others do, this late at most.
 constexpr auto kBroadcastDelay = std::chrono::milliseconds(10);
 
+// Until the journal is tried again.
+constexpr auto kJournalRetry = std::chrono::milliseconds(1100);
+
 core::TimePoint now() { return std::chrono::steady_clock::now(); }
 
 }  // namespace
@@ -47,6 +50,7 @@ Loop::Loop(Options options)
       warnings_(io_),
       silent_({budget_.silent(), budget_.silent_of_a_user()}),
       deadline_(io_, [this] { run([](core::Broker& broker, core::TimePoint at) { broker.tick(at); }); }),
+      journal_retry_(io_),
       grace_(io_),
       broadcast_(io_) {}
 
@@ -133,19 +137,32 @@ void Loop::run(const Work& work) {
   for (const auto& done : std::exchange(after_, {})) done();
   publish_soon();
   deadline_.arm(broker_.next_deadline());
+  if (journal_.is_failing()) try_journal_again();
   if (settled_ != nullptr && broker_.settled()) std::exchange(settled_, nullptr)->set_value();
 }
 
 // Doing an effect may cause further ones: a lane that breaks while it is sent an offer ends its session.
 void Loop::do_effects() {
   std::vector<core::Effect> effects;
-  journal_.write(broker_, now());
+  static_cast<void>(journal_.write(broker_, now()));
   for (broker_.take_effects(effects); !effects.empty(); broker_.take_effects(effects)) {
-    journal_.write(broker_, now());
+    if (!journal_.write(broker_, now())) withhold(effects);
     for (core::Effect& effect : effects) {
       std::visit([this](auto& one) { do_effect(one); }, effect);
     }
   }
+}
+
+// What the next broker would not know of is not lent: its memory comes back at once.
+void Loop::withhold(std::vector<core::Effect>& effects) {
+  for (core::Effect& effect : effects) {
+    auto* answered = std::get_if<core::AnswerGrow>(&effect);
+    if (answered == nullptr || !answered->answer) continue;
+    broker_.abandon(answered->answer->id, now());
+    answered->answer = core::GrowFailure{{Code::kUnavailable, journal_.why()}, std::nullopt};
+  }
+  std::erase_if(effects,
+                [](const core::Effect& effect) { return std::holds_alternative<core::SendOffer>(effect); });
 }
 
 void Loop::do_effect(core::RunJob& effect) { extents_->run(std::move(effect.job)); }
@@ -231,6 +248,13 @@ void Loop::publish(SessionId session) {
   const auto client = clients_.find(session);
   if (client != clients_.end() && broker_.knows(session))
     client->second.link->publish(broker_.figures(session));
+}
+
+void Loop::try_journal_again() {
+  journal_retry_.expires_after(kJournalRetry);
+  journal_retry_.async_wait([this](const boost::system::error_code& error) {
+    if (!error) run([](core::Broker&, core::TimePoint) {});
+  });
 }
 
 void Loop::publish_soon() {

@@ -136,6 +136,8 @@ class Loop final : public core::Executor, public core::PacketSender, private Lan
   // Has `work` done by the thread; waits for it.
   void run_and_wait(const Work& work);
   void do_effects();
+  void withhold(std::vector<core::Effect>& effects);
+  void try_journal_again();
   void do_effect(core::RunJob& effect);
   void do_effect(core::SendOffer& effect);
   void do_effect(core::AnswerGrow& effect);
@@ -163,6 +165,7 @@ class Loop final : public core::Executor, public core::PacketSender, private Lan
   DeadlineTimer deadline_;
   JournalWriter journal_;
   PendingClaims claims_;
+  boost::asio::steady_timer journal_retry_;
   boost::asio::steady_timer grace_;  ///< for the clients of the broker before
   boost::asio::steady_timer broadcast_;
   bool broadcast_armed_ = false;

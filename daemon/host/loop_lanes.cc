@@ -104,6 +104,10 @@ Result<Loop::Opened> Loop::open_session(const std::shared_ptr<Lane>& lane, const
   if (!ends) return ends.error();
   auto session = broker_.open_session(lane->peer(), label, std::chrono::steady_clock::now());
   if (!session) return session.error();
+  if (!journal_.write(broker_, std::chrono::steady_clock::now())) {  // before the Welcome tells of it
+    broker_.session_ended(*session, core::SessionEnd::kReleased, std::chrono::steady_clock::now());
+    return Error{Code::kUnavailable, journal_.why()};
+  }
   const auto [client, added] = clients_.emplace(
       *session, Client{std::make_shared<LaneLink>(lane, std::move(ends->pages), std::move(ends->doorbell))});
   GPUMEM_CHECK(added, "session ids are new");

@@ -1,4 +1,6 @@
 // The loop's part that takes over from the broker before, and speaks with its clients that come back.
+#include <utility>
+
 #include "base/label.h"
 #include "base/log.h"
 #include "daemon/host/awaited_link.h"
@@ -53,6 +55,7 @@ void Loop::end_grace() {
         if (!broker.awaits(id)) continue;
         const auto* link = dynamic_cast<const AwaitedLink*>(client.link.get());
         const bool seen = link != nullptr && link->is_watching();
+        if (seen && broker.holds_nothing(id)) continue;  // nobody waits for anything of it
         spdlog::warn("session {}, {}: its client has not come back; what it holds stays charged {}", id.value,
                      client.link->who(), seen ? "until its process ends" : "until the driver proves it free");
         broker.session_ended(id, seen ? core::SessionEnd::kLost : core::SessionEnd::kExited, at);
@@ -65,6 +68,8 @@ Result<void> Loop::resume(const std::shared_ptr<Lane>& lane, const lane::Incomin
   auto part = lane::body_of<lane::Resume>(frame);
   if (!part) return part.error();
   if (auto spoken = check_versions(part->oldest, part->newest); !spoken) return spoken;
+  if (part->newest < lane::kResumeVersion)
+    return Error{Code::kFailedPrecondition, "sessions are resumed from version 4 of the lane on"};
   const SessionId session{part->session};
   const auto client = clients_.find(session);
   if (client == clients_.end() || !broker_.awaits(session)) return not_awaited();
@@ -78,18 +83,19 @@ Result<void> Loop::resume(const std::shared_ptr<Lane>& lane, const lane::Incomin
   return welcome_back(lane, session, **claim, lane::Outgoing(body, frame.header.request).bytes());
 }
 
+// The Welcome comes last: the client may be gone already, and with it the lane and the session.
 Result<void> Loop::welcome_back(const std::shared_ptr<Lane>& lane, SessionId session,
                                 const core::Claim& claim, std::string_view welcome) {
   auto ends = make_ends(*lane);
-  if (!ends) return ends.error();
+  if (!ends) return Error{Code::kUnavailable, ends.error().message};  // the session can still be resumed
   if (auto resumed = broker_.resume(session, claim, std::chrono::steady_clock::now()); !resumed)
     return resumed;
-  Client& client = clients_.at(session);
-  client.link->forget();
-  client.link = std::make_shared<LaneLink>(lane, std::move(ends->pages), std::move(ends->doorbell));
-  lane->welcome_by_frame(session, welcome, ends->numbers());
-  spdlog::info("session {}, {}: resumed", session.value, client.link->who());
-  client.link->press(broker_.figures(session));  // it may be asked for memory already
+  const std::array<int, 3> descriptors = ends->numbers();
+  const auto link = std::make_shared<LaneLink>(lane, std::move(ends->pages), std::move(ends->doorbell));
+  std::exchange(clients_.at(session).link, link)->forget();
+  spdlog::info("session {}, {}: resumed", session.value, link->who());
+  link->press(broker_.figures(session));  // it may be asked for memory already
+  lane->welcome_by_frame(session, welcome, descriptors);
   return {};
 }
 

@@ -131,6 +131,26 @@ TEST_P(Restart, IsResumedByTheSameProcessOnly) {
   EXPECT_TRUE(succeeded(one->grow("a", mebibytes(64))));
 }
 
+// The test itself is the client: its process is the one that had the session.
+TEST_P(Restart, SurvivesClientsThatAreGoneBeforeTheyAreWelcomed) {
+  for (const bool holds_memory : {false, true}) {
+    auto before = std::make_unique<FrameLane>(broker_.folder());
+    lane::Resume claim{};
+    claim.oldest = lane::kOldestVersion;
+    claim.newest = lane::kVersion;
+    claim.session = before->greet().session;
+    if (holds_memory) {
+      EXPECT_TRUE(before->grow(before->open_slice(), mebibytes(2)).is(lane::Kind::kGranted));
+    }
+    restart();
+    before.reset();
+    FrameLane(broker_.folder()).send(claim);
+    EXPECT_TRUE(eventually([&] { return broker_.log().find(": resumed") != std::string::npos; }));
+    EXPECT_TRUE(broker_.running());
+  }
+  EXPECT_EQ(broker_.device().active(), 0U);
+}
+
 TEST_P(Restart, OfAJournalThatCannotBeReadCountsClientsAsStrangers) {
   auto one = client_with(mebibytes(48));
   end_broker();

@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <array>
 
 #include <cstring>
 
@@ -96,12 +97,12 @@ void greet(int socket) {
   send_welcome(socket, hello.header.request, welcome());
 }
 
-FakeLane::FakeLane(Serve serve, Serve next)
-    : listener_(listen_at(socket())), thread_([this, serve = std::move(serve), next = std::move(next)] {
-        for (const Serve* one : {&serve, &next}) {
-          if (*one == nullptr) return;
+FakeLane::FakeLane(Serve serve, Serve next, Serve last)
+    : listener_(listen_at(socket())), thread_([this, brokers = std::array{serve, next, last}] {
+        for (const Serve& one : brokers) {
+          if (!one) return;
           const UniqueFd peer(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
-          if (peer.valid()) (*one)(peer.get());
+          if (peer.valid()) one(peer.get());
         }
       }) {}
 

@@ -71,12 +71,12 @@ lane::Welcome welcome(const std::vector<std::string>& devices = {});
 /// Receives the Hello and answers with a good Welcome.
 void greet(int socket);
 
-/// The broker's end of one lane, played by `serve` in a thread of its own; and then that of another broker, played
-/// by `next`.
+/// The broker's end of one lane, played by `serve` in a thread of its own; and then those of other brokers,
+/// played by `next` and `last`.
 class FakeLane {
  public:
   using Serve = std::function<void(int socket)>;
-  explicit FakeLane(Serve serve, Serve next = {});
+  explicit FakeLane(Serve serve, Serve next = {}, Serve last = {});
   ~FakeLane();
   /// The runtime folder that clients connect in.
   std::string folder() const { return folder_.path().string(); }

@@ -110,6 +110,27 @@ TEST_F(LaneResumed, MakesAGrowthThatBeganWithoutABrokerWithANewDeadline) {
   EXPECT_TRUE(grown.get());
 }
 
+TEST_F(LaneResumed, MakesAGrowthOnceThoughABrokerEndsAtOnce) {
+  std::uint64_t first = 0;
+  FakeLane fake(
+      [&](int socket) {
+        greet(socket);
+        first = receive_frame(socket).as<lane::Grow>().wait;
+      },
+      [](int socket) { resume(socket); },
+      [&](int socket) {
+        resume(socket);
+        const Said again = receive_frame(socket);
+        EXPECT_LT(first - again.as<lane::Grow>().wait,
+                  static_cast<std::uint64_t>(std::chrono::nanoseconds(minutes(1)).count()));
+        grant(socket, again.header.request, {10});
+        EXPECT_EQ(receive_frame(socket).header.kind, lane::Kind{}) << "it comes once";
+      });
+  auto lane = resumable(fake);
+  EXPECT_TRUE(grow_for(*lane, minutes(10)));
+  lane.reset();
+}
+
 TEST_F(LaneResumed, ClaimsWhatItWasGrantedAndHasNotReturned) {
   std::promise<std::vector<std::uint64_t>> claimed;
   FakeLane fake(

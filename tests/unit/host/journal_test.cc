@@ -164,6 +164,14 @@ TEST_F(JournalKept, ThatEightBrokersDidNotSurviveIsRefused) {
   EXPECT_EQ(read().checkpoint, made_of(some_changes())) << "the next journal is a new one";
 }
 
+TEST_F(JournalKept, DoesNotCountBrokersThatCameToAnOrderlyEnd) {
+  ASSERT_TRUE(begin(made_of(some_changes())));
+  for (std::uint32_t i = 0; i < 2 * Journal::kMostAttempts; ++i) {
+    EXPECT_EQ(read().checkpoint, made_of(some_changes()));
+    Journal::take_attempt_back(folder_.path());
+  }
+}
+
 TEST_F(JournalKept, WhatIsNoJournalIsRefused) {
   for (const std::string& text : {std::string(), std::string("GMEMJRNL"), std::string(200, 'x')}) {
     write_file(file(), text);
