@@ -167,25 +167,27 @@ class Exchange {
   std::atomic<std::uint64_t> last_request_{0};
   Mutex mutex_;
   Call* calls_ GPUMEM_GUARDED_BY(mutex_) = nullptr;
-  bool reading_ GPUMEM_GUARDED_BY(mutex_) = false;
   /// The call with a frame that is not the last of its answer and was not taken yet. Nobody reads on, or the
   /// descriptors of a large grant would all be open at once.
   Call* undrained_ GPUMEM_GUARDED_BY(mutex_) = nullptr;
-  bool silent_ GPUMEM_GUARDED_BY(mutex_) = false;
-  bool closed_ GPUMEM_GUARDED_BY(mutex_) = false;
-  std::uint64_t connection_ GPUMEM_GUARDED_BY(mutex_) = 0;  ///< another number: another connection
-  Resumption resumption_ GPUMEM_GUARDED_BY(mutex_);
-  bool resuming_ GPUMEM_GUARDED_BY(mutex_) = false;
-  std::optional<Error> lost_ GPUMEM_GUARDED_BY(mutex_);  ///< why nobody resumes the session
-  std::chrono::milliseconds pause_ GPUMEM_GUARDED_BY(mutex_) = kFirstPause;
-  bool absent_ GPUMEM_GUARDED_BY(mutex_) = false;  ///< a call has waited in vain for another broker
-  Condition reopened_;                             ///< of closed_, resuming_ and lost_
-  SessionClaim claim_ GPUMEM_GUARDED_BY(mutex_);
-  bool framed_ GPUMEM_GUARDED_BY(mutex_) = false;            ///< a frame has come
-  bool old_ GPUMEM_GUARDED_BY(mutex_) = false;               ///< a message of the protocol before has come
   Clock::time_point heard_ GPUMEM_GUARDED_BY(mutex_);        ///< when something came last
   Clock::time_point probed_ GPUMEM_GUARDED_BY(mutex_);       ///< when a Ping was sent to hear something
   std::deque<std::string> queue_ GPUMEM_GUARDED_BY(mutex_);  ///< frames that there was no room for
+  // Another broker.
+  std::uint64_t connection_ GPUMEM_GUARDED_BY(mutex_) = 0;  ///< another number: another connection
+  std::chrono::milliseconds pause_ GPUMEM_GUARDED_BY(mutex_) = kFirstPause;
+  Resumption resumption_ GPUMEM_GUARDED_BY(mutex_);
+  std::optional<Error> lost_ GPUMEM_GUARDED_BY(mutex_);  ///< why nobody resumes the session
+  SessionClaim claim_ GPUMEM_GUARDED_BY(mutex_);
+  Condition reopened_;  ///< of closed_, resuming_ and lost_
+
+  bool reading_ GPUMEM_GUARDED_BY(mutex_) = false;
+  bool silent_ GPUMEM_GUARDED_BY(mutex_) = false;
+  bool closed_ GPUMEM_GUARDED_BY(mutex_) = false;
+  bool framed_ GPUMEM_GUARDED_BY(mutex_) = false;  ///< a frame has come
+  bool old_ GPUMEM_GUARDED_BY(mutex_) = false;     ///< a message of the protocol before has come
+  bool resuming_ GPUMEM_GUARDED_BY(mutex_) = false;
+  bool absent_ GPUMEM_GUARDED_BY(mutex_) = false;  ///< a call has waited in vain for another broker
 };
 
 }  // namespace gpumem::client
