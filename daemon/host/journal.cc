@@ -102,7 +102,7 @@ bool fits(const core::Checkpoint::Change& change, std::size_t devices) {
       change);
 }
 
-Result<Journal::Content> parse(std::string_view bytes, std::vector<Journal::Device> devices) {
+Journal::Content parse(std::string_view bytes, std::vector<Journal::Device> devices) {
   Journal::Content content{{}, std::move(devices), {}};
   while (!bytes.empty()) {
     const std::size_t left = bytes.size();
@@ -143,9 +143,7 @@ Result<std::optional<Journal::Content>> Journal::read(const std::filesystem::pat
   if (!devices) return devices.error().in(file.string());
   if (!*devices) return std::optional<Content>();
   if (auto counted = count_attempts(file, *text, 1); !counted) return counted.error();
-  auto content = parse(bytes, std::move(**devices));
-  if (!content) return content.error().in(file.string());
-  return std::optional(std::move(*content));
+  return std::optional(parse(bytes, std::move(**devices)));
 }
 
 void Journal::take_attempt_back(const std::filesystem::path& folder) {

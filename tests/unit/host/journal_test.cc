@@ -60,6 +60,17 @@ struct JournalKept : testing::Test {
     EXPECT_TRUE(*content);
     return content && *content ? **content : Journal::Content{};
   }
+  /// Where each of them ends in the file, behind the end of what it began with.
+  std::vector<std::size_t> write_one_by_one(std::span<const Checkpoint::Change> changes) {
+    auto journal = begin();
+    EXPECT_TRUE(journal);
+    std::vector<std::size_t> ends{read_file(file()).size()};
+    for (const auto& change : changes) {
+      EXPECT_TRUE(journal->add({&change, 1}));
+      ends.push_back(read_file(file()).size());
+    }
+    return ends;
+  }
   std::filesystem::path file() const { return folder_ / "journal"; }
 
   test::TemporaryFolder folder_;
@@ -86,12 +97,7 @@ TEST_F(JournalKept, OfNobodyIsNothing) {
 
 TEST_F(JournalKept, IsReadAsFarAsItWasWrittenWhereverItEnds) {
   const auto changes = some_changes();
-  auto journal = begin();
-  std::vector<std::size_t> ends{read_file(file()).size()};
-  for (const auto& change : changes) {
-    ASSERT_TRUE(journal->add({&change, 1}));
-    ends.push_back(read_file(file()).size());
-  }
+  const std::vector<std::size_t> ends = write_one_by_one(changes);
   const std::string whole = read_file(file());
   for (std::size_t size = ends.front(); size <= whole.size(); ++size) {
     write_file(file(), whole.substr(0, size));
@@ -104,12 +110,7 @@ TEST_F(JournalKept, IsReadAsFarAsItWasWrittenWhereverItEnds) {
 
 TEST_F(JournalKept, IsReadUpToTheFirstRecordThatIsDamaged) {
   const auto changes = some_changes();
-  auto journal = begin();
-  std::vector<std::size_t> ends{read_file(file()).size()};
-  for (const auto& change : changes) {
-    ASSERT_TRUE(journal->add({&change, 1}));
-    ends.push_back(read_file(file()).size());
-  }
+  const std::vector<std::size_t> ends = write_one_by_one(changes);
   const std::string whole = read_file(file());
   for (std::size_t at = ends.front(); at < whole.size(); ++at) {
     std::string damaged = whole;
