@@ -16,7 +16,6 @@ class SessionClaim {
   /// It has received `frame`.
   void note_received(const lane::Incoming& frame);
 
-  bool is_empty() const { return slices_.empty() && leases_.empty() && imports_.empty(); }
   /// The frames that claim all of it, for `session`.
   std::vector<lane::Resume> frames(std::uint64_t session) const;
 

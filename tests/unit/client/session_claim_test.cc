@@ -60,7 +60,7 @@ TEST_F(SessionClaimed, LacksWhatWasBegunToReturn) {
   EXPECT_THAT(things(), ElementsAre(IsThing(lane::Claimed::kSlice, 4), IsThing(lane::Claimed::kLease, 9)));
   give_back({9, 77});
   send(lane::CloseSlice{4});
-  EXPECT_TRUE(claim.is_empty());
+  EXPECT_THAT(things(), IsEmpty());
 }
 
 TEST_F(SessionClaimed, OfNothingIsOneFrame) {
