@@ -203,7 +203,7 @@ void code(Coder& coder, Checkpoint::ImportGone& one) {
 template <std::size_t... Kinds>
 Result<Change> make(std::uint64_t kind, std::index_sequence<Kinds...>) {
   std::optional<Change> change;
-  ((kind == Kinds ? void(change.emplace(std::in_place_index<Kinds>)) : void()), ...);
+  ((kind == Kinds ? void(change = std::variant_alternative_t<Kinds, Change>{}) : void()), ...);
   if (change) return std::move(*change);
   return Error{Code::kInvalidArgument, "a record of kind " + std::to_string(kind) + ", which is not known"};
 }
