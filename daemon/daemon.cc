@@ -11,6 +11,7 @@
 #include "base/rfc3339.h"
 #include "daemon/monitoring.h"
 #include "daemon/status_line.h"
+#include "daemon/upgrade.h"
 #include "sim/machine/machine.h"
 
 namespace gpumem {
@@ -160,16 +161,16 @@ void print(const core::Policy& policy) {
 
 }  // namespace
 
-Result<std::unique_ptr<Daemon>> Daemon::start(const Options& options, host::ServiceManager& manager) {
+Result<std::unique_ptr<Daemon>> Daemon::start(const Options& options, const host::ServiceManager& manager,
+                                              host::PassedDescriptors passed) {
   auto config = read_config(options);
   if (!config) return config.error();
   raise_file_limit();
-  auto folder =
-      host::RuntimeFolder::claim(config->runtime_folder, config->socket_group,
-                                 {manager.take(host::kLaneDescriptor), manager.take(host::kApiDescriptor)});
+  auto folder = host::RuntimeFolder::claim(config->runtime_folder, config->socket_group,
+                                           host::PassedSockets::of(passed));
   if (!folder) return folder.error();
   std::unique_ptr<Daemon> daemon(new Daemon(options, std::move(*folder)));
-  if (auto served = daemon->serve(*config); !served) {
+  if (auto served = daemon->serve(*config, manager, std::move(passed)); !served) {
     host::Journal::take_attempt_back(config->runtime_folder);
     return served.error();
   }
@@ -184,7 +185,8 @@ Result<std::filesystem::path> Daemon::driver_folder() const {
   return make_simulated_machine(simulated_machine(), options_.simulate);
 }
 
-Result<void> Daemon::serve(const host::Config& config) {
+Result<void> Daemon::serve(const host::Config& config, const host::ServiceManager& manager,
+                           host::PassedDescriptors passed) {
   auto store = host::QuotaStore::open(config.state_folder,
                                       to_rfc3339(std::chrono::system_clock::now(), Precision::kSeconds));
   if (!store) return store.error();
@@ -194,12 +196,13 @@ Result<void> Daemon::serve(const host::Config& config) {
   if (!machine) return machine.error();
   machine_ = std::move(*machine);
   try_fabric(machine_, config);
-  auto before = read_journal(folder_.path());
-  if (before) note_lent(machine_, *before);
+  Inheritance before{read_journal(folder_.path()), passed.take_leases()};
+  if (before.journal) note_lent(machine_, *before.journal);
   auto policy = host::compile_in_force(config, machine_.devices, store->current());
   if (!policy) return policy.error();
   report(*policy);
-  if (auto started = start_loop(config, *driver, std::move(*policy), std::move(before)); !started)
+  if (auto started = start_loop(config, *driver, std::move(*policy), std::move(before), manager.store());
+      !started)
     return started.error();
   config_ = config;
   quotas_ = std::make_unique<host::LiveQuotas>(host::LiveQuotas::Options{
@@ -216,6 +219,7 @@ Result<void> Daemon::serve(const host::Config& config) {
   if (!metrics) return metrics.error();
   metrics_ = std::move(*metrics);
   loop_->listen(*lane_calls_);
+  folder_.tell(kServing + std::string(GPUMEM_VERSION));
   spdlog::info("serving on {} with {}", folder_.path().string(), machine_.driver_version);
   return {};
 }
@@ -240,7 +244,7 @@ Result<void> Daemon::serve_calls() {
 }
 
 Result<void> Daemon::start_loop(const host::Config& config, const std::filesystem::path& driver,
-                                core::Policy policy, std::optional<host::Journal::Content> before) {
+                                core::Policy policy, Inheritance before, const host::DescriptorStore* store) {
   const auto admins = admin_gid(config);
   if (!admins) return admins.error();
   administrators_.set_group(*admins);
@@ -263,7 +267,9 @@ Result<void> Daemon::start_loop(const host::Config& config, const std::filesyste
                                   .kernel = options_.kernel,
                                   .journal_folder = folder_.path(),
                                   .devices = std::move(in_order),
-                                  .before = std::move(before)});
+                                  .before = std::move(before.journal),
+                                  .kept = std::move(before.kept),
+                                  .store = store});
   if (!loop) return loop.error();
   loop_ = std::move(*loop);
   loop_->start();
@@ -298,12 +304,23 @@ Result<void> Daemon::reload() {
   return {};
 }
 
-void Daemon::stop() {
+host::NamedDescriptors Daemon::end_service() {
   watchdog_.reset();
-  loop_->drain();
+  host::NamedDescriptors lent = loop_->drain();
   api_->stop();
   server_->stop(kCallPatience);
   metrics_->stop();
+  return lent;
+}
+
+host::NamedDescriptors Daemon::hand_over() {
+  host::NamedDescriptors all = folder_.pass_on();
+  std::ranges::move(end_service(), std::back_inserter(all));
+  return all;
+}
+
+void Daemon::stop() {
+  static_cast<void>(end_service());
   if (options_.simulate.empty() || loop_->session_count() != 0) return;
   // Nobody uses the simulated machine any more; a client that did would keep it for the next broker.
   if (auto removed = sim::remove_machine(simulated_machine()); !removed)
@@ -319,6 +336,12 @@ Daemon::~Daemon() {
   quotas_.reset();
   reconciler_.reset();
   loop_.reset();
+}
+
+Result<std::filesystem::path> runtime_folder_of(const Options& options) {
+  auto config = read_config(options);
+  if (!config) return config.error();
+  return config->runtime_folder;
 }
 
 Result<void> check_config(const Options& options) {

@@ -21,10 +21,16 @@ namespace gpumem {
 class Daemon {
  public:
   /// Takes the runtime and the state folder, opens the driver, fills the pools, and serves.
-  /// `manager`  who passes sockets and watches; outlives the daemon.
-  static Result<std::unique_ptr<Daemon>> start(const Options& options, host::ServiceManager& manager);
+  /// `manager`  who watches, and keeps descriptors; outlives the daemon. `passed`  what it, or the broker
+  /// before, has passed.
+  static Result<std::unique_ptr<Daemon>> start(const Options& options, const host::ServiceManager& manager,
+                                               host::PassedDescriptors passed);
   /// Stops taking work, lets calls under way end, then ends the lanes. Clients keep their memory.
   void stop();
+  /// Likewise, for a broker that takes over in this process. Returns what it needs.
+  host::NamedDescriptors hand_over();
+  /// Tells whoever waits for the upgrade that there is none.
+  void refuse_upgrade(const Error& why) { folder_.tell("not upgraded: " + why.message); }
   ~Daemon();
 
   /// Reads the configuration again, and puts it in force under the quotas that were set at run time; on any
@@ -36,11 +42,18 @@ class Daemon {
       : options_(std::move(options)), folder_(std::move(folder)) {}
   std::filesystem::path simulated_machine() const;
   Result<std::filesystem::path> driver_folder() const;
-  Result<void> serve(const host::Config& config);
+  Result<void> serve(const host::Config& config, const host::ServiceManager& manager,
+                     host::PassedDescriptors passed);
+  host::NamedDescriptors end_service();
   Result<void> serve_calls();
   void start_watchdog(const host::ServiceManager& manager);
+  // What the broker before has left.
+  struct Inheritance {
+    std::optional<host::Journal::Content> journal;
+    std::map<LeaseId, host::KeptDescriptor> kept;
+  };
   Result<void> start_loop(const host::Config& config, const std::filesystem::path& driver,
-                          core::Policy policy, std::optional<host::Journal::Content> before);
+                          core::Policy policy, Inheritance before, const host::DescriptorStore* store);
 
   Options options_;
   host::RuntimeFolder folder_;
@@ -58,6 +71,9 @@ class Daemon {
   std::unique_ptr<host::ApiListener> api_;  ///< hands connections to the server
   std::unique_ptr<host::Watchdog> watchdog_;
 };
+
+/// The folder of the sockets of the broker with these options. Errors  of the configuration.
+Result<std::filesystem::path> runtime_folder_of(const Options& options);
 
 /// Says what the configuration comes to on this machine. Errors  as start(), for what is configured.
 Result<void> check_config(const Options& options);

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "daemon/daemon.h"
 #include "daemon/options.h"
+#include "daemon/upgrade.h"
 
 namespace {
 
@@ -16,7 +17,7 @@ int fail(const gpumem::Error& error) {
 sigset_t block_signals() {
   sigset_t signals;
   sigemptyset(&signals);
-  for (const int signal : {SIGHUP, SIGINT, SIGTERM}) sigaddset(&signals, signal);
+  for (const int signal : {SIGHUP, SIGINT, SIGTERM, SIGUSR2}) sigaddset(&signals, signal);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is an error like a full disk
@@ -33,9 +34,26 @@ void reload(gpumem::Daemon& daemon, const gpumem::host::ServiceManager& manager)
   manager.ready();
 }
 
+// Returns only if there can be no upgrade. From the hand-over on there is no way back: whoever starts the
+// broker again lets it take over from the journal.
+void upgrade(std::unique_ptr<gpumem::Daemon>& daemon, const gpumem::host::ServiceManager& manager,
+             const gpumem::Successor& successor) {
+  if (auto ready = successor.check(); !ready) {
+    spdlog::error("not upgraded: {}", ready.error().message);
+    daemon->refuse_upgrade(ready.error());
+    return;
+  }
+  spdlog::info("handing over to the next broker; clients keep the memory they have");
+  manager.reloading();
+  const gpumem::host::NamedDescriptors descriptors = daemon->hand_over();
+  daemon.reset();
+  std::exit(fail(successor.become(descriptors)));
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  const gpumem::Successor successor(argc, argv);
   const gpumem::Options options = gpumem::parse_options(argc, argv);
   if (auto started = gpumem::start_log(options.log_format, options.log_level); !started)
     return fail(started.error());
@@ -45,12 +63,24 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "%s\n", checked.error().message.c_str());
     return 1;
   }
+  if (options.upgrade) {
+    const auto folder = gpumem::runtime_folder_of(options);
+    const auto upgraded = folder ? gpumem::upgrade(*folder) : gpumem::Result<std::string>(folder.error());
+    std::fprintf(upgraded ? stdout : stderr, "%s\n",
+                 upgraded ? upgraded->c_str() : upgraded.error().message.c_str());
+    return upgraded ? 0 : 1;
+  }
   const sigset_t signals = block_signals();
-  auto manager = gpumem::host::ServiceManager::of_process();
-  auto daemon = gpumem::Daemon::start(options, manager);
+  const gpumem::host::ServiceManager manager;
+  auto daemon = gpumem::Daemon::start(options, manager, gpumem::host::PassedDescriptors::of_process());
   if (!daemon) return fail(daemon.error());
   manager.ready();
-  for (int signal = 0; sigwait(&signals, &signal) == 0 && signal == SIGHUP;) reload(**daemon, manager);
+  for (int signal = 0; sigwait(&signals, &signal) == 0 && (signal == SIGHUP || signal == SIGUSR2);) {
+    if (signal == SIGHUP)
+      reload(**daemon, manager);
+    else
+      upgrade(*daemon, manager, successor);
+  }
   spdlog::info("stopping; clients keep the memory they have");
   manager.stopping();
   (*daemon)->stop();

@@ -26,6 +26,10 @@ Options parse_options(int argc, char** argv) {
                  "Configuration file (default /etc/gpumemd/gpumemd.toml, if it is there)");
   app.add_flag("--check-config", options.check_config,
                "Check the configuration against this machine, say what it comes to, and exit");
+  app.add_flag(
+         "--upgrade", options.upgrade,
+         "Have the broker that serves the runtime folder go on as this version of the program, and exit")
+      ->excludes("--check-config");
   app.add_option("--runtime-dir", options.runtime_folder, "Folder of the sockets (default /run/gpumemd)");
   app.add_option(
       "--state-dir", options.state_folder,
@@ -45,9 +49,13 @@ Options parse_options(int argc, char** argv) {
       ->capture_default_str();
   add_test_options(app, options);
   app.footer(
-      "Signals: SIGHUP reloads the configuration, SIGTERM and SIGINT stop the broker (clients keep running "
-      "on\n"
-      "the memory they have). Exit status: 0 stopped, 1 cannot run, 2 wrong usage.");
+      "Signals: SIGHUP reloads the configuration, SIGUSR2 starts the program anew in the same process, "
+      "SIGTERM "
+      "and\n"
+      "SIGINT stop the broker. Clients keep running on the memory they have. Exit status: 0 stopped, 1 "
+      "cannot "
+      "run,\n"
+      "2 wrong usage.");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

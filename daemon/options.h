@@ -12,6 +12,7 @@ namespace gpumem {
 struct Options {
   std::filesystem::path config;  ///< empty: the default file if there is one
   bool check_config = false;
+  bool upgrade = false;
   std::string runtime_folder;  ///< empty: as configured
   std::string state_folder;    ///< empty: as configured
   std::string simulate;        ///< empty: the machine's own driver

@@ -1,6 +1,7 @@
 #pragma once
 #include <limits>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -24,6 +25,20 @@ enum class SessionEnd {
   kExited,    ///< the process is gone
 };
 
+/// An extent of the broker before whose descriptor is at hand, by its new number.
+struct RestoredExtent {
+  LeaseId lease;
+  DeviceIndex device = 0;
+  Extent extent;
+};
+
+/// What a broker has taken over.
+struct Restored {
+  /// Those whose processes may still use memory: the host watches them.
+  std::vector<RestoredSession> sessions;
+  std::vector<RestoredExtent> extents;
+};
+
 /// The door to the broker's decisions: events in, effects out. It passes each event to the part that is
 /// responsible, and collects what follows. No clock, no I/O, no threads: `now` comes with the events, effects
 /// are taken with take_effects() after each of them and done by the host. Threads  one.
@@ -37,9 +52,9 @@ class Broker {
   Result<SessionId> open_session(const Peer& peer, std::string label, TimePoint now);
   /// Takes over what the broker before has lent. Once, before anything else. `devices`  UUIDs by the
   /// checkpoint's places; those that are lent have pools with room for what is lent of them. What is of
-  /// others is left out. Returns the sessions whose processes may still use memory: the host watches them.
-  std::vector<RestoredSession> restore(const Checkpoint& from, const std::vector<std::string>& devices,
-                                       TimePoint now);
+  /// others is left out. `kept`  leases whose descriptors are at hand: they can be handed on.
+  Restored restore(const Checkpoint& from, const std::vector<std::string>& devices,
+                   const std::set<LeaseId>& kept, TimePoint now);
   /// A client has come back to a session that is awaited, with what it claims. What it does not claim comes
   /// back. Errors  kNotFound: no such session is awaited; kPermissionDenied: the claim is for something
   ///         that is not the session's, which is awaited further.

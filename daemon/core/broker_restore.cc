@@ -20,8 +20,9 @@ Checkpoint Broker::checkpoint() const {
   return checkpoint;
 }
 
-std::vector<RestoredSession> Broker::restore(const Checkpoint& from, const std::vector<std::string>& devices,
-                                             TimePoint now) {
+Restored Broker::restore(const Checkpoint& from, const std::vector<std::string>& devices,
+                         const std::set<LeaseId>& kept, TimePoint now) {
+  Restored restored;
   session_ids_.skip(from.last.session);
   lending_.skip(from.last);
   for (DeviceIndex i = 0; i < devices.size(); ++i) {
@@ -39,8 +40,9 @@ std::vector<RestoredSession> Broker::restore(const Checkpoint& from, const std::
     lending_.restore(session, slice, device);
     outside_.begin_context(session, device);
   });
-  restore_each(from.leases, [this](Session& session, const Checkpoint::Lease& lease, DeviceIndex device) {
-    lending_.restore(session, lease, device);
+  restore_each(from.leases, [&](Session& session, const Checkpoint::Lease& lease, DeviceIndex device) {
+    const Extent extent = lending_.restore(session, lease, device, kept.contains(lease.id));
+    if (extent.id) restored.extents.push_back({lease.id, device, extent});
   });
   restore_each(from.declarations,
                [this](Session& session, const Checkpoint::Declaration& declaration, DeviceIndex device) {
@@ -48,7 +50,11 @@ std::vector<RestoredSession> Broker::restore(const Checkpoint& from, const std::
                });
   for (const auto& [id, import] : from.imports)
     if (state_.find(import.session) != nullptr) lending_.restore(import);
-  return settle_restored(now);
+  restore_each(from.handles, [&](Session& session, const Checkpoint::Handle& handle, DeviceIndex device) {
+    if (!session.ended) lending_.restore(handle, device, now);
+  });
+  restored.sessions = settle_restored(now);
+  return restored;
 }
 
 // Whom no rule covers any more, or whose guarantee has no room, keeps its tenant, which may not grow.

@@ -42,19 +42,28 @@ void Checkpoint::put(const Numbers& one) {
           std::max(last.import, one.import)};
 }
 
+void Checkpoint::put(const Handle& one) {
+  if (one.uses == 0)
+    handles.erase(one.name);
+  else
+    handles.insert_or_assign(one.name, one);
+}
+
 // With a session goes what it had, its leases excepted: those tell themselves when they are free.
 void Checkpoint::put(const SessionGone& one) {
   const auto is_its = [&](const auto& entry) { return entry.second.session == one.id; };
   sessions.erase(one.id);
   std::erase_if(slices, is_its);
   std::erase_if(imports, is_its);
+  std::erase_if(handles, is_its);
   declarations.erase(declarations.lower_bound({one.id, 0}),
                      declarations.lower_bound({{one.id.value + 1}, 0}));
 }
 
 std::vector<Checkpoint::Change> Checkpoint::changes() const {
   std::vector<Change> changes{last};
-  changes.reserve(1 + sessions.size() + slices.size() + leases.size() + imports.size() + declarations.size());
+  changes.reserve(1 + sessions.size() + slices.size() + leases.size() + imports.size() + declarations.size() +
+                  handles.size());
   const auto add = [&](const auto& entries) {
     for (const auto& [id, entry] : entries) changes.emplace_back(entry);
   };
@@ -63,6 +72,7 @@ std::vector<Checkpoint::Change> Checkpoint::changes() const {
   add(leases);
   add(imports);
   add(declarations);
+  add(handles);
   return changes;
 }
 

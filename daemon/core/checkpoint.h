@@ -10,8 +10,7 @@
 namespace gpumem::core {
 
 /// What a broker has to know of the one before it: who had a session, and which memory was lent to whom.
-/// Requests that wait, who was asked for memory, and IPC handles are not part of it: they end with the
-/// broker.
+/// Requests that wait and who was asked for memory are not part of it: they end with the broker.
 struct Checkpoint {
   struct Session {
     SessionId id;
@@ -54,6 +53,18 @@ struct Checkpoint {
     Bytes bytes;
     bool operator==(const Declaration&) const = default;
   };
+  /// An IPC handle that can still be redeemed. Not one of a lease that has passed on.
+  struct Handle {
+    HandleBytes name{};
+    SessionId session;  ///< that has given it out
+    DeviceIndex device = 0;
+    std::vector<LeaseId> leases;
+    Bytes offset;
+    Bytes bytes;
+    TimePoint expires{};
+    std::uint64_t uses = 0;  ///< so often can it still be redeemed; 0: it is used up
+    bool operator==(const Handle&) const = default;
+  };
   /// The highest numbers given out so far.
   struct Numbers {
     SessionId session;
@@ -81,13 +92,14 @@ struct Checkpoint {
   };
   /// One step from a checkpoint to the next: what is new or other than before, or gone.
   using Change = std::variant<Session, SessionGone, Slice, SliceGone, Lease, LeaseGone, Import, ImportGone,
-                              Declaration, Numbers>;
+                              Declaration, Numbers, Handle>;
 
   std::map<SessionId, Session> sessions;
   std::map<SliceId, Slice> slices;
   std::map<LeaseId, Lease> leases;
   std::map<ImportId, Import> imports;
   std::map<std::pair<SessionId, DeviceIndex>, Declaration> declarations;  ///< of more than nothing
+  std::map<HandleBytes, Handle> handles;                                  ///< some may have expired
   Numbers last;
 
   void apply(const Change& change);
@@ -104,6 +116,7 @@ struct Checkpoint {
   void put(const Import& one);
   void put(const Declaration& one);
   void put(const Numbers& one);
+  void put(const Handle& one);
   void put(const SessionGone& one);
   void put(const SliceGone& one) { slices.erase(one.id); }
   void put(const LeaseGone& one) { leases.erase(one.id); }

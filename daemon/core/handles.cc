@@ -5,6 +5,14 @@
 #include "daemon/core/refusals.h"
 
 namespace gpumem::core {
+namespace {
+
+Checkpoint::Handle checkpoint_of(const HandleBytes& name, const Handle& handle) {
+  return {name,          handle.holder, handle.device,  handle.leases,
+          handle.offset, handle.bytes,  handle.expires, handle.uses};
+}
+
+}  // namespace
 
 // The last of the bytes are random.
 std::size_t Handles::Hash::operator()(const HandleBytes& bytes) const {
@@ -28,6 +36,7 @@ Result<void> Handles::add(const HandleBytes& bytes, Handle handle, TimePoint now
   by_bytes_.emplace(bytes, number);
   by_holder_[handle.holder].insert(number);
   for (const LeaseId lease : handle.leases) by_lease_[lease].insert(number);
+  outbox_.record(checkpoint_of(bytes, handle));
   handles_.emplace(number, Entry{bytes, std::move(handle)});
   return {};
 }
@@ -41,7 +50,16 @@ const Handle* Handles::find(const HandleBytes& bytes, TimePoint now) const {
 
 void Handles::use(const HandleBytes& bytes) {
   const Number number = by_bytes_.at(bytes);
-  if (--handles_.at(number).handle.uses == 0) erase(number);
+  Handle& handle = handles_.at(number).handle;
+  if (--handle.uses == 0)
+    erase(number);
+  else
+    outbox_.record(checkpoint_of(bytes, handle));
+}
+
+void Handles::add_to(Checkpoint& checkpoint) const {
+  for (const auto& [number, entry] : handles_)
+    checkpoint.handles.emplace(entry.bytes, checkpoint_of(entry.bytes, entry.handle));
 }
 
 void Handles::drop(LeaseId lease) {
@@ -65,6 +83,9 @@ void Handles::drop_expired(SessionId holder, TimePoint now) {
 void Handles::erase(Number number) {
   const auto entry = handles_.extract(number);
   const Handle& handle = entry.mapped().handle;
+  Checkpoint::Handle gone{};
+  gone.name = entry.mapped().bytes;
+  outbox_.record(std::move(gone));
   by_bytes_.erase(entry.mapped().bytes);
   drop_from(by_holder_, handle.holder, number);
   for (const LeaseId lease : handle.leases) drop_from(by_lease_, lease, number);

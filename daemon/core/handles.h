@@ -5,14 +5,11 @@
 #include <map>
 #include <vector>
 
+#include "daemon/core/outbox.h"
 #include "daemon/core/types.h"
 #include "gpumem/result.h"
 
 namespace gpumem::core {
-
-/// An IPC handle as it goes from hand to hand. Whoever has it is entitled, if of the holder's tenant: it has
-/// to be unguessable.
-using HandleBytes = std::array<char, 64>;
 
 /// What a handle stands for: a range of one session's memory.
 struct Handle {
@@ -28,6 +25,9 @@ struct Handle {
 /// The handles that were given out. A handle ends when it is used up or expires, and with any of its leases.
 class Handles {
  public:
+  /// `outbox`  is told of each, for the next broker; outlives it.
+  explicit Handles(Outbox& outbox) : outbox_(outbox) {}
+
   static constexpr std::size_t kMostOfSession = 1024;
   /// So many extents can be told of at once.
   static constexpr std::size_t kMostLeases = 128;
@@ -38,6 +38,8 @@ class Handles {
   const Handle* find(const HandleBytes& bytes, TimePoint now) const;
   /// It was redeemed once more.
   void use(const HandleBytes& bytes);
+  /// All of them, expired ones too.
+  void add_to(Checkpoint& checkpoint) const;
   /// Ends those that stand for `lease`.
   void drop(LeaseId lease);
   void drop_all_of(SessionId holder);
@@ -58,6 +60,7 @@ class Handles {
   static void drop_from(boost::unordered_flat_map<Key, Numbers, std::hash<Key>>& index, Key key,
                         Number number);
 
+  Outbox& outbox_;
   Number last_ = 0;
   std::map<Number, Entry> handles_;
   boost::unordered_flat_map<HandleBytes, Number, Hash> by_bytes_;

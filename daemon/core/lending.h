@@ -125,8 +125,11 @@ class Lending {
   void adopt(DeviceIndex device, Bytes lent);
   void restore(Session& session, const Checkpoint::Slice& from, DeviceIndex device);
   /// Charges the lease, whatever the limits. Of a session that has ended, it may be in use still.
-  void restore(Session& session, const Checkpoint::Lease& from, DeviceIndex device);
+  /// `kept`  its descriptor is at hand. Returns its extent, which has no id if it is not.
+  Extent restore(Session& session, const Checkpoint::Lease& from, DeviceIndex device, bool kept);
   void restore(const Checkpoint::Import& from);
+  /// After the leases. What cannot be redeemed any more is left out.
+  void restore(const Checkpoint::Handle& from, DeviceIndex device, TimePoint now);
   /// Errors  kPermissionDenied: something in the claim is not the session's.
   Result<void> check_claim(const Session& session, const Claim& claim) const;
   /// The client has what it claims, and nothing else. The claim is the session's.

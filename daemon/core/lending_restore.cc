@@ -25,6 +25,7 @@ void Lending::add_to(Checkpoint& checkpoint) const {
     for (const auto& [id, leases] : imports)
       checkpoint.imports.emplace(id, Checkpoint::Import{id, session, leases});
   }
+  handles_.add_to(checkpoint);
   checkpoint.last.slice = slice_ids_.last();
   checkpoint.last.lease = lease_ids_.last();
   checkpoint.last.grant = grant_ids_.last();
@@ -47,11 +48,12 @@ void Lending::restore(Session& session, const Checkpoint::Slice& from, DeviceInd
   session.slices.emplace(from.id, Slice{from.id, device, from.limit, {}, {}, from.label});
 }
 
-// The descriptor went with the broker that made the extent: its clients alone have it now.
-void Lending::restore(Session& session, const Checkpoint::Lease& from, DeviceIndex device) {
+// A descriptor that is not kept went with the broker that made the extent: its clients alone have it now.
+Extent Lending::restore(Session& session, const Checkpoint::Lease& from, DeviceIndex device, bool kept) {
   const Charge state = session.ended ? Charge::kQuarantined : Charge::kActive;
-  auto made = std::unique_ptr<Lease>(
-      new Lease{from.id, from.grant, {ExtentId{}, from.size}, session.id, from.slice, device, state});
+  const Extent extent{kept ? extent_ids_.next() : ExtentId{}, from.size};
+  auto made =
+      std::unique_ptr<Lease>(new Lease{from.id, from.grant, extent, session.id, from.slice, device, state});
   Lease& lease = *made;
   lease.fabric = from.fabric;
   leases_.emplace(from.id, std::move(made));
@@ -67,6 +69,7 @@ void Lending::restore(Session& session, const Checkpoint::Lease& from, DeviceInd
     holding.inherited += from.size;
   }
   if (from.returned) take_back(lease);
+  return extent;
 }
 
 void Lending::restore(const Checkpoint::Import& from) {
@@ -79,6 +82,22 @@ void Lending::restore(const Checkpoint::Import& from) {
     leases.push_back(id);
   }
   if (!leases.empty()) state_.imports.restore(from.id, from.session, std::move(leases));
+}
+
+// A handle ends with any of its leases, and with the holder's part in it; without descriptors it is of no
+// use.
+void Lending::restore(const Checkpoint::Handle& from, DeviceIndex device, TimePoint now) {
+  Bytes there;
+  for (const LeaseId id : from.leases) {
+    const auto found = leases_.find(id);
+    if (found == leases_.end() || found->second->session != from.session || found->second->in_store ||
+        !found->second->extent.id)
+      return;
+    there += found->second->extent.size;
+  }
+  if (from.expires <= now || !check_range(from.offset, from.bytes, there)) return;
+  static_cast<void>(handles_.add(
+      from.name, {from.session, device, from.leases, from.offset, from.bytes, from.expires, from.uses}, now));
 }
 
 Result<void> Lending::check_claim(const Session& session, const Claim& claim) const {

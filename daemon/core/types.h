@@ -1,4 +1,5 @@
 #pragma once
+#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -10,6 +11,9 @@
 
 namespace gpumem::core {
 
+/// An IPC handle as it goes from hand to hand. Whoever has it is entitled, if of the holder's tenant: it has
+/// to be unguessable.
+using HandleBytes = std::array<char, 64>;
 using TimePoint = std::chrono::steady_clock::time_point;
 using Duration = std::chrono::steady_clock::duration;
 

@@ -4,10 +4,14 @@
 
 namespace gpumem::host {
 
-DeviceWorker::DeviceWorker(const cuda::Driver& driver, int ordinal, cuda::HandleTypes types, Done done)
-    : driver_(driver), ordinal_(ordinal), types_(types), done_(std::move(done)), thread_([this] {
-        work();
-      }) {}
+DeviceWorker::DeviceWorker(const cuda::Driver& driver, int ordinal, cuda::HandleTypes types,
+                           const DescriptorStore* store, Done done)
+    : driver_(driver),
+      ordinal_(ordinal),
+      types_(types),
+      store_(store),
+      done_(std::move(done)),
+      thread_([this] { work(); }) {}
 
 DeviceWorker::~DeviceWorker() {
   {
@@ -18,29 +22,45 @@ DeviceWorker::~DeviceWorker() {
   thread_.join();
 }
 
-void DeviceWorker::run(DriverJob job) {
+void DeviceWorker::run(DriverJob job) { add(std::move(job)); }
+
+void DeviceWorker::keep(LeaseId lease, UniqueFd descriptor) { add(Keep{lease, std::move(descriptor)}); }
+
+void DeviceWorker::forget(std::vector<LeaseId> leases) { add(std::move(leases)); }
+
+void DeviceWorker::add(Task task) {
   {
     const MutexLock lock(mutex_);
-    jobs_.push_back(std::move(job));
+    tasks_.push_back(std::move(task));
   }
   wake_.notify_one();
 }
 
 void DeviceWorker::work() {
-  while (auto job = next_job()) done_(carry_out(std::move(*job)));
+  while (auto task = next_task()) std::visit([this](auto& one) { carry_out(std::move(one)); }, *task);
 }
 
 // Waits for it; nothing, once the worker is to stop.
-std::optional<DriverJob> DeviceWorker::next_job() {
+std::optional<DeviceWorker::Task> DeviceWorker::next_task() {
   const MutexLock lock(mutex_);
-  while (!stopping_ && jobs_.empty()) wake_.wait(mutex_);
+  while (!stopping_ && tasks_.empty()) wake_.wait(mutex_);
   if (stopping_) return std::nullopt;
-  DriverJob job = std::move(jobs_.front());
-  jobs_.pop_front();
-  return job;
+  Task task = std::move(tasks_.front());
+  tasks_.pop_front();
+  return task;
 }
 
-DriverResult DeviceWorker::carry_out(DriverJob job) const {
+// What it keeps is not free, whatever else is destroyed.
+void DeviceWorker::forget_stored(const DriverJob& job) const {
+  std::vector<LeaseId> stored;
+  for (const std::vector<HeldExtent>& step : job.destroy)
+    for (const HeldExtent& extent : step)
+      if (extent.stored) stored.push_back(extent.lease);
+  if (!stored.empty()) store_->forget(stored);
+}
+
+void DeviceWorker::carry_out(DriverJob job) const {
+  forget_stored(job);
   DriverResult result;
   result.result.id = job.job.id;
   result.result.device = job.job.device;
@@ -58,7 +78,7 @@ DriverResult DeviceWorker::carry_out(DriverJob job) const {
       }
     }
   }
-  return result;
+  done_(std::move(result));
 }
 
 Result<HeldExtent> DeviceWorker::create(const core::Extent& extent) const {

@@ -3,11 +3,13 @@
 #include <functional>
 #include <optional>
 #include <thread>
+#include <variant>
 #include <vector>
 
 #include "base/mutex.h"
 #include "cuda/memory.h"
 #include "daemon/core/store.h"
+#include "daemon/host/descriptor_store.h"
 
 namespace gpumem::host {
 
@@ -17,6 +19,8 @@ struct HeldExtent {
   cuda::Allocation allocation;
   UniqueFd descriptor;
   std::optional<cuda::FabricHandle> fabric{};  ///< where the device has them, unless the driver refused
+  LeaseId lease{};                             ///< that it is lent as
+  bool stored = false;                         ///< the service manager keeps a descriptor of it, too
 };
 
 /// A job with the extents that it destroys.
@@ -30,13 +34,15 @@ struct DriverResult {
   std::string last_error;  ///< of the driver, if anything failed
 };
 
-/// Runs the jobs of one device in order on a thread of its own, since driver calls block.
+/// Runs the jobs of one device in order on a thread of its own, since driver calls block. It tells the store,
+/// too, which has let go of memory before that is destroyed.
 class DeviceWorker {
  public:
   using Done = std::function<void(DriverResult)>;
 
-  /// `done`  is called on the worker's thread.
-  DeviceWorker(const cuda::Driver& driver, int ordinal, cuda::HandleTypes types, Done done);
+  /// `store`  outlives it; null: there is none. `done`  is called on the worker's thread.
+  DeviceWorker(const cuda::Driver& driver, int ordinal, cuda::HandleTypes types, const DescriptorStore* store,
+               Done done);
   /// Finishes the job under way; drops the rest.
   ~DeviceWorker();
   DeviceWorker(const DeviceWorker&) = delete;
@@ -44,21 +50,36 @@ class DeviceWorker {
 
   /// Threads  any; does not block.
   void run(DriverJob job);
+  /// Has the store keep the descriptor, before it does what it is told later. Threads  any; does not block.
+  void keep(LeaseId lease, UniqueFd descriptor);
+  /// Has the store forget what it keeps for the leases. Likewise.
+  void forget(std::vector<LeaseId> leases);
 
  private:
+  struct Keep {
+    LeaseId lease;
+    UniqueFd descriptor;
+  };
+  using Task = std::variant<DriverJob, Keep, std::vector<LeaseId>>;
+
   void work();
-  std::optional<DriverJob> next_job();
-  DriverResult carry_out(DriverJob job) const;
+  void add(Task task);
+  std::optional<Task> next_task();
+  void carry_out(DriverJob job) const;
+  void carry_out(const Keep& keep) const { store_->keep(keep.lease, keep.descriptor.get()); }
+  void carry_out(const std::vector<LeaseId>& forgotten) const { store_->forget(forgotten); }
+  void forget_stored(const DriverJob& job) const;
   Result<HeldExtent> create(const core::Extent& extent) const;
   Result<cuda::Allocation> allocate(Bytes size) const;
 
   const cuda::Driver& driver_;
   int ordinal_;
   cuda::HandleTypes types_;
+  const DescriptorStore* store_;
   Done done_;
   Mutex mutex_;
   Condition wake_;
-  std::deque<DriverJob> jobs_ GPUMEM_GUARDED_BY(mutex_);
+  std::deque<Task> tasks_ GPUMEM_GUARDED_BY(mutex_);
   bool stopping_ GPUMEM_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };

@@ -1,15 +1,29 @@
 #include "daemon/host/extents.h"
 
+#include <fcntl.h>
+
 #include <boost/asio/post.hpp>
 
 #include "base/check.h"
 #include "base/log.h"
 
 namespace gpumem::host {
+namespace {
+
+constexpr auto kUntilKept = std::chrono::seconds(1);
+
+// systemd passes all names in one variable, which the kernel lets be 128 KiB. FileDescriptorStoreMax= is a
+// little more than this.
+constexpr std::size_t kMostStored = 2000;
+
+UniqueFd duplicate_of(int descriptor) { return UniqueFd(::fcntl(descriptor, F_DUPFD_CLOEXEC, 3)); }
+
+}  // namespace
 
 Result<std::unique_ptr<Extents>> Extents::create(boost::asio::io_context& loop, const cuda::Driver& driver,
-                                                 const std::vector<core::DevicePolicy>& devices, Done done) {
-  std::unique_ptr<Extents> extents(new Extents(loop, std::move(done)));
+                                                 const std::vector<core::DevicePolicy>& devices,
+                                                 const DescriptorStore* store, Done done) {
+  std::unique_ptr<Extents> extents(new Extents(loop, store, std::move(done)));
   for (const core::DevicePolicy& policy : devices) {
     auto uuid = cuda::parse_device_uuid(policy.uuid);
     if (!uuid) return uuid.error();
@@ -18,7 +32,7 @@ Result<std::unique_ptr<Extents>> Extents::create(boost::asio::io_context& loop, 
     extents->workers_.push_back(std::make_unique<DeviceWorker>(
         driver, (*device)->ordinal,
         policy.no_fabric.empty() ? cuda::HandleTypes::kDescriptorAndFabric : cuda::HandleTypes::kDescriptor,
-        [self = extents.get()](DriverResult result) {
+        store, [self = extents.get()](DriverResult result) {
           auto shared = std::make_shared<DriverResult>(std::move(result));
           boost::asio::post(self->loop_, [self, shared] { self->take_in(std::move(*shared)); });
         }));
@@ -34,10 +48,68 @@ void Extents::run(core::Job job) {
     for (const ExtentId id : step.destroy) {
       auto held = held_.extract(id);
       GPUMEM_CHECK(!held.empty(), "only what is held is destroyed");
+      if (held.mapped().stored) --stored_;
       destroy.push_back(std::move(held.mapped()));
     }
   }
   workers_[device]->run(std::move(work));
+}
+
+void Extents::lent(ExtentId id, LeaseId lease, core::DeviceIndex device) {
+  const auto held = held_.find(id);
+  if (held == held_.end()) return;  // it came back at once
+  held->second.lease = lease;
+  if (store_ == nullptr) return;
+  recent_.push_back({std::chrono::steady_clock::now(), id, device});
+  if (recent_.size() == 1) keep_next();
+}
+
+void Extents::adopt(core::Extent extent, LeaseId lease, core::DeviceIndex device, KeptDescriptor descriptor) {
+  HeldExtent held{extent, {}, std::move(descriptor.fd)};
+  held.lease = lease;
+  held.stored = descriptor.stored && store_ != nullptr;
+  if (held.stored) ++stored_;
+  const bool is_kept = held.stored;
+  held_.emplace(extent.id, std::move(held));
+  if (!is_kept) lent(extent.id, lease, device);
+}
+
+void Extents::forget(std::map<LeaseId, KeptDescriptor> descriptors) {
+  std::vector<LeaseId> leases;
+  for (const auto& [lease, descriptor] : descriptors)
+    if (descriptor.stored) leases.push_back(lease);
+  if (store_ != nullptr && !leases.empty() && !workers_.empty()) workers_.front()->forget(std::move(leases));
+}
+
+NamedDescriptors Extents::all_lent() const {
+  NamedDescriptors all;
+  for (const auto& [id, held] : held_)
+    if (held.lease) all.push_back({name_of(held.lease), duplicate_of(held.descriptor.get()), held.stored});
+  return all;
+}
+
+void Extents::keep_next() {
+  if (recent_.empty()) return;
+  keeping_.expires_at(recent_.front().since + kUntilKept);
+  keeping_.async_wait([this](const boost::system::error_code& error) {
+    if (error) return;
+    const auto now = std::chrono::steady_clock::now();
+    while (!recent_.empty() && recent_.front().since + kUntilKept <= now) {
+      keep(recent_.front());
+      recent_.pop_front();
+    }
+    keep_next();
+  });
+}
+
+void Extents::keep(const Recent& one) {
+  const auto held = held_.find(one.extent);
+  if (held == held_.end() || stored_ >= kMostStored) return;
+  UniqueFd duplicate = duplicate_of(held->second.descriptor.get());
+  if (!duplicate.valid()) return;
+  held->second.stored = true;
+  ++stored_;
+  workers_[one.device]->keep(held->second.lease, std::move(duplicate));
 }
 
 int Extents::descriptor(ExtentId id) const {

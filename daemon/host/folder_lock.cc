@@ -79,7 +79,7 @@ Result<UniqueFd> open_lock(const std::filesystem::path& path) {
 }  // namespace
 
 Result<UniqueFd> lock_folder(const std::filesystem::path& folder, std::string_view option) {
-  const std::filesystem::path path = folder / kLockName;
+  const std::filesystem::path path = lock_file_of(folder);
   auto lock = open_lock(path);
   if (!lock) return lock.error();
   if (::flock(lock->get(), LOCK_EX | LOCK_NB) != 0) {
@@ -89,11 +89,26 @@ Result<UniqueFd> lock_folder(const std::filesystem::path& folder, std::string_vi
     return Error{Code::kAlreadyExists, describe(holder_of(file), folder.string()) +
                                            ": stop it, or choose another " + std::string(option)};
   }
-  const std::string pid = std::to_string(::getpid());  // for people who look into the folder
+  const std::string pid = std::to_string(::getpid()) + "\n";
   if (::ftruncate(lock->get(), 0) != 0 || ::pwrite(lock->get(), pid.data(), pid.size(), 0) < 0) {
     return errno_error(errno, "cannot write " + path.string());
   }
   return lock;
+}
+
+std::filesystem::path lock_file_of(const std::filesystem::path& folder) { return folder / kLockName; }
+
+void tell_in_lock(int lock, const std::string& line) {
+  struct stat file {};
+  if (::fstat(lock, &file) != 0) return;
+  const std::string text = line + "\n";
+  static_cast<void>(::pwrite(lock, text.data(), text.size(), file.st_size) < 0);
+}
+
+std::optional<long> holder_of_lock(const std::filesystem::path& folder) {
+  struct stat file {};
+  if (::stat(lock_file_of(folder).c_str(), &file) != 0) return std::nullopt;
+  return holder_of(file);
 }
 
 }  // namespace gpumem::host

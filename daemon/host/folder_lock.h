@@ -1,5 +1,7 @@
 #pragma once
 #include <filesystem>
+#include <optional>
+#include <string>
 #include <string_view>
 
 #include "base/unique_fd.h"
@@ -13,5 +15,12 @@ namespace gpumem::host {
 /// Errors    kAlreadyExists: the lock is held; the message names the process that the kernel names.
 ///           kFailedPrecondition: the file is no regular file.
 Result<UniqueFd> lock_folder(const std::filesystem::path& folder, std::string_view option);
+
+/// Where the lock of the folder is: lines of text, the first of which is the holder's pid.
+std::filesystem::path lock_file_of(const std::filesystem::path& folder);
+/// Adds a line for people, and for who waits for something of the holder. What cannot be written is left out.
+void tell_in_lock(int lock, const std::string& line);
+/// The process that holds the lock, as the kernel says. None: nobody, or it does not say.
+std::optional<long> holder_of_lock(const std::filesystem::path& folder);
 
 }  // namespace gpumem::host

@@ -107,8 +107,9 @@ Journal::Content parse(std::string_view bytes, std::vector<Journal::Device> devi
   while (!bytes.empty()) {
     const std::size_t left = bytes.size();
     auto change = decode(bytes);
-    if (change && fits(*change, content.devices.size())) {
-      content.checkpoint.apply(*change);
+    if (change && !*change) continue;
+    if (change && fits(**change, content.devices.size())) {
+      content.checkpoint.apply(**change);
       continue;
     }
     content.damage =

@@ -23,7 +23,8 @@ static_assert(std::is_same_v<std::variant_alternative_t<0, Change>, Checkpoint::
               std::is_same_v<std::variant_alternative_t<6, Change>, Checkpoint::Import> &&
               std::is_same_v<std::variant_alternative_t<7, Change>, Checkpoint::ImportGone> &&
               std::is_same_v<std::variant_alternative_t<8, Change>, Checkpoint::Declaration> &&
-              std::is_same_v<std::variant_alternative_t<9, Change>, Checkpoint::Numbers>);
+              std::is_same_v<std::variant_alternative_t<9, Change>, Checkpoint::Numbers> &&
+              std::is_same_v<std::variant_alternative_t<10, Change>, Checkpoint::Handle>);
 
 constexpr std::size_t kLongest = std::size_t{1} << 20;
 
@@ -49,6 +50,7 @@ class Encoder {
     wide(text.size());
     append(text.data(), text.size());
   }
+  void operator()(core::HandleBytes& name) { append(name.data(), name.size()); }
   void operator()(core::TimePoint& time) {
     wide(static_cast<std::uint64_t>(std::chrono::nanoseconds(time.time_since_epoch()).count()));
   }
@@ -93,6 +95,12 @@ class Decoder {
     if (!good_) return;
     text = bytes_.substr(0, size);
     bytes_.remove_prefix(size);
+  }
+  void operator()(core::HandleBytes& name) {
+    if (bytes_.size() < name.size()) good_ = false;
+    if (!good_) return;
+    std::memcpy(name.data(), bytes_.data(), name.size());
+    bytes_.remove_prefix(name.size());
   }
   void operator()(core::TimePoint& time) {
     time = core::TimePoint(std::chrono::nanoseconds(static_cast<std::int64_t>(wide())));
@@ -183,6 +191,17 @@ void code(Coder& coder, Checkpoint::Numbers& one) {
   coder(one.import);
 }
 template <class Coder>
+void code(Coder& coder, Checkpoint::Handle& one) {
+  coder(one.name);
+  coder(one.session);
+  coder(one.device);
+  coder(one.leases);
+  coder(one.offset);
+  coder(one.bytes);
+  coder(one.expires);
+  coder(one.uses);
+}
+template <class Coder>
 void code(Coder& coder, Checkpoint::SessionGone& one) {
   coder(one.id);
 }
@@ -199,13 +218,12 @@ void code(Coder& coder, Checkpoint::ImportGone& one) {
   coder(one.id);
 }
 
-// An empty change of the kind with this number.
+// An empty change of the kind with this number; none: it is not known.
 template <std::size_t... Kinds>
-Result<Change> make(std::uint64_t kind, std::index_sequence<Kinds...>) {
+std::optional<Change> make(std::uint64_t kind, std::index_sequence<Kinds...>) {
   std::optional<Change> change;
   ((kind == Kinds ? void(change = std::variant_alternative_t<Kinds, Change>{}) : void()), ...);
-  if (change) return std::move(*change);
-  return Error{Code::kInvalidArgument, "a record of kind " + std::to_string(kind) + ", which is not known"};
+  return change;
 }
 
 }  // namespace
@@ -222,7 +240,7 @@ std::string encode(const Change& change) {
   return record + words;
 }
 
-Result<Change> decode(std::string_view& bytes) {
+Result<std::optional<Change>> decode(std::string_view& bytes) {
   RecordHeader header{};
   if (bytes.size() < sizeof header) return Error{Code::kUnavailable, "the last record is not whole"};
   std::memcpy(&header, bytes.data(), sizeof header);
@@ -236,9 +254,9 @@ Result<Change> decode(std::string_view& bytes) {
   std::uint64_t kind = 0;
   decoder(kind);
   auto change = make(kind, std::make_index_sequence<std::variant_size_v<Change>>());
-  if (!change) return change;
-  std::visit([&](auto& one) { code(decoder, one); }, *change);
-  if (!decoder.is_done()) return Error{Code::kInvalidArgument, "a record's words do not fit its kind"};
+  if (change) std::visit([&](auto& one) { code(decoder, one); }, *change);
+  if (change && !decoder.is_done())
+    return Error{Code::kInvalidArgument, "a record's words do not fit its kind"};
   bytes.remove_prefix(sizeof header + header.size);
   return change;
 }

@@ -26,14 +26,18 @@ Result<std::unique_ptr<Loop>> Loop::create(Options options) {
   const std::optional<Journal::Content> before = std::move(options.before);
   const std::filesystem::path folder = options.journal_folder;
   const std::vector<Journal::Device> devices = options.devices;
+  std::map<LeaseId, KeptDescriptor> kept = std::move(options.kept);
+  const DescriptorStore* const store = options.store;
   std::unique_ptr<Loop> loop(new Loop(std::move(options)));
   auto extents = Extents::create(
-      loop->io_, driver, loop->broker_.policy().devices, [self = loop.get()](const core::JobResult& result) {
+      loop->io_, driver, loop->broker_.policy().devices, store,
+      [self = loop.get()](const core::JobResult& result) {
         self->run([&](core::Broker& broker, core::TimePoint at) { broker.job_done(result, at); });
       });
   if (!extents) return extents.error();
   loop->extents_ = std::move(*extents);
-  if (before) loop->take_over(*before);
+  if (before) loop->take_over(*before, kept);
+  loop->extents_->forget(std::move(kept));
   if (auto begun = loop->journal_.begin(folder, devices, loop->broker_); !begun) return begun.error();
   return loop;
 }
@@ -82,11 +86,13 @@ void Loop::listen(core::PacketReceiver& receiver) {
   });
 }
 
-void Loop::drain() {
-  run_and_wait([this](core::Broker& broker, core::TimePoint) {
+NamedDescriptors Loop::drain() {
+  NamedDescriptors lent;
+  run_and_wait([&](core::Broker& broker, core::TimePoint) {
     listener_.stop();
     // From here on everything that ends, ends with this broker alone.
     journal_.close();
+    lent = extents_->all_lent();
     for (const auto& [session, client] : clients_)
       if (client.link->is_open()) client.link->stop();
     broker.drain();
@@ -96,6 +102,7 @@ void Loop::drain() {
     events_.close();
     for (const auto& [session, client] : clients_) client.link->stop();
   });
+  return lent;
 }
 
 std::size_t Loop::session_count() {
@@ -168,6 +175,8 @@ void Loop::withhold(std::vector<core::Effect>& effects) {
 void Loop::do_effect(core::RunJob& effect) { extents_->run(std::move(effect.job)); }
 
 void Loop::do_effect(core::SendOffer& effect) {
+  for (const core::OfferedLease& one : effect.grant.leases)
+    extents_->lent(one.extent.id, one.lease, one.device);
   const auto client = clients_.find(effect.session);
   if (client != clients_.end()) client->second.link->offer(effect.grant, *extents_);
 }

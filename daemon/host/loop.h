@@ -48,6 +48,8 @@ class Loop final : public core::Executor, public core::PacketSender, private Lan
     std::filesystem::path journal_folder{};
     std::vector<Journal::Device> devices{};    ///< those of the policy, for the journal
     std::optional<Journal::Content> before{};  ///< what the broker before has left
+    std::map<LeaseId, KeptDescriptor> kept{};  ///< descriptors of what it has lent
+    const DescriptorStore* store = nullptr;    ///< for those of what is lent; outlives the loop
   };
   /// Errors  kNotFound: a device of the policy that the driver does not show; and as Journal::begin().
   static Result<std::unique_ptr<Loop>> create(Options options);
@@ -59,8 +61,9 @@ class Loop final : public core::Executor, public core::PacketSender, private Lan
   /// Takes new connections from now on. What their sessions say goes to `receiver`, which outlives the loop's
   /// thread.
   void listen(core::PacketReceiver& receiver);
-  /// Refuses what waits and whatever comes; clients keep what they have.
-  void drain();
+  /// Refuses what waits and whatever comes; clients keep what they have. Returns descriptors of that, for a
+  /// broker that takes over in this process.
+  NamedDescriptors drain();
   /// Sessions that hold memory or may still ask for some.
   std::size_t session_count();
   /// Puts another policy in force. Errors  as core::Broker::apply.
@@ -110,7 +113,7 @@ class Loop final : public core::Executor, public core::PacketSender, private Lan
   static Result<void> check_versions(std::uint16_t oldest, std::uint16_t newest);
   // `newest`  version that the client speaks.
   lane::Welcome welcome_of(SessionId session, std::uint16_t newest) const;
-  void take_over(const Journal::Content& before);
+  void take_over(const Journal::Content& before, std::map<LeaseId, KeptDescriptor>& kept);
   void end_grace();
   Result<void> resume(const std::shared_ptr<Lane>& lane, const lane::Incoming& frame);
   Result<void> welcome_back(const std::shared_ptr<Lane>& lane, SessionId session, const core::Claim& claim,

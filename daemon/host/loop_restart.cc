@@ -22,12 +22,17 @@ Error not_awaited() {
 
 }  // namespace
 
-void Loop::take_over(const Journal::Content& before) {
+void Loop::take_over(const Journal::Content& before, std::map<LeaseId, KeptDescriptor>& kept) {
   const auto now = std::chrono::steady_clock::now();
   std::size_t awaited = 0;
   std::vector<std::string> uuids;
   for (const Journal::Device& device : before.devices) uuids.push_back(device.uuid);
-  for (const core::RestoredSession& session : broker_.restore(before.checkpoint, uuids, now)) {
+  std::set<LeaseId> leases;
+  for (const auto& [lease, descriptor] : kept) leases.insert(lease);
+  const core::Restored restored = broker_.restore(before.checkpoint, uuids, leases, now);
+  for (const core::RestoredExtent& one : restored.extents)
+    extents_->adopt(one.extent, one.lease, one.device, std::move(kept.extract(one.lease).mapped()));
+  for (const core::RestoredSession& session : restored.sessions) {
     const auto link = std::make_shared<AwaitedLink>(io_, session.peer);
     clients_.emplace(session.id, Client{link});
     awaited += session.awaited ? 1 : 0;
@@ -42,8 +47,9 @@ void Loop::take_over(const Journal::Content& before) {
     }
   }
   if (!before.checkpoint.sessions.empty())
-    spdlog::info("taking over {} sessions, {} of which may be resumed", before.checkpoint.sessions.size(),
-                 awaited);
+    spdlog::info("taking over {} sessions, {} of which may be resumed; of {} leases {} can be handed on",
+                 before.checkpoint.sessions.size(), awaited, before.checkpoint.leases.size(),
+                 restored.extents.size());
 }
 
 void Loop::end_grace() {

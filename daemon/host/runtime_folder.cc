@@ -74,11 +74,21 @@ void warn_of_group(const std::filesystem::path& path, unsigned wanted) {
 
 // It has been listened on, and its connections may have come with descriptors, since before this broker could
 // have the kernel refuse them.
-Result<ListeningSocket> adopt(UniqueFd socket) {
-  const int flags = ::fcntl(socket.get(), F_GETFL);
-  if (flags < 0 || ::fcntl(socket.get(), F_SETFL, flags | O_NONBLOCK) != 0)
-    return errno_error(errno, "cannot use the socket that the service manager passed");
-  return ListeningSocket{.fd = std::move(socket), .takes_descriptors = true, .shared = true};
+Result<ListeningSocket> adopt(PassedSocket socket, const KernelFeatures& kernel) {
+  const int flags = ::fcntl(socket.fd.get(), F_GETFL);
+  if (flags < 0 || ::fcntl(socket.fd.get(), F_SETFL, flags | O_NONBLOCK) != 0)
+    return errno_error(errno, "cannot use the socket that was passed");
+  const bool refused = socket.is_own && kernel.pass_rights && refuse_descriptors(socket.fd.get());
+  return ListeningSocket{.fd = std::move(socket.fd), .takes_descriptors = !refused, .shared = !socket.is_own};
+}
+
+UniqueFd duplicate_of(int socket) { return UniqueFd(::fcntl(socket, F_DUPFD_CLOEXEC, 3)); }
+
+std::optional<PassedSocket> passed_socket(PassedDescriptors& passed, std::string_view name,
+                                          std::string_view own_name) {
+  if (auto own = passed.take(own_name)) return PassedSocket{std::move(*own), true};
+  if (auto socket = passed.take(name)) return PassedSocket{std::move(*socket), false};
+  return std::nullopt;
 }
 
 }  // namespace
@@ -93,9 +103,14 @@ Result<unsigned> resolve_group(const std::string& group, std::string_view key) {
                std::string(key) + ": there is no group '" + group + "' (addgroup --system " + group + ")"};
 }
 
+PassedSockets PassedSockets::of(PassedDescriptors& passed) {
+  return {passed_socket(passed, kLaneDescriptor, kOwnLaneDescriptor),
+          passed_socket(passed, kApiDescriptor, kOwnApiDescriptor)};
+}
+
 Result<void> RuntimeFolder::Entry::check_passed(const std::filesystem::path& folder) const {
   const std::filesystem::path path = folder / name;
-  if (::sd_is_socket_unix(passed->get(), type, 1, path.c_str(), 0) > 0) return {};
+  if (::sd_is_socket_unix(passed->fd.get(), type, 1, path.c_str(), 0) > 0) return {};
   return Error{Code::kFailedPrecondition,
                "the socket that the service manager passed does not listen on " + path.string() +
                    ": make ListenStream= or ListenSequentialPacket= of its unit agree with runtime_dir"};
@@ -112,13 +127,14 @@ Result<RuntimeFolder> RuntimeFolder::claim(const std::filesystem::path& folder, 
   }
   auto lock = lock_folder(folder, "--runtime-dir");
   if (!lock) return lock.error();
-  RuntimeFolder claimed(folder, {kLaneSocketName, SOCK_SEQPACKET, std::move(passed.lane)},
-                        {kApiSocketName, SOCK_STREAM, std::move(passed.api)},
-                        {kMetricsSocketName, SOCK_STREAM, {}});
+  RuntimeFolder claimed(
+      folder, {kLaneSocketName, SOCK_SEQPACKET, kLaneDescriptor, kOwnLaneDescriptor, std::move(passed.lane)},
+      {kApiSocketName, SOCK_STREAM, kApiDescriptor, kOwnApiDescriptor, std::move(passed.api)},
+      {kMetricsSocketName, SOCK_STREAM, {}, {}, {}});
   for (const Entry* entry : {&claimed.lane_, &claimed.api_, &claimed.metrics_}) {
     auto usable = entry->passed ? entry->check_passed(folder) : clear_stale_socket(folder / entry->name);
     if (!usable) return usable.error();
-    if (entry->passed && !group.empty()) warn_of_group(folder / entry->name, *gid);
+    if (entry->passed && !entry->passed->is_own && !group.empty()) warn_of_group(folder / entry->name, *gid);
   }
   claimed.lock_ = std::move(*lock);
   claimed.gid_ = *gid;
@@ -132,6 +148,8 @@ RuntimeFolder::~RuntimeFolder() {
   }
 }
 
+void RuntimeFolder::tell(const std::string& line) const { tell_in_lock(lock_.get(), line); }
+
 Result<ListeningSocket> RuntimeFolder::listen_on_lane(const KernelFeatures& kernel) {
   return listen(lane_, gid_, kernel);
 }
@@ -144,8 +162,23 @@ Result<ListeningSocket> RuntimeFolder::listen_on_metrics(unsigned gid, const Ker
   return listen(metrics_, gid, kernel);
 }
 
+NamedDescriptors RuntimeFolder::pass_on() {
+  NamedDescriptors sockets;
+  for (Entry* entry : {&lane_, &api_}) {
+    if (!entry->listening.valid()) continue;
+    const std::string_view name = entry->is_own ? entry->own_name : entry->passed_name;
+    sockets.push_back({std::string(name), std::move(entry->listening), false});
+    entry->is_own = false;
+  }
+  return sockets;
+}
+
 Result<ListeningSocket> RuntimeFolder::listen(Entry& entry, unsigned gid, const KernelFeatures& kernel) {
-  if (entry.passed) return adopt(std::move(*std::exchange(entry.passed, std::nullopt)));
+  if (entry.passed) {
+    entry.is_own = entry.passed->is_own;
+    entry.listening = duplicate_of(entry.passed->fd.get());
+    return adopt(std::move(*std::exchange(entry.passed, std::nullopt)), kernel);
+  }
   const std::filesystem::path path = path_ / entry.name;
   auto address = address_of(path);
   if (!address) return address.error();
@@ -159,6 +192,7 @@ Result<ListeningSocket> RuntimeFolder::listen(Entry& entry, unsigned gid, const 
   // Before it listens: a connection inherits it as it is then.
   const bool refused = kernel.pass_rights && refuse_descriptors(socket.get());
   if (::listen(socket.get(), 4096) != 0) return errno_error(errno, "cannot listen on " + path.string());
+  entry.listening = duplicate_of(socket.get());
   return ListeningSocket{.fd = std::move(socket), .takes_descriptors = !refused, .shared = false};
 }
 

@@ -6,6 +6,7 @@
 
 #include "base/unique_fd.h"
 #include "daemon/host/kernel_features.h"
+#include "daemon/host/passed_descriptors.h"
 #include "gpumem/result.h"
 
 namespace gpumem::host {
@@ -19,10 +20,17 @@ struct ListeningSocket {
   bool shared = false;            ///< the service manager listens on it, too: it outlives the broker
 };
 
-/// Listening sockets that the service manager has passed; the broker makes those that it lacks.
+/// A listening socket that was passed.
+struct PassedSocket {
+  UniqueFd fd;
+  bool is_own = false;  ///< the broker before has made it; else the service manager
+};
+/// The broker makes those that it lacks.
 struct PassedSockets {
-  std::optional<UniqueFd> lane;
-  std::optional<UniqueFd> api;
+  std::optional<PassedSocket> lane{};
+  std::optional<PassedSocket> api{};
+
+  static PassedSockets of(PassedDescriptors& passed);
 };
 
 /// The number of the group that the configuration names under `key`; `group` empty: the daemon's own.
@@ -47,10 +55,15 @@ class RuntimeFolder {
   ~RuntimeFolder();
 
   const std::filesystem::path& path() const { return path_; }
+  /// Adds a line to the file of the lock, for whoever waits for it there.
+  void tell(const std::string& line) const;
   /// Listens on the lane (SOCK_SEQPACKET) and on the socket of gRPC (SOCK_STREAM), for the group, or
   /// takes those that were passed. Connections wait until they are accepted. Each once.
   Result<ListeningSocket> listen_on_lane(const KernelFeatures& kernel = {});
   Result<ListeningSocket> listen_on_api(const KernelFeatures& kernel = {});
+  /// Those of the lane and of gRPC, by the names under which the broker that this process becomes finds them.
+  /// From now on they are its.
+  NamedDescriptors pass_on();
   /// Listens on the socket of the metrics (SOCK_STREAM), for the group `gid` instead.
   Result<ListeningSocket> listen_on_metrics(unsigned gid, const KernelFeatures& kernel = {});
 
@@ -59,8 +72,11 @@ class RuntimeFolder {
   struct Entry {
     const char* name;
     int type;
-    std::optional<UniqueFd> passed;  // until it is listened on
-    bool is_own = false;             // made by this broker
+    std::string_view passed_name;        // of the service manager's
+    std::string_view own_name;           // of the broker's own
+    std::optional<PassedSocket> passed;  // until it is listened on
+    bool is_own = false;                 // it goes with the broker
+    UniqueFd listening{};                // a duplicate, to be passed on
 
     Result<void> check_passed(const std::filesystem::path& folder) const;
   };

@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <ctime>
 
+#include "daemon/host/passed_descriptors.h"
+
 namespace gpumem::host {
 namespace {
 
@@ -23,24 +25,6 @@ void notify(const std::string& state) { ::sd_notify(kKeepEnvironment, state.c_st
 
 }  // namespace
 
-ServiceManager ServiceManager::of_process() {
-  ServiceManager manager;
-  char** names = nullptr;
-  const int count = ::sd_listen_fds_with_names(kKeepEnvironment, &names);
-  for (int i = 0; i < count; ++i) {
-    manager.passed_.emplace(names[i], UniqueFd(SD_LISTEN_FDS_START + i));
-    std::free(names[i]);
-  }
-  std::free(static_cast<void*>(names));
-  return manager;
-}
-
-std::optional<UniqueFd> ServiceManager::take(std::string_view name) {
-  const auto found = passed_.find(name);
-  if (found == passed_.end()) return std::nullopt;
-  return std::move(passed_.extract(found).mapped());
-}
-
 std::chrono::microseconds ServiceManager::watchdog_timeout() const {
   std::uint64_t timeout = 0;
   if (::sd_watchdog_enabled(kKeepEnvironment, &timeout) <= 0) timeout = 0;
@@ -54,6 +38,23 @@ void ServiceManager::reloading() const {
 }
 
 void ServiceManager::stopping() const { notify("STOPPING=1\nSTATUS=stopping; clients keep their memory"); }
+
+const DescriptorStore* ServiceManager::store() const {
+  return std::getenv("NOTIFY_SOCKET") == nullptr ? nullptr : this;
+}
+
+// FDPOLL=0: it does not watch the descriptors, and so keeps those on which it cannot.
+void ServiceManager::keep(LeaseId lease, int descriptor) const {
+  const std::string state = "FDSTORE=1\nFDPOLL=0\nFDNAME=" + name_of(lease);
+  constexpr pid_t kThis = 0;
+  ::sd_pid_notify_with_fds(kThis, kKeepEnvironment, state.c_str(), &descriptor, 1);
+}
+
+void ServiceManager::forget(std::span<const LeaseId> leases) const {
+  constexpr std::uint64_t kPatience = 5'000'000;  // microseconds
+  for (const LeaseId lease : leases) notify("FDSTOREREMOVE=1\nFDNAME=" + name_of(lease));
+  ::sd_notify_barrier(kKeepEnvironment, kPatience);
+}
 
 void ServiceManager::alive(const std::string& status) const { notify("WATCHDOG=1\nSTATUS=" + status); }
 

@@ -1,30 +1,16 @@
 #pragma once
 #include <chrono>
-#include <functional>
-#include <map>
-#include <optional>
 #include <string>
-#include <string_view>
 
-#include "base/unique_fd.h"
+#include "daemon/host/descriptor_store.h"
 
 namespace gpumem::host {
 
-/// The names (FileDescriptorName=) of the listening sockets that a service manager passes.
-inline constexpr std::string_view kLaneDescriptor = "lane";
-inline constexpr std::string_view kApiDescriptor = "api";
-
-/// What systemd passes to the broker, and what it is told: sd_listen_fds(3), sd_notify(3). Where no service
-/// manager started the process, nothing is passed and nobody is told.
-/// Threads  any, except take().
-/// Blocks   while the service manager does not read what it is told: not for the core's thread.
-class ServiceManager {
+/// What systemd is told, and what it keeps: sd_notify(3). Where no service manager started the process,
+/// nobody is told. Threads  any. Blocks   while the service manager does not read what it is told: not for
+/// the core's thread.
+class ServiceManager final : public DescriptorStore {
  public:
-  /// Owns the descriptors that were passed to this process, close-on-exec. At most once in a process.
-  static ServiceManager of_process();
-
-  /// The descriptor that was passed under `name`, once. Of several with this name, the first.
-  std::optional<UniqueFd> take(std::string_view name);
   /// How long alive() may fail to come before the process is ended; zero: nobody watches.
   std::chrono::microseconds watchdog_timeout() const;
 
@@ -35,8 +21,10 @@ class ServiceManager {
   /// `status`  one line, as `systemctl status` shows it.
   void alive(const std::string& status) const;
 
- private:
-  std::multimap<std::string, UniqueFd, std::less<>> passed_;
+  /// Where descriptors outlive the broker; null: nowhere.
+  const DescriptorStore* store() const;
+  void keep(LeaseId lease, int descriptor) const override;
+  void forget(std::span<const LeaseId> leases) const override;
 };
 
 }  // namespace gpumem::host

@@ -23,7 +23,7 @@ std::string journal_of(Input& input) {
   std::string journal;
   while (!input.empty()) {
     std::string words(sizeof(std::uint64_t), '\0');
-    words[0] = static_cast<char>(input.below(12));  // the kind
+    words[0] = static_cast<char>(input.below(13));  // the kind
     words.append(input.text(input.byte()));
     journal += input.one_in(16) ? words : sealed(words);
   }
@@ -35,11 +35,12 @@ void read(std::string_view journal) {
   while (!journal.empty()) {
     const auto change = host::decode(journal);
     if (!change) break;
-    const std::string written = host::encode(*change);
+    if (!*change) continue;
+    const std::string written = host::encode(**change);
     std::string_view again = written;
     const auto same = host::decode(again);
     require(same && *same == *change && again.empty(), "what was written is read");
-    checkpoint.apply(*change);
+    checkpoint.apply(**change);
   }
   Checkpoint copy;
   for (const Checkpoint::Change& change : checkpoint.changes()) copy.apply(change);

@@ -37,7 +37,7 @@ BrokerProcess::BrokerProcess(BrokerOptions options) : options_(std::move(options
 
 void BrokerProcess::start() {
   write_file(config_file(), options_.config);
-  ChildOptions child{.program = gpumemd_program(),
+  ChildOptions child{.program = options_.program.empty() ? gpumemd_program() : options_.program,
                      .arguments = {"--simulate", options_.simulate, "--runtime-dir", folder(), "--config",
                                    config_file().string()},
                      .environment = {},
@@ -54,6 +54,11 @@ void BrokerProcess::start() {
     return monitor && monitor->status();
   });
   if (!ready || !running()) ADD_FAILURE() << "gpumemd does not serve:\n" << this->log();
+}
+
+Outcome BrokerProcess::upgrade() {
+  monitor_.reset();
+  return run({.program = gpumemd_program(), .arguments = {"--upgrade", "--runtime-dir", folder()}});
 }
 
 void BrokerProcess::start_again() {

@@ -17,6 +17,7 @@ struct BrokerOptions {
   std::vector<std::string> arguments{};
   std::optional<User> user{};            ///< to run as
   std::optional<unsigned> open_files{};  ///< it may have at most; root would raise them again
+  std::filesystem::path program{};       ///< empty: gpumemd_program()
 };
 
 /// gpumemd, serving, over a simulated machine of its own. Nothing of it is left when its owner goes.
@@ -40,6 +41,8 @@ class BrokerProcess {
   void begin_to_stop() { child_->signal(SIGTERM); }
   int wait() { return child_->wait(); }
   void kill() { child_->kill(); }
+  /// `gpumemd --upgrade` of this folder: the broker that serves is another, and the same process.
+  Outcome upgrade();
   /// Starts another broker in the same folder, after the first has ended.
   void start_again();
   /// The same, with another configuration.

@@ -33,6 +33,17 @@ class Survive : public testing::Test {
     await_rounds(1);
   }
 
+  // Between them it is killed now and then, so that not every broker has all descriptors.
+  void upgrade(int times) {
+    for (int i = 0; i < times && !HasFailure(); ++i) {
+      await_rounds(1 + random_() % 4);
+      const Outcome outcome = broker_.upgrade();
+      EXPECT_EQ(outcome.status, 0) << outcome.output;
+      if (random_() % 4 == 0) kill_and_restart(1);
+    }
+    await_rounds(1);
+  }
+
   void expect_that_nothing_was_lost() {
     for (Client& client : clients_) client.child->signal(SIGTERM);
     for (Client& client : clients_) EXPECT_EQ(client.child->wait(), 0) << client.progress;
@@ -86,6 +97,18 @@ TEST_F(Survive, ClientsOfABrokerThatIsKilledTenTimesLoseNothing) {
 TEST_F(LongSurvive, ClientsOfABrokerThatIsKilledTwoHundredTimesLoseNothing) {
   start_clients();
   kill_and_restart(200);
+  expect_that_nothing_was_lost();
+}
+
+TEST_F(Survive, ClientsOfABrokerThatIsUpgradedFiveTimesLoseNothing) {
+  start_clients();
+  upgrade(5);
+  expect_that_nothing_was_lost();
+}
+
+TEST_F(LongSurvive, ClientsOfABrokerThatIsUpgradedTwentyTimesLoseNothing) {
+  start_clients();
+  upgrade(20);
   expect_that_nothing_was_lost();
 }
 

@@ -49,11 +49,14 @@ compiled() {
   as_user ann /opt/allocate > "$work/said" 2>&1 || fail 'a program that was compiled does not work'
 }
 
+keeps_memory() { [ "$(property gpumemd.service NFileDescriptorStore)" -gt 0 ]; }
 restarted() {
   local before sockets
   before=$(broker_pid) sockets=$(sockets_since)
+  await 'that systemd keeps what is lent' keeps_memory
   inside systemctl restart gpumemd.service
   expect_kept 'when the broker was restarted'
+  await 'that the next broker has it' shows 'of [1-9][0-9]* leases [1-9][0-9]* can be handed on' journalctl -o cat -u gpumemd.service
   inside kill -KILL "$(broker_pid)"
   can_borrow || fail 'a program that came between two brokers was not served'
   is_new_broker "$before" || fail 'no new broker'
@@ -122,6 +125,16 @@ disk_full() {
   inside sh -c 'cp -a /var/lib/gpumemd.copy/. /var/lib/gpumemd && rm -r /var/lib/gpumemd.copy'
   inside systemctl start gpumemd.service
   expect_kept 'when the disk was full'
+}
+
+upgraded_in_place() {
+  local before
+  before=$(broker_pid)
+  inside gpumemd --upgrade > "$work/said" 2>&1 || fail "not upgraded: $(cat "$work/said")"
+  said "as pid $before"
+  [ "$(broker_pid)" = "$before" ] && is_serving || fail 'it is another process'
+  expect_kept 'by the upgrade in place'
+  can_borrow || fail 'the broker does not lend after an upgrade in place'
 }
 
 upgraded() {

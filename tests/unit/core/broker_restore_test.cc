@@ -205,6 +205,61 @@ TEST_F(BrokerRestore, MemoryOfTheBrokerBeforeCannotBeSharedAnew) {
             Code::kFailedPrecondition);
 }
 
+TEST_F(BrokerRestore, KeptMemoryIsSharedAnewAndDestroyedWhenItComesBack) {
+  machine.restart(small_policy(), {grant});
+  ASSERT_TRUE(machine.resume(bob, {slice}, {grant}));
+  const HandleTerms terms{.offset = {}, .bytes = {}, .expires = machine.now + std::chrono::minutes(1)};
+  ASSERT_TRUE(machine.broker.export_handle(bob, slice, Machine::leases_of(grant), terms, {}, machine.now));
+  const SessionId user = machine.connect(2);
+  const auto imported = machine.broker.import_handle(user, {}, machine.now);
+  ASSERT_TRUE(imported);
+  for (const auto& [lease, extent] : imported->leases) EXPECT_TRUE(machine.driver.has_handle(extent.id));
+  machine.collect();
+  ASSERT_TRUE(machine.broker.release_import(user, imported->id, machine.now));
+  ASSERT_TRUE(machine.give_back(bob, slice, machine.before(grant)));
+  machine.say_goodbye(user);
+  machine.say_goodbye(bob);
+  EXPECT_TRUE(machine.is_as_new());
+}
+
+TEST_F(BrokerRestore, KeptMemoryOfAProcessThatEndedMeanwhileIsDestroyed) {
+  machine.stop_using(bob, grant);
+  machine.restart(small_policy(), {grant});
+  EXPECT_EQ(machine.driver.handled(0), mebibytes(64)) << "the pool and what is kept";
+  machine.die(bob);
+  EXPECT_TRUE(machine.is_as_new());
+}
+
+TEST_F(BrokerRestore, HandleOfKeptMemoryIsRedeemedAsOftenAsWasLeft) {
+  const HandleTerms terms{
+      .offset = {}, .bytes = {}, .expires = machine.now + std::chrono::minutes(1), .uses = 3};
+  ASSERT_TRUE(machine.broker.export_handle(bob, slice, Machine::leases_of(grant), terms, {}, machine.now));
+  const SessionId user = machine.connect(2);
+  const ImportId first = machine.broker.import_handle(user, {}, machine.now)->id;
+  machine.collect();
+  machine.restart(small_policy(), {grant});
+  ASSERT_TRUE(machine.resume(bob, {slice}, {grant}));
+  ASSERT_TRUE(machine.resume(user, {}, {}, {first}));
+  EXPECT_TRUE(machine.broker.import_handle(user, {}, machine.now));
+  EXPECT_TRUE(machine.broker.import_handle(user, {}, machine.now));
+  EXPECT_EQ(machine.broker.import_handle(user, {}, machine.now).error().code, Code::kNotFound);
+  machine.collect();
+}
+
+TEST_F(BrokerRestore, HandleEndsWithItsTimeOrWithoutDescriptors) {
+  const HandleTerms terms{.offset = {}, .bytes = {}, .expires = machine.now + std::chrono::minutes(1)};
+  ASSERT_TRUE(machine.broker.export_handle(bob, slice, Machine::leases_of(grant), terms, {}, machine.now));
+  machine.collect();
+  const auto redeem = [&] { return machine.broker.import_handle(bob, {}, machine.now).error().code; };
+  machine.restart(small_policy(), {grant});
+  ASSERT_TRUE(machine.resume(bob, {slice}, {grant}));
+  machine.pass(std::chrono::minutes(2));
+  EXPECT_EQ(redeem(), Code::kNotFound);
+  machine.restart();
+  ASSERT_TRUE(machine.resume(bob, {slice}, {}));
+  EXPECT_EQ(redeem(), Code::kNotFound);
+}
+
 TEST_F(BrokerRestore, LoweredLimitMakesADebtOfWhatIsHeld) {
   Policy lower = small_policy();
   lower.tenants[1].quotas[0].limit = mebibytes(4);

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <set>
 #include <vector>
 
 #include "base/check.h"
@@ -46,16 +47,22 @@ class FakeDriver {
     drop_if_unused(id);
   }
 
-  /// The broker's process is gone, and all its handles. What others use goes on with numbers that are larger
-  /// by `more`, so that the next broker's are new.
-  void lose_broker(std::uint64_t more) {
+  /// The broker's process is gone, and all its handles, except those that somebody has `kept`. What others use
+  /// goes on with numbers that are larger by `more`, so that the next broker's are new.
+  void lose_broker(std::uint64_t more, const std::set<ExtentId>& kept = {}) {
     const std::map<ExtentId, Physical> all = std::exchange(extents_, {});
     for (const auto& [id, extent] : all) {
-      if (extent.users == 0)
+      const bool handle = kept.contains(id);
+      if (extent.users == 0 && !handle)
         devices_[extent.device].used -= extent.size;
       else
-        extents_[ExtentId{id.value + more}] = {extent.device, extent.size, false, extent.users};
+        extents_[ExtentId{id.value + more}] = {extent.device, extent.size, handle, extent.users};
     }
+  }
+  /// The next broker calls an extent that was kept by a number of its own.
+  void rename(ExtentId before, ExtentId now) {
+    GPUMEM_CHECK(has_handle(before) && !extents_.contains(now), "what was kept gets a new number");
+    extents_[now] = extents_.extract(before).mapped();
   }
 
   /// A process past the broker takes up to `bytes` of what is not in use. Answers how many.

@@ -78,29 +78,52 @@ class Machine {
 
   /// The broker dies, and another takes over from what it has written down. Processes keep what they use, by
   /// numbers of their own: see before(). Returns the sessions that it knows.
-  std::vector<RestoredSession> restart(Policy policy = small_policy()) {
+  /// `keep`  of these the extents' descriptors are handed to the next broker.
+  std::vector<RestoredSession> restart(Policy policy = small_policy(), const std::vector<Grant>& keep = {}) {
     std::vector<std::string> devices;
     for (const DevicePolicy& one : broker.policy().devices) devices.push_back(one.uuid);
     absorb();
     const Checkpoint checkpoint = written;
     jobs.clear();
-    driver.lose_broker(kOtherNumbers);
+    std::map<LeaseId, ExtentId> kept;
+    for (const Grant& grant : keep)
+      for (const OfferedLease& one : grant.leases) kept.emplace(one.lease, one.extent.id);
+    std::set<LeaseId> leases;
+    std::set<ExtentId> extents;
+    for (const auto& [lease, extent] : kept) {
+      leases.insert(lease);
+      extents.insert(extent);
+    }
+    driver.lose_broker(kOtherNumbers, extents);
     for (auto& [session, extents] : held)
       for (ExtentId& id : extents) id.value += kOtherNumbers;
     std::destroy_at(&broker);
     std::construct_at(&broker, std::move(policy));
     broker.keep_changes();
-    auto restored = broker.restore(checkpoint, devices, now);
+    const Restored restored = broker.restore(checkpoint, devices, leases, now);
+    adopted.clear();
+    for (const RestoredExtent& one : restored.extents) {
+      rename(ExtentId{kept.at(one.lease).value + kOtherNumbers}, one.extent.id);
+      adopted.emplace(one.lease, one.extent.id);
+    }
     written = broker.checkpoint();
     std::vector<Checkpoint::Change> made;
     broker.take_changes(made);  // they are part of what was written
     broker.tick(now);
     run_jobs();
-    return restored;
+    return restored.sessions;
+  }
+  /// An extent of the broker before, by the number that this one gives it.
+  void rename(ExtentId before, ExtentId given) {
+    driver.rename(before, given);
+    for (auto& [session, extents] : held) std::ranges::replace(extents, before, given);
   }
   /// A grant of the broker before the latest restart, by the numbers that its extents have now.
-  static Grant before(Grant grant) {
-    for (OfferedLease& one : grant.leases) one.extent.id.value += kOtherNumbers;
+  Grant before(Grant grant) const {
+    for (OfferedLease& one : grant.leases) {
+      const auto found = adopted.find(one.lease);
+      one.extent.id = found != adopted.end() ? found->second : ExtentId{one.extent.id.value + kOtherNumbers};
+    }
     return grant;
   }
 
@@ -252,6 +275,7 @@ class Machine {
   std::map<GrantId, SessionId> offers;
   std::vector<SessionId> forgotten;
   std::map<SessionId, std::vector<ExtentId>> held;
+  std::map<LeaseId, ExtentId> adopted;  ///< by the latest broker from the one before
   std::map<SessionId, int> bells;
   std::vector<std::pair<SessionId, Signal>> signals;
   std::vector<SignalForeigner> foreign_signals;

@@ -158,7 +158,7 @@ TEST_F(RuntimeFolderTest, TakesSocketsThatWerePassedAndLeavesThemToTheNextBroker
   UniqueFd socket = bound_socket(folder / kLaneSocketName, SOCK_SEQPACKET);
   ASSERT_EQ(::listen(socket.get(), 1), 0);
   for (int broker = 0; broker < 2; ++broker) {
-    auto claimed = RuntimeFolder::claim(folder, "", {.lane = UniqueFd(::dup(socket.get())), .api = {}});
+    auto claimed = RuntimeFolder::claim(folder, "", {.lane = PassedSocket{UniqueFd(::dup(socket.get()))}});
     ASSERT_TRUE(claimed) << claimed.error().message;
     const auto lane = claimed->listen_on_lane();
     ASSERT_TRUE(lane);
@@ -173,12 +173,34 @@ TEST_F(RuntimeFolderTest, TakesSocketsThatWerePassedAndLeavesThemToTheNextBroker
   EXPECT_FALSE(std::filesystem::exists(folder / kApiSocketName));
 }
 
+TEST_F(RuntimeFolderTest, PassesItsSocketsToTheBrokerThatItsProcessBecomes) {
+  PassedDescriptors passed;
+  {
+    auto claimed = RuntimeFolder::claim(folder, "");
+    ASSERT_TRUE(claimed);
+    ASSERT_TRUE(claimed->listen_on_lane());
+    ASSERT_TRUE(claimed->listen_on_api());
+    for (NamedDescriptor& one : claimed->pass_on()) passed.add(one.name, std::move(one.fd), one.stored);
+  }
+  ASSERT_TRUE(std::filesystem::exists(folder / kLaneSocketName)) << "clients connect to it all the while";
+  {
+    auto claimed = RuntimeFolder::claim(folder, "", PassedSockets::of(passed));
+    ASSERT_TRUE(claimed) << claimed.error().message;
+    const auto lane = claimed->listen_on_lane();
+    ASSERT_TRUE(lane);
+    EXPECT_FALSE(lane->shared);
+    ASSERT_TRUE(claimed->listen_on_api());
+  }
+  EXPECT_FALSE(std::filesystem::exists(folder / kLaneSocketName)) << "they go with the last broker";
+  EXPECT_FALSE(std::filesystem::exists(folder / kApiSocketName));
+}
+
 TEST_F(RuntimeFolderTest, RefusesPassedSocketsThatAreNotItsOwn) {
   std::filesystem::create_directory(folder);
   const auto refused = [&](const std::filesystem::path& path, int type, bool listens) {
     UniqueFd socket = bound_socket(path, type);
     if (listens && ::listen(socket.get(), 1) != 0) return false;
-    auto claimed = RuntimeFolder::claim(folder, "", {.lane = std::move(socket), .api = {}});
+    auto claimed = RuntimeFolder::claim(folder, "", {.lane = PassedSocket{std::move(socket)}});
     std::filesystem::remove(path);
     return !claimed && claimed.error().code == Code::kFailedPrecondition &&
            claimed.error().message.find((folder / kLaneSocketName).string()) != std::string::npos;

@@ -1,9 +1,9 @@
-// What systemd is told, and what it passes.
+// What systemd is told.
 #include "daemon/host/service_manager.h"
 
-#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -11,7 +11,9 @@
 #include <array>
 #include <cstdlib>
 #include <cstring>
+#include <thread>
 
+#include "base/unique_fd.h"
 #include "tests/support/temporary_folder.h"
 
 namespace gpumem::host {
@@ -65,35 +67,27 @@ TEST_F(ToldServiceManager, SaysWhetherItWatchesThisProcess) {
   EXPECT_EQ(manager_.watchdog_timeout().count(), 0) << "it watches another process";
 }
 
-TEST(ServiceManager, WithoutOneNothingIsPassedAndNobodyIsTold) {
+TEST_F(ToldServiceManager, KeepsADescriptorByTheNameOfItsLease) {
+  ASSERT_EQ(manager_.store(), &manager_);
+  manager_.keep(LeaseId{47}, socket_.get());
+  EXPECT_EQ(heard(), "FDSTORE=1\nFDPOLL=0\nFDNAME=lease-47");
+}
+
+// The barrier is a descriptor that the manager closes when it has read what came before.
+TEST_F(ToldServiceManager, IsWaitedForWhenItForgets) {
+  std::thread manager([&] {
+    pollfd told{socket_.get(), POLLIN, 0};
+    for (std::string said; said.find("BARRIER=1") == std::string::npos; said = heard()) ::poll(&told, 1, -1);
+  });
+  manager_.forget(std::array{LeaseId{47}, LeaseId{48}});
+  manager.join();
+}
+
+TEST(ServiceManager, WithoutOneNobodyIsToldAndNothingIsKept) {
   ::unsetenv("NOTIFY_SOCKET");
-  auto manager = ServiceManager::of_process();
-  EXPECT_FALSE(manager.take(kLaneDescriptor));
+  const ServiceManager manager;
+  EXPECT_EQ(manager.store(), nullptr);
   manager.ready();
-}
-
-// Descriptors are passed from number 3 on, which only a process of its own has free.
-[[noreturn]] void take_what_is_passed() {
-  ::setenv("LISTEN_PID", std::to_string(::getpid()).c_str(), 1);
-  ::setenv("LISTEN_FDS", "3", 1);
-  ::setenv("LISTEN_FDNAMES", "api:lane:extent", 1);
-  for (int number = 3; number < 6; ++number) {
-    if (::dup2(STDERR_FILENO, number) != number) std::_Exit(1);
-  }
-  {
-    auto manager = ServiceManager::of_process();
-    const auto lane = manager.take("lane");
-    if (!lane || lane->get() != 4 || manager.take("lane")) std::_Exit(2);
-    const auto api = manager.take("api");
-    if (!api || api->get() != 3 || manager.take("other")) std::_Exit(3);
-    if ((::fcntl(3, F_GETFD) & FD_CLOEXEC) == 0) std::_Exit(4);
-  }
-  if (::fcntl(5, F_GETFD) >= 0) std::_Exit(5);  // nobody took it
-  std::_Exit(0);
-}
-
-TEST(ServiceManager, PassesDescriptorsByTheirNames) {
-  EXPECT_EXIT(take_what_is_passed(), testing::ExitedWithCode(0), "");
 }
 
 }  // namespace

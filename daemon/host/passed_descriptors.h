@@ -1,0 +1,61 @@
+#pragma once
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/unique_fd.h"
+#include "gpumem/result.h"
+
+namespace gpumem::host {
+
+/// The names (FileDescriptorName=) of the listening sockets that a service manager passes.
+inline constexpr std::string_view kLaneDescriptor = "lane";
+inline constexpr std::string_view kApiDescriptor = "api";
+/// The same, of sockets that a broker has made itself.
+inline constexpr std::string_view kOwnLaneDescriptor = "own-lane";
+inline constexpr std::string_view kOwnApiDescriptor = "own-api";
+
+/// The name of a descriptor of a lease's memory: lease-4711.
+std::string name_of(LeaseId lease);
+
+/// A descriptor of memory that the broker before has lent.
+struct KeptDescriptor {
+  UniqueFd fd;
+  bool stored = false;  ///< the service manager keeps it, too
+};
+
+/// What this process was started with: descriptors by name, from the service manager (sd_listen_fds(3)) or
+/// from the broker that was this process before (pass()).
+class PassedDescriptors {
+ public:
+  /// Owns what was passed to this process, close-on-exec. At most once in a process.
+  static PassedDescriptors of_process();
+
+  void add(std::string name, UniqueFd fd, bool stored);
+  /// The descriptor that was passed under `name`, once. Of several with this name, the first.
+  std::optional<UniqueFd> take(std::string_view name);
+  /// Those of leases. Of several for one lease, one.
+  std::map<LeaseId, KeptDescriptor> take_leases();
+
+ private:
+  std::multimap<std::string, KeptDescriptor, std::less<>> passed_;
+};
+
+/// A descriptor under the name by which the next program finds it.
+struct NamedDescriptor {
+  std::string name;
+  UniqueFd fd;
+  bool stored = false;  ///< as KeptDescriptor
+};
+using NamedDescriptors = std::vector<NamedDescriptor>;
+
+/// Makes `descriptors` survive an exec of this process, and the next program find them, which needs the
+/// second of what is returned in its environment: NAME=VALUE. The first has to be open at the exec. Errors
+/// kUnavailable: of the kernel.
+Result<std::pair<UniqueFd, std::string>> pass(const NamedDescriptors& descriptors);
+
+}  // namespace gpumem::host
