@@ -155,6 +155,7 @@ Error Successor::become(const host::NamedDescriptors& descriptors) const {
   for (char** one = environ; *one != nullptr; ++one) variables.emplace_back(*one);
   const auto pointers = [](std::vector<std::string>& texts) {
     std::vector<char*> all;
+    all.reserve(texts.size() + 1);
     for (std::string& text : texts) all.push_back(text.data());
     all.push_back(nullptr);
     return all;

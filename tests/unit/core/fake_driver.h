@@ -47,8 +47,8 @@ class FakeDriver {
     drop_if_unused(id);
   }
 
-  /// The broker's process is gone, and all its handles, except those that somebody has `kept`. What others use
-  /// goes on with numbers that are larger by `more`, so that the next broker's are new.
+  /// The broker's process is gone, and all its handles, except those that somebody has `kept`. What others
+  /// use goes on with numbers that are larger by `more`, so that the next broker's are new.
   void lose_broker(std::uint64_t more, const std::set<ExtentId>& kept = {}) {
     const std::map<ExtentId, Physical> all = std::exchange(extents_, {});
     for (const auto& [id, extent] : all) {
