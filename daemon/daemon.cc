@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <future>
 
+#include "base/crash_point.h"
 #include "base/log.h"
 #include "base/rfc3339.h"
 #include "daemon/monitoring.h"
@@ -195,6 +196,7 @@ Result<void> Daemon::serve(const host::Config& config) {
   machine_ = std::move(*machine);
   try_fabric(machine_, config);
   auto before = read_journal(folder_.path());
+  crash_at(CrashPoint::kRestartRead);
   if (before) note_lent(machine_, *before);
   auto policy = host::compile_in_force(config, machine_.devices, store->current());
   if (!policy) return policy.error();
@@ -301,6 +303,7 @@ Result<void> Daemon::reload() {
 void Daemon::stop() {
   watchdog_.reset();
   loop_->drain();
+  crash_at(CrashPoint::kShutdownDrained);
   api_->stop();
   server_->stop(kCallPatience);
   metrics_->stop();
