@@ -128,15 +128,15 @@ enum class CrashPoint : std::uint8_t {
 
 /// What a point of the list is.
 struct CrashPointEntry {
-  CrashPoint point;
   std::string_view name;  ///< "broker." or "client.", the protocol, the step
-  bool can_fail;          ///< it is before a call that can be made to fail
+  CrashPoint point;
+  bool can_fail;  ///< it is before a call that can be made to fail
 };
 
 /// The list, by the points' values.
 inline constexpr CrashPointEntry kCrashPoints[] = {
-#define GPUMEM_DESCRIBE_POINT(enumerator, name) {CrashPoint::enumerator, name, false},
-#define GPUMEM_DESCRIBE_CALL(enumerator, name) {CrashPoint::enumerator, name, true},
+#define GPUMEM_DESCRIBE_POINT(enumerator, name) {name, CrashPoint::enumerator, false},
+#define GPUMEM_DESCRIBE_CALL(enumerator, name) {name, CrashPoint::enumerator, true},
     GPUMEM_CRASH_POINTS(GPUMEM_DESCRIBE_POINT, GPUMEM_DESCRIBE_CALL)
 #undef GPUMEM_DESCRIBE_POINT
 #undef GPUMEM_DESCRIBE_CALL
