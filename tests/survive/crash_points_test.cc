@@ -1,8 +1,12 @@
 // Whoever dies, and wherever: what was promised to the others holds.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <cstdlib>
 #include <iostream>
+#include <random>
 
 #include "base/crash_points.h"
 #include "tests/survive/crash_scenario.h"
@@ -20,15 +24,8 @@ std::string actor_at(std::string_view point) {
 }
 
 CrashPlan plan_for(const std::string& entry) {
-  if (entry.starts_with("broker.")) return {{entry}, {}, {}};
-  return {{}, entry, actor_at(entry.substr(0, entry.find_first_of(":=")))};
-}
-
-void expect_that_nobody_else_loses_anything(const CrashPlan& plan) {
-  CrashScenario scenario(plan);
-  scenario.play();
-  scenario.check_promises();
-  if (testing::Test::HasFailure()) std::cerr << to_text(plan) << "\n" << scenario.stage().said();
+  if (entry.starts_with("broker.")) return {{entry}, {}};
+  return {{}, {{actor_at(entry.substr(0, entry.find_first_of(":="))), entry}}};
 }
 
 // Every point, and every call that can fail.
@@ -44,19 +41,82 @@ std::vector<std::string> all_plans() {
 std::string test_name(const testing::TestParamInfo<std::string>& info) {
   std::string name = info.param;
   std::ranges::replace_if(
-      name, [](char c) { return c == '.' || c == '=' || c == ':'; }, '_');
+      name, [](char c) { return c == '.' || c == '='; }, '_');
   return name;
 }
 
-class CrashPoints : public testing::TestWithParam<std::string> {
+using Random = std::mt19937;
+
+// Twice somebody dies or fails, at any of the first times that a point is come by.
+CrashPlan random_pair(unsigned seed) {
+  static const std::vector<std::string> plans = all_plans();
+  Random random(seed);
+  CrashPlan pair;
+  for (int i = 0; i < 2; ++i) {
+    std::string plan = plans[random() % plans.size()];
+    const std::string name = plan.substr(0, plan.find('='));
+    plan.insert(name.size(), ":" + std::to_string(1 + random() % 4));
+    if (name.starts_with("broker.")) {
+      pair.brokers.push_back(plan);
+      continue;
+    }
+    constexpr std::array<const char*, 4> kActors{"ann", "mate", "bob", "cat"};
+    const bool of_one = name.starts_with("client.share.") || name.starts_with("client.pressure.");
+    pair.clients.push_back({of_one ? actor_at(name) : kActors[random() % kActors.size()], plan});
+  }
+  return pair;
+}
+
+unsigned seed_of_tests() {
+  const char* const told = std::getenv("GPUMEM_TEST_SEED");
+  return told == nullptr ? 20'261'123 : static_cast<unsigned>(std::stoul(told));
+}
+
+class CrashTest : public testing::Test {
  protected:
   void SetUp() override {
     if (::geteuid() != 0) GTEST_SKIP() << "several tenants are several users: only root can start them";
   }
-};
-INSTANTIATE_TEST_SUITE_P(Alone, CrashPoints, testing::ValuesIn(all_plans()), test_name);
 
-TEST_P(CrashPoints, CostNobodyElseAnything) { expect_that_nobody_else_loses_anything(plan_for(GetParam())); }
+  static void play_alone(const std::string& point) {
+    CrashScenario scenario(plan_for(point));
+    scenario.play();
+    scenario.await_plan();
+    scenario.check_promises();
+    tell_of_failure(scenario, point);
+  }
+
+  static void play_pair(unsigned seed) {
+    const CrashPlan plan = random_pair(seed);
+    CrashScenario scenario(plan);
+    scenario.play();
+    scenario.stage().disarm();
+    scenario.check_promises();
+    tell_of_failure(scenario, "GPUMEM_TEST_SEED=" + std::to_string(seed) + ": " + to_text(plan));
+  }
+
+ private:
+  static void tell_of_failure(CrashScenario& scenario, const std::string& what) {
+    if (HasFailure()) std::cerr << what << "\n" << scenario.stage().said();
+  }
+};
+
+struct CrashPoints : CrashTest, testing::WithParamInterface<std::string> {};
+INSTANTIATE_TEST_SUITE_P(Alone, CrashPoints, testing::ValuesIn(all_plans()), test_name);
+TEST_P(CrashPoints, CostNobodyElseAnything) { play_alone(GetParam()); }
+
+struct CrashPairs : CrashTest, testing::WithParamInterface<unsigned> {};
+INSTANTIATE_TEST_SUITE_P(Random, CrashPairs, testing::Range(0U, 12U));
+TEST_P(CrashPairs, CostNobodyElseAnything) { play_pair(seed_of_tests() + GetParam()); }
+
+// Fifty pairs each.
+struct LongCrashPairs : CrashPairs {};
+INSTANTIATE_TEST_SUITE_P(Random, LongCrashPairs, testing::Range(0U, 20U));
+TEST_P(LongCrashPairs, CostNobodyElseAnything) {
+  constexpr unsigned kPairs = 50;
+  for (unsigned i = 0; i < kPairs && !HasFailure(); ++i)
+    play_pair(seed_of_tests() + 1000 + GetParam() * kPairs + i);
+}
 
 }  // namespace
 }  // namespace gpumem::test

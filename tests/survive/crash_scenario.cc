@@ -30,7 +30,10 @@ void CrashScenario::play() {
   claim_the_guarantee();
   for (CrashActor* one : {&ann_, &bob_}) one->leave();
   for (CrashActor* one : {&mate_, &cat_}) one->end();
-  // What takes the longest: the end of the time in which clients are awaited.
+}
+
+// What takes the longest is the end of the time in which clients are awaited.
+void CrashScenario::await_plan() {
   EXPECT_TRUE(eventually([&] {
     stage_.mend();
     return stage_.has_come_true();

@@ -12,6 +12,8 @@ class CrashScenario {
   explicit CrashScenario(const CrashPlan& plan);
 
   void play();
+  /// Waits until the whole plan has come true; fails the test if nobody comes by its points.
+  void await_plan();
   /// What holds whoever has died: docs/guarantees.md. All clients have ended.
   void check_promises();
 

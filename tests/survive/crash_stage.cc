@@ -48,7 +48,7 @@ std::string announcement(const std::string& plan) {
 std::string to_text(const CrashPlan& plan) {
   std::string text;
   for (const std::string& one : plan.brokers) text += "broker " + one + "; ";
-  if (!plan.client.empty()) text += plan.actor + " " + plan.client + "; ";
+  for (const auto& [actor, one] : plan.clients) text += actor + " " + one + "; ";
   return text;
 }
 
@@ -57,7 +57,10 @@ std::vector<std::pair<std::string, std::string>> crash_environment(const std::st
   return {{"GPUMEM_CRASH_POINT", plan}};
 }
 
-CrashStage::CrashStage(CrashPlan plan) : plan_(std::move(plan)), broker_(options_of(plan_)) { mend(); }
+CrashStage::CrashStage(CrashPlan plan)
+    : plan_(std::move(plan)), clients_(plan_.clients), broker_(options_of(plan_)) {
+  mend();
+}
 
 std::vector<std::pair<std::string, std::string>> CrashStage::environment() const {
   return crash_environment(next_ < plan_.brokers.size() ? plan_.brokers[next_] : "");
@@ -90,9 +93,11 @@ bool CrashStage::take_plan() {
 }
 
 std::string CrashStage::take_plan_of(const std::string& actor) {
-  if (client_taken_ || actor != plan_.actor) return {};
-  client_taken_ = true;
-  return plan_.client;
+  const auto found = std::ranges::find(clients_, actor, &CrashPlan::OfClient::actor);
+  if (found == clients_.end()) return {};
+  std::string plan = found->plan;
+  clients_.erase(found);
+  return plan;
 }
 
 bool CrashStage::has_happened(const std::string& plan) const {
@@ -103,8 +108,22 @@ std::string CrashStage::missing() const {
   std::string words;
   for (const std::string& one : plan_.brokers)
     if (!has_happened(one)) words += one + " ";
-  if (!plan_.client.empty() && !has_happened(plan_.client)) words += plan_.client;
+  for (const auto& [actor, plan] : plan_.clients)
+    if (!has_happened(plan)) words += plan + " ";
   return words;
+}
+
+// It says so first, and is dead a moment later.
+bool CrashStage::has_come_true() const {
+  const bool may_die = next_ < plan_.brokers.size() && !plan_.brokers[next_].ends_with("=fail");
+  return !may_die && missing().empty();
+}
+
+void CrashStage::disarm() {
+  next_ = plan_.brokers.size();
+  clients_.clear();
+  broker_.kill();
+  broker_.start_again_in({});
 }
 
 std::string CrashStage::said() const {

@@ -10,9 +10,12 @@ namespace gpumem::test {
 
 /// Where processes are to die: as in GPUMEM_CRASH_POINT.
 struct CrashPlan {
+  struct OfClient {
+    std::string actor;  ///< the client's name in the scenario
+    std::string plan;
+  };
   std::vector<std::string> brokers;  ///< the first broker's; the next one's, when that has come true; ...
-  std::string client;                ///< of one client, until it has died
-  std::string actor;                 ///< which one: its name
+  std::vector<OfClient> clients;     ///< several of one client: those who come in its place
 };
 /// For a test's messages.
 std::string to_text(const CrashPlan& plan);
@@ -31,15 +34,17 @@ class CrashStage {
   void mend();
   /// Ends the broker in good order, and starts another.
   void restart();
-  /// The plan of the client `actor`, each once; empty: none.
+  /// The plan of the client `actor` that is started now; empty: none.
   std::string take_plan_of(const std::string& actor);
   /// A file for what a client says.
   std::string output_of(const std::string& actor) const { return (folder_ / (actor + ".log")).string(); }
 
-  /// Whether everything of the plan has come true: whoever was to die at a point has come by it.
-  bool has_come_true() const { return missing().empty(); }
+  /// Whether everything of the plan has come true, and whoever was to die is dead.
+  bool has_come_true() const;
   /// What has not.
   std::string missing() const;
+  /// From now on nobody dies: another broker without a plan.
+  void disarm();
   /// Everything that anybody has said.
   std::string said() const;
 
@@ -51,8 +56,8 @@ class CrashStage {
 
   TemporaryFolder folder_;
   const CrashPlan plan_;
-  std::size_t next_ = 0;  ///< of the brokers' plans: that of the broker that runs
-  bool client_taken_ = false;
+  std::size_t next_ = 0;                      ///< of the brokers' plans: that of the broker that runs
+  std::vector<CrashPlan::OfClient> clients_;  ///< whose plans are not taken yet
   BrokerProcess broker_;
 };
 
