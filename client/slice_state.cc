@@ -129,6 +129,7 @@ Bytes SliceState::trim(Bytes wanted) {
     const MutexLock lock(mutex_);
     unmapped = unmap({figures().wanted()}, wanted);
   }
+  crash_at(CrashPoint::kClientUnmapped);
   if (!unmapped.leases.empty()) (void)return_leases(std::move(unmapped.leases));  // kept as owed if it fails
   return unmapped.bytes;
 }

@@ -8,7 +8,9 @@
 namespace gpumem::test {
 namespace {
 
-bool is_gone(const Json& answer) { return !answer.at("ok").get<bool>() && answer.at("code") == "gone"; }
+bool is_ok(const Json& answer) { return answer.at("ok").get<bool>(); }
+bool is_gone(const Json& answer) { return !is_ok(answer) && answer.at("code") == "gone"; }
+bool is_still(const Json& answer) { return !is_ok(answer) && answer.at("code") == "stopped"; }
 
 }  // namespace
 
@@ -32,22 +34,26 @@ void CrashActor::enter() {
   EXPECT_TRUE(eventually([&] {
     if (!is_there()) start();
     last = ask(connect);
-    if (last.at("ok").get<bool>()) last = ask(open);
-    if (!last.at("ok").get<bool>() && is_there()) ask({{"do", "disconnect"}});
+    if (is_ok(last)) last = ask(open);
+    if (!is_ok(last) && is_there()) ask({{"do", "disconnect"}});
     if (is_gone(last)) note_end();
-    return last.at("ok").get<bool>();
+    return is_ok(last) || is_still(last);
   })) << name_
       << ": " << last;
 }
 
 Json CrashActor::ask(const Json& command) {
+  const Json stopped{{"ok", false}, {"code", "stopped"}};
+  if (is_stopped()) return stopped;
   client_->tell_if_there(command);
-  const bool answered = eventually([&] {
+  bool answered = false;
+  const bool decided = eventually([&] {
     stage_.mend();
-    return client_->has_answer(std::chrono::milliseconds(5));
+    answered = client_->has_answer(std::chrono::milliseconds(5));
+    return answered || is_stopped();
   });
-  EXPECT_TRUE(answered) << name_ << " does not answer " << command;
-  return client_->answer();
+  EXPECT_TRUE(decided) << name_ << " does not answer " << command;
+  return answered ? client_->answer() : stopped;
 }
 
 Json CrashActor::insist(const Json& command) {
@@ -58,10 +64,17 @@ Json CrashActor::insist(const Json& command) {
       note_end();
       enter();
     }
-    return answer.at("ok").get<bool>();
+    return is_ok(answer) || is_still(answer);
   })) << name_
       << ", " << command << ": " << answer;
   return answer;
+}
+
+// The third field of its stat, behind the command in parentheses.
+bool CrashActor::is_stopped() const {
+  const std::string stat = read_file("/proc/" + std::to_string(client_->pid()) + "/stat");
+  const auto end = stat.rfind(')');
+  return is_there() && end != std::string::npos && stat.compare(end, 3, ") T") == 0;
 }
 
 void CrashActor::note_end() {
@@ -71,13 +84,19 @@ void CrashActor::note_end() {
 }
 
 void CrashActor::grow(const std::string& slice, Bytes target, int value) {
-  const Json write{{"do", "write"}, {"slice", slice}, {"value", value}};
+  EXPECT_TRUE(eventually([&] {
+    insist({{"do", "ping"}});  // whoever comes in its place, if it died
+    return try_to_grow(slice, target, value) || is_stopped();
+  })) << name_;
+}
+
+bool CrashActor::try_to_grow(const std::string& slice, Bytes target, int value) {
   const std::chrono::milliseconds wait = kPatience;
-  EXPECT_TRUE(eventually([&] {  // once more, if it died before it could write
-    insist({{"do", "grow"}, {"slice", slice}, {"target", target.count}, {"wait_ms", wait.count()}});
-    return ask(write).at("ok").get<bool>();
-  }));
+  const Json growth{{"do", "grow"}, {"slice", slice}, {"target", target.count}, {"wait_ms", wait.count()}};
+  const Json write{{"do", "write"}, {"slice", slice}, {"value", value}};
+  if (!is_ok(ask(growth)) || !is_ok(ask(write))) return false;
   painted_[slice] = value;
+  return true;
 }
 
 void CrashActor::shrink(const std::string& slice, Bytes target) {
@@ -92,17 +111,17 @@ void CrashActor::close(const std::string& slice) {
 void CrashActor::verify() {
   for (const auto& [slice, value] : painted_) {
     const Json answer = ask({{"do", "check"}, {"slice", slice}, {"value", value}});
-    if (is_gone(answer)) return;
-    EXPECT_TRUE(answer.at("ok").get<bool>()) << name_ << ", " << slice << ": " << answer;
+    if (is_gone(answer) || is_still(answer)) return;
+    EXPECT_TRUE(is_ok(answer)) << name_ << ", " << slice << ": " << answer;
   }
 }
 
 std::optional<std::uint64_t> CrashActor::committed() {
-  if (!is_there()) return std::nullopt;
+  if (!is_there() || is_stopped()) return std::nullopt;
   std::uint64_t sum = 0;
   for (const auto& [slice, value] : painted_) {
     const Json answer = ask({{"do", "committed"}, {"slice", slice}});
-    if (!answer.at("ok").get<bool>()) return std::nullopt;
+    if (!is_ok(answer)) return std::nullopt;
     sum += answer.at("committed").get<std::uint64_t>();
   }
   return sum;
@@ -111,7 +130,7 @@ std::optional<std::uint64_t> CrashActor::committed() {
 void CrashActor::leave() {
   if (!is_there()) return;
   verify();
-  if (ask({{"do", "close"}, {"slice", "a"}}).at("ok").get<bool>()) ask({{"do", "disconnect"}});
+  if (is_ok(ask({{"do", "close"}, {"slice", "a"}}))) ask({{"do", "disconnect"}});
   end();
 }
 

@@ -19,12 +19,15 @@ class CrashActor {
   void enter();
   bool is_there() const { return client_ != nullptr && client_->child().running(); }
 
-  /// Its answer; one with the code `gone`, if it has died.
+  /// Its answer; one with the code `gone`, if it has died, or `stopped`, if it stands still.
   Json ask(const Json& command);
-  /// Asks until that succeeds; fails the test if it never does.
+  /// Asks until that succeeds; fails the test if it never does. A client that is stopped stays so, and is let
+  /// off.
   Json insist(const Json& command);
   /// Grows the slice, and gives all of it a value of its own.
   void grow(const std::string& slice, Bytes target, int value);
+  /// The same, once. False: it did not come off.
+  bool try_to_grow(const std::string& slice, Bytes target, int value);
   void shrink(const std::string& slice, Bytes target);
   void close(const std::string& slice);
   /// Every byte of it is as it was written.
@@ -43,6 +46,7 @@ class CrashActor {
  private:
   void start();
   void note_end();
+  bool is_stopped() const;
 
   CrashStage& stage_;
   const std::string name_;

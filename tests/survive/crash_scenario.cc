@@ -47,7 +47,7 @@ void CrashScenario::share(int value) {
   EXPECT_TRUE(eventually([&] {
     last = ann_.ask({{"do", "open"}, {"slice", "s"}, {"device", ""}, {"limit", 0}});
     if (!last.at("ok").get<bool>()) return ann_.insist({{"do", "ping"}}), false;
-    ann_.grow("s", mebibytes(2), value);
+    if (!ann_.try_to_grow("s", mebibytes(2), value)) return ann_.close("s"), false;
     last = ann_.ask({{"do", "export"}, {"slice", "s"}});
     if (last.at("ok").get<bool>())
       last = mate_.ask({{"do", "import"}, {"import", "s"}, {"handle", last.at("handle")}});
