@@ -2,6 +2,7 @@
 
 #include <mutex>
 
+#include "base/crash_point.h"
 #include "proto/lane.h"
 
 namespace gpumem::client {
@@ -32,6 +33,7 @@ Result<Borrower::Opened> Borrower::open(Connection& connection, const BorrowerOp
   request.label = decltype(request.label)::of(options.label);
   auto opened = connection.lane().call<lane::SliceOpened>(request);
   if (!opened) return opened.error();
+  crash_at(CrashPoint::kClientSliceOpened);
   if (opened->slice == 0 || opened->granularity == 0 || opened->limit == 0) {
     close(connection, opened->slice);
     return Error{Code::kInternal, "the broker opened a slice without a size"};
@@ -40,8 +42,10 @@ Result<Borrower::Opened> Borrower::open(Connection& connection, const BorrowerOp
 }
 
 void Borrower::close(Connection& connection, std::uint64_t id) {
+  crash_at(CrashPoint::kClientSliceClose);
   const lane::CloseSlice request{id};
   const auto closed = connection.lane().call(request);
+  crash_at(CrashPoint::kClientSliceClosed);
   if (!closed && closed.error().code == Code::kUnavailable) connection.lane().tell_later(request);
 }
 
@@ -103,6 +107,7 @@ Result<void> Borrower::return_leases(Leases leases) {
 
 Result<void> Borrower::return_batch(const Leases& leases) {
   auto returned = connection_->lane().call(return_of(id(), leases));
+  crash_at(CrashPoint::kClientReturned);
   if (!returned) return returned.error();
   return {};
 }
@@ -110,6 +115,7 @@ Result<void> Borrower::return_batch(const Leases& leases) {
 Result<lane::HandleBytes> Borrower::make_handle(const ExportedRange& range) {
   const auto exported = connection_->lane().call<lane::HandleExported>(range.request());
   if (!exported) return exported.error();
+  crash_at(CrashPoint::kClientExported);
   return exported->handle;
 }
 

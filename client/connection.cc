@@ -2,6 +2,7 @@
 
 #include <atomic>
 
+#include "base/crash_point.h"
 #include "client/runtime_folder.h"
 #include "proto/lane.h"
 
@@ -29,6 +30,7 @@ Result<std::shared_ptr<Connection>> Connection::open(const SessionOptions& optio
   if (auto valid = validate(**broker_page); !valid) return valid.error();
   auto client_page = map_page<ClientPage>(greeting->client_page.get());
   if (!client_page) return client_page.error();
+  crash_at(CrashPoint::kClientOpen);
   return std::shared_ptr<Connection>(
       new Connection({std::move(greeting->welcome), std::move(*lane), std::move(*broker_page),
                       std::move(*client_page), std::move(greeting->doorbell)}));
@@ -54,6 +56,7 @@ Result<void> Connection::take(Greeting greeting) {
   if (!client_page) return client_page.error();
   if (auto moved = replace_page(broker_page_, std::move(*broker_page)); !moved) return moved;
   if (auto moved = replace_page(client_page_, std::move(*client_page)); !moved) return moved;
+  crash_at(CrashPoint::kClientRemapped);
   figures_.publish_all();
   pressure_.replace_doorbell(std::move(greeting.doorbell));
   return {};

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/crash_point.h"
 #include "client/status.h"
 
 namespace gpumem::client {
@@ -473,6 +474,7 @@ void Exchange::go_on(LaneSocket socket) {
     call = next;
   }
   send_queued();
+  crash_at(CrashPoint::kClientResent);
 }
 
 // An answer of which a part has come will not be completed: its growth fails, and gives that part back.

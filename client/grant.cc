@@ -1,6 +1,9 @@
 #include "client/grant.h"
 
 #include <algorithm>
+#include <cerrno>
+
+#include "base/crash_point.h"
 
 namespace gpumem::client {
 namespace {
@@ -37,6 +40,7 @@ Result<void> Intake::import(const lane::GrantedLease& lease, OwnFd descriptor) {
   if (lease.size == 0 || lease.size % terms->granularity.count != 0)
     return disagreement("an extent of " + std::to_string(lease.size) + " bytes");
   if (!seen_.insert(lease.lease).second) return disagreement("an extent twice");
+  if (fails_at(CrashPoint::kClientGrowImport)) return errno_error(EMFILE, "cuMemImportFromShareableHandle");
   auto imported = cuda::Allocation::import(driver_, descriptor.get(), {lease.size});
   if (!imported) return imported.error();
   Portion& portion = portions_[static_cast<std::size_t>(terms - terms_.begin())];
@@ -62,6 +66,7 @@ Result<void> Intake::check_sizes() const {
 Result<std::vector<Portion>> Intake::take() {
   if (!all_) return all_.error();
   if (auto right = check_sizes(); !right) return right.error();
+  crash_at(CrashPoint::kClientGrowImported);
   return std::move(portions_);
 }
 

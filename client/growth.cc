@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 
+#include "base/crash_point.h"
 #include "client/borrower.h"
 #include "client/status.h"
 
@@ -105,6 +106,7 @@ Result<void, GrowError> ask(std::span<Borrower* const> slices, std::span<const G
       [&intake](GrantPart part) { intake.add(std::move(part)); });
   if (granted) {
     auto taken = take(slices, intake);
+    if (taken) crash_at(CrashPoint::kClientGrowAccepted);
     if (taken) return {};
     granted = GrowError(taken.error().in("memory was granted but could not be mapped"));
   }

@@ -1,5 +1,8 @@
 #include "client/import_state.h"
 
+#include <cerrno>
+
+#include "base/crash_point.h"
 #include "client/status.h"
 
 namespace gpumem::client {
@@ -13,6 +16,7 @@ Result<std::vector<cuda::Allocation>> import_extents(const cuda::Driver& driver,
   if (part.descriptors.size() != part.imported.count) return protocol_error("extents without descriptors");
   std::vector<cuda::Allocation> allocations;
   for (std::size_t i = 0; i < part.descriptors.size(); ++i) {
+    if (fails_at(CrashPoint::kClientImport)) return errno_error(EMFILE, "cuMemImportFromShareableHandle");
     auto imported = cuda::Allocation::import(driver, part.descriptors[i].get(), {part.imported.sizes[i]});
     if (!imported) return imported.error();
     allocations.push_back(std::move(*imported));
@@ -59,9 +63,11 @@ Result<void> ImportState::map(const ImportedPart& part) {
   if (!allocations) return allocations.error();
   auto reservation = cuda::Reservation::create(*device->driver, *size, device->device->granularity);
   if (!reservation) return reservation.error().in("no addresses for " + to_string(*size));
+  if (fails_at(CrashPoint::kClientImportMap)) return errno_error(ENOMEM, "cuMemMap");
   auto mapping =
       cuda::Mapping::create(*device->driver, reservation->base(), *allocations, device->device->ordinal);
   if (!mapping) return mapping.error();
+  crash_at(CrashPoint::kClientImportMapped);
   device_ = std::move(*device);
   offset_ = {part.imported.offset};
   bytes_ = {part.imported.bytes};
@@ -74,8 +80,10 @@ ImportState::~ImportState() {
   // What the driver keeps mapped is not let go of. The end of the process does that.
   if (!mapping_.size().is_zero() && !mapping_.truncate(mapping_.at())) return;
   reservation_ = {};
+  crash_at(CrashPoint::kClientImportUnmapped);
   const lane::ReleaseImport request{id_};
   const auto released = connection_->lane().call(request);
+  crash_at(CrashPoint::kClientReleased);
   if (!released && released.error().code == Code::kUnavailable) connection_->lane().tell_later(request);
 }
 

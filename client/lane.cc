@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "base/crash_point.h"
 #include "client/status.h"
 
 namespace gpumem::client {
@@ -49,6 +50,7 @@ Result<std::unique_ptr<Lane>> Lane::connect(const std::filesystem::path& socket,
                                             std::chrono::milliseconds timeout) {
   auto connected = connect_lane(socket, timeout);
   if (!connected) return connected.error();
+  crash_at(CrashPoint::kClientConnected);
   return std::unique_ptr<Lane>(new Lane(std::move(*connected), socket, timeout));
 }
 
@@ -72,7 +74,9 @@ Result<ImportedPart> Lane::import_handle(const lane::ImportHandle& body) {
   LanePacket answer;
   auto sent = call.send(lane::Outgoing(body, call.request(), nanoseconds(deadline())));
   if (!sent) return sent.error();
+  crash_at(CrashPoint::kClientImportSent);
   if (auto awaited = call.await(answer); !awaited) return awaited.error();
+  crash_at(CrashPoint::kClientImportReceived);
   auto imported = answer_in<lane::Imported>(answer);
   if (!imported) return Error(std::move(imported).error());
   return ImportedPart{*imported, std::move(answer.descriptors), answer.lost_descriptors};
@@ -93,6 +97,7 @@ Result<Greeting> Lane::greet(const std::string& label) {
     const bool refused = body.error().code != Code::kInternal;
     return refused ? body.error().in("the broker refuses this process") : Error(body.error());
   }
+  crash_at(CrashPoint::kClientGreeted);
   return greeting_of(*body, answer.descriptors);
 }
 
@@ -118,6 +123,7 @@ Result<void, GrowError> Lane::grow(const lane::Grow& body, const GrowTerms& term
   Exchange::Call call(exchange_, {terms.deadline, terms.ends}, Exchange::Call::Of::kGrowth);
   auto sent = call.send(lane::Outgoing(body, call.request(), nanoseconds(terms.deadline)));
   if (!sent) return GrowError(sent.error());
+  crash_at(CrashPoint::kClientGrowSent);
   const std::stop_callback call_off(terms.stop, [&call] { call.call_off(); });
   for (GrantOrder order;;) {
     LanePacket answer;
@@ -126,6 +132,7 @@ Result<void, GrowError> Lane::grow(const lane::Grow& body, const GrowTerms& term
     if (!granted) return granted.error();
     const auto in_order = order.check(*granted);
     const bool last = granted->missing == 0;
+    crash_at(CrashPoint::kClientGrowReceived);
     take({*granted, std::move(answer.descriptors), answer.lost_descriptors});
     if (!in_order) return GrowError(in_order.error());
     if (last) return {};
@@ -141,6 +148,10 @@ Result<void> Lane::spent(std::size_t device) {
   return exchange_.tell(lane::Outgoing(lane::Spent{device}), deadline());
 }
 
-void Lane::goodbye() { exchange_.end(lane::Outgoing(lane::Goodbye{})); }
+void Lane::goodbye() {
+  crash_at(CrashPoint::kClientGoodbye);
+  exchange_.end(lane::Outgoing(lane::Goodbye{}));
+  crash_at(CrashPoint::kClientLeft);
+}
 
 }  // namespace gpumem::client

@@ -10,6 +10,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "base/crash_point.h"
 #include "client/exchange.h"
 #include "client/greeting.h"
 #include "client/lane_resumption.h"
@@ -72,6 +73,8 @@ class Lane {
     auto sent =
         call.send(lane::Outgoing(body, call.request(), kIsOfUseLate<Body> ? 0 : nanoseconds(deadline())));
     if (!sent) return sent.error();
+    if constexpr (std::is_same_v<Body, lane::Return>) crash_at(CrashPoint::kClientReturnSent);
+    if constexpr (std::is_same_v<Body, lane::ReleaseImport>) crash_at(CrashPoint::kClientReleaseSent);
     if (auto awaited = call.await(answer); !awaited) return awaited.error();
     auto answered = body_in<Answer>(answer);
     // A broker before has done it, or the next one, because it was not claimed.

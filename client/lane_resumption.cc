@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "base/crash_point.h"
 #include "client/status.h"
 
 namespace gpumem::client {
@@ -31,12 +32,14 @@ bool LaneResumption::begin(const SessionClaim& claim, Clock::time_point deadline
   auto connected = connect_lane(path_, std::max(left, milliseconds(1)));
   if (!connected) return false;
   socket_.emplace(std::move(*connected));
+  crash_at(CrashPoint::kClientReconnected);
   for (const lane::Resume& frame : claim.frames(before_.session)) {
     if (send(lane::Outgoing(frame, 1).bytes(), deadline)) continue;
     drop();  // without its last frame a claim is none
     return false;
   }
   reached_ = true;
+  crash_at(CrashPoint::kClientClaimed);
   return true;
 }
 
@@ -78,6 +81,7 @@ Result<std::optional<LaneResumption::Resumed>> LaneResumption::take(LanePacket& 
   auto greeting = greeting_of(*body, packet.descriptors);
   if (!greeting) return greeting.error();
   if (auto same = check(greeting->welcome); !same) return same.error();
+  crash_at(CrashPoint::kClientWelcomed);
   Resumed resumed{std::move(*socket_), std::move(*greeting)};
   drop();
   return std::optional(std::move(resumed));

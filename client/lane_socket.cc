@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "base/crash_point.h"
 #include "client/runtime_folder.h"
 
 namespace gpumem::client {
@@ -66,6 +67,7 @@ Result<OwnFd> connect_lane(const std::filesystem::path& path, std::chrono::milli
 }
 
 LaneSocket::Sent LaneSocket::send(std::string_view bytes) const {
+  if (fails_at(CrashPoint::kClientSend)) return Sent::kFull;
   ssize_t sent = 0;
   do {
     sent = ::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);

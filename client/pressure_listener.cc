@@ -9,6 +9,8 @@
 #include <functional>
 #include <utility>
 
+#include "base/crash_point.h"
+
 namespace gpumem::client {
 namespace {
 
@@ -71,8 +73,10 @@ PressureListener::Request PressureListener::request(std::size_t device) const {
 bool PressureListener::answer(std::size_t device) {
   Request asked = request(device);
   if (!asked.goes_beyond(own_->spent[device])) return true;  // the doorbell was for another device
+  crash_at(CrashPoint::kClientWoken);
   for (;;) {
     trim(device);
+    crash_at(CrashPoint::kClientTrimmed);
     if (!call_handler(device)) return false;
     trim(device);  // memory that the handler has declared unused
     const Request left = request(device);
@@ -82,6 +86,7 @@ bool PressureListener::answer(std::size_t device) {
   }
   own_->spent[device] = asked;
   (void)lane_.spent(device);  // fails with the lane, which the session does not survive
+  crash_at(CrashPoint::kClientSpent);
   return true;
 }
 

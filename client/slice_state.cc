@@ -1,8 +1,11 @@
 #include "client/slice_state.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <limits>
 #include <mutex>
+
+#include "base/crash_point.h"
 
 namespace gpumem::client {
 namespace {
@@ -12,6 +15,7 @@ constexpr Bytes kAll{std::numeric_limits<std::uint64_t>::max()};
 Result<cuda::Reservation> reserve(const SharedDevice& device, Bytes limit, Bytes unit) {
   const auto size = limit.rounded_up(unit);
   if (!size) return Error{Code::kResourceExhausted, "more than 2^64 bytes cannot be reserved"};
+  if (fails_at(CrashPoint::kClientReserve)) return errno_error(ENOMEM, "cuMemAddressReserve");
   return cuda::Reservation::create(*device.driver, *size, unit);
 }
 
@@ -50,9 +54,11 @@ SliceState::~SliceState() {
 
 Result<void> SliceState::take(Portion portion, const std::function<Result<void>()>& rest) {
   const MutexLock lock(mutex_);
+  if (fails_at(CrashPoint::kClientGrowMap)) return errno_error(ENOMEM, "cuMemMap");
   auto mapping = cuda::Mapping::create(*device().driver, base() + committed().count, portion.allocations,
                                        device().device->ordinal);
   if (!mapping) return mapping.error();
+  crash_at(CrashPoint::kClientGrowMapped);
   portion.allocations.clear();  // the mapping alone keeps the memory from here on
   if (auto done = rest(); !done) return done;
   mappings_.push_back(std::move(*mapping));
@@ -74,6 +80,7 @@ Result<Bytes> SliceState::release(Bytes bytes, Bytes keep) {
     const MutexLock lock(mutex_);
     unmapped = unmap(keep, bytes);
   }
+  crash_at(CrashPoint::kClientUnmapped);
   if (auto returned = return_leases(std::move(unmapped.leases)); !returned) return returned.error();
   if (!unmapped.all) return unmapped.all.error().in("memory could not be unmapped, so it is kept");
   return unmapped.bytes;
@@ -122,6 +129,7 @@ Bytes SliceState::trim(Bytes wanted) {
     const MutexLock lock(mutex_);
     unmapped = unmap({figures().wanted()}, wanted);
   }
+  crash_at(CrashPoint::kClientUnmapped);
   if (!unmapped.leases.empty()) (void)return_leases(std::move(unmapped.leases));  // kept as owed if it fails
   return unmapped.bytes;
 }
@@ -148,6 +156,7 @@ SliceState::Unmapped SliceState::unmap(Bytes floor, Bytes enough) {
 Result<void> SliceState::unmap_from(cuda::Address end) {
   while (!mappings_.empty() && mappings_.back().end() > end) {
     cuda::Mapping& last = mappings_.back();
+    if (fails_at(CrashPoint::kClientUnmap)) return errno_error(EIO, "cuMemUnmap");
     if (auto gone = last.truncate(std::max(end, last.at())); !gone) return gone;
     if (last.size().is_zero()) mappings_.pop_back();
   }

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <future>
 
+#include "base/crash_point.h"
 #include "base/log.h"
 #include "base/rfc3339.h"
 #include "daemon/monitoring.h"
@@ -197,6 +198,7 @@ Result<void> Daemon::serve(const host::Config& config, const host::ServiceManage
   machine_ = std::move(*machine);
   try_fabric(machine_, config);
   Inheritance before{read_journal(folder_.path()), passed.take_leases()};
+  crash_at(CrashPoint::kRestartRead);
   if (before.journal) note_lent(machine_, *before.journal);
   auto policy = host::compile_in_force(config, machine_.devices, store->current());
   if (!policy) return policy.error();
@@ -307,6 +309,7 @@ Result<void> Daemon::reload() {
 host::NamedDescriptors Daemon::end_service() {
   watchdog_.reset();
   host::NamedDescriptors lent = loop_->drain();
+  crash_at(CrashPoint::kShutdownDrained);
   api_->stop();
   server_->stop(kCallPatience);
   metrics_->stop();

@@ -1,6 +1,9 @@
 #include "daemon/host/device_worker.h"
 
+#include <cerrno>
 #include <utility>
+
+#include "base/crash_point.h"
 
 namespace gpumem::host {
 
@@ -66,8 +69,10 @@ void DeviceWorker::carry_out(DriverJob job) const {
   result.result.device = job.job.device;
   for (std::size_t i = 0; i < job.job.steps.size(); ++i) {
     // The descriptor first: with the handle our last hold on the memory goes.
+    if (!job.destroy[i].empty()) crash_at(CrashPoint::kExtentDestroy);
     for (HeldExtent& extent : job.destroy[i]) extent.descriptor.reset();
     job.destroy[i].clear();
+    if (!job.job.steps[i].destroy.empty()) crash_at(CrashPoint::kExtentDestroyed);
     for (const core::Extent& extent : job.job.steps[i].create) {
       auto created = create(extent);
       if (created) {
@@ -84,8 +89,10 @@ void DeviceWorker::carry_out(DriverJob job) const {
 Result<HeldExtent> DeviceWorker::create(const core::Extent& extent) const {
   auto allocation = allocate(extent.size);
   if (!allocation) return allocation.error();
+  if (fails_at(CrashPoint::kExtentExport)) return errno_error(EMFILE, "cuMemExportToShareableHandle");
   auto descriptor = allocation->export_descriptor();
   if (!descriptor) return descriptor.error();
+  crash_at(CrashPoint::kExtentCreated);
   HeldExtent held{extent, std::move(*allocation), std::move(*descriptor)};
   if (types_ == cuda::HandleTypes::kDescriptorAndFabric) {
     if (auto handle = held.allocation.export_fabric()) held.fabric = *handle;
@@ -95,6 +102,7 @@ Result<HeldExtent> DeviceWorker::create(const core::Extent& extent) const {
 
 // An IMEX channel may go away while the broker runs: then the pool goes on without fabric handles.
 Result<cuda::Allocation> DeviceWorker::allocate(Bytes size) const {
+  if (fails_at(CrashPoint::kExtentCreate)) return errno_error(ENOMEM, "cuMemCreate");
   auto made = cuda::Allocation::create(driver_, ordinal_, size, types_);
   if (made || types_ == cuda::HandleTypes::kDescriptor || made.error().code == Code::kResourceExhausted)
     return made;

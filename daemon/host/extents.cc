@@ -5,6 +5,7 @@
 #include <boost/asio/post.hpp>
 
 #include "base/check.h"
+#include "base/crash_point.h"
 #include "base/log.h"
 
 namespace gpumem::host {
@@ -125,6 +126,7 @@ std::optional<cuda::FabricHandle> Extents::fabric_handle(ExtentId id) const {
 }
 
 void Extents::take_in(DriverResult result) {
+  crash_at(CrashPoint::kExtentKnown);
   for (HeldExtent& extent : result.created) held_.emplace(extent.extent.id, std::move(extent));
   if (!result.last_error.empty()) {
     spdlog::debug("device {}: {} extents could not be created, the last because {}", result.result.device,

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/crash_point.h"
 #include "daemon/host/files.h"
 #include "daemon/host/journal_records.h"
 
@@ -132,6 +133,8 @@ Result<void> count_attempts(const std::filesystem::path& file, const std::string
   return {};
 }
 
+Result<void> no_room() { return errno_error(ENOSPC, "cannot write"); }
+
 }  // namespace
 
 Result<std::optional<Journal::Content>> Journal::read(const std::filesystem::path& folder) {
@@ -144,6 +147,7 @@ Result<std::optional<Journal::Content>> Journal::read(const std::filesystem::pat
   if (!devices) return devices.error().in(file.string());
   if (!*devices) return std::optional<Content>();
   if (auto counted = count_attempts(file, *text, 1); !counted) return counted.error();
+  crash_at(CrashPoint::kRestartCounted);
   return std::optional(parse(bytes, std::move(**devices)));
 }
 
@@ -165,9 +169,10 @@ Result<Journal> Journal::begin(const std::filesystem::path& folder, std::vector<
 Result<void> Journal::add(std::span<const core::Checkpoint::Change> changes) {
   buffer_.clear();
   for (const core::Checkpoint::Change& change : changes) buffer_ += encode(change);
-  const auto written = write_all(file_.get(), buffer_);
+  const auto written = fails_at(CrashPoint::kJournalWrite) ? no_room() : write_all(file_.get(), buffer_);
   if (written) {
     size_ += buffer_.size();
+    crash_at(CrashPoint::kJournalWritten);
     return {};
   }
   if (::ftruncate(file_.get(), static_cast<off_t>(size_)) == 0)
@@ -181,13 +186,15 @@ Result<void> Journal::rewrite(const core::Checkpoint& checkpoint) {
   if (!file.valid()) return errno_error(errno, "cannot make " + prepared.string());
   std::string bytes = header_of(devices_);
   for (const core::Checkpoint::Change& change : checkpoint.changes()) bytes += encode(change);
-  auto written = write_all(file.get(), bytes);
+  auto written = fails_at(CrashPoint::kJournalRewrite) ? no_room() : write_all(file.get(), bytes);
+  crash_at(CrashPoint::kJournalPrepared);
   if (written && ::rename(prepared.c_str(), (folder_ / kJournalName).c_str()) != 0)
     written = errno_error(errno, "cannot put the new journal in its place");
   if (!written) {
     ::unlink(prepared.c_str());
     return written.error().in(prepared.string());
   }
+  crash_at(CrashPoint::kJournalRenamed);
   file_ = std::move(file);
   size_ = checkpoint_size_ = bytes.size();
   return {};

@@ -7,6 +7,7 @@
 #include <array>
 #include <cerrno>
 
+#include "base/crash_point.h"
 #include "daemon/host/foreign_descriptors.h"
 #include "proto/lane.h"
 #include "proto/lane/frames.h"
@@ -25,6 +26,8 @@ constexpr std::size_t kMostUnread = 1024;
 constexpr int kMuchUnread = 64 * 1024;
 // Messages taken from one client before the others have their turn.
 constexpr int kMessagesInARow = 16;
+
+Result<void> too_many_in_flight() { return errno_error(ETOOMANYREFS, "cannot send"); }
 
 }  // namespace
 
@@ -164,7 +167,8 @@ void Lane::send(const v1::ToClient& message, std::span<const int> descriptors) {
 void Lane::send(std::string_view packet, std::span<const int> descriptors) {
   if (ended_) return;
   if (outbox_.empty()) {
-    auto sent = send_packet(socket_.native_handle(), packet, descriptors);
+    auto sent = fails_at(CrashPoint::kSend) ? too_many_in_flight()
+                                            : send_packet(socket_.native_handle(), packet, descriptors);
     if (sent) return;
     if (sent.error().code != Code::kDeadlineExceeded) return close(sent.error().message);
     await_room();

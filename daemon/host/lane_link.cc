@@ -2,13 +2,16 @@
 
 #include <vector>
 
+#include "base/crash_point.h"
 #include "proto/lane.h"
 
 namespace gpumem::host {
 
 void LaneLink::press(const BrokerFigures& figures) {
   pages_.publish(figures);  // whoever is woken looks at the page at once
+  crash_at(CrashPoint::kPressurePublished);
   doorbell_.ring();
+  crash_at(CrashPoint::kPressureRung);
 }
 
 // One message speaks of one slice, and holds so many descriptors.

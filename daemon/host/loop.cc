@@ -4,6 +4,7 @@
 #include <boost/asio/post.hpp>
 #include <variant>
 
+#include "base/crash_point.h"
 #include "base/log.h"
 #include "daemon/host/process_signal.h"
 #include "proto/lane.h"
@@ -39,6 +40,7 @@ Result<std::unique_ptr<Loop>> Loop::create(Options options) {
   if (before) loop->take_over(*before, kept);
   loop->extents_->forget(std::move(kept));
   if (auto begun = loop->journal_.begin(folder, devices, loop->broker_); !begun) return begun.error();
+  crash_at(CrashPoint::kRestartBegun);
   return loop;
 }
 
@@ -76,6 +78,7 @@ void Loop::start() {
   thread_ = std::thread([this] { io_.run(); });
   post([](core::Broker& broker, core::TimePoint at) { broker.tick(at); });
   settled.get_future().wait();
+  crash_at(CrashPoint::kRestartSettled);
 }
 
 void Loop::listen(core::PacketReceiver& receiver) {
@@ -83,6 +86,7 @@ void Loop::listen(core::PacketReceiver& receiver) {
     receiver_ = &receiver;
     listener_.start();
     end_grace();
+    crash_at(CrashPoint::kRestartListening);
   });
 }
 
@@ -90,11 +94,13 @@ NamedDescriptors Loop::drain() {
   NamedDescriptors lent;
   run_and_wait([&](core::Broker& broker, core::TimePoint) {
     listener_.stop();
+    crash_at(CrashPoint::kShutdownBegun);
     // From here on everything that ends, ends with this broker alone.
     journal_.close();
     lent = extents_->all_lent();
     for (const auto& [session, client] : clients_)
       if (client.link->is_open()) client.link->stop();
+    crash_at(CrashPoint::kShutdownLeft);
     broker.drain();
   });
   // What that led to is told to whoever follows, as the last they hear.
@@ -196,6 +202,7 @@ void Loop::do_effect(core::RingDoorbell& effect) {
 void Loop::do_effect(core::SignalSession& effect) {
   const auto client = clients_.find(effect.session);
   if (client == clients_.end()) return;
+  crash_at(CrashPoint::kPressureSignal);
   const char* const name = effect.signal == core::Signal::kKill ? "SIGKILL" : "SIGTERM";
   const std::string who =
       "session " + std::to_string(effect.session.value) + ", " + client->second.link->who();
@@ -203,6 +210,7 @@ void Loop::do_effect(core::SignalSession& effect) {
     spdlog::warn("{}: {} sent: see `gpumem events` for the reason", who, name);
   else
     spdlog::warn("{}: {} could not be sent: {}", who, name, sent.error().message);
+  crash_at(CrashPoint::kPressureSignalled);
 }
 
 void Loop::do_effect(core::SignalForeigner& effect) {
@@ -238,7 +246,10 @@ RequestId Loop::grow(SessionId session, std::span<const core::Broker::Part> part
                      GrowAnswer answer) {
   const RequestId id = request_ids_.next();
   pending_.add(id, session, std::move(answer));
-  run([&](core::Broker& broker, core::TimePoint at) { broker.grow(id, session, parts, wait, at); });
+  run([&](core::Broker& broker, core::TimePoint at) {
+    broker.grow(id, session, parts, wait, at);
+    crash_at(CrashPoint::kGrowDecided);
+  });
   return id;
 }
 

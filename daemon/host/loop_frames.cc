@@ -1,6 +1,7 @@
 // The loop's part that speaks with lanes of frames: it greets, and hands what sessions ask to the receiver.
 #include <algorithm>
 
+#include "base/crash_point.h"
 #include "base/label.h"
 #include "daemon/host/loop.h"
 
@@ -59,6 +60,7 @@ Result<void> Loop::greet(const std::shared_ptr<Lane>& lane, const lane::Incoming
   const lane::Welcome body = welcome_of(opened->session, hello->newest);
   lane->welcome_by_frame(opened->session, lane::Outgoing(body, frame.header.request).bytes(),
                          opened->ends.numbers());
+  crash_at(CrashPoint::kSessionWelcomed);
   return {};
 }
 

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/crash_point.h"
 #include "base/log.h"
 #include "daemon/core/refusals.h"
 #include "daemon/host/lane_link.h"
@@ -51,6 +52,7 @@ PeerListener::Options Loop::listening(Options& options) {
 }
 
 void Loop::take_in(Connection connection) {
+  crash_at(CrashPoint::kSessionAccepted);
   auto lane = Lane::create(io_, std::move(connection), *this, disposal_);
   if (!lane) return complain("a connection was cut: " + lane.error().message);
   if (!(*lane)->is_admin()) {
@@ -104,10 +106,12 @@ Result<Loop::Opened> Loop::open_session(const std::shared_ptr<Lane>& lane, const
   if (!ends) return ends.error();
   auto session = broker_.open_session(lane->peer(), label, std::chrono::steady_clock::now());
   if (!session) return session.error();
+  crash_at(CrashPoint::kSessionOpened);
   if (!journal_.write(broker_, std::chrono::steady_clock::now())) {  // before the Welcome tells of it
     broker_.session_ended(*session, core::SessionEnd::kReleased, std::chrono::steady_clock::now());
     return Error{Code::kUnavailable, journal_.why()};
   }
+  crash_at(CrashPoint::kSessionJournalled);
   const auto [client, added] = clients_.emplace(
       *session, Client{std::make_shared<LaneLink>(lane, std::move(ends->pages), std::move(ends->doorbell))});
   GPUMEM_CHECK(added, "session ids are new");
@@ -116,6 +120,7 @@ Result<Loop::Opened> Loop::open_session(const std::shared_ptr<Lane>& lane, const
 }
 
 Result<Loop::Ends> Loop::make_ends(const Lane& lane) const {
+  if (fails_at(CrashPoint::kSessionEnds)) return no_descriptors();
   auto pages = SharedPages::create();
   if (!pages) return pages.error();
   auto doorbell = Doorbell::create();
@@ -169,7 +174,9 @@ void Loop::closed(const std::shared_ptr<Lane>& lane, bool goodbye) {
       tokens_.erase(client->second.token);
     }
     end_requests_of(lane->session());
+    crash_at(CrashPoint::kSessionClosed);
     broker.session_ended(lane->session(), end, at);
+    crash_at(CrashPoint::kSessionEnded);
   });
 }
 

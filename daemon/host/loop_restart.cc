@@ -1,6 +1,7 @@
 // The loop's part that takes over from the broker before, and speaks with its clients that come back.
 #include <utility>
 
+#include "base/crash_point.h"
 #include "base/label.h"
 #include "base/log.h"
 #include "daemon/host/awaited_link.h"
@@ -46,6 +47,7 @@ void Loop::take_over(const Journal::Content& before, std::map<LeaseId, KeptDescr
       broker_.exited(session.id, now);
     }
   }
+  crash_at(CrashPoint::kRestartRestored);
   if (!before.checkpoint.sessions.empty())
     spdlog::info("taking over {} sessions, {} of which may be resumed; of {} leases {} can be handed on",
                  before.checkpoint.sessions.size(), awaited, before.checkpoint.leases.size(),
@@ -56,6 +58,7 @@ void Loop::end_grace() {
   grace_.expires_after(kGrace);
   grace_.async_wait([this](const boost::system::error_code& error) {
     if (error) return;
+    crash_at(CrashPoint::kRestartGraceOver);
     run([this](core::Broker& broker, core::TimePoint at) {
       for (const auto& [id, client] : clients_) {
         if (!broker.awaits(id)) continue;
@@ -71,6 +74,7 @@ void Loop::end_grace() {
 }
 
 Result<void> Loop::resume(const std::shared_ptr<Lane>& lane, const lane::Incoming& frame) {
+  crash_at(CrashPoint::kResumeRead);
   auto part = lane::body_of<lane::Resume>(frame);
   if (!part) return part.error();
   if (auto spoken = check_versions(part->oldest, part->newest); !spoken) return spoken;
@@ -96,12 +100,14 @@ Result<void> Loop::welcome_back(const std::shared_ptr<Lane>& lane, SessionId ses
   if (!ends) return Error{Code::kUnavailable, ends.error().message};  // the session can still be resumed
   if (auto resumed = broker_.resume(session, claim, std::chrono::steady_clock::now()); !resumed)
     return resumed;
+  crash_at(CrashPoint::kResumeDecided);
   const std::array<int, 3> descriptors = ends->numbers();
   const auto link = std::make_shared<LaneLink>(lane, std::move(ends->pages), std::move(ends->doorbell));
   std::exchange(clients_.at(session).link, link)->forget();
   spdlog::info("session {}, {}: resumed", session.value, link->who());
   link->press(broker_.figures(session));  // it may be asked for memory already
   lane->welcome_by_frame(session, welcome, descriptors);
+  crash_at(CrashPoint::kResumeWelcomed);
   return {};
 }
 

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <utility>
 
+#include "base/crash_point.h"
 #include "base/log.h"
 #include "daemon/host/files.h"
 #include "daemon/host/folder_lock.h"
@@ -87,6 +88,7 @@ std::filesystem::path QuotaStore::prepared_file() const { return folder_ / kPrep
 
 Result<void> QuotaStore::prepare(QuotaOverlay next, const AuditLog::Entry& entry) {
   if (read_only_) return not_stored(*read_only_);
+  if (fails_at(CrashPoint::kQuotaPrepare)) return not_stored(errno_error(ENOSPC, "cannot write"));
   if (auto written = write_durably(prepared_file(), overlay_text(next)); !written)
     return not_stored(written.error());
   if (auto told = audit_.add(entry); !told) {
@@ -94,12 +96,16 @@ Result<void> QuotaStore::prepare(QuotaOverlay next, const AuditLog::Entry& entry
     return not_stored(told.error());
   }
   prepared_ = std::move(next);
+  crash_at(CrashPoint::kQuotaPrepared);
   return {};
 }
 
 Result<void> QuotaStore::commit() {
+  crash_at(CrashPoint::kQuotaApplied);
+  if (fails_at(CrashPoint::kQuotaCommit)) return not_stored(errno_error(EIO, "cannot rename"));
   if (std::rename(prepared_file().c_str(), file().c_str()) != 0)
     return not_stored(errno_error(errno, "cannot rename " + prepared_file().string()));
+  crash_at(CrashPoint::kQuotaCommitted);
   current_ = *std::exchange(prepared_, std::nullopt);
   // It is in force, and in the folder: what a crash of the machine would leave of it nobody can tell any
   // more.

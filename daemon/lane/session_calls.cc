@@ -2,6 +2,8 @@
 
 #include <vector>
 
+#include "base/crash_point.h"
+
 namespace gpumem::lane {
 namespace {
 
@@ -61,9 +63,11 @@ Result<void> SessionCalls::take(const Call& call, const OpenSlice& body) {
     answer_later(call, too_late());
     return {};
   }
+  crash_at(CrashPoint::kSliceRead);
   const auto opened =
       api::open_slice(call.broker, call.session,
                       {device_at(call.broker, body.device), {body.limit}, std::string(body.label.view())});
+  crash_at(CrashPoint::kSliceOpened);
   if (opened)
     answer_later(call, to_body(*opened));
   else
@@ -72,12 +76,16 @@ Result<void> SessionCalls::take(const Call& call, const OpenSlice& body) {
 }
 
 Result<void> SessionCalls::take(const Call& call, const CloseSlice& body) {
+  crash_at(CrashPoint::kSliceCloseRead);
   answer_later(call, api::close_slice(call.broker, call.session, {SliceId{body.slice}}, call.now));
+  crash_at(CrashPoint::kSliceClosed);
   return {};
 }
 
 Result<void> SessionCalls::take(const Call& call, const Return& body) {
+  crash_at(CrashPoint::kReturnRead);
   answer_later(call, api::give_back(call.broker, call.session, to_call(body), call.now));
+  crash_at(CrashPoint::kReturnTaken);
   return {};
 }
 
@@ -86,10 +94,12 @@ Result<void> SessionCalls::take(const Call& call, const ExportHandle& body) {
     answer_later(call, too_late());
     return {};
   }
+  crash_at(CrashPoint::kExportRead);
   if (const auto exported = api::export_handle(call.broker, call.session, to_call(body), call.now))
     answer_later(call, to_body(*exported));
   else
     answer_later(call, failed_with(exported.error()));
+  crash_at(CrashPoint::kExported);
   return {};
 }
 
@@ -103,7 +113,9 @@ Result<void> SessionCalls::take(const Call& call, const ImportHandle& body) {
     answer_later(call, failed_with({Code::kUnavailable, "many answers are unread; read them and try again"}));
     return {};
   }
+  crash_at(CrashPoint::kImportRead);
   const auto imported = api::import_handle(call.broker, call.session, {body.handle}, call.now);
+  crash_at(CrashPoint::kImportDecided);
   if (!imported) {
     answer_later(call, failed_with(imported.error()));
     return {};
@@ -111,11 +123,14 @@ Result<void> SessionCalls::take(const Call& call, const ImportHandle& body) {
   std::vector<ExtentId> extents;
   for (const auto& [lease, extent] : imported->leases) extents.push_back(extent.id);
   answer_later(call, to_body(*imported), std::move(extents));
+  executor_.after([] { crash_at(CrashPoint::kImportSent); });
   return {};
 }
 
 Result<void> SessionCalls::take(const Call& call, const ReleaseImport& body) {
+  crash_at(CrashPoint::kReleaseRead);
   answer_later(call, api::release_import(call.broker, call.session, {core::ImportId{body.import}}, call.now));
+  crash_at(CrashPoint::kReleased);
   return {};
 }
 
@@ -135,6 +150,7 @@ Result<void> SessionCalls::take(const Call& call, const Grow& body) {
     answer_later(call, too_late());
     return {};
   }
+  crash_at(CrashPoint::kGrowRead);
   const auto [growth, is_new] = growths_.try_emplace({call.session, call.number});
   if (!is_new) return broken("two growths at once have one number");
   const RequestId id = api::grow(executor_, call.session, to_call(body),
@@ -155,11 +171,14 @@ Result<void> SessionCalls::take(const Call& call, const Cancel& body) {
 
 Result<void> SessionCalls::take(const Call& call, const Accept& body) {
   // What was given back before it was accepted is not offered any more; a made-up grant changes as little.
+  crash_at(CrashPoint::kGrowAcceptRead);
   (void)call.broker.accept(call.session, GrantId{body.grant});
+  crash_at(CrashPoint::kGrowActive);
   return {};
 }
 
 Result<void> SessionCalls::take(const Call& call, const Spent& body) {
+  crash_at(CrashPoint::kPressureSpent);
   if (body.device >= call.broker.policy().devices.size())
     return broken("it speaks of a device that there is not");
   return api::spent(call.broker, call.session, {device_at(call.broker, body.device)}, call.now);
@@ -205,11 +224,13 @@ void SessionCalls::answer_growth(SessionId session, std::uint64_t number,
                                  const Result<core::Grant, core::GrowFailure>& answer) {
   growths_.erase({session, number});
   if (!answer) return sender_.send(session, Outgoing(to_body(answer.error()), number).bytes(), {});
+  crash_at(CrashPoint::kGrowAnswer);
   for (std::size_t first = 0; first < answer->leases.size(); first += kMostLeases) {
     const Granted body = to_body(*answer, first);
     std::vector<ExtentId> extents;
     for (std::size_t i = 0; i < body.count; ++i) extents.push_back(answer->leases[first + i].extent.id);
     sender_.send(session, Outgoing(body, number).bytes(), extents);
+    crash_at(CrashPoint::kGrowAnswered);
   }
 }
 

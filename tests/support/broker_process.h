@@ -18,6 +18,8 @@ struct BrokerOptions {
   std::optional<User> user{};            ///< to run as
   std::optional<unsigned> open_files{};  ///< it may have at most; root would raise them again
   std::filesystem::path program{};       ///< empty: gpumemd_program()
+  std::vector<std::pair<std::string, std::string>> environment{};
+  bool may_end = false;  ///< a broker that ends before it serves is no failure of the test
 };
 
 /// gpumemd, serving, over a simulated machine of its own. Nothing of it is left when its owner goes.
@@ -48,6 +50,11 @@ class BrokerProcess {
   /// The same, with another configuration.
   void start_again(const std::string& config) {
     options_.config = config;
+    start_again();
+  }
+  /// The same, in another environment.
+  void start_again_in(std::vector<std::pair<std::string, std::string>> environment) {
+    options_.environment = std::move(environment);
     start_again();
   }
   /// Writes the configuration, sends SIGHUP, and waits until the broker has said what came of it.

@@ -21,8 +21,8 @@ namespace {
 
 // What a developer's shell may have set and a test must not see.
 const std::set<std::string> kUnset{
-    "GPUMEM_RUNTIME_DIR", "GPUMEM_DRIVER_DIR", "GPUMEM_SIM_MACHINE", "CUDA_VISIBLE_DEVICES",
-    "NOTIFY_SOCKET",      "LISTEN_FDS",        "LISTEN_PID"};
+    "GPUMEM_RUNTIME_DIR",   "GPUMEM_CRASH_POINT", "GPUMEM_DRIVER_DIR", "GPUMEM_SIM_MACHINE",
+    "CUDA_VISIBLE_DEVICES", "NOTIFY_SOCKET",      "LISTEN_FDS",        "LISTEN_PID"};
 
 std::vector<std::string> environment_of(const ChildOptions& options) {
   std::vector<std::string> all;

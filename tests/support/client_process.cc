@@ -16,11 +16,13 @@ ClientProcess::ClientProcess(const std::string& runtime_folder, ClientOptions op
   channel_.reset(ends[0]);
   const UniqueFd theirs(ends[1]);
   if (options.arguments.empty()) options.arguments = {"serve"};
+  options.environment.emplace_back("GPUMEM_RUNTIME_DIR", runtime_folder);
   child_ = std::make_unique<Child>(ChildOptions{.program = test_client_program(),
                                                 .arguments = std::move(options.arguments),
-                                                .environment = {{"GPUMEM_RUNTIME_DIR", runtime_folder}},
+                                                .environment = std::move(options.environment),
                                                 .user = options.user,
-                                                .input = theirs.get()});
+                                                .input = theirs.get(),
+                                                .output = options.output});
 }
 
 int ClientProcess::leave() {
@@ -31,6 +33,15 @@ int ClientProcess::leave() {
 void ClientProcess::tell(const Json& command) {
   EXPECT_TRUE(send_packet(channel_.get(), command.dump()).has_value())
       << "the client is gone; told: " << command;
+}
+
+void ClientProcess::tell_if_there(const Json& command) {
+  static_cast<void>(send_packet(channel_.get(), command.dump()));
+}
+
+bool ClientProcess::has_answer(std::chrono::milliseconds patience) const {
+  pollfd waiting{channel_.get(), POLLIN, 0};
+  return ::poll(&waiting, 1, static_cast<int>(patience.count())) > 0;
 }
 
 Json ClientProcess::answer(std::vector<UniqueFd>* descriptors) {

@@ -18,6 +18,8 @@ using Json = nlohmann::json;
 struct ClientOptions {
   std::optional<User> user{};
   std::vector<std::string> arguments{};  ///< other than to serve; see test_client.cc
+  std::vector<std::pair<std::string, std::string>> environment{};
+  int output = -1;  ///< becomes standard output and standard error; none: the test's own
 };
 
 /// A process that uses libgpumem as it is told. Every command answers JSON: `ok`, and either what came of it
@@ -36,6 +38,10 @@ class ClientProcess {
   /// Sends a command without waiting for what comes of it, and takes the answer of the oldest one.
   /// Descriptors that came with it are put into `descriptors`.
   void tell(const Json& command);
+  /// Whether answer() has not to wait: there is one, or the client has ended. Waits so long for that.
+  bool has_answer(std::chrono::milliseconds patience) const;
+  /// As tell(), to a client that may have ended: then the answer says so.
+  void tell_if_there(const Json& command);
   Json answer(std::vector<UniqueFd>* descriptors = nullptr);
   Json ask(const Json& command) {
     tell(command);
