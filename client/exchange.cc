@@ -440,9 +440,10 @@ bool Exchange::wait_until_open(const Clock::time_point& deadline) {
 // One attempt. Without a broker it returns at once: then a moment is waited, in which others may make theirs.
 void Exchange::resume(Clock::time_point deadline) {
   const SessionClaim claim = claim_;
+  const auto attempt = resumption_.attempt;
   resuming_ = true;
   mutex_.unlock();
-  auto resumed = resumption_.attempt(claim, deadline);
+  auto resumed = attempt(claim, deadline);
   mutex_.lock();
   resuming_ = false;
   if (!resumed) {
@@ -466,8 +467,8 @@ void Exchange::go_on(LaneSocket socket) {
   ++connection_;
   heard_ = Clock::now();
   // What was to be sent again on a connection that did not last is sent once.
-  std::erase_if(queue_,
-                [this](const std::string& frame) { return find(lane::parse(frame)->header.request); });
+  std::erase_if(queue_, [this](const std::string& frame)
+                            GPUMEM_REQUIRES(mutex_) { return find(lane::parse(frame)->header.request); });
   for (Call* call = calls_; call != nullptr;) {
     Call* const next = call->next_;
     send_again(*call);

@@ -1,5 +1,6 @@
 #include <algorithm>
-#include <vector>
+#include <set>
+#include <string>
 
 #include "client/cli/quota.h"
 #include "client/cli/table.h"
@@ -34,19 +35,19 @@ const std::string& shown_below(const v1::QuotaInfo& line, const Lines& lines) {
   return listed ? line.parent() : kTop;
 }
 
-// Adds the tenants below `parent`, each followed by those below it.
-void add_below(const std::string& parent, std::size_t depth, const Lines& lines, Table& table) {
-  std::vector<std::string> added;
+// Adds the tenants below `parent`, each followed by those below it. Each is `added` once, so that no answer,
+// such as one with a tenant without a name, goes on for ever.
+void add_below(const std::string& parent, std::size_t depth, const Lines& lines, std::set<std::string>& added,
+               Table& table) {
   for (const v1::QuotaInfo& first : lines) {
-    if (shown_below(first, lines) != parent || std::ranges::count(added, first.tenant()) != 0) continue;
-    added.push_back(first.tenant());
+    if (shown_below(first, lines) != parent || !added.insert(first.tenant()).second) continue;
     for (const v1::QuotaInfo& line : lines) {
       if (line.tenant() != first.tenant()) continue;
       table.add({std::string(2 * depth, ' ') + line.tenant(), line.device(), size_text(line.guarantee()),
                  size_text(line.limit()), std::to_string(line.weight()), std::to_string(line.priority()),
                  line.set_at_run_time() ? "yes" : ""});
     }
-    add_below(first.tenant(), depth + 1, lines, table);
+    add_below(first.tenant(), depth + 1, lines, added, table);
   }
 }
 
@@ -70,7 +71,8 @@ std::string quotas_text(const v1::ListQuotasResponse& quotas) {
                {"WEIGHT", kRight},
                {"PRIORITY", kRight},
                {"SET"}});
-  add_below("", 0, quotas.quotas(), table);
+  std::set<std::string> added;
+  add_below("", 0, quotas.quotas(), added, table);
   const std::string revision = "revision " + std::to_string(quotas.revision()) + "\n";
   return quotas.quotas().empty() ? "no tenants\n" + revision : table.text() + revision;
 }

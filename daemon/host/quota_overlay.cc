@@ -8,6 +8,9 @@
 namespace gpumem::host {
 namespace {
 
+// Each later change has room for its number, in TOML too.
+constexpr std::int64_t kMostRevision = std::numeric_limits<std::int64_t>::max() / 2;
+
 constexpr std::string_view kHeading =
     "# Quotas set with `gpumem quota`, which go before those of gpumemd.toml. gpumemd writes this file; edit "
     "it\n"
@@ -65,7 +68,7 @@ Result<QuotaOverlay> parse_overlay(std::string_view text, const std::string& sou
   TomlReader reader(source);
   reader.read(
       *document, "the file",
-      {{"revision", reader.number(overlay.revision, 0, std::numeric_limits<std::int64_t>::max())},
+      {{"revision", reader.number(overlay.revision, 0, kMostRevision)},
        {"changed", reader.text(overlay.changed)},
        {"changed_by", reader.text(overlay.changed_by)},
        {"tenant", reader.tables([&](const toml::table& table) { read_tenant(reader, table, overlay); })}});

@@ -13,37 +13,10 @@ namespace {
 constexpr int kMostSteps = 200;
 constexpr Bytes kPiece = mebibytes(2);
 
-core::Policy policy(Input& input) {
-  core::Policy policy;
-  const std::uint8_t kind = input.byte();
-  const core::ReclaimPolicy reclaim{.lend_guarantees = (kind & 1) != 0,
-                                    .deadline = std::chrono::seconds(2),
-                                    .escalation = static_cast<core::Escalation>(kind / 2 % 3)};
-  const Bytes pools[] = {mebibytes(16), mebibytes(512)};
-  for (std::size_t i = 0; i < std::size(pools); ++i) {
-    policy.devices.push_back({.uuid = "GPU-" + std::to_string(i),
-                              .name = "fuzz",
-                              .total = pools[i] + mebibytes(64),
-                              .pool = pools[i],
-                              .granularity = kPiece,
-                              .reclaim = reclaim,
-                              .context_overhead = (kind & 8) != 0 ? kPiece : Bytes{}});
-  }
-  const std::vector<core::Quota> guaranteed{{mebibytes(6), pools[0]}, {mebibytes(64), pools[1]}};
-  const std::vector<core::Quota> limited{{{}, mebibytes(12)}, {{}, mebibytes(400)}};
-  policy.tenants = {{.name = "one", .uid = 1, .gid = {}, .quotas = guaranteed},
-                    {.name = "two", .uid = 2, .gid = {}, .quotas = limited}};
-  policy.max_sessions = 8;
-  policy.max_slices_per_session = 4;
-  policy.max_requests_per_session = 4;
-  require(core::check(policy).has_value(), "the policy is one");
-  return policy;
-}
-
 /// Two clients, of two tenants or of one. A client whose lane was closed is followed by another one.
 class Clients {
  public:
-  explicit Clients(Input& input) : input_(input), host_(policy(input)), of_one_tenant_(input.one_in(2)) {
+  explicit Clients(Input& input) : input_(input), host_(some_policy(input)), of_one_tenant_(input.one_in(2)) {
     for (std::size_t i = 0; i < sessions_.size(); ++i) connect(i);
   }
 

@@ -80,6 +80,23 @@ void BrokerHost::come_to_rest() {
   require(false, "there is an end to what is to be done");
 }
 
+Result<SessionId> BrokerHost::open_session(int connection, std::string label,
+                                           std::shared_ptr<core::SessionHolder> holder) {
+  const auto uid = static_cast<std::uint32_t>(connection);
+  const core::Peer peer{.pid = 1000 + uid, .uid = uid, .maps = false, .gids = {uid}, .command = "fuzz"};
+  const auto opened = broker_.open_session(peer, std::move(label), now_);
+  if (opened) holders_.emplace(*opened, std::move(holder));
+  return opened;
+}
+
+void BrokerHost::end_session(SessionId session) {
+  holders_.erase(session);
+  run([&](core::Broker& broker, core::TimePoint now) {
+    end_requests_of(session);
+    broker.session_ended(session, core::SessionEnd::kReleased, now);
+  });
+}
+
 RequestId BrokerHost::grow(SessionId session, std::span<const core::Broker::Part> parts, core::Duration wait,
                            GrowAnswer answer) {
   const RequestId id = request_ids_.next();
@@ -125,6 +142,7 @@ void BrokerHost::do_effects() {
   for (broker_.take_effects(effects); !effects.empty(); broker_.take_effects(effects)) {
     for (core::Effect& effect : effects) {
       if (const auto* run = std::get_if<core::RunJob>(&effect)) do_job(run->job);
+      if (const auto* ring = std::get_if<core::RingDoorbell>(&effect)) press(ring->session);
       auto* answer = std::get_if<core::AnswerGrow>(&effect);
       if (answer == nullptr) continue;
       auto pending = pending_.extract(answer->request);
@@ -133,6 +151,11 @@ void BrokerHost::do_effects() {
           [tell = std::move(pending.mapped().answer), result = std::move(answer->answer)] { tell(result); });
     }
   }
+}
+
+void BrokerHost::press(SessionId session) {
+  const auto holder = holders_.find(session);
+  if (holder != holders_.end() && broker_.knows(session)) holder->second->pressed(broker_.figures(session));
 }
 
 void BrokerHost::do_job(const core::Job& job) {
@@ -269,6 +292,33 @@ void BrokerHost::check() const {
     }
   }
   require(told <= charged, "no lease is anybody else's");
+}
+
+core::Policy some_policy(Input& input) {
+  core::Policy policy;
+  const std::uint8_t kind = input.byte();
+  const core::ReclaimPolicy reclaim{.lend_guarantees = (kind & 1) != 0,
+                                    .deadline = std::chrono::seconds(2),
+                                    .escalation = static_cast<core::Escalation>(kind / 2 % 3)};
+  const Bytes pools[] = {mebibytes(16), mebibytes(512)};
+  for (std::size_t i = 0; i < std::size(pools); ++i) {
+    policy.devices.push_back({.uuid = "GPU-" + std::to_string(i),
+                              .name = "fuzz",
+                              .total = pools[i] + mebibytes(64),
+                              .pool = pools[i],
+                              .granularity = mebibytes(2),
+                              .reclaim = reclaim,
+                              .context_overhead = (kind & 8) != 0 ? mebibytes(2) : Bytes{}});
+  }
+  const std::vector<core::Quota> guaranteed{{mebibytes(6), pools[0]}, {mebibytes(64), pools[1]}};
+  const std::vector<core::Quota> limited{{{}, mebibytes(12)}, {{}, mebibytes(400)}};
+  policy.tenants = {{.name = "one", .uid = 1, .gid = {}, .quotas = guaranteed},
+                    {.name = "two", .uid = 2, .gid = {}, .quotas = limited}};
+  policy.max_sessions = 8;
+  policy.max_slices_per_session = 4;
+  policy.max_requests_per_session = 4;
+  require(core::check(policy).has_value(), "the policy is one");
+  return policy;
 }
 
 }  // namespace gpumem::fuzz

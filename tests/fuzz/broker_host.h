@@ -7,13 +7,14 @@
 #include <vector>
 
 #include "daemon/lane/session_calls.h"
+#include "tests/fuzz/input.h"
 
 namespace gpumem::fuzz {
 
 /// The host of a broker without threads, sockets or a clock: jobs of the driver are done at once, time passes
 /// when it is told to. It keeps its own account of what the frames it sends say.
 /// A broken invariant ends the process.
-class BrokerHost final : public core::Executor, public core::PacketSender {
+class BrokerHost : public core::Executor, public core::PacketSender {
  public:
   explicit BrokerHost(core::Policy policy);
   BrokerHost(const BrokerHost&) = delete;
@@ -29,6 +30,8 @@ class BrokerHost final : public core::Executor, public core::PacketSender {
     std::map<std::uint64_t, std::string> asked;  ///< the last request of each number
   };
 
+  /// Does `work` on the broker, and what follows from it.
+  void run(const Work& work);
   /// None: the broker refuses it.
   SessionId connect(std::uint32_t uid);
   /// Gives the packet of a session that lives to the broker. False: it broke the protocol, and is to be
@@ -57,10 +60,10 @@ class BrokerHost final : public core::Executor, public core::PacketSender {
   void after(std::function<void()> done) override { after_.push_back(std::move(done)); }
   std::optional<SessionId> session_of(std::string_view) const override { return {}; }
   std::optional<core::Caller> caller_of(int) const override { return {}; }
-  Result<SessionId> open_session(int, std::string, std::shared_ptr<core::SessionHolder>) override {
-    return Error{Code::kUnavailable, "nobody is behind"};
-  }
-  void end_session(SessionId) override {}
+  /// A session by gRPC of the user whose number is that of the connection: its holder is told of pressure.
+  Result<SessionId> open_session(int connection, std::string label,
+                                 std::shared_ptr<core::SessionHolder> holder) override;
+  void end_session(SessionId session) override;
   RequestId grow(SessionId session, std::span<const core::Broker::Part> parts, core::Duration wait,
                  GrowAnswer answer) override;
   void cancel(RequestId request) override;
@@ -80,8 +83,8 @@ class BrokerHost final : public core::Executor, public core::PacketSender {
     GrowAnswer answer;
   };
 
-  void run(const Work& work);
   void do_effects();
+  void press(SessionId session);
   void do_job(const core::Job& job);
   void end_requests_of(SessionId session);
   void note_answer(Session& session, const lane::Incoming& frame, std::span<const ExtentId> extents);
@@ -102,7 +105,11 @@ class BrokerHost final : public core::Executor, public core::PacketSender {
   std::vector<std::function<void()>> after_;
   IdSource<RequestId> request_ids_;
   std::map<RequestId, Pending> pending_;
-  std::map<SessionId, Session> sessions_;  ///< whose lane lives
+  std::map<SessionId, Session> sessions_;                              ///< whose lane lives
+  std::map<SessionId, std::shared_ptr<core::SessionHolder>> holders_;  ///< of sessions by gRPC
 };
+
+/// Two devices, and a tenant each for the users 1 and 2; reclaims as `input` says.
+core::Policy some_policy(Input& input);
 
 }  // namespace gpumem::fuzz

@@ -1,7 +1,9 @@
 // Runs a fuzz target without a fuzzer: every file of a folder, then mutations of them.
-//   GPUMEM_FUZZ_SEED    what the mutations are chosen by; as printed, to repeat them
-//   GPUMEM_FUZZ_ROUNDS  how many
+//   GPUMEM_FUZZ_SEED     what the mutations are chosen by; as printed, to repeat them
+//   GPUMEM_FUZZ_ROUNDS   how many
+//   GPUMEM_FUZZ_SECONDS  or for how long, however many those are
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -82,11 +84,15 @@ int main(int count, char** arguments) {
   std::printf("%zu inputs of %s\n", inputs.size(), arguments[1]);
   inputs.emplace_back();
   const std::uint64_t seed = setting("GPUMEM_FUZZ_SEED", std::random_device{}());
-  const std::uint64_t rounds = setting("GPUMEM_FUZZ_ROUNDS", kRounds);
-  std::printf("%llu mutations, GPUMEM_FUZZ_SEED=%llu\n", static_cast<unsigned long long>(rounds),
-              static_cast<unsigned long long>(seed));
+  const std::uint64_t seconds = setting("GPUMEM_FUZZ_SECONDS", 0);
+  const std::uint64_t rounds = setting("GPUMEM_FUZZ_ROUNDS", seconds != 0 ? ~std::uint64_t{0} : kRounds);
+  std::printf("GPUMEM_FUZZ_SEED=%llu\n", static_cast<unsigned long long>(seed));
   std::fflush(stdout);
   Mutator mutator(inputs, seed);
-  for (std::uint64_t round = 0; round < rounds; ++round) run(mutator.next());
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
+  std::uint64_t round = 0;
+  for (; round < rounds && (seconds == 0 || std::chrono::steady_clock::now() < end); ++round)
+    run(mutator.next());
+  std::printf("%llu mutations\n", static_cast<unsigned long long>(round));
   return 0;
 }

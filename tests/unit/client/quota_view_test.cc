@@ -43,6 +43,15 @@ TEST(QuotaList, ShowsTenantsUnderTheirParents) {
   EXPECT_EQ(json["quotas"][0]["limit"], kGiB);
 }
 
+TEST(QuotaList, ShowsATenantWithoutANameOnce) {
+  v1::ListQuotasResponse quotas;
+  *quotas.add_quotas() = line("", "gone", kGiB);
+  EXPECT_EQ(quotas_text(quotas),
+            "TENANT  DEVICE  GUARANTEE  LIMIT  WEIGHT  PRIORITY  SET\n"
+            "-       GPU-a          0B   1GiB     100         5  -\n"
+            "revision 0\n");
+}
+
 TEST(QuotaList, OfNobodyStillHasItsRevision) { EXPECT_EQ(quotas_text({}), "no tenants\nrevision 0\n"); }
 
 TEST(QuotaChange, ShowsWhatWasAndWhatIs) {

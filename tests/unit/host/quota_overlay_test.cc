@@ -47,6 +47,8 @@ TEST(QuotaOverlay, ThatIsBrokenIsRefusedAtItsPlace) {
   EXPECT_THAT(wrong(""), HasSubstr("there is no 'revision'"))
       << "a file that was cut off says nothing of quotas";
   EXPECT_THAT(wrong("revision = -1"), StartsWith("q.toml:1:"));
+  EXPECT_THAT(wrong("revision = 9223372036854775807"), StartsWith("q.toml:1:"))
+      << "the number after it could not be read again";
   EXPECT_THAT(wrong("revision = 1\n[[tenant]]\nname = \"a\"\nlimt = 1\n"),
               StartsWith("q.toml:4:1: unknown key 'limt'"));
   EXPECT_THAT(wrong("revision = 1\n[[tenant]]\nlimit = 1\n"), HasSubstr("needs a 'name'"));

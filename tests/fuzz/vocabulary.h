@@ -1,0 +1,20 @@
+#pragma once
+#include <string>
+#include <string_view>
+
+namespace gpumem::fuzz {
+
+/// The text that `bytes` stand for: ASCII for itself, each other byte for a piece of a configuration, such as
+/// a table's title, a key or an amount. A fuzzer that changes one byte so changes a whole word. 0xff lets the
+/// byte after it stand for itself.
+std::string spelled_out(std::string_view bytes);
+
+/// Takes what is before the first zero byte away from `bytes`, and the zero byte; all of it where there is
+/// none.
+std::string_view take_part(std::string_view& bytes);
+
+/// What config_fuzz and quota_fuzz call the machine's devices.
+inline constexpr const char* kFirstDevice = "GPU-01010101-0101-0101-0101-010101010101";
+inline constexpr const char* kSecondDevice = "GPU-02020202-0202-0202-0202-020202020202";
+
+}  // namespace gpumem::fuzz
