@@ -8,6 +8,7 @@
 #include "client/cli/listings.h"
 #include "client/cli/quota.h"
 #include "client/cli/run/command.h"
+#include "client/cli/run/reserve.h"
 #include "client/cli/run/run.h"
 #include "client/cli/time_text.h"
 #include "client/cli/unknown_command.h"
@@ -103,6 +104,7 @@ void add_commands(CLI::App& app, Arguments& arguments, const SplitLine& line, in
     command->callback([&] { status = run_listing(listing, arguments); });
   }
   add_run_command(app, arguments.runtime_dir, line, status);
+  add_reserve_command(app, arguments.runtime_dir, line, status);
   add_quota_command(app, arguments.runtime_dir, status);
   add_why(app, arguments, status);
   add_events(app, arguments, status);

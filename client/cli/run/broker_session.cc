@@ -1,5 +1,6 @@
 #include "client/cli/run/broker_session.h"
 
+#include <grpcpp/create_channel_posix.h>
 #include <sys/eventfd.h>
 
 #include "client/cli/monitor.h"
@@ -17,7 +18,19 @@ Result<std::unique_ptr<BrokerSession>> BrokerSession::open(const std::filesystem
                                                            const std::string& label) {
   const std::filesystem::path socket = runtime_folder / kApiSocketName;
   if (auto there = probe(socket); !there) return there.error();
-  std::unique_ptr<BrokerSession> session(new BrokerSession(socket, make_channel(socket)));
+  return begin(std::unique_ptr<BrokerSession>(new BrokerSession(socket, make_channel(socket))), label);
+}
+
+Result<std::unique_ptr<BrokerSession>> BrokerSession::open_over(UniqueFd connection,
+                                                                const std::filesystem::path& runtime_folder,
+                                                                const std::string& label) {
+  const std::filesystem::path socket = runtime_folder / kApiSocketName;
+  auto channel = grpc::CreateInsecureChannelFromFd("gpumemd", connection.release());
+  return begin(std::unique_ptr<BrokerSession>(new BrokerSession(socket, channel)), label);
+}
+
+Result<std::unique_ptr<BrokerSession>> BrokerSession::begin(std::unique_ptr<BrokerSession> session,
+                                                            const std::string& label) {
   v1::SessionRequest request;
   request.mutable_open()->set_label(label);
   auto answer = session->ask(std::move(request));
@@ -40,8 +53,7 @@ BrokerSession::~BrokerSession() {
 }
 
 void BrokerSession::read() {
-  v1::SessionAnswer answer;
-  while (stream_->Read(&answer)) keep(std::move(answer));
+  for (v1::SessionAnswer answer; stream_->Read(&answer); answer = {}) keep(std::move(answer));
   const grpc::Status status = stream_->Finish();
   const std::scoped_lock lock(mutex_);
   over_ = status.ok() ? Error{Code::kUnavailable, "the broker has ended the session"}

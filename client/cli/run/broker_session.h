@@ -23,6 +23,11 @@ class BrokerSession {
   /// Opens a session of this process. Errors  as client::connect_error, and the broker's own.
   static Result<std::unique_ptr<BrokerSession>> open(const std::filesystem::path& runtime_folder,
                                                      const std::string& label);
+  /// The same over `connection`, a socket that is connected to the broker's. The session is that of the
+  /// process that has connected it.
+  static Result<std::unique_ptr<BrokerSession>> open_over(UniqueFd connection,
+                                                          const std::filesystem::path& runtime_folder,
+                                                          const std::string& label);
   ~BrokerSession();
   BrokerSession(const BrokerSession&) = delete;
   BrokerSession& operator=(const BrokerSession&) = delete;
@@ -47,6 +52,8 @@ class BrokerSession {
 
  private:
   BrokerSession(std::filesystem::path socket, const std::shared_ptr<grpc::Channel>& channel);
+  static Result<std::unique_ptr<BrokerSession>> begin(std::unique_ptr<BrokerSession> session,
+                                                      const std::string& label);
   void read();
   void keep(v1::SessionAnswer answer);
   void tell();

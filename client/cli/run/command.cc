@@ -60,52 +60,52 @@ Environment own_environment() {
   return all;
 }
 
-Result<Command> Command::start(const CommandOptions& options, const Signals& signals) {
+Result<Command, CommandError> Command::start(const CommandOptions& options, const Signals& signals) {
   std::vector<std::string> words = options.words;
   std::vector<std::string> texts = assignments(options.environment);
   const std::vector<char*> arguments = pointers_to(words);
   const std::vector<char*> environment = pointers_to(texts);
   std::array<int, 2> ends{};
-  if (::pipe2(ends.data(), O_CLOEXEC) != 0) return errno_error(errno, "cannot make a pipe");
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0) return CommandError(errno_error(errno, "cannot make a pipe"));
   const UniqueFd read_end(ends[0]);
   UniqueFd write_end(ends[1]);
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   const pid_t pid = ::fork();
-  if (pid < 0) return errno_error(errno, "cannot start a process");
+  if (pid < 0) return CommandError(errno_error(errno, "cannot start a process"));
   if (pid == 0) {
     become(options, const_cast<char**>(arguments.data()), const_cast<char**>(environment.data()),
            signals.before(), write_end.get());
   }
   write_end.reset();
+  const Result<void> prepared = options.meanwhile ? options.meanwhile(pid) : Result<void>();
   const int number = failure_of(read_end.get());
   if (number == 0) return Command(pid);
   ::waitpid(pid, nullptr, 0);
-  if (number < 0) return Error{Code::kInternal, "'" + words[0] + "' could not be prepared"};
-  const Error error = errno_error(number, "cannot run '" + words[0] + "'");
-  return Error{number == ENOENT ? Code::kNotFound : Code::kPermissionDenied, error.message};
+  if (!prepared) return CommandError(prepared.error());
+  if (number < 0) return CommandError({Code::kInternal, "'" + words[0] + "' could not be prepared"});
+  return CommandError(errno_error(number, "cannot run '" + words[0] + "'"),
+                      number == ENOENT ? kNotFound : kNotExecutable);
 }
 
-int Command::wait(const Signals& signals, const Watch& watch) {
+int Command::wait(const Signals& signals, const OtherEnded& other_ended) {
   for (;;) {
-    const auto signal = signals.next_before(watch.readable, watch.period);
-    if (!signal) {
-      if (watch.wake) watch.wake();
-    } else if (signal->ssi_signo != SIGCHLD) {
-      pass_on(*signal);
-    } else if (const auto ended = reap(watch)) {
+    const signalfd_siginfo signal = signals.next();
+    if (signal.ssi_signo != SIGCHLD) {
+      pass_on(signal);
+    } else if (const auto ended = reap(other_ended)) {
       return *ended;
     }
   }
 }
 
 // Several ends may be told of by one signal.
-std::optional<int> Command::reap(const Watch& watch) const {
+std::optional<int> Command::reap(const OtherEnded& other_ended) const {
   std::optional<int> ended;
   int status = 0;
   pid_t pid = 0;
   while ((pid = ::waitpid(-1, &status, WNOHANG | WUNTRACED)) > 0) {
     if (pid != pid_) {
-      if (watch.other_ended && !WIFSTOPPED(status)) watch.other_ended(pid, status);
+      if (other_ended && !WIFSTOPPED(status)) other_ended(pid, status);
     } else if (WIFSTOPPED(status)) {
       stop_self();  // so that whoever waits for this process, such as a shell, learns of it
     } else {
@@ -123,14 +123,6 @@ void Command::pass_on(const signalfd_siginfo& signal) const {
 bool Command::leaves_others() {
   siginfo_t nobody{};
   return ::waitid(P_ALL, 0, &nobody, WEXITED | WNOHANG | WNOWAIT) == 0 || errno != ECHILD;
-}
-
-int status_of(const Error& error) {
-  switch (error.code) {
-    case Code::kNotFound: return kNotFound;
-    case Code::kPermissionDenied: return kNotExecutable;
-    default: return kOwnFailure;
-  }
 }
 
 int end_as(int wait_status) {

@@ -11,14 +11,9 @@ namespace gpumem::cli {
 // CLI11 gives the words behind a `--` back to the command above, so it is not shown them.
 SplitLine split_line(int argc, char** argv) {
   SplitLine line{{argv, argv + argc}, std::nullopt};
-  const auto is = [](const char* word) {
-    return [word](const char* one) { return std::string_view(one) == word; };
-  };
-  const auto dashes = std::ranges::find_if(line.words, is("--"));
-  const std::ranges::subrange before(line.words.begin(), dashes);
-  if (dashes == line.words.end() ||
-      (std::ranges::none_of(before, is("run")) && std::ranges::none_of(before, is("reserve"))))
-    return line;
+  const auto dashes = std::find(line.words.begin(), line.words.end(), std::string_view("--"));
+  const auto runs = [](std::string_view word) { return word == "run" || word == "reserve"; };
+  if (dashes == line.words.end() || std::none_of(line.words.begin(), dashes, runs)) return line;
   line.behind_dashes.emplace(dashes + 1, line.words.end());
   line.words.erase(dashes, line.words.end());
   return line;
@@ -41,8 +36,8 @@ std::vector<std::string> command_words(const CLI::App& command, const SplitLine&
   return words;
 }
 
-void add_bytes(CLI::App& command, const char* name, std::optional<Bytes>& bytes, const char* about) {
-  command
+CLI::Option* add_bytes(CLI::App& command, const char* name, std::optional<Bytes>& bytes, const char* about) {
+  return command
       .add_option_function<std::string>(
           name,
           [name, &bytes](const std::string& text) {

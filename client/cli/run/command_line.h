@@ -8,7 +8,8 @@
 
 namespace CLI {
 class App;
-}
+class Option;
+}  // namespace CLI
 
 namespace gpumem::cli {
 
@@ -30,7 +31,7 @@ void take_command(CLI::App& command, std::string& runtime_dir);
 std::vector<std::string> command_words(const CLI::App& command, const SplitLine& line);
 
 /// Options whose text is checked when the command line is read.
-void add_bytes(CLI::App& command, const char* name, std::optional<Bytes>& bytes, const char* about);
+CLI::Option* add_bytes(CLI::App& command, const char* name, std::optional<Bytes>& bytes, const char* about);
 void add_span(CLI::App& command, const char* name, std::optional<std::chrono::milliseconds>& span,
               const char* about);
 void add_name(CLI::App& command, std::string& name);

@@ -64,16 +64,16 @@ int refuse(Progress& progress, const Error& error) {
 }
 
 // Answers what waitpid() tells of the command.
-Result<int> run_to_its_end(const CommandOptions& command, const Signals& signals) {
+Result<int, CommandError> run_to_its_end(const CommandOptions& command, const Signals& signals) {
   auto started = Command::start(command, signals);
   if (!started) return started.error();
   return started->wait(signals);
 }
 
-int finish(const Result<int>& ended, Progress& progress) {
+int finish(const Result<int, CommandError>& ended, Progress& progress) {
   if (ended) return end_as(*ended);
   refuse(progress, ended.error());
-  return status_of(ended.error());
+  return ended.error().status;
 }
 
 int run_plain(const RunOptions& options, const Error& why, const Signals& signals, Progress& progress) {
@@ -84,10 +84,10 @@ int run_plain(const RunOptions& options, const Error& why, const Signals& signal
   return finish(run_to_its_end({options.words, std::move(environment)}, signals), progress);
 }
 
-Result<int> run_brokered(RunOptions& options, const Ground& ground, const Signals& signals,
-                         Progress& progress) {
+Result<int, CommandError> run_brokered(RunOptions& options, const Ground& ground, const Signals& signals,
+                                       Progress& progress) {
   auto accounts = AccountFolder::make();
-  if (!accounts) return accounts.error();
+  if (!accounts) return CommandError(accounts.error());
   options.settings.account_folder = accounts->path();
   options.settings.driver_folder = ground.driver_folder;
   auto ended = run_to_its_end({options.words, with_shim(own_environment(), options.settings)}, signals);
