@@ -7,6 +7,9 @@
 #include "client/cli/events.h"
 #include "client/cli/listings.h"
 #include "client/cli/quota.h"
+#include "client/cli/run/command.h"
+#include "client/cli/run/reserve.h"
+#include "client/cli/run/run.h"
 #include "client/cli/time_text.h"
 #include "client/cli/unknown_command.h"
 #include "client/cli/why.h"
@@ -92,7 +95,7 @@ void add_events(CLI::App& app, Arguments& arguments, int& status) {
   });
 }
 
-void add_commands(CLI::App& app, Arguments& arguments, int& status) {
+void add_commands(CLI::App& app, Arguments& arguments, const SplitLine& line, int& status) {
   for (const Listing& listing : listings()) {
     CLI::App* command = app.add_subcommand(listing.name, listing.about);
     add_json(*command, arguments);
@@ -100,6 +103,8 @@ void add_commands(CLI::App& app, Arguments& arguments, int& status) {
     if (listing.renewable) command->add_flag("--now", arguments.now, "Have the broker ask the driver first");
     command->callback([&] { status = run_listing(listing, arguments); });
   }
+  add_run_command(app, arguments.runtime_dir, line, status);
+  add_reserve_command(app, arguments.runtime_dir, line, status);
   add_quota_command(app, arguments.runtime_dir, status);
   add_why(app, arguments, status);
   add_events(app, arguments, status);
@@ -114,6 +119,7 @@ int run(int argc, char** argv) {
   CLI::App app{"Shows what the gpumem broker lends to whom, and checks that this machine is set up.",
                "gpumem"};
   Arguments arguments;
+  const SplitLine line = split_line(argc, argv);
   int status = 0;
   app.add_option("--runtime-dir", arguments.runtime_dir, "Folder of the broker's sockets [/run/gpumemd]")
       ->type_name("DIR");
@@ -121,15 +127,16 @@ int run(int argc, char** argv) {
   app.require_subcommand(1);
   app.fallthrough();  // --runtime-dir is understood after the command as well
   app.footer(kFooter);
-  add_commands(app, arguments, status);
+  add_commands(app, arguments, line, status);
   try {
-    app.parse(argc, argv);
+    app.parse(static_cast<int>(line.words.size()), line.words.data());
   } catch (const CLI::ParseError& error) {
     if (const std::string text = unknown_command(app); !text.empty() && error.get_exit_code() != 0) {
       std::cerr << text;
       return kUsageError;
     }
-    return app.exit(error) == 0 ? 0 : kUsageError;
+    if (app.exit(error) == 0) return 0;
+    return runs_a_command(app) ? kOwnFailure : kUsageError;
   }
   return status;
 }

@@ -44,6 +44,21 @@ std::string span_text(std::chrono::milliseconds span) {
   return text.data();
 }
 
+Result<std::chrono::milliseconds> parse_span(const std::string& text) {
+  std::int64_t count = 0;
+  const char* end = text.data() + text.size();
+  const auto [rest, failed] = std::from_chars(text.data(), end, count);
+  const std::string_view unit(rest, static_cast<std::size_t>(end - rest));
+  std::int64_t milliseconds = unit == "ms" ? 1 : unit.empty() ? 1000 : 0;
+  for (const Unit& one : kUnits) {
+    if (unit == std::string_view(&one.letter, 1)) milliseconds = one.seconds * 1000;
+  }
+  constexpr std::int64_t kLongest = 366LL * 86'400'000;
+  if (failed != std::errc() || milliseconds == 0 || count < 0 || count > kLongest / milliseconds)
+    return Error{Code::kInvalidArgument, "'" + text + "' is no span of time (500ms, 90s, 10m, 2h, 3d)"};
+  return std::chrono::milliseconds(count * milliseconds);
+}
+
 Result<std::string> since_text(const std::string& since, WallTime now) {
   if (parse_rfc3339(since)) return since;
   std::int64_t count = 0;

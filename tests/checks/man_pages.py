@@ -9,7 +9,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 COMMANDS = {"daemon/gpumemd": ("gpumemd.8", [[]]),
             "client/cli/gpumem": ("gpumem.1", [[], ["status"], ["ps"], ["tenants"], ["reconcile"],
                                                 ["why"], ["events"], ["quota"], ["quota", "set"],
-                                                ["quota", "reset"], ["check"]]),
+                                                ["quota", "reset"], ["run"], ["reserve"], ["check"]]),
             "sim/gpumem-sim": ("gpumem-sim.1", [[]])}
 OPTION = re.compile(r"--[a-z][a-z-]+")
 

@@ -1,0 +1,104 @@
+#include "client/cli/run/account.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstdlib>
+#include <optional>
+
+#include "base/unique_fd.h"
+#include "client/cli/time_text.h"
+#include "client/shim/account_page.h"
+
+namespace gpumem::cli {
+namespace {
+
+constexpr std::string_view kPrefix = "account.";
+
+std::string parent_folder() {
+  for (const char* name : {"XDG_RUNTIME_DIR", "TMPDIR"}) {
+    const char* folder = std::getenv(name);
+    if (folder != nullptr && *folder == '/' && ::access(folder, W_OK | X_OK) == 0) return folder;
+  }
+  return "/tmp";
+}
+
+std::optional<pid_t> pid_of(const std::string& file) {
+  if (!file.starts_with(kPrefix)) return std::nullopt;
+  pid_t pid = 0;
+  const char* end = file.data() + file.size();
+  const auto [rest, failed] = std::from_chars(file.data() + kPrefix.size(), end, pid);
+  return failed == std::errc() && rest == end && pid > 0 ? std::optional(pid) : std::nullopt;
+}
+
+// The command may have put anything there: no link is followed, no pipe waited for.
+std::optional<ProcessAccount> read_account(const std::filesystem::path& file, pid_t pid) {
+  const UniqueFd opened(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  struct stat info {};
+  if (!opened.valid() || ::fstat(opened.get(), &info) != 0 || !S_ISREG(info.st_mode)) return std::nullopt;
+  shim::AccountPage page{};
+  if (::pread(opened.get(), &page, sizeof page, 0) != sizeof page || page.magic != shim::kAccountMagic)
+    return std::nullopt;
+  constexpr std::uint64_t kLongest = std::uint64_t{1} << 62;
+  return ProcessAccount{pid,
+                        {page.peak_bytes},
+                        std::chrono::nanoseconds(std::min(page.waited_ns, kLongest)),
+                        page.denials,
+                        {page.last_denied_bytes}};
+}
+
+std::uint64_t capped_sum(std::uint64_t a, std::uint64_t b) { return a + std::min(b, ~a); }
+
+}  // namespace
+
+Result<AccountFolder> AccountFolder::make() {
+  std::string path = parent_folder() + "/gpumem-run-XXXXXX";
+  if (::mkdtemp(path.data()) == nullptr) return errno_error(errno, "cannot make the folder " + path);
+  return AccountFolder(path);
+}
+
+AccountFolder::~AccountFolder() {
+  std::error_code no_matter;
+  if (!path_.empty()) std::filesystem::remove_all(path_, no_matter);
+}
+
+std::vector<ProcessAccount> AccountFolder::read() const {
+  std::vector<ProcessAccount> accounts;
+  std::error_code failed;
+  for (std::filesystem::directory_iterator it(path_, failed), end; !failed && it != end;
+       it.increment(failed)) {
+    const auto pid = pid_of(it->path().filename());
+    const auto account = pid ? read_account(it->path(), *pid) : std::nullopt;
+    if (account) accounts.push_back(*account);
+  }
+  std::ranges::sort(accounts, {}, &ProcessAccount::pid);
+  return accounts;
+}
+
+std::string account_text(const std::vector<ProcessAccount>& accounts) {
+  if (accounts.empty()) return "no process of the command used the GPU through gpumem";
+  ProcessAccount all;
+  Bytes largest;
+  for (const ProcessAccount& one : accounts) {
+    largest = std::max(largest, one.peak);
+    all.peak.count = capped_sum(all.peak.count, one.peak.count);
+    all.waited = std::chrono::nanoseconds(std::min(capped_sum(static_cast<std::uint64_t>(all.waited.count()),
+                                                              static_cast<std::uint64_t>(one.waited.count())),
+                                                   std::uint64_t{1} << 62));
+    all.denials = capped_sum(all.denials, one.denials);
+    if (one.denials != 0) all.last_denied = one.last_denied;
+  }
+  std::string text = "peak " + to_string(all.peak);
+  if (accounts.size() > 1)
+    text += " in " + std::to_string(accounts.size()) + " processes (the largest " + to_string(largest) + ")";
+  text += ", waited " + span_text(std::chrono::floor<std::chrono::milliseconds>(all.waited));
+  if (all.denials == 0) return text + ", nothing denied";
+  return text + ", " + std::to_string(all.denials) + (all.denials == 1 ? " request" : " requests") +
+         " denied (the last: " + to_string(all.last_denied) + ")";
+}
+
+}  // namespace gpumem::cli

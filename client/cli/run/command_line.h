@@ -1,0 +1,42 @@
+#pragma once
+#include <chrono>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "gpumem/bytes.h"
+
+namespace CLI {
+class App;
+class Option;
+}  // namespace CLI
+
+namespace gpumem::cli {
+
+// What command lines of programs that run a command have in common.
+
+/// A command line up to the first `--`, and what stands behind it. Of commands that run no command: the whole
+/// line, and nothing.
+struct SplitLine {
+  std::vector<const char*> words;
+  std::optional<std::vector<std::string>> behind_dashes;
+};
+SplitLine split_line(int argc, char** argv);
+
+/// The first word that is no option of `command` begins the command to run; its options are its own.
+/// `runtime_dir`  becomes what --runtime-dir says.
+void take_command(CLI::App& command, std::string& runtime_dir);
+/// The words of the command to run: what `command` has left of its line, and what stands behind the `--`.
+/// Throws CLI::ParseError: they begin with an option, which `command` does not have.
+std::vector<std::string> command_words(const CLI::App& command, const SplitLine& line);
+
+/// Options whose text is checked when the command line is read.
+CLI::Option* add_bytes(CLI::App& command, const char* name, std::optional<Bytes>& bytes, const char* about);
+void add_span(CLI::App& command, const char* name, std::optional<std::chrono::milliseconds>& span,
+              const char* about);
+void add_name(CLI::App& command, std::string& name);
+
+/// Whether `app` was asked for a command whose own failures are kOwnFailure.
+bool runs_a_command(const CLI::App& app);
+
+}  // namespace gpumem::cli

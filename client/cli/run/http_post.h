@@ -1,0 +1,23 @@
+#pragma once
+#include <chrono>
+#include <string>
+
+#include "gpumem/result.h"
+
+namespace gpumem::cli {
+
+/// An address of the form `http://HOST[:PORT][/PATH]`.
+struct HttpUrl {
+  std::string host;
+  std::string port;
+  std::string path;
+};
+
+/// Errors  kInvalidArgument: of another form; https is not spoken.
+Result<HttpUrl> parse_url(const std::string& url);
+
+/// Posts `json` to `url`. Good is an answer of 200 to 299 within `patience`, for each step of the way.
+/// Errors  kUnavailable: no answer, or another one.   Blocks.
+Result<void> post_json(const HttpUrl& url, const std::string& json, std::chrono::milliseconds patience);
+
+}  // namespace gpumem::cli

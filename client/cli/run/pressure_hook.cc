@@ -1,0 +1,115 @@
+#include "client/cli/run/pressure_hook.h"
+
+#include <spawn.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <array>
+#include <csignal>
+#include <vector>
+
+#include "client/cli/run/command.h"
+#include "client/cli/views.h"
+
+namespace gpumem::cli {
+namespace {
+
+std::string seconds_text(std::chrono::milliseconds span) {
+  return std::to_string(std::chrono::ceil<std::chrono::seconds>(span).count());
+}
+
+std::string json_of(const PressureAsked& asked) {
+  Json json{{"asked_bytes", asked.bytes.count},
+            {"deadline_seconds", std::chrono::ceil<std::chrono::seconds>(asked.within).count()},
+            {"device", asked.device},
+            {"name", asked.name}};
+  if (asked.pid > 0) json["command_pid"] = asked.pid;
+  return json_text(json);
+}
+
+std::vector<std::string> environment_of(const PressureAsked& asked) {
+  Environment environment = own_environment();
+  environment["GPUMEM_ASKED_BYTES"] = std::to_string(asked.bytes.count);
+  environment["GPUMEM_DEADLINE_SECONDS"] = seconds_text(asked.within);
+  environment["GPUMEM_DEVICE"] = asked.device;
+  if (asked.pid > 0) environment["GPUMEM_COMMAND_PID"] = std::to_string(asked.pid);
+  std::vector<std::string> texts;
+  for (const auto& [name, value] : environment) texts.push_back(name + "=" + value);
+  return texts;
+}
+
+// A command of the shell, with no signal blocked.
+Result<pid_t> spawn_shell(std::string command, std::vector<std::string> environment) {
+  posix_spawnattr_t attributes{};
+  ::posix_spawnattr_init(&attributes);
+  sigset_t none;
+  ::sigemptyset(&none);
+  ::posix_spawnattr_setsigmask(&attributes, &none);
+  ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
+  std::string shell = "sh";
+  std::string option = "-c";
+  const std::array<char*, 4> words{shell.data(), option.data(), command.data(), nullptr};
+  std::vector<char*> variables;
+  for (std::string& text : environment) variables.push_back(text.data());
+  variables.push_back(nullptr);
+  pid_t pid = 0;
+  const int failed = ::posix_spawn(&pid, "/bin/sh", nullptr, &attributes, words.data(), variables.data());
+  ::posix_spawnattr_destroy(&attributes);
+  if (failed != 0) return errno_error(failed, "cannot run /bin/sh");
+  return pid;
+}
+
+std::string ending_words(int status) {
+  return WIFEXITED(status) ? "status " + std::to_string(WEXITSTATUS(status))
+                           : "signal " + std::to_string(WTERMSIG(status));
+}
+
+}  // namespace
+
+Result<PressureHook> PressureHook::parse(const std::string& text) {
+  PressureHook hook;
+  const bool is_url = text.starts_with("http://") || text.starts_with("https://");
+  if (!is_url) {
+    hook.command_ = text;
+    return hook;
+  }
+  auto url = parse_url(text);
+  if (!url) return url.error();
+  hook.url_ = std::move(*url);
+  return hook;
+}
+
+Result<void> PressureHook::ask(const PressureAsked& asked) {
+  constexpr std::chrono::milliseconds kLeast{1000};
+  if (url_) return post_json(*url_, json_of(asked), std::max(asked.within, kLeast));
+  return run(asked);
+}
+
+Result<void> PressureHook::run(const PressureAsked& asked) {
+  std::unique_lock lock(mutex_);
+  is_running_ = true;  // before the command can have ended
+  ended_.clear();
+  auto pid = spawn_shell(command_, environment_of(asked));
+  if (!pid) return pid.error();
+  changed_.wait(lock, [&] { return is_stopped_ || ended_.contains(*pid); });
+  is_running_ = false;
+  const auto ended = ended_.find(*pid);
+  if (ended == ended_.end()) return Error{Code::kCancelled, "the command of --on-pressure still runs"};
+  if (ended->second == 0) return {};
+  return Error{Code::kAborted, "the command of --on-pressure has ended with " + ending_words(ended->second)};
+}
+
+void PressureHook::child_ended(pid_t pid, int status) {
+  const std::scoped_lock lock(mutex_);
+  if (!is_running_) return;
+  ended_[pid] = status;
+  changed_.notify_all();
+}
+
+void PressureHook::stop() {
+  const std::scoped_lock lock(mutex_);
+  is_stopped_ = true;
+  changed_.notify_all();
+}
+
+}  // namespace gpumem::cli

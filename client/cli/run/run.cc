@@ -1,0 +1,124 @@
+#include "client/cli/run/run.h"
+
+#include <cstdlib>
+#include <iostream>
+
+#include "client/cli/monitor.h"
+#include "client/cli/run/account.h"
+#include "client/cli/run/lent_devices.h"
+#include "client/cli/run/place.h"
+#include "client/cli/run/shim_folder.h"
+#include "client/runtime_folder.h"
+#include "gpumem/session.h"
+
+namespace gpumem::cli {
+namespace {
+
+constexpr const char* kWho = "gpumem run";
+
+// What a program with the drop-in driver needs, looked at before it starts.
+struct Ground {
+  v1::GetStatusResponse status;
+  std::filesystem::path driver_folder;
+};
+
+Result<Ground> find_ground(RunOptions& options) {
+  auto shim = shim_folder();
+  if (!shim) return shim.error();
+  options.settings.shim_folder = *shim;
+  auto monitor = Monitor::connect(options.settings.runtime_folder);
+  if (!monitor) return monitor.error();
+  auto status = monitor->status();
+  if (!status) return status.error();
+  // The drop-in driver speaks by the lane, as every client of the library.
+  auto session = Session::connect({options.settings.runtime_folder.string(), kWho});
+  if (!session) return session.error();
+  return Ground{*status, client::driver_folder(session->driver_folder())};
+}
+
+Result<void> choose_device(const Ground& ground, RunOptions& options) {
+  if (options.device.empty()) return {};
+  auto uuid = find_device(ground.status, options.device);
+  if (!uuid) return uuid.error().in("--device");
+  options.settings.device = *uuid;
+  return {};
+}
+
+Result<Place> find_place(const Ground& ground, const RunOptions& options, const Signals& signals,
+                         Progress& progress) {
+  const ShimSettings& settings = options.settings;
+  if (!settings.limit || !settings.wait) return Place{};
+  const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
+  auto device = settings.device.empty() ? first_visible(ground.status, visible == nullptr ? "" : visible)
+                                        : Result<std::string>(settings.device);
+  if (!device) return device.error();
+  const std::string label = settings.name.empty() ? std::string(kWho) : settings.name;
+  return wait_for_place({settings.runtime_folder, *device, *settings.limit, *settings.wait, label}, signals,
+                        progress);
+}
+
+int refuse(Progress& progress, const Error& error) {
+  progress.clear();
+  std::cerr << kWho << ": " << error.message << "\n";
+  return kOwnFailure;
+}
+
+// Answers what waitpid() tells of the command.
+Result<int, CommandError> run_to_its_end(const CommandOptions& command, const Signals& signals) {
+  auto started = Command::start(command, signals);
+  if (!started) return started.error();
+  return started->wait(signals);
+}
+
+int finish(const Result<int, CommandError>& ended, Progress& progress) {
+  if (ended) return end_as(*ended);
+  refuse(progress, ended.error());
+  return ended.error().status;
+}
+
+int run_plain(const RunOptions& options, const Error& why, const Signals& signals, Progress& progress) {
+  progress.say(why.message);
+  progress.say("the command runs without gpumem, as --optional allows");
+  Environment environment = own_environment();
+  if (!options.device.empty()) environment["CUDA_VISIBLE_DEVICES"] = options.device;
+  return finish(run_to_its_end({options.words, std::move(environment)}, signals), progress);
+}
+
+Result<int, CommandError> run_brokered(RunOptions& options, const Ground& ground, const Signals& signals,
+                                       Progress& progress) {
+  auto accounts = AccountFolder::make();
+  if (!accounts) return CommandError(accounts.error());
+  options.settings.account_folder = accounts->path();
+  options.settings.driver_folder = ground.driver_folder;
+  auto ended = run_to_its_end({options.words, with_shim(own_environment(), options.settings)}, signals);
+  if (!ended) return ended;
+  progress.say(account_text(accounts->read()));
+  if (Command::leaves_others())
+    progress.say("processes that the command has started go on, and are not in it");
+  return ended;
+}
+
+}  // namespace
+
+int run_program(RunOptions options) {
+  const Signals signals;
+  Progress progress(kWho);
+  if (options.words.empty()) {
+    const char* shell = std::getenv("SHELL");
+    options.words = {shell != nullptr && *shell != '\0' ? shell : "/bin/sh"};
+  }
+  const auto ground = find_ground(options);
+  if (!ground) {
+    if (options.settings.optional) return run_plain(options, ground.error(), signals, progress);
+    refuse(progress, ground.error());
+    progress.say("with --optional, the command runs without gpumem");
+    return kOwnFailure;
+  }
+  if (auto chosen = choose_device(*ground, options); !chosen) return refuse(progress, chosen.error());
+  const auto place = find_place(*ground, options, signals, progress);
+  if (!place) return refuse(progress, place.error());
+  if (place->signal) die_by(*place->signal);
+  return finish(run_brokered(options, *ground, signals, progress), progress);
+}
+
+}  // namespace gpumem::cli

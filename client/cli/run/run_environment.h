@@ -1,0 +1,31 @@
+#pragma once
+#include <chrono>
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "client/cli/run/command.h"
+#include "gpumem/bytes.h"
+
+namespace gpumem::cli {
+
+/// How the drop-in driver is to find and to treat a program.
+struct ShimSettings {
+  std::filesystem::path shim_folder;
+  std::filesystem::path runtime_folder;
+  std::filesystem::path account_folder;
+  std::filesystem::path driver_folder;  ///< of the real driver; empty: the system's
+  std::optional<Bytes> limit;
+  std::optional<std::chrono::milliseconds> wait;
+  std::string name;
+  std::string device;  ///< UUID; empty: those that the program sees anyway
+  bool optional = false;
+  bool show_device = false;
+  bool preload = false;
+  bool framework_settings = true;
+};
+
+/// `base`, changed so that a program and its children use the drop-in driver as `settings` say.
+Environment with_shim(Environment base, const ShimSettings& settings);
+
+}  // namespace gpumem::cli

@@ -1,0 +1,15 @@
+#pragma once
+#include <filesystem>
+
+#include "gpumem/result.h"
+
+namespace gpumem::cli {
+
+inline constexpr const char* kShimLibrary = "libcuda.so.1";
+inline constexpr const char* kShimNvml = "libnvidia-ml.so.1";
+
+/// The folder of the drop-in driver: what GPUMEM_SHIM_FOLDER names, else `../lib/gpumem/shim`, seen from the
+/// folder of this program. An absolute path. Errors  kNotFound: there is no drop-in driver.
+Result<std::filesystem::path> shim_folder();
+
+}  // namespace gpumem::cli

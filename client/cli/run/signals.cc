@@ -1,0 +1,57 @@
+#include "client/cli/run/signals.h"
+
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <iostream>
+
+namespace gpumem::cli {
+
+Signals::Signals() {
+  sigset_t signals;
+  ::sigfillset(&signals);
+  for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS}) ::sigdelset(&signals, fault);
+  ::pthread_sigmask(SIG_BLOCK, &signals, &before_);
+  fd_.reset(::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
+}
+
+Signals::~Signals() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+
+signalfd_siginfo Signals::next() const {
+  for (;;) {
+    if (const auto signal = next_before(-1, std::chrono::milliseconds(-1))) return *signal;
+  }
+}
+
+std::optional<signalfd_siginfo> Signals::next_before(int other, std::chrono::milliseconds time) const {
+  std::array<pollfd, 2> polled{{{fd_.get(), POLLIN, 0}, {other, POLLIN, 0}}};
+  ::poll(polled.data(), polled.size(), static_cast<int>(time.count()));
+  signalfd_siginfo signal{};
+  if (::read(fd_.get(), &signal, sizeof signal) == sizeof signal) return signal;
+  return std::nullopt;
+}
+
+bool asks_to_end(unsigned signal) {
+  return signal == SIGINT || signal == SIGTERM || signal == SIGHUP || signal == SIGQUIT;
+}
+
+void stop_self() { ::kill(::getpid(), SIGSTOP); }
+
+void die_by(int signal) {
+  std::cout << std::flush;
+  std::cerr << std::flush;
+  ::prctl(PR_SET_DUMPABLE, 0);
+  ::signal(signal, SIG_DFL);
+  ::kill(::getpid(), signal);  // pending, if it is blocked
+  sigset_t one;
+  ::sigemptyset(&one);
+  ::sigaddset(&one, signal);
+  ::pthread_sigmask(SIG_UNBLOCK, &one, nullptr);
+  ::_exit(128 + signal);  // of signals that end nothing
+}
+
+}  // namespace gpumem::cli

@@ -1,0 +1,210 @@
+// `gpumem run`: what a command is given, how it ends, and what is told of it.
+#include "tests/run/fixture.h"
+
+namespace gpumem::test {
+namespace {
+
+using Words = std::vector<std::string>;
+
+struct Run : RunTest {
+  Outcome run_shell(const std::string& script, Words options = {}, Variables more = {}) {
+    options.insert(options.begin(), "run");
+    options.insert(options.end(), {"--", "/bin/sh", "-c", script});
+    return gpumem(std::move(options), std::move(more));
+  }
+  /// The variable as the command sees it.
+  std::string variable(const std::string& name, const Words& options = {}, const Variables& more = {}) {
+    const std::string output = run_shell("echo \"=$" + name + "=\"", options, more).output;
+    const auto begin = output.find('=') + 1;
+    return output.substr(begin, output.find("=\n", begin) - begin);
+  }
+};
+
+TEST_F(Run, EndsAsTheCommandEnds) {
+  EXPECT_EQ(run_shell("exit 0").status, 0);
+  EXPECT_EQ(run_shell("exit 42").status, 42);
+  EXPECT_EQ(run_shell("kill -KILL $$").status, -SIGKILL);
+  EXPECT_EQ(run_shell("kill -TERM $$").status, -SIGTERM);
+  EXPECT_EQ(run_shell("kill -SEGV $$").status, -SIGSEGV);
+  EXPECT_TRUE(left_nothing());
+}
+
+TEST_F(Run, TellsItsOwnFailuresFromTheCommands) {
+  EXPECT_EQ(gpumem({"run", "--", "/no/such/program"}).status, 127);
+  EXPECT_EQ(gpumem({"run", "no-such-program"}).status, 127);
+  EXPECT_EQ(gpumem({"run", "/etc/passwd"}).status, 126);
+  EXPECT_EQ(gpumem({"run", "/etc"}).status, 126);
+  for (const Words& wrong : std::vector<Words>{{"run", "--bogus", "true"},
+                                               {"run", "--limit", "much", "true"},
+                                               {"run", "--limit", "0", "true"},
+                                               {"run", "--wait", "-3s", "true"},
+                                               {"run", "--device", "GPU-nowhere", "true"},
+                                               {"run", "--device", "7", "true"}})
+    EXPECT_EQ(gpumem(wrong).status, 125) << wrong[1];
+}
+
+TEST_F(Run, LeavesTheWordsOfTheCommandAlone) {
+  const Outcome one = gpumem({"run", "--limit", "1GiB", "/bin/echo", "--limit", "--", "-x", "status"});
+  EXPECT_TRUE(says(one.output, "--limit -- -x status\n"));
+  const Outcome two = gpumem({"run", "--", "/bin/echo", "--json", "run"});
+  EXPECT_TRUE(says(two.output, "--json run\n"));
+}
+
+TEST_F(Run, WithoutACommandStartsTheUsersShell) {
+  auto shell = begin({"run", "--name", "a shell"});
+  shell.tell("echo in $GPUMEM_NAME\n");
+  EXPECT_TRUE(shell.has_said("in a shell"));
+  shell.tell("exit 5\n");
+  EXPECT_EQ(shell.wait(), 5);
+}
+
+TEST_F(Run, PutsTheDropInDriverInFrontOfTheLibraryPath) {
+  const std::string shim = fake_shim_folder();
+  EXPECT_EQ(variable("LD_LIBRARY_PATH", {}, {{"LD_LIBRARY_PATH", ""}}), shim);
+  EXPECT_EQ(variable("LD_LIBRARY_PATH", {}, {{"LD_LIBRARY_PATH", "/a::/b:" + shim + ":"}}), shim + ":/a:/b");
+  EXPECT_EQ(variable("LD_PRELOAD", {}, {{"LD_PRELOAD", ""}}), "");
+}
+
+TEST_F(Run, PreloadsTheDropInDriverIfAskedTo) {
+  const std::string library = fake_shim_folder() / "libcuda.so.1";
+  EXPECT_EQ(variable("LD_PRELOAD", {"--preload"}), library);
+  EXPECT_EQ(variable("LD_LIBRARY_PATH", {"--preload"}, {{"LD_LIBRARY_PATH", "/a"}}), "/a");
+}
+
+TEST_F(Run, TellsTheDropInDriverWhatTheCommandLineSays) {
+  const Words options{"--limit", "96MiB",    "--wait", "90s",           "--name",
+                      "train",   "--device", "0",      "--show-device", "--optional"};
+  EXPECT_EQ(variable("GPUMEM_LIMIT", options), "96MiB");
+  EXPECT_EQ(variable("GPUMEM_WAIT", options), "90s");
+  EXPECT_EQ(variable("GPUMEM_NAME", options), "train");
+  EXPECT_EQ(variable("CUDA_VISIBLE_DEVICES", options), device());
+  EXPECT_EQ(variable("GPUMEM_SHOW_DEVICE", options), "1");
+  EXPECT_EQ(variable("GPUMEM_OPTIONAL", options), "1");
+  EXPECT_EQ(variable("GPUMEM_RUNTIME_DIR"), broker_.folder());
+  EXPECT_EQ(variable("GPUMEM_REAL_LIBCUDA"), broker_.driver_folder() + "/libcuda.so.1");
+  EXPECT_EQ(variable("CUDA_VISIBLE_DEVICES", {"--device", device().substr(0, 12)}), device());
+  EXPECT_EQ(variable("GPUMEM_LIMIT"), "");
+}
+
+TEST_F(Run, SetsWhatMakesFrameworksFitButNothingThatTheUserHasSet) {
+  EXPECT_EQ(variable("TF_FORCE_GPU_ALLOW_GROWTH"), "true");
+  EXPECT_EQ(variable("XLA_PYTHON_CLIENT_PREALLOCATE"), "false");
+  EXPECT_EQ(variable("XLA_PYTHON_CLIENT_PREALLOCATE", {}, {{"XLA_PYTHON_CLIENT_PREALLOCATE", "true"}}),
+            "true");
+  EXPECT_EQ(variable("TF_DEVICE_MIN_SYS_MEMORY_IN_MB", {"--no-framework-settings"}), "");
+}
+
+TEST_F(Run, TellsWhatTheProcessesOfTheCommandHaveUsed) {
+  const std::string actor = actor_program().string() + " account ";
+  const Outcome one = run_shell(actor + "1073741824 2500000000 0 0 exit");
+  EXPECT_EQ(one.status, 0);
+  EXPECT_TRUE(says(one.output, "gpumem run: peak 1GiB, waited 2.5s, nothing denied\n"));
+  const Outcome both = run_shell(actor + "1073741824 0 0 0 exit; " + actor + "536870912 1000000 2 4096 exit");
+  EXPECT_TRUE(says(both.output, "peak 1.5GiB in 2 processes (the largest 1GiB)"));
+  EXPECT_TRUE(says(both.output, "2 requests denied (the last: 4KiB)"));
+  EXPECT_TRUE(says(run_shell("true").output, "no process of the command used the GPU through gpumem"));
+  EXPECT_TRUE(left_nothing());
+}
+
+TEST_F(Run, TellsOfProcessesThatWereKilledAndOfOrphans) {
+  const Outcome killed = gpumem({"run", actor_program(), "account", "2097152", "0", "0", "0", "kill"});
+  EXPECT_EQ(killed.status, -SIGKILL);
+  EXPECT_TRUE(says(killed.output, "peak 2MiB"));
+  const Outcome orphan =
+      gpumem({"run", actor_program(), "orphan", "account", "4194304", "0", "0", "0", "kill"});
+  EXPECT_EQ(orphan.status, 0);
+  EXPECT_TRUE(says(orphan.output, "peak 4MiB"));
+}
+
+TEST_F(Run, DoesNotBelieveWhatIsNoAccount) {
+  const Outcome outcome = run_shell(
+      "cd $GPUMEM_ACCOUNT_FOLDER; echo short > account.1; head -c 40 /dev/zero > account.2; mkfifo "
+      "account.3; "
+      "ln -s /dev/zero account.4; mkdir account.5; echo x > account.x");
+  EXPECT_EQ(outcome.status, 0);
+  EXPECT_TRUE(says(outcome.output, "no process of the command used the GPU"));
+  EXPECT_TRUE(left_nothing());
+}
+
+TEST_F(Run, WithoutABrokerRefusesAndSaysWhatToDo) {
+  const Outcome outcome = gpumem({"run", "--runtime-dir", "/nowhere", "--", "/bin/echo", "ran"});
+  EXPECT_EQ(outcome.status, 125);
+  EXPECT_TRUE(says(outcome.output, "no broker at /nowhere"));
+  EXPECT_TRUE(says(outcome.output, "--optional"));
+  EXPECT_EQ(outcome.output.find("ran"), std::string::npos);
+}
+
+TEST_F(Run, WithoutABrokerRunsTheCommandPlainlyIfThatIsAllowed) {
+  const Outcome outcome = gpumem({"run", "--runtime-dir", "/nowhere", "--optional", "--", "/bin/sh", "-c",
+                                  "echo \"=$GPUMEM_ACCOUNT_FOLDER=\"; exit 9"});
+  EXPECT_EQ(outcome.status, 9);
+  EXPECT_TRUE(says(outcome.output, "no broker at /nowhere"));
+  EXPECT_TRUE(says(outcome.output, "runs without gpumem"));
+  EXPECT_TRUE(says(outcome.output, "==\n"));
+}
+
+TEST_F(Run, WithoutTheDropInDriverRefuses) {
+  const Outcome outcome = gpumem({"run", "true"}, {{"GPUMEM_SHIM_FOLDER", "/nowhere"}});
+  EXPECT_EQ(outcome.status, 125) << "the first of both counts";
+  EXPECT_TRUE(says(outcome.output, "no drop-in driver at /nowhere/libcuda.so.1"));
+}
+
+// ---- Waiting ----
+
+struct RunWaits : Run {
+  std::unique_ptr<ClientProcess> holder(Bytes bytes) {
+    auto client = std::make_unique<ClientProcess>(broker_.folder());
+    EXPECT_TRUE(client->connect().at("ok"));
+    EXPECT_TRUE(client->open("a").at("ok"));
+    EXPECT_TRUE(client->grow("a", bytes).at("ok"));
+    return client;
+  }
+  bool eventually_waits() {
+    return eventually([&] { return broker_.device().waiting() == 1; });
+  }
+};
+
+TEST_F(RunWaits, BeginsAtOnceIfItsPlaceIsFree) {
+  const Outcome outcome = gpumem({"run", "--limit", "64MiB", "--wait", "1h", "/bin/echo", "ran"});
+  EXPECT_EQ(outcome.status, 0);
+  EXPECT_EQ(outcome.output.find("waiting for"), std::string::npos) << outcome.output;
+  EXPECT_EQ(broker_.device().free(), broker_.device().pool());
+}
+
+TEST_F(RunWaits, InTheLineAndSaysSoUntilThereIsRoom) {
+  auto client = holder(mebibytes(224));
+  auto waiting = begin({"run", "--limit", "64MiB", "--wait", "1h", "/bin/echo", "has run"});
+  ASSERT_TRUE(eventually_waits()) << waiting.said();
+  EXPECT_TRUE(waiting.has_said("gpumem run: waiting for 64MiB of GPU-"));
+  EXPECT_TRUE(waiting.has_said("first in the line\n"));
+  EXPECT_EQ(waiting.said().find("has run"), std::string::npos);
+  EXPECT_TRUE(client->shrink("a", {}).at("ok"));
+  EXPECT_EQ(waiting.wait(), 0);
+  EXPECT_TRUE(says(waiting.said(), "has run\n"));
+}
+
+TEST_F(RunWaits, NoLongerThanItIsAllowedTo) {
+  auto client = holder(mebibytes(224));
+  const Outcome outcome = gpumem({"run", "--limit", "64MiB", "--wait", "50ms", "/bin/echo", "has run"});
+  EXPECT_EQ(outcome.status, 125);
+  EXPECT_EQ(outcome.output.find("has run"), std::string::npos) << outcome.output;
+  EXPECT_TRUE(says(outcome.output, "gpumem run: "));
+}
+
+TEST_F(RunWaits, NotForWhatNeverCanBe) {
+  const Outcome outcome = gpumem({"run", "--limit", "64GiB", "--wait", "1h", "/bin/echo", "ran"});
+  EXPECT_EQ(outcome.status, 0) << "the tenant's whole limit is enough: " << outcome.output;
+}
+
+TEST_F(RunWaits, UntilItIsInterrupted) {
+  auto client = holder(mebibytes(224));
+  auto waiting = begin({"run", "--limit", "64MiB", "--wait", "1h", "/bin/echo", "has run"});
+  ASSERT_TRUE(eventually_waits()) << waiting.said();
+  waiting.child().signal(SIGINT);
+  EXPECT_EQ(waiting.wait(), -SIGINT);
+  EXPECT_TRUE(eventually([&] { return broker_.device().waiting() == 0; }));
+  EXPECT_EQ(waiting.said().find("has run"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace gpumem::test

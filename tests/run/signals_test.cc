@@ -1,0 +1,170 @@
+// `gpumem run` stands for its command: towards signals, and on a terminal.
+#include <poll.h>
+#include <sys/ioctl.h>
+
+#include <csignal>
+
+#include "tests/run/fixture.h"
+
+namespace gpumem::test {
+namespace {
+
+// What the kernel says a process does: `S` sleeping, `T` stopped.
+char state_of(pid_t pid) {
+  const std::string text = read_file("/proc/" + std::to_string(pid) + "/stat");
+  const auto end = text.rfind(") ");
+  return end == std::string::npos ? '-' : text.at(end + 2);
+}
+
+struct RunSignals : RunTest {
+  RunningCli command() { return begin({"run", actor_program(), "signals"}); }
+};
+
+TEST_F(RunSignals, ArePassedOnToTheCommandOnce) {
+  auto running = command();
+  running.pid_of_command();
+  int count = 0;
+  for (const int number : {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2, SIGQUIT}) {
+    running.child().signal(number);
+    EXPECT_TRUE(running.has_said("got ", ++count)) << number;
+  }
+  running.tell("quit\n");
+  EXPECT_EQ(running.wait(), 3);
+  for (const char* each : {"got 15", "got 02", "got 01", "got 10", "got 12", "got 03"})
+    EXPECT_EQ(running.said().find(each), running.said().rfind(each)) << running.said();
+}
+
+TEST_F(RunSignals, OfTheCommandThatItStopsFollowIt) {
+  auto running = command();
+  const pid_t pid = running.pid_of_command();
+  running.child().signal(SIGTSTP);
+  EXPECT_TRUE(eventually([&] { return state_of(pid) == 'T'; }));
+  EXPECT_TRUE(eventually([&] { return state_of(running.child().pid()) == 'T'; }))
+      << "so that a shell learns of it";
+  running.child().signal(SIGCONT);
+  EXPECT_TRUE(running.has_said("got 18"));
+  EXPECT_TRUE(eventually([&] { return state_of(running.child().pid()) != 'T'; }));
+  running.tell("quit\n");
+  EXPECT_EQ(running.wait(), 3);
+}
+
+TEST_F(RunSignals, ThatEndTheCommandEndIt) {
+  auto running = begin({"run", "/bin/sh", "-c", "echo ready $$; exec /bin/cat"});
+  running.pid_of_command();
+  running.child().signal(SIGUSR1);
+  EXPECT_EQ(running.wait(), -SIGUSR1);
+  EXPECT_TRUE(left_nothing());
+}
+
+TEST_F(RunSignals, ThatWereBlockedBeforeAreNotForTheCommand) {
+  auto running = begin({"run", "/bin/grep", "^Sig[BI]", "/proc/self/status"});
+  EXPECT_EQ(running.wait(), 0);
+  EXPECT_TRUE(says(running.said(), "SigBlk:\t0000000000000000"));
+  EXPECT_TRUE(says(running.said(), "SigIgn:\t0000000000000000"));
+}
+
+TEST_F(RunSignals, OfProcessesLeftBehindLeaveNoZombies) {
+  auto running = begin({"run", "/bin/sh", "-c",
+                        "(/bin/true & exec /bin/true); (/bin/true & exec /bin/true); echo ready $$; exec " +
+                            actor_program().string() + " signals"});
+  running.pid_of_command();
+  EXPECT_TRUE(eventually([&] {
+    const std::string task = "/proc/" + std::to_string(running.child().pid()) + "/task/" +
+                             std::to_string(running.child().pid()) + "/children";
+    const std::string children = read_file(task);
+    return std::count(children.begin(), children.end(), ' ') == 1;
+  })) << "the orphans of the command are this process's children, and are reaped";
+  running.tell("quit\n");
+  EXPECT_EQ(running.wait(), 3);
+}
+
+// ---- On a terminal ----
+
+/// A small shell on a pseudo terminal, whose job is `gpumem run`.
+struct RunOnATerminal : RunTest {
+  void start(const std::vector<std::string>& words) {
+    master_.reset(::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC));
+    ASSERT_TRUE(master_.valid() && ::grantpt(master_.get()) == 0 && ::unlockpt(master_.get()) == 0);
+    const UniqueFd terminal(::open(::ptsname(master_.get()), O_RDWR | O_NOCTTY | O_CLOEXEC));
+    std::vector<std::string> arguments{"job", cli_program().string(), "run"};
+    arguments.insert(arguments.end(), words.begin(), words.end());
+    shell_ = std::make_unique<Child>(ChildOptions{.program = actor_program(),
+                                                  .arguments = std::move(arguments),
+                                                  .environment = with({}),
+                                                  .input = terminal.get(),
+                                                  .output = terminal.get()});
+  }
+  void type(const std::string& keys) {
+    EXPECT_EQ(::write(master_.get(), keys.data(), keys.size()), static_cast<ssize_t>(keys.size()));
+  }
+  /// Waits until the terminal shows `words`, `times` times.
+  testing::AssertionResult shows(const std::string& words, int times = 1) {
+    const bool has = eventually([&] {
+      pollfd waiting{master_.get(), POLLIN, 0};
+      std::array<char, 4096> part{};
+      while (::poll(&waiting, 1, 0) > 0) {
+        const ssize_t count = ::read(master_.get(), part.data(), part.size());
+        if (count <= 0) break;
+        screen_.append(part.data(), static_cast<std::size_t>(count));
+      }
+      return count_of(words) >= times;
+    });
+    return has ? testing::AssertionSuccess()
+               : testing::AssertionFailure() << "'" << words << "' is not in: " << screen_;
+  }
+  int count_of(const std::string& words) const {
+    int count = 0;
+    for (auto at = screen_.find(words); at != std::string::npos; at = screen_.find(words, at + 1)) ++count;
+    return count;
+  }
+
+  UniqueFd master_;
+  std::unique_ptr<Child> shell_;
+  std::string screen_;
+};
+
+TEST_F(RunOnATerminal, TheCommandIsInFrontAndControlCReachesItOnce) {
+  start({actor_program(), "signals"});
+  ASSERT_TRUE(shows(" in front"));
+  EXPECT_EQ(count_of("not in front"), 0) << screen_;
+  type("\003");
+  ASSERT_TRUE(shows("got 02"));
+  type("\003");
+  ASSERT_TRUE(shows("got 02", 2));
+  type("quit\n");
+  ASSERT_TRUE(shows("job exited 3"));
+  EXPECT_EQ(count_of("got 02"), 2) << screen_;
+}
+
+TEST_F(RunOnATerminal, ControlZStopsTheJobAndItGoesOn) {
+  start({actor_program(), "signals"});
+  ASSERT_TRUE(shows(" in front"));
+  type("\032");
+  ASSERT_TRUE(shows("job stopped"));
+  ASSERT_TRUE(shows("got 18"));
+  type("\032");
+  ASSERT_TRUE(shows("job stopped", 2));
+  type("quit\n");
+  ASSERT_TRUE(shows("job exited 3"));
+}
+
+TEST_F(RunOnATerminal, ControlCEndsTheJobByTheSignal) {
+  start({"/bin/sh", "-c", "echo rea''dy; exec /bin/cat"});
+  ASSERT_TRUE(shows("ready"));
+  type("\003");
+  ASSERT_TRUE(shows("job ended by signal 2"));
+}
+
+TEST_F(RunOnATerminal, WaitingIsALineThatIsDrawnAnew) {
+  ClientProcess holder(broker_.folder());
+  EXPECT_TRUE(holder.connect().at("ok") && holder.open("a").at("ok"));
+  EXPECT_TRUE(holder.grow("a", mebibytes(224)).at("ok"));
+  start({"--limit", "64MiB", "--wait", "1h", "/bin/echo", "has run"});
+  ASSERT_TRUE(shows("\r\033[Kgpumem run: waiting for 64MiB"));
+  EXPECT_TRUE(holder.shrink("a", {}).at("ok"));
+  ASSERT_TRUE(shows("has run"));
+  EXPECT_TRUE(shows("job exited 0"));
+}
+
+}  // namespace
+}  // namespace gpumem::test
