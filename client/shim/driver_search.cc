@@ -27,8 +27,7 @@ std::string_view environment(const char* name) {
 /// The folder that $GPUMEM_REAL_LIBCUDA names, by itself or by the file in it; empty if it is not set.
 Path named_folder() {
   const Path named = environment("GPUMEM_REAL_LIBCUDA");
-  std::error_code unknown;
-  return named.empty() || std::filesystem::is_directory(named, unknown) ? named : named.parent_path();
+  return named.filename().string().starts_with("libcuda.so") ? named.parent_path() : named;
 }
 
 /// Folders in the order in which they are looked into. Only absolute ones: the loader takes a path without a
@@ -70,29 +69,29 @@ void* load(const Path& path, std::string& why) {
   return nullptr;
 }
 
-/// Once in a process, though several threads may find out at the same time.
-void say_missing(const std::string& file, const std::string& why) {
+/// Says what to do; once in a process, though several threads may find out at the same time.
+void say_missing(const std::string& what) {
   static std::atomic<bool> said = false;
-  if (said.exchange(true)) return;
-  std::fprintf(
-      stderr,
-      "gpumem: no NVIDIA driver: no real %s in LD_LIBRARY_PATH or the system's folders%s%s; install the "
-      "driver, or set GPUMEM_REAL_LIBCUDA to the path of its libcuda.so.1\n",
-      file.c_str(), why.empty() ? "" : ": ", why.c_str());
+  if (!said.exchange(true)) std::fprintf(stderr, "gpumem: no NVIDIA driver: %s\n", what.c_str());
 }
 
 }  // namespace
 
 RealLibrary find_real_library(const std::string& file) {
-  const bool is_named = file == "libcuda.so.1" && !environment("GPUMEM_REAL_LIBCUDA").empty();
   std::string why;
+  if (const Path named = named_folder(); !named.empty() && file == "libcuda.so.1") {
+    // Whoever names a driver does not mean another one.
+    const Path path = std::filesystem::absolute(named) / file;
+    if (void* const handle = load(path, why); handle != nullptr) return {handle, path.parent_path()};
+    say_missing("GPUMEM_REAL_LIBCUDA should be the path of the driver's libcuda.so.1: " +
+                (why.empty() ? path.string() + " is none" : why));
+    return {};
+  }
   for (const Path& folder : folders()) {
     if (void* const handle = load(folder / file, why); handle != nullptr) return {handle, folder};
-    if (!is_named) continue;
-    if (why.empty()) why = (folder / file).string() + " is no driver";
-    break;  // whoever names a driver does not mean another one
   }
-  say_missing(file, why);
+  say_missing("no " + file + " in LD_LIBRARY_PATH or the system's folders" + (why.empty() ? "" : ": " + why) +
+              "; install the driver, or set GPUMEM_REAL_LIBCUDA to the path of its libcuda.so.1");
   return {};
 }
 
