@@ -104,6 +104,8 @@ int run(int argc, char** argv) {
     must(sim::create_machine(driver, "1x64MiB", SIM_LIBRARIES), "the simulated machine");
   }
   ::setenv("GPUMEM_REAL_LIBCUDA", driver.c_str(), 1);
+  ::setenv("GPUMEM_OPTIONAL", "1", 1);  // no broker
+  ::setenv("GPUMEM_RUNTIME_DIR", folder.path().c_str(), 1);
   const Libraries libraries{open_library(driver + "/libcuda.so.1"),
                             open_library(std::string(SHIM_LIBRARIES) + "/libcuda.so.1")};
   require(find<decltype(::cuInit)>(libraries.shim, "cuInit")(0) == CUDA_SUCCESS, "cuInit");

@@ -33,10 +33,15 @@ void ShimTest::SetUp() {
 
 void ShimTest::TearDown() { EXPECT_TRUE(sim::remove_machine(machine_).has_value()); }
 
+Environment ShimTest::without_broker() const {
+  return {{"GPUMEM_OPTIONAL", "1"}, {"GPUMEM_RUNTIME_DIR", folder_ / "no-broker"}};
+}
+
 void ShimTest::in_process(const std::function<void()>& body) const {
   contract::in_process([&] {
     for (const char* name : {"GPUMEM_REAL_LIBCUDA", "GPUMEM_SHOW_DEVICE", "CUDA_VISIBLE_DEVICES"})
       ::unsetenv(name);
+    for (const auto& [name, value] : without_broker()) ::setenv(name.c_str(), value.c_str(), 1);
     ::setenv("LD_LIBRARY_PATH", machine_.c_str(), 1);
     body();
   });

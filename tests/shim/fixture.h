@@ -4,6 +4,8 @@
 #include <filesystem>
 #include <functional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "tests/support/temporary_folder.h"
 
@@ -28,6 +30,8 @@ class Opened {
   void* handle_;
 };
 
+using Environment = std::vector<std::pair<std::string, std::string>>;
+
 /// The folder of the built shim, and a copy of one of its files in another place.
 std::filesystem::path shim_folder();
 void copy_shim(const std::string& file, const std::filesystem::path& folder);
@@ -38,7 +42,10 @@ class ShimTest : public testing::Test {
   void SetUp() override;
   void TearDown() override;
 
-  /// Runs `body` in a process of its own, whose driver is the simulated one in LD_LIBRARY_PATH.
+  /// With this a program goes on where there is no broker, and looks for none of this machine's.
+  Environment without_broker() const;
+  /// Runs `body` in a process of its own, without a broker, whose driver is the simulated one in
+  /// LD_LIBRARY_PATH.
   void in_process(const std::function<void()>& body) const;
   /// The same with the shim and the driver itself, open.
   void with_both(const std::function<void(const Opened& shim, const Opened& driver)>& body) const;

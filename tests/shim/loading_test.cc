@@ -1,23 +1,30 @@
 // How programs come to load the shim.
 #include <cuda.h>
 
+#include <sstream>
+
 #include "tests/shim/fixture.h"
 #include "tests/support/child.h"
 
 namespace gpumem::shim::test {
 namespace {
 
-using Environment = std::vector<std::pair<std::string, std::string>>;
-
 class ShimLoading : public ShimTest {
  protected:
-  static std::string run_probe(const char* task, Environment environment) {
+  /// What the probe says, without the lines of the shim itself.
+  std::string run_probe(const char* task, Environment environment) const {
+    for (const auto& more : without_broker()) environment.push_back(more);
     if (SHIM_TEST_SANITIZED)
       environment.emplace_back("ASAN_OPTIONS", "verify_asan_link_order=0:detect_leaks=0");
     const gpumem::test::Outcome outcome = gpumem::test::run(
         {.program = SHIM_PROBE, .arguments = {task}, .environment = std::move(environment)});
     EXPECT_EQ(outcome.status, 0) << outcome.output;
-    return outcome.output;
+    std::istringstream lines(outcome.output);
+    std::string said;
+    for (std::string line; std::getline(lines, line);) {
+      if (!line.starts_with("gpumem: ")) said += line + "\n";
+    }
+    return said;
   }
   Environment in_front() const {
     return {{"LD_LIBRARY_PATH", shim_folder().string() + ":" + machine_.string()}};
