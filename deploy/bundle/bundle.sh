@@ -28,12 +28,18 @@ top=$work/$name
 elf_files() { LC_ALL=C grep -rlUP '^\x7fELF' "$top"; }
 
 install_programs() {
-  local component
+  local component library
   for component in gpumemd gpumem libgpumem0 libgpumem-dev demo acceptance; do
     cmake --install "$build" --prefix "$top" --strip --component $component > "$work/install.log"
   done
-  # The library that loads with an older glibc, where the caller has built it.
-  [ -z "${GPUMEM_BUNDLE_LIBRARY:-}" ] || strip --strip-unneeded -o "$top/lib/libgpumem.so.$version" "$GPUMEM_BUNDLE_LIBRARY"
+  # The libraries that load with an older glibc, where the caller has built them.
+  if [ -n "${GPUMEM_BUNDLE_LIBRARY:-}" ]; then
+    strip --strip-unneeded -o "$top/lib/libgpumem.so.$version" "$GPUMEM_BUNDLE_LIBRARY"
+    for library in libcuda.so.1 libnvidia-ml.so.1; do
+      strip --strip-unneeded -o "$top/lib/gpumem/shim-$version/$library" \
+        "$(dirname "$GPUMEM_BUNDLE_LIBRARY")/shim/lib/$library"
+    done
+  fi
   # A service names where its programs lie, which only the one who unpacks the bundle knows.
   rm -rf "$top/lib/systemd" "$top/lib/sysusers.d" "$top/lib/tmpfiles.d"
 }

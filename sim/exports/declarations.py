@@ -28,12 +28,17 @@ class Call(NamedTuple):
         return f"N * {int(element[1]) // 8}" if element and "N" in self.arguments else "0"
 
 
-def declared_calls(compiler: str, includes: list[str], source: str, result: str, prefix: str) -> list[Call]:
-    """The functions that `source` declares with this result and names that begin so, by name."""
+def preprocessed(compiler: str, includes: list[str], source: str) -> str:
+    """`source` as the preprocessor leaves it, on one line."""
     folders = [f"-I{folder}" for folder in includes]
     text = subprocess.run([compiler, "-xc++", "-E", "-P", *folders, "-"], input=source, check=True,
                           capture_output=True, text=True).stdout
-    text = re.sub(r"\s+", " ", text)
+    return re.sub(r"\s+", " ", text)
+
+
+def declared_calls(compiler: str, includes: list[str], source: str, result: str, prefix: str) -> list[Call]:
+    """The functions that `source` declares with this result and names that begin so, by name."""
+    text = preprocessed(compiler, includes, source)
     calls = {}
     for name, inside in re.findall(rf"\b{result} ({prefix}[A-Z]\w*) ?\(([^;{{}}]*?)\) ?;", text):
         parameters = [p.strip() for p in inside.split(",")]

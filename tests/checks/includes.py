@@ -46,6 +46,8 @@ ALLOWED = {
     # The only part of the client that speaks gRPC.
     "client/cli": {"base", "shm", "cuda", "proto", "proto/lane", "proto/generated", "client/include",
                    "client/fork_guard", "client"},
+    # The drop-in driver.
+    "client/shim": {"base", "cuda"},
     "client/demo": {"base", "cuda", "client/include", "client"},
     "client/examples": {"base", "client/include"},
 }

@@ -18,7 +18,7 @@ for entry in entries:
     file = pathlib.Path(entry["directory"], entry["file"]).resolve()
     generated = build in file.parents and "Unity" not in file.parts
     place = file.relative_to(build if build in file.parents else root)
-    if not generated and place.parts[0] in ("base", "shm", "cuda", "daemon", "client", "sim"):
+    if not generated and file.suffix != ".S" and place.parts[0] in ("base", "shm", "cuda", "daemon", "client", "sim"):
         print(file)
 pathlib.Path(sys.argv[2], "compile_commands.json").write_text(json.dumps(entries))
 EOF

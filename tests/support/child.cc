@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <set>
 
@@ -20,15 +21,19 @@ namespace gpumem::test {
 namespace {
 
 // What a developer's shell may have set and a test must not see.
-const std::set<std::string> kUnset{
-    "GPUMEM_RUNTIME_DIR",   "GPUMEM_CRASH_POINT", "GPUMEM_DRIVER_DIR", "GPUMEM_SIM_MACHINE",
-    "CUDA_VISIBLE_DEVICES", "NOTIFY_SOCKET",      "LISTEN_FDS",        "LISTEN_PID"};
+const std::set<std::string> kUnset{"GPUMEM_RUNTIME_DIR",    "GPUMEM_CRASH_POINT",  "GPUMEM_DRIVER_DIR",
+                                   "GPUMEM_SIM_MACHINE",    "GPUMEM_LIMIT",        "GPUMEM_WAIT",
+                                   "GPUMEM_NAME",           "GPUMEM_OPTIONAL",     "GPUMEM_SHOW_DEVICE",
+                                   "GPUMEM_ACCOUNT_FOLDER", "GPUMEM_REAL_LIBCUDA", "CUDA_VISIBLE_DEVICES",
+                                   "NOTIFY_SOCKET",         "LISTEN_FDS",          "LISTEN_PID"};
 
 std::vector<std::string> environment_of(const ChildOptions& options) {
   std::vector<std::string> all;
   for (char** entry = environ; *entry != nullptr; ++entry) {
-    const std::string text = *entry;
-    if (!kUnset.contains(text.substr(0, text.find('=')))) all.push_back(text);
+    const std::string text = *entry, name = text.substr(0, text.find('='));
+    const bool is_told =
+        std::ranges::any_of(options.environment, [&](const auto& told) { return told.first == name; });
+    if (!is_told && !kUnset.contains(name)) all.push_back(text);
   }
   for (const auto& [name, value] : options.environment) all.push_back(name + "=" + value);
   return all;

@@ -1,0 +1,99 @@
+// Look-up of driver functions: the real driver's answer, with the shim's functions in place of those that it
+// replaces. By address and not by name, so that version and flags mean exactly what they mean to the driver.
+#include <string_view>
+
+#include "client/shim/calls.h"
+#include "client/shim/real.h"
+#include "client/shim/replacements.h"
+
+namespace gpumem::shim {
+namespace {
+
+constinit RealCall<decltype(::cuGetProcAddress)> real_look_up("cuGetProcAddress");
+constinit RealCall<decltype(::cuGetProcAddress_ptsz)> real_look_up_per_thread("cuGetProcAddress_ptsz");
+
+/// Without flags, a program for the per-thread default stream means the functions of that stream.
+cuuint64_t per_thread(cuuint64_t flags) {
+  return flags != CU_GET_PROC_ADDRESS_DEFAULT ? flags
+                                              : cuuint64_t{CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM};
+}
+
+/// The look-up's own function of that version and these flags: the driver may know it by an address that it
+/// does not export.
+void* own_look_up(int version, cuuint64_t flags) {
+  const bool is_per_thread = (flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) != 0;
+#if CUDA_VERSION >= 12000
+  if (version >= 12000) {
+    return is_per_thread ? reinterpret_cast<void*>(&::cuGetProcAddress_v2_ptsz)
+                         : reinterpret_cast<void*>(&::cuGetProcAddress_v2);
+  }
+#endif
+  return is_per_thread ? reinterpret_cast<void*>(&::cuGetProcAddress_ptsz)
+                       : reinterpret_cast<void*>(&::cuGetProcAddress);
+}
+
+/// What the driver has answered, with the shim's function in `*pfn` if that is a replaced one.
+CUresult replaced(CUresult result, const char* symbol, void** pfn, int version, cuuint64_t flags) {
+  if (result != CUDA_SUCCESS || pfn == nullptr || *pfn == nullptr) return result;
+  void* const real = *pfn;
+  *pfn = replacement_of(real);
+  if (*pfn == real && std::string_view(symbol) == "cuGetProcAddress") *pfn = own_look_up(version, flags);
+  return result;
+}
+
+}  // namespace
+
+CUresult calls::cuGetProcAddress(const char* symbol, void** pfn, int version, cuuint64_t flags) {
+  return replaced(real_look_up(symbol, pfn, version, flags), symbol, pfn, version, flags);
+}
+
+CUresult calls::cuGetProcAddress_ptsz(const char* symbol, void** pfn, int version, cuuint64_t flags) {
+  if (real_look_up_per_thread.get() == nullptr) {
+    return calls::cuGetProcAddress(symbol, pfn, version, per_thread(flags));
+  }
+  return replaced(real_look_up_per_thread(symbol, pfn, version, flags), symbol, pfn, version,
+                  per_thread(flags));
+}
+
+#if CUDA_VERSION >= 12000
+namespace {
+
+using Status = CUdriverProcAddressQueryResult;
+
+constinit RealCall<decltype(::cuGetProcAddress_v2)> real_look_up_v2("cuGetProcAddress_v2");
+constinit RealCall<decltype(::cuGetProcAddress_v2_ptsz)> real_look_up_v2_per_thread(
+    "cuGetProcAddress_v2_ptsz");
+
+/// By the form of CUDA 11, for a driver that has no other: it tells by its result what the newer one tells by
+/// `status`.
+CUresult look_up_by_v1(const char* symbol, void** pfn, int version, cuuint64_t flags, Status* status) {
+  CUresult result = real_look_up(symbol, pfn, version, flags);
+  if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_FOUND) return result;
+  if (status != nullptr) {
+    *status = result == CUDA_SUCCESS ? CU_GET_PROC_ADDRESS_SUCCESS : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
+  }
+  if (result == CUDA_ERROR_NOT_FOUND) *pfn = nullptr;
+  return CUDA_SUCCESS;
+}
+
+}  // namespace
+
+CUresult calls::cuGetProcAddress_v2(const char* symbol, void** pfn, int version, cuuint64_t flags,
+                                    Status* status) {
+  const CUresult result = real_look_up_v2.get() != nullptr
+                              ? real_look_up_v2(symbol, pfn, version, flags, status)
+                              : look_up_by_v1(symbol, pfn, version, flags, status);
+  return replaced(result, symbol, pfn, version, flags);
+}
+
+CUresult calls::cuGetProcAddress_v2_ptsz(const char* symbol, void** pfn, int version, cuuint64_t flags,
+                                         Status* status) {
+  if (real_look_up_v2_per_thread.get() == nullptr) {
+    return calls::cuGetProcAddress_v2(symbol, pfn, version, per_thread(flags), status);
+  }
+  return replaced(real_look_up_v2_per_thread(symbol, pfn, version, flags, status), symbol, pfn, version,
+                  per_thread(flags));
+}
+#endif
+
+}  // namespace gpumem::shim

@@ -1,0 +1,3 @@
+#include "client/shim/version.h"
+
+const char* gpumem_shim_version() { return GPUMEM_SHIM_VERSION; }

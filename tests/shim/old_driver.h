@@ -1,0 +1,10 @@
+#pragma once
+
+/// What cuLaunchKernel of old_driver.cc was given: in all registers of arguments, and on the stack.
+struct PassedArguments {
+  long integers[7];
+  double reals[8];
+  bool operator==(const PassedArguments&) const = default;
+};
+using OldLaunch = int(long, long, long, long, long, long, double, double, double, double, double, double,
+                      double, double, long, PassedArguments*);
