@@ -1,0 +1,13 @@
+#pragma once
+// In these files the names of calls mean themselves, not their newest version.
+#ifndef __CUDA_API_VERSION_INTERNAL
+#error define __CUDA_API_VERSION_INTERNAL first
+#endif
+#include <cuda.h>
+
+/// What the shim does for the calls of calls.def, under the names that it exports and with their signatures.
+namespace gpumem::shim::calls {
+#define GPUMEM_SHIM_CALL(name, treatment, why) decltype(::name) name;
+#include "client/shim/calls.def"
+#undef GPUMEM_SHIM_CALL
+}  // namespace gpumem::shim::calls
