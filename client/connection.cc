@@ -10,13 +10,15 @@ namespace gpumem::client {
 
 struct Connection::Parts {
   Welcome welcome;
+  std::string driver_folder;
   std::unique_ptr<Lane> lane;
   SharedPage<const BrokerPage> broker_page;
   SharedPage<ClientPage> client_page;
   OwnFd doorbell;
 };
 
-Result<std::shared_ptr<Connection>> Connection::open(const SessionOptions& options) {
+Result<std::shared_ptr<Connection>> Connection::open(const SessionOptions& options,
+                                                     const std::filesystem::path& driver) {
   if (options.label.size() > kLabelBytes) {
     return Error{Code::kInvalidArgument,
                  "the label is longer than " + std::to_string(kLabelBytes) + " bytes"};
@@ -31,14 +33,16 @@ Result<std::shared_ptr<Connection>> Connection::open(const SessionOptions& optio
   auto client_page = map_page<ClientPage>(greeting->client_page.get());
   if (!client_page) return client_page.error();
   crash_at(CrashPoint::kClientOpen);
+  const std::string folder =
+      driver.empty() ? client::driver_folder(greeting->welcome.driver_folder).string() : driver.string();
   return std::shared_ptr<Connection>(
-      new Connection({std::move(greeting->welcome), std::move(*lane), std::move(*broker_page),
+      new Connection({std::move(greeting->welcome), folder, std::move(*lane), std::move(*broker_page),
                       std::move(*client_page), std::move(greeting->doorbell)}));
 }
 
 Connection::Connection(Parts parts)
     : welcome_(std::move(parts.welcome)),
-      driver_folder_(client::driver_folder(welcome_.driver_folder)),
+      driver_folder_(std::move(parts.driver_folder)),
       lane_(std::move(parts.lane)),
       broker_page_(std::move(parts.broker_page)),
       client_page_(std::move(parts.client_page)),

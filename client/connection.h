@@ -1,4 +1,5 @@
 #pragma once
+#include <filesystem>
 #include <memory>
 #include <string>
 
@@ -23,8 +24,10 @@ struct SharedDevice {
 /// Threads  any.
 class Connection {
  public:
+  /// `driver`  the folder of the driver library, in place of the one that the broker names; empty: that one.
   /// Errors  as Session::connect.
-  static Result<std::shared_ptr<Connection>> open(const SessionOptions& options);
+  static Result<std::shared_ptr<Connection>> open(const SessionOptions& options,
+                                                  const std::filesystem::path& driver = {});
   /// Waits for the pressure thread and closes the session at the broker. Not run in a forked child.
   ~Connection();
 

@@ -120,9 +120,10 @@ Result<void> Engine::check(const Request& request) const {
   return {};
 }
 
-Result<Address, GrowError> Engine::allocate(Bytes bytes, StreamHandle stream, const Placement& placement) {
+Result<Address, GrowError> Engine::allocate(Bytes bytes, StreamHandle stream, const Placement& placement,
+                                            std::chrono::milliseconds wait) {
   if (!is_usable()) return GrowError(usable().error());
-  Request request{bytes.count, stream, placement};
+  Request request{bytes.count, stream, placement, wait};
   if (auto can = check(request); !can) return GrowError(can.error());
   ThreadCache* cache = own_cache();
   if (cache != nullptr && Streams::is_legacy(stream) && placement.room.is_zero()) {
@@ -166,7 +167,8 @@ Result<Address, GrowError> Engine::allocate_slowly(const Request& request, Threa
 Engine::Need Engine::need_for(const Request& request, StreamIndex stream) const {
   const bool classed = request.bytes <= kClassMost && request.placement.room.is_zero();
   Need need{.bytes = classed ? kClassBytes[class_of(request.bytes)] : rounded_up(request.bytes, kQuantum),
-            .stream = stream};
+            .stream = stream,
+            .wait = request.wait};
   if (!request.placement.room.is_zero()) {
     need.kind = Need::Kind::kRoom;
     need.room = rounded_up(std::max(request.placement.room.count, need.bytes), unit_);

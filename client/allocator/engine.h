@@ -62,7 +62,12 @@ class Engine {
   }
 
   // As Allocator's.
-  Result<Address, GrowError> allocate(Bytes bytes, StreamHandle stream, const Placement& placement = {});
+  Result<Address, GrowError> allocate(Bytes bytes, StreamHandle stream, const Placement& placement = {}) {
+    return allocate(bytes, stream, placement, options_.wait);
+  }
+  /// The same, waiting for as long as `wait` in place of what the options say.
+  Result<Address, GrowError> allocate(Bytes bytes, StreamHandle stream, const Placement& placement,
+                                      std::chrono::milliseconds wait);
   Result<void> deallocate(Address address, Bytes bytes, StreamHandle stream);
   Result<void, GrowError> extend(Address address, Bytes bytes, Bytes to, StreamHandle stream);
   Result<void> record_stream(Address address, StreamHandle stream);
@@ -106,6 +111,7 @@ class Engine {
     std::uint64_t bytes = 0;  ///< as requested, before rounding
     StreamHandle stream = nullptr;
     Placement placement;
+    std::chrono::milliseconds wait{0};
     ThreadCache* cache = nullptr;  ///< the calling thread's, on the legacy default stream only
   };
   using Clock = std::chrono::steady_clock;
@@ -188,6 +194,7 @@ class Engine {
     Span* block = nullptr;  ///< kAfter: the block to extend
     Address at = 0;         ///< kRoom
     std::uint64_t room = 0;
+    std::chrono::milliseconds wait{0};  ///< for memory that others hold
   };
   /// A thread that lacks memory. One at a time grows, and what is freed meanwhile wakes those that wait.
   struct Waiter {

@@ -51,8 +51,11 @@ Result<void, GrowError> Engine::extend_span(const Found& found, Bytes to, Stream
   Span& span = *found.span;
   const std::uint64_t takes = rounded_up(to.count, kQuantum);
   if (takes > span.bytes) {
-    const Need need{
-        .kind = Need::Kind::kAfter, .bytes = takes - span.bytes, .stream = stream, .block = &span};
+    const Need need{.kind = Need::Kind::kAfter,
+                    .bytes = takes - span.bytes,
+                    .stream = stream,
+                    .block = &span,
+                    .wait = options_.wait};
     if (auto more = satisfy(need, cache); !more) return more.error();
   }
   const MutexLock lock(lock_);

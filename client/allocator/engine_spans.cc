@@ -25,7 +25,7 @@ constexpr std::chrono::hours kLongestWait{24 * 365};
 }  // namespace
 
 Result<Span*, GrowError> Engine::satisfy(const Need& need, ThreadCache* cache) {
-  const auto deadline = Clock::now() + std::min<std::chrono::milliseconds>(options_.wait, kLongestWait);
+  const auto deadline = Clock::now() + std::min<std::chrono::milliseconds>(need.wait, kLongestWait);
   Waiter waiter{.bytes = need.bytes};
   std::optional<GrowError> refused;
   bool last_resort = false;
@@ -37,7 +37,7 @@ Result<Span*, GrowError> Engine::satisfy(const Need& need, ThreadCache* cache) {
         leave(waiter);
         return !done || *done != nullptr ? done : *refused;
       }
-      if (last_resort && refused && !waiter.waits && options_.wait.count() > 0) begin_to_wait(waiter);
+      if (last_resort && refused && !waiter.waits && need.wait.count() > 0) begin_to_wait(waiter);
       if (!take_turn(waiter, deadline)) {
         last_look = waiter.waits && Clock::now() >= deadline;
         if (last_look) refused->code = Code::kDeadlineExceeded;
@@ -49,7 +49,7 @@ Result<Span*, GrowError> Engine::satisfy(const Need& need, ThreadCache* cache) {
     if (obtained || obtained.error().code == Code::kCancelled) continue;
     refused = obtained.error();
     if (last_resort) {
-      last_look = waiter.waits || options_.wait.count() <= 0;
+      last_look = waiter.waits || need.wait.count() <= 0;
     } else {  // flush all caches, wait for the device, open the units for small blocks
       last_resort = true;
       refused.reset();

@@ -46,8 +46,8 @@ ALLOWED = {
     # The only part of the client that speaks gRPC.
     "client/cli": {"base", "shm", "cuda", "proto", "proto/lane", "proto/generated", "client/include",
                    "client/fork_guard", "client"},
-    # The drop-in driver.
-    "client/shim": {"base", "cuda"},
+    # What the drop-in driver does is libgpumem's and the real driver's.
+    "client/shim": {"base", "cuda", "client/include", "client/fork_guard", "client/allocator", "client"},
     "client/demo": {"base", "cuda", "client/include", "client"},
     "client/examples": {"base", "client/include"},
 }

@@ -1,0 +1,62 @@
+// Contexts take what was allocated in them along when they end.
+#include "client/shim/calls.h"
+#include "client/shim/calls/guarded.h"
+#include "client/shim/memory/context.h"
+#include "client/shim/memory/process.h"
+#include "client/shim/real.h"
+
+namespace gpumem::shim {
+namespace {
+
+constinit RealCall<decltype(::cuCtxDestroy_v2)> real_destroy("cuCtxDestroy_v2");
+constinit RealCall<decltype(::cuDevicePrimaryCtxRelease_v2)> real_release("cuDevicePrimaryCtxRelease_v2");
+constinit RealCall<decltype(::cuDevicePrimaryCtxReset_v2)> real_reset("cuDevicePrimaryCtxReset_v2");
+constinit RealCall<decltype(::cuDevicePrimaryCtxRetain)> real_retain("cuDevicePrimaryCtxRetain");
+
+/// Its work ended with the context.
+void free_blocks_of(CUcontext context) {
+  for (const Block& block : Process::current().blocks().take_of(context))
+    (void)block.memory->free_idle(block);
+}
+
+/// The primary context of `device` if it is there, else null.
+CUcontext primary_of(CUdevice device) {
+  CUcontext context = nullptr;
+  if (!is_primary_active(device) || real_retain(&context, device) != CUDA_SUCCESS) return nullptr;
+  real_release(device);
+  return context;
+}
+
+/// `end`  of the primary context, or of one of its uses.
+template <class End>
+CUresult end_primary(CUdevice device, const End& end) {
+  return guarded([&] {
+    const CUcontext context = Process::current().open_memory_of(device) ? primary_of(device) : nullptr;
+    const CUresult ended = end();
+    if (ended == CUDA_SUCCESS && context != nullptr && !is_primary_active(device)) free_blocks_of(context);
+    return ended;
+  });
+}
+
+}  // namespace
+
+CUresult calls::cuCtxDestroy_v2(CUcontext ctx) {
+  return guarded([&] {
+    const CUresult ended = real_destroy(ctx);
+    if (ended == CUDA_SUCCESS) free_blocks_of(ctx);
+    return ended;
+  });
+}
+CUresult calls::cuCtxDestroy(CUcontext ctx) { return calls::cuCtxDestroy_v2(ctx); }
+
+CUresult calls::cuDevicePrimaryCtxRelease_v2(CUdevice dev) {
+  return end_primary(dev, [dev] { return real_release(dev); });
+}
+CUresult calls::cuDevicePrimaryCtxRelease(CUdevice dev) { return calls::cuDevicePrimaryCtxRelease_v2(dev); }
+
+CUresult calls::cuDevicePrimaryCtxReset_v2(CUdevice dev) {
+  return end_primary(dev, [dev] { return real_reset(dev); });
+}
+CUresult calls::cuDevicePrimaryCtxReset(CUdevice dev) { return calls::cuDevicePrimaryCtxReset_v2(dev); }
+
+}  // namespace gpumem::shim

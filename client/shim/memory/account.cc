@@ -1,0 +1,46 @@
+#include "client/shim/memory/account.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <string>
+
+#include "base/unique_fd.h"
+
+namespace gpumem::shim {
+
+// The magic comes last: who finds it finds a whole page.
+Result<void> Account::show_in(const std::filesystem::path& folder) {
+  const std::string file = (folder / ("account." + std::to_string(::getpid()))).string();
+  const UniqueFd fd(::open(file.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (fd.get() < 0) return errno_error(errno, file);
+  if (::ftruncate(fd.get(), sizeof(AccountPage)) != 0) return errno_error(errno, file);
+  void* const mapped = ::mmap(nullptr, sizeof(AccountPage), PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
+  if (mapped == MAP_FAILED) return errno_error(errno, file);
+  auto* const page = static_cast<AccountPage*>(mapped);
+  page_.store(page);
+  std::atomic_ref(page->magic).store(kAccountMagic, std::memory_order_release);
+  return {};
+}
+
+void Account::used(Bytes more) {
+  const std::uint64_t now = in_use_.fetch_add(more.count, std::memory_order_relaxed) + more.count;
+  const std::atomic_ref peak(page_.load()->peak_bytes);
+  std::uint64_t known = peak.load(std::memory_order_relaxed);
+  while (now > known && !peak.compare_exchange_weak(known, now, std::memory_order_relaxed)) {
+  }
+}
+
+void Account::waited(std::chrono::nanoseconds time) {
+  std::atomic_ref(page_.load()->waited_ns)
+      .fetch_add(static_cast<std::uint64_t>(time.count()), std::memory_order_relaxed);
+}
+
+void Account::denied(Bytes asked) {
+  AccountPage& page = *page_.load();
+  std::atomic_ref(page.last_denied_bytes).store(asked.count, std::memory_order_relaxed);
+  std::atomic_ref(page.denials).fetch_add(1, std::memory_order_relaxed);
+}
+
+}  // namespace gpumem::shim

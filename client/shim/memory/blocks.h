@@ -1,0 +1,44 @@
+#pragma once
+#include <cuda.h>
+
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "base/mutex.h"
+#include "gpumem/bytes.h"
+
+namespace gpumem::shim {
+
+class DeviceMemory;
+
+/// What the program was given at one address by cuMemAlloc or cuMemAllocAsync.
+struct Block {
+  CUdeviceptr at = 0;
+  Bytes bytes;  ///< as asked for
+  DeviceMemory* memory = nullptr;
+  CUcontext context = nullptr;  ///< it ends with this one; null: with none
+  CUmemoryPool pool = nullptr;  ///< null: of none
+  unsigned long long id = 0;    ///< unique in the process
+  bool holds(CUdeviceptr address) const { return address - at < bytes.count; }
+};
+
+/// The blocks in use, by address.
+/// Threads  any.
+class Blocks {
+ public:
+  void add(Block block);
+  /// Removes the block that begins at `address`. Of several threads that free it, one gets it.
+  std::optional<Block> take(CUdeviceptr address);
+  /// The block that `address` lies in.
+  std::optional<Block> find(CUdeviceptr address) const;
+  /// Removes the blocks that end with `context`.
+  std::vector<Block> take_of(CUcontext context);
+
+ private:
+  mutable Mutex mutex_;
+  std::map<CUdeviceptr, Block> blocks_ GPUMEM_GUARDED_BY(mutex_);
+  unsigned long long last_id_ GPUMEM_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace gpumem::shim

@@ -1,0 +1,75 @@
+#include "client/shim/memory/context.h"
+
+#include "client/shim/real.h"
+
+namespace gpumem::shim {
+namespace {
+
+constinit RealCall<decltype(::cuCtxGetCurrent)> real_get_current("cuCtxGetCurrent");
+constinit RealCall<decltype(::cuCtxGetDevice)> real_get_device("cuCtxGetDevice");
+constinit RealCall<decltype(::cuCtxPushCurrent_v2)> real_push("cuCtxPushCurrent_v2");
+constinit RealCall<decltype(::cuCtxPopCurrent_v2)> real_pop("cuCtxPopCurrent_v2");
+constinit RealCall<decltype(::cuCtxSynchronize)> real_synchronize("cuCtxSynchronize");
+constinit RealCall<CUresult(CUstream)> real_stream_synchronize("cuStreamSynchronize");
+constinit RealCall<CUresult(CUstream, CUstreamCaptureStatus*)> real_is_capturing("cuStreamIsCapturing");
+constinit RealCall<decltype(::cuDevicePrimaryCtxGetState)> real_primary_state("cuDevicePrimaryCtxGetState");
+constinit RealCall<decltype(::cuThreadExchangeStreamCaptureMode)> real_exchange_mode(
+    "cuThreadExchangeStreamCaptureMode");
+
+/// While one lives, captures of other threads do not forbid this thread's waiting.
+class Relaxed {
+ public:
+  Relaxed() : exchanged_(real_exchange_mode(&mode_) == CUDA_SUCCESS) {}
+  ~Relaxed() {
+    if (exchanged_) real_exchange_mode(&mode_);
+  }
+  Relaxed(const Relaxed&) = delete;
+  Relaxed& operator=(const Relaxed&) = delete;
+
+ private:
+  CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
+  const bool exchanged_;
+};
+
+}  // namespace
+
+CurrentContext CurrentContext::get() {
+  CurrentContext current;
+  current.result = real_get_device(&current.device);
+  if (current.result == CUDA_SUCCESS) current.result = real_get_current(&current.context);
+  return current;
+}
+
+CUresult synchronize(CUcontext context) {
+  const Relaxed relaxed;
+  CUcontext current = nullptr;
+  CUresult result = real_get_current(&current);
+  if (result != CUDA_SUCCESS) return result;
+  if (current == context) return real_synchronize();
+  result = real_push(context);
+  if (result != CUDA_SUCCESS) return result;
+  result = real_synchronize();
+  CUcontext popped = nullptr;
+  real_pop(&popped);
+  return result;
+}
+
+CUresult synchronize_stream(CUstream stream) {
+  const Relaxed relaxed;
+  return real_stream_synchronize(stream);
+}
+
+CUresult is_capturing(CUstream stream, bool* capturing) {
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  const CUresult result = real_is_capturing(stream, &status);
+  *capturing = status != CU_STREAM_CAPTURE_STATUS_NONE;
+  return result;
+}
+
+bool is_primary_active(CUdevice device) {
+  unsigned flags = 0;
+  int active = 0;
+  return real_primary_state(device, &flags, &active) == CUDA_SUCCESS && active != 0;
+}
+
+}  // namespace gpumem::shim

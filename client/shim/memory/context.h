@@ -1,0 +1,28 @@
+#pragma once
+#include <cuda.h>
+
+namespace gpumem::shim {
+
+/// The calling thread's current context, and its device.
+struct CurrentContext {
+  CUresult result = CUDA_SUCCESS;  ///< what the driver says: INVALID_CONTEXT if there is none
+  CUcontext context = nullptr;
+  CUdevice device = -1;
+
+  static CurrentContext get();
+};
+
+/// Waits for all work of `context`, whichever is current.
+/// Errors  the driver's: of the work, too.
+CUresult synchronize(CUcontext context);
+
+/// Waits for the work that was given to `stream`, of the current context, so far.
+CUresult synchronize_stream(CUstream stream);
+
+/// Whether work of `stream` is being captured into a graph. The driver's error otherwise.
+CUresult is_capturing(CUstream stream, bool* capturing);
+
+/// Whether the primary context of `device` is there. False if the driver does not tell.
+bool is_primary_active(CUdevice device);
+
+}  // namespace gpumem::shim

@@ -1,0 +1,155 @@
+#include "client/shim/memory/device_memory.h"
+
+#include <algorithm>
+
+#include "client/connection.h"
+#include "client/open_engine.h"
+#include "client/shim/memory/context.h"
+#include "cuda/event.h"
+
+namespace gpumem::shim {
+namespace {
+
+constexpr Bytes kAlignment{512};
+
+Bytes takes(Bytes bytes) { return bytes.rounded_up(kAlignment).value_or(bytes); }
+
+}  // namespace
+
+Result<Bytes> limit_of(const client::Connection& connection, std::size_t device, Bytes wanted) {
+  const auto figures = connection.broker_figures();
+  if (!figures) return figures.error();
+  const auto& known = figures->devices.at(device);
+  const Bytes most{std::min(known.limit, known.pool)};
+  return wanted.is_zero() ? most : std::min(wanted, most);
+}
+
+Result<std::unique_ptr<DeviceMemory>> DeviceMemory::open(std::shared_ptr<client::Connection> connection,
+                                                         int ordinal, const Settings& settings,
+                                                         Account& account) {
+  const auto driver = cuda::Driver::open(connection->driver_folder());
+  if (!driver) return driver.error();
+  const auto& devices = (*driver)->devices();
+  const auto device = std::ranges::find(devices, ordinal, &cuda::Device::ordinal);
+  if (device == devices.end()) return Error{Code::kNotFound, "this device's memory cannot be shared"};
+  const std::string uuid = to_string(device->uuid);
+  const auto index = connection->device_index(uuid);
+  if (!index) return index.error();
+  const auto limit = limit_of(*connection, *index, settings.limit);
+  if (!limit) return limit.error();
+  AllocatorOptions options{.device = uuid, .limit = *limit, .label = settings.name, .wait = settings.wait};
+  auto engine = client::open_engine(std::move(connection), options);
+  if (!engine) return engine.error();
+  Uuid bytes{};
+  std::ranges::copy(device->uuid.bytes, bytes.begin());
+  return std::unique_ptr<DeviceMemory>(new DeviceMemory(std::move(*engine), bytes, settings, account));
+}
+
+DeviceMemory::DeviceMemory(std::shared_ptr<allocator::Engine> engine, Uuid uuid, const Settings& settings,
+                           Account& account)
+    : engine_(std::move(engine)),
+      uuid_(uuid),
+      account_(account),
+      budget_(engine_->limit(), account),
+      waits_(settings.wait) {}
+
+Bytes DeviceMemory::used() const {
+  const auto units = budget_.used().rounded_up(engine_->granularity());
+  return std::min(units.value_or(limit()), limit());
+}
+
+CUresult DeviceMemory::allocate(const char* call, Bytes bytes, CUstream stream, CUdeviceptr* at) {
+  free_deferred();
+  const Bytes size = takes(bytes);
+  if (!budget_.charge(size)) return refuse_over_limit(call, bytes);
+  auto found = ask_patiently(
+      bytes, [&](std::chrono::milliseconds wait) { return engine_->allocate(size, stream, {}, wait); });
+  if (found) {
+    *at = *found;
+    return CUDA_SUCCESS;
+  }
+  budget_.discharge(size);
+  return refuse(call, bytes, found.error());
+}
+
+// Memory that was freed in the order of a stream may come with work that only the legacy default stream is
+// ordered behind.
+CUresult DeviceMemory::allocate_for_all(const char* call, Bytes bytes, CUdeviceptr* at) {
+  const CUresult result = allocate(call, bytes, nullptr, at);
+  if (result != CUDA_SUCCESS || !is_ordered_.load()) return result;
+  const CUresult waited = synchronize_stream(nullptr);
+  if (waited != CUDA_SUCCESS) (void)free_idle({.at = *at, .bytes = bytes});
+  return waited;
+}
+
+CUresult DeviceMemory::free_in_order(const Block& block, CUstream stream) {
+  is_ordered_.store(true);
+  return free(block, stream);
+}
+
+CUresult DeviceMemory::free(const Block& block, CUstream stream) {
+  const auto freed = engine_->deallocate(block.at, allocator::kUnknownSize, stream);
+  if (!freed) return CUDA_ERROR_INVALID_VALUE;
+  budget_.discharge(takes(block.bytes));
+  return CUDA_SUCCESS;
+}
+
+CUresult DeviceMemory::free_synchronized(const Block& block) {
+  free_deferred();
+  const CUresult waited = synchronize(block.context);
+  if (cuda::is_of_capture(waited)) {
+    const MutexLock lock(mutex_);
+    deferred_.push_back(block);
+    return CUDA_SUCCESS;
+  }
+  const CUresult freed = free_idle(block);
+  return cuda::is_context_gone(waited) ? freed : waited;
+}
+
+void DeviceMemory::free_deferred() {
+  std::vector<Block> blocks;
+  {
+    const MutexLock lock(mutex_);
+    if (deferred_.empty()) return;
+    blocks.swap(deferred_);
+  }
+  for (const Block& block : blocks) {
+    if (!cuda::is_of_capture(synchronize(block.context))) {
+      (void)free_idle(block);
+      continue;
+    }
+    const MutexLock lock(mutex_);
+    deferred_.push_back(block);
+  }
+}
+
+std::chrono::milliseconds DeviceMemory::wait_after(const GrowError& refused, Bytes bytes) const {
+  const Bytes own = budget_.used().minus(takes(bytes));  // the request itself is charged already
+  if (!may_come_true(refused, bytes, own)) return {};
+  return waits_.wait_for(bytes, WaitPolicy::Clock::now());
+}
+
+void DeviceMemory::note_wait(WaitPolicy::Clock::time_point begun, Bytes bytes, bool granted) {
+  const auto now = WaitPolicy::Clock::now();
+  account_.waited(now - begun);
+  if (!granted) waits_.timed_out(bytes, now);
+}
+
+CUresult DeviceMemory::refuse(const char* call, Bytes bytes, const GrowError& why) {
+  if (why.code == Code::kInvalidArgument || why.code == Code::kInternal) {
+    say(std::string(call) + ": " + why.message);
+    return why.code == Code::kInternal ? CUDA_ERROR_UNKNOWN : CUDA_ERROR_INVALID_VALUE;
+  }
+  account_.denied(bytes);
+  messages_.tell(std::string(call) + " of " + to_string(bytes) + " is refused: " + why.message);
+  return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult DeviceMemory::refuse_over_limit(const char* call, Bytes bytes) {
+  return refuse(
+      call, bytes,
+      GrowError({Code::kResourceExhausted, to_string(budget_.used()) + " of this process's limit of " +
+                                               to_string(limit()) + " are in use"}));
+}
+
+}  // namespace gpumem::shim

@@ -1,0 +1,103 @@
+#pragma once
+#include <cuda.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/mutex.h"
+#include "client/allocator/engine.h"
+#include "client/shim/memory/blocks.h"
+#include "client/shim/memory/budget.h"
+#include "client/shim/memory/messages.h"
+#include "client/shim/memory/settings.h"
+#include "client/shim/memory/wait_policy.h"
+
+namespace gpumem::client {
+class Connection;
+}
+
+namespace gpumem::shim {
+
+/// What a process may have at most of the device with this index in the broker's page: `wanted`, as far as
+/// the tenant's limit allows it; zero: the tenant's limit. Errors  as Connection::broker_figures.
+Result<Bytes> limit_of(const client::Connection& connection, std::size_t device, Bytes wanted);
+
+/// What this process borrows of one device: a slice, the blocks in it, and the limit for everything that the
+/// process uses there.
+/// Threads  any. No lock is held while the broker or the device is waited for.
+class DeviceMemory {
+ public:
+  using Uuid = std::array<unsigned char, 16>;
+
+  /// Opens a slice of the device with `ordinal` in this process.
+  /// `settings`, `account`  outlive this.
+  /// Errors  kNotFound: the broker does not lend it; as Session::open_allocator.
+  static Result<std::unique_ptr<DeviceMemory>> open(std::shared_ptr<client::Connection> connection,
+                                                    int ordinal, const Settings& settings, Account& account);
+
+  int ordinal() const { return engine_->ordinal(); }
+  const Uuid& uuid() const { return uuid_; }
+  /// Constant, whatever the tenant's limit becomes.
+  Bytes limit() const { return budget_.limit(); }
+  /// By this process, in whole units of the device's memory; at most the limit.
+  Bytes used() const;
+
+  /// Allocates `bytes`, not zero, for work on `stream`, aligned to 512 bytes.
+  /// `call`  the program's, for messages.
+  /// Errors  OUT_OF_MEMORY; INVALID_VALUE: no such stream.   Blocks  while others hold the memory.
+  CUresult allocate(const char* call, Bytes bytes, CUstream stream, CUdeviceptr* at);
+  /// As allocate, for work on all streams.
+  CUresult allocate_for_all(const char* call, Bytes bytes, CUdeviceptr* at);
+  /// Gives up `block`, which nobody else has, in the order of `stream`.
+  CUresult free_in_order(const Block& block, CUstream stream);
+  /// Gives up `block`, which no work uses.
+  CUresult free_idle(const Block& block) { return free(block, nullptr); }
+  /// Gives up `block` when the work of its context is done. Waits for that, unless a graph is being captured.
+  CUresult free_synchronized(const Block& block);
+
+  /// Whether blocks of it can have this address.
+  bool has_address(CUdeviceptr address) const { return engine_->has_address(address); }
+
+  /// Calls `ask` for `bytes`, first without waiting; if that is refused and waiting may help, as the settings
+  /// say. `ask` is given how long it may wait, and answers a Result with a GrowError.
+  template <class Ask>
+  auto ask_patiently(Bytes bytes, const Ask& ask) {
+    auto answer = ask(std::chrono::milliseconds::zero());
+    if (answer) return answer;
+    const auto wait = wait_after(answer.error(), bytes);
+    if (wait.count() == 0) return answer;
+    const auto begun = WaitPolicy::Clock::now();
+    answer = ask(wait);
+    note_wait(begun, bytes, answer.has_value());
+    return answer;
+  }
+  /// Notes that a request was refused, says why, and answers the driver's code for it.
+  CUresult refuse(const char* call, Bytes bytes, const GrowError& why);
+  CUresult refuse_over_limit(const char* call, Bytes bytes);
+
+  Budget& budget() { return budget_; }
+  allocator::Engine& engine() { return *engine_; }
+
+ private:
+  DeviceMemory(std::shared_ptr<allocator::Engine> engine, Uuid uuid, const Settings& settings,
+               Account& account);
+  std::chrono::milliseconds wait_after(const GrowError& refused, Bytes bytes) const;
+  CUresult free(const Block& block, CUstream stream);
+  void note_wait(WaitPolicy::Clock::time_point begun, Bytes bytes, bool granted);
+  /// Frees what could not be freed while a graph was being captured.
+  void free_deferred();
+
+  const std::shared_ptr<allocator::Engine> engine_;
+  const Uuid uuid_;
+  Account& account_;
+  Budget budget_;
+  WaitPolicy waits_;
+  RefusalMessages messages_;
+  std::atomic<bool> is_ordered_{false};  ///< something was freed in the order of a stream
+  Mutex mutex_;
+  std::vector<Block> deferred_ GPUMEM_GUARDED_BY(mutex_);
+};
+
+}  // namespace gpumem::shim

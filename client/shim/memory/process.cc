@@ -1,0 +1,127 @@
+#include "client/shim/memory/process.h"
+
+#include <algorithm>
+
+#include "client/connection.h"
+#include "client/fork_guard.h"
+#include "client/shim/real.h"
+
+namespace gpumem::shim {
+
+Process::Process() : generation_(client::process_generation()) {}
+
+// The parent's mutexes may be locked by threads that do not exist in the child.
+Process& Process::current() {
+  static std::atomic<Process*> current{nullptr};
+  Process* known = current.load(std::memory_order_acquire);
+  if (known != nullptr && known->generation_ == client::process_generation()) return *known;
+  std::unique_ptr<Process> fresh(new Process);
+  if (!current.compare_exchange_strong(known, fresh.get(), std::memory_order_acq_rel)) return *known;
+  return *fresh.release();
+}
+
+CUresult Process::start() {
+  if (state_.load(std::memory_order_acquire) != State::kNew) return CUDA_SUCCESS;
+  const MutexLock lock(mutex_);
+  return state_.load() == State::kNew ? connect() : CUDA_SUCCESS;
+}
+
+CUresult Process::connect() {
+  auto settings = Settings::from_environment();
+  if (!settings) {
+    say(settings.error().message);
+    return CUDA_ERROR_SYSTEM_NOT_READY;
+  }
+  auto connected = client::Connection::open({.label = settings->name}, real_folder());
+  if (!connected && !settings->optional) {
+    say(connected.error().message + " (GPUMEM_OPTIONAL=1 runs programs without a broker, too)");
+    return CUDA_ERROR_SYSTEM_NOT_READY;
+  }
+  if (!connected) {
+    say(connected.error().message + "; going on without it, with the driver's own memory");
+    state_.store(State::kForwarded, std::memory_order_release);
+    return CUDA_SUCCESS;
+  }
+  begin(std::move(*settings), std::move(*connected));
+  return CUDA_SUCCESS;
+}
+
+void Process::begin(Settings settings, std::shared_ptr<client::Connection> connection) {
+  settings_ = std::move(settings);
+  if (!settings_.account_folder.empty()) {
+    const auto shown = account_.show_in(settings_.account_folder);
+    if (!shown) say("no account of this process is kept: " + shown.error().message);
+  }
+  connection_ = std::move(connection);
+  state_.store(State::kBrokered, std::memory_order_release);
+}
+
+bool Process::connect_quietly() {
+  if (state_.load() == State::kNew) {
+    auto settings = Settings::from_environment();
+    if (!settings) return false;
+    auto connected = client::Connection::open({.label = settings->name}, real_folder());
+    if (connected) begin(std::move(*settings), std::move(*connected));
+  }
+  return is_brokered();
+}
+
+DeviceMemory* Process::open_memory_of(CUdevice device) const {
+  const auto index = static_cast<std::size_t>(device);
+  return device >= 0 && index < kDevices ? memory_[index].load(std::memory_order_acquire) : nullptr;
+}
+
+Process::Found Process::memory_of(CUdevice device) {
+  if (!is_brokered() || device < 0 || static_cast<std::size_t>(device) >= kDevices) return {};
+  if (DeviceMemory* const known = open_memory_of(device); known != nullptr) return {CUDA_SUCCESS, known};
+  return open(device);
+}
+
+Process::Found Process::open(CUdevice device) {
+  const auto index = static_cast<std::size_t>(device);
+  const MutexLock lock(mutex_);
+  if (DeviceMemory* const known = memory_[index].load(); known != nullptr) return {CUDA_SUCCESS, known};
+  if (not_lent_[index]) return {};
+  auto opened = DeviceMemory::open(connection_, device, settings_, account_);
+  if (opened) {
+    memory_[index].store(opened->get(), std::memory_order_release);
+    return {CUDA_SUCCESS, opened->release()};
+  }
+  if (opened.error().code == Code::kNotFound) {
+    not_lent_[index] = true;
+    say("memory of device " + std::to_string(device) + " is not borrowed: " + opened.error().message);
+    return {};
+  }
+  messages_.tell("no memory of device " + std::to_string(device) + ": " + opened.error().message);
+  return {CUDA_ERROR_OUT_OF_MEMORY, nullptr};
+}
+
+DeviceMemory* Process::memory_at(CUdeviceptr address) const {
+  for (const auto& one : memory_) {
+    DeviceMemory* const memory = one.load(std::memory_order_acquire);
+    if (memory != nullptr && memory->has_address(address)) return memory;
+  }
+  return nullptr;
+}
+
+bool Process::figures(const DeviceMemory::Uuid& uuid, Bytes* limit, Bytes* used) {
+  for (const auto& one : memory_) {
+    const DeviceMemory* const memory = one.load(std::memory_order_acquire);
+    if (memory == nullptr || memory->uuid() != uuid) continue;
+    *limit = memory->limit();
+    *used = memory->used();
+    return true;
+  }
+  const MutexLock lock(mutex_);
+  if (!connect_quietly()) return false;
+  cuda::DeviceUuid named;
+  std::ranges::copy(uuid, named.bytes.begin());
+  const auto index = connection_->device_index(to_string(named));
+  const auto most = index ? limit_of(*connection_, *index, settings_.limit) : Result<Bytes>(index.error());
+  if (!most) return false;
+  *limit = *most;
+  *used = {};
+  return true;
+}
+
+}  // namespace gpumem::shim

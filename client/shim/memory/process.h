@@ -1,0 +1,69 @@
+#pragma once
+#include <cuda.h>
+
+#include <array>
+#include <atomic>
+#include <memory>
+
+#include "base/mutex.h"
+#include "client/shim/memory/blocks.h"
+#include "client/shim/memory/device_memory.h"
+
+namespace gpumem::shim {
+
+/// What the shim holds for one process: its session, its slices, its blocks. A forked child has its own; its
+/// parent's is not touched there. It is never destroyed: programs free memory until the very end.
+/// Threads  any.
+class Process {
+ public:
+  static constexpr std::size_t kDevices = 64;
+
+  static Process& current();
+
+  /// After the real cuInit has succeeded: connects to the broker, once.
+  /// Errors  SYSTEM_NOT_READY, with a line on standard error: there is no broker and none is optional, or the
+  ///         environment cannot be read.
+  CUresult start();
+  /// Whether memory is borrowed. False before start(), and without a broker that is optional.
+  bool is_brokered() const { return state_.load(std::memory_order_acquire) == State::kBrokered; }
+
+  /// The memory of `device`, whose slice is opened at the first use. Null with SUCCESS: it is the driver's
+  /// own, because nothing is borrowed or the broker does not lend the device.
+  struct Found {
+    CUresult result = CUDA_SUCCESS;
+    DeviceMemory* memory = nullptr;
+  };
+  Found memory_of(CUdevice device);
+  /// The same, if it is open already.
+  DeviceMemory* open_memory_of(CUdevice device) const;
+  /// The one whose blocks can have `address`, or null.
+  DeviceMemory* memory_at(CUdeviceptr address) const;
+
+  Blocks& blocks() { return blocks_; }
+  Account& account() { return account_; }
+
+  /// Limit and use of the device with this UUID. Connects to the broker if need be; starts no driver. False:
+  /// nothing is borrowed of it.
+  bool figures(const DeviceMemory::Uuid& uuid, Bytes* limit, Bytes* used);
+
+ private:
+  enum class State { kNew, kBrokered, kForwarded };
+  Process();
+  CUresult connect() GPUMEM_REQUIRES(mutex_);
+  void begin(Settings settings, std::shared_ptr<client::Connection> connection) GPUMEM_REQUIRES(mutex_);
+  bool connect_quietly() GPUMEM_REQUIRES(mutex_);
+  Found open(CUdevice device);
+
+  const std::uint64_t generation_;
+  std::atomic<State> state_{State::kNew};
+  Account account_;
+  Blocks blocks_;
+  std::array<std::atomic<DeviceMemory*>, kDevices> memory_{};
+  Mutex mutex_;  ///< held while something is opened
+  Settings settings_;
+  std::shared_ptr<client::Connection> connection_ GPUMEM_GUARDED_BY(mutex_);
+  std::array<bool, kDevices> not_lent_ GPUMEM_GUARDED_BY(mutex_){};
+  RefusalMessages messages_;
+};
+
+}  // namespace gpumem::shim

@@ -1,0 +1,27 @@
+#pragma once
+#include <chrono>
+#include <filesystem>
+#include <string>
+
+#include "gpumem/bytes.h"
+#include "gpumem/result.h"
+
+namespace gpumem::shim {
+
+/// What the environment tells the shim; `gpumem run` sets it.
+struct Settings {
+  Bytes limit{};                           ///< GPUMEM_LIMIT, of each device; zero: the tenant's
+  std::chrono::milliseconds wait{30'000};  ///< GPUMEM_WAIT: for memory that others hold
+  std::string name;                        ///< GPUMEM_NAME, for people
+  bool optional = false;                   ///< GPUMEM_OPTIONAL=1: without a broker, do without
+  std::filesystem::path account_folder;    ///< GPUMEM_ACCOUNT_FOLDER; empty: no account
+
+  /// Errors  kInvalidArgument: a variable that says what cannot be read, by name.
+  static Result<Settings> from_environment();
+};
+
+/// Reads `1500ms`, `60s`, `5m`, `1h` and plain seconds, `60`.
+/// Errors  kInvalidArgument: no whole number, another unit, over a year.
+Result<std::chrono::milliseconds> parse_wait(std::string_view text);
+
+}  // namespace gpumem::shim

@@ -1,0 +1,37 @@
+#include "client/shim/memory/wait_policy.h"
+
+#include <algorithm>
+
+namespace gpumem::shim {
+
+std::chrono::milliseconds WaitPolicy::wait_for(Bytes bytes, Clock::time_point now) const {
+  const MutexLock lock(mutex_);
+  const bool is_of_cascade = now < until_ && bytes <= refused_;
+  return is_of_cascade ? std::chrono::milliseconds::zero() : wait_;
+}
+
+void WaitPolicy::timed_out(Bytes bytes, Clock::time_point now) {
+  const MutexLock lock(mutex_);
+  refused_ = now < until_ ? std::max(refused_, bytes) : bytes;
+  until_ = now + kCascade;
+}
+
+bool may_come_true(const GrowError& error, Bytes bytes, Bytes own) {
+  if (!error.denial) return false;
+  const Denial& denial = *error.denial;
+  switch (denial.reason) {
+    case Denial::Reason::kNoMemory:
+    case Denial::Reason::kTurn:
+    case Denial::Reason::kUnknown: return true;
+    case Denial::Reason::kTenantLimit:
+    case Denial::Reason::kDebt: {
+      const auto all = own.plus(bytes);
+      return all && *all <= denial.limiting_limit;
+    }
+    case Denial::Reason::kSliceLimit:
+    case Denial::Reason::kPoolSize: break;
+  }
+  return false;
+}
+
+}  // namespace gpumem::shim

@@ -1,0 +1,36 @@
+#pragma once
+#include <chrono>
+
+#include "base/mutex.h"
+#include "gpumem/bytes.h"
+#include "gpumem/denial.h"
+
+namespace gpumem::shim {
+
+/// Decides which requests wait for memory that others hold. Frameworks answer a refusal by asking for a
+/// little less, some 50 times in a row: after one wait in vain, requests that are not larger are answered at
+/// once for some seconds, so that the whole row waits once. Threads  any.
+class WaitPolicy {
+ public:
+  using Clock = std::chrono::steady_clock;
+  static constexpr std::chrono::seconds kCascade{10};
+
+  explicit WaitPolicy(std::chrono::milliseconds wait) : wait_(wait) {}
+
+  /// How long a request for `bytes` may wait, which was refused without waiting at `now`. Zero: not at all.
+  std::chrono::milliseconds wait_for(Bytes bytes, Clock::time_point now) const;
+  /// One for `bytes` has waited in vain until `now`.
+  void timed_out(Bytes bytes, Clock::time_point now);
+
+ private:
+  const std::chrono::milliseconds wait_;
+  mutable Mutex mutex_;
+  Bytes refused_ GPUMEM_GUARDED_BY(mutex_){};  ///< the largest that waited in vain
+  Clock::time_point until_ GPUMEM_GUARDED_BY(mutex_){};
+};
+
+/// Whether a request for `bytes` that the broker refused with `error` may be granted without this process's
+/// giving up any of the `own` bytes that it has: others hold the memory, or are ahead in the queue.
+bool may_come_true(const GrowError& error, Bytes bytes, Bytes own);
+
+}  // namespace gpumem::shim

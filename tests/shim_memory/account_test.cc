@@ -1,0 +1,61 @@
+#include "client/shim/memory/account.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstring>
+
+#include "client/shim/memory/budget.h"
+#include "tests/support/temporary_folder.h"
+
+namespace gpumem::shim::test {
+namespace {
+
+AccountPage page_in(const gpumem::test::TemporaryFolder& folder) {
+  const std::string bytes = gpumem::test::read_file(folder / ("account." + std::to_string(::getpid())));
+  AccountPage page{};
+  EXPECT_EQ(bytes.size(), sizeof page);
+  std::memcpy(&page, bytes.data(), std::min(bytes.size(), sizeof page));
+  return page;
+}
+
+TEST(AccountTest, PageShowsPeakWaitsAndDenials) {
+  const gpumem::test::TemporaryFolder folder;
+  auto* const account = new Account;  // as in a process, it stays
+  ASSERT_TRUE(account->show_in(folder.path()));
+  account->used(mebibytes(5));
+  account->freed(mebibytes(4));
+  account->used(mebibytes(2));
+  account->waited(std::chrono::milliseconds(3));
+  account->denied(mebibytes(7));
+  account->denied(mebibytes(6));
+  const AccountPage page = page_in(folder);
+  EXPECT_EQ(page.magic, kAccountMagic);
+  EXPECT_EQ(page.peak_bytes, mebibytes(5).count);
+  EXPECT_EQ(page.waited_ns, 3'000'000U);
+  EXPECT_EQ(page.denials, 2U);
+  EXPECT_EQ(page.last_denied_bytes, mebibytes(6).count);
+  EXPECT_EQ(account->in_use(), mebibytes(3));
+}
+
+TEST(AccountTest, FiguresAreKeptWhereThePageCannotBe) {
+  Account account;
+  EXPECT_FALSE(account.show_in("/proc/no_such_folder"));
+  account.used(mebibytes(1));
+  EXPECT_EQ(account.peak(), mebibytes(1));
+}
+
+TEST(BudgetTest, IsNeverPassed) {
+  Account account;
+  Budget budget(mebibytes(10), account);
+  EXPECT_TRUE(budget.charge(mebibytes(10)));
+  EXPECT_FALSE(budget.charge({1}));
+  EXPECT_FALSE(budget.charge({~std::uint64_t{0}}));
+  EXPECT_EQ(budget.used(), mebibytes(10));
+  budget.discharge(mebibytes(10));
+  EXPECT_EQ(account.in_use(), Bytes{});
+  EXPECT_EQ(account.peak(), mebibytes(10));
+}
+
+}  // namespace
+}  // namespace gpumem::shim::test

@@ -1,0 +1,89 @@
+#pragma once
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "client/shim/calls.h"
+#include "client/shim/real.h"
+#include "tests/support/broker_process.h"
+#include "tests/support/eventually.h"
+
+namespace gpumem::shim::test {
+
+inline constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
+/// The device of most tests: 256 MiB, of which 224 MiB are lent.
+inline constexpr std::uint64_t kPool = 224 * kMiB;
+
+#define EXPECT_CU(expression) EXPECT_EQ(expression, CUDA_SUCCESS)
+#define ASSERT_CU(expression) ASSERT_EQ(expression, CUDA_SUCCESS)
+
+/// A body that a process of its own can run.
+class Scene {
+ public:
+  using Body = void (*)();
+  Scene(const char* name, Body body);
+};
+
+// In a scene: signals to and from the test. tell() and heard() block as little as a pipe does.
+void tell();
+void await();
+
+// In a scene: cuInit through the shim, and a current context of device 0.
+CUcontext start();
+
+/// One byte of device memory, which the simulated driver lets the host touch.
+inline volatile unsigned char& byte_at(CUdeviceptr at) {
+  return *reinterpret_cast<volatile unsigned char*>(at);
+}
+
+/// A process that runs a scene.
+class Actor {
+ public:
+  using Environment = std::vector<std::pair<std::string, std::string>>;
+  Actor(const std::string& scene, const Environment& environment);
+  void tell();
+  void await();
+  /// Waits for the end: whether every expectation held. What it said is in output().
+  bool succeeds();
+  std::string output() const;
+  gpumem::test::Child& child() { return *child_; }
+
+ private:
+  UniqueFd channel_;
+  gpumem::test::TemporaryFolder folder_;
+  std::unique_ptr<gpumem::test::Child> child_;
+};
+
+/// A broker, and what processes on its machine need to know.
+class ShimMemory : public testing::Test {
+ protected:
+  explicit ShimMemory(
+      gpumem::test::BrokerOptions options = {.config = "[broker]\nreserve = \"all-but 32MiB\"\n"})
+      : broker_(std::move(options)) {}
+
+  /// With `more` in its environment.
+  Actor actor(const std::string& scene, const Actor::Environment& more = {}) const;
+  /// Runs the scene and expects it to succeed; what it said.
+  std::string expect(const std::string& scene, const Actor::Environment& more = {}) const;
+  std::uint64_t charged() const { return broker_.device().pool() - broker_.device().free(); }
+
+  gpumem::test::BrokerProcess broker_;
+};
+
+/// The body of a scene of this file.
+#define SCENE(name)                                                      \
+  void scene_of_##name();                                                \
+  const gpumem::shim::test::Scene kScene_##name(#name, scene_of_##name); \
+  void scene_of_##name()
+
+/// A test that is one scene.
+#define SCENE_TEST(fixture, name)          \
+  void scene_of_##name();                  \
+  TEST_F(fixture, name) { expect(#name); } \
+  SCENE(name)
+
+}  // namespace gpumem::shim::test

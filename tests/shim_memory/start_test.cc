@@ -1,0 +1,113 @@
+// The beginning of a process: with a broker, without one, after a fork.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tests/shim_memory/scene.h"
+
+namespace gpumem::shim::test {
+namespace {
+
+using Start = ShimMemory;
+
+SCENE(InitFails) { EXPECT_EQ(calls::cuInit(0), CUDA_ERROR_SYSTEM_NOT_READY); }
+
+TEST_F(Start, WithoutABrokerInitFailsAndSaysWhatToDo) {
+  Actor one = actor("InitFails", {{"GPUMEM_RUNTIME_DIR", "/nonexistent"}});
+  EXPECT_TRUE(one.succeeds()) << one.output();
+  EXPECT_NE(one.output().find("gpumem: "), std::string::npos) << one.output();
+  EXPECT_NE(one.output().find("GPUMEM_OPTIONAL=1"), std::string::npos) << one.output();
+}
+
+TEST_F(Start, UnreadableLimitFailsByName) {
+  const std::string said = expect("InitFails", {{"GPUMEM_LIMIT", "plenty"}});
+  EXPECT_NE(said.find("GPUMEM_LIMIT"), std::string::npos) << said;
+}
+
+SCENE(UsesTheDriverAlone) {
+  start();
+  EXPECT_CU(calls::cuInit(0)) << "again";
+  std::size_t free = 0, total = 0;
+  EXPECT_CU(calls::cuMemGetInfo_v2(&free, &total));
+  EXPECT_EQ(total, 256 * kMiB) << "the device's own";
+  CUdeviceptr at = 0;
+  // All but the broker's pool is there for others.
+  ASSERT_CU(calls::cuMemAlloc_v2(&at, 2 * kMiB));
+  EXPECT_CU(calls::cuMemFree_v2(at));
+}
+
+TEST_F(Start, WithoutABrokerThatIsOptionalTheDriverServesAndItIsSaidOnce) {
+  const std::string said =
+      expect("UsesTheDriverAlone", {{"GPUMEM_RUNTIME_DIR", "/nonexistent"}, {"GPUMEM_OPTIONAL", "1"}});
+  const auto first = said.find("going on without it");
+  EXPECT_NE(first, std::string::npos) << said;
+  EXPECT_EQ(said.find("going on without it", first + 1), std::string::npos) << said;
+}
+
+SCENE_TEST(Start, CallsBeforeInitAreTheDriversToAnswer) {
+  CUdeviceptr at = 0;
+  EXPECT_EQ(calls::cuMemAlloc_v2(&at, kMiB), CUDA_ERROR_NOT_INITIALIZED);
+  std::size_t free = 0;
+  EXPECT_EQ(calls::cuMemGetInfo_v2(&free, nullptr), CUDA_ERROR_NOT_INITIALIZED);
+}
+
+SCENE(NamedProcess) {
+  start();
+  CUdeviceptr at = 0;
+  ASSERT_CU(calls::cuMemAlloc_v2(&at, kMiB));
+  tell();
+  await();
+}
+
+TEST_F(Start, SessionHasTheNameThatItWasGiven) {
+  Actor one = actor("NamedProcess", {{"GPUMEM_NAME", "training"}});
+  one.await();
+  ASSERT_EQ(broker_.sessions().size(), 1U);
+  EXPECT_EQ(broker_.sessions().front().label(), "training");
+  one.tell();
+  EXPECT_TRUE(one.succeeds()) << one.output();
+  EXPECT_TRUE(gpumem::test::eventually([&] { return broker_.at_rest(); })) << broker_.unrest();
+}
+
+int status_of_child(void (*body)()) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    body();
+    ::_exit(testing::UnitTest::GetInstance()->ad_hoc_test_result().Failed() ? 1 : 0);
+  }
+  int status = -1;
+  EXPECT_EQ(::waitpid(child, &status, 0), child);
+  return status;
+}
+
+SCENE_TEST(Start, ForkedChildOfAStartedProcessGetsTheDriversErrorsAndHarmsNothing) {
+  start();
+  static CUdeviceptr at = 0;
+  ASSERT_CU(calls::cuMemAlloc_v2(&at, 8 * kMiB));
+  byte_at(at) = 7;
+  EXPECT_EQ(status_of_child([] {
+              CUdeviceptr other = 0;
+              EXPECT_NE(calls::cuInit(0), CUDA_SUCCESS);
+              EXPECT_NE(calls::cuMemAlloc_v2(&other, kMiB), CUDA_SUCCESS);
+              EXPECT_NE(calls::cuMemFree_v2(at), CUDA_SUCCESS);
+            }),
+            0);
+  EXPECT_EQ(byte_at(at), 7);
+  EXPECT_CU(calls::cuMemFree_v2(at));
+  ASSERT_CU(calls::cuMemAlloc_v2(&at, 8 * kMiB)) << "the session goes on";
+}
+
+SCENE_TEST(Start, ForkedChildOfAProcessThatHasNotStartedHasASessionOfItsOwn) {
+  EXPECT_EQ(status_of_child([] {
+              start();
+              CUdeviceptr at = 0;
+              ASSERT_CU(calls::cuMemAlloc_v2(&at, kPool));
+            }),
+            0);
+  start();
+  CUdeviceptr at = 0;
+  // The child's memory comes back when it has ended: this waits for it.
+  ASSERT_CU(calls::cuMemAlloc_v2(&at, kPool));
+}
+
+}  // namespace
+}  // namespace gpumem::shim::test

@@ -1,0 +1,65 @@
+#include "client/shim/memory/wait_policy.h"
+
+#include <gtest/gtest.h>
+
+#include "client/shim/memory/messages.h"
+
+namespace gpumem::shim::test {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr milliseconds kWait{5'000};
+const WaitPolicy::Clock::time_point kNow{std::chrono::hours(1)};
+
+TEST(WaitPolicyTest, CascadeOfSmallerRequestsWaitsOnce) {
+  WaitPolicy policy(kWait);
+  EXPECT_EQ(policy.wait_for(gibibytes(10), kNow), kWait);
+  policy.timed_out(gibibytes(10), kNow);
+  EXPECT_EQ(policy.wait_for(gibibytes(9), kNow), milliseconds(0));
+  EXPECT_EQ(policy.wait_for(gibibytes(8), kNow + seconds(9)), milliseconds(0));
+  EXPECT_EQ(policy.wait_for(gibibytes(10), kNow + seconds(9)), milliseconds(0)) << "the same again";
+}
+
+TEST(WaitPolicyTest, LaterAndLargerRequestsWaitAgain) {
+  WaitPolicy policy(kWait);
+  policy.timed_out(gibibytes(4), kNow);
+  EXPECT_EQ(policy.wait_for(gibibytes(5), kNow), kWait);
+  EXPECT_EQ(policy.wait_for(gibibytes(4), kNow + WaitPolicy::kCascade), kWait);
+}
+
+GrowError denied(Denial::Reason reason, Bytes limiting_limit = {}) {
+  Denial why;
+  why.reason = reason;
+  why.limiting_limit = limiting_limit;
+  return {{Code::kResourceExhausted, "no"}, why};
+}
+
+TEST(WaitPolicyTest, WaitingHelpsWhereOthersHoldTheMemory) {
+  EXPECT_TRUE(may_come_true(denied(Denial::Reason::kNoMemory), gibibytes(1), gibibytes(8)));
+  EXPECT_TRUE(may_come_true(denied(Denial::Reason::kTurn), gibibytes(1), gibibytes(8)));
+  const auto tenant = denied(Denial::Reason::kTenantLimit, gibibytes(9));
+  EXPECT_TRUE(may_come_true(tenant, gibibytes(1), gibibytes(8)))
+      << "another process of the tenant has the rest";
+}
+
+TEST(WaitPolicyTest, WaitingDoesNotHelpWhereTheProcessItselfHoldsIt) {
+  EXPECT_FALSE(may_come_true(denied(Denial::Reason::kSliceLimit), gibibytes(1), gibibytes(8)));
+  EXPECT_FALSE(may_come_true(denied(Denial::Reason::kPoolSize), gibibytes(1), {}));
+  EXPECT_FALSE(may_come_true(denied(Denial::Reason::kTenantLimit, gibibytes(8)), gibibytes(1), gibibytes(8)));
+  EXPECT_FALSE(may_come_true(GrowError({Code::kUnavailable, "gone"}), gibibytes(1), {}));
+}
+
+TEST(RefusalMessagesTest, AreToldOnceInAWhile) {
+  RefusalMessages messages;
+  EXPECT_TRUE(messages.tell("one", kNow));
+  EXPECT_FALSE(messages.tell("two", kNow + seconds(1)));
+  testing::internal::CaptureStderr();
+  EXPECT_TRUE(messages.tell("three", kNow + RefusalMessages::kPause));
+  EXPECT_EQ(testing::internal::GetCapturedStderr(),
+            "gpumem: three (1 more refusals since the last such line)\n");
+}
+
+}  // namespace
+}  // namespace gpumem::shim::test
