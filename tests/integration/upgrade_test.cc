@@ -1,6 +1,6 @@
 // The broker goes on as another program in the same process: its clients, their memory and what they share
 // too.
-#include <sys/stat.h>
+#include <gmock/gmock.h>
 
 #include "tests/integration/fixture.h"
 
@@ -8,7 +8,6 @@ namespace gpumem::test {
 namespace {
 
 using testing::HasSubstr;
-using testing::IsEmpty;
 
 struct Upgrade : BrokerTest {
   void upgrade() {
@@ -69,8 +68,7 @@ struct UpgradeOfACopy : testing::Test {
   }
   TemporaryFolder folder_;
   std::filesystem::path program_ = copy_in(folder_);
-  // The simulated driver is found beside the program that the tests know.
-  BrokerProcess broker_{{.arguments = {"--log-level", "info"}, .program = program_}};
+  BrokerProcess broker_{{.program = program_}};
 };
 
 TEST_F(UpgradeOfACopy, ByAnotherFileIsRefused) {
