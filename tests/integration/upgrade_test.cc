@@ -64,11 +64,13 @@ TEST_F(Upgrade, WithoutABrokerSaysSo) {
 struct UpgradeOfACopy : testing::Test {
   static std::filesystem::path copy_in(const TemporaryFolder& folder) {
     std::filesystem::copy_file(gpumemd_program(), folder / "gpumemd");
+    for (const char* library : {"libcuda.so.1", "libnvidia-ml.so.1"})  // it looks for them beside itself
+      std::filesystem::copy_file(sim_libraries() / library, folder / library);
     return folder / "gpumemd";
   }
   TemporaryFolder folder_;
   std::filesystem::path program_ = copy_in(folder_);
-  BrokerProcess broker_{{.program = program_}};
+  BrokerProcess broker_{{.config = {}, .program = program_}};
 };
 
 TEST_F(UpgradeOfACopy, ByAnotherFileIsRefused) {
