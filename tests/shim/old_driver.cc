@@ -22,6 +22,8 @@ int cuGetProcAddress(const char* symbol, void** found, int version, unsigned lon
     *found = reinterpret_cast<void*>(&look_up_of_its_own);
   } else if (std::strcmp(symbol, "cuInit") == 0) {
     *found = reinterpret_cast<void*>(&cuInit);
+  } else if (std::strcmp(symbol, "cuDriverGetVersion") == 0) {
+    *found = reinterpret_cast<void*>(&cuDriverGetVersion);
   } else {
     return 500;  // CUDA_ERROR_NOT_FOUND; *found is as before
   }
