@@ -118,12 +118,37 @@ Result<void> BrokerBacking::map_locked(Address at, std::span<const Extent> exten
   }
   if (memory.empty()) return {};
   if (auto mapped = cuda::map(driver(), at, memory, ordinal()); !mapped) return mapped;
+  if (auto allowed = allow_peers(at, memory); !allowed) return allowed;
   for (const Extent& extent : extents) {
     Held& held = extents_.at(extent.id);
     held.mapped = true;
     mapped_.emplace(at, extent.id);
     at += held.memory.size().count;
   }
+  return {};
+}
+
+Result<void> BrokerBacking::allow_peers(Address at, std::span<const cuda::Allocation* const> memory) {
+  Bytes size;
+  for (const cuda::Allocation* one : memory) size += one->size();
+  for (const int peer : peers_) {
+    if (auto allowed = cuda::set_access(driver(), at, size, peer); !allowed) {
+      static_cast<void>(cuda::unmap(driver(), at, size));  // nothing else is left to do
+      return allowed;
+    }
+  }
+  return {};
+}
+
+Result<void> BrokerBacking::allow(int ordinal) {
+  const cuda::BesideCaptures beside(driver());
+  const MutexLock lock(mutex_);
+  if (ordinal == this->ordinal() || std::ranges::find(peers_, ordinal) != peers_.end()) return {};
+  for (const auto& [at, lease] : mapped_) {
+    auto allowed = cuda::set_access(driver(), at, extents_.at(lease).memory.size(), ordinal);
+    if (!allowed) return allowed;
+  }
+  peers_.push_back(ordinal);
   return {};
 }
 

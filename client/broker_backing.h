@@ -33,6 +33,7 @@ class BrokerBacking final : public allocator::Backing, public Borrower {
   Result<void> map(allocator::Address at, std::span<const allocator::Extent> extents) override;
   Result<void> unmap(allocator::Address at, Bytes bytes) override;
   void give_back(std::vector<allocator::Extent> extents) override;
+  Result<void> allow(int ordinal) override;
   Result<HandleBytes> export_range(allocator::Address at, Bytes bytes, const ExportOptions& options) override;
   void publish(Bytes in_use) override { figures().set_in_use(in_use.count); }
   const std::string& device() const override { return Borrower::device().uuid; }
@@ -57,6 +58,9 @@ class BrokerBacking final : public allocator::Backing, public Borrower {
   const cuda::Driver& driver() const { return *Borrower::device().driver; }
   Result<void> map_locked(allocator::Address at, std::span<const allocator::Extent> extents)
       GPUMEM_REQUIRES(mutex_);
+  /// Lets the peers use what was mapped from `at` on; or unmaps it.
+  Result<void> allow_peers(allocator::Address at, std::span<const cuda::Allocation* const> memory)
+      GPUMEM_REQUIRES(mutex_);
   Result<void> unmap_locked(allocator::Address at, Bytes bytes) GPUMEM_REQUIRES(mutex_);
   Result<ExportedRange> range_of(allocator::Address at, Bytes bytes, const ExportOptions& options);
   /// False: the driver keeps some of it mapped.
@@ -68,6 +72,7 @@ class BrokerBacking final : public allocator::Backing, public Borrower {
   Mutex mutex_;
   std::unordered_map<LeaseId, Held> extents_ GPUMEM_GUARDED_BY(mutex_);
   std::map<allocator::Address, LeaseId> mapped_ GPUMEM_GUARDED_BY(mutex_);
+  std::vector<int> peers_ GPUMEM_GUARDED_BY(mutex_);                  ///< that may use what is mapped
   std::vector<allocator::Extent> arrived_ GPUMEM_GUARDED_BY(mutex_);  ///< of the growth under way
 };
 

@@ -107,12 +107,16 @@ Result<void> map(const Driver& driver, Address at, std::span<const Allocation* c
     if (!mapped) return undone(mapped);
     size += allocation->size();
   }
+  auto allowed = set_access(driver, at, size, ordinal);
+  return allowed ? allowed : undone(allowed);
+}
+
+Result<void> set_access(const Driver& driver, Address at, Bytes size, int ordinal) {
   CUmemAccessDesc access{};
   access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
   access.location.id = ordinal;
   access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-  auto allowed = driver.check(driver.api().cuMemSetAccess(at, size.count, &access, 1), "cuMemSetAccess");
-  return allowed ? allowed : undone(allowed);
+  return driver.check(driver.api().cuMemSetAccess(at, size.count, &access, 1), "cuMemSetAccess");
 }
 
 Result<void> unmap(const Driver& driver, Address at, Bytes size) {

@@ -97,6 +97,10 @@ class Reservation {
 Result<void> map(const Driver& driver, Address at, std::span<const Allocation* const> allocations,
                  int ordinal);
 
+/// Lets the device with `ordinal` read and write what is mapped in [at, at + size), which begins and ends
+/// with allocations. Errors  kInvalidArgument: it cannot reach the memory.
+Result<void> set_access(const Driver& driver, Address at, Bytes size, int ordinal);
+
 /// Unmaps [at, at + size), which begins and ends with allocations. The caller has synchronised.
 /// Errors  what the driver says; then all of it is still mapped.
 Result<void> unmap(const Driver& driver, Address at, Bytes size);

@@ -58,6 +58,10 @@ class Backing {
   using HandleBytes = std::array<char, 64>;
   virtual Result<HandleBytes> export_range(Address at, Bytes bytes, const ExportOptions& options) = 0;
 
+  /// From now on the device with `ordinal` in this process may use what is mapped, too.
+  /// Errors  the driver's: they are no peers.   Threads  under the allocator's lock.
+  virtual Result<void> allow(int ordinal) = 0;
+
   /// Shows people how much is in use.
   virtual void publish(Bytes in_use) = 0;
 

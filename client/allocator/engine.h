@@ -81,6 +81,8 @@ class Engine {
   Result<std::vector<BlockInfo>> snapshot() const;
   Result<Backing::HandleBytes> export_handle(Address address, Bytes offset, Bytes bytes,
                                              const ExportOptions& options);
+  /// From now on the device with `ordinal`, a peer, may use the blocks, too.   Errors  the driver's.
+  Result<void> allow(int ordinal);
   Result<void> close();
   /// As close, even while blocks are in use.
   Result<void> end();

@@ -99,4 +99,10 @@ Result<Backing::HandleBytes> Engine::export_handle(Address address, Bytes offset
   return backing->export_range(address + offset.count, bytes, options);
 }
 
+Result<void> Engine::allow(int ordinal) {
+  if (auto can = usable(); !can) return can;
+  const MutexLock lock(lock_);
+  return closed_.load() ? Result<void>(is_closed()) : backing_->allow(ordinal);
+}
+
 }  // namespace gpumem::allocator

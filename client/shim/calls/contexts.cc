@@ -11,6 +11,7 @@ namespace {
 constinit RealCall<decltype(::cuCtxDestroy_v2)> real_destroy("cuCtxDestroy_v2");
 constinit RealCall<decltype(::cuDevicePrimaryCtxRelease_v2)> real_release("cuDevicePrimaryCtxRelease_v2");
 constinit RealCall<decltype(::cuDevicePrimaryCtxReset_v2)> real_reset("cuDevicePrimaryCtxReset_v2");
+constinit RealCall<decltype(::cuCtxEnablePeerAccess)> real_enable_peer("cuCtxEnablePeerAccess");
 constinit RealCall<decltype(::cuDevicePrimaryCtxRetain)> real_retain("cuDevicePrimaryCtxRetain");
 
 /// Its work ended with the context.
@@ -58,5 +59,16 @@ CUresult calls::cuDevicePrimaryCtxReset_v2(CUdevice dev) {
   return end_primary(dev, [dev] { return real_reset(dev); });
 }
 CUresult calls::cuDevicePrimaryCtxReset(CUdevice dev) { return calls::cuDevicePrimaryCtxReset_v2(dev); }
+
+// The driver's own call reaches what cuMemAlloc gives; borrowed memory has each device's access of its own.
+CUresult calls::cuCtxEnablePeerAccess(CUcontext peerContext, unsigned int Flags) {
+  return guarded([&] {
+    const CUresult enabled = real_enable_peer(peerContext, Flags);
+    if (enabled != CUDA_SUCCESS || !Process::current().is_brokered()) return enabled;
+    CUdevice owner = -1;
+    const CUresult known = device_of(peerContext, &owner);
+    return known == CUDA_SUCCESS ? Process::current().allow_peer(owner, CurrentContext::get().device) : known;
+  });
+}
 
 }  // namespace gpumem::shim

@@ -8,6 +8,11 @@ void Blocks::add(Block block) {
   blocks_.insert_or_assign(block.at, block);
 }
 
+void Blocks::put_back(const Block& block) {
+  const MutexLock lock(mutex_);
+  blocks_.insert_or_assign(block.at, block);
+}
+
 std::optional<Block> Blocks::take(CUdeviceptr address) {
   const MutexLock lock(mutex_);
   const auto found = blocks_.find(address);

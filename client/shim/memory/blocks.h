@@ -2,6 +2,7 @@
 #include <cuda.h>
 
 #include <map>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -11,15 +12,16 @@
 namespace gpumem::shim {
 
 class DeviceMemory;
+class Pool;
 
 /// What the program was given at one address by cuMemAlloc or cuMemAllocAsync.
 struct Block {
   CUdeviceptr at = 0;
   Bytes bytes;  ///< as asked for
   DeviceMemory* memory = nullptr;
-  CUcontext context = nullptr;  ///< it ends with this one; null: with none
-  CUmemoryPool pool = nullptr;  ///< null: of none
-  unsigned long long id = 0;    ///< unique in the process
+  CUcontext context = nullptr;   ///< it ends with this one; null: with none
+  std::shared_ptr<Pool> pool{};  ///< null: of none
+  unsigned long long id = 0;     ///< unique in the process
   bool holds(CUdeviceptr address) const { return address - at < bytes.count; }
 };
 
@@ -28,6 +30,8 @@ struct Block {
 class Blocks {
  public:
   void add(Block block);
+  /// Takes back what take() answered, unchanged.
+  void put_back(const Block& block);
   /// Removes the block that begins at `address`. Of several threads that free it, one gets it.
   std::optional<Block> take(CUdeviceptr address);
   /// The block that `address` lies in.

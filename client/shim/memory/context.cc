@@ -12,6 +12,7 @@ constinit RealCall<decltype(::cuCtxPopCurrent_v2)> real_pop("cuCtxPopCurrent_v2"
 constinit RealCall<decltype(::cuCtxSynchronize)> real_synchronize("cuCtxSynchronize");
 constinit RealCall<CUresult(CUstream)> real_stream_synchronize("cuStreamSynchronize");
 constinit RealCall<CUresult(CUstream, CUstreamCaptureStatus*)> real_is_capturing("cuStreamIsCapturing");
+constinit RealCall<CUresult(CUstream, CUcontext*)> real_stream_context("cuStreamGetCtx");
 constinit RealCall<decltype(::cuDevicePrimaryCtxGetState)> real_primary_state("cuDevicePrimaryCtxGetState");
 constinit RealCall<decltype(::cuThreadExchangeStreamCaptureMode)> real_exchange_mode(
     "cuThreadExchangeStreamCaptureMode");
@@ -64,6 +65,23 @@ CUresult is_capturing(CUstream stream, bool* capturing) {
   const CUresult result = real_is_capturing(stream, &status);
   *capturing = status != CU_STREAM_CAPTURE_STATUS_NONE;
   return result;
+}
+
+CUresult device_of(CUcontext context, CUdevice* device) {
+  CUresult result = real_push(context);
+  if (result != CUDA_SUCCESS) return result;
+  result = real_get_device(device);
+  CUcontext popped = nullptr;
+  real_pop(&popped);
+  return result;
+}
+
+CUresult device_of(CUstream stream, CUdevice* device) {
+  if (stream == nullptr || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD)
+    return real_get_device(device);
+  CUcontext context = nullptr;
+  const CUresult result = real_stream_context(stream, &context);
+  return result == CUDA_SUCCESS ? device_of(context, device) : result;
 }
 
 bool is_primary_active(CUdevice device) {

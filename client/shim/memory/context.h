@@ -22,6 +22,10 @@ CUresult synchronize_stream(CUstream stream);
 /// Whether work of `stream` is being captured into a graph. The driver's error otherwise.
 CUresult is_capturing(CUstream stream, bool* capturing);
 
+/// The device of `context`, and of the context that `stream` is of, a default stream's being the current one.
+CUresult device_of(CUcontext context, CUdevice* device);
+CUresult device_of(CUstream stream, CUdevice* device);
+
 /// Whether the primary context of `device` is there. False if the driver does not tell.
 bool is_primary_active(CUdevice device);
 

@@ -3,8 +3,10 @@
 #include <algorithm>
 
 #include "client/connection.h"
+#include "client/loose_extents.h"
 #include "client/open_engine.h"
 #include "client/shim/memory/context.h"
+#include "client/shim/memory/pools.h"
 #include "cuda/event.h"
 
 namespace gpumem::shim {
@@ -26,7 +28,7 @@ Result<Bytes> limit_of(const client::Connection& connection, std::size_t device,
 
 Result<std::unique_ptr<DeviceMemory>> DeviceMemory::open(std::shared_ptr<client::Connection> connection,
                                                          int ordinal, const Settings& settings,
-                                                         Account& account) {
+                                                         const Captures& captures, Account& account) {
   const auto driver = cuda::Driver::open(connection->driver_folder());
   if (!driver) return driver.error();
   const auto& devices = (*driver)->devices();
@@ -38,16 +40,21 @@ Result<std::unique_ptr<DeviceMemory>> DeviceMemory::open(std::shared_ptr<client:
   const auto limit = limit_of(*connection, *index, settings.limit);
   if (!limit) return limit.error();
   AllocatorOptions options{.device = uuid, .limit = *limit, .label = settings.name, .wait = settings.wait};
-  auto engine = client::open_engine(std::move(connection), options);
+  auto engine = client::open_engine(connection, options);
   if (!engine) return engine.error();
   Uuid bytes{};
   std::ranges::copy(device->uuid.bytes, bytes.begin());
-  return std::unique_ptr<DeviceMemory>(new DeviceMemory(std::move(*engine), bytes, settings, account));
+  return std::unique_ptr<DeviceMemory>(
+      new DeviceMemory(std::move(connection), std::move(*engine), bytes, settings, captures, account));
 }
 
-DeviceMemory::DeviceMemory(std::shared_ptr<allocator::Engine> engine, Uuid uuid, const Settings& settings,
-                           Account& account)
-    : engine_(std::move(engine)),
+DeviceMemory::DeviceMemory(std::shared_ptr<client::Connection> connection,
+                           std::shared_ptr<allocator::Engine> engine, Uuid uuid, const Settings& settings,
+                           const Captures& captures, Account& account)
+    : connection_(std::move(connection)),
+      engine_(std::move(engine)),
+      settings_(settings),
+      captures_(captures),
       uuid_(uuid),
       account_(account),
       budget_(engine_->limit(), account),
@@ -73,10 +80,10 @@ CUresult DeviceMemory::allocate(const char* call, Bytes bytes, CUstream stream, 
 }
 
 // Memory that was freed in the order of a stream may come with work that only the legacy default stream is
-// ordered behind.
+// ordered behind. While a graph is captured, the allocator orders nothing, and takes no such memory.
 CUresult DeviceMemory::allocate_for_all(const char* call, Bytes bytes, CUdeviceptr* at) {
   const CUresult result = allocate(call, bytes, nullptr, at);
-  if (result != CUDA_SUCCESS || !is_ordered_.load()) return result;
+  if (result != CUDA_SUCCESS || !is_ordered_.load() || captures_.any()) return result;
   const CUresult waited = synchronize_stream(nullptr);
   if (waited != CUDA_SUCCESS) (void)free_idle({.at = *at, .bytes = bytes});
   return waited;
@@ -91,12 +98,14 @@ CUresult DeviceMemory::free(const Block& block, CUstream stream) {
   const auto freed = engine_->deallocate(block.at, allocator::kUnknownSize, stream);
   if (!freed) return CUDA_ERROR_INVALID_VALUE;
   budget_.discharge(takes(block.bytes));
+  if (block.pool) block.pool->free(block.bytes);
   return CUDA_SUCCESS;
 }
 
 CUresult DeviceMemory::free_synchronized(const Block& block) {
   free_deferred();
-  const CUresult waited = synchronize(block.context);
+  const bool may_wait = !captures_.any();
+  const CUresult waited = may_wait ? synchronize(block.context) : CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   if (cuda::is_of_capture(waited)) {
     const MutexLock lock(mutex_);
     deferred_.push_back(block);
@@ -110,7 +119,7 @@ void DeviceMemory::free_deferred() {
   std::vector<Block> blocks;
   {
     const MutexLock lock(mutex_);
-    if (deferred_.empty()) return;
+    if (deferred_.empty() || captures_.any()) return;
     blocks.swap(deferred_);
   }
   for (const Block& block : blocks) {
@@ -121,6 +130,27 @@ void DeviceMemory::free_deferred() {
     const MutexLock lock(mutex_);
     deferred_.push_back(block);
   }
+}
+
+CUresult DeviceMemory::allow(int ordinal) {
+  const auto allowed = engine_->allow(ordinal);
+  if (allowed) return CUDA_SUCCESS;
+  messages_.tell("device " + std::to_string(ordinal) + " cannot use the memory: " + allowed.error().message);
+  return CUDA_ERROR_INVALID_DEVICE;
+}
+
+Result<void> DeviceMemory::open_loose() {
+  const MutexLock lock(mutex_);
+  if (loose_.load() != nullptr) return {};
+  auto opened = client::LooseExtents::open(connection_, {engine_->device(), limit(), settings_.name});
+  if (!opened) return opened.error();
+  loose_.store(opened->release(), std::memory_order_release);
+  return {};
+}
+
+void DeviceMemory::trim(Bytes keep) {
+  const auto figures = engine_->statistics();
+  if (figures && figures->committed > keep) (void)engine_->trim(figures->committed - keep);
 }
 
 std::chrono::milliseconds DeviceMemory::wait_after(const GrowError& refused, Bytes bytes) const {

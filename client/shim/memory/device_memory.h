@@ -10,13 +10,15 @@
 #include "client/allocator/engine.h"
 #include "client/shim/memory/blocks.h"
 #include "client/shim/memory/budget.h"
+#include "client/shim/memory/captures.h"
 #include "client/shim/memory/messages.h"
 #include "client/shim/memory/settings.h"
 #include "client/shim/memory/wait_policy.h"
 
 namespace gpumem::client {
 class Connection;
-}
+class LooseExtents;
+}  // namespace gpumem::client
 
 namespace gpumem::shim {
 
@@ -32,10 +34,11 @@ class DeviceMemory {
   using Uuid = std::array<unsigned char, 16>;
 
   /// Opens a slice of the device with `ordinal` in this process.
-  /// `settings`, `account`  outlive this.
+  /// `settings`, `captures`, `account`  outlive this.
   /// Errors  kNotFound: the broker does not lend it; as Session::open_allocator.
   static Result<std::unique_ptr<DeviceMemory>> open(std::shared_ptr<client::Connection> connection,
-                                                    int ordinal, const Settings& settings, Account& account);
+                                                    int ordinal, const Settings& settings,
+                                                    const Captures& captures, Account& account);
 
   int ordinal() const { return engine_->ordinal(); }
   const Uuid& uuid() const { return uuid_; }
@@ -60,6 +63,11 @@ class DeviceMemory {
   /// Whether blocks of it can have this address.
   bool has_address(CUdeviceptr address) const { return engine_->has_address(address); }
 
+  /// From now on the device with `ordinal`, a peer, may use the blocks, too.
+  CUresult allow(int ordinal);
+  /// Gives idle memory back, all but `keep` of what is borrowed.
+  void trim(Bytes keep);
+
   /// Calls `ask` for `bytes`, first without waiting; if that is refused and waiting may help, as the settings
   /// say. `ask` is given how long it may wait, and answers a Result with a GrowError.
   template <class Ask>
@@ -77,19 +85,28 @@ class DeviceMemory {
   CUresult refuse(const char* call, Bytes bytes, const GrowError& why);
   CUresult refuse_over_limit(const char* call, Bytes bytes);
 
+  /// The slice for memory that the program maps itself: opened by the first call; then loose() is there.
+  /// Errors  as Session::open_slice.
+  Result<void> open_loose();
+  client::LooseExtents& loose() { return *loose_.load(std::memory_order_acquire); }
+
   Budget& budget() { return budget_; }
   allocator::Engine& engine() { return *engine_; }
+  Bytes granularity() const { return engine_->granularity(); }
 
  private:
-  DeviceMemory(std::shared_ptr<allocator::Engine> engine, Uuid uuid, const Settings& settings,
-               Account& account);
+  DeviceMemory(std::shared_ptr<client::Connection> connection, std::shared_ptr<allocator::Engine> engine,
+               Uuid uuid, const Settings& settings, const Captures& captures, Account& account);
   std::chrono::milliseconds wait_after(const GrowError& refused, Bytes bytes) const;
   CUresult free(const Block& block, CUstream stream);
   void note_wait(WaitPolicy::Clock::time_point begun, Bytes bytes, bool granted);
   /// Frees what could not be freed while a graph was being captured.
   void free_deferred();
 
+  const std::shared_ptr<client::Connection> connection_;
   const std::shared_ptr<allocator::Engine> engine_;
+  const Settings& settings_;
+  const Captures& captures_;
   const Uuid uuid_;
   Account& account_;
   Budget budget_;
@@ -97,6 +114,7 @@ class DeviceMemory {
   RefusalMessages messages_;
   std::atomic<bool> is_ordered_{false};  ///< something was freed in the order of a stream
   Mutex mutex_;
+  std::atomic<client::LooseExtents*> loose_{nullptr};  ///< never destroyed, as all of a process
   std::vector<Block> deferred_ GPUMEM_GUARDED_BY(mutex_);
 };
 

@@ -82,8 +82,9 @@ Process::Found Process::open(CUdevice device) {
   const MutexLock lock(mutex_);
   if (DeviceMemory* const known = memory_[index].load(); known != nullptr) return {CUDA_SUCCESS, known};
   if (not_lent_[index]) return {};
-  auto opened = DeviceMemory::open(connection_, device, settings_, account_);
+  auto opened = DeviceMemory::open(connection_, device, settings_, captures_, account_);
   if (opened) {
+    for (const int peer : peers_[index]) (void)(*opened)->allow(peer);
     memory_[index].store(opened->get(), std::memory_order_release);
     return {CUDA_SUCCESS, opened->release()};
   }
@@ -94,6 +95,15 @@ Process::Found Process::open(CUdevice device) {
   }
   messages_.tell("no memory of device " + std::to_string(device) + ": " + opened.error().message);
   return {CUDA_ERROR_OUT_OF_MEMORY, nullptr};
+}
+
+CUresult Process::allow_peer(CUdevice owner, CUdevice device) {
+  const auto index = static_cast<std::size_t>(owner);
+  if (owner < 0 || index >= kDevices) return CUDA_ERROR_INVALID_DEVICE;
+  const MutexLock lock(mutex_);
+  if (DeviceMemory* const known = memory_[index].load(); known != nullptr) return known->allow(device);
+  peers_[index].push_back(device);
+  return CUDA_SUCCESS;
 }
 
 DeviceMemory* Process::memory_at(CUdeviceptr address) const {

@@ -8,6 +8,8 @@
 #include "base/mutex.h"
 #include "client/shim/memory/blocks.h"
 #include "client/shim/memory/device_memory.h"
+#include "client/shim/memory/handles.h"
+#include "client/shim/memory/pools.h"
 
 namespace gpumem::shim {
 
@@ -40,6 +42,11 @@ class Process {
   DeviceMemory* memory_at(CUdeviceptr address) const;
 
   Blocks& blocks() { return blocks_; }
+  Pools& pools() { return pools_; }
+  Handles& handles() { return handles_; }
+  Captures& captures() { return captures_; }
+  /// From now on `device` may use the memory of `owner`, whose slice may be opened later.
+  CUresult allow_peer(CUdevice owner, CUdevice device);
   Account& account() { return account_; }
 
   /// Limit and use of the device with this UUID. Connects to the broker if need be; starts no driver. False:
@@ -58,11 +65,15 @@ class Process {
   std::atomic<State> state_{State::kNew};
   Account account_;
   Blocks blocks_;
+  Pools pools_;
+  Handles handles_;
+  Captures captures_;
   std::array<std::atomic<DeviceMemory*>, kDevices> memory_{};
   Mutex mutex_;  ///< held while something is opened
   Settings settings_;
   std::shared_ptr<client::Connection> connection_ GPUMEM_GUARDED_BY(mutex_);
   std::array<bool, kDevices> not_lent_ GPUMEM_GUARDED_BY(mutex_){};
+  std::array<std::vector<int>, kDevices> peers_ GPUMEM_GUARDED_BY(mutex_){};  ///< of devices not opened yet
   RefusalMessages messages_;
 };
 

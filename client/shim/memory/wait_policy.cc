@@ -17,7 +17,8 @@ void WaitPolicy::timed_out(Bytes bytes, Clock::time_point now) {
 }
 
 bool may_come_true(const GrowError& error, Bytes bytes, Bytes own) {
-  if (!error.denial) return false;
+  // Another thread waits with a request of the same slice.
+  if (!error.denial) return error.code == Code::kDeadlineExceeded;
   const Denial& denial = *error.denial;
   switch (denial.reason) {
     case Denial::Reason::kNoMemory:

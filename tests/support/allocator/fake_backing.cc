@@ -349,6 +349,7 @@ class Borrowed final : public allocator::Backing {
   Result<HandleBytes> export_range(Address at, Bytes bytes, const ExportOptions& options) override {
     return of_.export_range(at, bytes, options);
   }
+  Result<void> allow(int ordinal) override { return of_.allow(ordinal); }
   void publish(Bytes in_use) override { of_.publish(in_use); }
   const std::string& device() const override { return of_.device(); }
   int ordinal() const override { return of_.ordinal(); }

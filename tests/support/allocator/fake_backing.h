@@ -77,6 +77,7 @@ class FakeBacking final : public allocator::Backing {
   void give_back(std::vector<allocator::Extent> extents) override;
   /// A handle of the first extent: its id, the range's offset in it, and the range's size.
   Result<HandleBytes> export_range(allocator::Address at, Bytes bytes, const ExportOptions& options) override;
+  Result<void> allow(int /*ordinal*/) override { return {}; }
   void publish(Bytes in_use) override;
   const std::string& device() const override { return device_; }
   int ordinal() const override { return 0; }

@@ -1,0 +1,58 @@
+#include "client/loose_extents.h"
+
+#include <shared_mutex>
+#include <utility>
+
+#include "client/growth.h"
+
+namespace gpumem::client {
+
+Result<std::unique_ptr<LooseExtents>> LooseExtents::open(std::shared_ptr<Connection> connection,
+                                                         const BorrowerOptions& options) {
+  auto opened = Borrower::open(*connection, options);
+  if (!opened) return opened.error();
+  return std::unique_ptr<LooseExtents>(new LooseExtents(std::move(connection), std::move(*opened)));
+}
+
+LooseExtents::~LooseExtents() { end({}, committed().is_zero()); }
+
+Result<std::vector<LooseExtents::Extent>, GrowError> LooseExtents::borrow(Bytes bytes,
+                                                                          std::chrono::milliseconds wait) {
+  const cuda::BesideCaptures beside(*device().driver);
+  auto grown = grow_by(*this, {bytes, bytes, {}}, {wait, {}, {}});
+  if (!grown) return grown.error();
+  const MutexLock lock(mutex_);
+  return std::move(arrived_.extract(std::this_thread::get_id()).mapped());
+}
+
+Result<void> LooseExtents::take(Portion portion, const std::function<Result<void>()>& rest) {
+  if (auto done = rest(); !done) return done;
+  const MutexLock lock(mutex_);
+  std::vector<Extent>& arrived = arrived_[std::this_thread::get_id()];
+  Bytes more;
+  for (std::size_t i = 0; i < portion.extents.size(); ++i) {
+    arrived.push_back({portion.extents[i].lease, std::move(portion.allocations[i])});
+    more += portion.extents[i].size;
+  }
+  figures().set_committed((committed() + more).count);
+  return {};
+}
+
+// The handles go first, then the broker is told.
+void LooseExtents::give_back(std::vector<Extent> extents) {
+  const std::shared_lock on_its_way(returning());
+  Leases leases;
+  Bytes less;
+  for (const Extent& extent : extents) {
+    leases.push_back(extent.lease);
+    less += extent.memory.size();
+  }
+  extents.clear();
+  {
+    const MutexLock lock(mutex_);
+    figures().set_committed((committed() - less).count);
+  }
+  (void)return_leases(std::move(leases));  // kept as owed if it fails
+}
+
+}  // namespace gpumem::client

@@ -1,0 +1,113 @@
+// Memory in the order of streams. What is captured into a graph is the driver's own.
+#include "client/shim/calls.h"
+#include "client/shim/calls/find_pool.h"
+#include "client/shim/calls/guarded.h"
+#include "client/shim/memory/context.h"
+#include "client/shim/memory/process.h"
+#include "client/shim/real.h"
+
+namespace gpumem::shim {
+namespace {
+
+constinit RealCall<decltype(::cuMemAllocAsync)> real_alloc_async("cuMemAllocAsync");
+constinit RealCall<decltype(::cuMemAllocFromPoolAsync)> real_alloc_from_pool("cuMemAllocFromPoolAsync");
+constinit RealCall<decltype(::cuMemFreeAsync)> real_free_async("cuMemFreeAsync");
+constinit RealCall<decltype(::cuDeviceGetMemPool)> real_current_pool("cuDeviceGetMemPool");
+
+/// What null means to a program for the per-thread default stream.
+CUstream per_thread(CUstream stream) { return stream == nullptr ? CU_STREAM_PER_THREAD : stream; }
+
+CUresult allocate_in(const std::shared_ptr<Pool>& pool, const char* call, std::size_t size, CUstream stream,
+                     CUdeviceptr* out) {
+  DeviceMemory& memory = pool->memory();
+  if (!pool->use({size})) {
+    const std::string why = "the pool's own size would be passed";
+    return memory.refuse(call, {size}, GrowError({Code::kResourceExhausted, why}));
+  }
+  CUdeviceptr at = 0;
+  const CUresult result = memory.allocate(call, {size}, stream, &at);
+  if (result != CUDA_SUCCESS) {
+    pool->free({size});
+    return result;
+  }
+  Process::current().blocks().add({.at = at, .bytes = {size}, .memory = &memory, .pool = pool});
+  *out = at;
+  return CUDA_SUCCESS;
+}
+
+/// Allocates from the pool that `find` answers; `forward` where that is none of the slice's.
+template <class Find, class Forward>
+CUresult allocate_async(const char* call, CUdeviceptr* out, std::size_t size, CUstream stream,
+                        const Find& find, const Forward& forward) {
+  return guarded([&] {
+    if (!Process::current().is_brokered() || out == nullptr || size == 0) return forward();
+    bool capturing = false;
+    const CUresult asked = is_capturing(stream, &capturing);
+    if (asked != CUDA_SUCCESS) return asked;
+    if (capturing) return forward();
+    const std::shared_ptr<Pool> pool = find();
+    return pool ? allocate_in(pool, call, size, stream, out) : forward();
+  });
+}
+
+CUresult allocate_from_current(CUdeviceptr* out, std::size_t size, CUstream stream) {
+  const auto find = [&]() -> std::shared_ptr<Pool> {
+    CUdevice device = -1;
+    CUmemoryPool current = nullptr;
+    if (device_of(stream, &device) != CUDA_SUCCESS) return nullptr;
+    if (real_current_pool(&current, device) != CUDA_SUCCESS) return nullptr;
+    return find_pool(current);
+  };
+  return allocate_async("cuMemAllocAsync", out, size, stream, find,
+                        [&] { return real_alloc_async(out, size, stream); });
+}
+
+CUresult allocate_from(CUmemoryPool pool, CUdeviceptr* out, std::size_t size, CUstream stream) {
+  return allocate_async(
+      "cuMemAllocFromPoolAsync", out, size, stream, [&] { return find_pool(pool); },
+      [&] { return real_alloc_from_pool(out, size, pool, stream); });
+}
+
+CUresult free_in_order(CUdeviceptr address, CUstream stream) {
+  return guarded([&] {
+    Process& process = Process::current();
+    if (!process.is_brokered() || address == 0) return real_free_async(address, stream);
+    bool capturing = false;
+    const CUresult asked = is_capturing(stream, &capturing);
+    if (asked != CUDA_SUCCESS) return asked;
+    if (capturing) return real_free_async(address, stream);
+    const auto block = process.blocks().take(address);
+    if (!block) {
+      const bool ours = process.memory_at(address) != nullptr;
+      return ours ? CUDA_ERROR_INVALID_VALUE : real_free_async(address, stream);
+    }
+    const CUresult freed = block->memory->free_in_order(*block, stream);
+    if (freed != CUDA_SUCCESS) process.blocks().put_back(*block);
+    return freed;
+  });
+}
+
+}  // namespace
+
+CUresult calls::cuMemAllocAsync(CUdeviceptr* dptr, size_t bytesize, CUstream hStream) {
+  return allocate_from_current(dptr, bytesize, hStream);
+}
+CUresult calls::cuMemAllocAsync_ptsz(CUdeviceptr* dptr, size_t bytesize, CUstream hStream) {
+  return allocate_from_current(dptr, bytesize, per_thread(hStream));
+}
+
+CUresult calls::cuMemAllocFromPoolAsync(CUdeviceptr* dptr, size_t bytesize, CUmemoryPool pool,
+                                        CUstream hStream) {
+  return allocate_from(pool, dptr, bytesize, hStream);
+}
+CUresult calls::cuMemAllocFromPoolAsync_ptsz(CUdeviceptr* dptr, size_t bytesize, CUmemoryPool pool,
+                                             CUstream hStream) {
+  return allocate_from(pool, dptr, bytesize, per_thread(hStream));
+}
+
+CUresult calls::cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream) { return free_in_order(dptr, hStream); }
+CUresult calls::cuMemFreeAsync_ptsz(CUdeviceptr dptr, CUstream hStream) {
+  return free_in_order(dptr, per_thread(hStream));
+}
+
+}  // namespace gpumem::shim

@@ -1,0 +1,90 @@
+// Captures of graphs, which the shim must know of: it waits for no work while there are any.
+#include "client/shim/calls.h"
+#include "client/shim/calls/guarded.h"
+#include "client/shim/memory/context.h"
+#include "client/shim/memory/process.h"
+#include "client/shim/real.h"
+
+namespace gpumem::shim {
+namespace {
+
+constinit RealCall<decltype(::cuStreamBeginCapture)> real_begin("cuStreamBeginCapture");
+constinit RealCall<decltype(::cuStreamBeginCapture_v2)> real_begin_in_mode("cuStreamBeginCapture_v2");
+constinit RealCall<decltype(::cuStreamEndCapture)> real_end("cuStreamEndCapture");
+constinit RealCall<decltype(::cuStreamDestroy_v2)> real_destroy_stream("cuStreamDestroy_v2");
+
+CUstream of_thread(CUstream stream) { return stream == nullptr ? CU_STREAM_PER_THREAD : stream; }
+
+template <class Begin>
+CUresult begin(CUstream stream, const Begin& real_call) {
+  return guarded([&] {
+    const CUresult begun = real_call();
+    if (begun == CUDA_SUCCESS) Process::current().captures().begun(stream);
+    return begun;
+  });
+}
+
+// A capture that was spoilt ends with an error.
+CUresult end(CUstream stream, CUgraph* graph) {
+  return guarded([&] {
+    const CUresult ended = real_end(stream, graph);
+    bool capturing = false;
+    if (is_capturing(stream, &capturing) != CUDA_SUCCESS || !capturing)
+      Process::current().captures().ended(stream);
+    return ended;
+  });
+}
+
+}  // namespace
+
+CUresult calls::cuStreamBeginCapture(CUstream hStream) {
+  return begin(hStream, [&] { return real_begin(hStream); });
+}
+CUresult calls::cuStreamBeginCapture_ptsz(CUstream hStream) {
+  return begin(of_thread(hStream), [&] { return real_begin(of_thread(hStream)); });
+}
+CUresult calls::cuStreamBeginCapture_v2(CUstream hStream, CUstreamCaptureMode mode) {
+  return begin(hStream, [&] { return real_begin_in_mode(hStream, mode); });
+}
+CUresult calls::cuStreamBeginCapture_v2_ptsz(CUstream hStream, CUstreamCaptureMode mode) {
+  return begin(of_thread(hStream), [&] { return real_begin_in_mode(of_thread(hStream), mode); });
+}
+
+#if CUDA_VERSION >= 12030
+namespace {
+
+constinit RealCall<decltype(::cuStreamBeginCaptureToGraph)> real_begin_to_graph(
+    "cuStreamBeginCaptureToGraph");
+
+}  // namespace
+
+CUresult calls::cuStreamBeginCaptureToGraph(CUstream hStream, CUgraph hGraph, const CUgraphNode* dependencies,
+                                            const CUgraphEdgeData* dependencyData, size_t numDependencies,
+                                            CUstreamCaptureMode mode) {
+  return begin(hStream, [&] {
+    return real_begin_to_graph(hStream, hGraph, dependencies, dependencyData, numDependencies, mode);
+  });
+}
+CUresult calls::cuStreamBeginCaptureToGraph_ptsz(CUstream hStream, CUgraph hGraph,
+                                                 const CUgraphNode* dependencies,
+                                                 const CUgraphEdgeData* dependencyData,
+                                                 size_t numDependencies, CUstreamCaptureMode mode) {
+  return calls::cuStreamBeginCaptureToGraph(of_thread(hStream), hGraph, dependencies, dependencyData,
+                                            numDependencies, mode);
+}
+#endif
+
+CUresult calls::cuStreamEndCapture(CUstream hStream, CUgraph* phGraph) { return end(hStream, phGraph); }
+CUresult calls::cuStreamEndCapture_ptsz(CUstream hStream, CUgraph* phGraph) {
+  return end(of_thread(hStream), phGraph);
+}
+
+CUresult calls::cuStreamDestroy_v2(CUstream hStream) {
+  return guarded([&] {
+    Process::current().captures().ended(hStream);
+    return real_destroy_stream(hStream);
+  });
+}
+CUresult calls::cuStreamDestroy(CUstream hStream) { return calls::cuStreamDestroy_v2(hStream); }
+
+}  // namespace gpumem::shim

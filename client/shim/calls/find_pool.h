@@ -1,0 +1,14 @@
+#pragma once
+#include <cuda.h>
+
+#include <memory>
+
+#include "client/shim/memory/pools.h"
+
+namespace gpumem::shim {
+
+/// The pool with this handle whose blocks come from a slice: one that the program has made, or the default
+/// pool of a device, whose slice is opened if need be. Null: it is the driver's own.
+std::shared_ptr<Pool> find_pool(CUmemoryPool handle);
+
+}  // namespace gpumem::shim

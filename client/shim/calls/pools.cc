@@ -1,0 +1,143 @@
+// Memory pools: the driver's own, with blocks and figures of the slice.
+#include <algorithm>
+
+#include "client/shim/calls.h"
+#include "client/shim/calls/find_pool.h"
+#include "client/shim/calls/guarded.h"
+#include "client/shim/memory/process.h"
+#include "client/shim/real.h"
+
+namespace gpumem::shim {
+namespace {
+
+constinit RealCall<decltype(::cuDeviceGetCount)> real_count("cuDeviceGetCount");
+constinit RealCall<decltype(::cuDeviceGetDefaultMemPool)> real_default("cuDeviceGetDefaultMemPool");
+constinit RealCall<decltype(::cuMemPoolCreate)> real_create_pool("cuMemPoolCreate");
+constinit RealCall<decltype(::cuMemPoolDestroy)> real_destroy_pool("cuMemPoolDestroy");
+constinit RealCall<decltype(::cuMemPoolGetAttribute)> real_get_attribute("cuMemPoolGetAttribute");
+constinit RealCall<decltype(::cuMemPoolSetAttribute)> real_set_attribute("cuMemPoolSetAttribute");
+constinit RealCall<decltype(::cuMemPoolTrimTo)> real_trim("cuMemPoolTrimTo");
+constinit RealCall<decltype(::cuMemPoolSetAccess)> real_set_access("cuMemPoolSetAccess");
+
+/// A field that headers before CUDA 12.2 do not have.
+template <class Properties>
+Bytes most_of(const Properties& properties) {
+  if constexpr (requires { properties.maxSize; }) {
+    return {properties.maxSize};
+  } else {
+    return {};
+  }
+}
+
+/// What can be passed to other processes, or lies elsewhere, stays the driver's.
+bool is_of_slice(const CUmemPoolProps& properties) {
+  return properties.allocType == CU_MEM_ALLOCATION_TYPE_PINNED &&
+         properties.handleTypes == CU_MEM_HANDLE_TYPE_NONE &&
+         properties.location.type == CU_MEM_LOCATION_TYPE_DEVICE;
+}
+
+/// What of the slice belongs to the driver's own figure. Reserved memory comes in whole units.
+Bytes figure_of(const Pool& pool, CUmemPool_attribute attribute) {
+  const auto [used, most_used] = pool.figures();
+  const auto in_units = [&](Bytes bytes) {
+    return bytes.rounded_up(pool.memory().granularity()).value_or(bytes);
+  };
+  switch (attribute) {
+    case CU_MEMPOOL_ATTR_USED_MEM_CURRENT: return used;
+    case CU_MEMPOOL_ATTR_USED_MEM_HIGH: return most_used;
+    case CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT: return in_units(used);
+    case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH: return in_units(most_used);
+    default: return {};
+  }
+}
+
+bool is_peak(CUmemPool_attribute attribute) {
+  return attribute == CU_MEMPOOL_ATTR_USED_MEM_HIGH || attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH;
+}
+
+CUresult allow_peers(const Pool& pool, const CUmemAccessDesc* map, std::size_t count) {
+  CUresult result = CUDA_SUCCESS;
+  for (std::size_t i = 0; i < count && result == CUDA_SUCCESS; ++i) {
+    const bool is_peer = map[i].location.type == CU_MEM_LOCATION_TYPE_DEVICE &&
+                         map[i].location.id != pool.memory().ordinal() &&
+                         map[i].flags != CU_MEM_ACCESS_FLAGS_PROT_NONE;
+    if (is_peer) result = pool.memory().allow(map[i].location.id);
+  }
+  return result;
+}
+
+}  // namespace
+
+std::shared_ptr<Pool> find_pool(CUmemoryPool handle) {
+  Process& process = Process::current();
+  if (!process.is_brokered()) return nullptr;
+  if (auto known = process.pools().find(handle)) return known;
+  int count = 0;
+  if (real_count(&count) != CUDA_SUCCESS) return nullptr;
+  for (int device = 0; device < count; ++device) {
+    CUmemoryPool its_default = nullptr;
+    if (real_default(&its_default, device) != CUDA_SUCCESS || its_default != handle) continue;
+    DeviceMemory* const memory = process.memory_of(device).memory;
+    return memory != nullptr ? process.pools().find_or_default(handle, *memory) : nullptr;
+  }
+  return nullptr;
+}
+
+CUresult calls::cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* poolProps) {
+  return guarded([&] {
+    const CUresult created = real_create_pool(pool, poolProps);
+    if (created != CUDA_SUCCESS || !is_of_slice(*poolProps)) return created;
+    const auto found = Process::current().memory_of(poolProps->location.id);
+    if (found.memory != nullptr) Process::current().pools().add(*pool, *found.memory, most_of(*poolProps));
+    return created;
+  });
+}
+
+// Its blocks stay until they are freed.
+CUresult calls::cuMemPoolDestroy(CUmemoryPool pool) {
+  return guarded([&] {
+    const CUresult destroyed = real_destroy_pool(pool);
+    if (destroyed == CUDA_SUCCESS) Process::current().pools().remove(pool);
+    return destroyed;
+  });
+}
+
+CUresult calls::cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void* value) {
+  return guarded([&] {
+    const CUresult known = real_get_attribute(pool, attr, value);
+    if (known != CUDA_SUCCESS) return known;
+    const auto ours = find_pool(pool);
+    const Bytes more = ours ? figure_of(*ours, attr) : Bytes{};
+    if (!more.is_zero()) *static_cast<cuuint64_t*>(value) += more.count;
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult calls::cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void* value) {
+  return guarded([&] {
+    const CUresult set = real_set_attribute(pool, attr, value);
+    if (set != CUDA_SUCCESS || !is_peak(attr)) return set;
+    if (const auto ours = find_pool(pool)) ours->reset_most_used();
+    return set;
+  });
+}
+
+CUresult calls::cuMemPoolTrimTo(CUmemoryPool pool, size_t minBytesToKeep) {
+  return guarded([&] {
+    const CUresult trimmed = real_trim(pool, minBytesToKeep);
+    if (trimmed != CUDA_SUCCESS) return trimmed;
+    if (const auto ours = find_pool(pool)) ours->memory().trim({minBytesToKeep});
+    return trimmed;
+  });
+}
+
+CUresult calls::cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc* map, size_t count) {
+  return guarded([&] {
+    const CUresult set = real_set_access(pool, map, count);
+    if (set != CUDA_SUCCESS) return set;
+    const auto ours = find_pool(pool);
+    return ours ? allow_peers(*ours, map, count) : set;
+  });
+}
+
+}  // namespace gpumem::shim

@@ -1,0 +1,105 @@
+// Virtual memory management: the memory of cuMemCreate is borrowed. Reservations and access are the driver's
+// own.
+#include "client/shim/calls.h"
+#include "client/shim/calls/guarded.h"
+#include "client/shim/memory/process.h"
+#include "client/shim/real.h"
+
+namespace gpumem::shim {
+namespace {
+
+constinit RealCall<decltype(::cuMemCreate)> real_create("cuMemCreate");
+constinit RealCall<decltype(::cuMemRelease)> real_release_handle("cuMemRelease");
+constinit RealCall<decltype(::cuMemMap)> real_map_handle("cuMemMap");
+constinit RealCall<decltype(::cuMemRetainAllocationHandle)> real_retain_handle("cuMemRetainAllocationHandle");
+constinit RealCall<decltype(::cuMemGetAllocationPropertiesFromHandle)> real_properties(
+    "cuMemGetAllocationPropertiesFromHandle");
+constinit RealCall<decltype(::cuMemExportToShareableHandle)> real_export_handle(
+    "cuMemExportToShareableHandle");
+constinit RealCall<decltype(::cuMemGetAllocationGranularity)> real_granularity(
+    "cuMemGetAllocationGranularity");
+
+constexpr unsigned kFabric = 8;  // CU_MEM_HANDLE_TYPE_FABRIC, of CUDA 12.3
+
+/// Memory of a device, for any use but that of sparse arrays.
+bool is_of_device(const CUmemAllocationProp& asked) {
+  return asked.type == CU_MEM_ALLOCATION_TYPE_PINNED && asked.location.type == CU_MEM_LOCATION_TYPE_DEVICE &&
+         asked.allocFlags.usage == 0;
+}
+
+CUresult create_handle(DeviceMemory& memory, CUmemGenericAllocationHandle* handle, std::size_t size,
+                       const CUmemAllocationProp& asked) {
+  const auto types = static_cast<unsigned>(asked.requestedHandleTypes);
+  if ((types & kFabric) != 0) return CUDA_ERROR_NOT_SUPPORTED;  // frameworks then ask without
+  std::size_t unit = 0;
+  const CUresult known = real_granularity(&unit, &asked, CU_MEM_ALLOC_GRANULARITY_MINIMUM);
+  if (known != CUDA_SUCCESS) return known;
+  const bool is_whole = size != 0 && size % unit == 0 && size % memory.granularity().count == 0;
+  if (handle == nullptr || !is_whole) return CUDA_ERROR_INVALID_VALUE;
+  return Process::current().handles().create(memory, {size}, asked, handle);
+}
+
+}  // namespace
+
+CUresult calls::cuMemCreate(CUmemGenericAllocationHandle* handle, size_t size,
+                            const CUmemAllocationProp* prop, unsigned long long flags) {
+  return guarded([&] {
+    const auto forward = [&] { return real_create(handle, size, prop, flags); };
+    const bool is_ours =
+        Process::current().is_brokered() && prop != nullptr && flags == 0 && is_of_device(*prop);
+    if (!is_ours) return forward();
+    const auto found = Process::current().memory_of(prop->location.id);
+    if (found.result != CUDA_SUCCESS) return found.result;
+    return found.memory != nullptr ? create_handle(*found.memory, handle, size, *prop) : forward();
+  });
+}
+
+CUresult calls::cuMemRelease(CUmemGenericAllocationHandle handle) {
+  return guarded([&] {
+    const auto ours = Process::current().handles().release(handle);
+    return ours ? *ours : real_release_handle(handle);
+  });
+}
+
+CUresult calls::cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
+                         unsigned long long flags) {
+  return guarded([&] {
+    const auto ours = Process::current().handles().map(ptr, {size}, {offset}, handle, flags);
+    return ours ? *ours : real_map_handle(ptr, size, offset, handle, flags);
+  });
+}
+
+CUresult calls::cuMemUnmap(CUdeviceptr ptr, size_t size) {
+  return guarded([&] { return Process::current().handles().unmap(ptr, {size}); });
+}
+
+// Memory of cuMemAlloc has no handle that the program may have, although it is mapped underneath.
+CUresult calls::cuMemRetainAllocationHandle(CUmemGenericAllocationHandle* handle, void* addr) {
+  return guarded([&] {
+    Process& process = Process::current();
+    const auto address = reinterpret_cast<CUdeviceptr>(addr);
+    if (process.memory_at(address) != nullptr) return CUDA_ERROR_INVALID_VALUE;
+    const auto ours = handle != nullptr ? process.handles().retain(address, handle) : std::nullopt;
+    return ours ? *ours : real_retain_handle(handle, addr);
+  });
+}
+
+CUresult calls::cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp* prop,
+                                                       CUmemGenericAllocationHandle handle) {
+  return guarded([&] {
+    const auto ours = prop != nullptr ? Process::current().handles().properties(handle, prop) : std::nullopt;
+    return ours ? *ours : real_properties(prop, handle);
+  });
+}
+
+CUresult calls::cuMemExportToShareableHandle(void* shareableHandle, CUmemGenericAllocationHandle handle,
+                                             CUmemAllocationHandleType handleType, unsigned long long flags) {
+  return guarded([&] {
+    const auto ours = shareableHandle != nullptr
+                          ? Process::current().handles().export_to(shareableHandle, handle, handleType, flags)
+                          : std::nullopt;
+    return ours ? *ours : real_export_handle(shareableHandle, handle, handleType, flags);
+  });
+}
+
+}  // namespace gpumem::shim

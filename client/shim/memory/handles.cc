@@ -1,0 +1,194 @@
+#include "client/shim/memory/handles.h"
+
+#include <map>
+#include <vector>
+
+#include "client/loose_extents.h"
+#include "client/shim/real.h"
+
+namespace gpumem::shim {
+namespace {
+
+constinit RealCall<decltype(::cuMemMap)> real_map("cuMemMap");
+constinit RealCall<decltype(::cuMemUnmap)> real_unmap("cuMemUnmap");
+constinit RealCall<decltype(::cuMemExportToShareableHandle)> real_export("cuMemExportToShareableHandle");
+
+using Extents = std::vector<client::LooseExtents::Extent>;
+
+/// As cuMemMap, of all of `extents` that `size` covers.
+CUresult map_extents(CUdeviceptr at, Bytes size, const Extents& extents, unsigned long long flags) {
+  Bytes done;
+  for (const auto& extent : extents) {
+    const Bytes part = std::min(extent.memory.size(), size - done);
+    if (part.is_zero()) break;
+    const CUresult mapped = real_map(at + done.count, part.count, 0, extent.memory.handle(), flags);
+    if (mapped != CUDA_SUCCESS) {
+      if (!done.is_zero()) real_unmap(at, done.count);
+      return mapped;
+    }
+    done += part;
+  }
+  return CUDA_SUCCESS;
+}
+
+}  // namespace
+
+struct Handles::Created {
+  DeviceMemory* memory = nullptr;
+  CUmemAllocationProp asked{};
+  Bytes size;
+  Extents extents;
+  unsigned uses = 1;      ///< of the handle, by the program
+  unsigned mappings = 0;  ///< of the memory
+  bool is_over() const { return uses == 0 && mappings == 0; }
+  Handle handle() const { return extents.front().memory.handle(); }
+  void give_back() {
+    memory->loose().give_back(std::move(extents));
+    memory->budget().discharge(size);
+  }
+};
+
+/// Guarded by mutex_.
+struct Handles::State {
+  struct Mapping {
+    Bytes size;
+    Created* of = nullptr;
+  };
+  std::map<Handle, std::unique_ptr<Created>> created;
+  std::map<CUdeviceptr, Mapping> mappings;
+
+  Created* find(Handle handle) const {
+    const auto found = created.find(handle);
+    return found != created.end() ? found->second.get() : nullptr;
+  }
+  /// Removes `one` if it is over, for its memory to be given back.
+  std::unique_ptr<Created> take_if_over(const Created& one) {
+    return one.is_over() ? std::move(created.extract(one.handle()).mapped()) : nullptr;
+  }
+  /// Whether [at, end) holds each mapping wholly or not at all.
+  bool is_cut_clean(CUdeviceptr at, CUdeviceptr end) const {
+    const auto cuts = [this](CUdeviceptr address) {
+      const auto after = mappings.lower_bound(address);
+      if (after == mappings.begin()) return false;
+      const auto& [begin, mapping] = *std::prev(after);
+      return begin < address && address < begin + mapping.size.count;
+    };
+    return !cuts(at) && !cuts(end);
+  }
+};
+
+Handles::Handles() : state_(std::make_unique<State>()) {}
+Handles::~Handles() = default;
+
+CUresult Handles::create(DeviceMemory& memory, Bytes size, const CUmemAllocationProp& asked, Handle* out) {
+  static constexpr const char* kCall = "cuMemCreate";
+  if (!memory.budget().charge(size)) return memory.refuse_over_limit(kCall, size);
+  const auto opened = memory.open_loose();
+  if (!opened) {
+    memory.budget().discharge(size);
+    return memory.refuse(kCall, size, GrowError(opened.error()));
+  }
+  auto extents = memory.ask_patiently(size, [&](std::chrono::milliseconds wait) {
+    auto borrowed = memory.loose().borrow(size, wait);
+    if (borrowed || !borrowed.error().denial || wait.count() != 0) return borrowed;
+    (void)memory.engine().trim(size);  // what lies idle here is this process's own
+    return memory.loose().borrow(size, wait);
+  });
+  if (!extents) {
+    memory.budget().discharge(size);
+    return memory.refuse(kCall, size, extents.error());
+  }
+  auto created = std::make_unique<Created>();
+  created->memory = &memory;
+  created->asked = asked;
+  created->asked.allocFlags.compressionType = 0;  // a wish that the driver, too, may not grant
+  created->size = size;
+  created->extents = std::move(*extents);
+  *out = created->handle();
+  const MutexLock lock(mutex_);
+  state_->created[*out] = std::move(created);
+  return CUDA_SUCCESS;
+}
+
+std::optional<CUresult> Handles::release(Handle handle) {
+  std::unique_ptr<Created> over;
+  {
+    const MutexLock lock(mutex_);
+    Created* const known = state_->find(handle);
+    if (known == nullptr) return std::nullopt;
+    if (known->uses == 0) return CUDA_ERROR_INVALID_VALUE;
+    --known->uses;
+    over = state_->take_if_over(*known);
+  }
+  if (over) over->give_back();
+  return CUDA_SUCCESS;
+}
+
+std::optional<CUresult> Handles::map(CUdeviceptr at, Bytes size, Bytes offset, Handle handle,
+                                     unsigned long long flags) {
+  const MutexLock lock(mutex_);
+  Created* const known = state_->find(handle);
+  if (known == nullptr) return std::nullopt;
+  if (known->uses == 0 || !offset.is_zero() || size.is_zero() || size > known->size)
+    return CUDA_ERROR_INVALID_VALUE;
+  const CUresult mapped = map_extents(at, size, known->extents, flags);
+  if (mapped != CUDA_SUCCESS) return mapped;
+  state_->mappings[at] = {size, known};
+  ++known->mappings;
+  return CUDA_SUCCESS;
+}
+
+CUresult Handles::unmap(CUdeviceptr at, Bytes size) {
+  std::vector<std::unique_ptr<Created>> over;
+  {
+    const MutexLock lock(mutex_);
+    const CUdeviceptr end = at + size.count;
+    if (!state_->is_cut_clean(at, end)) return CUDA_ERROR_INVALID_VALUE;
+    const CUresult unmapped = real_unmap(at, size.count);
+    if (unmapped != CUDA_SUCCESS) return unmapped;
+    auto& mappings = state_->mappings;
+    for (auto it = mappings.lower_bound(at); it != mappings.end() && it->first < end;
+         it = mappings.erase(it)) {
+      Created& of = *it->second.of;
+      --of.mappings;
+      if (auto last = state_->take_if_over(of)) over.push_back(std::move(last));
+    }
+  }
+  for (const auto& one : over) one->give_back();
+  return CUDA_SUCCESS;
+}
+
+std::optional<CUresult> Handles::retain(CUdeviceptr address, Handle* out) {
+  const MutexLock lock(mutex_);
+  const auto after = state_->mappings.upper_bound(address);
+  if (after == state_->mappings.begin()) return std::nullopt;
+  const auto& [begin, mapping] = *std::prev(after);
+  if (address - begin >= mapping.size.count) return std::nullopt;
+  ++mapping.of->uses;
+  *out = mapping.of->handle();
+  return CUDA_SUCCESS;
+}
+
+std::optional<CUresult> Handles::properties(Handle handle, CUmemAllocationProp* out) const {
+  const MutexLock lock(mutex_);
+  const Created* const known = state_->find(handle);
+  if (known == nullptr) return std::nullopt;
+  *out = known->asked;
+  return CUDA_SUCCESS;
+}
+
+std::optional<CUresult> Handles::export_to(void* out, Handle handle, CUmemAllocationHandleType type,
+                                           unsigned long long flags) const {
+  const MutexLock lock(mutex_);
+  const Created* const known = state_->find(handle);
+  if (known == nullptr) return std::nullopt;
+  if (type != known->asked.requestedHandleTypes) return CUDA_ERROR_INVALID_VALUE;
+  if (known->extents.size() > 1) {
+    say("memory of " + to_string(known->size) + " lies in " + std::to_string(known->extents.size()) +
+        " extents and cannot be exported as one; sizes that are powers of two can");
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
+  return real_export(out, known->handle(), type, flags);
+}
+
+}  // namespace gpumem::shim

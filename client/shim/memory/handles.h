@@ -1,0 +1,49 @@
+#pragma once
+#include <cuda.h>
+
+#include <memory>
+#include <optional>
+
+#include "base/mutex.h"
+#include "client/shim/memory/device_memory.h"
+
+namespace gpumem::shim {
+
+/// The handles of cuMemCreate whose memory is borrowed, and where they are mapped. A handle that the program
+/// has is the driver's own of the first of its extents, one or more that the broker lent for it. They are
+/// given back when the handle is released and mapped nowhere. Calls for handles and addresses that are not of
+/// such memory answer nothing: they are the driver's. Threads  any.
+class Handles {
+ public:
+  using Handle = CUmemGenericAllocationHandle;
+  Handles();
+  ~Handles();
+  Handles(const Handles&) = delete;
+  Handles& operator=(const Handles&) = delete;
+
+  /// Borrows `size` for a handle of `asked`.   Errors  as cuMemCreate.   Blocks.
+  CUresult create(DeviceMemory& memory, Bytes size, const CUmemAllocationProp& asked, Handle* out);
+  /// Errors  INVALID_VALUE: released already.
+  std::optional<CUresult> release(Handle handle);
+  /// Maps the extents one after the other. All or nothing.
+  std::optional<CUresult> map(CUdeviceptr at, Bytes size, Bytes offset, Handle handle,
+                              unsigned long long flags);
+  /// The driver's unmapping, with what that ends.
+  /// Errors  INVALID_VALUE: the range begins or ends inside of a mapping.
+  CUresult unmap(CUdeviceptr at, Bytes size);
+  /// The handle that is mapped at `address`, to be released once more.
+  std::optional<CUresult> retain(CUdeviceptr address, Handle* out);
+  /// What was asked for.
+  std::optional<CUresult> properties(Handle handle, CUmemAllocationProp* out) const;
+  /// Errors  INVALID_VALUE: not asked for at creation; NOT_SUPPORTED: it is more than one extent.
+  std::optional<CUresult> export_to(void* out, Handle handle, CUmemAllocationHandleType type,
+                                    unsigned long long flags) const;
+
+ private:
+  struct Created;
+  struct State;
+  mutable Mutex mutex_;  ///< held for driver calls, never for the broker
+  const std::unique_ptr<State> state_;
+};
+
+}  // namespace gpumem::shim

@@ -1,0 +1,204 @@
+// Memory that the program maps itself.
+#include <unistd.h>
+
+#include "tests/shim_memory/scene.h"
+
+namespace gpumem::shim::test {
+namespace {
+
+using VmmTest = ShimMemory;
+using Handle = CUmemGenericAllocationHandle;
+
+CUmemAllocationProp device_memory(CUmemAllocationHandleType types = CU_MEM_HANDLE_TYPE_NONE) {
+  CUmemAllocationProp wanted{};
+  wanted.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  wanted.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
+  wanted.requestedHandleTypes = types;
+  return wanted;
+}
+CUdeviceptr reserve(std::uint64_t size) {
+  CUdeviceptr at = 0;
+  EXPECT_CU(real<decltype(&::cuMemAddressReserve)>("cuMemAddressReserve")(&at, size, 0, 0, 0));
+  return at;
+}
+void allow(CUdeviceptr at, std::uint64_t size) {
+  CUmemAccessDesc access{};
+  access.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
+  access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+  EXPECT_CU(real<decltype(&::cuMemSetAccess)>("cuMemSetAccess")(at, size, &access, 1));
+}
+std::size_t free_bytes() {
+  std::size_t free = 0;
+  EXPECT_CU(calls::cuMemGetInfo_v2(&free, nullptr));
+  return free;
+}
+
+// 20 MiB is what PyTorch's expandable segments ask for: no size that the broker has one extent of.
+SCENE(MapsItself) {
+  start();
+  const CUmemAllocationProp wanted = device_memory();
+  Handle handle = 0;
+  ASSERT_CU(calls::cuMemCreate(&handle, 20 * kMiB, &wanted, 0));
+  EXPECT_EQ(free_bytes(), kPool - 20 * kMiB);
+  const CUdeviceptr at = reserve(20 * kMiB);
+  ASSERT_CU(calls::cuMemMap(at, 20 * kMiB, 0, handle, 0));
+  allow(at, 20 * kMiB);
+  ASSERT_CU(real<decltype(&::cuMemsetD8_v2)>("cuMemsetD8_v2")(at, 5, 20 * kMiB));
+  EXPECT_EQ(byte_at(at), 5);
+  EXPECT_EQ(byte_at(at + 20 * kMiB - 1), 5);
+  EXPECT_CU(calls::cuMemRelease(handle));
+  tell();
+  await();
+  EXPECT_EQ(byte_at(at), 5) << "it stays while it is mapped";
+  EXPECT_EQ(calls::cuMemRelease(handle), CUDA_ERROR_INVALID_VALUE) << "twice";
+  EXPECT_CU(calls::cuMemUnmap(at, 20 * kMiB));
+  EXPECT_EQ(free_bytes(), kPool);
+  tell();
+  await();
+}
+
+TEST_F(VmmTest, MemoryIsChargedUntilItIsReleasedAndUnmapped) {
+  Actor one = actor("MapsItself");
+  one.await();
+  EXPECT_GE(charged(), 20 * kMiB);
+  one.tell();
+  one.await();
+  EXPECT_TRUE(gpumem::test::eventually([&] { return charged() < 20 * kMiB; })) << charged();
+  one.tell();
+  EXPECT_TRUE(one.succeeds()) << one.output();
+}
+
+SCENE(CreatesBeyondTheLimit) {
+  start();
+  const CUmemAllocationProp wanted = device_memory();
+  Handle handle = 0, other = 0;
+  CUdeviceptr at = 0;
+  ASSERT_CU(calls::cuMemAlloc_v2(&at, 30 * kMiB));
+  EXPECT_EQ(calls::cuMemCreate(&handle, 36 * kMiB, &wanted, 0), CUDA_ERROR_OUT_OF_MEMORY);
+  ASSERT_CU(calls::cuMemCreate(&handle, 34 * kMiB, &wanted, 0));
+  EXPECT_EQ(calls::cuMemCreate(&other, 2 * kMiB, &wanted, 0), CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_CU(calls::cuMemRelease(handle));
+  ASSERT_CU(calls::cuMemCreate(&handle, 34 * kMiB, &wanted, 0));
+}
+
+TEST_F(VmmTest, LimitHoldsForBlocksAndHandlesTogether) {
+  expect("CreatesBeyondTheLimit", {{"GPUMEM_LIMIT", "64MiB"}, {"GPUMEM_WAIT", "10h"}});
+}
+
+SCENE_TEST(VmmTest, WholePoolCanBeOneHandle) {
+  start();
+  CUdeviceptr at = 0;
+  ASSERT_CU(calls::cuMemAlloc_v2(&at, 64 * kMiB));
+  EXPECT_CU(calls::cuMemFree_v2(at));
+  const CUmemAllocationProp wanted = device_memory();
+  Handle handle = 0;
+  ASSERT_CU(calls::cuMemCreate(&handle, kPool, &wanted, 0)) << "what lies idle in blocks serves";
+}
+
+SCENE_TEST(VmmTest, UnmappingSpansWholeMappingsOnly) {
+  start();
+  const CUmemAllocationProp wanted = device_memory();
+  Handle one = 0, two = 0;
+  ASSERT_CU(calls::cuMemCreate(&one, 6 * kMiB, &wanted, 0));
+  ASSERT_CU(calls::cuMemCreate(&two, 6 * kMiB, &wanted, 0));
+  const CUdeviceptr at = reserve(12 * kMiB);
+  ASSERT_CU(calls::cuMemMap(at, 6 * kMiB, 0, one, 0));
+  ASSERT_CU(calls::cuMemMap(at + 6 * kMiB, 6 * kMiB, 0, two, 0));
+  EXPECT_EQ(calls::cuMemUnmap(at, 8 * kMiB), CUDA_ERROR_INVALID_VALUE) << "inside of the second";
+  EXPECT_CU(calls::cuMemRelease(one));
+  EXPECT_CU(calls::cuMemRelease(two));
+  EXPECT_CU(calls::cuMemUnmap(at, 12 * kMiB));
+  EXPECT_EQ(free_bytes(), kPool);
+}
+
+SCENE_TEST(VmmTest, MappingIsAllOrNothing) {
+  start();
+  const CUmemAllocationProp wanted = device_memory();
+  Handle handle = 0;
+  ASSERT_CU(calls::cuMemCreate(&handle, 20 * kMiB, &wanted, 0));
+  const CUdeviceptr at = reserve(20 * kMiB);
+  EXPECT_EQ(calls::cuMemMap(at, 20 * kMiB, 2 * kMiB, handle, 0), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(calls::cuMemMap(at, 22 * kMiB, 0, handle, 0), CUDA_ERROR_INVALID_VALUE);
+  Handle last = 0;
+  ASSERT_CU(calls::cuMemCreate(&last, 2 * kMiB, &wanted, 0));
+  ASSERT_CU(calls::cuMemMap(at + 18 * kMiB, 2 * kMiB, 0, last, 0));
+  EXPECT_NE(calls::cuMemMap(at, 20 * kMiB, 0, handle, 0), CUDA_SUCCESS) << "its end is taken";
+  EXPECT_CU(calls::cuMemUnmap(at + 18 * kMiB, 2 * kMiB));
+  EXPECT_CU(calls::cuMemMap(at, 20 * kMiB, 0, handle, 0));
+}
+
+SCENE_TEST(VmmTest, RetainedHandleIsTheSameAndIsReleasedOnceMore) {
+  start();
+  const CUmemAllocationProp wanted = device_memory();
+  Handle handle = 0, again = 0;
+  ASSERT_CU(calls::cuMemCreate(&handle, 6 * kMiB, &wanted, 0));
+  const CUdeviceptr at = reserve(6 * kMiB);
+  ASSERT_CU(calls::cuMemMap(at, 6 * kMiB, 0, handle, 0));
+  ASSERT_CU(calls::cuMemRetainAllocationHandle(&again, reinterpret_cast<void*>(at + 5 * kMiB)));
+  EXPECT_EQ(again, handle);
+  EXPECT_CU(calls::cuMemUnmap(at, 6 * kMiB));
+  EXPECT_CU(calls::cuMemRelease(handle));
+  EXPECT_EQ(free_bytes(), kPool - 6 * kMiB);
+  EXPECT_CU(calls::cuMemRelease(handle));
+  EXPECT_EQ(free_bytes(), kPool);
+  CUdeviceptr block = 0;
+  ASSERT_CU(calls::cuMemAlloc_v2(&block, 6 * kMiB));
+  EXPECT_EQ(calls::cuMemRetainAllocationHandle(&again, reinterpret_cast<void*>(block)),
+            CUDA_ERROR_INVALID_VALUE)
+      << "a block has no handle";
+}
+
+SCENE_TEST(VmmTest, PropertiesAreWhatWasAskedFor) {
+  start();
+  const CUmemAllocationProp wanted = device_memory();
+  Handle handle = 0;
+  ASSERT_CU(calls::cuMemCreate(&handle, 2 * kMiB, &wanted, 0));
+  CUmemAllocationProp found{};
+  EXPECT_CU(calls::cuMemGetAllocationPropertiesFromHandle(&found, handle));
+  EXPECT_EQ(found.requestedHandleTypes, CU_MEM_HANDLE_TYPE_NONE) << "not what the broker needs";
+  EXPECT_EQ(found.location.id, 0);
+}
+
+SCENE_TEST(VmmTest, ExportedDescriptorIsOfTheMemory) {
+  start();
+  const CUmemAllocationProp wanted = device_memory(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+  Handle handle = 0, imported = 0;
+  ASSERT_CU(calls::cuMemCreate(&handle, 2 * kMiB, &wanted, 0));
+  int fd = -1;
+  ASSERT_CU(calls::cuMemExportToShareableHandle(&fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+  ASSERT_CU(real<decltype(&::cuMemImportFromShareableHandle)>("cuMemImportFromShareableHandle")(
+      &imported, reinterpret_cast<void*>(static_cast<std::intptr_t>(fd)),
+      CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+  ::close(fd);
+  const CUdeviceptr at = reserve(4 * kMiB);
+  ASSERT_CU(calls::cuMemMap(at, 2 * kMiB, 0, handle, 0));
+  ASSERT_CU(calls::cuMemMap(at + 2 * kMiB, 2 * kMiB, 0, imported, 0)) << "the driver's own handle";
+  allow(at, 4 * kMiB);
+  byte_at(at) = 77;
+  EXPECT_EQ(byte_at(at + 2 * kMiB), 77);
+  const CUmemAllocationProp plain = device_memory();
+  Handle other = 0;
+  ASSERT_CU(calls::cuMemCreate(&other, 2 * kMiB, &plain, 0));
+  EXPECT_EQ(calls::cuMemExportToShareableHandle(&fd, other, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
+            CUDA_ERROR_INVALID_VALUE)
+      << "not asked for";
+}
+
+SCENE_TEST(VmmTest, ArgumentsAreCheckedAsTheDriverDoes) {
+  start();
+  CUmemAllocationProp wanted = device_memory();
+  Handle handle = 0;
+  EXPECT_EQ(calls::cuMemCreate(&handle, kMiB, &wanted, 0), CUDA_ERROR_INVALID_VALUE) << "not a whole unit";
+  EXPECT_EQ(calls::cuMemCreate(&handle, 0, &wanted, 0), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(calls::cuMemCreate(nullptr, 2 * kMiB, &wanted, 0), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(calls::cuMemCreate(&handle, 2 * kMiB, nullptr, 0), CUDA_ERROR_INVALID_VALUE);
+  wanted.requestedHandleTypes = static_cast<CUmemAllocationHandleType>(8);
+  EXPECT_EQ(calls::cuMemCreate(&handle, 2 * kMiB, &wanted, 0), CUDA_ERROR_NOT_SUPPORTED) << "fabric";
+  wanted = device_memory();
+  wanted.location.id = 9;
+  EXPECT_NE(calls::cuMemCreate(&handle, 2 * kMiB, &wanted, 0), CUDA_SUCCESS) << "the driver's answer";
+  EXPECT_NE(calls::cuMemRelease(12345), CUDA_SUCCESS);
+}
+
+}  // namespace
+}  // namespace gpumem::shim::test
