@@ -43,7 +43,7 @@ void CrashActor::enter() {
 }
 
 Json CrashActor::ask(const Json& command) {
-  const Json stopped{{"ok", false}, {"code", "stopped"}};
+  Json stopped{{"ok", false}, {"code", "stopped"}};
   if (is_stopped()) return stopped;
   client_->tell_if_there(command);
   bool answered = false;
