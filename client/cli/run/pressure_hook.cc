@@ -92,6 +92,7 @@ Result<void> PressureHook::run(const PressureAsked& asked) {
   is_running_ = true;  // before the command can have ended
   ended_.clear();
   auto pid = spawn_shell(command_, environment_of(asked));
+  is_running_ = pid.has_value();
   if (!pid) return pid.error();
   changed_.wait(lock, [&] { return is_stopped_ || ended_.contains(*pid); });
   is_running_ = false;
