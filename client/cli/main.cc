@@ -4,6 +4,7 @@
 #include <iostream>
 
 #include "client/cli/check.h"
+#include "client/cli/check_program.h"
 #include "client/cli/events.h"
 #include "client/cli/listings.h"
 #include "client/cli/quota.h"
@@ -30,6 +31,7 @@ struct Arguments {
   std::string runtime_dir;
   bool json = false;
   bool no_allocate = false;
+  std::optional<pid_t> program;
   bool now = false;
   bool no_follow = false;
   std::string since;
@@ -41,6 +43,11 @@ struct Arguments {
 Style style_of(const Arguments& arguments) { return {arguments.json, ::isatty(STDOUT_FILENO) == 1}; }
 
 int run_check(const Arguments& arguments) {
+  if (arguments.program) {
+    const auto report = check_program(*arguments.program, client::runtime_folder(arguments.runtime_dir));
+    std::cout << (arguments.json ? json_text(program_json(report)) : findings_text(report.findings));
+    return all_well(report.findings) ? 0 : 1;
+  }
   const auto findings = run_checks({client::runtime_folder(arguments.runtime_dir), !arguments.no_allocate});
   std::cout << (arguments.json ? json_text(findings_json(findings)) : findings_text(findings));
   return all_well(findings) ? 0 : 1;
@@ -95,6 +102,19 @@ void add_events(CLI::App& app, Arguments& arguments, int& status) {
   });
 }
 
+void add_check(CLI::App& app, Arguments& arguments, int& status) {
+  CLI::App* check =
+      app.add_subcommand("check", "Check that this user can borrow memory here, and say how to mend it");
+  add_json(*check, arguments);
+  check->add_flag("--no-allocate", arguments.no_allocate, "Do not borrow an extent for the test");
+  check
+      ->add_option("--program", arguments.program,
+                   "Look at a running program instead: whether it borrows, and what bypasses the broker")
+      ->check(CLI::PositiveNumber)
+      ->type_name("PID");
+  check->callback([&] { status = run_check(arguments); });
+}
+
 void add_commands(CLI::App& app, Arguments& arguments, const SplitLine& line, int& status) {
   for (const Listing& listing : listings()) {
     CLI::App* command = app.add_subcommand(listing.name, listing.about);
@@ -108,11 +128,7 @@ void add_commands(CLI::App& app, Arguments& arguments, const SplitLine& line, in
   add_quota_command(app, arguments.runtime_dir, status);
   add_why(app, arguments, status);
   add_events(app, arguments, status);
-  CLI::App* check =
-      app.add_subcommand("check", "Check that this user can borrow memory here, and say how to mend it");
-  add_json(*check, arguments);
-  check->add_flag("--no-allocate", arguments.no_allocate, "Do not borrow an extent for the test");
-  check->callback([&] { status = run_check(arguments); });
+  add_check(app, arguments, status);
 }
 
 int run(int argc, char** argv) {

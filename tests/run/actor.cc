@@ -105,10 +105,14 @@ int job(const Words& words) {
   return 0;
 }
 
-// map [LIBRARY...]: loads them, and stays.
+// map [LIBRARY...]: loads them, those with `apart:` before them into a namespace of their own, and stays.
 int map(const Words& words) {
   for (const std::string& library : words) {
-    if (::dlopen(library.c_str(), RTLD_NOW) == nullptr) {
+    const std::string apart = "apart:";
+    void* loaded = library.starts_with(apart)
+                       ? ::dlmopen(LM_ID_NEWLM, library.c_str() + apart.size(), RTLD_NOW)
+                       : ::dlopen(library.c_str(), RTLD_NOW);
+    if (loaded == nullptr) {
       std::cerr << ::dlerror() << "\n";
       return 1;
     }

@@ -10,7 +10,7 @@
 namespace gpumem::cli {
 namespace {
 
-constexpr std::chrono::seconds kPatience{10};
+constexpr std::chrono::seconds kAnswerTime{10};
 
 }  // namespace
 
@@ -91,7 +91,7 @@ std::uint64_t BrokerSession::send(v1::SessionRequest request) {
 Result<v1::SessionAnswer> BrokerSession::ask(v1::SessionRequest request) {
   const std::uint64_t id = send(std::move(request));
   std::unique_lock lock(mutex_);
-  changed_.wait_for(lock, kPatience, [&] { return over_ || answers_.contains(id); });
+  changed_.wait_for(lock, kAnswerTime, [&] { return over_ || answers_.contains(id); });
   auto found = answers_.extract(id);
   if (found.empty())
     return over_ ? *over_ : Error{Code::kDeadlineExceeded, "the broker does not answer (10 s)"};

@@ -21,6 +21,7 @@ std::vector<char*> pointers_to(std::vector<std::string>& texts) {
 
 std::vector<std::string> assignments(const Environment& environment) {
   std::vector<std::string> texts;
+  texts.reserve(environment.size());
   for (const auto& [name, value] : environment) texts.push_back(name + "=" + value);
   return texts;
 }

@@ -34,6 +34,7 @@ std::vector<std::string> environment_of(const PressureAsked& asked) {
   environment["GPUMEM_DEVICE"] = asked.device;
   if (asked.pid > 0) environment["GPUMEM_COMMAND_PID"] = std::to_string(asked.pid);
   std::vector<std::string> texts;
+  texts.reserve(environment.size());
   for (const auto& [name, value] : environment) texts.push_back(name + "=" + value);
   return texts;
 }
@@ -50,6 +51,7 @@ Result<pid_t> spawn_shell(std::string command, std::vector<std::string> environm
   std::string option = "-c";
   const std::array<char*, 4> words{shell.data(), option.data(), command.data(), nullptr};
   std::vector<char*> variables;
+  variables.reserve(environment.size() + 1);
   for (std::string& text : environment) variables.push_back(text.data());
   variables.push_back(nullptr);
   pid_t pid = 0;
@@ -90,6 +92,7 @@ Result<void> PressureHook::run(const PressureAsked& asked) {
   is_running_ = true;  // before the command can have ended
   ended_.clear();
   auto pid = spawn_shell(command_, environment_of(asked));
+  is_running_ = pid.has_value();
   if (!pid) return pid.error();
   changed_.wait(lock, [&] { return is_stopped_ || ended_.contains(*pid); });
   is_running_ = false;

@@ -73,6 +73,8 @@ Result<void, CommandError> Reserving::begin_alone() {
   if (!session) return CommandError(session.error());
   if (auto claimed = claim(**session, settings_.device, settings_.bytes); !claimed)
     return CommandError(claimed.error());
+  progress_.say(to_string(settings_.bytes) + " of " + short_uuid(settings_.device) +
+                " are reserved until this program is interrupted");
   reserve(std::move(*session), 0);
   return {};
 }
@@ -118,8 +120,6 @@ Result<void, CommandError> Reserving::begin() {
 
 // Until it is asked to end.
 int Reserving::hold() {
-  progress_.say(to_string(settings_.bytes) + " of " + short_uuid(settings_.device) +
-                " are reserved until this program is interrupted");
   for (;;) {
     const signalfd_siginfo signal = signals_.next();
     if (asks_to_end(signal.ssi_signo)) return 0;

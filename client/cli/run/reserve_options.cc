@@ -8,7 +8,7 @@
 namespace gpumem::cli {
 namespace {
 
-constexpr const char* kFooter =
+constexpr const char* kReserveFooter =
     "Without a command, the memory is reserved until this program is interrupted.\n"
     "Exit status: that of the command; 125 gpumem itself has failed, or there is no room; 126 the command\n"
     "cannot be executed; 127 there is no such command.";
@@ -45,7 +45,7 @@ void add_reserve_command(CLI::App& app, const std::string& runtime_dir, const Sp
   CLI::App* reserve =
       app.add_subcommand("reserve", "Have memory charged while a program runs that takes it by itself");
   take_command(*reserve, arguments->runtime_dir);
-  reserve->footer(kFooter);
+  reserve->footer(kReserveFooter);
   add_bytes(*reserve, "BYTES", arguments->bytes, "How much: 9GiB")->required();
   reserve->add_option("--device", options.device, "Of this device: UUID, or its place in `gpumem status` [0]")
       ->type_name("DEVICE");

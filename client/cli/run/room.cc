@@ -13,7 +13,7 @@ namespace {
 using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
-constexpr milliseconds kTick{1000};
+constexpr milliseconds kLookEvery{1000};
 
 std::string waiting_label(Bytes bytes) {
   return std::string(kReserveLabel) + ", waits for " + to_string(bytes);
@@ -113,7 +113,7 @@ Result<Room> RoomSearch::run(const Signals& signals, Progress& progress) {
     progress.show(
         "waiting for " + to_string(options_.bytes) + " of " + short_uuid(options_.device) + ": " + *words,
         "; " + span_text(std::max(milliseconds(0), options_.wait - left)));
-    const auto signal = signals.next_before(-1, std::min(kTick, left));
+    const auto signal = signals.next_before(-1, std::min(kLookEvery, left));
     if (signal && asks_to_end(signal->ssi_signo)) return Room{static_cast<int>(signal->ssi_signo), nullptr};
     if (signal && signal->ssi_signo == SIGTSTP) stop_self();
   }

@@ -15,7 +15,7 @@ namespace gpumem::cli {
 namespace {
 
 constexpr char kBegin = 'b';
-constexpr timeval kPatience{10, 0};
+constexpr timeval kConnectTime{10, 0};
 
 // One descriptor, or none and why.
 bool send_fd(int channel, int fd, int number) {
@@ -61,7 +61,7 @@ bool SessionHandover::in_command() const {
   ::close(own_.get());  // so that the other process's end is seen
   ::prctl(PR_SET_NAME, name_.data());
   const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  ::setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &kPatience, sizeof kPatience);  // of a broker that hangs
+  ::setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &kConnectTime, sizeof kConnectTime);  // of a broker that hangs
   const bool is_there =
       fd >= 0 && ::connect(fd, reinterpret_cast<const sockaddr*>(&address_), sizeof address_) == 0;
   if (!send_fd(theirs_.get(), fd, is_there ? 0 : errno)) return false;

@@ -1,0 +1,55 @@
+// What the command lines of `gpumem run` and `gpumem reserve` are read with.
+#include <gtest/gtest.h>
+
+#include "client/cli/run/http_post.h"
+#include "client/cli/run/lent_devices.h"
+#include "client/cli/time_text.h"
+
+namespace gpumem::test {
+namespace {
+
+using std::chrono::milliseconds;
+
+TEST(Spans, AreReadWithTheirUnits) {
+  const std::vector<std::pair<const char*, milliseconds>> known{
+      {"500ms", milliseconds(500)}, {"90s", milliseconds(90'000)},   {"10m", milliseconds(600'000)},
+      {"7", milliseconds(7'000)},   {"2h", milliseconds(7'200'000)}, {"3d", milliseconds(259'200'000)},
+      {"0s", milliseconds(0)}};
+  for (const auto& [text, span] : known) {
+    const auto read = cli::parse_span(text);
+    ASSERT_TRUE(read.has_value()) << text;
+    EXPECT_EQ(*read, span) << text;
+  }
+  for (const char* wrong : {"", "s", "-3s", "3 s", "3x", "1.5s", "99999999999d", "400d"})
+    EXPECT_FALSE(cli::parse_span(wrong).has_value()) << wrong;
+}
+
+TEST(Urls, AreTakenApart) {
+  const auto plain = cli::parse_url("http://host");
+  ASSERT_TRUE(plain.has_value());
+  EXPECT_EQ(plain->host + " " + plain->port + " " + plain->path, "host 80 /");
+  const auto whole = cli::parse_url("http://127.0.0.1:8080/let/go?of=memory");
+  ASSERT_TRUE(whole.has_value());
+  EXPECT_EQ(whole->host + " " + whole->port + " " + whole->path, "127.0.0.1 8080 /let/go?of=memory");
+  const auto six = cli::parse_url("http://[::1]:81/x");
+  ASSERT_TRUE(six.has_value());
+  EXPECT_EQ(six->host + " " + six->port + " " + six->path, "::1 81 /x");
+  for (const char* wrong :
+       {"https://host/", "http://", "http:///x", "http://host:/", "http://host/a b", "host"})
+    EXPECT_FALSE(cli::parse_url(wrong).has_value()) << wrong;
+}
+
+TEST(Devices, AreMeantByPlaceOrByTheBeginningOfTheirName) {
+  v1::GetStatusResponse status;
+  status.add_devices()->set_uuid("GPU-aa11");
+  status.add_devices()->set_uuid("GPU-aa22");
+  EXPECT_EQ(cli::find_device(status, "1").value_or(""), "GPU-aa22");
+  EXPECT_EQ(cli::find_device(status, "GPU-aa1").value_or(""), "GPU-aa11");
+  for (const char* wrong : {"2", "-1", "GPU-aa", "GPU-bb", ""})
+    EXPECT_FALSE(cli::find_device(status, wrong).has_value()) << wrong;
+  EXPECT_EQ(cli::first_visible(status, "").value_or(""), "GPU-aa11");
+  EXPECT_EQ(cli::first_visible(status, "GPU-other,GPU-aa22").value_or(""), "GPU-aa22");
+}
+
+}  // namespace
+}  // namespace gpumem::test
