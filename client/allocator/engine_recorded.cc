@@ -46,8 +46,9 @@ void Engine::free_recorded(const Block& block, StreamIndex stream) {
 }
 
 bool Engine::is_used_still(const HeldBlock& held) const {
-  return std::ranges::any_of(
-      held.users, [this](const HeldBlock::Use& use) { return streams_.reached(use.stream) <= use.epoch; });
+  return std::ranges::any_of(held.users, [this](const HeldBlock::Use& use) GPUMEM_REQUIRES(lock_) {
+    return streams_.reached(use.stream) <= use.epoch;
+  });
 }
 
 void Engine::free_held() {

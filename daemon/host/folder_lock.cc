@@ -78,6 +78,15 @@ Result<UniqueFd> open_lock(const std::filesystem::path& path) {
 
 }  // namespace
 
+// The sticky bit helps little: whoever is first makes the file.
+Result<void> check_closed(const std::filesystem::path& folder, std::string_view option) {
+  struct stat found {};
+  if (::stat(folder.c_str(), &found) != 0 || (found.st_mode & S_IWOTH) == 0) return {};
+  return Error{Code::kFailedPrecondition, "every user may write to " + folder.string() +
+                                              " and so replace what the broker keeps there: chmod o-w " +
+                                              folder.string() + ", or choose another " + std::string(option)};
+}
+
 Result<UniqueFd> lock_folder(const std::filesystem::path& folder, std::string_view option) {
   const std::filesystem::path path = lock_file_of(folder);
   auto lock = open_lock(path);

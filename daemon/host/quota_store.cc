@@ -51,6 +51,7 @@ Result<QuotaOverlay> read_quotas(const std::filesystem::path& folder) {
 }
 
 Result<QuotaStore> QuotaStore::open(const std::filesystem::path& folder, const std::string& now) {
+  if (auto closed = check_closed(folder, "--state-dir"); !closed) return closed.error();
   QuotaStore store(folder);
   if (auto claimed = store.claim(); !claimed) {
     if (claimed.error().code == Code::kAlreadyExists) return claimed.error();

@@ -125,6 +125,7 @@ Result<RuntimeFolder> RuntimeFolder::claim(const std::filesystem::path& folder, 
                                   " (run as root, or choose another "
                                   "--runtime-dir)");
   }
+  if (auto closed = check_closed(folder, "--runtime-dir"); !closed) return closed.error();
   auto lock = lock_folder(folder, "--runtime-dir");
   if (!lock) return lock.error();
   RuntimeFolder claimed(

@@ -46,7 +46,7 @@ class RuntimeFolder {
   /// `passed`  sockets of this folder that exist already; who may connect to them is the service manager's.
   /// Errors  kAlreadyExists (another broker, or something else, is there), kPermissionDenied,
   ///         kInvalidArgument (unknown group; path too long for a socket), kFailedPrecondition (what was
-  ///         passed is not a listening socket of this folder).
+  ///         passed is not a listening socket of this folder; every user may write to it).
   static Result<RuntimeFolder> claim(const std::filesystem::path& folder, const std::string& group,
                                      PassedSockets passed = {});
 
