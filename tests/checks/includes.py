@@ -45,7 +45,7 @@ ALLOWED = {
     "client/c": {"base", "cuda", "client/include", "client/fork_guard", "client/allocator", "client"},
     # The only part of the client that speaks gRPC.
     "client/cli": {"base", "shm", "cuda", "proto", "proto/lane", "proto/generated", "client/include",
-                   "client/fork_guard", "client"},
+                   "client/fork_guard", "client", "client/shim"},
     # What the drop-in driver does is libgpumem's and the real driver's.
     "client/shim": {"base", "cuda", "client/include", "client/fork_guard", "client/allocator", "client"},
     "client/demo": {"base", "cuda", "client/include", "client"},

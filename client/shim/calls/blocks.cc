@@ -57,7 +57,12 @@ std::optional<std::size_t> pitched(std::size_t width, std::size_t height, std::s
 CUresult free_block(CUdeviceptr address) {
   Process& process = Process::current();
   const auto block = process.blocks().take(address);
-  if (!block) return process.memory_at(address) != nullptr ? CUDA_ERROR_INVALID_VALUE : real_free(address);
+  if (!block) {
+    if (process.memory_at(address) != nullptr) return CUDA_ERROR_INVALID_VALUE;
+    const CUresult freed = real_free(address);
+    if (freed == CUDA_SUCCESS) process.outside().freed(address);
+    return freed;
+  }
   return block->pool != nullptr ? block->memory->free_in_order(*block, nullptr)
                                 : block->memory->free_synchronized(*block);
 }
@@ -128,11 +133,12 @@ CUresult calls::cuMemGetAddressRange_v2(CUdeviceptr* pbase, size_t* psize, CUdev
   return guarded([&] {
     Process& process = Process::current();
     const auto block = process.is_brokered() ? process.blocks().find(dptr) : std::nullopt;
-    if (!block) {
+    const auto mapped = block ? std::nullopt : process.handles().find(dptr);
+    if (!block && !mapped) {
       return process.memory_at(dptr) != nullptr ? CUDA_ERROR_NOT_FOUND : real_range(pbase, psize, dptr);
     }
-    if (pbase != nullptr) *pbase = block->at;
-    if (psize != nullptr) *psize = block->bytes.count;
+    if (pbase != nullptr) *pbase = block ? block->at : mapped->at;
+    if (psize != nullptr) *psize = block ? block->bytes.count : mapped->bytes.count;
     return CUDA_SUCCESS;
   });
 }

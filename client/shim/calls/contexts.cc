@@ -18,6 +18,7 @@ constinit RealCall<decltype(::cuDevicePrimaryCtxRetain)> real_retain("cuDevicePr
 void free_blocks_of(CUcontext context) {
   for (const Block& block : Process::current().blocks().take_of(context))
     (void)block.memory->free_idle(block);
+  Process::current().outside().ended(context);
 }
 
 /// The primary context of `device` if it is there, else null.

@@ -42,7 +42,8 @@ class Blocks {
  private:
   mutable Mutex mutex_;
   std::map<CUdeviceptr, Block> blocks_ GPUMEM_GUARDED_BY(mutex_);
-  unsigned long long last_id_ GPUMEM_GUARDED_BY(mutex_) = 0;
+  /// Above those of the driver, which counts from 1.
+  unsigned long long last_id_ GPUMEM_GUARDED_BY(mutex_) = 1ULL << 62;
 };
 
 }  // namespace gpumem::shim

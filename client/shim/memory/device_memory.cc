@@ -139,6 +139,42 @@ CUresult DeviceMemory::allow(int ordinal) {
   return CUDA_ERROR_INVALID_DEVICE;
 }
 
+// A declaration is not refused for the tenant's sake, but would put it in debt.
+CUresult DeviceMemory::charge_outside(const char* call, Bytes bytes) {
+  if (!budget_.charge(bytes)) return refuse_over_limit(call, bytes);
+  const MutexLock lock(declaring_);
+  const auto declared = declare(outside_ + bytes);
+  if (declared) {
+    outside_ += bytes;
+    return CUDA_SUCCESS;
+  }
+  budget_.discharge(bytes);
+  return refuse(call, bytes, GrowError({Code::kResourceExhausted, declared.error().message}));
+}
+
+void DeviceMemory::discharge_outside(Bytes bytes) {
+  const MutexLock lock(declaring_);
+  outside_ -= bytes;
+  const auto declared = declare(outside_);
+  if (!declared) messages_.tell("the broker was not told of freed memory: " + declared.error().message);
+  budget_.discharge(bytes);
+}
+
+Result<void> DeviceMemory::declare(Bytes all) {
+  const auto index = connection_->device_index(engine_->device());
+  if (!index) return index.error();
+  const auto figures = connection_->broker_figures();
+  if (!figures) return figures.error();
+  const auto& tenant = figures->devices.at(*index);
+  if (all > outside_ && (all - outside_).count > Bytes{tenant.limit}.minus({tenant.charged}).count) {
+    return Error{Code::kResourceExhausted, to_string(Bytes{tenant.charged}) + " of the tenant's limit of " +
+                                               to_string(Bytes{tenant.limit}) + " are charged"};
+  }
+  auto told = connection_->lane().call(lane::Charge{*index, all.count});
+  if (!told) return told.error();
+  return {};
+}
+
 Result<void> DeviceMemory::open_loose() {
   const MutexLock lock(mutex_);
   if (loose_.load() != nullptr) return {};

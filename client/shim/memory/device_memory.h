@@ -85,6 +85,11 @@ class DeviceMemory {
   CUresult refuse(const char* call, Bytes bytes, const GrowError& why);
   CUresult refuse_over_limit(const char* call, Bytes bytes);
 
+  /// Charges memory that the driver itself is about to allocate, and tells the broker of it.
+  /// Errors  OUT_OF_MEMORY: the limit of the process or of its tenant would be passed.
+  CUresult charge_outside(const char* call, Bytes bytes);
+  void discharge_outside(Bytes bytes);
+
   /// The slice for memory that the program maps itself: opened by the first call; then loose() is there.
   /// Errors  as Session::open_slice.
   Result<void> open_loose();
@@ -100,6 +105,8 @@ class DeviceMemory {
   std::chrono::milliseconds wait_after(const GrowError& refused, Bytes bytes) const;
   CUresult free(const Block& block, CUstream stream);
   void note_wait(WaitPolicy::Clock::time_point begun, Bytes bytes, bool granted);
+  /// Tells the broker that the driver holds `all` for this process.
+  Result<void> declare(Bytes all) GPUMEM_REQUIRES(declaring_);
   /// Frees what could not be freed while a graph was being captured.
   void free_deferred();
 
@@ -113,6 +120,8 @@ class DeviceMemory {
   WaitPolicy waits_;
   RefusalMessages messages_;
   std::atomic<bool> is_ordered_{false};  ///< something was freed in the order of a stream
+  Mutex declaring_;  ///< held for the broker's answer: declarations do not overtake each other
+  Bytes outside_ GPUMEM_GUARDED_BY(declaring_){};
   Mutex mutex_;
   std::atomic<client::LooseExtents*> loose_{nullptr};  ///< never destroyed, as all of a process
   std::vector<Block> deferred_ GPUMEM_GUARDED_BY(mutex_);

@@ -61,6 +61,12 @@ struct Handles::State {
     const auto found = created.find(handle);
     return found != created.end() ? found->second.get() : nullptr;
   }
+  std::map<CUdeviceptr, Mapping>::iterator mapping_at(CUdeviceptr address) {
+    auto found = mappings.upper_bound(address);
+    if (found == mappings.begin()) return mappings.end();
+    --found;
+    return address - found->first < found->second.size.count ? found : mappings.end();
+  }
   /// Removes `one` if it is over, for its memory to be given back.
   std::unique_ptr<Created> take_if_over(const Created& one) {
     return one.is_over() ? std::move(created.extract(one.handle()).mapped()) : nullptr;
@@ -160,13 +166,19 @@ CUresult Handles::unmap(CUdeviceptr at, Bytes size) {
 
 std::optional<CUresult> Handles::retain(CUdeviceptr address, Handle* out) {
   const MutexLock lock(mutex_);
-  const auto after = state_->mappings.upper_bound(address);
-  if (after == state_->mappings.begin()) return std::nullopt;
-  const auto& [begin, mapping] = *std::prev(after);
-  if (address - begin >= mapping.size.count) return std::nullopt;
-  ++mapping.of->uses;
-  *out = mapping.of->handle();
+  const auto found = state_->mapping_at(address);
+  if (found == state_->mappings.end()) return std::nullopt;
+  ++found->second.of->uses;
+  *out = found->second.of->handle();
   return CUDA_SUCCESS;
+}
+
+std::optional<Handles::Mapped> Handles::find(CUdeviceptr address) const {
+  const MutexLock lock(mutex_);
+  const auto found = state_->mapping_at(address);
+  if (found == state_->mappings.end()) return std::nullopt;
+  const auto& [at, mapping] = *found;
+  return Mapped{at, mapping.size, mapping.of->asked.requestedHandleTypes};
 }
 
 std::optional<CUresult> Handles::properties(Handle handle, CUmemAllocationProp* out) const {

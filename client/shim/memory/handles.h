@@ -33,6 +33,13 @@ class Handles {
   CUresult unmap(CUdeviceptr at, Bytes size);
   /// The handle that is mapped at `address`, to be released once more.
   std::optional<CUresult> retain(CUdeviceptr address, Handle* out);
+  /// What is mapped at `address`, as the program mapped it.
+  struct Mapped {
+    CUdeviceptr at = 0;
+    Bytes bytes;
+    CUmemAllocationHandleType types{};  ///< asked for
+  };
+  std::optional<Mapped> find(CUdeviceptr address) const;
   /// What was asked for.
   std::optional<CUresult> properties(Handle handle, CUmemAllocationProp* out) const;
   /// Errors  INVALID_VALUE: not asked for at creation; NOT_SUPPORTED: it is more than one extent.

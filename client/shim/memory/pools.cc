@@ -37,7 +37,7 @@ void Pool::reset_most_used() {
 
 void Pools::add(CUmemoryPool handle, DeviceMemory& memory, Bytes most) {
   const MutexLock lock(mutex_);
-  pools_.insert_or_assign(handle, std::make_shared<Pool>(memory, most));
+  pools_.insert_or_assign(handle, std::make_shared<Pool>(handle, memory, most));
 }
 
 void Pools::remove(CUmemoryPool handle) {
@@ -58,7 +58,7 @@ std::shared_ptr<Pool> Pools::find_or_default(CUmemoryPool handle, DeviceMemory& 
     return nullptr;
   const MutexLock lock(mutex_);
   auto& pool = pools_[handle];
-  if (!pool) pool = std::make_shared<Pool>(memory, Bytes{});
+  if (!pool) pool = std::make_shared<Pool>(handle, memory, Bytes{});
   return pool;
 }
 

@@ -16,8 +16,10 @@ namespace gpumem::shim {
 class Pool {
  public:
   /// `most`  that may be in use; zero: what the slice has.
-  Pool(DeviceMemory& memory, Bytes most) : memory_(memory), most_(most) {}
+  Pool(CUmemoryPool handle, DeviceMemory& memory, Bytes most)
+      : handle_(handle), memory_(memory), most_(most) {}
 
+  CUmemoryPool handle() const { return handle_; }
   DeviceMemory& memory() const { return memory_; }
 
   /// False: it would pass the pool's own size.
@@ -31,6 +33,7 @@ class Pool {
   void reset_most_used();
 
  private:
+  const CUmemoryPool handle_;
   DeviceMemory& memory_;
   const Bytes most_;
   mutable Mutex mutex_;

@@ -66,6 +66,11 @@ bool Process::connect_quietly() {
   return is_brokered();
 }
 
+std::shared_ptr<client::Connection> Process::connection() {
+  const MutexLock lock(mutex_);
+  return connection_;
+}
+
 DeviceMemory* Process::open_memory_of(CUdevice device) const {
   const auto index = static_cast<std::size_t>(device);
   return device >= 0 && index < kDevices ? memory_[index].load(std::memory_order_acquire) : nullptr;

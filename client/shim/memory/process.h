@@ -9,6 +9,8 @@
 #include "client/shim/memory/blocks.h"
 #include "client/shim/memory/device_memory.h"
 #include "client/shim/memory/handles.h"
+#include "client/shim/memory/imports.h"
+#include "client/shim/memory/outside.h"
 #include "client/shim/memory/pools.h"
 
 namespace gpumem::shim {
@@ -41,9 +43,14 @@ class Process {
   /// The one whose blocks can have `address`, or null.
   DeviceMemory* memory_at(CUdeviceptr address) const;
 
+  /// The session. Only where memory is borrowed.
+  std::shared_ptr<client::Connection> connection();
+
   Blocks& blocks() { return blocks_; }
   Pools& pools() { return pools_; }
   Handles& handles() { return handles_; }
+  Outside& outside() { return outside_; }
+  Imports& imports() { return imports_; }
   Captures& captures() { return captures_; }
   /// From now on `device` may use the memory of `owner`, whose slice may be opened later.
   CUresult allow_peer(CUdevice owner, CUdevice device);
@@ -67,6 +74,8 @@ class Process {
   Blocks blocks_;
   Pools pools_;
   Handles handles_;
+  Outside outside_;
+  Imports imports_;
   Captures captures_;
   std::array<std::atomic<DeviceMemory*>, kDevices> memory_{};
   Mutex mutex_;  ///< held while something is opened

@@ -1,0 +1,91 @@
+// Legacy IPC: blocks are passed on by handles of the broker.
+#include <chrono>
+#include <cstring>
+
+#include "client/shim/calls.h"
+#include "client/shim/calls/guarded.h"
+#include "client/shim/memory/context.h"
+#include "client/shim/memory/process.h"
+#include "client/shim/real.h"
+
+namespace gpumem::shim {
+namespace {
+
+constinit RealCall<decltype(::cuIpcGetMemHandle)> real_get_handle("cuIpcGetMemHandle");
+constinit RealCall<decltype(::cuIpcOpenMemHandle_v2)> real_open_handle("cuIpcOpenMemHandle_v2");
+constinit RealCall<decltype(::cuIpcCloseMemHandle)> real_close_handle("cuIpcCloseMemHandle");
+
+// The driver's handles do not expire; the broker's live a day at most, for a million uses.
+constexpr std::chrono::hours kLife{24};
+constexpr std::uint64_t kUses = 1'000'000;
+
+Imports::Bytes64 bytes_of(const CUipcMemHandle& handle) {
+  Imports::Bytes64 bytes;
+  static_assert(sizeof bytes == sizeof handle.reserved);
+  std::memcpy(bytes.data(), handle.reserved, bytes.size());
+  return bytes;
+}
+
+CUresult name_block(const Block& block, CUipcMemHandle* out) {
+  const auto handle = Process::current().imports().handle_of(block.id, [&] {
+    return block.memory->engine().export_handle(block.at, {}, {}, {kLife, kUses});
+  });
+  if (!handle) {
+    say("cuIpcGetMemHandle: " + handle.error().message);
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  std::memcpy(out->reserved, handle->data(), handle->size());
+  return CUDA_SUCCESS;
+}
+
+CUresult open_block(CUdeviceptr* out, const CUipcMemHandle& handle, unsigned flags) {
+  Process& process = Process::current();
+  const Imports::Bytes64 bytes = bytes_of(handle);
+  if (process.imports().is_own(bytes)) return CUDA_ERROR_INVALID_CONTEXT;  // as the driver has it
+  const auto opened = process.imports().open(process.connection(), bytes);
+  if (opened) {
+    *out = *opened;
+    return CUDA_SUCCESS;
+  }
+  const Code code = opened.error().code;
+  if (code == Code::kNotFound || code == Code::kInvalidArgument) return real_open_handle(out, handle, flags);
+  say("cuIpcOpenMemHandle: " + opened.error().message);
+  return CUDA_ERROR_MAP_FAILED;
+}
+
+}  // namespace
+
+CUresult calls::cuIpcGetMemHandle(CUipcMemHandle* pHandle, CUdeviceptr dptr) {
+  return guarded([&] {
+    Process& process = Process::current();
+    const auto block = process.is_brokered() ? process.blocks().find(dptr) : std::nullopt;
+    if (!block) return real_get_handle(pHandle, dptr);
+    return pHandle == nullptr || block->pool ? CUDA_ERROR_INVALID_VALUE : name_block(*block, pHandle);
+  });
+}
+
+CUresult calls::cuIpcOpenMemHandle_v2(CUdeviceptr* pdptr, CUipcMemHandle handle, unsigned int Flags) {
+  return guarded([&] {
+    if (!Process::current().is_brokered()) return real_open_handle(pdptr, handle, Flags);
+    const CUresult current = CurrentContext::get().result;
+    if (current != CUDA_SUCCESS) return current;
+    const bool is_known = pdptr != nullptr && Flags == CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS;
+    return is_known ? open_block(pdptr, handle, Flags) : CUDA_ERROR_INVALID_VALUE;
+  });
+}
+CUresult calls::cuIpcOpenMemHandle(CUdeviceptr* pdptr, CUipcMemHandle handle, unsigned int Flags) {
+  return calls::cuIpcOpenMemHandle_v2(pdptr, handle, Flags);
+}
+
+// Work that uses the memory may be under way.
+CUresult calls::cuIpcCloseMemHandle(CUdeviceptr dptr) {
+  return guarded([&] {
+    Process& process = Process::current();
+    if (!process.is_brokered()) return real_close_handle(dptr);
+    const CurrentContext current = CurrentContext::get();
+    if (current.result == CUDA_SUCCESS && !process.captures().any()) synchronize(current.context);
+    return process.imports().close(dptr) ? CUDA_SUCCESS : real_close_handle(dptr);
+  });
+}
+
+}  // namespace gpumem::shim

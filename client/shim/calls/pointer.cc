@@ -1,0 +1,88 @@
+// What an address is: the driver's answer for the mapping underneath, with what is the block's own in its
+// place.
+#include "client/shim/calls.h"
+#include "client/shim/calls/guarded.h"
+#include "client/shim/memory/process.h"
+#include "client/shim/real.h"
+
+namespace gpumem::shim {
+namespace {
+
+constinit RealCall<decltype(::cuPointerGetAttribute)> real_attribute("cuPointerGetAttribute");
+constinit RealCall<decltype(::cuPointerGetAttributes)> real_attributes("cuPointerGetAttributes");
+
+constexpr int kMemoryBlockId = 20;  // CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID, of CUDA 12
+
+/// What the program knows of an address in borrowed memory.
+struct Known {
+  CUdeviceptr start = 0;
+  Bytes size;
+  CUmemAllocationHandleType types = CU_MEM_HANDLE_TYPE_NONE;
+  std::optional<Block> block{};  ///< none: mapped by the program
+};
+
+std::optional<Known> known_at(Process& process, CUdeviceptr address) {
+  if (!process.is_brokered()) return std::nullopt;
+  if (auto block = process.blocks().find(address)) return Known{block->at, block->bytes, {}, block};
+  if (const auto mapped = process.handles().find(address))
+    return Known{mapped->at, mapped->bytes, mapped->types};
+  return std::nullopt;
+}
+
+template <class Value>
+bool put(void* out, Value value) {
+  *static_cast<Value*>(out) = value;
+  return true;
+}
+
+/// False: the driver's answer holds.
+bool answer_of_block(const Block& block, CUpointer_attribute attribute, void* out) {
+  switch (static_cast<int>(attribute)) {
+    case CU_POINTER_ATTRIBUTE_CONTEXT: return put(out, block.context);
+    case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+    case kMemoryBlockId: return put(out, block.id);
+    case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE: return put(out, block.pool ? block.pool->handle() : nullptr);
+    default: return false;
+  }
+}
+
+bool answer(const Known& known, CUpointer_attribute attribute, void* out) {
+  switch (static_cast<int>(attribute)) {
+    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR: return put(out, known.start);
+    case CU_POINTER_ATTRIBUTE_RANGE_SIZE: return put<std::size_t>(out, known.size.count);
+    case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
+      return put<unsigned long long>(out, static_cast<unsigned long long>(known.types));
+    default: return known.block && answer_of_block(*known.block, attribute, out);
+  }
+}
+
+/// Inside of the slice, where no block is.
+bool is_free_memory(Process& process, CUdeviceptr address) { return process.memory_at(address) != nullptr; }
+
+}  // namespace
+
+CUresult calls::cuPointerGetAttribute(void* data, CUpointer_attribute attribute, CUdeviceptr ptr) {
+  return guarded([&] {
+    Process& process = Process::current();
+    const auto known = known_at(process, ptr);
+    if (!known && is_free_memory(process, ptr)) return CUDA_ERROR_INVALID_VALUE;
+    if (known && data != nullptr && answer(*known, attribute, data)) return CUDA_SUCCESS;
+    return real_attribute(data, attribute, ptr);
+  });
+}
+
+// Of an address that is no memory, the driver answers each attribute's null value; as of 0.
+CUresult calls::cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute* attributes,
+                                       void** data, CUdeviceptr ptr) {
+  return guarded([&] {
+    Process& process = Process::current();
+    const auto known = known_at(process, ptr);
+    const bool is_nothing = !known && is_free_memory(process, ptr);
+    const CUresult answered = real_attributes(numAttributes, attributes, data, is_nothing ? 0 : ptr);
+    if (answered != CUDA_SUCCESS || !known) return answered;
+    for (unsigned i = 0; i < numAttributes; ++i) answer(*known, attributes[i], data[i]);
+    return CUDA_SUCCESS;
+  });
+}
+
+}  // namespace gpumem::shim

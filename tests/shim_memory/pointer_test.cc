@@ -1,0 +1,156 @@
+// What an address is, memory that the driver keeps for itself, and memory of other processes.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cstring>
+
+#include "tests/shim_memory/scene.h"
+
+namespace gpumem::shim::test {
+namespace {
+
+using PointerTest = ShimMemory;
+
+template <class Value>
+Value attribute_of(CUdeviceptr at, CUpointer_attribute which) {
+  Value value{};
+  EXPECT_CU(calls::cuPointerGetAttribute(&value, which, at)) << which;
+  return value;
+}
+
+SCENE_TEST(PointerTest, BlocksAreDescribedAsTheyWereAskedFor) {
+  const CUcontext context = start();
+  CUdeviceptr at = 0, other = 0;
+  ASSERT_CU(calls::cuMemAlloc_v2(&at, 5'000'001));
+  ASSERT_CU(calls::cuMemAlloc_v2(&other, 1));
+  const CUdeviceptr inside = at + 5'000'000;
+  EXPECT_EQ(attribute_of<CUcontext>(inside, CU_POINTER_ATTRIBUTE_CONTEXT), context);
+  EXPECT_EQ(attribute_of<unsigned>(inside, CU_POINTER_ATTRIBUTE_MEMORY_TYPE), CU_MEMORYTYPE_DEVICE);
+  EXPECT_EQ(attribute_of<CUdeviceptr>(inside, CU_POINTER_ATTRIBUTE_DEVICE_POINTER), inside);
+  EXPECT_EQ(attribute_of<CUdeviceptr>(inside, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR), at);
+  EXPECT_EQ(attribute_of<std::size_t>(inside, CU_POINTER_ATTRIBUTE_RANGE_SIZE), 5'000'001U);
+  EXPECT_EQ(attribute_of<int>(inside, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL), 0);
+  EXPECT_TRUE(attribute_of<bool>(inside, CU_POINTER_ATTRIBUTE_MAPPED));
+  EXPECT_FALSE(attribute_of<bool>(inside, CU_POINTER_ATTRIBUTE_IS_MANAGED));
+  EXPECT_EQ(attribute_of<unsigned long long>(inside, CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES), 0U);
+  EXPECT_EQ(attribute_of<CUmemoryPool>(inside, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE), nullptr);
+  EXPECT_EQ(attribute_of<unsigned long long>(inside, CU_POINTER_ATTRIBUTE_BUFFER_ID),
+            attribute_of<unsigned long long>(at, CU_POINTER_ATTRIBUTE_BUFFER_ID));
+  EXPECT_NE(attribute_of<unsigned long long>(other, CU_POINTER_ATTRIBUTE_BUFFER_ID),
+            attribute_of<unsigned long long>(at, CU_POINTER_ATTRIBUTE_BUFFER_ID));
+}
+
+SCENE_TEST(PointerTest, SeveralAttributesAtOnceAndNoneOfFreedMemory) {
+  start();
+  CUdeviceptr at = 0;
+  ASSERT_CU(calls::cuMemAlloc_v2(&at, 3000));
+  CUpointer_attribute wanted[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_RANGE_SIZE,
+                                  CU_POINTER_ATTRIBUTE_RANGE_START_ADDR};
+  unsigned type = 0;
+  std::size_t size = 0;
+  CUdeviceptr begin = 0;
+  void* data[] = {&type, &size, &begin};
+  ASSERT_CU(calls::cuPointerGetAttributes(3, wanted, data, at + 1));
+  EXPECT_EQ(type, CU_MEMORYTYPE_DEVICE);
+  EXPECT_EQ(size, 3000U);
+  EXPECT_EQ(begin, at);
+  EXPECT_CU(calls::cuMemFree_v2(at));
+  ASSERT_CU(calls::cuPointerGetAttributes(1, wanted, data, at));
+  EXPECT_EQ(type, 0U);
+  EXPECT_EQ(calls::cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, at),
+            CUDA_ERROR_INVALID_VALUE);
+}
+
+SCENE_TEST(PointerTest, MemoryOfAPoolNamesItAndHasNoContext) {
+  start();
+  CUdeviceptr at = 0;
+  ASSERT_CU(calls::cuMemAllocAsync(&at, 3000, nullptr));
+  CUmemoryPool pool = nullptr;
+  EXPECT_CU(real<decltype(&::cuDeviceGetDefaultMemPool)>("cuDeviceGetDefaultMemPool")(&pool, 0));
+  EXPECT_EQ(attribute_of<CUmemoryPool>(at, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE), pool);
+  EXPECT_EQ(attribute_of<CUcontext>(at, CU_POINTER_ATTRIBUTE_CONTEXT), nullptr);
+}
+
+SCENE(UsesManagedMemory) {
+  start();
+  CUdeviceptr at = 0, other = 0;
+  std::size_t free = 0;
+  EXPECT_EQ(calls::cuMemAllocManaged(&at, 65 * kMiB, CU_MEM_ATTACH_GLOBAL), CUDA_ERROR_OUT_OF_MEMORY);
+  ASSERT_CU(calls::cuMemAllocManaged(&at, 16 * kMiB, CU_MEM_ATTACH_GLOBAL));
+  EXPECT_CU(calls::cuMemGetInfo_v2(&free, nullptr));
+  EXPECT_EQ(free, 48 * kMiB);
+  EXPECT_EQ(calls::cuMemAlloc_v2(&other, 49 * kMiB), CUDA_ERROR_OUT_OF_MEMORY);
+  tell();
+  await();
+  EXPECT_NE(calls::cuMemAllocManaged(&other, 1 * kMiB, 99), CUDA_SUCCESS) << "the driver's answer";
+  EXPECT_CU(calls::cuMemFree_v2(at));
+  EXPECT_CU(calls::cuMemGetInfo_v2(&free, nullptr));
+  EXPECT_EQ(free, 64 * kMiB) << "and the failure costs nothing";
+  tell();
+  await();
+}
+
+TEST_F(PointerTest, ManagedMemoryIsChargedAndForwarded) {
+  Actor one = actor("UsesManagedMemory", {{"GPUMEM_LIMIT", "64MiB"}});
+  one.await();
+  EXPECT_TRUE(gpumem::test::eventually([&] { return broker_.tenant("uid:0").outside() >= 16 * kMiB; }));
+  one.tell();
+  one.await();
+  EXPECT_TRUE(gpumem::test::eventually([&] { return broker_.tenant("uid:0").outside() < 16 * kMiB; }));
+  one.tell();
+  EXPECT_TRUE(one.succeeds()) << one.output();
+}
+
+std::string handle_file() { return std::string(::getenv("SHARED_FOLDER")) + "/handle"; }
+
+SCENE(PassesABlockOn) {
+  start();
+  CUdeviceptr at = 0;
+  ASSERT_CU(calls::cuMemAlloc_v2(&at, 3 * kMiB));
+  byte_at(at + 3 * kMiB - 1) = 42;
+  CUipcMemHandle handle{}, again{};
+  ASSERT_CU(calls::cuIpcGetMemHandle(&handle, at));
+  ASSERT_CU(calls::cuIpcGetMemHandle(&again, at + kMiB)) << "of an interior pointer";
+  EXPECT_EQ(std::memcmp(&handle, &again, sizeof handle), 0) << "the block's, each time";
+  CUdeviceptr own = 0;
+  EXPECT_EQ(calls::cuIpcOpenMemHandle_v2(&own, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS),
+            CUDA_ERROR_INVALID_CONTEXT);
+  gpumem::test::write_file(handle_file(), std::string(handle.reserved, sizeof handle.reserved));
+  tell();
+  await();
+  EXPECT_EQ(byte_at(at), 43);
+}
+
+SCENE(OpensABlock) {
+  start();
+  CUipcMemHandle handle{};
+  const std::string bytes = gpumem::test::read_file(handle_file());
+  ASSERT_EQ(bytes.size(), sizeof handle.reserved);
+  std::memcpy(handle.reserved, bytes.data(), bytes.size());
+  CUdeviceptr at = 0, again = 0;
+  ASSERT_CU(calls::cuIpcOpenMemHandle_v2(&at, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+  ASSERT_CU(calls::cuIpcOpenMemHandle_v2(&again, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+  EXPECT_EQ(at, again);
+  EXPECT_EQ(byte_at(at + 3 * kMiB - 1), 42);
+  byte_at(at) = 43;
+  EXPECT_CU(calls::cuIpcCloseMemHandle(at));
+  EXPECT_EQ(byte_at(at), 43) << "it is open once more";
+  EXPECT_CU(calls::cuIpcCloseMemHandle(at));
+  EXPECT_NE(calls::cuIpcCloseMemHandle(at), CUDA_SUCCESS);
+  handle.reserved[5] = static_cast<char>(handle.reserved[5] ^ 1);
+  EXPECT_NE(calls::cuIpcOpenMemHandle_v2(&at, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS), CUDA_SUCCESS);
+}
+
+TEST_F(PointerTest, BlockOfAnotherProcessIsTheSameMemory) {
+  const gpumem::test::TemporaryFolder folder;
+  const Actor::Environment shared{{"SHARED_FOLDER", folder.path().string()}};
+  Actor owner = actor("PassesABlockOn", shared);
+  owner.await();
+  Actor user = actor("OpensABlock", shared);
+  EXPECT_TRUE(user.succeeds()) << user.output();
+  owner.tell();
+  EXPECT_TRUE(owner.succeeds()) << owner.output();
+}
+
+}  // namespace
+}  // namespace gpumem::shim::test
