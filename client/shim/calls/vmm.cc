@@ -34,7 +34,7 @@ CUresult create_handle(DeviceMemory& memory, CUmemGenericAllocationHandle* handl
   std::size_t unit = 0;
   const CUresult known = real_granularity(&unit, &asked, CU_MEM_ALLOC_GRANULARITY_MINIMUM);
   if (known != CUDA_SUCCESS) return known;
-  const bool is_whole = size != 0 && size % unit == 0 && size % memory.granularity().count == 0;
+  const bool is_whole = size != 0 && unit != 0 && size % unit == 0 && size % memory.granularity().count == 0;
   if (handle == nullptr || !is_whole) return CUDA_ERROR_INVALID_VALUE;
   return Process::current().handles().create(memory, {size}, asked, handle);
 }

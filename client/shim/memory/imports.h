@@ -31,7 +31,7 @@ class Imports {
   Result<Bytes64> handle_of(unsigned long long id, const Make& make) {
     const MutexLock lock(mutex_);
     if (const auto known = exported_.find(id); known != exported_.end()) return known->second;
-    const auto made = make();
+    auto made = make();
     if (made) exported_.emplace(id, *made);
     return made;
   }
