@@ -7,6 +7,11 @@
 #include "client/shim/real.h"
 
 namespace gpumem::shim {
+namespace {
+
+constinit RealCall<decltype(::cuDeviceCanAccessPeer)> real_can_access("cuDeviceCanAccessPeer");
+
+}  // namespace
 
 Process::Process() : generation_(client::process_generation()) {}
 
@@ -90,6 +95,7 @@ Process::Found Process::open(CUdevice device) {
   auto opened = DeviceMemory::open(connection_, device, settings_, captures_, account_);
   if (opened) {
     for (const int peer : peers_[index]) (void)(*opened)->allow(peer);
+    allow_copies(**opened);
     memory_[index].store(opened->get(), std::memory_order_release);
     return {CUDA_SUCCESS, opened->release()};
   }
@@ -100,6 +106,19 @@ Process::Found Process::open(CUdevice device) {
   }
   messages_.tell("no memory of device " + std::to_string(device) + ": " + opened.error().message);
   return {CUDA_ERROR_OUT_OF_MEMORY, nullptr};
+}
+
+// Copies between devices reach what cuMemAlloc gives without peer access, but borrowed memory only with it.
+void Process::allow_copies(DeviceMemory& opened) {
+  for (const auto& one : memory_) {
+    DeviceMemory* const other = one.load();
+    if (other == nullptr) continue;
+    int there = 0, back = 0;
+    if (real_can_access(&there, opened.ordinal(), other->ordinal()) == CUDA_SUCCESS && there != 0)
+      (void)other->allow(opened.ordinal());
+    if (real_can_access(&back, other->ordinal(), opened.ordinal()) == CUDA_SUCCESS && back != 0)
+      (void)opened.allow(other->ordinal());
+  }
 }
 
 CUresult Process::allow_peer(CUdevice owner, CUdevice device) {

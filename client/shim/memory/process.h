@@ -67,6 +67,7 @@ class Process {
   void begin(Settings settings, std::shared_ptr<client::Connection> connection) GPUMEM_REQUIRES(mutex_);
   bool connect_quietly() GPUMEM_REQUIRES(mutex_);
   Found open(CUdevice device);
+  void allow_copies(DeviceMemory& opened) GPUMEM_REQUIRES(mutex_);
 
   const std::uint64_t generation_;
   std::atomic<State> state_{State::kNew};

@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# under_shim.sh TEST PACKAGE BUILD: runs test_PACKAGE*.py with `gpumem run`: clients that nobody here wrote, on memory of a
+# broker, by the drop-in driver. under_shim.txt says which tests see a difference, and which. Skips as on_machine.sh does.
+set -euo pipefail
+test=$1 package=$2 build=$3
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+python=$(realpath -m "$here/../../.cache/python")/bin/python
+skip() { printf 'gpumem: skipped: %s: %s\n' "$test" "$1"; exit 77; }
+
+[ -x "$python" ] || skip "there are no Python clients: reach a package index and run ./dev test"
+"$python" -c 'import importlib.metadata, sys; importlib.metadata.version(sys.argv[1])' "$package" 2> /dev/null ||
+  skip "the package $package is not installed: .cache/python/set-up.txt says why"
+
+work=$(mktemp -d /tmp/gpumem-python-XXXXXX)
+broker=
+finish() {
+  [ -z "$broker" ] || { kill "$broker"; wait "$broker" || true; }
+  "$build/sim/gpumem-sim" remove "$work/machine" 2> /dev/null || true
+  rm -rf "$work"
+}
+trap finish EXIT
+mkdir "$work/machine"
+"$build/sim/gpumem-sim" create "$work/machine" 2x1GiB
+# Contexts and the driver's own pools want the rest of each device.
+printf '[broker]\nreserve = "all-but 384MiB"\n' > "$work/gpumemd.toml"
+mkfifo "$work/said"
+"$build/daemon/gpumemd" --config "$work/gpumemd.toml" --runtime-dir "$work/run" --driver-dir "$work/machine" 2> "$work/said" & broker=$!
+exec 9< "$work/said"
+while read -r line <&9; do case $line in *'serving on'*) served=1; break ;; *) echo "$line" ;; esac; done
+[ -n "${served:-}" ] || { echo 'the broker does not serve'; exit 1; }
+cat <&9 > "$work/log" &
+
+deselected=()
+while read -r id _; do
+  case $id in "test_${package//-/_}"*) deselected+=(--deselect "$id") ;; esac
+done < "$here/under_shim.txt"
+export GPUMEM_SHIM_FOLDER=$build/client/shim/lib GPUMEM_RUNTIME_DIR=$work/run GPUMEM_SIM_MACHINE=$work/machine GPUMEM_BUILD=$build
+export PYTHONDONTWRITEBYTECODE=1
+unset CUDA_VISIBLE_DEVICES LD_LIBRARY_PATH
+cd "$here"
+# shellcheck disable=SC2086  # a pattern
+"$build/client/cli/gpumem" run --wait 2s --name "$test" -- \
+  "$python" -m pytest -q -p no:cacheprovider "${deselected[@]}" test_${package//-/_}*.py
