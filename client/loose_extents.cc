@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "client/growth.h"
+#include "proto/lane/frames.h"
 
 namespace gpumem::client {
 
@@ -19,7 +20,7 @@ LooseExtents::~LooseExtents() { end({}, committed().is_zero()); }
 Result<std::vector<LooseExtents::Extent>, GrowError> LooseExtents::borrow(Bytes bytes,
                                                                           std::chrono::milliseconds wait) {
   const cuda::BesideCaptures beside(*device().driver);
-  auto grown = grow_by(*this, {bytes, bytes, {}}, {wait, {}, {}});
+  auto grown = grow_by(*this, {bytes, bytes, {lane::kOneExtent}}, {wait, {}, {}});
   if (!grown) return grown.error();
   const MutexLock lock(mutex_);
   return std::move(arrived_.extract(std::this_thread::get_id()).mapped());

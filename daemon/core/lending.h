@@ -20,7 +20,7 @@ struct GrowthPart {
   SliceId slice;
   Bytes wanted;
   Bytes least{};    ///< less is of no use; zero: `wanted`
-  Bytes largest{};  ///< extents are preferably not larger; zero: no preference
+  Bytes largest{};  ///< extents are preferably not larger; zero: no preference; or kOneExtent
 };
 
 /// What a handle is to stand for, and for how long.

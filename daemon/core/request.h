@@ -14,7 +14,7 @@ struct Request {
     DeviceIndex device = 0;
     Bytes wanted;
     Bytes least;      ///< content with this; at most `wanted`
-    Bytes largest{};  ///< extents are preferably not larger; zero: no preference
+    Bytes largest{};  ///< extents are preferably not larger; zero: no preference; or kOneExtent
   };
   using Parts = boost::container::small_vector<Part, 1>;
   RequestId id;

@@ -1,4 +1,5 @@
 #pragma once
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <vector>
@@ -8,7 +9,8 @@
 namespace gpumem::core {
 
 /// The sizes that extents come in: the granularity times 1, 4, 16, ... 1024 (2 MiB to 2 GiB). Physical
-/// memory cannot be split or joined, so few sizes let what one client gave back serve the next.
+/// memory cannot be split or joined, so few sizes let what one client gave back serve the next. Only what is asked
+/// for as one extent has another size, until it comes back.
 class SizeClasses {
  public:
   static constexpr std::size_t kCount = 6;
@@ -18,6 +20,8 @@ class SizeClasses {
 
   Bytes granularity() const { return sizes_.front(); }
   Bytes size(std::size_t index) const { return sizes_[index]; }
+  /// Whether there is a class of exactly `size`.
+  bool has(Bytes size) const { return std::ranges::find(sizes_, size) != sizes_.end(); }
   /// The class of exactly `size`; it must be one.
   std::size_t index_of(Bytes size) const;
   /// The fewest sizes that make up `bytes` (a multiple of the granularity), largest first.

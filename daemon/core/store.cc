@@ -45,18 +45,38 @@ void Store::plan_pool(Bytes bytes) {
 }
 
 void Store::want(RequestId request, Bytes bytes, Bytes largest) {
-  wanted_.push_back({request, bytes, largest, 0});
+  wanted_.push_back({request, bytes, largest});
   changed_ = true;
 }
 
 bool Store::withdraw(RequestId request) {
   changed_ = true;
-  return std::erase_if(wanted_, [&](const Wish& wish) { return wish.request == request; }) != 0;
+  const auto wish = std::ranges::find(wanted_, request, &Wish::request);
+  if (wish == wanted_.end()) return false;
+  if (wish->made) add(*wish->made);
+  wanted_.erase(wish);
+  return true;
 }
 
 void Store::put_back(const std::vector<Extent>& extents) {
-  for (const Extent& extent : extents) pool_.add(extent);
+  for (const Extent& extent : extents) add(extent);
   changed_ = true;
+}
+
+void Store::add(const Extent& extent) {
+  if (classes().has(extent.size))
+    pool_.add(extent);
+  else
+    odd_.push_back(extent);
+}
+
+// If it has been withdrawn meanwhile, the extent is anybody's.
+void Store::hand_to_wish(const Attempt& attempt) {
+  const auto wish = std::ranges::find(wanted_, attempt.request, &Wish::request);
+  if (attempt.request && wish != wanted_.end())
+    wish->made = attempt.extent;
+  else
+    add(attempt.extent);
 }
 
 void Store::take_back(LeaseId lease, Extent extent) {
@@ -77,7 +97,7 @@ void Store::finish(const JobResult& result, TimePoint now) {
       continue;
     }
     progress = true;
-    pool_.add(attempt.extent);
+    hand_to_wish(attempt);
     if (attempt.missing) missing_ -= attempt.extent.size;
     if (attempt.lease) done_.freed.push_back(attempt.lease);
   }
@@ -105,10 +125,14 @@ void Store::put_off(const Attempt& attempt) {
   const Bytes size = attempt.extent.size;
   if (attempt.lease) {
     done_.quarantined.push_back(attempt.lease);
-    put_off_.push_back({{extent_ids_.next(), size}, attempt.lease, false});
+    put_off_.push_back({{extent_ids_.next(), size}, attempt.lease, false, {}});
     return;
   }
   if (!attempt.missing) missing_ += size;
+  if (!classes().has(size)) {
+    for (const Extent& extent : pool_.plan(size)) put_off_.push_back({extent, {}, true});
+    return;
+  }
   const bool splits = size > classes().granularity();
   const Bytes part{splits ? size.count / SizeClasses::kStep : size.count};
   for (Bytes rest = size; !rest.is_zero(); rest -= part)
@@ -119,6 +143,7 @@ Store::Progress Store::advance(TimePoint now) {
   // Without news there is nothing to do but what time brings.
   if (!std::exchange(changed_, false) && (put_off_.empty() || now < retry_at_)) return {};
   Progress progress = std::exchange(done_, {});
+  break_up_odd(progress);
   assemble(progress);
   reclaim(progress);
   retry(progress, now);
@@ -137,14 +162,9 @@ void Store::assemble(Progress& progress) {
   for (Wish wish : std::exchange(wanted_, {})) {
     if (in_line) {
       later.push_back(wish);
-    } else if (auto extents = pool_.take(wish.bytes, kMostExtents, wish.largest)) {
+    } else if (auto extents = take(wish)) {
       progress.assembled.push_back({wish.request, std::move(*extents)});
-    } else if (reshaping()) {
-      in_line = wish.reshapes > kPatience;
-      later.push_back(wish);
-    } else if (auto reshape = pool_.reshape_for(wish.bytes, kMostExtents)) {
-      start(progress, std::move(*reshape));
-      ++wish.reshapes;
+    } else if (reshaping() || reshape_for(progress, wish)) {
       in_line = wish.reshapes > kPatience;
       later.push_back(wish);
     } else {
@@ -152,6 +172,41 @@ void Store::assemble(Progress& progress) {
     }
   }
   wanted_ = std::move(later);
+}
+
+std::optional<std::vector<Extent>> Store::take(Wish& wish) {
+  if (wish.made) return std::vector{*wish.made};
+  if (wish.largest != kOneExtent) return pool_.take(wish.bytes, kMostExtents, wish.largest);
+  return pool_.take(wish.bytes, 1);
+}
+
+// What is to be one extent is made of what would serve as several.
+bool Store::reshape_for(Progress& progress, Wish& wish) {
+  if (wish.largest == kOneExtent) {
+    if (const auto parts = pool_.take(wish.bytes, kMostExtents)) {
+      std::vector<ExtentId> destroy;
+      for (const Extent& part : *parts) destroy.push_back(part.id);
+      const Extent one{extent_ids_.next(), wish.bytes};
+      reshape_ = start(progress, {{std::move(destroy), {one}}}, {{one, {}, false, wish.request}});
+      ++wish.reshapes;
+      return true;
+    }
+  }
+  auto reshape = pool_.reshape_for(wish.bytes, kMostExtents);
+  if (!reshape) return false;
+  start(progress, std::move(*reshape));
+  ++wish.reshapes;
+  return true;
+}
+
+void Store::break_up_odd(Progress& progress) {
+  if (odd_.empty() || reshaping()) return;
+  Reshape reshape;
+  for (const Extent& extent : std::exchange(odd_, {})) {
+    reshape.destroy.push_back(extent.id);
+    std::ranges::copy(pool_.plan(extent.size), std::back_inserter(reshape.create));
+  }
+  start(progress, std::move(reshape));
 }
 
 // One step for each lease, so that what one of them holds on to cannot pass as another's.

@@ -51,7 +51,8 @@ class Store {
 
   /// Of the pool, `bytes` are lent already, by the broker before. Once, before anything else.
   void adopt(Bytes bytes);
-  /// Asks for extents of `bytes`, which the ledger has reserved, preferably (Pool::take) none over `largest`.
+  /// Asks for extents of `bytes`, which the ledger has reserved, preferably (Pool::take) none over `largest`;
+  /// or for one (kOneExtent).
   void want(RequestId request, Bytes bytes, Bytes largest = {});
   /// Takes such a wish back; false if it is not there (any more).
   bool withdraw(RequestId request);
@@ -71,20 +72,25 @@ class Store {
   /// Bytes of the pool that are nobody's charge and that the driver does not give.
   Bytes missing() const { return missing_; }
   /// Nothing is under way, and the stock is as good as it gets.
-  bool settled() const { return begun_ && in_flight_.empty() && wanted_.empty() && returned_.empty(); }
+  bool settled() const {
+    return begun_ && in_flight_.empty() && wanted_.empty() && returned_.empty() && odd_.empty();
+  }
 
  private:
-  // One extent to create; with a lease, the proof that the lease's memory is free.
+  // One extent to create; with a lease, the proof that the lease's memory is free; with a request, what that
+  // one wants.
   struct Attempt {
     Extent extent;
     LeaseId lease;
     bool missing = false;  ///< counted in missing_ until it succeeds
+    RequestId request{};
   };
   struct Wish {
     RequestId request;
     Bytes bytes;
     Bytes largest;
-    std::size_t reshapes = 0;  ///< done for it so far
+    std::size_t reshapes = 0;      ///< done for it so far
+    std::optional<Extent> made{};  ///< for it alone
   };
   struct Returned {
     LeaseId lease;
@@ -92,6 +98,11 @@ class Store {
   };
 
   void assemble(Progress& progress);
+  std::optional<std::vector<Extent>> take(Wish& wish);
+  bool reshape_for(Progress& progress, Wish& wish);
+  void add(const Extent& extent);
+  void hand_to_wish(const Attempt& attempt);
+  void break_up_odd(Progress& progress);
   void plan_pool(Bytes bytes);
   void reclaim(Progress& progress);
   void retry(Progress& progress, TimePoint now);
@@ -107,6 +118,7 @@ class Store {
   IdSource<JobId>& job_ids_;
   std::vector<Wish> wanted_;
   std::vector<Returned> returned_;
+  std::vector<Extent> odd_;  ///< free, and of no size of the pool's
   std::unordered_map<JobId, std::vector<Attempt>> in_flight_;
   JobId reshape_;                 ///< the latest job that breaks or merges warm extents; one at a time
   std::vector<Attempt> put_off_;  ///< failed; to be tried again at retry_at_

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,9 @@ inline constexpr std::uint32_t kDefaultWeight = 100;
 inline constexpr std::uint32_t kMaxWeight = 10'000;
 inline constexpr std::uint32_t kDefaultPriority = 5;
 inline constexpr std::uint32_t kMaxPriority = 9;
+
+/// As the largest extent of a request: its memory comes as one, of exactly its size.
+inline constexpr Bytes kOneExtent{std::numeric_limits<std::uint64_t>::max()};
 
 /// What a tenant may have on one device.
 struct Quota {

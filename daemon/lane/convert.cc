@@ -54,6 +54,7 @@ Denial denial_of(const core::Denial& denial) {
 }  // namespace
 
 api::Grow to_call(const Grow& body) {
+  static_assert(kOneExtent == core::kOneExtent.count);
   api::Grow call{.parts = {}, .wait = to_duration(body.wait)};
   for (std::size_t i = 0; i < body.count; ++i) {
     const GrowPart& part = body.parts[i];

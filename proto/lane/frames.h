@@ -132,11 +132,13 @@ struct CloseSlice {
   static constexpr Kind kKind = Kind::kCloseSlice;
   std::uint64_t slice;
 };
+/// As the largest extent of a GrowPart: the memory comes as one extent.
+inline constexpr std::uint64_t kOneExtent = ~std::uint64_t{0};
 struct GrowPart {
   std::uint64_t slice;
   std::uint64_t bytes;           ///< rounded up to the granularity
   std::uint64_t least;           ///< less is of no use; 0: `bytes`. Rounded up likewise
-  std::uint64_t largest_extent;  ///< a preference; 0: none
+  std::uint64_t largest_extent;  ///< a preference; 0: none; or kOneExtent
 };
 /// All parts or nothing. Answered with Granted or Failed; before that, if it is not decided at once, with
 /// Waiting.

@@ -49,6 +49,70 @@ TEST_F(StoreTest, AssemblesExtentsOfTheSizeThatIsPreferredAndNeverWaitsForThem) 
   EXPECT_EQ(large.warm(), Bytes{});
 }
 
+TEST_F(StoreTest, MakesOneExtentOfAnySizeAndBreaksItUpWhenItComesBack) {
+  run();
+  std::uint64_t number = 0;
+  for (const Bytes size : {mebibytes(4), mebibytes(20), mebibytes(32), mebibytes(2), kPool}) {
+    const RequestId request{++number};
+    store.want(request, size, kOneExtent);
+    run();
+    ASSERT_EQ(assembled[request].size(), 1u) << to_string(size);
+    EXPECT_EQ(assembled[request].front().size, size);
+    EXPECT_EQ(store.warm() + size, kPool);
+    store.take_back(LeaseId{number}, assembled[request].front());
+    run();
+    EXPECT_TRUE(freed.contains(LeaseId{number}));
+    EXPECT_EQ(store.warm(), kPool);
+    EXPECT_TRUE(store.settled());
+  }
+  EXPECT_EQ(driver.handled(0), kPool);
+}
+
+TEST_F(StoreTest, MakesOneExtentOfManySmallOnes) {
+  run();
+  std::vector<Extent> small;
+  for (std::uint64_t i = 1; i <= 32; ++i) {
+    store.want(RequestId{i}, mebibytes(2));
+    run();
+    std::ranges::copy(assembled[RequestId{i}], std::back_inserter(small));
+  }
+  ASSERT_EQ(store.warm(), Bytes{});
+  store.put_back(small);
+  store.want(RequestId{33}, mebibytes(62), kOneExtent);
+  run();
+  ASSERT_EQ(assembled[RequestId{33}].size(), 1u);
+}
+
+TEST_F(StoreTest, GivesOneExtentThatIsWithdrawnWhileItIsMadeToOthers) {
+  run();
+  store.want(RequestId{1}, mebibytes(20), kOneExtent);
+  advance();
+  EXPECT_TRUE(store.withdraw(RequestId{1}));
+  store.want(RequestId{2}, kPool);
+  run();
+  EXPECT_EQ(total(assembled[RequestId{2}]), kPool);
+}
+
+TEST_F(StoreTest, GivesOneExtentThatWasPutBackToOthers) {
+  run();
+  store.want(RequestId{1}, mebibytes(20), kOneExtent);
+  run();
+  store.put_back(assembled[RequestId{1}]);
+  EXPECT_EQ(total(lend(RequestId{2}, kPool)), kPool);
+}
+
+TEST_F(StoreTest, CallsOneExtentUnobtainableThatAThiefTookAndFindsItInPiecesLater) {
+  run();
+  store.want(RequestId{1}, kPool, kOneExtent);
+  driver.fails = [](const Extent& extent) { return extent.size > mebibytes(2); };
+  run();
+  EXPECT_FALSE(assembled.contains(RequestId{1}));
+  driver.fails = nullptr;
+  pass_in_steps(kLong);
+  EXPECT_EQ(store.missing(), Bytes{});
+  EXPECT_TRUE(assembled.contains(RequestId{1}) || unobtainable.contains(RequestId{1}));
+}
+
 TEST_F(StoreTest, LetsALaterWishThatNeedsNoJobGoFirst) {
   run();
   lend(RequestId{1}, mebibytes(32));
