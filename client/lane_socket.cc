@@ -14,9 +14,16 @@
 namespace gpumem::client {
 namespace {
 
+/// A program may have closed its standard streams. What it, or we, print there must not go to the broker, or
+/// into memory.
+UniqueFd above_standard_streams(UniqueFd fd) {
+  if (fd.get() > STDERR_FILENO || !fd.valid()) return fd;
+  return UniqueFd(::fcntl(fd.get(), F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
+}
+
 Result<OwnFd> open_socket() {
   const NoFork no_fork;
-  UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  UniqueFd socket = above_standard_streams(UniqueFd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)));
   if (!socket.valid()) return errno_error(errno, "cannot make a socket");
   return OwnFd(no_fork, std::move(socket));
 }
@@ -51,7 +58,7 @@ void take_descriptors(const NoFork& no_fork, msghdr& message, std::vector<OwnFd>
     for (std::size_t i = 0; i < count; ++i) {
       int fd = -1;
       std::memcpy(&fd, CMSG_DATA(part) + i * sizeof(int), sizeof fd);
-      taken.emplace_back(no_fork, UniqueFd(fd));
+      taken.emplace_back(no_fork, above_standard_streams(UniqueFd(fd)));
     }
   }
 }

@@ -2,9 +2,11 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <spawn.h>
 #include <sys/inotify.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -22,6 +24,7 @@ namespace {
 
 // A new broker creates its pools before it serves.
 constexpr auto kPatience = std::chrono::minutes(10);
+constexpr auto kCheckPatience = std::chrono::minutes(1);
 
 std::string read_link(const std::string& path) {
   std::error_code ignored;
@@ -118,6 +121,30 @@ Result<std::string> await_service(const std::filesystem::path& lock, int changes
   }
 }
 
+std::vector<char*> pointers_to(std::vector<std::string>& texts) {
+  std::vector<char*> all;
+  all.reserve(texts.size() + 1);
+  for (std::string& text : texts) all.push_back(text.data());
+  all.push_back(nullptr);
+  return all;
+}
+
+// Of the program that looked at the configuration.
+Result<void> check_ended(pid_t pid) {
+  const UniqueFd process(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+  pollfd ended{process.get(), POLLIN, 0};
+  const bool in_time =
+      process.valid() && ::poll(&ended, 1, std::chrono::milliseconds(kCheckPatience).count()) > 0;
+  if (!in_time) ::kill(pid, SIGKILL);
+  int status = 0;
+  ::waitpid(pid, &status, 0);
+  if (in_time && WIFEXITED(status) && WEXITSTATUS(status) == 0) return {};
+  return Error{
+      Code::kFailedPrecondition,
+      "the new program does not accept the broker's configuration, or does not run (gpumemd --check-config "
+      "says why); the old one goes on"};
+}
+
 }  // namespace
 
 Result<std::string> upgrade(const std::filesystem::path& runtime_folder) {
@@ -144,8 +171,21 @@ Successor::Successor(int argc, char** argv)
     : program_(read_link("/proc/self/exe")), arguments_(argv, argv + argc) {}
 
 Result<void> Successor::check() const {
-  if (::access(program_.c_str(), X_OK) == 0) return {};
-  return errno_error(errno, "cannot run " + program_);
+  if (::access(program_.c_str(), X_OK) != 0) return errno_error(errno, "cannot run " + program_);
+  std::vector<std::string> arguments = arguments_;
+  arguments.emplace_back("--check-config");
+  posix_spawnattr_t attributes{};
+  ::posix_spawnattr_init(&attributes);
+  sigset_t none;
+  ::sigemptyset(&none);
+  ::posix_spawnattr_setsigmask(&attributes, &none);
+  ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
+  pid_t pid = 0;
+  const int failed =
+      ::posix_spawn(&pid, program_.c_str(), nullptr, &attributes, pointers_to(arguments).data(), environ);
+  ::posix_spawnattr_destroy(&attributes);
+  if (failed != 0) return errno_error(failed, "cannot run " + program_);
+  return check_ended(pid);
 }
 
 Error Successor::become(const host::NamedDescriptors& descriptors) const {
@@ -153,15 +193,8 @@ Error Successor::become(const host::NamedDescriptors& descriptors) const {
   if (!passed) return passed.error();
   std::vector<std::string> variables{passed->second};
   for (char** one = environ; *one != nullptr; ++one) variables.emplace_back(*one);
-  const auto pointers = [](std::vector<std::string>& texts) {
-    std::vector<char*> all;
-    all.reserve(texts.size() + 1);
-    for (std::string& text : texts) all.push_back(text.data());
-    all.push_back(nullptr);
-    return all;
-  };
   std::vector<std::string> arguments = arguments_;
-  ::execve(program_.c_str(), pointers(arguments).data(), pointers(variables).data());
+  ::execve(program_.c_str(), pointers_to(arguments).data(), pointers_to(variables).data());
   return errno_error(errno, "cannot run " + program_);
 }
 

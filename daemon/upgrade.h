@@ -23,7 +23,8 @@ class Successor {
  public:
   /// The program that this process runs, wherever its file is replaced by another. To be called at the start.
   Successor(int argc, char** argv);
-  /// Whether it can be run. Errors  kFailedPrecondition.
+  /// Whether it can be run, and accepts the configuration.   Blocks: while it looks, for a minute at most.
+  /// Errors  kFailedPrecondition: it does not, and its output says why; of the kernel.
   Result<void> check() const;
   /// Becomes it, and passes it `descriptors`. Returns only if that fails.
   Error become(const host::NamedDescriptors& descriptors) const;

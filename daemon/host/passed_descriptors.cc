@@ -19,7 +19,7 @@ constexpr const char* kVariable = "GPUMEMD_PASSED";
 constexpr std::string_view kLeasePrefix = "lease-";
 
 // The variables of sd_listen_fds(3) stay: the process may have threads that read them.
-constexpr int kKeepEnvironment = 0;
+constexpr int kLeaveEnvironment = 0;
 
 template <class Number>
 std::optional<Number> number_in(std::string_view text) {
@@ -43,7 +43,7 @@ std::string whole_of(int file) {
 
 void take_from_service_manager(PassedDescriptors& into) {
   char** names = nullptr;
-  const int count = ::sd_listen_fds_with_names(kKeepEnvironment, &names);
+  const int count = ::sd_listen_fds_with_names(kLeaveEnvironment, &names);
   for (int i = 0; i < count; ++i) {
     into.add(names[i], UniqueFd(SD_LISTEN_FDS_START + i), true);
     std::free(names[i]);

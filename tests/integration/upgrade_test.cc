@@ -60,6 +60,16 @@ TEST_F(Upgrade, WithoutABrokerSaysSo) {
   EXPECT_THAT(outcome.output, HasSubstr("no broker serves " + broker_.folder()));
 }
 
+TEST_F(Upgrade, ToAWrongConfigurationIsRefusedAndTheBrokerGoesOn) {
+  write_file(broker_.config_file(), "[broker]\nreserve = \"plenty\"\n");
+  const Outcome outcome = broker_.upgrade();
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_THAT(outcome.output, HasSubstr("does not accept the broker's configuration"));
+  auto one = client_with(mebibytes(6));
+  EXPECT_EQ(one->leave(), 0);
+  expect_rest();
+}
+
 // The program of the broker is a copy, which can be taken away.
 struct UpgradeOfACopy : testing::Test {
   static std::filesystem::path copy_in(const TemporaryFolder& folder) {

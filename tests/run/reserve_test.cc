@@ -210,6 +210,16 @@ TEST_F(ReserveUnderPressure, KeepsWhatACommandThatFailsHasNotLetGoOf) {
   EXPECT_EQ(outside(), mebibytes(48));
 }
 
+TEST_F(ReserveUnderPressure, EndsACommandThatDoesNotAnswerInTime) {
+  auto running = reserve("48MiB", {"--on-pressure", "exec sleep 1000"});
+  running.pid_of_command();
+  set_limit("40MiB");
+  EXPECT_TRUE(running.has_said("did not end in time"));
+  EXPECT_EQ(outside(), mebibytes(48));
+  running.tell("quit\n");
+  EXPECT_EQ(running.wait(), 3);
+}
+
 TEST_F(ReserveUnderPressure, SaysThatNobodyCanBeAsked) {
   auto running = reserve("48MiB");
   running.pid_of_command();

@@ -74,7 +74,7 @@ TEST_F(Run, PreloadsTheDropInDriverIfAskedTo) {
 TEST_F(Run, TellsTheDropInDriverWhatTheCommandLineSays) {
   const Words options{"--limit", "96MiB",    "--wait", "90s",           "--name",
                       "train",   "--device", "0",      "--show-device", "--optional"};
-  EXPECT_EQ(variable("GPUMEM_LIMIT", options), "96MiB");
+  EXPECT_EQ(variable("GPUMEM_LIMIT", options), std::to_string(mebibytes(96).count)) << "not rounded";
   EXPECT_EQ(variable("GPUMEM_WAIT", options), "90s");
   EXPECT_EQ(variable("GPUMEM_NAME", options), "train");
   EXPECT_EQ(variable("CUDA_VISIBLE_DEVICES", options), device());

@@ -48,6 +48,15 @@ TEST_F(RunSignals, OfTheCommandThatItStopsFollowIt) {
   EXPECT_EQ(running.wait(), 3);
 }
 
+TEST_F(RunSignals, OfChildrenThatWereIgnoredBeforeAreHeededAndIgnoredByTheCommand) {
+  const Outcome outcome = run({.program = "/usr/bin/env",
+                               .arguments = {"--ignore-signal=CHLD", cli_program().string(), "run", "--",
+                                             "/bin/grep", "^SigIgn", "/proc/self/status"},
+                               .environment = with({})});
+  EXPECT_EQ(outcome.status, 0) << outcome.output;
+  EXPECT_NE(outcome.output.find("SigIgn:\t0000000000010000"), std::string::npos) << outcome.output;
+}
+
 TEST_F(RunSignals, ThatEndTheCommandEndIt) {
   auto running = begin({"run", "/bin/sh", "-c", "echo ready $$; exec /bin/cat"});
   running.pid_of_command();

@@ -1,8 +1,11 @@
 #include "client/shim/memory/account.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
+#include <csignal>
+#include <cstdlib>
 #include <cstring>
 
 #include "client/shim/memory/budget.h"
@@ -43,6 +46,22 @@ TEST(AccountTest, FiguresAreKeptWhereThePageCannotBe) {
   EXPECT_FALSE(account.show_in("/proc/no_such_folder"));
   account.used(mebibytes(1));
   EXPECT_EQ(account.peak(), mebibytes(1));
+}
+
+// A file that may not grow is like a full disk.
+[[noreturn]] void show_without_room(const gpumem::test::TemporaryFolder& folder) {
+  std::signal(SIGXFSZ, SIG_IGN);
+  const rlimit none{0, 0};
+  ::setrlimit(RLIMIT_FSIZE, &none);
+  Account account;
+  const bool shown = account.show_in(folder.path()).has_value();
+  account.used(mebibytes(1));
+  std::_Exit(shown || !std::filesystem::is_empty(folder.path()) ? 1 : 0);
+}
+
+TEST(AccountTest, WithoutRoomForThePageTheProcessGoesOn) {
+  const gpumem::test::TemporaryFolder folder;
+  EXPECT_EXIT(show_without_room(folder), testing::ExitedWithCode(0), "");
 }
 
 TEST(BudgetTest, IsNeverPassed) {

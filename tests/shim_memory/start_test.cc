@@ -18,6 +18,64 @@ TEST_F(Start, WithoutABrokerInitFailsAndSaysWhatToDo) {
   EXPECT_NE(one.output().find("GPUMEM_OPTIONAL=1"), std::string::npos) << one.output();
 }
 
+// A program that goes on after cuInit has failed must not get the driver's own memory.
+SCENE(GoesOnAfterInitHasFailed) {
+  EXPECT_EQ(calls::cuInit(0), CUDA_ERROR_SYSTEM_NOT_READY);
+  CUcontext context = nullptr;
+  EXPECT_CU(real<decltype(&::cuDevicePrimaryCtxRetain)>("cuDevicePrimaryCtxRetain")(&context, 0));
+  EXPECT_CU(real<decltype(&::cuCtxSetCurrent)>("cuCtxSetCurrent")(context));
+  CUdeviceptr at = 0;
+  EXPECT_NE(calls::cuMemAlloc_v2(&at, kMiB), CUDA_SUCCESS);
+  EXPECT_NE(calls::cuMemAllocAsync(&at, kMiB, nullptr), CUDA_SUCCESS);
+  EXPECT_NE(calls::cuMemAllocManaged(&at, kMiB, CU_MEM_ATTACH_GLOBAL), CUDA_SUCCESS);
+  CUmemAllocationProp properties{};
+  properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
+  CUmemGenericAllocationHandle handle = 0;
+  EXPECT_NE(calls::cuMemCreate(&handle, 2 * kMiB, &properties, 0), CUDA_SUCCESS);
+  std::size_t free = 0;
+  EXPECT_NE(calls::cuMemGetInfo_v2(&free, nullptr), CUDA_SUCCESS);
+}
+
+TEST_F(Start, AfterAFailedInitNothingIsAllocatedPastTheBroker) {
+  expect("GoesOnAfterInitHasFailed", {{"GPUMEM_RUNTIME_DIR", "/nonexistent"}});
+  expect("GoesOnAfterInitHasFailed", {{"GPUMEM_LIMIT", "0"}});
+}
+
+// What is printed then must reach nobody, least of all the broker.
+SCENE_TEST(Start, ClosedStandardStreamsAreNotTakenForTheBrokersDescriptors) {
+  for (const int stream : {STDIN_FILENO, STDOUT_FILENO}) ::close(stream);
+  start();
+  CUdeviceptr at = 0, other = 0;
+  ASSERT_CU(calls::cuMemAlloc_v2(&at, 8 * kMiB));
+  for (const int stream : {STDIN_FILENO, STDOUT_FILENO}) static_cast<void>(::write(stream, "words", 5) < 0);
+  EXPECT_CU(calls::cuMemAlloc_v2(&other, 96 * kMiB)) << "by the session that there was";
+  EXPECT_CU(calls::cuMemFree_v2(other));
+  EXPECT_CU(calls::cuMemFree_v2(at));
+}
+
+SCENE(AllocatesAfterTheBrokerHasEnded) {
+  start();
+  tell();
+  await();
+  CUdeviceptr at = 0;
+  EXPECT_EQ(calls::cuMemAllocAsync(&at, 4 * kMiB, nullptr), CUDA_ERROR_OUT_OF_MEMORY);
+  CUmemPoolProps properties{};
+  properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+  properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
+  CUmemoryPool pool = nullptr;
+  EXPECT_EQ(calls::cuMemPoolCreate(&pool, &properties), CUDA_ERROR_OUT_OF_MEMORY);
+}
+
+TEST_F(Start, ASliceThatCannotBeOpenedIsNotTheDriversMemory) {
+  Actor one = actor("AllocatesAfterTheBrokerHasEnded", {{"GPUMEM_WAIT", "0s"}});
+  one.await();
+  broker_.kill();
+  one.tell();
+  EXPECT_TRUE(one.succeeds()) << one.output();
+  broker_.start_again();
+}
+
 TEST_F(Start, UnreadableLimitFailsByName) {
   const std::string said = expect("InitFails", {{"GPUMEM_LIMIT", "plenty"}});
   EXPECT_NE(said.find("GPUMEM_LIMIT"), std::string::npos) << said;

@@ -33,9 +33,10 @@ std::vector<std::string> assignments(const Environment& environment) {
 
 // Between fork and exec: other threads may have held any lock.
 [[noreturn]] void become(const CommandOptions& options, char** words, char** environment,
-                         const sigset_t& mask, int failed) {
+                         const Signals& signals, int failed) {
   if (options.before_exec && !options.before_exec()) fail(failed, -1);
-  ::sigprocmask(SIG_SETMASK, &mask, nullptr);
+  signals.restore_child_signal();
+  ::sigprocmask(SIG_SETMASK, &signals.before(), nullptr);
   ::execvpe(words[0], words, environment);
   fail(failed, errno);
 }
@@ -74,8 +75,8 @@ Result<Command, CommandError> Command::start(const CommandOptions& options, cons
   const pid_t pid = ::fork();
   if (pid < 0) return CommandError(errno_error(errno, "cannot start a process"));
   if (pid == 0) {
-    become(options, const_cast<char**>(arguments.data()), const_cast<char**>(environment.data()),
-           signals.before(), write_end.get());
+    become(options, const_cast<char**>(arguments.data()), const_cast<char**>(environment.data()), signals,
+           write_end.get());
   }
   write_end.reset();
   const Result<void> prepared = options.meanwhile ? options.meanwhile(pid) : Result<void>();

@@ -14,6 +14,8 @@
 namespace gpumem::cli {
 namespace {
 
+constexpr std::chrono::milliseconds kLeast{1000};
+
 std::string seconds_text(std::chrono::milliseconds span) {
   return std::to_string(std::chrono::ceil<std::chrono::seconds>(span).count());
 }
@@ -46,7 +48,8 @@ Result<pid_t> spawn_shell(std::string command, std::vector<std::string> environm
   sigset_t none;
   ::sigemptyset(&none);
   ::posix_spawnattr_setsigmask(&attributes, &none);
-  ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
+  ::posix_spawnattr_setpgroup(&attributes, 0);
+  ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETPGROUP);
   std::string shell = "sh";
   std::string option = "-c";
   const std::array<char*, 4> words{shell.data(), option.data(), command.data(), nullptr};
@@ -82,7 +85,6 @@ Result<PressureHook> PressureHook::parse(const std::string& text) {
 }
 
 Result<void> PressureHook::ask(const PressureAsked& asked) {
-  constexpr std::chrono::milliseconds kLeast{1000};
   if (url_) return post_json(*url_, json_of(asked), std::max(asked.within, kLeast));
   return run(asked);
 }
@@ -94,9 +96,14 @@ Result<void> PressureHook::run(const PressureAsked& asked) {
   auto pid = spawn_shell(command_, environment_of(asked));
   is_running_ = pid.has_value();
   if (!pid) return pid.error();
-  changed_.wait(lock, [&] { return is_stopped_ || ended_.contains(*pid); });
+  const bool in_time = changed_.wait_for(lock, std::max(asked.within, kLeast),
+                                         [&] { return is_stopped_ || ended_.contains(*pid); });
   is_running_ = false;
   const auto ended = ended_.find(*pid);
+  if (!in_time) {
+    ::kill(-*pid, SIGTERM);  // with what it has started
+    return Error{Code::kDeadlineExceeded, "the command of --on-pressure did not end in time"};
+  }
   if (ended == ended_.end()) return Error{Code::kCancelled, "the command of --on-pressure still runs"};
   if (ended->second == 0) return {};
   return Error{Code::kAborted, "the command of --on-pressure has ended with " + ending_words(ended->second)};

@@ -37,7 +37,8 @@ class PressureHook {
   /// Returns when the program says that it has let go of memory: the command has ended with status 0, or the
   /// POST was answered with 200 to 299. The command has GPUMEM_ASKED_BYTES, GPUMEM_DEADLINE_SECONDS,
   /// GPUMEM_DEVICE and, if there is one, GPUMEM_COMMAND_PID; the POST's JSON has the same. Errors  kAborted
-  /// (another status), kUnavailable, kCancelled (stopped).   Blocks.
+  /// (another status), kUnavailable, kCancelled (stopped), kDeadlineExceeded (its time is over: it is ended).
+  /// Blocks.
   Result<void> ask(const PressureAsked& asked);
   /// A child of this process has ended, with what waitpid() tells.
   void child_ended(pid_t pid, int status);

@@ -64,7 +64,7 @@ Environment with_shim(Environment base, const ShimSettings& settings) {
   base["GPUMEM_ACCOUNT_FOLDER"] = settings.account_folder.string();
   if (!settings.driver_folder.empty())
     base.emplace("GPUMEM_REAL_LIBCUDA", (settings.driver_folder / kShimLibrary).string());
-  if (settings.limit) base["GPUMEM_LIMIT"] = to_string(*settings.limit);
+  if (settings.limit) base["GPUMEM_LIMIT"] = std::to_string(settings.limit->count);
   if (settings.wait) base["GPUMEM_WAIT"] = wait_text(*settings.wait);
   if (!settings.name.empty()) base["GPUMEM_NAME"] = settings.name;
   if (!settings.device.empty()) base["CUDA_VISIBLE_DEVICES"] = settings.device;

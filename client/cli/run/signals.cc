@@ -16,10 +16,17 @@ Signals::Signals() {
   ::sigfillset(&signals);
   for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS}) ::sigdelset(&signals, fault);
   ::pthread_sigmask(SIG_BLOCK, &signals, &before_);
+  struct sigaction told {
+  };  // ignored, as it may be inherited, it would not tell of children, nor keep their status
+  told.sa_handler = SIG_DFL;
+  ::sigaction(SIGCHLD, &told, &child_before_);
   fd_.reset(::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
 }
 
-Signals::~Signals() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+Signals::~Signals() {
+  ::sigaction(SIGCHLD, &child_before_, nullptr);
+  ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+}
 
 signalfd_siginfo Signals::next() const {
   for (;;) {

@@ -26,9 +26,12 @@ class Signals {
 
   /// The signals that were blocked before, which a command is to begin with.
   const sigset_t& before() const { return before_; }
+  /// In a child, before it becomes a command: what SIGCHLD did before.
+  void restore_child_signal() const { ::sigaction(SIGCHLD, &child_before_, nullptr); }
 
  private:
   sigset_t before_{};
+  struct sigaction child_before_ {};
   UniqueFd fd_;
 };
 

@@ -45,17 +45,18 @@ CUresult allocate_async(const char* call, CUdeviceptr* out, std::size_t size, CU
     const CUresult asked = is_capturing(stream, &capturing);
     if (asked != CUDA_SUCCESS) return asked;
     if (capturing) return forward();
-    const std::shared_ptr<Pool> pool = find();
-    return pool ? allocate_in(pool, call, size, stream, out) : forward();
+    const FoundPool found = find();
+    if (found.result != CUDA_SUCCESS) return found.result;
+    return found.pool ? allocate_in(found.pool, call, size, stream, out) : forward();
   });
 }
 
 CUresult allocate_from_current(CUdeviceptr* out, std::size_t size, CUstream stream) {
-  const auto find = [&]() -> std::shared_ptr<Pool> {
+  const auto find = [&]() -> FoundPool {
     CUdevice device = -1;
     CUmemoryPool current = nullptr;
-    if (device_of(stream, &device) != CUDA_SUCCESS) return nullptr;
-    if (real_current_pool(&current, device) != CUDA_SUCCESS) return nullptr;
+    if (device_of(stream, &device) != CUDA_SUCCESS) return {};
+    if (real_current_pool(&current, device) != CUDA_SUCCESS) return {};
     return find_pool(current);
   };
   return allocate_async("cuMemAllocAsync", out, size, stream, find,
@@ -78,8 +79,8 @@ CUresult free_in_order(CUdeviceptr address, CUstream stream) {
     if (capturing) return real_free_async(address, stream);
     const auto block = process.blocks().take(address);
     if (!block) {
-      const bool ours = process.memory_at(address) != nullptr;
-      return ours ? CUDA_ERROR_INVALID_VALUE : real_free_async(address, stream);
+      if (process.memory_at(address) != nullptr) return CUDA_ERROR_INVALID_VALUE;
+      return process.outside().free(address, [&] { return real_free_async(address, stream); });
     }
     const CUresult freed = block->memory->free_in_order(*block, stream);
     if (freed != CUDA_SUCCESS) process.blocks().put_back(*block);

@@ -59,9 +59,7 @@ CUresult free_block(CUdeviceptr address) {
   const auto block = process.blocks().take(address);
   if (!block) {
     if (process.memory_at(address) != nullptr) return CUDA_ERROR_INVALID_VALUE;
-    const CUresult freed = real_free(address);
-    if (freed == CUDA_SUCCESS) process.outside().freed(address);
-    return freed;
+    return process.outside().free(address, [address] { return real_free(address); });
   }
   return block->pool != nullptr ? block->memory->free_in_order(*block, nullptr)
                                 : block->memory->free_synchronized(*block);

@@ -11,15 +11,24 @@ namespace {
 constinit RealCall<decltype(::cuStreamBeginCapture)> real_begin("cuStreamBeginCapture");
 constinit RealCall<decltype(::cuStreamBeginCapture_v2)> real_begin_in_mode("cuStreamBeginCapture_v2");
 constinit RealCall<decltype(::cuStreamEndCapture)> real_end("cuStreamEndCapture");
+constinit RealCall<decltype(::cuStreamGetCtx)> real_context_of("cuStreamGetCtx");
 constinit RealCall<decltype(::cuStreamDestroy_v2)> real_destroy_stream("cuStreamDestroy_v2");
 
 CUstream of_thread(CUstream stream) { return stream == nullptr ? CU_STREAM_PER_THREAD : stream; }
+
+/// A default stream is one of the current context.
+CUcontext context_of(CUstream stream) {
+  CUcontext context = nullptr;
+  const bool is_default = stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD || stream == nullptr;
+  if (is_default || real_context_of(stream, &context) != CUDA_SUCCESS) return CurrentContext::get().context;
+  return context;
+}
 
 template <class Begin>
 CUresult begin(CUstream stream, const Begin& real_call) {
   return guarded([&] {
     const CUresult begun = real_call();
-    if (begun == CUDA_SUCCESS) Process::current().captures().begun(stream);
+    if (begun == CUDA_SUCCESS) Process::current().captures().begun(stream, context_of(stream));
     return begun;
   });
 }

@@ -14,12 +14,13 @@ constinit RealCall<decltype(::cuDevicePrimaryCtxReset_v2)> real_reset("cuDeviceP
 constinit RealCall<decltype(::cuCtxEnablePeerAccess)> real_enable_peer("cuCtxEnablePeerAccess");
 constinit RealCall<decltype(::cuDevicePrimaryCtxRetain)> real_retain("cuDevicePrimaryCtxRetain");
 
-/// Its work ended with the context.
-void free_blocks_of(CUcontext context) {
-  for (const Block& block : Process::current().blocks().take_of(context))
-    (void)block.memory->free_idle(block);
+/// Their work has ended with the context.
+void end(CUcontext context, const std::vector<Block>& blocks) {
+  for (const Block& block : blocks) (void)block.memory->free_idle(block);
   Process::current().outside().ended(context);
+  Process::current().captures().ended_with(context);
 }
+void free_blocks_of(CUcontext context) { end(context, Process::current().blocks().take_of(context)); }
 
 /// The primary context of `device` if it is there, else null.
 CUcontext primary_of(CUdevice device) {
@@ -44,8 +45,14 @@ CUresult end_primary(CUdevice device, const End& end) {
 
 CUresult calls::cuCtxDestroy_v2(CUcontext ctx) {
   return guarded([&] {
+    // Before: the next context may have its handle at once.
+    Blocks& all = Process::current().blocks();
+    const std::vector<Block> blocks = all.take_of(ctx);
     const CUresult ended = real_destroy(ctx);
-    if (ended == CUDA_SUCCESS) free_blocks_of(ctx);
+    if (ended == CUDA_SUCCESS)
+      end(ctx, blocks);
+    else
+      for (const Block& block : blocks) all.put_back(block);
     return ended;
   });
 }

@@ -8,7 +8,11 @@
 namespace gpumem::shim {
 
 /// The pool with this handle whose blocks come from a slice: one that the program has made, or the default
-/// pool of a device, whose slice is opened if need be. Null: it is the driver's own.
-std::shared_ptr<Pool> find_pool(CUmemoryPool handle);
+/// pool of a device, whose slice is opened if need be. Null with SUCCESS: it is the driver's own.
+struct FoundPool {
+  CUresult result = CUDA_SUCCESS;
+  std::shared_ptr<Pool> pool{};
+};
+FoundPool find_pool(CUmemoryPool handle);
 
 }  // namespace gpumem::shim

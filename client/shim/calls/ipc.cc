@@ -42,7 +42,9 @@ CUresult open_block(CUdeviceptr* out, const CUipcMemHandle& handle, unsigned fla
   Process& process = Process::current();
   const Imports::Bytes64 bytes = bytes_of(handle);
   if (process.imports().is_own(bytes)) return CUDA_ERROR_INVALID_CONTEXT;  // as the driver has it
-  const auto opened = process.imports().open(process.connection(), bytes);
+  auto connection = process.connection();
+  if (connection == nullptr) return CUDA_ERROR_NOT_INITIALIZED;
+  const auto opened = process.imports().open(std::move(connection), bytes);
   if (opened) {
     *out = *opened;
     return CUDA_SUCCESS;

@@ -68,27 +68,30 @@ CUresult allow_peers(const Pool& pool, const CUmemAccessDesc* map, std::size_t c
 
 }  // namespace
 
-std::shared_ptr<Pool> find_pool(CUmemoryPool handle) {
+FoundPool find_pool(CUmemoryPool handle) {
   Process& process = Process::current();
-  if (!process.is_brokered()) return nullptr;
-  if (auto known = process.pools().find(handle)) return known;
+  if (!process.is_brokered()) return {};
+  if (auto known = process.pools().find(handle)) return {CUDA_SUCCESS, std::move(known)};
   int count = 0;
-  if (real_count(&count) != CUDA_SUCCESS) return nullptr;
+  if (real_count(&count) != CUDA_SUCCESS) return {};
   for (int device = 0; device < count; ++device) {
     CUmemoryPool its_default = nullptr;
     if (real_default(&its_default, device) != CUDA_SUCCESS || its_default != handle) continue;
-    DeviceMemory* const memory = process.memory_of(device).memory;
-    return memory != nullptr ? process.pools().find_or_default(handle, *memory) : nullptr;
+    const auto found = process.memory_of(device);
+    if (found.memory == nullptr) return {found.result, nullptr};
+    return {CUDA_SUCCESS, process.pools().find_or_default(handle, *found.memory)};
   }
-  return nullptr;
+  return {};
 }
 
 CUresult calls::cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* poolProps) {
   return guarded([&] {
+    const bool may_be_ours = poolProps != nullptr && is_of_slice(*poolProps);
+    const auto found = may_be_ours ? Process::current().memory_of(poolProps->location.id) : Process::Found{};
+    if (found.result != CUDA_SUCCESS) return found.result;
     const CUresult created = real_create_pool(pool, poolProps);
-    if (created != CUDA_SUCCESS || !is_of_slice(*poolProps)) return created;
-    const auto found = Process::current().memory_of(poolProps->location.id);
-    if (found.memory != nullptr) Process::current().pools().add(*pool, *found.memory, most_of(*poolProps));
+    if (created == CUDA_SUCCESS && found.memory != nullptr)
+      Process::current().pools().add(*pool, *found.memory, most_of(*poolProps));
     return created;
   });
 }
@@ -96,8 +99,11 @@ CUresult calls::cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* poolPr
 // Its blocks stay until they are freed.
 CUresult calls::cuMemPoolDestroy(CUmemoryPool pool) {
   return guarded([&] {
+    // Before: the next pool may have its handle at once.
+    Pools& pools = Process::current().pools();
+    const auto known = pools.take(pool);
     const CUresult destroyed = real_destroy_pool(pool);
-    if (destroyed == CUDA_SUCCESS) Process::current().pools().remove(pool);
+    if (destroyed != CUDA_SUCCESS && known) pools.put_back(known);
     return destroyed;
   });
 }
@@ -106,7 +112,7 @@ CUresult calls::cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute att
   return guarded([&] {
     const CUresult known = real_get_attribute(pool, attr, value);
     if (known != CUDA_SUCCESS) return known;
-    const auto ours = find_pool(pool);
+    const auto ours = find_pool(pool).pool;
     const Bytes more = ours ? figure_of(*ours, attr) : Bytes{};
     if (!more.is_zero()) *static_cast<cuuint64_t*>(value) += more.count;
     return CUDA_SUCCESS;
@@ -117,7 +123,7 @@ CUresult calls::cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute att
   return guarded([&] {
     const CUresult set = real_set_attribute(pool, attr, value);
     if (set != CUDA_SUCCESS || !is_peak(attr)) return set;
-    if (const auto ours = find_pool(pool)) ours->reset_most_used();
+    if (const auto ours = find_pool(pool).pool) ours->reset_most_used();
     return set;
   });
 }
@@ -126,7 +132,7 @@ CUresult calls::cuMemPoolTrimTo(CUmemoryPool pool, size_t minBytesToKeep) {
   return guarded([&] {
     const CUresult trimmed = real_trim(pool, minBytesToKeep);
     if (trimmed != CUDA_SUCCESS) return trimmed;
-    if (const auto ours = find_pool(pool)) ours->memory().trim({minBytesToKeep});
+    if (const auto ours = find_pool(pool).pool) ours->memory().trim({minBytesToKeep});
     return trimmed;
   });
 }
@@ -135,7 +141,7 @@ CUresult calls::cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc* map
   return guarded([&] {
     const CUresult set = real_set_access(pool, map, count);
     if (set != CUDA_SUCCESS) return set;
-    const auto ours = find_pool(pool);
+    const auto ours = find_pool(pool).pool;
     return ours ? allow_peers(*ours, map, count) : set;
   });
 }

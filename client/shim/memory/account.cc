@@ -15,7 +15,11 @@ Result<void> Account::show_in(const std::filesystem::path& folder) {
   const std::string file = (folder / ("account." + std::to_string(::getpid()))).string();
   const UniqueFd fd(::open(file.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (fd.get() < 0) return errno_error(errno, file);
-  if (::ftruncate(fd.get(), sizeof(AccountPage)) != 0) return errno_error(errno, file);
+  // With its room: a page that the file system has none for ends the process at the first store.
+  if (const int full = ::posix_fallocate(fd.get(), 0, sizeof(AccountPage)); full != 0) {
+    ::unlink(file.c_str());
+    return errno_error(full, file);
+  }
   void* const mapped = ::mmap(nullptr, sizeof(AccountPage), PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
   if (mapped == MAP_FAILED) return errno_error(errno, file);
   auto* const page = static_cast<AccountPage*>(mapped);

@@ -1,7 +1,7 @@
 #pragma once
 #include <cuda.h>
 
-#include <set>
+#include <map>
 #include <thread>
 #include <utility>
 
@@ -13,9 +13,12 @@ namespace gpumem::shim {
 /// Threads  any.
 class Captures {
  public:
-  void begun(CUstream stream);
+  /// `context`  of the stream.
+  void begun(CUstream stream, CUcontext context);
   /// It has ended, well or not, or the stream is about to be destroyed.
   void ended(CUstream stream);
+  /// The streams went with their context.
+  void ended_with(CUcontext context);
   bool any() const;
 
  private:
@@ -24,7 +27,7 @@ class Captures {
   static Key key_of(CUstream stream);
 
   mutable Mutex mutex_;
-  std::set<Key> streams_ GPUMEM_GUARDED_BY(mutex_);
+  std::map<Key, CUcontext> streams_ GPUMEM_GUARDED_BY(mutex_);
 };
 
 }  // namespace gpumem::shim

@@ -7,16 +7,11 @@ void Outside::add(CUdeviceptr at, const Piece& piece) {
   pieces_.insert_or_assign(at, piece);
 }
 
-void Outside::freed(CUdeviceptr at) {
-  Piece piece;
-  {
-    const MutexLock lock(mutex_);
-    const auto found = pieces_.find(at);
-    if (found == pieces_.end()) return;
-    piece = found->second;
-    pieces_.erase(found);
-  }
-  piece.memory->discharge_outside(piece.bytes);
+std::optional<Outside::Piece> Outside::take(CUdeviceptr at) {
+  const MutexLock lock(mutex_);
+  const auto found = pieces_.extract(at);
+  if (found.empty()) return std::nullopt;
+  return found.mapped();
 }
 
 void Outside::ended(CUcontext context) {

@@ -20,11 +20,24 @@ class Outside {
     CUcontext context = nullptr;  ///< it ends with this one
   };
   void add(CUdeviceptr at, const Piece& piece);
-  /// The driver has freed what began at `at`: nothing happens if that was not told of.
-  void freed(CUdeviceptr at);
+  /// Has `real_call` free what begins at `at`, which may be memory that was not told of. Meanwhile it is not
+  /// known here: as soon as it is free, its address may be another's.
+  template <class Call>
+  CUresult free(CUdeviceptr at, const Call& real_call) {
+    const std::optional<Piece> piece = take(at);
+    const CUresult freed = real_call();
+    if (!piece) return freed;
+    if (freed == CUDA_SUCCESS)
+      piece->memory->discharge_outside(piece->bytes);
+    else
+      add(at, *piece);
+    return freed;
+  }
   void ended(CUcontext context);
 
  private:
+  std::optional<Piece> take(CUdeviceptr at);
+
   Mutex mutex_;
   std::map<CUdeviceptr, Piece> pieces_ GPUMEM_GUARDED_BY(mutex_);
 };

@@ -40,9 +40,15 @@ void Pools::add(CUmemoryPool handle, DeviceMemory& memory, Bytes most) {
   pools_.insert_or_assign(handle, std::make_shared<Pool>(handle, memory, most));
 }
 
-void Pools::remove(CUmemoryPool handle) {
+std::shared_ptr<Pool> Pools::take(CUmemoryPool handle) {
   const MutexLock lock(mutex_);
-  pools_.erase(handle);
+  auto found = pools_.extract(handle);
+  return found.empty() ? nullptr : std::move(found.mapped());
+}
+
+void Pools::put_back(const std::shared_ptr<Pool>& pool) {
+  const MutexLock lock(mutex_);
+  pools_.emplace(pool->handle(), pool);
 }
 
 std::shared_ptr<Pool> Pools::find(CUmemoryPool handle) const {

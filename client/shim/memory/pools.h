@@ -46,7 +46,10 @@ class Pool {
 class Pools {
  public:
   void add(CUmemoryPool handle, DeviceMemory& memory, Bytes most);
-  void remove(CUmemoryPool handle);
+  /// Removes it. Null: not known.
+  std::shared_ptr<Pool> take(CUmemoryPool handle);
+  /// Undoes take().
+  void put_back(const std::shared_ptr<Pool>& pool);
   /// Null: not known.
   std::shared_ptr<Pool> find(CUmemoryPool handle) const;
   /// The one with this handle, made if it is the default pool of `memory`'s device. Null: not known.

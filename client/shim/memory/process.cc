@@ -26,22 +26,26 @@ Process& Process::current() {
 }
 
 CUresult Process::start() {
-  if (state_.load(std::memory_order_acquire) != State::kNew) return CUDA_SUCCESS;
+  const auto is_done = [this](State state) {
+    return state == State::kBrokered || state == State::kForwarded;
+  };
+  if (is_done(state_.load(std::memory_order_acquire))) return CUDA_SUCCESS;
   const MutexLock lock(mutex_);
-  return state_.load() == State::kNew ? connect() : CUDA_SUCCESS;
+  return is_done(state_.load()) ? CUDA_SUCCESS : connect();
+}
+
+CUresult Process::refuse(const std::string& why) {
+  say(why);
+  state_.store(State::kRefused, std::memory_order_release);
+  return CUDA_ERROR_SYSTEM_NOT_READY;
 }
 
 CUresult Process::connect() {
   auto settings = Settings::from_environment();
-  if (!settings) {
-    say(settings.error().message);
-    return CUDA_ERROR_SYSTEM_NOT_READY;
-  }
+  if (!settings) return refuse(settings.error().message);
   auto connected = client::Connection::open({.label = settings->name}, real_folder());
-  if (!connected && !settings->optional) {
-    say(connected.error().message + " (GPUMEM_OPTIONAL=1 runs programs without a broker, too)");
-    return CUDA_ERROR_SYSTEM_NOT_READY;
-  }
+  if (!connected && !settings->optional)
+    return refuse(connected.error().message + " (GPUMEM_OPTIONAL=1 runs programs without a broker, too)");
   if (!connected) {
     say(connected.error().message + "; going on without it, with the driver's own memory");
     state_.store(State::kForwarded, std::memory_order_release);
@@ -68,7 +72,7 @@ bool Process::connect_quietly() {
     auto connected = client::Connection::open({.label = settings->name}, real_folder());
     if (connected) begin(std::move(*settings), std::move(*connected));
   }
-  return is_brokered();
+  return state_.load() == State::kBrokered;
 }
 
 std::shared_ptr<client::Connection> Process::connection() {
@@ -91,6 +95,7 @@ Process::Found Process::open(CUdevice device) {
   const auto index = static_cast<std::size_t>(device);
   const MutexLock lock(mutex_);
   if (DeviceMemory* const known = memory_[index].load(); known != nullptr) return {CUDA_SUCCESS, known};
+  if (connection_ == nullptr) return {CUDA_ERROR_NOT_INITIALIZED, nullptr};  // cuInit has failed
   if (not_lent_[index]) return {};
   auto opened = DeviceMemory::open(connection_, device, settings_, captures_, account_);
   if (opened) {

@@ -28,8 +28,9 @@ class Process {
   /// Errors  SYSTEM_NOT_READY, with a line on standard error: there is no broker and none is optional, or the
   ///         environment cannot be read.
   CUresult start();
-  /// Whether memory is borrowed. False before start(), and without a broker that is optional.
-  bool is_brokered() const { return state_.load(std::memory_order_acquire) == State::kBrokered; }
+  /// Whether memory is borrowed, or must be and cannot. False before start(), and without a broker that is
+  /// optional.
+  bool is_brokered() const { return state_.load(std::memory_order_acquire) >= State::kBrokered; }
 
   /// The memory of `device`, whose slice is opened at the first use. Null with SUCCESS: it is the driver's
   /// own, because nothing is borrowed or the broker does not lend the device.
@@ -43,7 +44,7 @@ class Process {
   /// The one whose blocks can have `address`, or null.
   DeviceMemory* memory_at(CUdeviceptr address) const;
 
-  /// The session. Only where memory is borrowed.
+  /// The session. Null: there is none.
   std::shared_ptr<client::Connection> connection();
 
   Blocks& blocks() { return blocks_; }
@@ -61,9 +62,15 @@ class Process {
   bool figures(const DeviceMemory::Uuid& uuid, Bytes* limit, Bytes* used);
 
  private:
-  enum class State { kNew, kBrokered, kForwarded };
+  enum class State {
+    kNew,
+    kForwarded,
+    kBrokered,
+    kRefused,  ///< cuInit has failed: nothing is allocated, not of the driver's own memory either
+  };
   Process();
   CUresult connect() GPUMEM_REQUIRES(mutex_);
+  CUresult refuse(const std::string& why) GPUMEM_REQUIRES(mutex_);
   void begin(Settings settings, std::shared_ptr<client::Connection> connection) GPUMEM_REQUIRES(mutex_);
   bool connect_quietly() GPUMEM_REQUIRES(mutex_);
   Found open(CUdevice device);

@@ -50,6 +50,8 @@ Result<Settings> Settings::from_environment() {
   if (const std::string text = variable("GPUMEM_LIMIT"); !text.empty()) {
     const auto limit = parse_bytes(text);
     if (!limit) return limit.error().in("GPUMEM_LIMIT");
+    if (limit->is_zero())
+      return Error{Code::kInvalidArgument, "GPUMEM_LIMIT: 0 is no limit; leave it unset for none"};
     settings.limit = *limit;
   }
   if (const std::string text = variable("GPUMEM_WAIT"); !text.empty()) {
