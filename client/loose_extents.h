@@ -25,9 +25,8 @@ class LooseExtents final : public Borrower {
   /// Closes the slice if everything was given back. Not run in a forked child.
   ~LooseExtents() override;
 
-  /// Borrows `bytes`, a multiple of the granularity, as one extent. A broker that cannot make one (of a version
-  /// before) lends several.
-  /// Errors  as Slice::grow.   Blocks.
+  /// Borrows `bytes`, a multiple of the granularity, as one extent. A broker that cannot make one (of a
+  /// version before) lends several. Errors  as Slice::grow.   Blocks.
   Result<std::vector<Extent>, GrowError> borrow(Bytes bytes, std::chrono::milliseconds wait);
   /// Returns `extents`, which are not mapped. If the broker cannot be told now, it is told later.
   void give_back(std::vector<Extent> extents);

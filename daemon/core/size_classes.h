@@ -9,8 +9,8 @@
 namespace gpumem::core {
 
 /// The sizes that extents come in: the granularity times 1, 4, 16, ... 1024 (2 MiB to 2 GiB). Physical
-/// memory cannot be split or joined, so few sizes let what one client gave back serve the next. Only what is asked
-/// for as one extent has another size, until it comes back.
+/// memory cannot be split or joined, so few sizes let what one client gave back serve the next. Only what is
+/// asked for as one extent has another size, until it comes back.
 class SizeClasses {
  public:
   static constexpr std::size_t kCount = 6;
