@@ -26,6 +26,20 @@ SCENE_TEST(ContextsTest, BlocksOfADestroyedContextAreFreeAndOthersStay) {
   EXPECT_CU(calls::cuMemFree_v2(kept));
 }
 
+// Blocks that are freed while graphs are captured wait for the end of all captures.
+SCENE_TEST(ContextsTest, CaptureEndsWithItsContext) {
+  start();
+  CUstream stream = nullptr;
+  ASSERT_CU(real<decltype(&::cuStreamCreate)>("cuStreamCreate")(&stream, 0));
+  ASSERT_CU(calls::cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+  EXPECT_CU(calls::cuDevicePrimaryCtxReset_v2(0));
+  start();
+  CUdeviceptr at = 0;
+  ASSERT_CU(calls::cuMemAlloc_v2(&at, 32 * kMiB));
+  EXPECT_CU(calls::cuMemFree_v2(at));
+  EXPECT_EQ(free_now(), kPool);
+}
+
 SCENE_TEST(ContextsTest, LastReleaseOfThePrimaryContextFreesItsBlocks) {
   start();
   CUdeviceptr at = 0;

@@ -34,7 +34,9 @@ CUcontext primary_of(CUdevice device) {
 template <class End>
 CUresult end_primary(CUdevice device, const End& end) {
   return guarded([&] {
-    const CUcontext context = Process::current().open_memory_of(device) ? primary_of(device) : nullptr;
+    const Process& process = Process::current();
+    const bool may_take_along = process.open_memory_of(device) != nullptr || process.captures().any();
+    const CUcontext context = may_take_along ? primary_of(device) : nullptr;
     const CUresult ended = end();
     if (ended == CUDA_SUCCESS && context != nullptr && !is_primary_active(device)) free_blocks_of(context);
     return ended;

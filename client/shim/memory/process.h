@@ -53,6 +53,7 @@ class Process {
   Outside& outside() { return outside_; }
   Imports& imports() { return imports_; }
   Captures& captures() { return captures_; }
+  const Captures& captures() const { return captures_; }
   /// From now on `device` may use the memory of `owner`, whose slice may be opened later.
   CUresult allow_peer(CUdevice owner, CUdevice device);
   Account& account() { return account_; }
