@@ -40,7 +40,8 @@ class RunningCli {
                                                   .environment = std::move(environment),
                                                   .user = user,
                                                   .input = input.get(),
-                                                  .output = output_.get()});
+                                                  .output = output_.get(),
+                                                  .own_group = true});
   }
 
   Child& child() { return *child_; }

@@ -24,7 +24,7 @@ AccountPage page_in(const gpumem::test::TemporaryFolder& folder) {
 
 TEST(AccountTest, PageShowsPeakWaitsAndDenials) {
   const gpumem::test::TemporaryFolder folder;
-  auto* const account = new Account;  // as in a process, it stays
+  static auto* const account = new Account;  // as in a process, it stays
   ASSERT_TRUE(account->show_in(folder.path()));
   account->used(mebibytes(5));
   account->freed(mebibytes(4));

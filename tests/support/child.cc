@@ -49,7 +49,7 @@ std::vector<char*> pointers_to(std::vector<std::string>& texts) {
 // Between fork and exec: nothing but system calls. Other threads of the test may have held any lock.
 [[noreturn]] void become(const ChildOptions& options, int input, char** arguments, char** environment) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  ::setpgid(0, 0);  // as a shell does: of an orphaned group, as the test's may be, the kernel ignores SIGTSTP
+  if (options.own_group) ::setpgid(0, 0);
   sigset_t none;
   sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);

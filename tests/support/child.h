@@ -25,6 +25,9 @@ struct ChildOptions {
   std::optional<unsigned> open_files{};  ///< how many it may have at most
   int input = -1;                        ///< becomes standard input; none: /dev/null
   int output = -1;                       ///< becomes standard output and standard error; none: the test's own
+  /// As a shell starts jobs: a group of its own. In the test's, which may be orphaned, the kernel ignores
+  /// SIGTSTP.
+  bool own_group = false;
 };
 
 /// A program started by the test. It is killed, if need be, when its owner goes.
