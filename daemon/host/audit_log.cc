@@ -48,15 +48,21 @@ std::string read_tail(int file, off_t size) {
   return tail;
 }
 
-// The revision that the last whole line tells of, unless that takes one back.
-std::uint64_t last_revision(std::string tail) {
-  tail.erase(tail.find_last_of('\n') + 1);
-  if (tail.empty()) return 0;
-  tail.pop_back();
-  const Json last = Json::parse(tail.substr(tail.find_last_of('\n') + 1), nullptr, false);
-  if (!last.is_object() || last.contains("withdrawn")) return 0;
-  const auto revision = last.find("revision");
-  return revision != last.end() && revision->is_number_unsigned() ? revision->get<std::uint64_t>() : 0;
+// The revision that the last line tells of, unless that takes one back. A line that a broker was killed over
+// tells nothing, unless all but its end was written.
+std::uint64_t last_revision(std::string lines) {
+  while (!lines.empty()) {
+    lines.pop_back();  // its end
+    const std::size_t start = lines.find_last_of('\n') + 1;
+    const Json last = Json::parse(lines.substr(start), nullptr, false);
+    lines.erase(start);
+    if (!last.is_object()) continue;
+    const auto revision = last.find("revision");
+    const bool tells =
+        revision != last.end() && revision->is_number_unsigned() && !last.contains("withdrawn");
+    return tells ? revision->get<std::uint64_t>() : 0;
+  }
+  return 0;
 }
 
 }  // namespace
@@ -66,9 +72,10 @@ Result<AuditLog> AuditLog::open(const std::filesystem::path& file, std::uint64_t
   UniqueFd opened(::open(file.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0640));
   if (!opened.valid()) return errno_error(errno, "cannot open " + file.string());
   AuditLog log(file, std::move(opened));
-  const std::string tail = read_tail(log.file_.get(), size_of(log.file_.get()));
+  std::string tail = read_tail(log.file_.get(), size_of(log.file_.get()));
   if (!tail.empty() && tail.back() != '\n') {  // a broker was killed while it wrote
     if (auto ended = log.add_line("\n"); !ended) return ended.error();
+    tail += '\n';
   }
   const std::uint64_t told = last_revision(tail);
   if (told <= in_force) return log;
