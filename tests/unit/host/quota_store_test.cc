@@ -159,6 +159,17 @@ TEST_F(QuotasKept, DoNotMindAnAuditLogThatWasCutOff) {
   EXPECT_THAT(text, HasSubstr("{\"revi\n{\"time\"")) << "the next line is one of its own";
 }
 
+TEST_F(QuotasKept, TakeBackAChangeWhoseLineLacksOnlyItsEnd) {
+  std::filesystem::create_directories(state_);
+  write_file(state_ / "audit.log", "{\"revision\":2}");
+  write_file(state_ / "quotas.toml", "revision = 1\n");
+  for (int broker = 0; broker < 2; ++broker) {
+    ASSERT_TRUE(open());
+    ASSERT_EQ(audit().size(), 2U) << "at the first start, and once";
+    EXPECT_TRUE(audit()[1].contains("withdrawn"));
+  }
+}
+
 TEST_F(QuotasKept, ThatAreBrokenAreNotTakenForNone) {
   std::filesystem::create_directories(state_);
   for (const char* text :
