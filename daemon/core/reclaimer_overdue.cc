@@ -126,14 +126,18 @@ void Reclaimer::end_keepers(const Session& holder, DeviceIndex device, TimePoint
   }
 }
 
-// The smallest session that suffices, else the largest, of those that were asked and have not given in time.
+// Of those that were asked and have not given in time, and whose time was up first, as if each were looked at
+// when it is due: the smallest session that suffices, else the largest.
 const Session* Reclaimer::choose(TenantId tenant, DeviceIndex device, Bytes needed, TimePoint now) const {
   const Session* chosen = nullptr;
   Bytes brings;
+  TimePoint first = now;
   for (const SessionId id : state_.tenants.at(tenant).sessions) {
     const Session& session = state_.session(id);
     const auto due = due_of(session, device);
-    if (!due || *due > now) continue;
+    if (!due || *due > first) continue;
+    if (*due < first) chosen = nullptr;
+    first = *due;
     const Bytes bytes = session.holding(device).leaving() + session.declared(device);
     const bool suffices = bytes >= needed;
     const bool is_better =

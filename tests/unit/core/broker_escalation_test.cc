@@ -151,6 +151,16 @@ TEST_F(BrokerEscalation, EndsWhoSaysItHasNothingAllTheSame) {
   EXPECT_THAT(machine->signals, ElementsAre(Pair(small, Signal::kTerminate)));
 }
 
+TEST_F(BrokerEscalation, EndsWhoWasAskedFirstHoweverLateItLooks) {
+  start(Escalation::kEndSession);
+  claim();
+  machine->pass(std::chrono::milliseconds(1));
+  machine->say_spent(large);
+  ASSERT_FALSE(machine->asked_of(small).is_zero());
+  machine->pass(seconds(3));
+  EXPECT_THAT(machine->signals, ElementsAre(Pair(large, Signal::kTerminate)));
+}
+
 TEST_F(BrokerEscalation, EndsNobodyForTheSakeOfFairness) {
   start(Escalation::kEndSession);
   machine->grow(ann, machine->slice(ann), mebibytes(20), std::chrono::minutes(5));
