@@ -104,13 +104,15 @@ stuck() {
   inside systemctl daemon-reload
 }
 
+# With its sockets: a client that comes back would start it again.
+broker_units=(gpumemd-lane.socket gpumemd-api.socket gpumemd.service)
 # The state folder on a file system of its own that has no room.
 disk_full() {
-  inside systemctl --quiet stop gpumemd.service 2> /dev/null
+  inside systemctl --quiet stop "${broker_units[@]}"
   inside cp -a /var/lib/gpumemd /var/lib/gpumemd.copy
   inside mount -t tmpfs -o size=64k,mode=750 tmpfs /var/lib/gpumemd
   inside sh -c 'cp -a /var/lib/gpumemd.copy/. /var/lib/gpumemd'
-  inside systemctl start gpumemd.service
+  inside systemctl start "${broker_units[@]}"
   inside sh -c 'cat /dev/zero > /var/lib/gpumemd/ballast 2> /dev/null || true'
   ! inside gpumem quota set ann --limit 300MiB > "$work/said" 2>&1 || fail 'a quota was kept on a full disk'
   said 'No space left'
@@ -119,11 +121,11 @@ disk_full() {
   can_borrow || fail 'a broker that started with a full disk does not lend'
   inside rm /var/lib/gpumemd/ballast
   inside gpumem quota set ann --limit 300MiB > /dev/null || fail 'room on the disk does not help'
-  inside systemctl --quiet stop gpumemd.service 2> /dev/null
+  inside systemctl --quiet stop "${broker_units[@]}"
   inside cp -a /var/lib/gpumemd/. /var/lib/gpumemd.copy
   inside umount /var/lib/gpumemd
   inside sh -c 'cp -a /var/lib/gpumemd.copy/. /var/lib/gpumemd && rm -r /var/lib/gpumemd.copy'
-  inside systemctl start gpumemd.service
+  inside systemctl start "${broker_units[@]}"
   expect_kept 'when the disk was full'
 }
 
