@@ -1,4 +1,5 @@
 #pragma once
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <utility>
@@ -30,5 +31,9 @@ class UniqueFd {
  private:
   int fd_ = -1;
 };
+
+/// Another descriptor of what `fd` is one of, close-on-exec, and none of the standard streams. Invalid: errno
+/// says why.
+inline UniqueFd duplicate_of(int fd) { return UniqueFd(::fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1)); }
 
 }  // namespace gpumem

@@ -18,7 +18,7 @@ namespace {
 /// into memory.
 UniqueFd above_standard_streams(UniqueFd fd) {
   if (fd.get() > STDERR_FILENO || !fd.valid()) return fd;
-  return UniqueFd(::fcntl(fd.get(), F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
+  return duplicate_of(fd.get());
 }
 
 Result<OwnFd> open_socket() {

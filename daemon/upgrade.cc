@@ -16,7 +16,7 @@
 #include <csignal>
 #include <fstream>
 
-#include "base/log.h"
+#include "base/exec_words.h"
 #include "daemon/host/folder_lock.h"
 
 namespace gpumem {
@@ -121,14 +121,6 @@ Result<std::string> await_service(const std::filesystem::path& lock, int changes
   }
 }
 
-std::vector<char*> pointers_to(std::vector<std::string>& texts) {
-  std::vector<char*> all;
-  all.reserve(texts.size() + 1);
-  for (std::string& text : texts) all.push_back(text.data());
-  all.push_back(nullptr);
-  return all;
-}
-
 // Of the program that looked at the configuration.
 Result<void> check_ended(pid_t pid) {
   const UniqueFd process(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
@@ -182,7 +174,7 @@ Result<void> Successor::check() const {
   ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
   pid_t pid = 0;
   const int failed =
-      ::posix_spawn(&pid, program_.c_str(), nullptr, &attributes, pointers_to(arguments).data(), environ);
+      ::posix_spawn(&pid, program_.c_str(), nullptr, &attributes, exec_words(arguments).data(), environ);
   ::posix_spawnattr_destroy(&attributes);
   if (failed != 0) return errno_error(failed, "cannot run " + program_);
   return check_ended(pid);
@@ -194,7 +186,7 @@ Error Successor::become(const host::NamedDescriptors& descriptors) const {
   std::vector<std::string> variables{passed->second};
   for (char** one = environ; *one != nullptr; ++one) variables.emplace_back(*one);
   std::vector<std::string> arguments = arguments_;
-  ::execve(program_.c_str(), pointers_to(arguments).data(), pointers_to(variables).data());
+  ::execve(program_.c_str(), exec_words(arguments).data(), exec_words(variables).data());
   return errno_error(errno, "cannot run " + program_);
 }
 

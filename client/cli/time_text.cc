@@ -4,6 +4,7 @@
 #include <array>
 #include <charconv>
 #include <cstdio>
+#include <optional>
 
 #include "base/rfc3339.h"
 
@@ -26,6 +27,26 @@ std::string whole_units(std::int64_t seconds) {
   return std::to_string(seconds) + "s";
 }
 
+// Zero: no unit.
+std::int64_t milliseconds_of(std::string_view unit) {
+  const auto* known = std::find_if(kUnits.begin(), kUnits.end(),
+                                   [&](const Unit& one) { return unit == std::string_view(&one.letter, 1); });
+  return known == kUnits.end() ? 0 : known->seconds * 1000;
+}
+
+// A count of the units that `milliseconds_in` knows, a year at most. Nothing: it is none.
+template <class MillisecondsOf>
+std::optional<std::chrono::milliseconds> parse_counted(std::string_view text,
+                                                       const MillisecondsOf& milliseconds_in) {
+  std::int64_t count = 0;
+  const char* const end = text.data() + text.size();
+  const auto [rest, failed] = std::from_chars(text.data(), end, count);
+  const std::int64_t each = milliseconds_in(std::string_view(rest, static_cast<std::size_t>(end - rest)));
+  constexpr std::int64_t kLongest = 366LL * 86'400'000;
+  if (failed != std::errc() || each == 0 || count < 0 || count > kLongest / each) return std::nullopt;
+  return std::chrono::milliseconds(count * each);
+}
+
 }  // namespace
 
 std::string age_text(const std::string& text, WallTime now) {
@@ -45,34 +66,22 @@ std::string span_text(std::chrono::milliseconds span) {
 }
 
 Result<std::chrono::milliseconds> parse_span(const std::string& text) {
-  std::int64_t count = 0;
-  const char* end = text.data() + text.size();
-  const auto [rest, failed] = std::from_chars(text.data(), end, count);
-  const std::string_view unit(rest, static_cast<std::size_t>(end - rest));
-  std::int64_t milliseconds = unit == "ms" ? 1 : unit.empty() ? 1000 : 0;
-  for (const Unit& one : kUnits) {
-    if (unit == std::string_view(&one.letter, 1)) milliseconds = one.seconds * 1000;
-  }
-  constexpr std::int64_t kLongest = 366LL * 86'400'000;
-  if (failed != std::errc() || milliseconds == 0 || count < 0 || count > kLongest / milliseconds)
-    return Error{Code::kInvalidArgument, "'" + text + "' is no span of time (500ms, 90s, 10m, 2h, 3d)"};
-  return std::chrono::milliseconds(count * milliseconds);
+  const auto span = parse_counted(text, [](std::string_view unit) {
+    return unit == "ms" ? std::int64_t{1} : milliseconds_of(unit.empty() ? "s" : unit);
+  });
+  if (span) return *span;
+  return Error{Code::kInvalidArgument, "'" + text + "' is no span of time (500ms, 90s, 10m, 2h, 3d)"};
 }
 
 Result<std::string> since_text(const std::string& since, WallTime now) {
   if (parse_rfc3339(since)) return since;
-  std::int64_t count = 0;
-  const auto [rest, failed] = std::from_chars(since.data(), since.data() + since.size(), count);
-  const std::string_view unit(rest, static_cast<std::size_t>(since.data() + since.size() - rest));
-  const auto* known = std::find_if(kUnits.begin(), kUnits.end(),
-                                   [&](const Unit& one) { return unit == std::string_view(&one.letter, 1); });
-  constexpr std::int64_t kLongest = 366LL * 86'400;
-  if (failed != std::errc() || known == kUnits.end() || count < 0 || count > kLongest / known->seconds) {
+  const auto ago = parse_counted(since, milliseconds_of);
+  if (!ago) {
     return Error{Code::kInvalidArgument, "'" + since +
                                              "' is neither an instant of RFC 3339 (2030-01-02T12:00:00Z) nor "
                                              "a time up to now (90s, 10m, 2h, 3d)"};
   }
-  return to_rfc3339(now - std::chrono::seconds(count * known->seconds), Precision::kMicroseconds);
+  return to_rfc3339(now - *ago, Precision::kMicroseconds);
 }
 
 }  // namespace gpumem::cli

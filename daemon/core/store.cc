@@ -184,10 +184,9 @@ std::optional<std::vector<Extent>> Store::take(Wish& wish) {
 bool Store::reshape_for(Progress& progress, Wish& wish) {
   if (wish.largest == kOneExtent) {
     if (const auto parts = pool_.take(wish.bytes, kMostExtents)) {
-      std::vector<ExtentId> destroy;
-      for (const Extent& part : *parts) destroy.push_back(part.id);
-      const Extent one{extent_ids_.next(), wish.bytes};
-      reshape_ = start(progress, {{std::move(destroy), {one}}}, {{one, {}, false, wish.request}});
+      Reshape reshape{.destroy = {}, .create = {{extent_ids_.next(), wish.bytes}}};
+      for (const Extent& part : *parts) reshape.destroy.push_back(part.id);
+      start(progress, std::move(reshape), wish.request);
       ++wish.reshapes;
       return true;
     }
@@ -242,9 +241,9 @@ void Store::retry(Progress& progress, TimePoint now) {
   start(progress, std::move(steps), std::move(attempts));
 }
 
-void Store::start(Progress& progress, Reshape reshape) {
+void Store::start(Progress& progress, Reshape reshape, RequestId request) {
   std::vector<Attempt> attempts;
-  for (const Extent& extent : reshape.create) attempts.push_back({extent, {}, false});
+  for (const Extent& extent : reshape.create) attempts.push_back({extent, {}, false, request});
   reshape_ = start(progress, {{std::move(reshape.destroy), std::move(reshape.create)}}, std::move(attempts));
 }
 

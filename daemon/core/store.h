@@ -110,7 +110,8 @@ class Store {
   bool could_be_smaller(const std::vector<Attempt>& attempts) const;
   bool reshaping() const { return in_flight_.contains(reshape_); }
   JobId start(Progress& progress, std::vector<Job::Step> steps, std::vector<Attempt> attempts);
-  void start(Progress& progress, Reshape reshape);
+  // `request`  that alone gets what is created; none: it is the pool's.
+  void start(Progress& progress, Reshape reshape, RequestId request = {});
 
   DeviceIndex device_;
   Pool pool_;

@@ -145,7 +145,7 @@ void ApiListener::hand_over(UniqueFd socket, ApiConnections::Caller caller) {
 }
 
 Result<void> ApiListener::hand_over_directly(UniqueFd& socket, const ApiConnections::Caller& caller) {
-  UniqueFd watched(::fcntl(socket.get(), F_DUPFD_CLOEXEC, 0));
+  UniqueFd watched = duplicate_of(socket.get());
   if (!watched.valid()) return errno_error(errno, "cannot watch the connection");
   UniqueFd handed = renumber(std::move(socket));
   const int number = handed.get();

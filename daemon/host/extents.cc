@@ -1,7 +1,5 @@
 #include "daemon/host/extents.h"
 
-#include <fcntl.h>
-
 #include <boost/asio/post.hpp>
 
 #include "base/check.h"
@@ -16,8 +14,6 @@ constexpr auto kUntilKept = std::chrono::seconds(1);
 // systemd passes all names in one variable, which the kernel lets be 128 KiB. FileDescriptorStoreMax= is a
 // little more than this.
 constexpr std::size_t kMostStored = 2000;
-
-UniqueFd duplicate_of(int descriptor) { return UniqueFd(::fcntl(descriptor, F_DUPFD_CLOEXEC, 3)); }
 
 }  // namespace
 

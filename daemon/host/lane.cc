@@ -1,6 +1,5 @@
 #include "daemon/host/lane.h"
 
-#include <fcntl.h>
 #include <linux/sockios.h>
 #include <sys/ioctl.h>
 
@@ -176,7 +175,7 @@ void Lane::send(std::string_view packet, std::span<const int> descriptors) {
   // The caller may close its descriptors before the client reads: the outbox keeps its own.
   Outgoing outgoing{std::string(packet), {}};
   for (const int fd : descriptors) {
-    outgoing.descriptors.emplace_back(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
+    outgoing.descriptors.push_back(duplicate_of(fd));
     if (!outgoing.descriptors.back().valid())
       return close("it does not read its lane, and the broker has no descriptor left to keep for it");
   }

@@ -82,8 +82,6 @@ Result<ListeningSocket> adopt(PassedSocket socket, const KernelFeatures& kernel)
   return ListeningSocket{.fd = std::move(socket.fd), .takes_descriptors = !refused, .shared = !socket.is_own};
 }
 
-UniqueFd duplicate_socket(int socket) { return UniqueFd(::fcntl(socket, F_DUPFD_CLOEXEC, 3)); }
-
 std::optional<PassedSocket> passed_socket(PassedDescriptors& passed, std::string_view name,
                                           std::string_view own_name) {
   if (auto own = passed.take(own_name)) return PassedSocket{std::move(*own), true};
@@ -177,7 +175,7 @@ NamedDescriptors RuntimeFolder::pass_on() {
 Result<ListeningSocket> RuntimeFolder::listen(Entry& entry, unsigned gid, const KernelFeatures& kernel) {
   if (entry.passed) {
     entry.is_own = entry.passed->is_own;
-    entry.listening = duplicate_socket(entry.passed->fd.get());
+    entry.listening = duplicate_of(entry.passed->fd.get());
     return adopt(std::move(*std::exchange(entry.passed, std::nullopt)), kernel);
   }
   const std::filesystem::path path = path_ / entry.name;
@@ -193,7 +191,7 @@ Result<ListeningSocket> RuntimeFolder::listen(Entry& entry, unsigned gid, const 
   // Before it listens: a connection inherits it as it is then.
   const bool refused = kernel.pass_rights && refuse_descriptors(socket.get());
   if (::listen(socket.get(), 4096) != 0) return errno_error(errno, "cannot listen on " + path.string());
-  entry.listening = duplicate_socket(socket.get());
+  entry.listening = duplicate_of(socket.get());
   return ListeningSocket{.fd = std::move(socket), .takes_descriptors = !refused, .shared = false};
 }
 

@@ -1,7 +1,5 @@
 #include "daemon/host/stream_link.h"
 
-#include <fcntl.h>
-
 #include <cerrno>
 
 #include "daemon/host/process_signal.h"
@@ -20,7 +18,7 @@ Result<void> StreamLink::watch() {
   if (!client_.pidfd) return {};
   if (has_ended(client_.pidfd->get()))
     return Error{Code::kUnauthenticated, "the process that connected has ended"};
-  UniqueFd own(::fcntl(client_.pidfd->get(), F_DUPFD_CLOEXEC, 0));
+  UniqueFd own = duplicate_of(client_.pidfd->get());
   if (!own.valid()) return errno_error(errno, "cannot watch the process");
   descriptor_ = own.get();
   return process_.watch(own);

@@ -8,23 +8,10 @@
 #include <array>
 #include <cerrno>
 
+#include "base/exec_words.h"
+
 namespace gpumem::cli {
 namespace {
-
-std::vector<char*> pointers_to(std::vector<std::string>& texts) {
-  std::vector<char*> pointers;
-  pointers.reserve(texts.size() + 1);
-  for (std::string& text : texts) pointers.push_back(text.data());
-  pointers.push_back(nullptr);
-  return pointers;
-}
-
-std::vector<std::string> assignments(const Environment& environment) {
-  std::vector<std::string> texts;
-  texts.reserve(environment.size());
-  for (const auto& [name, value] : environment) texts.push_back(name + "=" + value);
-  return texts;
-}
 
 [[noreturn]] void fail(int pipe, int number) {
   static_cast<void>(::write(pipe, &number, sizeof number) == sizeof number);
@@ -62,11 +49,18 @@ Environment own_environment() {
   return all;
 }
 
+std::vector<std::string> assignments(const Environment& environment) {
+  std::vector<std::string> texts;
+  texts.reserve(environment.size());
+  for (const auto& [name, value] : environment) texts.push_back(name + "=" + value);
+  return texts;
+}
+
 Result<Command, CommandError> Command::start(const CommandOptions& options, const Signals& signals) {
   std::vector<std::string> words = options.words;
   std::vector<std::string> texts = assignments(options.environment);
-  const std::vector<char*> arguments = pointers_to(words);
-  const std::vector<char*> environment = pointers_to(texts);
+  const std::vector<char*> arguments = exec_words(words);
+  const std::vector<char*> environment = exec_words(texts);
   std::array<int, 2> ends{};
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) return CommandError(errno_error(errno, "cannot make a pipe"));
   const UniqueFd read_end(ends[0]);

@@ -22,6 +22,8 @@ using Environment = std::map<std::string, std::string>;
 
 /// The environment of this process.
 Environment own_environment();
+/// As a program gets it: NAME=VALUE.
+std::vector<std::string> assignments(const Environment& environment);
 
 struct CommandOptions {
   std::vector<std::string> words;  ///< the program, looked for in PATH, and its arguments; not empty

@@ -8,6 +8,7 @@
 #include <csignal>
 #include <vector>
 
+#include "base/exec_words.h"
 #include "client/cli/run/command.h"
 #include "client/cli/views.h"
 
@@ -35,10 +36,7 @@ std::vector<std::string> environment_of(const PressureAsked& asked) {
   environment["GPUMEM_DEADLINE_SECONDS"] = seconds_text(asked.within);
   environment["GPUMEM_DEVICE"] = asked.device;
   if (asked.pid > 0) environment["GPUMEM_COMMAND_PID"] = std::to_string(asked.pid);
-  std::vector<std::string> texts;
-  texts.reserve(environment.size());
-  for (const auto& [name, value] : environment) texts.push_back(name + "=" + value);
-  return texts;
+  return assignments(environment);
 }
 
 // A command of the shell, with no signal blocked.
@@ -53,12 +51,9 @@ Result<pid_t> spawn_shell(std::string command, std::vector<std::string> environm
   std::string shell = "sh";
   std::string option = "-c";
   const std::array<char*, 4> words{shell.data(), option.data(), command.data(), nullptr};
-  std::vector<char*> variables;
-  variables.reserve(environment.size() + 1);
-  for (std::string& text : environment) variables.push_back(text.data());
-  variables.push_back(nullptr);
   pid_t pid = 0;
-  const int failed = ::posix_spawn(&pid, "/bin/sh", nullptr, &attributes, words.data(), variables.data());
+  const int failed =
+      ::posix_spawn(&pid, "/bin/sh", nullptr, &attributes, words.data(), exec_words(environment).data());
   ::posix_spawnattr_destroy(&attributes);
   if (failed != 0) return errno_error(failed, "cannot run /bin/sh");
   return pid;

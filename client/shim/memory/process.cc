@@ -41,36 +41,35 @@ CUresult Process::refuse(const std::string& why) {
 }
 
 CUresult Process::connect() {
-  auto settings = Settings::from_environment();
+  const auto settings = Settings::from_environment();
   if (!settings) return refuse(settings.error().message);
-  auto connected = client::Connection::open({.label = settings->name}, real_folder());
-  if (!connected && !settings->optional)
-    return refuse(connected.error().message + " (GPUMEM_OPTIONAL=1 runs programs without a broker, too)");
-  if (!connected) {
-    say(connected.error().message + "; going on without it, with the driver's own memory");
+  const auto borrows = borrow_by(*settings);
+  if (!borrows && !settings->optional)
+    return refuse(borrows.error().message + " (GPUMEM_OPTIONAL=1 runs programs without a broker, too)");
+  if (!borrows) {
+    say(borrows.error().message + "; going on without it, with the driver's own memory");
     state_.store(State::kForwarded, std::memory_order_release);
-    return CUDA_SUCCESS;
   }
-  begin(std::move(*settings), std::move(*connected));
   return CUDA_SUCCESS;
 }
 
-void Process::begin(Settings settings, std::shared_ptr<client::Connection> connection) {
-  settings_ = std::move(settings);
+Result<void> Process::borrow_by(const Settings& settings) {
+  auto connected = client::Connection::open({.label = settings.name}, real_folder());
+  if (!connected) return connected.error();
+  settings_ = settings;
   if (!settings_.account_folder.empty()) {
     const auto shown = account_.show_in(settings_.account_folder);
     if (!shown) say("no account of this process is kept: " + shown.error().message);
   }
-  connection_ = std::move(connection);
+  connection_ = std::move(*connected);
   state_.store(State::kBrokered, std::memory_order_release);
+  return {};
 }
 
 bool Process::connect_quietly() {
   if (state_.load() == State::kNew) {
-    auto settings = Settings::from_environment();
-    if (!settings) return false;
-    auto connected = client::Connection::open({.label = settings->name}, real_folder());
-    if (connected) begin(std::move(*settings), std::move(*connected));
+    const auto settings = Settings::from_environment();
+    if (!settings || !borrow_by(*settings)) return false;
   }
   return state_.load() == State::kBrokered;
 }

@@ -72,7 +72,7 @@ class Process {
   Process();
   CUresult connect() GPUMEM_REQUIRES(mutex_);
   CUresult refuse(const std::string& why) GPUMEM_REQUIRES(mutex_);
-  void begin(Settings settings, std::shared_ptr<client::Connection> connection) GPUMEM_REQUIRES(mutex_);
+  Result<void> borrow_by(const Settings& settings) GPUMEM_REQUIRES(mutex_);
   bool connect_quietly() GPUMEM_REQUIRES(mutex_);
   Found open(CUdevice device);
   void allow_copies(DeviceMemory& opened) GPUMEM_REQUIRES(mutex_);
