@@ -10,28 +10,19 @@ aim is a p99 of at most 5 times the median. Exit status 1: the test failed, or, 
 """
 import argparse
 import json
-import os
 import pathlib
-import subprocess
 import sys
-import tempfile
+
+from test_figures import figures_of
 
 TEST = "LongSteadyLoad.OfTwoThousandSessionsIsBorneWithoutGrowth"
 MOST = 5.0
 
 
 def run(build: pathlib.Path, sessions: int, seconds: int) -> dict[str, int]:
-    with tempfile.NamedTemporaryFile(suffix=".json") as report:
-        done = subprocess.run([build / "tests/survive/load_test", f"--gtest_filter={TEST}",
-                               f"--gtest_output=json:{report.name}"],
-                              env={**os.environ, "GPUMEM_LOAD_SESSIONS": str(sessions), "GPUMEM_LOAD_SECONDS": str(seconds)},
-                              capture_output=True, text=True)
-        if done.returncode != 0:
-            sys.exit(done.stdout + done.stderr)
-        test = json.loads(pathlib.Path(report.name).read_text())["testsuites"][0]["testsuite"][0]
-    if "load_p99_us" not in test:
-        sys.exit(done.stdout + "the test was skipped")
-    return {name: int(value) for name, value in test.items()
+    told = figures_of(build / "tests/survive/load_test", TEST,
+                      {"GPUMEM_LOAD_SESSIONS": sessions, "GPUMEM_LOAD_SECONDS": seconds}, "load_p99_us")
+    return {name: int(value) for name, value in told.items()
             if name.startswith(("warm_", "load_", "resident_", "descriptors"))}
 
 

@@ -13,12 +13,11 @@ the median ratio counts. Exit status 1: the test failed, or, with --strict, a ra
 """
 import argparse
 import json
-import os
 import pathlib
 import statistics
-import subprocess
 import sys
-import tempfile
+
+from test_figures import figures_of
 
 TEST = "LongQuietClient.IsServedBesideTenHostileClients"
 MOST = 5.0
@@ -26,16 +25,8 @@ CALLS = ("echo", "ping", "grow", "shrink")  # echo: a byte to a process that doe
 
 
 def run_once(build: pathlib.Path, seconds: int, nice: int) -> dict[str, float]:
-    with tempfile.NamedTemporaryFile(suffix=".json") as report:
-        done = subprocess.run([build / "tests/hostile/hostile_test", f"--gtest_filter={TEST}",
-                               f"--gtest_output=json:{report.name}"],
-                              env={**os.environ, "GPUMEM_HOSTILE_SECONDS": str(seconds), "GPUMEM_HOSTILE_NICE": str(nice)},
-                              capture_output=True, text=True)
-        if done.returncode != 0:
-            sys.exit(done.stdout + done.stderr)
-        test = json.loads(pathlib.Path(report.name).read_text())["testsuites"][0]["testsuite"][0]
-    if "ping_beside_p99_us" not in test:
-        sys.exit(done.stdout + "the test was skipped")
+    test = figures_of(build / "tests/hostile/hostile_test", TEST,
+                      {"GPUMEM_HOSTILE_SECONDS": seconds, "GPUMEM_HOSTILE_NICE": nice}, "ping_beside_p99_us")
     figures = {name: float(test[name]) for name in test if name.endswith("_us")}
     figures["seed"] = int(test["seed"])
     for call in CALLS:

@@ -25,6 +25,21 @@ void BrokerTest::await_waiters(std::uint64_t count) {
   EXPECT_TRUE(eventually([&] { return broker_.device().waiting() == count; })) << broker_.device().waiting();
 }
 
+void BrokerTest::expect_a_pause(const std::function<void()>& next_broker) {
+  auto one = client_with(mebibytes(48));
+  EXPECT_TRUE(succeeded(one->write("a", 9)));
+  next_broker();
+  EXPECT_TRUE(succeeded(one->grow("a", mebibytes(64))));
+  next_broker();
+  EXPECT_EQ(broker_.device().pool(), kPool.count);
+  EXPECT_EQ(broker_.device().active(), mebibytes(64).count);
+  EXPECT_EQ(broker_.used_of_driver(), kPool.count);
+  EXPECT_TRUE(succeeded(one->shrink("a", mebibytes(48))));
+  EXPECT_TRUE(succeeded(one->check("a", 9)));
+  EXPECT_TRUE(succeeded(one->disconnect()));
+  expect_rest();
+}
+
 void BrokerTest::expect_rest() {
   EXPECT_TRUE(eventually([&] { return broker_.at_rest(); })) << broker_.unrest();
   EXPECT_EQ(broker_.used_of_driver(), broker_.device().pool());

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <functional>
 #include <ostream>
 
 #include "tests/support/broker_process.h"
@@ -39,6 +40,8 @@ class BrokerTest : public testing::Test {
   void kill_and_reclaim(ClientProcess& client);
   /// Waits until `count` requests wait.
   void await_waiters(std::uint64_t count);
+  /// A client works on over `next_broker`, twice, and loses nothing.
+  void expect_a_pause(const std::function<void()>& next_broker);
   /// Nothing is charged, no session is left, and the driver's figure is the pool to the byte.
   void expect_rest();
 

@@ -18,18 +18,7 @@ struct Upgrade : BrokerTest {
 };
 
 TEST_F(Upgrade, IsAPauseForClients) {
-  auto one = client_with(mebibytes(48));
-  EXPECT_TRUE(succeeded(one->write("a", 9)));
-  upgrade();
-  EXPECT_TRUE(succeeded(one->grow("a", mebibytes(64))));
-  upgrade();
-  EXPECT_EQ(broker_.device().pool(), kPool.count);
-  EXPECT_EQ(broker_.device().active(), mebibytes(64).count);
-  EXPECT_EQ(broker_.used_of_driver(), kPool.count);
-  EXPECT_TRUE(succeeded(one->shrink("a", mebibytes(48))));
-  EXPECT_TRUE(succeeded(one->check("a", 9)));
-  EXPECT_TRUE(succeeded(one->disconnect()));
-  expect_rest();
+  expect_a_pause([this] { upgrade(); });
 }
 
 TEST_F(Upgrade, MemoryOfTheBrokerBeforeIsShared) {

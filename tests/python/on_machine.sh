@@ -6,12 +6,9 @@ set -euo pipefail
 test=$1 package=$2 build=$3
 files=${4:-test_${package//-/_}*.py}
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-python=$(realpath -m "$here/../../.cache/python")/bin/python
-skip() { printf 'gpumem: skipped: %s: %s\n' "$test" "$1"; exit 77; }
-
-[ -x "$python" ] || skip "there are no Python clients: reach a package index and run ./dev test"
-"$python" -c 'import importlib.metadata, sys; importlib.metadata.version(sys.argv[1])' "$package" 2> /dev/null ||
-  skip "the package $package is not installed: .cache/python/set-up.txt says why"
+# shellcheck source=tests/python/client_python.sh
+. "$here/client_python.sh"
+need_client "$test" "$package"
 
 machine=$(mktemp -d /tmp/gpumem-python-XXXXXX)
 trap '"$build/sim/gpumem-sim" remove "$machine" 2> /dev/null || true; rm -rf "$machine"' EXIT

@@ -4,12 +4,9 @@
 set -euo pipefail
 test=$1 package=$2 build=$3
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-python=$(realpath -m "$here/../../.cache/python")/bin/python
-skip() { printf 'gpumem: skipped: %s: %s\n' "$test" "$1"; exit 77; }
-
-[ -x "$python" ] || skip "there are no Python clients: reach a package index and run ./dev test"
-"$python" -c 'import importlib.metadata, sys; importlib.metadata.version(sys.argv[1])' "$package" 2> /dev/null ||
-  skip "the package $package is not installed: .cache/python/set-up.txt says why"
+# shellcheck source=tests/python/client_python.sh
+. "$here/client_python.sh"
+need_client "$test" "$package"
 
 work=$(mktemp -d /tmp/gpumem-python-XXXXXX)
 broker=
@@ -41,3 +38,6 @@ cd "$here"
 # shellcheck disable=SC2086  # a pattern
 "$build/client/cli/gpumem" run --wait 2s --name "$test" -- \
   "$python" -m pytest -q -p no:cacheprovider "${deselected[@]}" test_${package//-/_}*.py
+ended=$broker broker=
+kill "$ended"
+wait "$ended" || { echo 'the broker did not end well'; cat "$work/log"; exit 1; }

@@ -24,6 +24,18 @@ CUmemoryPool default_pool() {
   EXPECT_CU(driver<decltype(&::cuDeviceGetDefaultMemPool)>("cuDeviceGetDefaultMemPool")(&pool, 0));
   return pool;
 }
+/// Of a pool of device 0.
+CUmemPoolProps pool_properties() {
+  CUmemPoolProps properties{};
+  properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+  properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
+  return properties;
+}
+CUmemoryPool new_pool(const CUmemPoolProps& properties = pool_properties()) {
+  CUmemoryPool pool = nullptr;
+  EXPECT_CU(calls::cuMemPoolCreate(&pool, &properties));
+  return pool;
+}
 std::uint64_t attribute(CUmemoryPool pool, CUmemPool_attribute which) {
   cuuint64_t value = 0;
   EXPECT_CU(calls::cuMemPoolGetAttribute(pool, which, &value));
@@ -133,12 +145,9 @@ SCENE_TEST(AsyncTest, PlainMemoryIsFreeOfEarlierWorkOnAnyStream) {
 SCENE_TEST(AsyncTest, PoolsHaveTheirOwnSizeAndFigures) {
   start();
   const CUstream stream = new_stream();
-  CUmemPoolProps properties{};
-  properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
-  properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
+  CUmemPoolProps properties = pool_properties();
   properties.maxSize = 32 * kMiB;
-  CUmemoryPool pool = nullptr;
-  ASSERT_CU(calls::cuMemPoolCreate(&pool, &properties));
+  const CUmemoryPool pool = new_pool(properties);
   CUdeviceptr at = 0, other = 0;
   EXPECT_EQ(calls::cuMemAllocFromPoolAsync(&at, 33 * kMiB, pool, stream), CUDA_ERROR_OUT_OF_MEMORY);
   ASSERT_CU(calls::cuMemAllocFromPoolAsync(&at, 20 * kMiB + 1, pool, stream));
@@ -165,11 +174,7 @@ SCENE_TEST(AsyncTest, PoolsHaveTheirOwnSizeAndFigures) {
 SCENE_TEST(AsyncTest, BlocksOutliveTheirPool) {
   start();
   const CUstream stream = new_stream();
-  CUmemPoolProps properties{};
-  properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
-  properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
-  CUmemoryPool pool = nullptr;
-  ASSERT_CU(calls::cuMemPoolCreate(&pool, &properties));
+  const CUmemoryPool pool = new_pool();
   CUdeviceptr at = 0;
   ASSERT_CU(calls::cuMemAllocFromPoolAsync(&at, 2 * kMiB, pool, stream));
   EXPECT_CU(calls::cuMemPoolDestroy(pool));
@@ -181,11 +186,7 @@ SCENE_TEST(AsyncTest, BlocksOutliveTheirPool) {
 SCENE_TEST(AsyncTest, CurrentPoolOfTheDeviceIsTheOneThatServes) {
   start();
   const CUstream stream = new_stream();
-  CUmemPoolProps properties{};
-  properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
-  properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
-  CUmemoryPool pool = nullptr;
-  ASSERT_CU(calls::cuMemPoolCreate(&pool, &properties));
+  const CUmemoryPool pool = new_pool();
   ASSERT_CU(driver<decltype(&::cuDeviceSetMemPool)>("cuDeviceSetMemPool")(0, pool));
   CUdeviceptr at = 0;
   ASSERT_CU(calls::cuMemAllocAsync(&at, 2 * kMiB, stream));
@@ -237,12 +238,9 @@ SCENE_TEST(AsyncTest, FreeWhileAGraphIsCapturedWaitsForTheEndOfTheCapture) {
 
 SCENE_TEST(AsyncTest, PoolsThatCanBePassedOnStayTheDrivers) {
   start();
-  CUmemPoolProps properties{};
-  properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+  CUmemPoolProps properties = pool_properties();
   properties.handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-  properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
-  CUmemoryPool pool = nullptr;
-  ASSERT_CU(calls::cuMemPoolCreate(&pool, &properties));
+  const CUmemoryPool pool = new_pool(properties);
   CUdeviceptr at = 0;
   ASSERT_CU(calls::cuMemAllocFromPoolAsync(&at, 2 * kMiB, pool, nullptr));
   EXPECT_EQ(attribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 2 * kMiB);
