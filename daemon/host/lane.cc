@@ -26,16 +26,32 @@ constexpr int kMuchUnread = 64 * 1024;
 // Messages taken from one client before the others have their turn.
 constexpr int kMessagesInARow = 16;
 
-Result<void> too_many_in_flight() { return errno_error(ETOOMANYREFS, "cannot send"); }
+// Nobody tells when descriptors were read by whoever they were sent to.
+constexpr auto kPauseBetweenSends = std::chrono::milliseconds(5);
+
+Result<void> too_many_in_flight() {
+  return Error{Code::kResourceExhausted, "too many descriptors of its user are unread"};
+}
+
+bool is_full_socket(const Error& error) { return error.code == Code::kDeadlineExceeded; }
+// What is in the way of a send for now only.
+bool passes(const Error& error) { return is_full_socket(error) || error.code == Code::kResourceExhausted; }
 
 }  // namespace
 
-Lane::Lane(asio::io_context& loop, LaneHandler& handler, SocketDisposal& disposal)
-    : handler_(handler), disposal_(disposal), socket_(loop), process_(loop), patience_(loop) {}
+Lane::Lane(asio::io_context& loop, LaneHandler& handler, SocketDisposal& disposal, UnreadDescriptors& unread)
+    : handler_(handler),
+      disposal_(disposal),
+      unread_(unread),
+      socket_(loop),
+      process_(loop),
+      patience_(loop),
+      retry_(loop) {}
 
 Result<std::shared_ptr<Lane>> Lane::create(asio::io_context& loop, Connection connection,
-                                           LaneHandler& handler, SocketDisposal& disposal) {
-  const std::shared_ptr<Lane> lane(new Lane(loop, handler, disposal));
+                                           LaneHandler& handler, SocketDisposal& disposal,
+                                           UnreadDescriptors& unread) {
+  const std::shared_ptr<Lane> lane(new Lane(loop, handler, disposal, unread));
   if (auto adopted = lane->adopt(connection); !adopted) {
     lane->ended_ = true;
     disposal.close(std::move(connection.socket));
@@ -44,9 +60,7 @@ Result<std::shared_ptr<Lane>> Lane::create(asio::io_context& loop, Connection co
   return lane;
 }
 
-Lane::~Lane() {
-  if (socket_.is_open()) disposal_.close(UniqueFd(socket_.release()));
-}
+Lane::~Lane() { close_socket(); }
 
 // Takes the descriptors over if both can be watched; otherwise they stay where they are.
 Result<void> Lane::adopt(Connection& connection) {
@@ -166,11 +180,11 @@ void Lane::send(const v1::ToClient& message, std::span<const int> descriptors) {
 void Lane::send(std::string_view packet, std::span<const int> descriptors) {
   if (ended_) return;
   if (outbox_.empty()) {
-    auto sent = fails_at(CrashPoint::kSend) ? too_many_in_flight()
-                                            : send_packet(socket_.native_handle(), packet, descriptors);
+    auto sent = try_to_send(packet, descriptors);
     if (sent) return;
-    if (sent.error().code != Code::kDeadlineExceeded) return close(sent.error().message);
-    await_room();
+    if (!passes(sent.error())) return close(sent.error().message);
+    lose_patience_later(sent.error());
+    await_room(sent.error());
   }
   // The caller may close its descriptors before the client reads: the outbox keeps its own.
   Outgoing outgoing{std::string(packet), {}};
@@ -188,25 +202,39 @@ bool Lane::is_behind() {
   return !outbox_.empty() || ::ioctl(socket_.native_handle(), SIOCOUTQ, &unread) != 0 || unread > kMuchUnread;
 }
 
-void Lane::await_room() {
+Result<void> Lane::try_to_send(std::string_view packet, std::span<const int> descriptors) {
+  if (fails_at(CrashPoint::kSend)) return too_many_in_flight();
+  if (!descriptors.empty() && !unread_.has_room(peer_.uid, descriptors.size())) return too_many_in_flight();
+  auto sent = send_packet(socket_.native_handle(), packet, descriptors);
+  if (sent) unread_.sent(peer_.uid, socket_.native_handle(), descriptors.size());
+  return sent;
+}
+
+void Lane::lose_patience_later(const Error& obstacle) {
   patience_.expires_after(kReadingPatience);
-  patience_.async_wait([self = weak_from_this()](const boost::system::error_code& error) {
-    if (const auto lane = self.lock(); lane && !error) lane->close("it does not read its lane");
+  patience_.async_wait([self = weak_from_this(), full = is_full_socket(obstacle),
+                        why = obstacle.message](const boost::system::error_code& error) {
+    if (const auto lane = self.lock(); lane && !error) lane->close(full ? "it does not read its lane" : why);
   });
-  socket_.async_wait(Descriptor::wait_write,
-                     [self = shared_from_this()](const boost::system::error_code& error) {
-                       if (!error && !self->ended_) self->flush();
-                     });
+}
+
+void Lane::await_room(const Error& obstacle) {
+  const auto go_on = [self = shared_from_this()](const boost::system::error_code& error) {
+    if (!error && !self->ended_) self->flush();
+  };
+  if (is_full_socket(obstacle)) return socket_.async_wait(Descriptor::wait_write, go_on);
+  retry_.expires_after(kPauseBetweenSends);
+  retry_.async_wait(go_on);
 }
 
 void Lane::flush() {
-  while (!outbox_.empty()) {
+  for (bool sent_any = false; !outbox_.empty(); sent_any = true) {
     std::vector<int> descriptors;
     for (const UniqueFd& fd : outbox_.front().descriptors) descriptors.push_back(fd.get());
-    auto sent = send_packet(socket_.native_handle(), outbox_.front().bytes, descriptors);
-    if (!sent) {
-      if (sent.error().code == Code::kDeadlineExceeded) return await_room();
-      return close(sent.error().message);
+    if (auto sent = try_to_send(outbox_.front().bytes, descriptors); !sent) {
+      if (!passes(sent.error())) return close(sent.error().message);
+      if (sent_any) lose_patience_later(sent.error());
+      return await_room(sent.error());
     }
     outbox_.pop_front();
   }
@@ -228,7 +256,14 @@ void Lane::end() {
 void Lane::leave_to_next() {
   ended_ = true;
   patience_.cancel();
+  retry_.cancel();
   outbox_.clear();
+  close_socket();
+}
+
+void Lane::close_socket() {
+  if (!socket_.is_open()) return;
+  unread_.forget(peer_.uid, socket_.native_handle());
   disposal_.close(UniqueFd(socket_.release()));
 }
 

@@ -13,6 +13,7 @@
 #include "daemon/core/effects.h"
 #include "daemon/host/peer_listener.h"
 #include "daemon/host/process_watch.h"
+#include "daemon/host/unread_descriptors.h"
 #include "gpumem/v1/lane.pb.h"
 
 namespace gpumem::host {
@@ -44,10 +45,11 @@ class LaneHandler {
 /// Threads  the loop's.
 class Lane : public std::enable_shared_from_this<Lane> {
  public:
-  /// `disposal`  closes the socket; outlives it, as `handler` does.
+  /// `disposal`  closes the socket; outlives it, as `unread` and `handler` do.
   /// Errors      kResourceExhausted: the kernel can watch no more sockets; the connection is cut.
   static Result<std::shared_ptr<Lane>> create(boost::asio::io_context& loop, Connection connection,
-                                              LaneHandler& handler, SocketDisposal& disposal);
+                                              LaneHandler& handler, SocketDisposal& disposal,
+                                              UnreadDescriptors& unread);
 
   ~Lane();
   Lane(const Lane&) = delete;
@@ -73,7 +75,8 @@ class Lane : public std::enable_shared_from_this<Lane> {
   bool ended() const { return ended_; }
   /// Says why, then closes. `request`  the number of the Hello, in a frame.
   void refuse(const Error& error, std::uint64_t request = 0);
-  /// Sends now, or, if the socket is full, as soon as the client reads. The descriptors stay the caller's.
+  /// Sends now, or, if the socket is full or too many descriptors are unread, as soon as there is room. The
+  /// descriptors stay the caller's.
   void send(const v1::ToClient& message, std::span<const int> descriptors = {});
   void send(std::string_view packet, std::span<const int> descriptors = {});
   /// Whether much of what was sent is unread.
@@ -97,24 +100,30 @@ class Lane : public std::enable_shared_from_this<Lane> {
     std::vector<UniqueFd> descriptors;
   };
 
-  Lane(boost::asio::io_context& loop, LaneHandler& handler, SocketDisposal& disposal);
+  Lane(boost::asio::io_context& loop, LaneHandler& handler, SocketDisposal& disposal,
+       UnreadDescriptors& unread);
   Result<void> adopt(Connection& connection);
   void await_message();
-  void await_room();
+  Result<void> try_to_send(std::string_view packet, std::span<const int> descriptors);
+  void lose_patience_later(const Error& obstacle);
+  void await_room(const Error& obstacle);
   void receive();
   Result<std::string> next_message();
   void understand(const std::string& packet);
   void understand(const v1::ToBroker& message);
   void flush();
   void end();
+  void close_socket();
 
   LaneHandler& handler_;
   SocketDisposal& disposal_;
+  UnreadDescriptors& unread_;
   core::Peer peer_;
   bool admin_ = false;
   boost::asio::posix::stream_descriptor socket_;
   ProcessWatch process_;
   boost::asio::steady_timer patience_;  ///< for the greeting, then for a client that does not read
+  boost::asio::steady_timer retry_;     ///< of what no event tells when it can be sent
   std::deque<Outgoing> outbox_;
   SessionId session_;
   bool welcomed_ = false;

@@ -27,6 +27,7 @@
 #include "daemon/host/shared_pages.h"
 #include "daemon/host/silent_connections.h"
 #include "daemon/host/socket_disposal.h"
+#include "daemon/host/unread_descriptors.h"
 #include "proto/lane/frames.h"
 
 namespace gpumem::host {
@@ -156,7 +157,8 @@ class Loop final : public core::Executor, public core::PacketSender, private Lan
   const Administrators& administrators_;
   const ApiConnections& connections_;
   const DescriptorBudget budget_;
-  SocketDisposal disposal_;  // before io_, which may hold the last of a lane
+  SocketDisposal disposal_;  // before io_, which may hold the last of a lane, as is the next
+  UnreadDescriptors unread_;
   boost::asio::io_context io_;
   boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_guard_;
   core::Broker broker_;

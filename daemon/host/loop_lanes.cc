@@ -53,7 +53,7 @@ PeerListener::Options Loop::listening(Options& options) {
 
 void Loop::take_in(Connection connection) {
   crash_at(CrashPoint::kSessionAccepted);
-  auto lane = Lane::create(io_, std::move(connection), *this, disposal_);
+  auto lane = Lane::create(io_, std::move(connection), *this, disposal_, unread_);
   if (!lane) return complain("a connection was cut: " + lane.error().message);
   if (!(*lane)->is_admin()) {
     silent_.add(lane->get(), (*lane)->peer().uid, [weak = std::weak_ptr(*lane)](const std::string& why) {
@@ -64,7 +64,7 @@ void Loop::take_in(Connection connection) {
 }
 
 void Loop::refuse(Connection connection, const Error& error) {
-  if (auto lane = Lane::create(io_, std::move(connection), *this, disposal_)) (*lane)->refuse(error);
+  if (auto lane = Lane::create(io_, std::move(connection), *this, disposal_, unread_)) (*lane)->refuse(error);
 }
 
 void Loop::hello(const std::shared_ptr<Lane>& lane, const v1::Hello& hello) {

@@ -27,12 +27,13 @@ struct ControlLanesTest : testing::Test {
     const UniqueFd other(ends[1]);
     Connection connection{UniqueFd(ends[0]), {}, admin};
     connection.peer.peer.uid = uid;
-    lanes.push_back(Lane::create(loop, std::move(connection), handler, disposal).value());
+    lanes.push_back(Lane::create(loop, std::move(connection), handler, disposal, unread).value());
     return controls.admit(lanes.back());
   }
 
   NoHandler handler;
   SocketDisposal disposal{false};
+  UnreadDescriptors unread{100};
   boost::asio::io_context loop;
   std::vector<std::shared_ptr<Lane>> lanes;
   ControlLanes controls;

@@ -65,7 +65,7 @@ struct LaneTest : testing::Test {
     client.reset(ends[1]);
     UniqueFd own(ends[0]);
     auto peer = identify_peer(own.get());
-    lane = Lane::create(loop, {std::move(own), std::move(*peer)}, recorder, disposal).value();
+    lane = Lane::create(loop, {std::move(own), std::move(*peer)}, recorder, disposal, unread).value();
     lane->start();
   }
   ~LaneTest() override {
@@ -116,6 +116,7 @@ struct LaneTest : testing::Test {
   }
 
   SocketDisposal disposal{true};
+  UnreadDescriptors unread{1024};
   boost::asio::io_context loop;
   Recorder recorder;
   UniqueFd client;
@@ -200,7 +201,8 @@ TEST_F(LaneTest, SaysWhoThePeerIs) {
   unknown.peer.uid = 12;
   unknown.peer.can_be_ended = false;
   const auto other =
-      Lane::create(loop, {UniqueFd(::dup(client.get())), std::move(unknown)}, recorder, disposal).value();
+      Lane::create(loop, {UniqueFd(::dup(client.get())), std::move(unknown)}, recorder, disposal, unread)
+          .value();
   EXPECT_EQ(other->who(), "a process of another PID namespace (uid 12), which cannot be ended");
   EXPECT_EQ(other->signal(core::Signal::kTerminate).error().code, Code::kFailedPrecondition);
   other->forget();
@@ -285,6 +287,26 @@ TEST_F(LaneTest, KeepsMessagesAndTheirDescriptorsForAClientThatIsSlow) {
   EXPECT_EQ(recorder.closures, 0);
 }
 
+TEST_F(LaneTest, SendsNoMoreDescriptorsThanItsUserMayLeaveUnread) {
+  greet();
+  heard();
+  const std::vector<int> descriptors(100, STDERR_FILENO);
+  constexpr std::uint64_t kMessages = 30;
+  for (std::uint64_t i = 1; i <= kMessages; ++i) lane->send(offer(i), descriptors);
+  EXPECT_FALSE(unread.has_room(lane->peer().uid, 100)) << "10 of the messages are in the socket";
+  EXPECT_TRUE(unread.has_room(lane->peer().uid + 1, 100));
+  for (std::uint64_t i = 1; i <= kMessages; ++i) {
+    Result<Packet> packet = receive();
+    EXPECT_TRUE(packet || until([&] { return (packet = receive()).has_value(); })) << i;
+    ASSERT_TRUE(packet);
+    ASSERT_EQ(packet->descriptors.size(), 100U);
+    v1::ToClient message;
+    ASSERT_TRUE(message.ParseFromString(packet->bytes));
+    ASSERT_EQ(message.offer().grant(), i);
+  }
+  EXPECT_EQ(recorder.closures, 0);
+}
+
 TEST_F(LaneTest, ClosesOnAClientThatNeverReads) {
   greet();
   for (std::uint64_t i = 1; i <= 10'000 && recorder.closures == 0; ++i) lane->send(offer(i));
@@ -315,9 +337,10 @@ TEST(LaneOfAChild, TellsThatTheProcessIsGoneThoughAnotherHasItsSocket) {
   peer.peer.pid = pid;
   peer.pidfd.reset(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
   SocketDisposal disposal(true);
+  UnreadDescriptors unread(1024);
   boost::asio::io_context loop;
   Recorder recorder;
-  auto lane = Lane::create(loop, {UniqueFd(ends[0]), std::move(peer)}, recorder, disposal).value();
+  auto lane = Lane::create(loop, {UniqueFd(ends[0]), std::move(peer)}, recorder, disposal, unread).value();
   lane->start();
   v1::ToBroker hello;
   hello.mutable_hello();
@@ -361,6 +384,7 @@ TEST_F(LaneTest, RefusesWhoHasNotSpokenInBothProtocols) {
 TEST(LaneReplacementTest, AnEndedProcessEndsNoLaneThatIsMadeInTheSameRound) {
   boost::asio::io_context loop;
   SocketDisposal disposal{true};
+  UnreadDescriptors unread(1024);
   const auto pair = [] {
     std::array<int, 2> ends{};
     EXPECT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends.data()), 0);
@@ -372,7 +396,7 @@ TEST(LaneReplacementTest, AnEndedProcessEndsNoLaneThatIsMadeInTheSameRound) {
   std::shared_ptr<Lane> next;
   recorder.after_first_end = [&, &next_own = next_own] {
     auto peer = identify_peer(next_own.get());
-    next = Lane::create(loop, {std::move(next_own), std::move(*peer)}, recorder, disposal).value();
+    next = Lane::create(loop, {std::move(next_own), std::move(*peer)}, recorder, disposal, unread).value();
     next->start();
   };
 
@@ -382,7 +406,7 @@ TEST(LaneReplacementTest, AnEndedProcessEndsNoLaneThatIsMadeInTheSameRound) {
   PeerProcess ending;
   ending.peer.pid = child;
   ending.pidfd.reset(static_cast<int>(::syscall(SYS_pidfd_open, child, 0)));
-  Lane::create(loop, {std::move(own), std::move(ending)}, recorder, disposal).value()->start();
+  Lane::create(loop, {std::move(own), std::move(ending)}, recorder, disposal, unread).value()->start();
   ::kill(child, SIGKILL);
   ASSERT_EQ(::waitpid(child, nullptr, 0), child);
 
