@@ -23,7 +23,7 @@ from layout import Layout
 from nvml import Device, Nvml, Unavailable
 from session import Session, amount
 
-WHOLE_SECONDS = 465
+WHOLE_SECONDS = 1100
 SHARE_OF_FREE = 0.9
 SIMULATED_MACHINE = "1x24GiB,1x8GiB"
 
@@ -37,6 +37,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("gpu-acceptance-out"), metavar="FOLDER",
                         help="where the report goes (default gpu-acceptance-out)")
     parser.add_argument("--short", action="store_true", help="the short form, under a minute")
+    parser.add_argument("--only", type=sections.named, default=sections.ALL, metavar="SECTION,...",
+                        help="run these alone, of: " + ", ".join(section.NAME for section in sections.ALL))
+    parser.add_argument("--seconds", type=float, default=WHOLE_SECONDS, help=f"end after so long (default {WHOLE_SECONDS})")
     parser.add_argument("--host-python", default=shutil.which("python3") or "", metavar="PROGRAM",
                         help="the python3 whose frameworks are tried (default: the first in PATH)")
     parser.add_argument("--section", help=argparse.SUPPRESS)
@@ -89,15 +92,15 @@ def clean_up(layout: Layout, work: pathlib.Path) -> None:
     shutil.rmtree(work, ignore_errors=True)
 
 
-def run_all(session: Session, out: pathlib.Path) -> bool:
+def run_all(session: Session, options: argparse.Namespace, out: pathlib.Path) -> bool:
     started = time.monotonic()
     saved = session.folder / "session.json"
     session.save(saved)
     found = []
     (out / "log.txt").unlink(missing_ok=True)
     with (out / "log.txt").open("a", encoding="utf-8") as log:  # appended to by every process
-        for section in sections.ALL:
-            limit = max(1.0, min(section.LIMIT, WHOLE_SECONDS - (time.monotonic() - started)))
+        for section in options.only:
+            limit = max(1.0, min(section.LIMIT, options.seconds - (time.monotonic() - started)))
             command = [*session.python, __file__, "--section", section.NAME, "--session", str(saved), "--limit", str(limit)]
             entry = running.run(section, session, command, limit, log)
             say(f"{entry['verdict']:7} {section.TITLE}, {entry['seconds']:.1f} s" + (f": {entry['why']}" if entry["why"] else ""))
@@ -133,7 +136,7 @@ def main() -> int:
         session = prepare(options, layout, work)
         options.out.mkdir(parents=True, exist_ok=True)
         say(f"{'a simulated' if session.simulated else 'the real'} GPU {session.device}; at most {amount(session.budget)} of it")
-        return 0 if run_all(session, options.out.resolve()) else 1
+        return 0 if run_all(session, options, options.out.resolve()) else 1
     except Unavailable as missing:
         print(f"gpu-acceptance: there is no NVIDIA driver to run on: {missing}\n"
               "Run it where nvidia-smi shows a GPU, or with --simulated on a simulated one.", file=sys.stderr)

@@ -33,6 +33,10 @@ class Layout:
         """libgpumem, as programs load it."""
         return self.root / ("lib" if self.is_bundle else "client") / "libgpumem.so.0"
 
+    def shim(self) -> pathlib.Path:
+        """The folder of the drop-in libcuda.so.1."""
+        return self.root / ("lib/gpumem/shim" if self.is_bundle else "client/shim/lib")
+
     def python_package(self) -> pathlib.Path:
         """The folder of the package `gpumem`, for PYTHONPATH."""
         return self.root / "share/gpumem/python" if self.is_bundle else HERE.parents[1] / "client/python/src"

@@ -2,9 +2,17 @@
 run(session) -> Outcome; it runs as a process of its own."""
 from types import ModuleType
 
-from . import allocators, benchmarks, contract, demo, facts, footprint, frameworks, latencies
+from . import allocators, benchmarks, contract, demo, facts, footprint, frameworks, latencies, unmodified
 
-ALL: list[ModuleType] = [facts, contract, latencies, footprint, demo, benchmarks, frameworks, allocators]
+ALL: list[ModuleType] = [facts, contract, latencies, footprint, demo, benchmarks, frameworks, allocators, unmodified]
+
+
+def named(names: str) -> list[ModuleType]:
+    """Those of a list with commas, in its order. Raises ValueError."""
+    known = {section.NAME: section for section in ALL}
+    if unknown := [name for name in names.split(",") if name not in known]:
+        raise ValueError(f"no section {unknown[0]}")
+    return [known[name] for name in names.split(",")]
 
 
 def find(name: str) -> ModuleType:

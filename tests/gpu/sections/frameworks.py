@@ -22,13 +22,14 @@ ALL = ("cuda_bindings", "cupy_pool", "numba_arrays", "pytorch", "jax_xla")
 
 class Framework:
     """One script under way. It says what it has done, a line of JSON at a time, and goes on when told to; so the
-    device is looked at while it stands still."""
+    device is looked at while it stands still. `before`: words in front of the command."""
 
     def __init__(self, session: Session, device: Device, name: str, budget: int, seconds: float,
-                 variables: dict[str, str] | None = None):
+                 variables: dict[str, str] | None = None, before: list[str] | None = None):
         self._device = device
         environment = session.environment() | {"GPUMEM_ACCEPTANCE_BUDGET": str(budget)} | (variables or {})
-        self._process = subprocess.Popen([session.host_python, "-B", SCRIPTS / f"{name}.py"], env=environment,
+        command = [*(before or []), session.host_python, "-B", str(SCRIPTS / f"{name}.py")]
+        self._process = subprocess.Popen(command, env=environment,
                                          stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         assert self._process.stdin and self._process.stdout
         self._to, self._from = self._process.stdin, self._process.stdout

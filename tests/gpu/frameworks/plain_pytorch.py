@@ -1,0 +1,115 @@
+"""PyTorch as its users run it: nothing of gpumem's in the program. GPUMEM_ACCEPTANCE_WAY says how it allocates:
+`caching`, `expandable` (expandable segments), `async` (cudaMallocAsync), `graphs` (the training step is a CUDA graph) or
+`processes` (another process computes on tensors of this one). Stages: plain.py."""
+import os
+from typing import Any, Callable, List, Tuple
+
+import plain
+import stages
+
+SETTINGS = {"expandable": "expandable_segments:True", "async": "backend:cudaMallocAsync"}
+if plain.WAY in SETTINGS:
+    os.environ["PYTORCH_CUDA_ALLOC_CONF"] = SETTINGS[plain.WAY]
+WIDTH, BATCH = 512, 64
+
+
+def training(torch: Any) -> Tuple[Callable[[], Any], Any]:
+    """A step that answers its loss, and the batch that it reads."""
+    torch.manual_seed(20)
+    model = torch.nn.Sequential(torch.nn.Linear(WIDTH, 4 * WIDTH), torch.nn.GELU(),
+                                torch.nn.Linear(4 * WIDTH, WIDTH)).cuda()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, capturable=plain.WAY == "graphs")
+    batch = torch.zeros(BATCH, WIDTH, device="cuda")
+
+    def step() -> Any:
+        loss = (model(batch) - batch).square().mean()
+        optimizer.zero_grad(set_to_none=plain.WAY != "graphs")
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return step, batch
+
+
+def captured(torch: Any, step: Callable[[], Any]) -> Callable[[], Any]:
+    """The step as a CUDA graph, as PyTorch's manual has it: three steps on a side stream, then the capture."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            step()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        loss = step()
+
+    def replay() -> Any:
+        graph.replay()
+        return loss
+
+    return replay
+
+
+def train(torch: Any) -> Tuple[List[float], List[int]]:
+    step, batch = training(torch)
+    if plain.WAY == "graphs":
+        step = captured(torch, step)
+    draws = torch.Generator().manual_seed(7)
+
+    def next_step() -> float:
+        batch.copy_(torch.randn(BATCH, WIDTH, generator=draws))
+        return float(step())
+
+    return plain.train(next_step)
+
+
+def double(queue: Any, answers: Any) -> None:
+    """In another process: computes on tensors of the first one, which stay where they are."""
+    for tensor in iter(queue.get, None):
+        tensor.mul_(2)
+        answers.put(float(tensor.double().sum()))
+        del tensor
+
+
+def shares(torch: Any) -> bool:
+    """Whether another process sees what this one wrote, and this one what the other wrote."""
+    context = torch.multiprocessing.get_context("spawn")
+    queue, answers = context.SimpleQueue(), context.SimpleQueue()
+    other = context.Process(target=double, args=(queue, answers))
+    other.start()
+    held = [torch.full((1 << (12 + 2 * i),), i + 1.0, device="cuda") for i in range(6)]
+    sums = []
+    for tensor in held:
+        queue.put(tensor)
+        sums.append(answers.get())
+    queue.put(None)
+    other.join(60)
+    right = all(total == 2.0 * (i + 1) * tensor.numel() for i, (tensor, total) in enumerate(zip(held, sums)))
+    return bool(right and other.exitcode == 0 and all(float(t[0]) == 2.0 * (i + 1) for i, t in enumerate(held)))
+
+
+def refused(torch: Any, total: int) -> str:
+    """What the program is told when it asks for more than there is; then what is left still works."""
+    try:
+        torch.empty(total, dtype=torch.uint8, device="cuda")
+        return "nothing: it got as much as the device has"
+    except torch.OutOfMemoryError:
+        return "" if int(torch.ones(1 << 20, device="cuda").sum()) == 1 << 20 else "the device does not compute any more"
+
+
+def main() -> None:
+    torch = stages.use("torch")
+    if not torch.cuda.is_available():
+        stages.leave("torch sees no GPU (a build without CUDA, or a driver that is too old for it)")
+    torch.cuda.init()
+    torch.zeros(1, device="cuda")
+    total = torch.cuda.mem_get_info()[1]
+    stages.stage("context", total=total, seen=torch.cuda.get_device_properties(0).total_memory)
+    losses, times = train(torch)
+    right = shares(torch) if plain.WAY == "processes" else True
+    stages.stage("trained", losses=losses, times=times, correct=right)
+    stages.stage("refused", wrong=refused(torch, total))
+
+
+if __name__ == "__main__":  # the other process imports this file, too
+    stages.play(main)
