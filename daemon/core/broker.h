@@ -121,6 +121,20 @@ class Broker {
   ///         the broker is stopping), kResourceExhausted (too many imports, no room for a context),
   ///         kPermissionDenied (a process that could not be ended).
   Result<Imported> import_handle(SessionId session, const HandleBytes& bytes, TimePoint now);
+  /// Names a range of the slice's memory, whose content does not change any more, for others to map. It stays
+  /// charged to the session's tenant. `leases`  as of export_handle(). Answers its version.
+  /// Errors  as export_handle(); kResourceExhausted (too many regions of the tenant).
+  Result<RegionId> publish(SessionId session, SliceId slice, std::span<const LeaseId> leases,
+                           RegionTerms terms, TimePoint now);
+  /// The session uses the region's memory from now on, too, until release_import(): as import_handle().
+  /// `owner`  a tenant's name; empty: the session's own. `version`  Regions::kNewest, or one of them.
+  /// Errors  kNotFound (no such region that is shared with the session's tenant); others as import_handle().
+  Result<MappedRegion> map_region(SessionId session, const std::string& owner, const std::string& name,
+                                  std::uint64_t version, TimePoint now);
+  /// Ends a region of the session's tenant: nobody maps it any more. Who has mapped it keeps it.
+  /// Errors  kNotFound.
+  Result<void> remove_region(SessionId session, const std::string& name, std::uint64_t version,
+                             TimePoint now);
   /// The session has unmapped and released the memory. Errors  kNotFound.
   Result<void> release_import(SessionId session, ImportId import, TimePoint now);
 
@@ -193,6 +207,7 @@ class Broker {
   void progress(TimePoint now);
   void restore(const Checkpoint::Session& from);
   std::vector<RestoredSession> settle_restored(TimePoint now);
+  Result<void> begin_import(Session& session, const Session& holder, DeviceIndex device);
   void forget_if_done(SessionId id);
   const Session* other_of_process(const Session& session) const;
   // What each tenant that has sessions is to have under a policy, and whose the sessions are then.

@@ -53,6 +53,8 @@ Restored Broker::restore(const Checkpoint& from, const std::vector<std::string>&
   restore_each(from.handles, [&](Session& session, const Checkpoint::Handle& handle, DeviceIndex device) {
     if (!session.ended) lending_.restore(handle, device, now);
   });
+  for (const auto& [id, region] : from.regions)
+    if (const auto index = state_.find_device(devices[region.device])) lending_.restore(region, *index, now);
   restored.sessions = settle_restored(now);
   return restored;
 }

@@ -65,6 +65,26 @@ struct Checkpoint {
     std::uint64_t uses = 0;  ///< so often can it still be redeemed; 0: it is used up
     bool operator==(const Handle&) const = default;
   };
+  /// Of memory that is lent: its owner is the tenant of its leases.
+  struct Region {
+    RegionId id;
+    std::string name;
+    DeviceIndex device = 0;
+    std::vector<LeaseId> leases;
+    Bytes offset;
+    Bytes bytes;
+    Bytes layout;
+    LayoutDigest digest{};
+    std::uint64_t sharing = 0;  ///< as core::Sharing
+    std::vector<std::string> readers;
+    TimePoint since{};
+    TimePoint expires{};
+    bool operator==(const Region&) const = default;
+  };
+  struct RegionGone {
+    RegionId id;  ///< also the highest so far, whether there was such a region or not
+    bool operator==(const RegionGone&) const = default;
+  };
   /// The highest numbers given out so far.
   struct Numbers {
     SessionId session;
@@ -72,6 +92,7 @@ struct Checkpoint {
     LeaseId lease;
     GrantId grant;
     ImportId import;
+    RegionId region;  ///< told by RegionGone
     bool operator==(const Numbers&) const = default;
   };
   struct SessionGone {
@@ -92,7 +113,7 @@ struct Checkpoint {
   };
   /// One step from a checkpoint to the next: what is new or other than before, or gone.
   using Change = std::variant<Session, SessionGone, Slice, SliceGone, Lease, LeaseGone, Import, ImportGone,
-                              Declaration, Numbers, Handle>;
+                              Declaration, Numbers, Handle, Region, RegionGone>;
 
   std::map<SessionId, Session> sessions;
   std::map<SliceId, Slice> slices;
@@ -100,6 +121,7 @@ struct Checkpoint {
   std::map<ImportId, Import> imports;
   std::map<std::pair<SessionId, DeviceIndex>, Declaration> declarations;  ///< of more than nothing
   std::map<HandleBytes, Handle> handles;                                  ///< some may have expired
+  std::map<RegionId, Region> regions;                                     ///< some may have expired
   Numbers last;
 
   void apply(const Change& change);
@@ -117,10 +139,12 @@ struct Checkpoint {
   void put(const Declaration& one);
   void put(const Numbers& one);
   void put(const Handle& one);
+  void put(const Region& one);
   void put(const SessionGone& one);
   void put(const SliceGone& one) { slices.erase(one.id); }
   void put(const LeaseGone& one) { leases.erase(one.id); }
   void put(const ImportGone& one) { imports.erase(one.id); }
+  void put(const RegionGone& one);
 };
 
 /// What a client says that it has, when it comes back to a session of the broker before. Each list ascends.

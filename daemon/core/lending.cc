@@ -10,7 +10,7 @@
 namespace gpumem::core {
 
 Lending::Lending(State& state, const Explainer& explainer)
-    : state_(state), explainer_(explainer), handles_(state.outbox) {
+    : state_(state), explainer_(explainer), handles_(state.outbox), regions_(state.outbox) {
   const auto& devices = state_.policy.devices;
   for (DeviceIndex i = 0; i < devices.size(); ++i) {
     stores_.emplace_back(i, devices[i].pool, devices[i].granularity, extent_ids_, job_ids_);

@@ -3,6 +3,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -10,6 +11,7 @@
 
 #include "daemon/core/explainer.h"
 #include "daemon/core/handles.h"
+#include "daemon/core/regions.h"
 #include "daemon/core/state.h"
 #include "daemon/core/store.h"
 
@@ -51,6 +53,26 @@ struct Imported {
   std::vector<std::pair<LeaseId, Extent>> leases;
   Bytes offset;
   Bytes bytes;
+};
+
+/// What is to be published.
+struct RegionTerms {
+  std::string name;
+  Bytes offset;  ///< of the range, in its leases one after the other
+  Bytes bytes;   ///< zero: all the rest
+  Bytes layout;  ///< of `bytes`, the last
+  LayoutDigest digest{};
+  Sharing sharing = Sharing::kPrivate;
+  std::vector<std::string> readers;
+  TimePoint expires = TimePoint::max();
+};
+
+/// A region, and what of it whoever maps it gets.
+struct MappedRegion {
+  RegionId version;
+  Bytes layout;
+  LayoutDigest digest{};
+  Imported imported;
 };
 
 Checkpoint::Lease checkpoint_of(const Lease& lease);
@@ -99,6 +121,20 @@ class Lending {
   Result<const Handle*> redeemable(const Session& session, const HandleBytes& bytes, TimePoint now) const;
   /// `handle`  is redeemable by the session; not to be used afterwards.
   Imported import_handle(const Session& session, const HandleBytes& bytes, const Handle& handle);
+
+  /// As Broker's.
+  Result<RegionId> publish(const Session& session, SliceId slice, std::span<const LeaseId> leases,
+                           RegionTerms terms, TimePoint now);
+  /// The region, if the session may map it. `owner`  empty: its own tenant. Errors  as Broker::map_region.
+  Result<const Region*> mappable(const Session& session, const std::string& owner, const std::string& name,
+                                 std::uint64_t version, TimePoint now) const;
+  /// `region`  is mappable by the session.
+  Imported map_region(const Session& session, const Region& region);
+  Result<void> remove_region(const Session& session, const std::string& name, std::uint64_t version,
+                             TimePoint now);
+  /// Those whose leases it is of: one, unless some were inherited.
+  std::set<SessionId> holders_of(const Region& region) const;
+  const Regions& regions() const { return regions_; }
   Result<void> release_import(Session& session, ImportId import);
 
   void refuse(const Request& request, const Refusal& refusal, TimePoint now);
@@ -130,6 +166,8 @@ class Lending {
   void restore(const Checkpoint::Import& from);
   /// After the leases. What cannot be redeemed any more is left out.
   void restore(const Checkpoint::Handle& from, DeviceIndex device, TimePoint now);
+  /// The same.
+  void restore(const Checkpoint::Region& from, DeviceIndex device, TimePoint now);
   /// Errors  kPermissionDenied: something in the claim is not the session's.
   Result<void> check_claim(const Session& session, const Claim& claim) const;
   /// The client has what it claims, and nothing else. The claim is the session's.
@@ -143,6 +181,10 @@ class Lending {
  private:
   Result<Bytes> check_exported(const Session& session, SliceId slice, std::span<const LeaseId> leases) const;
   Result<void> check_descriptors(std::span<const LeaseId> leases) const;
+  Result<void> check_importer(const Session& session, const Session& holder) const;
+  bool may_map(const Session& session, const Region& region) const;
+  Imported import(const Session& session, DeviceIndex device, const std::vector<LeaseId>& leases,
+                  Bytes offset, Bytes bytes);
   Result<void> check_fabric(const Session& session, DeviceIndex device,
                             const std::vector<FabricPart>& parts) const;
   Bytes given_by_fabric(TenantId tenant, DeviceIndex device) const;
@@ -178,6 +220,7 @@ class Lending {
   std::vector<Store> stores_;
   boost::unordered_flat_map<LeaseId, std::unique_ptr<Lease>, std::hash<LeaseId>> leases_;
   Handles handles_;
+  Regions regions_;
   std::unordered_map<GrantId, std::vector<LeaseId>> offered_;  ///< not yet accepted
   std::unordered_map<RequestId, Assembly> assemblies_;         ///< charged, being brought together
 };

@@ -26,10 +26,12 @@ void Lending::add_to(Checkpoint& checkpoint) const {
       checkpoint.imports.emplace(id, Checkpoint::Import{id, session, leases});
   }
   handles_.add_to(checkpoint);
+  regions_.add_to(checkpoint);
   checkpoint.last.slice = slice_ids_.last();
   checkpoint.last.lease = lease_ids_.last();
   checkpoint.last.grant = grant_ids_.last();
   checkpoint.last.import = state_.imports.last();
+  checkpoint.last.region = regions_.last();
 }
 
 void Lending::skip(const Checkpoint::Numbers& last) {
@@ -37,6 +39,7 @@ void Lending::skip(const Checkpoint::Numbers& last) {
   lease_ids_.skip(last.lease);
   grant_ids_.skip(last.grant);
   state_.imports.skip(last.import);
+  regions_.skip(last.region);
 }
 
 void Lending::adopt(DeviceIndex device, Bytes lent) {
@@ -98,6 +101,25 @@ void Lending::restore(const Checkpoint::Handle& from, DeviceIndex device, TimePo
   if (from.expires <= now || !check_range(from.offset, from.bytes, there)) return;
   static_cast<void>(handles_.add(
       from.name, {from.session, device, from.leases, from.offset, from.bytes, from.expires, from.uses}, now));
+}
+
+// A region needs all of its leases with one tenant, and their descriptors.
+void Lending::restore(const Checkpoint::Region& from, DeviceIndex device, TimePoint now) {
+  Bytes there;
+  TenantId owner;
+  for (const LeaseId id : from.leases) {
+    const auto found = leases_.find(id);
+    if (found == leases_.end() || found->second->in_store || !found->second->extent.id) return;
+    const TenantId tenant = state_.session(found->second->session).tenant;
+    if (owner && owner != tenant) return;
+    owner = tenant;
+    there += found->second->extent.size;
+  }
+  const bool is_known_sharing = from.sharing <= static_cast<std::uint64_t>(Sharing::kNamed);
+  if (!owner || from.expires <= now || !is_known_sharing || !check_range(from.offset, from.bytes, there))
+    return;
+  regions_.restore({from.id, owner, from.name, device, from.leases, from.offset, from.bytes, from.layout,
+                    from.digest, static_cast<Sharing>(from.sharing), from.readers, from.since, from.expires});
 }
 
 Result<void> Lending::check_claim(const Session& session, const Claim& claim) const {

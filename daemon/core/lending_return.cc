@@ -73,6 +73,7 @@ void Lending::move(Session& session, TenantId to) {
   for (const RequestId id : session.assemblies) assemblies_.at(id).granted.request.tenant = to;
   state_.arbiter.set_tenant(session.id, to);
   state_.tenants.leave(session.tenant, session.id);
+  for (const Lease& lease : session.leases) regions_.set_owner(lease.id, to);
   session.tenant = to;
   session.tenant_name = state_.tenants.name(to);
   state_.outbox.record(checkpoint_of(session));

@@ -1,0 +1,90 @@
+#pragma once
+#include <array>
+#include <boost/container/flat_set.hpp>
+#include <boost/unordered/unordered_flat_map.hpp>
+#include <limits>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "daemon/core/outbox.h"
+#include "daemon/core/types.h"
+#include "gpumem/result.h"
+
+namespace gpumem::core {
+
+/// Who may map a region, besides the tenant that has published it.
+enum class Sharing : std::uint8_t {
+  kPrivate,  ///< nobody
+  kGroup,    ///< whoever belongs to the tenant that it belongs to
+  kPublic,   ///< everybody who may connect
+  kNamed,    ///< the tenants that are named, and whoever belongs to them
+};
+
+/// Named memory of a tenant that others map. Its content does not change any more.
+struct Region {
+  RegionId id;  ///< also its version: a later one of the same name has a higher one
+  TenantId owner;
+  std::string name;
+  DeviceIndex device = 0;
+  std::vector<LeaseId> leases;  ///< in the range's order
+  Bytes offset;                 ///< of the range, in the leases one after the other
+  Bytes bytes;
+  Bytes layout;           ///< so many of its last bytes say what is in it; the broker does not read them
+  LayoutDigest digest{};  ///< of the layout, as the publisher says
+  Sharing sharing = Sharing::kPrivate;
+  std::vector<std::string> readers;  ///< the tenants that are named
+  TimePoint since{};
+  TimePoint expires = TimePoint::max();
+};
+
+/// The regions by owner, name and version. A region ends when it is removed or expires, and when its owner
+/// has any of its leases no more.
+class Regions {
+ public:
+  static constexpr std::size_t kMostOfTenant = 16'384;
+  static constexpr std::size_t kMostReaders = 8;  ///< that are named
+  static constexpr std::uint64_t kNewest = 0;     ///< as a version
+
+  /// `outbox`  is told of each, for the next broker; outlives it.
+  explicit Regions(Outbox& outbox) : outbox_(outbox) {}
+
+  /// Gives it its id. Errors  kResourceExhausted: its owner has as many as it may.
+  Result<RegionId> add(Region region, TimePoint now);
+  /// Of the broker before, with its id.
+  void restore(Region region);
+  /// Nothing: there is none (any more).
+  const Region* find(TenantId owner, const std::string& name, std::uint64_t version, TimePoint now) const;
+  const Region& at(RegionId id) const { return regions_.at(id); }
+  void remove(RegionId id);
+  /// Another tenant has `lease` now.
+  void set_owner(LeaseId lease, TenantId owner);
+  /// Ends those that stand for `lease`.
+  void drop(LeaseId lease);
+  /// Whether any stands for `lease`.
+  bool has(LeaseId lease) const { return by_lease_.contains(lease); }
+  /// Behind `after`, in the order of their ids, `most` of them; expired ones too.
+  std::vector<const Region*> page(RegionId after, std::size_t most) const;
+  void add_to(Checkpoint& checkpoint) const;
+  RegionId last() const { return ids_.last(); }
+  /// Regions up to `id` were published before.
+  void skip(RegionId id) { ids_.skip(id); }
+
+ private:
+  using Name = std::pair<TenantId, std::string>;
+  void put(Region region);
+  void take(RegionId id);
+  void drop_expired(TenantId owner, TimePoint now);
+
+  Outbox& outbox_;
+  IdSource<RegionId> ids_;
+  std::map<RegionId, Region> regions_;
+  std::map<Name, boost::container::flat_set<RegionId>> by_name_;
+  boost::unordered_flat_map<LeaseId, boost::container::flat_set<RegionId>, std::hash<LeaseId>> by_lease_;
+  std::map<TenantId, std::size_t> count_of_;
+};
+
+Checkpoint::Region checkpoint_of(const Region& region);
+
+}  // namespace gpumem::core
