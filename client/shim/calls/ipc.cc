@@ -1,5 +1,4 @@
 // Legacy IPC: blocks are passed on by handles of the broker.
-#include <chrono>
 #include <cstring>
 
 #include "client/shim/calls.h"
@@ -15,10 +14,6 @@ constinit RealCall<decltype(::cuIpcGetMemHandle)> real_get_handle("cuIpcGetMemHa
 constinit RealCall<decltype(::cuIpcOpenMemHandle_v2)> real_open_handle("cuIpcOpenMemHandle_v2");
 constinit RealCall<decltype(::cuIpcCloseMemHandle)> real_close_handle("cuIpcCloseMemHandle");
 
-// The driver's handles do not expire; the broker's live a day at most, for a million uses.
-constexpr std::chrono::hours kLife{24};
-constexpr std::uint64_t kUses = 1'000'000;
-
 Imports::Bytes64 bytes_of(const CUipcMemHandle& handle) {
   Imports::Bytes64 bytes;
   static_assert(sizeof bytes == sizeof handle.reserved);
@@ -27,9 +22,7 @@ Imports::Bytes64 bytes_of(const CUipcMemHandle& handle) {
 }
 
 CUresult name_block(const Block& block, CUipcMemHandle* out) {
-  const auto handle = Process::current().imports().handle_of(block.id, [&] {
-    return block.memory->engine().export_handle(block.at, {}, {}, {kLife, kUses});
-  });
+  const auto handle = Process::current().exports().handle_of(block);
   if (!handle) {
     say("cuIpcGetMemHandle: " + handle.error().message);
     return CUDA_ERROR_INVALID_VALUE;
@@ -41,7 +34,7 @@ CUresult name_block(const Block& block, CUipcMemHandle* out) {
 CUresult open_block(CUdeviceptr* out, const CUipcMemHandle& handle, unsigned flags) {
   Process& process = Process::current();
   const Imports::Bytes64 bytes = bytes_of(handle);
-  if (process.imports().is_own(bytes)) return CUDA_ERROR_INVALID_CONTEXT;  // as the driver has it
+  if (process.exports().is_own(bytes)) return CUDA_ERROR_INVALID_CONTEXT;  // as the driver has it
   auto connection = process.connection();
   if (connection == nullptr) return CUDA_ERROR_NOT_INITIALIZED;
   const auto opened = process.imports().open(std::move(connection), bytes);

@@ -175,6 +175,11 @@ Result<void> DeviceMemory::declare(Bytes all) {
   return {};
 }
 
+// It is told behind everything that was asked before, and before everything that follows.
+void DeviceMemory::revoke(const std::array<char, 64>& handle) {
+  connection_->lane().tell_later(lane::RevokeHandle{handle});
+}
+
 Result<void> DeviceMemory::open_loose() {
   const MutexLock lock(mutex_);
   if (loose_.load() != nullptr) return {};

@@ -1,6 +1,7 @@
 #pragma once
 #include <cuda.h>
 
+#include <array>
 #include <functional>
 #include <memory>
 #include <string>
@@ -89,6 +90,10 @@ class DeviceMemory {
   /// Errors  OUT_OF_MEMORY: the limit of the process or of its tenant would be passed.
   CUresult charge_outside(const char* call, Bytes bytes);
   void discharge_outside(Bytes bytes);
+
+  /// The handle of a block cannot be redeemed any more: of imports that there are, nothing changes. Does
+  /// nothing if the broker is too old to know of that.
+  void revoke(const std::array<char, 64>& handle);
 
   /// The slice for memory that the program maps itself: opened by the first call; then loose() is there.
   /// Errors  as Session::open_slice.
