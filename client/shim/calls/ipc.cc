@@ -14,6 +14,9 @@ constinit RealCall<decltype(::cuIpcGetMemHandle)> real_get_handle("cuIpcGetMemHa
 constinit RealCall<decltype(::cuIpcOpenMemHandle_v2)> real_open_handle("cuIpcOpenMemHandle_v2");
 constinit RealCall<decltype(::cuIpcCloseMemHandle)> real_close_handle("cuIpcCloseMemHandle");
 
+constinit RefusalMessages get_failures;
+constinit RefusalMessages open_failures;
+
 Imports::Bytes64 bytes_of(const CUipcMemHandle& handle) {
   Imports::Bytes64 bytes;
   static_assert(sizeof bytes == sizeof handle.reserved);
@@ -24,7 +27,7 @@ Imports::Bytes64 bytes_of(const CUipcMemHandle& handle) {
 CUresult name_block(const Block& block, CUipcMemHandle* out) {
   const auto handle = Process::current().exports().handle_of(block);
   if (!handle) {
-    say("cuIpcGetMemHandle: " + handle.error().message);
+    get_failures.tell("cuIpcGetMemHandle: " + handle.error().message);
     return CUDA_ERROR_INVALID_VALUE;
   }
   std::memcpy(out->reserved, handle->data(), handle->size());
@@ -44,7 +47,7 @@ CUresult open_block(CUdeviceptr* out, const CUipcMemHandle& handle, unsigned fla
   }
   const Code code = opened.error().code;
   if (code == Code::kNotFound || code == Code::kInvalidArgument) return real_open_handle(out, handle, flags);
-  say("cuIpcOpenMemHandle: " + opened.error().message);
+  open_failures.tell("cuIpcOpenMemHandle: " + opened.error().message);
   return CUDA_ERROR_MAP_FAILED;
 }
 

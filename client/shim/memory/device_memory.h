@@ -124,6 +124,7 @@ class DeviceMemory {
   Budget budget_;
   WaitPolicy waits_;
   RefusalMessages messages_;
+  RefusalMessages failures_;             ///< not for want of memory
   std::atomic<bool> is_ordered_{false};  ///< something was freed in the order of a stream
   Mutex declaring_;  ///< held for the broker's answer: declarations do not overtake each other
   Bytes outside_ GPUMEM_GUARDED_BY(declaring_){};
