@@ -175,6 +175,11 @@ Result<void> DeviceMemory::declare(Bytes all) {
   return {};
 }
 
+// It is told behind everything that was asked before, and before everything that follows.
+void DeviceMemory::revoke(const std::array<char, 64>& handle) {
+  connection_->lane().tell_later(lane::RevokeHandle{handle});
+}
+
 Result<void> DeviceMemory::open_loose() {
   const MutexLock lock(mutex_);
   if (loose_.load() != nullptr) return {};
@@ -203,7 +208,7 @@ void DeviceMemory::note_wait(WaitPolicy::Clock::time_point begun, Bytes bytes, b
 
 CUresult DeviceMemory::refuse(const char* call, Bytes bytes, const GrowError& why) {
   if (why.code == Code::kInvalidArgument || why.code == Code::kInternal) {
-    say(std::string(call) + ": " + why.message);
+    failures_.tell(std::string(call) + ": " + why.message);
     return why.code == Code::kInternal ? CUDA_ERROR_UNKNOWN : CUDA_ERROR_INVALID_VALUE;
   }
   account_.denied(bytes);

@@ -1,6 +1,7 @@
 #pragma once
 #include <cuda.h>
 
+#include <array>
 #include <functional>
 #include <memory>
 #include <string>
@@ -90,6 +91,10 @@ class DeviceMemory {
   CUresult charge_outside(const char* call, Bytes bytes);
   void discharge_outside(Bytes bytes);
 
+  /// The handle of a block cannot be redeemed any more: of imports that there are, nothing changes. Does
+  /// nothing if the broker is too old to know of that.
+  void revoke(const std::array<char, 64>& handle);
+
   /// The slice for memory that the program maps itself: opened by the first call; then loose() is there.
   /// Errors  as Session::open_slice.
   Result<void> open_loose();
@@ -119,6 +124,7 @@ class DeviceMemory {
   Budget budget_;
   WaitPolicy waits_;
   RefusalMessages messages_;
+  RefusalMessages failures_;             ///< not for want of memory
   std::atomic<bool> is_ordered_{false};  ///< something was freed in the order of a stream
   Mutex declaring_;  ///< held for the broker's answer: declarations do not overtake each other
   Bytes outside_ GPUMEM_GUARDED_BY(declaring_){};

@@ -8,6 +8,7 @@
 #include "base/mutex.h"
 #include "client/shim/memory/blocks.h"
 #include "client/shim/memory/device_memory.h"
+#include "client/shim/memory/exports.h"
 #include "client/shim/memory/handles.h"
 #include "client/shim/memory/imports.h"
 #include "client/shim/memory/outside.h"
@@ -51,6 +52,7 @@ class Process {
   Pools& pools() { return pools_; }
   Handles& handles() { return handles_; }
   Outside& outside() { return outside_; }
+  Exports& exports() { return exports_; }
   Imports& imports() { return imports_; }
   Captures& captures() { return captures_; }
   const Captures& captures() const { return captures_; }
@@ -84,6 +86,7 @@ class Process {
   Pools pools_;
   Handles handles_;
   Outside outside_;
+  Exports exports_;
   Imports imports_;
   Captures captures_;
   std::array<std::atomic<DeviceMemory*>, kDevices> memory_{};
