@@ -11,6 +11,7 @@ namespace gpumem::api {
 namespace {
 
 constexpr core::Duration kLongestWait = std::chrono::hours(7 * 24);
+constexpr core::Duration kLongestLife = std::chrono::hours(10 * 365 * 24);
 
 // The answer names the device, and has to stay short enough to be sent.
 Result<void> check_device_name(std::string_view device) {
@@ -118,6 +119,31 @@ Result<void> revoke_handle(core::Broker& broker, SessionId session, const Revoke
 Result<void> release_import(core::Broker& broker, SessionId session, const ReleaseImport& request,
                             core::TimePoint now) {
   return broker.release_import(session, request.import, now);
+}
+
+Result<core::RegionId> publish(core::Broker& broker, SessionId session, const Publish& request,
+                               core::TimePoint now) {
+  if (request.name.empty()) return Error{Code::kInvalidArgument, "a region has a name"};
+  if (auto name = check_label(request.name); !name) return name.error();
+  for (const std::string& reader : request.readers)
+    if (auto name = check_label(reader); !name) return name.error();
+  if (request.sharing > static_cast<std::uint64_t>(core::Sharing::kNamed))
+    return Error{Code::kInvalidArgument, "the broker knows no such kind of sharing"};
+  core::RegionTerms terms{request.name,   request.offset, request.bytes,
+                          request.layout, request.digest, static_cast<core::Sharing>(request.sharing),
+                          request.readers};
+  if (request.life != core::Duration::zero()) terms.expires = now + std::min(request.life, kLongestLife);
+  return broker.publish(session, request.slice, request.leases, std::move(terms), now);
+}
+
+Result<core::MappedRegion> map_region(core::Broker& broker, SessionId session, const MapRegion& request,
+                                      core::TimePoint now) {
+  return broker.map_region(session, request.owner, request.name, request.version, now);
+}
+
+Result<void> remove_region(core::Broker& broker, SessionId session, const RemoveRegion& request,
+                           core::TimePoint now) {
+  return broker.remove_region(session, request.name, request.version, now);
 }
 
 Result<void> charge(core::Broker& broker, SessionId session, const Charge& request, core::TimePoint now) {

@@ -54,6 +54,26 @@ api::ExportHandle to_call(const v1::ExportHandleRequest& request) {
   return call;
 }
 
+Result<api::Publish> to_call(const v1::PublishRequest& request) {
+  api::Publish call{request.name(),
+                    SliceId{request.slice()},
+                    {},
+                    Bytes{request.offset()},
+                    Bytes{request.bytes()},
+                    Bytes{request.layout()},
+                    {},
+                    static_cast<std::uint64_t>(request.sharing()),
+                    {request.readers().begin(), request.readers().end()},
+                    to_duration(request.life_ms())};
+  for (const std::uint64_t lease : request.leases()) call.leases.push_back(LeaseId{lease});
+  if (!request.digest().empty() && request.digest().size() != call.digest.size()) {
+    return Error{Code::kInvalidArgument, "a digest has " + std::to_string(call.digest.size()) +
+                                             " bytes, not " + std::to_string(request.digest().size())};
+  }
+  std::ranges::copy(request.digest(), call.digest.begin());
+  return call;
+}
+
 Result<core::HandleBytes> to_handle(std::string_view bytes) {
   core::HandleBytes handle{};
   if (bytes.size() != handle.size()) {
