@@ -73,7 +73,8 @@ class Mapped {
   void make(std::size_t bytes) {
     CUmemAllocationProp asked{};
     asked.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-    asked.location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
+    asked.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    asked.location.id = 0;
     const CUmemAccessDesc access{asked.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
     bytes_ = (bytes + kGranularity - 1) / kGranularity * kGranularity;
     require(reserve_(&at_, bytes_, 0, 0, 0) == CUDA_SUCCESS, "cuMemAddressReserve");
