@@ -57,6 +57,9 @@ void register_start_up(ShimWorld& world) {
   add(world, "start_up/cuInit", {STARTED_PROGRAM, world.driver_file}, {STARTED_PROGRAM, world.shim_file});
   add(world, "start_up/first_memory", {STARTED_PROGRAM, world.driver_file, two_mebibytes},
       {STARTED_PROGRAM, world.shim_file, two_mebibytes});
+  add(world, "start_up/first_memory_threaded",
+      {STARTED_PROGRAM, world.driver_file, two_mebibytes, "threaded"},
+      {STARTED_PROGRAM, world.shim_file, two_mebibytes, "threaded"});
   add(world, "start_up/gpumem_run", {"/bin/true"}, {GPUMEM_COMMAND, "run", "--", "/bin/true"});
 }
 

@@ -1,9 +1,12 @@
-// gpumem_shim_started LIBCUDA [BYTES]: starts the driver, and ends. With BYTES it allocates so much in
-// between. Status 1: the driver does not start, or has no memory.
+// gpumem_shim_started LIBCUDA [BYTES [threaded]]: starts the driver, and ends. With BYTES it allocates so
+// much in between; threaded: while another thread rests. Status 1: the driver does not start, or has no
+// memory.
 #include <cuda.h>
 #include <dlfcn.h>
+#include <unistd.h>
 
 #include <cstdlib>
+#include <thread>
 
 namespace {
 
@@ -26,6 +29,7 @@ bool allocates(void* library, std::size_t bytes) {
 int main(int argc, char** argv) {
   void* const library = argc < 2 ? nullptr : ::dlopen(argv[1], RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) return EXIT_FAILURE;
+  if (argc > 3) std::thread([] { ::pause(); }).detach();
   if (find<decltype(::cuInit)>(library, "cuInit")(0) != CUDA_SUCCESS) return EXIT_FAILURE;
   return argc < 3 || allocates(library, std::strtoull(argv[2], nullptr, 10)) ? EXIT_SUCCESS : EXIT_FAILURE;
 }
