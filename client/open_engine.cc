@@ -47,6 +47,9 @@ std::shared_ptr<Engine> make_engine(std::shared_ptr<Connection> connection,
 Result<std::shared_ptr<Engine>> open_engine(std::shared_ptr<Connection> connection,
                                             const AllocatorOptions& options) {
   if (auto usable = connection->usable(); !usable) return usable.error();
+  // Before the library's own thread starts: of a process with one thread the kernel registers barriers at
+  // once, of any other after all processors have switched tasks, which takes milliseconds.
+  (void)allocator::ThreadCache::can_be_stopped();
   auto memory = BrokerBacking::open(connection, {options.device, options.limit, options.label});
   if (!memory) return memory.error();
   const EngineOptions engine{options.wait, options.idle};
