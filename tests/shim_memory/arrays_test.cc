@@ -126,9 +126,9 @@ TEST_F(ArraysTest, EveryCallThatMakesOneIsCharged) {
 
 SCENE_TEST(ArraysTest, SparseAndDeferredArraysTakeNothingUntilMemoryIsMadeForThem) {
   start();
-  for (const unsigned flags : {CUDA_ARRAY3D_SPARSE, CUDA_ARRAY3D_DEFERRED_MAPPING}) {
+  for (const int flags : {CUDA_ARRAY3D_SPARSE, CUDA_ARRAY3D_DEFERRED_MAPPING}) {
     CUarray array = nullptr;
-    const auto shape = array_of(8, flags);
+    const auto shape = array_of(8, static_cast<unsigned>(flags));
     ASSERT_CU(calls::cuArray3DCreate_v2(&array, &shape));
     EXPECT_EQ(left(), kPool);
     EXPECT_CU(calls::cuArrayDestroy(array));

@@ -8,8 +8,8 @@
 namespace gpumem::shim {
 namespace {
 
-constinit RealCall<decltype(::cuArrayCreate)> real_create_v1("cuArrayCreate");
-constinit RealCall<decltype(::cuArrayCreate_v2)> real_create("cuArrayCreate_v2");
+constinit RealCall<decltype(::cuArrayCreate)> real_create_array_v1("cuArrayCreate");
+constinit RealCall<decltype(::cuArrayCreate_v2)> real_create_array("cuArrayCreate_v2");
 constinit RealCall<decltype(::cuArray3DCreate)> real_create_3d_v1("cuArray3DCreate");
 constinit RealCall<decltype(::cuArray3DCreate_v2)> real_create_3d("cuArray3DCreate_v2");
 constinit RealCall<decltype(::cuArrayDestroy)> real_destroy_array("cuArrayDestroy");
@@ -46,11 +46,11 @@ ArrayShape shape_of_v2(const CUDA_ARRAY3D_DESCRIPTOR& given) { return ArrayShape
 
 CUresult calls::cuArrayCreate_v2(CUarray* pHandle, const CUDA_ARRAY_DESCRIPTOR* pAllocateArray) {
   return create_array("cuArrayCreate", pHandle, pAllocateArray, flat_shape<CUDA_ARRAY_DESCRIPTOR>,
-                      [&] { return real_create(pHandle, pAllocateArray); });
+                      [&] { return real_create_array(pHandle, pAllocateArray); });
 }
 CUresult calls::cuArrayCreate(CUarray* pHandle, const CUDA_ARRAY_DESCRIPTOR_v1* pAllocateArray) {
   return create_array("cuArrayCreate", pHandle, pAllocateArray, flat_shape<CUDA_ARRAY_DESCRIPTOR_v1>,
-                      [&] { return real_create_v1(pHandle, pAllocateArray); });
+                      [&] { return real_create_array_v1(pHandle, pAllocateArray); });
 }
 
 CUresult calls::cuArray3DCreate_v2(CUarray* pHandle, const CUDA_ARRAY3D_DESCRIPTOR* pAllocateArray) {

@@ -15,7 +15,7 @@ constinit RealCall<decltype(::cuGraphInstantiateWithFlags)> real_with_flags("cuG
 constinit RealCall<CUresult(CUgraphExec, CUstream)> real_launch("cuGraphLaunch");
 constinit RealCall<CUresult(CUgraphExec, CUstream)> real_upload("cuGraphUpload");
 constinit RealCall<decltype(::cuGraphExecDestroy)> real_destroy_exec("cuGraphExecDestroy");
-constinit RealCall<decltype(::cuDeviceGraphMemTrim)> real_trim_graphs("cuDeviceGraphMemTrim");
+constinit RealCall<decltype(::cuDeviceGraphMemTrim)> real_trim_device("cuDeviceGraphMemTrim");
 
 CUstream own_default(CUstream stream) { return stream == nullptr ? CU_STREAM_PER_THREAD : stream; }
 
@@ -122,7 +122,7 @@ CUresult calls::cuGraphExecDestroy(CUgraphExec hGraphExec) {
 
 CUresult calls::cuDeviceGraphMemTrim(CUdevice device) {
   return guarded([&] {
-    const CUresult trimmed = real_trim_graphs(device);
+    const CUresult trimmed = real_trim_device(device);
     DeviceMemory* const memory = Process::current().open_memory_of(device);
     if (trimmed == CUDA_SUCCESS && memory != nullptr) Process::current().graph_memory().trimmed(*memory);
     return trimmed;

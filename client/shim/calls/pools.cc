@@ -101,7 +101,7 @@ CUresult calls::cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* poolPr
     const auto found = process.memory_of(device);
     if (found.result != CUDA_SUCCESS) return found.result;
     const CUresult created = real_create_pool(pool, poolProps);
-    if (created != CUDA_SUCCESS || found.memory == nullptr) return created;
+    if (created != CUDA_SUCCESS || poolProps == nullptr || found.memory == nullptr) return created;
     if (is_of_slice(*poolProps))
       process.pools().add(*pool, *found.memory, most_of(*poolProps));
     else

@@ -95,8 +95,8 @@ CUresult calls::cuMemRetainAllocationHandle(CUmemGenericAllocationHandle* handle
     Process& process = Process::current();
     const auto address = reinterpret_cast<CUdeviceptr>(addr);
     if (process.memory_at(address) != nullptr) return CUDA_ERROR_INVALID_VALUE;
-    const auto ours = handle != nullptr ? process.handles().retain(address, handle) : std::nullopt;
-    if (ours) return *ours;
+    if (handle == nullptr) return real_retain_handle(handle, addr);
+    if (const auto ours = process.handles().retain(address, handle)) return *ours;
     const CUresult retained = real_retain_handle(handle, addr);
     if (retained == CUDA_SUCCESS) process.outside().use_again(Outside::Name::of_handle(*handle));
     return retained;

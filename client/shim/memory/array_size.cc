@@ -8,9 +8,10 @@ namespace gpumem::shim {
 namespace {
 
 constinit RealCall<decltype(::cuDeviceGetAttribute)> real_device_attribute("cuDeviceGetAttribute");
-constinit RealCall<CUresult(CUarray*, const CUDA_ARRAY3D_DESCRIPTOR*)> real_make("cuArray3DCreate_v2");
-constinit RealCall<decltype(::cuArrayDestroy)> real_end("cuArrayDestroy");
-constinit RealCall<decltype(::cuArrayGetMemoryRequirements)> real_needs("cuArrayGetMemoryRequirements");
+constinit RealCall<CUresult(CUarray*, const CUDA_ARRAY3D_DESCRIPTOR*)> real_make_array("cuArray3DCreate_v2");
+constinit RealCall<decltype(::cuArrayDestroy)> real_end_array("cuArrayDestroy");
+constinit RealCall<decltype(::cuArrayGetMemoryRequirements)> real_needs_of_array(
+    "cuArrayGetMemoryRequirements");
 constinit RealCall<decltype(::cuMipmappedArrayCreate)> real_make_mipmapped("cuMipmappedArrayCreate");
 constinit RealCall<decltype(::cuMipmappedArrayDestroy)> real_end_mipmapped("cuMipmappedArrayDestroy");
 constinit RealCall<decltype(::cuMipmappedArrayGetMemoryRequirements)> real_needs_mipmapped(
@@ -108,11 +109,11 @@ Bytes size_of_array(const ArrayShape& shape, CUdevice device) {
   if (can_defer(device)) {
     CUDA_ARRAY3D_DESCRIPTOR deferred = shape.descriptor;
     deferred.Flags |= CUDA_ARRAY3D_DEFERRED_MAPPING;
-    const auto make = [&](CUarray* out) { return real_make(out, &deferred); };
+    const auto make = [&](CUarray* out) { return real_make_array(out, &deferred); };
     const auto make_mipmapped = [&](CUmipmappedArray* out) {
       return real_make_mipmapped(out, &deferred, shape.levels);
     };
-    told = shape.levels == 0 ? asked_size<CUarray>(device, make, real_needs, real_end)
+    told = shape.levels == 0 ? asked_size<CUarray>(device, make, real_needs_of_array, real_end_array)
                              : asked_size<CUmipmappedArray>(device, make_mipmapped, real_needs_mipmapped,
                                                             real_end_mipmapped);
   }

@@ -16,7 +16,7 @@ constinit RealCall<decltype(::cuDeviceGetGraphMemAttribute)> real_graph_figure(
 constinit RealCall<decltype(::cuDeviceGraphMemTrim)> real_trim_graphs("cuDeviceGraphMemTrim");
 
 /// Zero if the driver does not tell.
-Bytes figure_of(const DeviceMemory& memory, CUgraphMem_attribute attribute) {
+Bytes graph_figure(const DeviceMemory& memory, CUgraphMem_attribute attribute) {
   cuuint64_t value = 0;
   const CUresult told = real_graph_figure(memory.ordinal(), attribute, &value);
   return told == CUDA_SUCCESS ? Bytes{value} : Bytes{};
@@ -93,7 +93,7 @@ MeasuredCharge* GraphMemory::known_charge_of(const DeviceMemory& memory) const {
 CUresult GraphMemory::reserve(const char* call, const std::vector<Need>& needs) {
   for (std::size_t i = 0; i < needs.size(); ++i) {
     DeviceMemory& memory = *needs[i].memory;
-    const Bytes used = figure_of(memory, CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT);
+    const Bytes used = graph_figure(memory, CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT);
     const CUresult charged = charge_of(memory).reserve(call, used, needs[i].bytes);
     if (charged == CUDA_SUCCESS) continue;
     settle_all({needs.begin(), needs.begin() + static_cast<std::ptrdiff_t>(i)}, true);
@@ -103,7 +103,8 @@ CUresult GraphMemory::reserve(const char* call, const std::vector<Need>& needs) 
 }
 
 void GraphMemory::settle(MeasuredCharge& charge, Bytes reserved) {
-  charge.settle(reserved, [&] { return figure_of(charge.memory(), CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT); });
+  charge.settle(reserved,
+                [&] { return graph_figure(charge.memory(), CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT); });
 }
 
 void GraphMemory::settle_all(const std::vector<Need>& needs, bool are_reserved) {
