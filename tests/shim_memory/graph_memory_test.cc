@@ -121,6 +121,24 @@ TEST_F(GraphMemoryTest, IdleMemoryOfGraphsMakesRoom) {
   expect("LaunchesGraphsInTurn", {{"GPUMEM_LIMIT", "16MiB"}});
 }
 
+SCENE(IsRefusedDuringACapture) {
+  start();
+  const CUstream stream = stream_of_its_own(), captive = stream_of_its_own();
+  const CUgraphExec exec = executable(of_nodes(10 * kMiB));
+  ASSERT_CU(calls::cuGraphLaunch(exec, stream));
+  wait_for_work();
+  ASSERT_CU(calls::cuStreamBeginCapture_v2(captive, CU_STREAM_CAPTURE_MODE_GLOBAL));
+  CUdeviceptr block = 0;
+  EXPECT_EQ(calls::cuMemAlloc_v2(&block, 17 * kMiB), CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_CU(calls::cuMemAlloc_v2(&block, 16 * kMiB)) << "idle memory makes room";
+  CUgraph graph = nullptr;
+  EXPECT_CU(calls::cuStreamEndCapture(captive, &graph)) << "the capture is not spoilt";
+}
+
+TEST_F(GraphMemoryTest, RefusalDoesNotSpoilACapture) {
+  expect("IsRefusedDuringACapture", {{"GPUMEM_LIMIT", "16MiB"}});
+}
+
 SCENE(UploadsGraphs) {
   start();
   const CUstream stream = stream_of_its_own();

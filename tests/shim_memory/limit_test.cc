@@ -1,5 +1,4 @@
 // GPUMEM_LIMIT: never more than it names, with idle memory, of whatever kind the memory is.
-#include <atomic>
 #include <thread>
 
 #include "tests/shim_memory/scene.h"
@@ -99,17 +98,29 @@ TEST_F(LimitTest, IdleMemoryIsGivenBackBeforeOtherMemoryWouldPassTheLimit) {
   }
 }
 
+CUresult allocate_of_kind(int kind, CUmemoryPool pool, CUdeviceptr* at, std::uint64_t size) {
+  switch (kind) {
+    case 0: return calls::cuMemAllocManaged(at, size, CU_MEM_ATTACH_GLOBAL);
+    case 1: return calls::cuMemAllocFromPoolAsync(at, size, pool, nullptr);
+    default: return calls::cuMemAlloc_v2(at, size);
+  }
+}
+
 SCENE(MixesAllKinds) {
   const CUcontext context = start();
+  CUmemPoolProps properties{};
+  properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+  properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
+  properties.handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  CUmemoryPool pool = nullptr;
+  ASSERT_CU(calls::cuMemPoolCreate(&pool, &properties));
   std::vector<std::thread> threads;
-  for (int i = 0; i < 3; ++i) {
-    threads.emplace_back([context, i] {
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([context, pool, i] {
       EXPECT_CU(real<decltype(&::cuCtxSetCurrent)>("cuCtxSetCurrent")(context));
       for (std::uint64_t step = 1; step <= 30; ++step) {
         CUdeviceptr at = 0;
-        const std::uint64_t size = step % 7 * kMiB + 4096;
-        const CUresult made = i == 0 ? calls::cuMemAllocManaged(&at, size, CU_MEM_ATTACH_GLOBAL)
-                                     : calls::cuMemAlloc_v2(&at, size);
+        const CUresult made = allocate_of_kind(i % 3, pool, &at, step % 7 * kMiB + 4096);
         EXPECT_TRUE(made == CUDA_SUCCESS || made == CUDA_ERROR_OUT_OF_MEMORY) << made;
         if (made == CUDA_SUCCESS) {
           EXPECT_CU(calls::cuMemFree_v2(at));
@@ -118,6 +129,7 @@ SCENE(MixesAllKinds) {
     });
   }
   for (std::thread& thread : threads) thread.join();
+  EXPECT_CU(calls::cuMemPoolDestroy(pool));
   std::size_t free = 0;
   EXPECT_CU(calls::cuMemGetInfo_v2(&free, nullptr));
   EXPECT_EQ(free, 16 * kMiB) << "nothing is lost";

@@ -4,6 +4,7 @@
 
 #include "client/connection.h"
 #include "client/fork_guard.h"
+#include "client/shim/memory/context.h"
 #include "client/shim/real.h"
 
 namespace gpumem::shim {
@@ -29,9 +30,7 @@ Process& Process::current() {
 }
 
 CUresult Process::start() {
-  const auto is_done = [](State state) {
-    return state == State::kBrokered || state == State::kForwarded;
-  };
+  const auto is_done = [](State state) { return state == State::kBrokered || state == State::kForwarded; };
   if (is_done(state_.load(std::memory_order_acquire))) return CUDA_SUCCESS;
   const MutexLock lock(mutex_);
   return is_done(state_.load()) ? CUDA_SUCCESS : connect();
@@ -104,6 +103,7 @@ Process::Found Process::open(CUdevice device) {
     for (const int peer : peers_[index]) (void)(*opened)->allow(peer);
     allow_copies(**opened);
     (*opened)->set_trim([this, memory = opened->get()] {
+      const BesideCaptures beside;
       driver_pools_.trim(*memory);
       graph_memory_.trim(*memory);
     });
