@@ -71,8 +71,8 @@ BrokerBacking::~BrokerBacking() {
     gone = let_go(leases);
   }
   gone.memory.clear();
-  if (room_) room_->give_back(gone.bytes);
   end(std::move(gone.leases), all);
+  if (room_) room_->give_back(gone.bytes);
 }
 
 Result<std::vector<Extent>, GrowError> BrokerBacking::obtain(const Request& request) {
@@ -213,8 +213,8 @@ void BrokerBacking::give_back(std::vector<Extent> extents) {
     gone = let_go(leases);
   }
   gone.memory.clear();
-  if (room_) room_->give_back(gone.bytes);
   (void)return_leases(std::move(gone.leases));  // kept as owed if it fails
+  if (room_) room_->give_back(gone.bytes);      // whoever takes it comes after that at the broker
 }
 
 Result<BrokerBacking::HandleBytes> BrokerBacking::export_range(Address at, Bytes bytes,

@@ -65,6 +65,25 @@ TEST_F(DriverPoolsTest, PoolsThatCanBePassedOnAreChargedWithWhatTheDriverReserve
   EXPECT_TRUE(one.succeeds()) << one.output();
 }
 
+SCENE(IsRoundedUpByTheDriver) {
+  start();
+  const CUmemoryPool pool = exportable_pool();
+  CUdeviceptr managed = 0, block = 0;
+  ASSERT_CU(calls::cuMemAllocManaged(&managed, 3 * kMiB / 2, CU_MEM_ATTACH_GLOBAL));
+  ASSERT_CU(calls::cuMemAllocFromPoolAsync(&block, 25 * kMiB / 4, pool, nullptr)) << "what it asks for fits";
+  EXPECT_EQ(pool_figure(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), 8 * kMiB);
+  EXPECT_EQ(remaining(), 0U) << "the limit is charged";
+  EXPECT_CU(calls::cuMemFree_v2(managed));
+  EXPECT_EQ(remaining(), 0U) << "and then the rest of what the driver has";
+  EXPECT_CU(calls::cuMemFreeAsync(block, nullptr));
+  EXPECT_CU(calls::cuMemPoolDestroy(pool));
+  EXPECT_EQ(remaining(), 8 * kMiB);
+}
+
+TEST_F(DriverPoolsTest, DriversRoundingBeyondTheLimitRefusesNothing) {
+  expect("IsRoundedUpByTheDriver", {{"GPUMEM_LIMIT", "8MiB"}});
+}
+
 SCENE_TEST(DriverPoolsTest, BlocksOfADestroyedPoolStayChargedUntilTheyAreFreed) {
   start();
   const CUmemoryPool pool = exportable_pool();
