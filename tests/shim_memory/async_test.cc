@@ -236,18 +236,6 @@ SCENE_TEST(AsyncTest, FreeWhileAGraphIsCapturedWaitsForTheEndOfTheCapture) {
   EXPECT_EQ(free_memory(), kPool - 2 * kMiB);
 }
 
-SCENE_TEST(AsyncTest, PoolsThatCanBePassedOnStayTheDrivers) {
-  start();
-  CUmemPoolProps properties = pool_properties();
-  properties.handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-  const CUmemoryPool pool = new_pool(properties);
-  CUdeviceptr at = 0;
-  ASSERT_CU(calls::cuMemAllocFromPoolAsync(&at, 2 * kMiB, pool, nullptr));
-  EXPECT_EQ(attribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 2 * kMiB);
-  EXPECT_EQ(free_memory(), kPool);
-  EXPECT_CU(calls::cuMemFreeAsync(at, nullptr));
-}
-
 SCENE(Trims) {
   start();
   CUdeviceptr at = 0;

@@ -5,6 +5,7 @@
 #include "client/connection.h"
 #include "client/loose_extents.h"
 #include "client/open_engine.h"
+#include "client/room.h"
 #include "client/shim/memory/context.h"
 #include "client/shim/memory/pools.h"
 #include "cuda/event.h"
@@ -13,17 +14,22 @@ namespace gpumem::shim {
 namespace {
 
 constexpr Bytes kAlignment{512};
+constexpr int kMostRounds = 4;
 
 Bytes takes(Bytes bytes) { return bytes.rounded_up(kAlignment).value_or(bytes); }
 
 }  // namespace
 
-Result<Bytes> limit_of(const client::Connection& connection, std::size_t device, Bytes wanted) {
+Result<Bytes> limit_of(const client::Connection& connection, std::size_t device, Bytes wanted, Bytes unit) {
   const auto figures = connection.broker_figures();
   if (!figures) return figures.error();
   const auto& known = figures->devices.at(device);
   const Bytes most{std::min(known.limit, known.pool)};
-  return wanted.is_zero() ? most : std::min(wanted, most);
+  const Bytes limit = wanted.is_zero() ? most : std::min(wanted, most);
+  if (limit >= unit) return limit.rounded_down(unit);
+  return Error{
+      Code::kInvalidArgument,
+      "a limit of " + to_string(limit) + " is less than one unit of the device's memory, " + to_string(unit)};
 }
 
 Result<std::unique_ptr<DeviceMemory>> DeviceMemory::open(std::shared_ptr<client::Connection> connection,
@@ -37,27 +43,31 @@ Result<std::unique_ptr<DeviceMemory>> DeviceMemory::open(std::shared_ptr<client:
   const std::string uuid = to_string(device->uuid);
   const auto index = connection->device_index(uuid);
   if (!index) return index.error();
-  const auto limit = limit_of(*connection, *index, settings.limit);
+  const auto limit = limit_of(*connection, *index, settings.limit, device->granularity);
   if (!limit) return limit.error();
+  auto room = std::make_shared<client::Room>(*limit);
   AllocatorOptions options{.device = uuid, .limit = *limit, .label = settings.name, .wait = settings.wait};
-  auto engine = client::open_engine(connection, options);
+  auto engine = client::open_engine(connection, options, room);
   if (!engine) return engine.error();
   Uuid bytes{};
   std::ranges::copy(device->uuid.bytes, bytes.begin());
-  return std::unique_ptr<DeviceMemory>(
-      new DeviceMemory(std::move(connection), std::move(*engine), bytes, settings, captures, account));
+  return std::unique_ptr<DeviceMemory>(new DeviceMemory(std::move(connection), std::move(*engine),
+                                                        std::move(room), *limit, bytes, settings, captures,
+                                                        account));
 }
 
 DeviceMemory::DeviceMemory(std::shared_ptr<client::Connection> connection,
-                           std::shared_ptr<allocator::Engine> engine, Uuid uuid, const Settings& settings,
-                           const Captures& captures, Account& account)
+                           std::shared_ptr<allocator::Engine> engine, std::shared_ptr<client::Room> room,
+                           Bytes limit, Uuid uuid, const Settings& settings, const Captures& captures,
+                           Account& account)
     : connection_(std::move(connection)),
       engine_(std::move(engine)),
+      room_(std::move(room)),
       settings_(settings),
       captures_(captures),
       uuid_(uuid),
       account_(account),
-      budget_(engine_->limit(), account),
+      budget_(limit, account),
       waits_(settings.wait) {}
 
 Bytes DeviceMemory::used() const {
@@ -68,7 +78,7 @@ Bytes DeviceMemory::used() const {
 CUresult DeviceMemory::allocate(const char* call, Bytes bytes, CUstream stream, CUdeviceptr* at) {
   free_deferred();
   const Bytes size = takes(bytes);
-  if (!budget_.charge(size)) return refuse_over_limit(call, bytes);
+  if (!charge_budget(size)) return refuse_over_limit(call, bytes);
   auto found = ask_patiently(
       bytes, [&](std::chrono::milliseconds wait) { return engine_->allocate(size, stream, {}, wait); });
   if (found) {
@@ -139,17 +149,58 @@ CUresult DeviceMemory::allow(int ordinal) {
   return CUDA_ERROR_INVALID_DEVICE;
 }
 
-// A declaration is not refused for the tenant's sake, but would put it in debt.
-CUresult DeviceMemory::charge_outside(const char* call, Bytes bytes) {
-  if (!budget_.charge(bytes)) return refuse_over_limit(call, bytes);
-  const MutexLock lock(declaring_);
-  const auto declared = declare(outside_ + bytes);
-  if (declared) {
-    outside_ += bytes;
-    return CUDA_SUCCESS;
+bool DeviceMemory::charge_budget(Bytes bytes) {
+  if (budget_.charge(bytes)) return true;
+  trim_driver();
+  return budget_.charge(bytes);
+}
+
+// What other threads free and take meanwhile may need further rounds.
+bool DeviceMemory::take_room(Bytes bytes) {
+  for (int round = 0; round < kMostRounds; ++round) {
+    if (room_->take(bytes, bytes) == bytes) return true;
+    const auto given = engine_->trim(bytes.minus(room_->left()));
+    if (!given || given->is_zero()) trim_driver();
   }
+  return false;
+}
+
+CUresult DeviceMemory::charge(const char* call, Bytes bytes) {
+  if (!charge_budget(bytes)) return refuse_over_limit(call, bytes);
+  if (take_room(bytes)) return CUDA_SUCCESS;
   budget_.discharge(bytes);
+  return refuse(call, bytes,
+                GrowError({Code::kResourceExhausted,
+                           to_string(room_->taken()) + " of this process's limit of " + to_string(limit()) +
+                               " are held, and what is free of them lies scattered"}));
+}
+
+void DeviceMemory::discharge(Bytes bytes) {
+  room_->give_back(bytes);
+  budget_.discharge(bytes);
+}
+
+CUresult DeviceMemory::charge_outside(const char* call, Bytes bytes) {
+  const CUresult charged = charge(call, bytes);
+  if (charged != CUDA_SUCCESS) return charged;
+  auto declared = declare_more(bytes);
+  if (!declared) {  // idle memory counts for the tenant, too
+    (void)engine_->trim(bytes);
+    trim_driver();
+    declared = declare_more(bytes);
+  }
+  if (declared) return CUDA_SUCCESS;
+  discharge(bytes);
   return refuse(call, bytes, GrowError({Code::kResourceExhausted, declared.error().message}));
+}
+
+Bytes DeviceMemory::charge_outside_up_to(Bytes bytes) {
+  const Bytes charged = budget_.charge_up_to(bytes);
+  const Bytes held = room_->take({}, charged);
+  budget_.discharge(charged - held);
+  if (held.is_zero() || declare_more(held)) return held;
+  discharge(held);
+  return {};
 }
 
 void DeviceMemory::discharge_outside(Bytes bytes) {
@@ -157,9 +208,17 @@ void DeviceMemory::discharge_outside(Bytes bytes) {
   outside_ -= bytes;
   const auto declared = declare(outside_);
   if (!declared) messages_.tell("the broker was not told of freed memory: " + declared.error().message);
-  budget_.discharge(bytes);
+  discharge(bytes);
 }
 
+Result<void> DeviceMemory::declare_more(Bytes bytes) {
+  const MutexLock lock(declaring_);
+  auto declared = declare(outside_ + bytes);
+  if (declared) outside_ += bytes;
+  return declared;
+}
+
+// A declaration is not refused for the tenant's sake, but would put it in debt.
 Result<void> DeviceMemory::declare(Bytes all) {
   const auto index = connection_->device_index(engine_->device());
   if (!index) return index.error();

@@ -18,16 +18,19 @@
 namespace gpumem::client {
 class Connection;
 class LooseExtents;
+class Room;
 }  // namespace gpumem::client
 
 namespace gpumem::shim {
 
-/// What a process may have at most of the device with this index in the broker's page: `wanted`, as far as
-/// the tenant's limit allows it; zero: the tenant's limit. Errors  as Connection::broker_figures.
-Result<Bytes> limit_of(const client::Connection& connection, std::size_t device, Bytes wanted);
+/// What a process may have at most of the device with this index in the broker's page, in whole units:
+/// `wanted`, as far as the tenant's limit allows it; zero: the tenant's limit.
+/// Errors  kInvalidArgument: that is less than one unit; as Connection::broker_figures.
+Result<Bytes> limit_of(const client::Connection& connection, std::size_t device, Bytes wanted, Bytes unit);
 
-/// What this process borrows of one device: a slice, the blocks in it, and the limit for everything that the
-/// process uses there.
+/// What this process has of one device: a slice, the blocks in it, and the limit for everything that the
+/// process uses there. What it holds, idle memory included, never passes the limit: the process's slices and
+/// what the driver keeps for it take of one room.
 /// Threads  any. No lock is held while the broker or the device is waited for.
 class DeviceMemory {
  public:
@@ -85,33 +88,48 @@ class DeviceMemory {
   CUresult refuse(const char* call, Bytes bytes, const GrowError& why);
   CUresult refuse_over_limit(const char* call, Bytes bytes);
 
+  /// Charges `bytes` that are held as they are, outside of the slice's blocks. Idle memory makes room for
+  /// them.   Errors  OUT_OF_MEMORY: the limit of the process would be passed.
+  CUresult charge(const char* call, Bytes bytes);
+  void discharge(Bytes bytes);
   /// Charges memory that the driver itself is about to allocate, and tells the broker of it.
   /// Errors  OUT_OF_MEMORY: the limit of the process or of its tenant would be passed.
   CUresult charge_outside(const char* call, Bytes bytes);
+  /// The same for memory that the driver has taken already, as far as the limits allow; how much that is.
+  Bytes charge_outside_up_to(Bytes bytes);
   void discharge_outside(Bytes bytes);
+  /// What to do for idle memory of the driver's own to be given back. Once, before other calls.
+  void set_trim(std::function<void()> trim) { trim_driver_ = std::move(trim); }
 
   /// The slice for memory that the program maps itself: opened by the first call; then loose() is there.
   /// Errors  as Session::open_slice.
   Result<void> open_loose();
   client::LooseExtents& loose() { return *loose_.load(std::memory_order_acquire); }
 
-  Budget& budget() { return budget_; }
   allocator::Engine& engine() { return *engine_; }
   Bytes granularity() const { return engine_->granularity(); }
 
  private:
   DeviceMemory(std::shared_ptr<client::Connection> connection, std::shared_ptr<allocator::Engine> engine,
-               Uuid uuid, const Settings& settings, const Captures& captures, Account& account);
+               std::shared_ptr<client::Room> room, Bytes limit, Uuid uuid, const Settings& settings,
+               const Captures& captures, Account& account);
+  bool charge_budget(Bytes bytes);
+  bool take_room(Bytes bytes);
+  void trim_driver() {
+    if (trim_driver_) trim_driver_();
+  }
   std::chrono::milliseconds wait_after(const GrowError& refused, Bytes bytes) const;
   CUresult free(const Block& block, CUstream stream);
   void note_wait(WaitPolicy::Clock::time_point begun, Bytes bytes, bool granted);
   /// Tells the broker that the driver holds `all` for this process.
   Result<void> declare(Bytes all) GPUMEM_REQUIRES(declaring_);
+  Result<void> declare_more(Bytes bytes);
   /// Frees what could not be freed while a graph was being captured.
   void free_deferred();
 
   const std::shared_ptr<client::Connection> connection_;
   const std::shared_ptr<allocator::Engine> engine_;
+  const std::shared_ptr<client::Room> room_;
   const Settings& settings_;
   const Captures& captures_;
   const Uuid uuid_;
@@ -119,6 +137,7 @@ class DeviceMemory {
   Budget budget_;
   WaitPolicy waits_;
   RefusalMessages messages_;
+  std::function<void()> trim_driver_;
   std::atomic<bool> is_ordered_{false};  ///< something was freed in the order of a stream
   Mutex declaring_;  ///< held for the broker's answer: declarations do not overtake each other
   Bytes outside_ GPUMEM_GUARDED_BY(declaring_){};

@@ -44,7 +44,7 @@ struct Handles::Created {
   Handle handle() const { return extents.front().memory.handle(); }
   void give_back() {
     memory->loose().give_back(std::move(extents));
-    memory->budget().discharge(size);
+    memory->discharge(size);
   }
 };
 
@@ -88,10 +88,11 @@ Handles::~Handles() = default;
 
 CUresult Handles::create(DeviceMemory& memory, Bytes size, const CUmemAllocationProp& asked, Handle* out) {
   static constexpr const char* kCall = "cuMemCreate";
-  if (!memory.budget().charge(size)) return memory.refuse_over_limit(kCall, size);
+  const CUresult charged = memory.charge(kCall, size);
+  if (charged != CUDA_SUCCESS) return charged;
   const auto opened = memory.open_loose();
   if (!opened) {
-    memory.budget().discharge(size);
+    memory.discharge(size);
     return memory.refuse(kCall, size, GrowError(opened.error()));
   }
   auto extents = memory.ask_patiently(size, [&](std::chrono::milliseconds wait) {
@@ -101,7 +102,7 @@ CUresult Handles::create(DeviceMemory& memory, Bytes size, const CUmemAllocation
     return memory.loose().borrow(size, wait);
   });
   if (!extents) {
-    memory.budget().discharge(size);
+    memory.discharge(size);
     return memory.refuse(kCall, size, extents.error());
   }
   auto created = std::make_unique<Created>();

@@ -4,10 +4,14 @@
 
 #include "client/connection.h"
 #include "client/fork_guard.h"
+#include "client/shim/memory/context.h"
 #include "client/shim/real.h"
 
 namespace gpumem::shim {
 namespace {
+
+/// What device memory comes in, where the driver has not been started to tell.
+constexpr Bytes kUsualUnit = mebibytes(2);
 
 constinit RealCall<decltype(::cuDeviceCanAccessPeer)> real_can_access("cuDeviceCanAccessPeer");
 
@@ -26,9 +30,7 @@ Process& Process::current() {
 }
 
 CUresult Process::start() {
-  const auto is_done = [this](State state) {
-    return state == State::kBrokered || state == State::kForwarded;
-  };
+  const auto is_done = [](State state) { return state == State::kBrokered || state == State::kForwarded; };
   if (is_done(state_.load(std::memory_order_acquire))) return CUDA_SUCCESS;
   const MutexLock lock(mutex_);
   return is_done(state_.load()) ? CUDA_SUCCESS : connect();
@@ -100,6 +102,11 @@ Process::Found Process::open(CUdevice device) {
   if (opened) {
     for (const int peer : peers_[index]) (void)(*opened)->allow(peer);
     allow_copies(**opened);
+    (*opened)->set_trim([this, memory = opened->get()] {
+      const BesideCaptures beside;
+      driver_pools_.trim(*memory);
+      graph_memory_.trim(*memory);
+    });
     memory_[index].store(opened->get(), std::memory_order_release);
     return {CUDA_SUCCESS, opened->release()};
   }
@@ -134,6 +141,11 @@ CUresult Process::allow_peer(CUdevice owner, CUdevice device) {
   return CUDA_SUCCESS;
 }
 
+void Process::settle(DeviceMemory& memory) {
+  driver_pools_.settle(memory);
+  graph_memory_.settle(memory);
+}
+
 DeviceMemory* Process::memory_at(CUdeviceptr address) const {
   for (const auto& one : memory_) {
     DeviceMemory* const memory = one.load(std::memory_order_acquire);
@@ -155,7 +167,8 @@ bool Process::figures(const DeviceMemory::Uuid& uuid, Bytes* limit, Bytes* used)
   cuda::DeviceUuid named;
   std::ranges::copy(uuid, named.bytes.begin());
   const auto index = connection_->device_index(to_string(named));
-  const auto most = index ? limit_of(*connection_, *index, settings_.limit) : Result<Bytes>(index.error());
+  const auto most =
+      index ? limit_of(*connection_, *index, settings_.limit, kUsualUnit) : Result<Bytes>(index.error());
   if (!most) return false;
   *limit = *most;
   *used = {};

@@ -8,6 +8,8 @@
 #include "base/mutex.h"
 #include "client/shim/memory/blocks.h"
 #include "client/shim/memory/device_memory.h"
+#include "client/shim/memory/driver_pools.h"
+#include "client/shim/memory/graph_memory.h"
 #include "client/shim/memory/handles.h"
 #include "client/shim/memory/imports.h"
 #include "client/shim/memory/outside.h"
@@ -51,6 +53,10 @@ class Process {
   Pools& pools() { return pools_; }
   Handles& handles() { return handles_; }
   Outside& outside() { return outside_; }
+  DriverPools& driver_pools() { return driver_pools_; }
+  GraphMemory& graph_memory() { return graph_memory_; }
+  /// Charges what the driver keeps of the device now for pools of its own and for graphs.
+  void settle(DeviceMemory& memory);
   Imports& imports() { return imports_; }
   Captures& captures() { return captures_; }
   const Captures& captures() const { return captures_; }
@@ -84,6 +90,8 @@ class Process {
   Pools pools_;
   Handles handles_;
   Outside outside_;
+  DriverPools driver_pools_;
+  GraphMemory graph_memory_;
   Imports imports_;
   Captures captures_;
   std::array<std::atomic<DeviceMemory*>, kDevices> memory_{};
