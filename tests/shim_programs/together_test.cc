@@ -1,0 +1,78 @@
+// Programs that do not know of each other on one device.
+#include <deque>
+
+#include "tests/shim_programs/stage.h"
+
+namespace gpumem::shim_programs {
+namespace {
+
+using gpumem::test::eventually;
+using gpumem::test::SteppedProgram;
+
+using Together = ShimPrograms;
+
+TEST_F(Together, TwoThatTakeWhatTheySeeHaveASliceEach) {
+  const Environment half{{"GPUMEM_LIMIT", "11GiB"}};
+  auto one = program({"tensorflow_holds"}, half), other = program({"tensorflow_holds"}, half, Way::kPreload);
+  one.await();
+  other.await();
+  EXPECT_GT(charged(), 18 * kGiB) << "both have what they wanted";
+  for (auto* each : {&one, &other}) {
+    each->tell();
+    EXPECT_TRUE(each->succeeds()) << each->output();
+    EXPECT_EQ(each->output(), "");
+  }
+  EXPECT_TRUE(comes_to_rest());
+}
+
+TEST_F(Together, OneThatWouldHaveCrashedWaitsAndFinishesWhenTheOtherEnds) {
+  auto one = program({"tensorflow_holds"});
+  one.await();
+  auto other = program({"tensorflow"}, {{"GPUMEM_WAIT", "10m"}});
+  EXPECT_TRUE(eventually([&] { return broker_.device().waiting() == 1; }));
+  one.tell();
+  EXPECT_TRUE(one.succeeds()) << one.output();
+  EXPECT_TRUE(other.succeeds()) << other.output();
+  EXPECT_EQ(other.output(), "");
+  EXPECT_TRUE(comes_to_rest());
+}
+
+TEST_F(Together, OneThatWouldHaveCrashedWaitsAndFinishesWhenTheOtherIsKilled) {
+  auto one = program({"tensorflow_holds"});
+  one.await();
+  auto other = program({"pytorch_holds"}, {{"GPUMEM_WAIT", "10m"}});
+  EXPECT_TRUE(eventually([&] { return broker_.device().waiting() == 1; }));
+  one.child().kill();
+  other.await();
+  other.tell();
+  EXPECT_TRUE(other.succeeds()) << other.output();
+  EXPECT_TRUE(comes_to_rest());
+}
+
+/// Contexts are of the device's other memory: 256 MiB each.
+class Crowd : public ShimPrograms {
+ protected:
+  Crowd() : ShimPrograms(of_machine("1x24GiB", "all-but 16GiB")) {}
+};
+
+TEST_F(Crowd, FiftyThatAllocateForkAndAreKilledLeaveNothingBehind) {
+  constexpr unsigned kPrograms = 50, kRounds = 24;
+  std::deque<SteppedProgram> programs;
+  for (unsigned i = 0; i < kPrograms; ++i) {
+    const Words words{"crowd", std::to_string(i + 1), std::to_string(kRounds)};
+    programs.emplace_back(options_of(words, {}, i % 2 == 0 ? Way::kPath : Way::kPreload));
+  }
+  for (unsigned i = 0; i < kPrograms; ++i) {
+    programs[i].await();
+    if (i % 3 == 0) programs[i].child().kill();
+  }
+  for (unsigned i = 0; i < kPrograms; ++i) {
+    if (i % 3 == 0) continue;
+    EXPECT_TRUE(programs[i].succeeds()) << programs[i].output();
+  }
+  EXPECT_TRUE(comes_to_rest());
+  EXPECT_EQ(broker_.used_of_driver(), broker_.device().pool());
+}
+
+}  // namespace
+}  // namespace gpumem::shim_programs
