@@ -77,7 +77,7 @@ bool DeviceMemory::is_replaced(Slices& failed) {
 // What lies idle in the lost slice goes back to the driver: no broker will ask for it. The pool of one that
 // knows nothing of the session may be smaller than the limit by what the session holds.
 Result<void> DeviceMemory::replace(Slices& lost) {
-  (void)lost.engine().trim(limit());
+  (void)lost.engine().trim_unused(limit());
   const auto connection = session_.usable();
   if (!connection) return connection.error();
   const std::string& device = lost.engine().device();
@@ -135,7 +135,7 @@ CUresult DeviceMemory::free(const Block& block, CUstream stream) {
   const Slices* const of = slices_of(block.at);
   if (of == nullptr || !of->engine().deallocate(block.at, allocator::kUnknownSize, stream))
     return CUDA_ERROR_INVALID_VALUE;
-  if (of != &slices()) (void)of->engine().trim(limit());  // of a session that was lost
+  if (of != &slices()) (void)of->engine().trim_unused(limit());  // of a session that was lost
   budget_.discharge(takes(block.bytes));
   if (block.pool) block.pool->free(block.bytes);
   return CUDA_SUCCESS;
@@ -231,7 +231,7 @@ Result<void> DeviceMemory::declare(Slices& to, Bytes all) {
 void DeviceMemory::trim(Bytes keep) {
   allocator::Engine& engine = slices().engine();
   const auto figures = engine.statistics();
-  if (figures && figures->committed > keep) (void)engine.trim(figures->committed - keep);
+  if (figures && figures->committed > keep) (void)engine.trim_unused(figures->committed - keep);
 }
 
 std::chrono::milliseconds DeviceMemory::wait_after(const GrowError& refused, Bytes bytes) const {
