@@ -3,6 +3,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <filesystem>
 #include <random>
 #include <string>
 #include <thread>
@@ -78,12 +80,42 @@ void use_handle(Random& random) {
   OK(cuMemAddressFree(at, size));
 }
 
+/// Three threads that use memory until they are told to end.
+class Users {
+ public:
+  explicit Users(CUcontext context) {
+    for (unsigned seed = 1; seed <= 3; ++seed)
+      threads_.emplace_back([this, context, seed] { use(context, seed); });
+  }
+  /// Nothing is in use then.
+  void end() {
+    ends_ = true;
+    for (std::thread& thread : threads_) thread.join();
+    std::size_t free = 0, total = 0;
+    OK(cuMemGetInfo(&free, &total));
+    MUST(free == total);
+  }
+
+ private:
+  void use(CUcontext context, unsigned seed) {
+    OK(cuCtxSetCurrent(context));
+    Random random(seed);
+    void (*const uses[])(Random&) = {use_blocks, use_stream, use_handle};
+    while (!ends_) uses[random() % 3](random);
+  }
+
+  std::atomic<bool> ends_{false};
+  std::vector<std::thread> threads_;
+};
+
 // A child cannot use its parent's driver, and must not harm it.
 void use_child(Random&) {
   const pid_t child = ::fork();
   if (child == 0) {
     CUdeviceptr block = 0;
-    ::_exit(cuMemAlloc(&block, kMiB) != CUDA_SUCCESS ? 0 : 1);
+    const bool is_refused = cuMemAlloc(&block, kMiB) != CUDA_SUCCESS && cuMemFree(1 << 20) != CUDA_SUCCESS &&
+                            cuMemAllocAsync(&block, kMiB, nullptr) != CUDA_SUCCESS;
+    ::_exit(is_refused ? 0 : 1);
   }
   int status = -1;
   MUST(child > 0 && ::waitpid(child, &status, 0) == child);
@@ -92,7 +124,28 @@ void use_child(Random&) {
 
 }  // namespace
 
-// crowd SEED ROUNDS: from the second half on, the test may kill it.
+// threads FILE: three threads use memory, and the main one in steps with the test, until there is the file.
+TASK(threads) {
+  const CUcontext context = start();
+  Users users(context);
+  Random random(0);
+  do {
+    use_blocks(random);
+    tell_test();
+    await_test();
+  } while (!std::filesystem::exists(arguments[0]));
+  users.end();
+}
+
+// threads_and_children COUNT: children are forked while other threads may hold any lock.
+TASK(threads_and_children) {
+  Users users(start());
+  Random random(0);
+  for (unsigned left = static_cast<unsigned>(std::stoul(arguments[0])); left != 0; --left) use_child(random);
+  users.end();
+}
+
+// crowd SEED ROUNDS: from the second half on, the test may kill it, or its broker.
 TASK(crowd) {
   Random random(static_cast<unsigned>(std::stoul(arguments[0])));
   const unsigned rounds = static_cast<unsigned>(std::stoul(arguments[1]));

@@ -143,6 +143,20 @@ TEST_F(ProgramsOfALostSession, StayWithinTheirLimit) {
   EXPECT_TRUE(comes_to_rest());
 }
 
+TEST_F(ProgramsOfALostSession, WhoseThreadsAllocateMeanwhileLoseItAgainAndAgain) {
+  const gpumem::test::TemporaryFolder folder;
+  const std::string end = folder / "end";
+  auto one = program({"threads", end});
+  for (int i = 0; i < 6; ++i) {
+    one.await();
+    if (i == 5) gpumem::test::write_file(end, "");
+    if (i % 2 == 1) restart();
+    one.tell();
+  }
+  EXPECT_TRUE(one.succeeds()) << one.output();
+  EXPECT_TRUE(comes_to_rest());
+}
+
 TEST_F(ProgramsOfALostSession, WithoutMemoryBorrowInAnotherFromTheBeginning) {
   auto one = program({"allocates_late"});
   one.await();

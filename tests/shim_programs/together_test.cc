@@ -55,23 +55,55 @@ class Crowd : public ShimPrograms {
   Crowd() : ShimPrograms(of_machine("1x24GiB", "all-but 16GiB")) {}
 };
 
+class Programs {
+ public:
+  void add(const gpumem::test::ChildOptions& options) { all_.emplace_back(options); }
+  /// All of them are in the middle of it; every third is killed.
+  void kill_some() {
+    for (std::size_t i = 0; i < all_.size(); ++i) {
+      all_[i].await();
+      if (i % 3 == 0) all_[i].child().kill();
+    }
+  }
+  void expect_that_the_others_succeed() {
+    for (std::size_t i = 0; i < all_.size(); ++i) {
+      if (i % 3 == 0) continue;
+      EXPECT_TRUE(all_[i].succeeds()) << all_[i].output();
+    }
+  }
+
+ private:
+  std::deque<SteppedProgram> all_;
+};
+
 TEST_F(Crowd, FiftyThatAllocateForkAndAreKilledLeaveNothingBehind) {
-  constexpr unsigned kPrograms = 50, kRounds = 24;
-  std::deque<SteppedProgram> programs;
-  for (unsigned i = 0; i < kPrograms; ++i) {
-    const Words words{"crowd", std::to_string(i + 1), std::to_string(kRounds)};
-    programs.emplace_back(options_of(words, {}, i % 2 == 0 ? Way::kPath : Way::kPreload));
+  Programs programs;
+  for (unsigned i = 0; i < 50; ++i) {
+    const Words words{"crowd", std::to_string(i + 1), "80"};
+    programs.add(options_of(words, {}, i % 2 == 0 ? Way::kPath : Way::kPreload));
   }
-  for (unsigned i = 0; i < kPrograms; ++i) {
-    programs[i].await();
-    if (i % 3 == 0) programs[i].child().kill();
-  }
-  for (unsigned i = 0; i < kPrograms; ++i) {
-    if (i % 3 == 0) continue;
-    EXPECT_TRUE(programs[i].succeeds()) << programs[i].output();
-  }
+  programs.kill_some();
+  programs.expect_that_the_others_succeed();
   EXPECT_TRUE(comes_to_rest());
   EXPECT_EQ(broker_.used_of_driver(), broker_.device().pool());
+}
+
+TEST_F(Crowd, GoesOnWhenItsBrokerIsKilledWithSomeOfIt) {
+  Programs programs;
+  for (unsigned i = 0; i < 20; ++i)
+    programs.add(options_of({"crowd", std::to_string(i + 1), "120"}, {}, Way::kPath));
+  programs.kill_some();
+  broker_.kill();
+  broker_.start_again();
+  programs.expect_that_the_others_succeed();
+  EXPECT_TRUE(comes_to_rest());
+  EXPECT_EQ(broker_.used_of_driver(), broker_.device().pool());
+}
+
+TEST_F(Crowd, ChildrenAreForkedWhileOtherThreadsAllocate) {
+  const std::string said = expect({"threads_and_children", "200"});
+  EXPECT_EQ(said, "");
+  EXPECT_TRUE(comes_to_rest());
 }
 
 }  // namespace
