@@ -3,6 +3,7 @@
 #include <thread>
 
 #include "tests/shim_memory/scene.h"
+#include "tests/support/host_gate.h"
 
 namespace gpumem::shim::test {
 namespace {
@@ -234,6 +235,22 @@ SCENE_TEST(AsyncTest, FreeWhileAGraphIsCapturedWaitsForTheEndOfTheCapture) {
   ASSERT_CU(calls::cuStreamEndCapture(stream, &graph)) << "the capture is not spoilt";
   ASSERT_CU(calls::cuMemAlloc_v2(&at, 2 * kMiB));
   EXPECT_EQ(free_memory(), kPool - 2 * kMiB);
+}
+
+// As the driver's: what a stream is about to free is still in use.
+SCENE_TEST(AsyncTest, TrimmingAPoolDoesNotWaitForWork) {
+  start();
+  CUstream stream = nullptr;
+  ASSERT_CU(driver<decltype(&::cuStreamCreate)>("cuStreamCreate")(&stream, CU_STREAM_NON_BLOCKING));
+  CUdeviceptr at = 0;
+  ASSERT_CU(calls::cuMemAllocAsync(&at, 4 * kMiB, stream));
+  gpumem::test::HostGate gate;
+  ASSERT_CU(driver<CUresult (*)(CUstream, CUhostFn, void*)>("cuLaunchHostFunc")(
+      stream, gpumem::test::HostGate::wait, gate.argument()));
+  EXPECT_CU(calls::cuMemFreeAsync(at, stream));
+  EXPECT_CU(calls::cuMemPoolTrimTo(default_pool(), 0)) << "it comes back although the gate is closed";
+  gate.open();
+  EXPECT_CU(driver<CUresult (*)(CUstream)>("cuStreamSynchronize")(stream));
 }
 
 SCENE(Trims) {

@@ -12,10 +12,10 @@ using LimitTest = ShimMemory;
 
 /// What the process has of lent memory, in use and idle.
 std::uint64_t held() {
-  DeviceMemory* const memory = Process::current().open_memory_of(0);
-  const auto blocks = memory->engine().statistics();
-  EXPECT_TRUE(blocks && memory->open_loose());
-  return (blocks->committed + memory->loose().committed()).count;
+  Slices& slices = Process::current().open_memory_of(0)->slices();
+  const auto blocks = slices.engine().statistics();
+  EXPECT_TRUE(blocks && slices.open_loose());
+  return (blocks->committed + slices.loose().committed()).count;
 }
 
 std::size_t total() {

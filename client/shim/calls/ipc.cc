@@ -28,7 +28,7 @@ Imports::Bytes64 bytes_of(const CUipcMemHandle& handle) {
 
 CUresult name_block(const Block& block, CUipcMemHandle* out) {
   const auto handle = Process::current().imports().handle_of(block.id, [&] {
-    return block.memory->engine().export_handle(block.at, {}, {}, {kLife, kUses});
+    return block.memory->slices_of(block.at)->engine().export_handle(block.at, {}, {}, {kLife, kUses});
   });
   if (!handle) {
     say("cuIpcGetMemHandle: " + handle.error().message);
@@ -42,9 +42,7 @@ CUresult open_block(CUdeviceptr* out, const CUipcMemHandle& handle, unsigned fla
   Process& process = Process::current();
   const Imports::Bytes64 bytes = bytes_of(handle);
   if (process.imports().is_own(bytes)) return CUDA_ERROR_INVALID_CONTEXT;  // as the driver has it
-  auto connection = process.connection();
-  if (connection == nullptr) return CUDA_ERROR_NOT_INITIALIZED;
-  const auto opened = process.imports().open(std::move(connection), bytes);
+  const auto opened = process.imports().open(process.session(), bytes);
   if (opened) {
     *out = *opened;
     return CUDA_SUCCESS;

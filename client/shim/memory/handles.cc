@@ -35,6 +35,7 @@ CUresult map_extents(CUdeviceptr at, Bytes size, const Extents& extents, unsigne
 
 struct Handles::Created {
   DeviceMemory* memory = nullptr;
+  client::LooseExtents* lender = nullptr;  ///< of which `extents` are: of a session before, maybe
   CUmemAllocationProp asked{};
   Bytes size;
   Extents extents;
@@ -43,7 +44,7 @@ struct Handles::Created {
   bool is_over() const { return uses == 0 && mappings == 0; }
   Handle handle() const { return extents.front().memory.handle(); }
   void give_back() {
-    memory->loose().give_back(std::move(extents));
+    lender->give_back(std::move(extents));
     memory->discharge(size);
   }
 };
@@ -90,16 +91,15 @@ CUresult Handles::create(DeviceMemory& memory, Bytes size, const CUmemAllocation
   static constexpr const char* kCall = "cuMemCreate";
   const CUresult charged = memory.charge(kCall, size);
   if (charged != CUDA_SUCCESS) return charged;
-  const auto opened = memory.open_loose();
-  if (!opened) {
-    memory.discharge(size);
-    return memory.refuse(kCall, size, GrowError(opened.error()));
-  }
-  auto extents = memory.ask_patiently(size, [&](std::chrono::milliseconds wait) {
-    auto borrowed = memory.loose().borrow(size, wait);
+  client::LooseExtents* lender = nullptr;
+  auto extents = memory.ask_patiently(size, [&](Slices& from, std::chrono::milliseconds wait) {
+    using Borrowed = Result<Extents, GrowError>;
+    if (auto opened = from.open_loose(); !opened) return Borrowed(GrowError(opened.error()));
+    lender = &from.loose();
+    auto borrowed = lender->borrow(size, wait);
     if (borrowed || !borrowed.error().denial || wait.count() != 0) return borrowed;
-    (void)memory.engine().trim(size);  // what lies idle here is this process's own
-    return memory.loose().borrow(size, wait);
+    (void)from.engine().trim(size);  // what lies idle here is this process's own
+    return lender->borrow(size, wait);
   });
   if (!extents) {
     memory.discharge(size);
@@ -107,6 +107,7 @@ CUresult Handles::create(DeviceMemory& memory, Bytes size, const CUmemAllocation
   }
   auto created = std::make_unique<Created>();
   created->memory = &memory;
+  created->lender = lender;
   created->asked = asked;
   created->asked.allocFlags.compressionType = 0;  // a wish that the driver, too, may not grant
   created->size = size;

@@ -2,9 +2,25 @@
 
 #include <algorithm>
 
+#include "client/connection.h"
 #include "client/import_state.h"
 
 namespace gpumem::shim {
+
+namespace {
+
+/// In another session if the process's is lost, which may turn out by the attempt.
+Result<std::unique_ptr<client::ImportState>> import(Session& session, const Imports::Bytes64& handle) {
+  for (;;) {
+    auto connection = session.usable();
+    if (!connection) return connection.error();
+    if (*connection == nullptr) return Error{Code::kFailedPrecondition, "cuInit has failed"};
+    auto opened = client::ImportState::open(*connection, handle);
+    if (opened || !(*connection)->lane().is_closed()) return opened;
+  }
+}
+
+}  // namespace
 
 struct Imports::Open {
   std::unique_ptr<client::ImportState> memory;
@@ -19,11 +35,11 @@ bool Imports::is_own(const Bytes64& handle) const {
   return std::ranges::any_of(exported_, [&](const auto& one) { return one.second == handle; });
 }
 
-Result<CUdeviceptr> Imports::open(std::shared_ptr<client::Connection> connection, const Bytes64& handle) {
+Result<CUdeviceptr> Imports::open(Session& session, const Bytes64& handle) {
   const MutexLock lock(mutex_);
   Open& known = open_[handle];
   if (known.count == 0) {
-    auto opened = client::ImportState::open(std::move(connection), handle);
+    auto opened = import(session, handle);
     if (!opened) {
       open_.erase(handle);
       return opened.error();

@@ -14,6 +14,7 @@
 #include "client/shim/memory/imports.h"
 #include "client/shim/memory/outside.h"
 #include "client/shim/memory/pools.h"
+#include "client/shim/memory/session.h"
 
 namespace gpumem::shim {
 
@@ -46,9 +47,7 @@ class Process {
   /// The one whose blocks can have `address`, or null.
   DeviceMemory* memory_at(CUdeviceptr address) const;
 
-  /// The session. Null: there is none.
-  std::shared_ptr<client::Connection> connection();
-
+  Session& session() { return session_; }
   Blocks& blocks() { return blocks_; }
   Pools& pools() { return pools_; }
   Handles& handles() { return handles_; }
@@ -97,7 +96,7 @@ class Process {
   std::array<std::atomic<DeviceMemory*>, kDevices> memory_{};
   Mutex mutex_;  ///< held while something is opened
   Settings settings_;
-  std::shared_ptr<client::Connection> connection_ GPUMEM_GUARDED_BY(mutex_);
+  Session session_;
   std::array<bool, kDevices> not_lent_ GPUMEM_GUARDED_BY(mutex_){};
   std::array<std::vector<int>, kDevices> peers_ GPUMEM_GUARDED_BY(mutex_){};  ///< of devices not opened yet
   RefusalMessages messages_;
