@@ -129,6 +129,7 @@ SCENE(MixesAllKinds) {
   CUmemoryPool pool = nullptr;
   ASSERT_CU(calls::cuMemPoolCreate(&pool, &properties));
   std::vector<std::thread> threads;
+  threads.reserve(4);
   for (int i = 0; i < 4; ++i) {
     threads.emplace_back([context, pool, i] {
       EXPECT_CU(real<decltype(&::cuCtxSetCurrent)>("cuCtxSetCurrent")(context));

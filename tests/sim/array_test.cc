@@ -39,10 +39,10 @@ TEST_F(ArrayCalls, MemoryIsTakenInPagesAndFreedByTheirEnd) {
     flat.NumChannels = 4;
     CUarray plain = nullptr, deep = nullptr;
     ASSERT_EQ(cuArrayCreate(&plain, &flat), CUDA_SUCCESS);
-    EXPECT_EQ(memory_left(), before - 13U * 65536) << "800,000 bytes";
+    EXPECT_EQ(memory_left(), before - 13UL * 65536) << "800,000 bytes";
     const auto shape = shape_of(64, 64, 64);
     ASSERT_EQ(cuArray3DCreate(&deep, &shape), CUDA_SUCCESS);
-    EXPECT_EQ(memory_left(), before - 13U * 65536 - (1U << 20));
+    EXPECT_EQ(memory_left(), before - 13UL * 65536 - (1UL << 20));
     EXPECT_CU(cuArrayDestroy(plain));
     EXPECT_EQ(cuArrayDestroy(plain), CUDA_ERROR_INVALID_HANDLE);
     EXPECT_CU(cuArrayDestroy(deep));
