@@ -26,7 +26,7 @@ Process& Process::current() {
 }
 
 CUresult Process::start() {
-  const auto is_done = [this](State state) {
+  const auto is_done = [](State state) {
     return state == State::kBrokered || state == State::kForwarded;
   };
   if (is_done(state_.load(std::memory_order_acquire))) return CUDA_SUCCESS;
