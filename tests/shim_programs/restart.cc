@@ -99,6 +99,27 @@ TASK(keeps_its_limit) {
   await_test();
 }
 
+// It is refused while no broker is there, and has memory again from the next.
+TASK(is_refused_meanwhile) {
+  start();
+  CUdeviceptr before = 0, meanwhile = 0, then = 0;
+  CUipcMemHandle handle{};
+  OK(cuMemAlloc(&before, 4 * kMiB));
+  OK(cuIpcGetMemHandle(&handle, before));
+  byte_at(before) = 3;
+  tell_test();
+  await_test();
+  ANSWERS(CUDA_ERROR_OUT_OF_MEMORY, cuMemAlloc(&meanwhile, kGiB));
+  tell_test();
+  await_test();
+  OK(cuMemAlloc(&then, kGiB));
+  OK(cuIpcGetMemHandle(&handle, then));
+  ANSWERS(CUDA_ERROR_INVALID_VALUE, cuIpcGetMemHandle(&handle, before));
+  MUST(byte_at(before) == 3);
+  OK(cuMemFree(before));
+  OK(cuMemFree(then));
+}
+
 // It has started, but has allocated nothing yet when its session ends.
 TASK(allocates_late) {
   start();
