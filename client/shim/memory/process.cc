@@ -26,9 +26,7 @@ Process& Process::current() {
 }
 
 CUresult Process::start() {
-  const auto is_done = [](State state) {
-    return state == State::kBrokered || state == State::kForwarded;
-  };
+  const auto is_done = [](State state) { return state == State::kBrokered || state == State::kForwarded; };
   if (is_done(state_.load(std::memory_order_acquire))) return CUDA_SUCCESS;
   const MutexLock lock(mutex_);
   return is_done(state_.load()) ? CUDA_SUCCESS : connect();
