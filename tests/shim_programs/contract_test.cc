@@ -38,7 +38,7 @@ class Contract : public ShimPrograms {
       std::istringstream words(said.substr(at + mark.size(), 200));
       std::string name;
       words >> name;
-      if (name.find('.') != std::string::npos) failed.insert(name.substr(0, name.find_last_not_of(",") + 1));
+      if (name.find('.') != std::string::npos) failed.insert(name.substr(0, name.find_last_not_of(',') + 1));
     }
     return failed;
   }

@@ -68,7 +68,7 @@ void use_thread(Random& random) {
 void use_handle(Random& random) {
   CUmemAllocationProp wanted{};
   wanted.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-  wanted.location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
+  wanted.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
   const std::uint64_t size = (1 + random() % 5) * 2 * kMiB;
   CUmemGenericAllocationHandle handle = 0;
   if (!is_there(cuMemCreate(&handle, size, &wanted, 0))) return;

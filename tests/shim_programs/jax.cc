@@ -36,7 +36,7 @@ constexpr unsigned kPosix = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
 CUmemAllocationProp properties(unsigned handle_types) {
   CUmemAllocationProp wanted{};
   wanted.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-  wanted.location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
+  wanted.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
   wanted.requestedHandleTypes = static_cast<CUmemAllocationHandleType>(handle_types);
   int rdma = 0;
   OK(CU(cuDeviceGetAttribute)(&rdma, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED, 0));
@@ -67,7 +67,7 @@ CUdeviceptr allocate_mapped(std::uint64_t* bytes, unsigned handle_types) {
   OK(CU(cuMemCreate)(&handle, *bytes, &wanted, 0));
   OK(CU(cuMemAddressReserve)(&at, *bytes, unit, 0, 0));
   OK(CU(cuMemMap)(at, *bytes, 0, handle, 0));
-  const CUmemAccessDesc access{{CU_MEM_LOCATION_TYPE_DEVICE, {0}}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+  const CUmemAccessDesc access{{CU_MEM_LOCATION_TYPE_DEVICE, 0}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
   OK(CU(cuMemSetAccess)(at, *bytes, &access, 1));
   OK(CU(cuMemRelease)(handle));
   return at;

@@ -72,7 +72,7 @@ class ExpandableSegment {
     }
     for (std::size_t i = begin; i < handles_.size(); ++i)
       OK(CU(cuMemMap)(at_ + i * piece_, piece_, 0, handles_[i], 0));
-    const CUmemAccessDesc access{{CU_MEM_LOCATION_TYPE_DEVICE, {0}}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    const CUmemAccessDesc access{{CU_MEM_LOCATION_TYPE_DEVICE, 0}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
     OK(CU(cuMemSetAccess)(at_ + begin * piece_, count * piece_, &access, 1));
     return true;
   }
@@ -94,7 +94,7 @@ class ExpandableSegment {
     static const CUmemAllocationProp kProperties = [] {
       CUmemAllocationProp wanted{};
       wanted.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-      wanted.location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
+      wanted.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
       int rdma = 0;
       OK(CU(cuDeviceGetAttribute)(&rdma, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED, 0));
       if (rdma != 0) wanted.allocFlags.gpuDirectRDMACapable = 1;

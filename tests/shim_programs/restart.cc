@@ -21,11 +21,11 @@ struct Memory {
     OK(cuMemAllocAsync(&ordered, kBytes, nullptr));
     CUmemAllocationProp wanted{};
     wanted.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-    wanted.location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
+    wanted.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
     OK(cuMemCreate(&handle, kBytes, &wanted, 0));
     OK(cuMemAddressReserve(&mapped, kBytes, 0, 0, 0));
     OK(cuMemMap(mapped, kBytes, 0, handle, 0));
-    const CUmemAccessDesc access{{CU_MEM_LOCATION_TYPE_DEVICE, {0}}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    const CUmemAccessDesc access{{CU_MEM_LOCATION_TYPE_DEVICE, 0}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
     OK(cuMemSetAccess(mapped, kBytes, &access, 1));
     OK(cuMemAllocManaged(&managed, kBytes, CU_MEM_ATTACH_GLOBAL));
   }
@@ -70,7 +70,7 @@ TASK(goes_on) {
     now.take();
     now.fill(static_cast<unsigned char>(i + 1));
     before.check(static_cast<unsigned char>(i));
-    MUST(all - free_bytes() == 2 * 4 * Memory::kBytes);
+    MUST(all - free_bytes() == 8 * Memory::kBytes);
     before.free();
     now.check(static_cast<unsigned char>(i + 1));
     before = now;
@@ -97,6 +97,27 @@ TASK(keeps_its_limit) {
   OK(cuMemAlloc(&more, 24 * kMiB));
   tell_test();
   await_test();
+}
+
+// It is refused while no broker is there, and has memory again from the next.
+TASK(is_refused_meanwhile) {
+  start();
+  CUdeviceptr before = 0, meanwhile = 0, then = 0;
+  CUipcMemHandle handle{};
+  OK(cuMemAlloc(&before, 4 * kMiB));
+  OK(cuIpcGetMemHandle(&handle, before));
+  byte_at(before) = 3;
+  tell_test();
+  await_test();
+  ANSWERS(CUDA_ERROR_OUT_OF_MEMORY, cuMemAlloc(&meanwhile, kGiB));
+  tell_test();
+  await_test();
+  OK(cuMemAlloc(&then, kGiB));
+  OK(cuIpcGetMemHandle(&handle, then));
+  ANSWERS(CUDA_ERROR_INVALID_VALUE, cuIpcGetMemHandle(&handle, before));
+  MUST(byte_at(before) == 3);
+  OK(cuMemFree(before));
+  OK(cuMemFree(then));
 }
 
 // It has started, but has allocated nothing yet when its session ends.

@@ -157,6 +157,19 @@ TEST_F(ProgramsOfALostSession, WhoseThreadsAllocateMeanwhileLoseItAgainAndAgain)
   EXPECT_TRUE(comes_to_rest());
 }
 
+TEST_F(ProgramsOfALostSession, AreRefusedWhileNoBrokerIsThereAndNotForEver) {
+  auto one = program({"is_refused_meanwhile"}, {{"GPUMEM_WAIT", "0s"}});
+  one.await();
+  broker_.kill();
+  one.tell();
+  one.await();
+  gpumem::test::write_file(broker_.folder() + "/journal", "no journal");
+  broker_.start_again();
+  one.tell();
+  EXPECT_TRUE(one.succeeds()) << one.output();
+  EXPECT_TRUE(comes_to_rest());
+}
+
 TEST_F(ProgramsOfALostSession, WithoutMemoryBorrowInAnotherFromTheBeginning) {
   auto one = program({"allocates_late"});
   one.await();

@@ -6,7 +6,8 @@ gpumem::test::ChildOptions ShimPrograms::options_of(Words words, const Environme
   Environment environment = more;  // of two values, the first counts
   environment.emplace_back("GPUMEM_RUNTIME_DIR", broker_.folder());
   environment.emplace_back("GPUMEM_REAL_LIBCUDA", broker_.driver_folder());
-  if (way == Way::kPath)
+  // A sanitized library cannot be loaded before the sanitizer's own.
+  if (way == Way::kPath || GPUMEM_TEST_SANITIZED)
     environment.emplace_back("LD_LIBRARY_PATH", GPUMEM_TEST_SHIM);
   else
     environment.emplace_back("LD_PRELOAD", GPUMEM_TEST_SHIM "/libcuda.so.1");

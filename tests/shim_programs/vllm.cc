@@ -30,14 +30,14 @@ struct Held {
 void create_and_map(Held& held) {
   CUmemAllocationProp wanted{};
   wanted.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-  wanted.location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
+  wanted.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
   wanted.allocFlags.compressionType = CU_MEM_ALLOCATION_COMP_NONE;
   int rdma = 0;
   OK(cuDeviceGetAttribute(&rdma, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED, 0));
   if (rdma != 0) wanted.allocFlags.gpuDirectRDMACapable = 1;
   OK(cuMemCreate(&held.handle, held.size, &wanted, 0));
   OK(cuMemMap(held.at, held.size, 0, held.handle, 0));
-  const CUmemAccessDesc access{{CU_MEM_LOCATION_TYPE_DEVICE, {0}}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+  const CUmemAccessDesc access{{CU_MEM_LOCATION_TYPE_DEVICE, 0}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
   OK(cuMemSetAccess(held.at, held.size, &access, 1));
 }
 
@@ -45,7 +45,7 @@ void create_and_map(Held& held) {
 Held allocate(std::uint64_t bytes) {
   CUmemAllocationProp wanted{};
   wanted.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-  wanted.location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
+  wanted.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
   std::size_t unit = 0;
   OK(cuMemGetAllocationGranularity(&unit, &wanted, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
   Held held;

@@ -27,8 +27,14 @@ Imports::Bytes64 bytes_of(const CUipcMemHandle& handle) {
 }
 
 CUresult name_block(const Block& block, CUipcMemHandle* out) {
+  const Slices* const of = block.memory->slices_of(block.at);
+  if (of == nullptr || of->is_lost()) {
+    say("cuIpcGetMemHandle: the session that the block was borrowed in was lost; blocks of now can be passed "
+        "on");
+    return CUDA_ERROR_INVALID_VALUE;
+  }
   const auto handle = Process::current().imports().handle_of(block.id, [&] {
-    return block.memory->slices_of(block.at)->engine().export_handle(block.at, {}, {}, {kLife, kUses});
+    return of->engine().export_handle(block.at, {}, {}, {kLife, kUses});
   });
   if (!handle) {
     say("cuIpcGetMemHandle: " + handle.error().message);

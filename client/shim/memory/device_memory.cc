@@ -99,7 +99,7 @@ Result<void> DeviceMemory::replace(Slices& lost) {
   for (const int peer : peers_) (void)(*opened)->engine().allow(peer);  // as it was before
   const MutexLock lock(declaring_);
   if (!outside_.is_zero()) {
-    const auto declared = declare(**opened, outside_);
+    auto declared = declare(**opened, outside_);
     if (!declared) return declared;
   }
   slices_.store(opened->release(), std::memory_order_release);

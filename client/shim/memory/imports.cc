@@ -10,7 +10,7 @@ namespace gpumem::shim {
 namespace {
 
 /// In another session if the process's is lost, which may turn out by the attempt.
-Result<std::unique_ptr<client::ImportState>> import(Session& session, const Imports::Bytes64& handle) {
+Result<std::unique_ptr<client::ImportState>> import_in(Session& session, const Imports::Bytes64& handle) {
   for (;;) {
     auto connection = session.usable();
     if (!connection) return connection.error();
@@ -39,7 +39,7 @@ Result<CUdeviceptr> Imports::open(Session& session, const Bytes64& handle) {
   const MutexLock lock(mutex_);
   Open& known = open_[handle];
   if (known.count == 0) {
-    auto opened = import(session, handle);
+    auto opened = import_in(session, handle);
     if (!opened) {
       open_.erase(handle);
       return opened.error();

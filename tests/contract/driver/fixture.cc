@@ -115,7 +115,8 @@ bool DriverTest::is_used(std::uint64_t bytes) const {
 }
 
 void DriverTest::expect_used(std::uint64_t bytes) const {
-  EXPECT_TRUE(test::eventually([&] { return is_used(bytes); }, patience())) << used() << " instead of " << bytes;
+  EXPECT_TRUE(test::eventually([&] { return is_used(bytes); }, patience()))
+      << used() << " instead of " << bytes;
 }
 
 void must(CUresult result, const char* file, int line) {
