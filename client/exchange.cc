@@ -187,8 +187,9 @@ Result<void> Exchange::tell(const lane::Outgoing& frame, Clock::time_point deadl
 
 void Exchange::tell_later(const lane::Outgoing& frame) {
   const MutexLock lock(mutex_);
+  if (!is_spoken(frame.bytes())) return;
   queue(frame);
-  if (silent_) read_what_is_there();
+  read_what_is_there();  // answers that nobody awaits: unread, they would keep the broker from sending more
   if (!silent_) send_queued();
 }
 
@@ -392,6 +393,15 @@ void Exchange::close() {
 
 // ---- Another broker ----
 
+void Exchange::set_version(std::uint64_t version) {
+  const MutexLock lock(mutex_);
+  version_ = version;
+}
+
+bool Exchange::is_spoken(std::string_view frame) const {
+  return lane::first_version_of(lane::parse(frame)->header.kind) <= version_;
+}
+
 void Exchange::set_resumption(Resumption resumption) {
   const MutexLock lock(mutex_);
   resumption_ = std::move(resumption);
@@ -439,10 +449,13 @@ bool Exchange::wait_until_open(const Clock::time_point& deadline) {
 
 // One attempt. Without a broker it returns at once: then a moment is waited, in which others may make theirs.
 void Exchange::resume(Clock::time_point deadline) {
-  const SessionClaim claim = claim_;
   const auto attempt = resumption_.attempt;
   resuming_ = true;
   mutex_.unlock();
+  const auto claim = [this](std::uint64_t session) {
+    const MutexLock lock(mutex_);
+    return claim_.frames(session);
+  };
   auto resumed = attempt(claim, deadline);
   mutex_.lock();
   resuming_ = false;
@@ -458,17 +471,20 @@ void Exchange::resume(Clock::time_point deadline) {
   reopened_.wait_until(mutex_, std::min(deadline, Clock::now() + pause_));
 }
 
-void Exchange::go_on(LaneSocket socket) {
-  socket_.replace(std::move(socket));
+void Exchange::go_on(Resumption::Reopened reopened) {
+  socket_.replace(std::move(reopened.socket));
+  version_ = reopened.version;
   closed_ = false;
   absent_ = false;
   pause_ = kFirstPause;
   silent_ = false;
   ++connection_;
   heard_ = Clock::now();
-  // What was to be sent again on a connection that did not last is sent once.
-  std::erase_if(queue_, [this](const std::string& frame)
-                            GPUMEM_REQUIRES(mutex_) { return find(lane::parse(frame)->header.request); });
+  // What was to be sent again on a connection that did not last is sent once. This broker may be an older
+  // one.
+  std::erase_if(queue_, [this](const std::string& frame) GPUMEM_REQUIRES(mutex_) {
+    return find(lane::parse(frame)->header.request) != nullptr || !is_spoken(frame);
+  });
   for (Call* call = calls_; call != nullptr;) {
     Call* const next = call->next_;
     send_again(*call);

@@ -87,17 +87,25 @@ class Exchange {
   /// Sends `frame`, which has no answer and is for this broker alone. Errors  kUnavailable.   Blocks  until
   /// `deadline`, if the lane is full.
   Result<void> tell(const lane::Outgoing& frame, Clock::time_point deadline);
-  /// Sends `frame`, whose answer is of no interest, at once or when the broker answers again.
+  /// Sends `frame`, whose answer is of no interest, at once or when the broker answers again. Does nothing if
+  /// the version that the broker speaks has no such frames.
   void tell_later(const lane::Outgoing& frame);
   /// Sends what is still to be sent, and `last`, as far as there is room. No call is in flight, and none
   /// follows.
   void end(const lane::Outgoing& last);
 
+  /// The version of the lane that both sides speak; once the broker has said so.
+  void set_version(std::uint64_t version);
+
   /// How the session goes on when its broker has ended. Called by one thread at a time, but for
   /// has_reached_one.
   struct Resumption {
+    struct Reopened {
+      LaneSocket socket;
+      std::uint64_t version = 0;  ///< as of set_version()
+    };
     /// Tries until a deadline; nothing: not yet. Errors  the session is lost; why.
-    std::function<Result<std::optional<LaneSocket>>(const SessionClaim&, Clock::time_point)> attempt;
+    std::function<Result<std::optional<Reopened>>(const SessionClaim::Frames&, Clock::time_point)> attempt;
     /// Whether a broker is there, which has not answered yet. Threads  any.
     std::function<bool()> has_reached_one;
     /// Says the last frame to a broker that has not answered an attempt yet.
@@ -130,7 +138,8 @@ class Exchange {
   Result<void> wait_for_broker(const Clock::time_point& deadline) GPUMEM_REQUIRES(mutex_);
   bool wait_until_open(const Clock::time_point& deadline) GPUMEM_REQUIRES(mutex_);
   void resume(Clock::time_point deadline) GPUMEM_REQUIRES(mutex_);
-  void go_on(LaneSocket socket) GPUMEM_REQUIRES(mutex_);
+  void go_on(Resumption::Reopened reopened) GPUMEM_REQUIRES(mutex_);
+  bool is_spoken(std::string_view frame) const GPUMEM_REQUIRES(mutex_);
   void send_again(Call& call) GPUMEM_REQUIRES(mutex_);
   Result<void> begin(Call& call) GPUMEM_REQUIRES(mutex_);
   Result<void> await(Call& call) GPUMEM_REQUIRES(mutex_);
@@ -170,8 +179,9 @@ class Exchange {
   /// The call with a frame that is not the last of its answer and was not taken yet. Nobody reads on, or the
   /// descriptors of a large grant would all be open at once.
   Call* undrained_ GPUMEM_GUARDED_BY(mutex_) = nullptr;
-  Clock::time_point heard_ GPUMEM_GUARDED_BY(mutex_);        ///< when something came last
-  Clock::time_point probed_ GPUMEM_GUARDED_BY(mutex_);       ///< when a Ping was sent to hear something
+  Clock::time_point heard_ GPUMEM_GUARDED_BY(mutex_);   ///< when something came last
+  Clock::time_point probed_ GPUMEM_GUARDED_BY(mutex_);  ///< when a Ping was sent to hear something
+  std::uint64_t version_ GPUMEM_GUARDED_BY(mutex_) = lane::kOldestVersion;
   std::deque<std::string> queue_ GPUMEM_GUARDED_BY(mutex_);  ///< frames that there was no room for
   // Another broker.
   std::uint64_t connection_ GPUMEM_GUARDED_BY(mutex_) = 0;  ///< another number: another connection

@@ -98,6 +98,7 @@ Result<Greeting> Lane::greet(const std::string& label) {
     return refused ? body.error().in("the broker refuses this process") : Error(body.error());
   }
   crash_at(CrashPoint::kClientGreeted);
+  exchange_.set_version(body->version);
   return greeting_of(*body, answer.descriptors);
 }
 
@@ -106,13 +107,14 @@ void Lane::resume_after_restart(const Welcome& welcome, Taken taken) {
   resumption_.emplace(path_, welcome);
   taken_ = std::move(taken);
   exchange_.set_resumption(
-      {.attempt = [this](const SessionClaim& claim,
-                         Clock::time_point deadline) -> Result<std::optional<LaneSocket>> {
+      {.attempt = [this](const SessionClaim::Frames& claim, Clock::time_point deadline)
+           -> Result<std::optional<Exchange::Resumption::Reopened>> {
          auto resumed = resumption_->attempt(claim, deadline);
          if (!resumed) return resumed.error();
-         if (!*resumed) return std::optional<LaneSocket>();
+         if (!*resumed) return std::optional<Exchange::Resumption::Reopened>();
+         const std::uint64_t version = (*resumed)->greeting.welcome.version;
          if (auto taken = taken_(std::move((*resumed)->greeting)); !taken) return taken.error();
-         return std::optional(std::move((*resumed)->socket));
+         return std::optional(Exchange::Resumption::Reopened{std::move((*resumed)->socket), version});
        },
        .has_reached_one = [this] { return resumption_->has_reached_one(); },
        .leave = [this](std::string_view goodbye) { resumption_->leave(goodbye); }});

@@ -12,10 +12,6 @@ using WallTime = std::chrono::system_clock::time_point;
 /// Errors  kInvalidArgument: neither.
 Result<std::string> since_text(const std::string& since, WallTime now);
 
-/// Reads a span of time: `500ms`, `90s`, `10m`, `2h`, `3d`; a number alone is seconds.
-/// Errors  kInvalidArgument: something else, or over a year.
-Result<std::chrono::milliseconds> parse_span(const std::string& text);
-
 /// A span of time in its two largest units: `3d 4h`, `12m 5s`; under ten seconds `1.5s`, under one `20ms`.
 std::string span_text(std::chrono::milliseconds span);
 

@@ -111,6 +111,10 @@ Error cannot_import() {
           "gpumem_import_handle, or on a lane"};
 }
 
+Result<void> revoke_handle(core::Broker& broker, SessionId session, const RevokeHandle& request) {
+  return broker.revoke_handle(session, request.handle);
+}
+
 Result<void> release_import(core::Broker& broker, SessionId session, const ReleaseImport& request,
                             core::TimePoint now) {
   return broker.release_import(session, request.import, now);

@@ -46,6 +46,9 @@ struct ExportHandle {
 struct ImportHandle {
   core::HandleBytes handle{};
 };
+struct RevokeHandle {
+  core::HandleBytes handle{};
+};
 struct ReleaseImport {
   core::ImportId import;
 };
@@ -57,10 +60,10 @@ struct Describe {};
 struct Explain {};
 
 /// Each of the calls. A transport that does not have one of them fails its test.
-using Call = std::variant<OpenSlice, CloseSlice, Grow, Return, ExportHandle, ImportHandle, ReleaseImport,
-                          Charge, Ping, Spent, Describe, Explain>;
+using Call = std::variant<OpenSlice, CloseSlice, Grow, Return, ExportHandle, ImportHandle, RevokeHandle,
+                          ReleaseImport, Charge, Ping, Spent, Describe, Explain>;
 inline constexpr std::array<std::string_view, std::variant_size_v<Call>> kCallNames{
-    "OpenSlice",     "CloseSlice", "Grow", "Return", "ExportHandle", "ImportHandle",
+    "OpenSlice",     "CloseSlice", "Grow", "Return", "ExportHandle", "ImportHandle", "RevokeHandle",
     "ReleaseImport", "Charge",     "Ping", "Spent",  "Describe",     "Explain"};
 
 /// How long a handle can be redeemed, if it is not said.
@@ -107,6 +110,8 @@ Result<core::Imported> import_handle(core::Broker& broker, SessionId session, co
                                      core::TimePoint now);
 /// Of a transport that does not.
 Error cannot_import();
+/// Errors  as core::Broker::revoke_handle.
+Result<void> revoke_handle(core::Broker& broker, SessionId session, const RevokeHandle& request);
 /// Errors  as core::Broker::release_import.
 Result<void> release_import(core::Broker& broker, SessionId session, const ReleaseImport& request,
                             core::TimePoint now);

@@ -197,6 +197,12 @@ Result<std::vector<FabricPart>> Broker::export_fabric(SessionId id, SliceId slic
   return parts;
 }
 
+Result<void> Broker::revoke_handle(SessionId id, const HandleBytes& bytes) {
+  auto session = state_.live(id);
+  if (!session) return session.error();
+  return lending_.revoke_handle(**session, bytes);
+}
+
 Result<Imported> Broker::import_handle(SessionId id, const HandleBytes& bytes, TimePoint now) {
   auto session = state_.live(id);
   if (!session) return session.error();

@@ -115,6 +115,9 @@ class Broker {
   Result<std::vector<FabricPart>> export_fabric(SessionId session, SliceId slice,
                                                 std::span<const LeaseId> leases, Bytes offset, Bytes bytes,
                                                 const FabricHandleOf& handle_of, TimePoint now);
+  /// Nobody can redeem the handle from now on. What it was redeemed for stays.
+  /// Errors  kNotFound (no such handle of the session's).
+  Result<void> revoke_handle(SessionId session, const HandleBytes& bytes);
   /// The session uses the handle's memory from now on, too, until release_import(). Memory that its session
   /// lets go of is charged to one that uses it.
   /// Errors  kNotFound (no such handle of the session's tenant), kUnavailable (the memory is asked back, or

@@ -57,6 +57,13 @@ void Handles::use(const HandleBytes& bytes) {
     outbox_.record(checkpoint_of(bytes, handle));
 }
 
+bool Handles::revoke(SessionId holder, const HandleBytes& bytes) {
+  const auto number = by_bytes_.find(bytes);
+  if (number == by_bytes_.end() || handles_.at(number->second).handle.holder != holder) return false;
+  erase(number->second);
+  return true;
+}
+
 void Handles::add_to(Checkpoint& checkpoint) const {
   for (const auto& [number, entry] : handles_)
     checkpoint.handles.emplace(entry.bytes, checkpoint_of(entry.bytes, entry.handle));

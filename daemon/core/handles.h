@@ -38,6 +38,8 @@ class Handles {
   const Handle* find(const HandleBytes& bytes, TimePoint now) const;
   /// It was redeemed once more.
   void use(const HandleBytes& bytes);
+  /// Ends one. False: the holder has none of these bytes.
+  bool revoke(SessionId holder, const HandleBytes& bytes);
   /// All of them, expired ones too.
   void add_to(Checkpoint& checkpoint) const;
   /// Ends those that stand for `lease`.

@@ -95,6 +95,7 @@ class Lending {
   Result<std::vector<FabricPart>> export_fabric(Session& session, SliceId slice,
                                                 std::span<const LeaseId> leases, Bytes offset, Bytes bytes,
                                                 const FabricHandleOf& handle_of, TimePoint now);
+  Result<void> revoke_handle(const Session& session, const HandleBytes& bytes);
   /// The handle, if the session may redeem it. Errors  as Broker::import_handle.
   Result<const Handle*> redeemable(const Session& session, const HandleBytes& bytes, TimePoint now) const;
   /// `handle`  is redeemable by the session; not to be used afterwards.

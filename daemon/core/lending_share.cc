@@ -92,6 +92,12 @@ Result<void> Lending::export_handle(const Session& session, SliceId slice, std::
                       now);
 }
 
+Result<void> Lending::revoke_handle(const Session& session, const HandleBytes& bytes) {
+  if (handles_.revoke(session.id, bytes)) return {};
+  return Error{Code::kNotFound,
+               "the session has no such handle: it has expired, was used up, or its memory was given back"};
+}
+
 Result<const Handle*> Lending::redeemable(const Session& session, const HandleBytes& bytes,
                                           TimePoint now) const {
   const Handle* handle = handles_.find(bytes, now);

@@ -26,10 +26,10 @@ lane::Welcome Loop::welcome_of(SessionId session, std::uint16_t newest) const {
 
 Result<void> Loop::check_versions(std::uint16_t oldest, std::uint16_t newest) {
   if (oldest <= lane::kVersion && newest >= lane::kOldestVersion) return {};
-  return Error{Code::kFailedPrecondition, "the client speaks versions " + std::to_string(oldest) + " to " +
-                                              std::to_string(newest) + " of the lane, this broker speaks " +
-                                              std::to_string(lane::kVersion) +
-                                              " and the one before: install the same version on both sides"};
+  return Error{Code::kFailedPrecondition,
+               "the client speaks versions " + std::to_string(oldest) + " to " + std::to_string(newest) +
+                   " of the lane, this broker speaks " + std::to_string(lane::kOldestVersion) + " to " +
+                   std::to_string(lane::kVersion) + ": install the same version on both sides"};
 }
 
 void Loop::frame(const std::shared_ptr<Lane>& lane, std::string_view packet) {

@@ -39,6 +39,7 @@ Result<void> SessionCalls::receive(SessionId session, std::string_view packet, c
     case Kind::kReturn: return understand<Return>(call, *frame);
     case Kind::kExportHandle: return understand<ExportHandle>(call, *frame);
     case Kind::kImportHandle: return understand<ImportHandle>(call, *frame);
+    case Kind::kRevokeHandle: return understand<RevokeHandle>(call, *frame);
     case Kind::kReleaseImport: return understand<ReleaseImport>(call, *frame);
     case Kind::kCharge: return understand<Charge>(call, *frame);
     case Kind::kPing: return understand<Ping>(call, *frame);
@@ -124,6 +125,11 @@ Result<void> SessionCalls::take(const Call& call, const ImportHandle& body) {
   for (const auto& [lease, extent] : imported->leases) extents.push_back(extent.id);
   answer_later(call, to_body(*imported), std::move(extents));
   executor_.after([] { crash_at(CrashPoint::kImportSent); });
+  return {};
+}
+
+Result<void> SessionCalls::take(const Call& call, const RevokeHandle& body) {
+  answer_later(call, api::revoke_handle(call.broker, call.session, {body.handle}));
   return {};
 }
 

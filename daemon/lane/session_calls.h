@@ -34,6 +34,7 @@ class SessionCalls final : public core::PacketReceiver {
   Result<void> take(const Call& call, const Return& body);
   Result<void> take(const Call& call, const ExportHandle& body);
   Result<void> take(const Call& call, const ImportHandle& body);
+  Result<void> take(const Call& call, const RevokeHandle& body);
   Result<void> take(const Call& call, const ReleaseImport& body);
   Result<void> take(const Call& call, const Charge& body);
   Result<void> take(const Call& call, const Ping& body);

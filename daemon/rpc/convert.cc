@@ -54,6 +54,16 @@ api::ExportHandle to_call(const v1::ExportHandleRequest& request) {
   return call;
 }
 
+Result<core::HandleBytes> to_handle(std::string_view bytes) {
+  core::HandleBytes handle{};
+  if (bytes.size() != handle.size()) {
+    return Error{Code::kInvalidArgument, "a handle has " + std::to_string(handle.size()) + " bytes, not " +
+                                             std::to_string(bytes.size())};
+  }
+  std::ranges::copy(bytes, handle.begin());
+  return handle;
+}
+
 grpc::Status to_status(const Error& error) {
   return {static_cast<grpc::StatusCode>(error.code), error.message};
 }

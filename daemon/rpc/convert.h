@@ -18,6 +18,8 @@ namespace gpumem::rpc {
 api::Grow to_call(const v1::GrowRequest& request);
 api::Return to_call(const v1::ReturnRequest& request);
 api::ExportHandle to_call(const v1::ExportHandleRequest& request);
+/// Errors  kInvalidArgument: it has another length than handles have.
+Result<core::HandleBytes> to_handle(std::string_view bytes);
 
 grpc::Status to_status(const Error& error);
 /// With the denial, if it is one, as an error detail: for the caller, so without other tenants' names.

@@ -48,6 +48,7 @@ void SessionCalls::receive(const v1::SessionRequest& request, core::Broker& brok
       return answer_later(call, api::give_back(broker, session_, to_call(request.give_back()), now));
     case v1::SessionRequest::kExportHandle: return export_handle(call, request.export_handle());
     case v1::SessionRequest::kImportHandle: return answer_later(call, failed_with(api::cannot_import()));
+    case v1::SessionRequest::kRevokeHandle: return revoke_handle(call, request.revoke_handle());
     case v1::SessionRequest::kReleaseImport:
       return answer_later(
           call,
@@ -172,6 +173,12 @@ void SessionCalls::export_fabric(const Call& call, const v1::ExportHandleRequest
     one.set_lease(part.lease.value);
   }
   answer_later(call, std::move(answer));
+}
+
+void SessionCalls::revoke_handle(const Call& call, const v1::RevokeHandleRequest& request) {
+  const auto handle = to_handle(request.handle());
+  if (!handle) return answer_later(call, failed_with(handle.error()));
+  answer_later(call, api::revoke_handle(call.broker, session_, {*handle}));
 }
 
 void SessionCalls::describe(const Call& call) {

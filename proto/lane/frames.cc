@@ -98,6 +98,7 @@ template Result<Spent> body_of(const Incoming& frame);
 template Result<Goodbye> body_of(const Incoming& frame);
 template Result<ExportHandle> body_of(const Incoming& frame);
 template Result<ImportHandle> body_of(const Incoming& frame);
+template Result<RevokeHandle> body_of(const Incoming& frame);
 template Result<ReleaseImport> body_of(const Incoming& frame);
 template Result<Describe> body_of(const Incoming& frame);
 template Result<Explain> body_of(const Incoming& frame);

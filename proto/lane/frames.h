@@ -17,9 +17,10 @@ namespace gpumem::lane {
 
 /// "GML3" as little-endian bytes. No message of the protocol before this one starts with it.
 inline constexpr std::uint32_t kMagic = 0x334c'4d47;
-inline constexpr std::uint16_t kVersion = 4;
+inline constexpr std::uint16_t kVersion = 5;
 inline constexpr std::uint16_t kOldestVersion = 3;  ///< of the frames; the version before has no frames
 inline constexpr std::uint16_t kResumeVersion = 4;  ///< from this one on, sessions can be resumed
+inline constexpr std::uint16_t kRevokeVersion = 5;  ///< from this one on, handles can be revoked
 inline constexpr std::size_t kMostBytes = 4096;     ///< of a frame; a longer one ends the session
 inline constexpr std::size_t kMostDescriptors = 128;
 inline constexpr std::size_t kMostParts = 32;  ///< of a growth: one for each device
@@ -50,6 +51,7 @@ enum class Kind : std::uint16_t {
   kDescribe = 15,
   kExplain = 16,
   kResume = 17,
+  kRevokeHandle = 18,
   // From the broker.
   kWelcome = 129,
   kSliceOpened = 130,
@@ -62,6 +64,15 @@ enum class Kind : std::uint16_t {
   kDescribed = 137,
   kExplained = 138,
 };
+
+/// The first version that has frames of `kind`. A peer that speaks an older one would end the session.
+constexpr std::uint16_t first_version_of(Kind kind) {
+  switch (kind) {
+    case Kind::kResume: return kResumeVersion;
+    case Kind::kRevokeHandle: return kRevokeVersion;
+    default: return kOldestVersion;
+  }
+}
 
 struct Header {
   std::uint32_t magic;
@@ -213,6 +224,11 @@ struct ExportHandle {
 /// Redeems a handle of a session of the same tenant. Answered with Imported or Failed.
 struct ImportHandle {
   static constexpr Kind kKind = Kind::kImportHandle;
+  HandleBytes handle;
+};
+/// Ends a handle of the session. What it was redeemed for stays. Answered with Done or Failed.
+struct RevokeHandle {
+  static constexpr Kind kKind = Kind::kRevokeHandle;
   HandleBytes handle;
 };
 /// The memory of an import is unmapped and released. Answered with Done or Failed.
@@ -444,7 +460,8 @@ static_assert(offsetof(Grow, count) == 8 && offsetof(Grow, parts) == 16);
 static_assert(offsetof(Return, count) == 8 && offsetof(Return, leases) == 16);
 static_assert(offsetof(ExportHandle, offset) == 8 && offsetof(ExportHandle, life) == 24 &&
               offsetof(ExportHandle, count) == 40 && offsetof(ExportHandle, leases) == 48);
-static_assert(sizeof(ImportHandle) == 64 && sizeof(ReleaseImport) == 8 && sizeof(HandleExported) == 72);
+static_assert(sizeof(ImportHandle) == 64 && sizeof(RevokeHandle) == 64 && sizeof(ReleaseImport) == 8 &&
+              sizeof(HandleExported) == 72);
 static_assert(offsetof(Imported, device) == 8 && offsetof(Imported, count) == 32 &&
               offsetof(Imported, sizes) == 40);
 static_assert(sizeof(Charge) == 16 && offsetof(Charge, bytes) == 8);

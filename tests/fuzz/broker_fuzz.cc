@@ -113,15 +113,10 @@ class Clients {
   }
 
   std::string sharing(std::size_t which) {
-    switch (input_.below(3)) {
+    switch (input_.below(4)) {
       case 0: return bytes(an_export(which));
-      case 1: {
-        lane::ImportHandle body{};
-        const auto& handles = host_.handles();
-        if (!handles.empty())
-          body.handle = handles[handles.size() - 1 - input_.below(std::min<std::size_t>(handles.size(), 8))];
-        return bytes(body);
-      }
+      case 1: return bytes(lane::ImportHandle{some_handle()});
+      case 2: return bytes(lane::RevokeHandle{some_handle()});
       default: {
         const SessionId session = sessions_[input_.one_in(8) ? 1 - which : which];
         if (!host_.lives(session) || host_.told(session).imports.empty())
@@ -130,6 +125,13 @@ class Clients {
         return bytes(lane::ReleaseImport{imports[input_.below(imports.size())]});
       }
     }
+  }
+
+  // Of those that were made last, by either session.
+  lane::HandleBytes some_handle() {
+    const auto& handles = host_.handles();
+    if (handles.empty()) return {};
+    return handles[handles.size() - 1 - input_.below(std::min<std::size_t>(handles.size(), 8))];
   }
 
   lane::ExportHandle an_export(std::size_t which) {

@@ -34,7 +34,7 @@ class FuzzedClient {
   }
 
   void call(std::uint8_t what) {
-    switch (what % 14) {
+    switch (what % 15) {
       case 0: (void)lane_->call<lane::SliceOpened>(lane::OpenSlice{0, 0, {}}); break;
       case 1: (void)lane_->call(lane::Return{1, 0, {}}); break;
       case 2: (void)lane_->call(lane::Ping{}); break;
@@ -46,6 +46,7 @@ class FuzzedClient {
       case 8: lane_->goodbye(); break;
       case 12: import_handle(); break;
       case 13: (void)lane_->call<lane::HandleExported>(lane::ExportHandle{}); break;
+      case 14: lane_->tell_later(lane::RevokeHandle{}); break;
       default: grow(false);
     }
   }

@@ -124,6 +124,50 @@ TEST_F(Sharing, AHandleWorksOnceUnlessMoreIsSaid) {
   expect_rest();
 }
 
+TEST_F(Sharing, AHandleIsRevokedByFrames) {
+  FrameLane lender(broker_.folder()), user(broker_.folder());
+  EXPECT_EQ(lender.greet().version, lane::kVersion);
+  user.greet();
+  const std::uint64_t slice = lender.open_slice();
+  const auto answer = lender.grow(slice, mebibytes(2));
+  const auto granted = answer.as<lane::Granted>();
+  lender.send(lane::Accept{granted.grant});
+  lane::ExportHandle request{};
+  request.slice = slice;
+  request.uses = 10;
+  request.count = granted.count;
+  for (std::size_t i = 0; i < granted.count; ++i) request.leases[i] = granted.leases[i].lease;
+  const lane::HandleBytes handle = lender.ask(request).as<lane::HandleExported>().handle;
+  EXPECT_TRUE(user.ask(lane::ImportHandle{handle}).is(lane::Kind::kImported));
+  EXPECT_TRUE(user.ask(lane::RevokeHandle{handle}).is(lane::Kind::kFailed)) << "it is the lender's";
+  EXPECT_TRUE(lender.ask(lane::RevokeHandle{handle}).is(lane::Kind::kDone));
+  EXPECT_TRUE(user.ask(lane::ImportHandle{handle}).is(lane::Kind::kFailed));
+  EXPECT_TRUE(lender.ask(lane::RevokeHandle{handle}).is(lane::Kind::kFailed));
+  EXPECT_EQ(broker_.sessions().at(1).shared(0).imported(), mebibytes(2).count) << "what is open stays";
+}
+
+TEST_F(Sharing, AHandleIsRevokedByGrpc) {
+  auto user = client();
+  SessionStream stream(broker_.folder());
+  stream.open();
+  const std::uint64_t slice = stream.open_slice();
+  const v1::SessionAnswer granted = stream.ask(growth(slice, mebibytes(2)));
+  ASSERT_TRUE(granted.has_granted());
+  EXPECT_TRUE(eventually([&] { return broker_.device().active() == mebibytes(2).count; }));
+  v1::SessionRequest request;
+  request.mutable_export_handle()->set_slice(slice);
+  for (const v1::Lease& lease : granted.granted().leases())
+    request.mutable_export_handle()->add_leases(lease.id());
+  const std::string handle = stream.ask(request).handle_exported().handle();
+  request.mutable_revoke_handle()->set_handle(handle.substr(1));
+  EXPECT_EQ(stream.ask(request).failed().code(), grpc::StatusCode::INVALID_ARGUMENT);
+  request.mutable_revoke_handle()->set_handle(handle);
+  EXPECT_TRUE(stream.ask(request).has_done());
+  EXPECT_EQ(stream.ask(request).failed().code(), grpc::StatusCode::NOT_FOUND);
+  EXPECT_TRUE(failed_with(import(*user, Json(std::vector<int>(handle.begin(), handle.end()))), "NOT_FOUND"));
+  EXPECT_EQ(user->leave(), 0);
+}
+
 TEST_F(Sharing, GrpcHandsOutHandlesThatAreRedeemedOnALane) {
   auto user = client();
   {

@@ -3,26 +3,9 @@
 
 #include "client/cli/run/http_post.h"
 #include "client/cli/run/lent_devices.h"
-#include "client/cli/time_text.h"
 
 namespace gpumem::test {
 namespace {
-
-using std::chrono::milliseconds;
-
-TEST(Spans, AreReadWithTheirUnits) {
-  const std::vector<std::pair<const char*, milliseconds>> known{
-      {"500ms", milliseconds(500)}, {"90s", milliseconds(90'000)},   {"10m", milliseconds(600'000)},
-      {"7", milliseconds(7'000)},   {"2h", milliseconds(7'200'000)}, {"3d", milliseconds(259'200'000)},
-      {"0s", milliseconds(0)}};
-  for (const auto& [text, span] : known) {
-    const auto read = cli::parse_span(text);
-    ASSERT_TRUE(read.has_value()) << text;
-    EXPECT_EQ(*read, span) << text;
-  }
-  for (const char* wrong : {"", "s", "-3s", "3 s", "3x", "1.5s", "99999999999d", "400d"})
-    EXPECT_FALSE(cli::parse_span(wrong).has_value()) << wrong;
-}
 
 TEST(Urls, AreTakenApart) {
   const auto plain = cli::parse_url("http://host");

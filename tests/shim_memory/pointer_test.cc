@@ -142,6 +142,143 @@ SCENE(OpensABlock) {
   EXPECT_NE(calls::cuIpcOpenMemHandle_v2(&at, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS), CUDA_SUCCESS);
 }
 
+// The limits of a session's handles are at 1,024.
+SCENE_TEST(PointerTest, BlocksAreSharedAndFreedForEver) {
+  start();
+  for (int i = 0; i < 3000; ++i) {
+    CUdeviceptr at = 0;
+    CUipcMemHandle handle{};
+    ASSERT_CU(calls::cuMemAlloc_v2(&at, 4096)) << i;
+    ASSERT_CU(calls::cuIpcGetMemHandle(&handle, at)) << i;
+    ASSERT_CU(i % 2 == 0 ? calls::cuMemFree_v2(at) : calls::cuMemFreeAsync(at, nullptr)) << i;
+  }
+}
+
+// Their answers are read by nobody else meanwhile.
+SCENE_TEST(PointerTest, ManySharedBlocksAreFreedOneAfterTheOther) {
+  start();
+  for (int round = 0; round < 3; ++round) {
+    std::vector<CUdeviceptr> blocks(1000);
+    for (CUdeviceptr& at : blocks) {
+      CUipcMemHandle handle{};
+      ASSERT_CU(calls::cuMemAlloc_v2(&at, 4096));
+      ASSERT_CU(calls::cuIpcGetMemHandle(&handle, at));
+    }
+    for (const CUdeviceptr at : blocks) ASSERT_CU(calls::cuMemFree_v2(at));
+  }
+}
+
+void put_handle(const CUipcMemHandle& handle) {
+  gpumem::test::write_file(handle_file(), std::string(handle.reserved, sizeof handle.reserved));
+}
+CUipcMemHandle get_handle() {
+  CUipcMemHandle handle{};
+  const std::string bytes = gpumem::test::read_file(handle_file());
+  EXPECT_EQ(bytes.size(), sizeof handle.reserved);
+  std::memcpy(handle.reserved, bytes.data(), std::min(bytes.size(), sizeof handle.reserved));
+  return handle;
+}
+
+SCENE(EndsSharedBlocks) {
+  start();
+  CUcontext second = nullptr, own = nullptr;
+  EXPECT_CU(real<decltype(&::cuCtxGetCurrent)>("cuCtxGetCurrent")(&own));
+  EXPECT_CU(real<decltype(&::cuCtxCreate_v2)>("cuCtxCreate_v2")(&second, 0, 0));
+  CUdeviceptr in_second = 0, at = 0;
+  CUipcMemHandle handle{};
+  ASSERT_CU(calls::cuMemAlloc_v2(&in_second, kMiB));
+  ASSERT_CU(calls::cuIpcGetMemHandle(&handle, in_second));
+  put_handle(handle);
+  tell();
+  await();
+  EXPECT_CU(calls::cuCtxDestroy_v2(second));
+  tell();
+  await();
+  EXPECT_CU(real<decltype(&::cuCtxSetCurrent)>("cuCtxSetCurrent")(own));
+  ASSERT_CU(calls::cuMemAlloc_v2(&at, kMiB));
+  byte_at(at) = 42;
+  ASSERT_CU(calls::cuIpcGetMemHandle(&handle, at));
+  put_handle(handle);
+  tell();
+  await();
+  EXPECT_CU(calls::cuMemFree_v2(at));
+  tell();
+  await();
+}
+
+SCENE(OpensABlockThatThenEnds) {
+  start();
+  CUdeviceptr at = 0, again = 0;
+  ASSERT_CU(calls::cuIpcOpenMemHandle_v2(&at, get_handle(), CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+  tell();
+  await();
+  byte_at(at) = 1;
+  EXPECT_CU(calls::cuIpcOpenMemHandle_v2(&again, get_handle(), CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS))
+      << "it is open: the broker is not asked";
+  EXPECT_CU(calls::cuIpcCloseMemHandle(at));
+  EXPECT_EQ(byte_at(again), 1);
+  EXPECT_CU(calls::cuIpcCloseMemHandle(again));
+  EXPECT_NE(calls::cuIpcOpenMemHandle_v2(&at, get_handle(), CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS),
+            CUDA_SUCCESS);
+}
+
+TEST_F(PointerTest, AHandleEndsWithItsBlockAndWhatIsOpenStays) {
+  const gpumem::test::TemporaryFolder folder;
+  const Actor::Environment shared{{"SHARED_FOLDER", folder.path().string()}};
+  Actor owner = actor("EndsSharedBlocks", shared);
+  for (const char* how : {"cuCtxDestroy", "cuMemFree"}) {
+    owner.await();
+    Actor user = actor("OpensABlockThatThenEnds", shared);
+    user.await();
+    owner.tell();
+    owner.await();
+    user.tell();
+    EXPECT_TRUE(user.succeeds()) << how << ": " << user.output();
+    owner.tell();
+  }
+  EXPECT_TRUE(owner.succeeds()) << owner.output();
+}
+
+SCENE(PassesALargeBlockOn) {
+  start();
+  CUdeviceptr at = 0;
+  CUipcMemHandle handle{};
+  ASSERT_CU(calls::cuMemAlloc_v2(&at, 9 * kMiB + 5));
+  ASSERT_CU(calls::cuIpcGetMemHandle(&handle, at));
+  put_handle(handle);
+  tell();
+  await();
+}
+
+SCENE(LooksAtALargeBlock) {
+  start();
+  CUdeviceptr at = 0, base = 0;
+  std::size_t size = 0;
+  ASSERT_CU(calls::cuIpcOpenMemHandle_v2(&at, get_handle(), CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+  for (const CUdeviceptr address : {at, at + 8 * kMiB + 1, at + 9 * kMiB + 4}) {
+    EXPECT_CU(calls::cuMemGetAddressRange_v2(&base, &size, address));
+    EXPECT_EQ(base, at);
+    EXPECT_EQ(size, 9 * kMiB + 5);
+    EXPECT_EQ(attribute_of<CUdeviceptr>(address, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR), at);
+    EXPECT_EQ(attribute_of<std::size_t>(address, CU_POINTER_ATTRIBUTE_RANGE_SIZE), 9 * kMiB + 5);
+    EXPECT_EQ(attribute_of<unsigned long long>(address, CU_POINTER_ATTRIBUTE_BUFFER_ID),
+              attribute_of<unsigned long long>(at, CU_POINTER_ATTRIBUTE_BUFFER_ID));
+  }
+  EXPECT_CU(calls::cuIpcCloseMemHandle(at));
+  EXPECT_NE(calls::cuMemGetAddressRange_v2(&base, &size, at), CUDA_SUCCESS);
+}
+
+TEST_F(PointerTest, BlockOfAnotherProcessIsOneRangeWhateverItsExtents) {
+  const gpumem::test::TemporaryFolder folder;
+  const Actor::Environment shared{{"SHARED_FOLDER", folder.path().string()}};
+  Actor owner = actor("PassesALargeBlockOn", shared);
+  owner.await();
+  Actor user = actor("LooksAtALargeBlock", shared);
+  EXPECT_TRUE(user.succeeds()) << user.output();
+  owner.tell();
+  EXPECT_TRUE(owner.succeeds()) << owner.output();
+}
+
 TEST_F(PointerTest, BlockOfAnotherProcessIsTheSameMemory) {
   const gpumem::test::TemporaryFolder folder;
   const Actor::Environment shared{{"SHARED_FOLDER", folder.path().string()}};

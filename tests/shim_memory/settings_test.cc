@@ -16,20 +16,6 @@ struct SettingsTest : testing::Test {
   }
 };
 
-TEST(WaitTest, IsReadWithItsUnit) {
-  EXPECT_EQ(parse_wait("1500ms").value(), milliseconds(1500));
-  EXPECT_EQ(parse_wait("60s").value(), milliseconds(60'000));
-  EXPECT_EQ(parse_wait("60").value(), milliseconds(60'000));
-  EXPECT_EQ(parse_wait("5m").value(), milliseconds(300'000));
-  EXPECT_EQ(parse_wait("1h").value(), milliseconds(3'600'000));
-  EXPECT_EQ(parse_wait("0").value(), milliseconds(0));
-}
-
-TEST(WaitTest, IsRefusedWhereItCannotBeMeant) {
-  for (const char* text : {"", "s", "-1s", "1.5s", "5 s", "1d", "99999999999h", "9223372036854775807ms"})
-    EXPECT_FALSE(parse_wait(text)) << text;
-}
-
 TEST_F(SettingsTest, ComeFromTheEnvironment) {
   ::setenv("GPUMEM_LIMIT", "8GiB", 1);
   ::setenv("GPUMEM_WAIT", "2m", 1);

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <string_view>
 
-#include "client/cli/time_text.h"
+#include "base/duration.h"
 
 namespace gpumem::cli {
 
@@ -56,7 +56,7 @@ void add_span(CLI::App& command, const char* name, std::optional<std::chrono::mi
       .add_option_function<std::string>(
           name,
           [name, &span](const std::string& text) {
-            const auto read = parse_span(text);
+            const auto read = parse_duration(text);
             if (!read) throw CLI::ValidationError(name, read.error().message);
             span = *read;
           },

@@ -1,8 +1,8 @@
 #include <CLI/CLI.hpp>
 #include <memory>
 
+#include "base/duration.h"
 #include "client/cli/run/reserve.h"
-#include "client/cli/time_text.h"
 #include "client/runtime_folder.h"
 
 namespace gpumem::cli {
@@ -28,7 +28,7 @@ void add_wait(CLI::App& reserve, ReserveOptions& options) {
           [&options](const std::vector<std::string>& texts) {
             options.wait = kForever;
             if (texts.empty() || texts.front().empty() || texts.front() == "{}") return;
-            const auto read = parse_span(texts.front());
+            const auto read = parse_duration(texts.front());
             if (!read) throw CLI::ValidationError("--wait", read.error().message);
             options.wait = *read;
           },

@@ -96,6 +96,7 @@ CUresult free_in_order(CUdeviceptr address, CUstream stream) {
       if (process.memory_at(address) != nullptr) return CUDA_ERROR_INVALID_VALUE;
       return free_of_driver(address, [&] { return real_free_async(address, stream); });
     }
+    process.exports().end(*block);
     const CUresult freed = block->memory->free_in_order(*block, stream);
     if (freed != CUDA_SUCCESS) process.blocks().put_back(*block);
     return freed;

@@ -62,8 +62,16 @@ CUresult free_block(CUdeviceptr address) {
     if (process.memory_at(address) != nullptr) return CUDA_ERROR_INVALID_VALUE;
     return free_of_driver(address, [address] { return real_free(address); });
   }
+  process.exports().end(*block);
   return block->pool != nullptr ? block->memory->free_in_order(*block, nullptr)
                                 : block->memory->free_synchronized(*block);
+}
+
+template <class Memory>
+CUresult put_range(const Memory& memory, CUdeviceptr* base, std::size_t* size) {
+  if (base != nullptr) *base = memory.at;
+  if (size != nullptr) *size = memory.bytes.count;
+  return CUDA_SUCCESS;
 }
 
 }  // namespace
@@ -133,13 +141,10 @@ CUresult calls::cuMemGetAddressRange_v2(CUdeviceptr* pbase, size_t* psize, CUdev
   return guarded([&] {
     Process& process = Process::current();
     const auto block = process.is_brokered() ? process.blocks().find(dptr) : std::nullopt;
-    const auto mapped = block ? std::nullopt : process.handles().find(dptr);
-    if (!block && !mapped) {
-      return process.memory_at(dptr) != nullptr ? CUDA_ERROR_NOT_FOUND : real_range(pbase, psize, dptr);
-    }
-    if (pbase != nullptr) *pbase = block ? block->at : mapped->at;
-    if (psize != nullptr) *psize = block ? block->bytes.count : mapped->bytes.count;
-    return CUDA_SUCCESS;
+    if (block) return put_range(*block, pbase, psize);
+    if (const auto mapped = process.handles().find(dptr)) return put_range(*mapped, pbase, psize);
+    if (const auto imported = process.imports().find(dptr)) return put_range(*imported, pbase, psize);
+    return process.memory_at(dptr) != nullptr ? CUDA_ERROR_NOT_FOUND : real_range(pbase, psize, dptr);
   });
 }
 

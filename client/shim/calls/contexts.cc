@@ -16,7 +16,10 @@ constinit RealCall<decltype(::cuDevicePrimaryCtxRetain)> real_retain("cuDevicePr
 
 /// Their work has ended with the context.
 void end(CUcontext context, const std::vector<Block>& blocks) {
-  for (const Block& block : blocks) (void)block.memory->free_idle(block);
+  for (const Block& block : blocks) {
+    Process::current().exports().end(block);
+    (void)block.memory->free_idle(block);
+  }
   Process::current().outside().ended(context);
   Process::current().captures().ended_with(context);
 }

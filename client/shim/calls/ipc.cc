@@ -1,5 +1,4 @@
 // Legacy IPC: blocks are passed on by handles of the broker.
-#include <chrono>
 #include <cstring>
 
 #include "client/shim/calls.h"
@@ -15,9 +14,8 @@ constinit RealCall<decltype(::cuIpcGetMemHandle)> real_get_handle("cuIpcGetMemHa
 constinit RealCall<decltype(::cuIpcOpenMemHandle_v2)> real_open_handle("cuIpcOpenMemHandle_v2");
 constinit RealCall<decltype(::cuIpcCloseMemHandle)> real_close_handle("cuIpcCloseMemHandle");
 
-// The driver's handles do not expire; the broker's live a day at most, for a million uses.
-constexpr std::chrono::hours kLife{24};
-constexpr std::uint64_t kUses = 1'000'000;
+constinit RefusalMessages get_failures;
+constinit RefusalMessages open_failures;
 
 Imports::Bytes64 bytes_of(const CUipcMemHandle& handle) {
   Imports::Bytes64 bytes;
@@ -29,15 +27,14 @@ Imports::Bytes64 bytes_of(const CUipcMemHandle& handle) {
 CUresult name_block(const Block& block, CUipcMemHandle* out) {
   const Slices* const of = block.memory->slices_of(block.at);
   if (of == nullptr || of->is_lost()) {
-    say("cuIpcGetMemHandle: the session that the block was borrowed in was lost; blocks of now can be passed "
+    get_failures.tell(
+        "cuIpcGetMemHandle: the session that the block was borrowed in was lost; blocks of now can be passed "
         "on");
     return CUDA_ERROR_INVALID_VALUE;
   }
-  const auto handle = Process::current().imports().handle_of(block.id, [&] {
-    return of->engine().export_handle(block.at, {}, {}, {kLife, kUses});
-  });
+  const auto handle = Process::current().exports().handle_of(block);
   if (!handle) {
-    say("cuIpcGetMemHandle: " + handle.error().message);
+    get_failures.tell("cuIpcGetMemHandle: " + handle.error().message);
     return CUDA_ERROR_INVALID_VALUE;
   }
   std::memcpy(out->reserved, handle->data(), handle->size());
@@ -47,7 +44,7 @@ CUresult name_block(const Block& block, CUipcMemHandle* out) {
 CUresult open_block(CUdeviceptr* out, const CUipcMemHandle& handle, unsigned flags) {
   Process& process = Process::current();
   const Imports::Bytes64 bytes = bytes_of(handle);
-  if (process.imports().is_own(bytes)) return CUDA_ERROR_INVALID_CONTEXT;  // as the driver has it
+  if (process.exports().is_own(bytes)) return CUDA_ERROR_INVALID_CONTEXT;  // as the driver has it
   const auto opened = process.imports().open(process.session(), bytes);
   if (opened) {
     *out = *opened;
@@ -55,7 +52,7 @@ CUresult open_block(CUdeviceptr* out, const CUipcMemHandle& handle, unsigned fla
   }
   const Code code = opened.error().code;
   if (code == Code::kNotFound || code == Code::kInvalidArgument) return real_open_handle(out, handle, flags);
-  say("cuIpcOpenMemHandle: " + opened.error().message);
+  open_failures.tell("cuIpcOpenMemHandle: " + opened.error().message);
   return CUDA_ERROR_MAP_FAILED;
 }
 

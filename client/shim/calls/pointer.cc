@@ -18,7 +18,8 @@ struct Known {
   CUdeviceptr start = 0;
   Bytes size;
   CUmemAllocationHandleType types = CU_MEM_HANDLE_TYPE_NONE;
-  std::optional<Block> block{};  ///< none: mapped by the program
+  std::optional<Block> block{};  ///< none: mapped by the program, or imported
+  bool imported = false;
 };
 
 std::optional<Known> known_at(Process& process, CUdeviceptr address) {
@@ -26,6 +27,8 @@ std::optional<Known> known_at(Process& process, CUdeviceptr address) {
   if (auto block = process.blocks().find(address)) return Known{block->at, block->bytes, {}, block};
   if (const auto mapped = process.handles().find(address))
     return Known{mapped->at, mapped->bytes, mapped->types};
+  if (const auto imported = process.imports().find(address))
+    return Known{.start = imported->at, .size = imported->bytes, .imported = true};
   return std::nullopt;
 }
 
@@ -53,6 +56,10 @@ bool answer(const Known& known, CUpointer_attribute attribute, void* out) {
     case CU_POINTER_ATTRIBUTE_RANGE_SIZE: return put<std::size_t>(out, known.size.count);
     case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
       return put<unsigned long long>(out, static_cast<unsigned long long>(known.types));
+    case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+    case kMemoryBlockId:  // of an import the first extent's, whichever the address lies in
+      if (known.imported) return real_attribute(out, attribute, known.start) == CUDA_SUCCESS;
+      [[fallthrough]];
     default: return known.block && answer_of_block(*known.block, attribute, out);
   }
 }

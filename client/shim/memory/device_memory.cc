@@ -305,7 +305,7 @@ void DeviceMemory::note_wait(WaitPolicy::Clock::time_point begun, Bytes bytes, b
 CUresult DeviceMemory::refuse(const char* call, Bytes bytes, const GrowError& why) {
   const bool is_narrow = slices().engine().limit() < limit();  // what it cannot have is not there now
   if (why.code == Code::kInternal || (why.code == Code::kInvalidArgument && !is_narrow)) {
-    say(std::string(call) + ": " + why.message);
+    failures_.tell(std::string(call) + ": " + why.message);
     return why.code == Code::kInternal ? CUDA_ERROR_UNKNOWN : CUDA_ERROR_INVALID_VALUE;
   }
   account_.denied(bytes);

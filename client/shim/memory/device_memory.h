@@ -1,6 +1,7 @@
 #pragma once
 #include <cuda.h>
 
+#include <array>
 #include <functional>
 #include <memory>
 #include <string>
@@ -152,6 +153,7 @@ class DeviceMemory {
   WaitPolicy waits_;
   RefusalMessages messages_;
   std::function<void()> trim_driver_;
+  RefusalMessages failures_;             ///< not for want of memory
   std::atomic<bool> is_ordered_{false};  ///< something was freed in the order of a stream
   Mutex declaring_;  ///< held for the broker's answer: declarations do not overtake each other
   Bytes outside_ GPUMEM_GUARDED_BY(declaring_){};

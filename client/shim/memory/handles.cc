@@ -198,8 +198,9 @@ std::optional<CUresult> Handles::export_to(void* out, Handle handle, CUmemAlloca
   if (known == nullptr) return std::nullopt;
   if (type != known->asked.requestedHandleTypes) return CUDA_ERROR_INVALID_VALUE;
   if (known->extents.size() > 1) {
-    say("memory of " + to_string(known->size) + " lies in " + std::to_string(known->extents.size()) +
-        " extents of the broker and cannot be exported as one");
+    messages_.tell("memory of " + to_string(known->size) + " lies in " +
+                   std::to_string(known->extents.size()) +
+                   " extents of the broker and cannot be exported as one");
     return CUDA_ERROR_NOT_SUPPORTED;
   }
   return real_export(out, known->handle(), type, flags);

@@ -51,6 +51,7 @@ class Handles {
   struct State;
   mutable Mutex mutex_;  ///< held for driver calls, never for the broker
   const std::unique_ptr<State> state_;
+  mutable RefusalMessages messages_;
 };
 
 }  // namespace gpumem::shim

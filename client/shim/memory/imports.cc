@@ -1,7 +1,5 @@
 #include "client/shim/memory/imports.h"
 
-#include <algorithm>
-
 #include "client/connection.h"
 #include "client/import_state.h"
 
@@ -24,39 +22,52 @@ Result<std::unique_ptr<client::ImportState>> import_in(Session& session, const I
 
 struct Imports::Open {
   std::unique_ptr<client::ImportState> memory;
+  Bytes64 handle{};
   unsigned count = 0;
 };
 
 Imports::Imports() = default;
 Imports::~Imports() = default;
 
-bool Imports::is_own(const Bytes64& handle) const {
+std::optional<CUdeviceptr> Imports::reopen(const Bytes64& handle) {
   const MutexLock lock(mutex_);
-  return std::ranges::any_of(exported_, [&](const auto& one) { return one.second == handle; });
+  const auto known = by_handle_.find(handle);
+  if (known == by_handle_.end()) return std::nullopt;
+  ++open_.at(known->second).count;
+  return known->second;
 }
 
 Result<CUdeviceptr> Imports::open(Session& session, const Bytes64& handle) {
+  const MutexLock opening(opening_);
+  if (const auto known = reopen(handle)) return *known;
+  auto opened = import_in(session, handle);
+  if (!opened) return opened.error();
+  const CUdeviceptr at = (*opened)->address();
   const MutexLock lock(mutex_);
-  Open& known = open_[handle];
-  if (known.count == 0) {
-    auto opened = import_in(session, handle);
-    if (!opened) {
-      open_.erase(handle);
-      return opened.error();
-    }
-    known.memory = std::move(*opened);
-  }
-  ++known.count;
-  return known.memory->address();
+  open_.emplace(at, Open{std::move(*opened), handle, 1});
+  by_handle_.emplace(handle, at);
+  return at;
 }
 
 bool Imports::close(CUdeviceptr address) {
+  std::unique_ptr<client::ImportState> last;  // unmapped and released behind the lock
   const MutexLock lock(mutex_);
-  const auto found = std::ranges::find_if(
-      open_, [address](const auto& one) { return one.second.memory->address() == address; });
+  const auto found = open_.find(address);
   if (found == open_.end()) return false;
-  if (--found->second.count == 0) open_.erase(found);
+  if (--found->second.count != 0) return true;
+  last = std::move(found->second.memory);
+  by_handle_.erase(found->second.handle);
+  open_.erase(found);
   return true;
+}
+
+std::optional<Imports::Block> Imports::find(CUdeviceptr address) const {
+  const MutexLock lock(mutex_);
+  const auto after = open_.upper_bound(address);
+  if (after == open_.begin()) return std::nullopt;
+  const client::ImportState& memory = *std::prev(after)->second.memory;
+  if (address - memory.address() >= memory.bytes().count) return std::nullopt;
+  return Block{memory.address(), memory.bytes()};
 }
 
 }  // namespace gpumem::shim

@@ -9,6 +9,7 @@
 #include "client/shim/memory/blocks.h"
 #include "client/shim/memory/device_memory.h"
 #include "client/shim/memory/driver_pools.h"
+#include "client/shim/memory/exports.h"
 #include "client/shim/memory/graph_memory.h"
 #include "client/shim/memory/handles.h"
 #include "client/shim/memory/imports.h"
@@ -56,6 +57,7 @@ class Process {
   GraphMemory& graph_memory() { return graph_memory_; }
   /// Charges what the driver keeps of the device now for pools of its own and for graphs.
   void settle(DeviceMemory& memory);
+  Exports& exports() { return exports_; }
   Imports& imports() { return imports_; }
   Captures& captures() { return captures_; }
   const Captures& captures() const { return captures_; }
@@ -91,6 +93,7 @@ class Process {
   Outside outside_;
   DriverPools driver_pools_;
   GraphMemory graph_memory_;
+  Exports exports_;
   Imports imports_;
   Captures captures_;
   std::array<std::atomic<DeviceMemory*>, kDevices> memory_{};

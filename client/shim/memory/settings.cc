@@ -1,15 +1,11 @@
 #include "client/shim/memory/settings.h"
 
-#include <array>
-#include <charconv>
 #include <cstdlib>
+
+#include "base/duration.h"
 
 namespace gpumem::shim {
 namespace {
-
-using std::chrono::milliseconds;
-
-constexpr milliseconds kLongestWait = std::chrono::hours(24 * 365);
 
 // A set-user-id program does not take its user's word for what it uses.
 std::string variable(const char* name) {
@@ -17,30 +13,7 @@ std::string variable(const char* name) {
   return value != nullptr ? value : "";
 }
 
-struct Unit {
-  std::string_view name;
-  milliseconds length;
-};
-constexpr std::array<Unit, 5> kUnits{{{"ms", milliseconds(1)},
-                                      {"s", std::chrono::seconds(1)},
-                                      {"", std::chrono::seconds(1)},
-                                      {"m", std::chrono::minutes(1)},
-                                      {"h", std::chrono::hours(1)}}};
-
 }  // namespace
-
-Result<milliseconds> parse_wait(std::string_view text) {
-  std::int64_t number = 0;
-  const char* const end = text.data() + text.size();
-  const auto [rest, failed] = std::from_chars(text.data(), end, number);
-  const std::string_view unit(rest, static_cast<std::size_t>(end - rest));
-  for (const Unit& known : kUnits) {
-    if (failed != std::errc() || number < 0 || unit != known.name) continue;
-    if (number <= kLongestWait / known.length) return number * known.length;
-  }
-  return Error{Code::kInvalidArgument,
-               "'" + std::string(text) + "' is no duration such as 60s, 1500ms, 5m or 1h"};
-}
 
 Result<Settings> Settings::from_environment() {
   Settings settings;
@@ -55,7 +28,7 @@ Result<Settings> Settings::from_environment() {
     settings.limit = *limit;
   }
   if (const std::string text = variable("GPUMEM_WAIT"); !text.empty()) {
-    const auto wait = parse_wait(text);
+    const auto wait = parse_duration(text);
     if (!wait) return wait.error().in("GPUMEM_WAIT");
     settings.wait = *wait;
   }

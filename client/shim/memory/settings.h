@@ -20,8 +20,4 @@ struct Settings {
   static Result<Settings> from_environment();
 };
 
-/// Reads `1500ms`, `60s`, `5m`, `1h` and plain seconds, `60`.
-/// Errors  kInvalidArgument: no whole number, another unit, over a year.
-Result<std::chrono::milliseconds> parse_wait(std::string_view text);
-
 }  // namespace gpumem::shim

@@ -27,6 +27,11 @@ Result<void> Slices::open_loose() {
   return {};
 }
 
+// It is told behind everything that was asked before, and before everything that follows.
+void Slices::revoke(const std::array<char, 64>& handle) const {
+  if (!is_lost()) connection_->lane().tell_later(lane::RevokeHandle{handle});
+}
+
 bool Slices::is_lost() const { return connection_->lane().is_closed(); }
 
 }  // namespace gpumem::shim

@@ -1,6 +1,7 @@
 #pragma once
 #include <cuda.h>
 
+#include <array>
 #include <atomic>
 #include <memory>
 
@@ -35,6 +36,10 @@ class Slices {
   /// Errors  as Session::open_slice.
   Result<void> open_loose();
   client::LooseExtents& loose() const { return *loose_.load(std::memory_order_acquire); }
+
+  /// The handle of a block cannot be redeemed any more: of imports that there are, nothing changes. Does
+  /// nothing if the broker is too old to know of that.
+  void revoke(const std::array<char, 64>& handle) const;
 
   /// Whether its session is lost for good. What is freed of it then is of no use here.
   bool is_lost() const;

@@ -199,6 +199,63 @@ TEST_F(LaneResumed, WaitsForABrokerThatIsNotReadyAsLongAsTheCallMay) {
   EXPECT_FALSE((*lane)->is_closed()) << "it may still come";
 }
 
+// An older broker would end the session for a frame that it does not know.
+TEST_F(LaneResumed, AsksAnOlderBrokerForNothingThatItDoesNotKnow) {
+  std::promise<void> may_end;
+  FakeLane fake(
+      [&](int socket) {
+        const Said hello = receive_frame(socket);
+        lane::Welcome newest = welcome();
+        newest.version = lane::kVersion;
+        send_welcome(socket, hello.header.request, newest);
+        EXPECT_TRUE(answered(socket).is<lane::RevokeHandle>()) << "this one does";
+        may_end.get_future().wait();
+      },
+      [](int socket) {
+        const Said said = receive_frame(socket);
+        lane::Welcome older = welcome({"GPU-a"});
+        older.version = lane::kRevokeVersion - 1;
+        send_welcome(socket, said.header.request, older);
+        EXPECT_TRUE(answered(socket).is<lane::CloseSlice>());
+        EXPECT_TRUE(answered(socket).is<lane::Ping>());
+      });
+  auto lane = resumable(fake);
+  lane->tell_later(lane::RevokeHandle{});
+  may_end.set_value();
+  EXPECT_TRUE(lane->mend(kTimeout));
+  lane->tell_later(lane::RevokeHandle{});
+  lane->tell_later(lane::CloseSlice{1});
+  EXPECT_TRUE(lane->call(lane::Ping{}));
+}
+
+TEST_F(LaneResumed, LeavesOutWhatWasToBeSaidToANewerBrokerOnly) {
+  std::promise<void> may_welcome;
+  FakeLane fake(
+      [&](int socket) {
+        const Said hello = receive_frame(socket);
+        lane::Welcome newest = welcome();
+        newest.version = lane::kVersion;
+        send_welcome(socket, hello.header.request, newest);
+      },
+      [&](int socket) {
+        const Said said = receive_frame(socket);
+        may_welcome.get_future().wait();
+        lane::Welcome older = welcome({"GPU-a"});
+        older.version = lane::kRevokeVersion - 1;
+        send_welcome(socket, said.header.request, older);
+        EXPECT_TRUE(answered(socket).is<lane::CloseSlice>());
+      });
+  auto lane = Lane::connect(fake.socket(), milliseconds(200));
+  ASSERT_TRUE((*lane)->greet("test"));
+  (*lane)->resume_after_restart({lane::kVersion, kSession, "red", "", {"GPU-a"}},
+                                [](Greeting) { return Result<void>(); });
+  EXPECT_FALSE((*lane)->call(lane::Ping{})) << "no broker answers";
+  (*lane)->tell_later(lane::RevokeHandle{});
+  (*lane)->tell_later(lane::CloseSlice{1});
+  may_welcome.set_value();
+  EXPECT_TRUE((*lane)->mend(kTimeout));
+}
+
 TEST_F(LaneResumed, GrowthThatIsCalledOffDoesNotWaitForABroker) {
   std::stop_source stop;
   FakeLane fake([&](int socket) {

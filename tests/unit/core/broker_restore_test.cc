@@ -205,6 +205,21 @@ TEST_F(BrokerRestore, MemoryOfTheBrokerBeforeCannotBeSharedAnew) {
             Code::kFailedPrecondition);
 }
 
+TEST_F(BrokerRestore, ARevokedHandleStaysSo) {
+  const HandleTerms terms{.offset = {}, .bytes = {}, .expires = machine.now + std::chrono::minutes(1)};
+  const HandleBytes kept{'k'}, revoked{'r'};
+  for (const HandleBytes& bytes : {kept, revoked}) {
+    ASSERT_TRUE(
+        machine.broker.export_handle(bob, slice, Machine::leases_of(grant), terms, bytes, machine.now));
+  }
+  ASSERT_TRUE(machine.broker.revoke_handle(bob, revoked));
+  machine.restart(small_policy(), {grant});
+  ASSERT_TRUE(machine.resume(bob, {slice}, {grant}));
+  const SessionId user = machine.connect(2);
+  EXPECT_EQ(machine.broker.import_handle(user, revoked, machine.now).error().code, Code::kNotFound);
+  EXPECT_TRUE(machine.broker.import_handle(user, kept, machine.now));
+}
+
 TEST_F(BrokerRestore, KeptMemoryIsSharedAnewAndDestroyedWhenItComesBack) {
   machine.restart(small_policy(), {grant});
   ASSERT_TRUE(machine.resume(bob, {slice}, {grant}));

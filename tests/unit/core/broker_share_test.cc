@@ -130,6 +130,43 @@ TEST_F(BrokerShare, AHandleEndsWithItsSession) {
   EXPECT_EQ(import_fails(user, *handle), Code::kNotFound);
 }
 
+TEST_F(BrokerShare, ARevokedHandleIsRedeemedNoMoreAndItsImportsStay) {
+  const Grant grant = machine.get(lender, slice, mebibytes(4));
+  const auto handle = make(grant, {{}, {}, {}, 3});
+  ASSERT_TRUE(handle);
+  const ImportId import = this->import(user, *handle);
+  EXPECT_TRUE(machine.broker.revoke_handle(lender, *handle));
+  EXPECT_EQ(import_fails(user, *handle), Code::kNotFound);
+  EXPECT_EQ(machine.broker.revoke_handle(lender, *handle).error().code, Code::kNotFound) << "once";
+  ASSERT_TRUE(machine.give_back(lender, slice, grant));
+  EXPECT_EQ(machine.charges("bob")[Charge::kActive], mebibytes(4)) << "the importer has it";
+  release(user, import, grant);
+  EXPECT_TRUE(machine.is_as_new());
+}
+
+TEST_F(BrokerShare, AHandleIsRevokedByTheSessionThatMadeIt) {
+  const auto handle = make(machine.get(lender, slice, mebibytes(4)));
+  ASSERT_TRUE(handle);
+  HandleBytes guessed = *handle;
+  guessed.front() ^= 1;
+  EXPECT_EQ(machine.broker.revoke_handle(lender, guessed).error().code, Code::kNotFound);
+  EXPECT_EQ(machine.broker.revoke_handle(user, *handle).error().code, Code::kNotFound)
+      << "of the same tenant";
+  EXPECT_EQ(machine.broker.revoke_handle(ann, *handle).error().code, Code::kNotFound);
+  import(user, *handle);
+}
+
+TEST_F(BrokerShare, RevokedHandlesMakeRoomForOthers) {
+  const Grant grant = machine.get(lender, slice, mebibytes(2));
+  for (std::size_t i = 0; i < 3 * Handles::kMostOfSession; ++i) {
+    HandleBytes bytes{};
+    std::memcpy(bytes.data(), &i, sizeof i);
+    ASSERT_TRUE(machine.broker.export_handle(lender, slice, Machine::leases_of(grant),
+                                             {{}, {}, machine.now + minutes(1), 1}, bytes, machine.now));
+    ASSERT_TRUE(machine.broker.revoke_handle(lender, bytes));
+  }
+}
+
 TEST_F(BrokerShare, WhatCannotBeAHandleIsRefused) {
   const Grant grant = machine.get(lender, slice, mebibytes(4));
   const TimePoint soon = machine.now + minutes(1);

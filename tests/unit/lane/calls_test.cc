@@ -18,6 +18,7 @@ Kind kind_of(const api::Grow&) { return Kind::kGrow; }
 Kind kind_of(const api::Return&) { return Kind::kReturn; }
 Kind kind_of(const api::ExportHandle&) { return Kind::kExportHandle; }
 Kind kind_of(const api::ImportHandle&) { return Kind::kImportHandle; }
+Kind kind_of(const api::RevokeHandle&) { return Kind::kRevokeHandle; }
 Kind kind_of(const api::ReleaseImport&) { return Kind::kReleaseImport; }
 Kind kind_of(const api::Charge&) { return Kind::kCharge; }
 Kind kind_of(const api::Ping&) { return Kind::kPing; }

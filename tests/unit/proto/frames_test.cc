@@ -31,10 +31,10 @@ Body full() {
 
 template <class Body>
 struct Frame : testing::Test {};
-using Bodies =
-    testing::Types<Hello, OpenSlice, CloseSlice, Grow, Return, Charge, Ping, Cancel, Accept, Spent, Goodbye,
-                   ExportHandle, ImportHandle, ReleaseImport, HandleExported, Imported, Describe, Explain,
-                   Welcome, SliceOpened, Waiting, Granted, Done, Failed, Described, Explained>;
+using Bodies = testing::Types<Hello, OpenSlice, CloseSlice, Grow, Return, Charge, Ping, Cancel, Accept, Spent,
+                              Goodbye, ExportHandle, ImportHandle, RevokeHandle, ReleaseImport,
+                              HandleExported, Imported, Describe, Explain, Welcome, SliceOpened, Waiting,
+                              Granted, Done, Failed, Described, Explained>;
 TYPED_TEST_SUITE(Frame, Bodies);
 
 TYPED_TEST(Frame, ComesAsItIsSent) {
@@ -106,6 +106,13 @@ TEST(FrameHeader, OfAnotherMagicOrVersionIsRefused) {
   }
   EXPECT_FALSE(is_frame(""));
   EXPECT_FALSE(is_frame("GML"));
+}
+
+TEST(FrameVersion, IsTheFirstThatHasTheKind) {
+  EXPECT_EQ(first_version_of(Kind::kReleaseImport), kOldestVersion);
+  EXPECT_EQ(first_version_of(Kind::kResume), 4);
+  EXPECT_EQ(first_version_of(Kind::kRevokeHandle), 5);
+  EXPECT_EQ(kVersion, 5);
 }
 
 /// A text of `body` that goes on after its end.
