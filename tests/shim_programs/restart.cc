@@ -99,6 +99,23 @@ TASK(keeps_its_limit) {
   await_test();
 }
 
+// Its managed memory is the driver's own, and declared to the next broker, too.
+TASK(declares_again) {
+  start();
+  CUdeviceptr managed = 0, block = 0;
+  OK(cuMemAllocManaged(&managed, 600 * kMiB, CU_MEM_ATTACH_GLOBAL));
+  OK(cuMemAlloc(&block, kMiB));
+  tell_test();
+  await_test();
+  OK(cuMemFree(block));
+  OK(cuMemAlloc(&block, kMiB));
+  tell_test();
+  await_test();
+  OK(cuMemFree(managed));
+  tell_test();
+  await_test();
+}
+
 // It is refused while no broker is there, and has memory again from the next.
 TASK(is_refused_meanwhile) {
   start();

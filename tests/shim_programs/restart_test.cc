@@ -157,6 +157,26 @@ TEST_F(ProgramsOfALostSession, WhoseThreadsAllocateMeanwhileLoseItAgainAndAgain)
   EXPECT_TRUE(comes_to_rest());
 }
 
+TEST_F(ProgramsOfALostSession, DeclareWhatTheDriverKeepsForThemToTheNextBroker) {
+  // Of the tenant; with the process's context, which is much smaller.
+  const auto declares = [this](bool wanted) {
+    return eventually([&] { return (broker_.tenant("uid:0").outside() >= 600 * kMiB) == wanted; });
+  };
+  auto one = program({"declares_again"});
+  one.await();
+  EXPECT_TRUE(declares(true));
+  restart();
+  one.tell();
+  one.await();
+  EXPECT_TRUE(declares(true));
+  one.tell();
+  one.await();
+  EXPECT_TRUE(declares(false));
+  one.tell();
+  EXPECT_TRUE(one.succeeds()) << one.output();
+  EXPECT_TRUE(comes_to_rest());
+}
+
 TEST_F(ProgramsOfALostSession, AreRefusedWhileNoBrokerIsThereAndNotForEver) {
   auto one = program({"is_refused_meanwhile"}, {{"GPUMEM_WAIT", "0s"}});
   one.await();
