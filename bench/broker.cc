@@ -31,7 +31,7 @@ void await(const char* what, std::chrono::microseconds pause, Condition&& holds)
 /// The broker's program: beside this one where it is installed, else where the build puts it.
 std::string daemon_program() {
   const auto own = std::filesystem::read_symlink("/proc/self/exe").parent_path();
-  for (const auto& path : {own / "gpumemd", own / "../daemon/gpumemd"}) {
+  for (const auto& path : {own / "gpumemd", own / "../daemon/gpumemd", own / "../../daemon/gpumemd"}) {
     if (std::filesystem::is_regular_file(path)) return path.string();
   }
   give_up("no gpumemd", "neither beside this program nor in its build folder");

@@ -1,14 +1,13 @@
 #include <benchmark/benchmark.h>
 
-#include <algorithm>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
+#include <span>
 
 #include "bench/arbiter/decide.h"
 #include "bench/must.h"
-#include "bench/plain_names.h"
+#include "bench/report.h"
 #include "bench/roles.h"
 #include "bench/world.h"
 
@@ -33,21 +32,8 @@ int play_role(const std::string& name, const RoleArguments& arguments) {
   give_up("no such role", name);
 }
 
-std::string processor() {
-  std::ifstream file("/proc/cpuinfo");
-  for (std::string line; std::getline(file, line);) {
-    if (line.starts_with("model name")) return line.substr(line.find(':') + 2);
-  }
-  return "unknown";
-}
-
-bool wants_file(int argc, char** argv) {
-  return std::any_of(argv, argv + argc,
-                     [](const char* word) { return std::strncmp(word, "--benchmark_out=", 16) == 0; });
-}
-
 int run(int argc, char** argv) {
-  const bool to_file = wants_file(argc, argv);
+  const bool to_file = wants_file(std::span(argv, static_cast<std::size_t>(argc)));
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
   benchmark::AddCustomContext("cpu_model", processor());
@@ -68,10 +54,7 @@ int run(int argc, char** argv) {
   register_decide();
   register_decide_broker();
   register_tenant_idle();
-  PlainNames<benchmark::ConsoleReporter> console(benchmark::ConsoleReporter::OO_None);
-  PlainNames<benchmark::JSONReporter> json;
-  benchmark::RunSpecifiedBenchmarks(&console, to_file ? &json : nullptr);
-  benchmark::Shutdown();
+  run_registered(to_file);
   return 0;
 }
 

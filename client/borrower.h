@@ -14,6 +14,7 @@
 #include "client/connection.h"
 #include "client/exported_range.h"
 #include "client/grant.h"
+#include "client/room.h"
 
 namespace gpumem::client {
 
@@ -22,6 +23,7 @@ struct BorrowerOptions {
   std::string device{};
   Bytes limit{};
   std::string label{};
+  std::shared_ptr<Room> room{};  ///< that its memory is taken of; null: the slice's limit alone counts
 };
 
 /// The broker's view of a slice: requests for it, and what the broker must be told. The derived class decides

@@ -51,13 +51,14 @@ Result<std::unique_ptr<BrokerBacking>> BrokerBacking::open(std::shared_ptr<Conne
     return reservation.error();
   }
   return std::unique_ptr<BrokerBacking>(
-      new BrokerBacking(std::move(connection), std::move(*opened), std::move(*reservation)));
+      new BrokerBacking(std::move(connection), std::move(*opened), std::move(*reservation), options.room));
 }
 
 BrokerBacking::BrokerBacking(std::shared_ptr<Connection> connection, Opened opened,
-                             cuda::Reservation reservation)
+                             cuda::Reservation reservation, std::shared_ptr<Room> room)
     : Borrower(std::move(connection), std::move(opened), reservation.size()),
-      reservation_(std::move(reservation)) {}
+      reservation_(std::move(reservation)),
+      room_(std::move(room)) {}
 
 BrokerBacking::~BrokerBacking() {
   bool all = false;
@@ -71,9 +72,31 @@ BrokerBacking::~BrokerBacking() {
   }
   gone.memory.clear();
   end(std::move(gone.leases), all);
+  if (room_) room_->give_back(gone.bytes);
 }
 
 Result<std::vector<Extent>, GrowError> BrokerBacking::obtain(const Request& request) {
+  if (!room_) return grow(request);
+  const Bytes wanted = std::max(request.least, granularity());
+  const Bytes least = wanted.rounded_up(granularity()).value_or(wanted);
+  const Bytes room = room_->take(least, std::max(request.most, least));
+  if (room.is_zero()) {
+    return GrowError({Code::kResourceExhausted, to_string(room_->left()) +
+                                                    " are left of what the process may hold, and its free " +
+                                                    "memory lies scattered"});
+  }
+  Request within = request;
+  within.most = room.rounded_down(granularity());
+  auto grown = grow(within);
+  Bytes more;
+  if (grown) {
+    for (const Extent& extent : *grown) more += extent.size;
+  }
+  room_->give_back(room.minus(more));
+  return grown;
+}
+
+Result<std::vector<Extent>, GrowError> BrokerBacking::grow(const Request& request) {
   const cuda::BesideCaptures beside(driver());
   {
     const MutexLock lock(mutex_);
@@ -191,6 +214,7 @@ void BrokerBacking::give_back(std::vector<Extent> extents) {
   }
   gone.memory.clear();
   (void)return_leases(std::move(gone.leases));  // kept as owed if it fails
+  if (room_) room_->give_back(gone.bytes);      // whoever takes it comes after that at the broker
 }
 
 Result<BrokerBacking::HandleBytes> BrokerBacking::export_range(Address at, Bytes bytes,
@@ -215,16 +239,15 @@ Result<ExportedRange> BrokerBacking::range_of(Address at, Bytes bytes, const Exp
 
 BrokerBacking::LetGo BrokerBacking::let_go(const Leases& leases) {
   LetGo gone;
-  Bytes less;
   for (const LeaseId lease : leases) {
     const auto found = extents_.find(lease);
     if (found == extents_.end() || found->second.mapped) continue;
-    less += found->second.memory.size();
+    gone.bytes += found->second.memory.size();
     gone.memory.push_back(std::move(found->second.memory));
     gone.leases.push_back(lease);
     extents_.erase(found);
   }
-  figures().set_committed((committed() - less).count);
+  figures().set_committed((committed() - gone.bytes).count);
   return gone;
 }
 

@@ -52,9 +52,12 @@ class BrokerBacking final : public allocator::Backing, public Borrower {
   struct LetGo {
     std::vector<cuda::Allocation> memory;
     Leases leases;
+    Bytes bytes;
   };
 
-  BrokerBacking(std::shared_ptr<Connection> connection, Opened opened, cuda::Reservation reservation);
+  BrokerBacking(std::shared_ptr<Connection> connection, Opened opened, cuda::Reservation reservation,
+                std::shared_ptr<Room> room);
+  Result<std::vector<allocator::Extent>, GrowError> grow(const Request& request);
   const cuda::Driver& driver() const { return *Borrower::device().driver; }
   Result<void> map_locked(allocator::Address at, std::span<const allocator::Extent> extents)
       GPUMEM_REQUIRES(mutex_);
@@ -69,6 +72,7 @@ class BrokerBacking final : public allocator::Backing, public Borrower {
   LetGo let_go(const Leases& leases) GPUMEM_REQUIRES(mutex_);
 
   const cuda::Reservation reservation_;
+  const std::shared_ptr<Room> room_;  ///< what is held is taken of it; or null
   Mutex mutex_;
   std::unordered_map<LeaseId, Held> extents_ GPUMEM_GUARDED_BY(mutex_);
   std::map<allocator::Address, LeaseId> mapped_ GPUMEM_GUARDED_BY(mutex_);

@@ -449,10 +449,13 @@ bool Exchange::wait_until_open(const Clock::time_point& deadline) {
 
 // One attempt. Without a broker it returns at once: then a moment is waited, in which others may make theirs.
 void Exchange::resume(Clock::time_point deadline) {
-  const SessionClaim claim = claim_;
   const auto attempt = resumption_.attempt;
   resuming_ = true;
   mutex_.unlock();
+  const auto claim = [this](std::uint64_t session) {
+    const MutexLock lock(mutex_);
+    return claim_.frames(session);
+  };
   auto resumed = attempt(claim, deadline);
   mutex_.lock();
   resuming_ = false;

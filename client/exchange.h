@@ -105,7 +105,7 @@ class Exchange {
       std::uint64_t version = 0;  ///< as of set_version()
     };
     /// Tries until a deadline; nothing: not yet. Errors  the session is lost; why.
-    std::function<Result<std::optional<Reopened>>(const SessionClaim&, Clock::time_point)> attempt;
+    std::function<Result<std::optional<Reopened>>(const SessionClaim::Frames&, Clock::time_point)> attempt;
     /// Whether a broker is there, which has not answered yet. Threads  any.
     std::function<bool()> has_reached_one;
     /// Says the last frame to a broker that has not answered an attempt yet.

@@ -10,7 +10,7 @@
 
 namespace gpumem::client {
 
-Result<std::optional<LaneResumption::Resumed>> LaneResumption::attempt(const SessionClaim& claim,
+Result<std::optional<LaneResumption::Resumed>> LaneResumption::attempt(const SessionClaim::Frames& claim,
                                                                        Clock::time_point deadline) {
   if (!socket_ && !begin(claim, deadline)) return std::optional<Resumed>();
   while (socket_->wait(POLLIN, deadline)) {
@@ -25,7 +25,7 @@ Result<std::optional<LaneResumption::Resumed>> LaneResumption::attempt(const Ses
   return std::optional<Resumed>();
 }
 
-bool LaneResumption::begin(const SessionClaim& claim, Clock::time_point deadline) {
+bool LaneResumption::begin(const SessionClaim::Frames& claim, Clock::time_point deadline) {
   using std::chrono::milliseconds;
   const auto left = std::chrono::ceil<milliseconds>(deadline - Clock::now());
   if (!reserve_descriptors()) return false;
@@ -33,7 +33,7 @@ bool LaneResumption::begin(const SessionClaim& claim, Clock::time_point deadline
   if (!connected) return false;
   socket_.emplace(std::move(*connected));
   crash_at(CrashPoint::kClientReconnected);
-  for (const lane::Resume& frame : claim.frames(before_.session)) {
+  for (const lane::Resume& frame : claim(before_.session)) {
     if (send(lane::Outgoing(frame, 1).bytes(), deadline)) continue;
     drop();  // without its last frame a claim is none
     return false;

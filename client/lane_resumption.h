@@ -27,7 +27,7 @@ class LaneResumption {
     Greeting greeting;
   };
   /// Nothing: no broker has answered until `deadline`, or even before. Errors  the session is lost; why.
-  Result<std::optional<Resumed>> attempt(const SessionClaim& claim, Clock::time_point deadline);
+  Result<std::optional<Resumed>> attempt(const SessionClaim::Frames& claim, Clock::time_point deadline);
   /// Whether a broker is there, which has not answered the claim yet. Threads  any.
   bool has_reached_one() const { return reached_; }
   /// Says `goodbye` to a broker that has not answered a claim yet; does nothing without one.
@@ -36,7 +36,7 @@ class LaneResumption {
  private:
   void drop();
   bool reserve_descriptors();
-  bool begin(const SessionClaim& claim, Clock::time_point deadline);
+  bool begin(const SessionClaim::Frames& claim, Clock::time_point deadline);
   bool send(std::string_view frame, Clock::time_point deadline) const;
   Result<std::optional<Resumed>> take(LanePacket& packet);
   Result<void> check(const Welcome& now) const;

@@ -1,4 +1,5 @@
 #pragma once
+#include <functional>
 #include <set>
 #include <string_view>
 #include <vector>
@@ -18,6 +19,8 @@ class SessionClaim {
 
   /// The frames that claim all of it, for `session`.
   std::vector<lane::Resume> frames(std::uint64_t session) const;
+  /// The same, of a claim that changes: whoever calls it gets the claim as it is then. Threads  any.
+  using Frames = std::function<std::vector<lane::Resume>(std::uint64_t session)>;
 
  private:
   using Ids = std::set<std::uint64_t>;

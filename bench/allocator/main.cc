@@ -10,7 +10,7 @@
 
 #include "bench/allocator/suite.h"
 #include "bench/must.h"
-#include "bench/plain_names.h"
+#include "bench/report.h"
 
 namespace gpumem::bench {
 namespace {
@@ -36,8 +36,7 @@ SuiteOptions take_options(std::vector<char*>& words) {
 int run(int argc, char** argv) {
   std::vector<char*> words(argv, argv + argc);
   const SuiteOptions options = take_options(words);
-  bool to_file = false;
-  for (const char* word : words) to_file = to_file || std::strncmp(word, "--benchmark_out=", 16) == 0;
+  const bool to_file = wants_file(words);
   int count = static_cast<int>(words.size());
   benchmark::Initialize(&count, words.data());
   if (benchmark::ReportUnrecognizedArguments(count, words.data())) return 1;
@@ -46,10 +45,7 @@ int run(int argc, char** argv) {
   register_batches(options);
   register_replays(all, options);
   register_given_back(options);
-  PlainNames<benchmark::ConsoleReporter> console(benchmark::ConsoleReporter::OO_None);
-  PlainNames<benchmark::JSONReporter> json;
-  benchmark::RunSpecifiedBenchmarks(&console, to_file ? &json : nullptr);
-  benchmark::Shutdown();
+  run_registered(to_file);
   if (!options.memory.empty()) write_memory(all, options.memory);
   return 0;
 }

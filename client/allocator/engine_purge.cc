@@ -55,12 +55,16 @@ Bytes Engine::surplus() const {
 }
 
 Result<Bytes> Engine::trim(Bytes bytes) {
+  auto given = trim_unused(bytes);
+  if (!given || *given >= bytes || closing_.load() != 0) return given;
+  wait_for_all();
+  return *given + trim_now(bytes.minus(*given));
+}
+
+Result<Bytes> Engine::trim_unused(Bytes bytes) {
   if (auto can = usable(); !can) return can.error();
   if (closing_.load() != 0) return Bytes{};  // who closes gives everything back
-  const Bytes given = trim_now(bytes);
-  if (given >= bytes) return given;
-  wait_for_all();
-  return given + trim_now(bytes.minus(given));
+  return trim_now(bytes);
 }
 
 Bytes Engine::trim_now(Bytes bytes) {

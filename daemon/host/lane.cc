@@ -147,18 +147,18 @@ void Lane::understand(const v1::ToBroker& message) {
 
 void Lane::welcome(SessionId session, const v1::Welcome& welcome, std::span<const int> descriptors) {
   session_ = session;
-  welcomed_ = true;
   patience_.cancel();
   v1::ToClient message;
   *message.mutable_welcome() = welcome;
   send(message, descriptors);
+  welcomed_ = true;
 }
 
 void Lane::welcome_by_frame(SessionId session, std::string_view frame, std::span<const int> descriptors) {
   session_ = session;
-  welcomed_ = true;
   patience_.cancel();
   send(frame, descriptors);
+  welcomed_ = true;
 }
 
 void Lane::refuse(const Error& error, std::uint64_t request) {
@@ -202,11 +202,13 @@ bool Lane::is_behind() {
   return !outbox_.empty() || ::ioctl(socket_.native_handle(), SIOCOUTQ, &unread) != 0 || unread > kMuchUnread;
 }
 
+// There are no more welcomes than sessions, which take more descriptors of the broker than a welcome brings.
 Result<void> Lane::try_to_send(std::string_view packet, std::span<const int> descriptors) {
   if (fails_at(CrashPoint::kSend)) return too_many_in_flight();
-  if (!descriptors.empty() && !unread_.has_room(peer_.uid, descriptors.size())) return too_many_in_flight();
+  const std::size_t counted = welcomed_ ? descriptors.size() : 0;
+  if (counted != 0 && !unread_.has_room(peer_.uid, counted)) return too_many_in_flight();
   auto sent = send_packet(socket_.native_handle(), packet, descriptors);
-  if (sent) unread_.sent(peer_.uid, socket_.native_handle(), descriptors.size());
+  if (sent) unread_.sent(peer_.uid, socket_.native_handle(), counted);
   return sent;
 }
 

@@ -1,6 +1,9 @@
 #include "sim/driver/contexts.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 namespace gpumem::sim {
@@ -8,7 +11,22 @@ namespace {
 
 constexpr std::uint64_t kBase = 0xc0'0000'0000;  // ids look like no host pointer and no small number
 
-thread_local std::vector<CUcontext> stack;
+/// The thread's contexts, the current one last. It ends with its thread, but for the main one, whose handlers
+/// of exit come after the end of what is local to it and may still use the driver.
+std::vector<CUcontext>& stack() {
+  static thread_local std::vector<CUcontext>* own = nullptr;
+  struct End {
+    ~End() {
+      if (::gettid() != ::getpid()) delete std::exchange(own, nullptr);
+    }
+  };
+  if (own == nullptr) {
+    own = new std::vector<CUcontext>;
+    static thread_local const End end;
+    static_cast<void>(end);
+  }
+  return *own;
+}
 
 }  // namespace
 
@@ -56,15 +74,15 @@ CUcontext Contexts::handle_of(const Context& context) {
   return reinterpret_cast<CUcontext>(context.id);  // NOLINT(performance-no-int-to-ptr)
 }
 
-void Contexts::push(CUcontext handle) { stack.push_back(handle); }
+void Contexts::push(CUcontext handle) { stack().push_back(handle); }
 
 std::optional<CUcontext> Contexts::pop() {
-  if (stack.empty()) return std::nullopt;
-  const CUcontext handle = stack.back();
-  stack.pop_back();
+  if (stack().empty()) return std::nullopt;
+  const CUcontext handle = stack().back();
+  stack().pop_back();
   return handle;
 }
 
-CUcontext Contexts::top() { return stack.empty() ? nullptr : stack.back(); }
+CUcontext Contexts::top() { return stack().empty() ? nullptr : stack().back(); }
 
 }  // namespace gpumem::sim

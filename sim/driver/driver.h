@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "gpumem/result.h"
+#include "sim/driver/arrays.h"
 #include "sim/driver/captures.h"
 #include "sim/driver/contexts.h"
 #include "sim/driver/events.h"
@@ -101,6 +102,9 @@ class Driver {
   ManagedAdvice advice;
   Pools pools{*this};
   GraphMemory graph_memory{*this};
+  Arrays arrays{*this};
+  /// What cuImportExternalMemory was given, by handle.
+  std::map<std::uint64_t, UniqueFd> external;
   /// How often each range of Use::kOpened was opened.
   std::map<CUdeviceptr, unsigned> opened;
   /// Ids of memory for which CU_POINTER_ATTRIBUTE_SYNC_MEMOPS was set. Ids are never given out again.

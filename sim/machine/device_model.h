@@ -11,6 +11,7 @@ namespace gpumem::sim::device_model {
 inline constexpr char kName[] = "gpumem simulated GPU";
 inline constexpr int kCudaVersion = 13000;
 inline constexpr char kDriverVersion[] = "580.0.0";
+inline constexpr char kDriverBranch[] = "r580_00";
 inline constexpr char kNvmlVersion[] = "13.580.0";
 
 inline constexpr int kComputeMajor = 9, kComputeMinor = 0;

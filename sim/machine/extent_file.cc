@@ -98,7 +98,7 @@ UniqueFd duplicate(int fd) {
 
 std::optional<SlotRef> extent_of(int fd) {
   char link[40];
-  std::snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+  std::snprintf(link, sizeof link, "/proc/thread-self/fd/%d", fd);
   char target[PATH_MAX];
   const ssize_t length = ::readlink(link, target, sizeof target);
   if (length <= 0) return std::nullopt;

@@ -30,7 +30,7 @@ Result<void> make(const std::string& folder, const std::string& path, std::size_
   if (address == nullptr) return failed(path);
   fill(address);
   ::munmap(address, size);
-  const std::string unnamed = "/proc/self/fd/" + std::to_string(fd.get());
+  const std::string unnamed = "/proc/thread-self/fd/" + std::to_string(fd.get());
   if (::linkat(AT_FDCWD, unnamed.c_str(), AT_FDCWD, path.c_str(), AT_SYMLINK_FOLLOW) != 0 && errno != EEXIST)
     return failed(path);
   return {};

@@ -145,6 +145,11 @@ nvmlReturn_t api::nvmlDeviceGetCurrentClocksEventReasons(nvmlDevice_t device, un
 nvmlReturn_t api::nvmlDeviceGetMaxPcieLinkGeneration(nvmlDevice_t device, unsigned int* generation) {
   return answer_always(device, generation, kLinkGeneration);
 }
+#ifdef HAVE_nvmlDeviceGetGpuMaxPcieLinkGeneration
+nvmlReturn_t api::nvmlDeviceGetGpuMaxPcieLinkGeneration(nvmlDevice_t device, unsigned int* generation) {
+  return answer_always(device, generation, kLinkGeneration);
+}
+#endif
 nvmlReturn_t api::nvmlDeviceGetCurrPcieLinkGeneration(nvmlDevice_t device, unsigned int* generation) {
   return answer_always(device, generation, kLinkGeneration);
 }

@@ -1,6 +1,7 @@
 // libnvidia-ml.so.1 as a whole: start and end, versions, errors, processes by name.
 #include <nvml.h>
 
+#include <algorithm>
 #include <cstring>
 #include <fstream>
 #include <string>
@@ -74,6 +75,17 @@ nvmlReturn_t api::nvmlSystemGetDriverVersion(char* version, unsigned int length)
   const NvmlCall nvml;
   return nvml ? put(device_model::kDriverVersion, version, length) : nvml.error();
 }
+
+#ifdef HAVE_nvmlSystemGetDriverBranch
+/// `length`  of the text at most, with its zero.
+nvmlReturn_t api::nvmlSystemGetDriverBranch(nvmlSystemDriverBranchInfo_t* info, unsigned int length) {
+  const NvmlCall nvml;
+  if (!nvml) return nvml.error();
+  if (info == nullptr) return NVML_ERROR_INVALID_ARGUMENT;
+  if (info->version != nvmlSystemDriverBranchInfo_v1) return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+  return put(device_model::kDriverBranch, info->branch, std::min<unsigned>(length, sizeof info->branch));
+}
+#endif
 
 // These two are known to the library itself, so they are told without nvmlInit as well.
 nvmlReturn_t api::nvmlSystemGetNVMLVersion(char* version, unsigned int length) {

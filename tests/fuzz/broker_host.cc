@@ -13,7 +13,7 @@ using lane::Kind;
 // The kinds that are answered.
 bool is_answered(Kind kind) {
   return (kind >= Kind::kOpenSlice && kind <= Kind::kPing) ||
-         (kind >= Kind::kExportHandle && kind <= Kind::kExplain);
+         (kind >= Kind::kExportHandle && kind <= Kind::kExplain) || kind == Kind::kRevokeHandle;
 }
 
 template <class Body>
@@ -261,6 +261,8 @@ void BrokerHost::note_done(Session& session, const std::string& request) {
     session.slices.erase(closed->slice);
   } else if (const auto released = lane::body_of<lane::ReleaseImport>(*frame)) {
     require(std::erase(session.imports, released->import) == 1, "an import is released once");
+  } else if (const auto revoked = lane::body_of<lane::RevokeHandle>(*frame)) {
+    require(std::erase(handles_, revoked->handle) == 1, "a handle is revoked once");
   }
 }
 

@@ -1,12 +1,12 @@
 # shellcheck shell=bash
-# To be sourced. need_client TEST PACKAGE: sets `python` to the clients' own. Where there is none, or the package is not
-# installed, it says so and ends the test, which counts as skipped.
+# To be sourced. need_client TEST PACKAGE [ENVIRONMENT]: sets `python` to that of .cache/ENVIRONMENT, the clients' own if
+# none is named. Where there is none, or the package is not installed, it says so and ends the test, which counts as skipped.
 need_client() {
   local folder
-  folder=$(realpath -m "$(dirname "${BASH_SOURCE[0]}")/../../.cache/python")
+  folder=$(realpath -m "$(dirname "${BASH_SOURCE[0]}")/../../.cache/${3:-python}")
   python=$folder/bin/python
   [ -x "$python" ] || skip_client "$1" 'there are no Python clients: reach a package index and run ./dev test'
   "$python" -c 'import importlib.metadata, sys; importlib.metadata.version(sys.argv[1])' "$2" 2> /dev/null ||
-    skip_client "$1" "the package $2 is not installed: .cache/python/set-up.txt says why"
+    skip_client "$1" "the package $2 is not installed: .cache/${3:-python}/set-up.txt says why"
 }
 skip_client() { printf 'gpumem: skipped: %s: %s\n' "$1" "$2"; exit 77; }

@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
-# under_shim.sh TEST PACKAGE BUILD: runs test_PACKAGE*.py with `gpumem run`: clients that nobody here wrote, on memory of a
-# broker, by the drop-in driver. under_shim.txt says which tests see a difference, and which. Skips as on_machine.sh does.
+# under_shim.sh TEST PACKAGE BUILD [ENVIRONMENT FILES]: runs test_PACKAGE*.py, or FILES, with `gpumem run`: clients that
+# nobody here wrote, on memory of a broker, by the drop-in driver. under_shim.txt says which tests see a difference, and which.
+# Skips as on_machine.sh does.
 set -euo pipefail
-test=$1 package=$2 build=$3
+test=$1 package=$2 build=$3 environment=${4:-python}
+files=${5:-test_${package//-/_}*.py}
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=tests/python/client_python.sh
 . "$here/client_python.sh"
-need_client "$test" "$package"
+need_client "$test" "$package" "$environment"
 
 work=$(mktemp -d /tmp/gpumem-python-XXXXXX)
 broker=
@@ -37,7 +39,7 @@ unset CUDA_VISIBLE_DEVICES LD_LIBRARY_PATH
 cd "$here"
 # shellcheck disable=SC2086  # a pattern
 "$build/client/cli/gpumem" run --wait 2s --name "$test" -- \
-  "$python" -m pytest -q -p no:cacheprovider "${deselected[@]}" test_${package//-/_}*.py
+  "$python" -m pytest -q -p no:cacheprovider "${deselected[@]}" $files
 ended=$broker broker=
 kill "$ended"
 wait "$ended" || { echo 'the broker did not end well'; cat "$work/log"; exit 1; }

@@ -29,6 +29,23 @@ TEST_F(Run, EndsAsTheCommandEnds) {
   EXPECT_TRUE(left_nothing());
 }
 
+TEST_F(Run, RemovesWhatOneThatWasKilledHasLeft) {
+  auto killed = begin({"run", actor_program(), "signals"});
+  auto alive = begin({"run", actor_program(), "signals"});
+  killed.pid_of_command();
+  alive.pid_of_command();
+  const auto folders = [&] { return std::distance(std::filesystem::directory_iterator(folder_.path()), {}); };
+  EXPECT_EQ(folders(), 2);
+  killed.child().kill();
+  EXPECT_EQ(folders(), 2);
+  EXPECT_EQ(run_shell("ls -d \"$GPUMEM_ACCOUNT_FOLDER\"").status, 0);
+  EXPECT_EQ(folders(), 1) << "of the one that still runs";
+  alive.tell("quit\n");
+  EXPECT_EQ(alive.wait(), 3);
+  killed.tell("quit\n");
+  EXPECT_TRUE(left_nothing());
+}
+
 TEST_F(Run, TellsItsOwnFailuresFromTheCommands) {
   EXPECT_EQ(gpumem({"run", "--", "/no/such/program"}).status, 127);
   EXPECT_EQ(gpumem({"run", "no-such-program"}).status, 127);

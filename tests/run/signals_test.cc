@@ -34,6 +34,30 @@ TEST_F(RunSignals, ArePassedOnToTheCommandOnce) {
     EXPECT_EQ(running.said().find(each), running.said().rfind(each)) << running.said();
 }
 
+TEST_F(RunSignals, OfTheGroupReachTheCommandOnce) {
+  auto running = command();
+  running.pid_of_command();
+  const pid_t group = running.child().pid();
+  int rounds = 0;
+  for (const int number : {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGTERM}) {
+    running.child().signal(SIGSTOP);  // the command has handled the signal before it could be passed on
+    EXPECT_EQ(::kill(-group, number), 0);
+    EXPECT_TRUE(running.has_said("got ", 2 * rounds + 1)) << number;
+    running.child().signal(SIGCONT);  // of those that are read at once, the last by its number
+    EXPECT_TRUE(running.has_said("got 18", ++rounds)) << number;
+  }
+  running.child().signal(SIGTERM);
+  EXPECT_TRUE(running.has_said("got 15", 3)) << "and what is sent to it alone is still passed on";
+  running.tell("quit\n");
+  EXPECT_EQ(running.wait(), 3);
+  const std::string said = running.said();
+  for (const auto& [text, times] : {std::pair("got 15", 3), {"got 02", 1}, {"got 01", 1}, {"got 10", 1}}) {
+    int seen = 0;
+    for (auto at = said.find(text); at != std::string::npos; at = said.find(text, at + 1)) ++seen;
+    EXPECT_EQ(seen, times) << text << ": " << said;
+  }
+}
+
 TEST_F(RunSignals, OfTheCommandThatItStopsFollowIt) {
   auto running = command();
   const pid_t pid = running.pid_of_command();
@@ -81,7 +105,7 @@ TEST_F(RunSignals, OfProcessesLeftBehindLeaveNoZombies) {
     const std::string task = "/proc/" + std::to_string(running.child().pid()) + "/task/" +
                              std::to_string(running.child().pid()) + "/children";
     const std::string children = read_file(task);
-    return std::count(children.begin(), children.end(), ' ') == 1;
+    return std::count(children.begin(), children.end(), ' ') == 2;  // the command, and the sentinel
   })) << "the orphans of the command are this process's children, and are reaped";
   running.tell("quit\n");
   EXPECT_EQ(running.wait(), 3);

@@ -3,6 +3,7 @@
 #include <thread>
 
 #include "tests/shim_memory/scene.h"
+#include "tests/support/host_gate.h"
 
 namespace gpumem::shim::test {
 namespace {
@@ -236,16 +237,20 @@ SCENE_TEST(AsyncTest, FreeWhileAGraphIsCapturedWaitsForTheEndOfTheCapture) {
   EXPECT_EQ(free_memory(), kPool - 2 * kMiB);
 }
 
-SCENE_TEST(AsyncTest, PoolsThatCanBePassedOnStayTheDrivers) {
+// As the driver's: what a stream is about to free is still in use.
+SCENE_TEST(AsyncTest, TrimmingAPoolDoesNotWaitForWork) {
   start();
-  CUmemPoolProps properties = pool_properties();
-  properties.handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-  const CUmemoryPool pool = new_pool(properties);
+  CUstream stream = nullptr;
+  ASSERT_CU(driver<decltype(&::cuStreamCreate)>("cuStreamCreate")(&stream, CU_STREAM_NON_BLOCKING));
   CUdeviceptr at = 0;
-  ASSERT_CU(calls::cuMemAllocFromPoolAsync(&at, 2 * kMiB, pool, nullptr));
-  EXPECT_EQ(attribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 2 * kMiB);
-  EXPECT_EQ(free_memory(), kPool);
-  EXPECT_CU(calls::cuMemFreeAsync(at, nullptr));
+  ASSERT_CU(calls::cuMemAllocAsync(&at, 4 * kMiB, stream));
+  gpumem::test::HostGate gate;
+  ASSERT_CU(driver<CUresult (*)(CUstream, CUhostFn, void*)>("cuLaunchHostFunc")(
+      stream, gpumem::test::HostGate::wait, gate.argument()));
+  EXPECT_CU(calls::cuMemFreeAsync(at, stream));
+  EXPECT_CU(calls::cuMemPoolTrimTo(default_pool(), 0)) << "it comes back although the gate is closed";
+  gate.open();
+  EXPECT_CU(driver<CUresult (*)(CUstream)>("cuStreamSynchronize")(stream));
 }
 
 SCENE(Trims) {

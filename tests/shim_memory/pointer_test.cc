@@ -31,6 +31,7 @@ SCENE_TEST(PointerTest, BlocksAreDescribedAsTheyWereAskedFor) {
   EXPECT_EQ(attribute_of<std::size_t>(inside, CU_POINTER_ATTRIBUTE_RANGE_SIZE), 5'000'001U);
   EXPECT_EQ(attribute_of<int>(inside, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL), 0);
   EXPECT_TRUE(attribute_of<bool>(inside, CU_POINTER_ATTRIBUTE_MAPPED));
+  EXPECT_TRUE(attribute_of<bool>(inside, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE));
   EXPECT_FALSE(attribute_of<bool>(inside, CU_POINTER_ATTRIBUTE_IS_MANAGED));
   EXPECT_EQ(attribute_of<unsigned long long>(inside, CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES), 0U);
   EXPECT_EQ(attribute_of<CUmemoryPool>(inside, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE), nullptr);

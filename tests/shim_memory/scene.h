@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,6 +10,8 @@
 #include "client/shim/real.h"
 #include "tests/support/broker_process.h"
 #include "tests/support/eventually.h"
+#include "tests/support/stepped_program.h"
+#include "tests/support/steps.h"
 
 namespace gpumem::shim::test {
 
@@ -28,9 +29,9 @@ class Scene {
   Scene(const char* name, Body body);
 };
 
-// In a scene: signals to and from the test. tell() and heard() block as little as a pipe does.
-void tell();
-void await();
+// In a scene: signals to and from the test.
+inline void tell() { gpumem::test::tell_test(); }
+inline void await() { gpumem::test::await_test(); }
 
 // In a scene: cuInit through the shim, and a current context of device 0.
 CUcontext start();
@@ -41,21 +42,12 @@ inline volatile unsigned char& byte_at(CUdeviceptr at) {
 }
 
 /// A process that runs a scene.
-class Actor {
+class Actor : public gpumem::test::SteppedProgram {
  public:
   using Environment = std::vector<std::pair<std::string, std::string>>;
-  Actor(const std::string& scene, const Environment& environment);
-  void tell();
-  void await();
-  /// Waits for the end: whether every expectation held. What it said is in output().
-  bool succeeds();
-  std::string output() const;
-  gpumem::test::Child& child() { return *child_; }
-
- private:
-  UniqueFd channel_;
-  gpumem::test::TemporaryFolder folder_;
-  std::unique_ptr<gpumem::test::Child> child_;
+  Actor(const std::string& scene, const Environment& environment)
+      : SteppedProgram(
+            {.program = "/proc/self/exe", .arguments = {"--scene", scene}, .environment = environment}) {}
 };
 
 /// A broker, and what processes on its machine need to know.

@@ -1,6 +1,7 @@
 #include "client/cli/run/account.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -10,7 +11,6 @@
 #include <cstdlib>
 #include <optional>
 
-#include "base/unique_fd.h"
 #include "client/cli/time_text.h"
 #include "client/shim/account_page.h"
 
@@ -18,6 +18,7 @@ namespace gpumem::cli {
 namespace {
 
 constexpr std::string_view kPrefix = "account.";
+constexpr std::string_view kFolderPrefix = "gpumem-run-";
 
 std::string parent_folder() {
   for (const char* name : {"XDG_RUNTIME_DIR", "TMPDIR"}) {
@@ -51,14 +52,38 @@ std::optional<ProcessAccount> read_account(const std::filesystem::path& file, pi
                         {page.last_denied_bytes}};
 }
 
+UniqueFd open_folder(const std::filesystem::path& path) {
+  return UniqueFd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW));
+}
+
+// Folders of this user whose owners were killed: nobody locks them.
+void remove_abandoned(const std::filesystem::path& parent) {
+  std::error_code failed;
+  for (std::filesystem::directory_iterator it(parent, failed), end; !failed && it != end;
+       it.increment(failed)) {
+    if (!it->path().filename().string().starts_with(kFolderPrefix)) continue;
+    const UniqueFd folder = open_folder(it->path());
+    struct stat info {};
+    if (!folder.valid() || ::fstat(folder.get(), &info) != 0 || info.st_uid != ::geteuid()) continue;
+    std::error_code no_matter;
+    if (::flock(folder.get(), LOCK_EX | LOCK_NB) == 0) std::filesystem::remove_all(it->path(), no_matter);
+  }
+}
+
 std::uint64_t capped_sum(std::uint64_t a, std::uint64_t b) { return a + std::min(b, ~a); }
 
 }  // namespace
 
 Result<AccountFolder> AccountFolder::make() {
-  std::string path = parent_folder() + "/gpumem-run-XXXXXX";
-  if (::mkdtemp(path.data()) == nullptr) return errno_error(errno, "cannot make the folder " + path);
-  return AccountFolder(path);
+  const std::filesystem::path parent = parent_folder();
+  remove_abandoned(parent);
+  for (;;) {
+    std::string path = parent / (std::string(kFolderPrefix) + "XXXXXX");
+    if (::mkdtemp(path.data()) == nullptr) return errno_error(errno, "cannot make the folder " + path);
+    UniqueFd lock = open_folder(path);
+    static_cast<void>(::flock(lock.get(), LOCK_EX));  // a file system without locks has nothing removed
+    if (::access(path.c_str(), F_OK) == 0) return AccountFolder(path, std::move(lock));
+  }  // taken for abandoned before it was locked
 }
 
 AccountFolder::~AccountFolder() {

@@ -5,8 +5,10 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "base/unique_fd.h"
 #include "gpumem/bytes.h"
 #include "gpumem/result.h"
 
@@ -22,12 +24,13 @@ struct ProcessAccount {
 };
 
 /// The folder in which the processes of a command write their accounts. Only this user may enter it. It is
-/// removed with its owner.
+/// removed with its owner; if that was killed, when the user makes the next one.
 class AccountFolder {
  public:
   /// Makes it in XDG_RUNTIME_DIR, TMPDIR or /tmp. Errors  those of mkdtemp(3).
   static Result<AccountFolder> make();
-  AccountFolder(AccountFolder&& other) noexcept : path_(std::exchange(other.path_, {})) {}
+  AccountFolder(AccountFolder&& other) noexcept
+      : path_(std::exchange(other.path_, {})), lock_(std::move(other.lock_)) {}
   AccountFolder& operator=(AccountFolder&&) = delete;
   ~AccountFolder();
 
@@ -36,8 +39,9 @@ class AccountFolder {
   std::vector<ProcessAccount> read() const;
 
  private:
-  explicit AccountFolder(std::filesystem::path path) : path_(std::move(path)) {}
+  AccountFolder(std::filesystem::path path, UniqueFd lock) : path_(std::move(path)), lock_(std::move(lock)) {}
   std::filesystem::path path_;
+  UniqueFd lock_;  ///< the folder, locked as long as its owner lives
 };
 
 /// One line: peak, time waited, what was denied, over all processes.

@@ -84,24 +84,26 @@ Result<Command, CommandError> Command::start(const CommandOptions& options, cons
 }
 
 int Command::wait(const Signals& signals, const OtherEnded& other_ended) {
+  GroupSentinel
+      sentinel;  // behind the program: no signal is taken for one that has reached it before it was there
   for (;;) {
     const signalfd_siginfo signal = signals.next();
     if (signal.ssi_signo != SIGCHLD) {
-      pass_on(signal);
-    } else if (const auto ended = reap(other_ended)) {
+      pass_on(signal, sentinel);
+    } else if (const auto ended = reap(other_ended, sentinel)) {
       return *ended;
     }
   }
 }
 
 // Several ends may be told of by one signal.
-std::optional<int> Command::reap(const OtherEnded& other_ended) const {
+std::optional<int> Command::reap(const OtherEnded& other_ended, GroupSentinel& sentinel) const {
   std::optional<int> ended;
   int status = 0;
   pid_t pid = 0;
   while ((pid = ::waitpid(-1, &status, WNOHANG | WUNTRACED)) > 0) {
     if (pid != pid_) {
-      if (other_ended && !WIFSTOPPED(status)) other_ended(pid, status);
+      if (!WIFSTOPPED(status) && !sentinel.note_end(pid) && other_ended) other_ended(pid, status);
     } else if (WIFSTOPPED(status)) {
       stop_self();  // so that whoever waits for this process, such as a shell, learns of it
     } else {
@@ -111,9 +113,12 @@ std::optional<int> Command::reap(const OtherEnded& other_ended) const {
   return ended;
 }
 
-void Command::pass_on(const signalfd_siginfo& signal) const {
+// A program that has left the group does not get what is sent to it; what the terminal sends is not for it.
+void Command::pass_on(const signalfd_siginfo& signal, GroupSentinel& sentinel) const {
+  const int number = static_cast<int>(signal.ssi_signo);
+  const bool is_of_group = sentinel.has_received(number) && ::getpgid(pid_) == ::getpgrp();
   const bool is_of_terminal = signal.ssi_code == SI_KERNEL;
-  if (!is_of_terminal) ::kill(pid_, static_cast<int>(signal.ssi_signo));
+  if (!is_of_terminal && !is_of_group) ::kill(pid_, number);
 }
 
 bool Command::leaves_others() {

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "client/cli/run/group_sentinel.h"
 #include "client/cli/run/signals.h"
 #include "gpumem/result.h"
 
@@ -58,9 +59,9 @@ class Command {
 
   pid_t pid() const { return pid_; }
 
-  /// Passes signals on to the program, stops and continues with it, and waits for its end. Signals of the
-  /// terminal reach the whole group by themselves and are not passed on. Answers what waitpid() tells.
-  /// Blocks.
+  /// Passes signals on to the program, stops and continues with it, and waits for its end. What the terminal
+  /// or another process sends to the whole group reaches the program by itself and is not passed on. Answers
+  /// what waitpid() tells.   Blocks.
   int wait(const Signals& signals, const OtherEnded& other_ended = {});
 
   /// Whether a descendant still runs. To be asked when the program has ended.
@@ -68,8 +69,8 @@ class Command {
 
  private:
   explicit Command(pid_t pid) : pid_(pid) {}
-  std::optional<int> reap(const OtherEnded& other_ended) const;
-  void pass_on(const signalfd_siginfo& signal) const;
+  std::optional<int> reap(const OtherEnded& other_ended, GroupSentinel& sentinel) const;
+  void pass_on(const signalfd_siginfo& signal, GroupSentinel& sentinel) const;
 
   pid_t pid_;
 };

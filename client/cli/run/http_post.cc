@@ -1,52 +1,100 @@
 #include "client/cli/run/http_post.h"
 
-#include <netdb.h>
-#include <sys/socket.h>
-#include <sys/time.h>
-
 #include <algorithm>
-#include <array>
-#include <cerrno>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/core/tcp_stream.hpp>
+#include <boost/beast/http.hpp>
+#include <boost/none.hpp>
 #include <memory>
 #include <string_view>
-
-#include "base/unique_fd.h"
+#include <thread>
+#include <utility>
 
 namespace gpumem::cli {
 namespace {
 
+namespace asio = boost::asio;
+namespace beast = boost::beast;
+namespace http = beast::http;
+using asio::ip::tcp;
+
 constexpr std::string_view kScheme = "http://";
+constexpr std::uint32_t kLongestHead = 16 * 1024;
 
-Error unavailable(const HttpUrl& url, const std::string& words) {
-  return {Code::kUnavailable, "POST to http://" + url.host + ":" + url.port + url.path + ": " + words};
-}
+/// One exchange: host to addresses, connection, request, head of the answer.
+class Post {
+ public:
+  using Clock = std::chrono::steady_clock;
 
-Result<UniqueFd> connect_to(const HttpUrl& url, std::chrono::milliseconds patience) {
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  if (const int failed = ::getaddrinfo(url.host.c_str(), url.port.c_str(), &hints, &found); failed != 0)
-    return unavailable(url, ::gai_strerror(failed));
-  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> all(found, &::freeaddrinfo);
-  const timeval limit{patience.count() / 1000, patience.count() % 1000 * 1000};
-  int number = 0;
-  for (const addrinfo* one = found; one != nullptr; one = one->ai_next) {
-    UniqueFd socket(::socket(one->ai_family, one->ai_socktype | SOCK_CLOEXEC, one->ai_protocol));
-    ::setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
-    ::setsockopt(socket.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
-    if (::connect(socket.get(), one->ai_addr, one->ai_addrlen) == 0) return socket;
-    number = errno;
+  Post(HttpUrl url, const std::string& json)
+      : url_(std::move(url)), request_(http::verb::post, url_.path, 11) {
+    const bool is_ipv6 = url_.host.find(':') != std::string::npos;
+    request_.set(http::field::host, (is_ipv6 ? "[" + url_.host + "]" : url_.host) + ":" + url_.port);
+    request_.set(http::field::content_type, "application/json");
+    request_.keep_alive(false);
+    request_.body() = json;
+    request_.prepare_payload();
+    answer_.header_limit(kLongestHead);
+    answer_.body_limit(boost::none);  // it is not read
   }
-  return unavailable(url, errno_error(number, "cannot connect").message);
-}
 
-std::string request_text(const HttpUrl& url, const std::string& json) {
-  const bool is_ipv6 = url.host.find(':') != std::string::npos;
-  const std::string host = is_ipv6 ? "[" + url.host + "]" : url.host;
-  return "POST " + url.path + " HTTP/1.1\r\nHost: " + host + ":" + url.port +
-         "\r\nContent-Type: application/json\r\nContent-Length: " + std::to_string(json.size()) +
-         "\r\nConnection: close\r\n\r\n" + json;
-}
+  /// Once.
+  Result<void> run(Clock::time_point deadline) {
+    stream_.expires_at(deadline);  // of every step: one that trickles in gets no more
+    resolver_.async_resolve(url_.host, url_.port,
+                            [this](beast::error_code error, const tcp::resolver::results_type& found) {
+                              is_resolved_ = true;
+                              if (goes_on(error, "no address")) connect(found);
+                            });
+    context_.run_until(deadline);
+    if (!failure_.empty()) return unavailable(failure_);
+    if (!is_answered_) return unavailable("no answer in time");
+    const auto& head = answer_.get();
+    if (http::to_status_class(head.result_int()) == http::status_class::successful) return {};
+    return unavailable("answered " + std::to_string(head.result_int()) + " " + std::string(head.reason()));
+  }
+  /// Until then a thread of the resolver, which cannot be called off, is waited for by the destructor.
+  bool is_resolved() const { return is_resolved_; }
+
+ private:
+  void connect(const tcp::resolver::results_type& found) {
+    stream_.async_connect(found, [this](beast::error_code error, const tcp::endpoint&) {
+      if (goes_on(error, "cannot connect")) write();
+    });
+  }
+  void write() {
+    http::async_write(stream_, request_, [this](beast::error_code error, std::size_t) {
+      if (goes_on(error, "cannot send")) read();
+    });
+  }
+  void read() {
+    http::async_read_header(stream_, buffer_, answer_, [this](beast::error_code error, std::size_t) {
+      is_answered_ = goes_on(error, "no answer");
+    });
+  }
+
+  bool goes_on(beast::error_code error, const char* what) {
+    if (error == beast::error::timeout) return false;
+    if (error) failure_ = std::string(what) + ": " + error.message();
+    return !error;
+  }
+  Error unavailable(const std::string& words) const {
+    return {Code::kUnavailable, "POST to http://" + url_.host + ":" + url_.port + url_.path + ": " + words};
+  }
+
+  const HttpUrl url_;
+  asio::io_context context_{1};
+  tcp::resolver resolver_{context_};
+  beast::tcp_stream stream_{context_};
+  http::request<http::string_body> request_;
+  beast::flat_buffer buffer_{kLongestHead};
+  http::response_parser<http::empty_body> answer_;
+  std::string failure_;
+  bool is_resolved_ = false;
+  bool is_answered_ = false;
+};
 
 }  // namespace
 
@@ -70,24 +118,11 @@ Result<HttpUrl> parse_url(const std::string& url) {
 }
 
 Result<void> post_json(const HttpUrl& url, const std::string& json, std::chrono::milliseconds patience) {
-  auto socket = connect_to(url, patience);
-  if (!socket) return socket.error();
-  const std::string request = request_text(url, json);
-  for (std::size_t sent = 0; sent < request.size();) {
-    const ssize_t count = ::send(socket->get(), request.data() + sent, request.size() - sent, MSG_NOSIGNAL);
-    if (count < 0) return unavailable(url, errno_error(errno, "cannot send").message);
-    sent += static_cast<std::size_t>(count);
-  }
-  std::string answer;
-  std::array<char, 256> part{};
-  constexpr std::string_view kStatusLine = "HTTP/1.1 200";
-  while (answer.size() < kStatusLine.size()) {
-    const ssize_t count = ::recv(socket->get(), part.data(), part.size(), 0);
-    if (count <= 0) return unavailable(url, "no answer");
-    answer.append(part.data(), static_cast<std::size_t>(count));
-  }
-  const bool is_good = answer.starts_with("HTTP/1.") && answer.at(8) == ' ' && answer.at(9) == '2';
-  return is_good ? Result<void>() : unavailable(url, "answered " + answer.substr(0, answer.find('\r')));
+  auto post = std::make_unique<Post>(url, json);
+  auto done = post->run(Post::Clock::now() + patience);
+  // A name server that does not answer is not waited for.
+  if (!post->is_resolved()) std::thread([late = std::move(post)] {}).detach();
+  return done;
 }
 
 }  // namespace gpumem::cli

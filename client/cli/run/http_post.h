@@ -16,8 +16,10 @@ struct HttpUrl {
 /// Errors  kInvalidArgument: of another form; https is not spoken.
 Result<HttpUrl> parse_url(const std::string& url);
 
-/// Posts `json` to `url`. Good is an answer of 200 to 299 within `patience`, for each step of the way.
-/// Errors  kUnavailable: no answer, or another one.   Blocks.
+/// Posts `json` to `url`. Good is an answer of 200 to 299, whose head has come within `patience`, all in all.
+/// Its body is not read.
+/// Errors  kUnavailable: no such answer in time, another one, or one whose head is longer than 16 KiB.
+/// Blocks  for `patience` at most.
 Result<void> post_json(const HttpUrl& url, const std::string& json, std::chrono::milliseconds patience);
 
 }  // namespace gpumem::cli

@@ -1,6 +1,7 @@
 // Memory in the order of streams. What is captured into a graph is the driver's own.
 #include "client/shim/calls.h"
 #include "client/shim/calls/find_pool.h"
+#include "client/shim/calls/free_of_driver.h"
 #include "client/shim/calls/guarded.h"
 #include "client/shim/memory/context.h"
 #include "client/shim/memory/process.h"
@@ -35,6 +36,18 @@ CUresult allocate_in(const std::shared_ptr<Pool>& pool, const char* call, std::s
   return CUDA_SUCCESS;
 }
 
+/// Allocates from a pool that is the driver's own: charged, if it is known.
+template <class Forward>
+CUresult allocate_of_driver(const char* call, CUmemoryPool handle, CUdeviceptr* out, std::size_t size,
+                            const Forward& forward) {
+  DriverPools& pools = Process::current().driver_pools();
+  auto pool = pools.find(handle);
+  if (!pool) return forward();
+  const CUresult result = pool->allocate(call, {size}, forward);
+  if (result == CUDA_SUCCESS) pools.add_block(*out, std::move(pool), {size});
+  return result;
+}
+
 /// Allocates from the pool that `find` answers; `forward` where that is none of the slice's.
 template <class Find, class Forward>
 CUresult allocate_async(const char* call, CUdeviceptr* out, std::size_t size, CUstream stream,
@@ -47,7 +60,8 @@ CUresult allocate_async(const char* call, CUdeviceptr* out, std::size_t size, CU
     if (capturing) return forward();
     const FoundPool found = find();
     if (found.result != CUDA_SUCCESS) return found.result;
-    return found.pool ? allocate_in(found.pool, call, size, stream, out) : forward();
+    return found.pool ? allocate_in(found.pool, call, size, stream, out)
+                      : allocate_of_driver(call, found.handle, out, size, forward);
   });
 }
 
@@ -80,7 +94,7 @@ CUresult free_in_order(CUdeviceptr address, CUstream stream) {
     const auto block = process.blocks().take(address);
     if (!block) {
       if (process.memory_at(address) != nullptr) return CUDA_ERROR_INVALID_VALUE;
-      return process.outside().free(address, [&] { return real_free_async(address, stream); });
+      return free_of_driver(address, [&] { return real_free_async(address, stream); });
     }
     process.exports().end(*block);
     const CUresult freed = block->memory->free_in_order(*block, stream);

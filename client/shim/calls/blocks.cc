@@ -2,6 +2,7 @@
 #include <optional>
 
 #include "client/shim/calls.h"
+#include "client/shim/calls/free_of_driver.h"
 #include "client/shim/calls/guarded.h"
 #include "client/shim/memory/context.h"
 #include "client/shim/memory/process.h"
@@ -59,7 +60,7 @@ CUresult free_block(CUdeviceptr address) {
   const auto block = process.blocks().take(address);
   if (!block) {
     if (process.memory_at(address) != nullptr) return CUDA_ERROR_INVALID_VALUE;
-    return process.outside().free(address, [address] { return real_free(address); });
+    return free_of_driver(address, [address] { return real_free(address); });
   }
   process.exports().end(*block);
   return block->pool != nullptr ? block->memory->free_in_order(*block, nullptr)
@@ -117,8 +118,9 @@ CUresult calls::cuMemGetInfo_v2(size_t* free, size_t* total) {
     if (!Process::current().is_brokered()) return real_get_info(free, total);
     const Place place = find_place();
     if (place.result() != CUDA_SUCCESS) return place.result();
-    const DeviceMemory* const memory = place.found.memory;
+    DeviceMemory* const memory = place.found.memory;
     if (memory == nullptr) return real_get_info(free, total);
+    Process::current().settle(*memory);
     if (free != nullptr) *free = memory->limit().minus(memory->used()).count;
     if (total != nullptr) *total = memory->limit().count;
     return CUDA_SUCCESS;

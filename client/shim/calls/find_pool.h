@@ -12,6 +12,7 @@ namespace gpumem::shim {
 struct FoundPool {
   CUresult result = CUDA_SUCCESS;
   std::shared_ptr<Pool> pool{};
+  CUmemoryPool handle = nullptr;
 };
 FoundPool find_pool(CUmemoryPool handle);
 

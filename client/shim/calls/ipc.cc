@@ -25,6 +25,13 @@ Imports::Bytes64 bytes_of(const CUipcMemHandle& handle) {
 }
 
 CUresult name_block(const Block& block, CUipcMemHandle* out) {
+  const Slices* const of = block.memory->slices_of(block.at);
+  if (of == nullptr || of->is_lost()) {
+    get_failures.tell(
+        "cuIpcGetMemHandle: the session that the block was borrowed in was lost; blocks of now can be passed "
+        "on");
+    return CUDA_ERROR_INVALID_VALUE;
+  }
   const auto handle = Process::current().exports().handle_of(block);
   if (!handle) {
     get_failures.tell("cuIpcGetMemHandle: " + handle.error().message);
@@ -38,9 +45,7 @@ CUresult open_block(CUdeviceptr* out, const CUipcMemHandle& handle, unsigned fla
   Process& process = Process::current();
   const Imports::Bytes64 bytes = bytes_of(handle);
   if (process.exports().is_own(bytes)) return CUDA_ERROR_INVALID_CONTEXT;  // as the driver has it
-  auto connection = process.connection();
-  if (connection == nullptr) return CUDA_ERROR_NOT_INITIALIZED;
-  const auto opened = process.imports().open(std::move(connection), bytes);
+  const auto opened = process.imports().open(process.session(), bytes);
   if (opened) {
     *out = *opened;
     return CUDA_SUCCESS;

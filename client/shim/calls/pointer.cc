@@ -44,6 +44,7 @@ bool answer_of_block(const Block& block, CUpointer_attribute attribute, void* ou
     case CU_POINTER_ATTRIBUTE_CONTEXT: return put(out, block.context);
     case CU_POINTER_ATTRIBUTE_BUFFER_ID:
     case kMemoryBlockId: return put(out, block.id);
+    case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE: return put<bool>(out, block.pool == nullptr);
     case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE: return put(out, block.pool ? block.pool->handle() : nullptr);
     default: return false;
   }

@@ -4,6 +4,7 @@
 #include "client/shim/calls.h"
 #include "client/shim/calls/find_pool.h"
 #include "client/shim/calls/guarded.h"
+#include "client/shim/memory/context.h"
 #include "client/shim/memory/process.h"
 #include "client/shim/real.h"
 
@@ -34,6 +35,15 @@ bool is_of_slice(const CUmemPoolProps& properties) {
   return properties.allocType == CU_MEM_ALLOCATION_TYPE_PINNED &&
          properties.handleTypes == CU_MEM_HANDLE_TYPE_NONE &&
          properties.location.type == CU_MEM_LOCATION_TYPE_DEVICE;
+}
+
+constexpr int kManaged = 2;  // CU_MEM_ALLOCATION_TYPE_MANAGED, of CUDA 13
+
+/// The device whose memory a pool takes that has these properties, or -1. Managed memory that lies nowhere in
+/// particular is charged to the current context's device, as cuMemAllocManaged is.
+CUdevice device_of(CUmemAllocationType type, const CUmemLocation& location) {
+  if (location.type == CU_MEM_LOCATION_TYPE_DEVICE) return location.id;
+  return static_cast<int>(type) == kManaged ? CurrentContext::get().device : -1;
 }
 
 /// What of the slice belongs to the driver's own figure. Reserved memory comes in whole units.
@@ -71,27 +81,31 @@ CUresult allow_peers(const Pool& pool, const CUmemAccessDesc* map, std::size_t c
 FoundPool find_pool(CUmemoryPool handle) {
   Process& process = Process::current();
   if (!process.is_brokered()) return {};
-  if (auto known = process.pools().find(handle)) return {CUDA_SUCCESS, std::move(known)};
+  if (auto known = process.pools().find(handle)) return {CUDA_SUCCESS, std::move(known), handle};
   int count = 0;
-  if (real_count(&count) != CUDA_SUCCESS) return {};
+  if (real_count(&count) != CUDA_SUCCESS) return {.handle = handle};
   for (int device = 0; device < count; ++device) {
     CUmemoryPool its_default = nullptr;
     if (real_default(&its_default, device) != CUDA_SUCCESS || its_default != handle) continue;
     const auto found = process.memory_of(device);
-    if (found.memory == nullptr) return {found.result, nullptr};
-    return {CUDA_SUCCESS, process.pools().find_or_default(handle, *found.memory)};
+    if (found.memory == nullptr) return {found.result, nullptr, handle};
+    return {CUDA_SUCCESS, process.pools().find_or_default(handle, *found.memory), handle};
   }
-  return {};
+  return {.handle = handle};
 }
 
 CUresult calls::cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* poolProps) {
   return guarded([&] {
-    const bool may_be_ours = poolProps != nullptr && is_of_slice(*poolProps);
-    const auto found = may_be_ours ? Process::current().memory_of(poolProps->location.id) : Process::Found{};
+    Process& process = Process::current();
+    const CUdevice device = poolProps != nullptr ? device_of(poolProps->allocType, poolProps->location) : -1;
+    const auto found = process.memory_of(device);
     if (found.result != CUDA_SUCCESS) return found.result;
     const CUresult created = real_create_pool(pool, poolProps);
-    if (created == CUDA_SUCCESS && found.memory != nullptr)
-      Process::current().pools().add(*pool, *found.memory, most_of(*poolProps));
+    if (created != CUDA_SUCCESS || poolProps == nullptr || found.memory == nullptr) return created;
+    if (is_of_slice(*poolProps))
+      process.pools().add(*pool, *found.memory, most_of(*poolProps));
+    else
+      process.driver_pools().add(*pool, *found.memory);
     return created;
   });
 }
@@ -102,7 +116,8 @@ CUresult calls::cuMemPoolDestroy(CUmemoryPool pool) {
     // Before: the next pool may have its handle at once.
     Pools& pools = Process::current().pools();
     const auto known = pools.take(pool);
-    const CUresult destroyed = real_destroy_pool(pool);
+    const CUresult destroyed =
+        Process::current().driver_pools().destroy(pool, [pool] { return real_destroy_pool(pool); });
     if (destroyed != CUDA_SUCCESS && known) pools.put_back(known);
     return destroyed;
   });
@@ -132,10 +147,42 @@ CUresult calls::cuMemPoolTrimTo(CUmemoryPool pool, size_t minBytesToKeep) {
   return guarded([&] {
     const CUresult trimmed = real_trim(pool, minBytesToKeep);
     if (trimmed != CUDA_SUCCESS) return trimmed;
+    if (const auto drivers = Process::current().driver_pools().find(pool)) drivers->settle({});
     if (const auto ours = find_pool(pool).pool) ours->memory().trim({minBytesToKeep});
     return trimmed;
   });
 }
+
+#if CUDA_VERSION >= 13000
+namespace {
+
+using FindByLocation = CUresult(CUmemoryPool*, CUmemLocation*, CUmemAllocationType);
+constinit RealCall<FindByLocation> real_default_of("cuMemGetDefaultMemPool");
+constinit RealCall<FindByLocation> real_current_of("cuMemGetMemPool");
+
+/// A managed pool of a location is there from the start. It is charged as soon as the program knows it.
+CUresult find_by_location(RealCall<FindByLocation>& real_call, CUmemoryPool* out, CUmemLocation* location,
+                          CUmemAllocationType type) {
+  return guarded([&] {
+    const CUresult known = real_call(out, location, type);
+    if (known != CUDA_SUCCESS || static_cast<int>(type) != kManaged) return known;
+    Process& process = Process::current();
+    const auto found = process.memory_of(device_of(type, *location));
+    if (found.memory != nullptr) process.driver_pools().add(*out, *found.memory);
+    return found.result;
+  });
+}
+
+}  // namespace
+
+CUresult calls::cuMemGetDefaultMemPool(CUmemoryPool* pool_out, CUmemLocation* location,
+                                       CUmemAllocationType type) {
+  return find_by_location(real_default_of, pool_out, location, type);
+}
+CUresult calls::cuMemGetMemPool(CUmemoryPool* pool, CUmemLocation* location, CUmemAllocationType type) {
+  return find_by_location(real_current_of, pool, location, type);
+}
+#endif
 
 CUresult calls::cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc* map, size_t count) {
   return guarded([&] {

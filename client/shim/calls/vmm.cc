@@ -21,10 +21,22 @@ constinit RealCall<decltype(::cuMemGetAllocationGranularity)> real_granularity(
 
 constexpr unsigned kFabric = 8;  // CU_MEM_HANDLE_TYPE_FABRIC, of CUDA 12.3
 
-/// Memory of a device, for any use but that of sparse arrays.
 bool is_of_device(const CUmemAllocationProp& asked) {
-  return asked.type == CU_MEM_ALLOCATION_TYPE_PINNED && asked.location.type == CU_MEM_LOCATION_TYPE_DEVICE &&
-         asked.allocFlags.usage == 0;
+  return asked.type == CU_MEM_ALLOCATION_TYPE_PINNED && asked.location.type == CU_MEM_LOCATION_TYPE_DEVICE;
+}
+
+/// For a use that the broker's extents are not made for: the tiles of sparse arrays, or decompression.
+CUresult create_of_driver(DeviceMemory& memory, CUmemGenericAllocationHandle* handle, std::size_t size,
+                          const CUmemAllocationProp& asked) {
+  if (handle == nullptr || size == 0) return real_create(handle, size, &asked, 0);
+  const CUresult charged = memory.charge_outside("cuMemCreate", {size});
+  if (charged != CUDA_SUCCESS) return charged;
+  const CUresult created = real_create(handle, size, &asked, 0);
+  if (created == CUDA_SUCCESS)
+    Process::current().outside().add(Outside::Name::of_handle(*handle), {.memory = &memory, .bytes = {size}});
+  else
+    memory.discharge_outside({size});
+  return created;
 }
 
 CUresult create_handle(DeviceMemory& memory, CUmemGenericAllocationHandle* handle, std::size_t size,
@@ -50,14 +62,18 @@ CUresult calls::cuMemCreate(CUmemGenericAllocationHandle* handle, size_t size,
     if (!is_ours) return forward();
     const auto found = Process::current().memory_of(prop->location.id);
     if (found.result != CUDA_SUCCESS) return found.result;
-    return found.memory != nullptr ? create_handle(*found.memory, handle, size, *prop) : forward();
+    if (found.memory == nullptr) return forward();
+    return prop->allocFlags.usage == 0 ? create_handle(*found.memory, handle, size, *prop)
+                                       : create_of_driver(*found.memory, handle, size, *prop);
   });
 }
 
 CUresult calls::cuMemRelease(CUmemGenericAllocationHandle handle) {
   return guarded([&] {
     const auto ours = Process::current().handles().release(handle);
-    return ours ? *ours : real_release_handle(handle);
+    if (ours) return *ours;
+    return Process::current().outside().free(Outside::Name::of_handle(handle),
+                                             [handle] { return real_release_handle(handle); });
   });
 }
 
@@ -79,8 +95,11 @@ CUresult calls::cuMemRetainAllocationHandle(CUmemGenericAllocationHandle* handle
     Process& process = Process::current();
     const auto address = reinterpret_cast<CUdeviceptr>(addr);
     if (process.memory_at(address) != nullptr) return CUDA_ERROR_INVALID_VALUE;
-    const auto ours = handle != nullptr ? process.handles().retain(address, handle) : std::nullopt;
-    return ours ? *ours : real_retain_handle(handle, addr);
+    if (handle == nullptr) return real_retain_handle(handle, addr);
+    if (const auto ours = process.handles().retain(address, handle)) return *ours;
+    const CUresult retained = real_retain_handle(handle, addr);
+    if (retained == CUDA_SUCCESS) process.outside().use_again(Outside::Name::of_handle(*handle));
+    return retained;
   });
 }
 

@@ -1,4 +1,5 @@
 #pragma once
+#include <algorithm>
 #include <atomic>
 
 #include "client/shim/memory/account.h"
@@ -23,6 +24,16 @@ class Budget {
     } while (!used_.compare_exchange_weak(now, now + bytes.count, std::memory_order_relaxed));
     account_.used(bytes);
     return true;
+  }
+  /// Charges as much of `bytes` as the limit allows; how much that is.
+  [[nodiscard]] Bytes charge_up_to(Bytes bytes) {
+    std::uint64_t now = used_.load(std::memory_order_relaxed);
+    Bytes part;
+    do {
+      part = std::min(bytes, Bytes{limit_.count - now});
+    } while (!used_.compare_exchange_weak(now, now + part.count, std::memory_order_relaxed));
+    account_.used(part);
+    return part;
   }
   void discharge(Bytes bytes) {
     used_.fetch_sub(bytes.count, std::memory_order_relaxed);

@@ -17,22 +17,12 @@ constinit RealCall<decltype(::cuDevicePrimaryCtxGetState)> real_primary_state("c
 constinit RealCall<decltype(::cuThreadExchangeStreamCaptureMode)> real_exchange_mode(
     "cuThreadExchangeStreamCaptureMode");
 
-/// While one lives, captures of other threads do not forbid this thread's waiting.
-class Relaxed {
- public:
-  Relaxed() : exchanged_(real_exchange_mode(&mode_) == CUDA_SUCCESS) {}
-  ~Relaxed() {
-    if (exchanged_) real_exchange_mode(&mode_);
-  }
-  Relaxed(const Relaxed&) = delete;
-  Relaxed& operator=(const Relaxed&) = delete;
-
- private:
-  CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
-  const bool exchanged_;
-};
-
 }  // namespace
+
+BesideCaptures::BesideCaptures() : exchanged_(real_exchange_mode(&mode_) == CUDA_SUCCESS) {}
+BesideCaptures::~BesideCaptures() {
+  if (exchanged_) real_exchange_mode(&mode_);
+}
 
 CurrentContext CurrentContext::get() {
   CurrentContext current;
@@ -42,7 +32,7 @@ CurrentContext CurrentContext::get() {
 }
 
 CUresult synchronize(CUcontext context) {
-  const Relaxed relaxed;
+  const BesideCaptures beside;
   CUcontext current = nullptr;
   CUresult result = real_get_current(&current);
   if (result != CUDA_SUCCESS) return result;
@@ -56,7 +46,7 @@ CUresult synchronize(CUcontext context) {
 }
 
 CUresult synchronize_stream(CUstream stream) {
-  const Relaxed relaxed;
+  const BesideCaptures beside;
   return real_stream_synchronize(stream);
 }
 

@@ -12,6 +12,19 @@ struct CurrentContext {
   static CurrentContext get();
 };
 
+/// While one lives, captures of other threads do not forbid this thread's calls, and are not spoilt by them.
+class BesideCaptures {
+ public:
+  BesideCaptures();
+  ~BesideCaptures();
+  BesideCaptures(const BesideCaptures&) = delete;
+  BesideCaptures& operator=(const BesideCaptures&) = delete;
+
+ private:
+  CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
+  const bool exchanged_;
+};
+
 /// Waits for all work of `context`, whichever is current.
 /// Errors  the driver's: of the work, too.
 CUresult synchronize(CUcontext context);

@@ -3,8 +3,7 @@
 #include <algorithm>
 
 #include "client/connection.h"
-#include "client/loose_extents.h"
-#include "client/open_engine.h"
+#include "client/room.h"
 #include "client/shim/memory/context.h"
 #include "client/shim/memory/pools.h"
 #include "cuda/event.h"
@@ -13,64 +12,112 @@ namespace gpumem::shim {
 namespace {
 
 constexpr Bytes kAlignment{512};
+constexpr int kMostRounds = 4;
+
+AllocatorOptions options_of(const std::string& device, Bytes limit, const Settings& settings) {
+  return {.device = device, .limit = limit, .label = settings.name, .wait = settings.wait};
+}
 
 Bytes takes(Bytes bytes) { return bytes.rounded_up(kAlignment).value_or(bytes); }
 
 }  // namespace
 
-Result<Bytes> limit_of(const client::Connection& connection, std::size_t device, Bytes wanted) {
+Result<Bytes> limit_of(const client::Connection& connection, std::size_t device, Bytes wanted, Bytes unit) {
   const auto figures = connection.broker_figures();
   if (!figures) return figures.error();
   const auto& known = figures->devices.at(device);
   const Bytes most{std::min(known.limit, known.pool)};
-  return wanted.is_zero() ? most : std::min(wanted, most);
+  const Bytes limit = wanted.is_zero() ? most : std::min(wanted, most);
+  if (limit >= unit) return limit.rounded_down(unit);
+  return Error{
+      Code::kInvalidArgument,
+      "a limit of " + to_string(limit) + " is less than one unit of the device's memory, " + to_string(unit)};
 }
 
-Result<std::unique_ptr<DeviceMemory>> DeviceMemory::open(std::shared_ptr<client::Connection> connection,
-                                                         int ordinal, const Settings& settings,
-                                                         const Captures& captures, Account& account) {
-  const auto driver = cuda::Driver::open(connection->driver_folder());
+Result<std::unique_ptr<DeviceMemory>> DeviceMemory::open(int ordinal, const Parts& parts) {
+  const auto connection = parts.session.usable();
+  if (!connection) return connection.error();
+  const auto driver = cuda::Driver::open((*connection)->driver_folder());
   if (!driver) return driver.error();
   const auto& devices = (*driver)->devices();
   const auto device = std::ranges::find(devices, ordinal, &cuda::Device::ordinal);
   if (device == devices.end()) return Error{Code::kNotFound, "this device's memory cannot be shared"};
   const std::string uuid = to_string(device->uuid);
-  const auto index = connection->device_index(uuid);
+  const auto index = (*connection)->device_index(uuid);
   if (!index) return index.error();
-  const auto limit = limit_of(*connection, *index, settings.limit);
+  const auto limit = limit_of(**connection, *index, parts.settings.limit, device->granularity);
   if (!limit) return limit.error();
-  AllocatorOptions options{.device = uuid, .limit = *limit, .label = settings.name, .wait = settings.wait};
-  auto engine = client::open_engine(connection, options);
-  if (!engine) return engine.error();
+  auto room = std::make_shared<client::Room>(*limit);
+  auto opened = Slices::open(*connection, options_of(uuid, *limit, parts.settings), room, nullptr);
+  if (!opened) return opened.error();
   Uuid bytes{};
   std::ranges::copy(device->uuid.bytes, bytes.begin());
-  return std::unique_ptr<DeviceMemory>(
-      new DeviceMemory(std::move(connection), std::move(*engine), bytes, settings, captures, account));
+  return std::unique_ptr<DeviceMemory>(new DeviceMemory(std::move(*opened), std::move(room), bytes, parts));
 }
 
-DeviceMemory::DeviceMemory(std::shared_ptr<client::Connection> connection,
-                           std::shared_ptr<allocator::Engine> engine, Uuid uuid, const Settings& settings,
-                           const Captures& captures, Account& account)
-    : connection_(std::move(connection)),
-      engine_(std::move(engine)),
-      settings_(settings),
-      captures_(captures),
+DeviceMemory::DeviceMemory(std::unique_ptr<Slices> slices, std::shared_ptr<client::Room> room, Uuid uuid,
+                           const Parts& parts)
+    : slices_(slices.release()),
+      room_(std::move(room)),
+      session_(parts.session),
+      settings_(parts.settings),
+      captures_(parts.captures),
       uuid_(uuid),
-      account_(account),
-      budget_(engine_->limit(), account),
-      waits_(settings.wait) {}
+      account_(parts.account),
+      budget_(this->slices().engine().limit(), parts.account),
+      waits_(parts.settings.wait) {}
+
+Slices* DeviceMemory::slices_of(CUdeviceptr address) const {
+  Slices* one = &slices();
+  while (one != nullptr && !one->engine().has_address(address)) one = one->before();
+  return one;
+}
+
+bool DeviceMemory::is_replaced(Slices& failed) {
+  if (&slices() != &failed) return true;
+  if (!failed.is_lost()) return false;
+  const MutexLock lock(replacing_);
+  if (&slices() != &failed) return true;
+  const auto replaced = replace(failed);
+  if (!replaced) messages_.tell("no memory can be borrowed in another session: " + replaced.error().message);
+  return replaced.has_value();
+}
+
+// What lies idle in the lost slice goes back to the driver: no broker will ask for it. The pool of one that
+// knows nothing of the session may be smaller than the limit by what the session holds.
+Result<void> DeviceMemory::replace(Slices& lost) {
+  (void)lost.engine().trim_unused(limit());
+  const auto connection = session_.usable();
+  if (!connection) return connection.error();
+  const std::string& device = lost.engine().device();
+  const auto index = (*connection)->device_index(device);
+  const auto most =
+      index ? limit_of(**connection, *index, limit(), granularity()) : Result<Bytes>(index.error());
+  if (!most) return most.error();
+  auto opened = Slices::open(*connection, options_of(device, *most, settings_), room_, &lost);
+  if (!opened) return opened.error();
+  for (const int peer : peers_) (void)(*opened)->engine().allow(peer);  // as it was before
+  const MutexLock lock(declaring_);
+  if (!outside_.is_zero()) {
+    auto declared = declare(**opened, outside_);
+    if (!declared) return declared;
+  }
+  slices_.store(opened->release(), std::memory_order_release);
+  return {};
+}
 
 Bytes DeviceMemory::used() const {
-  const auto units = budget_.used().rounded_up(engine_->granularity());
+  const auto units = budget_.used().rounded_up(granularity());
   return std::min(units.value_or(limit()), limit());
 }
 
 CUresult DeviceMemory::allocate(const char* call, Bytes bytes, CUstream stream, CUdeviceptr* at) {
   free_deferred();
   const Bytes size = takes(bytes);
-  if (!budget_.charge(size)) return refuse_over_limit(call, bytes);
-  auto found = ask_patiently(
-      bytes, [&](std::chrono::milliseconds wait) { return engine_->allocate(size, stream, {}, wait); });
+  if (!charge_budget(size)) return refuse_over_limit(call, bytes);
+  auto found = ask_patiently(bytes, [&](const Slices& from, std::chrono::milliseconds wait) {
+    return from.engine().allocate(size, stream, {}, wait);
+  });
   if (found) {
     *at = *found;
     return CUDA_SUCCESS;
@@ -95,8 +142,10 @@ CUresult DeviceMemory::free_in_order(const Block& block, CUstream stream) {
 }
 
 CUresult DeviceMemory::free(const Block& block, CUstream stream) {
-  const auto freed = engine_->deallocate(block.at, allocator::kUnknownSize, stream);
-  if (!freed) return CUDA_ERROR_INVALID_VALUE;
+  const Slices* const of = slices_of(block.at);
+  if (of == nullptr || !of->engine().deallocate(block.at, allocator::kUnknownSize, stream))
+    return CUDA_ERROR_INVALID_VALUE;
+  if (of != &slices()) (void)of->engine().trim_unused(limit());  // of a session that was lost
   budget_.discharge(takes(block.bytes));
   if (block.pool) block.pool->free(block.bytes);
   return CUDA_SUCCESS;
@@ -133,65 +182,112 @@ void DeviceMemory::free_deferred() {
 }
 
 CUresult DeviceMemory::allow(int ordinal) {
-  const auto allowed = engine_->allow(ordinal);
-  if (allowed) return CUDA_SUCCESS;
+  const MutexLock lock(replacing_);
+  Result<void> allowed;
+  for (const Slices* one = &slices(); one != nullptr && allowed; one = one->before())
+    allowed = one->engine().allow(ordinal);
+  if (allowed) {
+    if (std::ranges::find(peers_, ordinal) == peers_.end()) peers_.push_back(ordinal);
+    return CUDA_SUCCESS;
+  }
   messages_.tell("device " + std::to_string(ordinal) + " cannot use the memory: " + allowed.error().message);
   return CUDA_ERROR_INVALID_DEVICE;
 }
 
-// A declaration is not refused for the tenant's sake, but would put it in debt.
-CUresult DeviceMemory::charge_outside(const char* call, Bytes bytes) {
-  if (!budget_.charge(bytes)) return refuse_over_limit(call, bytes);
-  const MutexLock lock(declaring_);
-  const auto declared = declare(outside_ + bytes);
-  if (declared) {
-    outside_ += bytes;
-    return CUDA_SUCCESS;
+bool DeviceMemory::charge_budget(Bytes bytes) {
+  if (budget_.charge(bytes)) return true;
+  trim_driver();
+  return budget_.charge(bytes);
+}
+
+// What other threads free and take meanwhile may need further rounds.
+bool DeviceMemory::take_room(Bytes bytes) {
+  for (int round = 0; round < kMostRounds; ++round) {
+    if (room_->take(bytes, bytes) == bytes) return true;
+    const auto given = slices().engine().trim(bytes.minus(room_->left()));
+    if (!given || given->is_zero()) trim_driver();
   }
+  return false;
+}
+
+CUresult DeviceMemory::charge(const char* call, Bytes bytes) {
+  if (!charge_budget(bytes)) return refuse_over_limit(call, bytes);
+  if (take_room(bytes)) return CUDA_SUCCESS;
   budget_.discharge(bytes);
-  return refuse(call, bytes, GrowError({Code::kResourceExhausted, declared.error().message}));
+  return refuse(call, bytes,
+                GrowError({Code::kResourceExhausted,
+                           to_string(room_->taken()) + " of this process's limit of " + to_string(limit()) +
+                               " are held, and what is free of them lies scattered"}));
+}
+
+void DeviceMemory::discharge(Bytes bytes) {
+  room_->give_back(bytes);
+  budget_.discharge(bytes);
+}
+
+CUresult DeviceMemory::charge_outside(const char* call, Bytes bytes) {
+  const CUresult charged = charge(call, bytes);
+  if (charged != CUDA_SUCCESS) return charged;
+  for (;;) {
+    Slices& asked = slices();
+    auto declared = declare_more(asked, bytes);
+    if (!declared) {  // idle memory counts for the tenant, too
+      (void)asked.engine().trim(bytes);
+      trim_driver();
+      declared = declare_more(asked, bytes);
+    }
+    if (declared) return CUDA_SUCCESS;
+    if (is_replaced(asked)) continue;
+    discharge(bytes);
+    return refuse(call, bytes, GrowError({Code::kResourceExhausted, declared.error().message}));
+  }
+}
+
+Result<void> DeviceMemory::declare_more(Slices& to, Bytes bytes) {
+  const MutexLock lock(declaring_);
+  auto declared = declare(to, outside_ + bytes);
+  if (declared) outside_ += bytes;
+  return declared;
+}
+
+Bytes DeviceMemory::charge_outside_up_to(Bytes bytes) {
+  const Bytes charged = budget_.charge_up_to(bytes);
+  const Bytes held = room_->take({}, charged);
+  budget_.discharge(charged - held);
+  if (held.is_zero() || declare_more(slices(), held)) return held;
+  discharge(held);
+  return {};
 }
 
 void DeviceMemory::discharge_outside(Bytes bytes) {
   const MutexLock lock(declaring_);
   outside_ -= bytes;
-  const auto declared = declare(outside_);
+  const auto declared = declare(slices(), outside_);
   if (!declared) messages_.tell("the broker was not told of freed memory: " + declared.error().message);
-  budget_.discharge(bytes);
+  discharge(bytes);
 }
 
-Result<void> DeviceMemory::declare(Bytes all) {
-  const auto index = connection_->device_index(engine_->device());
+// A declaration is not refused for the tenant's sake, but would put it in debt.
+Result<void> DeviceMemory::declare(Slices& to, Bytes all) {
+  client::Connection& connection = to.connection();
+  const auto index = connection.device_index(to.engine().device());
   if (!index) return index.error();
-  const auto figures = connection_->broker_figures();
+  const auto figures = connection.broker_figures();
   if (!figures) return figures.error();
   const auto& tenant = figures->devices.at(*index);
   if (all > outside_ && (all - outside_).count > Bytes{tenant.limit}.minus({tenant.charged}).count) {
     return Error{Code::kResourceExhausted, to_string(Bytes{tenant.charged}) + " of the tenant's limit of " +
                                                to_string(Bytes{tenant.limit}) + " are charged"};
   }
-  auto told = connection_->lane().call(lane::Charge{*index, all.count});
+  auto told = connection.lane().call(lane::Charge{*index, all.count});
   if (!told) return told.error();
   return {};
 }
 
-// It is told behind everything that was asked before, and before everything that follows.
-void DeviceMemory::revoke(const std::array<char, 64>& handle) {
-  connection_->lane().tell_later(lane::RevokeHandle{handle});
-}
-
-Result<void> DeviceMemory::open_loose() {
-  const MutexLock lock(mutex_);
-  if (loose_.load() != nullptr) return {};
-  auto opened = client::LooseExtents::open(connection_, {engine_->device(), limit(), settings_.name});
-  if (!opened) return opened.error();
-  loose_.store(opened->release(), std::memory_order_release);
-  return {};
-}
-
 void DeviceMemory::trim(Bytes keep) {
-  const auto figures = engine_->statistics();
-  if (figures && figures->committed > keep) (void)engine_->trim(figures->committed - keep);
+  allocator::Engine& engine = slices().engine();
+  const auto figures = engine.statistics();
+  if (figures && figures->committed > keep) (void)engine.trim_unused(figures->committed - keep);
 }
 
 std::chrono::milliseconds DeviceMemory::wait_after(const GrowError& refused, Bytes bytes) const {
@@ -207,7 +303,8 @@ void DeviceMemory::note_wait(WaitPolicy::Clock::time_point begun, Bytes bytes, b
 }
 
 CUresult DeviceMemory::refuse(const char* call, Bytes bytes, const GrowError& why) {
-  if (why.code == Code::kInvalidArgument || why.code == Code::kInternal) {
+  const bool is_narrow = slices().engine().limit() < limit();  // what it cannot have is not there now
+  if (why.code == Code::kInternal || (why.code == Code::kInvalidArgument && !is_narrow)) {
     failures_.tell(std::string(call) + ": " + why.message);
     return why.code == Code::kInternal ? CUDA_ERROR_UNKNOWN : CUDA_ERROR_INVALID_VALUE;
   }

@@ -8,40 +8,48 @@
 #include <vector>
 
 #include "base/mutex.h"
-#include "client/allocator/engine.h"
 #include "client/shim/memory/blocks.h"
 #include "client/shim/memory/budget.h"
 #include "client/shim/memory/captures.h"
 #include "client/shim/memory/messages.h"
+#include "client/shim/memory/session.h"
 #include "client/shim/memory/settings.h"
+#include "client/shim/memory/slices.h"
 #include "client/shim/memory/wait_policy.h"
 
 namespace gpumem::client {
-class Connection;
-class LooseExtents;
+class Room;
 }  // namespace gpumem::client
 
 namespace gpumem::shim {
 
-/// What a process may have at most of the device with this index in the broker's page: `wanted`, as far as
-/// the tenant's limit allows it; zero: the tenant's limit. Errors  as Connection::broker_figures.
-Result<Bytes> limit_of(const client::Connection& connection, std::size_t device, Bytes wanted);
+/// What a process may have at most of the device with this index in the broker's page, in whole units:
+/// `wanted`, as far as the tenant's limit allows it; zero: the tenant's limit.
+/// Errors  kInvalidArgument: that is less than one unit; as Connection::broker_figures.
+Result<Bytes> limit_of(const client::Connection& connection, std::size_t device, Bytes wanted, Bytes unit);
 
-/// What this process borrows of one device: a slice, the blocks in it, and the limit for everything that the
-/// process uses there.
-/// Threads  any. No lock is held while the broker or the device is waited for.
+/// What this process borrows of one device: the slices of its session, the blocks in them, and the limit for
+/// everything that the process uses there. What it holds, idle memory included, never passes the limit: the
+/// process's slices and what the driver keeps for it take of one room. If the session is lost, blocks stay
+/// where they are, and the next allocation is of another session's slices; the limit counts both.
+/// Threads  any. No lock is held while the broker or the device is waited for, but while a lost session's
+///          slices are replaced.
 class DeviceMemory {
  public:
   using Uuid = std::array<unsigned char, 16>;
 
+  /// What it is opened with; all outlive it.
+  struct Parts {
+    Session& session;
+    const Settings& settings;
+    const Captures& captures;
+    Account& account;
+  };
   /// Opens a slice of the device with `ordinal` in this process.
-  /// `settings`, `captures`, `account`  outlive this.
   /// Errors  kNotFound: the broker does not lend it; as Session::open_allocator.
-  static Result<std::unique_ptr<DeviceMemory>> open(std::shared_ptr<client::Connection> connection,
-                                                    int ordinal, const Settings& settings,
-                                                    const Captures& captures, Account& account);
+  static Result<std::unique_ptr<DeviceMemory>> open(int ordinal, const Parts& parts);
 
-  int ordinal() const { return engine_->ordinal(); }
+  int ordinal() const { return slices().engine().ordinal(); }
   const Uuid& uuid() const { return uuid_; }
   /// Constant, whatever the tenant's limit becomes.
   Bytes limit() const { return budget_.limit(); }
@@ -62,7 +70,11 @@ class DeviceMemory {
   CUresult free_synchronized(const Block& block);
 
   /// Whether blocks of it can have this address.
-  bool has_address(CUdeviceptr address) const { return engine_->has_address(address); }
+  bool has_address(CUdeviceptr address) const { return slices_of(address) != nullptr; }
+  /// Those of the latest session.
+  Slices& slices() const { return *slices_.load(std::memory_order_acquire); }
+  /// The slices that `address` is of, of this session or one before; or null.
+  Slices* slices_of(CUdeviceptr address) const;
 
   /// From now on the device with `ordinal`, a peer, may use the blocks, too.
   CUresult allow(int ordinal);
@@ -70,15 +82,16 @@ class DeviceMemory {
   void trim(Bytes keep);
 
   /// Calls `ask` for `bytes`, first without waiting; if that is refused and waiting may help, as the settings
-  /// say. `ask` is given how long it may wait, and answers a Result with a GrowError.
+  /// say. `ask` is given slices and how long it may wait, and answers a Result with a GrowError. It is called
+  /// again with other slices if its session turns out to be lost.
   template <class Ask>
   auto ask_patiently(Bytes bytes, const Ask& ask) {
-    auto answer = ask(std::chrono::milliseconds::zero());
+    auto answer = ask_usable(ask, std::chrono::milliseconds::zero());
     if (answer) return answer;
     const auto wait = wait_after(answer.error(), bytes);
     if (wait.count() == 0) return answer;
     const auto begun = WaitPolicy::Clock::now();
-    answer = ask(wait);
+    answer = ask_usable(ask, wait);
     note_wait(begun, bytes, answer.has_value());
     return answer;
   }
@@ -86,37 +99,52 @@ class DeviceMemory {
   CUresult refuse(const char* call, Bytes bytes, const GrowError& why);
   CUresult refuse_over_limit(const char* call, Bytes bytes);
 
+  /// Charges `bytes` that are held as they are, outside of the slice's blocks. Idle memory makes room for
+  /// them.   Errors  OUT_OF_MEMORY: the limit of the process would be passed.
+  CUresult charge(const char* call, Bytes bytes);
+  void discharge(Bytes bytes);
   /// Charges memory that the driver itself is about to allocate, and tells the broker of it.
   /// Errors  OUT_OF_MEMORY: the limit of the process or of its tenant would be passed.
   CUresult charge_outside(const char* call, Bytes bytes);
+  /// The same for memory that the driver has taken already, as far as the limits allow; how much that is.
+  Bytes charge_outside_up_to(Bytes bytes);
   void discharge_outside(Bytes bytes);
+  /// What to do for idle memory of the driver's own to be given back. Once, before other calls.
+  void set_trim(std::function<void()> trim) { trim_driver_ = std::move(trim); }
 
-  /// The handle of a block cannot be redeemed any more: of imports that there are, nothing changes. Does
-  /// nothing if the broker is too old to know of that.
-  void revoke(const std::array<char, 64>& handle);
-
-  /// The slice for memory that the program maps itself: opened by the first call; then loose() is there.
-  /// Errors  as Session::open_slice.
-  Result<void> open_loose();
-  client::LooseExtents& loose() { return *loose_.load(std::memory_order_acquire); }
-
-  Budget& budget() { return budget_; }
-  allocator::Engine& engine() { return *engine_; }
-  Bytes granularity() const { return engine_->granularity(); }
+  Bytes granularity() const { return slices().engine().granularity(); }
 
  private:
-  DeviceMemory(std::shared_ptr<client::Connection> connection, std::shared_ptr<allocator::Engine> engine,
-               Uuid uuid, const Settings& settings, const Captures& captures, Account& account);
+  DeviceMemory(std::unique_ptr<Slices> slices, std::shared_ptr<client::Room> room, Uuid uuid,
+               const Parts& parts);
+  bool charge_budget(Bytes bytes);
+  bool take_room(Bytes bytes);
+  void trim_driver() {
+    if (trim_driver_) trim_driver_();
+  }
+  template <class Ask>
+  auto ask_usable(const Ask& ask, std::chrono::milliseconds wait) {
+    for (;;) {
+      Slices& asked = slices();
+      auto answer = ask(asked, wait);
+      if (answer || !is_replaced(asked)) return answer;
+    }
+  }
+  /// After a failure: whether other slices are there in place of `failed`, because its session is lost.
+  bool is_replaced(Slices& failed);
+  Result<void> replace(Slices& lost) GPUMEM_REQUIRES(replacing_);
   std::chrono::milliseconds wait_after(const GrowError& refused, Bytes bytes) const;
   CUresult free(const Block& block, CUstream stream);
   void note_wait(WaitPolicy::Clock::time_point begun, Bytes bytes, bool granted);
+  Result<void> declare_more(Slices& to, Bytes bytes);
   /// Tells the broker that the driver holds `all` for this process.
-  Result<void> declare(Bytes all) GPUMEM_REQUIRES(declaring_);
+  Result<void> declare(Slices& to, Bytes all) GPUMEM_REQUIRES(declaring_);
   /// Frees what could not be freed while a graph was being captured.
   void free_deferred();
 
-  const std::shared_ptr<client::Connection> connection_;
-  const std::shared_ptr<allocator::Engine> engine_;
+  std::atomic<Slices*> slices_;
+  const std::shared_ptr<client::Room> room_;
+  Session& session_;
   const Settings& settings_;
   const Captures& captures_;
   const Uuid uuid_;
@@ -124,12 +152,14 @@ class DeviceMemory {
   Budget budget_;
   WaitPolicy waits_;
   RefusalMessages messages_;
+  std::function<void()> trim_driver_;
   RefusalMessages failures_;             ///< not for want of memory
   std::atomic<bool> is_ordered_{false};  ///< something was freed in the order of a stream
   Mutex declaring_;  ///< held for the broker's answer: declarations do not overtake each other
   Bytes outside_ GPUMEM_GUARDED_BY(declaring_){};
+  Mutex replacing_;  ///< held for the broker's answers; before `declaring_`
+  std::vector<int> peers_ GPUMEM_GUARDED_BY(replacing_);
   Mutex mutex_;
-  std::atomic<client::LooseExtents*> loose_{nullptr};  ///< never destroyed, as all of a process
   std::vector<Block> deferred_ GPUMEM_GUARDED_BY(mutex_);
 };
 

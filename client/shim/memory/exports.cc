@@ -16,14 +16,16 @@ constexpr std::uint64_t kUses = 1'000'000;
 
 Result<Exports::Bytes64> Exports::handle_of(const Block& block) {
   if (const auto known = find(block.id)) return *known;
-  auto made = block.memory->engine().export_handle(block.at, {}, block.bytes, {kLife, kUses});
+  const Slices* const slices = block.memory->slices_of(block.at);
+  if (slices == nullptr) return Error{Code::kInvalidArgument, "no such block"};
+  auto made = slices->engine().export_handle(block.at, {}, block.bytes, {kLife, kUses});
   if (!made) return made.error();
   {
     const MutexLock lock(mutex_);
     const auto [entry, is_new] = by_block_.emplace(block.id, *made);
     if (is_new) return *made;
   }
-  block.memory->revoke(*made);  // another thread was first
+  slices->revoke(*made);  // another thread was first
   return handle_of(block);
 }
 
@@ -33,7 +35,9 @@ bool Exports::is_own(const Bytes64& handle) const {
 }
 
 void Exports::end(const Block& block) {
-  if (const auto handle = take(block.id)) block.memory->revoke(*handle);
+  const auto handle = take(block.id);
+  if (const Slices* const slices = handle ? block.memory->slices_of(block.at) : nullptr)
+    slices->revoke(*handle);
 }
 
 std::optional<Exports::Bytes64> Exports::find(unsigned long long block) const {

@@ -35,6 +35,7 @@ CUresult map_extents(CUdeviceptr at, Bytes size, const Extents& extents, unsigne
 
 struct Handles::Created {
   DeviceMemory* memory = nullptr;
+  client::LooseExtents* lender = nullptr;  ///< of which `extents` are: of a session before, maybe
   CUmemAllocationProp asked{};
   Bytes size;
   Extents extents;
@@ -43,8 +44,8 @@ struct Handles::Created {
   bool is_over() const { return uses == 0 && mappings == 0; }
   Handle handle() const { return extents.front().memory.handle(); }
   void give_back() {
-    memory->loose().give_back(std::move(extents));
-    memory->budget().discharge(size);
+    lender->give_back(std::move(extents));
+    memory->discharge(size);
   }
 };
 
@@ -88,24 +89,25 @@ Handles::~Handles() = default;
 
 CUresult Handles::create(DeviceMemory& memory, Bytes size, const CUmemAllocationProp& asked, Handle* out) {
   static constexpr const char* kCall = "cuMemCreate";
-  if (!memory.budget().charge(size)) return memory.refuse_over_limit(kCall, size);
-  const auto opened = memory.open_loose();
-  if (!opened) {
-    memory.budget().discharge(size);
-    return memory.refuse(kCall, size, GrowError(opened.error()));
-  }
-  auto extents = memory.ask_patiently(size, [&](std::chrono::milliseconds wait) {
-    auto borrowed = memory.loose().borrow(size, wait);
+  const CUresult charged = memory.charge(kCall, size);
+  if (charged != CUDA_SUCCESS) return charged;
+  client::LooseExtents* lender = nullptr;
+  auto extents = memory.ask_patiently(size, [&](Slices& from, std::chrono::milliseconds wait) {
+    using Borrowed = Result<Extents, GrowError>;
+    if (auto opened = from.open_loose(); !opened) return Borrowed(GrowError(opened.error()));
+    lender = &from.loose();
+    auto borrowed = lender->borrow(size, wait);
     if (borrowed || !borrowed.error().denial || wait.count() != 0) return borrowed;
-    (void)memory.engine().trim(size);  // what lies idle here is this process's own
-    return memory.loose().borrow(size, wait);
+    (void)from.engine().trim(size);  // what lies idle here is this process's own
+    return lender->borrow(size, wait);
   });
   if (!extents) {
-    memory.budget().discharge(size);
+    memory.discharge(size);
     return memory.refuse(kCall, size, extents.error());
   }
   auto created = std::make_unique<Created>();
   created->memory = &memory;
+  created->lender = lender;
   created->asked = asked;
   created->asked.allocFlags.compressionType = 0;  // a wish that the driver, too, may not grant
   created->size = size;

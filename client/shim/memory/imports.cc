@@ -1,8 +1,24 @@
 #include "client/shim/memory/imports.h"
 
+#include "client/connection.h"
 #include "client/import_state.h"
 
 namespace gpumem::shim {
+
+namespace {
+
+/// In another session if the process's is lost, which may turn out by the attempt.
+Result<std::unique_ptr<client::ImportState>> import_in(Session& session, const Imports::Bytes64& handle) {
+  for (;;) {
+    auto connection = session.usable();
+    if (!connection) return connection.error();
+    if (*connection == nullptr) return Error{Code::kFailedPrecondition, "cuInit has failed"};
+    auto opened = client::ImportState::open(*connection, handle);
+    if (opened || !(*connection)->lane().is_closed()) return opened;
+  }
+}
+
+}  // namespace
 
 struct Imports::Open {
   std::unique_ptr<client::ImportState> memory;
@@ -21,10 +37,10 @@ std::optional<CUdeviceptr> Imports::reopen(const Bytes64& handle) {
   return known->second;
 }
 
-Result<CUdeviceptr> Imports::open(std::shared_ptr<client::Connection> connection, const Bytes64& handle) {
+Result<CUdeviceptr> Imports::open(Session& session, const Bytes64& handle) {
   const MutexLock opening(opening_);
   if (const auto known = reopen(handle)) return *known;
-  auto opened = client::ImportState::open(std::move(connection), handle);
+  auto opened = import_in(session, handle);
   if (!opened) return opened.error();
   const CUdeviceptr at = (*opened)->address();
   const MutexLock lock(mutex_);

@@ -7,11 +7,11 @@
 #include <optional>
 
 #include "base/mutex.h"
+#include "client/shim/memory/session.h"
 #include "gpumem/bytes.h"
 #include "gpumem/result.h"
 
 namespace gpumem::client {
-class Connection;
 class ImportState;
 }  // namespace gpumem::client
 
@@ -29,7 +29,7 @@ class Imports {
 
   /// Maps what `handle` names; of one handle always the same address.
   /// Errors  kNotFound, kInvalidArgument: no handle of the broker's; as ImportState::open.
-  Result<CUdeviceptr> open(std::shared_ptr<client::Connection> connection, const Bytes64& handle);
+  Result<CUdeviceptr> open(Session& session, const Bytes64& handle);
   /// Undoes one open(). The last one unmaps. False: nothing is open there.
   bool close(CUdeviceptr address);
 

@@ -2,14 +2,19 @@
 
 namespace gpumem::shim {
 
-void Outside::add(CUdeviceptr at, const Piece& piece) {
+void Outside::add(const Name& name, const Piece& piece) {
   const MutexLock lock(mutex_);
-  pieces_.insert_or_assign(at, piece);
+  pieces_.insert_or_assign(name, piece);
 }
 
-std::optional<Outside::Piece> Outside::take(CUdeviceptr at) {
+void Outside::use_again(const Name& name) {
   const MutexLock lock(mutex_);
-  const auto found = pieces_.extract(at);
+  if (const auto found = pieces_.find(name); found != pieces_.end()) ++found->second.uses;
+}
+
+std::optional<Outside::Piece> Outside::take(const Name& name) {
+  const MutexLock lock(mutex_);
+  const auto found = pieces_.extract(name);
   if (found.empty()) return std::nullopt;
   return found.mapped();
 }
@@ -19,7 +24,7 @@ void Outside::ended(CUcontext context) {
   {
     const MutexLock lock(mutex_);
     for (auto it = pieces_.begin(); it != pieces_.end();) {
-      const bool ends = it->second.context == context;
+      const bool ends = it->second.context != nullptr && it->second.context == context;
       if (ends) gone.push_back(it->second);
       it = ends ? pieces_.erase(it) : std::next(it);
     }

@@ -3,6 +3,7 @@
 
 #include <map>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "base/mutex.h"
@@ -14,32 +15,56 @@ namespace gpumem::shim {
 /// Threads  any.
 class Outside {
  public:
+  enum class Kind { kAddress, kArray, kMipmappedArray, kExternal, kHandle };
+  /// What the program calls it by.
+  struct Name {
+    Kind kind = Kind::kAddress;
+    std::uint64_t number = 0;
+    auto operator<=>(const Name&) const = default;
+
+    explicit Name(CUdeviceptr at) : number(at) {}
+    explicit Name(CUarray array) : Name(Kind::kArray, array) {}
+    explicit Name(CUmipmappedArray array) : Name(Kind::kMipmappedArray, array) {}
+    explicit Name(CUexternalMemory memory) : Name(Kind::kExternal, memory) {}
+    static Name of_handle(CUmemGenericAllocationHandle handle) {
+      Name name(handle);
+      name.kind = Kind::kHandle;
+      return name;
+    }
+
+   private:
+    Name(Kind its_kind, const void* pointer)
+        : kind(its_kind), number(reinterpret_cast<std::uint64_t>(pointer)) {}
+  };
   struct Piece {
     DeviceMemory* memory = nullptr;
     Bytes bytes;
-    CUcontext context = nullptr;  ///< it ends with this one
+    CUcontext context = nullptr;  ///< it ends with this one; null: with none
+    unsigned uses = 1;            ///< it is freed as often
   };
-  void add(CUdeviceptr at, const Piece& piece);
-  /// Has `real_call` free what begins at `at`, which may be memory that was not told of. Meanwhile it is not
-  /// known here: as soon as it is free, its address may be another's.
+  void add(const Name& name, const Piece& piece);
+  /// It is to be freed once more.
+  void use_again(const Name& name);
+  /// Has `real_call` free what is called `name`, which may be memory that was not told of. Meanwhile it is
+  /// not known here: as soon as it is free, its name may be another's.
   template <class Call>
-  CUresult free(CUdeviceptr at, const Call& real_call) {
-    const std::optional<Piece> piece = take(at);
+  CUresult free(const Name& name, const Call& real_call) {
+    std::optional<Piece> piece = take(name);
     const CUresult freed = real_call();
     if (!piece) return freed;
-    if (freed == CUDA_SUCCESS)
+    if (freed == CUDA_SUCCESS && --piece->uses == 0)
       piece->memory->discharge_outside(piece->bytes);
     else
-      add(at, *piece);
+      add(name, *piece);
     return freed;
   }
   void ended(CUcontext context);
 
  private:
-  std::optional<Piece> take(CUdeviceptr at);
+  std::optional<Piece> take(const Name& name);
 
   Mutex mutex_;
-  std::map<CUdeviceptr, Piece> pieces_ GPUMEM_GUARDED_BY(mutex_);
+  std::map<Name, Piece> pieces_ GPUMEM_GUARDED_BY(mutex_);
 };
 
 }  // namespace gpumem::shim

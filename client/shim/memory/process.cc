@@ -4,10 +4,14 @@
 
 #include "client/connection.h"
 #include "client/fork_guard.h"
+#include "client/shim/memory/context.h"
 #include "client/shim/real.h"
 
 namespace gpumem::shim {
 namespace {
+
+/// What device memory comes in, where the driver has not been started to tell.
+constexpr Bytes kUsualUnit = mebibytes(2);
 
 constinit RealCall<decltype(::cuDeviceCanAccessPeer)> real_can_access("cuDeviceCanAccessPeer");
 
@@ -26,9 +30,7 @@ Process& Process::current() {
 }
 
 CUresult Process::start() {
-  const auto is_done = [this](State state) {
-    return state == State::kBrokered || state == State::kForwarded;
-  };
+  const auto is_done = [](State state) { return state == State::kBrokered || state == State::kForwarded; };
   if (is_done(state_.load(std::memory_order_acquire))) return CUDA_SUCCESS;
   const MutexLock lock(mutex_);
   return is_done(state_.load()) ? CUDA_SUCCESS : connect();
@@ -54,14 +56,12 @@ CUresult Process::connect() {
 }
 
 Result<void> Process::borrow_by(const Settings& settings) {
-  auto connected = client::Connection::open({.label = settings.name}, real_folder());
-  if (!connected) return connected.error();
+  if (auto opened = session_.open(settings.name); !opened) return opened;
   settings_ = settings;
   if (!settings_.account_folder.empty()) {
     const auto shown = account_.show_in(settings_.account_folder);
     if (!shown) say("no account of this process is kept: " + shown.error().message);
   }
-  connection_ = std::move(*connected);
   state_.store(State::kBrokered, std::memory_order_release);
   return {};
 }
@@ -72,11 +72,6 @@ bool Process::connect_quietly() {
     if (!settings || !borrow_by(*settings)) return false;
   }
   return state_.load() == State::kBrokered;
-}
-
-std::shared_ptr<client::Connection> Process::connection() {
-  const MutexLock lock(mutex_);
-  return connection_;
 }
 
 DeviceMemory* Process::open_memory_of(CUdevice device) const {
@@ -94,12 +89,24 @@ Process::Found Process::open(CUdevice device) {
   const auto index = static_cast<std::size_t>(device);
   const MutexLock lock(mutex_);
   if (DeviceMemory* const known = memory_[index].load(); known != nullptr) return {CUDA_SUCCESS, known};
-  if (connection_ == nullptr) return {CUDA_ERROR_NOT_INITIALIZED, nullptr};  // cuInit has failed
+  if (state_.load() == State::kRefused) return {CUDA_ERROR_NOT_INITIALIZED, nullptr};  // cuInit has failed
   if (not_lent_[index]) return {};
-  auto opened = DeviceMemory::open(connection_, device, settings_, captures_, account_);
+  const DeviceMemory::Parts parts{session_, settings_, captures_, account_};
+  const auto session = session_.usable();
+  auto opened = DeviceMemory::open(device, parts);
+  // By a failure at the latest it is known that the session is lost.
+  if (!opened && session) {
+    const auto now = session_.usable();
+    if (now && *now != *session) opened = DeviceMemory::open(device, parts);
+  }
   if (opened) {
     for (const int peer : peers_[index]) (void)(*opened)->allow(peer);
     allow_copies(**opened);
+    (*opened)->set_trim([this, memory = opened->get()] {
+      const BesideCaptures beside;
+      driver_pools_.trim(*memory);
+      graph_memory_.trim(*memory);
+    });
     memory_[index].store(opened->get(), std::memory_order_release);
     return {CUDA_SUCCESS, opened->release()};
   }
@@ -134,6 +141,11 @@ CUresult Process::allow_peer(CUdevice owner, CUdevice device) {
   return CUDA_SUCCESS;
 }
 
+void Process::settle(DeviceMemory& memory) {
+  driver_pools_.settle(memory);
+  graph_memory_.settle(memory);
+}
+
 DeviceMemory* Process::memory_at(CUdeviceptr address) const {
   for (const auto& one : memory_) {
     DeviceMemory* const memory = one.load(std::memory_order_acquire);
@@ -154,8 +166,11 @@ bool Process::figures(const DeviceMemory::Uuid& uuid, Bytes* limit, Bytes* used)
   if (!connect_quietly()) return false;
   cuda::DeviceUuid named;
   std::ranges::copy(uuid, named.bytes.begin());
-  const auto index = connection_->device_index(to_string(named));
-  const auto most = index ? limit_of(*connection_, *index, settings_.limit) : Result<Bytes>(index.error());
+  const auto connection = session_.usable();
+  if (!connection || *connection == nullptr) return false;
+  const auto index = (*connection)->device_index(to_string(named));
+  const auto most =
+      index ? limit_of(**connection, *index, settings_.limit, kUsualUnit) : Result<Bytes>(index.error());
   if (!most) return false;
   *limit = *most;
   *used = {};

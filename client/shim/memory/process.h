@@ -8,11 +8,14 @@
 #include "base/mutex.h"
 #include "client/shim/memory/blocks.h"
 #include "client/shim/memory/device_memory.h"
+#include "client/shim/memory/driver_pools.h"
 #include "client/shim/memory/exports.h"
+#include "client/shim/memory/graph_memory.h"
 #include "client/shim/memory/handles.h"
 #include "client/shim/memory/imports.h"
 #include "client/shim/memory/outside.h"
 #include "client/shim/memory/pools.h"
+#include "client/shim/memory/session.h"
 
 namespace gpumem::shim {
 
@@ -45,13 +48,15 @@ class Process {
   /// The one whose blocks can have `address`, or null.
   DeviceMemory* memory_at(CUdeviceptr address) const;
 
-  /// The session. Null: there is none.
-  std::shared_ptr<client::Connection> connection();
-
+  Session& session() { return session_; }
   Blocks& blocks() { return blocks_; }
   Pools& pools() { return pools_; }
   Handles& handles() { return handles_; }
   Outside& outside() { return outside_; }
+  DriverPools& driver_pools() { return driver_pools_; }
+  GraphMemory& graph_memory() { return graph_memory_; }
+  /// Charges what the driver keeps of the device now for pools of its own and for graphs.
+  void settle(DeviceMemory& memory);
   Exports& exports() { return exports_; }
   Imports& imports() { return imports_; }
   Captures& captures() { return captures_; }
@@ -86,13 +91,15 @@ class Process {
   Pools pools_;
   Handles handles_;
   Outside outside_;
+  DriverPools driver_pools_;
+  GraphMemory graph_memory_;
   Exports exports_;
   Imports imports_;
   Captures captures_;
   std::array<std::atomic<DeviceMemory*>, kDevices> memory_{};
   Mutex mutex_;  ///< held while something is opened
   Settings settings_;
-  std::shared_ptr<client::Connection> connection_ GPUMEM_GUARDED_BY(mutex_);
+  Session session_;
   std::array<bool, kDevices> not_lent_ GPUMEM_GUARDED_BY(mutex_){};
   std::array<std::vector<int>, kDevices> peers_ GPUMEM_GUARDED_BY(mutex_){};  ///< of devices not opened yet
   RefusalMessages messages_;

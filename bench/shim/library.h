@@ -1,0 +1,29 @@
+#pragma once
+#include <dlfcn.h>
+
+#include <string>
+
+#include "bench/must.h"
+
+namespace gpumem::bench {
+
+/// An opened libcuda.so.1. It stays open.
+class Library {
+ public:
+  explicit Library(const std::string& file) : handle_(::dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL)) {
+    require(handle_ != nullptr, "dlopen", file);
+  }
+
+  /// The function `name`, which has the type of `Function`.
+  template <class Function>
+  Function* find(const char* name) const {
+    void* const address = ::dlsym(handle_, name);
+    require(address != nullptr, "dlsym", name);
+    return reinterpret_cast<Function*>(address);
+  }
+
+ private:
+  void* handle_;
+};
+
+}  // namespace gpumem::bench

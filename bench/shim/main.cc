@@ -1,0 +1,34 @@
+// gpumem_shim_bench: what the shim costs. Each thing is done through it and by the driver itself, in turns,
+// so that both meet the same machine. Google Benchmark's flags.
+#include <benchmark/benchmark.h>
+
+#include <csignal>
+#include <span>
+
+#include "bench/must.h"
+#include "bench/report.h"
+#include "bench/shim/world.h"
+
+namespace gpumem::bench {
+namespace {
+
+int run(int argc, char** argv) {
+  const bool to_file = wants_file(std::span(argv, static_cast<std::size_t>(argc)));
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
+  benchmark::AddCustomContext("cpu_model", processor());
+  ShimWorld world;
+  register_forwarding(world);
+  register_memory(world);
+  register_start_up(world);
+  run_registered(to_file);
+  return 0;
+}
+
+}  // namespace
+}  // namespace gpumem::bench
+
+int main(int argc, char** argv) {
+  std::signal(SIGPIPE, SIG_IGN);
+  return gpumem::bench::main_of("gpumem_shim_bench", [&] { return gpumem::bench::run(argc, argv); });
+}

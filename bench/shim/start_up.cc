@@ -1,0 +1,66 @@
+// Programs from their start to their end, each a fresh process.
+#include <benchmark/benchmark.h>
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <functional>
+
+#include "bench/must.h"
+#include "bench/shim/world.h"
+
+namespace gpumem::bench {
+namespace {
+
+constexpr int kPrograms = 50;
+constexpr double kMillisecond = 1000;
+
+using Command = std::vector<std::string>;
+
+/// Runs `command`, by path, without a word of it, to its end.
+void run_program(const Command& command) {
+  std::vector<char*> words;
+  for (const std::string& word : command) words.push_back(const_cast<char*>(word.c_str()));
+  words.push_back(nullptr);
+  posix_spawn_file_actions_t actions;
+  ::posix_spawn_file_actions_init(&actions);
+  ::posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
+  pid_t pid = 0;
+  const int started = ::posix_spawn(&pid, words[0], &actions, nullptr, words.data(), environ);
+  ::posix_spawn_file_actions_destroy(&actions);
+  int status = -1;
+  require(started == 0 && ::waitpid(pid, &status, 0) == pid && status == 0, words[0], "has failed");
+}
+
+void compare_programs(benchmark::State& state, const ShimWorld& world, const Command& direct,
+                      const Command& through) {
+  if (world.is_simulated()) world.set_costs("none");
+  Pair pair;
+  for (auto _ : state) {
+    pair.direct.add(timed([&] { run_program(direct); }));
+    pair.through.add(timed([&] { run_program(through); }));
+  }
+  report(state, pair, "ms", kMillisecond);
+}
+
+void add(const ShimWorld& world, const char* name, const Command& direct, const Command& through) {
+  benchmark::RegisterBenchmark(name, compare_programs, std::cref(world), direct, through)
+      ->Iterations(kPrograms)
+      ->Unit(benchmark::kMillisecond);
+}
+
+}  // namespace
+
+void register_start_up(ShimWorld& world) {
+  const std::string two_mebibytes = std::to_string(2 << 20);
+  add(world, "start_up/cuInit", {STARTED_PROGRAM, world.driver_file}, {STARTED_PROGRAM, world.shim_file});
+  add(world, "start_up/first_memory", {STARTED_PROGRAM, world.driver_file, two_mebibytes},
+      {STARTED_PROGRAM, world.shim_file, two_mebibytes});
+  add(world, "start_up/first_memory_threaded",
+      {STARTED_PROGRAM, world.driver_file, two_mebibytes, "threaded"},
+      {STARTED_PROGRAM, world.shim_file, two_mebibytes, "threaded"});
+  add(world, "start_up/gpumem_run", {"/bin/true"}, {GPUMEM_COMMAND, "run", "--", "/bin/true"});
+}
+
+}  // namespace gpumem::bench

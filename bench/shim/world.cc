@@ -1,0 +1,59 @@
+#include "bench/shim/world.h"
+
+#include <cuda.h>
+
+#include <cstdlib>
+
+#include "sim/control/costs.h"
+#include "sim/machine/machine.h"
+
+namespace gpumem::bench {
+namespace {
+
+/// The driver of `broker`: a simulated one unless $GPUMEM_DRIVER_DIR names another, empty the system's. It
+/// is said to the shim, and to every program that is started.
+std::string driver_of(const Broker& broker) {
+  const char* const named = std::getenv("GPUMEM_DRIVER_DIR");
+  const std::string folder = named != nullptr ? named : broker.folder() + "/driver";
+  if (!folder.empty()) ::setenv("GPUMEM_REAL_LIBCUDA", folder.c_str(), 1);
+  ::setenv("GPUMEM_SHIM_FOLDER", SHIM_LIBRARIES, 1);
+  ::setenv("GPUMEM_RUNTIME_DIR", broker.folder().c_str(), 1);
+  return folder.empty() ? "libcuda.so.1" : folder + "/libcuda.so.1";
+}
+
+}  // namespace
+
+ShimWorld::ShimWorld() : driver_file(driver_of(broker)), driver(driver_file), shim(shim_file) {
+  require(shim.find<decltype(::cuInit)>("cuInit")(0) == CUDA_SUCCESS, "cuInit");
+}
+
+bool ShimWorld::is_simulated() const { return std::getenv("GPUMEM_DRIVER_DIR") == nullptr; }
+
+void ShimWorld::set_costs(const std::string& profile) const {
+  const auto machine = must(sim::load_machine(broker.folder() + "/driver"), "simulated machine");
+  if (profile == "none") return must(sim::clear_costs(machine), "costs");
+  must(sim::set_costs(machine,
+                      must(sim::load_costs(SIM_LIBRARIES "/costs/" + profile + ".costs"), "cost profile")),
+       "costs");
+}
+
+void ShimWorld::use_device() {
+  if (has_context) return;
+  CUcontext context = nullptr;
+  require(shim.find<decltype(::cuDevicePrimaryCtxRetain)>("cuDevicePrimaryCtxRetain")(&context, 0) ==
+              CUDA_SUCCESS,
+          "cuDevicePrimaryCtxRetain");
+  require(shim.find<decltype(::cuCtxSetCurrent)>("cuCtxSetCurrent")(context) == CUDA_SUCCESS,
+          "cuCtxSetCurrent");
+  has_context = true;
+}
+
+void report(benchmark::State& state, const Pair& pair, const std::string& unit, double per_unit) {
+  const double direct = pair.direct.median_us(), through = pair.through.median_us();
+  state.counters["direct_" + unit] = direct / per_unit;
+  state.counters["through_" + unit] = through / per_unit;
+  state.counters["added_" + unit] = (through - direct) / per_unit;
+  state.counters["ratio"] = through / direct;
+}
+
+}  // namespace gpumem::bench

@@ -1,0 +1,48 @@
+#pragma once
+#include <benchmark/benchmark.h>
+
+#include <string>
+
+#include "bench/broker.h"
+#include "bench/must.h"
+#include "bench/samples.h"
+#include "bench/shim/library.h"
+
+namespace gpumem::bench {
+
+/// What the benchmarks of the shim share: a broker on one GPU, and in this process its driver twice, by
+/// itself and through the shim, which has started and borrows of the broker.
+/// Environment  GPUMEM_DRIVER_DIR, GPUMEM_BENCH_POOL: as Broker takes them.
+struct ShimWorld {
+  ShimWorld();
+
+  Broker broker;
+  /// The libcuda.so.1 of both, by path.
+  const std::string driver_file;
+  const std::string shim_file = SHIM_LIBRARIES "/libcuda.so.1";
+  Library driver;
+  Library shim;
+
+  /// False: the driver is a real one, whose calls take the time that they take.
+  bool is_simulated() const;
+  /// From now on the simulated driver's calls take the time of `profile`; `none`: no more than their work.
+  void set_costs(const std::string& profile) const;
+  /// Makes the device's primary context current, once.
+  void use_device();
+  bool has_context = false;
+};
+
+/// What two ways to the same thing took.
+struct Pair {
+  Samples direct, through;
+};
+
+/// Counters in `unit` ("ns", "us", "ms") of `per_unit` microseconds each: the medians and what is between
+/// them.
+void report(benchmark::State& state, const Pair& pair, const std::string& unit, double per_unit);
+
+void register_forwarding(ShimWorld& world);
+void register_memory(ShimWorld& world);
+void register_start_up(ShimWorld& world);
+
+}  // namespace gpumem::bench

@@ -1,0 +1,70 @@
+#include "client/cli/run/group_sentinel.h"
+
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdint>
+#include <fstream>
+#include <string>
+
+namespace gpumem::cli {
+namespace {
+
+// After a fork of threads: system calls alone.
+[[noreturn]] void watch(pid_t parent) {
+  sigset_t all;
+  ::sigfillset(&all);
+  ::sigprocmask(SIG_SETMASK, &all, nullptr);
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (::getppid() != parent) ::_exit(0);
+  ::syscall(SYS_close_range, 0U, ~0U, 0U);  // nobody waits for the end of a pipe that is open here
+  for (;;) ::pause();
+}
+
+// The signals that are pending for the process, the first in the lowest bit.
+std::uint64_t pending_of(pid_t pid) {
+  std::ifstream status("/proc/" + std::to_string(pid) + "/status");
+  constexpr std::string_view kName = "ShdPnd:";
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with(kName)) return std::stoull(line.substr(kName.size()), nullptr, 16);
+  }
+  return 0;
+}
+
+// The kernel signals a whole group under its lock of the list of processes. This takes that lock, too, and
+// changes nothing: afterwards a signal that has reached one process of the group has reached all.
+void await_group_signal() { static_cast<void>(::setpgid(0, ::getpgrp())); }
+
+}  // namespace
+
+GroupSentinel::GroupSentinel() {
+  const pid_t parent = ::getpid();
+  pid_ = ::fork();
+  if (pid_ == 0) watch(parent);
+}
+
+GroupSentinel::~GroupSentinel() {
+  if (pid_ <= 0) return;
+  ::kill(pid_, SIGKILL);
+  ::waitpid(pid_, nullptr, 0);
+}
+
+// What is pending stays so: another one takes its place.
+bool GroupSentinel::has_received(int signal) {
+  if (pid_ <= 0) return false;
+  await_group_signal();
+  if ((pending_of(pid_) >> (signal - 1) & 1) == 0) return false;
+  *this = GroupSentinel();
+  return true;
+}
+
+bool GroupSentinel::note_end(pid_t pid) {
+  if (pid != pid_) return false;
+  pid_ = -1;
+  return true;
+}
+
+}  // namespace gpumem::cli

@@ -1,0 +1,31 @@
+#pragma once
+#include <sys/types.h>
+
+#include <utility>
+
+namespace gpumem::cli {
+
+/// Tells signals that were sent to the whole process group from those that were sent to this process alone,
+/// which look the same to it: a child in the group, which blocks all signals, keeps what the group got
+/// pending. The child ends with this process. Threads  of the one that made it.
+class GroupSentinel {
+ public:
+  /// Without room for a process, no signal counts as the group's.
+  GroupSentinel();
+  ~GroupSentinel();
+  GroupSentinel(GroupSentinel&& other) noexcept : pid_(std::exchange(other.pid_, -1)) {}
+  GroupSentinel& operator=(GroupSentinel&& other) noexcept {
+    std::swap(pid_, other.pid_);
+    return *this;
+  }
+
+  /// Whether `signal`, which this process has received, was sent to its group. To be asked once for each.
+  bool has_received(int signal);
+  /// It is no more: it was ended by somebody else, and waited for.
+  bool note_end(pid_t pid);
+
+ private:
+  pid_t pid_ = -1;
+};
+
+}  // namespace gpumem::cli

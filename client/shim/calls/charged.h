@@ -1,0 +1,34 @@
+#pragma once
+#include <cuda.h>
+
+#include "client/shim/memory/context.h"
+#include "client/shim/memory/process.h"
+
+namespace gpumem::shim {
+
+/// Forwards a call that has the driver itself allocate memory in the current context: charges what `size_of`
+/// answers for the context's device, has `forward` allocate, and keeps the charge under the name that
+/// `name_of` answers then. What `size_of` answers nothing for is forwarded as it is.
+/// Errors  as the driver's; OUT_OF_MEMORY: as DeviceMemory::charge_outside.
+template <class SizeOf, class Forward, class NameOf>
+CUresult forward_charged(const char* call, const SizeOf& size_of, const Forward& forward,
+                         const NameOf& name_of) {
+  Process& process = Process::current();
+  if (!process.is_brokered()) return forward();
+  const CurrentContext current = CurrentContext::get();
+  if (current.result != CUDA_SUCCESS) return current.result;
+  const auto found = process.memory_of(current.device);
+  if (found.memory == nullptr) return found.result == CUDA_SUCCESS ? forward() : found.result;
+  const Bytes bytes = size_of(current.device);
+  if (bytes.is_zero()) return forward();
+  const CUresult charged = found.memory->charge_outside(call, bytes);
+  if (charged != CUDA_SUCCESS) return charged;
+  const CUresult result = forward();
+  if (result == CUDA_SUCCESS)
+    process.outside().add(name_of(), {.memory = found.memory, .bytes = bytes, .context = current.context});
+  else
+    found.memory->discharge_outside(bytes);
+  return result;
+}
+
+}  // namespace gpumem::shim

@@ -1,0 +1,74 @@
+"""TensorFlow from the package index, unchanged, on a slice: what tensorflow_program.py finds, by both ways to use the
+drop-in driver. The program reaches it by TensorFlow's own stubs of libcuda and, for its devices, by stand_ins/cudart.cc."""
+import functools
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+MIB = 1 << 20
+HERE = pathlib.Path(__file__).parent
+BUILD = pathlib.Path(os.environ["GPUMEM_BUILD"])
+SHIM = pathlib.Path(os.environ["GPUMEM_SHIM_FOLDER"])
+STAND_INS = BUILD / "tests/python/stand_ins"
+WAYS = {
+    "LD_LIBRARY_PATH": {"LD_LIBRARY_PATH": f"{SHIM}:{STAND_INS}"},
+    "LD_PRELOAD": {"LD_LIBRARY_PATH": str(STAND_INS), "LD_PRELOAD": f"{SHIM}/libcuda.so.1"},
+}
+
+
+@pytest.fixture
+def context():
+    """This process makes none: the program does."""
+
+
+def charged_to(pid: int) -> list[int]:
+    """What the broker charges to each slice of this process, the largest first."""
+    listed = subprocess.run([BUILD / "client/cli/gpumem", "ps", "--json"], capture_output=True, text=True, check=True)
+    slices = [one for session in json.loads(listed.stdout)["sessions"] if session["pid"] == pid
+              for one in session["slices"]]
+    return sorted((one["charged"] for one in slices), reverse=True)
+
+
+@functools.cache
+def on_tensorflow(way: str, growth: bool) -> tuple[dict, list[int]]:
+    """What the program found, and what the broker charged it meanwhile. It starts once for each way and setting."""
+    settings = {**WAYS[way], "TF_FORCE_GPU_ALLOW_GROWTH": str(growth).lower(), "TF_CPP_MIN_LOG_LEVEL": "2"}
+    with subprocess.Popen([sys.executable, HERE / "tensorflow_program.py"], env={**os.environ, **settings},
+                          stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as program:
+        line = program.stdout.readline()
+        charged = charged_to(program.pid) if line else []
+        program.stdin.close()
+        assert program.wait() == 0
+    return json.loads(line), charged
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_first_region_is_the_whole_limit_and_charged_to_the_slice(way):
+    found, charged = on_tensorflow(way, growth=False)
+    assert found["devices"] == ["gpumem simulated GPU"] * 2
+    assert found["total"] == 640 * MIB  # the slice's limit, not the device's memory
+    kept_free = int(os.environ["TF_DEVICE_MIN_SYS_MEMORY_IN_MB"]) * MIB
+    assert found["limit"] == found["used"] == found["total"] - kept_free
+    assert charged[0] >= found["limit"]
+    assert found["tensor"].endswith("GPU:0") and found["is_whole"]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_stubs_that_tensorflow_exports_reach_the_slice(way):
+    found, _ = on_tensorflow(way, growth=True)
+    assert found["taken"] == 16 * MIB
+
+
+def test_regions_grow_with_what_is_needed():
+    found, charged = on_tensorflow("LD_LIBRARY_PATH", growth=True)
+    assert found["current"] <= found["used"] <= 16 * MIB
+    assert found["used"] <= charged[0] < found["limit"]
+
+
+def test_a_tensor_over_the_limit_is_refused_and_the_program_goes_on():
+    found, _ = on_tensorflow("LD_LIBRARY_PATH", growth=True)
+    assert "Dst tensor is not initialized" in found["refused"]

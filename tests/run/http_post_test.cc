@@ -1,0 +1,85 @@
+// The POST of `--on-pressure`: whatever answers, it ends in time.
+#include "client/cli/run/http_post.h"
+
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <thread>
+
+#include "base/unique_fd.h"
+
+namespace gpumem::test {
+namespace {
+
+/// Answers every connection with `answer`, and again and again with `more`, as long as somebody reads.
+class Trickle {
+ public:
+  Trickle(std::string answer, std::string more)
+      : listener_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = ::htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof address;
+    EXPECT_EQ(::bind(listener_.get(), reinterpret_cast<sockaddr*>(&address), size), 0);
+    EXPECT_EQ(::listen(listener_.get(), 1), 0);
+    EXPECT_EQ(::getsockname(listener_.get(), reinterpret_cast<sockaddr*>(&address), &size), 0);
+    url_ = {"127.0.0.1", std::to_string(::ntohs(address.sin_port)), "/"};
+    thread_ = std::thread([this, text = std::move(answer), more = std::move(more)]() mutable {
+      const UniqueFd taken(::accept(listener_.get(), nullptr, nullptr));
+      for (pollfd gone{taken.get(), POLLRDHUP, 0}; taken.valid(); text = more) {
+        if (::send(taken.get(), text.data(), text.size(), MSG_NOSIGNAL) < 0) return;
+        if (::poll(&gone, 1, 10) != 0) return;
+      }
+    });
+  }
+  ~Trickle() {
+    ::shutdown(listener_.get(), SHUT_RDWR);
+    thread_.join();
+  }
+  const cli::HttpUrl& url() const { return url_; }
+
+ private:
+  UniqueFd listener_;
+  cli::HttpUrl url_;
+  std::thread thread_;
+};
+
+TEST(HttpPost, OfAnAnswerThatTricklesEndsInTime) {
+  const Trickle server("HTTP/1.1 200 OK\r\n", "a: b\r\n");
+  const auto posted = cli::post_json(server.url(), "{}", std::chrono::milliseconds(300));
+  ASSERT_FALSE(posted);
+  EXPECT_EQ(posted.error().code, Code::kUnavailable);
+  EXPECT_NE(posted.error().message.find("no answer in time"), std::string::npos) << posted.error().message;
+}
+
+TEST(HttpPost, OfAnAnswerWithoutEndIsRefused) {
+  const Trickle server("HTTP/1.1 200 OK\r\n", "a: " + std::string(8000, 'b') + "\r\n");
+  const auto posted = cli::post_json(server.url(), "{}", std::chrono::minutes(10));
+  ASSERT_FALSE(posted);
+  EXPECT_EQ(posted.error().code, Code::kUnavailable);
+}
+
+TEST(HttpPost, OfWhatIsNoHttpIsRefused) {
+  const Trickle server("SSH-2.0-OpenSSH\r\n", "\r\n");
+  EXPECT_FALSE(cli::post_json(server.url(), "{}", std::chrono::minutes(10)));
+}
+
+TEST(HttpPost, DoesNotWaitForTheBodyOfAnAnswer) {
+  const Trickle server("HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n", "x");
+  const auto posted = cli::post_json(server.url(), "{}", std::chrono::minutes(10));
+  EXPECT_TRUE(posted) << posted.error().message;
+}
+
+TEST(HttpPost, ToNobodyFails) {
+  EXPECT_EQ(cli::post_json({"127.0.0.1", "1", "/"}, "{}", std::chrono::minutes(10)).error().code,
+            Code::kUnavailable);
+  EXPECT_EQ(
+      cli::post_json({"no-such-host.invalid", "80", "/"}, "{}", std::chrono::milliseconds(500)).error().code,
+      Code::kUnavailable);
+}
+
+}  // namespace
+}  // namespace gpumem::test

@@ -1,0 +1,198 @@
+// Pools that stay the driver's own: they are charged with what the driver reserves for them.
+#include "tests/shim_memory/scene.h"
+
+namespace gpumem::shim::test {
+namespace {
+
+using DriverPoolsTest = ShimMemory;
+
+std::size_t remaining() {
+  std::size_t free = 0;
+  EXPECT_CU(calls::cuMemGetInfo_v2(&free, nullptr));
+  return free;
+}
+void synchronize_all() { EXPECT_CU(real<decltype(&::cuCtxSynchronize)>("cuCtxSynchronize")()); }
+
+/// One that can be passed to other processes, which makes it the driver's.
+CUmemoryPool exportable_pool() {
+  CUmemPoolProps properties{};
+  properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+  properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
+  properties.handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  CUmemoryPool pool = nullptr;
+  EXPECT_CU(calls::cuMemPoolCreate(&pool, &properties));
+  return pool;
+}
+std::uint64_t pool_figure(CUmemoryPool pool, CUmemPool_attribute which) {
+  cuuint64_t value = 0;
+  EXPECT_CU(calls::cuMemPoolGetAttribute(pool, which, &value));
+  return value;
+}
+
+SCENE(UsesAnExportablePool) {
+  start();
+  const CUmemoryPool pool = exportable_pool();
+  CUdeviceptr one = 0, two = 0;
+  ASSERT_CU(calls::cuMemAllocFromPoolAsync(&one, 5 * kMiB, pool, nullptr));
+  EXPECT_EQ(pool_figure(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), 6 * kMiB);
+  EXPECT_EQ(remaining(), 10 * kMiB) << "what the driver reserves is charged";
+  EXPECT_EQ(calls::cuMemAllocFromPoolAsync(&two, 12 * kMiB, pool, nullptr), CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(calls::cuMemAllocFromPoolAsync_ptsz(&two, 12 * kMiB, pool, nullptr), CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(pool_figure(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 5 * kMiB) << "the driver was not asked";
+  EXPECT_EQ(remaining(), 10 * kMiB);
+  tell();
+  await();
+  EXPECT_CU(calls::cuMemFreeAsync(one, nullptr));
+  synchronize_all();
+  EXPECT_EQ(remaining(), 10 * kMiB) << "such a pool keeps what it has";
+  ASSERT_CU(calls::cuMemAllocFromPoolAsync(&one, 5 * kMiB, pool, nullptr));
+  EXPECT_EQ(remaining(), 10 * kMiB) << "and hands it out again";
+  EXPECT_CU(calls::cuMemFree_v2(one));
+  EXPECT_CU(calls::cuMemPoolDestroy(pool));
+  EXPECT_EQ(remaining(), 16 * kMiB);
+  tell();
+  await();
+}
+
+TEST_F(DriverPoolsTest, PoolsThatCanBePassedOnAreChargedWithWhatTheDriverReserves) {
+  Actor one = actor("UsesAnExportablePool", {{"GPUMEM_LIMIT", "16MiB"}, {"GPUMEM_WAIT", "10h"}});
+  one.await();
+  EXPECT_TRUE(gpumem::test::eventually([&] { return broker_.tenant("uid:0").outside() >= 6 * kMiB; }));
+  one.tell();
+  one.await();
+  EXPECT_TRUE(gpumem::test::eventually([&] { return broker_.tenant("uid:0").outside() < 6 * kMiB; }));
+  one.tell();
+  EXPECT_TRUE(one.succeeds()) << one.output();
+}
+
+SCENE(IsRoundedUpByTheDriver) {
+  start();
+  const CUmemoryPool pool = exportable_pool();
+  CUdeviceptr managed = 0, block = 0;
+  ASSERT_CU(calls::cuMemAllocManaged(&managed, 3 * kMiB / 2, CU_MEM_ATTACH_GLOBAL));
+  ASSERT_CU(calls::cuMemAllocFromPoolAsync(&block, 25 * kMiB / 4, pool, nullptr)) << "what it asks for fits";
+  EXPECT_EQ(pool_figure(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), 8 * kMiB);
+  EXPECT_EQ(remaining(), 0U) << "the limit is charged";
+  EXPECT_CU(calls::cuMemFree_v2(managed));
+  EXPECT_EQ(remaining(), 0U) << "and then the rest of what the driver has";
+  EXPECT_CU(calls::cuMemFreeAsync(block, nullptr));
+  EXPECT_CU(calls::cuMemPoolDestroy(pool));
+  EXPECT_EQ(remaining(), 8 * kMiB);
+}
+
+TEST_F(DriverPoolsTest, DriversRoundingBeyondTheLimitRefusesNothing) {
+  expect("IsRoundedUpByTheDriver", {{"GPUMEM_LIMIT", "8MiB"}});
+}
+
+SCENE_TEST(DriverPoolsTest, BlocksOfADestroyedPoolStayChargedUntilTheyAreFreed) {
+  start();
+  const CUmemoryPool pool = exportable_pool();
+  CUdeviceptr one = 0, two = 0;
+  ASSERT_CU(calls::cuMemAllocFromPoolAsync(&one, 4 * kMiB, pool, nullptr));
+  ASSERT_CU(calls::cuMemAllocFromPoolAsync(&two, 6 * kMiB, pool, nullptr));
+  EXPECT_CU(calls::cuMemPoolDestroy(pool));
+  EXPECT_NE(calls::cuMemPoolDestroy(pool), CUDA_SUCCESS) << "twice";
+  EXPECT_EQ(remaining(), kPool - 10 * kMiB);
+  EXPECT_CU(calls::cuMemFreeAsync(two, nullptr));
+  EXPECT_EQ(remaining(), kPool - 4 * kMiB);
+  EXPECT_CU(calls::cuMemFree_v2(one));
+  EXPECT_EQ(remaining(), kPool);
+}
+
+SCENE_TEST(DriverPoolsTest, CurrentPoolOfTheDeviceIsChargedIfItIsTheDrivers) {
+  start();
+  const CUmemoryPool pool = exportable_pool();
+  ASSERT_CU(real<decltype(&::cuDeviceSetMemPool)>("cuDeviceSetMemPool")(0, pool));
+  CUdeviceptr at = 0;
+  ASSERT_CU(calls::cuMemAllocAsync(&at, 8 * kMiB, nullptr));
+  EXPECT_EQ(remaining(), kPool - 8 * kMiB);
+  EXPECT_EQ(pool_figure(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 8 * kMiB);
+  EXPECT_EQ(calls::cuMemAllocAsync_ptsz(&at, kPool, nullptr), CUDA_ERROR_OUT_OF_MEMORY);
+}
+
+SCENE_TEST(DriverPoolsTest, WhatTheDriverRefusesIsNotCharged) {
+  start();
+  const CUmemoryPool pool = exportable_pool();
+  CUdeviceptr at = 0;
+  const auto no_stream = reinterpret_cast<CUstream>(std::uintptr_t{0xdead0});
+  EXPECT_NE(calls::cuMemAllocFromPoolAsync(&at, 4 * kMiB, pool, no_stream), CUDA_SUCCESS);
+  EXPECT_EQ(remaining(), kPool);
+  ASSERT_CU(calls::cuMemAllocFromPoolAsync(&at, 4 * kMiB, pool, nullptr));
+  EXPECT_NE(calls::cuMemFreeAsync(at, no_stream), CUDA_SUCCESS);
+  EXPECT_EQ(remaining(), kPool - 4 * kMiB) << "it is there still";
+}
+
+#if CUDA_VERSION >= 13000
+CUmemoryPool managed_pool() {
+  CUmemPoolProps properties{};
+  properties.allocType = CU_MEM_ALLOCATION_TYPE_MANAGED;
+  properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
+  CUmemoryPool pool = nullptr;
+  EXPECT_CU(calls::cuMemPoolCreate(&pool, &properties));
+  return pool;
+}
+
+SCENE(UsesManagedPools) {
+  start();
+  const CUmemoryPool pool = managed_pool();
+  CUdeviceptr one = 0, two = 0;
+  ASSERT_CU(calls::cuMemAllocFromPoolAsync(&one, 6 * kMiB, pool, nullptr));
+  EXPECT_EQ(remaining(), 10 * kMiB);
+  EXPECT_EQ(calls::cuMemAllocFromPoolAsync(&two, 11 * kMiB, pool, nullptr), CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_CU(calls::cuMemFreeAsync(one, nullptr));
+  synchronize_all();
+  EXPECT_EQ(remaining(), 16 * kMiB) << "the driver gives it back";
+
+  CUmemLocation here{CU_MEM_LOCATION_TYPE_DEVICE, 0};
+  CUmemoryPool its_default = nullptr, its_current = nullptr;
+  ASSERT_CU(calls::cuMemGetDefaultMemPool(&its_default, &here, CU_MEM_ALLOCATION_TYPE_MANAGED));
+  ASSERT_CU(calls::cuMemGetMemPool(&its_current, &here, CU_MEM_ALLOCATION_TYPE_MANAGED));
+  EXPECT_EQ(its_default, its_current);
+  EXPECT_EQ(calls::cuMemAllocFromPoolAsync(&two, 17 * kMiB, its_default, nullptr), CUDA_ERROR_OUT_OF_MEMORY);
+  ASSERT_CU(calls::cuMemAllocFromPoolAsync(&two, 4 * kMiB, its_default, nullptr));
+  EXPECT_EQ(remaining(), 12 * kMiB);
+}
+
+TEST_F(DriverPoolsTest, ManagedPoolsAreChargedAsManagedMemoryIs) {
+  expect("UsesManagedPools", {{"GPUMEM_LIMIT", "16MiB"}});
+}
+
+SCENE(KeepsIdleManagedMemory) {
+  start();
+  const CUmemoryPool pool = managed_pool();
+  cuuint64_t all = ~cuuint64_t{0};
+  EXPECT_CU(calls::cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &all));
+  CUdeviceptr one = 0, two = 0;
+  ASSERT_CU(calls::cuMemAllocFromPoolAsync(&one, 12 * kMiB, pool, nullptr));
+  EXPECT_CU(calls::cuMemFreeAsync(one, nullptr));
+  synchronize_all();
+  EXPECT_EQ(remaining(), 4 * kMiB) << "the driver keeps it";
+  ASSERT_CU(calls::cuMemAlloc_v2(&two, 14 * kMiB)) << "idle memory is in nobody's way";
+  EXPECT_EQ(pool_figure(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), 0U);
+  EXPECT_CU(calls::cuMemFree_v2(two));
+  ASSERT_CU(calls::cuMemAllocFromPoolAsync(&one, 12 * kMiB, pool, nullptr)) << "nor is the slice's";
+  EXPECT_CU(calls::cuMemFreeAsync(one, nullptr));
+  EXPECT_CU(calls::cuMemPoolTrimTo(pool, 0));
+  EXPECT_EQ(remaining(), 16 * kMiB);
+}
+
+TEST_F(DriverPoolsTest, IdleMemoryOfThePoolMakesRoom) {
+  expect("KeepsIdleManagedMemory", {{"GPUMEM_LIMIT", "16MiB"}});
+}
+
+SCENE_TEST(DriverPoolsTest, PoolsOfTheHostTakeNothingOfTheDevice) {
+  start();
+  CUmemPoolProps properties{};
+  properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+  properties.location = {CU_MEM_LOCATION_TYPE_HOST, 0};
+  CUmemoryPool pool = nullptr;
+  ASSERT_CU(calls::cuMemPoolCreate(&pool, &properties));
+  CUdeviceptr at = 0;
+  ASSERT_CU(calls::cuMemAllocFromPoolAsync(&at, 8 * kMiB, pool, nullptr));
+  EXPECT_EQ(remaining(), kPool);
+  EXPECT_CU(calls::cuMemFreeAsync(at, nullptr));
+}
+#endif
+
+}  // namespace
+}  // namespace gpumem::shim::test

@@ -1,0 +1,33 @@
+#pragma once
+#include <memory>
+#include <string>
+
+#include "base/unique_fd.h"
+#include "tests/support/child.h"
+#include "tests/support/temporary_folder.h"
+
+namespace gpumem::test {
+
+/// A program that goes on step by step: its standard input is a socket, by which it and the test tell each
+/// other that something is done. Nobody sleeps for the other. The program's side: steps.h.
+class SteppedProgram {
+ public:
+  /// `options`  but for input and output.
+  explicit SteppedProgram(ChildOptions options);
+
+  void tell();
+  /// Fails the test if the program has ended instead.
+  void await();
+  /// Waits for the end: whether its status is 0. What it said is in output().
+  bool succeeds() { return child_->wait() == 0; }
+  /// What it has said so far, on either stream.
+  std::string output() const { return read_file(folder_ / "output"); }
+  Child& child() { return *child_; }
+
+ private:
+  UniqueFd channel_;
+  TemporaryFolder folder_;
+  std::unique_ptr<Child> child_;
+};
+
+}  // namespace gpumem::test
