@@ -82,6 +82,12 @@ Result<void> Exchange::Call::send(const lane::Outgoing& frame) {
   frame_ = frame;
   begun_ = Clock::now();
   if (auto begun = exchange_.begin(*this); !begun) return begun;
+  if (!exchange_.is_spoken(frame_.bytes())) {
+    exchange_.unlink(*this);
+    exchange_.wake_reader();
+    return Error{Code::kFailedPrecondition,
+                 "the broker is older than this library and knows no such request: upgrade gpumemd"};
+  }
   exchange_.claim_.note_sent(frame_.bytes());
   auto sent = exchange_.send(*this);
   sent_ = sent.has_value();

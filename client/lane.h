@@ -32,6 +32,14 @@ struct ImportedPart {
   bool lost_descriptors = false;  ///< there was no room (RLIMIT_NOFILE)
 };
 
+/// What a region brings.
+struct RegionPart {
+  std::uint64_t version = 0;
+  Bytes layout;  ///< so many of the range's last bytes say what is in it
+  lane::LayoutDigest digest{};
+  ImportedPart part;
+};
+
 /// How to wait for a growth.
 struct GrowTerms {
   Exchange::Clock::time_point deadline;  ///< until then the broker grants, refuses, or says that it waits
@@ -86,6 +94,8 @@ class Lane {
 
   /// Redeems a handle. The import is the caller's to release.
   Result<ImportedPart> import_handle(const lane::ImportHandle& body);
+  /// The same of a region. Errors  kFailedPrecondition, too: the broker knows no regions.
+  Result<RegionPart> map_region(const lane::MapRegion& body);
 
   /// Makes the request `body`, and gives `take` every part of the grant as it comes. The grant is the
   /// caller's to accept or to return, also if this fails after some parts. Errors  with the broker's Denial;
