@@ -18,6 +18,7 @@ from .errors import (Code, FailedPrecondition, GpumemError, InvalidArgument, Lib
 from .ipc import Import
 from .pressure import Pressure
 from .process import configure_default, default_allocator, default_session
+from .region import Region, Sharing
 from .session import DeviceUsage, Session
 from .slice import Slice
 
@@ -31,7 +32,7 @@ GIB = 1 << 30
 
 __all__ = [
     "GIB", "KIB", "MIB", "Allocator", "Block", "BlockInfo", "Code", "DeviceUsage", "FailedPrecondition", "GpumemError",
-    "Import", "InvalidArgument", "LibraryNotFound", "NotFound", "OutOfMemory", "PermissionDenied", "Pressure", "Session",
-    "SizeClass", "Slice", "Statistics", "Unavailable", "__version__", "configure_default", "default_allocator",
+    "Import", "InvalidArgument", "LibraryNotFound", "NotFound", "OutOfMemory", "PermissionDenied", "Pressure", "Region", "Session",
+    "Sharing", "SizeClass", "Slice", "Statistics", "Unavailable", "__version__", "configure_default", "default_allocator",
     "default_session", "version",
 ]
