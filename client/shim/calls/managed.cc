@@ -9,7 +9,7 @@ namespace {
 
 constinit RealCall<decltype(::cuMemAllocManaged)> real_alloc_managed("cuMemAllocManaged");
 
-constexpr Bytes kPage = kibibytes(64);  // as much as the driver takes at least
+constexpr Bytes kManagedPage = kibibytes(64);  // as much as the driver takes at least
 
 }  // namespace
 
@@ -17,7 +17,7 @@ CUresult calls::cuMemAllocManaged(CUdeviceptr* dptr, size_t bytesize, unsigned i
   return guarded([&] {
     return forward_charged(
         "cuMemAllocManaged",
-        [&](CUdevice) { return Bytes{bytesize}.rounded_up(kPage).value_or(Bytes{bytesize}); },
+        [&](CUdevice) { return Bytes{bytesize}.rounded_up(kManagedPage).value_or(Bytes{bytesize}); },
         [&] { return real_alloc_managed(dptr, bytesize, flags); }, [&] { return Outside::Name(*dptr); });
   });
 }
