@@ -21,8 +21,9 @@ class DescriptorBudget {
   /// Connections of gRPC, in all and of one user: each takes three descriptors, or five when relayed.
   std::size_t api() const { return std::max<std::size_t>(std::min(kMostApi, limit_ / 16), 4); }
   std::size_t api_of_a_user() const { return std::max<std::size_t>(api() / 2, 2); }
-  /// Descriptors that a user's clients may leave unread: the kernel's limit for all of them is the same.
-  std::size_t unread_of_a_user() const { return std::max<std::size_t>(limit_ / 8, 128); }
+  /// Descriptors that a user's clients may leave unread, and once more those on connections that have ended:
+  /// the kernel's limit for all of them is the same.
+  std::size_t unread_of_a_user() const { return std::max<std::size_t>(limit_ / 16, 128); }
   /// Whether `fd`, just opened for an ordinary user, or for an administrator, is one of the last. The kernel
   /// gives out the lowest free number, so all below it are taken.
   bool is_reserved(int fd, bool for_admin) const {

@@ -26,9 +26,6 @@ constexpr int kMuchUnread = 64 * 1024;
 // Messages taken from one client before the others have their turn.
 constexpr int kMessagesInARow = 16;
 
-// Nobody tells when descriptors were read by whoever they were sent to.
-constexpr auto kPauseBetweenSends = std::chrono::milliseconds(5);
-
 Result<void> too_many_in_flight() {
   return Error{Code::kResourceExhausted, "too many descriptors of its user are unread"};
 }
@@ -45,8 +42,7 @@ Lane::Lane(asio::io_context& loop, LaneHandler& handler, SocketDisposal& disposa
       unread_(unread),
       socket_(loop),
       process_(loop),
-      patience_(loop),
-      retry_(loop) {}
+      patience_(loop) {}
 
 Result<std::shared_ptr<Lane>> Lane::create(asio::io_context& loop, Connection connection,
                                            LaneHandler& handler, SocketDisposal& disposal,
@@ -60,7 +56,10 @@ Result<std::shared_ptr<Lane>> Lane::create(asio::io_context& loop, Connection co
   return lane;
 }
 
-Lane::~Lane() { close_socket(); }
+// Of one that has ended there is nothing to close; the others go with the loop.
+Lane::~Lane() {
+  if (socket_.is_open()) disposal_.close(UniqueFd(socket_.release()));
+}
 
 // Takes the descriptors over if both can be watched; otherwise they stay where they are.
 Result<void> Lane::adopt(Connection& connection) {
@@ -183,7 +182,6 @@ void Lane::send(std::string_view packet, std::span<const int> descriptors) {
     auto sent = try_to_send(packet, descriptors);
     if (sent) return;
     if (!passes(sent.error())) return close(sent.error().message);
-    lose_patience_later(sent.error());
     await_room(sent.error());
   }
   // The caller may close its descriptors before the client reads: the outbox keeps its own.
@@ -202,41 +200,47 @@ bool Lane::is_behind() {
   return !outbox_.empty() || ::ioctl(socket_.native_handle(), SIOCOUTQ, &unread) != 0 || unread > kMuchUnread;
 }
 
-// There are no more welcomes than sessions, which take more descriptors of the broker than a welcome brings.
+// The descriptors of welcomes are counted once their connection is closed: before, they are fewer than the
+// broker has open for their sessions.
 Result<void> Lane::try_to_send(std::string_view packet, std::span<const int> descriptors) {
   if (fails_at(CrashPoint::kSend)) return too_many_in_flight();
+  const int socket = socket_.native_handle();
   const std::size_t counted = welcomed_ ? descriptors.size() : 0;
-  if (counted != 0 && !unread_.has_room(peer_.uid, counted)) return too_many_in_flight();
-  auto sent = send_packet(socket_.native_handle(), packet, descriptors);
-  if (sent) unread_.sent(peer_.uid, socket_.native_handle(), counted);
+  if (counted != 0 && welcome_descriptors_ != 0 && is_read(socket)) welcome_descriptors_ = 0;
+  if (counted != 0 && !unread_.has_room(peer_.uid, socket, counted)) return too_many_in_flight();
+  auto sent = send_packet(socket, packet, descriptors);
+  if (sent && welcomed_) unread_.sent(peer_.uid, socket, counted, weak_from_this());
+  if (sent && !welcomed_) welcome_descriptors_ += descriptors.size();
   return sent;
 }
 
-void Lane::lose_patience_later(const Error& obstacle) {
+// Of descriptors that are unread, this client's may be the smallest part: it is not cut for them.
+void Lane::await_room(const Error& obstacle) {
+  if (!is_full_socket(obstacle)) {
+    patience_.cancel();
+    return unread_.await_room(peer_.uid, weak_from_this());
+  }
   patience_.expires_after(kReadingPatience);
-  patience_.async_wait([self = weak_from_this(), full = is_full_socket(obstacle),
-                        why = obstacle.message](const boost::system::error_code& error) {
-    if (const auto lane = self.lock(); lane && !error) lane->close(full ? "it does not read its lane" : why);
+  patience_.async_wait([self = weak_from_this()](const boost::system::error_code& error) {
+    if (const auto lane = self.lock(); lane && !error) lane->close("it does not read its lane");
   });
+  socket_.async_wait(Descriptor::wait_write,
+                     [self = shared_from_this()](const boost::system::error_code& error) {
+                       if (!error && !self->ended_) self->flush();
+                     });
 }
 
-void Lane::await_room(const Error& obstacle) {
-  const auto go_on = [self = shared_from_this()](const boost::system::error_code& error) {
-    if (!error && !self->ended_) self->flush();
-  };
-  if (is_full_socket(obstacle)) return socket_.async_wait(Descriptor::wait_write, go_on);
-  retry_.expires_after(kPauseBetweenSends);
-  retry_.async_wait(go_on);
+void Lane::try_again() {
+  if (!ended_) flush();
 }
 
 void Lane::flush() {
-  for (bool sent_any = false; !outbox_.empty(); sent_any = true) {
+  while (!outbox_.empty()) {
     std::vector<int> descriptors;
     for (const UniqueFd& fd : outbox_.front().descriptors) descriptors.push_back(fd.get());
     if (auto sent = try_to_send(outbox_.front().bytes, descriptors); !sent) {
-      if (!passes(sent.error())) return close(sent.error().message);
-      if (sent_any) lose_patience_later(sent.error());
-      return await_room(sent.error());
+      if (passes(sent.error())) return await_room(sent.error());
+      return close(sent.error().message);
     }
     outbox_.pop_front();
   }
@@ -258,15 +262,12 @@ void Lane::end() {
 void Lane::leave_to_next() {
   ended_ = true;
   patience_.cancel();
-  retry_.cancel();
   outbox_.clear();
   close_socket();
 }
 
 void Lane::close_socket() {
-  if (!socket_.is_open()) return;
-  unread_.forget(peer_.uid, socket_.native_handle());
-  disposal_.close(UniqueFd(socket_.release()));
+  if (socket_.is_open()) unread_.close(peer_.uid, UniqueFd(socket_.release()), welcome_descriptors_);
 }
 
 Result<void> Lane::signal(core::Signal signal) {

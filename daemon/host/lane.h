@@ -43,7 +43,7 @@ class LaneHandler {
 /// One peer's connection, from accept to its end; and, as long as it is kept, the watch over its
 /// process. A peer that breaks the protocol, does not read, or does not greet in time is disconnected.
 /// Threads  the loop's.
-class Lane : public std::enable_shared_from_this<Lane> {
+class Lane final : public DescriptorSender, public std::enable_shared_from_this<Lane> {
  public:
   /// `disposal`  closes the socket; outlives it, as `unread` and `handler` do.
   /// Errors      kResourceExhausted: the kernel can watch no more sockets; the connection is cut.
@@ -51,7 +51,7 @@ class Lane : public std::enable_shared_from_this<Lane> {
                                               LaneHandler& handler, SocketDisposal& disposal,
                                               UnreadDescriptors& unread);
 
-  ~Lane();
+  ~Lane() override;
   Lane(const Lane&) = delete;
   Lane& operator=(const Lane&) = delete;
 
@@ -94,6 +94,9 @@ class Lane : public std::enable_shared_from_this<Lane> {
   /// Stops watching the process too: nobody is interested any more.
   void forget();
 
+  void try_again() override;
+  void cut(const std::string& why) override { close(why); }
+
  private:
   struct Outgoing {
     std::string bytes;
@@ -105,7 +108,6 @@ class Lane : public std::enable_shared_from_this<Lane> {
   Result<void> adopt(Connection& connection);
   void await_message();
   Result<void> try_to_send(std::string_view packet, std::span<const int> descriptors);
-  void lose_patience_later(const Error& obstacle);
   void await_room(const Error& obstacle);
   void receive();
   Result<std::string> next_message();
@@ -123,10 +125,10 @@ class Lane : public std::enable_shared_from_this<Lane> {
   boost::asio::posix::stream_descriptor socket_;
   ProcessWatch process_;
   boost::asio::steady_timer patience_;  ///< for the greeting, then for a client that does not read
-  boost::asio::steady_timer retry_;     ///< of what no event tells when it can be sent
   std::deque<Outgoing> outbox_;
   SessionId session_;
   bool welcomed_ = false;
+  std::size_t welcome_descriptors_ = 0;
   std::optional<bool> speaks_frames_;  ///< once it has said anything
   bool goodbye_ = false;
   bool reset_ = false;  ///< the client has closed; what it said before may still be there

@@ -50,7 +50,7 @@ Loop::Loop(Options options)
       connections_(*options.connections),
       budget_(options.budget),
       disposal_(options.lane_socket.takes_descriptors),
-      unread_(budget_.unread_of_a_user()),
+      unread_(io_, budget_.unread_of_a_user(), disposal_),
       work_guard_(boost::asio::make_work_guard(io_)),
       broker_(std::move(options.policy)),
       listener_(io_, listening(options)),

@@ -157,9 +157,9 @@ class Loop final : public core::Executor, public core::PacketSender, private Lan
   const Administrators& administrators_;
   const ApiConnections& connections_;
   const DescriptorBudget budget_;
-  SocketDisposal disposal_;  // before io_, which may hold the last of a lane, as is the next
-  UnreadDescriptors unread_;
+  SocketDisposal disposal_;  // before io_, which may hold the last of a lane
   boost::asio::io_context io_;
+  UnreadDescriptors unread_;
   boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_guard_;
   core::Broker broker_;
   std::unique_ptr<Extents> extents_;

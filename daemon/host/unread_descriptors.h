@@ -1,31 +1,90 @@
 #pragma once
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <map>
+#include <memory>
+#include <string>
+
+#include "daemon/host/socket_disposal.h"
 
 namespace gpumem::host {
 
+/// Somebody whose socket brings descriptors.
+class DescriptorSender {
+ public:
+  virtual ~DescriptorSender() = default;
+  /// There may be room for what it waits to send.
+  virtual void try_again() = 0;
+  /// Its client does not read, and others wait for that: it is to close the socket.
+  virtual void cut(const std::string& why) = 0;
+};
+
+/// Whether everything that was sent on it has been received.
+bool is_read(int socket);
+
 /// The descriptors that were sent to each user's sockets and may be unread. The kernel counts them all
-/// against the broker, and beyond its limit of open files lets it send none, to nobody: so each user has a
-/// share. Threads  one.
+/// against the broker, closed sockets included, and beyond its limit of open files lets it send none, to
+/// nobody: so each user has a share for connections that there are, and one for those that have ended.
+/// Whoever finds no room waits here for it.
+///
+/// Threads  the loop's.
 class UnreadDescriptors {
  public:
-  /// `of_a_user`  so many may be unread.
-  explicit UnreadDescriptors(std::size_t of_a_user) : of_a_user_(of_a_user) {}
+  using Clock = std::chrono::steady_clock;
+  /// `of_a_user`  so many may be unread.   `disposal`  closes sockets; outlives it.
+  /// `patience`   with those who do not read while others wait.
+  UnreadDescriptors(boost::asio::io_context& loop, std::size_t of_a_user, SocketDisposal& disposal,
+                    Clock::duration patience = std::chrono::seconds(10))
+      : of_a_user_(of_a_user), disposal_(disposal), patience_(patience), timer_(loop) {}
 
-  /// Whether the user's sockets may be sent `count` more; or any number, if nothing is unread.
-  bool has_room(std::uint32_t uid, std::size_t count);
-  void sent(std::uint32_t uid, int socket, std::size_t count);
-  /// Before the socket is closed. Does nothing for one that was sent none.
-  void forget(std::uint32_t uid, int socket);
+  ~UnreadDescriptors();
+  UnreadDescriptors(const UnreadDescriptors&) = delete;
+  UnreadDescriptors& operator=(const UnreadDescriptors&) = delete;
+
+  /// Whether the user's `socket` may be sent `count` more; or any number, if nothing is unread.
+  bool has_room(std::uint32_t uid, int socket, std::size_t count);
+  void sent(std::uint32_t uid, int socket, std::size_t count, std::weak_ptr<DescriptorSender> sender);
+  /// Calls try_again() when there may be room, in the order of these calls. If there is none because somebody
+  /// of the same user has not read for long, that one is cut.
+  void await_room(std::uint32_t uid, std::weak_ptr<DescriptorSender> sender);
+  /// Ends a connection. What is unread of it stays counted, `uncounted` descriptors as well.
+  void close(std::uint32_t uid, UniqueFd socket, std::size_t uncounted);
+  /// Whether connections that were closed leave a new one of the user no room.
+  bool is_full_of_closed(std::uint32_t uid) const;
 
  private:
+  struct Unread {
+    std::size_t count = 0;  ///< at most: some may have been read since
+    Clock::time_point since{};
+    std::weak_ptr<DescriptorSender> sender{};
+    UniqueFd closed{};  ///< the socket, when its connection has ended
+  };
   struct User {
-    std::size_t unread = 0;  ///< at most: some may have been read since
-    std::map<int, std::size_t> by_socket{};
+    std::size_t open = 0;    ///< unread on connections that there are
+    std::size_t closed = 0;  ///< on those that have ended
+    Clock::time_point looked{};
+    std::map<int, Unread> by_socket{};
+    std::deque<std::weak_ptr<DescriptorSender>> waiting{};
   };
 
+  /// Forgets what has been read. Answers whether anything was.
+  bool look(User& user);
+  void forget(User& user, std::map<int, Unread>::iterator entry);
+  void cut_silent(const User& user) const;
+  static void wake(User& user);
+  void arm();
+  void tick();
+
   const std::size_t of_a_user_;
+  SocketDisposal& disposal_;
+  const Clock::duration patience_;
+  boost::asio::steady_timer timer_;
+  bool armed_ = false;
+  std::chrono::milliseconds pause_{};  ///< between two looks for those who wait
   std::map<std::uint32_t, User> users_;
 };
 

@@ -91,7 +91,7 @@ nvmlReturn_t api::nvmlDeviceGetSupportedPerformanceStates(nvmlDevice_t device, n
   const NvmlCall nvml;
   if (!nvml) return nvml.error();
   if (!nvml.has(device) || states == nullptr) return NVML_ERROR_INVALID_ARGUMENT;
-  const unsigned room = size / sizeof *states;
+  const std::size_t room = size / sizeof *states;
   if (room == 0) return NVML_ERROR_INSUFFICIENT_SIZE;
   std::fill_n(states, room, NVML_PSTATE_UNKNOWN);
   states[0] = NVML_PSTATE_0;

@@ -58,6 +58,22 @@ TEST_F(RunSignals, OfTheGroupReachTheCommandOnce) {
   }
 }
 
+TEST_F(RunSignals, OfTheGroupThatComeTogetherReachTheCommandOnceEach) {
+  auto running = command();
+  running.pid_of_command();
+  const pid_t group = running.child().pid();
+  running.child().signal(SIGSTOP);
+  for (const int number : {SIGHUP, SIGTERM, SIGUSR1}) EXPECT_EQ(::kill(-group, number), 0);
+  EXPECT_TRUE(running.has_said("got ", 3));
+  running.child().signal(SIGCONT);
+  EXPECT_TRUE(running.has_said("got 18", 1));
+  running.tell("quit\n");
+  EXPECT_EQ(running.wait(), 3);
+  const std::string said = running.said();
+  for (const char* text : {"got 01", "got 10", "got 15"})
+    EXPECT_EQ(said.find(text), said.rfind(text)) << text << ": " << said;
+}
+
 TEST_F(RunSignals, OfTheCommandThatItStopsFollowIt) {
   auto running = command();
   const pid_t pid = running.pid_of_command();

@@ -76,5 +76,19 @@ TEST(BudgetTest, IsNeverPassed) {
   EXPECT_EQ(account.peak(), mebibytes(10));
 }
 
+TEST(AccountTest, FileThatIsThereMayBeOfAProcessThatLivesAndStaysAsItIs) {
+  const gpumem::test::TemporaryFolder folder;
+  Account first;
+  Account second;
+  ASSERT_TRUE(first.show_in(folder.path()));
+  first.used(mebibytes(3));
+  ASSERT_TRUE(second.show_in(folder.path()));
+  second.used(mebibytes(5));
+  first.used(mebibytes(1));  // its page is as large as it was
+  EXPECT_EQ(first.peak(), mebibytes(4));
+  EXPECT_EQ(second.peak(), mebibytes(5));
+  EXPECT_TRUE(std::filesystem::exists(folder.path() / ("account." + std::to_string(::getpid()) + ".1")));
+}
+
 }  // namespace
 }  // namespace gpumem::shim::test

@@ -154,6 +154,19 @@ SCENE(MixesAllKinds) {
   EXPECT_CU(calls::cuMemAlloc_v2(&all, 16 * kMiB));
 }
 
+SCENE(TakesTinyManagedBlocks) {
+  start();
+  CUdeviceptr at = 0;
+  for (int i = 0; i < 64; ++i) EXPECT_CU(calls::cuMemAllocManaged(&at, 1, CU_MEM_ATTACH_GLOBAL));
+  EXPECT_EQ(calls::cuMemAllocManaged(&at, 1, CU_MEM_ATTACH_GLOBAL), CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_CU(calls::cuMemFree_v2(at));
+  EXPECT_CU(calls::cuMemAllocManaged(&at, 1, CU_MEM_ATTACH_GLOBAL));
+}
+
+TEST_F(LimitTest, TinyManagedBlocksAreChargedAsTheDriverTakesThem) {
+  expect("TakesTinyManagedBlocks", {{"GPUMEM_LIMIT", "4MiB"}});
+}
+
 TEST_F(LimitTest, ManyThreadsOfManyKindsLoseNothing) { expect("MixesAllKinds", {{"GPUMEM_LIMIT", "16MiB"}}); }
 
 }  // namespace

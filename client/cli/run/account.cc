@@ -28,12 +28,17 @@ std::string parent_folder() {
   return "/tmp";
 }
 
+// The first of a process of that number; others of the same number, in PID namespaces of their own, have a
+// number behind a point.
 std::optional<pid_t> pid_of(const std::string& file) {
   if (!file.starts_with(kPrefix)) return std::nullopt;
   pid_t pid = 0;
   const char* end = file.data() + file.size();
   const auto [rest, failed] = std::from_chars(file.data() + kPrefix.size(), end, pid);
-  return failed == std::errc() && rest == end && pid > 0 ? std::optional(pid) : std::nullopt;
+  const bool is_whole =
+      rest == end || (*rest == '.' && rest + 1 != end &&
+                      std::all_of(rest + 1, end, [](char c) { return c >= '0' && c <= '9'; }));
+  return failed == std::errc() && is_whole && pid > 0 ? std::optional(pid) : std::nullopt;
 }
 
 // The command may have put anything there: no link is followed, no pipe waited for.

@@ -115,6 +115,7 @@ std::optional<int> Command::reap(const OtherEnded& other_ended, GroupSentinel& s
 
 // A program that has left the group does not get what is sent to it; what the terminal sends is not for it.
 void Command::pass_on(const signalfd_siginfo& signal, GroupSentinel& sentinel) const {
+  if (signal.ssi_pid == static_cast<std::uint32_t>(::getpid())) return;  // SIGPIPE of what is said here
   const int number = static_cast<int>(signal.ssi_signo);
   const bool is_of_group = sentinel.has_received(number) && ::getpgid(pid_) == ::getpgrp();
   const bool is_of_terminal = signal.ssi_code == SI_KERNEL;

@@ -52,12 +52,16 @@ GroupSentinel::~GroupSentinel() {
   ::waitpid(pid_, nullptr, 0);
 }
 
-// What is pending stays so: another one takes its place.
+// What is pending stays so: another one takes its place. It is there before the last look at this one, so
+// that no signal is missed.
 bool GroupSentinel::has_received(int signal) {
   if (pid_ <= 0) return false;
   await_group_signal();
-  if ((pending_of(pid_) >> (signal - 1) & 1) == 0) return false;
-  *this = GroupSentinel();
+  const std::uint64_t asked = std::uint64_t{1} << (signal - 1);
+  if (((carried_ | pending_of(pid_)) & asked) == 0) return false;
+  GroupSentinel next;
+  next.carried_ = (carried_ | pending_of(pid_)) & ~asked;
+  *this = std::move(next);
   return true;
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 #include <sys/types.h>
 
+#include <cstdint>
 #include <utility>
 
 namespace gpumem::cli {
@@ -13,9 +14,11 @@ class GroupSentinel {
   /// Without room for a process, no signal counts as the group's.
   GroupSentinel();
   ~GroupSentinel();
-  GroupSentinel(GroupSentinel&& other) noexcept : pid_(std::exchange(other.pid_, -1)) {}
+  GroupSentinel(GroupSentinel&& other) noexcept
+      : pid_(std::exchange(other.pid_, -1)), carried_(other.carried_) {}
   GroupSentinel& operator=(GroupSentinel&& other) noexcept {
     std::swap(pid_, other.pid_);
+    std::swap(carried_, other.carried_);
     return *this;
   }
 
@@ -26,6 +29,7 @@ class GroupSentinel {
 
  private:
   pid_t pid_ = -1;
+  std::uint64_t carried_ = 0;  ///< what the one before had pending, and nobody has asked for yet
 };
 
 }  // namespace gpumem::cli

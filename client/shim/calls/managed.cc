@@ -9,12 +9,15 @@ namespace {
 
 constinit RealCall<decltype(::cuMemAllocManaged)> real_alloc_managed("cuMemAllocManaged");
 
+constexpr Bytes kManagedPage = kibibytes(64);  // as much as the driver takes at least
+
 }  // namespace
 
 CUresult calls::cuMemAllocManaged(CUdeviceptr* dptr, size_t bytesize, unsigned int flags) {
   return guarded([&] {
     return forward_charged(
-        "cuMemAllocManaged", [&](CUdevice) { return Bytes{bytesize}; },
+        "cuMemAllocManaged",
+        [&](CUdevice) { return Bytes{bytesize}.rounded_up(kManagedPage).value_or(Bytes{bytesize}); },
         [&] { return real_alloc_managed(dptr, bytesize, flags); }, [&] { return Outside::Name(*dptr); });
   });
 }

@@ -4,17 +4,36 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <string>
 
 #include "base/unique_fd.h"
 
 namespace gpumem::shim {
+namespace {
+
+constexpr int kMostOfAPid = 1000;
+
+/// A new file: one that is there may be of a process that lives, of the same number in another PID namespace.
+Result<UniqueFd> create_page_file(const std::filesystem::path& folder, std::string& file) {
+  const std::string name = "account." + std::to_string(::getpid());
+  for (int i = 0; i < kMostOfAPid; ++i) {
+    file = (folder / (i == 0 ? name : name + "." + std::to_string(i))).string();
+    UniqueFd fd(::open(file.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
+    if (fd.valid()) return fd;
+    if (errno != EEXIST) break;
+  }
+  return errno_error(errno, file);
+}
+
+}  // namespace
 
 // The magic comes last: who finds it finds a whole page.
 Result<void> Account::show_in(const std::filesystem::path& folder) {
-  const std::string file = (folder / ("account." + std::to_string(::getpid()))).string();
-  const UniqueFd fd(::open(file.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
-  if (fd.get() < 0) return errno_error(errno, file);
+  std::string file;
+  const auto created = create_page_file(folder, file);
+  if (!created) return created.error();
+  const UniqueFd& fd = *created;
   // With its room: a page that the file system has none for ends the process at the first store.
   if (const int full = ::posix_fallocate(fd.get(), 0, sizeof(AccountPage)); full != 0) {
     ::unlink(file.c_str());

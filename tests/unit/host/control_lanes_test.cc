@@ -33,8 +33,8 @@ struct ControlLanesTest : testing::Test {
 
   NoHandler handler;
   SocketDisposal disposal{false};
-  UnreadDescriptors unread{100};
   boost::asio::io_context loop;
+  UnreadDescriptors unread{loop, 100, disposal};
   std::vector<std::shared_ptr<Lane>> lanes;
   ControlLanes controls;
 };

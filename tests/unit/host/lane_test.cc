@@ -59,7 +59,7 @@ struct Recorder final : LaneHandler {
 };
 
 struct LaneTest : testing::Test {
-  LaneTest() {
+  explicit LaneTest(std::size_t unread_descriptors = 1024) : unread(loop, unread_descriptors, disposal) {
     int ends[2];
     EXPECT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends), 0);
     client.reset(ends[1]);
@@ -116,8 +116,8 @@ struct LaneTest : testing::Test {
   }
 
   SocketDisposal disposal{true};
-  UnreadDescriptors unread{1024};
   boost::asio::io_context loop;
+  UnreadDescriptors unread;
   Recorder recorder;
   UniqueFd client;
   std::shared_ptr<Lane> lane;
@@ -293,8 +293,8 @@ TEST_F(LaneTest, SendsNoMoreDescriptorsThanItsUserMayLeaveUnread) {
   const std::vector<int> descriptors(100, STDERR_FILENO);
   constexpr std::uint64_t kMessages = 30;
   for (std::uint64_t i = 1; i <= kMessages; ++i) lane->send(offer(i), descriptors);
-  EXPECT_FALSE(unread.has_room(lane->peer().uid, 100)) << "10 of the messages are in the socket";
-  EXPECT_TRUE(unread.has_room(lane->peer().uid + 1, 100));
+  EXPECT_FALSE(unread.has_room(lane->peer().uid, -1, 100)) << "10 of the messages are in the socket";
+  EXPECT_TRUE(unread.has_room(lane->peer().uid + 1, -1, 100));
   for (std::uint64_t i = 1; i <= kMessages; ++i) {
     Result<Packet> packet = receive();
     EXPECT_TRUE(packet || until([&] { return (packet = receive()).has_value(); })) << i;
@@ -305,6 +305,20 @@ TEST_F(LaneTest, SendsNoMoreDescriptorsThanItsUserMayLeaveUnread) {
     ASSERT_EQ(message.offer().grant(), i);
   }
   EXPECT_EQ(recorder.closures, 0);
+}
+
+struct LaneOfFewDescriptors : LaneTest {
+  LaneOfFewDescriptors() : LaneTest(2) {}
+};
+
+TEST_F(LaneOfFewDescriptors, LeavesWhatIsUnreadCountedWhenItIsClosed) {
+  const std::vector<int> files(3, STDERR_FILENO);
+  recorder.descriptors = files;
+  greet();
+  lane->close("enough");
+  EXPECT_TRUE(unread.is_full_of_closed(lane->peer().uid)) << "the share is 2, and 3 are on their way";
+  EXPECT_TRUE(receive()) << "what was sent can be read";
+  EXPECT_TRUE(until([&] { return !unread.is_full_of_closed(lane->peer().uid); }));
 }
 
 TEST_F(LaneTest, ClosesOnAClientThatNeverReads) {
@@ -337,8 +351,8 @@ TEST(LaneOfAChild, TellsThatTheProcessIsGoneThoughAnotherHasItsSocket) {
   peer.peer.pid = pid;
   peer.pidfd.reset(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
   SocketDisposal disposal(true);
-  UnreadDescriptors unread(1024);
   boost::asio::io_context loop;
+  UnreadDescriptors unread(loop, 1024, disposal);
   Recorder recorder;
   auto lane = Lane::create(loop, {UniqueFd(ends[0]), std::move(peer)}, recorder, disposal, unread).value();
   lane->start();
@@ -382,9 +396,9 @@ TEST_F(LaneTest, RefusesWhoHasNotSpokenInBothProtocols) {
 // The loop learns of the lane's end and of its process's end in one round. A lane that is made in between
 // takes the places of both descriptors in the loop.
 TEST(LaneReplacementTest, AnEndedProcessEndsNoLaneThatIsMadeInTheSameRound) {
-  boost::asio::io_context loop;
   SocketDisposal disposal{true};
-  UnreadDescriptors unread(1024);
+  boost::asio::io_context loop;
+  UnreadDescriptors unread(loop, 1024, disposal);
   const auto pair = [] {
     std::array<int, 2> ends{};
     EXPECT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends.data()), 0);
