@@ -71,7 +71,7 @@ template Result<lane::HandleExported> Lane::body_in(const LanePacket&);
 template Result<lane::Published> Lane::body_in(const LanePacket&);
 
 template <class Answer, class Body>
-Result<Answer> Lane::import(const Body& body, LanePacket& answer) {
+Result<Answer> Lane::ask_import(const Body& body, LanePacket& answer) {
   Exchange::Call call(exchange_, deadline());
   auto sent = call.send(lane::Outgoing(body, call.request(), nanoseconds(deadline())));
   if (!sent) return sent.error();
@@ -83,14 +83,14 @@ Result<Answer> Lane::import(const Body& body, LanePacket& answer) {
 
 Result<ImportedPart> Lane::import_handle(const lane::ImportHandle& body) {
   LanePacket answer;
-  auto imported = import<lane::Imported>(body, answer);
+  auto imported = ask_import<lane::Imported>(body, answer);
   if (!imported) return Error(std::move(imported).error());
   return ImportedPart{*imported, std::move(answer.descriptors), answer.lost_descriptors};
 }
 
 Result<RegionPart> Lane::map_region(const lane::MapRegion& body) {
   LanePacket answer;
-  auto mapped = import<lane::RegionMapped>(body, answer);
+  auto mapped = ask_import<lane::RegionMapped>(body, answer);
   if (!mapped) return Error(std::move(mapped).error());
   const lane::Imported imported{mapped->import, mapped->device, mapped->offset,
                                 mapped->bytes,  mapped->count,  mapped->sizes};

@@ -135,6 +135,9 @@ class Lane {
   /// The answer in `packet`. Errors  the broker's, if it is Failed; kInternal.
   template <class Answer>
   static Result<Answer> body_in(const LanePacket& packet);
+  /// Asks for memory of another session; its descriptors are in `answer`.
+  template <class Answer, class Body>
+  Result<Answer> ask_import(const Body& body, LanePacket& answer);
 
   const std::filesystem::path path_;
   std::optional<LaneResumption> resumption_;
