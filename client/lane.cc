@@ -78,7 +78,7 @@ Result<Answer> Lane::ask_import(const Body& body, LanePacket& answer) {
   crash_at(CrashPoint::kClientImportSent);
   if (auto awaited = call.await(answer); !awaited) return awaited.error();
   crash_at(CrashPoint::kClientImportReceived);
-  return answer_in<Answer>(answer);
+  return body_in<Answer>(answer);
 }
 
 Result<ImportedPart> Lane::import_handle(const lane::ImportHandle& body) {
