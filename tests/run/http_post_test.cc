@@ -1,15 +1,14 @@
 // The POST of `--on-pressure`: whatever answers, it ends in time.
 #include "client/cli/run/http_post.h"
 
-#include <arpa/inet.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
 
 #include <thread>
 
 #include "base/unique_fd.h"
+#include "tests/run/loopback_listener.h"
 
 namespace gpumem::test {
 namespace {
@@ -17,18 +16,10 @@ namespace {
 /// Answers every connection with `answer`, and again and again with `more`, as long as somebody reads.
 class Trickle {
  public:
-  Trickle(std::string answer, std::string more)
-      : listener_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = ::htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof address;
-    EXPECT_EQ(::bind(listener_.get(), reinterpret_cast<sockaddr*>(&address), size), 0);
-    EXPECT_EQ(::listen(listener_.get(), 1), 0);
-    EXPECT_EQ(::getsockname(listener_.get(), reinterpret_cast<sockaddr*>(&address), &size), 0);
-    url_ = {"127.0.0.1", std::to_string(::ntohs(address.sin_port)), "/"};
+  Trickle(std::string answer, std::string more) {
+    url_ = {"127.0.0.1", std::to_string(listener_.port()), "/"};
     thread_ = std::thread([this, text = std::move(answer), more = std::move(more)]() mutable {
-      const UniqueFd taken(::accept(listener_.get(), nullptr, nullptr));
+      const UniqueFd taken = listener_.accept();
       for (pollfd gone{taken.get(), POLLRDHUP, 0}; taken.valid(); text = more) {
         if (::send(taken.get(), text.data(), text.size(), MSG_NOSIGNAL) < 0) return;
         if (::poll(&gone, 1, 10) != 0) return;
@@ -36,13 +27,13 @@ class Trickle {
     });
   }
   ~Trickle() {
-    ::shutdown(listener_.get(), SHUT_RDWR);
+    listener_.stop();
     thread_.join();
   }
   const cli::HttpUrl& url() const { return url_; }
 
  private:
-  UniqueFd listener_;
+  LoopbackListener listener_;
   cli::HttpUrl url_;
   std::thread thread_;
 };

@@ -1,12 +1,11 @@
 // `gpumem reserve`: memory is charged as long as the command runs, after room was waited for, and given back
 // when the broker asks for it.
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <sys/socket.h>
 
 #include <thread>
 
 #include "tests/run/fixture.h"
+#include "tests/run/loopback_listener.h"
 
 namespace gpumem::test {
 namespace {
@@ -231,18 +230,9 @@ TEST_F(ReserveUnderPressure, SaysThatNobodyCanBeAsked) {
 /// Takes one HTTP request on loopback, and answers it.
 class OneRequest {
  public:
-  explicit OneRequest(const std::string& answer)
-      : listener_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = ::htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof address;
-    EXPECT_EQ(::bind(listener_.get(), reinterpret_cast<sockaddr*>(&address), size), 0);
-    EXPECT_EQ(::listen(listener_.get(), 1), 0);
-    EXPECT_EQ(::getsockname(listener_.get(), reinterpret_cast<sockaddr*>(&address), &size), 0);
-    port_ = ::ntohs(address.sin_port);
+  explicit OneRequest(const std::string& answer) {
     thread_ = std::thread([this, answer] {
-      const UniqueFd taken(::accept(listener_.get(), nullptr, nullptr));
+      const UniqueFd taken = listener_.accept();
       std::array<char, 1024> part{};
       while (taken.valid() && text_.find('}') == std::string::npos) {
         const ssize_t count = ::read(taken.get(), part.data(), part.size());
@@ -255,17 +245,16 @@ class OneRequest {
     });
   }
   ~OneRequest() { text(); }
-  std::string url() const { return "http://127.0.0.1:" + std::to_string(port_) + "/let-go"; }
+  std::string url() const { return "http://127.0.0.1:" + std::to_string(listener_.port()) + "/let-go"; }
   /// The request, when it has been answered. Ends the listening.
   const std::string& text() {
-    ::shutdown(listener_.get(), SHUT_RDWR);
+    listener_.stop();
     if (thread_.joinable()) thread_.join();
     return text_;
   }
 
  private:
-  UniqueFd listener_;
-  std::uint16_t port_ = 0;
+  LoopbackListener listener_;
   std::string text_;
   std::thread thread_;
 };

@@ -10,17 +10,6 @@ namespace {
 
 using ArraysTest = ShimMemory;
 
-template <class Function>
-Function of_driver(const char* name) {
-  return real<Function>(name);
-}
-
-std::size_t left() {
-  std::size_t free = 0;
-  EXPECT_CU(calls::cuMemGetInfo_v2(&free, nullptr));
-  return free;
-}
-
 /// Of `mebibytes` MiB.
 CUDA_ARRAY3D_DESCRIPTOR array_of(std::size_t mebibytes, unsigned flags = 0) {
   CUDA_ARRAY3D_DESCRIPTOR shape{};
@@ -54,21 +43,21 @@ SCENE(UsesArrays) {
   const auto four = array_of(4), nine = array_of(9);
   CUarray one = nullptr, two = nullptr;
   ASSERT_CU(calls::cuArray3DCreate_v2(&one, &four));
-  EXPECT_EQ(left(), 8 * kMiB);
+  EXPECT_EQ(free_memory(), 8 * kMiB);
   EXPECT_EQ(calls::cuArray3DCreate_v2(&two, &nine), CUDA_ERROR_OUT_OF_MEMORY);
-  EXPECT_EQ(left(), 8 * kMiB);
+  EXPECT_EQ(free_memory(), 8 * kMiB);
   auto bad = array_of(1);
   bad.NumChannels = 3;
   EXPECT_EQ(calls::cuArray3DCreate_v2(&two, &bad), CUDA_ERROR_INVALID_VALUE) << "the driver's answer";
   EXPECT_EQ(calls::cuArray3DCreate_v2(&two, nullptr), CUDA_ERROR_INVALID_VALUE);
-  EXPECT_EQ(left(), 8 * kMiB) << "what was charged for it is given up";
+  EXPECT_EQ(free_memory(), 8 * kMiB) << "what was charged for it is given up";
   CUdeviceptr block = 0;
   EXPECT_EQ(calls::cuMemAlloc_v2(&block, 9 * kMiB), CUDA_ERROR_OUT_OF_MEMORY);
   tell();
   await();
   EXPECT_CU(calls::cuArrayDestroy(one));
   EXPECT_NE(calls::cuArrayDestroy(one), CUDA_SUCCESS) << "twice";
-  EXPECT_EQ(left(), 12 * kMiB);
+  EXPECT_EQ(free_memory(), 12 * kMiB);
   tell();
   await();
 }
@@ -91,14 +80,14 @@ SCENE(UsesOtherArrays) {
   const auto too_flat = flat_array_of<CUDA_ARRAY_DESCRIPTOR>(13);
   EXPECT_EQ(calls::cuArrayCreate_v2(&array, &too_flat), CUDA_ERROR_OUT_OF_MEMORY);
   ASSERT_CU(calls::cuArrayCreate_v2(&array, &flat));
-  EXPECT_EQ(left(), 8 * kMiB);
+  EXPECT_EQ(free_memory(), 8 * kMiB);
   EXPECT_CU(calls::cuArrayDestroy(array));
 
   const auto old = flat_array_of<CUDA_ARRAY_DESCRIPTOR_v1>(4);
   const auto too_old = flat_array_of<CUDA_ARRAY_DESCRIPTOR_v1>(13);
   EXPECT_EQ(calls::cuArrayCreate(&array, &too_old), CUDA_ERROR_OUT_OF_MEMORY);
   ASSERT_CU(calls::cuArrayCreate(&array, &old));
-  EXPECT_EQ(left(), 8 * kMiB);
+  EXPECT_EQ(free_memory(), 8 * kMiB);
   EXPECT_CU(calls::cuArrayDestroy(array));
 
   auto old_3d = flat_array_of<CUDA_ARRAY3D_DESCRIPTOR_v1>(1);
@@ -106,7 +95,7 @@ SCENE(UsesOtherArrays) {
   EXPECT_EQ(calls::cuArray3DCreate(&array, &old_3d), CUDA_ERROR_OUT_OF_MEMORY);
   old_3d.Depth = 4;
   ASSERT_CU(calls::cuArray3DCreate(&array, &old_3d));
-  EXPECT_EQ(left(), 8 * kMiB);
+  EXPECT_EQ(free_memory(), 8 * kMiB);
   EXPECT_CU(calls::cuArrayDestroy(array));
 
   CUmipmappedArray mipmapped = nullptr;
@@ -114,10 +103,10 @@ SCENE(UsesOtherArrays) {
   EXPECT_EQ(calls::cuMipmappedArrayCreate(&mipmapped, &ten, 3), CUDA_ERROR_OUT_OF_MEMORY)
       << "10 MiB would fit, and the smaller levels do not";
   ASSERT_CU(calls::cuMipmappedArrayCreate(&mipmapped, &four, 2));
-  EXPECT_EQ(left(), 6 * kMiB) << "in whole units";
+  EXPECT_EQ(free_memory(), 6 * kMiB) << "in whole units";
   EXPECT_CU(calls::cuMipmappedArrayDestroy(mipmapped));
   EXPECT_NE(calls::cuMipmappedArrayDestroy(mipmapped), CUDA_SUCCESS) << "twice";
-  EXPECT_EQ(left(), 12 * kMiB);
+  EXPECT_EQ(free_memory(), 12 * kMiB);
 }
 
 TEST_F(ArraysTest, EveryCallThatMakesOneIsCharged) {
@@ -130,22 +119,22 @@ SCENE_TEST(ArraysTest, SparseAndDeferredArraysTakeNothingUntilMemoryIsMadeForThe
     CUarray array = nullptr;
     const auto shape = array_of(8, static_cast<unsigned>(flags));
     ASSERT_CU(calls::cuArray3DCreate_v2(&array, &shape));
-    EXPECT_EQ(left(), kPool);
+    EXPECT_EQ(free_memory(), kPool);
     EXPECT_CU(calls::cuArrayDestroy(array));
   }
-  EXPECT_EQ(left(), kPool);
+  EXPECT_EQ(free_memory(), kPool);
 }
 
 SCENE_TEST(ArraysTest, TheyGoWithTheirContext) {
   const CUcontext primary = start();
   new_array(4);
   CUcontext context = nullptr;
-  ASSERT_CU(of_driver<decltype(&::cuCtxCreate_v2)>("cuCtxCreate_v2")(&context, 0, 0));
+  ASSERT_CU(real<decltype(&::cuCtxCreate_v2)>("cuCtxCreate_v2")(&context, 0, 0));
   new_array(8);
-  EXPECT_EQ(left(), kPool - 12 * kMiB);
+  EXPECT_EQ(free_memory(), kPool - 12 * kMiB);
   EXPECT_CU(calls::cuCtxDestroy_v2(context));
-  EXPECT_CU(of_driver<decltype(&::cuCtxSetCurrent)>("cuCtxSetCurrent")(primary));
-  EXPECT_EQ(left(), kPool - 4 * kMiB);
+  EXPECT_CU(real<decltype(&::cuCtxSetCurrent)>("cuCtxSetCurrent")(primary));
+  EXPECT_EQ(free_memory(), kPool - 4 * kMiB);
 }
 
 SCENE(ImportsExternalMemory) {
@@ -159,15 +148,15 @@ SCENE(ImportsExternalMemory) {
   EXPECT_EQ(::fcntl(given.handle.fd, F_GETFD), FD_CLOEXEC) << "the descriptor stays the program's";
   given.size = 40 * kMiB;
   ASSERT_CU(calls::cuImportExternalMemory(&memory, &given));
-  EXPECT_EQ(left(), 24 * kMiB);
+  EXPECT_EQ(free_memory(), 24 * kMiB);
   EXPECT_CU(calls::cuDestroyExternalMemory(memory));
-  EXPECT_EQ(left(), 64 * kMiB);
+  EXPECT_EQ(free_memory(), 64 * kMiB);
   EXPECT_NE(calls::cuDestroyExternalMemory(memory), CUDA_SUCCESS) << "twice";
   given.handle.fd = -1;
   EXPECT_EQ(calls::cuImportExternalMemory(&memory, &given), CUDA_ERROR_INVALID_VALUE)
       << "the driver's answer";
   EXPECT_EQ(calls::cuImportExternalMemory(&memory, nullptr), CUDA_ERROR_INVALID_VALUE);
-  EXPECT_EQ(left(), 64 * kMiB);
+  EXPECT_EQ(free_memory(), 64 * kMiB);
 }
 
 TEST_F(ArraysTest, ExternalMemoryIsChargedWhileItIsImported) {
@@ -183,15 +172,15 @@ SCENE_TEST(ArraysTest, HandlesForTilesOfSparseArraysAreChargedUntilTheirLastRele
   CUmemGenericAllocationHandle handle = 0, retained = 0;
   EXPECT_EQ(calls::cuMemCreate(&handle, kPool + 2 * kMiB, &asked, 0), CUDA_ERROR_OUT_OF_MEMORY);
   ASSERT_CU(calls::cuMemCreate(&handle, 4 * kMiB, &asked, 0));
-  EXPECT_EQ(left(), kPool - 4 * kMiB);
+  EXPECT_EQ(free_memory(), kPool - 4 * kMiB);
   CUdeviceptr at = 0;
-  ASSERT_CU(of_driver<decltype(&::cuMemAddressReserve)>("cuMemAddressReserve")(&at, 4 * kMiB, 0, 0, 0));
+  ASSERT_CU(real<decltype(&::cuMemAddressReserve)>("cuMemAddressReserve")(&at, 4 * kMiB, 0, 0, 0));
   ASSERT_CU(calls::cuMemMap(at, 4 * kMiB, 0, handle, 0));
   ASSERT_CU(calls::cuMemRetainAllocationHandle(&retained, reinterpret_cast<void*>(at)));
   EXPECT_CU(calls::cuMemRelease(handle));
-  EXPECT_EQ(left(), kPool - 4 * kMiB) << "it was retained";
+  EXPECT_EQ(free_memory(), kPool - 4 * kMiB) << "it was retained";
   EXPECT_CU(calls::cuMemRelease(retained));
-  EXPECT_EQ(left(), kPool);
+  EXPECT_EQ(free_memory(), kPool);
 }
 
 struct SmallTenant : ShimMemory {
@@ -211,7 +200,7 @@ SCENE(WantsArraysOfTheTenant) {
   CUarray array = nullptr;
   const auto all = array_of(60), half = array_of(16);
   EXPECT_EQ(calls::cuArray3DCreate_v2(&array, &all), CUDA_ERROR_OUT_OF_MEMORY);
-  EXPECT_EQ(left(), 64 * kMiB) << "of its own it has nothing";
+  EXPECT_EQ(free_memory(), 64 * kMiB) << "of its own it has nothing";
   EXPECT_CU(calls::cuArray3DCreate_v2(&array, &half));
 }
 

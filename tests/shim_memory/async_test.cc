@@ -42,11 +42,6 @@ std::uint64_t attribute(CUmemoryPool pool, CUmemPool_attribute which) {
   EXPECT_CU(calls::cuMemPoolGetAttribute(pool, which, &value));
   return value;
 }
-std::size_t free_memory() {
-  std::size_t free = 0;
-  EXPECT_CU(calls::cuMemGetInfo_v2(&free, nullptr));
-  return free;
-}
 
 SCENE(HoldsAsyncMemory) {
   start();

@@ -6,12 +6,6 @@ namespace {
 
 using ContextsTest = ShimMemory;
 
-std::size_t free_now() {
-  std::size_t free = 0;
-  EXPECT_CU(calls::cuMemGetInfo_v2(&free, nullptr));
-  return free;
-}
-
 SCENE_TEST(ContextsTest, BlocksOfADestroyedContextAreFreeAndOthersStay) {
   const CUcontext primary = start();
   CUdeviceptr kept = 0, gone = 0;
@@ -21,7 +15,7 @@ SCENE_TEST(ContextsTest, BlocksOfADestroyedContextAreFreeAndOthersStay) {
   ASSERT_CU(calls::cuMemAlloc_v2(&gone, 32 * kMiB));
   EXPECT_CU(calls::cuCtxDestroy_v2(context));
   EXPECT_CU(real<decltype(&::cuCtxSetCurrent)>("cuCtxSetCurrent")(primary));
-  EXPECT_EQ(free_now(), kPool - 2 * kMiB);
+  EXPECT_EQ(free_memory(), kPool - 2 * kMiB);
   EXPECT_EQ(calls::cuMemFree_v2(gone), CUDA_ERROR_INVALID_VALUE);
   EXPECT_CU(calls::cuMemFree_v2(kept));
 }
@@ -37,7 +31,7 @@ SCENE_TEST(ContextsTest, CaptureEndsWithItsContext) {
   CUdeviceptr at = 0;
   ASSERT_CU(calls::cuMemAlloc_v2(&at, 32 * kMiB));
   EXPECT_CU(calls::cuMemFree_v2(at));
-  EXPECT_EQ(free_now(), kPool);
+  EXPECT_EQ(free_memory(), kPool);
 }
 
 SCENE_TEST(ContextsTest, LastReleaseOfThePrimaryContextFreesItsBlocks) {
@@ -47,10 +41,10 @@ SCENE_TEST(ContextsTest, LastReleaseOfThePrimaryContextFreesItsBlocks) {
   CUcontext again = nullptr;
   ASSERT_CU(real<decltype(&::cuDevicePrimaryCtxRetain)>("cuDevicePrimaryCtxRetain")(&again, 0));
   EXPECT_CU(calls::cuDevicePrimaryCtxRelease_v2(0));
-  EXPECT_EQ(free_now(), kPool - 32 * kMiB) << "it is still in use";
+  EXPECT_EQ(free_memory(), kPool - 32 * kMiB) << "it is still in use";
   EXPECT_CU(calls::cuDevicePrimaryCtxRelease_v2(0));
   start();
-  EXPECT_EQ(free_now(), kPool);
+  EXPECT_EQ(free_memory(), kPool);
   EXPECT_EQ(calls::cuMemFree_v2(at), CUDA_ERROR_INVALID_VALUE);
 }
 
@@ -60,7 +54,7 @@ SCENE_TEST(ContextsTest, ResetOfThePrimaryContextFreesItsBlocks) {
   ASSERT_CU(calls::cuMemAlloc_v2(&at, 32 * kMiB));
   EXPECT_CU(calls::cuDevicePrimaryCtxReset_v2(0));
   start();
-  EXPECT_EQ(free_now(), kPool);
+  EXPECT_EQ(free_memory(), kPool);
   ASSERT_CU(calls::cuMemAlloc_v2(&at, 32 * kMiB)) << "and the next one serves as well";
   byte_at(at) = 3;
   EXPECT_CU(calls::cuMemFree_v2(at));

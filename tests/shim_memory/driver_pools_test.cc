@@ -6,11 +6,6 @@ namespace {
 
 using DriverPoolsTest = ShimMemory;
 
-std::size_t remaining() {
-  std::size_t free = 0;
-  EXPECT_CU(calls::cuMemGetInfo_v2(&free, nullptr));
-  return free;
-}
 void synchronize_all() { EXPECT_CU(real<decltype(&::cuCtxSynchronize)>("cuCtxSynchronize")()); }
 
 /// One that can be passed to other processes, which makes it the driver's.
@@ -35,34 +30,27 @@ SCENE(UsesAnExportablePool) {
   CUdeviceptr one = 0, two = 0;
   ASSERT_CU(calls::cuMemAllocFromPoolAsync(&one, 5 * kMiB, pool, nullptr));
   EXPECT_EQ(pool_figure(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), 6 * kMiB);
-  EXPECT_EQ(remaining(), 10 * kMiB) << "what the driver reserves is charged";
+  EXPECT_EQ(free_memory(), 10 * kMiB) << "what the driver reserves is charged";
   EXPECT_EQ(calls::cuMemAllocFromPoolAsync(&two, 12 * kMiB, pool, nullptr), CUDA_ERROR_OUT_OF_MEMORY);
   EXPECT_EQ(calls::cuMemAllocFromPoolAsync_ptsz(&two, 12 * kMiB, pool, nullptr), CUDA_ERROR_OUT_OF_MEMORY);
   EXPECT_EQ(pool_figure(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 5 * kMiB) << "the driver was not asked";
-  EXPECT_EQ(remaining(), 10 * kMiB);
+  EXPECT_EQ(free_memory(), 10 * kMiB);
   tell();
   await();
   EXPECT_CU(calls::cuMemFreeAsync(one, nullptr));
   synchronize_all();
-  EXPECT_EQ(remaining(), 10 * kMiB) << "such a pool keeps what it has";
+  EXPECT_EQ(free_memory(), 10 * kMiB) << "such a pool keeps what it has";
   ASSERT_CU(calls::cuMemAllocFromPoolAsync(&one, 5 * kMiB, pool, nullptr));
-  EXPECT_EQ(remaining(), 10 * kMiB) << "and hands it out again";
+  EXPECT_EQ(free_memory(), 10 * kMiB) << "and hands it out again";
   EXPECT_CU(calls::cuMemFree_v2(one));
   EXPECT_CU(calls::cuMemPoolDestroy(pool));
-  EXPECT_EQ(remaining(), 16 * kMiB);
+  EXPECT_EQ(free_memory(), 16 * kMiB);
   tell();
   await();
 }
 
 TEST_F(DriverPoolsTest, PoolsThatCanBePassedOnAreChargedWithWhatTheDriverReserves) {
-  Actor one = actor("UsesAnExportablePool", {{"GPUMEM_LIMIT", "16MiB"}, {"GPUMEM_WAIT", "10h"}});
-  one.await();
-  EXPECT_TRUE(gpumem::test::eventually([&] { return broker_.tenant("uid:0").outside() >= 6 * kMiB; }));
-  one.tell();
-  one.await();
-  EXPECT_TRUE(gpumem::test::eventually([&] { return broker_.tenant("uid:0").outside() < 6 * kMiB; }));
-  one.tell();
-  EXPECT_TRUE(one.succeeds()) << one.output();
+  expect_told_of_outside("UsesAnExportablePool");
 }
 
 SCENE(IsRoundedUpByTheDriver) {
@@ -72,12 +60,12 @@ SCENE(IsRoundedUpByTheDriver) {
   ASSERT_CU(calls::cuMemAllocManaged(&managed, 3 * kMiB / 2, CU_MEM_ATTACH_GLOBAL));
   ASSERT_CU(calls::cuMemAllocFromPoolAsync(&block, 25 * kMiB / 4, pool, nullptr)) << "what it asks for fits";
   EXPECT_EQ(pool_figure(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), 8 * kMiB);
-  EXPECT_EQ(remaining(), 0U) << "the limit is charged";
+  EXPECT_EQ(free_memory(), 0U) << "the limit is charged";
   EXPECT_CU(calls::cuMemFree_v2(managed));
-  EXPECT_EQ(remaining(), 0U) << "and then the rest of what the driver has";
+  EXPECT_EQ(free_memory(), 0U) << "and then the rest of what the driver has";
   EXPECT_CU(calls::cuMemFreeAsync(block, nullptr));
   EXPECT_CU(calls::cuMemPoolDestroy(pool));
-  EXPECT_EQ(remaining(), 8 * kMiB);
+  EXPECT_EQ(free_memory(), 8 * kMiB);
 }
 
 TEST_F(DriverPoolsTest, DriversRoundingBeyondTheLimitRefusesNothing) {
@@ -92,11 +80,11 @@ SCENE_TEST(DriverPoolsTest, BlocksOfADestroyedPoolStayChargedUntilTheyAreFreed) 
   ASSERT_CU(calls::cuMemAllocFromPoolAsync(&two, 6 * kMiB, pool, nullptr));
   EXPECT_CU(calls::cuMemPoolDestroy(pool));
   EXPECT_NE(calls::cuMemPoolDestroy(pool), CUDA_SUCCESS) << "twice";
-  EXPECT_EQ(remaining(), kPool - 10 * kMiB);
+  EXPECT_EQ(free_memory(), kPool - 10 * kMiB);
   EXPECT_CU(calls::cuMemFreeAsync(two, nullptr));
-  EXPECT_EQ(remaining(), kPool - 4 * kMiB);
+  EXPECT_EQ(free_memory(), kPool - 4 * kMiB);
   EXPECT_CU(calls::cuMemFree_v2(one));
-  EXPECT_EQ(remaining(), kPool);
+  EXPECT_EQ(free_memory(), kPool);
 }
 
 SCENE_TEST(DriverPoolsTest, CurrentPoolOfTheDeviceIsChargedIfItIsTheDrivers) {
@@ -105,7 +93,7 @@ SCENE_TEST(DriverPoolsTest, CurrentPoolOfTheDeviceIsChargedIfItIsTheDrivers) {
   ASSERT_CU(real<decltype(&::cuDeviceSetMemPool)>("cuDeviceSetMemPool")(0, pool));
   CUdeviceptr at = 0;
   ASSERT_CU(calls::cuMemAllocAsync(&at, 8 * kMiB, nullptr));
-  EXPECT_EQ(remaining(), kPool - 8 * kMiB);
+  EXPECT_EQ(free_memory(), kPool - 8 * kMiB);
   EXPECT_EQ(pool_figure(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 8 * kMiB);
   EXPECT_EQ(calls::cuMemAllocAsync_ptsz(&at, kPool, nullptr), CUDA_ERROR_OUT_OF_MEMORY);
 }
@@ -116,10 +104,10 @@ SCENE_TEST(DriverPoolsTest, WhatTheDriverRefusesIsNotCharged) {
   CUdeviceptr at = 0;
   const auto no_stream = reinterpret_cast<CUstream>(std::uintptr_t{0xdead0});
   EXPECT_NE(calls::cuMemAllocFromPoolAsync(&at, 4 * kMiB, pool, no_stream), CUDA_SUCCESS);
-  EXPECT_EQ(remaining(), kPool);
+  EXPECT_EQ(free_memory(), kPool);
   ASSERT_CU(calls::cuMemAllocFromPoolAsync(&at, 4 * kMiB, pool, nullptr));
   EXPECT_NE(calls::cuMemFreeAsync(at, no_stream), CUDA_SUCCESS);
-  EXPECT_EQ(remaining(), kPool - 4 * kMiB) << "it is there still";
+  EXPECT_EQ(free_memory(), kPool - 4 * kMiB) << "it is there still";
 }
 
 #if CUDA_VERSION >= 13000
@@ -137,11 +125,11 @@ SCENE(UsesManagedPools) {
   const CUmemoryPool pool = managed_pool();
   CUdeviceptr one = 0, two = 0;
   ASSERT_CU(calls::cuMemAllocFromPoolAsync(&one, 6 * kMiB, pool, nullptr));
-  EXPECT_EQ(remaining(), 10 * kMiB);
+  EXPECT_EQ(free_memory(), 10 * kMiB);
   EXPECT_EQ(calls::cuMemAllocFromPoolAsync(&two, 11 * kMiB, pool, nullptr), CUDA_ERROR_OUT_OF_MEMORY);
   EXPECT_CU(calls::cuMemFreeAsync(one, nullptr));
   synchronize_all();
-  EXPECT_EQ(remaining(), 16 * kMiB) << "the driver gives it back";
+  EXPECT_EQ(free_memory(), 16 * kMiB) << "the driver gives it back";
 
   CUmemLocation here{CU_MEM_LOCATION_TYPE_DEVICE, 0};
   CUmemoryPool its_default = nullptr, its_current = nullptr;
@@ -150,7 +138,7 @@ SCENE(UsesManagedPools) {
   EXPECT_EQ(its_default, its_current);
   EXPECT_EQ(calls::cuMemAllocFromPoolAsync(&two, 17 * kMiB, its_default, nullptr), CUDA_ERROR_OUT_OF_MEMORY);
   ASSERT_CU(calls::cuMemAllocFromPoolAsync(&two, 4 * kMiB, its_default, nullptr));
-  EXPECT_EQ(remaining(), 12 * kMiB);
+  EXPECT_EQ(free_memory(), 12 * kMiB);
 }
 
 TEST_F(DriverPoolsTest, ManagedPoolsAreChargedAsManagedMemoryIs) {
@@ -166,14 +154,14 @@ SCENE(KeepsIdleManagedMemory) {
   ASSERT_CU(calls::cuMemAllocFromPoolAsync(&one, 12 * kMiB, pool, nullptr));
   EXPECT_CU(calls::cuMemFreeAsync(one, nullptr));
   synchronize_all();
-  EXPECT_EQ(remaining(), 4 * kMiB) << "the driver keeps it";
+  EXPECT_EQ(free_memory(), 4 * kMiB) << "the driver keeps it";
   ASSERT_CU(calls::cuMemAlloc_v2(&two, 14 * kMiB)) << "idle memory is in nobody's way";
   EXPECT_EQ(pool_figure(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), 0U);
   EXPECT_CU(calls::cuMemFree_v2(two));
   ASSERT_CU(calls::cuMemAllocFromPoolAsync(&one, 12 * kMiB, pool, nullptr)) << "nor is the slice's";
   EXPECT_CU(calls::cuMemFreeAsync(one, nullptr));
   EXPECT_CU(calls::cuMemPoolTrimTo(pool, 0));
-  EXPECT_EQ(remaining(), 16 * kMiB);
+  EXPECT_EQ(free_memory(), 16 * kMiB);
 }
 
 TEST_F(DriverPoolsTest, IdleMemoryOfThePoolMakesRoom) {
@@ -189,7 +177,7 @@ SCENE_TEST(DriverPoolsTest, PoolsOfTheHostTakeNothingOfTheDevice) {
   ASSERT_CU(calls::cuMemPoolCreate(&pool, &properties));
   CUdeviceptr at = 0;
   ASSERT_CU(calls::cuMemAllocFromPoolAsync(&at, 8 * kMiB, pool, nullptr));
-  EXPECT_EQ(remaining(), kPool);
+  EXPECT_EQ(free_memory(), kPool);
   EXPECT_CU(calls::cuMemFreeAsync(at, nullptr));
 }
 #endif

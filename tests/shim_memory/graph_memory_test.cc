@@ -6,21 +6,11 @@ namespace {
 
 using GraphMemoryTest = ShimMemory;
 
-template <class Function>
-Function driver_s(const char* name) {
-  return real<Function>(name);
-}
-
-std::size_t memory_left() {
-  std::size_t free = 0;
-  EXPECT_CU(calls::cuMemGetInfo_v2(&free, nullptr));
-  return free;
-}
-void wait_for_work() { EXPECT_CU(driver_s<decltype(&::cuCtxSynchronize)>("cuCtxSynchronize")()); }
+void wait_for_work() { EXPECT_CU(real<decltype(&::cuCtxSynchronize)>("cuCtxSynchronize")()); }
 
 CUstream stream_of_its_own() {
   CUstream stream = nullptr;
-  EXPECT_CU(driver_s<decltype(&::cuStreamCreate)>("cuStreamCreate")(&stream, CU_STREAM_NON_BLOCKING));
+  EXPECT_CU(real<decltype(&::cuStreamCreate)>("cuStreamCreate")(&stream, CU_STREAM_NON_BLOCKING));
   return stream;
 }
 
@@ -38,16 +28,16 @@ CUgraph captured(CUstream stream, std::uint64_t bytes) {
 /// The same, made of nodes.
 CUgraph of_nodes(std::uint64_t bytes) {
   CUgraph graph = nullptr;
-  EXPECT_CU(driver_s<decltype(&::cuGraphCreate)>("cuGraphCreate")(&graph, 0));
+  EXPECT_CU(real<decltype(&::cuGraphCreate)>("cuGraphCreate")(&graph, 0));
   CUDA_MEM_ALLOC_NODE_PARAMS parameters{};
   parameters.poolProps.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
   parameters.poolProps.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
   parameters.bytesize = bytes;
   CUgraphNode made = nullptr, freed = nullptr;
-  EXPECT_CU(driver_s<decltype(&::cuGraphAddMemAllocNode)>("cuGraphAddMemAllocNode")(&made, graph, nullptr, 0,
-                                                                                    &parameters));
-  EXPECT_CU(driver_s<decltype(&::cuGraphAddMemFreeNode)>("cuGraphAddMemFreeNode")(&freed, graph, &made, 1,
-                                                                                  parameters.dptr));
+  EXPECT_CU(real<decltype(&::cuGraphAddMemAllocNode)>("cuGraphAddMemAllocNode")(&made, graph, nullptr, 0,
+                                                                                &parameters));
+  EXPECT_CU(real<decltype(&::cuGraphAddMemFreeNode)>("cuGraphAddMemFreeNode")(&freed, graph, &made, 1,
+                                                                              parameters.dptr));
   return graph;
 }
 
@@ -61,13 +51,13 @@ SCENE(LaunchesGraphs) {
   start();
   const CUstream stream = stream_of_its_own();
   const CUgraph graph = captured(stream, 5 * kMiB);
-  EXPECT_EQ(memory_left(), 16 * kMiB) << "nothing of the slice";
+  EXPECT_EQ(free_memory(), 16 * kMiB) << "nothing of the slice";
   const CUgraphExec exec = executable(graph);
-  EXPECT_EQ(memory_left(), 16 * kMiB) << "the driver takes it when it is launched";
+  EXPECT_EQ(free_memory(), 16 * kMiB) << "the driver takes it when it is launched";
   ASSERT_CU(calls::cuGraphLaunch(exec, stream));
-  EXPECT_EQ(memory_left(), 10 * kMiB) << "what the driver reserves is charged";
+  EXPECT_EQ(free_memory(), 10 * kMiB) << "what the driver reserves is charged";
   for (int i = 0; i < 5; ++i) ASSERT_CU(calls::cuGraphLaunch(exec, stream)) << "it has its memory";
-  EXPECT_EQ(memory_left(), 10 * kMiB);
+  EXPECT_EQ(free_memory(), 10 * kMiB);
   const CUgraphExec large = executable(of_nodes(17 * kMiB));
   EXPECT_EQ(calls::cuGraphLaunch(large, stream), CUDA_ERROR_OUT_OF_MEMORY);
   EXPECT_EQ(calls::cuGraphLaunch_ptsz(large, nullptr), CUDA_ERROR_OUT_OF_MEMORY);
@@ -79,23 +69,16 @@ SCENE(LaunchesGraphs) {
   await();
   wait_for_work();
   EXPECT_CU(calls::cuGraphExecDestroy(exec));
-  EXPECT_EQ(memory_left(), 10 * kMiB) << "the driver keeps it for other graphs";
-  EXPECT_CU(driver_s<decltype(&::cuGraphDestroy)>("cuGraphDestroy")(graph));
+  EXPECT_EQ(free_memory(), 10 * kMiB) << "the driver keeps it for other graphs";
+  EXPECT_CU(real<decltype(&::cuGraphDestroy)>("cuGraphDestroy")(graph));
   EXPECT_CU(calls::cuDeviceGraphMemTrim(0));
-  EXPECT_EQ(memory_left(), 16 * kMiB);
+  EXPECT_EQ(free_memory(), 16 * kMiB);
   tell();
   await();
 }
 
 TEST_F(GraphMemoryTest, MemoryOfGraphsIsChargedFromTheFirstLaunchUntilItIsTrimmed) {
-  Actor one = actor("LaunchesGraphs", {{"GPUMEM_LIMIT", "16MiB"}, {"GPUMEM_WAIT", "10h"}});
-  one.await();
-  EXPECT_TRUE(gpumem::test::eventually([&] { return broker_.tenant("uid:0").outside() >= 6 * kMiB; }));
-  one.tell();
-  one.await();
-  EXPECT_TRUE(gpumem::test::eventually([&] { return broker_.tenant("uid:0").outside() < 6 * kMiB; }));
-  one.tell();
-  EXPECT_TRUE(one.succeeds()) << one.output();
+  expect_told_of_outside("LaunchesGraphs");
 }
 
 SCENE(LaunchesGraphsInTurn) {
@@ -109,7 +92,7 @@ SCENE(LaunchesGraphsInTurn) {
     ASSERT_CU(calls::cuGraphLaunch(two, stream)) << "what the other one needs only when it runs makes room";
     wait_for_work();
   }
-  EXPECT_EQ(memory_left(), 4 * kMiB);
+  EXPECT_EQ(free_memory(), 4 * kMiB);
   CUdeviceptr block = 0;
   ASSERT_CU(calls::cuMemAlloc_v2(&block, 16 * kMiB)) << "idle memory is in nobody's way";
   EXPECT_EQ(calls::cuGraphLaunch(one, stream), CUDA_ERROR_OUT_OF_MEMORY);
@@ -144,9 +127,9 @@ SCENE(UploadsGraphs) {
   const CUstream stream = stream_of_its_own();
   const CUgraphExec exec = executable(of_nodes(6 * kMiB));
   ASSERT_CU(calls::cuGraphUpload(exec, stream));
-  EXPECT_EQ(memory_left(), 10 * kMiB);
+  EXPECT_EQ(free_memory(), 10 * kMiB);
   ASSERT_CU(calls::cuGraphLaunch(exec, stream));
-  EXPECT_EQ(memory_left(), 10 * kMiB);
+  EXPECT_EQ(free_memory(), 10 * kMiB);
 }
 
 TEST_F(GraphMemoryTest, UploadTakesTheMemory) { expect("UploadsGraphs", {{"GPUMEM_LIMIT", "16MiB"}}); }
@@ -163,11 +146,11 @@ SCENE(UploadsAsItInstantiates) {
             CUDA_ERROR_OUT_OF_MEMORY);
   EXPECT_EQ(calls::cuGraphInstantiateWithParams_ptsz(&uploaded, of_nodes(17 * kMiB), &parameters),
             CUDA_ERROR_OUT_OF_MEMORY);
-  EXPECT_EQ(memory_left(), 16 * kMiB);
+  EXPECT_EQ(free_memory(), 16 * kMiB);
   ASSERT_CU(calls::cuGraphInstantiateWithParams(&uploaded, of_nodes(10 * kMiB), &parameters));
-  EXPECT_EQ(memory_left(), 6 * kMiB);
+  EXPECT_EQ(free_memory(), 6 * kMiB);
   EXPECT_CU(calls::cuGraphLaunch(uploaded, stream)) << "its memory is there, and not asked for again";
-  EXPECT_EQ(memory_left(), 6 * kMiB);
+  EXPECT_EQ(free_memory(), 6 * kMiB);
 }
 
 TEST_F(GraphMemoryTest, InstantiationWithUploadTakesTheMemory) {
@@ -183,7 +166,7 @@ SCENE(InstantiatesAsOfOld) {
   ASSERT_CU(calls::cuGraphInstantiate_v2(&second, of_nodes(9 * kMiB), nullptr, nullptr, 0));
   EXPECT_EQ(calls::cuGraphLaunch(first, stream), CUDA_ERROR_OUT_OF_MEMORY);
   EXPECT_EQ(calls::cuGraphLaunch(second, stream), CUDA_ERROR_OUT_OF_MEMORY);
-  EXPECT_EQ(memory_left(), 8 * kMiB);
+  EXPECT_EQ(free_memory(), 8 * kMiB);
 }
 
 TEST_F(GraphMemoryTest, OldFormsOfInstantiationAreKnown) {
@@ -194,9 +177,9 @@ SCENE(LaunchesAChild) {
   start();
   const CUstream stream = stream_of_its_own();
   CUgraph parent = nullptr;
-  ASSERT_CU(driver_s<decltype(&::cuGraphCreate)>("cuGraphCreate")(&parent, 0));
+  ASSERT_CU(real<decltype(&::cuGraphCreate)>("cuGraphCreate")(&parent, 0));
   CUgraphNode node = nullptr;
-  const CUresult added = driver_s<decltype(&::cuGraphAddChildGraphNode)>("cuGraphAddChildGraphNode")(
+  const CUresult added = real<decltype(&::cuGraphAddChildGraphNode)>("cuGraphAddChildGraphNode")(
       &node, parent, nullptr, 0, of_nodes(9 * kMiB));
   if (added != CUDA_SUCCESS) return;  // no driver before CUDA 12.9 takes memory in child graphs
   EXPECT_EQ(calls::cuGraphLaunch(executable(parent), stream), CUDA_ERROR_OUT_OF_MEMORY);
@@ -209,7 +192,7 @@ SCENE_TEST(GraphMemoryTest, WhatTheDriverRefusesIsNotCharged) {
   const CUgraphExec exec = executable(of_nodes(4 * kMiB));
   const auto no_stream = reinterpret_cast<CUstream>(std::uintptr_t{0xdead0});
   EXPECT_NE(calls::cuGraphLaunch(exec, no_stream), CUDA_SUCCESS);
-  EXPECT_EQ(memory_left(), kPool);
+  EXPECT_EQ(free_memory(), kPool);
   CUgraphExec none = nullptr;
   EXPECT_NE(calls::cuGraphInstantiateWithFlags(&none, of_nodes(4 * kMiB), ~0ULL), CUDA_SUCCESS);
 }

@@ -37,6 +37,17 @@ Actor ShimMemory::actor(const std::string& scene, const Actor::Environment& more
   return Actor(scene, environment);
 }
 
+void ShimMemory::expect_told_of_outside(const std::string& scene) {
+  Actor one = actor(scene, {{"GPUMEM_LIMIT", "16MiB"}, {"GPUMEM_WAIT", "10h"}});
+  one.await();
+  EXPECT_TRUE(gpumem::test::eventually([&] { return broker_.tenant("uid:0").outside() >= 6 * kMiB; }));
+  one.tell();
+  one.await();
+  EXPECT_TRUE(gpumem::test::eventually([&] { return broker_.tenant("uid:0").outside() < 6 * kMiB; }));
+  one.tell();
+  EXPECT_TRUE(one.succeeds()) << one.output();
+}
+
 std::string ShimMemory::expect(const std::string& scene, const Actor::Environment& more) const {
   Actor one = actor(scene, more);
   EXPECT_TRUE(one.succeeds()) << one.output();

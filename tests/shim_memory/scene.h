@@ -36,6 +36,13 @@ inline void await() { gpumem::test::await_test(); }
 // In a scene: cuInit through the shim, and a current context of device 0.
 CUcontext start();
 
+/// In a scene: what cuMemGetInfo calls free.
+inline std::size_t free_memory() {
+  std::size_t free = 0;
+  EXPECT_CU(calls::cuMemGetInfo_v2(&free, nullptr));
+  return free;
+}
+
 /// One byte of device memory, which the simulated driver lets the host touch.
 inline volatile unsigned char& byte_at(CUdeviceptr at) {
   return *reinterpret_cast<volatile unsigned char*>(at);
@@ -61,6 +68,9 @@ class ShimMemory : public testing::Test {
   Actor actor(const std::string& scene, const Actor::Environment& more = {}) const;
   /// Runs the scene and expects it to succeed; what it said.
   std::string expect(const std::string& scene, const Actor::Environment& more = {}) const;
+  /// Runs a scene with a limit of 16 MiB that has the driver keep 6 MiB of its own, tells, awaits, gives them
+  /// up, tells, and awaits: the broker is told of them as long as they are there.
+  void expect_told_of_outside(const std::string& scene);
   std::uint64_t charged() const { return broker_.device().pool() - broker_.device().free(); }
 
   gpumem::test::BrokerProcess broker_;

@@ -27,11 +27,6 @@ void allow(CUdeviceptr at, std::uint64_t size) {
   access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
   EXPECT_CU(real<decltype(&::cuMemSetAccess)>("cuMemSetAccess")(at, size, &access, 1));
 }
-std::size_t free_bytes() {
-  std::size_t free = 0;
-  EXPECT_CU(calls::cuMemGetInfo_v2(&free, nullptr));
-  return free;
-}
 
 // 20 MiB is what PyTorch's expandable segments ask for: no size that the broker has one extent of.
 SCENE(MapsItself) {
@@ -39,7 +34,7 @@ SCENE(MapsItself) {
   const CUmemAllocationProp wanted = device_memory();
   Handle handle = 0;
   ASSERT_CU(calls::cuMemCreate(&handle, 20 * kMiB, &wanted, 0));
-  EXPECT_EQ(free_bytes(), kPool - 20 * kMiB);
+  EXPECT_EQ(free_memory(), kPool - 20 * kMiB);
   const CUdeviceptr at = reserve(20 * kMiB);
   ASSERT_CU(calls::cuMemMap(at, 20 * kMiB, 0, handle, 0));
   allow(at, 20 * kMiB);
@@ -52,7 +47,7 @@ SCENE(MapsItself) {
   EXPECT_EQ(byte_at(at), 5) << "it stays while it is mapped";
   EXPECT_EQ(calls::cuMemRelease(handle), CUDA_ERROR_INVALID_VALUE) << "twice";
   EXPECT_CU(calls::cuMemUnmap(at, 20 * kMiB));
-  EXPECT_EQ(free_bytes(), kPool);
+  EXPECT_EQ(free_memory(), kPool);
   tell();
   await();
 }
@@ -108,7 +103,7 @@ SCENE_TEST(VmmTest, UnmappingSpansWholeMappingsOnly) {
   EXPECT_CU(calls::cuMemRelease(one));
   EXPECT_CU(calls::cuMemRelease(two));
   EXPECT_CU(calls::cuMemUnmap(at, 12 * kMiB));
-  EXPECT_EQ(free_bytes(), kPool);
+  EXPECT_EQ(free_memory(), kPool);
 }
 
 SCENE_TEST(VmmTest, MappingIsAllOrNothing) {
@@ -138,9 +133,9 @@ SCENE_TEST(VmmTest, RetainedHandleIsTheSameAndIsReleasedOnceMore) {
   EXPECT_EQ(again, handle);
   EXPECT_CU(calls::cuMemUnmap(at, 6 * kMiB));
   EXPECT_CU(calls::cuMemRelease(handle));
-  EXPECT_EQ(free_bytes(), kPool - 6 * kMiB);
+  EXPECT_EQ(free_memory(), kPool - 6 * kMiB);
   EXPECT_CU(calls::cuMemRelease(handle));
-  EXPECT_EQ(free_bytes(), kPool);
+  EXPECT_EQ(free_memory(), kPool);
   CUdeviceptr block = 0;
   ASSERT_CU(calls::cuMemAlloc_v2(&block, 6 * kMiB));
   EXPECT_EQ(calls::cuMemRetainAllocationHandle(&again, reinterpret_cast<void*>(block)),
