@@ -157,7 +157,7 @@ void Broker::cancel(RequestId id, TimePoint now) {
 }
 
 void Broker::abandon(GrantId grant, TimePoint now) {
-  lending_.abandon(grant);
+  lending_.abandon(grant, now);
   settle(now);
 }
 
@@ -249,7 +249,7 @@ Result<MappedRegion> Broker::map_region(SessionId id, const std::string& owner, 
     if (auto ready = begin_import(**session, state_.session(holder), region.device); !ready)
       return ready.error();
   }
-  MappedRegion mapped{region.id, region.layout, region.digest, lending_.map_region(**session, region)};
+  MappedRegion mapped{region.id, region.layout, region.digest, lending_.map_region(**session, region, now)};
   settle(now);
   return mapped;
 }
@@ -265,7 +265,7 @@ Result<void> Broker::release_import(SessionId id, ImportId import, TimePoint now
   auto session = state_.live(id);
   if (!session) return session.error();
   for (const auto& [device, request] : (*session)->asked) reclaimer_.note_pinned(**session, device);
-  auto released = lending_.release_import(**session, import);
+  auto released = lending_.release_import(**session, import, now);
   if (!released) return released;
   reclaimer_.replan();
   settle(now);
@@ -306,6 +306,7 @@ void Broker::job_done(const JobResult& result, TimePoint now) {
 void Broker::tick(TimePoint now) {
   state_.arbiter.age(now);
   lending_.refuse_expired(now);
+  lending_.drop_expired_regions(now);
   reclaimer_.tick(now);
   unmanaged_.tick(now);
   settle(now);

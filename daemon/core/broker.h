@@ -11,6 +11,7 @@
 #include "daemon/core/observation.h"
 #include "daemon/core/outside.h"
 #include "daemon/core/reclaimer.h"
+#include "daemon/core/region_listing.h"
 #include "daemon/core/state.h"
 #include "daemon/core/unmanaged.h"
 #include "daemon/core/views.h"
@@ -203,6 +204,9 @@ class Broker {
   std::vector<TenantView> tenants(const std::string& after = {}, std::size_t most_tenants = kAll) const;
   /// In the order they came. A page ends with the session whose slices exceed `most_slices`.
   std::vector<SessionView> sessions(SessionId after = {}, std::size_t most_slices = kAll) const;
+  /// In the order of their versions, those that `viewer` may see. `owner`  only this tenant's; empty: all.
+  RegionPage regions(const RegionViewer& viewer, const std::string& owner, TimePoint now, RegionId after = {},
+                     std::size_t most = kAll) const;
 
  private:
   // Brings everything on its way that can be, and asks for what is lacking.
@@ -212,6 +216,7 @@ class Broker {
   std::vector<RestoredSession> settle_restored(TimePoint now);
   Result<void> begin_import(Session& session, const Session& holder, DeviceIndex device);
   void forget_if_done(SessionId id);
+  Result<Explanation> with_regions(Result<Explanation> explanation) const;
   const Session* other_of_process(const Session& session) const;
   // What each tenant that has sessions is to have under a policy, and whose the sessions are then.
   Tenants::Rules members_under(const Policy& policy, std::map<SessionId, std::string>& owners) const;

@@ -119,7 +119,7 @@ Result<void> Broker::resume(SessionId id, const Claim& claim, TimePoint now) {
     return Error{Code::kNotFound, "the broker awaits no client of session " + std::to_string(id.value)};
   if (auto right = lending_.check_claim(*session, claim); !right) return right;
   session->awaited = false;
-  lending_.settle_claim(*session, claim);
+  lending_.settle_claim(*session, claim, now);
   state_.note(Event::Kind::kResumed, *session, now);
   state_.outbox.touch(id);
   settle(now);

@@ -1,6 +1,7 @@
 #pragma once
 #include <boost/unordered/unordered_flat_map.hpp>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -105,7 +106,7 @@ class Lending {
   void wait_or_refuse(RequestId id, TimePoint now);
   void cancel(RequestId id, TimePoint now);
   /// The answer to a growth has not reached its client.
-  void abandon(GrantId grant);
+  void abandon(GrantId grant, TimePoint now);
   Result<void> accept(SessionId session, GrantId grant);
   /// As Broker::answer_due.
   std::optional<TimePoint> answer_due(RequestId id) const;
@@ -130,13 +131,17 @@ class Lending {
   Result<const Region*> mappable(const Session& session, const std::string& owner, const std::string& name,
                                  std::uint64_t version, TimePoint now) const;
   /// `region`  is mappable by the session.
-  Imported map_region(const Session& session, const Region& region);
+  Imported map_region(const Session& session, const Region& region, TimePoint now);
   Result<void> remove_region(const Session& session, const std::string& name, std::uint64_t version,
                              TimePoint now);
   /// Those whose leases it is of: one, unless some were inherited.
   std::set<SessionId> holders_of(const Region& region) const;
+  /// What each of those is charged for it: the whole of its leases.
+  std::map<SessionId, Bytes> charges_of(const Region& region) const;
+  /// Ends the regions whose time is over.
+  void drop_expired_regions(TimePoint now);
   const Regions& regions() const { return regions_; }
-  Result<void> release_import(Session& session, ImportId import);
+  Result<void> release_import(Session& session, ImportId import, TimePoint now);
 
   void refuse(const Request& request, const Refusal& refusal, TimePoint now);
   /// Takes a request that waits out of its queues and refuses it for what keeps it waiting.
@@ -172,7 +177,7 @@ class Lending {
   /// Errors  kPermissionDenied: something in the claim is not the session's.
   Result<void> check_claim(const Session& session, const Claim& claim) const;
   /// The client has what it claims, and nothing else. The claim is the session's.
-  void settle_claim(Session& session, const Claim& claim);
+  void settle_claim(Session& session, const Claim& claim, TimePoint now);
   void add_to(Checkpoint& checkpoint) const;
 
   const Store& store(DeviceIndex device) const { return stores_[device]; }
@@ -201,7 +206,8 @@ class Lending {
   void deliver(Assembly assembly);
   SessionId unproved(LeaseId id, TimePoint now);
   void set_state(Lease& lease, Charge state);
-  void let_go(Lease& lease);
+  void let_go(Lease& lease, TimePoint now);
+  void drop_regions(const Lease& lease, TimePoint now);
   void pass_unproved(Lease& lease);
   Session* heir_of(const Lease& lease);
   void pass(Lease& lease, Session& heir);

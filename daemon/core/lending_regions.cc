@@ -31,6 +31,18 @@ Error no_region(const std::string& owner, const std::string& name, std::uint64_t
                                " of tenant '" + owner + "', or it is not shared with this one"};
 }
 
+std::string words_of(const Region& region) {
+  return "'" + region.name + "', version " + std::to_string(region.id.value);
+}
+
+Event& note(Outbox& outbox, Event::Kind kind, const Session& session, const Region& region, TimePoint now) {
+  Event& event = outbox.note(kind, session, now);
+  event.device = region.device;
+  event.bytes = region.bytes;
+  event.words = words_of(region);
+  return event;
+}
+
 }  // namespace
 
 Result<RegionId> Lending::publish(const Session& session, SliceId slice, std::span<const LeaseId> ids,
@@ -44,19 +56,22 @@ Result<RegionId> Lending::publish(const Session& session, SliceId slice, std::sp
   }
   if (terms.bytes.is_zero()) terms.bytes = there->minus(terms.offset);
   if (auto right = check_terms(terms, *there, now); !right) return right.error();
-  return regions_.add({.id = {},
-                       .owner = session.tenant,
-                       .name = std::move(terms.name),
-                       .device = session.slices.at(slice).device,
-                       .leases = {ids.begin(), ids.end()},
-                       .offset = terms.offset,
-                       .bytes = terms.bytes,
-                       .layout = terms.layout,
-                       .digest = terms.digest,
-                       .sharing = terms.sharing,
-                       .readers = std::move(terms.readers),
-                       .expires = terms.expires},
-                      now);
+  drop_expired_regions(now);
+  const auto published = regions_.add({.id = {},
+                                       .owner = session.tenant,
+                                       .name = std::move(terms.name),
+                                       .device = session.slices.at(slice).device,
+                                       .leases = {ids.begin(), ids.end()},
+                                       .offset = terms.offset,
+                                       .bytes = terms.bytes,
+                                       .layout = terms.layout,
+                                       .digest = terms.digest,
+                                       .sharing = terms.sharing,
+                                       .readers = std::move(terms.readers),
+                                       .expires = terms.expires},
+                                      now);
+  if (published) note(state_.outbox, Event::Kind::kPublished, session, regions_.at(*published), now);
+  return published;
 }
 
 bool Lending::may_map(const Session& session, const Region& region) const {
@@ -96,7 +111,15 @@ std::set<SessionId> Lending::holders_of(const Region& region) const {
   return holders;
 }
 
-Imported Lending::map_region(const Session& session, const Region& region) {
+std::map<SessionId, Bytes> Lending::charges_of(const Region& region) const {
+  std::map<SessionId, Bytes> charges;
+  for (const LeaseId id : region.leases) charges[lease(id).session] += lease(id).extent.size;
+  return charges;
+}
+
+Imported Lending::map_region(const Session& session, const Region& region, TimePoint now) {
+  Event& event = note(state_.outbox, Event::Kind::kMapped, session, region, now);
+  event.words += ", of tenant '" + state_.tenants.name(region.owner) + "'";
   return import(session, region.device, region.leases, region.offset, region.bytes);
 }
 
@@ -104,8 +127,23 @@ Result<void> Lending::remove_region(const Session& session, const std::string& n
                                     TimePoint now) {
   const Region* region = regions_.find(session.tenant, name, version, now);
   if (region == nullptr) return no_region(session.tenant_name, name, version);
-  regions_.remove(region->id);
+  note(state_.outbox, Event::Kind::kRemoved, session, regions_.remove(region->id), now);
   return {};
+}
+
+void Lending::drop_expired_regions(TimePoint now) {
+  for (const Region& region : regions_.drop_expired(now)) {
+    Event& event = state_.outbox.note(Event::Kind::kExpired, now);
+    event.tenant = state_.tenants.name(region.owner);
+    event.device = region.device;
+    event.bytes = region.bytes;
+    event.words = words_of(region);
+  }
+}
+
+void Lending::drop_regions(const Lease& lease, TimePoint now) {
+  for (const Region& region : regions_.drop(lease.id))
+    note(state_.outbox, Event::Kind::kRegionLost, state_.session(lease.session), region, now);
 }
 
 }  // namespace gpumem::core

@@ -139,15 +139,15 @@ Result<void> Lending::check_claim(const Session& session, const Claim& claim) co
 }
 
 // What the client does not claim never reached it, or is what it gave back last.
-void Lending::settle_claim(Session& session, const Claim& claim) {
+void Lending::settle_claim(Session& session, const Claim& claim, TimePoint now) {
   for (auto next = session.leases.begin(); next != session.leases.end();) {
     Lease& one = *next++;  // it may pass to another session
-    if (one.slice && !std::ranges::binary_search(claim.leases, one.id)) let_go(one);
+    if (one.slice && !std::ranges::binary_search(claim.leases, one.id)) let_go(one, now);
   }
   std::vector<ImportId> unclaimed;
   for (const auto& [id, leases] : state_.imports.of(session.id))
     if (!std::ranges::binary_search(claim.imports, id)) unclaimed.push_back(id);
-  for (const ImportId id : unclaimed) static_cast<void>(release_import(session, id));
+  for (const ImportId id : unclaimed) static_cast<void>(release_import(session, id, now));
   std::vector<SliceId> unused;
   for (const auto& [id, slice] : session.slices)
     if (!std::ranges::binary_search(claim.slices, id)) unused.push_back(id);

@@ -26,15 +26,15 @@ Result<void> Lending::give_back(Session& session, SliceId slice, std::span<const
   event.device = lease(ids.front()).device;
   for (const LeaseId id : ids) {
     event.bytes += lease(id).extent.size;
-    let_go(lease(id));
+    let_go(lease(id), now);
   }
   return {};
 }
 
-void Lending::abandon(GrantId grant) {
+void Lending::abandon(GrantId grant, TimePoint now) {
   const auto offered = offered_.find(grant);
   if (offered == offered_.end()) return;
-  for (const LeaseId id : std::vector(offered->second)) let_go(lease(id));
+  for (const LeaseId id : std::vector(offered->second)) let_go(lease(id), now);
 }
 
 void Lending::end(Session& session, bool may_be_in_use, TimePoint now) {
@@ -54,7 +54,7 @@ void Lending::end(Session& session, bool may_be_in_use, TimePoint now) {
     else if (may_be_in_use)
       set_state(lease, Charge::kQuarantined);
     else
-      let_go(lease);
+      let_go(lease, now);
   }
   if (!session.exited) return;
   for (const auto& [device, holding] : session.holdings) {
@@ -171,7 +171,7 @@ void Lending::freed(LeaseId id, TimePoint now, std::vector<SessionId>& freed_of)
 }
 
 std::optional<TimePoint> Lending::next_deadline() const {
-  std::optional<TimePoint> next;
+  std::optional<TimePoint> next = regions_.next_expiry();
   for (const Store& store : stores_) {
     if (const auto one = store.next_deadline(); one && (!next || *one < *next)) next = one;
   }

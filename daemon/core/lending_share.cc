@@ -135,24 +135,24 @@ Imported Lending::import(const Session& session, DeviceIndex device, const std::
   return imported;
 }
 
-Result<void> Lending::release_import(Session& session, ImportId import) {
+Result<void> Lending::release_import(Session& session, ImportId import, TimePoint now) {
   const auto unused = state_.imports.release(session.id, import);
   if (!unused) return unused.error();
   state_.outbox.record(Checkpoint::ImportGone{import});
   for (const LeaseId id : *unused) {
     Lease& one = lease(id);
-    if (one.session == session.id && !one.slice) let_go(one);
+    if (one.session == session.id && !one.slice) let_go(one, now);
   }
   return {};
 }
 
 // Its session uses it no more. Whoever has imported it has it now.
-void Lending::let_go(Lease& lease) {
+void Lending::let_go(Lease& lease, TimePoint now) {
   if (lease.in_store) return;
   handles_.drop(lease.id);
   Session* heir = heir_of(lease);
   // A region stays with its tenant.
-  if (heir == nullptr || heir->tenant != state_.session(lease.session).tenant) regions_.drop(lease.id);
+  if (heir == nullptr || heir->tenant != state_.session(lease.session).tenant) drop_regions(lease, now);
   if (heir != nullptr)
     pass(lease, *heir);
   else

@@ -16,7 +16,6 @@ Result<RegionId> Regions::add(Region region, TimePoint now) {
     const auto found = count_of_.find(region.owner);
     return found == count_of_.end() ? 0 : found->second;
   };
-  if (count() >= kMostOfTenant) drop_expired(region.owner, now);
   if (count() >= kMostOfTenant) {
     return refusal(Bound::kRegions, "the tenant has published " + std::to_string(count()) +
                                         " regions, as many as it may; remove some (`gpumem regions`)");
@@ -37,7 +36,12 @@ void Regions::restore(Region region) {
 void Regions::put(Region region) {
   by_name_[{region.owner, region.name}].insert(region.id);
   for (const LeaseId lease : region.leases) by_lease_[lease].insert(region.id);
+  if (region.expires != TimePoint::max()) by_expiry_.emplace(region.expires, region.id);
+  audiences_.add(region);
   ++count_of_[region.owner];
+  RegionTotal& total = totals_[{region.owner, region.device}];
+  ++total.count;
+  total.bytes += region.bytes;
   regions_.emplace(region.id, std::move(region));
 }
 
@@ -53,14 +57,14 @@ const Region* Regions::find(TenantId owner, const std::string& name, std::uint64
   return nullptr;
 }
 
-void Regions::remove(RegionId id) {
+Region Regions::remove(RegionId id) {
   outbox_.record(Checkpoint::RegionGone{id});
-  take(id);
+  return take(id);
 }
 
-void Regions::take(RegionId id) {
-  const auto taken = regions_.extract(id);
-  const Region& region = taken.mapped();
+Region Regions::take(RegionId id) {
+  auto taken = regions_.extract(id);
+  Region& region = taken.mapped();
   const auto named = by_name_.find({region.owner, region.name});
   named->second.erase(id);
   if (named->second.empty()) by_name_.erase(named);
@@ -69,14 +73,22 @@ void Regions::take(RegionId id) {
     found->second.erase(id);
     if (found->second.empty()) by_lease_.erase(found);
   }
+  by_expiry_.erase({region.expires, id});
+  audiences_.remove(region);
   const auto count = count_of_.find(region.owner);
   if (--count->second == 0) count_of_.erase(count);
+  const auto total = totals_.find({region.owner, region.device});
+  total->second.bytes -= region.bytes;
+  if (--total->second.count == 0) totals_.erase(total);
+  return std::move(region);
 }
 
-void Regions::drop(LeaseId lease) {
+std::vector<Region> Regions::drop(LeaseId lease) {
+  std::vector<Region> dropped;
   const auto found = by_lease_.find(lease);
-  if (found == by_lease_.end()) return;
-  for (const RegionId id : boost::container::flat_set<RegionId>(found->second)) remove(id);
+  if (found == by_lease_.end()) return dropped;
+  for (const RegionId id : boost::container::flat_set<RegionId>(found->second)) dropped.push_back(remove(id));
+  return dropped;
 }
 
 void Regions::set_owner(LeaseId lease, TenantId owner) {
@@ -84,21 +96,21 @@ void Regions::set_owner(LeaseId lease, TenantId owner) {
   if (found == by_lease_.end()) return;
   for (const RegionId id : boost::container::flat_set<RegionId>(found->second)) {
     if (regions_.at(id).owner == owner) continue;
-    Region region = regions_.at(id);
-    take(id);
+    Region region = take(id);
     region.owner = owner;
     put(std::move(region));
   }
 }
 
-void Regions::drop_expired(TenantId owner, TimePoint now) {
-  std::vector<RegionId> expired;
-  for (auto named = by_name_.lower_bound({owner, {}}); named != by_name_.end() && named->first.first == owner;
-       ++named) {
-    for (const RegionId id : named->second)
-      if (regions_.at(id).expires <= now) expired.push_back(id);
-  }
-  for (const RegionId id : expired) remove(id);
+std::vector<Region> Regions::drop_expired(TimePoint now) {
+  std::vector<Region> dropped;
+  while (!by_expiry_.empty() && by_expiry_.begin()->first <= now)
+    dropped.push_back(remove(by_expiry_.begin()->second));
+  return dropped;
+}
+
+std::optional<TimePoint> Regions::next_expiry() const {
+  return by_expiry_.empty() ? std::nullopt : std::optional(by_expiry_.begin()->first);
 }
 
 std::vector<const Region*> Regions::page(RegionId after, std::size_t most) const {
@@ -106,6 +118,18 @@ std::vector<const Region*> Regions::page(RegionId after, std::size_t most) const
   for (auto next = regions_.upper_bound(after); next != regions_.end() && page.size() < most; ++next)
     page.push_back(&next->second);
   return page;
+}
+
+std::vector<const Region*> Regions::page(std::span<const Audience> audiences, RegionId after,
+                                         std::size_t most) const {
+  std::vector<const Region*> page;
+  for (const RegionId id : audiences_.page(audiences, after, most)) page.push_back(&regions_.at(id));
+  return page;
+}
+
+RegionTotal Regions::total(TenantId owner, DeviceIndex device) const {
+  const auto found = totals_.find({owner, device});
+  return found == totals_.end() ? RegionTotal{} : found->second;
 }
 
 void Regions::add_to(Checkpoint& checkpoint) const {

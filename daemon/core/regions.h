@@ -4,23 +4,20 @@
 #include <boost/unordered/unordered_flat_map.hpp>
 #include <limits>
 #include <map>
+#include <optional>
+#include <set>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "daemon/core/outbox.h"
+#include "daemon/core/region_audiences.h"
 #include "daemon/core/types.h"
+#include "daemon/core/views.h"
 #include "gpumem/result.h"
 
 namespace gpumem::core {
-
-/// Who may map a region, besides the tenant that has published it.
-enum class Sharing : std::uint8_t {
-  kPrivate,  ///< nobody
-  kGroup,    ///< whoever belongs to the tenant that it belongs to
-  kPublic,   ///< everybody who may connect
-  kNamed,    ///< the tenants that are named, and whoever belongs to them
-};
 
 /// Named memory of a tenant that others map. Its content does not change any more.
 struct Region {
@@ -57,15 +54,24 @@ class Regions {
   /// Nothing: there is none (any more).
   const Region* find(TenantId owner, const std::string& name, std::uint64_t version, TimePoint now) const;
   const Region& at(RegionId id) const { return regions_.at(id); }
-  void remove(RegionId id);
+  /// Returns it.
+  Region remove(RegionId id);
   /// Another tenant has `lease` now.
   void set_owner(LeaseId lease, TenantId owner);
-  /// Ends those that stand for `lease`.
-  void drop(LeaseId lease);
+  /// Ends those that stand for `lease`, and returns them.
+  std::vector<Region> drop(LeaseId lease);
+  /// The same of those whose time is over.
+  std::vector<Region> drop_expired(TimePoint now);
+  std::optional<TimePoint> next_expiry() const;
   /// Whether any stands for `lease`.
   bool has(LeaseId lease) const { return by_lease_.contains(lease); }
   /// Behind `after`, in the order of their ids, `most` of them; expired ones too.
   std::vector<const Region*> page(RegionId after, std::size_t most) const;
+  /// The same of those that are for any of the audiences.
+  std::vector<const Region*> page(std::span<const Audience> audiences, RegionId after,
+                                  std::size_t most) const;
+  /// What a tenant has published of a device.
+  RegionTotal total(TenantId owner, DeviceIndex device) const;
   void add_to(Checkpoint& checkpoint) const;
   RegionId last() const { return ids_.last(); }
   /// Regions up to `id` were published before.
@@ -74,15 +80,17 @@ class Regions {
  private:
   using Name = std::pair<TenantId, std::string>;
   void put(Region region);
-  void take(RegionId id);
-  void drop_expired(TenantId owner, TimePoint now);
+  Region take(RegionId id);
 
   Outbox& outbox_;
   IdSource<RegionId> ids_;
   std::map<RegionId, Region> regions_;
   std::map<Name, boost::container::flat_set<RegionId>> by_name_;
   boost::unordered_flat_map<LeaseId, boost::container::flat_set<RegionId>, std::hash<LeaseId>> by_lease_;
+  std::set<std::pair<TimePoint, RegionId>> by_expiry_;  ///< of those that expire
+  RegionAudiences audiences_;
   std::map<TenantId, std::size_t> count_of_;
+  std::map<std::pair<TenantId, DeviceIndex>, RegionTotal> totals_;
 };
 
 Checkpoint::Region checkpoint_of(const Region& region);
