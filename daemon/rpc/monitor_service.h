@@ -38,6 +38,9 @@ class MonitorService final : public v1::Monitor::CallbackService {
   grpc::ServerUnaryReactor* ListSessions(grpc::CallbackServerContext* context,
                                          const v1::ListSessionsRequest* request,
                                          v1::ListSessionsResponse* response) override;
+  grpc::ServerUnaryReactor* ListRegions(grpc::CallbackServerContext* context,
+                                        const v1::ListRegionsRequest* request,
+                                        v1::ListRegionsResponse* response) override;
   grpc::ServerUnaryReactor* Reconcile(grpc::CallbackServerContext* context,
                                       const v1::ReconcileRequest* request,
                                       v1::ReconcileResponse* response) override;
