@@ -8,6 +8,7 @@
 #include "client/cli/events.h"
 #include "client/cli/listings.h"
 #include "client/cli/quota.h"
+#include "client/cli/regions/region_commands.h"
 #include "client/cli/run/command.h"
 #include "client/cli/run/reserve.h"
 #include "client/cli/run/run.h"
@@ -125,6 +126,7 @@ void add_commands(CLI::App& app, Arguments& arguments, const SplitLine& line, in
   }
   add_run_command(app, arguments.runtime_dir, line, status);
   add_reserve_command(app, arguments.runtime_dir, line, status);
+  add_region_commands(app, arguments.runtime_dir, status);
   add_quota_command(app, arguments.runtime_dir, status);
   add_why(app, arguments, status);
   add_events(app, arguments, status);
