@@ -46,8 +46,7 @@ std::vector<RegionId> RegionAudiences::page(std::span<const Audience> audiences,
     for (std::size_t i = 0; i < most && next != found->second.end(); ++i, ++next) ids.push_back(*next);
   }
   std::ranges::sort(ids);
-  const auto repeated = std::ranges::unique(ids);
-  ids.erase(repeated.begin(), repeated.end());
+  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
   if (ids.size() > most) ids.resize(most);
   return ids;
 }
