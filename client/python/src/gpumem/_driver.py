@@ -4,6 +4,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import uuid
 from collections.abc import Iterator
 from ctypes import POINTER, c_char_p, c_int, c_size_t, c_uint, c_uint64, c_void_p
 from typing import Any
@@ -16,6 +17,8 @@ _FUNCTIONS: dict[str, list[Any]] = {
     "cuGetErrorName": [c_int, POINTER(c_char_p)],
     "cuDeviceGet": [POINTER(c_int), c_int],
     "cuDeviceGetName": [c_char_p, c_int, c_int],
+    "cuDeviceGetUuid": [c_char_p, c_int],
+    "cuMemGetInfo_v2": [POINTER(c_size_t), POINTER(c_size_t)],
     "cuDevicePrimaryCtxRetain": [POINTER(c_void_p), c_int],
     "cuDevicePrimaryCtxRelease_v2": [c_int],
     "cuCtxPushCurrent_v2": [c_void_p],
@@ -69,6 +72,21 @@ def is_host_memory(ordinal: int) -> bool:
     return name.value == _SIMULATED
 
 
+def device_uuid(ordinal: int) -> str:
+    """As the broker writes it."""
+    raw = ctypes.create_string_buffer(16)
+    _call("cuDeviceGetUuid", raw, _device(ordinal))
+    return f"GPU-{uuid.UUID(bytes=raw.raw)}"
+
+
+def device_total(ordinal: int) -> int:
+    """Bytes of the device; of the slice, under the drop-in driver."""
+    free, whole = c_size_t(), c_size_t()
+    with current(ordinal):
+        _call("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(whole))
+    return whole.value
+
+
 @contextlib.contextmanager
 def current(ordinal: int) -> Iterator[None]:
     """The device's primary context is the thread's current one."""
@@ -101,6 +119,11 @@ def copy_in(address: int, source: int, size: int) -> None:
         _call("cuMemcpyHtoD_v2", address, source, size)
 
 
+def write(address: int, content: bytes) -> None:
+    place = ctypes.create_string_buffer(content, len(content) or 1)
+    copy_in(address, ctypes.addressof(place), len(content))
+
+
 def copy_out(address: int, size: int) -> bytes:
     content = ctypes.create_string_buffer(size)
     if size:
@@ -108,8 +131,13 @@ def copy_out(address: int, size: int) -> bytes:
     return content.raw
 
 
+def synchronize() -> None:
+    """Waits for all work in the context."""
+    _call("cuCtxSynchronize")
+
+
 def copy(address: int, source: int, size: int) -> None:
     """Within device memory. Has ended when it returns."""
     if size:
         _call("cuMemcpyDtoD_v2", address, source, size)
-        _call("cuCtxSynchronize")
+        synchronize()
