@@ -71,8 +71,8 @@ def map_model(session: gpumem.Session) -> None:
         gpumem.tensorflow.load_model_weights(arrays, model)
     in_place = [weight.path for weight in model.weights if address_of(weight) == arrays[weight.path].address]
     private = [name for name, array in arrays.items() if not array.read_only]
-    say(predicted=predicted(model), distinct=len(np.unique(predictions(model))), before=before, limits=limits, in_place=sorted(in_place), private=sorted(private),
-        weights=sorted(weight.path for weight in model.weights))
+    say(predicted=predicted(model), distinct=len(np.unique(predictions(model))), before=before, limits=limits,
+        in_place=sorted(in_place), private=sorted(private), weights=sorted(weight.path for weight in model.weights))
     for line in sys.stdin:
         if line == "train\n":
             for weight in model.weights:

@@ -5,6 +5,7 @@ import dataclasses
 import json
 import os
 import pathlib
+import re
 import struct
 import subprocess
 
@@ -124,6 +125,14 @@ def test_tensorflow_tensors_of_a_published_file(context, broker, file):
         assert "the region has no array 'sequential/dense/kernel'" in found["refused"] and found["unchanged"]
         assert found["explained"].startswith("OOM when allocating tensor\ndevice GPU-")
         assert f"tenant {found['tenant']} has " in found["explained"] and "256 MiB are charged to nobody" in found["explained"]
+
+
+def test_the_tensorflow_example_of_the_page_on_regions_runs(context, broker):
+    page = (PROGRAM.parents[2] / "docs/regions-python.md").read_text().partition("## TensorFlow")[2]
+    [example] = re.findall(r"```python\n(.*?)```", page, flags=re.S)
+    ended = subprocess.run([os.environ["COEXISTENCE_PYTHON"], "-c", example], env={**os.environ, **QUIET}, text=True,
+                           capture_output=True, timeout=280)
+    assert ended.returncode == 0, ended.stderr
 
 
 def test_the_limit_for_tensorflow_depends_on_promises_and_not_on_what_is_free():

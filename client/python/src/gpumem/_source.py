@@ -17,7 +17,8 @@ _KINDS = {"?": "b", **dict.fromkeys("bhilqn", "i"), **dict.fromkeys("cBHILQN", "
 
 def source_of(name: str, array: Any) -> Strided:
     """Where the elements of `array` lie, in C's order without gaps. Asked in this order: the array interfaces, DLPack,
-    `numpy()` (tensors and variables of TensorFlow and Keras), the buffer protocol. Raises InvalidArgument with the name."""
+    `numpy()` (tensors and variables of TensorFlow and Keras), the buffer protocol. Raises InvalidArgument with the
+    name."""
     try:
         found = _found(array.detach() if hasattr(array, "detach") else array)
     except (InvalidArgument, BufferError, TypeError) as error:

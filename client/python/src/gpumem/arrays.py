@@ -56,9 +56,9 @@ class Array:
     """An array of a region, or a copy of one.
 
     Other packages take it without a copy: by DLPack (torch.from_dlpack, jax.dlpack.from_dlpack, cupy.from_dlpack,
-    numpy.from_dlpack) and by `__cuda_array_interface__`. On a simulated GPU, whose memory is the host's, it is an array of
-    the CPU for DLPack, and numpy.asarray and memoryview(array.buffer()) take it, too.
-    Whoever writes to an array that is read-only faults. DLPack before 1.0 does not say that an array is.
+    numpy.from_dlpack) and by `__cuda_array_interface__`. On a simulated GPU, whose memory is the host's, it is an array
+    of the CPU for DLPack, and numpy.asarray and memoryview(array.buffer()) take it, too. Whoever writes to an array
+    that is read-only faults. DLPack before 1.0 does not say that an array is.
     Threads  any.
     """
 
@@ -116,8 +116,8 @@ class Array:
         return _driver.is_host_memory(self.ordinal)
 
     def tobytes(self) -> builtins.bytes:
-        """A copy of the elements, on the host, in C's order. Raises InvalidArgument: the array is not in that order, and the
-        host cannot read it in place."""
+        """A copy of the elements, on the host, in C's order. Raises InvalidArgument: the array is not in that order,
+        and the host cannot read it in place."""
         if not self._layout.is_contiguous:
             return self.buffer().tobytes() if self.is_on_host and self._layout.type.typestr else self._not_contiguous()
         with _driver.current(self.ordinal):

@@ -60,7 +60,8 @@ def _shown(name: str) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class ArrayLayout:
-    """Where an array lies in a region. Raises InvalidArgument, with the array's name, when it is made of what is no array.
+    """Where an array lies in a region. Raises InvalidArgument, with the array's name, when it is made of what is no
+    array.
 
     Its elements do not overlap: strides are multiples of the element's size, none is negative.
     """
@@ -155,7 +156,8 @@ def contiguous_strides(shape: Sequence[int], itemsize: int) -> tuple[int, ...]:
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """The arrays of a region, none over another, by names that differ. Raises InvalidArgument when it is made of others."""
+    """The arrays of a region, none over another, by names that differ. Raises InvalidArgument when it is made of
+    others."""
 
     arrays: tuple[ArrayLayout, ...]
     metadata: Mapping[str, str] = dataclasses.field(default_factory=dict)

@@ -94,12 +94,12 @@ class Region(Import):
         outside of it; the words say which), FailedPrecondition (closed).
         """
         if expect_digest is not None and expect_digest != self.digest:
-            raise StaleLayout(f"region {self.name!r}, version {self.version}, has the layout {self.digest.hex()[:16]}…, and "
-                              f"{expect_digest.hex()[:16]}… is expected: other arrays have been published under this name; map "
-                              "the version that has them, or load these")
+            raise StaleLayout(f"{self._title} has the layout {self.digest.hex()[:16]}…, and {expect_digest.hex()[:16]}… is "
+                              "expected: other arrays have been published under this name; map the version that has "
+                              "them, or load these")
         if not 0 < self.layout <= min(self.size, MOST_BYTES):
-            raise InvalidArgument(f"region {self.name!r} does not say which arrays are in it: its layout has {self.layout} of "
-                                  f"its {self.size} bytes")
+            raise InvalidArgument(f"{self._title} does not say which arrays are in it: its layout has {self.layout} of its "
+                                  f"{self.size} bytes")
         self._hold()
         room = self.size - self.layout
         with _driver.current(self.ordinal):
@@ -107,10 +107,10 @@ class Region(Import):
         try:
             layout = Layout.decode(written, room)
         except InvalidArgument as error:
-            raise InvalidArgument(f"region {self.name!r}, version {self.version}: {error}") from None
+            raise InvalidArgument(f"{self._title} {error}") from None
         if any(self.digest) and layout.digest != self.digest:
-            raise InvalidArgument(f"region {self.name!r}, version {self.version}: its layout is not the one whose digest was "
-                                  "published; it was written to since")
+            raise InvalidArgument(f"{self._title} has a layout that is not the one whose digest was published; it was written "
+                                  "to since")
         return layout
 
     def arrays(self, *, private: Iterable[str] | None = None, expect_digest: builtins.bytes | None = None) -> Arrays:
@@ -131,6 +131,10 @@ class Region(Import):
         if self._held is None:
             super().close()
         self._held = None
+
+    @property
+    def _title(self) -> str:
+        return f"region {self.name!r}, version {self.version},"
 
     def _hold(self) -> Held:
         """What keeps it mapped while there are arrays."""

@@ -56,8 +56,8 @@ class Header:
 def read_header(file: BinaryIO) -> Header:
     """The header of a file that is open for reading. Raises InvalidArgument, with the tensor's name where it is one: the
     file is truncated or longer than it says; tensors overlap, leave bytes between them, or have another size than their
-    shape; a header of more than 100 MB; JSON that is none, or says something twice; types of elements that gpumem does not
-    have."""
+    shape; a header of more than 100 MB; JSON that is none, or says something twice; types of elements that gpumem does
+    not have."""
     size = file.seek(0, os.SEEK_END)
     file.seek(0)
     first = file.read(_LENGTH.size)

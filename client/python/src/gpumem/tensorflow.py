@@ -6,7 +6,8 @@
         ...
     gpumem.tensorflow.load_model_weights(session.map_region("weights"), model)     # others: no copy, one charge
 
-Memory that TensorFlow allocates itself is the slice's under the drop-in driver (`gpumem run`). docs/regions-python.md says more.
+Memory that TensorFlow allocates itself is the slice's under the drop-in driver (`gpumem run`). docs/regions-python.md
+says more.
 """
 from __future__ import annotations
 
@@ -28,8 +29,8 @@ _MIB = 1 << 20
 
 def memory_limit(usage: DeviceUsage, total: int, *, limit: int = 0, reserve: int = RESERVE) -> int:
     """What TensorFlow may take of a device, in bytes: the least of `limit` (0: none), the tenant's limit, the pool and
-    `total`, which is the slice's limit under the drop-in driver; less `reserve`, and whole MiB. It does not depend on what is
-    free now. Raises InvalidArgument: nothing is left."""
+    `total`, which is the slice's limit under the drop-in driver; less `reserve`, and whole MiB. It does not depend on
+    what is free now. Raises InvalidArgument: nothing is left."""
     may = min(figure for figure in (limit, usage.limit, usage.pool, total) if figure) - reserve
     if may < _MIB:
         raise InvalidArgument(f"a slice of {may + reserve} bytes leaves nothing for TensorFlow when {reserve} are reserved")
@@ -37,8 +38,8 @@ def memory_limit(usage: DeviceUsage, total: int, *, limit: int = 0, reserve: int
 
 
 def configure(session: Session, *, limit: int = 0, reserve: int = RESERVE) -> dict[str, int]:
-    """Sets TensorFlow's memory limit of each GPU that it sees to what the process's slice may hold (memory_limit), and has
-    it grow as needed. Answers the limits, in bytes, by TensorFlow's name of the GPU; nothing where it sees none.
+    """Sets TensorFlow's memory limit of each GPU that it sees to what the process's slice may hold (memory_limit), and
+    has it grow as needed. Answers the limits, in bytes, by TensorFlow's name of the GPU; nothing where it sees none.
 
     Call it before TensorFlow uses a GPU. MirroredStrategy stays within the slices of all devices then.
     Raises FailedPrecondition (TensorFlow has its devices already, or sees a GPU that the broker does not lend),
@@ -51,23 +52,23 @@ def configure(session: Session, *, limit: int = 0, reserve: int = RESERVE) -> di
     for ordinal, gpu in enumerate(tf.config.list_physical_devices("GPU")):
         uuid, total = _driver.device_uuid(ordinal), _driver.device_total(ordinal)
         if uuid not in usages:
-            raise FailedPrecondition(f"TensorFlow sees the device {uuid}, which the broker does not lend; name those that it "
-                                     "does in CUDA_VISIBLE_DEVICES")
+            raise FailedPrecondition(f"TensorFlow sees the device {uuid}, which the broker does not lend; name those "
+                                     "that it does in CUDA_VISIBLE_DEVICES")
         limits[gpu.name] = memory_limit(usages[uuid], total, limit=limit, reserve=reserve)
         try:
             tf.config.set_logical_device_configuration(
                 gpu, [tf.config.LogicalDeviceConfiguration(memory_limit=limits[gpu.name] // _MIB)])
         except RuntimeError as error:
-            raise FailedPrecondition("TensorFlow has its devices already; call gpumem.tensorflow.configure() at the program's "
-                                     f"beginning ({error})") from error
+            raise FailedPrecondition("TensorFlow has its devices already; call gpumem.tensorflow.configure() at the "
+                                     f"program's beginning ({error})") from error
     # TensorFlow has no growth for devices with a limit but by this, which it reads when it makes them.
     os.environ["TF_FORCE_GPU_ALLOW_GROWTH"] = "true"
     return limits
 
 
 def tensors(region: Region | Mapping[str, Array], **options: Any) -> dict[str, Any]:
-    """The region's arrays as tensors, by name, without a copy. Each keeps the region mapped. TensorFlow makes copies of its
-    own when a variable that was assigned one of them changes.
+    """The region's arrays as tensors, by name, without a copy. Each keeps the region mapped. TensorFlow makes copies of
+    its own when a variable that was assigned one of them changes.
 
     options: of Region.arrays.
     Raises InvalidArgument (a type of elements that TensorFlow does not take by DLPack), others as Region.arrays.
@@ -78,8 +79,8 @@ def tensors(region: Region | Mapping[str, Array], **options: Any) -> dict[str, A
         try:
             return tf.experimental.dlpack.from_dlpack(array.__dlpack__())
         except tf.errors.OpError as error:
-            raise InvalidArgument(f"TensorFlow takes no array {array.name!r} of {array.dtype} {array.shape}: {error.message}"
-                                  ) from error
+            raise InvalidArgument(f"TensorFlow takes no array {array.name!r} of {array.dtype} {array.shape}: "
+                                  f"{error.message}") from error
 
     return {name: tensor(array) for name, array in _arrays(region, options).items()}
 
@@ -92,14 +93,14 @@ def publish_model(session: Session, model: Any, name: str, **options: Any) -> Pu
     """
     import tensorflow as tf
 
-    weights = _weights(model)
-    return publish_arrays(session, name, {path: tf.convert_to_tensor(weight) for path, weight in weights.items()}, **options)
+    weights = {path: tf.convert_to_tensor(weight) for path, weight in _weights(model).items()}
+    return publish_arrays(session, name, weights, **options)
 
 
 def load_model_weights(region: Region | Mapping[str, Array], model: Any, **options: Any) -> None:
-    """Has the weights of a Keras model that is built be those of a region, without a copy. Arrays are found by the weights'
-    paths; those of a model whose layers were numbered otherwise by their order. Training goes on with copies of what it
-    changes.
+    """Has the weights of a Keras model that is built be those of a region, without a copy. Arrays are found by the
+    weights' paths; those of a model whose layers were numbered otherwise by their order. Training goes on with copies
+    of what it changes.
 
     options: of Region.arrays.
     Raises StaleLayout (the region's arrays are not this model's; the words say which; the model is as before),
@@ -114,9 +115,9 @@ def load_model_weights(region: Region | Mapping[str, Array], model: Any, **optio
 def explain(error: BaseException, session: Session) -> str:
     """What TensorFlow says in a ResourceExhaustedError, with the broker's figures of each device. Raises Unavailable."""
     said = str(getattr(error, "message", None) or error).strip()
-    lines = [f"device {usage.device}: tenant {session.tenant} has {_mib(usage.charged)} of its limit of {_mib(usage.limit)}, "
-             f"and is guaranteed {_mib(usage.guarantee)}; {_mib(usage.available)} could be had now, {_mib(usage.free)} of "
-             f"{_mib(usage.pool)} are charged to nobody" for usage in session.usage()]
+    lines = [f"device {usage.device}: tenant {session.tenant} has {_mib(usage.charged)} of its limit of "
+             f"{_mib(usage.limit)}, and is guaranteed {_mib(usage.guarantee)}; {_mib(usage.available)} could be had now, "
+             f"{_mib(usage.free)} of {_mib(usage.pool)} are charged to nobody" for usage in session.usage()]
     return "\n".join([said, *lines, "`gpumem ps` lists who holds what, `gpumem why` says why a request waits."])
 
 

@@ -85,7 +85,8 @@ def tensors(region: Region | Mapping[str, Array], **options: Any) -> dict[str, A
         try:
             return torch.from_dlpack(array)
         except (BufferError, RuntimeError, TypeError, ValueError) as error:
-            raise InvalidArgument(f"PyTorch takes no array {array.name!r} of {array.dtype} {array.shape}: {error}") from error
+            raise InvalidArgument(f"PyTorch takes no array {array.name!r} of {array.dtype} {array.shape}: "
+                                  f"{error}") from error
 
     arrays = region.arrays(**options) if isinstance(region, Region) else region
     return {name: tensor(array) for name, array in arrays.items()}
