@@ -24,6 +24,11 @@ bool has_more(const lane::Incoming& frame) {
   return missing != 0;
 }
 
+Error unspoken() {
+  return {Code::kFailedPrecondition,
+          "the broker is older than this library and knows no such request: upgrade gpumemd"};
+}
+
 /// The growth in `frame`, after it has waited for `waited`, to be decided until `deadline`.
 lane::Outgoing rest_of(const lane::Outgoing& frame, Clock::duration waited, Clock::time_point deadline) {
   const auto count = [](Clock::duration time) {
@@ -85,8 +90,7 @@ Result<void> Exchange::Call::send(const lane::Outgoing& frame) {
   if (!exchange_.is_spoken(frame_.bytes())) {
     exchange_.unlink(*this);
     exchange_.wake_reader();
-    return Error{Code::kFailedPrecondition,
-                 "the broker is older than this library and knows no such request: upgrade gpumemd"};
+    return unspoken();
   }
   exchange_.claim_.note_sent(frame_.bytes());
   auto sent = exchange_.send(*this);
@@ -359,8 +363,11 @@ void Exchange::dispatch_to(Call& call, const lane::Incoming& frame, LanePacket& 
 }
 
 void Exchange::give_back(const lane::Incoming& frame) {
-  if (const auto imported = lane::body_of<lane::Imported>(frame))
-    return queue(lane::Outgoing(lane::ReleaseImport{imported->import}, next_request()));
+  const auto release = [this](std::uint64_t import) GPUMEM_REQUIRES(mutex_) {
+    queue(lane::Outgoing(lane::ReleaseImport{import}, next_request()));
+  };
+  if (const auto imported = lane::body_of<lane::Imported>(frame)) return release(imported->import);
+  if (const auto mapped = lane::body_of<lane::RegionMapped>(frame)) return release(mapped->import);
   if (frame.header.kind != lane::Kind::kGranted) return;
   const auto granted = lane::body_of<lane::Granted>(frame);
   if (!granted) return;
@@ -506,6 +513,7 @@ void Exchange::send_again(Call& call) {
   if (call.partly_) return fail(call, error("has ended while it answered"));
   if (call.arrived_) return;
   if (call.called_off_) return fail(call, called_off());
+  if (!is_spoken(call.frame_.bytes())) return fail(call, unspoken());
   call.since_ = heard_;
   if (call.of_ == Call::Of::kGrowth) {
     call.queued_ = false;

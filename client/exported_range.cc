@@ -15,7 +15,8 @@ std::uint64_t nanoseconds(std::chrono::milliseconds time) {
 Result<void> ExportedRange::add(Bytes begin, Bytes size, std::uint64_t lease) {
   if (begin + size <= from_ || begin >= to_) return {};
   if (count_ == leases_.size()) {
-    return Error{Code::kResourceExhausted, to_string(to_ - from_) + " are more than " + std::to_string(count_) +
+    return Error{Code::kResourceExhausted, to_string(to_ - from_) + " are more than " +
+                                               std::to_string(count_) +
                                                " extents, as many as can be named together; name smaller "
                                                "ranges, or grow by larger extents"};
   }

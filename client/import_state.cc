@@ -50,7 +50,8 @@ Result<std::unique_ptr<ImportState>> ImportState::open(std::shared_ptr<Connectio
 }
 
 Result<std::unique_ptr<ImportState>> ImportState::open(std::shared_ptr<Connection> connection,
-                                                       const std::string& name, const RegionOptions& options) {
+                                                       const std::string& name,
+                                                       const RegionOptions& options) {
   if (auto right = check_name(name); !right) return right.error();
   if (auto usable = connection->usable(); !usable) return usable.error();
   if (auto started = connection->pressure().start(); !started) return started.error();
@@ -85,8 +86,8 @@ Result<void> ImportState::map(const ImportedPart& part, cuda::Access access) {
   auto reservation = cuda::Reservation::create(*device->driver, *size, device->device->granularity);
   if (!reservation) return reservation.error().in("no addresses for " + to_string(*size));
   if (fails_at(CrashPoint::kClientImportMap)) return errno_error(ENOMEM, "cuMemMap");
-  auto mapping =
-      cuda::Mapping::create(*device->driver, reservation->base(), *allocations, device->device->ordinal, access);
+  auto mapping = cuda::Mapping::create(*device->driver, reservation->base(), *allocations,
+                                       device->device->ordinal, access);
   if (!mapping) return mapping.error();
   crash_at(CrashPoint::kClientImportMapped);
   device_ = std::move(*device);

@@ -7,8 +7,8 @@ namespace gpumem::client {
 Result<void> check_name(const std::string& name) {
   constexpr std::size_t kMost = sizeof(lane::RegionName);
   if (!name.empty() && name.size() <= kMost) return {};
-  return Error{Code::kInvalidArgument, "a name has 1 to " + std::to_string(kMost) + " bytes, not " +
-                                           std::to_string(name.size())};
+  return Error{Code::kInvalidArgument,
+               "a name has 1 to " + std::to_string(kMost) + " bytes, not " + std::to_string(name.size())};
 }
 
 Result<void> check_publication(const std::string& name, const PublishOptions& options) {

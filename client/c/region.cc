@@ -39,7 +39,8 @@ Result<std::uint64_t> publish(gpumem_slice& handle, const char* name, Bytes offs
   return (*slice)->publish(text(name), offset, bytes, *options);
 }
 
-Result<gpumem_import*> map_region(gpumem_session& handle, const char* name, const gpumem_region_options* given) {
+Result<gpumem_import*> map_region(gpumem_session& handle, const char* name,
+                                  const gpumem_region_options* given) {
   const auto known = read_struct(given, "gpumem_region_options");
   if (!known) return known.error();
   const auto session = handle.session.use();
@@ -81,8 +82,8 @@ gpumem_status gpumem_slice_publish(gpumem_slice* slice, const char* name, uint64
   });
 }
 
-gpumem_status gpumem_map_region(gpumem_session* session, const char* name, const gpumem_region_options* options,
-                                gpumem_import** import) noexcept {
+gpumem_status gpumem_map_region(gpumem_session* session, const char* name,
+                                const gpumem_region_options* options, gpumem_import** import) noexcept {
   return guarded([&] {
     if (auto given = not_null(session, "session"); !given) return fail(given.error());
     if (auto given = not_null(import, "where to store the import"); !given) return fail(given.error());

@@ -27,6 +27,13 @@ Result<void> check_parts(const std::vector<core::Broker::Part>& parts) {
                                            std::to_string(parts.size())};
 }
 
+// Also where one is looked for: the answer shows the name.
+Result<void> check_region_name(std::string_view name) {
+  if (!name.empty() && check_label(name)) return {};
+  return Error{Code::kInvalidArgument,
+               "a region's name has 1 to " + std::to_string(kLabelBytes) + " printable bytes"};
+}
+
 // What a handle begins with; the rest is random. Whoever finds one knows what it is.
 constexpr std::string_view kHandleMark = "GPUMEMH1";
 
@@ -123,8 +130,7 @@ Result<void> release_import(core::Broker& broker, SessionId session, const Relea
 
 Result<core::RegionId> publish(core::Broker& broker, SessionId session, const Publish& request,
                                core::TimePoint now) {
-  if (request.name.empty()) return Error{Code::kInvalidArgument, "a region has a name"};
-  if (auto name = check_label(request.name); !name) return name.error();
+  if (auto named = check_region_name(request.name); !named) return named.error();
   for (const std::string& reader : request.readers)
     if (auto name = check_label(reader); !name) return name.error();
   if (request.sharing > static_cast<std::uint64_t>(core::Sharing::kNamed))
@@ -138,11 +144,14 @@ Result<core::RegionId> publish(core::Broker& broker, SessionId session, const Pu
 
 Result<core::MappedRegion> map_region(core::Broker& broker, SessionId session, const MapRegion& request,
                                       core::TimePoint now) {
+  if (auto named = check_region_name(request.name); !named) return named.error();
+  if (auto owner = check_label(request.owner); !owner) return owner.error();
   return broker.map_region(session, request.owner, request.name, request.version, now);
 }
 
 Result<void> remove_region(core::Broker& broker, SessionId session, const RemoveRegion& request,
                            core::TimePoint now) {
+  if (auto named = check_region_name(request.name); !named) return named;
   return broker.remove_region(session, request.name, request.version, now);
 }
 
