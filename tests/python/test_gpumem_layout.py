@@ -13,8 +13,8 @@ ONE = {"dtype": "float32", "name": "w", "offset": 0, "private": False, "shape": 
 
 
 @pytest.fixture
-def context():
-    """None here: nothing reaches a device."""
+def kept():
+    """Nothing reaches a device."""
 
 
 def written(text: bytes, magic: bytes = MAGIC, version: int = 1) -> bytes:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from . import _driver
+from ._library import leave
 from ._source import is_on_host, source_of
 from .arrays import PRIVATE, is_private
 from .errors import InvalidArgument, NotFound
@@ -58,16 +59,18 @@ class Publication:
     def close(self) -> None:
         """Removes the region, and gives its memory back if no slice was passed. Again: nothing. Raises as
         Session.remove_region, except NotFound."""
-        with contextlib.suppress(NotFound):  # it has expired, or was removed
-            self._session.remove_region(self._name, version=self._version)
-        if self._owns_slice:
-            self._slice.close()
+        try:
+            with contextlib.suppress(NotFound):  # it has expired, or was removed
+                self._session.remove_region(self._name, version=self._version)
+        finally:
+            if self._owns_slice:
+                self._slice.close()
 
     def __enter__(self) -> Publication:
         return self
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
-        self.close()
+        leave(self.close, error)
 
     def __repr__(self) -> str:
         return f"<gpumem.Publication of {self._name!r}, version {self._version}: {len(self._layout.arrays)} arrays>"
@@ -91,6 +94,7 @@ def publish_arrays(session: Session, name: str, arrays: Mapping[str, Any], *, me
                            [one for one in sources if is_private(one, patterns)])
 
     def fill(base: int) -> None:
+        _driver.synchronize()  # work that fills arrays on the device may be on any stream
         for placed in layout.arrays:
             source = sources[placed.name]
             copy = _driver.copy_in if is_on_host(source) else _driver.copy
@@ -118,6 +122,7 @@ def publish_layout(session: Session, name: str, layout: Layout, fill: Fill, *, s
         with _driver.current(place.ordinal):
             fill(place.base + offset)
             _driver.write(place.base + offset + start, encoded)
+            _driver.synchronize()  # a copy from the host may return before the device has it
         version = place.publish(name, offset, size, sharing=sharing, readers=readers, layout=len(encoded),
                                 digest=layout.digest, life=life)
     return Publication(session, place, name, version, layout, owns_slice=slice is None)
