@@ -4,14 +4,19 @@ from __future__ import annotations
 import builtins
 import ctypes
 import enum
-from collections.abc import Sequence
-from typing import SupportsIndex
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, SupportsIndex
 
-from . import _abi
+from . import _abi, _driver
 from ._library import check, load
 from ._values import encoded, milliseconds_of, size_of
-from .errors import InvalidArgument
+from .arrays import Array, Arrays, Held, is_private
+from .errors import FailedPrecondition, InvalidArgument, StaleLayout
 from .ipc import Import
+from .layout import MOST_BYTES, ArrayLayout, Layout, aligned
+
+if TYPE_CHECKING:
+    from .session import Session
 
 DIGEST_BYTES = 32
 
@@ -53,11 +58,18 @@ class Region(Import):
     more, it is charged to a session that has mapped it. Otherwise as Import.
     """
 
-    def __init__(self, handle: int):
+    def __init__(self, handle: int, session: Session, name: str, *, writable: bool = False):
+        """Use Session.map_region."""
         super().__init__(handle)
+        self._session, self._name, self._writable = session, name, writable
+        self._held: Held | None = None  # once there are arrays
         info = _abi.sized(_abi.RegionInfo)
         check(load().gpumem_import_region(handle, ctypes.byref(info)))
         self._info = info
+
+    @property
+    def name(self) -> str:
+        return self._name
 
     @property
     def version(self) -> int:
@@ -73,3 +85,77 @@ class Region(Import):
     def digest(self) -> builtins.bytes:
         """Of the layout, as the publisher says: 32 bytes."""
         return builtins.bytes(self._info.digest)
+
+    def read_layout(self, *, expect_digest: builtins.bytes | None = None) -> Layout:
+        """Which arrays are in it. Copies the layout's bytes to the host, and nothing else.
+
+        expect_digest: of the layout that the caller was made for.
+        Raises StaleLayout (the digest is another), InvalidArgument (the region's last bytes are no layout, or arrays lie
+        outside of it; the words say which), FailedPrecondition (closed).
+        """
+        if expect_digest is not None and expect_digest != self.digest:
+            raise StaleLayout(f"{self._title} has the layout {self.digest.hex()[:16]}…, and {expect_digest.hex()[:16]}… is "
+                              "expected: other arrays have been published under this name; map the version that has "
+                              "them, or load these")
+        if not 0 < self.layout <= min(self.size, MOST_BYTES):
+            raise InvalidArgument(f"{self._title} does not say which arrays are in it: its layout has {self.layout} of its "
+                                  f"{self.size} bytes")
+        self._hold()
+        room = self.size - self.layout
+        with _driver.current(self.ordinal):
+            written = _driver.copy_out(self.address + room, self.layout)
+        try:
+            layout = Layout.decode(written, room)
+        except InvalidArgument as error:
+            raise InvalidArgument(f"{self._title} {error}") from None
+        if any(self.digest) and layout.digest != self.digest:
+            raise InvalidArgument(f"{self._title} has a layout that is not the one whose digest was published; it was written "
+                                  "to since")
+        return layout
+
+    def arrays(self, *, private: Iterable[str] | None = None, expect_digest: builtins.bytes | None = None) -> Arrays:
+        """Its arrays by name: in place, and for reading if the region is. Private ones are copies, for writing, in memory
+        that is charged to this session.
+
+        private: patterns of names, as of fnmatch; None: those that the publisher says; (): none.
+        Raises as read_layout; OutOfMemory (copies), GpumemError (the driver's).
+        """
+        layout, held = self.read_layout(expect_digest=expect_digest), self._hold()
+        own = [one for one in layout.arrays if (one.private if private is None else is_private(one.name, private))]
+        copies = self._copies(own) if own else {}
+        return Arrays(layout, (copies.get(one.name) or Array(one, self.address, held, read_only=not self._writable)
+                               for one in layout.arrays))
+
+    def close(self) -> None:
+        """Unmaps the memory; if there are arrays of it, once the last of them is gone. Again: nothing."""
+        if self._held is None:
+            super().close()
+        self._held = None
+
+    @property
+    def _title(self) -> str:
+        return f"region {self.name!r}, version {self.version},"
+
+    def _hold(self) -> Held:
+        """What keeps it mapped while there are arrays."""
+        if self._held is None:
+            if not self._finalizer.detach():
+                raise FailedPrecondition(f"region {self.name!r} has been closed")
+            handle = self._handle
+            self._held = Held(lambda: load().gpumem_import_close(handle), self.ordinal)
+        return self._held
+
+    def _copies(self, arrays: Sequence[ArrayLayout]) -> dict[str, Array]:
+        slice = self._session.open_slice(device=self.device, label="private copies")
+        try:
+            slice.grow(max(1, sum(aligned(one.span) for one in arrays)))
+            held, offset, copies = Held(slice.close, slice.ordinal), 0, {}
+            with _driver.current(slice.ordinal):
+                for one in arrays:
+                    _driver.copy(slice.base + offset, self.address + one.offset, one.span)
+                    copies[one.name] = Array(one, slice.base + offset - one.offset, held, read_only=False)
+                    offset += aligned(one.span)
+        except BaseException:
+            slice.close()
+            raise
+        return copies

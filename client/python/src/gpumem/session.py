@@ -131,7 +131,7 @@ class Session:
                              writable=writable)
         opened = _abi.Handle()
         check(load().gpumem_map_region(self._handle, encoded(name, "name"), ctypes.byref(options), ctypes.byref(opened)))
-        return Region(opened.value or 0)
+        return Region(opened.value or 0, self, name, writable=writable)
 
     def remove_region(self, name: str, *, version: SupportsIndex = 0) -> None:
         """Ends a region of this session's tenant: nobody maps it any more. Who has mapped it keeps it.
