@@ -78,7 +78,7 @@ Result<std::optional<LaneResumption::Resumed>> LaneResumption::take(LanePacket& 
   }
   const auto body = lane::body_of<lane::Welcome>(*frame);
   if (!body) return protocol_error(body.error().message);
-  auto greeting = greeting_of(*body, packet.descriptors);
+  auto greeting = greeting_of(*body, packet);
   if (!greeting) return greeting.error();
   if (auto same = check(greeting->welcome); !same) return same.error();
   crash_at(CrashPoint::kClientWelcomed);
