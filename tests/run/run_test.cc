@@ -1,4 +1,6 @@
 // `gpumem run`: what a command is given, how it ends, and what is told of it.
+#include <climits>
+
 #include "tests/run/fixture.h"
 
 namespace gpumem::test {
@@ -134,6 +136,16 @@ TEST_F(Run, TellsOfProcessesThatWereKilledAndOfOrphans) {
       gpumem({"run", actor_program(), "orphan", "account", "4194304", "0", "0", "0", "kill"});
   EXPECT_EQ(orphan.status, 0);
   EXPECT_TRUE(says(orphan.output, "peak 4MiB"));
+}
+
+TEST_F(Run, WithoutRoomForAnAccountRunsTheCommandAndSaysSo) {
+  std::string too_long = "/tmp";
+  while (too_long.size() < PATH_MAX - 6) too_long += "/.";
+  const Outcome outcome =
+      run_shell("echo \"=$GPUMEM_ACCOUNT_FOLDER=\"; exit 9", {}, {{"TMPDIR", std::move(too_long)}});
+  EXPECT_EQ(outcome.status, 9);
+  EXPECT_TRUE(says(outcome.output, "there will be no account of what the command has used: cannot make"));
+  EXPECT_TRUE(says(outcome.output, "==\n"));
 }
 
 TEST_F(Run, DoesNotBelieveWhatIsNoAccount) {

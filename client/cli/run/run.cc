@@ -86,12 +86,15 @@ int run_plain(const RunOptions& options, const Error& why, const Signals& signal
 
 Result<int, CommandError> run_brokered(RunOptions& options, const Ground& ground, const Signals& signals,
                                        Progress& progress) {
-  auto accounts = AccountFolder::make();
-  if (!accounts) return CommandError(accounts.error());
-  options.settings.account_folder = accounts->path();
+  const auto accounts = AccountFolder::make();
+  if (accounts)
+    options.settings.account_folder = accounts->path();
+  else
+    progress.say("there will be no account of what the command has used: " + accounts.error().message);
   options.settings.driver_folder = ground.driver_folder;
   auto ended = run_to_its_end({options.words, with_shim(own_environment(), options.settings)}, signals);
   if (!ended) return ended;
+  if (!accounts) return ended;
   progress.say(account_text(accounts->read()));
   if (Command::leaves_others())
     progress.say("processes that the command has started go on, and are not in it");
