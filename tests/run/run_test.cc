@@ -108,6 +108,20 @@ TEST_F(Run, TellsTheDropInDriverWhatTheCommandLineSays) {
   EXPECT_EQ(variable("GPUMEM_LIMIT"), "");
 }
 
+TEST_F(Run, InsideAnotherOneHeedsTheSmallerLimit) {
+  const auto nested = [&](const char* outer, const char* inner) {
+    return gpumem({"run", "--limit", outer, cli_program().string(), "run", "--limit", inner, "/bin/sh", "-c",
+                   "echo \"=$GPUMEM_LIMIT=\""})
+        .output;
+  };
+  EXPECT_TRUE(says(nested("64MiB", "128MiB"), "=67108864="));
+  EXPECT_TRUE(says(nested("64MiB", "128MiB"), "--limit 128MiB is more than GPUMEM_LIMIT allows: 64MiB hold"));
+  const std::string smaller = nested("128MiB", "64MiB");
+  EXPECT_TRUE(says(smaller, "=67108864="));
+  EXPECT_EQ(smaller.find("allows"), std::string::npos) << smaller;
+  EXPECT_EQ(variable("GPUMEM_LIMIT", {"--limit", "64MiB"}, {{"GPUMEM_LIMIT", "no number"}}), "67108864");
+}
+
 TEST_F(Run, SetsWhatMakesFrameworksFitButNothingThatTheUserHasSet) {
   EXPECT_EQ(variable("TF_FORCE_GPU_ALLOW_GROWTH"), "true");
   EXPECT_EQ(variable("XLA_PYTHON_CLIENT_PREALLOCATE"), "false");

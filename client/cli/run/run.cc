@@ -57,6 +57,16 @@ Result<Place> find_place(const Ground& ground, const RunOptions& options, const 
                         progress);
 }
 
+// Of `gpumem run` inside another one, or of a limit that the environment sets: the smaller one holds.
+void heed_outer_limit(ShimSettings& settings, Progress& progress) {
+  const char* text = std::getenv("GPUMEM_LIMIT");
+  const auto outer = parse_bytes(text == nullptr ? "" : text);
+  if (!settings.limit || !outer || outer->is_zero() || *outer >= *settings.limit) return;
+  progress.say("--limit " + to_string(*settings.limit) +
+               " is more than GPUMEM_LIMIT allows: " + to_string(*outer) + " hold");
+  settings.limit = *outer;
+}
+
 int refuse(Progress& progress, const Error& error) {
   progress.clear();
   std::cerr << kWho << ": " << error.message << "\n";
@@ -110,6 +120,7 @@ int run_program(RunOptions options) {
     const char* shell = std::getenv("SHELL");
     options.words = {shell != nullptr && *shell != '\0' ? shell : "/bin/sh"};
   }
+  heed_outer_limit(options.settings, progress);
   const auto ground = find_ground(options);
   if (!ground) {
     if (options.settings.optional) return run_plain(options, ground.error(), signals, progress);
