@@ -189,6 +189,29 @@ TEST_F(Run, WithoutABrokerRunsTheCommandPlainlyIfThatIsAllowed) {
   EXPECT_TRUE(says(outcome.output, "==\n"));
 }
 
+TEST_F(Run, ThatGetsNoAnswerCanBeInterrupted) {
+  EXPECT_EQ(::kill(broker_.pid(), SIGSTOP), 0);
+  for (const char* how : {"run", "reserve"}) {
+    auto running =
+        how == std::string("run") ? begin({"run", "/bin/true"}) : begin({"reserve", "2MiB", "/bin/true"});
+    running.child().signal(SIGINT);
+    EXPECT_EQ(running.wait(), -SIGINT) << how << running.said();
+  }
+  EXPECT_EQ(::kill(broker_.pid(), SIGCONT), 0);
+}
+
+// The kernel counts the threads of all processes of the user, so it is one that has no other.
+TEST_F(Run, WithoutThreadsRefusesAndSaysSo) {
+  if (::getuid() != 0) GTEST_SKIP() << "only root can become another user";
+  const Outcome outcome =
+      run({.program = "/bin/bash",
+           .arguments = {"-c", "ulimit -u 1; exec \"$0\" \"$@\"", cli_program().string(), "run", "/bin/true"},
+           .environment = with({}),
+           .user = User{64321, 64321}});
+  EXPECT_EQ(outcome.status, 125) << outcome.output;
+  EXPECT_TRUE(says(outcome.output, "cannot start a thread (ulimit -u)"));
+}
+
 TEST_F(Run, WithoutTheDropInDriverRefuses) {
   const Outcome outcome = gpumem({"run", "true"}, {{"GPUMEM_SHIM_FOLDER", "/nowhere"}});
   EXPECT_EQ(outcome.status, 125) << "the first of both counts";
