@@ -15,6 +15,12 @@ using Clock = Exchange::Clock;
 /// Longer than any real wait, and short enough to be added to a point in time.
 constexpr std::chrono::milliseconds kLongest = std::chrono::hours(24 * 365);
 
+Error descriptors_closed() {
+  return {Code::kFailedPrecondition,
+          "this process has closed the library's descriptors (close_range(), a loop over close(), daemon()); "
+          "the session is lost; memory that is mapped stays usable; open a new session to allocate more"};
+}
+
 /// Whether more frames of the same answer follow. A broken frame is the last.
 bool has_more(const lane::Incoming& frame) {
   std::uint64_t missing = 0;
@@ -398,8 +404,16 @@ bool Exchange::is_closed() {
   return closed_ && !may_resume();
 }
 
+void Exchange::abandon() {
+  const MutexLock lock(mutex_);
+  if (!lost_) lost_ = descriptors_closed();
+  socket_.hang_up();
+  close();
+}
+
 void Exchange::close() {
   closed_ = true;
+  if (!lost_ && !socket_.is_intact()) lost_ = descriptors_closed();
   if (!may_resume()) queue_.clear();
   for (Call* call = calls_; call != nullptr; call = call->next_) call->changed_.notify_one();
 }
@@ -485,7 +499,7 @@ void Exchange::resume(Clock::time_point deadline) {
 }
 
 void Exchange::go_on(Resumption::Reopened reopened) {
-  socket_.replace(std::move(reopened.socket));
+  if (!socket_.replace(std::move(reopened.socket))) return close();
   version_ = reopened.version;
   closed_ = false;
   absent_ = false;

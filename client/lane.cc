@@ -117,7 +117,7 @@ Result<Greeting> Lane::greet(const std::string& label) {
   }
   crash_at(CrashPoint::kClientGreeted);
   exchange_.set_version(body->version);
-  return greeting_of(*body, answer.descriptors);
+  return greeting_of(*body, answer);
 }
 
 void Lane::resume_after_restart(const Welcome& welcome, Taken taken) {

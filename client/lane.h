@@ -116,6 +116,9 @@ class Lane {
   /// Reports that this process has unmapped everything. If the broker is gone, does nothing.
   void goodbye();
 
+  /// Ends the session: the program has closed a descriptor that it needs. Calls fail from now on, and say so.
+  void abandon() { exchange_.abandon(); }
+
   /// Whether the session is lost: the broker has closed the lane, and none will resume it. Does not block.
   bool is_closed() { return exchange_.is_closed(); }
 

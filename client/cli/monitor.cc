@@ -43,6 +43,10 @@ Result<Response> Monitor::call(Method<Request, Response> method, const Request& 
   set_timeout(context, kTimeout);
   Response response;
   const grpc::Status status = (stub_.get()->*method)(&context, request, &response);
+  if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
+    return Error{Code::kDeadlineExceeded, "the broker at " + socket_.string() +
+                                              " does not answer (10 s); see systemctl status gpumemd"};
+  }
   if (!status.ok()) return call_error(status, socket_);
   return response;
 }

@@ -9,6 +9,7 @@
 #include <cerrno>
 
 #include "base/exec_words.h"
+#include "client/cli/run/wake_at_end.h"
 
 namespace gpumem::cli {
 namespace {
@@ -105,6 +106,7 @@ std::optional<int> Command::reap(const OtherEnded& other_ended, GroupSentinel& s
     if (pid != pid_) {
       if (!WIFSTOPPED(status) && !sentinel.note_end(pid) && other_ended) other_ended(pid, status);
     } else if (WIFSTOPPED(status)) {
+      const WakeAtEnd wake(pid_);
       stop_self();  // so that whoever waits for this process, such as a shell, learns of it
     } else {
       ended = status;
