@@ -56,6 +56,7 @@ void Checkpoint::put(const SessionGone& one) {
   std::erase_if(slices, is_its);
   std::erase_if(imports, is_its);
   std::erase_if(handles, is_its);
+  waiting.erase(waiting.lower_bound({one.id, {}}), waiting.lower_bound({{one.id.value + 1}, {}}));
   declarations.erase(declarations.lower_bound({one.id, 0}),
                      declarations.lower_bound({{one.id.value + 1}, 0}));
 }
@@ -63,7 +64,7 @@ void Checkpoint::put(const SessionGone& one) {
 std::vector<Checkpoint::Change> Checkpoint::changes() const {
   std::vector<Change> changes{last};
   changes.reserve(1 + sessions.size() + slices.size() + leases.size() + imports.size() + declarations.size() +
-                  handles.size());
+                  handles.size() + waiting.size());
   const auto add = [&](const auto& entries) {
     for (const auto& [id, entry] : entries) changes.emplace_back(entry);
   };
@@ -73,6 +74,7 @@ std::vector<Checkpoint::Change> Checkpoint::changes() const {
   add(imports);
   add(declarations);
   add(handles);
+  add(waiting);
   return changes;
 }
 

@@ -24,7 +24,9 @@ static_assert(std::is_same_v<std::variant_alternative_t<0, Change>, Checkpoint::
               std::is_same_v<std::variant_alternative_t<7, Change>, Checkpoint::ImportGone> &&
               std::is_same_v<std::variant_alternative_t<8, Change>, Checkpoint::Declaration> &&
               std::is_same_v<std::variant_alternative_t<9, Change>, Checkpoint::Numbers> &&
-              std::is_same_v<std::variant_alternative_t<10, Change>, Checkpoint::Handle>);
+              std::is_same_v<std::variant_alternative_t<10, Change>, Checkpoint::Handle> &&
+              std::is_same_v<std::variant_alternative_t<11, Change>, Checkpoint::Waiting> &&
+              std::is_same_v<std::variant_alternative_t<12, Change>, Checkpoint::WaitingGone>);
 
 constexpr std::size_t kLongest = std::size_t{1} << 20;
 
@@ -200,6 +202,20 @@ void code(Coder& coder, Checkpoint::Handle& one) {
   coder(one.bytes);
   coder(one.expires);
   coder(one.uses);
+}
+template <class Coder>
+void code(Coder& coder, Checkpoint::Waiting& one) {
+  coder(one.id);
+  coder(one.session);
+  coder(one.asked);
+  coder(one.deadline);
+  coder(one.slices);
+  coder(one.leasts);
+}
+template <class Coder>
+void code(Coder& coder, Checkpoint::WaitingGone& one) {
+  coder(one.session);
+  coder(one.id);
 }
 template <class Coder>
 void code(Coder& coder, Checkpoint::SessionGone& one) {
