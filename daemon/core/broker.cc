@@ -138,6 +138,12 @@ Result<void> Broker::close_slice(SessionId id, SliceId slice, TimePoint now) {
 
 // ---- Memory ----
 
+std::optional<RequestId> Broker::place_kept(SessionId id, std::span<const Part> parts, TimePoint now) {
+  const auto session = state_.live(id);
+  if (!session || state_.draining || !state_.stopped_lending.empty()) return std::nullopt;
+  return lending_.place_kept(**session, parts, now);
+}
+
 void Broker::grow(RequestId id, SessionId session_id, std::span<const Part> parts, Duration wait,
                   TimePoint now) {
   auto session = state_.live(session_id);

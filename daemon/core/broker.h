@@ -38,6 +38,8 @@ struct Restored {
   /// Those whose processes may still use memory: the host watches them.
   std::vector<RestoredSession> sessions;
   std::vector<RestoredExtent> extents;
+  /// Of the requests whose places are kept, the last.
+  RequestId last_request;
 };
 
 /// The door to the broker's decisions: events in, effects out. It passes each event to the part that is
@@ -87,8 +89,11 @@ class Broker {
   using Part = GrowthPart;
   /// Asks for memory for one slice, or for several of different devices, all or nothing. Answered by one
   /// AnswerGrow effect.
-  /// `id`  larger than that of every request before.
+  /// `id`  larger than that of every request before, and than Restored::last_request; or place_kept().
   void grow(RequestId id, SessionId session, std::span<const Part> parts, Duration wait, TimePoint now);
+  /// The id, and with it the place, of a request for the same that waited at the broker before, and has not
+  /// been asked again. To be used in grow(), at once.
+  std::optional<RequestId> place_kept(SessionId session, std::span<const Part> parts, TimePoint now);
   /// When a request that is not answered yet will be; TimePoint::max(): once the driver has made the memory.
   std::optional<TimePoint> answer_due(RequestId id) const { return lending_.answer_due(id); }
   /// Withdraws a request. Granted meanwhile: the leases come back as soon as the client lets go of them.
@@ -213,6 +218,7 @@ class Broker {
   void settle(TimePoint now);
   void progress(TimePoint now);
   void restore(const Checkpoint::Session& from);
+  RequestId keep_places(const Checkpoint& from);
   std::vector<RestoredSession> settle_restored(TimePoint now);
   Result<void> begin_import(Session& session, const Session& holder, DeviceIndex device);
   void forget_if_done(SessionId id);

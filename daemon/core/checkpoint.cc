@@ -66,6 +66,7 @@ void Checkpoint::put(const SessionGone& one) {
   std::erase_if(slices, is_its);
   std::erase_if(imports, is_its);
   std::erase_if(handles, is_its);
+  waiting.erase(waiting.lower_bound({one.id, {}}), waiting.lower_bound({{one.id.value + 1}, {}}));
   declarations.erase(declarations.lower_bound({one.id, 0}),
                      declarations.lower_bound({{one.id.value + 1}, 0}));
 }
@@ -74,7 +75,7 @@ std::vector<Checkpoint::Change> Checkpoint::changes() const {
   std::vector<Change> changes{last};
   if (last.region && !regions.contains(last.region)) changes.emplace_back(RegionGone{last.region});
   changes.reserve(1 + sessions.size() + slices.size() + leases.size() + imports.size() + declarations.size() +
-                  handles.size() + regions.size());
+                  handles.size() + regions.size() + waiting.size());
   const auto add = [&](const auto& entries) {
     for (const auto& [id, entry] : entries) changes.emplace_back(entry);
   };
@@ -85,6 +86,7 @@ std::vector<Checkpoint::Change> Checkpoint::changes() const {
   add(declarations);
   add(handles);
   add(regions);
+  add(waiting);
   return changes;
 }
 

@@ -9,8 +9,8 @@
 
 namespace gpumem::core {
 
-/// What a broker has to know of the one before it: who had a session, and which memory was lent to whom.
-/// Requests that wait and who was asked for memory are not part of it: they end with the broker.
+/// What a broker has to know of the one before it: who had a session, which memory was lent to whom, and who
+/// waited since when. Who was asked for memory is not part of it: that ends with the broker.
 struct Checkpoint {
   struct Session {
     SessionId id;
@@ -85,6 +85,16 @@ struct Checkpoint {
     RegionId id;  ///< also the highest so far, whether there was such a region or not
     bool operator==(const RegionGone&) const = default;
   };
+  /// A growth that waits. Its client asks for it again at the next broker, and has its place there.
+  struct Waiting {
+    RequestId id;  ///< of requests that wait the one with the smaller id came first
+    SessionId session;
+    TimePoint asked{};     ///< for the first time, at whichever broker
+    TimePoint deadline{};  ///< after it the place is nobody's
+    std::vector<SliceId> slices;
+    std::vector<Bytes> leasts;  ///< of each slice: it is content with this
+    bool operator==(const Waiting&) const = default;
+  };
   /// The highest numbers given out so far.
   struct Numbers {
     SessionId session;
@@ -111,9 +121,14 @@ struct Checkpoint {
     ImportId id;
     bool operator==(const ImportGone&) const = default;
   };
+  struct WaitingGone {
+    SessionId session;
+    RequestId id;
+    bool operator==(const WaitingGone&) const = default;
+  };
   /// One step from a checkpoint to the next: what is new or other than before, or gone.
   using Change = std::variant<Session, SessionGone, Slice, SliceGone, Lease, LeaseGone, Import, ImportGone,
-                              Declaration, Numbers, Handle, Region, RegionGone>;
+                              Declaration, Numbers, Handle, Region, RegionGone, Waiting, WaitingGone>;
 
   std::map<SessionId, Session> sessions;
   std::map<SliceId, Slice> slices;
@@ -122,6 +137,7 @@ struct Checkpoint {
   std::map<std::pair<SessionId, DeviceIndex>, Declaration> declarations;  ///< of more than nothing
   std::map<HandleBytes, Handle> handles;                                  ///< some may have expired
   std::map<RegionId, Region> regions;                                     ///< some may have expired
+  std::map<std::pair<SessionId, RequestId>, Waiting> waiting;             ///< some may have expired
   Numbers last;
 
   void apply(const Change& change);
@@ -140,11 +156,13 @@ struct Checkpoint {
   void put(const Numbers& one);
   void put(const Handle& one);
   void put(const Region& one);
+  void put(const Waiting& one) { waiting.insert_or_assign({one.session, one.id}, one); }
   void put(const SessionGone& one);
   void put(const SliceGone& one) { slices.erase(one.id); }
   void put(const LeaseGone& one) { leases.erase(one.id); }
   void put(const ImportGone& one) { imports.erase(one.id); }
   void put(const RegionGone& one);
+  void put(const WaitingGone& one) { waiting.erase({one.session, one.id}); }
 };
 
 /// What a client says that it has, when it comes back to a session of the broker before. Each list ascends.

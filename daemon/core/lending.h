@@ -15,6 +15,7 @@
 #include "daemon/core/regions.h"
 #include "daemon/core/state.h"
 #include "daemon/core/store.h"
+#include "daemon/core/waiting_places.h"
 
 namespace gpumem::core {
 
@@ -100,6 +101,9 @@ class Lending {
   /// Errors  kNotFound, kFailedPrecondition (holds leases or waits for some).
   Result<void> close_slice(Session& session, SliceId slice);
 
+  /// As Broker's.
+  std::optional<RequestId> place_kept(const Session& session, std::span<const GrowthPart> parts,
+                                      TimePoint now);
   /// Lets the request join its queues, or refuses it at once. True: it waits, or will be granted.
   bool ask(RequestId id, Session& session, std::span<const GrowthPart> parts, Duration wait, TimePoint now);
   /// Tells that the request waits, if it still does; what may not wait is refused.
@@ -170,6 +174,8 @@ class Lending {
   /// `kept`  its descriptor is at hand. Returns its extent, which has no id if it is not.
   Extent restore(Session& session, const Checkpoint::Lease& from, DeviceIndex device, bool kept);
   void restore(const Checkpoint::Import& from);
+  /// In the order of the ids.
+  void restore(const Checkpoint::Waiting& from);
   /// After the leases. What cannot be redeemed any more is left out.
   void restore(const Checkpoint::Handle& from, DeviceIndex device, TimePoint now);
   /// The same.
@@ -185,6 +191,8 @@ class Lending {
   bool settled() const;
 
  private:
+  bool join(Request request, TimePoint now);
+  void leave(SessionId session, RequestId id);
   Result<Bytes> check_exported(const Session& session, SliceId slice, std::span<const LeaseId> leases) const;
   Result<void> check_descriptors(std::span<const LeaseId> leases) const;
   Result<void> check_importer(const Session& session, const Session& holder) const;
@@ -228,6 +236,7 @@ class Lending {
   boost::unordered_flat_map<LeaseId, std::unique_ptr<Lease>, std::hash<LeaseId>> leases_;
   Handles handles_;
   Regions regions_;
+  WaitingPlaces places_;
   std::unordered_map<GrantId, std::vector<LeaseId>> offered_;  ///< not yet accepted
   std::unordered_map<RequestId, Assembly> assemblies_;         ///< charged, being brought together
 };

@@ -27,6 +27,7 @@ void Lending::add_to(Checkpoint& checkpoint) const {
   }
   handles_.add_to(checkpoint);
   regions_.add_to(checkpoint);
+  places_.add_to(checkpoint);
   checkpoint.last.slice = slice_ids_.last();
   checkpoint.last.lease = lease_ids_.last();
   checkpoint.last.grant = grant_ids_.last();
@@ -85,6 +86,11 @@ void Lending::restore(const Checkpoint::Import& from) {
     leases.push_back(id);
   }
   if (!leases.empty()) state_.imports.restore(from.id, from.session, std::move(leases));
+}
+
+void Lending::restore(const Checkpoint::Waiting& from) {
+  places_.restore(from);
+  state_.arbiter.keep_place(from.id);
 }
 
 // A handle ends with any of its leases, and with the holder's part in it; without descriptors it is of no

@@ -41,6 +41,7 @@ void Lending::end(Session& session, bool may_be_in_use, TimePoint now) {
   state_.arbiter.remove_all_of(session.id);
   for (const RequestId id : std::vector(session.assemblies.begin(), session.assemblies.end()))
     undo(assemblies_.extract(id).mapped());
+  for (const RequestId id : places_.forget_all_of(session.id)) state_.arbiter.release_place(id);
   handles_.drop_all_of(session.id);
   if (!may_be_in_use) {
     for (const auto& [id, leases] : state_.imports.of(session.id))

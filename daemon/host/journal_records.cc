@@ -26,7 +26,9 @@ static_assert(std::is_same_v<std::variant_alternative_t<0, Change>, Checkpoint::
               std::is_same_v<std::variant_alternative_t<9, Change>, Checkpoint::Numbers> &&
               std::is_same_v<std::variant_alternative_t<10, Change>, Checkpoint::Handle> &&
               std::is_same_v<std::variant_alternative_t<11, Change>, Checkpoint::Region> &&
-              std::is_same_v<std::variant_alternative_t<12, Change>, Checkpoint::RegionGone>);
+              std::is_same_v<std::variant_alternative_t<12, Change>, Checkpoint::RegionGone> &&
+              std::is_same_v<std::variant_alternative_t<13, Change>, Checkpoint::Waiting> &&
+              std::is_same_v<std::variant_alternative_t<14, Change>, Checkpoint::WaitingGone>);
 
 constexpr std::size_t kLongest = std::size_t{1} << 20;
 
@@ -224,6 +226,20 @@ void code(Coder& coder, Checkpoint::Region& one) {
 }
 template <class Coder>
 void code(Coder& coder, Checkpoint::RegionGone& one) {
+  coder(one.id);
+}
+template <class Coder>
+void code(Coder& coder, Checkpoint::Waiting& one) {
+  coder(one.id);
+  coder(one.session);
+  coder(one.asked);
+  coder(one.deadline);
+  coder(one.slices);
+  coder(one.leasts);
+}
+template <class Coder>
+void code(Coder& coder, Checkpoint::WaitingGone& one) {
+  coder(one.session);
   coder(one.id);
 }
 template <class Coder>

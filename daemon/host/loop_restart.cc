@@ -31,6 +31,7 @@ void Loop::take_over(const Journal::Content& before, std::map<LeaseId, KeptDescr
   std::set<LeaseId> leases;
   for (const auto& [lease, descriptor] : kept) leases.insert(lease);
   const core::Restored restored = broker_.restore(before.checkpoint, uuids, leases, now);
+  request_ids_.skip(restored.last_request);
   for (const core::RestoredExtent& one : restored.extents)
     extents_->adopt(one.extent, one.lease, one.device, std::move(kept.extract(one.lease).mapped()));
   for (const core::RestoredSession& session : restored.sessions) {
