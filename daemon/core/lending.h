@@ -133,7 +133,7 @@ class Lending {
                            RegionTerms terms, TimePoint now);
   /// The region, if the session may map it. `owner`  empty: its own tenant. Errors  as Broker::map_region.
   Result<const Region*> mappable(const Session& session, const std::string& owner, const std::string& name,
-                                 std::uint64_t version, TimePoint now) const;
+                                 std::uint64_t version, TimePoint now);
   /// `region`  is mappable by the session.
   Imported map_region(const Session& session, const Region& region, TimePoint now);
   Result<void> remove_region(const Session& session, const std::string& name, std::uint64_t version,

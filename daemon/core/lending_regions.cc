@@ -93,10 +93,11 @@ bool Lending::may_map(const Session& session, const Region& region) const {
 }
 
 Result<const Region*> Lending::mappable(const Session& session, const std::string& owner,
-                                        const std::string& name, std::uint64_t version, TimePoint now) const {
+                                        const std::string& name, std::uint64_t version, TimePoint now) {
+  drop_expired_regions(now);
   const std::string& of = owner.empty() ? session.tenant_name : owner;
   const Tenant* tenant = state_.tenants.find(of);
-  const Region* region = tenant == nullptr ? nullptr : regions_.find(tenant->id, name, version, now);
+  const Region* region = tenant == nullptr ? nullptr : regions_.find(tenant->id, name, version);
   if (region == nullptr || !may_map(session, *region)) return no_region(of, name, version);
   if (auto in_hands = check_descriptors(region->leases); !in_hands) return in_hands.error();
   for (const SessionId holder : holders_of(*region)) {
@@ -125,7 +126,8 @@ Imported Lending::map_region(const Session& session, const Region& region, TimeP
 
 Result<void> Lending::remove_region(const Session& session, const std::string& name, std::uint64_t version,
                                     TimePoint now) {
-  const Region* region = regions_.find(session.tenant, name, version, now);
+  drop_expired_regions(now);
+  const Region* region = regions_.find(session.tenant, name, version);
   if (region == nullptr) return no_region(session.tenant_name, name, version);
   note(state_.outbox, Event::Kind::kRemoved, session, regions_.remove(region->id), now);
   return {};

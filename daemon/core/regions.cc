@@ -12,20 +12,23 @@ Checkpoint::Region checkpoint_of(const Region& region) {
 }
 
 Result<RegionId> Regions::add(Region region, TimePoint now) {
-  const auto count = [&] {
-    const auto found = count_of_.find(region.owner);
-    return found == count_of_.end() ? 0 : found->second;
-  };
-  if (count() >= kMostOfTenant) {
-    return refusal(Bound::kRegions, "the tenant has published " + std::to_string(count()) +
-                                        " regions, as many as it may; remove some (`gpumem regions`)");
-  }
+  if (auto room = check_room(region); !room) return room.error();
   region.id = ids_.next();
   region.since = now;
   outbox_.record(checkpoint_of(region));
   const RegionId id = region.id;
   put(std::move(region));
   return id;
+}
+
+Result<void> Regions::check_room(const Region& region) const {
+  const auto found = count_of_.find(region.owner);
+  const Count count = found == count_of_.end() ? Count{} : found->second;
+  if (count.regions < kMostOfTenant && count.parts + region.leases.size() <= kMostParts) return {};
+  return refusal(Bound::kRegions, "the tenant has published " + std::to_string(count.regions) +
+                                      " regions of " + std::to_string(count.parts) +
+                                      " extents, and may publish " + std::to_string(kMostOfTenant) + " of " +
+                                      std::to_string(kMostParts) + "; remove some (`gpumem regions`)");
 }
 
 void Regions::restore(Region region) {
@@ -38,23 +41,20 @@ void Regions::put(Region region) {
   for (const LeaseId lease : region.leases) by_lease_[lease].insert(region.id);
   if (region.expires != TimePoint::max()) by_expiry_.emplace(region.expires, region.id);
   audiences_.add(region);
-  ++count_of_[region.owner];
+  Count& count = count_of_[region.owner];
+  ++count.regions;
+  count.parts += region.leases.size();
   RegionTotal& total = totals_[{region.owner, region.device}];
   ++total.count;
   total.bytes += region.bytes;
   regions_.emplace(region.id, std::move(region));
 }
 
-const Region* Regions::find(TenantId owner, const std::string& name, std::uint64_t version,
-                            TimePoint now) const {
+const Region* Regions::find(TenantId owner, const std::string& name, std::uint64_t version) const {
   const auto named = by_name_.find({owner, name});
   if (named == by_name_.end()) return nullptr;
-  for (auto id = named->second.rbegin(); id != named->second.rend(); ++id) {
-    const Region& region = regions_.at(*id);
-    const bool is_meant = version == kNewest || region.id.value == version;
-    if (is_meant && region.expires > now) return &region;
-  }
-  return nullptr;
+  const RegionId id = version == kNewest ? *named->second.rbegin() : RegionId{version};
+  return named->second.contains(id) ? &regions_.at(id) : nullptr;
 }
 
 Region Regions::remove(RegionId id) {
@@ -76,7 +76,8 @@ Region Regions::take(RegionId id) {
   by_expiry_.erase({region.expires, id});
   audiences_.remove(region);
   const auto count = count_of_.find(region.owner);
-  if (--count->second == 0) count_of_.erase(count);
+  count->second.parts -= region.leases.size();
+  if (--count->second.regions == 0) count_of_.erase(count);
   const auto total = totals_.find({region.owner, region.device});
   total->second.bytes -= region.bytes;
   if (--total->second.count == 0) totals_.erase(total);
@@ -87,14 +88,14 @@ std::vector<Region> Regions::drop(LeaseId lease) {
   std::vector<Region> dropped;
   const auto found = by_lease_.find(lease);
   if (found == by_lease_.end()) return dropped;
-  for (const RegionId id : boost::container::flat_set<RegionId>(found->second)) dropped.push_back(remove(id));
+  for (const RegionId id : std::set<RegionId>(found->second)) dropped.push_back(remove(id));
   return dropped;
 }
 
 void Regions::set_owner(LeaseId lease, TenantId owner) {
   const auto found = by_lease_.find(lease);
   if (found == by_lease_.end()) return;
-  for (const RegionId id : boost::container::flat_set<RegionId>(found->second)) {
+  for (const RegionId id : std::set<RegionId>(found->second)) {
     if (regions_.at(id).owner == owner) continue;
     Region region = take(id);
     region.owner = owner;

@@ -1,8 +1,6 @@
 #pragma once
 #include <array>
-#include <boost/container/flat_set.hpp>
 #include <boost/unordered/unordered_flat_map.hpp>
-#include <limits>
 #include <map>
 #include <optional>
 #include <set>
@@ -41,6 +39,8 @@ struct Region {
 class Regions {
  public:
   static constexpr std::size_t kMostOfTenant = 16'384;
+  /// Leases of all of a tenant's regions together: to end them takes some time for each.
+  static constexpr std::size_t kMostParts = 65'536;
   static constexpr std::size_t kMostReaders = 8;  ///< that are named
   static constexpr std::uint64_t kNewest = 0;     ///< as a version
 
@@ -51,8 +51,8 @@ class Regions {
   Result<RegionId> add(Region region, TimePoint now);
   /// Of the broker before, with its id.
   void restore(Region region);
-  /// Nothing: there is none (any more).
-  const Region* find(TenantId owner, const std::string& name, std::uint64_t version, TimePoint now) const;
+  /// Nothing: there is none (any more). One whose time is over is there until drop_expired().
+  const Region* find(TenantId owner, const std::string& name, std::uint64_t version) const;
   const Region& at(RegionId id) const { return regions_.at(id); }
   /// Returns it.
   Region remove(RegionId id);
@@ -79,17 +79,22 @@ class Regions {
 
  private:
   using Name = std::pair<TenantId, std::string>;
+  struct Count {
+    std::size_t regions = 0;
+    std::size_t parts = 0;
+  };
+  Result<void> check_room(const Region& region) const;
   void put(Region region);
   Region take(RegionId id);
 
   Outbox& outbox_;
   IdSource<RegionId> ids_;
   std::map<RegionId, Region> regions_;
-  std::map<Name, boost::container::flat_set<RegionId>> by_name_;
-  boost::unordered_flat_map<LeaseId, boost::container::flat_set<RegionId>, std::hash<LeaseId>> by_lease_;
+  std::map<Name, std::set<RegionId>> by_name_;
+  boost::unordered_flat_map<LeaseId, std::set<RegionId>, std::hash<LeaseId>> by_lease_;
   std::set<std::pair<TimePoint, RegionId>> by_expiry_;  ///< of those that expire
   RegionAudiences audiences_;
-  std::map<TenantId, std::size_t> count_of_;
+  std::map<TenantId, Count> count_of_;
   std::map<std::pair<TenantId, DeviceIndex>, RegionTotal> totals_;
 };
 

@@ -244,6 +244,20 @@ TEST_F(BrokerRegion, ThereAreNoMoreOfATenantThanTheBound) {
   EXPECT_TRUE(publish(terms())) << "what has expired makes room";
 }
 
+TEST_F(BrokerRegion, OfMuchMemoryCountsForMore) {
+  std::vector<LeaseId> leases;
+  for (int i = 0; i < 8; ++i)
+    for (const LeaseId lease : Machine::leases_of(machine.get(publisher, slice, mebibytes(2))))
+      leases.push_back(lease);
+  const auto publish_all = [&] {
+    return machine.broker.publish(publisher, slice, leases, terms(), machine.now);
+  };
+  for (std::size_t i = 0; i < Regions::kMostParts / leases.size(); ++i) ASSERT_TRUE(publish_all());
+  EXPECT_EQ(publish_all().error().code, Code::kResourceExhausted);
+  ASSERT_TRUE(machine.broker.remove_region(publisher, "weights", Regions::kNewest, machine.now));
+  EXPECT_TRUE(publish_all());
+}
+
 TEST_F(BrokerRegion, IsThereAfterARestartIfItsDescriptorsAre) {
   ASSERT_TRUE(publish(terms(Sharing::kPublic)));
   const auto version = map(ann)->version;
