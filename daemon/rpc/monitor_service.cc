@@ -186,6 +186,9 @@ grpc::ServerUnaryReactor* MonitorService::Explain(grpc::CallbackServerContext* c
                   core::Broker& broker, core::TimePoint now) -> Outcome {
                 const auto caller = caller_of(executor_, connection);
                 if (!caller) return caller.error();
+                if (!caller->admin) {
+                  if (auto within = explanations_.add(caller->peer.uid, now); !within) return within.error();
+                }
                 auto explanation = explain(*caller, broker, *request, now);
                 if (!explanation) return explanation.error();
                 return [response, now, explanation = std::move(*explanation),
