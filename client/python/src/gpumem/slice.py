@@ -12,6 +12,7 @@ from . import _abi
 from ._library import check, failure, leave, load, text
 from ._values import milliseconds_of, size_of
 from .ipc import exported
+from .region import Sharing, published
 
 
 def _give_back(handle: int, owner: int) -> None:
