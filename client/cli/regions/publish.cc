@@ -176,7 +176,7 @@ Result<void> FilePublication::hold() {
     const auto now = Clock::now();
     if (now >= end_) return {};
     if (!interrupt_.wait(std::min<std::chrono::duration<double>>(kLook, end_ - now))) return {};
-    const auto known = session_->ping();
+    auto known = session_->ping();
     if (!known && known.error().code != Code::kUnavailable) return known;
   }
 }
