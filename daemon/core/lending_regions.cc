@@ -57,19 +57,19 @@ Result<RegionId> Lending::publish(const Session& session, SliceId slice, std::sp
   if (terms.bytes.is_zero()) terms.bytes = there->minus(terms.offset);
   if (auto right = check_terms(terms, *there, now); !right) return right.error();
   drop_expired_regions(now);
-  const auto published = regions_.add({.id = {},
-                                       .owner = session.tenant,
-                                       .name = std::move(terms.name),
-                                       .device = session.slices.at(slice).device,
-                                       .leases = {ids.begin(), ids.end()},
-                                       .offset = terms.offset,
-                                       .bytes = terms.bytes,
-                                       .layout = terms.layout,
-                                       .digest = terms.digest,
-                                       .sharing = terms.sharing,
-                                       .readers = std::move(terms.readers),
-                                       .expires = terms.expires},
-                                      now);
+  auto published = regions_.add({.id = {},
+                                 .owner = session.tenant,
+                                 .name = std::move(terms.name),
+                                 .device = session.slices.at(slice).device,
+                                 .leases = {ids.begin(), ids.end()},
+                                 .offset = terms.offset,
+                                 .bytes = terms.bytes,
+                                 .layout = terms.layout,
+                                 .digest = terms.digest,
+                                 .sharing = terms.sharing,
+                                 .readers = std::move(terms.readers),
+                                 .expires = terms.expires},
+                                now);
   if (published) note(state_.outbox, Event::Kind::kPublished, session, regions_.at(*published), now);
   return published;
 }

@@ -136,11 +136,11 @@ TEST_F(RegionCommands, WhatCannotBePublishedIsNamed) {
   EXPECT_THAT(refused({file("empty", "")}), HasSubstr("is empty"));
   const std::string large = file("large", "");
   std::filesystem::resize_file(large, mebibytes(300).count);
-  EXPECT_THAT(refused({large}), HasSubstr("no memory for " + large + " (300MiB)"));
+  EXPECT_THAT(refused({large}), HasSubstr("cannot load " + large + " (300MiB)"));
   const std::string small = file("small", "x");
   EXPECT_THAT(refused({small, "--device", "GPU-of-nobody"}), HasSubstr("GPU-of-nobody"));
   EXPECT_THAT(refused({small, "--sharing", "a,b,c,d,e,f,g,h,i"}), HasSubstr("8 tenants"));
-  EXPECT_THAT(refused({small, "--name", "a\nb"}), HasSubstr("gpumem: "));
+  EXPECT_THAT(refused({small, "--name", "a\nb"}), HasSubstr("printable bytes"));
   EXPECT_EQ(gpumem({"publish", small, "--life", "soon"}).status, 2);
   EXPECT_EQ(gpumem({"publish", small, "--runtime-dir", "/nowhere"}).status, 3);
   expect_rest();
@@ -219,6 +219,9 @@ TEST_F(RegionsOfTenants, AStrangerIsToldTheSameOfAPrivateOneAsOfNone) {
   EXPECT_EQ(after.output, before.output);
   EXPECT_EQ(gpumem({"regions", "rm", "weights"}, kStranger).status, 1);
   EXPECT_EQ(gpumem({"events", "--no-follow"}, kStranger).output.find("weights"), std::string::npos);
+  const std::string sessions = gpumem({"ps", "--json"}, kStranger).output;
+  EXPECT_EQ(sessions.find("weights"), std::string::npos) << sessions;
+  EXPECT_EQ(sessions.find("publish"), std::string::npos) << sessions;
   EXPECT_EQ(gpumem({"cat", "weights"}, kPublisher).output, "secret");
   EXPECT_EQ(interrupt(*publisher), 0);
 }

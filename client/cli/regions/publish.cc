@@ -26,6 +26,14 @@ using Clock = std::chrono::steady_clock;
 // How often it looks whether the broker still knows its session.
 constexpr std::chrono::seconds kLook{5};
 
+// Before anything is loaded. The broker decides.
+Result<void> check_region_name(const std::string& name) {
+  constexpr std::size_t kMost = 128;
+  if (!name.empty() && name.size() <= kMost && printable(name) == name) return {};
+  return Error{Code::kInvalidArgument,
+               "a region's name has 1 to " + std::to_string(kMost) + " printable bytes; give one by --name"};
+}
+
 PublishOptions terms_of(const PublishFileOptions& options) {
   PublishOptions terms;
   terms.life = options.life;
@@ -92,16 +100,17 @@ Result<void> FilePublication::open_slice() {
     if (!found) return found.error();
     device = *found;
   }
-  auto session = Session::connect({options_.runtime_folder.string(), "gpumem publish"});
+  // Labels are for everybody who lists sessions: they do not tell of a region.
+  auto session = Session::connect({options_.runtime_folder.string(), "gpumem"});
   if (!session) return session.error();
   session_.emplace(std::move(*session));
-  auto slice = session_->open_slice({.device = device, .label = name_.substr(0, 128)});
+  auto slice = session_->open_slice({.device = device});
   if (!slice) return slice.error();
   slice_.emplace(std::move(*slice));
   const auto grown = slice_->grow({size_}, {.wait = options_.wait, .least = {}, .stop = interrupt_.token()});
   if (grown) return {};
   if (interrupt_.happened()) return interrupted();
-  return Error{grown.error().code, "no memory for " + options_.file.string() + " (" + size_text(size_) +
+  return Error{grown.error().code, "cannot load " + options_.file.string() + " (" + size_text(size_) +
                                        "): " + grown.error().message};
 }
 
@@ -128,6 +137,7 @@ Result<void> FilePublication::load() {
 }
 
 Result<void> FilePublication::publish() {
+  if (auto named = check_region_name(name_); !named) return named;
   if (auto opened = open_file(); !opened) return opened;
   if (auto opened = open_slice(); !opened) return opened;
   slice_->set_in_use({size_});
@@ -166,7 +176,7 @@ Result<void> FilePublication::hold() {
     const auto now = Clock::now();
     if (now >= end_) return {};
     if (!interrupt_.wait(std::min<std::chrono::duration<double>>(kLook, end_ - now))) return {};
-    const auto known = session_->ping();
+    auto known = session_->ping();
     if (!known && known.error().code != Code::kUnavailable) return known;
   }
 }

@@ -9,7 +9,7 @@
 namespace gpumem::cli {
 
 Result<RegionReader> RegionReader::open(const std::filesystem::path& runtime_folder, const RegionName& name) {
-  auto session = Session::connect({runtime_folder.string(), "gpumem region reader"});
+  auto session = Session::connect({runtime_folder.string(), "gpumem"});
   if (!session) return session.error();
   auto region = session->map_region(name.name, {name.owner, name.version});
   if (!region) return region.error();

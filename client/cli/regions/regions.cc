@@ -23,7 +23,7 @@ int list_regions(const std::filesystem::path& runtime_folder, const std::string&
 
 int remove_region(const std::filesystem::path& runtime_folder, const std::string& name,
                   std::uint64_t version) {
-  auto session = Session::connect({runtime_folder.string(), "gpumem regions rm"});
+  auto session = Session::connect({runtime_folder.string(), "gpumem"});
   if (!session) return report(session.error());
   if (auto removed = session->remove_region(name, version); !removed) return report(removed.error());
   std::cout << printable("removed '" + name + "'" +
