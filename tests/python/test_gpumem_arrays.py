@@ -186,6 +186,10 @@ def test_private_arrays_are_copies_that_are_charged_to_the_reader(session, broke
         all_own, none = region.arrays(private=["*"]), region.arrays(private=())
         assert [one.read_only for one in all_own.values()] == [False] * 2
         assert [one.read_only for one in none.values()] == [True] * 2
+        for wrong in (lambda: region.arrays(private="bn*"),
+                      lambda: gpumem.publish_arrays(session, "other", given, private="bn*")):
+            with pytest.raises(gpumem.InvalidArgument, match=r"\['bn\*'\]"):
+                wrong()
         assert all(np.asarray(all_own[name]).tolist() == one.tolist() for name, one in given.items())
         del arrays, again, all_own, none
         gc.collect()
