@@ -248,6 +248,35 @@ def test_a_region_goes_behind_what_a_slice_holds(session):
         assert slice.committed == 4 * MIB
 
 
+PUBLISHER = """
+import os, signal, numpy, gpumem
+session = gpumem.Session.connect(label="publisher")
+publication = gpumem.publish_arrays(session, "weights", {"grid": numpy.arange(12, dtype="float32").reshape(3, 4)})
+print(publication.digest.hex(), flush=True)
+input()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_arrays_stay_when_their_publisher_is_killed(session, broker):
+    with subprocess.Popen([sys.executable, "-c", PUBLISHER], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                          text=True) as publisher:
+        digest = bytes.fromhex(publisher.stdout.readline())
+        region = session.map_region("weights")
+        array = region.arrays(expect_digest=digest)["grid"]
+        publisher.stdin.write("\n")
+        publisher.stdin.flush()
+        assert publisher.wait() == -9
+    eventually(lambda: [one["label"] for one in broker.sessions()] == ["test"], "the publisher's end")
+    assert (np.asarray(array) == GRID).all() and broker.lent() >= 2 * MIB
+    with session.map_region("weights") as again:  # one of the tenant has it
+        assert (np.asarray(again.arrays()["grid"]) == GRID).all()
+    region.close()
+    del array, region
+    gc.collect()
+    eventually(lambda: broker.lent() == 0, "nothing lent")
+
+
 ENDING = """
 import sys, numpy, gpumem
 session = gpumem.Session.connect()
