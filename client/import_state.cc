@@ -53,6 +53,7 @@ Result<std::unique_ptr<ImportState>> ImportState::open(std::shared_ptr<Connectio
                                                        const std::string& name,
                                                        const RegionOptions& options) {
   if (auto right = check_name(name); !right) return right.error();
+  if (auto right = check_owner(options.owner); !right) return right.error();
   if (auto usable = connection->usable(); !usable) return usable.error();
   if (auto started = connection->pressure().start(); !started) return started.error();
   auto mapped = connection->lane().map_region(

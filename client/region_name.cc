@@ -11,6 +11,10 @@ Result<void> check_name(const std::string& name) {
                "a name has 1 to " + std::to_string(kMost) + " bytes, not " + std::to_string(name.size())};
 }
 
+Result<void> check_owner(const std::string& owner) {
+  return owner.empty() ? Result<void>() : check_name(owner);
+}
+
 Result<void> check_publication(const std::string& name, const PublishOptions& options) {
   constexpr std::size_t kMost = std::tuple_size_v<decltype(lane::Publish::readers)>;
   if (auto right = check_name(name); !right) return right;
