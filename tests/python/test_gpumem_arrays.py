@@ -168,6 +168,13 @@ def test_a_reader_that_writes_faults_and_harms_nobody(session):
         assert (np.asarray(region.arrays()["grid"]) == GRID + 1).all()
 
 
+def test_a_region_may_have_no_arrays(session):
+    with gpumem.publish_arrays(session, "nothing", {}, metadata={"why": "texts alone"}):
+        with session.map_region("nothing") as region:
+            arrays = region.arrays()
+            assert len(arrays) == arrays.nbytes == 0 and arrays.metadata == {"why": "texts alone"}
+
+
 def test_processes_that_work_together_write(session):
     with gpumem.publish_arrays(session, "counters", {"grid": GRID}):
         with session.map_region("counters", writable=True) as ours, session.map_region("counters") as theirs:
