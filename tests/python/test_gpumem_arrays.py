@@ -168,6 +168,13 @@ def test_a_reader_that_writes_faults_and_harms_nobody(session):
         assert (np.asarray(region.arrays()["grid"]) == GRID + 1).all()
 
 
+def test_a_region_may_have_no_arrays(session):
+    with gpumem.publish_arrays(session, "nothing", {}, metadata={"why": "texts alone"}):
+        with session.map_region("nothing") as region:
+            arrays = region.arrays()
+            assert len(arrays) == arrays.nbytes == 0 and arrays.metadata == {"why": "texts alone"}
+
+
 def test_processes_that_work_together_write(session):
     with gpumem.publish_arrays(session, "counters", {"grid": GRID}):
         with session.map_region("counters", writable=True) as ours, session.map_region("counters") as theirs:
@@ -186,6 +193,10 @@ def test_private_arrays_are_copies_that_are_charged_to_the_reader(session, broke
         all_own, none = region.arrays(private=["*"]), region.arrays(private=())
         assert [one.read_only for one in all_own.values()] == [False] * 2
         assert [one.read_only for one in none.values()] == [True] * 2
+        for wrong in (lambda: region.arrays(private="bn*"),
+                      lambda: gpumem.publish_arrays(session, "other", given, private="bn*")):
+            with pytest.raises(gpumem.InvalidArgument, match=r"\['bn\*'\]"):
+                wrong()
         assert all(np.asarray(all_own[name]).tolist() == one.tolist() for name, one in given.items())
         del arrays, again, all_own, none
         gc.collect()
@@ -242,6 +253,35 @@ def test_a_region_goes_behind_what_a_slice_holds(session):
         with pytest.raises(gpumem.InvalidArgument):
             gpumem.publish_arrays(session, "a/b\0", {"grid": GRID}, slice=slice)
         assert slice.committed == 4 * MIB
+
+
+PUBLISHER = """
+import os, signal, numpy, gpumem
+session = gpumem.Session.connect(label="publisher")
+publication = gpumem.publish_arrays(session, "weights", {"grid": numpy.arange(12, dtype="float32").reshape(3, 4)})
+print(publication.digest.hex(), flush=True)
+input()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_arrays_stay_when_their_publisher_is_killed(session, broker):
+    with subprocess.Popen([sys.executable, "-c", PUBLISHER], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                          text=True) as publisher:
+        digest = bytes.fromhex(publisher.stdout.readline())
+        region = session.map_region("weights")
+        array = region.arrays(expect_digest=digest)["grid"]
+        publisher.stdin.write("\n")
+        publisher.stdin.flush()
+        assert publisher.wait() == -9
+    eventually(lambda: [one["label"] for one in broker.sessions()] == ["test"], "the publisher's end")
+    assert (np.asarray(array) == GRID).all() and broker.lent() >= 2 * MIB
+    with session.map_region("weights") as again:  # one of the tenant has it
+        assert (np.asarray(again.arrays()["grid"]) == GRID).all()
+    region.close()
+    del array, region
+    gc.collect()
+    eventually(lambda: broker.lent() == 0, "nothing lent")
 
 
 ENDING = """

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import ctypes
+import sys
 from typing import Any
 
 from . import _dlpack
@@ -35,10 +36,13 @@ def is_on_host(source: Strided) -> bool:
 
 
 def _found(array: Any) -> Strided:
-    if getattr(array, "__array_interface__", None) is not None:
-        return _described(array, array.__array_interface__, HOST)
-    if getattr(array, "__cuda_array_interface__", None) is not None:
-        return _described(array, array.__cuda_array_interface__, (_dlpack.CUDA, 0))
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and isinstance(array, numpy.generic):
+        array = numpy.asarray(array)  # a scalar's own interface points to memory that is gone
+    for interface, device in (("__array_interface__", HOST), ("__cuda_array_interface__", (_dlpack.CUDA, 0))):
+        described = getattr(array, interface, None)
+        if isinstance(described, dict) and isinstance(described.get("data"), tuple):
+            return _described(array, described, interface, device)
     if hasattr(array, "__dlpack__"):
         return _dlpack.strided_of(array.__dlpack__())
     if callable(getattr(array, "numpy", None)):
@@ -46,14 +50,13 @@ def _found(array: Any) -> Strided:
     return _buffer(memoryview(array))
 
 
-def _described(array: Any, described: dict[str, Any], device: tuple[int, int]) -> Strided:
+def _described(array: Any, described: dict[str, Any], interface: str, device: tuple[int, int]) -> Strided:
     shape, dtype = tuple(described["shape"]), _dtype(array, described["typestr"])
-    strides = described.get("strides")
-    if strides is not None and contiguous_strides(shape, dtype.itemsize) != tuple(strides) and hasattr(array, "copy"):
+    usual = contiguous_strides(shape, dtype.itemsize)
+    if tuple(described.get("strides") or usual) != usual and hasattr(array, "copy"):
         array = array.copy(order="C")
-        return _described(array, getattr(array, "__array_interface__", None) or array.__cuda_array_interface__, device)
-    return Strided(described["data"][0], dtype, shape, tuple(strides or contiguous_strides(shape, dtype.itemsize)), device,
-                   array)
+        described = getattr(array, interface)
+    return Strided(described["data"][0], dtype, shape, tuple(described.get("strides") or usual), device, array)
 
 
 def _dtype(array: Any, typestr: str) -> Dtype:

@@ -28,7 +28,10 @@ PRIVATE = ("*running_mean", "*running_var", "*num_batches_tracked", "*moving_mea
 
 
 def is_private(name: str, patterns: Iterable[str]) -> bool:
-    """Whether one of the patterns, as of fnmatch, is the name's."""
+    """Whether one of the patterns, as of fnmatch, is the name's. Raises InvalidArgument for one text in place of several,
+    whose letters would be patterns."""
+    if isinstance(patterns, str):
+        raise InvalidArgument(f"`private` is {patterns!r}; it is a list of patterns: [{patterns!r}]")
     return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
 
 

@@ -14,7 +14,6 @@ import hashlib
 import json
 import math
 import operator
-import re
 import struct
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,7 +26,7 @@ MAGIC = b"gpumemLA"
 VERSION = 1
 ALIGNMENT = 256  # bytes; of the arrays that `packed` places
 MOST_ARRAYS = 1 << 17
-MOST_BYTES = 1 << 26
+MOST_BYTES = 1 << 25
 MOST_NAME_BYTES = 512
 MOST_DIMENSIONS = 32
 _HEAD = struct.Struct("<8sII")
@@ -47,7 +46,8 @@ def check_name(name: object, what: str = "an array") -> str:
     """Raises InvalidArgument unless `name` is text of 1 to 512 bytes that people can see."""
     if not isinstance(name, str) or not name:
         raise InvalidArgument(f"the name of {what} is {str(name)[:40]!r}; it is text, and not empty")
-    if any(unicodedata.category(character) in _UNFIT for character in name):
+    plain = name.isascii() and name.isprintable()  # first, since a model has many names
+    if not plain and any(unicodedata.category(character) in _UNFIT for character in name):
         raise InvalidArgument(f"the name of {what}, {_shown(name)}, has characters that nobody sees")
     if len(name.encode()) > MOST_NAME_BYTES:
         raise InvalidArgument(f"the name of {what}, {_shown(name)}, has more than {MOST_NAME_BYTES} bytes")
@@ -200,7 +200,7 @@ class Layout:
 
     @functools.cached_property
     def encoded(self) -> bytes:
-        """Raises InvalidArgument: over 64 MiB."""
+        """Raises InvalidArgument: over 32 MiB."""
         arrays = [{"dtype": array.dtype, "name": array.name, "offset": array.offset, "private": array.private,
                    "shape": array.shape, "strides": array.strides} for array in self.arrays]
         text = json.dumps({"arrays": arrays, "metadata": dict(self.metadata)}, ensure_ascii=False, sort_keys=True,
@@ -272,7 +272,7 @@ def strict_json(encoded: bytes, what: str) -> Any:
         raise InvalidArgument(f"this {what} {why}")
 
     def whole(digits: str) -> int:
-        return int(digits) if re.fullmatch(r"-?\d{1,%d}" % _MOST_DIGITS, digits) else fail("has a number that is too large")
+        return int(digits) if len(digits.lstrip("-")) <= _MOST_DIGITS else fail("has a number that is too large")
 
     def members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found: dict[str, Any] = {}

@@ -89,7 +89,7 @@ def publish_arrays(session: Session, name: str, arrays: Mapping[str, Any], *, me
     Raises InvalidArgument (an array that is none; the words say which), others as Slice.grow and Slice.publish.
     """
     sources = {one: source_of(one, array) for one, array in arrays.items()}
-    patterns = tuple(private)
+    patterns = private if isinstance(private, str) else tuple(private)
     layout = Layout.packed({one: (source.dtype.name, source.shape) for one, source in sources.items()}, metadata,
                            [one for one in sources if is_private(one, patterns)])
 

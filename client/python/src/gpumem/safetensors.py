@@ -94,7 +94,7 @@ def publish_safetensors(session: Session, path: str | os.PathLike[str], name: st
     """
     if staging < 1:
         raise InvalidArgument(f"staging is {staging}; it is a number of bytes, from 1 on")
-    patterns = tuple(private)
+    patterns = private if isinstance(private, str) else tuple(private)
     with open(path, "rb", buffering=0) as file:
         try:
             header = read_header(file)
