@@ -80,6 +80,23 @@ def map_model(session: gpumem.Session) -> None:
         say(predicted=predicted(model))
 
 
+def of_other_names(session: gpumem.Session) -> bool:
+    """Whether a model takes the weights of one whose layers are called otherwise, and refuses those of another order."""
+    def small(name: str, *layers: keras.Layer) -> keras.Model:
+        return keras.Sequential([keras.Input((3,)), *layers], name=name)
+
+    first = small("first", keras.layers.Dense(3, name="a"), keras.layers.BatchNormalization(name="b"))
+    second = small("second", keras.layers.Dense(3), keras.layers.BatchNormalization())
+    third = small("third", keras.layers.BatchNormalization(), keras.layers.Dense(3))
+    with gpumem.tensorflow.publish_model(session, first, "small"):
+        gpumem.tensorflow.load_model_weights(session.map_region("small"), second)
+        try:
+            gpumem.tensorflow.load_model_weights(session.map_region("small"), third)
+        except gpumem.StaleLayout:
+            return all((one.numpy() == other.numpy()).all() for one, other in zip(first.weights, second.weights))
+    return False
+
+
 def by_tensors(session: gpumem.Session) -> None:
     tensors = gpumem.tensorflow.tensors(session.map_region("file"))
     at = tf.constant(INPUT)
@@ -94,6 +111,7 @@ def by_tensors(session: gpumem.Session) -> None:
         refused = str(error)
     error = tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor")
     say(predicted=hashlib.sha256(at.numpy().tobytes()).hexdigest(), refused=refused, tenant=session.tenant,
+        renamed=of_other_names(session),
         unchanged=before == [weight.numpy().tolist() for weight in wrong.weights],
         explained=gpumem.tensorflow.explain(error, session))
 
