@@ -169,7 +169,7 @@ TEST_F(Region, OfTermsThatMakeNoSenseIsRefusedWithAReason) {
 
 TEST_F(Region, OfTooManyExtentsIsRefusedWithAReason) {
   auto writer = client();
-  for (unsigned i = 1; i <= 129; ++i) ASSERT_TRUE(succeeded(writer->grow("a", mebibytes(2U * i))));
+  for (std::uint64_t i = 1; i <= 129; ++i) ASSERT_TRUE(succeeded(writer->grow("a", mebibytes(2 * i))));
   const Json refused = publish(*writer);
   EXPECT_TRUE(failed_with(refused, "RESOURCE_EXHAUSTED"));
   EXPECT_NE(message(refused).find("128 extents"), std::string::npos) << refused;
