@@ -4,8 +4,6 @@
 namespace gpumem::test {
 namespace {
 
-using std::chrono::minutes;
-
 struct RegionEnd : RegionTest {
   void await_sessions(std::size_t count) {
     EXPECT_TRUE(eventually([&] { return broker_.sessions().size() == count; }));

@@ -1,11 +1,10 @@
 // Regions: published, mapped by whom they are shared with, removed.
 #include "tests/integration/region_fixture.h"
 #include "tests/support/frame_lane.h"
+#include "tests/support/session_stream.h"
 
 namespace gpumem::test {
 namespace {
-
-using std::chrono::minutes;
 
 struct Region : RegionTest {
   Region() : RegionTest({.simulate = "1x512MiB", .config = kSomeSpare}) {}
@@ -170,7 +169,7 @@ TEST_F(Region, OfTermsThatMakeNoSenseIsRefusedWithAReason) {
 
 TEST_F(Region, OfTooManyExtentsIsRefusedWithAReason) {
   auto writer = client();
-  for (unsigned i = 1; i <= 129; ++i) ASSERT_TRUE(succeeded(writer->grow("a", mebibytes(2U * i))));
+  for (std::uint64_t i = 1; i <= 129; ++i) ASSERT_TRUE(succeeded(writer->grow("a", mebibytes(2 * i))));
   const Json refused = publish(*writer);
   EXPECT_TRUE(failed_with(refused, "RESOURCE_EXHAUSTED"));
   EXPECT_NE(message(refused).find("128 extents"), std::string::npos) << refused;
@@ -217,6 +216,36 @@ TEST_F(Region, IsOneOfThousands) {
   EXPECT_TRUE(failed_with(map(*late, {{"region", "r0"}}), "NOT_FOUND"));
   EXPECT_EQ(late->leave(), 0);
   expect_rest();
+}
+
+TEST_F(Region, IsPublishedByGrpcAndMappedOnALane) {
+  auto reader = client();
+  SessionStream stream(broker_.folder());
+  stream.open();
+  const std::uint64_t slice = stream.open_slice();
+  const v1::SessionAnswer granted = stream.ask(growth(slice, mebibytes(4)));
+  ASSERT_TRUE(granted.has_granted());
+  EXPECT_TRUE(eventually([&] { return broker_.device().active() == mebibytes(4).count; }));
+  v1::SessionRequest request;
+  request.mutable_publish()->set_name("weights");
+  request.mutable_publish()->set_slice(slice);
+  request.mutable_publish()->set_digest(std::string(32, '\x09'));
+  for (const v1::Lease& lease : granted.granted().leases()) request.mutable_publish()->add_leases(lease.id());
+  const v1::SessionAnswer published = stream.ask(request);
+  ASSERT_TRUE(published.has_published()) << published.DebugString();
+  const Json mapped = map(*reader);
+  ASSERT_TRUE(succeeded(mapped));
+  EXPECT_EQ(mapped["version"], published.published().version());
+  EXPECT_EQ(mapped["bytes"], mebibytes(4).count);
+  EXPECT_EQ(mapped["digest"], Json(std::vector<int>(32, 9)));
+  EXPECT_TRUE(succeeded(check(*reader, 0)));
+  request.mutable_map_region()->set_name("weights");
+  const v1::FailedResponse refused = stream.ask(request).failed();
+  EXPECT_EQ(refused.code(), grpc::StatusCode::FAILED_PRECONDITION) << "a stream carries no descriptors";
+  request.mutable_remove_region()->set_name("weights");
+  EXPECT_TRUE(stream.ask(request).has_done());
+  EXPECT_EQ(stream.ask(request).failed().code(), grpc::StatusCode::NOT_FOUND);
+  EXPECT_TRUE(failed_with(map(*reader), "NOT_FOUND"));
 }
 
 // ---- Several tenants ----

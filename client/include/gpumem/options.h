@@ -77,7 +77,8 @@ enum class Sharing {
 struct PublishOptions {
   Sharing sharing = Sharing::kPrivate;
   std::vector<std::string> readers;  ///< with kNamed: tenants, 8 at most
-  /// So many of the region's last bytes say what is in it. Readers get the number; the broker does not read them.
+  /// So many of the region's last bytes say what is in it. Readers get the number; the broker does not read
+  /// them.
   Bytes layout{};
   /// Of the layout, for readers to compare.
   std::array<unsigned char, 32> digest{};

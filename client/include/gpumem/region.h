@@ -11,14 +11,12 @@
 
 namespace gpumem {
 
-/// Named memory that another process has published (Slice::publish), mapped into this one (Session::map_region):
-/// for reading, unless it was asked for to be written. It stays mapped when its publisher removes it, gives it
-/// back or ends; when nobody of the publisher's tenant has it any more, it is charged to a session that has
-/// mapped it. When the broker asks for the memory, it asks this session, too: a pressure handler ends the
-/// region.
-/// Threads  any.
-/// Fork     as Slice.
-/// The destructor unmaps the memory. The caller must have synchronised its work on it.
+/// Named memory that another process has published (Slice::publish), mapped into this one
+/// (Session::map_region): for reading, unless it was asked for to be written. It stays mapped when its
+/// publisher removes it, gives it back or ends; when nobody of the publisher's tenant has it any more, it is
+/// charged to a session that has mapped it. When the broker asks for the memory, it asks this session, too: a
+/// pressure handler ends the region. Threads  any. Fork     as Slice. The destructor unmaps the memory. The
+/// caller must have synchronised its work on it.
 class Region : public Import {
  public:
   /// Higher than that of every region that was published before.

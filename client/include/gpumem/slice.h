@@ -58,12 +58,12 @@ class Slice {
   ///         kFailedPrecondition (forked, closed).
   Result<IpcHandle> export_handle(Bytes offset = {}, Bytes bytes = {}, const ExportOptions& options = {});
 
-  /// Names [base + offset, base + offset + bytes), whose content does not change any more, for other processes
-  /// to map (Session::map_region). `bytes`: zero for all that is committed behind `offset`. Returns its
-  /// version, higher than that of every region before; earlier ones of the same name stay. The memory stays
-  /// charged as it is. The region ends when it is removed or expires, and with any of its memory. The device's
-  /// work on it is not waited for.
-  /// Errors  kInvalidArgument (not committed, the name, the layout, the readers), kResourceExhausted (over 128
+  /// Names [base + offset, base + offset + bytes), whose content does not change any more, for other
+  /// processes to map (Session::map_region). `bytes`: zero for all that is committed behind `offset`. Returns
+  /// its version, higher than that of every region before; earlier ones of the same name stay. The memory
+  /// stays charged as it is. The region ends when it is removed or expires, and with any of its memory. The
+  /// device's work on it is not waited for. Errors  kInvalidArgument (not committed, the name, the layout,
+  /// the readers), kResourceExhausted (over 128
   ///         extents, over 16,384 regions), kNotFound (given back meanwhile), kUnavailable, kUnauthenticated,
   ///         kFailedPrecondition (forked, closed, a broker that knows no regions).
   Result<std::uint64_t> publish(const std::string& name, Bytes offset = {}, Bytes bytes = {},
