@@ -130,7 +130,8 @@ TEST_F(Region, EndsWhenItsMemoryIsGivenBack) {
 
 TEST_F(Region, HasANameThatCanBeShown) {
   auto writer = client_with(mebibytes(2));
-  const std::vector<Json> wrong{"", std::string(129, 'x'), "a\nb", "\x7f", Json::array({27, '[', 'm'})};
+  const std::vector<Json> wrong{"",     std::string(129, 'x'),       "a\nb",
+                                "\x7f", Json::array({27, '[', 'm'}), Json::array({'a', 255})};
   for (const Json& name : wrong) {
     const Json refused = publish(*writer, {{"region", name}});
     EXPECT_TRUE(failed_with(refused, "INVALID_ARGUMENT")) << name;

@@ -15,6 +15,7 @@ namespace {
 
 using core::Checkpoint;
 using core::ImportId;
+using core::RegionId;
 using test::read_file;
 using test::write_file;
 using testing::HasSubstr;
