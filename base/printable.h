@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace gpumem {
 
@@ -14,6 +15,11 @@ inline std::string printable_ascii(std::string text) {
   std::ranges::replace_if(
       text, [](unsigned char c) { return c < 0x20 || c >= 0x7f; }, '?');
   return text;
+}
+
+/// `text` if it is printable, else what printable_ascii() makes of it.
+inline std::string to_printable(std::string text) {
+  return is_printable(text) ? text : printable_ascii(std::move(text));
 }
 
 }  // namespace gpumem

@@ -1,3 +1,4 @@
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -162,4 +163,9 @@ int run(int argc, char** argv) {
 }  // namespace
 }  // namespace gpumem::cli
 
-int main(int argc, char** argv) { return gpumem::cli::run(argc, argv); }
+int main(int argc, char** argv) {
+  // A standard stream that is closed would become whatever is opened next, and be written to.
+  for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd)
+    if (::fcntl(fd, F_GETFD) < 0) (void)!::open("/dev/null", O_RDONLY | O_CLOEXEC);
+  return gpumem::cli::run(argc, argv);
+}

@@ -1,10 +1,17 @@
 #include <algorithm>
 
+#include "base/printable.h"
 #include "daemon/core/broker.h"
 
 // The start after another broker, and its clients that come back.
 
 namespace gpumem::core {
+namespace {
+
+// For a client that is back. It asks at once for what it waits for: what it asks for later is something new.
+constexpr Duration kToAskAgain = std::chrono::seconds(2);
+
+}  // namespace
 
 Checkpoint Broker::checkpoint() const {
   Checkpoint checkpoint;
@@ -80,7 +87,7 @@ void Broker::restore(const Checkpoint::Session& from) {
   session->tenant = *tenant;
   session->tenant_name = state_.tenants.name(*tenant);
   session->peer = from.peer;
-  session->label = from.label;
+  session->label = to_printable(from.label);
   session->since = from.since;
   session->ended = from.ended;
   session->awaited = !from.ended && from.peer.maps;
@@ -130,6 +137,7 @@ Result<void> Broker::resume(SessionId id, const Claim& claim, TimePoint now) {
   if (auto right = lending_.check_claim(*session, claim); !right) return right;
   session->awaited = false;
   lending_.settle_claim(*session, claim, now);
+  lending_.keep_places_until(id, now + kToAskAgain);
   state_.note(Event::Kind::kResumed, *session, now);
   state_.outbox.touch(id);
   settle(now);

@@ -102,6 +102,8 @@ class Lending {
   Result<void> close_slice(Session& session, SliceId slice);
 
   /// As Broker's.
+  /// As WaitingPlaces::keep_until.
+  void keep_places_until(SessionId session, TimePoint until) { places_.keep_until(session, until); }
   std::optional<RequestId> place_kept(const Session& session, std::span<const GrowthPart> parts,
                                       TimePoint now);
   /// Lets the request join its queues, or refuses it at once. True: it waits, or will be granted.
@@ -162,7 +164,7 @@ class Lending {
   /// quarantined until the process is gone.
   void end(Session& session, bool may_be_in_use, TimePoint now);
   /// The session is charged to another tenant from now on.
-  void move(Session& session, TenantId to);
+  void move(Session& session, TenantId to, TimePoint now);
 
   // After another broker. Before anything else, in this order.
   /// The numbers up to these were given out before.
@@ -216,6 +218,7 @@ class Lending {
   void set_state(Lease& lease, Charge state);
   void let_go(Lease& lease, TimePoint now);
   void drop_regions(const Lease& lease, TimePoint now);
+  void move_regions(const Session& session, TenantId to, TimePoint now);
   void pass_unproved(Lease& lease);
   Session* heir_of(const Lease& lease);
   void pass(Lease& lease, Session& heir);

@@ -143,6 +143,19 @@ void Lending::drop_expired_regions(TimePoint now) {
   }
 }
 
+// A region goes along with its memory. It ends if others have a part of it, who stay: nobody gets the name,
+// and the bytes, of a tenant that he does not belong to.
+void Lending::move_regions(const Session& session, TenantId to, TimePoint now) {
+  std::set<RegionId> regions;
+  for (const Lease& lease : session.leases) regions.merge(regions_.of(lease.id));
+  for (const RegionId id : regions) {
+    if (holders_of(regions_.at(id)).size() == 1)
+      regions_.set_owner(id, to);
+    else
+      note(state_.outbox, Event::Kind::kRegionLost, session, regions_.remove(id), now);
+  }
+}
+
 void Lending::drop_regions(const Lease& lease, TimePoint now) {
   for (const Region& region : regions_.drop(lease.id))
     note(state_.outbox, Event::Kind::kRegionLost, state_.session(lease.session), region, now);

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "base/printable.h"
 #include "daemon/core/lending.h"
 
 // What was lent by the broker before: taken over at the start, and settled with each client that comes back.
@@ -49,7 +50,7 @@ void Lending::adopt(DeviceIndex device, Bytes lent) {
 }
 
 void Lending::restore(Session& session, const Checkpoint::Slice& from, DeviceIndex device) {
-  session.slices.emplace(from.id, Slice{from.id, device, from.limit, {}, {}, from.label});
+  session.slices.emplace(from.id, Slice{from.id, device, from.limit, {}, {}, to_printable(from.label)});
 }
 
 // A descriptor that is not kept went with the broker that made the extent: its clients alone have it now.

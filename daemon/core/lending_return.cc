@@ -63,7 +63,7 @@ void Lending::end(Session& session, bool may_be_in_use, TimePoint now) {
   }
 }
 
-void Lending::move(Session& session, TenantId to) {
+void Lending::move(Session& session, TenantId to, TimePoint now) {
   for (DeviceIndex device = 0; device < stores_.size(); ++device) {
     const auto found = session.outside.find(device);
     const OutsideCharge outside = found == session.outside.end() ? OutsideCharge{} : found->second;
@@ -74,7 +74,7 @@ void Lending::move(Session& session, TenantId to) {
   for (const RequestId id : session.assemblies) assemblies_.at(id).granted.request.tenant = to;
   state_.arbiter.set_tenant(session.id, to);
   state_.tenants.leave(session.tenant, session.id);
-  for (const Lease& lease : session.leases) regions_.set_owner(lease.id, to);
+  move_regions(session, to, now);
   session.tenant = to;
   session.tenant_name = state_.tenants.name(to);
   state_.outbox.record(checkpoint_of(session));

@@ -84,23 +84,21 @@ Region Regions::take(RegionId id) {
   return std::move(region);
 }
 
+std::set<RegionId> Regions::of(LeaseId lease) const {
+  const auto found = by_lease_.find(lease);
+  return found == by_lease_.end() ? std::set<RegionId>{} : found->second;
+}
+
 std::vector<Region> Regions::drop(LeaseId lease) {
   std::vector<Region> dropped;
-  const auto found = by_lease_.find(lease);
-  if (found == by_lease_.end()) return dropped;
-  for (const RegionId id : std::set<RegionId>(found->second)) dropped.push_back(remove(id));
+  for (const RegionId id : of(lease)) dropped.push_back(remove(id));
   return dropped;
 }
 
-void Regions::set_owner(LeaseId lease, TenantId owner) {
-  const auto found = by_lease_.find(lease);
-  if (found == by_lease_.end()) return;
-  for (const RegionId id : std::set<RegionId>(found->second)) {
-    if (regions_.at(id).owner == owner) continue;
-    Region region = take(id);
-    region.owner = owner;
-    put(std::move(region));
-  }
+void Regions::set_owner(RegionId id, TenantId owner) {
+  Region region = take(id);
+  region.owner = owner;
+  put(std::move(region));
 }
 
 std::vector<Region> Regions::drop_expired(TimePoint now) {

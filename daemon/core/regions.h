@@ -56,8 +56,10 @@ class Regions {
   const Region& at(RegionId id) const { return regions_.at(id); }
   /// Returns it.
   Region remove(RegionId id);
-  /// Another tenant has `lease` now.
-  void set_owner(LeaseId lease, TenantId owner);
+  /// Those that stand for `lease`.
+  std::set<RegionId> of(LeaseId lease) const;
+  /// Its memory is another tenant's now.
+  void set_owner(RegionId id, TenantId owner);
   /// Ends those that stand for `lease`, and returns them.
   std::vector<Region> drop(LeaseId lease);
   /// The same of those whose time is over.

@@ -19,7 +19,7 @@ void WaitingPlaces::note(const Request& request) {
     waiting.leasts.push_back(part.least);
   }
   outbox_.record(waiting);
-  places_.insert_or_assign({request.session, request.id}, Place{std::move(waiting), false});
+  places_.insert_or_assign({request.session, request.id}, Place{std::move(waiting)});
 }
 
 void WaitingPlaces::forget(SessionId session, RequestId request) {
@@ -40,16 +40,26 @@ std::vector<RequestId> WaitingPlaces::forget_all_of(SessionId session) {
 }
 
 void WaitingPlaces::restore(const Checkpoint::Waiting& from) {
-  places_.emplace(std::pair(from.session, from.id), Place{from, true});
+  places_.emplace(std::pair(from.session, from.id), Place{from, true, TimePoint::max()});
   ++kept_;
   last_restored_ = std::max(last_restored_, from.id);
+}
+
+void WaitingPlaces::keep_until(SessionId session, TimePoint until) {
+  for (auto one = places_.lower_bound({session, {}}); one != places_.end() && one->first.first == session;
+       ++one) {
+    Place& place = one->second;
+    if (place.is_kept) place.until = until;
+  }
 }
 
 std::optional<RequestId> WaitingPlaces::take(SessionId session, const Request::Parts& parts, TimePoint now) {
   for (auto one = places_.lower_bound({session, {}}); one != places_.end() && one->first.first == session;
        ++one) {
     Place& place = one->second;
-    if (!place.is_kept || place.waiting.deadline <= now || !asks_for(parts, place.waiting)) continue;
+    if (!place.is_kept || std::min(place.waiting.deadline, place.until) <= now ||
+        !asks_for(parts, place.waiting))
+      continue;
     place.is_kept = false;
     --kept_;
     return one->first.second;

@@ -27,6 +27,8 @@ class WaitingPlaces {
 
   /// One of the broker before.
   void restore(const Checkpoint::Waiting& from);
+  /// The session is back, and asks again until `until` for what it waits for.
+  void keep_until(SessionId session, TimePoint until);
   /// Whether any place is kept.
   bool keeps_any() const { return kept_ != 0; }
   /// The first place of the session that was kept for a request for the same, unless the time of that request
@@ -40,7 +42,8 @@ class WaitingPlaces {
  private:
   struct Place {
     Checkpoint::Waiting waiting;
-    bool is_kept = false;  ///< for a client that has not asked again yet
+    bool is_kept = false;                ///< for a client that has not asked again yet
+    TimePoint until = TimePoint::max();  ///< so long it is kept
   };
   Outbox& outbox_;
   std::map<std::pair<SessionId, RequestId>, Place> places_;

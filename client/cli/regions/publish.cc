@@ -15,6 +15,7 @@
 #include "client/cli/table.h"
 #include "client/cli/time_text.h"
 #include "client/cli/views.h"
+#include "client/region_name.h"
 #include "cuda/memory.h"
 #include "gpumem/session.h"
 
@@ -138,6 +139,7 @@ Result<void> FilePublication::load() {
 
 Result<void> FilePublication::publish() {
   if (auto named = check_region_name(name_); !named) return named;
+  if (auto right = client::check_publication(name_, terms_of(options_)); !right) return right;
   if (auto opened = open_file(); !opened) return opened;
   if (auto opened = open_slice(); !opened) return opened;
   slice_->set_in_use({size_});

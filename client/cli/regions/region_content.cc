@@ -99,6 +99,9 @@ int cat_region(const std::filesystem::path& runtime_folder, const RegionName& na
 
 int verify_region(const std::filesystem::path& runtime_folder, const RegionName& name,
                   const std::filesystem::path& file, bool json) {
+  std::error_code failed;
+  if (std::filesystem::exists(file, failed) && !std::filesystem::is_regular_file(file, failed))
+    return report(Error{Code::kInvalidArgument, file.string() + " is not a regular file"});
   const auto region = RegionReader::open(runtime_folder, name);
   if (!region) return report(region.error());
   const auto found = Comparer(file).compare(*region);

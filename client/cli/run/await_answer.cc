@@ -18,9 +18,9 @@ bool await_answer(const UniqueFd& done, const Signals& signals, std::chrono::mil
   for (const auto end = Clock::now() + patience; !can_be_read(done.get());) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - Clock::now());
     if (left.count() <= 0) return false;
-    const auto signal = signals.next_before(done.get(), left);
+    const auto signal = signals.next_for_itself_before(done.get(), left);
     if (!signal) continue;
-    if (asks_to_end(signal->ssi_signo)) die_by(static_cast<int>(signal->ssi_signo));
+    if (signals.asks_to_end(*signal)) die_by(static_cast<int>(signal->ssi_signo));
     if (signal->ssi_signo == SIGTSTP) stop_self();
   }
   return true;

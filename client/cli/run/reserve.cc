@@ -127,7 +127,7 @@ Result<void, CommandError> Reserving::begin() {
 int Reserving::hold() {
   for (;;) {
     const signalfd_siginfo signal = signals_.next();
-    if (asks_to_end(signal.ssi_signo)) return 0;
+    if (signals_.asks_to_end(signal)) return 0;
     if (signal.ssi_signo == SIGTSTP) stop_self();
     int status = 0;
     for (pid_t pid = 0; (pid = ::waitpid(-1, &status, WNOHANG)) > 0;) hook_.child_ended(pid, status);

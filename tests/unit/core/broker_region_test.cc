@@ -290,6 +290,33 @@ TEST_F(BrokerRegion, FollowsItsPublisherToAnotherTenant) {
   EXPECT_TRUE(machine.broker.map_region(mate, "rob", "weights", Regions::kNewest, machine.now));
 }
 
+// Its publisher has given a part back, which a mate has now, who becomes somebody else's.
+TEST_F(BrokerRegion, EndsWhenItsMemoryIsPartedBetweenTenants) {
+  Peer other = peer_of(2);
+  other.gids = {99};
+  const SessionId leaver = machine.broker.open_session(other, "test", machine.now).value();
+  const Grant more = machine.get(publisher, slice, mebibytes(2));
+  std::vector<LeaseId> leases = Machine::leases_of(grant);
+  const std::vector<LeaseId> last = Machine::leases_of(more);
+  leases.insert(leases.end(), last.begin(), last.end());
+  ASSERT_TRUE(machine.broker.publish(publisher, slice, leases, terms(), machine.now));
+  use(leaver);
+  ASSERT_TRUE(machine.give_back(publisher, slice, more));
+  ASSERT_TRUE(map(mate));
+  Policy parted = lab_policy();
+  parted.tenants[2].uid.reset();
+  parted.tenants[2].gid = 102;
+  TenantRule eve = parted.tenants[2];
+  eve.name = "eve";
+  eve.gid = 99;
+  parted.tenants.push_back(eve);
+  ASSERT_TRUE(machine.broker.apply(parted, machine.now));
+  machine.collect();
+  EXPECT_EQ(map_fails(mate), Code::kNotFound);
+  EXPECT_EQ(machine.broker.map_region(leaver, "eve", "weights", Regions::kNewest, machine.now).error().code,
+            Code::kNotFound);
+}
+
 class BrokerRegionUnderPressure : public BrokerRegion {
  protected:
   BrokerRegionUnderPressure() : BrokerRegion(lab_policy(Escalation::kEndSession)) {

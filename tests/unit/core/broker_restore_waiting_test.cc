@@ -49,7 +49,7 @@ class BrokerRestoreWaiting : public testing::Test {
   }
   void resume(const Waiter& waiter) { ASSERT_TRUE(machine.resume(waiter.session, {waiter.slice}, {})); }
   void repeat(Waiter& waiter) {
-    machine.pass(std::chrono::seconds(1));
+    machine.pass(std::chrono::milliseconds(100));
     waiter.request = machine.grow(waiter.session, waiter.slice, waiter.bytes, kMinute);
     ASSERT_FALSE(machine.is_answered(waiter.request)) << machine.why(waiter.request);
   }
@@ -163,6 +163,18 @@ TEST_F(BrokerRestoreWaiting, PlaceLapsesWhenTheRequestWouldHaveExpired) {
   Waiter second = wait(2);
   repeat(first);
   EXPECT_LT(second.request, first.request);
+}
+
+TEST_F(BrokerRestoreWaiting, PlaceIsNotForWhatIsAskedLongAfterItsClientIsBack) {
+  Waiter first = wait(1);
+  Waiter second = wait(2);
+  restart();
+  resume(first);
+  machine.pass(std::chrono::seconds(2));
+  come_back(second);
+  repeat(first);
+  machine.say_goodbye(holder.session);
+  expect_granted_next(second, {first});
 }
 
 TEST_F(BrokerRestoreWaiting, PlaceGoesWithItsSession) {

@@ -119,10 +119,10 @@ class Array:
         return _driver.is_host_memory(self.ordinal)
 
     def tobytes(self) -> builtins.bytes:
-        """A copy of the elements, on the host, in C's order. Raises InvalidArgument: the array is not in that order,
-        and the host cannot read it in place."""
+        """A copy of the elements, on the host, in C's order. Raises InvalidArgument: the array is not in that
+        order."""
         if not self._layout.is_contiguous:
-            return self.buffer().tobytes() if self.is_on_host and self._layout.type.typestr else self._not_contiguous()
+            self._not_contiguous()
         with _driver.current(self.ordinal):
             return _driver.copy_out(self._address, self.nbytes)
 

@@ -30,7 +30,7 @@ MOST_BYTES = 1 << 25
 MOST_NAME_BYTES = 512
 MOST_DIMENSIONS = 32
 _HEAD = struct.Struct("<8sII")
-_MOST_SIZE = 2**63 - 1
+MOST_SIZE = 2**63 - 1
 _MOST_DIGITS = 19
 _KEYS = ("dtype", "name", "offset", "private", "shape", "strides")
 # Invisible, or not writable as UTF-8: control and format characters, surrogates, line and paragraph separators.
@@ -124,7 +124,7 @@ class ArrayLayout:
                                   f"strides as dimensions, {MOST_DIMENSIONS} at most")
         if any(value % itemsize for value in (self.offset, *self.strides)):
             raise InvalidArgument(f"its offset and strides are multiples of {itemsize}, the size of a {self.dtype}")
-        if math.prod(max(1, count) for count in self.shape) * itemsize > _MOST_SIZE or self.end > _MOST_SIZE:
+        if math.prod(max(1, count) for count in self.shape) * itemsize > MOST_SIZE or self.end > MOST_SIZE:
             raise InvalidArgument("it has more than 2^63 - 1 bytes, or ends behind them")
         if 0 not in self.shape:
             self._check_overlap(itemsize)
@@ -141,8 +141,9 @@ def _check_numbers(values: object, what: str) -> None:
     if not isinstance(values, tuple):
         raise InvalidArgument(f"{what} cannot be had from {str(values)[:40]}")
     for value in values:
-        if type(value) is not int or not 0 <= value <= _MOST_SIZE:
-            raise InvalidArgument(f"{what} is {str(value)[:40]}; it is a whole number from 0 to 2^63 - 1")
+        if type(value) is not int or not 0 <= value <= MOST_SIZE:
+            shown = hex(value) if type(value) is int else str(value)  # which has no most of digits
+            raise InvalidArgument(f"{what} is {shown[:40]}; it is a whole number from 0 to 2^63 - 1")
 
 
 def contiguous_strides(shape: Sequence[int], itemsize: int) -> tuple[int, ...]:
@@ -188,6 +189,9 @@ class Layout:
         placed, offset, own = [], 0, set(private)
         for name, (dtype, shape) in arrays.items():
             counts = tuple(operator.index(count) for count in shape)
+            _check_numbers(counts[:MOST_DIMENSIONS + 1], "a dimension of its shape")
+            if len(counts) > MOST_DIMENSIONS:
+                raise InvalidArgument(f"array {name!r} has {len(counts)} dimensions, more than {MOST_DIMENSIONS}")
             strides = contiguous_strides(counts, dtype_of(dtype).itemsize)
             placed.append(ArrayLayout(name, dtype, counts, strides, offset, name in own))
             offset = aligned(placed[-1].end)

@@ -118,7 +118,7 @@ def publish_layout(session: Session, name: str, layout: Layout, fill: Fill, *, s
     encoded = layout.encoded
     start = aligned(layout.end)
     size = start + len(encoded)
-    with _grown(session, slice, size, device, wait, name) as (place, offset):
+    with _grown(session, slice, size, device, wait) as (place, offset):
         with _driver.current(place.ordinal):
             fill(place.base + offset)
             _driver.write(place.base + offset + start, encoded)
@@ -129,10 +129,10 @@ def publish_layout(session: Session, name: str, layout: Layout, fill: Fill, *, s
 
 
 @contextlib.contextmanager
-def _grown(session: Session, slice: Slice | None, size: int, device: str | None, wait: float,
-           name: str) -> Iterator[tuple[Slice, int]]:
+def _grown(session: Session, slice: Slice | None, size: int, device: str | None,
+           wait: float) -> Iterator[tuple[Slice, int]]:
     """A slice and the offset from which on `size` bytes are committed. As before when the statement raises."""
-    place = slice or session.open_slice(device=device, label=f"region {name}"[:60])
+    place = slice or session.open_slice(device=device, label="region")  # everybody sees labels, and not the name
     offset = place.committed
     try:
         place.grow(offset + size, wait=wait)
