@@ -142,7 +142,7 @@ def _check_numbers(values: object, what: str) -> None:
         raise InvalidArgument(f"{what} cannot be had from {str(values)[:40]}")
     for value in values:
         if type(value) is not int or not 0 <= value <= MOST_SIZE:
-            shown = hex(value) if type(value) is int else str(value)  # which has no most of digits
+            shown = hex(value) if type(value) is int and value.bit_length() > 256 else str(value)  # which has a most
             raise InvalidArgument(f"{what} is {shown[:40]}; it is a whole number from 0 to 2^63 - 1")
 
 

@@ -134,8 +134,11 @@ def _tensor(name: str, value: Any, data: int) -> Tensor:
         fail("its data_offsets are not two whole numbers")
     if not isinstance(shape, list) or any(type(count) is not int for count in shape):
         fail("its shape is no list of whole numbers")
-    if len(shape) > MOST_DIMENSIONS or any(not 0 <= count <= MOST_SIZE for count in shape):
-        fail(f"its shape is not of {MOST_DIMENSIONS} whole numbers at most, from 0 to 2^63 - 1")
+    if len(shape) > MOST_DIMENSIONS:
+        fail(f"its shape has {len(shape)} dimensions, more than {MOST_DIMENSIONS}")
+    for count in shape:
+        if not 0 <= count <= MOST_SIZE:
+            fail(f"a dimension of its shape is {count}; it is a whole number from 0 to 2^63 - 1")
     size = ArrayLayout(name, dtype.name, tuple(shape), contiguous_strides(shape, dtype.itemsize), 0).nbytes
     if not 0 <= offsets[0] <= offsets[1] or offsets[1] - offsets[0] != size:
         fail(f"its data_offsets are {offsets}, and its shape has {size} bytes")
