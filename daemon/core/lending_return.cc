@@ -22,12 +22,12 @@ Result<void> Lending::give_back(Session& session, SliceId slice, std::span<const
     }
   }
   if (ids.empty()) return {};
-  Event& event = state_.note(Event::Kind::kReturned, session, now);
+  Bytes returned;
+  for (const LeaseId id : ids) returned += lease(id).extent.size;
+  Event& event = state_.note(Event::Kind::kReturned, session, now);  // until the next one is noted
   event.device = lease(ids.front()).device;
-  for (const LeaseId id : ids) {
-    event.bytes += lease(id).extent.size;
-    let_go(lease(id), now);
-  }
+  event.bytes = returned;
+  for (const LeaseId id : ids) let_go(lease(id), now);
   return {};
 }
 
