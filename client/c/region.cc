@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cstring>
 
 #include "client/c/handles.h"
 #include "client/c/last_error.h"
@@ -15,9 +16,12 @@ Result<PublishOptions> read_publish_options(const gpumem_publish_options* given)
   if (!known) return known.error();
   const auto life = read_duration(known->life_ms, "life_ms");
   if (!life) return life.error();
-  if (known->sharing < GPUMEM_SHARING_PRIVATE || known->sharing > GPUMEM_SHARING_NAMED)
+  int sharing = 0;  // a program in C may have put any number there
+  static_assert(sizeof sharing == sizeof known->sharing);
+  std::memcpy(&sharing, &known->sharing, sizeof sharing);
+  if (sharing < GPUMEM_SHARING_PRIVATE || sharing > GPUMEM_SHARING_NAMED)
     return Error{Code::kInvalidArgument, "no such kind of sharing"};
-  PublishOptions options{.sharing = static_cast<Sharing>(known->sharing),
+  PublishOptions options{.sharing = static_cast<Sharing>(sharing),
                          .readers = {},
                          .layout = {known->layout},
                          .digest = {},
