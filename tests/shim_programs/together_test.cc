@@ -52,7 +52,8 @@ TEST_F(Together, OneThatWouldHaveCrashedWaitsAndFinishesWhenTheOtherIsKilled) {
 /// Contexts are of the device's other memory: 256 MiB each.
 class Crowd : public ShimPrograms {
  protected:
-  Crowd() : ShimPrograms(of_machine("1x24GiB", "all-but 16GiB")) {}
+  // Room for the contexts of fifty, which are charged too, however long each of them takes.
+  Crowd() : ShimPrograms(of_machine("1x48GiB", "all-but 16GiB")) {}
 };
 
 class Programs {
