@@ -8,6 +8,7 @@
 #include "client/cli/check_program.h"
 #include "client/cli/events.h"
 #include "client/cli/listings.h"
+#include "client/cli/option_checks.h"
 #include "client/cli/quota.h"
 #include "client/cli/regions/region_commands.h"
 #include "client/cli/run/command.h"
@@ -75,6 +76,7 @@ void add_why(CLI::App& app, Arguments& arguments, int& status) {
   CLI::App* command = app.add_subcommand("why", "Say how a tenant stands and what its requests wait for");
   command->add_option("subject", arguments.subject, "The number of a session, or the name of a tenant")
       ->required()
+      ->check(refuse_unprintable)
       ->type_name("SESSION|TENANT");
   add_json(*command, arguments);
   add_watch(*command, arguments);
@@ -95,6 +97,7 @@ void add_events(CLI::App& app, Arguments& arguments, int& status) {
       })
       ->type_name("TIME");
   command->add_option("--tenant", arguments.tenant, "Only of this tenant and of what belongs to it")
+      ->check(refuse_unprintable)
       ->type_name("TENANT");
   command->add_flag("--no-follow", arguments.no_follow, "Show what is kept, and end");
   add_json(*command, arguments);

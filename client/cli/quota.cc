@@ -7,6 +7,7 @@
 
 #include "client/cli/listings.h"
 #include "client/cli/monitor.h"
+#include "client/cli/option_checks.h"
 #include "client/cli/rpc.h"
 #include "client/runtime_folder.h"
 #include "gpumem/v1/broker.grpc.pb.h"
@@ -109,13 +110,16 @@ CLI::App* add_change(CLI::App& quota, const char* name, const char* about, Argum
       ->add_option_function<std::string>(
           "TENANT", [&](const std::string& tenant) { arguments.request.set_tenant(tenant); },
           "Name, or uid:N for a user without a tenant")
-      ->required();
+      ->required()
+      ->check(refuse_unprintable);
   command
       ->add_option_function<std::string>(
           "--device", [&](const std::string& uuid) { arguments.request.set_device(uuid); },
           "Only on this device [every device]")
+      ->check(refuse_unprintable)
       ->type_name("UUID");
   command->add_option("--revision", arguments.revision, "Only if the quotas are still at revision N")
+      ->check(CLI::NonNegativeNumber)
       ->type_name("N");
   add_json(*command, arguments);
   return command;

@@ -124,6 +124,40 @@ TEST_F(RegionCommands, VersionsAreReadAndRemovedOneByOne) {
   EXPECT_TRUE(regions().empty());
 }
 
+TEST_F(RegionCommands, WordsThatNameNothingAreRefusedBeforeTheBrokerIsAsked) {
+  const std::string no_text = "caf\xe9";
+  const auto refused = [&](const std::vector<std::string>& arguments) {
+    const Outcome outcome = gpumem(arguments);
+    EXPECT_EQ(outcome.status, 2) << arguments[0] << ": " << outcome.output;
+    return outcome.output;
+  };
+  EXPECT_THAT(refused({"cat", "weights", "--version", "newest"}), HasSubstr("--version"));
+  EXPECT_THAT(refused({"cat", "weights", "--version", "-1"}), HasSubstr("--version"));
+  EXPECT_THAT(refused({"regions", "rm", "weights", "--version", "-1"}), HasSubstr("--version"));
+  EXPECT_THAT(refused({"quota", "set", "x", "--limit", "1GiB", "--revision", "-1"}), HasSubstr("--revision"));
+  for (const std::vector<std::string>& arguments :
+       std::vector<std::vector<std::string>>{{"cat", no_text},
+                                             {"cat", "weights", "--owner", no_text},
+                                             {"verify", no_text, "/etc/hostname"},
+                                             {"regions", "--owner", no_text},
+                                             {"regions", "rm", no_text},
+                                             {"why", no_text},
+                                             {"events", "--no-follow", "--tenant", no_text},
+                                             {"quota", "set", no_text, "--limit", "1GiB"}})
+    EXPECT_THAT(refused(arguments), HasSubstr("not UTF-8"));
+}
+
+TEST_F(RegionCommands, WhatIsReadGoesNowhereElseWhereTheOutputIsClosed) {
+  auto publisher = publish({file("a", some_content()), "--name", "weights"});
+  const std::string command = "exec " + cli_program().string() + " cat weights >&-";
+  const Outcome outcome = run({.program = "/bin/sh",
+                               .arguments = {"-c", command},
+                               .environment = {{"GPUMEM_RUNTIME_DIR", broker_.folder()}}});
+  EXPECT_EQ(outcome.status, 1) << outcome.output;
+  EXPECT_EQ(interrupt(*publisher), 0);
+  expect_rest();
+}
+
 TEST_F(RegionCommands, WhatCannotBePublishedIsNamed) {
   const auto refused = [&](std::vector<std::string> arguments) {
     arguments.insert(arguments.begin(), "publish");

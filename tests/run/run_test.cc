@@ -152,6 +152,20 @@ TEST_F(Run, TellsOfProcessesThatWereKilledAndOfOrphans) {
   EXPECT_TRUE(says(orphan.output, "peak 4MiB"));
 }
 
+TEST_F(Run, InsideAnotherOneIsInItsAccount) {
+  const std::string account = actor_program().string() + " account ";
+  const std::string inner = cli_program().string() + " run -- ";
+  const Outcome outcome =
+      run_shell(inner + inner + account + "2097152 0 0 0 exit; " + account + "4194304 0 0 0 exit");
+  EXPECT_TRUE(says(outcome.output, "peak 2MiB, waited 0ms, nothing denied")) << "of the innermost";
+  EXPECT_TRUE(says(outcome.output, "peak 6MiB in 2 processes (the largest 4MiB)"));
+  EXPECT_TRUE(left_nothing());
+  const Outcome later = run_shell(account + "2097152 0 0 0 exit", {},
+                                  {{"GPUMEM_ACCOUNT_FOLDER", (folder_ / "gpumem-run-gone").string()}});
+  EXPECT_TRUE(says(later.output, "peak 2MiB")) << "beside a variable that has outlived its folder";
+  EXPECT_TRUE(left_nothing());
+}
+
 TEST_F(Run, WithoutRoomForAnAccountRunsTheCommandAndSaysSo) {
   std::string too_long = "/tmp";
   while (too_long.size() < PATH_MAX - 6) too_long += "/.";

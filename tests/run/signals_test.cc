@@ -115,6 +115,58 @@ TEST_F(RunSignals, ThatEndTheCommandEndIt) {
   EXPECT_TRUE(left_nothing());
 }
 
+// What comes while `gpumem run` waits for a broker that does not answer.
+struct RunSignalsBeforeTheCommand : RunSignals {
+  RunSignalsBeforeTheCommand() { EXPECT_EQ(::kill(broker_.pid(), SIGSTOP), 0); }
+  /// Waits until no signal does anything to it by itself.
+  static void await_attention(pid_t pid) {
+    EXPECT_TRUE(eventually([&] {
+      const std::string status = read_file("/proc/" + std::to_string(pid) + "/status");
+      const auto at = status.find("SigBlk:\t");
+      return at != std::string::npos && status.compare(at + 8, 16, "0000000000000000") != 0;
+    }));
+  }
+  void answer() { EXPECT_EQ(::kill(broker_.pid(), SIGCONT), 0); }
+};
+
+TEST_F(RunSignalsBeforeTheCommand, DoNotEndOneThatWasStartedToIgnoreThem) {
+  Child running({.program = "/usr/bin/env",
+                 .arguments = {"--ignore-signal=HUP", cli_program().string(), "run", "/bin/true"},
+                 .environment = with({})});
+  await_attention(running.pid());
+  running.signal(SIGHUP);
+  answer();
+  EXPECT_EQ(running.wait(), 0);
+}
+
+TEST_F(RunSignalsBeforeTheCommand, AskItToEndAndItDoes) {
+  auto running = begin({"run", "/bin/sleep", "1000"});
+  await_attention(running.child().pid());
+  running.child().signal(SIGTERM);
+  EXPECT_EQ(running.wait(), -SIGTERM);
+  answer();
+}
+
+TEST_F(RunSignalsBeforeTheCommand, AreKeptForTheCommandWhereTheyAreNotForIt) {
+  auto running = begin({"run", "/bin/sleep", "1000"});
+  await_attention(running.child().pid());
+  running.child().signal(SIGUSR1);
+  answer();
+  EXPECT_EQ(running.wait(), -SIGUSR1) << "of the command, that does not expect it: " << running.said();
+}
+
+TEST_F(RunSignals, ThatStopTheCommandAndContinueTheGroupLeaveNobodyBehind) {
+  auto running = command();
+  const pid_t pid = running.pid_of_command(), group = running.child().pid();
+  for (int round = 0; round < 100; ++round) {
+    EXPECT_EQ(::kill(pid, SIGSTOP), 0);
+    EXPECT_EQ(::kill(-group, SIGCONT), 0) << "before, while or after the other sees that it has stopped";
+    ASSERT_TRUE(eventually([&] { return state_of(pid) != 'T' && state_of(group) != 'T'; })) << round;
+  }
+  running.tell("quit\n");
+  EXPECT_EQ(running.wait(), 3);
+}
+
 TEST_F(RunSignals, ThatWereBlockedBeforeAreNotForTheCommand) {
   auto running = begin({"run", "/bin/grep", "^Sig[BI]", "/proc/self/status"});
   EXPECT_EQ(running.wait(), 0);

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "base/duration.h"
+#include "client/cli/option_checks.h"
 #include "client/cli/regions/publish.h"
 #include "client/cli/regions/region_content.h"
 #include "client/cli/regions/regions.h"
@@ -24,16 +25,22 @@ void add_json_flag(CLI::App& command, bool& json) {
 }
 
 void add_version(CLI::App& command, RegionName& region) {
-  command.add_option("--version", region.version, "This version of it [the newest]")->type_name("N");
+  command.add_option("--version", region.version, "This version of it [the newest]")
+      ->check(CLI::NonNegativeNumber)
+      ->type_name("N");
 }
 
 void add_owner(CLI::App& command, RegionName& region) {
   command.add_option("--owner", region.owner, "The tenant that has published it [one's own]")
+      ->check(refuse_unprintable)
       ->type_name("TENANT");
 }
 
 void add_region_name(CLI::App& command, RegionName& region) {
-  command.add_option("name", region.name, "Its name")->required()->type_name("NAME");
+  command.add_option("name", region.name, "Its name")
+      ->required()
+      ->check(refuse_unprintable)
+      ->type_name("NAME");
 }
 
 void add_time(CLI::App& command, const char* option, std::chrono::milliseconds& time, const char* about) {
@@ -54,6 +61,7 @@ void add_regions(CLI::App& app, const std::string& runtime_dir, int& status) {
   CLI::App* regions =
       app.add_subcommand("regions", "List regions: published memory, who pays and who maps it");
   regions->add_option("--owner", arguments->region.owner, "Only of this tenant [of all]")
+      ->check(refuse_unprintable)
       ->type_name("TENANT");
   add_json_flag(*regions, arguments->json);
   CLI::App* rm = regions->add_subcommand("rm", "Remove a region of one's tenant; who has mapped it keeps it");

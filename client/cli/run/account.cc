@@ -19,6 +19,7 @@ namespace {
 
 constexpr std::string_view kPrefix = "account.";
 constexpr std::string_view kFolderPrefix = "gpumem-run-";
+constexpr int kDeepest = 8;  // of commands inside commands: the folders are in others' hands
 
 std::string parent_folder() {
   for (const char* name : {"XDG_RUNTIME_DIR", "TMPDIR"}) {
@@ -75,36 +76,61 @@ void remove_abandoned(const std::filesystem::path& parent) {
   }
 }
 
+// That of the command which this one is a part of, while it runs: the variable may be older than the folder.
+std::optional<std::filesystem::path> outer_folder() {
+  const char* outer = std::getenv("GPUMEM_ACCOUNT_FOLDER");
+  if (outer == nullptr || ::access(outer, W_OK | X_OK) != 0) return std::nullopt;
+  const std::filesystem::path path(outer);
+  if (!path.is_absolute() || !path.filename().string().starts_with(kFolderPrefix)) return std::nullopt;
+  return path;
+}
+
+void read_accounts(const std::filesystem::path& folder, int depth, std::vector<ProcessAccount>& accounts) {
+  std::error_code failed;
+  for (std::filesystem::directory_iterator it(folder, failed), end; !failed && it != end;
+       it.increment(failed)) {
+    const std::string name = it->path().filename();
+    std::error_code no_matter;
+    if (name.starts_with(kFolderPrefix) && depth > 0 &&
+        it->symlink_status(no_matter).type() == std::filesystem::file_type::directory)
+      read_accounts(it->path(), depth - 1, accounts);
+    const auto pid = pid_of(name);
+    const auto account = pid ? read_account(it->path(), *pid) : std::nullopt;
+    if (account) accounts.push_back(*account);
+  }
+}
+
 std::uint64_t capped_sum(std::uint64_t a, std::uint64_t b) { return a + std::min(b, ~a); }
 
 }  // namespace
 
 Result<AccountFolder> AccountFolder::make() {
+  if (const auto outer = outer_folder()) {
+    if (auto inner = make_in(*outer, true)) return inner;
+  }
   const std::filesystem::path parent = parent_folder();
   remove_abandoned(parent);
+  return make_in(parent, false);
+}
+
+Result<AccountFolder> AccountFolder::make_in(const std::filesystem::path& parent, bool is_inner) {
   for (;;) {
     std::string path = parent / (std::string(kFolderPrefix) + "XXXXXX");
     if (::mkdtemp(path.data()) == nullptr) return errno_error(errno, "cannot make the folder " + path);
     UniqueFd lock = open_folder(path);
     static_cast<void>(::flock(lock.get(), LOCK_EX));  // a file system without locks has nothing removed
-    if (::access(path.c_str(), F_OK) == 0) return AccountFolder(path, std::move(lock));
+    if (::access(path.c_str(), F_OK) == 0) return AccountFolder(path, std::move(lock), is_inner);
   }  // taken for abandoned before it was locked
 }
 
 AccountFolder::~AccountFolder() {
   std::error_code no_matter;
-  if (!path_.empty()) std::filesystem::remove_all(path_, no_matter);
+  if (!path_.empty() && !is_inner_) std::filesystem::remove_all(path_, no_matter);
 }
 
 std::vector<ProcessAccount> AccountFolder::read() const {
   std::vector<ProcessAccount> accounts;
-  std::error_code failed;
-  for (std::filesystem::directory_iterator it(path_, failed), end; !failed && it != end;
-       it.increment(failed)) {
-    const auto pid = pid_of(it->path().filename());
-    const auto account = pid ? read_account(it->path(), *pid) : std::nullopt;
-    if (account) accounts.push_back(*account);
-  }
+  read_accounts(path_, kDeepest, accounts);
   std::ranges::sort(accounts, {}, &ProcessAccount::pid);
   return accounts;
 }

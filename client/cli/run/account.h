@@ -24,24 +24,31 @@ struct ProcessAccount {
 };
 
 /// The folder in which the processes of a command write their accounts. Only this user may enter it. It is
-/// removed with its owner; if that was killed, when the user makes the next one.
+/// removed with its owner; if that was killed, when the user makes the next one. That of a command which runs
+/// inside another one's is in the other's folder, and stays for its account.
 class AccountFolder {
  public:
-  /// Makes it in XDG_RUNTIME_DIR, TMPDIR or /tmp. Errors  those of mkdtemp(3).
+  /// Makes it in GPUMEM_ACCOUNT_FOLDER, if a command around this one has one, else in XDG_RUNTIME_DIR, TMPDIR
+  /// or /tmp. Errors  those of mkdtemp(3).
   static Result<AccountFolder> make();
   AccountFolder(AccountFolder&& other) noexcept
-      : path_(std::exchange(other.path_, {})), lock_(std::move(other.lock_)) {}
+      : path_(std::exchange(other.path_, {})), lock_(std::move(other.lock_)), is_inner_(other.is_inner_) {}
   AccountFolder& operator=(AccountFolder&&) = delete;
   ~AccountFolder();
 
   const std::filesystem::path& path() const { return path_; }
-  /// The accounts that are there, by pid. Files that are no account are left out.
+  /// The accounts that are there, those of inner folders with them, by pid. Files that are no account are
+  /// left out.
   std::vector<ProcessAccount> read() const;
 
  private:
-  AccountFolder(std::filesystem::path path, UniqueFd lock) : path_(std::move(path)), lock_(std::move(lock)) {}
+  AccountFolder(std::filesystem::path path, UniqueFd lock, bool is_inner)
+      : path_(std::move(path)), lock_(std::move(lock)), is_inner_(is_inner) {}
+  static Result<AccountFolder> make_in(const std::filesystem::path& parent, bool is_inner);
+
   std::filesystem::path path_;
   UniqueFd lock_;  ///< the folder, locked as long as its owner lives
+  bool is_inner_;  ///< it is another one's, and removed with that
 };
 
 /// One line: peak, time waited, what was denied, over all processes.

@@ -9,7 +9,7 @@
 #include <cerrno>
 
 #include "base/exec_words.h"
-#include "client/cli/run/wake_at_end.h"
+#include "client/cli/run/wake_again.h"
 
 namespace gpumem::cli {
 namespace {
@@ -98,7 +98,7 @@ int Command::wait(const Signals& signals, const OtherEnded& other_ended) {
 }
 
 // Several ends may be told of by one signal.
-std::optional<int> Command::reap(const OtherEnded& other_ended, GroupSentinel& sentinel) const {
+std::optional<int> Command::reap(const OtherEnded& other_ended, GroupSentinel& sentinel) {
   std::optional<int> ended;
   int status = 0;
   pid_t pid = 0;
@@ -106,7 +106,8 @@ std::optional<int> Command::reap(const OtherEnded& other_ended, GroupSentinel& s
     if (pid != pid_) {
       if (!WIFSTOPPED(status) && !sentinel.note_end(pid) && other_ended) other_ended(pid, status);
     } else if (WIFSTOPPED(status)) {
-      const WakeAtEnd wake(pid_);
+      const WakeAgain wake(pid_);
+      waker_ = wake.watcher();
       if (!goes_on()) stop_self();  // so that whoever waits for this process, such as a shell, learns of it
     } else {
       ended = status;
@@ -124,7 +125,8 @@ bool Command::goes_on() const {
 
 // A program that has left the group does not get what is sent to it; what the terminal sends is not for it.
 void Command::pass_on(const signalfd_siginfo& signal, GroupSentinel& sentinel) const {
-  if (signal.ssi_pid == static_cast<std::uint32_t>(::getpid())) return;  // SIGPIPE of what is said here
+  const auto sender = static_cast<pid_t>(signal.ssi_pid);
+  if (sender == ::getpid() || sender == waker_) return;  // the first: SIGPIPE of what is said here
   const int number = static_cast<int>(signal.ssi_signo);
   const bool is_of_group = sentinel.has_received(number) && ::getpgid(pid_) == ::getpgrp();
   const bool is_of_terminal = signal.ssi_code == SI_KERNEL;

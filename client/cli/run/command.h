@@ -70,10 +70,11 @@ class Command {
  private:
   explicit Command(pid_t pid) : pid_(pid) {}
   bool goes_on() const;
-  std::optional<int> reap(const OtherEnded& other_ended, GroupSentinel& sentinel) const;
+  std::optional<int> reap(const OtherEnded& other_ended, GroupSentinel& sentinel);
   void pass_on(const signalfd_siginfo& signal, GroupSentinel& sentinel) const;
 
   pid_t pid_;
+  pid_t waker_ = -1;  ///< the last process that continued this one, and not the command
 };
 
 /// Ends this process as the command has ended: by the same signal. Answers the exit status, if it had one.

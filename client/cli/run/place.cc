@@ -28,7 +28,8 @@ class Waiting {
   Result<void> open();
   Result<v1::Standing> standing();
   std::uint64_t ask_for_memory();
-  void show();
+  void ask_how_it_goes();
+  void show(const v1::SessionAnswer& answer);
   void show_full(const v1::Denial& denial);
   milliseconds left() const {
     return std::max(milliseconds(0), std::chrono::ceil<milliseconds>(end_ - Clock::now()));
@@ -43,6 +44,8 @@ class Waiting {
   const Clock::time_point end_;
   std::unique_ptr<BrokerSession> session_;
   std::uint64_t slice_ = 0;
+  std::uint64_t explanation_ = 0;  // the request whose answer tells how it goes; 0: none is under way
+  Clock::time_point shown_;
   Bytes bytes_;
 };
 
@@ -85,12 +88,18 @@ std::uint64_t Waiting::ask_for_memory() {
   return session_->send(std::move(request));
 }
 
-void Waiting::show() {
+// Once for each tick; nobody waits for the answer, as a signal may come first.
+void Waiting::ask_how_it_goes() {
+  if (explanation_ != 0 || Clock::now() < shown_ + kTick) return;
   v1::SessionRequest request;
   request.mutable_explain();
-  const auto answer = session_->ask(std::move(request));
-  if (!answer) return;
-  for (const v1::Denial& denial : answer->explained().waiting()) {
+  explanation_ = session_->send(std::move(request));
+}
+
+void Waiting::show(const v1::SessionAnswer& answer) {
+  explanation_ = 0;
+  shown_ = Clock::now();
+  for (const v1::Denial& denial : answer.explained().waiting()) {
     if (denial.session() != session_->opened().session()) continue;
     const std::uint64_t ahead = denial.waiters_ahead();
     progress_.show("waiting for " + to_string(bytes_) + " of " + short_uuid(options_.device) +
@@ -131,8 +140,10 @@ Result<Place> Waiting::run() {
       asked = 0;  // again at the next tick
     } else if (asked == 0) {
       asked = ask_for_memory();
+    } else if (const auto explained = session_->answer_to(explanation_)) {
+      show(*explained);
     } else {
-      show();
+      ask_how_it_goes();
     }
   }
 }
