@@ -58,6 +58,10 @@ class Broker:
     def sessions(self) -> list:
         return self.ask("ps")["sessions"]
 
+    def charged(self, label: str) -> list[int]:
+        """Bytes, of each session of that label."""
+        return [sum(slice["charged"] for slice in one["slices"]) for one in self.sessions() if one["label"] == label]
+
     def lent(self) -> int:
         """Bytes of all devices."""
         return sum(device["pool"] - device["free"] for device in self.devices())

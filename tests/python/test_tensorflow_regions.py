@@ -19,6 +19,7 @@ from gpumem.tensorflow import memory_limit
 
 from bindings import ok
 from brokered import broker, kept  # noqa: F401, fixtures
+from framework_process import FrameworkProcess
 
 PROGRAM = pathlib.Path(__file__).with_name("tensorflow_regions_program.py")
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "TF_ENABLE_ONEDNN_OPTS": "0"}
@@ -54,43 +55,15 @@ def file(tmp_path_factory):
     return path
 
 
-class Process:
-    """The program in a role, until the end of the `with`."""
-
-    def __init__(self, *words: object):
-        self._process = subprocess.Popen([os.environ["COEXISTENCE_PYTHON"], PROGRAM, *map(str, words)],
-                                         env={**os.environ, **QUIET}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-
-    def hear(self) -> dict:
-        line = self._process.stdout.readline()
-        assert line, f"the program ended with {self._process.wait()}"
-        return json.loads(line)
-
-    def say(self, line: str) -> dict:
-        self._process.stdin.write(line + "\n")
-        self._process.stdin.flush()
-        return self.hear()
-
-    def __enter__(self) -> "Process":
-        return self
-
-    def __exit__(self, kind: object, *_: object) -> None:
-        self._process.stdin.close()
-        if kind is not None:
-            self._process.kill()
-        assert self._process.wait() == 0 or kind is not None
-
-
-def charged(broker, label: str) -> list[int]:
-    """Bytes, of each session of that label."""
-    return [sum(slice["charged"] for slice in one["slices"]) for one in broker.sessions() if one["label"] == label]
+def program(*words: object) -> FrameworkProcess:
+    return FrameworkProcess(PROGRAM, *words, **QUIET)
 
 
 def test_four_tensorflow_processes_predict_by_one_copy_as_by_an_ordinary_load(broker, file):
     with contextlib.ExitStack() as running:
-        publisher = running.enter_context(Process("publish", file))
+        publisher = running.enter_context(program("publish", file))
         published = publisher.hear()
-        readers = [running.enter_context(Process("map")) for _ in range(READERS)]
+        readers = [running.enter_context(program("map")) for _ in range(READERS)]
         found = [reader.hear() for reader in readers]
         for one in found:
             assert one["predicted"] == published["predicted"] != one["before"]
@@ -99,9 +72,9 @@ def test_four_tensorflow_processes_predict_by_one_copy_as_by_an_ordinary_load(br
             assert one["private"] == ["net/norm/moving_mean", "net/norm/moving_variance"]
             assert one["limits"] == {}  # TensorFlow for the CPU has no GPU to limit
         # one copy, and a few small ones of each reader's own
-        [whole] = charged(broker, "publish")
+        [whole] = broker.charged("publish")
         assert published["bytes"] > 200_000_000 and published["bytes"] < whole < published["bytes"] + 4 * MIB
-        assert charged(broker, "map") == [2 * MIB] * READERS
+        assert broker.charged("map") == [2 * MIB] * READERS
         assert broker.lent() == whole + READERS * 2 * MIB
         # a reader that trains does so by itself
         trained = readers[0].say("train")["predicted"]
@@ -113,7 +86,7 @@ def test_four_tensorflow_processes_predict_by_one_copy_as_by_an_ordinary_load(br
 def test_tensorflow_tensors_of_a_published_file(context, broker, file):
     with gpumem.Session.connect(label="file") as session, publish_safetensors(session, file, "file") as publication:
         assert len(publication.layout.arrays) == 10
-        with Process("tensors") as reader:
+        with program("tensors") as reader:
             found = reader.hear()
         at = np.random.default_rng(3).standard_normal((8, WIDTHS[0]), dtype="float32")
         with session.map_region("file") as region:
