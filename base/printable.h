@@ -2,19 +2,24 @@
 #include <algorithm>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace gpumem {
 
-/// Whether `text`, which comes from others, can be shown on a terminal as it is: no control characters.
-inline bool is_printable(std::string_view text) {
-  return std::ranges::all_of(text, [](unsigned char c) { return c >= 0x20 && c != 0x7f; });
-}
+/// Whether `text`, which comes from others, can be shown on a terminal and sent in a message as it is: UTF-8
+/// (RFC 3629) without control characters (C0, DEL, C1).
+bool is_printable(std::string_view text);
 
 /// `text` with a question mark for every byte that is no printable ASCII: for files and logs.
 inline std::string printable_ascii(std::string text) {
   std::ranges::replace_if(
       text, [](unsigned char c) { return c < 0x20 || c >= 0x7f; }, '?');
   return text;
+}
+
+/// `text` if it is printable, else what printable_ascii() makes of it.
+inline std::string to_printable(std::string text) {
+  return is_printable(text) ? text : printable_ascii(std::move(text));
 }
 
 }  // namespace gpumem

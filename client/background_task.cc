@@ -2,9 +2,10 @@
 
 #include <poll.h>
 #include <pthread.h>
-#include <sys/eventfd.h>
+#include <sys/socket.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <condition_variable>
@@ -29,12 +30,14 @@ struct BackgroundTask::Task {
   std::thread::id worker{};  ///< that does the work now
 
   /// There is nothing any more that it waits for.
-  bool is_over() const { return when.period.count() == 0 && when.readable < 0; }
+  bool is_over() const { return when.period.count() == 0 && when.readable == nullptr; }
 };
 
 namespace {
 
 using Task = BackgroundTask::Task;
+
+constexpr std::chrono::seconds kDeafPeriod{1};
 
 /// The thread and its tasks, in one process.
 class BackgroundThread {
@@ -52,24 +55,27 @@ class BackgroundThread {
   }
 
  private:
-  /// One thread, from its start to its end. It has a descriptor of its own, because the next one may start
-  /// before it has heard that it is to end.
+  /// One thread, from its start to its end. It has descriptors of its own, because the next one may start
+  /// before it has heard that it is to end. They are a pair of sockets: if the program closes them, the
+  /// thread is woken by that.
   struct Life {
     std::thread thread;
-    OwnFd woken;
+    OwnFd woken;  ///< readable when there is something new
+    OwnFd waker;
     bool over = false;
   };
 
   Result<void> start();
   void run(const std::shared_ptr<Life>& life);
-  void wait(const Life& life, std::unique_lock<std::mutex>& lock);
+  void wait(Life& life, std::unique_lock<std::mutex>& lock);
   void work(const std::shared_ptr<Task>& task, std::unique_lock<std::mutex>& lock);
   bool has(const Task& task) const {
     return std::ranges::any_of(tasks_, [&](const auto& one) { return one.get() == &task; });
   }
+  static Result<void> make_waker(Life& life);
+  /// `mutex_` is held: the thread may make another waker.
   static void wake(const Life& life) {
-    const std::uint64_t once = 1;
-    (void)!::write(life.woken.get(), &once, sizeof once);
+    if (life.waker.is_intact()) (void)::send(life.waker.get(), "", 1, MSG_NOSIGNAL | MSG_DONTWAIT);
   }
 
   const std::uint64_t generation_;
@@ -107,12 +113,7 @@ Result<void> BackgroundThread::add(const std::shared_ptr<Task>& task) {
 
 Result<void> BackgroundThread::start() {
   auto life = std::make_shared<Life>();
-  {
-    const NoFork no_fork;
-    UniqueFd made(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-    if (!made.valid()) return errno_error(errno, "cannot make an eventfd");
-    life->woken = OwnFd(no_fork, std::move(made));
-  }
+  if (auto made = make_waker(*life); !made) return made;
   const SignalsBlocked in_the_thread;
   try {
     life->thread = std::thread([this, life] { run(life); });
@@ -121,6 +122,21 @@ Result<void> BackgroundThread::start() {
                  std::string("cannot start the library's background thread: ") + failed.what()};
   }
   life_ = std::move(life);
+  return {};
+}
+
+Result<void> BackgroundThread::make_waker(Life& life) {
+  OwnFd woken, waker;
+  {
+    const NoFork no_fork;
+    int ends[2] = {-1, -1};
+    if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0)
+      return errno_error(errno, "cannot make a pair of sockets");
+    woken = OwnFd(no_fork, UniqueFd(ends[0]));
+    waker = OwnFd(no_fork, UniqueFd(ends[1]));
+  }
+  life.woken = std::move(woken);
+  life.waker = std::move(waker);
   return {};
 }
 
@@ -159,12 +175,18 @@ void BackgroundThread::run(const std::shared_ptr<Life>& life) {
 }
 
 // Waits until something is due.
-void BackgroundThread::wait(const Life& life, std::unique_lock<std::mutex>& lock) {
-  std::vector<pollfd> polled{{life.woken.get(), POLLIN, 0}};
+void BackgroundThread::wait(Life& life, std::unique_lock<std::mutex>& lock) {
   auto due = Clock::time_point::max();
+  // What the program has closed is made anew. Without it, the thread looks now and then.
+  const bool is_heard = (life.woken.is_intact() && life.waker.is_intact()) || make_waker(life);
+  if (!is_heard) due = Clock::now() + kDeafPeriod;
+  std::vector<pollfd> polled{{is_heard ? life.woken.get() : -1, POLLIN, 0}};
   const std::vector waiting(tasks_);
   for (const auto& task : waiting) {
-    polled.push_back({task->when.readable, POLLIN, 0});
+    const OwnFd* const readable = task->when.readable;
+    const bool is_intact = readable != nullptr && readable->is_intact();
+    if (readable != nullptr && !is_intact) task->due = std::min(task->due, Clock::now());
+    polled.push_back({is_intact ? readable->get() : -1, POLLIN, 0});
     due = std::min(due, task->due);
   }
   int timeout = -1;
@@ -174,9 +196,10 @@ void BackgroundThread::wait(const Life& life, std::unique_lock<std::mutex>& lock
   }
   lock.unlock();
   (void)::poll(polled.data(), polled.size(), timeout);
-  std::uint64_t wakes = 0;
-  if (polled[0].revents != 0) (void)!::read(life.woken.get(), &wakes, sizeof wakes);
   lock.lock();
+  std::array<char, 64> wakes{};
+  if (polled[0].revents != 0 && life.woken.is_intact())
+    (void)::recv(life.woken.get(), wakes.data(), wakes.size(), MSG_DONTWAIT);
   for (std::size_t i = 0; i < waiting.size(); ++i) {
     if (polled[i + 1].revents != 0) waiting[i]->due = Clock::time_point::min();
   }
@@ -190,7 +213,7 @@ void BackgroundThread::work(const std::shared_ptr<Task>& task, std::unique_lock<
   lock.unlock();
   const bool is_readable = task->work();
   lock.lock();
-  if (!is_readable) task->when.readable = -1;
+  if (!is_readable) task->when.readable = nullptr;
   if (task->is_over()) std::erase(tasks_, task);
   task->worker = {};
   is_working_ = false;

@@ -3,6 +3,7 @@
 #include <functional>
 #include <memory>
 
+#include "client/fork_guard.h"
 #include "gpumem/result.h"
 
 namespace gpumem::client {
@@ -17,7 +18,8 @@ class BackgroundTask {
   /// When there is work: after each period, or when the descriptor can be read.
   struct When {
     std::chrono::milliseconds period{0};  ///< 0: none
-    int readable = -1;                    ///< -1: none. It stays open until end().
+    const OwnFd* readable = nullptr;  ///< null: none. It outlives the task. One that is not intact counts as
+                                      ///< readable.
   };
 
   /// `work`  returns whether the descriptor is of use still.

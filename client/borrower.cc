@@ -112,8 +112,8 @@ Result<void> Borrower::return_batch(const Leases& leases) {
   return {};
 }
 
-Result<lane::HandleBytes> Borrower::make_handle(const ExportedRange& range) {
-  const auto exported = connection_->lane().call<lane::HandleExported>(range.request());
+Result<lane::HandleBytes> Borrower::make_handle(const lane::ExportHandle& request) {
+  const auto exported = connection_->lane().call<lane::HandleExported>(request);
   if (!exported) return exported.error();
   crash_at(CrashPoint::kClientExported);
   return exported->handle;

@@ -44,9 +44,9 @@ class Borrower {
 
   // For growths (growth.h).
   CancellableMutex& growth_mutex() { return growing_; }
-  /// Asks the broker for a handle of `range`, which lies in leases of the slice.
+  /// Asks the broker for a handle of a range that lies in leases of the slice.
   /// Errors  as Slice::export_handle.
-  Result<lane::HandleBytes> make_handle(const ExportedRange& range);
+  Result<lane::HandleBytes> make_handle(const lane::ExportHandle& request);
   /// What is committed, after the broker has been told of all released memory, also of what it could not be
   /// told before; or `deadline` has passed.
   Bytes committed_and_told(std::chrono::steady_clock::time_point deadline);

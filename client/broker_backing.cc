@@ -220,14 +220,14 @@ void BrokerBacking::give_back(std::vector<Extent> extents) {
 Result<BrokerBacking::HandleBytes> BrokerBacking::export_range(Address at, Bytes bytes,
                                                                const ExportOptions& options) {
   if (auto here = usable(); !here) return here.error();
-  const auto range = range_of(at, bytes, options);
+  const auto range = range_of(at, bytes);
   if (!range) return range.error();
-  return make_handle(*range);
+  return make_handle(range->handle(options));
 }
 
-Result<ExportedRange> BrokerBacking::range_of(Address at, Bytes bytes, const ExportOptions& options) {
+Result<ExportedRange> BrokerBacking::range_of(Address at, Bytes bytes) {
   const MutexLock lock(mutex_);
-  ExportedRange range(id(), {at}, {at + bytes.count}, options);
+  ExportedRange range(id(), {at}, {at + bytes.count});
   auto extent = mapped_.upper_bound(at);
   if (extent != mapped_.begin()) --extent;
   for (; extent != mapped_.end() && extent->first < at + bytes.count; ++extent) {

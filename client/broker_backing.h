@@ -65,7 +65,7 @@ class BrokerBacking final : public allocator::Backing, public Borrower {
   Result<void> allow_peers(allocator::Address at, std::span<const cuda::Allocation* const> memory)
       GPUMEM_REQUIRES(mutex_);
   Result<void> unmap_locked(allocator::Address at, Bytes bytes) GPUMEM_REQUIRES(mutex_);
-  Result<ExportedRange> range_of(allocator::Address at, Bytes bytes, const ExportOptions& options);
+  Result<ExportedRange> range_of(allocator::Address at, Bytes bytes);
   /// False: the driver keeps some of it mapped.
   bool unmap_all() GPUMEM_REQUIRES(mutex_);
   /// What is held of `leases` and is not mapped.

@@ -15,6 +15,12 @@ using Clock = Exchange::Clock;
 /// Longer than any real wait, and short enough to be added to a point in time.
 constexpr std::chrono::milliseconds kLongest = std::chrono::hours(24 * 365);
 
+Error descriptors_closed() {
+  return {Code::kFailedPrecondition,
+          "this process has closed the library's descriptors (close_range(), a loop over close(), daemon()); "
+          "the session is lost; memory that is mapped stays usable; open a new session to allocate more"};
+}
+
 /// Whether more frames of the same answer follow. A broken frame is the last.
 bool has_more(const lane::Incoming& frame) {
   std::uint64_t missing = 0;
@@ -22,6 +28,11 @@ bool has_more(const lane::Incoming& frame) {
   if (frame.header.kind != lane::Kind::kGranted || frame.body.size() < kAt + sizeof missing) return false;
   std::memcpy(&missing, frame.body.data() + kAt, sizeof missing);
   return missing != 0;
+}
+
+Error unspoken() {
+  return {Code::kFailedPrecondition,
+          "the broker is older than this library and knows no such request: upgrade gpumemd"};
 }
 
 /// The growth in `frame`, after it has waited for `waited`, to be decided until `deadline`.
@@ -82,6 +93,11 @@ Result<void> Exchange::Call::send(const lane::Outgoing& frame) {
   frame_ = frame;
   begun_ = Clock::now();
   if (auto begun = exchange_.begin(*this); !begun) return begun;
+  if (!exchange_.is_spoken(frame_.bytes())) {
+    exchange_.unlink(*this);
+    exchange_.wake_reader();
+    return unspoken();
+  }
   exchange_.claim_.note_sent(frame_.bytes());
   auto sent = exchange_.send(*this);
   sent_ = sent.has_value();
@@ -353,8 +369,11 @@ void Exchange::dispatch_to(Call& call, const lane::Incoming& frame, LanePacket& 
 }
 
 void Exchange::give_back(const lane::Incoming& frame) {
-  if (const auto imported = lane::body_of<lane::Imported>(frame))
-    return queue(lane::Outgoing(lane::ReleaseImport{imported->import}, next_request()));
+  const auto release = [this](std::uint64_t import) GPUMEM_REQUIRES(mutex_) {
+    queue(lane::Outgoing(lane::ReleaseImport{import}, next_request()));
+  };
+  if (const auto imported = lane::body_of<lane::Imported>(frame)) return release(imported->import);
+  if (const auto mapped = lane::body_of<lane::RegionMapped>(frame)) return release(mapped->import);
   if (frame.header.kind != lane::Kind::kGranted) return;
   const auto granted = lane::body_of<lane::Granted>(frame);
   if (!granted) return;
@@ -385,8 +404,16 @@ bool Exchange::is_closed() {
   return closed_ && !may_resume();
 }
 
+void Exchange::abandon() {
+  const MutexLock lock(mutex_);
+  if (!lost_) lost_ = descriptors_closed();
+  socket_.hang_up();
+  close();
+}
+
 void Exchange::close() {
   closed_ = true;
+  if (!lost_ && !socket_.is_intact()) lost_ = descriptors_closed();
   if (!may_resume()) queue_.clear();
   for (Call* call = calls_; call != nullptr; call = call->next_) call->changed_.notify_one();
 }
@@ -472,7 +499,7 @@ void Exchange::resume(Clock::time_point deadline) {
 }
 
 void Exchange::go_on(Resumption::Reopened reopened) {
-  socket_.replace(std::move(reopened.socket));
+  if (!socket_.replace(std::move(reopened.socket))) return close();
   version_ = reopened.version;
   closed_ = false;
   absent_ = false;
@@ -500,6 +527,7 @@ void Exchange::send_again(Call& call) {
   if (call.partly_) return fail(call, error("has ended while it answered"));
   if (call.arrived_) return;
   if (call.called_off_) return fail(call, called_off());
+  if (!is_spoken(call.frame_.bytes())) return fail(call, unspoken());
   call.since_ = heard_;
   if (call.of_ == Call::Of::kGrowth) {
     call.queued_ = false;

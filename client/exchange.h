@@ -119,6 +119,9 @@ class Exchange {
   /// or cannot be resumed.
   bool mend(Clock::time_point deadline);
 
+  /// Ends the session: the program has closed a descriptor that it needs. Calls fail from now on, and say so.
+  void abandon();
+
   /// Whether the broker has closed the connection, and none will resume the session. Reads what is there;
   /// does not block.
   bool is_closed();

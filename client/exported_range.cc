@@ -1,28 +1,58 @@
 #include "client/exported_range.h"
 
+#include <algorithm>
 #include <chrono>
 
 namespace gpumem::client {
+namespace {
 
-ExportedRange::ExportedRange(std::uint64_t slice, Bytes from, Bytes to, const ExportOptions& options)
-    : from_(from), to_(to) {
-  request_.slice = slice;
-  request_.bytes = (to - from).count;
-  request_.life = static_cast<std::uint64_t>(std::chrono::nanoseconds(options.life).count());
-  request_.uses = options.uses;
+std::uint64_t nanoseconds(std::chrono::milliseconds time) {
+  return static_cast<std::uint64_t>(std::chrono::nanoseconds(time).count());
 }
+
+}  // namespace
 
 Result<void> ExportedRange::add(Bytes begin, Bytes size, std::uint64_t lease) {
   if (begin + size <= from_ || begin >= to_) return {};
-  if (request_.count == request_.leases.size()) {
+  if (count_ == leases_.size()) {
     return Error{Code::kResourceExhausted, to_string(to_ - from_) + " are more than " +
-                                               std::to_string(request_.count) +
-                                               " extents, as many as one handle names; make handles of "
-                                               "smaller ranges"};
+                                               std::to_string(count_) +
+                                               " extents, as many as can be named together; name smaller "
+                                               "ranges, or grow by larger extents"};
   }
-  if (request_.count == 0) request_.offset = (from_ - begin).count;
-  request_.leases[request_.count++] = lease;
+  if (count_ == 0) offset_ = from_ - begin;
+  leases_[count_++] = lease;
   return {};
+}
+
+template <class Request>
+Request ExportedRange::request() const {
+  Request request{};
+  request.slice = slice_;
+  request.offset = offset_.count;
+  request.bytes = (to_ - from_).count;
+  request.count = count_;
+  request.leases = leases_;
+  return request;
+}
+
+lane::ExportHandle ExportedRange::handle(const ExportOptions& options) const {
+  auto made = request<lane::ExportHandle>();
+  made.life = nanoseconds(options.life);
+  made.uses = options.uses;
+  return made;
+}
+
+lane::Publish ExportedRange::region(const std::string& name, const PublishOptions& options) const {
+  auto made = request<lane::Publish>();
+  made.name = lane::RegionName::of(name);
+  made.layout = options.layout.count;
+  std::ranges::copy(options.digest, made.digest.begin());
+  made.sharing = static_cast<lane::Sharing>(options.sharing);
+  made.life = nanoseconds(options.life);
+  const std::size_t count = std::min(options.readers.size(), made.readers.size());
+  for (std::size_t i = 0; i < count; ++i) made.readers[i] = lane::Text<128>::of(options.readers[i]);
+  return made;
 }
 
 }  // namespace gpumem::client

@@ -6,21 +6,30 @@
 
 namespace gpumem::client {
 
-/// The request for an IPC handle of [from, to), in addresses of one's own choice.
+/// The range [from, to) of a slice, in addresses of one's own choice, and the leases that it lies in: what
+/// can be named by an IPC handle or as a region.
 class ExportedRange {
  public:
   /// `from` is below `to`.
-  ExportedRange(std::uint64_t slice, Bytes from, Bytes to, const ExportOptions& options);
+  ExportedRange(std::uint64_t slice, Bytes from, Bytes to) : slice_(slice), from_(from), to_(to) {}
 
   /// Names the extent [begin, begin + size), if some of the range lies in it. Extents come in their order.
-  /// Errors  kResourceExhausted: they are more than a handle can name.
+  /// Errors  kResourceExhausted: they are more than can be named together.
   Result<void> add(Bytes begin, Bytes size, std::uint64_t lease);
-  const lane::ExportHandle& request() const { return request_; }
+  lane::ExportHandle handle(const ExportOptions& options) const;
+  /// `name`, `options`  within the frame's bounds.
+  lane::Publish region(const std::string& name, const PublishOptions& options) const;
 
  private:
+  template <class Request>
+  Request request() const;
+
+  std::uint64_t slice_;
   Bytes from_;
   Bytes to_;
-  lane::ExportHandle request_{};
+  Bytes offset_;
+  std::uint64_t count_ = 0;
+  std::array<std::uint64_t, lane::kMostLeases> leases_{};
 };
 
 }  // namespace gpumem::client

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <pthread.h>
+#include <sys/stat.h>
 
 #include <atomic>
 #include <cerrno>
@@ -11,11 +12,23 @@ namespace gpumem::client {
 
 struct OwnFd::Node {
   int fd = -1;
+  std::atomic<std::uint64_t> file{0};  ///< what file_of() tells of it
   Node* previous = nullptr;
   Node* next = nullptr;
 };
 
 namespace {
+
+// A number for the file that `fd` is of; 0 if it is of none. May be called by a signal handler.
+std::uint64_t file_of(int fd) {
+  struct stat info {};
+  if (::fstat(fd, &info) != 0) return 0;
+  return info.st_ino + (static_cast<std::uint64_t>(info.st_dev) << 40) + (info.st_mode & S_IFMT) + 1;
+}
+
+bool is_of_its_file(const OwnFd::Node& node) {
+  return node.fd >= 0 && file_of(node.fd) == node.file.load(std::memory_order_relaxed);
+}
 
 // The forking thread holds the mutex across the fork. So the child finds the list consistent and, as a copy
 // of the holder, may unlock it. Neither has a destructor, so both stay usable while the process exits.
@@ -35,7 +48,8 @@ void in_child() {
   Registry& own = registry();
   own.generation.fetch_add(1, std::memory_order_relaxed);
   for (OwnFd::Node* node = own.first; node != nullptr; node = node->next) {
-    ::close(std::exchange(node->fd, -1));
+    if (is_of_its_file(*node)) ::close(node->fd);
+    node->fd = -1;
   }
   own.first = nullptr;
   own.mutex.unlock();
@@ -65,13 +79,23 @@ Result<void> check_not_forked(std::uint64_t generation) {
 NoFork::NoFork() { watched_registry().mutex.lock(); }
 NoFork::~NoFork() { registry().mutex.unlock(); }
 
-OwnFd::OwnFd(const NoFork&, UniqueFd fd) : node_(new Node{fd.release(), nullptr, registry().first}) {
+OwnFd::OwnFd(const NoFork&, UniqueFd fd) : node_(new Node) {
   Registry& own = registry();
+  node_->fd = fd.release();
+  node_->file = file_of(node_->fd);
+  node_->next = own.first;
   if (own.first != nullptr) own.first->previous = node_.get();
   own.first = node_.get();
 }
 
 int OwnFd::get() const { return node_ ? node_->fd : -1; }
+
+bool OwnFd::is_intact() const {
+  if (node_ == nullptr) return false;
+  if (is_of_its_file(*node_)) return true;
+  const NoFork no_fork;  // while it is replaced, the number and the file do not belong together
+  return is_of_its_file(*node_);
+}
 
 // Close it before fork() may continue, or a child would keep a copy that is on no list.
 void OwnFd::Unlink::operator()(Node* node) const {
@@ -79,15 +103,18 @@ void OwnFd::Unlink::operator()(Node* node) const {
   if (node->fd >= 0) {
     if (node->next != nullptr) node->next->previous = node->previous;
     (node->previous != nullptr ? node->previous->next : registry().first) = node->next;
-    ::close(node->fd);
+    if (is_of_its_file(*node)) ::close(node->fd);
   }
   delete node;
 }
 
-void replace_descriptor(const OwnFd& own, OwnFd other) {
+bool replace_descriptor(const OwnFd& own, OwnFd other) {
   const NoFork no_fork;
+  if (!is_of_its_file(*own.node_) || !is_of_its_file(*other.node_)) return false;
   while (::dup3(other.get(), own.get(), O_CLOEXEC) < 0 && (errno == EINTR || errno == EBUSY)) {
   }
+  own.node_->file = other.node_->file.load();
+  return true;
 }
 
 }  // namespace gpumem::client

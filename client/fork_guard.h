@@ -27,7 +27,8 @@ class NoFork {
   NoFork& operator=(const NoFork&) = delete;
 };
 
-/// Owns a descriptor of this process alone: fork() closes the child's copy before it returns there.
+/// Owns a descriptor of this process alone: fork() closes the child's copy before it returns there. Closes it
+/// at the end, if it is intact.
 class OwnFd {
  public:
   OwnFd() = default;
@@ -38,10 +39,16 @@ class OwnFd {
 
   bool valid() const { return node_ != nullptr; }
   int get() const;
+  /// Whether the number still means the file that it was created or replaced with. A program may close
+  /// descriptors that are not its own, and get their numbers for files of its own: what is not intact must be
+  /// neither read, nor written, nor closed. One fstat(2). Inode numbers tell sockets, pipes and files apart,
+  /// but no two eventfds.
+  bool is_intact() const;
 
   struct Node;
 
  private:
+  friend bool replace_descriptor(const OwnFd& own, OwnFd other);
   struct Unlink {
     void operator()(Node* node) const;
   };
@@ -49,7 +56,7 @@ class OwnFd {
 };
 
 /// The descriptor with `own`'s number becomes one of the file that `other` was of. What it was of before is
-/// closed, at one moment for all threads.
-void replace_descriptor(const OwnFd& own, OwnFd other);
+/// closed, at one moment for all threads. False: `own` is not intact; its number is left alone.
+bool replace_descriptor(const OwnFd& own, OwnFd other);
 
 }  // namespace gpumem::client

@@ -5,11 +5,16 @@
 
 namespace gpumem::client {
 
-Result<Greeting> greeting_of(const lane::Welcome& body, std::vector<OwnFd>& descriptors) {
+Result<Greeting> greeting_of(const lane::Welcome& body, LanePacket& packet) {
   static_assert(std::tuple_size_v<decltype(body.devices)> == kMaxDevices);
   if (body.version < lane::kOldestVersion || body.version > lane::kVersion)
     return protocol_error("a welcome to version " + std::to_string(body.version));
   if (body.session == 0) return protocol_error("a welcome without a session");
+  if (packet.lost_descriptors) {
+    return Error{Code::kResourceExhausted,
+                 "this process has no room for the descriptors of its session; raise RLIMIT_NOFILE"};
+  }
+  std::vector<OwnFd>& descriptors = packet.descriptors;
   if (descriptors.size() != 3) {
     return protocol_error("a welcome with " + std::to_string(descriptors.size()) +
                           " descriptors instead of 3");

@@ -26,7 +26,9 @@ struct Greeting {
   OwnFd doorbell;
 };
 
-/// The greeting of `body` and its descriptors. Errors  kInternal: it breaks the protocol.
-Result<Greeting> greeting_of(const lane::Welcome& body, std::vector<OwnFd>& descriptors);
+/// The greeting of `body`, which came in `packet`, whose descriptors it takes.
+/// Errors  kInternal: it breaks the protocol; kResourceExhausted: this process has no room for the
+///         descriptors (RLIMIT_NOFILE).
+Result<Greeting> greeting_of(const lane::Welcome& body, LanePacket& packet);
 
 }  // namespace gpumem::client

@@ -3,6 +3,7 @@
 #include <cerrno>
 
 #include "base/crash_point.h"
+#include "client/region_name.h"
 #include "client/status.h"
 
 namespace gpumem::client {
@@ -45,14 +46,36 @@ Result<std::unique_ptr<ImportState>> ImportState::open(std::shared_ptr<Connectio
   if (auto started = connection->pressure().start(); !started) return started.error();
   auto part = connection->lane().import_handle({handle});
   if (!part) return part.error();
-  std::unique_ptr<ImportState> state(new ImportState(std::move(connection), part->imported.import));
-  auto mapped = state->map(*part);
-  part->descriptors.clear();  // before the broker is told that nothing is kept
+  return open(std::move(connection), std::move(*part), cuda::Access::kReadWrite, {});
+}
+
+Result<std::unique_ptr<ImportState>> ImportState::open(std::shared_ptr<Connection> connection,
+                                                       const std::string& name,
+                                                       const RegionOptions& options) {
+  if (auto right = check_name(name); !right) return right.error();
+  if (auto right = check_owner(options.owner); !right) return right.error();
+  if (auto usable = connection->usable(); !usable) return usable.error();
+  if (auto started = connection->pressure().start(); !started) return started.error();
+  auto mapped = connection->lane().map_region(
+      {lane::Text<128>::of(options.owner), lane::RegionName::of(name), options.version});
   if (!mapped) return mapped.error();
+  return open(std::move(connection), std::move(mapped->part),
+              options.writable ? cuda::Access::kReadWrite : cuda::Access::kRead,
+              {mapped->version, mapped->layout, mapped->digest});
+}
+
+Result<std::unique_ptr<ImportState>> ImportState::open(std::shared_ptr<Connection> connection,
+                                                       ImportedPart part, cuda::Access access,
+                                                       const Region& region) {
+  std::unique_ptr<ImportState> state(new ImportState(std::move(connection), part.imported.import));
+  auto mapped = state->map(part, access);
+  part.descriptors.clear();  // before the broker is told that nothing is kept
+  if (!mapped) return mapped.error();
+  state->region_ = region;
   return state;
 }
 
-Result<void> ImportState::map(const ImportedPart& part) {
+Result<void> ImportState::map(const ImportedPart& part, cuda::Access access) {
   const std::vector<std::string>& devices = connection_->welcome().devices;
   if (part.imported.device >= devices.size()) return protocol_error("an import of no device");
   auto device = connection_->find_device(devices[part.imported.device]);
@@ -64,8 +87,8 @@ Result<void> ImportState::map(const ImportedPart& part) {
   auto reservation = cuda::Reservation::create(*device->driver, *size, device->device->granularity);
   if (!reservation) return reservation.error().in("no addresses for " + to_string(*size));
   if (fails_at(CrashPoint::kClientImportMap)) return errno_error(ENOMEM, "cuMemMap");
-  auto mapping =
-      cuda::Mapping::create(*device->driver, reservation->base(), *allocations, device->device->ordinal);
+  auto mapping = cuda::Mapping::create(*device->driver, reservation->base(), *allocations,
+                                       device->device->ordinal, access);
   if (!mapping) return mapping.error();
   crash_at(CrashPoint::kClientImportMapped);
   device_ = std::move(*device);

@@ -4,17 +4,21 @@
 
 #include "client/connection.h"
 #include "cuda/memory.h"
+#include "gpumem/options.h"
 
 namespace gpumem::client {
 
-/// Memory of another session, mapped here by a handle. The broker lends it to this session, too, until this
-/// ends.
+/// Memory of another session, mapped here by a handle or as a region. The broker lends it to this session,
+/// too, until this ends.
 /// Threads  any.
 class ImportState {
  public:
   /// Errors  as gpumem_import_handle.
   static Result<std::unique_ptr<ImportState>> open(std::shared_ptr<Connection> connection,
                                                    const lane::HandleBytes& handle);
+  /// Errors  as gpumem_map_region.
+  static Result<std::unique_ptr<ImportState>> open(std::shared_ptr<Connection> connection,
+                                                   const std::string& name, const RegionOptions& options);
   /// Unmaps the memory and tells the broker. Not run in a forked child.
   ~ImportState();
   ImportState(const ImportState&) = delete;
@@ -23,11 +27,20 @@ class ImportState {
   cuda::Address address() const { return mapping_.at() + offset_.count; }
   Bytes bytes() const { return bytes_; }
   const SharedDevice& device() const { return device_; }
+  /// Of a region; else all zero.
+  struct Region {
+    std::uint64_t version = 0;
+    Bytes layout;
+    lane::LayoutDigest digest{};
+  };
+  const Region& region() const { return region_; }
 
  private:
   ImportState(std::shared_ptr<Connection> connection, std::uint64_t id)
       : connection_(std::move(connection)), id_(id) {}
-  Result<void> map(const ImportedPart& part);
+  static Result<std::unique_ptr<ImportState>> open(std::shared_ptr<Connection> connection, ImportedPart part,
+                                                   cuda::Access access, const Region& region);
+  Result<void> map(const ImportedPart& part, cuda::Access access);
 
   const std::shared_ptr<Connection> connection_;
   const std::uint64_t id_;
@@ -36,6 +49,7 @@ class ImportState {
   Bytes bytes_;
   cuda::Reservation reservation_;
   cuda::Mapping mapping_;
+  Region region_;
 };
 
 }  // namespace gpumem::client

@@ -68,18 +68,36 @@ Result<Answer> Lane::body_in(const LanePacket& packet) {
 template Result<lane::Done> Lane::body_in(const LanePacket&);
 template Result<lane::SliceOpened> Lane::body_in(const LanePacket&);
 template Result<lane::HandleExported> Lane::body_in(const LanePacket&);
+template Result<lane::Published> Lane::body_in(const LanePacket&);
 
-Result<ImportedPart> Lane::import_handle(const lane::ImportHandle& body) {
+template <class Answer, class Body>
+Result<Answer> Lane::ask_import(const Body& body, LanePacket& answer) {
   Exchange::Call call(exchange_, deadline());
-  LanePacket answer;
   auto sent = call.send(lane::Outgoing(body, call.request(), nanoseconds(deadline())));
   if (!sent) return sent.error();
   crash_at(CrashPoint::kClientImportSent);
   if (auto awaited = call.await(answer); !awaited) return awaited.error();
   crash_at(CrashPoint::kClientImportReceived);
-  auto imported = answer_in<lane::Imported>(answer);
+  return body_in<Answer>(answer);
+}
+
+Result<ImportedPart> Lane::import_handle(const lane::ImportHandle& body) {
+  LanePacket answer;
+  auto imported = ask_import<lane::Imported>(body, answer);
   if (!imported) return Error(std::move(imported).error());
   return ImportedPart{*imported, std::move(answer.descriptors), answer.lost_descriptors};
+}
+
+Result<RegionPart> Lane::map_region(const lane::MapRegion& body) {
+  LanePacket answer;
+  auto mapped = ask_import<lane::RegionMapped>(body, answer);
+  if (!mapped) return Error(std::move(mapped).error());
+  const lane::Imported imported{mapped->import, mapped->device, mapped->offset,
+                                mapped->bytes,  mapped->count,  mapped->sizes};
+  return RegionPart{mapped->version,
+                    {mapped->layout},
+                    mapped->digest,
+                    {imported, std::move(answer.descriptors), answer.lost_descriptors}};
 }
 
 Result<Greeting> Lane::greet(const std::string& label) {
@@ -99,7 +117,7 @@ Result<Greeting> Lane::greet(const std::string& label) {
   }
   crash_at(CrashPoint::kClientGreeted);
   exchange_.set_version(body->version);
-  return greeting_of(*body, answer.descriptors);
+  return greeting_of(*body, answer);
 }
 
 void Lane::resume_after_restart(const Welcome& welcome, Taken taken) {

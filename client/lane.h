@@ -32,6 +32,14 @@ struct ImportedPart {
   bool lost_descriptors = false;  ///< there was no room (RLIMIT_NOFILE)
 };
 
+/// What a region brings.
+struct RegionPart {
+  std::uint64_t version = 0;
+  Bytes layout;  ///< so many of the range's last bytes say what is in it
+  lane::LayoutDigest digest{};
+  ImportedPart part;
+};
+
 /// How to wait for a growth.
 struct GrowTerms {
   Exchange::Clock::time_point deadline;  ///< until then the broker grants, refuses, or says that it waits
@@ -86,6 +94,8 @@ class Lane {
 
   /// Redeems a handle. The import is the caller's to release.
   Result<ImportedPart> import_handle(const lane::ImportHandle& body);
+  /// The same of a region. Errors  kFailedPrecondition, too: the broker knows no regions.
+  Result<RegionPart> map_region(const lane::MapRegion& body);
 
   /// Makes the request `body`, and gives `take` every part of the grant as it comes. The grant is the
   /// caller's to accept or to return, also if this fails after some parts. Errors  with the broker's Denial;
@@ -106,6 +116,9 @@ class Lane {
   /// Reports that this process has unmapped everything. If the broker is gone, does nothing.
   void goodbye();
 
+  /// Ends the session: the program has closed a descriptor that it needs. Calls fail from now on, and say so.
+  void abandon() { exchange_.abandon(); }
+
   /// Whether the session is lost: the broker has closed the lane, and none will resume it. Does not block.
   bool is_closed() { return exchange_.is_closed(); }
 
@@ -125,6 +138,9 @@ class Lane {
   /// The answer in `packet`. Errors  the broker's, if it is Failed; kInternal.
   template <class Answer>
   static Result<Answer> body_in(const LanePacket& packet);
+  /// Asks for memory of another session; its descriptors are in `answer`.
+  template <class Answer, class Body>
+  Result<Answer> ask_import(const Body& body, LanePacket& answer);
 
   const std::filesystem::path path_;
   std::optional<LaneResumption> resumption_;

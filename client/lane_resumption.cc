@@ -1,7 +1,7 @@
 #include "client/lane_resumption.h"
 
 #include <poll.h>
-#include <sys/eventfd.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 
@@ -47,7 +47,7 @@ bool LaneResumption::reserve_descriptors() {
   constexpr std::size_t kOfWelcome = 3;
   while (reserved_.size() < kOfWelcome) {
     const NoFork no_fork;
-    UniqueFd one(::eventfd(0, EFD_CLOEXEC));
+    UniqueFd one(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));  // OwnFd knows it again, an eventfd not
     if (!one.valid()) return false;
     reserved_.emplace_back(no_fork, std::move(one));
   }
@@ -78,7 +78,7 @@ Result<std::optional<LaneResumption::Resumed>> LaneResumption::take(LanePacket& 
   }
   const auto body = lane::body_of<lane::Welcome>(*frame);
   if (!body) return protocol_error(body.error().message);
-  auto greeting = greeting_of(*body, packet.descriptors);
+  auto greeting = greeting_of(*body, packet);
   if (!greeting) return greeting.error();
   if (auto same = check(greeting->welcome); !same) return same.error();
   crash_at(CrashPoint::kClientWelcomed);

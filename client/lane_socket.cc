@@ -73,7 +73,10 @@ Result<OwnFd> connect_lane(const std::filesystem::path& path, std::chrono::milli
   return opened;
 }
 
+// What goes wrong between the look and the use can only be a program that closes in one thread what it has
+// never opened, and opens something at the same moment in another.
 LaneSocket::Sent LaneSocket::send(std::string_view bytes) const {
+  if (!is_intact()) return Sent::kGone;
   if (fails_at(CrashPoint::kClientSend)) return Sent::kFull;
   ssize_t sent = 0;
   do {
@@ -85,6 +88,7 @@ LaneSocket::Sent LaneSocket::send(std::string_view bytes) const {
 }
 
 LaneSocket::Received LaneSocket::receive(LanePacket& packet) const {
+  if (!is_intact()) return Received::kEnd;
   iovec payload{packet.bytes.data(), packet.bytes.size()};
   ControlBuffer control;
   msghdr message{};
@@ -105,14 +109,23 @@ LaneSocket::Received LaneSocket::receive(LanePacket& packet) const {
   return Received::kPacket;
 }
 
-void LaneSocket::replace(LaneSocket other) const { replace_descriptor(socket_, std::move(other.socket_)); }
+bool LaneSocket::replace(LaneSocket other) const {
+  return replace_descriptor(socket_, std::move(other.socket_));
+}
 
-void LaneSocket::stop_receiving() const { ::shutdown(socket_.get(), SHUT_RD); }
+void LaneSocket::stop_receiving() const {
+  if (is_intact()) ::shutdown(socket_.get(), SHUT_RD);
+}
+
+void LaneSocket::hang_up() const {
+  if (is_intact()) ::shutdown(socket_.get(), SHUT_RDWR);
+}
 
 bool LaneSocket::wait(short events, Clock::time_point deadline) const {
   using std::chrono::milliseconds;
   pollfd polled{socket_.get(), events, 0};
   for (;;) {
+    if (!is_intact()) return true;
     const auto left = std::chrono::ceil<milliseconds>(deadline - Clock::now());
     const auto limit = std::clamp(left, milliseconds(0), milliseconds(60'000));
     const int ready = ::poll(&polled, 1, static_cast<int>(limit.count()));

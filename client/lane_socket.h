@@ -47,15 +47,20 @@ class LaneSocket {
 
   explicit LaneSocket(OwnFd socket) : socket_(std::move(socket)) {}
 
+  /// Whether the program has left the descriptor alone. If not, the socket is as good as closed: nothing is
+  /// done to whatever has its number now.
+  bool is_intact() const { return socket_.is_intact(); }
   /// Does not block. kFull: the broker has not read enough. kGone: it has closed its end.
   Sent send(std::string_view bytes) const;
   /// Does not block.
   Received receive(LanePacket& packet) const;
   /// Becomes the end of `other`'s connection, with the same number. Threads that wait for something of the
-  /// connection before are told that it has ended.
-  void replace(LaneSocket other) const;
+  /// connection before are told that it has ended. False: the socket is not intact; nothing has changed.
+  bool replace(LaneSocket other) const;
   /// Lets nothing more in. What has come can still be received.
   void stop_receiving() const;
+  /// Ends the connection for both sides.
+  void hang_up() const;
   /// Whether one of poll()'s `events` came until `deadline`. It may be in the past.
   bool wait(short events, Clock::time_point deadline) const;
 

@@ -49,6 +49,10 @@ void PressureListener::remove(Trimmable& slice) {
 
 bool PressureListener::answer_doorbell() {
   const std::size_t devices = welcome_.devices.size();
+  if (!doorbell_.is_intact()) {  // a session that does not hear the broker would be ended for its silence
+    lane_.abandon();
+    return false;
+  }
   if (!is_rung()) return lane_.mend(kMendingPatience);
   for (std::size_t i = 0; i < devices; ++i) {
     if (!answer(i)) return false;

@@ -48,7 +48,10 @@ class PressureListener {
   /// the handler returns. Only destruction may follow.
   void end();
   /// The broker was restarted: `doorbell` is the new one's.
-  void replace_doorbell(OwnFd doorbell) { replace_descriptor(doorbell_, std::move(doorbell)); }
+  void replace_doorbell(OwnFd doorbell) {
+    static_cast<void>(
+        replace_descriptor(doorbell_, std::move(doorbell)));  // if not, the next look at it sees it
+  }
   /// As Session::on_pressure.
   void set_handler(PressureHandler handler);
   /// `slice` may be trimmed until it is removed. remove() waits for a trim in progress.
@@ -97,7 +100,7 @@ class PressureListener {
   bool handling_ GPUMEM_GUARDED_BY(mutex_) = false;
   std::uint64_t calls_ GPUMEM_GUARDED_BY(mutex_) = 0;  ///< of handlers, so far
   const std::shared_ptr<Own> own_ = std::make_shared<Own>();
-  BackgroundTask task_{{.readable = doorbell_.get()}, [this] { return answer_doorbell(); }};
+  BackgroundTask task_{{.readable = &doorbell_}, [this] { return answer_doorbell(); }};
 };
 
 }  // namespace gpumem::client

@@ -34,6 +34,9 @@ void SessionClaim::note_received(const lane::Incoming& frame) {
     case lane::Kind::kImported:
       if (const auto body = lane::body_of<lane::Imported>(frame)) imports_.insert(body->import);
       return;
+    case lane::Kind::kRegionMapped:
+      if (const auto body = lane::body_of<lane::RegionMapped>(frame)) imports_.insert(body->import);
+      return;
     default: return;
   }
 }

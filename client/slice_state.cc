@@ -6,6 +6,7 @@
 #include <mutex>
 
 #include "base/crash_point.h"
+#include "client/region_name.h"
 
 namespace gpumem::client {
 namespace {
@@ -88,12 +89,23 @@ Result<Bytes> SliceState::release(Bytes bytes, Bytes keep) {
 
 Result<lane::HandleBytes> SliceState::export_handle(Bytes offset, Bytes bytes, const ExportOptions& options) {
   if (auto here = usable(); !here) return here.error();
-  const auto range = range_of(offset, bytes, options);
+  const auto range = range_of(offset, bytes);
   if (!range) return range.error();
-  return make_handle(*range);
+  return make_handle(range->handle(options));
 }
 
-Result<ExportedRange> SliceState::range_of(Bytes offset, Bytes bytes, const ExportOptions& options) {
+Result<std::uint64_t> SliceState::publish(const std::string& name, Bytes offset, Bytes bytes,
+                                          const PublishOptions& options) {
+  if (auto here = usable(); !here) return here.error();
+  if (auto right = check_publication(name, options); !right) return right.error();
+  const auto range = range_of(offset, bytes);
+  if (!range) return range.error();
+  const auto published = connection().lane().call<lane::Published>(range->region(name, options));
+  if (!published) return published.error();
+  return published->version;
+}
+
+Result<ExportedRange> SliceState::range_of(Bytes offset, Bytes bytes) {
   const MutexLock lock(mutex_);
   if (bytes.is_zero()) bytes = committed().minus(offset);
   const auto end = offset.plus(bytes);
@@ -101,7 +113,7 @@ Result<ExportedRange> SliceState::range_of(Bytes offset, Bytes bytes, const Expo
     return Error{Code::kInvalidArgument, to_string(bytes) + " from " + to_string(offset) +
                                              " on are not committed: " + to_string(committed()) + " are"};
   }
-  ExportedRange range(id(), offset, *end, options);
+  ExportedRange range(id(), offset, *end);
   Bytes begin;
   for (const Portion::Extent& extent : extents_) {
     if (auto added = range.add(begin, extent.size, extent.lease); !added) return added.error();

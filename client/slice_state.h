@@ -28,6 +28,9 @@ class SliceState final : public Borrower, public Trimmable {
 
   /// As Slice::export_handle.
   Result<lane::HandleBytes> export_handle(Bytes offset, Bytes bytes, const ExportOptions& options);
+  /// As Slice::publish.
+  Result<std::uint64_t> publish(const std::string& name, Bytes offset, Bytes bytes,
+                                const PublishOptions& options);
 
   /// Maps `portion` at the end and calls `rest`. If that fails, nothing is kept.
   Result<void> take(Portion portion, const std::function<Result<void>()>& rest) override;
@@ -42,7 +45,7 @@ class SliceState final : public Borrower, public Trimmable {
  private:
   SliceState(std::shared_ptr<Connection> connection, Opened opened, cuda::Reservation reservation,
              bool trimmed);
-  Result<ExportedRange> range_of(Bytes offset, Bytes bytes, const ExportOptions& options);
+  Result<ExportedRange> range_of(Bytes offset, Bytes bytes);
   struct Unmapped {
     Leases leases;     ///< to be given back
     Bytes bytes;       ///< their size

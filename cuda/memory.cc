@@ -94,7 +94,7 @@ Reservation::~Reservation() {
 }
 
 Result<void> map(const Driver& driver, Address at, std::span<const Allocation* const> allocations,
-                 int ordinal) {
+                 int ordinal, Access access) {
   Bytes size;
   const auto undone = [&](Result<void> failed) {
     if (!size.is_zero()) static_cast<void>(unmap(driver, at, size));  // nothing else is left to do
@@ -107,16 +107,17 @@ Result<void> map(const Driver& driver, Address at, std::span<const Allocation* c
     if (!mapped) return undone(mapped);
     size += allocation->size();
   }
-  auto allowed = set_access(driver, at, size, ordinal);
+  auto allowed = set_access(driver, at, size, ordinal, access);
   return allowed ? allowed : undone(allowed);
 }
 
-Result<void> set_access(const Driver& driver, Address at, Bytes size, int ordinal) {
-  CUmemAccessDesc access{};
-  access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-  access.location.id = ordinal;
-  access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-  return driver.check(driver.api().cuMemSetAccess(at, size.count, &access, 1), "cuMemSetAccess");
+Result<void> set_access(const Driver& driver, Address at, Bytes size, int ordinal, Access access) {
+  CUmemAccessDesc allowed{};
+  allowed.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  allowed.location.id = ordinal;
+  allowed.flags =
+      access == Access::kRead ? CU_MEM_ACCESS_FLAGS_PROT_READ : CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+  return driver.check(driver.api().cuMemSetAccess(at, size.count, &allowed, 1), "cuMemSetAccess");
 }
 
 Result<void> unmap(const Driver& driver, Address at, Bytes size) {
@@ -124,14 +125,14 @@ Result<void> unmap(const Driver& driver, Address at, Bytes size) {
 }
 
 Result<Mapping> Mapping::create(const Driver& driver, Address at, const std::vector<Allocation>& allocations,
-                                int ordinal) {
+                                int ordinal, Access access) {
   Bytes size;
   std::vector<const Allocation*> each;
   for (const Allocation& allocation : allocations) {
     each.push_back(&allocation);
     size += allocation.size();
   }
-  if (auto mapped = map(driver, at, each, ordinal); !mapped) return mapped.error();
+  if (auto mapped = map(driver, at, each, ordinal, access); !mapped) return mapped.error();
   return Mapping(driver, at, size);
 }
 

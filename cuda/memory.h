@@ -91,28 +91,31 @@ class Reservation {
   Bytes size_;
 };
 
-/// Maps `allocations` one after the other from `at` on, readable and writable by the device with `ordinal`.
-/// All or nothing.
+/// What a device may do with memory at the addresses of a mapping.
+enum class Access { kRead, kReadWrite };
+
+/// Maps `allocations` one after the other from `at` on, for the device with `ordinal`. All or nothing.
 /// Errors  kInvalidArgument: not inside a reservation, or something is mapped there.
 Result<void> map(const Driver& driver, Address at, std::span<const Allocation* const> allocations,
-                 int ordinal);
+                 int ordinal, Access access = Access::kReadWrite);
 
-/// Lets the device with `ordinal` read and write what is mapped in [at, at + size), which begins and ends
-/// with allocations. Errors  kInvalidArgument: it cannot reach the memory.
-Result<void> set_access(const Driver& driver, Address at, Bytes size, int ordinal);
+/// Lets the device with `ordinal` use what is mapped in [at, at + size), which begins and ends with
+/// allocations. Errors  kInvalidArgument: it cannot reach the memory.
+Result<void> set_access(const Driver& driver, Address at, Bytes size, int ordinal,
+                        Access access = Access::kReadWrite);
 
 /// Unmaps [at, at + size), which begins and ends with allocations. The caller has synchronised.
 /// Errors  what the driver says; then all of it is still mapped.
 Result<void> unmap(const Driver& driver, Address at, Bytes size);
 
-/// Owns the mapping of adjacent allocations at one range of addresses, readable and writable by one device.
+/// Owns the mapping of adjacent allocations at one range of addresses, for one device.
 /// The caller synchronises before it goes: the driver does not wait for work that uses the addresses.
 class Mapping {
  public:
   Mapping() = default;
   /// As map().
   static Result<Mapping> create(const Driver& driver, Address at, const std::vector<Allocation>& allocations,
-                                int ordinal);
+                                int ordinal, Access access = Access::kReadWrite);
 
   Mapping(Mapping&& other) noexcept
       : driver_(std::exchange(other.driver_, nullptr)), at_(other.at_), size_(other.size_) {}

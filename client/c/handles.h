@@ -84,12 +84,14 @@ struct gpumem_import final : gpumem::c_abi::Lasting {
         bytes(opened->bytes()),
         device(opened->device().uuid),
         ordinal(opened->device().device->ordinal),
+        region(opened->region()),
         import("import", std::move(opened)) {}
 
   const std::uint64_t address;
   const gpumem::Bytes bytes;
   const std::string device;
   const int ordinal;
+  const gpumem::c_abi::Import::Region region;
   gpumem::c_abi::Kept<gpumem::c_abi::Import> import;
 };
 

@@ -15,7 +15,7 @@ struct Phrase {
   std::string_view kind;
   std::string_view words;
 };
-constexpr std::array<Phrase, 21> kPhrases{{
+constexpr std::array<Phrase, 26> kPhrases{{
     {"opened", "session opened"},
     {"resumed", "session resumed after a restart of the broker"},
     {"ended", "session ended"},
@@ -37,6 +37,11 @@ constexpr std::array<Phrase, 21> kPhrases{{
     {"past-broker", "holds % past the broker"},
     {"fabric", "gave out % by fabric handles"},
     {"unexplained", "% in use that nobody is known to hold"},
+    {"published", "published % as a region"},
+    {"mapped", "mapped a region of %"},
+    {"removed", "removed a region of %"},
+    {"expired", "the time of a region of % is over"},
+    {"region-lost", "a region of % ended with its memory"},
 }};
 
 std::string padded(std::string text, std::size_t width) {

@@ -1,3 +1,4 @@
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -8,6 +9,7 @@
 #include "client/cli/events.h"
 #include "client/cli/listings.h"
 #include "client/cli/quota.h"
+#include "client/cli/regions/region_commands.h"
 #include "client/cli/run/command.h"
 #include "client/cli/run/reserve.h"
 #include "client/cli/run/run.h"
@@ -125,6 +127,7 @@ void add_commands(CLI::App& app, Arguments& arguments, const SplitLine& line, in
   }
   add_run_command(app, arguments.runtime_dir, line, status);
   add_reserve_command(app, arguments.runtime_dir, line, status);
+  add_region_commands(app, arguments.runtime_dir, status);
   add_quota_command(app, arguments.runtime_dir, status);
   add_why(app, arguments, status);
   add_events(app, arguments, status);
@@ -160,4 +163,9 @@ int run(int argc, char** argv) {
 }  // namespace
 }  // namespace gpumem::cli
 
-int main(int argc, char** argv) { return gpumem::cli::run(argc, argv); }
+int main(int argc, char** argv) {
+  // A standard stream that is closed would become whatever is opened next, and be written to.
+  for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd)
+    if (::fcntl(fd, F_GETFD) < 0) (void)!::open("/dev/null", O_RDONLY | O_CLOEXEC);
+  return gpumem::cli::run(argc, argv);
+}

@@ -43,6 +43,10 @@ Result<Response> Monitor::call(Method<Request, Response> method, const Request& 
   set_timeout(context, kTimeout);
   Response response;
   const grpc::Status status = (stub_.get()->*method)(&context, request, &response);
+  if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
+    return Error{Code::kDeadlineExceeded, "the broker at " + socket_.string() +
+                                              " does not answer (10 s); see systemctl status gpumemd"};
+  }
   if (!status.ok()) return call_error(status, socket_);
   return response;
 }
@@ -50,9 +54,8 @@ Result<Response> Monitor::call(Method<Request, Response> method, const Request& 
 Result<v1::GetStatusResponse> Monitor::status() const { return call(&v1::Monitor::Stub::GetStatus); }
 // All pages as one.
 template <class Request, class Response>
-Result<Response> Monitor::pages(Method<Request, Response> method) const {
+Result<Response> Monitor::pages(Method<Request, Response> method, Request request) const {
   Response all;
-  Request request;
   do {
     auto page = call(method, request);
     if (!page) return page.error();
@@ -65,6 +68,12 @@ Result<Response> Monitor::pages(Method<Request, Response> method) const {
 
 Result<v1::ListTenantsResponse> Monitor::tenants() const { return pages(&v1::Monitor::Stub::ListTenants); }
 Result<v1::ListSessionsResponse> Monitor::sessions() const { return pages(&v1::Monitor::Stub::ListSessions); }
+
+Result<v1::ListRegionsResponse> Monitor::regions(const std::string& owner) const {
+  v1::ListRegionsRequest request;
+  request.set_owner(owner);
+  return pages(&v1::Monitor::Stub::ListRegions, request);
+}
 
 Result<v1::ReconcileResponse> Monitor::reconcile(bool now) const {
   v1::ReconcileRequest request;

@@ -21,6 +21,8 @@ class Monitor {
   Result<v1::GetStatusResponse> status() const;
   Result<v1::ListTenantsResponse> tenants() const;
   Result<v1::ListSessionsResponse> sessions() const;
+  /// Those that the caller may see. `owner`  only of this tenant; empty: of all.
+  Result<v1::ListRegionsResponse> regions(const std::string& owner) const;
   /// `now`  has the broker ask the driver first.
   Result<v1::ReconcileResponse> reconcile(bool now) const;
   Result<v1::ExplainResponse> explain(const v1::ExplainRequest& request) const;
@@ -36,7 +38,7 @@ class Monitor {
   Result<Response> call(Method<Request, Response> method, const Request& request = {}) const;
 
   template <class Request, class Response>
-  Result<Response> pages(Method<Request, Response> method) const;
+  Result<Response> pages(Method<Request, Response> method, Request request = {}) const;
   explicit Monitor(std::filesystem::path socket);
 
   std::filesystem::path socket_;

@@ -18,6 +18,10 @@ Json status_json(const v1::GetStatusResponse& status, WallTime now);
 std::string sessions_text(const v1::ListSessionsResponse& sessions, WallTime now);
 Json sessions_json(const v1::ListSessionsResponse& sessions);
 
+/// By owner and name.
+std::string regions_text(const v1::ListRegionsResponse& regions, WallTime now);
+Json regions_json(const v1::ListRegionsResponse& regions);
+
 /// The tenants of each device as a tree. What they have beyond promises or limits shows if any has.
 /// `bars`  with a bar of each tenant's use of its limit.
 std::string tenants_text(const v1::ListTenantsResponse& tenants, bool bars);

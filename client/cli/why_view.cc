@@ -58,6 +58,11 @@ std::string standing_text(const v1::Standing& standing) {
             size_text(standing.overhead()) + "\n";
   }
   text += "  could be granted now: " + size_text(standing.available()) + "\n";
+  if (standing.regions() != 0) {
+    text += "  published: " + size_text(standing.region_bytes()) + " in " +
+            std::to_string(standing.regions()) + (standing.regions() == 1 ? " region" : " regions") +
+            ", which come back with those who have mapped them\n";
+  }
   if (standing.burst() != 0) text += "  beyond what is promised: " + size_text(standing.burst()) + "\n";
   if (standing.debt() != 0) text += "  beyond the limit: " + size_text(standing.debt()) + "\n";
   if (standing.asked_back() != 0) {
@@ -121,6 +126,8 @@ Json standing_json(const v1::Standing& standing) {
       {"burst", standing.burst()},
       {"debt", standing.debt()},
       {"asked_back", standing.asked_back()},
+      {"regions", standing.regions()},
+      {"region_bytes", standing.region_bytes()},
       {"asked_back_within_ms", standing.asked_back() == 0 ? Json() : Json(standing.asked_back_within_ms())}};
 }
 

@@ -402,6 +402,77 @@ gpumem_status gpumem_import_close(gpumem_import* import) GPUMEM_NOEXCEPT;
 /* As gpumem_session_free. */
 void gpumem_import_free(gpumem_import* import) GPUMEM_NOEXCEPT;
 
+/* ---- Regions: named memory that others map, of other tenants too. -------------------------------------- */
+
+/* Who may map a region, besides the tenant that publishes it. */
+typedef enum gpumem_sharing {
+  GPUMEM_SHARING_PRIVATE = 0, /* nobody */
+  GPUMEM_SHARING_GROUP = 1,   /* whoever belongs to the tenant that it belongs to */
+  GPUMEM_SHARING_PUBLIC = 2,  /* everybody who may connect to the broker */
+  GPUMEM_SHARING_NAMED = 3    /* the tenants that are named, and whoever belongs to them */
+} gpumem_sharing;
+
+typedef struct gpumem_publish_options {
+  size_t struct_size;
+  gpumem_sharing sharing;
+  const char* const* readers; /* with GPUMEM_SHARING_NAMED: tenants */
+  size_t reader_count;        /* 8 at most */
+  uint64_t layout;          /* so many of the region's last bytes say what is in it; not read by the broker */
+  unsigned char digest[32]; /* of the layout, for readers to compare */
+  int64_t life_ms;          /* 0: as long as its memory */
+} gpumem_publish_options;
+#define GPUMEM_PUBLISH_OPTIONS_INIT \
+  { sizeof(gpumem_publish_options), GPUMEM_SHARING_PRIVATE, NULL, 0, 0, {0}, 0 }
+
+/* Names [base + offset, base + offset + bytes) of the slice, whose content does not change any more, for
+   others to map. `bytes`: 0 for all that is committed behind `offset`. Stores the region's version, which is
+   higher than that of every region before; earlier ones of the same name stay. The memory stays charged as it
+   is. The region ends when it is removed or expires, and with any of its memory: when the slice gives it back
+   or its process ends, and no other process of the tenant has mapped it. The device's work on the memory is
+   not waited for. Errors  GPUMEM_INVALID_ARGUMENT (not committed, a name that is empty, too long or not
+   printable, a layout longer than the region, readers without GPUMEM_SHARING_NAMED or the other way round),
+   GPUMEM_RESOURCE_EXHAUSTED (over 128 extents, over 16,384 regions of the tenant), GPUMEM_NOT_FOUND (given
+   back meanwhile), GPUMEM_FAILED_PRECONDITION (a broker that knows no regions), GPUMEM_UNAVAILABLE,
+   GPUMEM_UNAUTHENTICATED. */
+gpumem_status gpumem_slice_publish(gpumem_slice* slice, const char* name, uint64_t offset, uint64_t bytes,
+                                   const gpumem_publish_options* options, uint64_t* version) GPUMEM_NOEXCEPT;
+
+typedef struct gpumem_region_options {
+  size_t struct_size;
+  const char* owner; /* the tenant that has published it; NULL: this session's */
+  uint64_t version;  /* 0: the newest */
+  bool writable; /* for processes that work together: others see what is written. Else writing is a fault */
+} gpumem_region_options;
+#define GPUMEM_REGION_OPTIONS_INIT \
+  { sizeof(gpumem_region_options), NULL, 0, false }
+
+/* Maps the region and stores the import. Otherwise as gpumem_import_handle.
+   Errors  GPUMEM_INVALID_ARGUMENT (the name, the owner), GPUMEM_NOT_FOUND (no such region that is shared with
+   this session's tenant; a device that this process does not see), GPUMEM_FAILED_PRECONDITION (a broker that
+   knows no regions), others as gpumem_import_handle. */
+gpumem_status gpumem_map_region(gpumem_session* session, const char* name,
+                                const gpumem_region_options* options, gpumem_import** import) GPUMEM_NOEXCEPT;
+
+typedef struct gpumem_region_info {
+  size_t struct_size;
+  uint64_t version;
+  uint64_t layout;
+  unsigned char digest[32];
+} gpumem_region_info;
+#define GPUMEM_REGION_INFO_INIT             \
+  {                                         \
+    sizeof(gpumem_region_info), 0, 0, { 0 } \
+  }
+
+/* Stores what its publisher said of a mapped region; zeros for an import of a handle. */
+gpumem_status gpumem_import_region(const gpumem_import* import, gpumem_region_info* info) GPUMEM_NOEXCEPT;
+
+/* Ends a region of this session's tenant: nobody maps it any more. Who has mapped it keeps it. `version`: 0
+   for the newest. Errors  GPUMEM_INVALID_ARGUMENT (the name), GPUMEM_NOT_FOUND, GPUMEM_FAILED_PRECONDITION,
+   GPUMEM_UNAVAILABLE, GPUMEM_UNAUTHENTICATED. */
+gpumem_status gpumem_remove_region(gpumem_session* session, const char* name,
+                                   uint64_t version) GPUMEM_NOEXCEPT;
+
 /* ---- Allocators: blocks of any size, in the order of streams. -------------------------------------------
  */
 

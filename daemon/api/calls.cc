@@ -11,6 +11,7 @@ namespace gpumem::api {
 namespace {
 
 constexpr core::Duration kLongestWait = std::chrono::hours(7 * 24);
+constexpr core::Duration kLongestLife = std::chrono::hours(10 * 365 * 24);
 
 // The answer names the device, and has to stay short enough to be sent.
 Result<void> check_device_name(std::string_view device) {
@@ -24,6 +25,13 @@ Result<void> check_parts(const std::vector<core::Broker::Part>& parts) {
   return Error{Code::kInvalidArgument, "a growth has one part for each device, " +
                                            std::to_string(kMaxDevices) + " at most, not " +
                                            std::to_string(parts.size())};
+}
+
+// Also where one is looked for: the answer shows the name.
+Result<void> check_region_name(std::string_view name) {
+  if (!name.empty() && check_label(name)) return {};
+  return Error{Code::kInvalidArgument,
+               "a region's name has 1 to " + std::to_string(kLabelBytes) + " printable bytes"};
 }
 
 // What a handle begins with; the rest is random. Whoever finds one knows what it is.
@@ -118,6 +126,33 @@ Result<void> revoke_handle(core::Broker& broker, SessionId session, const Revoke
 Result<void> release_import(core::Broker& broker, SessionId session, const ReleaseImport& request,
                             core::TimePoint now) {
   return broker.release_import(session, request.import, now);
+}
+
+Result<core::RegionId> publish(core::Broker& broker, SessionId session, const Publish& request,
+                               core::TimePoint now) {
+  if (auto named = check_region_name(request.name); !named) return named.error();
+  for (const std::string& reader : request.readers)
+    if (auto name = check_label(reader); !name) return name.error();
+  if (request.sharing > static_cast<std::uint64_t>(core::Sharing::kNamed))
+    return Error{Code::kInvalidArgument, "the broker knows no such kind of sharing"};
+  core::RegionTerms terms{request.name,   request.offset, request.bytes,
+                          request.layout, request.digest, static_cast<core::Sharing>(request.sharing),
+                          request.readers};
+  if (request.life != core::Duration::zero()) terms.expires = now + std::min(request.life, kLongestLife);
+  return broker.publish(session, request.slice, request.leases, std::move(terms), now);
+}
+
+Result<core::MappedRegion> map_region(core::Broker& broker, SessionId session, const MapRegion& request,
+                                      core::TimePoint now) {
+  if (auto named = check_region_name(request.name); !named) return named.error();
+  if (auto owner = check_label(request.owner); !owner) return owner.error();
+  return broker.map_region(session, request.owner, request.name, request.version, now);
+}
+
+Result<void> remove_region(core::Broker& broker, SessionId session, const RemoveRegion& request,
+                           core::TimePoint now) {
+  if (auto named = check_region_name(request.name); !named) return named;
+  return broker.remove_region(session, request.name, request.version, now);
 }
 
 Result<void> charge(core::Broker& broker, SessionId session, const Charge& request, core::TimePoint now) {

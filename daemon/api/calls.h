@@ -52,6 +52,27 @@ struct RevokeHandle {
 struct ReleaseImport {
   core::ImportId import;
 };
+struct Publish {
+  std::string name;
+  SliceId slice;
+  std::vector<LeaseId> leases;  ///< in the range's order
+  Bytes offset;                 ///< of the range, in the leases one after the other
+  Bytes bytes;                  ///< zero: all the rest
+  Bytes layout;                 ///< of the range, the last
+  core::LayoutDigest digest{};
+  std::uint64_t sharing = 0;  ///< as core::Sharing
+  std::vector<std::string> readers;
+  core::Duration life{};  ///< zero: as long as its memory
+};
+struct MapRegion {
+  std::string owner;  ///< a tenant; empty: the session's own
+  std::string name;
+  std::uint64_t version = 0;  ///< zero: the newest
+};
+struct RemoveRegion {
+  std::string name;
+  std::uint64_t version = 0;  ///< zero: the newest
+};
 struct Ping {};
 struct Spent {
   std::string device;  ///< UUID
@@ -60,11 +81,13 @@ struct Describe {};
 struct Explain {};
 
 /// Each of the calls. A transport that does not have one of them fails its test.
-using Call = std::variant<OpenSlice, CloseSlice, Grow, Return, ExportHandle, ImportHandle, RevokeHandle,
-                          ReleaseImport, Charge, Ping, Spent, Describe, Explain>;
+using Call =
+    std::variant<OpenSlice, CloseSlice, Grow, Return, ExportHandle, ImportHandle, RevokeHandle, ReleaseImport,
+                 Publish, MapRegion, RemoveRegion, Charge, Ping, Spent, Describe, Explain>;
 inline constexpr std::array<std::string_view, std::variant_size_v<Call>> kCallNames{
-    "OpenSlice",     "CloseSlice", "Grow", "Return", "ExportHandle", "ImportHandle", "RevokeHandle",
-    "ReleaseImport", "Charge",     "Ping", "Spent",  "Describe",     "Explain"};
+    "OpenSlice",    "CloseSlice",    "Grow",     "Return",    "ExportHandle", "ImportHandle",
+    "RevokeHandle", "ReleaseImport", "Publish",  "MapRegion", "RemoveRegion", "Charge",
+    "Ping",         "Spent",         "Describe", "Explain"};
 
 /// How long a handle can be redeemed, if it is not said.
 inline constexpr core::Duration kHandleLife = std::chrono::minutes(1);
@@ -115,6 +138,16 @@ Result<void> revoke_handle(core::Broker& broker, SessionId session, const Revoke
 /// Errors  as core::Broker::release_import.
 Result<void> release_import(core::Broker& broker, SessionId session, const ReleaseImport& request,
                             core::TimePoint now);
+/// Answers its version. Errors  kInvalidArgument (name, sharing, readers), and those of
+/// core::Broker::publish.
+Result<core::RegionId> publish(core::Broker& broker, SessionId session, const Publish& request,
+                               core::TimePoint now);
+/// Of a transport that carries descriptors. Errors  as core::Broker::map_region.
+Result<core::MappedRegion> map_region(core::Broker& broker, SessionId session, const MapRegion& request,
+                                      core::TimePoint now);
+/// Errors  as core::Broker::remove_region.
+Result<void> remove_region(core::Broker& broker, SessionId session, const RemoveRegion& request,
+                           core::TimePoint now);
 /// Errors  kInvalidArgument (name of the device), and those of core::Broker::charge.
 Result<void> charge(core::Broker& broker, SessionId session, const Charge& request, core::TimePoint now);
 /// Errors  kInvalidArgument (name of the device), kNotFound (device).

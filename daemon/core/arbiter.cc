@@ -62,7 +62,7 @@ std::vector<Request> Arbiter::remove_expired(TimePoint now) {
 void Arbiter::age(TimePoint now) {
   for (const Request* one; (one = waiting_.next_to_age()) != nullptr && one->asked + aging_ <= now;) {
     waiting_.mark_overdue();
-    last_overdue_ = one->id;
+    last_overdue_ = std::max(last_overdue_, one->id);
     refresh(*one);
   }
 }

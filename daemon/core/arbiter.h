@@ -17,8 +17,12 @@ class Arbiter {
   /// `granularity`  of each device: what is granted beyond the least is a multiple of it.
   Arbiter(Ledger& ledger, std::vector<Bytes> granularities, Duration aging);
 
-  /// `request`  with a larger id than all before.
+  /// `request`  with a larger id than all before, or one whose place is kept.
   void add(Request request);
+  /// Keeps the place of a request that waited at the broker before. In the order of the ids, before any
+  /// request is added.
+  void keep_place(RequestId id) { waiting_.keep_place(id); }
+  void release_place(RequestId id) { waiting_.release_place(id); }
   /// Grants, and charges, all that can be granted now.
   std::vector<Granted> admit();
   /// Takes a request out; nothing, if it does not wait.

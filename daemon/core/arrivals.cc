@@ -18,6 +18,22 @@ std::size_t Arrivals::waiting_before(RequestId request, DeviceIndex device) cons
   return counters_[device].before(static_cast<std::uint32_t>(place));
 }
 
+void Arrivals::release(RequestId request) {
+  const auto place = std::ranges::lower_bound(requests_, request) - requests_.begin();
+  const auto at = static_cast<std::uint32_t>(place);
+  if (at < requests_.size() && requests_[at] == request && slots_[at] == kKept) remove(at);
+}
+
+std::optional<std::uint32_t> Arrivals::fill(RequestId request, std::uint32_t slot) {
+  if (requests_.empty() || requests_.back() < request) return std::nullopt;  // as nearly always
+  const auto place = std::ranges::lower_bound(requests_, request) - requests_.begin();
+  const auto at = static_cast<std::uint32_t>(place);
+  if (requests_[at] != request || slots_[at] != kKept) return std::nullopt;
+  slots_[at] = slot;
+  mark_ = std::min<std::size_t>(mark_, at);
+  return at;
+}
+
 void Arrivals::Counter::reset(std::size_t capacity) {
   words.assign(capacity / kBits + 1, 0);
   sums.assign(capacity / kBits + 1, 0);

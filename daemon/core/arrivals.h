@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <vector>
 
 #include "daemon/core/types.h"
@@ -9,7 +10,8 @@ namespace gpumem::core {
 
 /// The order in which requests came, and how many of those that wait for a device came before another. A
 /// request has a slot of its own as long as it waits, and a place in the order, which only renumber()
-/// changes. Takes memory by the requests that wait, not by those that have gone.
+/// changes. A place can be kept for a request that comes later. Takes memory by the requests that wait, not
+/// by those that have gone.
 class Arrivals {
  public:
   static constexpr std::uint32_t kNone = std::numeric_limits<std::uint32_t>::max();
@@ -29,6 +31,15 @@ class Arrivals {
     ++size_;
     return static_cast<std::uint32_t>(slots_.size() - 1);
   }
+  /// A place behind all others for a request that comes later; add() has room.
+  void keep(RequestId request) {
+    add(request, kKept);
+    skip();
+  }
+  /// Nobody comes to the place that is kept for the request any more; nothing, if none is.
+  void release(RequestId request);
+  /// The request comes to the place that is kept for it. None: none is.
+  std::optional<std::uint32_t> fill(RequestId request, std::uint32_t slot);
   void remove(std::uint32_t place) {
     slots_[place] = kNone;
     --size_;
@@ -44,11 +55,12 @@ class Arrivals {
   template <class See>
   void for_each(See&& see) const {
     for (const std::uint32_t slot : slots_) {
-      if (slot != kNone) see(slot);
+      if (slot < kKept) see(slot);
     }
   }
 
-  /// The first that waits of those behind the mark, or kNone.
+  /// The first that waits of those behind the mark, or kNone. Places that are kept are passed over; the mark
+  /// returns to one that is filled.
   std::uint32_t marked() const { return mark_ < slots_.size() ? slots_[mark_] : kNone; }
   /// Moves the mark behind that one.
   void pass() {
@@ -62,6 +74,8 @@ class Arrivals {
   }
 
  private:
+  static constexpr std::uint32_t kKept = kNone - 1;
+
   // A bit for each place, and sums of words of them in a Fenwick tree.
   struct Counter {
     std::vector<std::uint64_t> words;
@@ -79,11 +93,11 @@ class Arrivals {
     values.reserve(capacity);
   }
   void skip() {
-    while (mark_ < slots_.size() && slots_[mark_] == kNone) ++mark_;
+    while (mark_ < slots_.size() && slots_[mark_] >= kKept) ++mark_;
   }
 
   std::vector<RequestId> requests_;   ///< by place
-  std::vector<std::uint32_t> slots_;  ///< by place; kNone once the request has gone
+  std::vector<std::uint32_t> slots_;  ///< by place; kKept before the request comes, kNone once it has gone
   std::size_t capacity_ = 0;
   std::size_t size_ = 0;
   std::size_t mark_ = 0;
@@ -101,7 +115,7 @@ void Arrivals::renumber(Moved&& moved) {
     if (slots_[place] == kNone) continue;
     slots_[end] = slots_[place];
     requests_[end] = requests_[place];
-    moved(slots_[end], static_cast<std::uint32_t>(end));
+    if (slots_[end] != kKept) moved(slots_[end], static_cast<std::uint32_t>(end));
     ++end;
   }
   mark_ = mark_ >= slots_.size() ? end : mark;

@@ -138,6 +138,12 @@ Result<void> Broker::close_slice(SessionId id, SliceId slice, TimePoint now) {
 
 // ---- Memory ----
 
+std::optional<RequestId> Broker::place_kept(SessionId id, std::span<const Part> parts, TimePoint now) {
+  const auto session = state_.live(id);
+  if (!session || state_.draining || !state_.stopped_lending.empty()) return std::nullopt;
+  return lending_.place_kept(**session, parts, now);
+}
+
 void Broker::grow(RequestId id, SessionId session_id, std::span<const Part> parts, Duration wait,
                   TimePoint now) {
   auto session = state_.live(session_id);
@@ -157,7 +163,7 @@ void Broker::cancel(RequestId id, TimePoint now) {
 }
 
 void Broker::abandon(GrantId grant, TimePoint now) {
-  lending_.abandon(grant);
+  lending_.abandon(grant, now);
   settle(now);
 }
 
@@ -210,22 +216,62 @@ Result<Imported> Broker::import_handle(SessionId id, const HandleBytes& bytes, T
   if (!state_.stopped_lending.empty()) return Error{Code::kUnavailable, state_.stopped_lending};
   const auto handle = lending_.redeemable(**session, bytes, now);
   if (!handle) return handle.error();
-  const DeviceIndex device = (*handle)->device;
-  // What is asked back by force gets no new users: nobody else would have been asked for it in time.
-  if (reclaimer_.presses(state_.session((*handle)->holder), device))
-    return Error{Code::kUnavailable, "the memory is being asked back; try again when that is over"};
-  if (auto room = outside_.check_context(**session, device); !room) return room.error();
-  outside_.begin_context(**session, device);
+  if (auto ready = begin_import(**session, state_.session((*handle)->holder), (*handle)->device); !ready)
+    return ready.error();
   Imported imported = lending_.import_handle(**session, bytes, **handle);
   settle(now);
   return imported;
+}
+
+// What is asked back by force gets no new users: nobody else would have been asked for it in time.
+Result<void> Broker::begin_import(Session& session, const Session& holder, DeviceIndex device) {
+  if (reclaimer_.presses(holder, device))
+    return Error{Code::kUnavailable, "the memory is being asked back; try again when that is over"};
+  if (auto room = outside_.check_context(session, device); !room) return room;
+  outside_.begin_context(session, device);
+  return {};
+}
+
+// ---- Regions ----
+
+Result<RegionId> Broker::publish(SessionId id, SliceId slice, std::span<const LeaseId> leases,
+                                 RegionTerms terms, TimePoint now) {
+  const auto session = state_.live(id);
+  if (!session) return session.error();
+  if (state_.draining) return Error{Code::kUnavailable, "the broker is stopping"};
+  return lending_.publish(**session, slice, leases, std::move(terms), now);
+}
+
+Result<MappedRegion> Broker::map_region(SessionId id, const std::string& owner, const std::string& name,
+                                        std::uint64_t version, TimePoint now) {
+  const auto session = state_.live(id);
+  if (!session) return session.error();
+  if (state_.draining) return Error{Code::kUnavailable, "the broker is stopping"};
+  if (!state_.stopped_lending.empty()) return Error{Code::kUnavailable, state_.stopped_lending};
+  const auto found = lending_.mappable(**session, owner, name, version, now);
+  if (!found) return found.error();
+  const Region& region = **found;
+  for (const SessionId holder : lending_.holders_of(region)) {
+    if (auto ready = begin_import(**session, state_.session(holder), region.device); !ready)
+      return ready.error();
+  }
+  MappedRegion mapped{region.id, region.layout, region.digest, lending_.map_region(**session, region, now)};
+  settle(now);
+  return mapped;
+}
+
+Result<void> Broker::remove_region(SessionId id, const std::string& name, std::uint64_t version,
+                                   TimePoint now) {
+  const auto session = state_.live(id);
+  if (!session) return session.error();
+  return lending_.remove_region(**session, name, version, now);
 }
 
 Result<void> Broker::release_import(SessionId id, ImportId import, TimePoint now) {
   auto session = state_.live(id);
   if (!session) return session.error();
   for (const auto& [device, request] : (*session)->asked) reclaimer_.note_pinned(**session, device);
-  auto released = lending_.release_import(**session, import);
+  auto released = lending_.release_import(**session, import, now);
   if (!released) return released;
   reclaimer_.replan();
   settle(now);
@@ -266,6 +312,7 @@ void Broker::job_done(const JobResult& result, TimePoint now) {
 void Broker::tick(TimePoint now) {
   state_.arbiter.age(now);
   lending_.refuse_expired(now);
+  lending_.drop_expired_regions(now);
   reclaimer_.tick(now);
   unmanaged_.tick(now);
   settle(now);

@@ -11,6 +11,7 @@
 #include "daemon/core/observation.h"
 #include "daemon/core/outside.h"
 #include "daemon/core/reclaimer.h"
+#include "daemon/core/region_listing.h"
 #include "daemon/core/state.h"
 #include "daemon/core/unmanaged.h"
 #include "daemon/core/views.h"
@@ -37,6 +38,8 @@ struct Restored {
   /// Those whose processes may still use memory: the host watches them.
   std::vector<RestoredSession> sessions;
   std::vector<RestoredExtent> extents;
+  /// Of the requests whose places are kept, the last.
+  RequestId last_request;
 };
 
 /// The door to the broker's decisions: events in, effects out. It passes each event to the part that is
@@ -86,8 +89,11 @@ class Broker {
   using Part = GrowthPart;
   /// Asks for memory for one slice, or for several of different devices, all or nothing. Answered by one
   /// AnswerGrow effect.
-  /// `id`  larger than that of every request before.
+  /// `id`  larger than that of every request before, and than Restored::last_request; or place_kept().
   void grow(RequestId id, SessionId session, std::span<const Part> parts, Duration wait, TimePoint now);
+  /// The id, and with it the place, of a request for the same that waited at the broker before, and has not
+  /// been asked again. To be used in grow(), at once.
+  std::optional<RequestId> place_kept(SessionId session, std::span<const Part> parts, TimePoint now);
   /// When a request that is not answered yet will be; TimePoint::max(): once the driver has made the memory.
   std::optional<TimePoint> answer_due(RequestId id) const { return lending_.answer_due(id); }
   /// Withdraws a request. Granted meanwhile: the leases come back as soon as the client lets go of them.
@@ -124,6 +130,20 @@ class Broker {
   ///         the broker is stopping), kResourceExhausted (too many imports, no room for a context),
   ///         kPermissionDenied (a process that could not be ended).
   Result<Imported> import_handle(SessionId session, const HandleBytes& bytes, TimePoint now);
+  /// Names a range of the slice's memory, whose content does not change any more, for others to map. It stays
+  /// charged to the session's tenant. `leases`  as of export_handle(). Answers its version.
+  /// Errors  as export_handle(); kResourceExhausted (too many regions of the tenant).
+  Result<RegionId> publish(SessionId session, SliceId slice, std::span<const LeaseId> leases,
+                           RegionTerms terms, TimePoint now);
+  /// The session uses the region's memory from now on, too, until release_import(): as import_handle().
+  /// `owner`  a tenant's name; empty: the session's own. `version`  Regions::kNewest, or one of them.
+  /// Errors  kNotFound (no such region that is shared with the session's tenant); others as import_handle().
+  Result<MappedRegion> map_region(SessionId session, const std::string& owner, const std::string& name,
+                                  std::uint64_t version, TimePoint now);
+  /// Ends a region of the session's tenant: nobody maps it any more. Who has mapped it keeps it.
+  /// Errors  kNotFound.
+  Result<void> remove_region(SessionId session, const std::string& name, std::uint64_t version,
+                             TimePoint now);
   /// The session has unmapped and released the memory. Errors  kNotFound.
   Result<void> release_import(SessionId session, ImportId import, TimePoint now);
 
@@ -189,14 +209,20 @@ class Broker {
   std::vector<TenantView> tenants(const std::string& after = {}, std::size_t most_tenants = kAll) const;
   /// In the order they came. A page ends with the session whose slices exceed `most_slices`.
   std::vector<SessionView> sessions(SessionId after = {}, std::size_t most_slices = kAll) const;
+  /// In the order of their versions, those that `viewer` may see. `owner`  only this tenant's; empty: all.
+  RegionPage regions(const RegionViewer& viewer, const std::string& owner, TimePoint now, RegionId after = {},
+                     std::size_t most = kAll) const;
 
  private:
   // Brings everything on its way that can be, and asks for what is lacking.
   void settle(TimePoint now);
   void progress(TimePoint now);
   void restore(const Checkpoint::Session& from);
+  RequestId keep_places(const Checkpoint& from);
   std::vector<RestoredSession> settle_restored(TimePoint now);
+  Result<void> begin_import(Session& session, const Session& holder, DeviceIndex device);
   void forget_if_done(SessionId id);
+  Result<Explanation> with_regions(Result<Explanation> explanation) const;
   const Session* other_of_process(const Session& session) const;
   // What each tenant that has sessions is to have under a policy, and whose the sessions are then.
   Tenants::Rules members_under(const Policy& policy, std::map<SessionId, std::string>& owners) const;

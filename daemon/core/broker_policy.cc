@@ -32,7 +32,7 @@ Result<void> Broker::apply(Policy policy, TimePoint now, std::string cause) {
   put_in_force(rules);
   for (const auto& [id, owner] : owners) {
     Session& session = state_.session(id);
-    if (session.tenant_name != owner) lending_.move(session, state_.tenants.find(owner)->id);
+    if (session.tenant_name != owner) lending_.move(session, state_.tenants.find(owner)->id, now);
   }
   state_.tenants.retire_all();
   if (other_aging) state_.arbiter.set_aging(state_.policy.aging, now);

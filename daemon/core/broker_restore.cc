@@ -1,10 +1,17 @@
 #include <algorithm>
 
+#include "base/printable.h"
 #include "daemon/core/broker.h"
 
 // The start after another broker, and its clients that come back.
 
 namespace gpumem::core {
+namespace {
+
+// For a client that is back. It asks at once for what it waits for: what it asks for later is something new.
+constexpr Duration kToAskAgain = std::chrono::seconds(2);
+
+}  // namespace
 
 Checkpoint Broker::checkpoint() const {
   Checkpoint checkpoint;
@@ -53,8 +60,20 @@ Restored Broker::restore(const Checkpoint& from, const std::vector<std::string>&
   restore_each(from.handles, [&](Session& session, const Checkpoint::Handle& handle, DeviceIndex device) {
     if (!session.ended) lending_.restore(handle, device, now);
   });
+  for (const auto& [id, region] : from.regions)
+    if (const auto index = state_.find_device(devices[region.device])) lending_.restore(region, *index, now);
+  restored.last_request = keep_places(from);
   restored.sessions = settle_restored(now);
   return restored;
+}
+
+// The checkpoint has them by session, the arbiter takes them in their order.
+RequestId Broker::keep_places(const Checkpoint& from) {
+  std::map<RequestId, const Checkpoint::Waiting*> in_order;
+  for (const auto& [key, waiting] : from.waiting)
+    if (awaits(waiting.session)) in_order.emplace(waiting.id, &waiting);
+  for (const auto& [id, waiting] : in_order) lending_.restore(*waiting);
+  return in_order.empty() ? RequestId{} : in_order.rbegin()->first;
 }
 
 // Whom no rule covers any more, or whose guarantee has no room, keeps its tenant, which may not grow.
@@ -68,7 +87,7 @@ void Broker::restore(const Checkpoint::Session& from) {
   session->tenant = *tenant;
   session->tenant_name = state_.tenants.name(*tenant);
   session->peer = from.peer;
-  session->label = from.label;
+  session->label = to_printable(from.label);
   session->since = from.since;
   session->ended = from.ended;
   session->awaited = !from.ended && from.peer.maps;
@@ -117,7 +136,8 @@ Result<void> Broker::resume(SessionId id, const Claim& claim, TimePoint now) {
     return Error{Code::kNotFound, "the broker awaits no client of session " + std::to_string(id.value)};
   if (auto right = lending_.check_claim(*session, claim); !right) return right;
   session->awaited = false;
-  lending_.settle_claim(*session, claim);
+  lending_.settle_claim(*session, claim, now);
+  lending_.keep_places_until(id, now + kToAskAgain);
   state_.note(Event::Kind::kResumed, *session, now);
   state_.outbox.touch(id);
   settle(now);

@@ -38,8 +38,18 @@ void Checkpoint::put(const Declaration& one) {
 
 void Checkpoint::put(const Numbers& one) {
   last = {std::max(last.session, one.session), std::max(last.slice, one.slice),
-          std::max(last.lease, one.lease), std::max(last.grant, one.grant),
-          std::max(last.import, one.import)};
+          std::max(last.lease, one.lease),     std::max(last.grant, one.grant),
+          std::max(last.import, one.import),   last.region};
+}
+
+void Checkpoint::put(const Region& one) {
+  regions.insert_or_assign(one.id, one);
+  last.region = std::max(last.region, one.id);
+}
+
+void Checkpoint::put(const RegionGone& one) {
+  regions.erase(one.id);
+  last.region = std::max(last.region, one.id);
 }
 
 void Checkpoint::put(const Handle& one) {
@@ -56,14 +66,16 @@ void Checkpoint::put(const SessionGone& one) {
   std::erase_if(slices, is_its);
   std::erase_if(imports, is_its);
   std::erase_if(handles, is_its);
+  waiting.erase(waiting.lower_bound({one.id, {}}), waiting.lower_bound({{one.id.value + 1}, {}}));
   declarations.erase(declarations.lower_bound({one.id, 0}),
                      declarations.lower_bound({{one.id.value + 1}, 0}));
 }
 
 std::vector<Checkpoint::Change> Checkpoint::changes() const {
   std::vector<Change> changes{last};
+  if (last.region && !regions.contains(last.region)) changes.emplace_back(RegionGone{last.region});
   changes.reserve(1 + sessions.size() + slices.size() + leases.size() + imports.size() + declarations.size() +
-                  handles.size());
+                  handles.size() + regions.size() + waiting.size());
   const auto add = [&](const auto& entries) {
     for (const auto& [id, entry] : entries) changes.emplace_back(entry);
   };
@@ -73,6 +85,8 @@ std::vector<Checkpoint::Change> Checkpoint::changes() const {
   add(imports);
   add(declarations);
   add(handles);
+  add(regions);
+  add(waiting);
   return changes;
 }
 

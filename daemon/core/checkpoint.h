@@ -9,8 +9,8 @@
 
 namespace gpumem::core {
 
-/// What a broker has to know of the one before it: who had a session, and which memory was lent to whom.
-/// Requests that wait and who was asked for memory are not part of it: they end with the broker.
+/// What a broker has to know of the one before it: who had a session, which memory was lent to whom, and who
+/// waited since when. Who was asked for memory is not part of it: that ends with the broker.
 struct Checkpoint {
   struct Session {
     SessionId id;
@@ -65,6 +65,36 @@ struct Checkpoint {
     std::uint64_t uses = 0;  ///< so often can it still be redeemed; 0: it is used up
     bool operator==(const Handle&) const = default;
   };
+  /// Of memory that is lent: its owner is the tenant of its leases.
+  struct Region {
+    RegionId id;
+    std::string name;
+    DeviceIndex device = 0;
+    std::vector<LeaseId> leases;
+    Bytes offset;
+    Bytes bytes;
+    Bytes layout;
+    LayoutDigest digest{};
+    std::uint64_t sharing = 0;  ///< as core::Sharing
+    std::vector<std::string> readers;
+    TimePoint since{};
+    TimePoint expires{};
+    bool operator==(const Region&) const = default;
+  };
+  struct RegionGone {
+    RegionId id;  ///< also the highest so far, whether there was such a region or not
+    bool operator==(const RegionGone&) const = default;
+  };
+  /// A growth that waits. Its client asks for it again at the next broker, and has its place there.
+  struct Waiting {
+    RequestId id;  ///< of requests that wait the one with the smaller id came first
+    SessionId session;
+    TimePoint asked{};     ///< for the first time, at whichever broker
+    TimePoint deadline{};  ///< after it the place is nobody's
+    std::vector<SliceId> slices;
+    std::vector<Bytes> leasts;  ///< of each slice: it is content with this
+    bool operator==(const Waiting&) const = default;
+  };
   /// The highest numbers given out so far.
   struct Numbers {
     SessionId session;
@@ -72,6 +102,7 @@ struct Checkpoint {
     LeaseId lease;
     GrantId grant;
     ImportId import;
+    RegionId region;  ///< told by RegionGone
     bool operator==(const Numbers&) const = default;
   };
   struct SessionGone {
@@ -90,9 +121,14 @@ struct Checkpoint {
     ImportId id;
     bool operator==(const ImportGone&) const = default;
   };
+  struct WaitingGone {
+    SessionId session;
+    RequestId id;
+    bool operator==(const WaitingGone&) const = default;
+  };
   /// One step from a checkpoint to the next: what is new or other than before, or gone.
   using Change = std::variant<Session, SessionGone, Slice, SliceGone, Lease, LeaseGone, Import, ImportGone,
-                              Declaration, Numbers, Handle>;
+                              Declaration, Numbers, Handle, Region, RegionGone, Waiting, WaitingGone>;
 
   std::map<SessionId, Session> sessions;
   std::map<SliceId, Slice> slices;
@@ -100,6 +136,8 @@ struct Checkpoint {
   std::map<ImportId, Import> imports;
   std::map<std::pair<SessionId, DeviceIndex>, Declaration> declarations;  ///< of more than nothing
   std::map<HandleBytes, Handle> handles;                                  ///< some may have expired
+  std::map<RegionId, Region> regions;                                     ///< some may have expired
+  std::map<std::pair<SessionId, RequestId>, Waiting> waiting;             ///< some may have expired
   Numbers last;
 
   void apply(const Change& change);
@@ -117,10 +155,14 @@ struct Checkpoint {
   void put(const Declaration& one);
   void put(const Numbers& one);
   void put(const Handle& one);
+  void put(const Region& one);
+  void put(const Waiting& one) { waiting.insert_or_assign({one.session, one.id}, one); }
   void put(const SessionGone& one);
   void put(const SliceGone& one) { slices.erase(one.id); }
   void put(const LeaseGone& one) { leases.erase(one.id); }
   void put(const ImportGone& one) { imports.erase(one.id); }
+  void put(const RegionGone& one);
+  void put(const WaitingGone& one) { waiting.erase({one.session, one.id}); }
 };
 
 /// What a client says that it has, when it comes back to a session of the broker before. Each list ascends.

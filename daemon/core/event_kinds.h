@@ -31,6 +31,11 @@ constexpr std::string_view name_of(Event::Kind kind) {
     case Kind::kQuota: return "quota";
     case Kind::kPastBroker: return "past-broker";
     case Kind::kUnexplained: return "unexplained";
+    case Kind::kPublished: return "published";
+    case Kind::kMapped: return "mapped";
+    case Kind::kRemoved: return "removed";
+    case Kind::kExpired: return "expired";
+    case Kind::kRegionLost: return "region-lost";
   }
   return "";
 }

@@ -31,6 +31,11 @@ struct Event {
     kQuota,        ///< quotas were changed; of this tenant, if one is named
     kPastBroker,   ///< a process holds `bytes` past the broker
     kUnexplained,  ///< the device uses `bytes` that nobody is known to hold
+    kPublished,    ///< a session has published a region of `bytes`
+    kMapped,       ///< a session has mapped one
+    kRemoved,      ///< a session has removed one
+    kExpired,      ///< the time of a region is over
+    kRegionLost,   ///< a region has ended: its tenant has let go of some of its memory
   };
 
   Kind kind = Kind::kOpened;

@@ -10,7 +10,11 @@
 namespace gpumem::core {
 
 Lending::Lending(State& state, const Explainer& explainer)
-    : state_(state), explainer_(explainer), handles_(state.outbox) {
+    : state_(state),
+      explainer_(explainer),
+      handles_(state.outbox),
+      regions_(state.outbox),
+      places_(state.outbox) {
   const auto& devices = state_.policy.devices;
   for (DeviceIndex i = 0; i < devices.size(); ++i) {
     stores_.emplace_back(i, devices[i].pool, devices[i].granularity, extent_ids_, job_ids_);
@@ -67,17 +71,34 @@ Slice* Lending::slice_of(Session& session, SliceId slice) {
 
 // ---- Asked for ----
 
+std::optional<RequestId> Lending::place_kept(const Session& session, std::span<const GrowthPart> asked,
+                                             TimePoint now) {
+  if (!places_.keeps_any()) return std::nullopt;
+  const auto parts = parts_of(session, asked);
+  return parts ? places_.take(session.id, *parts, now) : std::nullopt;
+}
+
 bool Lending::ask(RequestId id, Session& session, std::span<const GrowthPart> asked, Duration wait,
                   TimePoint now) {
   auto parts = parts_of(session, asked);
   if (!parts) return answer(id, parts.error()), false;
+  const auto since = places_.since(session.id, id);
   wait = std::clamp(wait, Duration::zero(), state_.policy.max_wait);
   Request request{id,  session.id, session.tenant, std::move(*parts),
                   now, wait,       now + wait,     session.peer.can_be_ended};
+  if (since) request.asked = *since;
+  if (join(std::move(request), now)) return true;
+  leave(session.id, id);
+  return false;
+}
+
+bool Lending::join(Request request, TimePoint now) {
+  const Session& session = state_.session(request.session);
   if (const auto refusal = explainer_.infeasible(request)) return refuse(request, *refusal, now), false;
   if (state_.arbiter.waiting_of(session.id) >= state_.policy.max_requests_per_session) {
     const std::string most = std::to_string(state_.policy.max_requests_per_session);
-    answer(id, refusal(Bound::kRequests, "the session has " + most + " requests waiting, as many as it may"));
+    answer(request.id,
+           refusal(Bound::kRequests, "the session has " + most + " requests waiting, as many as it may"));
     return false;
   }
   for (Request::Part& part : request.parts) {
@@ -86,8 +107,16 @@ bool Lending::ask(RequestId id, Session& session, std::span<const GrowthPart> as
     part.wanted = std::min(part.wanted, slice.limit.minus(spoken_for));
   }
   request.deadline = deadline_of(request, now);
+  const bool is_late = request.asked < now;  // it waited at the broker before
   state_.arbiter.add(std::move(request));
+  if (is_late) state_.arbiter.age(now);
   return true;
+}
+
+// The place of a request that is answered, or is not asked for any more.
+void Lending::leave(SessionId session, RequestId id) {
+  places_.forget(session, id);
+  state_.arbiter.release_place(id);
 }
 
 Result<Request::Parts> Lending::parts_of(const Session& session, std::span<const GrowthPart> asked) const {
@@ -142,6 +171,7 @@ void Lending::wait_or_refuse(RequestId id, TimePoint now) {
   const Request* waiting = state_.arbiter.find(id);
   if (waiting == nullptr) return;
   if (waiting->deadline <= now) return refuse_waiting(id, now);  // nobody is asked for what nobody waits for
+  places_.note(*waiting);
   Event& event = state_.note(Event::Kind::kWaiting, state_.session(waiting->session), now);
   event.request = id;
   event.device = waiting->parts.front().device;
@@ -150,8 +180,10 @@ void Lending::wait_or_refuse(RequestId id, TimePoint now) {
 }
 
 void Lending::cancel(RequestId id, TimePoint now) {
-  if (const auto removed = state_.arbiter.remove(id))
+  if (const auto removed = state_.arbiter.remove(id)) {
     state_.note(Event::Kind::kWithdrawn, state_.session(removed->session), now).request = id;
+    places_.forget(removed->session, id);
+  }
   if (auto assembly = assemblies_.extract(id); !assembly.empty()) undo(assembly.mapped());
 }
 
@@ -164,6 +196,7 @@ void Lending::refuse(const Request& request, const Refusal& refusal, TimePoint n
   event.bytes = request.parts[refusal.part].least;
   event.waited = now - request.asked;
   event.words = error.message;
+  places_.forget(request.session, request.id);
   state_.outbox.emit(AnswerGrow{request.id, GrowFailure{std::move(error), std::move(denial)}});
 }
 
@@ -252,6 +285,7 @@ void Lending::undo(const Assembly& assembly) {
     slice.held -= bytes;
   }
   session.assemblies.erase(request.id);
+  places_.forget(session.id, request.id);
   state_.outbox.touch(session.id);
 }
 
@@ -259,6 +293,7 @@ void Lending::deliver(Assembly assembly) {
   const Request& request = assembly.granted.request;
   Session& session = state_.session(request.session);
   session.assemblies.erase(request.id);
+  places_.forget(session.id, request.id);
   Grant grant{grant_ids_.next(), {}};
   std::vector<LeaseId>& ids = offered_[grant.id];
   for (std::size_t i = 0; i < request.parts.size(); ++i) {

@@ -1,8 +1,10 @@
 #pragma once
 #include <boost/unordered/unordered_flat_map.hpp>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -10,8 +12,10 @@
 
 #include "daemon/core/explainer.h"
 #include "daemon/core/handles.h"
+#include "daemon/core/regions.h"
 #include "daemon/core/state.h"
 #include "daemon/core/store.h"
+#include "daemon/core/waiting_places.h"
 
 namespace gpumem::core {
 
@@ -53,6 +57,26 @@ struct Imported {
   Bytes bytes;
 };
 
+/// What is to be published.
+struct RegionTerms {
+  std::string name;
+  Bytes offset;  ///< of the range, in its leases one after the other
+  Bytes bytes;   ///< zero: all the rest
+  Bytes layout;  ///< of `bytes`, the last
+  LayoutDigest digest{};
+  Sharing sharing = Sharing::kPrivate;
+  std::vector<std::string> readers;
+  TimePoint expires = TimePoint::max();
+};
+
+/// A region, and what of it whoever maps it gets.
+struct MappedRegion {
+  RegionId version;
+  Bytes layout;
+  LayoutDigest digest{};
+  Imported imported;
+};
+
 Checkpoint::Lease checkpoint_of(const Lease& lease);
 Checkpoint::Slice checkpoint_of(const Slice& slice, SessionId session);
 
@@ -77,13 +101,18 @@ class Lending {
   /// Errors  kNotFound, kFailedPrecondition (holds leases or waits for some).
   Result<void> close_slice(Session& session, SliceId slice);
 
+  /// As Broker's.
+  /// As WaitingPlaces::keep_until.
+  void keep_places_until(SessionId session, TimePoint until) { places_.keep_until(session, until); }
+  std::optional<RequestId> place_kept(const Session& session, std::span<const GrowthPart> parts,
+                                      TimePoint now);
   /// Lets the request join its queues, or refuses it at once. True: it waits, or will be granted.
   bool ask(RequestId id, Session& session, std::span<const GrowthPart> parts, Duration wait, TimePoint now);
   /// Tells that the request waits, if it still does; what may not wait is refused.
   void wait_or_refuse(RequestId id, TimePoint now);
   void cancel(RequestId id, TimePoint now);
   /// The answer to a growth has not reached its client.
-  void abandon(GrantId grant);
+  void abandon(GrantId grant, TimePoint now);
   Result<void> accept(SessionId session, GrantId grant);
   /// As Broker::answer_due.
   std::optional<TimePoint> answer_due(RequestId id) const;
@@ -100,7 +129,25 @@ class Lending {
   Result<const Handle*> redeemable(const Session& session, const HandleBytes& bytes, TimePoint now) const;
   /// `handle`  is redeemable by the session; not to be used afterwards.
   Imported import_handle(const Session& session, const HandleBytes& bytes, const Handle& handle);
-  Result<void> release_import(Session& session, ImportId import);
+
+  /// As Broker's.
+  Result<RegionId> publish(const Session& session, SliceId slice, std::span<const LeaseId> leases,
+                           RegionTerms terms, TimePoint now);
+  /// The region, if the session may map it. `owner`  empty: its own tenant. Errors  as Broker::map_region.
+  Result<const Region*> mappable(const Session& session, const std::string& owner, const std::string& name,
+                                 std::uint64_t version, TimePoint now);
+  /// `region`  is mappable by the session.
+  Imported map_region(const Session& session, const Region& region, TimePoint now);
+  Result<void> remove_region(const Session& session, const std::string& name, std::uint64_t version,
+                             TimePoint now);
+  /// Those whose leases it is of: one, unless some were inherited.
+  std::set<SessionId> holders_of(const Region& region) const;
+  /// What each of those is charged for it: the whole of its leases.
+  std::map<SessionId, Bytes> charges_of(const Region& region) const;
+  /// Ends the regions whose time is over.
+  void drop_expired_regions(TimePoint now);
+  const Regions& regions() const { return regions_; }
+  Result<void> release_import(Session& session, ImportId import, TimePoint now);
 
   void refuse(const Request& request, const Refusal& refusal, TimePoint now);
   /// Takes a request that waits out of its queues and refuses it for what keeps it waiting.
@@ -117,7 +164,7 @@ class Lending {
   /// quarantined until the process is gone.
   void end(Session& session, bool may_be_in_use, TimePoint now);
   /// The session is charged to another tenant from now on.
-  void move(Session& session, TenantId to);
+  void move(Session& session, TenantId to, TimePoint now);
 
   // After another broker. Before anything else, in this order.
   /// The numbers up to these were given out before.
@@ -129,12 +176,16 @@ class Lending {
   /// `kept`  its descriptor is at hand. Returns its extent, which has no id if it is not.
   Extent restore(Session& session, const Checkpoint::Lease& from, DeviceIndex device, bool kept);
   void restore(const Checkpoint::Import& from);
+  /// In the order of the ids.
+  void restore(const Checkpoint::Waiting& from);
   /// After the leases. What cannot be redeemed any more is left out.
   void restore(const Checkpoint::Handle& from, DeviceIndex device, TimePoint now);
+  /// The same.
+  void restore(const Checkpoint::Region& from, DeviceIndex device, TimePoint now);
   /// Errors  kPermissionDenied: something in the claim is not the session's.
   Result<void> check_claim(const Session& session, const Claim& claim) const;
   /// The client has what it claims, and nothing else. The claim is the session's.
-  void settle_claim(Session& session, const Claim& claim);
+  void settle_claim(Session& session, const Claim& claim, TimePoint now);
   void add_to(Checkpoint& checkpoint) const;
 
   const Store& store(DeviceIndex device) const { return stores_[device]; }
@@ -142,8 +193,14 @@ class Lending {
   bool settled() const;
 
  private:
+  bool join(Request request, TimePoint now);
+  void leave(SessionId session, RequestId id);
   Result<Bytes> check_exported(const Session& session, SliceId slice, std::span<const LeaseId> leases) const;
   Result<void> check_descriptors(std::span<const LeaseId> leases) const;
+  Result<void> check_importer(const Session& session, const Session& holder) const;
+  bool may_map(const Session& session, const Region& region) const;
+  Imported import(const Session& session, DeviceIndex device, const std::vector<LeaseId>& leases,
+                  Bytes offset, Bytes bytes);
   Result<void> check_fabric(const Session& session, DeviceIndex device,
                             const std::vector<FabricPart>& parts) const;
   Bytes given_by_fabric(TenantId tenant, DeviceIndex device) const;
@@ -159,7 +216,9 @@ class Lending {
   void deliver(Assembly assembly);
   SessionId unproved(LeaseId id, TimePoint now);
   void set_state(Lease& lease, Charge state);
-  void let_go(Lease& lease);
+  void let_go(Lease& lease, TimePoint now);
+  void drop_regions(const Lease& lease, TimePoint now);
+  void move_regions(const Session& session, TenantId to, TimePoint now);
   void pass_unproved(Lease& lease);
   Session* heir_of(const Lease& lease);
   void pass(Lease& lease, Session& heir);
@@ -179,6 +238,8 @@ class Lending {
   std::vector<Store> stores_;
   boost::unordered_flat_map<LeaseId, std::unique_ptr<Lease>, std::hash<LeaseId>> leases_;
   Handles handles_;
+  Regions regions_;
+  WaitingPlaces places_;
   std::unordered_map<GrantId, std::vector<LeaseId>> offered_;  ///< not yet accepted
   std::unordered_map<RequestId, Assembly> assemblies_;         ///< charged, being brought together
 };

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "base/printable.h"
 #include "daemon/core/lending.h"
 
 // What was lent by the broker before: taken over at the start, and settled with each client that comes back.
@@ -26,10 +27,13 @@ void Lending::add_to(Checkpoint& checkpoint) const {
       checkpoint.imports.emplace(id, Checkpoint::Import{id, session, leases});
   }
   handles_.add_to(checkpoint);
+  regions_.add_to(checkpoint);
+  places_.add_to(checkpoint);
   checkpoint.last.slice = slice_ids_.last();
   checkpoint.last.lease = lease_ids_.last();
   checkpoint.last.grant = grant_ids_.last();
   checkpoint.last.import = state_.imports.last();
+  checkpoint.last.region = regions_.last();
 }
 
 void Lending::skip(const Checkpoint::Numbers& last) {
@@ -37,6 +41,7 @@ void Lending::skip(const Checkpoint::Numbers& last) {
   lease_ids_.skip(last.lease);
   grant_ids_.skip(last.grant);
   state_.imports.skip(last.import);
+  regions_.skip(last.region);
 }
 
 void Lending::adopt(DeviceIndex device, Bytes lent) {
@@ -45,7 +50,7 @@ void Lending::adopt(DeviceIndex device, Bytes lent) {
 }
 
 void Lending::restore(Session& session, const Checkpoint::Slice& from, DeviceIndex device) {
-  session.slices.emplace(from.id, Slice{from.id, device, from.limit, {}, {}, from.label});
+  session.slices.emplace(from.id, Slice{from.id, device, from.limit, {}, {}, to_printable(from.label)});
 }
 
 // A descriptor that is not kept went with the broker that made the extent: its clients alone have it now.
@@ -84,6 +89,11 @@ void Lending::restore(const Checkpoint::Import& from) {
   if (!leases.empty()) state_.imports.restore(from.id, from.session, std::move(leases));
 }
 
+void Lending::restore(const Checkpoint::Waiting& from) {
+  places_.restore(from);
+  state_.arbiter.keep_place(from.id);
+}
+
 // A handle ends with any of its leases, and with the holder's part in it; without descriptors it is of no
 // use.
 void Lending::restore(const Checkpoint::Handle& from, DeviceIndex device, TimePoint now) {
@@ -98,6 +108,25 @@ void Lending::restore(const Checkpoint::Handle& from, DeviceIndex device, TimePo
   if (from.expires <= now || !check_range(from.offset, from.bytes, there)) return;
   static_cast<void>(handles_.add(
       from.name, {from.session, device, from.leases, from.offset, from.bytes, from.expires, from.uses}, now));
+}
+
+// A region needs all of its leases with one tenant, and their descriptors.
+void Lending::restore(const Checkpoint::Region& from, DeviceIndex device, TimePoint now) {
+  Bytes there;
+  TenantId owner;
+  for (const LeaseId id : from.leases) {
+    const auto found = leases_.find(id);
+    if (found == leases_.end() || found->second->in_store || !found->second->extent.id) return;
+    const TenantId tenant = state_.session(found->second->session).tenant;
+    if (owner && owner != tenant) return;
+    owner = tenant;
+    there += found->second->extent.size;
+  }
+  const bool is_known_sharing = from.sharing <= static_cast<std::uint64_t>(Sharing::kNamed);
+  if (!owner || from.expires <= now || !is_known_sharing || !check_range(from.offset, from.bytes, there))
+    return;
+  regions_.restore({from.id, owner, from.name, device, from.leases, from.offset, from.bytes, from.layout,
+                    from.digest, static_cast<Sharing>(from.sharing), from.readers, from.since, from.expires});
 }
 
 Result<void> Lending::check_claim(const Session& session, const Claim& claim) const {
@@ -117,15 +146,15 @@ Result<void> Lending::check_claim(const Session& session, const Claim& claim) co
 }
 
 // What the client does not claim never reached it, or is what it gave back last.
-void Lending::settle_claim(Session& session, const Claim& claim) {
+void Lending::settle_claim(Session& session, const Claim& claim, TimePoint now) {
   for (auto next = session.leases.begin(); next != session.leases.end();) {
     Lease& one = *next++;  // it may pass to another session
-    if (one.slice && !std::ranges::binary_search(claim.leases, one.id)) let_go(one);
+    if (one.slice && !std::ranges::binary_search(claim.leases, one.id)) let_go(one, now);
   }
   std::vector<ImportId> unclaimed;
   for (const auto& [id, leases] : state_.imports.of(session.id))
     if (!std::ranges::binary_search(claim.imports, id)) unclaimed.push_back(id);
-  for (const ImportId id : unclaimed) static_cast<void>(release_import(session, id));
+  for (const ImportId id : unclaimed) static_cast<void>(release_import(session, id, now));
   std::vector<SliceId> unused;
   for (const auto& [id, slice] : session.slices)
     if (!std::ranges::binary_search(claim.slices, id)) unused.push_back(id);

@@ -22,25 +22,26 @@ Result<void> Lending::give_back(Session& session, SliceId slice, std::span<const
     }
   }
   if (ids.empty()) return {};
-  Event& event = state_.note(Event::Kind::kReturned, session, now);
+  Bytes returned;
+  for (const LeaseId id : ids) returned += lease(id).extent.size;
+  Event& event = state_.note(Event::Kind::kReturned, session, now);  // until the next one is noted
   event.device = lease(ids.front()).device;
-  for (const LeaseId id : ids) {
-    event.bytes += lease(id).extent.size;
-    let_go(lease(id));
-  }
+  event.bytes = returned;
+  for (const LeaseId id : ids) let_go(lease(id), now);
   return {};
 }
 
-void Lending::abandon(GrantId grant) {
+void Lending::abandon(GrantId grant, TimePoint now) {
   const auto offered = offered_.find(grant);
   if (offered == offered_.end()) return;
-  for (const LeaseId id : std::vector(offered->second)) let_go(lease(id));
+  for (const LeaseId id : std::vector(offered->second)) let_go(lease(id), now);
 }
 
 void Lending::end(Session& session, bool may_be_in_use, TimePoint now) {
   state_.arbiter.remove_all_of(session.id);
   for (const RequestId id : std::vector(session.assemblies.begin(), session.assemblies.end()))
     undo(assemblies_.extract(id).mapped());
+  for (const RequestId id : places_.forget_all_of(session.id)) state_.arbiter.release_place(id);
   handles_.drop_all_of(session.id);
   if (!may_be_in_use) {
     for (const auto& [id, leases] : state_.imports.of(session.id))
@@ -54,7 +55,7 @@ void Lending::end(Session& session, bool may_be_in_use, TimePoint now) {
     else if (may_be_in_use)
       set_state(lease, Charge::kQuarantined);
     else
-      let_go(lease);
+      let_go(lease, now);
   }
   if (!session.exited) return;
   for (const auto& [device, holding] : session.holdings) {
@@ -62,7 +63,7 @@ void Lending::end(Session& session, bool may_be_in_use, TimePoint now) {
   }
 }
 
-void Lending::move(Session& session, TenantId to) {
+void Lending::move(Session& session, TenantId to, TimePoint now) {
   for (DeviceIndex device = 0; device < stores_.size(); ++device) {
     const auto found = session.outside.find(device);
     const OutsideCharge outside = found == session.outside.end() ? OutsideCharge{} : found->second;
@@ -73,6 +74,7 @@ void Lending::move(Session& session, TenantId to) {
   for (const RequestId id : session.assemblies) assemblies_.at(id).granted.request.tenant = to;
   state_.arbiter.set_tenant(session.id, to);
   state_.tenants.leave(session.tenant, session.id);
+  move_regions(session, to, now);
   session.tenant = to;
   session.tenant_name = state_.tenants.name(to);
   state_.outbox.record(checkpoint_of(session));
@@ -170,7 +172,7 @@ void Lending::freed(LeaseId id, TimePoint now, std::vector<SessionId>& freed_of)
 }
 
 std::optional<TimePoint> Lending::next_deadline() const {
-  std::optional<TimePoint> next;
+  std::optional<TimePoint> next = regions_.next_expiry();
   for (const Store& store : stores_) {
     if (const auto one = store.next_deadline(); one && (!next || *one < *next)) next = one;
   }

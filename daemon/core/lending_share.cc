@@ -104,43 +104,56 @@ Result<const Handle*> Lending::redeemable(const Session& session, const HandleBy
   if (handle == nullptr) return no_handle();
   const Session& holder = state_.session(handle->holder);
   if (holder.tenant != session.tenant) return no_handle();
+  if (auto able = check_importer(session, holder); !able) return able.error();
+  return handle;
+}
+
+Result<void> Lending::check_importer(const Session& session, const Session& holder) const {
   if (holder.peer.can_be_ended && !session.peer.can_be_ended) {
     return Error{Code::kPermissionDenied,
                  "the kernel does not let the broker signal this process, so it may not use others' memory"};
   }
-  if (auto room = state_.imports.check_room(session.id); !room) return room.error();
-  return handle;
+  return state_.imports.check_room(session.id);
 }
 
 Imported Lending::import_handle(const Session& session, const HandleBytes& bytes, const Handle& handle) {
-  Imported imported{{}, handle.device, {}, handle.offset, handle.bytes};
-  for (const LeaseId id : handle.leases) {
-    const Lease& one = lease(id);
-    state_.imports.share(id, {one.session, one.device, one.extent.size});
-    imported.leases.emplace_back(id, one.extent);
-  }
-  imported.id = state_.imports.add(session.id, handle.leases);
-  state_.outbox.record(Checkpoint::Import{imported.id, session.id, handle.leases});
+  Imported imported = import(session, handle.device, handle.leases, handle.offset, handle.bytes);
   handles_.use(bytes);
   return imported;
 }
 
-Result<void> Lending::release_import(Session& session, ImportId import) {
+Imported Lending::import(const Session& session, DeviceIndex device, const std::vector<LeaseId>& leases,
+                         Bytes offset, Bytes bytes) {
+  Imported imported{{}, device, {}, offset, bytes};
+  for (const LeaseId id : leases) {
+    const Lease& one = lease(id);
+    state_.imports.share(id, {one.session, one.device, one.extent.size});
+    imported.leases.emplace_back(id, one.extent);
+  }
+  imported.id = state_.imports.add(session.id, leases);
+  state_.outbox.record(Checkpoint::Import{imported.id, session.id, leases});
+  return imported;
+}
+
+Result<void> Lending::release_import(Session& session, ImportId import, TimePoint now) {
   const auto unused = state_.imports.release(session.id, import);
   if (!unused) return unused.error();
   state_.outbox.record(Checkpoint::ImportGone{import});
   for (const LeaseId id : *unused) {
     Lease& one = lease(id);
-    if (one.session == session.id && !one.slice) let_go(one);
+    if (one.session == session.id && !one.slice) let_go(one, now);
   }
   return {};
 }
 
 // Its session uses it no more. Whoever has imported it has it now.
-void Lending::let_go(Lease& lease) {
+void Lending::let_go(Lease& lease, TimePoint now) {
   if (lease.in_store) return;
   handles_.drop(lease.id);
-  if (Session* heir = heir_of(lease))
+  Session* heir = heir_of(lease);
+  // A region stays with its tenant.
+  if (heir == nullptr || heir->tenant != state_.session(lease.session).tenant) drop_regions(lease, now);
+  if (heir != nullptr)
     pass(lease, *heir);
   else
     take_back(lease);
@@ -152,16 +165,19 @@ void Lending::pass_unproved(Lease& lease) {
   if (Session* heir = heir_of(lease)) pass(lease, *heir);
 }
 
-// Who can still be asked comes first.
+// Its own tenant comes first, and of that who can still be asked.
 Session* Lending::heir_of(const Lease& lease) {
   const Imports::Shared* shared = state_.imports.find(lease.id);
   if (shared == nullptr) return nullptr;
+  const TenantId owner = state_.session(lease.session).tenant;
+  const auto rank = [&](const Session& session) {
+    return 2 * static_cast<int>(session.tenant == owner) + static_cast<int>(!session.ended);
+  };
   Session* heir = nullptr;
   for (const auto& [user, count] : shared->users) {
     Session* known = state_.find(user);
     if (known == nullptr || known->exited || (count == 0 && !lease.in_store)) continue;
-    if (!known->ended) return known;
-    heir = known;
+    if (heir == nullptr || rank(*known) > rank(*heir)) heir = known;
   }
   return heir;
 }
@@ -180,7 +196,7 @@ void Lending::pass(Lease& lease, Session& heir) {
     from.unproved -= size;
     to.unproved += size;
   }
-  if (before.tenant != heir.tenant) {  // a reload has parted them
+  if (before.tenant != heir.tenant) {  // it has mapped a region, or a reload has parted them
     Charges moved;
     moved[lease.state] = size;
     state_.ledger.transfer(before.tenant, heir.tenant, lease.device, moved, {});

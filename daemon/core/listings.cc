@@ -27,11 +27,20 @@ bool Broker::belongs(const std::string& tenant, const std::string& of) const {
 }
 
 Result<Explanation> Broker::explain_session(SessionId session, bool everything, TimePoint now) const {
-  return explainer_.explain_session(session, everything, now);
+  return with_regions(explainer_.explain_session(session, everything, now));
 }
 
 Result<Explanation> Broker::explain_tenant(const std::string& tenant, bool everything, TimePoint now) const {
-  return explainer_.explain_tenant(tenant, everything, now);
+  return with_regions(explainer_.explain_tenant(tenant, everything, now));
+}
+
+Result<Explanation> Broker::with_regions(Result<Explanation> explanation) const {
+  if (!explanation) return explanation;
+  const Tenant* tenant = state_.tenants.find(explanation->tenant);
+  if (tenant == nullptr) return explanation;
+  for (Standing& standing : explanation->devices)
+    standing.regions = lending_.regions().total(tenant->id, standing.device);
+  return explanation;
 }
 
 BrokerFigures Broker::figures(SessionId id) const {
@@ -92,7 +101,8 @@ std::vector<TenantView> Broker::tenants(const std::string& after, std::size_t mo
                        .burst = ledger.burst(id, i),
                        .debt = ledger.debt(id, i),
                        .sessions = state_.tenants.at(id).sessions_below,
-                       .waiting = state_.arbiter.waiting_below(i, id)});
+                       .waiting = state_.arbiter.waiting_below(i, id),
+                       .regions = lending_.regions().total(id, i)});
     }
   }
   return views;
@@ -121,6 +131,11 @@ std::vector<SessionView> Broker::sessions(SessionId after, std::size_t most_slic
     if (slices > most_slices) break;
   }
   return views;
+}
+
+RegionPage Broker::regions(const RegionViewer& viewer, const std::string& owner, TimePoint now,
+                           RegionId after, std::size_t most) const {
+  return RegionListing(state_, lending_, viewer, now).page(owner, after, most);
 }
 
 }  // namespace gpumem::core

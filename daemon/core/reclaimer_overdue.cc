@@ -116,11 +116,13 @@ bool Reclaimer::end_one(DeviceIndex device, const ReclaimTargets& targets, Bytes
   return true;
 }
 
-// Its memory comes back only with those who have imported it, and who were asked together with it.
+// Its memory comes back only with those who have imported it, and who were asked together with it. Whoever is
+// of another tenant is charged for it then, and answers for that.
 void Reclaimer::end_keepers(const Session& holder, DeviceIndex device, TimePoint now) {
   for (const auto& [id, kept] : state_.imports.keepers(holder.id, device)) {
     if ((kept.used + kept.suspected).is_zero()) continue;
     const Session& session = state_.session(id);
+    if (session.tenant != holder.tenant) continue;
     if (const auto due = due_of(session, device); due && *due <= now)
       terminations_.begin(session, device, now);
   }

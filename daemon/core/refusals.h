@@ -18,6 +18,7 @@ enum class Bound : std::size_t {
   kRequests,
   kHandles,
   kImports,
+  kRegions,
   kSilentConnections,
   kControlConnections,
   kApiConnections,
@@ -29,11 +30,12 @@ enum class Bound : std::size_t {
 };
 
 /// What the metrics call each, in the order of Bound.
-inline constexpr std::array<std::string_view, 13> kBoundNames{"sessions",
+inline constexpr std::array<std::string_view, 14> kBoundNames{"sessions",
                                                               "slices",
                                                               "requests",
                                                               "handles",
                                                               "imports",
+                                                              "regions",
                                                               "silent_connections",
                                                               "control_connections",
                                                               "api_connections",

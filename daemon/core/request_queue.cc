@@ -8,12 +8,25 @@ namespace gpumem::core {
 
 void RequestQueue::add(RequestId request, Bytes least) {
   GPUMEM_CHECK(least < kMost, "an amount that can be asked for");
-  GPUMEM_CHECK(entries_.empty() || entries_.back().request < request,
-               "requests come in the order of their ids");
   if (entries_.size() == capacity_) make_room();
+  if (!entries_.empty() && request <= entries_.back().request) return insert(request, least);
   entries_.push_back({request, least});
   if (size_++ == 0) front_ = entries_.back();
   if (!smallest_.empty()) update((entries_.size() - 1) / kBlock);
+}
+
+// One that waited at the broker before, and comes back after others.
+void RequestQueue::insert(RequestId request, Bytes least) {
+  const auto at = std::ranges::lower_bound(entries_, request, {}, &Entry::request);
+  GPUMEM_CHECK(at->request != request, "a request comes once");
+  const auto place = static_cast<std::uint32_t>(at - entries_.begin());
+  entries_.insert(at, {request, least});
+  ++size_;
+  if (place <= first_) {
+    first_ = place;
+    front_ = entries_[place];
+  }
+  build_tree();
 }
 
 void RequestQueue::remove(RequestId request) {

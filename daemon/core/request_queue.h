@@ -10,7 +10,7 @@
 namespace gpumem::core {
 
 /// Requests in the order they came. Finding the first that is content with a given amount, adding and
-/// removing take logarithmic time.
+/// removing take logarithmic time; adding one that came before others, the time of a copy of them.
 class RequestQueue {
  public:
   struct Entry {
@@ -21,7 +21,7 @@ class RequestQueue {
   /// Everybody is content with this.
   static constexpr Bytes kMost{std::numeric_limits<std::uint64_t>::max() - 1};
 
-  /// `request`  larger than all that were added before; `least`  below kMost.
+  /// `request`  was not added before; `least`  below kMost.
   void add(RequestId request, Bytes least);
   /// The request is in the queue.
   void remove(RequestId request);
@@ -37,6 +37,7 @@ class RequestQueue {
   static constexpr std::size_t kBlock = 16;
 
   std::optional<Entry> first_at_most(Bytes bytes, std::size_t from) const;
+  void insert(RequestId request, Bytes least);
   void make_room();
   void build_tree();
   void update(std::size_t block);

@@ -15,12 +15,15 @@ namespace gpumem::core {
 /// An IPC handle as it goes from hand to hand. Whoever has it is entitled, if of the holder's tenant: it has
 /// to be unguessable.
 using HandleBytes = std::array<char, 64>;
+/// A hash of what says what is in a region. The broker does not compute it, it only passes it on.
+using LayoutDigest = std::array<char, 32>;
 using TimePoint = std::chrono::steady_clock::time_point;
 using Duration = std::chrono::steady_clock::duration;
 
 using TenantId = Id<struct TenantTag>;
 using JobId = Id<struct JobTag>;
 using ImportId = Id<struct ImportTag>;
+using RegionId = Id<struct RegionTag>;
 
 /// A device's place in the broker's list; the same in the shared pages.
 using DeviceIndex = std::size_t;

@@ -25,6 +25,12 @@ struct DeviceView {
   std::optional<TimePoint> claim_asked;  ///< when the oldest claim that waits was asked for
 };
 
+/// What a tenant has published.
+struct RegionTotal {
+  std::size_t count = 0;
+  Bytes bytes;  ///< those that several regions have in common count in each
+};
+
 struct TenantView {
   std::string name;
   std::string parent;
@@ -36,6 +42,7 @@ struct TenantView {
   Bytes debt;       ///< beyond the limit
   std::size_t sessions = 0;
   std::size_t waiting = 0;
+  RegionTotal regions;  ///< of this tenant alone
 };
 
 /// How a tenant stands on a device.
@@ -50,6 +57,7 @@ struct Standing {
   Bytes debt;
   Bytes asked_back;
   std::optional<TimePoint> asked_back_until;
+  RegionTotal regions{};  ///< that it has published
 };
 
 /// What `gpumem why` shows.

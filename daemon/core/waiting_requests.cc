@@ -15,10 +15,16 @@ const Request& WaitingRequests::add(Request request) {
   for (const Request::Part& part : request.parts) by_slice_[part.slice] += part.wanted;
   Record& record = records_[slot];
   record.request = std::move(request);
-  record.place = arrivals_.add(record.request.id, slot);
+  const auto kept = arrivals_.fill(record.request.id, slot);
+  record.place = kept ? *kept : arrivals_.add(record.request.id, slot);
   count(record);
   link(slot);
   return record.request;
+}
+
+void WaitingRequests::keep_place(RequestId id) {
+  if (arrivals_.full()) renumber();
+  arrivals_.keep(id);
 }
 
 Request WaitingRequests::take(RequestId id) {

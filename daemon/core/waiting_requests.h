@@ -19,8 +19,12 @@ class WaitingRequests {
  public:
   explicit WaitingRequests(std::size_t devices) : arrivals_(devices) {}
 
-  /// `request`  with a larger id than all before, and asked no earlier.
+  /// `request`  with a larger id than all before, and asked no earlier; or one whose place is kept.
   const Request& add(Request request);
+  /// Keeps a place behind all others for a request that waited at the broker before.
+  void keep_place(RequestId id);
+  /// Nobody comes to that place any more.
+  void release_place(RequestId id) { arrivals_.release(id); }
   /// The request waits.
   Request take(RequestId id);
 

@@ -24,7 +24,11 @@ static_assert(std::is_same_v<std::variant_alternative_t<0, Change>, Checkpoint::
               std::is_same_v<std::variant_alternative_t<7, Change>, Checkpoint::ImportGone> &&
               std::is_same_v<std::variant_alternative_t<8, Change>, Checkpoint::Declaration> &&
               std::is_same_v<std::variant_alternative_t<9, Change>, Checkpoint::Numbers> &&
-              std::is_same_v<std::variant_alternative_t<10, Change>, Checkpoint::Handle>);
+              std::is_same_v<std::variant_alternative_t<10, Change>, Checkpoint::Handle> &&
+              std::is_same_v<std::variant_alternative_t<11, Change>, Checkpoint::Region> &&
+              std::is_same_v<std::variant_alternative_t<12, Change>, Checkpoint::RegionGone> &&
+              std::is_same_v<std::variant_alternative_t<13, Change>, Checkpoint::Waiting> &&
+              std::is_same_v<std::variant_alternative_t<14, Change>, Checkpoint::WaitingGone>);
 
 constexpr std::size_t kLongest = std::size_t{1} << 20;
 
@@ -50,7 +54,10 @@ class Encoder {
     wide(text.size());
     append(text.data(), text.size());
   }
-  void operator()(core::HandleBytes& name) { append(name.data(), name.size()); }
+  template <std::size_t Size>
+  void operator()(std::array<char, Size>& bytes) {
+    append(bytes.data(), bytes.size());
+  }
   void operator()(core::TimePoint& time) {
     wide(static_cast<std::uint64_t>(std::chrono::nanoseconds(time.time_since_epoch()).count()));
   }
@@ -96,11 +103,12 @@ class Decoder {
     text = bytes_.substr(0, size);
     bytes_.remove_prefix(size);
   }
-  void operator()(core::HandleBytes& name) {
-    if (bytes_.size() < name.size()) good_ = false;
+  template <std::size_t Size>
+  void operator()(std::array<char, Size>& bytes) {
+    if (bytes_.size() < Size) good_ = false;
     if (!good_) return;
-    std::memcpy(name.data(), bytes_.data(), name.size());
-    bytes_.remove_prefix(name.size());
+    std::memcpy(bytes.data(), bytes_.data(), Size);
+    bytes_.remove_prefix(Size);
   }
   void operator()(core::TimePoint& time) {
     time = core::TimePoint(std::chrono::nanoseconds(static_cast<std::int64_t>(wide())));
@@ -200,6 +208,39 @@ void code(Coder& coder, Checkpoint::Handle& one) {
   coder(one.bytes);
   coder(one.expires);
   coder(one.uses);
+}
+template <class Coder>
+void code(Coder& coder, Checkpoint::Region& one) {
+  coder(one.id);
+  coder(one.name);
+  coder(one.device);
+  coder(one.leases);
+  coder(one.offset);
+  coder(one.bytes);
+  coder(one.layout);
+  coder(one.digest);
+  coder(one.sharing);
+  coder(one.readers);
+  coder(one.since);
+  coder(one.expires);
+}
+template <class Coder>
+void code(Coder& coder, Checkpoint::RegionGone& one) {
+  coder(one.id);
+}
+template <class Coder>
+void code(Coder& coder, Checkpoint::Waiting& one) {
+  coder(one.id);
+  coder(one.session);
+  coder(one.asked);
+  coder(one.deadline);
+  coder(one.slices);
+  coder(one.leasts);
+}
+template <class Coder>
+void code(Coder& coder, Checkpoint::WaitingGone& one) {
+  coder(one.session);
+  coder(one.id);
 }
 template <class Coder>
 void code(Coder& coder, Checkpoint::SessionGone& one) {

@@ -2,6 +2,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <cstdint>
 #include <deque>
 #include <memory>
 #include <optional>
@@ -70,6 +71,9 @@ class Lane final : public DescriptorSender, public std::enable_shared_from_this<
   void welcome(SessionId session, const v1::Welcome& welcome, std::span<const int> descriptors);
   /// The same with a frame. From now on only frames are taken.
   void welcome_by_frame(SessionId session, std::string_view frame, std::span<const int> descriptors);
+  /// The version of the frames, as the Welcome names it.
+  void speak(std::uint64_t version) { version_ = version; }
+  std::uint64_t version() const { return version_; }
   bool speaks_frames() const { return speaks_frames_.value_or(false); }
   /// The connection is closed: nothing is sent any more.
   bool ended() const { return ended_; }
@@ -130,6 +134,7 @@ class Lane final : public DescriptorSender, public std::enable_shared_from_this<
   bool welcomed_ = false;
   std::size_t welcome_descriptors_ = 0;
   std::optional<bool> speaks_frames_;  ///< once it has said anything
+  std::uint64_t version_ = 0;
   bool goodbye_ = false;
   bool reset_ = false;  ///< the client has closed; what it said before may still be there
   bool ended_ = false;

@@ -245,7 +245,8 @@ bool Loop::is_behind(SessionId session) const {
 
 RequestId Loop::grow(SessionId session, std::span<const core::Broker::Part> parts, core::Duration wait,
                      GrowAnswer answer) {
-  const RequestId id = request_ids_.next();
+  const auto place = broker_.place_kept(session, parts, now());
+  const RequestId id = place ? *place : request_ids_.next();
   pending_.add(id, session, std::move(answer));
   run([&](core::Broker& broker, core::TimePoint at) {
     broker.grow(id, session, parts, wait, at);

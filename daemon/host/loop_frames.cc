@@ -37,6 +37,9 @@ void Loop::frame(const std::shared_ptr<Lane>& lane, std::string_view packet) {
   if (!frame) return lane->close(frame.error().message);
   const bool greets = opens(frame->header.kind);
   if (greets == lane->session().operator bool()) return lane->close("it greeted twice, or not first");
+  if (!greets && lane::first_version_of(frame->header.kind) > lane->version())
+    return lane->close("its frame is of a kind that version " + std::to_string(lane->version()) +
+                       " of the lane does not have");
   if (frame->header.kind == lane::Kind::kGoodbye) return lane->note_goodbye();
   run([&](core::Broker& broker, core::TimePoint at) {
     if (greets) {
@@ -58,6 +61,7 @@ Result<void> Loop::greet(const std::shared_ptr<Lane>& lane, const lane::Incoming
   auto opened = open_session(lane, std::string(hello->label.view()));
   if (!opened) return opened.error();
   const lane::Welcome body = welcome_of(opened->session, hello->newest);
+  lane->speak(body.version);
   lane->welcome_by_frame(opened->session, lane::Outgoing(body, frame.header.request).bytes(),
                          opened->ends.numbers());
   crash_at(CrashPoint::kSessionWelcomed);

@@ -31,6 +31,7 @@ void Loop::take_over(const Journal::Content& before, std::map<LeaseId, KeptDescr
   std::set<LeaseId> leases;
   for (const auto& [lease, descriptor] : kept) leases.insert(lease);
   const core::Restored restored = broker_.restore(before.checkpoint, uuids, leases, now);
+  request_ids_.skip(restored.last_request);
   for (const core::RestoredExtent& one : restored.extents)
     extents_->adopt(one.extent, one.lease, one.device, std::move(kept.extract(one.lease).mapped()));
   for (const core::RestoredSession& session : restored.sessions) {
@@ -90,6 +91,7 @@ Result<void> Loop::resume(const std::shared_ptr<Lane>& lane, const lane::Incomin
   if (!*claim) return {};
   silent_.remove(lane.get());
   const lane::Welcome body = welcome_of(session, part->newest);
+  lane->speak(body.version);
   return welcome_back(lane, session, **claim, lane::Outgoing(body, frame.header.request).bytes());
 }
 

@@ -77,6 +77,30 @@ api::ExportHandle to_call(const ExportHandle& body) {
   return call;
 }
 
+api::Publish to_call(const Publish& body) {
+  static_assert(core::Regions::kMostReaders <= std::tuple_size_v<decltype(body.readers)>);
+  api::Publish call{std::string(body.name.view()),
+                    SliceId{body.slice},
+                    {},
+                    {body.offset},
+                    {body.bytes},
+                    {body.layout},
+                    body.digest,
+                    static_cast<std::uint64_t>(body.sharing),
+                    {},
+                    to_duration(body.life)};
+  for (std::size_t i = 0; i < body.count; ++i) call.leases.push_back(LeaseId{body.leases[i]});
+  for (const auto& reader : body.readers)
+    if (!reader.view().empty()) call.readers.emplace_back(reader.view());
+  return call;
+}
+
+api::MapRegion to_call(const MapRegion& body) {
+  return {std::string(body.owner.view()), std::string(body.name.view()), body.version};
+}
+
+api::RemoveRegion to_call(const RemoveRegion& body) { return {std::string(body.name.view()), body.version}; }
+
 Failed to_body(const core::GrowFailure& failure) {
   Failed body = failed_with(failure.error);
   if (!failure.denial) return body;
@@ -105,6 +129,19 @@ Imported to_body(const core::Imported& imported) {
   body.offset = imported.offset.count;
   body.bytes = imported.bytes.count;
   for (const auto& [lease, extent] : imported.leases) body.sizes[body.count++] = extent.size.count;
+  return body;
+}
+
+RegionMapped to_body(const core::MappedRegion& region) {
+  RegionMapped body{};
+  body.version = region.version.value;
+  body.layout = region.layout.count;
+  body.digest = region.digest;
+  body.import = region.imported.id.value;
+  body.device = region.imported.device;
+  body.offset = region.imported.offset.count;
+  body.bytes = region.imported.bytes.count;
+  for (const auto& [lease, extent] : region.imported.leases) body.sizes[body.count++] = extent.size.count;
   return body;
 }
 

@@ -12,12 +12,16 @@ namespace gpumem::lane {
 api::Grow to_call(const Grow& body);
 api::Return to_call(const Return& body);
 api::ExportHandle to_call(const ExportHandle& body);
+api::Publish to_call(const Publish& body);
+api::MapRegion to_call(const MapRegion& body);
+api::RemoveRegion to_call(const RemoveRegion& body);
 
 /// With the figures, if it is a denial: for the caller, so without other tenants' names.
 Failed to_body(const core::GrowFailure& failure);
 SliceOpened to_body(const api::SliceOpened& opened);
 HandleExported to_body(const api::HandleExported& exported);
 Imported to_body(const core::Imported& imported);
+RegionMapped to_body(const core::MappedRegion& region);
 /// The leases from `first` on, as many as one frame holds.
 Granted to_body(const core::Grant& grant, std::size_t first);
 

@@ -40,6 +40,9 @@ Result<void> SessionCalls::receive(SessionId session, std::string_view packet, c
     case Kind::kExportHandle: return understand<ExportHandle>(call, *frame);
     case Kind::kImportHandle: return understand<ImportHandle>(call, *frame);
     case Kind::kRevokeHandle: return understand<RevokeHandle>(call, *frame);
+    case Kind::kPublish: return understand<Publish>(call, *frame);
+    case Kind::kMapRegion: return understand<MapRegion>(call, *frame);
+    case Kind::kRemoveRegion: return understand<RemoveRegion>(call, *frame);
     case Kind::kReleaseImport: return understand<ReleaseImport>(call, *frame);
     case Kind::kCharge: return understand<Charge>(call, *frame);
     case Kind::kPing: return understand<Ping>(call, *frame);
@@ -105,27 +108,35 @@ Result<void> SessionCalls::take(const Call& call, const ExportHandle& body) {
 }
 
 Result<void> SessionCalls::take(const Call& call, const ImportHandle& body) {
-  if (call.expired) {
-    answer_later(call, too_late());
-    return {};
-  }
-  // A handle can be redeemed often: unread answers would use up descriptors that all sessions need.
-  if (sender_.is_behind(call.session)) {
-    answer_later(call, failed_with({Code::kUnavailable, "many answers are unread; read them and try again"}));
-    return {};
-  }
+  if (!may_import(call)) return {};
   crash_at(CrashPoint::kImportRead);
   const auto imported = api::import_handle(call.broker, call.session, {body.handle}, call.now);
   crash_at(CrashPoint::kImportDecided);
-  if (!imported) {
+  if (imported)
+    answer_import(call, to_body(*imported), *imported);
+  else
     answer_later(call, failed_with(imported.error()));
-    return {};
-  }
-  std::vector<ExtentId> extents;
-  for (const auto& [lease, extent] : imported->leases) extents.push_back(extent.id);
-  answer_later(call, to_body(*imported), std::move(extents));
-  executor_.after([] { crash_at(CrashPoint::kImportSent); });
   return {};
+}
+
+// A handle and a region can be imported often: unread answers would use up descriptors that all sessions
+// need.
+bool SessionCalls::may_import(const Call& call) {
+  if (call.expired) {
+    answer_later(call, too_late());
+    return false;
+  }
+  if (!sender_.is_behind(call.session)) return true;
+  answer_later(call, failed_with({Code::kUnavailable, "many answers are unread; read them and try again"}));
+  return false;
+}
+
+template <class Body>
+void SessionCalls::answer_import(const Call& call, const Body& body, const core::Imported& imported) {
+  std::vector<ExtentId> extents;
+  for (const auto& [lease, extent] : imported.leases) extents.push_back(extent.id);
+  answer_later(call, body, std::move(extents));
+  executor_.after([] { crash_at(CrashPoint::kImportSent); });
 }
 
 Result<void> SessionCalls::take(const Call& call, const RevokeHandle& body) {
@@ -137,6 +148,33 @@ Result<void> SessionCalls::take(const Call& call, const ReleaseImport& body) {
   crash_at(CrashPoint::kReleaseRead);
   answer_later(call, api::release_import(call.broker, call.session, {core::ImportId{body.import}}, call.now));
   crash_at(CrashPoint::kReleased);
+  return {};
+}
+
+Result<void> SessionCalls::take(const Call& call, const Publish& body) {
+  if (call.expired) {
+    answer_later(call, too_late());
+    return {};
+  }
+  if (const auto version = api::publish(call.broker, call.session, to_call(body), call.now))
+    answer_later(call, Published{version->value});
+  else
+    answer_later(call, failed_with(version.error()));
+  return {};
+}
+
+Result<void> SessionCalls::take(const Call& call, const MapRegion& body) {
+  if (!may_import(call)) return {};
+  const auto mapped = api::map_region(call.broker, call.session, to_call(body), call.now);
+  if (mapped)
+    answer_import(call, to_body(*mapped), mapped->imported);
+  else
+    answer_later(call, failed_with(mapped.error()));
+  return {};
+}
+
+Result<void> SessionCalls::take(const Call& call, const RemoveRegion& body) {
+  answer_later(call, api::remove_region(call.broker, call.session, to_call(body), call.now));
   return {};
 }
 

@@ -36,6 +36,9 @@ class SessionCalls final : public core::PacketReceiver {
   Result<void> take(const Call& call, const ImportHandle& body);
   Result<void> take(const Call& call, const RevokeHandle& body);
   Result<void> take(const Call& call, const ReleaseImport& body);
+  Result<void> take(const Call& call, const Publish& body);
+  Result<void> take(const Call& call, const MapRegion& body);
+  Result<void> take(const Call& call, const RemoveRegion& body);
   Result<void> take(const Call& call, const Charge& body);
   Result<void> take(const Call& call, const Ping& body);
   Result<void> take(const Call& call, const Cancel& body);
@@ -46,6 +49,9 @@ class SessionCalls final : public core::PacketReceiver {
   template <class Body>
   Result<void> understand(const Call& call, const Incoming& frame);
 
+  bool may_import(const Call& call);
+  template <class Body>
+  void answer_import(const Call& call, const Body& body, const core::Imported& imported);
   // Once the pages show what has become of it.
   template <class Body>
   void answer_later(const Call& call, const Body& body, std::vector<ExtentId> extents = {});

@@ -32,6 +32,11 @@ constexpr UsageGauge kUsage[] = {
      [](const Usage& one) { return one.in_use.count; }},
     {{"gpumem_tenant_waiting_requests", Type::kGauge, "", "Requests that wait."},
      [](const Usage& one) { return std::uint64_t{one.waiting}; }},
+    {{"gpumem_regions", Type::kGauge, "", "Regions that the tenant has published."},
+     [](const Usage& one) { return std::uint64_t{one.regions.count}; }},
+    {{"gpumem_region_bytes", Type::kGauge, "bytes",
+      "Memory of those regions; what they have in common counts in each."},
+     [](const Usage& one) { return one.regions.bytes.count; }},
 };
 
 struct BytesCounter {

@@ -105,8 +105,10 @@ bool Sampler::copy_tenants(Snapshot& snapshot, Members& members) {
     for (std::size_t i = 0; i < views.size(); ++i) {
       const core::TenantView& view = views[i];
       add(snapshot.usage[{shown[i], view.device}], view, shown[i] == view.name);
+      members[view.name].regions.push_back(view.regions);
       if (view.device != 0) continue;
-      members[view.name] = {shown[i], view.parent};
+      members[view.name].shown = shown[i];
+      members[view.name].parent = view.parent;
       Snapshot::Tenant& tenant = snapshot.tenants[shown[i]];
       tenant.parent = view.parent;
       tenant.sessions += view.sessions;
@@ -114,7 +116,22 @@ bool Sampler::copy_tenants(Snapshot& snapshot, Members& members) {
     more = !views.empty() && views.size() == kPageTenants * snapshot.devices.size();
     if (more) after = views.back().name;
   }
+  add_regions(snapshot, members);
   return true;
+}
+
+// A tenant's regions are those of all tenants above it, too.
+void Sampler::add_regions(Snapshot& snapshot, const Members& members) {
+  for (const auto& [name, tenant] : members) {
+    for (auto above = members.find(name); above != members.end();
+         above = members.find(above->second.parent)) {
+      for (core::DeviceIndex device = 0; device < tenant.regions.size(); ++device) {
+        core::RegionTotal& total = snapshot.usage[{above->second.shown, device}].regions;
+        total.count += tenant.regions[device].count;
+        total.bytes += tenant.regions[device].bytes;
+      }
+    }
+  }
 }
 
 bool Sampler::copy_counters(Snapshot& snapshot) {

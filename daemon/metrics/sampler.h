@@ -2,6 +2,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "daemon/metrics/snapshot.h"
 
@@ -19,10 +20,11 @@ class Sampler {
   std::optional<Snapshot> sample();
 
  private:
-  /// A tenant and its parent, by the names under which they are shown.
+  /// A tenant and its parent, by the names under which they are shown, and what it has published.
   struct Member {
     std::string shown;
     std::string parent;
+    std::vector<core::RegionTotal> regions;  ///< by device
   };
   using Members = std::map<std::string, Member>;
   using Work = std::function<void(core::Broker& broker, core::TimePoint now)>;
@@ -30,6 +32,7 @@ class Sampler {
   bool on_core(const Work& work);
   bool copy_devices(Snapshot& snapshot);
   bool copy_tenants(Snapshot& snapshot, Members& members);
+  static void add_regions(Snapshot& snapshot, const Members& members);
   bool copy_counters(Snapshot& snapshot);
   bool copy_use(Snapshot& snapshot, const Members& members);
 

@@ -38,6 +38,7 @@ struct Snapshot {
     Bytes debt;
     Bytes in_use;  ///< as its sessions say
     std::size_t waiting = 0;
+    core::RegionTotal regions;
   };
 
   BrokerInfo info;

@@ -54,6 +54,26 @@ api::ExportHandle to_call(const v1::ExportHandleRequest& request) {
   return call;
 }
 
+Result<api::Publish> to_call(const v1::PublishRequest& request) {
+  api::Publish call{request.name(),
+                    SliceId{request.slice()},
+                    {},
+                    Bytes{request.offset()},
+                    Bytes{request.bytes()},
+                    Bytes{request.layout()},
+                    {},
+                    static_cast<std::uint64_t>(request.sharing()),
+                    {request.readers().begin(), request.readers().end()},
+                    to_duration(request.life_ms())};
+  for (const std::uint64_t lease : request.leases()) call.leases.push_back(LeaseId{lease});
+  if (!request.digest().empty() && request.digest().size() != call.digest.size()) {
+    return Error{Code::kInvalidArgument, "a digest has " + std::to_string(call.digest.size()) +
+                                             " bytes, not " + std::to_string(request.digest().size())};
+  }
+  std::ranges::copy(request.digest(), call.digest.begin());
+  return call;
+}
+
 Result<core::HandleBytes> to_handle(std::string_view bytes) {
   core::HandleBytes handle{};
   if (bytes.size() != handle.size()) {
@@ -185,6 +205,39 @@ v1::SliceInfo to_proto(const core::SliceView& slice, const std::vector<std::stri
   return info;
 }
 
+v1::RegionInfo to_proto(const core::RegionView& view, const std::vector<std::string>& devices,
+                        core::TimePoint now) {
+  const core::Region& region = view.region;
+  v1::RegionInfo info;
+  info.set_owner(view.owner);
+  info.set_name(region.name);
+  info.set_version(region.id.value);
+  info.set_device(devices.at(region.device));
+  info.set_bytes(region.bytes.count);
+  info.set_layout(region.layout.count);
+  info.set_digest(region.digest.data(), region.digest.size());
+  info.set_sharing(static_cast<v1::Sharing>(region.sharing));
+  for (const std::string& reader : region.readers) info.add_readers(reader);
+  for (const core::RegionView::Charged& charged : view.charged) {
+    v1::RegionCharge& one = *info.add_charged();
+    one.set_session(charged.session.value);
+    one.set_pid(charged.pid);
+    one.set_command(charged.command);
+    one.set_bytes(charged.bytes.count);
+  }
+  for (const core::RegionView::Mapping& mapping : view.mappings) {
+    v1::RegionMapping& one = *info.add_mappings();
+    one.set_session(mapping.session.value);
+    one.set_pid(mapping.pid);
+    one.set_tenant(mapping.tenant);
+    one.set_command(mapping.command);
+    one.set_count(mapping.count);
+  }
+  info.set_since(to_date(region.since, now));
+  if (region.expires != core::TimePoint::max()) info.set_expires(to_date(region.expires, now));
+  return info;
+}
+
 void fill(v1::OpenSliceResponse& response, const api::SliceOpened& opened) {
   response.set_slice(opened.slice.value);
   response.set_limit(opened.limit.count);
@@ -225,6 +278,8 @@ v1::Standing to_proto(const core::Standing& standing, const std::vector<std::str
   message.set_burst(standing.burst.count);
   message.set_debt(standing.debt.count);
   message.set_asked_back(standing.asked_back.count);
+  message.set_regions(standing.regions.count);
+  message.set_region_bytes(standing.regions.bytes.count);
   if (standing.asked_back_until)
     message.set_asked_back_within_ms(milliseconds(*standing.asked_back_until - now));
   return message;

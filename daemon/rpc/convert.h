@@ -18,6 +18,8 @@ namespace gpumem::rpc {
 api::Grow to_call(const v1::GrowRequest& request);
 api::Return to_call(const v1::ReturnRequest& request);
 api::ExportHandle to_call(const v1::ExportHandleRequest& request);
+/// Errors  kInvalidArgument: a digest of another length.
+Result<api::Publish> to_call(const v1::PublishRequest& request);
 /// Errors  kInvalidArgument: it has another length than handles have.
 Result<core::HandleBytes> to_handle(std::string_view bytes);
 
@@ -31,6 +33,8 @@ v1::TenantUsage to_proto(const core::TenantView& view, const std::string& device
 v1::SessionInfo to_proto(const core::SessionView& view, const std::vector<std::string>& devices,
                          core::TimePoint now);
 v1::SliceInfo to_proto(const core::SliceView& slice, const std::vector<std::string>& devices);
+v1::RegionInfo to_proto(const core::RegionView& view, const std::vector<std::string>& devices,
+                        core::TimePoint now);
 void fill(v1::OpenSliceResponse& response, const api::SliceOpened& opened);
 void fill(v1::GrowResponse& response, const core::Grant& grant);
 void fill(v1::ExplainResponse& response, const core::Explanation& explanation,

@@ -17,9 +17,20 @@ namespace {
 // What one page copies on the core's thread.
 constexpr std::size_t kPageSlices = 1024;
 constexpr std::size_t kPageTenants = 256;
+constexpr std::size_t kPageRegions = 256;
 
 std::size_t page_size(std::uint32_t asked, std::size_t most) {
   return asked == 0 ? most : std::min<std::size_t>(asked, most);
+}
+
+// The id that a page ended with, which the next one goes on behind.
+template <class Id>
+Result<Id> id_of(const std::string& token) {
+  Id after;
+  const auto [end, wrong] = std::from_chars(token.data(), token.data() + token.size(), after.value);
+  if (!token.empty() && (wrong != std::errc() || end != token.data() + token.size()))
+    return Error{Code::kInvalidArgument, "page_token: not one of a response"};
+  return after;
 }
 
 // Has `copy` done on the core's thread: it answers the call's outcome, or what makes the response of its
@@ -122,25 +133,42 @@ grpc::ServerUnaryReactor* MonitorService::ListTenants(grpc::CallbackServerContex
 grpc::ServerUnaryReactor* MonitorService::ListSessions(grpc::CallbackServerContext*,
                                                        const v1::ListSessionsRequest* request,
                                                        v1::ListSessionsResponse* response) {
-  return read(
-      snapshots_, calls_, [this, request, response](core::Broker& broker, core::TimePoint now) -> Outcome {
-        const std::string& token = request->page_token();
-        SessionId after;
-        const auto [end, wrong] = std::from_chars(token.data(), token.data() + token.size(), after.value);
-        if (!token.empty() && (wrong != std::errc() || end != token.data() + token.size()))
-          return Error{Code::kInvalidArgument, "page_token: not one of a response"};
-        auto views = broker.sessions(after, page_size(request->page_size(), kPageSlices));
-        std::vector<std::vector<std::uint64_t>> in_use;
-        in_use.reserve(views.size());
-        for (const core::SessionView& view : views) in_use.push_back(rpc::in_use(executor_, view));
-        const bool is_last = views.empty() || broker.sessions(views.back().id, 0).empty();
-        return [response, now, is_last, views = std::move(views), in_use = std::move(in_use),
-                devices = core::uuids_of(broker.policy())] {
-          for (std::size_t i = 0; i < views.size(); ++i)
-            fill(*response->add_sessions(), views[i], in_use[i], devices, now);
-          if (!is_last) response->set_next_page_token(std::to_string(views.back().id.value));
-        };
-      });
+  return read(snapshots_, calls_,
+              [this, request, response](core::Broker& broker, core::TimePoint now) -> Outcome {
+                const auto after = id_of<SessionId>(request->page_token());
+                if (!after) return after.error();
+                auto views = broker.sessions(*after, page_size(request->page_size(), kPageSlices));
+                std::vector<std::vector<std::uint64_t>> in_use;
+                in_use.reserve(views.size());
+                for (const core::SessionView& view : views) in_use.push_back(rpc::in_use(executor_, view));
+                const bool is_last = views.empty() || broker.sessions(views.back().id, 0).empty();
+                return [response, now, is_last, views = std::move(views), in_use = std::move(in_use),
+                        devices = core::uuids_of(broker.policy())] {
+                  for (std::size_t i = 0; i < views.size(); ++i)
+                    fill(*response->add_sessions(), views[i], in_use[i], devices, now);
+                  if (!is_last) response->set_next_page_token(std::to_string(views.back().id.value));
+                };
+              });
+}
+
+grpc::ServerUnaryReactor* MonitorService::ListRegions(grpc::CallbackServerContext* context,
+                                                      const v1::ListRegionsRequest* request,
+                                                      v1::ListRegionsResponse* response) {
+  return read(snapshots_, calls_,
+              [this, connection = connection_of(*context), request, response](
+                  core::Broker& broker, core::TimePoint now) -> Outcome {
+                const auto caller = caller_of(executor_, connection);
+                if (!caller) return caller.error();
+                const auto after = id_of<core::RegionId>(request->page_token());
+                if (!after) return after.error();
+                auto page = broker.regions({caller->tenant, caller->admin}, request->owner(), now, *after,
+                                           page_size(request->page_size(), kPageRegions));
+                return [response, now, page = std::move(page), devices = core::uuids_of(broker.policy())] {
+                  for (const core::RegionView& view : page.regions)
+                    *response->add_regions() = to_proto(view, devices, now);
+                  if (page.next) response->set_next_page_token(std::to_string(page.next.value));
+                };
+              });
 }
 
 grpc::ServerUnaryReactor* MonitorService::Reconcile(grpc::CallbackServerContext* context,
@@ -158,6 +186,9 @@ grpc::ServerUnaryReactor* MonitorService::Explain(grpc::CallbackServerContext* c
                   core::Broker& broker, core::TimePoint now) -> Outcome {
                 const auto caller = caller_of(executor_, connection);
                 if (!caller) return caller.error();
+                if (!caller->admin) {
+                  if (auto within = explanations_.add(caller->peer.uid, now); !within) return within.error();
+                }
                 auto explanation = explain(*caller, broker, *request, now);
                 if (!explanation) return explanation.error();
                 return [response, now, explanation = std::move(*explanation),

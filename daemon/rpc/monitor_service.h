@@ -7,6 +7,7 @@
 #include "daemon/core/executor.h"
 #include "daemon/core/observation.h"
 #include "daemon/rpc/calls.h"
+#include "daemon/rpc/explanation_limit.h"
 #include "daemon/rpc/snapshots.h"
 #include "daemon/rpc/subscriber_limit.h"
 #include "gpumem/v1/broker.grpc.pb.h"
@@ -38,6 +39,9 @@ class MonitorService final : public v1::Monitor::CallbackService {
   grpc::ServerUnaryReactor* ListSessions(grpc::CallbackServerContext* context,
                                          const v1::ListSessionsRequest* request,
                                          v1::ListSessionsResponse* response) override;
+  grpc::ServerUnaryReactor* ListRegions(grpc::CallbackServerContext* context,
+                                        const v1::ListRegionsRequest* request,
+                                        v1::ListRegionsResponse* response) override;
   grpc::ServerUnaryReactor* Reconcile(grpc::CallbackServerContext* context,
                                       const v1::ReconcileRequest* request,
                                       v1::ReconcileResponse* response) override;
@@ -51,6 +55,7 @@ class MonitorService final : public v1::Monitor::CallbackService {
   Calls& calls_;
   BrokerInfo info_;
   std::shared_ptr<SubscriberLimit> subscribers_ = std::make_shared<SubscriberLimit>();
+  ExplanationLimit explanations_;
   std::size_t refusing_ = 0;  // looks, held back; the core's thread's
   Snapshots snapshots_;
 };

@@ -49,6 +49,12 @@ void SessionCalls::receive(const v1::SessionRequest& request, core::Broker& brok
     case v1::SessionRequest::kExportHandle: return export_handle(call, request.export_handle());
     case v1::SessionRequest::kImportHandle: return answer_later(call, failed_with(api::cannot_import()));
     case v1::SessionRequest::kRevokeHandle: return revoke_handle(call, request.revoke_handle());
+    case v1::SessionRequest::kPublish: return publish(call, request.publish());
+    case v1::SessionRequest::kMapRegion: return answer_later(call, failed_with(api::cannot_import()));
+    case v1::SessionRequest::kRemoveRegion:
+      return answer_later(
+          call, api::remove_region(broker, session_,
+                                   {request.remove_region().name(), request.remove_region().version()}, now));
     case v1::SessionRequest::kReleaseImport:
       return answer_later(
           call,
@@ -179,6 +185,16 @@ void SessionCalls::revoke_handle(const Call& call, const v1::RevokeHandleRequest
   const auto handle = to_handle(request.handle());
   if (!handle) return answer_later(call, failed_with(handle.error()));
   answer_later(call, api::revoke_handle(call.broker, session_, {*handle}));
+}
+
+void SessionCalls::publish(const Call& call, const v1::PublishRequest& request) {
+  const auto asked = to_call(request);
+  if (!asked) return answer_later(call, failed_with(asked.error()));
+  const auto version = api::publish(call.broker, session_, *asked, call.now);
+  if (!version) return answer_later(call, failed_with(version.error()));
+  v1::SessionAnswer answer;
+  answer.mutable_published()->set_version(version->value);
+  answer_later(call, std::move(answer));
 }
 
 void SessionCalls::describe(const Call& call) {

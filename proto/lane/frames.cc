@@ -28,6 +28,12 @@ bool has_padded_texts(const Welcome& body) {
 bool has_padded_texts(const Described& body) {
   return std::ranges::all_of(body.slices, [](const auto& slice) { return slice.label.is_padded(); });
 }
+bool has_padded_texts(const Publish& body) {
+  return are_padded(body.name) &&
+         std::ranges::all_of(body.readers, [](const auto& reader) { return reader.is_padded(); });
+}
+bool has_padded_texts(const MapRegion& body) { return are_padded(body.owner, body.name); }
+bool has_padded_texts(const RemoveRegion& body) { return are_padded(body.name); }
 bool has_padded_texts(const Explained& body) { return are_padded(body.tenant); }
 bool has_padded_texts(const Failed& body) {
   const Denial& denial = body.denial;
@@ -99,6 +105,11 @@ template Result<Goodbye> body_of(const Incoming& frame);
 template Result<ExportHandle> body_of(const Incoming& frame);
 template Result<ImportHandle> body_of(const Incoming& frame);
 template Result<RevokeHandle> body_of(const Incoming& frame);
+template Result<Publish> body_of(const Incoming& frame);
+template Result<MapRegion> body_of(const Incoming& frame);
+template Result<RemoveRegion> body_of(const Incoming& frame);
+template Result<Published> body_of(const Incoming& frame);
+template Result<RegionMapped> body_of(const Incoming& frame);
 template Result<ReleaseImport> body_of(const Incoming& frame);
 template Result<Describe> body_of(const Incoming& frame);
 template Result<Explain> body_of(const Incoming& frame);

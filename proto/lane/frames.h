@@ -17,10 +17,11 @@ namespace gpumem::lane {
 
 /// "GML3" as little-endian bytes. No message of the protocol before this one starts with it.
 inline constexpr std::uint32_t kMagic = 0x334c'4d47;
-inline constexpr std::uint16_t kVersion = 5;
+inline constexpr std::uint16_t kVersion = 6;
 inline constexpr std::uint16_t kOldestVersion = 3;  ///< of the frames; the version before has no frames
 inline constexpr std::uint16_t kResumeVersion = 4;  ///< from this one on, sessions can be resumed
 inline constexpr std::uint16_t kRevokeVersion = 5;  ///< from this one on, handles can be revoked
+inline constexpr std::uint16_t kRegionVersion = 6;  ///< from this one on, there are regions
 inline constexpr std::size_t kMostBytes = 4096;     ///< of a frame; a longer one ends the session
 inline constexpr std::size_t kMostDescriptors = 128;
 inline constexpr std::size_t kMostParts = 32;  ///< of a growth: one for each device
@@ -52,6 +53,9 @@ enum class Kind : std::uint16_t {
   kExplain = 16,
   kResume = 17,
   kRevokeHandle = 18,
+  kPublish = 19,
+  kMapRegion = 20,
+  kRemoveRegion = 21,
   // From the broker.
   kWelcome = 129,
   kSliceOpened = 130,
@@ -63,6 +67,8 @@ enum class Kind : std::uint16_t {
   kImported = 136,
   kDescribed = 137,
   kExplained = 138,
+  kPublished = 139,
+  kRegionMapped = 140,
 };
 
 /// The first version that has frames of `kind`. A peer that speaks an older one would end the session.
@@ -70,6 +76,9 @@ constexpr std::uint16_t first_version_of(Kind kind) {
   switch (kind) {
     case Kind::kResume: return kResumeVersion;
     case Kind::kRevokeHandle: return kRevokeVersion;
+    case Kind::kPublish:
+    case Kind::kMapRegion:
+    case Kind::kRemoveRegion: return kRegionVersion;
     default: return kOldestVersion;
   }
 }
@@ -231,6 +240,38 @@ struct RevokeHandle {
   static constexpr Kind kKind = Kind::kRevokeHandle;
   HandleBytes handle;
 };
+using RegionName = Text<128>;  ///< of printable characters
+using LayoutDigest = std::array<char, 32>;
+enum class Sharing : std::uint64_t { kPrivate, kGroup, kPublic, kNamed };
+/// Names a range of a slice, whose content does not change any more. Answered with Published or Failed.
+struct Publish {
+  static constexpr Kind kKind = Kind::kPublish;
+  RegionName name;
+  std::uint64_t slice;
+  std::uint64_t offset;  ///< of the range, in the leases one after the other
+  std::uint64_t bytes;   ///< of the range; 0: all the rest
+  std::uint64_t layout;  ///< so many of its last bytes say what is in it
+  LayoutDigest digest;   ///< of the layout
+  Sharing sharing;
+  std::uint64_t life;                ///< nanoseconds; 0: as long as its memory
+  std::array<Text<128>, 8> readers;  ///< tenants, if they are named; the rest are empty
+  std::uint64_t count;
+  std::array<std::uint64_t, kMostLeases> leases;  ///< in the range's order
+  static constexpr auto kList = &Publish::leases;
+};
+/// Answered with RegionMapped or Failed.
+struct MapRegion {
+  static constexpr Kind kKind = Kind::kMapRegion;
+  Text<128> owner;  ///< a tenant; empty: the session's own
+  RegionName name;
+  std::uint64_t version;  ///< 0: the newest
+};
+/// Of the session's tenant. Who has mapped it keeps it. Answered with Done or Failed.
+struct RemoveRegion {
+  static constexpr Kind kKind = Kind::kRemoveRegion;
+  RegionName name;
+  std::uint64_t version;  ///< 0: the newest
+};
 /// The memory of an import is unmapped and released. Answered with Done or Failed.
 struct ReleaseImport {
   static constexpr Kind kKind = Kind::kReleaseImport;
@@ -338,6 +379,25 @@ struct Imported {
   std::uint64_t count;
   std::array<std::uint64_t, kMostLeases> sizes;  ///< of the extents
   static constexpr auto kList = &Imported::sizes;
+};
+
+struct Published {
+  static constexpr Kind kKind = Kind::kPublished;
+  std::uint64_t version;  ///< higher than that of every region before
+};
+/// As Imported, with a descriptor for each extent.
+struct RegionMapped {
+  static constexpr Kind kKind = Kind::kRegionMapped;
+  std::uint64_t version;
+  std::uint64_t layout;  ///< so many of the range's last bytes say what is in it
+  LayoutDigest digest;   ///< of the layout, as its publisher says
+  std::uint64_t import;
+  std::uint64_t device;  ///< its place in Welcome
+  std::uint64_t offset;  ///< of the range, in the extents one after the other
+  std::uint64_t bytes;   ///< of the range
+  std::uint64_t count;
+  std::array<std::uint64_t, kMostLeases> sizes;  ///< of the extents
+  static constexpr auto kList = &RegionMapped::sizes;
 };
 
 struct DescribedSlice {
@@ -462,6 +522,13 @@ static_assert(offsetof(ExportHandle, offset) == 8 && offsetof(ExportHandle, life
               offsetof(ExportHandle, count) == 40 && offsetof(ExportHandle, leases) == 48);
 static_assert(sizeof(ImportHandle) == 64 && sizeof(RevokeHandle) == 64 && sizeof(ReleaseImport) == 8 &&
               sizeof(HandleExported) == 72);
+static_assert(offsetof(Publish, slice) == 128 && offsetof(Publish, digest) == 160 &&
+              offsetof(Publish, sharing) == 192 && offsetof(Publish, readers) == 208 &&
+              offsetof(Publish, count) == 1232 && offsetof(Publish, leases) == 1240);
+static_assert(offsetof(MapRegion, name) == 128 && offsetof(MapRegion, version) == 256 &&
+              sizeof(RemoveRegion) == 136 && sizeof(Published) == 8);
+static_assert(offsetof(RegionMapped, digest) == 16 && offsetof(RegionMapped, import) == 48 &&
+              offsetof(RegionMapped, count) == 80 && offsetof(RegionMapped, sizes) == 88);
 static_assert(offsetof(Imported, device) == 8 && offsetof(Imported, count) == 32 &&
               offsetof(Imported, sizes) == 40);
 static_assert(sizeof(Charge) == 16 && offsetof(Charge, bytes) == 8);

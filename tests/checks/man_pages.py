@@ -8,7 +8,8 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 COMMANDS = {"daemon/gpumemd": ("gpumemd.8", [[]]),
             "client/cli/gpumem": ("gpumem.1", [[], ["status"], ["ps"], ["tenants"], ["reconcile"],
-                                                ["why"], ["events"], ["quota"], ["quota", "set"],
+                                                ["why"], ["events"], ["regions"], ["regions", "rm"], ["publish"],
+                                                ["cat"], ["verify"], ["quota"], ["quota", "set"],
                                                 ["quota", "reset"], ["run"], ["reserve"], ["check"]]),
             "sim/gpumem-sim": ("gpumem-sim.1", [[]])}
 OPTION = re.compile(r"--[a-z][a-z-]+")

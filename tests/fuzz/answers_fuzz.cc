@@ -94,7 +94,7 @@ void show_times(Input& input) {
 }
 
 void run(Input& input) {
-  switch (input.below(8)) {
+  switch (input.below(9)) {
     case 0: {
       const auto status = some<v1::GetStatusResponse>(input);
       require_shown(cli::status_text(status, kNow));
@@ -123,6 +123,11 @@ void run(Input& input) {
     }
     case 5: return show_event(input);
     case 6: return show_quotas(input);
+    case 7: {
+      const auto regions = some<v1::ListRegionsResponse>(input);
+      require_shown(cli::regions_text(regions, kNow));
+      return require_json(cli::json_text(cli::regions_json(regions)));
+    }
     default: show_times(input);
   }
 }

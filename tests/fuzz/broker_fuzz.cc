@@ -113,7 +113,10 @@ class Clients {
   }
 
   std::string sharing(std::size_t which) {
-    switch (input_.below(4)) {
+    switch (input_.below(7)) {
+      case 4: return bytes(a_region(which));
+      case 5: return bytes(lane::MapRegion{some_owner(), some_name(), input_.one_in(4) ? some_number() : 0});
+      case 6: return bytes(lane::RemoveRegion{some_name(), input_.one_in(4) ? some_number() : 0});
       case 0: return bytes(an_export(which));
       case 1: return bytes(lane::ImportHandle{some_handle()});
       case 2: return bytes(lane::RevokeHandle{some_handle()});
@@ -145,6 +148,34 @@ class Clients {
     if (input_.one_in(4)) body.life = input_.one_in(2) ? input_.word() : input_.byte() * 1'000'000'000ULL;
     body.uses = input_.byte();
     return body;
+  }
+
+  lane::Publish a_region(std::size_t which) {
+    const lane::ExportHandle of = an_export(which);
+    lane::Publish body{};
+    body.name = some_name();
+    body.slice = of.slice;
+    body.offset = of.offset;
+    body.bytes = of.bytes;
+    body.count = of.count;
+    body.leases = of.leases;
+    body.life = of.life;
+    if (input_.one_in(4)) body.layout = some_bytes();
+    body.sharing = static_cast<lane::Sharing>(input_.below(5));
+    const bool names_readers = body.sharing == lane::Sharing::kNamed || input_.one_in(8);
+    if (names_readers) body.readers[input_.below(body.readers.size())] = some_owner();
+    return body;
+  }
+
+  // Few, so that they meet.
+  lane::RegionName some_name() {
+    if (input_.one_in(16)) return text<lane::RegionName>(input_);
+    return lane::RegionName::of(input_.one_in(2) ? "a" : "b");
+  }
+  lane::Text<128> some_owner() {
+    if (input_.one_in(16)) return text<lane::Text<128>>(input_);
+    constexpr const char* kTenants[] = {"", "one", "two"};
+    return lane::Text<128>::of(kTenants[input_.below(3)]);
   }
 
   std::string rare() {

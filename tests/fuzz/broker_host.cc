@@ -13,7 +13,8 @@ using lane::Kind;
 // The kinds that are answered.
 bool is_answered(Kind kind) {
   return (kind >= Kind::kOpenSlice && kind <= Kind::kPing) ||
-         (kind >= Kind::kExportHandle && kind <= Kind::kExplain) || kind == Kind::kRevokeHandle;
+         (kind >= Kind::kExportHandle && kind <= Kind::kExplain) || kind == Kind::kRevokeHandle ||
+         (kind >= Kind::kPublish && kind <= Kind::kRemoveRegion);
 }
 
 template <class Body>
@@ -224,6 +225,19 @@ void BrokerHost::note_answer(Session& session, const lane::Incoming& frame,
       require(imported.count == extents.size() && imported.count != 0,
               "each extent comes with its descriptor");
       session.imports.push_back(imported.import);
+      break;
+    }
+    case Kind::kPublished: {
+      const std::uint64_t version = whole<lane::Published>(frame).version;
+      require(version > std::exchange(region_, version), "a region's version is higher than those before");
+      break;
+    }
+    case Kind::kRegionMapped: {
+      const auto mapped = whole<lane::RegionMapped>(frame);
+      require(mapped.count == extents.size() && mapped.count != 0,
+              "each extent of a region comes with its descriptor");
+      require(mapped.layout <= mapped.bytes, "a layout is in its region");
+      session.imports.push_back(mapped.import);
       break;
     }
     case Kind::kDescribed: {

@@ -102,6 +102,7 @@ class BrokerHost : public core::Executor, public core::PacketSender {
   std::set<ExtentId> lent_;     ///< of them: sent to some session
   std::set<std::uint64_t> leases_;
   std::vector<lane::HandleBytes> handles_;
+  std::uint64_t region_ = 0;  ///< the last version
   std::vector<std::function<void()>> after_;
   IdSource<RequestId> request_ids_;
   std::map<RequestId, Pending> pending_;

@@ -34,7 +34,7 @@ class FuzzedClient {
   }
 
   void call(std::uint8_t what) {
-    switch (what % 15) {
+    switch (what % 17) {
       case 0: (void)lane_->call<lane::SliceOpened>(lane::OpenSlice{0, 0, {}}); break;
       case 1: (void)lane_->call(lane::Return{1, 0, {}}); break;
       case 2: (void)lane_->call(lane::Ping{}); break;
@@ -47,6 +47,8 @@ class FuzzedClient {
       case 12: import_handle(); break;
       case 13: (void)lane_->call<lane::HandleExported>(lane::ExportHandle{}); break;
       case 14: lane_->tell_later(lane::RevokeHandle{}); break;
+      case 15: map_region(); break;
+      case 16: (void)lane_->call<lane::Published>(lane::Publish{}); break;
       default: grow(false);
     }
   }
@@ -76,6 +78,15 @@ class FuzzedClient {
     require(part->imported.count <= part->imported.sizes.size(), "an import is as long as it says");
     require(part->descriptors.size() <= lane::kMostDescriptors, "it brings a frame's descriptors");
     lane_->tell_later(lane::ReleaseImport{part->imported.import});
+  }
+
+  void map_region() {
+    const auto region = lane_->map_region({});
+    if (!region) return;
+    require(region->part.imported.count <= region->part.imported.sizes.size(),
+            "a region is as long as it says");
+    require(region->part.descriptors.size() <= lane::kMostDescriptors, "it brings a frame's descriptors");
+    lane_->tell_later(lane::ReleaseImport{region->part.imported.import});
   }
 
   void two_at_once() {

@@ -71,7 +71,7 @@ Reply::Packet ReplyMaker::packet() {
 
 std::string ReplyMaker::frame() {
   const auto framed = [&](const auto& body) { return std::string(lane::Outgoing(body).bytes()); };
-  switch (input_.below(11)) {
+  switch (input_.below(13)) {
     case 0: return framed(welcome());
     case 1: return framed(lane::SliceOpened{input_.word(), input_.word(), input_.word()});
     case 2: return framed(lane::Waiting{input_.word()});
@@ -82,6 +82,8 @@ std::string ReplyMaker::frame() {
     case 7: return framed(failed());
     case 9: return framed(imported());
     case 10: return framed(lane::HandleExported{{}, input_.word()});
+    case 11: return framed(region_mapped());
+    case 12: return framed(lane::Published{input_.word()});
     default: return framed(lane::CloseSlice{input_.word()});  // which only clients send
   }
 }
@@ -121,6 +123,11 @@ lane::Imported ReplyMaker::imported() {
   return body;
 }
 
+lane::RegionMapped ReplyMaker::region_mapped() {
+  const lane::Imported of = imported();
+  return {input_.byte(), input_.word(), {}, of.import, of.device, of.offset, of.bytes, of.count, of.sizes};
+}
+
 lane::Failed ReplyMaker::failed() {
   lane::Failed body{};
   body.code = input_.byte();
@@ -145,6 +152,7 @@ std::size_t ReplyMaker::descriptors_for(std::string_view packet) {
   if (!frame) return input_.below(3);
   if (frame->header.kind == lane::Kind::kWelcome) return 3;
   if (const auto imported = lane::body_of<lane::Imported>(*frame)) return imported->count;
+  if (const auto mapped = lane::body_of<lane::RegionMapped>(*frame)) return mapped->count;
   const auto granted = lane::body_of<lane::Granted>(*frame);
   return granted ? granted->count : 0;
 }
@@ -191,7 +199,8 @@ bool FakeBroker::take(std::string_view packet) {
   require(frame.has_value(), "the client sends frames");
   require(is_one_of<lane::Hello, lane::OpenSlice, lane::CloseSlice, lane::Grow, lane::Return, lane::Charge,
                     lane::Ping, lane::Cancel, lane::Accept, lane::Spent, lane::Goodbye, lane::ExportHandle,
-                    lane::ImportHandle, lane::ReleaseImport, lane::RevokeHandle>(*frame),
+                    lane::ImportHandle, lane::ReleaseImport, lane::RevokeHandle, lane::Publish,
+                    lane::MapRegion, lane::RemoveRegion>(*frame),
           "the client's frames are whole");
   const lane::Kind kind = frame->header.kind;
   if (kind > lane::Kind::kPing && kind < lane::Kind::kExportHandle) return true;  // told, not answered

@@ -65,6 +65,7 @@ class ReplyMaker {
   lane::Welcome welcome();
   lane::Granted granted();
   lane::Imported imported();
+  lane::RegionMapped region_mapped();
   lane::Failed failed();
   std::size_t descriptors_for(std::string_view packet);
 

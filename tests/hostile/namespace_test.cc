@@ -1,6 +1,7 @@
 // Clients of other PID namespaces.
 
 #include <fcntl.h>
+#include <sys/file.h>
 
 #include "sim/machine/machine.h"
 #include "tests/integration/fixture.h"
@@ -37,8 +38,11 @@ struct OuterClient : testing::Test {
   explicit OuterClient(std::vector<std::string> more = {}) : arguments_(std::move(more)) {}
   void SetUp() override {
     if (!has_unshare()) GTEST_SKIP() << "only root can make PID namespaces, with unshare(1)";
-    const UniqueFd log(::open((folder_ / "log").c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
     arguments_.insert(arguments_.end(), {"--simulate", "1x256MiB", "--runtime-dir", run()});
+    start();
+  }
+  void start() {
+    const UniqueFd log(::open((folder_ / "log").c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
     ChildOptions options = in_own_namespace(gpumemd_program(), arguments_);
     options.output = log.get();
     broker_ = std::make_unique<Child>(options);
@@ -51,6 +55,11 @@ struct OuterClient : testing::Test {
     if (IsSkipped()) return;
     broker_->kill();
     static_cast<void>(sim::remove_machine(run() + "/driver"));
+  }
+  // A broker lives and has the folder.
+  bool is_locked() const {
+    const UniqueFd lock(::open((run() + "/gpumemd.lock").c_str(), O_RDWR | O_CLOEXEC));
+    return !lock.valid() || ::flock(lock.get(), LOCK_EX | LOCK_NB) != 0;
   }
   std::string run() const { return folder_ / "run"; }
   std::string log_text() const { return read_file(folder_ / "log"); }
@@ -73,6 +82,32 @@ TEST_F(OuterClient, IsWatchedThoughItHasNoPidHere) {
   EXPECT_EQ(sessions(), 1U);
   client.kill();
   EXPECT_TRUE(eventually([&] { return whole(); })) << "its end is seen, so its memory comes back";
+}
+
+TEST_F(OuterClient, IsListedWithoutAPid) {
+  ClientProcess client(run());
+  EXPECT_TRUE(succeeded(client.connect()));
+  const auto listed = cli::Monitor::connect(run())->sessions();
+  ASSERT_TRUE(listed);
+  ASSERT_EQ(listed->sessions_size(), 1);
+  EXPECT_EQ(listed->sessions(0).pid(), 0);
+  EXPECT_EQ(listed->sessions(0).uid(), ::geteuid());
+}
+
+// Nothing proves that whoever comes back is the same process.
+TEST_F(OuterClient, LosesItsSessionWithTheBrokerAndStaysChargedForWhatItHas) {
+  ClientProcess client(run());
+  EXPECT_TRUE(succeeded(client.connect()));
+  EXPECT_TRUE(succeeded(client.open("a")));
+  EXPECT_TRUE(succeeded(client.grow("a", mebibytes(64))));
+  broker_->kill();
+  ASSERT_TRUE(eventually([&] { return !is_locked(); })) << "the broker ends shortly after unshare(1)";
+  start();
+  EXPECT_TRUE(failed_with(client.grow("a", mebibytes(96)), "UNAUTHENTICATED"));
+  EXPECT_FALSE(whole());
+  EXPECT_TRUE(succeeded(client.check("a", 0))) << "its memory stays usable";
+  client.kill();
+  EXPECT_TRUE(eventually([&] { return whole(); }));
 }
 
 TEST_F(OuterClient, ThatBreaksTheProtocolIsNamedAsOneThatCannotBeEnded) {

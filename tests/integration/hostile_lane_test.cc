@@ -99,7 +99,7 @@ TEST_F(HostileLane, OfAnotherProtocolIsRefusedWithBothVersions) {
 
 TEST_F(HostileLane, WithABadLabelIsRefused) {
   for (const std::string& label : {std::string(kLabelBytes + 1, 'x'), std::string("a\nb"),
-                                   std::string("\x1b[2J"), std::string("a\0b", 3)}) {
+                                   std::string("\x1b[2J"), std::string("a\0b", 3), std::string("\xc2\x9b")}) {
     RawLane one = lane();
     EXPECT_TRUE(one.send(hello(label)));
     EXPECT_EQ(one.receive().refused().code(), static_cast<int>(Code::kInvalidArgument));

@@ -223,6 +223,19 @@ TEST_F(LaneFrames, OfVersionsThatTheBrokerDoesNotSpeakAreRefusedWithBoth) {
       << "one of them is spoken";
 }
 
+TEST_F(LaneFrames, OfALaterVersionThanIsSpokenEndTheLane) {
+  for (const std::uint16_t newest : {lane::kVersion, lane::kRevokeVersion, lane::kOldestVersion}) {
+    FrameLane one = frames();
+    lane::Hello hello{};
+    hello.oldest = lane::kOldestVersion;
+    hello.newest = newest;
+    EXPECT_EQ(one.ask(hello).as<lane::Welcome>().version, newest);
+    one.send(lane::RevokeHandle{});
+    const Kind answered = one.receive().header.kind;
+    EXPECT_EQ(answered, newest < lane::kRevokeVersion ? Kind{} : Kind::kFailed) << newest;
+  }
+}
+
 TEST_F(LaneFrames, WithOneNumberForTwoGrowthsEndTheLane) {
   auto holder = client_with(kPool);
   FrameLane one = frames();

@@ -158,5 +158,45 @@ TEST_P(Restart, OfAJournalThatCannotBeReadCountsClientsAsStrangers) {
   EXPECT_TRUE(succeeded(one->grow("a", mebibytes(64))));
 }
 
+// Of several tenants, each of which wants more than what is left by another.
+struct RestartOfWaiters : BrokerTest {
+  RestartOfWaiters() : BrokerTest({.config = shared()}) {}
+  std::unique_ptr<ClientProcess> waiter(std::uint32_t uid, std::uint64_t place) {
+    auto one = client({}, test_user(uid));
+    one->begin_to_grow("a", mebibytes(128), minutes(10));
+    await_waiters(place);
+    return one;
+  }
+  static void expect_granted(ClientProcess& one) {
+    ASSERT_TRUE(one.has_answer(kPatience)) << "another is granted first";
+    EXPECT_TRUE(succeeded(one.answer()));
+  }
+};
+
+TEST_F(RestartOfWaiters, KeepsTheirOrderInWhateverOrderTheyComeBack) {
+  GPUMEM_NEEDS_ROOT();
+  auto holder = client_with(kPool, test_user(10'004));
+  auto first = waiter(10'001, 1);
+  auto second = waiter(10'002, 2);
+  auto third = waiter(10'003, 3);
+  first->child().signal(SIGSTOP);
+  second->child().signal(SIGSTOP);
+  broker_.kill();
+  broker_.start_again();
+  await_waiters(1);
+  second->child().signal(SIGCONT);
+  await_waiters(2);
+  first->child().signal(SIGCONT);
+  await_waiters(3);
+  EXPECT_EQ(holder->leave(), 0);
+  ASSERT_NO_FATAL_FAILURE(expect_granted(*first));
+  await_waiters(2);
+  EXPECT_EQ(first->leave(), 0);
+  ASSERT_NO_FATAL_FAILURE(expect_granted(*second));
+  await_waiters(1);
+  EXPECT_EQ(second->leave(), 0);
+  ASSERT_NO_FATAL_FAILURE(expect_granted(*third));
+}
+
 }  // namespace
 }  // namespace gpumem::test

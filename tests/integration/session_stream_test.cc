@@ -249,6 +249,36 @@ TEST_F(SessionStreams, AreSeveralOnOneConnectionAndEachIsItsOwn) {
   EXPECT_TRUE(other.leave().ok());
 }
 
+// daemon/rpc/server.h has the number. The client's gRPC learns it, and keeps further calls to itself.
+TEST_F(SessionStreams, BeyondTheCallsOfAConnectionWaitUntilOneEnds) {
+  constexpr std::size_t kMostCalls = 256;
+  const auto channel = connect_to_api(broker_.folder());
+  std::vector<std::unique_ptr<SessionStream>> calls;
+  for (std::size_t i = 0; i < kMostCalls; ++i) {
+    calls.push_back(std::make_unique<SessionStream>(channel));
+    ASSERT_NE(calls.back()->open().session(), 0U) << "call " << i;
+  }
+  const auto monitor = v1::Monitor::NewStub(channel);
+  grpc::ClientContext context;
+  grpc::CompletionQueue queue;
+  v1::GetStatusResponse response;
+  grpc::Status status;
+  const auto call = monitor->AsyncGetStatus(&context, {}, &queue);
+  call->Finish(&response, &status, &response);
+  void* tag = nullptr;
+  bool ok = false;
+  for (int i = 0; i < 8; ++i) {
+    EXPECT_EQ(broker_.sessions().size(), kMostCalls) << "other connections are served meanwhile";
+    EXPECT_EQ(queue.AsyncNext(&tag, &ok, std::chrono::system_clock::now()), grpc::CompletionQueue::TIMEOUT);
+  }
+  EXPECT_TRUE(calls.back()->leave().ok());
+  ASSERT_TRUE(queue.Next(&tag, &ok));
+  EXPECT_TRUE(status.ok()) << status.error_message();
+  EXPECT_GE(response.sessions(), kMostCalls - 1);
+  calls.clear();
+  expect_gone();
+}
+
 struct FewSessions : SessionStreams {
   FewSessions()
       : SessionStreams(BrokerOptions{.config = std::string(kSomeSpare) + "max_sessions_per_tenant = 2\n"}) {}

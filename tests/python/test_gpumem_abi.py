@@ -13,7 +13,8 @@ STRUCTS = {"session_options": _abi.SessionOptions, "usage": _abi.Usage, "pressur
            "slice_options": _abi.SliceOptions, "grow_options": _abi.GrowOptions,
            "allocator_options": _abi.AllocatorOptions, "placement": _abi.Placement, "statistics": _abi.Statistics,
            "size_class": _abi.SizeClass, "block": _abi.Block, "denial": _abi.Denial, "holder": _abi.Holder,
-           "grow_step": _abi.GrowStep, "ipc_handle": _abi.IpcHandle, "export_options": _abi.ExportOptions}
+           "grow_step": _abi.GrowStep, "ipc_handle": _abi.IpcHandle, "export_options": _abi.ExportOptions,
+           "publish_options": _abi.PublishOptions, "region_options": _abi.RegionOptions, "region_info": _abi.RegionInfo}
 CALLBACKS = {"usage_visitor": _abi.UsageVisitor, "pressure_handler": _abi.PressureHandler,
              "size_class_visitor": _abi.SizeClassVisitor, "block_visitor": _abi.BlockVisitor,
              "holder_visitor": _abi.HolderVisitor, "release": _abi.Release}
@@ -21,6 +22,7 @@ HANDLES = ("session", "slice", "import", "allocator", "canceller")
 PLAIN = {"void": None, "bool": ctypes.c_bool, "int": ctypes.c_int, "double": ctypes.c_double,
          "uint8_t": ctypes.c_uint8, "int64_t": ctypes.c_int64, "uint64_t": ctypes.c_uint64, "size_t": ctypes.c_size_t,
          "char*": ctypes.c_char_p, "void*": ctypes.c_void_p, "gpumem_status": ctypes.c_int,
+         "gpumem_sharing": ctypes.c_int, "char**": ctypes.POINTER(ctypes.c_char_p),
          "gpumem_address": ctypes.c_uint64, "gpumem_stream": ctypes.c_void_p}
 
 
@@ -38,7 +40,7 @@ def plain(kind: str, stars: str):
 
 def declared(text: str):
     """The type of `const gpumem_usage* usage`."""
-    kind, stars, _ = re.fullmatch(r"(\w+) ?(\**) ?(\w+)", " ".join(text.replace("const ", " ").split())).groups()
+    kind, stars, _ = re.fullmatch(r"(\w+) ?(\**) ?(\w+)", " ".join(re.sub(r"\bconst\b", "", text).split()).replace("* *", "**")).groups()
     return plain(kind, stars)
 
 

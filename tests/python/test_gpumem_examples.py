@@ -1,6 +1,7 @@
 """The Python examples, as a user starts them: those for CuPy and PyTorch under fakes of their interfaces."""
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -64,6 +65,21 @@ def test_without_a_gpu_the_simulated_driver_of_the_broker_is_found(tmp_path):
 def test_frameworks_borrow(name):
     said = run(name)
     assert f"is {sum(range(1 << 20))}" in said and "8388608 bytes at 0x" in said
+
+
+def test_a_region_is_published_and_read():
+    said = run("regions.py")
+    assert "decoder.weight: float32 (1024, 1024), read-only\n" in said
+    assert "decoder.running_mean: float32 (1024,), a copy\n" in said
+    assert "step 7, the last weight is 1048575\n" in said and "\n6 MiB are charged\n" in said
+
+
+def test_the_examples_of_the_page_on_regions_run():
+    page = (EXAMPLES.parents[1] / "docs/regions-python.md").read_text()
+    blocks = re.findall(r"```python\n(.*?)```", page.partition("## TensorFlow")[0], flags=re.S)
+    assert len(blocks) == 4
+    ended = subprocess.run([sys.executable, "-c", "\n".join(blocks)], capture_output=True, text=True, timeout=120)
+    assert (ended.returncode, ended.stderr) == (0, "") and "is expected: other arrays have been published" in ended.stdout
 
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)

@@ -145,3 +145,23 @@ def test_closing_frees_what_is_there(broker):
         assert other.recv() == "closed"
         eventually(lambda: broker.lent() == 0, "nothing lent")
         other.send("go")
+
+
+def use_region(channel):
+    import gpumem
+    from numba import cuda
+
+    with gpumem.Session.connect() as session, gpumem.publish_arrays(session, "numbers", {"numbers": numbers}):
+        region = session.map_region("numbers")
+        there = cuda.as_cuda_array(region.arrays()["numbers"])
+        region.close()
+        channel.send((there.shape, str(there.dtype), bool(np.array_equal(there.copy_to_host(), numbers))))
+        channel.recv()
+        del there, region
+    cuda.close()
+
+
+def test_an_array_of_a_region_is_a_device_array(broker):
+    with child(use_region) as other:
+        assert other.recv() == ((MIB,), "int32", True)
+        other.send("go on")

@@ -1,7 +1,9 @@
 """The package gpumem, with libgpumem and a broker over simulated GPUs."""
 import gc
 import os
+import pathlib
 import pickle
+import re
 import subprocess
 import sys
 import threading
@@ -120,6 +122,68 @@ def test_another_process_writes_to_a_block_that_a_handle_names(session, allocato
             block.export_handle(3 * MIB)
     with pytest.raises(gpumem.FailedPrecondition):
         block.export_handle()
+
+
+READING = """
+import sys, gpumem
+from cuda.bindings import driver as cu
+cu.cuInit(0)
+cu.cuCtxSetCurrent(cu.cuDevicePrimaryCtxRetain(0)[1])
+with gpumem.Session.connect() as session, session.map_region("weights") as weights:
+    assert (weights.size, weights.layout, weights.digest) == (4 * gpumem.MIB, 100, bytes(range(32))), weights.size
+    assert weights.version == int(sys.argv[1]), weights.version
+    copy = bytearray(weights.size)
+    assert cu.cuMemcpyDtoH(copy, weights.address, weights.size)[0] == cu.CUresult.CUDA_SUCCESS
+    assert copy == bytes([7]) * weights.size
+    assert cu.cuMemsetD8(weights.address, 8, 1)[0] != cu.CUresult.CUDA_SUCCESS
+"""
+
+
+def test_a_region_is_read_by_another_process_and_moves_on(session):
+    with session.open_slice() as slice:
+        slice.grow(4 * MIB)
+        assert filled(slice.base, 4 * MIB, 7)
+        first = slice.publish("weights", layout=100, digest=bytes(range(32)))
+        done = subprocess.run([sys.executable, "-c", READING, str(first)], capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stderr
+        second = slice.publish("weights", MIB, 4096, life=3600.0)
+        assert second > first
+        with session.map_region("weights") as newest, session.map_region("weights", version=first) as older:
+            assert (newest.version, newest.size, older.version, older.size) == (second, 4096, first, 4 * MIB)
+            session.remove_region("weights", version=second)
+            assert read(newest.address, newest.size) == bytes([7]) * 4096
+        with session.map_region("weights", writable=True) as shared:
+            assert shared.version == first and filled(shared.address, shared.size, 8)
+        assert read(slice.base, 4 * MIB) == bytes([8]) * 4 * MIB
+        session.remove_region("weights")
+        with pytest.raises(gpumem.NotFound, match="no region 'weights'"):
+            session.map_region("weights")
+        with pytest.raises(gpumem.NotFound):
+            session.remove_region("weights")
+
+
+def test_a_region_that_makes_no_sense_is_refused_with_a_reason(session):
+    with session.open_slice() as slice:
+        slice.grow(2 * MIB)
+        for wrong, reason in ((dict(layout=4 * MIB), "layout"), (dict(digest=b"1"), "32"), (dict(offset=2 * MIB), "committed"),
+                              (dict(sharing=gpumem.Sharing.NAMED), "named"), (dict(readers=["x"]), "named"),
+                              (dict(sharing=gpumem.Sharing.NAMED, readers=["x"] * 9), "8 tenants")):
+            with pytest.raises(gpumem.InvalidArgument, match=reason):
+                slice.publish("weights", **wrong)
+        for name in ("", "x" * 129, "a\nb"):
+            with pytest.raises(gpumem.InvalidArgument, match="128"):
+                slice.publish(name)
+            with pytest.raises(gpumem.InvalidArgument, match="128"):
+                session.map_region(name)
+
+
+def test_the_page_of_regions_runs(session):
+    page = pathlib.Path(__file__).resolve().parents[2] / "docs/regions.md"
+    snippets = re.findall(r"```python\n(.*?)```", page.read_text(), re.S)
+    assert len(snippets) == 4
+    done = python("import gpumem\n" + "".join(snippets))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("0x")
 
 
 def test_blocks_hold_what_is_put_into_them(allocator):

@@ -167,3 +167,29 @@ def enable_with_an_old_pytorch(channel):
 def test_a_pytorch_that_cannot_record_streams_is_refused():
     with child(enable_with_an_old_pytorch) as other:
         assert other.recv() == "told"
+
+
+def use_region(channel):
+    import gpumem
+    import gpumem.torch
+    import numpy as np
+    from gpumem.layout import Layout
+    from gpumem.publish import publish_layout
+
+    given = {"weight": np.arange(6, dtype="float32").reshape(2, 3), "bn.running_mean": np.ones(3, dtype="float32")}
+    with gpumem.Session.connect() as session, gpumem.publish_arrays(session, "module", given):
+        tensors = gpumem.torch.tensors(session.map_region("module"))
+        assert all(np.array_equal(tensors[name], one) for name, one in given.items())
+        tensors["bn.running_mean"] += 1  # a copy of this process's own
+        arrays = session.map_region("module").arrays(private=())
+        assert gpumem.torch.tensors(arrays)["bn.running_mean"].tolist() == [1, 1, 1]
+        foreign = Layout.packed({"scale": ("float8_e8m0fnu", (4,))})
+        with publish_layout(session, "scales", foreign, lambda base: None):
+            with pytest.raises(gpumem.InvalidArgument, match="PyTorch takes no array 'scale' of float8_e8m0fnu"):
+                gpumem.torch.tensors(session.map_region("scales"))
+    channel.send("done")
+
+
+def test_a_region_is_tensors(broker):
+    with child(use_region) as other:
+        assert other.recv() == "done"

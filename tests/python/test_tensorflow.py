@@ -72,3 +72,20 @@ def test_regions_grow_with_what_is_needed():
 def test_a_tensor_over_the_limit_is_refused_and_the_program_goes_on():
     found, _ = on_tensorflow("LD_LIBRARY_PATH", growth=True)
     assert "Dst tensor is not initialized" in found["refused"]
+
+
+def test_the_package_sets_the_limit_of_the_slice_and_memory_grows_within_it():
+    package = {"PYTHONPATH": str(HERE.parents[1] / "client/python/src"), "TF_CPP_MIN_LOG_LEVEL": "2",
+               "GPUMEM_LIBRARY": str(BUILD / "client/libgpumem.so.0"), "TF_FORCE_GPU_ALLOW_GROWTH": "false"}
+    with subprocess.Popen([sys.executable, HERE / "tensorflow_limits_program.py"],
+                          env={**os.environ, **WAYS["LD_LIBRARY_PATH"], **package}, stdin=subprocess.PIPE,
+                          stdout=subprocess.PIPE, text=True) as program:
+        found = json.loads(program.stdout.readline())
+        charged = charged_to(program.pid)
+        program.stdin.close()
+        assert program.wait() == 0
+    limit = (640 - 128) * MIB  # the slice's, without what is left to libraries
+    assert found["limits"] == {f"/physical_device:GPU:{number}": limit for number in range(2)}
+    assert [found["seen"][f"/device:GPU:{number}"] for number in range(2)] == [limit] * 2
+    assert "at the program's beginning" in found["late"]
+    assert found["device"].endswith("GPU:0") and 4 * MIB <= charged[0] < 64 * MIB

@@ -64,6 +64,25 @@ TEST(HttpPost, DoesNotWaitForTheBodyOfAnAnswer) {
   EXPECT_TRUE(posted) << posted.error().message;
 }
 
+TEST(HttpPost, PassesOverAnswersBeforeTheFinalOne) {
+  const std::string interim =
+      "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </a>; rel=preload\r\n\r\n";
+  const Trickle good(interim, "HTTP/1.1 204 No Content\r\n\r\n");
+  const auto posted = cli::post_json(good.url(), "{}", std::chrono::minutes(10));
+  EXPECT_TRUE(posted) << posted.error().message;
+  const Trickle bad(interim + "HTTP/1.1 503 Service Unavailable\r\n\r\n", "x");
+  const auto refused = cli::post_json(bad.url(), "{}", std::chrono::minutes(10));
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().message.find("answered 503"), std::string::npos) << refused.error().message;
+}
+
+TEST(HttpPost, OfAnswersThatAreNeverFinalIsRefused) {
+  const Trickle endless("HTTP/1.1 103 Early Hints\r\n\r\n", "HTTP/1.1 103 Early Hints\r\n\r\n");
+  EXPECT_FALSE(cli::post_json(endless.url(), "{}", std::chrono::minutes(10)));
+  const Trickle other("HTTP/1.1 101 Switching Protocols\r\n\r\n", "x");
+  EXPECT_FALSE(cli::post_json(other.url(), "{}", std::chrono::minutes(10)));
+}
+
 TEST(HttpPost, ToNobodyFails) {
   EXPECT_EQ(cli::post_json({"127.0.0.1", "1", "/"}, "{}", std::chrono::minutes(10)).error().code,
             Code::kUnavailable);

@@ -1,4 +1,6 @@
 // `gpumem run`: what a command is given, how it ends, and what is told of it.
+#include <climits>
+
 #include "tests/run/fixture.h"
 
 namespace gpumem::test {
@@ -106,6 +108,20 @@ TEST_F(Run, TellsTheDropInDriverWhatTheCommandLineSays) {
   EXPECT_EQ(variable("GPUMEM_LIMIT"), "");
 }
 
+TEST_F(Run, InsideAnotherOneHeedsTheSmallerLimit) {
+  const auto nested = [&](const char* outer, const char* inner) {
+    return gpumem({"run", "--limit", outer, cli_program().string(), "run", "--limit", inner, "/bin/sh", "-c",
+                   "echo \"=$GPUMEM_LIMIT=\""})
+        .output;
+  };
+  EXPECT_TRUE(says(nested("64MiB", "128MiB"), "=67108864="));
+  EXPECT_TRUE(says(nested("64MiB", "128MiB"), "--limit 128MiB is more than GPUMEM_LIMIT allows: 64MiB hold"));
+  const std::string smaller = nested("128MiB", "64MiB");
+  EXPECT_TRUE(says(smaller, "=67108864="));
+  EXPECT_EQ(smaller.find("allows"), std::string::npos) << smaller;
+  EXPECT_EQ(variable("GPUMEM_LIMIT", {"--limit", "64MiB"}, {{"GPUMEM_LIMIT", "no number"}}), "67108864");
+}
+
 TEST_F(Run, SetsWhatMakesFrameworksFitButNothingThatTheUserHasSet) {
   EXPECT_EQ(variable("TF_FORCE_GPU_ALLOW_GROWTH"), "true");
   EXPECT_EQ(variable("XLA_PYTHON_CLIENT_PREALLOCATE"), "false");
@@ -136,6 +152,16 @@ TEST_F(Run, TellsOfProcessesThatWereKilledAndOfOrphans) {
   EXPECT_TRUE(says(orphan.output, "peak 4MiB"));
 }
 
+TEST_F(Run, WithoutRoomForAnAccountRunsTheCommandAndSaysSo) {
+  std::string too_long = "/tmp";
+  while (too_long.size() < PATH_MAX - 6) too_long += "/.";
+  const Outcome outcome =
+      run_shell("echo \"=$GPUMEM_ACCOUNT_FOLDER=\"; exit 9", {}, {{"TMPDIR", std::move(too_long)}});
+  EXPECT_EQ(outcome.status, 9);
+  EXPECT_TRUE(says(outcome.output, "there will be no account of what the command has used: cannot make"));
+  EXPECT_TRUE(says(outcome.output, "==\n"));
+}
+
 TEST_F(Run, DoesNotBelieveWhatIsNoAccount) {
   const Outcome outcome = run_shell(
       "cd $GPUMEM_ACCOUNT_FOLDER; echo short > account.1; head -c 40 /dev/zero > account.2; mkfifo "
@@ -161,6 +187,32 @@ TEST_F(Run, WithoutABrokerRunsTheCommandPlainlyIfThatIsAllowed) {
   EXPECT_TRUE(says(outcome.output, "no broker at /nowhere"));
   EXPECT_TRUE(says(outcome.output, "runs without gpumem"));
   EXPECT_TRUE(says(outcome.output, "==\n"));
+}
+
+TEST_F(Run, ThatGetsNoAnswerCanBeInterrupted) {
+  EXPECT_EQ(::kill(broker_.pid(), SIGSTOP), 0);
+  for (const char* how : {"run", "reserve"}) {
+    auto running =
+        how == std::string("run") ? begin({"run", "/bin/true"}) : begin({"reserve", "2MiB", "/bin/true"});
+    running.child().signal(SIGINT);
+    EXPECT_EQ(running.wait(), -SIGINT) << how << running.said();
+  }
+  EXPECT_EQ(::kill(broker_.pid(), SIGCONT), 0);
+}
+
+// The kernel counts the threads of all processes of the user, so it is one that has no other.
+TEST_F(Run, WithoutThreadsRefusesAndSaysSo) {
+#ifdef __SANITIZE_ADDRESS__
+  GTEST_SKIP() << "the sanitizer needs a thread of its own";
+#endif
+  if (::getuid() != 0) GTEST_SKIP() << "only root can become another user";
+  const Outcome outcome =
+      run({.program = "/bin/bash",
+           .arguments = {"-c", "ulimit -u 1; exec \"$0\" \"$@\"", cli_program().string(), "run", "/bin/true"},
+           .environment = with({}),
+           .user = User{64321, 64321}});
+  EXPECT_EQ(outcome.status, 125) << outcome.output;
+  EXPECT_TRUE(says(outcome.output, "cannot start a thread (ulimit -u)"));
 }
 
 TEST_F(Run, WithoutTheDropInDriverRefuses) {

@@ -88,6 +88,16 @@ TEST_F(RunSignals, OfTheCommandThatItStopsFollowIt) {
   EXPECT_EQ(running.wait(), 3);
 }
 
+TEST_F(RunSignals, ThatEndACommandWhileBothAreStoppedEndBoth) {
+  auto running = command();
+  const pid_t pid = running.pid_of_command();
+  EXPECT_EQ(::kill(pid, SIGSTOP), 0);
+  EXPECT_TRUE(eventually([&] { return state_of(running.child().pid()) == 'T'; }));
+  EXPECT_EQ(::kill(pid, SIGKILL), 0);
+  EXPECT_EQ(running.wait(), -SIGKILL) << "it was continued to hear of it";
+  EXPECT_TRUE(left_nothing());
+}
+
 TEST_F(RunSignals, OfChildrenThatWereIgnoredBeforeAreHeededAndIgnoredByTheCommand) {
   const Outcome outcome = run({.program = "/usr/bin/env",
                                .arguments = {"--ignore-signal=CHLD", cli_program().string(), "run", "--",

@@ -63,14 +63,7 @@ SCENE(UsesArrays) {
 }
 
 TEST_F(ArraysTest, ArraysAreChargedBeforeTheyAreMade) {
-  Actor one = actor("UsesArrays", {{"GPUMEM_LIMIT", "12MiB"}, {"GPUMEM_WAIT", "10h"}});
-  one.await();
-  EXPECT_TRUE(gpumem::test::eventually([&] { return broker_.tenant("uid:0").outside() >= 4 * kMiB; }));
-  one.tell();
-  one.await();
-  EXPECT_TRUE(gpumem::test::eventually([&] { return broker_.tenant("uid:0").outside() < 4 * kMiB; }));
-  one.tell();
-  EXPECT_TRUE(one.succeeds()) << one.output();
+  expect_told_of_outside("UsesArrays", 4 * kMiB, {{"GPUMEM_LIMIT", "12MiB"}, {"GPUMEM_WAIT", "10h"}});
 }
 
 SCENE(UsesOtherArrays) {

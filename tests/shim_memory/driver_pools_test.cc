@@ -50,7 +50,8 @@ SCENE(UsesAnExportablePool) {
 }
 
 TEST_F(DriverPoolsTest, PoolsThatCanBePassedOnAreChargedWithWhatTheDriverReserves) {
-  expect_told_of_outside("UsesAnExportablePool");
+  expect_told_of_outside("UsesAnExportablePool", 6 * kMiB,
+                         {{"GPUMEM_LIMIT", "16MiB"}, {"GPUMEM_WAIT", "10h"}});
 }
 
 SCENE(IsRoundedUpByTheDriver) {

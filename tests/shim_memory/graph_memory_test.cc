@@ -78,7 +78,7 @@ SCENE(LaunchesGraphs) {
 }
 
 TEST_F(GraphMemoryTest, MemoryOfGraphsIsChargedFromTheFirstLaunchUntilItIsTrimmed) {
-  expect_told_of_outside("LaunchesGraphs");
+  expect_told_of_outside("LaunchesGraphs", 6 * kMiB, {{"GPUMEM_LIMIT", "16MiB"}, {"GPUMEM_WAIT", "10h"}});
 }
 
 SCENE(LaunchesGraphsInTurn) {

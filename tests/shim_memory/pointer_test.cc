@@ -92,14 +92,7 @@ SCENE(UsesManagedMemory) {
 }
 
 TEST_F(PointerTest, ManagedMemoryIsChargedAndForwarded) {
-  Actor one = actor("UsesManagedMemory", {{"GPUMEM_LIMIT", "64MiB"}});
-  one.await();
-  EXPECT_TRUE(gpumem::test::eventually([&] { return broker_.tenant("uid:0").outside() >= 16 * kMiB; }));
-  one.tell();
-  one.await();
-  EXPECT_TRUE(gpumem::test::eventually([&] { return broker_.tenant("uid:0").outside() < 16 * kMiB; }));
-  one.tell();
-  EXPECT_TRUE(one.succeeds()) << one.output();
+  expect_told_of_outside("UsesManagedMemory", 16 * kMiB, {{"GPUMEM_LIMIT", "64MiB"}});
 }
 
 std::string handle_file() { return std::string(::getenv("SHARED_FOLDER")) + "/handle"; }

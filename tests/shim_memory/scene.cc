@@ -37,13 +37,14 @@ Actor ShimMemory::actor(const std::string& scene, const Actor::Environment& more
   return Actor(scene, environment);
 }
 
-void ShimMemory::expect_told_of_outside(const std::string& scene) {
-  Actor one = actor(scene, {{"GPUMEM_LIMIT", "16MiB"}, {"GPUMEM_WAIT", "10h"}});
+void ShimMemory::expect_told_of_outside(const std::string& scene, std::uint64_t bytes,
+                                        const Actor::Environment& more) {
+  Actor one = actor(scene, more);
   one.await();
-  EXPECT_TRUE(gpumem::test::eventually([&] { return broker_.tenant("uid:0").outside() >= 6 * kMiB; }));
+  EXPECT_TRUE(gpumem::test::eventually([&] { return broker_.tenant("uid:0").outside() >= bytes; }));
   one.tell();
   one.await();
-  EXPECT_TRUE(gpumem::test::eventually([&] { return broker_.tenant("uid:0").outside() < 6 * kMiB; }));
+  EXPECT_TRUE(gpumem::test::eventually([&] { return broker_.tenant("uid:0").outside() < bytes; }));
   one.tell();
   EXPECT_TRUE(one.succeeds()) << one.output();
 }

@@ -68,9 +68,9 @@ class ShimMemory : public testing::Test {
   Actor actor(const std::string& scene, const Actor::Environment& more = {}) const;
   /// Runs the scene and expects it to succeed; what it said.
   std::string expect(const std::string& scene, const Actor::Environment& more = {}) const;
-  /// Runs a scene with a limit of 16 MiB that has the driver keep 6 MiB of its own, tells, awaits, gives them
-  /// up, tells, and awaits: the broker is told of them as long as they are there.
-  void expect_told_of_outside(const std::string& scene);
+  /// Runs a scene, with `more` in its environment, that has the driver keep `bytes` of its own, tells,
+  /// awaits, gives them up, tells, and awaits: the broker is told of them as long as they are there.
+  void expect_told_of_outside(const std::string& scene, std::uint64_t bytes, const Actor::Environment& more);
   std::uint64_t charged() const { return broker_.device().pool() - broker_.device().free(); }
 
   gpumem::test::BrokerProcess broker_;

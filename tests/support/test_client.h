@@ -56,9 +56,10 @@ struct Holdings {
 /// Carries out `command`, whichever it is.
 Answer carry_out(const Json& command, Holdings& holdings);
 
-/// The commands of the library, of an allocator, of the raw session, of that by gRPC, of processes, and of
-/// calls at a steady pace.
+/// The commands of the library, its regions apart, of an allocator, of the raw session, of that by gRPC, of
+/// processes, and of calls at a steady pace.
 std::optional<Answer> session_command(const Json& command, Holdings& holdings);
+std::optional<Answer> region_command(const Json& command, Holdings& holdings);
 std::optional<Answer> allocator_command(const Json& command, Holdings& holdings);
 std::optional<Answer> raw_command(const Json& command, Holdings& holdings);
 std::optional<Answer> stream_command(const Json& command, Holdings& holdings);

@@ -44,7 +44,7 @@ void idle() {
 }
 
 Answer carry_out(const Json& command, Holdings& holdings) {
-  for (auto* commands : {&session_command, &allocator_command, &raw_command, &stream_command,
+  for (auto* commands : {&session_command, &region_command, &allocator_command, &raw_command, &stream_command,
                          &process_command, &paced_command}) {
     if (auto answer = (*commands)(command, holdings)) return std::move(*answer);
   }

@@ -9,6 +9,7 @@
 #include <cerrno>
 
 #include "base/exec_words.h"
+#include "client/cli/run/wake_at_end.h"
 
 namespace gpumem::cli {
 namespace {
@@ -105,12 +106,20 @@ std::optional<int> Command::reap(const OtherEnded& other_ended, GroupSentinel& s
     if (pid != pid_) {
       if (!WIFSTOPPED(status) && !sentinel.note_end(pid) && other_ended) other_ended(pid, status);
     } else if (WIFSTOPPED(status)) {
-      stop_self();  // so that whoever waits for this process, such as a shell, learns of it
+      const WakeAtEnd wake(pid_);
+      if (!goes_on()) stop_self();  // so that whoever waits for this process, such as a shell, learns of it
     } else {
       ended = status;
     }
   }
   return ended;
+}
+
+// Whether the command has been continued since it was seen to have stopped.
+bool Command::goes_on() const {
+  siginfo_t continued{};
+  return ::waitid(P_PID, static_cast<id_t>(pid_), &continued, WCONTINUED | WNOHANG | WNOWAIT) == 0 &&
+         continued.si_pid == pid_;
 }
 
 // A program that has left the group does not get what is sent to it; what the terminal sends is not for it.

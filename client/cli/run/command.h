@@ -69,6 +69,7 @@ class Command {
 
  private:
   explicit Command(pid_t pid) : pid_(pid) {}
+  bool goes_on() const;
   std::optional<int> reap(const OtherEnded& other_ended, GroupSentinel& sentinel) const;
   void pass_on(const signalfd_siginfo& signal, GroupSentinel& sentinel) const;
 

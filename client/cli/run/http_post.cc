@@ -8,6 +8,7 @@
 #include <boost/beast/http.hpp>
 #include <boost/none.hpp>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <thread>
 #include <utility>
@@ -22,6 +23,7 @@ using asio::ip::tcp;
 
 constexpr std::string_view kScheme = "http://";
 constexpr std::uint32_t kLongestHead = 16 * 1024;
+constexpr int kMostInterim = 16;  ///< answers before the final one
 
 /// One exchange: host to addresses, connection, request, head of the answer.
 class Post {
@@ -36,8 +38,6 @@ class Post {
     request_.keep_alive(false);
     request_.body() = json;
     request_.prepare_payload();
-    answer_.header_limit(kLongestHead);
-    answer_.body_limit(boost::none);  // it is not read
   }
 
   /// Once.
@@ -51,7 +51,7 @@ class Post {
     context_.run_until(deadline);
     if (!failure_.empty()) return unavailable(failure_);
     if (!is_answered_) return unavailable("no answer in time");
-    const auto& head = answer_.get();
+    const auto& head = answer_->get();
     if (http::to_status_class(head.result_int()) == http::status_class::successful) return {};
     return unavailable("answered " + std::to_string(head.result_int()) + " " + std::string(head.reason()));
   }
@@ -70,9 +70,20 @@ class Post {
     });
   }
   void read() {
-    http::async_read_header(stream_, buffer_, answer_, [this](beast::error_code error, std::size_t) {
-      is_answered_ = goes_on(error, "no answer");
+    answer_.emplace();
+    answer_->header_limit(kLongestHead);
+    answer_->body_limit(boost::none);  // it is not read
+    http::async_read_header(stream_, buffer_, *answer_, [this](beast::error_code error, std::size_t) {
+      if (!goes_on(error, "no answer")) return;
+      if (is_interim() && ++interim_ <= kMostInterim) return read();
+      is_answered_ = true;
     });
+  }
+  // Such as 103 Early Hints: the final answer follows. After 101 another protocol would.
+  bool is_interim() const {
+    const auto& head = answer_->get();
+    return http::to_status_class(head.result_int()) == http::status_class::informational &&
+           head.result() != http::status::switching_protocols;
   }
 
   bool goes_on(beast::error_code error, const char* what) {
@@ -90,7 +101,8 @@ class Post {
   beast::tcp_stream stream_{context_};
   http::request<http::string_body> request_;
   beast::flat_buffer buffer_{kLongestHead};
-  http::response_parser<http::empty_body> answer_;
+  std::optional<http::response_parser<http::empty_body>> answer_;  ///< the latest
+  int interim_ = 0;
   std::string failure_;
   bool is_resolved_ = false;
   bool is_answered_ = false;

@@ -17,7 +17,7 @@ struct HttpUrl {
 Result<HttpUrl> parse_url(const std::string& url);
 
 /// Posts `json` to `url`. Good is an answer of 200 to 299, whose head has come within `patience`, all in all.
-/// Its body is not read.
+/// Answers of 100 to 199 that precede it are passed over, up to 16. Its body is not read.
 /// Errors  kUnavailable: no such answer in time, another one, or one whose head is longer than 16 KiB.
 /// Blocks  for `patience` at most.
 Result<void> post_json(const HttpUrl& url, const std::string& json, std::chrono::milliseconds patience);

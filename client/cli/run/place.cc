@@ -116,8 +116,9 @@ Result<Place> Waiting::run() {
   if (auto opened = open(); !opened) return opened.error();
   std::uint64_t asked = ask_for_memory();
   for (milliseconds tick = kFirstTick;; tick = kTick) {
-    const auto signal = signals_.next_before(session_->readable(), std::min(tick, left() + kFirstTick));
-    if (signal && asks_to_end(signal->ssi_signo)) return Place{static_cast<int>(signal->ssi_signo)};
+    const auto signal =
+        signals_.next_for_itself_before(session_->readable(), std::min(tick, left() + kFirstTick));
+    if (signal && signals_.asks_to_end(*signal)) return Place{static_cast<int>(signal->ssi_signo)};
     if (signal && signal->ssi_signo == SIGTSTP) stop_self();
     session_->clear();
     if (const auto over = session_->over()) return *over;

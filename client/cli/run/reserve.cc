@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "client/cli/monitor.h"
+#include "client/cli/run/await_answer.h"
 #include "client/cli/run/command.h"
 #include "client/cli/run/lent_devices.h"
 #include "client/cli/run/reservation.h"
@@ -20,6 +21,11 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+int refuse_reserving(const Error& error, int status) {
+  Progress(kReserveLabel).say(error.message);
+  return status;
+}
+
 /// One run of the command: waits for room, claims it, and keeps it as long as the command runs.
 class Reserving {
  public:
@@ -30,7 +36,6 @@ class Reserving {
   Result<int, CommandError> run();
 
  private:
-  Result<void> find_device();
   Result<void, CommandError> begin();
   Result<void, CommandError> begin_command();
   Result<void, CommandError> begin_alone();
@@ -47,20 +52,20 @@ class Reserving {
   std::optional<Reservation> reservation_;
 };
 
-Result<void> Reserving::find_device() {
-  auto monitor = Monitor::connect(options_.runtime_folder);
+Result<ReservationOptions> find_settings(const ReserveOptions& options) {
+  auto monitor = Monitor::connect(options.runtime_folder);
   if (!monitor) return monitor.error();
   auto status = monitor->status();
   if (!status) return status.error();
   const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
-  auto device = options_.device.empty() ? first_visible(*status, visible == nullptr ? "" : visible)
-                                        : cli::find_device(*status, options_.device);
+  auto device = options.device.empty() ? first_visible(*status, visible == nullptr ? "" : visible)
+                                       : find_device(*status, options.device);
   if (!device) return device.error();
   // The lane tells where the driver is; gRPC does not.
-  auto session = Session::connect({options_.runtime_folder.string(), kReserveLabel});
-  settings_ = {options_.runtime_folder, client::driver_folder(session ? session->driver_folder() : ""),
-               *device, options_.bytes, options_.name.empty() ? std::string(kReserveLabel) : options_.name};
-  return {};
+  auto session = Session::connect({options.runtime_folder.string(), kReserveLabel});
+  return ReservationOptions{options.runtime_folder,
+                            client::driver_folder(session ? session->driver_folder() : ""), *device,
+                            options.bytes, options.name.empty() ? std::string(kReserveLabel) : options.name};
 }
 
 void Reserving::reserve(std::unique_ptr<BrokerSession> session, pid_t command) {
@@ -122,7 +127,7 @@ Result<void, CommandError> Reserving::begin() {
 int Reserving::hold() {
   for (;;) {
     const signalfd_siginfo signal = signals_.next();
-    if (asks_to_end(signal.ssi_signo)) return 0;
+    if (signals_.asks_to_end(signal)) return 0;
     if (signal.ssi_signo == SIGTSTP) stop_self();
     int status = 0;
     for (pid_t pid = 0; (pid = ::waitpid(-1, &status, WNOHANG)) > 0;) hook_.child_ended(pid, status);
@@ -130,15 +135,14 @@ int Reserving::hold() {
 }
 
 Result<int, CommandError> Reserving::run() {
-  if (auto found = find_device(); !found) return CommandError(found.error());
+  AnswerInTime<ReservationOptions> asked([options = options_] { return find_settings(options); }, signals_);
+  const Result<ReservationOptions>& found = asked.answer();
+  if (asked.is_stuck()) std::_Exit(refuse_reserving(found.error(), kOwnFailure));
+  if (!found) return CommandError(found.error());
+  settings_ = *found;
   if (auto begun = begin(); !begun) return begun.error();
   if (!command_) return hold();
   return command_->wait(signals_, [this](pid_t pid, int status) { hook_.child_ended(pid, status); });
-}
-
-int refuse_reserving(const Error& error, int status) {
-  Progress(kReserveLabel).say(error.message);
-  return status;
 }
 
 }  // namespace

@@ -113,8 +113,8 @@ Result<Room> RoomSearch::run(const Signals& signals, Progress& progress) {
     progress.show(
         "waiting for " + to_string(options_.bytes) + " of " + short_uuid(options_.device) + ": " + *words,
         "; " + span_text(std::max(milliseconds(0), options_.wait - left)));
-    const auto signal = signals.next_before(-1, std::min(kLookEvery, left));
-    if (signal && asks_to_end(signal->ssi_signo)) return Room{static_cast<int>(signal->ssi_signo), nullptr};
+    const auto signal = signals.next_for_itself_before(-1, std::min(kLookEvery, left));
+    if (signal && signals.asks_to_end(*signal)) return Room{static_cast<int>(signal->ssi_signo), nullptr};
     if (signal && signal->ssi_signo == SIGTSTP) stop_self();
   }
 }

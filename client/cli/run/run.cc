@@ -5,6 +5,7 @@
 
 #include "client/cli/monitor.h"
 #include "client/cli/run/account.h"
+#include "client/cli/run/await_answer.h"
 #include "client/cli/run/lent_devices.h"
 #include "client/cli/run/place.h"
 #include "client/cli/run/shim_folder.h"
@@ -20,12 +21,12 @@ constexpr const char* kWho = "gpumem run";
 struct Ground {
   v1::GetStatusResponse status;
   std::filesystem::path driver_folder;
+  std::filesystem::path shim_folder;
 };
 
-Result<Ground> find_ground(RunOptions& options) {
+Result<Ground> find_ground(const RunOptions& options) {
   auto shim = shim_folder();
   if (!shim) return shim.error();
-  options.settings.shim_folder = *shim;
   auto monitor = Monitor::connect(options.settings.runtime_folder);
   if (!monitor) return monitor.error();
   auto status = monitor->status();
@@ -33,7 +34,7 @@ Result<Ground> find_ground(RunOptions& options) {
   // The drop-in driver speaks by the lane, as every client of the library.
   auto session = Session::connect({options.settings.runtime_folder.string(), kWho});
   if (!session) return session.error();
-  return Ground{*status, client::driver_folder(session->driver_folder())};
+  return Ground{*status, client::driver_folder(session->driver_folder()), *shim};
 }
 
 Result<void> choose_device(const Ground& ground, RunOptions& options) {
@@ -55,6 +56,16 @@ Result<Place> find_place(const Ground& ground, const RunOptions& options, const 
   const std::string label = settings.name.empty() ? std::string(kWho) : settings.name;
   return wait_for_place({settings.runtime_folder, *device, *settings.limit, *settings.wait, label}, signals,
                         progress);
+}
+
+// Of `gpumem run` inside another one, or of a limit that the environment sets: the smaller one holds.
+void heed_outer_limit(ShimSettings& settings, Progress& progress) {
+  const char* text = std::getenv("GPUMEM_LIMIT");
+  const auto outer = parse_bytes(text == nullptr ? "" : text);
+  if (!settings.limit || !outer || outer->is_zero() || *outer >= *settings.limit) return;
+  progress.say("--limit " + to_string(*settings.limit) +
+               " is more than GPUMEM_LIMIT allows: " + to_string(*outer) + " hold");
+  settings.limit = *outer;
 }
 
 int refuse(Progress& progress, const Error& error) {
@@ -86,16 +97,27 @@ int run_plain(const RunOptions& options, const Error& why, const Signals& signal
 
 Result<int, CommandError> run_brokered(RunOptions& options, const Ground& ground, const Signals& signals,
                                        Progress& progress) {
-  auto accounts = AccountFolder::make();
-  if (!accounts) return CommandError(accounts.error());
-  options.settings.account_folder = accounts->path();
+  const auto accounts = AccountFolder::make();
+  if (accounts)
+    options.settings.account_folder = accounts->path();
+  else
+    progress.say("there will be no account of what the command has used: " + accounts.error().message);
   options.settings.driver_folder = ground.driver_folder;
+  options.settings.shim_folder = ground.shim_folder;
   auto ended = run_to_its_end({options.words, with_shim(own_environment(), options.settings)}, signals);
   if (!ended) return ended;
+  if (!accounts) return ended;
   progress.say(account_text(accounts->read()));
   if (Command::leaves_others())
     progress.say("processes that the command has started go on, and are not in it");
   return ended;
+}
+
+int run_without(const RunOptions& options, const Error& why, const Signals& signals, Progress& progress) {
+  if (options.settings.optional) return run_plain(options, why, signals, progress);
+  refuse(progress, why);
+  progress.say("with --optional, the command runs without gpumem");
+  return kOwnFailure;
 }
 
 }  // namespace
@@ -107,12 +129,13 @@ int run_program(RunOptions options) {
     const char* shell = std::getenv("SHELL");
     options.words = {shell != nullptr && *shell != '\0' ? shell : "/bin/sh"};
   }
-  const auto ground = find_ground(options);
+  heed_outer_limit(options.settings, progress);
+  AnswerInTime<Ground> asked([options] { return find_ground(options); }, signals);
+  const Result<Ground>& ground = asked.answer();
   if (!ground) {
-    if (options.settings.optional) return run_plain(options, ground.error(), signals, progress);
-    refuse(progress, ground.error());
-    progress.say("with --optional, the command runs without gpumem");
-    return kOwnFailure;
+    const int status = run_without(options, ground.error(), signals, progress);
+    if (asked.is_stuck()) std::_Exit(status);
+    return status;
   }
   if (auto chosen = choose_device(*ground, options); !chosen) return refuse(progress, chosen.error());
   const auto place = find_place(*ground, options, signals, progress);

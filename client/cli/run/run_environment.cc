@@ -61,7 +61,7 @@ void load_shim(Environment& environment, const ShimSettings& settings) {
 Environment with_shim(Environment base, const ShimSettings& settings) {
   load_shim(base, settings);
   base["GPUMEM_RUNTIME_DIR"] = settings.runtime_folder.string();
-  base["GPUMEM_ACCOUNT_FOLDER"] = settings.account_folder.string();
+  if (!settings.account_folder.empty()) base["GPUMEM_ACCOUNT_FOLDER"] = settings.account_folder.string();
   if (!settings.driver_folder.empty())
     base.emplace("GPUMEM_REAL_LIBCUDA", (settings.driver_folder / kShimLibrary).string());
   if (settings.limit) base["GPUMEM_LIMIT"] = std::to_string(settings.limit->count);

@@ -13,8 +13,8 @@ namespace gpumem::cli {
 struct ShimSettings {
   std::filesystem::path shim_folder;
   std::filesystem::path runtime_folder;
-  std::filesystem::path account_folder;
-  std::filesystem::path driver_folder;  ///< of the real driver; empty: the system's
+  std::filesystem::path account_folder;  ///< empty: as the environment says, if at all
+  std::filesystem::path driver_folder;   ///< of the real driver; empty: the system's
   std::optional<Bytes> limit;
   std::optional<std::chrono::milliseconds> wait;
   std::string name;

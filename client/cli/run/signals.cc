@@ -10,6 +10,17 @@
 #include <iostream>
 
 namespace gpumem::cli {
+namespace {
+
+std::optional<signalfd_siginfo> next_of(const UniqueFd& signals, int other, std::chrono::milliseconds time) {
+  std::array<pollfd, 2> polled{{{signals.get(), POLLIN, 0}, {other, POLLIN, 0}}};
+  ::poll(polled.data(), polled.size(), static_cast<int>(time.count()));
+  signalfd_siginfo signal{};
+  if (::read(signals.get(), &signal, sizeof signal) == sizeof signal) return signal;
+  return std::nullopt;
+}
+
+}  // namespace
 
 Signals::Signals() {
   sigset_t signals;
@@ -21,6 +32,14 @@ Signals::Signals() {
   told.sa_handler = SIG_DFL;
   ::sigaction(SIGCHLD, &told, &child_before_);
   fd_.reset(::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
+  ::sigemptyset(&ends_);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) {
+    struct sigaction known {};
+    if (::sigaction(signal, nullptr, &known) != 0 || known.sa_handler != SIG_IGN) ::sigaddset(&ends_, signal);
+  }
+  sigset_t own = ends_;
+  ::sigaddset(&own, SIGTSTP);
+  own_.reset(::signalfd(-1, &own, SFD_CLOEXEC | SFD_NONBLOCK));
 }
 
 Signals::~Signals() {
@@ -35,15 +54,16 @@ signalfd_siginfo Signals::next() const {
 }
 
 std::optional<signalfd_siginfo> Signals::next_before(int other, std::chrono::milliseconds time) const {
-  std::array<pollfd, 2> polled{{{fd_.get(), POLLIN, 0}, {other, POLLIN, 0}}};
-  ::poll(polled.data(), polled.size(), static_cast<int>(time.count()));
-  signalfd_siginfo signal{};
-  if (::read(fd_.get(), &signal, sizeof signal) == sizeof signal) return signal;
-  return std::nullopt;
+  return next_of(fd_, other, time);
 }
 
-bool asks_to_end(unsigned signal) {
-  return signal == SIGINT || signal == SIGTERM || signal == SIGHUP || signal == SIGQUIT;
+std::optional<signalfd_siginfo> Signals::next_for_itself_before(int other,
+                                                                std::chrono::milliseconds time) const {
+  return next_of(own_, other, time);
+}
+
+bool Signals::asks_to_end(const signalfd_siginfo& signal) const {
+  return ::sigismember(&ends_, static_cast<int>(signal.ssi_signo)) == 1;
 }
 
 void stop_self() { ::kill(::getpid(), SIGSTOP); }

@@ -23,6 +23,10 @@ class Signals {
   signalfd_siginfo next() const;
   /// The next signal; none if `other` becomes readable (-1: none), or the time passes, before one comes.
   std::optional<signalfd_siginfo> next_before(int other, std::chrono::milliseconds time) const;
+  /// The same of those alone that ask this process to end or to stop. The others stay for next().
+  std::optional<signalfd_siginfo> next_for_itself_before(int other, std::chrono::milliseconds time) const;
+  /// Whether the signal asks this process to end, and did not find it ignoring that (nohup, a script's `&`).
+  bool asks_to_end(const signalfd_siginfo& signal) const;
 
   /// The signals that were blocked before, which a command is to begin with.
   const sigset_t& before() const { return before_; }
@@ -32,11 +36,9 @@ class Signals {
  private:
   sigset_t before_{};
   struct sigaction child_before_ {};
-  UniqueFd fd_;
+  sigset_t ends_{};  ///< those that ask to end
+  UniqueFd fd_, own_;
 };
-
-/// Whether the signal asks a program to end.
-bool asks_to_end(unsigned signal);
 
 /// Stops this process, as job control does, until it is continued.
 void stop_self();

@@ -52,11 +52,12 @@ class Import {
   /// The same import in C. It stays this object's: it must not be closed or freed. Null: moved from.
   gpumem_import* c_handle() const { return handle_.get(); }
 
- private:
-  friend class Session;
+ protected:
   explicit Import(gpumem_import* handle)
       : handle_(handle), device_(detail::cpp_text(gpumem_import_device(handle))) {}
 
+ private:
+  friend class Session;
   detail::Handle<gpumem_import> handle_;
   std::string device_;
 };

@@ -3,10 +3,13 @@
 #ifdef __cpp_lib_jthread
 #include <stop_token>
 #endif
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <string>
+#include <vector>
 
+#include "gpumem.h"
 #include "gpumem/bytes.h"
 
 // What sessions, slices, allocators and their calls are told.
@@ -61,6 +64,33 @@ struct ExportOptions {
   std::chrono::milliseconds life{0};
   /// How often it can be redeemed.
   std::uint64_t uses = 1;
+};
+
+/// Who may map a region, besides the tenant that publishes it.
+enum class Sharing {
+  kPrivate = GPUMEM_SHARING_PRIVATE,  ///< nobody
+  kGroup = GPUMEM_SHARING_GROUP,      ///< whoever belongs to the tenant that it belongs to
+  kPublic = GPUMEM_SHARING_PUBLIC,    ///< everybody who may connect to the broker
+  kNamed = GPUMEM_SHARING_NAMED,      ///< the tenants that are named, and whoever belongs to them
+};
+
+struct PublishOptions {
+  Sharing sharing = Sharing::kPrivate;
+  std::vector<std::string> readers;  ///< with kNamed: tenants, 8 at most
+  /// So many of the region's last bytes say what is in it. Readers get the number; the broker does not read
+  /// them.
+  Bytes layout{};
+  /// Of the layout, for readers to compare.
+  std::array<unsigned char, 32> digest{};
+  /// Zero: as long as its memory.
+  std::chrono::milliseconds life{0};
+};
+
+struct RegionOptions {
+  std::string owner;          ///< the tenant that has published it; empty: this session's
+  std::uint64_t version = 0;  ///< zero: the newest
+  /// Lets this process write, too: for cooperating processes. Others see what it writes.
+  bool writable = false;
 };
 
 /// A name for blocks in a snapshot: Allocator::tag.

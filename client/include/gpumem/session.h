@@ -76,6 +76,14 @@ class Session {
   ///         kUnauthenticated.
   Result<Import> import_handle(const IpcHandle& handle);
 
+  /// Maps a region (Slice::publish). Errors  kNotFound (none that is shared with this session's tenant; a
+  /// device that this process does not see), kFailedPrecondition (a broker that knows no regions), others as
+  ///         import_handle.
+  Result<Region> map_region(const std::string& name, const RegionOptions& options = {});
+  /// Ends a region of this session's tenant: nobody maps it any more. Who has mapped it keeps it. `version`:
+  /// zero for the newest. Errors  kNotFound, kUnavailable, kUnauthenticated, kFailedPrecondition.
+  Result<void> remove_region(const std::string& name, std::uint64_t version = 0);
+
   /// Sets the handler that is called when the broker asks for more memory than trimming yields. It replaces
   /// the previous handler; an empty one removes it. When this returns, the previous handler has returned and
   /// is destroyed, unless that handler calls this. So whatever a handler uses must live until the handler is
@@ -184,6 +192,23 @@ inline Result<Import> Session::import_handle(const IpcHandle& handle) {
   const gpumem_status status = gpumem_import_handle(handle_.get(), &handle, &import);
   if (status != GPUMEM_OK) return detail::last_error(status);
   return Import(import);
+}
+
+inline Result<Region> Session::map_region(const std::string& name, const RegionOptions& options) {
+  if (!handle_) return moved_from();
+  gpumem_region_options given = GPUMEM_REGION_OPTIONS_INIT;
+  given.owner = options.owner.c_str();
+  given.version = options.version;
+  given.writable = options.writable;
+  gpumem_import* import = nullptr;
+  const gpumem_status status = gpumem_map_region(handle_.get(), name.c_str(), &given, &import);
+  if (status != GPUMEM_OK) return detail::last_error(status);
+  return Region(import);
+}
+
+inline Result<void> Session::remove_region(const std::string& name, std::uint64_t version) {
+  if (!handle_) return moved_from();
+  return detail::done(gpumem_remove_region(handle_.get(), name.c_str(), version));
 }
 
 inline Result<void> Session::on_pressure(PressureHandler handler) {

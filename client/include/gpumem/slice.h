@@ -8,6 +8,7 @@
 #include "gpumem/detail/growth.h"
 #include "gpumem/ipc.h"
 #include "gpumem/options.h"
+#include "gpumem/region.h"
 #include "gpumem/result.h"
 
 namespace gpumem {
@@ -56,6 +57,17 @@ class Slice {
   ///         1,024 handles), kNotFound (given back meanwhile), kUnavailable, kUnauthenticated,
   ///         kFailedPrecondition (forked, closed).
   Result<IpcHandle> export_handle(Bytes offset = {}, Bytes bytes = {}, const ExportOptions& options = {});
+
+  /// Names [base + offset, base + offset + bytes), whose content does not change any more, for other
+  /// processes to map (Session::map_region). `bytes`: zero for all that is committed behind `offset`. Returns
+  /// its version, higher than that of every region before; earlier ones of the same name stay. The memory
+  /// stays charged as it is. The region ends when it is removed or expires, and with any of its memory. The
+  /// device's work on it is not waited for. Errors  kInvalidArgument (not committed, the name, the layout,
+  /// the readers), kResourceExhausted (over 128
+  ///         extents, over 16,384 regions), kNotFound (given back meanwhile), kUnavailable, kUnauthenticated,
+  ///         kFailedPrecondition (forked, closed, a broker that knows no regions).
+  Result<std::uint64_t> publish(const std::string& name, Bytes offset = {}, Bytes bytes = {},
+                                const PublishOptions& options = {});
 
   /// The first address; never changes. A CUdeviceptr in value.
   std::uint64_t base() const { return gpumem_slice_base(handle_.get()); }
@@ -107,6 +119,14 @@ inline Result<IpcHandle> Slice::export_handle(Bytes offset, Bytes bytes, const E
   if (!handle_) return moved_from();
   return detail::exported(options, [&](const gpumem_export_options* given, IpcHandle* handle) {
     return gpumem_slice_export(handle_.get(), offset.count, bytes.count, given, handle);
+  });
+}
+
+inline Result<std::uint64_t> Slice::publish(const std::string& name, Bytes offset, Bytes bytes,
+                                            const PublishOptions& options) {
+  if (!handle_) return moved_from();
+  return detail::published(options, [&](const gpumem_publish_options* given, std::uint64_t* version) {
+    return gpumem_slice_publish(handle_.get(), name.c_str(), offset.count, bytes.count, given, version);
   });
 }
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# on_machine.sh TEST PACKAGE ENVIRONMENT BUILD: runs test_coexistence.py, whose processes use PACKAGE of .cache/ENVIRONMENT.
+# on_machine.sh TEST PACKAGE ENVIRONMENT BUILD [FILES]: runs test_coexistence.py, or FILES, whose processes use PACKAGE of
+# .cache/ENVIRONMENT.
 # Where the package is not installed it says so, which counts as skipped.
 set -euo pipefail
 test=$1 package=$2 environment=$3 build=$4
@@ -13,4 +14,4 @@ python=$(realpath -m "$here/../../../.cache/$environment")/bin/python
   exit 77
 }
 export COEXISTENCE_PACKAGE=$package COEXISTENCE_PYTHON=$python
-exec "$here/../on_machine.sh" "$test" pytest "$build" test_coexistence.py
+exec "$here/../on_machine.sh" "$test" pytest "$build" "${5:-test_coexistence.py}"

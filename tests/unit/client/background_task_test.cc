@@ -44,7 +44,8 @@ struct Pipe {
   Pipe() {
     int ends[2] = {-1, -1};
     EXPECT_EQ(::pipe(ends), 0);
-    read.reset(ends[0]);
+    const NoFork no_fork;
+    read = OwnFd(no_fork, UniqueFd(ends[0]));
     write.reset(ends[1]);
   }
   void ring() const { EXPECT_EQ(::write(write.get(), "!", 1), 1); }
@@ -52,27 +53,30 @@ struct Pipe {
     char byte = 0;
     return ::read(read.get(), &byte, 1) == 1;
   }
-  UniqueFd read, write;
+  OwnFd read;
+  UniqueFd write;
 };
 
 constexpr BackgroundTask::When kSoon{.period = milliseconds(1)};
 
 TEST(BackgroundTask, IsDoneAfterEachPeriod) {
-  std::atomic<int> times{0};
+  std::atomic<int> times{0}, others{0};
   BackgroundTask task(kSoon, [&] { return ++times, true; });
   EXPECT_EQ(times, 0) << "it has not begun";
   ASSERT_TRUE(task.begin().has_value());
   EXPECT_TRUE(eventually([&] { return times > 5; }));
+  BackgroundTask other(kSoon, [&] { return ++others, true; });
+  ASSERT_TRUE(other.begin().has_value());
   task.end();
-  const int done = times;
-  std::this_thread::sleep_for(milliseconds(20));
+  const int done = times, others_done = others;
+  EXPECT_TRUE(eventually([&] { return others > others_done + 5; })) << "periods in which it would be done";
   EXPECT_EQ(times, done);
 }
 
 TEST(BackgroundTask, IsDoneWhenItsDescriptorCanBeRead) {
   const Pipe pipe;
   std::atomic<int> times{0};
-  BackgroundTask task({.readable = pipe.read.get()}, [&] { return pipe.is_rung() && ++times != 0; });
+  BackgroundTask task({.readable = &pipe.read}, [&] { return pipe.is_rung() && ++times != 0; });
   ASSERT_TRUE(task.begin().has_value());
   for (int i = 1; i <= 3; ++i) {
     pipe.ring();
@@ -83,7 +87,7 @@ TEST(BackgroundTask, IsDoneWhenItsDescriptorCanBeRead) {
 TEST(BackgroundTask, ThatHasNoMoreUseOfItsDescriptorIsNotDoneForIt) {
   Pipe pipe;
   std::atomic<int> times{0};
-  BackgroundTask task({.readable = pipe.read.get()}, [&] { return ++times, false; });
+  BackgroundTask task({.readable = &pipe.read}, [&] { return ++times, false; });
   ASSERT_TRUE(task.begin().has_value());
   pipe.write.reset();  // can be read from now on, for ever
   EXPECT_TRUE(eventually([&] { return times == 1; }));
@@ -124,15 +128,17 @@ TEST(BackgroundTask, BegunTwiceIsOne) {
 
 TEST(BackgroundTask, EndWaitsForItsWork) {
   std::promise<void> begun;
-  std::atomic<bool> ended{false};
+  std::atomic<bool> ending{false}, ended{false};
   BackgroundTask task(kSoon, [&] {
     if (ended) return true;
     begun.set_value();
-    std::this_thread::sleep_for(milliseconds(30));
+    while (!ending) std::this_thread::yield();
+    for (int i = 0; i < 1000; ++i) std::this_thread::yield();  // time for an end() that does not wait
     return ended = true;
   });
   ASSERT_TRUE(task.begin().has_value());
   begun.get_future().wait();
+  ending = true;
   task.end();
   EXPECT_TRUE(ended);
 }
@@ -202,7 +208,7 @@ TEST(BackgroundTask, OfAForkedChildHasAThreadOfItsOwn) {
 TEST(BackgroundTask, LastMayEndWhileTheNextBegins) {
   constexpr int kRounds = 600;
   const Pipe pipe;
-  const BackgroundTask::When never{.readable = pipe.read.get()};
+  const BackgroundTask::When never{.readable = &pipe.read};
   std::optional<BackgroundTask> last, next;
   std::atomic<int> go{0}, ended{0};
   const std::jthread other([&] {

@@ -225,6 +225,32 @@ TEST_F(LaneResumed, AsksAnOlderBrokerForNothingThatItDoesNotKnow) {
   EXPECT_TRUE(lane->mend(kTimeout));
   lane->tell_later(lane::RevokeHandle{});
   lane->tell_later(lane::CloseSlice{1});
+  const auto mapped = lane->map_region({});
+  ASSERT_FALSE(mapped);
+  EXPECT_EQ(mapped.error().code, Code::kFailedPrecondition) << "and says so";
+  EXPECT_TRUE(lane->call(lane::Ping{}));
+}
+
+TEST_F(LaneResumed, FailsACallThatTheNextBrokerDoesNotKnow) {
+  FakeLane fake(
+      [&](int socket) {
+        const Said hello = receive_frame(socket);
+        lane::Welcome newest = welcome();
+        newest.version = lane::kVersion;
+        send_welcome(socket, hello.header.request, newest);
+        EXPECT_TRUE(receive_frame(socket).is<lane::Publish>()) << "this one ends before it answers";
+      },
+      [](int socket) {
+        const Said said = receive_frame(socket);
+        lane::Welcome older = welcome({"GPU-a"});
+        older.version = lane::kRegionVersion - 1;
+        send_welcome(socket, said.header.request, older);
+        EXPECT_TRUE(answered(socket).is<lane::Ping>());
+      });
+  auto lane = resumable(fake);
+  const auto published = lane->call<lane::Published>(lane::Publish{});
+  ASSERT_FALSE(published);
+  EXPECT_EQ(published.error().code, Code::kFailedPrecondition);
   EXPECT_TRUE(lane->call(lane::Ping{}));
 }
 

@@ -49,8 +49,12 @@ TEST_F(SessionClaimed, HasWhatWasGivenInOrder) {
   lane::Imported imported{};
   imported.import = 5;
   receive(imported);
+  lane::RegionMapped mapped{};
+  mapped.import = 6;
+  receive(mapped);
   EXPECT_THAT(things(), ElementsAre(IsThing(lane::Claimed::kSlice, 4), IsThing(lane::Claimed::kLease, 3),
-                                    IsThing(lane::Claimed::kLease, 9), IsThing(lane::Claimed::kImport, 5)));
+                                    IsThing(lane::Claimed::kLease, 9), IsThing(lane::Claimed::kImport, 5),
+                                    IsThing(lane::Claimed::kImport, 6)));
 }
 
 TEST_F(SessionClaimed, LacksWhatWasBegunToReturn) {

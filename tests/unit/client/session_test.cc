@@ -2,6 +2,7 @@
 #include "gpumem/session.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 
@@ -101,6 +102,25 @@ TEST(Session, TellsWhyTheBrokerRefuses) {
   const Error error = refusal_of(failed(Code::kPermissionDenied, "user 1000 belongs to no tenant"), {});
   EXPECT_EQ(error.code, Code::kPermissionDenied);
   EXPECT_EQ(error.message, "the broker refuses this process: user 1000 belongs to no tenant");
+}
+
+TEST(Session, SaysThatTheProcessHasNoRoomForItsDescriptors) {
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  FakeLane lane([&](int socket) {
+    const Said hello = receive_frame(socket);
+    const UniqueFd broker_page = broker_page_file(), client_page = client_page_file(), bell = bell_file();
+    const int next = UniqueFd(::dup(socket)).get();
+    const rlimit one_more{static_cast<rlim_t>(next) + 1, before.rlim_max};
+    EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &one_more), 0);
+    send_frame(socket, welcome(), hello.header.request, {broker_page.get(), client_page.get(), bell.get()});
+    receive_frame(socket);
+  });
+  const auto session = Session::connect(options(lane));
+  EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  ASSERT_FALSE(session);
+  EXPECT_EQ(session.error().code, Code::kResourceExhausted);
+  EXPECT_NE(session.error().message.find("RLIMIT_NOFILE"), std::string::npos) << session.error().message;
 }
 
 TEST(Session, RejectsAWelcomeWithoutAllItsDescriptors) {

@@ -17,6 +17,18 @@ class ArrivalsTest : public testing::Test {
     place_of[request] = arrivals.add(RequestId{request}, request);
     arrivals.count(place_of[request], 0);
   }
+  void keep(std::uint32_t request) {
+    if (arrivals.full()) renumber();
+    arrivals.keep(RequestId{request});
+  }
+  bool fill(std::uint32_t request) {
+    const auto place = arrivals.fill(RequestId{request}, request);
+    if (!place) return false;
+    place_of.resize(std::max<std::size_t>(place_of.size(), request + 1), Arrivals::kNone);
+    place_of[request] = *place;
+    arrivals.count(*place, 0);
+    return true;
+  }
   void remove(std::uint32_t request) {
     arrivals.uncount(place_of[request], 0);
     arrivals.remove(place_of[request]);
@@ -58,6 +70,29 @@ TEST_F(ArrivalsTest, MarksInTheOrderTheyCame) {
   EXPECT_EQ(arrivals.marked(), 6u);
   arrivals.unmark();
   EXPECT_EQ(arrivals.marked(), 2u);
+}
+
+TEST_F(ArrivalsTest, PlaceThatIsKeptIsFilledOnceAndCountsFromThenOn) {
+  for (std::uint32_t request = 1; request <= 3; ++request) keep(request);
+  EXPECT_EQ(arrivals.marked(), Arrivals::kNone);
+  add(4);
+  EXPECT_EQ(arrivals.marked(), 4u);
+  EXPECT_EQ(arrivals.waiting_before(RequestId{4}, 0), 0u);
+  renumber();
+  EXPECT_TRUE(fill(2));
+  EXPECT_FALSE(fill(2));
+  EXPECT_FALSE(fill(4));
+  EXPECT_FALSE(fill(5));
+  EXPECT_EQ(arrivals.waiting_before(RequestId{4}, 0), 1u);
+  EXPECT_EQ(arrivals.marked(), 2u) << "the mark returns to whoever came late";
+  arrivals.release(RequestId{1});
+  arrivals.release(RequestId{2});
+  renumber();
+  EXPECT_FALSE(fill(1));
+  EXPECT_TRUE(fill(3));
+  std::vector<std::uint32_t> seen;
+  arrivals.for_each([&](std::uint32_t slot) { seen.push_back(slot); });
+  EXPECT_EQ(seen, (std::vector<std::uint32_t>{2, 3, 4})) << "release() ends a place, not a request";
 }
 
 TEST_F(ArrivalsTest, KeepTheMarkThroughRenumbering) {

@@ -144,7 +144,9 @@ class Machine {
     return broker.open_slice(session, device, limit, "test").value().id;
   }
   RequestId grow(SessionId session, const std::vector<Broker::Part>& parts, Duration wait = {}) {
-    const RequestId id = request_ids.next();
+    const auto place = broker.place_kept(session, parts, now);
+    const RequestId id = place ? *place : request_ids.next();
+    answers.erase(id);  // of a broker before
     broker.grow(id, session, parts, wait, now);
     collect();
     return id;

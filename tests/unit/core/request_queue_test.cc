@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <numeric>
 #include <random>
 
 namespace gpumem::core {
@@ -11,7 +12,10 @@ namespace {
 // What a queue promises, the slow way.
 class PlainQueue {
  public:
-  void add(RequestId request, Bytes least) { entries_.push_back({request, least}); }
+  void add(RequestId request, Bytes least) {
+    entries_.insert(std::ranges::lower_bound(entries_, request, {}, &RequestQueue::Entry::request),
+                    {request, least});
+  }
   void remove(RequestId request) {
     std::erase_if(entries_, [&](const RequestQueue::Entry& entry) { return entry.request == request; });
   }
@@ -82,10 +86,40 @@ TEST(RequestQueue, AnswersAsAPlainListDoesWhateverComesAndGoes) {
   }
 }
 
-TEST(RequestQueueDeathTest, AbortsOnRequestsOutOfOrderAndOnThoseThatAreNotThere) {
+// As after a restart: some of those that waited before come back, in any order, among those that are new.
+TEST(RequestQueue, AnswersAsAPlainListDoesWhenSomeComeLate) {
+  for (std::uint32_t seed = 1; seed <= 20; ++seed) {
+    std::mt19937 random(seed);
+    RequestQueue queue;
+    PlainQueue plain;
+    std::vector<std::uint64_t> late(100);
+    std::iota(late.begin(), late.end(), 1);
+    std::ranges::shuffle(late, random);
+    for (std::uint64_t fresh = 101; fresh < 300; ++fresh) {
+      std::uint64_t next = fresh;
+      if (random() % 2 == 0 && !late.empty()) {
+        next = late.back();
+        late.pop_back();
+      }
+      const Bytes least{random() % 50};
+      queue.add(RequestId{next}, least);
+      plain.add(RequestId{next}, least);
+      if (random() % 3 == 0) {
+        const RequestId gone = plain.entries()[random() % plain.entries().size()].request;
+        queue.remove(gone);
+        plain.remove(gone);
+      }
+      const Bytes bytes{random() % 60};
+      ASSERT_EQ(request_of(queue.first_at_most(bytes)), plain.first_at_most(bytes)) << seed << " " << fresh;
+      ASSERT_EQ(request_of(queue.first()), plain.first_at_most({~0ULL})) << seed << " " << fresh;
+    }
+  }
+}
+
+TEST(RequestQueueDeathTest, AbortsOnRequestsThatComeTwiceAndOnThoseThatAreNotThere) {
   RequestQueue queue;
   queue.add(RequestId{5}, {1});
-  EXPECT_DEATH(queue.add(RequestId{5}, {1}), "order of their ids");
+  EXPECT_DEATH(queue.add(RequestId{5}, {1}), "a request comes once");
   EXPECT_DEATH(queue.remove(RequestId{4}), "only what is in the queue");
   queue.add(RequestId{6}, {1});
   queue.remove(RequestId{5});

@@ -15,6 +15,7 @@ namespace {
 
 using core::Checkpoint;
 using core::ImportId;
+using core::RegionId;
 using test::read_file;
 using test::write_file;
 using testing::HasSubstr;
@@ -26,6 +27,9 @@ std::vector<Checkpoint::Change> some_changes() {
   const core::TimePoint since{std::chrono::hours(7)};
   core::Peer peer{.pid = 42, .uid = 1000, .gids = {1000, 27}, .command = "train", .started = 99};
   peer.can_be_ended = false;
+  const Checkpoint::Region region{
+      RegionId{4}, "weights", 1, {LeaseId{7}}, mebibytes(1), mebibytes(32),
+      Bytes{100},  {'d'},     3, {"bob"},      since,        core::TimePoint::max()};
   return {Checkpoint::Session{SessionId{3}, peer, "a label", "ann", since, false},
           Checkpoint::Session{SessionId{4}, {}, "", "", since, true},
           Checkpoint::Session{SessionId{5}, {}, "gone", "", since, false},
@@ -37,11 +41,23 @@ std::vector<Checkpoint::Change> some_changes() {
           Checkpoint::Import{ImportId{1}, SessionId{4}, {LeaseId{7}, LeaseId{8}}},
           Checkpoint::Import{ImportId{2}, SessionId{4}, {}},
           Checkpoint::Declaration{SessionId{3}, 1, gibibytes(1)},
-          Checkpoint::Numbers{SessionId{30}, SliceId{50}, LeaseId{70}, GrantId{20}, ImportId{10}},
+          Checkpoint::Numbers{SessionId{30}, SliceId{50}, LeaseId{70}, GrantId{20}, ImportId{10}, {}},
+          region,
+          Checkpoint::Region{RegionId{6}, "", 0, {}, {}, {}, {}, {}, 0, {}, since, since},
+          Checkpoint::Waiting{RequestId{11},
+                              SessionId{3},
+                              since,
+                              since + std::chrono::hours(1),
+                              {SliceId{5}, SliceId{6}},
+                              {gibibytes(2), mebibytes(2)}},
+          Checkpoint::Waiting{RequestId{12}, SessionId{3}, since, since, {SliceId{5}}, {mebibytes(2)}},
+          Checkpoint::Waiting{RequestId{13}, SessionId{5}, since, since, {SliceId{5}}, {mebibytes(2)}},
+          Checkpoint::WaitingGone{SessionId{3}, RequestId{12}},
           Checkpoint::SessionGone{SessionId{5}},
           Checkpoint::SliceGone{SliceId{6}},
           Checkpoint::LeaseGone{LeaseId{9}},
-          Checkpoint::ImportGone{ImportId{2}}};
+          Checkpoint::ImportGone{ImportId{2}},
+          Checkpoint::RegionGone{RegionId{6}}};
 }
 
 Checkpoint made_of(std::span<const Checkpoint::Change> changes) {

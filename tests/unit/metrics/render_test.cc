@@ -67,6 +67,7 @@ Snapshot everything() {
   ann.debt = mebibytes(2);
   ann.in_use = mebibytes(9);
   ann.waiting = 2;
+  ann.regions = {3, mebibytes(12)};
   snapshot.usage[{"uid:other", 1}].charges[core::Charge::kQuarantined] = mebibytes(4);
   Counters& counters = snapshot.counters[{"ann", 0}];
   counters.granted = mebibytes(100);

@@ -85,6 +85,26 @@ TEST_F(SamplerTest, ShowsDevicesAndTenantsWithWhatTheyAreChargedUseAndWere) {
   EXPECT_EQ(snapshot.events[static_cast<std::size_t>(core::Event::Kind::kOpened)], 1u);
 }
 
+TEST_F(SamplerTest, CountsRegionsWithTheirTenantAndThoseAboveIt) {
+  core::Machine& machine = executor.machine;
+  const SessionId ann = machine.connect(1);
+  const SliceId slice = machine.slice(ann);
+  const auto leases = core::Machine::leases_of(machine.get(ann, slice, mebibytes(8)));
+  core::RegionTerms terms;
+  terms.name = "weights";
+  terms.bytes = mebibytes(3);
+  ASSERT_TRUE(machine.broker.publish(ann, slice, leases, terms, machine.now));
+  ASSERT_TRUE(machine.broker.publish(ann, slice, leases, terms, machine.now));
+  const Snapshot snapshot = sample();
+  for (const char* tenant : {"ann", "lab"}) {
+    EXPECT_EQ(snapshot.usage.at({tenant, 0}).regions.count, 2u) << tenant;
+    EXPECT_EQ(snapshot.usage.at({tenant, 0}).regions.bytes, mebibytes(6)) << tenant;
+    EXPECT_EQ(snapshot.usage.at({tenant, 1}).regions.count, 0u) << tenant;
+  }
+  EXPECT_EQ(snapshot.usage.at({"bob", 0}).regions.count, 0u);
+  EXPECT_EQ(snapshot.events[static_cast<std::size_t>(core::Event::Kind::kPublished)], 2u);
+}
+
 TEST_F(SamplerTest, ShowsSinceWhenTheOldestClaimWaits) {
   const SessionId bob = executor.machine.connect(2), ann = executor.machine.connect(1);
   executor.machine.get(bob, executor.machine.slice(bob), mebibytes(56));

@@ -31,10 +31,11 @@ Body full() {
 
 template <class Body>
 struct Frame : testing::Test {};
-using Bodies = testing::Types<Hello, OpenSlice, CloseSlice, Grow, Return, Charge, Ping, Cancel, Accept, Spent,
-                              Goodbye, ExportHandle, ImportHandle, RevokeHandle, ReleaseImport,
-                              HandleExported, Imported, Describe, Explain, Welcome, SliceOpened, Waiting,
-                              Granted, Done, Failed, Described, Explained>;
+using Bodies =
+    testing::Types<Hello, OpenSlice, CloseSlice, Grow, Return, Charge, Ping, Cancel, Accept, Spent, Goodbye,
+                   ExportHandle, ImportHandle, RevokeHandle, ReleaseImport, Publish, MapRegion, RemoveRegion,
+                   Published, RegionMapped, HandleExported, Imported, Describe, Explain, Welcome, SliceOpened,
+                   Waiting, Granted, Done, Failed, Described, Explained>;
 TYPED_TEST_SUITE(Frame, Bodies);
 
 TYPED_TEST(Frame, ComesAsItIsSent) {
@@ -112,7 +113,10 @@ TEST(FrameVersion, IsTheFirstThatHasTheKind) {
   EXPECT_EQ(first_version_of(Kind::kReleaseImport), kOldestVersion);
   EXPECT_EQ(first_version_of(Kind::kResume), 4);
   EXPECT_EQ(first_version_of(Kind::kRevokeHandle), 5);
-  EXPECT_EQ(kVersion, 5);
+  EXPECT_EQ(first_version_of(Kind::kPublish), 6);
+  EXPECT_EQ(first_version_of(Kind::kMapRegion), 6);
+  EXPECT_EQ(first_version_of(Kind::kRemoveRegion), 6);
+  EXPECT_EQ(kVersion, 6);
 }
 
 /// A text of `body` that goes on after its end.
@@ -128,6 +132,13 @@ TEST(FrameText, IsPaddedWithZeros) {
   EXPECT_TRUE(is_refused(OpenSlice{}, &OpenSlice::label));
   EXPECT_TRUE(is_refused(Welcome{}, &Welcome::tenant));
   EXPECT_TRUE(is_refused(Explained{}, &Explained::tenant));
+  EXPECT_TRUE(is_refused(Publish{}, &Publish::name));
+  EXPECT_TRUE(is_refused(MapRegion{}, &MapRegion::owner));
+  EXPECT_TRUE(is_refused(MapRegion{}, &MapRegion::name));
+  EXPECT_TRUE(is_refused(RemoveRegion{}, &RemoveRegion::name));
+  Publish publish{};
+  publish.readers[7].bytes.back() = 'x';
+  EXPECT_FALSE(read<Publish>(frame_of(publish)));
   Described described{};
   described.count = 1;
   described.slices[0].label.bytes.back() = 'x';

@@ -12,12 +12,15 @@ import pkgutil
 from ._library import version
 from ._version import __version__
 from .allocator import Allocator, BlockInfo, SizeClass, Statistics
+from .arrays import Array, Arrays
 from .block import Block
 from .errors import (Code, FailedPrecondition, GpumemError, InvalidArgument, LibraryNotFound, NotFound, OutOfMemory,
-                     PermissionDenied, Unavailable)
+                     PermissionDenied, StaleLayout, Unavailable)
 from .ipc import Import
 from .pressure import Pressure
 from .process import configure_default, default_allocator, default_session
+from .publish import Publication, publish_arrays
+from .region import Region, Sharing
 from .session import DeviceUsage, Session
 from .slice import Slice
 
@@ -30,8 +33,8 @@ MIB = 1 << 20
 GIB = 1 << 30
 
 __all__ = [
-    "GIB", "KIB", "MIB", "Allocator", "Block", "BlockInfo", "Code", "DeviceUsage", "FailedPrecondition", "GpumemError",
-    "Import", "InvalidArgument", "LibraryNotFound", "NotFound", "OutOfMemory", "PermissionDenied", "Pressure", "Session",
-    "SizeClass", "Slice", "Statistics", "Unavailable", "__version__", "configure_default", "default_allocator",
-    "default_session", "version",
+    "GIB", "KIB", "MIB", "Allocator", "Array", "Arrays", "Block", "BlockInfo", "Code", "DeviceUsage", "FailedPrecondition",
+    "GpumemError", "Import", "InvalidArgument", "LibraryNotFound", "NotFound", "OutOfMemory", "PermissionDenied", "Pressure",
+    "Publication", "Region", "Session", "Sharing", "SizeClass", "Slice", "StaleLayout", "Statistics", "Unavailable",
+    "__version__", "configure_default", "default_allocator", "default_session", "publish_arrays", "version",
 ]

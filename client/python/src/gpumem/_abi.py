@@ -66,6 +66,19 @@ class ExportOptions(ctypes.Structure):
     _fields_ = [("struct_size", c_size_t), ("life_ms", c_int64), ("uses", c_uint64)]
 
 
+class PublishOptions(ctypes.Structure):
+    _fields_ = [("struct_size", c_size_t), ("sharing", c_int), ("readers", POINTER(c_char_p)),
+                ("reader_count", c_size_t), ("layout", c_uint64), ("digest", c_uint8 * 32), ("life_ms", c_int64)]
+
+
+class RegionOptions(ctypes.Structure):
+    _fields_ = [("struct_size", c_size_t), ("owner", c_char_p), ("version", c_uint64), ("writable", c_bool)]
+
+
+class RegionInfo(ctypes.Structure):
+    _fields_ = [("struct_size", c_size_t), ("version", c_uint64), ("layout", c_uint64), ("digest", c_uint8 * 32)]
+
+
 class AllocatorOptions(ctypes.Structure):
     _fields_ = [("struct_size", c_size_t), ("device", c_char_p), ("limit", c_uint64), ("label", c_char_p),
                 ("wait_ms", c_int64), ("idle_ms", c_int64)]
@@ -141,6 +154,11 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "gpumem_import_bytes": (c_uint64, [Handle]),
     "gpumem_import_device": (c_char_p, [Handle]),
     "gpumem_import_ordinal": (c_int, [Handle]),
+    "gpumem_slice_publish": (Status, [Handle, c_char_p, c_uint64, c_uint64, POINTER(PublishOptions),
+                                      POINTER(c_uint64)]),
+    "gpumem_map_region": (Status, [Handle, c_char_p, POINTER(RegionOptions), POINTER(Handle)]),
+    "gpumem_import_region": (Status, [Handle, POINTER(RegionInfo)]),
+    "gpumem_remove_region": (Status, [Handle, c_char_p, c_uint64]),
     "gpumem_import_close": (Status, [Handle]),
     "gpumem_import_free": (None, [Handle]),
     "gpumem_allocator_open": (Status, [Handle, POINTER(AllocatorOptions), POINTER(Handle)]),

@@ -58,6 +58,10 @@ class FailedPrecondition(GpumemError, RuntimeError):
     _usual = Code.FAILED_PRECONDITION
 
 
+class StaleLayout(FailedPrecondition):
+    """A region has other arrays than its reader was made for."""
+
+
 class Unavailable(GpumemError, ConnectionError):
     """The broker is not there, or does not answer; trying later may succeed."""
 

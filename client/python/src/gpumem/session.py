@@ -14,6 +14,7 @@ from .allocator import Allocator
 from .errors import InvalidArgument
 from .ipc import Import
 from .pressure import Handler, Listener
+from .region import Region
 from .slice import Slice
 
 
@@ -116,6 +117,29 @@ class Session:
         check(load().gpumem_import_handle(self._handle, ctypes.byref(_abi.IpcHandle.from_buffer_copy(handle)),
                                           ctypes.byref(opened)))
         return Import(opened.value or 0)
+
+    def map_region(self, name: str, *, owner: str = "", version: SupportsIndex = 0, writable: bool = False) -> Region:
+        """Maps a region (Slice.publish) for reading.
+
+        owner: the tenant that has published it; empty: this session's.
+        version: 0 for the newest.
+        writable: also for writing, for processes that work together: others see what is written.
+        Raises NotFound (none that is shared with this session's tenant; a device that this process does not see),
+        FailedPrecondition (a broker that knows no regions), others as import_handle.
+        """
+        options = _abi.sized(_abi.RegionOptions, owner=encoded(owner, "owner"), version=size_of(version, "version"),
+                             writable=writable)
+        opened = _abi.Handle()
+        check(load().gpumem_map_region(self._handle, encoded(name, "name"), ctypes.byref(options), ctypes.byref(opened)))
+        return Region(opened.value or 0, self, name, writable=writable)
+
+    def remove_region(self, name: str, *, version: SupportsIndex = 0) -> None:
+        """Ends a region of this session's tenant: nobody maps it any more. Who has mapped it keeps it.
+
+        version: 0 for the newest.
+        Raises NotFound, Unavailable.
+        """
+        check(load().gpumem_remove_region(self._handle, encoded(name, "name"), size_of(version, "version")))
 
     def usage(self) -> list[DeviceUsage]:
         """Figures of every device that the broker lends, read from shared memory. Raises Unavailable."""

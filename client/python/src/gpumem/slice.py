@@ -5,12 +5,14 @@ import builtins
 import ctypes
 import os
 import weakref
+from collections.abc import Sequence
 from typing import SupportsIndex
 
 from . import _abi
 from ._library import check, failure, leave, load, text
 from ._values import milliseconds_of, size_of
 from .ipc import exported
+from .region import Sharing, published
 
 
 def _give_back(handle: int, owner: int) -> None:
@@ -84,6 +86,25 @@ class Slice:
         meanwhile), Unavailable.
         """
         return exported(load().gpumem_slice_export, (self._handle,), offset, bytes, life, uses)
+
+    def publish(self, name: str, offset: SupportsIndex = 0, bytes: SupportsIndex = 0, *,
+                sharing: Sharing = Sharing.PRIVATE, readers: Sequence[str] = (), layout: SupportsIndex = 0,
+                digest: builtins.bytes = b"", life: float | None = None) -> int:
+        """Names [base + offset, base + offset + bytes), whose content does not change any more, for other processes to
+        map (Session.map_region). Answers its version, higher than that of every region before; earlier ones of the
+        same name stay. The memory stays charged as it is. The region ends when it is removed or expires, and with any
+        of its memory. The device's work on it is not waited for.
+
+        bytes: 0 for all that is committed behind `offset`.
+        sharing: who may map it besides this session's tenant; with Sharing.NAMED the tenants in `readers`, 8 at most.
+        layout: so many of its last bytes say what is in it; the broker does not read them. digest: 32 bytes of a hash of
+        them, for readers to compare.
+        life: seconds; None: as long as its memory.
+        Raises InvalidArgument (not committed, the name, the layout, the readers), OutOfMemory (over 128 extents, over
+        16,384 regions of the tenant), NotFound (given back meanwhile), FailedPrecondition (a broker that knows no
+        regions), Unavailable.
+        """
+        return published(self._handle, name, offset, bytes, sharing, readers, layout, digest, life)
 
     @property
     def base(self) -> int:

@@ -3,16 +3,21 @@
     import gpumem.torch
     gpumem.torch.enable()          # before the first CUDA tensor
 
+    weights = gpumem.torch.tensors(session.map_region("weights"))      # without a copy; needs no enable()
+
 In place of PyTorch's caching allocator. docs/pytorch.md says what works, what is refused and what is lost. For figures
 of its own, gpumem.default_allocator(device) has statistics(), snapshot() and trim().
 """
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Mapping
 from typing import Any
 
 from . import _library, _torch_figures, process
-from .errors import FailedPrecondition
+from .arrays import Array
+from .errors import FailedPrecondition, InvalidArgument
+from .region import Region
 
 ALLOCATE = "gpumem_torch_alloc"
 FREE = "gpumem_torch_free"
@@ -64,3 +69,24 @@ def enable(**options: Any) -> None:
         raise FailedPrecondition(f"{_TOO_LATE} ({error})") from error
     _torch_figures.install(torch)
     _enabled.append(allocator)  # PyTorch keeps the functions, not the object
+
+
+def tensors(region: Region | Mapping[str, Array], **options: Any) -> dict[str, Any]:
+    """The region's arrays as tensors, by name, without a copy. Each keeps the region mapped. PyTorch knows no read-only
+    tensors: writing to one faults, so clone what is written to, or name it in `private`. For a module:
+    module.load_state_dict(tensors, assign=True), within torch.no_grad().
+
+    options: of Region.arrays.
+    Raises InvalidArgument (a type of elements that PyTorch does not take), ImportError, others as Region.arrays.
+    """
+    import torch
+
+    def tensor(array: Array) -> Any:
+        try:
+            return torch.from_dlpack(array)
+        except (BufferError, RuntimeError, TypeError, ValueError) as error:
+            raise InvalidArgument(f"PyTorch takes no array {array.name!r} of {array.dtype} {array.shape}: "
+                                  f"{error}") from error
+
+    arrays = region.arrays(**options) if isinstance(region, Region) else region
+    return {name: tensor(array) for name, array in arrays.items()}

@@ -1,0 +1,121 @@
+#include <algorithm>
+#include <cstring>
+
+#include "client/c/handles.h"
+#include "client/c/last_error.h"
+#include "client/c/structs.h"
+#include "client/region_name.h"
+
+// Regions: published, mapped, removed.
+
+namespace gpumem::c_abi {
+namespace {
+
+Result<PublishOptions> read_publish_options(const gpumem_publish_options* given) {
+  const auto known = read_struct(given, "gpumem_publish_options");
+  if (!known) return known.error();
+  const auto life = read_duration(known->life_ms, "life_ms");
+  if (!life) return life.error();
+  int sharing = 0;  // a program in C may have put any number there
+  static_assert(sizeof sharing == sizeof known->sharing);
+  std::memcpy(&sharing, &known->sharing, sizeof sharing);
+  if (sharing < GPUMEM_SHARING_PRIVATE || sharing > GPUMEM_SHARING_NAMED)
+    return Error{Code::kInvalidArgument, "no such kind of sharing"};
+  PublishOptions options{.sharing = static_cast<Sharing>(sharing),
+                         .readers = {},
+                         .layout = {known->layout},
+                         .digest = {},
+                         .life = *life};
+  std::ranges::copy(known->digest, options.digest.begin());
+  if (known->reader_count != 0) {
+    if (auto named = not_null(known->readers, "readers"); !named) return named.error();
+  }
+  for (std::size_t i = 0; i < known->reader_count; ++i) options.readers.push_back(text(known->readers[i]));
+  return options;
+}
+
+Result<std::uint64_t> publish(gpumem_slice& handle, const char* name, Bytes offset, Bytes bytes,
+                              const gpumem_publish_options* given) {
+  const auto options = read_publish_options(given);
+  if (!options) return options.error();
+  const auto slice = handle.slice.use();
+  if (!slice) return slice.error();
+  return (*slice)->publish(text(name), offset, bytes, *options);
+}
+
+Result<gpumem_import*> map_region(gpumem_session& handle, const char* name,
+                                  const gpumem_region_options* given) {
+  const auto known = read_struct(given, "gpumem_region_options");
+  if (!known) return known.error();
+  const auto session = handle.session.use();
+  if (!session) return session.error();
+  auto import = Import::open((*session)->connection(), text(name),
+                             {text(known->owner), known->version, known->writable});
+  if (!import) return import.error();
+  return new gpumem_import(std::move(*import));
+}
+
+Result<void> remove_region(gpumem_session& handle, const std::string& name, std::uint64_t version) {
+  if (auto right = client::check_name(name); !right) return right;
+  const auto session = handle.session.use();
+  if (!session) return session.error();
+  const auto removed =
+      (*session)->connection()->lane().call(lane::RemoveRegion{lane::RegionName::of(name), version});
+  if (!removed) return removed.error();
+  return {};
+}
+
+}  // namespace
+}  // namespace gpumem::c_abi
+
+using gpumem::c_abi::fail;
+using gpumem::c_abi::guarded;
+using gpumem::c_abi::not_null;
+
+extern "C" {
+
+gpumem_status gpumem_slice_publish(gpumem_slice* slice, const char* name, uint64_t offset, uint64_t bytes,
+                                   const gpumem_publish_options* options, uint64_t* version) noexcept {
+  return guarded([&] {
+    if (auto given = not_null(slice, "slice"); !given) return fail(given.error());
+    if (auto given = not_null(version, "where to store the version"); !given) return fail(given.error());
+    const auto published = gpumem::c_abi::publish(*slice, name, {offset}, {bytes}, options);
+    if (!published) return fail(published.error());
+    *version = *published;
+    return GPUMEM_OK;
+  });
+}
+
+gpumem_status gpumem_map_region(gpumem_session* session, const char* name,
+                                const gpumem_region_options* options, gpumem_import** import) noexcept {
+  return guarded([&] {
+    if (auto given = not_null(session, "session"); !given) return fail(given.error());
+    if (auto given = not_null(import, "where to store the import"); !given) return fail(given.error());
+    const auto mapped = gpumem::c_abi::map_region(*session, name, options);
+    if (!mapped) return fail(mapped.error());
+    *import = *mapped;
+    return GPUMEM_OK;
+  });
+}
+
+gpumem_status gpumem_import_region(const gpumem_import* import, gpumem_region_info* info) noexcept {
+  return guarded([&] {
+    if (auto given = not_null(import, "import"); !given) return fail(given.error());
+    gpumem_region_info known = GPUMEM_REGION_INFO_INIT;
+    known.version = import->region.version;
+    known.layout = import->region.layout.count;
+    std::copy(import->region.digest.begin(), import->region.digest.end(), known.digest);
+    const auto written = gpumem::c_abi::write_struct(known, info, "gpumem_region_info");
+    return written ? GPUMEM_OK : fail(written.error());
+  });
+}
+
+gpumem_status gpumem_remove_region(gpumem_session* session, const char* name, uint64_t version) noexcept {
+  return guarded([&] {
+    if (auto given = not_null(session, "session"); !given) return fail(given.error());
+    const auto removed = gpumem::c_abi::remove_region(*session, gpumem::c_abi::text(name), version);
+    return removed ? GPUMEM_OK : fail(removed.error());
+  });
+}
+
+}  // extern "C"

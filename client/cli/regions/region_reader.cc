@@ -1,0 +1,36 @@
+#include "client/cli/regions/region_reader.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "client/cli/regions/staging.h"
+#include "cuda/memory.h"
+
+namespace gpumem::cli {
+
+Result<RegionReader> RegionReader::open(const std::filesystem::path& runtime_folder, const RegionName& name) {
+  auto session = Session::connect({runtime_folder.string(), "gpumem"});
+  if (!session) return session.error();
+  auto region = session->map_region(name.name, {name.owner, name.version});
+  if (!region) return region.error();
+  return RegionReader(std::move(*session), std::move(*region));
+}
+
+Result<void> RegionReader::read(const std::function<Result<bool>(std::span<const char>)>& take) const {
+  auto driver = cuda::Driver::open(session_.driver_folder());
+  if (!driver) return driver.error();
+  const auto context = cuda::CurrentContext::enter(**driver, region_.ordinal());
+  if (!context) return context.error();
+  Staging staging(**driver);
+  for (std::uint64_t done = 0; done < size().count;) {
+    const std::size_t count = std::min<std::uint64_t>(Staging::kBytes, size().count - done);
+    if (auto loaded = staging.load(region_.address() + done, count); !loaded) return loaded;
+    const auto more = take(staging.bytes().first(count));
+    if (!more) return more.error();
+    if (!*more) return {};
+    done += count;
+  }
+  return {};
+}
+
+}  // namespace gpumem::cli

@@ -1,0 +1,37 @@
+#pragma once
+#include <filesystem>
+#include <functional>
+#include <span>
+#include <string>
+
+#include "gpumem/session.h"
+
+namespace gpumem::cli {
+
+/// Which region, as the command line says.
+struct RegionName {
+  std::string name;
+  std::string owner;          ///< a tenant; empty: the caller's
+  std::uint64_t version = 0;  ///< 0: the newest
+};
+
+/// A region mapped for reading by a session of its own.
+class RegionReader {
+ public:
+  /// Errors  as Session::connect and Session::map_region.
+  static Result<RegionReader> open(const std::filesystem::path& runtime_folder, const RegionName& name);
+
+  Bytes size() const { return region_.size(); }
+  std::uint64_t version() const { return region_.version(); }
+  /// Gives the bytes to `take`, piece by piece, until that answers false or an error.
+  /// Errors  the driver's, and what `take` answers.
+  Result<void> read(const std::function<Result<bool>(std::span<const char> piece)>& take) const;
+
+ private:
+  RegionReader(Session session, Region region) : session_(std::move(session)), region_(std::move(region)) {}
+
+  Session session_;
+  Region region_;
+};
+
+}  // namespace gpumem::cli

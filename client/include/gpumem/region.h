@@ -1,0 +1,65 @@
+#pragma once
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "gpumem/detail/c.h"
+#include "gpumem/ipc.h"
+#include "gpumem/options.h"
+#include "gpumem/result.h"
+
+namespace gpumem {
+
+/// Named memory that another process has published (Slice::publish), mapped into this one
+/// (Session::map_region): for reading, unless it was asked for to be written. It stays mapped when its
+/// publisher removes it, gives it back or ends; when nobody of the publisher's tenant has it any more, it is
+/// charged to a session that has mapped it. When the broker asks for the memory, it asks this session, too: a
+/// pressure handler ends the region. Threads  any. Fork     as Slice. The destructor unmaps the memory. The
+/// caller must have synchronised its work on it.
+class Region : public Import {
+ public:
+  /// Higher than that of every region that was published before.
+  std::uint64_t version() const { return info().version; }
+  /// So many of the region's last bytes say what is in it.
+  Bytes layout() const { return {info().layout}; }
+  /// Of the layout, as the publisher says.
+  std::array<unsigned char, 32> digest() const {
+    std::array<unsigned char, 32> bytes{};
+    const gpumem_region_info known = info();
+    std::copy(std::begin(known.digest), std::end(known.digest), bytes.begin());
+    return bytes;
+  }
+
+ private:
+  friend class Session;
+  explicit Region(gpumem_import* handle) : Import(handle) {}
+  gpumem_region_info info() const {
+    gpumem_region_info info = GPUMEM_REGION_INFO_INIT;
+    (void)gpumem_import_region(c_handle(), &info);  // fails for one that was moved from alone
+    return info;
+  }
+};
+
+namespace detail {
+
+/// The version that `call(options, version)` stores.
+template <class Call>
+Result<std::uint64_t> published(const PublishOptions& options, Call&& call) {
+  std::vector<const char*> readers;
+  for (const std::string& reader : options.readers) readers.push_back(reader.c_str());
+  gpumem_publish_options given = GPUMEM_PUBLISH_OPTIONS_INIT;
+  given.sharing = static_cast<gpumem_sharing>(options.sharing);
+  given.readers = readers.data();
+  given.reader_count = readers.size();
+  given.layout = options.layout.count;
+  std::copy(options.digest.begin(), options.digest.end(), given.digest);
+  given.life_ms = options.life.count();
+  std::uint64_t version = 0;
+  const gpumem_status status = call(&given, &version);
+  if (status != GPUMEM_OK) return last_error(status);
+  return version;
+}
+
+}  // namespace detail
+}  // namespace gpumem

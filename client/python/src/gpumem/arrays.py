@@ -1,0 +1,244 @@
+"""A region's arrays, by their names, for other packages to use without a copy.
+
+    with session.map_region("weights") as region:
+        arrays = region.arrays()
+        weight = torch.from_dlpack(arrays["decoder.weight"])
+
+An array keeps its memory mapped for as long as it, or something that another package made of it, is there: also when
+the region was closed.
+"""
+from __future__ import annotations
+
+import builtins
+import ctypes
+import fnmatch
+import os
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from . import _dlpack, _driver
+from .errors import GpumemError, InvalidArgument
+from .layout import ArrayLayout, Layout
+
+# Names of what frameworks change while a model is used, though it is no parameter: running statistics of batch
+# normalisation and their counters, state of random generators, positions in caches.
+PRIVATE = ("*running_mean", "*running_var", "*num_batches_tracked", "*moving_mean", "*moving_variance",
+           "*moving_average*", "*seed_generator_state", "*cache_index")
+
+
+def is_private(name: str, patterns: Iterable[str]) -> bool:
+    """Whether one of the patterns, as of fnmatch, is the name's. Raises InvalidArgument for one text in place of several,
+    whose letters would be patterns."""
+    if isinstance(patterns, str):
+        raise InvalidArgument(f"`private` is {patterns!r}; it is a list of patterns: [{patterns!r}]")
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def _let_go(close: Callable[[], object], ordinal: int, owner: int) -> None:
+    if os.getpid() != owner:
+        return
+    try:
+        with _driver.current(ordinal):
+            _driver.synchronize()  # frameworks drop tensors while the device still works on them
+        close()
+    except GpumemError:
+        pass  # the memory goes with the process
+
+
+class Held:
+    """Memory of a device, closed when nothing refers to this any more and the device has come to the end of its work."""
+
+    def __init__(self, close: Callable[[], object], ordinal: int):
+        self.ordinal = ordinal
+        self._finalizer = weakref.finalize(self, _let_go, close, ordinal, os.getpid())
+        self._finalizer.atexit = False
+
+
+class Array:
+    """An array of a region, or a copy of one.
+
+    Other packages take it without a copy: by DLPack (torch.from_dlpack, jax.dlpack.from_dlpack, cupy.from_dlpack,
+    numpy.from_dlpack) and by `__cuda_array_interface__`. On a simulated GPU, whose memory is the host's, it is an array
+    of the CPU for DLPack, and numpy.asarray and memoryview(array.buffer()) take it, too. Whoever writes to an array
+    that is read-only faults. DLPack before 1.0 does not say that an array is.
+    Threads  any.
+    """
+
+    __slots__ = ("_layout", "_address", "_held", "_read_only", "__weakref__")
+
+    def __init__(self, layout: ArrayLayout, address: int, held: Held, *, read_only: bool):
+        """Use Region.arrays. `address`: of the memory that the layout's offset counts from."""
+        self._layout, self._address, self._held, self._read_only = layout, address + layout.offset, held, read_only
+
+    @property
+    def name(self) -> str:
+        return self._layout.name
+
+    @property
+    def dtype(self) -> str:
+        """As NumPy's: float32, bfloat16."""
+        return self._layout.dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self._layout.shape
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Bytes."""
+        return self._layout.strides
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element."""
+        return self._layout.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        """Of all elements."""
+        return self._layout.nbytes
+
+    @property
+    def address(self) -> int:
+        """Of the first element; a CUdeviceptr in value. The array must be kept while it is used."""
+        return self._address
+
+    @property
+    def ordinal(self) -> int:
+        """This process's number of the device."""
+        return self._held.ordinal
+
+    @property
+    def read_only(self) -> bool:
+        return self._read_only
+
+    @property
+    def is_on_host(self) -> bool:
+        """Whether the host can read the address, too: on a simulated GPU."""
+        return _driver.is_host_memory(self.ordinal)
+
+    def tobytes(self) -> builtins.bytes:
+        """A copy of the elements, on the host, in C's order. Raises InvalidArgument: the array is not in that
+        order."""
+        if not self._layout.is_contiguous:
+            self._not_contiguous()
+        with _driver.current(self.ordinal):
+            return _driver.copy_out(self._address, self.nbytes)
+
+    def buffer(self) -> memoryview:
+        """The elements' bytes in place, for the host. Raises InvalidArgument (not in C's order), BufferError (a GPU)."""
+        if not self.is_on_host:
+            raise BufferError(f"array {self.name!r} is in a GPU's memory; tobytes() copies it")
+        if not self._layout.is_contiguous:
+            self._not_contiguous()
+        if self.nbytes == 0:
+            return memoryview(b"")
+
+        class Bytes(ctypes.c_ubyte * self.nbytes):  # type: ignore[misc]  # with room for an attribute
+            pass
+
+        place = Bytes.from_address(self._address)
+        place.held = self._held
+        view = memoryview(place).cast("B")
+        return view.toreadonly() if self._read_only else view
+
+    def __buffer__(self, flags: int) -> memoryview:
+        return self.buffer()  # from Python 3.12 on
+
+    def numpy(self) -> Any:
+        """A NumPy array of the same memory; of types that NumPy does not have by ml_dtypes. Raises BufferError (a GPU),
+        ImportError."""
+        import numpy
+
+        if not self.is_on_host:
+            raise BufferError(f"array {self.name!r} is in a GPU's memory; tobytes() copies it")
+        if self._layout.type.typestr is not None:
+            return numpy.asarray(self)
+        import ml_dtypes
+
+        dtype = numpy.dtype(getattr(ml_dtypes, self.dtype))
+        return numpy.asarray(_Described(self, f"<u{self.itemsize}")).view(dtype)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (_dlpack.CPU, 0) if self.is_on_host else (_dlpack.CUDA, self.ordinal)
+
+    def __dlpack__(self, *, stream: Any = None, max_version: tuple[int, int] | None = None,
+                   dl_device: tuple[int, int] | None = None, copy: bool | None = None) -> Any:
+        """A capsule. A region does not change, so no stream is waited for. Raises BufferError: a copy, or another device,
+        was asked for."""
+        if copy or dl_device not in (None, self.__dlpack_device__()):
+            raise BufferError("gpumem shows arrays where they are, without a copy")
+        shown = _dlpack.Strided(self._address, self._layout.type, self.shape, self.strides, self.__dlpack_device__(), self)
+        versioned = max_version is not None and tuple(max_version) >= (1, 0)
+        return _dlpack.capsule_of(shown, versioned=versioned, read_only=self._read_only)
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        return self._described()
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        if not self.is_on_host:
+            raise AttributeError("__array_interface__: this array is in a GPU's memory")
+        return self._described()
+
+    def described_as(self, typestr: str) -> dict[str, Any]:
+        """As the array interfaces have it."""
+        return {"shape": self.shape, "typestr": typestr, "data": (self._address, self._read_only), "version": 3,
+                "strides": None if self._layout.is_contiguous else self.strides}
+
+    def _described(self) -> dict[str, Any]:
+        typestr = self._layout.type.typestr
+        if typestr is None:
+            raise AttributeError(f"the array interfaces have no name for {self.dtype}")
+        return self.described_as(typestr)
+
+    def _not_contiguous(self) -> Any:
+        raise InvalidArgument(f"array {self.name!r} is not in C's order, without gaps")
+
+    def __repr__(self) -> str:
+        kind = "read-only" if self._read_only else "writable"
+        return f"<gpumem.Array {self.name!r}, {self.dtype} {self.shape}, {kind}>"
+
+
+class _Described:
+    """An array as NumPy reads it, of another type."""
+
+    def __init__(self, array: Array, typestr: str):
+        self._array = array
+        self.__array_interface__ = array.described_as(typestr)
+
+
+class Arrays(Mapping[str, Array]):
+    """The arrays of a region, by name, in the order of its layout."""
+
+    def __init__(self, layout: Layout, arrays: Iterable[Array]):
+        self._layout = layout
+        self._arrays = {array.name: array for array in arrays}
+
+    @property
+    def layout(self) -> Layout:
+        return self._layout
+
+    @property
+    def metadata(self) -> Mapping[str, str]:
+        """Texts of the publisher's."""
+        return self._layout.metadata
+
+    @property
+    def nbytes(self) -> int:
+        """Of all arrays' elements."""
+        return sum(array.nbytes for array in self._arrays.values())
+
+    def __getitem__(self, name: str) -> Array:
+        return self._arrays[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._arrays)
+
+    def __len__(self) -> int:
+        return len(self._arrays)
+
+    def __repr__(self) -> str:
+        return f"<gpumem.Arrays: {len(self)} arrays of {self.nbytes} bytes>"

@@ -1,0 +1,161 @@
+"""Regions: named memory that one process publishes and others map, of other tenants too."""
+from __future__ import annotations
+
+import builtins
+import ctypes
+import enum
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, SupportsIndex
+
+from . import _abi, _driver
+from ._library import check, load
+from ._values import encoded, milliseconds_of, size_of
+from .arrays import Array, Arrays, Held, is_private
+from .errors import FailedPrecondition, InvalidArgument, StaleLayout
+from .ipc import Import
+from .layout import MOST_BYTES, ArrayLayout, Layout, aligned
+
+if TYPE_CHECKING:
+    from .session import Session
+
+DIGEST_BYTES = 32
+
+
+class Sharing(enum.IntEnum):
+    """Who may map a region, besides the tenant that publishes it."""
+
+    PRIVATE = 0
+    """Nobody."""
+    GROUP = 1
+    """Whoever belongs to the tenant that it belongs to."""
+    PUBLIC = 2
+    """Everybody who may connect to the broker."""
+    NAMED = 3
+    """The tenants that are named, and whoever belongs to them."""
+
+
+def published(slice_handle: int, name: str, offset: SupportsIndex, bytes: SupportsIndex, sharing: Sharing,
+              readers: Sequence[str], layout: SupportsIndex, digest: builtins.bytes, life: float | None) -> int:
+    """The version of the region. Raises as Slice.publish."""
+    if len(digest) not in (0, DIGEST_BYTES):
+        raise InvalidArgument(f"a digest has {DIGEST_BYTES} bytes, not {len(digest)}")
+    names = (ctypes.c_char_p * max(1, len(readers)))(*(encoded(reader, "a reader") for reader in readers))
+    options = _abi.sized(_abi.PublishOptions, sharing=int(sharing), readers=names, reader_count=len(readers),
+                         layout=size_of(layout, "layout"),
+                         digest=(ctypes.c_uint8 * DIGEST_BYTES)(*digest),
+                         life_ms=0 if life is None else milliseconds_of(life, "life"))
+    version = ctypes.c_uint64()
+    check(load().gpumem_slice_publish(slice_handle, encoded(name, "name"), size_of(offset, "offset"),
+                                      size_of(bytes, "bytes"), ctypes.byref(options), ctypes.byref(version)))
+    return int(version.value)
+
+
+class Region(Import):
+    """A region of another process, mapped into this one for reading, unless it was asked for to be written. Made by
+    Session.map_region.
+
+    It stays mapped when its publisher removes it, gives it back or ends. When nobody of the publisher's tenant has it any
+    more, it is charged to a session that has mapped it. Otherwise as Import.
+    """
+
+    def __init__(self, handle: int, session: Session, name: str, *, writable: bool = False):
+        """Use Session.map_region."""
+        super().__init__(handle)
+        self._session, self._name, self._writable = session, name, writable
+        self._held: Held | None = None  # once there are arrays
+        info = _abi.sized(_abi.RegionInfo)
+        check(load().gpumem_import_region(handle, ctypes.byref(info)))
+        self._info = info
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def version(self) -> int:
+        """Higher than that of every region that was published before."""
+        return int(self._info.version)
+
+    @property
+    def layout(self) -> int:
+        """So many of the region's last bytes say what is in it."""
+        return int(self._info.layout)
+
+    @property
+    def digest(self) -> builtins.bytes:
+        """Of the layout, as the publisher says: 32 bytes."""
+        return builtins.bytes(self._info.digest)
+
+    def read_layout(self, *, expect_digest: builtins.bytes | None = None) -> Layout:
+        """Which arrays are in it. Copies the layout's bytes to the host, and nothing else.
+
+        expect_digest: of the layout that the caller was made for.
+        Raises StaleLayout (the digest is another), InvalidArgument (the region's last bytes are no layout, or arrays lie
+        outside of it; the words say which), FailedPrecondition (closed).
+        """
+        if expect_digest is not None and expect_digest != self.digest:
+            raise StaleLayout(f"{self._title} has the layout {self.digest.hex()[:16]}…, and {expect_digest.hex()[:16]}… is "
+                              "expected: other arrays have been published under this name; map the version that has "
+                              "them, or load these")
+        if not 0 < self.layout <= min(self.size, MOST_BYTES):
+            raise InvalidArgument(f"{self._title} does not say which arrays are in it: its layout has {self.layout} of its "
+                                  f"{self.size} bytes")
+        self._hold()
+        room = self.size - self.layout
+        with _driver.current(self.ordinal):
+            written = _driver.copy_out(self.address + room, self.layout)
+        try:
+            layout = Layout.decode(written, room)
+        except InvalidArgument as error:
+            raise InvalidArgument(f"{self._title} {error}") from None
+        if any(self.digest) and layout.digest != self.digest:
+            raise InvalidArgument(f"{self._title} has a layout that is not the one whose digest was published; it was written "
+                                  "to since")
+        return layout
+
+    def arrays(self, *, private: Iterable[str] | None = None, expect_digest: builtins.bytes | None = None) -> Arrays:
+        """Its arrays by name: in place, and for reading if the region is. Private ones are copies, for writing, in memory
+        that is charged to this session.
+
+        private: patterns of names, as of fnmatch; None: those that the publisher says; (): none.
+        Raises as read_layout; OutOfMemory (copies), GpumemError (the driver's).
+        """
+        layout, held = self.read_layout(expect_digest=expect_digest), self._hold()
+        own = [one for one in layout.arrays if (one.private if private is None else is_private(one.name, private))]
+        copies = self._copies(own) if own else {}
+        return Arrays(layout, (copies.get(one.name) or Array(one, self.address, held, read_only=not self._writable)
+                               for one in layout.arrays))
+
+    def close(self) -> None:
+        """Unmaps the memory; if there are arrays of it, once the last of them is gone. Again: nothing."""
+        if self._held is None:
+            super().close()
+        self._held = None
+
+    @property
+    def _title(self) -> str:
+        return f"region {self.name!r}, version {self.version},"
+
+    def _hold(self) -> Held:
+        """What keeps it mapped while there are arrays."""
+        if self._held is None:
+            if not self._finalizer.detach():
+                raise FailedPrecondition(f"region {self.name!r} has been closed")
+            handle = self._handle
+            self._held = Held(lambda: load().gpumem_import_close(handle), self.ordinal)
+        return self._held
+
+    def _copies(self, arrays: Sequence[ArrayLayout]) -> dict[str, Array]:
+        slice = self._session.open_slice(device=self.device, label="private copies")
+        try:
+            slice.grow(max(1, sum(aligned(one.span) for one in arrays)))
+            held, offset, copies = Held(slice.close, slice.ordinal), 0, {}
+            with _driver.current(slice.ordinal):
+                for one in arrays:
+                    _driver.copy(slice.base + offset, self.address + one.offset, one.span)
+                    copies[one.name] = Array(one, slice.base + offset - one.offset, held, read_only=False)
+                    offset += aligned(one.span)
+        except BaseException:
+            slice.close()
+            raise
+        return copies

@@ -1,0 +1,205 @@
+"""Publishes files of safetensors: their tensors become the arrays of a region.
+
+    with gpumem.safetensors.publish_safetensors(session, "model.safetensors", "weights", progress=True):
+        ...                 # other processes: session.map_region("weights").arrays()
+
+The file passes through one staging buffer of host memory, whatever its size. The header is read here, strictly: a file
+that says something else than it holds is refused before memory is taken. The package safetensors is not needed.
+"""
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import os
+import struct
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, BinaryIO, NoReturn
+
+from . import _driver
+from ._dtypes import DTYPES, Dtype
+from .arrays import PRIVATE, is_private
+from .errors import InvalidArgument
+from .layout import (MOST_DIMENSIONS, MOST_SIZE, ArrayLayout, Layout, check_name, contiguous_strides,
+                     strict_json)
+from .publish import Publication, publish_layout
+from .session import Session
+
+MOST_HEADER_BYTES = 100_000_000  # as the format has it
+STAGING_BYTES = 16 << 20
+_METADATA = "__metadata__"
+_LENGTH = struct.Struct("<Q")
+_DTYPES = {one.safetensors: one for one in DTYPES.values() if one.safetensors}
+
+# Bytes done, and bytes in all.
+Progress = Callable[[int, int], object]
+
+
+@dataclasses.dataclass(frozen=True)
+class Tensor:
+    """Where a tensor lies in a file."""
+
+    name: str
+    dtype: Dtype
+    shape: tuple[int, ...]
+    begin: int  # bytes, from the file's first
+    end: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Header:
+    """What a file says of itself."""
+
+    tensors: tuple[Tensor, ...]  # in the order of their bytes
+    metadata: Mapping[str, str]
+
+
+def read_header(file: BinaryIO) -> Header:
+    """The header of a file that is open for reading. Raises InvalidArgument, with the tensor's name where it is one: the
+    file is truncated or longer than it says; tensors overlap, leave bytes between them, or have another size than their
+    shape; a header of more than 100 MB; JSON that is none, or says something twice; types of elements that gpumem does
+    not have."""
+    size = file.seek(0, os.SEEK_END)
+    file.seek(0)
+    first = file.read(_LENGTH.size)
+    if len(first) < _LENGTH.size:
+        raise InvalidArgument(f"this is no file of safetensors: it has {size} bytes")
+    [length] = _LENGTH.unpack(first)
+    if length > MOST_HEADER_BYTES:
+        raise InvalidArgument(f"this is no file of safetensors: its header would have {length} bytes, and it has "
+                              f"{MOST_HEADER_BYTES} at most")
+    data = _LENGTH.size + length
+    text = file.read(length)
+    if len(text) < length:
+        raise InvalidArgument(f"the file is truncated: its header has {length} bytes, and {size - _LENGTH.size} are there")
+    if not text.startswith(b"{"):
+        raise InvalidArgument("this is no file of safetensors: its header does not begin with {")
+    header = strict_json(text.rstrip(b" "), "header")
+    metadata = _metadata(header.pop(_METADATA, {}))
+    tensors = sorted((_tensor(name, value, data) for name, value in header.items()), key=lambda one: (one.begin, one.end))
+    _check_order(tensors, data, size)
+    return Header(tuple(tensors), metadata)
+
+
+def publish_safetensors(session: Session, path: str | os.PathLike[str], name: str, *, private: Iterable[str] = PRIVATE,
+                        metadata: Mapping[str, str] | None = None, progress: Progress | bool = False,
+                        staging: int = STAGING_BYTES, **options: Any) -> Publication:
+    """Publishes the tensors of the file at `path` under `name`, each at a multiple of 256 bytes.
+
+    private: patterns, as of fnmatch, of the names of which readers get a copy of their own by default.
+    metadata: texts for readers, besides the file's.
+    progress: called with the bytes done and those of all tensors after each copy; True: draws a bar on standard error.
+    staging: bytes of pinned host memory, through which everything goes.
+    options: of publish.publish_layout (device, wait, sharing, readers, life, slice).
+    Raises OSError, others as read_header and publish_layout.
+    """
+    if staging < 1:
+        raise InvalidArgument(f"staging is {staging}; it is a number of bytes, from 1 on")
+    patterns = private if isinstance(private, str) else tuple(private)
+    with open(path, "rb", buffering=0) as file:
+        try:
+            header = read_header(file)
+        except InvalidArgument as error:
+            raise InvalidArgument(f"{os.fspath(path)}: {error}") from None
+        layout = Layout.packed({one.name: (one.dtype.name, one.shape) for one in header.tensors},
+                               {**header.metadata, **(metadata or {})},
+                               [one.name for one in header.tensors if is_private(one.name, patterns)])
+        show = _bar if progress is True else progress or None
+
+        def fill(base: int) -> None:
+            _stream(file.fileno(), header.tensors, layout.arrays, base, staging, show)
+
+        return publish_layout(session, name, layout, fill, **options)
+
+
+def _metadata(value: Any) -> dict[str, str]:
+    if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):
+        raise InvalidArgument(f"the header's {_METADATA} are not texts by names")
+    return value
+
+
+def _tensor(name: str, value: Any, data: int) -> Tensor:
+    """Of the header's entry; `data`: where the file's first tensor begins."""
+    def fail(why: str) -> NoReturn:
+        raise InvalidArgument(f"tensor {ascii(name)[:80]}: {why}")
+
+    check_name(name, "a tensor")
+    if not isinstance(value, dict) or sorted(value) != ["data_offsets", "dtype", "shape"]:
+        fail("it does not have exactly a dtype, a shape and data_offsets")
+    dtype = _DTYPES.get(value["dtype"]) if isinstance(value["dtype"], str) else None
+    if dtype is None:
+        fail(f"elements of the type {ascii(value['dtype'])[:40]} cannot be published")
+    offsets, shape = value["data_offsets"], value["shape"]
+    if not isinstance(offsets, list) or len(offsets) != 2 or any(type(one) is not int for one in offsets):
+        fail("its data_offsets are not two whole numbers")
+    if not isinstance(shape, list) or any(type(count) is not int for count in shape):
+        fail("its shape is no list of whole numbers")
+    if len(shape) > MOST_DIMENSIONS:
+        fail(f"its shape has {len(shape)} dimensions, more than {MOST_DIMENSIONS}")
+    for count in shape:
+        if not 0 <= count <= MOST_SIZE:
+            fail(f"a dimension of its shape is {count}; it is a whole number from 0 to 2^63 - 1")
+    size = ArrayLayout(name, dtype.name, tuple(shape), contiguous_strides(shape, dtype.itemsize), 0).nbytes
+    if not 0 <= offsets[0] <= offsets[1] or offsets[1] - offsets[0] != size:
+        fail(f"its data_offsets are {offsets}, and its shape has {size} bytes")
+    return Tensor(name, dtype, tuple(shape), data + offsets[0], data + offsets[1])
+
+
+def _check_order(tensors: Iterable[Tensor], data: int, size: int) -> None:
+    """Tensors fill the file behind its header, one after the other."""
+    at, before = data, "the header"
+    for one in tensors:
+        if one.begin != at:
+            how = "overlaps with" if one.begin < at else f"leaves {one.begin - at} bytes behind"
+            raise InvalidArgument(f"tensor {one.name!r} {how} {before}")
+        at, before = one.end, f"tensor {one.name!r}"
+    if at != size:
+        raise InvalidArgument(f"the file has {size} bytes, and its tensors end at {at}"
+                              + (": it is truncated" if at > size else ""))
+
+
+def _stream(file: int, tensors: Sequence[Tensor], arrays: Sequence[ArrayLayout], base: int, staging: int,
+            show: Progress | None) -> None:
+    """Reads the tensors one piece after the other and copies each to its array's place."""
+    total, done = sum(array.nbytes for array in arrays), 0
+    with _driver.pinned(staging) as buffer:
+        source = ctypes.addressof(ctypes.c_ubyte.from_buffer(buffer))
+        for target, size, read in _pieces(file, tensors, arrays, buffer):
+            _driver.copy_in(base + target, source, size)
+            done += read
+            if show:
+                show(done, total)
+
+
+def _pieces(file: int, tensors: Sequence[Tensor], arrays: Sequence[ArrayLayout],
+            buffer: memoryview) -> Iterator[tuple[int, int, int]]:
+    """Fills the buffer and says which part of the region that is: offset, size, and how much of it was read. Small arrays
+    go together, with zeros between them."""
+    start = size = read = 0
+    for tensor, array in zip(tensors, arrays):
+        at, place = tensor.begin, array.offset
+        while at < tensor.end:
+            if place - start >= len(buffer):
+                yield start, size, read
+                start, size, read = place, 0, 0
+            piece = min(tensor.end - at, len(buffer) - (place - start))
+            buffer[size:place - start] = bytes(place - start - size)
+            _read(file, buffer[place - start:place - start + piece], at, tensor.name)
+            size, read = place - start + piece, read + piece
+            at, place = at + piece, place + piece
+    if size:
+        yield start, size, read
+
+
+def _read(file: int, into: memoryview, at: int, name: str) -> None:
+    while into:
+        count = os.preadv(file, [into], at)
+        if count == 0:
+            raise InvalidArgument(f"the file was truncated while it was read, in tensor {name!r}")
+        into, at = into[count:], at + count
+
+
+def _bar(done: int, total: int) -> None:
+    filled = 40 * done // total if total else 40
+    print(f"\r[{'#' * filled}{' ' * (40 - filled)}] {done >> 20} of {total >> 20} MiB", end="\n" if done == total else "",
+          file=sys.stderr, flush=True)

@@ -1,0 +1,162 @@
+"""TensorFlow within a slice, on regions, and with the broker's words.
+
+    import gpumem.tensorflow
+    gpumem.tensorflow.configure(session)                                # before TensorFlow uses a GPU
+    with gpumem.tensorflow.publish_model(session, model, "weights"):    # one process
+        ...
+    gpumem.tensorflow.load_model_weights(session.map_region("weights"), model)     # others: no copy, one charge
+
+Memory that TensorFlow allocates itself is the slice's under the drop-in driver (`gpumem run`). docs/regions-python.md
+says more.
+"""
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from . import _driver
+from .arrays import Array
+from .errors import FailedPrecondition, InvalidArgument, StaleLayout
+from .publish import Publication, publish_arrays
+from .region import Region
+from .session import DeviceUsage, Session
+
+# Bytes of a slice that TensorFlow leaves to cuDNN, cuBLAS and others, which allocate beside it; as `gpumem run` has it.
+RESERVE = 128 << 20
+_MIB = 1 << 20
+
+
+def memory_limit(usage: DeviceUsage, total: int, *, limit: int = 0, reserve: int = RESERVE) -> int:
+    """What TensorFlow may take of a device, in bytes: the least of `limit` (0: none), the tenant's limit, the pool and
+    `total`, which is the slice's limit under the drop-in driver; less `reserve`, and whole MiB. It does not depend on
+    what is free now. Raises InvalidArgument: nothing is left."""
+    may = min(figure for figure in (limit, usage.limit, usage.pool, total) if figure) - reserve
+    if may < _MIB:
+        raise InvalidArgument(f"a slice of {may + reserve} bytes leaves nothing for TensorFlow when {reserve} are reserved")
+    return may // _MIB * _MIB
+
+
+def configure(session: Session, *, limit: int = 0, reserve: int = RESERVE) -> dict[str, int]:
+    """Sets TensorFlow's memory limit of each GPU that it sees to what the process's slice may hold (memory_limit), and
+    has it grow as needed. Answers the limits, in bytes, by TensorFlow's name of the GPU; nothing where it sees none.
+
+    Call it before TensorFlow uses a GPU. MirroredStrategy stays within the slices of all devices then.
+    Raises FailedPrecondition (TensorFlow has its devices already, or sees a GPU that the broker does not lend),
+    InvalidArgument, ImportError.
+    """
+    import tensorflow as tf
+
+    limits: dict[str, int] = {}
+    usages = {usage.device: usage for usage in session.usage()}
+    for ordinal, gpu in enumerate(tf.config.list_physical_devices("GPU")):
+        uuid, total = _driver.device_uuid(ordinal), _driver.device_total(ordinal)
+        if uuid not in usages:
+            raise FailedPrecondition(f"TensorFlow sees the device {uuid}, which the broker does not lend; name those "
+                                     "that it does in CUDA_VISIBLE_DEVICES")
+        limits[gpu.name] = memory_limit(usages[uuid], total, limit=limit, reserve=reserve)
+        try:
+            tf.config.set_logical_device_configuration(
+                gpu, [tf.config.LogicalDeviceConfiguration(memory_limit=limits[gpu.name] // _MIB)])
+        except RuntimeError as error:
+            raise FailedPrecondition("TensorFlow has its devices already; call gpumem.tensorflow.configure() at the "
+                                     f"program's beginning ({error})") from error
+    # TensorFlow has no growth for devices with a limit but by this, which it reads when it makes them.
+    os.environ["TF_FORCE_GPU_ALLOW_GROWTH"] = "true"
+    return limits
+
+
+def tensors(region: Region | Mapping[str, Array], **options: Any) -> dict[str, Any]:
+    """The region's arrays as tensors, by name, without a copy. Each keeps the region mapped. TensorFlow makes copies of
+    its own when a variable that was assigned one of them changes.
+
+    options: of Region.arrays.
+    Raises InvalidArgument (a type of elements that TensorFlow does not take by DLPack), others as Region.arrays.
+    """
+    import tensorflow as tf
+
+    def tensor(array: Array) -> Any:
+        try:
+            return tf.experimental.dlpack.from_dlpack(array.__dlpack__())
+        except tf.errors.OpError as error:
+            raise InvalidArgument(f"TensorFlow takes no array {array.name!r} of {array.dtype} {array.shape}: "
+                                  f"{error.message}") from error
+
+    return {name: tensor(array) for name, array in _arrays(region, options).items()}
+
+
+def publish_model(session: Session, model: Any, name: str, **options: Any) -> Publication:
+    """Publishes the weights of a Keras model that is built, by their paths, for load_model_weights.
+
+    options: of gpumem.publish_arrays.
+    Raises InvalidArgument (no weights, two of one path), others as publish_arrays.
+    """
+    import tensorflow as tf
+
+    weights = {path: tf.convert_to_tensor(weight) for path, weight in _weights(model).items()}
+    return publish_arrays(session, name, weights, **options)
+
+
+def load_model_weights(region: Region | Mapping[str, Array], model: Any, **options: Any) -> None:
+    """Has the weights of a Keras model that is built be those of a region, without a copy. Arrays are found by the
+    weights' paths; those of a model whose layers were numbered otherwise by their order. Training goes on with copies
+    of what it changes.
+
+    options: of Region.arrays.
+    Raises StaleLayout (the region's arrays are not this model's; the words say which; the model is as before),
+    others as tensors.
+    """
+    weights, arrays = _weights(model), _arrays(region, options)
+    chosen = dict(zip(weights, _matching(weights, arrays)))
+    for path, tensor in tensors(chosen).items():
+        weights[path].assign(tensor)
+
+
+def explain(error: BaseException, session: Session) -> str:
+    """What TensorFlow says in a ResourceExhaustedError, with the broker's figures of each device. Raises Unavailable."""
+    said = str(getattr(error, "message", None) or error).strip()
+    lines = [f"device {usage.device}: tenant {session.tenant} has {_mib(usage.charged)} of its limit of "
+             f"{_mib(usage.limit)}, and is guaranteed {_mib(usage.guarantee)}; {_mib(usage.available)} could be had now, "
+             f"{_mib(usage.free)} of {_mib(usage.pool)} are charged to nobody" for usage in session.usage()]
+    return "\n".join([said, *lines, "`gpumem ps` lists who holds what, `gpumem why` says why a request waits."])
+
+
+def _mib(size: int) -> str:
+    return f"{size // _MIB} MiB"
+
+
+def _arrays(region: Region | Mapping[str, Array], options: dict[str, Any]) -> Mapping[str, Array]:
+    return region.arrays(**options) if isinstance(region, Region) else region
+
+
+def _weights(model: Any) -> dict[str, Any]:
+    """By their paths, in the model's order."""
+    found: dict[str, Any] = {}
+    for weight in model.weights:
+        path = getattr(weight, "path", None) or weight.name
+        if path in found:
+            raise InvalidArgument(f"two weights of the model are called {path!r}; name its layers")
+        found[path] = weight
+    if not found:
+        raise InvalidArgument("the model has no weights; build it before: call it, or model.build(shape)")
+    return found
+
+
+def _matching(weights: dict[str, Any], arrays: Mapping[str, Array]) -> Iterable[Array]:
+    """An array for each weight. Raises StaleLayout."""
+    by_path = all(path in arrays for path in weights)
+    if not by_path and len(arrays) != len(weights):
+        missing = next(path for path in weights if path not in arrays)
+        raise StaleLayout(f"the region has no array {missing!r}, and {len(arrays)} arrays for {len(weights)} weights")
+    chosen = [arrays[path] for path in weights] if by_path else list(arrays.values())
+    for (path, weight), array in zip(weights.items(), chosen):
+        wanted = (tuple(weight.shape), _dtype_name(weight))
+        same_kind = by_path or path.rpartition("/")[2] == array.name.rpartition("/")[2]
+        if not same_kind or (array.shape, array.dtype) != wanted:
+            raise StaleLayout(f"array {array.name!r} is {array.dtype} {array.shape}; the model's {path!r} is {wanted[1]} "
+                              f"{wanted[0]}: the region is another model's")
+    return chosen
+
+
+def _dtype_name(weight: Any) -> str:
+    return str(getattr(weight.dtype, "name", weight.dtype))  # Keras has texts, TensorFlow objects

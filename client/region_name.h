@@ -1,0 +1,17 @@
+#pragma once
+#include <string>
+
+#include "gpumem/options.h"
+#include "gpumem/result.h"
+
+namespace gpumem::client {
+
+/// Whether it can name a region, or a tenant that has one: a frame has room for so much of it. What else a
+/// name must be, the broker says.   Errors  kInvalidArgument.
+Result<void> check_name(const std::string& name);
+/// The same of the tenant that a region is mapped of: empty for the session's own.
+Result<void> check_owner(const std::string& owner);
+/// Errors  kInvalidArgument: a name that is too long, too many readers.
+Result<void> check_publication(const std::string& name, const PublishOptions& options);
+
+}  // namespace gpumem::client

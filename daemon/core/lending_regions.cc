@@ -1,0 +1,164 @@
+#include <algorithm>
+
+#include "daemon/core/lending.h"
+
+// Named memory that sessions of other tenants map, too.
+
+namespace gpumem::core {
+namespace {
+
+Result<void> check_terms(const RegionTerms& terms, Bytes there, TimePoint now) {
+  if (auto range = check_range(terms.offset, terms.bytes, there); !range) return range;
+  if (terms.layout > terms.bytes) {
+    return Error{Code::kInvalidArgument,
+                 "a layout of " + to_string(terms.layout) + " in a region of " + to_string(terms.bytes)};
+  }
+  if (terms.expires <= now) return Error{Code::kInvalidArgument, "a region lives for some time"};
+  if (terms.readers.size() > Regions::kMostReaders) {
+    return Error{Code::kInvalidArgument, "a region names " + std::to_string(Regions::kMostReaders) +
+                                             " tenants at most; share it with a group, or with everybody"};
+  }
+  if ((terms.sharing == Sharing::kNamed) == terms.readers.empty())
+    return Error{Code::kInvalidArgument,
+                 "tenants are named if a region is shared with named ones, and only then"};
+  return {};
+}
+
+// The same for a region that there never was: nobody learns of others' regions by trying.
+Error no_region(const std::string& owner, const std::string& name, std::uint64_t version) {
+  return {Code::kNotFound, "there is no region '" + name + "'" +
+                               (version == 0 ? "" : " of version " + std::to_string(version)) +
+                               " of tenant '" + owner + "', or it is not shared with this one"};
+}
+
+std::string words_of(const Region& region) {
+  return "'" + region.name + "', version " + std::to_string(region.id.value);
+}
+
+Event& note(Outbox& outbox, Event::Kind kind, const Session& session, const Region& region, TimePoint now) {
+  Event& event = outbox.note(kind, session, now);
+  event.device = region.device;
+  event.bytes = region.bytes;
+  event.words = words_of(region);
+  return event;
+}
+
+}  // namespace
+
+Result<RegionId> Lending::publish(const Session& session, SliceId slice, std::span<const LeaseId> ids,
+                                  RegionTerms terms, TimePoint now) {
+  const auto there = check_exported(session, slice, ids);
+  if (!there) return there.error();
+  if (auto in_hands = check_descriptors(ids); !in_hands) return in_hands.error();
+  if (std::ranges::any_of(ids, [&](LeaseId id) { return lease(id).fabric; })) {
+    return Error{Code::kFailedPrecondition,
+                 "some of this memory was given out by fabric handles: others import it by those"};
+  }
+  if (terms.bytes.is_zero()) terms.bytes = there->minus(terms.offset);
+  if (auto right = check_terms(terms, *there, now); !right) return right.error();
+  drop_expired_regions(now);
+  auto published = regions_.add({.id = {},
+                                 .owner = session.tenant,
+                                 .name = std::move(terms.name),
+                                 .device = session.slices.at(slice).device,
+                                 .leases = {ids.begin(), ids.end()},
+                                 .offset = terms.offset,
+                                 .bytes = terms.bytes,
+                                 .layout = terms.layout,
+                                 .digest = terms.digest,
+                                 .sharing = terms.sharing,
+                                 .readers = std::move(terms.readers),
+                                 .expires = terms.expires},
+                                now);
+  if (published) note(state_.outbox, Event::Kind::kPublished, session, regions_.at(*published), now);
+  return published;
+}
+
+bool Lending::may_map(const Session& session, const Region& region) const {
+  if (session.tenant == region.owner) return true;
+  const auto is_below = [&](TenantId above) {
+    return above && state_.tenants.is_below(session.tenant, above);
+  };
+  switch (region.sharing) {
+    case Sharing::kPrivate: return false;
+    case Sharing::kGroup: return is_below(state_.ledger.parent(region.owner));
+    case Sharing::kPublic: return true;
+    case Sharing::kNamed:
+      return std::ranges::any_of(region.readers, [&](const std::string& name) {
+        const Tenant* tenant = state_.tenants.find(name);
+        return tenant != nullptr && is_below(tenant->id);
+      });
+  }
+  return false;
+}
+
+Result<const Region*> Lending::mappable(const Session& session, const std::string& owner,
+                                        const std::string& name, std::uint64_t version, TimePoint now) {
+  drop_expired_regions(now);
+  const std::string& of = owner.empty() ? session.tenant_name : owner;
+  const Tenant* tenant = state_.tenants.find(of);
+  const Region* region = tenant == nullptr ? nullptr : regions_.find(tenant->id, name, version);
+  if (region == nullptr || !may_map(session, *region)) return no_region(of, name, version);
+  if (auto in_hands = check_descriptors(region->leases); !in_hands) return in_hands.error();
+  for (const SessionId holder : holders_of(*region)) {
+    if (auto able = check_importer(session, state_.session(holder)); !able) return able.error();
+  }
+  return region;
+}
+
+std::set<SessionId> Lending::holders_of(const Region& region) const {
+  std::set<SessionId> holders;
+  for (const LeaseId id : region.leases) holders.insert(lease(id).session);
+  return holders;
+}
+
+std::map<SessionId, Bytes> Lending::charges_of(const Region& region) const {
+  std::map<SessionId, Bytes> charges;
+  for (const LeaseId id : region.leases) charges[lease(id).session] += lease(id).extent.size;
+  return charges;
+}
+
+Imported Lending::map_region(const Session& session, const Region& region, TimePoint now) {
+  Event& event = note(state_.outbox, Event::Kind::kMapped, session, region, now);
+  event.words += ", of tenant '" + state_.tenants.name(region.owner) + "'";
+  return import(session, region.device, region.leases, region.offset, region.bytes);
+}
+
+Result<void> Lending::remove_region(const Session& session, const std::string& name, std::uint64_t version,
+                                    TimePoint now) {
+  drop_expired_regions(now);
+  const Region* region = regions_.find(session.tenant, name, version);
+  if (region == nullptr) return no_region(session.tenant_name, name, version);
+  note(state_.outbox, Event::Kind::kRemoved, session, regions_.remove(region->id), now);
+  return {};
+}
+
+void Lending::drop_expired_regions(TimePoint now) {
+  for (const Region& region : regions_.drop_expired(now)) {
+    Event& event = state_.outbox.note(Event::Kind::kExpired, now);
+    event.tenant = state_.tenants.name(region.owner);
+    event.device = region.device;
+    event.bytes = region.bytes;
+    event.words = words_of(region);
+  }
+}
+
+// A region goes along with its memory. It ends if others have a part of it, who stay: nobody gets the name,
+// and the bytes, of a tenant that he does not belong to.
+void Lending::move_regions(const Session& session, TenantId to, TimePoint now) {
+  std::set<RegionId> regions;
+  for (const Lease& lease : session.leases) regions.merge(regions_.of(lease.id));
+  for (const RegionId id : regions) {
+    if (holders_of(regions_.at(id)).size() == 1)
+      regions_.set_owner(id, to);
+    else
+      note(state_.outbox, Event::Kind::kRegionLost, session, regions_.remove(id), now);
+  }
+}
+
+void Lending::drop_regions(const Lease& lease, TimePoint now) {
+  for (const Region& region : regions_.drop(lease.id))
+    note(state_.outbox, Event::Kind::kRegionLost, state_.session(lease.session), region, now);
+}
+
+}  // namespace gpumem::core

@@ -1,0 +1,54 @@
+#include "daemon/core/region_audiences.h"
+
+#include <algorithm>
+
+#include "daemon/core/regions.h"
+
+namespace gpumem::core {
+namespace {
+
+std::set<Audience> audiences_of(const Region& region) {
+  std::set<Audience> audiences{{Sharing::kPrivate, region.owner}};
+  switch (region.sharing) {
+    case Sharing::kPrivate: break;
+    case Sharing::kGroup: audiences.insert({Sharing::kGroup, region.owner}); break;
+    case Sharing::kPublic:
+      audiences.insert({{Sharing::kPublic, {}}, {Sharing::kPublic, region.owner}});
+      break;
+    case Sharing::kNamed:
+      for (const std::string& reader : region.readers)
+        audiences.insert({{Sharing::kNamed, {}, reader}, {Sharing::kNamed, region.owner, reader}});
+  }
+  return audiences;
+}
+
+}  // namespace
+
+void RegionAudiences::add(const Region& region) {
+  for (const Audience& one : audiences_of(region)) regions_[one].insert(region.id);
+}
+
+void RegionAudiences::remove(const Region& region) {
+  for (const Audience& one : audiences_of(region)) {
+    const auto found = regions_.find(one);
+    found->second.erase(region.id);
+    if (found->second.empty()) regions_.erase(found);
+  }
+}
+
+std::vector<RegionId> RegionAudiences::page(std::span<const Audience> audiences, RegionId after,
+                                            std::size_t most) const {
+  std::vector<RegionId> ids;
+  for (const Audience& one : audiences) {
+    const auto found = regions_.find(one);
+    if (found == regions_.end()) continue;
+    auto next = found->second.upper_bound(after);
+    for (std::size_t i = 0; i < most && next != found->second.end(); ++i, ++next) ids.push_back(*next);
+  }
+  std::ranges::sort(ids);
+  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+  if (ids.size() > most) ids.resize(most);
+  return ids;
+}
+
+}  // namespace gpumem::core

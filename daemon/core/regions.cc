@@ -1,0 +1,138 @@
+#include "daemon/core/regions.h"
+
+#include "daemon/core/refusals.h"
+
+namespace gpumem::core {
+
+Checkpoint::Region checkpoint_of(const Region& region) {
+  return {region.id,      region.name,   region.device,
+          region.leases,  region.offset, region.bytes,
+          region.layout,  region.digest, static_cast<std::uint64_t>(region.sharing),
+          region.readers, region.since,  region.expires};
+}
+
+Result<RegionId> Regions::add(Region region, TimePoint now) {
+  if (auto room = check_room(region); !room) return room.error();
+  region.id = ids_.next();
+  region.since = now;
+  outbox_.record(checkpoint_of(region));
+  const RegionId id = region.id;
+  put(std::move(region));
+  return id;
+}
+
+Result<void> Regions::check_room(const Region& region) const {
+  const auto found = count_of_.find(region.owner);
+  const Count count = found == count_of_.end() ? Count{} : found->second;
+  if (count.regions < kMostOfTenant && count.parts + region.leases.size() <= kMostParts) return {};
+  return refusal(Bound::kRegions, "the tenant has published " + std::to_string(count.regions) +
+                                      " regions of " + std::to_string(count.parts) +
+                                      " extents, and may publish " + std::to_string(kMostOfTenant) + " of " +
+                                      std::to_string(kMostParts) + "; remove some (`gpumem regions`)");
+}
+
+void Regions::restore(Region region) {
+  ids_.skip(region.id);
+  put(std::move(region));
+}
+
+void Regions::put(Region region) {
+  by_name_[{region.owner, region.name}].insert(region.id);
+  for (const LeaseId lease : region.leases) by_lease_[lease].insert(region.id);
+  if (region.expires != TimePoint::max()) by_expiry_.emplace(region.expires, region.id);
+  audiences_.add(region);
+  Count& count = count_of_[region.owner];
+  ++count.regions;
+  count.parts += region.leases.size();
+  RegionTotal& total = totals_[{region.owner, region.device}];
+  ++total.count;
+  total.bytes += region.bytes;
+  regions_.emplace(region.id, std::move(region));
+}
+
+const Region* Regions::find(TenantId owner, const std::string& name, std::uint64_t version) const {
+  const auto named = by_name_.find({owner, name});
+  if (named == by_name_.end()) return nullptr;
+  const RegionId id = version == kNewest ? *named->second.rbegin() : RegionId{version};
+  return named->second.contains(id) ? &regions_.at(id) : nullptr;
+}
+
+Region Regions::remove(RegionId id) {
+  outbox_.record(Checkpoint::RegionGone{id});
+  return take(id);
+}
+
+Region Regions::take(RegionId id) {
+  auto taken = regions_.extract(id);
+  Region& region = taken.mapped();
+  const auto named = by_name_.find({region.owner, region.name});
+  named->second.erase(id);
+  if (named->second.empty()) by_name_.erase(named);
+  for (const LeaseId lease : region.leases) {
+    const auto found = by_lease_.find(lease);
+    found->second.erase(id);
+    if (found->second.empty()) by_lease_.erase(found);
+  }
+  by_expiry_.erase({region.expires, id});
+  audiences_.remove(region);
+  const auto count = count_of_.find(region.owner);
+  count->second.parts -= region.leases.size();
+  if (--count->second.regions == 0) count_of_.erase(count);
+  const auto total = totals_.find({region.owner, region.device});
+  total->second.bytes -= region.bytes;
+  if (--total->second.count == 0) totals_.erase(total);
+  return std::move(region);
+}
+
+std::set<RegionId> Regions::of(LeaseId lease) const {
+  const auto found = by_lease_.find(lease);
+  return found == by_lease_.end() ? std::set<RegionId>{} : found->second;
+}
+
+std::vector<Region> Regions::drop(LeaseId lease) {
+  std::vector<Region> dropped;
+  for (const RegionId id : of(lease)) dropped.push_back(remove(id));
+  return dropped;
+}
+
+void Regions::set_owner(RegionId id, TenantId owner) {
+  Region region = take(id);
+  region.owner = owner;
+  put(std::move(region));
+}
+
+std::vector<Region> Regions::drop_expired(TimePoint now) {
+  std::vector<Region> dropped;
+  while (!by_expiry_.empty() && by_expiry_.begin()->first <= now)
+    dropped.push_back(remove(by_expiry_.begin()->second));
+  return dropped;
+}
+
+std::optional<TimePoint> Regions::next_expiry() const {
+  return by_expiry_.empty() ? std::nullopt : std::optional(by_expiry_.begin()->first);
+}
+
+std::vector<const Region*> Regions::page(RegionId after, std::size_t most) const {
+  std::vector<const Region*> page;
+  for (auto next = regions_.upper_bound(after); next != regions_.end() && page.size() < most; ++next)
+    page.push_back(&next->second);
+  return page;
+}
+
+std::vector<const Region*> Regions::page(std::span<const Audience> audiences, RegionId after,
+                                         std::size_t most) const {
+  std::vector<const Region*> page;
+  for (const RegionId id : audiences_.page(audiences, after, most)) page.push_back(&regions_.at(id));
+  return page;
+}
+
+RegionTotal Regions::total(TenantId owner, DeviceIndex device) const {
+  const auto found = totals_.find({owner, device});
+  return found == totals_.end() ? RegionTotal{} : found->second;
+}
+
+void Regions::add_to(Checkpoint& checkpoint) const {
+  for (const auto& [id, region] : regions_) checkpoint.regions.emplace(id, checkpoint_of(region));
+}
+
+}  // namespace gpumem::core

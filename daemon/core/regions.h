@@ -1,0 +1,105 @@
+#pragma once
+#include <array>
+#include <boost/unordered/unordered_flat_map.hpp>
+#include <map>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "daemon/core/outbox.h"
+#include "daemon/core/region_audiences.h"
+#include "daemon/core/types.h"
+#include "daemon/core/views.h"
+#include "gpumem/result.h"
+
+namespace gpumem::core {
+
+/// Named memory of a tenant that others map. Its content does not change any more.
+struct Region {
+  RegionId id;  ///< also its version: a later one of the same name has a higher one
+  TenantId owner;
+  std::string name;
+  DeviceIndex device = 0;
+  std::vector<LeaseId> leases;  ///< in the range's order
+  Bytes offset;                 ///< of the range, in the leases one after the other
+  Bytes bytes;
+  Bytes layout;           ///< so many of its last bytes say what is in it; the broker does not read them
+  LayoutDigest digest{};  ///< of the layout, as the publisher says
+  Sharing sharing = Sharing::kPrivate;
+  std::vector<std::string> readers;  ///< the tenants that are named
+  TimePoint since{};
+  TimePoint expires = TimePoint::max();
+};
+
+/// The regions by owner, name and version. A region ends when it is removed or expires, and when its owner
+/// has any of its leases no more.
+class Regions {
+ public:
+  static constexpr std::size_t kMostOfTenant = 16'384;
+  /// Leases of all of a tenant's regions together: to end them takes some time for each.
+  static constexpr std::size_t kMostParts = 65'536;
+  static constexpr std::size_t kMostReaders = 8;  ///< that are named
+  static constexpr std::uint64_t kNewest = 0;     ///< as a version
+
+  /// `outbox`  is told of each, for the next broker; outlives it.
+  explicit Regions(Outbox& outbox) : outbox_(outbox) {}
+
+  /// Gives it its id. Errors  kResourceExhausted: its owner has as many as it may.
+  Result<RegionId> add(Region region, TimePoint now);
+  /// Of the broker before, with its id.
+  void restore(Region region);
+  /// Nothing: there is none (any more). One whose time is over is there until drop_expired().
+  const Region* find(TenantId owner, const std::string& name, std::uint64_t version) const;
+  const Region& at(RegionId id) const { return regions_.at(id); }
+  /// Returns it.
+  Region remove(RegionId id);
+  /// Those that stand for `lease`.
+  std::set<RegionId> of(LeaseId lease) const;
+  /// Its memory is another tenant's now.
+  void set_owner(RegionId id, TenantId owner);
+  /// Ends those that stand for `lease`, and returns them.
+  std::vector<Region> drop(LeaseId lease);
+  /// The same of those whose time is over.
+  std::vector<Region> drop_expired(TimePoint now);
+  std::optional<TimePoint> next_expiry() const;
+  /// Whether any stands for `lease`.
+  bool has(LeaseId lease) const { return by_lease_.contains(lease); }
+  /// Behind `after`, in the order of their ids, `most` of them; expired ones too.
+  std::vector<const Region*> page(RegionId after, std::size_t most) const;
+  /// The same of those that are for any of the audiences.
+  std::vector<const Region*> page(std::span<const Audience> audiences, RegionId after,
+                                  std::size_t most) const;
+  /// What a tenant has published of a device.
+  RegionTotal total(TenantId owner, DeviceIndex device) const;
+  void add_to(Checkpoint& checkpoint) const;
+  RegionId last() const { return ids_.last(); }
+  /// Regions up to `id` were published before.
+  void skip(RegionId id) { ids_.skip(id); }
+
+ private:
+  using Name = std::pair<TenantId, std::string>;
+  struct Count {
+    std::size_t regions = 0;
+    std::size_t parts = 0;
+  };
+  Result<void> check_room(const Region& region) const;
+  void put(Region region);
+  Region take(RegionId id);
+
+  Outbox& outbox_;
+  IdSource<RegionId> ids_;
+  std::map<RegionId, Region> regions_;
+  std::map<Name, std::set<RegionId>> by_name_;
+  boost::unordered_flat_map<LeaseId, std::set<RegionId>, std::hash<LeaseId>> by_lease_;
+  std::set<std::pair<TimePoint, RegionId>> by_expiry_;  ///< of those that expire
+  RegionAudiences audiences_;
+  std::map<TenantId, Count> count_of_;
+  std::map<std::pair<TenantId, DeviceIndex>, RegionTotal> totals_;
+};
+
+Checkpoint::Region checkpoint_of(const Region& region);
+
+}  // namespace gpumem::core

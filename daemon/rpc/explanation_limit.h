@@ -1,0 +1,27 @@
+#pragma once
+#include <chrono>
+#include <cstdint>
+#include <map>
+
+#include "daemon/core/types.h"
+#include "gpumem/result.h"
+
+namespace gpumem::rpc {
+
+/// How many explanations each user gets in a second. The core's thread works them out, and one takes as long
+/// as many other calls.
+/// Threads  the core's.
+class ExplanationLimit {
+ public:
+  static constexpr std::size_t kMostOfAUser = 16;
+  static constexpr std::chrono::seconds kWindow{1};
+
+  /// Counts one more of `uid`. Errors  kResourceExhausted: it is one too many within kWindow.
+  Result<void> add(std::uint32_t uid, core::TimePoint now);
+
+ private:
+  core::TimePoint end_ = core::TimePoint::min();  ///< of the window
+  std::map<std::uint32_t, std::size_t> by_user_;  ///< within the window
+};
+
+}  // namespace gpumem::rpc

@@ -1,0 +1,119 @@
+// Regions through the C ABI.
+#include "tests/integration/c_abi/broker.h"
+
+namespace gpumem::test {
+namespace {
+
+struct CRegion : CAbiTest {
+  CRegion() {
+    slice_ = open_slice();
+    EXPECT_TRUE(ok(gpumem_slice_grow(slice_, mebibytes(4).count, nullptr, nullptr)));
+  }
+  std::uint64_t publish(const gpumem_publish_options* options = nullptr) {
+    std::uint64_t version = 0;
+    EXPECT_TRUE(ok(gpumem_slice_publish(slice_, "weights", 0, 0, options, &version)));
+    return version;
+  }
+  gpumem_status publishing(const gpumem_publish_options& options, std::uint64_t offset = 0,
+                           std::uint64_t bytes = 0) {
+    std::uint64_t version = 0;
+    return gpumem_slice_publish(slice_, "weights", offset, bytes, &options, &version);
+  }
+  gpumem_slice* slice_;
+};
+
+TEST_F(CRegion, TellsOfItselfAndIsRead) {
+  gpumem_publish_options options = GPUMEM_PUBLISH_OPTIONS_INIT;
+  options.layout = 100;
+  options.digest[31] = 9;
+  *memory_at(gpumem_slice_base(slice_) + 5) = 77;
+  const std::uint64_t version = publish(&options);
+  gpumem_import* region = nullptr;
+  ASSERT_TRUE(ok(gpumem_map_region(session_, "weights", nullptr, &region)));
+  EXPECT_EQ(gpumem_import_bytes(region), mebibytes(4).count);
+  EXPECT_EQ(*memory_at(gpumem_import_address(region) + 5), 77);
+  gpumem_region_info info = GPUMEM_REGION_INFO_INIT;
+  ASSERT_TRUE(ok(gpumem_import_region(region, &info)));
+  EXPECT_EQ(info.version, version);
+  EXPECT_EQ(info.layout, 100U);
+  EXPECT_EQ(info.digest[0], 0);
+  EXPECT_EQ(info.digest[31], 9);
+  EXPECT_TRUE(ok(gpumem_remove_region(session_, "weights", version)));
+  EXPECT_EQ(*memory_at(gpumem_import_address(region) + 5), 77) << "it stays mapped";
+  EXPECT_TRUE(ok(gpumem_import_close(region)));
+  gpumem_import_free(region);
+}
+
+TEST_F(CRegion, IsWrittenWhereThatIsAskedFor) {
+  publish();
+  gpumem_region_options options = GPUMEM_REGION_OPTIONS_INIT;
+  options.writable = true;
+  gpumem_import* region = nullptr;
+  ASSERT_TRUE(ok(gpumem_map_region(session_, "weights", &options, &region)));
+  *memory_at(gpumem_import_address(region) + 5) = 78;
+  EXPECT_EQ(*memory_at(gpumem_slice_base(slice_) + 5), 78);
+  gpumem_import_free(region);
+}
+
+TEST_F(CRegion, AnImportOfAHandleIsNone) {
+  gpumem_ipc_handle handle{};
+  ASSERT_TRUE(ok(gpumem_slice_export(slice_, 0, 0, nullptr, &handle)));
+  gpumem_import* import = nullptr;
+  ASSERT_TRUE(ok(gpumem_import_handle(session_, &handle, &import)));
+  gpumem_region_info info = GPUMEM_REGION_INFO_INIT;
+  ASSERT_TRUE(ok(gpumem_import_region(import, &info)));
+  EXPECT_EQ(info.version, 0U);
+  gpumem_import_free(import);
+}
+
+TEST_F(CRegion, SaysWhatIsWrongWithWhatIsPublished) {
+  std::uint64_t version = 0;
+  EXPECT_TRUE(
+      fails(GPUMEM_INVALID_ARGUMENT, gpumem_slice_publish(nullptr, "a", 0, 0, nullptr, &version), "NULL"));
+  EXPECT_TRUE(
+      fails(GPUMEM_INVALID_ARGUMENT, gpumem_slice_publish(slice_, "a", 0, 0, nullptr, nullptr), "NULL"));
+  EXPECT_TRUE(
+      fails(GPUMEM_INVALID_ARGUMENT, gpumem_slice_publish(slice_, nullptr, 0, 0, nullptr, &version), "128"));
+  gpumem_publish_options options = GPUMEM_PUBLISH_OPTIONS_INIT;
+  EXPECT_TRUE(fails(GPUMEM_INVALID_ARGUMENT, publishing(options, mebibytes(4).count), "not committed"));
+  EXPECT_TRUE(fails(GPUMEM_INVALID_ARGUMENT, publishing(options, 1, UINT64_MAX), "not committed"));
+  options.layout = 4097;
+  EXPECT_TRUE(fails(GPUMEM_INVALID_ARGUMENT, publishing(options, 0, 4096), "layout"));
+  options = GPUMEM_PUBLISH_OPTIONS_INIT;
+  options.life_ms = -1;
+  EXPECT_TRUE(fails(GPUMEM_INVALID_ARGUMENT, publishing(options), "life_ms"));
+  options = GPUMEM_PUBLISH_OPTIONS_INIT;
+  options.sharing = GPUMEM_SHARING_NAMED;
+  EXPECT_TRUE(fails(GPUMEM_INVALID_ARGUMENT, publishing(options), "named"));
+  options.reader_count = 1;
+  EXPECT_TRUE(fails(GPUMEM_INVALID_ARGUMENT, publishing(options), "readers"));
+  const char* const readers[9] = {"a", "b", "c", "d", "e", "f", "g", "h", "i"};
+  options.readers = readers;
+  options.reader_count = 9;
+  EXPECT_TRUE(fails(GPUMEM_INVALID_ARGUMENT, publishing(options), "8 tenants at most"));
+  options.reader_count = 8;
+  EXPECT_TRUE(ok(publishing(options)));
+  options.struct_size = 1;
+  EXPECT_TRUE(fails(GPUMEM_INVALID_ARGUMENT, publishing(options), "gpumem_publish_options"));
+}
+
+TEST_F(CRegion, SaysWhatIsWrongWithWhatIsMapped) {
+  gpumem_import* region = nullptr;
+  EXPECT_TRUE(fails(GPUMEM_INVALID_ARGUMENT, gpumem_map_region(nullptr, "a", nullptr, &region), "NULL"));
+  EXPECT_TRUE(fails(GPUMEM_INVALID_ARGUMENT, gpumem_map_region(session_, "a", nullptr, nullptr), "NULL"));
+  EXPECT_TRUE(fails(GPUMEM_INVALID_ARGUMENT, gpumem_map_region(session_, nullptr, nullptr, &region), "128"));
+  EXPECT_TRUE(fails(GPUMEM_NOT_FOUND, gpumem_map_region(session_, "a", nullptr, &region), "no region 'a'"));
+  const std::string long_owner(129, 'x');
+  gpumem_region_options options = GPUMEM_REGION_OPTIONS_INIT;
+  options.owner = long_owner.c_str();
+  EXPECT_TRUE(fails(GPUMEM_INVALID_ARGUMENT, gpumem_map_region(session_, "a", &options, &region), "128"));
+  EXPECT_TRUE(fails(GPUMEM_INVALID_ARGUMENT, gpumem_remove_region(nullptr, "a", 0), "NULL"));
+  EXPECT_TRUE(fails(GPUMEM_INVALID_ARGUMENT, gpumem_remove_region(session_, "", 0), "128"));
+  EXPECT_TRUE(fails(GPUMEM_NOT_FOUND, gpumem_remove_region(session_, "a", 0), "no region 'a'"));
+  gpumem_region_info info = GPUMEM_REGION_INFO_INIT;
+  EXPECT_TRUE(fails(GPUMEM_INVALID_ARGUMENT, gpumem_import_region(nullptr, &info), "NULL"));
+  EXPECT_EQ(region, nullptr);
+}
+
+}  // namespace
+}  // namespace gpumem::test

@@ -1,0 +1,241 @@
+// What people see of regions, and what they do with them: `gpumem regions`, `publish`, `cat`, `verify`.
+#include <gmock/gmock.h>
+
+#include <filesystem>
+#include <random>
+#include <set>
+
+#include "tests/integration/fixture.h"
+#include "tests/support/raw_calls.h"
+#include "tests/support/session_stream.h"
+
+namespace gpumem::test {
+namespace {
+
+using testing::HasSubstr;
+
+const User kPublisher = test_user(10'001), kStranger = test_user(10'002);
+
+struct RegionCommands : BrokerTest {
+  RegionCommands() : BrokerTest({.config = shared()}) {}
+
+  ChildOptions gpumem_options(std::vector<std::string> arguments, std::optional<User> user = {}) {
+    return {.program = cli_program(),
+            .arguments = std::move(arguments),
+            .environment = {{"GPUMEM_RUNTIME_DIR", broker_.folder()}},
+            .user = user};
+  }
+  Outcome gpumem(std::vector<std::string> arguments, std::optional<User> user = {}) {
+    return run(gpumem_options(std::move(arguments), user));
+  }
+  Json regions(std::optional<User> user = {}, std::vector<std::string> more = {}) {
+    more.insert(more.begin(), {"regions", "--json"});
+    const Outcome outcome = gpumem(std::move(more), user);
+    EXPECT_EQ(outcome.status, 0) << outcome.output;
+    return Json::parse(outcome.output, nullptr, false)["regions"];
+  }
+  /// `gpumem publish` of the file, once it has published.
+  std::unique_ptr<Child> publish(std::vector<std::string> arguments, std::optional<User> user = {}) {
+    const std::size_t before = regions().size();
+    arguments.insert(arguments.begin(), "publish");
+    auto child = std::make_unique<Child>(gpumem_options(std::move(arguments), user));
+    EXPECT_TRUE(eventually([&] { return !child->running() || regions().size() > before; }));
+    EXPECT_TRUE(child->running());
+    return child;
+  }
+  static int interrupt(Child& child) {
+    child.signal(SIGINT);
+    return child.wait();
+  }
+  std::string file(const std::string& name, const std::string& content) {
+    write_file(files_ / name, content);
+    return (files_ / name).string();
+  }
+  /// More than the buffer that it goes through, and no multiple of anything.
+  static std::string some_content() {
+    std::string content((std::size_t{17} << 20) + 3, '\0');
+    std::mt19937 random(7);
+    for (char& letter : content) letter = static_cast<char>(random());
+    return content;
+  }
+
+  TemporaryFolder files_;
+};
+
+TEST_F(RegionCommands, AFileIsPublishedReadVerifiedAndRemoved) {
+  const std::string content = some_content(), path = file("weights.bin", content);
+  auto publisher = publish({path, "--sharing", "public"});
+  EXPECT_EQ(gpumem({"cat", "weights.bin"}).output, content);
+  const Outcome equal = gpumem({"verify", "weights.bin", path});
+  EXPECT_EQ(equal.status, 0) << equal.output;
+  EXPECT_THAT(equal.output, HasSubstr("are equal"));
+  const Json region = regions().at(0);
+  EXPECT_EQ(region["name"], "weights.bin");
+  EXPECT_EQ(region["bytes"], content.size());
+  EXPECT_EQ(region["sharing"], "public");
+  EXPECT_EQ(region["charged"][0]["pid"], publisher->pid());
+  EXPECT_EQ(region["charged"][0]["bytes"], mebibytes(18).count);
+  EXPECT_EQ(region["mapped"], 0);
+  EXPECT_TRUE(region["expires"].is_null());
+  const Outcome text = gpumem({"regions"});
+  EXPECT_THAT(text.output, HasSubstr("weights.bin"));
+  EXPECT_THAT(text.output, HasSubstr("public"));
+  EXPECT_EQ(gpumem({"regions", "rm", "weights.bin"}).status, 0);
+  EXPECT_TRUE(regions().empty());
+  const Outcome gone = gpumem({"cat", "weights.bin"});
+  EXPECT_EQ(gone.status, 1);
+  EXPECT_THAT(gone.output, HasSubstr("there is no region 'weights.bin'"));
+  EXPECT_EQ(gpumem({"regions", "rm", "weights.bin"}).status, 1);
+  EXPECT_TRUE(publisher->running()) << "its memory is its own";
+  EXPECT_EQ(interrupt(*publisher), 0);
+  expect_rest();
+}
+
+TEST_F(RegionCommands, VerifyTellsWhereTheyFirstDiffer) {
+  const std::string content = some_content();
+  auto publisher = publish({file("a", content), "--name", "weights"});
+  const auto difference = [&](const std::string& other) {
+    const Outcome outcome = gpumem({"verify", "weights", file("other", other), "--json"});
+    EXPECT_EQ(outcome.status, 1) << outcome.output;
+    return Json::parse(outcome.output, nullptr, false)["first_difference"].get<std::uint64_t>();
+  };
+  std::string other = content;
+  other[content.size() - 2] ^= 1;
+  EXPECT_EQ(difference(other), content.size() - 2);
+  other[0] ^= 1;
+  EXPECT_EQ(difference(other), 0U);
+  EXPECT_EQ(difference(content.substr(0, 5000)), 5000U);
+  EXPECT_EQ(difference(content + "x"), content.size());
+  const Outcome text = gpumem({"verify", "weights", file("other", content + "x")});
+  EXPECT_THAT(text.output, HasSubstr("differ from byte " + std::to_string(content.size())));
+  EXPECT_EQ(gpumem({"verify", "weights", "/nowhere"}).status, 1);
+  EXPECT_EQ(interrupt(*publisher), 0);
+}
+
+TEST_F(RegionCommands, VersionsAreReadAndRemovedOneByOne) {
+  auto first = publish({file("one", "first"), "--name", "weights"});
+  auto second = publish({file("two", "second"), "--name", "weights"});
+  const std::string older = std::to_string(regions().at(0)["version"].get<std::uint64_t>());
+  EXPECT_EQ(gpumem({"cat", "weights"}).output, "second");
+  EXPECT_EQ(gpumem({"cat", "weights", "--version", older}).output, "first");
+  EXPECT_EQ(gpumem({"regions", "rm", "weights"}).status, 0);
+  EXPECT_EQ(gpumem({"cat", "weights"}).output, "first");
+  EXPECT_EQ(gpumem({"regions", "rm", "weights", "--version", older}).status, 0);
+  EXPECT_TRUE(regions().empty());
+}
+
+TEST_F(RegionCommands, WhatCannotBePublishedIsNamed) {
+  const auto refused = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), "publish");
+    const Outcome outcome = gpumem(std::move(arguments));
+    EXPECT_EQ(outcome.status, 1) << outcome.output;
+    return outcome.output;
+  };
+  EXPECT_THAT(refused({"/nowhere"}), HasSubstr("cannot read /nowhere"));
+  EXPECT_THAT(refused({files_.path().string()}), HasSubstr("is not a regular file"));
+  EXPECT_THAT(refused({file("empty", "")}), HasSubstr("is empty"));
+  const std::string large = file("large", "");
+  std::filesystem::resize_file(large, mebibytes(300).count);
+  EXPECT_THAT(refused({large}), HasSubstr("cannot load " + large + " (300MiB)"));
+  const std::string small = file("small", "x");
+  EXPECT_THAT(refused({small, "--device", "GPU-of-nobody"}), HasSubstr("GPU-of-nobody"));
+  EXPECT_THAT(refused({small, "--sharing", "a,b,c,d,e,f,g,h,i"}), HasSubstr("8 tenants"));
+  EXPECT_THAT(refused({small, "--name", "a\nb"}), HasSubstr("printable bytes"));
+  EXPECT_EQ(gpumem({"publish", small, "--life", "soon"}).status, 2);
+  EXPECT_EQ(gpumem({"publish", small, "--runtime-dir", "/nowhere"}).status, 3);
+  expect_rest();
+}
+
+TEST_F(RegionCommands, ALifeThatIsOverEndsThePublisher) {
+  const Outcome outcome = gpumem({"publish", file("brief", "x"), "--life", "1ms"});
+  EXPECT_EQ(outcome.status, 0) << outcome.output;
+  EXPECT_THAT(outcome.output, HasSubstr("published 'brief'"));
+  expect_rest();
+}
+
+TEST_F(RegionCommands, EventsAndWhyTellOfThem) {
+  auto publisher = publish({file("weights", "12345")});
+  EXPECT_EQ(gpumem({"cat", "weights"}).output, "12345");
+  EXPECT_THAT(gpumem({"why", "uid:" + std::to_string(::geteuid())}).output,
+              HasSubstr("published: 5B in 1 region"));
+  EXPECT_EQ(interrupt(*publisher), 0);
+  EXPECT_TRUE(eventually([&] { return regions().empty(); }));
+  const std::string events = gpumem({"events", "--no-follow"}).output;
+  EXPECT_THAT(events, HasSubstr("published 5B as a region: 'weights', version 1"));
+  EXPECT_THAT(events, HasSubstr("mapped a region of 5B: 'weights', version 1, of tenant"));
+  EXPECT_THAT(events, HasSubstr("ended with its memory: 'weights', version 1"));
+}
+
+TEST_F(RegionCommands, OfMoreThanOnePageAreAllListedOnce) {
+  constexpr std::size_t kMany = 300;
+  SessionStream stream(broker_.folder());
+  stream.open();
+  const std::uint64_t slice = stream.open_slice();
+  const v1::SessionAnswer granted = stream.ask(growth(slice, mebibytes(2)));
+  ASSERT_TRUE(granted.has_granted());
+  v1::SessionRequest request;
+  request.mutable_publish()->set_slice(slice);
+  for (const v1::Lease& lease : granted.granted().leases()) request.mutable_publish()->add_leases(lease.id());
+  for (std::size_t i = 0; i < kMany; ++i) {
+    request.mutable_publish()->set_name("region " + std::to_string(i));
+    ASSERT_TRUE(stream.ask(request).has_published());
+  }
+  std::set<std::string> names;
+  for (const Json& region : regions()) names.insert(region["name"]);
+  EXPECT_EQ(names.size(), kMany);
+  EXPECT_EQ(regions().size(), kMany);
+}
+
+TEST_F(RegionCommands, ATokenOfNoPageIsRefused) {
+  const auto monitor = v1::Monitor::NewStub(connect_to_api(broker_.folder()));
+  v1::ListRegionsRequest request;
+  v1::ListRegionsResponse response;
+  for (const char* token : {"x", "1x", "-1", "99999999999999999999"}) {
+    grpc::ClientContext context;
+    request.set_page_token(token);
+    EXPECT_EQ(monitor->ListRegions(&context, request, &response).error_code(),
+              grpc::StatusCode::INVALID_ARGUMENT)
+        << token;
+  }
+}
+
+// ---- Several tenants ----
+
+struct RegionsOfTenants : RegionCommands {
+  void SetUp() override { GPUMEM_NEEDS_ROOT(); }
+  const std::string owner_ = "uid:10001";
+};
+
+TEST_F(RegionsOfTenants, AStrangerIsToldTheSameOfAPrivateOneAsOfNone) {
+  const Outcome before = gpumem({"cat", "weights", "--owner", owner_}, kStranger);
+  auto publisher = publish({file("weights", "secret")}, kPublisher);
+  EXPECT_EQ(regions(kPublisher).size(), 1U);
+  EXPECT_EQ(regions().size(), 1U) << "root's are all";
+  EXPECT_TRUE(regions(kStranger).empty());
+  EXPECT_TRUE(regions(kStranger, {"--owner", owner_}).empty());
+  EXPECT_EQ(gpumem({"regions"}, kStranger).output, "no regions\n");
+  const Outcome after = gpumem({"cat", "weights", "--owner", owner_}, kStranger);
+  EXPECT_EQ(after.status, 1);
+  EXPECT_EQ(after.output, before.output);
+  EXPECT_EQ(gpumem({"regions", "rm", "weights"}, kStranger).status, 1);
+  EXPECT_EQ(gpumem({"events", "--no-follow"}, kStranger).output.find("weights"), std::string::npos);
+  const std::string sessions = gpumem({"ps", "--json"}, kStranger).output;
+  EXPECT_EQ(sessions.find("weights"), std::string::npos) << sessions;
+  EXPECT_EQ(sessions.find("publish"), std::string::npos) << sessions;
+  EXPECT_EQ(gpumem({"cat", "weights"}, kPublisher).output, "secret");
+  EXPECT_EQ(interrupt(*publisher), 0);
+}
+
+TEST_F(RegionsOfTenants, AReaderThatIsNamedSeesItButNotWhoElseIs) {
+  auto publisher = publish({file("weights", "for two"), "--sharing", "uid:10002,uid:10003"}, kPublisher);
+  EXPECT_EQ(gpumem({"cat", "weights", "--owner", owner_}, kStranger).output, "for two");
+  EXPECT_EQ(regions(kPublisher).at(0)["readers"], Json::array({"uid:10002", "uid:10003"}));
+  const Json seen = regions(kStranger).at(0);
+  EXPECT_EQ(seen["sharing"], "named");
+  EXPECT_TRUE(seen["readers"].empty());
+  EXPECT_TRUE(regions(test_user(10'004)).empty());
+  EXPECT_EQ(interrupt(*publisher), 0);
+}
+
+}  // namespace
+}  // namespace gpumem::test

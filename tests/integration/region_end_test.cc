@@ -1,0 +1,165 @@
+// What becomes of a region when a process or the broker dies.
+#include "tests/integration/region_fixture.h"
+
+namespace gpumem::test {
+namespace {
+
+struct RegionEnd : RegionTest {
+  void await_sessions(std::size_t count) {
+    EXPECT_TRUE(eventually([&] { return broker_.sessions().size() == count; }));
+  }
+};
+
+TEST_F(RegionEnd, OfAKilledPublisherPassesToAReaderOfItsTenant) {
+  auto writer = publisher(mebibytes(6), 7);
+  auto reader = client(), late = client();
+  ASSERT_TRUE(succeeded(map(*reader)));
+  writer->kill();
+  await_sessions(2);
+  EXPECT_TRUE(succeeded(check(*reader, 7)));
+  EXPECT_EQ(broker_.device().active(), mebibytes(6).count);
+  EXPECT_EQ(broker_.sessions().at(0).shared(0).charged(), mebibytes(6).count) << "the reader's now";
+  EXPECT_TRUE(succeeded(map(*late))) << "and the region goes on";
+  EXPECT_TRUE(succeeded(check(*late, 7)));
+  reader->kill();
+  await_sessions(1);
+  EXPECT_EQ(broker_.sessions().at(0).shared(0).charged(), mebibytes(6).count);
+  EXPECT_TRUE(succeeded(check(*late, 7)));
+  EXPECT_EQ(late->leave(), 0);
+  expect_rest();
+}
+
+TEST_F(RegionEnd, ComesWithThePublisherThatNobodyRead) {
+  auto writer = publisher(mebibytes(6), 7);
+  auto reader = client();
+  writer->kill();
+  await_sessions(1);
+  EXPECT_TRUE(failed_with(map(*reader), "NOT_FOUND"));
+  EXPECT_EQ(reader->leave(), 0);
+  expect_rest();
+}
+
+TEST_F(RegionEnd, IsNotMadeByAKilledReader) {
+  auto writer = publisher(mebibytes(6), 7);
+  auto reader = client(), next = client();
+  ASSERT_TRUE(succeeded(map(*reader)));
+  reader->kill();
+  await_sessions(2);
+  EXPECT_TRUE(succeeded(map(*next)));
+  EXPECT_TRUE(succeeded(check(*next, 7)));
+  EXPECT_TRUE(succeeded(writer->check("a", 7)));
+  EXPECT_EQ(next->leave(), 0);
+  EXPECT_EQ(writer->leave(), 0);
+  expect_rest();
+}
+
+TEST_F(RegionEnd, IsNotThatOfABrokerWhoseDescriptorsGoOn) {
+  auto writer = publisher(mebibytes(6), 7, {}, {{"layout", 4096}, {"digest", 9}});
+  auto reader = client();
+  const Json before = map(*reader);
+  ASSERT_TRUE(succeeded(before));
+  ASSERT_EQ(broker_.upgrade().status, 0);
+  auto late = client();
+  EXPECT_EQ(map(*late), before) << "the same version, layout and digest";
+  EXPECT_TRUE(succeeded(check(*late, 7)));
+  EXPECT_TRUE(succeeded(check(*reader, 7)));
+  EXPECT_TRUE(succeeded(reader->ask({{"do", "ping"}})));
+  EXPECT_EQ(broker_.device().active(), mebibytes(6).count);
+  const Json next = publish(*writer);
+  ASSERT_TRUE(succeeded(next));
+  EXPECT_GT(next["version"], before["version"]);
+  EXPECT_TRUE(succeeded(unmap(*reader))) << "what it had mapped before";
+  for (ClientProcess* one : {reader.get(), late.get(), writer.get()}) EXPECT_EQ(one->leave(), 0);
+  expect_rest();
+}
+
+TEST_F(RegionEnd, OfAPublisherThatDiedWithTheBrokerPassesToItsReader) {
+  auto writer = publisher(mebibytes(6), 7);
+  auto reader = client();
+  ASSERT_TRUE(succeeded(map(*reader)));
+  broker_.kill();
+  writer->kill();
+  broker_.start_again();
+  EXPECT_TRUE(succeeded(reader->ask({{"do", "ping"}})));
+  EXPECT_TRUE(eventually([&] { return broker_.sessions().size() == 1; }));
+  EXPECT_TRUE(succeeded(check(*reader, 7)));
+  EXPECT_EQ(broker_.sessions().at(0).shared(0).charged(), mebibytes(6).count);
+  EXPECT_EQ(reader->leave(), 0);
+  expect_rest();
+}
+
+// Its descriptors end with it: the next one cannot hand the memory on. What is mapped stays.
+TEST_F(RegionEnd, IsThatOfAKilledBrokerButNobodyLosesWhatItHasMapped) {
+  auto writer = publisher(mebibytes(6), 7);
+  auto reader = client();
+  ASSERT_TRUE(succeeded(map(*reader)));
+  broker_.kill();
+  EXPECT_TRUE(succeeded(check(*reader, 7)));
+  broker_.start_again();
+  auto late = client();
+  EXPECT_TRUE(failed_with(map(*late), "NOT_FOUND"));
+  EXPECT_TRUE(succeeded(reader->ask({{"do", "ping"}})));
+  EXPECT_TRUE(succeeded(check(*reader, 7)));
+  EXPECT_EQ(broker_.device().active(), mebibytes(6).count);
+  EXPECT_TRUE(failed_with(publish(*writer), "FAILED_PRECONDITION"));
+  EXPECT_TRUE(succeeded(writer->shrink("a", {})));
+  EXPECT_EQ(writer->leave(), 0);
+  EXPECT_EQ(broker_.device().active(), mebibytes(6).count) << "the reader's";
+  EXPECT_TRUE(succeeded(unmap(*reader))) << "what it had mapped before";
+  EXPECT_EQ(reader->leave(), 0);
+  EXPECT_EQ(late->leave(), 0);
+  expect_rest();
+}
+
+TEST_F(RegionEnd, IsMappedByACallThatIsMadeWithoutABroker) {
+  auto reader = client();
+  broker_.kill();
+  reader->tell({{"do", "map_region"}, {"region", "weights"}});
+  broker_.start_again();
+  EXPECT_TRUE(failed_with(reader->answer(), "NOT_FOUND")) << "asked of the next broker";
+  auto writer = publisher(mebibytes(6), 7);
+  ASSERT_TRUE(succeeded(map(*reader)));
+  EXPECT_TRUE(succeeded(check(*reader, 7)));
+  EXPECT_EQ(reader->leave(), 0);
+  EXPECT_EQ(writer->leave(), 0);
+  expect_rest();
+}
+
+// ---- Several tenants ----
+
+struct RegionEndOfLab : RegionsOfLab {};
+
+TEST_F(RegionEndOfLab, ChargesAReaderOfAnotherTenantAndEndsTheRegion) {
+  auto writer = publisher(mebibytes(6), 7, bob_, {{"sharing", kPublic}});
+  auto reader = client({}, zoe_), late = client({}, zoe_);
+  ASSERT_TRUE(succeeded(map(*reader, {{"owner", "bob"}})));
+  writer->kill();
+  EXPECT_TRUE(eventually([&] { return broker_.tenant("zoe").charged() == mebibytes(6).count; }));
+  EXPECT_EQ(broker_.tenant("bob").charged(), 0U);
+  EXPECT_TRUE(succeeded(check(*reader, 7)));
+  EXPECT_TRUE(failed_with(map(*late, {{"owner", "bob"}}), "NOT_FOUND"));
+  EXPECT_TRUE(failed_with(map(*late, {{"owner", "zoe"}}), "NOT_FOUND")) << "the reader did not publish it";
+  EXPECT_TRUE(succeeded(unmap(*reader)));
+  EXPECT_TRUE(eventually([&] { return broker_.tenant("zoe").charged() == 0; }));
+  EXPECT_EQ(reader->leave(), 0);
+  EXPECT_EQ(late->leave(), 0);
+  expect_rest();
+}
+
+TEST_F(RegionEndOfLab, PrefersAReaderOfItsTenant) {
+  auto writer = publisher(mebibytes(6), 7, bob_, {{"sharing", kPublic}});
+  auto stranger = client({}, zoe_), mate = client({}, bob_);
+  ASSERT_TRUE(succeeded(map(*stranger, {{"owner", "bob"}})));
+  ASSERT_TRUE(succeeded(map(*mate)));
+  writer->kill();
+  EXPECT_TRUE(eventually([&] { return broker_.sessions().size() == 2; }));
+  EXPECT_EQ(broker_.tenant("bob").charged(), mebibytes(6).count);
+  EXPECT_EQ(broker_.tenant("zoe").charged(), 0U);
+  EXPECT_TRUE(succeeded(check(*stranger, 7)));
+  EXPECT_EQ(stranger->leave(), 0);
+  EXPECT_EQ(mate->leave(), 0);
+  expect_rest();
+}
+
+}  // namespace
+}  // namespace gpumem::test

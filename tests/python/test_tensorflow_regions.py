@@ -1,0 +1,146 @@
+"""TensorFlow processes on one copy of a model: what tensorflow_regions_program.py finds. The device is simulated, so that
+TensorFlow for the CPU computes with its memory in place."""
+import contextlib
+import dataclasses
+import json
+import os
+import pathlib
+import re
+import struct
+import subprocess
+
+import gpumem
+import numpy as np
+import pytest
+from cuda.bindings import driver as cu
+from gpumem import MIB
+from gpumem.safetensors import publish_safetensors
+from gpumem.tensorflow import memory_limit
+
+from bindings import ok
+from brokered import broker, kept  # noqa: F401, fixtures
+
+PROGRAM = pathlib.Path(__file__).with_name("tensorflow_regions_program.py")
+QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "TF_ENABLE_ONEDNN_OPTS": "0"}
+WIDTHS = (1024, 4096, 8192, 1536)
+READERS = 4
+
+
+@pytest.fixture(scope="module")
+def context():
+    ok(cu.cuInit(0))
+    return ok(cu.cuDevicePrimaryCtxRetain(0))
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    """A model of 201 MB, by the paths of the program's weights."""
+    shapes = {}
+    for number, (rows, columns) in enumerate(zip(WIDTHS, WIDTHS[1:])):
+        shapes |= {f"net/dense_{number}/kernel": (rows, columns), f"net/dense_{number}/bias": (columns,)}
+    shapes |= {f"net/norm/{name}": (WIDTHS[2],) for name in ("gamma", "beta", "moving_mean", "moving_variance")}
+    dice, header, at = np.random.default_rng(5), {}, 0
+    for name, shape in shapes.items():
+        size = 4 * int(np.prod(shape))
+        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [at, at + size]}
+        at += size
+    assert at > 200_000_000
+    path, text = tmp_path_factory.mktemp("model") / "model.safetensors", json.dumps(header).encode()
+    with open(path, "wb") as out:
+        out.write(struct.pack("<Q", len(text)) + text)
+        for name, shape in shapes.items():
+            values = dice.standard_normal(shape, dtype="float32") / 64
+            out.write((np.abs(values) if name.endswith("variance") else values).tobytes())
+    return path
+
+
+class Process:
+    """The program in a role, until the end of the `with`."""
+
+    def __init__(self, *words: object):
+        self._process = subprocess.Popen([os.environ["COEXISTENCE_PYTHON"], PROGRAM, *map(str, words)],
+                                         env={**os.environ, **QUIET}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def hear(self) -> dict:
+        line = self._process.stdout.readline()
+        assert line, f"the program ended with {self._process.wait()}"
+        return json.loads(line)
+
+    def say(self, line: str) -> dict:
+        self._process.stdin.write(line + "\n")
+        self._process.stdin.flush()
+        return self.hear()
+
+    def __enter__(self) -> "Process":
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        self._process.stdin.close()
+        if kind is not None:
+            self._process.kill()
+        assert self._process.wait() == 0 or kind is not None
+
+
+def charged(broker, label: str) -> list[int]:
+    """Bytes, of each session of that label."""
+    return [sum(slice["charged"] for slice in one["slices"]) for one in broker.sessions() if one["label"] == label]
+
+
+def test_four_tensorflow_processes_predict_by_one_copy_as_by_an_ordinary_load(broker, file):
+    with contextlib.ExitStack() as running:
+        publisher = running.enter_context(Process("publish", file))
+        published = publisher.hear()
+        readers = [running.enter_context(Process("map")) for _ in range(READERS)]
+        found = [reader.hear() for reader in readers]
+        for one in found:
+            assert one["predicted"] == published["predicted"] != one["before"]
+            assert one["distinct"] > 1000  # predictions worth comparing
+            assert one["in_place"] == one["weights"] and len(one["weights"]) == 10
+            assert one["private"] == ["net/norm/moving_mean", "net/norm/moving_variance"]
+            assert one["limits"] == {}  # TensorFlow for the CPU has no GPU to limit
+        # one copy, and a few small ones of each reader's own
+        [whole] = charged(broker, "publish")
+        assert published["bytes"] > 200_000_000 and published["bytes"] < whole < published["bytes"] + 4 * MIB
+        assert charged(broker, "map") == [2 * MIB] * READERS
+        assert broker.lent() == whole + READERS * 2 * MIB
+        # a reader that trains does so by itself
+        trained = readers[0].say("train")["predicted"]
+        assert trained != published["predicted"]
+        assert [reader.say("predict")["predicted"] for reader in readers[1:]] == [published["predicted"]] * (READERS - 1)
+        assert readers[0].say("predict")["predicted"] == trained
+
+
+def test_tensorflow_tensors_of_a_published_file(context, broker, file):
+    with gpumem.Session.connect(label="file") as session, publish_safetensors(session, file, "file") as publication:
+        assert len(publication.layout.arrays) == 10
+        with Process("tensors") as reader:
+            found = reader.hear()
+        at = np.random.default_rng(3).standard_normal((8, WIDTHS[0]), dtype="float32")
+        with session.map_region("file") as region:
+            arrays = region.arrays(private=())
+            for number in range(3):
+                at = np.tanh(at @ arrays[f"net/dense_{number}/kernel"].numpy() + arrays[f"net/dense_{number}/bias"].numpy())
+            del arrays
+        assert len(found["predicted"]) == 64 and np.isfinite(at).all()
+        assert "the region has no array 'sequential/dense/kernel'" in found["refused"] and found["unchanged"] and found["renamed"]
+        assert found["explained"].startswith("OOM when allocating tensor\ndevice GPU-")
+        assert f"tenant {found['tenant']} has " in found["explained"] and "256 MiB are charged to nobody" in found["explained"]
+
+
+def test_the_tensorflow_example_of_the_page_on_regions_runs(context, broker):
+    page = (PROGRAM.parents[2] / "docs/regions-python.md").read_text().partition("## TensorFlow")[2]
+    [example] = re.findall(r"```python\n(.*?)```", page, flags=re.S)
+    ended = subprocess.run([os.environ["COEXISTENCE_PYTHON"], "-c", example], env={**os.environ, **QUIET}, text=True,
+                           capture_output=True, timeout=280)
+    assert ended.returncode == 0, ended.stderr
+
+
+def test_the_limit_for_tensorflow_depends_on_promises_and_not_on_what_is_free():
+    usage = gpumem.DeviceUsage("GPU-1", pool=64 << 30, free=0, guarantee=0, limit=8 << 30, charged=8 << 30, available=0,
+                               pressure=0, pressure_deadline=0)
+    assert memory_limit(usage, 80 << 30) == (8 << 30) - (128 << 20)
+    assert memory_limit(usage, 4 << 30, reserve=0) == 4 << 30  # the slice of the drop-in driver
+    assert memory_limit(usage, 80 << 30, limit=(2 << 30) + 5, reserve=MIB) == (2 << 30) - MIB
+    assert memory_limit(dataclasses.replace(usage, limit=128 << 30), 80 << 30, reserve=0) == 64 << 30
+    with pytest.raises(gpumem.InvalidArgument, match="leaves nothing"):
+        memory_limit(usage, 80 << 30, limit=64 * MIB)

@@ -1,0 +1,80 @@
+// The commands of regions.
+#include <csignal>
+
+#include "tests/support/test_client.h"
+
+namespace gpumem::test {
+namespace {
+
+// A text, or an array of its bytes: those that no JSON can hold.
+std::string text_of(const Json& given) {
+  if (given.is_string()) return given;
+  std::string text;
+  for (const Json& byte : given) text += static_cast<char>(byte.get<int>());
+  return text;
+}
+
+Bytes bytes_in(const Json& command, const char* key) { return {command.value(key, std::uint64_t{0})}; }
+
+Answer publish(const Json& command, Holdings& holdings) {
+  PublishOptions options;
+  options.sharing = static_cast<Sharing>(command.value("sharing", 0));
+  options.readers = command.value("readers", std::vector<std::string>{});
+  options.layout = bytes_in(command, "layout");
+  options.digest.fill(static_cast<unsigned char>(command.value("digest", 0)));
+  options.life = std::chrono::milliseconds(command.value("life_ms", 0));
+  auto version = holdings.slices.at(command.at("slice"))
+                     .publish(text_of(command.at("region")), bytes_in(command, "offset"),
+                              bytes_in(command, "bytes"), options);
+  if (!version) return failure(version.error());
+  Answer answer;
+  answer.json["version"] = *version;
+  return answer;
+}
+
+// The same of so many names: the region's and a number.
+Answer publish_many(const Json& command, Holdings& holdings) {
+  const std::string name = command.at("region");
+  for (int i = 0; i < command.at("count").get<int>(); ++i) {
+    auto version = holdings.slices.at(command.at("slice")).publish(name + std::to_string(i));
+    if (!version) return failure(version.error());
+  }
+  return {};
+}
+
+Answer map_region(const Json& command, Holdings& holdings) {
+  auto region = holdings.session->map_region(
+      text_of(command.at("region")), {command.value("owner", ""), command.value("version", std::uint64_t{0}),
+                                      command.value("writable", false)});
+  if (!region) return failure(region.error());
+  Answer answer;
+  answer.json["bytes"] = region->size().count;
+  answer.json["version"] = region->version();
+  answer.json["layout"] = region->layout().count;
+  answer.json["digest"] = region->digest();
+  holdings.imports.insert_or_assign(command.value("import", "i"), std::move(*region));
+  return answer;
+}
+
+// As a kernel would, not through the driver: on the simulated one device memory is the process's.
+Answer store(const Json& command, Holdings& holdings) {
+  std::signal(SIGSEGV, SIG_DFL);  // and not a sanitizer's report
+  *reinterpret_cast<volatile char*>(holdings.imports.at(command.value("import", "i")).address()) = 1;
+  return {};
+}
+
+}  // namespace
+
+std::optional<Answer> region_command(const Json& command, Holdings& holdings) {
+  const std::string what = command.at("do");
+  if (what == "publish") return publish(command, holdings);
+  if (what == "publish_many") return publish_many(command, holdings);
+  if (what == "map_region") return map_region(command, holdings);
+  if (what == "store") return store(command, holdings);
+  if (what != "remove_region") return std::nullopt;
+  auto removed = holdings.session->remove_region(text_of(command.at("region")),
+                                                 command.value("version", std::uint64_t{0}));
+  return removed ? Answer{} : failure(removed.error());
+}
+
+}  // namespace gpumem::test

@@ -1,0 +1,35 @@
+#include "base/printable.h"
+
+#include <gtest/gtest.h>
+
+namespace gpumem {
+namespace {
+
+TEST(Printable, IsTextOfAnyLanguage) {
+  for (const char* text :
+       {"", "training run 3", "modèle", "модель", "模型", "\U0001f40d", "\u00a0", "\U0010ffff"})
+    EXPECT_TRUE(is_printable(text)) << text;
+}
+
+TEST(Printable, IsNoControlCharacter) {
+  for (const std::string& text :
+       {std::string("\0", 1), std::string("a\nb"), std::string("\x1b[2J"), std::string("\x7f"),
+        std::string("\u0080"), std::string("\u009b"), std::string("\u009f")})
+    EXPECT_FALSE(is_printable(text));
+}
+
+// A message of Protocol Buffers with one such text is not read at all.
+TEST(Printable, IsUtf8) {
+  for (const char* text :
+       {"\xff", "a\x80", "\xc3", "\xc3(", "\xe2\x82", "\xf0\x9f\x90", "\xf8\x88\x80\x80\x80"})
+    EXPECT_FALSE(is_printable(text)) << "cut off, or of no such length";
+  for (const char* text : {"\xc0\xaf", "\xc1\xbf", "\xe0\x80\xaf", "\xf0\x80\x80\xaf"})
+    EXPECT_FALSE(is_printable(text)) << "longer than need be";
+  for (const char* text : {"\xed\xa0\x80", "\xed\xbf\xbf"})
+    EXPECT_FALSE(is_printable(text)) << "half of a pair";
+  for (const char* text : {"\xf4\x90\x80\x80", "\xf7\xbf\xbf\xbf"})
+    EXPECT_FALSE(is_printable(text)) << "beyond Unicode";
+}
+
+}  // namespace
+}  // namespace gpumem

@@ -1,0 +1,352 @@
+#include <gmock/gmock.h>
+
+#include "tests/unit/core/machine.h"
+
+// Regions: who may map them, which version, and who is charged for what becomes of their publisher.
+
+namespace gpumem::core {
+namespace {
+
+using std::chrono::minutes;
+using std::chrono::seconds;
+using testing::ElementsAre;
+using testing::IsEmpty;
+using testing::Pair;
+
+// The tenants lab, with ann and bob, and zoe, who belongs to nobody.
+Policy lab_policy(Escalation escalation = Escalation::kWait) {
+  Policy policy;
+  policy.devices = {device("GPU-0", mebibytes(64))};
+  policy.devices[0].reclaim.lend_guarantees = true;
+  policy.devices[0].reclaim.escalation = escalation;
+  policy.tenants = {parent("lab", {{mebibytes(16), mebibytes(64)}}),
+                    user("ann", 1, {{mebibytes(16), mebibytes(64)}}, "lab"),
+                    user("bob", 2, {{{}, mebibytes(64)}}, "lab"),
+                    user("zoe", 3, {{mebibytes(16), mebibytes(64)}})};
+  return policy;
+}
+
+class BrokerRegion : public testing::Test {
+ protected:
+  explicit BrokerRegion(Policy policy = lab_policy()) : machine(std::move(policy)) {
+    publisher = machine.connect(2);
+    mate = machine.connect(2);
+    ann = machine.connect(1);
+    zoe = machine.connect(3);
+    slice = machine.slice(publisher);
+    grant = machine.get(publisher, slice, mebibytes(8));
+  }
+  RegionTerms terms(Sharing sharing = Sharing::kPrivate) const {
+    RegionTerms terms;
+    terms.name = "weights";
+    terms.sharing = sharing;
+    if (sharing == Sharing::kNamed) terms.readers = {"zoe"};
+    return terms;
+  }
+  Result<RegionId> publish(const RegionTerms& terms) { return publish(terms, grant); }
+  Result<RegionId> publish(const RegionTerms& terms, const Grant& of) {
+    return machine.broker.publish(publisher, slice, Machine::leases_of(of), terms, machine.now);
+  }
+  Result<MappedRegion> map(SessionId session, std::uint64_t version = Regions::kNewest) {
+    return machine.broker.map_region(session, "bob", "weights", version, machine.now);
+  }
+  /// The process maps it.
+  ImportId use(SessionId session) {
+    auto mapped = map(session);
+    EXPECT_TRUE(mapped) << mapped.error().message;
+    if (!mapped) return {};
+    for (const auto& [lease, extent] : mapped->imported.leases) {
+      machine.driver.hold(extent.id);
+      machine.held[session].push_back(extent.id);
+    }
+    return mapped->imported.id;
+  }
+  Code map_fails(SessionId session, std::uint64_t version = Regions::kNewest) {
+    auto mapped = map(session, version);
+    EXPECT_FALSE(mapped);
+    return mapped ? Code::kInternal : mapped.error().code;
+  }
+  Code publish_fails(const RegionTerms& terms) {
+    auto published = publish(terms);
+    EXPECT_FALSE(published);
+    return published ? Code::kInternal : published.error().code;
+  }
+
+  Machine machine;
+  SessionId publisher, mate, ann, zoe;
+  SliceId slice;
+  Grant grant;
+};
+
+TEST_F(BrokerRegion, IsMappedByItsNameAndChargedOnce) {
+  RegionTerms part = terms();
+  part.offset = mebibytes(1);
+  part.bytes = mebibytes(4);
+  part.layout = Bytes{100};
+  part.digest.fill('d');
+  const auto version = publish(part);
+  ASSERT_TRUE(version);
+  const auto mapped = machine.broker.map_region(mate, "", "weights", Regions::kNewest, machine.now);
+  ASSERT_TRUE(mapped);
+  EXPECT_EQ(mapped->version, *version);
+  EXPECT_EQ(mapped->layout, Bytes{100});
+  EXPECT_EQ(mapped->digest, part.digest);
+  EXPECT_EQ(mapped->imported.offset, mebibytes(1));
+  EXPECT_EQ(mapped->imported.bytes, mebibytes(4));
+  EXPECT_EQ(machine.charged("bob"), mebibytes(8));
+}
+
+TEST_F(BrokerRegion, IsAsIfItWereNotThereForWhomItIsNotSharedWith) {
+  const std::string unknown = map(zoe).error().message;
+  ASSERT_TRUE(publish(terms(Sharing::kPrivate)));
+  EXPECT_EQ(map_fails(zoe), Code::kNotFound);
+  EXPECT_EQ(map_fails(ann), Code::kNotFound);
+  EXPECT_EQ(map(zoe).error().message, unknown);
+  EXPECT_TRUE(map(mate));
+}
+
+TEST_F(BrokerRegion, OfAGroupIsForThoseWhoBelongToIt) {
+  ASSERT_TRUE(publish(terms(Sharing::kGroup)));
+  EXPECT_TRUE(map(ann));
+  EXPECT_EQ(map_fails(zoe), Code::kNotFound);
+}
+
+TEST_F(BrokerRegion, OfATenantWithoutAGroupIsForNobodyElse) {
+  const SliceId hers = machine.slice(zoe);
+  const Grant zoes = machine.get(zoe, hers, mebibytes(2));
+  ASSERT_TRUE(
+      machine.broker.publish(zoe, hers, Machine::leases_of(zoes), terms(Sharing::kGroup), machine.now));
+  EXPECT_FALSE(machine.broker.map_region(ann, "zoe", "weights", Regions::kNewest, machine.now));
+}
+
+TEST_F(BrokerRegion, IsForTenantsThatAreNamedOrForAll) {
+  ASSERT_TRUE(publish(terms(Sharing::kNamed)));
+  EXPECT_TRUE(map(zoe));
+  EXPECT_EQ(map_fails(ann), Code::kNotFound);
+  ASSERT_TRUE(publish(terms(Sharing::kPublic)));
+  EXPECT_TRUE(map(ann));
+}
+
+TEST_F(BrokerRegion, NamedForAGroupIsForItsMembers) {
+  RegionTerms lab = terms(Sharing::kNamed);
+  lab.readers = {"nobody", "lab"};
+  ASSERT_TRUE(publish(lab));
+  EXPECT_TRUE(map(ann));
+  EXPECT_EQ(map_fails(zoe), Code::kNotFound);
+}
+
+TEST_F(BrokerRegion, ComesInVersionsOfWhichTheNewestIsMeant) {
+  const Grant more = machine.get(publisher, slice, mebibytes(2));
+  const auto first = publish(terms());
+  const auto second = publish(terms(), more);
+  ASSERT_TRUE(first && second);
+  EXPECT_GT(*second, *first);
+  EXPECT_EQ(map(mate)->version, *second);
+  EXPECT_EQ(map(mate, first->value)->imported.bytes, mebibytes(8));
+  ASSERT_TRUE(machine.broker.remove_region(mate, "weights", Regions::kNewest, machine.now));
+  EXPECT_EQ(map(mate)->version, *first);
+  EXPECT_EQ(map_fails(mate, second->value), Code::kNotFound);
+}
+
+TEST_F(BrokerRegion, IsRemovedByItsTenantAlone) {
+  ASSERT_TRUE(publish(terms(Sharing::kPublic)));
+  EXPECT_EQ(machine.broker.remove_region(ann, "weights", Regions::kNewest, machine.now).error().code,
+            Code::kNotFound);
+  use(ann);
+  ASSERT_TRUE(machine.broker.remove_region(mate, "weights", Regions::kNewest, machine.now));
+  EXPECT_EQ(map_fails(zoe), Code::kNotFound);
+  EXPECT_EQ(machine.charged("bob"), mebibytes(8));
+}
+
+TEST_F(BrokerRegion, EndsWithItsTime) {
+  RegionTerms brief = terms();
+  brief.expires = machine.now + seconds(5);
+  ASSERT_TRUE(publish(brief));
+  machine.pass(seconds(5));
+  EXPECT_EQ(map_fails(mate), Code::kNotFound);
+}
+
+TEST_F(BrokerRegion, EndsWithAnyOfItsMemory) {
+  ASSERT_TRUE(publish(terms()));
+  ASSERT_TRUE(machine.give_back(publisher, slice, grant));
+  EXPECT_EQ(map_fails(mate), Code::kNotFound);
+  EXPECT_EQ(machine.charged("bob"), Bytes{});
+}
+
+TEST_F(BrokerRegion, GoesOnWithAReaderOfItsTenantWhenItsPublisherDies) {
+  ASSERT_TRUE(publish(terms(Sharing::kPublic)));
+  use(ann);
+  use(mate);
+  machine.die(publisher);
+  EXPECT_EQ(machine.charged("bob"), mebibytes(8));
+  EXPECT_EQ(machine.charged("ann"), Bytes{});
+  EXPECT_TRUE(map(zoe));
+  machine.die(mate);
+  EXPECT_EQ(map_fails(mate), Code::kUnauthenticated);
+  EXPECT_EQ(map_fails(zoe), Code::kNotFound) << "its tenant has it no more";
+}
+
+TEST_F(BrokerRegion, IsChargedToAReaderWhenNobodyOfItsTenantHasIt) {
+  ASSERT_TRUE(publish(terms(Sharing::kPublic)));
+  const ImportId import = use(ann);
+  machine.die(publisher);
+  EXPECT_EQ(machine.charged("bob"), Bytes{});
+  EXPECT_EQ(machine.charged("ann"), mebibytes(8));
+  EXPECT_EQ(map_fails(zoe), Code::kNotFound);
+  machine.stop_using(ann, grant);
+  ASSERT_TRUE(machine.broker.release_import(ann, import, machine.now));
+  machine.collect();
+  EXPECT_EQ(machine.charged("ann"), Bytes{});
+  EXPECT_EQ(machine.free(), mebibytes(64));
+}
+
+TEST_F(BrokerRegion, KeepsItsMemoryFromNobodyWhenItIsGivenBackUnderItsReaders) {
+  ASSERT_TRUE(publish(terms(Sharing::kPublic)));
+  use(zoe);
+  ASSERT_TRUE(machine.give_back(publisher, slice, grant));
+  EXPECT_EQ(machine.charged("zoe"), mebibytes(8));
+  machine.die(zoe);
+  EXPECT_EQ(machine.free(), mebibytes(64));
+}
+
+TEST_F(BrokerRegion, CannotBeWhatMakesNoSense) {
+  RegionTerms wrong = terms();
+  wrong.layout = mebibytes(9);
+  EXPECT_EQ(publish_fails(wrong), Code::kInvalidArgument);
+  wrong = terms();
+  wrong.offset = mebibytes(8);
+  EXPECT_EQ(publish_fails(wrong), Code::kInvalidArgument);
+  wrong = terms();
+  wrong.readers = {"ann"};
+  EXPECT_EQ(publish_fails(wrong), Code::kInvalidArgument) << "a private one names nobody";
+  wrong = terms(Sharing::kNamed);
+  wrong.readers.clear();
+  EXPECT_EQ(publish_fails(wrong), Code::kInvalidArgument);
+  wrong.readers.assign(Regions::kMostReaders + 1, "ann");
+  EXPECT_EQ(publish_fails(wrong), Code::kInvalidArgument);
+  wrong = terms();
+  wrong.expires = machine.now;
+  EXPECT_EQ(publish_fails(wrong), Code::kInvalidArgument);
+  EXPECT_EQ(machine.broker.publish(mate, slice, Machine::leases_of(grant), terms(), machine.now).error().code,
+            Code::kNotFound)
+      << "another's slice";
+}
+
+TEST_F(BrokerRegion, ThereAreNoMoreOfATenantThanTheBound) {
+  RegionTerms one = terms();
+  for (std::size_t i = 0; i < Regions::kMostOfTenant; ++i) ASSERT_TRUE(publish(one));
+  EXPECT_EQ(publish_fails(one), Code::kResourceExhausted);
+  ASSERT_TRUE(machine.broker.remove_region(mate, "weights", Regions::kNewest, machine.now));
+  one.expires = machine.now + seconds(1);
+  EXPECT_TRUE(publish(one));
+  EXPECT_EQ(publish_fails(one), Code::kResourceExhausted);
+  machine.pass(seconds(1));
+  EXPECT_TRUE(publish(terms())) << "what has expired makes room";
+}
+
+TEST_F(BrokerRegion, OfMuchMemoryCountsForMore) {
+  std::vector<LeaseId> leases;
+  for (int i = 0; i < 8; ++i)
+    for (const LeaseId lease : Machine::leases_of(machine.get(publisher, slice, mebibytes(2))))
+      leases.push_back(lease);
+  const auto publish_all = [&] {
+    return machine.broker.publish(publisher, slice, leases, terms(), machine.now);
+  };
+  for (std::size_t i = 0; i < Regions::kMostParts / leases.size(); ++i) ASSERT_TRUE(publish_all());
+  EXPECT_EQ(publish_all().error().code, Code::kResourceExhausted);
+  ASSERT_TRUE(machine.broker.remove_region(publisher, "weights", Regions::kNewest, machine.now));
+  EXPECT_TRUE(publish_all());
+}
+
+TEST_F(BrokerRegion, IsThereAfterARestartIfItsDescriptorsAre) {
+  ASSERT_TRUE(publish(terms(Sharing::kPublic)));
+  const auto version = map(ann)->version;
+  machine.restart(lab_policy(), {grant});
+  ASSERT_TRUE(machine.resume(publisher, {slice}, {grant}));
+  const SessionId reader = machine.connect(3);
+  const auto mapped = map(reader);
+  ASSERT_TRUE(mapped) << mapped.error().message;
+  EXPECT_EQ(mapped->version, version);
+  machine.restart(lab_policy());
+  EXPECT_EQ(map_fails(machine.connect(3)), Code::kNotFound) << "nobody can be sent its descriptors";
+}
+
+TEST_F(BrokerRegion, NeverHasAVersionTwice) {
+  const auto version = publish(terms());
+  ASSERT_TRUE(version);
+  ASSERT_TRUE(machine.broker.remove_region(mate, "weights", Regions::kNewest, machine.now));
+  machine.restart(lab_policy(), {grant});
+  ASSERT_TRUE(machine.resume(publisher, {slice}, {grant}));
+  EXPECT_GT(publish(terms(), machine.before(grant)).value(), *version);
+}
+
+TEST_F(BrokerRegion, FollowsItsPublisherToAnotherTenant) {
+  ASSERT_TRUE(publish(terms()));
+  Policy other = lab_policy();
+  other.tenants[2].name = "rob";
+  ASSERT_TRUE(machine.broker.apply(other, machine.now));
+  machine.collect();
+  EXPECT_EQ(map_fails(mate), Code::kNotFound) << "bob is nobody";
+  EXPECT_TRUE(machine.broker.map_region(mate, "rob", "weights", Regions::kNewest, machine.now));
+}
+
+// Its publisher has given a part back, which a mate has now, who becomes somebody else's.
+TEST_F(BrokerRegion, EndsWhenItsMemoryIsPartedBetweenTenants) {
+  Peer other = peer_of(2);
+  other.gids = {99};
+  const SessionId leaver = machine.broker.open_session(other, "test", machine.now).value();
+  const Grant more = machine.get(publisher, slice, mebibytes(2));
+  std::vector<LeaseId> leases = Machine::leases_of(grant);
+  const std::vector<LeaseId> last = Machine::leases_of(more);
+  leases.insert(leases.end(), last.begin(), last.end());
+  ASSERT_TRUE(machine.broker.publish(publisher, slice, leases, terms(), machine.now));
+  use(leaver);
+  ASSERT_TRUE(machine.give_back(publisher, slice, more));
+  ASSERT_TRUE(map(mate));
+  Policy parted = lab_policy();
+  parted.tenants[2].uid.reset();
+  parted.tenants[2].gid = 102;
+  TenantRule eve = parted.tenants[2];
+  eve.name = "eve";
+  eve.gid = 99;
+  parted.tenants.push_back(eve);
+  ASSERT_TRUE(machine.broker.apply(parted, machine.now));
+  machine.collect();
+  EXPECT_EQ(map_fails(mate), Code::kNotFound);
+  EXPECT_EQ(machine.broker.map_region(leaver, "eve", "weights", Regions::kNewest, machine.now).error().code,
+            Code::kNotFound);
+}
+
+class BrokerRegionUnderPressure : public BrokerRegion {
+ protected:
+  BrokerRegionUnderPressure() : BrokerRegion(lab_policy(Escalation::kEndSession)) {
+    EXPECT_TRUE(publish(terms(Sharing::kPublic)));
+  }
+  // Bob has 48 MiB, zoe the rest, and ann claims what she is guaranteed.
+  void press() {
+    machine.get(publisher, slice, mebibytes(40));
+    machine.get(zoe, machine.slice(zoe), mebibytes(16));
+    machine.grow(ann, machine.slice(ann), mebibytes(16), seconds(60));
+  }
+};
+
+// Its publisher is ended; the reader is charged for the bytes then, and nobody needs them.
+TEST_F(BrokerRegionUnderPressure, AReaderIsNotEndedForWhatItsPublisherOwes) {
+  use(zoe);
+  press();
+  machine.pass_in_steps(seconds(2));
+  EXPECT_THAT(machine.signals, ElementsAre(Pair(publisher, Signal::kTerminate)));
+  machine.die(publisher);
+  EXPECT_EQ(machine.charged("ann"), mebibytes(16));
+  EXPECT_EQ(machine.charged("zoe"), mebibytes(24));
+  machine.pass_in_steps(seconds(60));
+  EXPECT_EQ(machine.signals.size(), 1u);
+}
+
+TEST_F(BrokerRegionUnderPressure, IsMappedByNobodyWhileItIsAskedBack) {
+  press();
+  EXPECT_EQ(map_fails(zoe), Code::kUnavailable);
+}
+
+}  // namespace
+}  // namespace gpumem::core
