@@ -70,6 +70,7 @@ void warn_of_restart(const host::Config& in_force, const host::Config& read) {
   warn("state_dir", in_force.state_folder, read.state_folder);
   warn("socket_group", in_force.socket_group, read.socket_group);
   const auto word = [](bool truth) { return std::string(truth ? "true" : "false"); };
+  warn("[kubernetes] cgroup_root", in_force.kubernetes.cgroup_root, read.kubernetes.cgroup_root);
   warn("[metrics] listen", in_force.metrics.listen, read.metrics.listen);
   warn("the group of metrics.sock", metrics_group(in_force), metrics_group(read));
   warn("fabric_handles", word(in_force.fabric_handles), word(read.fabric_handles));
@@ -191,6 +192,9 @@ Result<void> Daemon::serve(const host::Config& config, const host::ServiceManage
   auto store = host::QuotaStore::open(config.state_folder,
                                       to_rfc3339(std::chrono::system_clock::now(), Precision::kSeconds));
   if (!store) return store.error();
+  auto claims = host::ClaimStore::open(config.state_folder);
+  if (!claims) return claims.error();
+  options_.kernel.pods.cgroup_root = config.kubernetes.cgroup_root;
   auto driver = driver_folder();
   if (!driver) return driver.error();
   auto machine = find_machine(*driver);
@@ -200,7 +204,7 @@ Result<void> Daemon::serve(const host::Config& config, const host::ServiceManage
   Inheritance before{read_journal(folder_.path()), passed.take_leases()};
   crash_at(CrashPoint::kRestartRead);
   if (before.journal) note_lent(machine_, *before.journal);
-  auto policy = host::compile_in_force(config, machine_.devices, store->current());
+  auto policy = host::compile_in_force(config, machine_.devices, store->current(), claims->current());
   if (!policy) return policy.error();
   report(*policy);
   if (auto started = start_loop(config, *driver, std::move(*policy), std::move(before), manager.store());
@@ -213,7 +217,8 @@ Result<void> Daemon::serve(const host::Config& config, const host::ServiceManage
       .store = std::move(*store),
       .core = {.apply = [this](core::Policy next,
                                std::string cause) { return loop_->apply(std::move(next), std::move(cause)); },
-               .tenants = [this] { return tenants_of(*loop_); }}});
+               .tenants = [this] { return tenants_of(*loop_); }},
+      .claims = std::move(*claims)});
   if (auto served = serve_calls(); !served) return served.error();
   auto metrics =
       start_metrics(*loop_, folder_, config, {.version = GPUMEM_VERSION, .driver = machine_.driver_version},
@@ -238,7 +243,7 @@ Result<void> Daemon::serve_calls() {
   rpc::Server::Options options{
       .info = {.version = GPUMEM_VERSION, .driver = machine_.driver_version, .observer = reconciler_.get()}};
   if (options_.api_idle.count() != 0) options.idle_connections = options_.api_idle;
-  auto server = rpc::Server::start(*loop_, *quotas_, std::move(options));
+  auto server = rpc::Server::start(*loop_, *quotas_, *quotas_, std::move(options));
   if (!server) return server.error();
   server_ = std::move(*server);
   api_->start();
@@ -253,7 +258,8 @@ Result<void> Daemon::start_loop(const host::Config& config, const std::filesyste
   auto lane = folder_.listen_on_lane(options_.kernel);
   if (!lane) return lane.error();
   const std::string told = driver.empty() ? "" : std::filesystem::absolute(driver).string();
-  host::Reconciler::Options reconciling{.driver_folder = driver, .devices = {}, .period = config.reconcile};
+  host::Reconciler::Options reconciling{
+      .driver_folder = driver, .devices = {}, .period = config.reconcile, .pods = options_.kernel.pods};
   for (const core::DevicePolicy& device : policy.devices) {
     auto uuid = cuda::parse_device_uuid(device.uuid);
     if (!uuid) return uuid.error();
@@ -358,6 +364,9 @@ Result<void> check_config(const Options& options) {
   if (!overlay && overlay.error().code != Code::kPermissionDenied) return overlay.error();
   if (!overlay)
     std::printf("Quotas that were set at run time are left out: %s\n", overlay.error().message.c_str());
+  auto claims = host::read_claims(config->state_folder);
+  if (!claims && claims.error().code != Code::kPermissionDenied) return claims.error();
+  if (!claims) std::printf("What is prepared for pods is left out: %s\n", claims.error().message.c_str());
   std::filesystem::path driver = options.driver_folder;
   std::string scratch = (std::filesystem::temp_directory_path() / "gpumemd-check-XXXXXX").string();
   if (!options.simulate.empty()) {
@@ -375,7 +384,8 @@ Result<void> check_config(const Options& options) {
     std::printf("The file is well-formed. It could not be held against the GPUs: %s\n",
                 machine.error().message.c_str());
   } else if (auto policy =
-                 host::compile_in_force(*config, machine->devices, overlay ? *overlay : host::QuotaOverlay{});
+                 host::compile_in_force(*config, machine->devices, overlay ? *overlay : host::QuotaOverlay{},
+                                        claims ? *claims : pods::PreparedClaims{});
              policy) {
     print(*policy);
   } else {

@@ -11,6 +11,7 @@ namespace {
 void add_test_options(CLI::App& app, Options& options) {
   app.add_flag("!--without-pass-rights", options.kernel.pass_rights)->group("");
   app.add_flag("!--without-peer-pidfd", options.kernel.peer_pidfd)->group("");
+  app.add_option("--process-dir", options.kernel.pods.processes)->group("");
   app.add_option_function<int>("--api-idle-ms",
                                [&](int count) { options.api_idle = std::chrono::milliseconds(count); })
       ->group("");

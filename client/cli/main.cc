@@ -6,6 +6,7 @@
 
 #include "client/cli/check.h"
 #include "client/cli/check_program.h"
+#include "client/cli/claims.h"
 #include "client/cli/events.h"
 #include "client/cli/listings.h"
 #include "client/cli/option_checks.h"
@@ -132,6 +133,7 @@ void add_commands(CLI::App& app, Arguments& arguments, const SplitLine& line, in
   add_reserve_command(app, arguments.runtime_dir, line, status);
   add_region_commands(app, arguments.runtime_dir, status);
   add_quota_command(app, arguments.runtime_dir, status);
+  add_claims_command(app, arguments.runtime_dir, status);
   add_why(app, arguments, status);
   add_events(app, arguments, status);
   add_check(app, arguments, status);

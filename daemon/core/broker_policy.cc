@@ -53,13 +53,11 @@ Result<void> Broker::apply(Policy policy, TimePoint now, std::string cause) {
 Tenants::Rules Broker::members_under(const Policy& policy, std::map<SessionId, std::string>& owners) const {
   Tenants::Rules members;
   for (const auto& [id, session] : state_.sessions) {
-    auto match = core::tenant_of(policy, session->peer);
-    if (!match) match = TenantMatch{session->tenant_name, {}, Quotas(policy.devices.size())};
-    owners[id] = match->name;
+    const TenantMatch match = tenant_of_session(policy, session->peer, session->tenant_name);
+    owners[id] = match.name;
     members.try_emplace(
-        match->name,
-        TenantRule{
-            .name = match->name, .parent = match->parent, .uid = {}, .gid = {}, .quotas = match->quotas});
+        match.name,
+        TenantRule{.name = match.name, .parent = match.parent, .uid = {}, .gid = {}, .quotas = match.quotas});
   }
   return members;
 }

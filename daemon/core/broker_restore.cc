@@ -79,8 +79,7 @@ RequestId Broker::keep_places(const Checkpoint& from) {
 // Whom no rule covers any more, or whose guarantee has no room, keeps its tenant, which may not grow.
 void Broker::restore(const Checkpoint::Session& from) {
   const TenantMatch uncovered{from.tenant, {}, Quotas(state_.policy.devices.size())};
-  auto tenant =
-      state_.tenants.admit(state_.policy, core::tenant_of(state_.policy, from.peer).value_or(uncovered));
+  auto tenant = state_.tenants.admit(state_.policy, tenant_of_session(state_.policy, from.peer, from.tenant));
   if (!tenant) tenant = state_.tenants.admit(state_.policy, uncovered);
   auto session = std::make_unique<Session>();
   session->id = from.id;

@@ -16,7 +16,8 @@ struct Observation {
     std::uint32_t uid = 0;
     std::vector<std::uint32_t> gids;  ///< the primary group first
     std::string command;
-    Bytes used;  ///< zero: the driver does not tell
+    std::string pod{};  ///< as Peer::pod
+    Bytes used;         ///< zero: the driver does not tell
   };
   DeviceIndex device = 0;
   bool regular = true;  ///< made on the broker's own schedule: only such count against anybody
@@ -31,8 +32,8 @@ class Broker;
 
 /// Whoever wants the driver to be asked.
 struct Asker {
-  std::uint32_t uid = 0;
-  bool admin = false;  ///< whose looks are not limited
+  std::uint64_t account = 0;  ///< as Peer::account
+  bool admin = false;         ///< whose looks are not limited
 };
 
 /// Whoever asks the driver, for all devices, what the core is to observe.

@@ -28,6 +28,11 @@ Result<void> check_quota(const std::string& who, const DevicePolicy& device, con
   return {};
 }
 
+// ` by 2GiB`: how much `more` on top of `sum`, which fits, is beyond `most`.
+std::string over(Bytes sum, Bytes more, Bytes most) {
+  return " by " + to_string(more.minus(most.minus(sum)));
+}
+
 // What the rest of the core takes for granted.
 Result<void> check_devices(const Policy& policy) {
   if (policy.devices.size() > kMaxDevices) {
@@ -90,8 +95,9 @@ class Tree {
       const auto next = sum.plus(*promised);
       if (!next || *next > lent.pool) {
         return invalid("the guarantees on " + lent.uuid + " exceed its pool of " + to_string(lent.pool) +
-                       ": tenant '" + rule.name + "' asks for " + to_string(*promised) + " on top of " +
-                       to_string(sum) + "; lower a guarantee or reserve more of the device");
+                       over(sum, *promised, lent.pool) + ": tenant '" + rule.name + "' asks for " +
+                       to_string(*promised) + " on top of " + to_string(sum) +
+                       "; lower a guarantee or reserve more of the device");
       }
       sum = *next;
     }
@@ -154,8 +160,9 @@ class Tree {
   Error over_parent(const TenantRule& rule, const TenantRule& child, DeviceIndex device, Bytes sum,
                     Bytes of_child) const {
     return invalid("the guarantees below tenant '" + rule.name + "' on " + policy_.devices[device].uuid +
-                   " exceed its limit of " + to_string(rule.quotas[device].limit) + ": tenant '" +
-                   child.name + "' asks for " + to_string(of_child) + " on top of " + to_string(sum) +
+                   " exceed its limit of " + to_string(rule.quotas[device].limit) +
+                   over(sum, of_child, rule.quotas[device].limit) + ": tenant '" + child.name +
+                   "' asks for " + to_string(of_child) + " on top of " + to_string(sum) +
                    "; lower a guarantee or raise the limit of '" + rule.name + "'");
   }
 
@@ -191,7 +198,34 @@ std::vector<std::string> uuids_of(const Policy& policy) {
   return uuids;
 }
 
+namespace {
+
+// What a pod is told for which there is no tenant.
+Error unprepared(const std::string& pod) {
+  return {Code::kPermissionDenied,
+          "nothing is prepared for pod " + pod +
+              ", and this broker lends to no such pods: give the pod a ResourceClaim of this node's devices, "
+              "or have the administrator set unprepared = \"default\" in [kubernetes] of gpumemd.toml"};
+}
+
+Result<TenantMatch> tenant_of_pod(const Policy& policy, const std::string& pod) {
+  if (const auto prepared = policy.pods.prepared.find(pod); prepared != policy.pods.prepared.end()) {
+    const auto rule = std::ranges::find(policy.tenants, prepared->second, &TenantRule::name);
+    if (rule != policy.tenants.end()) return TenantMatch{rule->name, rule->parent, rule->quotas};
+  }
+  if (!policy.pods.others || !policy.others) return unprepared(pod);
+  return TenantMatch{kPodTenantPrefix + pod, policy.others_parent, *policy.others};
+}
+
+}  // namespace
+
 Result<TenantMatch> tenant_of(const Policy& policy, const Peer& peer) {
+  if (!peer.pod.empty()) return tenant_of_pod(policy, peer.pod);
+  if (peer.pod_unknown && policy.pods.expected) {
+    return Error{Code::kPermissionDenied,
+                 "the kernel does not show the broker in which pod this process is; run gpumemd on the host, "
+                 "or in a pod with hostPID: true, and with a /proc that is not mounted with hidepid"};
+  }
   const auto match = [&](auto&& covers) -> const TenantRule* {
     const auto rule = std::find_if(policy.tenants.begin(), policy.tenants.end(), covers);
     return rule == policy.tenants.end() ? nullptr : &*rule;
@@ -209,6 +243,14 @@ Result<TenantMatch> tenant_of(const Policy& policy, const Peer& peer) {
   return Error{Code::kPermissionDenied, name +
                                             " is no tenant of this broker and it takes no others; ask the "
                                             "administrator for a [[tenant]] or a [default]"};
+}
+
+TenantMatch tenant_of_session(const Policy& policy, const Peer& peer, const std::string& now) {
+  const bool is_unprepared = !peer.pod.empty() && !policy.pods.prepared.contains(peer.pod);
+  const bool was_prepared = is_unprepared && now != kPodTenantPrefix + peer.pod;
+  auto match = tenant_of(policy, peer);
+  if (match && !was_prepared) return std::move(*match);
+  return {now, {}, std::vector<Quota>(policy.devices.size())};
 }
 
 }  // namespace gpumem::core

@@ -1,4 +1,5 @@
 #pragma once
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -59,6 +60,15 @@ struct TenantRule {
   bool fabric_handles = false;  ///< may give memory out by them
 };
 
+/// Which pods of Kubernetes are lent to.
+struct PodsPolicy {
+  std::map<std::string, std::string> prepared{};  ///< the tenant of each, by name; by the pod's UID
+  /// A pod that nothing was prepared for is a tenant with Policy::others; else it is refused.
+  bool others = false;
+  /// There are pods here: whoever the kernel does not show may be in one, and is refused.
+  bool expected = false;
+};
+
 /// Everything that is configured and concerns decisions.
 struct Policy {
   std::vector<DevicePolicy> devices;
@@ -66,6 +76,7 @@ struct Policy {
   /// Quotas of users without a rule, each of whom is a tenant; none: they are refused.
   std::optional<std::vector<Quota>> others;
   std::string others_parent{};  ///< the rule that they belong to; empty: none
+  PodsPolicy pods{};
   std::size_t max_sessions = 4096;
   std::size_t max_sessions_per_tenant = 4096;
   std::size_t max_slices_per_session = 64;
@@ -99,8 +110,19 @@ struct TenantMatch {
   std::vector<Quota> quotas;
 };
 
-/// The tenant of `peer`: by user, else by one of its groups (the primary first), else as one of the others.
+/// The tenant of `peer`: of a pod, that which was prepared for it, else as one of the others, if they may be
+/// pods. Of whoever is in no pod, by user, else by one of its groups (the primary first), else as one of the
+/// others.
 /// Errors  kPermissionDenied: no rule covers the peer.
 Result<TenantMatch> tenant_of(const Policy& policy, const Peer& peer);
+
+/// The same for a session that has a tenant, `now`. What was prepared for its pod may have been taken away:
+/// then it stays where it is, and may not grow, even where other pods need nothing prepared. The same holds
+/// for whoever no rule covers any more.
+TenantMatch tenant_of_session(const Policy& policy, const Peer& peer, const std::string& now);
+
+/// Names of tenants that begin so are of pods that nothing was prepared for; with `NAMESPACE/NAME` after it,
+/// of pods that something was prepared for.
+inline constexpr const char* kPodTenantPrefix = "pod ";
 
 }  // namespace gpumem::core

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <string>
 #include <vector>
@@ -59,8 +60,19 @@ struct Peer {
   std::vector<std::uint32_t> gids;  ///< the primary group first
   std::string command;
   std::uint64_t started = 0;  ///< /proc/PID/stat, field 22; 0: unknown
+  std::string pod{};          ///< UID of the pod of Kubernetes that it is in; empty: it is in none
+  bool pod_unknown = false;   ///< the kernel does not show in which pod it is, if it is in one
+  /// In a pod that has PIDs of its own: its user and its groups are what the pod's author wrote, and say
+  /// nothing of whose it is.
+  bool contained = false;
 
   bool operator==(const Peer&) const = default;
+
+  /// Whose share it uses of what is limited for each user: its pod's, else its user's.
+  std::uint64_t account() const {
+    constexpr std::uint64_t kOfAPod = std::uint64_t{1} << 63;
+    return pod.empty() ? uid : std::hash<std::string>{}(pod) | kOfAPod;
+  }
 };
 
 }  // namespace gpumem::core

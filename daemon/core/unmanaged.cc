@@ -194,9 +194,11 @@ void Unmanaged::Look::see_foreigner(const Process& process) {
 // None: nobody is to be charged.
 TenantId Unmanaged::Look::tenant_of_process(const Process& process) {
   if (process.started == 0) return {};
-  const auto match =
-      tenant_of(state_.policy,
-                {.pid = process.pid, .uid = process.uid, .gids = process.gids, .command = process.command});
+  const auto match = tenant_of(state_.policy, {.pid = process.pid,
+                                               .uid = process.uid,
+                                               .gids = process.gids,
+                                               .command = process.command,
+                                               .pod = process.pod});
   if (!match) return {};
   const auto tenant = state_.tenants.admit(state_.policy, *match);
   return tenant ? *tenant : TenantId{};
@@ -229,7 +231,7 @@ void Unmanaged::Look::pursue(const Suspect& suspect) {
   // leases of an earlier one. What is the machine's own, such as a display, is not ours to end.
   const bool is_sure =
       suspect.watch.lasting && process.started != 0 && process.started > seen_.broker_started;
-  const bool is_the_machines = process.uid == 0 && !suspect.session;
+  const bool is_the_machines = process.uid == 0 && process.pod.empty() && !suspect.session;
   if (!rules().end || !is_sure || is_the_machines || suspect.watch.kill_at) return;
   const TimePoint kill_at = now_ + policy().reclaim.grace;
   suspect.watch.kill_at = kill_at;

@@ -8,7 +8,8 @@
 
 namespace gpumem::host {
 
-/// Who may administer: root, and the members of one group, if there is one. Limits leave room for them.
+/// Who may administer: root, and the members of one group, if there is one. Limits leave room for them. A
+/// process of a pod may not, whatever user it runs as, unless the pod shares the machine's PIDs (hostPID).
 /// Threads  any.
 class Administrators {
  public:
@@ -16,6 +17,7 @@ class Administrators {
 
   void set_group(std::optional<std::uint32_t> gid) { gid_ = gid ? std::int64_t{*gid} : kNone; }
   bool include(const core::Peer& peer) const {
+    if (peer.contained) return false;
     const std::int64_t gid = gid_;
     return peer.uid == 0 ||
            std::any_of(peer.gids.begin(), peer.gids.end(), [&](std::uint32_t one) { return one == gid; });

@@ -9,7 +9,7 @@ namespace gpumem::host {
 Result<void> ApiConnections::check_room(const Caller& caller) const {
   if (caller.admin) return {};
   const MutexLock lock(mutex_);
-  const auto user = by_user_.find(caller.peer.uid);
+  const auto user = by_user_.find(caller.peer.account());
   if (user != by_user_.end() && user->second >= limits_.of_a_user) {
     return core::refusal(core::Bound::kApiConnections,
                          "this user has " + std::to_string(user->second) + " connections of gRPC already");
@@ -25,7 +25,7 @@ void ApiConnections::add(int number, Caller caller) {
   const MutexLock lock(mutex_);
   if (!caller.admin) {
     ++counted_;
-    ++by_user_[caller.peer.uid];
+    ++by_user_[caller.peer.account()];
   }
   by_number_.emplace(number, std::move(caller));
 }
@@ -35,7 +35,7 @@ void ApiConnections::remove(int number) {
   const auto connection = by_number_.extract(number);
   if (connection.empty() || connection.mapped().admin) return;
   --counted_;
-  const auto user = by_user_.find(connection.mapped().peer.uid);
+  const auto user = by_user_.find(connection.mapped().peer.account());
   if (--user->second == 0) by_user_.erase(user);
 }
 

@@ -44,7 +44,7 @@ class ApiConnections {
   mutable Mutex mutex_;
   std::unordered_map<int, Caller> by_number_ GPUMEM_GUARDED_BY(mutex_);
   std::size_t counted_ GPUMEM_GUARDED_BY(mutex_) = 0;
-  std::map<std::uint32_t, std::size_t> by_user_ GPUMEM_GUARDED_BY(mutex_);
+  std::map<std::uint64_t, std::size_t> by_user_ GPUMEM_GUARDED_BY(mutex_);
 };
 
 }  // namespace gpumem::host

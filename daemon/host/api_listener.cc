@@ -92,7 +92,7 @@ void ApiListener::take_in(Connection connection) {
   }
   static_cast<void>(connection.socket.release());
   if (!silent->caller.admin) {
-    silent_.add(silent.get(), silent->caller.peer.uid,
+    silent_.add(silent.get(), silent->caller.peer.account(),
                 [this, weak = std::weak_ptr(silent)](const std::string& why) {
                   if (const auto one = weak.lock()) cut(one, why);
                 });

@@ -7,6 +7,7 @@
 #include "daemon/host/files.h"
 #include "daemon/host/loopback.h"
 #include "daemon/host/quota_fields.h"
+#include "daemon/pods/prepared_claims.h"
 
 namespace gpumem::host {
 namespace {
@@ -90,6 +91,11 @@ void check_name(TomlReader& reader, const toml::table& table, const std::string&
     reader.fail(table.source(), "'" + name + "': names that begin with '" + std::string(kUserTenantPrefix) +
                                     "' are of users without a tenant; choose another");
   }
+  if (pods::is_pods_name(name) || name.starts_with(kNamespacePrefix)) {
+    reader.fail(table.source(), "'" + name +
+                                    "': names that begin with 'pod ', 'claim ' or 'namespace ' are "
+                                    "of Kubernetes; choose another");
+  }
 }
 
 void read_tenant(TomlReader& reader, const toml::table& table, Config& config) {
@@ -130,12 +136,64 @@ void read_default(TomlReader& reader, const toml::table& table, Config& config) 
   config.others = refuse ? std::nullopt : std::optional(others);
 }
 
+// A namespace is a tenant that its pods belong to.
+void read_namespace(TomlReader& reader, const toml::table& table, Config& config) {
+  TenantConfig tenant;
+  std::string name;
+  auto fields = quotas_fields(reader, tenant.quotas);
+  fields.emplace_back("name", reader.text(name));
+  fields.emplace_back("parent", reader.text(tenant.parent));
+  reader.read(table, "[[kubernetes.namespace]]", fields);
+  if (!pods::is_namespace(name))
+    return reader.fail(table.source(), "a namespace needs its 'name', as Kubernetes has it");
+  tenant.name = std::string(kNamespacePrefix) + name;
+  if (std::ranges::count(config.tenants, tenant.name, &TenantConfig::name) != 0)
+    reader.fail(table.source(), "namespace '" + name + "' is given twice");
+  config.tenants.push_back(std::move(tenant));
+}
+
+void read_kubernetes(TomlReader& reader, const toml::table& table, Config& config) {
+  KubernetesConfig& kubernetes = config.kubernetes;
+  kubernetes.expected = true;
+  reader.read(
+      table, "[kubernetes]",
+      {{"unprepared",
+        reader.choice<bool>(kubernetes.lend_unprepared, {{"refuse", false}, {"default", true}})},
+       {"cgroup_root", reader.text(kubernetes.cgroup_root)},
+       {"parent", reader.text(kubernetes.parent)},
+       {"namespace", reader.tables([&](const toml::table& one) { read_namespace(reader, one, config); })}});
+  for (TenantConfig& tenant : config.tenants) {
+    if (tenant.name.starts_with(kNamespacePrefix) && tenant.parent.empty()) tenant.parent = kubernetes.parent;
+  }
+  if (!kubernetes.cgroup_root.starts_with('/'))
+    reader.fail(table.source(), "cgroup_root is a path from the root of cgroups, such as \"/\"");
+}
+
+// What the section and the rest of the file say only together.
+void check_kubernetes(TomlReader& reader, const toml::table& document, const Config& config) {
+  const auto* table = document["kubernetes"].as_table();
+  if (table == nullptr) return;
+  const KubernetesConfig& kubernetes = config.kubernetes;
+  if (kubernetes.lend_unprepared && !config.others) {
+    reader.fail(table->source(),
+                "unprepared = \"default\" needs a [default] that does not refuse: it says what such pods may "
+                "have");
+  }
+  if (!kubernetes.parent.empty() &&
+      std::ranges::count(config.tenants, kubernetes.parent, &TenantConfig::name) == 0) {
+    reader.fail(table->source(),
+                "the parent '" + kubernetes.parent + "' is no tenant: add it, or correct the name");
+  }
+}
+
 // A tenant that is nobody is one that others belong to: only the whole file tells.
 void check_members(TomlReader& reader, const toml::table& document, const Config& config) {
   const auto is_parent = [&](const std::string& name) {
     return std::ranges::count(config.tenants, name, &TenantConfig::parent) != 0 ||
-           (config.others && config.others->parent == name);
+           (config.others && config.others->parent == name) || config.kubernetes.parent == name ||
+           name.starts_with(kNamespacePrefix);
   };
+  // Those of the file come first: namespaces are read after them.
   for (std::size_t i = 0; i < config.tenants.size(); ++i) {
     const TenantConfig& tenant = config.tenants[i];
     if (!tenant.user.empty() || !tenant.group.empty() || is_parent(tenant.name)) continue;
@@ -160,8 +218,13 @@ Result<Config> parse_config(std::string_view text, const std::string& source) {
        {"device", reader.tables([&](const toml::table& table) { read_device(reader, table, config); })},
        {"tenant", reader.tables([&](const toml::table& table) { read_tenant(reader, table, config); })},
        {"default", reader.table([&](const toml::table& table) { read_default(reader, table, config); })},
+       {"kubernetes", reader.table([](const toml::table&) {})},
        {"metrics", reader.table([&](const toml::table& table) { read_metrics(reader, table, config); })}});
+  // Last: its namespaces come after the tenants.
+  if (const auto* kubernetes = (*document)["kubernetes"].as_table())
+    read_kubernetes(reader, *kubernetes, config);
   if (!reader.error()) check_members(reader, *document, config);
+  if (!reader.error()) check_kubernetes(reader, *document, config);
   if (reader.error()) return *reader.error();
   return config;
 }

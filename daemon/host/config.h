@@ -18,7 +18,7 @@ struct DeviceConfig {
   Bytes context_overhead{};
 };
 
-/// A user, a group, or the parent of other tenants.
+/// A user, a group, a namespace of Kubernetes, or the parent of other tenants.
 struct TenantConfig {
   std::string name;
   std::string parent;  ///< another tenant's name; empty: none
@@ -32,6 +32,15 @@ struct TenantConfig {
 struct OthersConfig {
   std::string parent;  ///< a tenant's name; empty: none
   QuotasConfig quotas;
+};
+
+/// How pods of Kubernetes are lent to.
+struct KubernetesConfig {
+  bool expected = false;  ///< the file has the section
+  /// A pod that nothing was prepared for is lent to as users without a tenant are; else it is refused.
+  bool lend_unprepared = false;
+  std::string cgroup_root = "/";  ///< the kubelet's --cgroup-root
+  std::string parent;             ///< a tenant's name, of pods whose namespace is none; empty: none
 };
 
 /// Who may read the metrics.
@@ -56,6 +65,7 @@ struct Config {
   bool fabric_handles = false;  ///< extents have them, where the device offers them
 
   MetricsConfig metrics;
+  KubernetesConfig kubernetes;
 
   DeviceConfig any_device;                      ///< what holds where nothing else is said
   std::map<std::string, DeviceConfig> devices;  ///< by UUID: only these are lent; empty: all
@@ -64,8 +74,8 @@ struct Config {
   std::optional<OthersConfig> others = OthersConfig{};  ///< none: users without a tenant are refused
 };
 
-/// Names of tenants that begin so are of users without one.
-inline constexpr std::string_view kUserTenantPrefix = "uid:";
+/// Names of tenants that begin so are of users without one, and of namespaces of Kubernetes.
+inline constexpr std::string_view kUserTenantPrefix = "uid:", kNamespacePrefix = "namespace ";
 
 /// Reads TOML. `source` names it in messages.
 /// Errors  kInvalidArgument: `source:line:column: what is wrong and what is allowed`; unknown keys too.

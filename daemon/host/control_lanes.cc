@@ -19,8 +19,8 @@ Result<void> ControlLanes::check_room(const Lane& lane) const {
                          "administrators have " + std::to_string(of_admins) +
                              " control connections already; end some of them");
   }
-  const std::size_t of_user =
-      count([&](const Lane& one) { return !one.is_admin() && one.peer().uid == lane.peer().uid; });
+  const std::size_t of_user = count(
+      [&](const Lane& one) { return !one.is_admin() && one.peer().account() == lane.peer().account(); });
   if (of_user >= kMostOfAUser) {
     return core::refusal(
         core::Bound::kControlConnections,

@@ -70,6 +70,7 @@ class Encoder {
     wide(values.size());
     for (Value& value : values) (*this)(value);
   }
+  static bool has_more() { return true; }
   std::string take() { return std::move(bytes_); }
 
  private:
@@ -123,6 +124,7 @@ class Decoder {
     if (count > bytes_.size() / sizeof(std::uint64_t)) good_ = false;
     for (std::uint64_t i = 0; good_ && i < count; ++i) (*this)(values.emplace_back());
   }
+  bool has_more() const { return !bytes_.empty(); }
   /// Everything was there, and nothing else.
   bool is_done() const { return good_ && bytes_.empty(); }
 
@@ -158,6 +160,7 @@ void code(Coder& coder, Checkpoint::Session& one) {
   coder(one.tenant);
   coder(one.since);
   coder(one.ended);
+  if (coder.has_more()) coder(one.peer.pod);  // a broker before pods were known has not written it
 }
 template <class Coder>
 void code(Coder& coder, Checkpoint::Slice& one) {

@@ -1,4 +1,5 @@
 #pragma once
+#include "daemon/host/pod_reader.h"
 
 namespace gpumem::host {
 
@@ -6,6 +7,7 @@ namespace gpumem::host {
 struct KernelFeatures {
   bool pass_rights = true;  ///< SO_PASSRIGHTS, Linux 6.16: a socket that takes no descriptors
   bool peer_pidfd = true;   ///< SO_PEERPIDFD, Linux 6.5: a handle of the process that connected
+  PodReader pods{};         ///< where the kernel shows in which pod a process is
 };
 
 }  // namespace gpumem::host

@@ -207,9 +207,9 @@ Result<void> Lane::try_to_send(std::string_view packet, std::span<const int> des
   const int socket = socket_.native_handle();
   const std::size_t counted = welcomed_ ? descriptors.size() : 0;
   if (counted != 0 && welcome_descriptors_ != 0 && is_read(socket)) welcome_descriptors_ = 0;
-  if (counted != 0 && !unread_.has_room(peer_.uid, socket, counted)) return too_many_in_flight();
+  if (counted != 0 && !unread_.has_room(peer_.account(), socket, counted)) return too_many_in_flight();
   auto sent = send_packet(socket, packet, descriptors);
-  if (sent && welcomed_) unread_.sent(peer_.uid, socket, counted, weak_from_this());
+  if (sent && welcomed_) unread_.sent(peer_.account(), socket, counted, weak_from_this());
   if (sent && !welcomed_) welcome_descriptors_ += descriptors.size();
   return sent;
 }
@@ -218,7 +218,7 @@ Result<void> Lane::try_to_send(std::string_view packet, std::span<const int> des
 void Lane::await_room(const Error& obstacle) {
   if (!is_full_socket(obstacle)) {
     patience_.cancel();
-    return unread_.await_room(peer_.uid, weak_from_this());
+    return unread_.await_room(peer_.account(), weak_from_this());
   }
   patience_.expires_after(kReadingPatience);
   patience_.async_wait([self = weak_from_this()](const boost::system::error_code& error) {
@@ -267,7 +267,7 @@ void Lane::leave_to_next() {
 }
 
 void Lane::close_socket() {
-  if (socket_.is_open()) unread_.close(peer_.uid, UniqueFd(socket_.release()), welcome_descriptors_);
+  if (socket_.is_open()) unread_.close(peer_.account(), UniqueFd(socket_.release()), welcome_descriptors_);
 }
 
 Result<void> Lane::signal(core::Signal signal) {

@@ -44,7 +44,8 @@ LiveQuotas::LiveQuotas(Options options)
     : devices_(std::move(options.devices)),
       core_(std::move(options.core)),
       config_(std::move(options.config)),
-      store_(std::move(options.store)) {}
+      store_(std::move(options.store)),
+      claims_(std::move(options.claims)) {}
 
 LiveQuotas::~LiveQuotas() { worker_.join(); }
 
@@ -63,7 +64,7 @@ Result<core::QuotaList> LiveQuotas::list_now() {
   const QuotaOverlay& overlay = store_.current();
   core::QuotaList list{overlay.revision, {}};
   const std::vector<core::TenantView> views = core_.tenants();
-  auto compiled = compile_policy(config_, devices_, overlay);
+  auto compiled = compile_policy(config_, devices_, overlay, claims_.current());
   if (!compiled) return compiled.error();
   for (const core::TenantView& view : views) {
     const std::string& device = compiled->policy.devices.at(view.device).uuid;
@@ -77,14 +78,14 @@ Result<core::QuotaOutcome> LiveQuotas::set_now(const core::QuotaChange& change, 
   const MutexLock lock(mutex_);
   const QuotaOverlay& current = store_.current();
   if (change.revision != current.revision) return stale(current, change.revision);
-  auto before = compile_policy(config_, devices_, current);
+  auto before = compile_policy(config_, devices_, current, claims_.current());
   if (!before) return before.error();
   auto next = with_change(current, change, core::uuids_of(before->policy));
   if (!next) return next.error();
   next->revision = current.revision + 1;
   next->changed = now();
   next->changed_by = to_text(caller.peer);
-  auto after = compile_policy(config_, devices_, *next);
+  auto after = compile_policy(config_, devices_, *next, claims_.current());
   if (!after) return after.error();
   Step step{change, std::move(*next), std::move(before->policy), std::move(*after), {}};
   if (auto known = check_tenant(change.tenant, step); !known) return known.error();
@@ -160,7 +161,7 @@ std::vector<core::QuotaLine> LiveQuotas::lines_of(const core::Policy& policy, co
 
 Result<void> LiveQuotas::reload_now(Config config) {
   const MutexLock lock(mutex_);
-  auto policy = compile_in_force(config, devices_, store_.current());
+  auto policy = compile_in_force(config, devices_, store_.current(), claims_.current());
   if (!policy) return policy.error();
   if (auto applied = core_.apply(std::move(*policy), "the configuration was read again"); !applied)
     return applied.error();
@@ -169,17 +170,21 @@ Result<void> LiveQuotas::reload_now(Config config) {
 }
 
 Result<core::Policy> compile_in_force(const Config& config, const std::vector<DeviceFacts>& devices,
-                                      const QuotaOverlay& overlay) {
-  auto compiled = compile_policy(config, devices, overlay);
+                                      const QuotaOverlay& overlay, const pods::PreparedClaims& claims) {
+  auto compiled = compile_policy(config, devices, overlay, claims);
   if (!compiled) {
-    if (overlay.tenants.empty()) return compiled.error();
-    return Error{compiled.error().code, compiled.error().message +
-                                            " (with the quotas set at run time, revision " +
-                                            std::to_string(overlay.revision) + ": gpumem quota lists them)"};
+    std::string words = compiled.error().message;
+    if (!overlay.tenants.empty())
+      words += " (with the quotas set at run time, revision " + std::to_string(overlay.revision) +
+               ": gpumem quota lists them)";
+    if (!claims.by_uid.empty())
+      words += " (with what is prepared for " + std::to_string(claims.tenants.size()) +
+               " pods: gpumem claims lists it)";
+    return Error{compiled.error().code, std::move(words)};
   }
   for (const Unapplied& one : compiled->unapplied) {
-    spdlog::warn("the quotas set at run time for tenant '{}'{} are kept but not applied: {}", one.tenant,
-                 one.device.empty() ? "" : " on " + one.device, one.why);
+    spdlog::warn("the quotas set at run time, or prepared, for tenant '{}'{} are kept but not applied: {}",
+                 one.tenant, one.device.empty() ? "" : " on " + one.device, one.why);
   }
   return std::move(compiled->policy);
 }

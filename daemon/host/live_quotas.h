@@ -5,19 +5,21 @@
 #include <vector>
 
 #include "base/mutex.h"
+#include "daemon/core/pod_claims.h"
 #include "daemon/core/quota_admin.h"
+#include "daemon/host/claim_store.h"
 #include "daemon/host/policy_compiler.h"
 #include "daemon/host/quota_store.h"
 
 namespace gpumem::host {
 
-/// The quotas in force: the configuration, and what was set over it. Changes of either come one after
-/// another, and each takes effect as a whole, on the disk and in the core, or not at all.
+/// The quotas in force: the configuration, what was set over it, and what is prepared for pods. Changes of
+/// any come one after another, and each takes effect as a whole, on the disk and in the core, or not at all.
 ///
 /// Threads  any. What has `_now` in its name waits for the disk and for the core's thread, and so is not to
 /// be called
-///          on that; list() and set() have it done by a thread of their own.
-class LiveQuotas final : public core::QuotaAdmin {
+///          on that; the others have it done by a thread of their own.
+class LiveQuotas final : public core::QuotaAdmin, public core::PodClaimAdmin {
  public:
   /// How the core is reached. Both wait for it.
   struct Core {
@@ -29,6 +31,7 @@ class LiveQuotas final : public core::QuotaAdmin {
     std::vector<DeviceFacts> devices;
     QuotaStore store;
     Core core;
+    ClaimStore claims{};
   };
   /// What is configured and stored is in force already: see compile_in_force().
   explicit LiveQuotas(Options options);
@@ -38,17 +41,26 @@ class LiveQuotas final : public core::QuotaAdmin {
   void set(core::QuotaChange change, core::Caller caller,
            std::function<void(Result<core::QuotaOutcome>)> answer) override;
 
+  void prepare(core::PodClaim claim, core::Caller caller, std::function<void(Result<void>)> answer) override;
+  void unprepare(std::string uid, core::Caller caller, std::function<void(Result<void>)> answer) override;
+  void list_claims(std::function<void(Result<std::vector<core::PodClaim>>)> answer) override;
+
   Result<core::QuotaList> list_now();
   /// Errors  as QuotaAdmin::set.
   Result<core::QuotaOutcome> set_now(const core::QuotaChange& change, const core::Caller& caller);
   /// Puts another configuration in force under the same run-time quotas. Errors  as compile_policy,
   /// Broker::apply.
   Result<void> reload_now(Config config);
+  /// Errors  as PodClaimAdmin::prepare, unprepare.
+  Result<void> prepare_now(const core::PodClaim& claim, const core::Caller& caller);
+  Result<void> unprepare_now(const std::string& uid, const core::Caller& caller);
+  std::vector<core::PodClaim> claims_now();
 
  private:
   struct Step;
   Result<void> check_tenant(const std::string& name, const Step& step) GPUMEM_REQUIRES(mutex_);
   Result<void> put_in_force(Step step, const core::Peer& by) GPUMEM_REQUIRES(mutex_);
+  Result<void> put_in_force(pods::PreparedClaims next, const std::string& cause) GPUMEM_REQUIRES(mutex_);
   std::vector<core::QuotaLine> lines_of(const core::Policy& policy, const QuotaOverlay& overlay,
                                         const core::QuotaChange& change) const;
 
@@ -57,12 +69,15 @@ class LiveQuotas final : public core::QuotaAdmin {
   Mutex mutex_;
   Config config_ GPUMEM_GUARDED_BY(mutex_);
   QuotaStore store_ GPUMEM_GUARDED_BY(mutex_);
+  ClaimStore claims_ GPUMEM_GUARDED_BY(mutex_);
   boost::asio::thread_pool worker_{1};
 };
 
-/// The policy of `config` under the quotas of `overlay`; what of these cannot be applied goes into the log.
-/// Errors  as compile_policy; they say that quotas set at run time are counted in, if there are any.
+/// The policy of `config` under the quotas of `overlay`, with what is prepared for pods; what of these cannot
+/// be applied goes into the log.
+/// Errors  as compile_policy; they say that quotas set at run time, and claims, are counted in, if there are
+/// any.
 Result<core::Policy> compile_in_force(const Config& config, const std::vector<DeviceFacts>& devices,
-                                      const QuotaOverlay& overlay);
+                                      const QuotaOverlay& overlay, const pods::PreparedClaims& claims);
 
 }  // namespace gpumem::host

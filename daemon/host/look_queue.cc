@@ -10,7 +10,7 @@ namespace gpumem::host {
 Result<void> LookQueue::add(core::Asker asker, Then then, Clock::time_point now) {
   if (waiting_ >= kMost)
     return core::refusal(core::Bound::kLooks, "too many wait for a look at the devices; try again later");
-  User& user = users_.try_emplace(asker.uid, User{now, {}}).first->second;
+  User& user = users_.try_emplace(asker.account, User{now, {}}).first->second;
   if (user.waiting.size() >= kMostOfAUser) {
     return core::refusal(core::Bound::kLooks,
                          "this user has " + std::to_string(user.waiting.size()) +
@@ -24,7 +24,7 @@ Result<void> LookQueue::add(core::Asker asker, Then then, Clock::time_point now)
 
 std::optional<LookQueue::Clock::time_point> LookQueue::next() const {
   std::optional<Clock::time_point> first;
-  for (const auto& [uid, user] : users_) {
+  for (const auto& [account, user] : users_) {
     if (!user.waiting.empty() && (!first || user.turn < *first)) first = user.turn;
   }
   return first;

@@ -31,7 +31,7 @@ class LookQueue {
     std::vector<Then> waiting;
   };
 
-  std::map<std::uint32_t, User> users_;  // who waits, or has had a look within kPause
+  std::map<std::uint64_t, User> users_;  // who waits, or has had a look within kPause
   std::size_t waiting_ = 0;
 };
 

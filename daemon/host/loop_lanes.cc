@@ -56,9 +56,10 @@ void Loop::take_in(Connection connection) {
   auto lane = Lane::create(io_, std::move(connection), *this, disposal_, unread_);
   if (!lane) return complain("a connection was cut: " + lane.error().message);
   if (!(*lane)->is_admin()) {
-    silent_.add(lane->get(), (*lane)->peer().uid, [weak = std::weak_ptr(*lane)](const std::string& why) {
-      if (const auto silent = weak.lock()) silent->close(why);
-    });
+    silent_.add(lane->get(), (*lane)->peer().account(),
+                [weak = std::weak_ptr(*lane)](const std::string& why) {
+                  if (const auto silent = weak.lock()) silent->close(why);
+                });
   }
   (*lane)->start();
 }
@@ -121,7 +122,7 @@ Result<Loop::Opened> Loop::open_session(const std::shared_ptr<Lane>& lane, const
 
 Result<Loop::Ends> Loop::make_ends(const Lane& lane) const {
   if (fails_at(CrashPoint::kSessionEnds)) return no_descriptors();
-  if (unread_.is_full_of_closed(lane.peer().uid)) {
+  if (unread_.is_full_of_closed(lane.peer().account())) {
     return core::refusal(core::Bound::kDescriptors,
                          "connections of this user have ended, and what was sent to them is unread: end the "
                          "processes that keep them");

@@ -69,6 +69,10 @@ Result<PeerProcess> identify_peer(int socket, const KernelFeatures& kernel) {
     found.peer.command = command_of(credentials.pid);
     found.peer.started = start_time(credentials.pid).value_or(0);
   }
+  PodReader::Found in = kernel.pods.find(credentials.pid);
+  found.peer.pod = std::move(in.pod);
+  found.peer.pod_unknown = in.unknown;
+  found.peer.contained = in.contained;
   found.peer.can_be_ended = can_signal(found.pidfd);
   if (found.pidfd.valid() && has_ended(found.pidfd.get()))
     return Error{Code::kUnavailable, "the peer has ended"};
@@ -81,9 +85,10 @@ bool is_same_process(const core::Peer& one, const core::Peer& other) {
 
 std::string in_words(const core::Peer& peer) {
   const std::string uid = "uid " + std::to_string(peer.uid);
-  const std::string words = peer.pid == 0
-                                ? "a process of another PID namespace (" + uid + ")"
-                                : "pid " + std::to_string(peer.pid) + " (" + uid + ", " + peer.command + ")";
+  const std::string in_pod = peer.pod.empty() ? "" : ", pod " + peer.pod;
+  const std::string words =
+      peer.pid == 0 ? "a process of another PID namespace (" + uid + ")"
+                    : "pid " + std::to_string(peer.pid) + " (" + uid + ", " + peer.command + in_pod + ")";
   return peer.can_be_ended ? words : words + ", which cannot be ended";
 }
 

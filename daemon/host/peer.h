@@ -24,7 +24,7 @@ Result<PeerProcess> identify_peer(int socket, const KernelFeatures& kernel = {})
 /// Whether both are the same process, whoever it runs as now. False where the kernel does not tell.
 bool is_same_process(const core::Peer& one, const core::Peer& other);
 
-/// `pid 7 (uid 1000, python)`, and whether it cannot be ended.
+/// `pid 7 (uid 1000, python)`, with its pod, if it is in one, and whether it cannot be ended.
 std::string in_words(const core::Peer& peer);
 
 }  // namespace gpumem::host

@@ -5,6 +5,9 @@
 
 #include <algorithm>
 #include <charconv>
+#include <iterator>
+
+#include "daemon/host/pod_policy.h"
 
 namespace gpumem::host {
 namespace {
@@ -190,6 +193,7 @@ Result<core::TenantRule> compile_tenant(const TenantConfig& tenant, const QuotaO
 // Why a tenant that the configuration does not name cannot have quotas of its own; empty: it can.
 std::string obstacle(const std::string& name, const Config& config, const core::Policy& policy) {
   const auto uid = user_of_tenant(name);
+  if (pods::is_pods_name(name)) return "what pods may have is what their claims say";
   if (!uid) return "the configuration has no such tenant";
   const auto rule = std::ranges::find(policy.tenants, uid, &core::TenantRule::uid);
   if (rule != policy.tenants.end()) return "user " + std::to_string(*uid) + " is tenant '" + rule->name + "'";
@@ -237,7 +241,7 @@ std::optional<std::uint32_t> user_of_tenant(const std::string& name) {
 }
 
 Result<Compiled> compile_policy(const Config& config, const std::vector<DeviceFacts>& all,
-                                const QuotaOverlay& overlay) {
+                                const QuotaOverlay& overlay, const pods::PreparedClaims& claims) {
   Compiled compiled;
   core::Policy& policy = compiled.policy;
   auto devices = compile_devices(config, all);
@@ -251,6 +255,7 @@ Result<Compiled> compile_policy(const Config& config, const std::vector<DeviceFa
   }
   if (auto ok = compile_others(config, policy); !ok) return ok.error();
   if (auto ok = compile_users(config, overlay, compiled); !ok) return ok.error();
+  std::ranges::move(compile_pods(config.kubernetes, claims, policy), std::back_inserter(compiled.unapplied));
   policy.max_sessions = config.max_sessions;
   policy.max_sessions_per_tenant = config.max_sessions_per_tenant;
   policy.max_wait = std::chrono::seconds(config.max_wait_seconds);

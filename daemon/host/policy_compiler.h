@@ -6,6 +6,7 @@
 #include "daemon/core/policy.h"
 #include "daemon/host/config.h"
 #include "daemon/host/quota_overlay.h"
+#include "daemon/pods/prepared_claims.h"
 
 namespace gpumem::host {
 
@@ -17,7 +18,7 @@ struct DeviceFacts {
   std::string no_fabric = core::kFabricOff;  ///< why its extents have no fabric handles; empty: they have
 };
 
-/// A part of an overlay that nothing can be done with, as the configuration is.
+/// A part of an overlay, or of a claim, that nothing can be done with, as the configuration is.
 struct Unapplied {
   std::string tenant;
   std::string device;  ///< empty: all of the tenant's
@@ -29,13 +30,14 @@ struct Compiled {
   std::vector<Unapplied> unapplied;
 };
 
-/// Turns a configuration, and what was set over it, into the policy for the machine's devices: amounts into
-/// bytes, names of users and groups into numbers. The policy is checked. A limit, and a share, is rounded
-/// down to the granularity; a guarantee in bytes is rounded up. A guarantee of more than nothing stays that.
-/// Errors  kInvalidArgument (unknown user, group or device; more reserved than there is; a limit below the
+/// Turns a configuration, what was set over it, and what is prepared for pods, into the policy for the
+/// machine's devices: amounts into bytes, names of users and groups into numbers. The policy is checked. A
+/// limit, and a share, is rounded down to the granularity; a guarantee in bytes is rounded up. A guarantee of
+/// more than nothing stays that. Errors  kInvalidArgument (unknown user, group or device; more reserved than
+/// there is; a limit below the
 ///         granularity; quotas that cannot hold together).
 Result<Compiled> compile_policy(const Config& config, const std::vector<DeviceFacts>& devices,
-                                const QuotaOverlay& overlay = {});
+                                const QuotaOverlay& overlay = {}, const pods::PreparedClaims& claims = {});
 
 /// The number N of a tenant named `uid:N`; nothing for other names.
 std::optional<std::uint32_t> user_of_tenant(const std::string& name);

@@ -52,11 +52,12 @@ std::string command_of(std::int64_t pid) {
   return printable_ascii(std::move(command));
 }
 
-Result<Process> find_process(std::int64_t pid) {
+Result<Process> find_process(std::int64_t pid, const PodReader& pods) {
   Process process;
   process.started = start_time(pid).value_or(0);
   const bool has_owner = process.started != 0 && read_owner(pid, process);
   process.command = command_of(pid);
+  process.in = pods.find(pid);
   // Both times the same: all of it is of one process.
   if (has_owner && start_time(pid).value_or(0) == process.started) return process;
   const std::string name = "process " + std::to_string(pid);

@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "daemon/host/pod_reader.h"
 #include "gpumem/result.h"
 
 namespace gpumem::host {
@@ -13,12 +14,13 @@ struct Process {
   std::uint32_t uid = 0;      ///< effective
   std::vector<std::uint32_t> gids;  ///< the effective group first
   std::string command;
+  PodReader::Found in;  ///< which pod
 };
 
 /// Errors  kNotFound: there is no such process (any more); kPermissionDenied: there is, but the kernel does
 /// not show
 ///         it to us.
-Result<Process> find_process(std::int64_t pid);
+Result<Process> find_process(std::int64_t pid, const PodReader& pods = {});
 
 /// What a process calls itself, for people: what is not printable becomes `?`. Empty if it cannot be told.
 std::string command_of(std::int64_t pid);

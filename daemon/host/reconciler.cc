@@ -17,6 +17,7 @@ Reconciler::Reconciler(core::Executor& executor, Options options)
     : executor_(executor),
       driver_folder_(std::move(options.driver_folder)),
       devices_(std::move(options.devices)),
+      pods_(std::move(options.pods)),
       started_(start_time(::getpid()).value_or(0)),
       problems_(devices_.size()),
       period_(options.period),
@@ -155,13 +156,14 @@ void Reconciler::add(const cuda::ProcessMemory& process, core::Observation& obse
   seen.used = process.used;
   const bool is_pid = process.pid <= static_cast<unsigned>(std::numeric_limits<pid_t>::max());
   if (is_pid && process.pid != 0) {
-    auto found = find_process(process.pid);
+    auto found = find_process(process.pid, pods_);
     if (found || found.error().code != Code::kNotFound) seen.pid = process.pid;
     if (found) {
       seen.started = found->started;
       seen.uid = found->uid;
       seen.gids = std::move(found->gids);
       seen.command = std::move(found->command);
+      seen.pod = std::move(found->in.pod);
     }
   }
   observation.processes.push_back(std::move(seen));

@@ -13,6 +13,7 @@
 #include "daemon/core/executor.h"
 #include "daemon/core/observation.h"
 #include "daemon/host/look_queue.h"
+#include "daemon/host/pod_reader.h"
 
 namespace gpumem::host {
 
@@ -25,6 +26,7 @@ class Reconciler final : public core::Observer {
     std::filesystem::path driver_folder;    ///< empty: the system's
     std::vector<cuda::DeviceUuid> devices;  ///< those of the policy, in its order
     std::chrono::seconds period{};          ///< between two looks; 0: on demand only
+    PodReader pods{};                       ///< for whose the processes are
   };
   /// Between two looks on demand, for whomever.
   static constexpr std::chrono::milliseconds kLeastPause{50};
@@ -62,6 +64,7 @@ class Reconciler final : public core::Observer {
   core::Executor& executor_;
   const std::filesystem::path driver_folder_;
   const std::vector<cuda::DeviceUuid> devices_;
+  const PodReader pods_;
   const std::uint64_t started_;  ///< this process
   std::unique_ptr<cuda::Nvml> nvml_;
   std::string no_library_;             ///< why there is none

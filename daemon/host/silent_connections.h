@@ -22,24 +22,24 @@ class SilentConnections {
   explicit SilentConnections(Limits limits) : limits_(limits) {}
 
   /// `key`  names the connection: its address.
-  void add(const void* key, std::uint32_t uid, Cut cut);
+  void add(const void* key, std::uint64_t account, Cut cut);
   /// Its client has spoken, or it is gone. Does nothing for one that is not there.
   void remove(const void* key);
   std::size_t size() const { return entries_.size(); }
 
  private:
   struct Entry {
-    std::uint32_t uid;
+    std::uint64_t account;
     std::uint64_t number;
     Cut cut;
   };
   using Queue = std::map<std::uint64_t, const void*>;  // the oldest first
-  void cut_oldest(std::uint32_t uid, const std::string& why);
+  void cut_oldest(std::uint64_t account, const std::string& why);
 
   const Limits limits_;
   std::uint64_t next_ = 0;
   std::unordered_map<const void*, Entry> entries_;
-  std::map<std::uint32_t, Queue> by_user_;
+  std::map<std::uint64_t, Queue> by_user_;
 };
 
 }  // namespace gpumem::host

@@ -27,14 +27,14 @@ bool is_read(int socket) {
 }
 
 UnreadDescriptors::~UnreadDescriptors() {
-  for (auto& [uid, user] : users_) {
+  for (auto& [account, user] : users_) {
     for (auto& [socket, unread] : user.by_socket)
       if (unread.closed.valid()) disposal_.close(std::move(unread.closed));
   }
 }
 
-bool UnreadDescriptors::has_room(std::uint32_t uid, int socket, std::size_t count) {
-  const auto found = users_.find(uid);
+bool UnreadDescriptors::has_room(std::uint64_t account, int socket, std::size_t count) {
+  const auto found = users_.find(account);
   if (found == users_.end()) return true;
   User& user = found->second;
   if (const auto own = user.by_socket.find(socket); own != user.by_socket.end() && is_read(socket))
@@ -46,10 +46,10 @@ bool UnreadDescriptors::has_room(std::uint32_t uid, int socket, std::size_t coun
   return fits();
 }
 
-void UnreadDescriptors::sent(std::uint32_t uid, int socket, std::size_t count,
+void UnreadDescriptors::sent(std::uint64_t account, int socket, std::size_t count,
                              std::weak_ptr<DescriptorSender> sender) {
   if (count == 0) return;
-  User& user = users_[uid];
+  User& user = users_[account];
   Unread& unread = user.by_socket[socket];
   if (unread.count == 0) unread.since = Clock::now();
   unread.count += count;
@@ -57,15 +57,15 @@ void UnreadDescriptors::sent(std::uint32_t uid, int socket, std::size_t count,
   user.open += count;
 }
 
-void UnreadDescriptors::await_room(std::uint32_t uid, std::weak_ptr<DescriptorSender> sender) {
-  users_[uid].waiting.push_back(std::move(sender));
+void UnreadDescriptors::await_room(std::uint64_t account, std::weak_ptr<DescriptorSender> sender) {
+  users_[account].waiting.push_back(std::move(sender));
   arm();
 }
 
-void UnreadDescriptors::close(std::uint32_t uid, UniqueFd socket, std::size_t uncounted) {
+void UnreadDescriptors::close(std::uint64_t account, UniqueFd socket, std::size_t uncounted) {
   const int number = socket.get();
   std::size_t count = uncounted;
-  if (const auto found = users_.find(uid); found != users_.end()) {
+  if (const auto found = users_.find(account); found != users_.end()) {
     User& user = found->second;
     if (const auto known = user.by_socket.find(number); known != user.by_socket.end()) {
       count += known->second.count;
@@ -74,14 +74,14 @@ void UnreadDescriptors::close(std::uint32_t uid, UniqueFd socket, std::size_t un
   }
   if (count == 0 || is_read(number)) return disposal_.close(std::move(socket));
   ::shutdown(number, SHUT_RDWR);
-  User& user = users_[uid];
+  User& user = users_[account];
   user.by_socket[number] = {.count = count, .since = Clock::now(), .sender = {}, .closed = std::move(socket)};
   user.closed += count;
   arm();
 }
 
-bool UnreadDescriptors::is_full_of_closed(std::uint32_t uid) const {
-  const auto found = users_.find(uid);
+bool UnreadDescriptors::is_full_of_closed(std::uint64_t account) const {
+  const auto found = users_.find(account);
   return found != users_.end() && found->second.closed > of_a_user_;
 }
 
@@ -138,15 +138,15 @@ void UnreadDescriptors::arm() {
 void UnreadDescriptors::tick() {
   bool any_read = false;
   bool is_needed = false;
-  std::vector<std::uint32_t> uids;
-  for (const auto& [uid, user] : users_) uids.push_back(uid);
-  for (const std::uint32_t uid : uids) {
-    User& user = users_[uid];
+  std::vector<std::uint64_t> accounts;
+  for (const auto& [account, user] : users_) accounts.push_back(account);
+  for (const std::uint64_t account : accounts) {
+    User& user = users_[account];
     if (!user.waiting.empty() || user.closed != 0) any_read |= look(user);
     if (!user.waiting.empty()) cut_silent(user);
     wake(user);
     is_needed |= !user.waiting.empty() || user.closed != 0;
-    if (user.by_socket.empty() && user.waiting.empty()) users_.erase(uid);
+    if (user.by_socket.empty() && user.waiting.empty()) users_.erase(account);
   }
   pause_ = any_read ? kShortestPause : std::min(2 * std::max(pause_, kShortestPause), kLongestPause);
   if (is_needed) arm();

@@ -46,15 +46,15 @@ class UnreadDescriptors {
   UnreadDescriptors& operator=(const UnreadDescriptors&) = delete;
 
   /// Whether the user's `socket` may be sent `count` more; or any number, if nothing is unread.
-  bool has_room(std::uint32_t uid, int socket, std::size_t count);
-  void sent(std::uint32_t uid, int socket, std::size_t count, std::weak_ptr<DescriptorSender> sender);
+  bool has_room(std::uint64_t account, int socket, std::size_t count);
+  void sent(std::uint64_t account, int socket, std::size_t count, std::weak_ptr<DescriptorSender> sender);
   /// Calls try_again() when there may be room, in the order of these calls. If there is none because somebody
   /// of the same user has not read for long, that one is cut.
-  void await_room(std::uint32_t uid, std::weak_ptr<DescriptorSender> sender);
+  void await_room(std::uint64_t account, std::weak_ptr<DescriptorSender> sender);
   /// Ends a connection. What is unread of it stays counted, `uncounted` descriptors as well.
-  void close(std::uint32_t uid, UniqueFd socket, std::size_t uncounted);
+  void close(std::uint64_t account, UniqueFd socket, std::size_t uncounted);
   /// Whether connections that were closed leave a new one of the user no room.
-  bool is_full_of_closed(std::uint32_t uid) const;
+  bool is_full_of_closed(std::uint64_t account) const;
 
  private:
   struct Unread {
@@ -85,7 +85,7 @@ class UnreadDescriptors {
   boost::asio::steady_timer timer_;
   bool armed_ = false;
   std::chrono::milliseconds pause_{};  ///< between two looks for those who wait
-  std::map<std::uint32_t, User> users_;
+  std::map<std::uint64_t, User> users_;
 };
 
 }  // namespace gpumem::host

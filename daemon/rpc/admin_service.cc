@@ -2,33 +2,11 @@
 
 #include <utility>
 
-#include "daemon/rpc/callers.h"
 #include "daemon/rpc/convert.h"
+#include "daemon/rpc/for_admin.h"
 
 namespace gpumem::rpc {
 namespace {
-
-Error no_admin(const core::Caller& caller) {
-  return {Code::kPermissionDenied,
-          "user " + std::to_string(caller.peer.uid) +
-              " may not look at or change quotas that are set at run time: root may, and "
-              "the members of the group that is configured as admin_group (gpumemd.toml(5))"};
-}
-
-// Has `act` done for an administrator, on the core's thread; finishes the calls of all others.
-template <class Act>
-grpc::ServerUnaryReactor* for_admin(core::Executor& executor, Calls& calls,
-                                    grpc::CallbackServerContext* context, Act act) {
-  auto* reactor = new Unary(calls);
-  executor.post([&executor, reactor, connection = connection_of(*context), act = std::move(act)](
-                    core::Broker&, core::TimePoint) {
-    const auto caller = caller_of(executor, connection);
-    if (!caller) return reactor->Finish(to_status(caller.error()));
-    if (!caller->admin) return reactor->Finish(to_status(no_admin(*caller)));
-    act(*caller, reactor);
-  });
-  return reactor;
-}
 
 void fill(v1::QuotaInfo& info, const core::QuotaLine& line) {
   info.set_tenant(line.tenant);

@@ -22,7 +22,7 @@ Result<void> start(core::Executor& executor, const core::Broker& broker, Subscri
   if (!caller) return caller.error();
   if (!question.tenant.empty() && !may_follow(*caller, question.tenant, broker))
     return may_not_follow(*caller, question.tenant);
-  auto subscription = subscribers.add(caller->peer.uid);
+  auto subscription = subscribers.add(caller->peer.account());
   if (!subscription)
     return core::refusal(core::Bound::kFollowers, "too many follow events already; end some of them");
   follower->begin(std::move(*caller), broker, std::move(subscription));

@@ -16,12 +16,12 @@ class ExplanationLimit {
   static constexpr std::size_t kMostOfAUser = 16;
   static constexpr std::chrono::seconds kWindow{1};
 
-  /// Counts one more of `uid`. Errors  kResourceExhausted: it is one too many within kWindow.
-  Result<void> add(std::uint32_t uid, core::TimePoint now);
+  /// Counts one more of `account`. Errors  kResourceExhausted: it is one too many within kWindow.
+  Result<void> add(std::uint64_t account, core::TimePoint now);
 
  private:
   core::TimePoint end_ = core::TimePoint::min();  ///< of the window
-  std::map<std::uint32_t, std::size_t> by_user_;  ///< within the window
+  std::map<std::uint64_t, std::size_t> by_user_;  ///< within the window
 };
 
 }  // namespace gpumem::rpc

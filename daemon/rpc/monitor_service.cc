@@ -187,7 +187,8 @@ grpc::ServerUnaryReactor* MonitorService::Explain(grpc::CallbackServerContext* c
                 const auto caller = caller_of(executor_, connection);
                 if (!caller) return caller.error();
                 if (!caller->admin) {
-                  if (auto within = explanations_.add(caller->peer.uid, now); !within) return within.error();
+                  if (auto within = explanations_.add(caller->peer.account(), now); !within)
+                    return within.error();
                 }
                 auto explanation = explain(*caller, broker, *request, now);
                 if (!explanation) return explanation.error();

@@ -90,7 +90,7 @@ grpc::ServerUnaryReactor* reconcile(core::Executor& executor, Calls& calls, Look
   executor.post([&executor, look, call, finish](core::Broker& broker, core::TimePoint now) {
     const auto caller = caller_of(executor, look.connection);
     if (!caller) return call->finish(broker, now);
-    if (auto asked = look.observer->look({caller->peer.uid, caller->admin}, finish); asked)
+    if (auto asked = look.observer->look({caller->peer.account(), caller->admin}, finish); asked)
       call->set_alarm(executor, kLookPatience, finish);
     else
       refuse_later(executor, call, *look.refusing, asked.error());

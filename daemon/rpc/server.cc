@@ -23,9 +23,9 @@ void prepare_grpc() {
 }  // namespace
 
 Result<std::unique_ptr<Server>> Server::start(core::Executor& executor, core::QuotaAdmin& quotas,
-                                              Options options) {
+                                              core::PodClaimAdmin& claims, Options options) {
   prepare_grpc();
-  std::unique_ptr<Server> server(new Server(executor, quotas, std::move(options.info)));
+  std::unique_ptr<Server> server(new Server(executor, quotas, claims, std::move(options.info)));
   grpc::ServerBuilder builder;
   builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS,
                              static_cast<int>(options.idle_connections.count()));
@@ -35,11 +35,12 @@ Result<std::unique_ptr<Server>> Server::start(core::Executor& executor, core::Qu
   builder.RegisterService(&server->broker_);
   builder.RegisterService(&server->monitor_);
   builder.RegisterService(&server->admin_);
+  builder.RegisterService(&server->claims_);
   server->server_ = builder.BuildAndStart();
   if (!server->server_) return Error{Code::kUnavailable, "gRPC does not start"};
   grpc::HealthCheckServiceInterface& health = *server->server_->GetHealthCheckService();
-  for (const char* service :
-       {v1::Broker::service_full_name(), v1::Monitor::service_full_name(), v1::Admin::service_full_name()}) {
+  for (const char* service : {v1::Broker::service_full_name(), v1::Monitor::service_full_name(),
+                              v1::Admin::service_full_name(), v1::Claims::service_full_name()}) {
     health.SetServingStatus(service, true);
   }
   health.SetServingStatus(true);

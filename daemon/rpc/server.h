@@ -7,6 +7,7 @@
 #include "base/unique_fd.h"
 #include "daemon/rpc/admin_service.h"
 #include "daemon/rpc/broker_service.h"
+#include "daemon/rpc/claims_service.h"
 #include "daemon/rpc/monitor_service.h"
 
 namespace gpumem::rpc {
@@ -24,26 +25,28 @@ class Server {
 
   /// Errors  kUnavailable: gRPC does not start.
   static Result<std::unique_ptr<Server>> start(core::Executor& executor, core::QuotaAdmin& quotas,
-                                               Options options);
+                                               core::PodClaimAdmin& claims, Options options);
 
   /// Serves a connection: `socket` is connected and non-blocking. gRPC shuts it down before it closes it.
   /// Threads  any.
   void serve(UniqueFd socket);
 
-  /// Tells health watchers, takes no more calls, and ends those under way after `patience`. The executor and
-  /// `quotas` still have to be open.   Blocks.
+  /// Tells health watchers, takes no more calls, and ends those under way after `patience`. The executor,
+  /// `quotas` and `claims` still have to be open.   Blocks.
   void stop(std::chrono::milliseconds patience);
 
  private:
-  Server(core::Executor& executor, core::QuotaAdmin& quotas, BrokerInfo info)
+  Server(core::Executor& executor, core::QuotaAdmin& quotas, core::PodClaimAdmin& claims, BrokerInfo info)
       : broker_(executor, calls_),
         monitor_(executor, calls_, std::move(info)),
-        admin_(executor, calls_, quotas) {}
+        admin_(executor, calls_, quotas),
+        claims_(executor, calls_, claims) {}
 
   Calls calls_;
   BrokerService broker_;
   MonitorService monitor_;
   AdminService admin_;
+  ClaimsService claims_;
   std::unique_ptr<grpc::Server> server_;
 };
 

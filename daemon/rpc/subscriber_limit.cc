@@ -2,9 +2,9 @@
 
 namespace gpumem::rpc {
 
-std::shared_ptr<void> SubscriberLimit::add(std::uint32_t uid) {
+std::shared_ptr<void> SubscriberLimit::add(std::uint64_t account) {
   const MutexLock lock(mutex_);
-  const auto user = by_user_.try_emplace(uid, 0).first;
+  const auto user = by_user_.try_emplace(account, 0).first;
   if (count_ >= kMax || user->second >= kMaxPerUser) {
     if (user->second == 0) by_user_.erase(user);
     return nullptr;
@@ -12,13 +12,13 @@ std::shared_ptr<void> SubscriberLimit::add(std::uint32_t uid) {
   ++count_;
   ++user->second;
   return {static_cast<void*>(this),
-          [subscribers = shared_from_this(), uid](void*) { subscribers->remove(uid); }};
+          [subscribers = shared_from_this(), account](void*) { subscribers->remove(account); }};
 }
 
-void SubscriberLimit::remove(std::uint32_t uid) {
+void SubscriberLimit::remove(std::uint64_t account) {
   const MutexLock lock(mutex_);
   --count_;
-  if (const auto user = by_user_.find(uid); --user->second == 0) by_user_.erase(user);
+  if (const auto user = by_user_.find(account); --user->second == 0) by_user_.erase(user);
 }
 
 }  // namespace gpumem::rpc

@@ -1,0 +1,25 @@
+#pragma once
+#include <filesystem>
+#include <string>
+
+#include "daemon/core/types.h"
+
+namespace gpumem::host {
+
+/// Tells which pod of Kubernetes a process is in, by what the kernel shows of it: the cgroups that the
+/// kubelet made.
+struct PodReader {
+  std::filesystem::path processes = "/proc";  ///< where PID/cgroup and PID/status are; tests have their own
+  std::string cgroup_root = "/";              ///< the kubelet's --cgroup-root
+
+  struct Found {
+    std::string pod;         ///< as core::Peer::pod
+    bool unknown = false;    ///< as core::Peer::pod_unknown
+    bool contained = false;  ///< as core::Peer::contained
+  };
+  /// What is read is of the process with `pid` only if that lives on afterwards: to be asked by whoever has
+  /// a handle of it, or knows when it started. `pid`  0: the kernel does not show it. Blocks: as /proc does.
+  Found find(std::int64_t pid) const;
+};
+
+}  // namespace gpumem::host

@@ -1,0 +1,133 @@
+#include "daemon/pods/pod.h"
+
+#include <algorithm>
+#include <array>
+#include <span>
+#include <vector>
+
+namespace gpumem::pods {
+namespace {
+
+using Words = std::vector<std::string_view>;
+using Rest = std::span<const std::string_view>;
+
+constexpr std::string_view kSlice = ".slice", kScope = ".scope";
+
+Words split(std::string_view text, char at) {
+  Words words;
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find(at), text.size());
+    if (end != 0) words.push_back(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return words;
+}
+
+bool is_hexadecimal(char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); }
+
+// As uid of a pod: 8-4-4-4-12 digits, or 32 of them. systemd has `_` where the rest of the world has `-`.
+std::optional<std::string> uid_in(std::string_view text) {
+  std::string uid(text);
+  std::ranges::replace(uid, '_', '-');
+  if (uid.size() == 32) return std::ranges::all_of(uid, is_hexadecimal) ? std::optional(uid) : std::nullopt;
+  if (uid.size() != 36) return std::nullopt;
+  constexpr std::array<std::size_t, 4> dashes{8, 13, 18, 23};
+  for (std::size_t i = 0; i < uid.size(); ++i) {
+    const bool is_dash = std::ranges::find(dashes, i) != dashes.end();
+    if (is_dash ? uid[i] != '-' : !is_hexadecimal(uid[i])) return std::nullopt;
+  }
+  return uid;
+}
+
+// `cri-containerd-ID.scope`, `crio-ID.scope`, `ID`.
+std::string container_id(std::string_view name) {
+  if (name.ends_with(kScope)) {
+    name.remove_suffix(kScope.size());
+    name.remove_prefix(name.rfind('-') + 1);  // none: nothing
+  }
+  return std::string(name);
+}
+
+// The names of the kubelet's cgroups, one below the other: its root, the one of all pods, of a class, of a
+// pod.
+class Levels {
+ public:
+  explicit Levels(std::string_view root) : path_(split(root, '/')) { path_.emplace_back("kubepods"); }
+
+  /// Takes the next name off, if it is this level's.
+  bool take_root(Rest& rest) const {
+    for (std::size_t i = 0; i < path_.size(); ++i)
+      if (!take(rest, i, path_[i])) return false;
+    return true;
+  }
+  void take_class(Rest& rest) const {
+    for (const std::string_view name : {"burstable", "besteffort"})
+      if (take(rest, path_.size(), name)) return;
+  }
+  std::optional<std::string> take_pod(Rest& rest) const;
+
+ private:
+  // systemd's slices have the names of all above them in their own.
+  bool take(Rest& rest, std::size_t level, std::string_view name) const {
+    if (rest.empty() ||
+        (rest[0] != name && rest[0] != prefix(level) + std::string(name) + std::string(kSlice)))
+      return false;
+    rest = rest.subspan(1);
+    return true;
+  }
+  std::string prefix(std::size_t levels) const {
+    std::string all;
+    for (std::size_t i = 0; i < levels; ++i) all += std::string(path_[i]) + "-";
+    return all;
+  }
+
+  Words path_;
+};
+
+std::optional<std::string> Levels::take_pod(Rest& rest) const {
+  if (rest.empty()) return std::nullopt;
+  std::string_view name = rest[0];
+  if (name.ends_with(kSlice)) {
+    const std::string above = prefix(path_.size());
+    if (!name.starts_with(above)) return std::nullopt;
+    name = name.substr(above.size(), name.size() - above.size() - kSlice.size());
+    for (const std::string_view of_class : {"burstable-", "besteffort-"})
+      if (name.starts_with(of_class)) name.remove_prefix(of_class.size());
+  }
+  if (!name.starts_with("pod")) return std::nullopt;
+  auto uid = uid_in(name.substr(3));
+  if (uid) rest = rest.subspan(1);
+  return uid;
+}
+
+std::optional<Container> container_in(std::string_view path, const Levels& levels) {
+  const Words words = split(path, '/');
+  Rest rest(words);
+  // Above one's own cgroup namespace: whatever is above the pods is not to be seen.
+  const bool is_relative = !rest.empty() && rest[0] == "..";
+  while (!rest.empty() && rest[0] == "..") rest = rest.subspan(1);
+  if (!levels.take_root(rest) && !is_relative) return std::nullopt;
+  levels.take_class(rest);
+  auto pod = levels.take_pod(rest);
+  if (!pod) return std::nullopt;
+  return Container{std::move(*pod), rest.empty() ? "" : container_id(rest[0])};
+}
+
+}  // namespace
+
+std::optional<Container> container_of(std::string_view text, std::string_view root) {
+  const Levels levels(root);
+  std::optional<Container> found;
+  for (const std::string_view line : split(text, '\n')) {
+    const std::size_t first = line.find(':');
+    const std::size_t second = first == line.npos ? first : line.find(':', first + 1);
+    if (second == line.npos) continue;
+    auto container = container_in(line.substr(second + 1), levels);
+    if (!container) continue;
+    if (found && *found != *container) return std::nullopt;
+    found = std::move(container);
+  }
+  return found;
+}
+
+}  // namespace gpumem::pods

@@ -1,0 +1,139 @@
+// Who is charged for a process of a pod, who is refused, and who administers.
+#include <gmock/gmock.h>
+
+#include "tests/pods/fixture.h"
+
+namespace gpumem::test {
+namespace {
+
+using testing::HasSubstr;
+
+class Pods : public PodsBrokerTest {};
+
+TEST_F(Pods, AreTenantsWhoseContainersShareWhatWasPrepared) {
+  ASSERT_TRUE(prepare(claim("c1", {pod(kAnna, "train-0")}, mebibytes(32), mebibytes(64))).ok());
+  Json connected;
+  const auto one = client_of(kAnna, &connected);
+  ASSERT_TRUE(succeeded(connected));
+  EXPECT_EQ(connected.at("tenant"), "pod ml/train-0");
+  EXPECT_TRUE(succeeded(one->grow("a", mebibytes(48))));
+  const auto other = client_of(kAnna);
+  EXPECT_TRUE(succeeded(other->grow("a", mebibytes(16))));
+  EXPECT_TRUE(failed_with(other->grow("a", mebibytes(18)), "RESOURCE_EXHAUSTED"));
+  const v1::TenantUsage usage = broker_.tenant("pod ml/train-0");
+  EXPECT_EQ(usage.charged(), mebibytes(64).count);
+  EXPECT_EQ(usage.guarantee(), mebibytes(32).count);
+  EXPECT_EQ(usage.sessions(), 2U);
+}
+
+TEST_F(Pods, AreNotTheUsersThatTheyRunAs) {
+  const auto user = client_with(mebibytes(2));
+  const std::string own = "uid:" + std::to_string(::geteuid());
+  EXPECT_EQ(broker_.tenant(own).charged(), mebibytes(2).count);
+  ASSERT_TRUE(prepare(claim("c1", {pod(kAnna, "train-0")}, {}, mebibytes(64))).ok());
+  EXPECT_EQ(tenant_of(kAnna), "pod ml/train-0");
+  EXPECT_EQ(broker_.tenant(own).charged(), mebibytes(2).count);
+}
+
+TEST_F(Pods, ThatNothingWasPreparedForAreRefused) {
+  Json connected;
+  const auto refused = client_of(kAnna, &connected);
+  EXPECT_TRUE(failed_with(connected, "PERMISSION_DENIED"));
+  EXPECT_THAT(connected.at("message").get<std::string>(), HasSubstr("give the pod a ResourceClaim"));
+  EXPECT_TRUE(broker_.sessions().empty());
+}
+
+TEST_F(Pods, MayHaveTheDefaultIfItIsConfiguredSo) {
+  broker_.reload(pods_config("[kubernetes]\nunprepared = \"default\"\n[default]\nlimit = \"32MiB\"\n"));
+  const auto client = client_of(kAnna);
+  EXPECT_EQ(broker_.sessions().at(0).tenant(), std::string("pod ") + kAnna);
+  EXPECT_TRUE(failed_with(client->grow("a", mebibytes(34)), "RESOURCE_EXHAUSTED"));
+  EXPECT_TRUE(succeeded(client->grow("a", mebibytes(32))));
+  broker_.reload(pods_config());
+  EXPECT_EQ(broker_.tenant(std::string("pod ") + kAnna).limit(), 0U) << "it keeps its tenant, and is in debt";
+}
+
+TEST_F(Pods, ThatTheKernelDoesNotShowAreRefusedWhereThereArePods) {
+  broker_.reload(pods_config("[kubernetes]\n"));
+  ClientProcess unknown(broker_.folder());
+  const Json connected = unknown.connect();
+  EXPECT_TRUE(failed_with(connected, "PERMISSION_DENIED"));
+  EXPECT_THAT(connected.at("message").get<std::string>(), HasSubstr("hostPID"));
+}
+
+TEST_F(Pods, ThatShareAClaimAreOneTenant) {
+  ASSERT_TRUE(prepare(claim("c1", {pod(kAnna, "a"), pod(kBert, "b")}, mebibytes(32), mebibytes(64))).ok());
+  const auto one = client_of(kAnna);
+  const auto other = client_of(kBert);
+  EXPECT_TRUE(succeeded(one->grow("a", mebibytes(40))));
+  EXPECT_TRUE(failed_with(other->grow("a", mebibytes(26)), "RESOURCE_EXHAUSTED"));
+  EXPECT_EQ(broker_.tenant("claim ml/claim-c1").sessions(), 2U);
+}
+
+TEST_F(Pods, BecomeOneTenantWithTheirMemoryWhenTheyComeToShare) {
+  ASSERT_TRUE(prepare(claim("c1", {pod(kAnna, "a")}, {}, mebibytes(64))).ok());
+  const auto one = client_of(kAnna);
+  EXPECT_TRUE(succeeded(one->grow("a", mebibytes(40))));
+  ASSERT_TRUE(prepare(claim("c1", {pod(kAnna, "a"), pod(kBert, "b")}, {}, mebibytes(64))).ok());
+  EXPECT_EQ(broker_.tenant("claim ml/claim-c1").charged(), mebibytes(40).count);
+  EXPECT_EQ(broker_.tenant("pod ml/a").tenant(), "") << "nothing is left of it";
+  EXPECT_EQ(tenant_of(kBert), "claim ml/claim-c1");
+  ASSERT_TRUE(prepare(claim("c1", {pod(kAnna, "a")}, {}, mebibytes(64))).ok());
+  EXPECT_EQ(broker_.tenant("claim ml/claim-c1").charged(), mebibytes(40).count) << "and it stays so";
+}
+
+class PodsOfNamespaces : public PodsBrokerTest {
+ protected:
+  PodsOfNamespaces()
+      : PodsBrokerTest(pods_config(R"(
+[[tenant]]
+name = "cluster"
+limit = "128MiB"
+[kubernetes]
+parent = "cluster"
+[[kubernetes.namespace]]
+name = "ml"
+limit = "64MiB"
+)")) {}
+};
+
+TEST_F(PodsOfNamespaces, HaveTheLimitOfThatTogether) {
+  ASSERT_TRUE(prepare(claim("c1", {pod(kAnna, "a")}, {}, mebibytes(200))).ok());
+  ASSERT_TRUE(prepare(claim("c2", {pod(kBert, "b")}, {}, mebibytes(200))).ok());
+  const auto one = client_of(kAnna);
+  const auto other = client_of(kBert);
+  EXPECT_TRUE(succeeded(one->grow("a", mebibytes(40))));
+  EXPECT_TRUE(failed_with(other->grow("a", mebibytes(26)), "RESOURCE_EXHAUSTED"));
+  EXPECT_TRUE(succeeded(other->grow("a", mebibytes(24))));
+  EXPECT_EQ(broker_.tenant("namespace ml").charged(), mebibytes(64).count);
+  EXPECT_EQ(broker_.tenant("cluster").charged(), mebibytes(64).count);
+  EXPECT_EQ(broker_.tenant("pod ml/a").parent(), "namespace ml");
+}
+
+TEST_F(PodsOfNamespaces, ThatAreNotNamedBelongToThePodsParent) {
+  ASSERT_TRUE(prepare(claim("c1", {pod(kAnna, "a", "web")}, {}, mebibytes(200))).ok());
+  EXPECT_EQ(broker_.tenant("pod web/a").parent(), "cluster");
+}
+
+TEST_F(PodsOfNamespaces, AreNotPromisedMoreThanThatMayHave) {
+  const grpc::Status refused = prepare(claim("c1", {pod(kAnna, "a")}, mebibytes(72), mebibytes(100)));
+  EXPECT_EQ(refused.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+  EXPECT_THAT(refused.error_message(), HasSubstr("exceed its limit of 64MiB by 8MiB"));
+}
+
+TEST_F(Pods, RunAsRootWithoutAdministering) {
+  put(::getpid(), kAnna);
+  EXPECT_EQ(unprepare("c1").error_code(), grpc::StatusCode::PERMISSION_DENIED);
+  const grpc::Status refused = prepare(claim("c1", {pod(kAnna, "a")}, {}, mebibytes(64)));
+  EXPECT_EQ(refused.error_code(), grpc::StatusCode::PERMISSION_DENIED);
+  EXPECT_THAT(refused.error_message(), HasSubstr("hostPID"));
+}
+
+TEST_F(Pods, AdministerIfTheyShareTheMachinesPids) {
+  put(::getpid(), kAnna);
+  write_file(processes / std::to_string(::getpid()) / "status", "Name:\tx\nNSpid:\t7\nNSpgid:\t1\n");
+  EXPECT_TRUE(prepare(claim("c1", {pod(kBert, "b")}, {}, mebibytes(64))).ok());
+}
+
+}  // namespace
+}  // namespace gpumem::test

@@ -1,0 +1,113 @@
+#include "daemon/pods/pod.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+
+// Which pod a process is in. The paths are those of the kubelet's source (pkg/kubelet/cm) and of the
+// runtimes.
+
+namespace gpumem::pods {
+namespace {
+
+const std::string kPod = "2f0c4a11-9f5d-4d1e-8a77-0a7f6d4c1b22",
+                  kOther = "00000000-1111-2222-3333-444444444444";
+const std::string kId(64, 'c');
+
+std::string slice_name(std::string text) {
+  std::ranges::replace(text, '-', '_');
+  return text;
+}
+
+void expect_pod(const std::string& text, const std::string& root = "/") {
+  const auto container = container_of(text, root);
+  ASSERT_TRUE(container) << text;
+  EXPECT_EQ(container->pod, kPod) << text;
+  EXPECT_EQ(container->id, kId) << text;
+}
+
+void expect_none(const std::string& text, const std::string& root = "/") {
+  EXPECT_FALSE(container_of(text, root)) << text;
+}
+
+TEST(ContainerOf, IsReadFromTheKubeletsOwnDriver) {
+  expect_pod("0::/kubepods/pod" + kPod + "/" + kId + "\n");
+  expect_pod("0::/kubepods/burstable/pod" + kPod + "/" + kId + "\n");
+  expect_pod("0::/kubepods/besteffort/pod" + kPod + "/" + kId);
+}
+
+TEST(ContainerOf, IsReadFromTheSlicesOfSystemd) {
+  const std::string uid = slice_name(kPod);
+  expect_pod("0::/kubepods.slice/kubepods-pod" + uid + ".slice/cri-containerd-" + kId + ".scope\n");
+  expect_pod("0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod" + uid + ".slice/crio-" +
+             kId + ".scope\n");
+  expect_pod("0::/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod" + uid + ".slice/docker-" +
+             kId + ".scope/init.scope\n");
+}
+
+TEST(ContainerOf, IsReadFromTheHierarchiesOfTheFirstVersion) {
+  const std::string path = "/kubepods/burstable/pod" + kPod + "/" + kId;
+  expect_pod("12:memory:" + path + "\n11:cpu,cpuacct:" + path + "\n1:name=systemd:" + path + "\n0::/\n");
+  expect_none("12:memory:" + path + "\n11:pids:/kubepods/burstable/pod" + kOther + "/" + kId + "\n");
+}
+
+TEST(ContainerOf, IsReadBelowTheRootThatIsConfigured) {
+  const std::string uid = slice_name(kPod);
+  expect_pod("0::/kubelet/kubepods/pod" + kPod + "/" + kId, "/kubelet");
+  expect_pod(
+      "0::/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-burstable.slice/"
+      "kubelet-kubepods-burstable-pod" +
+          uid + ".slice/cri-containerd-" + kId + ".scope",
+      "/kubelet");
+  expect_none("0::/kubepods/pod" + kPod + "/" + kId, "/kubelet");
+  expect_none("0::/kubelet/kubepods/pod" + kPod + "/" + kId);
+}
+
+TEST(ContainerOf, IsReadFromWithinACgroupNamespace) {
+  const std::string uid = slice_name(kPod);
+  expect_pod("0::/../../pod" + kPod + "/" + kId);
+  expect_pod("0::/../../../burstable/pod" + kPod + "/" + kId);
+  expect_pod("0::/../../kubepods-besteffort-pod" + uid + ".slice/cri-containerd-" + kId + ".scope");
+  expect_pod("0::/../../../kubepods-burstable.slice/kubepods-burstable-pod" + uid + ".slice/crio-" + kId +
+             ".scope");
+  expect_pod("0::/../../../../kubepods.slice/kubepods-pod" + uid + ".slice/cri-containerd-" + kId + ".scope");
+}
+
+TEST(ContainerOf, MayBeNoneOfThePods) {
+  const auto container = container_of("0::/kubepods/pod" + kPod);
+  ASSERT_TRUE(container);
+  EXPECT_EQ(*container, (Container{kPod, ""}));
+}
+
+TEST(ContainerOf, OfAStaticPodHasAUidWithoutDashes) {
+  const std::string uid(32, 'a');
+  const auto container = container_of("0::/kubepods/pod" + uid + "/" + kId);
+  ASSERT_TRUE(container);
+  EXPECT_EQ(container->pod, uid);
+}
+
+// A container may make cgroups below its own, and a user below the slice that systemd gives him.
+TEST(ContainerOf, CannotBePretended) {
+  expect_pod("0::/kubepods/pod" + kPod + "/" + kId + "/kubepods/pod" + kOther + "/x");
+  expect_none("0::/user.slice/user-1000.slice/user@1000.service/kubepods/pod" + kPod + "/" + kId);
+  expect_none("0::/user.slice/user-1000.slice/user@1000.service/app.slice/kubepods.slice/kubepods-pod" +
+              slice_name(kPod) + ".slice/x");
+  expect_none("0::/../../../user.slice/user-1000.slice/user@1000.service/pod" + kPod + "/" + kId);
+  expect_none("0::/pod" + kPod + "/" + kId);
+}
+
+TEST(ContainerOf, IsNoneWhereNothingSaysOne) {
+  for (const std::string text :
+       {"", "\n", "0::/", "0::/system.slice/ssh.service", "0::/kubepods",
+        "0::/kubepods.slice/kubepods-burstable.slice", "0::/..", "garbage", ":", "::", "0:/kubepods",
+        "0::/kubepods/pod", "0::/kubepods/pod-", "0::/kubepods/podx"})
+    expect_none(text);
+  expect_none("0::/kubepods/pod" + kPod.substr(1) + "/" + kId);
+  expect_none("0::/kubepods/pod" + std::string(36, '-') + "/" + kId);
+  expect_none("0::/kubepods/pod" + std::string(32, 'g') + "/" + kId);
+  expect_none("0::/kubepods.slice/other-pod" + slice_name(kPod) + ".slice/" + kId);
+}
+
+}  // namespace
+}  // namespace gpumem::pods
