@@ -33,6 +33,8 @@ ALLOWED = {
     "daemon/host": {"base", "shm", "proto", "proto/lane", "proto/generated", "cuda", "daemon/core", "daemon/pods"},
     "daemon/rpc": {"base", "shm", "proto", "proto/generated", "daemon/core", "daemon/api"},
     "daemon/metrics": {"base", "daemon/core"},
+    # A program of its own: it knows the broker by its wire contract.
+    "daemon/kubernetes": {"base", "proto/generated"},
     # main wires the parts; of sim it knows only how to make a machine folder.
     "daemon": {"base", "cuda", "sim/machine", "daemon/core", "daemon/pods", "daemon/host", "daemon/lane",
                "daemon/rpc", "daemon/metrics"},
@@ -74,7 +76,7 @@ def room_of(path: str) -> str:
 
 def owner_of(header: str) -> str | None:
     """The room that a header belongs to, or nothing if it is not ours."""
-    if header.startswith("gpumem/v1/"):
+    if header.startswith(("gpumem/v1/", "kubelet/")):
         return "proto/generated"
     if header.startswith("gpumem/"):
         for folder, room in PUBLIC.items():

@@ -1,0 +1,55 @@
+#pragma once
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "daemon/kubernetes/claim.h"
+#include "gpumem/result.h"
+
+namespace gpumem::kubernetes {
+
+/// One device of a claim that is prepared.
+struct PreparedShare {
+  Share share;
+  std::string uuid;  ///< of the device
+
+  bool operator==(const PreparedShare&) const = default;
+};
+
+/// What is known of a claim without the API server. One without shares was found on the node, but nothing
+/// else of it is known: it is kept until the kubelet has it unprepared, or prepared again.
+struct PreparedClaim {
+  ClaimReference claim;
+  bool standalone = false;
+  std::vector<PodReference> pods;
+  std::vector<PreparedShare> shares;
+};
+
+/// By UID.
+using PreparedClaims = std::map<std::string, PreparedClaim>;
+
+/// What the driver has prepared on this node, in a file of the plugin's folder: JSON with a version and a
+/// checksum. Threads  one at a time; processes exclude each other by StateLock.
+class Checkpoint {
+ public:
+  /// `folder`  of the plugin; has to be there when the checkpoint is read or written.
+  explicit Checkpoint(const std::filesystem::path& folder) : file_(folder / "checkpoint.json") {}
+
+  const std::filesystem::path& file() const { return file_; }
+
+  /// Errors  kNotFound: there is none. kInvalidArgument: damaged. kFailedPrecondition: of a newer version of
+  /// the driver.
+  Result<PreparedClaims> load() const;
+
+  /// Replaces it, atomically. Errors  as replace_file.
+  Result<void> save(const PreparedClaims& claims) const;
+
+  /// Puts a damaged one aside, for people; where it is now.
+  Result<std::filesystem::path> put_aside() const;
+
+ private:
+  std::filesystem::path file_;
+};
+
+}  // namespace gpumem::kubernetes

@@ -1,0 +1,51 @@
+#pragma once
+#include <string>
+#include <vector>
+
+#include "daemon/kubernetes/json_fields.h"
+#include "gpumem/bytes.h"
+#include "gpumem/result.h"
+
+namespace gpumem::kubernetes {
+
+/// A ResourceClaim as the kubelet names it.
+struct ClaimReference {
+  std::string space;  ///< its namespace
+  std::string name;
+  std::string uid;
+
+  std::string text() const { return space + "/" + name; }
+};
+
+struct PodReference {
+  std::string uid;
+  std::string name;
+  bool operator==(const PodReference&) const = default;
+};
+
+/// What the scheduler has given a claim of one device of this driver.
+struct Share {
+  std::string request;  ///< of the claim; `main/sub` for an alternative
+  std::string pool;
+  std::string device;    ///< its name in the ResourceSlice
+  std::string share_id;  ///< empty: the server has none
+  Bytes guarantee;
+  Bytes limit;  ///< at least the guarantee; the largest number: unlimited
+  bool operator==(const Share&) const = default;
+};
+
+/// What a claim comes to on this node.
+struct Allocation {
+  std::vector<Share> shares;       ///< at least one
+  std::vector<PodReference> pods;  ///< at least one
+  bool standalone = false;         ///< not made for one pod: others may join
+};
+
+/// Reads the allocation of `claim`, a ResourceClaim of resource.k8s.io/v1, for `driver`. Results and
+/// parameters of other drivers are passed over. `asked` is what the kubelet wants prepared. Errors kNotFound:
+/// another claim with that name. kFailedPrecondition: not allocated, not reserved for a pod,
+///         nothing of this driver, amounts missing. kInvalidArgument: wrong parameters. All are fit for the
+///         pod's event.
+Result<Allocation> read_claim(const Json& claim, const ClaimReference& asked, const std::string& driver);
+
+}  // namespace gpumem::kubernetes

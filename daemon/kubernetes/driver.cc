@@ -1,0 +1,56 @@
+#include "daemon/kubernetes/driver.h"
+
+#include "base/log.h"
+
+namespace gpumem::kubernetes {
+namespace {
+
+std::filesystem::path plugin_folder(const Driver::Options& options) {
+  return options.kubelet_folder / "plugins" / options.name;
+}
+
+}  // namespace
+
+Driver::Driver(const Options& options)
+    : broker_(options.specs.runtime_folder / "api.sock"),
+      server_(options.server),
+      specs_(options.specs),
+      claims_({.driver = options.name, .node = options.node, .folder = plugin_folder(options)}, server_,
+              broker_, specs_),
+      publisher_({.driver = options.name, .node = options.node}, server_) {}
+
+Result<std::unique_ptr<Driver>> Driver::start(const Options& options) {
+  std::error_code error;
+  std::filesystem::create_directories(plugin_folder(options), error);
+  if (error) return errno_error(error.value(), "cannot make " + plugin_folder(options).string());
+  std::unique_ptr<Driver> driver(new Driver(options));
+  if (auto recovered = driver->claims_.recover(); !recovered) return recovered.error();
+  const auto publish = [one = driver.get()] { return one->publish(); };
+  const auto refresh = [one = driver.get()] { return one->claims_.refresh(); };
+  driver->loop_ = std::make_unique<ReconcileLoop>(
+      std::vector<ReconcileLoop::Task>{{"cannot publish the ResourceSlice", options.publish_period, publish},
+                                       {"cannot keep claims up to date", options.refresh_period, refresh}});
+  auto plugin = PluginServer::start({.driver = options.name,
+                                     .folder = plugin_folder(options),
+                                     .registry_folder = options.kubelet_folder / "plugins_registry",
+                                     .instance = options.instance,
+                                     .device_kind = options.device_kind},
+                                    driver->claims_, [loop = driver->loop_.get()] { loop->wake(); });
+  if (!plugin) return plugin.error();
+  driver->plugin_ = std::move(*plugin);
+  return driver;
+}
+
+Driver::~Driver() {
+  plugin_.reset();
+  loop_.reset();
+}
+
+Result<void> Driver::publish() {
+  auto devices = broker_.devices();
+  // What was published stays: a broker that is started again has the same devices.
+  if (!devices) return devices.error();
+  return publisher_.reconcile(*devices);
+}
+
+}  // namespace gpumem::kubernetes

@@ -1,0 +1,53 @@
+#pragma once
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "daemon/kubernetes/api_server.h"
+#include "daemon/kubernetes/broker_client.h"
+#include "daemon/kubernetes/device_specs.h"
+#include "daemon/kubernetes/node_claims.h"
+#include "daemon/kubernetes/plugin_server.h"
+#include "daemon/kubernetes/reconcile_loop.h"
+#include "daemon/kubernetes/slice_publisher.h"
+#include "gpumem/result.h"
+
+namespace gpumem::kubernetes {
+
+/// The driver, all parts wired. It serves the kubelet from its start until its end, whether or not the API
+/// server and the broker are there; what they are missing for fails with words that say so.
+class Driver {
+ public:
+  struct Options {
+    std::string name = "gpumem.dev";
+    std::string node;
+    std::string instance;
+    std::filesystem::path kubelet_folder = "/var/lib/kubelet";
+    std::string device_kind = "nvidia.com/gpu";
+    DeviceSpecs::Options specs;
+    ApiServer::Options server;
+    std::chrono::milliseconds publish_period{30'000};
+    std::chrono::milliseconds refresh_period{5'000};
+  };
+
+  /// Takes up what earlier processes have left, listens, and publishes.
+  /// Errors  of the plugin's folder, the checkpoint and the sockets.
+  static Result<std::unique_ptr<Driver>> start(const Options& options);
+
+  /// Ends the sockets first, then the rest. What is prepared stays.
+  ~Driver();
+
+ private:
+  explicit Driver(const Options& options);
+  Result<void> publish();
+
+  BrokerClient broker_;
+  ApiServer server_;
+  DeviceSpecs specs_;
+  NodeClaims claims_;
+  SlicePublisher publisher_;
+  std::unique_ptr<ReconcileLoop> loop_;
+  std::unique_ptr<PluginServer> plugin_;  // ends before the loop that it wakes
+};
+
+}  // namespace gpumem::kubernetes

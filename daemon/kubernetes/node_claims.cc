@@ -1,0 +1,246 @@
+#include "daemon/kubernetes/node_claims.h"
+
+#include <algorithm>
+#include <set>
+
+#include "base/log.h"
+#include "daemon/kubernetes/quantity.h"
+#include "daemon/kubernetes/state_lock.h"
+
+namespace gpumem::kubernetes {
+namespace {
+
+// It becomes a file's name.
+bool is_uid(const std::string& uid) {
+  return !uid.empty() && uid.size() <= 64 && std::all_of(uid.begin(), uid.end(), [](unsigned char letter) {
+    return std::isalnum(letter) != 0 || letter == '-';
+  });
+}
+
+std::string words_for(const ClaimReference& claim) { return "ResourceClaim " + claim.text(); }
+
+v1::Claim to_message(const PreparedClaim& claim) {
+  v1::Claim message;
+  message.set_uid(claim.claim.uid);
+  message.set_namespace_(claim.claim.space);
+  message.set_name(claim.claim.name);
+  for (const PodReference& pod : claim.pods) {
+    v1::Pod* one = message.add_pods();
+    one->set_uid(pod.uid);
+    one->set_namespace_(claim.claim.space);
+    one->set_name(pod.name);
+  }
+  for (const PreparedShare& share : claim.shares) {
+    v1::ClaimAmount* amount = message.add_amounts();
+    amount->set_device(share.uuid);
+    amount->set_guarantee_bytes(share.share.guarantee.count);
+    amount->set_limit_bytes(share.share.limit.count);
+  }
+  return message;
+}
+
+Result<std::string> uuid_of(const Share& share, const std::vector<Device>& devices) {
+  for (const Device& device : devices) {
+    if (device.name != share.device) continue;
+    if (share.guarantee <= device.pool) return device.uuid;
+    return Error{Code::kFailedPrecondition, "it is given " + quantity_text(share.guarantee) + " of " +
+                                                share.device + ", of which the broker lends " +
+                                                quantity_text(device.pool) +
+                                                "; delete the pod to have it scheduled anew"};
+  }
+  return Error{Code::kNotFound, "the broker of this node does not lend " + share.device +
+                                    "; it may have failed: delete the pod to have it scheduled anew"};
+}
+
+bool is_away(const Error& error) { return error.code == Code::kUnavailable; }
+
+void keep_first(Result<void>& first, Result<void> next) {
+  if (first) first = std::move(next);
+}
+
+}  // namespace
+
+Result<PreparedClaims> NodeClaims::load() const {
+  auto claims = checkpoint_.load();
+  if (!claims && claims.error().code == Code::kNotFound) return PreparedClaims();
+  return claims;
+}
+
+Result<void> NodeClaims::recover() {
+  const MutexLock lock(mutex_);
+  auto others = StateLock::take(options_.folder);
+  if (!others) return others.error();
+  auto claims = checkpoint_.load();
+  const std::vector<std::string> found = specs_.list();
+  if (claims) {
+    for (const std::string& uid : found) {
+      if (claims->count(uid) != 0) continue;
+      spdlog::warn("the device specification of claim {} belongs to nothing that is prepared, and is removed",
+                   uid);
+      if (auto removed = specs_.remove(uid); !removed) return removed.error();
+    }
+    return {};
+  }
+  if (claims.error().code == Code::kInvalidArgument) {
+    auto aside = checkpoint_.put_aside();
+    if (!aside) return aside.error();
+    spdlog::error("{}; it is kept as {}, and what is prepared is learnt anew", claims.error().message,
+                  aside->string());
+  } else if (claims.error().code != Code::kNotFound) {
+    return claims.error();
+  }
+  PreparedClaims kept;
+  for (const std::string& uid : found) kept[uid].claim.uid = uid;
+  return checkpoint_.save(kept);
+}
+
+Result<Json> NodeClaims::fetch(const ClaimReference& claim, Retry retry) const {
+  auto object = server_.get("/apis/resource.k8s.io/v1/namespaces/" + escaped(claim.space) +
+                                "/resourceclaims/" + escaped(claim.name),
+                            retry);
+  return object;
+}
+
+Result<PreparedClaim> NodeClaims::resolve(const ClaimReference& claim, const Json& object) {
+  auto allocation = read_claim(object, claim, options_.driver);
+  if (!allocation) return allocation.error();
+  auto devices = broker_.devices();
+  if (!devices) return devices.error();
+  PreparedClaim prepared{.claim = claim,
+                         .standalone = allocation->standalone,
+                         .pods = std::move(allocation->pods),
+                         .shares = {}};
+  for (Share& share : allocation->shares) {
+    if (share.pool != options_.node)
+      return Error{Code::kFailedPrecondition, "it is given " + share.device + " of pool " + share.pool +
+                                                  ", which is not this node's (" + options_.node + ")"};
+    auto uuid = uuid_of(share, *devices);
+    if (!uuid) return uuid.error().in("request " + share.request);
+    prepared.shares.push_back({std::move(share), std::move(*uuid)});
+  }
+  return prepared;
+}
+
+Result<PreparedClaim> NodeClaims::apply(PreparedClaim claim) {
+  auto others = StateLock::take(options_.folder);
+  if (!others) return others.error();
+  auto claims = load();
+  if (!claims) return claims.error();
+  const std::string uid = claim.claim.uid;
+  const PreparedClaims before = *claims;
+  claims->insert_or_assign(uid, claim);
+  if (auto saved = checkpoint_.save(*claims); !saved) return saved.error();
+  if (auto prepared = broker_.prepare(to_message(claim)); !prepared) {
+    // What the broker has refused has changed nothing. A call without an answer may have.
+    if (!is_away(prepared.error())) {
+      if (auto undone = checkpoint_.save(before); !undone) return undone.error();
+    }
+    return prepared.error();
+  }
+  if (auto written = specs_.write(uid); !written) return written.error();
+  return claim;
+}
+
+Result<PreparedClaim> NodeClaims::prepare(const ClaimReference& claim) {
+  if (!is_uid(claim.uid))
+    return Error{Code::kInvalidArgument, words_for(claim) + ": \"" + claim.uid + "\" is no UID"};
+  std::optional<PreparedClaim> known;
+  {
+    const MutexLock lock(mutex_);
+    auto claims = load();
+    if (!claims) return claims.error();
+    if (const auto found = claims->find(claim.uid); found != claims->end() && !found->second.shares.empty())
+      known = found->second;
+  }
+  auto object = fetch(claim, known ? Retry::kNot : Retry::kThrice);
+  const bool is_by_checkpoint = !object && known && is_away(object.error());
+  if (!object && !is_by_checkpoint) return object.error().in(words_for(claim));
+  auto fresh = is_by_checkpoint ? Result<PreparedClaim>(*known) : resolve(claim, *object);
+  if (!fresh) return fresh.error().in(words_for(claim));
+  if (is_by_checkpoint)
+    spdlog::warn("{} is prepared as it was before: {}", words_for(claim), object.error().message);
+  const MutexLock lock(mutex_);
+  auto applied = apply(std::move(*fresh));
+  if (!applied) return applied.error().in(words_for(claim));
+  spdlog::info("{} ({}) is prepared for {} pods", words_for(claim), claim.uid, applied->pods.size());
+  return applied;
+}
+
+Result<void> NodeClaims::unprepare(const ClaimReference& claim) {
+  if (!is_uid(claim.uid))
+    return Error{Code::kInvalidArgument, words_for(claim) + ": \"" + claim.uid + "\" is no UID"};
+  const MutexLock lock(mutex_);
+  auto others = StateLock::take(options_.folder);
+  if (!others) return others.error();
+  auto claims = load();
+  if (!claims) return claims.error().in(words_for(claim));
+  if (auto removed = specs_.remove(claim.uid); !removed) return removed.error().in(words_for(claim));
+  if (auto gone = broker_.unprepare(claim.uid); !gone) return gone.error().in(words_for(claim));
+  if (claims->erase(claim.uid) != 0) {
+    if (auto saved = checkpoint_.save(*claims); !saved) return saved.error().in(words_for(claim));
+    spdlog::info("{} ({}) is unprepared", words_for(claim), claim.uid);
+  }
+  return {};
+}
+
+Result<void> NodeClaims::refresh_broker() {
+  const MutexLock lock(mutex_);
+  auto others = StateLock::take(options_.folder);
+  if (!others) return others.error();
+  auto claims = load();
+  if (!claims) return claims.error();
+  auto there = broker_.claims();
+  if (!there) return there.error();
+  Result<void> first;
+  std::set<std::string> uids;
+  for (const v1::Claim& one : *there) {
+    uids.insert(one.uid());
+    if (claims->count(one.uid()) != 0) continue;
+    spdlog::warn("the broker has claim {}/{} ({}), which is not prepared: it is taken away", one.namespace_(),
+                 one.name(), one.uid());
+    keep_first(first, broker_.unprepare(one.uid()));
+  }
+  for (const auto& [uid, one] : *claims) {
+    if (one.shares.empty() || uids.count(uid) != 0) continue;
+    spdlog::warn("the broker has lost {} ({}): it is prepared again", words_for(one.claim), uid);
+    auto prepared = broker_.prepare(to_message(one));
+    keep_first(first, prepared ? Result<void>() : Result<void>(prepared.error().in(words_for(one.claim))));
+  }
+  return first;
+}
+
+Result<void> NodeClaims::refresh_pods(const PreparedClaim& claim) {
+  auto object = fetch(claim.claim, Retry::kNot);
+  // What has become of it otherwise, the kubelet says.
+  if (!object)
+    return object.error().code == Code::kNotFound ? Result<void>()
+                                                  : object.error().in(words_for(claim.claim));
+  auto allocation = read_claim(*object, claim.claim, options_.driver);
+  if (!allocation || allocation->pods == claim.pods) return {};
+  const MutexLock lock(mutex_);
+  auto claims = load();
+  if (!claims) return claims.error();
+  const auto found = claims->find(claim.claim.uid);
+  if (found == claims->end()) return {};  // unprepared meanwhile
+  PreparedClaim fresh = found->second;
+  fresh.pods = std::move(allocation->pods);
+  auto applied = apply(std::move(fresh));
+  return applied ? Result<void>() : Result<void>(applied.error().in(words_for(claim.claim)));
+}
+
+Result<void> NodeClaims::refresh() {
+  Result<void> first = refresh_broker();
+  PreparedClaims claims;
+  {
+    const MutexLock lock(mutex_);
+    auto loaded = load();
+    if (!loaded) return loaded.error();
+    claims = std::move(*loaded);
+  }
+  for (const auto& [uid, one] : claims) {
+    if (one.standalone && !one.shares.empty()) keep_first(first, refresh_pods(one));
+  }
+  return first;
+}
+
+}  // namespace gpumem::kubernetes

@@ -1,0 +1,67 @@
+#pragma once
+#include <filesystem>
+#include <string>
+
+#include "base/mutex.h"
+#include "daemon/kubernetes/api_server.h"
+#include "daemon/kubernetes/broker_client.h"
+#include "daemon/kubernetes/checkpoint.h"
+#include "daemon/kubernetes/device_specs.h"
+#include "gpumem/result.h"
+
+namespace gpumem::kubernetes {
+
+/// The claims that are prepared on this node, in all three places: the checkpoint, the broker and the device
+/// specifications. The checkpoint is written first and forgets last, so whatever is in the other two can be
+/// taken away.
+///
+/// Errors are fit to be the event of a pod: they name the claim and say what to do.
+/// Threads  any; what changes the node is done by one at a time, of all processes of the driver. Blocks.
+class NodeClaims {
+ public:
+  struct Options {
+    std::string driver;
+    std::string node;
+    std::filesystem::path folder;  ///< of the plugin: the checkpoint's and the lock's
+  };
+
+  NodeClaims(Options options, const ApiServer& server, BrokerClient& broker, const DeviceSpecs& specs)
+      : options_(std::move(options)),
+        server_(server),
+        broker_(broker),
+        specs_(specs),
+        checkpoint_(options_.folder) {}
+
+  /// Takes up what earlier processes have left: specifications without a claim are removed; where there is no
+  /// checkpoint, or a damaged one, which is put aside, what has a specification is kept as a claim of which
+  /// no more is known. Errors  kFailedPrecondition: the checkpoint is of a newer version; of files.
+  Result<void> recover();
+
+  /// Prepares `claim`: afterwards its pods may borrow, and its specification is there. Again for the same
+  /// claim: looks whether all is as it should be, by the checkpoint if the API server is away.
+  Result<PreparedClaim> prepare(const ClaimReference& claim);
+
+  /// Takes `claim` away, which may be gone from the API server; that it was never prepared is no error.
+  Result<void> unprepare(const ClaimReference& claim);
+
+  /// Brings the broker to what is prepared, and to the pods that share claims now: the kubelet prepares a
+  /// claim for its first pod only. Errors  the first that came up; the others were done.
+  Result<void> refresh();
+
+ private:
+  Result<Json> fetch(const ClaimReference& claim, Retry retry) const;
+  Result<PreparedClaim> resolve(const ClaimReference& claim, const Json& object);
+  Result<PreparedClaim> apply(PreparedClaim claim) GPUMEM_REQUIRES(mutex_);
+  Result<void> refresh_broker();
+  Result<void> refresh_pods(const PreparedClaim& claim);
+  Result<PreparedClaims> load() const GPUMEM_REQUIRES(mutex_);
+
+  Options options_;
+  const ApiServer& server_;
+  BrokerClient& broker_;
+  const DeviceSpecs& specs_;
+  Checkpoint checkpoint_;
+  Mutex mutex_;  // of the checkpoint, with StateLock
+};
+
+}  // namespace gpumem::kubernetes

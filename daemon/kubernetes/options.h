@@ -1,0 +1,26 @@
+#pragma once
+#include <string>
+
+#include "base/log.h"
+#include "daemon/kubernetes/driver.h"
+
+namespace gpumem::kubernetes {
+
+/// What gpumem-dra's command line says.
+struct CommandLine {
+  Driver::Options driver;
+  std::string api_server;  ///< empty: as pods find it
+  std::string token_file;
+  std::string ca_file;
+  LogFormat log_format = LogFormat::kText;
+  std::string log_level = "info";
+};
+
+/// Reads the command line; ends the process for --help, --version and usage errors (status 2).
+CommandLine parse_command_line(int argc, char** argv);
+
+/// Where the API server is, by the command line or else by the environment of pods.
+/// Errors  kInvalidArgument: no URL that can be used. kFailedPrecondition: no pod.
+Result<ApiServer::Options> api_server_of(const CommandLine& line);
+
+}  // namespace gpumem::kubernetes
