@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""run.py [--build BUILD] [--shell] [CASE...]: a Kubernetes cluster of its own on this machine, and what is tried on it.
+"""run.py [--build BUILD | --image FILE] [--shell] [CASE...]: a Kubernetes cluster of its own on this machine, and what is tried on it.
 
 Without CASE, all of cases/. Exit status: 0 all is well, 77 something needed cannot be had
 here and the last line says what, 1 a case failed.
@@ -18,11 +18,13 @@ import sys
 import build
 import images
 import namespaces
+import product
 from cluster import Cluster
 from processes import Failed, Skipped, tail
 
 SKIPPED = 77
 CASES = ("plain_pod", "claims")
+NEED_IMAGE = {"claims"}
 WORK = pathlib.Path("/var/tmp")
 PREFIX = "gpumem-kubernetes-"
 
@@ -31,6 +33,7 @@ PREFIX = "gpumem-kubernetes-"
 class Given:
     """What a case may use."""
     build: pathlib.Path
+    image: pathlib.Path | None
     cache: pathlib.Path
     work: pathlib.Path
     shell: bool
@@ -40,6 +43,7 @@ class Given:
 def arguments() -> Given:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", type=pathlib.Path, default=images.ROOT / "build/dev", help="build folder of gpumem")
+    parser.add_argument("--image", type=pathlib.Path, help="gpumem's image (./dev image), in place of one of the build")
     parser.add_argument("--cache", type=pathlib.Path, default=images.ROOT / ".cache/kubernetes")
     parser.add_argument("--shell", action="store_true", help="then start a shell with kubectl; the cluster ends with it")
     parser.add_argument("--inside", type=pathlib.Path, help=argparse.SUPPRESS)
@@ -48,7 +52,7 @@ def arguments() -> Given:
     if unknown := set(read.cases) - set(CASES):
         parser.error(f"there is no case {', '.join(sorted(unknown))}")
     read.cache.mkdir(parents=True, exist_ok=True)
-    return Given(read.build.resolve(), read.cache.resolve(), read.inside, read.shell, read.cases or list(CASES))
+    return Given(read.build.resolve(), read.image and read.image.resolve(), read.cache.resolve(), read.inside, read.shell, read.cases or list(CASES))
 
 
 def skip(why: object) -> int:
@@ -69,14 +73,22 @@ def outside(given: Given) -> int:
     work = WORK / f"{PREFIX}{os.getpid()}"
     work.mkdir()
     try:
-        return namespaces.enter([sys.executable, "-B", *sys.argv, "--inside", str(work)], work)
+        image = given.image
+        if not image and set(given.cases) & NEED_IMAGE:
+            image = product.make_image(given.build, work)  # here, as there is no archive of Debian inside
+        more = ["--image", str(image)] if image else []
+        return namespaces.enter([sys.executable, "-B", *sys.argv, *more, "--inside", str(work)], work)
+    except Failed as failure:
+        print(f"failed: {failure}")
+        return 1
     finally:
         shutil.rmtree(work, ignore_errors=True)
 
 
 def inside(given: Given) -> int:
     programs = build.cluster_programs(given.cache)
-    namespaces.furnish(given.work, [images.ROOT, given.build, given.cache])
+    shown = [images.ROOT, given.build, given.cache, *([given.image.parent] if given.image else [])]
+    namespaces.furnish(given.work, [folder for folder in shown if folder.is_dir()])
     cluster = Cluster(programs, given.work)
     status = 0
     try:

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""image.py PACKAGES DIST: DIST/gpumem-VERSION-image.tar, an image of the project's Debian packages in the folder PACKAGES."""
+"""image.py PACKAGES DIST [--drop-in FOLDER]: DIST/gpumem-VERSION-image.tar, an image of the project's Debian packages in the
+folder PACKAGES. Pods load the drop-in driver into their own images, with an older C library maybe: FOLDER has one that does."""
 from __future__ import annotations
 
 import argparse
 import pathlib
+import subprocess
 import sys
 import tempfile
 
@@ -33,8 +35,14 @@ def own_packages(folder: pathlib.Path) -> list[pathlib.Path]:
     return found
 
 
-def build(folder: pathlib.Path, dist: pathlib.Path) -> tuple[pathlib.Path, str]:
-    """The archive of the image, and the image's name."""
+def replace_drop_in(root: pathlib.Path, folder: pathlib.Path) -> None:
+    for name in ("libcuda.so.1", "libnvidia-ml.so.1"):
+        [packaged] = root.glob(f"usr/lib/gpumem/shim-*/{name}")
+        subprocess.run(["strip", "--strip-unneeded", "-o", packaged, folder / name], check=True)
+
+
+def build(folder: pathlib.Path, dist: pathlib.Path, drop_in: pathlib.Path | None = None) -> tuple[pathlib.Path, str]:
+    """The archive of the image, and the image's name. With the drop-in driver in the folder `drop_in`, if one is given."""
     packages = own_packages(folder)
     version = rootfs.field(packages[0], "Version").rsplit("-", 1)[0]
     name = f"{REPOSITORY}:{version}"
@@ -44,6 +52,8 @@ def build(folder: pathlib.Path, dist: pathlib.Path) -> tuple[pathlib.Path, str]:
         root = pathlib.Path(work) / "root"
         debian = rootfs.download(rootfs.dependencies(packages, WITHOUT) + MORE, pathlib.Path(work) / "packages")
         rootfs.make(root, debian + packages)
+        if drop_in:
+            replace_drop_in(root, drop_in)
         oci.write(archive, name, root, PROGRAM)
     return archive, name
 
@@ -52,8 +62,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("packages", type=pathlib.Path)
     parser.add_argument("dist", type=pathlib.Path)
+    parser.add_argument("--drop-in", type=pathlib.Path)
     given = parser.parse_args()
-    archive, name = build(given.packages, given.dist)
+    archive, name = build(given.packages, given.dist, given.drop_in)
     print(f"{archive}: {name}, {archive.stat().st_size / 1e6:.0f} MB")
     return 0
 
