@@ -11,6 +11,7 @@ import image
 from processes import Failed, Skipped
 
 CHART = images.ROOT / "deploy/kubernetes/chart"
+RENDERED = images.ROOT / "deploy/kubernetes/gpumem.yaml"
 EXAMPLES = images.ROOT / "deploy/kubernetes/examples"
 # A node without a GPU: the simulated one is lent, pods get no device files, and load no driver in front of another.
 SIMULATED = ("image.pullPolicy=Never", "simulate=1x24GiB", "runtimeClassName=", "nodeSelector=null", "driver.inject=none",

@@ -23,7 +23,7 @@ from cluster import Cluster
 from processes import Failed, Skipped, tail
 
 SKIPPED = 77
-CASES = ("plain_pod", "claims")
+CASES = ("plain_pod", "chart", "claims")
 NEED_IMAGE = {"claims"}
 WORK = pathlib.Path("/var/tmp")
 PREFIX = "gpumem-kubernetes-"
