@@ -1,0 +1,73 @@
+#!/usr/bin/env python3
+"""image.py PACKAGES DIST [--drop-in FOLDER]: DIST/gpumem-VERSION-image.tar, an image of the project's Debian packages in the
+folder PACKAGES. Pods load the drop-in driver into their own images, with an older C library maybe: FOLDER has one that does."""
+from __future__ import annotations
+
+import argparse
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+import oci
+import rootfs
+
+# Those of the project's packages that a node needs. The driver for Kubernetes may be in a package of its own.
+OURS = ("gpumemd", "gpumem", "libgpumem0", "gpumem-dra")
+# Named by our packages, and of no use in a container.
+WITHOUT = {"systemd"}
+# A shell, to copy the client's files to the node and to look around.
+MORE = ["busybox-static"]
+REPOSITORY = "localhost/gpumem"
+# The broker; the other containers of the DaemonSet name their programs.
+PROGRAM = oci.Program(["/usr/bin/gpumemd"], {"PATH": "/usr/bin:/bin"},
+                      {"org.opencontainers.image.title": "gpumem",
+                       "org.opencontainers.image.description": "broker that lends GPU memory to pods within quotas",
+                       "org.opencontainers.image.licenses": "Apache-2.0"})
+
+
+def own_packages(folder: pathlib.Path) -> list[pathlib.Path]:
+    found = [file for name in OURS for file in sorted(folder.glob(f"{name}_*.deb"))[-1:]]
+    missing = {"gpumemd", "gpumem", "libgpumem0"} - {rootfs.field(file, "Package") for file in found}
+    if missing:
+        raise SystemExit(f"image: {folder} has no package {', '.join(sorted(missing))} (./dev debs makes them)")
+    return found
+
+
+def replace_drop_in(root: pathlib.Path, folder: pathlib.Path) -> None:
+    for name in ("libcuda.so.1", "libnvidia-ml.so.1"):
+        [packaged] = root.glob(f"usr/lib/gpumem/shim-*/{name}")
+        subprocess.run(["strip", "--strip-unneeded", "-o", packaged, folder / name], check=True)
+
+
+def build(folder: pathlib.Path, dist: pathlib.Path, drop_in: pathlib.Path | None = None) -> tuple[pathlib.Path, str]:
+    """The archive of the image, and the image's name. With the drop-in driver in the folder `drop_in`, if one is given."""
+    packages = own_packages(folder)
+    version = rootfs.field(packages[0], "Version").rsplit("-", 1)[0]
+    name = f"{REPOSITORY}:{version}"
+    dist.mkdir(parents=True, exist_ok=True)
+    archive = dist / f"gpumem-{version}-image.tar"
+    with tempfile.TemporaryDirectory(prefix="gpumem-image-") as work:
+        root = pathlib.Path(work) / "root"
+        debian = rootfs.download(rootfs.dependencies(packages, WITHOUT) + MORE, pathlib.Path(work) / "packages")
+        rootfs.make(root, debian + packages)
+        if drop_in:
+            replace_drop_in(root, drop_in)
+        oci.write(archive, name, root, PROGRAM)
+    return archive, name
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("packages", type=pathlib.Path)
+    parser.add_argument("dist", type=pathlib.Path)
+    parser.add_argument("--drop-in", type=pathlib.Path)
+    given = parser.parse_args()
+    archive, name = build(given.packages, given.dist, given.drop_in)
+    print(f"{archive}: {name}, {archive.stat().st_size / 1e6:.0f} MB")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,119 @@
+"""What a test cluster runs, built or unpacked once into the cache: Kubernetes, etcd, containerd and Helm as Go modules, runc
+and the network plugins from Debian.
+
+Everything below `cache`: `go` is Go's own (modules, compiled packages), `programs-KEY` the programs of one state of
+programs/ and of the Debian packages. `KEY` changes with them, so that nothing old is ever used.
+"""
+from __future__ import annotations
+
+import hashlib
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import tempfile
+
+HERE = pathlib.Path(__file__).resolve().parent
+SOURCES = HERE / "programs"
+DEBIAN = {"runc": "usr/sbin/runc", "containernetworking-plugins": "usr/lib/cni"}
+CONTAINERD = "github.com/containerd/containerd/v2"
+# Snapshotters that nobody here uses, and that take long to compile.
+TAGS = "no_btrfs,no_devmapper,no_zfs,no_aufs"
+ROLES = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kubectl")
+
+
+class Unavailable(Exception):
+    """Something that the cluster needs cannot be had here; the words say what."""
+
+
+def version_of(module: str) -> str:
+    found = re.search(rf"^\s*(?:require )?{re.escape(module)} (v[0-9.]+)", (SOURCES / "go.mod").read_text(), re.MULTILINE)
+    assert found, f"go.mod does not require {module}"
+    return found[1]
+
+
+def key() -> str:
+    digest = hashlib.sha256(repr((DEBIAN, TAGS)).encode())
+    for name in ("go.mod", "go.sum", "main.go"):
+        digest.update((SOURCES / name).read_bytes())
+    return digest.hexdigest()[:12]
+
+
+def find_go() -> str:
+    go = shutil.which("go") or shutil.which("go", path="/usr/local/go/bin")
+    if not go:
+        raise Unavailable("there is no Go (https://go.dev/dl; programs/go.mod says which version)")
+    return go
+
+
+def go_build(cache: pathlib.Path, output: pathlib.Path, package: str, *settings: str) -> None:
+    # One package at a time and after everything else: it takes minutes, and others work here.
+    own = {"GOPATH": str(cache / "go"), "GOCACHE": str(cache / "go/build"), "CGO_ENABLED": "0",
+           "GOFLAGS": os.environ.get("GOFLAGS", "-p=1") + " -mod=readonly -trimpath -buildvcs=false"}
+    command = ["nice", "-n", "19", find_go(), "build", "-o", output, "-tags", TAGS, *settings, package]
+    done = subprocess.run(command, cwd=SOURCES, env=os.environ | own, capture_output=True, text=True)
+    if done.returncode:
+        raise Unavailable(f"{package} does not build: {(done.stdout + done.stderr).strip()[-2000:]}")
+
+
+def build_kubernetes(cache: pathlib.Path, into: pathlib.Path) -> None:
+    version = version_of("k8s.io/kubernetes")
+    # Without it the kubelet says that it is v0.0.0, and the control plane refuses it as too old.
+    names = {"gitVersion": version, "gitMajor": "1", "gitMinor": version.split(".")[1], "gitTreeState": "clean"}
+    linked = " ".join(["-s", "-w", *(f"-X k8s.io/component-base/version.{name}={value}" for name, value in names.items())])
+    go_build(cache, into / "cluster", ".", "-ldflags", linked)
+    for role in ROLES:
+        (into / role).symlink_to("cluster")
+
+
+def build_others(cache: pathlib.Path, into: pathlib.Path) -> None:
+    linked = f"-s -w -X {CONTAINERD}/version.Version={version_of(CONTAINERD)}"
+    for name in ("containerd", "containerd-shim-runc-v2", "ctr"):
+        go_build(cache, into / name, f"{CONTAINERD}/cmd/{name}", "-ldflags", linked)
+
+
+def unpack_debian(into: pathlib.Path) -> None:
+    """The programs of DEBIAN's packages. They are not installed: that would start services."""
+    with tempfile.TemporaryDirectory() as work:
+        for package, part in DEBIAN.items():
+            done = subprocess.run(["apt-get", "download", "-q", package], cwd=work, capture_output=True, text=True)
+            if done.returncode:
+                raise Unavailable(f"Debian's {package} cannot be had: {done.stderr.strip()[-300:]}")
+            [file] = pathlib.Path(work).glob(f"{package}_*.deb")
+            subprocess.run(["dpkg-deb", "-x", file, f"{work}/root"], check=True)
+            found = pathlib.Path(work, "root", part)
+            if found.is_dir():
+                shutil.copytree(found, into / "cni")
+            else:
+                shutil.copy2(found, into)
+
+
+def finished(cache: pathlib.Path, name: str, make: list) -> pathlib.Path:
+    """The folder `name`-KEY of the cache, made by `make` unless it is there: all of it, or nothing."""
+    folder = cache / f"{name}-{key()}"
+    if folder.is_dir():
+        return folder
+    partial = folder.with_name(f"{folder.name}.{os.getpid()}")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    try:
+        for step in make:
+            step(partial)
+        partial.rename(folder)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return folder
+
+
+def cluster_programs(cache: pathlib.Path) -> pathlib.Path:
+    """The folder of the programs of a node and of its control plane. Takes minutes the first time.
+    Errors: Unavailable (no Go of that version, no module proxy, no Debian archive)."""
+    return finished(cache, "programs", [unpack_debian, lambda into: build_kubernetes(cache, into),
+                                        lambda into: build_others(cache, into)])
+
+
+def helm(cache: pathlib.Path) -> pathlib.Path:
+    """The program helm. Errors: Unavailable."""
+    return finished(cache, "helm", [lambda into: go_build(cache, into / "helm", "helm.sh/helm/v4/cmd/helm",
+                                                          "-ldflags", "-s -w")]) / "helm"

@@ -1,0 +1,1 @@
+"""What is tried on the cluster. Each module has `run(cluster, given)`."""
