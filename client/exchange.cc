@@ -35,15 +35,20 @@ Error unspoken() {
           "the broker is older than this library and knows no such request: upgrade gpumemd"};
 }
 
-/// The growth in `frame`, after it has waited for `waited`, to be decided until `deadline`.
+/// The growth in `frame`, or the region that is waited for, after it has waited for `waited`, to be decided
+/// until `deadline`.
 lane::Outgoing rest_of(const lane::Outgoing& frame, Clock::duration waited, Clock::time_point deadline) {
   const auto count = [](Clock::duration time) {
     return static_cast<std::uint64_t>(std::chrono::nanoseconds(time).count());
   };
   const auto parsed = lane::parse(frame.bytes());
-  auto growth = lane::body_of<lane::Grow>(*parsed);
-  growth->wait -= std::min(growth->wait, count(waited));
-  return lane::Outgoing(*growth, parsed->header.request, count(deadline.time_since_epoch()));
+  const auto shortened = [&](auto body, std::uint64_t least) {
+    body.wait -= std::min(body.wait - least, count(waited));
+    return lane::Outgoing(body, parsed->header.request, count(deadline.time_since_epoch()));
+  };
+  // Who waits for a region is told that it has waited in vain.
+  if (auto map = lane::body_of<lane::MapRegion>(*parsed)) return shortened(*map, 1);
+  return shortened(*lane::body_of<lane::Grow>(*parsed), 0);
 }
 
 }  // namespace
@@ -352,7 +357,7 @@ void Exchange::dispatch_to(Call& call, const lane::Incoming& frame, LanePacket& 
   if (frame.header.kind == lane::Kind::kWaiting) {
     const auto waiting = lane::body_of<lane::Waiting>(frame);
     if (!waiting) return fail(call, protocol_error(waiting.error().message));
-    if (call.of_ != Call::Of::kGrowth) return fail(call, protocol_error("only growths wait"));
+    if (call.of_ != Call::Of::kGrowth) return fail(call, protocol_error("only growths and maps wait"));
     call.queued_ = true;
     call.deadline_ = heard_ + kLongest;  // the broker answers, unless it falls silent
     return;

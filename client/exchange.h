@@ -34,7 +34,7 @@ class Exchange {
   /// One request. It lives on the stack of the thread that waits for its answer.
   class Call {
    public:
-    enum class Of { kRequest, kGrowth };
+    enum class Of { kRequest, kGrowth };  ///< a growth, or whatever else the broker may let wait
     struct Deadlines {
       Clock::time_point answer;  ///< of sending and of the answer; of a growth, until the broker lets it wait
       Clock::time_point broker;  ///< a broker that is not there is not waited for any more

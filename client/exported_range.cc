@@ -50,6 +50,8 @@ lane::Publish ExportedRange::region(const std::string& name, const PublishOption
   std::ranges::copy(options.digest, made.digest.begin());
   made.sharing = static_cast<lane::Sharing>(options.sharing);
   made.life = nanoseconds(options.life);
+  made.keep = options.keep ? 1 : 0;
+  made.linger = nanoseconds(options.linger);
   const std::size_t count = std::min(options.readers.size(), made.readers.size());
   for (std::size_t i = 0; i < count; ++i) made.readers[i] = lane::Text<128>::of(options.readers[i]);
   return made;

@@ -1,5 +1,6 @@
 #include "client/import_state.h"
 
+#include <algorithm>
 #include <cerrno>
 
 #include "base/crash_point.h"
@@ -8,6 +9,9 @@
 
 namespace gpumem::client {
 namespace {
+
+/// Longer than any real wait, and short enough to be added to a point in time.
+constexpr std::chrono::milliseconds kLongestWait = std::chrono::hours(24 * 365);
 
 Result<std::vector<cuda::Allocation>> import_extents(const cuda::Driver& driver, const ImportedPart& part) {
   if (part.lost_descriptors) {
@@ -56,8 +60,14 @@ Result<std::unique_ptr<ImportState>> ImportState::open(std::shared_ptr<Connectio
   if (auto right = check_owner(options.owner); !right) return right.error();
   if (auto usable = connection->usable(); !usable) return usable.error();
   if (auto started = connection->pressure().start(); !started) return started.error();
+  if (options.stop.stop_requested()) return called_off();
+  const auto wait = std::clamp(options.wait, std::chrono::milliseconds::zero(), kLongestWait);
+  const Lane::Clock::time_point now = Lane::Clock::now();
   auto mapped = connection->lane().map_region(
-      {lane::Text<128>::of(options.owner), lane::RegionName::of(name), options.version});
+      {lane::Text<128>::of(options.owner), lane::RegionName::of(name), options.version,
+       options.adopt ? lane::MapAs::kOwner : lane::MapAs::kReader,
+       static_cast<std::uint64_t>(std::chrono::nanoseconds(wait).count())},
+      {now + connection->timeout(), options.stop, now + wait + connection->timeout()});
   if (!mapped) return mapped.error();
   return open(std::move(connection), std::move(mapped->part),
               options.writable ? cuda::Access::kReadWrite : cuda::Access::kRead,

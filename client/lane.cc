@@ -88,9 +88,24 @@ Result<ImportedPart> Lane::import_handle(const lane::ImportHandle& body) {
   return ImportedPart{*imported, std::move(answer.descriptors), answer.lost_descriptors};
 }
 
-Result<RegionPart> Lane::map_region(const lane::MapRegion& body) {
+Result<lane::RegionMapped> Lane::await_region(const lane::MapRegion& body, const GrowTerms& terms,
+                                              LanePacket& answer) {
+  Exchange::Call call(exchange_, {terms.deadline, terms.ends}, Exchange::Call::Of::kGrowth);
+  auto sent = call.send(lane::Outgoing(body, call.request(), nanoseconds(terms.deadline)));
+  if (!sent) return sent.error();
+  crash_at(CrashPoint::kClientImportSent);
+  const std::stop_callback call_off(terms.stop, [&call] { call.call_off(); });
+  if (auto awaited = call.await(answer); !awaited) return awaited.error();
+  crash_at(CrashPoint::kClientImportReceived);
+  auto mapped = answer_in<lane::RegionMapped>(answer, terms.stop.stop_requested());
+  if (!mapped) return Error(std::move(mapped).error());
+  return *mapped;
+}
+
+Result<RegionPart> Lane::map_region(const lane::MapRegion& body, const GrowTerms& terms) {
   LanePacket answer;
-  auto mapped = ask_import<lane::RegionMapped>(body, answer);
+  auto mapped =
+      body.wait == 0 ? ask_import<lane::RegionMapped>(body, answer) : await_region(body, terms, answer);
   if (!mapped) return Error(std::move(mapped).error());
   const lane::Imported imported{mapped->import, mapped->device, mapped->offset,
                                 mapped->bytes,  mapped->count,  mapped->sizes};

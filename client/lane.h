@@ -94,8 +94,9 @@ class Lane {
 
   /// Redeems a handle. The import is the caller's to release.
   Result<ImportedPart> import_handle(const lane::ImportHandle& body);
-  /// The same of a region. Errors  kFailedPrecondition, too: the broker knows no regions.
-  Result<RegionPart> map_region(const lane::MapRegion& body);
+  /// The same of a region, which may be waited for as a growth. Errors  kFailedPrecondition, too: the broker
+  /// knows no regions.
+  Result<RegionPart> map_region(const lane::MapRegion& body, const GrowTerms& terms);
 
   /// Makes the request `body`, and gives `take` every part of the grant as it comes. The grant is the
   /// caller's to accept or to return, also if this fails after some parts. Errors  with the broker's Denial;
@@ -141,6 +142,8 @@ class Lane {
   /// Asks for memory of another session; its descriptors are in `answer`.
   template <class Answer, class Body>
   Result<Answer> ask_import(const Body& body, LanePacket& answer);
+  Result<lane::RegionMapped> await_region(const lane::MapRegion& body, const GrowTerms& terms,
+                                          LanePacket& answer);
 
   const std::filesystem::path path_;
   std::optional<LaneResumption> resumption_;

@@ -128,6 +128,7 @@ class BrokerStrategy final : public Strategy {
     clients_[found->second].request = {};
     asker_.erase(found);
   }
+  void take(core::AnswerMap&) {}
   void take(core::RingDoorbell& bell) {
     if (const auto found = index_of_.find(bell.session); found != index_of_.end())
       pressed_.push_back(found->second);

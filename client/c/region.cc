@@ -3,6 +3,7 @@
 
 #include "client/c/handles.h"
 #include "client/c/last_error.h"
+#include "client/c/stopping.h"
 #include "client/c/structs.h"
 #include "client/region_name.h"
 
@@ -16,6 +17,8 @@ Result<PublishOptions> read_publish_options(const gpumem_publish_options* given)
   if (!known) return known.error();
   const auto life = read_duration(known->life_ms, "life_ms");
   if (!life) return life.error();
+  const auto linger = read_duration(known->linger_ms, "linger_ms");
+  if (!linger) return linger.error();
   int sharing = 0;  // a program in C may have put any number there
   static_assert(sizeof sharing == sizeof known->sharing);
   std::memcpy(&sharing, &known->sharing, sizeof sharing);
@@ -25,7 +28,9 @@ Result<PublishOptions> read_publish_options(const gpumem_publish_options* given)
                          .readers = {},
                          .layout = {known->layout},
                          .digest = {},
-                         .life = *life};
+                         .life = *life,
+                         .keep = known->keep,
+                         .linger = *linger};
   std::ranges::copy(known->digest, options.digest.begin());
   if (known->reader_count != 0) {
     if (auto named = not_null(known->readers, "readers"); !named) return named.error();
@@ -47,10 +52,19 @@ Result<gpumem_import*> map_region(gpumem_session& handle, const char* name,
                                   const gpumem_region_options* given) {
   const auto known = read_struct(given, "gpumem_region_options");
   if (!known) return known.error();
+  const auto wait = read_duration(known->wait_ms, "wait_ms");
+  if (!wait) return wait.error();
+  Stopping stopping;
+  if (known->canceller != nullptr) stopping.add(known->canceller->source.get_token());
   const auto session = handle.session.use();
   if (!session) return session.error();
   auto import = Import::open((*session)->connection(), text(name),
-                             {text(known->owner), known->version, known->writable});
+                             {.owner = text(known->owner),
+                              .version = known->version,
+                              .writable = known->writable,
+                              .adopt = known->adopt,
+                              .wait = *wait,
+                              .stop = stopping.token()});
   if (!import) return import.error();
   return new gpumem_import(std::move(*import));
 }

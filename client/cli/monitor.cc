@@ -75,6 +75,21 @@ Result<v1::ListRegionsResponse> Monitor::regions(const std::string& owner) const
   return pages(&v1::Monitor::Stub::ListRegions, request);
 }
 
+Result<void> Monitor::remove_region(const std::filesystem::path& runtime_folder, const std::string& owner,
+                                    const std::string& name, std::uint64_t version) {
+  const std::filesystem::path socket = runtime_folder / kApiSocketName;
+  if (auto there = probe(socket); !there) return there;
+  v1::RemoveRegionOfRequest request;
+  request.set_owner(owner);
+  request.set_name(name);
+  request.set_version(version);
+  grpc::ClientContext context;
+  set_timeout(context, kTimeout);
+  v1::RemoveRegionOfResponse response;
+  const auto status = v1::Admin::NewStub(make_channel(socket))->RemoveRegion(&context, request, &response);
+  return status.ok() ? Result<void>() : call_error(status, socket);
+}
+
 Result<v1::ReconcileResponse> Monitor::reconcile(bool now) const {
   v1::ReconcileRequest request;
   request.set_now(now);

@@ -23,6 +23,9 @@ class Monitor {
   Result<v1::ListSessionsResponse> sessions() const;
   /// Those that the caller may see. `owner`  only of this tenant; empty: of all.
   Result<v1::ListRegionsResponse> regions(const std::string& owner) const;
+  /// Ends a region of any tenant, for an administrator. Errors  as connect() and the others.
+  static Result<void> remove_region(const std::filesystem::path& runtime_folder, const std::string& owner,
+                                    const std::string& name, std::uint64_t version);
   /// `now`  has the broker ask the driver first.
   Result<v1::ReconcileResponse> reconcile(bool now) const;
   Result<v1::ExplainResponse> explain(const v1::ExplainRequest& request) const;

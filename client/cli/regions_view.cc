@@ -86,13 +86,17 @@ Json region_json(const v1::RegionInfo& region) {
           {"mapped", mapped_of(region)},
           {"mappings", std::move(mappings)},
           {"since", region.since()},
-          {"expires", region.expires().empty() ? Json() : Json(region.expires())}};
+          {"expires", region.expires().empty() ? Json() : Json(region.expires())},
+          {"kept", region.kept()},
+          {"linger_ms", region.linger_ms() == 0 ? Json() : Json(region.linger_ms())},
+          {"left", region.left().empty() ? Json() : Json(region.left())}};
 }
 
 std::vector<std::string> region_cells(const v1::RegionInfo& region, WallTime now) {
   const bool is_known = !region.charged().empty();
   const std::int64_t pid = is_known ? region.charged(0).pid() : 0;
   std::string session = is_known ? std::to_string(region.charged(0).session()) : "";
+  const bool is_left = is_known && region.kept() && pid == 0;
   if (region.charged_size() > 1) session += "+" + std::to_string(region.charged_size() - 1);
   return {region.owner(),
           region.name(),
@@ -101,7 +105,9 @@ std::vector<std::string> region_cells(const v1::RegionInfo& region, WallTime now
           size_text(region.bytes()),
           sharing_text(region),
           session,
-          pid == 0 ? "?" : std::to_string(pid),
+          pid != 0  ? std::to_string(pid)
+          : is_left ? "kept"
+                    : "?",
           std::to_string(mapped_of(region)),
           age_text(region.since(), now),
           remaining_text(region.expires(), now)};

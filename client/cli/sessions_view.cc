@@ -15,13 +15,17 @@ std::string join(const std::string& session, const std::string& slice) {
 
 std::vector<std::string> session_cells(const v1::SessionInfo& session, WallTime now) {
   return {std::to_string(session.id()),
-          session.pid() == 0 ? "?" : std::to_string(session.pid()),
+          session.pid() != 0    ? std::to_string(session.pid())
+          : session.custodian() ? "-"
+                                : "?",
           user_name(session.uid()),
           session.tenant(),
           session.command(),
           session.label(),
           age_text(session.since(), now),
-          session.ended() ? "ended" : "open"};
+          session.custodian() ? "kept"
+          : session.ended()   ? "ended"
+                              : "open"};
 }
 
 void add_slice(Table& table, std::vector<std::string> cells, const v1::SliceInfo& slice) {
@@ -118,6 +122,7 @@ Json sessions_json(const v1::ListSessionsResponse& sessions) {
                     {"label", session.label()},
                     {"since", session.since()},
                     {"ended", session.ended()},
+                    {"custodian", session.custodian()},
                     {"slices", std::move(slices)},
                     {"shared", std::move(shared)}});
   }

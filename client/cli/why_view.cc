@@ -61,7 +61,9 @@ std::string standing_text(const v1::Standing& standing) {
   if (standing.regions() != 0) {
     text += "  published: " + size_text(standing.region_bytes()) + " in " +
             std::to_string(standing.regions()) + (standing.regions() == 1 ? " region" : " regions") +
-            ", which come back with those who have mapped them\n";
+            ", which come back with those who have mapped them" +
+            (standing.kept_bytes() == 0 ? "" : "; kept beyond them: " + size_text(standing.kept_bytes())) +
+            "\n";
   }
   if (standing.burst() != 0) text += "  beyond what is promised: " + size_text(standing.burst()) + "\n";
   if (standing.debt() != 0) text += "  beyond the limit: " + size_text(standing.debt()) + "\n";
@@ -128,6 +130,7 @@ Json standing_json(const v1::Standing& standing) {
       {"asked_back", standing.asked_back()},
       {"regions", standing.regions()},
       {"region_bytes", standing.region_bytes()},
+      {"kept_bytes", standing.kept_bytes()},
       {"asked_back_within_ms", standing.asked_back() == 0 ? Json() : Json(standing.asked_back_within_ms())}};
 }
 

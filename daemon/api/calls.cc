@@ -44,6 +44,14 @@ core::HandleBytes new_handle() {
   return bytes;
 }
 
+Result<core::MapTerms> terms_of(const MapRegion& request) {
+  if (auto named = check_region_name(request.name); !named) return named.error();
+  if (auto owner = check_label(request.owner); !owner) return owner.error();
+  if (request.as > static_cast<std::uint64_t>(core::MapAs::kOwner))
+    return Error{Code::kInvalidArgument, "a region is mapped as a reader or as its owner"};
+  return core::MapTerms{request.owner, request.name, request.version, static_cast<core::MapAs>(request.as)};
+}
+
 Error no_such_session() { return {Code::kNotFound, "the session has ended"}; }
 
 }  // namespace
@@ -139,20 +147,41 @@ Result<core::RegionId> publish(core::Broker& broker, SessionId session, const Pu
                           request.layout, request.digest, static_cast<core::Sharing>(request.sharing),
                           request.readers};
   if (request.life != core::Duration::zero()) terms.expires = now + std::min(request.life, kLongestLife);
+  if (request.keep > 1) return Error{Code::kInvalidArgument, "a region is kept (1) or not (0)"};
+  terms.keep = request.keep == 1;
+  if (request.linger != core::Duration::zero()) terms.linger = std::min(request.linger, kLongestLife);
   return broker.publish(session, request.slice, request.leases, std::move(terms), now);
 }
 
 Result<core::MappedRegion> map_region(core::Broker& broker, SessionId session, const MapRegion& request,
                                       core::TimePoint now) {
-  if (auto named = check_region_name(request.name); !named) return named.error();
-  if (auto owner = check_label(request.owner); !owner) return owner.error();
-  return broker.map_region(session, request.owner, request.name, request.version, now);
+  const auto terms = terms_of(request);
+  if (!terms) return terms.error();
+  return broker.map_region(session, terms->owner, terms->name, terms->version, now, terms->how);
+}
+
+RequestId await_region(core::Executor& executor, SessionId session, const MapRegion& request,
+                       core::Executor::MapAnswer answer) {
+  auto terms = terms_of(request);
+  if (!terms) {
+    answer(terms.error());
+    return {};
+  }
+  return executor.map_region(session, std::move(*terms), std::min(request.wait, kLongestWait),
+                             std::move(answer));
 }
 
 Result<void> remove_region(core::Broker& broker, SessionId session, const RemoveRegion& request,
                            core::TimePoint now) {
   if (auto named = check_region_name(request.name); !named) return named;
   return broker.remove_region(session, request.name, request.version, now);
+}
+
+Result<void> remove_region_of(core::Broker& broker, const std::string& owner, const RemoveRegion& request,
+                              core::TimePoint now) {
+  if (auto named = check_region_name(request.name); !named) return named;
+  if (auto tenant = check_label(owner); !tenant) return tenant;
+  return broker.remove_region_of(owner, request.name, request.version, now);
 }
 
 Result<void> charge(core::Broker& broker, SessionId session, const Charge& request, core::TimePoint now) {

@@ -62,12 +62,16 @@ struct Publish {
   core::LayoutDigest digest{};
   std::uint64_t sharing = 0;  ///< as core::Sharing
   std::vector<std::string> readers;
-  core::Duration life{};  ///< zero: as long as its memory
+  core::Duration life{};    ///< zero: as long as its memory
+  std::uint64_t keep = 0;   ///< 1: it outlives the processes that have its memory
+  core::Duration linger{};  ///< of a kept one: so long after the last of them has left; zero: for ever
 };
 struct MapRegion {
   std::string owner;  ///< a tenant; empty: the session's own
   std::string name;
   std::uint64_t version = 0;  ///< zero: the newest
+  std::uint64_t as = 0;       ///< as core::MapAs
+  core::Duration wait{};      ///< for it to be published
 };
 struct RemoveRegion {
   std::string name;
@@ -142,12 +146,19 @@ Result<void> release_import(core::Broker& broker, SessionId session, const Relea
 /// core::Broker::publish.
 Result<core::RegionId> publish(core::Broker& broker, SessionId session, const Publish& request,
                                core::TimePoint now);
-/// Of a transport that carries descriptors. Errors  as core::Broker::map_region.
+/// Of a transport that carries descriptors, without a wait. Errors  as core::Broker::map_region.
 Result<core::MappedRegion> map_region(core::Broker& broker, SessionId session, const MapRegion& request,
                                       core::TimePoint now);
+/// The same with one; `answer` gets what it has come to: at once, if the request cannot be one.
+/// Returns  its number; none: it has been answered.
+RequestId await_region(core::Executor& executor, SessionId session, const MapRegion& request,
+                       core::Executor::MapAnswer answer);
 /// Errors  as core::Broker::remove_region.
 Result<void> remove_region(core::Broker& broker, SessionId session, const RemoveRegion& request,
                            core::TimePoint now);
+/// Of an administrator. Errors  kInvalidArgument (names), and those of core::Broker::remove_region_of.
+Result<void> remove_region_of(core::Broker& broker, const std::string& owner, const RemoveRegion& request,
+                              core::TimePoint now);
 /// Errors  kInvalidArgument (name of the device), and those of core::Broker::charge.
 Result<void> charge(core::Broker& broker, SessionId session, const Charge& request, core::TimePoint now);
 /// Errors  kInvalidArgument (name of the device), kNotFound (device).

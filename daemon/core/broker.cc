@@ -4,8 +4,8 @@
 
 #include "daemon/core/refusals.h"
 
-// Events: each goes to the part that is responsible. Changes of policy are in broker_policy.cc, listings in
-// listings.cc.
+// Events: each goes to the part that is responsible. Regions are in broker_regions.cc, changes of policy
+// in broker_policy.cc, listings in listings.cc.
 
 namespace gpumem::core {
 
@@ -22,20 +22,21 @@ Result<SessionId> Broker::open_session(const Peer& peer, std::string label, Time
   const Policy& policy = state_.policy;
   if (state_.draining) return Error{Code::kUnavailable, "the broker is stopping"};
   if (!state_.stopped_lending.empty()) return Error{Code::kUnavailable, state_.stopped_lending};
-  if (state_.sessions.size() >= policy.max_sessions) {
-    return refusal(Bound::kSessions, "the broker has " + std::to_string(state_.sessions.size()) +
+  const std::size_t clients = state_.sessions.size() - state_.custodians.size();
+  if (clients >= policy.max_sessions) {
+    return refusal(Bound::kSessions, "the broker has " + std::to_string(clients) +
                                          " sessions, its max_sessions; close some or raise it");
   }
   auto match = core::tenant_of(policy, peer);
   if (!match) return match.error();
   auto tenant = state_.tenants.admit(policy, *match);
   if (!tenant) return tenant.error();
-  if (state_.tenants.at(*tenant).sessions.size() >= policy.max_sessions_per_tenant) {
+  if (clients_of(*tenant) >= policy.max_sessions_per_tenant) {
     return refusal(Bound::kSessions, "tenant '" + match->name + "' has " +
                                          std::to_string(policy.max_sessions_per_tenant) +
                                          " sessions, its max_sessions_per_tenant; close some or raise it");
   }
-  const SessionId id = session_ids_.next();
+  const SessionId id = state_.session_ids.next();
   auto session = std::make_unique<Session>();
   session->id = id;
   session->tenant = *tenant;
@@ -51,6 +52,12 @@ Result<SessionId> Broker::open_session(const Peer& peer, std::string label, Time
   // A new guarantee can put a waiter out of all hope, and so no longer ahead of others.
   settle(now);
   return id;
+}
+
+std::size_t Broker::clients_of(TenantId tenant) const {
+  const auto is_of_it = [&](SessionId id) { return state_.session(id).tenant == tenant; };
+  return state_.tenants.at(tenant).sessions.size() -
+         static_cast<std::size_t>(std::ranges::count_if(state_.custodians, is_of_it));
 }
 
 void Broker::session_ended(SessionId id, SessionEnd end, TimePoint now) {
@@ -72,6 +79,7 @@ void Broker::session_ended(SessionId id, SessionEnd end, TimePoint now) {
   } else {
     for (const auto& [device, request] : session.asked) reclaimer_.note_pinned(session, device);
   }
+  region_waits_.drop_all_of(id);
   lending_.end(session, end == SessionEnd::kLost, now);
   forget_if_done(id);
   settle(now);
@@ -83,7 +91,7 @@ void Broker::forget_if_done(SessionId id) {
   Session* known = state_.find(id);
   if (known == nullptr) return;
   Session& session = *known;
-  if (!session.ended || !session.leases.empty()) return;
+  if (!(session.ended || session.custodian) || !session.leases.empty()) return;
   if (state_.imports.has_any(id)) return;
   if (state_.imports.knows(id)) {  // it may be what keeps memory that others gave back
     const Session* other = other_of_process(session);
@@ -96,6 +104,7 @@ void Broker::forget_if_done(SessionId id) {
   state_.tenants.leave(tenant, id);
   state_.sessions.erase(id);
   state_.session_order.erase(id);
+  state_.custodians.erase(id);
   state_.tenants.retire(tenant);
   state_.outbox.record(Checkpoint::SessionGone{id});
   state_.outbox.emit(ForgetSession{id});
@@ -158,6 +167,7 @@ void Broker::grow(RequestId id, SessionId session_id, std::span<const Part> part
 }
 
 void Broker::cancel(RequestId id, TimePoint now) {
+  region_waits_.take(id);
   lending_.cancel(id, now);
   settle(now);
 }
@@ -232,40 +242,7 @@ Result<void> Broker::begin_import(Session& session, const Session& holder, Devic
   return {};
 }
 
-// ---- Regions ----
-
-Result<RegionId> Broker::publish(SessionId id, SliceId slice, std::span<const LeaseId> leases,
-                                 RegionTerms terms, TimePoint now) {
-  const auto session = state_.live(id);
-  if (!session) return session.error();
-  if (state_.draining) return Error{Code::kUnavailable, "the broker is stopping"};
-  return lending_.publish(**session, slice, leases, std::move(terms), now);
-}
-
-Result<MappedRegion> Broker::map_region(SessionId id, const std::string& owner, const std::string& name,
-                                        std::uint64_t version, TimePoint now) {
-  const auto session = state_.live(id);
-  if (!session) return session.error();
-  if (state_.draining) return Error{Code::kUnavailable, "the broker is stopping"};
-  if (!state_.stopped_lending.empty()) return Error{Code::kUnavailable, state_.stopped_lending};
-  const auto found = lending_.mappable(**session, owner, name, version, now);
-  if (!found) return found.error();
-  const Region& region = **found;
-  for (const SessionId holder : lending_.holders_of(region)) {
-    if (auto ready = begin_import(**session, state_.session(holder), region.device); !ready)
-      return ready.error();
-  }
-  MappedRegion mapped{region.id, region.layout, region.digest, lending_.map_region(**session, region, now)};
-  settle(now);
-  return mapped;
-}
-
-Result<void> Broker::remove_region(SessionId id, const std::string& name, std::uint64_t version,
-                                   TimePoint now) {
-  const auto session = state_.live(id);
-  if (!session) return session.error();
-  return lending_.remove_region(**session, name, version, now);
-}
+// ---- Imports ----
 
 Result<void> Broker::release_import(SessionId id, ImportId import, TimePoint now) {
   auto session = state_.live(id);
@@ -313,6 +290,7 @@ void Broker::tick(TimePoint now) {
   state_.arbiter.age(now);
   lending_.refuse_expired(now);
   lending_.drop_expired_regions(now);
+  refuse_expired_waits(now);
   reclaimer_.tick(now);
   unmanaged_.tick(now);
   settle(now);
@@ -320,8 +298,9 @@ void Broker::tick(TimePoint now) {
 
 std::optional<TimePoint> Broker::next_deadline() const {
   std::optional<TimePoint> next;
-  for (const auto one : {state_.arbiter.next_deadline(), reclaimer_.next_deadline(),
-                         unmanaged_.next_deadline(), lending_.next_deadline()}) {
+  for (const auto one :
+       {state_.arbiter.next_deadline(), reclaimer_.next_deadline(), unmanaged_.next_deadline(),
+        lending_.next_deadline(), region_waits_.next_deadline()}) {
     if (one && (!next || *one < *next)) next = one;
   }
   return next;
@@ -334,6 +313,10 @@ void Broker::drain() {
       lending_.answer(request.id,
                       {Code::kUnavailable, "the broker is stopping; what is mapped stays usable"});
   }
+  for (const RequestId id : region_waits_.all()) {
+    const SessionId session = region_waits_.take(id)->session;
+    state_.outbox.emit(AnswerMap{id, session, Error{Code::kUnavailable, "the broker is stopping"}});
+  }
 }
 
 // ---- What follows ----
@@ -342,7 +325,8 @@ void Broker::settle(TimePoint now) {
   for (;;) {
     progress(now);
     const std::vector<RequestId> refused = reclaimer_.update(now);
-    if (refused.empty()) return;
+    const bool gave_up = lending_.give_up_kept(now);
+    if (refused.empty() && !gave_up) return;
     for (const RequestId id : refused) lending_.refuse_waiting(id, now);  // which makes room for others
   }
 }
@@ -351,6 +335,8 @@ void Broker::progress(TimePoint now) {
   for (auto freed = lending_.progress(now); !freed.empty(); freed = lending_.progress(now)) {
     for (const SessionId id : freed) forget_if_done(id);
   }
+  for (const SessionId id : std::vector(state_.custodians.begin(), state_.custodians.end()))
+    forget_if_done(id);
 }
 
 bool Broker::settled() const { return lending_.settled(); }

@@ -12,6 +12,7 @@
 #include "daemon/core/outside.h"
 #include "daemon/core/reclaimer.h"
 #include "daemon/core/region_listing.h"
+#include "daemon/core/region_waits.h"
 #include "daemon/core/state.h"
 #include "daemon/core/unmanaged.h"
 #include "daemon/core/views.h"
@@ -138,12 +139,25 @@ class Broker {
   /// The session uses the region's memory from now on, too, until release_import(): as import_handle().
   /// `owner`  a tenant's name; empty: the session's own. `version`  Regions::kNewest, or one of them.
   /// Errors  kNotFound (no such region that is shared with the session's tenant); others as import_handle().
+  /// As its owner, errors too: kPermissionDenied (another tenant's), kFailedPrecondition (it is not kept, or
+  /// a process has it).
+  using MapAs = core::MapAs;
   Result<MappedRegion> map_region(SessionId session, const std::string& owner, const std::string& name,
-                                  std::uint64_t version, TimePoint now);
+                                  std::uint64_t version, TimePoint now, MapAs how = MapAs::kReader);
+  /// The same; if there is no such region, waits for one to be published. Answered by one AnswerMap effect,
+  /// unless it is cancelled or the session ends. `id`  as of grow(). Errors  too: kDeadlineExceeded (waited
+  /// in vain), kResourceExhausted (the session waits for too many), kInvalidArgument (waits for a certain
+  /// version).
+  void map_or_wait(RequestId id, SessionId session, MapTerms terms, Duration wait, TimePoint now);
+  /// Until when it waits; nothing: it does not.
+  std::optional<TimePoint> map_due(RequestId id) const;
   /// Ends a region of the session's tenant: nobody maps it any more. Who has mapped it keeps it.
   /// Errors  kNotFound.
   Result<void> remove_region(SessionId session, const std::string& name, std::uint64_t version,
                              TimePoint now);
+  /// The same for an administrator, of any tenant. Errors  kNotFound.
+  Result<void> remove_region_of(const std::string& owner, const std::string& name, std::uint64_t version,
+                                TimePoint now);
   /// The session has unmapped and released the memory. Errors  kNotFound.
   Result<void> release_import(SessionId session, ImportId import, TimePoint now);
 
@@ -222,6 +236,11 @@ class Broker {
   std::vector<RestoredSession> settle_restored(TimePoint now);
   Result<void> begin_import(Session& session, const Session& holder, DeviceIndex device);
   void forget_if_done(SessionId id);
+  // Its sessions, less those without a process.
+  std::size_t clients_of(TenantId tenant) const;
+  void serve_waits(const std::vector<RequestId>& ids, TimePoint now);
+  void refuse_expired_waits(TimePoint now);
+  void answer_map(RequestId id, SessionId session, Result<MappedRegion> answer);
   Result<Explanation> with_regions(Result<Explanation> explanation) const;
   const Session* other_of_process(const Session& session) const;
   // What each tenant that has sessions is to have under a policy, and whose the sessions are then.
@@ -232,9 +251,9 @@ class Broker {
   Reclaimer reclaimer_{state_};
   Explainer explainer_{state_, reclaimer_};
   Lending lending_{state_, explainer_};
+  RegionWaits region_waits_;
   Outside outside_{state_};
   Unmanaged unmanaged_{state_, outside_};
-  IdSource<SessionId> session_ids_;
   std::uint64_t generation_ = 1;
 };
 

@@ -46,6 +46,7 @@ Result<void> Broker::apply(Policy policy, TimePoint now, std::string cause) {
     event.words = cause;
   }
   settle(now);
+  serve_waits(region_waits_.all(), now);  // other tenants are who they belong to
   return {};
 }
 

@@ -15,7 +15,7 @@ constexpr Duration kToAskAgain = std::chrono::seconds(2);
 
 Checkpoint Broker::checkpoint() const {
   Checkpoint checkpoint;
-  checkpoint.last.session = session_ids_.last();
+  checkpoint.last.session = state_.session_ids.last();
   for (const auto& [id, session] : state_.sessions) {
     checkpoint.sessions.emplace(id, checkpoint_of(*session));
     for (const auto& [device, outside] : session->outside)
@@ -30,7 +30,7 @@ Checkpoint Broker::checkpoint() const {
 Restored Broker::restore(const Checkpoint& from, const std::vector<std::string>& devices,
                          const std::set<LeaseId>& kept, TimePoint now) {
   Restored restored;
-  session_ids_.skip(from.last.session);
+  state_.session_ids.skip(from.last.session);
   lending_.skip(from.last);
   for (DeviceIndex i = 0; i < devices.size(); ++i) {
     if (const auto index = state_.find_device(devices[i])) lending_.adopt(*index, from.lent(i));

@@ -79,6 +79,9 @@ struct Checkpoint {
     std::vector<std::string> readers;
     TimePoint since{};
     TimePoint expires{};
+    bool kept = false;
+    Duration linger = Duration::max();
+    TimePoint left = TimePoint::max();
     bool operator==(const Region&) const = default;
   };
   struct RegionGone {

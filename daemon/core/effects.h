@@ -35,6 +35,27 @@ struct AnswerGrow {
   RequestId request;
   Result<Grant, GrowFailure> answer;
 };
+/// What whoever redeems a handle gets.
+struct Imported {
+  ImportId id;
+  DeviceIndex device = 0;
+  std::vector<std::pair<LeaseId, Extent>> leases;
+  Bytes offset;
+  Bytes bytes;
+};
+/// A region, and what of it whoever maps it gets.
+struct MappedRegion {
+  RegionId version;
+  Bytes layout;
+  LayoutDigest digest{};
+  Imported imported;
+};
+/// Answer whoever maps a region, and may have waited for it.
+struct AnswerMap {
+  RequestId request;
+  SessionId session;
+  Result<MappedRegion> answer;
+};
 /// The session is asked for more memory than before: its figures say how much of which device and until when.
 struct RingDoorbell {
   SessionId session;
@@ -56,7 +77,7 @@ struct ForgetSession {
   SessionId session;
 };
 
-using Effect =
-    std::variant<RunJob, SendOffer, AnswerGrow, RingDoorbell, SignalSession, SignalForeigner, ForgetSession>;
+using Effect = std::variant<RunJob, SendOffer, AnswerGrow, AnswerMap, RingDoorbell, SignalSession,
+                            SignalForeigner, ForgetSession>;
 
 }  // namespace gpumem::core

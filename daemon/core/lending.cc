@@ -217,6 +217,7 @@ void Lending::answer(RequestId id, Error error) {
 // ---- Granted, brought together, offered, accepted ----
 
 std::vector<SessionId> Lending::progress(TimePoint now) {
+  note_left(now);
   std::vector<SessionId> freed;
   for (bool changed = true; changed && freed.empty();) {
     changed = false;

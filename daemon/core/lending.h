@@ -48,15 +48,6 @@ Result<void> check_range(Bytes offset, Bytes bytes, Bytes there);
 /// The fabric handle of an extent; none: the driver gave none.
 using FabricHandleOf = std::function<std::optional<HandleBytes>(ExtentId)>;
 
-/// What whoever redeems a handle gets.
-struct Imported {
-  ImportId id;
-  DeviceIndex device = 0;
-  std::vector<std::pair<LeaseId, Extent>> leases;
-  Bytes offset;
-  Bytes bytes;
-};
-
 /// What is to be published.
 struct RegionTerms {
   std::string name;
@@ -67,14 +58,9 @@ struct RegionTerms {
   Sharing sharing = Sharing::kPrivate;
   std::vector<std::string> readers;
   TimePoint expires = TimePoint::max();
-};
-
-/// A region, and what of it whoever maps it gets.
-struct MappedRegion {
-  RegionId version;
-  Bytes layout;
-  LayoutDigest digest{};
-  Imported imported;
+  bool keep = false;  ///< it outlives the processes that have its memory
+  Duration linger =
+      Duration::max();  ///< of a kept one: so long after the last of them has left; max: for ever
 };
 
 Checkpoint::Lease checkpoint_of(const Lease& lease);
@@ -87,7 +73,7 @@ Checkpoint::Slice checkpoint_of(const Slice& slice, SessionId session);
 ///  - every request is answered exactly once, unless it is cancelled or its session ends before;
 ///  - an extent that was lent never comes back into a pool;
 ///  - a lease that its session lets go of passes to a session that has imported it, and is freed after the
-///  last.
+///  last; unless a kept region stands for it, which a custodian has then.
 class Lending {
  public:
   /// Both outlive it.
@@ -136,16 +122,26 @@ class Lending {
   /// The region, if the session may map it. `owner`  empty: its own tenant. Errors  as Broker::map_region.
   Result<const Region*> mappable(const Session& session, const std::string& owner, const std::string& name,
                                  std::uint64_t version, TimePoint now);
-  /// `region`  is mappable by the session.
-  Imported map_region(const Session& session, const Region& region, TimePoint now);
+  /// `region`  is mappable by the session, which takes over what a custodian of its tenant has of it.
+  Imported map_region(Session& session, const Region& region, TimePoint now);
+  /// Whether the session may make the region its own: nobody else has it.
+  /// Errors  kPermissionDenied (another tenant's), kFailedPrecondition (not kept; a process has it).
+  Result<void> check_adoption(const Session& session, const Region& region) const;
+  /// It lives as long as its memory from now on. `id`  has been mapped by the session that adopts it.
+  void adopt_region(RegionId id) { regions_.adopt(id); }
   Result<void> remove_region(const Session& session, const std::string& name, std::uint64_t version,
                              TimePoint now);
+  /// The same, of any tenant.
+  Result<void> remove_region_of(const std::string& owner, const std::string& name, std::uint64_t version,
+                                TimePoint now);
   /// Those whose leases it is of: one, unless some were inherited.
   std::set<SessionId> holders_of(const Region& region) const;
   /// What each of those is charged for it: the whole of its leases.
   std::map<SessionId, Bytes> charges_of(const Region& region) const;
   /// Ends the regions whose time is over.
   void drop_expired_regions(TimePoint now);
+  /// Ends kept regions for what their custodians are asked for. True: some.
+  bool give_up_kept(TimePoint now);
   const Regions& regions() const { return regions_; }
   Result<void> release_import(Session& session, ImportId import, TimePoint now);
 
@@ -217,8 +213,17 @@ class Lending {
   SessionId unproved(LeaseId id, TimePoint now);
   void set_state(Lease& lease, Charge state);
   void let_go(Lease& lease, TimePoint now);
-  void drop_regions(const Lease& lease, TimePoint now);
-  void move_regions(const Session& session, TenantId to, TimePoint now);
+  void drop_regions(const Lease& lease, Regions::Which which, TimePoint now);
+  Region remove(RegionId id, TimePoint now);
+  bool keeps(const Lease& lease) const { return !lease.fabric && regions_.keeps(lease.id); }
+  Session& custodian_for(const Session& holder, TimePoint now);
+  void let_go_unkept(const Region& removed, TimePoint now);
+  bool has_left(const Region& region) const;
+  void note_use(LeaseId lease);
+  void note_left(TimePoint now);
+  bool give_up_kept(const Session& custodian, DeviceIndex device, const ReclaimRequest& request,
+                    TimePoint now);
+  std::vector<Region> move_regions(const Session& session, TenantId to, TimePoint now);
   void pass_unproved(Lease& lease);
   Session* heir_of(const Lease& lease);
   void pass(Lease& lease, Session& heir);
@@ -239,6 +244,7 @@ class Lending {
   boost::unordered_flat_map<LeaseId, std::unique_ptr<Lease>, std::hash<LeaseId>> leases_;
   Handles handles_;
   Regions regions_;
+  std::set<RegionId> changed_hands_;  ///< kept ones: who has them, or uses them, may be another
   WaitingPlaces places_;
   std::unordered_map<GrantId, std::vector<LeaseId>> offered_;  ///< not yet accepted
   std::unordered_map<RequestId, Assembly> assemblies_;         ///< charged, being brought together

@@ -13,7 +13,10 @@ Result<void> check_terms(const RegionTerms& terms, Bytes there, TimePoint now) {
     return Error{Code::kInvalidArgument,
                  "a layout of " + to_string(terms.layout) + " in a region of " + to_string(terms.bytes)};
   }
-  if (terms.expires <= now) return Error{Code::kInvalidArgument, "a region lives for some time"};
+  if (terms.expires <= now || terms.linger <= Duration::zero())
+    return Error{Code::kInvalidArgument, "a region lives for some time"};
+  if (!terms.keep && terms.linger != Duration::max())
+    return Error{Code::kInvalidArgument, "only a kept region has a time after its last process"};
   if (terms.readers.size() > Regions::kMostReaders) {
     return Error{Code::kInvalidArgument, "a region names " + std::to_string(Regions::kMostReaders) +
                                              " tenants at most; share it with a group, or with everybody"};
@@ -68,7 +71,9 @@ Result<RegionId> Lending::publish(const Session& session, SliceId slice, std::sp
                                  .digest = terms.digest,
                                  .sharing = terms.sharing,
                                  .readers = std::move(terms.readers),
-                                 .expires = terms.expires},
+                                 .expires = terms.expires,
+                                 .kept = terms.keep,
+                                 .linger = terms.linger},
                                 now);
   if (published) note(state_.outbox, Event::Kind::kPublished, session, regions_.at(*published), now);
   return published;
@@ -118,10 +123,16 @@ std::map<SessionId, Bytes> Lending::charges_of(const Region& region) const {
   return charges;
 }
 
-Imported Lending::map_region(const Session& session, const Region& region, TimePoint now) {
+Imported Lending::map_region(Session& session, const Region& region, TimePoint now) {
   Event& event = note(state_.outbox, Event::Kind::kMapped, session, region, now);
   event.words += ", of tenant '" + state_.tenants.name(region.owner) + "'";
-  return import(session, region.device, region.leases, region.offset, region.bytes);
+  Imported imported = import(session, region.device, region.leases, region.offset, region.bytes);
+  for (const auto& [id, extent] : imported.leases) {
+    const Session& holder = state_.session(lease(id).session);
+    if (holder.custodian && holder.tenant == session.tenant) pass(lease(id), session);
+    note_use(id);
+  }
+  return imported;
 }
 
 Result<void> Lending::remove_region(const Session& session, const std::string& name, std::uint64_t version,
@@ -129,12 +140,31 @@ Result<void> Lending::remove_region(const Session& session, const std::string& n
   drop_expired_regions(now);
   const Region* region = regions_.find(session.tenant, name, version);
   if (region == nullptr) return no_region(session.tenant_name, name, version);
-  note(state_.outbox, Event::Kind::kRemoved, session, regions_.remove(region->id), now);
+  note(state_.outbox, Event::Kind::kRemoved, session, remove(region->id, now), now);
+  return {};
+}
+
+Result<void> Lending::remove_region_of(const std::string& owner, const std::string& name,
+                                       std::uint64_t version, TimePoint now) {
+  drop_expired_regions(now);
+  const Tenant* tenant = state_.tenants.find(owner);
+  const Region* region = tenant == nullptr ? nullptr : regions_.find(tenant->id, name, version);
+  if (region == nullptr) {
+    return Error{Code::kNotFound, "tenant '" + owner + "' has no region '" + name + "'" +
+                                      (version == 0 ? "" : " of version " + std::to_string(version))};
+  }
+  const Region removed = remove(region->id, now);
+  Event& event = state_.outbox.note(Event::Kind::kRemoved, now);
+  event.tenant = owner;
+  event.device = removed.device;
+  event.bytes = removed.bytes;
+  event.words = words_of(removed) + ", by an administrator";
   return {};
 }
 
 void Lending::drop_expired_regions(TimePoint now) {
   for (const Region& region : regions_.drop_expired(now)) {
+    let_go_unkept(region, now);
     Event& event = state_.outbox.note(Event::Kind::kExpired, now);
     event.tenant = state_.tenants.name(region.owner);
     event.device = region.device;
@@ -144,21 +174,27 @@ void Lending::drop_expired_regions(TimePoint now) {
 }
 
 // A region goes along with its memory. It ends if others have a part of it, who stay: nobody gets the name,
-// and the bytes, of a tenant that he does not belong to.
-void Lending::move_regions(const Session& session, TenantId to, TimePoint now) {
+// and the bytes, of a tenant that he does not belong to. Answers those that end.
+std::vector<Region> Lending::move_regions(const Session& session, TenantId to, TimePoint now) {
+  std::vector<Region> lost;
   std::set<RegionId> regions;
   for (const Lease& lease : session.leases) regions.merge(regions_.of(lease.id));
   for (const RegionId id : regions) {
-    if (holders_of(regions_.at(id)).size() == 1)
+    if (holders_of(regions_.at(id)).size() == 1) {
       regions_.set_owner(id, to);
-    else
-      note(state_.outbox, Event::Kind::kRegionLost, session, regions_.remove(id), now);
+    } else {
+      lost.push_back(regions_.remove(id));
+      note(state_.outbox, Event::Kind::kRegionLost, session, lost.back(), now);
+    }
   }
+  return lost;
 }
 
-void Lending::drop_regions(const Lease& lease, TimePoint now) {
-  for (const Region& region : regions_.drop(lease.id))
+void Lending::drop_regions(const Lease& lease, Regions::Which which, TimePoint now) {
+  for (const Region& region : regions_.drop(lease.id, which)) {
     note(state_.outbox, Event::Kind::kRegionLost, state_.session(lease.session), region, now);
+    let_go_unkept(region, now);
+  }
 }
 
 }  // namespace gpumem::core

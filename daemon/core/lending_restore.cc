@@ -122,11 +122,14 @@ void Lending::restore(const Checkpoint::Region& from, DeviceIndex device, TimePo
     owner = tenant;
     there += found->second->extent.size;
   }
+  const bool has_time = from.kept ? from.linger > Duration::zero() : from.linger == Duration::max();
   const bool is_known_sharing = from.sharing <= static_cast<std::uint64_t>(Sharing::kNamed);
-  if (!owner || from.expires <= now || !is_known_sharing || !check_range(from.offset, from.bytes, there))
+  if (!owner || from.expires <= now || !has_time || !is_known_sharing ||
+      !check_range(from.offset, from.bytes, there))
     return;
   regions_.restore({from.id, owner, from.name, device, from.leases, from.offset, from.bytes, from.layout,
-                    from.digest, static_cast<Sharing>(from.sharing), from.readers, from.since, from.expires});
+                    from.digest, static_cast<Sharing>(from.sharing), from.readers, from.since, from.expires,
+                    from.kept, from.linger, from.kept ? from.left : TimePoint::max()});
 }
 
 Result<void> Lending::check_claim(const Session& session, const Claim& claim) const {

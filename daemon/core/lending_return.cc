@@ -44,8 +44,10 @@ void Lending::end(Session& session, bool may_be_in_use, TimePoint now) {
   for (const RequestId id : places_.forget_all_of(session.id)) state_.arbiter.release_place(id);
   handles_.drop_all_of(session.id);
   if (!may_be_in_use) {
-    for (const auto& [id, leases] : state_.imports.of(session.id))
+    for (const auto& [id, leases] : state_.imports.of(session.id)) {
       state_.outbox.record(Checkpoint::ImportGone{id});
+      for (const LeaseId lease : leases) note_use(lease);
+    }
     state_.imports.release_all(session.id, session.exited);
   }
   for (auto next = session.leases.begin(); next != session.leases.end();) {
@@ -74,12 +76,13 @@ void Lending::move(Session& session, TenantId to, TimePoint now) {
   for (const RequestId id : session.assemblies) assemblies_.at(id).granted.request.tenant = to;
   state_.arbiter.set_tenant(session.id, to);
   state_.tenants.leave(session.tenant, session.id);
-  move_regions(session, to, now);
+  const std::vector<Region> lost = move_regions(session, to, now);
   session.tenant = to;
   session.tenant_name = state_.tenants.name(to);
   state_.outbox.record(checkpoint_of(session));
   state_.tenants.join(to, session.id);
   state_.outbox.touch(session.id);
+  for (const Region& region : lost) let_go_unkept(region, now);
 }
 
 void Lending::job_done(const JobResult& result, TimePoint now) { stores_[result.device].finish(result, now); }

@@ -142,6 +142,7 @@ Result<void> Lending::release_import(Session& session, ImportId import, TimePoin
   for (const LeaseId id : *unused) {
     Lease& one = lease(id);
     if (one.session == session.id && !one.slice) let_go(one, now);
+    note_use(id);
   }
   return {};
 }
@@ -151,17 +152,24 @@ void Lending::let_go(Lease& lease, TimePoint now) {
   if (lease.in_store) return;
   handles_.drop(lease.id);
   Session* heir = heir_of(lease);
+  const Session& holder = state_.session(lease.session);
   // A region stays with its tenant.
-  if (heir == nullptr || heir->tenant != state_.session(lease.session).tenant) drop_regions(lease, now);
+  if (heir == nullptr || heir->tenant != holder.tenant) {
+    const bool kept = keeps(lease);
+    drop_regions(lease, kept ? Regions::Which::kNotKept : Regions::Which::kAll, now);
+    if (kept) heir = &custodian_for(holder, now);
+  }
   if (heir != nullptr)
     pass(lease, *heir);
   else
     take_back(lease);
+  note_use(lease.id);
 }
 
 // What the driver does not prove free, though its session's process is gone: whoever ever used it has it.
 void Lending::pass_unproved(Lease& lease) {
-  if (!lease.unproved || !state_.session(lease.session).exited) return;
+  const Session& holder = state_.session(lease.session);
+  if (!lease.unproved || !(holder.exited || holder.custodian)) return;
   if (Session* heir = heir_of(lease)) pass(lease, *heir);
 }
 
@@ -206,7 +214,8 @@ void Lending::pass(Lease& lease, Session& heir) {
   lease.place.unlink();
   heir.leases.push_back(lease);
   state_.outbox.record(checkpoint_of(lease));
-  state_.imports.pass(lease.id, heir.id, before.peer.maps && !before.exited);
+  if (state_.imports.find(lease.id) != nullptr)  // a custodian also has what nobody has imported
+    state_.imports.pass(lease.id, heir.id, before.peer.maps && !before.exited);
   state_.outbox.touch(before.id);
   state_.outbox.touch(heir.id);
   if (lease.in_store) return;

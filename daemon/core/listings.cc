@@ -113,8 +113,15 @@ std::vector<SessionView> Broker::sessions(SessionId after, std::size_t most_slic
   std::size_t slices = 0;
   for (auto it = state_.session_order.upper_bound(after); it != state_.session_order.end(); ++it) {
     const Session& session = state_.session(*it);
-    SessionView& view = views.emplace_back(SessionView{
-        session.id, session.tenant_name, session.peer, session.label, session.since, session.ended, {}, {}});
+    SessionView& view = views.emplace_back(SessionView{session.id,
+                                                       session.tenant_name,
+                                                       session.peer,
+                                                       session.label,
+                                                       session.since,
+                                                       session.ended,
+                                                       session.custodian,
+                                                       {},
+                                                       {}});
     view.slices.reserve(session.slices.size());
     for (const auto& [id, slice] : session.slices) {
       view.slices.push_back(

@@ -118,6 +118,7 @@ ReclaimTargets Reclaimer::add_debts(DeviceIndex device, ReclaimTargets targets, 
 
 bool Reclaimer::is_victim(const Session& session, DeviceIndex device, ReclaimCause cause,
                           Belief belief) const {
+  if (session.custodian) return true;
   if (session.exited || terminations_.contains(session.id)) return false;
   // Who cannot be asked can only be ended.
   const bool ends = state_.policy.devices[device].reclaim.escalation == Escalation::kEndSession;
@@ -128,6 +129,7 @@ bool Reclaimer::is_victim(const Session& session, DeviceIndex device, ReclaimCau
 
 Bytes Reclaimer::answerable(const Session& session, DeviceIndex device) const {
   const Holding& holding = session.holding(device);
+  if (session.custodian) return holding.held();  // it can give that alone, but that at once
   return holding.held() - holding.fabric.held() + pinned(session, device);
 }
 
@@ -170,6 +172,9 @@ std::vector<std::pair<Bytes, SessionId>> Reclaimer::victims(TenantId tenant, Dev
   // Whoever could not be ended is asked for what the others do not have.
   std::stable_partition(all.begin(), all.end(),
                         [&](const auto& one) { return state_.session(one.second).peer.can_be_ended; });
+  // No process needs what a custodian has.
+  std::stable_partition(all.begin(), all.end(),
+                        [&](const auto& one) { return state_.session(one.second).custodian; });
   return all;
 }
 
@@ -255,7 +260,7 @@ void Reclaimer::ask(Session& session, DeviceIndex device, const Share& share, Ti
     event.words = session.ended
                       ? std::string(share.cause) + "; its lane is gone, so its process is waited for"
                       : share.cause;
-    if (!session.ended) state_.outbox.emit(RingDoorbell{session.id});
+    if (!session.ended && !session.custodian) state_.outbox.emit(RingDoorbell{session.id});
   } else if (share.bytes.is_zero()) {
     state_.note(Event::Kind::kRelieved, session, now).device = device;
   }

@@ -92,6 +92,9 @@ struct Session {
   bool ended = false;
   bool exited = false;   ///< its process is gone
   bool awaited = false;  ///< of the broker before; its client has not come back yet
+  /// It has no process: it is charged for kept regions of its tenant that no process has. The broker itself
+  /// gives back what it is asked for.
+  bool custodian = false;
   FewBy<DeviceIndex, Holding> holdings;
   Leases leases;
   FewBy<SliceId, Slice> slices;

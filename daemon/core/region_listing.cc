@@ -35,7 +35,7 @@ RegionPage RegionListing::page(const std::string& owner, RegionId after, std::si
   std::size_t work = 0;
   for (const Region* region : found) {
     page.next = region->id;
-    if (region->expires > now_) page.regions.push_back(view_of(*region));
+    if (region->ends() > now_) page.regions.push_back(view_of(*region));
     const Imports::Shared* shared = state_.imports.find(region->leases.front());
     work += region->leases.size() * (1 + (shared == nullptr ? 0 : shared->users.size()));
     if (work > kPageWork) break;

@@ -8,7 +8,8 @@ Checkpoint::Region checkpoint_of(const Region& region) {
   return {region.id,      region.name,   region.device,
           region.leases,  region.offset, region.bytes,
           region.layout,  region.digest, static_cast<std::uint64_t>(region.sharing),
-          region.readers, region.since,  region.expires};
+          region.readers, region.since,  region.expires,
+          region.kept,    region.linger, region.left};
 }
 
 Result<RegionId> Regions::add(Region region, TimePoint now) {
@@ -39,7 +40,7 @@ void Regions::restore(Region region) {
 void Regions::put(Region region) {
   by_name_[{region.owner, region.name}].insert(region.id);
   for (const LeaseId lease : region.leases) by_lease_[lease].insert(region.id);
-  if (region.expires != TimePoint::max()) by_expiry_.emplace(region.expires, region.id);
+  if (region.ends() != TimePoint::max()) by_expiry_.emplace(region.ends(), region.id);
   audiences_.add(region);
   Count& count = count_of_[region.owner];
   ++count.regions;
@@ -47,6 +48,7 @@ void Regions::put(Region region) {
   RegionTotal& total = totals_[{region.owner, region.device}];
   ++total.count;
   total.bytes += region.bytes;
+  if (region.kept) total.kept += region.bytes;
   regions_.emplace(region.id, std::move(region));
 }
 
@@ -73,13 +75,14 @@ Region Regions::take(RegionId id) {
     found->second.erase(id);
     if (found->second.empty()) by_lease_.erase(found);
   }
-  by_expiry_.erase({region.expires, id});
+  by_expiry_.erase({region.ends(), id});
   audiences_.remove(region);
   const auto count = count_of_.find(region.owner);
   count->second.parts -= region.leases.size();
   if (--count->second.regions == 0) count_of_.erase(count);
   const auto total = totals_.find({region.owner, region.device});
   total->second.bytes -= region.bytes;
+  if (region.kept) total->second.kept -= region.bytes;
   if (--total->second.count == 0) totals_.erase(total);
   return std::move(region);
 }
@@ -89,10 +92,34 @@ std::set<RegionId> Regions::of(LeaseId lease) const {
   return found == by_lease_.end() ? std::set<RegionId>{} : found->second;
 }
 
-std::vector<Region> Regions::drop(LeaseId lease) {
+std::vector<Region> Regions::drop(LeaseId lease, Which which) {
   std::vector<Region> dropped;
-  for (const RegionId id : of(lease)) dropped.push_back(remove(id));
+  for (const RegionId id : of(lease))
+    if (which == Which::kAll || !at(id).kept) dropped.push_back(remove(id));
   return dropped;
+}
+
+bool Regions::keeps(LeaseId lease) const {
+  const auto found = by_lease_.find(lease);
+  return found != by_lease_.end() &&
+         std::ranges::any_of(found->second, [this](RegionId id) { return at(id).kept; });
+}
+
+void Regions::set_left(RegionId id, TimePoint left) {
+  if (at(id).left == left) return;
+  Region region = take(id);
+  region.left = left;
+  outbox_.record(checkpoint_of(region));
+  put(std::move(region));
+}
+
+void Regions::adopt(RegionId id) {
+  Region region = take(id);
+  region.kept = false;
+  region.linger = Duration::max();
+  region.left = TimePoint::max();
+  outbox_.record(checkpoint_of(region));
+  put(std::move(region));
 }
 
 void Regions::set_owner(RegionId id, TenantId owner) {

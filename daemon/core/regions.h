@@ -1,4 +1,5 @@
 #pragma once
+#include <algorithm>
 #include <array>
 #include <boost/unordered/unordered_flat_map.hpp>
 #include <map>
@@ -32,10 +33,20 @@ struct Region {
   std::vector<std::string> readers;  ///< the tenants that are named
   TimePoint since{};
   TimePoint expires = TimePoint::max();
+  bool kept = false;  ///< it outlives the processes that have its memory
+  Duration linger =
+      Duration::max();  ///< of a kept one: so long after the last of them has left; max: for ever
+  TimePoint left = TimePoint::max();  ///< of a kept one: when the last of them left; max: there is one
+
+  /// When its time is over, as it looks now; TimePoint::max(): never.
+  TimePoint ends() const {
+    const bool lingers = left != TimePoint::max() && linger < TimePoint::max() - left;
+    return lingers ? std::min(expires, left + linger) : expires;
+  }
 };
 
 /// The regions by owner, name and version. A region ends when it is removed or expires, and when its owner
-/// has any of its leases no more.
+/// has any of its leases no more. A kept one ends when nobody has had it for its time, too.
 class Regions {
  public:
   static constexpr std::size_t kMostOfTenant = 16'384;
@@ -54,14 +65,26 @@ class Regions {
   /// Nothing: there is none (any more). One whose time is over is there until drop_expired().
   const Region* find(TenantId owner, const std::string& name, std::uint64_t version) const;
   const Region& at(RegionId id) const { return regions_.at(id); }
+  /// Nothing: there is none (any more).
+  const Region* find(RegionId id) const {
+    const auto found = regions_.find(id);
+    return found == regions_.end() ? nullptr : &found->second;
+  }
   /// Returns it.
   Region remove(RegionId id);
   /// Those that stand for `lease`.
   std::set<RegionId> of(LeaseId lease) const;
   /// Its memory is another tenant's now.
   void set_owner(RegionId id, TenantId owner);
+  enum class Which { kAll, kNotKept };
   /// Ends those that stand for `lease`, and returns them.
-  std::vector<Region> drop(LeaseId lease);
+  std::vector<Region> drop(LeaseId lease, Which which = Which::kAll);
+  /// Whether a kept one stands for `lease`.
+  bool keeps(LeaseId lease) const;
+  /// Of a kept one. `left`  max: some process has it.
+  void set_left(RegionId id, TimePoint left);
+  /// It is kept no longer than its memory from now on.
+  void adopt(RegionId id);
   /// The same of those whose time is over.
   std::vector<Region> drop_expired(TimePoint now);
   std::optional<TimePoint> next_expiry() const;

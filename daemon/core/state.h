@@ -42,7 +42,9 @@ struct State {
   Arbiter arbiter;
   Imports imports;
   boost::unordered_flat_map<SessionId, std::unique_ptr<Session>, std::hash<SessionId>> sessions;
+  IdSource<SessionId> session_ids;
   std::set<SessionId> session_order;           ///< the same, for listings
+  std::set<SessionId> custodians;              ///< those of them without a process
   std::vector<std::set<SessionId>> declaring;  ///< by device: who answers for memory outside the pool
   std::vector<Bytes> past_broker;              ///< by device: taken past the broker, as last seen
   std::vector<std::map<TenantId, Bytes>> charged_past;  ///< of that, what tenants are charged

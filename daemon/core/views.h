@@ -29,6 +29,7 @@ struct DeviceView {
 struct RegionTotal {
   std::size_t count = 0;
   Bytes bytes;  ///< those that several regions have in common count in each
+  Bytes kept;   ///< of those: of regions that outlive their processes
 };
 
 struct TenantView {
@@ -113,6 +114,7 @@ struct SessionView {
   std::string label;
   TimePoint since;
   bool ended = false;
+  bool custodian = false;  ///< it has no process: it is charged for regions that outlived theirs
   std::vector<SliceView> slices;
   std::vector<SharedView> shared;  ///< where there is any
 };

@@ -58,6 +58,9 @@ class Encoder {
   void operator()(std::array<char, Size>& bytes) {
     append(bytes.data(), bytes.size());
   }
+  void operator()(core::Duration& time) {
+    wide(static_cast<std::uint64_t>(std::chrono::nanoseconds(time).count()));
+  }
   void operator()(core::TimePoint& time) {
     wide(static_cast<std::uint64_t>(std::chrono::nanoseconds(time.time_since_epoch()).count()));
   }
@@ -110,6 +113,9 @@ class Decoder {
     if (!good_) return;
     std::memcpy(bytes.data(), bytes_.data(), Size);
     bytes_.remove_prefix(Size);
+  }
+  void operator()(core::Duration& time) {
+    time = std::chrono::nanoseconds(static_cast<std::int64_t>(wide()));
   }
   void operator()(core::TimePoint& time) {
     time = core::TimePoint(std::chrono::nanoseconds(static_cast<std::int64_t>(wide())));
@@ -226,6 +232,9 @@ void code(Coder& coder, Checkpoint::Region& one) {
   coder(one.readers);
   coder(one.since);
   coder(one.expires);
+  coder(one.kept);
+  coder(one.linger);
+  coder(one.left);
 }
 template <class Coder>
 void code(Coder& coder, Checkpoint::RegionGone& one) {

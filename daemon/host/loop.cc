@@ -170,6 +170,10 @@ void Loop::do_effects() {
 // What the next broker would not know of is not lent: its memory comes back at once.
 void Loop::withhold(std::vector<core::Effect>& effects) {
   for (core::Effect& effect : effects) {
+    if (auto* mapped = std::get_if<core::AnswerMap>(&effect); mapped != nullptr && mapped->answer) {
+      static_cast<void>(broker_.release_import(mapped->session, mapped->answer->imported.id, now()));
+      mapped->answer = Error{Code::kUnavailable, journal_.why()};
+    }
     auto* answered = std::get_if<core::AnswerGrow>(&effect);
     if (answered == nullptr || !answered->answer) continue;
     broker_.abandon(answered->answer->id, now());
@@ -190,6 +194,12 @@ void Loop::do_effect(core::SendOffer& effect) {
 
 void Loop::do_effect(core::AnswerGrow& effect) {
   auto answer = pending_.take(effect.request);
+  if (!answer) return;
+  after([answer = std::move(*answer), result = std::move(effect.answer)] { answer(result); });
+}
+
+void Loop::do_effect(core::AnswerMap& effect) {
+  auto answer = pending_maps_.take(effect.request);
   if (!answer) return;
   after([answer = std::move(*answer), result = std::move(effect.answer)] { answer(result); });
 }
@@ -255,15 +265,28 @@ RequestId Loop::grow(SessionId session, std::span<const core::Broker::Part> part
   return id;
 }
 
+RequestId Loop::map_region(SessionId session, core::MapTerms terms, core::Duration wait, MapAnswer answer) {
+  const RequestId id = request_ids_.next();
+  pending_maps_.add(id, session, std::move(answer));
+  run([&](core::Broker& broker, core::TimePoint at) {
+    broker.map_or_wait(id, session, std::move(terms), wait, at);
+  });
+  return id;
+}
+
 void Loop::cancel(RequestId request) {
   run([&](core::Broker& broker, core::TimePoint at) { broker.cancel(request, at); });
   if (auto answer = pending_.take(request))
     (*answer)(core::GrowFailure{{Code::kCancelled, "the request was withdrawn"}, {}});
+  if (auto answer = pending_maps_.take(request))
+    (*answer)(Error{Code::kCancelled, "the request was withdrawn"});
 }
 
 void Loop::end_requests_of(SessionId session) {
   for (const GrowAnswer& answer : pending_.take_all_of(session))
     answer(core::GrowFailure{{Code::kCancelled, "the session has ended"}, {}});
+  for (const MapAnswer& answer : pending_maps_.take_all_of(session))
+    answer(Error{Code::kCancelled, "the session has ended"});
 }
 
 void Loop::publish(SessionId session) {

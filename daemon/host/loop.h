@@ -19,8 +19,8 @@
 #include "daemon/host/journal_writer.h"
 #include "daemon/host/lane.h"
 #include "daemon/host/peer_listener.h"
+#include "daemon/host/pending_answers.h"
 #include "daemon/host/pending_claims.h"
-#include "daemon/host/pending_growths.h"
 #include "daemon/host/rate_limited_log.h"
 #include "daemon/host/runtime_folder.h"
 #include "daemon/host/session_link.h"
@@ -79,6 +79,8 @@ class Loop final : public core::Executor, public core::PacketSender, private Lan
   void end_session(SessionId session) override;
   RequestId grow(SessionId session, std::span<const core::Broker::Part> parts, core::Duration wait,
                  GrowAnswer answer) override;
+  RequestId map_region(SessionId session, core::MapTerms terms, core::Duration wait,
+                       MapAnswer answer) override;
   void cancel(RequestId request) override;
   std::optional<core::HandleBytes> fabric_handle(ExtentId extent) const override {
     return extents_->fabric_handle(extent);
@@ -145,6 +147,7 @@ class Loop final : public core::Executor, public core::PacketSender, private Lan
   void do_effect(core::RunJob& effect);
   void do_effect(core::SendOffer& effect);
   void do_effect(core::AnswerGrow& effect);
+  void do_effect(core::AnswerMap& effect);
   void do_effect(core::RingDoorbell& effect);
   void do_effect(core::SignalSession& effect);
   void do_effect(core::SignalForeigner& effect);
@@ -183,6 +186,7 @@ class Loop final : public core::Executor, public core::PacketSender, private Lan
   std::unordered_map<std::string, SessionId> tokens_;
   ControlLanes controls_;
   PendingGrowths pending_;
+  PendingMaps pending_maps_;
   core::PacketReceiver* receiver_ = nullptr;  ///< once it listens
   std::thread thread_;
 };

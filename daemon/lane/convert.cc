@@ -88,7 +88,9 @@ api::Publish to_call(const Publish& body) {
                     body.digest,
                     static_cast<std::uint64_t>(body.sharing),
                     {},
-                    to_duration(body.life)};
+                    to_duration(body.life),
+                    body.keep,
+                    to_duration(body.linger)};
   for (std::size_t i = 0; i < body.count; ++i) call.leases.push_back(LeaseId{body.leases[i]});
   for (const auto& reader : body.readers)
     if (!reader.view().empty()) call.readers.emplace_back(reader.view());
@@ -96,7 +98,8 @@ api::Publish to_call(const Publish& body) {
 }
 
 api::MapRegion to_call(const MapRegion& body) {
-  return {std::string(body.owner.view()), std::string(body.name.view()), body.version};
+  return {std::string(body.owner.view()), std::string(body.name.view()), body.version,
+          static_cast<std::uint64_t>(body.as), to_duration(body.wait)};
 }
 
 api::RemoveRegion to_call(const RemoveRegion& body) { return {std::string(body.name.view()), body.version}; }

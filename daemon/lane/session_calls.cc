@@ -165,12 +165,51 @@ Result<void> SessionCalls::take(const Call& call, const Publish& body) {
 
 Result<void> SessionCalls::take(const Call& call, const MapRegion& body) {
   if (!may_import(call)) return {};
+  if (body.wait != 0) {
+    if (maps_.contains({call.session, call.number})) return broken("two requests at once have one number");
+    await_region(call, body);
+    return {};
+  }
   const auto mapped = api::map_region(call.broker, call.session, to_call(body), call.now);
   if (mapped)
     answer_import(call, to_body(*mapped), mapped->imported);
   else
     answer_later(call, failed_with(mapped.error()));
   return {};
+}
+
+void SessionCalls::await_region(const Call& call, const MapRegion& body) {
+  const std::pair key(call.session, call.number);
+  maps_.emplace(key, RequestId{});
+  const RequestId id =
+      api::await_region(executor_, call.session, to_call(body),
+                        [this, key](const auto& answer) { answer_map(key.first, key.second, answer); });
+  const auto map = maps_.find(key);
+  if (!id || map == maps_.end()) return;
+  map->second = id;
+  executor_.after([this, key, &broker = call.broker] {
+    const auto waiting = maps_.find(key);
+    if (waiting == maps_.end()) return;
+    const auto due = broker.map_due(waiting->second);
+    if (due) sender_.send(key.first, Outgoing(Waiting{to_nanoseconds(*due)}, key.second).bytes(), {});
+  });
+}
+
+// Many that were waited for can be published at once: unread answers would use up descriptors, too.
+void SessionCalls::answer_map(SessionId session, std::uint64_t number,
+                              const Result<core::MappedRegion>& answer) {
+  maps_.erase({session, number});
+  if (!answer) return sender_.send(session, Outgoing(failed_with(answer.error()), number).bytes(), {});
+  if (sender_.is_behind(session)) {
+    executor_.post([session, import = answer->imported.id](core::Broker& broker, core::TimePoint now) {
+      static_cast<void>(broker.release_import(session, import, now));  // unless the session has ended
+    });
+    const Error unread{Code::kUnavailable, "many answers are unread; read them and try again"};
+    return sender_.send(session, Outgoing(failed_with(unread), number).bytes(), {});
+  }
+  std::vector<ExtentId> extents;
+  for (const auto& [lease, extent] : answer->imported.leases) extents.push_back(extent.id);
+  sender_.send(session, Outgoing(to_body(*answer), number).bytes(), extents);
 }
 
 Result<void> SessionCalls::take(const Call& call, const RemoveRegion& body) {
@@ -210,6 +249,8 @@ Result<void> SessionCalls::take(const Call& call, const Grow& body) {
 Result<void> SessionCalls::take(const Call& call, const Cancel& body) {
   const auto growth = growths_.find({call.session, body.growth});
   if (growth != growths_.end()) executor_.cancel(RequestId(growth->second));
+  const auto map = maps_.find({call.session, body.growth});
+  if (map != maps_.end()) executor_.cancel(RequestId(map->second));
   return {};
 }
 

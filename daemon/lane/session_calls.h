@@ -59,10 +59,13 @@ class SessionCalls final : public core::PacketReceiver {
   void answer_growth(SessionId session, std::uint64_t number,
                      const Result<core::Grant, core::GrowFailure>& answer);
   void tell_of_waiting(const Call& call);
+  void await_region(const Call& call, const MapRegion& body);
+  void answer_map(SessionId session, std::uint64_t number, const Result<core::MappedRegion>& answer);
 
   core::Executor& executor_;
   core::PacketSender& sender_;
   std::map<std::pair<SessionId, std::uint64_t>, RequestId> growths_;  ///< under way, by the client's number
+  std::map<std::pair<SessionId, std::uint64_t>, RequestId> maps_;     ///< the same, of regions
 };
 
 }  // namespace gpumem::lane

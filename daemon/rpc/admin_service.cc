@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "daemon/api/calls.h"
 #include "daemon/rpc/convert.h"
 #include "daemon/rpc/for_admin.h"
 
@@ -37,8 +38,8 @@ core::QuotaChange change_of(const v1::SetQuotaRequest& request) {
 grpc::ServerUnaryReactor* AdminService::ListQuotas(grpc::CallbackServerContext* context,
                                                    const v1::ListQuotasRequest*,
                                                    v1::ListQuotasResponse* response) {
-  return for_admin(executor_, calls_, context, [this, response](const core::Caller&, Unary* reactor) {
-    quotas_.list([response, reactor](const Result<core::QuotaList>& list) {
+  return for_admin(executor_, calls_, context, [this, response](const Asked& asked) {
+    quotas_.list([response, reactor = asked.reactor](const Result<core::QuotaList>& list) {
       if (!list) return reactor->Finish(to_status(list.error()));
       response->set_revision(list->revision);
       for (const core::QuotaLine& line : list->quotas) fill(*response->add_quotas(), line);
@@ -51,16 +52,29 @@ grpc::ServerUnaryReactor* AdminService::SetQuota(grpc::CallbackServerContext* co
                                                  const v1::SetQuotaRequest* request,
                                                  v1::SetQuotaResponse* response) {
   return for_admin(
-      executor_, calls_, context,
-      [this, change = change_of(*request), response](const core::Caller& caller, Unary* reactor) {
-        quotas_.set(change, caller, [response, reactor](const Result<core::QuotaOutcome>& outcome) {
-          if (!outcome) return reactor->Finish(to_status(outcome.error()));
-          response->set_revision(outcome->revision);
-          for (const core::QuotaLine& line : outcome->before) fill(*response->add_before(), line);
-          for (const core::QuotaLine& line : outcome->after) fill(*response->add_after(), line);
-          reactor->Finish(grpc::Status::OK);
-        });
+      executor_, calls_, context, [this, change = change_of(*request), response](const Asked& asked) {
+        quotas_.set(change, asked.caller,
+                    [response, reactor = asked.reactor](const Result<core::QuotaOutcome>& outcome) {
+                      if (!outcome) return reactor->Finish(to_status(outcome.error()));
+                      response->set_revision(outcome->revision);
+                      for (const core::QuotaLine& line : outcome->before) fill(*response->add_before(), line);
+                      for (const core::QuotaLine& line : outcome->after) fill(*response->add_after(), line);
+                      reactor->Finish(grpc::Status::OK);
+                    });
       });
+}
+
+grpc::ServerUnaryReactor* AdminService::RemoveRegion(grpc::CallbackServerContext* context,
+                                                     const v1::RemoveRegionOfRequest* request,
+                                                     v1::RemoveRegionOfResponse*) {
+  const api::RemoveRegion call{request->name(), request->version()};
+  return for_admin(executor_, calls_, context, [this, owner = request->owner(), call](const Asked& asked) {
+    const auto removed = api::remove_region_of(asked.broker, owner, call, asked.now);
+    executor_.after(
+        [reactor = asked.reactor, status = removed ? grpc::Status::OK : to_status(removed.error())] {
+          reactor->Finish(status);
+        });
+  });
 }
 
 }  // namespace gpumem::rpc

@@ -17,6 +17,9 @@ class AdminService final : public v1::Admin::CallbackService {
                                        v1::ListQuotasResponse* response) override;
   grpc::ServerUnaryReactor* SetQuota(grpc::CallbackServerContext* context, const v1::SetQuotaRequest* request,
                                      v1::SetQuotaResponse* response) override;
+  grpc::ServerUnaryReactor* RemoveRegion(grpc::CallbackServerContext* context,
+                                         const v1::RemoveRegionOfRequest* request,
+                                         v1::RemoveRegionOfResponse* response) override;
 
  private:
   core::Executor& executor_;

@@ -47,29 +47,29 @@ grpc::ServerUnaryReactor* ClaimsService::Prepare(grpc::CallbackServerContext* co
                                                  const v1::PrepareClaimRequest* request,
                                                  v1::PrepareClaimResponse*) {
   return for_caller(executor_, calls_, context,
-                    [this, claim = claim_of(request->claim())](const core::Caller& caller, Unary* reactor) {
-                      api::prepare_claim(claims_, caller, claim, finish(reactor));
+                    [this, claim = claim_of(request->claim())](const Asked& asked) {
+                      api::prepare_claim(claims_, asked.caller, claim, finish(asked.reactor));
                     });
 }
 
 grpc::ServerUnaryReactor* ClaimsService::Unprepare(grpc::CallbackServerContext* context,
                                                    const v1::UnprepareClaimRequest* request,
                                                    v1::UnprepareClaimResponse*) {
-  return for_caller(executor_, calls_, context,
-                    [this, uid = request->uid()](const core::Caller& caller, Unary* reactor) {
-                      api::unprepare_claim(claims_, caller, uid, finish(reactor));
-                    });
+  return for_caller(executor_, calls_, context, [this, uid = request->uid()](const Asked& asked) {
+    api::unprepare_claim(claims_, asked.caller, uid, finish(asked.reactor));
+  });
 }
 
 grpc::ServerUnaryReactor* ClaimsService::List(grpc::CallbackServerContext* context,
                                               const v1::ListClaimsRequest*,
                                               v1::ListClaimsResponse* response) {
-  return for_caller(executor_, calls_, context, [this, response](const core::Caller& caller, Unary* reactor) {
-    api::list_claims(claims_, caller, [response, reactor](const Result<std::vector<core::PodClaim>>& claims) {
-      if (!claims) return reactor->Finish(to_status(claims.error()));
-      for (const core::PodClaim& claim : *claims) fill_claim(*response->add_claims(), claim);
-      reactor->Finish(grpc::Status::OK);
-    });
+  return for_caller(executor_, calls_, context, [this, response](const Asked& asked) {
+    api::list_claims(claims_, asked.caller,
+                     [response, reactor = asked.reactor](const Result<std::vector<core::PodClaim>>& claims) {
+                       if (!claims) return reactor->Finish(to_status(claims.error()));
+                       for (const core::PodClaim& claim : *claims) fill_claim(*response->add_claims(), claim);
+                       reactor->Finish(grpc::Status::OK);
+                     });
   });
 }
 

@@ -64,7 +64,9 @@ Result<api::Publish> to_call(const v1::PublishRequest& request) {
                     {},
                     static_cast<std::uint64_t>(request.sharing()),
                     {request.readers().begin(), request.readers().end()},
-                    to_duration(request.life_ms())};
+                    to_duration(request.life_ms()),
+                    static_cast<std::uint64_t>(request.keep()),
+                    to_duration(request.linger_ms())};
   for (const std::uint64_t lease : request.leases()) call.leases.push_back(LeaseId{lease});
   if (!request.digest().empty() && request.digest().size() != call.digest.size()) {
     return Error{Code::kInvalidArgument, "a digest has " + std::to_string(call.digest.size()) +
@@ -184,6 +186,7 @@ v1::SessionInfo to_proto(const core::SessionView& view, const std::vector<std::s
   info.set_label(view.label);
   info.set_since(to_date(view.since, now));
   info.set_ended(view.ended);
+  info.set_custodian(view.custodian);
   for (const core::SharedView& shared : view.shared) {
     v1::SharedMemory& one = *info.add_shared();
     one.set_device(devices.at(shared.device));
@@ -234,7 +237,10 @@ v1::RegionInfo to_proto(const core::RegionView& view, const std::vector<std::str
     one.set_count(mapping.count);
   }
   info.set_since(to_date(region.since, now));
-  if (region.expires != core::TimePoint::max()) info.set_expires(to_date(region.expires, now));
+  if (region.ends() != core::TimePoint::max()) info.set_expires(to_date(region.ends(), now));
+  info.set_kept(region.kept);
+  if (region.linger != core::Duration::max()) info.set_linger_ms(milliseconds(region.linger));
+  if (region.left != core::TimePoint::max()) info.set_left(to_date(region.left, now));
   return info;
 }
 
@@ -280,6 +286,7 @@ v1::Standing to_proto(const core::Standing& standing, const std::vector<std::str
   message.set_asked_back(standing.asked_back.count);
   message.set_regions(standing.regions.count);
   message.set_region_bytes(standing.regions.bytes.count);
+  message.set_kept_bytes(standing.regions.kept.count);
   if (standing.asked_back_until)
     message.set_asked_back_within_ms(milliseconds(*standing.asked_back_until - now));
   return message;

@@ -8,17 +8,24 @@
 
 namespace gpumem::rpc {
 
-/// Has `act` done for the caller, with the reactor that it is to finish, on the core's thread; finishes the
-/// call if nobody is there any more.
+/// A call that has come to the core's thread, where it is told who makes it.
+struct Asked {
+  const core::Caller& caller;
+  Unary* reactor;  ///< to be finished
+  core::Broker& broker;
+  core::TimePoint now;
+};
+
+/// Has `act` done with the call; finishes it if nobody is there any more.
 template <class Act>
 grpc::ServerUnaryReactor* for_caller(core::Executor& executor, Calls& calls,
                                      grpc::CallbackServerContext* context, Act act) {
   auto* reactor = new Unary(calls);
   executor.post([&executor, reactor, connection = connection_of(*context), act = std::move(act)](
-                    core::Broker&, core::TimePoint) {
+                    core::Broker& broker, core::TimePoint now) {
     const auto caller = caller_of(executor, connection);
     if (!caller) return reactor->Finish(to_status(caller.error()));
-    act(*caller, reactor);
+    act(Asked{*caller, reactor, broker, now});
   });
   return reactor;
 }
@@ -27,11 +34,10 @@ grpc::ServerUnaryReactor* for_caller(core::Executor& executor, Calls& calls,
 template <class Act>
 grpc::ServerUnaryReactor* for_admin(core::Executor& executor, Calls& calls,
                                     grpc::CallbackServerContext* context, Act act) {
-  return for_caller(executor, calls, context,
-                    [act = std::move(act)](const core::Caller& caller, Unary* reactor) {
-                      if (!caller.admin) return reactor->Finish(to_status(api::no_administrator(caller)));
-                      act(caller, reactor);
-                    });
+  return for_caller(executor, calls, context, [act = std::move(act)](const Asked& asked) {
+    if (!asked.caller.admin) return asked.reactor->Finish(to_status(api::no_administrator(asked.caller)));
+    act(asked);
+  });
 }
 
 }  // namespace gpumem::rpc

@@ -186,8 +186,8 @@ struct Charge {
 struct Ping {
   static constexpr Kind kKind = Kind::kPing;
 };
-/// Withdraws a growth. It is answered as what it has come to: with Failed (kCancelled), or as if nothing had
-/// been said. Has no answer of its own.
+/// Withdraws a growth, or a region that is waited for. It is answered as what it has come to: with Failed
+/// (kCancelled), or as if nothing had been said. Has no answer of its own.
 struct Cancel {
   static constexpr Kind kKind = Kind::kCancel;
   std::uint64_t growth;  ///< the number of its request
@@ -254,17 +254,22 @@ struct Publish {
   LayoutDigest digest;   ///< of the layout
   Sharing sharing;
   std::uint64_t life;                ///< nanoseconds; 0: as long as its memory
+  std::uint64_t keep;                ///< 1: it outlives the processes that have its memory; else 0
+  std::uint64_t linger;              ///< of a kept one: nanoseconds after the last has left; 0: for ever
   std::array<Text<128>, 8> readers;  ///< tenants, if they are named; the rest are empty
   std::uint64_t count;
   std::array<std::uint64_t, kMostLeases> leases;  ///< in the range's order
   static constexpr auto kList = &Publish::leases;
 };
-/// Answered with RegionMapped or Failed.
+enum class MapAs : std::uint64_t { kReader, kOwner };
+/// Answered with RegionMapped or Failed; before that, if it is waited for, with Waiting. Cancel withdraws it.
 struct MapRegion {
   static constexpr Kind kKind = Kind::kMapRegion;
   Text<128> owner;  ///< a tenant; empty: the session's own
   RegionName name;
   std::uint64_t version;  ///< 0: the newest
+  MapAs as;               ///< kOwner: a kept region that no process has lives with the session from now on
+  std::uint64_t wait;     ///< nanoseconds that the newest may be waited for; 0: not at all
 };
 /// Of the session's tenant. Who has mapped it keeps it. Answered with Done or Failed.
 struct RemoveRegion {
@@ -297,8 +302,8 @@ struct SliceOpened {
   std::uint64_t limit;
   std::uint64_t granularity;  ///< every extent's size is a multiple of it
 };
-/// The growth waits, or has been granted and the driver makes its memory. Its answer comes when it comes: as
-/// long as Pings are answered, the broker lives.
+/// The growth or the MapRegion waits, or has been granted and the driver makes its memory. Its answer comes
+/// when it comes: as long as Pings are answered, the broker lives.
 struct Waiting {
   static constexpr Kind kKind = Kind::kWaiting;
   std::uint64_t until;  ///< it waits no longer: nanoseconds of CLOCK_MONOTONIC; 0: it has been granted
@@ -523,10 +528,12 @@ static_assert(offsetof(ExportHandle, offset) == 8 && offsetof(ExportHandle, life
 static_assert(sizeof(ImportHandle) == 64 && sizeof(RevokeHandle) == 64 && sizeof(ReleaseImport) == 8 &&
               sizeof(HandleExported) == 72);
 static_assert(offsetof(Publish, slice) == 128 && offsetof(Publish, digest) == 160 &&
-              offsetof(Publish, sharing) == 192 && offsetof(Publish, readers) == 208 &&
-              offsetof(Publish, count) == 1232 && offsetof(Publish, leases) == 1240);
+              offsetof(Publish, sharing) == 192 && offsetof(Publish, keep) == 208 &&
+              offsetof(Publish, readers) == 224 && offsetof(Publish, count) == 1248 &&
+              offsetof(Publish, leases) == 1256);
 static_assert(offsetof(MapRegion, name) == 128 && offsetof(MapRegion, version) == 256 &&
-              sizeof(RemoveRegion) == 136 && sizeof(Published) == 8);
+              offsetof(MapRegion, as) == 264 && sizeof(MapRegion) == 280 && sizeof(RemoveRegion) == 136 &&
+              sizeof(Published) == 8);
 static_assert(offsetof(RegionMapped, digest) == 16 && offsetof(RegionMapped, import) == 48 &&
               offsetof(RegionMapped, count) == 80 && offsetof(RegionMapped, sizes) == 88);
 static_assert(offsetof(Imported, device) == 8 && offsetof(Imported, count) == 32 &&

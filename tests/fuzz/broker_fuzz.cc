@@ -115,7 +115,7 @@ class Clients {
   std::string sharing(std::size_t which) {
     switch (input_.below(7)) {
       case 4: return bytes(a_region(which));
-      case 5: return bytes(lane::MapRegion{some_owner(), some_name(), input_.one_in(4) ? some_number() : 0});
+      case 5: return bytes(a_map());
       case 6: return bytes(lane::RemoveRegion{some_name(), input_.one_in(4) ? some_number() : 0});
       case 0: return bytes(an_export(which));
       case 1: return bytes(lane::ImportHandle{some_handle()});
@@ -150,6 +150,13 @@ class Clients {
     return body;
   }
 
+  lane::MapRegion a_map() {
+    lane::MapRegion body{some_owner(), some_name(), input_.one_in(4) ? some_number() : 0, {}, 0};
+    body.as = static_cast<lane::MapAs>(input_.below(input_.one_in(8) ? 3 : 2));
+    if (input_.one_in(3)) body.wait = input_.one_in(4) ? input_.word() : input_.byte() * 1'000'000'000ULL;
+    return body;
+  }
+
   lane::Publish a_region(std::size_t which) {
     const lane::ExportHandle of = an_export(which);
     lane::Publish body{};
@@ -161,6 +168,8 @@ class Clients {
     body.leases = of.leases;
     body.life = of.life;
     if (input_.one_in(4)) body.layout = some_bytes();
+    body.keep = input_.below(input_.one_in(8) ? 3 : 2);
+    if (input_.one_in(4)) body.linger = input_.one_in(4) ? input_.word() : input_.byte() * 1'000'000'000ULL;
     body.sharing = static_cast<lane::Sharing>(input_.below(5));
     const bool names_readers = body.sharing == lane::Sharing::kNamed || input_.one_in(8);
     if (names_readers) body.readers[input_.below(body.readers.size())] = some_owner();

@@ -106,10 +106,22 @@ RequestId BrokerHost::grow(SessionId session, std::span<const core::Broker::Part
   return id;
 }
 
+RequestId BrokerHost::map_region(SessionId session, core::MapTerms terms, core::Duration wait,
+                                 MapAnswer answer) {
+  const RequestId id = request_ids_.next();
+  pending_maps_.emplace(id, std::pair(session, std::move(answer)));
+  run([&](core::Broker& broker, core::TimePoint now) {
+    broker.map_or_wait(id, session, std::move(terms), wait, now);
+  });
+  return id;
+}
+
 void BrokerHost::cancel(RequestId request) {
   run([&](core::Broker& broker, core::TimePoint now) { broker.cancel(request, now); });
   auto pending = pending_.extract(request);
   if (!pending.empty()) pending.mapped().answer(core::GrowFailure{{Code::kCancelled, "withdrawn"}, {}});
+  auto map = pending_maps_.extract(request);
+  if (!map.empty()) map.mapped().second(Error{Code::kCancelled, "withdrawn"});
 }
 
 void BrokerHost::end_requests_of(SessionId session) {
@@ -144,6 +156,12 @@ void BrokerHost::do_effects() {
     for (core::Effect& effect : effects) {
       if (const auto* run = std::get_if<core::RunJob>(&effect)) do_job(run->job);
       if (const auto* ring = std::get_if<core::RingDoorbell>(&effect)) press(ring->session);
+      if (auto* mapped = std::get_if<core::AnswerMap>(&effect)) {
+        auto map = pending_maps_.extract(mapped->request);
+        if (!map.empty())
+          after(
+              [tell = std::move(map.mapped().second), result = std::move(mapped->answer)] { tell(result); });
+      }
       auto* answer = std::get_if<core::AnswerGrow>(&effect);
       if (answer == nullptr) continue;
       auto pending = pending_.extract(answer->request);

@@ -66,6 +66,8 @@ class BrokerHost : public core::Executor, public core::PacketSender {
   void end_session(SessionId session) override;
   RequestId grow(SessionId session, std::span<const core::Broker::Part> parts, core::Duration wait,
                  GrowAnswer answer) override;
+  RequestId map_region(SessionId session, core::MapTerms terms, core::Duration wait,
+                       MapAnswer answer) override;
   void cancel(RequestId request) override;
   std::optional<core::HandleBytes> fabric_handle(ExtentId) const override { return {}; }
   std::optional<ClientFigures> client_figures(SessionId, core::DeviceIndex, Bytes) const override {
@@ -106,6 +108,7 @@ class BrokerHost : public core::Executor, public core::PacketSender {
   std::vector<std::function<void()>> after_;
   IdSource<RequestId> request_ids_;
   std::map<RequestId, Pending> pending_;
+  std::map<RequestId, std::pair<SessionId, MapAnswer>> pending_maps_;
   std::map<SessionId, Session> sessions_;                              ///< whose lane lives
   std::map<SessionId, std::shared_ptr<core::SessionHolder>> holders_;  ///< of sessions by gRPC
 };

@@ -81,7 +81,7 @@ class FuzzedClient {
   }
 
   void map_region() {
-    const auto region = lane_->map_region({});
+    const auto region = lane_->map_region({}, {});
     if (!region) return;
     require(region->part.imported.count <= region->part.imported.sizes.size(),
             "a region is as long as it says");

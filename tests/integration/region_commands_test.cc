@@ -62,6 +62,40 @@ struct RegionCommands : BrokerTest {
   TemporaryFolder files_;
 };
 
+TEST_F(RegionCommands, AKeptFileStaysWhenTheProgramHasEnded) {
+  const std::string path = file("weights.bin", "content");
+  const Outcome wrong = gpumem({"publish", path, "--linger", "1h"});
+  EXPECT_EQ(wrong.status, 1);
+  EXPECT_THAT(wrong.output, HasSubstr("--keep"));
+  const Outcome published = gpumem({"publish", path, "--keep", "--linger", "1h"});
+  ASSERT_EQ(published.status, 0) << published.output;
+  EXPECT_THAT(published.output, HasSubstr("after the last process has left"));
+  const Json region = regions().at(0);
+  EXPECT_EQ(region["kept"], true);
+  EXPECT_EQ(region["linger_ms"], 3'600'000);
+  EXPECT_FALSE(region["left"].is_null());
+  EXPECT_TRUE(region["charged"][0]["pid"].is_null());
+  EXPECT_THAT(gpumem({"regions"}).output, HasSubstr("kept"));
+  EXPECT_THAT(gpumem({"ps"}).output, HasSubstr("kept"));
+  EXPECT_THAT(gpumem({"why"}).output, HasSubstr("kept beyond them"));
+  EXPECT_EQ(gpumem({"cat", "weights.bin"}).output, "content");
+  EXPECT_EQ(gpumem({"regions", "rm", "weights.bin", "--owner", "nobody"}).status, 1);
+  const Outcome removed = gpumem({"regions", "rm", "weights.bin", "--owner", region["owner"]});
+  EXPECT_EQ(removed.status, 0) << removed.output;
+  EXPECT_TRUE(regions().empty());
+}
+
+TEST_F(RegionCommands, ARegionIsWaitedFor) {
+  const Outcome vain = gpumem({"cat", "weights.bin", "--wait", "1ms"});
+  EXPECT_EQ(vain.status, 1);
+  EXPECT_THAT(vain.output, HasSubstr("waited"));
+  Child reader(gpumem_options({"verify", "weights.bin", file("weights.bin", "content"), "--wait", "1m"}));
+  const Outcome published = gpumem({"publish", (files_ / "weights.bin").string(), "--keep"});
+  ASSERT_EQ(published.status, 0) << published.output;
+  EXPECT_EQ(reader.wait(), 0);
+  EXPECT_EQ(gpumem({"regions", "rm", "weights.bin"}).status, 0);
+}
+
 TEST_F(RegionCommands, AFileIsPublishedReadVerifiedAndRemoved) {
   const std::string content = some_content(), path = file("weights.bin", content);
   auto publisher = publish({path, "--sharing", "public"});

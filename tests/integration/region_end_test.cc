@@ -53,6 +53,47 @@ TEST_F(RegionEnd, IsNotMadeByAKilledReader) {
   expect_rest();
 }
 
+TEST_F(RegionEnd, OfAKeptOneIsNotThatOfItsPublisher) {
+  auto writer = publisher(mebibytes(6), 7, {}, {{"keep", true}});
+  const std::uint64_t number = broker_.sessions().at(0).id();
+  writer->kill();
+  EXPECT_TRUE(eventually([&] {
+    const auto sessions = broker_.sessions();
+    return sessions.size() == 1 && sessions.at(0).custodian() && sessions.at(0).id() != number;
+  }));
+  EXPECT_EQ(broker_.device().active(), mebibytes(6).count);
+  auto reader = client();
+  ASSERT_TRUE(succeeded(map(*reader)));
+  EXPECT_TRUE(succeeded(check(*reader, 7)));
+  ASSERT_TRUE(succeeded(unmap(*reader)));
+  ASSERT_TRUE(succeeded(map(*reader, {{"adopt", true}})));
+  EXPECT_TRUE(succeeded(check(*reader, 7)));
+  EXPECT_EQ(reader->leave(), 0);
+  expect_rest();
+}
+
+TEST_F(RegionEnd, OfAKeptOneComesWhenItIsRemoved) {
+  auto writer = publisher(mebibytes(6), 7, {}, {{"keep", true}});
+  EXPECT_EQ(writer->leave(), 0);
+  EXPECT_EQ(broker_.device().active(), mebibytes(6).count);
+  auto other = client();
+  ASSERT_TRUE(succeeded(remove(*other)));
+  EXPECT_TRUE(failed_with(map(*other), "NOT_FOUND"));
+  EXPECT_EQ(other->leave(), 0);
+  expect_rest();
+}
+
+TEST_F(RegionEnd, OfAWaitIsItsDeadlineOrThePublication) {
+  auto reader = client();
+  EXPECT_TRUE(failed_with(map(*reader, {{"wait_ms", 1}}), "DEADLINE_EXCEEDED"));
+  auto writer = publisher(mebibytes(6), 7);
+  ASSERT_TRUE(succeeded(map(*reader, {{"wait_ms", 60'000}})));
+  EXPECT_TRUE(succeeded(check(*reader, 7)));
+  EXPECT_EQ(reader->leave(), 0);
+  EXPECT_EQ(writer->leave(), 0);
+  expect_rest();
+}
+
 TEST_F(RegionEnd, IsNotThatOfABrokerWhoseDescriptorsGoOn) {
   auto writer = publisher(mebibytes(6), 7, {}, {{"layout", 4096}, {"digest", 9}});
   auto reader = client();

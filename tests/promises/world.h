@@ -110,6 +110,7 @@ class World {
   void take(RunJob& effect);
   void take(SendOffer& effect);
   void take(AnswerGrow& effect);
+  void take(AnswerMap&) { fail("P6: nobody has asked for a region"); }
   void take(RingDoorbell& effect);
   void take(SignalSession& effect);
   void take(SignalForeigner& effect);

@@ -177,10 +177,59 @@ def test_a_region_that_makes_no_sense_is_refused_with_a_reason(session):
                 session.map_region(name)
 
 
+def test_a_kept_region_outlives_its_publisher_and_is_adopted(session):
+    done = python("""
+import gpumem
+session = gpumem.Session.connect()
+slice = session.open_slice()
+slice.grow(2 * gpumem.MIB)
+slice.publish("kept", keep=True)
+print(session.id)
+""")
+    assert done.returncode == 0, done.stderr
+    with session.map_region("kept", adopt=True) as weights:
+        assert weights.size == 2 * MIB
+        with pytest.raises(gpumem.FailedPrecondition, match="not a kept one"):
+            session.map_region("kept", adopt=True)
+    with pytest.raises(gpumem.NotFound):
+        session.map_region("kept")
+
+
+def test_a_kept_region_lingers_for_its_time(session):
+    with session.open_slice() as slice:
+        slice.grow(2 * MIB)
+        with pytest.raises(gpumem.InvalidArgument, match="kept"):
+            slice.publish("brief", linger=1.0)
+        slice.publish("brief", keep=True, linger=0.001)
+        with session.map_region("brief"):
+            pass
+    with pytest.raises(gpumem.NotFound):
+        while True:  # until its time is over
+            session.map_region("brief").close()
+
+
+def test_a_region_is_waited_for(session):
+    with pytest.raises(gpumem.NotFound, match="waited") as waited:
+        session.map_region("later", wait=0.01)
+    assert waited.value.code is gpumem.Code.DEADLINE_EXCEEDED
+    with pytest.raises(gpumem.InvalidArgument, match="newest"):
+        session.map_region("later", version=7, wait=1.0)
+    with pytest.raises(gpumem.InvalidArgument, match="wait"):
+        session.map_region("later", wait=-1.0)
+    found = []
+    reader = threading.Thread(target=lambda: found.append(session.map_region("later", wait=60.0).size))
+    reader.start()
+    with session.open_slice() as slice:
+        slice.grow(2 * MIB)
+        slice.publish("later")
+        reader.join()
+    assert found == [2 * MIB]
+
+
 def test_the_page_of_regions_runs(session):
     page = pathlib.Path(__file__).resolve().parents[2] / "docs/regions.md"
     snippets = re.findall(r"```python\n(.*?)```", page.read_text(), re.S)
-    assert len(snippets) == 4
+    assert len(snippets) == 6
     done = python("import gpumem\n" + "".join(snippets))
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("0x")

@@ -17,6 +17,7 @@ struct NoExecutor : core::Executor {
   RequestId grow(SessionId, std::span<const core::Broker::Part>, core::Duration, GrowAnswer) override {
     return {};
   }
+  RequestId map_region(SessionId, core::MapTerms, core::Duration, MapAnswer) override { return {}; }
   void cancel(RequestId) override {}
   std::optional<core::HandleBytes> fabric_handle(ExtentId) const override { return {}; }
   std::optional<ClientFigures> client_figures(SessionId, core::DeviceIndex, Bytes) const override {

@@ -23,6 +23,8 @@ Answer publish(const Json& command, Holdings& holdings) {
   options.layout = bytes_in(command, "layout");
   options.digest.fill(static_cast<unsigned char>(command.value("digest", 0)));
   options.life = std::chrono::milliseconds(command.value("life_ms", 0));
+  options.keep = command.value("keep", false);
+  options.linger = std::chrono::milliseconds(command.value("linger_ms", 0));
   auto version = holdings.slices.at(command.at("slice"))
                      .publish(text_of(command.at("region")), bytes_in(command, "offset"),
                               bytes_in(command, "bytes"), options);
@@ -43,9 +45,13 @@ Answer publish_many(const Json& command, Holdings& holdings) {
 }
 
 Answer map_region(const Json& command, Holdings& holdings) {
-  auto region = holdings.session->map_region(
-      text_of(command.at("region")), {command.value("owner", ""), command.value("version", std::uint64_t{0}),
-                                      command.value("writable", false)});
+  auto region = holdings.session->map_region(text_of(command.at("region")),
+                                             {.owner = command.value("owner", ""),
+                                              .version = command.value("version", std::uint64_t{0}),
+                                              .writable = command.value("writable", false),
+                                              .adopt = command.value("adopt", false),
+                                              .wait = std::chrono::milliseconds(command.value("wait_ms", 0)),
+                                              .stop = {}});
   if (!region) return failure(region.error());
   Answer answer;
   answer.json["bytes"] = region->size().count;

@@ -38,6 +38,8 @@ Result<void> check_region_name(const std::string& name) {
 PublishOptions terms_of(const PublishFileOptions& options) {
   PublishOptions terms;
   terms.life = options.life;
+  terms.keep = options.keep;
+  terms.linger = options.linger;
   if (options.sharing == "group") terms.sharing = Sharing::kGroup;
   if (options.sharing == "public") terms.sharing = Sharing::kPublic;
   if (options.sharing == "private" || terms.sharing != Sharing::kPrivate) return terms;
@@ -139,6 +141,8 @@ Result<void> FilePublication::load() {
 
 Result<void> FilePublication::publish() {
   if (auto named = check_region_name(name_); !named) return named;
+  if (!options_.keep && options_.linger != options_.linger.zero())
+    return Error{Code::kInvalidArgument, "--linger is of a region that is kept: give --keep, too"};
   if (auto right = client::check_publication(name_, terms_of(options_)); !right) return right;
   if (auto opened = open_file(); !opened) return opened;
   if (auto opened = open_slice(); !opened) return opened;
@@ -164,9 +168,14 @@ void FilePublication::tell() const {
   } else {
     const std::string until =
         end_ == Clock::time_point::max() ? "" : " or " + span_text(options_.life) + " are over";
+    const std::string left =
+        options_.linger == options_.linger.zero()
+            ? "; kept until it is removed (gpumem regions rm)"
+            : "; kept for " + span_text(options_.linger) + " after the last process has left it";
+    const std::string held = options_.keep ? left : "; kept until this program is interrupted" + until;
     std::cout << printable("published '" + name_ + "', version " + std::to_string(version_) + ": " +
                            size_text(size_) + " on " + short_uuid(slice_->device()) + ", sharing " +
-                           options_.sharing + "; kept until this program is interrupted" + until)
+                           options_.sharing + held)
               << "\n";
   }
   std::cout << std::flush;
@@ -188,6 +197,7 @@ Result<void> FilePublication::hold() {
 int publish_file(const PublishFileOptions& options) {
   FilePublication publication(options);
   if (auto published = publication.publish(); !published) return report(published.error());
+  if (options.keep) return std::cout ? 0 : 1;
   const auto held = publication.hold();
   return held ? 0 : report(held.error());
 }

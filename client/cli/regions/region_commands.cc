@@ -66,12 +66,14 @@ void add_regions(CLI::App& app, const std::string& runtime_dir, int& status) {
   add_json_flag(*regions, arguments->json);
   CLI::App* rm = regions->add_subcommand("rm", "Remove a region of one's tenant; who has mapped it keeps it");
   add_region_name(*rm, arguments->region);
+  rm->add_option("--owner", arguments->region.owner, "Of this tenant, as an administrator [one's own]")
+      ->type_name("TENANT");
   add_version(*rm, arguments->region);
   regions->require_subcommand(0, 1);
   regions->callback([=, &runtime_dir, &status] {
     const std::filesystem::path folder = client::runtime_folder(runtime_dir);
     const RegionName& region = arguments->region;
-    status = rm->parsed() ? remove_region(folder, region.name, region.version)
+    status = rm->parsed() ? remove_region(folder, region.owner, region.name, region.version)
                           : list_regions(folder, region.owner, arguments->json);
   });
 }
@@ -79,8 +81,7 @@ void add_regions(CLI::App& app, const std::string& runtime_dir, int& status) {
 void add_publish(CLI::App& app, const std::string& runtime_dir, int& status) {
   const auto options = std::make_shared<PublishFileOptions>();
   options->sharing = "private";
-  CLI::App* publish =
-      app.add_subcommand("publish", "Load a file into device memory and publish it, until interrupted");
+  CLI::App* publish = app.add_subcommand("publish", "Load a file into device memory and publish it");
   publish->add_option("file", options->file, "Of any bytes")->required()->type_name("FILE");
   publish->add_option("--name", options->name, "Name of the region [the file's]")->type_name("NAME");
   publish
@@ -92,6 +93,10 @@ void add_publish(CLI::App& app, const std::string& runtime_dir, int& status) {
                    "Of this device: UUID, or its place in `gpumem status` [the first]")
       ->type_name("DEVICE");
   add_time(*publish, "--life", options->life, "End it after this time");
+  publish->add_flag("--keep", options->keep,
+                    "Leave it behind: it outlives this program, at the tenant's expense");
+  add_time(*publish, "--linger", options->linger,
+           "With --keep: end it so long after the last process has left it [never]");
   add_time(*publish, "--wait", options->wait, "Wait for memory, so long at most [not at all]");
   add_json_flag(*publish, options->json);
   publish->callback([=, &runtime_dir, &status] {
@@ -106,6 +111,7 @@ void add_cat(CLI::App& app, const std::string& runtime_dir, int& status) {
   add_region_name(*cat, *region);
   add_owner(*cat, *region);
   add_version(*cat, *region);
+  add_time(*cat, "--wait", region->wait, "Wait for it to be published, so long at most [not at all]");
   cat->callback(
       [=, &runtime_dir, &status] { status = cat_region(client::runtime_folder(runtime_dir), *region); });
 }
@@ -117,6 +123,8 @@ void add_verify(CLI::App& app, const std::string& runtime_dir, int& status) {
   verify->add_option("file", arguments->file, "What they should be")->required()->type_name("FILE");
   add_owner(*verify, arguments->region);
   add_version(*verify, arguments->region);
+  add_time(*verify, "--wait", arguments->region.wait,
+           "Wait for it to be published, so long at most [not at all]");
   add_json_flag(*verify, arguments->json);
   verify->callback([=, &runtime_dir, &status] {
     status = verify_region(client::runtime_folder(runtime_dir), arguments->region, arguments->file,

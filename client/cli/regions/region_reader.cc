@@ -11,7 +11,8 @@ namespace gpumem::cli {
 Result<RegionReader> RegionReader::open(const std::filesystem::path& runtime_folder, const RegionName& name) {
   auto session = Session::connect({runtime_folder.string(), "gpumem"});
   if (!session) return session.error();
-  auto region = session->map_region(name.name, {name.owner, name.version});
+  auto region = session->map_region(
+      name.name, {.owner = name.owner, .version = name.version, .wait = name.wait, .stop = {}});
   if (!region) return region.error();
   return RegionReader(std::move(*session), std::move(*region));
 }

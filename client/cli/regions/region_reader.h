@@ -1,4 +1,5 @@
 #pragma once
+#include <chrono>
 #include <filesystem>
 #include <functional>
 #include <span>
@@ -11,8 +12,9 @@ namespace gpumem::cli {
 /// Which region, as the command line says.
 struct RegionName {
   std::string name;
-  std::string owner;          ///< a tenant; empty: the caller's
-  std::uint64_t version = 0;  ///< 0: the newest
+  std::string owner;                  ///< a tenant; empty: the caller's
+  std::uint64_t version = 0;          ///< 0: the newest
+  std::chrono::milliseconds wait{0};  ///< for it to be published
 };
 
 /// A region mapped for reading by a session of its own.

@@ -21,11 +21,22 @@ int list_regions(const std::filesystem::path& runtime_folder, const std::string&
   return std::cout ? 0 : 1;
 }
 
-int remove_region(const std::filesystem::path& runtime_folder, const std::string& name,
-                  std::uint64_t version) {
+namespace {
+
+Result<void> remove_own(const std::filesystem::path& runtime_folder, const std::string& name,
+                        std::uint64_t version) {
   auto session = Session::connect({runtime_folder.string(), "gpumem"});
-  if (!session) return report(session.error());
-  if (auto removed = session->remove_region(name, version); !removed) return report(removed.error());
+  if (!session) return session.error();
+  return session->remove_region(name, version);
+}
+
+}  // namespace
+
+int remove_region(const std::filesystem::path& runtime_folder, const std::string& owner,
+                  const std::string& name, std::uint64_t version) {
+  const auto removed = owner.empty() ? remove_own(runtime_folder, name, version)
+                                     : Monitor::remove_region(runtime_folder, owner, name, version);
+  if (!removed) return report(removed.error());
   std::cout << printable("removed '" + name + "'" +
                          (version == 0 ? "" : ", version " + std::to_string(version)))
             << std::endl;

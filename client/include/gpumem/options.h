@@ -84,6 +84,10 @@ struct PublishOptions {
   std::array<unsigned char, 32> digest{};
   /// Zero: as long as its memory.
   std::chrono::milliseconds life{0};
+  /// It outlives the processes that have its memory, at its tenant's expense.
+  bool keep = false;
+  /// Of a kept one: it ends so long after the last process has left it. Zero: it does not.
+  std::chrono::milliseconds linger{0};
 };
 
 struct RegionOptions {
@@ -91,6 +95,15 @@ struct RegionOptions {
   std::uint64_t version = 0;  ///< zero: the newest
   /// Lets this process write, too: for cooperating processes. Others see what it writes.
   bool writable = false;
+  /// A kept region that no process has any more is this session's from now on: it lives as long as its
+  /// memory.
+  bool adopt = false;
+  /// How long to wait for the newest version to be published. Zero: not at all.
+  std::chrono::milliseconds wait{0};
+#ifdef __cpp_lib_jthread
+  /// Calls the wait off: kCancelled.
+  std::stop_token stop{};
+#endif
 };
 
 /// A name for blocks in a snapshot: Allocator::tag.

@@ -55,6 +55,8 @@ Result<std::uint64_t> published(const PublishOptions& options, Call&& call) {
   given.layout = options.layout.count;
   std::copy(options.digest.begin(), options.digest.end(), given.digest);
   given.life_ms = options.life.count();
+  given.keep = options.keep;
+  given.linger_ms = options.linger.count();
   std::uint64_t version = 0;
   const gpumem_status status = call(&given, &version);
   if (status != GPUMEM_OK) return last_error(status);

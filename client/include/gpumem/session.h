@@ -76,8 +76,11 @@ class Session {
   ///         kUnauthenticated.
   Result<Import> import_handle(const IpcHandle& handle);
 
-  /// Maps a region (Slice::publish). Errors  kNotFound (none that is shared with this session's tenant; a
-  /// device that this process does not see), kFailedPrecondition (a broker that knows no regions), others as
+  /// Maps a region (Slice::publish). Blocks  for `options.wait` at most, until one of the name is published.
+  /// Errors  kNotFound (none that is shared with this session's tenant; a device that this process does not
+  ///         see), kDeadlineExceeded (waited in vain), kCancelled (by `options.stop`), kResourceExhausted
+  ///         (this session waits for 64), kPermissionDenied (adopts another tenant's), kFailedPrecondition
+  ///         (adopts one that is not kept, or that a process has; a broker that knows no regions), others as
   ///         import_handle.
   Result<Region> map_region(const std::string& name, const RegionOptions& options = {});
   /// Ends a region of this session's tenant: nobody maps it any more. Who has mapped it keeps it. `version`:
@@ -200,6 +203,13 @@ inline Result<Region> Session::map_region(const std::string& name, const RegionO
   given.owner = options.owner.c_str();
   given.version = options.version;
   given.writable = options.writable;
+  given.adopt = options.adopt;
+  given.wait_ms = options.wait.count();
+#ifdef __cpp_lib_jthread
+  const detail::Canceller canceller(options.stop);
+  if (canceller.status() != GPUMEM_OK) return detail::last_error(canceller.status());
+  given.canceller = canceller.get();
+#endif
   gpumem_import* import = nullptr;
   const gpumem_status status = gpumem_map_region(handle_.get(), name.c_str(), &given, &import);
   if (status != GPUMEM_OK) return detail::last_error(status);

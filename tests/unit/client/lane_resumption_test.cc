@@ -225,7 +225,7 @@ TEST_F(LaneResumed, AsksAnOlderBrokerForNothingThatItDoesNotKnow) {
   EXPECT_TRUE(lane->mend(kTimeout));
   lane->tell_later(lane::RevokeHandle{});
   lane->tell_later(lane::CloseSlice{1});
-  const auto mapped = lane->map_region({});
+  const auto mapped = lane->map_region({}, {});
   ASSERT_FALSE(mapped);
   EXPECT_EQ(mapped.error().code, Code::kFailedPrecondition) << "and says so";
   EXPECT_TRUE(lane->call(lane::Ping{}));

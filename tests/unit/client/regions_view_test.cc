@@ -58,6 +58,21 @@ TEST(RegionsView, IsATableByOwnerNameAndVersion) {
             "bob    b           4  GPU-12345678  3GiB  group          7  4321       2  1h 0m  -\n");
 }
 
+TEST(RegionsView, OfAKeptOneThatNoProcessHasSaysSo) {
+  v1::RegionInfo left = region("bob", "weights", 3);
+  left.set_kept(true);
+  left.set_linger_ms(1000);
+  left.set_left("2030-01-02T11:59:00Z");
+  left.mutable_charged(0)->set_pid(0);
+  EXPECT_THAT(regions_text(listed({left}), high_noon()), HasSubstr("  kept  "));
+  const Json json = regions_json(listed({left}))["regions"][0];
+  EXPECT_EQ(json["kept"], true);
+  EXPECT_EQ(json["linger_ms"], 1000);
+  EXPECT_EQ(json["left"], "2030-01-02T11:59:00Z");
+  left.set_kept(false);
+  EXPECT_EQ(regions_text(listed({left}), high_noon()).find("kept"), std::string::npos);
+}
+
 TEST(RegionsView, OfNoneSaysSo) { EXPECT_EQ(regions_text({}, high_noon()), "no regions\n"); }
 
 TEST(RegionsView, ShowsNoEscapeSequencesOfWhoChoseAName) {

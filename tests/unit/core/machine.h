@@ -274,6 +274,7 @@ class Machine {
   bool cooperative = false;
   std::deque<Job> jobs;
   std::map<RequestId, Result<Grant, GrowFailure>> answers;
+  std::map<RequestId, Result<MappedRegion>> maps;
   std::map<GrantId, SessionId> offers;
   std::vector<SessionId> forgotten;
   std::map<SessionId, std::vector<ExtentId>> held;
@@ -338,6 +339,9 @@ class Machine {
       EXPECT_TRUE(offers.contains(effect.answer->id)) << "an offer comes before its answer";
     }
     EXPECT_TRUE(answers.emplace(effect.request, std::move(effect.answer)).second) << "answered twice";
+  }
+  void take(AnswerMap& effect) {
+    EXPECT_TRUE(maps.emplace(effect.request, std::move(effect.answer)).second) << "answered twice";
   }
   void take(RingDoorbell& effect) {
     ++bells[effect.session];

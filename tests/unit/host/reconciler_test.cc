@@ -44,6 +44,7 @@ class OpenGate final : public core::Executor {
   RequestId grow(SessionId, std::span<const core::Broker::Part>, core::Duration, GrowAnswer) override {
     return {};
   }
+  RequestId map_region(SessionId, core::MapTerms, core::Duration, MapAnswer) override { return {}; }
   void cancel(RequestId) override {}
   void after(std::function<void()> done) override { done(); }
   std::optional<core::HandleBytes> fabric_handle(ExtentId) const override { return {}; }

@@ -68,11 +68,13 @@ class ExportOptions(ctypes.Structure):
 
 class PublishOptions(ctypes.Structure):
     _fields_ = [("struct_size", c_size_t), ("sharing", c_int), ("readers", POINTER(c_char_p)),
-                ("reader_count", c_size_t), ("layout", c_uint64), ("digest", c_uint8 * 32), ("life_ms", c_int64)]
+                ("reader_count", c_size_t), ("layout", c_uint64), ("digest", c_uint8 * 32), ("life_ms", c_int64),
+                ("keep", c_bool), ("linger_ms", c_int64)]
 
 
 class RegionOptions(ctypes.Structure):
-    _fields_ = [("struct_size", c_size_t), ("owner", c_char_p), ("version", c_uint64), ("writable", c_bool)]
+    _fields_ = [("struct_size", c_size_t), ("owner", c_char_p), ("version", c_uint64), ("writable", c_bool),
+                ("adopt", c_bool), ("wait_ms", c_int64), ("canceller", Handle)]
 
 
 class RegionInfo(ctypes.Structure):

@@ -105,11 +105,12 @@ def publish_arrays(session: Session, name: str, arrays: Mapping[str, Any], *, me
 
 def publish_layout(session: Session, name: str, layout: Layout, fill: Fill, *, slice: Slice | None = None,
                    device: str | None = None, wait: float = 0.0, sharing: Sharing = Sharing.PRIVATE,
-                   readers: Sequence[str] = (), life: float | None = None) -> Publication:
+                   readers: Sequence[str] = (), life: float | None = None, keep: bool = False,
+                   linger: float | None = None) -> Publication:
     """Takes memory for `layout`, has `fill` fill it, writes the layout behind it and publishes it.
 
     device: UUID; None: the first. wait: seconds for memory that others hold, as Slice.grow.
-    sharing, readers, life: as Slice.publish.
+    sharing, readers, life, keep, linger: as Slice.publish.
     Raises as Slice.grow and Slice.publish, and what `fill` raises; then nothing is published, and a slice that was passed
     has its size of before.
     """
@@ -124,7 +125,7 @@ def publish_layout(session: Session, name: str, layout: Layout, fill: Fill, *, s
             _driver.write(place.base + offset + start, encoded)
             _driver.synchronize()  # a copy from the host may return before the device has it
         version = place.publish(name, offset, size, sharing=sharing, readers=readers, layout=len(encoded),
-                                digest=layout.digest, life=life)
+                                digest=layout.digest, life=life, keep=keep, linger=linger)
     return Publication(session, place, name, version, layout, owns_slice=slice is None)
 
 

@@ -35,7 +35,8 @@ class Sharing(enum.IntEnum):
 
 
 def published(slice_handle: int, name: str, offset: SupportsIndex, bytes: SupportsIndex, sharing: Sharing,
-              readers: Sequence[str], layout: SupportsIndex, digest: builtins.bytes, life: float | None) -> int:
+              readers: Sequence[str], layout: SupportsIndex, digest: builtins.bytes, life: float | None,
+              keep: bool = False, linger: float | None = None) -> int:
     """The version of the region. Raises as Slice.publish."""
     if len(digest) not in (0, DIGEST_BYTES):
         raise InvalidArgument(f"a digest has {DIGEST_BYTES} bytes, not {len(digest)}")
@@ -43,7 +44,8 @@ def published(slice_handle: int, name: str, offset: SupportsIndex, bytes: Suppor
     options = _abi.sized(_abi.PublishOptions, sharing=int(sharing), readers=names, reader_count=len(readers),
                          layout=size_of(layout, "layout"),
                          digest=(ctypes.c_uint8 * DIGEST_BYTES)(*digest),
-                         life_ms=0 if life is None else milliseconds_of(life, "life"))
+                         life_ms=0 if life is None else milliseconds_of(life, "life"), keep=bool(keep),
+                         linger_ms=0 if linger is None else max(1, milliseconds_of(linger, "linger")))
     version = ctypes.c_uint64()
     check(load().gpumem_slice_publish(slice_handle, encoded(name, "name"), size_of(offset, "offset"),
                                       size_of(bytes, "bytes"), ctypes.byref(options), ctypes.byref(version)))

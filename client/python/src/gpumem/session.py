@@ -11,7 +11,7 @@ from . import _abi
 from ._library import check, leave, load, text, visit
 from ._values import encoded, milliseconds_of, size_of
 from .allocator import Allocator
-from .errors import InvalidArgument
+from .errors import Code, InvalidArgument, NotFound, Unavailable
 from .ipc import Import
 from .pressure import Handler, Listener
 from .region import Region
@@ -118,19 +118,30 @@ class Session:
                                           ctypes.byref(opened)))
         return Import(opened.value or 0)
 
-    def map_region(self, name: str, *, owner: str = "", version: SupportsIndex = 0, writable: bool = False) -> Region:
+    def map_region(self, name: str, *, owner: str = "", version: SupportsIndex = 0, writable: bool = False,
+                   wait: float = 0.0, adopt: bool = False) -> Region:
         """Maps a region (Slice.publish) for reading.
 
         owner: the tenant that has published it; empty: this session's.
         version: 0 for the newest.
         writable: also for writing, for processes that work together: others see what is written.
-        Raises NotFound (none that is shared with this session's tenant; a device that this process does not see),
-        FailedPrecondition (a broker that knows no regions), others as import_handle.
+        wait: seconds that it may wait for the newest version to be published.
+        adopt: a kept region that no process has any more is this session's from now on; it lives as long as its memory.
+        Raises NotFound (a device that this process does not see; none that is shared with this session's tenant,
+        or none after `wait`), OutOfMemory (this session waits for 64), PermissionDenied (adopts another
+        tenant's), FailedPrecondition (adopts one that is not kept, or that a process has; a broker that knows no regions),
+        others as import_handle.
         """
         options = _abi.sized(_abi.RegionOptions, owner=encoded(owner, "owner"), version=size_of(version, "version"),
-                             writable=writable)
+                             writable=writable, adopt=bool(adopt), wait_ms=milliseconds_of(wait, "wait"))
         opened = _abi.Handle()
-        check(load().gpumem_map_region(self._handle, encoded(name, "name"), ctypes.byref(options), ctypes.byref(opened)))
+        try:
+            check(load().gpumem_map_region(self._handle, encoded(name, "name"), ctypes.byref(options),
+                                           ctypes.byref(opened)))
+        except Unavailable as error:
+            if error.code is Code.DEADLINE_EXCEEDED:
+                raise NotFound(str(error), error.code) from None
+            raise
         return Region(opened.value or 0, self, name, writable=writable)
 
     def remove_region(self, name: str, *, version: SupportsIndex = 0) -> None:

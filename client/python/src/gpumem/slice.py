@@ -89,7 +89,8 @@ class Slice:
 
     def publish(self, name: str, offset: SupportsIndex = 0, bytes: SupportsIndex = 0, *,
                 sharing: Sharing = Sharing.PRIVATE, readers: Sequence[str] = (), layout: SupportsIndex = 0,
-                digest: builtins.bytes = b"", life: float | None = None) -> int:
+                digest: builtins.bytes = b"", life: float | None = None, keep: bool = False,
+                linger: float | None = None) -> int:
         """Names [base + offset, base + offset + bytes), whose content does not change any more, for other processes to
         map (Session.map_region). Answers its version, higher than that of every region before; earlier ones of the
         same name stay. The memory stays charged as it is. The region ends when it is removed or expires, and with any
@@ -100,11 +101,14 @@ class Slice:
         layout: so many of its last bytes say what is in it; the broker does not read them. digest: 32 bytes of a hash of
         them, for readers to compare.
         life: seconds; None: as long as its memory.
+        keep: it outlives the processes that have its memory, at the tenant's expense. linger: it ends so many seconds
+        after the last of them has left it; None: it does not.
         Raises InvalidArgument (not committed, the name, the layout, the readers), OutOfMemory (over 128 extents, over
         16,384 regions of the tenant), NotFound (given back meanwhile), FailedPrecondition (a broker that knows no
         regions), Unavailable.
         """
-        return published(self._handle, name, offset, bytes, sharing, readers, layout, digest, life)
+        return published(self._handle, name, offset, bytes, sharing, readers, layout, digest, life,
+                         keep, linger)
 
     @property
     def base(self) -> int:

@@ -1,4 +1,4 @@
-#include "daemon/host/pending_growths.h"
+#include "daemon/host/pending_answers.h"
 
 #include <gtest/gtest.h>
 

@@ -1,0 +1,154 @@
+#include <algorithm>
+#include <tuple>
+
+#include "daemon/core/lending.h"
+
+// Kept regions: they outlive the processes that have their memory. What no process has any more is charged to
+// a custodian of the same tenant, a session without a process.
+
+namespace gpumem::core {
+namespace {
+
+// As a custodian is shown where processes are.
+constexpr const char* kCustodianCommand = "(kept regions)";
+
+bool is_custodian_for(const Session& custodian, const Session& holder) {
+  const Peer& mine = custodian.peer;
+  const Peer& peer = holder.peer;
+  return custodian.tenant == holder.tenant && mine.uid == peer.uid && mine.gids == peer.gids &&
+         mine.can_be_ended == peer.can_be_ended;
+}
+
+bool is_used(const Imports::Shared* shared) {
+  return shared != nullptr &&
+         std::ranges::any_of(shared->users, [](const auto& user) { return user.second != 0; });
+}
+
+}  // namespace
+
+// It belongs where its processes belonged, also after another policy or broker. Its record is that of a
+// stream, which ends with its broker: at the next one another custodian takes over what is still kept.
+Session& Lending::custodian_for(const Session& holder, TimePoint now) {
+  for (const SessionId id : state_.custodians) {
+    Session& known = state_.session(id);
+    if (is_custodian_for(known, holder)) return known;
+  }
+  const SessionId id = state_.session_ids.next();
+  auto made = std::make_unique<Session>();
+  made->id = id;
+  made->tenant = holder.tenant;
+  made->tenant_name = holder.tenant_name;
+  made->peer = {.pid = 0,
+                .uid = holder.peer.uid,
+                .can_be_ended = holder.peer.can_be_ended,
+                .maps = false,
+                .gids = holder.peer.gids,
+                .command = kCustodianCommand};
+  made->since = now;
+  made->custodian = true;
+  Session& custodian = *made;
+  state_.outbox.record(checkpoint_of(custodian));
+  state_.sessions.emplace(id, std::move(made));
+  state_.session_order.insert(id);
+  state_.custodians.insert(id);
+  state_.tenants.join(custodian.tenant, id);
+  return custodian;
+}
+
+Region Lending::remove(RegionId id, TimePoint now) {
+  Region removed = regions_.remove(id);
+  let_go_unkept(removed, now);
+  return removed;
+}
+
+// What a custodian had for this region alone. Readers of other tenants are charged for what they keep.
+void Lending::let_go_unkept(const Region& removed, TimePoint now) {
+  if (!removed.kept) return;
+  for (const LeaseId id : removed.leases) {
+    const auto found = leases_.find(id);
+    if (found == leases_.end() || found->second->in_store || keeps(*found->second)) continue;
+    if (state_.session(found->second->session).custodian) let_go(*found->second, now);
+  }
+}
+
+// ---- Who has it ----
+
+void Lending::note_use(LeaseId lease) {
+  for (const RegionId id : regions_.of(lease))
+    if (regions_.at(id).kept) changed_hands_.insert(id);
+}
+
+bool Lending::has_left(const Region& region) const {
+  return std::ranges::all_of(region.leases, [this](LeaseId id) {
+    return state_.session(lease(id).session).custodian && !is_used(state_.imports.find(id));
+  });
+}
+
+// Once for each event, whatever leases of it have changed hands.
+void Lending::note_left(TimePoint now) {
+  for (const RegionId id : std::exchange(changed_hands_, {})) {
+    const Region* region = regions_.find(id);
+    if (region == nullptr || !region->kept) continue;
+    const TimePoint since = region->left == TimePoint::max() ? now : region->left;
+    regions_.set_left(id, has_left(*region) ? since : TimePoint::max());
+  }
+}
+
+Result<void> Lending::check_adoption(const Session& session, const Region& region) const {
+  if (region.owner != session.tenant)
+    return Error{Code::kPermissionDenied, "a region is taken over by its own tenant alone"};
+  if (!region.kept) {
+    return Error{Code::kFailedPrecondition,
+                 "region '" + region.name + "' is not a kept one: it lives as long as its memory already"};
+  }
+  for (const SessionId id : holders_of(region)) {
+    const Session& holder = state_.session(id);
+    if (holder.custodian || id == session.id) continue;
+    return Error{Code::kFailedPrecondition, "session " + std::to_string(id.value) + " (pid " +
+                                                std::to_string(holder.peer.pid) + ") has region '" +
+                                                region.name + "': it is taken over once that has ended"};
+  }
+  return {};
+}
+
+// ---- What is asked of it ----
+
+bool Lending::give_up_kept(TimePoint now) {
+  bool gave_up = false;
+  for (const SessionId id : std::vector(state_.custodians.begin(), state_.custodians.end())) {
+    const Session& custodian = state_.session(id);
+    for (const auto& [device, request] : custodian.asked)
+      if (!request.own.is_zero()) gave_up |= give_up_kept(custodian, device, request, now);
+  }
+  return gave_up;
+}
+
+// Those that nobody uses go first, and of them the one that was left first. Others go only by force: their
+// readers are charged then.
+bool Lending::give_up_kept(const Session& custodian, DeviceIndex device, const ReclaimRequest& request,
+                           TimePoint now) {
+  using Rank = std::tuple<bool, TimePoint, RegionId>;
+  std::set<Rank> ranks;
+  for (const Lease& one : custodian.leases) {
+    if (one.device != device || one.in_store) continue;
+    for (const RegionId id : regions_.of(one.id)) {
+      const Region& region = regions_.at(id);
+      const bool used = region.left == TimePoint::max();
+      if (region.kept && (request.forced || !used)) ranks.emplace(used, region.left, id);
+    }
+  }
+  const Bytes before = custodian.holding(device).held();
+  const Bytes asked = request.own;
+  for (const auto& [used, left, id] : ranks) {
+    if (before - custodian.holding(device).held() >= asked) break;
+    const Region removed = remove(id, now);
+    Event& event = state_.outbox.note(Event::Kind::kRegionLost, custodian, now);
+    event.device = device;
+    event.bytes = removed.bytes;
+    event.words = "'" + removed.name + "', version " + std::to_string(removed.id.value) +
+                  ", was kept beyond what its tenant is guaranteed, and others need the memory";
+  }
+  return !ranks.empty();
+}
+
+}  // namespace gpumem::core

@@ -1,0 +1,151 @@
+#include <gmock/gmock.h>
+
+#include "tests/unit/core/machine.h"
+
+// Who waits for a region until it is published.
+
+namespace gpumem::core {
+namespace {
+
+using std::chrono::seconds;
+using testing::IsEmpty;
+
+Policy wait_policy() {
+  Policy policy;
+  policy.devices = {device("GPU-0", mebibytes(64))};
+  policy.tenants = {user("ann", 1, {{{}, mebibytes(64)}}), user("bob", 2, {{{}, mebibytes(64)}})};
+  return policy;
+}
+
+class BrokerRegionWait : public testing::Test {
+ protected:
+  BrokerRegionWait() {
+    publisher = machine.connect(2);
+    mate = machine.connect(2);
+    ann = machine.connect(1);
+    slice = machine.slice(publisher);
+    grant = machine.get(publisher, slice, mebibytes(2));
+  }
+  Result<RegionId> publish(Sharing sharing = Sharing::kPublic, const std::string& name = "weights") {
+    RegionTerms terms;
+    terms.name = name;
+    terms.sharing = sharing;
+    auto version = machine.broker.publish(publisher, slice, Machine::leases_of(grant), terms, machine.now);
+    machine.collect();
+    return version;
+  }
+  RequestId wait(SessionId session, Duration time, MapTerms terms = {"bob", "weights"}) {
+    const RequestId id = machine.request_ids.next();
+    machine.broker.map_or_wait(id, session, std::move(terms), time, machine.now);
+    machine.collect();
+    return id;
+  }
+  bool is_answered(RequestId id) const { return machine.maps.contains(id); }
+  bool is_mapped(RequestId id) const { return is_answered(id) && machine.maps.at(id).has_value(); }
+  Code code(RequestId id) const { return machine.maps.at(id).error().code; }
+
+  Machine machine{wait_policy()};
+  SessionId publisher, mate, ann;
+  SliceId slice;
+  Grant grant;
+};
+
+TEST_F(BrokerRegionWait, EndsWhenTheRegionIsPublished) {
+  const RequestId own = wait(mate, seconds(10), {"", "weights"});
+  const RequestId anns = wait(ann, seconds(10));
+  EXPECT_FALSE(is_answered(own));
+  EXPECT_EQ(machine.broker.map_due(own), machine.now + seconds(10));
+  const auto version = publish();
+  ASSERT_TRUE(is_mapped(own));
+  ASSERT_TRUE(is_mapped(anns));
+  EXPECT_EQ(machine.maps.at(own)->version, *version);
+  EXPECT_EQ(machine.maps.at(own)->imported.bytes, mebibytes(2));
+  EXPECT_FALSE(machine.broker.map_due(own));
+}
+
+TEST_F(BrokerRegionWait, IsNotForWhatIsThereAlready) {
+  ASSERT_TRUE(publish());
+  EXPECT_TRUE(is_mapped(wait(ann, seconds(10))));
+}
+
+TEST_F(BrokerRegionWait, OfNoTimeIsAnsweredAtOnce) {
+  EXPECT_EQ(code(wait(ann, seconds(0))), Code::kNotFound);
+}
+
+TEST_F(BrokerRegionWait, InVainSaysWhatItWaitedFor) {
+  const RequestId id = wait(ann, seconds(10));
+  machine.pass_in_steps(seconds(9));
+  EXPECT_FALSE(is_answered(id));
+  machine.pass_in_steps(seconds(1));
+  ASSERT_TRUE(is_answered(id));
+  EXPECT_EQ(code(id), Code::kDeadlineExceeded);
+  EXPECT_THAT(machine.maps.at(id).error().message, testing::HasSubstr("'weights' of tenant 'bob'"));
+}
+
+// Nobody learns of others' regions by waiting for them.
+TEST_F(BrokerRegionWait, GoesOnOverARegionThatIsNotForTheWaiter) {
+  const RequestId id = wait(ann, seconds(10));
+  ASSERT_TRUE(publish(Sharing::kPrivate));
+  ASSERT_TRUE(publish(Sharing::kPublic, "others"));
+  EXPECT_FALSE(is_answered(id));
+  ASSERT_TRUE(publish());
+  EXPECT_TRUE(is_mapped(id));
+}
+
+TEST_F(BrokerRegionWait, EndsWithItsSession) {
+  const RequestId id = wait(ann, seconds(10));
+  machine.die(ann);
+  ASSERT_TRUE(publish());
+  machine.pass_in_steps(seconds(20));
+  EXPECT_FALSE(is_answered(id));
+  EXPECT_EQ(machine.broker.next_deadline(), std::nullopt);
+}
+
+TEST_F(BrokerRegionWait, IsWithdrawn) {
+  const RequestId id = wait(ann, seconds(10));
+  machine.cancel(id);
+  ASSERT_TRUE(publish());
+  machine.pass_in_steps(seconds(20));
+  EXPECT_FALSE(is_answered(id));
+}
+
+TEST_F(BrokerRegionWait, EndsWhenTheBrokerStops) {
+  const RequestId id = wait(ann, seconds(10));
+  machine.broker.drain();
+  machine.collect();
+  ASSERT_TRUE(is_answered(id));
+  EXPECT_EQ(code(id), Code::kUnavailable);
+}
+
+TEST_F(BrokerRegionWait, IsBoundedForEachSession) {
+  std::vector<RequestId> ids;
+  for (std::size_t i = 0; i < RegionWaits::kMostOfSession; ++i) ids.push_back(wait(ann, seconds(10)));
+  EXPECT_EQ(code(wait(ann, seconds(10))), Code::kResourceExhausted);
+  machine.cancel(ids.front());
+  EXPECT_FALSE(is_answered(wait(ann, seconds(10))));
+  EXPECT_FALSE(is_answered(wait(mate, seconds(10)))) << "others have theirs";
+}
+
+TEST_F(BrokerRegionWait, IsForTheNewestAlone) {
+  EXPECT_EQ(code(wait(ann, seconds(10), {"bob", "weights", 7})), Code::kInvalidArgument);
+}
+
+TEST_F(BrokerRegionWait, LooksAgainWhenTenantsChange) {
+  const RequestId id = wait(ann, seconds(10));
+  ASSERT_TRUE(publish(Sharing::kPrivate));
+  Policy one = wait_policy();
+  one.tenants[1].name = "both";
+  one.tenants[1].gid = 102;
+  ASSERT_TRUE(machine.broker.apply(one, machine.now));
+  machine.collect();
+  EXPECT_FALSE(is_answered(id)) << "of another name now";
+  machine.pass_in_steps(seconds(10));
+  EXPECT_EQ(code(id), Code::kDeadlineExceeded);
+}
+
+TEST_F(BrokerRegionWait, ByAnUnknownSessionIsAnsweredAtOnce) {
+  EXPECT_EQ(code(wait(SessionId{999}, seconds(10))), Code::kUnauthenticated);
+}
+
+}  // namespace
+}  // namespace gpumem::core
