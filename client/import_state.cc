@@ -11,7 +11,7 @@ namespace gpumem::client {
 namespace {
 
 /// Longer than any real wait, and short enough to be added to a point in time.
-constexpr std::chrono::milliseconds kLongestWait = std::chrono::hours(24 * 365);
+constexpr std::chrono::milliseconds kLongestRegionWait = std::chrono::hours(24 * 365);
 
 Result<std::vector<cuda::Allocation>> import_extents(const cuda::Driver& driver, const ImportedPart& part) {
   if (part.lost_descriptors) {
@@ -61,7 +61,7 @@ Result<std::unique_ptr<ImportState>> ImportState::open(std::shared_ptr<Connectio
   if (auto usable = connection->usable(); !usable) return usable.error();
   if (auto started = connection->pressure().start(); !started) return started.error();
   if (options.stop.stop_requested()) return called_off();
-  const auto wait = std::clamp(options.wait, std::chrono::milliseconds::zero(), kLongestWait);
+  const auto wait = std::clamp(options.wait, std::chrono::milliseconds::zero(), kLongestRegionWait);
   const Lane::Clock::time_point now = Lane::Clock::now();
   auto mapped = connection->lane().map_region(
       {lane::Text<128>::of(options.owner), lane::RegionName::of(name), options.version,

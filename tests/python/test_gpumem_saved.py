@@ -1,0 +1,86 @@
+"""Regions in files: saved, restored, and refused when they are not what was saved."""
+import gpumem
+import numpy
+import pytest
+from cuda.bindings import driver as cu
+from gpumem import MIB, saved
+
+from bindings import ok
+from brokered import broker, kept  # noqa: F401, fixtures
+
+
+@pytest.fixture(scope="module")
+def context():
+    ok(cu.cuInit(0))
+    return ok(cu.cuDevicePrimaryCtxRetain(0))
+
+
+@pytest.fixture
+def session(context):
+    with gpumem.Session.connect(label="test") as session:
+        yield session
+
+
+@pytest.fixture
+def path(session, tmp_path):
+    """A saved region of arrays."""
+    arrays = {"a": numpy.arange(1000, dtype="float32"), "b": numpy.full(3 * MIB, 7, "uint8")}
+    with gpumem.publish_arrays(session, "weights", arrays, metadata={"step": "5"}), session.map_region("weights") as region:
+        saved.save(region, tmp_path / "weights.region")
+    return tmp_path / "weights.region"
+
+
+def test_a_region_comes_back_as_it_was(session, path, tmp_path):
+    restored = saved.restore(session, "again", path)
+    with restored.slice, session.map_region("again") as region:
+        assert region.version == restored.version
+        arrays = region.arrays()
+        assert arrays.layout.metadata == {"step": "5"}
+        assert numpy.array_equal(numpy.asarray(arrays["a"]), numpy.arange(1000, dtype="float32"))
+        assert bytes(numpy.asarray(arrays["b"])) == b"\7" * (3 * MIB)
+        saved.save(region, tmp_path / "copy")
+        assert (tmp_path / "copy").read_bytes() == path.read_bytes()
+        del arrays
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["copy", "weights.region"], "nothing else stays"
+
+
+def test_a_restored_region_may_be_kept(session, path):
+    with saved.restore(session, "kept", path, keep=True).slice:
+        pass
+    with session.map_region("kept") as region:
+        assert set(region.arrays()) == {"a", "b"}
+    session.remove_region("kept")
+
+
+@pytest.mark.parametrize("change, why", [
+    (lambda content: b"", "no saved region"),
+    (lambda content: b"x" + content[1:], "no saved region"),
+    (lambda content: content[:-1], "truncated"),
+    (lambda content: content + b"x", "bytes of a region"),
+    (lambda content: content[:-1] + bytes([content[-1] ^ 1]), "changed"),
+    (lambda content: content[:30] + bytes([content[30] ^ 1]) + content[31:], "changed"),
+    (lambda content: content[:60] + bytes([content[60] ^ 1]) + content[61:], "changed"),
+    (lambda content: content[:16] + b"\xff" * 8 + content[24:], "a layout of"),
+    (lambda content: content[:8] + bytes(8) + content[16:], "bytes of a region"),
+])
+def test_what_is_not_what_was_saved_is_refused(session, path, change, why):
+    path.write_bytes(change(path.read_bytes()))
+    with session.open_slice() as slice:
+        slice.grow(2 * MIB)
+        with pytest.raises(gpumem.InvalidArgument, match=why):
+            saved.restore(session, "wrong", path, slice=slice)
+        assert slice.committed == 2 * MIB
+    with pytest.raises(gpumem.NotFound):
+        session.map_region("wrong")
+
+
+def test_a_file_that_cannot_be_written_leaves_the_old_one(session, path, monkeypatch):
+    before = path.read_bytes()
+    with gpumem.publish_arrays(session, "other", {"a": numpy.zeros(9)}), session.map_region("other") as region:
+        def fail(address: int, size: int) -> bytes:
+            raise gpumem.GpumemError("a copy that failed")
+        monkeypatch.setattr(saved._driver, "copy_out", fail)
+        with pytest.raises(gpumem.GpumemError, match="failed"):
+            saved.save(region, path)
+    assert path.read_bytes() == before
+    assert [one.name for one in path.parent.iterdir()] == ["weights.region"]
