@@ -29,7 +29,7 @@ Result<void> check_quota(const std::string& who, const DevicePolicy& device, con
 }
 
 // ` by 2GiB`: how much `more` on top of `sum`, which fits, is beyond `most`.
-std::string over(Bytes sum, Bytes more, Bytes most) {
+std::string by_how_much(Bytes sum, Bytes more, Bytes most) {
   return " by " + to_string(more.minus(most.minus(sum)));
 }
 
@@ -95,7 +95,7 @@ class Tree {
       const auto next = sum.plus(*promised);
       if (!next || *next > lent.pool) {
         return invalid("the guarantees on " + lent.uuid + " exceed its pool of " + to_string(lent.pool) +
-                       over(sum, *promised, lent.pool) + ": tenant '" + rule.name + "' asks for " +
+                       by_how_much(sum, *promised, lent.pool) + ": tenant '" + rule.name + "' asks for " +
                        to_string(*promised) + " on top of " + to_string(sum) +
                        "; lower a guarantee or reserve more of the device");
       }
@@ -161,7 +161,7 @@ class Tree {
                     Bytes of_child) const {
     return invalid("the guarantees below tenant '" + rule.name + "' on " + policy_.devices[device].uuid +
                    " exceed its limit of " + to_string(rule.quotas[device].limit) +
-                   over(sum, of_child, rule.quotas[device].limit) + ": tenant '" + child.name +
+                   by_how_much(sum, of_child, rule.quotas[device].limit) + ": tenant '" + child.name +
                    "' asks for " + to_string(of_child) + " on top of " + to_string(sum) +
                    "; lower a guarantee or raise the limit of '" + rule.name + "'");
   }

@@ -23,7 +23,7 @@ std::string amounts_in_words(const core::PodClaim& claim) {
 }
 
 // Each amount can be had by itself: what is wrong is what there is already.
-Error no_room(const Error& error) {
+Error as_precondition(const Error& error) {
   return {error.code == Code::kInvalidArgument ? Code::kFailedPrecondition : error.code, error.message};
 }
 
@@ -66,7 +66,7 @@ Result<void> LiveQuotas::prepare_now(const core::PodClaim& claim, const core::Ca
   const auto known = current.by_uid.find(claim.uid);
   if (known != current.by_uid.end() && known->second == claim) return {};
   auto in_force = compile_policy(config_, devices_, store_.current(), current);
-  if (!in_force) return no_room(in_force.error());
+  if (!in_force) return as_precondition(in_force.error());
   if (auto lent = check_amounts(claim, in_force->policy); !lent) return lent.error();
   const std::set<std::string> taken = leftovers(core_.tenants(), current);
   const auto is_taken = [&](const std::string& name) { return taken.contains(name); };
@@ -89,16 +89,16 @@ Result<void> LiveQuotas::unprepare_now(const std::string& uid, const core::Calle
 // As with quotas: on the disk first, then in the core, then the disk's old file goes.
 Result<void> LiveQuotas::put_in_force(pods::PreparedClaims next, const std::string& cause) {
   auto before = compile_policy(config_, devices_, store_.current(), claims_.current());
-  if (!before) return no_room(before.error());
+  if (!before) return as_precondition(before.error());
   auto after = compile_policy(config_, devices_, store_.current(), next);
-  if (!after) return no_room(after.error());
+  if (!after) return as_precondition(after.error());
   if (auto prepared = claims_.prepare(std::move(next)); !prepared) {
     claims_.discard();
     return prepared.error();
   }
   if (auto applied = core_.apply(std::move(after->policy), cause); !applied) {
     claims_.discard();
-    return no_room(applied.error());
+    return as_precondition(applied.error());
   }
   auto committed = claims_.commit();
   if (committed) {

@@ -104,6 +104,7 @@ std::vector<PreparedTenant> tenants_of(const PreparedClaims& claims) {
     for (const core::ClaimAmount& amount : claim.amounts) add(amount, tenant.amounts);
   }
   std::vector<PreparedTenant> all;
+  all.reserve(tenants.size());
   for (auto& [name, tenant] : tenants) all.push_back(std::move(tenant));
   return all;
 }

@@ -101,6 +101,10 @@ TEST_F(Claims, ThatAreNoneAreRefused) {
   v1::Claim empty = claim("c1", {pod(kAnna, "a")}, {}, some);
   empty.clear_amounts();
   refused(empty, "asks for no device");
+  refused(claim("c1", std::vector<v1::Pod>(1025, pod(kAnna, "a")), {}, some), "more than 1024 pods");
+  v1::Claim full = claim("c1", {pod(kAnna, "a")}, {}, some);
+  for (int i = 0; i < 256; ++i) *full.add_amounts() = full.amounts(0);
+  refused(full, "more than 256 amounts");
 }
 
 TEST_F(Claims, AreListedByTheCommand) {
