@@ -35,7 +35,8 @@ Certificate make_certificate() {
   X509_gmtime_adj(X509_getm_notAfter(one.get()), 3600);
   X509_set_pubkey(one.get(), key.get());
   X509_NAME* name = X509_get_subject_name(one.get());
-  X509_NAME_add_entry_by_txt(name, "CN", MBSTRING_ASC, reinterpret_cast<const unsigned char*>("test"), -1, -1, 0);
+  X509_NAME_add_entry_by_txt(name, "CN", MBSTRING_ASC, reinterpret_cast<const unsigned char*>("test"), -1, -1,
+                             0);
   X509_set_issuer_name(one.get(), name);
   add_extension(one.get(), NID_basic_constraints, "critical,CA:TRUE");
   add_extension(one.get(), NID_subject_alt_name, "IP:127.0.0.1");

@@ -76,8 +76,8 @@ void FakeApiServer::put(const std::string& path, Json object) {
 }
 
 void FakeApiServer::put_claim(const Json& claim) {
-  put("/apis/resource.k8s.io/v1/namespaces/" + text_field(claim, {"metadata", "namespace"}) + "/resourceclaims/" +
-          text_field(claim, {"metadata", "name"}),
+  put("/apis/resource.k8s.io/v1/namespaces/" + text_field(claim, {"metadata", "namespace"}) +
+          "/resourceclaims/" + text_field(claim, {"metadata", "name"}),
       claim);
 }
 
@@ -177,7 +177,8 @@ void FakeApiServer::serve_one(int socket) {
   asio::ssl::context tls(asio::ssl::context::tls_server);
   tls.use_certificate_chain(asio::buffer(certificate_.certificate));
   tls.use_private_key(asio::buffer(certificate_.key), asio::ssl::context::pem);
-  boost::beast::ssl_stream<asio::ip::tcp::socket> stream(asio::ip::tcp::socket(io, asio::ip::tcp::v4(), socket), tls);
+  boost::beast::ssl_stream<asio::ip::tcp::socket> stream(
+      asio::ip::tcp::socket(io, asio::ip::tcp::v4(), socket), tls);
   boost::system::error_code error;
   stream.handshake(asio::ssl::stream_base::server, error);
   if (error) return;

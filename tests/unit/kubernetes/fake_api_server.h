@@ -13,8 +13,9 @@
 
 namespace gpumem::kubernetes::test {
 
-/// An API server over TLS on a port of loopback: it keeps objects by their paths, and lists, makes, replaces and deletes
-/// ResourceSlices as the real one does, resource versions included. Serves one connection after the other.
+/// An API server over TLS on a port of loopback: it keeps objects by their paths, and lists, makes, replaces
+/// and deletes ResourceSlices as the real one does, resource versions included. Serves one connection after
+/// the other.
 class FakeApiServer {
  public:
   /// Its certificate and the token that it takes lie in `folder`.

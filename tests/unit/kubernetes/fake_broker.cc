@@ -10,7 +10,8 @@ namespace gpumem::kubernetes::test {
 class FakeBroker::Monitor final : public v1::Monitor::Service {
  public:
   explicit Monitor(FakeBroker& broker) : broker_(broker) {}
-  grpc::Status GetStatus(grpc::ServerContext*, const v1::GetStatusRequest*, v1::GetStatusResponse* response) override {
+  grpc::Status GetStatus(grpc::ServerContext*, const v1::GetStatusRequest*,
+                         v1::GetStatusResponse* response) override {
     const std::lock_guard lock(broker_.mutex_);
     for (const v1::DeviceStatus& device : broker_.devices_) *response->add_devices() = device;
     return grpc::Status::OK;
@@ -37,7 +38,8 @@ class FakeBroker::Claims final : public v1::Claims::Service {
     broker_.claims_.erase(request->uid());
     return grpc::Status::OK;
   }
-  grpc::Status List(grpc::ServerContext*, const v1::ListClaimsRequest*, v1::ListClaimsResponse* response) override {
+  grpc::Status List(grpc::ServerContext*, const v1::ListClaimsRequest*,
+                    v1::ListClaimsResponse* response) override {
     const std::lock_guard lock(broker_.mutex_);
     for (const auto& [uid, claim] : broker_.claims_) *response->add_claims() = claim;
     return grpc::Status::OK;

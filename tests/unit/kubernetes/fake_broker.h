@@ -13,7 +13,8 @@
 
 namespace gpumem::kubernetes::test {
 
-/// A broker's API socket in `folder`, with the devices that it is given; it keeps claims, and refuses what it is told to.
+/// A broker's API socket in `folder`, with the devices that it is given; it keeps claims, and refuses what it
+/// is told to.
 class FakeBroker {
  public:
   explicit FakeBroker(const std::filesystem::path& folder);

@@ -1,0 +1,39 @@
+#pragma once
+#include <grpcpp/channel.h>
+#include <grpcpp/support/status.h>
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "daemon/kubernetes/claim.h"
+#include "daemon/kubernetes/kubelet_services.h"
+#include "kubelet/dra_v1.pb.h"
+#include "kubelet/registration.pb.h"
+
+namespace gpumem::kubernetes::test {
+
+/// The kubelet of Kubernetes 1.36 as far as drivers see it: its calls go out as bytes under the names that it
+/// uses, so a service that has other names or numbers is not found by it.
+class Kubelet {
+ public:
+  /// Registers what it finds in `registry_folder`, as the real one does: GetInfo, then
+  /// NotifyRegistrationStatus. Empty: there is no socket, or no answer.
+  static std::unique_ptr<Kubelet> register_driver(const std::filesystem::path& registry_folder,
+                                                  const std::string& refusal = {});
+
+  const pluginregistration::PluginInfo& info() const { return info_; }
+
+  dra::v1::NodePrepareResourcesResponse prepare(const std::vector<ClaimReference>& claims);
+  dra::v1::NodeUnprepareResourcesResponse unprepare(const std::vector<ClaimReference>& claims);
+
+  /// Any call on the driver's endpoint: `method` with its package, the message as bytes.
+  grpc::Status call(const std::string& method, const std::string& request, std::string& response);
+
+ private:
+  pluginregistration::PluginInfo info_;
+  std::shared_ptr<grpc::Channel> channel_;
+};
+
+}  // namespace gpumem::kubernetes::test
