@@ -47,8 +47,12 @@ class Borrowers:
 
 def show(cluster: Cluster) -> str:
     """What broker and driver say, for a failure's words."""
-    return "\n".join(cluster.kubectl("-n", "gpumem", "logs", "-l", SELECTOR, "-c", container, "--tail=40")
-                     for container in ("broker", "driver"))
+    def said(container: str) -> str:
+        try:
+            return cluster.kubectl("-n", "gpumem", "logs", "-l", SELECTOR, "-c", container, "--tail=40")
+        except Failed as failure:
+            return str(failure)
+    return "\n".join(f"--- {container}:\n{said(container)}" for container in ("client", "broker", "driver"))
 
 
 def install(cluster: Cluster, given: typing.Any) -> None:
