@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""run.py [--build BUILD | --image FILE] [--shell] [CASE...]: a Kubernetes cluster of its own on this machine, and what is tried on it.
+"""run.py [--build BUILD | --image FILE] [--shell] [CASE...]: a Kubernetes cluster of its own, and what is tried on it.
 
 Without CASE, all of cases/. Exit status: 0 all is well, 77 something needed cannot be had
 here and the last line says what, 1 a case failed.
@@ -52,7 +52,8 @@ def arguments() -> Given:
     if unknown := set(read.cases) - set(CASES):
         parser.error(f"there is no case {', '.join(sorted(unknown))}")
     read.cache.mkdir(parents=True, exist_ok=True)
-    return Given(read.build.resolve(), read.image and read.image.resolve(), read.cache.resolve(), read.inside, read.shell, read.cases or list(CASES))
+    return Given(read.build.resolve(), read.image and read.image.resolve(), read.cache.resolve(), read.inside, read.shell,
+                 read.cases or list(CASES))
 
 
 def skip(why: object) -> int:

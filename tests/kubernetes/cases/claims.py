@@ -19,6 +19,14 @@ def template(name: str, amount: str) -> dict[str, typing.Any]:
             "spec": {"spec": {"devices": {"requests": [request]}}}}
 
 
+def with_simulated_gpu(pod: dict[str, typing.Any]) -> None:
+    """What a real GPU does not need: its memory is files of the node, and its driver knows processes by the node's ids."""
+    folders = {"driver": "/run/gpumemd/driver", "memory": "/dev/shm"}
+    pod["spec"]["hostPID"] = True
+    pod["spec"]["volumes"] = [{"name": name, "hostPath": {"path": path}} for name, path in folders.items()]
+    pod["spec"]["containers"][0]["volumeMounts"] = [{"name": name, "mountPath": path} for name, path in folders.items()]
+
+
 class Borrowers:
     """Pods that hold memory until they are deleted."""
 
@@ -27,10 +35,8 @@ class Borrowers:
         self.image = image
 
     def start(self, name: str, claimed: str, held: str) -> None:
-        made = pods.pod(name, ["gpumem-example-hold", held], image=self.image, template=claimed, stdin=True)
-        # The simulated GPU is files, which each process maps and its driver's library opens. A real one is not.
-        made["spec"]["volumes"] = [{"name": "simulated", "hostPath": {"path": "/run/gpumemd/driver"}}]
-        made["spec"]["containers"][0]["volumeMounts"] = [{"name": "simulated", "mountPath": "/run/gpumemd/driver"}]
+        made = pods.pod(name, ["gpumem-example-hold", held], image=self.image, template=claimed, terminal=True)
+        with_simulated_gpu(made)
         self._cluster.apply(made)
 
     def await_memory(self, name: str) -> None:
