@@ -97,9 +97,23 @@ def check_unprepared(cluster: Cluster, borrowers: Borrowers) -> None:
     made["spec"]["containers"][0]["volumeMounts"] = [{"name": "sockets", "mountPath": "/run/gpumemd"}]
     cluster.apply(made)
     pods.await_phase(cluster, "stranger", "Failed", "Succeeded")
-    if pods.phase(cluster, "stranger") != "Failed":
-        raise Failed(f"a pod without a claim was lent to: {cluster.kubectl('logs', 'stranger')}")
+    said = cluster.kubectl("logs", "stranger")
+    if pods.phase(cluster, "stranger") != "Failed" or "nothing is prepared for pod" not in said:
+        raise Failed(f"a pod without a claim was told: {said}")
     cluster.kubectl("delete", "pod", "stranger")
+
+
+def check_restart(cluster: Cluster) -> None:
+    """Another broker and another driver follow, and the pods keep what they have."""
+    cluster.kubectl("-n", "gpumem", "rollout", "restart", "daemonset/gpumem")
+    cluster.kubectl("-n", "gpumem", "rollout", "status", "daemonset/gpumem", "--timeout=180s")
+    for name, held in (("second", "12GiB"), ("third", "8GiB")):
+        def is_charged() -> bool:
+            listed = cluster.kubectl("-n", "gpumem", "exec", "daemonset/gpumem", "-c", "broker", "--", "gpumem", "ps")
+            return any(f"default/{name}" in line and held in line for line in listed.splitlines())
+        cluster.until(f"the next broker knows what {name} holds", is_charged)
+        if pods.phase(cluster, name) != "Running":
+            raise Failed(f"{name} did not survive a restart of the broker: {cluster.kubectl('logs', name)}")
 
 
 def run(cluster: Cluster, given: typing.Any) -> None:
@@ -119,3 +133,4 @@ def run(cluster: Cluster, given: typing.Any) -> None:
     check_unprepared(cluster, borrowers)
     cluster.kubectl("delete", "pod", "first")
     borrowers.await_memory("third")
+    check_restart(cluster)
