@@ -23,8 +23,8 @@ from cluster import Cluster
 from processes import Failed, Skipped, tail
 
 SKIPPED = 77
-CASES = ("plain_pod", "chart", "claims")
-NEED_IMAGE = {"claims"}
+CASES = ("plain_pod", "chart", "sidecar", "claims")
+NEED_IMAGE = {"sidecar", "claims"}
 WORK = pathlib.Path("/var/tmp")
 PREFIX = "gpumem-kubernetes-"
 

@@ -19,7 +19,7 @@ OURS = ("gpumemd", "gpumem", "libgpumem0", "gpumem-dra")
 WITHOUT = {"systemd"}
 # A shell, to copy the client's files to the node and to look around.
 MORE = ["busybox-static"]
-APPLETS = ("sh", "cat", "cp", "env", "id", "ls", "mkdir", "mv", "ps", "rm", "sleep")
+APPLETS = ("sh", "cat", "chmod", "cp", "env", "id", "ls", "mkdir", "mv", "ps", "rm", "sleep")
 REPOSITORY = "localhost/gpumem"
 # The broker; the other containers of the DaemonSet name their programs.
 PROGRAM = oci.Program(["/usr/bin/gpumemd"], {"PATH": "/usr/bin:/bin"},
