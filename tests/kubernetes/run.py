@@ -12,6 +12,7 @@ import importlib
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
 
@@ -70,6 +71,7 @@ def outside(given: Given) -> int:
         build.helm(given.cache)
     except build.Unavailable as why:
         return skip(why)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # cleans up, too
     namespaces.remove_leftovers(WORK, PREFIX)
     work = WORK / f"{PREFIX}{os.getpid()}"
     work.mkdir()
