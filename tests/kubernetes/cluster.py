@@ -89,7 +89,7 @@ class Cluster:
                     "--secure-port=443", f"--advertise-address={settings.NODE_ADDRESS}",
                     f"--service-cluster-ip-range={settings.SERVICE_NETWORK}",
                     f"--token-auth-file={self._files / 'tokens.csv'}", "--authorization-mode=Node,RBAC",
-                    "--enable-admission-plugins=NodeRestriction",
+                    "--enable-admission-plugins=NodeRestriction", "--kubelet-preferred-address-types=InternalIP",
                     "--service-account-issuer=https://kubernetes.default.svc",
                     f"--service-account-key-file={key}", f"--service-account-signing-key-file={key}")
         self.until("the API server is ready", lambda: self._answers("get", "--raw", "/readyz"))

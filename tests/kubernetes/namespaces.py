@@ -12,12 +12,14 @@ import pathlib
 import shutil
 import signal
 import subprocess
+import time
 
 PR_SET_PDEATHSIG = 1
 SYS_PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
 MNT_DETACH = 2
 # On the disk and not on the overlay: images are overlays, too, and the kubelet measures its disk.
 ON_DISK = ("var/lib/containerd", "var/lib/kubelet", "var/log/pods")
+END_SECONDS = 10
 CGROUPS = pathlib.Path("/sys/fs/cgroup")
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -49,10 +51,17 @@ class ControlGroups:
             (folder / "cgroup.procs").write_text(str(os.getpid()))
 
     def __exit__(self, *_: object) -> None:
-        for folder in self._folders:
-            for below, _, _ in os.walk(folder, topdown=False):
-                with contextlib.suppress(OSError):
-                    os.rmdir(below)
+        # Of processes that were killed a moment ago some may not have ended yet.
+        deadline = time.monotonic() + END_SECONDS
+        while not all([_is_removed(folder) for folder in self._folders]) and time.monotonic() < deadline:
+            time.sleep(0.1)
+
+
+def _is_removed(folder: pathlib.Path) -> bool:
+    for below, _, _ in os.walk(folder, topdown=False):
+        with contextlib.suppress(OSError):
+            os.rmdir(below)
+    return not folder.exists()
 
 
 def _own_groups() -> list[pathlib.Path]:

@@ -9,10 +9,11 @@ from processes import Failed
 
 
 def pod(name: str, command: list[str], *, image: str = images.BUSYBOX, template: str = "",
-        stdin: bool = False) -> dict[str, typing.Any]:
-    """A pod of one container, which gets what is claimed by `template`, if one is named."""
+        terminal: bool = False) -> dict[str, typing.Any]:
+    """A pod of one container, which gets what is claimed by `template`, if one is named. With a terminal its input does not
+    end, and its lines are in the log at once."""
     container: dict[str, typing.Any] = {"name": "main", "image": image, "imagePullPolicy": "Never", "command": command,
-                                        "stdin": stdin}
+                                        "stdin": terminal, "tty": terminal}
     spec: dict[str, typing.Any] = {"restartPolicy": "Never", "terminationGracePeriodSeconds": 1, "containers": [container]}
     if template:
         container["resources"] = {"claims": [{"name": "gpu"}]}

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""run.py [--build BUILD | --image FILE] [--shell] [CASE...]: a Kubernetes cluster of its own on this machine, and what is tried on it.
+"""run.py [--build BUILD | --image FILE] [--shell] [CASE...]: a Kubernetes cluster of its own, and what is tried on it.
 
 Without CASE, all of cases/. Exit status: 0 all is well, 77 something needed cannot be had
 here and the last line says what, 1 a case failed.
@@ -12,6 +12,7 @@ import importlib
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
 
@@ -23,8 +24,8 @@ from cluster import Cluster
 from processes import Failed, Skipped, tail
 
 SKIPPED = 77
-CASES = ("plain_pod", "chart", "claims")
-NEED_IMAGE = {"claims"}
+CASES = ("plain_pod", "chart", "sidecar", "claims")
+NEED_IMAGE = {"sidecar", "claims"}
 WORK = pathlib.Path("/var/tmp")
 PREFIX = "gpumem-kubernetes-"
 
@@ -52,7 +53,8 @@ def arguments() -> Given:
     if unknown := set(read.cases) - set(CASES):
         parser.error(f"there is no case {', '.join(sorted(unknown))}")
     read.cache.mkdir(parents=True, exist_ok=True)
-    return Given(read.build.resolve(), read.image and read.image.resolve(), read.cache.resolve(), read.inside, read.shell, read.cases or list(CASES))
+    return Given(read.build.resolve(), read.image and read.image.resolve(), read.cache.resolve(), read.inside, read.shell,
+                 read.cases or list(CASES))
 
 
 def skip(why: object) -> int:
@@ -69,6 +71,7 @@ def outside(given: Given) -> int:
         build.helm(given.cache)
     except build.Unavailable as why:
         return skip(why)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # cleans up, too
     namespaces.remove_leftovers(WORK, PREFIX)
     work = WORK / f"{PREFIX}{os.getpid()}"
     work.mkdir()

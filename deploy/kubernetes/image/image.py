@@ -19,6 +19,7 @@ OURS = ("gpumemd", "gpumem", "libgpumem0", "gpumem-dra")
 WITHOUT = {"systemd"}
 # A shell, to copy the client's files to the node and to look around.
 MORE = ["busybox-static"]
+APPLETS = ("sh", "cat", "chmod", "cp", "env", "id", "ls", "mkdir", "mv", "ps", "rm", "sleep")
 REPOSITORY = "localhost/gpumem"
 # The broker; the other containers of the DaemonSet name their programs.
 PROGRAM = oci.Program(["/usr/bin/gpumemd"], {"PATH": "/usr/bin:/bin"},
@@ -41,6 +42,13 @@ def replace_drop_in(root: pathlib.Path, folder: pathlib.Path) -> None:
         subprocess.run(["strip", "--strip-unneeded", "-o", packaged, folder / name], check=True)
 
 
+def make_root(root: pathlib.Path, packages: list[pathlib.Path]) -> None:
+    """The files of the image, of `packages`, in the new folder `root`."""
+    rootfs.make(root, packages)
+    for name in APPLETS:
+        (root / "usr/bin" / name).symlink_to("busybox")
+
+
 def build(folder: pathlib.Path, dist: pathlib.Path, drop_in: pathlib.Path | None = None) -> tuple[pathlib.Path, str]:
     """The archive of the image, and the image's name. With the drop-in driver in the folder `drop_in`, if one is given."""
     packages = own_packages(folder)
@@ -51,7 +59,7 @@ def build(folder: pathlib.Path, dist: pathlib.Path, drop_in: pathlib.Path | None
     with tempfile.TemporaryDirectory(prefix="gpumem-image-") as work:
         root = pathlib.Path(work) / "root"
         debian = rootfs.download(rootfs.dependencies(packages, WITHOUT) + MORE, pathlib.Path(work) / "packages")
-        rootfs.make(root, debian + packages)
+        make_root(root, debian + packages)
         if drop_in:
             replace_drop_in(root, drop_in)
         oci.write(archive, name, root, PROGRAM)

@@ -1,4 +1,5 @@
-"""The chart: Helm finds nothing wrong, refuses wrong values, and the API server takes all of it and keeps drivers to their nodes."""
+"""The chart: Helm finds nothing wrong and refuses wrong values; the API server takes all of it, and keeps drivers to their
+nodes."""
 from __future__ import annotations
 
 import json

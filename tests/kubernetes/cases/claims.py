@@ -19,6 +19,14 @@ def template(name: str, amount: str) -> dict[str, typing.Any]:
             "spec": {"spec": {"devices": {"requests": [request]}}}}
 
 
+def with_simulated_gpu(pod: dict[str, typing.Any]) -> None:
+    """What a real GPU does not need: its memory is files of the node, and its driver knows processes by the node's ids."""
+    folders = {"driver": "/run/gpumemd/driver", "memory": "/dev/shm"}
+    pod["spec"]["hostPID"] = True
+    pod["spec"]["volumes"] = [{"name": name, "hostPath": {"path": path}} for name, path in folders.items()]
+    pod["spec"]["containers"][0]["volumeMounts"] = [{"name": name, "mountPath": path} for name, path in folders.items()]
+
+
 class Borrowers:
     """Pods that hold memory until they are deleted."""
 
@@ -27,10 +35,8 @@ class Borrowers:
         self.image = image
 
     def start(self, name: str, claimed: str, held: str) -> None:
-        made = pods.pod(name, ["gpumem-example-hold", held], image=self.image, template=claimed, stdin=True)
-        # The simulated GPU is files, which each process maps and its driver's library opens. A real one is not.
-        made["spec"]["volumes"] = [{"name": "simulated", "hostPath": {"path": "/run/gpumemd/driver"}}]
-        made["spec"]["containers"][0]["volumeMounts"] = [{"name": "simulated", "mountPath": "/run/gpumemd/driver"}]
+        made = pods.pod(name, ["gpumem-example-hold", held], image=self.image, template=claimed, terminal=True)
+        with_simulated_gpu(made)
         self._cluster.apply(made)
 
     def await_memory(self, name: str) -> None:
@@ -47,8 +53,12 @@ class Borrowers:
 
 def show(cluster: Cluster) -> str:
     """What broker and driver say, for a failure's words."""
-    return "\n".join(cluster.kubectl("-n", "gpumem", "logs", "-l", SELECTOR, "-c", container, "--tail=40")
-                     for container in ("broker", "driver"))
+    def said(container: str) -> str:
+        try:
+            return cluster.kubectl("-n", "gpumem", "logs", "-l", SELECTOR, "-c", container, "--tail=40")
+        except Failed as failure:
+            return str(failure)
+    return "\n".join(f"--- {container}:\n{said(container)}" for container in ("client", "broker", "driver"))
 
 
 def install(cluster: Cluster, given: typing.Any) -> None:
@@ -87,9 +97,23 @@ def check_unprepared(cluster: Cluster, borrowers: Borrowers) -> None:
     made["spec"]["containers"][0]["volumeMounts"] = [{"name": "sockets", "mountPath": "/run/gpumemd"}]
     cluster.apply(made)
     pods.await_phase(cluster, "stranger", "Failed", "Succeeded")
-    if pods.phase(cluster, "stranger") != "Failed":
-        raise Failed(f"a pod without a claim was lent to: {cluster.kubectl('logs', 'stranger')}")
+    said = cluster.kubectl("logs", "stranger")
+    if pods.phase(cluster, "stranger") != "Failed" or "nothing is prepared for pod" not in said:
+        raise Failed(f"a pod without a claim was told: {said}")
     cluster.kubectl("delete", "pod", "stranger")
+
+
+def check_restart(cluster: Cluster) -> None:
+    """Another broker and another driver follow, and the pods keep what they have."""
+    cluster.kubectl("-n", "gpumem", "rollout", "restart", "daemonset/gpumem")
+    cluster.kubectl("-n", "gpumem", "rollout", "status", "daemonset/gpumem", "--timeout=180s")
+    for name, held in (("second", "12GiB"), ("third", "8GiB")):
+        def is_charged() -> bool:
+            listed = cluster.kubectl("-n", "gpumem", "exec", "daemonset/gpumem", "-c", "broker", "--", "gpumem", "ps")
+            return any(f"default/{name}" in line and held in line for line in listed.splitlines())
+        cluster.until(f"the next broker knows what {name} holds", is_charged)
+        if pods.phase(cluster, name) != "Running":
+            raise Failed(f"{name} did not survive a restart of the broker: {cluster.kubectl('logs', name)}")
 
 
 def run(cluster: Cluster, given: typing.Any) -> None:
@@ -109,3 +133,4 @@ def run(cluster: Cluster, given: typing.Any) -> None:
     check_unprepared(cluster, borrowers)
     cluster.kubectl("delete", "pod", "first")
     borrowers.await_memory("third")
+    check_restart(cluster)
