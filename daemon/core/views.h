@@ -28,8 +28,8 @@ struct DeviceView {
 /// What a tenant has published.
 struct RegionTotal {
   std::size_t count = 0;
-  Bytes bytes;  ///< those that several regions have in common count in each
-  Bytes kept;   ///< of those: of regions that outlive their processes
+  Bytes bytes;   ///< those that several regions have in common count in each
+  Bytes kept{};  ///< of those: of regions that outlive their processes
 };
 
 struct TenantView {
