@@ -77,7 +77,7 @@ TEST_F(RegionCommands, AKeptFileStaysWhenTheProgramHasEnded) {
   EXPECT_TRUE(region["charged"][0]["pid"].is_null());
   EXPECT_THAT(gpumem({"regions"}).output, HasSubstr("kept"));
   EXPECT_THAT(gpumem({"ps"}).output, HasSubstr("kept"));
-  EXPECT_THAT(gpumem({"why"}).output, HasSubstr("kept beyond them"));
+  EXPECT_THAT(gpumem({"why", region["owner"]}).output, HasSubstr("kept beyond them"));
   EXPECT_EQ(gpumem({"cat", "weights.bin"}).output, "content");
   EXPECT_EQ(gpumem({"regions", "rm", "weights.bin", "--owner", "nobody"}).status, 1);
   const Outcome removed = gpumem({"regions", "rm", "weights.bin", "--owner", region["owner"]});
