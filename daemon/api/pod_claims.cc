@@ -8,7 +8,7 @@
 namespace gpumem::api {
 namespace {
 
-constexpr std::size_t kMostPods = 1024, kMostAmounts = 256, kLongestUid = 128;
+constexpr std::size_t kMostPods = 1024, kMostAmounts = 256, kLongestUid = 64;
 
 Error bad_claim(const core::PodClaim& claim, const std::string& what) {
   return {Code::kInvalidArgument,

@@ -221,7 +221,7 @@ Result<TenantMatch> tenant_of_pod(const Policy& policy, const std::string& pod) 
 
 Result<TenantMatch> tenant_of(const Policy& policy, const Peer& peer) {
   if (!peer.pod.empty()) return tenant_of_pod(policy, peer.pod);
-  if (peer.pod_unknown && policy.pods.expected) {
+  if (peer.pod_unknown && (policy.pods.expected || peer.contained)) {
     return Error{Code::kPermissionDenied,
                  "the kernel does not show the broker in which pod this process is; run gpumemd on the host, "
                  "or in a pod with hostPID: true, and with a /proc that is not mounted with hidepid"};

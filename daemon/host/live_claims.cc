@@ -60,11 +60,30 @@ std::vector<core::PodClaim> LiveQuotas::claims_now() {
   return claims;
 }
 
+namespace {
+
+// Kubernetes has a pod in one namespace, whose limit its amounts count against.
+Result<void> check_namespace(const core::PodClaim& claim, const pods::PreparedClaims& claims) {
+  for (const auto& [uid, other] : claims.by_uid) {
+    if (uid == claim.uid || other.space == claim.space) continue;
+    for (const core::Pod& pod : claim.pods) {
+      if (std::ranges::find(other.pods, pod.uid, &core::Pod::uid) != other.pods.end())
+        return Error{Code::kFailedPrecondition, in_words(claim) + ": pod " + pod.uid + " is in namespace '" +
+                                                    other.space + "' by " + in_words(other) +
+                                                    ", which has to be taken away first"};
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
 Result<void> LiveQuotas::prepare_now(const core::PodClaim& claim, const core::Caller& caller) {
   const MutexLock lock(mutex_);
   const pods::PreparedClaims& current = claims_.current();
   const auto known = current.by_uid.find(claim.uid);
   if (known != current.by_uid.end() && known->second == claim) return {};
+  if (auto one = check_namespace(claim, current); !one) return one.error();
   auto in_force = compile_policy(config_, devices_, store_.current(), current);
   if (!in_force) return as_precondition(in_force.error());
   if (auto lent = check_amounts(claim, in_force->policy); !lent) return lent.error();

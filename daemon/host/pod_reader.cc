@@ -1,13 +1,16 @@
 #include "daemon/host/pod_reader.h"
 
-#include <algorithm>
+#include <optional>
 #include <sstream>
+#include <utility>
 
 #include "daemon/host/files.h"
 #include "daemon/pods/pod.h"
 
 namespace gpumem::host {
 namespace {
+
+constexpr int kMostTasks = 64;  // whoever has more that are ending has made them to be looked at
 
 // `NSpid:  4711  7`: the process's number in each PID namespace, from ours down to its own. Where there is no
 // such line it is taken to be in one of its own.
@@ -21,17 +24,51 @@ bool has_own_pids(const std::string& status) {
   return !(numbers >> own) || numbers >> deeper;
 }
 
+// Of a task that ends the kernel shows the root as its cgroup, in the first version of cgroups. To be asked
+// after the cgroup was read. Field 9 of `PID (NAME) STATE PPID PGRP SESSION TTY TPGID FLAGS`.
+bool is_ending(const std::filesystem::path& task) {
+  constexpr std::uint64_t kExiting = 0x4;  // PF_EXITING
+  const auto stat = read_text(task / "stat");
+  if (!stat) return false;  // it has ended: whoever asks has a handle, and learns of it
+  const std::size_t name_end = stat->rfind(')');
+  if (name_end == stat->npos) return true;
+  std::istringstream fields(stat->substr(name_end + 1));
+  std::string skipped;
+  for (int field = 3; field < 9; ++field) fields >> skipped;
+  std::uint64_t flags = 0;
+  return !(fields >> flags) || (flags & kExiting) != 0;
+}
+
+// Nothing: the kernel does not show it of this task any more.
+std::optional<PodReader::Found> find_task(const std::filesystem::path& task, const std::string& cgroup_root) {
+  const auto cgroup = read_text(task / "cgroup");
+  if (!cgroup || cgroup->empty()) return PodReader::Found{.pod = {}, .unknown = true};  // ended, or hidden
+  pods::Whereabouts there = pods::whereabouts_of(*cgroup, cgroup_root);
+  if (there.is_unclear) return PodReader::Found{.pod = {}, .unknown = true, .contained = true};
+  if (there.container) {
+    const auto status = read_text(task / "status");
+    return PodReader::Found{.pod = std::move(there.container->pod),
+                            .contained = !status || has_own_pids(*status)};
+  }
+  if (is_ending(task)) return std::nullopt;
+  return PodReader::Found{};
+}
+
 }  // namespace
 
 PodReader::Found PodReader::find(std::int64_t pid) const {
   if (pid == 0) return {.pod = {}, .unknown = true};
-  const std::filesystem::path folder = processes / std::to_string(pid);
-  const auto cgroup = read_text(folder / "cgroup");
-  if (!cgroup || cgroup->empty()) return {.pod = {}, .unknown = true};  // it has ended, or is hidden
-  auto container = pods::container_of(*cgroup, cgroup_root);
-  if (!container) return {};
-  const auto status = read_text(folder / "status");
-  return {.pod = std::move(container->pod), .contained = !status || has_own_pids(*status)};
+  const std::filesystem::path process = processes / std::to_string(pid);
+  if (auto found = find_task(process, cgroup_root)) return std::move(*found);
+  // A process may live on when its first thread has ended.
+  std::error_code failed;
+  int looked_at = 0;
+  for (std::filesystem::directory_iterator task(process / "task", failed), end;
+       !failed && task != end && looked_at < kMostTasks; task.increment(failed), ++looked_at) {
+    auto found = find_task(task->path(), cgroup_root);
+    if (found && (found->contained || !found->unknown)) return std::move(*found);
+  }
+  return {.pod = {}, .unknown = true, .contained = true};
 }
 
 }  // namespace gpumem::host

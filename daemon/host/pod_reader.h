@@ -15,7 +15,7 @@ struct PodReader {
   struct Found {
     std::string pod;         ///< as core::Peer::pod
     bool unknown = false;    ///< as core::Peer::pod_unknown
-    bool contained = false;  ///< as core::Peer::contained
+    bool contained = false;  ///< as core::Peer::contained; also where it cannot be told
   };
   /// What is read is of the process with `pid` only if that lives on afterwards: to be asked by whoever has
   /// a handle of it, or knows when it started. `pid`  0: the kernel does not show it. Blocks: as /proc does.

@@ -101,6 +101,7 @@ Result<Json> ApiServer::call_once(HttpRequest& request) const {
 Result<Json> ApiServer::call(HttpRequest request, Retry retry) const {
   std::chrono::milliseconds pause = kFirstPause;
   for (int tries = 1;; ++tries, pause *= 2) {
+    if (stopping_) return Error{Code::kUnavailable, "this driver is about to end"};
     auto answer = call_once(request);
     if (answer || !is_passing(answer.error().code) || retry == Retry::kNot || tries == kTries) return answer;
     std::this_thread::sleep_for(pause);

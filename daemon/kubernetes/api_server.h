@@ -1,4 +1,5 @@
 #pragma once
+#include <atomic>
 #include <chrono>
 #include <filesystem>
 #include <string>
@@ -36,6 +37,10 @@ class ApiServer {
 
   explicit ApiServer(Options options) : options_(std::move(options)) {}
 
+  /// No call begins any more, nor does a try of those that are under way: they fail with kUnavailable.
+  /// Threads  any.
+  void stop() { stopping_ = true; }
+
   Result<Json> get(const std::string& path, Retry retry = Retry::kThrice) const;
   Result<Json> create(const std::string& path, const Json& object) const;
   /// `object` with the resource version that it is to replace.
@@ -48,6 +53,7 @@ class ApiServer {
   Result<Json> call_once(HttpRequest& request) const;
 
   Options options_;
+  std::atomic<bool> stopping_ = false;
 };
 
 /// `text` for one segment of a path, or one value of a query.

@@ -26,24 +26,35 @@ Result<std::unique_ptr<Driver>> Driver::start(const Options& options) {
   std::unique_ptr<Driver> driver(new Driver(options));
   if (auto recovered = driver->claims_.recover(); !recovered) return recovered.error();
   const auto publish = [one = driver.get()] { return one->publish(); };
-  const auto refresh = [one = driver.get()] { return one->claims_.refresh(); };
-  driver->loop_ = std::make_unique<ReconcileLoop>(
-      std::vector<ReconcileLoop::Task>{{"cannot publish the ResourceSlice", options.publish_period, publish},
-                                       {"cannot keep claims up to date", options.refresh_period, refresh}});
+  const auto refresh = [one = driver.get()] { return one->claims_.refresh_pods(); };
+  const auto refresh_broker = [one = driver.get()] { return one->claims_.refresh_broker(); };
+  driver->loop_ = std::make_unique<ReconcileLoop>(std::vector<ReconcileLoop::Task>{
+      {"cannot publish the ResourceSlice", options.publish_period, publish},
+      {"cannot keep the pods of claims up to date", options.refresh_period, refresh}});
+  // On a thread of its own: a broker that was started anew is not to wait for the API server.
+  driver->broker_loop_ = std::make_unique<ReconcileLoop>(std::vector<ReconcileLoop::Task>{
+      {"cannot keep the broker's claims up to date", options.refresh_period, refresh_broker}});
   auto plugin = PluginServer::start({.driver = options.name,
                                      .folder = plugin_folder(options),
                                      .registry_folder = options.kubelet_folder / "plugins_registry",
                                      .instance = options.instance,
                                      .device_kind = options.device_kind},
-                                    driver->claims_, [loop = driver->loop_.get()] { loop->wake(); });
+                                    driver->claims_, [one = driver.get()] {
+                                      one->loop_->wake();
+                                      one->broker_loop_->wake();
+                                    });
   if (!plugin) return plugin.error();
   driver->plugin_ = std::move(*plugin);
   return driver;
 }
 
 Driver::~Driver() {
+  for (const auto& loop : {loop_.get(), broker_loop_.get()})
+    if (loop != nullptr) loop->stop();
+  server_.stop();  // nobody waits for it any more
   plugin_.reset();
   loop_.reset();
+  broker_loop_.reset();
 }
 
 Result<void> Driver::publish() {

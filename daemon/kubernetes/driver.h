@@ -46,7 +46,7 @@ class Driver {
   DeviceSpecs specs_;
   NodeClaims claims_;
   SlicePublisher publisher_;
-  std::unique_ptr<ReconcileLoop> loop_;
+  std::unique_ptr<ReconcileLoop> loop_, broker_loop_;
   std::unique_ptr<PluginServer> plugin_;  // ends before the loop that it wakes
 };
 

@@ -1,6 +1,11 @@
 #include "daemon/kubernetes/json_fields.h"
 
 namespace gpumem::kubernetes {
+namespace {
+
+constexpr int kDeepest = 100;  // objects of Kubernetes have a tenth of it
+
+}  // namespace
 
 const Json& field(const Json& object, std::initializer_list<std::string_view> path) {
   static const Json kNone;
@@ -25,7 +30,18 @@ const Json::array_t& array_field(const Json& object, std::initializer_list<std::
   return array == nullptr ? kNone : *array;
 }
 
-Json parse_json(std::string_view text) { return Json::parse(text, nullptr, false); }
+// What is nested deeper would end this process by its stack when it is copied or written.
+Json parse_json(std::string_view text) {
+  bool is_too_deep = false;
+  Json parsed = Json::parse(
+      text,
+      [&](int depth, Json::parse_event_t, Json&) {
+        is_too_deep = is_too_deep || depth > kDeepest;
+        return !is_too_deep;
+      },
+      false);
+  return is_too_deep ? Json(Json::value_t::discarded) : parsed;
+}
 
 std::string json_text(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
 

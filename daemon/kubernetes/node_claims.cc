@@ -209,7 +209,7 @@ Result<void> NodeClaims::refresh_broker() {
   return first;
 }
 
-Result<void> NodeClaims::refresh_pods(const PreparedClaim& claim) {
+Result<void> NodeClaims::refresh_pods_of(const PreparedClaim& claim) {
   auto object = fetch(claim.claim, Retry::kNot);
   // What has become of it otherwise, the kubelet says.
   if (!object)
@@ -228,8 +228,8 @@ Result<void> NodeClaims::refresh_pods(const PreparedClaim& claim) {
   return applied ? Result<void>() : Result<void>(applied.error().in(words_for(claim.claim)));
 }
 
-Result<void> NodeClaims::refresh() {
-  Result<void> first = refresh_broker();
+Result<void> NodeClaims::refresh_pods() {
+  Result<void> first;
   PreparedClaims claims;
   {
     const MutexLock lock(mutex_);
@@ -238,7 +238,11 @@ Result<void> NodeClaims::refresh() {
     claims = std::move(*loaded);
   }
   for (const auto& [uid, one] : claims) {
-    if (one.standalone && !one.shares.empty()) keep_first(first, refresh_pods(one));
+    if (!one.standalone || one.shares.empty()) continue;
+    auto refreshed = refresh_pods_of(one);
+    const bool is_away = !refreshed && refreshed.error().code == Code::kUnavailable;
+    keep_first(first, std::move(refreshed));
+    if (is_away) break;  // it would be waited for once for each claim
   }
   return first;
 }

@@ -44,16 +44,19 @@ class NodeClaims {
   /// Takes `claim` away, which may be gone from the API server; that it was never prepared is no error.
   Result<void> unprepare(const ClaimReference& claim);
 
-  /// Brings the broker to what is prepared, and to the pods that share claims now: the kubelet prepares a
-  /// claim for its first pod only. Errors  the first that came up; the others were done.
-  Result<void> refresh();
+  /// Brings the broker to what is prepared. Needs no API server. Errors  the first that came up; the others
+  /// were done.
+  Result<void> refresh_broker();
+
+  /// Brings claims to the pods that share them now: the kubelet prepares a claim for its first pod only.
+  /// Errors  the first that came up; the others were done, unless the API server is away.
+  Result<void> refresh_pods();
 
  private:
   Result<Json> fetch(const ClaimReference& claim, Retry retry) const;
   Result<PreparedClaim> resolve(const ClaimReference& claim, const Json& object);
   Result<PreparedClaim> apply(PreparedClaim claim) GPUMEM_REQUIRES(mutex_);
-  Result<void> refresh_broker();
-  Result<void> refresh_pods(const PreparedClaim& claim);
+  Result<void> refresh_pods_of(const PreparedClaim& claim);
   Result<PreparedClaims> load() const GPUMEM_REQUIRES(mutex_);
 
   Options options_;

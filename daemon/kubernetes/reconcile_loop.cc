@@ -20,12 +20,21 @@ ReconcileLoop::ReconcileLoop(std::vector<Task> tasks) {
 }
 
 ReconcileLoop::~ReconcileLoop() {
+  stop();
+  thread_.join();
+}
+
+void ReconcileLoop::stop() {
   {
     const MutexLock lock(mutex_);
     stopping_ = true;
   }
   changed_.notify_all();
-  thread_.join();
+}
+
+bool ReconcileLoop::is_stopping() {
+  const MutexLock lock(mutex_);
+  return stopping_;
 }
 
 void ReconcileLoop::wake() {
@@ -59,6 +68,7 @@ bool ReconcileLoop::await_due() {
 
 void ReconcileLoop::run(Entry& entry) {
   auto done = entry.task.run();
+  if (!done && is_stopping()) return;
   if (done) {
     if (!entry.failure.empty()) spdlog::info("{}: works again", entry.task.name);
     entry.failure.clear();

@@ -27,6 +27,9 @@ class ReconcileLoop {
   ReconcileLoop(const ReconcileLoop&) = delete;
   ReconcileLoop& operator=(const ReconcileLoop&) = delete;
 
+  /// No task begins any more, and what fails from now on is not logged. Does not wait. Threads  any.
+  void stop();
+
   /// Has every task run now. Threads  any; does not block.
   void wake();
 
@@ -41,7 +44,8 @@ class ReconcileLoop {
 
   void loop();
   bool await_due();
-  static void run(Entry& entry);
+  void run(Entry& entry);
+  bool is_stopping();
 
   std::vector<Entry> entries_;  // the thread's
   Mutex mutex_;

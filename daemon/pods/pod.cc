@@ -100,32 +100,43 @@ std::optional<std::string> Levels::take_pod(Rest& rest) const {
   return uid;
 }
 
-std::optional<Container> container_in(std::string_view path, const Levels& levels) {
-  const Words words = split(path, '/');
+// What the kernel adds when the cgroup was removed under a process.
+std::string_view without_mark(std::string_view path) {
+  constexpr std::string_view kDeleted = " (deleted)";
+  if (path.ends_with(kDeleted)) path.remove_suffix(kDeleted.size());
+  return path;
+}
+
+Whereabouts whereabouts_in(std::string_view path, const Levels& levels) {
+  const Words words = split(without_mark(path), '/');
   Rest rest(words);
   // Above one's own cgroup namespace: whatever is above the pods is not to be seen.
   const bool is_relative = !rest.empty() && rest[0] == "..";
   while (!rest.empty() && rest[0] == "..") rest = rest.subspan(1);
-  if (!levels.take_root(rest) && !is_relative) return std::nullopt;
+  const bool is_below_root = levels.take_root(rest);
+  if (!is_below_root && !is_relative) return {};
   levels.take_class(rest);
   auto pod = levels.take_pod(rest);
-  if (!pod) return std::nullopt;
-  return Container{std::move(*pod), rest.empty() ? "" : container_id(rest[0])};
+  if (pod) return {.container = Container{std::move(*pod), rest.empty() ? "" : container_id(rest[0])}};
+  const bool is_like_a_pod = !rest.empty() && (rest[0].starts_with("pod") || rest[0].starts_with("kubepods"));
+  return {.container = {}, .is_unclear = is_below_root ? !rest.empty() : is_like_a_pod};
 }
 
 }  // namespace
 
-std::optional<Container> container_of(std::string_view text, std::string_view root) {
+Whereabouts whereabouts_of(std::string_view text, std::string_view root) {
   const Levels levels(root);
-  std::optional<Container> found;
+  Whereabouts found;
   for (const std::string_view line : split(text, '\n')) {
     const std::size_t first = line.find(':');
     const std::size_t second = first == line.npos ? first : line.find(':', first + 1);
     if (second == line.npos) continue;
-    auto container = container_in(line.substr(second + 1), levels);
-    if (!container) continue;
-    if (found && *found != *container) return std::nullopt;
-    found = std::move(container);
+    Whereabouts here = whereabouts_in(line.substr(second + 1), levels);
+    if (here.is_unclear) return here;
+    if (!here.container) continue;
+    if (found.container && found.container->pod != here.container->pod)
+      return {.container = {}, .is_unclear = true};
+    if (!found.container || found.container->id.empty()) found = std::move(here);
   }
   return found;
 }

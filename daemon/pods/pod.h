@@ -12,11 +12,23 @@ struct Container {
   bool operator==(const Container&) const = default;
 };
 
+/// Where a process is whose /proc/PID/cgroup was read.
+struct Whereabouts {
+  std::optional<Container> container{};
+  /// There is no container, and yet it may be in a pod: below what the kubelet made there is something that
+  /// is not understood, or hierarchies name different pods.
+  bool is_unclear = false;
+};
+
 /// The container in which a process is whose /proc/PID/cgroup reads `text`; nothing: it is in no pod. Knows
 /// both versions of cgroups, the kubelet's two drivers, its three classes, and paths as a broker sees them
 /// that is itself in a cgroup namespace, as in a pod. `root`  the kubelet's --cgroup-root, as `/` or
 /// `/kubelet`. A process names no other pod by cgroups that it makes itself: only what the kubelet made is
-/// read, which is the outermost, and where hierarchies say different things, there is no pod.
-std::optional<Container> container_of(std::string_view text, std::string_view root = "/");
+/// read, which is the outermost.
+Whereabouts whereabouts_of(std::string_view text, std::string_view root = "/");
+
+inline std::optional<Container> container_of(std::string_view text, std::string_view root = "/") {
+  return whereabouts_of(text, root).container;
+}
 
 }  // namespace gpumem::pods

@@ -186,7 +186,7 @@ TEST_F(Region, HasTwoHundredReaders) {
   while (readers.size() < 200) {
     readers.push_back(std::make_unique<FrameLane>(broker_.folder()));
     readers.back()->greet();
-    auto mapped = readers.back()->ask(lane::MapRegion{{}, lane::RegionName::of("weights"), 0});
+    auto mapped = readers.back()->ask(lane::MapRegion{{}, lane::RegionName::of("weights"), 0, {}, 0});
     ASSERT_TRUE(mapped.is(lane::Kind::kRegionMapped)) << readers.size();
     ASSERT_EQ(mapped.descriptors.size(), 1U);
     imports.push_back(mapped.as<lane::RegionMapped>().import);

@@ -107,6 +107,28 @@ TEST_F(Claims, ThatAreNoneAreRefused) {
   refused(full, "more than 256 amounts");
 }
 
+TEST_F(Claims, WithTheLongestNamesAreReadByTheNextBroker) {
+  v1::Claim longest =
+      claim(std::string(64, 'u'), {pod(kAnna, std::string(253, 'a')), pod(kBert, "b")}, {}, mebibytes(64));
+  longest.set_name(std::string(253, 'n'));
+  ASSERT_TRUE(prepare(longest).ok());
+  longest.set_uid(std::string(65, 'u'));
+  EXPECT_EQ(prepare(longest).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  broker_.kill();
+  broker_.start_again();
+  EXPECT_EQ(claims().claims_size(), 1);
+  EXPECT_THAT(tenant_of(kBert), testing::StartsWith("claim ml/nnn"));
+}
+
+TEST_F(Claims, PutAPodInOneNamespace) {
+  ASSERT_TRUE(prepare(claim("c1", {pod(kAnna, "a")}, {}, mebibytes(64))).ok());
+  const grpc::Status other = prepare(claim("c2", {pod(kAnna, "a", "web")}, {}, mebibytes(64)));
+  EXPECT_EQ(other.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+  EXPECT_THAT(other.error_message(), HasSubstr("is in namespace 'ml' by claim ml/claim-c1"));
+  ASSERT_TRUE(unprepare("c1").ok());
+  EXPECT_TRUE(prepare(claim("c2", {pod(kAnna, "a", "web")}, {}, mebibytes(64))).ok());
+}
+
 TEST_F(Claims, AreListedByTheCommand) {
   EXPECT_EQ(gpumem({"claims"}).output, "nothing is prepared for pods\n");
   ASSERT_TRUE(prepare(claim("c1", {pod(kAnna, "a"), pod(kBert, "b")}, mebibytes(32), mebibytes(64))).ok());

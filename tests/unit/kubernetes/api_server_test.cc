@@ -63,6 +63,25 @@ TEST_F(ApiServerTest, LastingFailuresSayWhatToDo) {
   EXPECT_TRUE(server.remove("/apis/resource.k8s.io/v1/resourceslices/none"));
 }
 
+TEST_F(ApiServerTest, AnswersThatAreNestedToEndTheProcessAreNoJson) {
+  Json deep = 1;
+  for (int level = 0; level < 200; ++level) deep = Json::array({std::move(deep)});
+  fake_.put("/deep", {{"metadata", std::move(deep)}});
+  const auto answer = ApiServer(fake_.options()).get("/deep");
+  ASSERT_FALSE(answer);
+  EXPECT_NE(answer.error().message.find("is no JSON"), std::string::npos) << answer.error().message;
+  EXPECT_TRUE(parse_json(std::string(300'000, '[')).is_discarded());
+}
+
+TEST_F(ApiServerTest, AStoppedOneIsAskedNothing) {
+  ApiServer server(fake_.options());
+  server.stop();
+  const auto answer = server.get("/thing");
+  ASSERT_FALSE(answer);
+  EXPECT_EQ(answer.error().code, Code::kUnavailable);
+  EXPECT_TRUE(fake_.requests().empty());
+}
+
 TEST_F(ApiServerTest, FilesThatAreMissingAreNamed) {
   std::filesystem::remove(folder_ / "token");
   const auto no_token = ApiServer(fake_.options()).get("/thing");

@@ -53,6 +53,38 @@ TEST_F(PodReaderTest, SaysWhereNothingIsShown) {
   EXPECT_TRUE(found("", "").unknown) << "it has ended";
 }
 
+TEST_F(PodReaderTest, TakesNobodyForTheMachinesWhoMayBeInAPod) {
+  const auto unclear = found("0::/kubepods/podX/c\n", "Name:\tx\nNSpid:\t7\n");
+  EXPECT_TRUE(unclear.unknown);
+  EXPECT_TRUE(unclear.contained);
+}
+
+// The first version of cgroups shows the root for a task that ends.
+TEST_F(PodReaderTest, AsksTheThreadsOfAProcessWhoseFirstOneHasEnded) {
+  const std::string ending = "7 (a) b) Z 1 7 7 0 -1 4228364 0 0\n",
+                    living = "8 (x) S 1 7 7 0 -1 4194304 0 0\n";
+  put(7, "4:memory:/\n", "NSpid:\t7\n");
+  test::write_file(folder / "7" / "stat", ending);
+  const auto alone = reader.find(7);
+  EXPECT_TRUE(alone.unknown);
+  EXPECT_TRUE(alone.contained);
+  for (const std::string number : {"7", "8"}) {
+    const auto task = folder / "7" / "task" / number;
+    std::filesystem::create_directories(task);
+    test::write_file(task / "cgroup", number == "7" ? "4:memory:/\n" : in_pod);
+    test::write_file(task / "status", "Name:\tx\nNSpid:\t8\t2\n");
+    test::write_file(task / "stat", number == "7" ? ending : living);
+  }
+  const auto of_thread = reader.find(7);
+  EXPECT_EQ(of_thread.pod, pods::kAnna);
+  EXPECT_TRUE(of_thread.contained);
+  test::write_file(folder / "7" / "task" / "8" / "cgroup", "4:memory:/\n");
+  const auto none = reader.find(7);
+  EXPECT_EQ(none.pod, "");
+  EXPECT_FALSE(none.unknown);
+  EXPECT_FALSE(none.contained);
+}
+
 TEST_F(PodReaderTest, LooksBelowTheRootThatIsConfigured) {
   reader.cgroup_root = "/kubelet";
   EXPECT_EQ(found(in_pod, "").pod, "");
