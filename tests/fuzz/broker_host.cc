@@ -81,6 +81,20 @@ void BrokerHost::come_to_rest() {
   require(false, "there is an end to what is to be done");
 }
 
+void BrokerHost::remove_kept_regions() {
+  for (;;) {
+    const core::RegionPage page = broker_.regions({"", true}, "", now_);
+    if (page.regions.empty()) break;
+    const core::RegionView& one = page.regions.front();
+    require(one.region.kept, "a region without a process is one that is kept");
+    run([&](core::Broker& broker, core::TimePoint now) {
+      require(bool{broker.remove_region_of(one.owner, one.region.name, one.region.id.value, now)},
+              "an administrator can remove every region");
+    });
+  }
+  come_to_rest();
+}
+
 Result<SessionId> BrokerHost::open_session(int connection, std::string label,
                                            std::shared_ptr<core::SessionHolder> holder) {
   const auto uid = static_cast<std::uint32_t>(connection);

@@ -43,6 +43,8 @@ class BrokerHost : public core::Executor, public core::PacketSender {
   void pass(core::Duration time);
   /// Lets time pass until nothing is left to do.
   void come_to_rest();
+  /// What no process has any more goes, too: an administrator removes the regions that are kept.
+  void remove_kept_regions();
   /// The driver refuses the next `count` extents.
   void fail_next(std::size_t count) { failures_ = count; }
   /// After `count` more packets the next one finds its lane broken, which ends its session so.

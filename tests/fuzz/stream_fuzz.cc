@@ -108,6 +108,7 @@ class Streams {
       client->end(true);
     }
     host_.come_to_rest();
+    host_.remove_kept_regions();
     require(host_.broker().sessions().empty(), "a session that is over is forgotten");
     require(host_.broker().settled(), "nothing is under way");
     for (const core::DeviceView& device : host_.broker().devices()) {
