@@ -157,7 +157,10 @@ void Lending::let_go(Lease& lease, TimePoint now) {
   if (heir == nullptr || heir->tenant != holder.tenant) {
     const bool kept = keeps(lease);
     drop_regions(lease, kept ? Regions::Which::kNotKept : Regions::Which::kAll, now);
-    if (kept) heir = &custodian_for(holder, now);
+    if (kept) {
+      heir = &custodian_for(holder, now);
+      state_.imports.share(lease.id, {holder.id, lease.device, lease.extent.size});  // so it may keep it
+    }
   }
   if (heir != nullptr)
     pass(lease, *heir);
@@ -214,7 +217,7 @@ void Lending::pass(Lease& lease, Session& heir) {
   lease.place.unlink();
   heir.leases.push_back(lease);
   state_.outbox.record(checkpoint_of(lease));
-  if (state_.imports.find(lease.id) != nullptr)  // a custodian also has what nobody has imported
+  if (state_.imports.find(lease.id) != nullptr)
     state_.imports.pass(lease.id, heir.id, before.peer.maps && !before.exited);
   state_.outbox.touch(before.id);
   state_.outbox.touch(heir.id);

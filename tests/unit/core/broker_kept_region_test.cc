@@ -416,5 +416,22 @@ TEST_F(BrokerKeptRegion, MayBePartlyItsPublishers) {
   EXPECT_TRUE(machine.is_as_new());
 }
 
+// It says Return, and keeps the memory: the region's custodian answers for nothing, it does.
+TEST_F(BrokerKeptRegionByForce, OfAPublisherThatKeepsTheMemoryDelaysNoGuarantee) {
+  const Grant grant = publish(mebibytes(48), kept());
+  ASSERT_TRUE(machine.keep_but_give_back(publisher, slice, grant));
+  EXPECT_TRUE(is_there());
+  const RequestId claim = machine.grow(ann, machine.slice(ann), mebibytes(32), seconds(60));
+  machine.run_jobs();
+  EXPECT_FALSE(is_there()) << "given up at once";
+  machine.pass_in_steps(seconds(30));
+  ASSERT_THAT(machine.signals, testing::Not(IsEmpty()));
+  EXPECT_EQ(machine.signals[0].first, publisher) << "whoever pins the bytes is asked, waited for and ended";
+  machine.die(publisher);
+  machine.pass_in_steps(seconds(5));
+  machine.run_jobs();
+  EXPECT_TRUE(machine.is_granted(claim)) << machine.why(claim);
+}
+
 }  // namespace
 }  // namespace gpumem::core
