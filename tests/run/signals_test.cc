@@ -151,6 +151,7 @@ TEST_F(RunSignalsBeforeTheCommand, AreKeptForTheCommandWhereTheyAreNotForIt) {
   auto running = begin({"run", "/bin/sleep", "1000"});
   await_attention(running.child().pid());
   running.child().signal(SIGUSR1);
+  EXPECT_TRUE(running.child().running()) << "it does nothing to what waits";
   answer();
   EXPECT_EQ(running.wait(), -SIGUSR1) << "of the command, that does not expect it: " << running.said();
 }

@@ -25,8 +25,9 @@ bool is_stopped(int stat) {
   const ssize_t count = ::pread(stat, text.data(), text.size(), 0);
   const std::string_view read(text.data(), count > 0 ? static_cast<std::size_t>(count) : 0);
   const auto name_end = read.rfind(") ");
-  return name_end != std::string_view::npos &&
-         (read.substr(name_end + 2, 1) == "T" || read.substr(name_end + 2, 1) == "t");
+  if (name_end == std::string_view::npos) return false;
+  const std::string_view state = read.substr(name_end + 2, 1);
+  return state == "T" || state == "t";
 }
 
 // After a fork of threads: system calls alone. The command may go on or end before this process's parent has
