@@ -14,8 +14,8 @@ std::vector<Bytes> of_devices(const Policy& policy, Bytes DevicePolicy::*member)
 }  // namespace
 
 State::State(Policy policy_in_force)
-    : policy(std::move(policy_in_force)),
-      ledger(of_devices(policy, &DevicePolicy::pool)),
+    : ledger(of_devices(policy_in_force, &DevicePolicy::pool)),
+      policy(std::move(policy_in_force)),
       tenants(ledger),
       arbiter(ledger, of_devices(policy, &DevicePolicy::granularity), policy.aging),
       declaring(policy.devices.size()),

@@ -36,8 +36,8 @@ struct State {
     outbox.note_bytes(kind, one, device, bytes, now);
   }
 
+  Ledger ledger;  // the first, being aligned to cache lines
   Policy policy;  ///< without the quotas of its tenants: the ledger has them
-  Ledger ledger;
   Tenants tenants;
   Arbiter arbiter;
   Imports imports;
