@@ -22,6 +22,9 @@ Result<MappedRegion> Broker::map_region(SessionId id, const std::string& owner, 
   if (!session) return session.error();
   if (state_.draining) return Error{Code::kUnavailable, "the broker is stopping"};
   if (!state_.stopped_lending.empty()) return Error{Code::kUnavailable, state_.stopped_lending};
+  const bool is_own = owner.empty() || owner == (*session)->tenant_name;
+  if (how == MapAs::kOwner && !is_own)  // whether or not there is one
+    return Error{Code::kPermissionDenied, "a region is taken over by its own tenant alone"};
   const auto found = lending_.mappable(**session, owner, name, version, now);
   if (!found) {
     settle(now);  // it may have expired

@@ -95,8 +95,6 @@ void Lending::note_left(TimePoint now) {
 }
 
 Result<void> Lending::check_adoption(const Session& session, const Region& region) const {
-  if (region.owner != session.tenant)
-    return Error{Code::kPermissionDenied, "a region is taken over by its own tenant alone"};
   if (!region.kept) {
     return Error{Code::kFailedPrecondition,
                  "region '" + region.name + "' is not a kept one: it lives as long as its memory already"};

@@ -1,4 +1,6 @@
 """Regions in files: saved, restored, and refused when they are not what was saved."""
+import os
+
 import gpumem
 import numpy
 import pytest
@@ -72,6 +74,14 @@ def test_what_is_not_what_was_saved_is_refused(session, path, change, why):
         assert slice.committed == 2 * MIB
     with pytest.raises(gpumem.NotFound):
         session.map_region("wrong")
+
+
+def test_what_is_no_file_is_refused_and_not_waited_for(session, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(gpumem.InvalidArgument, match="no saved region"):
+        saved.restore(session, "wrong", tmp_path / "pipe")
+    with pytest.raises(IsADirectoryError):
+        saved.restore(session, "wrong", tmp_path)
 
 
 def test_a_file_that_cannot_be_written_leaves_the_old_one(session, path, monkeypatch):

@@ -63,6 +63,12 @@ TEST_F(BrokerRegionWait, EndsWhenTheRegionIsPublished) {
   EXPECT_FALSE(machine.broker.map_due(own));
 }
 
+TEST_F(BrokerRegionWait, IsNotToTakeOverWhatAnotherTenantMayPublish) {
+  const RequestId id = wait(ann, seconds(10), {"bob", "weights", Regions::kNewest, Broker::MapAs::kOwner});
+  ASSERT_TRUE(is_answered(id));
+  EXPECT_EQ(code(id), Code::kPermissionDenied);
+}
+
 TEST_F(BrokerRegionWait, IsNotForWhatIsThereAlready) {
   ASSERT_TRUE(publish());
   EXPECT_TRUE(is_mapped(wait(ann, seconds(10))));

@@ -12,6 +12,7 @@ import contextlib
 import ctypes
 import hashlib
 import os
+import stat
 import struct
 import tempfile
 from typing import Any, BinaryIO, NamedTuple, NoReturn
@@ -70,7 +71,7 @@ def restore(session: Session, name: str, path: str | os.PathLike[str], *, slice:
     """
     if slice is not None and device not in (None, slice.device):
         raise InvalidArgument(f"the slice is of the device {slice.device}, not {device}")
-    with open(path, "rb") as file:
+    with open(path, "rb", opener=_without_waiting) as file:
         head = file.read(_HEADER.size)
         size, layout, digest, checksum = _read_header(file, head)
         with _grown(session, slice, size, device, wait) as (place, offset):
@@ -80,6 +81,11 @@ def restore(session: Session, name: str, path: str | os.PathLike[str], *, slice:
                 _driver.synchronize()  # a copy from the host may return before the device has it
             version = place.publish(name, offset, size, layout=layout, digest=digest, **options)
     return Restored(place, version)
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    """A FIFO would be waited for until somebody writes to it; it is refused as no saved region."""
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _write(region: Region, out: BinaryIO) -> None:
@@ -97,7 +103,7 @@ def _write(region: Region, out: BinaryIO) -> None:
 
 def _read_header(file: BinaryIO, head: bytes) -> tuple[int, int, bytes, bytes]:
     """Size, size of the layout, its digest, and the checksum."""
-    if len(head) < _HEADER.size or not head.startswith(_MAGIC):
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode) or len(head) < _HEADER.size or not head.startswith(_MAGIC):
         _refuse(file, "it is no saved region")
     _, size, layout, digest, checksum = _HEADER.unpack(head)
     there = os.fstat(file.fileno()).st_size - _HEADER.size
