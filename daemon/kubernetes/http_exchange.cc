@@ -51,13 +51,13 @@ class Exchange {
       socket().close();
     });
     if (secure_) prepare_tls();
-    resolver_.async_resolve(
-        server_.host, server_.port, [this](error_code error, Tcp::resolver::results_type found) {
-          if (!go_on(error, "cannot find its address")) return;
-          socket().async_connect(std::move(found), [this](error_code failed, const Tcp::endpoint&) {
-            if (go_on(failed, "cannot connect")) secure_ ? shake_hands() : write(plain_);
-          });
-        });
+    resolver_.async_resolve(server_.host, server_.port,
+                            [this](error_code error, const Tcp::resolver::results_type& found) {
+                              if (!go_on(error, "cannot find its address")) return;
+                              socket().async_connect(found, [this](error_code failed, const Tcp::endpoint&) {
+                                if (go_on(failed, "cannot connect")) secure_ ? shake_hands() : write(plain_);
+                              });
+                            });
   }
 
   Result<HttpAnswer> result() const {

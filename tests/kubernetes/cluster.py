@@ -6,9 +6,10 @@ import pathlib
 import subprocess
 import typing
 
+import node
 import settings
 from namespaces import run
-from processes import Failed, Process, until
+from processes import PATIENCE_SECONDS, Failed, Process, until
 
 
 class Cluster:
@@ -21,6 +22,7 @@ class Cluster:
         self.logs = work / "logs"
         self._authority = self._files / "pki/apiserver.crt"
         self.processes: list[Process] = []
+        self._options: dict[str, tuple[object, ...]] = {}
         self._files.mkdir()
         self.logs.mkdir()
 
@@ -49,8 +51,30 @@ class Cluster:
     def apply(self, *objects: dict[str, typing.Any]) -> None:
         self.kubectl("apply", "-f", "-", standard_input=json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}))
 
-    def until(self, what: str, condition: typing.Callable[[], typing.Any]) -> typing.Any:
-        return until(what, condition, self.processes)
+    def until(self, what: str, condition: typing.Callable[[], typing.Any], seconds: float = PATIENCE_SECONDS) -> typing.Any:
+        return until(what, condition, self.processes, seconds)
+
+    def stop(self, name: str) -> None:
+        """Ends a program of the cluster, as by a crash."""
+        [process] = [one for one in self.processes if one.name == name]
+        self.processes.remove(process)
+        process.kill()
+
+    def resume(self, name: str) -> None:
+        """Starts again what was stopped, and returns when it serves."""
+        self._start(name, *self._options[name])
+        if name == "kube-apiserver":
+            self.until("the API server is ready", lambda: self._answers("get", "--raw", "/readyz"))
+
+    def boot_node(self) -> None:
+        """The node without the control plane: every process of its pods ends at once, and what a machine forgets is gone."""
+        self.stop("kubelet")
+        self.stop("containerd")
+        node.end_containers(self._programs)
+        node.forget()
+        self.resume("containerd")
+        self.until("containerd answers", self._is_containerd_there)
+        self.resume("kubelet")
 
     def import_image(self, archive: pathlib.Path) -> None:
         run(self._programs / "ctr", "--address", "/run/containerd/containerd.sock", "-n", "k8s.io", "image", "import",
@@ -76,6 +100,7 @@ class Cluster:
         pathlib.Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
 
     def _start(self, name: str, *options: object) -> None:
+        self._options[name] = options
         process = Process([self._programs / name, *options], self.logs / f"{name}.log", self.environment())
         self.processes.append(process)
 
@@ -100,9 +125,7 @@ class Cluster:
 
     def _start_node(self, images: list[pathlib.Path]) -> None:
         self._start("containerd", "--config", self._files / "containerd.toml")
-        self.until("containerd answers", lambda: subprocess.run(
-            [self._programs / "ctr", "--address", "/run/containerd/containerd.sock", "version"],
-            capture_output=True).returncode == 0)
+        self.until("containerd answers", self._is_containerd_there)
         for image in images:
             self.import_image(image)
         self._start("kubelet", f"--config={self._files / 'kubelet.yaml'}",
@@ -116,6 +139,10 @@ class Cluster:
             return bool(self.kubectl(*words))
         except Failed:
             return False
+
+    def _is_containerd_there(self) -> bool:
+        asked = [self._programs / "ctr", "--address", "/run/containerd/containerd.sock", "version"]
+        return subprocess.run(asked, capture_output=True).returncode == 0
 
     def _is_node_ready(self) -> bool:
         nodes = self.get("nodes")["items"]

@@ -34,6 +34,10 @@ class Process:
         if self._process.poll() is not None:
             raise Failed(f"{self.name} has ended with status {self._process.returncode}:\n{tail(self.log)}")
 
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
 
 def tail(log: pathlib.Path, lines: int = 30) -> str:
     return "\n".join(log.read_text(errors="replace").splitlines()[-lines:]) if log.exists() else "(no log)"

@@ -1,76 +1,14 @@
-"""Broker and driver by the chart, on a simulated GPU of 24 GiB: two pods get what they claim of it, a third waits."""
+"""Two pods get what they claim of one GPU, a third waits, none gets more than it has claimed, and nothing without a claim."""
 from __future__ import annotations
 
 import typing
 
-import build
+import gpus
 import pods
 import product
 from cluster import Cluster
+from gpus import Borrowers
 from processes import Failed
-
-CLASS = "gpumem.dev"
-SELECTOR = "app.kubernetes.io/instance=gpumem"
-
-
-def template(name: str, amount: str) -> dict[str, typing.Any]:
-    request = {"name": "memory", "exactly": {"deviceClassName": CLASS, "capacity": {"requests": {"memory": amount}}}}
-    return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate", "metadata": {"name": name},
-            "spec": {"spec": {"devices": {"requests": [request]}}}}
-
-
-def with_simulated_gpu(pod: dict[str, typing.Any]) -> None:
-    """What a real GPU does not need: its memory is files of the node, and its driver knows processes by the node's ids."""
-    folders = {"driver": "/run/gpumemd/driver", "memory": "/dev/shm"}
-    pod["spec"]["hostPID"] = True
-    pod["spec"]["volumes"] = [{"name": name, "hostPath": {"path": path}} for name, path in folders.items()]
-    pod["spec"]["containers"][0]["volumeMounts"] = [{"name": name, "mountPath": path} for name, path in folders.items()]
-
-
-class Borrowers:
-    """Pods that hold memory until they are deleted."""
-
-    def __init__(self, cluster: Cluster, image: str) -> None:
-        self._cluster = cluster
-        self.image = image
-
-    def start(self, name: str, claimed: str, held: str) -> None:
-        made = pods.pod(name, ["gpumem-example-hold", held], image=self.image, template=claimed, terminal=True)
-        with_simulated_gpu(made)
-        self._cluster.apply(made)
-
-    def await_memory(self, name: str) -> None:
-        def said() -> bool:
-            if pods.phase(self._cluster, name) in ("Failed", "Succeeded"):
-                raise Failed(f"{name} has ended: {self._cluster.kubectl('logs', name)}")
-            return (pods.phase(self._cluster, name) == "Running"
-                    and f"tenant pod default/{name};" in self._cluster.kubectl("logs", name))
-        try:
-            self._cluster.until(f"{name} has its memory", said)
-        except Failed as failure:
-            raise Failed(f"{failure}\n{self._cluster.kubectl('describe', 'pod', name)}{show(self._cluster)}") from None
-
-
-def show(cluster: Cluster) -> str:
-    """What broker and driver say, for a failure's words."""
-    def said(container: str) -> str:
-        try:
-            return cluster.kubectl("-n", "gpumem", "logs", "-l", SELECTOR, "-c", container, "--tail=40")
-        except Failed as failure:
-            return str(failure)
-    return "\n".join(f"--- {container}:\n{said(container)}" for container in ("client", "broker", "driver"))
-
-
-def install(cluster: Cluster, given: typing.Any) -> None:
-    cluster.import_image(given.image)
-    cluster.kubectl("create", "namespace", "gpumem")
-    cluster.kubectl("apply", "-n", "gpumem", "-f", "-",
-                    standard_input=product.manifests(build.helm(given.cache), given.image))
-    try:
-        cluster.kubectl("-n", "gpumem", "rollout", "status", "daemonset/gpumem", "--timeout=180s")
-        cluster.until("the node offers its GPU", lambda: cluster.get("resourceslices")["items"])
-    except Failed as failure:
-        raise Failed(f"{failure}\n{cluster.kubectl('-n', 'gpumem', 'describe', 'pods')}{show(cluster)}") from None
 
 
 def check_slice(cluster: Cluster) -> None:
@@ -106,22 +44,20 @@ def check_unprepared(cluster: Cluster, borrowers: Borrowers) -> None:
 def check_restart(cluster: Cluster) -> None:
     """Another broker and another driver follow, and the pods keep what they have."""
     cluster.kubectl("-n", "gpumem", "rollout", "restart", "daemonset/gpumem")
-    cluster.kubectl("-n", "gpumem", "rollout", "status", "daemonset/gpumem", "--timeout=180s")
-    for name, held in (("second", "12GiB"), ("third", "8GiB")):
-        def is_charged() -> bool:
-            listed = cluster.kubectl("-n", "gpumem", "exec", "daemonset/gpumem", "-c", "broker", "--", "gpumem", "ps")
-            return any(f"default/{name}" in line and held in line for line in listed.splitlines())
-        cluster.until(f"the next broker knows what {name} holds", is_charged)
+    gpus.await_daemon_set(cluster)
+    held = {"second": 12288 * gpus.MIB, "third": 8192 * gpus.MIB}
+    gpus.await_ledger(cluster, held)
+    for name in held:
         if pods.phase(cluster, name) != "Running":
             raise Failed(f"{name} did not survive a restart of the broker: {cluster.kubectl('logs', name)}")
 
 
 def run(cluster: Cluster, given: typing.Any) -> None:
     product.require_driver(given.image)
-    install(cluster, given)
+    gpus.install(cluster, given)
     check_slice(cluster)
     borrowers = Borrowers(cluster, product.image_name(given.image))
-    cluster.apply(template("one", "1Gi"), template("eight", "8Gi"), template("twelve", "12Gi"))
+    cluster.apply(*(gpus.template(name, amount) for name, amount in (("one", "1Gi"), ("eight", "8Gi"), ("twelve", "12Gi"))))
     borrowers.start("first", "eight", "8GiB")
     borrowers.start("second", "twelve", "12GiB")
     borrowers.await_memory("first")
@@ -134,3 +70,4 @@ def run(cluster: Cluster, given: typing.Any) -> None:
     cluster.kubectl("delete", "pod", "first")
     borrowers.await_memory("third")
     check_restart(cluster)
+    gpus.remove_pods(cluster)

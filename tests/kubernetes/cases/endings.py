@@ -1,0 +1,109 @@
+"""Pods that end in every way, many at once, claims that vanish or cannot be: the ledger is what is claimed, and nothing is left."""
+from __future__ import annotations
+
+import json
+import typing
+
+import gpus
+import pods
+import product
+from cluster import Cluster
+from gpus import Borrowers
+from processes import Failed
+
+MANY = 50
+QUARTER = 256 * gpus.MIB
+# Fifty pods are made one after the other: what that takes on two cores is the container runtime's.
+MANY_SECONDS = 1200
+WRONG_LIMIT = {"apiVersion": "gpumem.dev/v1alpha1", "kind": "SliceParameters", "limit": "1Mi"}
+
+
+def check_many(cluster: Cluster, borrowers: Borrowers) -> None:
+    """All at once, and gone at once."""
+    held = {f"many-{number}": QUARTER for number in range(MANY)}
+    cluster.apply(*(borrowers.made(name, "quarter", "256MiB") for name in held))
+    gpus.await_ledger(cluster, held, seconds=MANY_SECONDS)
+    gpus.remove_pods(cluster, seconds=MANY_SECONDS)
+
+
+def start_one(cluster: Cluster, borrowers: Borrowers, name: str) -> None:
+    borrowers.start(name, "quarter", "256MiB")
+    borrowers.await_memory(name)
+    gpus.await_ledger(cluster, {name: QUARTER})
+
+
+def check_killed_for_memory(cluster: Cluster, borrowers: Borrowers) -> None:
+    """Its first process takes more of the machine's memory than its container may, while another one holds the device's."""
+    made = borrowers.made("hungry", "quarter", "")
+    [container] = made["spec"]["containers"]
+    container["command"] = ["sh", "-c", "sleep 2147483647 | gpumem-example-hold 256MiB & until [ -e /tmp/go ]; do sleep 0.2; done; "
+                            "exec dd if=/dev/zero of=/dev/null bs=512M count=1"]
+    container["resources"]["limits"] = {"memory": "128Mi"}
+    cluster.apply(made)
+    gpus.await_ledger(cluster, {"hungry": QUARTER})
+    cluster.kubectl("exec", "hungry", "--", "touch", "/tmp/go")
+    pods.await_phase(cluster, "hungry", "Failed", "Succeeded")
+    [status] = cluster.get("pod", "hungry")["status"]["containerStatuses"]
+    if (reason := status["state"]["terminated"]["reason"]) != "OOMKilled":
+        raise Failed(f"the pod was to be killed for its memory, and ended so: {reason}")
+    gpus.await_ledger(cluster, {})  # though the pod is still listed
+
+
+def check_evicted(cluster: Cluster, borrowers: Borrowers) -> None:
+    start_one(cluster, borrowers, "evicted")
+    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "evicted", "namespace": "default"}}
+    cluster.kubectl("create", "--raw", "/api/v1/namespaces/default/pods/evicted/eviction", "-f", "-",
+                    standard_input=json.dumps(eviction))
+    gpus.await_ledger(cluster, {})
+
+
+def check_forced(cluster: Cluster, borrowers: Borrowers) -> None:
+    """The API server forgets the pod before the node has ended it."""
+    start_one(cluster, borrowers, "forced")
+    cluster.kubectl("delete", "pod", "forced", "--force", "--grace-period=0")
+    gpus.await_ledger(cluster, {})
+
+
+def check_vanished(cluster: Cluster, borrowers: Borrowers) -> None:
+    """A claim is taken out of the API under a pod that runs: it keeps its memory, and leaves nothing."""
+    start_one(cluster, borrowers, "bereft")
+    [claim] = [one["metadata"]["name"] for one in cluster.get("resourceclaims")["items"]]
+    cluster.kubectl("delete", "resourceclaim", claim, "--wait=false")
+    cluster.kubectl("patch", "resourceclaim", claim, "--type=merge", "-p", '{"metadata":{"finalizers":null}}')
+    cluster.until("the claim is gone", lambda: not cluster.get("resourceclaims")["items"])
+    gpus.await_ledger(cluster, {"bereft": QUARTER})
+    cluster.kubectl("delete", "pod", "bereft")
+    gpus.await_ledger(cluster, {})
+
+
+def events_of(cluster: Cluster, pod: str, reason: str) -> str:
+    found = cluster.get("events", "--field-selector", f"involvedObject.name={pod},reason={reason}")["items"]
+    return "\n".join(one["message"] for one in found)
+
+
+def check_refused(cluster: Cluster, borrowers: Borrowers) -> None:
+    """More than any device has, and parameters that contradict the request: the pod says why."""
+    wrong = gpus.template("wrong", "256Mi")
+    wrong["spec"]["spec"]["devices"]["config"] = [{"opaque": {"driver": gpus.DRIVER, "parameters": WRONG_LIMIT}}]
+    cluster.apply(gpus.template("huge", "100Gi"), wrong)
+    borrowers.start("huge", "huge", "100GiB")
+    cluster.until("no node takes the huge pod", lambda: pods.unschedulable(cluster, "huge"))
+    borrowers.start("wrong", "wrong", "256MiB")
+    said = cluster.until("an event says why the pod does not start",
+                         lambda: events_of(cluster, "wrong", "FailedPrepareDynamicResources"))
+    if "limit" not in said or "guarantee" not in said:
+        raise Failed(f"a pod with a limit below its guarantee was told: {said}")
+    gpus.remove_pods(cluster)
+
+
+def run(cluster: Cluster, given: typing.Any) -> None:
+    product.require_driver(given.image)
+    gpus.install(cluster, given)
+    cluster.apply(gpus.template("quarter", "256Mi"))
+    borrowers = Borrowers(cluster, product.image_name(given.image))
+    check_killed_for_memory(cluster, borrowers)
+    check_evicted(cluster, borrowers)
+    check_forced(cluster, borrowers)
+    check_vanished(cluster, borrowers)
+    check_refused(cluster, borrowers)
+    check_many(cluster, borrowers)
