@@ -10,8 +10,10 @@ import signal
 from namespaces import run
 from processes import until
 
-# Files of a machine's run, below the namespaces' own /run and /dev/shm.
+# Files of a machine's run, below the namespaces' own /run and /dev/shm. The simulated GPU is as it was, as a real one is: the
+# same device, without memory.
 FORGOTTEN = ("/run/containerd", "/run/gpumemd", "/var/run/cdi", "/dev/shm")
+KEPT = "/run/gpumemd/driver"
 MOUNTS = ("/run/containerd/", "/run/netns/", "/var/lib/kubelet/pods/")
 
 
@@ -49,6 +51,6 @@ def forget() -> None:
     mounted = [line.split()[4] for line in pathlib.Path("/proc/self/mountinfo").read_text().splitlines()]
     for place in reversed([place for place in mounted if place.startswith(MOUNTS)]):
         run("umount", "--lazy", place)
-    for folder in FORGOTTEN:
-        for entry in pathlib.Path(folder).iterdir() if pathlib.Path(folder).exists() else ():
+    for entry in [entry for folder in FORGOTTEN if pathlib.Path(folder).exists() for entry in pathlib.Path(folder).iterdir()]:
+        if entry != pathlib.Path(KEPT):
             shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()

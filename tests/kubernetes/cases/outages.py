@@ -47,8 +47,11 @@ def check_boot(cluster: Cluster, borrowers: Borrowers) -> None:
     cluster.apply(made)
     borrowers.await_memory("again")
     cluster.boot_node()
-    cluster.until("the pod was started anew", lambda: restarts(cluster, "again") > 0)
-    gpus.await_daemon_set(cluster)
+    try:
+        cluster.until("the pod was started anew", lambda: restarts(cluster, "again") > 0)
+        gpus.await_daemon_set(cluster)
+    except Failed as failure:
+        raise Failed(f"{failure}\n{cluster.kubectl('describe', 'pods', '-A')}{gpus.show(cluster)}") from None
     gpus.await_ledger(cluster, {"again": GIB})
     if "tenant pod default/again" not in cluster.kubectl("logs", "again"):
         raise Failed(f"after the node has booted the pod says: {cluster.kubectl('logs', 'again')}")
