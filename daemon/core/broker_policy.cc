@@ -30,10 +30,11 @@ Result<void> Broker::apply(Policy policy, TimePoint now, std::string cause) {
   for (DeviceIndex i = 0; i < state_.policy.devices.size(); ++i)
     state_.ledger.set_lending(i, state_.policy.devices[i].reclaim.lend_guarantees);
   put_in_force(rules);
-  for (const auto& [id, owner] : owners) {
-    Session& session = state_.session(id);
-    if (session.tenant_name != owner) lending_.move(session, state_.tenants.find(owner)->id, now);
-  }
+  std::map<SessionId, TenantId> others;
+  for (const auto& [id, owner] : owners)
+    if (state_.session(id).tenant_name != owner) others.emplace(id, state_.tenants.find(owner)->id);
+  lending_.move(others, now);
+  for (const auto& [id, owner] : others) region_waits_.follow(id, state_.session(id).tenant_name);
   state_.tenants.retire_all();
   if (other_aging) state_.arbiter.set_aging(state_.policy.aging, now);
   state_.arbiter.rebuild();

@@ -66,7 +66,8 @@ Result<void> Broker::remove_region_of(const std::string& owner, const std::strin
 void Broker::map_or_wait(RequestId id, SessionId session_id, MapTerms terms, Duration wait, TimePoint now) {
   const auto session = state_.live(session_id);
   if (!session) return answer_map(id, session_id, session.error());
-  if (terms.owner.empty()) terms.owner = (*session)->tenant_name;
+  const bool is_own = terms.owner.empty();
+  if (is_own) terms.owner = (*session)->tenant_name;
   auto mapped = map_region(session_id, terms.owner, terms.name, terms.version, now, terms.how);
   const bool may_come = !mapped && mapped.error().code == Code::kNotFound && wait > Duration::zero();
   if (!may_come) return answer_map(id, session_id, std::move(mapped));
@@ -74,7 +75,7 @@ void Broker::map_or_wait(RequestId id, SessionId session_id, MapTerms terms, Dur
     return answer_map(id, session_id,
                       Error{Code::kInvalidArgument, "the newest version can be waited for, no other"});
   const TimePoint deadline = now + std::min(wait, TimePoint::max() - now);
-  auto waits = region_waits_.add(id, {session_id, std::move(terms), now, deadline});
+  auto waits = region_waits_.add(id, {session_id, std::move(terms), is_own, now, deadline});
   if (!waits) answer_map(id, session_id, waits.error());
 }
 

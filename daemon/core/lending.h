@@ -159,8 +159,8 @@ class Lending {
   /// The session's requests are dropped, its leases come back; or, if its process may still use them, stay
   /// quarantined until the process is gone.
   void end(Session& session, bool may_be_in_use, TimePoint now);
-  /// The session is charged to another tenant from now on.
-  void move(Session& session, TenantId to, TimePoint now);
+  /// The sessions are charged to other tenants from now on.
+  void move(const std::map<SessionId, TenantId>& owners, TimePoint now);
 
   // After another broker. Before anything else, in this order.
   /// The numbers up to these were given out before.
@@ -223,7 +223,8 @@ class Lending {
   void note_left(TimePoint now);
   bool give_up_kept(const Session& custodian, DeviceIndex device, const ReclaimRequest& request,
                     TimePoint now);
-  std::vector<Region> move_regions(const Session& session, TenantId to, TimePoint now);
+  void move(Session& session, TenantId to);
+  std::vector<Region> move_regions(const std::map<SessionId, TenantId>& owners, TimePoint now);
   void pass_unproved(Lease& lease);
   Session* heir_of(const Lease& lease);
   void pass(Lease& lease, Session& heir);
@@ -245,6 +246,8 @@ class Lending {
   Handles handles_;
   Regions regions_;
   std::set<RegionId> changed_hands_;  ///< kept ones: who has them, or uses them, may be another
+  /// Custodians that have been asked for memory of a device, by force or not, and had none that may go.
+  std::set<std::tuple<SessionId, DeviceIndex, bool>> nothing_to_give_up_;
   WaitingPlaces places_;
   std::unordered_map<GrantId, std::vector<LeaseId>> offered_;  ///< not yet accepted
   std::unordered_map<RequestId, Assembly> assemblies_;         ///< charged, being brought together

@@ -12,11 +12,14 @@ namespace {
 // As a custodian is shown where processes are.
 constexpr const char* kCustodianCommand = "(kept regions)";
 
-bool is_custodian_for(const Session& custodian, const Session& holder) {
-  const Peer& mine = custodian.peer;
-  const Peer& peer = holder.peer;
-  return custodian.tenant == holder.tenant && mine.uid == peer.uid && mine.gids == peer.gids &&
-         mine.can_be_ended == peer.can_be_ended;
+// It belongs where the holder belongs, also by another policy.
+Peer peer_of_custodian(const Session& holder) {
+  Peer peer = holder.peer;
+  peer.pid = 0;
+  peer.started = 0;
+  peer.maps = false;
+  peer.command = kCustodianCommand;
+  return peer;
 }
 
 bool is_used(const Imports::Shared* shared) {
@@ -26,24 +29,20 @@ bool is_used(const Imports::Shared* shared) {
 
 }  // namespace
 
-// It belongs where its processes belonged, also after another policy or broker. Its record is that of a
-// stream, which ends with its broker: at the next one another custodian takes over what is still kept.
+// Its record is that of a stream, which ends with its broker: at the next one another custodian takes over
+// what is still kept.
 Session& Lending::custodian_for(const Session& holder, TimePoint now) {
+  Peer peer = peer_of_custodian(holder);
   for (const SessionId id : state_.custodians) {
     Session& known = state_.session(id);
-    if (is_custodian_for(known, holder)) return known;
+    if (known.tenant == holder.tenant && known.peer == peer) return known;
   }
   const SessionId id = state_.session_ids.next();
   auto made = std::make_unique<Session>();
   made->id = id;
   made->tenant = holder.tenant;
   made->tenant_name = holder.tenant_name;
-  made->peer = {.pid = 0,
-                .uid = holder.peer.uid,
-                .can_be_ended = holder.peer.can_be_ended,
-                .maps = false,
-                .gids = holder.peer.gids,
-                .command = kCustodianCommand};
+  made->peer = std::move(peer);
   made->since = now;
   made->custodian = true;
   Session& custodian = *made;
@@ -74,8 +73,9 @@ void Lending::let_go_unkept(const Region& removed, TimePoint now) {
 // ---- Who has it ----
 
 void Lending::note_use(LeaseId lease) {
-  for (const RegionId id : regions_.of(lease))
-    if (regions_.at(id).kept) changed_hands_.insert(id);
+  const std::set<RegionId>& kept = regions_.kept_of(lease);
+  changed_hands_.insert(kept.begin(), kept.end());
+  if (!kept.empty()) nothing_to_give_up_.clear();
 }
 
 bool Lending::has_left(const Region& region) const {
@@ -115,8 +115,14 @@ bool Lending::give_up_kept(TimePoint now) {
   bool gave_up = false;
   for (const SessionId id : std::vector(state_.custodians.begin(), state_.custodians.end())) {
     const Session& custodian = state_.session(id);
-    for (const auto& [device, request] : custodian.asked)
-      if (!request.own.is_zero()) gave_up |= give_up_kept(custodian, device, request, now);
+    for (const auto& [device, request] : custodian.asked) {
+      const std::tuple asked(id, device, request.forced);
+      if (request.own.is_zero() || nothing_to_give_up_.contains(asked)) continue;
+      if (give_up_kept(custodian, device, request, now))
+        gave_up = true;
+      else
+        nothing_to_give_up_.insert(asked);  // until a kept region changes hands
+    }
   }
   return gave_up;
 }
@@ -129,10 +135,10 @@ bool Lending::give_up_kept(const Session& custodian, DeviceIndex device, const R
   std::set<Rank> ranks;
   for (const Lease& one : custodian.leases) {
     if (one.device != device || one.in_store) continue;
-    for (const RegionId id : regions_.of(one.id)) {
+    for (const RegionId id : regions_.kept_of(one.id)) {
       const Region& region = regions_.at(id);
       const bool used = region.left == TimePoint::max();
-      if (region.kept && (request.forced || !used)) ranks.emplace(used, region.left, id);
+      if (request.forced || !used) ranks.emplace(used, region.left, id);
     }
   }
   const Bytes before = custodian.holding(device).held();

@@ -173,18 +173,27 @@ void Lending::drop_expired_regions(TimePoint now) {
   }
 }
 
-// A region goes along with its memory. It ends if others have a part of it, who stay: nobody gets the name,
-// and the bytes, of a tenant that he does not belong to. Answers those that end.
-std::vector<Region> Lending::move_regions(const Session& session, TenantId to, TimePoint now) {
+// A region goes along with its memory. It ends if those who have parts of it come to belong to several
+// tenants: nobody gets the name, and the bytes, of a tenant that he does not belong to. Answers those that
+// end.
+std::vector<Region> Lending::move_regions(const std::map<SessionId, TenantId>& owners, TimePoint now) {
+  std::map<RegionId, SessionId> concerned;
+  for (const auto& [session, owner] : owners) {
+    for (const Lease& lease : state_.session(session).leases)
+      for (const RegionId id : regions_.of(lease.id)) concerned.emplace(id, session);
+  }
   std::vector<Region> lost;
-  std::set<RegionId> regions;
-  for (const Lease& lease : session.leases) regions.merge(regions_.of(lease.id));
-  for (const RegionId id : regions) {
-    if (holders_of(regions_.at(id)).size() == 1) {
+  for (const auto& [id, session] : concerned) {
+    const TenantId to = owners.at(session);
+    const bool go_together = std::ranges::all_of(holders_of(regions_.at(id)), [&](SessionId holder) {
+      const auto moved = owners.find(holder);
+      return (moved == owners.end() ? state_.session(holder).tenant : moved->second) == to;
+    });
+    if (go_together) {
       regions_.set_owner(id, to);
     } else {
       lost.push_back(regions_.remove(id));
-      note(state_.outbox, Event::Kind::kRegionLost, session, lost.back(), now);
+      note(state_.outbox, Event::Kind::kRegionLost, state_.session(session), lost.back(), now);
     }
   }
   return lost;

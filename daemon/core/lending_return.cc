@@ -65,7 +65,13 @@ void Lending::end(Session& session, bool may_be_in_use, TimePoint now) {
   }
 }
 
-void Lending::move(Session& session, TenantId to, TimePoint now) {
+void Lending::move(const std::map<SessionId, TenantId>& owners, TimePoint now) {
+  const std::vector<Region> lost = move_regions(owners, now);
+  for (const auto& [id, owner] : owners) move(state_.session(id), owner);
+  for (const Region& region : lost) let_go_unkept(region, now);
+}
+
+void Lending::move(Session& session, TenantId to) {
   for (DeviceIndex device = 0; device < stores_.size(); ++device) {
     const auto found = session.outside.find(device);
     const OutsideCharge outside = found == session.outside.end() ? OutsideCharge{} : found->second;
@@ -76,13 +82,11 @@ void Lending::move(Session& session, TenantId to, TimePoint now) {
   for (const RequestId id : session.assemblies) assemblies_.at(id).granted.request.tenant = to;
   state_.arbiter.set_tenant(session.id, to);
   state_.tenants.leave(session.tenant, session.id);
-  const std::vector<Region> lost = move_regions(session, to, now);
   session.tenant = to;
   session.tenant_name = state_.tenants.name(to);
   state_.outbox.record(checkpoint_of(session));
   state_.tenants.join(to, session.id);
   state_.outbox.touch(session.id);
-  for (const Region& region : lost) let_go_unkept(region, now);
 }
 
 void Lending::job_done(const JobResult& result, TimePoint now) { stores_[result.device].finish(result, now); }

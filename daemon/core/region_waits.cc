@@ -21,9 +21,7 @@ std::optional<RegionWaits::Wait> RegionWaits::take(RequestId id) {
   auto taken = waits_.extract(id);
   if (taken.empty()) return std::nullopt;
   Wait& wait = taken.mapped();
-  const auto named = by_name_.find({wait.terms.owner, wait.terms.name});
-  named->second.erase(id);
-  if (named->second.empty()) by_name_.erase(named);
+  drop_name(id, wait);
   const auto of_session = by_session_.find(wait.session);
   of_session->second.erase(id);
   if (of_session->second.empty()) by_session_.erase(of_session);
@@ -40,6 +38,24 @@ void RegionWaits::drop_all_of(SessionId session) {
   const auto found = by_session_.find(session);
   if (found == by_session_.end()) return;
   for (const RequestId id : std::set(found->second)) take(id);
+}
+
+void RegionWaits::follow(SessionId session, const std::string& tenant) {
+  const auto found = by_session_.find(session);
+  if (found == by_session_.end()) return;
+  for (const RequestId id : found->second) {
+    Wait& wait = waits_.at(id);
+    if (!wait.is_own) continue;
+    drop_name(id, wait);
+    wait.terms.owner = tenant;
+    by_name_[{tenant, wait.terms.name}].insert(id);
+  }
+}
+
+void RegionWaits::drop_name(RequestId id, const Wait& wait) {
+  const auto named = by_name_.find({wait.terms.owner, wait.terms.name});
+  named->second.erase(id);
+  if (named->second.empty()) by_name_.erase(named);
 }
 
 std::vector<RequestId> RegionWaits::of(const std::string& owner, const std::string& name) const {

@@ -30,7 +30,8 @@ class RegionWaits {
 
   struct Wait {
     SessionId session;
-    MapTerms terms;  ///< its owner is named
+    MapTerms terms;       ///< its owner is named
+    bool is_own = false;  ///< the owner is the session's tenant, whoever that is
     TimePoint since{};
     TimePoint deadline{};
   };
@@ -41,6 +42,8 @@ class RegionWaits {
   std::optional<Wait> take(RequestId id);
   const Wait* find(RequestId id) const;
   void drop_all_of(SessionId session);
+  /// The session's tenant is another one now: so is whose regions it waits for, where they are its own.
+  void follow(SessionId session, const std::string& tenant);
   /// Those that wait for that name, in the order they came.
   std::vector<RequestId> of(const std::string& owner, const std::string& name) const;
   std::vector<RequestId> all() const;
@@ -48,6 +51,8 @@ class RegionWaits {
   std::optional<TimePoint> next_deadline() const;
 
  private:
+  void drop_name(RequestId id, const Wait& wait);
+
   std::map<RequestId, Wait> waits_;
   std::map<std::pair<std::string, std::string>, std::set<RequestId>> by_name_;
   std::map<SessionId, std::set<RequestId>> by_session_;

@@ -3,6 +3,16 @@
 #include "daemon/core/refusals.h"
 
 namespace gpumem::core {
+namespace {
+
+template <typename ByLease>
+void drop_region_of(ByLease& by_lease, LeaseId lease, RegionId region) {
+  const auto found = by_lease.find(lease);
+  found->second.erase(region);
+  if (found->second.empty()) by_lease.erase(found);
+}
+
+}  // namespace
 
 Checkpoint::Region checkpoint_of(const Region& region) {
   return {region.id,      region.name,   region.device,
@@ -25,6 +35,12 @@ Result<RegionId> Regions::add(Region region, TimePoint now) {
 Result<void> Regions::check_room(const Region& region) const {
   const auto found = count_of_.find(region.owner);
   const Count count = found == count_of_.end() ? Count{} : found->second;
+  const auto is_full = [this](LeaseId lease) { return kept_of(lease).size() >= kMostKeptOfLease; };
+  if (region.kept && std::ranges::any_of(region.leases, is_full)) {
+    return refusal(Bound::kRegions, "an extent of it has " + std::to_string(kMostKeptOfLease) +
+                                        " kept regions already, as many as it may; publish another part of "
+                                        "the slice, or remove some (`gpumem regions`)");
+  }
   if (count.regions < kMostOfTenant && count.parts + region.leases.size() <= kMostParts) return {};
   return refusal(Bound::kRegions, "the tenant has published " + std::to_string(count.regions) +
                                       " regions of " + std::to_string(count.parts) +
@@ -39,7 +55,10 @@ void Regions::restore(Region region) {
 
 void Regions::put(Region region) {
   by_name_[{region.owner, region.name}].insert(region.id);
-  for (const LeaseId lease : region.leases) by_lease_[lease].insert(region.id);
+  for (const LeaseId lease : region.leases) {
+    by_lease_[lease].insert(region.id);
+    if (region.kept) kept_by_lease_[lease].insert(region.id);
+  }
   if (region.ends() != TimePoint::max()) by_expiry_.emplace(region.ends(), region.id);
   audiences_.add(region);
   Count& count = count_of_[region.owner];
@@ -71,9 +90,8 @@ Region Regions::take(RegionId id) {
   named->second.erase(id);
   if (named->second.empty()) by_name_.erase(named);
   for (const LeaseId lease : region.leases) {
-    const auto found = by_lease_.find(lease);
-    found->second.erase(id);
-    if (found->second.empty()) by_lease_.erase(found);
+    drop_region_of(by_lease_, lease, id);
+    if (region.kept) drop_region_of(kept_by_lease_, lease, id);
   }
   by_expiry_.erase({region.ends(), id});
   audiences_.remove(region);
@@ -87,22 +105,17 @@ Region Regions::take(RegionId id) {
   return std::move(region);
 }
 
-std::set<RegionId> Regions::of(LeaseId lease) const {
-  const auto found = by_lease_.find(lease);
-  return found == by_lease_.end() ? std::set<RegionId>{} : found->second;
+const std::set<RegionId>& Regions::found(const ByLease& by_lease, LeaseId lease) {
+  static const std::set<RegionId> kNone;
+  const auto found = by_lease.find(lease);
+  return found == by_lease.end() ? kNone : found->second;
 }
 
 std::vector<Region> Regions::drop(LeaseId lease, Which which) {
   std::vector<Region> dropped;
-  for (const RegionId id : of(lease))
+  for (const RegionId id : std::set(of(lease)))
     if (which == Which::kAll || !at(id).kept) dropped.push_back(remove(id));
   return dropped;
-}
-
-bool Regions::keeps(LeaseId lease) const {
-  const auto found = by_lease_.find(lease);
-  return found != by_lease_.end() &&
-         std::ranges::any_of(found->second, [this](RegionId id) { return at(id).kept; });
 }
 
 void Regions::set_left(RegionId id, TimePoint left) {

@@ -53,12 +53,15 @@ class Regions {
   /// Leases of all of a tenant's regions together: to end them takes some time for each.
   static constexpr std::size_t kMostParts = 65'536;
   static constexpr std::size_t kMostReaders = 8;  ///< that are named
-  static constexpr std::uint64_t kNewest = 0;     ///< as a version
+  /// Kept ones that stand for one lease: each is looked at, and journaled, whenever it changes hands.
+  static constexpr std::size_t kMostKeptOfLease = 64;
+  static constexpr std::uint64_t kNewest = 0;  ///< as a version
 
   /// `outbox`  is told of each, for the next broker; outlives it.
   explicit Regions(Outbox& outbox) : outbox_(outbox) {}
 
-  /// Gives it its id. Errors  kResourceExhausted: its owner has as many as it may.
+  /// Gives it its id. Errors  kResourceExhausted: its owner, or for a kept one a lease, has as
+  /// many as it may.
   Result<RegionId> add(Region region, TimePoint now);
   /// Of the broker before, with its id.
   void restore(Region region);
@@ -72,15 +75,17 @@ class Regions {
   }
   /// Returns it.
   Region remove(RegionId id);
-  /// Those that stand for `lease`.
-  std::set<RegionId> of(LeaseId lease) const;
+  /// Those that stand for `lease`. The set is another after any change.
+  const std::set<RegionId>& of(LeaseId lease) const { return found(by_lease_, lease); }
+  /// The kept ones of them.
+  const std::set<RegionId>& kept_of(LeaseId lease) const { return found(kept_by_lease_, lease); }
   /// Its memory is another tenant's now.
   void set_owner(RegionId id, TenantId owner);
   enum class Which { kAll, kNotKept };
   /// Ends those that stand for `lease`, and returns them.
   std::vector<Region> drop(LeaseId lease, Which which = Which::kAll);
   /// Whether a kept one stands for `lease`.
-  bool keeps(LeaseId lease) const;
+  bool keeps(LeaseId lease) const { return kept_by_lease_.contains(lease); }
   /// Of a kept one. `left`  max: some process has it.
   void set_left(RegionId id, TimePoint left);
   /// It is kept no longer than its memory from now on.
@@ -108,6 +113,8 @@ class Regions {
     std::size_t regions = 0;
     std::size_t parts = 0;
   };
+  using ByLease = boost::unordered_flat_map<LeaseId, std::set<RegionId>, std::hash<LeaseId>>;
+  static const std::set<RegionId>& found(const ByLease& by_lease, LeaseId lease);
   Result<void> check_room(const Region& region) const;
   void put(Region region);
   Region take(RegionId id);
@@ -116,7 +123,8 @@ class Regions {
   IdSource<RegionId> ids_;
   std::map<RegionId, Region> regions_;
   std::map<Name, std::set<RegionId>> by_name_;
-  boost::unordered_flat_map<LeaseId, std::set<RegionId>, std::hash<LeaseId>> by_lease_;
+  ByLease by_lease_;
+  ByLease kept_by_lease_;
   std::set<std::pair<TimePoint, RegionId>> by_expiry_;  ///< of those that expire
   RegionAudiences audiences_;
   std::map<TenantId, Count> count_of_;

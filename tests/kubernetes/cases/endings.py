@@ -1,4 +1,4 @@
-"""Pods that end in every way, many at once, claims that vanish or cannot be: the ledger is what is claimed, and nothing is left."""
+"""Pods that end in every way, many at once, claims that vanish or cannot be: the ledger is what is claimed, nothing is left."""
 from __future__ import annotations
 
 import json

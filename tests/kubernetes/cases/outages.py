@@ -1,4 +1,4 @@
-"""The API server is away, the kubelet is another one, the node boots anew: pods have what they claim, and nothing is left over."""
+"""The API server is away, the kubelet is another one, the node boots: pods have what they claim, and nothing is left over."""
 from __future__ import annotations
 
 import time
