@@ -43,6 +43,12 @@
   POINT(kExtentCreated, "broker.extent.created")                    \
   POINT(kExtentKnown, "broker.extent.known")                        \
   CALL(kSend, "broker.send")                                        \
+  /* The service manager keeps descriptors of what is lent. */      \
+  POINT(kStoreTaken, "broker.store.taken")                          \
+  CALL(kStoreKeep, "broker.store.keep")                             \
+  POINT(kStoreKept, "broker.store.kept")                            \
+  CALL(kStoreForget, "broker.store.forget")                         \
+  POINT(kStoreForgotten, "broker.store.forgotten")                  \
   /* Memory goes out and comes back. */                             \
   POINT(kGrowRead, "broker.grow.read")                              \
   POINT(kGrowDecided, "broker.grow.decided")                        \

@@ -112,7 +112,7 @@ void Broker::forget_if_done(SessionId id) {
 
 // None: there is none, or it cannot be known.
 const Session* Broker::other_of_process(const Session& session) const {
-  if (session.peer.pid == 0 || session.peer.started == 0) return nullptr;
+  if (session.peer.started == 0) return nullptr;
   for (const SessionId id : state_.tenants.at(session.tenant).sessions) {
     const Session& other = state_.session(id);
     if (id != session.id && !other.exited && other.peer.pid == session.peer.pid &&

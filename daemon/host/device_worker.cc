@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/crash_point.h"
+#include "base/log.h"
 
 namespace gpumem::host {
 
@@ -53,16 +54,31 @@ std::optional<DeviceWorker::Task> DeviceWorker::next_task() {
   return task;
 }
 
-// What it keeps is not free, whatever else is destroyed.
-void DeviceWorker::forget_stored(const DriverJob& job) const {
-  std::vector<LeaseId> stored;
+void DeviceWorker::carry_out(const Keep& keep) const {
+  if (fails_at(CrashPoint::kStoreKeep)) return;
+  store_->keep(keep.lease, keep.descriptor.get());
+  crash_at(CrashPoint::kStoreKept);
+}
+
+void DeviceWorker::carry_out(std::vector<LeaseId> leases) {
+  const bool told = !fails_at(CrashPoint::kStoreForget) && store_->forget(leases);
+  if (told) return crash_at(CrashPoint::kStoreForgotten);
+  spdlog::warn("the service manager could not be told to let go of {} descriptors; it is told again",
+               leases.size());
+  unforgotten_.insert(unforgotten_.end(), leases.begin(), leases.end());
+}
+
+// What it keeps is not free, whatever else is destroyed. What it could not be told before is told with it.
+void DeviceWorker::forget_stored(const DriverJob& job) {
+  std::vector<LeaseId> stored = std::move(unforgotten_);
   for (const std::vector<HeldExtent>& step : job.destroy)
     for (const HeldExtent& extent : step)
       if (extent.stored) stored.push_back(extent.lease);
-  if (!stored.empty()) store_->forget(stored);
+  unforgotten_.clear();
+  if (!stored.empty()) carry_out(std::move(stored));
 }
 
-void DeviceWorker::carry_out(DriverJob job) const {
+void DeviceWorker::carry_out(DriverJob job) {
   forget_stored(job);
   DriverResult result;
   result.result.id = job.job.id;

@@ -65,10 +65,10 @@ class DeviceWorker {
   void work();
   void add(Task task);
   std::optional<Task> next_task();
-  void carry_out(DriverJob job) const;
-  void carry_out(const Keep& keep) const { store_->keep(keep.lease, keep.descriptor.get()); }
-  void carry_out(const std::vector<LeaseId>& forgotten) const { store_->forget(forgotten); }
-  void forget_stored(const DriverJob& job) const;
+  void carry_out(DriverJob job);
+  void carry_out(const Keep& keep) const;
+  void carry_out(std::vector<LeaseId> leases);
+  void forget_stored(const DriverJob& job);
   Result<HeldExtent> create(const core::Extent& extent) const;
   Result<cuda::Allocation> allocate(Bytes size) const;
 
@@ -81,6 +81,7 @@ class DeviceWorker {
   Condition wake_;
   std::deque<Task> tasks_ GPUMEM_GUARDED_BY(mutex_);
   bool stopping_ GPUMEM_GUARDED_BY(mutex_) = false;
+  std::vector<LeaseId> unforgotten_;  ///< the worker's thread's: what the store could not be told to forget
   std::thread thread_;
 };
 

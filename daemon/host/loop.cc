@@ -24,7 +24,7 @@ core::TimePoint now() { return std::chrono::steady_clock::now(); }
 
 Result<std::unique_ptr<Loop>> Loop::create(Options options) {
   const cuda::Driver& driver = *options.driver;
-  const std::optional<Journal::Content> before = std::move(options.before);
+  std::optional<Journal::Content> before = std::move(options.before);
   const std::filesystem::path folder = options.journal_folder;
   const std::vector<Journal::Device> devices = options.devices;
   std::map<LeaseId, KeptDescriptor> kept = std::move(options.kept);
@@ -37,6 +37,13 @@ Result<std::unique_ptr<Loop>> Loop::create(Options options) {
       });
   if (!extents) return extents.error();
   loop->extents_ = std::move(*extents);
+  if (!kept.empty()) {
+    // Whatever the journal tells: a number under which a descriptor may still be kept is not given to other
+    // memory.
+    if (!before) before.emplace();
+    LeaseId& last = before->checkpoint.last.lease;
+    last = std::max(last, kept.rbegin()->first);
+  }
   if (before) loop->take_over(*before, kept);
   loop->extents_->forget(std::move(kept));
   if (auto begun = loop->journal_.begin(folder, devices, loop->broker_); !begun) return begun.error();

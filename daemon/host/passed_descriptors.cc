@@ -10,6 +10,8 @@
 #include <cstdlib>
 #include <sstream>
 
+#include "base/crash_point.h"
+
 namespace gpumem::host {
 namespace {
 
@@ -49,6 +51,7 @@ void take_from_service_manager(PassedDescriptors& into) {
     std::free(names[i]);
   }
   std::free(static_cast<void*>(names));
+  if (count > 0) crash_at(CrashPoint::kStoreTaken);
 }
 
 void take_from_broker_before(PassedDescriptors& into) {

@@ -1,6 +1,8 @@
 #include "daemon/host/peer.h"
 
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/statfs.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -30,6 +32,17 @@ Result<UniqueFd> open_pidfd(int socket, pid_t pid, const KernelFeatures& kernel)
   fd = static_cast<int>(::syscall(SYS_pidfd_open, pid, 0));
   if (fd < 0) return errno_error(errno, "cannot watch the peer");
   return UniqueFd(fd);
+}
+
+// The number of the process behind the pidfd, which no other process of any PID namespace has before the
+// machine starts anew: the pidfd's inode. 0: the kernel has none. Before Linux 6.9 pidfds had no file system
+// of their own, and one inode for all of them.
+std::uint64_t number_of(const UniqueFd& pidfd) {
+  constexpr auto kPidfs = 0x50494446;  // PID_FS_MAGIC; the headers of Debian 12 are older
+  struct statfs system {};
+  struct stat file {};
+  if (::fstatfs(pidfd.get(), &system) != 0 || system.f_type != kPidfs) return 0;
+  return ::fstat(pidfd.get(), &file) == 0 ? file.st_ino : 0;
 }
 
 // The kernel lets nobody signal a process of a PID namespace that is not below the sender's own.
@@ -68,6 +81,8 @@ Result<PeerProcess> identify_peer(int socket, const KernelFeatures& kernel) {
   if (credentials.pid != 0) {
     found.peer.command = command_of(credentials.pid);
     found.peer.started = start_time(credentials.pid).value_or(0);
+  } else {
+    found.peer.started = number_of(found.pidfd);
   }
   PodReader::Found in = kernel.pods.find(credentials.pid);
   found.peer.pod = std::move(in.pod);
@@ -80,7 +95,7 @@ Result<PeerProcess> identify_peer(int socket, const KernelFeatures& kernel) {
 }
 
 bool is_same_process(const core::Peer& one, const core::Peer& other) {
-  return one.pid != 0 && one.started != 0 && one.pid == other.pid && one.started == other.started;
+  return one.started != 0 && one.pid == other.pid && one.started == other.started;
 }
 
 std::string in_words(const core::Peer& peer) {

@@ -16,12 +16,14 @@ struct PeerProcess {
 };
 
 /// The peer's pid is 0 if it lives in a PID namespace that this process does not see; peer.can_be_ended says
-/// whether it can be signalled.
+/// whether it can be signalled. Without a pid, peer.started is the inode of its pidfd, which no other process
+/// has before the machine starts anew; 0 before Linux 6.9.
 /// Errors  kUnavailable, or what the kernel says: the process has ended; kResourceExhausted: no descriptor
 /// left.
 Result<PeerProcess> identify_peer(int socket, const KernelFeatures& kernel = {});
 
-/// Whether both are the same process, whoever it runs as now. False where the kernel does not tell.
+/// Whether both are the same process, whoever it runs as now: by pid and start time, without a pid by the
+/// inode of the pidfd. False where the kernel does not tell.
 bool is_same_process(const core::Peer& one, const core::Peer& other);
 
 /// `pid 7 (uid 1000, python)`, with its pod, if it is in one, and whether it cannot be ended.

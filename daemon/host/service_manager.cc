@@ -21,7 +21,8 @@ std::uint64_t monotonic_microseconds() {
 // The variables stay: the broker starts no programs, and the process may have threads that read them.
 constexpr int kKeepEnvironment = 0;
 
-void notify(const std::string& state) { ::sd_notify(kKeepEnvironment, state.c_str()); }
+// False if it has not been sent.
+bool notify(const std::string& state) { return ::sd_notify(kKeepEnvironment, state.c_str()) >= 0; }
 
 }  // namespace
 
@@ -50,10 +51,12 @@ void ServiceManager::keep(LeaseId lease, int descriptor) const {
   ::sd_pid_notify_with_fds(kThis, kKeepEnvironment, state.c_str(), &descriptor, 1);
 }
 
-void ServiceManager::forget(std::span<const LeaseId> leases) const {
+bool ServiceManager::forget(std::span<const LeaseId> leases) const {
   constexpr std::uint64_t kPatience = 5'000'000;  // microseconds
-  for (const LeaseId lease : leases) notify("FDSTOREREMOVE=1\nFDNAME=" + name_of(lease));
+  bool told = true;
+  for (const LeaseId lease : leases) told = notify("FDSTOREREMOVE=1\nFDNAME=" + name_of(lease)) && told;
   ::sd_notify_barrier(kKeepEnvironment, kPatience);
+  return told;
 }
 
 void ServiceManager::alive(const std::string& status) const { notify("WATCHDOG=1\nSTATUS=" + status); }

@@ -24,7 +24,7 @@ class ServiceManager final : public DescriptorStore {
   /// Where descriptors outlive the broker; null: nowhere.
   const DescriptorStore* store() const;
   void keep(LeaseId lease, int descriptor) const override;
-  void forget(std::span<const LeaseId> leases) const override;
+  [[nodiscard]] bool forget(std::span<const LeaseId> leases) const override;
 };
 
 }  // namespace gpumem::host

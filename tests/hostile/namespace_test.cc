@@ -1,22 +1,13 @@
 // Clients of other PID namespaces.
 
-#include <fcntl.h>
-#include <sys/file.h>
+#include <signal.h>
 
-#include "sim/machine/machine.h"
 #include "tests/integration/fixture.h"
+#include "tests/support/pid_namespaces.h"
 #include "tests/support/raw_lane.h"
 
 namespace gpumem::test {
 namespace {
-
-// Programs that run in a PID namespace of their own, as their first process's child.
-ChildOptions in_own_namespace(const std::filesystem::path& program, std::vector<std::string> arguments) {
-  arguments.insert(arguments.begin(), {"--pid", "--fork", "--kill-child", "--mount-proc", program.string()});
-  return {.program = "/usr/bin/unshare", .arguments = std::move(arguments), .environment = {}, .user = {}};
-}
-
-bool has_unshare() { return ::geteuid() == 0 && std::filesystem::exists("/usr/bin/unshare"); }
 
 struct InnerClient : BrokerTest {
   void SetUp() override {
@@ -38,40 +29,20 @@ struct OuterClient : testing::Test {
   explicit OuterClient(std::vector<std::string> more = {}) : arguments_(std::move(more)) {}
   void SetUp() override {
     if (!has_unshare()) GTEST_SKIP() << "only root can make PID namespaces, with unshare(1)";
-    arguments_.insert(arguments_.end(), {"--simulate", "1x256MiB", "--runtime-dir", run()});
-    start();
+    broker_ = std::make_unique<BrokerProcess>(BrokerOptions{
+        .config = kSomeSpare, .arguments = arguments_, .program = contained_gpumemd(programs_)});
   }
-  void start() {
-    const UniqueFd log(::open((folder_ / "log").c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
-    ChildOptions options = in_own_namespace(gpumemd_program(), arguments_);
-    options.output = log.get();
-    broker_ = std::make_unique<Child>(options);
-    EXPECT_TRUE(eventually([&] {
-      auto monitor = cli::Monitor::connect(run());
-      return monitor && monitor->status();
-    })) << log_text();
+  void restart() {
+    kill_contained(*broker_);
+    broker_->start_again();
   }
-  void TearDown() override {
-    if (IsSkipped()) return;
-    broker_->kill();
-    static_cast<void>(sim::remove_machine(run() + "/driver"));
-  }
-  // A broker lives and has the folder.
-  bool is_locked() const {
-    const UniqueFd lock(::open((run() + "/gpumemd.lock").c_str(), O_RDWR | O_CLOEXEC));
-    return !lock.valid() || ::flock(lock.get(), LOCK_EX | LOCK_NB) != 0;
-  }
-  std::string run() const { return folder_ / "run"; }
-  std::string log_text() const { return read_file(folder_ / "log"); }
-  std::uint64_t sessions() const { return cli::Monitor::connect(run())->status()->sessions(); }
-  bool whole() const {
-    const auto status = cli::Monitor::connect(run())->status();
-    return status->sessions() == 0 && status->devices(0).free() == status->devices(0).pool();
-  }
+  std::string run() const { return broker_->folder(); }
+  std::uint64_t sessions() const { return broker_->sessions().size(); }
+  bool whole() const { return broker_->at_rest(); }
 
   std::vector<std::string> arguments_;
-  TemporaryFolder folder_;
-  std::unique_ptr<Child> broker_;
+  TemporaryFolder programs_;
+  std::unique_ptr<BrokerProcess> broker_;
 };
 
 TEST_F(OuterClient, IsWatchedThoughItHasNoPidHere) {
@@ -94,30 +65,14 @@ TEST_F(OuterClient, IsListedWithoutAPid) {
   EXPECT_EQ(listed->sessions(0).uid(), ::geteuid());
 }
 
-// Nothing proves that whoever comes back is the same process.
-TEST_F(OuterClient, LosesItsSessionWithTheBrokerAndStaysChargedForWhatItHas) {
-  ClientProcess client(run());
-  EXPECT_TRUE(succeeded(client.connect()));
-  EXPECT_TRUE(succeeded(client.open("a")));
-  EXPECT_TRUE(succeeded(client.grow("a", mebibytes(64))));
-  broker_->kill();
-  ASSERT_TRUE(eventually([&] { return !is_locked(); })) << "the broker ends shortly after unshare(1)";
-  start();
-  EXPECT_TRUE(failed_with(client.grow("a", mebibytes(96)), "UNAUTHENTICATED"));
-  EXPECT_FALSE(whole());
-  EXPECT_TRUE(succeeded(client.check("a", 0))) << "its memory stays usable";
-  client.kill();
-  EXPECT_TRUE(eventually([&] { return whole(); }));
-}
-
 TEST_F(OuterClient, ThatBreaksTheProtocolIsNamedAsOneThatCannotBeEnded) {
   RawLane lane(run());
   EXPECT_TRUE(lane.send("nonsense"));
   EXPECT_TRUE(lane.is_closed_by_broker());
   EXPECT_TRUE(eventually([&] {
-    return log_text().find("a process of another PID namespace (uid 0), which cannot be ended") !=
+    return broker_->log().find("a process of another PID namespace (uid 0), which cannot be ended") !=
            std::string::npos;
-  })) << log_text();
+  })) << broker_->log();
 }
 
 struct OuterClientOfOldKernel : OuterClient {
@@ -131,6 +86,65 @@ TEST_F(OuterClientOfOldKernel, IsServedAndNamedAsOneThatCannotBeEnded) {
   EXPECT_TRUE(succeeded(client.grow("a", mebibytes(64))));
   EXPECT_EQ(client.leave(), 0);
   EXPECT_TRUE(eventually([&] { return whole(); }));
+}
+
+// Nothing proves that whoever comes back is the same process.
+TEST_F(OuterClientOfOldKernel, LosesItsSessionWithTheBrokerAndStaysChargedForWhatItHas) {
+  ClientProcess client(run());
+  EXPECT_TRUE(succeeded(client.connect()));
+  EXPECT_TRUE(succeeded(client.open("a")));
+  EXPECT_TRUE(succeeded(client.grow("a", mebibytes(64))));
+  restart();
+  EXPECT_TRUE(failed_with(client.grow("a", mebibytes(96)), "UNAUTHENTICATED"));
+  EXPECT_FALSE(whole());
+  EXPECT_TRUE(succeeded(client.check("a", 0))) << "its memory stays usable";
+  client.kill();
+  EXPECT_TRUE(eventually([&] { return whole(); }));
+}
+
+// The victim is stopped while others claim its session: one beside it, and one in a container with the same
+// user and, in there, the same pid. The broker has no pid for any of them.
+struct ClaimedByOthers : OuterClient, testing::WithParamInterface<const char*> {
+  void SetUp() override {
+    if (!has_pidfs()) GTEST_SKIP() << "the kernel has no numbers for the processes of other PID namespaces";
+    OuterClient::SetUp();
+  }
+  static std::vector<std::string> words(const std::string& how) {
+    return how == "plain" ? std::vector<std::string>{"serve"} : std::vector<std::string>{how, "serve"};
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Victim, ClaimedByOthers, testing::Values("plain", "contained"),
+                         [](const auto& info) { return std::string(info.param); });
+
+TEST_P(ClaimedByOthers, StaysWithItsProcess) {
+  ClientProcess victim(run(), {.arguments = words(GetParam())});
+  EXPECT_TRUE(succeeded(victim.connect()));
+  EXPECT_TRUE(succeeded(victim.open("a")));
+  EXPECT_TRUE(succeeded(victim.grow("a", mebibytes(64))));
+  EXPECT_TRUE(succeeded(victim.write("a", 7)));
+  ASSERT_EQ(broker_->sessions().size(), 1U);
+  ASSERT_EQ(broker_->sessions()[0].pid(), 0);
+  const std::uint64_t session = broker_->sessions()[0].id();
+  const pid_t stopped = pid_of_contained(victim);
+  ASSERT_EQ(::kill(stopped, SIGSTOP), 0);
+  restart();
+  for (const char* how : {"plain", "contained", "contained-user"}) {
+    ClientProcess thief(run(), {.arguments = words(how)});
+    EXPECT_TRUE(failed_with(thief.ask({{"do", "raw_claim"}, {"session", session}}), "UNAUTHENTICATED"))
+        << how;
+    EXPECT_TRUE(succeeded(thief.connect())) << "it is served as the stranger that it is";
+    EXPECT_TRUE(failed_with(thief.ask({{"do", "raw_claim"}, {"session", session}}), "UNAUTHENTICATED"))
+        << how;
+    EXPECT_EQ(thief.leave(), 0);
+  }
+  ASSERT_EQ(::kill(stopped, SIGCONT), 0);
+  EXPECT_TRUE(succeeded(victim.grow("a", mebibytes(96)))) << "it has its session back";
+  EXPECT_TRUE(succeeded(victim.shrink("a", mebibytes(64))));
+  EXPECT_TRUE(succeeded(victim.check("a", 7)));
+  EXPECT_EQ(broker_->device().active(), mebibytes(64).count);
+  EXPECT_EQ(victim.leave(), 0);
+  EXPECT_TRUE(eventually([&] { return whole(); })) << broker_->unrest();
 }
 
 }  // namespace

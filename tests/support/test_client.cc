@@ -5,6 +5,8 @@
 //   process: pid, bytes
 //   test_client hold DRIVER_FOLDER BYTES      takes a context and so much of the first device, past any
 //   broker
+//   test_client contained WORD...             the same, as the first process of a PID namespace
+//   test_client contained-user WORD...        and of a user namespace
 #include "tests/support/test_client.h"
 
 #include <poll.h>
@@ -12,6 +14,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 
 #include "base/packet.h"
 #include "cuda/nvml.h"
@@ -52,12 +55,27 @@ int hold(const std::string& folder, const std::string& bytes) {
   return 0;
 }
 
+// Goes on in namespaces of its own; unshare(1) stays its parent. Returns if there is no unshare(1).
+int contain(const std::string& how, const std::vector<std::string>& words) {
+  std::vector<std::string> line{"unshare", "--pid", "--fork", "--kill-child", "--mount-proc"};
+  if (how == "contained-user") line.insert(line.end(), {"--user", "--map-root-user"});
+  line.push_back(std::filesystem::read_symlink("/proc/self/exe"));
+  line.insert(line.end(), words.begin(), words.end());
+  std::vector<char*> arguments;
+  for (std::string& word : line) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
+  ::execv("/usr/bin/unshare", arguments.data());
+  return 2;
+}
+
 }  // namespace
 }  // namespace gpumem::test
 
 int main(int argc, char** argv) {
   using namespace gpumem::test;
   const std::vector<std::string> words(argv + 1, argv + argc);
+  if (words.size() > 1 && words[0].starts_with("contained"))
+    return contain(words[0], {words.begin() + 1, words.end()});
   if (words.size() == 3 && words[0] == "used") return print_used(words[1], words[2]);
   if (words.size() == 3 && words[0] == "hold") return hold(words[1], words[2]);
   const char* folder = std::getenv("GPUMEM_RUNTIME_DIR");

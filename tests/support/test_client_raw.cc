@@ -4,6 +4,7 @@
 
 #include <csignal>
 
+#include "tests/support/frame_lane.h"
 #include "tests/support/test_client.h"
 
 namespace gpumem::test {
@@ -121,6 +122,19 @@ Answer raw_flood(const Json& command, Holdings::Raw& raw) {
   return answer;
 }
 
+// Comes back for a session, its own or another's, without any of what that has.
+Answer raw_claim(const Json& command, const std::string& runtime_folder) {
+  FrameLane lane(runtime_folder);
+  lane::Resume claim{};
+  claim.oldest = lane::kOldestVersion;
+  claim.newest = lane::kVersion;
+  claim.session = command.at("session");
+  const FrameLane::Answer answer = lane.ask(claim);
+  if (answer.is(lane::Kind::kWelcome)) return {};
+  const auto refused = answer.as<lane::Failed>();
+  return failure(Error{static_cast<Code>(refused.code), "the claim is refused"});
+}
+
 // A child that does nothing, and has whatever fork() leaves it.
 Answer fork_idle() {
   const pid_t pid = ::fork();
@@ -175,6 +189,7 @@ std::optional<Answer> raw_command(const Json& command, Holdings& holdings) {
     raw.session = std::make_unique<RawSession>(holdings.runtime_folder);
     return Answer{};
   }
+  if (what == "raw_claim") return raw_claim(command, holdings.runtime_folder);
   if (what == "raw_grow") return raw_grow(command, raw);
   if (what == "raw_accept_again") {
     raw.session->lane.accept(raw.grant);

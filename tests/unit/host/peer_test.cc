@@ -112,6 +112,22 @@ TEST(Peer, ThatHasEndedIsRefused) {
   EXPECT_FALSE(identify_peer(child.socket.get()));
 }
 
+TEST(Peer, WithoutAPidIsTheSameByItsNumberAlone) {
+  core::Peer one;
+  one.started = 4711;
+  core::Peer other = one;
+  EXPECT_TRUE(is_same_process(one, other));
+  other.uid = 1;
+  EXPECT_TRUE(is_same_process(one, other)) << "whoever it runs as now";
+  other.started = 4712;
+  EXPECT_FALSE(is_same_process(one, other));
+  one.started = other.started = 0;
+  EXPECT_FALSE(is_same_process(one, other)) << "nothing is known of either";
+  one.started = other.started = 4711;
+  other.pid = 7;
+  EXPECT_FALSE(is_same_process(one, other)) << "the one's is a number, the other's a time";
+}
+
 TEST(Peer, OfWhatIsNoSocketIsAnError) {
   const UniqueFd nothing(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   EXPECT_FALSE(identify_peer(nothing.get()));

@@ -79,8 +79,13 @@ TEST_F(ToldServiceManager, IsWaitedForWhenItForgets) {
     pollfd told{socket_.get(), POLLIN, 0};
     for (std::string said; said.find("BARRIER=1") == std::string::npos; said = heard()) ::poll(&told, 1, -1);
   });
-  manager_.forget(std::array{LeaseId{47}, LeaseId{48}});
+  EXPECT_TRUE(manager_.forget(std::array{LeaseId{47}, LeaseId{48}}));
   manager.join();
+}
+
+TEST_F(ToldServiceManager, ThatCannotBeToldHasNotForgotten) {
+  ::setenv("NOTIFY_SOCKET", (folder_ / "nobody").c_str(), 1);
+  EXPECT_FALSE(manager_.forget(std::array{LeaseId{47}}));
 }
 
 TEST(ServiceManager, WithoutOneNobodyIsToldAndNothingIsKept) {
