@@ -3,13 +3,12 @@
 #include <sys/resource.h>
 
 #include <algorithm>
-#include <cstdio>
-#include <cstdlib>
 #include <future>
 
 #include "base/crash_point.h"
 #include "base/log.h"
 #include "base/rfc3339.h"
+#include "daemon/configuration.h"
 #include "daemon/monitoring.h"
 #include "daemon/status_line.h"
 #include "daemon/upgrade.h"
@@ -18,41 +17,7 @@
 namespace gpumem {
 namespace {
 
-constexpr const char* kDefaultConfig = "/etc/gpumemd/gpumemd.toml";
-constexpr const char* kDefaultState = "/var/lib/gpumemd";
 constexpr auto kCallPatience = std::chrono::seconds(2);
-
-// What is said on the command line, else in the file, else by the service manager. A broker that is given a
-// runtime folder of its own is not the machine's, and has nothing to do with its state.
-std::filesystem::path state_folder(const Options& options, const host::Config& config) {
-  if (!options.state_folder.empty()) return options.state_folder;
-  if (!config.state_folder.empty()) return config.state_folder;
-  if (const char* told = std::getenv("STATE_DIRECTORY"); told != nullptr && *told != '\0') {
-    const std::string folders = told;  // several, with colons between them, if there are more
-    return folders.substr(0, folders.find(':'));
-  }
-  return options.runtime_folder.empty() ? std::filesystem::path(kDefaultState)
-                                        : config.runtime_folder / "state";
-}
-
-// The configuration with what the command line and the surroundings say in place of it.
-Result<host::Config> read_config(const Options& options) {
-  std::error_code unknown;  // whether it is there: then reading it says why
-  const bool named = !options.config.empty();
-  const bool none = !named && !std::filesystem::exists(kDefaultConfig, unknown) && !unknown;
-  auto config = none ? host::Config{} : host::load_config(named ? options.config : kDefaultConfig);
-  if (!config) return config.error();
-  if (!options.runtime_folder.empty()) config->runtime_folder = options.runtime_folder;
-  config->state_folder = state_folder(options, *config);
-  return config;
-}
-
-Result<std::optional<std::uint32_t>> admin_gid(const host::Config& config) {
-  if (config.admin_group.empty()) return std::optional<std::uint32_t>();
-  auto gid = host::resolve_group(config.admin_group, "admin_group");
-  if (!gid) return gid.error();
-  return std::optional<std::uint32_t>(*gid);
-}
 
 std::vector<core::TenantView> tenants_of(core::Executor& executor) {
   std::promise<std::vector<core::TenantView>> tenants;
@@ -86,14 +51,6 @@ void raise_file_limit() {
   ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-Result<std::filesystem::path> make_simulated_machine(const std::filesystem::path& folder,
-                                                     const std::string& spec) {
-  auto libraries = sim::find_libraries();
-  if (!libraries) return libraries.error();
-  if (auto made = sim::create_machine(folder, spec, *libraries); !made) return made.error().in("--simulate");
-  return folder;
-}
-
 // What the broker before has left. What cannot be read is kept for people, and the clients of it are
 // strangers.
 std::optional<host::Journal::Content> read_journal(const std::filesystem::path& folder) {
@@ -107,19 +64,6 @@ std::optional<host::Journal::Content> read_journal(const std::filesystem::path& 
   std::error_code ignored;
   std::filesystem::rename(folder / "journal", folder / "journal.unreadable", ignored);
   return std::nullopt;
-}
-
-// What its clients have, their contexts too, is no reason for a smaller pool: what is missing of it comes
-// back when they let go.
-void note_lent(Machine& machine, const host::Journal::Content& before) {
-  for (host::DeviceFacts& facts : machine.devices) {
-    const auto place =
-        std::ranges::find(before.devices, to_string(facts.device.uuid), &host::Journal::Device::uuid);
-    if (place == before.devices.end()) continue;
-    facts.lent = before.checkpoint.lent(static_cast<core::DeviceIndex>(place - before.devices.begin()));
-    facts.obtainable =
-        std::min(facts.device.total, std::max(facts.obtainable + facts.lent, place->obtainable));
-  }
 }
 
 std::vector<host::Journal::Device> in_journal(const Machine& machine, const core::Policy& policy) {
@@ -136,29 +80,6 @@ void report(const core::Policy& policy) {
     spdlog::info("lending {} of {} on {} ({}){}", to_string(device.pool), to_string(device.total),
                  device.uuid, device.name, device.no_fabric.empty() ? ", with fabric handles" : "");
   }
-}
-
-void print(const core::Policy& policy) {
-  const auto print_quotas = [&](const std::string& who, const std::vector<core::Quota>& quotas) {
-    for (std::size_t i = 0; i < quotas.size(); ++i) {
-      std::printf("  %s on %s: guarantee %s, limit %s, weight %u, priority %u\n", who.c_str(),
-                  policy.devices[i].uuid.c_str(), to_string(quotas[i].guarantee).c_str(),
-                  to_string(quotas[i].limit).c_str(), quotas[i].weight, quotas[i].priority);
-    }
-  };
-  for (const core::DevicePolicy& device : policy.devices) {
-    std::printf("device %s (%s): pool %s of %s\n", device.uuid.c_str(), device.name.c_str(),
-                to_string(device.pool).c_str(), to_string(device.total).c_str());
-  }
-  for (const core::TenantRule& tenant : policy.tenants) {
-    print_quotas(
-        "tenant '" + tenant.name + "'" + (tenant.parent.empty() ? "" : " of '" + tenant.parent + "'"),
-        tenant.quotas);
-  }
-  if (policy.others)
-    print_quotas("every other user", *policy.others);
-  else
-    std::printf("  other users are refused\n");
 }
 
 }  // namespace
@@ -203,7 +124,7 @@ Result<void> Daemon::serve(const host::Config& config, const host::ServiceManage
   try_fabric(machine_, config);
   Inheritance before{read_journal(folder_.path()), passed.take_leases()};
   crash_at(CrashPoint::kRestartRead);
-  if (before.journal) note_lent(machine_, *before.journal);
+  if (before.journal) count_broker_before(machine_, *before.journal);
   auto policy = host::compile_in_force(config, machine_.devices, store->current(), claims->current());
   if (!policy) return policy.error();
   report(*policy);
@@ -345,54 +266,6 @@ Daemon::~Daemon() {
   quotas_.reset();
   reconciler_.reset();
   loop_.reset();
-}
-
-Result<std::filesystem::path> runtime_folder_of(const Options& options) {
-  auto config = read_config(options);
-  if (!config) return config.error();
-  return config->runtime_folder;
-}
-
-Result<void> check_config(const Options& options) {
-  auto config = read_config(options);
-  if (!config) return config.error();
-  if (auto group = host::resolve_group(config->socket_group, "socket_group"); !group) return group.error();
-  if (auto admins = admin_gid(*config); !admins) return admins.error();
-  if (auto readers = host::resolve_group(config->metrics.group, "[metrics] group"); !readers)
-    return readers.error();
-  auto overlay = host::read_quotas(config->state_folder);
-  if (!overlay && overlay.error().code != Code::kPermissionDenied) return overlay.error();
-  if (!overlay)
-    std::printf("Quotas that were set at run time are left out: %s\n", overlay.error().message.c_str());
-  auto claims = host::read_claims(config->state_folder);
-  if (!claims && claims.error().code != Code::kPermissionDenied) return claims.error();
-  if (!claims) std::printf("What is prepared for pods is left out: %s\n", claims.error().message.c_str());
-  std::filesystem::path driver = options.driver_folder;
-  std::string scratch = (std::filesystem::temp_directory_path() / "gpumemd-check-XXXXXX").string();
-  if (!options.simulate.empty()) {
-    if (::mkdtemp(scratch.data()) == nullptr) return errno_error(errno, "cannot make " + scratch);
-    auto made = make_simulated_machine(scratch, options.simulate);
-    if (!made) {
-      std::filesystem::remove_all(scratch);
-      return made.error();
-    }
-    driver = scratch;
-  }
-  auto machine = find_machine(driver);
-  Result<void> answer;
-  if (!machine) {
-    std::printf("The file is well-formed. It could not be held against the GPUs: %s\n",
-                machine.error().message.c_str());
-  } else if (auto policy =
-                 host::compile_in_force(*config, machine->devices, overlay ? *overlay : host::QuotaOverlay{},
-                                        claims ? *claims : pods::PreparedClaims{});
-             policy) {
-    print(*policy);
-  } else {
-    answer = policy.error();
-  }
-  if (!options.simulate.empty()) static_cast<void>(sim::remove_machine(scratch));
-  return answer;
 }
 
 }  // namespace gpumem

@@ -72,10 +72,4 @@ class Daemon {
   std::unique_ptr<host::Watchdog> watchdog_;
 };
 
-/// The folder of the sockets of the broker with these options. Errors  of the configuration.
-Result<std::filesystem::path> runtime_folder_of(const Options& options);
-
-/// Says what the configuration comes to on this machine. Errors  as start(), for what is configured.
-Result<void> check_config(const Options& options);
-
 }  // namespace gpumem

@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "daemon/host/journal.h"
 #include "daemon/host/policy_compiler.h"
 
 namespace gpumem {
@@ -17,6 +18,21 @@ struct Machine {
 /// Opens the driver in `driver_folder` (empty: the system's). Makes no context.
 /// Errors  kNotFound, kFailedPrecondition: no driver, no device.
 Result<Machine> find_machine(const std::filesystem::path& driver_folder);
+
+/// Makes `folder` the simulated machine of `spec`, where it is not yet. Returns the folder.
+/// Errors  as sim::create_machine.
+Result<std::filesystem::path> make_simulated_machine(const std::filesystem::path& folder,
+                                                     const std::string& spec);
+
+/// What the driver says that process `pid` has of each of the machine's devices, in their order; zero where
+/// it does not say.
+std::vector<Bytes> memory_of_process(const std::filesystem::path& driver_folder, const Machine& machine,
+                                     long pid);
+
+/// Counts what the broker before has as memory that the next one can have. `before`  its journal; `held` what
+/// its process has of each device, where it still runs: that comes back when it ends.
+void count_broker_before(Machine& machine, const host::Journal::Content& before,
+                         const std::vector<Bytes>& held = {});
 
 /// Tries which of the devices that the configuration lends can have fabric handles, if it asks for them. The
 /// others are lent without, and the log says why.

@@ -2,6 +2,8 @@
 #include <cstdio>
 
 #include "base/log.h"
+#include "daemon/check_config.h"
+#include "daemon/configuration.h"
 #include "daemon/daemon.h"
 #include "daemon/options.h"
 #include "daemon/upgrade.h"

@@ -133,22 +133,35 @@ Result<void> count_attempts(const std::filesystem::path& file, const std::string
   return {};
 }
 
+// `before_parsing`  what there is to do with the file and its text once it is known to be of this run.
+template <class Step>
+Result<std::optional<Journal::Content>> load(const std::filesystem::path& folder, Step before_parsing) {
+  const std::filesystem::path file = folder / kJournalName;
+  const auto text = read_text(file);
+  if (!text && text.error().code == Code::kNotFound) return std::optional<Journal::Content>();
+  if (!text) return text.error();
+  std::string_view bytes = *text;
+  auto devices = take_header(bytes);
+  if (!devices) return devices.error().in(file.string());
+  if (!*devices) return std::optional<Journal::Content>();
+  if (auto done = before_parsing(file, *text); !done) return done.error();
+  return std::optional(parse(bytes, std::move(**devices)));
+}
+
 Result<void> no_room() { return errno_error(ENOSPC, "cannot write"); }
 
 }  // namespace
 
 Result<std::optional<Journal::Content>> Journal::read(const std::filesystem::path& folder) {
-  const std::filesystem::path file = folder / kJournalName;
-  const auto text = read_text(file);
-  if (!text && text.error().code == Code::kNotFound) return std::optional<Content>();
-  if (!text) return text.error();
-  std::string_view bytes = *text;
-  auto devices = take_header(bytes);
-  if (!devices) return devices.error().in(file.string());
-  if (!*devices) return std::optional<Content>();
-  if (auto counted = count_attempts(file, *text, 1); !counted) return counted.error();
-  crash_at(CrashPoint::kRestartCounted);
-  return std::optional(parse(bytes, std::move(**devices)));
+  return load(folder, [](const std::filesystem::path& file, const std::string& text) -> Result<void> {
+    if (auto counted = count_attempts(file, text, 1); !counted) return counted.error();
+    crash_at(CrashPoint::kRestartCounted);
+    return {};
+  });
+}
+
+Result<std::optional<Journal::Content>> Journal::look(const std::filesystem::path& folder) {
+  return load(folder, [](const std::filesystem::path&, const std::string&) { return Result<void>(); });
 }
 
 void Journal::take_attempt_back(const std::filesystem::path& folder) {

@@ -35,6 +35,9 @@ class Journal {
   /// version that is not known, or kMostAttempts have come to nothing;
   ///         kInvalidArgument: no journal; and those of reading. All name the file.
   static Result<std::optional<Content>> read(const std::filesystem::path& folder);
+  /// The same for who takes nothing over, and so counts no attempt; the broker whose journal it is may be
+  /// writing it, in which case the last change may be missing. Errors  as read().
+  static Result<std::optional<Content>> look(const std::filesystem::path& folder);
   /// The attempt that read() has counted came to an orderly end: what failed had nothing to do with the
   /// journal.
   static void take_attempt_back(const std::filesystem::path& folder);

@@ -1,0 +1,139 @@
+#include "daemon/check_config.h"
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <optional>
+
+#include "base/log.h"
+#include "daemon/configuration.h"
+#include "daemon/devices.h"
+#include "daemon/host/folder_lock.h"
+#include "daemon/host/live_quotas.h"
+#include "daemon/host/process.h"
+#include "daemon/host/runtime_folder.h"
+#include "sim/machine/machine.h"
+
+namespace gpumem {
+namespace {
+
+void print(const core::Policy& policy) {
+  const auto print_quotas = [&](const std::string& who, const std::vector<core::Quota>& quotas) {
+    for (std::size_t i = 0; i < quotas.size(); ++i) {
+      std::printf("  %s on %s: guarantee %s, limit %s, weight %u, priority %u\n", who.c_str(),
+                  policy.devices[i].uuid.c_str(), to_string(quotas[i].guarantee).c_str(),
+                  to_string(quotas[i].limit).c_str(), quotas[i].weight, quotas[i].priority);
+    }
+  };
+  for (const core::DevicePolicy& device : policy.devices) {
+    std::printf("device %s (%s): pool %s of %s\n", device.uuid.c_str(), device.name.c_str(),
+                to_string(device.pool).c_str(), to_string(device.total).c_str());
+  }
+  for (const core::TenantRule& tenant : policy.tenants) {
+    print_quotas(
+        "tenant '" + tenant.name + "'" + (tenant.parent.empty() ? "" : " of '" + tenant.parent + "'"),
+        tenant.quotas);
+  }
+  if (policy.others)
+    print_quotas("every other user", *policy.others);
+  else
+    std::printf("  other users are refused\n");
+}
+
+// A simulated machine that is made for the check alone.
+struct ScratchMachine {
+  std::filesystem::path folder;  ///< empty: there is none
+  ScratchMachine() = default;
+  ScratchMachine(const ScratchMachine&) = delete;
+  ScratchMachine& operator=(const ScratchMachine&) = delete;
+  ~ScratchMachine() {
+    if (folder.empty()) return;
+    static_cast<void>(sim::remove_machine(folder));
+    std::error_code ignored;
+    std::filesystem::remove_all(folder, ignored);
+  }
+};
+
+// The driver that a broker with these options opens. A simulated machine that is there already goes on to be
+// lent; in its place another is made, and the runtime folder left alone.
+Result<std::filesystem::path> driver_for(const Options& options, const std::filesystem::path& runtime_folder,
+                                         ScratchMachine& scratch) {
+  if (options.simulate.empty()) return options.driver_folder;
+  const std::filesystem::path kept = runtime_folder / "driver";
+  if (const auto machine = sim::load_machine(kept); machine && machine->spec == options.simulate) return kept;
+  std::string name = (std::filesystem::temp_directory_path() / "gpumemd-check-XXXXXX").string();
+  if (::mkdtemp(name.data()) == nullptr) return errno_error(errno, "cannot make " + name);
+  scratch.folder = name;
+  return make_simulated_machine(scratch.folder, options.simulate);
+}
+
+// The broker that serves the folder. Some file systems let the kernel name another holder than the lock's.
+std::optional<long> running_broker(const std::filesystem::path& runtime_folder) {
+  const auto pid = host::holder_of_lock(runtime_folder);
+  return pid && host::command_of(*pid) == "gpumemd" ? pid : std::nullopt;
+}
+
+// Counts what the broker of the folder has as available, as the next one will, and says what was counted.
+void count_predecessor(Machine& machine, const std::filesystem::path& driver,
+                       const std::filesystem::path& runtime_folder) {
+  const auto pid = running_broker(runtime_folder);
+  const auto journal = host::Journal::look(runtime_folder);
+  const bool known = journal && *journal;
+  const auto held = pid ? memory_of_process(driver, machine, *pid) : std::vector<Bytes>();
+  count_broker_before(machine, known ? **journal : host::Journal::Content{}, held);
+  const std::string who =
+      pid ? "The broker of " + runtime_folder.string() + " runs as pid " + std::to_string(*pid) + ". "
+          : "No broker serves " + runtime_folder.string() + ". ";
+  std::string counted = "What is free now counts as available.";
+  if (known && pid) counted = "What it holds counts as available, as after a restart.";
+  if (known && !pid) counted = "What the one before has lent counts as available.";
+  if (!known && pid) counted = "What its process holds counts as available.";
+  if (!journal)
+    counted += " What is lent is not known, and counts as used by others: " + journal.error().message;
+  std::printf("%s%s\n", who.c_str(), counted.c_str());
+}
+
+// What is kept in the state folder. Only the broker's user may read it.
+template <class Kept>
+Result<Kept> if_permitted(Result<Kept> kept, const char* what) {
+  if (kept || kept.error().code != Code::kPermissionDenied) return kept;
+  std::printf("%s left out: %s\n", what, kept.error().message.c_str());
+  return Kept{};
+}
+
+Result<void> check_groups(const host::Config& config) {
+  if (auto group = host::resolve_group(config.socket_group, "socket_group"); !group) return group.error();
+  if (auto admins = admin_gid(config); !admins) return admins.error();
+  if (auto readers = host::resolve_group(config.metrics.group, "[metrics] group"); !readers)
+    return readers.error();
+  return {};
+}
+
+}  // namespace
+
+Result<void> check_config(const Options& options) {
+  auto config = read_config(options);
+  if (!config) return config.error();
+  if (auto groups = check_groups(*config); !groups) return groups.error();
+  const auto overlay =
+      if_permitted(host::read_quotas(config->state_folder), "Quotas that were set at run time are");
+  if (!overlay) return overlay.error();
+  const auto claims = if_permitted(host::read_claims(config->state_folder), "What is prepared for pods is");
+  if (!claims) return claims.error();
+  ScratchMachine scratch;
+  const auto driver = driver_for(options, config->runtime_folder, scratch);
+  if (!driver) return driver.error();
+  auto machine = find_machine(*driver);
+  if (!machine) {
+    std::printf("The file is well-formed. It could not be held against the GPUs: %s\n",
+                machine.error().message.c_str());
+    return {};
+  }
+  count_predecessor(*machine, *driver, config->runtime_folder);
+  const auto policy = host::compile_in_force(*config, machine->devices, *overlay, *claims);
+  if (!policy) return policy.error();
+  print(*policy);
+  return {};
+}
+
+}  // namespace gpumem
