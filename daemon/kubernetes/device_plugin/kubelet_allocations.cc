@@ -16,8 +16,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kListSeconds = 5;
 constexpr int kLargestList = 64 << 20;  // bytes
-constexpr std::chrono::milliseconds kLook{
-    500};  // where inotify tells nothing, as on some network file systems
+// Where inotify tells nothing, as on some network file systems.
+constexpr std::chrono::milliseconds kLook{500};
 
 std::shared_ptr<grpc::Channel> lister_channel(const std::filesystem::path& socket) {
   grpc::ChannelArguments arguments;
