@@ -205,7 +205,8 @@ Error unprepared(const std::string& pod) {
   return {Code::kPermissionDenied,
           "nothing is prepared for pod " + pod +
               ", and this broker lends to no such pods: give the pod a ResourceClaim of this node's devices, "
-              "or have the administrator set unprepared = \"default\" in [kubernetes] of gpumemd.toml"};
+              "or units of their memory, or have the administrator set unprepared = \"default\" in "
+              "[kubernetes] of gpumemd.toml"};
 }
 
 Result<TenantMatch> tenant_of_pod(const Policy& policy, const std::string& pod) {

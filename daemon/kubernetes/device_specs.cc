@@ -21,18 +21,19 @@ constexpr const char* kShimInside = "/usr/lib/gpumem/shim";
 // LD_PRELOAD by next to none. The file /etc/ld.so.preload would reach programs that clear their environment,
 // too, but also every program of the container that has nothing to do with a GPU, in images of another C
 // library as well.
-void add_injection(Json& variables, Injection injection) {
+void add_injection(ContainerEdits& edits, Injection injection) {
   const std::string folder = kShimInside;
   if (injection == Injection::kPreload)
-    variables.push_back("LD_PRELOAD=" + folder + "/libcuda.so.1:" + folder + "/libnvidia-ml.so.1");
-  if (injection == Injection::kLibraryPath) variables.push_back("LD_LIBRARY_PATH=" + folder);
+    edits.variables.push_back({"LD_PRELOAD", folder + "/libcuda.so.1:" + folder + "/libnvidia-ml.so.1"});
+  if (injection == Injection::kLibraryPath) edits.variables.push_back({"LD_LIBRARY_PATH", folder});
 }
 
 // As gpumem run sets them: without them TensorFlow and JAX take the whole limit at once.
-void add_framework_settings(Json& variables) {
-  for (const char* one : {"TF_FORCE_GPU_ALLOW_GROWTH=true", "XLA_PYTHON_CLIENT_PREALLOCATE=false",
-                          "TF_DEVICE_MIN_SYS_MEMORY_IN_MB=128", "CUDA_MODULE_LOADING=LAZY"})
-    variables.push_back(one);
+void add_framework_settings(ContainerEdits& edits) {
+  edits.variables.push_back({"TF_FORCE_GPU_ALLOW_GROWTH", "true"});
+  edits.variables.push_back({"XLA_PYTHON_CLIENT_PREALLOCATE", "false"});
+  edits.variables.push_back({"TF_DEVICE_MIN_SYS_MEMORY_IN_MB", "128"});
+  edits.variables.push_back({"CUDA_MODULE_LOADING", "LAZY"});
 }
 
 // The group that may connect to the broker; 0: root's, or everybody may.
@@ -42,12 +43,11 @@ gid_t group_of(const std::filesystem::path& runtime_folder) {
   return (found.st_mode & S_IWOTH) != 0 ? 0 : found.st_gid;
 }
 
-Json mount(const std::filesystem::path& host, const char* inside, bool programs) {
-  // The folder, not the sockets: those are others after a restart of the broker. Connecting needs no writable
-  // mount.
+Json to_json(const ContainerEdits::Mount& mount) {
   Json options = Json::array({"ro", "nosuid", "nodev", "rbind", "rprivate"});
-  if (!programs) options.push_back("noexec");
-  return {{"hostPath", host.string()}, {"containerPath", inside}, {"options", std::move(options)}};
+  if (!mount.programs) options.push_back("noexec");
+  return {
+      {"hostPath", mount.host.string()}, {"containerPath", mount.inside}, {"options", std::move(options)}};
 }
 
 }  // namespace
@@ -58,16 +58,30 @@ std::filesystem::path DeviceSpecs::file_of(const std::string& uid) const {
   return options_.folder / (std::string(kFilePrefix) + uid + std::string(kFileEnding));
 }
 
-Json DeviceSpecs::specification(const std::string& uid) const {
-  Json variables = Json::array({std::string("GPUMEM_RUNTIME_DIR=") + kRuntimeInside});
-  Json mounts = Json::array({mount(options_.runtime_folder, kRuntimeInside, false)});
+ContainerEdits DeviceSpecs::edits() const {
+  ContainerEdits edits;
+  edits.variables.push_back({"GPUMEM_RUNTIME_DIR", kRuntimeInside});
+  // The folder, not the sockets: those are others after a restart of the broker. Connecting needs no writable
+  // mount.
+  edits.mounts.push_back({.host = options_.runtime_folder, .inside = kRuntimeInside, .programs = false});
   if (options_.injection != Injection::kNone) {
-    add_injection(variables, options_.injection);
-    mounts.push_back(mount(options_.shim_folder, kShimInside, true));
+    add_injection(edits, options_.injection);
+    edits.mounts.push_back({.host = options_.shim_folder, .inside = kShimInside, .programs = true});
   }
-  if (options_.framework_settings) add_framework_settings(variables);
+  if (options_.framework_settings) add_framework_settings(edits);
+  edits.group = group_of(options_.runtime_folder);
+  return edits;
+}
+
+Json DeviceSpecs::specification(const std::string& uid) const {
+  const ContainerEdits wanted = edits();
+  Json variables = Json::array();
+  for (const ContainerEdits::Variable& one : wanted.variables)
+    variables.push_back(one.name + "=" + one.value);
+  Json mounts = Json::array();
+  for (const ContainerEdits::Mount& one : wanted.mounts) mounts.push_back(to_json(one));
   Json edits = {{"env", std::move(variables)}, {"mounts", std::move(mounts)}};
-  const gid_t group = group_of(options_.runtime_folder);
+  const gid_t group = wanted.group;
   if (group != 0) edits["additionalGids"] = Json::array({group});
   // Older runtimes refuse a version that they do not know, so the newest is only asked for where it is
   // needed.

@@ -1,4 +1,6 @@
 #pragma once
+#include <sys/types.h>
+
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -15,9 +17,26 @@ enum class Injection {
   kNone,         ///< not at all: the image links libgpumem
 };
 
+/// What a container needs to borrow, whoever hands it over.
+struct ContainerEdits {
+  struct Variable {
+    std::string name;
+    std::string value;
+  };
+  struct Mount {
+    std::filesystem::path host;
+    std::string inside;
+    bool programs = false;  ///< they may be run from there
+  };
+  std::vector<Variable> variables;
+  std::vector<Mount> mounts;  ///< read-only
+  gid_t group = 0;            ///< that may connect to the broker; 0: root's, or everybody may
+};
+
 /// The specifications of the Container Device Interface (CDI) for prepared claims, from which a container
 /// runtime takes what a container needs to borrow: one file and one device for each claim, named by its UID,
-/// so that names are never used for anything else. Holds nothing in memory.
+/// so that names are never used for anything else. A device plugin, which cannot name claims, has one for
+/// all. Holds nothing in memory.
 class DeviceSpecs {
  public:
   struct Options {
@@ -29,6 +48,8 @@ class DeviceSpecs {
   };
 
   explicit DeviceSpecs(Options options) : options_(std::move(options)) {}
+
+  ContainerEdits edits() const;
 
   /// The name by which a runtime knows the device of claim `uid`: `gpumem.dev/slice=UID`.
   static std::string id(const std::string& uid);

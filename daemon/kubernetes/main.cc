@@ -1,8 +1,7 @@
-#include <csignal>
-
 #include "base/log.h"
 #include "daemon/kubernetes/driver.h"
 #include "daemon/kubernetes/options.h"
+#include "daemon/kubernetes/stop_signals.h"
 
 namespace {
 
@@ -17,18 +16,13 @@ int main(int argc, char** argv) {
   gpumem::kubernetes::CommandLine line = gpumem::kubernetes::parse_command_line(argc, argv);
   if (auto started = gpumem::start_log(line.log_format, line.log_level); !started)
     return fail(started.error());
-  sigset_t signals;
-  sigemptyset(&signals);
-  for (const int signal : {SIGINT, SIGTERM}) sigaddset(&signals, signal);
-  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  std::signal(SIGPIPE, SIG_IGN);
+  const gpumem::kubernetes::StopSignals signals;
   auto server = gpumem::kubernetes::api_server_of(line);
   if (!server) return fail(server.error());
   line.driver.server = std::move(*server);
   auto driver = gpumem::kubernetes::Driver::start(line.driver);
   if (!driver) return fail(driver.error());
-  int signal = 0;
-  sigwait(&signals, &signal);
+  signals.wait();
   spdlog::info("stopping; what is prepared stays");
   return 0;
 }

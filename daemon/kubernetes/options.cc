@@ -2,7 +2,8 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdlib>
-#include <map>
+
+#include "daemon/kubernetes/container_options.h"
 
 namespace gpumem::kubernetes {
 namespace {
@@ -20,29 +21,6 @@ void add_node_options(CLI::App& app, Driver::Options& driver) {
       ->capture_default_str();
 }
 
-void add_container_options(CLI::App& app, Driver::Options& driver) {
-  DeviceSpecs::Options& specs = driver.specs;
-  const std::map<std::string, Injection> injections{{"preload", Injection::kPreload},
-                                                    {"library-path", Injection::kLibraryPath},
-                                                    {"none", Injection::kNone}};
-  app.add_option("--cdi-dir", specs.folder, "Folder of the container runtime's device specifications")
-      ->capture_default_str();
-  app.add_option("--runtime-dir", specs.runtime_folder,
-                 "Folder of the broker's sockets, the same as on the host")
-      ->capture_default_str();
-  app.add_option("--shim-dir", specs.shim_folder, "Folder of the drop-in driver on the host")
-      ->capture_default_str();
-  app.add_option("--inject", specs.injection,
-                 "How containers load the drop-in driver: preload, library-path, or none")
-      ->transform(CLI::Transformer(injections))
-      ->default_str("preload");
-  app.add_flag("!--no-framework-settings", specs.framework_settings,
-               "Leave the variables of frameworks alone");
-  app.add_option("--device-cdi-kind", driver.device_kind,
-                 "CDI kind of the devices, named by UUID; none: others give them to containers")
-      ->capture_default_str();
-}
-
 void add_server_options(CLI::App& app, CommandLine& line) {
   auto* url =
       app.add_option("--api-server", line.api_server, "https://HOST[:PORT] (default: as pods find it)");
@@ -52,15 +30,6 @@ void add_server_options(CLI::App& app, CommandLine& line) {
       ->needs(url);
 }
 
-void add_log_options(CLI::App& app, CommandLine& line) {
-  const std::map<std::string, LogFormat> formats{{"text", LogFormat::kText}, {"json", LogFormat::kJson}};
-  app.add_option("--log-format", line.log_format, "text (for people) or json (one object a line)")
-      ->transform(CLI::CheckedTransformer(formats));
-  app.add_option("--log-level", line.log_level, "trace, debug, info, warning, error, critical or off")
-      ->check(CLI::IsMember({"trace", "debug", "info", "warning", "error", "critical", "off"}))
-      ->capture_default_str();
-}
-
 }  // namespace
 
 CommandLine parse_command_line(int argc, char** argv) {
@@ -68,9 +37,9 @@ CommandLine parse_command_line(int argc, char** argv) {
   CLI::App app{"gpumem-dra gives pods of Kubernetes amounts of GPU memory, from the gpumemd of its node."};
   app.set_version_flag("--version", "gpumem-dra " GPUMEM_VERSION);
   add_node_options(app, line.driver);
-  add_container_options(app, line.driver);
+  add_container_options(app, line.driver.specs, line.driver.device_kind);
   add_server_options(app, line);
-  add_log_options(app, line);
+  add_log_options(app, line.log_format, line.log_level);
   app.footer(
       "It serves the kubelet until SIGTERM or SIGINT; what is prepared stays. Exit status: 0 stopped, 1 "
       "cannot run,\n"
@@ -80,7 +49,6 @@ CommandLine parse_command_line(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     std::exit(app.exit(error) == 0 ? 0 : 2);
   }
-  if (line.driver.device_kind == "none") line.driver.device_kind.clear();
   return line;
 }
 

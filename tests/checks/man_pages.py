@@ -8,6 +8,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 COMMANDS = {"daemon/gpumemd": ("gpumemd.8", [[]]),
             "daemon/kubernetes/gpumem-dra": ("gpumem-dra.8", [[]]),
+            "daemon/kubernetes/device_plugin/gpumem-device-plugin": ("gpumem-device-plugin.8", [[]]),
             "client/cli/gpumem": ("gpumem.1", [[], ["status"], ["ps"], ["tenants"], ["reconcile"],
                                                 ["why"], ["events"], ["regions"], ["regions", "rm"], ["publish"],
                                                 ["cat"], ["verify"], ["quota"], ["quota", "set"],

@@ -41,6 +41,7 @@ class FakeBroker::Claims final : public v1::Claims::Service {
   grpc::Status List(grpc::ServerContext*, const v1::ListClaimsRequest*,
                     v1::ListClaimsResponse* response) override {
     const std::lock_guard lock(broker_.mutex_);
+    ++broker_.listed_;
     for (const auto& [uid, claim] : broker_.claims_) *response->add_claims() = claim;
     return grpc::Status::OK;
   }
@@ -83,6 +84,11 @@ std::map<std::string, v1::Claim> FakeBroker::claims() {
 int FakeBroker::prepared() {
   const std::lock_guard lock(mutex_);
   return prepared_;
+}
+
+int FakeBroker::listed() {
+  const std::lock_guard lock(mutex_);
+  return listed_;
 }
 
 v1::DeviceStatus lent_device(const std::string& uuid, std::uint64_t mebibytes) {

@@ -28,6 +28,7 @@ class FakeBroker {
 
   std::map<std::string, v1::Claim> claims();
   int prepared();  ///< how often Prepare was called
+  int listed();    ///< how often List was called
 
  private:
   class Monitor;
@@ -37,6 +38,7 @@ class FakeBroker {
   std::map<std::string, v1::Claim> claims_;
   grpc::Status refusal_;
   int prepared_ = 0;
+  int listed_ = 0;
   std::unique_ptr<Monitor> monitor_;
   std::unique_ptr<Claims> claims_service_;
   std::unique_ptr<grpc::Server> server_;

@@ -1,0 +1,109 @@
+#include "daemon/kubernetes/device_plugin/kubelet_allocations.h"
+
+#include <grpcpp/create_channel.h>
+#include <grpcpp/security/credentials.h>
+#include <grpcpp/support/channel_arguments.h>
+
+#include <algorithm>
+
+#include "daemon/kubernetes/device_plugin/file_identity.h"
+#include "daemon/kubernetes/whole_file.h"
+
+namespace gpumem::kubernetes {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int kListSeconds = 5;
+constexpr int kLargestList = 64 << 20;  // bytes
+// Where inotify tells nothing, as on some network file systems.
+constexpr std::chrono::milliseconds kLook{500};
+
+std::shared_ptr<grpc::Channel> lister_channel(const std::filesystem::path& socket) {
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS,
+                   100);  // a kubelet that was started anew is back soon
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
+  arguments.SetMaxReceiveMessageSize(kLargestList);
+  return grpc::CreateCustomChannel(socket_target(socket), grpc::InsecureChannelCredentials(), arguments);
+}
+
+ListedPod listed(const ::v1::PodResources& pod, const std::string& resource) {
+  ListedPod one{.space = pod.namespace_(), .name = pod.name(), .units = {}};
+  for (const ::v1::ContainerResources& container : pod.containers()) {
+    for (const ::v1::ContainerDevices& devices : container.devices())
+      if (devices.resource_name() == resource)
+        one.units.insert(devices.device_ids().begin(), devices.device_ids().end());
+  }
+  return one;
+}
+
+}  // namespace
+
+KubeletAllocations::KubeletAllocations(const Options& options, OfferedUnits& offered)
+    : options_(options),
+      offered_(offered),
+      lister_(::v1::PodResourcesLister::NewStub(lister_channel(options.pod_resources))) {}
+
+Result<HeldUnits> KubeletAllocations::last() const {
+  const std::string where = "the kubelet's checkpoint " + options_.checkpoint.string();
+  auto text = read_file(options_.checkpoint);
+  if (!text && text.error().code == Code::kNotFound)
+    return Error{Code::kUnavailable, where + " is not there; is --kubelet-dir the kubelet's folder?"};
+  if (!text) return text.error();
+  auto held = read_kubelet_checkpoint(*text, options_.resource);
+  if (!held) return held.error().in(where);
+  return held;
+}
+
+Result<HeldUnits> KubeletAllocations::fresh() {
+  const auto before = file_identity(options_.checkpoint);
+  offered_.tell_again();
+  const auto end = Clock::now() + options_.patience;
+  {
+    const MutexLock lock(mutex_);
+    for (;;) {
+      const std::uint64_t seen = changes_;
+      const auto now = file_identity(options_.checkpoint);
+      if (now && now != before) break;
+      if (Clock::now() >= end)
+        return Error{Code::kUnavailable, "the kubelet has not written its checkpoint " +
+                                             options_.checkpoint.string() +
+                                             ": it does not know this plugin yet, or its disk is full"};
+      const auto look = std::min(end, Clock::now() + kLook);
+      if (changes_ == seen) changed_.wait_until(mutex_, look);
+    }
+  }
+  return last();
+}
+
+Result<std::vector<ListedPod>> KubeletAllocations::pods() {
+  grpc::ClientContext context;
+  context.set_deadline(
+      gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_seconds(kListSeconds, GPR_TIMESPAN)));
+  ::v1::ListPodResourcesResponse response;
+  if (const grpc::Status status = lister_->List(&context, {}, &response); !status.ok()) {
+    const bool is_away = status.error_code() == grpc::StatusCode::UNAVAILABLE ||
+                         status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED;
+    return Error{is_away ? Code::kUnavailable : Code::kInternal, "the kubelet does not list its pods at " +
+                                                                     options_.pod_resources.string() + ": " +
+                                                                     status.error_message()};
+  }
+  std::vector<ListedPod> pods;
+  for (const ::v1::PodResources& pod : response.pod_resources()) {
+    ListedPod one = listed(pod, options_.resource);
+    if (!one.units.empty()) pods.push_back(std::move(one));
+  }
+  return pods;
+}
+
+void KubeletAllocations::notice_change() {
+  {
+    const MutexLock lock(mutex_);
+    ++changes_;
+  }
+  changed_.notify_all();
+}
+
+}  // namespace gpumem::kubernetes

@@ -1,0 +1,60 @@
+#pragma once
+#include <chrono>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/mutex.h"
+#include "daemon/kubernetes/device_plugin/kubelet_checkpoint.h"
+#include "daemon/kubernetes/device_plugin/offered_units.h"
+#include "kubelet/pod_resources.grpc.pb.h"
+
+namespace gpumem::kubernetes {
+
+/// A pod that the kubelet runs, and the units that it lists for it.
+struct ListedPod {
+  std::string space;  ///< its namespace
+  std::string name;
+  UnitSet units;
+};
+
+/// What the kubelet has allocated, in its own words: the checkpoint has the UIDs of pods, and the service
+/// PodResources their names. Neither has both. Threads  any.
+class KubeletAllocations {
+ public:
+  struct Options {
+    std::string resource;
+    std::filesystem::path checkpoint;     ///< kubelet_internal_checkpoint
+    std::filesystem::path pod_resources;  ///< the socket of that service
+    std::chrono::milliseconds patience{5000};
+  };
+
+  KubeletAllocations(const Options& options, OfferedUnits& offered);
+
+  /// The checkpoint as it is. Errors  kUnavailable: there is none, as before the kubelet has registered the
+  /// first plugin; of the file; of read_kubelet_checkpoint. All name the file.
+  Result<HeldUnits> last() const;
+
+  /// The checkpoint after the kubelet has written it once more, at this call's wish: what it has allocated
+  /// before is in it. The kubelet writes it whenever it hears a list of units. Blocks. Errors  kUnavailable:
+  /// it has not, within `patience`; those of last().
+  Result<HeldUnits> fresh();
+
+  /// The pods that have units. The kubelet frees what ended pods had, which its next checkpoint shows.
+  /// Blocks, 5 s at most. Errors  kUnavailable: the service does not answer; kInternal: not as it should.
+  Result<std::vector<ListedPod>> pods();
+
+  /// Something has changed in the checkpoint's folder.
+  void notice_change();
+
+ private:
+  Options options_;
+  OfferedUnits& offered_;
+  std::unique_ptr<::v1::PodResourcesLister::Stub> lister_;
+  Mutex mutex_;
+  Condition changed_;
+  std::uint64_t changes_ GPUMEM_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace gpumem::kubernetes

@@ -1,0 +1,64 @@
+#include "daemon/kubernetes/device_plugin/options.h"
+
+#include <CLI/CLI.hpp>
+#include <cstdlib>
+#include <map>
+
+#include "daemon/kubernetes/container_options.h"
+#include "daemon/kubernetes/quantity.h"
+
+namespace gpumem::kubernetes {
+namespace {
+
+void add_resource_options(CLI::App& app, DevicePlugin::Options& plugin) {
+  app.add_option_function<std::string>(
+         "--unit",
+         [&plugin](const std::string& text) {
+           auto unit = parse_quantity(text);
+           if (!unit) throw CLI::ValidationError("--unit", unit.error().message);
+           plugin.unit = *unit;
+         },
+         "Memory of a unit, a multiple of 2Mi; it is in the resource's name")
+      ->default_str("256Mi");
+  app.add_option("--resource-domain", plugin.domain,
+                 "What the resource's name begins with, before /memory-UNIT")
+      ->capture_default_str();
+  app.add_option("--kubelet-dir", plugin.kubelet_folder, "Folder of the kubelet")->capture_default_str();
+}
+
+void add_hand_over(CLI::App& app, PluginService::Options& service) {
+  const std::map<std::string, HandOver> ways{{"cdi", HandOver::kRuntime}, {"kubelet", HandOver::kKubelet}};
+  app.add_option(
+         "--hand-over", service.hand_over,
+         "Who gives containers what they need: cdi (the container runtime), or kubelet, for runtimes without "
+         "CDI")
+      ->transform(CLI::Transformer(ways))
+      ->default_str("cdi");
+}
+
+}  // namespace
+
+PluginCommandLine parse_plugin_command_line(int argc, char** argv) {
+  PluginCommandLine line;
+  CLI::App app{
+      "gpumem-device-plugin gives pods of Kubernetes units of GPU memory, from the gpumemd of its node, "
+      "where there is "
+      "no Dynamic Resource Allocation."};
+  app.set_version_flag("--version", "gpumem-device-plugin " GPUMEM_VERSION);
+  add_resource_options(app, line.plugin);
+  add_container_options(app, line.plugin.specs, line.plugin.service.device_kind);
+  add_hand_over(app, line.plugin.service);
+  add_log_options(app, line.log_format, line.log_level);
+  app.footer(
+      "It serves the kubelet until SIGTERM or SIGINT; claims of pods stay. Exit status: 0 stopped, 1 cannot "
+      "run,\n"
+      "2 wrong usage.");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    std::exit(app.exit(error) == 0 ? 0 : 2);
+  }
+  return line;
+}
+
+}  // namespace gpumem::kubernetes

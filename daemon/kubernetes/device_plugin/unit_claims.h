@@ -1,0 +1,60 @@
+#pragma once
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/mutex.h"
+#include "daemon/kubernetes/broker_client.h"
+#include "daemon/kubernetes/device_plugin/kubelet_allocations.h"
+#include "gpumem/result.h"
+
+namespace gpumem::kubernetes {
+
+/// Keeps the broker's claims what the kubelet has allocated: for each pod that has units one claim, by the
+/// pod's UID, of the units of its containers together, as guarantee and limit. All is read from the kubelet
+/// each time and nothing is kept here, so that a restart loses nothing.
+///
+/// A claim is made, changed or removed by a checkpoint alone that the kubelet has written after it was asked
+/// to. It is removed only if every unit that the kubelet lists is in that checkpoint.
+///
+/// Errors are fit to be the event of a pod. Threads  any, one at a time. Blocks.
+class UnitClaims {
+ public:
+  UnitClaims(Bytes unit, KubeletAllocations& kubelet, BrokerClient& broker)
+      : unit_(unit), kubelet_(kubelet), broker_(broker) {}
+
+  /// A container with `units` is about to start: afterwards its pod's claim is prepared.
+  /// Errors  kFailedPrecondition: the kubelet does not say which pod has the units, or what it is called;
+  /// those of the
+  ///         broker, the checkpoint and the list of pods.
+  Result<void> prepare(const UnitSet& units);
+
+  /// Brings the broker to what the kubelet has allocated. Errors  the first that came up; the others were
+  /// done.
+  Result<void> reconcile();
+
+ private:
+  using Claims = std::map<std::string, v1::Claim>;  // by UID
+
+  // What became of a round: by the UID of the pod, and otherwise.
+  struct Outcome {
+    std::map<std::string, Error> failed;
+    Result<void> rest;
+  };
+
+  Result<Claims> claims();
+  Result<std::string> owner_of(const UnitSet& units, HeldUnits& held);
+  Outcome apply(const HeldUnits& held, const std::vector<ListedPod>& pods, const Claims& there);
+  void remove_gone(const HeldUnits& held, const std::vector<ListedPod>& pods, const Claims& there,
+                   Outcome& outcome);
+  bool is_in_force(const HeldUnits& held, const std::vector<ListedPod>& pods, const Claims& there) const;
+  Result<v1::Claim> claim_for(const std::string& uid, const UnitSet& units,
+                              const std::vector<ListedPod>& pods, const Claims& there) const;
+
+  Bytes unit_;
+  KubeletAllocations& kubelet_;
+  BrokerClient& broker_;
+  Mutex mutex_;  // held through a round
+};
+
+}  // namespace gpumem::kubernetes
