@@ -19,20 +19,24 @@ SPECIFICATIONS = pathlib.Path("/var/run/cdi")
 MIB = 1 << 20
 
 
-def install(cluster: Cluster, given: typing.Any) -> None:
-    """Once for all cases of a cluster."""
-    if cluster.get("namespaces", "-l", "gpumem.dev/tried=yes")["items"]:
-        return
-    cluster.import_image(given.image)
-    cluster.kubectl("create", "namespace", "gpumem")
-    cluster.kubectl("label", "namespace", "gpumem", "gpumem.dev/tried=yes")
+def install(cluster: Cluster, given: typing.Any, offers: collections.abc.Callable[[Cluster], typing.Any] | None = None,
+            *settings: str) -> None:
+    """The chart with `settings` on top of those for a simulated GPU, in place of what another case has installed. Returns
+    when the node `offers` its GPU. Errors: Failed."""
+    if not cluster.get("namespaces", "--field-selector", "metadata.name=gpumem")["items"]:
+        cluster.import_image(given.image)
+        cluster.kubectl("create", "namespace", "gpumem")
     cluster.kubectl("apply", "-n", "gpumem", "-f", "-",
-                    standard_input=product.manifests(build.helm(given.cache), given.image))
+                    standard_input=product.manifests(build.helm(given.cache), given.image, settings))
     try:
         await_daemon_set(cluster)
-        cluster.until("the node offers its GPU", lambda: cluster.get("resourceslices")["items"])
+        cluster.until("the node offers its GPU", lambda: (offers or slices)(cluster))
     except Failed as failure:
         raise Failed(f"{failure}\n{cluster.kubectl('-n', 'gpumem', 'describe', 'pods')}{show(cluster)}") from None
+
+
+def slices(cluster: Cluster) -> list[dict[str, typing.Any]]:
+    return cluster.get("resourceslices")["items"]
 
 
 def await_daemon_set(cluster: Cluster) -> None:
@@ -76,6 +80,7 @@ class Borrowers:
         self.image = image
 
     def made(self, name: str, claimed: str, held: str) -> dict[str, typing.Any]:
+        """claimed: a claim's template; empty: none."""
         one = pods.pod(name, ["gpumem-example-hold", held], image=self.image, template=claimed, terminal=True)
         with_simulated_gpu(one)
         return one
@@ -114,15 +119,15 @@ def claimed(cluster: Cluster) -> dict[str, int]:
 
 
 def await_ledger(cluster: Cluster, held: collections.abc.Mapping[str, int],
-                 seconds: float = processes.PATIENCE_SECONDS) -> None:
-    """Waits until broker, driver and container runtime know `held`'s pods, and of no others: each is charged all that
-    it claims, in bytes. Errors: Failed, with what they say."""
+                 seconds: float = processes.PATIENCE_SECONDS, specifications: int | None = None) -> None:
+    """Waits until broker, driver and container runtime know of `held`'s pods, and of no others: each is charged all that
+    it claims, in bytes. specifications: files for the runtime; None: one for each pod. Errors: Failed, with what they say."""
+    files = len(held) if specifications is None else specifications
     def seen() -> tuple[dict[str, int], dict[str, int], int]:
-        files = [file for file in SPECIFICATIONS.iterdir() if "gpumem" in file.name]
-        return claimed(cluster), charges(cluster), len(files)
+        return claimed(cluster), charges(cluster), len([file for file in SPECIFICATIONS.iterdir() if "gpumem" in file.name])
     def is_as_held() -> bool:
         try:
-            return seen() == (held, held, len(held))
+            return seen() == (held, held, files)
         except Failed:  # it is just being replaced
             return False
     try:

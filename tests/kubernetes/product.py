@@ -47,10 +47,10 @@ def _blob(described: dict) -> str:
     return "blobs/" + described["digest"].replace(":", "/")
 
 
-def manifests(helm: pathlib.Path, archive: pathlib.Path) -> str:
+def manifests(helm: pathlib.Path, archive: pathlib.Path, settings: tuple[str, ...] = ()) -> str:
     """The chart's objects for a node with a simulated GPU of 24 GiB. Errors: Failed, with Helm's words."""
     repository, tag = image_name(archive).rsplit(":", 1)
-    return render(helm, (*SIMULATED, f"image.repository={repository}", f"image.tag={tag}"))
+    return render(helm, (*SIMULATED, f"image.repository={repository}", f"image.tag={tag}", *settings))
 
 
 def render(helm: pathlib.Path, settings: tuple[str, ...]) -> str:
