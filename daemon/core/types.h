@@ -61,8 +61,8 @@ struct Peer {
   std::string command;
   /// Field 22 of /proc/PID/stat; without a pid its pidfd's inode; 0: unknown.
   std::uint64_t started = 0;
-  std::string pod{};          ///< UID of the pod of Kubernetes that it is in; empty: it is in none
-  bool pod_unknown = false;   ///< the kernel does not show in which pod it is, if it is in one
+  std::string pod{};         ///< UID of the pod of Kubernetes that it is in; empty: it is in none
+  bool pod_unknown = false;  ///< the kernel does not show in which pod it is, if it is in one
   /// In a pod that has PIDs of its own: its user and its groups are what the pod's author wrote, and say
   /// nothing of whose it is.
   bool contained = false;
