@@ -204,6 +204,19 @@ TEST_F(JournalKept, DoesNotCountBrokersThatCameToAnOrderlyEnd) {
   }
 }
 
+TEST_F(JournalKept, IsLookedAtAsOftenAsAnybodyLikes) {
+  auto journal = begin(made_of(some_changes()));
+  ASSERT_TRUE(journal);
+  const std::string bytes = read_file(file());
+  for (std::uint32_t i = 0; i < 2 * Journal::kMostAttempts; ++i) {
+    const auto content = Journal::look(folder_.path());
+    ASSERT_TRUE(content && *content);
+    EXPECT_EQ((*content)->checkpoint, made_of(some_changes()));
+    EXPECT_EQ((*content)->devices, kDevices);
+  }
+  EXPECT_EQ(read_file(file()), bytes);
+}
+
 TEST_F(JournalKept, WhatIsNoJournalIsRefused) {
   for (const std::string& text : {std::string(), std::string("GMEMJRNL"), std::string(200, 'x')}) {
     write_file(file(), text);
