@@ -46,18 +46,18 @@ KubeletAllocations::KubeletAllocations(const Options& options, OfferedUnits& off
       offered_(offered),
       lister_(::v1::PodResourcesLister::NewStub(lister_channel(options.pod_resources))) {}
 
-Result<HeldUnits> KubeletAllocations::last() const {
+Result<KubeletRecord> KubeletAllocations::last() const {
   const std::string where = "the kubelet's checkpoint " + options_.checkpoint.string();
   auto text = read_file(options_.checkpoint);
   if (!text && text.error().code == Code::kNotFound)
     return Error{Code::kUnavailable, where + " is not there; is --kubelet-dir the kubelet's folder?"};
   if (!text) return text.error();
-  auto held = read_kubelet_checkpoint(*text, options_.resource);
-  if (!held) return held.error().in(where);
-  return held;
+  auto record = read_kubelet_checkpoint(*text, options_.resource);
+  if (!record) return record.error().in(where);
+  return record;
 }
 
-Result<HeldUnits> KubeletAllocations::fresh() {
+Result<KubeletRecord> KubeletAllocations::fresh() {
   const auto before = file_identity(options_.checkpoint);
   offered_.tell_again();
   const auto end = Clock::now() + options_.patience;

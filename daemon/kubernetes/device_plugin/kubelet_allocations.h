@@ -34,12 +34,12 @@ class KubeletAllocations {
 
   /// The checkpoint as it is. Errors  kUnavailable: there is none, as before the kubelet has registered the
   /// first plugin; of the file; of read_kubelet_checkpoint. All name the file.
-  Result<HeldUnits> last() const;
+  Result<KubeletRecord> last() const;
 
   /// The checkpoint after the kubelet has written it once more, at this call's wish: what it has allocated
   /// before is in it. The kubelet writes it whenever it hears a list of units. Blocks. Errors  kUnavailable:
   /// it has not, within `patience`; those of last().
-  Result<HeldUnits> fresh();
+  Result<KubeletRecord> fresh();
 
   /// The pods that have units. The kubelet frees what ended pods had, which its next checkpoint shows.
   /// Blocks, 5 s at most. Errors  kUnavailable: the service does not answer; kInternal: not as it should.

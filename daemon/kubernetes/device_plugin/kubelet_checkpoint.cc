@@ -23,12 +23,18 @@ Result<void> add_units(const Json& by_node, UnitSet& units) {
   return {};
 }
 
-Result<void> add_entry(const Json& entry, const std::string& resource, HeldUnits& held) {
-  if (!field(entry, {"ResourceName"}).is_string()) return not_a_checkpoint("an entry names no resource");
-  if (text_field(entry, {"ResourceName"}) != resource) return {};
+// What the names of this plugin's resources have in common, whatever the unit.
+std::string_view family_of(std::string_view resource) { return resource.substr(0, resource.rfind('-') + 1); }
+
+Result<void> add_entry(const Json& entry, const std::string& resource, KubeletRecord& record) {
+  const std::string name = text_field(entry, {"ResourceName"});
+  if (name.empty()) return not_a_checkpoint("an entry names no resource");
+  if (!name.starts_with(family_of(resource))) return {};
   const std::string pod = text_field(entry, {"PodUID"});
   if (pod.empty()) return not_a_checkpoint("an entry names no pod");
-  return add_units(field(entry, {"DeviceIDs"}), held[pod]);
+  if (name == resource) return add_units(field(entry, {"DeviceIDs"}), record.held[pod]);
+  record.of_other_size.insert(pod);
+  return {};
 }
 
 Result<void> check_owners(const HeldUnits& held) {
@@ -44,17 +50,17 @@ Result<void> check_owners(const HeldUnits& held) {
 
 }  // namespace
 
-Result<HeldUnits> read_kubelet_checkpoint(std::string_view text, const std::string& resource) {
+Result<KubeletRecord> read_kubelet_checkpoint(std::string_view text, const std::string& resource) {
   const Json json = parse_json(text);
   const Json& entries = field(json, {"Data", "PodDeviceEntries"});
   if (!field(json, {"Data", "RegisteredDevices"}).is_object() || (!entries.is_array() && !entries.is_null()))
     return not_a_checkpoint("it lacks the lists of a checkpoint");
-  HeldUnits held;
+  KubeletRecord record;
   for (const Json& entry : entries)
-    if (auto added = add_entry(entry, resource, held); !added) return added.error();
-  std::erase_if(held, [](const auto& one) { return one.second.empty(); });
-  if (auto checked = check_owners(held); !checked) return checked.error();
-  return held;
+    if (auto added = add_entry(entry, resource, record); !added) return added.error();
+  std::erase_if(record.held, [](const auto& one) { return one.second.empty(); });
+  if (auto checked = check_owners(record.held); !checked) return checked.error();
+  return record;
 }
 
 }  // namespace gpumem::kubernetes

@@ -37,6 +37,10 @@ bool is_all_in(const std::vector<ListedPod>& pods, const HeldUnits& held) {
   });
 }
 
+bool is_known(const KubeletRecord& record, const std::string& uid) {
+  return record.held.count(uid) != 0 || record.of_other_size.count(uid) != 0;
+}
+
 bool are_equal(const v1::Claim& one, const v1::Claim& other) {
   google::protobuf::util::MessageDifferencer differencer;
   differencer.set_repeated_field_comparison(google::protobuf::util::MessageDifferencer::AS_SET);
@@ -87,9 +91,9 @@ Result<v1::Claim> UnitClaims::claim_for(const std::string& uid, const UnitSet& u
 }
 
 // Before others are prepared: the kubelet may have given them the units.
-void UnitClaims::remove_gone(const HeldUnits& held, const std::vector<ListedPod>& pods, const Claims& there,
-                             Outcome& outcome) {
-  if (!is_all_in(pods, held)) {
+void UnitClaims::remove_gone(const KubeletRecord& record, const std::vector<ListedPod>& pods,
+                             const Claims& there, Outcome& outcome) {
+  if (!is_all_in(pods, record.held)) {
     outcome.rest =
         Error{Code::kUnavailable,
               "the kubelet lists units that its checkpoint lacks; claims of pods that have gone stay "
@@ -97,7 +101,7 @@ void UnitClaims::remove_gone(const HeldUnits& held, const std::vector<ListedPod>
     return;
   }
   for (const auto& [uid, claim] : there) {
-    if (held.count(uid) != 0) continue;
+    if (is_known(record, uid)) continue;
     auto removed = broker_.unprepare(uid);
     if (removed)
       spdlog::info("{} has no units any more, and its claim is removed", words_for(claim));
@@ -106,11 +110,11 @@ void UnitClaims::remove_gone(const HeldUnits& held, const std::vector<ListedPod>
   }
 }
 
-UnitClaims::Outcome UnitClaims::apply(const HeldUnits& held, const std::vector<ListedPod>& pods,
+UnitClaims::Outcome UnitClaims::apply(const KubeletRecord& record, const std::vector<ListedPod>& pods,
                                       const Claims& there) {
   Outcome outcome;
-  remove_gone(held, pods, there, outcome);
-  for (const auto& [uid, units] : held) {
+  remove_gone(record, pods, there, outcome);
+  for (const auto& [uid, units] : record.held) {
     auto claim = claim_for(uid, units, pods, there);
     if (!claim) {
       outcome.failed.emplace(uid, claim.error());
@@ -129,12 +133,12 @@ UnitClaims::Outcome UnitClaims::apply(const HeldUnits& held, const std::vector<L
 
 // An older checkpoint may be written over a newer one: the kubelet makes it and writes it in two steps. So it
 // is asked for again where it lacks the units.
-Result<std::string> UnitClaims::owner_of(const UnitSet& units, HeldUnits& held) {
+Result<std::string> UnitClaims::owner_of(const UnitSet& units, KubeletRecord& record) {
   for (int look = 0; look < kLooks; ++look) {
     auto fresh = kubelet_.fresh();
     if (!fresh) return fresh.error();
-    held = std::move(*fresh);
-    for (const auto& [uid, its] : held)
+    record = std::move(*fresh);
+    for (const auto& [uid, its] : record.held)
       if (std::includes(its.begin(), its.end(), units.begin(), units.end())) return uid;
   }
   return Error{Code::kFailedPrecondition, "the kubelet's checkpoint does not say which pod has " +
@@ -145,14 +149,14 @@ Result<std::string> UnitClaims::owner_of(const UnitSet& units, HeldUnits& held) 
 Result<void> UnitClaims::prepare(const UnitSet& units) {
   if (units.empty()) return Error{Code::kInvalidArgument, "the container is to get no units"};
   const MutexLock lock(mutex_);
-  HeldUnits held;
-  auto uid = owner_of(units, held);
+  KubeletRecord record;
+  auto uid = owner_of(units, record);
   if (!uid) return uid.error();
   auto pods = kubelet_.pods();
   if (!pods) return pods.error();
   auto there = claims();
   if (!there) return there.error();
-  const Outcome outcome = apply(held, *pods, *there);
+  const Outcome outcome = apply(record, *pods, *there);
   if (const auto failed = outcome.failed.find(*uid); failed != outcome.failed.end()) return failed->second;
   return {};
 }
@@ -163,23 +167,24 @@ Result<void> UnitClaims::reconcile() {
   if (!pods) return pods.error();
   auto there = claims();
   if (!there) return there.error();
-  if (auto held = kubelet_.last(); held && is_in_force(*held, *pods, *there)) return {};
-  auto held = kubelet_.fresh();
-  if (!held) return held.error();
+  if (auto last = kubelet_.last(); last && is_in_force(*last, *pods, *there)) return {};
+  auto record = kubelet_.fresh();
+  if (!record) return record.error();
   pods = kubelet_.pods();
   if (!pods) return pods.error();
-  const Outcome outcome = apply(*held, *pods, *there);
+  const Outcome outcome = apply(*record, *pods, *there);
   if (!outcome.rest) return outcome.rest;
   return outcome.failed.empty() ? Result<void>() : Result<void>(outcome.failed.begin()->second);
 }
 
-// So that the kubelet does not write its checkpoint for nothing. A pod that it lists no more may have ended.
-bool UnitClaims::is_in_force(const HeldUnits& held, const std::vector<ListedPod>& pods,
+// So that the kubelet does not write its checkpoint for nothing. A pod that it lists no more may have ended,
+// and so may one with units of another size: those are looked for in the checkpoint alone.
+bool UnitClaims::is_in_force(const KubeletRecord& record, const std::vector<ListedPod>& pods,
                              const Claims& there) const {
-  if (!is_all_in(pods, held)) return false;
+  if (!is_all_in(pods, record.held)) return false;
   for (const auto& [uid, claim] : there)
-    if (held.count(uid) == 0) return false;
-  for (const auto& [uid, units] : held) {
+    if (record.held.count(uid) == 0) return false;
+  for (const auto& [uid, units] : record.held) {
     const auto listed = listed_with(units, pods);
     const auto claim = claim_for(uid, units, pods, there);
     const auto known = there.find(uid);

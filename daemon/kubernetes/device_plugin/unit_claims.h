@@ -43,11 +43,12 @@ class UnitClaims {
   };
 
   Result<Claims> claims();
-  Result<std::string> owner_of(const UnitSet& units, HeldUnits& held);
-  Outcome apply(const HeldUnits& held, const std::vector<ListedPod>& pods, const Claims& there);
-  void remove_gone(const HeldUnits& held, const std::vector<ListedPod>& pods, const Claims& there,
+  Result<std::string> owner_of(const UnitSet& units, KubeletRecord& record);
+  Outcome apply(const KubeletRecord& record, const std::vector<ListedPod>& pods, const Claims& there);
+  void remove_gone(const KubeletRecord& record, const std::vector<ListedPod>& pods, const Claims& there,
                    Outcome& outcome);
-  bool is_in_force(const HeldUnits& held, const std::vector<ListedPod>& pods, const Claims& there) const;
+  bool is_in_force(const KubeletRecord& record, const std::vector<ListedPod>& pods,
+                   const Claims& there) const;
   Result<v1::Claim> claim_for(const std::string& uid, const UnitSet& units,
                               const std::vector<ListedPod>& pods, const Claims& there) const;
 

@@ -43,6 +43,10 @@ class DevicePluginTest : public testing::Test {
     plugin_ = std::move(*started);
     ASSERT_TRUE(eventually([&] { return kubelet_.healthy() > 0; }));
   }
+  void stop() {
+    plugin_.reset();
+    ASSERT_TRUE(eventually([&] { return kubelet_.healthy() == 0; }));
+  }
   // Admits a pod with one container and starts it.
   void run(const PodName& pod, int units) {
     const auto admitted = kubelet_.admit(pod, "main", units);
@@ -255,7 +259,7 @@ TEST_F(DevicePluginTest, RestartLosesNothingAndLeaksNothing) {
   start();
   run(kTrain, 4);
   run(kServe, 8);
-  plugin_.reset();
+  stop();
   kubelet_.end(kTrain);
   v1::Claim lost = broker_->claims().at(kServe.uid);
   broker_->forget();
@@ -265,6 +269,21 @@ TEST_F(DevicePluginTest, RestartLosesNothingAndLeaksNothing) {
   EXPECT_EQ(broker_->claims().at(kServe.uid).SerializeAsString(), lost.SerializeAsString());
 }
 
+TEST_F(DevicePluginTest, OtherUnitTakesNothingFromPodsThatRun) {
+  start();
+  run(kTrain, 4);
+  stop();
+  options_.unit = gibibytes(1);
+  start();
+  run(kServe, 2);
+  const int rounds = broker_->listed();
+  ASSERT_TRUE(eventually([&] { return broker_->listed() >= rounds + 3; }));
+  EXPECT_EQ(guaranteed_to(kTrain), gibibytes(1).count);
+  EXPECT_EQ(guaranteed_to(kServe), gibibytes(2).count);
+  kubelet_.end(kTrain);
+  EXPECT_TRUE(eventually([&] { return broker_->claims().count(kTrain.uid) == 0; }));
+}
+
 TEST_F(DevicePluginTest, SocketOfAPluginThatWasKilledIsReplaced) {
   const std::filesystem::path socket = folder_ / "kubelet/device-plugins/gpumem.dev_memory-256Mi.sock";
   const UniqueFd left(::socket(AF_UNIX, SOCK_STREAM, 0));
@@ -272,7 +291,7 @@ TEST_F(DevicePluginTest, SocketOfAPluginThatWasKilledIsReplaced) {
   socket.native().copy(address.sun_path, sizeof address.sun_path - 1);
   ASSERT_EQ(::bind(left.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
   start();
-  plugin_.reset();
+  stop();
   EXPECT_FALSE(std::filesystem::exists(socket));
 }
 
@@ -419,7 +438,7 @@ TEST_F(DevicePluginTest, KubeletThatCannotWriteIsNamed) {
   start();
   ASSERT_TRUE(kubelet_.admit(kTrain, "main", 4).ok());
   ASSERT_TRUE(eventually([&] { return guaranteed_to(kTrain) != 0; }));
-  plugin_.reset();
+  stop();
   options_.patience = std::chrono::milliseconds(50);
   start();
   kubelet_.set_disk_full(true);

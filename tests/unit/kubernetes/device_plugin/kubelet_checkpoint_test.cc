@@ -19,10 +19,11 @@ const std::string kCheckpoint =
     R"("RegisteredDevices":{"gpumem.dev/memory-256Mi":["GPU-a::0"]}},"Checksum":3518264186})";
 
 TEST(KubeletCheckpointTest, ContainersOfAPodAreTakenTogether) {
-  const auto held = read_kubelet_checkpoint(kCheckpoint, kResource);
-  ASSERT_TRUE(held) << held.error().message;
-  ASSERT_EQ(held->size(), 1u);  // p2 has units of something else
-  EXPECT_EQ(held->at("p1"), (UnitSet{"GPU-a::0", "GPU-a::1", "GPU-a::2", "GPU-b::0"}));
+  const auto record = read_kubelet_checkpoint(kCheckpoint, kResource);
+  ASSERT_TRUE(record) << record.error().message;
+  ASSERT_EQ(record->held.size(), 1u);  // p2 has units of something else
+  EXPECT_TRUE(record->of_other_size.empty());
+  EXPECT_EQ(record->held.at("p1"), (UnitSet{"GPU-a::0", "GPU-a::1", "GPU-a::2", "GPU-b::0"}));
 }
 
 TEST(KubeletCheckpointTest, NothingIsAllocatedInAnEmptyOne) {
@@ -31,8 +32,15 @@ TEST(KubeletCheckpointTest, NothingIsAllocatedInAnEmptyOne) {
                                                   R"(,"RegisteredDevices":{}},"Checksum":1})",
                                               kResource);
     ASSERT_TRUE(held) << entries;
-    EXPECT_TRUE(held->empty());
+    EXPECT_TRUE(held->held.empty());
   }
+}
+
+TEST(KubeletCheckpointTest, PodsWithUnitsOfAnotherSizeAreKnown) {
+  const auto record = read_kubelet_checkpoint(kCheckpoint, "gpumem.dev/memory-1Gi");
+  ASSERT_TRUE(record) << record.error().message;
+  EXPECT_TRUE(record->held.empty());
+  EXPECT_EQ(record->of_other_size, std::set<std::string>{"p1"});
 }
 
 TEST(KubeletCheckpointTest, EveryTruncationIsRefused) {

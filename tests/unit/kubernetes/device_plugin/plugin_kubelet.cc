@@ -72,7 +72,7 @@ class PluginKubelet::Lister final : public ::v1::PodResourcesLister::Service {
         auto* listed = one->add_containers();
         listed->set_name(name);
         auto* devices = listed->add_devices();
-        devices->set_resource_name(kubelet_.registration_.resource_name());
+        devices->set_resource_name(container.resource);
         for (const std::string& unit : uid == kubelet_.lists_all_ ? all : container.units)
           devices->add_device_ids(unit);
         auto* other = listed->add_devices();
@@ -181,7 +181,7 @@ void PluginKubelet::write_checkpoint() {
     for (const auto& [name, container] : pod.containers)
       entries.push_back({{"PodUID", uid},
                          {"ContainerName", name},
-                         {"ResourceName", registration_.resource_name()},
+                         {"ResourceName", container.resource},
                          {"DeviceIDs", {{"-1", container.units}}},
                          {"AllocResp", "EgA="}});
   }
@@ -246,7 +246,8 @@ grpc::Status PluginKubelet::admit(const PodName& pod, const std::string& contain
   if (auto status = allocate({ids.begin(), ids.end()}, response); !status.ok()) return status;
   const std::lock_guard lock(mutex_);
   pods_[pod.uid].name = pod;
-  pods_[pod.uid].containers[container] = {kind, {ids.begin(), ids.end()}, response.container_responses(0)};
+  pods_[pod.uid].containers[container] = {
+      registration_.resource_name(), kind, {ids.begin(), ids.end()}, response.container_responses(0)};
   write_checkpoint();
   return grpc::Status::OK;
 }

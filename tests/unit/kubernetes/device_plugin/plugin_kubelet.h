@@ -69,6 +69,7 @@ class PluginKubelet {
   class Registration;
   class Lister;
   struct Container {
+    std::string resource;
     ContainerKind kind;
     std::set<std::string> units;
     ::v1beta1::ContainerAllocateResponse answer;
