@@ -51,7 +51,7 @@ class QuotaAdmin {
   /// Puts the change in force, durably; or changes nothing.
   /// Errors  kNotFound (tenant, device), kAborted (another revision), kInvalidArgument (no amounts, or quotas
   /// that
-  ///         cannot hold together), kFailedPrecondition (as Broker::apply), kUnavailable (cannot be stored).
+  ///         cannot hold together), kFailedPrecondition (as Broker::apply; cannot be stored).
   virtual void set(QuotaChange change, Caller caller, std::function<void(Result<QuotaOutcome>)> answer) = 0;
 };
 

@@ -25,7 +25,8 @@ constexpr std::string_view kClaimsHeading =
     "runs.\n";
 
 Error claim_not_stored(const Error& error) {
-  return {Code::kUnavailable, "the claim cannot be stored, and is as it was: " + error.message};
+  // As for quotas.
+  return {Code::kFailedPrecondition, "the claim cannot be stored, and is as it was: " + error.message};
 }
 
 toml::table claim_table(const core::PodClaim& claim, const std::map<std::string, std::string>& tenants) {

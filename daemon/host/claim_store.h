@@ -34,9 +34,10 @@ class ClaimStore {
   const pods::PreparedClaims& current() const { return current_; }
 
   /// Brings `next` to the disk, beside what is in force. commit() or discard() follows.
-  /// Errors  kUnavailable: it cannot be stored (a full disk); nothing has changed.
+  /// Errors  kFailedPrecondition: it cannot be stored (a full disk); nothing has changed.
   Result<void> prepare(pods::PreparedClaims next);
-  /// Puts what was prepared in the place of what was in force. Errors  kUnavailable: nothing has changed.
+  /// Puts what was prepared in the place of what was in force. Errors  kFailedPrecondition: nothing has
+  /// changed.
   Result<void> commit();
   void discard();
 

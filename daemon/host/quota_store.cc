@@ -19,7 +19,9 @@ constexpr const char* kPreparedName = "quotas.toml.new";
 constexpr const char* kAuditName = "audit.log";
 
 Error not_stored(const Error& error) {
-  return {Code::kUnavailable, "the quotas cannot be stored, the old ones stay in force: " + error.message};
+  // Not kUnavailable, which says that nobody is there: trying again is of no use before the disk is mended.
+  return {Code::kFailedPrecondition,
+          "the quotas cannot be stored, the old ones stay in force: " + error.message};
 }
 
 Result<void> make_folder(const std::filesystem::path& folder) {

@@ -27,9 +27,10 @@ class QuotaStore {
   const QuotaOverlay& current() const { return current_; }
 
   /// Brings `next` to the disk, beside what is in force, and tells the audit log of it. commit() or discard()
-  /// follows. Errors  kUnavailable: it cannot be stored (a full disk); nothing has changed.
+  /// follows. Errors  kFailedPrecondition: it cannot be stored (a full disk); nothing has changed.
   Result<void> prepare(QuotaOverlay next, const AuditLog::Entry& entry);
-  /// Puts what was prepared in the place of what was in force. Errors  kUnavailable: nothing has changed.
+  /// Puts what was prepared in the place of what was in force. Errors  kFailedPrecondition: nothing has
+  /// changed.
   Result<void> commit();
   /// Drops what was prepared. `why`  for the audit log.
   void discard(const std::string& time, const std::string& why);

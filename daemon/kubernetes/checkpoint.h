@@ -17,8 +17,9 @@ struct PreparedShare {
   bool operator==(const PreparedShare&) const = default;
 };
 
-/// What is known of a claim without the API server. One without shares was found on the node, but nothing
-/// else of it is known: it is kept until the kubelet has it unprepared, or prepared again.
+/// What is known of a claim without the API server. One without shares is being prepared for the first time,
+/// or was found on the node, and nothing else of it is known: it is kept until the kubelet has it unprepared,
+/// or prepared again.
 struct PreparedClaim {
   ClaimReference claim;
   bool standalone = false;

@@ -72,7 +72,21 @@ class Exchange {
   void prepare_tls() {
     // Servers with several certificates are told whose is wanted; an address must not be.
     if (!is_address(server_.host)) SSL_set_tlsext_host_name(secure_->native_handle(), server_.host.c_str());
-    secure_->set_verify_callback(asio::ssl::host_name_verification(server_.host));
+    secure_->set_verify_callback([this](bool chain_holds, asio::ssl::verify_context& chain) {
+      if (asio::ssl::host_name_verification(server_.host)(chain_holds, chain)) return true;
+      if (chain_holds) {
+        const int reason =
+            is_address(server_.host) ? X509_V_ERR_IP_ADDRESS_MISMATCH : X509_V_ERR_HOSTNAME_MISMATCH;
+        X509_STORE_CTX_set_error(chain.native_handle(), reason);
+      }
+      return false;
+    });
+  }
+
+  // Of the certificate, which the error itself does not tell.
+  std::string reason() {
+    return std::string(" (") +
+           X509_verify_cert_error_string(SSL_get_verify_result(secure_->native_handle())) + ")";
   }
 
   void shake_hands() {
@@ -97,7 +111,7 @@ class Exchange {
         error.category() == asio::error::get_ssl_category() &&
         ERR_GET_REASON(static_cast<unsigned long>(error.value())) == SSL_R_CERTIFICATE_VERIFY_FAILED;
     failed_ = Error{not_trusted ? Code::kPermissionDenied : Code::kUnavailable,
-                    std::string(what) + ": " + error.message()};
+                    std::string(what) + ": " + error.message() + (not_trusted ? reason() : std::string())};
     timer_.cancel();
     return false;
   }

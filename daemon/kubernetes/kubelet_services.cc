@@ -26,12 +26,12 @@ void describe(const PreparedShare& one, const std::string& uid, const std::strin
 }  // namespace
 
 template <class Api>
-grpc::Status DraService<Api>::NodePrepareResources(grpc::ServerContext*,
+grpc::Status DraService<Api>::NodePrepareResources(grpc::ServerContext* context,
                                                    const typename Api::NodePrepareResourcesRequest* request,
                                                    typename Api::NodePrepareResourcesResponse* response) {
   for (const auto& claim : request->claims()) {
     auto& answer = (*response->mutable_claims())[claim.uid()];
-    auto prepared = claims_.prepare(reference(claim));
+    auto prepared = claims_.prepare(reference(claim), [context] { return context->IsCancelled(); });
     if (!prepared) {
       spdlog::error("not prepared: {}", prepared.error().message);
       answer.set_error(prepared.error().message);

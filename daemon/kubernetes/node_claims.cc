@@ -60,38 +60,36 @@ void keep_first(Result<void>& first, Result<void> next) {
 
 }  // namespace
 
-Result<PreparedClaims> NodeClaims::load() const {
+Result<PreparedClaims> NodeClaims::load() {
   auto claims = checkpoint_.load();
-  if (!claims && claims.error().code == Code::kNotFound) return PreparedClaims();
-  return claims;
-}
-
-Result<void> NodeClaims::recover() {
-  const MutexLock lock(mutex_);
-  auto others = StateLock::take(options_.folder);
-  if (!others) return others.error();
-  auto claims = checkpoint_.load();
-  const std::vector<std::string> found = specs_.list();
-  if (claims) {
-    for (const std::string& uid : found) {
-      if (claims->count(uid) != 0) continue;
-      spdlog::warn("the device specification of claim {} belongs to nothing that is prepared, and is removed",
-                   uid);
-      if (auto removed = specs_.remove(uid); !removed) return removed.error();
-    }
-    return {};
-  }
+  if (claims) return claims;
   if (claims.error().code == Code::kInvalidArgument) {
     auto aside = checkpoint_.put_aside();
     if (!aside) return aside.error();
     spdlog::error("{}; it is kept as {}, and what is prepared is learnt anew", claims.error().message,
                   aside->string());
   } else if (claims.error().code != Code::kNotFound) {
-    return claims.error();
+    return claims;
   }
   PreparedClaims kept;
-  for (const std::string& uid : found) kept[uid].claim.uid = uid;
-  return checkpoint_.save(kept);
+  for (const std::string& uid : specs_.list()) kept[uid].claim.uid = uid;
+  if (auto saved = checkpoint_.save(kept); !saved) return saved.error();
+  return kept;
+}
+
+Result<void> NodeClaims::recover() {
+  const MutexLock lock(mutex_);
+  auto others = StateLock::take(options_.folder);
+  if (!others) return others.error();
+  auto claims = load();
+  if (!claims) return claims.error();
+  for (const std::string& uid : specs_.list()) {
+    if (claims->count(uid) != 0) continue;
+    spdlog::warn("the device specification of claim {} belongs to nothing that is prepared, and is removed",
+                 uid);
+    if (auto removed = specs_.remove(uid); !removed) return removed.error();
+  }
+  return {};
 }
 
 Result<Json> NodeClaims::fetch(const ClaimReference& claim, Retry retry) const {
@@ -121,15 +119,19 @@ Result<PreparedClaim> NodeClaims::resolve(const ClaimReference& claim, const Jso
   return prepared;
 }
 
-Result<PreparedClaim> NodeClaims::apply(PreparedClaim claim) {
-  auto others = StateLock::take(options_.folder);
-  if (!others) return others.error();
-  auto claims = load();
-  if (!claims) return claims.error();
+// Whether its Prepare has noted it, and no more.
+bool NodeClaims::is_noted_only(const PreparedClaim& one) const {
+  const std::vector<std::string> found = specs_.list();
+  return one.shares.empty() && std::find(found.begin(), found.end(), one.claim.uid) == found.end();
+}
+
+Result<PreparedClaim> NodeClaims::apply(PreparedClaims claims, PreparedClaim claim) {
   const std::string uid = claim.claim.uid;
-  const PreparedClaims before = *claims;
-  claims->insert_or_assign(uid, claim);
-  if (auto saved = checkpoint_.save(*claims); !saved) return saved.error();
+  PreparedClaims before = claims;
+  const bool is_new = is_noted_only(before.at(uid));
+  if (is_new) before.erase(uid);
+  claims.insert_or_assign(uid, claim);
+  if (auto saved = checkpoint_.save(claims); !saved) return saved.error();
   if (auto prepared = broker_.prepare(to_message(claim)); !prepared) {
     // What the broker has refused has changed nothing. A call without an answer may have.
     if (!is_away(prepared.error())) {
@@ -137,30 +139,76 @@ Result<PreparedClaim> NodeClaims::apply(PreparedClaim claim) {
     }
     return prepared.error();
   }
-  if (auto written = specs_.write(uid); !written) return written.error();
+  if (auto written = specs_.write(uid); !written) {
+    // No pod has it yet. What cannot be undone stays in the checkpoint, for Unprepare.
+    if (is_new && specs_.remove(uid) && broker_.unprepare(uid)) {
+      if (auto undone = checkpoint_.save(before); !undone) spdlog::error("{}", undone.error().message);
+    }
+    return written.error();
+  }
   return claim;
 }
 
-Result<PreparedClaim> NodeClaims::prepare(const ClaimReference& claim) {
+Result<PreparedClaim> NodeClaims::note(const ClaimReference& claim) {
+  const MutexLock lock(mutex_);
+  auto others = StateLock::take(options_.folder);
+  if (!others) return others.error();
+  auto claims = load();
+  if (!claims) return claims.error();
+  const auto [known, is_new] = claims->try_emplace(claim.uid);
+  if (is_new) {
+    known->second.claim = claim;
+    if (auto saved = checkpoint_.save(*claims); !saved) return saved.error();
+  }
+  return known->second;
+}
+
+Result<void> NodeClaims::drop_note(const std::string& uid) {
+  const MutexLock lock(mutex_);
+  auto others = StateLock::take(options_.folder);
+  if (!others) return others.error();
+  auto claims = load();
+  if (!claims) return claims.error();
+  const auto noted = claims->find(uid);
+  if (noted == claims->end() || !is_noted_only(noted->second)) return {};
+  claims->erase(noted);
+  return checkpoint_.save(*claims);
+}
+
+Result<PreparedClaim> NodeClaims::look_up(const PreparedClaim& known, const ClaimReference& claim) {
+  const bool is_prepared = !known.shares.empty();
+  auto object = fetch(claim, is_prepared ? Retry::kNot : Retry::kThrice);
+  if (object) return resolve(claim, *object);
+  if (!is_prepared || !is_away(object.error())) return object.error();
+  spdlog::warn("{} is prepared as it was before: {}", words_for(claim), object.error().message);
+  return known;
+}
+
+Result<PreparedClaim> NodeClaims::apply_if_wanted(PreparedClaim claim, const IsCancelled& is_cancelled) {
+  const MutexLock lock(mutex_);
+  auto others = StateLock::take(options_.folder);
+  if (!others) return others.error();
+  auto claims = load();
+  if (!claims) return claims.error();
+  if (is_cancelled()) return Error{Code::kCancelled, "the call was given up"};
+  if (claims->count(claim.claim.uid) == 0)
+    return Error{Code::kAborted, "it was unprepared while it was being prepared"};
+  return apply(std::move(*claims), std::move(claim));
+}
+
+Result<PreparedClaim> NodeClaims::prepare(const ClaimReference& claim, const IsCancelled& is_cancelled) {
   if (!is_uid(claim.uid))
     return Error{Code::kInvalidArgument, words_for(claim) + ": \"" + claim.uid + "\" is no UID"};
-  std::optional<PreparedClaim> known;
-  {
-    const MutexLock lock(mutex_);
-    auto claims = load();
-    if (!claims) return claims.error();
-    if (const auto found = claims->find(claim.uid); found != claims->end() && !found->second.shares.empty())
-      known = found->second;
+  auto known = note(claim);
+  if (!known) return known.error().in(words_for(claim));
+  auto fresh = look_up(*known, claim);
+  if (!fresh) {
+    // The note of a call that was given up may be its successor's by now: Unprepare takes it away.
+    if (auto dropped = is_cancelled() ? Result<void>() : drop_note(claim.uid); !dropped)
+      spdlog::error("{}: {}", words_for(claim), dropped.error().message);
+    return fresh.error().in(words_for(claim));
   }
-  auto object = fetch(claim, known ? Retry::kNot : Retry::kThrice);
-  const bool is_by_checkpoint = !object && known && is_away(object.error());
-  if (!object && !is_by_checkpoint) return object.error().in(words_for(claim));
-  auto fresh = is_by_checkpoint ? Result<PreparedClaim>(*known) : resolve(claim, *object);
-  if (!fresh) return fresh.error().in(words_for(claim));
-  if (is_by_checkpoint)
-    spdlog::warn("{} is prepared as it was before: {}", words_for(claim), object.error().message);
-  const MutexLock lock(mutex_);
-  auto applied = apply(std::move(*fresh));
+  auto applied = apply_if_wanted(std::move(*fresh), is_cancelled);
   if (!applied) return applied.error().in(words_for(claim));
   spdlog::info("{} ({}) is prepared for {} pods", words_for(claim), claim.uid, applied->pods.size());
   return applied;
@@ -218,13 +266,15 @@ Result<void> NodeClaims::refresh_pods_of(const PreparedClaim& claim) {
   auto allocation = read_claim(*object, claim.claim, options_.driver);
   if (!allocation || allocation->pods == claim.pods) return {};
   const MutexLock lock(mutex_);
+  auto others = StateLock::take(options_.folder);
+  if (!others) return others.error();
   auto claims = load();
   if (!claims) return claims.error();
   const auto found = claims->find(claim.claim.uid);
   if (found == claims->end()) return {};  // unprepared meanwhile
   PreparedClaim fresh = found->second;
   fresh.pods = std::move(allocation->pods);
-  auto applied = apply(std::move(fresh));
+  auto applied = apply(std::move(*claims), std::move(fresh));
   return applied ? Result<void>() : Result<void>(applied.error().in(words_for(claim.claim)));
 }
 
@@ -233,6 +283,8 @@ Result<void> NodeClaims::refresh_pods() {
   PreparedClaims claims;
   {
     const MutexLock lock(mutex_);
+    auto others = StateLock::take(options_.folder);
+    if (!others) return others.error();
     auto loaded = load();
     if (!loaded) return loaded.error();
     claims = std::move(*loaded);

@@ -1,5 +1,6 @@
 #pragma once
 #include <filesystem>
+#include <functional>
 #include <string>
 
 #include "base/mutex.h"
@@ -25,6 +26,9 @@ class NodeClaims {
     std::filesystem::path folder;  ///< of the plugin: the checkpoint's and the lock's
   };
 
+  /// Whether the caller has gone. Threads  any.
+  using IsCancelled = std::function<bool()>;
+
   NodeClaims(Options options, const ApiServer& server, BrokerClient& broker, const DeviceSpecs& specs)
       : options_(std::move(options)),
         server_(server),
@@ -38,8 +42,11 @@ class NodeClaims {
   Result<void> recover();
 
   /// Prepares `claim`: afterwards its pods may borrow, and its specification is there. Again for the same
-  /// claim: looks whether all is as it should be, by the checkpoint if the API server is away.
-  Result<PreparedClaim> prepare(const ClaimReference& claim);
+  /// claim: looks whether all is as it should be, by the checkpoint if the API server is away. If it fails
+  /// for the first time, nothing is left, unless the broker did not answer.
+  /// Errors  kCancelled: the caller has gone; kAborted: unprepared meanwhile, by whichever process of the
+  /// driver; nothing is prepared then.
+  Result<PreparedClaim> prepare(const ClaimReference& claim, const IsCancelled& is_cancelled);
 
   /// Takes `claim` away, which may be gone from the API server; that it was never prepared is no error.
   Result<void> unprepare(const ClaimReference& claim);
@@ -55,9 +62,18 @@ class NodeClaims {
  private:
   Result<Json> fetch(const ClaimReference& claim, Retry retry) const;
   Result<PreparedClaim> resolve(const ClaimReference& claim, const Json& object);
-  Result<PreparedClaim> apply(PreparedClaim claim) GPUMEM_REQUIRES(mutex_);
+  Result<PreparedClaim> look_up(const PreparedClaim& known, const ClaimReference& claim);
+  /// Puts `claim` into the checkpoint, without shares, if it is not there, before anything is asked that
+  /// takes time: an Unprepare meanwhile takes it out. What is in the checkpoint of it.
+  Result<PreparedClaim> note(const ClaimReference& claim);
+  Result<void> drop_note(const std::string& uid);
+  bool is_noted_only(const PreparedClaim& one) const;
+  Result<PreparedClaim> apply_if_wanted(PreparedClaim claim, const IsCancelled& is_cancelled);
+  /// With StateLock. `claims`  the checkpoint as it is; `claim` is in it.
+  Result<PreparedClaim> apply(PreparedClaims claims, PreparedClaim claim) GPUMEM_REQUIRES(mutex_);
   Result<void> refresh_pods_of(const PreparedClaim& claim);
-  Result<PreparedClaims> load() const GPUMEM_REQUIRES(mutex_);
+  /// With StateLock. The checkpoint; without one, or with a damaged one, what has a specification.
+  Result<PreparedClaims> load() GPUMEM_REQUIRES(mutex_);
 
   Options options_;
   const ApiServer& server_;

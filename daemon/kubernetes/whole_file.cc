@@ -43,9 +43,12 @@ Result<void> replace_file(const std::filesystem::path& file, std::string_view te
 }
 
 Result<void> remove_file(const std::filesystem::path& file) {
-  if (::unlink(file.c_str()) != 0 && errno != ENOENT)
-    return errno_error(errno, "cannot remove " + file.string());
-  return {};
+  if (::unlink(file.c_str()) == 0) return {};
+  const int failed = errno;
+  // A file system that is read-only says so first, whether or not the file is there.
+  struct stat found = {};
+  if (::lstat(file.c_str(), &found) != 0 && (errno == ENOENT || errno == ENOTDIR)) return {};
+  return errno_error(failed, "cannot remove " + file.string());
 }
 
 Result<std::string> read_file(const std::filesystem::path& file) {

@@ -67,6 +67,10 @@ TEST_F(RegionCommands, AKeptFileStaysWhenTheProgramHasEnded) {
   const Outcome wrong = gpumem({"publish", path, "--linger", "1h"});
   EXPECT_EQ(wrong.status, 1);
   EXPECT_THAT(wrong.output, HasSubstr("--keep"));
+  const Outcome no_time = gpumem({"publish", path, "--keep", "--linger", "0s"});
+  EXPECT_NE(no_time.status, 0) << "not for ever";
+  EXPECT_THAT(no_time.output, HasSubstr("to keep it for ever, leave --linger out"));
+  EXPECT_EQ(regions().size(), 0U);
   const Outcome published = gpumem({"publish", path, "--keep", "--linger", "1h"});
   ASSERT_EQ(published.status, 0) << published.output;
   EXPECT_THAT(published.output, HasSubstr("after the last process has left"));

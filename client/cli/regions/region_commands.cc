@@ -56,6 +56,20 @@ void add_time(CLI::App& command, const char* option, std::chrono::milliseconds& 
       ->type_name("TIME");
 }
 
+// Zero is what a region that is kept for ever has, by the lane and by gRPC; in Python it is the shortest
+// time.
+void add_linger(CLI::App& command, std::chrono::milliseconds& linger) {
+  add_time(command, "--linger", linger,
+           "With --keep: end it so long after the last process has left it [never]");
+  command.get_option("--linger")->check([](const std::string& text) {
+    const auto read = parse_duration(text);
+    if (!read || *read > read->zero()) return std::string();
+    return std::string(
+        "0 would keep it no longer than this program runs: 1ms at least; "
+        "to keep it for ever, leave --linger out");
+  });
+}
+
 void add_regions(CLI::App& app, const std::string& runtime_dir, int& status) {
   const auto arguments = std::make_shared<RegionArguments>();  // lives as long as the callback
   CLI::App* regions =
@@ -95,8 +109,7 @@ void add_publish(CLI::App& app, const std::string& runtime_dir, int& status) {
   add_time(*publish, "--life", options->life, "End it after this time");
   publish->add_flag("--keep", options->keep,
                     "Leave it behind: it outlives this program, at the tenant's expense");
-  add_time(*publish, "--linger", options->linger,
-           "With --keep: end it so long after the last process has left it [never]");
+  add_linger(*publish, options->linger);
   add_time(*publish, "--wait", options->wait, "Wait for memory, so long at most [not at all]");
   add_json_flag(*publish, options->json);
   publish->callback([=, &runtime_dir, &status] {

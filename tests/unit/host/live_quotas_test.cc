@@ -215,7 +215,8 @@ TEST_F(LiveQuotasTest, ThatTheCoreRefusesChangeNothing) {
 
 TEST_F(LiveQuotasTest, ThatCannotBeKeptAreTakenBackInTheCore) {
   core.meanwhile = [this] { std::filesystem::create_directories(folder / "state" / "quotas.toml"); };
-  EXPECT_THAT(refused(limit("ann", "8GiB"), Code::kUnavailable), HasSubstr("the old ones stay in force"));
+  EXPECT_THAT(refused(limit("ann", "8GiB"), Code::kFailedPrecondition),
+              HasSubstr("the old ones stay in force"));
   ASSERT_EQ(core.applied.size(), 2U);
   EXPECT_EQ(core.applied[1].tenants[0].quotas[0].limit, gibibytes(4));
   EXPECT_EQ(revision(), 0U);

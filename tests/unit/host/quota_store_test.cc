@@ -218,7 +218,7 @@ TEST_F(QuotasKept, CanBeReadWhereNothingCanBeWritten) {
   EXPECT_EQ(store->current(), QuotaOverlay{});
   auto prepared = prepare(*store);
   ASSERT_FALSE(prepared);
-  EXPECT_EQ(prepared.error().code, Code::kUnavailable);
+  EXPECT_EQ(prepared.error().code, Code::kFailedPrecondition);
   EXPECT_THAT(prepared.error().message, HasSubstr("/proc/gpumem-state"));
 }
 
@@ -254,7 +254,7 @@ TEST_F(QuotasKept, StayWhenTheDiskIsFull) {
       prepared = prepare(*store);
     }
     ASSERT_FALSE(prepared) << size;
-    EXPECT_EQ(prepared.error().code, Code::kUnavailable);
+    EXPECT_EQ(prepared.error().code, Code::kFailedPrecondition);
     EXPECT_THAT(prepared.error().message, HasSubstr("the old ones stay in force"));
     EXPECT_FALSE(left_over());
     EXPECT_EQ(read_file(state_ / "quotas.toml"), quotas);
@@ -272,7 +272,7 @@ TEST_F(QuotasKept, StayWhenTheNewOnesCannotTakeTheirPlace) {
   std::filesystem::create_directories(state_ / "quotas.toml");  // a folder is not replaced by a file
   auto committed = store->commit();
   ASSERT_FALSE(committed);
-  EXPECT_EQ(committed.error().code, Code::kUnavailable);
+  EXPECT_EQ(committed.error().code, Code::kFailedPrecondition);
   EXPECT_EQ(store->current().revision, 0U);
   store->discard(kNow, committed.error().message);
   EXPECT_FALSE(left_over());

@@ -1,7 +1,11 @@
 #include "daemon/kubernetes/driver.h"
 
 #include <gtest/gtest.h>
+#include <spdlog/sinks/ostream_sink.h>
 
+#include <sstream>
+
+#include "base/log.h"
 #include "tests/support/eventually.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/unit/kubernetes/claim_objects.h"
@@ -251,6 +255,23 @@ TEST_F(DriverTest, PodsThatJoinASharedClaimAreToldToTheBroker) {
       {{"resource", "pods"}, {"name", "second"}, {"uid", "second-pod"}});
   server_.put_claim(shared);
   EXPECT_TRUE(eventually([&] { return broker_.claims().at(kTrain.uid).pods_size() == 2; }));
+}
+
+TEST_F(DriverTest, PrepareThatTheKubeletHasGivenUpChangesNothing) {
+  start();
+  std::ostringstream log;
+  const auto before = spdlog::default_logger();
+  spdlog::set_default_logger(
+      std::make_shared<spdlog::logger>("test", std::make_shared<spdlog::sinks::ostream_sink_mt>(log)));
+  server_.hold("/resourceclaims/train");
+  kubelet_->give_up(kTrain, [&] { return server_.is_holding(); });
+  server_.let_go();
+  stop();  // waits for the call
+  spdlog::set_default_logger(before);
+  EXPECT_NE(log.str().find("ResourceClaim team/train: the call was given up"), std::string::npos)
+      << log.str();
+  EXPECT_EQ(broker_.prepared(), 0);
+  EXPECT_FALSE(std::filesystem::exists(spec_of(kTrain)));
 }
 
 TEST_F(DriverTest, ResourceSliceIsPublishedAndMadeAgain) {

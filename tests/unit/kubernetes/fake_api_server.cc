@@ -55,6 +55,7 @@ FakeApiServer::FakeApiServer(const std::filesystem::path& folder) : folder_(fold
 
 FakeApiServer::~FakeApiServer() {
   stopping_ = true;
+  let_go();
   ::shutdown(listener_, SHUT_RDWR);  // ends accept()
   thread_.join();
   ::close(listener_);
@@ -96,6 +97,29 @@ void FakeApiServer::fail(unsigned status, int count) {
   const std::lock_guard lock(mutex_);
   failing_status_ = status;
   failing_ = count;
+}
+
+void FakeApiServer::hold(const std::string& part) {
+  const std::lock_guard lock(mutex_);
+  held_ = part;
+}
+
+void FakeApiServer::let_go() {
+  const std::lock_guard lock(mutex_);
+  held_.clear();
+  let_go_.notify_all();
+}
+
+bool FakeApiServer::is_holding() {
+  const std::lock_guard lock(mutex_);
+  return holding_;
+}
+
+void FakeApiServer::wait_while_held(const std::string& path) {
+  std::unique_lock lock(mutex_);
+  holding_ = !held_.empty() && path.find(held_) != std::string::npos;
+  if (holding_) let_go_.wait(lock, [this] { return held_.empty(); });
+  holding_ = false;
 }
 
 void FakeApiServer::drop(std::set<std::string> names) {
@@ -190,6 +214,7 @@ void FakeApiServer::serve_one(int socket) {
                                   .path = std::string(read.target()),
                                   .body = read.body(),
                                   .token = std::string(read[http::field::authorization])});
+  wait_while_held(std::string(read.target()));
   http::response<http::string_body> response(static_cast<http::status>(made.status), read.version());
   response.set(http::field::content_type, "application/json");
   response.body() = made.body;

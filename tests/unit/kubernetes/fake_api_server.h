@@ -1,5 +1,6 @@
 #pragma once
 #include <atomic>
+#include <condition_variable>
 #include <filesystem>
 #include <map>
 #include <mutex>
@@ -35,6 +36,10 @@ class FakeApiServer {
   void fail(unsigned status, int count);
   /// Connections are closed at once, until `away` is false again.
   void set_away(bool away) { away_ = away; }
+  /// Answers to requests with `part` in their path wait, and all behind them, until let_go().
+  void hold(const std::string& part);
+  void let_go();
+  bool is_holding();  ///< whether one waits
   /// Fields of ResourceSlices that it does not know.
   void drop(std::set<std::string> names);
 
@@ -45,6 +50,7 @@ class FakeApiServer {
  private:
   void serve();
   void serve_one(int socket);
+  void wait_while_held(const std::string& path);
   HttpAnswer answer(const HttpRequest& request);
   HttpAnswer answer_slices(const HttpRequest& request);
   HttpAnswer store_slice(const std::string& name, Json slice);
@@ -56,6 +62,9 @@ class FakeApiServer {
   std::atomic<bool> away_ = false;
   std::atomic<bool> stopping_ = false;
   std::mutex mutex_;  // of what follows
+  std::condition_variable let_go_;
+  std::string held_;
+  bool holding_ = false;
   std::map<std::string, Json> objects_;
   std::map<std::string, Json> slices_;
   std::set<std::string> dropped_;

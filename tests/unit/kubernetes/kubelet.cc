@@ -6,6 +6,8 @@
 
 #include <future>
 
+#include "tests/support/eventually.h"
+
 namespace gpumem::kubernetes::test {
 namespace {
 
@@ -72,6 +74,21 @@ std::unique_ptr<Kubelet> Kubelet::register_driver(const std::filesystem::path& r
 
 grpc::Status Kubelet::call(const std::string& method, const std::string& request, std::string& response) {
   return call_raw(channel_, method, request, response);
+}
+
+void Kubelet::give_up(const ClaimReference& claim, const std::function<bool()>& is_under_way) {
+  grpc::GenericStub stub(channel_);
+  grpc::ClientContext context;
+  const grpc::Slice slice(claims_message({claim}));
+  const grpc::ByteBuffer sent(&slice, 1);
+  grpc::ByteBuffer received;
+  std::promise<void> done;
+  stub.UnaryCall(&context, "/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/NodePrepareResources", {}, &sent,
+                 &received, [&](const grpc::Status&) { done.set_value(); });
+  gpumem::test::eventually(is_under_way);
+  context.TryCancel();
+  done.get_future().wait();
+  unprepare({});  // on the same connection, so it is answered after the news
 }
 
 dra::v1::NodePrepareResourcesResponse Kubelet::prepare(const std::vector<ClaimReference>& claims) {

@@ -3,6 +3,7 @@
 #include <grpcpp/support/status.h>
 
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -27,6 +28,10 @@ class Kubelet {
 
   dra::v1::NodePrepareResourcesResponse prepare(const std::vector<ClaimReference>& claims);
   dra::v1::NodeUnprepareResourcesResponse unprepare(const std::vector<ClaimReference>& claims);
+
+  /// Asks for `claim`, and gives the call up when `is_under_way` says that it is. Returns when the driver
+  /// knows.
+  void give_up(const ClaimReference& claim, const std::function<bool()>& is_under_way);
 
   /// Any call on the driver's endpoint: `method` with its package, the message as bytes.
   grpc::Status call(const std::string& method, const std::string& request, std::string& response);

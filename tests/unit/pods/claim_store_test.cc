@@ -102,7 +102,7 @@ TEST_F(ClaimStoreTest, ThatCannotWriteSaysSoAndKeepsWhatItHas) {
   std::filesystem::create_directory(folder / "claims.toml.new");  // in the way
   const auto refused = store.prepare(some_claims());
   ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().code, Code::kUnavailable);
+  EXPECT_EQ(refused.error().code, Code::kFailedPrecondition);
   EXPECT_EQ(store.current(), pods::PreparedClaims());
 }
 

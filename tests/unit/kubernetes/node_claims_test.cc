@@ -1,0 +1,172 @@
+#include "daemon/kubernetes/node_claims.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <future>
+
+#include "daemon/kubernetes/state_lock.h"
+#include "tests/support/eventually.h"
+#include "tests/support/temporary_folder.h"
+#include "tests/unit/kubernetes/claim_objects.h"
+#include "tests/unit/kubernetes/fake_api_server.h"
+#include "tests/unit/kubernetes/fake_broker.h"
+
+namespace gpumem::kubernetes::test {
+namespace {
+
+using gpumem::test::eventually;
+using gpumem::test::read_file;
+using gpumem::test::write_file;
+
+const std::string kLent = "GPU-4bd35415-0b0d-4c5e-9f66-0123456789ab";
+const ClaimReference kClaim{.space = "team", .name = "train", .uid = "11111111-2222-3333-4444-555555555555"};
+
+// Whether somebody waits for the flock(2) of `file`.
+bool is_waited_for(const std::filesystem::path& file) {
+  struct stat found = {};
+  if (::stat(file.c_str(), &found) != 0) return false;
+  std::istringstream locks(read_file("/proc/locks"));
+  for (std::string line; std::getline(locks, line);) {
+    if (line.find("-> FLOCK") != std::string::npos &&
+        line.find(":" + std::to_string(found.st_ino) + " ") != std::string::npos)
+      return true;
+  }
+  return false;
+}
+
+// Two processes of the driver on one node, as during a rolling update.
+class NodeClaimsTest : public testing::Test {
+ protected:
+  NodeClaimsTest() {
+    broker_.set_devices({lent_device(kLent, 24 << 10)});
+    server_.put_claim(object());
+  }
+
+  static Json object() { return claim_object("train", kClaim.uid, device_name(kLent), "8Gi"); }
+  static bool never() { return false; }
+  NodeClaims::Options options() const {
+    return {.driver = "gpumem.dev", .node = "node-1", .folder = folder_.path()};
+  }
+  std::filesystem::path spec() const { return folder_ / ("cdi/gpumem.dev-slice-" + kClaim.uid + ".json"); }
+  std::filesystem::path checkpoint() const { return folder_ / "checkpoint.json"; }
+
+  void expect_nothing_left() {
+    EXPECT_TRUE(broker_.claims().empty());
+    EXPECT_FALSE(std::filesystem::exists(spec()));
+    EXPECT_EQ(read_file(checkpoint()).find(kClaim.uid), std::string::npos);
+  }
+  // `unprepares` does it while `old_` waits for the API server.
+  void expect_unprepare_has_the_last_word(NodeClaims& unprepares) {
+    server_.hold("/resourceclaims/train");
+    auto late = std::async(std::launch::async, [&] { return old_.prepare(kClaim, never); });
+    ASSERT_TRUE(eventually([&] { return server_.is_holding(); }));
+    EXPECT_TRUE(unprepares.unprepare(kClaim));
+    server_.let_go();
+    const auto answer = late.get();
+    ASSERT_FALSE(answer);
+    EXPECT_EQ(answer.error().code, Code::kAborted) << answer.error().message;
+    EXPECT_EQ(broker_.prepared(), 0);
+    expect_nothing_left();
+  }
+
+  gpumem::test::TemporaryFolder folder_;
+  FakeBroker broker_{folder_.path()};
+  FakeApiServer server_{folder_.path()};
+  ApiServer api_{server_.options()};
+  BrokerClient client_{folder_ / "api.sock"};
+  DeviceSpecs specs_{{.folder = folder_ / "cdi", .runtime_folder = folder_.path()}};
+  NodeClaims old_{options(), api_, client_, specs_};
+  NodeClaims new_{options(), api_, client_, specs_};
+};
+
+TEST_F(NodeClaimsTest, UnprepareMeanwhileHasTheLastWord) { expect_unprepare_has_the_last_word(old_); }
+
+TEST_F(NodeClaimsTest, UnprepareOfAnotherProcessMeanwhileHasTheLastWord) {
+  expect_unprepare_has_the_last_word(new_);
+}
+
+TEST_F(NodeClaimsTest, PrepareOfACallerThatHasGoneChangesNothing) {
+  const auto answer = old_.prepare(kClaim, [] { return true; });
+  ASSERT_FALSE(answer);
+  EXPECT_EQ(answer.error().code, Code::kCancelled);
+  EXPECT_EQ(broker_.prepared(), 0);
+  EXPECT_FALSE(std::filesystem::exists(spec()));
+  EXPECT_TRUE(new_.prepare(kClaim, never)) << "the next kubelet asks again";
+  EXPECT_TRUE(new_.unprepare(kClaim));
+  expect_nothing_left();
+}
+
+TEST_F(NodeClaimsTest, FailedPrepareLeavesNothing) {
+  server_.fail(403, 1);
+  EXPECT_FALSE(old_.prepare(kClaim, never));
+  expect_nothing_left();
+}
+
+TEST_F(NodeClaimsTest, PodsBroughtUpToDateBringNoClaimBack) {
+  Json shared = object();
+  shared["metadata"].erase("ownerReferences");
+  server_.put_claim(shared);
+  ASSERT_TRUE(old_.prepare(kClaim, never));
+  shared["status"]["reservedFor"].push_back(
+      {{"resource", "pods"}, {"name", "second"}, {"uid", "second-pod"}});
+  server_.put_claim(shared);
+  server_.hold("/resourceclaims/train");
+  auto refresh = std::async(std::launch::async, [&] { return old_.refresh_pods(); });
+  ASSERT_TRUE(eventually([&] { return server_.is_holding(); }));
+  {
+    // Another process is unpreparing the claim, and is done when it gives the lock back.
+    const auto others = StateLock::take(folder_.path());
+    ASSERT_TRUE(others);
+    server_.let_go();
+    ASSERT_TRUE(eventually([&] { return is_waited_for(folder_ / "serialize.lock"); }));
+    ASSERT_TRUE(specs_.remove(kClaim.uid));
+    broker_.forget();
+    ASSERT_TRUE(Checkpoint(folder_.path()).save({}));
+  }
+  EXPECT_TRUE(refresh.get());
+  expect_nothing_left();
+}
+
+TEST_F(NodeClaimsTest, CheckpointDamagedMeanwhileIsPutAsideAndNothingIsLost) {
+  ASSERT_TRUE(old_.prepare(kClaim, never));
+  write_file(checkpoint(), "{damaged");
+  EXPECT_TRUE(old_.refresh_broker());
+  EXPECT_EQ(read_file(checkpoint().string() + ".damaged"), "{damaged");
+  EXPECT_EQ(broker_.claims().count(kClaim.uid), 1u);
+  EXPECT_TRUE(std::filesystem::exists(spec()));
+  const auto again = old_.prepare(kClaim, never);
+  EXPECT_TRUE(again) << again.error().message;
+  write_file(checkpoint(), "{damaged");
+  EXPECT_TRUE(old_.unprepare(kClaim));
+  expect_nothing_left();
+}
+
+TEST_F(NodeClaimsTest, CheckpointThatIsGoneMeanwhileTakesNoClaimAway) {
+  ASSERT_TRUE(old_.prepare(kClaim, never));
+  std::filesystem::remove(checkpoint());
+  EXPECT_TRUE(old_.refresh_broker());
+  EXPECT_EQ(broker_.claims().count(kClaim.uid), 1u);
+}
+
+TEST_F(NodeClaimsTest, PrepareWithoutASpecificationGivesTheGuaranteeBack) {
+  write_file(folder_ / "cdi", "no folder");
+  const auto answer = old_.prepare(kClaim, never);
+  ASSERT_FALSE(answer);
+  EXPECT_NE(answer.error().message.find((folder_ / "cdi").string()), std::string::npos);
+  EXPECT_EQ(broker_.prepared(), 1);
+  expect_nothing_left();
+  EXPECT_TRUE(old_.unprepare(kClaim));
+}
+
+TEST_F(NodeClaimsTest, FailingAgainTakesNothingFromThePodsThatHaveIt) {
+  ASSERT_TRUE(old_.prepare(kClaim, never));
+  std::filesystem::remove_all(folder_ / "cdi");
+  write_file(folder_ / "cdi", "no folder");
+  EXPECT_FALSE(old_.prepare(kClaim, never));
+  EXPECT_EQ(broker_.claims().count(kClaim.uid), 1u);
+  EXPECT_NE(read_file(checkpoint()).find(kClaim.uid), std::string::npos);
+}
+
+}  // namespace
+}  // namespace gpumem::kubernetes::test
