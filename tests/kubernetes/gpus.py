@@ -107,9 +107,9 @@ def gpumem(cluster: Cluster, *words: str) -> typing.Any:
 
 
 def charges(cluster: Cluster) -> dict[str, int]:
-    """Bytes that each pod is charged, by its name."""
+    """Bytes that are charged, by the name of the pod, or of the claim that several share."""
     return {one["tenant"].removeprefix("pod default/"): one["charged"] for one in gpumem(cluster, "tenants")["tenants"]
-            if one["tenant"].startswith("pod ") and one["charged"]}
+            if one["tenant"].startswith(("pod ", "claim ")) and one["charged"]}
 
 
 def claimed(cluster: Cluster) -> dict[str, int]:

@@ -1,8 +1,9 @@
-"""Two pods get what they claim of one GPU, a third waits, none gets more than it has claimed, and nothing without a claim."""
+"""Two pods get what they claim of one GPU, a third waits, two share; none gets more than it claims, or any without a claim."""
 from __future__ import annotations
 
 import typing
 
+import examples
 import gpus
 import pods
 import product
@@ -26,6 +27,26 @@ def check_limit(cluster: Cluster, borrowers: Borrowers) -> None:
     if "tenant" in said and "press Enter" in said or "limit" not in said:
         raise Failed(f"a pod that claims 1 GiB and asks for 2 was told: {said}")
     cluster.kubectl("delete", "pod", "greedy")
+
+
+def check_shared(cluster: Cluster) -> None:
+    """The example of two pods that share a claim: they are one tenant, and it has what both hold."""
+    objects = examples.read(cluster, "shared-claim.yaml")
+    names = [one["metadata"]["name"] for one in objects if one["kind"] == "Pod"]
+    for one in objects:
+        if one["kind"] == "Pod":
+            gpus.with_simulated_gpu(one)
+    cluster.apply(*objects)
+    for name in names:
+        pods.await_phase(cluster, name, "Running", "Failed")
+        cluster.until(f"{name} has its memory", lambda: "tenant claim default/ten;" in cluster.kubectl("logs", name))
+    [tenant] = [one for one in gpus.gpumem(cluster, "tenants")["tenants"] if one["tenant"] == "claim default/ten"]
+    if (tenant["charged"], tenant["limit"]) != (10240 * gpus.MIB, 10240 * gpus.MIB):
+        raise Failed(f"two pods that share a claim of 10 GiB: {tenant}")
+    cluster.kubectl("delete", "pod", names[0])
+    cluster.until("the other has the rest alone", lambda: gpus.charges(cluster) == {"claim default/ten": 4096 * gpus.MIB})
+    gpus.remove_pods(cluster)
+    cluster.kubectl("delete", "resourceclaim", "ten")
 
 
 def check_unprepared(cluster: Cluster, borrowers: Borrowers) -> None:
@@ -71,3 +92,4 @@ def run(cluster: Cluster, given: typing.Any) -> None:
     borrowers.await_memory("third")
     check_restart(cluster)
     gpus.remove_pods(cluster)
+    check_shared(cluster)

@@ -1,11 +1,10 @@
 """The example of a broker as a sidecar, with a simulated GPU in the real one's place: both containers borrow as their users."""
 from __future__ import annotations
 
-import json
 import typing
 
+import examples
 import pods
-import product
 from cluster import Cluster
 from processes import Failed
 
@@ -14,8 +13,7 @@ TENANTS = {"serving": "16GiB", "batch": "4GiB"}
 
 def simulated(cluster: Cluster) -> list[dict[str, typing.Any]]:
     """The example without NVIDIA's claim, and without the drop-in driver: the library finds the simulated GPU itself."""
-    text = cluster.kubectl("create", "--dry-run=client", "-o", "json", "-f", product.EXAMPLES / "sidecar.yaml")
-    objects = [part for part in decoded(text) if part["kind"] != "ResourceClaimTemplate"]
+    objects = [part for part in examples.read(cluster, "sidecar.yaml") if part["kind"] != "ResourceClaimTemplate"]
     [pod] = [part for part in objects if part["kind"] == "Pod"]
     del pod["spec"]["resourceClaims"]
     for container in pod["spec"]["initContainers"] + pod["spec"]["containers"]:
@@ -28,17 +26,6 @@ def simulated(cluster: Cluster) -> list[dict[str, typing.Any]]:
     [broker] = pod["spec"]["initContainers"]
     broker["env"] = [{"name": "GPUMEMD_OPTIONS", "value": "--simulate=1x24GiB"}]
     return objects
-
-
-def decoded(text: str) -> list[dict[str, typing.Any]]:
-    """kubectl prints one object after the other, or a list."""
-    decoder = json.JSONDecoder()
-    found = []
-    while text := text.strip():
-        one, end = decoder.raw_decode(text)
-        found += one["items"] if one["kind"] == "List" else [one]
-        text = text[end:]
-    return found
 
 
 def run(cluster: Cluster, given: typing.Any) -> None:
