@@ -24,8 +24,8 @@ from cluster import Cluster
 from processes import Failed, Skipped, tail
 
 SKIPPED = 77
-CASES = ("plain_pod", "chart", "sidecar", "claims", "endings", "outages", "units")
-NEED_IMAGE = {"sidecar", "claims", "endings", "outages", "units"}
+CASES = ("plain_pod", "chart", "sidecar", "claims", "endings", "outages", "units", "two_gpus")
+NEED_IMAGE = {"sidecar", "claims", "endings", "outages", "units", "two_gpus"}
 WORK = pathlib.Path("/var/tmp")
 PREFIX = "gpumem-kubernetes-"
 
