@@ -37,7 +37,8 @@ def run(cluster: Cluster, given: typing.Any) -> None:
             gpus.with_simulated_gpu(one)
     cluster.apply(*objects)
     pods.await_phase(cluster, "across", "Running", "Failed")
-    cluster.until("the pod has memory of both", lambda: cluster.kubectl("logs", "across").count("tenant pod default/across;") == 2)
+    tenant = "tenant pod default/across;"
+    cluster.until("the pod has memory of both", lambda: cluster.kubectl("logs", "across").count(tenant) == 2)
     rows = [one for one in gpus.gpumem(cluster, "tenants")["tenants"] if one["tenant"] == "pod default/across"]
     if [one["charged"] for one in rows] != [4 * GIB, 4 * GIB] or sorted(one["limit"] for one in rows) != [4 * GIB, 6 * GIB]:
         raise Failed(f"a pod with 4 and 6 GiB of two GPUs that holds 4 of each: {rows}")
