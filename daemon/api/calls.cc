@@ -63,11 +63,16 @@ Result<SessionId> open_session(core::Executor& executor, std::optional<int> conn
   return executor.open_session(*connection, request.label, std::move(holder));
 }
 
-Result<SliceOpened> open_slice(core::Broker& broker, SessionId session, const OpenSlice& request) {
+Result<SliceOpened> open_slice(core::Executor& executor, core::Broker& broker, SessionId session,
+                               const OpenSlice& request, core::TimePoint now) {
   if (auto label = check_label(request.label); !label) return label.error();
   if (auto named = check_device_name(request.device); !named) return named.error();
   auto slice = broker.open_slice(session, request.device, request.limit, request.label);
   if (!slice) return slice.error();
+  if (auto written = executor.write_down(); !written) {
+    static_cast<void>(broker.close_slice(session, slice->id, now));
+    return written.error();
+  }
   return SliceOpened{slice->id, slice->limit, broker.policy().devices[slice->device].granularity};
 }
 
@@ -112,13 +117,19 @@ Result<std::vector<core::FabricPart>> export_fabric(core::Executor& executor, co
                               handle_of, now);
 }
 
-Result<core::Imported> import_handle(core::Broker& broker, SessionId session, const ImportHandle& request,
-                                     core::TimePoint now) {
+Result<core::Imported> import_handle(core::Executor& executor, core::Broker& broker, SessionId session,
+                                     const ImportHandle& request, core::TimePoint now) {
   if (!std::string_view(request.handle.data(), request.handle.size()).starts_with(kHandleMark)) {
     return Error{Code::kInvalidArgument,
                  "these 64 bytes are no handle of gpumem's (CUDA's own are opened by cuIpcOpenMemHandle)"};
   }
-  return broker.import_handle(session, request.handle, now);
+  auto imported = broker.import_handle(session, request.handle, now);
+  if (!imported) return imported;
+  if (auto written = executor.write_down(); !written) {
+    static_cast<void>(broker.release_import(session, imported->id, now));
+    return written.error();
+  }
+  return imported;
 }
 
 Error cannot_import() {
@@ -136,8 +147,8 @@ Result<void> release_import(core::Broker& broker, SessionId session, const Relea
   return broker.release_import(session, request.import, now);
 }
 
-Result<core::RegionId> publish(core::Broker& broker, SessionId session, const Publish& request,
-                               core::TimePoint now) {
+Result<core::RegionId> publish(core::Executor& executor, core::Broker& broker, SessionId session,
+                               const Publish& request, core::TimePoint now) {
   if (auto named = check_region_name(request.name); !named) return named.error();
   for (const std::string& reader : request.readers)
     if (auto name = check_label(reader); !name) return name.error();
@@ -150,14 +161,26 @@ Result<core::RegionId> publish(core::Broker& broker, SessionId session, const Pu
   if (request.keep > 1) return Error{Code::kInvalidArgument, "a region is kept (1) or not (0)"};
   terms.keep = request.keep == 1;
   if (request.linger != core::Duration::zero()) terms.linger = std::min(request.linger, kLongestLife);
-  return broker.publish(session, request.slice, request.leases, std::move(terms), now);
+  const auto version = broker.publish(session, request.slice, request.leases, std::move(terms), now);
+  if (!version) return version;
+  if (auto written = executor.write_down(); !written) {
+    static_cast<void>(broker.remove_region(session, request.name, version->value, now));
+    return written.error();
+  }
+  return version;
 }
 
-Result<core::MappedRegion> map_region(core::Broker& broker, SessionId session, const MapRegion& request,
-                                      core::TimePoint now) {
+Result<core::MappedRegion> map_region(core::Executor& executor, core::Broker& broker, SessionId session,
+                                      const MapRegion& request, core::TimePoint now) {
   const auto terms = terms_of(request);
   if (!terms) return terms.error();
-  return broker.map_region(session, terms->owner, terms->name, terms->version, now, terms->how);
+  auto mapped = broker.map_region(session, terms->owner, terms->name, terms->version, now, terms->how);
+  if (!mapped) return mapped;
+  if (auto written = executor.write_down(); !written) {
+    broker.take_back(session, *mapped, now);
+    return written.error();
+  }
+  return mapped;
 }
 
 RequestId await_region(core::Executor& executor, SessionId session, const MapRegion& request,

@@ -106,14 +106,16 @@ struct HandleExported {
   core::TimePoint expires;
 };
 
-// Inside work on the core's thread. The session lives.
+// Inside work on the core's thread. The session lives. What hands out memory, or names for it, is written
+// down before it is answered, or undone: kUnavailable.
 
 /// Of a transport without lanes: `connection` is that of the call, if there is one.
 /// Errors  kInvalidArgument (label), and those of core::Executor::open_session.
 Result<SessionId> open_session(core::Executor& executor, std::optional<int> connection,
                                const OpenSession& request, std::shared_ptr<core::SessionHolder> holder);
 /// Errors  kInvalidArgument (label, name of the device, limit), and those of core::Broker::open_slice.
-Result<SliceOpened> open_slice(core::Broker& broker, SessionId session, const OpenSlice& request);
+Result<SliceOpened> open_slice(core::Executor& executor, core::Broker& broker, SessionId session,
+                               const OpenSlice& request, core::TimePoint now);
 /// Errors  as core::Broker::close_slice.
 Result<void> close_slice(core::Broker& broker, SessionId session, const CloseSlice& request,
                          core::TimePoint now);
@@ -133,8 +135,8 @@ Result<std::vector<core::FabricPart>> export_fabric(core::Executor& executor, co
                                                     SessionId session, const ExportHandle& request,
                                                     core::TimePoint now);
 /// Of a transport that carries descriptors. Errors  as core::Broker::import_handle.
-Result<core::Imported> import_handle(core::Broker& broker, SessionId session, const ImportHandle& request,
-                                     core::TimePoint now);
+Result<core::Imported> import_handle(core::Executor& executor, core::Broker& broker, SessionId session,
+                                     const ImportHandle& request, core::TimePoint now);
 /// Of a transport that does not.
 Error cannot_import();
 /// Errors  as core::Broker::revoke_handle.
@@ -144,11 +146,11 @@ Result<void> release_import(core::Broker& broker, SessionId session, const Relea
                             core::TimePoint now);
 /// Answers its version. Errors  kInvalidArgument (name, sharing, readers), and those of
 /// core::Broker::publish.
-Result<core::RegionId> publish(core::Broker& broker, SessionId session, const Publish& request,
-                               core::TimePoint now);
+Result<core::RegionId> publish(core::Executor& executor, core::Broker& broker, SessionId session,
+                               const Publish& request, core::TimePoint now);
 /// Of a transport that carries descriptors, without a wait. Errors  as core::Broker::map_region.
-Result<core::MappedRegion> map_region(core::Broker& broker, SessionId session, const MapRegion& request,
-                                      core::TimePoint now);
+Result<core::MappedRegion> map_region(core::Executor& executor, core::Broker& broker, SessionId session,
+                                      const MapRegion& request, core::TimePoint now);
 /// The same with one; `answer` gets what it has come to: at once, if the request cannot be one.
 /// Returns  its number; none: it has been answered.
 RequestId await_region(core::Executor& executor, SessionId session, const MapRegion& request,

@@ -144,10 +144,12 @@ class Broker {
   using MapAs = core::MapAs;
   Result<MappedRegion> map_region(SessionId session, const std::string& owner, const std::string& name,
                                   std::uint64_t version, TimePoint now, MapAs how = MapAs::kReader);
-  /// The same; if there is no such region, waits for one to be published. Answered by one AnswerMap effect,
-  /// unless it is cancelled or the session ends. `id`  as of grow(). Errors  too: kDeadlineExceeded (waited
-  /// in vain), kResourceExhausted (the session waits for too many), kInvalidArgument (waits for a certain
-  /// version).
+  /// What was mapped is not, as if it had not been asked for.
+  void take_back(SessionId session, const MappedRegion& mapped, TimePoint now);
+  /// As map_region(); if there is no such region, waits for one to be published. Answered by one AnswerMap
+  /// effect, unless it is cancelled or the session ends. `id`  as of grow(). Errors  too: kDeadlineExceeded
+  /// (waited in vain), kResourceExhausted (the session waits for too many), kInvalidArgument (waits for a
+  /// certain version).
   void map_or_wait(RequestId id, SessionId session, MapTerms terms, Duration wait, TimePoint now);
   /// Until when it waits; nothing: it does not.
   std::optional<TimePoint> map_due(RequestId id) const;

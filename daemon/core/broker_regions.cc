@@ -9,6 +9,7 @@ Result<RegionId> Broker::publish(SessionId id, SliceId slice, std::span<const Le
   const auto session = state_.live(id);
   if (!session) return session.error();
   if (state_.draining) return Error{Code::kUnavailable, "the broker is stopping"};
+  if (!state_.stopped_lending.empty()) return Error{Code::kUnavailable, state_.stopped_lending};
   const std::string name = terms.name;
   auto published = lending_.publish(**session, slice, leases, std::move(terms), now);
   settle(now);  // others may have expired
@@ -38,11 +39,17 @@ Result<MappedRegion> Broker::map_region(SessionId id, const std::string& owner, 
     if (auto ready = begin_import(**session, state_.session(holder), region.device); !ready)
       return ready.error();
   }
-  MappedRegion mapped{region.id, region.layout, region.digest, {}};
+  MappedRegion mapped{region.id, region.layout, region.digest, {}, std::nullopt};
+  if (how == MapAs::kOwner) mapped.adopted = region.linger;
   mapped.imported = lending_.map_region(**session, region, now);
-  if (how == MapAs::kOwner) lending_.adopt_region(mapped.version);
+  if (mapped.adopted) lending_.adopt_region(mapped.version);
   settle(now);
   return mapped;
+}
+
+void Broker::take_back(SessionId session, const MappedRegion& mapped, TimePoint now) {
+  if (mapped.adopted) lending_.keep_again(mapped.version, *mapped.adopted);
+  static_cast<void>(release_import(session, mapped.imported.id, now));
 }
 
 Result<void> Broker::remove_region(SessionId id, const std::string& name, std::uint64_t version,

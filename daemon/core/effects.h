@@ -49,6 +49,7 @@ struct MappedRegion {
   Bytes layout;
   LayoutDigest digest{};
   Imported imported;
+  std::optional<Duration> adopted;  ///< taken over by this; until then it was kept, and would linger so long
 };
 /// Answer whoever maps a region, and may have waited for it.
 struct AnswerMap {

@@ -60,6 +60,10 @@ class Executor {
   /// it: whoever is answered may look at once.
   virtual void after(std::function<void()> done) = 0;
 
+  /// Writes down what was decided so far, so that the next broker knows of it before anybody is told.
+  /// Errors  kUnavailable (it cannot be written: the caller takes back what it decided).
+  virtual Result<void> write_down() = 0;
+
   /// The session that `token` was given to, if it lives: only those of the lane's version 2 have one.
   virtual std::optional<SessionId> session_of(std::string_view token) const = 0;
   /// Whoever is at the other end of gRPC's connection with that number, if it lives.

@@ -129,6 +129,10 @@ class Lending {
   Result<void> check_adoption(const Session& session, const Region& region) const;
   /// It lives as long as its memory from now on. `id`  has been mapped by the session that adopts it.
   void adopt_region(RegionId id) { regions_.adopt(id); }
+  /// The opposite. Nothing, if it has ended.
+  void keep_again(RegionId id, Duration linger) {
+    if (regions_.find(id) != nullptr) regions_.keep(id, linger);
+  }
   Result<void> remove_region(const Session& session, const std::string& name, std::uint64_t version,
                              TimePoint now);
   /// The same, of any tenant.

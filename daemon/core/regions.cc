@@ -135,6 +135,14 @@ void Regions::adopt(RegionId id) {
   put(std::move(region));
 }
 
+void Regions::keep(RegionId id, Duration linger) {
+  Region region = take(id);
+  region.kept = true;
+  region.linger = linger;
+  outbox_.record(checkpoint_of(region));
+  put(std::move(region));
+}
+
 void Regions::set_owner(RegionId id, TenantId owner) {
   Region region = take(id);
   region.owner = owner;

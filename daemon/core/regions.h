@@ -90,6 +90,7 @@ class Regions {
   void set_left(RegionId id, TimePoint left);
   /// It is kept no longer than its memory from now on.
   void adopt(RegionId id);
+  void keep(RegionId id, Duration linger);
   /// The same of those whose time is over.
   std::vector<Region> drop_expired(TimePoint now);
   std::optional<TimePoint> next_expiry() const;

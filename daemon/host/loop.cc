@@ -174,11 +174,16 @@ void Loop::do_effects() {
   }
 }
 
+Result<void> Loop::write_down() {
+  if (journal_.write(broker_, now())) return {};
+  return Error{Code::kUnavailable, journal_.why()};
+}
+
 // What the next broker would not know of is not lent: its memory comes back at once.
 void Loop::withhold(std::vector<core::Effect>& effects) {
   for (core::Effect& effect : effects) {
     if (auto* mapped = std::get_if<core::AnswerMap>(&effect); mapped != nullptr && mapped->answer) {
-      static_cast<void>(broker_.release_import(mapped->session, mapped->answer->imported.id, now()));
+      broker_.take_back(mapped->session, *mapped->answer, now());
       mapped->answer = Error{Code::kUnavailable, journal_.why()};
     }
     auto* answered = std::get_if<core::AnswerGrow>(&effect);

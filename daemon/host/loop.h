@@ -72,6 +72,7 @@ class Loop final : public core::Executor, public core::PacketSender, private Lan
 
   void post(Work work) override;
   void after(std::function<void()> done) override { after_.push_back(std::move(done)); }
+  Result<void> write_down() override;
   std::optional<SessionId> session_of(std::string_view token) const override;
   std::optional<core::Caller> caller_of(int connection) const override;
   Result<SessionId> open_session(int connection, std::string label,

@@ -108,9 +108,9 @@ Result<Loop::Opened> Loop::open_session(const std::shared_ptr<Lane>& lane, const
   auto session = broker_.open_session(lane->peer(), label, std::chrono::steady_clock::now());
   if (!session) return session.error();
   crash_at(CrashPoint::kSessionOpened);
-  if (!journal_.write(broker_, std::chrono::steady_clock::now())) {  // before the Welcome tells of it
+  if (auto written = write_down(); !written) {  // before the Welcome tells of it
     broker_.session_ended(*session, core::SessionEnd::kReleased, std::chrono::steady_clock::now());
-    return Error{Code::kUnavailable, journal_.why()};
+    return written.error();
   }
   crash_at(CrashPoint::kSessionJournalled);
   const auto [client, added] = clients_.emplace(

@@ -68,9 +68,9 @@ Result<void> SessionCalls::take(const Call& call, const OpenSlice& body) {
     return {};
   }
   crash_at(CrashPoint::kSliceRead);
-  const auto opened =
-      api::open_slice(call.broker, call.session,
-                      {device_at(call.broker, body.device), {body.limit}, std::string(body.label.view())});
+  const auto opened = api::open_slice(
+      executor_, call.broker, call.session,
+      {device_at(call.broker, body.device), {body.limit}, std::string(body.label.view())}, call.now);
   crash_at(CrashPoint::kSliceOpened);
   if (opened)
     answer_later(call, to_body(*opened));
@@ -110,7 +110,7 @@ Result<void> SessionCalls::take(const Call& call, const ExportHandle& body) {
 Result<void> SessionCalls::take(const Call& call, const ImportHandle& body) {
   if (!may_import(call)) return {};
   crash_at(CrashPoint::kImportRead);
-  const auto imported = api::import_handle(call.broker, call.session, {body.handle}, call.now);
+  const auto imported = api::import_handle(executor_, call.broker, call.session, {body.handle}, call.now);
   crash_at(CrashPoint::kImportDecided);
   if (imported)
     answer_import(call, to_body(*imported), *imported);
@@ -156,7 +156,7 @@ Result<void> SessionCalls::take(const Call& call, const Publish& body) {
     answer_later(call, too_late());
     return {};
   }
-  if (const auto version = api::publish(call.broker, call.session, to_call(body), call.now))
+  if (const auto version = api::publish(executor_, call.broker, call.session, to_call(body), call.now))
     answer_later(call, Published{version->value});
   else
     answer_later(call, failed_with(version.error()));
@@ -170,7 +170,7 @@ Result<void> SessionCalls::take(const Call& call, const MapRegion& body) {
     await_region(call, body);
     return {};
   }
-  const auto mapped = api::map_region(call.broker, call.session, to_call(body), call.now);
+  const auto mapped = api::map_region(executor_, call.broker, call.session, to_call(body), call.now);
   if (mapped)
     answer_import(call, to_body(*mapped), mapped->imported);
   else

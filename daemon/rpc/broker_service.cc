@@ -33,15 +33,16 @@ grpc::ServerUnaryReactor* for_session(core::Executor& executor, Calls& calls,
 grpc::ServerUnaryReactor* BrokerService::OpenSlice(grpc::CallbackServerContext* context,
                                                    const v1::OpenSliceRequest* request,
                                                    v1::OpenSliceResponse* response) {
-  return for_session(
-      executor_, calls_, context,
-      [request, response](core::Broker& broker, SessionId session, core::TimePoint) -> Result<void> {
-        auto opened =
-            api::open_slice(broker, session, {request->device(), {request->limit()}, request->label()});
-        if (!opened) return opened.error();
-        fill(*response, *opened);
-        return {};
-      });
+  return for_session(executor_, calls_, context,
+                     [this, request, response](core::Broker& broker, SessionId session,
+                                               core::TimePoint now) -> Result<void> {
+                       auto opened =
+                           api::open_slice(executor_, broker, session,
+                                           {request->device(), {request->limit()}, request->label()}, now);
+                       if (!opened) return opened.error();
+                       fill(*response, *opened);
+                       return {};
+                     });
 }
 
 grpc::ServerUnaryReactor* BrokerService::Grow(grpc::CallbackServerContext* context,

@@ -93,8 +93,8 @@ void SessionCalls::open(const Call& call, const v1::OpenSessionRequest& request)
 }
 
 void SessionCalls::open_slice(const Call& call, const v1::OpenSliceRequest& request) {
-  const auto opened =
-      api::open_slice(call.broker, session_, {request.device(), {request.limit()}, request.label()});
+  const auto opened = api::open_slice(executor_, call.broker, session_,
+                                      {request.device(), {request.limit()}, request.label()}, call.now);
   if (!opened) return answer_later(call, failed_with(opened.error()));
   v1::SessionAnswer answer;
   fill(*answer.mutable_slice_opened(), *opened);
@@ -190,7 +190,7 @@ void SessionCalls::revoke_handle(const Call& call, const v1::RevokeHandleRequest
 void SessionCalls::publish(const Call& call, const v1::PublishRequest& request) {
   const auto asked = to_call(request);
   if (!asked) return answer_later(call, failed_with(asked.error()));
-  const auto version = api::publish(call.broker, session_, *asked, call.now);
+  const auto version = api::publish(executor_, call.broker, session_, *asked, call.now);
   if (!version) return answer_later(call, failed_with(version.error()));
   v1::SessionAnswer answer;
   answer.mutable_published()->set_version(version->value);

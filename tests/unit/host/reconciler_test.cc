@@ -35,6 +35,7 @@ class OpenGate final : public core::Executor {
     const MutexLock lock(mutex_);
     return broker_.reconciliation(0);
   }
+  Result<void> write_down() override { return {}; }
   std::optional<SessionId> session_of(std::string_view) const override { return {}; }
   std::optional<core::Caller> caller_of(int) const override { return {}; }
   Result<SessionId> open_session(int, std::string, std::shared_ptr<core::SessionHolder>) override {
