@@ -10,9 +10,9 @@
 #include "base/rfc3339.h"
 #include "daemon/configuration.h"
 #include "daemon/monitoring.h"
+#include "daemon/simulated_machine.h"
 #include "daemon/status_line.h"
 #include "daemon/upgrade.h"
-#include "sim/machine/machine.h"
 
 namespace gpumem {
 namespace {
@@ -253,7 +253,7 @@ void Daemon::stop() {
   static_cast<void>(end_service());
   if (options_.simulate.empty() || loop_->session_count() != 0) return;
   // Nobody uses the simulated machine any more; a client that did would keep it for the next broker.
-  if (auto removed = sim::remove_machine(simulated_machine()); !removed)
+  if (auto removed = remove_simulated_machine(simulated_machine()); !removed)
     spdlog::warn("{}", removed.error().message);
 }
 

@@ -6,7 +6,6 @@ import typing
 import examples
 import gpus
 import pods
-import product
 from cluster import Cluster
 from gpus import Borrowers
 from processes import Failed
@@ -74,11 +73,8 @@ def check_restart(cluster: Cluster) -> None:
 
 
 def run(cluster: Cluster, given: typing.Any) -> None:
-    product.require_driver(given.image)
-    gpus.install(cluster, given)
+    borrowers = gpus.borrowers(cluster, given, one="1Gi", eight="8Gi", twelve="12Gi")
     check_slice(cluster)
-    borrowers = Borrowers(cluster, product.image_name(given.image))
-    cluster.apply(*(gpus.template(name, amount) for name, amount in (("one", "1Gi"), ("eight", "8Gi"), ("twelve", "12Gi"))))
     borrowers.start("first", "eight", "8GiB")
     borrowers.start("second", "twelve", "12GiB")
     borrowers.await_memory("first")
