@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "base/crash_point.h"
 #include "base/log.h"
 #include "daemon/kubernetes/quantity.h"
 
@@ -136,6 +137,7 @@ Result<PreparedClaim> NodeClaims::apply(Held& held, PreparedClaim claim) {
   if (is_new) before.erase(uid);
   held.claims.insert_or_assign(uid, claim);
   if (auto saved = checkpoint_.save(held.claims); !saved) return saved.error();
+  crash_at(CrashPoint::kDraSaved);
   if (auto prepared = broker_.prepare(to_message(claim)); !prepared) {
     // What the broker has refused has changed nothing. A call without an answer may have.
     if (!is_away(prepared.error())) {
@@ -143,6 +145,7 @@ Result<PreparedClaim> NodeClaims::apply(Held& held, PreparedClaim claim) {
     }
     return prepared.error();
   }
+  crash_at(CrashPoint::kDraInForce);
   if (auto written = specs_.write(uid); !written) {
     // No pod has it yet. What cannot be undone stays in the checkpoint, for Unprepare.
     if (is_new && specs_.remove(uid) && broker_.unprepare(uid)) {
@@ -150,6 +153,7 @@ Result<PreparedClaim> NodeClaims::apply(Held& held, PreparedClaim claim) {
     }
     return written.error();
   }
+  crash_at(CrashPoint::kDraPrepared);
   return claim;
 }
 
@@ -196,7 +200,9 @@ Result<PreparedClaim> NodeClaims::prepare(const ClaimReference& claim, const IsC
     return Error{Code::kInvalidArgument, words_for(claim) + ": \"" + claim.uid + "\" is no UID"};
   auto known = note(claim);
   if (!known) return known.error().in(words_for(claim));
+  crash_at(CrashPoint::kDraNoted);
   auto fresh = look_up(*known, claim);
+  crash_at(CrashPoint::kDraLookedUp);
   if (!fresh) {
     // The note of a call that was given up may be its successor's by now: Unprepare takes it away.
     if (auto dropped = is_cancelled() ? Result<void>() : drop_note(claim.uid); !dropped)
@@ -215,9 +221,12 @@ Result<void> NodeClaims::unprepare(const ClaimReference& claim) {
   auto held = hold();
   if (!held) return held.error().in(words_for(claim));
   if (auto removed = specs_.remove(claim.uid); !removed) return removed.error().in(words_for(claim));
+  crash_at(CrashPoint::kDraUnspecified);
   if (auto gone = broker_.unprepare(claim.uid); !gone) return gone.error().in(words_for(claim));
+  crash_at(CrashPoint::kDraWithdrawn);
   if (held->claims.erase(claim.uid) != 0) {
     if (auto saved = checkpoint_.save(held->claims); !saved) return saved.error().in(words_for(claim));
+    crash_at(CrashPoint::kDraUnprepared);
     spdlog::info("{} ({}) is unprepared", words_for(claim), claim.uid);
   }
   return {};
