@@ -1,7 +1,6 @@
 #include "daemon/kubernetes/node_claims.h"
 
 #include <algorithm>
-#include <set>
 
 #include "base/crash_point.h"
 #include "base/log.h"
@@ -253,6 +252,15 @@ Result<void> NodeClaims::refresh_broker() {
     keep_first(first, prepared ? Result<void>() : Result<void>(prepared.error().in(words_for(one.claim))));
   }
   return first;
+}
+
+Result<std::set<std::string>> NodeClaims::devices() {
+  auto held = hold();
+  if (!held) return held.error();
+  std::set<std::string> names;
+  for (const auto& [uid, one] : held->claims)
+    for (const PreparedShare& share : one.shares) names.insert(share.share.device);
+  return names;
 }
 
 Result<void> NodeClaims::refresh_pods_of(const PreparedClaim& claim) {

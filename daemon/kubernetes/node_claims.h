@@ -1,6 +1,7 @@
 #pragma once
 #include <filesystem>
 #include <functional>
+#include <set>
 #include <string>
 
 #include "daemon/kubernetes/api_server.h"
@@ -54,6 +55,9 @@ class NodeClaims {
   /// Brings the broker to what is prepared. Needs no API server. Errors  the first that came up; the others
   /// were done.
   Result<void> refresh_broker();
+
+  /// The devices that claims have, by their names in the ResourceSlice. Errors  of the checkpoint.
+  Result<std::set<std::string>> devices();
 
   /// Brings claims to the pods that share them now: the kubelet prepares a claim for its first pod only.
   /// Errors  the first that came up; the others were done, unless the API server is away.

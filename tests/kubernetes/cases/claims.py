@@ -18,6 +18,15 @@ def check_slice(cluster: Cluster) -> None:
         raise Failed(f"the node offers no amounts of memory: {device}")
 
 
+def check_health(cluster: Cluster, name: str) -> None:
+    """The pod's status says that its device is well: the kubelet has it from the driver."""
+    def said() -> list[str]:
+        [status] = cluster.get("pod", name)["status"]["containerStatuses"]
+        return [one.get("health", "") for resource in status.get("allocatedResourcesStatus", [])
+                for one in resource.get("resources", [])]
+    cluster.until(f"the device of {name} is healthy", lambda: said() == ["Healthy"])
+
+
 def check_limit(cluster: Cluster, borrowers: Borrowers) -> None:
     """A pod gets no more than it has claimed, whatever it asks for."""
     borrowers.start("greedy", "one", "2GiB")
@@ -79,6 +88,7 @@ def run(cluster: Cluster, given: typing.Any) -> None:
     borrowers.start("second", "twelve", "12GiB")
     borrowers.await_memory("first")
     borrowers.await_memory("second")
+    check_health(cluster, "first")
     # Of the pool, 90% of 24 GiB, 1.6 GiB are left.
     borrowers.start("third", "eight", "8GiB")
     cluster.until("no node takes the third pod", lambda: pods.unschedulable(cluster, "third"))
