@@ -121,7 +121,19 @@
   POINT(kClientClaimed, "client.resume.claimed")                    \
   POINT(kClientWelcomed, "client.resume.welcomed")                  \
   POINT(kClientRemapped, "client.resume.remapped")                  \
-  POINT(kClientResent, "client.resume.resent")
+  POINT(kClientResent, "client.resume.resent")                      \
+  /* gpumem-dra: a claim is prepared and taken away; how each file comes to the disk. */ \
+  POINT(kDraNoted, "dra.prepare.noted")                             \
+  POINT(kDraLookedUp, "dra.prepare.looked_up")                      \
+  POINT(kDraSaved, "dra.prepare.saved")                             \
+  POINT(kDraInForce, "dra.prepare.in_force")                        \
+  POINT(kDraPrepared, "dra.prepare.prepared")                       \
+  POINT(kDraUnspecified, "dra.unprepare.unspecified")               \
+  POINT(kDraWithdrawn, "dra.unprepare.withdrawn")                   \
+  POINT(kDraUnprepared, "dra.unprepare.unprepared")                 \
+  CALL(kDraWrite, "dra.file.write")                                 \
+  POINT(kDraWritten, "dra.file.written")                            \
+  POINT(kDraRenamed, "dra.file.renamed")
 // clang-format on
 
 namespace gpumem {
@@ -134,7 +146,7 @@ enum class CrashPoint : std::uint8_t {
 
 /// What a point of the list is.
 struct CrashPointEntry {
-  std::string_view name;  ///< "broker." or "client.", the protocol, the step
+  std::string_view name;  ///< "broker.", "client." or "dra.", the protocol, the step
   CrashPoint point;
   bool can_fail;  ///< it is before a call that can be made to fail
 };

@@ -12,7 +12,7 @@
 #include "daemon/host/live_quotas.h"
 #include "daemon/host/process.h"
 #include "daemon/host/runtime_folder.h"
-#include "sim/machine/machine.h"
+#include "daemon/simulated_machine.h"
 
 namespace gpumem {
 namespace {
@@ -48,7 +48,7 @@ struct ScratchMachine {
   ScratchMachine& operator=(const ScratchMachine&) = delete;
   ~ScratchMachine() {
     if (folder.empty()) return;
-    static_cast<void>(sim::remove_machine(folder));
+    static_cast<void>(remove_simulated_machine(folder));
     std::error_code ignored;
     std::filesystem::remove_all(folder, ignored);
   }
@@ -60,7 +60,7 @@ Result<std::filesystem::path> driver_for(const Options& options, const std::file
                                          ScratchMachine& scratch) {
   if (options.simulate.empty()) return options.driver_folder;
   const std::filesystem::path kept = runtime_folder / "driver";
-  if (const auto machine = sim::load_machine(kept); machine && machine->spec == options.simulate) return kept;
+  if (is_simulated_machine(kept, options.simulate)) return kept;
   std::string name = (std::filesystem::temp_directory_path() / "gpumemd-check-XXXXXX").string();
   if (::mkdtemp(name.data()) == nullptr) return errno_error(errno, "cannot make " + name);
   scratch.folder = name;

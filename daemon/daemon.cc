@@ -10,9 +10,9 @@
 #include "base/rfc3339.h"
 #include "daemon/configuration.h"
 #include "daemon/monitoring.h"
+#include "daemon/simulated_machine.h"
 #include "daemon/status_line.h"
 #include "daemon/upgrade.h"
-#include "sim/machine/machine.h"
 
 namespace gpumem {
 namespace {
@@ -35,6 +35,8 @@ void warn_of_restart(const host::Config& in_force, const host::Config& read) {
   warn("state_dir", in_force.state_folder, read.state_folder);
   warn("socket_group", in_force.socket_group, read.socket_group);
   const auto word = [](bool truth) { return std::string(truth ? "true" : "false"); };
+  warn("[kubernetes] look_for_pods", word(in_force.kubernetes.look_for_pods),
+       word(read.kubernetes.look_for_pods));
   warn("[kubernetes] cgroup_root", in_force.kubernetes.cgroup_root, read.kubernetes.cgroup_root);
   warn("[metrics] listen", in_force.metrics.listen, read.metrics.listen);
   warn("the group of metrics.sock", metrics_group(in_force), metrics_group(read));
@@ -116,6 +118,7 @@ Result<void> Daemon::serve(const host::Config& config, const host::ServiceManage
   auto claims = host::ClaimStore::open(config.state_folder);
   if (!claims) return claims.error();
   options_.kernel.pods.cgroup_root = config.kubernetes.cgroup_root;
+  options_.kernel.pods.looks = config.kubernetes.look_for_pods;
   auto driver = driver_folder();
   if (!driver) return driver.error();
   auto machine = find_machine(*driver);
@@ -253,7 +256,7 @@ void Daemon::stop() {
   static_cast<void>(end_service());
   if (options_.simulate.empty() || loop_->session_count() != 0) return;
   // Nobody uses the simulated machine any more; a client that did would keep it for the next broker.
-  if (auto removed = sim::remove_machine(simulated_machine()); !removed)
+  if (auto removed = remove_simulated_machine(simulated_machine()); !removed)
     spdlog::warn("{}", removed.error().message);
 }
 

@@ -5,7 +5,6 @@
 #include "base/log.h"
 #include "cuda/memory.h"
 #include "cuda/nvml.h"
-#include "sim/machine/machine.h"
 
 namespace gpumem {
 namespace {
@@ -37,14 +36,6 @@ Result<Machine> find_machine(const std::filesystem::path& driver_folder) {
     machine.devices.push_back({device, obtainable(nvml ? nvml->get() : nullptr, device)});
   }
   return machine;
-}
-
-Result<std::filesystem::path> make_simulated_machine(const std::filesystem::path& folder,
-                                                     const std::string& spec) {
-  auto libraries = sim::find_libraries();
-  if (!libraries) return libraries.error();
-  if (auto made = sim::create_machine(folder, spec, *libraries); !made) return made.error().in("--simulate");
-  return folder;
 }
 
 std::vector<Bytes> memory_of_process(const std::filesystem::path& driver_folder, const Machine& machine,

@@ -19,11 +19,6 @@ struct Machine {
 /// Errors  kNotFound, kFailedPrecondition: no driver, no device.
 Result<Machine> find_machine(const std::filesystem::path& driver_folder);
 
-/// Makes `folder` the simulated machine of `spec`, where it is not yet. Returns the folder.
-/// Errors  as sim::create_machine.
-Result<std::filesystem::path> make_simulated_machine(const std::filesystem::path& folder,
-                                                     const std::string& spec);
-
 /// What the driver says that process `pid` has of each of the machine's devices, in their order; zero where
 /// it does not say.
 std::vector<Bytes> memory_of_process(const std::filesystem::path& driver_folder, const Machine& machine,

@@ -154,14 +154,15 @@ void read_namespace(TomlReader& reader, const toml::table& table, Config& config
 
 void read_kubernetes(TomlReader& reader, const toml::table& table, Config& config) {
   KubernetesConfig& kubernetes = config.kubernetes;
-  kubernetes.expected = true;
   reader.read(
       table, "[kubernetes]",
       {{"unprepared",
         reader.choice<bool>(kubernetes.lend_unprepared, {{"refuse", false}, {"default", true}})},
+       {"look_for_pods", reader.truth(kubernetes.look_for_pods)},
        {"cgroup_root", reader.text(kubernetes.cgroup_root)},
        {"parent", reader.text(kubernetes.parent)},
        {"namespace", reader.tables([&](const toml::table& one) { read_namespace(reader, one, config); })}});
+  kubernetes.expected = kubernetes.look_for_pods;
   for (TenantConfig& tenant : config.tenants) {
     if (tenant.name.starts_with(kNamespacePrefix) && tenant.parent.empty()) tenant.parent = kubernetes.parent;
   }
@@ -174,6 +175,12 @@ void check_kubernetes(TomlReader& reader, const toml::table& document, const Con
   const auto* table = document["kubernetes"].as_table();
   if (table == nullptr) return;
   const KubernetesConfig& kubernetes = config.kubernetes;
+  if (!kubernetes.look_for_pods &&
+      (kubernetes.lend_unprepared || !kubernetes.parent.empty() || table->contains("namespace"))) {
+    reader.fail(table->source(),
+                "with look_for_pods = false there are no pods: 'unprepared', 'parent' and namespaces have no "
+                "effect, and are to be removed");
+  }
   if (kubernetes.lend_unprepared && !config.others) {
     reader.fail(table->source(),
                 "unprepared = \"default\" needs a [default] that does not refuse: it says what such pods may "

@@ -36,7 +36,8 @@ struct OthersConfig {
 
 /// How pods of Kubernetes are lent to.
 struct KubernetesConfig {
-  bool expected = false;  ///< the file has the section
+  bool expected = false;      ///< the file has the section, and pods are looked for
+  bool look_for_pods = true;  ///< false: a process in a pod is a Unix user, as any other
   /// A pod that nothing was prepared for is lent to as users without a tenant are; else it is refused.
   bool lend_unprepared = false;
   std::string cgroup_root = "/";  ///< the kubelet's --cgroup-root

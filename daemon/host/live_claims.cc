@@ -80,6 +80,11 @@ Result<void> check_namespace(const core::PodClaim& claim, const pods::PreparedCl
 
 Result<void> LiveQuotas::prepare_now(const core::PodClaim& claim, const core::Caller& caller) {
   const MutexLock lock(mutex_);
+  if (!config_.kubernetes.look_for_pods)
+    return Error{Code::kFailedPrecondition,
+                 in_words(claim) +
+                     " would be nobody's: with look_for_pods = false in [kubernetes] this broker "
+                     "takes the processes of pods for users"};
   const pods::PreparedClaims& current = claims_.current();
   const auto known = current.by_uid.find(claim.uid);
   if (known != current.by_uid.end() && known->second == claim) return {};

@@ -57,6 +57,7 @@ std::optional<PodReader::Found> find_task(const std::filesystem::path& task, con
 }  // namespace
 
 PodReader::Found PodReader::find(std::int64_t pid) const {
+  if (!looks) return {};
   if (pid == 0) return {.pod = {}, .unknown = true};
   const std::filesystem::path process = processes / std::to_string(pid);
   if (auto found = find_task(process, cgroup_root)) return std::move(*found);

@@ -11,6 +11,7 @@ namespace gpumem::host {
 struct PodReader {
   std::filesystem::path processes = "/proc";  ///< where PID/cgroup and PID/status are; tests have their own
   std::string cgroup_root = "/";              ///< the kubelet's --cgroup-root
+  bool looks = true;                          ///< false: nobody is in a pod, and nothing is read
 
   struct Found {
     std::string pod;         ///< as core::Peer::pod

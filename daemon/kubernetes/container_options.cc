@@ -30,13 +30,4 @@ void add_container_options(CLI::App& app, DeviceSpecs::Options& specs, std::stri
   });
 }
 
-void add_log_options(CLI::App& app, LogFormat& format, std::string& level) {
-  const std::map<std::string, LogFormat> formats{{"text", LogFormat::kText}, {"json", LogFormat::kJson}};
-  app.add_option("--log-format", format, "text (for people) or json (one object a line)")
-      ->transform(CLI::CheckedTransformer(formats));
-  app.add_option("--log-level", level, "trace, debug, info, warning, error, critical or off")
-      ->check(CLI::IsMember({"trace", "debug", "info", "warning", "error", "critical", "off"}))
-      ->capture_default_str();
-}
-
 }  // namespace gpumem::kubernetes

@@ -1,7 +1,6 @@
 #pragma once
 #include <string>
 
-#include "base/log.h"
 #include "daemon/kubernetes/device_specs.h"
 
 namespace CLI {
@@ -13,7 +12,5 @@ namespace gpumem::kubernetes {
 /// What containers get, as both programs' command lines say it. `device_kind`  becomes empty for `none` when
 /// the command line is parsed.
 void add_container_options(CLI::App& app, DeviceSpecs::Options& specs, std::string& device_kind);
-
-void add_log_options(CLI::App& app, LogFormat& format, std::string& level);
 
 }  // namespace gpumem::kubernetes

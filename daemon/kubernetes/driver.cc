@@ -38,8 +38,9 @@ Result<std::unique_ptr<Driver>> Driver::start(const Options& options) {
                                      .folder = plugin_folder(options),
                                      .registry_folder = options.kubelet_folder / "plugins_registry",
                                      .instance = options.instance,
-                                     .device_kind = options.device_kind},
-                                    driver->claims_, [one = driver.get()] {
+                                     .device_kind = options.device_kind,
+                                     .health = {.pool = options.node, .period = options.refresh_period}},
+                                    driver->claims_, driver->broker_, [one = driver.get()] {
                                       one->loop_->wake();
                                       one->broker_loop_->wake();
                                     });

@@ -67,6 +67,7 @@ grpc::Status RegistrationService::GetInfo(grpc::ServerContext*, const pluginregi
   response->set_endpoint(endpoint_);
   response->add_supported_versions("v1.DRAPlugin");
   response->add_supported_versions("v1beta1.DRAPlugin");
+  response->add_supported_versions("v1alpha1.DRAResourceHealth");
   return grpc::Status::OK;
 }
 

@@ -1,20 +1,14 @@
 #include "base/log.h"
 #include "daemon/kubernetes/driver.h"
 #include "daemon/kubernetes/options.h"
+#include "daemon/kubernetes/program.h"
 #include "daemon/kubernetes/stop_signals.h"
 
-namespace {
-
-int fail(const gpumem::Error& error) {
-  spdlog::critical("{}", error.message);
-  return 1;
-}
-
-}  // namespace
+using gpumem::kubernetes::fail;
 
 int main(int argc, char** argv) {
   gpumem::kubernetes::CommandLine line = gpumem::kubernetes::parse_command_line(argc, argv);
-  if (auto started = gpumem::start_log(line.log_format, line.log_level); !started)
+  if (auto started = gpumem::start_log(line.log.format, line.log.level); !started)
     return fail(started.error());
   const gpumem::kubernetes::StopSignals signals;
   auto server = gpumem::kubernetes::api_server_of(line);

@@ -1,11 +1,10 @@
 #include "daemon/kubernetes/node_claims.h"
 
 #include <algorithm>
-#include <set>
 
+#include "base/crash_point.h"
 #include "base/log.h"
 #include "daemon/kubernetes/quantity.h"
-#include "daemon/kubernetes/state_lock.h"
 
 namespace gpumem::kubernetes {
 namespace {
@@ -77,14 +76,19 @@ Result<PreparedClaims> NodeClaims::load() {
   return kept;
 }
 
-Result<void> NodeClaims::recover() {
-  const MutexLock lock(mutex_);
-  auto others = StateLock::take(options_.folder);
-  if (!others) return others.error();
+Result<NodeClaims::Held> NodeClaims::hold() {
+  auto lock = StateLock::take(options_.folder);
+  if (!lock) return lock.error();
   auto claims = load();
   if (!claims) return claims.error();
+  return Held{std::move(*lock), std::move(*claims)};
+}
+
+Result<void> NodeClaims::recover() {
+  auto held = hold();
+  if (!held) return held.error();
   for (const std::string& uid : specs_.list()) {
-    if (claims->count(uid) != 0) continue;
+    if (held->claims.count(uid) != 0) continue;
     spdlog::warn("the device specification of claim {} belongs to nothing that is prepared, and is removed",
                  uid);
     if (auto removed = specs_.remove(uid); !removed) return removed.error();
@@ -125,13 +129,14 @@ bool NodeClaims::is_noted_only(const PreparedClaim& one) const {
   return one.shares.empty() && std::find(found.begin(), found.end(), one.claim.uid) == found.end();
 }
 
-Result<PreparedClaim> NodeClaims::apply(PreparedClaims claims, PreparedClaim claim) {
+Result<PreparedClaim> NodeClaims::apply(Held& held, PreparedClaim claim) {
   const std::string uid = claim.claim.uid;
-  PreparedClaims before = claims;
+  PreparedClaims before = held.claims;
   const bool is_new = is_noted_only(before.at(uid));
   if (is_new) before.erase(uid);
-  claims.insert_or_assign(uid, claim);
-  if (auto saved = checkpoint_.save(claims); !saved) return saved.error();
+  held.claims.insert_or_assign(uid, claim);
+  if (auto saved = checkpoint_.save(held.claims); !saved) return saved.error();
+  crash_at(CrashPoint::kDraSaved);
   if (auto prepared = broker_.prepare(to_message(claim)); !prepared) {
     // What the broker has refused has changed nothing. A call without an answer may have.
     if (!is_away(prepared.error())) {
@@ -139,6 +144,7 @@ Result<PreparedClaim> NodeClaims::apply(PreparedClaims claims, PreparedClaim cla
     }
     return prepared.error();
   }
+  crash_at(CrashPoint::kDraInForce);
   if (auto written = specs_.write(uid); !written) {
     // No pod has it yet. What cannot be undone stays in the checkpoint, for Unprepare.
     if (is_new && specs_.remove(uid) && broker_.unprepare(uid)) {
@@ -146,33 +152,28 @@ Result<PreparedClaim> NodeClaims::apply(PreparedClaims claims, PreparedClaim cla
     }
     return written.error();
   }
+  crash_at(CrashPoint::kDraPrepared);
   return claim;
 }
 
 Result<PreparedClaim> NodeClaims::note(const ClaimReference& claim) {
-  const MutexLock lock(mutex_);
-  auto others = StateLock::take(options_.folder);
-  if (!others) return others.error();
-  auto claims = load();
-  if (!claims) return claims.error();
-  const auto [known, is_new] = claims->try_emplace(claim.uid);
+  auto held = hold();
+  if (!held) return held.error();
+  const auto [known, is_new] = held->claims.try_emplace(claim.uid);
   if (is_new) {
     known->second.claim = claim;
-    if (auto saved = checkpoint_.save(*claims); !saved) return saved.error();
+    if (auto saved = checkpoint_.save(held->claims); !saved) return saved.error();
   }
   return known->second;
 }
 
 Result<void> NodeClaims::drop_note(const std::string& uid) {
-  const MutexLock lock(mutex_);
-  auto others = StateLock::take(options_.folder);
-  if (!others) return others.error();
-  auto claims = load();
-  if (!claims) return claims.error();
-  const auto noted = claims->find(uid);
-  if (noted == claims->end() || !is_noted_only(noted->second)) return {};
-  claims->erase(noted);
-  return checkpoint_.save(*claims);
+  auto held = hold();
+  if (!held) return held.error();
+  const auto noted = held->claims.find(uid);
+  if (noted == held->claims.end() || !is_noted_only(noted->second)) return {};
+  held->claims.erase(noted);
+  return checkpoint_.save(held->claims);
 }
 
 Result<PreparedClaim> NodeClaims::look_up(const PreparedClaim& known, const ClaimReference& claim) {
@@ -185,15 +186,12 @@ Result<PreparedClaim> NodeClaims::look_up(const PreparedClaim& known, const Clai
 }
 
 Result<PreparedClaim> NodeClaims::apply_if_wanted(PreparedClaim claim, const IsCancelled& is_cancelled) {
-  const MutexLock lock(mutex_);
-  auto others = StateLock::take(options_.folder);
-  if (!others) return others.error();
-  auto claims = load();
-  if (!claims) return claims.error();
+  auto held = hold();
+  if (!held) return held.error();
   if (is_cancelled()) return Error{Code::kCancelled, "the call was given up"};
-  if (claims->count(claim.claim.uid) == 0)
+  if (held->claims.count(claim.claim.uid) == 0)
     return Error{Code::kAborted, "it was unprepared while it was being prepared"};
-  return apply(std::move(*claims), std::move(claim));
+  return apply(*held, std::move(claim));
 }
 
 Result<PreparedClaim> NodeClaims::prepare(const ClaimReference& claim, const IsCancelled& is_cancelled) {
@@ -201,7 +199,9 @@ Result<PreparedClaim> NodeClaims::prepare(const ClaimReference& claim, const IsC
     return Error{Code::kInvalidArgument, words_for(claim) + ": \"" + claim.uid + "\" is no UID"};
   auto known = note(claim);
   if (!known) return known.error().in(words_for(claim));
+  crash_at(CrashPoint::kDraNoted);
   auto fresh = look_up(*known, claim);
+  crash_at(CrashPoint::kDraLookedUp);
   if (!fresh) {
     // The note of a call that was given up may be its successor's by now: Unprepare takes it away.
     if (auto dropped = is_cancelled() ? Result<void>() : drop_note(claim.uid); !dropped)
@@ -217,44 +217,50 @@ Result<PreparedClaim> NodeClaims::prepare(const ClaimReference& claim, const IsC
 Result<void> NodeClaims::unprepare(const ClaimReference& claim) {
   if (!is_uid(claim.uid))
     return Error{Code::kInvalidArgument, words_for(claim) + ": \"" + claim.uid + "\" is no UID"};
-  const MutexLock lock(mutex_);
-  auto others = StateLock::take(options_.folder);
-  if (!others) return others.error();
-  auto claims = load();
-  if (!claims) return claims.error().in(words_for(claim));
+  auto held = hold();
+  if (!held) return held.error().in(words_for(claim));
   if (auto removed = specs_.remove(claim.uid); !removed) return removed.error().in(words_for(claim));
+  crash_at(CrashPoint::kDraUnspecified);
   if (auto gone = broker_.unprepare(claim.uid); !gone) return gone.error().in(words_for(claim));
-  if (claims->erase(claim.uid) != 0) {
-    if (auto saved = checkpoint_.save(*claims); !saved) return saved.error().in(words_for(claim));
+  crash_at(CrashPoint::kDraWithdrawn);
+  if (held->claims.erase(claim.uid) != 0) {
+    if (auto saved = checkpoint_.save(held->claims); !saved) return saved.error().in(words_for(claim));
+    crash_at(CrashPoint::kDraUnprepared);
     spdlog::info("{} ({}) is unprepared", words_for(claim), claim.uid);
   }
   return {};
 }
 
 Result<void> NodeClaims::refresh_broker() {
-  const MutexLock lock(mutex_);
-  auto others = StateLock::take(options_.folder);
-  if (!others) return others.error();
-  auto claims = load();
-  if (!claims) return claims.error();
+  auto held = hold();
+  if (!held) return held.error();
   auto there = broker_.claims();
   if (!there) return there.error();
   Result<void> first;
   std::set<std::string> uids;
   for (const v1::Claim& one : *there) {
     uids.insert(one.uid());
-    if (claims->count(one.uid()) != 0) continue;
+    if (held->claims.count(one.uid()) != 0) continue;
     spdlog::warn("the broker has claim {}/{} ({}), which is not prepared: it is taken away", one.namespace_(),
                  one.name(), one.uid());
     keep_first(first, broker_.unprepare(one.uid()));
   }
-  for (const auto& [uid, one] : *claims) {
+  for (const auto& [uid, one] : held->claims) {
     if (one.shares.empty() || uids.count(uid) != 0) continue;
     spdlog::warn("the broker has lost {} ({}): it is prepared again", words_for(one.claim), uid);
     auto prepared = broker_.prepare(to_message(one));
     keep_first(first, prepared ? Result<void>() : Result<void>(prepared.error().in(words_for(one.claim))));
   }
   return first;
+}
+
+Result<std::set<std::string>> NodeClaims::devices() {
+  auto held = hold();
+  if (!held) return held.error();
+  std::set<std::string> names;
+  for (const auto& [uid, one] : held->claims)
+    for (const PreparedShare& share : one.shares) names.insert(share.share.device);
+  return names;
 }
 
 Result<void> NodeClaims::refresh_pods_of(const PreparedClaim& claim) {
@@ -265,16 +271,13 @@ Result<void> NodeClaims::refresh_pods_of(const PreparedClaim& claim) {
                                                   : object.error().in(words_for(claim.claim));
   auto allocation = read_claim(*object, claim.claim, options_.driver);
   if (!allocation || allocation->pods == claim.pods) return {};
-  const MutexLock lock(mutex_);
-  auto others = StateLock::take(options_.folder);
-  if (!others) return others.error();
-  auto claims = load();
-  if (!claims) return claims.error();
-  const auto found = claims->find(claim.claim.uid);
-  if (found == claims->end()) return {};  // unprepared meanwhile
+  auto held = hold();
+  if (!held) return held.error();
+  const auto found = held->claims.find(claim.claim.uid);
+  if (found == held->claims.end()) return {};  // unprepared meanwhile
   PreparedClaim fresh = found->second;
   fresh.pods = std::move(allocation->pods);
-  auto applied = apply(std::move(*claims), std::move(fresh));
+  auto applied = apply(*held, std::move(fresh));
   return applied ? Result<void>() : Result<void>(applied.error().in(words_for(claim.claim)));
 }
 
@@ -282,12 +285,9 @@ Result<void> NodeClaims::refresh_pods() {
   Result<void> first;
   PreparedClaims claims;
   {
-    const MutexLock lock(mutex_);
-    auto others = StateLock::take(options_.folder);
-    if (!others) return others.error();
-    auto loaded = load();
-    if (!loaded) return loaded.error();
-    claims = std::move(*loaded);
+    auto held = hold();
+    if (!held) return held.error();
+    claims = std::move(held->claims);
   }
   for (const auto& [uid, one] : claims) {
     if (!one.standalone || one.shares.empty()) continue;

@@ -1,13 +1,14 @@
 #pragma once
 #include <filesystem>
 #include <functional>
+#include <set>
 #include <string>
 
-#include "base/mutex.h"
 #include "daemon/kubernetes/api_server.h"
 #include "daemon/kubernetes/broker_client.h"
 #include "daemon/kubernetes/checkpoint.h"
 #include "daemon/kubernetes/device_specs.h"
+#include "daemon/kubernetes/state_lock.h"
 #include "gpumem/result.h"
 
 namespace gpumem::kubernetes {
@@ -55,11 +56,20 @@ class NodeClaims {
   /// were done.
   Result<void> refresh_broker();
 
+  /// The devices that claims have, by their names in the ResourceSlice. Errors  of the checkpoint.
+  Result<std::set<std::string>> devices();
+
   /// Brings claims to the pods that share them now: the kubelet prepares a claim for its first pod only.
   /// Errors  the first that came up; the others were done, unless the API server is away.
   Result<void> refresh_pods();
 
  private:
+  /// What is in the checkpoint, and the right to change it.
+  struct Held {
+    StateLock lock;
+    PreparedClaims claims;
+  };
+
   Result<Json> fetch(const ClaimReference& claim, Retry retry) const;
   Result<PreparedClaim> resolve(const ClaimReference& claim, const Json& object);
   Result<PreparedClaim> look_up(const PreparedClaim& known, const ClaimReference& claim);
@@ -69,18 +79,19 @@ class NodeClaims {
   Result<void> drop_note(const std::string& uid);
   bool is_noted_only(const PreparedClaim& one) const;
   Result<PreparedClaim> apply_if_wanted(PreparedClaim claim, const IsCancelled& is_cancelled);
-  /// With StateLock. `claims`  the checkpoint as it is; `claim` is in it.
-  Result<PreparedClaim> apply(PreparedClaims claims, PreparedClaim claim) GPUMEM_REQUIRES(mutex_);
+  /// `claim` is in the checkpoint.
+  Result<PreparedClaim> apply(Held& held, PreparedClaim claim);
   Result<void> refresh_pods_of(const PreparedClaim& claim);
-  /// With StateLock. The checkpoint; without one, or with a damaged one, what has a specification.
-  Result<PreparedClaims> load() GPUMEM_REQUIRES(mutex_);
+  /// Waits for the lock. The checkpoint; without one, or with a damaged one, what has a specification.
+  Result<Held> hold();
+  /// With StateLock.
+  Result<PreparedClaims> load();
 
   Options options_;
   const ApiServer& server_;
   BrokerClient& broker_;
   const DeviceSpecs& specs_;
   Checkpoint checkpoint_;
-  Mutex mutex_;  // of the checkpoint, with StateLock
 };
 
 }  // namespace gpumem::kubernetes

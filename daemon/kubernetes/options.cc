@@ -1,9 +1,9 @@
 #include "daemon/kubernetes/options.h"
 
 #include <CLI/CLI.hpp>
-#include <cstdlib>
 
 #include "daemon/kubernetes/container_options.h"
+#include "daemon/kubernetes/program.h"
 
 namespace gpumem::kubernetes {
 namespace {
@@ -39,16 +39,8 @@ CommandLine parse_command_line(int argc, char** argv) {
   add_node_options(app, line.driver);
   add_container_options(app, line.driver.specs, line.driver.device_kind);
   add_server_options(app, line);
-  add_log_options(app, line.log_format, line.log_level);
-  app.footer(
-      "It serves the kubelet until SIGTERM or SIGINT; what is prepared stays. Exit status: 0 stopped, 1 "
-      "cannot run,\n"
-      "2 wrong usage.");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    std::exit(app.exit(error) == 0 ? 0 : 2);
-  }
+  add_log_options(app, line.log);
+  parse(app, argc, argv, "what is prepared stays");
   return line;
 }
 

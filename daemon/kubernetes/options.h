@@ -1,8 +1,8 @@
 #pragma once
 #include <string>
 
-#include "base/log.h"
 #include "daemon/kubernetes/driver.h"
+#include "daemon/kubernetes/program.h"
 
 namespace gpumem::kubernetes {
 
@@ -12,8 +12,7 @@ struct CommandLine {
   std::string api_server;  ///< empty: as pods find it
   std::string token_file;
   std::string ca_file;
-  LogFormat log_format = LogFormat::kText;
-  std::string log_level = "info";
+  LogOptions log;
 };
 
 /// Reads the command line; ends the process for --help, --version and usage errors (status 2).

@@ -11,21 +11,24 @@ std::string with_instance(const std::string& name, const std::string& instance) 
 
 }  // namespace
 
-PluginServer::PluginServer(const Options& options, NodeClaims& claims, std::function<void()> on_registered)
+PluginServer::PluginServer(const Options& options, NodeClaims& claims, BrokerClient& broker,
+                           std::function<void()> on_registered)
     : service_socket_(options.folder / (with_instance("dra", options.instance) + ".sock")),
       registration_socket_(options.registry_folder /
                            (with_instance(options.driver, options.instance) + "-reg.sock")),
       v1_(claims, options.device_kind),
       v1beta1_(claims, options.device_kind),
+      health_(options.health, broker, claims),
       registration_(options.driver, service_socket_, std::move(on_registered)) {}
 
 Result<std::unique_ptr<PluginServer>> PluginServer::start(const Options& options, NodeClaims& claims,
+                                                          BrokerClient& broker,
                                                           std::function<void()> on_registered) {
-  std::unique_ptr<PluginServer> plugin(new PluginServer(options, claims, std::move(on_registered)));
+  std::unique_ptr<PluginServer> plugin(new PluginServer(options, claims, broker, std::move(on_registered)));
   for (const auto& socket : {plugin->service_socket_, plugin->registration_socket_}) {
     if (auto checked = check_socket_path(socket); !checked) return checked.error();
   }
-  auto services = listen(plugin->service_socket_, {&plugin->v1_, &plugin->v1beta1_});
+  auto services = listen(plugin->service_socket_, {&plugin->v1_, &plugin->v1beta1_, &plugin->health_});
   if (!services) return services.error();
   plugin->service_server_ = std::move(*services);
   auto registration = listen(plugin->registration_socket_, {&plugin->registration_});
@@ -35,6 +38,7 @@ Result<std::unique_ptr<PluginServer>> PluginServer::start(const Options& options
 }
 
 PluginServer::~PluginServer() {
+  health_.stop();
   stop_listening(registration_server_, registration_socket_);
   stop_listening(service_server_, service_socket_);
 }

@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "daemon/kubernetes/health_service.h"
 #include "daemon/kubernetes/kubelet_services.h"
 #include "gpumem/result.h"
 
@@ -22,23 +23,27 @@ class PluginServer {
     std::filesystem::path registry_folder;  ///< that the kubelet watches
     std::string instance;     ///< in the names of the sockets, so that a rolling update has two; empty: none
     std::string device_kind;  ///< as of DraService
+    HealthService::Options health;
   };
 
   /// Errors  kInvalidArgument: a path is too long for a socket. kUnavailable: cannot listen; both name the
   /// path.
   static Result<std::unique_ptr<PluginServer>> start(const Options& options, NodeClaims& claims,
+                                                     BrokerClient& broker,
                                                      std::function<void()> on_registered);
 
   /// Lets calls that are under way end, for 10 s at most.
   ~PluginServer();
 
  private:
-  PluginServer(const Options& options, NodeClaims& claims, std::function<void()> on_registered);
+  PluginServer(const Options& options, NodeClaims& claims, BrokerClient& broker,
+               std::function<void()> on_registered);
 
   std::filesystem::path service_socket_;
   std::filesystem::path registration_socket_;
   DraService<DraV1> v1_;
   DraService<DraV1Beta1> v1beta1_;
+  HealthService health_;
   RegistrationService registration_;
   std::unique_ptr<grpc::Server> service_server_;
   std::unique_ptr<grpc::Server> registration_server_;

@@ -14,8 +14,8 @@ namespace gpumem::kubernetes {
 /// disk is full) and others; all name the file, and what was there is unchanged.
 Result<void> replace_file(const std::filesystem::path& file, std::string_view text, mode_t mode);
 
-/// Removes `file`; that it is not there is no error, on a read-only file system either. Errors  name the
-/// file.
+/// Removes `file`, and what a process that died in replace_file has left beside it; that it is not there is
+/// no error, on a read-only file system either. Errors  name the file.
 Result<void> remove_file(const std::filesystem::path& file);
 
 /// All of `file`. Errors  kNotFound, kPermissionDenied and others; all name the file.

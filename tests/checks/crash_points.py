@@ -14,7 +14,7 @@ def main() -> int:
     code = [(name, kind == "CALL") for kind, name in
             re.findall(r'\b(POINT|CALL)\(\w+, "([^"]+)"\)', (ROOT / "base/crash_points.h").read_text())]
     page = [(name, bool(fails.strip())) for name, fails in
-            re.findall(r"^\| `((?:broker|client)\.[^`]+)` \|[^|]+\|([^|]*)\|$",
+            re.findall(r"^\| `((?:broker|client|dra)\.[^`]+)` \|[^|]+\|([^|]*)\|$",
                        (ROOT / "docs/crash-points.md").read_text(), re.M)]
     if not code:
         print("base/crash_points.h has no points")

@@ -1,9 +1,6 @@
 // Any bytes as the files of the state folder, then changes of quotas, of which some are cut short as by a
 // crash: what is stored is whole at any instant, and is what the last change that came into force says.
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -12,6 +9,7 @@
 #include "daemon/host/quota_store.h"
 #include "tests/fuzz/input.h"
 #include "tests/fuzz/require.h"
+#include "tests/fuzz/state_folder.h"
 #include "tests/fuzz/vocabulary.h"
 
 namespace gpumem::fuzz {
@@ -26,39 +24,6 @@ const std::vector<std::string> kDevices{kFirstDevice, kSecondDevice};
 
 // What the store warns of is not worth a line each.
 [[maybe_unused]] const bool kQuiet = (spdlog::set_level(spdlog::level::off), true);
-
-/// A state folder in memory where there is such a file system: what is tested waits for the disk at every
-/// step.
-class StateFolder {
- public:
-  StateFolder() {
-    const std::filesystem::path memory = "/dev/shm";
-    std::error_code unknown;
-    const auto parent =
-        std::filesystem::is_directory(memory, unknown) ? memory : std::filesystem::temp_directory_path();
-    std::string name = (parent / "gpumem-quota-fuzz-XXXXXX").string();
-    require(::mkdtemp(name.data()) != nullptr, "a folder can be made");
-    path_ = name;
-  }
-  ~StateFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  StateFolder(const StateFolder&) = delete;
-  StateFolder& operator=(const StateFolder&) = delete;
-
-  const std::filesystem::path& path() const { return path_; }
-  std::string read(const char* name) const {
-    std::ifstream file(path_ / name, std::ios::binary);
-    return {std::istreambuf_iterator<char>(file), {}};
-  }
-  void write(const char* name, std::string_view text) const {
-    std::ofstream(path_ / name, std::ios::binary) << text;
-  }
-
- private:
-  std::filesystem::path path_;
-};
 
 Result<QuotaStore> open(const StateFolder& folder) { return QuotaStore::open(folder.path(), kNow); }
 

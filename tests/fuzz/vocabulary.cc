@@ -83,14 +83,16 @@ constexpr std::array<std::string_view, 68> kWords{
 
 }  // namespace
 
-std::string spelled_out(std::string_view bytes) {
+std::string spelled_out(std::string_view bytes) { return spelled_out(bytes, kWords); }
+
+std::string spelled_out(std::string_view bytes, std::span<const std::string_view> words) {
   std::string text;
   for (std::size_t i = 0; i < bytes.size(); ++i) {
     const auto byte = static_cast<unsigned char>(bytes[i]);
     if (byte < kFirstWord) {
       text += bytes[i];
     } else if (byte != kItself) {
-      text += kWords[(byte - kFirstWord) % kWords.size()];
+      text += words[(byte - kFirstWord) % words.size()];
     } else if (++i < bytes.size()) {
       text += bytes[i];
     }

@@ -22,7 +22,8 @@ MIB = 1 << 20
 def install(cluster: Cluster, given: typing.Any, offers: collections.abc.Callable[[Cluster], typing.Any] | None = None,
             *settings: str) -> None:
     """The chart with `settings` on top of those for a simulated GPU, in place of what another case has installed. Returns
-    when the node `offers` its GPU. Errors: Failed."""
+    when the node `offers` its GPU. Errors: Failed; Skipped, if the image has no driver for Kubernetes."""
+    product.require_driver(given.image)
     if not cluster.get("namespaces", "--field-selector", "metadata.name=gpumem")["items"]:
         cluster.import_image(given.image)
         cluster.kubectl("create", "namespace", "gpumem")
@@ -98,6 +99,13 @@ class Borrowers:
             self._cluster.until(f"{name} has its memory", said)
         except Failed as failure:
             raise Failed(f"{failure}\n{self._cluster.kubectl('describe', 'pod', name)}{show(self._cluster)}") from None
+
+
+def borrowers(cluster: Cluster, given: typing.Any, **templates: str) -> Borrowers:
+    """On the chart as it is; `templates` of claims by name, with the amount that each claims. Errors: as install."""
+    install(cluster, given)
+    cluster.apply(*(template(name, amount) for name, amount in templates.items()))
+    return Borrowers(cluster, product.image_name(given.image))
 
 
 def gpumem(cluster: Cluster, *words: str) -> typing.Any:

@@ -11,7 +11,8 @@ sys.path.insert(0, str(ROOT / "deploy/kubernetes/image"))
 import oci
 import settings
 
-BUSYBOX = "localhost/busybox:test"
+REGISTRY = "localhost"
+BUSYBOX = f"{REGISTRY}/busybox:test"
 # More seconds than any test takes.
 FOREVER = "2147483647"
 

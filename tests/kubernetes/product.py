@@ -18,13 +18,13 @@ SIMULATED = ("image.pullPolicy=Never", "simulate=1x24GiB", "runtimeClassName=", 
              "driver.deviceKind=none", "broker.logFormat=text", "driver.logFormat=text")
 
 
-def make_image(build: pathlib.Path, work: pathlib.Path) -> pathlib.Path:
-    """The archive of the image of `build`'s packages. Errors: Failed (no packages)."""
+def make_packages(build: pathlib.Path, work: pathlib.Path) -> pathlib.Path:
+    """The folder of `build`'s packages. Errors: Failed."""
     made = subprocess.run(["cpack", "--config", build / "CPackConfig.cmake", "-B", work / "packages"],
                           capture_output=True, text=True)
     if made.returncode:
         raise Failed(f"no packages of {build}: {(made.stdout + made.stderr)[-2000:]}")
-    return image.build(work / "packages", work)[0]
+    return work / "packages"
 
 
 def image_name(archive: pathlib.Path) -> str:

@@ -18,14 +18,16 @@ import sys
 
 import build
 import images
+import image
 import namespaces
 import product
+import workloads
 from cluster import Cluster
 from processes import Failed, Skipped, tail
 
 SKIPPED = 77
-CASES = ("plain_pod", "chart", "sidecar", "claims", "endings", "outages", "units", "two_gpus")
-NEED_IMAGE = {"sidecar", "claims", "endings", "outages", "units", "two_gpus"}
+CASES = ("plain_pod", "chart", "sidecar", "claims", "endings", "outages", "units", "two_gpus", "workloads")
+NEED_IMAGE = {"sidecar", "claims", "endings", "outages", "units", "two_gpus", "workloads"}
 WORK = pathlib.Path("/var/tmp")
 PREFIX = "gpumem-kubernetes-"
 
@@ -76,16 +78,25 @@ def outside(given: Given) -> int:
     work = WORK / f"{PREFIX}{os.getpid()}"
     work.mkdir()
     try:
-        image = given.image
-        if not image and set(given.cases) & NEED_IMAGE:
-            image = product.make_image(given.build, work)  # here, as there is no archive of Debian inside
-        more = ["--image", str(image)] if image else []
+        made = make_images(given, work)
+        more = ["--image", str(made)] if made else []
         return namespaces.enter([sys.executable, "-B", *sys.argv, *more, "--inside", str(work)], work)
     except Failed as failure:
         print(f"failed: {failure}")
         return 1
     finally:
         shutil.rmtree(work, ignore_errors=True)
+
+
+def make_images(given: Given, work: pathlib.Path) -> pathlib.Path | None:
+    """Gpumem's image, if a case needs one. Out here, as there is no archive of Debian inside. Errors: Failed."""
+    own_image = not given.image and set(given.cases) & NEED_IMAGE
+    if not own_image and "workloads" not in given.cases:
+        return given.image
+    packages = product.make_packages(given.build, work)
+    if "workloads" in given.cases:
+        workloads.make(given.build, packages, work)
+    return image.build(packages, work)[0] if own_image else given.image
 
 
 def inside(given: Given) -> int:

@@ -121,6 +121,24 @@ TEST_F(PodsOfNamespaces, AreNotPromisedMoreThanThatMayHave) {
   EXPECT_THAT(refused.error_message(), HasSubstr("exceed its limit of 64MiB by 8MiB"));
 }
 
+class PodsThatNobodyLooksFor : public PodsBrokerTest {
+ protected:
+  PodsThatNobodyLooksFor() : PodsBrokerTest(pods_config("[kubernetes]\nlook_for_pods = false\n")) {}
+};
+
+TEST_F(PodsThatNobodyLooksFor, AreTheUsersThatTheyRunAs) {
+  EXPECT_EQ(tenant_of(kAnna), "uid:" + std::to_string(::geteuid()));
+  ClientProcess unknown(broker_.folder());  // the kernel's files do not show it
+  EXPECT_TRUE(succeeded(unknown.connect()));
+}
+
+TEST_F(PodsThatNobodyLooksFor, GetNoClaims) {
+  const grpc::Status refused = prepare(claim("c1", {pod(kAnna, "a")}, {}, mebibytes(64)));
+  EXPECT_EQ(refused.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+  EXPECT_THAT(refused.error_message(), HasSubstr("look_for_pods = false"));
+  EXPECT_EQ(claims().claims_size(), 0);
+}
+
 TEST_F(Pods, RunAsRootWithoutAdministering) {
   put(::getpid(), kAnna);
   EXPECT_EQ(unprepare("c1").error_code(), grpc::StatusCode::PERMISSION_DENIED);

@@ -1,10 +1,10 @@
 #include "daemon/kubernetes/device_plugin/options.h"
 
 #include <CLI/CLI.hpp>
-#include <cstdlib>
 #include <map>
 
 #include "daemon/kubernetes/container_options.h"
+#include "daemon/kubernetes/program.h"
 #include "daemon/kubernetes/quantity.h"
 
 namespace gpumem::kubernetes {
@@ -48,16 +48,8 @@ PluginCommandLine parse_plugin_command_line(int argc, char** argv) {
   add_resource_options(app, line.plugin);
   add_container_options(app, line.plugin.specs, line.plugin.service.device_kind);
   add_hand_over(app, line.plugin.service);
-  add_log_options(app, line.log_format, line.log_level);
-  app.footer(
-      "It serves the kubelet until SIGTERM or SIGINT; claims of pods stay. Exit status: 0 stopped, 1 cannot "
-      "run,\n"
-      "2 wrong usage.");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    std::exit(app.exit(error) == 0 ? 0 : 2);
-  }
+  add_log_options(app, line.log);
+  parse(app, argc, argv, "claims of pods stay");
   return line;
 }
 

@@ -1,16 +1,13 @@
 #pragma once
-#include <string>
-
-#include "base/log.h"
 #include "daemon/kubernetes/device_plugin/device_plugin.h"
+#include "daemon/kubernetes/program.h"
 
 namespace gpumem::kubernetes {
 
 /// What gpumem-device-plugin's command line says.
 struct PluginCommandLine {
   DevicePlugin::Options plugin;
-  LogFormat log_format = LogFormat::kText;
-  std::string log_level = "info";
+  LogOptions log;
 };
 
 /// Reads the command line; ends the process for --help, --version and usage errors (status 2).

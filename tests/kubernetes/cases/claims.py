@@ -6,7 +6,6 @@ import typing
 import examples
 import gpus
 import pods
-import product
 from cluster import Cluster
 from gpus import Borrowers
 from processes import Failed
@@ -17,6 +16,15 @@ def check_slice(cluster: Cluster) -> None:
     [device] = slice_["spec"]["devices"]
     if not device.get("allowMultipleAllocations") or "memory" not in device["capacity"]:
         raise Failed(f"the node offers no amounts of memory: {device}")
+
+
+def check_health(cluster: Cluster, name: str) -> None:
+    """The pod's status says that its device is well: the kubelet has it from the driver."""
+    def said() -> list[str]:
+        [status] = cluster.get("pod", name)["status"]["containerStatuses"]
+        return [one.get("health", "") for resource in status.get("allocatedResourcesStatus", [])
+                for one in resource.get("resources", [])]
+    cluster.until(f"the device of {name} is healthy", lambda: said() == ["Healthy"])
 
 
 def check_limit(cluster: Cluster, borrowers: Borrowers) -> None:
@@ -74,15 +82,13 @@ def check_restart(cluster: Cluster) -> None:
 
 
 def run(cluster: Cluster, given: typing.Any) -> None:
-    product.require_driver(given.image)
-    gpus.install(cluster, given)
+    borrowers = gpus.borrowers(cluster, given, one="1Gi", eight="8Gi", twelve="12Gi")
     check_slice(cluster)
-    borrowers = Borrowers(cluster, product.image_name(given.image))
-    cluster.apply(*(gpus.template(name, amount) for name, amount in (("one", "1Gi"), ("eight", "8Gi"), ("twelve", "12Gi"))))
     borrowers.start("first", "eight", "8GiB")
     borrowers.start("second", "twelve", "12GiB")
     borrowers.await_memory("first")
     borrowers.await_memory("second")
+    check_health(cluster, "first")
     # Of the pool, 90% of 24 GiB, 1.6 GiB are left.
     borrowers.start("third", "eight", "8GiB")
     cluster.until("no node takes the third pod", lambda: pods.unschedulable(cluster, "third"))

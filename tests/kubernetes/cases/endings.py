@@ -7,7 +7,6 @@ import typing
 
 import gpus
 import pods
-import product
 from cluster import Cluster
 from gpus import Borrowers
 from processes import Failed
@@ -109,10 +108,7 @@ def check_refused(cluster: Cluster, borrowers: Borrowers) -> None:
 
 
 def run(cluster: Cluster, given: typing.Any) -> None:
-    product.require_driver(given.image)
-    gpus.install(cluster, given)
-    cluster.apply(gpus.template("quarter", "256Mi"))
-    borrowers = Borrowers(cluster, product.image_name(given.image))
+    borrowers = gpus.borrowers(cluster, given, quarter="256Mi")
     check_killed_for_memory(cluster, borrowers)
     check_evicted(cluster, borrowers)
     check_forced(cluster, borrowers)

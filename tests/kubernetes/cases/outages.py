@@ -5,7 +5,6 @@ import time
 import typing
 
 import gpus
-import product
 from cluster import Cluster
 from gpus import Borrowers
 from processes import Failed
@@ -59,10 +58,7 @@ def check_boot(cluster: Cluster, borrowers: Borrowers) -> None:
 
 
 def run(cluster: Cluster, given: typing.Any) -> None:
-    product.require_driver(given.image)
-    gpus.install(cluster, given)
-    cluster.apply(gpus.template("one", "1Gi"))
-    borrowers = Borrowers(cluster, product.image_name(given.image))
+    borrowers = gpus.borrowers(cluster, given, one="1Gi")
     check_without_api_server(cluster, borrowers)
     check_another_kubelet(cluster, borrowers)
     check_boot(cluster, borrowers)

@@ -8,7 +8,6 @@ import typing
 import examples
 import gpus
 import pods
-import product
 from cluster import Cluster
 from processes import Failed
 
@@ -28,7 +27,6 @@ def remove_installed(cluster: Cluster) -> None:
 
 
 def run(cluster: Cluster, given: typing.Any) -> None:
-    product.require_driver(given.image)
     remove_installed(cluster)
     gpus.install(cluster, given, two_devices, "simulate=2x16GiB")
     objects = examples.read(cluster, "two-gpus.yaml")

@@ -41,7 +41,6 @@ def check_limit(cluster: Cluster, borrowers: Borrowers) -> None:
 
 
 def run(cluster: Cluster, given: typing.Any) -> None:
-    product.require_driver(given.image)
     gpus.install(cluster, given, offered, "mode=devicePlugin")
     if (count := offered(cluster)) != 86:  # 90% of 24 GiB
         raise Failed(f"the node offers {count} units")

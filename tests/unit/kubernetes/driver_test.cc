@@ -4,6 +4,7 @@
 #include <spdlog/sinks/ostream_sink.h>
 
 #include <sstream>
+#include <thread>
 
 #include "base/log.h"
 #include "tests/support/eventually.h"
@@ -74,9 +75,10 @@ TEST_F(DriverTest, IsKnownToTheKubeletByItsServices) {
   EXPECT_EQ(kubelet_->info().type(), "DRAPlugin");
   EXPECT_EQ(kubelet_->info().name(), "gpumem.dev");
   EXPECT_EQ(kubelet_->info().endpoint(), (folder_ / "kubelet/plugins/gpumem.dev/dra.sock").string());
-  ASSERT_EQ(kubelet_->info().supported_versions_size(), 2);
+  ASSERT_EQ(kubelet_->info().supported_versions_size(), 3);
   EXPECT_EQ(kubelet_->info().supported_versions(0), "v1.DRAPlugin");
   EXPECT_EQ(kubelet_->info().supported_versions(1), "v1beta1.DRAPlugin");
+  EXPECT_EQ(kubelet_->info().supported_versions(2), "v1alpha1.DRAResourceHealth");
 }
 
 TEST_F(DriverTest, ServesOnWhenTheKubeletRefusesIt) {
@@ -307,6 +309,44 @@ TEST_F(DriverTest, AServerThatDropsFieldsIsNotWrittenToForEver) {
   };
   ASSERT_TRUE(eventually([&] { return lists() > 5; }));
   EXPECT_EQ(server_.slices().at(0)["spec"]["pool"]["generation"], 1);
+}
+
+// The device's health, as the kubelet hears it until it is `awaited`.
+std::string heard(Kubelet& kubelet, const std::string& awaited) {
+  std::string last = "nothing";
+  kubelet.watch_health([&](const v1alpha1::NodeWatchResourcesResponse& response) {
+    if (response.devices_size() != 1) return true;
+    const v1alpha1::DeviceHealth& one = response.devices(0);
+    EXPECT_EQ(one.device().pool_name(), "node-1");
+    EXPECT_EQ(one.device().device_name(), kDevice);
+    EXPECT_GT(one.last_updated_time(), 0);
+    EXPECT_EQ(one.message().empty(), one.health() == v1alpha1::HEALTHY);
+    last = v1alpha1::HealthStatus_Name(one.health());
+    return last != awaited;
+  });
+  return last;
+}
+
+TEST_F(DriverTest, TellsTheKubeletHowTheDevicesOfPodsAre) {
+  start();
+  ASSERT_EQ(error_of(kTrain), "");
+  EXPECT_EQ(heard(*kubelet_, "HEALTHY"), "HEALTHY");
+  broker_.set_devices({});
+  EXPECT_EQ(heard(*kubelet_, "UNHEALTHY"), "UNHEALTHY");
+  broker_.set_devices({lent_device(kUuid, 24 << 10)});
+  EXPECT_EQ(heard(*kubelet_, "HEALTHY"), "HEALTHY");
+}
+
+TEST_F(DriverTest, EndsThoughTheKubeletListens) {
+  start();
+  std::thread ends;
+  const grpc::Status ended = kubelet_->watch_health([&](const v1alpha1::NodeWatchResourcesResponse&) {
+    if (!ends.joinable()) ends = std::thread([&] { driver_.reset(); });
+    return true;
+  });
+  ASSERT_TRUE(ends.joinable());
+  ends.join();
+  EXPECT_TRUE(ended.ok()) << ended.error_message();
 }
 
 TEST_F(DriverTest, RemovesItsSocketsAtTheEnd) {

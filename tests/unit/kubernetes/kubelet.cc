@@ -4,8 +4,10 @@
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/security/credentials.h>
 
+#include <chrono>
 #include <future>
 
+#include "kubelet/dra_health.grpc.pb.h"
 #include "tests/support/eventually.h"
 
 namespace gpumem::kubernetes::test {
@@ -89,6 +91,19 @@ void Kubelet::give_up(const ClaimReference& claim, const std::function<bool()>& 
   context.TryCancel();
   done.get_future().wait();
   unprepare({});  // on the same connection, so it is answered after the news
+}
+
+grpc::Status Kubelet::watch_health(
+    const std::function<bool(const v1alpha1::NodeWatchResourcesResponse&)>& wants_more) {
+  const auto stub = v1alpha1::DRAResourceHealth::NewStub(channel_);
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + gpumem::test::kPatience);
+  const auto stream = stub->NodeWatchResources(&context, {});
+  v1alpha1::NodeWatchResourcesResponse response;
+  while (stream->Read(&response)) {
+    if (!wants_more(response)) context.TryCancel();
+  }
+  return stream->Finish();
 }
 
 dra::v1::NodePrepareResourcesResponse Kubelet::prepare(const std::vector<ClaimReference>& claims) {

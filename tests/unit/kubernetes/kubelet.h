@@ -10,6 +10,7 @@
 
 #include "daemon/kubernetes/claim.h"
 #include "daemon/kubernetes/kubelet_services.h"
+#include "kubelet/dra_health.pb.h"
 #include "kubelet/dra_v1.pb.h"
 #include "kubelet/registration.pb.h"
 
@@ -32,6 +33,11 @@ class Kubelet {
   /// Asks for `claim`, and gives the call up when `is_under_way` says that it is. Returns when the driver
   /// knows.
   void give_up(const ClaimReference& claim, const std::function<bool()>& is_under_way);
+
+  /// Listens to how the devices are until `wants_more` says no, or the driver ends it: then how. Waits as
+  /// long as a test does.
+  grpc::Status watch_health(
+      const std::function<bool(const v1alpha1::NodeWatchResourcesResponse&)>& wants_more);
 
   /// Any call on the driver's endpoint: `method` with its package, the message as bytes.
   grpc::Status call(const std::string& method, const std::string& request, std::string& response);

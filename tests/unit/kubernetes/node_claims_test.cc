@@ -1,9 +1,12 @@
 #include "daemon/kubernetes/node_claims.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 
 #include <future>
+#include <thread>
 
 #include "daemon/kubernetes/state_lock.h"
 #include "tests/support/eventually.h"
@@ -157,6 +160,50 @@ TEST_F(NodeClaimsTest, PrepareWithoutASpecificationGivesTheGuaranteeBack) {
   EXPECT_EQ(broker_.prepared(), 1);
   expect_nothing_left();
   EXPECT_TRUE(old_.unprepare(kClaim));
+}
+
+// Whether `work` was done while `folder` could only be read, as far as that thread sees.
+bool run_read_only(const std::filesystem::path& folder, const std::function<void()>& work) {
+  bool done = false;
+  std::thread alone([&] {  // the mounts are its own, and end with it
+    constexpr unsigned long kReadOnly = MS_REMOUNT | MS_BIND | MS_RDONLY;
+    if (::unshare(CLONE_NEWNS) != 0 || ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+        ::mount(folder.c_str(), folder.c_str(), nullptr, MS_BIND, nullptr) != 0 ||
+        ::mount("none", folder.c_str(), nullptr, kReadOnly, nullptr) != 0)
+      return;
+    work();
+    done = true;
+  });
+  alone.join();
+  return done;
+}
+
+TEST_F(NodeClaimsTest, FolderThatIsReadOnlyIsNamedAndNothingIsLost) {
+  const std::filesystem::path state = folder_ / "state";
+  std::filesystem::create_directory(state);
+  NodeClaims claims({.driver = "gpumem.dev", .node = "node-1", .folder = state}, api_, client_, specs_);
+  ASSERT_TRUE(claims.prepare(kClaim, never));
+  const std::string before = read_file(state / "checkpoint.json");
+  ClaimReference another = kClaim;
+  another.uid.back() = '6';
+  std::vector<Result<void>> said;
+  const bool done = run_read_only(state, [&] {
+    const auto prepared = claims.prepare(another, never);
+    said.push_back(prepared ? Result<void>() : Result<void>(prepared.error()));
+    said.push_back(claims.unprepare(kClaim));
+  });
+  if (!done) GTEST_SKIP() << "needs root, to mount";
+  for (const Result<void>& one : said) {
+    ASSERT_FALSE(one);
+    for (const char* word : {"ResourceClaim team/train", state.c_str(), "Read-only file system"})
+      EXPECT_NE(one.error().message.find(word), std::string::npos) << one.error().message;
+  }
+  EXPECT_EQ(read_file(state / "checkpoint.json"), before);
+  EXPECT_EQ(broker_.claims().size(), 1U);
+  EXPECT_TRUE(std::filesystem::exists(spec()));
+  EXPECT_TRUE(claims.unprepare(kClaim));
+  EXPECT_TRUE(broker_.claims().empty());
+  EXPECT_FALSE(std::filesystem::exists(spec()));
 }
 
 TEST_F(NodeClaimsTest, FailingAgainTakesNothingFromThePodsThatHaveIt) {

@@ -41,5 +41,15 @@ TEST(WholeFileTest, WhatCannotBeThereIsRemoved) {
   EXPECT_FALSE(std::filesystem::exists(folder / "file"));
 }
 
+TEST(WholeFileTest, WhatWasWrittenHalfIsRemovedWithTheFile) {
+  const gpumem::test::TemporaryFolder folder;
+  ASSERT_TRUE(replace_file(folder / "file", "text", 0600));
+  gpumem::test::write_file(folder / "file.new", "te");
+  EXPECT_TRUE(remove_file(folder / "file"));
+  gpumem::test::write_file(folder / "file.new", "te");
+  EXPECT_TRUE(remove_file(folder / "file"));
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+}
+
 }  // namespace
 }  // namespace gpumem::kubernetes

@@ -109,6 +109,12 @@ TEST(KubernetesSection, IsChecked) {
               HasSubstr("needs a [default] that does not refuse"));
   EXPECT_THAT(refused("[kubernetes]\ncgroup_root = \"kubelet\"\n"), HasSubstr("cgroup_root"));
   EXPECT_THAT(refused("[kubernetes]\nparent = \"all\"\n"), HasSubstr("'all' is no tenant"));
+  EXPECT_EQ(refused("[kubernetes]\nlook_for_pods = false\n"), "taken");
+  for (const char* pointless :
+       {"unprepared = \"default\"", "parent = \"all\"", "namespace = [{name = \"ml\"}]"}) {
+    const std::string text = "[kubernetes]\nlook_for_pods = false\n" + std::string(pointless) + "\n";
+    EXPECT_THAT(refused(text), HasSubstr("there are no pods")) << text;
+  }
   EXPECT_THAT(refused("[[kubernetes.namespace]]\nlimit = \"1GiB\"\n"), HasSubstr("needs its 'name'"));
   EXPECT_THAT(refused("[[kubernetes.namespace]]\nname = \"a b\"\n"), HasSubstr("needs its 'name'"));
   EXPECT_THAT(refused("[[kubernetes.namespace]]\nname = \"a\"\n[[kubernetes.namespace]]\nname = \"a\"\n"),

@@ -91,6 +91,15 @@ TEST_F(PodReaderTest, LooksBelowTheRootThatIsConfigured) {
   EXPECT_EQ(found("0::/kubelet/kubepods/pod" + pods::kAnna + "/c\n", "").pod, pods::kAnna);
 }
 
+TEST_F(PodReaderTest, FindsNobodyInAPodWhereNobodyLooks) {
+  reader.looks = false;
+  const auto in = found(in_pod, "Name:\tx\nNSpid:\t7\t1\n");
+  EXPECT_EQ(in.pod, "");
+  EXPECT_FALSE(in.contained);
+  EXPECT_FALSE(found("0::/kubepods/podX/c\n", "").unknown);
+  EXPECT_FALSE(reader.find(0).unknown);
+}
+
 TEST_F(PodReaderTest, IsAskedWhoeverConnectsAndWhoeverIsSeen) {
   put(::getpid(), in_pod, "");
   int ends[2];
