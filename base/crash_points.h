@@ -71,6 +71,20 @@
   POINT(kImportSent, "broker.share.import_sent")                    \
   POINT(kReleaseRead, "broker.share.release_read")                  \
   POINT(kReleased, "broker.share.released")                         \
+  /* Regions. */                                                    \
+  POINT(kPublishRead, "broker.region.publish_read")                 \
+  POINT(kPublished, "broker.region.published")                      \
+  POINT(kMapRead, "broker.region.map_read")                         \
+  POINT(kMapDecided, "broker.region.map_decided")                   \
+  POINT(kMapSent, "broker.region.map_sent")                         \
+  POINT(kMapAdopted, "broker.region.adopted")                       \
+  POINT(kMapWaits, "broker.region.waits")                           \
+  POINT(kMapAnswer, "broker.region.wait_answer")                    \
+  POINT(kMapAnswered, "broker.region.wait_answered")                \
+  POINT(kRemoveRead, "broker.region.remove_read")                   \
+  POINT(kRemoved, "broker.region.removed")                          \
+  POINT(kRegionKept, "broker.region.kept")                          \
+  POINT(kRegionExpired, "broker.region.expired")                    \
   /* A quota is changed; the broker is stopped. */                  \
   CALL(kQuotaPrepare, "broker.quota.prepare")                       \
   POINT(kQuotaPrepared, "broker.quota.prepared")                    \
@@ -116,6 +130,13 @@
   POINT(kClientImportUnmapped, "client.share.unmapped")             \
   POINT(kClientReleaseSent, "client.share.release_sent")            \
   POINT(kClientReleased, "client.share.released")                   \
+  /* Regions. */                                                    \
+  POINT(kClientPublishSent, "client.region.publish_sent")           \
+  POINT(kClientPublished, "client.region.published")                \
+  POINT(kClientMapSent, "client.region.map_sent")                   \
+  POINT(kClientMapReceived, "client.region.map_received")           \
+  POINT(kClientRemoveSent, "client.region.remove_sent")             \
+  POINT(kClientRemoved, "client.region.removed")                    \
   /* Another broker. */                                             \
   POINT(kClientReconnected, "client.resume.connected")              \
   POINT(kClientClaimed, "client.resume.claimed")                    \

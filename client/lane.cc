@@ -75,9 +75,10 @@ Result<Answer> Lane::ask_import(const Body& body, LanePacket& answer) {
   Exchange::Call call(exchange_, deadline());
   auto sent = call.send(lane::Outgoing(body, call.request(), nanoseconds(deadline())));
   if (!sent) return sent.error();
-  crash_at(CrashPoint::kClientImportSent);
+  constexpr bool kIsRegion = std::is_same_v<Body, lane::MapRegion>;
+  crash_at(kIsRegion ? CrashPoint::kClientMapSent : CrashPoint::kClientImportSent);
   if (auto awaited = call.await(answer); !awaited) return awaited.error();
-  crash_at(CrashPoint::kClientImportReceived);
+  crash_at(kIsRegion ? CrashPoint::kClientMapReceived : CrashPoint::kClientImportReceived);
   return body_in<Answer>(answer);
 }
 
@@ -93,10 +94,10 @@ Result<lane::RegionMapped> Lane::await_region(const lane::MapRegion& body, const
   Exchange::Call call(exchange_, {terms.deadline, terms.ends}, Exchange::Call::Of::kGrowth);
   auto sent = call.send(lane::Outgoing(body, call.request(), nanoseconds(terms.deadline)));
   if (!sent) return sent.error();
-  crash_at(CrashPoint::kClientImportSent);
+  crash_at(CrashPoint::kClientMapSent);
   const std::stop_callback call_off(terms.stop, [&call] { call.call_off(); });
   if (auto awaited = call.await(answer); !awaited) return awaited.error();
-  crash_at(CrashPoint::kClientImportReceived);
+  crash_at(CrashPoint::kClientMapReceived);
   auto mapped = answer_in<lane::RegionMapped>(answer, terms.stop.stop_requested());
   if (!mapped) return Error(std::move(mapped).error());
   return *mapped;

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "base/crash_point.h"
 #include "daemon/core/lending.h"
 
 // Memory that several sessions of a tenant use: handles of it, imports, and who has it when its session lets
@@ -159,6 +160,7 @@ void Lending::let_go(Lease& lease, TimePoint now) {
     drop_regions(lease, kept ? Regions::Which::kNotKept : Regions::Which::kAll, now);
     if (kept) {
       heir = &custodian_for(holder, now);
+      crash_at(CrashPoint::kRegionKept);
       state_.imports.share(lease.id, {holder.id, lease.device, lease.extent.size});  // so it may keep it
     }
   }

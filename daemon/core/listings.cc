@@ -121,7 +121,9 @@ std::vector<SessionView> Broker::sessions(SessionId after, std::size_t most_slic
                                                        session.ended,
                                                        session.custodian,
                                                        {},
-                                                       {}});
+                                                       {},
+                                                       state_.imports.of(session.id).size(),
+                                                       region_waits_.count_of(session.id)});
     view.slices.reserve(session.slices.size());
     for (const auto& [id, slice] : session.slices) {
       view.slices.push_back(

@@ -70,6 +70,11 @@ std::vector<RequestId> RegionWaits::all() const {
   return ids;
 }
 
+std::size_t RegionWaits::count_of(SessionId session) const {
+  const auto found = by_session_.find(session);
+  return found == by_session_.end() ? 0 : found->second.size();
+}
+
 std::vector<RequestId> RegionWaits::expired(TimePoint now) const {
   std::vector<RequestId> ids;
   for (const auto& [deadline, id] : by_deadline_) {

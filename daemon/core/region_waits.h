@@ -47,6 +47,8 @@ class RegionWaits {
   /// Those that wait for that name, in the order they came.
   std::vector<RequestId> of(const std::string& owner, const std::string& name) const;
   std::vector<RequestId> all() const;
+  /// For how many it waits.
+  std::size_t count_of(SessionId session) const;
   std::vector<RequestId> expired(TimePoint now) const;
   std::optional<TimePoint> next_deadline() const;
 

@@ -67,7 +67,10 @@ void Regions::put(Region region) {
   RegionTotal& total = totals_[{region.owner, region.device}];
   ++total.count;
   total.bytes += region.bytes;
-  if (region.kept) total.kept += region.bytes;
+  if (region.kept) {
+    total.kept += region.bytes;
+    ++total.kept_count;
+  }
   regions_.emplace(region.id, std::move(region));
 }
 
@@ -100,7 +103,10 @@ Region Regions::take(RegionId id) {
   if (--count->second.regions == 0) count_of_.erase(count);
   const auto total = totals_.find({region.owner, region.device});
   total->second.bytes -= region.bytes;
-  if (region.kept) total->second.kept -= region.bytes;
+  if (region.kept) {
+    total->second.kept -= region.bytes;
+    --total->second.kept_count;
+  }
   if (--total->second.count == 0) totals_.erase(total);
   return std::move(region);
 }

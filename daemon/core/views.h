@@ -30,6 +30,7 @@ struct RegionTotal {
   std::size_t count = 0;
   Bytes bytes;   ///< those that several regions have in common count in each
   Bytes kept{};  ///< of those: of regions that outlive their processes
+  std::size_t kept_count = 0;
 };
 
 struct TenantView {
@@ -117,6 +118,8 @@ struct SessionView {
   bool custodian = false;  ///< it has no process: it is charged for regions that outlived theirs
   std::vector<SliceView> slices;
   std::vector<SharedView> shared;  ///< where there is any
+  std::size_t mappings = 0;        ///< regions and handles that it has mapped
+  std::size_t region_waits = 0;    ///< regions that it waits for
 };
 
 }  // namespace gpumem::core

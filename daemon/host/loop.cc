@@ -20,6 +20,8 @@ constexpr auto kJournalRetry = std::chrono::milliseconds(1100);
 
 core::TimePoint now() { return std::chrono::steady_clock::now(); }
 
+bool is_expiry(const core::Event& event) { return event.kind == core::Event::Kind::kExpired; }
+
 }  // namespace
 
 Result<std::unique_ptr<Loop>> Loop::create(Options options) {
@@ -152,8 +154,10 @@ void Loop::run(const Work& work) {
   work(broker_, now());
   do_effects();
   running_ = false;
-  if (auto events = broker_.take_events(); !events.empty())
+  if (auto events = broker_.take_events(); !events.empty()) {
+    if (std::ranges::any_of(events, is_expiry)) crash_at(CrashPoint::kRegionExpired);
     events_.add(std::move(events), broker_, now(), std::chrono::system_clock::now());
+  }
   for (const SessionId session : broker_.take_touched()) publish(session);
   for (const auto& done : std::exchange(after_, {})) done();
   publish_soon();

@@ -113,7 +113,7 @@ Result<void> SessionCalls::take(const Call& call, const ImportHandle& body) {
   const auto imported = api::import_handle(executor_, call.broker, call.session, {body.handle}, call.now);
   crash_at(CrashPoint::kImportDecided);
   if (imported)
-    answer_import(call, to_body(*imported), *imported);
+    answer_import(call, to_body(*imported), *imported, CrashPoint::kImportSent);
   else
     answer_later(call, failed_with(imported.error()));
   return {};
@@ -132,11 +132,12 @@ bool SessionCalls::may_import(const Call& call) {
 }
 
 template <class Body>
-void SessionCalls::answer_import(const Call& call, const Body& body, const core::Imported& imported) {
+void SessionCalls::answer_import(const Call& call, const Body& body, const core::Imported& imported,
+                                 CrashPoint sent) {
   std::vector<ExtentId> extents;
   for (const auto& [lease, extent] : imported.leases) extents.push_back(extent.id);
   answer_later(call, body, std::move(extents));
-  executor_.after([] { crash_at(CrashPoint::kImportSent); });
+  executor_.after([sent] { crash_at(sent); });
 }
 
 Result<void> SessionCalls::take(const Call& call, const RevokeHandle& body) {
@@ -156,23 +157,28 @@ Result<void> SessionCalls::take(const Call& call, const Publish& body) {
     answer_later(call, too_late());
     return {};
   }
+  crash_at(CrashPoint::kPublishRead);
   if (const auto version = api::publish(executor_, call.broker, call.session, to_call(body), call.now))
     answer_later(call, Published{version->value});
   else
     answer_later(call, failed_with(version.error()));
+  crash_at(CrashPoint::kPublished);
   return {};
 }
 
 Result<void> SessionCalls::take(const Call& call, const MapRegion& body) {
   if (!may_import(call)) return {};
+  crash_at(CrashPoint::kMapRead);
   if (body.wait != 0) {
     if (maps_.contains({call.session, call.number})) return broken("two requests at once have one number");
     await_region(call, body);
     return {};
   }
   const auto mapped = api::map_region(executor_, call.broker, call.session, to_call(body), call.now);
+  crash_at(CrashPoint::kMapDecided);
+  if (mapped && body.as == MapAs::kOwner) crash_at(CrashPoint::kMapAdopted);
   if (mapped)
-    answer_import(call, to_body(*mapped), mapped->imported);
+    answer_import(call, to_body(*mapped), mapped->imported, CrashPoint::kMapSent);
   else
     answer_later(call, failed_with(mapped.error()));
   return {};
@@ -191,7 +197,9 @@ void SessionCalls::await_region(const Call& call, const MapRegion& body) {
     const auto waiting = maps_.find(key);
     if (waiting == maps_.end()) return;
     const auto due = broker.map_due(waiting->second);
-    if (due) sender_.send(key.first, Outgoing(Waiting{to_nanoseconds(*due)}, key.second).bytes(), {});
+    if (!due) return;
+    sender_.send(key.first, Outgoing(Waiting{to_nanoseconds(*due)}, key.second).bytes(), {});
+    crash_at(CrashPoint::kMapWaits);
   });
 }
 
@@ -199,6 +207,7 @@ void SessionCalls::await_region(const Call& call, const MapRegion& body) {
 void SessionCalls::answer_map(SessionId session, std::uint64_t number,
                               const Result<core::MappedRegion>& answer) {
   maps_.erase({session, number});
+  crash_at(CrashPoint::kMapAnswer);
   if (!answer) return sender_.send(session, Outgoing(failed_with(answer.error()), number).bytes(), {});
   if (sender_.is_behind(session)) {
     executor_.post([session, import = answer->imported.id](core::Broker& broker, core::TimePoint now) {
@@ -210,10 +219,13 @@ void SessionCalls::answer_map(SessionId session, std::uint64_t number,
   std::vector<ExtentId> extents;
   for (const auto& [lease, extent] : answer->imported.leases) extents.push_back(extent.id);
   sender_.send(session, Outgoing(to_body(*answer), number).bytes(), extents);
+  crash_at(CrashPoint::kMapAnswered);
 }
 
 Result<void> SessionCalls::take(const Call& call, const RemoveRegion& body) {
+  crash_at(CrashPoint::kRemoveRead);
   answer_later(call, api::remove_region(call.broker, call.session, to_call(body), call.now));
+  crash_at(CrashPoint::kRemoved);
   return {};
 }
 

@@ -3,6 +3,7 @@
 #include <memory>
 #include <utility>
 
+#include "base/crash_point.h"
 #include "daemon/core/packets.h"
 #include "daemon/lane/convert.h"
 
@@ -51,7 +52,7 @@ class SessionCalls final : public core::PacketReceiver {
 
   bool may_import(const Call& call);
   template <class Body>
-  void answer_import(const Call& call, const Body& body, const core::Imported& imported);
+  void answer_import(const Call& call, const Body& body, const core::Imported& imported, CrashPoint sent);
   // Once the pages show what has become of it.
   template <class Body>
   void answer_later(const Call& call, const Body& body, std::vector<ExtentId> extents = {});

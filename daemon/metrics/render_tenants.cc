@@ -37,6 +37,28 @@ constexpr UsageGauge kUsage[] = {
     {{"gpumem_region_bytes", Type::kGauge, "bytes",
       "Memory of those regions; what they have in common counts in each."},
      [](const Usage& one) { return one.regions.bytes.count; }},
+    {{"gpumem_kept_regions", Type::kGauge, "", "Of those regions: which outlive their processes."},
+     [](const Usage& one) { return std::uint64_t{one.regions.kept_count}; }},
+    {{"gpumem_kept_region_bytes", Type::kGauge, "bytes",
+      "Memory of the kept regions; what they have in common counts in each."},
+     [](const Usage& one) { return one.regions.kept.count; }},
+    {{"gpumem_tenant_imported_bytes", Type::kGauge, "bytes",
+      "Memory charged to others that the tenant's sessions have mapped."},
+     [](const Usage& one) { return one.imported.count; }},
+};
+
+struct SessionsGauge {
+  Family family;
+  std::size_t Snapshot::Tenant::*value;
+};
+
+constexpr SessionsGauge kSessions[] = {
+    {{"gpumem_tenant_sessions", Type::kGauge, "", "Sessions of the tenant and of those below it."},
+     &Snapshot::Tenant::sessions},
+    {{"gpumem_tenant_mappings", Type::kGauge, "", "Regions and handles that these sessions have mapped."},
+     &Snapshot::Tenant::mappings},
+    {{"gpumem_tenant_region_waits", Type::kGauge, "", "Regions that these sessions wait for."},
+     &Snapshot::Tenant::region_waits},
 };
 
 struct BytesCounter {
@@ -102,9 +124,11 @@ void render_tenants(const Snapshot& snapshot, TextWriter& writer) {
   writer.begin({"gpumem_tenant", Type::kInfo, "", "A tenant, and the one that it belongs to."});
   for (const auto& [name, tenant] : snapshot.tenants)
     writer.info({{"tenant", name}, {"parent", tenant.parent}});
-  writer.begin({"gpumem_tenant_sessions", Type::kGauge, "", "Sessions of the tenant and of those below it."});
-  for (const auto& [name, tenant] : snapshot.tenants)
-    writer.sample({{"tenant", name}}, std::uint64_t{tenant.sessions});
+  for (const SessionsGauge& gauge : kSessions) {
+    writer.begin(gauge.family);
+    for (const auto& [name, tenant] : snapshot.tenants)
+      writer.sample({{"tenant", name}}, std::uint64_t{tenant.*gauge.value});
+  }
   for (const UsageGauge& gauge : kQuotas) render_gauge(snapshot, writer, gauge, true);
   render_tenant_charges(snapshot, writer);
   for (const UsageGauge& gauge : kUsage) render_gauge(snapshot, writer, gauge, false);

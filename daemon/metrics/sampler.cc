@@ -31,6 +31,15 @@ std::map<core::DeviceIndex, Bytes> in_use(const core::Executor& executor, const 
   return bytes;
 }
 
+void add_use(Snapshot& snapshot, const std::string& tenant, const core::SessionView& view,
+             const std::map<core::DeviceIndex, Bytes>& in_use) {
+  snapshot.tenants[tenant].mappings += view.mappings;
+  snapshot.tenants[tenant].region_waits += view.region_waits;
+  for (const auto& [device, bytes] : in_use) snapshot.usage[{tenant, device}].in_use += bytes;
+  for (const core::SharedView& shared : view.shared)
+    snapshot.usage[{tenant, shared.device}].imported += shared.imported;
+}
+
 }  // namespace
 
 Sampler::Sampler(core::Executor& executor, BrokerInfo info) : executor_(executor), info_(std::move(info)) {
@@ -129,6 +138,8 @@ void Sampler::add_regions(Snapshot& snapshot, const Members& members) {
         core::RegionTotal& total = snapshot.usage[{above->second.shown, device}].regions;
         total.count += tenant.regions[device].count;
         total.bytes += tenant.regions[device].bytes;
+        total.kept += tenant.regions[device].kept;
+        total.kept_count += tenant.regions[device].kept_count;
       }
     }
   }
@@ -154,25 +165,25 @@ bool Sampler::copy_counters(Snapshot& snapshot) {
 // A session's use is its tenant's, and that of all tenants above it.
 bool Sampler::copy_use(Snapshot& snapshot, const Members& members) {
   struct Use {
-    std::string tenant;
-    std::map<core::DeviceIndex, Bytes> bytes;
+    core::SessionView view;
+    std::map<core::DeviceIndex, Bytes> in_use;
   };
   SessionId after;
   for (bool more = true; more;) {
     std::vector<Use> uses;
     const bool copied = on_core([&](core::Broker& broker, core::TimePoint) {
-      const auto views = broker.sessions(after, kPageSlices);
-      for (const core::SessionView& view : views) uses.push_back({view.tenant, in_use(executor_, view)});
-      more = !views.empty();
-      if (more) after = views.back().id;
+      for (core::SessionView& view : broker.sessions(after, kPageSlices)) {
+        auto bytes = in_use(executor_, view);
+        uses.push_back({std::move(view), std::move(bytes)});
+      }
+      more = !uses.empty();
+      if (more) after = uses.back().view.id;
     });
     if (!copied) return false;
     for (const Use& use : uses) {
-      for (auto member = members.find(use.tenant); member != members.end();
-           member = members.find(member->second.parent)) {
-        for (const auto& [device, bytes] : use.bytes)
-          snapshot.usage[{member->second.shown, device}].in_use += bytes;
-      }
+      for (auto member = members.find(use.view.tenant); member != members.end();
+           member = members.find(member->second.parent))
+        add_use(snapshot, member->second.shown, use.view, use.in_use);
     }
   }
   return true;

@@ -28,6 +28,8 @@ struct Snapshot {
   struct Tenant {
     std::string parent;
     std::size_t sessions = 0;
+    std::size_t mappings = 0;
+    std::size_t region_waits = 0;
   };
   using Key = std::pair<std::string, core::DeviceIndex>;  ///< a tenant's name, and a device
   struct Usage {
@@ -37,6 +39,7 @@ struct Snapshot {
     Bytes burst;
     Bytes debt;
     Bytes in_use;  ///< as its sessions say
+    Bytes imported;
     std::size_t waiting = 0;
     core::RegionTotal regions;
   };

@@ -1,6 +1,7 @@
 // Records that a broker may find in its journal, with right checksums and wrong ones.
 #include <boost/crc.hpp>
 #include <string>
+#include <variant>
 
 #include "daemon/host/journal_records.h"
 #include "tests/fuzz/input.h"
@@ -10,6 +11,8 @@ namespace gpumem::fuzz {
 namespace {
 
 using core::Checkpoint;
+
+constexpr std::size_t kKinds = std::variant_size_v<Checkpoint::Change>;
 
 // A record of the words, however wrong those are.
 std::string sealed(std::string_view words) {
@@ -23,7 +26,7 @@ std::string journal_of(Input& input) {
   std::string journal;
   while (!input.empty()) {
     std::string words(sizeof(std::uint64_t), '\0');
-    words[0] = static_cast<char>(input.below(13));  // the kind
+    words[0] = static_cast<char>(input.below(kKinds));
     words.append(input.text(input.byte()));
     journal += input.one_in(16) ? words : sealed(words);
   }

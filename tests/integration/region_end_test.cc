@@ -166,6 +166,25 @@ TEST_F(RegionEnd, IsMappedByACallThatIsMadeWithoutABroker) {
   expect_rest();
 }
 
+// It dies when it has told the reader that it waits.
+struct RegionEndOfAWaitsBroker : RegionTest {
+  RegionEndOfAWaitsBroker()
+      : RegionTest({.config = kSomeSpare, .environment = {{"GPUMEM_CRASH_POINT", "broker.region.waits"}}}) {}
+};
+
+TEST_F(RegionEndOfAWaitsBroker, IsNotThatOfTheWait) {
+  auto reader = client();
+  reader->tell({{"do", "map_region"}, {"region", "weights"}, {"wait_ms", 60'000}});
+  EXPECT_EQ(broker_.wait(), -SIGKILL);
+  broker_.start_again_in({});
+  auto writer = publisher(mebibytes(6), 7);
+  EXPECT_TRUE(succeeded(reader->answer())) << "the library has asked the next one";
+  EXPECT_TRUE(succeeded(check(*reader, 7)));
+  EXPECT_EQ(reader->leave(), 0);
+  EXPECT_EQ(writer->leave(), 0);
+  expect_rest();
+}
+
 // ---- Several tenants ----
 
 struct RegionEndOfLab : RegionsOfLab {};

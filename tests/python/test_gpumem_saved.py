@@ -1,4 +1,5 @@
 """Regions in files: saved, restored, and refused when they are not what was saved."""
+import ctypes
 import os
 
 import gpumem
@@ -52,6 +53,27 @@ def test_a_restored_region_may_be_kept(session, path):
     with session.map_region("kept") as region:
         assert set(region.arrays()) == {"a", "b"}
     session.remove_region("kept")
+
+
+def test_the_command_line_reads_what_python_writes(session, broker, path, tmp_path):
+    assert broker.ask("regions", "restore", str(path), "by-command", "--keep")["name"] == "by-command"
+    with session.map_region("by-command") as region:
+        assert set(region.arrays(expect_digest=region.digest)) == {"a", "b"}
+        assert region.arrays().layout.metadata == {"step": "5"}
+    broker.ask("regions", "save", "by-command", str(tmp_path / "copy"))
+    assert (tmp_path / "copy").read_bytes() == path.read_bytes()
+    session.remove_region("by-command")
+
+
+def test_python_reads_what_the_command_line_writes(session, broker, tmp_path):
+    content = os.urandom(17 * MIB + 3)  # more than one buffer of either
+    (tmp_path / "plain").write_bytes(content)
+    broker.ask("publish", str(tmp_path / "plain"), "--keep")
+    broker.ask("regions", "save", "plain", str(tmp_path / "plain.region"))
+    session.remove_region("plain")
+    with saved.restore(session, "again", tmp_path / "plain.region").slice, session.map_region("again") as region:
+        assert region.size == len(content) and region.layout == 0
+        assert bytes((ctypes.c_ubyte * region.size).from_address(region.address)) == content
 
 
 @pytest.mark.parametrize("change, why", [

@@ -43,17 +43,26 @@ void CrashActor::enter() {
 }
 
 Json CrashActor::ask(const Json& command) {
-  Json stopped{{"ok", false}, {"code", "stopped"}};
-  if (is_stopped()) return stopped;
+  if (is_stopped()) return {{"ok", false}, {"code", "stopped"}};
+  tell(command);
+  return await();
+}
+
+void CrashActor::tell(const Json& command) {
+  told_ = command;
   client_->tell_if_there(command);
+}
+
+Json CrashActor::await() {
   bool answered = false;
   const bool decided = eventually([&] {
     stage_.mend();
     answered = client_->has_answer(std::chrono::milliseconds(5));
     return answered || is_stopped();
   });
-  EXPECT_TRUE(decided) << name_ << " does not answer " << command;
-  return answered ? client_->answer() : stopped;
+  EXPECT_TRUE(decided) << name_ << " does not answer " << told_;
+  if (answered) return client_->answer();
+  return {{"ok", false}, {"code", "stopped"}};
 }
 
 Json CrashActor::insist(const Json& command) {

@@ -21,6 +21,9 @@ class CrashActor {
 
   /// Its answer; one with the code `gone`, if it has died, or `stopped`, if it stands still.
   Json ask(const Json& command);
+  /// The two halves of that: what it does meanwhile, others see.
+  void tell(const Json& command);
+  Json await();
   /// Asks until that succeeds; fails the test if it never does. A client that is stopped stays so, and is let
   /// off.
   Json insist(const Json& command);
@@ -39,6 +42,8 @@ class CrashActor {
   void leave();
   /// It may have been ended by the broker: it is ended if not.
   void end();
+  /// Whether it is still the process `pid`.
+  bool is_process(pid_t pid) const { return is_there() && client_->pid() == pid; }
   /// The signal that it was ended by, if it was.
   std::optional<int> ended_by() const { return ended_by_; }
   pid_t pid() const { return client_->pid(); }
@@ -53,6 +58,7 @@ class CrashActor {
   const User user_;
   std::unique_ptr<ClientProcess> client_;
   std::map<std::string, int> painted_;  ///< slices, and the value of their bytes
+  Json told_;                           ///< last
   std::optional<int> ended_by_;
 };
 

@@ -28,11 +28,16 @@ CrashPlan plan_for(const std::string& entry) {
   return {{}, {{actor_at(entry.substr(0, entry.find_first_of(":="))), entry}}};
 }
 
-// Every point, and every call that can fail, but for those that have a test of their own.
+// Every point, and every call that can fail, but for those of the descriptor store (store_test), of regions
+// (region_points_test) and of gpumem-dra (kubernetes_crash_test).
+bool has_own_scenario(std::string_view point) {
+  return point.starts_with("broker.store.") || point.starts_with("dra.") ||
+         point.find(".region.") != std::string_view::npos;
+}
 std::vector<std::string> all_plans() {
   std::vector<std::string> plans;
   for (const CrashPointEntry& entry : kCrashPoints) {
-    if (entry.name.starts_with("broker.store.") || entry.name.starts_with("dra.")) continue;
+    if (has_own_scenario(entry.name)) continue;
     plans.emplace_back(entry.name);
     if (entry.can_fail) plans.push_back(std::string(entry.name) + "=fail");
   }
@@ -51,7 +56,7 @@ std::vector<std::string> all_stops() {
   std::vector<std::string> plans;
   for (const CrashPointEntry& entry : kCrashPoints) {
     const auto is_of = [&](std::string_view protocol) { return entry.name.starts_with(protocol); };
-    if (!is_of("client.") || is_of("client.share.")) continue;
+    if (!is_of("client.") || is_of("client.share.") || is_of("client.region.")) continue;
     // By these he comes when he leaves, if at all; by the last one Cat comes alone.
     if (is_of("client.slice.close") || entry.point == CrashPoint::kClientGoodbye ||
         entry.point == CrashPoint::kClientLeft || entry.point == CrashPoint::kClientSpent)

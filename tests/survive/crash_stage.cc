@@ -28,10 +28,18 @@ name = "cat"
 user = 10003
 )";
 
-BrokerOptions options_of(const CrashPlan& plan) {
+std::vector<std::pair<std::string, std::string>> environment_of(const std::string& plan,
+                                                                const StandInManager* manager) {
+  auto all = crash_environment(plan);
+  if (manager != nullptr) all.push_back(manager->environment());
+  return all;
+}
+
+BrokerOptions options_of(const CrashPlan& plan, const StandInManager* manager) {
   return {.simulate = "1x64MiB",
           .config = kCrashConfig,
-          .environment = crash_environment(plan.brokers.empty() ? "" : plan.brokers.front()),
+          .program = manager == nullptr ? gpumemd_program() : manager->program(),
+          .environment = environment_of(plan.brokers.empty() ? "" : plan.brokers.front(), manager),
           .may_end = true};
 }
 
@@ -57,13 +65,22 @@ std::vector<std::pair<std::string, std::string>> crash_environment(const std::st
   return {{"GPUMEM_CRASH_POINT", plan}};
 }
 
-CrashStage::CrashStage(CrashPlan plan)
-    : plan_(std::move(plan)), clients_(plan_.clients), broker_(options_of(plan_)) {
+CrashStage::CrashStage(CrashPlan plan, StandInManager* manager)
+    : manager_(manager),
+      plan_(std::move(plan)),
+      clients_(plan_.clients),
+      broker_(options_of(plan_, manager)) {
   mend();
 }
 
 std::vector<std::pair<std::string, std::string>> CrashStage::environment() const {
-  return crash_environment(next_ < plan_.brokers.size() ? plan_.brokers[next_] : "");
+  return environment_of(next_ < plan_.brokers.size() ? plan_.brokers[next_] : "", manager_);
+}
+
+void CrashStage::start_next() {
+  if (manager_ != nullptr) manager_->prepare();
+  broker_.start_again_in(environment());
+  if (manager_ != nullptr) manager_->release();
 }
 
 void CrashStage::mend() {
@@ -72,7 +89,7 @@ void CrashStage::mend() {
     // A call that failed may have kept it from starting.
     const bool planned = take_plan() && (status == -SIGKILL || status == 1);
     EXPECT_TRUE(planned) << "the broker ended with " << status;
-    broker_.start_again_in(environment());
+    start_next();
     if (!planned) return;
   }
 }
@@ -82,7 +99,7 @@ void CrashStage::restart() {
   broker_.begin_to_stop();
   const int status = broker_.wait();
   EXPECT_TRUE((take_plan() && status == -SIGKILL) || status == 0) << "the broker ended with " << status;
-  broker_.start_again_in(environment());
+  start_next();
   mend();
 }
 
@@ -123,7 +140,7 @@ void CrashStage::disarm() {
   next_ = plan_.brokers.size();
   clients_.clear();
   broker_.kill();
-  broker_.start_again_in({});
+  start_next();
 }
 
 std::string CrashStage::said() const {

@@ -5,6 +5,7 @@
 #include "gpumem/bytes.h"
 #include "tests/support/broker_process.h"
 #include "tests/support/temporary_folder.h"
+#include "tests/survive/stand_in_manager.h"
 
 namespace gpumem::test {
 
@@ -27,7 +28,8 @@ class CrashStage {
   static constexpr Bytes kGuarantee = mebibytes(36);
   static constexpr uid_t kAnn = 10'001, kBob = 10'002, kCat = 10'003;
 
-  explicit CrashStage(CrashPlan plan);
+  /// `manager`  keeps descriptors of what is lent, for the next broker; outlives it. None: nobody does.
+  explicit CrashStage(CrashPlan plan, StandInManager* manager = nullptr);
 
   BrokerProcess& broker() { return broker_; }
   /// Starts a broker if the one before has died.
@@ -51,10 +53,12 @@ class CrashStage {
  private:
   std::vector<std::pair<std::string, std::string>> environment() const;
   bool has_happened(const std::string& plan) const;
+  void start_next();
   /// Whether that of the broker that runs has come true; then the next one is the next broker's.
   bool take_plan();
 
   TemporaryFolder folder_;
+  StandInManager* const manager_;
   const CrashPlan plan_;
   std::size_t next_ = 0;                      ///< of the brokers' plans: that of the broker that runs
   std::vector<CrashPlan::OfClient> clients_;  ///< whose plans are not taken yet

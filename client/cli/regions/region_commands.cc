@@ -3,11 +3,10 @@
 #include <CLI/CLI.hpp>
 #include <memory>
 
-#include "base/duration.h"
-#include "client/cli/option_checks.h"
 #include "client/cli/regions/publish.h"
 #include "client/cli/regions/region_content.h"
-#include "client/cli/regions/regions.h"
+#include "client/cli/regions/region_options.h"
+#include "client/cli/regions/regions_command.h"
 #include "client/runtime_folder.h"
 
 namespace gpumem::cli {
@@ -20,101 +19,17 @@ struct RegionArguments {
   bool json = false;
 };
 
-void add_json_flag(CLI::App& command, bool& json) {
-  command.add_flag("--json", json, "Print JSON: stable keys, sizes in bytes");
-}
-
-void add_version(CLI::App& command, RegionName& region) {
-  command.add_option("--version", region.version, "This version of it [the newest]")
-      ->check(CLI::NonNegativeNumber)
-      ->type_name("N");
-}
-
-void add_owner(CLI::App& command, RegionName& region) {
-  command.add_option("--owner", region.owner, "The tenant that has published it [one's own]")
-      ->check(refuse_unprintable)
-      ->type_name("TENANT");
-}
-
-void add_region_name(CLI::App& command, RegionName& region) {
-  command.add_option("name", region.name, "Its name")
-      ->required()
-      ->check(refuse_unprintable)
-      ->type_name("NAME");
-}
-
-void add_time(CLI::App& command, const char* option, std::chrono::milliseconds& time, const char* about) {
-  command
-      .add_option_function<std::string>(
-          option,
-          [&time, option](const std::string& text) {
-            const auto read = parse_duration(text);
-            if (!read) throw CLI::ValidationError(option, read.error().message);
-            time = *read;
-          },
-          about)
-      ->type_name("TIME");
-}
-
-// Zero is what a region that is kept for ever has, by the lane and by gRPC; in Python it is the shortest
-// time.
-void add_linger(CLI::App& command, std::chrono::milliseconds& linger) {
-  add_time(command, "--linger", linger,
-           "With --keep: end it so long after the last process has left it [never]");
-  command.get_option("--linger")->check([](const std::string& text) {
-    const auto read = parse_duration(text);
-    if (!read || *read > read->zero()) return std::string();
-    return std::string(
-        "0 would keep it no longer than this program runs: 1ms at least; "
-        "to keep it for ever, leave --linger out");
-  });
-}
-
-void add_regions(CLI::App& app, const std::string& runtime_dir, int& status) {
-  const auto arguments = std::make_shared<RegionArguments>();  // lives as long as the callback
-  CLI::App* regions =
-      app.add_subcommand("regions", "List regions: published memory, who pays and who maps it");
-  regions->add_option("--owner", arguments->region.owner, "Only of this tenant [of all]")
-      ->check(refuse_unprintable)
-      ->type_name("TENANT");
-  add_json_flag(*regions, arguments->json);
-  CLI::App* rm = regions->add_subcommand("rm", "Remove a region of one's tenant; who has mapped it keeps it");
-  add_region_name(*rm, arguments->region);
-  rm->add_option("--owner", arguments->region.owner, "Of this tenant, as an administrator [one's own]")
-      ->type_name("TENANT");
-  add_version(*rm, arguments->region);
-  regions->require_subcommand(0, 1);
-  regions->callback([=, &runtime_dir, &status] {
-    const std::filesystem::path folder = client::runtime_folder(runtime_dir);
-    const RegionName& region = arguments->region;
-    status = rm->parsed() ? remove_region(folder, region.owner, region.name, region.version)
-                          : list_regions(folder, region.owner, arguments->json);
-  });
-}
-
 void add_publish(CLI::App& app, const std::string& runtime_dir, int& status) {
-  const auto options = std::make_shared<PublishFileOptions>();
-  options->sharing = "private";
+  const auto options = std::make_shared<PublicationOptions>();
+  const auto file = std::make_shared<std::filesystem::path>();
   CLI::App* publish = app.add_subcommand("publish", "Load a file into device memory and publish it");
-  publish->add_option("file", options->file, "Of any bytes")->required()->type_name("FILE");
+  publish->add_option("file", *file, "Of any bytes")->required()->type_name("FILE");
   publish->add_option("--name", options->name, "Name of the region [the file's]")->type_name("NAME");
-  publish
-      ->add_option("--sharing", options->sharing,
-                   "Who else may map it: private, group, public, or tenants (ann,bob) [private]")
-      ->type_name("WHO");
-  publish
-      ->add_option("--device", options->device,
-                   "Of this device: UUID, or its place in `gpumem status` [the first]")
-      ->type_name("DEVICE");
-  add_time(*publish, "--life", options->life, "End it after this time");
-  publish->add_flag("--keep", options->keep,
-                    "Leave it behind: it outlives this program, at the tenant's expense");
-  add_linger(*publish, options->linger);
-  add_time(*publish, "--wait", options->wait, "Wait for memory, so long at most [not at all]");
+  add_publication(*publish, *options);
   add_json_flag(*publish, options->json);
   publish->callback([=, &runtime_dir, &status] {
     options->runtime_folder = client::runtime_folder(runtime_dir);
-    status = publish_file(*options);
+    status = publish_file(*options, *file);
   });
 }
 
@@ -148,7 +63,7 @@ void add_verify(CLI::App& app, const std::string& runtime_dir, int& status) {
 }  // namespace
 
 void add_region_commands(CLI::App& app, const std::string& runtime_dir, int& status) {
-  add_regions(app, runtime_dir, status);
+  add_regions_command(app, runtime_dir, status);
   add_publish(app, runtime_dir, status);
   add_cat(app, runtime_dir, status);
   add_verify(app, runtime_dir, status);

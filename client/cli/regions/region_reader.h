@@ -1,4 +1,5 @@
 #pragma once
+#include <array>
 #include <chrono>
 #include <filesystem>
 #include <functional>
@@ -25,6 +26,9 @@ class RegionReader {
 
   Bytes size() const { return region_.size(); }
   std::uint64_t version() const { return region_.version(); }
+  /// Of its last bytes: what is in it, and the digest of that.
+  Bytes layout() const { return region_.layout(); }
+  std::array<unsigned char, 32> digest() const { return region_.digest(); }
   /// Gives the bytes to `take`, piece by piece, until that answers false or an error.
   /// Errors  the driver's, and what `take` answers.
   Result<void> read(const std::function<Result<bool>(std::span<const char> piece)>& take) const;

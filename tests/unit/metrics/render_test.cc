@@ -58,7 +58,7 @@ Snapshot everything() {
                           {}};
   first.processes_past_broker = 1;
   snapshot.devices[1].reconciliation.problem = "no library";
-  snapshot.tenants = {{"ann", {"lab", 2}}, {"lab", {"", 2}}, {"uid:other", {"", 1}}};
+  snapshot.tenants = {{"ann", {"lab", 2, 3, 4}}, {"lab", {"", 2, 3, 4}}, {"uid:other", {"", 1, 0, 0}}};
   Snapshot::Usage& ann = snapshot.usage[{"ann", 0}];
   ann.quota = core::Quota{mebibytes(16), mebibytes(64), 200, 7};
   ann.charges[core::Charge::kActive] = mebibytes(20);
@@ -67,7 +67,8 @@ Snapshot everything() {
   ann.debt = mebibytes(2);
   ann.in_use = mebibytes(9);
   ann.waiting = 2;
-  ann.regions = {3, mebibytes(12)};
+  ann.imported = mebibytes(11);
+  ann.regions = {3, mebibytes(12), mebibytes(8), 2};
   snapshot.usage[{"uid:other", 1}].charges[core::Charge::kQuarantined] = mebibytes(4);
   Counters& counters = snapshot.counters[{"ann", 0}];
   counters.granted = mebibytes(100);

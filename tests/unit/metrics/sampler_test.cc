@@ -105,6 +105,38 @@ TEST_F(SamplerTest, CountsRegionsWithTheirTenantAndThoseAboveIt) {
   EXPECT_EQ(snapshot.events[static_cast<std::size_t>(core::Event::Kind::kPublished)], 2u);
 }
 
+TEST_F(SamplerTest, CountsKeptRegionsMappingsAndWhoWaitsForOne) {
+  core::Machine& machine = executor.machine;
+  const SessionId ann = machine.connect(1), bob = machine.connect(2);
+  const SliceId slice = machine.slice(ann);
+  const auto leases = core::Machine::leases_of(machine.get(ann, slice, mebibytes(8)));
+  core::RegionTerms terms;
+  terms.name = "weights";
+  terms.bytes = mebibytes(3);
+  terms.sharing = core::Sharing::kPublic;
+  ASSERT_TRUE(machine.broker.publish(ann, slice, leases, terms, machine.now));
+  terms.keep = true;
+  ASSERT_TRUE(machine.broker.publish(ann, slice, leases, terms, machine.now));
+  ASSERT_TRUE(machine.broker.map_region(bob, "ann", "weights", 0, machine.now));
+  ASSERT_TRUE(machine.broker.map_region(bob, "ann", "weights", 0, machine.now));
+  machine.broker.map_or_wait(RequestId{7}, bob, {.owner = "ann", .name = "none"}, seconds(60), machine.now);
+  Snapshot snapshot = sample();
+  for (const char* tenant : {"ann", "lab"}) {
+    EXPECT_EQ(snapshot.usage.at({tenant, 0}).regions.kept_count, 1u) << tenant;
+    EXPECT_EQ(snapshot.usage.at({tenant, 0}).regions.kept, mebibytes(3)) << tenant;
+  }
+  EXPECT_EQ(snapshot.tenants.at("bob").mappings, 2u);
+  EXPECT_EQ(snapshot.tenants.at("bob").region_waits, 1u);
+  EXPECT_EQ(snapshot.usage.at({"bob", 0}).imported, mebibytes(8)) << "whole extents, once";
+  EXPECT_EQ(snapshot.tenants.at("ann").mappings, 0u);
+  EXPECT_EQ(snapshot.usage.at({"ann", 0}).imported, Bytes{});
+  ASSERT_TRUE(machine.broker.remove_region(ann, "weights", 0, machine.now));
+  snapshot = sample();
+  EXPECT_EQ(snapshot.usage.at({"ann", 0}).regions.count, 1u);
+  EXPECT_EQ(snapshot.usage.at({"ann", 0}).regions.kept_count, 0u);
+  EXPECT_EQ(snapshot.usage.at({"ann", 0}).regions.kept, Bytes{});
+}
+
 TEST_F(SamplerTest, ShowsSinceWhenTheOldestClaimWaits) {
   const SessionId bob = executor.machine.connect(2), ann = executor.machine.connect(1);
   executor.machine.get(bob, executor.machine.slice(bob), mebibytes(56));

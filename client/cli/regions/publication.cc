@@ -1,0 +1,192 @@
+#include "client/cli/regions/publication.h"
+
+#include <algorithm>
+#include <iostream>
+#include <optional>
+#include <sstream>
+
+#include "client/cli/interrupt.h"
+#include "client/cli/listings.h"
+#include "client/cli/monitor.h"
+#include "client/cli/regions/staging.h"
+#include "client/cli/regions/transfer_bar.h"
+#include "client/cli/run/lent_devices.h"
+#include "client/cli/table.h"
+#include "client/cli/time_text.h"
+#include "client/cli/views.h"
+#include "client/region_name.h"
+#include "cuda/memory.h"
+#include "gpumem/session.h"
+
+namespace gpumem::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// How often it looks whether the broker still knows its session.
+constexpr std::chrono::seconds kLook{5};
+
+// Before anything is loaded. The broker decides.
+Result<void> check_region_name(const std::string& name) {
+  constexpr std::size_t kMost = 128;
+  if (!name.empty() && name.size() <= kMost && printable(name) == name) return {};
+  return Error{Code::kInvalidArgument,
+               "a region's name has 1 to " + std::to_string(kMost) + " printable bytes; give it another one"};
+}
+
+PublishOptions terms_of(const PublicationOptions& options) {
+  PublishOptions terms;
+  terms.life = options.life;
+  terms.keep = options.keep;
+  terms.linger = options.linger;
+  if (options.sharing == "group") terms.sharing = Sharing::kGroup;
+  if (options.sharing == "public") terms.sharing = Sharing::kPublic;
+  if (options.sharing == "private" || terms.sharing != Sharing::kPrivate) return terms;
+  terms.sharing = Sharing::kNamed;
+  std::istringstream tenants(options.sharing);
+  for (std::string tenant; std::getline(tenants, tenant, ',');) terms.readers.push_back(tenant);
+  return terms;
+}
+
+Error publication_interrupted() { return {Code::kCancelled, "interrupted: nothing is published"}; }
+
+/// A source on its way into a region.
+class Publication {
+ public:
+  Publication(const PublicationOptions& options, RegionSource& source) : options_(options), source_(source) {}
+
+  Result<void> publish();
+  /// Keeps it until it is interrupted, its life is over, or the broker has ended the session.
+  Result<void> hold();
+
+ private:
+  Result<void> open_slice();
+  Result<void> load();
+  void tell() const;
+  std::string held_text() const;
+
+  const PublicationOptions& options_;
+  RegionSource& source_;
+  const Interrupt interrupt_;  // before there are other threads
+  std::optional<Session> session_;
+  std::optional<Slice> slice_;
+  std::uint64_t version_ = 0;
+  Clock::time_point end_ = Clock::time_point::max();
+};
+
+Result<void> Publication::open_slice() {
+  std::string device;
+  if (!options_.device.empty()) {
+    auto monitor = Monitor::connect(options_.runtime_folder);
+    if (!monitor) return monitor.error();
+    const auto status = monitor->status();
+    if (!status) return status.error();
+    const auto found = find_device(*status, options_.device);
+    if (!found) return found.error();
+    device = *found;
+  }
+  // Labels are for everybody who lists sessions: they do not tell of a region.
+  auto session = Session::connect({options_.runtime_folder.string(), "gpumem"});
+  if (!session) return session.error();
+  session_.emplace(std::move(*session));
+  auto slice = session_->open_slice({.device = device});
+  if (!slice) return slice.error();
+  slice_.emplace(std::move(*slice));
+  const auto grown =
+      slice_->grow({source_.size()}, {.wait = options_.wait, .least = {}, .stop = interrupt_.token()});
+  if (grown) return {};
+  if (interrupt_.happened()) return publication_interrupted();
+  return Error{grown.error().code, "cannot load " + source_.name() + " (" + size_text(source_.size()) +
+                                       "): " + grown.error().message};
+}
+
+Result<void> Publication::load() {
+  auto driver = cuda::Driver::open(session_->driver_folder());
+  if (!driver) return driver.error();
+  const auto context = cuda::CurrentContext::enter(**driver, slice_->ordinal());
+  if (!context) return context.error();
+  Staging staging(**driver);
+  TransferBar bar("loading", source_.size());
+  for (std::uint64_t done = 0; done < source_.size();) {
+    const std::size_t wanted = std::min<std::uint64_t>(Staging::kBytes, source_.size() - done);
+    const auto count = source_.read(staging.bytes().first(wanted));
+    if (!count) return count.error();
+    if (auto stored = staging.store(slice_->base() + done, *count); !stored) return stored;
+    done += *count;
+    if (interrupt_.happened()) return publication_interrupted();
+    bar.show(done);
+  }
+  if (auto right = source_.check(); !right) return right;
+  return staging.finish();
+}
+
+Result<void> Publication::publish() {
+  if (auto named = check_region_name(options_.name); !named) return named;
+  if (!options_.keep && options_.linger != options_.linger.zero())
+    return Error{Code::kInvalidArgument, "--linger is of a region that is kept: give --keep, too"};
+  PublishOptions terms = terms_of(options_);
+  if (auto right = client::check_publication(options_.name, terms); !right) return right;
+  if (auto opened = source_.open(); !opened) return opened;
+  terms.layout = {source_.layout()};
+  terms.digest = source_.digest();
+  if (auto opened = open_slice(); !opened) return opened;
+  slice_->set_in_use({source_.size()});
+  if (auto loaded = load(); !loaded) return loaded;
+  auto published = slice_->publish(options_.name, {}, {source_.size()}, terms);
+  if (!published) return published.error();
+  version_ = *published;
+  if (options_.life != options_.life.zero()) end_ = Clock::now() + options_.life;
+  tell();
+  return {};
+}
+
+std::string Publication::held_text() const {
+  if (!options_.keep) {
+    const bool is_endless = end_ == Clock::time_point::max();
+    return "; kept until this program is interrupted" +
+           (is_endless ? std::string() : " or " + span_text(options_.life) + " are over");
+  }
+  if (options_.linger == options_.linger.zero()) return "; kept until it is removed (gpumem regions rm)";
+  return "; kept for " + span_text(options_.linger) + " after the last process has left it";
+}
+
+void Publication::tell() const {
+  if (options_.json) {
+    std::cout << json_text({{"name", options_.name},
+                            {"owner", session_->tenant()},
+                            {"version", version_},
+                            {"device", slice_->device()},
+                            {"bytes", source_.size()},
+                            {"sharing", options_.sharing},
+                            {"session", session_->id()}});
+  } else {
+    std::cout << printable("published '" + options_.name + "', version " + std::to_string(version_) + ": " +
+                           size_text(source_.size()) + " on " + short_uuid(slice_->device()) + ", sharing " +
+                           options_.sharing + held_text())
+              << "\n";
+  }
+  std::cout << std::flush;
+}
+
+// A broker that is gone may come back: the session goes on then.
+Result<void> Publication::hold() {
+  for (;;) {
+    const auto now = Clock::now();
+    if (now >= end_) return {};
+    if (!interrupt_.wait(std::min<std::chrono::duration<double>>(kLook, end_ - now))) return {};
+    auto known = session_->ping();
+    if (!known && known.error().code != Code::kUnavailable) return known;
+  }
+}
+
+}  // namespace
+
+int publish_source(const PublicationOptions& options, RegionSource& source) {
+  Publication publication(options, source);
+  if (auto published = publication.publish(); !published) return report(published.error());
+  if (options.keep) return std::cout ? 0 : 1;
+  const auto held = publication.hold();
+  return held ? 0 : report(held.error());
+}
+
+}  // namespace gpumem::cli
