@@ -1,5 +1,6 @@
 #include "daemon/core/region_waits.h"
 
+#include "daemon/core/drop_from.h"
 #include "daemon/core/refusals.h"
 
 namespace gpumem::core {
@@ -22,9 +23,7 @@ std::optional<RegionWaits::Wait> RegionWaits::take(RequestId id) {
   if (taken.empty()) return std::nullopt;
   Wait& wait = taken.mapped();
   drop_name(id, wait);
-  const auto of_session = by_session_.find(wait.session);
-  of_session->second.erase(id);
-  if (of_session->second.empty()) by_session_.erase(of_session);
+  drop_from(by_session_, wait.session, id);
   by_deadline_.erase({wait.deadline, id});
   return std::move(wait);
 }
@@ -53,9 +52,7 @@ void RegionWaits::follow(SessionId session, const std::string& tenant) {
 }
 
 void RegionWaits::drop_name(RequestId id, const Wait& wait) {
-  const auto named = by_name_.find({wait.terms.owner, wait.terms.name});
-  named->second.erase(id);
-  if (named->second.empty()) by_name_.erase(named);
+  drop_from(by_name_, {wait.terms.owner, wait.terms.name}, id);
 }
 
 std::vector<RequestId> RegionWaits::of(const std::string& owner, const std::string& name) const {

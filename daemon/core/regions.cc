@@ -1,18 +1,9 @@
 #include "daemon/core/regions.h"
 
+#include "daemon/core/drop_from.h"
 #include "daemon/core/refusals.h"
 
 namespace gpumem::core {
-namespace {
-
-template <typename ByLease>
-void drop_region_of(ByLease& by_lease, LeaseId lease, RegionId region) {
-  const auto found = by_lease.find(lease);
-  found->second.erase(region);
-  if (found->second.empty()) by_lease.erase(found);
-}
-
-}  // namespace
 
 Checkpoint::Region checkpoint_of(const Region& region) {
   return {region.id,      region.name,   region.device,
@@ -86,12 +77,10 @@ Region Regions::remove(RegionId id) {
 Region Regions::take(RegionId id) {
   auto taken = regions_.extract(id);
   Region& region = taken.mapped();
-  const auto named = by_name_.find({region.owner, region.name});
-  named->second.erase(id);
-  if (named->second.empty()) by_name_.erase(named);
+  drop_from(by_name_, {region.owner, region.name}, id);
   for (const LeaseId lease : region.leases) {
-    drop_region_of(by_lease_, lease, id);
-    if (region.kept) drop_region_of(kept_by_lease_, lease, id);
+    drop_from(by_lease_, lease, id);
+    if (region.kept) drop_from(kept_by_lease_, lease, id);
   }
   by_expiry_.erase({region.ends(), id});
   audiences_.remove(region);
