@@ -20,11 +20,12 @@ lane::Outgoing rest_of(const lane::Outgoing& frame, Clock::duration waited, Cloc
   };
   const auto parsed = lane::parse(frame.bytes());
   const auto shortened = [&](auto body, std::uint64_t least) {
-    body.wait -= std::min(body.wait - least, count(waited));
+    body.wait -= std::min(body.wait - std::min(body.wait, least), count(waited));
     return lane::Outgoing(body, parsed->header.request, count(deadline.time_since_epoch()));
   };
   // Who waits for a region is told that it has waited in vain.
   if (auto map = lane::body_of<lane::MapRegion>(*parsed)) return shortened(*map, 1);
+  if (auto map = lane::body_of<lane::MapOrReserve>(*parsed)) return shortened(*map, 1);
   return shortened(*lane::body_of<lane::Grow>(*parsed), 0);
 }
 

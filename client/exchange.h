@@ -17,7 +17,7 @@ namespace gpumem::client {
 /// threads that wait for an answer reads, and hands the others theirs.
 /// A broker that does not answer a call in time is silent until something comes from it; calls that begin
 /// meanwhile fail at once. What comes for nobody is dropped; the leases of a late grant are returned, a late
-/// import is released.
+/// import or reservation is released.
 /// A broker that has ended may be followed by another, which resumes the session: calls wait for it until
 /// their deadlines, and are made again there. Threads  any. `mutex_` is held for system calls that do not
 /// block.

@@ -91,6 +91,8 @@ void Exchange::give_back(const lane::Incoming& frame) {
   };
   if (const auto imported = lane::body_of<lane::Imported>(frame)) return release(imported->import);
   if (const auto mapped = lane::body_of<lane::RegionMapped>(frame)) return release(mapped->import);
+  if (const auto reserved = lane::body_of<lane::NameReserved>(frame))
+    return queue(lane::Outgoing(lane::ReleaseReservation{reserved->reservation}, next_request()));
   if (frame.header.kind != lane::Kind::kGranted) return;
   const auto granted = lane::body_of<lane::Granted>(frame);
   if (!granted) return;

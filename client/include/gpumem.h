@@ -461,6 +461,32 @@ typedef struct gpumem_region_options {
 gpumem_status gpumem_map_region(gpumem_session* session, const char* name,
                                 const gpumem_region_options* options, gpumem_import** import) GPUMEM_NOEXCEPT;
 
+typedef struct gpumem_reserve_options {
+  size_t struct_size;
+  bool writable;               /* as of gpumem_region_options, of what is mapped */
+  int64_t wait_ms;             /* so long at most for what another process has reserved; 0: not at all */
+  int64_t life_ms;             /* the reservation ends so long after, 7 days at most; 0: 10 minutes */
+  gpumem_canceller* canceller; /* calls the wait off; NULL: nobody does */
+} gpumem_reserve_options;
+#define GPUMEM_RESERVE_OPTIONS_INIT \
+  { sizeof(gpumem_reserve_options), false, 0, 0, NULL }
+
+/* Maps the newest region of this session's tenant with this name, or makes this session the one to publish
+   it. Stores an import and the reservation 0; or NULL and a reservation, if there is no such region and
+   nobody else has reserved the name. Publishing the name by this session fulfils the reservation. It ends
+   with gpumem_release_reservation, after its life and with the session, too; then one of those who wait for
+   it has the next. A process that publishes the name without one is not refused. Errors
+   GPUMEM_INVALID_ARGUMENT (the name), GPUMEM_NOT_FOUND (no wait, and another process has reserved it; a
+   device that this process does not see), GPUMEM_DEADLINE_EXCEEDED (waited in vain), GPUMEM_CANCELLED,
+   GPUMEM_RESOURCE_EXHAUSTED (this session waits for 64, or has reserved 64),
+   GPUMEM_FAILED_PRECONDITION (a broker that knows no reservations), others as gpumem_import_handle. */
+gpumem_status gpumem_map_or_reserve(gpumem_session* session, const char* name,
+                                    const gpumem_reserve_options* options, gpumem_import** import,
+                                    uint64_t* reservation) GPUMEM_NOEXCEPT;
+/* This session does not publish what it has reserved. Errors  GPUMEM_NOT_FOUND (it has been published, or the
+   reservation has ended), GPUMEM_FAILED_PRECONDITION, GPUMEM_UNAVAILABLE, GPUMEM_UNAUTHENTICATED. */
+gpumem_status gpumem_release_reservation(gpumem_session* session, uint64_t reservation) GPUMEM_NOEXCEPT;
+
 typedef struct gpumem_region_info {
   size_t struct_size;
   uint64_t version;

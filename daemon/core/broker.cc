@@ -80,9 +80,11 @@ void Broker::session_ended(SessionId id, SessionEnd end, TimePoint now) {
     for (const auto& [device, request] : session.asked) reclaimer_.note_pinned(session, device);
   }
   region_waits_.drop_all_of(id);
+  const std::vector<Reservation> reserved = reservations_.take_all_of(id);
   lending_.end(session, end == SessionEnd::kLost, now);
   forget_if_done(id);
   settle(now);
+  serve_waits(reserved, now);
 }
 
 void Broker::exited(SessionId id, TimePoint now) { session_ended(id, SessionEnd::kExited, now); }
@@ -290,6 +292,7 @@ void Broker::tick(TimePoint now) {
   state_.arbiter.age(now);
   lending_.refuse_expired(now);
   lending_.drop_expired_regions(now);
+  serve_waits(reservations_.take_expired(now), now);
   refuse_expired_waits(now);
   reclaimer_.tick(now);
   unmanaged_.tick(now);
@@ -300,7 +303,7 @@ std::optional<TimePoint> Broker::next_deadline() const {
   std::optional<TimePoint> next;
   for (const auto one :
        {state_.arbiter.next_deadline(), reclaimer_.next_deadline(), unmanaged_.next_deadline(),
-        lending_.next_deadline(), region_waits_.next_deadline()}) {
+        lending_.next_deadline(), region_waits_.next_deadline(), reservations_.next_expiry()}) {
     if (one && (!next || *one < *next)) next = one;
   }
   return next;

@@ -50,11 +50,17 @@ struct MappedRegion {
   LayoutDigest digest{};
   Imported imported;
 };
+/// There is no such region: the session is the one to publish it.
+struct NameReserved {
+  ReservationId reservation;
+  TimePoint expires{};
+};
+using MapOutcome = std::variant<MappedRegion, NameReserved>;
 /// Answer whoever maps a region, and may have waited for it.
 struct AnswerMap {
   RequestId request;
   SessionId session;
-  Result<MappedRegion> answer;
+  Result<MapOutcome> answer;
 };
 /// The session is asked for more memory than before: its figures say how much of which device and until when.
 struct RingDoorbell {

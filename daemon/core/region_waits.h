@@ -21,6 +21,10 @@ struct MapTerms {
   std::string name;
   std::uint64_t version = 0;  ///< 0: the newest
   MapAs how = MapAs::kReader;
+  /// Of a region of the session's own tenant: if there is none, its name is reserved for so long; zero: not.
+  Duration reserve_for{};
+
+  bool reserves() const { return reserve_for > Duration::zero(); }
 };
 
 /// Who waits for a region that is not published yet, or not for it.

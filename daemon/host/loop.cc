@@ -177,9 +177,11 @@ void Loop::do_effects() {
 // What the next broker would not know of is not lent: its memory comes back at once.
 void Loop::withhold(std::vector<core::Effect>& effects) {
   for (core::Effect& effect : effects) {
-    if (auto* mapped = std::get_if<core::AnswerMap>(&effect); mapped != nullptr && mapped->answer) {
-      static_cast<void>(broker_.release_import(mapped->session, mapped->answer->imported.id, now()));
-      mapped->answer = Error{Code::kUnavailable, journal_.why()};
+    auto* map = std::get_if<core::AnswerMap>(&effect);
+    if (map != nullptr && map->answer && std::holds_alternative<core::MappedRegion>(*map->answer)) {
+      const core::ImportId import = std::get<core::MappedRegion>(*map->answer).imported.id;
+      static_cast<void>(broker_.release_import(map->session, import, now()));
+      map->answer = Error{Code::kUnavailable, journal_.why()};
     }
     auto* answered = std::get_if<core::AnswerGrow>(&effect);
     if (answered == nullptr || !answered->answer) continue;

@@ -51,6 +51,11 @@ void SessionCalls::receive(const v1::SessionRequest& request, core::Broker& brok
     case v1::SessionRequest::kRevokeHandle: return revoke_handle(call, request.revoke_handle());
     case v1::SessionRequest::kPublish: return publish(call, request.publish());
     case v1::SessionRequest::kMapRegion: return answer_later(call, failed_with(api::cannot_import()));
+    case v1::SessionRequest::kMapOrReserve: return answer_later(call, failed_with(api::cannot_import()));
+    case v1::SessionRequest::kReleaseReservation:
+      return answer_later(call, api::release_reservation(
+                                    broker, session_,
+                                    {core::ReservationId{request.release_reservation().reservation()}}, now));
     case v1::SessionRequest::kRemoveRegion:
       return answer_later(
           call, api::remove_region(broker, session_,

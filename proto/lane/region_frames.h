@@ -42,6 +42,21 @@ struct MapRegion {
   MapAs as;               ///< kOwner: a kept region that no process has lives with the session from now on
   std::uint64_t wait;     ///< nanoseconds that the newest may be waited for; 0: not at all
 };
+/// Maps the newest region of the session's tenant with this name. If there is none, reserves the name for the
+/// first session that asks, which is to publish it; the others wait, for the region or for the reservation to
+/// end without it. Answered with RegionMapped, NameReserved or Failed; before that, if it waits, with
+/// Waiting. Cancel withdraws it.
+struct MapOrReserve {
+  static constexpr Kind kKind = Kind::kMapOrReserve;
+  RegionName name;
+  std::uint64_t life;  ///< of the reservation: nanoseconds; 0: the broker's choice
+  std::uint64_t wait;  ///< nanoseconds for what another session has reserved; 0: not at all
+};
+/// The session does not publish what it has reserved: another one may. Answered with Done or Failed.
+struct ReleaseReservation {
+  static constexpr Kind kKind = Kind::kReleaseReservation;
+  std::uint64_t reservation;
+};
 /// Of the session's tenant. Who has mapped it keeps it. Answered with Done or Failed.
 struct RemoveRegion {
   static constexpr Kind kKind = Kind::kRemoveRegion;
@@ -69,6 +84,12 @@ struct RegionMapped {
   std::array<std::uint64_t, kMostLeases> sizes;  ///< of the extents
   static constexpr auto kList = &RegionMapped::sizes;
 };
+/// There is no region of that name. It is the session's to publish, which fulfils the reservation.
+struct NameReserved {
+  static constexpr Kind kKind = Kind::kNameReserved;
+  std::uint64_t reservation;
+  std::uint64_t expires;  ///< it ends then: nanoseconds of CLOCK_MONOTONIC
+};
 
 // Their offsets are a contract with other languages.
 static_assert(offsetof(Publish, slice) == 128 && offsetof(Publish, digest) == 160 &&
@@ -78,6 +99,9 @@ static_assert(offsetof(Publish, slice) == 128 && offsetof(Publish, digest) == 16
 static_assert(offsetof(MapRegion, name) == 128 && offsetof(MapRegion, version) == 256 &&
               offsetof(MapRegion, as) == 264 && sizeof(MapRegion) == 280 && sizeof(RemoveRegion) == 136 &&
               sizeof(Published) == 8);
+static_assert(offsetof(MapOrReserve, life) == 128 && offsetof(MapOrReserve, wait) == 136 &&
+              sizeof(MapOrReserve) == 144 && sizeof(ReleaseReservation) == 8 && sizeof(NameReserved) == 16 &&
+              offsetof(NameReserved, expires) == 8);
 static_assert(offsetof(RegionMapped, digest) == 16 && offsetof(RegionMapped, import) == 48 &&
               offsetof(RegionMapped, count) == 80 && offsetof(RegionMapped, sizes) == 88);
 

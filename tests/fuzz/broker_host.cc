@@ -14,7 +14,7 @@ using lane::Kind;
 bool is_answered(Kind kind) {
   return (kind >= Kind::kOpenSlice && kind <= Kind::kPing) ||
          (kind >= Kind::kExportHandle && kind <= Kind::kExplain) || kind == Kind::kRevokeHandle ||
-         (kind >= Kind::kPublish && kind <= Kind::kRemoveRegion);
+         (kind >= Kind::kPublish && kind <= Kind::kReleaseReservation);
 }
 
 template <class Body>
@@ -270,6 +270,11 @@ void BrokerHost::note_answer(Session& session, const lane::Incoming& frame,
               "each extent of a region comes with its descriptor");
       require(mapped.layout <= mapped.bytes, "a layout is in its region");
       session.imports.push_back(mapped.import);
+      break;
+    }
+    case Kind::kNameReserved: {
+      const std::uint64_t number = whole<lane::NameReserved>(frame).reservation;
+      require(number > std::exchange(reservation_, number), "a reservation's number comes once");
       break;
     }
     case Kind::kDescribed: {

@@ -56,6 +56,7 @@ class BrokerHost : public core::Executor, public core::PacketSender {
   const Session& told(SessionId session) const { return sessions_.at(session); }
   /// Every handle that the broker gave out.
   const std::vector<lane::HandleBytes>& handles() const { return handles_; }
+  std::uint64_t last_reservation() const { return reservation_; }
 
   // core::Executor: the part that transports use.
   void post(Work work) override { run(work); }
@@ -106,7 +107,8 @@ class BrokerHost : public core::Executor, public core::PacketSender {
   std::set<ExtentId> lent_;     ///< of them: sent to some session
   std::set<std::uint64_t> leases_;
   std::vector<lane::HandleBytes> handles_;
-  std::uint64_t region_ = 0;  ///< the last version
+  std::uint64_t region_ = 0;       ///< the last version
+  std::uint64_t reservation_ = 0;  ///< the last number
   std::vector<std::function<void()>> after_;
   IdSource<RequestId> request_ids_;
   std::map<RequestId, Pending> pending_;

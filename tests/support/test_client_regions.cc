@@ -62,6 +62,25 @@ Answer map_region(const Json& command, Holdings& holdings) {
   return answer;
 }
 
+// Answers the reservation, or maps the region as map_region does.
+Answer map_or_reserve(const Json& command, Holdings& holdings) {
+  auto outcome = holdings.session->map_or_reserve(
+      text_of(command.at("region")), {.writable = command.value("writable", false),
+                                      .wait = std::chrono::milliseconds(command.value("wait_ms", 0)),
+                                      .life = std::chrono::milliseconds(command.value("life_ms", 0)),
+                                      .stop = {}});
+  if (!outcome) return failure(outcome.error());
+  Answer answer;
+  if (const auto* reservation = std::get_if<Reservation>(&*outcome)) {
+    answer.json["reservation"] = reservation->number;
+    return answer;
+  }
+  auto& region = std::get<Region>(*outcome);
+  answer.json["version"] = region.version();
+  holdings.imports.insert_or_assign(command.value("import", "i"), std::move(region));
+  return answer;
+}
+
 // As a kernel would, not through the driver: on the simulated one device memory is the process's.
 Answer store(const Json& command, Holdings& holdings) {
   std::signal(SIGSEGV, SIG_DFL);  // and not a sanitizer's report
@@ -76,6 +95,11 @@ std::optional<Answer> region_command(const Json& command, Holdings& holdings) {
   if (what == "publish") return publish(command, holdings);
   if (what == "publish_many") return publish_many(command, holdings);
   if (what == "map_region") return map_region(command, holdings);
+  if (what == "map_or_reserve") return map_or_reserve(command, holdings);
+  if (what == "release_reservation") {
+    auto released = holdings.session->release_reservation({command.at("reservation")});
+    return released ? Answer{} : failure(released.error());
+  }
   if (what == "store") return store(command, holdings);
   if (what != "remove_region") return std::nullopt;
   auto removed = holdings.session->remove_region(text_of(command.at("region")),

@@ -41,6 +41,11 @@ class Region : public Import {
   }
 };
 
+/// A name that is this session's to publish a region under (Session::map_or_reserve).
+struct Reservation {
+  std::uint64_t number = 0;
+};
+
 namespace detail {
 
 /// The version that `call(options, version)` stores.

@@ -97,6 +97,53 @@ TEST_F(CRegion, SaysWhatIsWrongWithWhatIsPublished) {
   EXPECT_TRUE(fails(GPUMEM_INVALID_ARGUMENT, publishing(options), "gpumem_publish_options"));
 }
 
+TEST_F(CRegion, IsReservedPublishedAndThenMapped) {
+  gpumem_reserve_options options = GPUMEM_RESERVE_OPTIONS_INIT;
+  gpumem_import* region = nullptr;
+  std::uint64_t first = 0, second = 0;
+  ASSERT_TRUE(ok(gpumem_map_or_reserve(session_, "weights", nullptr, &region, &first)));
+  EXPECT_EQ(region, nullptr);
+  EXPECT_NE(first, 0U);
+  EXPECT_TRUE(fails(GPUMEM_NOT_FOUND, gpumem_map_or_reserve(session_, "weights", &options, &region, &second),
+                    "reserved by session"));
+  options.wait_ms = 1;
+  EXPECT_TRUE(fails(GPUMEM_DEADLINE_EXCEEDED,
+                    gpumem_map_or_reserve(session_, "weights", &options, &region, &second), "reserved"));
+  EXPECT_TRUE(ok(gpumem_release_reservation(session_, first)));
+  EXPECT_TRUE(fails(GPUMEM_NOT_FOUND, gpumem_release_reservation(session_, first), "no such reservation"));
+  ASSERT_TRUE(ok(gpumem_map_or_reserve(session_, "weights", &options, &region, &second)));
+  EXPECT_GT(second, first);
+  const std::uint64_t version = publish();
+  options.writable = true;
+  ASSERT_TRUE(ok(gpumem_map_or_reserve(session_, "weights", &options, &region, &second)));
+  ASSERT_NE(region, nullptr);
+  EXPECT_EQ(second, 0U);
+  gpumem_region_info info = GPUMEM_REGION_INFO_INIT;
+  ASSERT_TRUE(ok(gpumem_import_region(region, &info)));
+  EXPECT_EQ(info.version, version);
+  *memory_at(gpumem_import_address(region)) = 78;
+  gpumem_import_free(region);
+}
+
+TEST_F(CRegion, SaysWhatIsWrongWithWhatIsReserved) {
+  gpumem_import* region = nullptr;
+  std::uint64_t number = 0;
+  EXPECT_TRUE(
+      fails(GPUMEM_INVALID_ARGUMENT, gpumem_map_or_reserve(nullptr, "a", nullptr, &region, &number), "NULL"));
+  EXPECT_TRUE(fails(GPUMEM_INVALID_ARGUMENT, gpumem_map_or_reserve(session_, "a", nullptr, nullptr, &number),
+                    "NULL"));
+  EXPECT_TRUE(fails(GPUMEM_INVALID_ARGUMENT, gpumem_map_or_reserve(session_, "a", nullptr, &region, nullptr),
+                    "NULL"));
+  EXPECT_TRUE(
+      fails(GPUMEM_INVALID_ARGUMENT, gpumem_map_or_reserve(session_, "", nullptr, &region, &number), "128"));
+  gpumem_reserve_options options = GPUMEM_RESERVE_OPTIONS_INIT;
+  options.life_ms = -1;
+  EXPECT_TRUE(fails(GPUMEM_INVALID_ARGUMENT, gpumem_map_or_reserve(session_, "a", &options, &region, &number),
+                    "life_ms"));
+  EXPECT_TRUE(fails(GPUMEM_INVALID_ARGUMENT, gpumem_release_reservation(nullptr, 1), "NULL"));
+  EXPECT_TRUE(fails(GPUMEM_NOT_FOUND, gpumem_release_reservation(session_, 1), "no such reservation"));
+}
+
 TEST_F(CRegion, SaysWhatIsWrongWithWhatIsMapped) {
   gpumem_import* region = nullptr;
   EXPECT_TRUE(fails(GPUMEM_INVALID_ARGUMENT, gpumem_map_region(nullptr, "a", nullptr, &region), "NULL"));

@@ -2,16 +2,17 @@
 from __future__ import annotations
 
 import builtins
+import contextlib
 import ctypes
 import enum
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, SupportsIndex
 
 from . import _abi, _driver
-from ._library import check, load
+from ._library import check, leave, load
 from ._values import encoded, milliseconds_of, size_of
 from .arrays import Array, Arrays, Held, is_private
-from .errors import FailedPrecondition, InvalidArgument, StaleLayout
+from .errors import FailedPrecondition, InvalidArgument, NotFound, StaleLayout
 from .ipc import Import
 from .layout import MOST_BYTES, ArrayLayout, Layout, aligned
 
@@ -50,6 +51,36 @@ def published(slice_handle: int, name: str, offset: SupportsIndex, bytes: Suppor
     check(load().gpumem_slice_publish(slice_handle, encoded(name, "name"), size_of(offset, "offset"),
                                       size_of(bytes, "bytes"), ctypes.byref(options), ctypes.byref(version)))
     return int(version.value)
+
+
+class Reservation:
+    """A name that is this session's to publish. Made by Session.map_or_reserve.
+
+    Publishing the name by the same session fulfils it. As a context manager it is released at the end of the statement,
+    unless it was fulfilled.
+    """
+
+    def __init__(self, session: Session, name: str, number: int):
+        """Use Session.map_or_reserve."""
+        self._session, self._name, self._number = session, name, number
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    def release(self) -> None:
+        """Lets another process have it. Nothing, if it was fulfilled or has ended. Raises Unavailable."""
+        with contextlib.suppress(NotFound):
+            check(load().gpumem_release_reservation(self._session._handle, self._number))
+
+    def __enter__(self) -> Reservation:
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        leave(self.release, error)
+
+    def __repr__(self) -> str:
+        return f"<gpumem.Reservation of {self._name!r}>"
 
 
 class Region(Import):

@@ -1,10 +1,12 @@
 """This process's connection to the broker, which knows from the kernel who it is."""
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import dataclasses
 import os
 import weakref
+from collections.abc import Iterator
 from typing import Any, SupportsIndex
 
 from . import _abi
@@ -14,7 +16,7 @@ from .allocator import Allocator
 from .errors import Code, InvalidArgument, NotFound, Unavailable
 from .ipc import Import
 from .pressure import Handler, Listener
-from .region import Region
+from .region import Region, Reservation
 from .slice import Slice
 
 
@@ -42,6 +44,16 @@ def _end(handle: int, owner: int) -> None:
     if os.getpid() == owner:  # a forked child leaves its parent's session alone
         load().gpumem_session_close(handle)
         Listener.forget(handle)
+
+
+@contextlib.contextmanager
+def _waited_in_vain_as_not_found() -> Iterator[None]:
+    try:
+        yield
+    except Unavailable as error:
+        if error.code is Code.DEADLINE_EXCEEDED:
+            raise NotFound(str(error), error.code) from None
+        raise
 
 
 class Session:
@@ -135,14 +147,31 @@ class Session:
         options = _abi.sized(_abi.RegionOptions, owner=encoded(owner, "owner"), version=size_of(version, "version"),
                              writable=writable, adopt=bool(adopt), wait_ms=milliseconds_of(wait, "wait"))
         opened = _abi.Handle()
-        try:
+        with _waited_in_vain_as_not_found():
             check(load().gpumem_map_region(self._handle, encoded(name, "name"), ctypes.byref(options),
                                            ctypes.byref(opened)))
-        except Unavailable as error:
-            if error.code is Code.DEADLINE_EXCEEDED:
-                raise NotFound(str(error), error.code) from None
-            raise
         return Region(opened.value or 0, self, name, writable=writable)
+
+    def map_or_reserve(self, name: str, *, writable: bool = False, wait: float = 0.0,
+                       life: float | None = None) -> Region | Reservation:
+        """Maps the newest region of this session's tenant with this name, or makes this session the one to publish it:
+        if there is no such region, and nobody else has reserved the name, this answers a Reservation.
+
+        wait: seconds for what another process has reserved. If that ends without a region, one of those who wait is next.
+        life: seconds after which the reservation ends, 7 days at most; None: 10 minutes.
+        A process that publishes the name without a reservation is not refused.
+        Raises NotFound (another process has reserved it, and not published it within `wait`), OutOfMemory (this session
+        waits for 64, or has reserved 64), FailedPrecondition (a broker that knows no reservations), others as map_region.
+        """
+        options = _abi.sized(_abi.ReserveOptions, writable=writable, wait_ms=milliseconds_of(wait, "wait"),
+                             life_ms=0 if life is None else max(1, milliseconds_of(life, "life")))
+        opened, number = _abi.Handle(), ctypes.c_uint64()
+        with _waited_in_vain_as_not_found():
+            check(load().gpumem_map_or_reserve(self._handle, encoded(name, "name"), ctypes.byref(options),
+                                               ctypes.byref(opened), ctypes.byref(number)))
+        if not opened.value:
+            return Reservation(self, name, number.value)
+        return Region(opened.value, self, name, writable=writable)
 
     def remove_region(self, name: str, *, version: SupportsIndex = 0) -> None:
         """Ends a region of this session's tenant: nobody maps it any more. Who has mapped it keeps it.
