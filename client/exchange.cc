@@ -23,9 +23,10 @@ lane::Outgoing rest_of(const lane::Outgoing& frame, Clock::duration waited, Cloc
     body.wait -= std::min(body.wait - std::min(body.wait, least), count(waited));
     return lane::Outgoing(body, parsed->header.request, count(deadline.time_since_epoch()));
   };
-  // Who waits for a region is told that it has waited in vain.
+  // Who waits for a region, or for its generation, is told that it has waited in vain.
   if (auto map = lane::body_of<lane::MapRegion>(*parsed)) return shortened(*map, 1);
   if (auto map = lane::body_of<lane::MapOrReserve>(*parsed)) return shortened(*map, 1);
+  if (auto next = lane::body_of<lane::AwaitGeneration>(*parsed)) return shortened(*next, 1);
   return shortened(*lane::body_of<lane::Grow>(*parsed), 0);
 }
 

@@ -113,7 +113,7 @@ Result<std::unique_ptr<ImportState>> ImportState::open(std::shared_ptr<Connectio
                                                        RegionPart part, bool writable) {
   return open(std::move(connection), std::move(part.part),
               writable ? cuda::Access::kReadWrite : cuda::Access::kRead,
-              {part.version, part.layout, part.digest});
+              {part.version, part.layout, part.digest, writable});
 }
 
 Result<std::unique_ptr<ImportState>> ImportState::open(std::shared_ptr<Connection> connection,
@@ -149,6 +149,29 @@ Result<void> ImportState::map(const ImportedPart& part, cuda::Access access) {
   reservation_ = std::move(*reservation);
   mapping_ = std::move(*mapping);
   return {};
+}
+
+Result<void> ImportState::check_region() const {
+  if (auto usable = connection_->usable(); !usable) return usable;
+  if (region_.version != 0) return {};
+  return Error{Code::kFailedPrecondition, "the import is of a handle: only regions have generations"};
+}
+
+Result<std::uint64_t> ImportState::commit() const {
+  if (auto right = check_region(); !right) return right.error();
+  if (!region_.writable)
+    return Error{Code::kFailedPrecondition, "the region is mapped for reading: map it writable to commit"};
+  const auto told = connection_->lane().call<lane::RegionGeneration>(lane::CommitRegion{region_.version});
+  if (!told) return told.error();
+  return told->generation;
+}
+
+Result<std::uint64_t> ImportState::generation(const GenerationOptions& options) const {
+  if (auto right = check_region(); !right) return right.error();
+  if (options.stop.stop_requested()) return called_off();
+  const RegionWait wait(options.wait);
+  return connection_->lane().await_generation({region_.version, options.after, wait.nanoseconds()},
+                                              wait.terms(*connection_, options.stop));
 }
 
 ImportState::~ImportState() {

@@ -38,8 +38,12 @@ class ImportState {
     std::uint64_t version = 0;
     Bytes layout;
     lane::LayoutDigest digest{};
+    bool writable = false;
   };
   const Region& region() const { return region_; }
+  /// As gpumem_import_commit and gpumem_import_generation.
+  Result<std::uint64_t> commit() const;
+  Result<std::uint64_t> generation(const GenerationOptions& options) const;
 
  private:
   ImportState(std::shared_ptr<Connection> connection, std::uint64_t id)
@@ -49,6 +53,7 @@ class ImportState {
   static Result<std::unique_ptr<ImportState>> open(std::shared_ptr<Connection> connection, ImportedPart part,
                                                    cuda::Access access, const Region& region);
   Result<void> map(const ImportedPart& part, cuda::Access access);
+  Result<void> check_region() const;
 
   const std::shared_ptr<Connection> connection_;
   const std::uint64_t id_;

@@ -102,6 +102,9 @@ class Lane {
   Result<std::variant<RegionPart, lane::NameReserved>> map_or_reserve(const lane::MapOrReserve& body,
                                                                       const GrowTerms& terms);
 
+  /// A region's generation, which may be waited for as a growth. Errors  as map_region.
+  Result<std::uint64_t> await_generation(const lane::AwaitGeneration& body, const GrowTerms& terms);
+
   /// Makes the request `body`, and gives `take` every part of the grant as it comes. The grant is the
   /// caller's to accept or to return, also if this fails after some parts. Errors  with the broker's Denial;
   /// kCancelled: by `terms.stop`.

@@ -501,6 +501,34 @@ typedef struct gpumem_region_info {
 /* Stores what its publisher said of a mapped region; zeros for an import of a handle. */
 gpumem_status gpumem_import_region(const gpumem_import* import, gpumem_region_info* info) GPUMEM_NOEXCEPT;
 
+/* ---- Generations: a region whose content changes, for processes that work together. ---- */
+
+/* Says that this process has changed the content of a region that it has mapped writable, or that the slice
+   has published: the region's generation is one higher. Stores it. The caller has synchronised the device
+   first: the broker orders notifications, not memory. After a restart of the broker a commit may count twice.
+   Errors  GPUMEM_FAILED_PRECONDITION (not mapped writable, a handle's, not this session's any more, a broker
+   that knows no generations), GPUMEM_NOT_FOUND (the region has ended), GPUMEM_UNAVAILABLE,
+   GPUMEM_UNAUTHENTICATED. */
+gpumem_status gpumem_import_commit(gpumem_import* import, uint64_t* generation) GPUMEM_NOEXCEPT;
+gpumem_status gpumem_slice_commit(gpumem_slice* slice, uint64_t version,
+                                  uint64_t* generation) GPUMEM_NOEXCEPT;
+
+typedef struct gpumem_generation_options {
+  size_t struct_size;
+  uint64_t after;              /* with a wait: a generation higher than this one */
+  int64_t wait_ms;             /* so long at most for that; 0: not at all, the generation is the one of now */
+  gpumem_canceller* canceller; /* calls the wait off; NULL: nobody does. Closing the import does, too */
+} gpumem_generation_options;
+#define GPUMEM_GENERATION_OPTIONS_INIT \
+  { sizeof(gpumem_generation_options), 0, 0, NULL }
+
+/* Stores a mapped region's generation: 0 when it is published, one higher with each commit.
+   Errors  GPUMEM_DEADLINE_EXCEEDED (waited in vain), GPUMEM_CANCELLED, GPUMEM_NOT_FOUND (the region has
+   ended), GPUMEM_RESOURCE_EXHAUSTED (this session waits for 64), GPUMEM_FAILED_PRECONDITION (a handle's, a
+   broker that knows no generations), GPUMEM_UNAVAILABLE, GPUMEM_UNAUTHENTICATED. */
+gpumem_status gpumem_import_generation(gpumem_import* import, const gpumem_generation_options* options,
+                                       uint64_t* generation) GPUMEM_NOEXCEPT;
+
 /* Ends a region of this session's tenant: nobody maps it any more. Who has mapped it keeps it. `version`: 0
    for the newest. Errors  GPUMEM_INVALID_ARGUMENT (the name), GPUMEM_NOT_FOUND, GPUMEM_FAILED_PRECONDITION,
    GPUMEM_UNAVAILABLE, GPUMEM_UNAUTHENTICATED. */

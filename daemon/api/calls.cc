@@ -188,6 +188,17 @@ Result<void> release_reservation(core::Broker& broker, SessionId session, const 
   return broker.release_reservation(session, request.reservation, now);
 }
 
+Result<std::uint64_t> commit_region(core::Broker& broker, SessionId session, const CommitRegion& request,
+                                    core::TimePoint now) {
+  return broker.commit_region(session, request.version, now);
+}
+
+RequestId await_generation(core::Executor& executor, SessionId session, const AwaitGeneration& request,
+                           core::Executor::GenerationAnswer answer) {
+  return executor.await_generation(session, {request.version, request.after},
+                                   std::min(request.wait, kLongestWait), std::move(answer));
+}
+
 Result<void> remove_region(core::Broker& broker, SessionId session, const RemoveRegion& request,
                            core::TimePoint now) {
   if (auto named = check_region_name(request.name); !named) return named;

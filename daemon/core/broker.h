@@ -151,8 +151,17 @@ class Broker {
   /// `id`  as of grow(). Errors  too: kDeadlineExceeded (waited in vain), kResourceExhausted (the session
   /// waits for too many, or has reserved too many), kInvalidArgument (waits for a certain version).
   void map_or_wait(RequestId id, SessionId session, MapTerms terms, Duration wait, TimePoint now);
-  /// Until when it waits; nothing: it does not.
-  std::optional<TimePoint> map_due(RequestId id) const;
+  /// Until when a request for a region or for its generation waits; nothing: it does not.
+  std::optional<TimePoint> region_due(RequestId id) const;
+  /// The session has changed a region's content: who waits for the next generation is told of it. Returns
+  /// that. Errors  kNotFound (no such region that is shared with the session's tenant, or that it has),
+  ///         kFailedPrecondition (it has not mapped it).
+  Result<std::uint64_t> commit_region(SessionId session, RegionId region, TimePoint now);
+  /// Asks for a region's generation: the one of now, without a wait; else one higher than `terms.after`, as
+  /// soon as there is one. Answered by one AnswerGeneration effect, unless it is cancelled or the session
+  /// ends. `id`  as of grow(). Errors  as commit_region, also when the region ends; kDeadlineExceeded (waited
+  /// in vain), kResourceExhausted (the session waits for too many).
+  void await_generation(RequestId id, SessionId session, GenerationTerms terms, Duration wait, TimePoint now);
   /// The session does not publish what it has reserved. Errors  kNotFound: it has published it, or the
   /// reservation has ended.
   Result<void> release_reservation(SessionId session, ReservationId reservation, TimePoint now);
@@ -249,6 +258,9 @@ class Broker {
   Result<MapOutcome> map_or_reserve(SessionId session, const MapTerms& terms, TimePoint now);
   Result<MapOutcome> reserve(SessionId session, const MapTerms& terms, TimePoint now);
   std::string words_of(const Reservation& reservation) const;
+  void tell_generation(RegionId region, const Result<std::uint64_t>& generation);
+  void refuse_ended_generation_waits();
+  void refuse_expired_generation_waits(TimePoint now);
   void answer_map(RequestId id, SessionId session, Result<MapOutcome> answer);
   Result<Explanation> with_regions(Result<Explanation> explanation) const;
   const Session* other_of_process(const Session& session) const;
@@ -261,6 +273,7 @@ class Broker {
   Explainer explainer_{state_, reclaimer_};
   Lending lending_{state_, explainer_};
   RegionWaits region_waits_;
+  GenerationWaits generation_waits_;
   RegionReservations reservations_;
   Outside outside_{state_};
   Unmanaged unmanaged_{state_, outside_};

@@ -14,7 +14,7 @@ Result<RegionId> Broker::publish(SessionId id, SliceId slice, std::span<const Le
   settle(now);  // others may have expired
   if (!published) return published;
   reservations_.fulfil(id, (*session)->tenant_name, name);
-  serve_waits(region_waits_.of((*session)->tenant_name, name), now);
+  serve_waits(region_waits_.of({(*session)->tenant_name, name}), now);
   return published;
 }
 
@@ -118,7 +118,7 @@ Result<void> Broker::release_reservation(SessionId id, ReservationId reservation
 
 // One of those who wait for a name is told that it is the one to publish it; unless it has been published.
 void Broker::serve_waits(const std::vector<Reservation>& ended, TimePoint now) {
-  for (const Reservation& one : ended) serve_waits(region_waits_.of(one.owner, one.name), now);
+  for (const Reservation& one : ended) serve_waits(region_waits_.of({one.owner, one.name}), now);
 }
 
 // Another version may be published and removed again before all are served.
@@ -148,9 +148,10 @@ void Broker::refuse_expired_waits(TimePoint now) {
   }
 }
 
-std::optional<TimePoint> Broker::map_due(RequestId id) const {
-  const RegionWaits::Wait* wait = region_waits_.find(id);
-  return wait == nullptr ? std::nullopt : std::optional(wait->deadline);
+std::optional<TimePoint> Broker::region_due(RequestId id) const {
+  if (const RegionWait* wait = region_waits_.find(id)) return wait->deadline;
+  if (const GenerationWait* wait = generation_waits_.find(id)) return wait->deadline;
+  return std::nullopt;
 }
 
 void Broker::answer_map(RequestId id, SessionId session, Result<MapOutcome> answer) {

@@ -71,6 +71,7 @@ const Region* Regions::find(TenantId owner, const std::string& name, std::uint64
 
 Region Regions::remove(RegionId id) {
   outbox_.record(Checkpoint::RegionGone{id});
+  ended_.push_back(id);
   return take(id);
 }
 
@@ -124,6 +125,12 @@ void Regions::adopt(RegionId id) {
   put(std::move(region));
 }
 
+std::uint64_t Regions::commit(RegionId id) {
+  Region& region = regions_.at(id);
+  outbox_.record(Checkpoint::RegionGeneration{id, ++region.generation});
+  return region.generation;
+}
+
 void Regions::set_owner(RegionId id, TenantId owner) {
   Region region = take(id);
   region.owner = owner;
@@ -161,7 +168,11 @@ RegionTotal Regions::total(TenantId owner, DeviceIndex device) const {
 }
 
 void Regions::add_to(Checkpoint& checkpoint) const {
-  for (const auto& [id, region] : regions_) checkpoint.regions.emplace(id, checkpoint_of(region));
+  for (const auto& [id, region] : regions_) {
+    checkpoint.regions.emplace(id, checkpoint_of(region));
+    if (region.generation != 0)
+      checkpoint.generations.emplace(id, Checkpoint::RegionGeneration{id, region.generation});
+  }
 }
 
 }  // namespace gpumem::core

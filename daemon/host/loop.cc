@@ -213,6 +213,12 @@ void Loop::do_effect(core::AnswerMap& effect) {
   after([answer = std::move(*answer), result = std::move(effect.answer)] { answer(result); });
 }
 
+void Loop::do_effect(core::AnswerGeneration& effect) {
+  auto answer = pending_generations_.take(effect.request);
+  if (!answer) return;
+  after([answer = std::move(*answer), result = std::move(effect.answer)] { answer(result); });
+}
+
 void Loop::do_effect(core::RingDoorbell& effect) {
   const auto client = clients_.find(effect.session);
   if (client != clients_.end() && broker_.knows(effect.session))
@@ -283,11 +289,23 @@ RequestId Loop::map_region(SessionId session, core::MapTerms terms, core::Durati
   return id;
 }
 
+RequestId Loop::await_generation(SessionId session, core::GenerationTerms terms, core::Duration wait,
+                                 GenerationAnswer answer) {
+  const RequestId id = request_ids_.next();
+  pending_generations_.add(id, session, std::move(answer));
+  run([&](core::Broker& broker, core::TimePoint at) {
+    broker.await_generation(id, session, terms, wait, at);
+  });
+  return id;
+}
+
 void Loop::cancel(RequestId request) {
   run([&](core::Broker& broker, core::TimePoint at) { broker.cancel(request, at); });
   if (auto answer = pending_.take(request))
     (*answer)(core::GrowFailure{{Code::kCancelled, "the request was withdrawn"}, {}});
   if (auto answer = pending_maps_.take(request))
+    (*answer)(Error{Code::kCancelled, "the request was withdrawn"});
+  if (auto answer = pending_generations_.take(request))
     (*answer)(Error{Code::kCancelled, "the request was withdrawn"});
 }
 
@@ -295,6 +313,8 @@ void Loop::end_requests_of(SessionId session) {
   for (const GrowAnswer& answer : pending_.take_all_of(session))
     answer(core::GrowFailure{{Code::kCancelled, "the session has ended"}, {}});
   for (const MapAnswer& answer : pending_maps_.take_all_of(session))
+    answer(Error{Code::kCancelled, "the session has ended"});
+  for (const GenerationAnswer& answer : pending_generations_.take_all_of(session))
     answer(Error{Code::kCancelled, "the session has ended"});
 }
 

@@ -106,6 +106,10 @@ api::MapOrReserve to_call(const MapOrReserve& body) {
   return {std::string(body.name.view()), to_duration(body.life), to_duration(body.wait)};
 }
 
+api::AwaitGeneration to_call(const AwaitGeneration& body) {
+  return {core::RegionId{body.version}, body.after, to_duration(body.wait)};
+}
+
 api::RemoveRegion to_call(const RemoveRegion& body) { return {std::string(body.name.view()), body.version}; }
 
 Failed to_body(const core::GrowFailure& failure) {

@@ -15,6 +15,7 @@ api::ExportHandle to_call(const ExportHandle& body);
 api::Publish to_call(const Publish& body);
 api::MapRegion to_call(const MapRegion& body);
 api::MapOrReserve to_call(const MapOrReserve& body);
+api::AwaitGeneration to_call(const AwaitGeneration& body);
 api::RemoveRegion to_call(const RemoveRegion& body);
 
 /// With the figures, if it is a denial: for the caller, so without other tenants' names.

@@ -44,22 +44,68 @@ Result<void> SessionCalls::take(const Call& call, const ReleaseReservation& body
   return {};
 }
 
-// `begin`  starts the request, which its argument gets the end of, and returns its number.
+Result<void> SessionCalls::take(const Call& call, const CommitRegion& body) {
+  if (call.expired) {
+    answer_later(call, too_late());
+    return {};
+  }
+  const auto generation =
+      api::commit_region(call.broker, call.session, {core::RegionId{body.version}}, call.now);
+  if (generation)
+    answer_later(call, RegionGeneration{*generation});
+  else
+    answer_later(call, failed_with(generation.error()));
+  return {};
+}
+
+Result<void> SessionCalls::take(const Call& call, const AwaitGeneration& body) {
+  if (call.expired) {
+    answer_later(call, too_late());
+    return {};
+  }
+  return begin_wait(call, [&] {
+    return api::await_generation(executor_, call.session, to_call(body),
+                                 [this, session = call.session, number = call.number](const auto& answer) {
+                                   answer_generation(session, number, answer);
+                                 });
+  });
+}
+
 template <class Begin>
 Result<void> SessionCalls::await_region(const Call& call, Begin begin) {
+  return begin_wait(call, [&] {
+    return begin([this, session = call.session, number = call.number](const auto& answer) {
+      answer_map(session, number, answer);
+    });
+  });
+}
+
+// `begin`  starts the request, and returns its number. What it is answered with takes it out of `maps_`.
+template <class Begin>
+Result<void> SessionCalls::begin_wait(const Call& call, Begin begin) {
   const std::pair key(call.session, call.number);
   if (!maps_.emplace(key, RequestId{}).second) return broken("two requests at once have one number");
-  const RequestId id = begin([this, key](const auto& answer) { answer_map(key.first, key.second, answer); });
+  const RequestId id = begin();
   const auto map = maps_.find(key);
   if (!id || map == maps_.end()) return {};
   map->second = id;
   executor_.after([this, key, &broker = call.broker] {
     const auto waiting = maps_.find(key);
     if (waiting == maps_.end()) return;
-    const auto due = broker.map_due(waiting->second);
+    const auto due = broker.region_due(waiting->second);
     if (due) sender_.send(key.first, Outgoing(Waiting{to_nanoseconds(*due)}, key.second).bytes(), {});
   });
   return {};
+}
+
+void SessionCalls::answer_generation(SessionId session, std::uint64_t number,
+                                     const Result<std::uint64_t>& answer) {
+  maps_.erase({session, number});
+  const auto send = [&](const auto& body) { sender_.send(session, Outgoing(body, number).bytes(), {}); };
+  if (answer)
+    send(RegionGeneration{*answer});
+  else
+    send(failed_with(answer.error()));
 }
 
 // Many that were waited for can be published at once: unread answers would use up descriptors, too.

@@ -114,7 +114,9 @@ class Clients {
   }
 
   std::string sharing(std::size_t which) {
-    switch (input_.below(9)) {
+    switch (input_.below(11)) {
+      case 9: return bytes(lane::CommitRegion{some_version()});
+      case 10: return bytes(lane::AwaitGeneration{some_version(), input_.below(4), some_time()});
       case 7: return bytes(lane::MapOrReserve{some_name(), some_time(), some_time()});
       case 8: return bytes(lane::ReleaseReservation{host_.last_reservation() - input_.below(3)});
       case 4: return bytes(a_region(which));
@@ -178,6 +180,8 @@ class Clients {
     if (names_readers) body.readers[input_.below(body.readers.size())] = some_owner();
     return body;
   }
+
+  std::uint64_t some_version() { return input_.one_in(8) ? input_.word() : 1 + input_.below(8); }
 
   std::uint64_t some_time() {
     if (input_.one_in(4)) return 0;

@@ -56,6 +56,10 @@ class Publication:
         """Whose memory it is."""
         return self._slice
 
+    def commit(self) -> int:
+        """As Region.commit: this process has changed the content."""
+        return self._slice.commit(self._version)
+
     def close(self) -> None:
         """Removes the region, and gives its memory back if no slice was passed. Again: nothing. Raises as
         Session.remove_region, except NotFound."""

@@ -5,14 +5,14 @@ import builtins
 import contextlib
 import ctypes
 import enum
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, SupportsIndex
 
 from . import _abi, _driver
 from ._library import check, leave, load
 from ._values import encoded, milliseconds_of, size_of
 from .arrays import Array, Arrays, Held, is_private
-from .errors import FailedPrecondition, InvalidArgument, NotFound, StaleLayout
+from .errors import Code, FailedPrecondition, InvalidArgument, NotFound, StaleLayout, Unavailable
 from .ipc import Import
 from .layout import MOST_BYTES, ArrayLayout, Layout, aligned
 
@@ -20,6 +20,16 @@ if TYPE_CHECKING:
     from .session import Session
 
 DIGEST_BYTES = 32
+
+
+@contextlib.contextmanager
+def waited_in_vain_as_not_found() -> Iterator[None]:
+    try:
+        yield
+    except Unavailable as error:
+        if error.code is Code.DEADLINE_EXCEEDED:
+            raise NotFound(str(error), error.code) from None
+        raise
 
 
 class Sharing(enum.IntEnum):
@@ -118,6 +128,37 @@ class Region(Import):
     def digest(self) -> builtins.bytes:
         """Of the layout, as the publisher says: 32 bytes."""
         return builtins.bytes(self._info.digest)
+
+    def commit(self) -> int:
+        """Says that this process, which has mapped the region writable, has changed its content: the generation is one
+        higher. Answers it. The caller has synchronised the device first: the broker orders notifications, not memory.
+        After a restart of the broker a commit may count twice.
+
+        Raises FailedPrecondition (not mapped writable, closed, a broker that knows no generations), NotFound (the region
+        has ended), Unavailable.
+        """
+        generation = ctypes.c_uint64()
+        check(load().gpumem_import_commit(self._handle, ctypes.byref(generation)))
+        return int(generation.value)
+
+    def generation(self) -> int:
+        """0 when it is published, one higher with each commit. Raises as commit, whether writable or not."""
+        return self._generation(0, 0.0)
+
+    def wait_generation(self, after: SupportsIndex, wait: float) -> int:
+        """A generation higher than `after`, as soon as there is one; `wait`: seconds at most.
+
+        Raises NotFound (none within `wait`; the region has ended), OutOfMemory (this session waits for 64), others as
+        generation.
+        """
+        with waited_in_vain_as_not_found():
+            return self._generation(after, wait)
+
+    def _generation(self, after: SupportsIndex, wait: float) -> int:
+        options = _abi.sized(_abi.GenerationOptions, after=size_of(after, "after"), wait_ms=milliseconds_of(wait, "wait"))
+        generation = ctypes.c_uint64()
+        check(load().gpumem_import_generation(self._handle, ctypes.byref(options), ctypes.byref(generation)))
+        return int(generation.value)
 
     def read_layout(self, *, expect_digest: builtins.bytes | None = None) -> Layout:
         """Which arrays are in it. Copies the layout's bytes to the host, and nothing else.

@@ -1,22 +1,20 @@
 """This process's connection to the broker, which knows from the kernel who it is."""
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import dataclasses
 import os
 import weakref
-from collections.abc import Iterator
 from typing import Any, SupportsIndex
 
 from . import _abi
 from ._library import check, leave, load, text, visit
 from ._values import encoded, milliseconds_of, size_of
 from .allocator import Allocator
-from .errors import Code, InvalidArgument, NotFound, Unavailable
+from .errors import InvalidArgument
 from .ipc import Import
 from .pressure import Handler, Listener
-from .region import Region, Reservation
+from .region import Region, Reservation, waited_in_vain_as_not_found
 from .slice import Slice
 
 
@@ -44,16 +42,6 @@ def _end(handle: int, owner: int) -> None:
     if os.getpid() == owner:  # a forked child leaves its parent's session alone
         load().gpumem_session_close(handle)
         Listener.forget(handle)
-
-
-@contextlib.contextmanager
-def _waited_in_vain_as_not_found() -> Iterator[None]:
-    try:
-        yield
-    except Unavailable as error:
-        if error.code is Code.DEADLINE_EXCEEDED:
-            raise NotFound(str(error), error.code) from None
-        raise
 
 
 class Session:
@@ -147,7 +135,7 @@ class Session:
         options = _abi.sized(_abi.RegionOptions, owner=encoded(owner, "owner"), version=size_of(version, "version"),
                              writable=writable, adopt=bool(adopt), wait_ms=milliseconds_of(wait, "wait"))
         opened = _abi.Handle()
-        with _waited_in_vain_as_not_found():
+        with waited_in_vain_as_not_found():
             check(load().gpumem_map_region(self._handle, encoded(name, "name"), ctypes.byref(options),
                                            ctypes.byref(opened)))
         return Region(opened.value or 0, self, name, writable=writable)
@@ -166,7 +154,7 @@ class Session:
         options = _abi.sized(_abi.ReserveOptions, writable=writable, wait_ms=milliseconds_of(wait, "wait"),
                              life_ms=0 if life is None else max(1, milliseconds_of(life, "life")))
         opened, number = _abi.Handle(), ctypes.c_uint64()
-        with _waited_in_vain_as_not_found():
+        with waited_in_vain_as_not_found():
             check(load().gpumem_map_or_reserve(self._handle, encoded(name, "name"), ctypes.byref(options),
                                                ctypes.byref(opened), ctypes.byref(number)))
         if not opened.value:
