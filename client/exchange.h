@@ -17,7 +17,7 @@ namespace gpumem::client {
 /// threads that wait for an answer reads, and hands the others theirs.
 /// A broker that does not answer a call in time is silent until something comes from it; calls that begin
 /// meanwhile fail at once. What comes for nobody is dropped; the leases of a late grant are returned, a late
-/// import is released.
+/// import or reservation is released.
 /// A broker that has ended may be followed by another, which resumes the session: calls wait for it until
 /// their deadlines, and are made again there. Threads  any. `mutex_` is held for system calls that do not
 /// block.
@@ -143,6 +143,7 @@ class Exchange {
   void resume(Clock::time_point deadline) GPUMEM_REQUIRES(mutex_);
   void go_on(Resumption::Reopened reopened) GPUMEM_REQUIRES(mutex_);
   bool is_spoken(std::string_view frame) const GPUMEM_REQUIRES(mutex_);
+  static Error unspoken();
   void send_again(Call& call) GPUMEM_REQUIRES(mutex_);
   Result<void> begin(Call& call) GPUMEM_REQUIRES(mutex_);
   Result<void> await(Call& call) GPUMEM_REQUIRES(mutex_);
@@ -169,6 +170,8 @@ class Exchange {
   Error gone() const GPUMEM_REQUIRES(mutex_);
   Error silent() const { return error("does not answer"); }
 
+  /// Longer than any real wait, and short enough to be added to a point in time.
+  static constexpr std::chrono::milliseconds kLongest = std::chrono::hours(24 * 365);
   // Between two attempts to find another broker.
   static constexpr std::chrono::milliseconds kFirstPause{2};
   static constexpr std::chrono::milliseconds kLongestPause{100};

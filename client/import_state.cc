@@ -42,6 +42,33 @@ Result<Bytes> size_of(const lane::Imported& imported) {
   return sum;
 }
 
+/// How long a region is waited for.
+class RegionWait {
+ public:
+  explicit RegionWait(std::chrono::milliseconds time)
+      : time_(std::clamp(time, std::chrono::milliseconds::zero(), kLongestRegionWait)) {}
+
+  std::uint64_t nanoseconds() const {
+    return static_cast<std::uint64_t>(std::chrono::nanoseconds(time_).count());
+  }
+  GrowTerms terms(const Connection& connection, std::stop_token stop) const {
+    const Lane::Clock::time_point now = Lane::Clock::now();
+    return {now + connection.timeout(), std::move(stop), now + time_ + connection.timeout()};
+  }
+
+ private:
+  std::chrono::milliseconds time_;
+};
+
+/// Errors  kInvalidArgument (name), kCancelled, those of Connection::usable.
+Result<void> check_ready(Connection& connection, const std::string& name, const std::stop_token& stop) {
+  if (auto right = check_name(name); !right) return right;
+  if (auto usable = connection.usable(); !usable) return usable;
+  if (auto started = connection.pressure().start(); !started) return started;
+  if (stop.stop_requested()) return called_off();
+  return {};
+}
+
 }  // namespace
 
 Result<std::unique_ptr<ImportState>> ImportState::open(std::shared_ptr<Connection> connection,
@@ -56,22 +83,37 @@ Result<std::unique_ptr<ImportState>> ImportState::open(std::shared_ptr<Connectio
 Result<std::unique_ptr<ImportState>> ImportState::open(std::shared_ptr<Connection> connection,
                                                        const std::string& name,
                                                        const RegionOptions& options) {
-  if (auto right = check_name(name); !right) return right.error();
   if (auto right = check_owner(options.owner); !right) return right.error();
-  if (auto usable = connection->usable(); !usable) return usable.error();
-  if (auto started = connection->pressure().start(); !started) return started.error();
-  if (options.stop.stop_requested()) return called_off();
-  const auto wait = std::clamp(options.wait, std::chrono::milliseconds::zero(), kLongestRegionWait);
-  const Lane::Clock::time_point now = Lane::Clock::now();
+  if (auto ready = check_ready(*connection, name, options.stop); !ready) return ready.error();
+  const RegionWait wait(options.wait);
   auto mapped = connection->lane().map_region(
       {lane::Text<128>::of(options.owner), lane::RegionName::of(name), options.version,
-       options.adopt ? lane::MapAs::kOwner : lane::MapAs::kReader,
-       static_cast<std::uint64_t>(std::chrono::nanoseconds(wait).count())},
-      {now + connection->timeout(), options.stop, now + wait + connection->timeout()});
+       options.adopt ? lane::MapAs::kOwner : lane::MapAs::kReader, wait.nanoseconds()},
+      wait.terms(*connection, options.stop));
   if (!mapped) return mapped.error();
-  return open(std::move(connection), std::move(mapped->part),
-              options.writable ? cuda::Access::kReadWrite : cuda::Access::kRead,
-              {mapped->version, mapped->layout, mapped->digest});
+  return open(std::move(connection), std::move(*mapped), options.writable);
+}
+
+Result<ImportState::OrReserved> ImportState::open_or_reserve(std::shared_ptr<Connection> connection,
+                                                             const std::string& name,
+                                                             const ReserveOptions& options) {
+  if (auto ready = check_ready(*connection, name, options.stop); !ready) return ready.error();
+  const RegionWait wait(options.wait);
+  auto outcome = connection->lane().map_or_reserve(
+      {lane::RegionName::of(name), RegionWait(options.life).nanoseconds(), wait.nanoseconds()},
+      wait.terms(*connection, options.stop));
+  if (!outcome) return outcome.error();
+  if (const auto* reserved = std::get_if<lane::NameReserved>(&*outcome)) return OrReserved(*reserved);
+  auto opened = open(std::move(connection), std::get<RegionPart>(std::move(*outcome)), options.writable);
+  if (!opened) return opened.error();
+  return OrReserved(std::move(*opened));
+}
+
+Result<std::unique_ptr<ImportState>> ImportState::open(std::shared_ptr<Connection> connection,
+                                                       RegionPart part, bool writable) {
+  return open(std::move(connection), std::move(part.part),
+              writable ? cuda::Access::kReadWrite : cuda::Access::kRead,
+              {part.version, part.layout, part.digest, writable});
 }
 
 Result<std::unique_ptr<ImportState>> ImportState::open(std::shared_ptr<Connection> connection,
@@ -107,6 +149,29 @@ Result<void> ImportState::map(const ImportedPart& part, cuda::Access access) {
   reservation_ = std::move(*reservation);
   mapping_ = std::move(*mapping);
   return {};
+}
+
+Result<void> ImportState::check_region() const {
+  if (auto usable = connection_->usable(); !usable) return usable;
+  if (region_.version != 0) return {};
+  return Error{Code::kFailedPrecondition, "the import is of a handle: only regions have generations"};
+}
+
+Result<std::uint64_t> ImportState::commit() const {
+  if (auto right = check_region(); !right) return right.error();
+  if (!region_.writable)
+    return Error{Code::kFailedPrecondition, "the region is mapped for reading: map it writable to commit"};
+  const auto told = connection_->lane().call<lane::RegionGeneration>(lane::CommitRegion{region_.version});
+  if (!told) return told.error();
+  return told->generation;
+}
+
+Result<std::uint64_t> ImportState::generation(const GenerationOptions& options) const {
+  if (auto right = check_region(); !right) return right.error();
+  if (options.stop.stop_requested()) return called_off();
+  const RegionWait wait(options.wait);
+  return connection_->lane().await_generation({region_.version, options.after, wait.nanoseconds()},
+                                              wait.terms(*connection_, options.stop));
 }
 
 ImportState::~ImportState() {

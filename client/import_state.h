@@ -1,5 +1,7 @@
 #pragma once
 #include <memory>
+#include <string>
+#include <variant>
 #include <vector>
 
 #include "client/connection.h"
@@ -19,6 +21,10 @@ class ImportState {
   /// Errors  as gpumem_map_region.
   static Result<std::unique_ptr<ImportState>> open(std::shared_ptr<Connection> connection,
                                                    const std::string& name, const RegionOptions& options);
+  using OrReserved = std::variant<std::unique_ptr<ImportState>, lane::NameReserved>;
+  /// Errors  as gpumem_map_or_reserve.
+  static Result<OrReserved> open_or_reserve(std::shared_ptr<Connection> connection, const std::string& name,
+                                            const ReserveOptions& options);
   /// Unmaps the memory and tells the broker. Not run in a forked child.
   ~ImportState();
   ImportState(const ImportState&) = delete;
@@ -32,15 +38,22 @@ class ImportState {
     std::uint64_t version = 0;
     Bytes layout;
     lane::LayoutDigest digest{};
+    bool writable = false;
   };
   const Region& region() const { return region_; }
+  /// As gpumem_import_commit and gpumem_import_generation.
+  Result<std::uint64_t> commit() const;
+  Result<std::uint64_t> generation(const GenerationOptions& options) const;
 
  private:
   ImportState(std::shared_ptr<Connection> connection, std::uint64_t id)
       : connection_(std::move(connection)), id_(id) {}
+  static Result<std::unique_ptr<ImportState>> open(std::shared_ptr<Connection> connection, RegionPart part,
+                                                   bool writable);
   static Result<std::unique_ptr<ImportState>> open(std::shared_ptr<Connection> connection, ImportedPart part,
                                                    cuda::Access access, const Region& region);
   Result<void> map(const ImportedPart& part, cuda::Access access);
+  Result<void> check_region() const;
 
   const std::shared_ptr<Connection> connection_;
   const std::uint64_t id_;

@@ -25,6 +25,15 @@ Result<Answer, GrowError> answer_in(const LanePacket& packet, bool off = false) 
   return *body;
 }
 
+RegionPart part_of(const lane::RegionMapped& mapped, LanePacket& answer) {
+  const lane::Imported imported{mapped.import, mapped.device, mapped.offset,
+                                mapped.bytes,  mapped.count,  mapped.sizes};
+  return {mapped.version,
+          {mapped.layout},
+          mapped.digest,
+          {imported, std::move(answer.descriptors), answer.lost_descriptors}};
+}
+
 /// Whether the parts of a grant follow on each other.
 class GrantOrder {
  public:
@@ -69,6 +78,7 @@ template Result<lane::Done> Lane::body_in(const LanePacket&);
 template Result<lane::SliceOpened> Lane::body_in(const LanePacket&);
 template Result<lane::HandleExported> Lane::body_in(const LanePacket&);
 template Result<lane::Published> Lane::body_in(const LanePacket&);
+template Result<lane::RegionGeneration> Lane::body_in(const LanePacket&);
 
 template <class Answer, class Body>
 Result<Answer> Lane::ask_import(const Body& body, LanePacket& answer) {
@@ -89,31 +99,53 @@ Result<ImportedPart> Lane::import_handle(const lane::ImportHandle& body) {
   return ImportedPart{*imported, std::move(answer.descriptors), answer.lost_descriptors};
 }
 
-Result<lane::RegionMapped> Lane::await_region(const lane::MapRegion& body, const GrowTerms& terms,
-                                              LanePacket& answer) {
+template <class Body>
+Result<void> Lane::await_region(const Body& body, const GrowTerms& terms, LanePacket& answer) {
   Exchange::Call call(exchange_, {terms.deadline, terms.ends}, Exchange::Call::Of::kGrowth);
   auto sent = call.send(lane::Outgoing(body, call.request(), nanoseconds(terms.deadline)));
-  if (!sent) return sent.error();
+  if (!sent) return sent;
   crash_at(CrashPoint::kClientMapSent);
   const std::stop_callback call_off(terms.stop, [&call] { call.call_off(); });
-  if (auto awaited = call.await(answer); !awaited) return awaited.error();
+  if (auto awaited = call.await(answer); !awaited) return awaited;
   crash_at(CrashPoint::kClientMapReceived);
-  auto mapped = answer_in<lane::RegionMapped>(answer, terms.stop.stop_requested());
-  if (!mapped) return Error(std::move(mapped).error());
-  return *mapped;
+  return {};
 }
 
 Result<RegionPart> Lane::map_region(const lane::MapRegion& body, const GrowTerms& terms) {
   LanePacket answer;
-  auto mapped =
-      body.wait == 0 ? ask_import<lane::RegionMapped>(body, answer) : await_region(body, terms, answer);
-  if (!mapped) return Error(std::move(mapped).error());
-  const lane::Imported imported{mapped->import, mapped->device, mapped->offset,
-                                mapped->bytes,  mapped->count,  mapped->sizes};
-  return RegionPart{mapped->version,
-                    {mapped->layout},
-                    mapped->digest,
-                    {imported, std::move(answer.descriptors), answer.lost_descriptors}};
+  if (body.wait == 0) {
+    const auto mapped = ask_import<lane::RegionMapped>(body, answer);
+    if (!mapped) return mapped.error();
+    return part_of(*mapped, answer);
+  }
+  if (auto awaited = await_region(body, terms, answer); !awaited) return awaited.error();
+  const auto mapped = answer_in<lane::RegionMapped>(answer, terms.stop.stop_requested());
+  if (!mapped) return Error(mapped.error());
+  return part_of(*mapped, answer);
+}
+
+Result<std::variant<RegionPart, lane::NameReserved>> Lane::map_or_reserve(const lane::MapOrReserve& body,
+                                                                          const GrowTerms& terms) {
+  using Outcome = std::variant<RegionPart, lane::NameReserved>;
+  LanePacket answer;
+  if (auto awaited = await_region(body, terms, answer); !awaited) return awaited.error();
+  const auto frame = lane::parse(answer.view());
+  if (frame && frame->header.kind == lane::Kind::kNameReserved) {
+    const auto reserved = body_in<lane::NameReserved>(answer);
+    if (!reserved) return reserved.error();
+    return Outcome(*reserved);
+  }
+  const auto mapped = answer_in<lane::RegionMapped>(answer, terms.stop.stop_requested());
+  if (!mapped) return Error(mapped.error());
+  return Outcome(part_of(*mapped, answer));
+}
+
+Result<std::uint64_t> Lane::await_generation(const lane::AwaitGeneration& body, const GrowTerms& terms) {
+  LanePacket answer;
+  if (auto awaited = await_region(body, terms, answer); !awaited) return awaited.error();
+  const auto told = answer_in<lane::RegionGeneration>(answer, terms.stop.stop_requested());
+  if (!told) return Error(told.error());
+  return told->generation;
 }
 
 Result<Greeting> Lane::greet(const std::string& label) {

@@ -8,6 +8,7 @@
 #include <stop_token>
 #include <string>
 #include <type_traits>
+#include <variant>
 #include <vector>
 
 #include "base/crash_point.h"
@@ -101,6 +102,12 @@ class Lane {
   /// The same of a region, which may be waited for as a growth. Errors  kFailedPrecondition, too: the broker
   /// knows no regions.
   Result<RegionPart> map_region(const lane::MapRegion& body, const GrowTerms& terms);
+  /// The same, or a reservation of the region's name, which is the caller's to fulfil or to release.
+  Result<std::variant<RegionPart, lane::NameReserved>> map_or_reserve(const lane::MapOrReserve& body,
+                                                                      const GrowTerms& terms);
+
+  /// A region's generation, which may be waited for as a growth. Errors  as map_region.
+  Result<std::uint64_t> await_generation(const lane::AwaitGeneration& body, const GrowTerms& terms);
 
   /// Makes the request `body`, and gives `take` every part of the grant as it comes. The grant is the
   /// caller's to accept or to return, also if this fails after some parts. Errors  with the broker's Denial;
@@ -134,7 +141,7 @@ class Lane {
   template <class Body>
   static constexpr bool kIsOfUseLate =
       std::is_same_v<Body, lane::Return> || std::is_same_v<Body, lane::CloseSlice> ||
-      std::is_same_v<Body, lane::ReleaseImport>;
+      std::is_same_v<Body, lane::ReleaseImport> || std::is_same_v<Body, lane::ReleaseReservation>;
 
   Lane(OwnFd socket, const std::filesystem::path& path, std::chrono::milliseconds timeout)
       : path_(path), exchange_(LaneSocket(std::move(socket)), path.string(), timeout) {}
@@ -146,8 +153,9 @@ class Lane {
   /// Asks for memory of another session; its descriptors are in `answer`.
   template <class Answer, class Body>
   Result<Answer> ask_import(const Body& body, LanePacket& answer);
-  Result<lane::RegionMapped> await_region(const lane::MapRegion& body, const GrowTerms& terms,
-                                          LanePacket& answer);
+  /// Asks for a region, and waits for what the broker has decided once the wait is over.
+  template <class Body>
+  Result<void> await_region(const Body& body, const GrowTerms& terms, LanePacket& answer);
 
   const std::filesystem::path path_;
   std::optional<LaneResumption> resumption_;

@@ -92,6 +92,7 @@ struct gpumem_import final : gpumem::c_abi::Lasting {
   const std::string device;
   const int ordinal;
   const gpumem::c_abi::Import::Region region;
+  std::stop_source closing;  ///< calls off waits for a generation
   gpumem::c_abi::Kept<gpumem::c_abi::Import> import;
 };
 

@@ -115,7 +115,9 @@ gpumem_status gpumem_import_close(gpumem_import* import) noexcept {
   return guarded([&] {
     if (auto given = not_null(import, "import"); !given) return fail(given.error());
     const auto taken = import->import.take();
-    return taken ? GPUMEM_OK : fail(taken.error());
+    if (!taken) return fail(taken.error());
+    import->closing.request_stop();
+    return GPUMEM_OK;
   });
 }
 

@@ -69,6 +69,41 @@ Result<gpumem_import*> map_region(gpumem_session& handle, const char* name,
   return new gpumem_import(std::move(*import));
 }
 
+struct MapOrReserved {
+  gpumem_import* import = nullptr;
+  std::uint64_t reservation = 0;
+};
+
+Result<MapOrReserved> map_or_reserve(gpumem_session& handle, const char* name,
+                                     const gpumem_reserve_options* given) {
+  const auto known = read_struct(given, "gpumem_reserve_options");
+  if (!known) return known.error();
+  const auto wait = read_duration(known->wait_ms, "wait_ms");
+  if (!wait) return wait.error();
+  const auto life = read_duration(known->life_ms, "life_ms");
+  if (!life) return life.error();
+  Stopping stopping;
+  if (known->canceller != nullptr) stopping.add(known->canceller->source.get_token());
+  const auto session = handle.session.use();
+  if (!session) return session.error();
+  auto outcome = Import::open_or_reserve(
+      (*session)->connection(), text(name),
+      {.writable = known->writable, .wait = *wait, .life = *life, .stop = stopping.token()});
+  if (!outcome) return outcome.error();
+  if (const auto* reserved = std::get_if<lane::NameReserved>(&*outcome))
+    return MapOrReserved{.import = nullptr, .reservation = reserved->reservation};
+  return MapOrReserved{.import = new gpumem_import(std::get<std::unique_ptr<Import>>(std::move(*outcome))),
+                       .reservation = 0};
+}
+
+Result<void> release_reservation(gpumem_session& handle, std::uint64_t reservation) {
+  const auto session = handle.session.use();
+  if (!session) return session.error();
+  const auto released = (*session)->connection()->lane().call(lane::ReleaseReservation{reservation});
+  if (!released) return released.error();
+  return {};
+}
+
 Result<void> remove_region(gpumem_session& handle, const std::string& name, std::uint64_t version) {
   if (auto right = client::check_name(name); !right) return right;
   const auto session = handle.session.use();
@@ -109,6 +144,30 @@ gpumem_status gpumem_map_region(gpumem_session* session, const char* name,
     if (!mapped) return fail(mapped.error());
     *import = *mapped;
     return GPUMEM_OK;
+  });
+}
+
+gpumem_status gpumem_map_or_reserve(gpumem_session* session, const char* name,
+                                    const gpumem_reserve_options* options, gpumem_import** import,
+                                    uint64_t* reservation) noexcept {
+  return guarded([&] {
+    if (auto given = not_null(session, "session"); !given) return fail(given.error());
+    if (auto given = not_null(import, "where to store the import"); !given) return fail(given.error());
+    if (auto given = not_null(reservation, "where to store the reservation"); !given)
+      return fail(given.error());
+    const auto outcome = gpumem::c_abi::map_or_reserve(*session, name, options);
+    if (!outcome) return fail(outcome.error());
+    *import = outcome->import;
+    *reservation = outcome->reservation;
+    return GPUMEM_OK;
+  });
+}
+
+gpumem_status gpumem_release_reservation(gpumem_session* session, uint64_t reservation) noexcept {
+  return guarded([&] {
+    if (auto given = not_null(session, "session"); !given) return fail(given.error());
+    const auto released = gpumem::c_abi::release_reservation(*session, reservation);
+    return released ? GPUMEM_OK : fail(released.error());
   });
 }
 

@@ -461,6 +461,32 @@ typedef struct gpumem_region_options {
 gpumem_status gpumem_map_region(gpumem_session* session, const char* name,
                                 const gpumem_region_options* options, gpumem_import** import) GPUMEM_NOEXCEPT;
 
+typedef struct gpumem_reserve_options {
+  size_t struct_size;
+  bool writable;               /* as of gpumem_region_options, of what is mapped */
+  int64_t wait_ms;             /* so long at most for what another process has reserved; 0: not at all */
+  int64_t life_ms;             /* the reservation ends so long after, 7 days at most; 0: 10 minutes */
+  gpumem_canceller* canceller; /* calls the wait off; NULL: nobody does */
+} gpumem_reserve_options;
+#define GPUMEM_RESERVE_OPTIONS_INIT \
+  { sizeof(gpumem_reserve_options), false, 0, 0, NULL }
+
+/* Maps the newest region of this session's tenant with this name, or makes this session the one to publish
+   it. Stores an import and the reservation 0; or NULL and a reservation, if there is no such region and
+   nobody else has reserved the name. Publishing the name by this session fulfils the reservation. It ends
+   with gpumem_release_reservation, after its life and with the session, too; then one of those who wait for
+   it has the next. A process that publishes the name without one is not refused. Errors
+   GPUMEM_INVALID_ARGUMENT (the name), GPUMEM_NOT_FOUND (no wait, and another process has reserved it; a
+   device that this process does not see), GPUMEM_DEADLINE_EXCEEDED (waited in vain), GPUMEM_CANCELLED,
+   GPUMEM_RESOURCE_EXHAUSTED (this session waits for 64, or has reserved 64),
+   GPUMEM_FAILED_PRECONDITION (a broker that knows no reservations), others as gpumem_import_handle. */
+gpumem_status gpumem_map_or_reserve(gpumem_session* session, const char* name,
+                                    const gpumem_reserve_options* options, gpumem_import** import,
+                                    uint64_t* reservation) GPUMEM_NOEXCEPT;
+/* This session does not publish what it has reserved. Errors  GPUMEM_NOT_FOUND (it has been published, or the
+   reservation has ended), GPUMEM_FAILED_PRECONDITION, GPUMEM_UNAVAILABLE, GPUMEM_UNAUTHENTICATED. */
+gpumem_status gpumem_release_reservation(gpumem_session* session, uint64_t reservation) GPUMEM_NOEXCEPT;
+
 typedef struct gpumem_region_info {
   size_t struct_size;
   uint64_t version;
@@ -474,6 +500,34 @@ typedef struct gpumem_region_info {
 
 /* Stores what its publisher said of a mapped region; zeros for an import of a handle. */
 gpumem_status gpumem_import_region(const gpumem_import* import, gpumem_region_info* info) GPUMEM_NOEXCEPT;
+
+/* ---- Generations: a region whose content changes, for processes that work together. ---- */
+
+/* Says that this process has changed the content of a region that it has mapped writable, or that the slice
+   has published: the region's generation is one higher. Stores it. The caller has synchronised the device
+   first: the broker orders notifications, not memory. After a restart of the broker a commit may count twice.
+   Errors  GPUMEM_FAILED_PRECONDITION (not mapped writable, a handle's, not this session's any more, a broker
+   that knows no generations), GPUMEM_NOT_FOUND (the region has ended), GPUMEM_UNAVAILABLE,
+   GPUMEM_UNAUTHENTICATED. */
+gpumem_status gpumem_import_commit(gpumem_import* import, uint64_t* generation) GPUMEM_NOEXCEPT;
+gpumem_status gpumem_slice_commit(gpumem_slice* slice, uint64_t version,
+                                  uint64_t* generation) GPUMEM_NOEXCEPT;
+
+typedef struct gpumem_generation_options {
+  size_t struct_size;
+  uint64_t after;              /* with a wait: a generation higher than this one */
+  int64_t wait_ms;             /* so long at most for that; 0: not at all, the generation is the one of now */
+  gpumem_canceller* canceller; /* calls the wait off; NULL: nobody does. Closing the import does, too */
+} gpumem_generation_options;
+#define GPUMEM_GENERATION_OPTIONS_INIT \
+  { sizeof(gpumem_generation_options), 0, 0, NULL }
+
+/* Stores a mapped region's generation: 0 when it is published, one higher with each commit.
+   Errors  GPUMEM_DEADLINE_EXCEEDED (waited in vain), GPUMEM_CANCELLED, GPUMEM_NOT_FOUND (the region has
+   ended), GPUMEM_RESOURCE_EXHAUSTED (this session waits for 64), GPUMEM_FAILED_PRECONDITION (a handle's, a
+   broker that knows no generations), GPUMEM_UNAVAILABLE, GPUMEM_UNAUTHENTICATED. */
+gpumem_status gpumem_import_generation(gpumem_import* import, const gpumem_generation_options* options,
+                                       uint64_t* generation) GPUMEM_NOEXCEPT;
 
 /* Ends a region of this session's tenant: nobody maps it any more. Who has mapped it keeps it. `version`: 0
    for the newest. Errors  GPUMEM_INVALID_ARGUMENT (the name), GPUMEM_NOT_FOUND, GPUMEM_FAILED_PRECONDITION,

@@ -194,6 +194,38 @@ RequestId await_region(core::Executor& executor, SessionId session, const MapReg
                              std::move(answer));
 }
 
+RequestId map_or_reserve(core::Executor& executor, SessionId session, const MapOrReserve& request,
+                         core::Executor::MapAnswer answer) {
+  if (auto named = check_region_name(request.name); !named) {
+    answer(named.error());
+    return {};
+  }
+  const core::Duration life = request.life == core::Duration::zero() ? kReservationLife : request.life;
+  return executor.map_region(session,
+                             {.owner = {}, .name = request.name, .reserve_for = std::min(life, kLongestWait)},
+                             std::min(request.wait, kLongestWait), std::move(answer));
+}
+
+Result<void> release_reservation(core::Broker& broker, SessionId session, const ReleaseReservation& request,
+                                 core::TimePoint now) {
+  return broker.release_reservation(session, request.reservation, now);
+}
+
+// One that cannot be written down is a number left out: whoever commits again gets the next.
+Result<std::uint64_t> commit_region(core::Executor& executor, core::Broker& broker, SessionId session,
+                                    const CommitRegion& request, core::TimePoint now) {
+  const auto generation = broker.commit_region(session, request.version, now);
+  if (!generation) return generation;
+  if (auto written = executor.write_down(); !written) return written.error();
+  return generation;
+}
+
+RequestId await_generation(core::Executor& executor, SessionId session, const AwaitGeneration& request,
+                           core::Executor::GenerationAnswer answer) {
+  return executor.await_generation(session, {request.version, request.after},
+                                   std::min(request.wait, kLongestWait), std::move(answer));
+}
+
 Result<void> remove_region(core::Broker& broker, SessionId session, const RemoveRegion& request,
                            core::TimePoint now) {
   if (auto named = check_region_name(request.name); !named) return named;

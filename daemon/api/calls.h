@@ -73,6 +73,22 @@ struct MapRegion {
   std::uint64_t as = 0;       ///< as core::MapAs
   core::Duration wait{};      ///< for it to be published
 };
+struct MapOrReserve {
+  std::string name;
+  core::Duration life{};  ///< of the reservation; zero: kReservationLife
+  core::Duration wait{};  ///< for what another session has reserved
+};
+struct ReleaseReservation {
+  core::ReservationId reservation;
+};
+struct CommitRegion {
+  core::RegionId version;
+};
+struct AwaitGeneration {
+  core::RegionId version;
+  std::uint64_t after = 0;  ///< with a wait: a higher one
+  core::Duration wait{};    ///< zero: the one of now, whichever
+};
 struct RemoveRegion {
   std::string name;
   std::uint64_t version = 0;  ///< zero: the newest
@@ -85,16 +101,19 @@ struct Describe {};
 struct Explain {};
 
 /// Each of the calls. A transport that does not have one of them fails its test.
-using Call =
-    std::variant<OpenSlice, CloseSlice, Grow, Return, ExportHandle, ImportHandle, RevokeHandle, ReleaseImport,
-                 Publish, MapRegion, RemoveRegion, Charge, Ping, Spent, Describe, Explain>;
+using Call = std::variant<OpenSlice, CloseSlice, Grow, Return, ExportHandle, ImportHandle, RevokeHandle,
+                          ReleaseImport, Publish, MapRegion, MapOrReserve, ReleaseReservation, CommitRegion,
+                          AwaitGeneration, RemoveRegion, Charge, Ping, Spent, Describe, Explain>;
 inline constexpr std::array<std::string_view, std::variant_size_v<Call>> kCallNames{
-    "OpenSlice",    "CloseSlice",    "Grow",     "Return",    "ExportHandle", "ImportHandle",
-    "RevokeHandle", "ReleaseImport", "Publish",  "MapRegion", "RemoveRegion", "Charge",
-    "Ping",         "Spent",         "Describe", "Explain"};
+    "OpenSlice",    "CloseSlice",      "Grow",         "Return",    "ExportHandle", "ImportHandle",
+    "RevokeHandle", "ReleaseImport",   "Publish",      "MapRegion", "MapOrReserve", "ReleaseReservation",
+    "CommitRegion", "AwaitGeneration", "RemoveRegion", "Charge",    "Ping",         "Spent",
+    "Describe",     "Explain"};
 
 /// How long a handle can be redeemed, if it is not said.
 inline constexpr core::Duration kHandleLife = std::chrono::minutes(1);
+/// How long a name stays reserved, if it is not said.
+inline constexpr core::Duration kReservationLife = std::chrono::minutes(10);
 
 struct SliceOpened {
   SliceId slice;
@@ -155,6 +174,18 @@ Result<core::MappedRegion> map_region(core::Executor& executor, core::Broker& br
 /// Returns  its number; none: it has been answered.
 RequestId await_region(core::Executor& executor, SessionId session, const MapRegion& request,
                        core::Executor::MapAnswer answer);
+/// The same of a region of the session's own tenant, whose name is reserved if there is none.
+RequestId map_or_reserve(core::Executor& executor, SessionId session, const MapOrReserve& request,
+                         core::Executor::MapAnswer answer);
+/// Errors  as core::Broker::release_reservation.
+Result<void> release_reservation(core::Broker& broker, SessionId session, const ReleaseReservation& request,
+                                 core::TimePoint now);
+/// Errors  as core::Broker::commit_region.
+Result<std::uint64_t> commit_region(core::Executor& executor, core::Broker& broker, SessionId session,
+                                    const CommitRegion& request, core::TimePoint now);
+/// As core::Broker::await_generation. Returns  its number.
+RequestId await_generation(core::Executor& executor, SessionId session, const AwaitGeneration& request,
+                           core::Executor::GenerationAnswer answer);
 /// Errors  as core::Broker::remove_region.
 Result<void> remove_region(core::Broker& broker, SessionId session, const RemoveRegion& request,
                            core::TimePoint now);

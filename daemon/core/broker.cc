@@ -80,9 +80,12 @@ void Broker::session_ended(SessionId id, SessionEnd end, TimePoint now) {
     for (const auto& [device, request] : session.asked) reclaimer_.note_pinned(session, device);
   }
   region_waits_.drop_all_of(id);
+  generation_waits_.drop_all_of(id);
+  const std::vector<Reservation> reserved = reservations_.take_all_of(id);
   lending_.end(session, end == SessionEnd::kLost, now);
   forget_if_done(id);
   settle(now);
+  serve_waits(reserved, now);
 }
 
 void Broker::exited(SessionId id, TimePoint now) { session_ended(id, SessionEnd::kExited, now); }
@@ -168,6 +171,7 @@ void Broker::grow(RequestId id, SessionId session_id, std::span<const Part> part
 
 void Broker::cancel(RequestId id, TimePoint now) {
   region_waits_.take(id);
+  generation_waits_.take(id);
   lending_.cancel(id, now);
   settle(now);
 }
@@ -290,7 +294,9 @@ void Broker::tick(TimePoint now) {
   state_.arbiter.age(now);
   lending_.refuse_expired(now);
   lending_.drop_expired_regions(now);
+  serve_waits(reservations_.take_expired(now), now);
   refuse_expired_waits(now);
+  refuse_expired_generation_waits(now);
   reclaimer_.tick(now);
   unmanaged_.tick(now);
   settle(now);
@@ -298,9 +304,9 @@ void Broker::tick(TimePoint now) {
 
 std::optional<TimePoint> Broker::next_deadline() const {
   std::optional<TimePoint> next;
-  for (const auto one :
-       {state_.arbiter.next_deadline(), reclaimer_.next_deadline(), unmanaged_.next_deadline(),
-        lending_.next_deadline(), region_waits_.next_deadline()}) {
+  for (const auto one : {state_.arbiter.next_deadline(), reclaimer_.next_deadline(),
+                         unmanaged_.next_deadline(), lending_.next_deadline(), region_waits_.next_deadline(),
+                         generation_waits_.next_deadline(), reservations_.next_expiry()}) {
     if (one && (!next || *one < *next)) next = one;
   }
   return next;
@@ -317,6 +323,10 @@ void Broker::drain() {
     const SessionId session = region_waits_.take(id)->session;
     state_.outbox.emit(AnswerMap{id, session, Error{Code::kUnavailable, "the broker is stopping"}});
   }
+  for (const RequestId id : generation_waits_.all()) {
+    const SessionId session = generation_waits_.take(id)->session;
+    state_.outbox.emit(AnswerGeneration{id, session, Error{Code::kUnavailable, "the broker is stopping"}});
+  }
 }
 
 // ---- What follows ----
@@ -326,9 +336,10 @@ void Broker::settle(TimePoint now) {
     progress(now);
     const std::vector<RequestId> refused = reclaimer_.update(now);
     const bool gave_up = lending_.give_up_kept(now);
-    if (refused.empty() && !gave_up) return;
+    if (refused.empty() && !gave_up) break;
     for (const RequestId id : refused) lending_.refuse_waiting(id, now);  // which makes room for others
   }
+  refuse_ended_generation_waits();
 }
 
 void Broker::progress(TimePoint now) {

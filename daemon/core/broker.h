@@ -12,6 +12,7 @@
 #include "daemon/core/outside.h"
 #include "daemon/core/reclaimer.h"
 #include "daemon/core/region_listing.h"
+#include "daemon/core/region_reservations.h"
 #include "daemon/core/region_waits.h"
 #include "daemon/core/state.h"
 #include "daemon/core/unmanaged.h"
@@ -147,12 +148,25 @@ class Broker {
   /// What was mapped is not, as if it had not been asked for.
   void take_back(SessionId session, const MappedRegion& mapped, TimePoint now);
   /// As map_region(); if there is no such region, waits for one to be published. Answered by one AnswerMap
-  /// effect, unless it is cancelled or the session ends. `id`  as of grow(). Errors  too: kDeadlineExceeded
-  /// (waited in vain), kResourceExhausted (the session waits for too many), kInvalidArgument (waits for a
-  /// certain version).
+  /// effect, unless it is cancelled or the session ends. If the terms reserve, the first who asks is told so,
+  /// and the others wait: for the region, or until that reservation has ended without it, when one of them is
+  /// told. `id`  as of grow(). Errors  too: kDeadlineExceeded (waited in vain), kResourceExhausted (the
+  /// session waits for too many, or has reserved too many), kInvalidArgument (waits for a certain version).
   void map_or_wait(RequestId id, SessionId session, MapTerms terms, Duration wait, TimePoint now);
-  /// Until when it waits; nothing: it does not.
-  std::optional<TimePoint> map_due(RequestId id) const;
+  /// Until when a request for a region or for its generation waits; nothing: it does not.
+  std::optional<TimePoint> region_due(RequestId id) const;
+  /// The session has changed a region's content: who waits for the next generation is told of it. Returns
+  /// that. Errors  kNotFound (no such region that is shared with the session's tenant, or that it has),
+  ///         kFailedPrecondition (it has not mapped it).
+  Result<std::uint64_t> commit_region(SessionId session, RegionId region, TimePoint now);
+  /// Asks for a region's generation: the one of now, without a wait; else one higher than `terms.after`, as
+  /// soon as there is one. Answered by one AnswerGeneration effect, unless it is cancelled or the session
+  /// ends. `id`  as of grow(). Errors  as commit_region, also when the region ends; kDeadlineExceeded (waited
+  /// in vain), kResourceExhausted (the session waits for too many).
+  void await_generation(RequestId id, SessionId session, GenerationTerms terms, Duration wait, TimePoint now);
+  /// The session does not publish what it has reserved. Errors  kNotFound: it has published it, or the
+  /// reservation has ended.
+  Result<void> release_reservation(SessionId session, ReservationId reservation, TimePoint now);
   /// Ends a region of the session's tenant: nobody maps it any more. Who has mapped it keeps it.
   /// Errors  kNotFound.
   Result<void> remove_region(SessionId session, const std::string& name, std::uint64_t version,
@@ -242,7 +256,14 @@ class Broker {
   std::size_t clients_of(TenantId tenant) const;
   void serve_waits(const std::vector<RequestId>& ids, TimePoint now);
   void refuse_expired_waits(TimePoint now);
-  void answer_map(RequestId id, SessionId session, Result<MappedRegion> answer);
+  void serve_waits(const std::vector<Reservation>& ended, TimePoint now);
+  Result<MapOutcome> map_or_reserve(SessionId session, const MapTerms& terms, TimePoint now);
+  Result<MapOutcome> reserve(SessionId session, const MapTerms& terms, TimePoint now);
+  std::string words_of(const Reservation& reservation) const;
+  void tell_generation(RegionId region, const Result<std::uint64_t>& generation);
+  void refuse_ended_generation_waits();
+  void refuse_expired_generation_waits(TimePoint now);
+  void answer_map(RequestId id, SessionId session, Result<MapOutcome> answer);
   Result<Explanation> with_regions(Result<Explanation> explanation) const;
   const Session* other_of_process(const Session& session) const;
   // What each tenant that has sessions is to have under a policy, and whose the sessions are then.
@@ -254,6 +275,8 @@ class Broker {
   Explainer explainer_{state_, reclaimer_};
   Lending lending_{state_, explainer_};
   RegionWaits region_waits_;
+  GenerationWaits generation_waits_;
+  RegionReservations reservations_;
   Outside outside_{state_};
   Unmanaged unmanaged_{state_, outside_};
   std::uint64_t generation_ = 1;

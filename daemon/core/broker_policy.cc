@@ -34,7 +34,10 @@ Result<void> Broker::apply(Policy policy, TimePoint now, std::string cause) {
   for (const auto& [id, owner] : owners)
     if (state_.session(id).tenant_name != owner) others.emplace(id, state_.tenants.find(owner)->id);
   lending_.move(others, now);
-  for (const auto& [id, owner] : others) region_waits_.follow(id, state_.session(id).tenant_name);
+  for (const auto& [id, owner] : others) {
+    region_waits_.follow(id, state_.session(id).tenant_name);
+    static_cast<void>(reservations_.take_all_of(id));  // of names of the tenant that it belonged to
+  }
   state_.tenants.retire_all();
   if (other_aging) state_.arbiter.set_aging(state_.policy.aging, now);
   state_.arbiter.rebuild();

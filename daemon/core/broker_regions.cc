@@ -13,7 +13,9 @@ Result<RegionId> Broker::publish(SessionId id, SliceId slice, std::span<const Le
   const std::string name = terms.name;
   auto published = lending_.publish(**session, slice, leases, std::move(terms), now);
   settle(now);  // others may have expired
-  if (published) serve_waits(region_waits_.of((*session)->tenant_name, name), now);
+  if (!published) return published;
+  reservations_.fulfil(id, (*session)->tenant_name, name);
+  serve_waits(region_waits_.of({(*session)->tenant_name, name}), now);
   return published;
 }
 
@@ -75,9 +77,9 @@ void Broker::map_or_wait(RequestId id, SessionId session_id, MapTerms terms, Dur
   if (!session) return answer_map(id, session_id, session.error());
   const bool is_own = terms.owner.empty();
   if (is_own) terms.owner = (*session)->tenant_name;
-  auto mapped = map_region(session_id, terms.owner, terms.name, terms.version, now, terms.how);
-  const bool may_come = !mapped && mapped.error().code == Code::kNotFound && wait > Duration::zero();
-  if (!may_come) return answer_map(id, session_id, std::move(mapped));
+  auto outcome = map_or_reserve(session_id, terms, now);
+  const bool may_come = !outcome && outcome.error().code == Code::kNotFound && wait > Duration::zero();
+  if (!may_come) return answer_map(id, session_id, std::move(outcome));
   if (terms.version != Regions::kNewest)
     return answer_map(id, session_id,
                       Error{Code::kInvalidArgument, "the newest version can be waited for, no other"});
@@ -86,16 +88,55 @@ void Broker::map_or_wait(RequestId id, SessionId session_id, MapTerms terms, Dur
   if (!waits) answer_map(id, session_id, waits.error());
 }
 
+// kNotFound: there is nothing to be had yet.
+Result<MapOutcome> Broker::map_or_reserve(SessionId session, const MapTerms& terms, TimePoint now) {
+  auto mapped = map_region(session, terms.owner, terms.name, terms.version, now, terms.how);
+  if (mapped) return MapOutcome(std::move(*mapped));
+  if (!terms.reserves() || mapped.error().code != Code::kNotFound) return mapped.error();
+  return reserve(session, terms, now);
+}
+
+Result<MapOutcome> Broker::reserve(SessionId session, const MapTerms& terms, TimePoint now) {
+  if (const Reservation* others = reservations_.find(terms.owner, terms.name))
+    return Error{Code::kNotFound, words_of(*others)};
+  const TimePoint expires = now + std::min(terms.reserve_for, TimePoint::max() - now);
+  auto reserved = reservations_.add({{}, session, terms.owner, terms.name, expires}, now);
+  if (!reserved) return reserved.error();
+  return MapOutcome(NameReserved{reserved->id, reserved->expires});
+}
+
+// For its own tenant.
+std::string Broker::words_of(const Reservation& reservation) const {
+  const Peer& peer = state_.session(reservation.holder).peer;
+  return "region '" + reservation.name + "' is reserved by session " +
+         std::to_string(reservation.holder.value) + " (process " + std::to_string(peer.pid) + ", " +
+         peer.command + "), and not published yet";
+}
+
+Result<void> Broker::release_reservation(SessionId id, ReservationId reservation, TimePoint now) {
+  const auto session = state_.live(id);
+  if (!session) return session.error();
+  const auto released = reservations_.take(id, reservation);
+  if (!released)
+    return Error{Code::kNotFound, "the session has no such reservation: it has ended, or is fulfilled"};
+  serve_waits(std::vector{*released}, now);
+  return {};
+}
+
+// One of those who wait for a name is told that it is the one to publish it; unless it has been published.
+void Broker::serve_waits(const std::vector<Reservation>& ended, TimePoint now) {
+  for (const Reservation& one : ended) serve_waits(region_waits_.of({one.owner, one.name}), now);
+}
+
 // Another version may be published and removed again before all are served.
 void Broker::serve_waits(const std::vector<RequestId>& ids, TimePoint now) {
   for (const RequestId id : ids) {
     const RegionWaits::Wait* wait = region_waits_.find(id);
     if (wait == nullptr) continue;
-    const MapTerms& terms = wait->terms;
-    auto mapped = map_region(wait->session, terms.owner, terms.name, terms.version, now, terms.how);
-    if (!mapped && mapped.error().code == Code::kNotFound) continue;
+    auto outcome = map_or_reserve(wait->session, wait->terms, now);
+    if (!outcome && outcome.error().code == Code::kNotFound) continue;
     const SessionId session = region_waits_.take(id)->session;
-    answer_map(id, session, std::move(mapped));
+    answer_map(id, session, std::move(outcome));
   }
 }
 
@@ -103,20 +144,24 @@ void Broker::refuse_expired_waits(TimePoint now) {
   for (const RequestId id : region_waits_.expired(now)) {
     const auto wait = region_waits_.take(id);
     const auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(now - wait->since);
-    answer_map(
-        id, wait->session,
-        Error{Code::kDeadlineExceeded, "waited " + std::to_string(waited.count()) + " ms for a region '" +
-                                           wait->terms.name + "' of tenant '" + wait->terms.owner +
-                                           "': none was published that is shared with this tenant"});
+    const Reservation* const reserved =
+        wait->terms.reserves() ? reservations_.find(wait->terms.owner, wait->terms.name) : nullptr;
+    const std::string why =
+        reserved != nullptr ? words_of(*reserved) : "none was published that is shared with this tenant";
+    answer_map(id, wait->session,
+               Error{Code::kDeadlineExceeded, "waited " + std::to_string(waited.count()) +
+                                                  " ms for a region '" + wait->terms.name + "' of tenant '" +
+                                                  wait->terms.owner + "': " + why});
   }
 }
 
-std::optional<TimePoint> Broker::map_due(RequestId id) const {
-  const RegionWaits::Wait* wait = region_waits_.find(id);
-  return wait == nullptr ? std::nullopt : std::optional(wait->deadline);
+std::optional<TimePoint> Broker::region_due(RequestId id) const {
+  if (const RegionWait* wait = region_waits_.find(id)) return wait->deadline;
+  if (const GenerationWait* wait = generation_waits_.find(id)) return wait->deadline;
+  return std::nullopt;
 }
 
-void Broker::answer_map(RequestId id, SessionId session, Result<MappedRegion> answer) {
+void Broker::answer_map(RequestId id, SessionId session, Result<MapOutcome> answer) {
   state_.outbox.emit(AnswerMap{id, session, std::move(answer)});
 }
 

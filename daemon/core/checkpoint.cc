@@ -49,7 +49,12 @@ void Checkpoint::put(const Region& one) {
 
 void Checkpoint::put(const RegionGone& one) {
   regions.erase(one.id);
+  generations.erase(one.id);
   last.region = std::max(last.region, one.id);
+}
+
+void Checkpoint::put(const RegionGeneration& one) {
+  if (regions.contains(one.id)) generations.insert_or_assign(one.id, one);
 }
 
 void Checkpoint::put(const Handle& one) {
@@ -75,7 +80,7 @@ std::vector<Checkpoint::Change> Checkpoint::changes() const {
   std::vector<Change> changes{last};
   if (last.region && !regions.contains(last.region)) changes.emplace_back(RegionGone{last.region});
   changes.reserve(1 + sessions.size() + slices.size() + leases.size() + imports.size() + declarations.size() +
-                  handles.size() + regions.size() + waiting.size());
+                  handles.size() + regions.size() + generations.size() + waiting.size());
   const auto add = [&](const auto& entries) {
     for (const auto& [id, entry] : entries) changes.emplace_back(entry);
   };
@@ -86,6 +91,7 @@ std::vector<Checkpoint::Change> Checkpoint::changes() const {
   add(declarations);
   add(handles);
   add(regions);
+  add(generations);
   add(waiting);
   return changes;
 }

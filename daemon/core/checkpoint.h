@@ -88,6 +88,12 @@ struct Checkpoint {
     RegionId id;  ///< also the highest so far, whether there was such a region or not
     bool operator==(const RegionGone&) const = default;
   };
+  /// Of a region whose content was committed; one without has 0.
+  struct RegionGeneration {
+    RegionId id;
+    std::uint64_t generation = 0;
+    bool operator==(const RegionGeneration&) const = default;
+  };
   /// A growth that waits. Its client asks for it again at the next broker, and has its place there.
   struct Waiting {
     RequestId id;  ///< of requests that wait the one with the smaller id came first
@@ -130,8 +136,9 @@ struct Checkpoint {
     bool operator==(const WaitingGone&) const = default;
   };
   /// One step from a checkpoint to the next: what is new or other than before, or gone.
-  using Change = std::variant<Session, SessionGone, Slice, SliceGone, Lease, LeaseGone, Import, ImportGone,
-                              Declaration, Numbers, Handle, Region, RegionGone, Waiting, WaitingGone>;
+  using Change =
+      std::variant<Session, SessionGone, Slice, SliceGone, Lease, LeaseGone, Import, ImportGone, Declaration,
+                   Numbers, Handle, Region, RegionGone, Waiting, WaitingGone, RegionGeneration>;
 
   std::map<SessionId, Session> sessions;
   std::map<SliceId, Slice> slices;
@@ -141,6 +148,7 @@ struct Checkpoint {
   std::map<HandleBytes, Handle> handles;                                  ///< some may have expired
   std::map<RegionId, Region> regions;                                     ///< some may have expired
   std::map<std::pair<SessionId, RequestId>, Waiting> waiting;             ///< some may have expired
+  std::map<RegionId, RegionGeneration> generations;                       ///< of regions that there are
   Numbers last;
 
   void apply(const Change& change);
@@ -165,6 +173,7 @@ struct Checkpoint {
   void put(const LeaseGone& one) { leases.erase(one.id); }
   void put(const ImportGone& one) { imports.erase(one.id); }
   void put(const RegionGone& one);
+  void put(const RegionGeneration& one);
   void put(const WaitingGone& one) { waiting.erase({one.session, one.id}); }
 };
 

@@ -51,11 +51,23 @@ struct MappedRegion {
   Imported imported;
   std::optional<Duration> adopted;  ///< taken over by this; until then it was kept, and would linger so long
 };
+/// There is no such region: the session is the one to publish it.
+struct NameReserved {
+  ReservationId reservation;
+  TimePoint expires{};
+};
+using MapOutcome = std::variant<MappedRegion, NameReserved>;
 /// Answer whoever maps a region, and may have waited for it.
 struct AnswerMap {
   RequestId request;
   SessionId session;
-  Result<MappedRegion> answer;
+  Result<MapOutcome> answer;
+};
+/// Answer whoever asks for a region's generation, and may have waited for it.
+struct AnswerGeneration {
+  RequestId request;
+  SessionId session;
+  Result<std::uint64_t> answer;
 };
 /// The session is asked for more memory than before: its figures say how much of which device and until when.
 struct RingDoorbell {
@@ -78,7 +90,7 @@ struct ForgetSession {
   SessionId session;
 };
 
-using Effect = std::variant<RunJob, SendOffer, AnswerGrow, AnswerMap, RingDoorbell, SignalSession,
-                            SignalForeigner, ForgetSession>;
+using Effect = std::variant<RunJob, SendOffer, AnswerGrow, AnswerMap, AnswerGeneration, RingDoorbell,
+                            SignalSession, SignalForeigner, ForgetSession>;
 
 }  // namespace gpumem::core

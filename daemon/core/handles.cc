@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "daemon/core/drop_from.h"
 #include "daemon/core/refusals.h"
 
 namespace gpumem::core {
@@ -96,14 +97,6 @@ void Handles::erase(Number number) {
   by_bytes_.erase(entry.mapped().bytes);
   drop_from(by_holder_, handle.holder, number);
   for (const LeaseId lease : handle.leases) drop_from(by_lease_, lease, number);
-}
-
-template <class Key>
-void Handles::drop_from(boost::unordered_flat_map<Key, Numbers, std::hash<Key>>& index, Key key,
-                        Number number) {
-  const auto found = index.find(key);
-  found->second.erase(number);
-  if (found->second.empty()) index.erase(found);
 }
 
 }  // namespace gpumem::core

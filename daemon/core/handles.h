@@ -58,9 +58,6 @@ class Handles {
   using Numbers = boost::container::flat_set<Number>;
   void drop_expired(SessionId holder, TimePoint now);
   void erase(Number number);
-  template <class Key>
-  static void drop_from(boost::unordered_flat_map<Key, Numbers, std::hash<Key>>& index, Key key,
-                        Number number);
 
   Outbox& outbox_;
   Number last_ = 0;

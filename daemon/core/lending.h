@@ -133,6 +133,11 @@ class Lending {
   void keep_again(RegionId id, Duration linger) {
     if (regions_.find(id) != nullptr) regions_.keep(id, linger);
   }
+  /// As Broker's.
+  Result<std::uint64_t> commit_region(const Session& session, RegionId id);
+  /// The region, if the session may map it, or has it. Errors  kNotFound.
+  Result<const Region*> followable(const Session& session, RegionId id) const;
+  std::vector<RegionId> take_ended_regions() { return regions_.take_ended(); }
   Result<void> remove_region(const Session& session, const std::string& name, std::uint64_t version,
                              TimePoint now);
   /// The same, of any tenant.
@@ -182,6 +187,7 @@ class Lending {
   void restore(const Checkpoint::Handle& from, DeviceIndex device, TimePoint now);
   /// The same.
   void restore(const Checkpoint::Region& from, DeviceIndex device, TimePoint now);
+  void restore(const Checkpoint::RegionGeneration& from);
   /// Errors  kPermissionDenied: something in the claim is not the session's.
   Result<void> check_claim(const Session& session, const Claim& claim) const;
   /// The client has what it claims, and nothing else. The claim is the session's.
@@ -199,6 +205,7 @@ class Lending {
   Result<void> check_descriptors(std::span<const LeaseId> leases) const;
   Result<void> check_importer(const Session& session, const Session& holder) const;
   bool may_map(const Session& session, const Region& region) const;
+  bool has(const Session& session, const Region& region) const;
   Imported import(const Session& session, DeviceIndex device, const std::vector<LeaseId>& leases,
                   Bytes offset, Bytes bytes);
   Result<void> check_fabric(const Session& session, DeviceIndex device,

@@ -135,6 +135,33 @@ Imported Lending::map_region(Session& session, const Region& region, TimePoint n
   return imported;
 }
 
+// Its leases are the session's, or it has mapped them: by this region, by another of the same memory, or by
+// handles.
+bool Lending::has(const Session& session, const Region& region) const {
+  return std::ranges::all_of(region.leases, [&](LeaseId id) {
+    if (lease(id).session == session.id) return true;
+    const Imports::Shared* const shared = state_.imports.find(id);
+    if (shared == nullptr) return false;
+    const auto user = shared->users.find(session.id);
+    return user != shared->users.end() && user->second != 0;
+  });
+}
+
+Result<const Region*> Lending::followable(const Session& session, RegionId id) const {
+  const Region* const region = regions_.find(id);
+  if (region != nullptr && (may_map(session, *region) || has(session, *region))) return region;
+  return Error{Code::kNotFound, "there is no region of version " + std::to_string(id.value) +
+                                    ", or it is not shared with this tenant"};
+}
+
+Result<std::uint64_t> Lending::commit_region(const Session& session, RegionId id) {
+  const auto region = followable(session, id);
+  if (!region) return region.error();
+  if (has(session, **region)) return regions_.commit(id);
+  return Error{Code::kFailedPrecondition, "the session has not mapped " + words_of(**region) +
+                                              ": only who has it commits what it has written"};
+}
+
 Result<void> Lending::remove_region(const Session& session, const std::string& name, std::uint64_t version,
                                     TimePoint now) {
   drop_expired_regions(now);

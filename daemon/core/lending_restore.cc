@@ -129,7 +129,11 @@ void Lending::restore(const Checkpoint::Region& from, DeviceIndex device, TimePo
     return;
   regions_.restore({from.id, owner, from.name, device, from.leases, from.offset, from.bytes, from.layout,
                     from.digest, static_cast<Sharing>(from.sharing), from.readers, from.since, from.expires,
-                    from.kept, from.linger, from.kept ? from.left : TimePoint::max()});
+                    from.kept, from.linger, from.kept ? from.left : TimePoint::max(), 0});
+}
+
+void Lending::restore(const Checkpoint::RegionGeneration& from) {
+  if (regions_.find(from.id) != nullptr) regions_.restore_generation(from.id, from.generation);
 }
 
 Result<void> Lending::check_claim(const Session& session, const Claim& claim) const {

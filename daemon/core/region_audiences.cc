@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "daemon/core/drop_from.h"
 #include "daemon/core/regions.h"
 
 namespace gpumem::core {
@@ -29,11 +30,7 @@ void RegionAudiences::add(const Region& region) {
 }
 
 void RegionAudiences::remove(const Region& region) {
-  for (const Audience& one : audiences_of(region)) {
-    const auto found = regions_.find(one);
-    found->second.erase(region.id);
-    if (found->second.empty()) regions_.erase(found);
-  }
+  for (const Audience& one : audiences_of(region)) drop_from(regions_, one, region.id);
 }
 
 std::vector<RegionId> RegionAudiences::page(std::span<const Audience> audiences, RegionId after,

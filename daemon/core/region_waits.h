@@ -1,13 +1,9 @@
 #pragma once
-#include <map>
-#include <optional>
-#include <set>
+#include <cstdint>
 #include <string>
 #include <utility>
-#include <vector>
 
-#include "daemon/core/types.h"
-#include "gpumem/result.h"
+#include "daemon/core/waits.h"
 
 namespace gpumem::core {
 
@@ -21,44 +17,50 @@ struct MapTerms {
   std::string name;
   std::uint64_t version = 0;  ///< 0: the newest
   MapAs how = MapAs::kReader;
+  /// Of a region of the session's own tenant: if there is none, its name is reserved for so long; zero: not.
+  Duration reserve_for{};
+
+  bool reserves() const { return reserve_for > Duration::zero(); }
 };
 
-/// Who waits for a region that is not published yet, or not for it.
-class RegionWaits {
+/// A session waits for a region that is not published yet, or not for it.
+struct RegionWait {
+  static constexpr const char* kWhat = "regions";
+
+  SessionId session;
+  MapTerms terms;       ///< its owner is named
+  bool is_own = false;  ///< the owner is the session's tenant, whoever that is
+  TimePoint since{};
+  TimePoint deadline{};
+
+  std::pair<std::string, std::string> key() const { return {terms.owner, terms.name}; }
+};
+
+class RegionWaits : public Waits<RegionWait> {
  public:
-  static constexpr std::size_t kMostOfSession = 64;
+  using Wait = RegionWait;
 
-  struct Wait {
-    SessionId session;
-    MapTerms terms;       ///< its owner is named
-    bool is_own = false;  ///< the owner is the session's tenant, whoever that is
-    TimePoint since{};
-    TimePoint deadline{};
-  };
-
-  /// Errors  kResourceExhausted: the session waits for as many as it may.
-  Result<void> add(RequestId id, Wait wait);
-  /// Nothing: nobody waits by this number (any more).
-  std::optional<Wait> take(RequestId id);
-  const Wait* find(RequestId id) const;
-  void drop_all_of(SessionId session);
   /// The session's tenant is another one now: so is whose regions it waits for, where they are its own.
   void follow(SessionId session, const std::string& tenant);
-  /// Those that wait for that name, in the order they came.
-  std::vector<RequestId> of(const std::string& owner, const std::string& name) const;
-  std::vector<RequestId> all() const;
-  /// For how many it waits.
-  std::size_t count_of(SessionId session) const;
-  std::vector<RequestId> expired(TimePoint now) const;
-  std::optional<TimePoint> next_deadline() const;
-
- private:
-  void drop_name(RequestId id, const Wait& wait);
-
-  std::map<RequestId, Wait> waits_;
-  std::map<std::pair<std::string, std::string>, std::set<RequestId>> by_name_;
-  std::map<SessionId, std::set<RequestId>> by_session_;
-  std::set<std::pair<TimePoint, RequestId>> by_deadline_;
 };
+
+/// Which generation of a region is waited for.
+struct GenerationTerms {
+  RegionId region;
+  std::uint64_t after = 0;  ///< a higher one
+};
+
+/// A session waits for the next generation of a region.
+struct GenerationWait {
+  static constexpr const char* kWhat = "generations of regions";
+
+  SessionId session;
+  GenerationTerms terms;
+  TimePoint since{};
+  TimePoint deadline{};
+
+  RegionId key() const { return terms.region; }
+};
+using GenerationWaits = Waits<GenerationWait>;
 
 }  // namespace gpumem::core

@@ -1,18 +1,9 @@
 #include "daemon/core/regions.h"
 
+#include "daemon/core/drop_from.h"
 #include "daemon/core/refusals.h"
 
 namespace gpumem::core {
-namespace {
-
-template <typename ByLease>
-void drop_region_of(ByLease& by_lease, LeaseId lease, RegionId region) {
-  const auto found = by_lease.find(lease);
-  found->second.erase(region);
-  if (found->second.empty()) by_lease.erase(found);
-}
-
-}  // namespace
 
 Checkpoint::Region checkpoint_of(const Region& region) {
   return {region.id,      region.name,   region.device,
@@ -83,18 +74,17 @@ const Region* Regions::find(TenantId owner, const std::string& name, std::uint64
 
 Region Regions::remove(RegionId id) {
   outbox_.record(Checkpoint::RegionGone{id});
+  ended_.push_back(id);
   return take(id);
 }
 
 Region Regions::take(RegionId id) {
   auto taken = regions_.extract(id);
   Region& region = taken.mapped();
-  const auto named = by_name_.find({region.owner, region.name});
-  named->second.erase(id);
-  if (named->second.empty()) by_name_.erase(named);
+  drop_from(by_name_, {region.owner, region.name}, id);
   for (const LeaseId lease : region.leases) {
-    drop_region_of(by_lease_, lease, id);
-    if (region.kept) drop_region_of(kept_by_lease_, lease, id);
+    drop_from(by_lease_, lease, id);
+    if (region.kept) drop_from(kept_by_lease_, lease, id);
   }
   by_expiry_.erase({region.ends(), id});
   audiences_.remove(region);
@@ -149,6 +139,12 @@ void Regions::keep(RegionId id, Duration linger) {
   put(std::move(region));
 }
 
+std::uint64_t Regions::commit(RegionId id) {
+  Region& region = regions_.at(id);
+  outbox_.record(Checkpoint::RegionGeneration{id, ++region.generation});
+  return region.generation;
+}
+
 void Regions::set_owner(RegionId id, TenantId owner) {
   Region region = take(id);
   region.owner = owner;
@@ -186,7 +182,11 @@ RegionTotal Regions::total(TenantId owner, DeviceIndex device) const {
 }
 
 void Regions::add_to(Checkpoint& checkpoint) const {
-  for (const auto& [id, region] : regions_) checkpoint.regions.emplace(id, checkpoint_of(region));
+  for (const auto& [id, region] : regions_) {
+    checkpoint.regions.emplace(id, checkpoint_of(region));
+    if (region.generation != 0)
+      checkpoint.generations.emplace(id, Checkpoint::RegionGeneration{id, region.generation});
+  }
 }
 
 }  // namespace gpumem::core

@@ -18,7 +18,8 @@
 
 namespace gpumem::core {
 
-/// Named memory of a tenant that others map. Its content does not change any more.
+/// Named memory of a tenant that others map. Its content does not change any more, unless those who have it
+/// agree: each that has changed it commits, which makes a generation.
 struct Region {
   RegionId id;  ///< also its version: a later one of the same name has a higher one
   TenantId owner;
@@ -37,6 +38,7 @@ struct Region {
   Duration linger =
       Duration::max();  ///< of a kept one: so long after the last of them has left; max: for ever
   TimePoint left = TimePoint::max();  ///< of a kept one: when the last of them left; max: there is one
+  std::uint64_t generation = 0;       ///< so often was its content committed
 
   /// When its time is over, as it looks now; TimePoint::max(): never.
   TimePoint ends() const {
@@ -91,6 +93,11 @@ class Regions {
   /// It is kept no longer than its memory from now on.
   void adopt(RegionId id);
   void keep(RegionId id, Duration linger);
+  /// Its content has changed. Returns its generation.
+  std::uint64_t commit(RegionId id);
+  void restore_generation(RegionId id, std::uint64_t generation) { regions_.at(id).generation = generation; }
+  /// Those that have ended since the last call.
+  std::vector<RegionId> take_ended() { return std::exchange(ended_, {}); }
   /// The same of those whose time is over.
   std::vector<Region> drop_expired(TimePoint now);
   std::optional<TimePoint> next_expiry() const;
@@ -130,6 +137,7 @@ class Regions {
   RegionAudiences audiences_;
   std::map<TenantId, Count> count_of_;
   std::map<std::pair<TenantId, DeviceIndex>, RegionTotal> totals_;
+  std::vector<RegionId> ended_;
 };
 
 Checkpoint::Region checkpoint_of(const Region& region);

@@ -25,6 +25,7 @@ using TenantId = Id<struct TenantTag>;
 using JobId = Id<struct JobTag>;
 using ImportId = Id<struct ImportTag>;
 using RegionId = Id<struct RegionTag>;
+using ReservationId = Id<struct ReservationTag>;
 
 /// A device's place in the broker's list; the same in the shared pages.
 using DeviceIndex = std::size_t;

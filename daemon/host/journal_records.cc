@@ -28,7 +28,8 @@ static_assert(std::is_same_v<std::variant_alternative_t<0, Change>, Checkpoint::
               std::is_same_v<std::variant_alternative_t<11, Change>, Checkpoint::Region> &&
               std::is_same_v<std::variant_alternative_t<12, Change>, Checkpoint::RegionGone> &&
               std::is_same_v<std::variant_alternative_t<13, Change>, Checkpoint::Waiting> &&
-              std::is_same_v<std::variant_alternative_t<14, Change>, Checkpoint::WaitingGone>);
+              std::is_same_v<std::variant_alternative_t<14, Change>, Checkpoint::WaitingGone> &&
+              std::is_same_v<std::variant_alternative_t<15, Change>, Checkpoint::RegionGeneration>);
 
 constexpr std::size_t kLongest = std::size_t{1} << 20;
 
@@ -239,6 +240,11 @@ void code(Coder& coder, Checkpoint::Region& one) {
 template <class Coder>
 void code(Coder& coder, Checkpoint::RegionGone& one) {
   coder(one.id);
+}
+template <class Coder>
+void code(Coder& coder, Checkpoint::RegionGeneration& one) {
+  coder(one.id);
+  coder(one.generation);
 }
 template <class Coder>
 void code(Coder& coder, Checkpoint::Waiting& one) {

@@ -51,5 +51,6 @@ class PendingAnswers {
 
 using PendingGrowths = PendingAnswers<core::Executor::GrowAnswer>;
 using PendingMaps = PendingAnswers<core::Executor::MapAnswer>;
+using PendingGenerations = PendingAnswers<core::Executor::GenerationAnswer>;
 
 }  // namespace gpumem::host

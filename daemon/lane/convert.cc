@@ -102,6 +102,14 @@ api::MapRegion to_call(const MapRegion& body) {
           static_cast<std::uint64_t>(body.as), to_duration(body.wait)};
 }
 
+api::MapOrReserve to_call(const MapOrReserve& body) {
+  return {std::string(body.name.view()), to_duration(body.life), to_duration(body.wait)};
+}
+
+api::AwaitGeneration to_call(const AwaitGeneration& body) {
+  return {core::RegionId{body.version}, body.after, to_duration(body.wait)};
+}
+
 api::RemoveRegion to_call(const RemoveRegion& body) { return {std::string(body.name.view()), body.version}; }
 
 Failed to_body(const core::GrowFailure& failure) {
@@ -146,6 +154,10 @@ RegionMapped to_body(const core::MappedRegion& region) {
   body.bytes = region.imported.bytes.count;
   for (const auto& [lease, extent] : region.imported.leases) body.sizes[body.count++] = extent.size.count;
   return body;
+}
+
+NameReserved to_body(const core::NameReserved& reserved) {
+  return {reserved.reservation.value, to_nanoseconds(reserved.expires)};
 }
 
 Granted to_body(const core::Grant& grant, std::size_t first) {

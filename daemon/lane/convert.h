@@ -14,6 +14,8 @@ api::Return to_call(const Return& body);
 api::ExportHandle to_call(const ExportHandle& body);
 api::Publish to_call(const Publish& body);
 api::MapRegion to_call(const MapRegion& body);
+api::MapOrReserve to_call(const MapOrReserve& body);
+api::AwaitGeneration to_call(const AwaitGeneration& body);
 api::RemoveRegion to_call(const RemoveRegion& body);
 
 /// With the figures, if it is a denial: for the caller, so without other tenants' names.
@@ -22,6 +24,7 @@ SliceOpened to_body(const api::SliceOpened& opened);
 HandleExported to_body(const api::HandleExported& exported);
 Imported to_body(const core::Imported& imported);
 RegionMapped to_body(const core::MappedRegion& region);
+NameReserved to_body(const core::NameReserved& reserved);
 /// The leases from `first` on, as many as one frame holds.
 Granted to_body(const core::Grant& grant, std::size_t first);
 

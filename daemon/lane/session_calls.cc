@@ -7,13 +7,6 @@
 namespace gpumem::lane {
 namespace {
 
-Error broken(std::string_view what) { return {Code::kInvalidArgument, std::string(what)}; }
-
-// What a call is answered whose deadline has passed before the broker came to it.
-Failed too_late() {
-  return failed_with({Code::kDeadlineExceeded, "the broker came to the call only after its deadline"});
-}
-
 // The device at a place of the Welcome; a name that no device has for places that there are not.
 std::string device_at(const core::Broker& broker, std::uint64_t place) {
   const auto& devices = broker.policy().devices;
@@ -21,6 +14,12 @@ std::string device_at(const core::Broker& broker, std::uint64_t place) {
 }
 
 }  // namespace
+
+Error SessionCalls::broken(std::string_view what) { return {Code::kInvalidArgument, std::string(what)}; }
+
+Failed SessionCalls::too_late() {
+  return failed_with({Code::kDeadlineExceeded, "the broker came to the call only after its deadline"});
+}
 
 SessionCalls::SessionCalls(core::Executor& executor, core::PacketSender& sender)
     : executor_(executor), sender_(sender) {}
@@ -42,6 +41,10 @@ Result<void> SessionCalls::receive(SessionId session, std::string_view packet, c
     case Kind::kRevokeHandle: return understand<RevokeHandle>(call, *frame);
     case Kind::kPublish: return understand<Publish>(call, *frame);
     case Kind::kMapRegion: return understand<MapRegion>(call, *frame);
+    case Kind::kMapOrReserve: return understand<MapOrReserve>(call, *frame);
+    case Kind::kReleaseReservation: return understand<ReleaseReservation>(call, *frame);
+    case Kind::kCommitRegion: return understand<CommitRegion>(call, *frame);
+    case Kind::kAwaitGeneration: return understand<AwaitGeneration>(call, *frame);
     case Kind::kRemoveRegion: return understand<RemoveRegion>(call, *frame);
     case Kind::kReleaseImport: return understand<ReleaseImport>(call, *frame);
     case Kind::kCharge: return understand<Charge>(call, *frame);
@@ -131,15 +134,6 @@ bool SessionCalls::may_import(const Call& call) {
   return false;
 }
 
-template <class Body>
-void SessionCalls::answer_import(const Call& call, const Body& body, const core::Imported& imported,
-                                 CrashPoint sent) {
-  std::vector<ExtentId> extents;
-  for (const auto& [lease, extent] : imported.leases) extents.push_back(extent.id);
-  answer_later(call, body, std::move(extents));
-  executor_.after([sent] { crash_at(sent); });
-}
-
 Result<void> SessionCalls::take(const Call& call, const RevokeHandle& body) {
   answer_later(call, api::revoke_handle(call.broker, call.session, {body.handle}));
   return {};
@@ -149,83 +143,6 @@ Result<void> SessionCalls::take(const Call& call, const ReleaseImport& body) {
   crash_at(CrashPoint::kReleaseRead);
   answer_later(call, api::release_import(call.broker, call.session, {core::ImportId{body.import}}, call.now));
   crash_at(CrashPoint::kReleased);
-  return {};
-}
-
-Result<void> SessionCalls::take(const Call& call, const Publish& body) {
-  if (call.expired) {
-    answer_later(call, too_late());
-    return {};
-  }
-  crash_at(CrashPoint::kPublishRead);
-  if (const auto version = api::publish(executor_, call.broker, call.session, to_call(body), call.now))
-    answer_later(call, Published{version->value});
-  else
-    answer_later(call, failed_with(version.error()));
-  crash_at(CrashPoint::kPublished);
-  return {};
-}
-
-Result<void> SessionCalls::take(const Call& call, const MapRegion& body) {
-  if (!may_import(call)) return {};
-  crash_at(CrashPoint::kMapRead);
-  if (body.wait != 0) {
-    if (maps_.contains({call.session, call.number})) return broken("two requests at once have one number");
-    await_region(call, body);
-    return {};
-  }
-  const auto mapped = api::map_region(executor_, call.broker, call.session, to_call(body), call.now);
-  crash_at(CrashPoint::kMapDecided);
-  if (mapped && body.as == MapAs::kOwner) crash_at(CrashPoint::kMapAdopted);
-  if (mapped)
-    answer_import(call, to_body(*mapped), mapped->imported, CrashPoint::kMapSent);
-  else
-    answer_later(call, failed_with(mapped.error()));
-  return {};
-}
-
-void SessionCalls::await_region(const Call& call, const MapRegion& body) {
-  const std::pair key(call.session, call.number);
-  maps_.emplace(key, RequestId{});
-  const RequestId id =
-      api::await_region(executor_, call.session, to_call(body),
-                        [this, key](const auto& answer) { answer_map(key.first, key.second, answer); });
-  const auto map = maps_.find(key);
-  if (!id || map == maps_.end()) return;
-  map->second = id;
-  executor_.after([this, key, &broker = call.broker] {
-    const auto waiting = maps_.find(key);
-    if (waiting == maps_.end()) return;
-    const auto due = broker.map_due(waiting->second);
-    if (!due) return;
-    sender_.send(key.first, Outgoing(Waiting{to_nanoseconds(*due)}, key.second).bytes(), {});
-    crash_at(CrashPoint::kMapWaits);
-  });
-}
-
-// Many that were waited for can be published at once: unread answers would use up descriptors, too.
-void SessionCalls::answer_map(SessionId session, std::uint64_t number,
-                              const Result<core::MappedRegion>& answer) {
-  maps_.erase({session, number});
-  crash_at(CrashPoint::kMapAnswer);
-  if (!answer) return sender_.send(session, Outgoing(failed_with(answer.error()), number).bytes(), {});
-  if (sender_.is_behind(session)) {
-    executor_.post([session, import = answer->imported.id](core::Broker& broker, core::TimePoint now) {
-      static_cast<void>(broker.release_import(session, import, now));  // unless the session has ended
-    });
-    const Error unread{Code::kUnavailable, "many answers are unread; read them and try again"};
-    return sender_.send(session, Outgoing(failed_with(unread), number).bytes(), {});
-  }
-  std::vector<ExtentId> extents;
-  for (const auto& [lease, extent] : answer->imported.leases) extents.push_back(extent.id);
-  sender_.send(session, Outgoing(to_body(*answer), number).bytes(), extents);
-  crash_at(CrashPoint::kMapAnswered);
-}
-
-Result<void> SessionCalls::take(const Call& call, const RemoveRegion& body) {
-  crash_at(CrashPoint::kRemoveRead);
-  answer_later(call, api::remove_region(call.broker, call.session, to_call(body), call.now));
-  crash_at(CrashPoint::kRemoved);
   return {};
 }
 
@@ -302,12 +219,6 @@ Result<void> SessionCalls::take(const Call& call, const Explain&) {
   else
     answer_later(call, failed_with(explanation.error()));
   return {};
-}
-
-template <class Body>
-void SessionCalls::answer_later(const Call& call, const Body& body, std::vector<ExtentId> extents) {
-  executor_.after([this, session = call.session, bytes = std::string(Outgoing(body, call.number).bytes()),
-                   extents = std::move(extents)] { sender_.send(session, bytes, extents); });
 }
 
 void SessionCalls::answer_later(const Call& call, const Result<void>& done) {

@@ -1,7 +1,10 @@
 #pragma once
 #include <map>
 #include <memory>
+#include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "base/crash_point.h"
 #include "daemon/core/packets.h"
@@ -39,6 +42,10 @@ class SessionCalls final : public core::PacketReceiver {
   Result<void> take(const Call& call, const ReleaseImport& body);
   Result<void> take(const Call& call, const Publish& body);
   Result<void> take(const Call& call, const MapRegion& body);
+  Result<void> take(const Call& call, const MapOrReserve& body);
+  Result<void> take(const Call& call, const ReleaseReservation& body);
+  Result<void> take(const Call& call, const CommitRegion& body);
+  Result<void> take(const Call& call, const AwaitGeneration& body);
   Result<void> take(const Call& call, const RemoveRegion& body);
   Result<void> take(const Call& call, const Charge& body);
   Result<void> take(const Call& call, const Ping& body);
@@ -49,6 +56,9 @@ class SessionCalls final : public core::PacketReceiver {
   Result<void> take(const Call& call, const Explain& body);
   template <class Body>
   Result<void> understand(const Call& call, const Incoming& frame);
+  static Error broken(std::string_view what);
+  // What a call is answered whose deadline has passed before the broker came to it.
+  static Failed too_late();
 
   bool may_import(const Call& call);
   template <class Body>
@@ -60,13 +70,32 @@ class SessionCalls final : public core::PacketReceiver {
   void answer_growth(SessionId session, std::uint64_t number,
                      const Result<core::Grant, core::GrowFailure>& answer);
   void tell_of_waiting(const Call& call);
-  void await_region(const Call& call, const MapRegion& body);
-  void answer_map(SessionId session, std::uint64_t number, const Result<core::MappedRegion>& answer);
+  template <class Begin>
+  Result<void> await_region(const Call& call, Begin begin);
+  template <class Begin>
+  Result<void> begin_wait(const Call& call, Begin begin);
+  void answer_generation(SessionId session, std::uint64_t number, const Result<std::uint64_t>& answer);
+  void answer_map(SessionId session, std::uint64_t number, const Result<core::MapOutcome>& answer);
 
   core::Executor& executor_;
   core::PacketSender& sender_;
   std::map<std::pair<SessionId, std::uint64_t>, RequestId> growths_;  ///< under way, by the client's number
-  std::map<std::pair<SessionId, std::uint64_t>, RequestId> maps_;     ///< the same, of regions
+  std::map<std::pair<SessionId, std::uint64_t>, RequestId> maps_;  ///< the same, of regions and generations
 };
+
+template <class Body>
+void SessionCalls::answer_import(const Call& call, const Body& body, const core::Imported& imported,
+                                 CrashPoint sent) {
+  std::vector<ExtentId> extents;
+  for (const auto& [lease, extent] : imported.leases) extents.push_back(extent.id);
+  answer_later(call, body, std::move(extents));
+  executor_.after([sent] { crash_at(sent); });
+}
+
+template <class Body>
+void SessionCalls::answer_later(const Call& call, const Body& body, std::vector<ExtentId> extents) {
+  executor_.after([this, session = call.session, bytes = std::string(Outgoing(body, call.number).bytes()),
+                   extents = std::move(extents)] { sender_.send(session, bytes, extents); });
+}
 
 }  // namespace gpumem::lane

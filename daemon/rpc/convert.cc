@@ -76,6 +76,10 @@ Result<api::Publish> to_call(const v1::PublishRequest& request) {
   return call;
 }
 
+api::AwaitGeneration to_call(const v1::AwaitGenerationRequest& request) {
+  return {core::RegionId{request.version()}, request.after(), to_duration(request.wait_ms())};
+}
+
 Result<core::HandleBytes> to_handle(std::string_view bytes) {
   core::HandleBytes handle{};
   if (bytes.size() != handle.size()) {
@@ -239,6 +243,7 @@ v1::RegionInfo to_proto(const core::RegionView& view, const std::vector<std::str
   info.set_since(to_date(region.since, now));
   if (region.ends() != core::TimePoint::max()) info.set_expires(to_date(region.ends(), now));
   info.set_kept(region.kept);
+  info.set_generation(region.generation);
   if (region.linger != core::Duration::max()) info.set_linger_ms(milliseconds(region.linger));
   if (region.left != core::TimePoint::max()) info.set_left(to_date(region.left, now));
   return info;

@@ -20,6 +20,7 @@ api::Return to_call(const v1::ReturnRequest& request);
 api::ExportHandle to_call(const v1::ExportHandleRequest& request);
 /// Errors  kInvalidArgument: a digest of another length.
 Result<api::Publish> to_call(const v1::PublishRequest& request);
+api::AwaitGeneration to_call(const v1::AwaitGenerationRequest& request);
 /// Errors  kInvalidArgument: it has another length than handles have.
 Result<core::HandleBytes> to_handle(std::string_view bytes);
 

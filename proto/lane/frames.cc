@@ -33,6 +33,7 @@ bool has_padded_texts(const Publish& body) {
          std::ranges::all_of(body.readers, [](const auto& reader) { return reader.is_padded(); });
 }
 bool has_padded_texts(const MapRegion& body) { return are_padded(body.owner, body.name); }
+bool has_padded_texts(const MapOrReserve& body) { return are_padded(body.name); }
 bool has_padded_texts(const RemoveRegion& body) { return are_padded(body.name); }
 bool has_padded_texts(const Explained& body) { return are_padded(body.tenant); }
 bool has_padded_texts(const Failed& body) {
@@ -108,6 +109,12 @@ template Result<RevokeHandle> body_of(const Incoming& frame);
 template Result<Publish> body_of(const Incoming& frame);
 template Result<MapRegion> body_of(const Incoming& frame);
 template Result<RemoveRegion> body_of(const Incoming& frame);
+template Result<MapOrReserve> body_of(const Incoming& frame);
+template Result<ReleaseReservation> body_of(const Incoming& frame);
+template Result<NameReserved> body_of(const Incoming& frame);
+template Result<CommitRegion> body_of(const Incoming& frame);
+template Result<AwaitGeneration> body_of(const Incoming& frame);
+template Result<RegionGeneration> body_of(const Incoming& frame);
 template Result<Published> body_of(const Incoming& frame);
 template Result<RegionMapped> body_of(const Incoming& frame);
 template Result<ReleaseImport> body_of(const Incoming& frame);

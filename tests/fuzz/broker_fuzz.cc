@@ -114,7 +114,11 @@ class Clients {
   }
 
   std::string sharing(std::size_t which) {
-    switch (input_.below(7)) {
+    switch (input_.below(11)) {
+      case 9: return bytes(lane::CommitRegion{some_version()});
+      case 10: return bytes(lane::AwaitGeneration{some_version(), input_.below(4), some_time()});
+      case 7: return bytes(lane::MapOrReserve{some_name(), some_time(), some_time()});
+      case 8: return bytes(lane::ReleaseReservation{host_.last_reservation() - input_.below(3)});
       case 4: return bytes(a_region(which));
       case 5: return bytes(a_map());
       case 6: return bytes(lane::RemoveRegion{some_name(), input_.one_in(4) ? some_number() : 0});
@@ -175,6 +179,13 @@ class Clients {
     const bool names_readers = body.sharing == lane::Sharing::kNamed || input_.one_in(8);
     if (names_readers) body.readers[input_.below(body.readers.size())] = some_owner();
     return body;
+  }
+
+  std::uint64_t some_version() { return input_.one_in(8) ? input_.word() : 1 + input_.below(8); }
+
+  std::uint64_t some_time() {
+    if (input_.one_in(4)) return 0;
+    return input_.one_in(4) ? input_.word() : input_.byte() * 1'000'000'000ULL;
   }
 
   // Few, so that they meet.

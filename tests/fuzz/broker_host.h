@@ -56,6 +56,7 @@ class BrokerHost : public core::Executor, public core::PacketSender {
   const Session& told(SessionId session) const { return sessions_.at(session); }
   /// Every handle that the broker gave out.
   const std::vector<lane::HandleBytes>& handles() const { return handles_; }
+  std::uint64_t last_reservation() const { return reservation_; }
 
   // core::Executor: the part that transports use.
   void post(Work work) override { run(work); }
@@ -70,6 +71,8 @@ class BrokerHost : public core::Executor, public core::PacketSender {
                  GrowAnswer answer) override;
   RequestId map_region(SessionId session, core::MapTerms terms, core::Duration wait,
                        MapAnswer answer) override;
+  RequestId await_generation(SessionId session, core::GenerationTerms terms, core::Duration wait,
+                             GenerationAnswer answer) override;
   void cancel(RequestId request) override;
   std::optional<core::HandleBytes> fabric_handle(ExtentId) const override { return {}; }
   std::optional<ClientFigures> client_figures(SessionId, core::DeviceIndex, Bytes) const override {
@@ -106,11 +109,13 @@ class BrokerHost : public core::Executor, public core::PacketSender {
   std::set<ExtentId> lent_;     ///< of them: sent to some session
   std::set<std::uint64_t> leases_;
   std::vector<lane::HandleBytes> handles_;
-  std::uint64_t region_ = 0;  ///< the last version
+  std::uint64_t region_ = 0;       ///< the last version
+  std::uint64_t reservation_ = 0;  ///< the last number
   std::vector<std::function<void()>> after_;
   IdSource<RequestId> request_ids_;
   std::map<RequestId, Pending> pending_;
   std::map<RequestId, std::pair<SessionId, MapAnswer>> pending_maps_;
+  std::map<RequestId, std::pair<SessionId, GenerationAnswer>> pending_generations_;
   std::map<SessionId, Session> sessions_;                              ///< whose lane lives
   std::map<SessionId, std::shared_ptr<core::SessionHolder>> holders_;  ///< of sessions by gRPC
 };

@@ -34,7 +34,7 @@ class FuzzedClient {
   }
 
   void call(std::uint8_t what) {
-    switch (what % 17) {
+    switch (what % 18) {
       case 0: (void)lane_->call<lane::SliceOpened>(lane::OpenSlice{0, 0, {}}); break;
       case 1: (void)lane_->call(lane::Return{1, 0, {}}); break;
       case 2: (void)lane_->call(lane::Ping{}); break;
@@ -49,6 +49,7 @@ class FuzzedClient {
       case 14: lane_->tell_later(lane::RevokeHandle{}); break;
       case 15: map_region(); break;
       case 16: (void)lane_->call<lane::Published>(lane::Publish{}); break;
+      case 17: map_or_reserve(); break;
       default: grow(false);
     }
   }
@@ -87,6 +88,17 @@ class FuzzedClient {
             "a region is as long as it says");
     require(region->part.descriptors.size() <= lane::kMostDescriptors, "it brings a frame's descriptors");
     lane_->tell_later(lane::ReleaseImport{region->part.imported.import});
+  }
+
+  void map_or_reserve() {
+    const auto outcome =
+        lane_->map_or_reserve({}, {Lane::Clock::now() + lane_->timeout(), {}, Lane::Clock::now()});
+    if (!outcome) return;
+    if (const auto* reserved = std::get_if<lane::NameReserved>(&*outcome))
+      return lane_->tell_later(lane::ReleaseReservation{reserved->reservation});
+    const auto& part = std::get<client::RegionPart>(*outcome).part;
+    require(part.imported.count <= part.imported.sizes.size(), "a region is as long as it says");
+    lane_->tell_later(lane::ReleaseImport{part.imported.import});
   }
 
   void two_at_once() {

@@ -71,7 +71,7 @@ Reply::Packet ReplyMaker::packet() {
 
 std::string ReplyMaker::frame() {
   const auto framed = [&](const auto& body) { return std::string(lane::Outgoing(body).bytes()); };
-  switch (input_.below(13)) {
+  switch (input_.below(15)) {
     case 0: return framed(welcome());
     case 1: return framed(lane::SliceOpened{input_.word(), input_.word(), input_.word()});
     case 2: return framed(lane::Waiting{input_.word()});
@@ -84,6 +84,8 @@ std::string ReplyMaker::frame() {
     case 10: return framed(lane::HandleExported{{}, input_.word()});
     case 11: return framed(region_mapped());
     case 12: return framed(lane::Published{input_.word()});
+    case 14: return framed(lane::RegionGeneration{input_.word()});
+    case 13: return framed(lane::NameReserved{input_.word(), input_.word()});
     default: return framed(lane::CloseSlice{input_.word()});  // which only clients send
   }
 }
@@ -200,13 +202,16 @@ bool FakeBroker::take(std::string_view packet) {
   require(is_one_of<lane::Hello, lane::OpenSlice, lane::CloseSlice, lane::Grow, lane::Return, lane::Charge,
                     lane::Ping, lane::Cancel, lane::Accept, lane::Spent, lane::Goodbye, lane::ExportHandle,
                     lane::ImportHandle, lane::ReleaseImport, lane::RevokeHandle, lane::Publish,
-                    lane::MapRegion, lane::RemoveRegion>(*frame),
+                    lane::MapRegion, lane::MapOrReserve, lane::ReleaseReservation, lane::CommitRegion,
+                    lane::AwaitGeneration, lane::RemoveRegion>(*frame),
           "the client's frames are whole");
   const lane::Kind kind = frame->header.kind;
   if (kind > lane::Kind::kPing && kind < lane::Kind::kExportHandle) return true;  // told, not answered
   const std::uint64_t request = frame->header.request;
-  // Of what comes for nobody each lease may be returned, each import released: that alone uses up no replies.
-  if (kind == lane::Kind::kReturn || kind == lane::Kind::kReleaseImport) {
+  // Of what comes for nobody each lease may be returned, each import and reservation released: that alone
+  // uses up no replies.
+  if (kind == lane::Kind::kReturn || kind == lane::Kind::kReleaseImport ||
+      kind == lane::Kind::kReleaseReservation) {
     (void)send_packet(socket_.get(), lane::Outgoing(lane::Done{}, request).bytes());
     return true;
   }

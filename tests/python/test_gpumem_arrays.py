@@ -55,6 +55,94 @@ print("read")
 """
 
 
+ONCE = """
+import os, sys, numpy, gpumem
+def make():
+    print("made", flush=True)
+    if sys.argv[1] == "fail":
+        raise RuntimeError("no weights")
+    if sys.argv[1] == "killed":
+        os.kill(os.getpid(), 9)
+    return {"grid": numpy.arange(12, dtype="float32").reshape(3, 4)}
+with gpumem.Session.connect() as session:
+    with gpumem.map_or_publish_arrays(session, "once", make, wait=120.0) as region:
+        assert numpy.asarray(region.arrays()["grid"]).sum() == 66
+        print("read", flush=True)
+        sys.stdin.read()
+"""
+
+
+def once(how: str) -> subprocess.Popen:
+    return subprocess.Popen([sys.executable, "-c", ONCE, how], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def test_many_processes_make_arrays_once(session):
+    programs = [once("make") for _ in range(4)]
+    said = [[program.stdout.readline() for _ in range(1)][0] for program in programs]
+    said += [program.stdout.readline() for program, line in zip(programs, said) if line == "made\n"]
+    assert sorted(said) == ["made\n"] + 4 * ["read\n"]
+    usage = session.usage()[0]
+    assert usage.charged < 2 * 2 * MIB, "it is charged once"
+    for program in programs:  # whoever has made it, too: the region goes on with the others
+        program.communicate("")
+        assert program.returncode == 0
+    with pytest.raises(gpumem.NotFound):
+        session.map_region("once")
+
+
+@pytest.mark.parametrize("how", ["fail", "killed"])
+def test_another_process_makes_arrays_that_one_could_not(session, how):
+    broken = once(how)
+    assert broken.stdout.readline() == "made\n"
+    with gpumem.map_or_publish_arrays(session, "once", lambda: {"grid": GRID}, wait=120.0) as region:
+        assert region.arrays()["grid"].tobytes() == GRID.tobytes()
+        broken.communicate("")
+        assert broken.returncode != 0
+
+
+def test_the_publisher_of_what_is_made_once_is_a_reader_like_others(session):
+    made = []
+
+    def make():
+        made.append(1)
+        return {"grid": GRID}
+
+    region = gpumem.map_or_publish_arrays(session, "once", make)
+    again = gpumem.map_or_publish_arrays(session, "once", make)
+    assert made == [1] and again.version == region.version
+    assert region.arrays()["grid"].tobytes() == GRID.tobytes()
+    region.close()
+    assert again.arrays()["grid"].tobytes() == GRID.tobytes()
+    again.close()
+    gc.collect()
+    with pytest.raises(gpumem.NotFound):
+        session.map_region("once")
+
+
+def test_a_name_is_reserved_until_it_is_released(session):
+    with session.map_or_reserve("once") as reservation:
+        assert reservation.name == "once" and "once" in repr(reservation)
+        with pytest.raises(gpumem.NotFound, match="reserved by session"):
+            session.map_or_reserve("once")
+        with pytest.raises(gpumem.NotFound, match="reserved by session"):
+            session.map_or_reserve("once", wait=0.001)
+    with session.map_or_reserve("once", life=60):
+        pass
+    reservation.release()
+
+
+def test_a_region_that_is_written_is_followed(session):
+    with gpumem.publish_arrays(session, "cache", {"grid": GRID}) as publication, \
+            session.map_region("cache") as reader, session.map_region("cache", writable=True) as writer:
+        assert reader.generation() == 0
+        assert (writer.commit(), publication.commit()) == (1, 2)
+        assert reader.wait_generation(after=1, wait=60.0) == 2 == reader.generation()
+        with pytest.raises(gpumem.NotFound, match="waited"):
+            reader.wait_generation(after=2, wait=0.001)
+        with pytest.raises(gpumem.FailedPrecondition, match="writable"):
+            reader.commit()
+
+
 def test_another_process_reads_what_was_published(session):
     published = gpumem.publish_arrays(session, "weights", {"grid": GRID, "ids": bytes([1, 2, 3])}, metadata={"step": "7"})
     with published as publication:

@@ -77,7 +77,7 @@ def test_a_region_is_published_and_read():
 def test_the_examples_of_the_page_on_regions_run():
     page = (EXAMPLES.parents[1] / "docs/regions-python.md").read_text()
     blocks = re.findall(r"```python\n(.*?)```", page.partition("## TensorFlow")[0], flags=re.S)
-    assert len(blocks) == 4
+    assert len(blocks) == 5
     ended = subprocess.run([sys.executable, "-c", "\n".join(blocks)], capture_output=True, text=True, timeout=120)
     assert (ended.returncode, ended.stderr) == (0, "") and "is expected: other arrays have been published" in ended.stdout
 

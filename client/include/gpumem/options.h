@@ -106,6 +106,30 @@ struct RegionOptions {
 #endif
 };
 
+struct ReserveOptions {
+  /// As of RegionOptions, of what is mapped.
+  bool writable = false;
+  /// How long to wait for what another process has reserved. Zero: not at all.
+  std::chrono::milliseconds wait{0};
+  /// The reservation ends so long after; 7 days at most. Zero: 10 minutes.
+  std::chrono::milliseconds life{0};
+#ifdef __cpp_lib_jthread
+  /// Calls the wait off: kCancelled.
+  std::stop_token stop{};
+#endif
+};
+
+struct GenerationOptions {
+  /// With a wait: a generation higher than this one.
+  std::uint64_t after = 0;
+  /// How long to wait for that. Zero: not at all, the generation is the one of now.
+  std::chrono::milliseconds wait{0};
+#ifdef __cpp_lib_jthread
+  /// Calls the wait off: kCancelled.
+  std::stop_token stop{};
+#endif
+};
+
 /// A name for blocks in a snapshot: Allocator::tag.
 struct Tag {
   std::uint8_t number = 0;  ///< zero: no name

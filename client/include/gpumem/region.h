@@ -23,6 +23,34 @@ class Region : public Import {
   std::uint64_t version() const { return info().version; }
   /// So many of the region's last bytes say what is in it.
   Bytes layout() const { return {info().layout}; }
+  /// Says that this process, which has mapped the region writable, has changed its content: the generation is
+  /// one higher. Returns it. The caller has synchronised the device first: the broker orders notifications,
+  /// not memory. After a restart of the broker a commit may count twice.
+  /// Errors  kFailedPrecondition (not mapped writable, a broker that knows no generations), kNotFound (the
+  ///         region has ended), kUnavailable, kUnauthenticated.
+  Result<std::uint64_t> commit() {
+    std::uint64_t generation = 0;
+    const gpumem_status status = gpumem_import_commit(c_handle(), &generation);
+    if (status != GPUMEM_OK) return detail::last_error(status);
+    return generation;
+  }
+  /// Zero when it is published, one higher with each commit. Blocks  for `options.wait` at most, for a
+  /// generation after `options.after`. Errors  kDeadlineExceeded (waited in vain), kCancelled, kNotFound (the
+  ///         region has ended), kResourceExhausted (this session waits for 64), others as commit.
+  Result<std::uint64_t> generation(const GenerationOptions& options = {}) const {
+    gpumem_generation_options given = GPUMEM_GENERATION_OPTIONS_INIT;
+    given.after = options.after;
+    given.wait_ms = options.wait.count();
+#ifdef __cpp_lib_jthread
+    const detail::Canceller canceller(options.stop);
+    if (canceller.status() != GPUMEM_OK) return detail::last_error(canceller.status());
+    given.canceller = canceller.get();
+#endif
+    std::uint64_t generation = 0;
+    const gpumem_status status = gpumem_import_generation(c_handle(), &given, &generation);
+    if (status != GPUMEM_OK) return detail::last_error(status);
+    return generation;
+  }
   /// Of the layout, as the publisher says.
   std::array<unsigned char, 32> digest() const {
     std::array<unsigned char, 32> bytes{};
@@ -39,6 +67,11 @@ class Region : public Import {
     (void)gpumem_import_region(c_handle(), &info);  // fails for one that was moved from alone
     return info;
   }
+};
+
+/// A name that is this session's to publish a region under (Session::map_or_reserve).
+struct Reservation {
+  std::uint64_t number = 0;
 };
 
 namespace detail {

@@ -4,6 +4,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "gpumem/allocator.h"
@@ -83,6 +84,20 @@ class Session {
   ///         (adopts one that is not kept, or that a process has; a broker that knows no regions), others as
   ///         import_handle.
   Result<Region> map_region(const std::string& name, const RegionOptions& options = {});
+  /// Maps the newest region of this session's tenant with this name, or makes this session the one to publish
+  /// it: if there is no such region, and nobody else has reserved the name, the session has a reservation.
+  /// Publishing the name by this session fulfils it. It ends with release_reservation, after its life and
+  /// with the session, too; then one of those who wait for it has the next. A process that publishes the name
+  /// without one is not refused. Blocks  for `options.wait` at most, for what another process has reserved.
+  /// Errors  kNotFound (no wait, and another process has reserved it; a device that this process does not
+  ///         see), kDeadlineExceeded (waited in vain), kCancelled (by `options.stop`), kResourceExhausted
+  ///         (this session waits for 64, or has reserved 64), kFailedPrecondition (a broker that knows no
+  ///         reservations), others as import_handle.
+  Result<std::variant<Region, Reservation>> map_or_reserve(const std::string& name,
+                                                           const ReserveOptions& options = {});
+  /// This session does not publish what it has reserved. Errors  kNotFound (it has been published, or the
+  /// reservation has ended), kUnavailable, kUnauthenticated, kFailedPrecondition.
+  Result<void> release_reservation(Reservation reservation);
   /// Ends a region of this session's tenant: nobody maps it any more. Who has mapped it keeps it. `version`:
   /// zero for the newest. Errors  kNotFound, kUnavailable, kUnauthenticated, kFailedPrecondition.
   Result<void> remove_region(const std::string& name, std::uint64_t version = 0);
@@ -214,6 +229,32 @@ inline Result<Region> Session::map_region(const std::string& name, const RegionO
   const gpumem_status status = gpumem_map_region(handle_.get(), name.c_str(), &given, &import);
   if (status != GPUMEM_OK) return detail::last_error(status);
   return Region(import);
+}
+
+inline Result<std::variant<Region, Reservation>> Session::map_or_reserve(const std::string& name,
+                                                                         const ReserveOptions& options) {
+  if (!handle_) return moved_from();
+  gpumem_reserve_options given = GPUMEM_RESERVE_OPTIONS_INIT;
+  given.writable = options.writable;
+  given.wait_ms = options.wait.count();
+  given.life_ms = options.life.count();
+#ifdef __cpp_lib_jthread
+  const detail::Canceller canceller(options.stop);
+  if (canceller.status() != GPUMEM_OK) return detail::last_error(canceller.status());
+  given.canceller = canceller.get();
+#endif
+  gpumem_import* import = nullptr;
+  Reservation reservation;
+  const gpumem_status status =
+      gpumem_map_or_reserve(handle_.get(), name.c_str(), &given, &import, &reservation.number);
+  if (status != GPUMEM_OK) return detail::last_error(status);
+  using Outcome = std::variant<Region, Reservation>;
+  return import != nullptr ? Outcome(Region(import)) : Outcome(reservation);
+}
+
+inline Result<void> Session::release_reservation(Reservation reservation) {
+  if (!handle_) return moved_from();
+  return detail::done(gpumem_release_reservation(handle_.get(), reservation.number));
 }
 
 inline Result<void> Session::remove_region(const std::string& name, std::uint64_t version) {

@@ -97,6 +97,105 @@ TEST_F(CRegion, SaysWhatIsWrongWithWhatIsPublished) {
   EXPECT_TRUE(fails(GPUMEM_INVALID_ARGUMENT, publishing(options), "gpumem_publish_options"));
 }
 
+TEST_F(CRegion, IsReservedPublishedAndThenMapped) {
+  gpumem_reserve_options options = GPUMEM_RESERVE_OPTIONS_INIT;
+  gpumem_import* region = nullptr;
+  std::uint64_t first = 0, second = 0;
+  ASSERT_TRUE(ok(gpumem_map_or_reserve(session_, "weights", nullptr, &region, &first)));
+  EXPECT_EQ(region, nullptr);
+  EXPECT_NE(first, 0U);
+  EXPECT_TRUE(fails(GPUMEM_NOT_FOUND, gpumem_map_or_reserve(session_, "weights", &options, &region, &second),
+                    "reserved by session"));
+  options.wait_ms = 1;
+  EXPECT_TRUE(fails(GPUMEM_DEADLINE_EXCEEDED,
+                    gpumem_map_or_reserve(session_, "weights", &options, &region, &second), "reserved"));
+  EXPECT_TRUE(ok(gpumem_release_reservation(session_, first)));
+  EXPECT_TRUE(fails(GPUMEM_NOT_FOUND, gpumem_release_reservation(session_, first), "no such reservation"));
+  ASSERT_TRUE(ok(gpumem_map_or_reserve(session_, "weights", &options, &region, &second)));
+  EXPECT_GT(second, first);
+  const std::uint64_t version = publish();
+  options.writable = true;
+  ASSERT_TRUE(ok(gpumem_map_or_reserve(session_, "weights", &options, &region, &second)));
+  ASSERT_NE(region, nullptr);
+  EXPECT_EQ(second, 0U);
+  gpumem_region_info info = GPUMEM_REGION_INFO_INIT;
+  ASSERT_TRUE(ok(gpumem_import_region(region, &info)));
+  EXPECT_EQ(info.version, version);
+  *memory_at(gpumem_import_address(region)) = 78;
+  gpumem_import_free(region);
+}
+
+TEST_F(CRegion, SaysWhatIsWrongWithWhatIsReserved) {
+  gpumem_import* region = nullptr;
+  std::uint64_t number = 0;
+  EXPECT_TRUE(
+      fails(GPUMEM_INVALID_ARGUMENT, gpumem_map_or_reserve(nullptr, "a", nullptr, &region, &number), "NULL"));
+  EXPECT_TRUE(fails(GPUMEM_INVALID_ARGUMENT, gpumem_map_or_reserve(session_, "a", nullptr, nullptr, &number),
+                    "NULL"));
+  EXPECT_TRUE(fails(GPUMEM_INVALID_ARGUMENT, gpumem_map_or_reserve(session_, "a", nullptr, &region, nullptr),
+                    "NULL"));
+  EXPECT_TRUE(
+      fails(GPUMEM_INVALID_ARGUMENT, gpumem_map_or_reserve(session_, "", nullptr, &region, &number), "128"));
+  gpumem_reserve_options options = GPUMEM_RESERVE_OPTIONS_INIT;
+  options.life_ms = -1;
+  EXPECT_TRUE(fails(GPUMEM_INVALID_ARGUMENT, gpumem_map_or_reserve(session_, "a", &options, &region, &number),
+                    "life_ms"));
+  EXPECT_TRUE(fails(GPUMEM_INVALID_ARGUMENT, gpumem_release_reservation(nullptr, 1), "NULL"));
+  EXPECT_TRUE(fails(GPUMEM_NOT_FOUND, gpumem_release_reservation(session_, 1), "no such reservation"));
+}
+
+TEST_F(CRegion, IsCommittedAndFollowed) {
+  const std::uint64_t version = publish();
+  gpumem_region_options options = GPUMEM_REGION_OPTIONS_INIT;
+  options.writable = true;
+  gpumem_import *reader = nullptr, *writer = nullptr;
+  ASSERT_TRUE(ok(gpumem_map_region(session_, "weights", nullptr, &reader)));
+  ASSERT_TRUE(ok(gpumem_map_region(session_, "weights", &options, &writer)));
+  std::uint64_t generation = 9;
+  ASSERT_TRUE(ok(gpumem_import_generation(reader, nullptr, &generation)));
+  EXPECT_EQ(generation, 0U);
+  ASSERT_TRUE(ok(gpumem_import_commit(writer, &generation)));
+  EXPECT_EQ(generation, 1U);
+  ASSERT_TRUE(ok(gpumem_slice_commit(slice_, version, &generation)));
+  EXPECT_EQ(generation, 2U);
+  gpumem_generation_options after = GPUMEM_GENERATION_OPTIONS_INIT;
+  after.after = 1;
+  after.wait_ms = 60'000;
+  ASSERT_TRUE(ok(gpumem_import_generation(reader, &after, &generation)));
+  EXPECT_EQ(generation, 2U);
+  after.after = 2;
+  after.wait_ms = 1;
+  EXPECT_TRUE(
+      fails(GPUMEM_DEADLINE_EXCEEDED, gpumem_import_generation(reader, &after, &generation), "waited"));
+  EXPECT_TRUE(fails(GPUMEM_FAILED_PRECONDITION, gpumem_import_commit(reader, &generation), "writable"));
+  EXPECT_TRUE(fails(GPUMEM_NOT_FOUND, gpumem_slice_commit(slice_, version + 1, &generation), "no region"));
+  gpumem_import_free(reader);
+  gpumem_import_free(writer);
+}
+
+TEST_F(CRegion, SaysWhatIsWrongWithWhatIsFollowed) {
+  gpumem_ipc_handle handle{};
+  ASSERT_TRUE(ok(gpumem_slice_export(slice_, 0, 0, nullptr, &handle)));
+  gpumem_import* import = nullptr;
+  ASSERT_TRUE(ok(gpumem_import_handle(session_, &handle, &import)));
+  std::uint64_t generation = 0;
+  EXPECT_TRUE(fails(GPUMEM_FAILED_PRECONDITION, gpumem_import_commit(import, &generation), "only regions"));
+  EXPECT_TRUE(fails(GPUMEM_FAILED_PRECONDITION, gpumem_import_generation(import, nullptr, &generation),
+                    "only regions"));
+  EXPECT_TRUE(fails(GPUMEM_INVALID_ARGUMENT, gpumem_import_commit(nullptr, &generation), "NULL"));
+  EXPECT_TRUE(fails(GPUMEM_INVALID_ARGUMENT, gpumem_import_commit(import, nullptr), "NULL"));
+  EXPECT_TRUE(fails(GPUMEM_INVALID_ARGUMENT, gpumem_slice_commit(nullptr, 1, &generation), "NULL"));
+  EXPECT_TRUE(
+      fails(GPUMEM_INVALID_ARGUMENT, gpumem_import_generation(nullptr, nullptr, &generation), "NULL"));
+  gpumem_generation_options options = GPUMEM_GENERATION_OPTIONS_INIT;
+  options.wait_ms = -1;
+  EXPECT_TRUE(
+      fails(GPUMEM_INVALID_ARGUMENT, gpumem_import_generation(import, &options, &generation), "wait_ms"));
+  EXPECT_TRUE(ok(gpumem_import_close(import)));
+  EXPECT_TRUE(fails(GPUMEM_FAILED_PRECONDITION, gpumem_import_commit(import, &generation), "closed"));
+  gpumem_import_free(import);
+}
+
 TEST_F(CRegion, SaysWhatIsWrongWithWhatIsMapped) {
   gpumem_import* region = nullptr;
   EXPECT_TRUE(fails(GPUMEM_INVALID_ARGUMENT, gpumem_map_region(nullptr, "a", nullptr, &region), "NULL"));

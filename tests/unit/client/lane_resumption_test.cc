@@ -199,6 +199,31 @@ TEST_F(LaneResumed, WaitsForABrokerThatIsNotReadyAsLongAsTheCallMay) {
   EXPECT_FALSE((*lane)->is_closed()) << "it may still come";
 }
 
+// It is asked again with the time that is left, or with none if there was none.
+TEST_F(LaneResumed, AsksAgainForAReservation) {
+  for (const std::uint64_t wait : {std::uint64_t{0}, std::uint64_t{3'600'000'000'000}}) {
+    FakeLane fake(
+        [](int socket) {
+          greet(socket);
+          EXPECT_TRUE(receive_frame(socket).is<lane::MapOrReserve>()) << "this one ends before it answers";
+        },
+        [wait](int socket) {
+          resume(socket);
+          const Said said = receive_frame(socket);
+          ASSERT_TRUE(said.is<lane::MapOrReserve>());
+          EXPECT_LE(said.as<lane::MapOrReserve>().wait, wait);
+          EXPECT_EQ(said.as<lane::MapOrReserve>().wait == 0, wait == 0);
+          send_frame(socket, lane::NameReserved{7, 0}, said.header.request);
+        });
+    auto lane = resumable(fake);
+    const auto now = Lane::Clock::now();
+    const auto outcome = lane->map_or_reserve({lane::RegionName::of("weights"), 0, wait},
+                                              {now + lane->timeout(), {}, now + minutes(10)});
+    ASSERT_TRUE(outcome) << to_string(outcome.error());
+    EXPECT_EQ(std::get<lane::NameReserved>(*outcome).reservation, 7U);
+  }
+}
+
 // An older broker would end the session for a frame that it does not know.
 TEST_F(LaneResumed, AsksAnOlderBrokerForNothingThatItDoesNotKnow) {
   std::promise<void> may_end;

@@ -54,13 +54,13 @@ TEST_F(BrokerRegionWait, EndsWhenTheRegionIsPublished) {
   const RequestId own = wait(mate, seconds(10), {"", "weights"});
   const RequestId anns = wait(ann, seconds(10));
   EXPECT_FALSE(is_answered(own));
-  EXPECT_EQ(machine.broker.map_due(own), machine.now + seconds(10));
+  EXPECT_EQ(machine.broker.region_due(own), machine.now + seconds(10));
   const auto version = publish();
   ASSERT_TRUE(is_mapped(own));
   ASSERT_TRUE(is_mapped(anns));
   EXPECT_EQ(machine.maps.at(own)->version, *version);
   EXPECT_EQ(machine.maps.at(own)->imported.bytes, mebibytes(2));
-  EXPECT_FALSE(machine.broker.map_due(own));
+  EXPECT_FALSE(machine.broker.region_due(own));
 }
 
 TEST_F(BrokerRegionWait, IsNotToTakeOverWhatAnotherTenantMayPublish) {

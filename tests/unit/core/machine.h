@@ -275,6 +275,8 @@ class Machine {
   std::deque<Job> jobs;
   std::map<RequestId, Result<Grant, GrowFailure>> answers;
   std::map<RequestId, Result<MappedRegion>> maps;
+  std::map<RequestId, NameReserved> reserved;
+  std::map<RequestId, Result<std::uint64_t>> generations;
   std::map<GrantId, SessionId> offers;
   std::vector<SessionId> forgotten;
   std::map<SessionId, std::vector<ExtentId>> held;
@@ -341,7 +343,17 @@ class Machine {
     EXPECT_TRUE(answers.emplace(effect.request, std::move(effect.answer)).second) << "answered twice";
   }
   void take(AnswerMap& effect) {
-    EXPECT_TRUE(maps.emplace(effect.request, std::move(effect.answer)).second) << "answered twice";
+    EXPECT_FALSE(maps.contains(effect.request) || reserved.contains(effect.request)) << "answered twice";
+    if (!effect.answer) {
+      maps.emplace(effect.request, effect.answer.error());
+    } else if (auto* region = std::get_if<MappedRegion>(&*effect.answer)) {
+      maps.emplace(effect.request, std::move(*region));
+    } else {
+      reserved.emplace(effect.request, std::get<NameReserved>(*effect.answer));
+    }
+  }
+  void take(AnswerGeneration& effect) {
+    EXPECT_TRUE(generations.emplace(effect.request, std::move(effect.answer)).second) << "answered twice";
   }
   void take(RingDoorbell& effect) {
     ++bells[effect.session];

@@ -72,6 +72,8 @@ std::vector<Checkpoint::Change> some_changes() {
           Checkpoint::SliceGone{SliceId{6}},
           Checkpoint::LeaseGone{LeaseId{9}},
           Checkpoint::ImportGone{ImportId{2}},
+          Checkpoint::RegionGeneration{RegionId{5}, 9},
+          Checkpoint::RegionGeneration{RegionId{6}, 2},
           Checkpoint::RegionGone{RegionId{6}}};
 }
 

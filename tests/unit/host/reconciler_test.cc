@@ -46,6 +46,9 @@ class OpenGate final : public core::Executor {
     return {};
   }
   RequestId map_region(SessionId, core::MapTerms, core::Duration, MapAnswer) override { return {}; }
+  RequestId await_generation(SessionId, core::GenerationTerms, core::Duration, GenerationAnswer) override {
+    return {};
+  }
   void cancel(RequestId) override {}
   void after(std::function<void()> done) override { done(); }
   std::optional<core::HandleBytes> fabric_handle(ExtentId) const override { return {}; }

@@ -22,6 +22,10 @@ Kind kind_of(const api::RevokeHandle&) { return Kind::kRevokeHandle; }
 Kind kind_of(const api::ReleaseImport&) { return Kind::kReleaseImport; }
 Kind kind_of(const api::Publish&) { return Kind::kPublish; }
 Kind kind_of(const api::MapRegion&) { return Kind::kMapRegion; }
+Kind kind_of(const api::MapOrReserve&) { return Kind::kMapOrReserve; }
+Kind kind_of(const api::ReleaseReservation&) { return Kind::kReleaseReservation; }
+Kind kind_of(const api::CommitRegion&) { return Kind::kCommitRegion; }
+Kind kind_of(const api::AwaitGeneration&) { return Kind::kAwaitGeneration; }
 Kind kind_of(const api::RemoveRegion&) { return Kind::kRemoveRegion; }
 Kind kind_of(const api::Charge&) { return Kind::kCharge; }
 Kind kind_of(const api::Ping&) { return Kind::kPing; }

@@ -33,9 +33,10 @@ template <class Body>
 struct Frame : testing::Test {};
 using Bodies =
     testing::Types<Hello, OpenSlice, CloseSlice, Grow, Return, Charge, Ping, Cancel, Accept, Spent, Goodbye,
-                   ExportHandle, ImportHandle, RevokeHandle, ReleaseImport, Publish, MapRegion, RemoveRegion,
-                   Published, RegionMapped, HandleExported, Imported, Describe, Explain, Welcome, SliceOpened,
-                   Waiting, Granted, Done, Failed, Described, Explained>;
+                   ExportHandle, ImportHandle, RevokeHandle, ReleaseImport, Publish, MapRegion, MapOrReserve,
+                   ReleaseReservation, CommitRegion, AwaitGeneration, RegionGeneration, RemoveRegion,
+                   NameReserved, Published, RegionMapped, HandleExported, Imported, Describe, Explain,
+                   Welcome, SliceOpened, Waiting, Granted, Done, Failed, Described, Explained>;
 TYPED_TEST_SUITE(Frame, Bodies);
 
 TYPED_TEST(Frame, ComesAsItIsSent) {
@@ -116,7 +117,11 @@ TEST(FrameVersion, IsTheFirstThatHasTheKind) {
   EXPECT_EQ(first_version_of(Kind::kPublish), 6);
   EXPECT_EQ(first_version_of(Kind::kMapRegion), 6);
   EXPECT_EQ(first_version_of(Kind::kRemoveRegion), 6);
-  EXPECT_EQ(kVersion, 6);
+  EXPECT_EQ(first_version_of(Kind::kMapOrReserve), 7);
+  EXPECT_EQ(first_version_of(Kind::kReleaseReservation), 7);
+  EXPECT_EQ(first_version_of(Kind::kCommitRegion), 7);
+  EXPECT_EQ(first_version_of(Kind::kAwaitGeneration), 7);
+  EXPECT_EQ(kVersion, 7);
 }
 
 /// A text of `body` that goes on after its end.

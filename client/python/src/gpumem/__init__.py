@@ -19,8 +19,8 @@ from .errors import (Code, FailedPrecondition, GpumemError, InvalidArgument, Lib
 from .ipc import Import
 from .pressure import Pressure
 from .process import configure_default, default_allocator, default_session
-from .publish import Publication, publish_arrays
-from .region import Region, Sharing
+from .publish import Publication, map_or_publish_arrays, publish_arrays
+from .region import Region, Reservation, Sharing
 from .session import DeviceUsage, Session
 from .slice import Slice
 
@@ -35,6 +35,7 @@ GIB = 1 << 30
 __all__ = [
     "GIB", "KIB", "MIB", "Allocator", "Array", "Arrays", "Block", "BlockInfo", "Code", "DeviceUsage", "FailedPrecondition",
     "GpumemError", "Import", "InvalidArgument", "LibraryNotFound", "NotFound", "OutOfMemory", "PermissionDenied", "Pressure",
-    "Publication", "Region", "Session", "Sharing", "SizeClass", "Slice", "StaleLayout", "Statistics", "Unavailable",
-    "__version__", "configure_default", "default_allocator", "default_session", "publish_arrays", "version",
+    "Publication", "Region", "Reservation", "Session", "Sharing", "SizeClass", "Slice", "StaleLayout", "Statistics", "Unavailable",
+    "__version__", "configure_default", "default_allocator", "default_session",
+    "map_or_publish_arrays", "publish_arrays", "version",
 ]

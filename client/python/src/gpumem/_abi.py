@@ -77,6 +77,15 @@ class RegionOptions(ctypes.Structure):
                 ("adopt", c_bool), ("wait_ms", c_int64), ("canceller", Handle)]
 
 
+class ReserveOptions(ctypes.Structure):
+    _fields_ = [("struct_size", c_size_t), ("writable", c_bool), ("wait_ms", c_int64), ("life_ms", c_int64),
+                ("canceller", Handle)]
+
+
+class GenerationOptions(ctypes.Structure):
+    _fields_ = [("struct_size", c_size_t), ("after", c_uint64), ("wait_ms", c_int64), ("canceller", Handle)]
+
+
 class RegionInfo(ctypes.Structure):
     _fields_ = [("struct_size", c_size_t), ("version", c_uint64), ("layout", c_uint64), ("digest", c_uint8 * 32)]
 
@@ -159,6 +168,11 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "gpumem_slice_publish": (Status, [Handle, c_char_p, c_uint64, c_uint64, POINTER(PublishOptions),
                                       POINTER(c_uint64)]),
     "gpumem_map_region": (Status, [Handle, c_char_p, POINTER(RegionOptions), POINTER(Handle)]),
+    "gpumem_map_or_reserve": (Status, [Handle, c_char_p, POINTER(ReserveOptions), POINTER(Handle), POINTER(c_uint64)]),
+    "gpumem_release_reservation": (Status, [Handle, c_uint64]),
+    "gpumem_import_commit": (Status, [Handle, POINTER(c_uint64)]),
+    "gpumem_slice_commit": (Status, [Handle, c_uint64, POINTER(c_uint64)]),
+    "gpumem_import_generation": (Status, [Handle, POINTER(GenerationOptions), POINTER(c_uint64)]),
     "gpumem_import_region": (Status, [Handle, POINTER(RegionInfo)]),
     "gpumem_remove_region": (Status, [Handle, c_char_p, c_uint64]),
     "gpumem_import_close": (Status, [Handle]),

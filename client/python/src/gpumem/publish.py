@@ -17,7 +17,7 @@ from ._source import is_on_host, source_of
 from .arrays import PRIVATE, is_private
 from .errors import InvalidArgument, NotFound
 from .layout import Layout, aligned
-from .region import Sharing
+from .region import Region, Sharing
 from .session import Session
 from .slice import Slice
 
@@ -56,6 +56,10 @@ class Publication:
         """Whose memory it is."""
         return self._slice
 
+    def commit(self) -> int:
+        """As Region.commit: this process has changed the content."""
+        return self._slice.commit(self._version)
+
     def close(self) -> None:
         """Removes the region, and gives its memory back if no slice was passed. Again: nothing. Raises as
         Session.remove_region, except NotFound."""
@@ -65,6 +69,12 @@ class Publication:
         finally:
             if self._owns_slice:
                 self._slice.close()
+
+    def _hand_over(self) -> None:
+        """Gives the memory back, if no slice was passed, and does not remove the region: it goes on with the processes of
+        its tenant that have mapped it, or that it is kept for. Raises as Slice.close."""
+        if self._owns_slice:
+            self._slice.close()
 
     def __enter__(self) -> Publication:
         return self
@@ -101,6 +111,35 @@ def publish_arrays(session: Session, name: str, arrays: Mapping[str, Any], *, me
             copy(base + placed.offset, source.address, placed.nbytes)
 
     return publish_layout(session, name, layout, fill, slice=slice, **options)
+
+
+def map_or_publish_arrays(session: Session, name: str, make: Callable[[], Mapping[str, Any]], *, wait: float = 600.0,
+                          life: float | None = None, writable: bool = False, **options: Any) -> Region:
+    """Maps the region `name` of this session's tenant. If there is none, one of the processes that call this makes and
+    publishes it, and the others wait for it: the arrays are made once, and all share them.
+
+    make: answers the arrays, as of publish_arrays. It is called only in the process that is to publish them. What it
+    raises is raised here; then another process that waits calls its own.
+    wait: seconds for what another process makes, and for memory that others hold, as Slice.grow.
+    life: seconds after which another process may begin to make them although this one lives; None: 10 minutes.
+    writable: as of Session.map_region.
+    options: of `publish_arrays`. The region lasts while any process of the tenant has it mapped, this one included;
+    with keep=True, longer.
+    Raises NotFound (another process has not published it within `wait`), others as Session.map_or_reserve,
+    publish_arrays and Session.map_region.
+    """
+    found = session.map_or_reserve(name, writable=writable, wait=wait, life=life)
+    if isinstance(found, Region):
+        return found
+    with found:
+        publication = publish_arrays(session, name, make(), wait=wait, **options)
+    try:
+        region = session.map_region(name, version=publication.version, writable=writable)
+    except BaseException:
+        publication.close()
+        raise
+    publication._hand_over()
+    return region
 
 
 def publish_layout(session: Session, name: str, layout: Layout, fill: Fill, *, slice: Slice | None = None,

@@ -2,16 +2,17 @@
 from __future__ import annotations
 
 import builtins
+import contextlib
 import ctypes
 import enum
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, SupportsIndex
 
 from . import _abi, _driver
-from ._library import check, load
+from ._library import check, leave, load
 from ._values import encoded, milliseconds_of, size_of
 from .arrays import Array, Arrays, Held, is_private
-from .errors import FailedPrecondition, InvalidArgument, StaleLayout
+from .errors import Code, FailedPrecondition, InvalidArgument, NotFound, StaleLayout, Unavailable
 from .ipc import Import
 from .layout import MOST_BYTES, ArrayLayout, Layout, aligned
 
@@ -19,6 +20,16 @@ if TYPE_CHECKING:
     from .session import Session
 
 DIGEST_BYTES = 32
+
+
+@contextlib.contextmanager
+def waited_in_vain_as_not_found() -> Iterator[None]:
+    try:
+        yield
+    except Unavailable as error:
+        if error.code is Code.DEADLINE_EXCEEDED:
+            raise NotFound(str(error), error.code) from None
+        raise
 
 
 class Sharing(enum.IntEnum):
@@ -50,6 +61,36 @@ def published(slice_handle: int, name: str, offset: SupportsIndex, bytes: Suppor
     check(load().gpumem_slice_publish(slice_handle, encoded(name, "name"), size_of(offset, "offset"),
                                       size_of(bytes, "bytes"), ctypes.byref(options), ctypes.byref(version)))
     return int(version.value)
+
+
+class Reservation:
+    """A name that is this session's to publish. Made by Session.map_or_reserve.
+
+    Publishing the name by the same session fulfils it. As a context manager it is released at the end of the statement,
+    unless it was fulfilled.
+    """
+
+    def __init__(self, session: Session, name: str, number: int):
+        """Use Session.map_or_reserve."""
+        self._session, self._name, self._number = session, name, number
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    def release(self) -> None:
+        """Lets another process have it. Nothing, if it was fulfilled or has ended. Raises Unavailable."""
+        with contextlib.suppress(NotFound):
+            check(load().gpumem_release_reservation(self._session._handle, self._number))
+
+    def __enter__(self) -> Reservation:
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        leave(self.release, error)
+
+    def __repr__(self) -> str:
+        return f"<gpumem.Reservation of {self._name!r}>"
 
 
 class Region(Import):
@@ -87,6 +128,37 @@ class Region(Import):
     def digest(self) -> builtins.bytes:
         """Of the layout, as the publisher says: 32 bytes."""
         return builtins.bytes(self._info.digest)
+
+    def commit(self) -> int:
+        """Says that this process, which has mapped the region writable, has changed its content: the generation is one
+        higher. Answers it. The caller has synchronised the device first: the broker orders notifications, not memory.
+        After a restart of the broker a commit may count twice.
+
+        Raises FailedPrecondition (not mapped writable, closed, a broker that knows no generations), NotFound (the region
+        has ended), Unavailable.
+        """
+        generation = ctypes.c_uint64()
+        check(load().gpumem_import_commit(self._handle, ctypes.byref(generation)))
+        return int(generation.value)
+
+    def generation(self) -> int:
+        """0 when it is published, one higher with each commit. Raises as commit, whether writable or not."""
+        return self._generation(0, 0.0)
+
+    def wait_generation(self, after: SupportsIndex, wait: float) -> int:
+        """A generation higher than `after`, as soon as there is one; `wait`: seconds at most.
+
+        Raises NotFound (none within `wait`; the region has ended), OutOfMemory (this session waits for 64), others as
+        generation.
+        """
+        with waited_in_vain_as_not_found():
+            return self._generation(after, wait)
+
+    def _generation(self, after: SupportsIndex, wait: float) -> int:
+        options = _abi.sized(_abi.GenerationOptions, after=size_of(after, "after"), wait_ms=milliseconds_of(wait, "wait"))
+        generation = ctypes.c_uint64()
+        check(load().gpumem_import_generation(self._handle, ctypes.byref(options), ctypes.byref(generation)))
+        return int(generation.value)
 
     def read_layout(self, *, expect_digest: builtins.bytes | None = None) -> Layout:
         """Which arrays are in it. Copies the layout's bytes to the host, and nothing else.

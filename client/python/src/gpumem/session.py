@@ -11,10 +11,10 @@ from . import _abi
 from ._library import check, leave, load, text, visit
 from ._values import encoded, milliseconds_of, size_of
 from .allocator import Allocator
-from .errors import Code, InvalidArgument, NotFound, Unavailable
+from .errors import InvalidArgument
 from .ipc import Import
 from .pressure import Handler, Listener
-from .region import Region
+from .region import Region, Reservation, waited_in_vain_as_not_found
 from .slice import Slice
 
 
@@ -135,14 +135,31 @@ class Session:
         options = _abi.sized(_abi.RegionOptions, owner=encoded(owner, "owner"), version=size_of(version, "version"),
                              writable=writable, adopt=bool(adopt), wait_ms=milliseconds_of(wait, "wait"))
         opened = _abi.Handle()
-        try:
+        with waited_in_vain_as_not_found():
             check(load().gpumem_map_region(self._handle, encoded(name, "name"), ctypes.byref(options),
                                            ctypes.byref(opened)))
-        except Unavailable as error:
-            if error.code is Code.DEADLINE_EXCEEDED:
-                raise NotFound(str(error), error.code) from None
-            raise
         return Region(opened.value or 0, self, name, writable=writable)
+
+    def map_or_reserve(self, name: str, *, writable: bool = False, wait: float = 0.0,
+                       life: float | None = None) -> Region | Reservation:
+        """Maps the newest region of this session's tenant with this name, or makes this session the one to publish it:
+        if there is no such region, and nobody else has reserved the name, this answers a Reservation.
+
+        wait: seconds for what another process has reserved. If that ends without a region, one of those who wait is next.
+        life: seconds after which the reservation ends, 7 days at most; None: 10 minutes.
+        A process that publishes the name without a reservation is not refused.
+        Raises NotFound (another process has reserved it, and not published it within `wait`), OutOfMemory (this session
+        waits for 64, or has reserved 64), FailedPrecondition (a broker that knows no reservations), others as map_region.
+        """
+        options = _abi.sized(_abi.ReserveOptions, writable=writable, wait_ms=milliseconds_of(wait, "wait"),
+                             life_ms=0 if life is None else max(1, milliseconds_of(life, "life")))
+        opened, number = _abi.Handle(), ctypes.c_uint64()
+        with waited_in_vain_as_not_found():
+            check(load().gpumem_map_or_reserve(self._handle, encoded(name, "name"), ctypes.byref(options),
+                                               ctypes.byref(opened), ctypes.byref(number)))
+        if not opened.value:
+            return Reservation(self, name, number.value)
+        return Region(opened.value, self, name, writable=writable)
 
     def remove_region(self, name: str, *, version: SupportsIndex = 0) -> None:
         """Ends a region of this session's tenant: nobody maps it any more. Who has mapped it keeps it.

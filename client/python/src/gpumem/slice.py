@@ -110,6 +110,12 @@ class Slice:
         return published(self._handle, name, offset, bytes, sharing, readers, layout, digest, life,
                          keep, linger)
 
+    def commit(self, version: SupportsIndex) -> int:
+        """As Region.commit, of a region that this slice has published. version: publish() has answered it."""
+        generation = ctypes.c_uint64()
+        check(load().gpumem_slice_commit(self._handle, size_of(version, "version"), ctypes.byref(generation)))
+        return int(generation.value)
+
     @property
     def base(self) -> int:
         """The first address; never changes. A CUdeviceptr in value."""

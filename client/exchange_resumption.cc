@@ -1,0 +1,164 @@
+#include <poll.h>
+
+#include <algorithm>
+
+#include "base/crash_point.h"
+#include "client/exchange.h"
+#include "client/status.h"
+
+// The end of a connection, and the next broker's.
+
+namespace gpumem::client {
+namespace {
+
+Error descriptors_closed() {
+  return {Code::kFailedPrecondition,
+          "this process has closed the library's descriptors (close_range(), a loop over close(), daemon()); "
+          "the session is lost; memory that is mapped stays usable; open a new session to allocate more"};
+}
+
+}  // namespace
+
+bool Exchange::is_closed() {
+  const MutexLock lock(mutex_);
+  read_what_is_there();
+  return closed_ && !may_resume();
+}
+
+void Exchange::abandon() {
+  const MutexLock lock(mutex_);
+  if (!lost_) lost_ = descriptors_closed();
+  socket_.hang_up();
+  close();
+}
+
+void Exchange::close() {
+  closed_ = true;
+  if (!lost_ && !socket_.is_intact()) lost_ = descriptors_closed();
+  if (!may_resume()) queue_.clear();
+  for (Call* call = calls_; call != nullptr; call = call->next_) call->changed_.notify_one();
+}
+
+void Exchange::set_version(std::uint64_t version) {
+  const MutexLock lock(mutex_);
+  version_ = version;
+}
+
+Error Exchange::unspoken() {
+  return {Code::kFailedPrecondition,
+          "the broker is older than this library and knows no such request: upgrade gpumemd"};
+}
+
+bool Exchange::is_spoken(std::string_view frame) const {
+  return lane::first_version_of(lane::parse(frame)->header.kind) <= version_;
+}
+
+void Exchange::set_resumption(Resumption resumption) {
+  const MutexLock lock(mutex_);
+  resumption_ = std::move(resumption);
+}
+
+bool Exchange::was_resumed() {
+  const MutexLock lock(mutex_);
+  return connection_ != 0;
+}
+
+bool Exchange::mend(Clock::time_point deadline) {
+  const MutexLock lock(mutex_);
+  if (resumption_.attempt == nullptr) return false;
+  read_what_is_there();
+  if (!closed_) {  // its end may come a moment later than that of what else the broker had open
+    mutex_.unlock();
+    static_cast<void>(socket_.wait(POLLRDHUP, deadline));
+    mutex_.lock();
+    read_what_is_there();
+  }
+  return wait_until_open(deadline) || may_resume();
+}
+
+// Who does not wait for anything else is not kept waiting for a broker that others have waited for in vain.
+Result<void> Exchange::wait_for_broker(const Clock::time_point& deadline) {
+  if (!closed_) return {};
+  const Clock::time_point now = Clock::now();
+  const bool is_patient = !absent_ || deadline > now + timeout_;
+  if (wait_until_open(is_patient ? deadline : now)) return {};
+  if (!is_patient && may_resume() && resumption_.has_reached_one() && wait_until_open(deadline)) return {};
+  absent_ = true;
+  return gone();
+}
+
+bool Exchange::wait_until_open(const Clock::time_point& deadline) {
+  while (closed_ && may_resume()) {
+    if (resuming_)
+      reopened_.wait_until(mutex_, std::min(deadline, Clock::now() + kLongestPause));
+    else
+      resume(std::min(deadline, Clock::now() + kLongestPause));
+    if (Clock::now() >= deadline) break;
+  }
+  return !closed_;
+}
+
+// One attempt. Without a broker it returns at once: then a moment is waited, in which others may make theirs.
+void Exchange::resume(Clock::time_point deadline) {
+  const auto attempt = resumption_.attempt;
+  resuming_ = true;
+  mutex_.unlock();
+  const auto claim = [this](std::uint64_t session) {
+    const MutexLock lock(mutex_);
+    return claim_.frames(session);
+  };
+  auto resumed = attempt(claim, deadline);
+  mutex_.lock();
+  resuming_ = false;
+  if (!resumed) {
+    lost_ = std::move(resumed).error();
+    close();
+  } else if (*resumed) {
+    go_on(std::move(**resumed));
+  }
+  reopened_.notify_all();
+  if (!closed_ || lost_) return;
+  pause_ = std::min(2 * pause_, kLongestPause);
+  reopened_.wait_until(mutex_, std::min(deadline, Clock::now() + pause_));
+}
+
+void Exchange::go_on(Resumption::Reopened reopened) {
+  if (!socket_.replace(std::move(reopened.socket))) return close();
+  version_ = reopened.version;
+  closed_ = false;
+  absent_ = false;
+  pause_ = kFirstPause;
+  silent_ = false;
+  ++connection_;
+  heard_ = Clock::now();
+  // What was to be sent again on a connection that did not last is sent once. This broker may be an older
+  // one.
+  std::erase_if(queue_, [this](const std::string& frame) GPUMEM_REQUIRES(mutex_) {
+    return find(lane::parse(frame)->header.request) != nullptr || !is_spoken(frame);
+  });
+  for (Call* call = calls_; call != nullptr;) {
+    Call* const next = call->next_;
+    send_again(*call);
+    call = next;
+  }
+  send_queued();
+  crash_at(CrashPoint::kClientResent);
+}
+
+// An answer of which a part has come will not be completed: its growth fails, and gives that part back.
+void Exchange::send_again(Call& call) {
+  if (!call.sent_ || call.failed_) return;
+  if (call.partly_) return fail(call, error("has ended while it answered"));
+  if (call.arrived_) return;
+  if (call.called_off_) return fail(call, called_off());
+  if (!is_spoken(call.frame_.bytes())) return fail(call, unspoken());
+  call.since_ = heard_;
+  if (call.of_ == Call::Of::kGrowth) {
+    call.queued_ = false;
+    renew(call);
+  }
+  queue_.emplace_back(call.frame_.bytes());
+  call.changed_.notify_one();
+}
+
+}  // namespace gpumem::client

@@ -1,0 +1,148 @@
+#include "daemon/lane/session_calls.h"
+
+// Regions: published, mapped, waited for, reserved, removed.
+
+namespace gpumem::lane {
+
+Result<void> SessionCalls::take(const Call& call, const Publish& body) {
+  if (call.expired) {
+    answer_later(call, too_late());
+    return {};
+  }
+  crash_at(CrashPoint::kPublishRead);
+  if (const auto version = api::publish(executor_, call.broker, call.session, to_call(body), call.now))
+    answer_later(call, Published{version->value});
+  else
+    answer_later(call, failed_with(version.error()));
+  crash_at(CrashPoint::kPublished);
+  return {};
+}
+
+Result<void> SessionCalls::take(const Call& call, const MapRegion& body) {
+  if (!may_import(call)) return {};
+  crash_at(CrashPoint::kMapRead);
+  if (body.wait != 0) {
+    return await_region(call, [&](core::Executor::MapAnswer answer) {
+      return api::await_region(executor_, call.session, to_call(body), std::move(answer));
+    });
+  }
+  const auto mapped = api::map_region(executor_, call.broker, call.session, to_call(body), call.now);
+  crash_at(CrashPoint::kMapDecided);
+  if (mapped && body.as == MapAs::kOwner) crash_at(CrashPoint::kMapAdopted);
+  if (mapped)
+    answer_import(call, to_body(*mapped), mapped->imported, CrashPoint::kMapSent);
+  else
+    answer_later(call, failed_with(mapped.error()));
+  return {};
+}
+
+Result<void> SessionCalls::take(const Call& call, const MapOrReserve& body) {
+  if (!may_import(call)) return {};
+  return await_region(call, [&](core::Executor::MapAnswer answer) {
+    return api::map_or_reserve(executor_, call.session, to_call(body), std::move(answer));
+  });
+}
+
+Result<void> SessionCalls::take(const Call& call, const ReleaseReservation& body) {
+  answer_later(call, api::release_reservation(call.broker, call.session,
+                                              {core::ReservationId{body.reservation}}, call.now));
+  return {};
+}
+
+Result<void> SessionCalls::take(const Call& call, const CommitRegion& body) {
+  if (call.expired) {
+    answer_later(call, too_late());
+    return {};
+  }
+  const auto generation =
+      api::commit_region(executor_, call.broker, call.session, {core::RegionId{body.version}}, call.now);
+  if (generation)
+    answer_later(call, RegionGeneration{*generation});
+  else
+    answer_later(call, failed_with(generation.error()));
+  return {};
+}
+
+Result<void> SessionCalls::take(const Call& call, const AwaitGeneration& body) {
+  if (call.expired) {
+    answer_later(call, too_late());
+    return {};
+  }
+  return begin_wait(call, [&] {
+    return api::await_generation(executor_, call.session, to_call(body),
+                                 [this, session = call.session, number = call.number](const auto& answer) {
+                                   answer_generation(session, number, answer);
+                                 });
+  });
+}
+
+template <class Begin>
+Result<void> SessionCalls::await_region(const Call& call, Begin begin) {
+  return begin_wait(call, [&] {
+    return begin([this, session = call.session, number = call.number](const auto& answer) {
+      answer_map(session, number, answer);
+    });
+  });
+}
+
+// `begin`  starts the request, and returns its number. What it is answered with takes it out of `maps_`.
+template <class Begin>
+Result<void> SessionCalls::begin_wait(const Call& call, Begin begin) {
+  const std::pair key(call.session, call.number);
+  if (!maps_.emplace(key, RequestId{}).second) return broken("two requests at once have one number");
+  const RequestId id = begin();
+  const auto map = maps_.find(key);
+  if (!id || map == maps_.end()) return {};
+  map->second = id;
+  executor_.after([this, key, &broker = call.broker] {
+    const auto waiting = maps_.find(key);
+    if (waiting == maps_.end()) return;
+    const auto due = broker.region_due(waiting->second);
+    if (!due) return;
+    sender_.send(key.first, Outgoing(Waiting{to_nanoseconds(*due)}, key.second).bytes(), {});
+    crash_at(CrashPoint::kMapWaits);
+  });
+  return {};
+}
+
+void SessionCalls::answer_generation(SessionId session, std::uint64_t number,
+                                     const Result<std::uint64_t>& answer) {
+  maps_.erase({session, number});
+  const auto send = [&](const auto& body) { sender_.send(session, Outgoing(body, number).bytes(), {}); };
+  if (answer)
+    send(RegionGeneration{*answer});
+  else
+    send(failed_with(answer.error()));
+}
+
+// Many that were waited for can be published at once: unread answers would use up descriptors, too.
+void SessionCalls::answer_map(SessionId session, std::uint64_t number,
+                              const Result<core::MapOutcome>& answer) {
+  maps_.erase({session, number});
+  crash_at(CrashPoint::kMapAnswer);
+  const auto send = [&](const auto& body, const std::vector<ExtentId>& extents = {}) {
+    sender_.send(session, Outgoing(body, number).bytes(), extents);
+  };
+  if (!answer) return send(failed_with(answer.error()));
+  if (const auto* reserved = std::get_if<core::NameReserved>(&*answer)) return send(to_body(*reserved));
+  const auto& mapped = std::get<core::MappedRegion>(*answer);
+  if (sender_.is_behind(session)) {
+    executor_.post([session, mapped](core::Broker& broker, core::TimePoint now) {
+      broker.take_back(session, mapped, now);  // unless the session has ended
+    });
+    return send(failed_with({Code::kUnavailable, "many answers are unread; read them and try again"}));
+  }
+  std::vector<ExtentId> extents;
+  for (const auto& [lease, extent] : mapped.imported.leases) extents.push_back(extent.id);
+  send(to_body(mapped), extents);
+  crash_at(CrashPoint::kMapAnswered);
+}
+
+Result<void> SessionCalls::take(const Call& call, const RemoveRegion& body) {
+  crash_at(CrashPoint::kRemoveRead);
+  answer_later(call, api::remove_region(call.broker, call.session, to_call(body), call.now));
+  crash_at(CrashPoint::kRemoved);
+  return {};
+}
+
+}  // namespace gpumem::lane
