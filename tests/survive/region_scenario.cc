@@ -10,8 +10,10 @@ namespace {
 
 constexpr Bytes kRegion = mebibytes(2);
 
-bool is_ok(const Json& answer) { return answer.at("ok").get<bool>(); }
-bool is(const Json& answer, const char* code) { return !is_ok(answer) && answer.at("code") == code; }
+bool came_off(const Json& answer) { return answer.at("ok").get<bool>(); }
+bool failed_as(const Json& answer, const char* code) {
+  return !came_off(answer) && answer.at("code") == code;
+}
 
 const Json kKept{{"keep", true}};
 
@@ -37,8 +39,8 @@ void RegionScenario::play() {
 void RegionScenario::share() {
   come_to("a shared region", [&] {
     return publish(ann_, "weights", 1) && map(mate_, "weights", 1) && map(bob_, "weights", 1) &&
-           is_ok(ann_.ask({{"do", "remove_region"}, {"region", "weights"}})) &&
-           is(bob_.ask(mapping_of("weights")), "NOT_FOUND");
+           came_off(ann_.ask({{"do", "remove_region"}, {"region", "weights"}})) &&
+           failed_as(bob_.ask(mapping_of("weights")), "NOT_FOUND");
   });
   verify();
   ann_.close("weights");  // its memory is her mate's from now on
@@ -52,11 +54,11 @@ void RegionScenario::wait() {
   brief["wait_ms"] = 1;
   patient["wait_ms"] = 2000;
   come_to("a region that is waited for", [&] {
-    if (!is(mate_.ask(brief), "DEADLINE_EXCEEDED")) return mate_.insist({{"do", "ping"}}), false;
+    if (!failed_as(mate_.ask(brief), "DEADLINE_EXCEEDED")) return mate_.insist({{"do", "ping"}}), false;
     bob_.insist({{"do", "ping"}});
     bob_.tell(patient);
     const bool there = publish(ann_, "later", 2);
-    const bool mapped = is_ok(bob_.await()) && note_mapped(bob_, "later", 2);
+    const bool mapped = came_off(bob_.await()) && note_mapped(bob_, "later", 2);
     return there && mapped;
   });
   verify();
@@ -87,14 +89,16 @@ void RegionScenario::adopt() {
 
 // By its time, and by that after the last process has left it.
 void RegionScenario::expire() {
-  const Json lingers{{"keep", true}, {"linger_ms", 1}}, brief{{"life_ms", 1}};
-  for (const auto& [name, more] : {std::pair("lingers", lingers), {"brief", brief}}) {
-    come_to("a region that expires", [&] { return publish(ann_, name, 5, more); });
+  const std::pair<std::string, Json> both[] = {{"lingers", {{"keep", true}, {"linger_ms", 1}}},
+                                               {"brief", {{"life_ms", 1}}}};
+  for (const auto& one : both) {  // clang 14 captures no bindings
+    const std::string& name = one.first;
+    come_to("a region that expires", [&] { return publish(ann_, name, 5, one.second); });
     ann_.close(name);
     come_to("its end", [&] {
       const Json answer = mate_.ask(mapping_of(name));
       mate_.insist({{"do", "close_import"}, {"import", name}});
-      return is(answer, "NOT_FOUND");
+      return failed_as(answer, "NOT_FOUND");
     });
   }
 }
@@ -104,8 +108,8 @@ void RegionScenario::expire() {
 bool RegionScenario::publish(CrashActor& who, const std::string& name, int value, const Json& more) {
   Json request{{"do", "publish"}, {"slice", name}, {"region", name}, {"sharing", 2}};
   request.update(more);
-  return is_ok(who.ask({{"do", "open"}, {"slice", name}, {"device", ""}, {"limit", 0}})) &&
-         who.try_to_grow(name, kRegion, value) && is_ok(who.ask(request));
+  return came_off(who.ask({{"do", "open"}, {"slice", name}, {"device", ""}, {"limit", 0}})) &&
+         who.try_to_grow(name, kRegion, value) && came_off(who.ask(request));
 }
 
 Json RegionScenario::mapping_of(const std::string& name) {
@@ -115,7 +119,7 @@ Json RegionScenario::mapping_of(const std::string& name) {
 bool RegionScenario::map(CrashActor& reader, const std::string& name, int value, const Json& more) {
   Json request = mapping_of(name);
   request.update(more);
-  return is_ok(reader.ask(request)) && note_mapped(reader, name, value);
+  return came_off(reader.ask(request)) && note_mapped(reader, name, value);
 }
 
 bool RegionScenario::note_mapped(CrashActor& reader, const std::string& name, int value) {
@@ -133,7 +137,8 @@ void RegionScenario::verify() {
   for (const auto& [reader, pid, name, value] : mapped_) {
     if (!reader->is_process(pid)) continue;
     const Json answer = reader->ask({{"do", "check"}, {"import", name}, {"value", value}});
-    EXPECT_TRUE(is_ok(answer) || is(answer, "gone")) << reader->name() << ", " << name << ": " << answer;
+    EXPECT_TRUE(came_off(answer) || failed_as(answer, "gone"))
+        << reader->name() << ", " << name << ": " << answer;
   }
 }
 
