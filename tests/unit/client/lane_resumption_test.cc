@@ -42,6 +42,14 @@ void resume(int socket) {
   send_welcome(socket, said.header.request, welcome({"GPU-a"}));
 }
 
+// To a Hello or a Resume.
+void welcome_newest(int socket) {
+  const Said said = receive_frame(socket);
+  lane::Welcome newest = welcome({"GPU-a"});
+  newest.version = lane::kVersion;
+  send_welcome(socket, said.header.request, newest);
+}
+
 void grant(int socket, std::uint64_t request, const std::vector<std::uint64_t>& leases) {
   const UniqueFd file = client_page_file();
   send_frame(socket, part_of(9, leases), request, std::vector<int>(leases.size(), file.get()));
@@ -204,11 +212,11 @@ TEST_F(LaneResumed, AsksAgainForAReservation) {
   for (const std::uint64_t wait : {std::uint64_t{0}, std::uint64_t{3'600'000'000'000}}) {
     FakeLane fake(
         [](int socket) {
-          greet(socket);
+          welcome_newest(socket);
           EXPECT_TRUE(receive_frame(socket).is<lane::MapOrReserve>()) << "this one ends before it answers";
         },
         [wait](int socket) {
-          resume(socket);
+          welcome_newest(socket);
           const Said said = receive_frame(socket);
           ASSERT_TRUE(said.is<lane::MapOrReserve>());
           EXPECT_LE(said.as<lane::MapOrReserve>().wait, wait);
