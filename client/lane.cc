@@ -133,7 +133,10 @@ Result<std::variant<RegionPart, lane::NameReserved>> Lane::map_or_reserve(const 
   if (frame && frame->header.kind == lane::Kind::kNameReserved) {
     const auto reserved = body_in<lane::NameReserved>(answer);
     if (!reserved) return reserved.error();
-    return Outcome(*reserved);
+    if (!terms.stop.stop_requested()) return Outcome(*reserved);
+    // The broker ends what a request got that is called off too late; this one may have crossed with that.
+    static_cast<void>(call(lane::ReleaseReservation{reserved->reservation}));
+    return Error{Code::kCancelled, "the request was called off"};
   }
   const auto mapped = answer_in<lane::RegionMapped>(answer, terms.stop.stop_requested());
   if (!mapped) return Error(mapped.error());

@@ -96,11 +96,13 @@ Result<MapOrReserved> map_or_reserve(gpumem_session& handle, const char* name,
                        .reservation = 0};
 }
 
+// A broker that is older than reservations has ended them all.
 Result<void> release_reservation(gpumem_session& handle, std::uint64_t reservation) {
   const auto session = handle.session.use();
   if (!session) return session.error();
   const auto released = (*session)->connection()->lane().call(lane::ReleaseReservation{reservation});
-  if (!released) return released.error();
+  const bool is_older = !released && released.error().code == Code::kFailedPrecondition;
+  if (!released && !is_older) return released.error();
   return {};
 }
 

@@ -202,7 +202,10 @@ RequestId map_or_reserve(core::Executor& executor, SessionId session, const MapO
   }
   const core::Duration life = request.life == core::Duration::zero() ? kReservationLife : request.life;
   return executor.map_region(session,
-                             {.owner = {}, .name = request.name, .reserve_for = std::min(life, kLongestWait)},
+                             {.owner = {},
+                              .name = request.name,
+                              .reserve_for = std::min(life, kLongestWait),
+                              .number = request.number},
                              std::min(request.wait, kLongestWait), std::move(answer));
 }
 

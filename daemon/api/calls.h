@@ -75,8 +75,9 @@ struct MapRegion {
 };
 struct MapOrReserve {
   std::string name;
-  core::Duration life{};  ///< of the reservation; zero: kReservationLife
-  core::Duration wait{};  ///< for what another session has reserved
+  core::Duration life{};     ///< of the reservation; zero: kReservationLife
+  core::Duration wait{};     ///< for what another session has reserved
+  std::uint64_t number = 0;  ///< the client's own of this request: calling it off releases what it got
 };
 struct ReleaseReservation {
   core::ReservationId reservation;

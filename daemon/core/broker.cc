@@ -295,6 +295,7 @@ void Broker::tick(TimePoint now) {
   lending_.refuse_expired(now);
   lending_.drop_expired_regions(now);
   serve_waits(reservations_.take_expired(now), now);
+  serve_pressed_waits(now);
   refuse_expired_waits(now);
   refuse_expired_generation_waits(now);
   reclaimer_.tick(now);
@@ -309,6 +310,7 @@ std::optional<TimePoint> Broker::next_deadline() const {
                          generation_waits_.next_deadline(), reservations_.next_expiry()}) {
     if (one && (!next || *one < *next)) next = one;
   }
+  if (pressed_again_ != TimePoint::max() && (!next || pressed_again_ < *next)) next = pressed_again_;
   return next;
 }
 

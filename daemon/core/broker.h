@@ -167,6 +167,9 @@ class Broker {
   /// The session does not publish what it has reserved. Errors  kNotFound: it has published it, or the
   /// reservation has ended.
   Result<void> release_reservation(SessionId session, ReservationId reservation, TimePoint now);
+  /// The same of what a request got that is called off too late; nothing, if it got none. `number`  as in its
+  /// terms.
+  void call_off_reservation(SessionId session, std::uint64_t number, TimePoint now);
   /// Ends a region of the session's tenant: nobody maps it any more. Who has mapped it keeps it.
   /// Errors  kNotFound.
   Result<void> remove_region(SessionId session, const std::string& name, std::uint64_t version,
@@ -254,6 +257,10 @@ class Broker {
   void forget_if_done(SessionId id);
   // Its sessions, less those without a process.
   std::size_t clients_of(TenantId tenant) const;
+  static constexpr Duration kPressedPause = std::chrono::milliseconds(250);
+  bool may_come(const Result<MapOutcome>& outcome) const;
+  void wait_for_pressure(RequestId id, TimePoint now);
+  void serve_pressed_waits(TimePoint now);
   void serve_waits(const std::vector<RequestId>& ids, TimePoint now);
   void refuse_expired_waits(TimePoint now);
   void serve_waits(const std::vector<Reservation>& ended, TimePoint now);
@@ -275,6 +282,7 @@ class Broker {
   Explainer explainer_{state_, reclaimer_};
   Lending lending_{state_, explainer_};
   RegionWaits region_waits_;
+  TimePoint pressed_again_ = TimePoint::max();  ///< when those of them are looked at whose region is pressed
   GenerationWaits generation_waits_;
   RegionReservations reservations_;
   Outside outside_{state_};

@@ -38,6 +38,7 @@ Result<MappedRegion> Broker::map_region(SessionId id, const std::string& owner, 
     if (auto able = lending_.check_adoption(**session, region); !able) return able.error();
   }
   for (const SessionId holder : lending_.holders_of(region)) {
+    if (holder == id) continue;  // who has the memory is no new user of it
     if (auto ready = begin_import(**session, state_.session(holder), region.device); !ready)
       return ready.error();
   }
@@ -78,14 +79,34 @@ void Broker::map_or_wait(RequestId id, SessionId session_id, MapTerms terms, Dur
   const bool is_own = terms.owner.empty();
   if (is_own) terms.owner = (*session)->tenant_name;
   auto outcome = map_or_reserve(session_id, terms, now);
-  const bool may_come = !outcome && outcome.error().code == Code::kNotFound && wait > Duration::zero();
-  if (!may_come) return answer_map(id, session_id, std::move(outcome));
-  if (terms.version != Regions::kNewest)
+  if (!may_come(outcome) || wait <= Duration::zero()) return answer_map(id, session_id, std::move(outcome));
+  const bool is_pressed = outcome.error().code == Code::kUnavailable;
+  if (!is_pressed && terms.version != Regions::kNewest)
     return answer_map(id, session_id,
                       Error{Code::kInvalidArgument, "the newest version can be waited for, no other"});
   const TimePoint deadline = now + std::min(wait, TimePoint::max() - now);
   auto waits = region_waits_.add(id, {session_id, std::move(terms), is_own, now, deadline});
-  if (!waits) answer_map(id, session_id, waits.error());
+  if (!waits) return answer_map(id, session_id, waits.error());
+  if (is_pressed) wait_for_pressure(id, now);
+}
+
+// It is not published yet; or its memory is being asked back, which passes.
+bool Broker::may_come(const Result<MapOutcome>& outcome) const {
+  if (outcome) return false;
+  const bool lends = !state_.draining && state_.stopped_lending.empty();
+  return outcome.error().code == Code::kNotFound || (outcome.error().code == Code::kUnavailable && lends);
+}
+
+void Broker::wait_for_pressure(RequestId id, TimePoint now) {
+  region_waits_.note_pressed(id);
+  if (pressed_again_ == TimePoint::max()) pressed_again_ = now + kPressedPause;
+}
+
+// Looked at every so often: any event may end it.
+void Broker::serve_pressed_waits(TimePoint now) {
+  if (pressed_again_ > now) return;
+  pressed_again_ = TimePoint::max();
+  serve_waits(region_waits_.take_pressed(), now);
 }
 
 // kNotFound: there is nothing to be had yet.
@@ -100,7 +121,7 @@ Result<MapOutcome> Broker::reserve(SessionId session, const MapTerms& terms, Tim
   if (const Reservation* others = reservations_.find(terms.owner, terms.name))
     return Error{Code::kNotFound, words_of(*others)};
   const TimePoint expires = now + std::min(terms.reserve_for, TimePoint::max() - now);
-  auto reserved = reservations_.add({{}, session, terms.owner, terms.name, expires}, now);
+  auto reserved = reservations_.add({{}, session, terms.owner, terms.name, expires, terms.number}, now);
   if (!reserved) return reserved.error();
   return MapOutcome(NameReserved{reserved->id, reserved->expires});
 }
@@ -123,6 +144,11 @@ Result<void> Broker::release_reservation(SessionId id, ReservationId reservation
   return {};
 }
 
+void Broker::call_off_reservation(SessionId session, std::uint64_t number, TimePoint now) {
+  if (const auto reserved = reservations_.take_asked(session, number))
+    serve_waits(std::vector{*reserved}, now);
+}
+
 // One of those who wait for a name is told that it is the one to publish it; unless it has been published.
 void Broker::serve_waits(const std::vector<Reservation>& ended, TimePoint now) {
   for (const Reservation& one : ended) serve_waits(region_waits_.of({one.owner, one.name}), now);
@@ -134,7 +160,10 @@ void Broker::serve_waits(const std::vector<RequestId>& ids, TimePoint now) {
     const RegionWaits::Wait* wait = region_waits_.find(id);
     if (wait == nullptr) continue;
     auto outcome = map_or_reserve(wait->session, wait->terms, now);
-    if (!outcome && outcome.error().code == Code::kNotFound) continue;
+    if (may_come(outcome)) {
+      if (outcome.error().code == Code::kUnavailable) wait_for_pressure(id, now);
+      continue;
+    }
     const SessionId session = region_waits_.take(id)->session;
     answer_map(id, session, std::move(outcome));
   }
@@ -146,8 +175,9 @@ void Broker::refuse_expired_waits(TimePoint now) {
     const auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(now - wait->since);
     const Reservation* const reserved =
         wait->terms.reserves() ? reservations_.find(wait->terms.owner, wait->terms.name) : nullptr;
-    const std::string why =
-        reserved != nullptr ? words_of(*reserved) : "none was published that is shared with this tenant";
+    const std::string why = wait->is_pressed      ? "its memory is being asked back"
+                            : reserved != nullptr ? words_of(*reserved)
+                                                  : "none was published that is shared with this tenant";
     answer_map(id, wait->session,
                Error{Code::kDeadlineExceeded, "waited " + std::to_string(waited.count()) +
                                                   " ms for a region '" + wait->terms.name + "' of tenant '" +

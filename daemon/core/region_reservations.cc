@@ -42,6 +42,14 @@ Reservation RegionReservations::take(ReservationId id) {
   return std::move(reservation);
 }
 
+std::optional<Reservation> RegionReservations::take_asked(SessionId holder, std::uint64_t number) {
+  const auto own = by_holder_.find(holder);
+  if (own == by_holder_.end()) return std::nullopt;
+  for (const ReservationId id : own->second)
+    if (reservations_.at(id).number == number) return take(id);
+  return std::nullopt;
+}
+
 void RegionReservations::fulfil(SessionId holder, const std::string& owner, const std::string& name) {
   const Reservation* const found = find(owner, name);
   if (found != nullptr && found->holder == holder) take(found->id);

@@ -18,6 +18,7 @@ struct Reservation {
   std::string owner;  ///< the tenant's name
   std::string name;
   TimePoint expires{};
+  std::uint64_t number = 0;  ///< the holder's own of the request that got it
 };
 
 /// The names that are reserved, each by one session. Publishing needs none. Not journaled: a restart of the
@@ -33,6 +34,8 @@ class RegionReservations {
   const Reservation* find(const std::string& owner, const std::string& name) const;
   /// Nothing: the holder has none with this id (any more).
   std::optional<Reservation> take(SessionId holder, ReservationId id);
+  /// By the holder's own number of the request.
+  std::optional<Reservation> take_asked(SessionId holder, std::uint64_t number);
   /// The holder has published a region of the name.
   void fulfil(SessionId holder, const std::string& owner, const std::string& name);
   /// Both return those that have ended.

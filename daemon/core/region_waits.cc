@@ -7,4 +7,11 @@ void RegionWaits::follow(SessionId session, const std::string& tenant) {
     if (find(id)->is_own) change(id, [&](RegionWait& wait) { wait.terms.owner = tenant; });
 }
 
+std::vector<RequestId> RegionWaits::take_pressed() {
+  std::vector<RequestId> waiting;
+  for (const RequestId id : std::exchange(pressed_, {}))
+    if (find(id) != nullptr) waiting.push_back(id);
+  return waiting;
+}
+
 }  // namespace gpumem::core

@@ -19,6 +19,7 @@ struct MapTerms {
   MapAs how = MapAs::kReader;
   /// Of a region of the session's own tenant: if there is none, its name is reserved for so long; zero: not.
   Duration reserve_for{};
+  std::uint64_t number = 0;  ///< the client's own of the request, by which it may call it off
 
   bool reserves() const { return reserve_for > Duration::zero(); }
 };
@@ -28,8 +29,9 @@ struct RegionWait {
   static constexpr const char* kWhat = "regions";
 
   SessionId session;
-  MapTerms terms;       ///< its owner is named
-  bool is_own = false;  ///< the owner is the session's tenant, whoever that is
+  MapTerms terms;           ///< its owner is named
+  bool is_own = false;      ///< the owner is the session's tenant, whoever that is
+  bool is_pressed = false;  ///< it is there, and its memory is being asked back
   TimePoint since{};
   TimePoint deadline{};
 
@@ -40,8 +42,18 @@ class RegionWaits : public Waits<RegionWait> {
  public:
   using Wait = RegionWait;
 
+  void note_pressed(RequestId id) {
+    change(id, [](RegionWait& wait) { wait.is_pressed = true; });
+    pressed_.insert(id);
+  }
+  /// Those that were noted since the last call, and still wait.
+  std::vector<RequestId> take_pressed();
+  bool has_pressed() const { return !pressed_.empty(); }
   /// The session's tenant is another one now: so is whose regions it waits for, where they are its own.
   void follow(SessionId session, const std::string& tenant);
+
+ private:
+  std::set<RequestId> pressed_;
 };
 
 /// Which generation of a region is waited for.

@@ -102,8 +102,8 @@ api::MapRegion to_call(const MapRegion& body) {
           static_cast<std::uint64_t>(body.as), to_duration(body.wait)};
 }
 
-api::MapOrReserve to_call(const MapOrReserve& body) {
-  return {std::string(body.name.view()), to_duration(body.life), to_duration(body.wait)};
+api::MapOrReserve to_call(const MapOrReserve& body, std::uint64_t number) {
+  return {std::string(body.name.view()), to_duration(body.life), to_duration(body.wait), number};
 }
 
 api::AwaitGeneration to_call(const AwaitGeneration& body) {

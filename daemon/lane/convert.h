@@ -14,7 +14,7 @@ api::Return to_call(const Return& body);
 api::ExportHandle to_call(const ExportHandle& body);
 api::Publish to_call(const Publish& body);
 api::MapRegion to_call(const MapRegion& body);
-api::MapOrReserve to_call(const MapOrReserve& body);
+api::MapOrReserve to_call(const MapOrReserve& body, std::uint64_t number);
 api::AwaitGeneration to_call(const AwaitGeneration& body);
 api::RemoveRegion to_call(const RemoveRegion& body);
 

@@ -39,7 +39,7 @@ Result<void> SessionCalls::take(const Call& call, const MapRegion& body) {
 Result<void> SessionCalls::take(const Call& call, const MapOrReserve& body) {
   if (!may_import(call)) return {};
   return await_region(call, [&](core::Executor::MapAnswer answer) {
-    return api::map_or_reserve(executor_, call.session, to_call(body), std::move(answer));
+    return api::map_or_reserve(executor_, call.session, to_call(body, call.number), std::move(answer));
   });
 }
 

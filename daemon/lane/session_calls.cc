@@ -180,6 +180,7 @@ Result<void> SessionCalls::take(const Call& call, const Cancel& body) {
   if (growth != growths_.end()) executor_.cancel(RequestId(growth->second));
   const auto map = maps_.find({call.session, body.growth});
   if (map != maps_.end()) executor_.cancel(RequestId(map->second));
+  call.broker.call_off_reservation(call.session, body.growth, call.now);
   return {};
 }
 

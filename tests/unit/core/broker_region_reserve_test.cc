@@ -238,5 +238,96 @@ TEST_F(BrokerRegionReserve, StaysWithItsTenant) {
   EXPECT_TRUE(waits(ask(bob[0])));
 }
 
+// The client gave up, and does not know of the answer that was on its way.
+TEST_F(BrokerRegionReserve, EndsWithARequestThatIsCalledOffTooLate) {
+  const auto ask_as = [&](SessionId session, std::uint64_t number) {
+    const RequestId id = machine.request_ids.next();
+    machine.broker.map_or_wait(id, session,
+                               {.owner = {}, .name = "weights", .reserve_for = minutes(10), .number = number},
+                               seconds(60), machine.now);
+    machine.collect();
+    return id;
+  };
+  const RequestId first = ask_as(bob[0], 7);
+  const RequestId second = ask_as(bob[1], 7);
+  ASSERT_TRUE(is_first(first));
+  machine.broker.call_off_reservation(bob[0], 6, machine.now);
+  machine.broker.call_off_reservation(bob[1], 7, machine.now);
+  machine.collect();
+  EXPECT_TRUE(waits(second)) << "nothing was reserved by those";
+  machine.broker.call_off_reservation(bob[0], 7, machine.now);
+  machine.collect();
+  EXPECT_TRUE(is_first(second));
+}
+
+// Memory that is asked back by force gets no new users until that is over. Who waits goes on waiting.
+class PressedRegion : public testing::Test {
+ protected:
+  PressedRegion() : machine(policy()) {
+    ann = machine.connect(1);
+    holder = machine.connect(2);
+    waiter = machine.connect(2);
+    slice = machine.slice(holder);
+    grant = machine.get(holder, slice, mebibytes(2));
+    rest = machine.get(holder, slice, mebibytes(58));
+    machine.grow(ann, machine.slice(ann), mebibytes(16), minutes(1));
+    EXPECT_FALSE(machine.asked_of(holder).is_zero());
+  }
+  static Policy policy() {
+    Policy one;
+    one.devices = {device("GPU-0", mebibytes(64))};
+    one.devices[0].reclaim.lend_guarantees = true;
+    one.tenants = {user("ann", 1, {{mebibytes(32), mebibytes(64)}}), user("bob", 2, {{{}, mebibytes(64)}})};
+    return one;
+  }
+  RequestId wait(Duration how_long) {
+    const RequestId id = machine.request_ids.next();
+    machine.broker.map_or_wait(id, waiter, {.owner = {}, .name = "weights"}, how_long, machine.now);
+    machine.collect();
+    return id;
+  }
+  void publish() {
+    RegionTerms terms;
+    terms.name = "weights";
+    ASSERT_TRUE(machine.broker.publish(holder, slice, Machine::leases_of(grant), terms, machine.now));
+    machine.collect();
+  }
+
+  Machine machine;
+  SessionId ann, holder, waiter;
+  SliceId slice;
+  Grant grant, rest;
+};
+
+TEST_F(PressedRegion, IsMappedByThoseWhoWaitWhenThatIsOver) {
+  const RequestId before = wait(seconds(60));
+  publish();
+  const RequestId after = wait(seconds(60));
+  EXPECT_FALSE(machine.maps.contains(before));
+  EXPECT_FALSE(machine.maps.contains(after));
+  ASSERT_TRUE(machine.give_back(holder, slice, rest));
+  machine.pass(seconds(1));
+  ASSERT_TRUE(machine.maps.contains(before) && machine.maps.contains(after));
+  EXPECT_TRUE(machine.maps.at(before));
+  EXPECT_TRUE(machine.maps.at(after));
+}
+
+TEST_F(PressedRegion, IsNotWaitedForBeyondTheWait) {
+  publish();
+  const RequestId at_once = wait({});
+  ASSERT_TRUE(machine.maps.contains(at_once));
+  EXPECT_EQ(machine.maps.at(at_once).error().code, Code::kUnavailable);
+  const RequestId shortly = wait(std::chrono::milliseconds(300));
+  machine.pass_in_steps(seconds(1));
+  ASSERT_TRUE(machine.maps.contains(shortly));
+  EXPECT_EQ(machine.maps.at(shortly).error().code, Code::kDeadlineExceeded);
+  EXPECT_THAT(machine.maps.at(shortly).error().message, HasSubstr("asked back"));
+}
+
+TEST_F(PressedRegion, IsMappedByWhoHasItAnyway) {
+  publish();
+  EXPECT_TRUE(machine.broker.map_region(holder, "", "weights", Regions::kNewest, machine.now));
+}
+
 }  // namespace
 }  // namespace gpumem::core

@@ -133,6 +133,7 @@ def map_or_publish_arrays(session: Session, name: str, make: Callable[[], Mappin
         return found
     with found:
         publication = publish_arrays(session, name, make(), wait=wait, **options)
+        found._fulfilled()
     try:
         region = session.map_region(name, version=publication.version, writable=writable)
     except BaseException:

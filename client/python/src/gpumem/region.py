@@ -5,6 +5,8 @@ import builtins
 import contextlib
 import ctypes
 import enum
+import os
+import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, SupportsIndex
 
@@ -63,25 +65,37 @@ def published(slice_handle: int, name: str, offset: SupportsIndex, bytes: Suppor
     return int(version.value)
 
 
+def _let_go(session: Session, number: int, process: int) -> None:
+    if os.getpid() == process:
+        load().gpumem_release_reservation(session._handle, number)
+
+
 class Reservation:
     """A name that is this session's to publish. Made by Session.map_or_reserve.
 
     Publishing the name by the same session fulfils it. As a context manager it is released at the end of the statement,
-    unless it was fulfilled.
+    unless it was fulfilled; and so is one that nobody refers to any more.
     """
 
     def __init__(self, session: Session, name: str, number: int):
         """Use Session.map_or_reserve."""
         self._session, self._name, self._number = session, name, number
+        self._finalizer = weakref.finalize(self, _let_go, session, number, os.getpid())
+        self._finalizer.atexit = False  # it ends with the session
 
     @property
     def name(self) -> str:
         return self._name
 
+    def _fulfilled(self) -> None:
+        self._finalizer.detach()
+
     def release(self) -> None:
         """Lets another process have it. Nothing, if it was fulfilled or has ended. Raises Unavailable."""
-        with contextlib.suppress(NotFound):
-            check(load().gpumem_release_reservation(self._session._handle, self._number))
+        if self._finalizer.alive:
+            with contextlib.suppress(NotFound):
+                check(load().gpumem_release_reservation(self._session._handle, self._number))
+            self._finalizer.detach()
 
     def __enter__(self) -> Reservation:
         return self

@@ -135,10 +135,15 @@ class Session:
         options = _abi.sized(_abi.RegionOptions, owner=encoded(owner, "owner"), version=size_of(version, "version"),
                              writable=writable, adopt=bool(adopt), wait_ms=milliseconds_of(wait, "wait"))
         opened = _abi.Handle()
-        with waited_in_vain_as_not_found():
-            check(load().gpumem_map_region(self._handle, encoded(name, "name"), ctypes.byref(options),
-                                           ctypes.byref(opened)))
-        return Region(opened.value or 0, self, name, writable=writable)
+        try:
+            with waited_in_vain_as_not_found():
+                check(load().gpumem_map_region(self._handle, encoded(name, "name"), ctypes.byref(options),
+                                               ctypes.byref(opened)))
+            return Region(opened.value or 0, self, name, writable=writable)
+        except BaseException:  # an interrupt may come after the answer
+            if opened.value:
+                load().gpumem_import_close(opened)
+            raise
 
     def map_or_reserve(self, name: str, *, writable: bool = False, wait: float = 0.0,
                        life: float | None = None) -> Region | Reservation:
@@ -154,12 +159,19 @@ class Session:
         options = _abi.sized(_abi.ReserveOptions, writable=writable, wait_ms=milliseconds_of(wait, "wait"),
                              life_ms=0 if life is None else max(1, milliseconds_of(life, "life")))
         opened, number = _abi.Handle(), ctypes.c_uint64()
-        with waited_in_vain_as_not_found():
-            check(load().gpumem_map_or_reserve(self._handle, encoded(name, "name"), ctypes.byref(options),
-                                               ctypes.byref(opened), ctypes.byref(number)))
-        if not opened.value:
-            return Reservation(self, name, number.value)
-        return Region(opened.value, self, name, writable=writable)
+        try:
+            with waited_in_vain_as_not_found():
+                check(load().gpumem_map_or_reserve(self._handle, encoded(name, "name"), ctypes.byref(options),
+                                                   ctypes.byref(opened), ctypes.byref(number)))
+            if not opened.value:
+                return Reservation(self, name, number.value)
+            return Region(opened.value, self, name, writable=writable)
+        except BaseException:  # an interrupt may come after the answer
+            if opened.value:
+                load().gpumem_import_close(opened)
+            if number.value:
+                load().gpumem_release_reservation(self._handle, number.value)
+            raise
 
     def remove_region(self, name: str, *, version: SupportsIndex = 0) -> None:
         """Ends a region of this session's tenant: nobody maps it any more. Who has mapped it keeps it.
