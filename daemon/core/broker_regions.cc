@@ -85,7 +85,7 @@ void Broker::map_or_wait(RequestId id, SessionId session_id, MapTerms terms, Dur
     return answer_map(id, session_id,
                       Error{Code::kInvalidArgument, "the newest version can be waited for, no other"});
   const TimePoint deadline = now + std::min(wait, TimePoint::max() - now);
-  auto waits = region_waits_.add(id, {session_id, std::move(terms), is_own, now, deadline});
+  auto waits = region_waits_.add(id, {session_id, std::move(terms), is_own, is_pressed, now, deadline});
   if (!waits) return answer_map(id, session_id, waits.error());
   if (is_pressed) wait_for_pressure(id, now);
 }
