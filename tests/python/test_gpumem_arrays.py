@@ -131,6 +131,32 @@ def test_a_name_is_reserved_until_it_is_released(session):
     reservation.release()
 
 
+def test_a_reservation_that_nobody_refers_to_is_released(session):
+    forgotten = session.map_or_reserve("once")
+    del forgotten
+    gc.collect()
+    session.map_or_reserve("once").release()
+
+
+# Ctrl-C during a wait is raised when the wait has ended, whatever it has come to.
+def test_what_an_interrupt_has_cut_off_is_given_back(session, broker, monkeypatch):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    module = sys.modules["gpumem.session"]
+    with monkeypatch.context() as patched:
+        patched.setattr(module, "Reservation", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            session.map_or_reserve("once")
+    session.map_or_reserve("once").release()
+    with gpumem.publish_arrays(session, "once", {"grid": GRID}), monkeypatch.context() as patched:
+        patched.setattr(module, "Region", interrupted)
+        for ask in (session.map_region, session.map_or_reserve):
+            with pytest.raises(KeyboardInterrupt):
+                ask("once")
+        assert [one["mapped"] for one in broker.ask("regions")["regions"] if one["name"] == "once"] == [0]
+
+
 def test_a_region_that_is_written_is_followed(session):
     with gpumem.publish_arrays(session, "cache", {"grid": GRID}) as publication, \
             session.map_region("cache") as reader, session.map_region("cache", writable=True) as writer:
