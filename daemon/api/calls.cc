@@ -161,7 +161,7 @@ Result<core::RegionId> publish(core::Executor& executor, core::Broker& broker, S
   if (request.keep > 1) return Error{Code::kInvalidArgument, "a region is kept (1) or not (0)"};
   terms.keep = request.keep == 1;
   if (request.linger != core::Duration::zero()) terms.linger = std::min(request.linger, kLongestLife);
-  const auto version = broker.publish(session, request.slice, request.leases, std::move(terms), now);
+  auto version = broker.publish(session, request.slice, request.leases, std::move(terms), now);
   if (!version) return version;
   if (auto written = executor.write_down(); !written) {
     static_cast<void>(broker.remove_region(session, request.name, version->value, now));
@@ -217,7 +217,7 @@ Result<void> release_reservation(core::Broker& broker, SessionId session, const 
 // One that cannot be written down is a number left out: whoever commits again gets the next.
 Result<std::uint64_t> commit_region(core::Executor& executor, core::Broker& broker, SessionId session,
                                     const CommitRegion& request, core::TimePoint now) {
-  const auto generation = broker.commit_region(session, request.version, now);
+  auto generation = broker.commit_region(session, request.version, now);
   if (!generation) return generation;
   if (auto written = executor.write_down(); !written) return written.error();
   return generation;

@@ -8,7 +8,7 @@ Result<std::uint64_t> Broker::commit_region(SessionId id, RegionId region, TimeP
   const auto session = state_.live(id);
   if (!session) return session.error();
   lending_.drop_expired_regions(now);
-  const auto generation = lending_.commit_region(**session, region);
+  auto generation = lending_.commit_region(**session, region);
   if (generation) tell_generation(region, generation);
   settle(now);
   return generation;
