@@ -47,11 +47,11 @@ void SessionCalls::receive(const v1::SessionRequest& request, core::Broker& brok
     case v1::SessionRequest::kGiveBack:
       return answer_later(call, api::give_back(broker, session_, to_call(request.give_back()), now));
     case v1::SessionRequest::kExportHandle: return export_handle(call, request.export_handle());
-    case v1::SessionRequest::kImportHandle: return answer_later(call, failed_with(api::cannot_import()));
+    case v1::SessionRequest::kImportHandle:
+    case v1::SessionRequest::kMapRegion:
+    case v1::SessionRequest::kMapOrReserve: return answer_later(call, failed_with(api::cannot_import()));
     case v1::SessionRequest::kRevokeHandle: return revoke_handle(call, request.revoke_handle());
     case v1::SessionRequest::kPublish: return publish(call, request.publish());
-    case v1::SessionRequest::kMapRegion: return answer_later(call, failed_with(api::cannot_import()));
-    case v1::SessionRequest::kMapOrReserve: return answer_later(call, failed_with(api::cannot_import()));
     case v1::SessionRequest::kReleaseReservation:
       return answer_later(call, api::release_reservation(
                                     broker, session_,
