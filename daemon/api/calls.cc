@@ -54,6 +54,17 @@ Result<core::MapTerms> terms_of(const MapRegion& request) {
 
 Error no_such_session() { return {Code::kNotFound, "the session has ended"}; }
 
+// What was decided is told once the next broker would know of it; else `undo` takes it back.
+template <class T, class Undo>
+Result<T> written_or_undone(core::Executor& executor, Result<T> decided, Undo undo) {
+  if (!decided) return decided;
+  if (auto written = executor.write_down(); !written) {
+    undo(*decided);
+    return written.error();
+  }
+  return decided;
+}
+
 }  // namespace
 
 Result<SessionId> open_session(core::Executor& executor, std::optional<int> connection,
@@ -67,12 +78,10 @@ Result<SliceOpened> open_slice(core::Executor& executor, core::Broker& broker, S
                                const OpenSlice& request, core::TimePoint now) {
   if (auto label = check_label(request.label); !label) return label.error();
   if (auto named = check_device_name(request.device); !named) return named.error();
-  auto slice = broker.open_slice(session, request.device, request.limit, request.label);
+  const auto slice = written_or_undone(
+      executor, broker.open_slice(session, request.device, request.limit, request.label),
+      [&](const auto& opened) { static_cast<void>(broker.close_slice(session, opened.id, now)); });
   if (!slice) return slice.error();
-  if (auto written = executor.write_down(); !written) {
-    static_cast<void>(broker.close_slice(session, slice->id, now));
-    return written.error();
-  }
   return SliceOpened{slice->id, slice->limit, broker.policy().devices[slice->device].granularity};
 }
 
@@ -123,13 +132,9 @@ Result<core::Imported> import_handle(core::Executor& executor, core::Broker& bro
     return Error{Code::kInvalidArgument,
                  "these 64 bytes are no handle of gpumem's (CUDA's own are opened by cuIpcOpenMemHandle)"};
   }
-  auto imported = broker.import_handle(session, request.handle, now);
-  if (!imported) return imported;
-  if (auto written = executor.write_down(); !written) {
-    static_cast<void>(broker.release_import(session, imported->id, now));
-    return written.error();
-  }
-  return imported;
+  return written_or_undone(
+      executor, broker.import_handle(session, request.handle, now),
+      [&](const auto& imported) { static_cast<void>(broker.release_import(session, imported.id, now)); });
 }
 
 Error cannot_import() {
@@ -161,26 +166,20 @@ Result<core::RegionId> publish(core::Executor& executor, core::Broker& broker, S
   if (request.keep > 1) return Error{Code::kInvalidArgument, "a region is kept (1) or not (0)"};
   terms.keep = request.keep == 1;
   if (request.linger != core::Duration::zero()) terms.linger = std::min(request.linger, kLongestLife);
-  auto version = broker.publish(session, request.slice, request.leases, std::move(terms), now);
-  if (!version) return version;
-  if (auto written = executor.write_down(); !written) {
-    static_cast<void>(broker.remove_region(session, request.name, version->value, now));
-    return written.error();
-  }
-  return version;
+  return written_or_undone(
+      executor, broker.publish(session, request.slice, request.leases, std::move(terms), now),
+      [&](core::RegionId version) {
+        static_cast<void>(broker.remove_region(session, request.name, version.value, now));
+      });
 }
 
 Result<core::MappedRegion> map_region(core::Executor& executor, core::Broker& broker, SessionId session,
                                       const MapRegion& request, core::TimePoint now) {
   const auto terms = terms_of(request);
   if (!terms) return terms.error();
-  auto mapped = broker.map_region(session, terms->owner, terms->name, terms->version, now, terms->how);
-  if (!mapped) return mapped;
-  if (auto written = executor.write_down(); !written) {
-    broker.take_back(session, *mapped, now);
-    return written.error();
-  }
-  return mapped;
+  return written_or_undone(
+      executor, broker.map_region(session, terms->owner, terms->name, terms->version, now, terms->how),
+      [&](const auto& mapped) { broker.take_back(session, mapped, now); });
 }
 
 RequestId await_region(core::Executor& executor, SessionId session, const MapRegion& request,
@@ -217,10 +216,8 @@ Result<void> release_reservation(core::Broker& broker, SessionId session, const 
 // One that cannot be written down is a number left out: whoever commits again gets the next.
 Result<std::uint64_t> commit_region(core::Executor& executor, core::Broker& broker, SessionId session,
                                     const CommitRegion& request, core::TimePoint now) {
-  auto generation = broker.commit_region(session, request.version, now);
-  if (!generation) return generation;
-  if (auto written = executor.write_down(); !written) return written.error();
-  return generation;
+  return written_or_undone(executor, broker.commit_region(session, request.version, now),
+                           [](std::uint64_t) {});
 }
 
 RequestId await_generation(core::Executor& executor, SessionId session, const AwaitGeneration& request,
