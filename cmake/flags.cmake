@@ -18,6 +18,9 @@ add_library(gpumem::flags ALIAS gpumem_flags)
 target_compile_features(gpumem_flags INTERFACE cxx_std_20)
 target_compile_options(gpumem_flags INTERFACE -Wall -Wextra -Wconversion
   $<$<BOOL:${GPUMEM_WERROR}>:-Werror> $<$<CXX_COMPILER_ID:Clang>:-Wthread-safety>)
+# Sources that are compiled together are included by their whole paths. Without those in it, what one checkout has compiled
+# serves another, and programs do not tell where they were built.
+target_compile_options(gpumem_flags INTERFACE -fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=)
 target_include_directories(gpumem_flags INTERFACE $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>)
 
 if(GPUMEM_SANITIZE)
