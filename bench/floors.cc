@@ -1,9 +1,7 @@
 #include <benchmark/benchmark.h>
-#include <fcntl.h>
-#include <sys/socket.h>
 
+#include "bench/echo.h"
 #include "bench/must.h"
-#include "bench/roles.h"
 #include "bench/samples.h"
 #include "bench/world.h"
 
@@ -12,23 +10,10 @@
 namespace gpumem::bench {
 namespace {
 
-// Two processes, one byte each way, blocking calls: no polling, no protocol, two switches of the kernel.
 void socket_round_trip(benchmark::State& state, World& world) {
-  int ends[2];
-  require(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) == 0,
-          "cannot make a pair of sockets");
-  const UniqueFd own(ends[0]);
-  UniqueFd theirs(ends[1]);
-  Process echo = Process::start_role("echo_packets", {std::to_string(theirs.get())}, theirs.get());
-  theirs.reset();
+  const Echo echo;
   Samples samples;
-  for (auto _ : state) {
-    samples.add(timed([&] {
-      char byte = 1;
-      require(::send(own.get(), &byte, 1, MSG_NOSIGNAL) == 1 && ::recv(own.get(), &byte, 1, 0) == 1, "echo");
-    }));
-  }
-  ::shutdown(own.get(), SHUT_RDWR);
+  for (auto _ : state) samples.add(echo.round_trip());
   world.round_trip_us = samples.median_us();
   state.counters["median_us"] = samples.median_us();
 }
@@ -50,13 +35,6 @@ void broker_ping(benchmark::State& state, World& world) {
 }
 
 }  // namespace
-
-void echo_packets(const RoleArguments& arguments) {
-  const UniqueFd socket(std::stoi(arguments.at(0)));
-  char byte = 0;
-  while (::recv(socket.get(), &byte, 1, 0) == 1 && ::send(socket.get(), &byte, 1, MSG_NOSIGNAL) == 1)
-    continue;
-}
 
 void register_floors(World& world) {
   benchmark::RegisterBenchmark("socket_round_trip", socket_round_trip, std::ref(world))

@@ -49,8 +49,10 @@ void grow_shrink(benchmark::State& state, World& world, Bytes bytes) {
 // What a program waits for that has just started: a session, a slice, and 2 MiB of memory mapped.
 void first_memory(benchmark::State& state, World& world) {
   Samples samples;
+  Samples empty_call;
   for (auto _ : state) {
     world.broker.await_stock();
+    empty_call.add(timed([&] { world.empty_service.call(); }));
     std::optional<Session> session;  // what ends with them does not count
     std::optional<Slice> slice;
     const auto took = timed([&] {
@@ -63,6 +65,7 @@ void first_memory(benchmark::State& state, World& world) {
   }
   state.counters["median_us"] = samples.median_us();
   add_ratios(state, "", samples.median_us(), world);
+  state.counters["per_near_call"] = samples.median_us() / empty_call.median_us();
   world.broker.await_sessions(0);
 }
 

@@ -3,13 +3,15 @@
 #include <atomic>
 #include <thread>
 
+#include "bench/echo.h"
 #include "bench/must.h"
 #include "bench/roles.h"
 #include "bench/samples.h"
 #include "bench/world.h"
 
-// What another process's storm of growths does to a quiet client. Rounds without and with the storm take
-// turns, so that the machine's own ups and downs fall on both.
+// What another process's storm of growths does to a quiet client, and to two processes that only send each
+// other a byte: they compete for the processors alone. Rounds without and with the storm take turns, so that
+// the machine's own ups and downs fall on both.
 
 namespace gpumem::bench {
 namespace {
@@ -17,11 +19,18 @@ namespace {
 constexpr int kGrowsARound = 100;
 constexpr auto kPause = std::chrono::milliseconds(1);
 
-void measure_round(Slice& slice, Samples& samples) {
+struct Measured {
+  Samples grow;
+  Samples echo;  // of two processes that have nothing to do with the broker
+};
+
+void measure_round(Slice& slice, const Echo& echo, Measured& measured) {
   for (int i = 0; i < kGrowsARound; ++i) {
     std::this_thread::sleep_for(kPause);
-    samples.add(timed([&] { must(slice.grow(mebibytes(2)), "grow"); }));
+    measured.grow.add(timed([&] { must(slice.grow(mebibytes(2)), "grow"); }));
     must(slice.shrink({}), "shrink");
+    std::this_thread::sleep_for(kPause);
+    measured.echo.add(echo.round_trip());
   }
 }
 
@@ -30,15 +39,16 @@ void neighbour_under_storm(benchmark::State& state, World& world, std::size_t th
   Slice slice = must(session.open_slice({.limit = mebibytes(64)}), "open a slice");
   Process neighbour = Process::start_role("storm", {world.broker.folder(), std::to_string(threads)});
   neighbour.await_ready();
-  Samples quiet;
-  Samples stormy;
+  const Echo echo;
+  Measured quiet;
+  Measured stormy;
   double neighbour_grows = 0;
   double storm_seconds = 0;
   for (auto _ : state) {
-    measure_round(slice, quiet);
+    measure_round(slice, echo, quiet);
     neighbour.command('s');
     const auto start = Clock::now();
-    measure_round(slice, stormy);
+    measure_round(slice, echo, stormy);
     neighbour.command('p');
     neighbour_grows += static_cast<double>(neighbour.receive_number());
     const double took = seconds(Clock::now() - start);
@@ -46,11 +56,12 @@ void neighbour_under_storm(benchmark::State& state, World& world, std::size_t th
     state.SetIterationTime(took / kGrowsARound);
     world.broker.await_stock();
   }
-  state.counters["quiet_us"] = quiet.median_us();
-  state.counters["storm_us"] = stormy.median_us();
-  state.counters["storm_p99_us"] = stormy.quantile_us(0.99);
+  state.counters["quiet_us"] = quiet.grow.median_us();
+  state.counters["storm_us"] = stormy.grow.median_us();
+  state.counters["storm_p99_us"] = stormy.grow.quantile_us(0.99);
   state.counters["storm_grows_per_second"] = neighbour_grows / storm_seconds;
-  state.counters["ratio"] = stormy.median_us() / quiet.median_us();
+  state.counters["ratio"] = stormy.grow.median_us() / quiet.grow.median_us();
+  state.counters["echo_ratio"] = stormy.echo.median_us() / quiet.echo.median_us();
 }
 
 // What the storm's threads are to do ('s' storm, 'p' pause, 'e' end), and how often they have grown.

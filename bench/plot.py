@@ -174,6 +174,17 @@ def decide_section(found):
         decision_table(found, lambda one: f"{one['median_us']:.1f}, {one['p99_us']:.1f}"), growth_words(found)])
 
 
+def decide_growth_section(benchmarks):
+    """How a decision grows from 10 tenants with 10 requests, and beyond the reads it cannot do without."""
+    lines = ["| tenants, waiting | by 10, 10 | reads of records, microseconds | without them: by 10, 10 |",
+             "| --: | --: | --: | --: |"]
+    for one in benchmarks:
+        if match := re.fullmatch(r"decide_growth/tenants:(\d+)/waiters:(\d+)", one["name"]):
+            lines.append(f"| {thousands(int(match[1]))}, {thousands(int(match[2]))} | {one['ratio']:.1f} | "
+                         f"{one['touch_floor_us']:.2f} | {one['ratio_beyond_floor']:.1f} |")
+    return "\n".join(lines)
+
+
 def growth_section(benchmarks):
     """How a decision of the whole broker grows from 10 tenants to 10,000, and beyond the reads it cannot do without."""
     lines = ["| waiting | 10 000 tenants by 10 | reads of records, microseconds | without them: 10 000 tenants by 10 |",
@@ -319,7 +330,8 @@ def main():
     draw_day(simulation)
     draw_summary(strategies)
     page = PAGE.read_text()
-    for name, words in (("decide", decide_section(decided)), ("join", join_section(decided)),
+    for name, words in (("decide", decide_section(decided)), ("decide_growth", decide_growth_section(benchmarks)),
+                        ("join", join_section(decided)),
                         ("decide_joint", joint_section(joint, decided)),
                         ("decide_broker", decide_section(by_broker)),
                         ("decide_broker_growth", growth_section(benchmarks)), ("idle", idle_section(benchmarks)),

@@ -1,10 +1,10 @@
 #include <benchmark/benchmark.h>
 
 #include "bench/arbiter/decide.h"
+#include "bench/arbiter/growth.h"
 #include "bench/arbiter/heap_in_use.h"
 #include "bench/arbiter/instant_driver.h"
 #include "bench/arbiter/set_floor.h"
-#include "bench/arbiter/touch_floor.h"
 #include "bench/must.h"
 
 namespace gpumem::bench {
@@ -16,6 +16,10 @@ using core::TimePoint;
 constexpr Bytes kExtent = mebibytes(2);
 constexpr std::int64_t kEvents = 10'000;
 constexpr std::int64_t kWarmUp = 1'000;
+// What a decision is about: of who gives back, who is granted, and who asks anew, the session, its tenant's
+// node and account in the ledger; and the lease that comes back, and the places in the order of those who
+// ask.
+constexpr std::size_t kRecords = 3 * 3 + 1 + 2;
 
 // The same full device behind the broker's door: one session and one slice for each tenant. What is asked
 // back is not given, so every decision is a release, its proof, the grant of the first in the order, and a
@@ -40,7 +44,7 @@ class FullBroker {
   /// What there is of tenants, sessions and leases takes so much memory.
   std::size_t bytes() const { return bytes_; }
 
-  Clock::duration step() {
+  Clock::duration decide() {
     const std::size_t place = shuffle_.below(holdings_.size());
     const Holding old = holdings_[place];
     holdings_[place] = holdings_.back();
@@ -113,10 +117,10 @@ class FullBroker {
 void decide_broker(benchmark::State& state) {
   const auto waiters = static_cast<std::size_t>(state.range(1));
   FullBroker broker(static_cast<std::uint32_t>(state.range(0)), waiters);
-  for (std::int64_t i = 0; i < kWarmUp; ++i) broker.step();
+  for (std::int64_t i = 0; i < kWarmUp; ++i) broker.decide();
   Samples samples;
   for (auto _ : state) {
-    const auto took = broker.step();
+    const auto took = broker.decide();
     samples.add(took);
     state.SetIterationTime(seconds(took));
   }
@@ -127,51 +131,11 @@ void decide_broker(benchmark::State& state) {
   state.counters["per_floor"] = samples.median_us() / floor;
 }
 
-// With few tenants and with many in turns, so that other work on the machine slows both alike.
-class Growth {
- public:
-  explicit Growth(std::size_t waiters)
-      : few_(10, waiters), many_(10'000, waiters), few_floor_(few_.bytes()), many_floor_(many_.bytes()) {}
-
-  void take_turns() {
-    const double few = median_of(few_);
-    const double many = median_of(many_);
-    const double few_floor = few_floor_.take(kTurn).median_us();
-    const double many_floor = many_floor_.take(kTurn).median_us();
-    floors_.push_back(many_floor);
-    ratios_.push_back(many / few);
-    beyond_.push_back((many - many_floor) / (few - few_floor));
-  }
-  void report(benchmark::State& state) {
-    state.counters["ratio"] = median(ratios_);
-    state.counters["touch_floor_us"] = median(floors_);
-    state.counters["ratio_beyond_floor"] = median(beyond_);
-  }
-
- private:
-  static constexpr std::size_t kTurn = 400;
-  static constexpr std::size_t kSettle = 100;  // what the others had in the caches is gone then
-
-  static double median_of(FullBroker& broker) {
-    for (std::size_t i = 0; i < kSettle; ++i) broker.step();
-    Samples samples;
-    for (std::size_t i = 0; i < kTurn; ++i) samples.add(broker.step());
-    return samples.median_us();
-  }
-  static double median(std::vector<double>& values) {
-    std::ranges::sort(values);
-    return values[values.size() / 2];
-  }
-
-  FullBroker few_;
-  FullBroker many_;
-  TouchFloor few_floor_;
-  TouchFloor many_floor_;
-  std::vector<double> floors_, ratios_, beyond_;
-};
-
 void decide_broker_growth(benchmark::State& state) {
-  Growth growth(static_cast<std::size_t>(state.range(0)));
+  const auto waiters = static_cast<std::size_t>(state.range(0));
+  FullBroker few(10, waiters);
+  FullBroker many(10'000, waiters);
+  Growth growth(few, many, kRecords);
   for (auto _ : state) growth.take_turns();
   growth.report(state);
 }
