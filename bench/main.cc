@@ -42,6 +42,7 @@ int run(int argc, char** argv) {
   World world;
   register_floors(world);
   register_grow_shrink(world);
+  register_stream_growth(world);
   register_session_open(world);
   register_session_idle(world);
   register_kill_reclaim(world);

@@ -26,6 +26,7 @@ inline void add_ratios(benchmark::State& state, const std::string& prefix, doubl
 
 void register_floors(World& world);
 void register_grow_shrink(World& world);
+void register_stream_growth(World& world);
 void register_session_open(World& world);
 void register_session_idle(World& world);
 void register_kill_reclaim(World& world);
