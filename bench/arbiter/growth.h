@@ -28,12 +28,15 @@ class Growth {
     const double many_floor = many_floor_.take(kTurn).median_us();
     floors_.push_back(many_floor);
     ratios_.push_back(many / few);
-    beyond_.push_back((many - many_floor) / (few - few_floor));
+    growths_.push_back(many - few);
+    if (few > few_floor) beyond_.push_back((many - many_floor) / (few - few_floor));
   }
   void report(benchmark::State& state) {
     state.counters["ratio"] = median(ratios_);
+    state.counters["growth_us"] = median(growths_);
     state.counters["touch_floor_us"] = median(floors_);
-    state.counters["ratio_beyond_floor"] = median(beyond_);
+    // A decision that reads ahead may take less than reads one after the other: then there is nothing beyond them.
+    if (beyond_.size() == ratios_.size()) state.counters["ratio_beyond_floor"] = median(beyond_);
   }
 
  private:
@@ -55,7 +58,7 @@ class Growth {
   Full& many_;
   TouchFloor few_floor_;
   TouchFloor many_floor_;
-  std::vector<double> floors_, ratios_, beyond_;
+  std::vector<double> floors_, ratios_, growths_, beyond_;
 };
 
 }  // namespace gpumem::bench
