@@ -1,6 +1,7 @@
 // `gpumem run`: what a command is given, how it ends, and what is told of it.
 #include <climits>
 
+#include "proto/lane.h"
 #include "tests/run/fixture.h"
 
 namespace gpumem::test {
@@ -201,6 +202,16 @@ TEST_F(Run, WithoutABrokerRunsTheCommandPlainlyIfThatIsAllowed) {
   EXPECT_TRUE(says(outcome.output, "no broker at /nowhere"));
   EXPECT_TRUE(says(outcome.output, "runs without gpumem"));
   EXPECT_TRUE(says(outcome.output, "==\n"));
+}
+
+// gRPC takes longer to start than many a command runs.
+TEST_F(Run, AsksByTheLaneAlone) {
+  const std::string socket = broker_.folder() + "/" + kApiSocketName;
+  std::filesystem::rename(socket, socket + ".away");
+  const Outcome outcome = gpumem({"run", "--limit", "64MiB", "--device", "0", "/bin/echo", "ran"});
+  std::filesystem::rename(socket + ".away", socket);
+  EXPECT_EQ(outcome.status, 0);
+  EXPECT_TRUE(says(outcome.output, "ran\n"));
 }
 
 TEST_F(Run, ThatGetsNoAnswerCanBeInterrupted) {
