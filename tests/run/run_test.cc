@@ -139,6 +139,8 @@ TEST_F(Run, TellsWhatTheProcessesOfTheCommandHaveUsed) {
   const Outcome both = run_shell(actor + "1073741824 0 0 0 exit; " + actor + "536870912 1000000 2 4096 exit");
   EXPECT_TRUE(says(both.output, "peak 1.5GiB in 2 processes (the largest 1GiB)"));
   EXPECT_TRUE(says(both.output, "2 requests denied (the last: 4KiB)"));
+  const Outcome unknown = run_shell(actor + "1073741824 0 1 0 exit");
+  EXPECT_TRUE(says(unknown.output, "1 request denied\n")) << "a context, whose size nobody knows before";
   EXPECT_TRUE(says(run_shell("true").output, "no process of the command used the GPU through gpumem"));
   EXPECT_TRUE(left_nothing());
 }

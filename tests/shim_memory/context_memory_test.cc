@@ -1,5 +1,7 @@
 // What contexts take: the broker charges it before they are made, and what it sees afterwards in its place.
-#include "client/shim/undeclared.h"
+#include <atomic>
+#include <thread>
+
 #include "tests/shim_memory/scene.h"
 
 namespace gpumem::shim::test {
@@ -130,6 +132,62 @@ TEST_F(LoweredLimit, AboveItNoCodeIsLoadedAndNoContextMade) {
   one.tell();
   EXPECT_TRUE(one.succeeds()) << one.output();
   EXPECT_NE(one.output().find("cuCtxSetLimit of 120MiB is refused: "), std::string::npos) << one.output();
+}
+
+// ---- Many threads, and a broker that comes and goes ----
+
+/// Makes contexts and memory in them until `stop`.
+void make_contexts(const std::atomic<bool>& stop) {
+  const auto may_be = [](CUresult result) {
+    EXPECT_TRUE(result == CUDA_SUCCESS || result == CUDA_ERROR_OUT_OF_MEMORY) << result;
+    return result == CUDA_SUCCESS;
+  };
+  while (!stop) {
+    CUcontext primary = nullptr, own = nullptr;
+    const bool has_primary = may_be(calls::cuDevicePrimaryCtxRetain(&primary, 0));
+    if (may_be(calls::cuCtxCreate_v2(&own, 0, 0))) {
+      CUdeviceptr at = 0;
+      if (may_be(calls::cuMemAlloc_v2(&at, kMiB))) byte_at(at) = 1;
+      EXPECT_CU(calls::cuCtxDestroy_v2(own));
+    }
+    if (!has_primary) continue;
+    EXPECT_CU(calls::cuDevicePrimaryCtxRelease_v2(0));
+  }
+}
+
+SCENE(MakesContextsInManyThreads) {
+  ASSERT_CU(calls::cuInit(0));
+  std::atomic<bool> stop{false};
+  std::vector<std::thread> threads;
+  threads.reserve(4);
+  for (int i = 0; i < 4; ++i) threads.emplace_back([&] { make_contexts(stop); });
+  tell();
+  await();
+  stop = true;
+  for (std::thread& thread : threads) thread.join();
+  CUcontext context = nullptr;
+  EXPECT_TRUE(
+      gpumem::test::eventually([&] { return calls::cuDevicePrimaryCtxRetain(&context, 0) == CUDA_SUCCESS; }));
+  tell();
+  await();
+}
+
+struct ContextsAcrossRestarts : ShimMemory {
+  ContextsAcrossRestarts() : ShimMemory(with_contexts("2MiB", "200MiB")) {}
+};
+
+TEST_F(ContextsAcrossRestarts, ComeAndGoInManyThreadsAndLeaveNothing) {
+  Actor one = actor("MakesContextsInManyThreads", {{"GPUMEM_WAIT", "200ms"}});
+  one.await();
+  for (int round = 0; round < 3; ++round) {
+    broker_.kill();
+    broker_.start_again();
+  }
+  one.tell();
+  one.await();
+  one.tell();
+  EXPECT_TRUE(one.succeeds()) << one.output();
+  EXPECT_TRUE(gpumem::test::eventually([&] { return broker_.at_rest(); })) << broker_.unrest();
 }
 
 }  // namespace
