@@ -47,9 +47,7 @@ std::shared_ptr<Engine> make_engine(std::shared_ptr<Connection> connection,
 Result<std::shared_ptr<Engine>> open_engine(std::shared_ptr<Connection> connection,
                                             const AllocatorOptions& options, std::shared_ptr<Room> room) {
   if (auto usable = connection->usable(); !usable) return usable.error();
-  // Before the library's own thread starts: of a process with one thread the kernel registers barriers at
-  // once, of any other after all processors have switched tasks, which takes milliseconds.
-  (void)allocator::ThreadCache::can_be_stopped();
+  allocator::ThreadCache::prepare();  // before the library's own thread starts
   auto memory =
       BrokerBacking::open(connection, {options.device, options.limit, options.label, std::move(room)});
   if (!memory) return memory.error();

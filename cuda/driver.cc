@@ -117,6 +117,19 @@ Result<void> Driver::find_devices() {
   return {};
 }
 
+// A driver that does not know the question is too old; one that refuses such properties has no use for them.
+bool Driver::has_direct_access(int ordinal) const {
+  int offered = 0;
+  std::size_t granularity = 0;
+  const CUmemAllocationProp properties =
+      allocation_properties(ordinal, HandleTypes::kDescriptor, DirectAccess::kYes);
+  return api_.cuDeviceGetAttribute(&offered, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED,
+                                   ordinal) == CUDA_SUCCESS &&
+         offered != 0 &&
+         api_.cuMemGetAllocationGranularity(&granularity, &properties,
+                                            CU_MEM_ALLOC_GRANULARITY_RECOMMENDED) == CUDA_SUCCESS;
+}
+
 Result<Device> Driver::describe(int ordinal) const {
   Device device;
   device.ordinal = ordinal;
@@ -124,7 +137,9 @@ Result<Device> Driver::describe(int ordinal) const {
   std::array<char, 256> name{};
   std::size_t total = 0;
   std::size_t granularity = 0;
-  const CUmemAllocationProp properties = allocation_properties(ordinal);
+  device.has_direct_access = has_direct_access(ordinal);
+  const CUmemAllocationProp properties = allocation_properties(
+      ordinal, HandleTypes::kDescriptor, device.has_direct_access ? DirectAccess::kYes : DirectAccess::kNo);
   if (auto ok = check(api_.cuDeviceGetUuid(&uuid, ordinal), "cuDeviceGetUuid"); !ok) return ok.error();
   if (auto ok =
           check(api_.cuDeviceGetName(name.data(), static_cast<int>(name.size()), ordinal), "cuDeviceGetName");

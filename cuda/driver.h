@@ -16,7 +16,8 @@ struct Device {
   DeviceUuid uuid;
   std::string name;
   Bytes total;
-  Bytes granularity;  ///< sizes and addresses of extents are multiples of it
+  Bytes granularity;               ///< sizes and addresses of extents are multiples of it
+  bool has_direct_access = false;  ///< extents can be made for GPUDirect RDMA
 };
 
 /// The CUDA driver as the project uses it: devices, and the raw calls behind the types of memory.h.
@@ -51,6 +52,7 @@ class Driver {
   static Result<std::unique_ptr<Driver>> load(const std::filesystem::path& folder);
   Result<void> find_devices();
   Result<Device> describe(int ordinal) const;
+  bool has_direct_access(int ordinal) const;
 
   Api api_;
   std::vector<Device> devices_;

@@ -1,8 +1,16 @@
 #include "cuda/memory.h"
 
+#include <algorithm>
+
 namespace gpumem::cuda {
 
 namespace {
+
+DirectAccess direct_access_of(const Driver& driver, int ordinal) {
+  const auto device = std::ranges::find(driver.devices(), ordinal, &Device::ordinal);
+  const bool has_it = device != driver.devices().end() && device->has_direct_access;
+  return has_it ? DirectAccess::kYes : DirectAccess::kNo;
+}
 
 Result<CUmemGenericAllocationHandle> import_handle(const Driver& driver, void* os_handle, unsigned type) {
   CUmemGenericAllocationHandle handle = 0;
@@ -16,7 +24,8 @@ Result<CUmemGenericAllocationHandle> import_handle(const Driver& driver, void* o
 }  // namespace
 
 Result<Allocation> Allocation::create(const Driver& driver, int ordinal, Bytes size, HandleTypes types) {
-  const CUmemAllocationProp properties = allocation_properties(ordinal, types);
+  const CUmemAllocationProp properties =
+      allocation_properties(ordinal, types, direct_access_of(driver, ordinal));
   CUmemGenericAllocationHandle handle = 0;
   auto created = driver.check(driver.api().cuMemCreate(&handle, size.count, &properties, 0), "cuMemCreate");
   if (!created) return created.error();

@@ -1,6 +1,6 @@
-// gpumem_shim_started LIBCUDA [BYTES [threaded]]: starts the driver, and ends. With BYTES it allocates so
-// much in between; threaded: while another thread rests. Status 1: the driver does not start, or has no
-// memory.
+// gpumem_shim_started LIBCUDA [BYTES [threaded]]: starts the driver, writes a byte, and ends. With BYTES it
+// allocates so much first; threaded: while another thread rests. Status 1: the driver does not start, or has
+// no memory.
 #include <cuda.h>
 #include <dlfcn.h>
 #include <unistd.h>
@@ -31,5 +31,6 @@ int main(int argc, char** argv) {
   if (library == nullptr) return EXIT_FAILURE;
   if (argc > 3) std::thread([] { ::pause(); }).detach();
   if (find<decltype(::cuInit)>(library, "cuInit")(0) != CUDA_SUCCESS) return EXIT_FAILURE;
-  return argc < 3 || allocates(library, std::strtoull(argv[2], nullptr, 10)) ? EXIT_SUCCESS : EXIT_FAILURE;
+  if (argc > 2 && !allocates(library, std::strtoull(argv[2], nullptr, 10))) return EXIT_FAILURE;
+  return ::write(STDOUT_FILENO, "!", 1) == 1 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -1,14 +1,18 @@
 #include "client/allocator/thread_cache.h"
 
 #include <linux/membarrier.h>
+#include <pthread.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <system_error>
 #include <thread>
 
 #include "base/mutex.h"
+#include "base/signals_blocked.h"
 #include "client/allocator/engine.h"
 
 namespace gpumem::allocator {
@@ -34,6 +38,21 @@ std::atomic<bool> barriers_are_refused{false};
 
 bool membarrier(int command) { return ::syscall(SYS_membarrier, command, 0, 0) == 0; }
 
+enum class Barriers { kUnknown, kBeingRegistered, kRegistered, kUnavailable };
+std::atomic<Barriers> barriers{Barriers::kUnknown};
+
+/// A folder has two links besides those of its folders. Where /proc tells nothing, there may be more threads.
+bool has_one_thread() {
+  struct stat tasks {};
+  return ::stat("/proc/self/task", &tasks) == 0 && tasks.st_nlink == 3;
+}
+
+/// The child of a process whose thread registers it has no such thread.
+void begin_anew_in_child() {
+  Barriers being = Barriers::kBeingRegistered;
+  barriers.compare_exchange_strong(being, Barriers::kUnknown);
+}
+
 /// A page whose protection changes, which interrupts every processor that runs a thread of this process
 /// (x86).
 class GuardPage {
@@ -54,15 +73,44 @@ class GuardPage {
   Mutex mutex_;
   void* const page_ = ::mmap(nullptr, 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 };
+
+void register_for_barriers() {
+  const bool registered =
+      membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) && GuardPage::get().is_there();
+  barriers.store(registered ? Barriers::kRegistered : Barriers::kUnavailable, std::memory_order_release);
+}
+
+/// False: there is no thread to be had.
+bool register_in_a_thread() {
+  const SignalsBlocked in_the_thread;
+  try {
+    std::thread(register_for_barriers).detach();
+  } catch (const std::system_error&) {
+    return false;
+  }
+  return true;
+}
 #endif
 
 }  // namespace
 
+void ThreadCache::prepare() {
+#if GPUMEM_PLAIN_FENCES
+  static const int kForks = ::pthread_atfork(nullptr, nullptr, begin_anew_in_child);
+  Barriers unknown = Barriers::kUnknown;
+  if (!barriers.compare_exchange_strong(unknown, Barriers::kBeingRegistered)) return;
+  if (kForks != 0 || has_one_thread() || !register_in_a_thread()) register_for_barriers();
+#endif
+}
+
 bool ThreadCache::can_be_stopped() {
 #if GPUMEM_PLAIN_FENCES
-  static const bool kRegistered =
-      membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) && GuardPage::get().is_there();
-  return kRegistered && !barriers_are_refused.load(std::memory_order_relaxed);
+  Barriers known = barriers.load(std::memory_order_acquire);
+  if (known == Barriers::kUnknown) [[unlikely]] {
+    prepare();
+    known = barriers.load(std::memory_order_acquire);
+  }
+  return known == Barriers::kRegistered && !barriers_are_refused.load(std::memory_order_relaxed);
 #else
   return true;
 #endif

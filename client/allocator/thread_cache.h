@@ -64,6 +64,10 @@ class ThreadCache {
   void flush(const FlushTarget& into);
 
   // Under the allocator's lock: another thread.
+  /// Has the kernel register this process for barriers. Of a process with one thread it does so at once. Of
+  /// any other it does so when all processors have switched tasks, milliseconds later: then a thread of the
+  /// library waits for it, and there are no caches meanwhile.
+  static void prepare();
   /// Whether the kernel runs barriers in other threads. Without this there are no caches.
   static bool can_be_stopped();
   /// After this, until resume(), no owner is between enter() and leave() of one of `caches`.

@@ -53,7 +53,7 @@ std::optional<Memory> device_memory(Call& driver, CUdeviceptr address) {
                 .handle_types = extent.handle_types,
                 .is_ipc_capable = found.reservation->use == Use::kAllocation,
                 .is_managed = found.reservation->use == Use::kManaged,
-                .is_rdma_capable = extent.rdma_capable != 0};
+                .is_rdma_capable = extent.rdma_capable != 0 || found.reservation->use == Use::kAllocation};
 }
 
 std::optional<Memory> host_memory(Call& driver, CUdeviceptr address) {

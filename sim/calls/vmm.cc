@@ -50,7 +50,8 @@ Opened open_fabric_handle(Call& driver, const void* bytes) {
   Opened opened = is_here ? driver->table->open_by_place({place.index, place.generation}) : std::nullopt;
   if (!opened || (opened->info.handle_types & kFabricHandle) == 0 || !opened->info.exported)
     return std::nullopt;
-  opened->info.handle_types = kFabricHandle;  // no descriptor of it is the one that others know
+  // No descriptor of it is the one that others know.
+  opened->info.handle_types = kFabricHandle | (opened->info.handle_types & kDirectAccess);
   return opened;
 }
 
@@ -83,15 +84,15 @@ CUresult api::cuMemCreate(CUmemGenericAllocationHandle* handle, size_t size, con
   if (handle == nullptr || !is_granular_size(size) || flags != 0) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult valid = check_properties(driver, prop); valid != CUDA_SUCCESS) return valid;
   Extent* extent = nullptr;
+  const std::uint32_t direct = prop->allocFlags.gpuDirectRDMACapable != 0 ? kDirectAccess : 0;
   Table::Request request{.device = 0,
                          .kind = Kind::kMemory,
                          .size = size,
-                         .handle_types = static_cast<std::uint32_t>(prop->requestedHandleTypes),
+                         .handle_types = static_cast<std::uint32_t>(prop->requestedHandleTypes) | direct,
                          .numa_node = node_of(prop->location)};
   resolve(driver, prop->location, &request.device);
   const CUresult result = driver->create_extent(request, &extent);
   if (result != CUDA_SUCCESS) return result;
-  extent->rdma_capable = prop->allocFlags.gpuDirectRDMACapable;
   *handle = extent->handle;
   return CUDA_SUCCESS;
 }

@@ -12,7 +12,8 @@ Extent& Handles::add(SlotRef slot, UniqueFd fd, const Table::Request& request, b
   extent->size = request.size;
   extent->device = request.device;
   extent->numa_node = request.numa_node;
-  extent->handle_types = request.handle_types;
+  extent->handle_types = request.handle_types & ~kDirectAccess;
+  extent->rdma_capable = static_cast<unsigned char>((request.handle_types & kDirectAccess) != 0);
   extent->is_imported = is_imported;
   return *extents_.emplace(extent->handle, std::move(extent)).first->second;
 }

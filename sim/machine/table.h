@@ -17,6 +17,9 @@ namespace gpumem::sim {
 
 enum class Kind : std::uint32_t { kMemory = 1, kContext = 2 };
 
+/// Beside an extent's handle types: it was made for GPUDirect RDMA.
+inline constexpr std::uint32_t kDirectAccess = std::uint32_t{1} << 31;
+
 /// What is known of one extent.
 struct ExtentInfo {
   SlotRef slot;

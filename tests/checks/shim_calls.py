@@ -5,7 +5,7 @@ shim_calls.py BUILD_FOLDER [--fix | --rows]
 --fix   writes the page, and takes rows that say nothing out of forwarded.txt
 --rows  whatever header the build has: looks only whether every call has its row
 
-A finding is a call about memory (PATTERNS) that neither calls.def nor forwarded.txt knows, as a newer header may bring; a
+A finding is a replaced call that no test in tests/shim_memory calls by its name; a call about memory (PATTERNS) that neither calls.def nor forwarded.txt knows, as a newer header may bring; a
 row for a call that the header does not have; a call of which one form is replaced and the newest, or that of the other
 default stream, is not.
 """
@@ -22,6 +22,7 @@ from generate_entries import LIBRARIES, Row, header_calls, listed_names, replace
 
 PAGE = ROOT / "docs/shim-calls.md"
 FORWARDED = SHIM / "forwarded.txt"
+TESTS = ROOT / "tests/shim_memory"
 TREATMENTS = ("brokered", "charged", "answered", "translated")
 # Parts of names by which a call is known to be about memory. Wider than need be: a row in forwarded.txt costs less than an
 # allocation that nobody sees.
@@ -90,6 +91,12 @@ def unfinished(replaced: dict[str, Row], names: set[str]) -> list[str]:
     return findings
 
 
+def untested(replaced: dict[str, Row]) -> list[str]:
+    text = "".join(path.read_text() for path in TESTS.glob("*.cc"))
+    return [f"{name} is {replaced[name].treatment}, and no test in tests/shim_memory calls it" for name in sorted(replaced)
+            if base(name) != "cuGetProcAddress" and not re.search(rf"\bcalls::{name}\b", text)]
+
+
 def page_rows(names: list[str], treatment_of: dict[str, tuple[str, str]]) -> list[str]:
     """One row for each base name, or one for each group of its forms that are treated alike."""
     lines = []
@@ -116,7 +123,7 @@ def main() -> None:
     answered = replaced_rows(LIBRARIES["nvml"], compiler, includes)
     findings = [f"{row.name}: unknown treatment {row.treatment}" for row in [*replaced.values(), *answered]
                 if row.treatment not in TREATMENTS]
-    findings += unfinished(replaced, names)
+    findings += unfinished(replaced, names) + untested(replaced)
     used: set[Forwarded] = set()
     treatment_of: dict[str, tuple[str, str]] = {}
     rows = forwarded_rows()

@@ -1,6 +1,7 @@
 // `gpumem run`: what a command is given, how it ends, and what is told of it.
 #include <climits>
 
+#include "proto/lane.h"
 #include "tests/run/fixture.h"
 
 namespace gpumem::test {
@@ -138,6 +139,8 @@ TEST_F(Run, TellsWhatTheProcessesOfTheCommandHaveUsed) {
   const Outcome both = run_shell(actor + "1073741824 0 0 0 exit; " + actor + "536870912 1000000 2 4096 exit");
   EXPECT_TRUE(says(both.output, "peak 1.5GiB in 2 processes (the largest 1GiB)"));
   EXPECT_TRUE(says(both.output, "2 requests denied (the last: 4KiB)"));
+  const Outcome unknown = run_shell(actor + "1073741824 0 1 0 exit");
+  EXPECT_TRUE(says(unknown.output, "1 request denied\n")) << "a context, whose size nobody knows before";
   EXPECT_TRUE(says(run_shell("true").output, "no process of the command used the GPU through gpumem"));
   EXPECT_TRUE(left_nothing());
 }
@@ -201,6 +204,16 @@ TEST_F(Run, WithoutABrokerRunsTheCommandPlainlyIfThatIsAllowed) {
   EXPECT_TRUE(says(outcome.output, "no broker at /nowhere"));
   EXPECT_TRUE(says(outcome.output, "runs without gpumem"));
   EXPECT_TRUE(says(outcome.output, "==\n"));
+}
+
+// gRPC takes longer to start than many a command runs.
+TEST_F(Run, AsksByTheLaneAlone) {
+  const std::string socket = broker_.folder() + "/" + kApiSocketName;
+  std::filesystem::rename(socket, socket + ".away");
+  const Outcome outcome = gpumem({"run", "--limit", "64MiB", "--device", "0", "/bin/echo", "ran"});
+  std::filesystem::rename(socket + ".away", socket);
+  EXPECT_EQ(outcome.status, 0);
+  EXPECT_TRUE(says(outcome.output, "ran\n"));
 }
 
 TEST_F(Run, ThatGetsNoAnswerCanBeInterrupted) {

@@ -294,6 +294,20 @@ SCENE_TEST(TwoDevices, PeerAccessHoldsForBlocksThatAreThereAndThatCome) {
   EXPECT_EQ(access_of(after, 0), CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
 }
 
+SCENE_TEST(TwoDevices, AccessToAPoolHoldsForBlocksThatAreThereAndThatCome) {
+  start();
+  CUdeviceptr before = 0, after = 0;
+  ASSERT_CU(calls::cuMemAllocAsync(&before, 4 * kMiB, nullptr));
+  EXPECT_EQ(access_of(before, 1), CU_MEM_ACCESS_FLAGS_PROT_NONE);
+  CUmemAccessDesc access{};
+  access.location = {CU_MEM_LOCATION_TYPE_DEVICE, 1};
+  access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+  EXPECT_CU(calls::cuMemPoolSetAccess(default_pool(), &access, 1));
+  EXPECT_EQ(access_of(before, 1), CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+  ASSERT_CU(calls::cuMemAllocAsync(&after, 100 * kMiB, nullptr));
+  EXPECT_EQ(access_of(after, 1), CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+}
+
 SCENE_TEST(TwoDevices, EachDeviceHasASliceOfItsOwn) {
   start();
   CUdeviceptr one = 0, two = 0;

@@ -154,6 +154,59 @@ SCENE_TEST(VmmTest, PropertiesAreWhatWasAskedFor) {
   EXPECT_EQ(found.location.id, 0);
 }
 
+// As what cuMemAlloc gives, on a device that has it (NCCL and UCX register either with the network's card).
+SCENE_TEST(VmmTest, MemoryIsMadeForDirectAccessByOtherCards) {
+  start();
+  CUmemAllocationProp wanted = device_memory();
+  wanted.allocFlags.gpuDirectRDMACapable = 1;
+  wanted.allocFlags.compressionType = CU_MEM_ALLOCATION_COMP_GENERIC;
+  Handle handle = 0;
+  ASSERT_CU(calls::cuMemCreate(&handle, 6 * kMiB, &wanted, 0));
+  CUmemAllocationProp found{};
+  EXPECT_CU(calls::cuMemGetAllocationPropertiesFromHandle(&found, handle));
+  EXPECT_EQ(found.allocFlags.gpuDirectRDMACapable, 1);
+  EXPECT_EQ(found.allocFlags.compressionType, CU_MEM_ALLOCATION_COMP_NONE) << "which drivers refuse, too";
+  const CUdeviceptr at = reserve(6 * kMiB);
+  ASSERT_CU(calls::cuMemMap(at, 6 * kMiB, 0, handle, 0));
+  CUdeviceptr block = 0, ordered = 0;
+  ASSERT_CU(calls::cuMemAlloc_v2(&block, 3 * kMiB));
+  ASSERT_CU(calls::cuMemAllocAsync(&ordered, 3 * kMiB, nullptr));
+  for (const CUdeviceptr address : {at, block, ordered}) {
+    bool is_capable = false;
+    EXPECT_CU(
+        calls::cuPointerGetAttribute(&is_capable, CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE, address));
+    EXPECT_TRUE(is_capable);
+  }
+}
+
+SCENE_TEST(VmmTest, FabricThatCannotBeIsNotSupportedInEveryCombination) {
+  start();
+  for (const unsigned types : {8U, 8U | CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR}) {
+    for (const bool direct : {false, true}) {
+      CUmemAllocationProp wanted = device_memory(static_cast<CUmemAllocationHandleType>(types));
+      wanted.allocFlags.gpuDirectRDMACapable = direct ? 1 : 0;
+      Handle handle = 0;
+      EXPECT_EQ(calls::cuMemCreate(&handle, 2 * kMiB, &wanted, 0), CUDA_ERROR_NOT_SUPPORTED) << types;
+    }
+  }
+}
+
+// It is not the device's: the driver answers, and nothing is charged.
+SCENE_TEST(VmmTest, MemoryOfTheHostIsTheDriversToGive) {
+  start();
+  CUmemAllocationProp wanted = device_memory(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+  for (const int place : {2, 3, 4}) {  // CU_MEM_LOCATION_TYPE_HOST, _HOST_NUMA, _HOST_NUMA_CURRENT
+    wanted.location = {static_cast<CUmemLocationType>(place), 0};
+    Handle ours = 0, theirs = 0;
+    const CUresult answer = real<decltype(&::cuMemCreate)>("cuMemCreate")(&theirs, 2 * kMiB, &wanted, 0);
+    EXPECT_EQ(calls::cuMemCreate(&ours, 2 * kMiB, &wanted, 0), answer) << place;
+    EXPECT_EQ(free_memory(), kPool);
+    if (answer != CUDA_SUCCESS) continue;
+    EXPECT_CU(calls::cuMemRelease(ours));
+    EXPECT_CU(calls::cuMemRelease(theirs));
+  }
+}
+
 SCENE_TEST(VmmTest, ExportedDescriptorIsOfTheMemory) {
   start();
   const CUmemAllocationProp wanted = device_memory(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);

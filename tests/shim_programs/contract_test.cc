@@ -11,10 +11,11 @@
 namespace gpumem::shim_programs {
 namespace {
 
-/// The same machine as the contract's own.
+/// The same machine as the contract's own. What is not lent serves contexts, and the broker for its proofs
+/// that memory is free.
 class Contract : public ShimPrograms {
  protected:
-  Contract() : ShimPrograms(of_machine("1x256MiB,1x64MiB", "all-but 32MiB")) {}
+  Contract() : ShimPrograms(of_machine("1x256MiB,1x64MiB", "50%")) {}
 
   /// One of `kParts` parts of the program: what ctest's patience has room for.
   static constexpr int kParts = 24;
@@ -24,8 +25,8 @@ class Contract : public ShimPrograms {
                               .environment = {{"GPUMEM_DRIVER_DIR", GPUMEM_TEST_SHIM},
                                               {"GPUMEM_REAL_LIBCUDA", broker_.driver_folder()},
                                               {"GPUMEM_RUNTIME_DIR", broker_.folder()},
-                                              {"GPUMEM_WAIT", "0s"},  // a driver has nobody wait for others
-                                              {"GPUMEM_CONTRACT_PATIENCE_MS", "300"},
+                                              {"GPUMEM_WAIT", "2s"},
+                                              {"GPUMEM_CONTRACT_FIGURES", "own"},
                                               {"GTEST_TOTAL_SHARDS", std::to_string(kParts)},
                                               {"GTEST_SHARD_INDEX", std::to_string(part)}}});
   }

@@ -153,8 +153,8 @@ std::string account_text(const std::vector<ProcessAccount>& accounts) {
     text += " in " + std::to_string(accounts.size()) + " processes (the largest " + to_string(largest) + ")";
   text += ", waited " + span_text(std::chrono::floor<std::chrono::milliseconds>(all.waited));
   if (all.denials == 0) return text + ", nothing denied";
-  return text + ", " + std::to_string(all.denials) + (all.denials == 1 ? " request" : " requests") +
-         " denied (the last: " + to_string(all.last_denied) + ")";
+  text += ", " + std::to_string(all.denials) + (all.denials == 1 ? " request denied" : " requests denied");
+  return all.last_denied.is_zero() ? text : text + " (the last: " + to_string(all.last_denied) + ")";
 }
 
 }  // namespace gpumem::cli

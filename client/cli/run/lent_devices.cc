@@ -14,7 +14,8 @@ Result<std::string> find_device(const v1::GetStatusResponse& status, const std::
   const bool is_place = failed == std::errc() && rest == end;
   for (int i = 0; i < status.devices_size(); ++i) {
     const std::string& uuid = status.devices(i).uuid();
-    all += "\n  " + std::to_string(i) + ": " + uuid + " " + status.devices(i).name();
+    const std::string& name = status.devices(i).name();
+    all += "\n  " + std::to_string(i) + ": " + uuid + (name.empty() ? "" : " " + name);
     if (is_place ? i != place : text.empty() || !uuid.starts_with(text)) continue;
     found = uuid;
     ++matches;

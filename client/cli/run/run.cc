@@ -3,7 +3,6 @@
 #include <cstdlib>
 #include <iostream>
 
-#include "client/cli/monitor.h"
 #include "client/cli/run/account.h"
 #include "client/cli/run/await_answer.h"
 #include "client/cli/run/lent_devices.h"
@@ -19,7 +18,7 @@ constexpr const char* kWho = "gpumem run";
 
 // What a program with the drop-in driver needs, looked at before it starts.
 struct Ground {
-  v1::GetStatusResponse status;
+  v1::GetStatusResponse lent;  // UUIDs alone
   std::filesystem::path driver_folder;
   std::filesystem::path shim_folder;
 };
@@ -27,19 +26,19 @@ struct Ground {
 Result<Ground> find_ground(const RunOptions& options) {
   auto shim = shim_folder();
   if (!shim) return shim.error();
-  auto monitor = Monitor::connect(options.settings.runtime_folder);
-  if (!monitor) return monitor.error();
-  auto status = monitor->status();
-  if (!status) return status.error();
-  // The drop-in driver speaks by the lane, as every client of the library.
+  // By the lane, as the drop-in driver itself: gRPC takes longer to start than many a command.
   auto session = Session::connect({options.settings.runtime_folder.string(), kWho});
   if (!session) return session.error();
-  return Ground{*status, client::driver_folder(session->driver_folder()), *shim};
+  const auto usage = session->usage();
+  if (!usage) return usage.error();
+  v1::GetStatusResponse lent;
+  for (const DeviceUsage& device : *usage) lent.add_devices()->set_uuid(device.device);
+  return Ground{lent, client::driver_folder(session->driver_folder()), *shim};
 }
 
 Result<void> choose_device(const Ground& ground, RunOptions& options) {
   if (options.device.empty()) return {};
-  auto uuid = find_device(ground.status, options.device);
+  auto uuid = find_device(ground.lent, options.device);
   if (!uuid) return uuid.error().in("--device");
   options.settings.device = *uuid;
   return {};
@@ -50,7 +49,7 @@ Result<Place> find_place(const Ground& ground, const RunOptions& options, const 
   const ShimSettings& settings = options.settings;
   if (!settings.limit || !settings.wait) return Place{};
   const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
-  auto device = settings.device.empty() ? first_visible(ground.status, visible == nullptr ? "" : visible)
+  auto device = settings.device.empty() ? first_visible(ground.lent, visible == nullptr ? "" : visible)
                                         : Result<std::string>(settings.device);
   if (!device) return device.error();
   const std::string label = settings.name.empty() ? std::string(kWho) : settings.name;

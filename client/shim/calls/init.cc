@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "client/allocator/thread_cache.h"
 #include "client/shim/calls.h"
 #include "client/shim/calls/guarded.h"
 #include "client/shim/memory/process.h"
@@ -26,6 +27,11 @@ bool answer_figures(const unsigned char* named, std::uint64_t* total, std::uint6
 }  // namespace
 
 CUresult calls::cuInit(unsigned int flags) {
+  // The kernel takes its time for it in a program with threads, which goes on meanwhile.
+  (void)guarded([] {
+    allocator::ThreadCache::prepare();
+    return CUDA_SUCCESS;
+  });
   const CUresult started = real_init(flags);
   if (started != CUDA_SUCCESS) return started;
   return guarded([] { return Process::current().start(); });

@@ -23,6 +23,7 @@ class Account {
   void used(Bytes more);
   void freed(Bytes less) { in_use_.fetch_sub(less.count, std::memory_order_relaxed); }
   void waited(std::chrono::nanoseconds time);
+  /// `asked`  zero: it is not known how much.
   void denied(Bytes asked);
 
   Bytes in_use() const { return {in_use_.load(std::memory_order_relaxed)}; }

@@ -74,6 +74,12 @@ CUresult device_of(CUstream stream, CUdevice* device) {
   return result == CUDA_SUCCESS ? device_of(context, device) : result;
 }
 
+bool is_device(CUdevice device) {
+  unsigned flags = 0;
+  int active = 0;
+  return real_primary_state(device, &flags, &active) == CUDA_SUCCESS;
+}
+
 bool is_primary_active(CUdevice device) {
   unsigned flags = 0;
   int active = 0;

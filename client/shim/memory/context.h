@@ -39,6 +39,9 @@ CUresult is_capturing(CUstream stream, bool* capturing);
 CUresult device_of(CUcontext context, CUdevice* device);
 CUresult device_of(CUstream stream, CUdevice* device);
 
+/// Whether the driver knows the device.
+bool is_device(CUdevice device);
+
 /// Whether the primary context of `device` is there. False if the driver does not tell.
 bool is_primary_active(CUdevice device);
 

@@ -1,6 +1,7 @@
 #include "client/shim/memory/device_memory.h"
 
 #include <algorithm>
+#include <thread>
 
 #include "client/connection.h"
 #include "client/room.h"
@@ -13,12 +14,33 @@ namespace {
 
 constexpr Bytes kAlignment{512};
 constexpr int kMostRounds = 4;
+constexpr std::chrono::seconds kReturnPatience{1};
 
 AllocatorOptions options_of(const std::string& device, Bytes limit, const Settings& settings) {
   return {.device = device, .limit = limit, .label = settings.name, .wait = settings.wait};
 }
 
 Bytes takes(Bytes bytes) { return bytes.rounded_up(kAlignment).value_or(bytes); }
+
+/// What the broker's page says of the tenant on the slices' device.
+Result<DeviceFigures> tenant_of(const Slices& of) {
+  const auto index = of.connection().device_index(of.engine().device());
+  if (!index) return index.error();
+  const auto figures = of.connection().broker_figures();
+  if (!figures) return figures.error();
+  return figures->devices.at(*index);
+}
+
+/// Whether the tenant's limit has room for `more`. Above the limit it has none for nothing either.
+bool leaves(const DeviceFigures& tenant, Bytes more) {
+  const auto all = Bytes{tenant.charged}.plus(more);
+  return all && *all <= Bytes{tenant.limit};
+}
+
+Error over_limit(const DeviceFigures& tenant) {
+  return {Code::kResourceExhausted, to_string(Bytes{tenant.charged}) + " of the tenant's limit of " +
+                                        to_string(Bytes{tenant.limit}) + " are charged"};
+}
 
 }  // namespace
 
@@ -225,22 +247,44 @@ void DeviceMemory::discharge(Bytes bytes) {
   budget_.discharge(bytes);
 }
 
+// Idle memory, of which `idle` are enough, counts for the tenant, too: it goes back before `ask` is refused.
+template <class Ask>
+CUresult DeviceMemory::ask_tenant(const char* call, Bytes bytes, Bytes idle, const Ask& ask) {
+  for (;;) {
+    Slices& asked = slices();
+    Result<void> granted = ask(asked);
+    if (!granted) {
+      const auto given = asked.engine().trim(idle);
+      trim_driver();
+      granted = ask(asked);
+      // What was given back is charged until the driver has freed it.
+      const auto end = std::chrono::steady_clock::now() + kReturnPatience;
+      while (!granted && given && !given->is_zero() && std::chrono::steady_clock::now() < end) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        granted = ask(asked);
+      }
+    }
+    if (granted) return CUDA_SUCCESS;
+    if (!is_replaced(asked))
+      return refuse(call, bytes, GrowError({Code::kResourceExhausted, granted.error().message}));
+  }
+}
+
 CUresult DeviceMemory::charge_outside(const char* call, Bytes bytes) {
   const CUresult charged = charge(call, bytes);
   if (charged != CUDA_SUCCESS) return charged;
-  for (;;) {
-    Slices& asked = slices();
-    auto declared = declare_more(asked, bytes);
-    if (!declared) {  // idle memory counts for the tenant, too
-      (void)asked.engine().trim(bytes);
-      trim_driver();
-      declared = declare_more(asked, bytes);
-    }
-    if (declared) return CUDA_SUCCESS;
-    if (is_replaced(asked)) continue;
-    discharge(bytes);
-    return refuse(call, bytes, GrowError({Code::kResourceExhausted, declared.error().message}));
-  }
+  const CUresult declared =
+      ask_tenant(call, bytes, bytes, [&](Slices& to) { return declare_more(to, bytes); });
+  if (declared != CUDA_SUCCESS) discharge(bytes);
+  return declared;
+}
+
+CUresult DeviceMemory::check_context(const char* call, Bytes bytes) {
+  return ask_tenant(call, bytes, limit(), [&](const Slices& of) -> Result<void> {
+    const auto tenant = tenant_of(of);
+    // Where the figures are not to be had, the driver decides.
+    return tenant && !leaves(*tenant, bytes) ? Result<void>(over_limit(*tenant)) : Result<void>();
+  });
 }
 
 Result<void> DeviceMemory::declare_more(Slices& to, Bytes bytes) {
@@ -269,16 +313,14 @@ void DeviceMemory::discharge_outside(Bytes bytes) {
 
 // A declaration is not refused for the tenant's sake, but would put it in debt.
 Result<void> DeviceMemory::declare(Slices& to, Bytes all) {
+  if (all > outside_) {
+    const auto tenant = tenant_of(to);
+    if (!tenant) return tenant.error();
+    if (!leaves(*tenant, all - outside_)) return over_limit(*tenant);
+  }
   client::Connection& connection = to.connection();
   const auto index = connection.device_index(to.engine().device());
   if (!index) return index.error();
-  const auto figures = connection.broker_figures();
-  if (!figures) return figures.error();
-  const auto& tenant = figures->devices.at(*index);
-  if (all > outside_ && (all - outside_).count > Bytes{tenant.limit}.minus({tenant.charged}).count) {
-    return Error{Code::kResourceExhausted, to_string(Bytes{tenant.charged}) + " of the tenant's limit of " +
-                                               to_string(Bytes{tenant.limit}) + " are charged"};
-  }
   auto told = connection.lane().call(lane::Charge{*index, all.count});
   if (!told) return told.error();
   return {};
@@ -309,7 +351,8 @@ CUresult DeviceMemory::refuse(const char* call, Bytes bytes, const GrowError& wh
     return why.code == Code::kInternal ? CUDA_ERROR_UNKNOWN : CUDA_ERROR_INVALID_VALUE;
   }
   account_.denied(bytes);
-  messages_.tell(std::string(call) + " of " + to_string(bytes) + " is refused: " + why.message);
+  const std::string of = bytes.is_zero() ? "" : " of " + to_string(bytes);
+  messages_.tell(std::string(call) + of + " is refused: " + why.message);
   return CUDA_ERROR_OUT_OF_MEMORY;
 }
 

@@ -109,6 +109,10 @@ class DeviceMemory {
   /// The same for memory that the driver has taken already, as far as the limits allow; how much that is.
   Bytes charge_outside_up_to(Bytes bytes);
   void discharge_outside(Bytes bytes);
+  /// Whether the driver may take `bytes` more for a context of the program. They are not charged here: the
+  /// broker charges what it sees of contexts.
+  /// Errors  OUT_OF_MEMORY: the tenant is above its limit, or would be. Idle memory has gone back then.
+  CUresult check_context(const char* call, Bytes bytes);
   /// What to do for idle memory of the driver's own to be given back. Once, before other calls.
   void set_trim(std::function<void()> trim) { trim_driver_ = std::move(trim); }
 
@@ -136,6 +140,8 @@ class DeviceMemory {
   std::chrono::milliseconds wait_after(const GrowError& refused, Bytes bytes) const;
   CUresult free(const Block& block, CUstream stream);
   void note_wait(WaitPolicy::Clock::time_point begun, Bytes bytes, bool granted);
+  template <class Ask>
+  CUresult ask_tenant(const char* call, Bytes bytes, Bytes idle, const Ask& ask);
   Result<void> declare_more(Slices& to, Bytes bytes);
   /// Tells the broker that the driver holds `all` for this process.
   Result<void> declare(Slices& to, Bytes all) GPUMEM_REQUIRES(declaring_);

@@ -12,6 +12,8 @@ namespace {
 constinit RealCall<decltype(::cuMemMap)> real_map("cuMemMap");
 constinit RealCall<decltype(::cuMemUnmap)> real_unmap("cuMemUnmap");
 constinit RealCall<decltype(::cuMemExportToShareableHandle)> real_export("cuMemExportToShareableHandle");
+constinit RealCall<decltype(::cuMemGetAllocationPropertiesFromHandle)> real_properties_of(
+    "cuMemGetAllocationPropertiesFromHandle");
 
 using Extents = std::vector<client::LooseExtents::Extent>;
 
@@ -188,6 +190,10 @@ std::optional<CUresult> Handles::properties(Handle handle, CUmemAllocationProp* 
   const Created* const known = state_->find(handle);
   if (known == nullptr) return std::nullopt;
   *out = known->asked;
+  // Not every extent is made for it.
+  CUmemAllocationProp found{};
+  if (out->allocFlags.gpuDirectRDMACapable != 0 && real_properties_of(&found, handle) == CUDA_SUCCESS)
+    out->allocFlags.gpuDirectRDMACapable = found.allocFlags.gpuDirectRDMACapable;
   return CUDA_SUCCESS;
 }
 

@@ -60,7 +60,7 @@ class AccountingProbe : public Probe {
     look(kind + "mapped", exporter.pid(), importer.pid());
     const pid_t dead = exporter.pid();
     exporter.kill();
-    EXPECT_GE(used() + slack_.count, size.count) << "the importer keeps it";
+    expect_used_at_least(size.count);  // the importer keeps it
     look(kind + "exporter dead", dead, importer.pid());
     importer.channel().signal();
     importer.join();

@@ -109,7 +109,7 @@ TEST_F(Lifetime, EndsWithAKilledProcessWhateverItHeld) {
     channel.await();
   });
   process.channel().await();
-  EXPECT_GE(used(), 5 * block_.count);
+  expect_used_at_least(5 * block_.count);
   process.kill();
   expect_used(0);
 }
