@@ -200,6 +200,24 @@ TEST_F(BrokerEscalation, EndsADebtorHoweverMuchOthersGiveBack) {
   EXPECT_THAT(machine->signals, ElementsAre(Pair(small, Signal::kTerminate)));
 }
 
+// Small has 2 MiB and has declared 16, large has 8.
+TEST_F(BrokerEscalation, EndsTheDebtorsSessionThatHasMostWithWhatItHasDeclared) {
+  machine.emplace(policy(Escalation::kEndSession));
+  small = machine->connect(2);
+  large = machine->connect(2);
+  machine->get(small, machine->slice(small), mebibytes(2));
+  machine->get(large, machine->slice(large), mebibytes(8));
+  ASSERT_TRUE(machine->broker.charge(small, "GPU-0", mebibytes(16), machine->now));
+  Policy lower = policy(Escalation::kEndSession);
+  lower.tenants[1].quotas[0].limit = mebibytes(4);
+  ASSERT_TRUE(machine->broker.apply(lower, machine->now));
+  machine->collect();
+  ASSERT_FALSE(machine->asked_of(large).is_zero());
+  machine->pass_in_steps(seconds(2));
+  ASSERT_FALSE(machine->signals.empty());
+  EXPECT_EQ(machine->signals.front(), std::pair(small, Signal::kTerminate));
+}
+
 TEST_F(BrokerEscalation, NeverHasATimerInThePast) {
   for (const Escalation escalation : {Escalation::kWait, Escalation::kDeny, Escalation::kEndSession}) {
     start(escalation);

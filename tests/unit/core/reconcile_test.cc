@@ -120,6 +120,19 @@ TEST_F(Reconciling, ItsChargeGoesWithIt) {
   EXPECT_THAT(view().processes, IsEmpty());
 }
 
+TEST_F(Reconciling, SessionsAreNeitherAskedNorEndedForADebtOfMemoryPastTheBroker) {
+  Policy ending = policy();
+  ending.devices[0].reclaim.escalation = Escalation::kEndSession;
+  ASSERT_TRUE(machine.broker.apply(ending, machine.now));
+  const SessionId guest = machine.connect(3);
+  machine.get(guest, machine.slice(guest), mebibytes(8));
+  look({process_of(3, kContext, mebibytes(8)), {.pid = 77, .uid = 3, .own = mebibytes(30)}});
+  ASSERT_THAT(events(Event::Kind::kDebt), SizeIs(1));
+  machine.pass_in_steps(std::chrono::minutes(1));
+  EXPECT_EQ(machine.asked_of(guest), Bytes{});
+  EXPECT_THAT(machine.signals, IsEmpty());
+}
+
 TEST_F(Reconciling, AProcessWithinTheAllowanceIsListedAndNobodysCharge) {
   look({{.pid = 77, .uid = 2, .own = kAllowance}});
   ASSERT_THAT(view().processes, SizeIs(1));
