@@ -144,11 +144,16 @@ Result<void> ImportState::map(const ImportedPart& part, cuda::Access access) {
   if (!mapping) return mapping.error();
   crash_at(CrashPoint::kClientImportMapped);
   device_ = std::move(*device);
+  access_ = access;
   offset_ = {part.imported.offset};
   bytes_ = {part.imported.bytes};
   reservation_ = std::move(*reservation);
   mapping_ = std::move(*mapping);
   return {};
+}
+
+Result<void> ImportState::allow(int ordinal) {
+  return cuda::set_access(*device_.driver, mapping_.at(), mapping_.size(), ordinal, access_);
 }
 
 Result<void> ImportState::check_region() const {

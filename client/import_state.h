@@ -33,6 +33,8 @@ class ImportState {
   cuda::Address address() const { return mapping_.at() + offset_.count; }
   Bytes bytes() const { return bytes_; }
   const SharedDevice& device() const { return device_; }
+  /// From now on the device with `ordinal`, a peer, may use the memory, too.   Errors  the driver's.
+  Result<void> allow(int ordinal);
   /// Of a region; else all zero.
   struct Region {
     std::uint64_t version = 0;
@@ -62,6 +64,7 @@ class ImportState {
   Bytes bytes_;
   cuda::Reservation reservation_;
   cuda::Mapping mapping_;
+  cuda::Access access_ = cuda::Access::kReadWrite;
   Region region_;
 };
 

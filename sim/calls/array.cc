@@ -1,4 +1,4 @@
-// Arrays: made, ended, measured. What is in them is not simulated.
+// Arrays: made, ended, measured, described. What is in them is not simulated.
 #include <cuda.h>
 
 #include "calls.h"
@@ -48,6 +48,24 @@ CUresult destroy(Call& driver, Array& array) {
   return CUDA_SUCCESS;
 }
 
+/// In any form, as above. As the array was made, a height of 0 included.
+template <class Descriptor>
+CUresult describe(Descriptor* out, CUarray named) {
+  return with_array(named, false, [&](Call&, const Array& array) {
+    if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    *out = {};
+    if constexpr (requires { out->Depth; }) {
+      out->Depth = static_cast<decltype(out->Depth)>(array.shape.Depth);
+      out->Flags = array.shape.Flags;
+    }
+    out->Width = static_cast<decltype(out->Width)>(array.shape.Width);
+    out->Height = static_cast<decltype(out->Height)>(array.shape.Height);
+    out->Format = array.shape.Format;
+    out->NumChannels = array.shape.NumChannels;
+    return CUDA_SUCCESS;
+  });
+}
+
 /// Answers of arrays with deferred mapping alone, as cuda.h says.
 CUresult requirements(Call& driver, const Array& array, CUdevice device,
                       CUDA_ARRAY_MEMORY_REQUIREMENTS* out) {
@@ -72,6 +90,18 @@ CUresult api::cuArray3DCreate_v2(CUarray* out, const CUDA_ARRAY3D_DESCRIPTOR* sh
 }
 CUresult api::cuArray3DCreate(CUarray* out, const CUDA_ARRAY3D_DESCRIPTOR_v1* shape) {
   return create_of(out, shape);
+}
+CUresult api::cuArrayGetDescriptor_v2(CUDA_ARRAY_DESCRIPTOR* out, CUarray named) {
+  return describe(out, named);
+}
+CUresult api::cuArrayGetDescriptor(CUDA_ARRAY_DESCRIPTOR_v1* out, CUarray named) {
+  return describe(out, named);
+}
+CUresult api::cuArray3DGetDescriptor_v2(CUDA_ARRAY3D_DESCRIPTOR* out, CUarray named) {
+  return describe(out, named);
+}
+CUresult api::cuArray3DGetDescriptor(CUDA_ARRAY3D_DESCRIPTOR_v1* out, CUarray named) {
+  return describe(out, named);
 }
 CUresult api::cuArrayDestroy(CUarray named) { return with_array(named, false, destroy); }
 

@@ -20,6 +20,7 @@ CUresult take_back(void* start, CUresult unknown, Take take) {
   const auto address = reinterpret_cast<std::uint64_t>(start);
   const HostMemory::Block* const block = driver->host.find(address);
   if (block == nullptr) return unknown;
+  if (block->start != address) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult unsafe = driver->captures.check_unsafe(); unsafe != CUDA_SUCCESS) return unsafe;
   driver.wait(driver->streams.pending_in(block->context));
   const std::lock_guard no_copies(driver->in_use);

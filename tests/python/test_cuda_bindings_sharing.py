@@ -47,6 +47,28 @@ def test_an_extent_is_shared_over_a_socket_and_lives_while_anybody_maps_it(used)
         other.send("go")
 
 
+def copy_to_another_device(channel):
+    use(0)
+    opened = ok(cu.cuIpcOpenMemHandle(from_bytes(cu.CUipcMemHandle, channel.recv()),
+                                      cu.CUipcMem_flags.CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS))
+    use(1)
+    there = ok(cu.cuMemAlloc(MIB))
+    ok(cu.cuMemcpyDtoD(there, opened, MIB))
+    channel.send(read(there, 11))
+    ok(cu.cuMemFree(there))
+    use(0)
+    ok(cu.cuIpcCloseMemHandle(opened))
+
+
+def test_what_another_process_shares_is_copied_to_a_device_that_is_used_later():
+    block = ok(cu.cuMemAlloc(MIB))
+    write(block, b"from parent")
+    with child(copy_to_another_device) as other:
+        other.send(to_bytes(ok(cu.cuIpcGetMemHandle(block))))
+        assert other.recv() == b"from parent"
+    ok(cu.cuMemFree(block))
+
+
 def import_pool(channel):
     use(0)
     fd = receive_fd(channel)

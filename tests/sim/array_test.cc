@@ -2,6 +2,8 @@
 #include <cuda.h>
 #include <fcntl.h>
 
+#include <tuple>
+
 #include "tests/sim/pool_support.h"
 
 namespace gpumem::sim::test {
@@ -82,6 +84,30 @@ TEST_F(ArrayCalls, SparseAndDeferredOnesTakeNothingAndTheLatterTellWhatTheyNeed)
     EXPECT_EQ(needed.size, 4U << 20);
     EXPECT_CU(cuMipmappedArrayGetMemoryRequirements(&needed, mipmapped, 0));
     EXPECT_EQ(needed.size, 5U << 20);
+  });
+}
+
+TEST_F(ArrayCalls, TheyTellTheirShapeAsTheyWereMade) {
+  in_process([] {
+    enter_primary();
+    const auto shape = shape_of(16, 8, 4, CUDA_ARRAY3D_SURFACE_LDST);
+    CUarray made = nullptr;
+    ASSERT_EQ(cuArray3DCreate(&made, &shape), CUDA_SUCCESS);
+    CUDA_ARRAY3D_DESCRIPTOR whole{};
+    EXPECT_CU(cuArray3DGetDescriptor(&whole, made));
+    EXPECT_EQ(std::tie(whole.Width, whole.Height, whole.Depth),
+              std::tie(shape.Width, shape.Height, shape.Depth));
+    EXPECT_EQ(whole.Flags, static_cast<unsigned>(CUDA_ARRAY3D_SURFACE_LDST));
+    CUDA_ARRAY_DESCRIPTOR flat{
+        .Width = 10, .Height = 0, .Format = CU_AD_FORMAT_UNSIGNED_INT8, .NumChannels = 2};
+    ASSERT_EQ(cuArrayCreate(&made, &flat), CUDA_SUCCESS);
+    CUDA_ARRAY_DESCRIPTOR told{};
+    EXPECT_CU(cuArrayGetDescriptor(&told, made));
+    EXPECT_EQ(std::tie(told.Width, told.Height, told.Format, told.NumChannels),
+              std::tie(flat.Width, flat.Height, flat.Format, flat.NumChannels));
+    EXPECT_EQ(cuArrayGetDescriptor(nullptr, made), CUDA_ERROR_INVALID_VALUE);
+    EXPECT_CU(cuArrayDestroy(made));
+    EXPECT_EQ(cuArrayGetDescriptor(&told, made), CUDA_ERROR_INVALID_HANDLE);
   });
 }
 

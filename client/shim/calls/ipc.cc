@@ -45,6 +45,7 @@ CUresult open_block(CUdeviceptr* out, const CUipcMemHandle& handle, unsigned fla
   Process& process = Process::current();
   const Imports::Bytes64 bytes = bytes_of(handle);
   if (process.exports().is_own(bytes)) return CUDA_ERROR_INVALID_CONTEXT;  // as the driver has it
+  process.imports().allow(CurrentContext::get().device);
   const auto opened = process.imports().open(process.session(), bytes);
   if (opened) {
     *out = *opened;

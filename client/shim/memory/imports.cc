@@ -1,11 +1,24 @@
 #include "client/shim/memory/imports.h"
 
+#include <algorithm>
+
 #include "client/connection.h"
 #include "client/import_state.h"
+#include "client/shim/real.h"
 
 namespace gpumem::shim {
 
 namespace {
+
+constinit RealCall<decltype(::cuDeviceCanAccessPeer)> real_reaches("cuDeviceCanAccessPeer");
+
+// Copies between devices reach what the driver opens without peer access, but borrowed memory only with it.
+void allow_peer(client::ImportState& memory, int ordinal) {
+  const int owner = memory.device().device->ordinal;
+  int reaches = 0;
+  if (ordinal != owner && real_reaches(&reaches, ordinal, owner) == CUDA_SUCCESS && reaches != 0)
+    (void)memory.allow(ordinal);
+}
 
 /// In another session if the process's is lost, which may turn out by the attempt.
 Result<std::unique_ptr<client::ImportState>> import_in(Session& session, const Imports::Bytes64& handle) {
@@ -44,9 +57,17 @@ Result<CUdeviceptr> Imports::open(Session& session, const Bytes64& handle) {
   if (!opened) return opened.error();
   const CUdeviceptr at = (*opened)->address();
   const MutexLock lock(mutex_);
+  for (const int user : users_) allow_peer(**opened, user);
   open_.emplace(at, Open{std::move(*opened), handle, 1});
   by_handle_.emplace(handle, at);
   return at;
+}
+
+void Imports::allow(int ordinal) {
+  const MutexLock lock(mutex_);
+  if (std::ranges::find(users_, ordinal) != users_.end()) return;
+  users_.push_back(ordinal);
+  for (auto& [at, open] : open_) allow_peer(*open.memory, ordinal);
 }
 
 bool Imports::close(CUdeviceptr address) {

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "base/mutex.h"
 #include "client/shim/memory/session.h"
@@ -33,6 +34,9 @@ class Imports {
   /// Undoes one open(). The last one unmaps. False: nothing is open there.
   bool close(CUdeviceptr address);
 
+  /// From now on copies of the device with `ordinal` reach what is open and what will be, of its peers.
+  void allow(int ordinal);
+
   /// A block as its owner named it. It may have several extents.
   struct Block {
     CUdeviceptr at = 0;
@@ -50,6 +54,7 @@ class Imports {
   mutable Mutex mutex_;
   std::map<CUdeviceptr, Open> open_ GPUMEM_GUARDED_BY(mutex_);
   std::map<Bytes64, CUdeviceptr> by_handle_ GPUMEM_GUARDED_BY(mutex_);
+  std::vector<int> users_ GPUMEM_GUARDED_BY(mutex_);  ///< devices
 };
 
 }  // namespace gpumem::shim

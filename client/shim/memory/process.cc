@@ -121,6 +121,7 @@ Process::Found Process::open(CUdevice device) {
 
 // Copies between devices reach what cuMemAlloc gives without peer access, but borrowed memory only with it.
 void Process::allow_copies(DeviceMemory& opened) {
+  imports_.allow(opened.ordinal());
   for (const auto& one : memory_) {
     DeviceMemory* const other = one.load();
     if (other == nullptr) continue;

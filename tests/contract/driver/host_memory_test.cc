@@ -60,6 +60,19 @@ TEST_F(HostMemory, IsRegisteredWhereItIsAndOnce) {
   });
 }
 
+TEST_F(HostMemory, RegistrationEndsAtItsStartAlone) {
+  in_process([] {
+    const cuda::CurrentContext entered = context();
+    void* const host = ::mmap(nullptr, kSize, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    ASSERT_NE(host, MAP_FAILED);
+    ASSERT_OK(calls().cuMemHostRegister(host, kSize, 0));
+    // As the tests of cuda-python 12.6.0 have it: cuda/tests/test_cudart.py, test_cudart_hostRegister.
+    EXPECT_EQ(calls().cuMemHostUnregister(static_cast<char*>(host) + kSize / 2), CUDA_ERROR_INVALID_VALUE);
+    EXPECT_OK(calls().cuMemHostUnregister(host));
+    EXPECT_EQ(::munmap(host, kSize), 0);
+  });
+}
+
 TEST_F(HostMemory, RegisteredIsCopiedFromAndTo) {
   in_process([] {
     const cuda::CurrentContext entered = context();
