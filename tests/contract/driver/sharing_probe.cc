@@ -214,6 +214,14 @@ TEST_F(SharingProbe, DirectAccessByNetworkCards) {
     return std::to_string(attribute(CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED)) + ", " +
            create_and_export(properties, unit_.count);
   });
+  Process exporter([this](Channel& channel) { channel.send(exported(allocate(unit_)).get()); });
+  const UniqueFd descriptor = exporter.channel().receive();
+  exporter.join();
+  ask("flag of what another process imports", [&] {
+    CUmemAllocationProp found{};
+    must(calls().cuMemGetAllocationPropertiesFromHandle(&found, import(descriptor, unit_).handle()));
+    return std::to_string(found.allocFlags.gpuDirectRDMACapable);
+  });
 }
 
 }  // namespace
