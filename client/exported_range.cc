@@ -43,8 +43,9 @@ lane::ExportHandle ExportedRange::handle(const ExportOptions& options) const {
   return made;
 }
 
-lane::Publish ExportedRange::region(const std::string& name, const PublishOptions& options) const {
-  auto made = request<lane::Publish>();
+template <class Publish>
+Publish ExportedRange::region(const std::string& name, const PublishOptions& options) const {
+  auto made = request<Publish>();
   made.name = lane::RegionName::of(name);
   made.layout = options.layout.count;
   std::ranges::copy(options.digest, made.digest.begin());
@@ -56,5 +57,8 @@ lane::Publish ExportedRange::region(const std::string& name, const PublishOption
   for (std::size_t i = 0; i < count; ++i) made.readers[i] = lane::Text<128>::of(options.readers[i]);
   return made;
 }
+
+template lane::Publish ExportedRange::region(const std::string&, const PublishOptions&) const;
+template lane::PublishShared ExportedRange::region(const std::string&, const PublishOptions&) const;
 
 }  // namespace gpumem::client

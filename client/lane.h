@@ -84,10 +84,10 @@ class Lane {
     if (!sent) return sent.error();
     if constexpr (std::is_same_v<Body, lane::Return>) crash_at(CrashPoint::kClientReturnSent);
     if constexpr (std::is_same_v<Body, lane::ReleaseImport>) crash_at(CrashPoint::kClientReleaseSent);
-    if constexpr (std::is_same_v<Body, lane::Publish>) crash_at(CrashPoint::kClientPublishSent);
+    if constexpr (std::is_base_of_v<lane::Publish, Body>) crash_at(CrashPoint::kClientPublishSent);
     if constexpr (std::is_same_v<Body, lane::RemoveRegion>) crash_at(CrashPoint::kClientRemoveSent);
     if (auto awaited = call.await(answer); !awaited) return awaited.error();
-    if constexpr (std::is_same_v<Body, lane::Publish>) crash_at(CrashPoint::kClientPublished);
+    if constexpr (std::is_base_of_v<lane::Publish, Body>) crash_at(CrashPoint::kClientPublished);
     if constexpr (std::is_same_v<Body, lane::RemoveRegion>) crash_at(CrashPoint::kClientRemoved);
     auto answered = body_in<Answer>(answer);
     // A broker before has done it, or the next one, because it was not claimed.

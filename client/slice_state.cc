@@ -100,7 +100,10 @@ Result<std::uint64_t> SliceState::publish(const std::string& name, Bytes offset,
   if (auto right = check_publication(name, options); !right) return right.error();
   const auto range = range_of(offset, bytes);
   if (!range) return range.error();
-  const auto published = connection().lane().call<lane::Published>(range->region(name, options));
+  const auto ask = [&](const auto& request) { return connection().lane().call<lane::Published>(request); };
+  const auto published = options.charging == Charging::kShared
+                             ? ask(range->region<lane::PublishShared>(name, options))
+                             : ask(range->region(name, options));
   if (!published) return published.error();
   return published->version;
 }

@@ -55,6 +55,14 @@ Json digest_json(const std::string& digest) {
   return is_given ? Json(hex(digest)) : Json();
 }
 
+std::string charging_name(v1::Charging charging) {
+  switch (charging) {
+    case v1::CHARGING_PUBLISHER: return "publisher";
+    case v1::CHARGING_SHARED: return "shared";
+    default: return "unknown";  // of a newer broker
+  }
+}
+
 Json pid_json(std::int64_t pid) { return pid == 0 ? Json() : Json(pid); }
 
 Json region_json(const v1::RegionInfo& region) {
@@ -65,6 +73,9 @@ Json region_json(const v1::RegionInfo& region) {
                        {"command", one.command()},
                        {"bytes", one.bytes()}});
   }
+  Json shares = Json::array();
+  for (const v1::RegionShare& one : region.shares())
+    shares.push_back({{"tenant", one.tenant()}, {"bytes", one.bytes()}});
   Json mappings = Json::array();
   for (const v1::RegionMapping& one : region.mappings()) {
     mappings.push_back({{"session", one.session()},
@@ -83,7 +94,9 @@ Json region_json(const v1::RegionInfo& region) {
           {"digest", digest_json(region.digest())},
           {"sharing", sharing_name(region.sharing())},
           {"readers", std::vector<std::string>(region.readers().begin(), region.readers().end())},
+          {"charge", charging_name(region.charging())},
           {"charged", std::move(charged)},
+          {"shares", std::move(shares)},
           {"mapped", mapped_of(region)},
           {"mappings", std::move(mappings)},
           {"since", region.since()},
@@ -106,6 +119,7 @@ std::vector<std::string> region_cells(const v1::RegionInfo& region, WallTime now
           short_uuid(region.device()),
           size_text(region.bytes()),
           sharing_text(region),
+          charging_name(region.charging()),
           session,
           pid != 0  ? std::to_string(pid)
           : is_left ? "kept"
@@ -132,6 +146,7 @@ std::string regions_text(const v1::ListRegionsResponse& regions, WallTime now) {
                {"DEVICE"},
                {"SIZE", kRight},
                {"SHARING"},
+               {"CHARGE"},
                {"SESSION", kRight},
                {"PID", kRight},
                {"MAPPED", kRight},

@@ -166,6 +166,9 @@ Result<core::RegionId> publish(core::Executor& executor, core::Broker& broker, S
   if (request.keep > 1) return Error{Code::kInvalidArgument, "a region is kept (1) or not (0)"};
   terms.keep = request.keep == 1;
   if (request.linger != core::Duration::zero()) terms.linger = std::min(request.linger, kLongestLife);
+  if (request.charging > static_cast<std::uint64_t>(core::Charging::kShared))
+    return Error{Code::kInvalidArgument, "the broker knows no such charge of a region"};
+  terms.charging = static_cast<core::Charging>(request.charging);
   return written_or_undone(
       executor, broker.publish(session, request.slice, request.leases, std::move(terms), now),
       [&](core::RegionId version) {

@@ -62,9 +62,10 @@ struct Publish {
   core::LayoutDigest digest{};
   std::uint64_t sharing = 0;  ///< as core::Sharing
   std::vector<std::string> readers;
-  core::Duration life{};    ///< zero: as long as its memory
-  std::uint64_t keep = 0;   ///< 1: it outlives the processes that have its memory
-  core::Duration linger{};  ///< of a kept one: so long after the last of them has left; zero: for ever
+  core::Duration life{};       ///< zero: as long as its memory
+  std::uint64_t keep = 0;      ///< 1: it outlives the processes that have its memory
+  core::Duration linger{};     ///< of a kept one: so long after the last of them has left; zero: for ever
+  std::uint64_t charging = 0;  ///< as core::Charging
 };
 struct MapRegion {
   std::string owner;  ///< a tenant; empty: the session's own

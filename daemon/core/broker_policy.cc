@@ -29,11 +29,13 @@ Result<void> Broker::apply(Policy policy, TimePoint now, std::string cause) {
   state_.policy = std::move(policy);
   for (DeviceIndex i = 0; i < state_.policy.devices.size(); ++i)
     state_.ledger.set_lending(i, state_.policy.devices[i].reclaim.lend_guarantees);
+  lending_.drop_shares();
   put_in_force(rules);
   std::map<SessionId, TenantId> others;
   for (const auto& [id, owner] : owners)
     if (state_.session(id).tenant_name != owner) others.emplace(id, state_.tenants.find(owner)->id);
   lending_.move(others, now);
+  lending_.settle_shares();
   for (const auto& [id, owner] : others) {
     region_waits_.follow(id, state_.session(id).tenant_name);
     static_cast<void>(reservations_.take_all_of(id));  // of names of the tenant that it belonged to

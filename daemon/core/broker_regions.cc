@@ -37,10 +37,13 @@ Result<MappedRegion> Broker::map_region(SessionId id, const std::string& owner, 
   if (how == MapAs::kOwner) {
     if (auto able = lending_.check_adoption(**session, region); !able) return able.error();
   }
+  if (auto share = lending_.begin_share(**session, region); !share) return share.error();
   for (const SessionId holder : lending_.holders_of(region)) {
     if (holder == id) continue;  // who has the memory is no new user of it
-    if (auto ready = begin_import(**session, state_.session(holder), region.device); !ready)
+    if (auto ready = begin_import(**session, state_.session(holder), region.device); !ready) {
+      lending_.settle_shares();
       return ready.error();
+    }
   }
   MappedRegion mapped{region.id, region.layout, region.digest, {}, std::nullopt};
   if (how == MapAs::kOwner) mapped.adopted = region.linger;

@@ -55,6 +55,7 @@ Restored Broker::restore(const Checkpoint& from, const std::vector<std::string>&
                [this](Session& session, const Checkpoint::Declaration& declaration, DeviceIndex device) {
                  outside_.set(session, device, &OutsideCharge::declared, declaration.bytes);
                });
+  for (const auto& [id, sharing] : from.shared_leases) lending_.restore(sharing);
   for (const auto& [id, import] : from.imports)
     if (state_.find(import.session) != nullptr) lending_.restore(import);
   restore_each(from.handles, [&](Session& session, const Checkpoint::Handle& handle, DeviceIndex device) {

@@ -24,6 +24,18 @@ void Checkpoint::put(const Lease& one) {
   last.grant = std::max(last.grant, one.grant);
 }
 
+void Checkpoint::put(const LeaseGone& one) {
+  leases.erase(one.id);
+  shared_leases.erase(one.id);
+}
+
+void Checkpoint::put(const LeaseSharing& one) {
+  if (one.shared && leases.contains(one.id))
+    shared_leases.insert_or_assign(one.id, one);
+  else
+    shared_leases.erase(one.id);
+}
+
 void Checkpoint::put(const Import& one) {
   imports.insert_or_assign(one.id, one);
   last.import = std::max(last.import, one.id);
@@ -79,14 +91,16 @@ void Checkpoint::put(const SessionGone& one) {
 std::vector<Checkpoint::Change> Checkpoint::changes() const {
   std::vector<Change> changes{last};
   if (last.region && !regions.contains(last.region)) changes.emplace_back(RegionGone{last.region});
-  changes.reserve(1 + sessions.size() + slices.size() + leases.size() + imports.size() + declarations.size() +
-                  handles.size() + regions.size() + generations.size() + waiting.size());
+  changes.reserve(1 + sessions.size() + slices.size() + leases.size() + shared_leases.size() +
+                  imports.size() + declarations.size() + handles.size() + regions.size() +
+                  generations.size() + waiting.size());
   const auto add = [&](const auto& entries) {
     for (const auto& [id, entry] : entries) changes.emplace_back(entry);
   };
   add(sessions);
   add(slices);
   add(leases);
+  add(shared_leases);
   add(imports);
   add(declarations);
   add(handles);

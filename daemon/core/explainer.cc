@@ -133,7 +133,7 @@ Denial::Soonest Explainer::soonest_within_limit(const Request& request, const Re
   if (part.least > limit) return {std::nullopt, "never, unless the limit is raised"};
   // A limit includes what is kept below it, for whatever goes beyond that.
   const Bytes burst = part.least.minus(ledger.claimable(request.tenant, device, limiting));
-  const Bytes with_kept = ledger.burst(limiting, device) + ledger.promised(limiting, device);
+  const Bytes with_kept = ledger.used_and_kept(limiting, device);
   const Bytes over = std::max((ledger.used(limiting, device) + part.least).minus(limit),
                               burst.is_zero() ? Bytes{} : (with_kept + burst).minus(limit));
   if (ledger.charges(limiting, device)[Charge::kReturning] >= over)
@@ -269,6 +269,8 @@ std::vector<Standing> Explainer::standings(TenantId tenant, const std::vector<Se
     standing.available = ledger.available(tenant, device, {state_.arbiter.spoken_for({}, device)});
     standing.burst = ledger.burst(tenant, device);
     standing.debt = ledger.debt(tenant, device);
+    standing.shares = ledger.shares(tenant, device);
+    standing.relief = ledger.relief(tenant, device);
     for (const SessionId id : all) {
       const Session& session = state_.session(id);
       if (const auto outside = session.outside.find(device); outside != session.outside.end()) {

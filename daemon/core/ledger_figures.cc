@@ -14,7 +14,7 @@ Bytes Ledger::free(DeviceIndex device) const {
 
 bool Ledger::is_idle(TenantId tenant) const {
   return std::ranges::all_of(node(tenant).accounts,
-                             [](const Account& account) { return account.used().is_zero(); });
+                             [](const Account& account) { return account.had().is_zero(); });
 }
 
 Bytes Ledger::debt(TenantId tenant, DeviceIndex device) const {
@@ -22,7 +22,7 @@ Bytes Ledger::debt(TenantId tenant, DeviceIndex device) const {
 }
 
 Bytes Ledger::unmet(TenantId tenant, DeviceIndex device) const {
-  return quota(tenant, device).guarantee.minus(used(tenant, device));
+  return quota(tenant, device).guarantee.minus(figures(tenant, device).had());
 }
 
 Bytes Ledger::reach(TenantId tenant, DeviceIndex device, bool may_borrow) const {
@@ -41,12 +41,13 @@ Bytes Ledger::room(TenantId tenant, DeviceIndex device) const {
 // What of the node's own guarantee neither it has nor its members' guarantees keep already.
 Bytes Ledger::own_claimable(const Node& one, DeviceIndex device) const {
   const Bytes members_kept = one.accounts.empty() ? Bytes{} : one.accounts[device].members_kept();
-  return one.quota(device).guarantee.minus(figures(one, device).used() + members_kept);
+  return one.quota(device).guarantee.minus(figures(one, device).had() + members_kept);
 }
 
-// What stands in the way of a claim: what is declared does not, as far as the limit keeps room for claims.
+// What stands in the way of a claim: what is declared does not, nor what is paid of others' memory, as far as
+// the limit keeps room for claims.
 Bytes Ledger::firm(const Figures& own, Bytes limit) {
-  return own.pool + std::min(own.outside, limit.minus(own.pool + own.kept));
+  return own.paid() + std::min(own.outside + own.shares, limit.minus(own.paid() + own.kept));
 }
 
 // Of a node's limit, by a growth below it of which so much can be claimed. Saturates.
@@ -76,6 +77,20 @@ TenantId Ledger::limiting(TenantId tenant, DeviceIndex device, Bytes bytes) cons
     const Node& one = node(id);
     claimable += own_claimable(one, device);
     if (!excess(one, device, bytes, claimable).is_zero()) return id;
+    id = one.parent;
+  }
+  return {};
+}
+
+// Unlike a claim it never passes a limit.
+TenantId Ledger::limiting_share(TenantId payer, TenantId holder, DeviceIndex device, Bytes bytes) const {
+  const TenantId below = common(holder, payer);
+  Bytes claimable;
+  for (TenantId id = payer; id && id != below;) {
+    const Node& one = node(id);
+    claimable += own_claimable(one, device);
+    const bool fits = figures(one, device).used() + bytes <= one.quota(device).limit;
+    if (!fits || !excess(one, device, bytes, claimable).is_zero()) return id;
     id = one.parent;
   }
   return {};
@@ -150,6 +165,16 @@ Bytes Ledger::outside(TenantId tenant, DeviceIndex device) const {
   return own == nullptr ? Bytes{} : own->outside;
 }
 
+Bytes Ledger::shares(TenantId tenant, DeviceIndex device) const {
+  const Account* own = account(tenant, device);
+  return own == nullptr ? Bytes{} : own->shares;
+}
+
+Bytes Ledger::relief(TenantId tenant, DeviceIndex device) const {
+  const Account* own = account(tenant, device);
+  return own == nullptr ? Bytes{} : own->relief;
+}
+
 Bytes Ledger::members_promised(TenantId tenant, DeviceIndex device) const {
   const Account* own = account(tenant, device);
   return own != nullptr && own->members ? own->members->promised : Bytes{};
@@ -159,12 +184,13 @@ Ledger::Figures Ledger::figures(const Node& one, DeviceIndex device) const {
   GPUMEM_CHECK(device < devices_.size(), "device known");
   if (one.accounts.empty()) {
     const Bytes guarantee = one.quota(device).guarantee;
-    return {{}, {}, guarantee, guarantee, guarantee, {}};
+    return {{}, {}, {}, {}, guarantee, guarantee, guarantee, {}};
   }
   const Account& own = one.accounts[device];
   const Bytes pool = own.charges.total();
-  const Bytes counted = std::min(own.outside, one.quota(device).limit.minus(pool));
-  return {pool, own.outside, own.kept, own.pool_kept, own.promised, counted};
+  const Bytes before = pool - own.relief + own.shares;  // of the limit
+  const Bytes counted = std::min(own.outside, one.quota(device).limit.minus(before));
+  return {pool, own.outside, own.shares, own.relief, own.kept, own.pool_kept, own.promised, counted};
 }
 
 // Nothing, for a tenant that is idle.

@@ -13,6 +13,7 @@
 #include "daemon/core/explainer.h"
 #include "daemon/core/handles.h"
 #include "daemon/core/regions.h"
+#include "daemon/core/shares.h"
 #include "daemon/core/state.h"
 #include "daemon/core/store.h"
 #include "daemon/core/waiting_places.h"
@@ -61,6 +62,7 @@ struct RegionTerms {
   bool keep = false;  ///< it outlives the processes that have its memory
   Duration linger =
       Duration::max();  ///< of a kept one: so long after the last of them has left; max: for ever
+  Charging charging = Charging::kPublisher;
 };
 
 Checkpoint::Lease checkpoint_of(const Lease& lease);
@@ -122,6 +124,14 @@ class Lending {
   /// The region, if the session may map it. `owner`  empty: its own tenant. Errors  as Broker::map_region.
   Result<const Region*> mappable(const Session& session, const std::string& owner, const std::string& name,
                                  std::uint64_t version, TimePoint now);
+  /// The session's tenant pays its part of the region from now on, where the charge is shared. It is to be
+  /// mapped, or settle_shares() to be called. Errors  kResourceExhausted: a limit has no room for the part,
+  /// or too many tenants pay already.
+  Result<void> begin_share(const Session& session, const Region& region);
+  /// Those pay for leases whose charge is shared who have mapped them now.
+  void settle_shares();
+  /// Holders pay for everything, until settle_shares(). Before tenants get other places or limits.
+  void drop_shares();
   /// `region`  is mappable by the session, which takes over what a custodian of its tenant has of it.
   Imported map_region(Session& session, const Region& region, TimePoint now);
   /// Whether the session may make the region its own: nobody else has it.
@@ -145,8 +155,10 @@ class Lending {
                                 TimePoint now);
   /// Those whose leases it is of: one, unless some were inherited.
   std::set<SessionId> holders_of(const Region& region) const;
-  /// What each of those is charged for it: the whole of its leases.
+  /// What each of those is charged for it: the whole of its leases, less what other tenants pay.
   std::map<SessionId, Bytes> charges_of(const Region& region) const;
+  /// What other tenants pay of it.
+  Shares::Parts shares_of(const Region& region) const;
   /// Ends the regions whose time is over.
   void drop_expired_regions(TimePoint now);
   /// Ends kept regions for what their custodians are asked for. True: some.
@@ -180,6 +192,7 @@ class Lending {
   /// Charges the lease, whatever the limits. Of a session that has ended, it may be in use still.
   /// `kept`  its descriptor is at hand. Returns its extent, which has no id if it is not.
   Extent restore(Session& session, const Checkpoint::Lease& from, DeviceIndex device, bool kept);
+  void restore(const Checkpoint::LeaseSharing& from);
   void restore(const Checkpoint::Import& from);
   /// In the order of the ids.
   void restore(const Checkpoint::Waiting& from);
@@ -204,6 +217,10 @@ class Lending {
   Result<Bytes> check_exported(const Session& session, SliceId slice, std::span<const LeaseId> leases) const;
   Result<void> check_descriptors(std::span<const LeaseId> leases) const;
   Result<void> check_importer(const Session& session, const Session& holder) const;
+  Result<void> check_charging(std::span<const LeaseId> leases, Charging charging) const;
+  void set_charging(std::span<const LeaseId> leases, Charging charging);
+  Shares::Extent shared_extent(const Lease& lease) const;
+  Shares::Payers payers_of(const Lease& lease) const;
   bool may_map(const Session& session, const Region& region) const;
   bool has(const Session& session, const Region& region) const;
   Imported import(const Session& session, DeviceIndex device, const std::vector<LeaseId>& leases,
@@ -256,6 +273,8 @@ class Lending {
   boost::unordered_flat_map<LeaseId, std::unique_ptr<Lease>, std::hash<LeaseId>> leases_;
   Handles handles_;
   Regions regions_;
+  Shares shares_;
+  std::set<LeaseId> changed_users_;   ///< whose charge is shared: others may have mapped them
   std::set<RegionId> changed_hands_;  ///< kept ones: who has them, or uses them, may be another
   /// Custodians that have been asked for memory of a device, by force or not, and had none that may go.
   std::set<std::tuple<SessionId, DeviceIndex, bool>> nothing_to_give_up_;

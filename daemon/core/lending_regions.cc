@@ -60,6 +60,7 @@ Result<RegionId> Lending::publish(const Session& session, SliceId slice, std::sp
   if (terms.bytes.is_zero()) terms.bytes = there->minus(terms.offset);
   if (auto right = check_terms(terms, *there, now); !right) return right.error();
   drop_expired_regions(now);
+  if (auto right = check_charging(ids, terms.charging); !right) return right.error();
   auto published = regions_.add({.id = {},
                                  .owner = session.tenant,
                                  .name = std::move(terms.name),
@@ -73,9 +74,13 @@ Result<RegionId> Lending::publish(const Session& session, SliceId slice, std::sp
                                  .readers = std::move(terms.readers),
                                  .expires = terms.expires,
                                  .kept = terms.keep,
-                                 .linger = terms.linger},
+                                 .linger = terms.linger,
+                                 .charging = terms.charging},
                                 now);
-  if (published) note(state_.outbox, Event::Kind::kPublished, session, regions_.at(*published), now);
+  if (!published) return published;
+  set_charging(ids, terms.charging);
+  Event& event = note(state_.outbox, Event::Kind::kPublished, session, regions_.at(*published), now);
+  if (terms.charging == Charging::kShared) event.words += ", its charge shared by those who map it";
   return published;
 }
 
@@ -119,13 +124,17 @@ std::set<SessionId> Lending::holders_of(const Region& region) const {
 
 std::map<SessionId, Bytes> Lending::charges_of(const Region& region) const {
   std::map<SessionId, Bytes> charges;
-  for (const LeaseId id : region.leases) charges[lease(id).session] += lease(id).extent.size;
+  for (const LeaseId id : region.leases)
+    charges[lease(id).session] += lease(id).extent.size - shares_.paid_by_others(id);
   return charges;
 }
 
 Imported Lending::map_region(Session& session, const Region& region, TimePoint now) {
+  const Shares::Parts shares = shares_of(region);
   Event& event = note(state_.outbox, Event::Kind::kMapped, session, region, now);
   event.words += ", of tenant '" + state_.tenants.name(region.owner) + "'";
+  if (const auto share = shares.find(session.tenant); share != shares.end())
+    event.words += ", of which this one pays " + to_string(share->second);
   Imported imported = import(session, region.device, region.leases, region.offset, region.bytes);
   for (const auto& [id, extent] : imported.leases) {
     const Session& holder = state_.session(lease(id).session);

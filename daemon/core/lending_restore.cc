@@ -21,7 +21,10 @@ void Lending::add_to(Checkpoint& checkpoint) const {
     for (const auto& [slice_id, slice] : session->slices)
       checkpoint.slices.emplace(slice_id, checkpoint_of(slice, id));
   }
-  for (const auto& [id, lease] : leases_) checkpoint.leases.emplace(id, checkpoint_of(*lease));
+  for (const auto& [id, lease] : leases_) {
+    checkpoint.leases.emplace(id, checkpoint_of(*lease));
+    if (lease->shared) checkpoint.shared_leases.emplace(id, Checkpoint::LeaseSharing{id, true});
+  }
   for (const auto& [session, imports] : state_.imports.all()) {
     for (const auto& [id, leases] : imports)
       checkpoint.imports.emplace(id, Checkpoint::Import{id, session, leases});
@@ -77,6 +80,13 @@ Extent Lending::restore(Session& session, const Checkpoint::Lease& from, DeviceI
   return extent;
 }
 
+void Lending::restore(const Checkpoint::LeaseSharing& from) {
+  const auto found = leases_.find(from.id);
+  if (found == leases_.end()) return;
+  found->second->shared = from.shared;
+  changed_users_.insert(from.id);
+}
+
 void Lending::restore(const Checkpoint::Import& from) {
   std::vector<LeaseId> leases;
   for (const LeaseId id : from.leases) {
@@ -129,7 +139,8 @@ void Lending::restore(const Checkpoint::Region& from, DeviceIndex device, TimePo
     return;
   regions_.restore({from.id, owner, from.name, device, from.leases, from.offset, from.bytes, from.layout,
                     from.digest, static_cast<Sharing>(from.sharing), from.readers, from.since, from.expires,
-                    from.kept, from.linger, from.kept ? from.left : TimePoint::max(), 0});
+                    from.kept, from.linger, from.kept ? from.left : TimePoint::max(), 0,
+                    lease(from.leases.front()).shared ? Charging::kShared : Charging::kPublisher});
 }
 
 void Lending::restore(const Checkpoint::RegionGeneration& from) {

@@ -59,6 +59,7 @@ void Lending::end(Session& session, bool may_be_in_use, TimePoint now) {
     else
       let_go(lease, now);
   }
+  settle_shares();  // the session may be the last of its tenant
   if (!session.exited) return;
   for (const auto& [device, holding] : session.holdings) {
     if (!(holding.unproved + holding.fabric[Charge::kQuarantined]).is_zero()) stores_[device].retry_now(now);
@@ -148,6 +149,7 @@ void Lending::set_state(Lease& lease, Charge state) {
 // free.
 void Lending::take_back(Lease& lease) {
   if (lease.in_store) return;
+  shares_.drop(lease.id);
   lease.in_store = true;
   state_.outbox.record(checkpoint_of(lease));
   set_state(lease, lease.fabric ? Charge::kQuarantined : Charge::kReturning);

@@ -37,8 +37,9 @@ struct Region {
   bool kept = false;  ///< it outlives the processes that have its memory
   Duration linger =
       Duration::max();  ///< of a kept one: so long after the last of them has left; max: for ever
-  TimePoint left = TimePoint::max();  ///< of a kept one: when the last of them left; max: there is one
-  std::uint64_t generation = 0;       ///< so often was its content committed
+  TimePoint left = TimePoint::max();         ///< of a kept one: when the last of them left; max: there is one
+  std::uint64_t generation = 0;              ///< so often was its content committed
+  Charging charging = Charging::kPublisher;  ///< as all regions of its leases
 
   /// When its time is over, as it looks now; TimePoint::max(): never.
   TimePoint ends() const {

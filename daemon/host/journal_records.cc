@@ -29,7 +29,8 @@ static_assert(std::is_same_v<std::variant_alternative_t<0, Change>, Checkpoint::
               std::is_same_v<std::variant_alternative_t<12, Change>, Checkpoint::RegionGone> &&
               std::is_same_v<std::variant_alternative_t<13, Change>, Checkpoint::Waiting> &&
               std::is_same_v<std::variant_alternative_t<14, Change>, Checkpoint::WaitingGone> &&
-              std::is_same_v<std::variant_alternative_t<15, Change>, Checkpoint::RegionGeneration>);
+              std::is_same_v<std::variant_alternative_t<15, Change>, Checkpoint::RegionGeneration> &&
+              std::is_same_v<std::variant_alternative_t<16, Change>, Checkpoint::LeaseSharing>);
 
 constexpr std::size_t kLongest = std::size_t{1} << 20;
 
@@ -187,6 +188,11 @@ void code(Coder& coder, Checkpoint::Lease& one) {
   coder(one.size);
   coder(one.returned);
   coder(one.fabric);
+}
+template <class Coder>
+void code(Coder& coder, Checkpoint::LeaseSharing& one) {
+  coder(one.id);
+  coder(one.shared);
 }
 template <class Coder>
 void code(Coder& coder, Checkpoint::Import& one) {

@@ -5,12 +5,22 @@
 namespace gpumem::lane {
 
 Result<void> SessionCalls::take(const Call& call, const Publish& body) {
+  return publish(call, to_call(body));
+}
+
+Result<void> SessionCalls::take(const Call& call, const PublishShared& body) {
+  api::Publish request = to_call(body);
+  request.charging = static_cast<std::uint64_t>(core::Charging::kShared);
+  return publish(call, request);
+}
+
+Result<void> SessionCalls::publish(const Call& call, const api::Publish& request) {
   if (call.expired) {
     answer_later(call, too_late());
     return {};
   }
   crash_at(CrashPoint::kPublishRead);
-  if (const auto version = api::publish(executor_, call.broker, call.session, to_call(body), call.now))
+  if (const auto version = api::publish(executor_, call.broker, call.session, request, call.now))
     answer_later(call, Published{version->value});
   else
     answer_later(call, failed_with(version.error()));

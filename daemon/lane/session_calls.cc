@@ -40,6 +40,7 @@ Result<void> SessionCalls::receive(SessionId session, std::string_view packet, c
     case Kind::kImportHandle: return understand<ImportHandle>(call, *frame);
     case Kind::kRevokeHandle: return understand<RevokeHandle>(call, *frame);
     case Kind::kPublish: return understand<Publish>(call, *frame);
+    case Kind::kPublishShared: return understand<PublishShared>(call, *frame);
     case Kind::kMapRegion: return understand<MapRegion>(call, *frame);
     case Kind::kMapOrReserve: return understand<MapOrReserve>(call, *frame);
     case Kind::kReleaseReservation: return understand<ReleaseReservation>(call, *frame);

@@ -17,5 +17,6 @@ inline constexpr std::array<std::string_view, core::kCharges> kChargeKinds{"offe
                                                                            "quarantined"};
 /// The `kind` of what is charged besides the pool.
 inline constexpr std::string_view kOutsideKind = "outside";
+inline constexpr std::string_view kShareKind = "share";  ///< of tenants alone
 
 }  // namespace gpumem::metrics

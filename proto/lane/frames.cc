@@ -32,6 +32,9 @@ bool has_padded_texts(const Publish& body) {
   return are_padded(body.name) &&
          std::ranges::all_of(body.readers, [](const auto& reader) { return reader.is_padded(); });
 }
+bool has_padded_texts(const PublishShared& body) {
+  return has_padded_texts(static_cast<const Publish&>(body));
+}
 bool has_padded_texts(const MapRegion& body) { return are_padded(body.owner, body.name); }
 bool has_padded_texts(const MapOrReserve& body) { return are_padded(body.name); }
 bool has_padded_texts(const RemoveRegion& body) { return are_padded(body.name); }
@@ -107,6 +110,7 @@ template Result<ExportHandle> body_of(const Incoming& frame);
 template Result<ImportHandle> body_of(const Incoming& frame);
 template Result<RevokeHandle> body_of(const Incoming& frame);
 template Result<Publish> body_of(const Incoming& frame);
+template Result<PublishShared> body_of(const Incoming& frame);
 template Result<MapRegion> body_of(const Incoming& frame);
 template Result<RemoveRegion> body_of(const Incoming& frame);
 template Result<MapOrReserve> body_of(const Incoming& frame);

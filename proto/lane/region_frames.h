@@ -32,6 +32,10 @@ struct Publish {
   std::array<std::uint64_t, kMostLeases> leases;  ///< in the range's order
   static constexpr auto kList = &Publish::leases;
 };
+/// The same. Tenants that map it pay the region together with the one that has its memory, in equal parts.
+struct PublishShared : Publish {
+  static constexpr Kind kKind = Kind::kPublishShared;
+};
 enum class MapAs : std::uint64_t { kReader, kOwner };
 /// Answered with RegionMapped or Failed; before that, if it is waited for, with Waiting. Cancel withdraws it.
 struct MapRegion {
@@ -114,7 +118,7 @@ struct RegionGeneration {
 static_assert(offsetof(Publish, slice) == 128 && offsetof(Publish, digest) == 160 &&
               offsetof(Publish, sharing) == 192 && offsetof(Publish, keep) == 208 &&
               offsetof(Publish, readers) == 224 && offsetof(Publish, count) == 1248 &&
-              offsetof(Publish, leases) == 1256);
+              offsetof(Publish, leases) == 1256 && sizeof(PublishShared) == sizeof(Publish));
 static_assert(offsetof(MapRegion, name) == 128 && offsetof(MapRegion, version) == 256 &&
               offsetof(MapRegion, as) == 264 && sizeof(MapRegion) == 280 && sizeof(RemoveRegion) == 136 &&
               sizeof(Published) == 8);

@@ -34,7 +34,7 @@ class FuzzedClient {
   }
 
   void call(std::uint8_t what) {
-    switch (what % 18) {
+    switch (what % 19) {
       case 0: (void)lane_->call<lane::SliceOpened>(lane::OpenSlice{0, 0, {}}); break;
       case 1: (void)lane_->call(lane::Return{1, 0, {}}); break;
       case 2: (void)lane_->call(lane::Ping{}); break;
@@ -50,6 +50,7 @@ class FuzzedClient {
       case 15: map_region(); break;
       case 16: (void)lane_->call<lane::Published>(lane::Publish{}); break;
       case 17: map_or_reserve(); break;
+      case 18: (void)lane_->call<lane::Published>(lane::PublishShared{}); break;
       default: grow(false);
     }
   }

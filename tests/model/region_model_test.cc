@@ -1,5 +1,5 @@
-// Regions of two tenants whose processes come, publish, map, adopt, unmap, remove and die at random, against
-// a naive reference. GPUMEM_MODEL_STEPS and GPUMEM_MODEL_SEED repeat a run.
+// Regions of three tenants whose processes come, publish, map, adopt, unmap, remove and die at random,
+// against a naive reference. GPUMEM_MODEL_STEPS and GPUMEM_MODEL_SEED repeat a run.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -23,7 +23,8 @@ std::uint64_t setting(const char* name, std::uint64_t otherwise) {
 Policy roomy_policy() {
   Policy policy;
   policy.devices = {device("GPU-0", mebibytes(256))};
-  policy.tenants = {user("ann", 1, {{{}, mebibytes(256)}}), user("bob", 2, {{{}, mebibytes(256)}})};
+  policy.tenants = {user("ann", 1, {{{}, mebibytes(256)}}), user("bob", 2, {{{}, mebibytes(256)}}),
+                    user("cat", 3, {{{}, mebibytes(256)}})};
   return policy;
 }
 
@@ -50,7 +51,7 @@ class RegionWorld {
   /// Everything ends, and nothing stays.
   void finish() {
     while (!clients_.empty()) end();
-    for (const char* owner : {"ann", "bob"})
+    for (const char* owner : kTenants)
       for (const char* name : kNames)
         while (machine_.broker.remove_region_of(owner, name, Regions::kNewest, machine_.now)) {
         }
@@ -78,12 +79,13 @@ class RegionWorld {
   }
 
   struct Seen {
-    std::uint64_t mapped = 0, adopted = 0, kept = 0, passed_on = 0;
+    std::uint64_t mapped = 0, adopted = 0, kept = 0, passed_on = 0, shared = 0;
   };
   const Seen& seen() const { return seen_; }
 
  private:
   static constexpr const char* kNames[] = {"a", "b", "c"};
+  static constexpr const char* kTenants[] = {"ann", "bob", "cat"};
 
   struct Mapping {
     ImportId id;
@@ -99,15 +101,16 @@ class RegionWorld {
 
   std::size_t below(std::size_t limit) { return random_() % limit; }
   bool one_in(std::size_t n) { return below(n) == 0; }
+  std::string some_tenant() { return one_in(3) ? kTenants[1 + below(2)] : "ann"; }
   std::string some_name() { return kNames[below(std::size(kNames))]; }
   Client* some_client() { return clients_.empty() ? nullptr : &clients_[below(clients_.size())]; }
 
   void connect() {
     constexpr std::size_t kMost = 6;
     if (clients_.size() == kMost) return end();
-    const std::uint32_t user = one_in(3) ? 2 : 1;
+    const std::uint32_t user = one_in(3) ? 2 + static_cast<std::uint32_t>(below(2)) : 1;
     const SessionId session = machine_.connect(user);
-    reference_.connect(session, user == 1 ? "ann" : "bob");
+    reference_.connect(session, kTenants[user - 1]);
     clients_.push_back({session, machine_.slice(session), {}, {}});
   }
 
@@ -136,17 +139,22 @@ class RegionWorld {
     terms.keep = one_in(2);
     if (terms.keep && one_in(3)) terms.linger = seconds(1 + below(20));
     if (one_in(5)) terms.expires = machine_.now + seconds(1 + below(30));
+    if (one_in(2)) terms.charging = Charging::kShared;
+    const bool is_shared = terms.charging == Charging::kShared;
+    const bool may = reference_.may_charge(leases, is_shared);
     const auto id = machine_.broker.publish(client.session, client.slice, leases, terms, machine_.now);
     machine_.collect();
-    ASSERT_TRUE(id) << id.error().message;
-    reference_.publish(*id, {reference_.tenant_of(client.session), terms.name, leases,
-                             terms.sharing == Sharing::kPublic, terms.expires, terms.keep, terms.linger});
+    ASSERT_EQ(id.has_value(), may) << (id ? "published" : id.error().message);
+    if (!id) return;
+    reference_.publish(
+        *id, {reference_.tenant_of(client.session), terms.name, leases, terms.sharing == Sharing::kPublic,
+              terms.expires, terms.keep, terms.linger, TimePoint::max(), is_shared});
   }
 
   void map() {
     Client* const client = some_client();
     if (client == nullptr) return connect();
-    const std::string owner = one_in(3) ? "bob" : "ann", name = some_name();
+    const std::string owner = some_tenant(), name = some_name();
     const bool adopts = one_in(4);
     const RegionId expected = reference_.find(client->session, owner, name);
     const bool own = owner == reference_.tenant_of(client->session);
@@ -221,7 +229,7 @@ class RegionWorld {
   }
 
   void remove() {
-    const std::string owner = one_in(3) ? "bob" : "ann", name = some_name();
+    const std::string owner = some_tenant(), name = some_name();
     RegionId newest{};
     for (const auto& [id, region] : reference_.regions())
       if (region.owner == owner && region.name == name) newest = std::max(newest, id);
@@ -236,9 +244,16 @@ class RegionWorld {
     reference_.pass_to(machine_.now);
   }
 
+  Bytes paid(const std::string& tenant) const {
+    for (const TenantView& view : machine_.broker.tenants())
+      if (view.name == tenant) return view.charges.total() + view.shares - view.relief;
+    return {};
+  }
   void check_charges() {
-    for (const char* tenant : {"ann", "bob"}) {
+    for (const char* tenant : kTenants) {
       EXPECT_EQ(machine_.charged(tenant), reference_.charged(tenant)) << tenant;
+      EXPECT_EQ(paid(tenant), reference_.pays(tenant)) << tenant;
+      if (reference_.charged(tenant) != reference_.pays(tenant)) ++seen_.shared;
       Bytes kept;
       for (const SessionView& session : machine_.broker.sessions()) {
         if (!session.custodian || session.tenant != tenant) continue;
@@ -248,7 +263,9 @@ class RegionWorld {
       if (!kept.is_zero()) ++seen_.kept;
     }
     const DeviceView view = machine_.broker.devices()[0];
-    EXPECT_EQ(view.free, view.policy.pool.minus(reference_.charged("ann")).minus(reference_.charged("bob")));
+    Bytes free = view.policy.pool;
+    for (const char* tenant : kTenants) free -= reference_.charged(tenant);
+    EXPECT_EQ(view.free, free);
     for (const auto& [lease, memory] : reference_.memory())
       for (const auto& [session, times] : memory.has)
         if (reference_.tenant_of(session) != memory.tenant) ++seen_.passed_on;
@@ -280,12 +297,14 @@ TEST(RegionModel, AgreesWithTheReferenceAfterEveryRandomEvent) {
     seen.adopted += world.seen().adopted;
     seen.kept += world.seen().kept;
     seen.passed_on += world.seen().passed_on;
+    seen.shared += world.seen().shared;
   }
   if (steps < 10'000) return;  // too few to have seen everything
   EXPECT_GT(seen.mapped, 0U);
   EXPECT_GT(seen.adopted, 0U);
   EXPECT_GT(seen.kept, 0U);
   EXPECT_GT(seen.passed_on, 0U);
+  EXPECT_GT(seen.shared, 0U);
 }
 
 }  // namespace

@@ -10,10 +10,22 @@ TimePoint RegionReference::Region::ends() const {
 }
 
 void RegionReference::lend(LeaseId lease, SessionId session, Bytes size) {
-  memory_[lease] = {tenant_of(session), size, {{session, 1}}};
+  memory_[lease] = {tenant_of(session), size, {{session, 1}}, false};
 }
 
-void RegionReference::publish(RegionId id, Region region) { regions_.emplace(id, std::move(region)); }
+bool RegionReference::may_charge(const std::vector<LeaseId>& memory, bool is_shared) const {
+  return std::ranges::all_of(memory, [&](LeaseId lease) {
+    const Memory& one = memory_.at(lease);
+    const auto is_other = [&](const auto& has) { return tenant_of(has.first) != one.tenant; };
+    return one.is_shared == is_shared ||
+           (regions_of(lease).empty() && std::ranges::none_of(one.has, is_other));
+  });
+}
+
+void RegionReference::publish(RegionId id, Region region) {
+  for (const LeaseId lease : region.memory) memory_.at(lease).is_shared = region.is_shared;
+  regions_.emplace(id, std::move(region));
+}
 
 RegionId RegionReference::find(SessionId session, const std::string& owner, const std::string& name) const {
   RegionId newest{};
@@ -131,6 +143,20 @@ Bytes RegionReference::charged(const std::string& tenant) const {
   Bytes sum;
   for (const auto& [lease, memory] : memory_)
     if (memory.tenant == tenant) sum += memory.size;
+  return sum;
+}
+
+Bytes RegionReference::pays(const std::string& tenant) const {
+  Bytes sum;
+  for (const auto& [lease, memory] : memory_) {
+    std::set<std::string> payers{memory.tenant};
+    if (memory.is_shared)
+      for (const auto& [session, times] : memory.has) payers.insert(tenant_of(session));
+    if (!payers.contains(tenant)) continue;
+    const Bytes part{memory.size.count / payers.size()};
+    sum += part;
+    if (tenant == memory.tenant) sum += Bytes{memory.size.count % payers.size()};
+  }
   return sum;
 }
 

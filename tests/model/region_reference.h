@@ -22,6 +22,7 @@ class RegionReference {
     bool kept = false;
     Duration linger = Duration::max();
     TimePoint left = TimePoint::max();  ///< of a kept one: since when nobody has any of its memory
+    bool is_shared = false;             ///< its charge is
 
     TimePoint ends() const;
   };
@@ -29,11 +30,15 @@ class RegionReference {
     std::string tenant;  ///< who is charged
     Bytes size;
     std::map<SessionId, int> has;  ///< by slice, and by mappings; how often
+    bool is_shared = false;        ///< its charge is
   };
 
   void connect(SessionId session, const std::string& tenant) { tenants_[session] = tenant; }
   /// `session` has it in a slice.
   void lend(LeaseId lease, SessionId session, Bytes size);
+  /// Whether all of the memory can have the charge: no region of another stands for it, and no other tenant
+  /// has it.
+  bool may_charge(const std::vector<LeaseId>& memory, bool is_shared) const;
   void publish(RegionId id, Region region);
   /// The newest of that name that the session may map; none: zero.
   RegionId find(SessionId session, const std::string& owner, const std::string& name) const;
@@ -55,6 +60,8 @@ class RegionReference {
   const std::map<LeaseId, Memory>& memory() const { return memory_; }
   const std::string& tenant_of(SessionId session) const { return tenants_.at(session); }
   Bytes charged(const std::string& tenant) const;
+  /// By memory that is its own, and of shared memory by the parts: with nobody near a limit.
+  Bytes pays(const std::string& tenant) const;
   /// Of that: what no process of the tenant has.
   Bytes kept(const std::string& tenant) const;
 

@@ -25,6 +25,7 @@ Answer publish(const Json& command, Holdings& holdings) {
   options.life = std::chrono::milliseconds(command.value("life_ms", 0));
   options.keep = command.value("keep", false);
   options.linger = std::chrono::milliseconds(command.value("linger_ms", 0));
+  options.charging = static_cast<Charging>(command.value("charging", 0));
   auto version = holdings.slices.at(command.at("slice"))
                      .publish(text_of(command.at("region")), bytes_in(command, "offset"),
                               bytes_in(command, "bytes"), options);

@@ -16,6 +16,8 @@ bool failed_as(const Json& answer, const char* code) {
 }
 
 const Json kKept{{"keep", true}};
+const Json kKeptAndShared{{"keep", true}, {"charging", 1}};
+const Json kShared{{"charging", 1}};
 
 }  // namespace
 
@@ -38,7 +40,7 @@ void RegionScenario::play() {
 
 void RegionScenario::share() {
   come_to("a shared region", [&] {
-    return publish(ann_, "weights", 1) && map(mate_, "weights", 1) && map(bob_, "weights", 1) &&
+    return publish(ann_, "weights", 1, kShared) && map(mate_, "weights", 1) && map(bob_, "weights", 1) &&
            came_off(ann_.ask({{"do", "remove_region"}, {"region", "weights"}})) &&
            failed_as(bob_.ask(mapping_of("weights")), "NOT_FOUND");
   });
@@ -69,7 +71,7 @@ void RegionScenario::wait() {
 
 void RegionScenario::keep() {
   come_to("a kept region", [&] {
-    if (!publish(ann_, "kept", 3, kKept)) return false;
+    if (!publish(ann_, "kept", 3, kKeptAndShared)) return false;
     ann_.close("kept");
     return map(bob_, "kept", 3) && map(mate_, "kept", 3);
   });

@@ -39,6 +39,7 @@ PublishOptions terms_of(const PublicationOptions& options) {
   terms.life = options.life;
   terms.keep = options.keep;
   terms.linger = options.linger;
+  if (options.charge == "shared") terms.charging = Charging::kShared;
   if (options.sharing == "group") terms.sharing = Sharing::kGroup;
   if (options.sharing == "public") terms.sharing = Sharing::kPublic;
   if (options.sharing == "private" || terms.sharing != Sharing::kPrivate) return terms;
@@ -158,11 +159,14 @@ void Publication::tell() const {
                             {"device", slice_->device()},
                             {"bytes", source_.size()},
                             {"sharing", options_.sharing},
+                            {"charge", options_.charge},
                             {"session", session_->id()}});
   } else {
     std::cout << printable("published '" + options_.name + "', version " + std::to_string(version_) + ": " +
                            size_text(source_.size()) + " on " + short_uuid(slice_->device()) + ", sharing " +
-                           options_.sharing + held_text())
+                           options_.sharing +
+                           (options_.charge == "shared" ? ", charge shared by who maps it" : "") +
+                           held_text())
               << "\n";
   }
   std::cout << std::flush;

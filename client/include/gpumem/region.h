@@ -90,6 +90,7 @@ Result<std::uint64_t> published(const PublishOptions& options, Call&& call) {
   given.life_ms = options.life.count();
   given.keep = options.keep;
   given.linger_ms = options.linger.count();
+  given.charging = static_cast<gpumem_charging>(options.charging);
   std::uint64_t version = 0;
   const gpumem_status status = call(&given, &version);
   if (status != GPUMEM_OK) return last_error(status);

@@ -93,6 +93,11 @@ TEST_F(CRegion, SaysWhatIsWrongWithWhatIsPublished) {
   EXPECT_TRUE(fails(GPUMEM_INVALID_ARGUMENT, publishing(options), "8 tenants at most"));
   options.reader_count = 8;
   EXPECT_TRUE(ok(publishing(options)));
+  options = GPUMEM_PUBLISH_OPTIONS_INIT;
+  options.charging = static_cast<gpumem_charging>(2);
+  EXPECT_TRUE(fails(GPUMEM_INVALID_ARGUMENT, publishing(options), "charge"));
+  options.charging = GPUMEM_CHARGING_SHARED;
+  EXPECT_TRUE(fails(GPUMEM_FAILED_PRECONDITION, publishing(options), "the charge 'publisher'"));
   options.struct_size = 1;
   EXPECT_TRUE(fails(GPUMEM_INVALID_ARGUMENT, publishing(options), "gpumem_publish_options"));
 }

@@ -33,10 +33,10 @@ template <class Body>
 struct Frame : testing::Test {};
 using Bodies =
     testing::Types<Hello, OpenSlice, CloseSlice, Grow, Return, Charge, Ping, Cancel, Accept, Spent, Goodbye,
-                   ExportHandle, ImportHandle, RevokeHandle, ReleaseImport, Publish, MapRegion, MapOrReserve,
-                   ReleaseReservation, CommitRegion, AwaitGeneration, RegionGeneration, RemoveRegion,
-                   NameReserved, Published, RegionMapped, HandleExported, Imported, Describe, Explain,
-                   Welcome, SliceOpened, Waiting, Granted, Done, Failed, Described, Explained>;
+                   ExportHandle, ImportHandle, RevokeHandle, ReleaseImport, Publish, PublishShared, MapRegion,
+                   MapOrReserve, ReleaseReservation, CommitRegion, AwaitGeneration, RegionGeneration,
+                   RemoveRegion, NameReserved, Published, RegionMapped, HandleExported, Imported, Describe,
+                   Explain, Welcome, SliceOpened, Waiting, Granted, Done, Failed, Described, Explained>;
 TYPED_TEST_SUITE(Frame, Bodies);
 
 TYPED_TEST(Frame, ComesAsItIsSent) {
@@ -121,7 +121,8 @@ TEST(FrameVersion, IsTheFirstThatHasTheKind) {
   EXPECT_EQ(first_version_of(Kind::kReleaseReservation), 7);
   EXPECT_EQ(first_version_of(Kind::kCommitRegion), 7);
   EXPECT_EQ(first_version_of(Kind::kAwaitGeneration), 7);
-  EXPECT_EQ(kVersion, 7);
+  EXPECT_EQ(first_version_of(Kind::kPublishShared), 8);
+  EXPECT_EQ(kVersion, 8);
 }
 
 /// A text of `body` that goes on after its end.
@@ -144,6 +145,7 @@ TEST(FrameText, IsPaddedWithZeros) {
   Publish publish{};
   publish.readers[7].bytes.back() = 'x';
   EXPECT_FALSE(read<Publish>(frame_of(publish)));
+  EXPECT_FALSE(read<PublishShared>(frame_of(PublishShared{publish})));
   Described described{};
   described.count = 1;
   described.slices[0].label.bytes.back() = 'x';

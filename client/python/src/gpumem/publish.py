@@ -17,7 +17,7 @@ from ._source import is_on_host, source_of
 from .arrays import PRIVATE, is_private
 from .errors import InvalidArgument, NotFound
 from .layout import Layout, aligned
-from .region import Region, Sharing
+from .region import Charge, Region, Sharing
 from .session import Session
 from .slice import Slice
 
@@ -146,11 +146,11 @@ def map_or_publish_arrays(session: Session, name: str, make: Callable[[], Mappin
 def publish_layout(session: Session, name: str, layout: Layout, fill: Fill, *, slice: Slice | None = None,
                    device: str | None = None, wait: float = 0.0, sharing: Sharing = Sharing.PRIVATE,
                    readers: Sequence[str] = (), life: float | None = None, keep: bool = False,
-                   linger: float | None = None) -> Publication:
+                   linger: float | None = None, charge: Charge = Charge.PUBLISHER) -> Publication:
     """Takes memory for `layout`, has `fill` fill it, writes the layout behind it and publishes it.
 
     device: UUID; None: the first. wait: seconds for memory that others hold, as Slice.grow.
-    sharing, readers, life, keep, linger: as Slice.publish.
+    sharing, readers, life, keep, linger, charge: as Slice.publish.
     Raises as Slice.grow and Slice.publish, and what `fill` raises; then nothing is published, and a slice that was passed
     has its size of before.
     """
@@ -165,7 +165,7 @@ def publish_layout(session: Session, name: str, layout: Layout, fill: Fill, *, s
             _driver.write(place.base + offset + start, encoded)
             _driver.synchronize()  # a copy from the host may return before the device has it
         version = place.publish(name, offset, size, sharing=sharing, readers=readers, layout=len(encoded),
-                                digest=layout.digest, life=life, keep=keep, linger=linger)
+                                digest=layout.digest, life=life, keep=keep, linger=linger, charge=charge)
     return Publication(session, place, name, version, layout, owns_slice=slice is None)
 
 

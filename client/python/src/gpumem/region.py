@@ -47,9 +47,18 @@ class Sharing(enum.IntEnum):
     """The tenants that are named, and whoever belongs to them."""
 
 
+class Charge(enum.IntEnum):
+    """Who pays for a region."""
+
+    PUBLISHER = 0
+    """The tenant that has its memory."""
+    SHARED = 1
+    """That and the tenants that have mapped it, in equal parts."""
+
+
 def published(slice_handle: int, name: str, offset: SupportsIndex, bytes: SupportsIndex, sharing: Sharing,
               readers: Sequence[str], layout: SupportsIndex, digest: builtins.bytes, life: float | None,
-              keep: bool = False, linger: float | None = None) -> int:
+              keep: bool = False, linger: float | None = None, charge: Charge = Charge.PUBLISHER) -> int:
     """The version of the region. Raises as Slice.publish."""
     if len(digest) not in (0, DIGEST_BYTES):
         raise InvalidArgument(f"a digest has {DIGEST_BYTES} bytes, not {len(digest)}")
@@ -58,7 +67,8 @@ def published(slice_handle: int, name: str, offset: SupportsIndex, bytes: Suppor
                          layout=size_of(layout, "layout"),
                          digest=(ctypes.c_uint8 * DIGEST_BYTES)(*digest),
                          life_ms=0 if life is None else milliseconds_of(life, "life"), keep=bool(keep),
-                         linger_ms=0 if linger is None else max(1, milliseconds_of(linger, "linger")))
+                         linger_ms=0 if linger is None else max(1, milliseconds_of(linger, "linger")),
+                         charging=int(charge))
     version = ctypes.c_uint64()
     check(load().gpumem_slice_publish(slice_handle, encoded(name, "name"), size_of(offset, "offset"),
                                       size_of(bytes, "bytes"), ctypes.byref(options), ctypes.byref(version)))

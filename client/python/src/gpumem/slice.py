@@ -12,7 +12,7 @@ from . import _abi
 from ._library import check, failure, leave, load, text
 from ._values import milliseconds_of, size_of
 from .ipc import exported
-from .region import Sharing, published
+from .region import Charge, Sharing, published
 
 
 def _give_back(handle: int, owner: int) -> None:
@@ -90,10 +90,10 @@ class Slice:
     def publish(self, name: str, offset: SupportsIndex = 0, bytes: SupportsIndex = 0, *,
                 sharing: Sharing = Sharing.PRIVATE, readers: Sequence[str] = (), layout: SupportsIndex = 0,
                 digest: builtins.bytes = b"", life: float | None = None, keep: bool = False,
-                linger: float | None = None) -> int:
+                linger: float | None = None, charge: Charge = Charge.PUBLISHER) -> int:
         """Names [base + offset, base + offset + bytes), whose content does not change any more, for other processes to
         map (Session.map_region). Answers its version, higher than that of every region before; earlier ones of the
-        same name stay. The memory stays charged as it is. The region ends when it is removed or expires, and with any
+        same name stay. The memory stays charged as it is, unless the charge is shared. The region ends when it is removed or expires, and with any
         of its memory. The device's work on it is not waited for.
 
         bytes: 0 for all that is committed behind `offset`.
@@ -103,12 +103,14 @@ class Slice:
         life: seconds; None: as long as its memory.
         keep: it outlives the processes that have its memory, at the tenant's expense. linger: it ends so many seconds
         after the last of them has left it; None: it does not.
+        charge: who pays for it. With Charge.SHARED the tenants that have it mapped pay equal parts, as far as their
+        limits have room. All regions of an extent have the same charge.
         Raises InvalidArgument (not committed, the name, the layout, the readers), OutOfMemory (over 128 extents, over
         16,384 regions of the tenant), NotFound (given back meanwhile), FailedPrecondition (a broker that knows no
-        regions), Unavailable.
+        regions, or no shared charge; memory that is published, or mapped, with another charge), Unavailable.
         """
         return published(self._handle, name, offset, bytes, sharing, readers, layout, digest, life,
-                         keep, linger)
+                         keep, linger, charge)
 
     def commit(self, version: SupportsIndex) -> int:
         """As Region.commit, of a region that this slice has published. version: publish() has answered it."""
