@@ -11,14 +11,15 @@ namespace gpumem::lane {
 
 /// "GML3" as little-endian bytes. No message of the protocol before this one starts with it.
 inline constexpr std::uint32_t kMagic = 0x334c'4d47;
-inline constexpr std::uint16_t kVersion = 7;
+inline constexpr std::uint16_t kVersion = 8;
 inline constexpr std::uint16_t kOldestVersion = 3;  ///< of the frames; the version before has no frames
 inline constexpr std::uint16_t kResumeVersion = 4;  ///< from this one on, sessions can be resumed
 inline constexpr std::uint16_t kRevokeVersion = 5;  ///< from this one on, handles can be revoked
 inline constexpr std::uint16_t kRegionVersion = 6;  ///< from this one on, there are regions
 inline constexpr std::uint16_t kReserveVersion =
     7;  ///< from this one on, names are reserved and contents committed
-inline constexpr std::size_t kMostBytes = 4096;  ///< of a frame; a longer one ends the session
+inline constexpr std::uint16_t kRegionHandleVersion = 8;  ///< from this one on, handles name regions, too
+inline constexpr std::size_t kMostBytes = 4096;           ///< of a frame; a longer one ends the session
 inline constexpr std::size_t kMostDescriptors = 128;
 inline constexpr std::size_t kMostParts = 32;  ///< of a growth: one for each device
 inline constexpr std::size_t kMostLeases = 128;
@@ -56,6 +57,8 @@ enum class Kind : std::uint16_t {
   kReleaseReservation = 23,
   kCommitRegion = 24,
   kAwaitGeneration = 25,
+  kExportRegion = 26,
+  kMapHandle = 27,
   // From the broker.
   kWelcome = 129,
   kSliceOpened = 130,
@@ -85,6 +88,8 @@ constexpr std::uint16_t first_version_of(Kind kind) {
     case Kind::kReleaseReservation:
     case Kind::kCommitRegion:
     case Kind::kAwaitGeneration: return kReserveVersion;
+    case Kind::kExportRegion:
+    case Kind::kMapHandle: return kRegionHandleVersion;
     default: return kOldestVersion;
   }
 }
