@@ -4,6 +4,7 @@
 #include <cerrno>
 
 #include "base/crash_point.h"
+#include "base/handle_marks.h"
 #include "client/region_name.h"
 #include "client/status.h"
 
@@ -42,6 +43,11 @@ Result<Bytes> size_of(const lane::Imported& imported) {
   return sum;
 }
 
+/// The broker marks handles of regions.
+bool names_region(const lane::HandleBytes& handle) {
+  return std::string_view(handle.data(), handle.size()).starts_with(kRegionHandleMark);
+}
+
 /// How long a region is waited for.
 class RegionWait {
  public:
@@ -75,6 +81,11 @@ Result<std::unique_ptr<ImportState>> ImportState::open(std::shared_ptr<Connectio
                                                        const lane::HandleBytes& handle) {
   if (auto usable = connection->usable(); !usable) return usable.error();
   if (auto started = connection->pressure().start(); !started) return started.error();
+  if (names_region(handle)) {
+    auto mapped = connection->lane().map_handle({handle});
+    if (!mapped) return mapped.error();
+    return open(std::move(connection), std::move(*mapped), false);
+  }
   auto part = connection->lane().import_handle({handle});
   if (!part) return part.error();
   return open(std::move(connection), std::move(*part), cuda::Access::kReadWrite, {});
@@ -159,7 +170,7 @@ Result<void> ImportState::allow(int ordinal) {
 Result<void> ImportState::check_region() const {
   if (auto usable = connection_->usable(); !usable) return usable;
   if (region_.version != 0) return {};
-  return Error{Code::kFailedPrecondition, "the import is of a handle: only regions have generations"};
+  return Error{Code::kFailedPrecondition, "the import is of no region: only regions have generations"};
 }
 
 Result<std::uint64_t> ImportState::commit() const {

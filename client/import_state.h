@@ -15,7 +15,7 @@ namespace gpumem::client {
 /// Threads  any.
 class ImportState {
  public:
-  /// Errors  as gpumem_import_handle.
+  /// A handle of memory, or of a region, which is mapped for reading. Errors  as gpumem_import_handle.
   static Result<std::unique_ptr<ImportState>> open(std::shared_ptr<Connection> connection,
                                                    const lane::HandleBytes& handle);
   /// Errors  as gpumem_map_region.

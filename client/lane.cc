@@ -78,6 +78,7 @@ template Result<lane::Done> Lane::body_in(const LanePacket&);
 template Result<lane::SliceOpened> Lane::body_in(const LanePacket&);
 template Result<lane::HandleExported> Lane::body_in(const LanePacket&);
 template Result<lane::Published> Lane::body_in(const LanePacket&);
+template Result<lane::RegionMapped> Lane::body_in(const LanePacket&);
 template Result<lane::RegionGeneration> Lane::body_in(const LanePacket&);
 
 template <class Answer, class Body>
@@ -85,7 +86,7 @@ Result<Answer> Lane::ask_import(const Body& body, LanePacket& answer) {
   Exchange::Call call(exchange_, deadline());
   auto sent = call.send(lane::Outgoing(body, call.request(), nanoseconds(deadline())));
   if (!sent) return sent.error();
-  constexpr bool kIsRegion = std::is_same_v<Body, lane::MapRegion>;
+  constexpr bool kIsRegion = std::is_same_v<Answer, lane::RegionMapped>;
   crash_at(kIsRegion ? CrashPoint::kClientMapSent : CrashPoint::kClientImportSent);
   if (auto awaited = call.await(answer); !awaited) return awaited.error();
   crash_at(kIsRegion ? CrashPoint::kClientMapReceived : CrashPoint::kClientImportReceived);
@@ -97,6 +98,13 @@ Result<ImportedPart> Lane::import_handle(const lane::ImportHandle& body) {
   auto imported = ask_import<lane::Imported>(body, answer);
   if (!imported) return Error(std::move(imported).error());
   return ImportedPart{*imported, std::move(answer.descriptors), answer.lost_descriptors};
+}
+
+Result<RegionPart> Lane::map_handle(const lane::MapHandle& body) {
+  LanePacket answer;
+  const auto mapped = ask_import<lane::RegionMapped>(body, answer);
+  if (!mapped) return mapped.error();
+  return part_of(*mapped, answer);
 }
 
 template <class Body>

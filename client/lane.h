@@ -99,6 +99,8 @@ class Lane {
 
   /// Redeems a handle. The import is the caller's to release.
   Result<ImportedPart> import_handle(const lane::ImportHandle& body);
+  /// The same of a handle of a region. Errors  kFailedPrecondition, too: the broker knows none.
+  Result<RegionPart> map_handle(const lane::MapHandle& body);
   /// The same of a region, which may be waited for as a growth. Errors  kFailedPrecondition, too: the broker
   /// knows no regions.
   Result<RegionPart> map_region(const lane::MapRegion& body, const GrowTerms& terms);

@@ -355,7 +355,8 @@ void gpumem_slice_free(gpumem_slice* slice) GPUMEM_NOEXCEPT;
  */
 
 /* An IPC handle: it names memory of a slice or an allocator, and is sent to another process by any means.
-   Nobody guesses one, and only sessions of the same tenant can redeem it. */
+   Nobody guesses one, and only sessions of the same tenant can redeem it. One of a region
+   (gpumem_export_region) is for whoever may map the region. */
 typedef struct gpumem_ipc_handle {
   unsigned char bytes[64];
 } gpumem_ipc_handle;
@@ -378,14 +379,16 @@ gpumem_status gpumem_slice_export(gpumem_slice* slice, uint64_t offset, uint64_t
                                   const gpumem_export_options* options,
                                   gpumem_ipc_handle* handle) GPUMEM_NOEXCEPT;
 
-/* Maps the memory that `handle` names, readable and writable, and stores the import. It stays mapped when its
+/* Maps the memory that `handle` names, readable and writable, and stores the import. A region is mapped for
+   reading; gpumem_import_region tells its version. It stays mapped when its
    slice gives it back or its process ends; it is then charged to this session. When the broker asks for the
    memory, it asks this session, too: a pressure handler closes the import.
    Errors  GPUMEM_NOT_FOUND (expired, used up, given back, or another tenant's; a device that this process
    does not see), GPUMEM_INVALID_ARGUMENT (no handle of gpumem's), GPUMEM_UNAVAILABLE (the memory is being
            asked back, or the broker is gone), GPUMEM_RESOURCE_EXHAUSTED (over 1,024 imports, no descriptors,
            no addresses), GPUMEM_PERMISSION_DENIED (the broker could not end this process),
-           GPUMEM_FAILED_PRECONDITION (the driver), GPUMEM_UNAUTHENTICATED. */
+           GPUMEM_FAILED_PRECONDITION (the driver; a region's, and a broker that knows no such handles),
+           GPUMEM_UNAUTHENTICATED. */
 gpumem_status gpumem_import_handle(gpumem_session* session, const gpumem_ipc_handle* handle,
                                    gpumem_import** import) GPUMEM_NOEXCEPT;
 
@@ -472,6 +475,27 @@ typedef struct gpumem_region_options {
    knows no regions), others as gpumem_import_handle. */
 gpumem_status gpumem_map_region(gpumem_session* session, const char* name,
                                 const gpumem_region_options* options, gpumem_import** import) GPUMEM_NOEXCEPT;
+
+typedef struct gpumem_region_handle_options {
+  size_t struct_size;
+  const char* owner; /* the tenant that has published it; NULL: this session's */
+  uint64_t version;  /* 0: the newest */
+  int64_t life_ms;   /* how long the handle can be redeemed, 24 hours at most; 0: a minute */
+  uint64_t uses;     /* how often; 0: once */
+} gpumem_region_handle_options;
+#define GPUMEM_REGION_HANDLE_OPTIONS_INIT \
+  { sizeof(gpumem_region_handle_options), NULL, 0, 0, 0 }
+
+/* Stores a handle of a region that this session may map. Whoever may map the region redeems it with
+   gpumem_import_handle, or, without this library, by cuIpcOpenMemHandle under the drop-in driver, and has it
+   mapped for reading. It names one version. It ends when it is used up or expires, with the region and with
+   this session. What was mapped by it stays. Errors  GPUMEM_INVALID_ARGUMENT (the name, the owner, a negative
+   or too long life), GPUMEM_NOT_FOUND (no such region that is shared with this session's tenant),
+   GPUMEM_RESOURCE_EXHAUSTED (over 1,024 handles), GPUMEM_FAILED_PRECONDITION (a broker that knows no such
+   handles), GPUMEM_UNAVAILABLE, GPUMEM_UNAUTHENTICATED. */
+gpumem_status gpumem_export_region(gpumem_session* session, const char* name,
+                                   const gpumem_region_handle_options* options,
+                                   gpumem_ipc_handle* handle) GPUMEM_NOEXCEPT;
 
 typedef struct gpumem_reserve_options {
   size_t struct_size;

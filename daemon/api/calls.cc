@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <span>
 
+#include "base/handle_marks.h"
 #include "base/label.h"
 #include "base/random.h"
 #include "shm/pages.h"
@@ -34,13 +35,14 @@ Result<void> check_region_name(std::string_view name) {
                "a region's name has 1 to " + std::to_string(kLabelBytes) + " printable bytes"};
 }
 
-// What a handle begins with; the rest is random. Whoever finds one knows what it is.
-constexpr std::string_view kHandleMark = "GPUMEMH1";
+bool is_marked(const core::HandleBytes& handle, std::string_view mark) {
+  return std::string_view(handle.data(), handle.size()).starts_with(mark);
+}
 
-core::HandleBytes new_handle() {
+core::HandleBytes new_handle(std::string_view mark) {
   core::HandleBytes bytes{};
-  std::ranges::copy(kHandleMark, bytes.begin());
-  fill_random(std::span(bytes).subspan(kHandleMark.size()));
+  std::ranges::copy(mark, bytes.begin());
+  fill_random(std::span(bytes).subspan(mark.size()));
   return bytes;
 }
 
@@ -106,7 +108,7 @@ Result<void> give_back(core::Broker& broker, SessionId session, const Return& re
 Result<HandleExported> export_handle(core::Broker& broker, SessionId session, const ExportHandle& request,
                                      core::TimePoint now) {
   const core::Duration life = request.life == core::Duration::zero() ? kHandleLife : request.life;
-  const HandleExported exported{new_handle(), now + std::min(life, kLongestWait)};
+  const HandleExported exported{new_handle(kHandleMark), now + std::min(life, kLongestWait)};
   const core::HandleTerms terms{request.offset, request.bytes, exported.expires,
                                 std::max<std::uint64_t>(request.uses, 1)};
   auto made = broker.export_handle(session, request.slice, request.leases, terms, exported.handle, now);
@@ -128,13 +130,39 @@ Result<std::vector<core::FabricPart>> export_fabric(core::Executor& executor, co
 
 Result<core::Imported> import_handle(core::Executor& executor, core::Broker& broker, SessionId session,
                                      const ImportHandle& request, core::TimePoint now) {
-  if (!std::string_view(request.handle.data(), request.handle.size()).starts_with(kHandleMark)) {
+  if (is_marked(request.handle, kRegionHandleMark)) {
+    return Error{Code::kFailedPrecondition,
+                 "the handle names a region: redeem it with a library that knows version 8 of the lane"};
+  }
+  if (!is_marked(request.handle, kHandleMark)) {
     return Error{Code::kInvalidArgument,
                  "these 64 bytes are no handle of gpumem's (CUDA's own are opened by cuIpcOpenMemHandle)"};
   }
   return written_or_undone(
       executor, broker.import_handle(session, request.handle, now),
       [&](const auto& imported) { static_cast<void>(broker.release_import(session, imported.id, now)); });
+}
+
+Result<HandleExported> export_region(core::Executor& executor, core::Broker& broker, SessionId session,
+                                     const ExportRegion& request, core::TimePoint now) {
+  if (auto named = check_region_name(request.name); !named) return named.error();
+  if (auto owner = check_label(request.owner); !owner) return owner.error();
+  const core::Duration life = request.life == core::Duration::zero() ? kHandleLife : request.life;
+  const HandleExported exported{new_handle(kRegionHandleMark), now + std::min(life, kLongestWait)};
+  const core::RegionHandleTerms terms{request.owner, request.name, request.version, exported.expires,
+                                      std::max<std::uint64_t>(request.uses, 1)};
+  if (auto made = broker.export_region(session, terms, exported.handle, now); !made) return made.error();
+  return written_or_undone(executor, Result<HandleExported>(exported), [&](const auto& unwritten) {
+    static_cast<void>(broker.revoke_handle(session, unwritten.handle));
+  });
+}
+
+Result<core::MappedRegion> map_handle(core::Executor& executor, core::Broker& broker, SessionId session,
+                                      const MapHandle& request, core::TimePoint now) {
+  if (!is_marked(request.handle, kRegionHandleMark))
+    return Error{Code::kInvalidArgument, "these 64 bytes are no handle of a region"};
+  return written_or_undone(executor, broker.map_handle(session, request.handle, now),
+                           [&](const auto& mapped) { broker.take_back(session, mapped, now); });
 }
 
 Error cannot_import() {

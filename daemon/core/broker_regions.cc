@@ -33,23 +33,53 @@ Result<MappedRegion> Broker::map_region(SessionId id, const std::string& owner, 
     settle(now);  // it may have expired
     return found.error();
   }
-  const Region& region = **found;
-  if (how == MapAs::kOwner) {
-    if (auto able = lending_.check_adoption(**session, region); !able) return able.error();
+  auto mapped = map(**session, **found, now, how);
+  if (mapped) settle(now);
+  return mapped;
+}
+
+Result<void> Broker::export_region(SessionId id, const RegionHandleTerms& terms, const HandleBytes& bytes,
+                                   TimePoint now) {
+  const auto session = state_.live(id);
+  if (!session) return session.error();
+  auto made = lending_.export_region(**session, terms, bytes, now);
+  settle(now);  // the region may have expired
+  return made;
+}
+
+Result<MappedRegion> Broker::map_handle(SessionId id, const HandleBytes& bytes, TimePoint now) {
+  const auto session = state_.live(id);
+  if (!session) return session.error();
+  if (state_.draining) return Error{Code::kUnavailable, "the broker is stopping"};
+  if (!state_.stopped_lending.empty()) return Error{Code::kUnavailable, state_.stopped_lending};
+  const auto found = lending_.mappable(**session, bytes, now);
+  if (!found) {
+    settle(now);  // it may have expired
+    return found.error();
   }
-  if (auto share = lending_.begin_share(**session, region); !share) return share.error();
+  auto mapped = map(**session, **found, now, MapAs::kReader);
+  if (mapped) lending_.use_handle(bytes);
+  settle(now);
+  return mapped;
+}
+
+// `region`  is mappable by the session.
+Result<MappedRegion> Broker::map(Session& session, const Region& region, TimePoint now, MapAs how) {
+  if (how == MapAs::kOwner) {
+    if (auto able = lending_.check_adoption(session, region); !able) return able.error();
+  }
+  if (auto share = lending_.begin_share(session, region); !share) return share.error();
   for (const SessionId holder : lending_.holders_of(region)) {
-    if (holder == id) continue;  // who has the memory is no new user of it
-    if (auto ready = begin_import(**session, state_.session(holder), region.device); !ready) {
+    if (holder == session.id) continue;  // who has the memory is no new user of it
+    if (auto ready = begin_import(session, state_.session(holder), region.device); !ready) {
       lending_.settle_shares();
       return ready.error();
     }
   }
   MappedRegion mapped{region.id, region.layout, region.digest, {}, std::nullopt};
   if (how == MapAs::kOwner) mapped.adopted = region.linger;
-  mapped.imported = lending_.map_region(**session, region, now);
+  mapped.imported = lending_.map_region(session, region, now);
   if (mapped.adopted) lending_.adopt_region(mapped.version);
-  settle(now);
   return mapped;
 }
 

@@ -100,6 +100,15 @@ struct Checkpoint {
     std::uint64_t generation = 0;
     bool operator==(const RegionGeneration&) const = default;
   };
+  /// An IPC handle of a region that can still be redeemed.
+  struct RegionHandle {
+    HandleBytes name{};
+    SessionId session;  ///< that has given it out
+    RegionId region;
+    TimePoint expires{};
+    std::uint64_t uses = 0;  ///< so often can it still be redeemed; 0: it has ended
+    bool operator==(const RegionHandle&) const = default;
+  };
   /// A growth that waits. Its client asks for it again at the next broker, and has its place there.
   struct Waiting {
     RequestId id;  ///< of requests that wait the one with the smaller id came first
@@ -142,9 +151,9 @@ struct Checkpoint {
     bool operator==(const WaitingGone&) const = default;
   };
   /// One step from a checkpoint to the next: what is new or other than before, or gone.
-  using Change =
-      std::variant<Session, SessionGone, Slice, SliceGone, Lease, LeaseGone, Import, ImportGone, Declaration,
-                   Numbers, Handle, Region, RegionGone, Waiting, WaitingGone, RegionGeneration, LeaseSharing>;
+  using Change = std::variant<Session, SessionGone, Slice, SliceGone, Lease, LeaseGone, Import, ImportGone,
+                              Declaration, Numbers, Handle, Region, RegionGone, Waiting, WaitingGone,
+                              RegionGeneration, LeaseSharing, RegionHandle>;
 
   std::map<SessionId, Session> sessions;
   std::map<SliceId, Slice> slices;
@@ -156,6 +165,7 @@ struct Checkpoint {
   std::map<RegionId, Region> regions;                                     ///< some may have expired
   std::map<std::pair<SessionId, RequestId>, Waiting> waiting;             ///< some may have expired
   std::map<RegionId, RegionGeneration> generations;                       ///< of regions that there are
+  std::map<HandleBytes, RegionHandle> region_handles;                     ///< some may have expired
   Numbers last;
 
   void apply(const Change& change);
@@ -182,6 +192,7 @@ struct Checkpoint {
   void put(const ImportGone& one) { imports.erase(one.id); }
   void put(const RegionGone& one);
   void put(const RegionGeneration& one);
+  void put(const RegionHandle& one);
   void put(const WaitingGone& one) { waiting.erase({one.session, one.id}); }
 };
 

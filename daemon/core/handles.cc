@@ -6,20 +6,25 @@
 #include "daemon/core/refusals.h"
 
 namespace gpumem::core {
-namespace {
-
-Checkpoint::Handle checkpoint_of(const HandleBytes& name, const Handle& handle) {
-  return {name,          handle.holder, handle.device,  handle.leases,
-          handle.offset, handle.bytes,  handle.expires, handle.uses};
-}
-
-}  // namespace
-
 // The last of the bytes are random.
 std::size_t Handles::Hash::operator()(const HandleBytes& bytes) const {
   std::size_t hash = 0;
   std::memcpy(&hash, bytes.data() + bytes.size() - sizeof hash, sizeof hash);
   return hash;
+}
+
+// No uses: it has ended.
+void Handles::record(const HandleBytes& bytes, const Handle& handle, std::uint64_t uses) {
+  if (handle.region)
+    return outbox_.record(
+        Checkpoint::RegionHandle{bytes, handle.holder, handle.region, handle.expires, uses});
+  Checkpoint::Handle one{};
+  one.name = bytes;
+  if (uses != 0) {
+    one = {bytes,         handle.holder, handle.device,  handle.leases,
+           handle.offset, handle.bytes,  handle.expires, uses};
+  }
+  outbox_.record(std::move(one));
 }
 
 Result<void> Handles::add(const HandleBytes& bytes, Handle handle, TimePoint now) {
@@ -37,7 +42,8 @@ Result<void> Handles::add(const HandleBytes& bytes, Handle handle, TimePoint now
   by_bytes_.emplace(bytes, number);
   by_holder_[handle.holder].insert(number);
   for (const LeaseId lease : handle.leases) by_lease_[lease].insert(number);
-  outbox_.record(checkpoint_of(bytes, handle));
+  if (handle.region) by_region_[handle.region].insert(number);
+  record(bytes, handle, handle.uses);
   handles_.emplace(number, Entry{bytes, std::move(handle)});
   return {};
 }
@@ -55,7 +61,7 @@ void Handles::use(const HandleBytes& bytes) {
   if (--handle.uses == 0)
     erase(number);
   else
-    outbox_.record(checkpoint_of(bytes, handle));
+    record(bytes, handle, handle.uses);
 }
 
 bool Handles::revoke(SessionId holder, const HandleBytes& bytes) {
@@ -66,13 +72,25 @@ bool Handles::revoke(SessionId holder, const HandleBytes& bytes) {
 }
 
 void Handles::add_to(Checkpoint& checkpoint) const {
-  for (const auto& [number, entry] : handles_)
-    checkpoint.handles.emplace(entry.bytes, checkpoint_of(entry.bytes, entry.handle));
+  for (const auto& [number, entry] : handles_) {
+    const Handle& one = entry.handle;
+    if (one.region)
+      checkpoint.region_handles[entry.bytes] = {entry.bytes, one.holder, one.region, one.expires, one.uses};
+    else
+      checkpoint.handles[entry.bytes] = {entry.bytes, one.holder, one.device,  one.leases,
+                                         one.offset,  one.bytes,  one.expires, one.uses};
+  }
 }
 
 void Handles::drop(LeaseId lease) {
   const auto named = by_lease_.find(lease);
   if (named == by_lease_.end()) return;
+  for (const Number number : Numbers(named->second)) erase(number);
+}
+
+void Handles::drop(RegionId region) {
+  const auto named = by_region_.find(region);
+  if (named == by_region_.end()) return;
   for (const Number number : Numbers(named->second)) erase(number);
 }
 
@@ -91,12 +109,11 @@ void Handles::drop_expired(SessionId holder, TimePoint now) {
 void Handles::erase(Number number) {
   const auto entry = handles_.extract(number);
   const Handle& handle = entry.mapped().handle;
-  Checkpoint::Handle gone{};
-  gone.name = entry.mapped().bytes;
-  outbox_.record(std::move(gone));
+  record(entry.mapped().bytes, handle, 0);
   by_bytes_.erase(entry.mapped().bytes);
   drop_from(by_holder_, handle.holder, number);
   for (const LeaseId lease : handle.leases) drop_from(by_lease_, lease, number);
+  if (handle.region) drop_from(by_region_, handle.region, number);
 }
 
 }  // namespace gpumem::core

@@ -11,7 +11,7 @@
 
 namespace gpumem::core {
 
-/// What a handle stands for: a range of one session's memory.
+/// What a handle stands for: a range of one session's memory, or a region.
 struct Handle {
   SessionId holder;
   DeviceIndex device = 0;
@@ -20,9 +20,11 @@ struct Handle {
   Bytes bytes;
   TimePoint expires;
   std::uint64_t uses = 1;  ///< so often can it still be redeemed
+  RegionId region{};       ///< none: the range
 };
 
-/// The handles that were given out. A handle ends when it is used up or expires, and with any of its leases.
+/// The handles that were given out. A handle ends when it is used up or expires, and with any of its leases
+/// or its region.
 class Handles {
  public:
   /// `outbox`  is told of each, for the next broker; outlives it.
@@ -44,6 +46,7 @@ class Handles {
   void add_to(Checkpoint& checkpoint) const;
   /// Ends those that stand for `lease`.
   void drop(LeaseId lease);
+  void drop(RegionId region);
   void drop_all_of(SessionId holder);
 
  private:
@@ -54,6 +57,7 @@ class Handles {
     HandleBytes bytes{};
     Handle handle;
   };
+  void record(const HandleBytes& bytes, const Handle& handle, std::uint64_t uses);
   using Number = std::uint64_t;
   using Numbers = boost::container::flat_set<Number>;
   void drop_expired(SessionId holder, TimePoint now);
@@ -65,6 +69,7 @@ class Handles {
   boost::unordered_flat_map<HandleBytes, Number, Hash> by_bytes_;
   boost::unordered_flat_map<SessionId, Numbers, std::hash<SessionId>> by_holder_;
   boost::unordered_flat_map<LeaseId, Numbers, std::hash<LeaseId>> by_lease_;
+  boost::unordered_flat_map<RegionId, Numbers, std::hash<RegionId>> by_region_;
 };
 
 }  // namespace gpumem::core

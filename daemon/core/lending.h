@@ -36,6 +36,17 @@ struct HandleTerms {
   std::uint64_t uses = 1;
 };
 
+/// Which region a handle is to stand for, and for how long.
+struct RegionHandleTerms {
+  std::string owner;  ///< a tenant; empty: the session's own
+  std::string name;
+  std::uint64_t version = 0;  ///< Regions::kNewest, or one of them
+  TimePoint expires;
+  std::uint64_t uses = 1;
+};
+/// Errors  kInvalidArgument: a handle does not live so long, or is not redeemed so often.
+Result<void> check_handle(TimePoint expires, std::uint64_t uses, TimePoint now);
+
 /// One extent of a range that is given out by fabric handles.
 struct FabricPart {
   LeaseId lease;
@@ -117,6 +128,12 @@ class Lending {
   Result<const Handle*> redeemable(const Session& session, const HandleBytes& bytes, TimePoint now) const;
   /// `handle`  is redeemable by the session; not to be used afterwards.
   Imported import_handle(const Session& session, const HandleBytes& bytes, const Handle& handle);
+  /// As Broker's.
+  Result<void> export_region(const Session& session, const RegionHandleTerms& terms, const HandleBytes& bytes,
+                             TimePoint now);
+  /// The region that the handle names, if the session may map it. Errors  as Broker::map_handle.
+  Result<const Region*> mappable(const Session& session, const HandleBytes& bytes, TimePoint now);
+  void use_handle(const HandleBytes& bytes) { handles_.use(bytes); }
 
   /// As Broker's.
   Result<RegionId> publish(const Session& session, SliceId slice, std::span<const LeaseId> leases,
@@ -147,7 +164,8 @@ class Lending {
   Result<std::uint64_t> commit_region(const Session& session, RegionId id);
   /// The region, if the session may map it, or has it. Errors  kNotFound.
   Result<const Region*> followable(const Session& session, RegionId id) const;
-  std::vector<RegionId> take_ended_regions() { return regions_.take_ended(); }
+  /// Those that have ended since the last call; their handles have, too.
+  std::vector<RegionId> take_ended_regions();
   Result<void> remove_region(const Session& session, const std::string& name, std::uint64_t version,
                              TimePoint now);
   /// The same, of any tenant.
@@ -201,6 +219,7 @@ class Lending {
   /// The same.
   void restore(const Checkpoint::Region& from, DeviceIndex device, TimePoint now);
   void restore(const Checkpoint::RegionGeneration& from);
+  void restore(const Checkpoint::RegionHandle& from, TimePoint now);
   /// Errors  kPermissionDenied: something in the claim is not the session's.
   Result<void> check_claim(const Session& session, const Claim& claim) const;
   /// The client has what it claims, and nothing else. The claim is the session's.
@@ -222,6 +241,9 @@ class Lending {
   Shares::Extent shared_extent(const Lease& lease) const;
   Shares::Payers payers_of(const Lease& lease) const;
   bool may_map(const Session& session, const Region& region) const;
+  Result<const Region*> visible(const Session& session, const std::string& owner, const std::string& name,
+                                std::uint64_t version, TimePoint now);
+  Result<void> check_mapping(const Session& session, const Region& region) const;
   bool has(const Session& session, const Region& region) const;
   Imported import(const Session& session, DeviceIndex device, const std::vector<LeaseId>& leases,
                   Bytes offset, Bytes bytes);

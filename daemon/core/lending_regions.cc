@@ -102,17 +102,29 @@ bool Lending::may_map(const Session& session, const Region& region) const {
   return false;
 }
 
-Result<const Region*> Lending::mappable(const Session& session, const std::string& owner,
-                                        const std::string& name, std::uint64_t version, TimePoint now) {
+Result<const Region*> Lending::visible(const Session& session, const std::string& owner,
+                                       const std::string& name, std::uint64_t version, TimePoint now) {
   drop_expired_regions(now);
   const std::string& of = owner.empty() ? session.tenant_name : owner;
   const Tenant* tenant = state_.tenants.find(of);
   const Region* region = tenant == nullptr ? nullptr : regions_.find(tenant->id, name, version);
   if (region == nullptr || !may_map(session, *region)) return no_region(of, name, version);
-  if (auto in_hands = check_descriptors(region->leases); !in_hands) return in_hands.error();
-  for (const SessionId holder : holders_of(*region)) {
-    if (auto able = check_importer(session, state_.session(holder)); !able) return able.error();
+  return region;
+}
+
+Result<void> Lending::check_mapping(const Session& session, const Region& region) const {
+  if (auto in_hands = check_descriptors(region.leases); !in_hands) return in_hands;
+  for (const SessionId holder : holders_of(region)) {
+    if (auto able = check_importer(session, state_.session(holder)); !able) return able;
   }
+  return {};
+}
+
+Result<const Region*> Lending::mappable(const Session& session, const std::string& owner,
+                                        const std::string& name, std::uint64_t version, TimePoint now) {
+  const auto region = visible(session, owner, name, version, now);
+  if (!region) return region;
+  if (auto able = check_mapping(session, **region); !able) return able.error();
   return region;
 }
 

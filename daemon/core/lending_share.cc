@@ -12,16 +12,6 @@ namespace {
 constexpr Duration kLongestLife = std::chrono::hours(24);
 constexpr std::uint64_t kMostUses = 1'000'000;
 
-Result<void> check_terms(const HandleTerms& terms, Bytes there, TimePoint now) {
-  if (auto range = check_range(terms.offset, terms.bytes, there); !range) return range;
-  if (terms.expires <= now || terms.expires - now > kLongestLife)
-    return Error{Code::kInvalidArgument, "a handle lives for some time, 24 hours at most"};
-  if (terms.uses == 0 || terms.uses > kMostUses) {
-    return Error{Code::kInvalidArgument, "a handle is for 1 to " + std::to_string(kMostUses) + " imports"};
-  }
-  return {};
-}
-
 // The same for a handle that there never was: nobody learns of others' handles by trying.
 Error no_handle() {
   return {Code::kNotFound,
@@ -30,6 +20,14 @@ Error no_handle() {
 }
 
 }  // namespace
+
+Result<void> check_handle(TimePoint expires, std::uint64_t uses, TimePoint now) {
+  if (expires <= now || expires - now > kLongestLife)
+    return Error{Code::kInvalidArgument, "a handle lives for some time, 24 hours at most"};
+  if (uses == 0 || uses > kMostUses)
+    return Error{Code::kInvalidArgument, "a handle is for 1 to " + std::to_string(kMostUses) + " imports"};
+  return {};
+}
 
 Result<void> check_range(Bytes offset, Bytes bytes, Bytes there) {
   const auto end = offset.plus(bytes);
@@ -81,7 +79,8 @@ Result<void> Lending::export_handle(const Session& session, SliceId slice, std::
                  "some of this memory was given out by fabric handles: others import it by those"};
   }
   if (terms.bytes.is_zero()) terms.bytes = there->minus(terms.offset);
-  if (auto right = check_terms(terms, *there, now); !right) return right;
+  if (auto range = check_range(terms.offset, terms.bytes, *there); !range) return range;
+  if (auto right = check_handle(terms.expires, terms.uses, now); !right) return right;
   return handles_.add(bytes,
                       {session.id,
                        session.slices.at(slice).device,
@@ -89,7 +88,8 @@ Result<void> Lending::export_handle(const Session& session, SliceId slice, std::
                        terms.offset,
                        terms.bytes,
                        terms.expires,
-                       terms.uses},
+                       terms.uses,
+                       {}},
                       now);
 }
 
@@ -102,7 +102,7 @@ Result<void> Lending::revoke_handle(const Session& session, const HandleBytes& b
 Result<const Handle*> Lending::redeemable(const Session& session, const HandleBytes& bytes,
                                           TimePoint now) const {
   const Handle* handle = handles_.find(bytes, now);
-  if (handle == nullptr) return no_handle();
+  if (handle == nullptr || handle->region) return no_handle();
   const Session& holder = state_.session(handle->holder);
   if (holder.tenant != session.tenant) return no_handle();
   if (auto able = check_importer(session, holder); !able) return able.error();

@@ -30,7 +30,8 @@ static_assert(std::is_same_v<std::variant_alternative_t<0, Change>, Checkpoint::
               std::is_same_v<std::variant_alternative_t<13, Change>, Checkpoint::Waiting> &&
               std::is_same_v<std::variant_alternative_t<14, Change>, Checkpoint::WaitingGone> &&
               std::is_same_v<std::variant_alternative_t<15, Change>, Checkpoint::RegionGeneration> &&
-              std::is_same_v<std::variant_alternative_t<16, Change>, Checkpoint::LeaseSharing>);
+              std::is_same_v<std::variant_alternative_t<16, Change>, Checkpoint::LeaseSharing> &&
+              std::is_same_v<std::variant_alternative_t<17, Change>, Checkpoint::RegionHandle>);
 
 constexpr std::size_t kLongest = std::size_t{1} << 20;
 
@@ -251,6 +252,14 @@ template <class Coder>
 void code(Coder& coder, Checkpoint::RegionGeneration& one) {
   coder(one.id);
   coder(one.generation);
+}
+template <class Coder>
+void code(Coder& coder, Checkpoint::RegionHandle& one) {
+  coder(one.name);
+  coder(one.session);
+  coder(one.region);
+  coder(one.expires);
+  coder(one.uses);
 }
 template <class Coder>
 void code(Coder& coder, Checkpoint::Waiting& one) {

@@ -110,6 +110,11 @@ api::AwaitGeneration to_call(const AwaitGeneration& body) {
   return {core::RegionId{body.version}, body.after, to_duration(body.wait)};
 }
 
+api::ExportRegion to_call(const ExportRegion& body) {
+  return {std::string(body.owner.view()), std::string(body.name.view()), body.version, to_duration(body.life),
+          body.uses};
+}
+
 api::RemoveRegion to_call(const RemoveRegion& body) { return {std::string(body.name.view()), body.version}; }
 
 Failed to_body(const core::GrowFailure& failure) {

@@ -17,6 +17,7 @@ api::MapRegion to_call(const MapRegion& body);
 api::MapOrReserve to_call(const MapOrReserve& body, std::uint64_t number);
 api::AwaitGeneration to_call(const AwaitGeneration& body);
 api::RemoveRegion to_call(const RemoveRegion& body);
+api::ExportRegion to_call(const ExportRegion& body);
 
 /// With the figures, if it is a denial: for the caller, so without other tenants' names.
 Failed to_body(const core::GrowFailure& failure);

@@ -46,6 +46,8 @@ Result<void> SessionCalls::receive(SessionId session, std::string_view packet, c
     case Kind::kReleaseReservation: return understand<ReleaseReservation>(call, *frame);
     case Kind::kCommitRegion: return understand<CommitRegion>(call, *frame);
     case Kind::kAwaitGeneration: return understand<AwaitGeneration>(call, *frame);
+    case Kind::kExportRegion: return understand<ExportRegion>(call, *frame);
+    case Kind::kMapHandle: return understand<MapHandle>(call, *frame);
     case Kind::kRemoveRegion: return understand<RemoveRegion>(call, *frame);
     case Kind::kReleaseImport: return understand<ReleaseImport>(call, *frame);
     case Kind::kCharge: return understand<Charge>(call, *frame);

@@ -49,6 +49,8 @@ class SessionCalls final : public core::PacketReceiver {
   Result<void> take(const Call& call, const CommitRegion& body);
   Result<void> take(const Call& call, const AwaitGeneration& body);
   Result<void> take(const Call& call, const RemoveRegion& body);
+  Result<void> take(const Call& call, const ExportRegion& body);
+  Result<void> take(const Call& call, const MapHandle& body);
   Result<void> take(const Call& call, const Charge& body);
   Result<void> take(const Call& call, const Ping& body);
   Result<void> take(const Call& call, const Cancel& body);

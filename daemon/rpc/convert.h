@@ -18,6 +18,7 @@ namespace gpumem::rpc {
 api::Grow to_call(const v1::GrowRequest& request);
 api::Return to_call(const v1::ReturnRequest& request);
 api::ExportHandle to_call(const v1::ExportHandleRequest& request);
+api::ExportRegion to_call(const v1::ExportRegionRequest& request);
 /// Errors  kInvalidArgument: a digest of another length.
 Result<api::Publish> to_call(const v1::PublishRequest& request);
 api::AwaitGeneration to_call(const v1::AwaitGenerationRequest& request);

@@ -49,7 +49,9 @@ void SessionCalls::receive(const v1::SessionRequest& request, core::Broker& brok
     case v1::SessionRequest::kExportHandle: return export_handle(call, request.export_handle());
     case v1::SessionRequest::kImportHandle:
     case v1::SessionRequest::kMapRegion:
+    case v1::SessionRequest::kMapHandle:
     case v1::SessionRequest::kMapOrReserve: return answer_later(call, failed_with(api::cannot_import()));
+    case v1::SessionRequest::kExportRegion: return export_region(call, request.export_region());
     case v1::SessionRequest::kRevokeHandle: return revoke_handle(call, request.revoke_handle());
     case v1::SessionRequest::kPublish: return publish(call, request.publish());
     case v1::SessionRequest::kReleaseReservation:
@@ -166,10 +168,20 @@ void SessionCalls::export_handle(const Call& call, const v1::ExportHandleRequest
   }
   const auto exported = api::export_handle(call.broker, session_, to_call(request), call.now);
   if (!exported) return answer_later(call, failed_with(exported.error()));
+  answer_exported(call, *exported);
+}
+
+void SessionCalls::export_region(const Call& call, const v1::ExportRegionRequest& request) {
+  const auto exported = api::export_region(executor_, call.broker, session_, to_call(request), call.now);
+  if (!exported) return answer_later(call, failed_with(exported.error()));
+  answer_exported(call, *exported);
+}
+
+void SessionCalls::answer_exported(const Call& call, const api::HandleExported& exported) {
   v1::SessionAnswer answer;
   v1::ExportHandleResponse& body = *answer.mutable_handle_exported();
-  body.set_handle(exported->handle.data(), exported->handle.size());
-  body.set_within_ms(api::milliseconds(exported->expires - call.now));
+  body.set_handle(exported.handle.data(), exported.handle.size());
+  body.set_within_ms(api::milliseconds(exported.expires - call.now));
   answer_later(call, std::move(answer));
 }
 

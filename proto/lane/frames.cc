@@ -38,6 +38,7 @@ bool has_padded_texts(const PublishShared& body) {
 bool has_padded_texts(const MapRegion& body) { return are_padded(body.owner, body.name); }
 bool has_padded_texts(const MapOrReserve& body) { return are_padded(body.name); }
 bool has_padded_texts(const RemoveRegion& body) { return are_padded(body.name); }
+bool has_padded_texts(const ExportRegion& body) { return are_padded(body.owner, body.name); }
 bool has_padded_texts(const Explained& body) { return are_padded(body.tenant); }
 bool has_padded_texts(const Failed& body) {
   const Denial& denial = body.denial;
@@ -119,6 +120,8 @@ template Result<NameReserved> body_of(const Incoming& frame);
 template Result<CommitRegion> body_of(const Incoming& frame);
 template Result<AwaitGeneration> body_of(const Incoming& frame);
 template Result<RegionGeneration> body_of(const Incoming& frame);
+template Result<ExportRegion> body_of(const Incoming& frame);
+template Result<MapHandle> body_of(const Incoming& frame);
 template Result<Published> body_of(const Incoming& frame);
 template Result<RegionMapped> body_of(const Incoming& frame);
 template Result<ReleaseImport> body_of(const Incoming& frame);

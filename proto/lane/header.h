@@ -18,8 +18,9 @@ inline constexpr std::uint16_t kRevokeVersion = 5;  ///< from this one on, handl
 inline constexpr std::uint16_t kRegionVersion = 6;  ///< from this one on, there are regions
 inline constexpr std::uint16_t kReserveVersion =
     7;  ///< from this one on, names are reserved and contents committed
-inline constexpr std::uint16_t kSharesVersion = 8;  ///< from this one on, readers may share a charge
-inline constexpr std::size_t kMostBytes = 4096;     ///< of a frame; a longer one ends the session
+inline constexpr std::uint16_t kSharesVersion = 8;        ///< from this one on, readers may share a charge
+inline constexpr std::uint16_t kRegionHandleVersion = 8;  ///< from this one on, handles name regions, too
+inline constexpr std::size_t kMostBytes = 4096;           ///< of a frame; a longer one ends the session
 inline constexpr std::size_t kMostDescriptors = 128;
 inline constexpr std::size_t kMostParts = 32;  ///< of a growth: one for each device
 inline constexpr std::size_t kMostLeases = 128;
@@ -58,6 +59,8 @@ enum class Kind : std::uint16_t {
   kCommitRegion = 24,
   kAwaitGeneration = 25,
   kPublishShared = 26,
+  kExportRegion = 27,
+  kMapHandle = 28,
   // From the broker.
   kWelcome = 129,
   kSliceOpened = 130,
@@ -88,6 +91,8 @@ constexpr std::uint16_t first_version_of(Kind kind) {
     case Kind::kCommitRegion:
     case Kind::kAwaitGeneration: return kReserveVersion;
     case Kind::kPublishShared: return kSharesVersion;
+    case Kind::kExportRegion:
+    case Kind::kMapHandle: return kRegionHandleVersion;
     default: return kOldestVersion;
   }
 }

@@ -82,6 +82,21 @@ struct RemoveRegion {
   std::uint64_t version;  ///< 0: the newest
 };
 
+/// Makes a handle of a region that the session may map. Answered with HandleExported or Failed.
+struct ExportRegion {
+  static constexpr Kind kKind = Kind::kExportRegion;
+  Text<128> owner;  ///< a tenant; empty: the session's own
+  RegionName name;
+  std::uint64_t version;  ///< 0: the newest
+  std::uint64_t life;     ///< nanoseconds in which it can be redeemed; 0: the broker's choice
+  std::uint64_t uses;     ///< how often; 0: once
+};
+/// Redeems a handle of a region, which is mapped as by its name. Answered with RegionMapped or Failed.
+struct MapHandle {
+  static constexpr Kind kKind = Kind::kMapHandle;
+  HandleBytes handle;
+};
+
 // ---- From the broker ----
 
 struct Published {
@@ -125,6 +140,9 @@ static_assert(offsetof(MapRegion, name) == 128 && offsetof(MapRegion, version) =
 static_assert(offsetof(MapOrReserve, life) == 128 && offsetof(MapOrReserve, wait) == 136 &&
               sizeof(MapOrReserve) == 144 && sizeof(ReleaseReservation) == 8 && sizeof(NameReserved) == 16 &&
               offsetof(NameReserved, expires) == 8);
+static_assert(offsetof(ExportRegion, name) == 128 && offsetof(ExportRegion, version) == 256 &&
+              offsetof(ExportRegion, life) == 264 && offsetof(ExportRegion, uses) == 272 &&
+              sizeof(ExportRegion) == 280 && sizeof(MapHandle) == 64);
 static_assert(sizeof(CommitRegion) == 8 && sizeof(AwaitGeneration) == 24 &&
               offsetof(AwaitGeneration, after) == 8 && offsetof(AwaitGeneration, wait) == 16 &&
               sizeof(RegionGeneration) == 8);

@@ -34,7 +34,7 @@ class FuzzedClient {
   }
 
   void call(std::uint8_t what) {
-    switch (what % 19) {
+    switch (what % 21) {
       case 0: (void)lane_->call<lane::SliceOpened>(lane::OpenSlice{0, 0, {}}); break;
       case 1: (void)lane_->call(lane::Return{1, 0, {}}); break;
       case 2: (void)lane_->call(lane::Ping{}); break;
@@ -51,6 +51,8 @@ class FuzzedClient {
       case 16: (void)lane_->call<lane::Published>(lane::Publish{}); break;
       case 17: map_or_reserve(); break;
       case 18: (void)lane_->call<lane::Published>(lane::PublishShared{}); break;
+      case 19: (void)lane_->call<lane::HandleExported>(lane::ExportRegion{}); break;
+      case 20: release(lane_->map_handle({})); break;
       default: grow(false);
     }
   }
@@ -82,8 +84,9 @@ class FuzzedClient {
     lane_->tell_later(lane::ReleaseImport{part->imported.import});
   }
 
-  void map_region() {
-    const auto region = lane_->map_region({}, {});
+  void map_region() { release(lane_->map_region({}, {})); }
+
+  void release(const Result<client::RegionPart>& region) {
     if (!region) return;
     require(region->part.imported.count <= region->part.imported.sizes.size(),
             "a region is as long as it says");

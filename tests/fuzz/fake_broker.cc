@@ -203,7 +203,8 @@ bool FakeBroker::take(std::string_view packet) {
                     lane::Ping, lane::Cancel, lane::Accept, lane::Spent, lane::Goodbye, lane::ExportHandle,
                     lane::ImportHandle, lane::ReleaseImport, lane::RevokeHandle, lane::Publish,
                     lane::PublishShared, lane::MapRegion, lane::MapOrReserve, lane::ReleaseReservation,
-                    lane::CommitRegion, lane::AwaitGeneration, lane::RemoveRegion>(*frame),
+                    lane::CommitRegion, lane::AwaitGeneration, lane::RemoveRegion, lane::ExportRegion,
+                    lane::MapHandle>(*frame),
           "the client's frames are whole");
   const lane::Kind kind = frame->header.kind;
   if (kind > lane::Kind::kPing && kind < lane::Kind::kExportHandle) return true;  // told, not answered

@@ -10,6 +10,7 @@
 #include "gpumem/v1/status.pb.h"
 #include "proto/lane.h"
 #include "tests/integration/fixture.h"
+#include "tests/support/hex.h"
 #include "tests/support/raw_calls.h"
 
 namespace gpumem::test {
@@ -17,23 +18,6 @@ namespace {
 
 // Stands for the device in a record; as long as any device's name.
 constexpr std::string_view kRecordedDevice = "GPU-00000000-0000-4000-8000-000000000000";
-
-std::string to_hex(std::string_view bytes) {
-  constexpr std::string_view kDigits = "0123456789abcdef";
-  std::string hex;
-  for (const char byte : bytes) {
-    hex += kDigits[static_cast<unsigned char>(byte) / 16U];
-    hex += kDigits[static_cast<unsigned char>(byte) % 16U];
-  }
-  return hex;
-}
-
-std::string from_hex(const std::string& hex) {
-  std::string bytes;
-  for (std::size_t i = 0; i + 1 < hex.size(); i += 2)
-    bytes += static_cast<char>(std::stoi(hex.substr(i, 2), nullptr, 16));
-  return bytes;
-}
 
 std::string replaced(std::string bytes, std::string_view from, std::string_view to) {
   for (auto at = bytes.find(from); at != std::string::npos; at = bytes.find(from, at + to.size()))

@@ -47,10 +47,20 @@ void Books::lent(ExtentId extent, SessionId session, DeviceIndex device, Bytes s
 
 void Books::unmapped(ExtentId extent) {
   Lent& one = lent_.at(extent);
-  one.mapped = false;
-  if (!one.lost) return;
+  --one.users;
+  if (!one.lost || one.users != 0) return;
   lost_[one.device] -= one.size;
   lent_.erase(extent);
+}
+
+void Books::passed(ExtentId extent, SessionId to, bool returned) {
+  Lent& one = lent_.at(extent);
+  take(one.session, one.device, one.size);
+  by_session_[one.session].erase(extent);
+  one.session = to;
+  one.returned = returned;
+  by_session_[to].insert(extent);
+  add(to, one.device, one.size);
 }
 
 // Largest first: as each size divides the next, this makes up `bytes` exactly whenever anything does.
@@ -59,7 +69,8 @@ std::vector<ExtentId> Books::given_back(SessionId session, DeviceIndex device, B
   std::vector<std::pair<Bytes, ExtentId>> all;
   for (const ExtentId extent : by_session_.at(session)) {
     const Lent& one = lent_.at(extent);
-    if (one.device == device && one.returned && (mapped_too || !one.mapped))
+    if (one.published) continue;
+    if (one.device == device && one.returned && (mapped_too || one.users == 0))
       all.emplace_back(one.size, extent);
   }
   std::ranges::sort(all, std::greater{});
@@ -81,11 +92,18 @@ bool Books::freed(SessionId session, DeviceIndex device, Bytes bytes) {
   return rest.is_zero();
 }
 
+Books::Freed Books::freed(ExtentId extent) {
+  const Lent& one = lent_.at(extent);
+  const Freed freed{one.session, one.device, one.size, one.returned};
+  forget(extent);
+  return freed;
+}
+
 void Books::forget(ExtentId extent) {
   Lent& one = lent_.at(extent);
   take(one.session, one.device, one.size);
   by_session_[one.session].erase(extent);
-  if (!one.mapped) {
+  if (one.users == 0) {
     lent_.erase(extent);
     return;
   }
@@ -104,7 +122,7 @@ Bytes Books::kept(SessionId session, DeviceIndex device) const {
   if (found == by_session_.end()) return sum;
   for (const ExtentId extent : found->second) {
     const Lent& one = lent_.at(extent);
-    if (one.device == device && one.returned && one.mapped) sum += one.size;
+    if (one.device == device && one.returned && one.users != 0) sum += one.size;
   }
   return sum;
 }

@@ -19,7 +19,21 @@ class Books {
   void ended(SessionId session);
   void lent(ExtentId extent, SessionId session, DeviceIndex device, Bytes size);
   void given_back(ExtentId extent) { lent_.at(extent).returned = true; }
+  /// One more process has it.
+  void mapped(ExtentId extent) { ++lent_.at(extent).users; }
   void unmapped(ExtentId extent);
+  /// Another session is charged for it.
+  void passed(ExtentId extent, SessionId to, bool returned);
+  /// From now on it is known which it is when it is freed: freed(ExtentId), and not by its size.
+  void published(ExtentId extent) { lent_.at(extent).published = true; }
+  struct Freed {
+    SessionId session;
+    DeviceIndex device = 0;
+    Bytes size;
+    bool was_given_back = false;
+  };
+  Freed freed(ExtentId extent);
+  SessionId holder(ExtentId extent) const { return lent_.at(extent).session; }
   /// The broker says that so much of what the session has given back is free. What is physically still mapped
   /// is lost to it from then on. Answers false if the session has not given back as much.
   bool freed(SessionId session, DeviceIndex device, Bytes bytes);
@@ -37,9 +51,10 @@ class Books {
     SessionId session;
     DeviceIndex device = 0;
     Bytes size;
-    bool mapped = true;
+    int users = 1;  ///< processes that have it mapped
     bool returned = false;
     bool lost = false;
+    bool published = false;
   };
   struct Pending {
     SessionId session;

@@ -38,6 +38,37 @@ Result<void> BrokerAdapter::give_back(SessionId session, SliceId slice, std::spa
   return broker_.give_back(session, slice, leases, now);
 }
 
+Result<RegionId> BrokerAdapter::publish(SessionId session, SliceId slice, std::span<const LeaseId> leases,
+                                        const std::string& name, bool keep, TimePoint now) {
+  RegionTerms terms;
+  terms.name = name;
+  terms.sharing = Sharing::kPublic;
+  terms.keep = keep;
+  return broker_.publish(session, slice, leases, std::move(terms), now);
+}
+
+Result<Imported> BrokerAdapter::map_region(SessionId session, const std::string& owner,
+                                           const std::string& name, TimePoint now) {
+  auto mapped = broker_.map_region(session, owner, name, Regions::kNewest, now);
+  if (!mapped) return mapped.error();
+  return std::move(mapped->imported);
+}
+
+Result<void> BrokerAdapter::release_import(SessionId session, ImportId import, TimePoint now) {
+  return broker_.release_import(session, import, now);
+}
+
+Result<void> BrokerAdapter::remove_region(const std::string& owner, const std::string& name, TimePoint now) {
+  return broker_.remove_region_of(owner, name, Regions::kNewest, now);
+}
+
+std::map<SessionId, std::string> BrokerAdapter::custodians() const {
+  std::map<SessionId, std::string> custodians;
+  for (const SessionView& view : broker_.sessions())
+    if (view.custodian) custodians.emplace(view.id, view.tenant);
+  return custodians;
+}
+
 Result<void> BrokerAdapter::declare(SessionId session, DeviceIndex device, Bytes bytes, TimePoint now) {
   return broker_.charge(session, uuid(device), bytes, now);
 }

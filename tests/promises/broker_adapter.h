@@ -43,6 +43,13 @@ class BrokerAdapter {
   void cancel(RequestId id, TimePoint now);
   Result<void> accept(SessionId session, GrantId grant, TimePoint now);
   Result<void> give_back(SessionId session, SliceId slice, std::span<const LeaseId> leases, TimePoint now);
+  /// For everybody to map. `leases`  of the slice.
+  Result<RegionId> publish(SessionId session, SliceId slice, std::span<const LeaseId> leases,
+                           const std::string& name, bool keep, TimePoint now);
+  Result<Imported> map_region(SessionId session, const std::string& owner, const std::string& name,
+                              TimePoint now);
+  Result<void> release_import(SessionId session, ImportId import, TimePoint now);
+  Result<void> remove_region(const std::string& owner, const std::string& name, TimePoint now);
   Result<void> declare(SessionId session, DeviceIndex device, Bytes bytes, TimePoint now);
   void spent(SessionId session, DeviceIndex device, TimePoint now);
   void begin_look(DeviceIndex device, TimePoint now);
@@ -54,6 +61,11 @@ class BrokerAdapter {
   std::optional<TimePoint> next_deadline() const { return broker_.next_deadline(); }
   std::vector<Effect> take_effects();
   std::vector<Event> take_events() { return broker_.take_events(); }
+
+  /// Who is charged for each lease, and which regions there are.
+  Checkpoint checkpoint() const { return broker_.checkpoint(); }
+  /// Sessions without a process, which have what is kept, and their tenants.
+  std::map<SessionId, std::string> custodians() const;
 
   /// With the quotas of its tenants.
   const Policy& policy() const { return policy_; }

@@ -36,12 +36,22 @@ struct Mapping {
   bool returned = false;  ///< given back, as it says
 };
 
+/// A region that a process has mapped.
+struct RegionMapping {
+  SessionId session;
+  DeviceIndex device = 0;
+  std::vector<ExtentId> extents;
+  std::string tenant;     ///< of the session
+  bool released = false;  ///< unmapped, as it says
+};
+
 /// A process. Its memory is its own until it unmaps it or ends, whatever becomes of its sessions.
 struct Process {
   std::int64_t pid = 0;
   std::uint32_t uid = 0;
   Traits traits;
   std::map<ExtentId, Mapping> mapped;
+  std::map<ImportId, RegionMapping> regions;
   SessionId session;                                  ///< with a lane; none: not connected
   std::vector<SessionId> sessions;                    ///< that the broker has not forgotten
   std::map<DeviceIndex, SliceId> slices;              ///< of `session`

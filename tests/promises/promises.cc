@@ -17,7 +17,8 @@ std::string Promises::check(const Happened& happened, const State& state) {
   if (before_.empty()) before_ = accounts;
   std::vector<bool> excused = state.stolen;
   for (DeviceIndex device = 0; device < broker_.device_count(); ++device) {
-    if (!books_.lost(device).is_zero()) excused[device] = true;
+    // Each tenant that keeps a region has a deadline of its own (docs/guarantees.md).
+    if (!books_.lost(device).is_zero() || state.kept_across[device]) excused[device] = true;
     const bool in_debt = std::ranges::any_of(accounts, [&](const auto& entry) {
       return entry.first.second == device && entry.second.used() > entry.second.quota.limit;
     });
@@ -146,6 +147,7 @@ std::string Promises::check_signal(SessionId session, Signal signal, const Accou
   const auto facts = state.sessions.find(session);
   if (facts == state.sessions.end()) return "P4: a signal for a session that was forgotten";
   const std::string name = session_name(session, facts->second);
+  if (facts->second.pid == 0) return "P4: " + name + " is ended, which has no process";
   if (facts->second.honest) return "P3: " + name + " is ended, which is honest";
   const std::int64_t pid = facts->second.pid;
   if (!state.honest.contains(pid))

@@ -13,7 +13,7 @@ namespace gpumem::core::promises {
 
 /// What the world knows of a session that the broker has not forgotten.
 struct SessionFacts {
-  std::int64_t pid = 0;
+  std::int64_t pid = 0;  ///< 0: it has no process, and what it has is kept
   std::string tenant;
   bool honest = false;
   bool has_lane = true;
@@ -39,6 +39,8 @@ class Promises {
     const std::map<RequestId, OpenRequest>& open;
     const std::map<std::int64_t, bool>& honest;  ///< by pid
     const std::vector<bool>& stolen;             ///< by device: somebody took memory that is the pool's
+    const std::vector<bool>&
+        kept_across;  ///< by device: somebody keeps a region that another tenant pays for
     TimePoint now;
   };
   /// Answers the promise that is broken, and how; empty: none.

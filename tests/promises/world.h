@@ -57,6 +57,11 @@ class World {
   /// Of what the broker failed to create again.
   void steal(Process& process, DeviceIndex device, Bytes bytes);
   void give_up_past(Process& process, DeviceIndex device);
+  /// A region for everybody, of leases of about so much. None: it has none that it may publish.
+  std::optional<RegionId> publish(Process& process, DeviceIndex device, Bytes bytes, bool keep);
+  /// None: refused.
+  std::optional<ImportId> map_region(Process& process, RegionId region);
+  void unmap_region(Process& process, ImportId import);
   /// `unmaps`  before it does, all of it.
   void close_lane(Process& process, LaneEnd end, bool unmaps);
   void exit(Process& process);
@@ -65,6 +70,7 @@ class World {
 
   // ---- What the administrator does ----
 
+  void remove_region(RegionId region);
   void look(DeviceIndex device, bool regular);
   /// What a process that has a slice on a device holds of it besides.
   void set_context(Bytes bytes) { context_ = bytes; }
@@ -84,6 +90,16 @@ class World {
   std::uint64_t events() const { return events_; }
   const std::map<std::int64_t, std::unique_ptr<Process>>& processes() const { return processes_; }
   bool lives(std::int64_t pid) const { return processes_.contains(pid); }
+  struct RegionFacts {
+    std::string owner;
+    std::string name;
+    bool kept = false;
+    std::vector<ExtentId> extents;
+  };
+  /// Those that there are.
+  const std::map<RegionId, RegionFacts>& regions() const { return regions_; }
+  /// How often a charge has passed to another session.
+  std::uint64_t passed() const { return passed_; }
   bool is_granted(RequestId request) const { return granted_.contains(request); }
   bool is_answered(RequestId request) const { return !open_.contains(request); }
   const std::map<RequestId, OpenRequest>& open_requests() const { return open_; }
@@ -110,13 +126,17 @@ class World {
   void take(RunJob& effect);
   void take(SendOffer& effect);
   void take(AnswerGrow& effect);
-  void take(AnswerMap&) { fail("P6: nobody has asked for a region"); }
+  void take(AnswerMap&) { fail("P6: nobody has waited for a region"); }
   void take(AnswerGeneration&) { fail("P6: nobody has asked for a region's generation"); }
   void take(RingDoorbell& effect);
   void take(SignalSession& effect);
   void take(SignalForeigner& effect);
   void take(ForgetSession& effect);
   void note_granted(const Event& event);
+  using FreedBytes = std::map<std::pair<SessionId, DeviceIndex>, Bytes>;
+  FreedBytes follow_published();
+  std::vector<bool> kept_across() const;
+  std::string check_holder(ExtentId extent, SessionId holder) const;
   void start_job(DeviceIndex device);
 
   Process* find(std::int64_t pid);
@@ -125,6 +145,7 @@ class World {
   void react(std::int64_t pid);
   void accept_offers(std::int64_t pid);
   Bytes give_back_one(Process& process, DeviceIndex device, Bytes amount);
+  bool unmap_one_region(Process& process, DeviceIndex device);
   void unmap_all(Process& process);
   void lose_lane(SessionId session);
   void restore(DeviceIndex device);
@@ -148,6 +169,17 @@ class World {
   std::set<RequestId> granted_;
   std::set<std::uint32_t> misbehaving_;  ///< uids with a process that is not honest
   Happened happened_;
+  struct Published {
+    LeaseId lease;
+    std::string tenant;           ///< whose region it is part of
+    std::set<std::int64_t> pids;  ///< that have ever had it
+    bool kept = false;            ///< or was
+  };
+  std::map<ExtentId, Published> published_;  ///< what is, or was, part of a region
+  std::map<RegionId, RegionFacts> regions_;
+  std::set<SessionId> clients_;  ///< all that there ever were
+  std::uint64_t last_region_ = 0;
+  std::uint64_t passed_ = 0;
   std::vector<std::pair<std::int64_t, Signal>> signals_;
   std::set<std::int64_t> asked_ever_;
   IdSource<RequestId> request_ids_;

@@ -60,6 +60,7 @@ bool World::connect(Process& process) {
   if (session) {
     process.session = *session;
     process.sessions.push_back(*session);
+    clients_.insert(*session);
     SessionFacts& facts = sessions_[*session];
     facts = {process.pid, broker_.tenant_of(*session), process.traits.honest()};
     for (DeviceIndex device = 0; device < jobs_.size(); ++device)
@@ -158,6 +159,7 @@ void World::react(std::int64_t pid) {
   process->reacts = false;
   for (DeviceIndex device = 0; device < jobs_.size(); ++device) {
     for (Bytes bytes = asked(*process, device); !bytes.is_zero(); bytes = asked(*process, device)) {
+      if (unmap_one_region(*process, device)) continue;
       if (give_back_one(*process, device, bytes).is_zero()) break;
       if (!fault_.empty()) return;
     }
@@ -221,6 +223,13 @@ void World::unmap_all(Process& process) {
     books_.unmapped(extent);
   }
   process.mapped.clear();
+  for (const auto& [import, region] : process.regions) {
+    for (const ExtentId extent : region.extents) {
+      driver_.let_go(extent);
+      books_.unmapped(extent);
+    }
+  }
+  process.regions.clear();
 }
 
 void World::lose_lane(SessionId session) {

@@ -3,6 +3,7 @@ JSON, then does what the lines of its input say, until it ends.
 
 publish FILE    loads a file's tensors as NumPy reads them, predicts, and publishes the model as the region `model`
 map             maps that region into its own model, and predicts
+mirror          the same with a replica of the model on each of two logical devices (MirroredStrategy)
 tensors         maps the region `file`, and predicts by its tensors alone, without Keras
 """
 import hashlib
@@ -80,6 +81,41 @@ def map_model(session: gpumem.Session) -> None:
         say(predicted=predicted(model))
 
 
+def mirror_model(session: gpumem.Session) -> None:
+    limits = gpumem.tensorflow.configure(session)
+    [cpu] = tf.config.list_physical_devices("CPU")
+    tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    with strategy.scope():
+        model = model_of_zeros()
+
+    def predictions_of_replicas() -> list[str]:
+        found = strategy.run(lambda: model(tf.constant(INPUT), training=False))
+        return [hashlib.sha256(one.numpy().tobytes()).hexdigest() for one in strategy.experimental_local_results(found)]
+
+    before = predictions_of_replicas()
+    # On GPUs each replica has the region of its own device.
+    with session.map_region("model") as first, session.map_region("model") as second:
+        arrays = [first.arrays(), second.arrays()]
+        try:
+            gpumem.tensorflow.load_model_weights([*arrays, arrays[0]], model)
+            refused = None
+        except gpumem.InvalidArgument as error:
+            refused = str(error)
+        unchanged = predictions_of_replicas() == before
+        gpumem.tensorflow.load_model_weights(arrays, model)
+    parts = {weight.path: strategy.experimental_local_results(weight.value) for weight in model.weights}
+    in_place = [path for path, variables in parts.items()
+                if [variable.read_value()._numpy().ctypes.data for variable in variables]
+                == [one[path].address for one in arrays]]
+    mirrored = predictions_of_replicas()
+    gpumem.tensorflow.load_model_weights(arrays[0], model)
+    say(predicted=mirrored, by_one=predictions_of_replicas(), before=before, refused=refused, unchanged=unchanged,
+        in_place=sorted(in_place), weights=sorted(parts), limits=limits,
+        devices=[variable.device for variable in next(iter(parts.values()))])
+    sys.stdin.read()
+
+
 def of_other_names(session: gpumem.Session) -> bool:
     """Whether a model takes the weights of one whose layers are called otherwise, and refuses those of another order."""
     def small(name: str, *layers: keras.Layer) -> keras.Model:
@@ -117,4 +153,4 @@ def by_tensors(session: gpumem.Session) -> None:
 
 
 with gpumem.Session.connect(label=sys.argv[1]) as connected:
-    {"publish": publish, "map": map_model, "tensors": by_tensors}[sys.argv[1]](connected, *sys.argv[2:])
+    {"publish": publish, "map": map_model, "mirror": mirror_model, "tensors": by_tensors}[sys.argv[1]](connected, *sys.argv[2:])

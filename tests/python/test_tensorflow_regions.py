@@ -8,6 +8,8 @@ import pathlib
 import re
 import struct
 import subprocess
+import sys
+import types
 
 import gpumem
 import numpy as np
@@ -81,6 +83,41 @@ def test_four_tensorflow_processes_predict_by_one_copy_as_by_an_ordinary_load(br
         assert trained != published["predicted"]
         assert [reader.say("predict")["predicted"] for reader in readers[1:]] == [published["predicted"]] * (READERS - 1)
         assert readers[0].say("predict")["predicted"] == trained
+
+
+def test_a_tensorflow_model_has_the_weights_on_each_replica_of_its_strategy(broker, file):
+    with program("publish", file) as publisher:
+        published = publisher.hear()
+        with program("mirror") as mirror:
+            found = mirror.hear()
+            assert found["predicted"] == found["by_one"] == [published["predicted"]] * 2
+            assert found["before"][0] != published["predicted"]
+            assert found["in_place"] == found["weights"] and len(found["weights"]) == 10
+            assert [device[-5:] for device in found["devices"]] == ["CPU:0", "CPU:1"]
+            assert "2 replicas, and there are 3 regions" in found["refused"] and found["unchanged"]
+            assert found["limits"] == {}
+            # one copy for both replicas; a few small ones for each of three loads
+            [whole] = broker.charged("publish")
+            assert sum(broker.charged("mirror")) <= 3 * 2 * MIB < whole
+
+
+def test_tensorflow_is_limited_on_each_device_by_what_its_slice_there_may_hold(context, broker, monkeypatch):
+    """With a stand-in: TensorFlow for the CPU sees no GPU."""
+    limits = {}
+    config = types.SimpleNamespace(
+        list_physical_devices=lambda kind: [types.SimpleNamespace(name=f"/physical_device:{kind}:{n}") for n in range(2)],
+        LogicalDeviceConfiguration=lambda memory_limit: memory_limit,
+        set_logical_device_configuration=lambda gpu, devices: limits.update({gpu.name: devices}))
+    monkeypatch.setitem(sys.modules, "tensorflow", types.SimpleNamespace(config=config))
+    monkeypatch.setenv("TF_FORCE_GPU_ALLOW_GROWTH", "false")
+    with gpumem.Session.connect(label="limits") as session:
+        second = session.usage()[1].device
+        answered = gpumem.tensorflow.configure(session, limit={second: 100 * MIB}, reserve=16 * MIB)
+        assert limits == {"/physical_device:GPU:0": [240], "/physical_device:GPU:1": [84]}  # MiB; the pools have 256
+        assert answered == {name: mib * MIB for name, [mib] in limits.items()}
+        assert os.environ["TF_FORCE_GPU_ALLOW_GROWTH"] == "true"
+        with pytest.raises(gpumem.InvalidArgument, match="leaves nothing"):
+            gpumem.tensorflow.configure(session, limit={second: 16 * MIB}, reserve=16 * MIB)
 
 
 def test_tensorflow_tensors_of_a_published_file(context, broker, file):

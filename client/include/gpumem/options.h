@@ -98,6 +98,16 @@ struct PublishOptions {
   Charging charging = Charging::kPublisher;
 };
 
+/// Which region a handle names, and for how long.
+struct RegionHandleOptions {
+  std::string owner;          ///< the tenant that has published it; empty: this session's
+  std::uint64_t version = 0;  ///< zero: the newest
+  /// How long the handle can be redeemed; at most 24 hours. Zero: a minute.
+  std::chrono::milliseconds life{0};
+  /// How often it can be redeemed.
+  std::uint64_t uses = 1;
+};
+
 struct RegionOptions {
   std::string owner;          ///< the tenant that has published it; empty: this session's
   std::uint64_t version = 0;  ///< zero: the newest

@@ -27,6 +27,8 @@ Kind kind_of(const api::ReleaseReservation&) { return Kind::kReleaseReservation;
 Kind kind_of(const api::CommitRegion&) { return Kind::kCommitRegion; }
 Kind kind_of(const api::AwaitGeneration&) { return Kind::kAwaitGeneration; }
 Kind kind_of(const api::RemoveRegion&) { return Kind::kRemoveRegion; }
+Kind kind_of(const api::ExportRegion&) { return Kind::kExportRegion; }
+Kind kind_of(const api::MapHandle&) { return Kind::kMapHandle; }
 Kind kind_of(const api::Charge&) { return Kind::kCharge; }
 Kind kind_of(const api::Ping&) { return Kind::kPing; }
 Kind kind_of(const api::Spent&) { return Kind::kSpent; }

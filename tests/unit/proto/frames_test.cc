@@ -35,8 +35,9 @@ using Bodies =
     testing::Types<Hello, OpenSlice, CloseSlice, Grow, Return, Charge, Ping, Cancel, Accept, Spent, Goodbye,
                    ExportHandle, ImportHandle, RevokeHandle, ReleaseImport, Publish, PublishShared, MapRegion,
                    MapOrReserve, ReleaseReservation, CommitRegion, AwaitGeneration, RegionGeneration,
-                   RemoveRegion, NameReserved, Published, RegionMapped, HandleExported, Imported, Describe,
-                   Explain, Welcome, SliceOpened, Waiting, Granted, Done, Failed, Described, Explained>;
+                   RemoveRegion, ExportRegion, MapHandle, NameReserved, Published, RegionMapped,
+                   HandleExported, Imported, Describe, Explain, Welcome, SliceOpened, Waiting, Granted, Done,
+                   Failed, Described, Explained>;
 TYPED_TEST_SUITE(Frame, Bodies);
 
 TYPED_TEST(Frame, ComesAsItIsSent) {
@@ -118,6 +119,8 @@ TEST(FrameVersion, IsTheFirstThatHasTheKind) {
   EXPECT_EQ(first_version_of(Kind::kMapRegion), 6);
   EXPECT_EQ(first_version_of(Kind::kRemoveRegion), 6);
   EXPECT_EQ(first_version_of(Kind::kMapOrReserve), 7);
+  EXPECT_EQ(first_version_of(Kind::kExportRegion), 8);
+  EXPECT_EQ(first_version_of(Kind::kMapHandle), 8);
   EXPECT_EQ(first_version_of(Kind::kReleaseReservation), 7);
   EXPECT_EQ(first_version_of(Kind::kCommitRegion), 7);
   EXPECT_EQ(first_version_of(Kind::kAwaitGeneration), 7);

@@ -136,6 +136,7 @@ class Region(Import):
 
     @property
     def name(self) -> str:
+        """Empty, if it was mapped by a handle."""
         return self._name
 
     @property
@@ -232,13 +233,13 @@ class Region(Import):
 
     @property
     def _title(self) -> str:
-        return f"region {self.name!r}, version {self.version},"
+        return f"region {self.name!r}, version {self.version}," if self.name else f"the region of version {self.version}"
 
     def _hold(self) -> Held:
         """What keeps it mapped while there are arrays."""
         if self._held is None:
             if not self._finalizer.detach():
-                raise FailedPrecondition(f"region {self.name!r} has been closed")
+                raise FailedPrecondition(f"region {self.name!r} has been closed" if self.name else "the region has been closed")
             handle = self._handle
             self._held = Held(lambda: load().gpumem_import_close(handle), self.ordinal)
         return self._held
@@ -257,3 +258,14 @@ class Region(Import):
             slice.close()
             raise
         return copies
+
+
+def imported(handle: int, session: Session) -> Import:
+    """What a handle has named: a region, if it has a version."""
+    info = _abi.sized(_abi.RegionInfo)
+    try:
+        check(load().gpumem_import_region(handle, ctypes.byref(info)))
+        return Region(handle, session, "") if info.version else Import(handle)
+    except BaseException:  # an interrupt
+        load().gpumem_import_close(handle)
+        raise

@@ -12,7 +12,7 @@ says more.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from . import _driver
@@ -37,10 +37,11 @@ def memory_limit(usage: DeviceUsage, total: int, *, limit: int = 0, reserve: int
     return may // _MIB * _MIB
 
 
-def configure(session: Session, *, limit: int = 0, reserve: int = RESERVE) -> dict[str, int]:
+def configure(session: Session, *, limit: int | Mapping[str, int] = 0, reserve: int = RESERVE) -> dict[str, int]:
     """Sets TensorFlow's memory limit of each GPU that it sees to what the process's slice may hold (memory_limit), and
     has it grow as needed. Answers the limits, in bytes, by TensorFlow's name of the GPU; nothing where it sees none.
 
+    limit: bytes of each GPU, or by the device's UUID; of one that is not named there is none but the tenant's.
     Call it before TensorFlow uses a GPU. MirroredStrategy stays within the slices of all devices then.
     Raises FailedPrecondition (TensorFlow has its devices already, or sees a GPU that the broker does not lend),
     InvalidArgument, ImportError.
@@ -54,7 +55,8 @@ def configure(session: Session, *, limit: int = 0, reserve: int = RESERVE) -> di
         if uuid not in usages:
             raise FailedPrecondition(f"TensorFlow sees the device {uuid}, which the broker does not lend; name those "
                                      "that it does in CUDA_VISIBLE_DEVICES")
-        limits[gpu.name] = memory_limit(usages[uuid], total, limit=limit, reserve=reserve)
+        own = limit.get(uuid, 0) if isinstance(limit, Mapping) else limit
+        limits[gpu.name] = memory_limit(usages[uuid], total, limit=own, reserve=reserve)
         try:
             tf.config.set_logical_device_configuration(
                 gpu, [tf.config.LogicalDeviceConfiguration(memory_limit=limits[gpu.name] // _MIB)])
@@ -97,19 +99,28 @@ def publish_model(session: Session, model: Any, name: str, **options: Any) -> Pu
     return publish_arrays(session, name, weights, **options)
 
 
-def load_model_weights(region: Region | Mapping[str, Array], model: Any, **options: Any) -> None:
+def load_model_weights(region: Region | Mapping[str, Array] | Sequence[Region | Mapping[str, Array]], model: Any,
+                       **options: Any) -> None:
     """Has the weights of a Keras model that is built be those of a region, without a copy. Arrays are found by the
     weights' paths; those of a model whose layers were numbered otherwise by their order. Training goes on with copies
     of what it changes.
 
+    region: of a model that was built under MirroredStrategy also one for each of its replicas, in their order: each has
+    the weights of its own device then. With one region all replicas have the weights of that one.
     options: of Region.arrays.
-    Raises StaleLayout (the region's arrays are not this model's; the words say which; the model is as before),
-    others as tensors.
+    Raises StaleLayout (a region's arrays are not this model's; the words say which; the model is as before),
+    InvalidArgument (another number of regions than of replicas), others as tensors.
     """
-    weights, arrays = _weights(model), _arrays(region, options)
-    chosen = dict(zip(weights, _matching(weights, arrays)))
-    for path, tensor in tensors(chosen).items():
-        weights[path].assign(tensor)
+    weights = _weights(model)
+    regions = region if isinstance(region, Sequence) else [region]
+    chosen = [tensors(dict(zip(weights, _matching(weights, _arrays(one, options))))) for one in regions]
+    parts = {path: _replicas(weight) for path, weight in weights.items()}
+    for path, variables in parts.items():
+        if len(chosen) not in (1, len(variables)):
+            raise InvalidArgument(f"the weight {path!r} has {len(variables)} replicas, and there are {len(chosen)} regions")
+    for path, variables in parts.items():
+        for number, variable in enumerate(variables):
+            variable.assign(chosen[number % len(chosen)][path])
 
 
 def explain(error: BaseException, session: Session) -> str:
@@ -140,6 +151,12 @@ def _weights(model: Any) -> dict[str, Any]:
     if not found:
         raise InvalidArgument("the model has no weights; build it before: call it, or model.build(shape)")
     return found
+
+
+def _replicas(weight: Any) -> Sequence[Any]:
+    """The variables of a weight, one for each replica of its strategy; without one, the weight itself."""
+    variable = getattr(weight, "value", None)
+    return getattr(variable, "values", None) or [weight]
 
 
 def _matching(weights: dict[str, Any], arrays: Mapping[str, Array]) -> Iterable[Array]:

@@ -1,0 +1,138 @@
+#include <algorithm>
+
+#include "tests/promises/world.h"
+
+// Regions: what processes do with them, and who is charged for them.
+
+namespace gpumem::core::promises {
+
+std::optional<RegionId> World::publish(Process& process, DeviceIndex device, Bytes bytes, bool keep) {
+  const auto slice = process.slices.find(device);
+  if (!process.session || slice == process.slices.end()) return std::nullopt;
+  RegionFacts facts{broker_.tenant_of(process.session), "region " + std::to_string(++last_region_), keep, {}};
+  std::vector<LeaseId> leases;
+  Bytes sum;
+  for (const auto& [extent, one] : process.mapped) {
+    const bool is_its_own = one.session == process.session && one.slice == slice->second && !one.returned;
+    if (!is_its_own || sum >= bytes || leases.size() == Handles::kMostLeases) continue;
+    leases.push_back(one.lease);
+    facts.extents.push_back(extent);
+    sum += one.size;
+  }
+  const auto region = broker_.publish(process.session, slice->second, leases, facts.name, keep, now_);
+  if (region) {
+    for (std::size_t i = 0; i < leases.size(); ++i) {
+      const auto part = Published{leases[i], facts.owner, {process.pid}, false};
+      published_.try_emplace(facts.extents[i], part).first->second.kept |= keep;
+      books_.published(facts.extents[i]);
+    }
+    regions_[*region] = std::move(facts);
+  }
+  absorb();
+  return region ? std::optional(*region) : std::nullopt;
+}
+
+std::optional<ImportId> World::map_region(Process& process, RegionId region) {
+  if (!process.session) return std::nullopt;
+  const RegionFacts& facts = regions_.at(region);
+  const auto imported = broker_.map_region(process.session, facts.owner, facts.name, now_);
+  if (imported) {
+    RegionMapping& mapping = process.regions[imported->id];
+    mapping = {process.session, imported->device, {}, broker_.tenant_of(process.session), false};
+    for (const auto& [lease, extent] : imported->leases) {
+      driver_.hold(extent.id);
+      books_.mapped(extent.id);
+      published_.at(extent.id).pids.insert(process.pid);
+      mapping.extents.push_back(extent.id);
+    }
+  }
+  absorb();
+  return imported ? std::optional(imported->id) : std::nullopt;
+}
+
+void World::unmap_region(Process& process, ImportId import) {
+  const auto found = process.regions.find(import);
+  const SessionId session = found->second.session;
+  if (process.traits.keeps_returned) {
+    found->second.released = true;
+  } else {
+    for (const ExtentId extent : found->second.extents) {
+      driver_.let_go(extent);
+      books_.unmapped(extent);
+    }
+    process.regions.erase(found);
+  }
+  if (!broker_.release_import(session, import, now_))
+    fail("process " + std::to_string(process.pid) + " may not unmap what it has mapped");
+  absorb();
+}
+
+bool World::unmap_one_region(Process& process, DeviceIndex device) {
+  for (const auto& [import, mapping] : process.regions) {
+    if (mapping.device != device || mapping.session != process.session || mapping.released) continue;
+    unmap_region(process, import);
+    return true;
+  }
+  return false;
+}
+
+void World::remove_region(RegionId region) {
+  const RegionFacts facts = regions_.at(region);
+  if (!broker_.remove_region(facts.owner, facts.name, now_)) fail("a region that there is cannot be removed");
+  absorb();
+}
+
+// Who is charged for what is published, as the broker has it: somebody who has it, or, while it is kept, a
+// session without a process. Answers what of it was proved free.
+World::FreedBytes World::follow_published() {
+  FreedBytes freed;
+  if (published_.empty()) return freed;
+  const Checkpoint checkpoint = broker_.checkpoint();
+  for (const auto& [id, tenant] : broker_.custodians())
+    sessions_.try_emplace(id, SessionFacts{.pid = 0, .tenant = tenant, .has_lane = false});
+  for (auto& [extent, one] : published_) {
+    const auto lease = checkpoint.leases.find(one.lease);
+    if (lease == checkpoint.leases.end()) {
+      const Books::Freed gone = books_.freed(extent);
+      freed[{gone.session, gone.device}] += gone.size;
+      if (!gone.was_given_back) fail("P1: freed was a region's memory that nobody has given back");
+      continue;
+    }
+    if (lease->second.session != books_.holder(extent)) {
+      fail(check_holder(extent, lease->second.session));
+      books_.passed(extent, lease->second.session, lease->second.returned);
+      ++passed_;
+    } else if (lease->second.returned) {
+      books_.given_back(extent);
+    }
+  }
+  std::erase_if(published_,
+                [&](const auto& entry) { return !checkpoint.leases.contains(entry.second.lease); });
+  std::erase_if(regions_, [&](const auto& entry) { return !checkpoint.regions.contains(entry.first); });
+  return freed;
+}
+
+std::vector<bool> World::kept_across() const {
+  std::vector<bool> kept(jobs_.size());
+  for (const auto& [pid, process] : processes_) {
+    if (process->traits.honest()) continue;
+    for (const auto& [import, mapping] : process->regions) {
+      for (const ExtentId extent : mapping.extents)
+        if (published_.contains(extent) && sessions_.at(books_.holder(extent)).tenant != mapping.tenant)
+          kept[mapping.device] = true;
+    }
+  }
+  return kept;
+}
+
+std::string World::check_holder(ExtentId extent, SessionId holder) const {
+  const Published& one = published_.at(extent);
+  const SessionFacts& facts = sessions_.at(holder);
+  const std::string name = "session " + std::to_string(holder.value) + " of " + facts.tenant;
+  if (facts.pid != 0)
+    return one.pids.contains(facts.pid) ? "" : "P3: " + name + " is charged for what it has never mapped";
+  if (facts.tenant != one.tenant) return "P3: " + name + " is charged for what " + one.tenant + " has kept";
+  return one.kept ? "" : "P3: " + name + " is charged for what was never to be kept";
+}
+
+}  // namespace gpumem::core::promises
