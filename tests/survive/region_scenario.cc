@@ -17,7 +17,7 @@ bool failed_as(const Json& answer, const char* code) {
 
 const Json kKept{{"keep", true}};
 const Json kKeptAndShared{{"keep", true}, {"charging", 1}};
-const Json kShared{{"charging", 1}};
+const Json kSharedCharge{{"charging", 1}};
 
 }  // namespace
 
@@ -40,8 +40,8 @@ void RegionScenario::play() {
 
 void RegionScenario::share() {
   come_to("a shared region", [&] {
-    return publish(ann_, "weights", 1, kShared) && map(mate_, "weights", 1) && map(bob_, "weights", 1) &&
-           came_off(ann_.ask({{"do", "remove_region"}, {"region", "weights"}})) &&
+    return publish(ann_, "weights", 1, kSharedCharge) && map(mate_, "weights", 1) &&
+           map(bob_, "weights", 1) && came_off(ann_.ask({{"do", "remove_region"}, {"region", "weights"}})) &&
            failed_as(bob_.ask(mapping_of("weights")), "NOT_FOUND");
   });
   verify();
