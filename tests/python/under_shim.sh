@@ -10,24 +10,11 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$here/client_python.sh"
 need_client "$test" "$package" "$environment"
 
+# shellcheck source=tests/python/broker_on_machine.sh
+. "$here/broker_on_machine.sh"
 work=$(mktemp -d /tmp/gpumem-python-XXXXXX)
-broker=
-finish() {
-  [ -z "$broker" ] || { kill "$broker"; wait "$broker" || true; }
-  "$build/sim/gpumem-sim" remove "$work/machine" 2> /dev/null || true
-  rm -rf "$work"
-}
-trap finish EXIT
-mkdir "$work/machine"
-"$build/sim/gpumem-sim" create "$work/machine" 2x1GiB
-# Contexts and the driver's own pools want the rest of each device.
-printf '[broker]\nreserve = "all-but 384MiB"\n' > "$work/gpumemd.toml"
-mkfifo "$work/said"
-"$build/daemon/gpumemd" --config "$work/gpumemd.toml" --runtime-dir "$work/run" --driver-dir "$work/machine" 2> "$work/said" & broker=$!
-exec 9< "$work/said"
-while read -r line <&9; do case $line in *'serving on'*) served=1; break ;; *) echo "$line" ;; esac; done
-[ -n "${served:-}" ] || { echo 'the broker does not serve'; exit 1; }
-cat <&9 > "$work/log" &
+trap 'drop_broker "$build" "$work"' EXIT
+start_broker "$build" "$work"
 
 deselected=()
 while read -r id _; do
@@ -40,6 +27,4 @@ cd "$here"
 # shellcheck disable=SC2086  # a pattern
 "$build/client/cli/gpumem" run --wait 2s --name "$test" -- \
   "$python" -m pytest -q -p no:cacheprovider "${deselected[@]}" $files
-ended=$broker broker=
-kill "$ended"
-wait "$ended" || { echo 'the broker did not end well'; cat "$work/log"; exit 1; }
+end_broker "$work"
