@@ -1,5 +1,5 @@
 """As much of CuPy as gpumem and its example use, on the simulated device: the CUDA runtime, which CuPy itself stands
-on, refuses a stand-in. Names, signatures and who keeps what alive are CuPy's; the GPU acceptance runs the real one."""
+on, refuses it (test_real_cupy.py puts a stand-in there, and takes long to install). Names, signatures and who keeps what alive are CuPy's; the GPU acceptance runs the real one."""
 from __future__ import annotations
 
 import numpy as np
