@@ -9,6 +9,12 @@ namespace {
 const Json kSharedCharge{{"sharing", kPublic}, {"charging", 1}};
 constexpr std::uint64_t kMiB = mebibytes(1).count;
 
+// Parts are rounded to bytes, of each extent.
+bool is_about(std::uint64_t bytes, std::uint64_t mebibytes) {
+  constexpr std::uint64_t kRounding = 64;
+  return bytes + kRounding >= mebibytes * kMiB && bytes <= mebibytes * kMiB + kRounding;
+}
+
 // Of kLab, and one who may have little.
 struct RegionShares : RegionsOfLab {
   RegionShares() : RegionsOfLab("[[tenant]]\nname = \"low\"\nuser = 10004\nlimit = \"2MiB\"\n") {}
@@ -17,7 +23,7 @@ struct RegionShares : RegionsOfLab {
   void expect_paid(const std::vector<std::uint64_t>& mebibytes) {
     const char* const tenants[] = {"bob", "ann", "zoe", "low"};
     for (std::size_t i = 0; i < mebibytes.size(); ++i) {
-      EXPECT_TRUE(eventually([&] { return broker_.tenant(tenants[i]).charged() == mebibytes[i] * kMiB; }))
+      EXPECT_TRUE(eventually([&] { return is_about(broker_.tenant(tenants[i]).charged(), mebibytes[i]); }))
           << tenants[i] << " pays " << broker_.tenant(tenants[i]).charged() / kMiB << " MiB";
     }
   }
@@ -32,9 +38,10 @@ TEST_F(RegionShares, FollowThoseWhoMapUnmapAndAreKilled) {
   expect_paid({6, 0, 6});
   ASSERT_TRUE(succeeded(read(*colleague)));
   expect_paid({4, 4, 4});
-  EXPECT_EQ(broker_.tenant("zoe").region_shares(), 4 * kMiB);
-  EXPECT_EQ(broker_.tenant("bob").paid_by_others(), 8 * kMiB);
-  EXPECT_EQ(broker_.tenant("lab").charged(), 8 * kMiB);
+  EXPECT_TRUE(is_about(broker_.tenant("zoe").region_shares(), 4));
+  EXPECT_TRUE(is_about(broker_.tenant("bob").paid_by_others(), 8));
+  EXPECT_TRUE(is_about(broker_.tenant("lab").charged(), 8));
+  EXPECT_EQ(broker_.tenant("lab").charged() + broker_.tenant("zoe").charged(), 12 * kMiB) << "to the byte";
   ASSERT_TRUE(succeeded(unmap(*stranger)));
   expect_paid({6, 6, 0});
   ASSERT_TRUE(succeeded(read(*stranger)));
