@@ -134,7 +134,7 @@ Result<void> BrokerBacking::map_locked(Address at, std::span<const Extent> exten
   std::vector<const cuda::Allocation*> memory;
   for (const Extent& extent : extents) {
     const auto found = extents_.find(extent.id);
-    if (found == extents_.end() || found->second.mapped) {
+    if (found == extents_.end()) {
       return Error{Code::kInternal, "extent " + std::to_string(extent.id) + " is not there to be mapped"};
     }
     memory.push_back(&found->second.memory);
@@ -144,7 +144,7 @@ Result<void> BrokerBacking::map_locked(Address at, std::span<const Extent> exten
   if (auto allowed = allow_peers(at, memory); !allowed) return allowed;
   for (const Extent& extent : extents) {
     Held& held = extents_.at(extent.id);
-    held.mapped = true;
+    ++held.mappings;
     mapped_.emplace(at, extent.id);
     at += held.memory.size().count;
   }
@@ -186,7 +186,7 @@ Result<void> BrokerBacking::unmap_locked(Address at, Bytes bytes) {
   if (!unmapped) return unmapped.error().in("memory could not be unmapped, so it is kept");
   const auto first = mapped_.lower_bound(at);
   const auto last = mapped_.lower_bound(at + bytes.count);
-  for (auto it = first; it != last; ++it) extents_.at(it->second).mapped = false;
+  for (auto it = first; it != last; ++it) --extents_.at(it->second).mappings;
   mapped_.erase(first, last);
   return {};
 }
@@ -241,7 +241,7 @@ BrokerBacking::LetGo BrokerBacking::let_go(const Leases& leases) {
   LetGo gone;
   for (const LeaseId lease : leases) {
     const auto found = extents_.find(lease);
-    if (found == extents_.end() || found->second.mapped) continue;
+    if (found == extents_.end() || found->second.mappings != 0) continue;
     gone.bytes += found->second.memory.size();
     gone.memory.push_back(std::move(found->second.memory));
     gone.leases.push_back(lease);

@@ -46,7 +46,7 @@ class BrokerBacking final : public allocator::Backing, public Borrower {
   using LeaseId = std::uint64_t;
   struct Held {
     cuda::Allocation memory;
-    bool mapped = false;
+    int mappings = 0;
   };
   /// Of extents that are let go of: the handles go first, then the broker is told.
   struct LetGo {

@@ -79,6 +79,11 @@ void AddressSpace::map(Address at, std::span<const Extent> extents) {
 }
 
 std::vector<Extent> AddressSpace::unmap(const Range& range) {
+  open_gap(range.from, range.to);
+  return take_out(range);
+}
+
+std::vector<Extent> AddressSpace::take_out(const Range& range) {
   std::vector<Extent> unmapped;
   auto at = extents_.find(range.from);
   while (at != extents_.end() && at->first < range.to) {
@@ -86,7 +91,6 @@ std::vector<Extent> AddressSpace::unmap(const Range& range) {
     mapped_ -= at->second.size;
     at = extents_.erase(at);
   }
-  open_gap(range.from, range.to);
   return unmapped;
 }
 

@@ -10,7 +10,8 @@ namespace gpumem::allocator {
 
 /// The allocator's reserved address range: which extent is mapped where, and which addresses are free.
 /// Bookkeeping only; it calls no driver.
-/// Invariant  every address is in one mapped extent, in one gap, or in one room reserved for a block.
+/// Invariant  every address is in one mapped extent, in one gap, or reserved: as room of a block, or as
+/// alias.
 class AddressSpace {
  public:
   AddressSpace(Address base, Bytes addresses);
@@ -39,10 +40,12 @@ class AddressSpace {
   Range gap_of(std::uint64_t bytes) const;
   Range largest_gap() const;
 
-  /// Records that `extents` are mapped one after the other from `at`, in a gap or in reserved room.
+  /// Records that `extents` are mapped one after the other from `at`, in a gap or in reserved addresses.
   void map(Address at, std::span<const Extent> extents);
   /// Records that the extents of `range` are unmapped; their addresses become a gap. Returns the extents.
   std::vector<Extent> unmap(const Range& range);
+  /// The same, but their addresses are reserved until release().
+  std::vector<Extent> take_out(const Range& range);
   /// Takes [at, at + bytes) out of its gap, for a block to grow into. release() returns it to the gaps.
   void reserve(Address at, std::uint64_t bytes);
   void release(Address at, std::uint64_t bytes);

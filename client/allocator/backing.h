@@ -47,11 +47,12 @@ class Backing {
   /// Errors  as Slice::grow; kCancelled.   Blocks.
   virtual Result<std::vector<Extent>, GrowError> obtain(const Request& request) = 0;
 
-  /// Maps `extents` one after the other from `at` on, readable and writable. All or nothing.
+  /// Maps `extents` one after the other from `at` on, readable and writable. All or nothing. An extent may be
+  /// mapped elsewhere, too.
   virtual Result<void> map(Address at, std::span<const Extent> extents) = 0;
   /// Unmaps [at, at + bytes), which begins and ends with extents and has no holes. All or nothing.
   virtual Result<void> unmap(Address at, Bytes bytes) = 0;
-  /// Returns `extents`, which are not mapped. If the broker cannot be told now, it is told later.
+  /// Returns `extents`, which are not mapped anywhere. If the broker cannot be told now, it is told later.
   virtual void give_back(std::vector<Extent> extents) = 0;
 
   /// Names [at, at + bytes), which is mapped, for other processes.   Errors  as Allocator::export_handle.

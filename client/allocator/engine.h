@@ -1,24 +1,13 @@
 #pragma once
-#include <array>
 #include <atomic>
 #include <memory>
 #include <optional>
-#include <stop_token>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "base/mutex.h"
-#include "client/allocator/address_map.h"
-#include "client/allocator/backing.h"
-#include "client/allocator/extent_heap.h"
-#include "client/allocator/heap.h"
+#include "client/allocator/arena.h"
 #include "client/allocator/idle_tracker.h"
-#include "client/allocator/slab_bins.h"
-#include "client/allocator/stream_port.h"
-#include "client/allocator/streams.h"
-#include "client/allocator/thread_cache.h"
-#include "client/allocator/thread_table.h"
 #include "client/background_task.h"
 #include "gpumem/options.h"
 #include "gpumem/statistics.h"
@@ -31,11 +20,9 @@ struct EngineOptions {
   bool background_task = true;  ///< returns idle memory; tests may do without
 };
 
-/// The implementation of Allocator, over any backing. A block comes from the calling thread's cache, else
-/// from the slab bins (slab slots) or the heap (spans), else from wholly free extents that are remapped
-/// together, else from the backing.
-/// Threads  any. One lock guards everything but the caches. It is never held while waiting for the broker or
-///          the device.
+/// The implementation of Allocator, over any backing: an arena, its one lock, and when it grows and shrinks.
+/// Threads  any. The lock guards everything but the threads' caches. It is never held while waiting for the
+///          broker or the device.
 class Engine {
  public:
   Engine(std::unique_ptr<Backing> backing, std::unique_ptr<StreamPort> streams, const EngineOptions& options);
@@ -57,7 +44,7 @@ class Engine {
     Span* span = map_.find(address);
     if (span == nullptr) [[unlikely]]
       return false;
-    Slot* slot = slot_of(*span, address);
+    Slot* slot = span->slot_of(address);
     return slot != nullptr && cache->put(*span, *slot, address, bytes.count);
   }
 
@@ -111,146 +98,41 @@ class Engine {
   int ordinal() const { return ordinal_; }
 
  private:
-  struct Request {
-    std::uint64_t bytes = 0;  ///< as requested, before rounding
-    StreamHandle stream = nullptr;
-    Placement placement;
-    std::chrono::milliseconds wait{0};
-    ThreadCache* cache = nullptr;  ///< the calling thread's, on the legacy default stream only
-  };
   using Clock = std::chrono::steady_clock;
-
-  static Slot* slot_of(const Span& span, Address address) {
-    const std::uint64_t offset = address - span.base;
-    const std::uint64_t slot = slot_at(offset, span.reciprocal);
-    return slot * span.slot_bytes == offset ? &span.slots[slot] : nullptr;
-  }
 
   bool is_usable() const;  ///< as usable(), without a message
   Result<void> usable() const;
-  static Error is_closed();
   /// Errors  kFailedPrecondition (closed); as Streams::index_of.
   Result<StreamIndex> stream_of(StreamHandle stream) GPUMEM_REQUIRES(lock_);
   /// The calling thread's cache, made at the first call. Null if it can have none.
   ThreadCache* own_cache();
 
   // engine.cc: blocks.
-  struct Need;
   /// Errors  kInvalidArgument, kResourceExhausted: such a block can never be had.
-  Result<void> check(const Request& request) const;
-  Result<Address, GrowError> allocate_slowly(const Request& request, ThreadCache* cache);
-  /// What `request` needs if nothing is there for it.
-  Need need_for(const Request& request, StreamIndex stream) const;
-  /// From what is free for the stream already. Zero: more is needed.
-  Address take_at_once(const Request& request, const Need& need) GPUMEM_REQUIRES(lock_);
-  /// Makes `span`, which was found for `need`, the block, or the slab that it lies in.
-  Address finish(Span& span, const Request& request, const Need& need) GPUMEM_REQUIRES(lock_);
-  Address take_cached(const Request& request) GPUMEM_REQUIRES(lock_);
-  Address take_slot(const Request& request, StreamIndex stream) GPUMEM_REQUIRES(lock_);
-  Address hand_out(Span& span, const Request& request, StreamIndex stream) GPUMEM_REQUIRES(lock_);
-  void mark_used(Slot& slot, const Request& request, StreamIndex stream) GPUMEM_REQUIRES(lock_);
-  bool has_tag(Tag tag) const;
-  std::uint64_t cache_budget() const GPUMEM_REQUIRES(lock_);
-  void tag_block(Address address, Tag tag) GPUMEM_REQUIRES(lock_);
-  struct Found {
-    Span* span = nullptr;
-    Slot* slot = nullptr;
-    BlockWord word;
-    Bytes bytes;  ///< as requested
-  };
-  /// Errors  as deallocate's.
-  Result<Found> find(Address address, Bytes bytes) const GPUMEM_REQUIRES(lock_);
+  Result<void> check(const BlockRequest& request) const;
+  Result<Address, GrowError> allocate_slowly(const BlockRequest& request, StreamHandle stream,
+                                             std::chrono::milliseconds wait, ThreadCache* cache);
   /// The stream in whose order a block is freed that the caller frees on `stream`. Errors  as stream_of.
   Result<StreamIndex> order_of_free(StreamHandle stream, StreamIndex allocated_on) GPUMEM_REQUIRES(lock_);
-  /// `epoch`  the stream's, when the block was freed.
-  void free_block(Span& span, const Block& block, StreamIndex stream, std::uint64_t epoch)
-      GPUMEM_REQUIRES(lock_);
-  void free_span(Span& span, StreamIndex stream, std::uint64_t epoch) GPUMEM_REQUIRES(lock_);
-  /// Frees the blocks that are flushed from a thread's cache.
-  ThreadCache::FlushTarget flush_target();
-  void free_flushed(const Block& block) GPUMEM_THREAD(no_thread_safety_analysis);
+  Result<void, GrowError> extend_span(Span& span, Bytes to, StreamIndex stream, ThreadCache* cache);
 
-  // engine_recorded.cc: blocks that further streams use.
-  /// A freed block whose recorded streams may still use it.
-  struct HeldBlock {
-    struct Use {
-      StreamIndex stream = kNoStream;
-      std::uint64_t epoch = 0;
-    };
-    Block block;
-    Use freed;               ///< the stream it was freed on
-    std::vector<Use> users;  ///< the recorded streams
-  };
-  /// Frees `block` on `stream`, for which other streams are recorded: at once, if it is used on no other.
-  void free_recorded(const Block& block, StreamIndex stream) GPUMEM_REQUIRES(lock_);
-  bool is_used_still(const HeldBlock& held) const GPUMEM_REQUIRES(lock_);
-  /// Frees the blocks that their recorded streams do not use any more.
-  void free_held() GPUMEM_REQUIRES(lock_);
-  /// The streams that must go on before held blocks can be free.
-  std::vector<StreamIndex> awaited_streams() const GPUMEM_REQUIRES(lock_);
-
-  // engine_spans.cc: from a request for memory to a span.
-  struct Need {
-    enum class Kind { kSpan, kSlab, kAfter, kRoom };
-    Kind kind = Kind::kSpan;
-    std::uint64_t bytes = 0;
-    StreamIndex stream = kNoStream;
-    Span* block = nullptr;  ///< kAfter: the block to extend
-    Address at = 0;         ///< kRoom
-    std::uint64_t room = 0;
-    std::chrono::milliseconds wait{0};  ///< for memory that others hold
-  };
-  /// A thread that lacks memory. One at a time grows, and what is freed meanwhile wakes those that wait.
-  struct Waiter {
-    std::uint64_t bytes = 0;  ///< that it needs
-    bool waits = false;       ///< for memory that others hold now
-    bool woken = false;       ///< there may be enough
-    std::stop_source stop{};  ///< calls its growth off
-  };
-  /// Finds or makes a span for `need`. The span is in use, but not handed out yet.
-  /// Blocks  while the backing lends memory.
+  // engine_growth.cc: what an arena cannot do alone.
+  /// As Arena::find_span, with as much more memory as that takes.   Blocks  while the backing lends memory.
   Result<Span*, GrowError> satisfy(const Need& need, ThreadCache* cache);
-  /// The part of satisfy() that needs no backing. Null: more memory is needed. Error: memory would not help.
-  Result<Span*, GrowError> satisfy_locally(const Need& need, ThreadCache* cache) GPUMEM_REQUIRES(lock_);
-  Span* take_for(const Need& need) GPUMEM_REQUIRES(lock_);
-  Span* take_from_other_streams(const Need& need) GPUMEM_REQUIRES(lock_);
-  Span* take_after(const Need& need) GPUMEM_REQUIRES(lock_);
-  std::uint64_t missing_for(const Need& need) const GPUMEM_REQUIRES(lock_);
-  Result<void> make_span_for(const Need& need) GPUMEM_REQUIRES(lock_);
-  void poll_all() GPUMEM_REQUIRES(lock_);
-  void settle(StreamIndex stream, std::uint64_t epoch) GPUMEM_REQUIRES(lock_);
-  void retire_idle_streams() GPUMEM_REQUIRES(lock_);
-  std::vector<Streams::Awaited> marks_of(const std::vector<StreamIndex>& streams) GPUMEM_REQUIRES(lock_);
-  void wait_for_all();
-  /// Flushes all threads' caches.
-  void flush_caches() GPUMEM_REQUIRES(lock_);
-  void flush_stopped(const std::vector<ThreadCache*>& caches) GPUMEM_REQUIRES(lock_);
-  /// Adds extents that the backing has lent.
-  void add_extents(std::vector<Extent> lent) GPUMEM_REQUIRES(lock_);
-  Result<void, GrowError> obtain(const Need& need, const Waiter& waiter, Clock::time_point deadline);
-  /// Waits until the waiter may grow. Growths that wait give way to those that do not.
-  /// False: look again, because it was woken, the deadline has passed, or this is closing.
-  bool take_turn(Waiter& waiter, Clock::time_point deadline) GPUMEM_REQUIRES(lock_);
-  void end_turn();
-  void begin_to_wait(Waiter& waiter) GPUMEM_REQUIRES(lock_);
-  void leave(Waiter& waiter) GPUMEM_REQUIRES(lock_);
-  bool is_waited_for() const GPUMEM_REQUIRES(lock_);
-  /// Wakes the waiters that what is free now may be enough for.
-  void wake_waiters() GPUMEM_REQUIRES(lock_);
+  Result<void, GrowError> obtain(const Need& need, const GrowthQueue::Waiter& waiter,
+                                 Clock::time_point deadline);
   Backing::Request request_for(std::uint64_t missing) const GPUMEM_REQUIRES(lock_);
-
-  // engine_blocks.cc: blocks in use.
-  Result<void, GrowError> extend_span(const Found& found, Bytes to, StreamIndex stream, ThreadCache* cache);
-  void shrink_span(Span& span, std::uint64_t to, StreamIndex stream) GPUMEM_REQUIRES(lock_);
-
-  // engine_purge.cc: idle memory, closing.
-  void age_caches() GPUMEM_REQUIRES(lock_);
-  Bytes trim_now(Bytes bytes);
-  std::uint64_t blocks_in_use() const GPUMEM_REQUIRES(lock_);
-  /// Errors  kFailedPrecondition: already closed; `only_unused`, and blocks are in use.
-  Result<void> shut_down(bool only_unused);
+  void leave(GrowthQueue::Waiter& waiter) GPUMEM_REQUIRES(lock_);
+  void wait_for_all();
   /// `port`  the marks' own. It is kept alive by the caller.
   void wait_for(std::vector<Streams::Awaited> awaited, StreamPort& port);
+
+  // engine_upkeep.cc: giving back, closing.
+  Bytes trim_now(Bytes bytes);
+  /// Errors  kFailedPrecondition: already closed; `only_unused`, and blocks are in use.
+  Result<void> shut_down(bool only_unused);
+  /// The first step: from now on every call is refused. Returns how many blocks are still in use.
+  Result<std::uint64_t> refuse_calls(bool only_unused) GPUMEM_REQUIRES(lock_);
 
   const std::uint64_t generation_;
   const EngineOptions options_;
@@ -272,34 +154,9 @@ class Engine {
   std::atomic<bool> closed_{false};
   std::atomic<int> closing_{0};  ///< calls that are about to close
   mutable Mutex lock_;
-  Condition changed_;  ///< of the waiters
-  std::vector<Waiter*> waiters_ GPUMEM_GUARDED_BY(lock_);
-  Waiter* growing_ GPUMEM_GUARDED_BY(lock_) = nullptr;  ///< whose turn it is
-  int askers_ GPUMEM_GUARDED_BY(lock_) = 0;             ///< for a turn that will not wait
-  Heap heap_ GPUMEM_GUARDED_BY(lock_);
-  ExtentHeap extents_ GPUMEM_GUARDED_BY(lock_);
-  Streams streams_ GPUMEM_GUARDED_BY(lock_);
-  SlabBins slab_bins_ GPUMEM_GUARDED_BY(lock_);
-  std::unordered_map<Address, std::vector<StreamIndex>> recorded_ GPUMEM_GUARDED_BY(lock_);  ///< in use
-  std::vector<HeldBlock> held_ GPUMEM_GUARDED_BY(lock_);
-  struct Cached {
-    std::shared_ptr<ThreadCache> cache;
-    std::uint64_t uses = 0;
-    int idle_ticks = 0;
-  };
-  std::vector<Cached> caches_ GPUMEM_GUARDED_BY(lock_);
+  Arena arena_ GPUMEM_GUARDED_BY(lock_);
   std::vector<std::string> tags_ GPUMEM_GUARDED_BY(lock_);
   IdleTracker idle_ GPUMEM_GUARDED_BY(lock_);
-  struct Counters {
-    std::array<std::uint64_t, kClasses + 1> slow{};  ///< allocations not served by a cache, by class
-    std::array<std::uint64_t, kClasses> hits{};      ///< cache hits of threads that have ended
-    std::uint64_t peak_used = 0;
-    Bytes peak_committed;
-    std::uint64_t growths = 0;
-    std::uint64_t refused = 0;
-    std::uint64_t given_back = 0;
-  };
-  Counters counters_ GPUMEM_GUARDED_BY(lock_);
   std::unique_ptr<Attachment> attachment_;
   std::optional<client::BackgroundTask> background_task_;
 };

@@ -20,6 +20,7 @@ ExtentHeap::ExtentHeap(Backing& backing, Heap& heap)
     : backing_(backing),
       heap_(heap),
       unit_(backing.granularity().count),
+      most_aliases_(backing.addresses().count / 4),
       space_(backing.base(), backing.addresses()) {}
 
 Bytes ExtentHeap::returnable() const {
@@ -44,7 +45,7 @@ void ExtentHeap::add(std::vector<Extent> extents) {
 ExtentHeap::Plan ExtentHeap::plan(std::uint64_t bytes, StreamIndex stream) const {
   const auto plan_for = [&](const Site& site) {
     if (site.maps == 0) return Plan{};
-    return Plan{site, choice_for(site.maps, site.gap.bytes(), site.before, site.after)};
+    return Plan{site, choice_for(site.maps, site.gap.bytes(), stream, site.before, site.after)};
   };
   Plan best = plan_for(best_site(bytes, stream));
   if (best.choice.missing == 0) return best;
@@ -86,7 +87,7 @@ bool ExtentHeap::can_make_span_after(const Span& block, std::uint64_t bytes, Str
 std::uint64_t ExtentHeap::missing_after(const Span& block, std::uint64_t bytes, StreamIndex stream) const {
   const auto there = space_after(block, stream);
   if (!there || there->free_bytes >= bytes) return 0;
-  return choice_for(bytes - there->free_bytes, there->most, block.after).missing;
+  return choice_for(bytes - there->free_bytes, there->most, kNoStream, block.after).missing;
 }
 
 Result<void> ExtentHeap::make_span_after(const Span& block, std::uint64_t bytes, StreamIndex stream) {
@@ -94,7 +95,8 @@ Result<void> ExtentHeap::make_span_after(const Span& block, std::uint64_t bytes,
   const auto there = space_after(block, stream);
   if (!there) return no_addresses(bytes);
   if (there->free_bytes >= bytes) return {};
-  return build(choice_for(bytes - there->free_bytes, there->most, block.after), there->at, block.after);
+  return build(choice_for(bytes - there->free_bytes, there->most, kNoStream, block.after), there->at,
+               block.after);
 }
 
 Address ExtentHeap::reserve_room(std::uint64_t bytes) {
@@ -119,16 +121,75 @@ Result<void> ExtentHeap::make_span_at(Address at, std::uint64_t bytes, std::uint
   return build(choice_for(bytes, room), at, nullptr);
 }
 
+// If work of a stream may still use an extent or the adjacent free span, the new span belongs to that stream.
 Result<void> ExtentHeap::build(Choice choice, Address at, const Span* owner) {
   if (choice.missing != 0) {
     return Error{Code::kResourceExhausted, to_string(Bytes{choice.missing}) + " are missing"};
   }
-  const auto moved =
-      std::ranges::count_if(choice.sources, [](const Source& source) { return source.span != nullptr; });
+  if (choice.sources.empty()) return {};
+  StreamIndex stream = owner != nullptr ? owner->stream : kNoStream;
+  std::uint64_t epoch = owner != nullptr ? owner->epoch : 0;
+  std::vector<Source> used;
+  for (const Source& source : choice.sources) {
+    moved_ += source.span != nullptr ? 1 : 0;
+    if (!source.is_used()) continue;
+    stream = source.span->stream;
+    epoch = std::max(epoch, source.span->epoch);
+    used.push_back(source);
+  }
+  std::erase_if(choice.sources, [](const Source& source) { return source.is_used(); });
   auto extents = gather(std::move(choice.sources));
   if (!extents) return extents.error();
-  moved_ += static_cast<std::uint64_t>(moved);
-  return map(at, std::move(*extents), owner);
+  const auto gathered = static_cast<std::ptrdiff_t>(extents->size());
+  for (const Source& source : used) extents->push_back(source.extent);
+  if (auto mapped = backing_.map(at, *extents); !mapped) {
+    add({extents->begin(), extents->begin() + gathered});
+    return mapped;
+  }
+  leave(std::move(used));
+  space_.map(at, *extents);
+  heap_.add(at, choice.bytes, stream, epoch);
+  return {};
+}
+
+// From the highest address down, so that cutting a span does not change the start of its rest.
+void ExtentHeap::leave(std::vector<Source> used) {
+  std::ranges::sort(used, std::ranges::greater(), &Source::at);
+  const Span* last = nullptr;
+  for (const auto& [extent, span, at] : used) {
+    const AddressSpace::Range range{at, at + extent.size.count};
+    if (span != last || aliases_.back().range.from != range.to) {
+      aliases_.push_back({{range.to, range.to}, {}, span->stream, span->epoch});
+    }
+    last = span;
+    aliases_.back().range.from = at;
+    aliases_.back().extents.push_back(extent);
+    aliased_.insert(extent.id);
+    alias_bytes_ += extent.size.count;
+    heap_.cut(*span, range.from, range.to);
+    space_.take_out(range);
+  }
+}
+
+bool ExtentHeap::unmap_alias(const Alias& alias) {
+  if (!backing_.unmap(alias.range.from, {alias.range.bytes()})) return false;
+  space_.release(alias.range.from, alias.range.bytes());
+  for (const Extent& extent : alias.extents) aliased_.erase(aliased_.find(extent.id));
+  alias_bytes_ -= alias.range.bytes();
+  return true;
+}
+
+// What the driver refuses to unmap is tried again at the next mark.
+void ExtentHeap::settle(StreamIndex stream, std::uint64_t epoch) {
+  std::erase_if(aliases_, [&](const Alias& alias) {
+    return alias.stream == stream && alias.epoch < epoch && unmap_alias(alias);
+  });
+}
+
+std::vector<StreamIndex> ExtentHeap::streams() const {
+  std::vector<StreamIndex> streams;
+  for (const Alias& alias : aliases_) streams.push_back(alias.stream);
+  return streams;
 }
 
 // ---- Sites: where to map ----
@@ -169,15 +230,22 @@ ExtentHeap::Site ExtentHeap::best_site(std::uint64_t bytes, StreamIndex stream) 
 
 // ---- Sources: which extents to map ----
 
-std::vector<ExtentHeap::Source> ExtentHeap::sources(const Span* excluded, const Span* also_excluded) const {
+// An extent that no work uses, but that has an alias, stays: its next mapping, or its next owner, must not
+// see the alias.
+std::vector<ExtentHeap::Source> ExtentHeap::sources(StreamIndex stream, const Span* excluded,
+                                                    const Span* also_excluded) const {
   std::vector<Source> found;
-  for (std::size_t i = 0; i < spare_.size(); ++i) found.push_back({spare_[i].size, nullptr, i});
-  for (const Span& span : heap_.long_spans_of(kNoStream)) {
+  if (stream == kNoStream) {
+    for (std::size_t i = 0; i < spare_.size(); ++i) found.push_back({spare_[i], nullptr, i});
+  }
+  for (const Span& span : heap_.long_spans_of(stream)) {
     if (&span == excluded || &span == also_excluded) continue;
     const AddressSpace::Range range = space_.whole_within(span.base, span.end());
     Address at = range.from;
     for (const Extent& extent : space_.extents_in(range)) {
-      found.push_back({extent.size, const_cast<Span*>(&span), at});
+      if (stream != kNoStream || !aliased_.contains(extent.id)) {
+        found.push_back({extent, const_cast<Span*>(&span), at});
+      }
       at += extent.size.count;
     }
   }
@@ -187,29 +255,36 @@ std::vector<ExtentHeap::Source> ExtentHeap::sources(const Span* excluded, const 
 // The largest that fit, then the smallest that covers the rest. Each size divides the next, so this finds an
 // exact sum whenever there is one.
 ExtentHeap::Choice ExtentHeap::choose(std::vector<Source> sources, std::uint64_t bytes, std::uint64_t most) {
-  std::ranges::stable_sort(sources, [](const Source& a, const Source& b) { return a.size > b.size; });
+  std::ranges::stable_sort(sources,
+                           [](const Source& a, const Source& b) { return a.extent.size > b.extent.size; });
   Choice choice;
   std::optional<Source> enough;
   for (const Source& source : sources) {
     if (choice.bytes >= bytes) break;
-    if (source.size.count > bytes - choice.bytes) {
+    if (source.extent.size.count > bytes - choice.bytes) {
       enough = source;
       continue;
     }
     choice.sources.push_back(source);
-    choice.bytes += source.size.count;
+    choice.bytes += source.extent.size.count;
   }
-  if (choice.bytes < bytes && enough && enough->size.count <= most - choice.bytes) {
+  if (choice.bytes < bytes && enough && enough->extent.size.count <= most - choice.bytes) {
     choice.sources.push_back(*enough);
-    choice.bytes += enough->size.count;
+    choice.bytes += enough->extent.size.count;
   }
   choice.missing = bytes - std::min(bytes, choice.bytes);
   return choice;
 }
 
-ExtentHeap::Choice ExtentHeap::choice_for(std::uint64_t bytes, std::uint64_t most, const Span* excluded,
-                                          const Span* also_excluded) const {
-  return choose(sources(excluded, also_excluded), rounded_up(bytes, unit_), most);
+ExtentHeap::Choice ExtentHeap::choice_for(std::uint64_t bytes, std::uint64_t most, StreamIndex stream,
+                                          const Span* excluded, const Span* also_excluded) const {
+  std::vector<Source> all = sources(kNoStream, excluded, also_excluded);
+  Choice choice = choose(all, rounded_up(bytes, unit_), most);
+  if (choice.missing == 0 || stream == kNoStream || alias_bytes_ + bytes > most_aliases_) return choice;
+  const auto used = sources(stream, excluded, also_excluded);
+  all.insert(all.end(), used.begin(), used.end());
+  Choice more = choose(std::move(all), rounded_up(bytes, unit_), most);
+  return more.missing < choice.missing ? more : choice;
 }
 
 // ---- Remapping ----
@@ -229,9 +304,9 @@ Result<std::vector<Extent>> ExtentHeap::gather(std::vector<Source> chosen) {
       spare_bytes_ -= gathered.back().size;
       continue;
     }
-    AddressSpace::Range range{last.at, last.at + last.size.count};
+    AddressSpace::Range range{last.at, last.at + last.extent.size.count};
     for (; i < chosen.size() && chosen[i].span == last.span &&
-           chosen[i].at + chosen[i].size.count == range.from;
+           chosen[i].at + chosen[i].extent.size.count == range.from;
          ++i) {
       range.from = chosen[i].at;
     }
@@ -250,20 +325,6 @@ Result<void> ExtentHeap::unmap(Span& span, const AddressSpace::Range& range, std
   return {};
 }
 
-// If work of a stream may still use the adjacent free span, the merged span belongs to that stream.
-Result<void> ExtentHeap::map(Address at, std::vector<Extent> extents, const Span* owner) {
-  if (extents.empty()) return {};
-  if (auto mapped = backing_.map(at, extents); !mapped) {
-    add(std::move(extents));
-    return mapped;
-  }
-  space_.map(at, extents);
-  std::uint64_t bytes = 0;
-  for (const Extent& extent : extents) bytes += extent.size.count;
-  heap_.add(at, bytes, owner != nullptr ? owner->stream : kNoStream, owner != nullptr ? owner->epoch : 0);
-  return {};
-}
-
 std::vector<Extent> ExtentHeap::take_free(std::uint64_t bytes) {
   return gather_or_spare(choice_for(std::min(bytes, committed().count), kAny).sources);
 }
@@ -276,6 +337,7 @@ std::vector<Extent> ExtentHeap::take_free_within(std::uint64_t bytes) {
 std::vector<Extent> ExtentHeap::take_all() {
   std::vector<Extent> all = std::exchange(spare_, {});
   spare_bytes_ = {};
+  std::erase_if(aliases_, [this](const Alias& alias) { return unmap_alias(alias); });
   const auto unmap = [&](const AddressSpace::Range& range) {
     if (!backing_.unmap(range.from, Bytes{range.bytes()})) return false;
     const auto extents = space_.unmap(range);
@@ -290,6 +352,11 @@ std::vector<Extent> ExtentHeap::take_all() {
       at += extent.size.count;
     }
   }
+  std::erase_if(all, [this](const Extent& extent) {
+    if (!aliased_.contains(extent.id)) return false;
+    spare_bytes_ += extent.size;  // the driver keeps an alias
+    return true;
+  });
   return all;
 }
 

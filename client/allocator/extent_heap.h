@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <optional>
+#include <unordered_set>
 #include <vector>
 
 #include "client/allocator/address_space.h"
@@ -10,7 +11,9 @@
 namespace gpumem::allocator {
 
 /// The extents of an allocator. Makes large free spans out of them: a wholly free extent is remapped at
-/// another address instead of being left as a hole.
+/// another address instead of being left as a hole. If work of a stream may still use it, it is mapped there
+/// for that stream alone, which comes after that work, and its former mapping, an alias, stays until the work
+/// is done.
 /// Threads  under the allocator's lock.
 class ExtentHeap {
  public:
@@ -23,6 +26,11 @@ class ExtentHeap {
   /// Bytes in extents that are spare or lie wholly within free spans, even if work may still use them.
   Bytes returnable() const;
   std::uint64_t moved() const { return moved_; }
+
+  /// The work of `stream` up to its mark `epoch` is done: unmaps the aliases that it used.
+  void settle(StreamIndex stream, std::uint64_t epoch);
+  /// The streams that aliases wait for.
+  std::vector<StreamIndex> streams() const;
 
   /// Adds extents that the backing has lent. They are mapped when needed.
   void add(std::vector<Extent> extents);
@@ -67,9 +75,16 @@ class ExtentHeap {
   };
   /// An extent that can be used: spare, or wholly free and mapped.
   struct Source {
-    Bytes size;
+    Extent extent;
     Span* span = nullptr;  ///< null: not mapped
     Address at = 0;        ///< or the place in spare_
+    bool is_used() const { return span != nullptr && span->stream != kNoStream; }
+  };
+  struct Alias {
+    AddressSpace::Range range;
+    std::vector<Extent> extents;
+    StreamIndex stream = kNoStream;
+    std::uint64_t epoch = 0;  ///< as Span's
   };
   struct Choice {
     std::vector<Source> sources;
@@ -85,12 +100,13 @@ class ExtentHeap {
   Plan plan(std::uint64_t bytes, StreamIndex stream) const;
   Site best_site(std::uint64_t bytes, StreamIndex stream) const;
   Site site_of(const AddressSpace::Range& gap, std::uint64_t bytes, StreamIndex stream) const;
-  std::vector<Source> sources(const Span* excluded, const Span* also_excluded) const;
+  std::vector<Source> sources(StreamIndex stream, const Span* excluded, const Span* also_excluded) const;
   static Choice choose(std::vector<Source> sources, std::uint64_t bytes, std::uint64_t most);
   std::vector<Extent> gather_or_spare(std::vector<Source> chosen);
-  /// Extents of at least `bytes`, if nothing is missing, and of at most `most`.
-  Choice choice_for(std::uint64_t bytes, std::uint64_t most, const Span* excluded = nullptr,
-                    const Span* also_excluded = nullptr) const;
+  /// Extents of at least `bytes`, if nothing is missing, and of at most `most`. Some that the work of
+  /// `stream` uses are among them if the others do not suffice.
+  Choice choice_for(std::uint64_t bytes, std::uint64_t most, StreamIndex stream = kNoStream,
+                    const Span* excluded = nullptr, const Span* also_excluded = nullptr) const;
   struct Following {
     std::uint64_t free_bytes = 0;  ///< free already
     Address at = 0;                ///< where more would be mapped
@@ -98,18 +114,25 @@ class ExtentHeap {
   };
   /// The free space after `block`. Nothing if something else is there.
   std::optional<Following> space_after(const Span& block, StreamIndex stream) const;
-  /// Unmaps the mapped extents of `chosen`. Returns all of `chosen`.
+  /// Unmaps the mapped extents of `chosen`, which no work uses. Returns all of `chosen`.
   Result<std::vector<Extent>> gather(std::vector<Source> chosen);
   Result<void> unmap(Span& span, const AddressSpace::Range& range, std::vector<Extent>& into);
-  Result<void> map(Address at, std::vector<Extent> extents, const Span* owner);
+  /// Makes the mappings of `used` aliases.
+  void leave(std::vector<Source> used);
+  bool unmap_alias(const Alias& alias);
+  /// Maps `choice` at `at`. `owner`  an adjacent span, or null.
   Result<void> build(Choice choice, Address at, const Span* owner);
 
   Backing& backing_;
   Heap& heap_;
   const std::uint64_t unit_;
+  const std::uint64_t most_aliases_;  ///< bytes; the other addresses are for blocks
   AddressSpace space_;
   std::vector<Extent> spare_;
   Bytes spare_bytes_;
+  std::vector<Alias> aliases_;
+  std::uint64_t alias_bytes_ = 0;
+  std::unordered_multiset<std::uint64_t> aliased_;  ///< ids of the extents that have aliases
   std::uint64_t moved_ = 0;
 };
 

@@ -40,6 +40,12 @@ struct Span : boost::intrusive::set_base_hook<> {
   Span* bin_after = nullptr;
 
   Address end() const { return base + bytes; }
+  /// The slot of the block that begins at `address`. Null if none can begin there.
+  Slot* slot_of(Address address) const {
+    const std::uint64_t offset = address - base;
+    const std::uint64_t slot = slot_at(offset, reciprocal);
+    return slot * slot_bytes == offset ? &slots[slot] : nullptr;
+  }
   bool is_free() const { return use == Use::kFree; }
 
   /// Best fit: by size, then by address.

@@ -1,19 +1,8 @@
 #include "client/allocator/streams.h"
 
-#include <cstdint>
-
 #include "client/allocator/thread_table.h"
 
 namespace gpumem::allocator {
-namespace {
-
-const auto kLegacyStream = reinterpret_cast<StreamHandle>(std::uintptr_t{1});
-const auto kPerThreadStream = reinterpret_cast<StreamHandle>(std::uintptr_t{2});
-
-}  // namespace
-
-bool Streams::is_legacy(StreamHandle handle) { return handle == nullptr || handle == kLegacyStream; }
-bool Streams::is_per_thread(StreamHandle handle) { return handle == kPerThreadStream; }
 
 Result<Streams::Key> Streams::key_of(StreamHandle handle) const {
   const auto id = port_.meet(handle);

@@ -1,5 +1,6 @@
 #pragma once
 #include <algorithm>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
@@ -25,8 +26,8 @@ class Streams {
   Streams(const Streams&) = delete;
   Streams& operator=(const Streams&) = delete;
 
-  static bool is_legacy(StreamHandle handle);
-  static bool is_per_thread(StreamHandle handle);
+  static bool is_legacy(StreamHandle handle) { return reinterpret_cast<std::uintptr_t>(handle) <= 1; }
+  static bool is_per_thread(StreamHandle handle) { return reinterpret_cast<std::uintptr_t>(handle) == 2; }
 
   /// The stream that `handle` names now. `retire_idle` is called when a new stream has no place: it retires
   /// those that it can.

@@ -128,13 +128,6 @@ void ThreadCache::retire() {
   if (engine_ref_->engine != nullptr) engine_ref_->engine->retire(*this);
 }
 
-bool ThreadCache::put_any(const Span& span, Slot& slot, Address address, std::uint64_t bytes) {
-  if (!enter()) return false;
-  const bool kept = push<Accepts::kOfStream>(span, slot, address, bytes);
-  leave();
-  return kept;
-}
-
 Address ThreadCache::take_locked(std::uint64_t bytes, std::uint32_t now) {
   const Bin& bin = bins_[class_of(bytes)];
   while (bin.count() != 0) {
@@ -171,7 +164,7 @@ std::size_t ThreadCache::refill_count(ClassIndex size_class) const {
 }
 
 void ThreadCache::refill(ClassIndex size_class, const Block* blocks, std::size_t count) {
-  ensure_capacity(size_class, nullptr);
+  open_bin(size_class, nullptr);
   Bin& bin = bins_[size_class];
   Block* top = bin.top.load(std::memory_order_relaxed);
   for (std::size_t i = 0; i < count; ++i) {
@@ -181,22 +174,20 @@ void ThreadCache::refill(ClassIndex size_class, const Block* blocks, std::size_t
   bin.top.store(top, std::memory_order_relaxed);
 }
 
-bool ThreadCache::ensure_capacity(ClassIndex size_class, const FlushTarget& into) {
+bool ThreadCache::open_bin(ClassIndex size_class, const FlushTarget& into) {
   Bin& bin = bins_[size_class];
-  if (bin.capacity() == 0) {
-    const std::size_t capacity = capacity_for(size_class);
-    if (capacity == 0) return false;
-    if (granted_ + capacity * kClassBytes[size_class] > budget_) {
-      if (++misses_ < kMissesBeforeRebalance) return false;
-      rebalance(into);
-    }
-    granted_ += capacity * kClassBytes[size_class];
-    blocks_[size_class] = std::make_unique<Block[]>(capacity);
-    bin.floor = blocks_[size_class].get();
-    bin.top.store(bin.floor, std::memory_order_relaxed);
-    bin.ceiling = bin.floor + capacity;
+  if (bin.capacity() != 0) return true;
+  const std::size_t capacity = capacity_for(size_class);
+  if (capacity == 0) return false;
+  if (granted_ + capacity * kClassBytes[size_class] > budget_) {
+    if (++misses_ < kMissesBeforeRebalance) return false;
+    rebalance(into);
   }
-  if (bin.count() == bin.capacity()) flush_bin(bin, (bin.capacity() + 1) / 2, into);
+  granted_ += capacity * kClassBytes[size_class];
+  blocks_[size_class] = std::make_unique<Block[]>(capacity);
+  bin.floor = blocks_[size_class].get();
+  bin.top.store(bin.floor, std::memory_order_relaxed);
+  bin.ceiling = bin.floor + capacity;
   return true;
 }
 
@@ -208,8 +199,14 @@ void ThreadCache::rebalance(const FlushTarget& into) {
   misses_ = 0;
 }
 
+void ThreadCache::take_older(ClassIndex size_class, std::vector<Block>& into) {
+  Bin& bin = bins_[size_class];
+  remove_oldest(bin, (bin.capacity() + 1) / 2, [&into](const Block& block) { into.push_back(block); });
+}
+
 // The oldest blocks go, because the youngest are most likely in the device's caches.
-void ThreadCache::flush_bin(Bin& bin, std::size_t count, const FlushTarget& into) {
+template <class Into>
+void ThreadCache::remove_oldest(Bin& bin, std::size_t count, Into&& into) {
   const std::size_t had = bin.count();
   const std::size_t goes = std::min(count, had);
   for (std::size_t i = 0; i < goes; ++i) {
@@ -220,7 +217,7 @@ void ThreadCache::flush_bin(Bin& bin, std::size_t count, const FlushTarget& into
 }
 
 void ThreadCache::flush(const FlushTarget& into) {
-  for (Bin& bin : bins_) flush_bin(bin, kMostBlocks, into);
+  for (Bin& bin : bins_) remove_oldest(bin, kMostBlocks, into);
 }
 
 void ThreadCache::stop(std::span<ThreadCache* const> caches) {

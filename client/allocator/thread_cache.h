@@ -37,11 +37,9 @@ class ThreadCache {
   // The owner, without a lock.
   /// The address of a block, or zero.
   Address take(std::uint64_t bytes, std::uint32_t now);
-  /// Caches the block at `address`, which is `slot` of `span`, if it is in use and its requested size is
-  /// `bytes`. False if not; then nothing has changed. The fast path: only blocks that this cache handed out.
+  /// Caches the block at `address`, which is `slot` of `span`, if it was allocated on the legacy default
+  /// stream, is in use, and its requested size is `bytes`. False if not; then nothing has changed.
   bool put(const Span& span, Slot& slot, Address address, std::uint64_t bytes);
-  /// As put(), for any block that was allocated on the legacy default stream.
-  bool put_any(const Span& span, Slot& slot, Address address, std::uint64_t bytes);
   /// The thread ends. Calls no driver, whose state of this thread may be gone.
   void retire();
 
@@ -53,12 +51,18 @@ class ThreadCache {
   std::size_t refill_count(ClassIndex size_class) const;
   /// Adds free blocks, at most refill_count().
   void refill(ClassIndex size_class, const Block* blocks, std::size_t count);
-  /// Makes space for one more block of the class. False if the budget has none for it.
-  bool ensure_capacity(ClassIndex size_class, const FlushTarget& into);
+  /// Whether the cache takes blocks of the class. Assigns a part of the budget to it, for which other classes
+  /// may be flushed.
+  bool open_bin(ClassIndex size_class, const FlushTarget& into);
+  bool is_full(ClassIndex size_class) const {
+    return bins_[size_class].count() == bins_[size_class].capacity();
+  }
+  /// Moves the older half of the blocks of the class to the end of `into`.
+  void take_older(ClassIndex size_class, std::vector<Block>& into);
   /// As take() and put(), for any block.
   Address take_locked(std::uint64_t bytes, std::uint32_t now);
   bool put_locked(const Span& span, Slot& slot, Address address, std::uint64_t bytes) {
-    return push<Accepts::kAny>(span, slot, address, bytes);
+    return push<true>(span, slot, address, bytes);
   }
   /// Removes all blocks.
   void flush(const FlushTarget& into);
@@ -97,19 +101,18 @@ class ThreadCache {
     }
     std::size_t capacity() const { return static_cast<std::size_t>(ceiling - floor); }
   };
-  /// Which blocks push() takes: those that this cache handed out, of the same stream, or any.
-  enum class Accepts { kOwn, kOfStream, kAny };
-
   bool enter();
   void leave() { busy_.store(false, std::memory_order_release); }
   /// Zero if there is no block, or if the next one was freed twice and is in another cache.
   Address pop(std::uint64_t bytes, std::uint32_t now);
-  template <Accepts accepts>
+  template <bool of_any_stream>
   bool push(const Span& span, Slot& slot, Address address, std::uint64_t bytes);
   bool claim(Slot& slot, std::uint64_t bytes, bool of_any_stream);
   std::size_t capacity_for(ClassIndex size_class) const;
   void rebalance(const FlushTarget& into);
-  void flush_bin(Bin& bin, std::size_t count, const FlushTarget& into);
+  /// Removes the oldest `count` blocks. Calls `into` with each.
+  template <class Into>
+  void remove_oldest(Bin& bin, std::size_t count, Into&& into);
 
   std::atomic<bool> busy_{false};
   std::atomic<bool> stopped_{false};
@@ -162,7 +165,7 @@ inline Address ThreadCache::take(std::uint64_t bytes, std::uint32_t now) {
 inline bool ThreadCache::put(const Span& span, Slot& slot, Address address, std::uint64_t bytes) {
   if (!enter()) [[unlikely]]
     return false;
-  const bool kept = push<Accepts::kOwn>(span, slot, address, bytes);
+  const bool kept = push<false>(span, slot, address, bytes);
   leave();
   return kept;
 }
@@ -184,7 +187,7 @@ inline Address ThreadCache::pop(std::uint64_t bytes, std::uint32_t now) {
 }
 
 // The whole word identifies an untagged block that this cache handed out.
-template <ThreadCache::Accepts accepts>
+template <bool of_any_stream>
 inline bool ThreadCache::push(const Span& span, Slot& slot, Address address, std::uint64_t bytes) {
   Bin& bin = bins_[span.size_class];
   Block* top = bin.top.load(std::memory_order_relaxed);
@@ -192,7 +195,7 @@ inline bool ThreadCache::push(const Span& span, Slot& slot, Address address, std
     return false;
   if (bytes - 1 < BlockWord::kBytesMost && slot.get() == handed_out_.with_bytes(bytes)) [[likely]] {
     slot.set(cached_);
-  } else if (accepts == Accepts::kOwn || !claim(slot, bytes, accepts == Accepts::kAny)) {
+  } else if (!claim(slot, bytes, of_any_stream)) {
     return false;
   }
   *top = {address, &slot};

@@ -31,6 +31,10 @@ void Shadow::for_each(std::uint64_t id, Address at, Bytes bytes, Each&& each) {
       broken_rule("block " + std::to_string(id) + " lies at " + place(at, {end - at}) +
                   ": nothing is mapped there");
     }
+    if (!is_latest(next->first, next->second.extent)) {
+      broken_rule("block " + std::to_string(id) + " lies at " + place(at, {end - at}) +
+                  ", in an extent that is mapped elsewhere now");
+    }
     const Address stop = std::min(end, next->first + next->second.extent.size.count);
     each(next->second.uses, at - next->first, stop - next->first, at);
     at = stop;
@@ -132,7 +136,8 @@ Bytes Shadow::in_free_extents(Bytes margin) const {
   Bytes free;
   for (auto one = mapped_.begin(); one != mapped_.end(); ++one) {
     const std::uint64_t size = one->second.extent.size.count;
-    bool used = is_in_room(one->first) || has_block(one->second, 0, size);
+    bool used = is_in_room(one->first) || has_block(one->second, 0, size) ||
+                !is_latest(one->first, one->second.extent);
     if (one != mapped_.begin()) {
       const auto before = std::prev(one);
       const std::uint64_t end = before->second.extent.size.count;
@@ -147,9 +152,21 @@ Bytes Shadow::in_free_extents(Bytes margin) const {
   return free;
 }
 
+bool Shadow::is_latest(Address at, const Extent& extent) const { return latest_.at(extent.id) == at; }
+
 void Shadow::maps(Address at, const Extent& extent) {
   const std::lock_guard lock(mutex_);
-  mapped_.emplace(at, Mapped{extent, {}});
+  Uses uses;
+  if (const auto former = latest_.find(extent.id); former != latest_.end()) {
+    const Mapped& there = mapped_.at(former->second);
+    if (has_block(there, 0, extent.size.count)) {
+      broken_rule("extent " + std::to_string(extent.id) + " is mapped at " + place(at, extent.size) +
+                  " while a block is in it at " + place(former->second, extent.size));
+    }
+    uses = there.uses;
+  }
+  latest_[extent.id] = at;
+  mapped_.emplace(at, Mapped{extent, std::move(uses)});
 }
 
 void Shadow::unmaps(Address at, const Extent& extent) {
@@ -168,6 +185,7 @@ void Shadow::unmaps(Address at, const Extent& extent) {
     }
   }
   // The work on it is over: whoever has it next, here or elsewhere, comes after that.
+  if (is_latest(at, extent)) latest_.erase(extent.id);
   mapped_.erase(found);
 }
 

@@ -9,9 +9,9 @@ namespace gpumem::test {
 
 /// What every byte of every extent was last used for. Ends the program (broken_rule.h) when a block is handed
 /// out to a stream that does not come after the work of the block before, when blocks overlap, when one lies
-/// where nothing is mapped, and when an extent is unmapped that is in use, or whose work the host does not
-/// know to be over. Threads  any. A block is told of before it is given to the allocator, and after it was
-/// had from it.
+/// where nothing is mapped or in an extent's former mapping, and when an extent is unmapped or mapped
+/// elsewhere that is in use, or unmapped where work may still use it that the host does not know to be over.
+/// Threads  any. A block is told of before it is given to the allocator, and after it was had from it.
 class Shadow final : public FakeBacking::Observer {
  public:
   Shadow(FakeBacking& backing, FakeStreams& streams);
@@ -53,6 +53,7 @@ class Shadow final : public FakeBacking::Observer {
   /// Whether a block is in [from, to), offsets in the extent.
   static bool has_block(const Mapped& mapped, std::uint64_t from, std::uint64_t to);
   bool is_in_room(allocator::Address at) const;
+  bool is_latest(allocator::Address at, const allocator::Extent& extent) const;
   static void replace(Uses& uses, std::uint64_t from, std::uint64_t to, const Use& with);
   void check_behind(StreamHandle stream, FakeStreams::Moment moment, const std::string& block) const;
   void check_turn(const Uses& uses, std::uint64_t from, std::uint64_t to, std::uint64_t id,
@@ -62,6 +63,7 @@ class Shadow final : public FakeBacking::Observer {
   FakeStreams& streams_;
   mutable std::mutex mutex_;
   std::map<allocator::Address, Mapped> mapped_;
+  std::map<std::uint64_t, allocator::Address> latest_;      ///< extents by id: where they were mapped last
   std::map<allocator::Address, allocator::Address> rooms_;  ///< begin to end
 };
 

@@ -227,7 +227,6 @@ void FakeBacking::check_mappable(Address at, std::span<const Extent> extents) co
     const auto held = held_.find(extent.id);
     if (held == held_.end()) broken_rule("map of " + name(extent) + ", which is not held");
     if (held->second.size != extent.size) broken_rule("map of " + name(extent) + ": not its size");
-    if (held->second.at != 0) broken_rule("map of " + name(extent) + ", which is mapped already");
     if (!seen.insert(extent.id).second) broken_rule("map of " + name(extent) + " twice in one call");
     bytes += extent.size;
   }
@@ -246,7 +245,7 @@ void FakeBacking::check_mappable(Address at, std::span<const Extent> extents) co
 void FakeBacking::place(Address at, const Extent& extent) {
   if (observer_ != nullptr) observer_->maps(at, extent);
   Held& held = held_.at(extent.id);
-  held.at = at;
+  ++held.mappings;
   mapped_.emplace(at, extent.id);
   mapped_bytes_ += extent.size;
   if (!options_.host_memory) return;
@@ -258,7 +257,7 @@ void FakeBacking::place(Address at, const Extent& extent) {
 void FakeBacking::displace(Address at, std::uint64_t id) {
   Held& held = held_.at(id);
   if (observer_ != nullptr) observer_->unmaps(at, {id, held.size});
-  held.at = 0;
+  --held.mappings;
   mapped_bytes_ -= held.size;
   if (!options_.host_memory) return;
   void* got = ::mmap(pointer(at), held.size.count, PROT_NONE,
@@ -302,7 +301,7 @@ void FakeBacking::give_back(std::vector<Extent> extents) {
   for (const Extent& extent : extents) {
     const auto found = held_.find(extent.id);
     if (found == held_.end()) broken_rule("give_back of " + name(extent) + ", which is not held");
-    if (found->second.at != 0) broken_rule("give_back of " + name(extent) + ", which is mapped");
+    if (found->second.mappings != 0) broken_rule("give_back of " + name(extent) + ", which is mapped");
     if (found->second.size != extent.size) broken_rule("give_back of " + name(extent) + ": not its size");
     if (file_.valid()) {
       // What comes back out of this hole reads as zero, as the broker's memory does.

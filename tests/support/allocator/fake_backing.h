@@ -85,8 +85,8 @@ class FakeBacking final : public allocator::Backing {
  private:
   struct Held {
     Bytes size;
-    std::uint64_t offset = 0;   ///< in the file
-    allocator::Address at = 0;  ///< zero: not mapped
+    std::uint64_t offset = 0;  ///< in the file
+    int mappings = 0;
   };
   struct Failure {
     std::uint64_t nth = 0;  ///< calls until it comes; zero: none is to come

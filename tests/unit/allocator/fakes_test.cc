@@ -40,7 +40,8 @@ TEST_F(FakeMemory, EndsTheProgramWhereARuleOfThePortIsBroken) {
   ASSERT_TRUE(backing_.map(base_, extents).has_value());
   const auto more = obtain(mebibytes(2));
   EXPECT_DEATH(static_cast<void>(backing_.map(base_ + mebibytes(2).count, more)), "within another");
-  EXPECT_DEATH(static_cast<void>(backing_.map(base_ + mebibytes(32).count, extents)), "mapped already");
+  ASSERT_TRUE(backing_.map(base_ + mebibytes(32).count, extents).has_value()) << "at two places";
+  ASSERT_TRUE(backing_.unmap(base_ + mebibytes(32).count, mebibytes(10)).has_value());
   EXPECT_DEATH(static_cast<void>(backing_.unmap(base_ + mebibytes(2).count, mebibytes(2))), "does not begin");
   EXPECT_DEATH(static_cast<void>(backing_.unmap(base_, mebibytes(4))), "cut");
   EXPECT_DEATH(static_cast<void>(backing_.unmap(base_, mebibytes(12))), "hole");

@@ -149,6 +149,14 @@ TEST_F(GivingBack, ThreadThatEndsLeavesItsCacheToTheOthers) {
   EXPECT_EQ(backing_.committed(), committed);
 }
 
+TEST_F(GivingBack, BatchesBetweenCachesServeOthersBeforeMoreIsRequested) {
+  free_all(allocate_many(64, kibibytes(64), nullptr), kibibytes(64), nullptr);
+  EXPECT_EQ(statistics().cached, mebibytes(4)) << "more than one cache holds of a size";
+  const auto committed = backing_.committed();
+  allocate_many(48, kibibytes(64), kTwo);
+  EXPECT_EQ(backing_.committed(), committed);
+}
+
 TEST_F(GivingBack, SurplusIsWhatAPressureCouldHave) {
   EXPECT_EQ(engine_->surplus(), Bytes{});
   burst(mebibytes(300));

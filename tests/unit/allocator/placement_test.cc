@@ -59,6 +59,39 @@ TEST_F(Placing, ExtentsAreMovedOnceTheWorkOnThemIsOver) {
   EXPECT_FALSE(streams_.is_known_reached(unused)) << "another stream's work holds nobody up";
 }
 
+TEST_F(Placing, ExtentsThatTheStreamStillUsesAreMovedForItWithoutGrowingOrWaiting) {
+  grant_least();
+  const auto all = allocate_many(32, mebibytes(2));
+  const auto used = streams_.give(kOne);
+  for (std::size_t i = 1; i < all.size(); i += 2) free(all[i], mebibytes(2));
+  const Bytes before = backing_.committed();
+  const Address at = allocate(mebibytes(32));
+  EXPECT_EQ(backing_.committed(), before);
+  EXPECT_EQ(streams_.calls(FakeStreams::Call::kWait), 0U);
+  EXPECT_FALSE(streams_.is_known_reached(used));
+  EXPECT_GT(backing_.mapped(), before) << "the work may still use the former mappings";
+  streams_.finish_all();
+  free(at, mebibytes(32));
+  pass(milliseconds(500));
+  EXPECT_EQ(backing_.mapped(), before) << "the work is over";
+  for (std::size_t i = 0; i < all.size(); i += 2) free(all[i], mebibytes(2));
+}
+
+TEST_F(Placing, ExtentsThatOthersStillUseAreMovedForAStreamBehindTheirWork) {
+  grant_least();
+  const auto all = allocate_many(32, mebibytes(2));
+  const auto used = streams_.give(kOne);
+  for (std::size_t i = 1; i < all.size(); i += 2) free(all[i], mebibytes(2));
+  const Address at = allocate(mebibytes(32), kTwo);
+  EXPECT_TRUE(streams_.is_behind(kTwo, used));
+  EXPECT_EQ(backing_.committed(), mebibytes(64));
+  EXPECT_EQ(streams_.calls(FakeStreams::Call::kWait), 0U);
+  free(at, mebibytes(32), kTwo);
+  EXPECT_TRUE(succeeded(engine_->trim(kAll))) << "which waits for the work on the former mappings";
+  EXPECT_EQ(backing_.committed(), mebibytes(32));
+  EXPECT_EQ(backing_.mapped(), mebibytes(32));
+}
+
 TEST_F(Placing, ManyExtentsAreMappedInFewCalls) {
   fill_with_holes();
   const auto before = backing_.calls(Call::kMap);

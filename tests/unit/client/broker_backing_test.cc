@@ -1,6 +1,7 @@
 // What an allocator stands on, on the simulated driver, with a broker that the tests play.
 #include "client/broker_backing.h"
 
+#include <array>
 #include <future>
 #include <thread>
 
@@ -198,7 +199,8 @@ TEST_F(BrokerBackingTest, NeverGivesBackWhatIsMapped) {
   memory->give_back(extents);
   EXPECT_EQ(broker_.leases_out(), 2U);
   put(memory->base(), 1);
-  EXPECT_EQ(memory->map(memory->base() + mebibytes(8).count, extents).error().code, Code::kInternal);
+  const std::array unknown{Extent{4711, kPage}};
+  EXPECT_EQ(memory->map(memory->base() + mebibytes(8).count, unknown).error().code, Code::kInternal);
 }
 
 TEST_F(BrokerBackingTest, TellsTheBrokerBeforeItAsksForMoreWhatItCouldNotBeTold) {
@@ -283,6 +285,22 @@ TEST_P(FailingMap, LeavesNothingMapped) {
 INSTANTIATE_TEST_SUITE_P(Calls, FailingMap,
                          testing::Values("cuMemMap fail UNKNOWN nth 1", "cuMemMap fail UNKNOWN nth 3",
                                          "cuMemSetAccess fail UNKNOWN nth 1"));
+
+TEST_F(BrokerBackingTest, ExtentThatIsMappedTwiceShowsOneMemoryAndIsKeptUntilNeitherIs) {
+  const auto memory = open();
+  const auto extents = obtain(*memory, kPage);
+  const Address there = memory->base() + mebibytes(8).count;
+  ASSERT_TRUE(memory->map(memory->base(), extents));
+  ASSERT_TRUE(memory->map(there, extents));
+  put(memory->base(), 7);
+  EXPECT_EQ(*reinterpret_cast<volatile std::uint64_t*>(there), 7U);
+  ASSERT_TRUE(memory->unmap(memory->base(), kPage));
+  memory->give_back(extents);
+  EXPECT_EQ(broker_.leases_out(), 1U) << "one mapping is left";
+  ASSERT_TRUE(memory->unmap(there, kPage));
+  memory->give_back(extents);
+  EXPECT_EQ(broker_.leases_out(), 0U);
+}
 
 TEST_F(BrokerBackingTest, ThatTheDriverDoesNotUnmapStaysAsItIs) {
   const auto memory = open();

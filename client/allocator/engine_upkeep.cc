@@ -1,8 +1,6 @@
-#include <algorithm>
 #include <utility>
 
 #include "client/allocator/engine.h"
-#include "client/fork_guard.h"
 
 // Returns idle memory, trims and closes.
 
@@ -20,38 +18,23 @@ void Engine::background_tick(Clock::time_point now) {
         static_cast<std::uint32_t>(std::chrono::duration_cast<std::chrono::seconds>(now - begun_).count()),
         std::memory_order_relaxed);
     if (idle_.is_due(now)) {
-      age_caches();
-      poll_all();
-      const std::uint64_t low = heap_.take_low_water() + extents_.spare().count;
+      arena_.caches().age();
+      arena_.poll();
+      const std::uint64_t low = arena_.heap().take_low_water() + arena_.extents().spare().count;
       if (const std::uint64_t unneeded = idle_.tick(now, low); unneeded != 0) {
-        idle = extents_.take_free_within(unneeded);
+        idle = arena_.extents().take_free_within(unneeded);
       }
-      counters_.given_back += idle.size();
+      arena_.counters().given_back += idle.size();
     }
-    used = {heap_.used_bytes()};
+    used = {arena_.heap().used_bytes()};
   }
   backing->publish(used);
   if (!idle.empty()) backing->give_back(std::move(idle));
 }
 
-// Flushes caches that their threads have not used for some ticks. Their blocks have been idle for as long.
-void Engine::age_caches() {
-  std::vector<ThreadCache*> aged;
-  for (Cached& cached : caches_) {
-    const std::uint64_t uses = cached.cache->uses();
-    cached.idle_ticks = uses == cached.uses ? cached.idle_ticks + 1 : 0;
-    cached.uses = uses;
-    if (cached.idle_ticks >= IdleTracker::kCacheTicks && cached.cache->bytes() != 0)
-      aged.push_back(cached.cache.get());
-  }
-  flush_stopped(aged);
-}
-
 Bytes Engine::surplus() const {
   const MutexLock lock(lock_);
-  Bytes sum = extents_.returnable();
-  for (const Cached& cached : caches_) sum += {cached.cache->bytes()};
-  return sum;
+  return arena_.surplus();
 }
 
 Result<Bytes> Engine::trim(Bytes bytes) {
@@ -75,29 +58,14 @@ Bytes Engine::trim_now(Bytes bytes) {
     const MutexLock lock(lock_);
     if (closed_.load()) return {};
     backing = backing_;
-    flush_caches();
-    poll_all();
-    extents = extents_.take_free(bytes.count);
+    arena_.caches().flush();
+    arena_.poll();
+    extents = arena_.extents().take_free(bytes.count);
     for (const Extent& extent : extents) given += extent.size;
-    counters_.given_back += extents.size();
+    arena_.counters().given_back += extents.size();
   }
   if (!extents.empty()) backing->give_back(std::move(extents));
   return given;
-}
-
-Result<void> Engine::release_stream(StreamHandle stream) {
-  if (auto can = usable(); !can) return can;
-  const MutexLock lock(lock_);
-  if (closed_.load()) return is_closed();
-  return streams_.forget(stream);
-}
-
-void Engine::retire(ThreadCache& cache) {
-  const MutexLock lock(lock_);
-  if (closed_.load()) return;
-  cache.flush(flush_target());
-  for (ClassIndex i = 0; i < kClasses; ++i) counters_.hits[i] += cache.hits(i);
-  std::erase_if(caches_, [&cache](const Cached& cached) { return cached.cache.get() == &cache; });
 }
 
 // ---- Closing ----
@@ -113,6 +81,24 @@ Result<void> Engine::end() {
 }
 
 // The caches stay stopped for good, so every later call takes the lock and sees closed_.
+Result<std::uint64_t> Engine::refuse_calls(bool only_unused) {
+  if (closed_.load()) return usable().error();
+  ThreadCaches& caches = arena_.caches();
+  const bool were_stopped = caches.are_stopped();
+  caches.stop();
+  const std::uint64_t left = arena_.blocks_in_use();
+  if (only_unused && left != 0) {
+    if (!were_stopped) caches.resume();
+    return Error{Code::kFailedPrecondition,
+                 std::to_string(left) + (left == 1 ? " block is" : " blocks are") +
+                     " still in use; free them, or destroy the allocator with them"};
+  }
+  closed_.store(true);
+  arena_.queue().close();
+  number_.release();
+  return left;
+}
+
 Result<void> Engine::shut_down(bool only_unused) {
   std::vector<Streams::Awaited> awaited;
   std::shared_ptr<StreamPort> waited_on;
@@ -121,27 +107,11 @@ Result<void> Engine::shut_down(bool only_unused) {
   {
     const MutexLock lock(lock_);
     closing_.fetch_sub(1);
-    if (closed_.load()) return is_closed();
+    auto refused = refuse_calls(only_unused);
+    if (!refused) return refused.error();
+    left = *refused;
     waited_on = port_;
-    flush_caches();
-    std::vector<ThreadCache*> caches;
-    for (const Cached& cached : caches_) caches.push_back(cached.cache.get());
-    ThreadCache::stop(caches);
-    if (left = blocks_in_use(); only_unused && left != 0) {
-      for (ThreadCache* cache : caches) {
-        if (!is_waited_for()) cache->resume();
-      }
-      return Error{Code::kFailedPrecondition,
-                   std::to_string(left) + (left == 1 ? " block is" : " blocks are") +
-                       " still in use; free them, or destroy the allocator with them"};
-    }
-    closed_.store(true);
-    if (growing_ != nullptr) growing_->stop.request_stop();
-    changed_.notify_all();
-    number_.release();
-    std::vector<StreamIndex> streams;
-    for (std::size_t i = 1; i < streams_.count(); ++i) streams.push_back(static_cast<StreamIndex>(i));
-    awaited = marks_of(streams);
+    awaited = arena_.marks();
   }
   {
     const std::scoped_lock lock(engine_ref_->mutex);
@@ -158,11 +128,11 @@ Result<void> Engine::shut_down(bool only_unused) {
   Bytes kept;
   {
     const MutexLock lock(lock_);
-    while (growing_ != nullptr || is_waited_for()) changed_.wait(lock_);
-    all = extents_.take_all();
-    kept = extents_.committed();
+    arena_.queue().drain(lock_);
+    all = arena_.extents().take_all();
+    kept = arena_.extents().committed();
     map_.clear();
-    streams_.drop_marks();
+    arena_.streams().drop_marks();
     backing.swap(backing_);
     port.swap(port_);
   }

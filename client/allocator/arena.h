@@ -1,0 +1,153 @@
+#pragma once
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <optional>
+#include <vector>
+
+#include "client/allocator/address_map.h"
+#include "client/allocator/extent_heap.h"
+#include "client/allocator/growth_queue.h"
+#include "client/allocator/heap.h"
+#include "client/allocator/recorded_streams.h"
+#include "client/allocator/slab_bins.h"
+#include "client/allocator/streams.h"
+#include "client/allocator/thread_caches.h"
+#include "gpumem/options.h"
+#include "gpumem/statistics.h"
+
+namespace gpumem::allocator {
+
+/// A block as it was requested.
+struct BlockRequest {
+  std::uint64_t bytes = 0;
+  Placement placement;
+  ThreadCache* cache = nullptr;  ///< the calling thread's, on the legacy default stream only
+};
+
+/// What a request needs if nothing is there for it: a span.
+struct Need {
+  enum class Kind { kSpan, kSlab, kAfter, kRoom };
+  Kind kind = Kind::kSpan;
+  std::uint64_t bytes = 0;
+  StreamIndex stream = kNoStream;
+  Span* block = nullptr;  ///< kAfter: the block to extend
+  Address at = 0;         ///< kRoom
+  std::uint64_t room = 0;
+  std::chrono::milliseconds wait{0};  ///< for memory that others hold
+};
+
+/// The memory of one allocator and the streams that may still use it: makes blocks of it, and takes them
+/// back. A block comes from the thread caches' batches, else from the slab bins (slots) or the heap (spans),
+/// else from extents that are mapped together. Never waits.
+/// Threads  under the allocator's lock, except what AddressMap allows.
+class Arena {
+ public:
+  Arena(Backing& backing, StreamPort& port, AddressMap& map, const std::atomic<std::uint32_t>& seconds);
+  Arena(const Arena&) = delete;
+  Arena& operator=(const Arena&) = delete;
+
+  // Blocks.
+  /// Errors  as Streams::index_of.
+  Result<StreamIndex> stream_of(StreamHandle stream);
+  Need need_for(const BlockRequest& request, StreamIndex stream) const;
+  /// A block from what is free for the stream already. Zero: more is needed.
+  Address take_at_once(const BlockRequest& request, const Need& need);
+  /// Finds or makes a span for `need`. Null: more memory is needed. Error: memory would not help. The span is
+  /// in use, but not handed out yet.
+  Result<Span*, GrowError> find_span(const Need& need, ThreadCache* cache);
+  /// Makes `span`, which was found for `need`, the block, or the slab that it lies in.
+  Address finish(Span& span, const BlockRequest& request, const Need& need);
+  /// How much the backing must lend for `need`.
+  std::uint64_t missing_for(const Need& need) const;
+
+  struct Found {
+    Span* span = nullptr;
+    Slot* slot = nullptr;
+    BlockWord word;
+    Bytes bytes;  ///< as requested
+  };
+  /// Errors  kInvalidArgument, as Allocator::deallocate.
+  Result<Found> find(Address address, Bytes bytes) const;
+  /// Frees the block, in the order of `stream`: into `cache`, if it is not null and takes it.
+  /// Errors  kInvalidArgument: another thread has freed it.
+  Result<void> free(const Found& found, Address address, StreamIndex stream, ThreadCache* cache);
+  Result<void> record(const Found& found, Address address, StreamIndex stream);
+  /// `stream` frees the end of the block, from `to` bytes on, and its room.
+  void shrink(Span& span, std::uint64_t to, StreamIndex stream);
+
+  // Work that the device has finished.
+  void poll();
+  void settle(StreamIndex stream, std::uint64_t epoch);
+  /// Marks of all streams that must go on before everything that was freed is free.
+  std::vector<Streams::Awaited> awaited();
+  /// Marks of all streams.
+  std::vector<Streams::Awaited> marks();
+
+  /// What is free, and may be enough for a waiter.
+  std::uint64_t free_bytes() const { return heap_.free_bytes() + extents_.spare().count; }
+  void add_extents(std::vector<Extent> lent);
+  /// Bytes that can be given back, or are in caches.
+  Bytes surplus() const { return extents_.returnable() + Bytes{caches_.bytes()}; }
+  std::uint64_t blocks_in_use() const;
+
+  // Figures.
+  struct Counters {
+    std::array<std::uint64_t, kClasses + 1> slow{};  ///< allocations not served by a cache, by class
+    std::uint64_t peak_used = 0;
+    Bytes peak_committed;
+    std::uint64_t growths = 0;
+    std::uint64_t refused = 0;
+    std::uint64_t given_back = 0;
+  };
+  AllocatorStatistics statistics() const;
+  void reset_peaks();
+  /// Blocks in use, in address order. Each has its tag's number as its tag.
+  std::vector<BlockInfo> snapshot(const std::vector<std::string>& tags) const;
+
+  Heap& heap() { return heap_; }
+  ExtentHeap& extents() { return extents_; }
+  const ExtentHeap& extents() const { return extents_; }
+  Streams& streams() { return streams_; }
+  ThreadCaches& caches() { return caches_; }
+  const ThreadCaches& caches() const { return caches_; }
+  GrowthQueue& queue() { return queue_; }
+  Counters& counters() { return counters_; }
+
+ private:
+  Address take_cached(const BlockRequest& request);
+  /// A block of a class from the batches or the slab bins, with more for the thread's cache.
+  Address take_batch(const BlockRequest& request, const Need& need);
+  Address hand_out(Span& span, const BlockRequest& request, StreamIndex stream);
+  void mark_used(Slot& slot, const BlockRequest& request, StreamIndex stream);
+  void tag_block(Address address, Tag tag);
+
+  Span* take_for(const Need& need);
+  Span* take_from_other_streams(const Need& need);
+  Span* take_after(const Need& need);
+  Result<void> make_span_for(const Need& need);
+
+  /// `epoch`  the stream's, when the block was freed.
+  void free_block(const Block& block, StreamIndex stream, std::uint64_t epoch);
+  void free_span(Span& span, StreamIndex stream, std::uint64_t epoch);
+  void free_held();
+  void retire_idle_streams();
+  std::vector<Streams::Awaited> marks_of(const std::vector<StreamIndex>& streams);
+
+  AddressMap& map_;
+  const std::atomic<std::uint32_t>& seconds_;
+  const Address base_;
+  const Bytes addresses_, limit_;
+  const std::uint64_t unit_;
+  Heap heap_;
+  ExtentHeap extents_;
+  Streams streams_;
+  SlabBins slab_bins_;
+  RecordedStreams recorded_{streams_};
+  ThreadCaches caches_;
+  GrowthQueue queue_;
+  std::vector<Block> batch_;  ///< empty between calls
+  Counters counters_;
+};
+
+}  // namespace gpumem::allocator

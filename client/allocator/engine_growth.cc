@@ -1,0 +1,141 @@
+#include <algorithm>
+
+#include "client/allocator/engine.h"
+
+// Growth: memory of the backing, and waiting for it and for the device.
+
+namespace gpumem::allocator {
+namespace {
+
+// The largest extent, as a part of what is committed, so that one block keeps little memory.
+constexpr std::uint64_t kExtentPart = 1024;
+// But at least this part of the growth, because many small extents cost many driver calls. Those of a large
+// growth may be larger: no small block comes to lie in them.
+constexpr std::uint64_t kGrowthPart = 8;
+constexpr std::uint64_t kLargeGrowthPart = 2;
+constexpr std::uint64_t kLargeGrowth = mebibytes(32).count;
+// A growth requests up to this part of what is committed, even if less is missing.
+constexpr std::uint64_t kBatchPart = 512;
+// Each round waits for all streams. Other threads may add work without end, so the rounds are bounded.
+constexpr int kMostRounds = 4;
+// Longer than any real wait, and short enough to be added to a point in time.
+constexpr std::chrono::hours kLongestWait{24 * 365};
+
+}  // namespace
+
+Result<Span*, GrowError> Engine::satisfy(const Need& need, ThreadCache* cache) {
+  const auto deadline = Clock::now() + std::min<std::chrono::milliseconds>(need.wait, kLongestWait);
+  GrowthQueue::Waiter waiter{.bytes = need.bytes};
+  std::optional<GrowError> refused;
+  bool last_resort = false;
+  for (bool last_look = false;;) {
+    {
+      const MutexLock lock(lock_);
+      auto done = closed_.load() ? GrowError(usable().error()) : arena_.find_span(need, cache);
+      if (!done || *done != nullptr || last_look) {
+        leave(waiter);
+        return !done || *done != nullptr ? done : *refused;
+      }
+      if (last_resort && refused && !waiter.waits && need.wait.count() > 0) {
+        arena_.queue().begin_to_wait(waiter);
+        arena_.caches().stop();  // until nobody waits, no block goes where the waiter would not see it
+      }
+      if (!arena_.queue().take_turn(waiter, deadline, lock_)) {
+        last_look = waiter.waits && Clock::now() >= deadline;
+        if (last_look) refused->code = Code::kDeadlineExceeded;
+        continue;
+      }
+    }
+    auto obtained = obtain(need, waiter, deadline);
+    if (obtained || obtained.error().code == Code::kCancelled) continue;
+    refused = obtained.error();
+    if (last_resort) {
+      last_look = waiter.waits || need.wait.count() <= 0;
+    } else {  // flush all caches, wait for the device, open the units for small blocks
+      last_resort = true;
+      refused.reset();
+      wait_for_all();
+      const MutexLock lock(lock_);
+      arena_.heap().open_units();
+    }
+  }
+}
+
+void Engine::leave(GrowthQueue::Waiter& waiter) {
+  arena_.queue().leave(waiter);
+  if (arena_.caches().are_stopped() && arena_.queue().is_empty() && !closed_.load()) arena_.caches().resume();
+}
+
+Result<void, GrowError> Engine::obtain(const Need& need, const GrowthQueue::Waiter& waiter,
+                                       Clock::time_point deadline) {
+  Backing::Request request;
+  std::shared_ptr<Backing> backing;
+  {
+    const MutexLock lock(lock_);
+    const std::uint64_t missing = closed_.load() ? 0 : arena_.missing_for(need);
+    if (missing == 0) {  // or closed, which the next round reports
+      arena_.queue().end_turn();
+      return {};
+    }
+    backing = backing_;
+    request = request_for(missing);
+    if (need.kind == Need::Kind::kAfter || need.kind == Need::Kind::kRoom) request.most = request.least;
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
+    if (waiter.waits) request.wait = std::max(left, std::chrono::milliseconds::zero());
+    request.stop = waiter.stop.get_token();
+  }
+  auto lent = backing->obtain(request);
+  const MutexLock lock(lock_);
+  arena_.queue().end_turn();
+  if (!lent) {
+    arena_.counters().refused += lent.error().code == Code::kCancelled ? 0 : 1;
+    return lent.error();
+  }
+  arena_.add_extents(std::move(*lent));
+  ++arena_.counters().growths;
+  return {};
+}
+
+Backing::Request Engine::request_for(std::uint64_t missing) const {
+  const auto units = [this](std::uint64_t bytes) { return std::max(bytes / unit_ * unit_, unit_); };
+  const Bytes held = arena_.extents().committed();
+  const std::uint64_t committed = held.count;
+  const std::uint64_t left = limit_.minus(held).count / unit_ * unit_;
+  Backing::Request request;
+  request.least = {missing};
+  request.most = {std::max(missing, std::min(units(committed / kBatchPart), left))};
+  const std::uint64_t part = missing < kLargeGrowth ? kGrowthPart : kLargeGrowthPart;
+  request.largest = {units(std::max((committed + missing) / kExtentPart, missing / part))};
+  return request;
+}
+
+// ---- Waiting for the device ----
+
+// A deferred free of one stream may complete a slab of another stream. So this repeats until there is nothing
+// left to wait for.
+void Engine::wait_for_all() {
+  for (int round = 0; round < kMostRounds; ++round) {
+    std::vector<Streams::Awaited> awaited;
+    std::shared_ptr<StreamPort> port;  // of the marks, even if the engine is closed meanwhile
+    {
+      const MutexLock lock(lock_);
+      if (closed_.load()) return;
+      port = port_;
+      arena_.caches().flush();
+      awaited = arena_.awaited();
+    }
+    if (awaited.empty()) return;
+    wait_for(std::move(awaited), *port);
+  }
+}
+
+void Engine::wait_for(std::vector<Streams::Awaited> awaited, StreamPort& port) {
+  for (Streams::Awaited& one : awaited) {
+    const bool done = port.wait(*one.mark).has_value();
+    const MutexLock lock(lock_);
+    one.mark.reset();
+    if (done && backing_) arena_.settle(one.stream, one.epoch);
+  }
+}
+
+}  // namespace gpumem::allocator

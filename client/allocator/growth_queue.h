@@ -1,0 +1,51 @@
+#pragma once
+#include <chrono>
+#include <cstdint>
+#include <stop_token>
+#include <vector>
+
+#include "base/mutex.h"
+
+namespace gpumem::allocator {
+
+/// The threads of one allocator that lack memory. One at a time grows. Who waits for memory that others hold
+/// gives way to who does not, and is woken when what is free may be enough.
+/// Threads  under the allocator's lock.
+class GrowthQueue {
+ public:
+  using Clock = std::chrono::steady_clock;
+  struct Waiter {
+    std::uint64_t bytes = 0;  ///< that it needs
+    bool waits = false;       ///< for memory that others hold now
+    bool woken = false;       ///< there may be enough
+    std::stop_source stop{};  ///< calls its growth off
+  };
+
+  /// Waits until the waiter may grow. False: look again, because it was woken, the deadline has passed, or
+  /// this is closed.
+  bool take_turn(Waiter& waiter, Clock::time_point deadline, Mutex& lock) GPUMEM_REQUIRES(lock);
+  void end_turn();
+
+  /// The waiter waits for memory that others hold, until leave(). Any waiter may leave.
+  void begin_to_wait(Waiter& waiter);
+  void leave(Waiter& waiter);
+  bool is_empty() const { return waiters_.empty(); }
+  /// Wakes the waiters that `free` bytes may be enough for.
+  void wake(std::uint64_t free);
+
+  /// Calls the growth in progress off. From now on nobody gets a turn.
+  void close();
+  /// Waits until nobody grows or waits.
+  void drain(Mutex& lock) GPUMEM_REQUIRES(lock);
+
+ private:
+  bool may_grow(const Waiter& waiter) const { return growing_ == nullptr && (!waiter.waits || askers_ == 0); }
+
+  Condition changed_;
+  std::vector<Waiter*> waiters_;
+  Waiter* growing_ = nullptr;  ///< whose turn it is
+  int askers_ = 0;             ///< for a turn that will not wait
+  bool closed_ = false;
+};
+
+}  // namespace gpumem::allocator
