@@ -35,7 +35,8 @@ class Growth {
     state.counters["ratio"] = median(ratios_);
     state.counters["growth_us"] = median(growths_);
     state.counters["touch_floor_us"] = median(floors_);
-    // A decision that reads ahead may take less than reads one after the other: then there is nothing beyond them.
+    // A decision that reads ahead may take less than reads one after the other: then there is nothing beyond
+    // them.
     if (beyond_.size() == ratios_.size()) state.counters["ratio_beyond_floor"] = median(beyond_);
   }
 

@@ -62,8 +62,7 @@ void Account::waited(std::chrono::nanoseconds time) {
 
 void Account::denied(Bytes asked) {
   AccountPage& page = *page_.load();
-  if (!asked.is_zero())
-    std::atomic_ref(page.last_denied_bytes).store(asked.count, std::memory_order_relaxed);
+  if (!asked.is_zero()) std::atomic_ref(page.last_denied_bytes).store(asked.count, std::memory_order_relaxed);
   std::atomic_ref(page.denials).fetch_add(1, std::memory_order_relaxed);
 }
 

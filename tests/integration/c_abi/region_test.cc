@@ -171,7 +171,8 @@ TEST_F(CRegion, IsNamedByAHandle) {
   gpumem_import_free(region);
   ASSERT_TRUE(ok(gpumem_remove_region(session_, "weights", 0)));
   EXPECT_TRUE(fails(GPUMEM_NOT_FOUND, gpumem_import_handle(session_, &handle, &region), "no such handle"));
-  EXPECT_TRUE(fails(GPUMEM_NOT_FOUND, gpumem_export_region(session_, "weights", nullptr, &handle), "weights"));
+  EXPECT_TRUE(
+      fails(GPUMEM_NOT_FOUND, gpumem_export_region(session_, "weights", nullptr, &handle), "weights"));
 }
 
 TEST_F(CRegion, SaysWhatIsWrongWithItsHandle) {
@@ -187,8 +188,8 @@ TEST_F(CRegion, SaysWhatIsWrongWithItsHandle) {
       fails(GPUMEM_INVALID_ARGUMENT, gpumem_export_region(session_, "weights", &options, &handle), "128"));
   options = GPUMEM_REGION_HANDLE_OPTIONS_INIT;
   options.life_ms = -1;
-  EXPECT_TRUE(
-      fails(GPUMEM_INVALID_ARGUMENT, gpumem_export_region(session_, "weights", &options, &handle), "life_ms"));
+  EXPECT_TRUE(fails(GPUMEM_INVALID_ARGUMENT, gpumem_export_region(session_, "weights", &options, &handle),
+                    "life_ms"));
   options.life_ms = 25 * 3'600'000;
   EXPECT_TRUE(fails(GPUMEM_INVALID_ARGUMENT, gpumem_export_region(session_, "weights", &options, &handle),
                     "24 hours"));
