@@ -295,6 +295,19 @@ TEST_F(BrokerKeptRegion, ThatNobodyReadsGivesWayFirst) {
   EXPECT_FALSE(is_there("left"));
 }
 
+// Only what somebody is guaranteed takes a region from its readers.
+TEST_F(BrokerKeptRegion, ThatOthersWantInFairnessGivesWayWhenItsLastReaderLeaves) {
+  const Grant grant = publish(mebibytes(48), kept());
+  machine.die(publisher);
+  const ImportId import = use(ann);
+  const RequestId request = machine.grow(zoe, machine.slice(zoe), mebibytes(24), seconds(60));
+  ASSERT_FALSE(machine.is_answered(request)) << machine.why(request);
+  ASSERT_TRUE(is_there());
+  stop(ann, import, grant);
+  EXPECT_TRUE(machine.is_granted(request)) << machine.why(request);
+  EXPECT_FALSE(is_there());
+}
+
 // Processes keep what they have as long as regions that none has suffice.
 TEST_F(BrokerKeptRegion, GivesWayBeforeAnyProcessOfItsTenantIsAsked) {
   publish(mebibytes(16), kept());
