@@ -85,7 +85,8 @@ Address Arena::take_batch(const BlockRequest& request, const Need& need) {
   if (batch_.empty()) return 0;
   const Block block = batch_.back();
   batch_.pop_back();
-  if (!batch_.empty()) request.cache->refill(size_class, batch_.data(), batch_.size());
+  if (request.cache != nullptr && !batch_.empty())
+    request.cache->refill(size_class, batch_.data(), batch_.size());
   ++counters_.slow[size_class];
   mark_used(*block.slot, request, need.stream);
   return block.address;
