@@ -236,7 +236,7 @@ class Ledger {
   };
   // A change of what is paid of others' charges, or by others.
   struct Sharing {
-    Bytes Account::*part = nullptr;
+    Bytes Account::*part;  // null: of nobody
     Bytes more;
     Bytes less;
     TenantId below;  // that all of them belong to; none: nobody

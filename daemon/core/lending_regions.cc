@@ -122,7 +122,7 @@ Result<void> Lending::check_mapping(const Session& session, const Region& region
 
 Result<const Region*> Lending::mappable(const Session& session, const std::string& owner,
                                         const std::string& name, std::uint64_t version, TimePoint now) {
-  const auto region = visible(session, owner, name, version, now);
+  auto region = visible(session, owner, name, version, now);
   if (!region) return region;
   if (auto able = check_mapping(session, **region); !able) return able.error();
   return region;
