@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <memory>
 #include <system_error>
 #include <thread>
 
@@ -53,13 +54,27 @@ void begin_anew_in_child() {
   barriers.compare_exchange_strong(being, Barriers::kUnknown);
 }
 
+const int kNoForksHeard = ::pthread_atfork(nullptr, nullptr, begin_anew_in_child);
+
 /// A page whose protection changes, which interrupts every processor that runs a thread of this process
 /// (x86).
 class GuardPage {
  public:
+  /// Used until the process ends. Whichever thread is in here, a forked child is not held up: it has the
+  /// page, or makes one.
   static GuardPage& get() {
-    static auto* const kPage = new GuardPage;  // used until the process ends
-    return *kPage;
+    static std::atomic<GuardPage*> page{nullptr};
+    GuardPage* known = page.load(std::memory_order_acquire);
+    if (known != nullptr) return *known;
+    auto made = std::make_unique<GuardPage>();
+    return page.compare_exchange_strong(known, made.get(), std::memory_order_acq_rel) ? *made.release()
+                                                                                      : *known;
+  }
+  GuardPage() = default;
+  GuardPage(const GuardPage&) = delete;
+  GuardPage& operator=(const GuardPage&) = delete;
+  ~GuardPage() {
+    if (is_there()) ::munmap(page_, 1);
   }
   bool is_there() const { return page_ != MAP_FAILED; }
   void interrupt_all_threads() {
@@ -96,10 +111,9 @@ bool register_in_a_thread() {
 
 void ThreadCache::prepare() {
 #if GPUMEM_PLAIN_FENCES
-  static const int kForks = ::pthread_atfork(nullptr, nullptr, begin_anew_in_child);
   Barriers unknown = Barriers::kUnknown;
   if (!barriers.compare_exchange_strong(unknown, Barriers::kBeingRegistered)) return;
-  if (kForks != 0 || has_one_thread() || !register_in_a_thread()) register_for_barriers();
+  if (kNoForksHeard != 0 || has_one_thread() || !register_in_a_thread()) register_for_barriers();
 #endif
 }
 
