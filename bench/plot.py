@@ -174,26 +174,30 @@ def decide_section(found):
         decision_table(found, lambda one: f"{one['median_us']:.1f}, {one['p99_us']:.1f}"), growth_words(found)])
 
 
+def growth_table(benchmarks, pattern, header, cells):
+    """A row of `cells` for each benchmark whose name is of `pattern`, begun by the numbers in the name."""
+    lines = ["| " + " | ".join(header) + " |", "| --: |" + " --: |" * (len(header) - 1)]
+    for one in benchmarks:
+        if match := re.fullmatch(pattern, one["name"]):
+            numbers = ", ".join(thousands(int(number)) for number in match.groups())
+            lines.append("| " + " | ".join([numbers, *cells(one)]) + " |")
+    return "\n".join(lines)
+
+
 def decide_growth_section(benchmarks):
     """How a decision grows from 10 tenants with 10 requests, and what reading its records takes."""
-    lines = ["| tenants, waiting | by 10, 10 | more, microseconds | reads of records, microseconds |",
-             "| --: | --: | --: | --: |"]
-    for one in benchmarks:
-        if match := re.fullmatch(r"decide_growth/tenants:(\d+)/waiters:(\d+)", one["name"]):
-            lines.append(f"| {thousands(int(match[1]))}, {thousands(int(match[2]))} | {one['ratio']:.1f} | "
-                         f"{one['growth_us']:.1f} | {one['touch_floor_us']:.1f} |")
-    return "\n".join(lines)
+    return growth_table(
+        benchmarks, r"decide_growth/tenants:(\d+)/waiters:(\d+)",
+        ["tenants, waiting", "by 10, 10", "more, microseconds", "reads of records, microseconds"],
+        lambda one: [f"{one['ratio']:.1f}", f"{one['growth_us']:.1f}", f"{one['touch_floor_us']:.1f}"])
 
 
 def growth_section(benchmarks):
     """How a decision of the whole broker grows from 10 tenants to 10,000, and beyond the reads it cannot do without."""
-    lines = ["| waiting | 10 000 tenants by 10 | reads of records, microseconds | without them: 10 000 tenants by 10 |",
-             "| --: | --: | --: | --: |"]
-    for one in benchmarks:
-        if match := re.fullmatch(r"decide_broker_growth/waiters:(\d+)", one["name"]):
-            lines.append(f"| {thousands(int(match[1]))} | {one['ratio']:.2f} | {one['touch_floor_us']:.1f} | "
-                         f"{one['ratio_beyond_floor']:.2f} |")
-    return "\n".join(lines)
+    return growth_table(
+        benchmarks, r"decide_broker_growth/waiters:(\d+)",
+        ["waiting", "10 000 tenants by 10", "reads of records, microseconds", "without them: 10 000 tenants by 10"],
+        lambda one: [f"{one['ratio']:.2f}", f"{one['touch_floor_us']:.1f}", f"{one['ratio_beyond_floor']:.2f}"])
 
 
 def joint_section(found, single):
