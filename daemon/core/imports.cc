@@ -90,12 +90,18 @@ const Imports::Shared* Imports::find(LeaseId lease) const {
   return found == shared_.end() ? nullptr : &found->second;
 }
 
-void Imports::note_unproved(LeaseId lease) {
+void Imports::set_unproved(LeaseId lease, bool unproved) {
   const auto found = shared_.find(lease);
-  if (found == shared_.end()) return;
+  if (found == shared_.end() || found->second.unproved == unproved) return;
   count_all(found->second, Count::kOut);
-  found->second.unproved = true;
+  found->second.unproved = unproved;
   count_all(found->second, Count::kIn);
+}
+
+const std::set<LeaseId>& Imports::known(SessionId session) const {
+  static const std::set<LeaseId> none;
+  const auto own = by_user_.find(session);
+  return own == by_user_.end() ? none : own->second;
 }
 
 void Imports::pass(LeaseId lease, SessionId holder, bool may_keep) {

@@ -66,7 +66,10 @@ class Imports {
   void share(LeaseId lease, const Shared& shared);
   /// None: nobody has ever imported it.
   const Shared* find(LeaseId lease) const;
-  void note_unproved(LeaseId lease);
+  /// Whether the driver does not prove it free, after it was given back.
+  void set_unproved(LeaseId lease, bool unproved);
+  /// What the session uses, or has used and is not free yet.
+  const std::set<LeaseId>& known(SessionId session) const;
   /// Another session holds it now. The one before `may_keep` what it gave back.
   void pass(LeaseId lease, SessionId holder, bool may_keep);
   /// Its memory is free. Returns who has used it.

@@ -276,6 +276,7 @@ class Lending {
   void move(Session& session, TenantId to);
   std::vector<Region> move_regions(const std::map<SessionId, TenantId>& owners, TimePoint now);
   void pass_unproved(Lease& lease);
+  void prove_anew(Lease& lease, TimePoint now);
   Session* heir_of(const Lease& lease);
   void pass(Lease& lease, Session& heir);
   void take_back(Lease& lease);

@@ -43,6 +43,9 @@ void Lending::end(Session& session, bool may_be_in_use, TimePoint now) {
     undo(assemblies_.extract(id).mapped());
   for (const RequestId id : places_.forget_all_of(session.id)) state_.arbiter.release_place(id);
   handles_.drop_all_of(session.id);
+  if (session.exited) {
+    for (const LeaseId known : state_.imports.known(session.id)) prove_anew(lease(known), now);
+  }
   if (!may_be_in_use) {
     for (const auto& [id, leases] : state_.imports.of(session.id)) {
       state_.outbox.record(Checkpoint::ImportGone{id});
@@ -52,18 +55,29 @@ void Lending::end(Session& session, bool may_be_in_use, TimePoint now) {
   }
   for (auto next = session.leases.begin(); next != session.leases.end();) {
     Lease& lease = *next++;  // it may pass to another session
-    if (lease.in_store)      // what was given back before is being freed all the same
-      pass_unproved(lease);
-    else if (may_be_in_use)
+    if (lease.in_store) {    // what was given back before is being freed all the same
+      if (session.exited) prove_anew(lease, now);
+    } else if (may_be_in_use) {
       set_state(lease, Charge::kQuarantined);
-    else
+    } else {
       let_go(lease, now);
+    }
   }
   settle_shares();  // the session may be the last of its tenant
-  if (!session.exited) return;
-  for (const auto& [device, holding] : session.holdings) {
-    if (!(holding.unproved + holding.fabric[Charge::kQuarantined]).is_zero()) stores_[device].retry_now(now);
+}
+
+// A process that may be why the driver did not prove it free is gone: nobody else answers for it before the
+// driver was asked again.
+void Lending::prove_anew(Lease& lease, TimePoint now) {
+  if (!lease.in_store) return;
+  if (std::exchange(lease.unproved, false)) {
+    if (!lease.fabric) {
+      state_.session(lease.session).holdings[lease.device].unproved -= lease.extent.size;
+      set_state(lease, Charge::kReturning);
+    }
+    state_.imports.set_unproved(lease.id, false);
   }
+  stores_[lease.device].retry_now(now);
 }
 
 void Lending::move(const std::map<SessionId, TenantId>& owners, TimePoint now) {
@@ -114,7 +128,7 @@ SessionId Lending::unproved(LeaseId id, TimePoint now) {
   Session& session = state_.session(lease.session);
   if (!std::exchange(lease.unproved, true) && !lease.fabric)
     session.holdings[lease.device].unproved += lease.extent.size;
-  state_.imports.note_unproved(id);
+  state_.imports.set_unproved(id, true);
   set_state(lease, Charge::kQuarantined);
   state_.note_bytes(Event::Kind::kQuarantined, session, lease.device, lease.extent.size, now);
   pass_unproved(lease);

@@ -193,12 +193,14 @@ Bytes plan_overcommitted(const Ledger& ledger, const Arbiter& arbiter, DeviceInd
   return collected;
 }
 
-// Those below the debtor who declared something, the largest amount first.
-std::vector<std::pair<Bytes, TenantId>> declarers(const Ledger& ledger, TenantId debtor,
+// Those below the debtor who declared something beyond what is guaranteed to them, the largest amount first.
+std::vector<std::pair<Bytes, TenantId>> declarers(const Ledger& ledger, DeviceIndex device, TenantId debtor,
                                                   const ReclaimFacts& facts) {
   std::vector<std::pair<Bytes, TenantId>> found;
   for (const auto& [leaf, bytes] : facts.declared) {
-    if (!bytes.is_zero() && is_below(ledger, leaf, debtor)) found.emplace_back(bytes, leaf);
+    const Bytes beyond = ledger.used(leaf, device).minus(ledger.quota(leaf, device).guarantee);
+    const Bytes part = std::min(bytes, beyond);
+    if (!part.is_zero() && is_below(ledger, leaf, debtor)) found.emplace_back(part, leaf);
   }
   std::ranges::sort(found, [](const auto& a, const auto& b) {
     return a.first != b.first ? a.first > b.first : a.second < b.second;
@@ -238,7 +240,7 @@ ReclaimTargets plan_debt(const Ledger& ledger, DeviceIndex device, TenantId debt
                          const ReclaimFacts& facts) {
   ReclaimTargets targets;
   Bytes due = ledger.debt(debtor, device).minus(facts.coming(debtor));
-  for (const auto& [bytes, leaf] : declarers(ledger, debtor, facts)) {
+  for (const auto& [bytes, leaf] : declarers(ledger, device, debtor, facts)) {
     const Bytes part = std::min(due, bytes);
     if (part.is_zero()) break;
     targets[leaf].declared = part;

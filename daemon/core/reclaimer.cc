@@ -248,7 +248,8 @@ void Reclaimer::ask(Session& session, DeviceIndex device, const Share& share, Ti
   // A request that nothing followed from is another one when something does.
   if (before.is_zero() || becomes_forced) {
     request.deadline = now + state_.policy.devices[device].reclaim.deadline;
-    if (const auto due = liable_until(session, device)) request.deadline = std::min(request.deadline, *due);
+    if (const auto due = liable_until(session, device))
+      request.deadline = std::clamp(*due, now, request.deadline);
   }
   if (before == share.bytes && !becomes_forced) return;
   state_.outbox.touch(session.id);

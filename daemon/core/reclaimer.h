@@ -109,7 +109,7 @@ class Reclaimer {
   void end_for_debt(DeviceIndex device, TenantId debtor, TimePoint now);
   template <class Amount>
   bool end_one(DeviceIndex device, const ReclaimTargets& targets, Bytes lack, TimePoint now, Amount amount);
-  void end_keepers(const Session& holder, DeviceIndex device, TimePoint now);
+  void end_keepers(const Session& holder, DeviceIndex device, Bytes needed, TimePoint now);
   const Session* choose(TenantId tenant, DeviceIndex device, Bytes needed, TimePoint now) const;
   std::optional<TimePoint> due_of(const Session& session, DeviceIndex device) const;
   std::optional<TimePoint> liable_until(const Session& session, DeviceIndex device) const;

@@ -112,17 +112,23 @@ bool Reclaimer::end_one(DeviceIndex device, const ReclaimTargets& targets, Bytes
   }
   replan();
   terminations_.begin(*chosen, device, now);
-  end_keepers(*chosen, device, now);
+  end_keepers(*chosen, device, std::min(most, lack), now);
   return true;
 }
 
 // Its memory comes back only with those who have imported it, and who were asked together with it. Whoever is
-// of another tenant is charged for it then, and answers for that.
-void Reclaimer::end_keepers(const Session& holder, DeviceIndex device, TimePoint now) {
-  for (const auto& [id, kept] : state_.imports.keepers(holder.id, device)) {
-    if ((kept.used + kept.suspected).is_zero()) continue;
+// of another tenant is ended only where the rest is less than what is `needed`, and not if it says that it
+// has let go, since it may be right; it is charged for what it keeps when the holder is gone.
+void Reclaimer::end_keepers(const Session& holder, DeviceIndex device, Bytes needed, TimePoint now) {
+  const auto& keepers = state_.imports.keepers(holder.id, device);
+  Bytes rest = holder.holding(device).leaving();
+  for (const auto& [id, kept] : keepers) {
+    if (state_.session(id).tenant != holder.tenant) rest = rest.minus(kept.used);
+  }
+  for (const auto& [id, kept] : keepers) {
     const Session& session = state_.session(id);
-    if (session.tenant != holder.tenant) continue;
+    const bool is_mate = session.tenant == holder.tenant;
+    if ((is_mate ? kept.used + kept.suspected : kept.used).is_zero() || !(is_mate || rest < needed)) continue;
     if (const auto due = due_of(session, device); due && *due <= now)
       terminations_.begin(session, device, now);
   }
@@ -141,6 +147,8 @@ const Session* Reclaimer::choose(TenantId tenant, DeviceIndex device, Bytes need
     if (*due < first) chosen = nullptr;
     first = *due;
     const Bytes bytes = session.holding(device).leaving() + session.declared(device);
+    const Imports::Kept kept = state_.imports.kept(id, device);
+    if ((bytes + kept.used + kept.suspected).is_zero()) continue;  // its end would bring nothing
     const bool suffices = bytes >= needed;
     const bool is_better =
         chosen == nullptr || (suffices ? brings < needed || bytes < brings : bytes > brings);
@@ -159,7 +167,9 @@ std::optional<TimePoint> Reclaimer::due_of(const Session& session, DeviceIndex d
     return std::nullopt;
   const ReclaimRequest& request = found->second;
   std::optional<TimePoint> due;
-  if (!request.bytes.is_zero() && request.forced) due = request.deadline;
+  const Imports::Kept kept = state_.imports.kept(session.id, device);
+  const bool has_let_go = request.own.is_zero() && (kept.used + kept.suspected).is_zero();
+  if (!request.bytes.is_zero() && request.forced && !has_let_go) due = request.deadline;
   const auto liable = liable_until(session, device);
   return liable && (!due || *liable < *due) ? liable : due;
 }

@@ -36,14 +36,24 @@ Bytes Terminations::sum(TenantId of, TimePoint now, Amount amount) const {
 }
 
 Bytes Terminations::coming(DeviceIndex device, TenantId of, TimePoint now) const {
-  return sum(of, now, [&](const Session& session) { return session.holding(device).leaving(); });
+  return sum(of, now, [&](const Session& session) { return brings(session, device); });
+}
+
+// Without what a process of another tenant keeps, which is not being ended.
+Bytes Terminations::brings(const Session& session, DeviceIndex device) const {
+  Bytes kept_most;
+  for (const auto& [id, kept] : state_.imports.keepers(session.id, device)) {
+    if (state_.session(id).tenant != session.tenant && !ending_.contains(id))
+      kept_most = std::max(kept_most, kept.used);
+  }
+  return session.holding(device).leaving().minus(kept_most);
 }
 
 Bytes Terminations::coming_with_outside(DeviceIndex device, TenantId of, TimePoint now) const {
   return sum(of, now, [&](const Session& session) {
     const auto outside = session.outside.find(device);
     const Bytes besides = outside == session.outside.end() ? Bytes{} : outside->second.total();
-    return session.holding(device).leaving() + besides;
+    return brings(session, device) + besides;
   });
 }
 

@@ -37,6 +37,7 @@ class Terminations {
     TimePoint given_up_at;  ///< what it holds is not counted on any more
     bool killed = false;
   };
+  Bytes brings(const Session& session, DeviceIndex device) const;
   template <class Amount>
   Bytes sum(TenantId of, TimePoint now, Amount amount) const;
 

@@ -34,6 +34,8 @@ class Books {
   };
   Freed freed(ExtentId extent);
   SessionId holder(ExtentId extent) const { return lent_.at(extent).session; }
+  DeviceIndex device(ExtentId extent) const { return lent_.at(extent).device; }
+  Bytes size(ExtentId extent) const { return lent_.at(extent).size; }
   /// The broker says that so much of what the session has given back is free. What is physically still mapped
   /// is lost to it from then on. Answers false if the session has not given back as much.
   bool freed(SessionId session, DeviceIndex device, Bytes bytes);

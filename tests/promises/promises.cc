@@ -17,8 +17,7 @@ std::string Promises::check(const Happened& happened, const State& state) {
   if (before_.empty()) before_ = accounts;
   std::vector<bool> excused = state.stolen;
   for (DeviceIndex device = 0; device < broker_.device_count(); ++device) {
-    // Each tenant that keeps a region has a deadline of its own (docs/guarantees.md).
-    if (!books_.lost(device).is_zero() || state.kept_across[device]) excused[device] = true;
+    if (!books_.lost(device).is_zero()) excused[device] = true;
     const bool in_debt = std::ranges::any_of(accounts, [&](const auto& entry) {
       return entry.first.second == device && entry.second.used() > entry.second.quota.limit;
     });
@@ -31,6 +30,7 @@ std::string Promises::check(const Happened& happened, const State& state) {
   const auto also = [&](std::string more) {
     if (fault.empty()) fault = std::move(more);
   };
+  note_inherited(happened);
   if (!happened.grants.empty()) also(check_limits(happened, accounts, state));
   for (const auto& [session, signal] : happened.signals) also(check_signal(session, signal, accounts, state));
   for (const auto& [pid, signal] : happened.foreign_signals) also(check_foreign_signal(pid, signal, state));
@@ -72,23 +72,39 @@ std::string Promises::check_books(const Accounts& accounts, const State& state) 
   return {};
 }
 
+void Promises::note_inherited(const Happened& happened) {
+  if (happened.inherited.empty()) return;
+  const auto parents = broker_.parents();
+  for (const auto& [of, bytes] : happened.inherited)
+    for (std::string above = parents.at(of.first); !above.empty(); above = parents.at(above))
+      crowded_.emplace(above, of.second);
+}
+
 std::string Promises::check_limits(const Happened& happened, const Accounts& accounts,
                                    const State& state) const {
   const auto parents = broker_.parents();
   for (const auto& [session, device] : happened.grants) {
     const auto facts = state.sessions.find(session);
     if (facts == state.sessions.end()) continue;
+    // A charge that comes with memory of a region passes any limit.
+    const auto inherited = [&, device = device](const std::string& tenant) {
+      const auto found = happened.inherited.find({tenant, device});
+      return found == happened.inherited.end() ? Bytes{} : found->second;
+    };
     const Account& own = accounts.at({facts->second.tenant, device});
-    if (own.used() > own.quota.limit)
+    if (own.used().minus(inherited(facts->second.tenant)) > own.quota.limit)
       return "P1: a grant takes " + facts->second.tenant + " past its limit" + on(device);
     for (std::string above = parents.at(facts->second.tenant); !above.empty(); above = parents.at(above)) {
       // A declaration counts above its tenant with no more than the tenant may have; here, for certain, with
-      // what is guaranteed to it.
+      // what is guaranteed to it. It does not hold up a claim where charges that came with regions have left
+      // the limit without room for all that is guaranteed.
       Bytes counted;
       for (const auto& [name, parent] : parents) {
         if (parent != above) continue;
         const Account& child = accounts.at({name, device});
-        counted += std::max(child.leases, std::min(child.used(), child.quota.guarantee));
+        const Bytes declared =
+            crowded_.contains({above, device}) ? Bytes{} : std::min(child.used(), child.quota.guarantee);
+        counted += std::max(child.leases, declared).minus(inherited(name));
       }
       if (counted > accounts.at({above, device}).quota.limit)
         return "P1: a grant takes " + above + " past its limit" + on(device);
@@ -124,14 +140,26 @@ bool Promises::may_be_ended(SessionId session, const SessionFacts& facts, Device
                             const Accounts& accounts, const State& state) const {
   const ReclaimPolicy& reclaim = broker_.device(device).reclaim;
   if (reclaim.escalation != Escalation::kEndSession) return false;
+  // Its own tenant, or one that is charged for what it shares.
+  std::set<std::string> tenants{facts.tenant};
+  bool shares = false;
+  for (const Sharers* sharers : {&state.keepers, &state.entangled}) {
+    const auto found = sharers->find({session, device});
+    if (found == sharers->end()) continue;
+    tenants.insert(found->second.begin(), found->second.end());
+    shares = true;
+  }
   const auto bursts = [&](const Accounts& all) {
-    const auto account = all.find({facts.tenant, device});
-    return account != all.end() && account->second.used() > account->second.quota.guarantee;
+    return std::ranges::any_of(tenants, [&](const std::string& tenant) {
+      const auto account = all.find({tenant, device});
+      return account != all.end() && account->second.used() > account->second.quota.guarantee;
+    });
   };
   if (!bursts(before_) && !bursts(accounts)) return false;
   const auto told = asked_.told(session, device);
   if (told && told->since + reclaim.deadline <= state.now && told->due <= state.now) return true;
-  const bool holds_some = !books_.charges_of(session)[device].is_zero() || facts.outside.contains(device);
+  const bool holds_some =
+      shares || !books_.charges_of(session)[device].is_zero() || facts.outside.contains(device);
   return !facts.has_lane && holds_some && waits_long(device, reclaim.deadline, state);
 }
 
@@ -148,7 +176,9 @@ std::string Promises::check_signal(SessionId session, Signal signal, const Accou
   if (facts == state.sessions.end()) return "P4: a signal for a session that was forgotten";
   const std::string name = session_name(session, facts->second);
   if (facts->second.pid == 0) return "P4: " + name + " is ended, which has no process";
-  if (facts->second.honest) return "P3: " + name + " is ended, which is honest";
+  const auto entangled = state.entangled.lower_bound({session, 0});
+  const bool is_entangled = entangled != state.entangled.end() && entangled->first.first == session;
+  if (facts->second.honest && !is_entangled) return "P3: " + name + " is ended, which is honest";
   const std::int64_t pid = facts->second.pid;
   if (!state.honest.contains(pid))
     return {};  // it has just ended, and the broker learns of it session by session
@@ -159,8 +189,10 @@ std::string Promises::check_signal(SessionId session, Signal signal, const Accou
   }
   terminated_.try_emplace(pid, state.now);
   if (is_past_broker(pid)) return {};
-  for (DeviceIndex device = 0; device < broker_.device_count(); ++device) {
-    if (may_be_ended(session, facts->second, device, accounts, state)) return {};
+  for (const auto& [other, of_other] : state.sessions) {  // a process is ended as a whole
+    if (of_other.pid != pid) continue;
+    for (DeviceIndex device = 0; device < broker_.device_count(); ++device)
+      if (may_be_ended(other, of_other, device, accounts, state)) return {};
   }
   return "P4: " + name +
          " is ended, and was not asked, or not until the deadline, or is within its guarantee";
@@ -186,7 +218,8 @@ std::string Promises::check_bells(const Happened& happened, const State& state) 
     if (!facts.has_lane) continue;
     const auto asked = broker_.asked_of(session);
     for (DeviceIndex device = 0; device < asked.size(); ++device) {
-      const bool kept = !books_.kept(session, device).is_zero();
+      const bool kept =
+          !books_.kept(session, device).is_zero() || state.entangled.contains({session, device});
       if (!asked_.update(session, device, asked[device], happened.bells.contains(session), kept, state.now))
         return "P4: " + session_name(session, facts) + " is asked without a bell" + on(device);
       if (!asked[device].bytes.is_zero() && asked[device].deadline < asked_.told(session, device)->since)

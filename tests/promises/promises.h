@@ -20,12 +20,16 @@ struct SessionFacts {
   std::set<DeviceIndex> outside{};  ///< where it declared memory, or its process took some past the broker
 };
 
+/// Sessions, by device, with the tenants that are charged for what they share.
+using Sharers = std::map<std::pair<SessionId, DeviceIndex>, std::set<std::string>>;
+
 /// What an event of the broker brought about.
 struct Happened {
   std::set<SessionId> bells;
   std::vector<std::pair<SessionId, Signal>> signals;
   std::vector<std::pair<std::int64_t, Signal>> foreign_signals;  ///< by pid
   std::set<std::pair<SessionId, DeviceIndex>> grants;
+  std::map<std::pair<std::string, DeviceIndex>, Bytes> inherited{};  ///< by tenant: charges that came to it
 };
 
 /// What must hold after every event, whatever the rules are by which it comes about. The world tells what
@@ -39,8 +43,11 @@ class Promises {
     const std::map<RequestId, OpenRequest>& open;
     const std::map<std::int64_t, bool>& honest;  ///< by pid
     const std::vector<bool>& stolen;             ///< by device: somebody took memory that is the pool's
-    const std::vector<bool>&
-        kept_across;  ///< by device: somebody keeps a region that another tenant pays for
+    /// Who has mapped memory that other sessions are charged for, and has not said that it has unmapped it.
+    const Sharers& keepers;
+    /// Who has shared memory with a process that says it has let go of it and keeps it: nobody can tell them
+    /// apart (docs/guarantees.md).
+    const Sharers& entangled;
     TimePoint now;
   };
   /// Answers the promise that is broken, and how; empty: none.
@@ -61,6 +68,7 @@ class Promises {
  private:
   using Accounts = ClaimClock::Accounts;
   std::string check_books(const Accounts& accounts, const State& state) const;
+  void note_inherited(const Happened& happened);
   std::string check_limits(const Happened& happened, const Accounts& accounts, const State& state) const;
   std::string check_signal(SessionId session, Signal signal, const Accounts& accounts, const State& state);
   std::string check_foreign_signal(std::int64_t pid, Signal signal, const State& state);
@@ -80,6 +88,7 @@ class Promises {
   std::map<std::pair<std::int64_t, DeviceIndex>, int> excess_;  ///< regular looks in a row that found some
   std::map<std::int64_t, TimePoint> terminated_;                ///< by pid
   std::map<DeviceIndex, TimePoint> indebted_;                   ///< since when somebody is
+  std::set<std::pair<std::string, DeviceIndex>> crowded_;  ///< tenants below which charges came with regions
 };
 
 }  // namespace gpumem::core::promises

@@ -25,11 +25,11 @@ struct Seen {
   std::uint64_t asked = 0;
 };
 
-void run_world(std::uint64_t seed, std::uint64_t events, Seen& seen) {
+void run_world(std::uint64_t seed, std::uint64_t events, bool shares, Seen& seen) {
   std::mt19937_64 random(seed);
   const Configuration configuration = random_configuration(random);
   World world(configuration.policy, random());
-  Workload workload(world, configuration.users, random);
+  Workload workload(world, configuration.users, shares, random);
   while (world.events() < events && world.fault().empty()) workload.step();
   if (world.fault().empty()) world.finish();
   ASSERT_EQ(world.fault(), "") << world.history() << "after " << world.events()
@@ -40,12 +40,12 @@ void run_world(std::uint64_t seed, std::uint64_t events, Seen& seen) {
   seen.asked += world.asked_ever().size();
 }
 
-void run(std::uint64_t events) {
+void run(std::uint64_t events, bool shares) {
   std::uint64_t seed = setting("GPUMEM_MODEL_SEED", 20261122);
   std::printf("GPUMEM_MODEL_SEED=%llu\n", static_cast<unsigned long long>(seed));
   Seen seen;
   for (; seen.events < events && !testing::Test::HasFatalFailure(); ++seed)
-    run_world(seed, std::min(kEventsOfAWorld, events - seen.events), seen);
+    run_world(seed, std::min(kEventsOfAWorld, events - seen.events), shares, seen);
   std::printf("%llu events, %llu claims, %llu processes asked, %llu signals\n",
               static_cast<unsigned long long>(seen.events), static_cast<unsigned long long>(seen.claims),
               static_cast<unsigned long long>(seen.asked), static_cast<unsigned long long>(seen.signals));
@@ -55,9 +55,13 @@ void run(std::uint64_t events) {
   EXPECT_GT(seen.signals, 0u);
 }
 
-TEST(Promises, HoldWhateverProcessesDo) { run(setting("GPUMEM_MODEL_STEPS", 40'000)); }
+TEST(Promises, HoldWhateverProcessesDo) { run(setting("GPUMEM_MODEL_STEPS", 40'000), false); }
 
-TEST(LongPromises, HoldWhateverProcessesDo) { run(setting("GPUMEM_LONG_MODEL_STEPS", 1'000'000)); }
+TEST(Promises, HoldWhereProcessesShareRegions) { run(setting("GPUMEM_MODEL_STEPS", 40'000), true); }
+
+TEST(LongPromises, HoldWhateverProcessesDo) { run(setting("GPUMEM_LONG_MODEL_STEPS", 1'000'000), false); }
+
+TEST(LongPromises, HoldWhereProcessesShareRegions) { run(setting("GPUMEM_LONG_MODEL_STEPS", 400'000), true); }
 
 }  // namespace
 }  // namespace gpumem::core::promises

@@ -13,8 +13,8 @@ constexpr std::size_t kMostProcesses = 12;
 
 }  // namespace
 
-Workload::Workload(World& world, std::uint32_t users, std::mt19937_64& random)
-    : world_(world), random_(random) {
+Workload::Workload(World& world, std::uint32_t users, bool shares, std::mt19937_64& random)
+    : world_(world), shares_(shares), random_(random) {
   for (std::uint32_t uid = 1; uid <= users; ++uid) (uid % 2 == 1 ? honest_ : hostile_).push_back(uid);
 }
 
@@ -81,6 +81,8 @@ void Workload::act(Process& process) {
       }
       return;
     case 7: return one_in(4) ? grow_hugely(process) : grow(process);
+    case 8:
+    case 9: return shares_ ? share(process) : grow(process);
     default: return grow(process);
   }
 }
@@ -109,6 +111,26 @@ void Workload::grow_hugely(Process& process) {
     parts.push_back({device, least, least});
   }
   world_.grow(process, parts, one_in(2) ? Duration(seconds(1)) : Duration(minutes(10)));
+}
+
+// Mostly maps what some process has published, be it of another tenant.
+void Workload::share(Process& process) {
+  const auto some = [this](const auto& all) {
+    auto found = all.begin();
+    std::advance(found, below(all.size()));
+    return found->first;
+  };
+  const auto& regions = world_.regions();
+  switch (below(8)) {
+    case 0:
+    case 1: world_.publish(process, some_device(), some_of(mebibytes(64)), one_in(2)); return;
+    case 2: world_.unmap_one_region(process, some_device()); return;
+    case 3:
+      if (!regions.empty() && one_in(4)) world_.remove_region(some(regions));
+      return;
+    default:
+      if (!regions.empty()) world_.map_region(process, some(regions));
+  }
 }
 
 void Workload::misbehave(Process& process) {

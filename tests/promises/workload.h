@@ -10,7 +10,8 @@ namespace gpumem::core::promises {
 /// honest, or some.
 class Workload {
  public:
-  Workload(World& world, std::uint32_t users, std::mt19937_64& random);
+  /// `shares`  they publish regions, and map each other's.
+  Workload(World& world, std::uint32_t users, bool shares, std::mt19937_64& random);
 
   /// One thing that somebody does, or time that passes.
   void step();
@@ -28,11 +29,13 @@ class Workload {
   void act(Process& process);
   void grow(Process& process);
   void grow_hugely(Process& process);
+  void share(Process& process);
   void misbehave(Process& process);
   void take_past(Process& process);
   void churn(Process& process);
 
   World& world_;
+  bool shares_;
   std::mt19937_64& random_;
   std::vector<std::uint32_t> honest_;   ///< uids
   std::vector<std::uint32_t> hostile_;  ///< uids, of which some processes are honest all the same

@@ -98,13 +98,14 @@ void World::absorb() {
     if (event.kind == Event::Kind::kGranted) note_granted(event);
   }
   for (Effect& effect : broker_.take_effects()) std::visit([this](auto& one) { take(one); }, effect);
+  FreedBytes freed;
   for (const Event& event : events) {
-    if (event.kind != Event::Kind::kFreed) continue;
-    Bytes& named = by_name[{event.session, *event.device}];
-    const Bytes part = std::min(event.bytes, std::exchange(named, named.minus(event.bytes)));
-    const Bytes others = event.bytes - part;
-    if (!others.is_zero() && !books_.freed(event.session, *event.device, others))
-      fail("P1: freed was what session " + std::to_string(event.session.value) + " has not given back");
+    if (event.kind == Event::Kind::kFreed) freed[{event.session, *event.device}] += event.bytes;
+  }
+  for (const auto& [of, bytes] : freed) {
+    const Bytes others = bytes.minus(by_name[of]);
+    if (!others.is_zero() && !books_.freed(of.first, of.second, others))
+      fail("P1: freed was what session " + std::to_string(of.first.value) + " has not given back");
   }
   std::ranges::copy(events, std::back_inserter(history_));
   while (history_.size() > kHistory) history_.pop_front();
@@ -118,7 +119,7 @@ void World::absorb() {
   const auto views = broker_.views();
   for (DeviceIndex device = 0; device < stolen.size(); ++device)
     if (!views[device].missing.is_zero()) stolen[device] = true;
-  fail(promises_.check(happened_, {sessions_, open_, honest, stolen, kept_across(), now_}));
+  fail(promises_.check(happened_, {sessions_, open_, honest, stolen, keepers(), entangled(), now_}));
   for (const auto& [session, signal] : std::exchange(happened_.signals, {})) {
     if (Process* process = process_of(session)) deliver(*process, signal);
   }
@@ -195,10 +196,14 @@ void World::take(RingDoorbell& effect) {
     });
   }
   if (traits.ignores_pressure || traits.says_spent || std::exchange(process->reacts, true)) return;
-  Duration deadline = Duration::max();
-  for (DeviceIndex device = 0; device < jobs_.size(); ++device)
-    deadline = std::min(deadline, broker_.device(device).reclaim.deadline);
-  after(up_to(deadline - milliseconds(1)), [this, pid = process->pid] { react(pid); });
+  // By the deadlines that it was told, and by those that it is told meanwhile for other devices.
+  Duration time = Duration::max();
+  const auto asked = broker_.asked_of(effect.session);
+  for (DeviceIndex device = 0; device < jobs_.size(); ++device) {
+    time = std::min(time, broker_.device(device).reclaim.deadline);
+    if (!asked[device].bytes.is_zero()) time = std::min(time, asked[device].deadline - now_);
+  }
+  after(up_to(std::max(time - milliseconds(1), Duration{})), [this, pid = process->pid] { react(pid); });
 }
 
 void World::take(SignalSession& effect) {

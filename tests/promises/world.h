@@ -62,6 +62,8 @@ class World {
   /// None: refused.
   std::optional<ImportId> map_region(Process& process, RegionId region);
   void unmap_region(Process& process, ImportId import);
+  /// False: it has none of the device.
+  bool unmap_one_region(Process& process, DeviceIndex device);
   /// `unmaps`  before it does, all of it.
   void close_lane(Process& process, LaneEnd end, bool unmaps);
   void exit(Process& process);
@@ -135,7 +137,8 @@ class World {
   void note_granted(const Event& event);
   using FreedBytes = std::map<std::pair<SessionId, DeviceIndex>, Bytes>;
   FreedBytes follow_published();
-  std::vector<bool> kept_across() const;
+  Sharers keepers() const;
+  Sharers entangled();
   std::string check_holder(ExtentId extent, SessionId holder) const;
   void start_job(DeviceIndex device);
 
@@ -145,7 +148,6 @@ class World {
   void react(std::int64_t pid);
   void accept_offers(std::int64_t pid);
   Bytes give_back_one(Process& process, DeviceIndex device, Bytes amount);
-  bool unmap_one_region(Process& process, DeviceIndex device);
   void unmap_all(Process& process);
   void lose_lane(SessionId session);
   void restore(DeviceIndex device);
@@ -176,6 +178,8 @@ class World {
     bool kept = false;            ///< or was
   };
   std::map<ExtentId, Published> published_;  ///< what is, or was, part of a region
+  /// Who shares memory with a liar, and when each tenant was last charged for it.
+  std::map<std::pair<SessionId, DeviceIndex>, std::map<std::string, TimePoint>> entangled_;
   std::map<RegionId, RegionFacts> regions_;
   std::set<SessionId> clients_;  ///< all that there ever were
   std::uint64_t last_region_ = 0;

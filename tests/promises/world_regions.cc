@@ -100,6 +100,8 @@ World::FreedBytes World::follow_published() {
     }
     if (lease->second.session != books_.holder(extent)) {
       fail(check_holder(extent, lease->second.session));
+      if (const auto facts = sessions_.find(lease->second.session); facts != sessions_.end())
+        happened_.inherited[{facts->second.tenant, books_.device(extent)}] += books_.size(extent);
       books_.passed(extent, lease->second.session, lease->second.returned);
       ++passed_;
     } else if (lease->second.returned) {
@@ -112,17 +114,51 @@ World::FreedBytes World::follow_published() {
   return freed;
 }
 
-std::vector<bool> World::kept_across() const {
-  std::vector<bool> kept(jobs_.size());
+Sharers World::keepers() const {
+  Sharers keepers;
   for (const auto& [pid, process] : processes_) {
-    if (process->traits.honest()) continue;
     for (const auto& [import, mapping] : process->regions) {
-      for (const ExtentId extent : mapping.extents)
-        if (published_.contains(extent) && sessions_.at(books_.holder(extent)).tenant != mapping.tenant)
-          kept[mapping.device] = true;
+      for (const ExtentId extent : mapping.extents) {
+        if (mapping.released || !published_.contains(extent)) continue;
+        const SessionId holder = books_.holder(extent);
+        if (holder != mapping.session)
+          keepers[{mapping.session, mapping.device}].insert(sessions_.at(holder).tenant);
+      }
     }
   }
-  return kept;
+  return keepers;
+}
+
+// Until the driver has been asked again, nobody can know that whoever kept it has let go meanwhile.
+Sharers World::entangled() {
+  const auto with_all = [&](ExtentId extent, DeviceIndex device) {
+    const auto published = published_.find(extent);
+    if (published == published_.end()) return;
+    const std::string& charged = sessions_.at(books_.holder(extent)).tenant;
+    for (const std::int64_t pid : published->second.pids) {
+      const auto process = processes_.find(pid);
+      if (process == processes_.end()) continue;
+      for (const SessionId session : process->second->sessions) entangled_[{session, device}][charged] = now_;
+    }
+  };
+  const auto has_left = [&](SessionId session) {
+    const auto facts = sessions_.find(session);
+    return facts == sessions_.end() || !facts->second.has_lane;
+  };
+  for (const auto& [pid, process] : processes_) {
+    for (const auto& [extent, mapping] : process->mapped)
+      if (mapping.returned) with_all(extent, mapping.device);
+    for (const auto& [import, mapping] : process->regions) {
+      if (!mapping.released && !has_left(mapping.session)) continue;
+      for (const ExtentId extent : mapping.extents) with_all(extent, mapping.device);
+    }
+  }
+  Sharers entangled;
+  for (auto& [sharer, tenants] : entangled_) {
+    std::erase_if(tenants, [&](const auto& one) { return one.second + ClaimClock::kSlack < now_; });
+    for (const auto& [tenant, last] : tenants) entangled[sharer].insert(tenant);
+  }
+  return entangled;
 }
 
 std::string World::check_holder(ExtentId extent, SessionId holder) const {

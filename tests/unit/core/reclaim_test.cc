@@ -240,6 +240,17 @@ TEST_F(ReclaimForDebts, AsksTheMembersOfAGroupInTheirOrder) {
   EXPECT_EQ(asked(plan(), {eve, fay, ann}), (Amounts{25, 5, 0}));
 }
 
+TEST_F(ReclaimForDebts, AsksNobodyForWhatItDeclaresWithinWhatItIsPromised) {
+  const TenantId group = tenant(promise(0, 100));
+  const TenantId eve = tenant(promise(10), group);
+  const TenantId fay = tenant(burst(), group);
+  ledger.charge_outside(eve, 0, {12});
+  declared[eve] = {12};
+  ledger.reserve(fay, 0, {60});
+  set_quota(group, promise(0, 60));
+  EXPECT_EQ(asked(plan(), {eve, fay}), (Amounts{2, 10}));
+}
+
 TEST_F(ReclaimForDebts, CountsOneReturnForEveryCauseItServes) {
   ledger.reserve(bob, 0, {100});
   set_quota(bob, promise(0, 80));
