@@ -1,5 +1,7 @@
 #include "client/driver_streams.h"
 
+#include <algorithm>
+
 #include "cuda/memory.h"
 
 namespace gpumem::client {
@@ -11,8 +13,15 @@ bool is_per_thread(CUstream stream) { return stream == CU_STREAM_PER_THREAD; }
 bool is_default(CUstream stream) { return is_legacy(stream) || is_per_thread(stream); }
 /// The one that was noted, the primary one as it was, and as it is.
 constexpr int kAttempts = 3;
-/// None of the work runs, or will run.
+/// None of the context's work runs, or will run, if the call was made in that context.
+bool has_ended(CUresult result) { return cuda::is_context_gone(result) || cuda::is_broken(result); }
+/// The same of an event's work.
 bool is_over(CUresult result) { return cuda::is_gone(result) || cuda::is_broken(result); }
+
+/// Why a context could not be entered. What is broken then is the one that was current before.
+CUresult reason(const cuda::EnteredContext& entered) {
+  return cuda::is_broken(entered.result()) ? CUDA_ERROR_UNKNOWN : entered.result();
+}
 
 Error told(const cuda::Driver& driver, CUresult result, const char* call) {
   Error error = driver.error(result, call);
@@ -37,20 +46,30 @@ Result<DriverStreams::Id> DriverStreams::meet(StreamHandle handle) {
   if (is_legacy(stream)) {
     auto found =
         legacy_ == nullptr ? driver_.check(find_current(legacy_), "cuCtxGetCurrent") : Result<void>();
+    note(legacy_);
     return found ? Result<Id>(Id{}) : found.error();
   }
   CUcontext context = nullptr;
-  CUresult result = find_context(stream, context);
+  CUresult result =
+      is_default(stream) ? find_context_of_default(stream, context) : ask_context(stream, context);
   unsigned long long id = 0;
   if (result == CUDA_SUCCESS && context != nullptr && driver_.api().cuStreamGetId != nullptr) {
     const cuda::EnteredContext entered(driver_, context);
     result = entered.result() == CUDA_SUCCESS ? driver_.api().cuStreamGetId(stream, &id) : entered.result();
   }
-  if (result == CUDA_SUCCESS) return Id{id};
-  return driver_.error(result, "cuStreamGetId").in("this is no stream that can be used");
+  if (result != CUDA_SUCCESS)
+    return driver_.error(result, "cuStreamGetId").in("this is no stream that can be used");
+  if (!is_default(stream)) met_[stream] = {context, Id{id}};
+  return Id{id};
 }
 
-// Work ends with its context. A default stream may belong to a new context by now.
+void DriverStreams::forget(StreamHandle stream, Id id) {
+  const auto met = met_.find(stream_of(stream));
+  if (met != met_.end() && met->second.id == id) met_.erase(met);
+}
+
+// Work ends with its context, which only a call in that context tells. A default stream may belong to a new
+// context by now.
 Result<DriverStreams::Mark> DriverStreams::mark(StreamHandle handle) {
   const cuda::BesideCaptures beside(driver_);
   const CUstream stream = stream_of(handle);
@@ -59,24 +78,22 @@ Result<DriverStreams::Mark> DriverStreams::mark(StreamHandle handle) {
     CUcontext context = nullptr;
     Spot* spot = nullptr;
     result = find_context(stream, context);
-    if (result == CUDA_SUCCESS) {
-      if (context == nullptr) return kNoWork;
-      result = record(stream, context, spot);
-    }
+    if (result != CUDA_SUCCESS) return told(driver_, result, "cuStreamGetCtx");
+    if (context == nullptr) return kNoWork;
+    result = record(stream, context, spot);
     if (result == CUDA_SUCCESS) return Mark{reinterpret_cast<std::uint64_t>(spot)};
     if (!cuda::is_context_gone(result)) break;
     give_up(context);
     if (!is_default(stream)) break;
   }
-  if (is_over(result)) return kNoWork;
+  if (has_ended(result)) return kNoWork;
   return told(driver_, result, "cuEventRecord");
 }
 
 bool DriverStreams::reached(Mark mark) {
   if (mark == kNoWork) return true;
   const cuda::BesideCaptures beside(driver_);
-  const CUresult result = driver_.api().cuEventQuery(spot_of(mark).event.get());
-  return result == CUDA_SUCCESS || is_over(result);
+  return ask_event(spot_of(mark), driver_.api().cuEventQuery) == CUDA_SUCCESS;
 }
 
 Result<void> DriverStreams::order(StreamHandle handle, Mark mark) {
@@ -96,15 +113,15 @@ Result<void> DriverStreams::order(StreamHandle handle, Mark mark) {
       result = driver_.api().cuStreamWaitEvent(stream, spot_of(mark).event.get(), CU_EVENT_WAIT_DEFAULT);
     }
   }
-  if (result == CUDA_SUCCESS || is_over(result)) return {};
+  if (result == CUDA_SUCCESS || (is_over(result) && reached(mark))) return {};
   return told(driver_, result, "cuStreamWaitEvent");
 }
 
 Result<void> DriverStreams::wait(Mark mark) {
   if (mark == kNoWork) return {};
   const cuda::BesideCaptures beside(driver_);
-  const CUresult result = driver_.api().cuEventSynchronize(spot_of(mark).event.get());
-  if (result == CUDA_SUCCESS || is_over(result)) return {};
+  const CUresult result = ask_event(spot_of(mark), driver_.api().cuEventSynchronize);
+  if (result == CUDA_SUCCESS) return {};
   return told(driver_, result, "cuEventSynchronize");
 }
 
@@ -126,14 +143,63 @@ DriverStreams::Spot& DriverStreams::spot_of(Mark mark) {
   return *reinterpret_cast<Spot*>(static_cast<std::uint64_t>(mark));
 }
 
+// The calling thread's context may be none, destroyed or broken. That says nothing about the event's.
+CUresult DriverStreams::ask_event(const Spot& spot, CUresult (*call)(CUevent)) const {
+  const CUresult asked = call(spot.event.get());
+  if (!is_over(asked)) return asked;
+  const cuda::EnteredContext entered(driver_, spot.context);
+  const CUresult result = entered.result() == CUDA_SUCCESS ? call(spot.event.get()) : reason(entered);
+  return is_over(result) ? CUDA_SUCCESS : result;
+}
+
 CUresult DriverStreams::find_context(CUstream stream, CUcontext& context) {
-  if (!is_default(stream)) return driver_.api().cuStreamGetCtx(stream, &context);
+  if (is_default(stream)) return find_context_of_default(stream, context);
+  const auto met = met_.find(stream);
+  if (met == met_.end()) return ask_context(stream, context);
+  context = met->second.context;
+  return CUDA_SUCCESS;
+}
+
+CUresult DriverStreams::find_context_of_default(CUstream stream, CUcontext& context) {
   context = is_legacy(stream) ? legacy_ : nullptr;
   if (context != nullptr) return CUDA_SUCCESS;
   CUresult result = find_current(context);
   if (result == CUDA_SUCCESS && context == nullptr) result = find_primary(context);
+  if (result == CUDA_SUCCESS && context == nullptr) {
+    const auto usable = std::ranges::find_if(contexts_, [this](CUcontext one) { return can_enter(one); });
+    if (usable != contexts_.end()) context = *usable;
+  }
   if (result == CUDA_SUCCESS && is_legacy(stream)) legacy_ = context;
+  note(context);
   return result;
+}
+
+// The driver answers only a thread with a context that can be used, whichever it is.
+CUresult DriverStreams::ask_context(CUstream stream, CUcontext& context) {
+  CUresult result = driver_.api().cuStreamGetCtx(stream, &context);
+  if (has_ended(result)) {
+    std::vector<CUcontext> usable = contexts_;
+    CUcontext primary = nullptr;
+    if (find_primary(primary) == CUDA_SUCCESS && primary != nullptr) usable.push_back(primary);
+    for (const CUcontext other : usable) {
+      const cuda::EnteredContext entered(driver_, other);
+      if (entered.result() != CUDA_SUCCESS) continue;
+      result = driver_.api().cuStreamGetCtx(stream, &context);
+      if (!has_ended(result)) break;
+    }
+  }
+  if (result == CUDA_SUCCESS) note(context);
+  return result;
+}
+
+bool DriverStreams::can_enter(CUcontext context) const {
+  return cuda::EnteredContext(driver_, context).result() == CUDA_SUCCESS;
+}
+
+void DriverStreams::note(CUcontext context) {
+  if (context == nullptr || std::ranges::find(contexts_, context) != contexts_.end()) return;
+  std::erase_if(contexts_, [this](CUcontext known) { return !can_enter(known); });  // programs make new ones
+  contexts_.push_back(context);
 }
 
 // Only a context of this device counts. Another current context belongs to other work.
@@ -141,7 +207,7 @@ CUresult DriverStreams::find_current(CUcontext& context) const {
   CUcontext current = nullptr;
   CUdevice device = -1;
   const CUresult result = driver_.api().cuCtxGetCurrent(&current);
-  if (result != CUDA_SUCCESS || current == nullptr) return result;
+  if (result != CUDA_SUCCESS || current == nullptr) return has_ended(result) ? CUDA_SUCCESS : result;
   const CUresult known = driver_.api().cuCtxGetDevice(&device);
   if (known == CUDA_SUCCESS && device == ordinal_) context = current;
   return is_over(known) ? CUDA_SUCCESS : known;
@@ -167,11 +233,12 @@ void DriverStreams::give_up(CUcontext context) {
   }
   if (context == legacy_) legacy_ = nullptr;
   if (context == primary_) primary_ = nullptr;  // the retained reference ended with it
+  std::erase(contexts_, context);
 }
 
 CUresult DriverStreams::record(CUstream stream, CUcontext context, Spot*& spot) {
   const cuda::EnteredContext entered(driver_, context);
-  if (entered.result() != CUDA_SUCCESS) return entered.result();
+  if (entered.result() != CUDA_SUCCESS) return reason(entered);
   if (const CUresult captured = check_not_captured(stream); captured != CUDA_SUCCESS) return captured;
   std::vector<Spot*>& ready = free_[context];
   while (!ready.empty()) {

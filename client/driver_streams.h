@@ -9,9 +9,11 @@
 namespace gpumem::client {
 
 /// The streams of one device, through reusable events. Creates no context and disturbs no graph capture.
-/// An event belongs to its stream's context. Each context has its own legacy default stream. The one of the
-/// context that was current at the stream's first use is meant, else that of the device's primary context; if
-/// there is neither, there is no work. The per-thread default stream is that of the calling thread's context.
+/// An event belongs to its stream's context. Each call enters that context, so it does not matter which one is
+/// current on the calling thread, or whether that one was destroyed. Each context has its own legacy default
+/// stream. The one of the context that was current at the stream's first use is meant, else that of the
+/// device's primary context, else that of a context in which another stream was met; if there is none, there
+/// is no work. The per-thread default stream is that of the calling thread's context.
 /// Drivers before CUDA 12.0 have no ids of streams, so a handle means the same stream until it is released.
 /// Threads  as StreamPort: one at a time, except wait.
 class DriverStreams final : public allocator::StreamPort {
@@ -26,6 +28,7 @@ class DriverStreams final : public allocator::StreamPort {
   Result<void> order(StreamHandle stream, Mark mark) override;
   Result<void> wait(Mark mark) override;
   void drop(Mark mark) override;
+  void forget(StreamHandle stream, Id id) override;
   void wait_for_context() override;
 
  private:
@@ -38,10 +41,23 @@ class DriverStreams final : public allocator::StreamPort {
   static constexpr Mark kNoWork{1};
   static Spot& spot_of(Mark mark);
 
-  /// The context of `stream`'s work. Null if there is none.
+  /// The context that a stream was met in.
+  struct Met {
+    CUcontext context = nullptr;
+    Id id{};
+  };
+
+  /// The context of `stream`'s work. Null if there is none. An error tells nothing about that work.
   CUresult find_context(CUstream stream, CUcontext& context);
+  CUresult find_context_of_default(CUstream stream, CUcontext& context);
   CUresult find_current(CUcontext& context) const;
   CUresult find_primary(CUcontext& context);
+  /// The same of a created stream, by the driver, in whichever known context can be entered.
+  CUresult ask_context(CUstream stream, CUcontext& context);
+  bool can_enter(CUcontext context) const;
+  void note(CUcontext context);
+  /// The answer to `call`, which asks about an event of `spot`. Success: its work is over.
+  CUresult ask_event(const Spot& spot, CUresult (*call)(CUevent)) const;
   /// `context` was destroyed, and its events with it.
   void give_up(CUcontext context);
   CUresult record(CUstream stream, CUcontext context, Spot*& spot);
@@ -54,6 +70,8 @@ class DriverStreams final : public allocator::StreamPort {
   const int ordinal_;
   CUcontext legacy_ = nullptr;   ///< of the legacy default stream, once known
   CUcontext primary_ = nullptr;  ///< retained, once it was needed
+  std::vector<CUcontext> contexts_;  ///< with work of streams that were met
+  std::unordered_map<CUstream, Met> met_;
   std::deque<Spot> spots_;
   std::vector<Spot*> blank_;                                ///< without an event
   std::unordered_map<CUcontext, std::vector<Spot*>> free_;  ///< with one that nobody needs

@@ -18,7 +18,8 @@ Event::~Event() {
 EnteredContext::EnteredContext(const Driver& driver, CUcontext context) : driver_(driver) {
   CUcontext current = nullptr;
   result_ = driver_.api().cuCtxGetCurrent(&current);
-  if (result_ != CUDA_SUCCESS || current == context) return;
+  // An error is of the context that was current, which may have been destroyed.
+  if (result_ == CUDA_SUCCESS && current == context) return;
   result_ = driver_.api().cuCtxPushCurrent(context);
   pushed_ = result_ == CUDA_SUCCESS;
 }

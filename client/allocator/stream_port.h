@@ -19,10 +19,10 @@ class StreamPort {
 
   virtual ~StreamPort() = default;
 
-  /// The stream that `stream` names now, in the calling thread.
+  /// The stream that `stream` names now, in the calling thread. Whatever context that thread has.
   virtual Result<Id> meet(StreamHandle stream) = 0;
-  /// Sets a mark behind all work given to `stream` so far. A stream whose context is gone has no work, so its
-  /// mark is reached.
+  /// Sets a mark behind all work given to `stream` so far. A stream whose own context is gone has no work, so
+  /// its mark is reached. Errors tell nothing about the work.
   virtual Result<Mark> mark(StreamHandle stream) = 0;
   /// Whether the device has reached `mark`. False if that cannot be asked now (a graph is being captured).
   virtual bool reached(Mark mark) = 0;
@@ -32,6 +32,8 @@ class StreamPort {
   virtual Result<void> wait(Mark mark) = 0;
   /// `mark` is not needed any more.
   virtual void drop(Mark mark) = 0;
+  /// `stream`, which was met as `id`, is passed on no more.
+  virtual void forget(StreamHandle stream, Id id) = 0;
   /// Blocks until all work of the context is done, that of ended streams too.
   /// Threads  beside wait and drop only.
   virtual void wait_for_context() = 0;

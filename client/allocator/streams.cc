@@ -129,8 +129,7 @@ Result<void> Streams::forget(StreamHandle handle) {
   if (entry.unmarked || entry.recorded) {
     if (auto marked = mark(entry); !marked) return marked;
   }
-  entry.key.reset();
-  known_.erase(found);
+  remove_key(entry);
   return {};
 }
 
@@ -141,10 +140,16 @@ bool Streams::is_idle(StreamIndex stream) const {
 
 void Streams::retire(StreamIndex stream) {
   Entry& entry = entries_[stream];
-  if (entry.key) known_.erase(*entry.key);
-  entry.key.reset();
+  remove_key(entry);
   entry.retired = true;
   retired_.push_back(stream);
+}
+
+void Streams::remove_key(Entry& entry) {
+  if (!entry.key) return;
+  port_.forget(std::get<StreamHandle>(*entry.key), std::get<StreamPort::Id>(*entry.key));
+  known_.erase(*entry.key);
+  entry.key.reset();
 }
 
 void Streams::drop_marks() {

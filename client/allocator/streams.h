@@ -116,6 +116,7 @@ class Streams {
   Result<Key> key_of(StreamHandle handle) const;
   Result<void> mark(Entry& entry);
   Result<StreamIndex> add(const Key& key);
+  void remove_key(Entry& entry);
 
   StreamPort& port_;
   std::vector<Entry> entries_{1};  // kNoStream

@@ -163,6 +163,40 @@ TEST_P(CStreams, BlockOfAThreadsStreamThatAnotherThreadFreesIsBehindTheWorkOfBot
   owner.join();
 }
 
+TEST_P(CStreams, BlockThatAThreadWithoutAContextFreesIsBehindTheWorkOfItsRecordedStream) {
+  const CUstream recorded = new_stream();
+  const auto blocks = take_all(GetParam(), nullptr);
+  for (const gpumem_address block : blocks)
+    ASSERT_TRUE(ok(gpumem_record_stream(allocator_, block, recorded)));
+  Gate gate(recorded);
+  std::thread([&] {
+    for (const gpumem_address block : blocks) free(block, GetParam(), nullptr);
+  }).join();
+  const CUstream other = new_stream();
+  auto taking = std::async(std::launch::async, [&] {
+    enter();
+    return take_all(kLimit, other);
+  });
+  EXPECT_TRUE(eventually([&] {
+    gpumem_statistics statistics = GPUMEM_STATISTICS_INIT;
+    return gpumem_allocator_statistics(allocator_, &statistics) == GPUMEM_OK && statistics.refused != 0;
+  })) << "it looks for other memory";
+  EXPECT_NE(taking.wait_for(std::chrono::seconds(0)), std::future_status::ready)
+      << "memory is reused before the work on it is done";
+  gate.open();
+  for (const gpumem_address block : taking.get()) free(block, kLimit, other);
+}
+
+TEST_P(CStreams, BlockOfAStreamIsFreedByAThreadWithoutAContext) {
+  const CUstream stream = new_stream();
+  const auto blocks = take_all(GetParam(), stream);
+  Gate gate(stream);
+  std::thread([&] {
+    for (const gpumem_address block : blocks) free(block, GetParam(), stream);
+  }).join();
+  expect_behind(gate);
+}
+
 INSTANTIATE_TEST_SUITE_P(Sizes, CStreams, testing::Values(4096, 1 << 20, kLimit));
 
 using CStreamsOfAProgram = CStreams;

@@ -298,6 +298,7 @@ class Borrowed final : public allocator::StreamPort {
   Result<void> order(StreamHandle stream, Mark mark) override { return of_.order(stream, mark); }
   Result<void> wait(Mark mark) override { return of_.wait(mark); }
   void drop(Mark mark) override { of_.drop(mark); }
+  void forget(StreamHandle stream, Id id) override { of_.forget(stream, id); }
   void wait_for_context() override { of_.wait_for_context(); }
 
  private:

@@ -73,6 +73,7 @@ class FakeStreams final : public allocator::StreamPort {
   Result<void> order(StreamHandle stream, Mark mark) override;
   Result<void> wait(Mark mark) override;
   void drop(Mark mark) override;
+  void forget(StreamHandle, Id) override {}
   void wait_for_context() override { finish_all(); }
 
  private:

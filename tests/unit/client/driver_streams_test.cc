@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <thread>
 
 #include "cuda/library.h"
@@ -285,6 +286,7 @@ TEST_F(DriverStreamsTest, WorkOfAContextThatIsGoneIsGoneWithIt) {
   OwnContext own;
   Stream stream;
   ASSERT_TRUE(streams_->meet(nullptr));
+  ASSERT_TRUE(streams_->meet(stream));
   const Mark of_default = mark(nullptr), of_stream = mark(stream);
   streams_->drop(mark(stream));
   own.destroy();
@@ -307,6 +309,80 @@ TEST_F(DriverStreamsTest, DefaultStreamIsFoundAgainWhenItsContextIsGone) {
   gate.open();
   EXPECT_TRUE(streams_->wait(behind));
 }
+
+/// What is wrong with the context of a thread that names streams of another one.
+enum class Unusable { kNone, kDestroyed };
+
+class DriverStreamsWithoutAContext : public DriverStreamsTest, public testing::WithParamInterface<Unusable> {
+ protected:
+  /// Calls `use` in a thread whose current context cannot be used.
+  static void in_a_thread(const std::function<void()>& use) {
+    std::thread([&] {
+      if (GetParam() == Unusable::kDestroyed) {
+        OwnContext own;
+        std::thread([&] { own.destroy(); }).join();  // it stays current here
+        use();
+      } else {
+        use();
+      }
+    }).join();
+  }
+
+  const OwnContext own_;
+  const Stream stream_;
+};
+
+TEST_P(DriverStreamsWithoutAContext, MarksAreReachedWhenTheWorkIsDone) {
+  ASSERT_TRUE(streams_->meet(stream_));
+  Gate gate(stream_);
+  in_a_thread([&] {
+    const Mark behind = mark(stream_);
+    EXPECT_FALSE(streams_->reached(behind)) << "only the calling thread's context is gone";
+    gate.open();
+    EXPECT_TRUE(streams_->wait(behind));
+  });
+}
+
+TEST_P(DriverStreamsWithoutAContext, StreamsAreMet) {
+  const Stream other;
+  const auto known = streams_->meet(stream_);
+  ASSERT_TRUE(known);
+  in_a_thread([&] {
+    EXPECT_EQ(streams_->meet(stream_).value(), *known);
+    EXPECT_NE(streams_->meet(other).value(), *known);
+  });
+}
+
+TEST_P(DriverStreamsWithoutAContext, StreamThatNobodyHasMetHasNoMark) {
+  const Gate gate(stream_);
+  in_a_thread([&] { EXPECT_FALSE(streams_->mark(stream_)) << "its work is not known to be over"; });
+}
+
+TEST_P(DriverStreamsWithoutAContext, WorkIsOrderedBehindMarks) {
+  const Stream later;
+  ASSERT_TRUE(streams_->meet(stream_));
+  ASSERT_TRUE(streams_->meet(later));
+  Gate gate(stream_);
+  const Mark behind = mark(stream_);
+  in_a_thread([&] { ASSERT_TRUE(streams_->order(later, behind)); });
+  EXPECT_EQ(calls().query(later), CUDA_ERROR_NOT_READY);
+  gate.open();
+  EXPECT_EQ(calls().synchronize(later), CUDA_SUCCESS);
+}
+
+TEST_P(DriverStreamsWithoutAContext, DefaultStreamIsThatOfAContextThatIsKnown) {
+  ASSERT_TRUE(streams_->meet(stream_));
+  Gate gate(nullptr);
+  in_a_thread([&] {
+    const Mark behind = mark(nullptr);
+    EXPECT_FALSE(streams_->reached(behind));
+    gate.open();
+    EXPECT_TRUE(streams_->wait(behind));
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Contexts, DriverStreamsWithoutAContext,
+                         testing::Values(Unusable::kNone, Unusable::kDestroyed));
 
 TEST_F(DriverStreamsTest, WhatCannotBeToldWhileAGraphIsCapturedIsNotReached) {
   const auto entered = primary();
