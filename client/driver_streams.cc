@@ -131,12 +131,18 @@ void DriverStreams::drop(Mark mark) {
   free_[spot.context].push_back(&spot);
 }
 
-void DriverStreams::wait_for_context() {
+Result<void> DriverStreams::wait_for_contexts() {
   const cuda::BesideCaptures beside(driver_);
-  CUcontext context = nullptr;
-  if (find_context(nullptr, context) != CUDA_SUCCESS || context == nullptr) return;
-  const cuda::EnteredContext entered(driver_, context);
-  if (entered.result() == CUDA_SUCCESS) (void)driver_.api().cuCtxSynchronize();
+  CUcontext of_default = nullptr;
+  (void)find_context_of_default(nullptr, of_default);  // blocks in use may be its, though it was never marked
+  Result<void> done;
+  for (const CUcontext context : contexts_) {
+    const cuda::EnteredContext entered(driver_, context);
+    const CUresult result =
+        entered.result() == CUDA_SUCCESS ? driver_.api().cuCtxSynchronize() : reason(entered);
+    if (result != CUDA_SUCCESS && !has_ended(result)) done = told(driver_, result, "cuCtxSynchronize");
+  }
+  return done;
 }
 
 DriverStreams::Spot& DriverStreams::spot_of(Mark mark) {

@@ -9,13 +9,13 @@
 namespace gpumem::client {
 
 /// The streams of one device, through reusable events. Creates no context and disturbs no graph capture.
-/// An event belongs to its stream's context. Each call enters that context, so it does not matter which one is
-/// current on the calling thread, or whether that one was destroyed. Each context has its own legacy default
-/// stream. The one of the context that was current at the stream's first use is meant, else that of the
-/// device's primary context, else that of a context in which another stream was met; if there is none, there
-/// is no work. The per-thread default stream is that of the calling thread's context.
-/// Drivers before CUDA 12.0 have no ids of streams, so a handle means the same stream until it is released.
-/// Threads  as StreamPort: one at a time, except wait.
+/// An event belongs to its stream's context. Each call enters that context, so it does not matter which one
+/// is current on the calling thread, or whether that one was destroyed. Each context has its own legacy
+/// default stream. The one of the context that was current at the stream's first use is meant, else that of
+/// the device's primary context, else that of a context in which another stream was met; if there is none,
+/// there is no work. The per-thread default stream is that of the calling thread's context. Drivers before
+/// CUDA 12.0 have no ids of streams, so a handle means the same stream until it is released. Threads  as
+/// StreamPort: one at a time, except wait.
 class DriverStreams final : public allocator::StreamPort {
  public:
   DriverStreams(const cuda::Driver& driver, int ordinal) : driver_(driver), ordinal_(ordinal) {}
@@ -29,7 +29,7 @@ class DriverStreams final : public allocator::StreamPort {
   Result<void> wait(Mark mark) override;
   void drop(Mark mark) override;
   void forget(StreamHandle stream, Id id) override;
-  void wait_for_context() override;
+  Result<void> wait_for_contexts() override;
 
  private:
   /// An event at a fixed address, which is the mark.
@@ -68,8 +68,8 @@ class DriverStreams final : public allocator::StreamPort {
 
   const cuda::Driver& driver_;
   const int ordinal_;
-  CUcontext legacy_ = nullptr;   ///< of the legacy default stream, once known
-  CUcontext primary_ = nullptr;  ///< retained, once it was needed
+  CUcontext legacy_ = nullptr;       ///< of the legacy default stream, once known
+  CUcontext primary_ = nullptr;      ///< retained, once it was needed
   std::vector<CUcontext> contexts_;  ///< with work of streams that were met
   std::unordered_map<CUstream, Met> met_;
   std::deque<Spot> spots_;

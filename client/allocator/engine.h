@@ -124,8 +124,8 @@ class Engine {
   Backing::Request request_for(std::uint64_t missing) const GPUMEM_REQUIRES(lock_);
   void leave(GrowthQueue::Waiter& waiter) GPUMEM_REQUIRES(lock_);
   void wait_for_all();
-  /// `port`  the marks' own. It is kept alive by the caller.
-  void wait_for(std::vector<Streams::Awaited> awaited, StreamPort& port);
+  /// `port`  the marks' own. It is kept alive by the caller. False: not all could be waited for.
+  bool wait_for(std::vector<Streams::Awaited> awaited, StreamPort& port);
 
   // engine_upkeep.cc: giving back, closing.
   Bytes trim_now(Bytes bytes);
@@ -133,6 +133,8 @@ class Engine {
   Result<void> shut_down(bool only_unused);
   /// The first step: from now on every call is refused. Returns how many blocks are still in use.
   Result<std::uint64_t> refuse_calls(bool only_unused) GPUMEM_REQUIRES(lock_);
+  /// The last step: returns everything or, unless the `work` is done, what none of it can use.
+  Result<void> give_all_back(const Result<void>& work);
 
   const std::uint64_t generation_;
   const EngineOptions options_;

@@ -129,13 +129,16 @@ void Engine::wait_for_all() {
   }
 }
 
-void Engine::wait_for(std::vector<Streams::Awaited> awaited, StreamPort& port) {
+bool Engine::wait_for(std::vector<Streams::Awaited> awaited, StreamPort& port) {
+  bool all = true;
   for (Streams::Awaited& one : awaited) {
     const bool done = port.wait(*one.mark).has_value();
     const MutexLock lock(lock_);
     one.mark.reset();
     if (done && backing_) arena_.settle(one.stream, one.epoch);
+    all &= done;
   }
+  return all;
 }
 
 }  // namespace gpumem::allocator

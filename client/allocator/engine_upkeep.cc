@@ -5,6 +5,17 @@
 // Returns idle memory, trims and closes.
 
 namespace gpumem::allocator {
+namespace {
+
+/// Whatever ends a backing unmaps what it has lent.
+void keep_for_good(std::shared_ptr<Backing> backing) {
+  static Mutex mutex;
+  static auto* const kKept = new std::vector<std::shared_ptr<Backing>>;
+  const MutexLock lock(mutex);
+  kKept->push_back(std::move(backing));
+}
+
+}  // namespace
 
 void Engine::background_tick(Clock::time_point now) {
   std::vector<Extent> idle;
@@ -102,16 +113,17 @@ Result<std::uint64_t> Engine::refuse_calls(bool only_unused) {
 Result<void> Engine::shut_down(bool only_unused) {
   std::vector<Streams::Awaited> awaited;
   std::shared_ptr<StreamPort> waited_on;
-  std::uint64_t left = 0;
+  bool is_covered = false;  // by marks: all work that may use the memory
   closing_.fetch_add(1);
   {
     const MutexLock lock(lock_);
     closing_.fetch_sub(1);
     auto refused = refuse_calls(only_unused);
     if (!refused) return refused.error();
-    left = *refused;
     waited_on = port_;
     awaited = arena_.marks();
+    // Work of any stream may use blocks that are left, and their own streams may have ended.
+    is_covered = *refused == 0 && !arena_.streams().has_unmarked();
   }
   {
     const std::scoped_lock lock(engine_ref_->mutex);
@@ -119,9 +131,11 @@ Result<void> Engine::shut_down(bool only_unused) {
   }
   if (background_task_) background_task_->end();
   attachment_.reset();
-  wait_for(std::move(awaited), *waited_on);
-  // Work of any stream may use these blocks, and their own streams may have ended.
-  if (left != 0) waited_on->wait_for_context();
+  is_covered &= wait_for(std::move(awaited), *waited_on);
+  return give_all_back(is_covered ? Result<void>() : waited_on->wait_for_contexts());
+}
+
+Result<void> Engine::give_all_back(const Result<void>& work) {
   std::shared_ptr<Backing> backing;
   std::shared_ptr<StreamPort> port;
   std::vector<Extent> all;
@@ -129,7 +143,7 @@ Result<void> Engine::shut_down(bool only_unused) {
   {
     const MutexLock lock(lock_);
     arena_.queue().drain(lock_);
-    all = arena_.extents().take_all();
+    all = work ? arena_.extents().take_all() : arena_.extents().take_free(kUnknownSize.count);
     kept = arena_.extents().committed();
     map_.clear();
     arena_.streams().drop_marks();
@@ -139,6 +153,11 @@ Result<void> Engine::shut_down(bool only_unused) {
   backing->publish({});
   if (!all.empty()) backing->give_back(std::move(all));
   if (kept.is_zero()) return {};
+  if (!work) {
+    keep_for_good(std::move(backing));
+    return work.error().in("the allocator is closed, but " + to_string(kept) +
+                           " stay mapped until the process ends, because work may still use them");
+  }
   return Error{Code::kInternal, "the allocator is closed, but the driver keeps " + to_string(kept) +
                                     " mapped; they go back when the session ends"};
 }

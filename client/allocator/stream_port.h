@@ -9,7 +9,7 @@ namespace gpumem::allocator {
 /// What the allocator needs to know about streams: which one a handle names, marks in their work, and whether
 /// these have been reached. A handle is passed only during a call of the program that names it, because the
 /// stream may end right after. The legacy default stream never ends.
-/// Threads  under the allocator's lock, except wait (any) and wait_for_context.
+/// Threads  under the allocator's lock, except wait (any) and wait_for_contexts.
 class StreamPort {
  public:
   /// The end of the work given to a stream until the mark was set. Zero: none.
@@ -34,9 +34,10 @@ class StreamPort {
   virtual void drop(Mark mark) = 0;
   /// `stream`, which was met as `id`, is passed on no more.
   virtual void forget(StreamHandle stream, Id id) = 0;
-  /// Blocks until all work of the context is done, that of ended streams too.
+  /// Blocks until all work is done of every context in which a stream was met, that of ended streams too.
+  /// Errors   kFailedPrecondition: a graph is being captured, which this may invalidate.
   /// Threads  beside wait and drop only.
-  virtual void wait_for_context() = 0;
+  virtual Result<void> wait_for_contexts() = 0;
 };
 
 }  // namespace gpumem::allocator

@@ -77,8 +77,10 @@ class Streams {
     std::uint64_t epoch;
     SharedMark mark;
   };
-  /// A mark behind everything that is free on `stream`. Nothing if none can be set.
+  /// A mark behind everything that is free on `stream`, as far as marks could be set. Nothing if none could.
   std::optional<Awaited> await(StreamIndex stream);
+  /// Whether something is free that no mark covers.
+  bool has_unmarked() const { return std::ranges::any_of(entries_, &Entry::unmarked); }
 
   /// The stream that `handle` names is about to be destroyed, and another one may get the same handle.
   /// Errors  the driver's; then no mark could be set, and the stream is not forgotten.

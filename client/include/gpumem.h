@@ -739,12 +739,14 @@ int gpumem_allocator_ordinal(const gpumem_allocator* allocator) GPUMEM_NOEXCEPT;
 
 /* Gives everything back, after the work on the blocks that were freed.
    Errors  GPUMEM_FAILED_PRECONDITION: so many blocks are in use; nothing has changed. One of
-           gpumem_default_allocator is never closed: the same. */
+           gpumem_default_allocator is never closed: the same. Closed, but a graph is being captured: memory
+           that work may still use stays mapped until the process ends. */
 gpumem_status gpumem_allocator_close(gpumem_allocator* allocator) GPUMEM_NOEXCEPT;
 
 /* Closes with what blocks there are, after the work given so far to the streams that they were freed and
    allocated on. The caller has synchronised other work on them, and nobody uses them any more.
-   Errors  GPUMEM_FAILED_PRECONDITION: closed already; one of gpumem_default_allocator. */
+   Errors  GPUMEM_FAILED_PRECONDITION: closed already; one of gpumem_default_allocator; a graph is being
+           captured, as with gpumem_allocator_close. */
 gpumem_status gpumem_allocator_destroy(gpumem_allocator* allocator) GPUMEM_NOEXCEPT;
 /* As gpumem_session_free, closing as gpumem_allocator_destroy does. */
 void gpumem_allocator_free(gpumem_allocator* allocator) GPUMEM_NOEXCEPT;

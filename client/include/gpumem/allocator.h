@@ -98,7 +98,8 @@ class Allocator {
 
   /// Returns all memory, as the destructor does, but only if no block is in use.
   /// Errors  kFailedPrecondition: blocks are in use; nothing has changed. kInternal: closed, but the driver
-  ///         has not unmapped everything; the rest is returned when the session ends.
+  ///         has not unmapped everything; the rest is returned when the session ends. kFailedPrecondition:
+  ///         closed, but a graph is being captured, so memory that work may still use stays mapped.
   Result<void> close();
 
   Bytes limit() const { return {handle_ ? gpumem_allocator_limit(handle_.get()) : 0}; }

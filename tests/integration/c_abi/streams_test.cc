@@ -23,6 +23,11 @@ struct DriverCalls {
   decltype(&::cuStreamQuery) query = nullptr;
   decltype(&::cuLaunchHostFunc) launch = nullptr;
   decltype(&::cuMemsetD8Async) fill = nullptr;
+  CUresult (*create_context)(CUcontext*, unsigned, CUdevice) = nullptr;
+  decltype(&::cuCtxDestroy) destroy_context = nullptr;
+  decltype(&::cuStreamBeginCapture) begin_capture = nullptr;
+  decltype(&::cuStreamEndCapture) end_capture = nullptr;
+  decltype(&::cuGraphDestroy) destroy_graph = nullptr;
 
   DriverCalls() {
     const auto library = cuda::Library::open(broker().driver_folder(), "libcuda.so.1");
@@ -34,6 +39,11 @@ struct DriverCalls {
     EXPECT_TRUE(library->bind(query, "cuStreamQuery"));
     EXPECT_TRUE(library->bind(launch, "cuLaunchHostFunc"));
     EXPECT_TRUE(library->bind(fill, "cuMemsetD8Async"));
+    EXPECT_TRUE(library->bind(create_context, "cuCtxCreate_v2"));
+    EXPECT_TRUE(library->bind(destroy_context, "cuCtxDestroy_v2"));
+    EXPECT_TRUE(library->bind(begin_capture, "cuStreamBeginCapture_v2"));
+    EXPECT_TRUE(library->bind(end_capture, "cuStreamEndCapture"));
+    EXPECT_TRUE(library->bind(destroy_graph, "cuGraphDestroy"));
   }
 };
 
@@ -235,6 +245,46 @@ TEST_P(CStreamsOfAProgram, ClosingWaitsForTheWorkOnWhatOtherThreadsHaveFreed) {
   EXPECT_TRUE(ok(closing.get()));
   closed.set_value();
   worker.join();
+}
+
+/// Closes while `gate` holds up work of the current context. The device would report memory that is gone.
+void expect_closing_waits(gpumem_allocator* allocator, Gate& gate,
+                          gpumem_status (*close)(gpumem_allocator*)) {
+  auto closing = std::async(std::launch::async, close, allocator);
+  gpumem_address none = 0;
+  EXPECT_TRUE(eventually([&] {
+    return gpumem_allocate(allocator, 0, nullptr, &none) == GPUMEM_FAILED_PRECONDITION;
+  })) << "it is closed";
+  EXPECT_NE(closing.wait_for(std::chrono::seconds(0)), std::future_status::ready);
+  gate.open();
+  EXPECT_TRUE(ok(closing.get()));
+  EXPECT_EQ(driver_calls().synchronize(), CUDA_SUCCESS) << "the memory was there until then";
+}
+
+TEST_P(CStreamsOfAProgram, ClosingWaitsForTheWorkOnABlockThatWasFreedDuringACapture) {
+  const CUstream stream = new_stream();
+  const gpumem_address block = allocate(GetParam(), stream);
+  Gate gate(stream);
+  EXPECT_EQ(driver_calls().fill(block, 1, GetParam(), stream), CUDA_SUCCESS);
+  ASSERT_EQ(driver_calls().begin_capture(stream, CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
+  free(block, GetParam(), stream);
+  CUgraph graph = nullptr;
+  ASSERT_EQ(driver_calls().end_capture(stream, &graph), CUDA_SUCCESS);
+  EXPECT_EQ(driver_calls().destroy_graph(graph), CUDA_SUCCESS);
+  EXPECT_EQ(driver_calls().destroy_stream(stream), CUDA_SUCCESS);
+  expect_closing_waits(allocator_, gate, gpumem_allocator_close);
+}
+
+TEST_P(CStreamsOfAProgram, DestroyingWaitsForTheWorkOfEveryContext) {
+  free(allocate(GetParam(), nullptr), GetParam(), nullptr);
+  CUcontext second = nullptr;
+  ASSERT_EQ(driver_calls().create_context(&second, 0, 0), CUDA_SUCCESS);
+  const CUstream stream = new_stream();
+  const gpumem_address block = allocate(GetParam(), stream);
+  Gate gate(stream);
+  EXPECT_EQ(driver_calls().fill(block, 1, GetParam(), stream), CUDA_SUCCESS);
+  expect_closing_waits(allocator_, gate, gpumem_allocator_destroy);
+  EXPECT_EQ(driver_calls().destroy_context(second), CUDA_SUCCESS);
 }
 
 INSTANTIATE_TEST_SUITE_P(Sizes, CStreamsOfAProgram, testing::Values(4096, 1 << 20));

@@ -282,6 +282,17 @@ void FakeStreams::drop(Mark mark) {
   marks_.erase(static_cast<std::uint64_t>(mark));
 }
 
+Result<void> FakeStreams::wait_for_contexts() {
+  const std::lock_guard lock(mutex_);
+  if (auto error = counted(Call::kWaitForContexts)) return std::move(*error);
+  for (const auto& [of, stream] : streams_) {
+    run({of, stream.given});
+    learn({of, stream.given}, {});
+  }
+  pending_.clear();
+  return {};
+}
+
 void FakeStreams::end(StreamHandle stream) {
   const std::lock_guard lock(mutex_);
   keys_.erase({stream, {}});
@@ -299,7 +310,7 @@ class Borrowed final : public allocator::StreamPort {
   Result<void> wait(Mark mark) override { return of_.wait(mark); }
   void drop(Mark mark) override { of_.drop(mark); }
   void forget(StreamHandle stream, Id id) override { of_.forget(stream, id); }
-  void wait_for_context() override { of_.wait_for_context(); }
+  Result<void> wait_for_contexts() override { return of_.wait_for_contexts(); }
 
  private:
   FakeStreams& of_;

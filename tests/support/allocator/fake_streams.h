@@ -23,7 +23,7 @@ namespace gpumem::test {
 /// (broken_rule.h). Threads  any.
 class FakeStreams final : public allocator::StreamPort {
  public:
-  enum class Call { kMeet, kMark, kOrder, kWait };
+  enum class Call { kMeet, kMark, kOrder, kWait, kWaitForContexts };
   /// A moment in one stream's work: all of it up to and with the `number`th piece. Marks are pieces, too.
   struct Moment {
     std::uint64_t stream = 0;
@@ -74,7 +74,7 @@ class FakeStreams final : public allocator::StreamPort {
   Result<void> wait(Mark mark) override;
   void drop(Mark mark) override;
   void forget(StreamHandle, Id) override {}
-  void wait_for_context() override { finish_all(); }
+  Result<void> wait_for_contexts() override;
 
  private:
   /// Up to where work is known to be over, by stream.
@@ -127,8 +127,8 @@ class FakeStreams final : public allocator::StreamPort {
   std::deque<Pending> pending_;  ///< with a lag: what is to end, oldest first
   Clock known_;                  ///< to the host
   bool capturing_ = false;
-  std::array<std::uint64_t, 4> calls_{};
-  std::array<Failure, 4> failures_{};
+  std::array<std::uint64_t, 5> calls_{};
+  std::array<Failure, 5> failures_{};
   std::size_t most_marks_ = 0;
   std::function<void()> on_wait_;
 

@@ -191,6 +191,45 @@ TEST_F(GivingBack, DestroyedEngineGivesBlocksInUseBackAndWaitsForTheWorkOnFreedO
   EXPECT_TRUE(streams_.is_known_reached(used));
 }
 
+TEST_F(GivingBack, ClosingWaitsForWorkThatNoMarkCovers) {
+  const Address at = allocate(mebibytes(8));
+  const auto work = streams_.give(kOne);
+  streams_.fail(FakeStreams::Call::kMark, 1, {Code::kFailedPrecondition, "a graph is being captured"});
+  free(at, mebibytes(8));
+  EXPECT_TRUE(streams_.heal());
+  EXPECT_FALSE(streams_.is_known_reached(work));
+  EXPECT_TRUE(succeeded(engine_->close()));
+  EXPECT_TRUE(streams_.is_known_reached(work));
+}
+
+TEST_F(GivingBack, ClosingWaitsForAllWorkIfOneMarkCannotBeWaitedFor) {
+  const Address at = allocate(mebibytes(8));
+  const auto work = streams_.give(kOne);
+  free(at, mebibytes(8));
+  streams_.fail(FakeStreams::Call::kWait, 1);
+  EXPECT_TRUE(succeeded(engine_->close()));
+  EXPECT_TRUE(streams_.is_known_reached(work));
+}
+
+TEST(Closing, KeepsWhatWorkMayStillUseIfThatCannotBeWaitedFor) {
+  static FakeBacking backing;  // never ended, as what it has lent
+  FakeStreams streams;
+  Engine engine(borrow(backing), borrow(streams), {.background_task = false});
+  const Address used = engine.allocate(mebibytes(8), kOne).value();
+  const Address unused = engine.allocate(mebibytes(8), kTwo).value();
+  streams.give(kOne);
+  streams.fail(FakeStreams::Call::kMark, 1, {Code::kFailedPrecondition, "a graph is being captured"});
+  EXPECT_TRUE(succeeded(engine.deallocate(used, mebibytes(8), kOne)));
+  EXPECT_TRUE(succeeded(engine.deallocate(unused, mebibytes(8), kTwo)));
+  streams.fail(FakeStreams::Call::kWaitForContexts, 1, {Code::kFailedPrecondition, "a capture goes on"});
+  const auto closed = engine.close();
+  EXPECT_TRUE(failed_with(closed, Code::kFailedPrecondition));
+  EXPECT_NE(closed.error().message.find("8MiB stay mapped"), std::string::npos) << closed.error().message;
+  EXPECT_FALSE(backing.mapped_at(used, mebibytes(8)).empty());
+  EXPECT_TRUE(backing.mapped_at(unused, mebibytes(8)).empty());
+  EXPECT_TRUE(failed_with(engine.close(), Code::kFailedPrecondition)) << "it is closed";
+}
+
 TEST(BackgroundTick, GivesIdleMemoryBackByItself) {
   FakeBacking backing;
   FakeStreams streams;

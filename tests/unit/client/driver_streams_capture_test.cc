@@ -74,6 +74,15 @@ class MarksBesideCaptures : public testing::Test {
   CUstream stream_ = nullptr, other_ = nullptr;
 };
 
+TEST_F(MarksBesideCaptures, ContextsAreNotWaitedForDuringOneAndThatIsTold) {
+  ASSERT_TRUE(streams_.meet(stream_));
+  begin();
+  EXPECT_EQ(streams_.wait_for_contexts().error().code, Code::kFailedPrecondition);
+  CUgraph graph = nullptr;
+  EXPECT_EQ(calls_.end(stream_, &graph), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+  EXPECT_TRUE(streams_.wait_for_contexts());
+}
+
 TEST_F(MarksBesideCaptures, CapturedStreamHasNoneAndIsOrderedBehindNone) {
   const auto before = streams_.mark(stream_);
   ASSERT_TRUE(before);
