@@ -12,7 +12,15 @@ Result<Streams::Key> Streams::key_of(StreamHandle handle) const {
 
 Result<StreamIndex> Streams::index_of(StreamHandle handle, const std::function<void()>& retire_idle) {
   if (is_legacy(handle)) {
-    if (legacy_ != kNoStream) return legacy_;
+    if (legacy_ == kNoStream && ThreadTable::is_ending()) {
+      const auto added = add(Key{nullptr, StreamPort::Id{}, 0});
+      if (added) entries_[*added].unmet = true;
+      return added;
+    }
+    if (legacy_ != kNoStream) {
+      if (entries_[legacy_].unmet && !ThreadTable::is_ending()) (void)meet(entries_[legacy_]);
+      return legacy_;
+    }
     handle = nullptr;
   }
   const auto key = key_of(handle);
@@ -53,10 +61,20 @@ Result<StreamIndex> Streams::add(const Key& key) {
   return index;
 }
 
+Result<void> Streams::meet(Entry& entry) {
+  const auto id = port_.meet(entry.handle);
+  entry.unmet = !id;
+  return id ? Result<void>() : id.error();
+}
+
 Result<void> Streams::mark(Entry& entry) {
+  entry.unmarked = true;
+  if (entry.unmet) {
+    if (auto met = meet(entry); !met) return met;
+  }
   auto set = port_.mark(entry.handle);
-  entry.unmarked = !set;
   if (!set) return set.error();
+  entry.unmarked = false;
   if (entry.marks.size() == 2) entry.marks.pop_back();
   entry.marks.push_back({SharedMark(new StreamPort::Mark(*set),
                                     [port = &port_](const StreamPort::Mark* mark) {
@@ -78,11 +96,16 @@ void Streams::freed(StreamIndex stream) {
   if (stream != legacy_) (void)mark(entries_[stream]);
 }
 
-// Of a stream that has been forgotten, the last mark covers all work.
+// Of a stream that has been forgotten, the last mark covers all work. A thread that is about to end calls no
+// driver, so the next call that names the stream sets the mark.
 std::uint64_t Streams::freed_elsewhere(StreamIndex stream) {
   if (!entries_[stream].key) return last_free(stream);
   const std::uint64_t epoch = entries_[stream].epoch;
-  freed(stream);
+  if (stream != legacy_ && ThreadTable::is_ending()) {
+    entries_[stream].unmarked = true;
+  } else {
+    freed(stream);
+  }
   return epoch;
 }
 

@@ -59,7 +59,7 @@ class Streams {
   /// captured), the next call that names the stream sets it.
   void freed(StreamIndex stream);
   /// A block is freed that the work given to `stream` so far may use. Returns the epoch that must be reached,
-  /// as of something that becomes free on the stream.
+  /// as of something that becomes free on the stream. Sets no mark in a thread that is about to end.
   std::uint64_t freed_elsewhere(StreamIndex stream);
   /// The epoch of the latest mark that the device has reached. Nothing if it has reached no other.
   std::optional<std::uint64_t> poll(StreamIndex stream);
@@ -108,6 +108,7 @@ class Streams {
     std::uint64_t reached = 1;
     bool unmarked = false;  ///< something is free that no mark covers
     bool recorded = false;  ///< for a block: its end must be marked
+    bool unmet = false;     ///< named only by threads that were about to end, and that called no driver
     bool retired = false;
     /// The oldest one not known to be reached, and the latest. The oldest stays until it is reached: on a
     /// stream that is always busy, none would ever be reached if newer marks replaced it.
@@ -116,6 +117,7 @@ class Streams {
   static constexpr std::size_t kFirstSweep = 64;
 
   Result<Key> key_of(StreamHandle handle) const;
+  Result<void> meet(Entry& entry);
   Result<void> mark(Entry& entry);
   Result<StreamIndex> add(const Key& key);
   void remove_key(Entry& entry);
