@@ -44,8 +44,8 @@ Engine::Engine(std::unique_ptr<Backing> backing, std::unique_ptr<StreamPort> str
     broken_ = map.error();
   }
   if (options.background_task) {
-    const auto tick = std::clamp<std::chrono::milliseconds>(
-        options.idle / IdleTracker::kTicks, std::chrono::milliseconds(5), std::chrono::seconds(1));
+    const auto tick = std::clamp<std::chrono::milliseconds>(options.idle / IdleTracker::kTicks,
+                                                            std::chrono::milliseconds(5), std::chrono::seconds(1));
     background_task_.emplace(client::BackgroundTask::When{.period = tick}, [this] {
       background_tick(Clock::now());
       return true;
@@ -116,9 +116,29 @@ Result<Address, GrowError> Engine::allocate(Bytes bytes, StreamHandle stream, co
   return allocate_slowly(request, stream, wait, cache);
 }
 
+class Engine::HeldStream {
+ public:
+  explicit HeldStream(Engine& engine) : engine_(engine) {}
+  ~HeldStream() {
+    if (stream_ == kNoStream) return;
+    const MutexLock lock(engine_.lock_);
+    engine_.arena_.streams().let_go(stream_);
+  }
+  HeldStream(const HeldStream&) = delete;
+  HeldStream& operator=(const HeldStream&) = delete;
+
+  /// Takes over that the caller holds `stream`.
+  void take(StreamIndex stream) { stream_ = stream; }
+
+ private:
+  Engine& engine_;
+  StreamIndex stream_ = kNoStream;
+};
+
 Result<Address, GrowError> Engine::allocate_slowly(const BlockRequest& request, StreamHandle stream,
                                                    std::chrono::milliseconds wait, ThreadCache* cache) {
   Need need;
+  HeldStream held(*this);
   {
     const MutexLock lock(lock_);
     auto index = stream_of(stream);
@@ -132,10 +152,10 @@ Result<Address, GrowError> Engine::allocate_slowly(const BlockRequest& request, 
                         "no " + to_string(Bytes{need.room}) + " of addresses are left for the block's room"});
     }
     arena_.streams().hold(*index);
+    held.take(*index);
   }
   auto span = satisfy(need, cache);
   const MutexLock lock(lock_);
-  arena_.streams().let_go(need.stream);
   if (!span) {
     if (need.kind == Need::Kind::kRoom) {
       arena_.extents().release_room(need.at, need.at, need.at + need.room);
@@ -201,6 +221,7 @@ Result<void, GrowError> Engine::extend(Address address, Bytes bytes, Bytes to, S
   ThreadCache* cache = own_cache();
   Span* span = nullptr;
   StreamIndex index = kNoStream;
+  HeldStream held(*this);
   {
     const MutexLock lock(lock_);
     if (closed_.load()) return GrowError(is_closed());
@@ -220,11 +241,9 @@ Result<void, GrowError> Engine::extend(Address address, Bytes bytes, Bytes to, S
       return {};
     }
     arena_.streams().hold(index);
+    held.take(index);
   }
-  auto extended = extend_span(*span, to, index, cache);
-  const MutexLock lock(lock_);
-  arena_.streams().let_go(index);
-  return extended;
+  return extend_span(*span, to, index, cache);
 }
 
 Result<void, GrowError> Engine::extend_span(Span& span, Bytes to, StreamIndex stream, ThreadCache* cache) {

@@ -107,6 +107,11 @@ class Engine {
   /// The calling thread's cache, made at the first call. Null if it can have none.
   ThreadCache* own_cache();
 
+  /// A stream that a call holds, until its scope is left, by an exception (no host memory) too.
+  class HeldStream;
+  /// The same of a place in the queue of growths.
+  class Queued;
+
   // engine.cc: blocks.
   /// Errors  kInvalidArgument, kResourceExhausted: such a block can never be had.
   Result<void> check(const BlockRequest& request) const;
@@ -122,7 +127,8 @@ class Engine {
   Result<void, GrowError> obtain(const Need& need, const GrowthQueue::Waiter& waiter,
                                  Clock::time_point deadline);
   Backing::Request request_for(std::uint64_t missing) const GPUMEM_REQUIRES(lock_);
-  void leave(GrowthQueue::Waiter& waiter) GPUMEM_REQUIRES(lock_);
+  /// Ends the waiter's turn, and its wait.
+  void leave(GrowthQueue::Waiter& waiter);
   void wait_for_all();
   /// `port`  the marks' own. It is kept alive by the caller. False: not all could be waited for.
   bool wait_for(std::vector<Streams::Awaited> awaited, StreamPort& port);

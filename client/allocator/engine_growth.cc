@@ -23,19 +23,31 @@ constexpr std::chrono::hours kLongestWait{24 * 365};
 
 }  // namespace
 
+class Engine::Queued {
+ public:
+  Queued(Engine& engine, std::uint64_t bytes) : engine_(engine), waiter_{.bytes = bytes} {}
+  ~Queued() { engine_.leave(waiter_); }
+  Queued(const Queued&) = delete;
+  Queued& operator=(const Queued&) = delete;
+
+  GrowthQueue::Waiter& waiter() { return waiter_; }
+
+ private:
+  Engine& engine_;
+  GrowthQueue::Waiter waiter_;
+};
+
 Result<Span*, GrowError> Engine::satisfy(const Need& need, ThreadCache* cache) {
   const auto deadline = Clock::now() + std::min<std::chrono::milliseconds>(need.wait, kLongestWait);
-  GrowthQueue::Waiter waiter{.bytes = need.bytes};
+  Queued queued(*this, need.bytes);
+  GrowthQueue::Waiter& waiter = queued.waiter();
   std::optional<GrowError> refused;
   bool last_resort = false;
   for (bool last_look = false;;) {
     {
       const MutexLock lock(lock_);
       auto done = closed_.load() ? GrowError(usable().error()) : arena_.find_span(need, cache);
-      if (!done || *done != nullptr || last_look) {
-        leave(waiter);
-        return !done || *done != nullptr ? done : *refused;
-      }
+      if (!done || *done != nullptr || last_look) return !done || *done != nullptr ? done : *refused;
       if (last_resort && refused && !waiter.waits && need.wait.count() > 0) {
         arena_.queue().begin_to_wait(waiter);
         arena_.caches().stop();  // until nobody waits, no block goes where the waiter would not see it
@@ -62,6 +74,8 @@ Result<Span*, GrowError> Engine::satisfy(const Need& need, ThreadCache* cache) {
 }
 
 void Engine::leave(GrowthQueue::Waiter& waiter) {
+  const MutexLock lock(lock_);
+  arena_.queue().end_turn(waiter);
   arena_.queue().leave(waiter);
   if (arena_.caches().are_stopped() && arena_.queue().is_empty() && !closed_.load()) arena_.caches().resume();
 }
@@ -74,7 +88,7 @@ Result<void, GrowError> Engine::obtain(const Need& need, const GrowthQueue::Wait
     const MutexLock lock(lock_);
     const std::uint64_t missing = closed_.load() ? 0 : arena_.missing_for(need);
     if (missing == 0) {  // or closed, which the next round reports
-      arena_.queue().end_turn();
+      arena_.queue().end_turn(waiter);
       return {};
     }
     backing = backing_;
@@ -86,7 +100,7 @@ Result<void, GrowError> Engine::obtain(const Need& need, const GrowthQueue::Wait
   }
   auto lent = backing->obtain(request);
   const MutexLock lock(lock_);
-  arena_.queue().end_turn();
+  arena_.queue().end_turn(waiter);
   if (!lent) {
     arena_.counters().refused += lent.error().code == Code::kCancelled ? 0 : 1;
     return lent.error();

@@ -6,7 +6,7 @@ namespace gpumem::allocator {
 
 bool GrowthQueue::take_turn(Waiter& waiter, Clock::time_point deadline, Mutex& lock) {
   const int asks = waiter.waits ? 0 : 1;
-  askers_ += asks;
+  askers_ += asks;  // nothing below throws
   bool mine = false;
   while (!closed_ && !std::exchange(waiter.woken, false)) {
     if (mine = may_grow(waiter); mine) break;
@@ -29,7 +29,8 @@ bool GrowthQueue::take_turn(Waiter& waiter, Clock::time_point deadline, Mutex& l
   return mine;
 }
 
-void GrowthQueue::end_turn() {
+void GrowthQueue::end_turn(const Waiter& waiter) {
+  if (growing_ != &waiter) return;
   growing_ = nullptr;
   changed_.notify_all();
 }

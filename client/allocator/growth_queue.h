@@ -24,7 +24,8 @@ class GrowthQueue {
   /// Waits until the waiter may grow. False: look again, because it was woken, the deadline has passed, or
   /// this is closed.
   bool take_turn(Waiter& waiter, Clock::time_point deadline, Mutex& lock) GPUMEM_REQUIRES(lock);
-  void end_turn();
+  /// No effect if it is another one's turn.
+  void end_turn(const Waiter& waiter);
 
   /// The waiter waits for memory that others hold, until leave(). Any waiter may leave.
   void begin_to_wait(Waiter& waiter);

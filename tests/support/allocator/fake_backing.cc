@@ -200,9 +200,12 @@ Result<std::vector<Extent>, GrowError> FakeBacking::obtain(const Request& reques
     const std::lock_guard lock(mutex_);
     call = on_obtain_;
   }
-  if (call) call(request);
+  {
+    const std::unique_ptr<std::atomic<bool>, void (*)(std::atomic<bool>*)> over(
+        &obtaining_, [](std::atomic<bool>* obtaining) { *obtaining = false; });  // the call may throw
+    if (call) call(request);
+  }
   const std::lock_guard lock(mutex_);
-  obtaining_ = false;
   requests_.push_back(request);
   const std::uint64_t unit = options_.granularity.count;
   if (request.most.is_zero() || request.most.count % unit != 0 || request.least > request.most) {

@@ -48,7 +48,7 @@ class FakeBacking final : public allocator::Backing {
   bool heal();
   /// How much there is besides what is held: as if others held the rest. Nothing: up to the limit.
   void set_available(std::optional<Bytes> bytes);
-  /// Called at the beginning of every obtain, with no lock held.
+  /// Called at the beginning of every obtain, with no lock held. May throw, as without host memory.
   void on_obtain(std::function<void(const Request&)> call);
   /// Answers what is granted of what could be, between the request's least and most; as given: all of it.
   void on_grant(std::function<Bytes(Bytes least, Bytes most)> choose);

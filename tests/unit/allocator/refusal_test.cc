@@ -1,5 +1,6 @@
 // Out of memory is an answer, after everything that is cached here was tried, with the broker's words.
 #include <barrier>
+#include <new>
 
 #include "tests/unit/allocator/engine_fixture.h"
 
@@ -105,6 +106,18 @@ TEST_F(Refusal, LeavesSmallBlocksThatFitServed) {
   EXPECT_TRUE(succeeded(engine_->allocate(mebibytes(1), kOne)));
 }
 
+TEST_F(Refusal, OfHostMemoryDuringAGrowthLeavesTheNextOneItsTurn) {
+  backing_.on_obtain([](const Backing::Request&) { throw std::bad_alloc(); });
+  EXPECT_THROW((void)engine_->allocate(mebibytes(4), kOne), std::bad_alloc);
+  backing_.on_obtain({});
+  const Address at = allocate(mebibytes(4));
+  backing_.on_obtain([](const Backing::Request&) { throw std::bad_alloc(); });
+  EXPECT_THROW((void)engine_->extend(at, mebibytes(4), mebibytes(8), kOne), std::bad_alloc);
+  backing_.on_obtain({});
+  EXPECT_TRUE(succeeded(engine_->extend(at, mebibytes(4), mebibytes(8), kOne)));
+  free(at, mebibytes(8));
+}
+
 struct WaitingRefusal : Refusal {
   WaitingRefusal() : Refusal({.wait = seconds(3), .background_task = false}) {}
 };
@@ -116,6 +129,18 @@ TEST_F(WaitingRefusal, ComesAfterTheBrokerWaitedAsAllowed) {
   ASSERT_TRUE(refused.error().denial.has_value());
   EXPECT_EQ(refused.error().denial->waited, seconds(3));
   EXPECT_EQ(backing_.requests().back().wait, seconds(3));
+}
+
+TEST_F(WaitingRefusal, OfHostMemoryEndsTheWait) {
+  backing_.set_available(Bytes{});
+  backing_.on_obtain([](const Backing::Request& request) {
+    if (request.wait.count() != 0) throw std::bad_alloc();
+  });
+  EXPECT_THROW((void)engine_->allocate(mebibytes(4), kOne), std::bad_alloc);
+  backing_.on_obtain({});
+  backing_.set_available(std::nullopt);
+  free(allocate(mebibytes(4)), mebibytes(4));
+  EXPECT_TRUE(succeeded(engine_->close())) << "nobody waits any more";
 }
 
 TEST_F(WaitingRefusal, NobodyWaitsForTheBrokerForWhatIsCachedHere) {
