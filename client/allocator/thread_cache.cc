@@ -215,7 +215,10 @@ void ThreadCache::rebalance(const FlushTarget& into) {
 
 void ThreadCache::take_older(ClassIndex size_class, std::vector<Block>& into) {
   Bin& bin = bins_[size_class];
-  remove_oldest(bin, (bin.capacity() + 1) / 2, [&into](const Block& block) { into.push_back(block); });
+  remove_oldest(bin, (bin.capacity() + 1) / 2, [&into](const Block& block) {
+    block.slot->set(BlockWord::cached(kInBatch));  // a second entry of the block here is none any more
+    into.push_back(block);
+  });
 }
 
 // The oldest blocks go, because the youngest are most likely in the device's caches.

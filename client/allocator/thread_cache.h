@@ -57,6 +57,8 @@ class ThreadCache {
   bool is_full(ClassIndex size_class) const {
     return bins_[size_class].count() == bins_[size_class].capacity();
   }
+  /// The number of no cache, in the words of blocks between caches.
+  static constexpr CacheNumber kInBatch = 0;
   /// Moves the older half of the blocks of the class to the end of `into`.
   void take_older(ClassIndex size_class, std::vector<Block>& into);
   /// As take() and put(), for any block.
