@@ -242,6 +242,7 @@ void Arena::settle(StreamIndex stream, std::uint64_t epoch) {
     free_block(held.block, held.freed.stream, held.freed.epoch);
     recorded_.let_go(held);
   }
+  queue_.wake(free_bytes());
 }
 
 // No work of these streams is pending, so their slabs can serve any stream.

@@ -10,6 +10,8 @@ namespace {
 
 constexpr std::size_t kTagBytes = 63;
 constexpr std::size_t kMostTags = 255;
+// So soon an allocation that waits hears of work that the device has finished.
+constexpr std::chrono::milliseconds kLongestTick{250};
 
 Error is_closed() { return {Code::kFailedPrecondition, "the allocator has been closed"}; }
 
@@ -45,7 +47,7 @@ Engine::Engine(std::unique_ptr<Backing> backing, std::unique_ptr<StreamPort> str
   }
   if (options.background_task) {
     const auto tick = std::clamp<std::chrono::milliseconds>(options.idle / IdleTracker::kTicks,
-                                                            std::chrono::milliseconds(5), std::chrono::seconds(1));
+                                                            std::chrono::milliseconds(5), kLongestTick);
     background_task_.emplace(client::BackgroundTask::When{.period = tick}, [this] {
       background_tick(Clock::now());
       return true;

@@ -28,9 +28,11 @@ void Engine::background_tick(Clock::time_point now) {
     seconds_.store(
         static_cast<std::uint32_t>(std::chrono::duration_cast<std::chrono::seconds>(now - begun_).count()),
         std::memory_order_relaxed);
-    if (idle_.is_due(now)) {
+    const bool is_due = idle_.is_due(now);
+    if (is_due || !arena_.queue().is_empty())
+      arena_.poll();  // who waits may need what the device has finished
+    if (is_due) {
       arena_.caches().age();
-      arena_.poll();
       const std::uint64_t low = arena_.heap().take_low_water() + arena_.extents().spare().count;
       if (const std::uint64_t unneeded = idle_.tick(now, low); unneeded != 0) {
         idle = arena_.extents().take_free_within(unneeded);

@@ -1,6 +1,8 @@
 // Out of memory is an answer, after everything that is cached here was tried, with the broker's words.
 #include <barrier>
+#include <future>
 #include <new>
+#include <stop_token>
 
 #include "tests/unit/allocator/engine_fixture.h"
 
@@ -152,6 +154,29 @@ TEST_F(WaitingRefusal, NobodyWaitsForTheBrokerForWhatIsCachedHere) {
   for (const auto& request : backing_.requests()) {
     EXPECT_TRUE(request.least + mebibytes(2) <= there || request.wait.count() == 0);
   }
+}
+
+TEST_F(WaitingRefusal, EndsWhenTheDeviceHasFinishedWithWhatIsFree) {
+  const Address held = allocate(mebibytes(40));
+  EXPECT_TRUE(succeeded(engine_->record_stream(held, kTwo)));
+  streams_.give(kTwo);
+  backing_.set_available(Bytes{});
+  engine_->background_tick(now_);
+  std::promise<void> waiting;
+  backing_.on_obtain([&](const Backing::Request& request) {
+    if (request.wait.count() == 0) return;
+    std::promise<void> called_off;
+    const std::stop_callback heard(request.stop, [&] { called_off.set_value(); });
+    waiting.set_value();
+    EXPECT_EQ(called_off.get_future().wait_for(seconds(60)), std::future_status::ready);
+  });
+  std::thread waits([this] { EXPECT_TRUE(succeeded(engine_->allocate(mebibytes(40), kThree))); });
+  waiting.get_future().wait();
+  free(held, mebibytes(40));
+  streams_.finish_all();
+  engine_->background_tick(now_);  // long before idle memory is looked at again
+  waits.join();
+  backing_.on_obtain({});
 }
 
 TEST_F(WaitingRefusal, OthersAreServedWhileOneWaits) {
