@@ -1,6 +1,9 @@
 #include "cuda/driver.h"
 
+#include <pthread.h>
+
 #include <array>
+#include <atomic>
 
 #include "base/mutex.h"
 #include "cuda/allocation_properties.h"
@@ -41,41 +44,82 @@ Code code_of(CUresult result) {
   }
 }
 
+std::atomic<std::uint64_t> forks{0};
+const int kForksHeard =
+    ::pthread_atfork(nullptr, nullptr, [] { forks.fetch_add(1, std::memory_order_relaxed); });
+
+/// The driver of one process.
 struct OpenDriver {
-  Mutex mutex;
-  std::filesystem::path folder GPUMEM_GUARDED_BY(mutex);
-  std::unique_ptr<Driver> driver GPUMEM_GUARDED_BY(mutex);
+  enum class State { kClosed, kLoading, kOpen, kUnusable };
+
+  explicit OpenDriver(std::uint64_t of) : generation(of) {}
+  /// A forked child's. Of `parent`, only what its threads had done wholly is read.
+  OpenDriver(std::uint64_t of, const OpenDriver& parent) : generation(of), state(parent.state.load()) {
+    if (state == State::kOpen) {
+      driver = parent.driver;
+      folder = parent.folder;
+    } else if (state != State::kClosed) {
+      state = State::kUnusable;
+    }
+  }
+
+  const std::uint64_t generation;
+  Mutex mutex;  ///< held while the driver is loaded
+  std::atomic<State> state{State::kClosed};
+  // Written under the mutex, before the state is kOpen. Constant afterwards.
+  std::filesystem::path folder;
+  const Driver* driver = nullptr;
 };
 
-// Never destroyed: threads may still use the driver while the process exits.
+// A forked child has one of its own: its parent's mutex may be locked by a thread that loads the driver. None
+// is ever destroyed: threads may still use the driver while the process exits.
 OpenDriver& open_driver() {
-  static auto* const kOpen = new OpenDriver;
-  return *kOpen;
+  static std::atomic<OpenDriver*> current{nullptr};
+  const std::uint64_t generation = forks.load(std::memory_order_relaxed);
+  OpenDriver* known = current.load(std::memory_order_acquire);
+  while (known == nullptr || known->generation != generation) {
+    auto made = known == nullptr ? std::make_unique<OpenDriver>(generation)
+                                 : std::make_unique<OpenDriver>(generation, *known);
+    if (current.compare_exchange_weak(known, made.get(), std::memory_order_acq_rel)) return *made.release();
+  }
+  return *known;
+}
+
+Error is_unusable() {
+  return {Code::kFailedPrecondition,
+          "this process was forked while another thread of its parent started the NVIDIA driver, and cannot "
+          "use it; begin it by exec"};
 }
 
 }  // namespace
 
 Result<const Driver*> Driver::open(const std::filesystem::path& folder) {
+  using State = OpenDriver::State;
   OpenDriver& open = open_driver();
   const MutexLock lock(open.mutex);
-  if (!open.driver) {
+  if (open.state == State::kUnusable) return is_unusable();
+  if (open.state != State::kOpen) {
+    open.state = State::kLoading;
     auto loaded = load(folder);
+    if (loaded) {
+      open.driver = loaded->release();
+      open.folder = folder;
+    }
+    open.state = loaded ? State::kOpen : State::kClosed;
     if (!loaded) return loaded.error();
-    open.driver = std::move(*loaded);
-    open.folder = folder;
   } else if (open.folder != folder) {
     return Error{Code::kFailedPrecondition, "this process already uses the driver of '" +
                                                 open.folder.string() + "' and cannot use that of '" +
                                                 folder.string() + "' as well"};
   }
-  return open.driver.get();
+  return open.driver;
 }
 
 Result<const Driver*> Driver::current() {
-  OpenDriver& open = open_driver();
-  const MutexLock lock(open.mutex);
-  if (!open.driver) return Error{Code::kFailedPrecondition, "this process has not opened the driver"};
-  return open.driver.get();
+  const OpenDriver& open = open_driver();
+  if (open.state != OpenDriver::State::kOpen)
+    return Error{Code::kFailedPrecondition, "this process has not opened the driver"};
+  return open.driver;
 }
 
 Result<std::unique_ptr<Driver>> Driver::load(const std::filesystem::path& folder) {

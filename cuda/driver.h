@@ -27,8 +27,9 @@ class Driver {
  public:
   /// Loads libcuda.so.1 from `folder` (empty: the system's search path) and initialises it.
   /// The same driver is returned to every caller of the process.
-  /// Errors  kNotFound (no library, no device), kFailedPrecondition (too old, cannot start, or another
-  ///         folder's driver is already in this process).
+  /// Errors  kNotFound (no library, no device), kFailedPrecondition (too old, cannot start, another folder's
+  ///         driver is already in this process, or the process was forked while a thread was in this call).
+  /// Fork    a child is never held up. It has its parent's driver, if that was open.
   static Result<const Driver*> open(const std::filesystem::path& folder = {});
 
   /// The driver that this process has opened. Errors  kFailedPrecondition: none yet.

@@ -1,6 +1,8 @@
 #include "client/c/streams.h"
 
+#include <atomic>
 #include <map>
+#include <memory>
 
 #include "base/mutex.h"
 #include "client/driver_streams.h"
@@ -46,17 +48,29 @@ class Marks {
 };
 
 struct Devices {
+  const std::uint64_t generation = client::process_generation();
   Mutex mutex;
   std::map<int, Marks> marks GPUMEM_GUARDED_BY(mutex);
 };
 
+/// This process's. A forked child leaves its parent's as it was: it may have been locked.
+Devices& devices() {
+  static std::atomic<Devices*> current{nullptr};
+  Devices* known = current.load(std::memory_order_acquire);
+  while (known == nullptr || known->generation != client::process_generation()) {
+    auto made = std::make_unique<Devices>();
+    if (current.compare_exchange_weak(known, made.get(), std::memory_order_acq_rel)) return *made.release();
+  }
+  return *known;
+}
+
 /// Errors  kFailedPrecondition: this process has not opened the driver.
 Result<Marks*> marks_of(int ordinal) {
-  static auto* const kDevices = new Devices;
   const auto driver = cuda::Driver::current();
   if (!driver) return driver.error();
-  const MutexLock lock(kDevices->mutex);
-  return &kDevices->marks.try_emplace(ordinal, **driver, ordinal).first->second;
+  Devices& own = devices();
+  const MutexLock lock(own.mutex);
+  return &own.marks.try_emplace(ordinal, **driver, ordinal).first->second;
 }
 
 }  // namespace

@@ -4,6 +4,8 @@
 #include <atomic>
 #include <thread>
 
+#include "cuda/driver.h"
+#include "sim/control/faults.h"
 #include "tests/unit/client/slice_fixture.h"
 
 namespace gpumem::client::test {
@@ -65,6 +67,29 @@ TEST(Fork, MayComeWhileOtherThreadsAreInACall) {
   }
   over = true;
   for (std::thread& thread : threads) thread.join();
+}
+
+// The thread holds the driver's own locks, and those of the dynamic loader, at some time.
+TEST(Fork, ChildOfAProcessThatStartsTheDriverIsRefusedItAndNotHeldUp) {
+  if (cuda::Driver::current()) GTEST_SKIP() << "an earlier test of this process has started the driver";
+  const auto machine = sim::load_machine(simulated_machine()).value();
+  ASSERT_TRUE(sim::add_fault(machine, "cuInit delay 1s"));
+  std::thread opening([] { EXPECT_TRUE(cuda::Driver::open(simulated_machine())); });
+  ASSERT_TRUE(gpumem::test::eventually([&] { return sim::faults(machine)->at(0).matches == 1; }));
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(60);  // ends a child that hangs
+    const auto refused = cuda::Driver::open(simulated_machine());
+    const bool good = !refused && refused.error().code == Code::kFailedPrecondition &&
+                      cuda::Driver::current().error().code == Code::kFailedPrecondition;
+    ::_exit(good ? 0 : 1);
+  }
+  EXPECT_TRUE(ended_well(child));
+  opening.join();
+  EXPECT_TRUE(sim::clear_faults(machine));
+  const pid_t later = ::fork();
+  if (later == 0) ::_exit(cuda::Driver::current() ? 0 : 1);
+  EXPECT_TRUE(ended_well(later)) << "a driver that was open is the child's, too";
 }
 
 // A parent that waits for its answer still gets it, and not its child.
