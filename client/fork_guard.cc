@@ -31,44 +31,37 @@ bool is_of_its_file(const OwnFd::Node& node) {
 }
 
 // The forking thread holds the mutex across the fork. So the child finds the list consistent and, as a copy
-// of the holder, may unlock it. Neither has a destructor, so both stay usable while the process exits.
+// of the holder, may unlock it. Neither has a destructor, so both stay usable while the process exits. Nor is
+// there anything to initialise at the first use: a fork might come meanwhile, and the child would wait for
+// that.
 struct Registry {
   std::mutex mutex;
   OwnFd::Node* first = nullptr;
   std::atomic<std::uint64_t> generation{0};
 };
 
-Registry& registry();
+constinit Registry registry;
 
-void before_fork() { registry().mutex.lock(); }
-void in_parent() { registry().mutex.unlock(); }
+void before_fork() { registry.mutex.lock(); }
+void in_parent() { registry.mutex.unlock(); }
 
 // Runs in the child, where only calls that a signal handler may make are allowed.
 void in_child() {
-  Registry& own = registry();
-  own.generation.fetch_add(1, std::memory_order_relaxed);
-  for (OwnFd::Node* node = own.first; node != nullptr; node = node->next) {
+  registry.generation.fetch_add(1, std::memory_order_relaxed);
+  for (OwnFd::Node* node = registry.first; node != nullptr; node = node->next) {
     if (is_of_its_file(*node)) ::close(node->fd);
     node->fd = -1;
   }
-  own.first = nullptr;
-  own.mutex.unlock();
+  registry.first = nullptr;
+  registry.mutex.unlock();
 }
 
-Registry& registry() {
-  static Registry* const kRegistry = new Registry;
-  return *kRegistry;
-}
-
-Registry& watched_registry() {
-  static const int kRegistered = ::pthread_atfork(before_fork, in_parent, in_child);
-  (void)kRegistered;  // fails only without memory
-  return registry();
-}
+[[maybe_unused]] const int kRegistered =
+    ::pthread_atfork(before_fork, in_parent, in_child);  // fails only without memory
 
 }  // namespace
 
-std::uint64_t process_generation() { return watched_registry().generation.load(std::memory_order_relaxed); }
+std::uint64_t process_generation() { return registry.generation.load(std::memory_order_relaxed); }
 
 Result<void> check_not_forked(std::uint64_t generation) {
   if (generation == process_generation()) return {};
@@ -76,16 +69,15 @@ Result<void> check_not_forked(std::uint64_t generation) {
                "this process was forked from the one that opened the session; open a new one"};
 }
 
-NoFork::NoFork() { watched_registry().mutex.lock(); }
-NoFork::~NoFork() { registry().mutex.unlock(); }
+NoFork::NoFork() { registry.mutex.lock(); }
+NoFork::~NoFork() { registry.mutex.unlock(); }
 
 OwnFd::OwnFd(const NoFork&, UniqueFd fd) : node_(new Node) {
-  Registry& own = registry();
   node_->fd = fd.release();
   node_->file = file_of(node_->fd);
-  node_->next = own.first;
-  if (own.first != nullptr) own.first->previous = node_.get();
-  own.first = node_.get();
+  node_->next = registry.first;
+  if (registry.first != nullptr) registry.first->previous = node_.get();
+  registry.first = node_.get();
 }
 
 int OwnFd::get() const { return node_ ? node_->fd : -1; }
@@ -102,7 +94,7 @@ void OwnFd::Unlink::operator()(Node* node) const {
   const NoFork no_fork;
   if (node->fd >= 0) {
     if (node->next != nullptr) node->next->previous = node->previous;
-    (node->previous != nullptr ? node->previous->next : registry().first) = node->next;
+    (node->previous != nullptr ? node->previous->next : registry.first) = node->next;
     if (is_of_its_file(*node)) ::close(node->fd);
   }
   delete node;

@@ -2,9 +2,8 @@
 
 #include <pthread.h>
 
+#include <array>
 #include <atomic>
-#include <bitset>
-#include <mutex>
 #include <utility>
 
 #include "client/allocator/thread_cache.h"
@@ -12,15 +11,8 @@
 namespace gpumem::allocator {
 namespace {
 
-struct Numbers {
-  std::mutex mutex;
-  std::bitset<ThreadTable::kSize> taken{1};  // 0 means none
-};
-
-Numbers& numbers() {
-  static auto* const kNumbers = new Numbers;  // used until the process ends
-  return *kNumbers;
-}
+/// Whether an allocator has the number. Without a lock, which a forked child might find locked for ever.
+constinit std::array<std::atomic<bool>, ThreadTable::kSize> taken{};
 
 }  // namespace
 
@@ -69,20 +61,16 @@ void ThreadTable::set(std::size_t number, std::shared_ptr<ThreadCache> cache) {
 std::uint64_t ThreadTable::thread_number() { return own().number_; }
 
 AllocatorNumber::AllocatorNumber() {
-  Numbers& all = numbers();
-  const std::scoped_lock lock(all.mutex);
-  std::size_t free = 1;
-  while (free < ThreadTable::kSize && all.taken[free]) ++free;
-  if (free == ThreadTable::kSize) return;
-  all.taken[free] = true;
-  number_.store(free, std::memory_order_relaxed);
+  for (std::size_t free = 1; free < ThreadTable::kSize; ++free) {  // 0 means none
+    if (taken[free].exchange(true, std::memory_order_acq_rel)) continue;
+    number_.store(free, std::memory_order_relaxed);
+    return;
+  }
 }
 
 void AllocatorNumber::release() {
-  Numbers& all = numbers();
   const std::size_t mine = number_.exchange(0, std::memory_order_relaxed);
-  const std::scoped_lock lock(all.mutex);
-  if (mine != 0) all.taken[mine] = false;
+  if (mine != 0) taken[mine].store(false, std::memory_order_release);
 }
 
 }  // namespace gpumem::allocator
