@@ -69,6 +69,12 @@ Result<void> Lending::check_fabric(const Session& session, DeviceIndex index,
                        " has been imported by an IPC handle: a lease is given out in "
                        "one of both ways"};
     }
+    if (regions_.has(part.lease)) {
+      return Error{Code::kFailedPrecondition,
+                   "lease " + std::to_string(part.lease.value) +
+                       " has been published: a region is mapped by its name, and stays with the broker; give "
+                       "other memory out by fabric handles, or remove the region"};
+    }
     if (!lease(part.lease).fabric) more += part.size;
   }
   const Bytes given = given_by_fabric(session.tenant, index);

@@ -120,13 +120,16 @@ void Lending::restore(const Checkpoint::Handle& from, DeviceIndex device, TimePo
       from.name, {from.session, device, from.leases, from.offset, from.bytes, from.expires, from.uses}, now));
 }
 
-// A region needs all of its leases with one tenant, and their descriptors.
+// A region needs all of its leases with one tenant, and their descriptors. None stands for what was given out
+// by fabric handles, though a journal may have one.
 void Lending::restore(const Checkpoint::Region& from, DeviceIndex device, TimePoint now) {
   Bytes there;
   TenantId owner;
   for (const LeaseId id : from.leases) {
     const auto found = leases_.find(id);
-    if (found == leases_.end() || found->second->in_store || !found->second->extent.id) return;
+    if (found == leases_.end() || found->second->in_store || found->second->fabric ||
+        !found->second->extent.id)
+      return;
     const TenantId tenant = state_.session(found->second->session).tenant;
     if (owner && owner != tenant) return;
     owner = tenant;

@@ -206,7 +206,10 @@ void Lending::pass(Lease& lease, Session& heir) {
   from.charges[lease.state] -= size;
   if (&before != &heir) from.freed += size;
   to.charges[lease.state] += size;
-  if (lease.unproved) {
+  if (lease.fabric) {
+    from.fabric[lease.state] -= size;
+    to.fabric[lease.state] += size;
+  } else if (lease.unproved) {
     from.unproved -= size;
     to.unproved += size;
   }

@@ -50,6 +50,12 @@ class BrokerFabric : public testing::Test {
   Parts give_out(const Grant& grant, Bytes offset = {}, Bytes bytes = {}) {
     return give_out(ann, slice, grant, offset, bytes);
   }
+  Result<RegionId> publish(const Grant& grant, Sharing sharing) {
+    RegionTerms terms;
+    terms.name = "weights";
+    terms.sharing = sharing;
+    return machine.broker.publish(ann, slice, Machine::leases_of(grant), terms, machine.now);
+  }
   /// A process that nobody knows imports it.
   void import_elsewhere(const Grant& grant) {
     for (const OfferedLease& one : grant.leases) machine.driver.hold(one.extent.id);
@@ -172,6 +178,41 @@ TEST_F(BrokerFabric, ALeaseIsGivenOutInOneOfBothWays) {
   EXPECT_EQ(machine.broker.import_handle(user, bytes, machine.now).error().code, Code::kNotFound)
       << "that handle has ended";
   EXPECT_EQ(lend(given).error().code, Code::kFailedPrecondition);
+}
+
+TEST_F(BrokerFabric, PublishedMemoryIsNotGivenOut) {
+  const Grant grant = machine.get(ann, slice, mebibytes(4));
+  const auto version = publish(grant, Sharing::kPublic);
+  ASSERT_TRUE(version);
+  EXPECT_EQ(give_out(grant).error().code, Code::kFailedPrecondition)
+      << "whether anybody has mapped it or not";
+  EXPECT_EQ(listed_fabric(ann), Bytes{});
+  ASSERT_TRUE(machine.broker.remove_region(ann, "weights", version->value, machine.now));
+  ASSERT_TRUE(give_out(grant));
+  EXPECT_EQ(publish(grant, Sharing::kPublic).error().code, Code::kFailedPrecondition);
+}
+
+// Of a journal that has a region of memory that was given out.
+TEST_F(BrokerFabric, RegionOfWhatWasGivenOutIsNotTakenOverAndItsReadersInheritWhatIsStuck) {
+  const Grant grant = machine.get(ann, slice, mebibytes(4));
+  ASSERT_TRUE(publish(grant, Sharing::kPublic));
+  const SessionId bob = machine.connect(2);
+  ASSERT_TRUE(machine.broker.map_region(bob, "ann", "weights", Regions::kNewest, machine.now));
+  machine.collect();
+  Checkpoint journal = machine.written;
+  for (auto& [id, lease] : journal.leases) lease.fabric = true;
+  const std::vector<LeaseId> leases = Machine::leases_of(grant);
+  Broker next(fabric_policy());
+  next.restore(journal, {"GPU-0"}, {leases.begin(), leases.end()}, machine.now);
+  EXPECT_FALSE(next.map_region(bob, "ann", "weights", Regions::kNewest, machine.now));
+  next.exited(ann, machine.now);
+  const auto views = next.sessions();
+  ASSERT_EQ(views.size(), 1u);
+  ASSERT_EQ(views[0].shared.size(), 1u);
+  EXPECT_EQ(views[0].shared[0].fabric, mebibytes(4)) << "bob's process has it now";
+  next.exited(bob, machine.now);
+  for (const TenantView& tenant : next.tenants())
+    EXPECT_EQ(tenant.charges[Charge::kQuarantined], tenant.name == "bob" ? mebibytes(4) : Bytes{});
 }
 
 TEST_F(BrokerFabric, MemoryStaysChargedUntilWhoeverMapsItLetsGo) {
