@@ -27,22 +27,35 @@ void Handles::record(const HandleBytes& bytes, const Handle& handle, std::uint64
   outbox_.record(std::move(one));
 }
 
-Result<void> Handles::add(const HandleBytes& bytes, Handle handle, TimePoint now) {
-  const auto count = [&] {
-    const auto own = by_holder_.find(handle.holder);
-    return own == by_holder_.end() ? 0 : own->second.size();
+Result<void> Handles::check_room(const Handle& handle, TimePoint now) {
+  const auto count = [](const auto& index, auto of) {
+    const auto own = index.find(of);
+    return own == index.end() ? 0 : own->second.size();
   };
-  if (count() >= kMostOfSession) drop_expired(handle.holder, now);
-  if (count() >= kMostOfSession) {
+  const auto full = [](const std::string& who, std::size_t most, const std::string& what) {
     return refusal(Bound::kHandles,
-                   "the session has " + std::to_string(count()) +
-                       " handles that nobody has redeemed, as many as it may; let them expire sooner");
-  }
+                   "the " + who + " has " + std::to_string(most) + " " + what +
+                       " that nobody has redeemed, as many as it may; let them expire sooner");
+  };
+  if (count(by_holder_, handle.holder) >= kMostOfSession) drop_expired(handle.holder, now);
+  if (count(by_holder_, handle.holder) >= kMostOfSession) return full("session", kMostOfSession, "handles");
+  if (!handle.region) return {};
+  drop_expired_of_regions(handle.tenant, now);
+  if (count(by_tenant_, handle.tenant) >= kMostOfTenant)
+    return full("tenant", kMostOfTenant, "handles of regions");
+  return {};
+}
+
+Result<void> Handles::add(const HandleBytes& bytes, Handle handle, TimePoint now) {
+  if (auto room = check_room(handle, now); !room) return room;
   const Number number = ++last_;
   by_bytes_.emplace(bytes, number);
   by_holder_[handle.holder].insert(number);
   for (const LeaseId lease : handle.leases) by_lease_[lease].insert(number);
-  if (handle.region) by_region_[handle.region].insert(number);
+  if (handle.region) {
+    by_region_[handle.region].insert(number);
+    by_tenant_[handle.tenant].emplace(handle.expires, number);
+  }
   record(bytes, handle, handle.uses);
   handles_.emplace(number, Entry{bytes, std::move(handle)});
   return {};
@@ -91,13 +104,32 @@ void Handles::drop(LeaseId lease) {
 void Handles::drop(RegionId region) {
   const auto named = by_region_.find(region);
   if (named == by_region_.end()) return;
-  for (const Number number : Numbers(named->second)) erase(number);
+  for (const Number number : std::set(named->second)) erase(number);
 }
 
 void Handles::drop_all_of(SessionId holder) {
   const auto own = by_holder_.find(holder);
   if (own == by_holder_.end()) return;
   for (const Number number : Numbers(own->second)) erase(number);
+}
+
+void Handles::move(SessionId holder, TenantId to) {
+  const auto own = by_holder_.find(holder);
+  if (own == by_holder_.end()) return;
+  for (const Number number : own->second) {
+    Handle& handle = handles_.at(number).handle;
+    if (!handle.region) continue;
+    drop_from(by_tenant_, std::exchange(handle.tenant, to), std::pair(handle.expires, number));
+    by_tenant_[to].emplace(handle.expires, number);
+  }
+}
+
+void Handles::drop_expired_of_regions(TenantId tenant, TimePoint now) {
+  for (auto own = by_tenant_.find(tenant); own != by_tenant_.end(); own = by_tenant_.find(tenant)) {
+    const auto& [expires, number] = *own->second.begin();
+    if (expires > now) return;
+    erase(number);
+  }
 }
 
 void Handles::drop_expired(SessionId holder, TimePoint now) {
@@ -113,7 +145,9 @@ void Handles::erase(Number number) {
   by_bytes_.erase(entry.mapped().bytes);
   drop_from(by_holder_, handle.holder, number);
   for (const LeaseId lease : handle.leases) drop_from(by_lease_, lease, number);
-  if (handle.region) drop_from(by_region_, handle.region, number);
+  if (!handle.region) return;
+  drop_from(by_region_, handle.region, number);
+  drop_from(by_tenant_, handle.tenant, std::pair(handle.expires, number));
 }
 
 }  // namespace gpumem::core

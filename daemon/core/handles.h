@@ -3,6 +3,8 @@
 #include <boost/container/flat_set.hpp>
 #include <boost/unordered/unordered_flat_map.hpp>
 #include <map>
+#include <set>
+#include <utility>
 #include <vector>
 
 #include "daemon/core/outbox.h"
@@ -21,6 +23,7 @@ struct Handle {
   TimePoint expires;
   std::uint64_t uses = 1;  ///< so often can it still be redeemed
   RegionId region{};       ///< none: the range
+  TenantId tenant{};       ///< of a region's: the holder's, whose bound it counts against
 };
 
 /// The handles that were given out. A handle ends when it is used up or expires, and with any of its leases
@@ -31,10 +34,12 @@ class Handles {
   explicit Handles(Outbox& outbox) : outbox_(outbox) {}
 
   static constexpr std::size_t kMostOfSession = 1024;
+  /// Of regions: they all may be of one, and end in one event.
+  static constexpr std::size_t kMostOfTenant = 4096;
   /// So many extents can be told of at once.
   static constexpr std::size_t kMostLeases = 128;
 
-  /// Errors  kResourceExhausted: the holder has as many as it may.
+  /// Errors  kResourceExhausted: the holder, or its tenant, has as many as it may.
   Result<void> add(const HandleBytes& bytes, Handle handle, TimePoint now);
   /// Nothing: there is none (any more).
   const Handle* find(const HandleBytes& bytes, TimePoint now) const;
@@ -48,6 +53,8 @@ class Handles {
   void drop(LeaseId lease);
   void drop(RegionId region);
   void drop_all_of(SessionId holder);
+  /// The holder belongs to another tenant now, whatever that has already.
+  void move(SessionId holder, TenantId to);
 
  private:
   struct Hash {
@@ -60,7 +67,10 @@ class Handles {
   void record(const HandleBytes& bytes, const Handle& handle, std::uint64_t uses);
   using Number = std::uint64_t;
   using Numbers = boost::container::flat_set<Number>;
+  using ByExpiry = std::set<std::pair<TimePoint, Number>>;
+  Result<void> check_room(const Handle& handle, TimePoint now);
   void drop_expired(SessionId holder, TimePoint now);
+  void drop_expired_of_regions(TenantId tenant, TimePoint now);
   void erase(Number number);
 
   Outbox& outbox_;
@@ -69,7 +79,9 @@ class Handles {
   boost::unordered_flat_map<HandleBytes, Number, Hash> by_bytes_;
   boost::unordered_flat_map<SessionId, Numbers, std::hash<SessionId>> by_holder_;
   boost::unordered_flat_map<LeaseId, Numbers, std::hash<LeaseId>> by_lease_;
-  boost::unordered_flat_map<RegionId, Numbers, std::hash<RegionId>> by_region_;
+  boost::unordered_flat_map<RegionId, std::set<Number>, std::hash<RegionId>>
+      by_region_;                                                                 ///< of many sessions
+  boost::unordered_flat_map<TenantId, ByExpiry, std::hash<TenantId>> by_tenant_;  ///< of regions
 };
 
 }  // namespace gpumem::core

@@ -29,7 +29,8 @@ Result<void> Lending::export_region(const Session& session, const RegionHandleTe
                        .bytes = (*region)->bytes,
                        .expires = terms.expires,
                        .uses = terms.uses,
-                       .region = (*region)->id},
+                       .region = (*region)->id,
+                       .tenant = session.tenant},
                       now);
 }
 
@@ -59,7 +60,8 @@ void Lending::restore(const Checkpoint::RegionHandle& from, TimePoint now) {
                                   .bytes = region->bytes,
                                   .expires = from.expires,
                                   .uses = from.uses,
-                                  .region = from.region},
+                                  .region = from.region,
+                                  .tenant = state_.session(from.session).tenant},
                                  now));
 }
 

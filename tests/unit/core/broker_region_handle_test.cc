@@ -174,6 +174,38 @@ TEST_F(BrokerRegionHandle, CountsAmongTheHandlesOfItsSession) {
   EXPECT_TRUE(make(publisher)) << "the others have expired";
 }
 
+// They all may be of one region, whose end is one event.
+TEST_F(BrokerRegionHandle, ATenantHas4096ThatNobodyHasRedeemed) {
+  publish(Sharing::kPublic);
+  std::vector<SessionId> readers;
+  for (std::size_t left = Handles::kMostOfTenant; left > 0; left -= Handles::kMostOfSession) {
+    readers.push_back(machine.connect(3));
+    for (std::size_t i = 0; i < Handles::kMostOfSession; ++i) ASSERT_TRUE(make(readers.back())) << i;
+  }
+  EXPECT_EQ(make(zoe).error().code, Code::kResourceExhausted);
+  EXPECT_TRUE(make(ann)) << "another's do not count";
+  machine.broker.session_ended(readers.front(), SessionEnd::kReleased, machine.now);
+  EXPECT_TRUE(make(zoe)) << "one session's have ended";
+  machine.pass(minutes(1));
+  for (std::size_t i = 0; i < Handles::kMostOfSession; ++i)
+    ASSERT_TRUE(make(zoe)) << "expired, of others too";
+  ASSERT_TRUE(machine.broker.remove_region(publisher, "weights", Regions::kNewest, machine.now));
+  EXPECT_TRUE(machine.broker.checkpoint().region_handles.empty());
+}
+
+TEST_F(BrokerRegionHandle, CountsWithTheTenantThatItsSessionComesTo) {
+  publish(Sharing::kPublic);
+  const SessionId second = machine.connect(3);
+  ASSERT_TRUE(make(zoe));
+  Policy other = handle_policy();
+  other.tenants.back().name = "zara";
+  ASSERT_TRUE(machine.broker.apply(other, machine.now));
+  for (std::size_t i = 0; i < Handles::kMostOfSession; ++i) ASSERT_TRUE(make(second)) << i;
+  machine.broker.session_ended(zoe, SessionEnd::kReleased, machine.now);
+  machine.broker.session_ended(second, SessionEnd::kReleased, machine.now);
+  EXPECT_TRUE(machine.broker.checkpoint().region_handles.empty());
+}
+
 TEST_F(BrokerRegionHandle, TakesAKeptRegionUpAsItsNameDoes) {
   publish(Sharing::kPrivate, true);
   const HandleBytes named = handle(mate);
