@@ -85,7 +85,8 @@ void Broker::session_ended(SessionId id, SessionEnd end, TimePoint now) {
   lending_.end(session, end == SessionEnd::kLost, now);
   forget_if_done(id);
   settle(now);
-  serve_waits(reserved, now);
+  note_due(reserved);
+  serve_waits(now);
 }
 
 void Broker::exited(SessionId id, TimePoint now) { session_ended(id, SessionEnd::kExited, now); }
@@ -294,8 +295,9 @@ void Broker::tick(TimePoint now) {
   state_.arbiter.age(now);
   lending_.refuse_expired(now);
   lending_.drop_expired_regions(now);
-  serve_waits(reservations_.take_expired(now), now);
+  note_due(reservations_.take_expired(now));
   serve_pressed_waits(now);
+  serve_waits(now);
   refuse_expired_waits(now);
   refuse_expired_generation_waits(now);
   reclaimer_.tick(now);
@@ -311,6 +313,7 @@ std::optional<TimePoint> Broker::next_deadline() const {
     if (one && (!next || *one < *next)) next = one;
   }
   if (pressed_again_ != TimePoint::max() && (!next || pressed_again_ < *next)) next = pressed_again_;
+  if (region_waits_.has_due()) next = TimePoint{};
   return next;
 }
 

@@ -269,9 +269,13 @@ class Broker {
   bool may_come(const Result<MapOutcome>& outcome) const;
   void wait_for_pressure(RequestId id, TimePoint now);
   void serve_pressed_waits(TimePoint now);
-  void serve_waits(const std::vector<RequestId>& ids, TimePoint now);
+  // Waits for regions that are answered in one event.
+  static constexpr std::size_t kServedAtOnce = 64;
+  void note_due(const std::string& owner, const std::string& name);
+  void note_due(const std::vector<Reservation>& ended);
+  bool is_due(const RegionWait& wait) const;
+  void serve_waits(TimePoint now);
   void refuse_expired_waits(TimePoint now);
-  void serve_waits(const std::vector<Reservation>& ended, TimePoint now);
   Result<MapOutcome> map_or_reserve(SessionId session, const MapTerms& terms, TimePoint now);
   Result<MapOutcome> reserve(SessionId session, const MapTerms& terms, TimePoint now);
   std::string words_of(const Reservation& reservation) const;

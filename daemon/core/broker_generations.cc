@@ -30,7 +30,7 @@ void Broker::await_generation(RequestId id, SessionId session_id, GenerationTerm
     answer((*region)->generation);
   } else {
     const TimePoint deadline = now + std::min(wait, TimePoint::max() - now);
-    auto waits = generation_waits_.add(id, {session_id, terms, now, deadline});
+    auto waits = generation_waits_.add(id, {session_id, (*session)->tenant, terms, now, deadline});
     if (!waits) answer(waits.error());
   }
   settle(now);

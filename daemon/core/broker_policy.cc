@@ -37,7 +37,8 @@ Result<void> Broker::apply(Policy policy, TimePoint now, std::string cause) {
   lending_.move(others, now);
   lending_.settle_shares();
   for (const auto& [id, owner] : others) {
-    region_waits_.follow(id, state_.session(id).tenant_name);
+    region_waits_.follow(id, owner, state_.session(id).tenant_name);
+    generation_waits_.move(id, owner);
     static_cast<void>(reservations_.take_all_of(id));  // of names of the tenant that it belonged to
   }
   state_.tenants.retire_all();
@@ -52,7 +53,8 @@ Result<void> Broker::apply(Policy policy, TimePoint now, std::string cause) {
     event.words = cause;
   }
   settle(now);
-  serve_waits(region_waits_.all(), now);  // other tenants are who they belong to
+  for (const auto& [owner, name] : region_waits_.names()) note_due(owner, name);  // others belong together
+  serve_waits(now);
   return {};
 }
 

@@ -15,7 +15,8 @@ Result<RegionId> Broker::publish(SessionId id, SliceId slice, std::span<const Le
   settle(now);  // others may have expired
   if (!published) return published;
   reservations_.fulfil(id, (*session)->tenant_name, name);
-  serve_waits(region_waits_.of({(*session)->tenant_name, name}), now);
+  note_due((*session)->tenant_name, name);
+  serve_waits(now);
   return published;
 }
 
@@ -118,7 +119,8 @@ void Broker::map_or_wait(RequestId id, SessionId session_id, MapTerms terms, Dur
     return answer_map(id, session_id,
                       Error{Code::kInvalidArgument, "the newest version can be waited for, no other"});
   const TimePoint deadline = now + std::min(wait, TimePoint::max() - now);
-  auto waits = region_waits_.add(id, {session_id, std::move(terms), is_own, is_pressed, now, deadline});
+  auto waits = region_waits_.add(
+      id, {session_id, (*session)->tenant, std::move(terms), is_own, is_pressed, now, deadline});
   if (!waits) return answer_map(id, session_id, waits.error());
   if (is_pressed) wait_for_pressure(id, now);
 }
@@ -139,7 +141,7 @@ void Broker::wait_for_pressure(RequestId id, TimePoint now) {
 void Broker::serve_pressed_waits(TimePoint now) {
   if (pressed_again_ > now) return;
   pressed_again_ = TimePoint::max();
-  serve_waits(region_waits_.take_pressed(), now);
+  for (const RequestId id : region_waits_.take_pressed()) region_waits_.note_due(id);
 }
 
 // kNotFound: there is nothing to be had yet.
@@ -173,32 +175,54 @@ Result<void> Broker::release_reservation(SessionId id, ReservationId reservation
   const auto released = reservations_.take(id, reservation);
   if (!released)
     return Error{Code::kNotFound, "the session has no such reservation: it has ended, or is fulfilled"};
-  serve_waits(std::vector{*released}, now);
+  note_due(released->owner, released->name);
+  serve_waits(now);
   return {};
 }
 
 void Broker::call_off_reservation(SessionId session, std::uint64_t number, TimePoint now) {
-  if (const auto reserved = reservations_.take_asked(session, number))
-    serve_waits(std::vector{*reserved}, now);
+  const auto reserved = reservations_.take_asked(session, number);
+  if (!reserved) return;
+  note_due(reserved->owner, reserved->name);
+  serve_waits(now);
 }
 
 // One of those who wait for a name is told that it is the one to publish it; unless it has been published.
-void Broker::serve_waits(const std::vector<Reservation>& ended, TimePoint now) {
-  for (const Reservation& one : ended) serve_waits(region_waits_.of({one.owner, one.name}), now);
+void Broker::note_due(const std::vector<Reservation>& ended) {
+  for (const Reservation& one : ended) note_due(one.owner, one.name);
 }
 
-// Another version may be published and removed again before all are served.
-void Broker::serve_waits(const std::vector<RequestId>& ids, TimePoint now) {
-  for (const RequestId id : ids) {
-    const RegionWaits::Wait* wait = region_waits_.find(id);
-    if (wait == nullptr) continue;
-    auto outcome = map_or_reserve(wait->session, wait->terms, now);
+// Nobody is looked at whose tenant gets nothing of it: waiting for others' names delays nobody.
+void Broker::note_due(const std::string& owner, const std::string& name) {
+  for (const TenantId tenant : region_waits_.tenants_for(owner, name)) {
+    const bool reserves = state_.tenants.name(tenant) == owner && reservations_.find(owner, name) == nullptr;
+    if (!reserves && !lending_.is_shared_with(tenant, owner, name, Regions::kNewest)) continue;
+    for (const RequestId id : region_waits_.of({owner, name, tenant})) region_waits_.note_due(id);
+  }
+}
+
+// Another version may be published and removed again before all are served, or the name reserved.
+bool Broker::is_due(const RegionWait& wait) const {
+  const MapTerms& terms = wait.terms;
+  if (lending_.is_shared_with(wait.tenant, terms.owner, terms.name, terms.version)) return true;
+  return terms.reserves() && reservations_.find(terms.owner, terms.name) == nullptr;
+}
+
+// So many at once, that no event takes long. The others have their turn with the next tick.
+void Broker::serve_waits(TimePoint now) {
+  for (std::size_t served = 0; served < kServedAtOnce;) {
+    const auto id = region_waits_.take_due();
+    if (!id) return;
+    const RegionWait& wait = *region_waits_.find(*id);
+    if (!is_due(wait)) continue;
+    ++served;
+    auto outcome = map_or_reserve(wait.session, wait.terms, now);
     if (may_come(outcome)) {
-      if (outcome.error().code == Code::kUnavailable) wait_for_pressure(id, now);
+      if (outcome.error().code == Code::kUnavailable) wait_for_pressure(*id, now);
       continue;
     }
-    const SessionId session = region_waits_.take(id)->session;
-    answer_map(id, session, std::move(outcome));
+    const SessionId session = region_waits_.take(*id)->session;
+    answer_map(*id, session, std::move(outcome));
   }
 }
 

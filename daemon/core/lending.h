@@ -141,6 +141,9 @@ class Lending {
   /// The region, if the session may map it. `owner`  empty: its own tenant. Errors  as Broker::map_region.
   Result<const Region*> mappable(const Session& session, const std::string& owner, const std::string& name,
                                  std::uint64_t version, TimePoint now);
+  /// Whether sessions of the tenant may map the region, or could until now: its time may be over.
+  bool is_shared_with(TenantId tenant, const std::string& owner, const std::string& name,
+                      std::uint64_t version) const;
   /// The session's tenant pays its part of the region from now on, where the charge is shared. It is to be
   /// mapped, or settle_shares() to be called. Errors  kResourceExhausted: a limit has no room for the part,
   /// or too many tenants pay already.
@@ -240,7 +243,7 @@ class Lending {
   void set_charging(std::span<const LeaseId> leases, Charging charging);
   Shares::Extent shared_extent(const Lease& lease) const;
   Shares::Payers payers_of(const Lease& lease) const;
-  bool may_map(const Session& session, const Region& region) const;
+  bool may_map(TenantId tenant, const Region& region) const;
   Result<const Region*> visible(const Session& session, const std::string& owner, const std::string& name,
                                 std::uint64_t version, TimePoint now);
   Result<void> check_mapping(const Session& session, const Region& region) const;

@@ -38,7 +38,7 @@ Result<const Region*> Lending::mappable(const Session& session, const HandleByte
   drop_expired_regions(now);
   const Handle* handle = handles_.find(bytes, now);
   const Region* region = handle == nullptr ? nullptr : regions_.find(handle->region);
-  if (region == nullptr || !may_map(session, *region)) return no_region_handle();
+  if (region == nullptr || !may_map(session.tenant, *region)) return no_region_handle();
   if (auto able = check_mapping(session, *region); !able) return able.error();
   return region;
 }

@@ -84,22 +84,27 @@ Result<RegionId> Lending::publish(const Session& session, SliceId slice, std::sp
   return published;
 }
 
-bool Lending::may_map(const Session& session, const Region& region) const {
-  if (session.tenant == region.owner) return true;
-  const auto is_below = [&](TenantId above) {
-    return above && state_.tenants.is_below(session.tenant, above);
-  };
+bool Lending::may_map(TenantId tenant, const Region& region) const {
+  if (tenant == region.owner) return true;
+  const auto is_below = [&](TenantId above) { return above && state_.tenants.is_below(tenant, above); };
   switch (region.sharing) {
     case Sharing::kPrivate: return false;
     case Sharing::kGroup: return is_below(state_.ledger.parent(region.owner));
     case Sharing::kPublic: return true;
     case Sharing::kNamed:
       return std::ranges::any_of(region.readers, [&](const std::string& name) {
-        const Tenant* tenant = state_.tenants.find(name);
-        return tenant != nullptr && is_below(tenant->id);
+        const Tenant* reader = state_.tenants.find(name);
+        return reader != nullptr && is_below(reader->id);
       });
   }
   return false;
+}
+
+bool Lending::is_shared_with(TenantId tenant, const std::string& owner, const std::string& name,
+                             std::uint64_t version) const {
+  const Tenant* of = state_.tenants.find(owner);
+  const Region* region = of == nullptr ? nullptr : regions_.find(of->id, name, version);
+  return region != nullptr && may_map(tenant, *region);
 }
 
 Result<const Region*> Lending::visible(const Session& session, const std::string& owner,
@@ -108,7 +113,7 @@ Result<const Region*> Lending::visible(const Session& session, const std::string
   const std::string& of = owner.empty() ? session.tenant_name : owner;
   const Tenant* tenant = state_.tenants.find(of);
   const Region* region = tenant == nullptr ? nullptr : regions_.find(tenant->id, name, version);
-  if (region == nullptr || !may_map(session, *region)) return no_region(of, name, version);
+  if (region == nullptr || !may_map(session.tenant, *region)) return no_region(of, name, version);
   return region;
 }
 
@@ -170,7 +175,7 @@ bool Lending::has(const Session& session, const Region& region) const {
 
 Result<const Region*> Lending::followable(const Session& session, RegionId id) const {
   const Region* const region = regions_.find(id);
-  if (region != nullptr && (may_map(session, *region) || has(session, *region))) return region;
+  if (region != nullptr && (may_map(session.tenant, *region) || has(session, *region))) return region;
   return Error{Code::kNotFound, "there is no region of version " + std::to_string(id.value) +
                                     ", or it is not shared with this tenant"};
 }

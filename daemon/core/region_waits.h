@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "daemon/core/waits.h"
@@ -29,18 +30,30 @@ struct RegionWait {
   static constexpr const char* kWhat = "regions";
 
   SessionId session;
+  TenantId tenant;          ///< the session's
   MapTerms terms;           ///< its owner is named
   bool is_own = false;      ///< the owner is the session's tenant, whoever that is
   bool is_pressed = false;  ///< it is there, and its memory is being asked back
   TimePoint since{};
   TimePoint deadline{};
 
-  std::pair<std::string, std::string> key() const { return {terms.owner, terms.name}; }
+  std::tuple<std::string, std::string, TenantId> key() const { return {terms.owner, terms.name, tenant}; }
 };
 
 class RegionWaits : public Waits<RegionWait> {
  public:
   using Wait = RegionWait;
+
+  /// Who waits for a region of that name.
+  std::vector<TenantId> tenants_for(const std::string& owner, const std::string& name) const;
+  /// Owners and names that are waited for.
+  std::vector<std::pair<std::string, std::string>> names() const;
+
+  /// It can probably be answered.
+  void note_due(RequestId id) { due_.insert(id); }
+  /// Of those that were noted, and still wait, the one that came first.
+  std::optional<RequestId> take_due();
+  bool has_due() const { return !due_.empty(); }
 
   void note_pressed(RequestId id) {
     change(id, [](RegionWait& wait) { wait.is_pressed = true; });
@@ -50,10 +63,11 @@ class RegionWaits : public Waits<RegionWait> {
   std::vector<RequestId> take_pressed();
   bool has_pressed() const { return !pressed_.empty(); }
   /// The session's tenant is another one now: so is whose regions it waits for, where they are its own.
-  void follow(SessionId session, const std::string& tenant);
+  void follow(SessionId session, TenantId tenant, const std::string& tenant_name);
 
  private:
   std::set<RequestId> pressed_;
+  std::set<RequestId> due_;
 };
 
 /// Which generation of a region is waited for.
@@ -67,6 +81,7 @@ struct GenerationWait {
   static constexpr const char* kWhat = "generations of regions";
 
   SessionId session;
+  TenantId tenant;  ///< the session's
   GenerationTerms terms;
   TimePoint since{};
   TimePoint deadline{};

@@ -12,22 +12,26 @@
 
 namespace gpumem::core {
 
-/// Requests of sessions that wait until a deadline, each for what its key says. `Wait` has `session`,
-/// `deadline`, `key()`, and `kWhat`, what the session waits for.
+/// Requests of sessions that wait until a deadline, each for what its key says. `Wait` has `session`, the
+/// `tenant` of that, `deadline`, `key()`, and `kWhat`, what the session waits for.
 template <class Wait>
 class Waits {
  public:
   static constexpr std::size_t kMostOfSession = 64;
+  /// They all may wait for one thing, and are looked at in one event.
+  static constexpr std::size_t kMostOfTenant = 4096;
   using Key = std::remove_cvref_t<decltype(std::declval<const Wait&>().key())>;
 
-  /// Errors  kResourceExhausted: the session waits for as many as it may.
+  /// Errors  kResourceExhausted: the session, or its tenant, waits for as many as it may.
   Result<void> add(RequestId id, Wait wait) {
-    std::set<RequestId>& of_session = by_session_[wait.session];
-    if (of_session.size() >= kMostOfSession) {
-      return refusal(Bound::kRegions, "the session waits for " + std::to_string(kMostOfSession) + " " +
+    const auto full = [](const std::string& who, std::size_t most) {
+      return refusal(Bound::kRegions, "the " + who + " waits for " + std::to_string(most) + " " +
                                           Wait::kWhat + ", as many as it may");
-    }
-    of_session.insert(id);
+    };
+    if (count_of(wait.session) >= kMostOfSession) return full("session", kMostOfSession);
+    if (count_of(wait.tenant) >= kMostOfTenant) return full("tenant", kMostOfTenant);
+    by_session_[wait.session].insert(id);
+    ++count_of_tenant_[wait.tenant];
     by_key_[wait.key()].insert(id);
     by_deadline_.emplace(wait.deadline, id);
     waits_.emplace(id, std::move(wait));
@@ -40,6 +44,7 @@ class Waits {
     Wait& wait = taken.mapped();
     drop_from(by_key_, wait.key(), id);
     drop_from(by_session_, wait.session, id);
+    count_out(wait.tenant);
     by_deadline_.erase({wait.deadline, id});
     return std::move(wait);
   }
@@ -52,6 +57,10 @@ class Waits {
   }
   /// Those of that key, in the order they came.
   std::vector<RequestId> of(const Key& key) const { return found(by_key_, key); }
+  /// The session belongs to another tenant now, however many that has already.
+  void move(SessionId session, TenantId to) {
+    for (const RequestId id : of_session(session)) change(id, [to](Wait& wait) { wait.tenant = to; });
+  }
   std::vector<RequestId> all() const {
     std::vector<RequestId> ids;
     for (const auto& [id, wait] : waits_) ids.push_back(id);
@@ -61,6 +70,11 @@ class Waits {
   std::size_t count_of(SessionId session) const {
     const auto found = by_session_.find(session);
     return found == by_session_.end() ? 0 : found->second.size();
+  }
+  /// How many the tenant's sessions have together.
+  std::size_t count_of(TenantId tenant) const {
+    const auto found = count_of_tenant_.find(tenant);
+    return found == count_of_tenant_.end() ? 0 : found->second;
   }
   std::vector<RequestId> expired(TimePoint now) const {
     std::vector<RequestId> ids;
@@ -76,13 +90,16 @@ class Waits {
 
  protected:
   std::vector<RequestId> of_session(SessionId session) const { return found(by_session_, session); }
-  /// `change`  may give the wait another key.
+  const std::map<Key, std::set<RequestId>>& by_key() const { return by_key_; }
+  /// `change`  may give the wait another key, or tenant.
   template <class Change>
   void change(RequestId id, Change change) {
     Wait& wait = waits_.at(id);
     drop_from(by_key_, wait.key(), id);
+    count_out(wait.tenant);
     change(wait);
     by_key_[wait.key()].insert(id);
+    ++count_of_tenant_[wait.tenant];
   }
 
  private:
@@ -93,9 +110,15 @@ class Waits {
     return {found->second.begin(), found->second.end()};
   }
 
+  void count_out(TenantId tenant) {
+    const auto found = count_of_tenant_.find(tenant);
+    if (--found->second == 0) count_of_tenant_.erase(found);
+  }
+
   std::map<RequestId, Wait> waits_;
   std::map<Key, std::set<RequestId>> by_key_;
   std::map<SessionId, std::set<RequestId>> by_session_;
+  std::map<TenantId, std::size_t> count_of_tenant_;
   std::set<std::pair<TimePoint, RequestId>> by_deadline_;
 };
 

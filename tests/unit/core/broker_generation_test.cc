@@ -163,6 +163,19 @@ TEST_F(BrokerGeneration, IsWaitedForWithABoundForEachSession) {
   EXPECT_TRUE(waits(await(mate, 0)));
 }
 
+TEST_F(BrokerGeneration, IsWaitedForWithABoundForEachTenant) {
+  std::vector<SessionId> sessions;
+  for (std::size_t left = GenerationWaits::kMostOfTenant; left > 0; left -= GenerationWaits::kMostOfSession) {
+    sessions.push_back(machine.connect(2));
+    for (std::size_t i = 0; i < GenerationWaits::kMostOfSession; ++i) await(sessions.back(), 0);
+  }
+  const RequestId beyond = await(mate, 0);
+  ASSERT_FALSE(waits(beyond));
+  EXPECT_EQ(code(beyond), Code::kResourceExhausted);
+  machine.die(sessions.front());
+  EXPECT_TRUE(waits(await(mate, 0)));
+}
+
 TEST_F(BrokerGeneration, GoesOnAfterARestart) {
   ASSERT_TRUE(commit(publisher));
   ASSERT_TRUE(commit(publisher));

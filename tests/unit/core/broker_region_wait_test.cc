@@ -7,6 +7,7 @@
 namespace gpumem::core {
 namespace {
 
+using std::chrono::minutes;
 using std::chrono::seconds;
 using testing::IsEmpty;
 
@@ -130,6 +131,56 @@ TEST_F(BrokerRegionWait, IsBoundedForEachSession) {
   machine.cancel(ids.front());
   EXPECT_FALSE(is_answered(wait(ann, seconds(10))));
   EXPECT_FALSE(is_answered(wait(mate, seconds(10)))) << "others have theirs";
+}
+
+// They all may wait for one name, and are looked at in one event.
+TEST_F(BrokerRegionWait, IsBoundedForEachTenant) {
+  std::vector<SessionId> sessions;
+  for (std::size_t left = RegionWaits::kMostOfTenant; left > 0; left -= RegionWaits::kMostOfSession) {
+    sessions.push_back(machine.connect(1));
+    for (std::size_t i = 0; i < RegionWaits::kMostOfSession; ++i) wait(sessions.back(), seconds(10));
+  }
+  EXPECT_EQ(code(wait(ann, seconds(10))), Code::kResourceExhausted);
+  EXPECT_FALSE(is_answered(wait(mate, seconds(10)))) << "others have theirs";
+  machine.die(sessions.front());
+  EXPECT_FALSE(is_answered(wait(ann, seconds(10))));
+}
+
+TEST_F(BrokerRegionWait, AreAnsweredAFewAtATimeInTheirOrder) {
+  std::vector<RequestId> ids;
+  for (int i = 0; i < 200; ++i) {
+    const SessionId reader = machine.connect(1);
+    const SessionId stranger = machine.connect(2);
+    ids.push_back(wait(reader, minutes(1)));
+    wait(stranger, minutes(1), {"ann", "weights"});
+  }
+  const auto answered = [&] {
+    const auto waits = std::ranges::find_if(ids, [&](RequestId id) { return !is_answered(id); });
+    EXPECT_TRUE(std::none_of(waits, ids.end(), [&](RequestId id) { return is_answered(id); })) << "in order";
+    return waits - ids.begin();
+  };
+  ASSERT_TRUE(publish());
+  EXPECT_EQ(answered(), 64);
+  EXPECT_LE(machine.broker.next_deadline(), machine.now) << "the next are due at once";
+  const RequestId withdrawn = ids[70];
+  machine.cancel(withdrawn);
+  std::erase(ids, withdrawn);
+  machine.pass({});
+  EXPECT_EQ(answered(), 128);
+  machine.pass_in_steps(seconds(1));
+  EXPECT_EQ(answered(), 199);
+  EXPECT_TRUE(std::ranges::all_of(ids, [&](RequestId id) { return is_mapped(id); }));
+}
+
+TEST_F(BrokerRegionWait, WhoIsNotServedYetGoesOnWaitingIfTheRegionEnds) {
+  std::vector<RequestId> ids;
+  for (int i = 0; i < 65; ++i) ids.push_back(wait(machine.connect(1), minutes(1)));
+  ASSERT_TRUE(publish());
+  ASSERT_TRUE(machine.broker.remove_region(publisher, "weights", Regions::kNewest, machine.now));
+  machine.pass_in_steps(seconds(1));
+  EXPECT_FALSE(is_answered(ids.back()));
+  ASSERT_TRUE(publish());
+  EXPECT_TRUE(is_mapped(ids.back()));
 }
 
 TEST_F(BrokerRegionWait, IsForTheNewestAlone) {
