@@ -58,6 +58,7 @@ Restored Broker::restore(const Checkpoint& from, const std::vector<std::string>&
   for (const auto& [id, sharing] : from.shared_leases) lending_.restore(sharing);
   for (const auto& [id, import] : from.imports)
     if (state_.find(import.session) != nullptr) lending_.restore(import);
+  lending_.restore_shares();
   restore_each(from.handles, [&](Session& session, const Checkpoint::Handle& handle, DeviceIndex device) {
     if (!session.ended) lending_.restore(handle, device, now);
   });

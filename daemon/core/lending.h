@@ -150,8 +150,11 @@ class Lending {
   Result<void> begin_share(const Session& session, const Region& region);
   /// Those pay for leases whose charge is shared who have mapped them now.
   void settle_shares();
-  /// Holders pay for everything, until settle_shares(). Before tenants get other places or limits.
-  void drop_shares();
+  /// Holders pay for everything, until resume_shares(). Before tenants get other places or limits.
+  Shares::Standing take_shares();
+  /// Those pay who paid before, as far as they still have it mapped and limits allow. Then as
+  /// settle_shares().
+  void resume_shares(const Shares::Standing& before);
   /// `region`  is mappable by the session, which takes over what a custodian of its tenant has of it.
   Imported map_region(Session& session, const Region& region, TimePoint now);
   /// Whether the session may make the region its own: nobody else has it.
@@ -214,6 +217,8 @@ class Lending {
   /// `kept`  its descriptor is at hand. Returns its extent, which has no id if it is not.
   Extent restore(Session& session, const Checkpoint::Lease& from, DeviceIndex device, bool kept);
   void restore(const Checkpoint::LeaseSharing& from);
+  /// After imports.
+  void restore_shares();
   void restore(const Checkpoint::Import& from);
   /// In the order of the ids.
   void restore(const Checkpoint::Waiting& from);

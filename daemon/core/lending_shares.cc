@@ -6,6 +6,12 @@
 // Extents whose charge is shared: who pays them together with the tenant that has them.
 
 namespace gpumem::core {
+namespace {
+
+// Each takes some time for all extents whose parts found no room.
+constexpr int kMostRounds = 64;
+
+}  // namespace
 
 // One extent has one charge, so all regions of it have the same. Who has mapped it did so by that charge.
 Result<void> Lending::check_charging(std::span<const LeaseId> ids, Charging charging) const {
@@ -47,19 +53,55 @@ Shares::Payers Lending::payers_of(const Lease& lease) const {
   return payers;
 }
 
+// A part may find room only once its tenant's own holders are relieved by another: what found none is looked
+// at again while something changes.
 void Lending::settle_shares() {
-  for (const LeaseId id : std::exchange(changed_users_, {})) {
-    const auto found = leases_.find(id);
-    if (found == leases_.end() || !found->second->shared || found->second->in_store) continue;
-    const Lease& one = *found->second;
-    shares_.settle(shared_extent(one), payers_of(one));
+  std::set<LeaseId> open = std::exchange(changed_users_, {});
+  for (int round = 0; round < kMostRounds && !open.empty(); ++round) {
+    bool changed = false;
+    std::erase_if(open, [&](LeaseId id) {
+      const auto found = leases_.find(id);
+      if (found == leases_.end() || !found->second->shared || found->second->in_store) return true;
+      const Shares::Settled settled =
+          shares_.settle(shared_extent(*found->second), payers_of(*found->second));
+      changed |= settled.changed;
+      return !settled.is_short;
+    });
+    if (!changed) break;
   }
 }
 
-void Lending::drop_shares() {
-  shares_.drop_all();
+Shares::Standing Lending::take_shares() { return shares_.take_all(); }
+
+// Who has mapped an extent since pays nothing yet.
+void Lending::resume_shares(const Shares::Standing& before) {
   for (const auto& [id, lease] : leases_)
-    if (lease->shared) changed_users_.insert(id);
+    if (lease->shared && !lease->in_store) changed_users_.insert(id);
+  for (const auto& [id, paid] : before.parts) {
+    if (!changed_users_.contains(id)) continue;
+    const Shares::Extent extent = shared_extent(lease(id));
+    const Shares::Payers payers = payers_of(lease(id));
+    const Bytes equal{extent.size.count / (payers.size() + 1)};
+    Shares::Parts parts;
+    for (const auto& [payer, bytes] : paid)
+      if (payers.contains(payer)) parts.emplace(payer, std::min(bytes, equal));
+    shares_.resume(extent, parts);
+  }
+  shares_.shed(before);
+  settle_shares();
+}
+
+// Parts follow from who has mapped what: all of them at once, since a tenant may have room for its part of
+// one only while others pay for what it has itself.
+void Lending::restore_shares() {
+  Shares::Standing all;
+  for (const LeaseId id : changed_users_) {
+    const Lease& one = lease(id);
+    if (!one.shared || one.in_store) continue;
+    Shares::Parts& parts = all.parts[id];
+    for (const TenantId payer : payers_of(one)) parts.emplace(payer, one.extent.size);
+  }
+  resume_shares(all);
 }
 
 Result<void> Lending::begin_share(const Session& session, const Region& region) {

@@ -274,6 +274,86 @@ TEST_F(BrokerRegionShares, AreTheSameAfterARestart) {
   EXPECT_EQ(all_pay(), before) << "the region is lost, the memory is still theirs";
 }
 
+// Bob has 12 MiB within a limit of 8, since zoe pays 4 of them; she has room for that as eve pays for hers.
+class BrokerRegionSharesInAChain : public testing::Test {
+ protected:
+  BrokerRegionSharesInAChain() {
+    bob = has(2, mebibytes(8));
+    zoe = has(3, mebibytes(8));
+    eve.session = machine.connect(4);
+    reads(zoe, "bob");
+    reads(eve, "zoe");
+    bob.grants.push_back(machine.get(bob.session, bob.slice, mebibytes(4)));
+    zoe.grants.push_back(machine.get(zoe.session, zoe.slice, mebibytes(8)));
+  }
+  static Policy chain() {
+    Policy policy;
+    policy.devices = {device("GPU-0", mebibytes(64))};
+    policy.tenants = {user("bob", 2, {{{}, mebibytes(8)}}), user("zoe", 3, {{{}, mebibytes(16)}}),
+                      user("eve", 4, {{{}, mebibytes(12)}})};
+    return policy;
+  }
+  struct Client {
+    SessionId session;
+    SliceId slice;
+    std::vector<Grant> grants;
+    std::vector<ImportId> imports;
+  };
+  Client has(std::uint32_t uid, Bytes bytes) {
+    Client client{.session = machine.connect(uid), .slice = {}, .grants = {}, .imports = {}};
+    client.slice = machine.slice(client.session);
+    client.grants.push_back(machine.get(client.session, client.slice, bytes));
+    RegionTerms terms;
+    terms.name = "weights";
+    terms.sharing = Sharing::kPublic;
+    terms.charging = Charging::kShared;
+    EXPECT_TRUE(machine.broker.publish(client.session, client.slice,
+                                       Machine::leases_of(client.grants.front()), terms, machine.now));
+    return client;
+  }
+  void reads(Client& client, const std::string& owner) {
+    const auto mapped =
+        machine.broker.map_region(client.session, owner, "weights", Regions::kNewest, machine.now);
+    ASSERT_TRUE(mapped) << mapped.error().message;
+    client.imports.push_back(mapped->imported.id);
+    machine.collect();
+  }
+  std::map<std::string, Bytes> pays() const {
+    std::map<std::string, Bytes> all;
+    for (const TenantView& one : machine.broker.tenants()) {
+      all[one.name] = one.charges.total() + one.shares - one.relief;
+      EXPECT_EQ(one.debt, Bytes{}) << one.name;
+    }
+    return all;
+  }
+
+  Machine machine{chain()};
+  Client bob, zoe, eve;
+  const std::map<std::string, Bytes> right{
+      {"bob", mebibytes(8)}, {"zoe", mebibytes(16)}, {"eve", mebibytes(4)}};
+};
+
+TEST_F(BrokerRegionSharesInAChain, AreTheSameAfterAReload) {
+  ASSERT_EQ(pays(), right);
+  ASSERT_TRUE(machine.broker.apply(chain(), machine.now));
+  machine.collect();
+  EXPECT_EQ(pays(), right);
+  EXPECT_THAT(machine.events_of(Event::Kind::kDebt), IsEmpty());
+}
+
+TEST_F(BrokerRegionSharesInAChain, AreTheSameAfterARestart) {
+  std::vector<Grant> all = bob.grants;
+  all.insert(all.end(), zoe.grants.begin(), zoe.grants.end());
+  machine.restart(chain(), all);
+  EXPECT_EQ(pays(), right);
+  for (const Client& one : {bob, zoe, eve}) {
+    const std::vector<SliceId> slices(one.slice ? 1 : 0, one.slice);
+    ASSERT_TRUE(machine.resume(one.session, slices, one.grants, one.imports));
+  }
+  EXPECT_EQ(pays(), right);
+  EXPECT_THAT(machine.events_of(Event::Kind::kDebt), IsEmpty());
+}
+
 TEST_F(BrokerRegionShares, FallToThePublisherWhereALimitIsLowered) {
   ASSERT_TRUE(publish());
   use(zoe);

@@ -96,8 +96,13 @@ class RegionSharesAtRandom : public testing::TestWithParam<std::uint32_t> {
     machine.die(session);
   }
   void reload() {
-    ASSERT_TRUE(machine.broker.apply(tight_policy(below(2) == 0 ? Bytes{} : mebibytes(6)), machine.now));
+    const Bytes before = std::exchange(less, below(2) == 0 ? Bytes{} : mebibytes(6));
+    const std::map<std::string, Bytes> owed = debts();
+    ASSERT_TRUE(machine.broker.apply(tight_policy(less), machine.now));
     machine.collect();
+    if (before != less) return;
+    for (const auto& [tenant, debt] : debts())
+      EXPECT_LE(debt, owed.at(tenant)) << tenant << " by a reload that changes nothing";
   }
 
   std::map<std::string, Bytes> debts() const {
@@ -135,6 +140,7 @@ class RegionSharesAtRandom : public testing::TestWithParam<std::uint32_t> {
     }
   }
 
+  Bytes less;  ///< of the policy in force
   int times_shared = 0;
   int maps = 0;
   int refused = 0;
