@@ -38,12 +38,21 @@ std::uint32_t take_character(std::string_view& text) {
   return character < form.least || is_half || character > 0x10ffff ? kNoCharacter : character;
 }
 
+// Such text shows another name than it has. U+200C and U+200D are letters' own in some languages.
+bool is_hidden(std::uint32_t character) {
+  const auto within = [character](std::uint32_t first, std::uint32_t last) {
+    return character >= first && character <= last;
+  };
+  return character == 0x61c || character == 0x180e || character == 0x200b || within(0x200e, 0x200f) ||
+         within(0x2028, 0x202e) || within(0x2060, 0x206f) || character == 0xfeff || within(0xfff9, 0xfffb);
+}
+
 }  // namespace
 
 bool is_printable(std::string_view text) {
   while (!text.empty()) {
     const std::uint32_t character = take_character(text);
-    if (character < 0x20 || (character >= 0x7f && character < 0xa0)) return false;
+    if (character < 0x20 || (character >= 0x7f && character < 0xa0) || is_hidden(character)) return false;
   }
   return true;
 }

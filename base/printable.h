@@ -7,7 +7,9 @@
 namespace gpumem {
 
 /// Whether `text`, which comes from others, can be shown on a terminal and sent in a message as it is: UTF-8
-/// (RFC 3629) without control characters (C0, DEL, C1).
+/// (RFC 3629) without control characters (C0, DEL, C1), and without characters that are not seen and change
+/// how others are shown or split into lines: marks of direction, separators, zero width ones that join
+/// nothing.
 bool is_printable(std::string_view text);
 
 /// `text` with a question mark for every byte that is no printable ASCII: for files and logs.

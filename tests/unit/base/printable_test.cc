@@ -18,6 +18,14 @@ TEST(Printable, IsNoControlCharacter) {
     EXPECT_FALSE(is_printable(text));
 }
 
+TEST(Printable, IsNoCharacterThatHidesOrTurnsOthers) {
+  for (const char* text : {"\u202e", "weights\u202e1v", "\u202a", "\u2066", "\u2069", "\u200e", "\u200f",
+                           "\u061c", "\u200b", "\u2028", "\u2029", "\u2060", "\ufeff", "\ufff9", "\u180e"})
+    EXPECT_FALSE(is_printable(text)) << text;
+  for (const char* text : {"\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645", "\u2027", "\u202f", "\u05d0"})
+    EXPECT_TRUE(is_printable(text)) << text;
+}
+
 // A message of Protocol Buffers with one such text is not read at all.
 TEST(Printable, IsUtf8) {
   for (const char* text :
