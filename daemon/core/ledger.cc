@@ -165,6 +165,7 @@ void Ledger::update(TenantId tenant, DeviceIndex device, Change&& change, Shift 
     const Figures after = figures(one, device);
     above.kept = above.kept - before.kept + after.kept;
     above.pool_kept = above.pool_kept - before.pool_kept + after.pool_kept;
+    above.reserved = above.reserved - before.reserved + after.reserved;
     above.promised = above.promised - before.promised + after.promised;
     rank(above, before.borrowed(), after.borrowed(), quota, id);
     note_limit(id, device);
@@ -180,6 +181,8 @@ void Ledger::update(TenantId tenant, DeviceIndex device, Change&& change, Shift 
 void Ledger::derive(Account& account, const Quota& quota) {
   account.kept = std::max(quota.guarantee.minus(account.had()), account.members_kept());
   account.pool_kept = std::max(quota.guarantee.minus(account.charges.total()), account.members_pool_kept());
+  account.reserved =
+      std::max(quota.guarantee.minus(account.charges.total() + account.outside), account.members_reserved());
   account.promised = std::max(quota.guarantee, account.members ? account.members->promised : Bytes{});
 }
 
@@ -200,6 +203,7 @@ void Ledger::note_limit(TenantId tenant, DeviceIndex device) {
 void Ledger::count_in(Members& members, const Figures& child, const Quota& quota, TenantId id) {
   members.kept += child.kept;
   members.pool_kept += child.pool_kept;
+  members.reserved += child.reserved;
   members.promised += child.promised;
   rank(members, {}, child.borrowed(), quota, id);
 }
@@ -207,6 +211,7 @@ void Ledger::count_in(Members& members, const Figures& child, const Quota& quota
 void Ledger::count_out(Members& members, const Figures& child, const Quota& quota, TenantId id) {
   members.kept -= child.kept;
   members.pool_kept -= child.pool_kept;
+  members.reserved -= child.reserved;
   members.promised -= child.promised;
   rank(members, child.borrowed(), {}, quota, id);
 }

@@ -188,6 +188,7 @@ class Ledger {
   struct Members {
     Bytes kept;
     Bytes pool_kept;
+    Bytes reserved;
     Bytes promised;
     Ranking borrowers;
   };
@@ -198,12 +199,14 @@ class Ledger {
     Bytes relief;     ///< of `charges`, that others pay who are not below
     Bytes kept;       ///< of the guarantee, by what is used
     Bytes pool_kept;  ///< of the guarantee, by what is used of the pool
+    Bytes reserved;   ///< of the guarantee, by what is used but for shares: those shrink by what others do
     Bytes promised;
     std::unique_ptr<Members> members;  ///< if it has any
     /// Towards its guarantee.
     Bytes had() const { return charges.total() + outside + shares; }
     Bytes members_kept() const { return members ? members->kept : Bytes{}; }
     Bytes members_pool_kept() const { return members ? members->pool_kept : Bytes{}; }
+    Bytes members_reserved() const { return members ? members->reserved : Bytes{}; }
   };
   struct alignas(64) Node {
     TenantId id;  ///< none: nobody has the slot
@@ -221,6 +224,7 @@ class Ledger {
     Bytes relief;
     Bytes kept;
     Bytes pool_kept;
+    Bytes reserved;
     Bytes promised;
     Bytes counted;  // of `outside`, in the node above
     Bytes paid() const { return pool - relief; }
@@ -288,6 +292,7 @@ class Ledger {
   static void rank(Members& members, Bytes before, Bytes after, const Quota& quota, TenantId id);
   static void count_out(Members& members, const Figures& child, const Quota& quota, TenantId id);
   Bytes own_claimable(const Node& one, DeviceIndex device) const;
+  Bytes reserved_for(TenantId tenant, DeviceIndex device) const;
   static Bytes firm(const Figures& own, Bytes limit);
   Bytes excess(const Node& one, DeviceIndex device, Bytes bytes, Bytes claimable) const;
   Bytes obtainable(TenantId tenant, DeviceIndex device, const GrantTerms& terms) const;

@@ -106,11 +106,25 @@ Ledger::Verdict Ledger::verdict(TenantId tenant, DeviceIndex device, Bytes least
   return least <= obtainable(tenant, device, terms) ? Verdict::kFits : Verdict::kNoMemory;
 }
 
+// As claimable(), of what the pool keeps for the tenant and those above it: what it pays of others' memory
+// takes none of that, since it ends when they end it.
+Bytes Ledger::reserved_for(TenantId tenant, DeviceIndex device) const {
+  Bytes sum;
+  for (TenantId id = tenant; id; id = parent(id)) {
+    const Node& one = node(id);
+    const Figures own = figures(one, device);
+    const Bytes members = one.accounts.empty() ? Bytes{} : one.accounts[device].members_reserved();
+    sum += one.quota(device).guarantee.minus(own.pool + own.outside + members);
+  }
+  return sum;
+}
+
 // Of the device's memory, limits apart.
 Bytes Ledger::obtainable(TenantId tenant, DeviceIndex device, const GrantTerms& terms) const {
   const Bytes free_bytes = free(device);
   const Bytes own = claimable(tenant, device);
-  const Bytes unborrowed = std::min(free_bytes, own + free_bytes.minus(kept(device)));
+  const Bytes reserved = root_.accounts[device].reserved;
+  const Bytes unborrowed = std::min(free_bytes, reserved_for(tenant, device) + free_bytes.minus(reserved));
   if (!lends(device)) return unborrowed;
   const Bytes lent = std::max(std::min(own, free_bytes), free_bytes.minus(terms.spoken_for));
   if (terms.may_borrow) return lent;
@@ -120,7 +134,8 @@ Bytes Ledger::obtainable(TenantId tenant, DeviceIndex device, const GrantTerms& 
 }
 
 Bytes Ledger::kept_for_others(TenantId tenant, DeviceIndex device) const {
-  return kept(device).minus(claimable(tenant, device));
+  if (lends(device)) return kept(device).minus(claimable(tenant, device));
+  return root_.accounts[device].reserved.minus(reserved_for(tenant, device));
 }
 
 Bytes Ledger::ceiling(TenantId tenant, DeviceIndex device, bool may_borrow) const {
@@ -184,13 +199,14 @@ Ledger::Figures Ledger::figures(const Node& one, DeviceIndex device) const {
   GPUMEM_CHECK(device < devices_.size(), "device known");
   if (one.accounts.empty()) {
     const Bytes guarantee = one.quota(device).guarantee;
-    return {{}, {}, {}, {}, guarantee, guarantee, guarantee, {}};
+    return {{}, {}, {}, {}, guarantee, guarantee, guarantee, guarantee, {}};
   }
   const Account& own = one.accounts[device];
   const Bytes pool = own.charges.total();
   const Bytes before = pool - own.relief + own.shares;  // of the limit
   const Bytes counted = std::min(own.outside, one.quota(device).limit.minus(before));
-  return {pool, own.outside, own.shares, own.relief, own.kept, own.pool_kept, own.promised, counted};
+  return {pool,          own.outside,  own.shares,   own.relief, own.kept,
+          own.pool_kept, own.reserved, own.promised, counted};
 }
 
 // Nothing, for a tenant that is idle.
