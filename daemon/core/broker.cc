@@ -100,7 +100,7 @@ void Broker::forget_if_done(SessionId id) {
   if (state_.imports.knows(id)) {  // it may be what keeps memory that others gave back
     const Session* other = other_of_process(session);
     if (other == nullptr) return;
-    state_.imports.remember_with(id, other->id);
+    lending_.remember_with(id, other->id);
   }
   const TenantId tenant = session.tenant;
   outside_.end(session);

@@ -27,6 +27,7 @@ void Checkpoint::put(const Lease& one) {
 void Checkpoint::put(const LeaseGone& one) {
   leases.erase(one.id);
   shared_leases.erase(one.id);
+  suspects.erase(suspects.lower_bound({one.id, {}}), suspects.lower_bound({{one.id.value + 1}, {}}));
 }
 
 void Checkpoint::put(const LeaseSharing& one) {
@@ -38,7 +39,15 @@ void Checkpoint::put(const LeaseSharing& one) {
 
 void Checkpoint::put(const Import& one) {
   imports.insert_or_assign(one.id, one);
+  for (const LeaseId lease : one.leases) suspects.erase({lease, one.session});
   last.import = std::max(last.import, one.id);
+}
+
+void Checkpoint::put(const Suspect& one) {
+  for (const LeaseId lease : one.leases)
+    if (leases.contains(lease)) suspects.emplace(lease, one.session);
+  if (one.leases.empty())
+    std::erase_if(suspects, [&](const auto& suspect) { return suspect.second == one.session; });
 }
 
 void Checkpoint::put(const Declaration& one) {
@@ -91,6 +100,7 @@ void Checkpoint::put(const SessionGone& one) {
   std::erase_if(imports, is_its);
   std::erase_if(handles, is_its);
   std::erase_if(region_handles, is_its);
+  std::erase_if(suspects, [&](const auto& suspect) { return suspect.second == one.id; });
   waiting.erase(waiting.lower_bound({one.id, {}}), waiting.lower_bound({{one.id.value + 1}, {}}));
   declarations.erase(declarations.lower_bound({one.id, 0}),
                      declarations.lower_bound({{one.id.value + 1}, 0}));
@@ -100,7 +110,7 @@ std::vector<Checkpoint::Change> Checkpoint::changes() const {
   std::vector<Change> changes{last};
   if (last.region && !regions.contains(last.region)) changes.emplace_back(RegionGone{last.region});
   changes.reserve(1 + sessions.size() + slices.size() + leases.size() + shared_leases.size() +
-                  imports.size() + declarations.size() + handles.size() + regions.size() +
+                  imports.size() + suspects.size() + declarations.size() + handles.size() + regions.size() +
                   generations.size() + region_handles.size() + waiting.size());
   const auto add = [&](const auto& entries) {
     for (const auto& [id, entry] : entries) changes.emplace_back(entry);
@@ -110,6 +120,7 @@ std::vector<Checkpoint::Change> Checkpoint::changes() const {
   add(leases);
   add(shared_leases);
   add(imports);
+  for (const auto& [lease, session] : suspects) changes.emplace_back(Suspect{session, {lease}});
   add(declarations);
   add(handles);
   add(regions);

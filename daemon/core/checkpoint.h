@@ -1,5 +1,6 @@
 #pragma once
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <variant>
@@ -51,6 +52,13 @@ struct Checkpoint {
     SessionId session;
     std::vector<LeaseId> leases;  ///< some may be free already
     bool operator==(const Import&) const = default;
+  };
+  /// A session has let go of what it had imported, or held, and its process may keep it all the same. Nobody
+  /// knows until the memory is proved free.
+  struct Suspect {
+    SessionId session;
+    std::vector<LeaseId> leases;  ///< of these, besides those before; none: of nothing any more
+    bool operator==(const Suspect&) const = default;
   };
   /// What a session declares to hold of a device past the broker.
   struct Declaration {
@@ -153,13 +161,14 @@ struct Checkpoint {
   /// One step from a checkpoint to the next: what is new or other than before, or gone.
   using Change = std::variant<Session, SessionGone, Slice, SliceGone, Lease, LeaseGone, Import, ImportGone,
                               Declaration, Numbers, Handle, Region, RegionGone, Waiting, WaitingGone,
-                              RegionGeneration, LeaseSharing, RegionHandle>;
+                              RegionGeneration, LeaseSharing, RegionHandle, Suspect>;
 
   std::map<SessionId, Session> sessions;
   std::map<SliceId, Slice> slices;
   std::map<LeaseId, Lease> leases;
   std::map<LeaseId, LeaseSharing> shared_leases;  ///< of leases that there are, those that are shared
   std::map<ImportId, Import> imports;
+  std::set<std::pair<LeaseId, SessionId>> suspects;  ///< of leases that there are, unless imported again
   std::map<std::pair<SessionId, DeviceIndex>, Declaration> declarations;  ///< of more than nothing
   std::map<HandleBytes, Handle> handles;                                  ///< some may have expired
   std::map<RegionId, Region> regions;                                     ///< some may have expired
@@ -180,6 +189,7 @@ struct Checkpoint {
   void put(const Slice& one);
   void put(const Lease& one);
   void put(const Import& one);
+  void put(const Suspect& one);
   void put(const Declaration& one);
   void put(const Numbers& one);
   void put(const Handle& one);

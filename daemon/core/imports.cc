@@ -30,6 +30,11 @@ void Imports::put(ImportId id, SessionId session, std::vector<LeaseId> leases) {
   by_session_[session].emplace(id, std::move(leases));
 }
 
+void Imports::restore_suspect(LeaseId lease, SessionId session) {
+  change_user(shared_.at(lease), session, [](std::size_t uses) { return uses; });
+  by_user_[session].insert(lease);
+}
+
 const std::map<ImportId, std::vector<LeaseId>>& Imports::of(SessionId session) const {
   static const std::map<ImportId, std::vector<LeaseId>> none;
   const auto own = by_session_.find(session);
@@ -69,6 +74,31 @@ void Imports::release_all(SessionId session, bool forever) {
     count(shared, session, Count::kOut);
     shared.users.erase(session);
   }
+}
+
+bool Imports::suspects(LeaseId lease, SessionId session) const {
+  const Shared* const shared = find(lease);
+  if (shared == nullptr) return false;
+  const auto user = shared->users.find(session);
+  return user != shared->users.end() && user->second == 0;
+}
+
+std::vector<LeaseId> Imports::suspected_of(SessionId session) const {
+  std::vector<LeaseId> leases;
+  const auto known = by_user_.find(session);
+  if (known == by_user_.end()) return leases;
+  for (const LeaseId lease : known->second)
+    if (suspects(lease, session)) leases.push_back(lease);
+  return leases;
+}
+
+void Imports::add_to(Checkpoint& checkpoint) const {
+  for (const auto& [session, imports] : by_session_)
+    for (const auto& [id, leases] : imports)
+      checkpoint.imports.emplace(id, Checkpoint::Import{id, session, leases});
+  for (const auto& [lease, shared] : shared_)
+    for (const auto& [user, uses] : shared.users)
+      if (uses == 0) checkpoint.suspects.emplace(lease, user);
 }
 
 void Imports::remember_with(SessionId from, SessionId to) {

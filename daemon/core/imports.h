@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "daemon/core/checkpoint.h"
 #include "daemon/core/types.h"
 #include "gpumem/result.h"
 
@@ -42,6 +43,8 @@ class Imports {
   ImportId add(SessionId session, std::vector<LeaseId> leases);
   /// The same of the broker before, with its number.
   void restore(ImportId id, SessionId session, std::vector<LeaseId> leases);
+  /// The session has let go of the lease, which is shared, at the broker before.
+  void restore_suspect(LeaseId lease, SessionId session);
   /// The session lets go. Returns the leases that it does not use any more.
   /// Errors  kNotFound: not its own.
   Result<std::vector<LeaseId>> release(SessionId session, ImportId import);
@@ -59,6 +62,11 @@ class Imports {
   bool has_any(SessionId session) const { return by_session_.contains(session); }
   /// Whether it uses any memory, or has used some that is not free yet.
   bool knows(SessionId session) const { return has_any(session) || by_user_.contains(session); }
+  /// What the session has let go of and is not free yet.
+  std::vector<LeaseId> suspected_of(SessionId session) const;
+  /// Whether the session has let go of the lease.
+  bool suspects(LeaseId lease, SessionId session) const;
+  void add_to(Checkpoint& checkpoint) const;
   /// What `from` has let go of is remembered with `to`, a session of the same process.
   void remember_with(SessionId from, SessionId to);
 

@@ -189,6 +189,8 @@ class Lending {
   bool give_up_kept(TimePoint now);
   const Regions& regions() const { return regions_; }
   Result<void> release_import(Session& session, ImportId import, TimePoint now);
+  /// As Imports::remember_with.
+  void remember_with(SessionId from, SessionId to);
 
   void refuse(const Request& request, const Refusal& refusal, TimePoint now);
   /// Takes a request that waits out of its queues and refuses it for what keeps it waiting.
@@ -220,6 +222,8 @@ class Lending {
   /// After imports.
   void restore_shares();
   void restore(const Checkpoint::Import& from);
+  /// After imports. `session`  is known.
+  void restore_suspect(LeaseId lease, SessionId session);
   /// In the order of the ids.
   void restore(const Checkpoint::Waiting& from);
   /// After the leases. What cannot be redeemed any more is left out.
@@ -278,6 +282,7 @@ class Lending {
   void let_go_unkept(const Region& removed, TimePoint now);
   bool has_left(const Region& region) const;
   void note_use(LeaseId lease);
+  void note_suspect(SessionId session, std::span<const LeaseId> leases);
   void note_left(TimePoint now);
   bool give_up_kept(const Session& custodian, DeviceIndex device, const ReclaimRequest& request,
                     TimePoint now);

@@ -25,10 +25,7 @@ void Lending::add_to(Checkpoint& checkpoint) const {
     checkpoint.leases.emplace(id, checkpoint_of(*lease));
     if (lease->shared) checkpoint.shared_leases.emplace(id, Checkpoint::LeaseSharing{id, true});
   }
-  for (const auto& [session, imports] : state_.imports.all()) {
-    for (const auto& [id, leases] : imports)
-      checkpoint.imports.emplace(id, Checkpoint::Import{id, session, leases});
-  }
+  state_.imports.add_to(checkpoint);
   handles_.add_to(checkpoint);
   regions_.add_to(checkpoint);
   places_.add_to(checkpoint);
@@ -97,6 +94,14 @@ void Lending::restore(const Checkpoint::Import& from) {
     leases.push_back(id);
   }
   if (!leases.empty()) state_.imports.restore(from.id, from.session, std::move(leases));
+}
+
+void Lending::restore_suspect(LeaseId id, SessionId session) {
+  const auto found = leases_.find(id);
+  if (found == leases_.end()) return;
+  const Lease& one = *found->second;
+  state_.imports.share(id, {one.session, one.device, one.extent.size});
+  state_.imports.restore_suspect(id, session);
 }
 
 void Lending::restore(const Checkpoint::Waiting& from) {

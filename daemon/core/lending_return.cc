@@ -47,11 +47,15 @@ void Lending::end(Session& session, bool may_be_in_use, TimePoint now) {
     for (const LeaseId known : state_.imports.known(session.id)) prove_anew(lease(known), now);
   }
   if (!may_be_in_use) {
-    for (const auto& [id, leases] : state_.imports.of(session.id)) {
+    const auto imports = state_.imports.of(session.id);
+    const bool was_known = state_.imports.knows(session.id);
+    state_.imports.release_all(session.id, session.exited);
+    for (const auto& [id, leases] : imports) {
       state_.outbox.record(Checkpoint::ImportGone{id});
       for (const LeaseId lease : leases) note_use(lease);
+      if (!session.exited) note_suspect(session.id, leases);
     }
-    state_.imports.release_all(session.id, session.exited);
+    if (session.exited && was_known) state_.outbox.record(Checkpoint::Suspect{session.id, {}});
   }
   for (auto next = session.leases.begin(); next != session.leases.end();) {
     Lease& lease = *next++;  // it may pass to another session

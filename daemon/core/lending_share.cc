@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 
 #include "base/crash_point.h"
 #include "daemon/core/lending.h"
@@ -140,12 +141,27 @@ Result<void> Lending::release_import(Session& session, ImportId import, TimePoin
   const auto unused = state_.imports.release(session.id, import);
   if (!unused) return unused.error();
   state_.outbox.record(Checkpoint::ImportGone{import});
+  note_suspect(session.id, *unused);
   for (const LeaseId id : *unused) {
     Lease& one = lease(id);
     if (one.session == session.id && !one.slice) let_go(one, now);
     note_use(id);
   }
   return {};
+}
+
+// For the next broker. What is free already has nobody who may keep it.
+void Lending::note_suspect(SessionId session, std::span<const LeaseId> leases) {
+  Checkpoint::Suspect suspect{session, {}};
+  for (const LeaseId id : leases)
+    if (state_.imports.suspects(id, session)) suspect.leases.push_back(id);
+  if (!suspect.leases.empty()) state_.outbox.record(std::move(suspect));
+}
+
+void Lending::remember_with(SessionId from, SessionId to) {
+  const std::vector<LeaseId> leases = state_.imports.suspected_of(from);
+  state_.imports.remember_with(from, to);
+  for (const LeaseId id : leases) note_suspect(to, std::array{id});
 }
 
 // Its session uses it no more. Whoever has imported it has it now.
@@ -225,6 +241,7 @@ void Lending::pass(Lease& lease, Session& heir) {
   state_.outbox.record(checkpoint_of(lease));
   if (state_.imports.find(lease.id) != nullptr)
     state_.imports.pass(lease.id, heir.id, before.peer.maps && !before.exited);
+  note_suspect(before.id, std::array{lease.id});
   state_.outbox.touch(before.id);
   state_.outbox.touch(heir.id);
   if (lease.in_store) return;

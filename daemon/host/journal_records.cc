@@ -31,7 +31,8 @@ static_assert(std::is_same_v<std::variant_alternative_t<0, Change>, Checkpoint::
               std::is_same_v<std::variant_alternative_t<14, Change>, Checkpoint::WaitingGone> &&
               std::is_same_v<std::variant_alternative_t<15, Change>, Checkpoint::RegionGeneration> &&
               std::is_same_v<std::variant_alternative_t<16, Change>, Checkpoint::LeaseSharing> &&
-              std::is_same_v<std::variant_alternative_t<17, Change>, Checkpoint::RegionHandle>);
+              std::is_same_v<std::variant_alternative_t<17, Change>, Checkpoint::RegionHandle> &&
+              std::is_same_v<std::variant_alternative_t<18, Change>, Checkpoint::Suspect>);
 
 constexpr std::size_t kLongest = std::size_t{1} << 20;
 
@@ -198,6 +199,11 @@ void code(Coder& coder, Checkpoint::LeaseSharing& one) {
 template <class Coder>
 void code(Coder& coder, Checkpoint::Import& one) {
   coder(one.id);
+  coder(one.session);
+  coder(one.leases);
+}
+template <class Coder>
+void code(Coder& coder, Checkpoint::Suspect& one) {
   coder(one.session);
   coder(one.leases);
 }

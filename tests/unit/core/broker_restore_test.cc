@@ -142,6 +142,77 @@ TEST_F(BrokerRestore, MemoryOnItsWayBackIsProvedFreeAnew) {
   EXPECT_EQ(machine.charged("bob"), Bytes{});
 }
 
+// Bob has published and given back; ann said that she has unmapped it, and has not.
+class BrokerRestoreOfSuspects : public BrokerRestore {
+ protected:
+  BrokerRestoreOfSuspects() {
+    RegionTerms terms;
+    terms.name = "weights";
+    terms.sharing = Sharing::kPublic;
+    EXPECT_TRUE(machine.broker.publish(bob, slice, Machine::leases_of(grant), terms, machine.now));
+    ann = machine.connect(1);
+    import = map();
+  }
+  ImportId map() {
+    const auto mapped = machine.broker.map_region(ann, "bob", "weights", Regions::kNewest, machine.now);
+    EXPECT_TRUE(mapped);
+    for (const auto& [lease, extent] : mapped->imported.leases) {
+      machine.driver.hold(extent.id);
+      machine.held[ann].push_back(extent.id);
+    }
+    machine.collect();
+    return mapped->imported.id;
+  }
+  void unmap_but_keep(ImportId id) {
+    EXPECT_TRUE(machine.broker.release_import(ann, id, machine.now));
+    machine.collect();
+  }
+  void restart() {
+    machine.restart();
+    EXPECT_TRUE(machine.resume(bob, {slice}, {}));
+    EXPECT_TRUE(machine.resume(ann, {}, {}));
+  }
+
+  SessionId ann;
+  ImportId import;
+};
+
+TEST_F(BrokerRestoreOfSuspects, AnswerForWhatTheyKeepWhenTheHolderIsGone) {
+  unmap_but_keep(import);
+  ASSERT_TRUE(machine.give_back(bob, slice, grant));
+  ASSERT_EQ(machine.charges("bob")[Charge::kQuarantined], kTen);
+  restart();
+  machine.die(bob);
+  EXPECT_EQ(machine.charges("ann")[Charge::kQuarantined], kTen);
+  EXPECT_EQ(machine.charged("bob"), Bytes{});
+  machine.restart();
+  EXPECT_TRUE(machine.resume(ann, {}, {}));
+  EXPECT_EQ(machine.charges("ann")[Charge::kQuarantined], kTen);
+  machine.die(ann);
+  EXPECT_TRUE(machine.is_as_new());
+}
+
+TEST_F(BrokerRestoreOfSuspects, AreNoneOnceTheMemoryIsFreeOrTheirProcessIsGone) {
+  unmap_but_keep(import);
+  machine.stop_using(ann, grant);
+  ASSERT_TRUE(machine.give_back(bob, slice, grant));
+  EXPECT_TRUE(machine.broker.checkpoint().suspects.empty());
+  const Grant next = machine.get(bob, slice, mebibytes(2));
+  RegionTerms terms;
+  terms.name = "weights";
+  terms.sharing = Sharing::kPublic;
+  ASSERT_TRUE(machine.broker.publish(bob, slice, Machine::leases_of(next), terms, machine.now));
+  unmap_but_keep(map());
+  EXPECT_EQ(machine.broker.checkpoint().suspects.size(), 1u);
+  map();
+  EXPECT_TRUE(machine.broker.checkpoint().suspects.empty()) << "she has it mapped again";
+  machine.broker.session_ended(ann, SessionEnd::kReleased, machine.now);
+  machine.collect();
+  EXPECT_EQ(machine.broker.checkpoint().suspects.size(), 1u);
+  machine.die(ann);
+  EXPECT_TRUE(machine.broker.checkpoint().suspects.empty());
+}
+
 TEST_F(BrokerRestore, WholePoolThatIsLentIsTakenOver) {
   const Grant rest = machine.get(bob, slice, mebibytes(38));
   const SessionId ann = machine.connect(1);
