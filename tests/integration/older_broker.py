@@ -34,8 +34,9 @@ def main() -> None:
         with open(path + ".older", "wb") as file:
             file.write(older)
         os.rename(path + ".older", path)
-        with open(os.path.join(folder, "handed-back"), "w") as file:
+        with open(os.path.join(folder, "handed-back.new"), "w") as file:
             file.write(str(len(journal) - len(older)))
+        os.rename(file.name, os.path.join(folder, "handed-back"))
     program = os.path.join(folder, "gpumemd.newer")
     os.execv(program, [program, *sys.argv[1:]])
 

@@ -169,7 +169,9 @@ void Reference::end(SessionId id, SessionEnd end) {
   }
   std::erase_if(requests, [&](const RequestRecord& one) { return one.request.session == id; });
   for (LeaseRecord& lease : leases) {
-    if (lease.session != id || lease.in_store) continue;
+    if (lease.session != id) continue;
+    if (lease.in_store && end == SessionEnd::kExited) lease.state = Charge::kReturning;  // it is proved anew
+    if (lease.in_store) continue;
     lease.state = end == SessionEnd::kLost ? Charge::kQuarantined : Charge::kReturning;
     lease.in_store = end != SessionEnd::kLost;
   }
