@@ -38,6 +38,7 @@ Engine::Engine(std::unique_ptr<Backing> backing, std::unique_ptr<StreamPort> str
       arena_(*backing_, *port_, map_, seconds_),
       idle_(options.idle) {
   engine_ref_->engine = this;
+  ThreadTable::prepare();
   ThreadCache::prepare();
   auto map = AddressMap::create(base_, addresses_);
   if (map) {

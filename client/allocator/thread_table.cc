@@ -18,13 +18,18 @@ constinit std::array<std::atomic<bool>, ThreadTable::kSize> taken{};
 
 constinit thread_local ThreadTable* ThreadTable::current_ = nullptr;
 
-ThreadTable& ThreadTable::own() {
+pthread_key_t ThreadTable::prepare() {
   static pthread_key_t key;
   static const int kPrepared = [] {
     ::pthread_atfork(nullptr, nullptr, [] { current_ = nullptr; });
     return ::pthread_key_create(&key, &ThreadTable::end);
   }();
   (void)kPrepared;  // without a key, other threads flush the caches of a thread that has ended
+  return key;
+}
+
+ThreadTable& ThreadTable::own() {
+  const pthread_key_t key = prepare();
   if (current_ == nullptr) {
     static std::atomic<std::uint64_t> next{1};
     current_ = new ThreadTable;

@@ -1,4 +1,6 @@
 #pragma once
+#include <pthread.h>
+
 #include <array>
 #include <atomic>
 #include <cstddef>
@@ -29,6 +31,9 @@ class ThreadTable {
   /// Whether the calling thread is about to end: it has no caches any more, and the driver's state of it may
   /// be gone.
   static bool is_ending();
+  /// Before any thread allocates: what the program then registers for the end of its threads comes after
+  /// what is registered here, and knows of it. Returns the key that its threads' tables go by.
+  static pthread_key_t prepare();
 
  private:
   static ThreadTable& own();

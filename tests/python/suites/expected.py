@@ -99,6 +99,13 @@ def initialize_from_pytest_config(request):
     request.cls._dump_failed_filechecks = False
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """numba-cuda gives a process 4 seconds to start, import it and answer: too few beside other tests."""
+    module = getattr(item, "module", None)
+    if hasattr(module, "FUTURE_TIMEOUT"):
+        module.FUTURE_TIMEOUT = 60
+
+
 def pytest_configure(config: pytest.Config) -> None:
     content = tomllib.loads(pathlib.Path(os.environ["GPUMEM_SUITE"]).read_text(encoding="utf-8"))
     config.pluginmanager.register(Expected(entries(content, os.environ["GPUMEM_SUITE_UNDER"])), "gpumem-expected")
