@@ -13,7 +13,7 @@ Result<Streams::Key> Streams::key_of(StreamHandle handle) const {
 Result<StreamIndex> Streams::index_of(StreamHandle handle, const std::function<void()>& retire_idle) {
   if (is_legacy(handle)) {
     if (legacy_ == kNoStream && ThreadTable::is_ending()) {
-      const auto added = add(Key{nullptr, StreamPort::Id{}, 0});
+      auto added = add(Key{nullptr, StreamPort::Id{}, 0});
       if (added) entries_[*added].unmet = true;
       return added;
     }
