@@ -142,13 +142,13 @@ const Session* Reclaimer::choose(TenantId tenant, DeviceIndex device, Bytes need
   TimePoint first = now;
   for (const SessionId id : state_.tenants.at(tenant).sessions) {
     const Session& session = state_.session(id);
+    const Bytes bytes = session.holding(device).leaving() + session.declared(device);
+    const Imports::Kept kept = state_.imports.kept(id, device);
+    if ((bytes + kept.used + kept.suspected).is_zero()) continue;  // its end would bring nothing
     const auto due = due_of(session, device);
     if (!due || *due > first) continue;
     if (*due < first) chosen = nullptr;
     first = *due;
-    const Bytes bytes = session.holding(device).leaving() + session.declared(device);
-    const Imports::Kept kept = state_.imports.kept(id, device);
-    if ((bytes + kept.used + kept.suspected).is_zero()) continue;  // its end would bring nothing
     const bool suffices = bytes >= needed;
     const bool is_better =
         chosen == nullptr || (suffices ? brings < needed || bytes < brings : bytes > brings);

@@ -59,6 +59,12 @@ TEST(Promises, HoldWhateverProcessesDo) { run(setting("GPUMEM_MODEL_STEPS", 40'0
 
 TEST(Promises, HoldWhereProcessesShareRegions) { run(setting("GPUMEM_MODEL_STEPS", 40'000), true); }
 
+// A session that had nothing to give, and whose time was up first, hid the one that had.
+TEST(Promises, HoldInAWorldWhereAClaimWasLate) {
+  Seen seen;
+  run_world(20340078, kEventsOfAWorld, true, seen);
+}
+
 TEST(LongPromises, HoldWhateverProcessesDo) { run(setting("GPUMEM_LONG_MODEL_STEPS", 1'000'000), false); }
 
 TEST(LongPromises, HoldWhereProcessesShareRegions) { run(setting("GPUMEM_LONG_MODEL_STEPS", 400'000), true); }
