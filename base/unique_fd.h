@@ -36,4 +36,11 @@ class UniqueFd {
 /// says why.
 inline UniqueFd duplicate_of(int fd) { return UniqueFd(::fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1)); }
 
+/// `fd`, or another descriptor of the same in its place if it is a standard stream, which a program has
+/// closed: what is printed there must not go to a broker, nor into memory.
+inline UniqueFd above_standard_streams(UniqueFd fd) {
+  if (fd.get() > STDERR_FILENO || !fd.valid()) return fd;
+  return duplicate_of(fd.get());
+}
+
 }  // namespace gpumem

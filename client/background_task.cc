@@ -132,8 +132,8 @@ Result<void> BackgroundThread::make_waker(Life& life) {
     int ends[2] = {-1, -1};
     if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0)
       return errno_error(errno, "cannot make a pair of sockets");
-    woken = OwnFd(no_fork, UniqueFd(ends[0]));
-    waker = OwnFd(no_fork, UniqueFd(ends[1]));
+    woken = OwnFd(no_fork, above_standard_streams(UniqueFd(ends[0])));
+    waker = OwnFd(no_fork, above_standard_streams(UniqueFd(ends[1])));
   }
   life.woken = std::move(woken);
   life.waker = std::move(waker);

@@ -28,6 +28,12 @@ class Connection {
   /// Errors  as Session::connect.
   static Result<std::shared_ptr<Connection>> open(const SessionOptions& options,
                                                   const std::filesystem::path& driver = {});
+  /// open() in parts: a lane to the broker, connected within `within`, and the connection of one that was
+  /// greeted.
+  static Result<std::unique_ptr<Lane>> connect_lane(const SessionOptions& options,
+                                                    std::chrono::milliseconds within);
+  static Result<std::shared_ptr<Connection>> of(std::unique_ptr<Lane> lane, Greeting greeting,
+                                                const std::filesystem::path& driver = {});
   /// Waits for the pressure thread and closes the session at the broker. Not run in a forked child.
   ~Connection();
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <optional>
 
 #include "base/crash_point.h"
 #include "base/handle_marks.h"
@@ -66,6 +67,41 @@ class RegionWait {
   std::chrono::milliseconds time_;
 };
 
+/// The devices that an import is of, and for.
+struct SeenDevices {
+  std::optional<SharedDevice> of;   ///< none: whichever
+  std::vector<SharedDevice> peers;  ///< that use the memory, too
+};
+
+/// Errors  kNotFound: one that is not lent, or that this process does not see.
+Result<SeenDevices> seen_devices(const Connection& connection, const RegionOptions& options) {
+  SeenDevices seen;
+  if (!options.device.empty()) {
+    auto device = connection.find_device(options.device);
+    if (!device) return device.error().in("the region cannot be mapped here");
+    seen.of = std::move(*device);
+  }
+  for (const std::string& peer : options.access) {
+    auto device = connection.find_device(peer);
+    if (!device) return device.error().in("the region cannot be mapped for it");
+    seen.peers.push_back(std::move(*device));
+  }
+  return seen;
+}
+
+/// Whether each of the peers can use the device's memory. Errors  kFailedPrecondition: one cannot.
+Result<void> check_peers(const SharedDevice& device, const std::vector<SharedDevice>& peers) {
+  for (const SharedDevice& peer : peers) {
+    if (peer.uuid == device.uuid) continue;
+    const auto can = cuda::can_access(*device.driver, peer.device->ordinal, device.device->ordinal);
+    if (can && *can) continue;
+    return Error{Code::kFailedPrecondition, "device " + peer.uuid +
+                                                " has no peer access to the memory of device " + device.uuid +
+                                                (can ? "" : ": " + can.error().message)};
+  }
+  return {};
+}
+
 /// Errors  kInvalidArgument (name), kCancelled, those of Connection::usable.
 Result<void> check_ready(Connection& connection, const std::string& name, const std::stop_token& stop) {
   if (auto right = check_name(name); !right) return right;
@@ -96,13 +132,32 @@ Result<std::unique_ptr<ImportState>> ImportState::open(std::shared_ptr<Connectio
                                                        const RegionOptions& options) {
   if (auto right = check_owner(options.owner); !right) return right.error();
   if (auto ready = check_ready(*connection, name, options.stop); !ready) return ready.error();
+  const auto devices = seen_devices(*connection, options);
+  if (!devices) return devices.error();
   const RegionWait wait(options.wait);
-  auto mapped = connection->lane().map_region(
-      {lane::Text<128>::of(options.owner), lane::RegionName::of(name), options.version,
-       options.adopt ? lane::MapAs::kOwner : lane::MapAs::kReader, wait.nanoseconds()},
-      wait.terms(*connection, options.stop));
+  const lane::MapRegion any{lane::Text<128>::of(options.owner), lane::RegionName::of(name), options.version,
+                            options.adopt ? lane::MapAs::kOwner : lane::MapAs::kReader, wait.nanoseconds()};
+  const auto terms = wait.terms(*connection, options.stop);
+  auto mapped = devices->of
+                    ? connection->lane().map_replica(
+                          {any.owner, any.name, any.version, any.as, any.wait, devices->of->index}, terms)
+                    : connection->lane().map_region(any, terms);
   if (!mapped) return mapped.error();
-  return open(std::move(connection), std::move(*mapped), options.writable);
+  return open(std::move(connection), std::move(*mapped), options.writable, devices->peers);
+}
+
+Result<std::unique_ptr<ImportState>> ImportState::open(std::shared_ptr<Connection> connection,
+                                                       const ContentOptions& options) {
+  if (auto usable = connection->usable(); !usable) return usable.error();
+  if (auto started = connection->pressure().start(); !started) return started.error();
+  const auto device = connection->find_device(options.device);
+  if (!device) return device.error();
+  lane::MapContent request{device->index, options.bytes.count, options.layout.count, {}, {}};
+  std::ranges::copy(options.digest, request.digest.begin());
+  std::ranges::copy(options.content, request.content.begin());
+  auto mapped = connection->lane().map_content(request);
+  if (!mapped) return mapped.error();
+  return open(std::move(connection), std::move(*mapped), false);
 }
 
 Result<ImportState::OrReserved> ImportState::open_or_reserve(std::shared_ptr<Connection> connection,
@@ -121,28 +176,32 @@ Result<ImportState::OrReserved> ImportState::open_or_reserve(std::shared_ptr<Con
 }
 
 Result<std::unique_ptr<ImportState>> ImportState::open(std::shared_ptr<Connection> connection,
-                                                       RegionPart part, bool writable) {
+                                                       RegionPart part, bool writable,
+                                                       const std::vector<SharedDevice>& peers) {
   return open(std::move(connection), std::move(part.part),
               writable ? cuda::Access::kReadWrite : cuda::Access::kRead,
-              {part.version, part.layout, part.digest, writable});
+              {part.version, part.layout, part.digest, writable}, peers);
 }
 
 Result<std::unique_ptr<ImportState>> ImportState::open(std::shared_ptr<Connection> connection,
                                                        ImportedPart part, cuda::Access access,
-                                                       const Region& region) {
+                                                       const Region& region,
+                                                       const std::vector<SharedDevice>& peers) {
   std::unique_ptr<ImportState> state(new ImportState(std::move(connection), part.imported.import));
-  auto mapped = state->map(part, access);
+  auto mapped = state->map(part, access, peers);
   part.descriptors.clear();  // before the broker is told that nothing is kept
   if (!mapped) return mapped.error();
   state->region_ = region;
   return state;
 }
 
-Result<void> ImportState::map(const ImportedPart& part, cuda::Access access) {
+Result<void> ImportState::map(const ImportedPart& part, cuda::Access access,
+                              const std::vector<SharedDevice>& peers) {
   const std::vector<std::string>& devices = connection_->welcome().devices;
   if (part.imported.device >= devices.size()) return protocol_error("an import of no device");
   auto device = connection_->find_device(devices[part.imported.device]);
-  if (!device) return device.error().in("the handle's memory cannot be mapped here");
+  if (!device) return device.error().in("the memory cannot be mapped here");
+  if (auto reached = check_peers(*device, peers); !reached) return reached;
   const auto size = size_of(part.imported);
   if (!size) return size.error();
   auto allocations = import_extents(*device->driver, part);
@@ -153,6 +212,14 @@ Result<void> ImportState::map(const ImportedPart& part, cuda::Access access) {
   auto mapping = cuda::Mapping::create(*device->driver, reservation->base(), *allocations,
                                        device->device->ordinal, access);
   if (!mapping) return mapping.error();
+  for (const SharedDevice& peer : peers) {
+    if (peer.uuid == device->uuid) continue;
+    auto allowed =
+        cuda::set_access(*device->driver, reservation->base(), *size, peer.device->ordinal, access);
+    if (!allowed)
+      return allowed.error().in("device " + peer.uuid + " has no access to the memory of device " +
+                                device->uuid);
+  }
   crash_at(CrashPoint::kClientImportMapped);
   device_ = std::move(*device);
   access_ = access;
@@ -170,7 +237,8 @@ Result<void> ImportState::allow(int ordinal) {
 Result<void> ImportState::check_region() const {
   if (auto usable = connection_->usable(); !usable) return usable;
   if (region_.version != 0) return {};
-  return Error{Code::kFailedPrecondition, "the import is of no region: only regions have generations"};
+  return Error{Code::kFailedPrecondition,
+               "the import is of no region: only regions have names and generations"};
 }
 
 Result<std::uint64_t> ImportState::commit() const {
@@ -180,6 +248,27 @@ Result<std::uint64_t> ImportState::commit() const {
   const auto told = connection_->lane().call<lane::RegionGeneration>(lane::CommitRegion{region_.version});
   if (!told) return told.error();
   return told->generation;
+}
+
+Result<std::uint64_t> ImportState::publish(const std::string& name, const PublishOptions& options) const {
+  const auto nanoseconds = [](std::chrono::milliseconds time) {
+    return static_cast<std::uint64_t>(std::chrono::nanoseconds(time).count());
+  };
+  if (auto right = check_region(); !right) return right.error();
+  if (auto right = check_publication(name, options); !right) return right.error();
+  lane::PublishAlias request{};
+  request.name = lane::RegionName::of(name);
+  request.version = region_.version;
+  request.sharing = static_cast<lane::Sharing>(options.sharing);
+  request.life = nanoseconds(options.life);
+  request.keep = options.keep ? 1 : 0;
+  request.linger = nanoseconds(options.linger);
+  request.charging = static_cast<lane::Charging>(options.charging);
+  const std::size_t count = std::min(options.readers.size(), request.readers.size());
+  for (std::size_t i = 0; i < count; ++i) request.readers[i] = lane::Text<128>::of(options.readers[i]);
+  const auto published = connection_->lane().call<lane::Published>(request);
+  if (!published) return published.error();
+  return published->version;
 }
 
 Result<std::uint64_t> ImportState::generation(const GenerationOptions& options) const {

@@ -21,6 +21,9 @@ class ImportState {
   /// Errors  as gpumem_map_region.
   static Result<std::unique_ptr<ImportState>> open(std::shared_ptr<Connection> connection,
                                                    const std::string& name, const RegionOptions& options);
+  /// Errors  as gpumem_map_content.
+  static Result<std::unique_ptr<ImportState>> open(std::shared_ptr<Connection> connection,
+                                                   const ContentOptions& options);
   using OrReserved = std::variant<std::unique_ptr<ImportState>, lane::NameReserved>;
   /// Errors  as gpumem_map_or_reserve.
   static Result<OrReserved> open_or_reserve(std::shared_ptr<Connection> connection, const std::string& name,
@@ -45,16 +48,20 @@ class ImportState {
   const Region& region() const { return region_; }
   /// As gpumem_import_commit and gpumem_import_generation.
   Result<std::uint64_t> commit() const;
+  /// As gpumem_import_publish.
+  Result<std::uint64_t> publish(const std::string& name, const PublishOptions& options) const;
   Result<std::uint64_t> generation(const GenerationOptions& options) const;
 
  private:
   ImportState(std::shared_ptr<Connection> connection, std::uint64_t id)
       : connection_(std::move(connection)), id_(id) {}
   static Result<std::unique_ptr<ImportState>> open(std::shared_ptr<Connection> connection, RegionPart part,
-                                                   bool writable);
+                                                   bool writable,
+                                                   const std::vector<SharedDevice>& peers = {});
   static Result<std::unique_ptr<ImportState>> open(std::shared_ptr<Connection> connection, ImportedPart part,
-                                                   cuda::Access access, const Region& region);
-  Result<void> map(const ImportedPart& part, cuda::Access access);
+                                                   cuda::Access access, const Region& region,
+                                                   const std::vector<SharedDevice>& peers = {});
+  Result<void> map(const ImportedPart& part, cuda::Access access, const std::vector<SharedDevice>& peers);
   Result<void> check_region() const;
 
   const std::shared_ptr<Connection> connection_;

@@ -56,8 +56,9 @@ class GrantOrder {
 }  // namespace
 
 Result<std::unique_ptr<Lane>> Lane::connect(const std::filesystem::path& socket,
-                                            std::chrono::milliseconds timeout) {
-  auto connected = connect_lane(socket, timeout);
+                                            std::chrono::milliseconds timeout,
+                                            std::chrono::milliseconds within) {
+  auto connected = connect_lane(socket, within);
   if (!connected) return connected.error();
   crash_at(CrashPoint::kClientConnected);
   return std::unique_ptr<Lane>(new Lane(std::move(*connected), socket, timeout));
@@ -107,6 +108,13 @@ Result<RegionPart> Lane::map_handle(const lane::MapHandle& body) {
   return part_of(*mapped, answer);
 }
 
+Result<RegionPart> Lane::map_content(const lane::MapContent& body) {
+  LanePacket answer;
+  const auto mapped = ask_import<lane::RegionMapped>(body, answer);
+  if (!mapped) return mapped.error();
+  return part_of(*mapped, answer);
+}
+
 template <class Body>
 Result<void> Lane::await_region(const Body& body, const GrowTerms& terms, LanePacket& answer) {
   Exchange::Call call(exchange_, {terms.deadline, terms.ends}, Exchange::Call::Of::kGrowth);
@@ -119,7 +127,8 @@ Result<void> Lane::await_region(const Body& body, const GrowTerms& terms, LanePa
   return {};
 }
 
-Result<RegionPart> Lane::map_region(const lane::MapRegion& body, const GrowTerms& terms) {
+template <class Body>
+Result<RegionPart> Lane::map(const Body& body, const GrowTerms& terms) {
   LanePacket answer;
   if (body.wait == 0) {
     const auto mapped = ask_import<lane::RegionMapped>(body, answer);
@@ -131,6 +140,9 @@ Result<RegionPart> Lane::map_region(const lane::MapRegion& body, const GrowTerms
   if (!mapped) return Error(mapped.error());
   return part_of(*mapped, answer);
 }
+
+template Result<RegionPart> Lane::map(const lane::MapRegion&, const GrowTerms&);
+template Result<RegionPart> Lane::map(const lane::MapReplica&, const GrowTerms&);
 
 Result<std::variant<RegionPart, lane::NameReserved>> Lane::map_or_reserve(const lane::MapOrReserve& body,
                                                                           const GrowTerms& terms) {
@@ -164,11 +176,23 @@ Result<Greeting> Lane::greet(const std::string& label) {
   hello.oldest = lane::kOldestVersion;
   hello.newest = lane::kVersion;
   hello.label = decltype(hello.label)::of(label);
-  Exchange::Call call(exchange_, deadline());
+  hello_ = std::make_unique<Exchange::Call>(exchange_, deadline());
+  auto sent = hello_->send(lane::Outgoing(hello, hello_->request(), nanoseconds(deadline())));
+  if (sent) return await_greeting();
+  hello_.reset();
+  return sent.error();
+}
+
+Result<Greeting> Lane::greet_on() {
+  hello_->go_on(Clock::now());
+  return await_greeting();
+}
+
+Result<Greeting> Lane::await_greeting() {
   LanePacket answer;
-  auto sent = call.send(lane::Outgoing(hello, call.request(), nanoseconds(deadline())));
-  if (!sent) return sent.error();
-  if (auto awaited = call.await(answer); !awaited) return awaited.error();
+  const auto awaited = hello_->await(answer);
+  if (awaited || awaited.error().code != Code::kUnavailable) hello_.reset();
+  if (!awaited) return awaited.error();
   auto body = answer_in<lane::Welcome>(answer);
   if (!body) {
     const bool refused = body.error().code != Code::kInternal;

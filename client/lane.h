@@ -59,13 +59,22 @@ class Lane {
  public:
   using Clock = Exchange::Clock;
 
-  /// Errors  as connect_error.   Blocks  for `timeout` at most.
+  /// Errors  as connect_error.   Blocks  for `timeout` at most, or for `within`.
   static Result<std::unique_ptr<Lane>> connect(const std::filesystem::path& socket,
-                                               std::chrono::milliseconds timeout);
+                                               std::chrono::milliseconds timeout) {
+    return connect(socket, timeout, timeout);
+  }
+  static Result<std::unique_ptr<Lane>> connect(const std::filesystem::path& socket,
+                                               std::chrono::milliseconds timeout,
+                                               std::chrono::milliseconds within);
 
   /// Introduces this process; once, before anything else.
   /// Errors  kFailedPrecondition, too: the broker speaks another protocol.
   Result<Greeting> greet(const std::string& label);
+  /// Whether greet() has failed because there was no answer yet.
+  bool awaits_greeting() const { return hello_ != nullptr; }
+  /// The answer, if it has come since. Errors  as greet(); kUnavailable: it has not.   Blocks  no.
+  Result<Greeting> greet_on();
   /// From now on, if the broker is restarted, the session goes on with the next one. `taken` is called with
   /// what that says before any further call is made; on its error the session is lost. Threads  any, one
   /// call at a time.
@@ -84,10 +93,10 @@ class Lane {
     if (!sent) return sent.error();
     if constexpr (std::is_same_v<Body, lane::Return>) crash_at(CrashPoint::kClientReturnSent);
     if constexpr (std::is_same_v<Body, lane::ReleaseImport>) crash_at(CrashPoint::kClientReleaseSent);
-    if constexpr (std::is_base_of_v<lane::Publish, Body>) crash_at(CrashPoint::kClientPublishSent);
+    if constexpr (kPublishes<Body>) crash_at(CrashPoint::kClientPublishSent);
     if constexpr (std::is_same_v<Body, lane::RemoveRegion>) crash_at(CrashPoint::kClientRemoveSent);
     if (auto awaited = call.await(answer); !awaited) return awaited.error();
-    if constexpr (std::is_base_of_v<lane::Publish, Body>) crash_at(CrashPoint::kClientPublished);
+    if constexpr (kPublishes<Body>) crash_at(CrashPoint::kClientPublished);
     if constexpr (std::is_same_v<Body, lane::RemoveRegion>) crash_at(CrashPoint::kClientRemoved);
     auto answered = body_in<Answer>(answer);
     // A broker before has done it, or the next one, because it was not claimed.
@@ -101,9 +110,17 @@ class Lane {
   Result<ImportedPart> import_handle(const lane::ImportHandle& body);
   /// The same of a handle of a region. Errors  kFailedPrecondition, too: the broker knows none.
   Result<RegionPart> map_handle(const lane::MapHandle& body);
+  /// The same of a region that is found by its content.
+  Result<RegionPart> map_content(const lane::MapContent& body);
   /// The same of a region, which may be waited for as a growth. Errors  kFailedPrecondition, too: the broker
   /// knows no regions.
-  Result<RegionPart> map_region(const lane::MapRegion& body, const GrowTerms& terms);
+  Result<RegionPart> map_region(const lane::MapRegion& body, const GrowTerms& terms) {
+    return map(body, terms);
+  }
+  /// The same of a device's. Errors  kFailedPrecondition, too: the broker is older.
+  Result<RegionPart> map_replica(const lane::MapReplica& body, const GrowTerms& terms) {
+    return map(body, terms);
+  }
   /// The same, or a reservation of the region's name, which is the caller's to fulfil or to release.
   Result<std::variant<RegionPart, lane::NameReserved>> map_or_reserve(const lane::MapOrReserve& body,
                                                                       const GrowTerms& terms);
@@ -139,6 +156,10 @@ class Lane {
   std::chrono::milliseconds timeout() const { return exchange_.timeout(); }
 
  private:
+  template <class Body>
+  static constexpr bool kPublishes =
+      std::is_base_of_v<lane::Publish, Body> || std::is_same_v<Body, lane::PublishContent> ||
+      std::is_same_v<Body, lane::PublishAlias>;
   /// What is given back is given back, however late the broker reads it.
   template <class Body>
   static constexpr bool kIsOfUseLate =
@@ -155,6 +176,9 @@ class Lane {
   /// Asks for memory of another session; its descriptors are in `answer`.
   template <class Answer, class Body>
   Result<Answer> ask_import(const Body& body, LanePacket& answer);
+  Result<Greeting> await_greeting();
+  template <class Body>
+  Result<RegionPart> map(const Body& body, const GrowTerms& terms);
   /// Asks for a region, and waits for what the broker has decided once the wait is over.
   template <class Body>
   Result<void> await_region(const Body& body, const GrowTerms& terms, LanePacket& answer);
@@ -163,6 +187,7 @@ class Lane {
   std::optional<LaneResumption> resumption_;
   Taken taken_;
   Exchange exchange_;
+  std::unique_ptr<Exchange::Call> hello_;  ///< until it is answered
 };
 
 }  // namespace gpumem::client

@@ -14,13 +14,6 @@
 namespace gpumem::client {
 namespace {
 
-/// A program may have closed its standard streams. What it, or we, print there must not go to the broker, or
-/// into memory.
-UniqueFd above_standard_streams(UniqueFd fd) {
-  if (fd.get() > STDERR_FILENO || !fd.valid()) return fd;
-  return duplicate_of(fd.get());
-}
-
 Result<OwnFd> open_socket() {
   const NoFork no_fork;
   UniqueFd socket = above_standard_streams(UniqueFd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)));

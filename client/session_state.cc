@@ -24,7 +24,11 @@ Error wrong_step(std::size_t index, std::string_view what) {
 Result<std::shared_ptr<SessionState>> SessionState::connect(const SessionOptions& options) {
   auto connection = Connection::open(options);
   if (!connection) return connection.error();
-  return std::shared_ptr<SessionState>(new SessionState(std::move(*connection)));
+  return of(std::move(*connection));
+}
+
+std::shared_ptr<SessionState> SessionState::of(std::shared_ptr<Connection> connection) {
+  return std::shared_ptr<SessionState>(new SessionState(std::move(connection)));
 }
 
 SessionState::~SessionState() { connection_->pressure().set_handler({}); }

@@ -26,6 +26,7 @@ class SessionState {
  public:
   /// Errors  as Session::connect.
   static Result<std::shared_ptr<SessionState>> connect(const SessionOptions& options);
+  static std::shared_ptr<SessionState> of(std::shared_ptr<Connection> connection);
   /// Removes the handler. Not run in a forked child.
   ~SessionState();
   SessionState(const SessionState&) = delete;

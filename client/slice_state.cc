@@ -101,9 +101,11 @@ Result<std::uint64_t> SliceState::publish(const std::string& name, Bytes offset,
   const auto range = range_of(offset, bytes);
   if (!range) return range.error();
   const auto ask = [&](const auto& request) { return connection().lane().call<lane::Published>(request); };
-  const auto published = options.charging == Charging::kShared
-                             ? ask(range->region<lane::PublishShared>(name, options))
-                             : ask(range->region(name, options));
+  const bool is_shared = options.charging == Charging::kShared;
+  const auto published = options.content != decltype(options.content){}
+                             ? ask(range->region<lane::PublishContent>(name, options))
+                         : is_shared ? ask(range->region<lane::PublishShared>(name, options))
+                                     : ask(range->region(name, options));
   if (!published) return published.error();
   return published->version;
 }

@@ -11,6 +11,7 @@ if(GPUMEM_CCACHE)
   # Precompiled headers are recognised by their contents, not by when they were made.
   set(CMAKE_C_COMPILER_LAUNCHER ${GPUMEM_CCACHE})
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${GPUMEM_CCACHE})
+  add_compile_options("$<$<COMPILE_LANG_AND_ID:CXX,Clang>:SHELL:-Xclang -fno-pch-timestamp>")
 endif()
 
 add_library(gpumem_flags INTERFACE)
@@ -30,6 +31,16 @@ if(GPUMEM_SANITIZE)
   set(CMAKE_BUILD_RPATH_USE_ORIGIN ON)
   add_compile_options(-fsanitize=${GPUMEM_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
   add_link_options(-fsanitize=${GPUMEM_SANITIZE})
+  if(CMAKE_CXX_COMPILER_ID STREQUAL Clang)
+    # The driver's calls are looked up by name and called by the types that the field's programs know them by.
+    add_compile_options(-fno-sanitize=function)
+  endif()
+  if(CMAKE_CXX_COMPILER_ID STREQUAL Clang AND NOT GPUMEM_FUZZ)
+    # A program and the libraries that it opens have one runtime, as with g++.
+    execute_process(COMMAND ${CMAKE_CXX_COMPILER} -print-runtime-dir
+      OUTPUT_VARIABLE GPUMEM_SANITIZER_RUNTIME OUTPUT_STRIP_TRAILING_WHITESPACE)
+    add_link_options(-shared-libsan -Wl,-rpath,${GPUMEM_SANITIZER_RUNTIME})
+  endif()
   # What undefined behaviour is told of is full of addresses: relocated at each start, they are a third of a program.
   add_link_options($<$<STREQUAL:$<TARGET_PROPERTY:TYPE>,EXECUTABLE>:-no-pie>)
 endif()

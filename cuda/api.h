@@ -14,6 +14,7 @@
   CALL(cuDeviceGetUuid)                   \
   CALL(cuDeviceTotalMem)                  \
   CALL(cuDeviceGetAttribute)              \
+  CALL(cuDeviceCanAccessPeer)             \
   CALL(cuDevicePrimaryCtxRetain)          \
   CALL(cuDevicePrimaryCtxRelease)         \
   CALL(cuDevicePrimaryCtxGetState)        \

@@ -129,6 +129,17 @@ Result<void> set_access(const Driver& driver, Address at, Bytes size, int ordina
   return driver.check(driver.api().cuMemSetAccess(at, size.count, &allowed, 1), "cuMemSetAccess");
 }
 
+Result<bool> can_access(const Driver& driver, int peer, int ordinal) {
+  CUdevice from = 0, to = 0;
+  int can = 0;
+  auto asked = driver.check(driver.api().cuDeviceGet(&from, peer), "cuDeviceGet");
+  if (asked) asked = driver.check(driver.api().cuDeviceGet(&to, ordinal), "cuDeviceGet");
+  if (asked)
+    asked = driver.check(driver.api().cuDeviceCanAccessPeer(&can, from, to), "cuDeviceCanAccessPeer");
+  if (!asked) return asked.error();
+  return can != 0;
+}
+
 Result<void> unmap(const Driver& driver, Address at, Bytes size) {
   return driver.check(driver.api().cuMemUnmap(at, size.count), "cuMemUnmap");
 }

@@ -3,29 +3,19 @@
 #include <sys/mman.h>
 
 #include <cerrno>
-#include <utility>
 
 namespace gpumem::allocator {
 
-Result<AddressMap> AddressMap::create(Address base, Bytes addresses) {
-  const std::uint64_t count = addresses.count / kGranule;
-  void* table = ::mmap(nullptr, count * sizeof(std::atomic<Span*>), PROT_READ | PROT_WRITE,
+AddressMap::AddressMap(Address base, Bytes addresses) : base_(base), count_(addresses.count / kGranule) {
+  void* table = ::mmap(nullptr, count_ * sizeof(std::atomic<Span*>), PROT_READ | PROT_WRITE,
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (table == MAP_FAILED) {
-    return errno_error(errno,
-                       "no addresses for the table of the " + to_string(addresses) + " of an allocator");
+  if (table != MAP_FAILED) {
+    entries_ = static_cast<std::atomic<Span*>*>(table);
+    return;
   }
-  return AddressMap(base, count, static_cast<std::atomic<Span*>*>(table));
-}
-
-AddressMap::AddressMap(AddressMap&& other) noexcept
-    : base_(other.base_), count_(other.count_), entries_(std::exchange(other.entries_, nullptr)) {}
-
-AddressMap& AddressMap::operator=(AddressMap&& other) noexcept {
-  std::swap(base_, other.base_);
-  std::swap(count_, other.count_);
-  std::swap(entries_, other.entries_);
-  return *this;
+  error_ =
+      errno_error(errno, "no addresses for the table of the " + to_string(addresses) + " of an allocator");
+  count_ = 0;
 }
 
 void AddressMap::clear() {

@@ -1,6 +1,7 @@
 #pragma once
 #include <atomic>
 #include <cstddef>
+#include <optional>
 
 #include "client/allocator/span.h"
 
@@ -11,12 +12,13 @@ namespace gpumem::allocator {
 /// Threads  find: any. The rest: one at a time.
 class AddressMap {
  public:
-  /// Errors  kResourceExhausted: no address space for the table.
-  static Result<AddressMap> create(Address base, Bytes addresses);
-  AddressMap() = default;
-  AddressMap(AddressMap&& other) noexcept;
-  AddressMap& operator=(AddressMap&& other) noexcept;
+  AddressMap(Address base, Bytes addresses);
+  AddressMap(const AddressMap&) = delete;
+  AddressMap& operator=(const AddressMap&) = delete;
   ~AddressMap();
+
+  /// Why there is no table, so that nothing is found: no address space (kResourceExhausted).
+  const std::optional<Error>& error() const { return error_; }
 
   /// The slab that contains `address`, else the span that begins in its granule, else null.
   Span* find(Address address) const {
@@ -30,13 +32,12 @@ class AddressMap {
   void clear();
 
  private:
-  AddressMap(Address base, std::uint64_t count, std::atomic<Span*>* entries)
-      : base_(base), count_(count), entries_(entries) {}
   void set(const Span& span, Span* to);
 
-  Address base_ = 0;
-  std::uint64_t count_ = 0;
+  const Address base_;
+  std::uint64_t count_;
   std::atomic<Span*>* entries_ = nullptr;
+  std::optional<Error> error_;
 };
 
 }  // namespace gpumem::allocator

@@ -53,13 +53,6 @@ AddressSpace::Range AddressSpace::gap_before(Address at) const {
   return found->second == at ? Range{found->first, found->second} : Range{};
 }
 
-AddressSpace::Range AddressSpace::gap_of(std::uint64_t bytes) const {
-  for (const auto& [from, to] : gaps_) {
-    if (to - from >= bytes) return {from, to};
-  }
-  return {};
-}
-
 AddressSpace::Range AddressSpace::largest_gap() const {
   Range largest;
   for (const auto& [from, to] : gaps_) {

@@ -36,8 +36,6 @@ class AddressSpace {
   std::vector<Range> segments() const;
   /// The gap that begins at `at`. Empty if none does.
   Range gap_at(Address at) const;
-  /// The first gap of at least `bytes`. Empty if there is none.
-  Range gap_of(std::uint64_t bytes) const;
   Range largest_gap() const;
 
   /// Records that `extents` are mapped one after the other from `at`, in a gap or in reserved addresses.

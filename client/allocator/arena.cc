@@ -26,25 +26,21 @@ Arena::Arena(Backing& backing, StreamPort& port, AddressMap& map, const std::ato
       unit_(backing.granularity().count),
       heap_(unit_),
       extents_(backing, heap_),
-      streams_(port),
+      streams_(port, [this] { retire_idle_streams(); }),
       caches_([this](const Block& block) {
         const StreamIndex legacy = streams_.legacy();
-        free_block(block, legacy, streams_.epoch(legacy));
+        free_block(*map_.find(block.address), block, legacy, streams_.epoch(legacy));
+        streams_.freed(legacy);
       }) {}
-
-Result<StreamIndex> Arena::stream_of(StreamHandle stream) {
-  return streams_.index_of(stream, [this] { retire_idle_streams(); });
-}
 
 // ---- Handing out ----
 
-Need Arena::need_for(const BlockRequest& request, StreamIndex stream) const {
-  const bool classed = request.bytes <= kClassMost && request.placement.room.is_zero();
-  Need need{.bytes = classed ? kClassBytes[class_of(request.bytes)] : rounded_up(request.bytes, kQuantum),
-            .stream = stream};
-  if (!request.placement.room.is_zero()) {
+Need Arena::need_for(const BlockRequest& request, std::uint64_t unit) {
+  const bool classed = request.bytes <= kClassMost && request.room == 0;
+  Need need{.bytes = classed ? kClassBytes[class_of(request.bytes)] : rounded_up(request.bytes, kQuantum)};
+  if (request.room != 0) {
     need.kind = Need::Kind::kRoom;
-    need.room = rounded_up(std::max(request.placement.room.count, need.bytes), unit_);
+    need.room = rounded_up(std::max(request.room, need.bytes), unit);
   } else if (request.bytes <= kSlotMost) {
     need.kind = Need::Kind::kSlab;
     need.bytes = kSlabBytes[class_of(request.bytes)];
@@ -67,7 +63,7 @@ Address Arena::take_at_once(const BlockRequest& request, const Need& need) {
 Address Arena::take_cached(const BlockRequest& request) {
   if (request.cache == nullptr) return 0;
   const Address cached = request.cache->take_locked(request.bytes, seconds_.load(std::memory_order_relaxed));
-  if (cached != 0 && request.placement.tag.number != 0) tag_block(cached, request.placement.tag);
+  if (cached != 0 && request.tag.number != 0) tag_block(cached, request.tag);
   return cached;
 }
 
@@ -125,8 +121,8 @@ Address Arena::hand_out(Span& span, const BlockRequest& request, StreamIndex str
 
 void Arena::mark_used(Slot& slot, const BlockRequest& request, StreamIndex stream) {
   streams_.hold(stream);
-  const BlockWord word = BlockWord::used(stream, request.placement.tag.number,
-                                         request.cache != nullptr ? request.cache->number() : 0);
+  const BlockWord word =
+      BlockWord::used(stream, request.tag.number, request.cache != nullptr ? request.cache->number() : 0);
   slot.set(request.bytes <= BlockWord::kBytesMost ? word.with_bytes(request.bytes) : word);
   slot.born.store(seconds_.load(std::memory_order_relaxed), std::memory_order_relaxed);
 }
@@ -159,18 +155,23 @@ Result<Arena::Found> Arena::find(Address address, Bytes bytes) const {
 }
 
 Result<void> Arena::free(const Found& found, Address address, StreamIndex stream, ThreadCache* cache) {
-  const auto [span, slot, word, bytes] = found;
+  const auto& [span, slot, word, bytes] = found;
   const bool recorded = word.has_recorded_streams();
-  if (cache != nullptr) caches_.use(*cache, stream, extents_.committed().count);
-  const bool cached = span->size_class != kNoClass && cache != nullptr && !recorded &&
-                      !caches_.are_stopped() && caches_.make_space(*cache, span->size_class) &&
+  const bool classed = span->size_class != kNoClass;
+  if (cache != nullptr && classed) caches_.use(*cache, stream, extents_.committed().count);
+  const bool cached = classed && cache != nullptr && !recorded && !caches_.are_stopped() &&
+                      caches_.make_space(*cache, span->size_class) &&
                       cache->put_locked(*span, *slot, address, bytes.count);
   if (!cached) {
-    // Another thread may free the same block on the fast path.
+    // Another thread may free the same block on the fast path, if it has a class.
     std::uint64_t expected = word.bits();
-    if (!slot->word.compare_exchange_strong(expected, 0)) return invalid(address, "was freed already");
+    if (!classed) {
+      slot->set(BlockWord());
+    } else if (!slot->word.compare_exchange_strong(expected, 0)) {
+      return invalid(address, "was freed already");
+    }
     const Block block{address, slot};
-    if (!recorded || !recorded_.hold(block, stream)) free_block(block, stream, streams_.epoch(stream));
+    if (!recorded || !recorded_.hold(block, stream)) free_block(*span, block, stream, streams_.epoch(stream));
     streams_.freed(stream);
   }
   streams_.let_go(word.stream());
@@ -185,8 +186,7 @@ Result<void> Arena::record(const Found& found, Address address, StreamIndex stre
   return {};
 }
 
-void Arena::free_block(const Block& block, StreamIndex stream, std::uint64_t epoch) {
-  Span& span = *map_.find(block.address);
+void Arena::free_block(Span& span, const Block& block, StreamIndex stream, std::uint64_t epoch) {
   if (span.use == Span::Use::kSlab) {
     const bool idle = epoch < streams_.reached(stream);
     const bool whole = idle ? slab_bins_.put_idle(span, block) : slab_bins_.put(span, block, stream, epoch);
@@ -222,13 +222,7 @@ void Arena::shrink(Span& span, std::uint64_t to, StreamIndex stream) {
 // ---- Work that the device has finished ----
 
 void Arena::poll() {
-  auto streams = streams_.with_marks();
-  const StreamIndex legacy = streams_.legacy();
-  const auto contains = [legacy](const auto& all) { return std::ranges::find(all, legacy) != all.end(); };
-  if (!contains(streams) &&
-      (contains(heap_.streams()) || contains(recorded_.awaited()) || contains(extents_.streams())))
-    streams.push_back(legacy);
-  for (const StreamIndex stream : streams) {
+  for (const StreamIndex stream : streams_.pending()) {
     if (const auto epoch = streams_.poll(stream)) settle(stream, *epoch);
   }
 }
@@ -239,7 +233,7 @@ void Arena::settle(StreamIndex stream, std::uint64_t epoch) {
   heap_.settle(stream, epoch);
   for (Span* slab : slab_bins_.settle(stream, epoch)) free_span(*slab, slab->stream, slab->epoch);
   for (const auto& held : recorded_.take_idle()) {
-    free_block(held.block, held.freed.stream, held.freed.epoch);
+    free_block(*map_.find(held.block.address), held.block, held.freed.stream, held.freed.epoch);
     recorded_.let_go(held);
   }
   queue_.wake(free_bytes());
@@ -259,22 +253,8 @@ void Arena::retire_idle_streams() {
 }
 
 std::vector<Streams::Awaited> Arena::awaited() {
-  auto streams = heap_.streams();
-  for (const StreamIndex stream : slab_bins_.streams_with_deferred()) streams.push_back(stream);
-  for (const StreamIndex stream : recorded_.awaited()) streams.push_back(stream);
-  for (const StreamIndex stream : extents_.streams()) streams.push_back(stream);
-  return marks_of(streams);
-}
-
-std::vector<Streams::Awaited> Arena::marks() {
-  std::vector<StreamIndex> streams;
-  for (std::size_t i = 1; i < streams_.count(); ++i) streams.push_back(static_cast<StreamIndex>(i));
-  return marks_of(streams);
-}
-
-std::vector<Streams::Awaited> Arena::marks_of(const std::vector<StreamIndex>& streams) {
   std::vector<Streams::Awaited> marks;
-  for (const StreamIndex stream : streams) {
+  for (const StreamIndex stream : streams_.pending()) {
     if (auto mark = streams_.await(stream)) marks.push_back(std::move(*mark));
   }
   return marks;

@@ -21,7 +21,8 @@ namespace gpumem::allocator {
 /// A block as it was requested.
 struct BlockRequest {
   std::uint64_t bytes = 0;
-  Placement placement;
+  std::uint64_t room = 0;
+  Tag tag;
   ThreadCache* cache = nullptr;  ///< the calling thread's, on the legacy default stream only
 };
 
@@ -48,9 +49,8 @@ class Arena {
   Arena& operator=(const Arena&) = delete;
 
   // Blocks.
-  /// Errors  as Streams::index_of.
-  Result<StreamIndex> stream_of(StreamHandle stream);
-  Need need_for(const BlockRequest& request, StreamIndex stream) const;
+  /// What a block needs on no stream yet. `unit`  the granularity.
+  static Need need_for(const BlockRequest& request, std::uint64_t unit);
   /// A block from what is free for the stream already. Zero: more is needed.
   Address take_at_once(const BlockRequest& request, const Need& need);
   /// Finds or makes a span for `need`. Null: more memory is needed. Error: memory would not help. The span is
@@ -59,7 +59,7 @@ class Arena {
   /// Makes `span`, which was found for `need`, the block, or the slab that it lies in.
   Address finish(Span& span, const BlockRequest& request, const Need& need);
   /// How much the backing must lend for `need`.
-  std::uint64_t missing_for(const Need& need) const;
+  std::uint64_t missing_for(const Need& need) { return plan_for(need).missing; }
 
   struct Found {
     Span* span = nullptr;
@@ -81,8 +81,6 @@ class Arena {
   void settle(StreamIndex stream, std::uint64_t epoch);
   /// Marks of all streams that must go on before everything that was freed is free.
   std::vector<Streams::Awaited> awaited();
-  /// Marks of all streams.
-  std::vector<Streams::Awaited> marks();
 
   /// What is free, and may be enough for a waiter.
   std::uint64_t free_bytes() const { return heap_.free_bytes() + extents_.spare().count; }
@@ -125,14 +123,12 @@ class Arena {
   Span* take_for(const Need& need);
   Span* take_from_other_streams(const Need& need);
   Span* take_after(const Need& need);
-  Result<void> make_span_for(const Need& need);
+  ExtentHeap::Plan plan_for(const Need& need);
 
   /// `epoch`  the stream's, when the block was freed.
-  void free_block(const Block& block, StreamIndex stream, std::uint64_t epoch);
+  void free_block(Span& span, const Block& block, StreamIndex stream, std::uint64_t epoch);
   void free_span(Span& span, StreamIndex stream, std::uint64_t epoch);
-  void free_held();
   void retire_idle_streams();
-  std::vector<Streams::Awaited> marks_of(const std::vector<StreamIndex>& streams);
 
   AddressMap& map_;
   const std::atomic<std::uint32_t>& seconds_;

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 #include "client/allocator/arena.h"
@@ -6,30 +7,37 @@
 // From a need to a span.
 
 namespace gpumem::allocator {
+namespace {
+
+Error no_addresses(const Need& need) {
+  if (need.kind == Need::Kind::kAfter) {
+    return {Code::kAborted, "something else lies behind the block; give blocks that are to grow room"};
+  }
+  return {Code::kResourceExhausted, "no range of addresses of " + to_string(Bytes{need.bytes}) +
+                                        " is left; open the allocator with a higher limit"};
+}
+
+}  // namespace
 
 Result<Span*, GrowError> Arena::find_span(const Need& need, ThreadCache* cache) {
   Span* span = take_for(need);
   if (span == nullptr) {
     caches_.flush_batches();
     poll();
-    if (need.kind == Need::Kind::kAfter &&
-        !extents_.can_make_span_after(*need.block, need.bytes, need.stream)) {
-      return GrowError(
-          {Code::kAborted, "something else lies behind the block; give blocks that are to grow room"});
-    }
     span = take_for(need);
   }
   if (span == nullptr) span = take_from_other_streams(need);
   if (span == nullptr) {
-    std::uint64_t missing = missing_for(need);
-    if (missing != 0 && cache != nullptr && cache->bytes() != 0) {
+    ExtentHeap::Plan plan = plan_for(need);
+    if (plan.missing != 0 && cache != nullptr && cache->bytes() != 0) {
       caches_.flush(*cache);
       poll();
       span = take_for(need);
-      missing = span == nullptr ? missing_for(need) : 0;
+      if (span == nullptr) plan = plan_for(need);
     }
-    if (span == nullptr && missing == 0) {
-      if (auto made = make_span_for(need); !made) return GrowError(made.error());
+    if (span == nullptr && plan.missing == 0) {
+      if (plan.at == 0) return GrowError(no_addresses(need));
+      if (auto made = extents_.make(std::move(plan)); !made) return GrowError(made.error());
       span = take_for(need);
       GPUMEM_CHECK(span != nullptr, "what was made can be taken");
     }
@@ -83,24 +91,16 @@ Span* Arena::take_from_other_streams(const Need& need) {
 }
 
 // A whole unit has space for a slab at any alignment.
-std::uint64_t Arena::missing_for(const Need& need) const {
+ExtentHeap::Plan Arena::plan_for(const Need& need) {
   switch (need.kind) {
-    case Need::Kind::kSpan: return extents_.missing_for(need.bytes, need.stream);
-    case Need::Kind::kSlab: return extents_.missing_for(unit_, need.stream);
-    case Need::Kind::kAfter: return extents_.missing_after(*need.block, need.bytes, need.stream);
-    case Need::Kind::kRoom: break;
+    case Need::Kind::kSpan: return extents_.plan_span(need.bytes, need.stream);
+    case Need::Kind::kSlab: return extents_.plan_span(unit_, need.stream);
+    case Need::Kind::kRoom: return extents_.plan_at(need.at, need.bytes, need.room);
+    case Need::Kind::kAfter: break;
   }
-  return extents_.missing_at(need.bytes, need.room);
-}
-
-Result<void> Arena::make_span_for(const Need& need) {
-  switch (need.kind) {
-    case Need::Kind::kSpan: return extents_.make_span(need.bytes, need.stream);
-    case Need::Kind::kSlab: return extents_.make_span(unit_, need.stream);
-    case Need::Kind::kAfter: return extents_.make_span_after(*need.block, need.bytes, need.stream);
-    case Need::Kind::kRoom: break;
-  }
-  return extents_.make_span_at(need.at, need.bytes, need.room);
+  Span* after = need.block->after;
+  if (after != nullptr && after->is_free()) heap_.open_unit(*after);  // so that what is mapped merges with it
+  return extents_.plan_after(*need.block, need.bytes, need.stream);
 }
 
 }  // namespace gpumem::allocator

@@ -35,17 +35,12 @@ Engine::Engine(std::unique_ptr<Backing> backing, std::unique_ptr<StreamPort> str
       ordinal_(backing_->ordinal()),
       engine_ref_(std::make_shared<ThreadCache::EngineRef>()),
       unit_(backing_->granularity().count),
+      map_(base_, addresses_),
       arena_(*backing_, *port_, map_, seconds_),
       idle_(options.idle) {
   engine_ref_->engine = this;
   ThreadTable::prepare();
   ThreadCache::prepare();
-  auto map = AddressMap::create(base_, addresses_);
-  if (map) {
-    map_ = std::move(*map);
-  } else {
-    broken_ = map.error();
-  }
   if (options.background_task) {
     const auto tick = std::clamp<std::chrono::milliseconds>(options.idle / IdleTracker::kTicks,
                                                             std::chrono::milliseconds(5), kLongestTick);
@@ -60,25 +55,26 @@ Engine::Engine(std::unique_ptr<Backing> backing, std::unique_ptr<StreamPort> str
 Engine::~Engine() { (void)shut_down(false); }
 
 bool Engine::is_usable() const {
-  return generation_ == client::process_generation() && !closed_.load() && !broken_;
+  return generation_ == client::process_generation() && !closed_.load() && !map_.error();
 }
 
 Result<void> Engine::usable() const {
   if (auto ours = client::check_not_forked(generation_); !ours) return ours;
   if (closed_.load()) return is_closed();
-  if (broken_) return *broken_;
+  if (map_.error()) return *map_.error();
   return {};
 }
 
 Result<StreamIndex> Engine::stream_of(StreamHandle stream) {
   if (closed_.load()) return is_closed();
-  return arena_.stream_of(stream);
+  return arena_.streams().index_of(stream);
 }
 
 ThreadCache* Engine::own_cache() {
-  if (number_.get() == 0 || !ThreadCache::can_be_stopped() || ThreadTable::is_ending()) return nullptr;
+  if (!ThreadCache::can_be_stopped()) return nullptr;
   ThreadCache* found = ThreadTable::find(number_.get());
   if (found != nullptr && found->belongs_to(engine_ref_)) return found;
+  if (number_.get() == 0 || ThreadTable::is_ending()) return nullptr;
   const MutexLock lock(lock_);
   return closed_.load() ? nullptr : arena_.caches().add(number_, engine_ref_);
 }
@@ -93,13 +89,12 @@ void Engine::retire(ThreadCache& cache) {
 Result<void> Engine::check(const BlockRequest& request) const {
   if (request.bytes == 0) return Error{Code::kInvalidArgument, "a block has at least one byte"};
   if (request.bytes > limit_.count) return over_limit(request.bytes, limit_);
-  const auto& [tag, room] = request.placement;
-  if (tag.number != 0 && tag.number > tags().size()) {
-    return Error{Code::kInvalidArgument, "there is no tag " + std::to_string(tag.number)};
+  if (request.tag.number != 0 && request.tag.number > tags().size()) {
+    return Error{Code::kInvalidArgument, "there is no tag " + std::to_string(request.tag.number)};
   }
-  if (room > addresses_) {
+  if (request.room > addresses_.count) {
     return Error{Code::kInvalidArgument,
-                 "room of " + to_string(room) + " is more than the addresses there are"};
+                 "room of " + to_string(Bytes{request.room}) + " is more than the addresses there are"};
   }
   return {};
 }
@@ -107,7 +102,7 @@ Result<void> Engine::check(const BlockRequest& request) const {
 Result<Address, GrowError> Engine::allocate(Bytes bytes, StreamHandle stream, const Placement& placement,
                                             std::chrono::milliseconds wait) {
   if (!is_usable()) return GrowError(usable().error());
-  BlockRequest request{bytes.count, placement};
+  BlockRequest request{.bytes = bytes.count, .room = placement.room.count, .tag = placement.tag};
   if (auto can = check(request); !can) return GrowError(can.error());
   ThreadCache* cache = own_cache();
   if (cache != nullptr && Streams::is_legacy(stream) && placement.room.is_zero()) {
@@ -119,35 +114,23 @@ Result<Address, GrowError> Engine::allocate(Bytes bytes, StreamHandle stream, co
   return allocate_slowly(request, stream, wait, cache);
 }
 
-class Engine::HeldStream {
- public:
-  explicit HeldStream(Engine& engine) : engine_(engine) {}
-  ~HeldStream() {
-    if (stream_ == kNoStream) return;
-    const MutexLock lock(engine_.lock_);
-    engine_.arena_.streams().let_go(stream_);
-  }
-  HeldStream(const HeldStream&) = delete;
-  HeldStream& operator=(const HeldStream&) = delete;
-
-  /// Takes over that the caller holds `stream`.
-  void take(StreamIndex stream) { stream_ = stream; }
-
- private:
-  Engine& engine_;
-  StreamIndex stream_ = kNoStream;
-};
+void Engine::let_go(StreamIndex stream) {
+  if (stream == kNoStream) return;
+  const MutexLock lock(lock_);
+  arena_.streams().let_go(stream);
+}
 
 Result<Address, GrowError> Engine::allocate_slowly(const BlockRequest& request, StreamHandle stream,
                                                    std::chrono::milliseconds wait, ThreadCache* cache) {
-  Need need;
-  HeldStream held(*this);
+  Need need = Arena::need_for(request, unit_);
+  need.wait = wait;
+  StreamIndex held = kNoStream;
+  const OnExit lets_go{[&] { let_go(held); }};
   {
     const MutexLock lock(lock_);
     auto index = stream_of(stream);
     if (!index) return GrowError(index.error());
-    need = arena_.need_for(request, *index);
-    need.wait = wait;
+    need.stream = *index;
     if (const Address at = arena_.take_at_once(request, need)) return at;
     if (need.kind == Need::Kind::kRoom) need.at = arena_.extents().reserve_room(need.room);
     if (need.kind == Need::Kind::kRoom && need.at == 0) {
@@ -155,7 +138,7 @@ Result<Address, GrowError> Engine::allocate_slowly(const BlockRequest& request, 
                         "no " + to_string(Bytes{need.room}) + " of addresses are left for the block's room"});
     }
     arena_.streams().hold(*index);
-    held.take(*index);
+    held = *index;
   }
   auto span = satisfy(need, cache);
   const MutexLock lock(lock_);
@@ -224,7 +207,8 @@ Result<void, GrowError> Engine::extend(Address address, Bytes bytes, Bytes to, S
   ThreadCache* cache = own_cache();
   Span* span = nullptr;
   StreamIndex index = kNoStream;
-  HeldStream held(*this);
+  StreamIndex held = kNoStream;
+  const OnExit lets_go{[&] { let_go(held); }};
   {
     const MutexLock lock(lock_);
     if (closed_.load()) return GrowError(is_closed());
@@ -244,7 +228,7 @@ Result<void, GrowError> Engine::extend(Address address, Bytes bytes, Bytes to, S
       return {};
     }
     arena_.streams().hold(index);
-    held.take(index);
+    held = index;
   }
   return extend_span(*span, to, index, cache);
 }

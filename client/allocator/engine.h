@@ -107,10 +107,16 @@ class Engine {
   /// The calling thread's cache, made at the first call. Null if it can have none.
   ThreadCache* own_cache();
 
-  /// A stream that a call holds, until its scope is left, by an exception (no host memory) too.
-  class HeldStream;
-  /// The same of a place in the queue of growths.
-  class Queued;
+  /// Calls `end` when its scope is left, by an exception (no host memory) too.
+  template <class End>
+  struct [[nodiscard]] OnExit {
+    End end;
+    ~OnExit() { end(); }
+  };
+  template <class End>
+  OnExit(End) -> OnExit<End>;  // which clang 14 does not find by itself
+  /// A call holds the stream no more.   `stream`  or kNoStream: none was held.
+  void let_go(StreamIndex stream);
 
   // engine.cc: blocks.
   /// Errors  kInvalidArgument, kResourceExhausted: such a block can never be had.
@@ -156,7 +162,6 @@ class Engine {
   const std::shared_ptr<ThreadCache::EngineRef> engine_ref_;
   const std::uint64_t unit_;
   const Clock::time_point begun_ = Clock::now();
-  std::optional<Error> broken_;
   AddressMap map_;
   std::atomic<std::uint32_t> seconds_{0};
   std::atomic<bool> closed_{false};

@@ -12,7 +12,7 @@ constexpr std::uint64_t kExtentPart = 1024;
 // But at least this part of the growth, because many small extents cost many driver calls. Those of a large
 // growth may be larger: no small block comes to lie in them.
 constexpr std::uint64_t kGrowthPart = 8;
-constexpr std::uint64_t kLargeGrowthPart = 2;
+constexpr std::uint64_t kLargeGrowthPart = 4;
 constexpr std::uint64_t kLargeGrowth = mebibytes(32).count;
 // A growth requests up to this part of what is committed, even if less is missing.
 constexpr std::uint64_t kBatchPart = 512;
@@ -23,24 +23,10 @@ constexpr std::chrono::hours kLongestWait{24 * 365};
 
 }  // namespace
 
-class Engine::Queued {
- public:
-  Queued(Engine& engine, std::uint64_t bytes) : engine_(engine), waiter_{.bytes = bytes} {}
-  ~Queued() { engine_.leave(waiter_); }
-  Queued(const Queued&) = delete;
-  Queued& operator=(const Queued&) = delete;
-
-  GrowthQueue::Waiter& waiter() { return waiter_; }
-
- private:
-  Engine& engine_;
-  GrowthQueue::Waiter waiter_;
-};
-
 Result<Span*, GrowError> Engine::satisfy(const Need& need, ThreadCache* cache) {
   const auto deadline = Clock::now() + std::min<std::chrono::milliseconds>(need.wait, kLongestWait);
-  Queued queued(*this, need.bytes);
-  GrowthQueue::Waiter& waiter = queued.waiter();
+  GrowthQueue::Waiter waiter{.bytes = need.bytes};
+  const OnExit leaves{[&] { leave(waiter); }};
   std::optional<GrowError> refused;
   bool last_resort = false;
   for (bool last_look = false;;) {

@@ -34,9 +34,8 @@ void Engine::background_tick(Clock::time_point now) {
     if (is_due) {
       arena_.caches().age();
       const std::uint64_t low = arena_.heap().take_low_water() + arena_.extents().spare().count;
-      if (const std::uint64_t unneeded = idle_.tick(now, low); unneeded != 0) {
-        idle = arena_.extents().take_free_within(unneeded);
-      }
+      const std::uint64_t unneeded = idle_.tick(now, low) / unit_ * unit_;
+      if (unneeded != 0) idle = arena_.extents().take_free(unneeded, unneeded);
       arena_.counters().given_back += idle.size();
     }
     used = {arena_.heap().used_bytes()};
@@ -123,7 +122,7 @@ Result<void> Engine::shut_down(bool only_unused) {
     auto refused = refuse_calls(only_unused);
     if (!refused) return refused.error();
     waited_on = port_;
-    awaited = arena_.marks();
+    awaited = arena_.awaited();
     // Work of any stream may use blocks that are left, and their own streams may have ended.
     is_covered = *refused == 0 && !arena_.streams().has_unmarked();
   }

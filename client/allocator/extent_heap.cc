@@ -1,21 +1,9 @@
 #include "client/allocator/extent_heap.h"
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 namespace gpumem::allocator {
-namespace {
-
-constexpr std::uint64_t kAny = std::numeric_limits<std::uint64_t>::max();
-
-Error no_addresses(std::uint64_t bytes) {
-  return {Code::kResourceExhausted, "no range of addresses of " + to_string(Bytes{bytes}) +
-                                        " is left; open the allocator with a higher limit"};
-}
-
-}  // namespace
-
 ExtentHeap::ExtentHeap(Backing& backing, Heap& heap)
     : backing_(backing),
       heap_(heap),
@@ -42,67 +30,52 @@ void ExtentHeap::add(std::vector<Extent> extents) {
 
 // ---- A free span of a size ----
 
-ExtentHeap::Plan ExtentHeap::plan(std::uint64_t bytes, StreamIndex stream) const {
+ExtentHeap::Plan ExtentHeap::plan_span(std::uint64_t bytes, StreamIndex stream) const {
   const auto plan_for = [&](const Site& site) {
     if (site.maps == 0) return Plan{};
-    return Plan{site, choice_for(site.maps, site.gap.bytes(), stream, site.before, site.after)};
+    Plan plan = choose_for(site.maps, site.gap.bytes(), stream, site.before, site.after);
+    plan.at = site.at_end ? site.gap.to - plan.bytes : site.gap.from;
+    const bool takes_after = site.after != nullptr && site.after->stream != kNoStream;
+    plan.owner = takes_after ? site.after : site.before;
+    return plan;
   };
   Plan best = plan_for(best_site(bytes, stream));
-  if (best.choice.missing == 0) return best;
+  if (best.missing == 0) return best;
   // The available extents may be too large for that gap.
   Plan wide = plan_for(site_of(space_.largest_gap(), bytes, stream));
-  return wide.site.maps != 0 && wide.choice.missing < best.choice.missing ? wide : best;
+  return wide.at != 0 && wide.missing < best.missing ? wide : best;
 }
 
-std::uint64_t ExtentHeap::missing_for(std::uint64_t bytes, StreamIndex stream) const {
-  return plan(bytes, stream).choice.missing;  // without a site nothing is missing, and make_span() reports it
-}
-
-Result<void> ExtentHeap::make_span(std::uint64_t bytes, StreamIndex stream) {
-  Plan best = plan(bytes, stream);
-  const Site& site = best.site;
-  if (site.maps == 0) return no_addresses(bytes);
-  const Address at = site.at_end ? site.gap.to - best.choice.bytes : site.gap.from;
-  const bool takes_after = site.after != nullptr && site.after->stream != kNoStream;
-  return build(std::move(best.choice), at, takes_after ? site.after : site.before);
-}
-
-std::optional<ExtentHeap::Following> ExtentHeap::space_after(const Span& block, StreamIndex stream) const {
-  Following found{.free_bytes = 0, .at = block.end(), .most = 0};
-  if (const Span* after = block.after) {
-    if (!after->is_free() || (after->stream != kNoStream && after->stream != stream)) return std::nullopt;
-    found.free_bytes = after->bytes;
-    found.at = after->end();
-    if (after->after != nullptr) return found;
+ExtentHeap::Plan ExtentHeap::plan_after(const Span& block, std::uint64_t bytes, StreamIndex stream) const {
+  const Span* after = block.after;
+  if (after != nullptr && (!after->is_free() || (after->stream != kNoStream && after->stream != stream))) {
+    return {};
   }
-  found.most = block.room_end != 0 ? block.room_end - found.at : space_.gap_at(found.at).bytes();
-  return found;
+  const std::uint64_t there = after != nullptr ? after->bytes : 0;
+  const Address at = block.end() + there;
+  Plan plan;
+  plan.at = at;
+  if (there >= bytes) return plan;
+  const bool enclosed = after != nullptr && after->after != nullptr;
+  const std::uint64_t outside = block.room_end != 0 ? block.room_end - at : space_.gap_at(at).bytes();
+  const std::uint64_t most = enclosed ? 0 : outside;
+  if (rounded_up(bytes - there, unit_) > most) return {};
+  plan = choose_for(bytes - there, most, kNoStream, after);
+  plan.at = at;
+  plan.owner = after;
+  return plan;
 }
 
-bool ExtentHeap::can_make_span_after(const Span& block, std::uint64_t bytes, StreamIndex stream) const {
-  const auto there = space_after(block, stream);
-  return there && (there->free_bytes >= bytes || rounded_up(bytes - there->free_bytes, unit_) <= there->most);
-}
-
-std::uint64_t ExtentHeap::missing_after(const Span& block, std::uint64_t bytes, StreamIndex stream) const {
-  const auto there = space_after(block, stream);
-  if (!there || there->free_bytes >= bytes) return 0;
-  return choice_for(bytes - there->free_bytes, there->most, kNoStream, block.after).missing;
-}
-
-Result<void> ExtentHeap::make_span_after(const Span& block, std::uint64_t bytes, StreamIndex stream) {
-  if (block.after != nullptr) heap_.open_unit(*block.after);  // so that newly mapped memory merges with it
-  const auto there = space_after(block, stream);
-  if (!there) return no_addresses(bytes);
-  if (there->free_bytes >= bytes) return {};
-  return build(choice_for(bytes - there->free_bytes, there->most, kNoStream, block.after), there->at,
-               block.after);
+ExtentHeap::Plan ExtentHeap::plan_at(Address at, std::uint64_t bytes, std::uint64_t room) const {
+  Plan plan = choose_for(bytes, room);
+  plan.at = at;
+  return plan;
 }
 
 Address ExtentHeap::reserve_room(std::uint64_t bytes) {
   const std::uint64_t kept = bytes + 2 * unit_;
-  const AddressSpace::Range gap = space_.gap_of(kept + unit_);
-  if (gap.bytes() == 0) return 0;
+  const AddressSpace::Range gap = space_.largest_gap();
+  if (gap.bytes() < kept + unit_) return 0;
   const Address at = gap.to - kept;  // at the end: blocks without room grow from the front
   space_.reserve(at, kept);
   return at + unit_;
@@ -113,42 +86,32 @@ void ExtentHeap::release_room(Address from, Address end, Address to) {
   space_.release(end, to + unit_ - end);
 }
 
-std::uint64_t ExtentHeap::missing_at(std::uint64_t bytes, std::uint64_t room) const {
-  return choice_for(bytes, room).missing;
-}
-
-Result<void> ExtentHeap::make_span_at(Address at, std::uint64_t bytes, std::uint64_t room) {
-  return build(choice_for(bytes, room), at, nullptr);
-}
-
 // If work of a stream may still use an extent or the adjacent free span, the new span belongs to that stream.
-Result<void> ExtentHeap::build(Choice choice, Address at, const Span* owner) {
-  if (choice.missing != 0) {
-    return Error{Code::kResourceExhausted, to_string(Bytes{choice.missing}) + " are missing"};
-  }
-  if (choice.sources.empty()) return {};
+Result<void> ExtentHeap::make(Plan plan) {
+  if (plan.sources.empty()) return {};
+  const Span* owner = plan.owner;
   StreamIndex stream = owner != nullptr ? owner->stream : kNoStream;
   std::uint64_t epoch = owner != nullptr ? owner->epoch : 0;
   std::vector<Source> used;
-  for (const Source& source : choice.sources) {
+  for (const Source& source : plan.sources) {
     moved_ += source.span != nullptr ? 1 : 0;
     if (!source.is_used()) continue;
     stream = source.span->stream;
     epoch = std::max(epoch, source.span->epoch);
     used.push_back(source);
   }
-  std::erase_if(choice.sources, [](const Source& source) { return source.is_used(); });
-  auto extents = gather(std::move(choice.sources));
+  std::erase_if(plan.sources, [](const Source& source) { return source.is_used(); });
+  auto extents = gather(std::move(plan.sources));
   if (!extents) return extents.error();
   const auto gathered = static_cast<std::ptrdiff_t>(extents->size());
   for (const Source& source : used) extents->push_back(source.extent);
-  if (auto mapped = backing_.map(at, *extents); !mapped) {
+  if (auto mapped = backing_.map(plan.at, *extents); !mapped) {
     add({extents->begin(), extents->begin() + gathered});
     return mapped;
   }
   leave(std::move(used));
-  space_.map(at, *extents);
-  heap_.add(at, choice.bytes, stream, epoch);
+  space_.map(plan.at, *extents);
+  heap_.add(plan.at, plan.bytes, stream, epoch);
   return {};
 }
 
@@ -184,12 +147,6 @@ void ExtentHeap::settle(StreamIndex stream, std::uint64_t epoch) {
   std::erase_if(aliases_, [&](const Alias& alias) {
     return alias.stream == stream && alias.epoch < epoch && unmap_alias(alias);
   });
-}
-
-std::vector<StreamIndex> ExtentHeap::streams() const {
-  std::vector<StreamIndex> streams;
-  for (const Alias& alias : aliases_) streams.push_back(alias.stream);
-  return streams;
 }
 
 // ---- Sites: where to map ----
@@ -254,37 +211,37 @@ std::vector<ExtentHeap::Source> ExtentHeap::sources(StreamIndex stream, const Sp
 
 // The largest that fit, then the smallest that covers the rest. Each size divides the next, so this finds an
 // exact sum whenever there is one.
-ExtentHeap::Choice ExtentHeap::choose(std::vector<Source> sources, std::uint64_t bytes, std::uint64_t most) {
+ExtentHeap::Plan ExtentHeap::choose(std::vector<Source> sources, std::uint64_t bytes, std::uint64_t most) {
   std::ranges::stable_sort(sources,
                            [](const Source& a, const Source& b) { return a.extent.size > b.extent.size; });
-  Choice choice;
+  Plan plan;
   std::optional<Source> enough;
   for (const Source& source : sources) {
-    if (choice.bytes >= bytes) break;
-    if (source.extent.size.count > bytes - choice.bytes) {
+    if (plan.bytes >= bytes) break;
+    if (source.extent.size.count > bytes - plan.bytes) {
       enough = source;
       continue;
     }
-    choice.sources.push_back(source);
-    choice.bytes += source.extent.size.count;
+    plan.sources.push_back(source);
+    plan.bytes += source.extent.size.count;
   }
-  if (choice.bytes < bytes && enough && enough->extent.size.count <= most - choice.bytes) {
-    choice.sources.push_back(*enough);
-    choice.bytes += enough->extent.size.count;
+  if (plan.bytes < bytes && enough && enough->extent.size.count <= most - plan.bytes) {
+    plan.sources.push_back(*enough);
+    plan.bytes += enough->extent.size.count;
   }
-  choice.missing = bytes - std::min(bytes, choice.bytes);
-  return choice;
+  plan.missing = bytes - std::min(bytes, plan.bytes);
+  return plan;
 }
 
-ExtentHeap::Choice ExtentHeap::choice_for(std::uint64_t bytes, std::uint64_t most, StreamIndex stream,
-                                          const Span* excluded, const Span* also_excluded) const {
+ExtentHeap::Plan ExtentHeap::choose_for(std::uint64_t bytes, std::uint64_t most, StreamIndex stream,
+                                        const Span* excluded, const Span* also_excluded) const {
   std::vector<Source> all = sources(kNoStream, excluded, also_excluded);
-  Choice choice = choose(all, rounded_up(bytes, unit_), most);
-  if (choice.missing == 0 || stream == kNoStream || alias_bytes_ + bytes > most_aliases_) return choice;
+  Plan plan = choose(all, rounded_up(bytes, unit_), most);
+  if (plan.missing == 0 || stream == kNoStream || alias_bytes_ + bytes > most_aliases_) return plan;
   const auto used = sources(stream, excluded, also_excluded);
   all.insert(all.end(), used.begin(), used.end());
-  Choice more = choose(std::move(all), rounded_up(bytes, unit_), most);
-  return more.missing < choice.missing ? more : choice;
+  Plan more = choose(std::move(all), rounded_up(bytes, unit_), most);
+  return more.missing < plan.missing ? more : plan;
 }
 
 // ---- Remapping ----
@@ -325,13 +282,11 @@ Result<void> ExtentHeap::unmap(Span& span, const AddressSpace::Range& range, std
   return {};
 }
 
-std::vector<Extent> ExtentHeap::take_free(std::uint64_t bytes) {
-  return gather_or_spare(choice_for(std::min(bytes, committed().count), kAny).sources);
-}
-
-std::vector<Extent> ExtentHeap::take_free_within(std::uint64_t bytes) {
-  const std::uint64_t whole = bytes / unit_ * unit_;
-  return gather_or_spare(choice_for(whole, whole).sources);
+std::vector<Extent> ExtentHeap::take_free(std::uint64_t bytes, std::uint64_t most) {
+  auto extents = gather(choose_for(std::min(bytes, committed().count), most).sources);
+  if (extents) return std::move(*extents);
+  spare_bytes_ = {};  // what was unmapped before the driver refused is spare now
+  return std::exchange(spare_, {});
 }
 
 std::vector<Extent> ExtentHeap::take_all() {
@@ -358,13 +313,6 @@ std::vector<Extent> ExtentHeap::take_all() {
     return true;
   });
   return all;
-}
-
-std::vector<Extent> ExtentHeap::gather_or_spare(std::vector<Source> chosen) {
-  auto extents = gather(std::move(chosen));
-  if (extents) return std::move(*extents);
-  spare_bytes_ = {};  // what was unmapped before the driver refused is spare now
-  return std::exchange(spare_, {});
 }
 
 }  // namespace gpumem::allocator

@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <unordered_set>
 #include <vector>
@@ -29,37 +30,46 @@ class ExtentHeap {
 
   /// The work of `stream` up to its mark `epoch` is done: unmaps the aliases that it used.
   void settle(StreamIndex stream, std::uint64_t epoch);
-  /// The streams that aliases wait for.
-  std::vector<StreamIndex> streams() const;
 
   /// Adds extents that the backing has lent. They are mapped when needed.
   void add(std::vector<Extent> extents);
 
-  /// How much more the backing must lend for make_span(bytes, stream) to succeed.
-  std::uint64_t missing_for(std::uint64_t bytes, StreamIndex stream) const;
-  /// Maps extents so that a free span of `bytes` exists for `stream`.
-  /// Errors  kResourceExhausted: missing_for() is not zero, or no addresses; the driver's. No memory is lost.
-  Result<void> make_span(std::uint64_t bytes, StreamIndex stream);
-
-  /// Whether a free span of `bytes` can be made after `block`, possibly with more memory.
-  bool can_make_span_after(const Span& block, std::uint64_t bytes, StreamIndex stream) const;
-  /// As missing_for and make_span, for a free span directly after `block`, in its gap or its room.
-  std::uint64_t missing_after(const Span& block, std::uint64_t bytes, StreamIndex stream) const;
-  Result<void> make_span_after(const Span& block, std::uint64_t bytes, StreamIndex stream);
+  /// An extent that can be used: spare, or wholly free and mapped.
+  struct Source {
+    Extent extent;
+    Span* span = nullptr;  ///< null: not mapped
+    Address at = 0;        ///< or the place in spare_
+    bool is_used() const { return span != nullptr && span->stream != kNoStream; }
+  };
+  /// How a free span can be made. Valid until anything changes.
+  struct Plan {
+    Address at = 0;               ///< where to map; zero: there are no addresses
+    const Span* owner = nullptr;  ///< the adjacent free span, or null
+    std::vector<Source> sources;  ///< none: the span is there already
+    std::uint64_t bytes = 0;      ///< of these
+    std::uint64_t missing = 0;    ///< that the backing must lend before
+  };
+  /// For a free span of `bytes` for `stream`.
+  Plan plan_span(std::uint64_t bytes, StreamIndex stream) const;
+  /// The same directly after `block`, in its gap or its room. The span after it is in no unit for small
+  /// spans.
+  Plan plan_after(const Span& block, std::uint64_t bytes, StreamIndex stream) const;
+  /// The same at `at`, the beginning of `room` bytes.
+  Plan plan_at(Address at, std::uint64_t bytes, std::uint64_t room) const;
+  /// Carries `plan` out, for which nothing is missing.
+  /// Errors  kResourceExhausted: no addresses; the driver's. No memory is lost.
+  Result<void> make(Plan plan);
 
   /// Reserves `bytes` of addresses with an unmapped gap on either side. Returns the first address, or zero
   /// if there are none.
   Address reserve_room(std::uint64_t bytes);
   /// Releases the unmapped part of the room [from, to), which begins at `end`.
   void release_room(Address from, Address end, Address to);
-  /// Maps extents of `bytes` at `at`, in reserved room.
-  Result<void> make_span_at(Address at, std::uint64_t bytes, std::uint64_t room);
-  std::uint64_t missing_at(std::uint64_t bytes, std::uint64_t room) const;
 
-  /// Unmaps and removes extents that no work uses, at least `bytes` if there are as many. For giving back.
-  std::vector<Extent> take_free(std::uint64_t bytes);
-  /// The same, at most `bytes`.
-  std::vector<Extent> take_free_within(std::uint64_t bytes);
+  /// Unmaps and removes extents that no work uses, at least `bytes` if there are as many, but at most `most`.
+  /// For giving back.
+  std::vector<Extent> take_free(std::uint64_t bytes,
+                                std::uint64_t most = std::numeric_limits<std::uint64_t>::max());
   /// Unmaps and removes everything, used or not, when the allocator closes. What the driver refuses to unmap
   /// stays until the backing ends.
   std::vector<Extent> take_all();
@@ -73,55 +83,26 @@ class ExtentHeap {
     Span* after = nullptr;
     bool at_end = false;  ///< mapped at the gap's end, before `after`
   };
-  /// An extent that can be used: spare, or wholly free and mapped.
-  struct Source {
-    Extent extent;
-    Span* span = nullptr;  ///< null: not mapped
-    Address at = 0;        ///< or the place in spare_
-    bool is_used() const { return span != nullptr && span->stream != kNoStream; }
-  };
   struct Alias {
     AddressSpace::Range range;
     std::vector<Extent> extents;
     StreamIndex stream = kNoStream;
     std::uint64_t epoch = 0;  ///< as Span's
   };
-  struct Choice {
-    std::vector<Source> sources;
-    std::uint64_t bytes = 0;
-    std::uint64_t missing = 0;
-  };
-
-  struct Plan {
-    Site site;
-    Choice choice;
-  };
-  /// Where a free span of `bytes` would be made, and from which extents.
-  Plan plan(std::uint64_t bytes, StreamIndex stream) const;
   Site best_site(std::uint64_t bytes, StreamIndex stream) const;
   Site site_of(const AddressSpace::Range& gap, std::uint64_t bytes, StreamIndex stream) const;
   std::vector<Source> sources(StreamIndex stream, const Span* excluded, const Span* also_excluded) const;
-  static Choice choose(std::vector<Source> sources, std::uint64_t bytes, std::uint64_t most);
-  std::vector<Extent> gather_or_spare(std::vector<Source> chosen);
+  static Plan choose(std::vector<Source> sources, std::uint64_t bytes, std::uint64_t most);
   /// Extents of at least `bytes`, if nothing is missing, and of at most `most`. Some that the work of
   /// `stream` uses are among them if the others do not suffice.
-  Choice choice_for(std::uint64_t bytes, std::uint64_t most, StreamIndex stream = kNoStream,
-                    const Span* excluded = nullptr, const Span* also_excluded = nullptr) const;
-  struct Following {
-    std::uint64_t free_bytes = 0;  ///< free already
-    Address at = 0;                ///< where more would be mapped
-    std::uint64_t most = 0;
-  };
-  /// The free space after `block`. Nothing if something else is there.
-  std::optional<Following> space_after(const Span& block, StreamIndex stream) const;
+  Plan choose_for(std::uint64_t bytes, std::uint64_t most, StreamIndex stream = kNoStream,
+                  const Span* excluded = nullptr, const Span* also_excluded = nullptr) const;
   /// Unmaps the mapped extents of `chosen`, which no work uses. Returns all of `chosen`.
   Result<std::vector<Extent>> gather(std::vector<Source> chosen);
   Result<void> unmap(Span& span, const AddressSpace::Range& range, std::vector<Extent>& into);
   /// Makes the mappings of `used` aliases.
   void leave(std::vector<Source> used);
   bool unmap_alias(const Alias& alias);
-  /// Maps `choice` at `at`. `owner`  an adjacent span, or null.
-  Result<void> build(Choice choice, Address at, const Span* owner);
 
   Backing& backing_;
   Heap& heap_;

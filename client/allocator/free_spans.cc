@@ -21,7 +21,8 @@ void append(FreeSet& set, std::vector<Span*>& to) {
 }  // namespace
 
 Span* FreeSpans::fit(std::uint64_t bytes, Cut cut, StreamIndex stream) {
-  Sets& sets = sets_of(stream);
+  if (stream >= sets_.size()) return nullptr;
+  Sets& sets = *sets_[stream];
   if (!is_small(bytes, cut)) {
     Span* found = smallest(sets.open, bytes, cut);
     return found != nullptr ? found : smallest(sets.small, bytes, cut);
@@ -35,23 +36,6 @@ Span* FreeSpans::better(Span* a, Span* b, std::uint64_t bytes, Cut cut) const {
   if (a == nullptr || b == nullptr) return a == nullptr ? b : a;
   if (a->small != b->small) return a->small == is_small(bytes, cut) ? a : b;
   return *b < *a ? b : a;
-}
-
-std::optional<Address> FreeSpans::place(const Span& span, std::uint64_t bytes, Cut cut) const {
-  Address at = span.base;
-  if (cut == Cut::kSlab) {
-    at = rounded_up(at, kGranule);
-    const Address boundary = rounded_up(at + 1, unit_);
-    if (at + bytes > boundary) at = boundary;
-  }
-  if (at + bytes > span.end()) return std::nullopt;
-  return at;
-}
-
-std::optional<Address> FreeSpans::whole_unit(const Span& span) const {
-  const Address at = rounded_up(span.base, unit_);
-  if (at + unit_ > span.end()) return std::nullopt;
-  return at;
 }
 
 FreeSpans::Range FreeSpans::long_ones(StreamIndex stream) const {
@@ -87,21 +71,21 @@ Span* FreeSpans::lowest_small(FreeSet& set, std::uint64_t bytes, Cut cut) const 
   int looks = 0;
   for (auto at = set.lower_bound(bytes, FitsBytes()); at != set.end(); ++at) {
     if (++looks > kLooks && lowest != nullptr) break;
-    if (place(*at, bytes, cut) && (lowest == nullptr || at->base < lowest->base)) lowest = &*at;
+    if (place(*at, bytes, cut) != 0 && (lowest == nullptr || at->base < lowest->base)) lowest = &*at;
   }
   return lowest;
 }
 
 Span* FreeSpans::smallest(FreeSet& set, std::uint64_t bytes, Cut cut) const {
   const auto found = std::find_if(set.lower_bound(bytes, FitsBytes()), set.end(),
-                                  [&](const Span& span) { return place(span, bytes, cut).has_value(); });
+                                  [&](const Span& span) { return place(span, bytes, cut) != 0; });
   return found == set.end() ? nullptr : &*found;
 }
 
 Span* FreeSpans::with_whole_unit(FreeSet& set) const {
   int looks = 0;
   for (auto at = set.lower_bound(unit_, FitsBytes()); at != set.end() && looks < kLooks; ++at, ++looks) {
-    if (whole_unit(*at)) return &*at;
+    if (whole_unit(*at) != 0) return &*at;
   }
   const auto surely = set.lower_bound(2 * unit_, FitsBytes());
   return surely == set.end() ? nullptr : &*surely;

@@ -1,6 +1,6 @@
 #pragma once
 #include <memory>
-#include <optional>
+#include <ranges>
 #include <vector>
 
 #include "client/allocator/span.h"
@@ -30,15 +30,26 @@ class FreeSpans {
   Span* fit(std::uint64_t bytes, Cut cut, StreamIndex stream);
   /// The better of two spans, either of which may be null.
   Span* better(Span* a, Span* b, std::uint64_t bytes, Cut cut) const;
-  /// Where `bytes` would be cut from `span`. Nothing if they do not fit.
-  std::optional<Address> place(const Span& span, std::uint64_t bytes, Cut cut) const;
-  /// Where the first whole unit of `span` begins. Nothing if it has none.
-  std::optional<Address> whole_unit(const Span& span) const;
+  /// Where `bytes` would be cut from `span`. Zero if they do not fit.
+  Address place(const Span& span, std::uint64_t bytes, Cut cut) const {
+    Address at = span.base;
+    if (cut == Cut::kSlab) {
+      at = rounded_up(at, kGranule);
+      const Address boundary = rounded_up(at + 1, unit_);
+      if (at + bytes > boundary) at = boundary;
+    }
+    return at + bytes > span.end() ? 0 : at;
+  }
+  /// Where the first whole unit of `span` begins. Zero if it has none.
+  Address whole_unit(const Span& span) const {
+    const Address at = rounded_up(span.base, unit_);
+    return at + unit_ > span.end() ? 0 : at;
+  }
 
-  struct Range {
-    FreeSet::const_iterator first, last;
-    auto begin() const { return first; }
-    auto end() const { return last; }
+  struct Range {  // not std::ranges::subrange: clang 14 cannot compile it for these iterators
+    FreeSet::const_iterator from{}, to{};
+    FreeSet::const_iterator begin() const { return from; }
+    FreeSet::const_iterator end() const { return to; }
   };
   /// The spans of `stream` of at least a unit's length. All that contain a whole unit are among them.
   Range long_ones(StreamIndex stream) const;

@@ -58,14 +58,14 @@ Span* Heap::take(std::uint64_t bytes, Cut cut, StreamIndex stream) {
 
 Span* Heap::take_of(Span& span, std::uint64_t bytes, Cut cut) {
   Span& from = free_.is_small(bytes, cut) ? for_small(span) : span;
-  const Address at = *free_.place(from, bytes, cut);
+  const Address at = free_.place(from, bytes, cut);
   return use(at == from.base ? from : carve(from, at, from.end() - at), bytes);
 }
 
 Span& Heap::for_small(Span& span) {
-  const auto at = free_.whole_unit(span);
-  if (!at) return span;
-  Span& unit = carve(span, *at, unit_);
+  const Address at = free_.whole_unit(span);
+  if (at == 0) return span;
+  Span& unit = carve(span, at, unit_);
   free_.remove(unit);
   unit.small = true;
   free_.insert(unit);

@@ -1,4 +1,5 @@
 #pragma once
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstdint>
@@ -18,7 +19,11 @@ class IdleTracker {
 
   bool is_due(Clock::time_point now) const { return now >= next_; }
   /// `low_water`  the least that was free since the last call. Returns what was free during the whole window.
-  std::uint64_t tick(Clock::time_point now, std::uint64_t low_water);
+  std::uint64_t tick(Clock::time_point now, std::uint64_t low_water) {
+    next_ = now + tick_;
+    low_[at_++ % low_.size()] = low_water;
+    return at_ < low_.size() ? 0 : *std::ranges::min_element(low_);
+  }
 
  private:
   const std::chrono::nanoseconds tick_;

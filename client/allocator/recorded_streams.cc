@@ -46,13 +46,4 @@ void RecordedStreams::let_go(const HeldBlock& held) {
   for (const Use& use : held.users) streams_.let_go(use.stream);
 }
 
-std::vector<StreamIndex> RecordedStreams::awaited() const {
-  std::vector<StreamIndex> streams;
-  for (const HeldBlock& held : held_) {
-    streams.push_back(held.freed.stream);
-    for (const Use& use : held.users) streams.push_back(use.stream);
-  }
-  return streams;
-}
-
 }  // namespace gpumem::allocator

@@ -32,8 +32,6 @@ class RecordedStreams {
   /// Removes the blocks that their recorded streams do not use any more. Pass each to let_go().
   std::vector<HeldBlock> take_idle();
   void let_go(const HeldBlock& held);
-  /// The streams that must go on before held blocks can be free.
-  std::vector<StreamIndex> awaited() const;
 
  private:
   bool is_used_still(const HeldBlock& held) const;

@@ -42,19 +42,20 @@ std::size_t SlabBins::take(ClassIndex size_class, StreamIndex stream, std::size_
     own.deferred.pop_back();
   }
   if (taken > 0 || stream == kNoStream) return taken;
-  Span* unowned = bin(kNoStream, size_class).first;
-  if (unowned == nullptr) return 0;
-  remove(*unowned);
-  unowned->stream = stream;
-  unowned->epoch = 0;
-  insert(*unowned);
+  SlabList& unowned = bin(kNoStream, size_class).slabs;
+  if (unowned.empty()) return 0;
+  Span& slab = unowned.front();
+  remove(slab);
+  slab.stream = stream;
+  slab.epoch = 0;
+  insert(slab);
   return take_from(own, most, into);
 }
 
 std::size_t SlabBins::take_from(Bin& from, std::size_t most, std::vector<Block>& into) {
   std::size_t taken = 0;
-  while (taken < most && from.first != nullptr) {
-    Span& slab = *from.first;
+  while (taken < most && !from.slabs.empty()) {
+    Span& slab = from.slabs.front();
     for (; taken < most && !slab.free_slots.empty(); ++taken) {
       const std::uint16_t slot = slab.free_slots.back();
       slab.free_slots.pop_back();
@@ -94,16 +95,6 @@ std::vector<Span*> SlabBins::settle(StreamIndex stream, std::uint64_t epoch) {
   return free;
 }
 
-std::vector<StreamIndex> SlabBins::streams_with_deferred() const {
-  std::vector<StreamIndex> found;
-  for (std::size_t i = 1; i < bins_.size(); ++i) {
-    if (std::ranges::any_of(bins_[i], [](const Bin& one) { return !one.deferred.empty(); })) {
-      found.push_back(static_cast<StreamIndex>(i));
-    }
-  }
-  return found;
-}
-
 void SlabBins::clear_stream(Span& slab) {
   const bool in_bin = !slab.free_slots.empty();
   if (in_bin) remove(slab);
@@ -119,18 +110,11 @@ bool SlabBins::return_slot(Span& slab, Slot& slot) {
   return true;
 }
 
-void SlabBins::insert(Span& slab) {
-  Bin& own = bin(slab.stream, slab.size_class);
-  slab.bin_before = nullptr;
-  slab.bin_after = own.first;
-  if (own.first != nullptr) own.first->bin_before = &slab;
-  own.first = &slab;
-}
+void SlabBins::insert(Span& slab) { bin(slab.stream, slab.size_class).slabs.push_front(slab); }
 
 void SlabBins::remove(Span& slab) {
-  Bin& own = bin(slab.stream, slab.size_class);
-  (slab.bin_before != nullptr ? slab.bin_before->bin_after : own.first) = slab.bin_after;
-  if (slab.bin_after != nullptr) slab.bin_after->bin_before = slab.bin_before;
+  SlabList& list = bin(slab.stream, slab.size_class).slabs;
+  list.erase(list.iterator_to(slab));
 }
 
 SlabBins::Bin& SlabBins::bin(StreamIndex stream, ClassIndex size_class) {

@@ -42,9 +42,6 @@ class SlabBins {
   /// the slabs that are wholly free now; they have been removed from their bins.
   std::vector<Span*> settle(StreamIndex stream, std::uint64_t epoch);
 
-  /// The streams that have deferred slots.
-  std::vector<StreamIndex> streams_with_deferred() const;
-
   /// `slab` belongs to no stream from now on: the work of its stream is done.
   void clear_stream(Span& slab);
 
@@ -55,7 +52,7 @@ class SlabBins {
     std::uint64_t epoch;
   };
   struct Bin {
-    Span* first = nullptr;  // slabs with free slots
+    SlabList slabs;  // with free slots
     std::vector<DeferredFree> deferred;
   };
   using StreamBins = std::array<Bin, kSlotClasses>;

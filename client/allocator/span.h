@@ -1,4 +1,5 @@
 #pragma once
+#include <boost/intrusive/list.hpp>
 #include <boost/intrusive/set.hpp>
 #include <cstdint>
 #include <memory>
@@ -12,7 +13,7 @@ namespace gpumem::allocator {
 
 /// Adjacent mapped addresses with one use. The object never moves. It is recycled, not deleted, while the
 /// allocator lives, so that an old pointer to it can still be read.
-struct Span : boost::intrusive::set_base_hook<> {
+struct Span : boost::intrusive::set_base_hook<>, boost::intrusive::list_base_hook<> {
   enum class Use : std::uint8_t { kFree, kSlab, kBlock };
 
   // Read by every free.
@@ -36,8 +37,6 @@ struct Span : boost::intrusive::set_base_hook<> {
   std::uint64_t requested = 0;            ///< kNoClass
   Address room_end = 0;                   ///< kNoClass: end of the addresses reserved after it
   std::vector<std::uint16_t> free_slots;  ///< of a slab; those of its own stream
-  Span* bin_before = nullptr;             ///< among the slabs with free slots
-  Span* bin_after = nullptr;
 
   Address end() const { return base + bytes; }
   /// The slot of the block that begins at `address`. Null if none can begin there.
@@ -55,5 +54,6 @@ struct Span : boost::intrusive::set_base_hook<> {
 };
 
 using FreeSet = boost::intrusive::set<Span>;
+using SlabList = boost::intrusive::list<Span>;
 
 }  // namespace gpumem::allocator

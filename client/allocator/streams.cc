@@ -10,7 +10,7 @@ Result<Streams::Key> Streams::key_of(StreamHandle handle) const {
   return Key{handle, *id, is_per_thread(handle) ? ThreadTable::thread_number() : 0};
 }
 
-Result<StreamIndex> Streams::index_of(StreamHandle handle, const std::function<void()>& retire_idle) {
+Result<StreamIndex> Streams::index_of(StreamHandle handle) {
   if (is_legacy(handle)) {
     if (legacy_ == kNoStream && ThreadTable::is_ending()) {
       auto added = add(Key{nullptr, StreamPort::Id{}, 0});
@@ -31,7 +31,7 @@ Result<StreamIndex> Streams::index_of(StreamHandle handle, const std::function<v
     return found->second;
   }
   if (retired_.empty() && entries_.size() >= next_sweep_) {
-    retire_idle();
+    retire_idle_();
     next_sweep_ = std::min(std::max(kFirstSweep, 2 * (entries_.size() - retired_.size())), kMaxStreams);
   }
   return add(*key);
@@ -93,7 +93,18 @@ std::uint64_t Streams::last_free(StreamIndex stream) const {
 }
 
 void Streams::freed(StreamIndex stream) {
-  if (stream != legacy_) (void)mark(entries_[stream]);
+  Entry& entry = entries_[stream];
+  if (stream == legacy_) {
+    entry.freed = entry.epoch;
+  } else {
+    (void)mark(entry);
+  }
+}
+
+void Streams::note_reached(StreamIndex stream, std::uint64_t epoch) {
+  Entry& entry = entries_[stream];
+  entry.reached = std::max(entry.reached, epoch);
+  std::erase_if(entry.marks, [epoch](const SetMark& set) { return set.epoch <= epoch; });
 }
 
 // Of a stream that has been forgotten, the last mark covers all work. A thread that is about to end calls no
@@ -120,10 +131,11 @@ std::optional<std::uint64_t> Streams::poll(StreamIndex stream) {
   return reached;
 }
 
-std::vector<StreamIndex> Streams::with_marks() const {
+std::vector<StreamIndex> Streams::pending() const {
   std::vector<StreamIndex> found;
   for (std::size_t i = 1; i < entries_.size(); ++i) {
-    if (!entries_[i].marks.empty()) found.push_back(static_cast<StreamIndex>(i));
+    const Entry& entry = entries_[i];
+    if (!entry.marks.empty() || entry.freed >= entry.reached) found.push_back(static_cast<StreamIndex>(i));
   }
   return found;
 }

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "client/allocator/slot.h"
@@ -22,17 +23,18 @@ namespace gpumem::allocator {
 ///            that frees a block for which it was recorded.
 class Streams {
  public:
-  explicit Streams(StreamPort& port) : port_(port) {}
+  /// `retire_idle`  is called when a new stream has no place: it retires those that it can.
+  Streams(StreamPort& port, std::function<void()> retire_idle)
+      : port_(port), retire_idle_(std::move(retire_idle)) {}
   Streams(const Streams&) = delete;
   Streams& operator=(const Streams&) = delete;
 
   static bool is_legacy(StreamHandle handle) { return reinterpret_cast<std::uintptr_t>(handle) <= 1; }
   static bool is_per_thread(StreamHandle handle) { return reinterpret_cast<std::uintptr_t>(handle) == 2; }
 
-  /// The stream that `handle` names now. `retire_idle` is called when a new stream has no place: it retires
-  /// those that it can.
+  /// The stream that `handle` names now.
   /// Errors  kResourceExhausted: too many streams; the driver's.
-  Result<StreamIndex> index_of(StreamHandle handle, const std::function<void()>& retire_idle);
+  Result<StreamIndex> index_of(StreamHandle handle);
   /// The legacy default stream. kNoStream if it was never used.
   StreamIndex legacy() const { return legacy_; }
   std::size_t count() const { return entries_.size(); }
@@ -51,9 +53,7 @@ class Streams {
   std::uint64_t last_free(StreamIndex stream) const;
   /// No work uses what became free before this epoch.
   std::uint64_t reached(StreamIndex stream) const { return entries_[stream].reached; }
-  void note_reached(StreamIndex stream, std::uint64_t epoch) {
-    entries_[stream].reached = std::max(entries_[stream].reached, epoch);
-  }
+  void note_reached(StreamIndex stream, std::uint64_t epoch);
 
   /// Something became free on `stream`, in a call that names it. If no mark can be set now (a graph is being
   /// captured), the next call that names the stream sets it.
@@ -63,8 +63,9 @@ class Streams {
   std::uint64_t freed_elsewhere(StreamIndex stream);
   /// The epoch of the latest mark that the device has reached. Nothing if it has reached no other.
   std::optional<std::uint64_t> poll(StreamIndex stream);
-  /// The streams with marks that are not known to be reached.
-  std::vector<StreamIndex> with_marks() const;
+  /// The streams with marks that are not known to be reached, and the legacy default stream if something
+  /// became free on it that no mark known to be reached covers.
+  std::vector<StreamIndex> pending() const;
   /// Orders work given to `later` from now on after the work that may use spans freed in `epoch` or before.
   /// In a call that names `later`.
   bool order(StreamIndex later, StreamIndex stream, std::uint64_t epoch);
@@ -106,6 +107,8 @@ class Streams {
     // From 1 on: what was never free on the stream, as some slabs, has epoch 0, and waits for nothing.
     std::uint64_t epoch = 1;
     std::uint64_t reached = 1;
+    std::uint64_t freed =
+        0;                  ///< of the legacy default stream: the latest epoch in which something became free
     bool unmarked = false;  ///< something is free that no mark covers
     bool recorded = false;  ///< for a block: its end must be marked
     bool unmet = false;     ///< named only by threads that were about to end, and that called no driver
@@ -123,6 +126,7 @@ class Streams {
   void remove_key(Entry& entry);
 
   StreamPort& port_;
+  const std::function<void()> retire_idle_;
   std::vector<Entry> entries_{1};  // kNoStream
   std::vector<StreamIndex> retired_;
   std::map<Key, StreamIndex> known_;

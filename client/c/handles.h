@@ -37,8 +37,7 @@ Result<std::chrono::milliseconds> read_duration(std::int64_t milliseconds, const
 Result<SessionOptions> read_options(const gpumem_session_options* given);
 Result<AllocatorOptions> read_options(const gpumem_allocator_options* given);
 
-/// Opens the object and its handle, as gpumem_session_connect and gpumem_allocator_open.
-Result<gpumem_session*> connect(const SessionOptions& options, Owner owner);
+/// Opens the object and its handle, as gpumem_allocator_open.
 /// `older`  the process's own allocator that the new one takes the place of.
 Result<gpumem_allocator*> open_allocator(gpumem_session& session, const AllocatorOptions& options,
                                          Owner owner, gpumem_allocator* older = nullptr);

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "client/c/last_error.h"
+#include "client/connection_attempt.h"
 #include "cuda/driver.h"
 
 // The process's own session and allocators. They are never destroyed, because frameworks free memory until
@@ -19,17 +20,23 @@ struct Configuration {
   AllocatorOptions allocator{};
 };
 
-/// The state of one process. A forked child makes its own.
+/// The state of one process. A forked child makes its own, which is configured as its parent's.
 struct Process {
   static constexpr std::size_t kDevices = 64;
+
+  /// `parent`  of the process that this one was forked from; null: there was none.
+  explicit Process(const Process* parent)
+      : configuration(parent != nullptr ? new Configuration(*parent->configuration.load())
+                                        : new Configuration) {}
+  ~Process() { delete configuration.load(); }
 
   const std::uint64_t generation = client::process_generation();
   std::array<std::atomic<gpumem_allocator*>, kDevices> allocators{};
   Mutex mutex;  ///< held while something is opened
   gpumem_session* session GPUMEM_GUARDED_BY(mutex) = nullptr;
-  Configuration configuration GPUMEM_GUARDED_BY(mutex){};
-  std::atomic<std::uint64_t> attempts{0};                  ///< to connect
-  std::optional<Error> failed GPUMEM_GUARDED_BY(mutex){};  ///< the latest attempt
+  // Replaced as a whole and with `mutex` held, read by children, in which that may stay locked.
+  std::atomic<const Configuration*> configuration;
+  std::optional<client::ConnectionAttempt> attempt GPUMEM_GUARDED_BY(mutex){};  ///< one that goes on
 };
 
 // The parent's mutex may be locked by a thread that does not exist in the child.
@@ -37,7 +44,7 @@ Process& process() {
   static std::atomic<Process*> current{nullptr};
   Process* known = current.load(std::memory_order_acquire);
   if (known != nullptr && known->generation == client::process_generation()) return *known;
-  auto fresh = std::make_unique<Process>();
+  auto fresh = std::make_unique<Process>(known);
   if (!current.compare_exchange_strong(known, fresh.get(), std::memory_order_acq_rel)) return *known;
   return *fresh.release();
 }
@@ -48,19 +55,14 @@ bool is_lost(gpumem_session& session) {
   return open && (*open)->connection()->lane().is_closed();
 }
 
-/// `attempts`  as the caller found them before it waited for the mutex. Who has waited while another thread
-/// tried to connect in vain shares that answer: a broker that does not answer costs each of them one timeout.
-Result<gpumem_session*> session_of(Process& own, std::uint64_t attempts) GPUMEM_REQUIRES(own.mutex) {
+/// A broker that does not answer costs the process one timeout, not one for each thread and call.
+Result<gpumem_session*> session_of(Process& own) GPUMEM_REQUIRES(own.mutex) {
   if (own.session != nullptr && !is_lost(*own.session)) return own.session;
-  if (own.attempts.load() != attempts && own.failed) return *own.failed;
-  auto connected = connect(own.configuration.session, Owner::kProcess);
-  own.attempts.fetch_add(1);
-  own.failed.reset();
-  if (connected)
-    own.session = *connected;
-  else
-    own.failed = connected.error();
-  return connected;
+  if (!own.attempt) own.attempt.emplace(own.configuration.load()->session);
+  auto connection = own.attempt->open();
+  if (!connection) return connection.error();
+  own.attempt.reset();
+  return own.session = new gpumem_session(Session::of(std::move(*connection)), Owner::kProcess);
 }
 
 /// The UUID of the device that has `ordinal` here. Errors  kNotFound.
@@ -75,15 +77,15 @@ Result<std::string> device_of(const Session& session, int ordinal) {
 }
 
 /// In place of `older`, which may be null.
-Result<gpumem_allocator*> open_in_place_of(gpumem_allocator* older, Process& own, int ordinal,
-                                           std::uint64_t attempts) GPUMEM_REQUIRES(own.mutex) {
-  const auto session = session_of(own, attempts);
+Result<gpumem_allocator*> open_in_place_of(gpumem_allocator* older, Process& own, int ordinal)
+    GPUMEM_REQUIRES(own.mutex) {
+  const auto session = session_of(own);
   if (!session) return session.error();
   const auto open = (*session)->session.use();
   if (!open) return open.error();
   const auto device = device_of(**open, ordinal);
   if (!device) return device.error();
-  AllocatorOptions options = own.configuration.allocator;
+  AllocatorOptions options = own.configuration.load()->allocator;
   options.device = *device;
   auto opened = open_allocator(**session, options, Owner::kProcess, older);
   if (opened && older != nullptr) {
@@ -98,11 +100,10 @@ Result<gpumem_allocator*> open_default(Process& own, int ordinal) {
   if (ordinal < 0 || static_cast<std::size_t>(ordinal) >= Process::kDevices) {
     return Error{Code::kNotFound, "there is no device " + std::to_string(ordinal)};
   }
-  const std::uint64_t attempts = own.attempts.load();
   const MutexLock lock(own.mutex);
   auto* known = own.allocators[static_cast<std::size_t>(ordinal)].load(std::memory_order_acquire);
   if (known != nullptr && !is_lost(*known->session)) return known;
-  auto opened = open_in_place_of(known, own, ordinal, attempts);
+  auto opened = open_in_place_of(known, own, ordinal);
   return opened || known == nullptr ? opened : known;
 }
 
@@ -119,7 +120,9 @@ Result<void> configure(Process& own, const gpumem_session_options* session,
   if (own.session != nullptr) {
     return Error{Code::kFailedPrecondition, "the process's own session is open already; say this before"};
   }
-  own.configuration = {std::move(*session_options), std::move(*allocator_options)};
+  const auto fresh = new Configuration{std::move(*session_options), std::move(*allocator_options)};
+  delete own.configuration.exchange(fresh);
+  own.attempt.reset();
   return {};
 }
 
@@ -182,9 +185,8 @@ gpumem_status gpumem_default_session(gpumem_session** session) noexcept {
   return guarded([&] {
     if (auto given = not_null(session, "where to store the session"); !given) return fail(given.error());
     auto& own = gpumem::c_abi::process();
-    const std::uint64_t attempts = own.attempts.load();
     const gpumem::MutexLock lock(own.mutex);
-    const auto connected = gpumem::c_abi::session_of(own, attempts);
+    const auto connected = gpumem::c_abi::session_of(own);
     if (!connected) return fail(connected.error());
     *session = *connected;
     return GPUMEM_OK;

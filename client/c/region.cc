@@ -36,8 +36,10 @@ Result<PublishOptions> read_publish_options(const gpumem_publish_options* given)
                          .life = *life,
                          .keep = known->keep,
                          .linger = *linger,
-                         .charging = static_cast<Charging>(charging)};
+                         .charging = static_cast<Charging>(charging),
+                         .content = {}};
   std::ranges::copy(known->digest, options.digest.begin());
+  std::ranges::copy(known->content, options.content.begin());
   if (known->reader_count != 0) {
     if (auto named = not_null(known->readers, "readers"); !named) return named.error();
   }
@@ -64,15 +66,46 @@ Result<gpumem_import*> map_region(gpumem_session& handle, const char* name,
   if (known->canceller != nullptr) stopping.add(known->canceller->source.get_token());
   const auto session = handle.session.use();
   if (!session) return session.error();
-  auto import = Import::open((*session)->connection(), text(name),
-                             {.owner = text(known->owner),
-                              .version = known->version,
-                              .writable = known->writable,
-                              .adopt = known->adopt,
-                              .wait = *wait,
-                              .stop = stopping.token()});
+  if (known->access_count != 0) {
+    if (auto named = not_null(known->access, "access"); !named) return named.error();
+  }
+  RegionOptions options{.owner = text(known->owner),
+                        .version = known->version,
+                        .writable = known->writable,
+                        .adopt = known->adopt,
+                        .device = text(known->device),
+                        .access = {},
+                        .wait = *wait,
+                        .stop = stopping.token()};
+  for (std::size_t i = 0; i < known->access_count; ++i) options.access.push_back(text(known->access[i]));
+  auto import = Import::open((*session)->connection(), text(name), options);
   if (!import) return import.error();
   return new gpumem_import(std::move(*import));
+}
+
+Result<gpumem_import*> map_content(gpumem_session& handle, const gpumem_content_options* given) {
+  const auto known = read_struct(given, "gpumem_content_options");
+  if (!known) return known.error();
+  ContentOptions options{.device = text(known->device),
+                         .bytes = {known->bytes},
+                         .layout = {known->layout},
+                         .digest = {},
+                         .content = {}};
+  std::ranges::copy(known->digest, options.digest.begin());
+  std::ranges::copy(known->content, options.content.begin());
+  const auto session = handle.session.use();
+  if (!session) return session.error();
+  auto import = Import::open((*session)->connection(), options);
+  if (!import) return import.error();
+  return new gpumem_import(std::move(*import));
+}
+
+Result<std::uint64_t> publish(gpumem_import& handle, const char* name, const gpumem_publish_options* given) {
+  const auto options = read_publish_options(given);
+  if (!options) return options.error();
+  const auto import = handle.import.use();
+  if (!import) return import.error();
+  return (*import)->publish(text(name), *options);
 }
 
 struct MapOrReserved {
@@ -151,6 +184,30 @@ gpumem_status gpumem_map_region(gpumem_session* session, const char* name,
     const auto mapped = gpumem::c_abi::map_region(*session, name, options);
     if (!mapped) return fail(mapped.error());
     *import = *mapped;
+    return GPUMEM_OK;
+  });
+}
+
+gpumem_status gpumem_map_content(gpumem_session* session, const gpumem_content_options* options,
+                                 gpumem_import** import) noexcept {
+  return guarded([&] {
+    if (auto given = not_null(session, "session"); !given) return fail(given.error());
+    if (auto given = not_null(import, "where to store the import"); !given) return fail(given.error());
+    const auto mapped = gpumem::c_abi::map_content(*session, options);
+    if (!mapped) return fail(mapped.error());
+    *import = *mapped;
+    return GPUMEM_OK;
+  });
+}
+
+gpumem_status gpumem_import_publish(gpumem_import* import, const char* name,
+                                    const gpumem_publish_options* options, uint64_t* version) noexcept {
+  return guarded([&] {
+    if (auto given = not_null(import, "import"); !given) return fail(given.error());
+    if (auto given = not_null(version, "where to store the version"); !given) return fail(given.error());
+    const auto published = gpumem::c_abi::publish(*import, name, options);
+    if (!published) return fail(published.error());
+    *version = *published;
     return GPUMEM_OK;
   });
 }

@@ -1,4 +1,5 @@
 #include <cstddef>
+#include <memory>
 #include <vector>
 
 #include "client/c/handles.h"
@@ -130,12 +131,6 @@ void free(gpumem_session& handle) {
 
 }  // namespace
 
-Result<gpumem_session*> connect(const SessionOptions& options, Owner owner) {
-  auto session = Session::connect(options);
-  if (!session) return session.error();
-  return new gpumem_session(std::move(*session), owner);
-}
-
 }  // namespace gpumem::c_abi
 
 using gpumem::c_abi::fail;
@@ -151,9 +146,10 @@ gpumem_status gpumem_session_connect(const gpumem_session_options* options,
     if (auto given = not_null(session, "where to store the session"); !given) return fail(given.error());
     const auto read = gpumem::c_abi::read_options(options);
     if (!read) return fail(read.error());
-    const auto connected = gpumem::c_abi::connect(*read, gpumem::c_abi::Owner::kProgram);
+    auto connected = gpumem::c_abi::Session::connect(*read);
     if (!connected) return fail(connected.error());
-    *session = *connected;
+    *session =
+        std::make_unique<gpumem_session>(std::move(*connected), gpumem::c_abi::Owner::kProgram).release();
     return GPUMEM_OK;
   });
 }

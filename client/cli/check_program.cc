@@ -59,6 +59,15 @@ bool ProgramLook::process() {
     return false;
   }
   if (name->ends_with('\n')) name->pop_back();
+  // Its memory is gone, and its number is not another's yet.
+  const auto stat = read_proc_file(report_.pid, "stat");
+  const std::size_t name_end = stat ? stat->rfind(") ") : std::string::npos;
+  if (name_end != std::string::npos && stat->compare(name_end + 2, 1, "Z") == 0) {
+    add("process", State::kFail,
+        std::to_string(report_.pid) + ", " + printable(*name) +
+            ", has ended; its parent has not noticed yet");
+    return false;
+  }
   add("process", State::kOk, std::to_string(report_.pid) + ", " + printable(*name));
   return true;
 }

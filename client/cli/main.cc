@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <charconv>
 #include <iostream>
 
 #include "client/cli/check.h"
@@ -116,7 +117,13 @@ void add_check(CLI::App& app, Arguments& arguments, int& status) {
   check
       ->add_option("--program", arguments.program,
                    "Look at a running program instead: whether it borrows, and what bypasses the broker")
-      ->check(CLI::PositiveNumber)
+      ->check([](const std::string& text) {
+        pid_t pid = 0;
+        const char* end = text.data() + text.size();
+        const auto [rest, failed] = std::from_chars(text.data(), end, pid);
+        const bool is_pid = failed == std::errc() && rest == end && pid > 0;
+        return is_pid ? std::string() : "'" + text + "' is not the number of a process";
+      })
       ->type_name("PID");
   check->callback([&] { status = run_check(arguments); });
 }

@@ -92,6 +92,9 @@ Json region_json(const v1::RegionInfo& region) {
           {"bytes", region.bytes()},
           {"layout", region.layout()},
           {"digest", digest_json(region.digest())},
+          {"content", digest_json(region.content())},
+          {"memory", region.memory()},
+          {"offset", region.offset()},
           {"sharing", sharing_name(region.sharing())},
           {"readers", std::vector<std::string>(region.readers().begin(), region.readers().end())},
           {"charge", charging_name(region.charging())},
@@ -106,6 +109,12 @@ Json region_json(const v1::RegionInfo& region) {
           {"left", region.left().empty() ? Json() : Json(region.left())}};
 }
 
+// The same for regions of the same memory. A broker that does not say has 0.
+std::string memory_text(const v1::RegionInfo& region) {
+  if (region.memory() == 0) return "";
+  return std::to_string(region.memory()) + (region.offset() == 0 ? "" : "+" + size_text(region.offset()));
+}
+
 std::vector<std::string> region_cells(const v1::RegionInfo& region, WallTime now) {
   const bool is_known = !region.charged().empty();
   const std::int64_t pid = is_known ? region.charged(0).pid() : 0;
@@ -118,6 +127,7 @@ std::vector<std::string> region_cells(const v1::RegionInfo& region, WallTime now
           std::to_string(region.generation()),
           short_uuid(region.device()),
           size_text(region.bytes()),
+          memory_text(region),
           sharing_text(region),
           charging_name(region.charging()),
           session,
@@ -145,6 +155,7 @@ std::string regions_text(const v1::ListRegionsResponse& regions, WallTime now) {
                {"GEN", kRight},
                {"DEVICE"},
                {"SIZE", kRight},
+               {"MEMORY", kRight},
                {"SHARING"},
                {"CHARGE"},
                {"SESSION", kRight},

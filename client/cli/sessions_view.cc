@@ -13,6 +13,12 @@ std::string join(const std::string& session, const std::string& slice) {
   return session.empty() || slice.empty() ? session + slice : session + "/" + slice;
 }
 
+std::string state_text(const v1::SessionInfo& session) {
+  if (session.custodian()) return "kept";
+  const std::string state = session.ended() ? "ended" : "open";
+  return session.cannot_be_signalled() ? state + ", cannot be signalled" : state;
+}
+
 std::vector<std::string> session_cells(const v1::SessionInfo& session, WallTime now) {
   return {std::to_string(session.id()),
           session.pid() != 0    ? std::to_string(session.pid())
@@ -23,9 +29,7 @@ std::vector<std::string> session_cells(const v1::SessionInfo& session, WallTime 
           session.command(),
           session.label(),
           age_text(session.since(), now),
-          session.custodian() ? "kept"
-          : session.ended()   ? "ended"
-                              : "open"};
+          state_text(session)};
 }
 
 void add_slice(Table& table, std::vector<std::string> cells, const v1::SliceInfo& slice) {
@@ -123,6 +127,7 @@ Json sessions_json(const v1::ListSessionsResponse& sessions) {
                     {"since", session.since()},
                     {"ended", session.ended()},
                     {"custodian", session.custodian()},
+                    {"cannot_be_signalled", session.cannot_be_signalled()},
                     {"slices", std::move(slices)},
                     {"shared", std::move(shared)}});
   }

@@ -9,7 +9,7 @@ enum { BLOCKS = 8 };
 
 static void must(gpumem_status status) {
   if (status == GPUMEM_OK) return;
-  fprintf(stderr, "%s: %s\n", gpumem_status_name(status), gpumem_last_error());
+  fprintf(stderr, "%s: %s\n", gpumem_status_name((int)status), gpumem_last_error());
   exit(1);
 }
 

@@ -27,7 +27,7 @@ int main(int argc, char** argv) {
   for (const gpumem::DeviceUsage& device : *devices) {
     if (slices.size() == amounts.size()) break;
     if (device.limit.is_zero()) continue;                         // this tenant may have nothing of it
-    auto slice = session->open_slice({.device = device.device});  // addresses up to the limit; no memory yet
+    auto slice = session->open_slice({.device = device.device});  // addresses for the pool; no memory yet
     if (!slice) return fail(slice.error());
 
     // Waits up to ten seconds for memory that others hold now.

@@ -432,11 +432,15 @@ typedef struct gpumem_publish_options {
   bool keep;                /* it outlives the processes that have its memory, at its tenant's expense */
   int64_t linger_ms;        /* of a kept one: ends so long after the last process has left it; 0: never */
   gpumem_charging charging; /* all regions of an extent have the same */
+  unsigned char content[32]; /* a hash of all of its bytes, as SHA-256: who publishes the same finds it by
+                                that, and it cannot be committed; zeros: none */
 } gpumem_publish_options;
 #define GPUMEM_PUBLISH_OPTIONS_INIT                                                       \
   {                                                                                       \
     sizeof(gpumem_publish_options), GPUMEM_SHARING_PRIVATE, NULL, 0, 0, {0}, 0, false, 0, \
-        GPUMEM_CHARGING_PUBLISHER                                                         \
+        GPUMEM_CHARGING_PUBLISHER, {                                                      \
+      0                                                                                   \
+    }                                                                                     \
   }
 
 /* Names [base + offset, base + offset + bytes) of the slice, whose content does not change any more, for
@@ -462,9 +466,12 @@ typedef struct gpumem_region_options {
   bool adopt; /* a kept region that no process has any more lives as long as its memory, with this session */
   int64_t wait_ms;             /* so long at most for the newest to be published; 0: not at all */
   gpumem_canceller* canceller; /* calls the wait off; NULL: nobody does */
+  const char* device;          /* UUID: of those of the name whose memory is of this device; NULL: of all */
+  const char* const* access;   /* UUIDs of other devices that use the memory, too, from peer to peer */
+  size_t access_count;
 } gpumem_region_options;
 #define GPUMEM_REGION_OPTIONS_INIT \
-  { sizeof(gpumem_region_options), NULL, 0, false, false, 0, NULL }
+  { sizeof(gpumem_region_options), NULL, 0, false, false, 0, NULL, NULL, NULL, 0 }
 
 /* Maps the region and stores the import. Otherwise as gpumem_import_handle.
    Errors  GPUMEM_INVALID_ARGUMENT (the name, the owner), GPUMEM_NOT_FOUND (no such region that is shared with
@@ -472,9 +479,40 @@ typedef struct gpumem_region_options {
    GPUMEM_CANCELLED, GPUMEM_RESOURCE_EXHAUSTED (this session waits for 64; a limit has no room for this
    tenant's part of a charge that is shared, or 64 tenants share it), GPUMEM_PERMISSION_DENIED (adopts another
    tenant's), GPUMEM_FAILED_PRECONDITION (adopts one that is not kept, or that a process has; a broker that
-   knows no regions), others as gpumem_import_handle. */
+   knows no regions, or with `device` one that is older than version 9 of the lane; a device in `access`
+   cannot access the region's), others as gpumem_import_handle. */
 gpumem_status gpumem_map_region(gpumem_session* session, const char* name,
                                 const gpumem_region_options* options, gpumem_import** import) GPUMEM_NOEXCEPT;
+
+/* ---- Publishing the same bytes twice, with one copy of them. ---- */
+
+typedef struct gpumem_content_options {
+  size_t struct_size;
+  const char* device;        /* UUID; NULL: the first device that both the broker and this process see */
+  uint64_t bytes;            /* of the region */
+  uint64_t layout;           /* so many of its last bytes say what is in it */
+  unsigned char digest[32];  /* of the layout */
+  unsigned char content[32]; /* a hash of all bytes, as of gpumem_publish_options */
+} gpumem_content_options;
+#define GPUMEM_CONTENT_OPTIONS_INIT                        \
+  {                                                        \
+    sizeof(gpumem_content_options), NULL, 0, 0, {0}, { 0 } \
+  }
+
+/* Maps for reading the newest region of this session's own tenant that was published with this content, and
+   stores the import. Its publisher may have given a hash of other bytes: the caller compares them.
+   Errors  GPUMEM_INVALID_ARGUMENT (no hash), GPUMEM_NOT_FOUND (no such region; no such device),
+   GPUMEM_FAILED_PRECONDITION (a broker that knows no contents), others as gpumem_import_handle. */
+gpumem_status gpumem_map_content(gpumem_session* session, const gpumem_content_options* options,
+                                 gpumem_import** import) GPUMEM_NOEXCEPT;
+/* Publishes a mapped region of this session's own tenant once more, under this name: its memory has two names
+   then. Stores the version. It ends with the first, if that is removed while its publisher has it in a slice.
+   The memory goes on while a process of the tenant has it, or it is kept. `options`: the layout, the digest
+   and the content are the region's, whatever they say. Errors  GPUMEM_NOT_FOUND (the region has ended, or is
+   another tenant's), GPUMEM_FAILED_PRECONDITION (it has another charge; fewer may map it than the options
+   allow; an import of no region; a broker that knows no contents), others as gpumem_slice_publish. */
+gpumem_status gpumem_import_publish(gpumem_import* import, const char* name,
+                                    const gpumem_publish_options* options, uint64_t* version) GPUMEM_NOEXCEPT;
 
 typedef struct gpumem_region_handle_options {
   size_t struct_size;
@@ -755,7 +793,8 @@ void gpumem_allocator_free(gpumem_allocator* allocator) GPUMEM_NOEXCEPT;
  */
 
 /* Says what the process's own session and allocators are opened with; NULL: the defaults. `device` is none of
-   the caller's here. Errors  GPUMEM_FAILED_PRECONDITION: the session is open already;
+   the caller's here. Children that are forked later open theirs with the same, or with what they say before.
+   Errors  GPUMEM_FAILED_PRECONDITION: the session is open already;
    GPUMEM_INVALID_ARGUMENT: as gpumem_session_connect and gpumem_allocator_open, and a device. */
 gpumem_status gpumem_configure_default(const gpumem_session_options* session,
                                        const gpumem_allocator_options* allocator) GPUMEM_NOEXCEPT;

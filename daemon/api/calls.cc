@@ -51,7 +51,47 @@ Result<core::MapTerms> terms_of(const MapRegion& request) {
   if (auto owner = check_label(request.owner); !owner) return owner.error();
   if (request.as > static_cast<std::uint64_t>(core::MapAs::kOwner))
     return Error{Code::kInvalidArgument, "a region is mapped as a reader or as its owner"};
-  return core::MapTerms{request.owner, request.name, request.version, static_cast<core::MapAs>(request.as)};
+  if (auto device = check_device_name(request.device); !device) return device.error();
+  return core::MapTerms{request.owner, request.name, request.version, static_cast<core::MapAs>(request.as),
+                        request.device};
+}
+
+// Of a Publish or a PublishAlias: all but the memory.
+template <class Request>
+Result<core::RegionTerms> region_terms(const Request& request, core::TimePoint now) {
+  if (auto named = check_region_name(request.name); !named) return named.error();
+  for (const std::string& reader : request.readers)
+    if (auto name = check_label(reader); !name) return name.error();
+  if (request.sharing > static_cast<std::uint64_t>(core::Sharing::kNamed))
+    return Error{Code::kInvalidArgument, "the broker knows no such kind of sharing"};
+  if (request.keep > 1) return Error{Code::kInvalidArgument, "a region is kept (1) or not (0)"};
+  if (request.charging > static_cast<std::uint64_t>(core::Charging::kShared))
+    return Error{Code::kInvalidArgument, "the broker knows no such charge of a region"};
+  core::RegionTerms terms;
+  terms.name = request.name;
+  terms.sharing = static_cast<core::Sharing>(request.sharing);
+  terms.readers = request.readers;
+  if (request.life != core::Duration::zero()) terms.expires = now + std::min(request.life, kLongestLife);
+  terms.keep = request.keep == 1;
+  if (request.linger != core::Duration::zero()) terms.linger = std::min(request.linger, kLongestLife);
+  terms.charging = static_cast<core::Charging>(request.charging);
+  return terms;
+}
+
+Result<core::DeviceIndex> device_of(const core::Broker& broker, const std::string& uuid) {
+  if (auto named = check_device_name(uuid); !named) return named.error();
+  const auto& devices = broker.policy().devices;
+  const auto device = std::ranges::find(devices, uuid, &core::DevicePolicy::uuid);
+  if (device == devices.end())
+    return Error{Code::kNotFound, "there is no device " + uuid + "; see `gpumem status`"};
+  return static_cast<core::DeviceIndex>(device - devices.begin());
+}
+
+// Takes a region back that has been published and could not be written down. All outlive it.
+auto removal_of(core::Broker& broker, SessionId session, const std::string& name, core::TimePoint now) {
+  return [&broker, session, &name, now](core::RegionId version) {
+    static_cast<void>(broker.remove_region(session, name, version.value, now));
+  };
 }
 
 Error no_such_session() { return {Code::kNotFound, "the session has ended"}; }
@@ -182,35 +222,46 @@ Result<void> release_import(core::Broker& broker, SessionId session, const Relea
 
 Result<core::RegionId> publish(core::Executor& executor, core::Broker& broker, SessionId session,
                                const Publish& request, core::TimePoint now) {
-  if (auto named = check_region_name(request.name); !named) return named.error();
-  for (const std::string& reader : request.readers)
-    if (auto name = check_label(reader); !name) return name.error();
-  if (request.sharing > static_cast<std::uint64_t>(core::Sharing::kNamed))
-    return Error{Code::kInvalidArgument, "the broker knows no such kind of sharing"};
-  core::RegionTerms terms{request.name,   request.offset, request.bytes,
-                          request.layout, request.digest, static_cast<core::Sharing>(request.sharing),
-                          request.readers};
-  if (request.life != core::Duration::zero()) terms.expires = now + std::min(request.life, kLongestLife);
-  if (request.keep > 1) return Error{Code::kInvalidArgument, "a region is kept (1) or not (0)"};
-  terms.keep = request.keep == 1;
-  if (request.linger != core::Duration::zero()) terms.linger = std::min(request.linger, kLongestLife);
-  if (request.charging > static_cast<std::uint64_t>(core::Charging::kShared))
-    return Error{Code::kInvalidArgument, "the broker knows no such charge of a region"};
-  terms.charging = static_cast<core::Charging>(request.charging);
+  auto terms = region_terms(request, now);
+  if (!terms) return terms.error();
+  terms->offset = request.offset;
+  terms->bytes = request.bytes;
+  terms->layout = request.layout;
+  terms->digest = request.digest;
+  terms->content = request.content;
+  return written_or_undone(executor,
+                           broker.publish(session, request.slice, request.leases, std::move(*terms), now),
+                           removal_of(broker, session, request.name, now));
+}
+
+Result<core::RegionId> publish_alias(core::Executor& executor, core::Broker& broker, SessionId session,
+                                     const PublishAlias& request, core::TimePoint now) {
+  auto terms = region_terms(request, now);
+  if (!terms) return terms.error();
+  return written_or_undone(executor, broker.publish_alias(session, request.version, std::move(*terms), now),
+                           removal_of(broker, session, request.name, now));
+}
+
+Result<core::MappedRegion> map_content(core::Executor& executor, core::Broker& broker, SessionId session,
+                                       const MapContent& request, core::TimePoint now) {
+  if (request.content == core::ContentHash{})
+    return Error{Code::kInvalidArgument,
+                 "a region is found by a hash of its content, which is not all zeros"};
+  const auto device = device_of(broker, request.device);
+  if (!device) return device.error();
   return written_or_undone(
-      executor, broker.publish(session, request.slice, request.leases, std::move(terms), now),
-      [&](core::RegionId version) {
-        static_cast<void>(broker.remove_region(session, request.name, version.value, now));
-      });
+      executor,
+      broker.map_content(session, {*device, request.bytes, request.layout, request.digest, request.content},
+                         now),
+      [&](const auto& mapped) { broker.take_back(session, mapped, now); });
 }
 
 Result<core::MappedRegion> map_region(core::Executor& executor, core::Broker& broker, SessionId session,
                                       const MapRegion& request, core::TimePoint now) {
   const auto terms = terms_of(request);
   if (!terms) return terms.error();
-  return written_or_undone(
-      executor, broker.map_region(session, terms->owner, terms->name, terms->version, now, terms->how),
-      [&](const auto& mapped) { broker.take_back(session, mapped, now); });
+  return written_or_undone(executor, broker.map_region(session, *terms, now),
+                           [&](const auto& mapped) { broker.take_back(session, mapped, now); });
 }
 
 RequestId await_region(core::Executor& executor, SessionId session, const MapRegion& request,
@@ -276,12 +327,9 @@ Result<void> charge(core::Broker& broker, SessionId session, const Charge& reque
 }
 
 Result<void> spent(core::Broker& broker, SessionId session, const Spent& request, core::TimePoint now) {
-  if (auto named = check_device_name(request.device); !named) return named;
-  const auto& devices = broker.policy().devices;
-  const auto device = std::ranges::find(devices, request.device, &core::DevicePolicy::uuid);
-  if (device == devices.end())
-    return Error{Code::kNotFound, "there is no device " + request.device + "; see `gpumem status`"};
-  broker.spent(session, static_cast<core::DeviceIndex>(device - devices.begin()), now);
+  const auto device = device_of(broker, request.device);
+  if (!device) return device.error();
+  broker.spent(session, *device, now);
   return {};
 }
 
@@ -290,9 +338,12 @@ Result<core::SessionView> describe(const core::Broker& broker, SessionId session
   return broker.sessions(SessionId{session.value - 1}, 0).front();
 }
 
-Result<core::Explanation> explain(const core::Broker& broker, SessionId session, core::TimePoint now) {
+Result<core::Explanation> explain(const core::Broker& broker, SessionId session, ExplanationLimit& limit,
+                                  core::TimePoint now) {
   const auto tenant = broker.tenant_of(session);
   if (!tenant) return no_such_session();
+  const core::Peer peer = broker.sessions(SessionId{session.value - 1}, 0).front().peer;
+  if (auto within = limit.add(peer.account(), now); !within) return within.error();
   auto explanation = broker.explain_session(session, false, now);
   if (!explanation) return explanation;
   // Others' requests are part of how a common parent stands; what they ask for is not for everybody.

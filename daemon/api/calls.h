@@ -5,6 +5,7 @@
 #include <variant>
 #include <vector>
 
+#include "daemon/api/explanation_limit.h"
 #include "daemon/core/executor.h"
 
 // What a session may ask of the broker, once for every transport: a request in the core's words, checked and
@@ -76,6 +77,24 @@ struct Publish {
   std::uint64_t keep = 0;      ///< 1: it outlives the processes that have its memory
   core::Duration linger{};     ///< of a kept one: so long after the last of them has left; zero: for ever
   std::uint64_t charging = 0;  ///< as core::Charging
+  core::ContentHash content{};
+};
+struct PublishAlias {
+  core::RegionId version;  ///< of a region that the session has
+  std::string name;        ///< the rest as of Publish
+  std::uint64_t sharing = 0;
+  std::vector<std::string> readers;
+  core::Duration life{};
+  std::uint64_t keep = 0;
+  core::Duration linger{};
+  std::uint64_t charging = 0;
+};
+struct MapContent {
+  std::string device;  ///< UUID
+  Bytes bytes;
+  Bytes layout;
+  core::LayoutDigest digest{};
+  core::ContentHash content{};
 };
 struct MapRegion {
   std::string owner;  ///< a tenant; empty: the session's own
@@ -83,6 +102,7 @@ struct MapRegion {
   std::uint64_t version = 0;  ///< zero: the newest
   std::uint64_t as = 0;       ///< as core::MapAs
   core::Duration wait{};      ///< for it to be published
+  std::string device{};       ///< a UUID: of those whose memory is of this device; empty: of all
 };
 struct MapOrReserve {
   std::string name;
@@ -113,15 +133,15 @@ struct Describe {};
 struct Explain {};
 
 /// Each of the calls. A transport that does not have one of them fails its test.
-using Call =
-    std::variant<OpenSlice, CloseSlice, Grow, Return, ExportHandle, ImportHandle, RevokeHandle, ReleaseImport,
-                 Publish, MapRegion, MapOrReserve, ReleaseReservation, CommitRegion, AwaitGeneration,
-                 RemoveRegion, ExportRegion, MapHandle, Charge, Ping, Spent, Describe, Explain>;
+using Call = std::variant<OpenSlice, CloseSlice, Grow, Return, ExportHandle, ImportHandle, RevokeHandle,
+                          ReleaseImport, Publish, MapRegion, MapOrReserve, ReleaseReservation, CommitRegion,
+                          AwaitGeneration, RemoveRegion, ExportRegion, MapHandle, Charge, Ping, Spent,
+                          Describe, Explain, PublishAlias, MapContent>;
 inline constexpr std::array<std::string_view, std::variant_size_v<Call>> kCallNames{
     "OpenSlice",    "CloseSlice",      "Grow",         "Return",       "ExportHandle", "ImportHandle",
     "RevokeHandle", "ReleaseImport",   "Publish",      "MapRegion",    "MapOrReserve", "ReleaseReservation",
     "CommitRegion", "AwaitGeneration", "RemoveRegion", "ExportRegion", "MapHandle",    "Charge",
-    "Ping",         "Spent",           "Describe",     "Explain"};
+    "Ping",         "Spent",           "Describe",     "Explain",      "PublishAlias", "MapContent"};
 
 /// How long a handle can be redeemed, if it is not said.
 inline constexpr core::Duration kHandleLife = std::chrono::minutes(1);
@@ -187,6 +207,13 @@ Result<void> release_import(core::Broker& broker, SessionId session, const Relea
 /// core::Broker::publish.
 Result<core::RegionId> publish(core::Executor& executor, core::Broker& broker, SessionId session,
                                const Publish& request, core::TimePoint now);
+/// The same of a region's second name. Errors  as publish, and core::Broker::publish_alias.
+Result<core::RegionId> publish_alias(core::Executor& executor, core::Broker& broker, SessionId session,
+                                     const PublishAlias& request, core::TimePoint now);
+/// Of a transport that carries descriptors. Errors  kInvalidArgument (no hash), kNotFound (device), and those
+/// of core::Broker::map_content.
+Result<core::MappedRegion> map_content(core::Executor& executor, core::Broker& broker, SessionId session,
+                                       const MapContent& request, core::TimePoint now);
 /// Of a transport that carries descriptors, without a wait. Errors  as core::Broker::map_region.
 Result<core::MappedRegion> map_region(core::Executor& executor, core::Broker& broker, SessionId session,
                                       const MapRegion& request, core::TimePoint now);
@@ -219,7 +246,8 @@ Result<void> spent(core::Broker& broker, SessionId session, const Spent& request
 /// The session itself, with its slices. Errors  kNotFound: it has ended.
 Result<core::SessionView> describe(const core::Broker& broker, SessionId session);
 /// How its tenant stands, and what the requests of the tenant, and of those that belong to it, wait for.
-/// Errors  kNotFound: it has ended.
-Result<core::Explanation> explain(const core::Broker& broker, SessionId session, core::TimePoint now);
+/// Errors  kNotFound (it has ended), kResourceExhausted (`limit`).
+Result<core::Explanation> explain(const core::Broker& broker, SessionId session, ExplanationLimit& limit,
+                                  core::TimePoint now);
 
 }  // namespace gpumem::api

@@ -4,8 +4,8 @@
 
 #include "daemon/core/refusals.h"
 
-// Events: each goes to the part that is responsible. Regions are in broker_regions.cc, changes of policy
-// in broker_policy.cc, listings in listings.cc.
+// Events: each goes to the part that is responsible. Those about shared memory are in broker_sharing.cc,
+// changes of policy in broker_policy.cc, listings in listings.cc.
 
 namespace gpumem::core {
 
@@ -79,14 +79,10 @@ void Broker::session_ended(SessionId id, SessionEnd end, TimePoint now) {
   } else {
     for (const auto& [device, request] : session.asked) reclaimer_.note_pinned(session, device);
   }
-  region_waits_.drop_all_of(id);
-  generation_waits_.drop_all_of(id);
-  const std::vector<Reservation> reserved = reservations_.take_all_of(id);
+  sharer_.end(id);
   lending_.end(session, end == SessionEnd::kLost, now);
   forget_if_done(id);
-  settle(now);
-  note_due(reserved);
-  serve_waits(now);
+  serve(now);
 }
 
 void Broker::exited(SessionId id, TimePoint now) { session_ended(id, SessionEnd::kExited, now); }
@@ -152,18 +148,15 @@ Result<void> Broker::close_slice(SessionId id, SliceId slice, TimePoint now) {
 // ---- Memory ----
 
 std::optional<RequestId> Broker::place_kept(SessionId id, std::span<const Part> parts, TimePoint now) {
-  const auto session = state_.live(id);
-  if (!session || state_.draining || !state_.stopped_lending.empty()) return std::nullopt;
+  const auto session = state_.borrower(id);
+  if (!session) return std::nullopt;
   return lending_.place_kept(**session, parts, now);
 }
 
 void Broker::grow(RequestId id, SessionId session_id, std::span<const Part> parts, Duration wait,
                   TimePoint now) {
-  auto session = state_.live(session_id);
+  const auto session = state_.borrower(session_id);
   if (!session) return lending_.answer(id, session.error());
-  if (state_.draining) return lending_.answer(id, {Code::kUnavailable, "the broker is stopping"});
-  if (!state_.stopped_lending.empty())
-    return lending_.answer(id, {Code::kUnavailable, state_.stopped_lending});
   if (!lending_.ask(id, **session, parts, wait, now)) return;
   progress(now);
   lending_.wait_or_refuse(id, now);
@@ -171,8 +164,7 @@ void Broker::grow(RequestId id, SessionId session_id, std::span<const Part> part
 }
 
 void Broker::cancel(RequestId id, TimePoint now) {
-  region_waits_.take(id);
-  generation_waits_.take(id);
+  sharer_.cancel(id);
   lending_.cancel(id, now);
   settle(now);
 }
@@ -192,72 +184,6 @@ Result<void> Broker::give_back(SessionId id, SliceId slice, std::span<const Leas
   auto given = lending_.give_back(**session, slice, leases, now);
   if (given) settle(now);
   return given;
-}
-
-Result<void> Broker::export_handle(SessionId id, SliceId slice, std::span<const LeaseId> leases,
-                                   const HandleTerms& terms, const HandleBytes& bytes, TimePoint now) {
-  auto session = state_.live(id);
-  if (!session) return session.error();
-  return lending_.export_handle(**session, slice, leases, terms, bytes, now);
-}
-
-Result<std::vector<FabricPart>> Broker::export_fabric(SessionId id, SliceId slice,
-                                                      std::span<const LeaseId> leases, Bytes offset,
-                                                      Bytes bytes, const FabricHandleOf& handle_of,
-                                                      TimePoint now) {
-  auto session = state_.live(id);
-  if (!session) return session.error();
-  const auto of = (*session)->slices.find(slice);
-  // What is asked back by force stays what can be given back: others would be asked for it too late.
-  if (of != (*session)->slices.end() && reclaimer_.presses(**session, of->second.device))
-    return Error{Code::kUnavailable, "the memory is being asked back; try again when that is over"};
-  auto parts = lending_.export_fabric(**session, slice, leases, offset, bytes, handle_of, now);
-  if (!parts) return parts;
-  reclaimer_.replan();
-  settle(now);
-  return parts;
-}
-
-Result<void> Broker::revoke_handle(SessionId id, const HandleBytes& bytes) {
-  auto session = state_.live(id);
-  if (!session) return session.error();
-  return lending_.revoke_handle(**session, bytes);
-}
-
-Result<Imported> Broker::import_handle(SessionId id, const HandleBytes& bytes, TimePoint now) {
-  auto session = state_.live(id);
-  if (!session) return session.error();
-  if (state_.draining) return Error{Code::kUnavailable, "the broker is stopping"};
-  if (!state_.stopped_lending.empty()) return Error{Code::kUnavailable, state_.stopped_lending};
-  const auto handle = lending_.redeemable(**session, bytes, now);
-  if (!handle) return handle.error();
-  if (auto ready = begin_import(**session, state_.session((*handle)->holder), (*handle)->device); !ready)
-    return ready.error();
-  Imported imported = lending_.import_handle(**session, bytes, **handle);
-  settle(now);
-  return imported;
-}
-
-// What is asked back by force gets no new users: nobody else would have been asked for it in time.
-Result<void> Broker::begin_import(Session& session, const Session& holder, DeviceIndex device) {
-  if (reclaimer_.presses(holder, device))
-    return Error{Code::kUnavailable, "the memory is being asked back; try again when that is over"};
-  if (auto room = outside_.check_context(session, device); !room) return room;
-  outside_.begin_context(session, device);
-  return {};
-}
-
-// ---- Imports ----
-
-Result<void> Broker::release_import(SessionId id, ImportId import, TimePoint now) {
-  auto session = state_.live(id);
-  if (!session) return session.error();
-  for (const auto& [device, request] : (*session)->asked) reclaimer_.note_pinned(**session, device);
-  auto released = lending_.release_import(**session, import, now);
-  if (!released) return released;
-  reclaimer_.replan();
-  settle(now);
-  return {};
 }
 
 Result<void> Broker::charge(SessionId id, const std::string& device, Bytes declared, TimePoint now) {
@@ -295,25 +221,19 @@ void Broker::tick(TimePoint now) {
   state_.arbiter.age(now);
   lending_.refuse_expired(now);
   lending_.drop_expired_regions(now);
-  note_due(reservations_.take_expired(now));
-  serve_pressed_waits(now);
-  serve_waits(now);
-  refuse_expired_waits(now);
-  refuse_expired_generation_waits(now);
+  sharer_.tick(now);
   reclaimer_.tick(now);
   unmanaged_.tick(now);
-  settle(now);
+  serve(now);
+  sharer_.refuse_expired(now);
 }
 
 std::optional<TimePoint> Broker::next_deadline() const {
   std::optional<TimePoint> next;
   for (const auto one : {state_.arbiter.next_deadline(), reclaimer_.next_deadline(),
-                         unmanaged_.next_deadline(), lending_.next_deadline(), region_waits_.next_deadline(),
-                         generation_waits_.next_deadline(), reservations_.next_expiry()}) {
+                         unmanaged_.next_deadline(), lending_.next_deadline(), sharer_.next_deadline()}) {
     if (one && (!next || *one < *next)) next = one;
   }
-  if (pressed_again_ != TimePoint::max() && (!next || pressed_again_ < *next)) next = pressed_again_;
-  if (region_waits_.has_due()) next = TimePoint{};
   return next;
 }
 
@@ -324,14 +244,7 @@ void Broker::drain() {
       lending_.answer(request.id,
                       {Code::kUnavailable, "the broker is stopping; what is mapped stays usable"});
   }
-  for (const RequestId id : region_waits_.all()) {
-    const SessionId session = region_waits_.take(id)->session;
-    state_.outbox.emit(AnswerMap{id, session, Error{Code::kUnavailable, "the broker is stopping"}});
-  }
-  for (const RequestId id : generation_waits_.all()) {
-    const SessionId session = generation_waits_.take(id)->session;
-    state_.outbox.emit(AnswerGeneration{id, session, Error{Code::kUnavailable, "the broker is stopping"}});
-  }
+  sharer_.refuse_all({Code::kUnavailable, "the broker is stopping"});
 }
 
 // ---- What follows ----
@@ -344,7 +257,12 @@ void Broker::settle(TimePoint now) {
     if (refused.empty() && !gave_up) break;
     for (const RequestId id : refused) lending_.refuse_waiting(id, now);  // which makes room for others
   }
-  refuse_ended_generation_waits();
+  sharer_.refuse_ended();
+}
+
+void Broker::serve(TimePoint now) {
+  settle(now);
+  if (sharer_.serve_waits(now)) settle(now);
 }
 
 void Broker::progress(TimePoint now) {

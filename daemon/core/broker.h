@@ -12,8 +12,7 @@
 #include "daemon/core/outside.h"
 #include "daemon/core/reclaimer.h"
 #include "daemon/core/region_listing.h"
-#include "daemon/core/region_reservations.h"
-#include "daemon/core/region_waits.h"
+#include "daemon/core/sharer.h"
 #include "daemon/core/state.h"
 #include "daemon/core/unmanaged.h"
 #include "daemon/core/views.h"
@@ -145,6 +144,15 @@ class Broker {
   /// Errors  as export_handle(); kResourceExhausted (too many regions of the tenant).
   Result<RegionId> publish(SessionId session, SliceId slice, std::span<const LeaseId> leases,
                            RegionTerms terms, TimePoint now);
+  /// Names the memory of a region of the session's own tenant once more. The session has it: in a slice, or
+  /// mapped. Each of the two ends without the other, and they have one charge. Its memory, layout and content
+  /// are the region's, whatever the terms say. Answers its version. Errors  kNotFound (no such region of the
+  /// tenant's), kFailedPrecondition (the session does not have it; it
+  ///         has another charge; fewer may map it than the terms allow), others as publish().
+  Result<RegionId> publish_alias(SessionId session, RegionId of, RegionTerms terms, TimePoint now);
+  /// As map_region(), of the newest region of the session's own tenant that was published with this content.
+  /// The session compares the bytes. Errors  kNotFound (none), others as map_region().
+  Result<MappedRegion> map_content(SessionId session, const RegionContent& content, TimePoint now);
   /// The session uses the region's memory from now on, too, until release_import(): as import_handle().
   /// `owner`  a tenant's name; empty: the session's own. `version`  Regions::kNewest, or one of them.
   /// Errors  kNotFound (no such region that is shared with the session's tenant); others as import_handle().
@@ -152,7 +160,11 @@ class Broker {
   /// a process has it).
   using MapAs = core::MapAs;
   Result<MappedRegion> map_region(SessionId session, const std::string& owner, const std::string& name,
-                                  std::uint64_t version, TimePoint now, MapAs how = MapAs::kReader);
+                                  std::uint64_t version, TimePoint now, MapAs how = MapAs::kReader) {
+    return map_region(session, {.owner = owner, .name = name, .version = version, .how = how}, now);
+  }
+  /// The same. Errors  kNotFound, too: no such device.
+  Result<MappedRegion> map_region(SessionId session, const MapTerms& terms, TimePoint now);
   /// What was mapped is not, as if it had not been asked for.
   void take_back(SessionId session, const MappedRegion& mapped, TimePoint now);
   /// As map_region(); if there is no such region, waits for one to be published. Answered by one AnswerMap
@@ -162,7 +174,7 @@ class Broker {
   /// session waits for too many, or has reserved too many), kInvalidArgument (waits for a certain version).
   void map_or_wait(RequestId id, SessionId session, MapTerms terms, Duration wait, TimePoint now);
   /// Until when a request for a region or for its generation waits; nothing: it does not.
-  std::optional<TimePoint> region_due(RequestId id) const;
+  std::optional<TimePoint> region_due(RequestId id) const { return sharer_.due(id); }
   /// The session has changed a region's content: who waits for the next generation is told of it. Returns
   /// that. Errors  kNotFound (no such region that is shared with the session's tenant, or that it has),
   ///         kFailedPrecondition (it has not mapped it).
@@ -257,33 +269,15 @@ class Broker {
  private:
   // Brings everything on its way that can be, and asks for what is lacking.
   void settle(TimePoint now);
+  // The same, and answers those who wait for memory of others.
+  void serve(TimePoint now);
   void progress(TimePoint now);
   void restore(const Checkpoint::Session& from);
   RequestId keep_places(const Checkpoint& from);
   std::vector<RestoredSession> settle_restored(TimePoint now);
-  Result<void> begin_import(Session& session, const Session& holder, DeviceIndex device);
   void forget_if_done(SessionId id);
   // Its sessions, less those without a process.
   std::size_t clients_of(TenantId tenant) const;
-  static constexpr Duration kPressedPause = std::chrono::milliseconds(250);
-  bool may_come(const Result<MapOutcome>& outcome) const;
-  void wait_for_pressure(RequestId id, TimePoint now);
-  void serve_pressed_waits(TimePoint now);
-  // Waits for regions that are answered in one event.
-  static constexpr std::size_t kServedAtOnce = 64;
-  void note_due(const std::string& owner, const std::string& name);
-  void note_due(const std::vector<Reservation>& ended);
-  bool is_due(const RegionWait& wait) const;
-  void serve_waits(TimePoint now);
-  void refuse_expired_waits(TimePoint now);
-  Result<MapOutcome> map_or_reserve(SessionId session, const MapTerms& terms, TimePoint now);
-  Result<MapOutcome> reserve(SessionId session, const MapTerms& terms, TimePoint now);
-  std::string words_of(const Reservation& reservation) const;
-  void tell_generation(RegionId region, const Result<std::uint64_t>& generation);
-  void refuse_ended_generation_waits();
-  void refuse_expired_generation_waits(TimePoint now);
-  Result<MappedRegion> map(Session& session, const Region& region, TimePoint now, MapAs how);
-  void answer_map(RequestId id, SessionId session, Result<MapOutcome> answer);
   Result<Explanation> with_regions(Result<Explanation> explanation) const;
   const Session* other_of_process(const Session& session) const;
   // What each tenant that has sessions is to have under a policy, and whose the sessions are then.
@@ -294,11 +288,8 @@ class Broker {
   Reclaimer reclaimer_{state_};
   Explainer explainer_{state_, reclaimer_};
   Lending lending_{state_, explainer_};
-  RegionWaits region_waits_;
-  TimePoint pressed_again_ = TimePoint::max();  ///< when those of them are looked at whose region is pressed
-  GenerationWaits generation_waits_;
-  RegionReservations reservations_;
   Outside outside_{state_};
+  Sharer sharer_{state_, reclaimer_, outside_, lending_};
   Unmanaged unmanaged_{state_, outside_};
   std::uint64_t generation_ = 1;
 };

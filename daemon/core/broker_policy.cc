@@ -36,11 +36,7 @@ Result<void> Broker::apply(Policy policy, TimePoint now, std::string cause) {
     if (state_.session(id).tenant_name != owner) others.emplace(id, state_.tenants.find(owner)->id);
   lending_.move(others, now);
   lending_.resume_shares(shares);
-  for (const auto& [id, owner] : others) {
-    region_waits_.follow(id, owner, state_.session(id).tenant_name);
-    generation_waits_.move(id, owner);
-    static_cast<void>(reservations_.take_all_of(id));  // of names of the tenant that it belonged to
-  }
+  for (const auto& [id, owner] : others) sharer_.follow(state_.session(id));
   state_.tenants.retire_all();
   if (other_aging) state_.arbiter.set_aging(state_.policy.aging, now);
   state_.arbiter.rebuild();
@@ -52,9 +48,8 @@ Result<void> Broker::apply(Policy policy, TimePoint now, std::string cause) {
     event.tenant = tenant;
     event.words = cause;
   }
-  settle(now);
-  for (const auto& [owner, name] : region_waits_.names()) note_due(owner, name);  // others belong together
-  serve_waits(now);
+  sharer_.note_all_due();
+  serve(now);
   return {};
 }
 

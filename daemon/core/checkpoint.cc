@@ -71,11 +71,16 @@ void Checkpoint::put(const Region& one) {
 void Checkpoint::put(const RegionGone& one) {
   regions.erase(one.id);
   generations.erase(one.id);
+  contents.erase(one.id);
   last.region = std::max(last.region, one.id);
 }
 
 void Checkpoint::put(const RegionGeneration& one) {
   if (regions.contains(one.id)) generations.insert_or_assign(one.id, one);
+}
+
+void Checkpoint::put(const RegionContent& one) {
+  if (regions.contains(one.id)) contents.insert_or_assign(one.id, one);
 }
 
 void Checkpoint::put(const Handle& one) {
@@ -111,7 +116,7 @@ std::vector<Checkpoint::Change> Checkpoint::changes() const {
   if (last.region && !regions.contains(last.region)) changes.emplace_back(RegionGone{last.region});
   changes.reserve(1 + sessions.size() + slices.size() + leases.size() + shared_leases.size() +
                   imports.size() + suspects.size() + declarations.size() + handles.size() + regions.size() +
-                  generations.size() + region_handles.size() + waiting.size());
+                  generations.size() + contents.size() + region_handles.size() + waiting.size());
   const auto add = [&](const auto& entries) {
     for (const auto& [id, entry] : entries) changes.emplace_back(entry);
   };
@@ -125,6 +130,7 @@ std::vector<Checkpoint::Change> Checkpoint::changes() const {
   add(handles);
   add(regions);
   add(generations);
+  add(contents);
   add(region_handles);
   add(waiting);
   return changes;

@@ -108,6 +108,13 @@ struct Checkpoint {
     std::uint64_t generation = 0;
     bool operator==(const RegionGeneration&) const = default;
   };
+  /// Of a region that was published with a hash of its content, or is another name of one.
+  struct RegionContent {
+    RegionId id;
+    ContentHash hash{};  ///< zero: none
+    bool alias = false;
+    bool operator==(const RegionContent&) const = default;
+  };
   /// An IPC handle of a region that can still be redeemed.
   struct RegionHandle {
     HandleBytes name{};
@@ -161,7 +168,7 @@ struct Checkpoint {
   /// One step from a checkpoint to the next: what is new or other than before, or gone.
   using Change = std::variant<Session, SessionGone, Slice, SliceGone, Lease, LeaseGone, Import, ImportGone,
                               Declaration, Numbers, Handle, Region, RegionGone, Waiting, WaitingGone,
-                              RegionGeneration, LeaseSharing, RegionHandle, Suspect>;
+                              RegionGeneration, LeaseSharing, RegionHandle, Suspect, RegionContent>;
 
   std::map<SessionId, Session> sessions;
   std::map<SliceId, Slice> slices;
@@ -174,6 +181,7 @@ struct Checkpoint {
   std::map<RegionId, Region> regions;                                     ///< some may have expired
   std::map<std::pair<SessionId, RequestId>, Waiting> waiting;             ///< some may have expired
   std::map<RegionId, RegionGeneration> generations;                       ///< of regions that there are
+  std::map<RegionId, RegionContent> contents;                             ///< of regions that there are
   std::map<HandleBytes, RegionHandle> region_handles;                     ///< some may have expired
   Numbers last;
 
@@ -202,6 +210,7 @@ struct Checkpoint {
   void put(const ImportGone& one) { imports.erase(one.id); }
   void put(const RegionGone& one);
   void put(const RegionGeneration& one);
+  void put(const RegionContent& one);
   void put(const RegionHandle& one);
   void put(const WaitingGone& one) { waiting.erase({one.session, one.id}); }
 };

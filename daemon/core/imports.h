@@ -35,6 +35,9 @@ class Imports {
     Bytes used;       ///< by its imports
     Bytes suspected;  ///< it has let go, and the driver does not prove it free
     Bytes known;      ///< both, and what it has let go of that is not free yet
+
+    /// What nobody else gets while it lives.
+    Bytes held_back() const { return used + suspected; }
   };
 
   /// Errors  kResourceExhausted: the session has as many as it may.

@@ -12,6 +12,7 @@
 
 #include "daemon/core/explainer.h"
 #include "daemon/core/handles.h"
+#include "daemon/core/region_waits.h"
 #include "daemon/core/regions.h"
 #include "daemon/core/shares.h"
 #include "daemon/core/state.h"
@@ -74,6 +75,7 @@ struct RegionTerms {
   Duration linger =
       Duration::max();  ///< of a kept one: so long after the last of them has left; max: for ever
   Charging charging = Charging::kPublisher;
+  ContentHash content{};  ///< none: others that publish the same do not find it
 };
 
 Checkpoint::Lease checkpoint_of(const Lease& lease);
@@ -138,12 +140,15 @@ class Lending {
   /// As Broker's.
   Result<RegionId> publish(const Session& session, SliceId slice, std::span<const LeaseId> leases,
                            RegionTerms terms, TimePoint now);
-  /// The region, if the session may map it. `owner`  empty: its own tenant. Errors  as Broker::map_region.
-  Result<const Region*> mappable(const Session& session, const std::string& owner, const std::string& name,
-                                 std::uint64_t version, TimePoint now);
+  /// The region, if the session may map it. Errors  as Broker::map_region.
+  Result<const Region*> mappable(const Session& session, const MapTerms& terms, TimePoint now);
+  /// The newest region of the session's own tenant that was published with this content. Errors  as
+  /// Broker::map_content.
+  Result<const Region*> mappable(const Session& session, const RegionContent& content, TimePoint now);
+  /// As Broker's.
+  Result<RegionId> publish_alias(const Session& session, RegionId of, RegionTerms terms, TimePoint now);
   /// Whether sessions of the tenant may map the region, or could until now: its time may be over.
-  bool is_shared_with(TenantId tenant, const std::string& owner, const std::string& name,
-                      std::uint64_t version) const;
+  bool is_shared_with(TenantId tenant, const MapTerms& terms) const;
   /// The session's tenant pays its part of the region from now on, where the charge is shared. It is to be
   /// mapped, or settle_shares() to be called. Errors  kResourceExhausted: a limit has no room for the part,
   /// or too many tenants pay already.
@@ -231,6 +236,7 @@ class Lending {
   /// The same.
   void restore(const Checkpoint::Region& from, DeviceIndex device, TimePoint now);
   void restore(const Checkpoint::RegionGeneration& from);
+  void restore(const Checkpoint::RegionContent& from);
   void restore(const Checkpoint::RegionHandle& from, TimePoint now);
   /// Errors  kPermissionDenied: something in the claim is not the session's.
   Result<void> check_claim(const Session& session, const Claim& claim) const;
@@ -253,8 +259,8 @@ class Lending {
   Shares::Extent shared_extent(const Lease& lease) const;
   Shares::Payers payers_of(const Lease& lease) const;
   bool may_map(TenantId tenant, const Region& region) const;
-  Result<const Region*> visible(const Session& session, const std::string& owner, const std::string& name,
-                                std::uint64_t version, TimePoint now);
+  Result<const Region*> visible(const Session& session, const MapTerms& terms, TimePoint now);
+  const Region* find(TenantId owner, const MapTerms& terms) const;
   Result<void> check_mapping(const Session& session, const Region& region) const;
   bool has(const Session& session, const Region& region) const;
   Imported import(const Session& session, DeviceIndex device, const std::vector<LeaseId>& leases,
@@ -280,6 +286,7 @@ class Lending {
   bool keeps(const Lease& lease) const { return !lease.fabric && regions_.keeps(lease.id); }
   Session& custodian_for(const Session& holder, TimePoint now);
   void let_go_unkept(const Region& removed, TimePoint now);
+  void end_aliases(const Region& removed, TimePoint now);
   bool has_left(const Region& region) const;
   void note_use(LeaseId lease);
   void note_suspect(SessionId session, std::span<const LeaseId> leases);

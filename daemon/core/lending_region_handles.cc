@@ -18,7 +18,8 @@ Error no_region_handle() {
 
 Result<void> Lending::export_region(const Session& session, const RegionHandleTerms& terms,
                                     const HandleBytes& bytes, TimePoint now) {
-  const auto region = visible(session, terms.owner, terms.name, terms.version, now);
+  const auto region =
+      visible(session, {.owner = terms.owner, .name = terms.name, .version = terms.version}, now);
   if (!region) return region.error();
   if (auto right = check_handle(terms.expires, terms.uses, now); !right) return right;
   return handles_.add(bytes,

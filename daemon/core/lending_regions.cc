@@ -34,6 +34,17 @@ Error no_region(const std::string& owner, const std::string& name, std::uint64_t
                                " of tenant '" + owner + "', or it is not shared with this one"};
 }
 
+Error no_version(RegionId id) {
+  return {Code::kNotFound, "there is no region of version " + std::to_string(id.value) +
+                               ", or it is not shared with this tenant"};
+}
+
+// Whether everybody who may map a region of these terms may map this one, of the same tenant.
+bool is_as_open(const Region& region, const RegionTerms& terms) {
+  return terms.sharing == Sharing::kPrivate || region.sharing == Sharing::kPublic ||
+         (terms.sharing == region.sharing && terms.readers == region.readers);
+}
+
 std::string words_of(const Region& region) {
   return "'" + region.name + "', version " + std::to_string(region.id.value);
 }
@@ -75,13 +86,66 @@ Result<RegionId> Lending::publish(const Session& session, SliceId slice, std::sp
                                  .expires = terms.expires,
                                  .kept = terms.keep,
                                  .linger = terms.linger,
-                                 .charging = terms.charging},
+                                 .charging = terms.charging,
+                                 .content = terms.content},
                                 now);
   if (!published) return published;
   set_charging(ids, terms.charging);
   Event& event = note(state_.outbox, Event::Kind::kPublished, session, regions_.at(*published), now);
   if (terms.charging == Charging::kShared) event.words += ", its charge shared by those who map it";
   return published;
+}
+
+// Of the session's own tenant alone: whoever has published memory can still write to it.
+Result<RegionId> Lending::publish_alias(const Session& session, RegionId of, RegionTerms terms,
+                                        TimePoint now) {
+  drop_expired_regions(now);
+  const Region* const found = regions_.find(of);
+  if (found == nullptr || found->owner != session.tenant) return no_version(of);
+  Region alias = *found;
+  if (!has(session, alias)) {
+    return Error{Code::kFailedPrecondition,
+                 "the session has not mapped " + words_of(alias) + ": only who has it gives it another name"};
+  }
+  if (terms.charging != alias.charging) {
+    return Error{Code::kFailedPrecondition,
+                 "the charge of " + words_of(alias) + " is another one, and an extent has one charge"};
+  }
+  if (!is_as_open(alias, terms)) {
+    return Error{Code::kFailedPrecondition,
+                 words_of(alias) + " is shared with fewer: its memory can hold more of its publisher's"};
+  }
+  terms.offset = {};
+  terms.bytes = alias.bytes;
+  terms.layout = alias.layout;
+  if (auto right = check_terms(terms, alias.bytes, now); !right) return right.error();
+  if (auto in_hands = check_descriptors(alias.leases); !in_hands) return in_hands.error();
+  const std::string original = words_of(alias);
+  alias.name = std::move(terms.name);
+  alias.sharing = terms.sharing;
+  alias.readers = std::move(terms.readers);
+  alias.expires = terms.expires;
+  alias.kept = terms.keep;
+  alias.linger = terms.linger;
+  alias.left = TimePoint::max();
+  alias.generation = 0;
+  alias.alias = true;
+  auto published = regions_.add(std::move(alias), now);
+  if (!published) return published;
+  Event& event = note(state_.outbox, Event::Kind::kPublished, session, regions_.at(*published), now);
+  event.words += ", of the same memory as " + original;
+  return published;
+}
+
+Result<const Region*> Lending::mappable(const Session& session, const RegionContent& content, TimePoint now) {
+  drop_expired_regions(now);
+  const Region* const region = regions_.find(session.tenant, content);
+  if (region == nullptr) {
+    return Error{Code::kNotFound,
+                 "the tenant has published no region with this content on the device, or its time is over"};
+  }
+  if (auto able = check_mapping(session, *region); !able) return Error{Code::kNotFound, able.error().message};
+  return region;
 }
 
 bool Lending::may_map(TenantId tenant, const Region& region) const {
@@ -100,20 +164,31 @@ bool Lending::may_map(TenantId tenant, const Region& region) const {
   return false;
 }
 
-bool Lending::is_shared_with(TenantId tenant, const std::string& owner, const std::string& name,
-                             std::uint64_t version) const {
-  const Tenant* of = state_.tenants.find(owner);
-  const Region* region = of == nullptr ? nullptr : regions_.find(of->id, name, version);
+bool Lending::is_shared_with(TenantId tenant, const MapTerms& terms) const {
+  const Tenant* of = state_.tenants.find(terms.owner);
+  const Region* region = of == nullptr ? nullptr : find(of->id, terms);
   return region != nullptr && may_map(tenant, *region);
 }
 
-Result<const Region*> Lending::visible(const Session& session, const std::string& owner,
-                                       const std::string& name, std::uint64_t version, TimePoint now) {
+const Region* Lending::find(TenantId owner, const MapTerms& terms) const {
+  if (terms.device.empty()) return regions_.find(owner, terms.name, terms.version);
+  const auto device = state_.find_device(terms.device);
+  if (!device) return nullptr;
+  if (terms.version == Regions::kNewest) return regions_.newest_on(*device, owner, terms.name);
+  const Region* region = regions_.find(owner, terms.name, terms.version);
+  return region != nullptr && region->device == *device ? region : nullptr;
+}
+
+Result<const Region*> Lending::visible(const Session& session, const MapTerms& terms, TimePoint now) {
   drop_expired_regions(now);
-  const std::string& of = owner.empty() ? session.tenant_name : owner;
+  const std::string& of = terms.owner.empty() ? session.tenant_name : terms.owner;
   const Tenant* tenant = state_.tenants.find(of);
-  const Region* region = tenant == nullptr ? nullptr : regions_.find(tenant->id, name, version);
-  if (region == nullptr || !may_map(session.tenant, *region)) return no_region(of, name, version);
+  const Region* region = tenant == nullptr ? nullptr : find(tenant->id, terms);
+  if (region == nullptr || !may_map(session.tenant, *region)) {
+    Error none = no_region(of, terms.name, terms.version);
+    if (!terms.device.empty()) none.message += "; asked for is one of device " + terms.device;
+    return none;
+  }
   return region;
 }
 
@@ -125,9 +200,8 @@ Result<void> Lending::check_mapping(const Session& session, const Region& region
   return {};
 }
 
-Result<const Region*> Lending::mappable(const Session& session, const std::string& owner,
-                                        const std::string& name, std::uint64_t version, TimePoint now) {
-  auto region = visible(session, owner, name, version, now);
+Result<const Region*> Lending::mappable(const Session& session, const MapTerms& terms, TimePoint now) {
+  const auto region = visible(session, terms, now);
   if (!region) return region;
   if (auto able = check_mapping(session, **region); !able) return able.error();
   return region;
@@ -176,13 +250,17 @@ bool Lending::has(const Session& session, const Region& region) const {
 Result<const Region*> Lending::followable(const Session& session, RegionId id) const {
   const Region* const region = regions_.find(id);
   if (region != nullptr && (may_map(session.tenant, *region) || has(session, *region))) return region;
-  return Error{Code::kNotFound, "there is no region of version " + std::to_string(id.value) +
-                                    ", or it is not shared with this tenant"};
+  return no_version(id);
 }
 
 Result<std::uint64_t> Lending::commit_region(const Session& session, RegionId id) {
   const auto region = followable(session, id);
   if (!region) return region.error();
+  if ((*region)->is_sealed()) {
+    return Error{Code::kFailedPrecondition, words_of(**region) +
+                                                " was published with a hash of its content, which does not "
+                                                "change: publish a new version"};
+  }
   if (has(session, **region)) return regions_.commit(id);
   return Error{Code::kFailedPrecondition, "the session has not mapped " + words_of(**region) +
                                               ": only who has it commits what it has written"};
@@ -218,11 +296,29 @@ Result<void> Lending::remove_region_of(const std::string& owner, const std::stri
 void Lending::drop_expired_regions(TimePoint now) {
   for (const Region& region : regions_.drop_expired(now)) {
     let_go_unkept(region, now);
+    end_aliases(region, now);
     Event& event = state_.outbox.note(Event::Kind::kExpired, now);
     event.tenant = state_.tenants.name(region.owner);
     event.device = region.device;
     event.bytes = region.bytes;
     event.words = words_of(region);
+  }
+}
+
+// Whoever has published memory, and still has it in a slice, may write to it once it has ended the region:
+// others' names of it end, too. Memory that has been let go is written by nobody any more.
+void Lending::end_aliases(const Region& removed, TimePoint now) {
+  const auto written = std::ranges::find_if(
+      removed.leases, [&](LeaseId id) { return leases_.contains(id) && lease(id).slice; });
+  if (removed.alias || written == removed.leases.end()) return;
+  const std::vector<RegionId> names = regions_.of_same_memory(removed);
+  if (!std::ranges::all_of(names, [&](RegionId id) { return regions_.at(id).alias; })) return;
+  const Session& writer = state_.session(lease(*written).session);
+  for (const RegionId id : names) {
+    const Region alias = regions_.remove(id);
+    note(state_.outbox, Event::Kind::kRegionLost, writer, alias, now).words +=
+        ", another name of " + words_of(removed);
+    let_go_unkept(alias, now);
   }
 }
 

@@ -155,6 +155,10 @@ void Lending::restore(const Checkpoint::RegionGeneration& from) {
   if (regions_.find(from.id) != nullptr) regions_.restore_generation(from.id, from.generation);
 }
 
+void Lending::restore(const Checkpoint::RegionContent& from) {
+  if (regions_.find(from.id) != nullptr) regions_.restore_content(from.id, from.hash, from.alias);
+}
+
 Result<void> Lending::check_claim(const Session& session, const Claim& claim) const {
   const auto unknown = [](const std::string& what, std::uint64_t id) {
     return Error{Code::kPermissionDenied, what + " " + std::to_string(id) + " is not the session's"};

@@ -125,7 +125,7 @@ std::vector<SessionView> Broker::sessions(SessionId after, std::size_t most_slic
                                                        {},
                                                        {},
                                                        state_.imports.of(session.id).size(),
-                                                       region_waits_.count_of(session.id)});
+                                                       sharer_.waits_of(session.id)});
     view.slices.reserve(session.slices.size());
     for (const auto& [id, slice] : session.slices) {
       view.slices.push_back(

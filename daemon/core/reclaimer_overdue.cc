@@ -128,7 +128,7 @@ void Reclaimer::end_keepers(const Session& holder, DeviceIndex device, Bytes nee
   for (const auto& [id, kept] : keepers) {
     const Session& session = state_.session(id);
     const bool is_mate = session.tenant == holder.tenant;
-    if ((is_mate ? kept.used + kept.suspected : kept.used).is_zero() || !(is_mate || rest < needed)) continue;
+    if ((is_mate ? kept.held_back() : kept.used).is_zero() || !(is_mate || rest < needed)) continue;
     if (const auto due = due_of(session, device); due && *due <= now)
       terminations_.begin(session, device, now);
   }
@@ -144,7 +144,7 @@ const Session* Reclaimer::choose(TenantId tenant, DeviceIndex device, Bytes need
     const Session& session = state_.session(id);
     const Bytes bytes = session.holding(device).leaving() + session.declared(device);
     const Imports::Kept kept = state_.imports.kept(id, device);
-    if ((bytes + kept.used + kept.suspected).is_zero()) continue;  // its end would bring nothing
+    if ((bytes + kept.held_back()).is_zero()) continue;  // its end would bring nothing
     const auto due = due_of(session, device);
     if (!due || *due > first) continue;
     if (*due < first) chosen = nullptr;
@@ -168,7 +168,7 @@ std::optional<TimePoint> Reclaimer::due_of(const Session& session, DeviceIndex d
   const ReclaimRequest& request = found->second;
   std::optional<TimePoint> due;
   const Imports::Kept kept = state_.imports.kept(session.id, device);
-  const bool has_let_go = request.own.is_zero() && (kept.used + kept.suspected).is_zero();
+  const bool has_let_go = request.own.is_zero() && kept.held_back().is_zero();
   if (!request.bytes.is_zero() && request.forced && !has_let_go) due = request.deadline;
   const auto liable = liable_until(session, device);
   return liable && (!due || *liable < *due) ? liable : due;

@@ -18,6 +18,7 @@ struct MapTerms {
   std::string name;
   std::uint64_t version = 0;  ///< 0: the newest
   MapAs how = MapAs::kReader;
+  std::string device{};  ///< a UUID: of those whose memory is of this device; empty: of all
   /// Of a region of the session's own tenant: if there is none, its name is reserved for so long; zero: not.
   Duration reserve_for{};
   std::uint64_t number = 0;  ///< the client's own of the request, by which it may call it off

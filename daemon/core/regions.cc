@@ -13,11 +13,23 @@ Checkpoint::Region checkpoint_of(const Region& region) {
           region.kept,    region.linger, region.left};
 }
 
+namespace {
+
+RegionContent content_of(const Region& region) {
+  return {region.device, region.bytes, region.layout, region.digest, region.content};
+}
+
+bool says_content(const Region& region) { return region.is_sealed() || region.alias; }
+
+}  // namespace
+
 Result<RegionId> Regions::add(Region region, TimePoint now) {
   if (auto room = check_room(region); !room) return room.error();
   region.id = ids_.next();
   region.since = now;
   outbox_.record(checkpoint_of(region));
+  if (says_content(region))
+    outbox_.record(Checkpoint::RegionContent{region.id, region.content, region.alias});
   const RegionId id = region.id;
   put(std::move(region));
   return id;
@@ -46,6 +58,8 @@ void Regions::restore(Region region) {
 
 void Regions::put(Region region) {
   by_name_[{region.owner, region.name}].insert(region.id);
+  if (region.is_sealed()) by_content_[{region.owner, content_of(region)}].insert(region.id);
+  replicas_[{{region.owner, region.name}, region.device}].insert(region.id);
   for (const LeaseId lease : region.leases) {
     by_lease_[lease].insert(region.id);
     if (region.kept) kept_by_lease_[lease].insert(region.id);
@@ -72,6 +86,16 @@ const Region* Regions::find(TenantId owner, const std::string& name, std::uint64
   return named->second.contains(id) ? &regions_.at(id) : nullptr;
 }
 
+const Region* Regions::find(TenantId owner, const RegionContent& content) const {
+  const auto found = by_content_.find({owner, content});
+  return found == by_content_.end() ? nullptr : &regions_.at(*found->second.rbegin());
+}
+
+const Region* Regions::newest_on(DeviceIndex device, TenantId owner, const std::string& name) const {
+  const auto named = replicas_.find({{owner, name}, device});
+  return named == replicas_.end() ? nullptr : &regions_.at(*named->second.rbegin());
+}
+
 Region Regions::remove(RegionId id) {
   outbox_.record(Checkpoint::RegionGone{id});
   ended_.push_back(id);
@@ -82,6 +106,8 @@ Region Regions::take(RegionId id) {
   auto taken = regions_.extract(id);
   Region& region = taken.mapped();
   drop_from(by_name_, {region.owner, region.name}, id);
+  if (region.is_sealed()) drop_from(by_content_, {region.owner, content_of(region)}, id);
+  drop_from(replicas_, {{region.owner, region.name}, region.device}, id);
   for (const LeaseId lease : region.leases) {
     drop_from(by_lease_, lease, id);
     if (region.kept) drop_from(kept_by_lease_, lease, id);
@@ -145,6 +171,24 @@ std::uint64_t Regions::commit(RegionId id) {
   return region.generation;
 }
 
+std::vector<RegionId> Regions::of_same_memory(const Region& region) const {
+  std::vector<RegionId> same;
+  for (const RegionId id : of(region.leases.front())) {
+    const Region& one = regions_.at(id);
+    if (id != region.id && one.offset == region.offset && one.bytes == region.bytes &&
+        one.leases == region.leases)
+      same.push_back(id);
+  }
+  return same;
+}
+
+void Regions::restore_content(RegionId id, const ContentHash& content, bool alias) {
+  Region region = take(id);
+  region.content = content;
+  region.alias = alias;
+  put(std::move(region));
+}
+
 void Regions::set_owner(RegionId id, TenantId owner) {
   Region region = take(id);
   region.owner = owner;
@@ -186,6 +230,8 @@ void Regions::add_to(Checkpoint& checkpoint) const {
     checkpoint.regions.emplace(id, checkpoint_of(region));
     if (region.generation != 0)
       checkpoint.generations.emplace(id, Checkpoint::RegionGeneration{id, region.generation});
+    if (says_content(region))
+      checkpoint.contents.emplace(id, Checkpoint::RegionContent{id, region.content, region.alias});
   }
 }
 

@@ -18,8 +18,19 @@
 
 namespace gpumem::core {
 
+/// By what a region is found that has certain bytes. Whoever finds it compares them: a publisher may lie.
+struct RegionContent {
+  DeviceIndex device = 0;
+  Bytes bytes;
+  Bytes layout;
+  LayoutDigest digest{};
+  ContentHash hash{};
+  auto operator<=>(const RegionContent&) const = default;
+};
+
 /// Named memory of a tenant that others map. Its content does not change any more, unless those who have it
-/// agree: each that has changed it commits, which makes a generation.
+/// agree: each that has changed it commits, which makes a generation. One with a hash of its content is
+/// sealed: nobody commits. Several may be of the same memory.
 struct Region {
   RegionId id;  ///< also its version: a later one of the same name has a higher one
   TenantId owner;
@@ -40,7 +51,10 @@ struct Region {
   TimePoint left = TimePoint::max();         ///< of a kept one: when the last of them left; max: there is one
   std::uint64_t generation = 0;              ///< so often was its content committed
   Charging charging = Charging::kPublisher;  ///< as all regions of its leases
+  ContentHash content{};                     ///< none: its publisher has not said
+  bool alias = false;                        ///< another name, that a session has given which had mapped it
 
+  bool is_sealed() const { return content != ContentHash{}; }
   /// When its time is over, as it looks now; TimePoint::max(): never.
   TimePoint ends() const {
     const bool lingers = left != TimePoint::max() && linger < TimePoint::max() - left;
@@ -70,16 +84,22 @@ class Regions {
   void restore(Region region);
   /// Nothing: there is none (any more). One whose time is over is there until drop_expired().
   const Region* find(TenantId owner, const std::string& name, std::uint64_t version) const;
+  /// The newest of those whose memory is of `device`. Nothing: as find().
+  const Region* newest_on(DeviceIndex device, TenantId owner, const std::string& name) const;
   const Region& at(RegionId id) const { return regions_.at(id); }
   /// Nothing: there is none (any more).
   const Region* find(RegionId id) const {
     const auto found = regions_.find(id);
     return found == regions_.end() ? nullptr : &found->second;
   }
+  /// The newest of the tenant that was published with this content; nothing: there is none.
+  const Region* find(TenantId owner, const RegionContent& content) const;
   /// Returns it.
   Region remove(RegionId id);
   /// Those that stand for `lease`. The set is another after any change.
   const std::set<RegionId>& of(LeaseId lease) const { return found(by_lease_, lease); }
+  /// Those of them that are of the whole of `region`'s memory, and no more; without itself.
+  std::vector<RegionId> of_same_memory(const Region& region) const;
   /// The kept ones of them.
   const std::set<RegionId>& kept_of(LeaseId lease) const { return found(kept_by_lease_, lease); }
   /// Its memory is another tenant's now.
@@ -97,6 +117,7 @@ class Regions {
   /// Its content has changed. Returns its generation.
   std::uint64_t commit(RegionId id);
   void restore_generation(RegionId id, std::uint64_t generation) { regions_.at(id).generation = generation; }
+  void restore_content(RegionId id, const ContentHash& content, bool alias);
   /// Those that have ended since the last call.
   std::vector<RegionId> take_ended() { return std::exchange(ended_, {}); }
   /// The same of those whose time is over.
@@ -132,6 +153,8 @@ class Regions {
   IdSource<RegionId> ids_;
   std::map<RegionId, Region> regions_;
   std::map<Name, std::set<RegionId>> by_name_;
+  std::map<std::pair<TenantId, RegionContent>, std::set<RegionId>> by_content_;  ///< of those that are sealed
+  std::map<std::pair<Name, DeviceIndex>, std::set<RegionId>> replicas_;          ///< by name and device
   ByLease by_lease_;
   ByLease kept_by_lease_;
   std::set<std::pair<TimePoint, RegionId>> by_expiry_;  ///< of those that expire

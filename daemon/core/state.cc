@@ -38,6 +38,14 @@ Result<Session*> State::live(SessionId id) {
   return known;
 }
 
+Result<Session*> State::borrower(SessionId id) {
+  auto session = live(id);
+  if (!session) return session;
+  if (draining) return Error{Code::kUnavailable, "the broker is stopping"};
+  if (!stopped_lending.empty()) return Error{Code::kUnavailable, stopped_lending};
+  return session;
+}
+
 Session* State::find(SessionId id) {
   const auto found = sessions.find(id);
   return found == sessions.end() ? nullptr : found->second.get();

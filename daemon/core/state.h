@@ -21,6 +21,8 @@ struct State {
 
   /// Errors  kUnauthenticated: there is no such session, or it has ended.
   Result<Session*> live(SessionId id);
+  /// The same, if anything new is lent. Errors  too: kUnavailable (the broker is stopping, or lends nothing).
+  Result<Session*> borrower(SessionId id);
   /// The session is known.
   Session& session(SessionId id) { return *sessions.at(id); }
   const Session& session(SessionId id) const { return *sessions.at(id); }

@@ -9,7 +9,6 @@ namespace gpumem::core {
 namespace {
 
 constexpr Duration kFirstPause = std::chrono::milliseconds(5);
-constexpr Duration kLongestPause = std::chrono::seconds(2);
 // A grant in more pieces than this is put together from larger ones first.
 constexpr std::size_t kMostExtents = 1024;
 // Creations tried again in one job.

@@ -44,6 +44,9 @@ class Store {
     std::vector<Job> jobs;                ///< to be run
   };
 
+  /// Between two attempts to create what could not be created; the pauses double from 5 ms on.
+  static constexpr Duration kLongestPause = std::chrono::seconds(2);
+
   Store(DeviceIndex device, Bytes pool, Bytes granularity, IdSource<ExtentId>& extents,
         IdSource<JobId>& jobs);
 

@@ -51,6 +51,34 @@ Denial denial_of(const core::Denial& denial) {
   return body;
 }
 
+template <class Body>
+std::vector<std::string> readers_of(const Body& body) {
+  static_assert(core::Regions::kMostReaders <= std::tuple_size_v<decltype(body.readers)>);
+  std::vector<std::string> readers;
+  for (const auto& reader : body.readers)
+    if (!reader.view().empty()) readers.emplace_back(reader.view());
+  return readers;
+}
+
+// What a Publish and a PublishContent have in common.
+template <class Body>
+api::Publish publish_of(const Body& body) {
+  api::Publish call;
+  call.name = body.name.view();
+  call.slice = SliceId{body.slice};
+  for (std::size_t i = 0; i < body.count; ++i) call.leases.push_back(LeaseId{body.leases[i]});
+  call.offset = {body.offset};
+  call.bytes = {body.bytes};
+  call.layout = {body.layout};
+  call.digest = body.digest;
+  call.sharing = static_cast<std::uint64_t>(body.sharing);
+  call.readers = readers_of(body);
+  call.life = to_duration(body.life);
+  call.keep = body.keep;
+  call.linger = to_duration(body.linger);
+  return call;
+}
+
 }  // namespace
 
 api::Grow to_call(const Grow& body) {
@@ -77,29 +105,34 @@ api::ExportHandle to_call(const ExportHandle& body) {
   return call;
 }
 
-api::Publish to_call(const Publish& body) {
-  static_assert(core::Regions::kMostReaders <= std::tuple_size_v<decltype(body.readers)>);
-  api::Publish call{std::string(body.name.view()),
-                    SliceId{body.slice},
-                    {},
-                    {body.offset},
-                    {body.bytes},
-                    {body.layout},
-                    body.digest,
-                    static_cast<std::uint64_t>(body.sharing),
-                    {},
-                    to_duration(body.life),
-                    body.keep,
-                    to_duration(body.linger)};
-  for (std::size_t i = 0; i < body.count; ++i) call.leases.push_back(LeaseId{body.leases[i]});
-  for (const auto& reader : body.readers)
-    if (!reader.view().empty()) call.readers.emplace_back(reader.view());
+api::Publish to_call(const Publish& body) { return publish_of(body); }
+
+api::Publish to_call(const PublishContent& body) {
+  api::Publish call = publish_of(body);
+  call.charging = static_cast<std::uint64_t>(body.charging);
+  call.content = body.content;
   return call;
 }
 
+api::PublishAlias to_call(const PublishAlias& body) {
+  return {core::RegionId{body.version},
+          std::string(body.name.view()),
+          static_cast<std::uint64_t>(body.sharing),
+          readers_of(body),
+          to_duration(body.life),
+          body.keep,
+          to_duration(body.linger),
+          static_cast<std::uint64_t>(body.charging)};
+}
+
 api::MapRegion to_call(const MapRegion& body) {
-  return {std::string(body.owner.view()), std::string(body.name.view()), body.version,
-          static_cast<std::uint64_t>(body.as), to_duration(body.wait)};
+  return {std::string(body.owner.view()),      std::string(body.name.view()), body.version,
+          static_cast<std::uint64_t>(body.as), to_duration(body.wait),        {}};
+}
+
+api::MapRegion to_call(const MapReplica& body, std::string device) {
+  return {std::string(body.owner.view()),      std::string(body.name.view()), body.version,
+          static_cast<std::uint64_t>(body.as), to_duration(body.wait),        std::move(device)};
 }
 
 api::MapOrReserve to_call(const MapOrReserve& body, std::uint64_t number) {
@@ -205,6 +238,11 @@ Explained to_body(const core::Explanation& explanation, core::TimePoint now) {
         one.asked_back.count,      one.asked_back_until ? api::milliseconds(*one.asked_back_until - now) : 0};
   }
   return body;
+}
+
+std::string device_at(const core::Broker& broker, std::uint64_t place) {
+  const auto& devices = broker.policy().devices;
+  return place < devices.size() ? devices[place].uuid : "at place " + std::to_string(place);
 }
 
 std::uint64_t to_nanoseconds(core::TimePoint time) {

@@ -13,7 +13,11 @@ api::Grow to_call(const Grow& body);
 api::Return to_call(const Return& body);
 api::ExportHandle to_call(const ExportHandle& body);
 api::Publish to_call(const Publish& body);
+api::Publish to_call(const PublishContent& body);
+api::PublishAlias to_call(const PublishAlias& body);
 api::MapRegion to_call(const MapRegion& body);
+/// `device`  the UUID.
+api::MapRegion to_call(const MapReplica& body, std::string device);
 api::MapOrReserve to_call(const MapOrReserve& body, std::uint64_t number);
 api::AwaitGeneration to_call(const AwaitGeneration& body);
 api::RemoveRegion to_call(const RemoveRegion& body);
@@ -32,6 +36,8 @@ Granted to_body(const core::Grant& grant, std::size_t first);
 /// The slices from `first` on, as far as they fit into one frame.
 Described to_body(const core::SessionView& view, std::size_t first);
 Explained to_body(const core::Explanation& explanation, core::TimePoint now);
+/// The UUID of the device at a place of the Welcome; a name that no device has for places that there are not.
+std::string device_at(const core::Broker& broker, std::uint64_t place);
 /// Of the steady clock, which is CLOCK_MONOTONIC.
 std::uint64_t to_nanoseconds(core::TimePoint time);
 

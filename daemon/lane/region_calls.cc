@@ -14,13 +14,29 @@ Result<void> SessionCalls::take(const Call& call, const PublishShared& body) {
   return publish(call, request);
 }
 
+Result<void> SessionCalls::take(const Call& call, const PublishContent& body) {
+  return publish(call, to_call(body));
+}
+
 Result<void> SessionCalls::publish(const Call& call, const api::Publish& request) {
+  return answer_published(
+      call, [&] { return api::publish(executor_, call.broker, call.session, request, call.now); });
+}
+
+Result<void> SessionCalls::take(const Call& call, const PublishAlias& body) {
+  return answer_published(call, [&] {
+    return api::publish_alias(executor_, call.broker, call.session, to_call(body), call.now);
+  });
+}
+
+template <class Publish>
+Result<void> SessionCalls::answer_published(const Call& call, Publish publish) {
   if (call.expired) {
     answer_later(call, too_late());
     return {};
   }
   crash_at(CrashPoint::kPublishRead);
-  if (const auto version = api::publish(executor_, call.broker, call.session, request, call.now))
+  if (const Result<core::RegionId> version = publish())
     answer_later(call, Published{version->value});
   else
     answer_later(call, failed_with(version.error()));
@@ -28,17 +44,23 @@ Result<void> SessionCalls::publish(const Call& call, const api::Publish& request
   return {};
 }
 
-Result<void> SessionCalls::take(const Call& call, const MapRegion& body) {
+Result<void> SessionCalls::take(const Call& call, const MapRegion& body) { return map(call, to_call(body)); }
+
+Result<void> SessionCalls::take(const Call& call, const MapReplica& body) {
+  return map(call, to_call(body, device_at(call.broker, body.device)));
+}
+
+Result<void> SessionCalls::map(const Call& call, const api::MapRegion& request) {
   if (!may_import(call)) return {};
   crash_at(CrashPoint::kMapRead);
-  if (body.wait != 0) {
+  if (request.wait != core::Duration::zero()) {
     return await_region(call, [&](core::Executor::MapAnswer answer) {
-      return api::await_region(executor_, call.session, to_call(body), std::move(answer));
+      return api::await_region(executor_, call.session, request, std::move(answer));
     });
   }
-  const auto mapped = api::map_region(executor_, call.broker, call.session, to_call(body), call.now);
+  const auto mapped = api::map_region(executor_, call.broker, call.session, request, call.now);
   crash_at(CrashPoint::kMapDecided);
-  if (mapped && body.as == MapAs::kOwner) crash_at(CrashPoint::kMapAdopted);
+  if (mapped && mapped->adopted) crash_at(CrashPoint::kMapAdopted);
   if (mapped)
     answer_import(call, to_body(*mapped), mapped->imported, CrashPoint::kMapSent);
   else
@@ -65,6 +87,21 @@ Result<void> SessionCalls::take(const Call& call, const MapHandle& body) {
   if (!may_import(call)) return {};
   crash_at(CrashPoint::kMapRead);
   const auto mapped = api::map_handle(executor_, call.broker, call.session, {body.handle}, call.now);
+  crash_at(CrashPoint::kMapDecided);
+  if (mapped)
+    answer_import(call, to_body(*mapped), mapped->imported, CrashPoint::kMapSent);
+  else
+    answer_later(call, failed_with(mapped.error()));
+  return {};
+}
+
+Result<void> SessionCalls::take(const Call& call, const MapContent& body) {
+  if (!may_import(call)) return {};
+  crash_at(CrashPoint::kMapRead);
+  const auto mapped = api::map_content(
+      executor_, call.broker, call.session,
+      {device_at(call.broker, body.device), {body.bytes}, {body.layout}, body.digest, body.content},
+      call.now);
   crash_at(CrashPoint::kMapDecided);
   if (mapped)
     answer_import(call, to_body(*mapped), mapped->imported, CrashPoint::kMapSent);

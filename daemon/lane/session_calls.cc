@@ -5,15 +5,6 @@
 #include "base/crash_point.h"
 
 namespace gpumem::lane {
-namespace {
-
-// The device at a place of the Welcome; a name that no device has for places that there are not.
-std::string device_at(const core::Broker& broker, std::uint64_t place) {
-  const auto& devices = broker.policy().devices;
-  return place < devices.size() ? devices[place].uuid : "at place " + std::to_string(place);
-}
-
-}  // namespace
 
 Error SessionCalls::broken(std::string_view what) { return {Code::kInvalidArgument, std::string(what)}; }
 
@@ -21,8 +12,9 @@ Failed SessionCalls::too_late() {
   return failed_with({Code::kDeadlineExceeded, "the broker came to the call only after its deadline"});
 }
 
-SessionCalls::SessionCalls(core::Executor& executor, core::PacketSender& sender)
-    : executor_(executor), sender_(sender) {}
+SessionCalls::SessionCalls(core::Executor& executor, core::PacketSender& sender,
+                           std::shared_ptr<api::ExplanationLimit> explanations)
+    : executor_(executor), sender_(sender), explanations_(std::move(explanations)) {}
 
 Result<void> SessionCalls::receive(SessionId session, std::string_view packet, core::Broker& broker,
                                    core::TimePoint now) {
@@ -41,12 +33,16 @@ Result<void> SessionCalls::receive(SessionId session, std::string_view packet, c
     case Kind::kRevokeHandle: return understand<RevokeHandle>(call, *frame);
     case Kind::kPublish: return understand<Publish>(call, *frame);
     case Kind::kPublishShared: return understand<PublishShared>(call, *frame);
+    case Kind::kPublishContent: return understand<PublishContent>(call, *frame);
+    case Kind::kPublishAlias: return understand<PublishAlias>(call, *frame);
+    case Kind::kMapContent: return understand<MapContent>(call, *frame);
     case Kind::kMapRegion: return understand<MapRegion>(call, *frame);
     case Kind::kMapOrReserve: return understand<MapOrReserve>(call, *frame);
     case Kind::kReleaseReservation: return understand<ReleaseReservation>(call, *frame);
     case Kind::kCommitRegion: return understand<CommitRegion>(call, *frame);
     case Kind::kAwaitGeneration: return understand<AwaitGeneration>(call, *frame);
     case Kind::kExportRegion: return understand<ExportRegion>(call, *frame);
+    case Kind::kMapReplica: return understand<MapReplica>(call, *frame);
     case Kind::kMapHandle: return understand<MapHandle>(call, *frame);
     case Kind::kRemoveRegion: return understand<RemoveRegion>(call, *frame);
     case Kind::kReleaseImport: return understand<ReleaseImport>(call, *frame);
@@ -218,7 +214,7 @@ Result<void> SessionCalls::take(const Call& call, const Describe&) {
 }
 
 Result<void> SessionCalls::take(const Call& call, const Explain&) {
-  if (const auto explanation = api::explain(call.broker, call.session, call.now))
+  if (const auto explanation = api::explain(call.broker, call.session, *explanations_, call.now))
     answer_later(call, to_body(*explanation, call.now));
   else
     answer_later(call, failed_with(explanation.error()));

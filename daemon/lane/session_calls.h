@@ -16,8 +16,10 @@ namespace gpumem::lane {
 /// Threads  the core's.
 class SessionCalls final : public core::PacketReceiver {
  public:
-  /// Both outlive it, and every answer.
-  SessionCalls(core::Executor& executor, core::PacketSender& sender);
+  /// Both outlive it, and every answer. `explanations`  of all users; none: its own.
+  SessionCalls(
+      core::Executor& executor, core::PacketSender& sender,
+      std::shared_ptr<api::ExplanationLimit> explanations = std::make_shared<api::ExplanationLimit>());
 
   Result<void> receive(SessionId session, std::string_view packet, core::Broker& broker,
                        core::TimePoint now) override;
@@ -42,7 +44,12 @@ class SessionCalls final : public core::PacketReceiver {
   Result<void> take(const Call& call, const ReleaseImport& body);
   Result<void> take(const Call& call, const Publish& body);
   Result<void> take(const Call& call, const PublishShared& body);
+  Result<void> take(const Call& call, const PublishContent& body);
+  Result<void> take(const Call& call, const PublishAlias& body);
+  Result<void> take(const Call& call, const MapContent& body);
   Result<void> publish(const Call& call, const api::Publish& request);
+  template <class Publish>
+  Result<void> answer_published(const Call& call, Publish publish);
   Result<void> take(const Call& call, const MapRegion& body);
   Result<void> take(const Call& call, const MapOrReserve& body);
   Result<void> take(const Call& call, const ReleaseReservation& body);
@@ -51,6 +58,7 @@ class SessionCalls final : public core::PacketReceiver {
   Result<void> take(const Call& call, const RemoveRegion& body);
   Result<void> take(const Call& call, const ExportRegion& body);
   Result<void> take(const Call& call, const MapHandle& body);
+  Result<void> take(const Call& call, const MapReplica& body);
   Result<void> take(const Call& call, const Charge& body);
   Result<void> take(const Call& call, const Ping& body);
   Result<void> take(const Call& call, const Cancel& body);
@@ -65,6 +73,7 @@ class SessionCalls final : public core::PacketReceiver {
   static Failed too_late();
 
   bool may_import(const Call& call);
+  Result<void> map(const Call& call, const api::MapRegion& request);
   template <class Body>
   void answer_import(const Call& call, const Body& body, const core::Imported& imported, CrashPoint sent);
   // Once the pages show what has become of it.
@@ -83,6 +92,7 @@ class SessionCalls final : public core::PacketReceiver {
 
   core::Executor& executor_;
   core::PacketSender& sender_;
+  std::shared_ptr<api::ExplanationLimit> explanations_;
   std::map<std::pair<SessionId, std::uint64_t>, RequestId> growths_;  ///< under way, by the client's number
   std::map<std::pair<SessionId, std::uint64_t>, RequestId> maps_;  ///< the same, of regions and generations
 };

@@ -85,7 +85,7 @@ grpc::ServerUnaryReactor* BrokerService::Ping(grpc::CallbackServerContext* conte
 
 grpc::ServerBidiReactor<v1::SessionRequest, v1::SessionAnswer>* BrokerService::Session(
     grpc::CallbackServerContext* context) {
-  return new SessionStream(executor_, calls_, *context);
+  return new SessionStream(executor_, calls_, *context, explanations_);
 }
 
 }  // namespace gpumem::rpc

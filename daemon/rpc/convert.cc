@@ -29,6 +29,16 @@ core::Duration to_duration(std::uint64_t milliseconds) {
   return std::chrono::milliseconds(std::min(milliseconds, kMost));
 }
 
+// `into`  stays as it is if none is given. Errors  kInvalidArgument: it has another length.
+Result<void> copy_hash(const std::string& given, const std::string& what, std::array<char, 32>& into) {
+  if (!given.empty() && given.size() != into.size()) {
+    return Error{Code::kInvalidArgument, what + " has " + std::to_string(into.size()) + " bytes, not " +
+                                             std::to_string(given.size())};
+  }
+  std::ranges::copy(given, into.begin());
+  return {};
+}
+
 }  // namespace
 
 api::Grow to_call(const v1::GrowRequest& request) {
@@ -71,14 +81,24 @@ Result<api::Publish> to_call(const v1::PublishRequest& request) {
                     to_duration(request.life_ms()),
                     static_cast<std::uint64_t>(request.keep()),
                     to_duration(request.linger_ms()),
-                    static_cast<std::uint64_t>(request.charging())};
+                    static_cast<std::uint64_t>(request.charging()),
+                    {}};
   for (const std::uint64_t lease : request.leases()) call.leases.push_back(LeaseId{lease});
-  if (!request.digest().empty() && request.digest().size() != call.digest.size()) {
-    return Error{Code::kInvalidArgument, "a digest has " + std::to_string(call.digest.size()) +
-                                             " bytes, not " + std::to_string(request.digest().size())};
-  }
-  std::ranges::copy(request.digest(), call.digest.begin());
+  if (auto copied = copy_hash(request.digest(), "a digest", call.digest); !copied) return copied.error();
+  if (auto copied = copy_hash(request.content(), "a hash of the content", call.content); !copied)
+    return copied.error();
   return call;
+}
+
+api::PublishAlias to_call(const v1::PublishAliasRequest& request) {
+  return {core::RegionId{request.version()},
+          request.name(),
+          static_cast<std::uint64_t>(request.sharing()),
+          {request.readers().begin(), request.readers().end()},
+          to_duration(request.life_ms()),
+          static_cast<std::uint64_t>(request.keep()),
+          to_duration(request.linger_ms()),
+          static_cast<std::uint64_t>(request.charging())};
 }
 
 api::AwaitGeneration to_call(const v1::AwaitGenerationRequest& request) {
@@ -198,6 +218,7 @@ v1::SessionInfo to_proto(const core::SessionView& view, const std::vector<std::s
   info.set_since(to_date(view.since, now));
   info.set_ended(view.ended);
   info.set_custodian(view.custodian);
+  info.set_cannot_be_signalled(!view.custodian && !view.peer.can_be_ended);
   for (const core::SharedView& shared : view.shared) {
     v1::SharedMemory& one = *info.add_shared();
     one.set_device(devices.at(shared.device));
@@ -252,6 +273,9 @@ v1::RegionInfo to_proto(const core::RegionView& view, const std::vector<std::str
   info.set_kept(region.kept);
   info.set_generation(region.generation);
   info.set_charging(static_cast<v1::Charging>(region.charging));
+  if (region.is_sealed()) info.set_content(region.content.data(), region.content.size());
+  info.set_memory(region.leases.front().value);
+  info.set_offset(region.offset.count);
   for (const core::RegionView::Share& share : view.shares) {
     v1::RegionShare& one = *info.add_shares();
     one.set_tenant(share.tenant);

@@ -84,13 +84,18 @@ Result<std::string> tenant_asked_about(const core::Broker& broker, const v1::Exp
                "there is no session " + std::to_string(request.session()) + "; see `gpumem ps`"};
 }
 
+// Who may not have it is told so before it counts, and before anything is worked out.
 Result<core::Explanation> explain(const core::Caller& caller, const core::Broker& broker,
-                                  const v1::ExplainRequest& request, core::TimePoint now) {
+                                  const v1::ExplainRequest& request, api::ExplanationLimit& limit,
+                                  core::TimePoint now) {
   const auto tenant = tenant_asked_about(broker, request);
   if (!tenant) return tenant.error();
   if (!broker.has_tenant(*tenant))
     return Error{Code::kNotFound, "there is no tenant '" + *tenant + "'; see `gpumem tenants`"};
   if (!may_ask_about(caller, *tenant, broker)) return may_not_ask_about(caller, *tenant);
+  if (!caller.admin) {
+    if (auto within = limit.add(caller.peer.account(), now); !within) return within.error();
+  }
   auto explanation = request.has_session()
                          ? broker.explain_session(SessionId{request.session()}, caller.admin, now)
                          : broker.explain_tenant(*tenant, caller.admin, now);
@@ -186,11 +191,7 @@ grpc::ServerUnaryReactor* MonitorService::Explain(grpc::CallbackServerContext* c
                   core::Broker& broker, core::TimePoint now) -> Outcome {
                 const auto caller = caller_of(executor_, connection);
                 if (!caller) return caller.error();
-                if (!caller->admin) {
-                  if (auto within = explanations_.add(caller->peer.account(), now); !within)
-                    return within.error();
-                }
-                auto explanation = explain(*caller, broker, *request, now);
+                auto explanation = explain(*caller, broker, *request, *explanations_, now);
                 if (!explanation) return explanation.error();
                 return [response, now, explanation = std::move(*explanation),
                         devices = core::uuids_of(broker.policy())] {

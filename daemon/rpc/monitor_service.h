@@ -4,10 +4,10 @@
 #include <optional>
 #include <string>
 
+#include "daemon/api/explanation_limit.h"
 #include "daemon/core/executor.h"
 #include "daemon/core/observation.h"
 #include "daemon/rpc/calls.h"
-#include "daemon/rpc/explanation_limit.h"
 #include "daemon/rpc/snapshots.h"
 #include "daemon/rpc/subscriber_limit.h"
 #include "gpumem/v1/broker.grpc.pb.h"
@@ -27,8 +27,13 @@ struct BrokerInfo {
 /// those whom entitlement.h names.
 class MonitorService final : public v1::Monitor::CallbackService {
  public:
-  MonitorService(core::Executor& executor, Calls& calls, BrokerInfo info)
-      : executor_(executor), calls_(calls), info_(std::move(info)), snapshots_(executor) {}
+  MonitorService(core::Executor& executor, Calls& calls, BrokerInfo info,
+                 std::shared_ptr<api::ExplanationLimit> explanations)
+      : executor_(executor),
+        calls_(calls),
+        info_(std::move(info)),
+        explanations_(std::move(explanations)),
+        snapshots_(executor) {}
 
   grpc::ServerUnaryReactor* GetStatus(grpc::CallbackServerContext* context,
                                       const v1::GetStatusRequest* request,
@@ -55,7 +60,7 @@ class MonitorService final : public v1::Monitor::CallbackService {
   Calls& calls_;
   BrokerInfo info_;
   std::shared_ptr<SubscriberLimit> subscribers_ = std::make_shared<SubscriberLimit>();
-  ExplanationLimit explanations_;
+  std::shared_ptr<api::ExplanationLimit> explanations_;
   std::size_t refusing_ = 0;  // looks, held back; the core's thread's
   Snapshots snapshots_;
 };

@@ -25,7 +25,7 @@ void prepare_grpc() {
 Result<std::unique_ptr<Server>> Server::start(core::Executor& executor, core::QuotaAdmin& quotas,
                                               core::PodClaimAdmin& claims, Options options) {
   prepare_grpc();
-  std::unique_ptr<Server> server(new Server(executor, quotas, claims, std::move(options.info)));
+  std::unique_ptr<Server> server(new Server(executor, quotas, claims, options));
   grpc::ServerBuilder builder;
   builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS,
                              static_cast<int>(options.idle_connections.count()));

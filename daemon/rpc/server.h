@@ -19,6 +19,7 @@ class Server {
     BrokerInfo info;
     /// A connection without a call is closed after this time. Clients connect again by themselves.
     std::chrono::milliseconds idle_connections = std::chrono::minutes(10);
+    std::shared_ptr<api::ExplanationLimit> explanations = std::make_shared<api::ExplanationLimit>();
   };
   /// Calls that one connection may have under way; gRPC has clients keep further ones back.
   static constexpr int kMostCallsOfAConnection = 256;
@@ -36,9 +37,10 @@ class Server {
   void stop(std::chrono::milliseconds patience);
 
  private:
-  Server(core::Executor& executor, core::QuotaAdmin& quotas, core::PodClaimAdmin& claims, BrokerInfo info)
-      : broker_(executor, calls_),
-        monitor_(executor, calls_, std::move(info)),
+  Server(core::Executor& executor, core::QuotaAdmin& quotas, core::PodClaimAdmin& claims,
+         const Options& options)
+      : broker_(executor, calls_, options.explanations),
+        monitor_(executor, calls_, options.info, options.explanations),
         admin_(executor, calls_, quotas),
         claims_(executor, calls_, claims) {}
 

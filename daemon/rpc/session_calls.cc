@@ -50,10 +50,14 @@ void SessionCalls::receive(const v1::SessionRequest& request, core::Broker& brok
     case v1::SessionRequest::kImportHandle:
     case v1::SessionRequest::kMapRegion:
     case v1::SessionRequest::kMapHandle:
+    case v1::SessionRequest::kMapContent:
     case v1::SessionRequest::kMapOrReserve: return answer_later(call, failed_with(api::cannot_import()));
     case v1::SessionRequest::kExportRegion: return export_region(call, request.export_region());
     case v1::SessionRequest::kRevokeHandle: return revoke_handle(call, request.revoke_handle());
     case v1::SessionRequest::kPublish: return publish(call, request.publish());
+    case v1::SessionRequest::kPublishAlias:
+      return answer_published(
+          call, api::publish_alias(executor_, broker, session_, to_call(request.publish_alias()), now));
     case v1::SessionRequest::kReleaseReservation:
       return answer_later(call, api::release_reservation(
                                     broker, session_,
@@ -209,7 +213,10 @@ void SessionCalls::revoke_handle(const Call& call, const v1::RevokeHandleRequest
 void SessionCalls::publish(const Call& call, const v1::PublishRequest& request) {
   const auto asked = to_call(request);
   if (!asked) return answer_later(call, failed_with(asked.error()));
-  const auto version = api::publish(executor_, call.broker, session_, *asked, call.now);
+  answer_published(call, api::publish(executor_, call.broker, session_, *asked, call.now));
+}
+
+void SessionCalls::answer_published(const Call& call, const Result<core::RegionId>& version) {
   if (!version) return answer_later(call, failed_with(version.error()));
   v1::SessionAnswer answer;
   answer.mutable_published()->set_version(version->value);
@@ -254,7 +261,7 @@ void SessionCalls::describe(const Call& call) {
 }
 
 void SessionCalls::explain(const Call& call) {
-  const auto explanation = api::explain(call.broker, session_, call.now);
+  const auto explanation = api::explain(call.broker, session_, *explanations_, call.now);
   if (!explanation) return answer_later(call, failed_with(explanation.error()));
   v1::SessionAnswer answer;
   fill(*answer.mutable_explained(), *explanation, devices_, call.now);

@@ -12,9 +12,14 @@ namespace gpumem::rpc {
 /// Threads  the core's.
 class SessionCalls final : public core::SessionHolder, public std::enable_shared_from_this<SessionCalls> {
  public:
-  /// `executor` outlives it. `connection`  the stream's.
-  SessionCalls(core::Executor& executor, std::shared_ptr<SessionWriter> writer, std::optional<int> connection)
-      : executor_(executor), writer_(std::move(writer)), connection_(connection) {}
+  /// `executor` outlives it. `connection`  the stream's. `explanations`  of all users; none: its own.
+  SessionCalls(
+      core::Executor& executor, std::shared_ptr<SessionWriter> writer, std::optional<int> connection,
+      std::shared_ptr<api::ExplanationLimit> explanations = std::make_shared<api::ExplanationLimit>())
+      : executor_(executor),
+        writer_(std::move(writer)),
+        connection_(connection),
+        explanations_(std::move(explanations)) {}
 
   /// Does what the request asks for. What breaks the protocol ends the stream.
   void receive(const v1::SessionRequest& request, core::Broker& broker, core::TimePoint now);
@@ -46,6 +51,7 @@ class SessionCalls final : public core::SessionHolder, public std::enable_shared
   void export_fabric(const Call& call, const v1::ExportHandleRequest& request);
   void revoke_handle(const Call& call, const v1::RevokeHandleRequest& request);
   void publish(const Call& call, const v1::PublishRequest& request);
+  void answer_published(const Call& call, const Result<core::RegionId>& version);
   void commit_region(const Call& call, const v1::CommitRegionRequest& request);
   void await_generation(const Call& call, const v1::AwaitGenerationRequest& request);
   void describe(const Call& call);
@@ -61,6 +67,7 @@ class SessionCalls final : public core::SessionHolder, public std::enable_shared
   core::Executor& executor_;
   const std::shared_ptr<SessionWriter> writer_;
   const std::optional<int> connection_;
+  const std::shared_ptr<api::ExplanationLimit> explanations_;
   SessionId session_;
   bool over_ = false;
   std::vector<std::string> devices_;            ///< their UUIDs

@@ -9,11 +9,13 @@ constexpr auto kOpeningPatience = std::chrono::seconds(10);
 
 }  // namespace
 
-SessionStream::SessionStream(core::Executor& executor, Calls& calls, grpc::CallbackServerContext& context)
+SessionStream::SessionStream(core::Executor& executor, Calls& calls, grpc::CallbackServerContext& context,
+                             std::shared_ptr<api::ExplanationLimit> explanations)
     : executor_(executor),
       calls_(calls),
       writer_(std::make_shared<SessionWriter>(*this, context)),
-      session_(std::make_shared<SessionCalls>(executor, writer_, connection_of(context))) {
+      session_(std::make_shared<SessionCalls>(executor, writer_, connection_of(context),
+                                              std::move(explanations))) {
   calls_.begin();
   opening_.Set(std::chrono::system_clock::now() + kOpeningPatience,
                [&executor, weak = std::weak_ptr(session_)](bool expired) {

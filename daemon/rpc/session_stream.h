@@ -16,7 +16,8 @@ namespace gpumem::rpc {
 /// A stream that opens no session in time is ended.
 class SessionStream final : public grpc::ServerBidiReactor<v1::SessionRequest, v1::SessionAnswer> {
  public:
-  SessionStream(core::Executor& executor, Calls& calls, grpc::CallbackServerContext& context);
+  SessionStream(core::Executor& executor, Calls& calls, grpc::CallbackServerContext& context,
+                std::shared_ptr<api::ExplanationLimit> explanations);
 
  private:
   void OnReadDone(bool ok) override;

@@ -9,8 +9,9 @@
 namespace gpumem::rpc {
 
 /// Reads the core for listings and explanations. What is to be shown is copied on the core's thread, one
-/// bounded piece at a time, so that no number of readers delays other calls by more than one piece; messages
-/// are made of it on a thread of its own. Threads  any.
+/// bounded piece at a time (docs/guarantees.md, Bounds: a page of a listing; an explanation, which visits
+/// each session of the tenant once for each device), so that no number of readers delays other calls by more
+/// than one piece; messages are made of it on a thread of its own. Threads  any.
 class Snapshots {
  public:
   using Present = std::function<void()>;

@@ -11,7 +11,7 @@ namespace gpumem::lane {
 
 /// "GML3" as little-endian bytes. No message of the protocol before this one starts with it.
 inline constexpr std::uint32_t kMagic = 0x334c'4d47;
-inline constexpr std::uint16_t kVersion = 8;
+inline constexpr std::uint16_t kVersion = 9;
 inline constexpr std::uint16_t kOldestVersion = 3;  ///< of the frames; the version before has no frames
 inline constexpr std::uint16_t kResumeVersion = 4;  ///< from this one on, sessions can be resumed
 inline constexpr std::uint16_t kRevokeVersion = 5;  ///< from this one on, handles can be revoked
@@ -20,7 +20,9 @@ inline constexpr std::uint16_t kReserveVersion =
     7;  ///< from this one on, names are reserved and contents committed
 inline constexpr std::uint16_t kSharesVersion = 8;        ///< from this one on, readers may share a charge
 inline constexpr std::uint16_t kRegionHandleVersion = 8;  ///< from this one on, handles name regions, too
-inline constexpr std::size_t kMostBytes = 4096;           ///< of a frame; a longer one ends the session
+inline constexpr std::uint16_t kContentVersion = 9;       ///< from this one on, regions are found by content
+inline constexpr std::uint16_t kReplicaVersion = 9;  ///< from this one on, regions of a device are mapped
+inline constexpr std::size_t kMostBytes = 4096;      ///< of a frame; a longer one ends the session
 inline constexpr std::size_t kMostDescriptors = 128;
 inline constexpr std::size_t kMostParts = 32;  ///< of a growth: one for each device
 inline constexpr std::size_t kMostLeases = 128;
@@ -61,6 +63,10 @@ enum class Kind : std::uint16_t {
   kPublishShared = 26,
   kExportRegion = 27,
   kMapHandle = 28,
+  kPublishContent = 29,
+  kPublishAlias = 30,
+  kMapContent = 31,
+  kMapReplica = 32,
   // From the broker.
   kWelcome = 129,
   kSliceOpened = 130,
@@ -93,6 +99,10 @@ constexpr std::uint16_t first_version_of(Kind kind) {
     case Kind::kPublishShared: return kSharesVersion;
     case Kind::kExportRegion:
     case Kind::kMapHandle: return kRegionHandleVersion;
+    case Kind::kPublishContent:
+    case Kind::kPublishAlias:
+    case Kind::kMapContent: return kContentVersion;
+    case Kind::kMapReplica: return kReplicaVersion;
     default: return kOldestVersion;
   }
 }

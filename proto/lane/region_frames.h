@@ -36,6 +36,51 @@ struct Publish {
 struct PublishShared : Publish {
   static constexpr Kind kKind = Kind::kPublishShared;
 };
+using ContentHash = std::array<char, 32>;  ///< of all of a region's bytes; all zeros: none
+enum class Charging : std::uint64_t { kPublisher, kShared };
+/// The same as Publish, or PublishShared, with a hash of the content, by which MapContent finds it.
+struct PublishContent {
+  static constexpr Kind kKind = Kind::kPublishContent;
+  RegionName name;
+  std::uint64_t slice;
+  std::uint64_t offset;
+  std::uint64_t bytes;
+  std::uint64_t layout;
+  LayoutDigest digest;
+  Sharing sharing;
+  std::uint64_t life;
+  std::uint64_t keep;
+  std::uint64_t linger;
+  Charging charging;
+  ContentHash content;
+  std::array<Text<128>, 8> readers;
+  std::uint64_t count;
+  std::array<std::uint64_t, kMostLeases> leases;
+  static constexpr auto kList = &PublishContent::leases;
+};
+/// Publishes the memory of a region of the session's tenant, which the session has, once more. The other
+/// words are as of PublishContent. Answered with Published or Failed.
+struct PublishAlias {
+  static constexpr Kind kKind = Kind::kPublishAlias;
+  RegionName name;
+  std::uint64_t version;  ///< of the region
+  Sharing sharing;
+  std::uint64_t life;
+  std::uint64_t keep;
+  std::uint64_t linger;
+  Charging charging;  ///< the region's
+  std::array<Text<128>, 8> readers;
+};
+/// Maps the newest region of the session's tenant with this content, to be compared. Answered with
+/// RegionMapped or Failed.
+struct MapContent {
+  static constexpr Kind kKind = Kind::kMapContent;
+  std::uint64_t device;  ///< its place in Welcome
+  std::uint64_t bytes;
+  std::uint64_t layout;
+  LayoutDigest digest;
+  ContentHash content;
+};
 enum class MapAs : std::uint64_t { kReader, kOwner };
 /// Answered with RegionMapped or Failed; before that, if it is waited for, with Waiting. Cancel withdraws it.
 struct MapRegion {
@@ -82,6 +127,16 @@ struct RemoveRegion {
   std::uint64_t version;  ///< 0: the newest
 };
 
+/// As MapRegion, of those regions of the name whose memory is of one device.
+struct MapReplica {
+  static constexpr Kind kKind = Kind::kMapReplica;
+  Text<128> owner;
+  RegionName name;
+  std::uint64_t version;
+  MapAs as;
+  std::uint64_t wait;
+  std::uint64_t device;  ///< its place in Welcome
+};
 /// Makes a handle of a region that the session may map. Answered with HandleExported or Failed.
 struct ExportRegion {
   static constexpr Kind kKind = Kind::kExportRegion;
@@ -134,12 +189,23 @@ static_assert(offsetof(Publish, slice) == 128 && offsetof(Publish, digest) == 16
               offsetof(Publish, sharing) == 192 && offsetof(Publish, keep) == 208 &&
               offsetof(Publish, readers) == 224 && offsetof(Publish, count) == 1248 &&
               offsetof(Publish, leases) == 1256 && sizeof(PublishShared) == sizeof(Publish));
+static_assert(offsetof(PublishContent, slice) == 128 && offsetof(PublishContent, digest) == 160 &&
+              offsetof(PublishContent, sharing) == 192 && offsetof(PublishContent, charging) == 224 &&
+              offsetof(PublishContent, content) == 232 && offsetof(PublishContent, readers) == 264 &&
+              offsetof(PublishContent, count) == 1288 && offsetof(PublishContent, leases) == 1296);
+static_assert(offsetof(PublishAlias, version) == 128 && offsetof(PublishAlias, sharing) == 136 &&
+              offsetof(PublishAlias, charging) == 168 && offsetof(PublishAlias, readers) == 176 &&
+              sizeof(PublishAlias) == 1200);
+static_assert(offsetof(MapContent, digest) == 24 && offsetof(MapContent, content) == 56 &&
+              sizeof(MapContent) == 88);
 static_assert(offsetof(MapRegion, name) == 128 && offsetof(MapRegion, version) == 256 &&
               offsetof(MapRegion, as) == 264 && sizeof(MapRegion) == 280 && sizeof(RemoveRegion) == 136 &&
               sizeof(Published) == 8);
 static_assert(offsetof(MapOrReserve, life) == 128 && offsetof(MapOrReserve, wait) == 136 &&
               sizeof(MapOrReserve) == 144 && sizeof(ReleaseReservation) == 8 && sizeof(NameReserved) == 16 &&
               offsetof(NameReserved, expires) == 8);
+static_assert(offsetof(MapReplica, as) == 264 && offsetof(MapReplica, device) == 280 &&
+              sizeof(MapReplica) == 288);
 static_assert(offsetof(ExportRegion, name) == 128 && offsetof(ExportRegion, version) == 256 &&
               offsetof(ExportRegion, life) == 264 && offsetof(ExportRegion, uses) == 272 &&
               sizeof(ExportRegion) == 280 && sizeof(MapHandle) == 64);

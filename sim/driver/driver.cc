@@ -145,6 +145,7 @@ void Driver::deactivate(Context& context) {
     end_range(address, *space.find(address).reservation);
   host.free_all_of(context.id);
   arrays.destroy_all_of(context.id);
+  modules.end_all_of(context.id);
   captures.forget_all_of(context.id);
   streams.destroy_all_of(context.id);
   context.error = CUDA_SUCCESS;

@@ -21,6 +21,7 @@
 #include "sim/driver/handles.h"
 #include "sim/driver/host_memory.h"
 #include "sim/driver/managed_advice.h"
+#include "sim/driver/modules.h"
 #include "sim/driver/pools.h"
 #include "sim/driver/streams.h"
 #include "sim/driver/user_objects.h"
@@ -103,6 +104,7 @@ class Driver {
   Pools pools{*this};
   GraphMemory graph_memory{*this};
   Arrays arrays{*this};
+  Modules modules{*this};
   /// What cuImportExternalMemory was given, by handle.
   std::map<std::uint64_t, UniqueFd> external;
   /// How often each range of Use::kOpened was opened.

@@ -24,13 +24,14 @@ OURS = ("base", "shm", "cuda", "daemon", "client", "sim")
 TIDY = ("clang-tidy-14", "--quiet", "--checks=-bugprone-suspicious-include", "--warnings-as-errors=*")
 GOOD = pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".cache")) / "gpumem-tidy"
 KEPT_DAYS = 30
+PRECOMPILED = re.compile(r"(-Xclang -include-pch -Xclang \S+ )?(-Xclang -include -Xclang|-include) \S+/cmake_pch\.hxx ")
 
 
 def read_database(build):
-    """How each source is compiled, without g++'s precompiled headers, which clang cannot read."""
+    """How each source is compiled, without the compiler's precompiled headers: each includes what it needs."""
     entries = json.loads((build / "compile_commands.json").read_text())
     for entry in entries:
-        entry["command"] = re.sub(r"-include \S+/cmake_pch\.hxx ", "", entry["command"])
+        entry["command"] = PRECOMPILED.sub("", entry["command"])
         entry["file"] = str(pathlib.Path(entry["directory"], entry["file"]).resolve())
     return entries
 

@@ -34,7 +34,7 @@ class FuzzedClient {
   }
 
   void call(std::uint8_t what) {
-    switch (what % 21) {
+    switch (what % 25) {
       case 0: (void)lane_->call<lane::SliceOpened>(lane::OpenSlice{0, 0, {}}); break;
       case 1: (void)lane_->call(lane::Return{1, 0, {}}); break;
       case 2: (void)lane_->call(lane::Ping{}); break;
@@ -44,6 +44,9 @@ class FuzzedClient {
       case 6: two_at_once(); break;
       case 7: grow(true); break;
       case 8: lane_->goodbye(); break;
+      case 9: (void)lane_->call(lane::RemoveRegion{}); break;
+      case 10: (void)lane_->call<lane::RegionGeneration>(lane::CommitRegion{}); break;
+      case 11: (void)lane_->await_generation({1, 0, 1}, {Lane::Clock::now() + lane_->timeout()}); break;
       case 12: import_handle(); break;
       case 13: (void)lane_->call<lane::HandleExported>(lane::ExportHandle{}); break;
       case 14: lane_->tell_later(lane::RevokeHandle{}); break;
@@ -53,6 +56,10 @@ class FuzzedClient {
       case 18: (void)lane_->call<lane::Published>(lane::PublishShared{}); break;
       case 19: (void)lane_->call<lane::HandleExported>(lane::ExportRegion{}); break;
       case 20: release(lane_->map_handle({})); break;
+      case 21: (void)lane_->call<lane::Published>(lane::PublishContent{}); break;
+      case 22: (void)lane_->call<lane::Published>(lane::PublishAlias{}); break;
+      case 23: release(lane_->map_content({})); break;
+      case 24: release(lane_->map_replica({}, {})); break;
       default: grow(false);
     }
   }

@@ -5,7 +5,8 @@
 namespace gpumem::test {
 namespace {
 
-using std::chrono::minutes;
+// Deadline and grace are 1.3 s together. The rest is for a slow machine.
+constexpr std::chrono::seconds kPromised{10};
 
 const User kAnn = test_user(10'001), kBob = test_user(10'002), kCat = test_user(10'003);
 
@@ -25,7 +26,7 @@ struct Borrower : BrokerTest {
   }
   std::unique_ptr<ClientProcess> claimant() {
     auto ann = client({}, kAnn);
-    ann->begin_to_grow("a", mebibytes(64), minutes(1));
+    ann->begin_to_grow("a", mebibytes(64), kPromised);
     return ann;
   }
   void await_request() {

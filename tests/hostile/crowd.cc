@@ -19,12 +19,14 @@ Crowd::Crowd(Options options)
 }
 
 void Crowd::start(std::size_t index) {
-  members_[index] = {std::make_unique<Child>(
-      ChildOptions{.program = GPUMEM_TEST_HOSTILE_CLIENT,
-                   .arguments = {std::to_string(random_()), std::to_string(options_.nice)},
-                   .environment = {{"GPUMEM_RUNTIME_DIR", options_.runtime_folder}},
-                   .user = options_.users[index % options_.users.size()],
-                   .output = log_.get()})};
+  const Account& own = options_.accounts[index % options_.accounts.size()];
+  const Account& other = options_.accounts[(index + 1) % options_.accounts.size()];
+  members_[index] = {std::make_unique<Child>(ChildOptions{
+      .program = GPUMEM_TEST_HOSTILE_CLIENT,
+      .arguments = {std::to_string(random_()), std::to_string(options_.nice), own.tenant, other.tenant},
+      .environment = {{"GPUMEM_RUNTIME_DIR", options_.runtime_folder}},
+      .user = own.user,
+      .output = log_.get()})};
 }
 
 void Crowd::stir() {

@@ -13,9 +13,13 @@ namespace gpumem::test {
 /// replaced. Each must end by a signal, the broker's or the crowd's own.
 class Crowd {
  public:
+  struct Account {
+    User user;
+    std::string tenant;
+  };
   struct Options {
     std::string runtime_folder;
-    std::vector<User> users;  ///< in turns
+    std::vector<Account> accounts;  ///< in turns; each asks also about the next one's tenant
     std::size_t size = 10;
     unsigned seed = 0;
     int nice = 0;               ///< above this process's own niceness
@@ -28,7 +32,7 @@ class Crowd {
   /// Kills all.
   void end();
 
-  /// How often each act was begun, and what became of the clients.
+  /// How often each act came to what it was for, and what became of the clients.
   std::map<std::string, int> acts() const;
   int suspended() const { return suspended_; }
   int killed() const { return killed_; }

@@ -1,9 +1,14 @@
 // A client that does at random what no client should, until it is ended. Standard output: a line for each
-// act.
-//   hostile_client SEED NICE     in the runtime folder $GPUMEM_RUNTIME_DIR, and so much nicer than its parent
+// act, once it has come to what it was for.
+//   hostile_client SEED NICE TENANT OTHER     in the runtime folder $GPUMEM_RUNTIME_DIR, and so much nicer
+//   than its parent; TENANT is its own, OTHER is another's
+#include <fcntl.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <cerrno>
 #include <cstdlib>
 #include <deque>
 #include <random>
@@ -13,6 +18,7 @@
 #include "proto/lane.h"
 #include "tests/hostile/lingering_socket.h"
 #include "tests/hostile/silent_clients.h"
+#include "tests/support/frame_lane.h"
 #include "tests/support/test_client.h"
 
 namespace gpumem::test {
@@ -25,34 +31,40 @@ constexpr int kAskers = 8;                       // at once
 constexpr int kIdle = 32;                        // connections opened at once
 constexpr int kMostLingering = 48;               // of one listener, which accepts nobody
 constexpr std::size_t kMostKept = 4;
+constexpr int kFrames = 256;              // that are sent before an answer is read
+constexpr int kJointRequests = 64;        // of one session: as many as may wait
 constexpr std::uint64_t kMostTaken = 12;  // MiB at once: all clients together fit beside the pool
 
 class HostileClient {
  public:
-  HostileClient(std::string folder, unsigned seed) : folder_(std::move(folder)), random_(seed) {}
+  HostileClient(std::string folder, unsigned seed, std::string tenant, std::string other)
+      : folder_(std::move(folder)), tenant_(std::move(tenant)), other_(std::move(other)), random_(seed) {}
 
   [[noreturn]] void run() {
     for (;;) {
       const Act& act = kActs[random_() % std::size(kActs)];
-      const std::string line = std::string("act: ") + act.name + "\n";
+      const bool done = (this->*act.does)();
+      const std::string line = std::string(done ? "act: " : "in vain: ") + act.name + "\n";
       if (::write(STDOUT_FILENO, line.data(), line.size()) < 0) ::_exit(1);
-      (this->*act.does)();
     }
   }
 
  private:
   struct Act {
     const char* name;
-    void (HostileClient::*does)();
+    bool (HostileClient::*does)();  // whether it came to what it was for
   };
-  static const Act kActs[13];
+  static const Act kActs[17];
 
   bool by_chance() { return random_() % 2 == 0; }
   Bytes some(std::uint64_t most_mebibytes) { return mebibytes(1 + random_() % most_mebibytes); }
-  void keep(std::unique_ptr<Holdings> one) {
-    kept_.push_back(std::move(one));
-    if (kept_.size() > kMostKept) kept_.pop_front();
+  template <class One>
+  static bool keep(std::deque<One>& kept, One one) {
+    kept.push_back(std::move(one));
+    if (kept.size() > kMostKept) kept.pop_front();
+    return true;
   }
+  bool keep(std::unique_ptr<Holdings> one) { return keep(kept_, std::move(one)); }
   std::unique_ptr<Holdings> holdings() const {
     auto one = std::make_unique<Holdings>();
     one->runtime_folder = folder_;
@@ -72,19 +84,22 @@ class HostileClient {
     if (sent_++ % kMostLingering == 0) lingering_ = std::make_unique<LingeringSockets>();
     static_cast<void>(lingering_->send_one(socket));
   }
-  void send_on_new_lane() {
+  bool send_on_new_lane() {
     const RawLane lane(folder_);
     send_lingering(lane.socket());
+    return true;
   }
-  void send_on_greeted_lane() {
+  bool send_on_greeted_lane() {
     RawLane lane(folder_);
-    if (lane.send(hello())) static_cast<void>(lane.receive());
+    const bool greeted = lane.send(hello()) && lane.receive().has_welcome();
     send_lingering(lane.socket());
+    return greeted;
   }
-  void send_on_api() {
+  bool send_on_api() {
     const UniqueFd stream = connect_to_stream(folder_ + "/" + kApiSocketName);
     if (by_chance()) begin_http2(stream.get());
     send_lingering(stream.get());
+    return true;
   }
 
   // ---- Memory that does not come back ----
@@ -98,31 +113,67 @@ class HostileClient {
       return nullptr;
     return one;
   }
-  void keep_what_is_asked_back() {
-    if (auto one = borrower()) keep(std::move(one));
-  }
-  void return_but_keep() {
+  bool keep_what_is_asked_back() {
     auto one = borrower();
-    if (one && done(*one, {{"do", "raw_return"}})) keep(std::move(one));
+    return one && keep(std::move(one));
   }
-  void leave_but_keep() {
+  bool return_but_keep() {
     auto one = borrower();
-    if (one && done(*one, {{"do", "raw_leave"}, {"goodbye", by_chance()}})) keep(std::move(one));
+    return one && done(*one, {{"do", "raw_return"}}) && keep(std::move(one));
+  }
+  bool leave_but_keep() {
+    auto one = borrower();
+    return one && done(*one, {{"do", "raw_leave"}, {"goodbye", by_chance()}}) && keep(std::move(one));
   }
   // Of gRPC: it has mapped nothing, reads nothing and gives nothing back.
-  void hold_by_stream() {
+  bool hold_by_stream() {
     auto one = holdings();
-    if (done(*one, {{"do", "stream_open"}}) && done(*one, {{"do", "stream_grow"}, {"bytes", some(64).count}}))
-      keep(std::move(one));
+    return done(*one, {{"do", "stream_open"}}) &&
+           done(*one, {{"do", "stream_grow"}, {"bytes", some(64).count}}) && keep(std::move(one));
   }
   // By the library, which is honest: what others keep is asked back for such as this one.
-  void claim() {
+  bool claim() {
     auto one = holdings();
     if (!done(*one, {{"do", "connect"}, {"label", "claim"}}) ||
         !done(*one, {{"do", "open"}, {"slice", "a"}, {"limit", 0}, {"device", ""}}))
-      return;
-    done(*one, {{"do", "grow"}, {"slice", "a"}, {"target", some(128).count}, {"wait_ms", random_() % 500}});
+      return false;
+    const bool granted = done(
+        *one, {{"do", "grow"}, {"slice", "a"}, {"target", some(128).count}, {"wait_ms", random_() % 500}});
     if (by_chance()) keep(std::move(one));
+    return granted;
+  }
+
+  // ---- Frames ----
+
+  // As many requests for both devices at once as may wait; what is granted is neither read nor accepted.
+  bool ask_for_several_devices() {
+    auto lane = std::make_unique<FrameLane>(folder_);
+    if (lane->greet().count < 2) return false;
+    const std::uint64_t first = lane->open_slice();
+    const auto second = lane->ask(lane::OpenSlice{1, 0, {}}).as<lane::SliceOpened>().slice;
+    for (int i = 0; i < kJointRequests; ++i) {
+      auto joint = lane->growth(first, some(128), std::chrono::minutes(1));
+      joint.parts[joint.count++] = {second, some(128).count, 0, 0};
+      lane->send(joint);
+    }
+    bool waits = false;
+    for (const std::uint64_t last = lane->send(lane::Ping{});;) {
+      const FrameLane::Answer answer = lane->receive();
+      waits = waits || answer.is(lane::Kind::kWaiting);
+      if (answer.header.request == last) {
+        if (random_() % 4 == 0) keep(lanes_, std::move(lane));  // the other acts need some of the limit, too
+        return waits;
+      }
+      if (answer.header.request == 0) return false;
+    }
+  }
+  bool send_frames_in_a_row() {
+    FrameLane lane(folder_);
+    if (lane.greet().count == 0) return false;
+    for (int i = 0; i < kFrames; ++i) lane.send(lane::Ping{});
+    for (int i = 0; i < kFrames; ++i)
+      if (!lane.receive().is(lane::Kind::kDone)) return false;
+    return true;
   }
 
   // ---- Declarations ----
@@ -135,55 +186,80 @@ class HostileClient {
     const auto usage = one.session->usage();
     return usage && done(one, {{"do", "charge"}, {"device", usage->at(0).device}, {"bytes", bytes.count}});
   }
-  void declare_what_is_not_there() {
+  bool declare_what_is_not_there() {
     auto one = session();
-    if (one && declare(*one, some(1024)) && by_chance()) keep(std::move(one));
+    if (!one || !declare(*one, some(1024))) return false;
+    return by_chance() ? keep(std::move(one)) : true;
   }
-  void take_and_declare() {
+  bool take_and_declare() {
     auto one = session();
     const Bytes bytes = some(kMostTaken);
-    if (!one || !done(*one, {{"do", "take"}, {"bytes", bytes.count}})) return;
-    declare(*one, bytes);
-    keep(std::move(one));
+    if (!one || !done(*one, {{"do", "take"}, {"bytes", bytes.count}})) return false;
+    const bool declared = declare(*one, bytes);
+    return keep(std::move(one)) && declared;
   }
 
   // ---- Questions ----
 
-  void ask_for_looks() {
+  bool ask_for_looks() {
+    std::atomic<int> looks = 0;
     std::vector<std::jthread> askers;
     for (int i = 0; i < kAskers; ++i) {
-      askers.emplace_back([this] {
+      askers.emplace_back([&] {
         auto monitor = cli::Monitor::connect(folder_);
-        if (monitor) loop([&] { static_cast<void>(monitor->reconcile(true)); });
+        if (monitor) loop([&] { looks += monitor->reconcile(true) ? 1 : 0; });
       });
     }
+    askers.clear();
+    return looks != 0;
   }
-  void list_and_ask_why() {
+  // How often it was answered so; nothing if the listings were refused.
+  int ask_why(const std::string& tenant, std::optional<Code> refusal) {
     auto monitor = cli::Monitor::connect(folder_);
-    if (!monitor) return;
+    if (!monitor) return 0;
     v1::ExplainRequest why;
-    why.set_tenant("uid:" + std::to_string(::geteuid()));
+    why.set_tenant(tenant);
+    int answered = 0;
+    bool listed = true;
     loop([&] {
-      static_cast<void>(monitor->sessions());
-      static_cast<void>(monitor->tenants());
-      static_cast<void>(monitor->explain(why));
+      listed = monitor->sessions() && monitor->tenants() && listed;
+      const auto explained = monitor->explain(why);
+      const auto refused = explained ? std::optional<Code>() : explained.error().code;
+      answered += refused == refusal ? 1 : 0;
     });
+    return listed ? answered : 0;
   }
-  void open_idle_connections() {
-    std::vector<UniqueFd>& set = idle_.emplace_back();
+  bool list_and_ask_why() { return ask_why(tenant_, {}) != 0; }
+  bool ask_why_of_another() { return ask_why(other_, Code::kPermissionDenied) != 0; }
+
+  // ---- Connections and files ----
+
+  bool hold_the_lock() {
+    UniqueFd lock(::open((folder_ + "/gpumemd.lock").c_str(), O_RDONLY | O_CLOEXEC));
+    if (!lock.valid()) return errno == EACCES;
+    ::flock(lock.get(), LOCK_EX | LOCK_NB);
+    held_lock_ = std::move(lock);
+    return false;
+  }
+  bool open_idle_connections() {
+    std::vector<UniqueFd> set;
     for (int i = 0; i < kIdle; ++i) {
       set.push_back(connect_to_stream(folder_ + "/" + kApiSocketName));
       if (by_chance()) begin_http2(set.back().get());
     }
-    if (idle_.size() > kMostKept) idle_.pop_front();
+    return keep(idle_, std::move(set));
   }
 
   std::string folder_;
+  std::string tenant_;
+  std::string other_;
   std::mt19937 random_;
   std::unique_ptr<LingeringSockets> lingering_;
   int sent_ = 0;
   std::deque<std::unique_ptr<Holdings>> kept_;
+  std::deque<std::unique_ptr<FrameLane>> lanes_;
   std::deque<std::vector<UniqueFd>> idle_;
+  UniqueFd held_lock_;
 };
 
 const HostileClient::Act HostileClient::kActs[] = {
@@ -195,10 +271,14 @@ const HostileClient::Act HostileClient::kActs[] = {
     {"leave but keep", &HostileClient::leave_but_keep},
     {"hold by stream", &HostileClient::hold_by_stream},
     {"claim", &HostileClient::claim},
+    {"ask for several devices", &HostileClient::ask_for_several_devices},
+    {"send frames in a row", &HostileClient::send_frames_in_a_row},
     {"declare what is not there", &HostileClient::declare_what_is_not_there},
     {"take and declare", &HostileClient::take_and_declare},
     {"ask for looks", &HostileClient::ask_for_looks},
     {"list and ask why", &HostileClient::list_and_ask_why},
+    {"ask why of another", &HostileClient::ask_why_of_another},
+    {"hold the lock", &HostileClient::hold_the_lock},
     {"open idle connections", &HostileClient::open_idle_connections},
 };
 
@@ -207,7 +287,7 @@ const HostileClient::Act HostileClient::kActs[] = {
 
 int main(int argc, char** argv) {
   const char* folder = std::getenv("GPUMEM_RUNTIME_DIR");
-  if (folder == nullptr || argc != 3) return 2;
+  if (folder == nullptr || argc != 5) return 2;
   if (::setpriority(PRIO_PROCESS, 0, ::getpriority(PRIO_PROCESS, 0) + std::stoi(argv[2])) != 0) return 2;
-  gpumem::test::HostileClient(folder, static_cast<unsigned>(std::stoul(argv[1]))).run();
+  gpumem::test::HostileClient(folder, static_cast<unsigned>(std::stoul(argv[1])), argv[3], argv[4]).run();
 }

@@ -2,6 +2,7 @@
 
 #include <signal.h>
 
+#include "tests/integration/ending_config.h"
 #include "tests/integration/fixture.h"
 #include "tests/support/pid_namespaces.h"
 #include "tests/support/raw_lane.h"
@@ -24,13 +25,40 @@ TEST_F(InnerClient, IsNamedByItsPidHereAndSeenToEnd) {
   EXPECT_TRUE(eventually([&] { return broker_.at_rest(); })) << broker_.unrest();
 }
 
-// The broker in a namespace of its own, its clients outside: it has no number for them.
-struct OuterClient : testing::Test {
-  explicit OuterClient(std::vector<std::string> more = {}) : arguments_(std::move(more)) {}
+std::string lending_all() {
+  return "[broker]\nreserve = \"100%\"\nsocket_group = 10000\n" + std::string(kEndsWhoKeeps);
+}
+
+struct InnerBorrower : BrokerTest {
+  InnerBorrower() : BrokerTest({.config = ::geteuid() == 0 ? lending_all() : kNoSpare}) {}
   void SetUp() override {
     if (!has_unshare()) GTEST_SKIP() << "only root can make PID namespaces, with unshare(1)";
-    broker_ = std::make_unique<BrokerProcess>(BrokerOptions{
-        .config = kSomeSpare, .arguments = arguments_, .program = contained_gpumemd(programs_)});
+  }
+};
+
+// The first process of a namespace gets no signal that it does not handle, but SIGKILL.
+TEST_F(InnerBorrower, ThatKeepsWhatIsClaimedIsKilled) {
+  ClientProcess bob(broker_.folder(), {.arguments = {"contained", "serve"}});
+  EXPECT_TRUE(succeeded(bob.ask({{"do", "raw_connect"}})));
+  EXPECT_TRUE(succeeded(bob.ask({{"do", "raw_grow"}, {"bytes", mebibytes(256).count}})));
+  EXPECT_TRUE(succeeded(bob.ask({{"do", "raw_map"}})));
+  ASSERT_EQ(broker_.sessions().size(), 1U);
+  EXPECT_FALSE(broker_.sessions()[0].cannot_be_signalled());
+  auto ann = client({}, test_user(10'001));
+  EXPECT_TRUE(succeeded(ann->grow("a", mebibytes(64), std::chrono::seconds(30))));
+  EXPECT_NE(bob.child().wait(), 0);
+  EXPECT_EQ(ann->leave(), 0);
+  expect_rest();
+}
+
+// The broker in a namespace of its own, its clients outside: it has no number for them.
+struct OuterClient : testing::Test {
+  explicit OuterClient(std::vector<std::string> more = {}, std::string config = kSomeSpare)
+      : arguments_(std::move(more)), config_(std::move(config)) {}
+  void SetUp() override {
+    if (!has_unshare()) GTEST_SKIP() << "only root can make PID namespaces, with unshare(1)";
+    broker_ = std::make_unique<BrokerProcess>(
+        BrokerOptions{.config = config_, .arguments = arguments_, .program = contained_gpumemd(programs_)});
   }
   void restart() {
     kill_contained(*broker_);
@@ -40,7 +68,21 @@ struct OuterClient : testing::Test {
   std::uint64_t sessions() const { return broker_->sessions().size(); }
   bool whole() const { return broker_->at_rest(); }
 
+  // The one session is told of as one that cannot be ended, to whoever looks and in the log.
+  void expect_named() {
+    ASSERT_EQ(broker_->sessions().size(), 1U);
+    EXPECT_TRUE(broker_->sessions()[0].cannot_be_signalled());
+    RawLane lane(run());
+    EXPECT_TRUE(lane.send("nonsense"));
+    EXPECT_TRUE(lane.is_closed_by_broker());
+    EXPECT_TRUE(eventually([&] {
+      return broker_->log().find("a process of another PID namespace (uid 0), which cannot be ended") !=
+             std::string::npos;
+    })) << broker_->log();
+  }
+
   std::vector<std::string> arguments_;
+  std::string config_;
   TemporaryFolder programs_;
   std::unique_ptr<BrokerProcess> broker_;
 };
@@ -65,14 +107,41 @@ TEST_F(OuterClient, IsListedWithoutAPid) {
   EXPECT_EQ(listed->sessions(0).uid(), ::geteuid());
 }
 
-TEST_F(OuterClient, ThatBreaksTheProtocolIsNamedAsOneThatCannotBeEnded) {
-  RawLane lane(run());
-  EXPECT_TRUE(lane.send("nonsense"));
-  EXPECT_TRUE(lane.is_closed_by_broker());
-  EXPECT_TRUE(eventually([&] {
-    return broker_->log().find("a process of another PID namespace (uid 0), which cannot be ended") !=
-           std::string::npos;
-  })) << broker_->log();
+TEST_F(OuterClient, IsNamedAsOneThatCannotBeEnded) {
+  ClientProcess client(run());
+  EXPECT_TRUE(succeeded(client.connect()));
+  expect_named();
+}
+
+// 256 MiB, of which ann and cat are promised 64 each. Cat lives beside the broker and can be ended, nobody
+// else.
+struct OuterBorrower : OuterClient {
+  OuterBorrower()
+      : OuterClient({}, lending_all() + "[[tenant]]\nname = \"cat\"\nuser = 0\nguarantee = \"64MiB\"\n") {}
+};
+
+TEST_F(OuterBorrower, IsLentWhatNobodyIsPromisedAndNobodyElseIsEndedInItsPlace) {
+  ClientProcess cat(run(), {.arguments = {"within", std::to_string(broker_->pid()), "serve"}});
+  EXPECT_TRUE(succeeded(cat.connect()));
+  EXPECT_TRUE(succeeded(cat.open("a")));
+  EXPECT_TRUE(succeeded(cat.grow("a", mebibytes(32))));
+  ClientProcess bob(run(), {.user = test_user(10'002)});
+  EXPECT_TRUE(succeeded(bob.connect()));
+  EXPECT_TRUE(succeeded(bob.open("a")));
+  EXPECT_TRUE(failed_with(bob.grow("a", mebibytes(160)), "RESOURCE_EXHAUSTED"));
+  EXPECT_TRUE(succeeded(bob.grow("a", mebibytes(128))));
+  for (const v1::SessionInfo& one : broker_->sessions())
+    EXPECT_EQ(one.cannot_be_signalled(), one.tenant() != "cat") << one.ShortDebugString();
+  bob.child().signal(SIGSTOP);  // it gives nothing back
+  ClientProcess ann(run(), {.user = test_user(10'001)});
+  EXPECT_TRUE(succeeded(ann.connect()));
+  EXPECT_TRUE(succeeded(ann.open("a")));
+  EXPECT_TRUE(succeeded(ann.grow("a", mebibytes(64), std::chrono::seconds(10))));
+  EXPECT_TRUE(succeeded(cat.grow("a", mebibytes(64), std::chrono::seconds(10))));
+  bob.child().signal(SIGCONT);
+  for (ClientProcess* one : {&ann, &bob, &cat}) EXPECT_EQ(one->leave(), 0);
+  EXPECT_EQ(broker_->log().find("SIGTERM"), std::string::npos) << broker_->log();
+  EXPECT_TRUE(eventually([&] { return whole(); }));
 }
 
 struct OuterClientOfOldKernel : OuterClient {
@@ -84,6 +153,7 @@ TEST_F(OuterClientOfOldKernel, IsServedAndNamedAsOneThatCannotBeEnded) {
   EXPECT_TRUE(succeeded(client.connect()));
   EXPECT_TRUE(succeeded(client.open("a")));
   EXPECT_TRUE(succeeded(client.grow("a", mebibytes(64))));
+  expect_named();
   EXPECT_EQ(client.leave(), 0);
   EXPECT_TRUE(eventually([&] { return whole(); }));
 }

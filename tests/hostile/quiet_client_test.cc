@@ -17,7 +17,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr std::size_t kActs = 13;  // that a hostile client chooses from
+constexpr std::size_t kActs = 17;  // that a hostile client chooses from
 constexpr milliseconds kRound{100};
 constexpr int kMoreRounds = 300;
 constexpr Bytes kHeld = mebibytes(16);
@@ -56,7 +56,7 @@ using Durations = std::map<std::string, std::vector<std::int64_t>>;  // of each 
 
 struct QuietClient : BrokerTest {
   explicit QuietClient(bool lend = false, std::vector<std::string> more = {})
-      : BrokerTest({.simulate = "1x1GiB", .config = config(lend), .arguments = std::move(more)}) {}
+      : BrokerTest({.simulate = "2x1GiB", .config = config(lend), .arguments = std::move(more)}) {}
   void SetUp() override {
     GPUMEM_NEEDS_ROOT();
     seed_ = static_cast<unsigned>(setting("GPUMEM_HOSTILE_SEED", std::random_device{}()));
@@ -89,11 +89,12 @@ struct QuietClient : BrokerTest {
     RecordProperty("seed", std::to_string(seed_));
     calls(milliseconds(500), [] {});  // connections are made, the stock of extents is as it will be
     const auto alone = calls(length / 4, [] {});
-    Crowd crowd({.runtime_folder = broker_.folder(),
-                 .users = {test_user(10'002), test_user(10'003), test_user(10'004)},
-                 .seed = seed_,
-                 .nice = static_cast<int>(setting("GPUMEM_HOSTILE_NICE", 0)),
-                 .log = folder_ / "crowd"});
+    Crowd crowd(
+        {.runtime_folder = broker_.folder(),
+         .accounts = {{test_user(10'002), "bob"}, {test_user(10'003), "cat"}, {test_user(10'004), "eve"}},
+         .seed = seed_,
+         .nice = static_cast<int>(setting("GPUMEM_HOSTILE_NICE", 0)),
+         .log = folder_ / "crowd"});
     const auto stir = [&] { crowd.stir(); };
     const auto beside = calls(length, stir);
     // On a slow machine they may not have come to everything yet.
@@ -160,7 +161,10 @@ struct QuietClient : BrokerTest {
         device.warm() == device.free() && device.waiting() == 0 && status.sessions() == 1 &&
         device.pool() - device.free() == kHeld.count &&
         broker_.tenant("ann").charged() == kHeld.count + device.outside();
-    return settled ? words : words + device.ShortDebugString();
+    if (!settled) words += device.ShortDebugString();
+    const v1::DeviceStatus& second = status.devices(1);  // of which the quiet client has nothing
+    const bool idle = second.free() == second.pool() && second.waiting() + second.outside() == 0;
+    return idle ? words : words + second.ShortDebugString();
   }
 
   TemporaryFolder folder_;

@@ -236,6 +236,47 @@ TEST_F(LaneFrames, OfALaterVersionThanIsSpokenEndTheLane) {
   }
 }
 
+/// Whether a session that speaks `version` at most goes on after `body`.
+template <class Body>
+void expect_read_in_its_versions(const std::string& folder, std::uint16_t version) {
+  FrameLane one(folder);
+  ASSERT_EQ(one.ask(lane::Hello{1, version, 0, {}}).template as<lane::Welcome>().version, version);
+  one.send(Body{});
+  const bool is_answered = one.receive().header.kind != Kind{};
+  EXPECT_EQ(is_answered, lane::first_version_of(Body::kKind) <= version)
+      << "kind " << static_cast<int>(Body::kKind) << ", version " << version;
+}
+
+template <class... Bodies>
+void expect_all_read_in_their_versions(const std::string& folder) {
+  for (std::uint16_t version = lane::kOldestVersion; version <= lane::kVersion; ++version)
+    (expect_read_in_its_versions<Bodies>(folder, version), ...);
+}
+
+TEST_F(LaneFrames, OfEveryKindAreReadInTheVersionsThatHaveThem) {
+  expect_all_read_in_their_versions<
+      lane::OpenSlice, lane::CloseSlice, lane::Grow, lane::Return, lane::Charge, lane::Ping,
+      lane::ExportHandle, lane::ImportHandle, lane::ReleaseImport, lane::Describe, lane::Explain,
+      lane::RevokeHandle, lane::Publish, lane::MapRegion, lane::RemoveRegion, lane::MapOrReserve,
+      lane::ReleaseReservation, lane::CommitRegion, lane::AwaitGeneration, lane::PublishShared,
+      lane::ExportRegion, lane::MapHandle, lane::PublishContent, lane::PublishAlias, lane::MapContent,
+      lane::MapReplica>(broker_.folder());
+}
+
+TEST_F(LaneFrames, OfAHelloGetTheNewestVersionThatBothSpeak) {
+  constexpr std::uint16_t kBeyond = lane::kVersion + 3;
+  for (std::uint16_t oldest = 0; oldest <= kBeyond; ++oldest) {
+    for (std::uint16_t newest = oldest; newest <= kBeyond; ++newest) {
+      FrameLane one = frames();
+      const auto answer = one.ask(lane::Hello{oldest, newest, 0, {}});
+      if (oldest > lane::kVersion || newest < lane::kOldestVersion)
+        EXPECT_TRUE(answer.is(Kind::kFailed)) << oldest << " to " << newest;
+      else
+        EXPECT_EQ(answer.as<lane::Welcome>().version, std::min(newest, lane::kVersion));
+    }
+  }
+}
+
 TEST_F(LaneFrames, WithOneNumberForTwoGrowthsEndTheLane) {
   auto holder = client_with(kPool);
   FrameLane one = frames();

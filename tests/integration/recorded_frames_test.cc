@@ -1,4 +1,5 @@
 // A recorded session of an older version of the frames is answered as it was when it was recorded.
+#include <array>
 #include <cstdlib>
 #include <fstream>
 #include <optional>
@@ -12,8 +13,9 @@ namespace gpumem::test {
 namespace {
 
 // Stands for what an answer has that differs each time; a recorded handle is replaced by the one that was
-// exported.
+// exported last, a recorded reservation by the one that was made last.
 constexpr std::string_view kRecordedUuid = "GPU-00000000-0000-4000-8000-000000000000";
+constexpr std::uint64_t kRecordedReservation = 1;
 const lane::HandleBytes kRecordedHandle = lane::Text<64>::of("GPUMEMH1 recorded").bytes;
 
 std::string with(const std::string& bytes, const lane::HandleBytes& from, const lane::HandleBytes& to) {
@@ -31,7 +33,7 @@ class RecordedFrames {
   void send(const std::string& packet) {
     if (kind_of(packet) == lane::Kind::kReturn || kind_of(packet) == lane::Kind::kReleaseImport)
       descriptors_.clear();  // they say that the memory is released
-    EXPECT_TRUE(lane_.raw().send(with(packet, kRecordedHandle, handle_)));
+    EXPECT_TRUE(lane_.raw().send(with_reservation(with(packet, kRecordedHandle, handle_))));
   }
   /// As a record has it.
   std::string receive() {
@@ -46,6 +48,13 @@ class RecordedFrames {
   static lane::Kind kind_of(const std::string& packet) {
     const auto frame = lane::parse(packet);
     return frame ? frame->header.kind : lane::Kind{};
+  }
+  std::string with_reservation(const std::string& packet) const {
+    const auto frame = lane::parse(packet);
+    if (!frame || frame->header.kind != lane::Kind::kReleaseReservation) return packet;
+    const auto release = lane::body_of<lane::ReleaseReservation>(*frame);
+    if (!release || release->reservation != kRecordedReservation) return packet;
+    return std::string(lane::Outgoing(lane::ReleaseReservation{reservation_}, frame->header.request).bytes());
   }
   template <class Body>
   static std::string bytes_of(const Body& body) {
@@ -71,6 +80,12 @@ class RecordedFrames {
         return bytes_of(lane::HandleExported{kRecordedHandle, 0});
       }
       case lane::Kind::kWaiting: return bytes_of(lane::Waiting{});
+      case lane::Kind::kNameReserved: {
+        const auto reserved = answer.as<lane::NameReserved>();
+        EXPECT_NE(reserved.expires, 0U);
+        reservation_ = reserved.reservation;
+        return bytes_of(lane::NameReserved{kRecordedReservation, 0});
+      }
       case lane::Kind::kExplained: {
         auto explained = answer.as<lane::Explained>();
         explained.tenant = {};
@@ -91,13 +106,18 @@ class RecordedFrames {
   FrameLane lane_;
   std::vector<UniqueFd> descriptors_;
   lane::HandleBytes handle_ = kRecordedHandle;
+  std::uint64_t reservation_ = 0;
 };
 
-using RecordedInFrames = BrokerTest;
+constexpr std::array<std::uint16_t, 2> kRecordedVersions{6, 8};
+static_assert(kRecordedVersions.back() == lane::kVersion - 1,
+              "record a session of the version before this one, with all that it has: recorded/lane-N.txt");
+
+class RecordedInFrames : public BrokerTest, public testing::WithParamInterface<std::uint16_t> {};
 
 // GPUMEM_TEST_RECORD: a file to write the session to, with the answers of this broker.
-TEST_F(RecordedInFrames, SessionOfVersion6IsAnsweredAsRecorded) {
-  std::ifstream record(GPUMEM_TEST_RECORDED "/lane-6.txt");
+TEST_P(RecordedInFrames, SessionIsAnsweredAsRecorded) {
+  std::ifstream record(GPUMEM_TEST_RECORDED "/lane-" + std::to_string(GetParam()) + ".txt");
   ASSERT_TRUE(record);
   const char* const file = std::getenv("GPUMEM_TEST_RECORD");
   std::ofstream anew(file == nullptr ? "/dev/null" : file);
@@ -122,6 +142,9 @@ TEST_F(RecordedInFrames, SessionOfVersion6IsAnsweredAsRecorded) {
   session.reset();
   expect_rest();
 }
+
+INSTANTIATE_TEST_SUITE_P(OfVersion, RecordedInFrames, testing::ValuesIn(kRecordedVersions),
+                         testing::PrintToStringParamName());
 
 }  // namespace
 }  // namespace gpumem::test

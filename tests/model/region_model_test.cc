@@ -22,9 +22,9 @@ std::uint64_t setting(const char* name, std::uint64_t otherwise) {
 // Room for all, so that nobody is asked for anything: what ends here ends by the rules of regions.
 Policy roomy_policy() {
   Policy policy;
-  policy.devices = {device("GPU-0", mebibytes(256))};
-  policy.tenants = {user("ann", 1, {{{}, mebibytes(256)}}), user("bob", 2, {{{}, mebibytes(256)}}),
-                    user("cat", 3, {{{}, mebibytes(256)}})};
+  const std::vector<Quota> all{{{}, mebibytes(256)}, {{}, mebibytes(256)}};
+  policy.devices = {device("GPU-0", mebibytes(256)), device("GPU-1", mebibytes(256))};
+  policy.tenants = {user("ann", 1, all), user("bob", 2, all), user("cat", 3, all)};
   return policy;
 }
 
@@ -33,7 +33,7 @@ class RegionWorld {
   explicit RegionWorld(std::uint64_t seed) : random_(seed) {}
 
   void step() {
-    switch (below(12)) {
+    switch (below(14)) {
       case 0: return connect();
       case 1:
       case 2:
@@ -45,6 +45,8 @@ class RegionWorld {
       case 8: return unmap();
       case 9: return give_back();
       case 10: return one_in(2) ? end() : remove();
+      case 11: return map_content();
+      case 12: return publish_alias();
       default: return pass();
     }
   }
@@ -79,12 +81,13 @@ class RegionWorld {
   }
 
   struct Seen {
-    std::uint64_t mapped = 0, adopted = 0, kept = 0, passed_on = 0, shared = 0;
+    std::uint64_t mapped = 0, adopted = 0, kept = 0, passed_on = 0, shared = 0, found = 0, aliased = 0;
   };
   const Seen& seen() const { return seen_; }
 
  private:
   static constexpr const char* kNames[] = {"a", "b", "c"};
+  static constexpr const char* kDevices[] = {"GPU-0", "GPU-1"};
   static constexpr const char* kTenants[] = {"ann", "bob", "cat"};
 
   struct Mapping {
@@ -94,6 +97,7 @@ class RegionWorld {
   };
   struct Client {
     SessionId session;
+    DeviceIndex device;  ///< of its slice
     SliceId slice;
     std::vector<Grant> grants;
     std::vector<Mapping> mappings;
@@ -111,7 +115,8 @@ class RegionWorld {
     const std::uint32_t user = one_in(3) ? 2 + static_cast<std::uint32_t>(below(2)) : 1;
     const SessionId session = machine_.connect(user);
     reference_.connect(session, kTenants[user - 1]);
-    clients_.push_back({session, machine_.slice(session), {}, {}});
+    const DeviceIndex device = below(2);
+    clients_.push_back({session, device, machine_.slice(session, {}, kDevices[device]), {}, {}});
   }
 
   void publish() {
@@ -132,7 +137,7 @@ class RegionWorld {
     }
     publish(*client, leases);
   }
-  void publish(const Client& client, const std::vector<LeaseId>& leases) {
+  RegionTerms some_terms() {
     RegionTerms terms;
     terms.name = some_name();
     terms.sharing = one_in(3) ? Sharing::kPrivate : Sharing::kPublic;
@@ -140,15 +145,63 @@ class RegionWorld {
     if (terms.keep && one_in(3)) terms.linger = seconds(1 + below(20));
     if (one_in(5)) terms.expires = machine_.now + seconds(1 + below(30));
     if (one_in(2)) terms.charging = Charging::kShared;
-    const bool is_shared = terms.charging == Charging::kShared;
-    const bool may = reference_.may_charge(leases, is_shared);
+    return terms;
+  }
+  static RegionReference::Region region_of(const RegionTerms& terms, const std::string& owner,
+                                           std::vector<LeaseId> memory, char content, DeviceIndex device) {
+    return {owner,      terms.name,   std::move(memory), terms.sharing == Sharing::kPublic,   terms.expires,
+            terms.keep, terms.linger, TimePoint::max(),  terms.charging == Charging::kShared, content,
+            device,     false};
+  }
+  void publish(const Client& client, const std::vector<LeaseId>& leases) {
+    RegionTerms terms = some_terms();
+    terms.content[0] = static_cast<char>(below(3));
+    const bool may = reference_.may_charge(leases, terms.charging == Charging::kShared);
     const auto id = machine_.broker.publish(client.session, client.slice, leases, terms, machine_.now);
     machine_.collect();
     ASSERT_EQ(id.has_value(), may) << (id ? "published" : id.error().message);
     if (!id) return;
     reference_.publish(
-        *id, {reference_.tenant_of(client.session), terms.name, leases, terms.sharing == Sharing::kPublic,
-              terms.expires, terms.keep, terms.linger, TimePoint::max(), is_shared});
+        *id, region_of(terms, reference_.tenant_of(client.session), leases, terms.content[0], client.device));
+  }
+
+  // Of any region that there is, or is not any more.
+  void publish_alias() {
+    Client* const client = some_client();
+    if (client == nullptr || reference_.regions().empty()) return;
+    const RegionId newest = reference_.regions().rbegin()->first;
+    const RegionId of{newest.value - std::min<std::uint64_t>(newest.value, below(12))};
+    const RegionTerms terms = some_terms();
+    const bool may = reference_.may_alias(client->session, of, terms.sharing == Sharing::kPublic,
+                                          terms.charging == Charging::kShared);
+    const auto id = machine_.broker.publish_alias(client->session, of, terms, machine_.now);
+    machine_.collect();
+    ASSERT_EQ(id.has_value(), may) << (id ? "named again" : id.error().message);
+    if (!id) return;
+    const RegionReference::Region original = reference_.regions().at(of);
+    RegionReference::Region alias =
+        region_of(terms, original.owner, original.memory, original.content, original.device);
+    alias.alias = true;
+    reference_.publish(*id, std::move(alias));
+    ++seen_.aliased;
+  }
+
+  void map_content() {
+    Client* const client = some_client();
+    if (client == nullptr) return connect();
+    RegionContent content;
+    content.device = below(2);
+    content.bytes = mebibytes(2 * (1 + below(2)));
+    content.hash[0] = static_cast<char>(1 + below(2));
+    const RegionId expected =
+        reference_.find_content(client->session, content.device, content.bytes, content.hash[0]);
+    auto mapped = machine_.broker.map_content(client->session, content, machine_.now);
+    machine_.collect();
+    ASSERT_EQ(mapped.has_value(), expected != RegionId{}) << (mapped ? "found" : mapped.error().message);
+    if (!mapped) return;
+    ASSERT_EQ(mapped->version, expected);
+    note_mapped(*client, *mapped);
+    ++seen_.found;
   }
 
   void map() {
@@ -156,14 +209,20 @@ class RegionWorld {
     if (client == nullptr) return connect();
     const std::string owner = some_tenant(), name = some_name();
     const bool adopts = one_in(4);
-    const RegionId expected = reference_.find(client->session, owner, name);
+    std::optional<DeviceIndex> device;
+    if (one_in(2)) device = below(2);
+    const RegionId expected = reference_.find(client->session, owner, name, device);
     const bool own = owner == reference_.tenant_of(client->session);
     const bool there = expected != RegionId{} && (own || !adopts);
     const May may = !there   ? May::kNot
                     : adopts ? reference_.may_adopt(client->session, expected)
                              : May::kSurely;
-    auto mapped = machine_.broker.map_region(client->session, owner, name, Regions::kNewest, machine_.now,
-                                             adopts ? MapAs::kOwner : MapAs::kReader);
+    auto mapped = machine_.broker.map_region(client->session,
+                                             {.owner = owner,
+                                              .name = name,
+                                              .how = adopts ? MapAs::kOwner : MapAs::kReader,
+                                              .device = device ? kDevices[*device] : ""},
+                                             machine_.now);
     machine_.collect();
     if (may != May::kPerhaps) {
       ASSERT_EQ(mapped.has_value(), may == May::kSurely)
@@ -172,17 +231,20 @@ class RegionWorld {
     }
     if (!mapped) return;
     ASSERT_EQ(mapped->version, expected);
-    Mapping mapping{mapped->imported.id, {}, {}};
-    for (const auto& [lease, extent] : mapped->imported.leases) {
+    note_mapped(*client, *mapped);
+    if (adopts) reference_.adopt(expected);
+    ++(adopts ? seen_.adopted : seen_.mapped);
+  }
+  void note_mapped(Client& client, const MappedRegion& mapped) {
+    Mapping mapping{mapped.imported.id, {}, {}};
+    for (const auto& [lease, extent] : mapped.imported.leases) {
       mapping.leases.push_back(lease);
       mapping.extents.push_back(extent.id);
       machine_.driver.hold(extent.id);
-      machine_.held[client->session].push_back(extent.id);
+      machine_.held[client.session].push_back(extent.id);
     }
-    client->mappings.push_back(std::move(mapping));
-    reference_.map(client->session, expected, machine_.now);
-    if (adopts) reference_.adopt(expected);
-    ++(adopts ? seen_.adopted : seen_.mapped);
+    client.mappings.push_back(std::move(mapping));
+    reference_.map(client.session, mapped.version, machine_.now);
   }
 
   void unmap() {
@@ -207,7 +269,7 @@ class RegionWorld {
     for (const OfferedLease& one : grant.leases) extents.push_back(one.extent.id);
     stop_using(*client, extents);
     ASSERT_TRUE(machine_.keep_but_give_back(client->session, client->slice, grant));
-    reference_.let_go(client->session, Machine::leases_of(grant), machine_.now);
+    reference_.give_back(client->session, Machine::leases_of(grant), machine_.now);
   }
   // Once each: it may have mapped them besides.
   void stop_using(const Client& client, const std::vector<ExtentId>& extents) {
@@ -245,13 +307,15 @@ class RegionWorld {
   }
 
   Bytes paid(const std::string& tenant) const {
+    Bytes sum;
     for (const TenantView& view : machine_.broker.tenants())
-      if (view.name == tenant) return view.charges.total() + view.shares - view.relief;
-    return {};
+      if (view.name == tenant) sum += view.charges.total() + view.shares - view.relief;
+    return sum;
   }
   void check_charges() {
     for (const char* tenant : kTenants) {
-      EXPECT_EQ(machine_.charged(tenant), reference_.charged(tenant)) << tenant;
+      EXPECT_EQ(machine_.charged(tenant, 0) + machine_.charged(tenant, 1), reference_.charged(tenant))
+          << tenant;
       EXPECT_EQ(paid(tenant), reference_.pays(tenant)) << tenant;
       if (reference_.charged(tenant) != reference_.pays(tenant)) ++seen_.shared;
       Bytes kept;
@@ -262,10 +326,13 @@ class RegionWorld {
       EXPECT_EQ(kept, reference_.kept(tenant)) << tenant;
       if (!kept.is_zero()) ++seen_.kept;
     }
-    const DeviceView view = machine_.broker.devices()[0];
-    Bytes free = view.policy.pool;
-    for (const char* tenant : kTenants) free -= reference_.charged(tenant);
-    EXPECT_EQ(view.free, free);
+    Bytes free, pool;
+    for (const DeviceView& view : machine_.broker.devices()) {
+      free += view.free;
+      pool += view.policy.pool;
+    }
+    for (const char* tenant : kTenants) pool -= reference_.charged(tenant);
+    EXPECT_EQ(free, pool);
     for (const auto& [lease, memory] : reference_.memory())
       for (const auto& [session, times] : memory.has)
         if (reference_.tenant_of(session) != memory.tenant) ++seen_.passed_on;
@@ -298,6 +365,8 @@ TEST(RegionModel, AgreesWithTheReferenceAfterEveryRandomEvent) {
     seen.kept += world.seen().kept;
     seen.passed_on += world.seen().passed_on;
     seen.shared += world.seen().shared;
+    seen.found += world.seen().found;
+    seen.aliased += world.seen().aliased;
   }
   if (steps < 10'000) return;  // too few to have seen everything
   EXPECT_GT(seen.mapped, 0U);
@@ -305,6 +374,8 @@ TEST(RegionModel, AgreesWithTheReferenceAfterEveryRandomEvent) {
   EXPECT_GT(seen.kept, 0U);
   EXPECT_GT(seen.passed_on, 0U);
   EXPECT_GT(seen.shared, 0U);
+  EXPECT_GT(seen.found, 0U);
+  EXPECT_GT(seen.aliased, 0U);
 }
 
 }  // namespace

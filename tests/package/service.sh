@@ -6,40 +6,9 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=tests/package/service/machine.sh
 . "$here/service/machine.sh"
 given=$(realpath "$1")
-debs=$root/opt/gpumem-debs
+# shellcheck source=tests/package/service/packages.sh
+. "$here/service/packages.sh"
 
-# Packages where the booted machine finds them: as they are, and as a later build.
-provide_packages() {
-  local folder=$given name version
-  if [ -f "$given/CPackConfig.cmake" ]; then
-    folder=$work/made
-    cpack --config "$given/CPackConfig.cmake" -B "$folder" > "$work/said" 2>&1 || fail 'no packages'
-  fi
-  mkdir -p "$debs/first" "$debs/next"
-  for name in gpumemd gpumem libgpumem0 libgpumem-dev python3-gpumem; do
-    cp "$folder/$name"_*.deb "$debs/first/" || fail "there is no package $name"
-    dpkg-deb -R "$folder/$name"_*.deb "$work/unpacked"
-    version=$(sed -n 's/^Version: //p' "$work/unpacked/DEBIAN/control")
-    sed -i "s/^Version: .*/Version: $version+later/; s/(= $version)/(= $version+later)/g" "$work/unpacked/DEBIAN/control"
-    dpkg-deb -Zgzip -z1 -b "$work/unpacked" "$debs/next/${name}_next.deb" > /dev/null
-    rm -rf "$work/unpacked"
-  done
-  cp "$here/service/"*.py "$here/../../client/examples/allocate.c" "$root/opt/"
-}
-
-# apt COMMAND...: what it says is in $work/said.
-apt() { inside env DEBIAN_FRONTEND=noninteractive apt-get -qy "$@" > "$work/said" 2>&1; }
-# install WHICH [NAME]: all packages, or those of a name.
-install() {
-  local files
-  mapfile -t files < <(cd "$root" && printf '/%s\n' "opt/gpumem-debs/$1/${2:-}"*.deb)
-  apt install "${files[@]}"
-}
-said() { grep -q -- "$1" "$work/said" || fail "apt did not say '$1'"; }
-
-property() { inside systemctl show -P "$2" "$1"; }
-broker_pid() { property gpumemd.service MainPID; }
-is_serving() { inside systemctl --quiet is-active gpumemd.service && inside gpumem status > /dev/null; }
 is_new_broker() { [ "$(broker_pid)" != "$1" ] && is_serving; }
 sockets_since() { for unit in lane api; do property gpumemd-$unit.socket ActiveEnterTimestampMonotonic; done; }
 

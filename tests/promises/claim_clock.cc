@@ -27,9 +27,9 @@ std::string ClaimClock::update(const BrokerAdapter& broker, const std::map<Reque
     if (!request.granted) left -= least;
     const auto [since, is_new] = since_.try_emplace(id, now);
     seen_ += is_new ? 1 : 0;
-    longest_ = std::max(longest_, now - since->second);
-    const Duration bound = reclaim.deadline + reclaim.grace + broker.policy().return_grace + kSlack;
-    if (now - since->second <= bound) continue;
+    const Duration beyond = now - since->second - reclaim.deadline - reclaim.grace;
+    longest_beyond_ = std::max(longest_beyond_, beyond);
+    if (beyond <= broker.policy().return_grace + kSlack) continue;
     return "P2: request " + std::to_string(id.value) + " of " + to_string(least) + " of tenant " +
            request.tenant + " on device " + std::to_string(device) +
            " waits longer than its guarantee promises";

@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "daemon/core/store.h"
 #include "tests/promises/broker_adapter.h"
 
 namespace gpumem::core::promises {
@@ -22,9 +23,9 @@ struct OpenRequest {
 /// tenant's earlier ones, fits in what its tenant's guarantee has yet to give.
 class ClaimClock {
  public:
-  /// What reclaim deadline and grace do not include: the driver's time, and its longest pause between two
-  /// proofs.
-  static constexpr Duration kSlack = std::chrono::seconds(3);
+  /// What reclaim deadline and grace do not include: the longest pause between two proofs that memory is
+  /// free, and the jobs, deaths and answers of the world, each of at most 20 ms, about them.
+  static constexpr Duration kSlack = Store::kLongestPause + std::chrono::milliseconds(100);
 
   using Accounts = std::map<std::pair<std::string, DeviceIndex>, Account>;
   /// `excused`  devices on which memory is physically taken past the broker.
@@ -33,13 +34,13 @@ class ClaimClock {
                      const Accounts& accounts, const std::vector<bool>& excused, TimePoint now);
   /// Whether the request is promised at present.
   bool is_promised(RequestId request) const { return since_.contains(request); }
-  /// The longest that one has waited.
-  Duration longest() const { return longest_; }
+  /// The longest that one has waited beyond deadline and grace; negative: none did.
+  Duration longest_beyond() const { return longest_beyond_; }
   std::uint64_t seen() const { return seen_; }
 
  private:
   std::map<RequestId, TimePoint> since_;
-  Duration longest_{};
+  Duration longest_beyond_ = Duration::min();
   std::uint64_t seen_ = 0;
 };
 

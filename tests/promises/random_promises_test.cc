@@ -23,6 +23,7 @@ struct Seen {
   std::uint64_t claims = 0;
   std::uint64_t signals = 0;
   std::uint64_t asked = 0;
+  Duration claim_beyond = Duration::min();  ///< deadline and grace, the longest
 };
 
 void run_world(std::uint64_t seed, std::uint64_t events, bool shares, Seen& seen) {
@@ -36,6 +37,7 @@ void run_world(std::uint64_t seed, std::uint64_t events, bool shares, Seen& seen
                                << " events of the world of GPUMEM_MODEL_SEED=" << seed;
   seen.events += world.events();
   seen.claims += world.promises().claims().seen();
+  seen.claim_beyond = std::max(seen.claim_beyond, world.promises().claims().longest_beyond());
   seen.signals += world.signals().size();
   seen.asked += world.asked_ever().size();
 }
@@ -46,9 +48,12 @@ void run(std::uint64_t events, bool shares) {
   Seen seen;
   for (; seen.events < events && !testing::Test::HasFatalFailure(); ++seed)
     run_world(seed, std::min(kEventsOfAWorld, events - seen.events), shares, seen);
-  std::printf("%llu events, %llu claims, %llu processes asked, %llu signals\n",
-              static_cast<unsigned long long>(seen.events), static_cast<unsigned long long>(seen.claims),
-              static_cast<unsigned long long>(seen.asked), static_cast<unsigned long long>(seen.signals));
+  std::printf(
+      "%llu events, %llu claims, at most %lld ms beyond deadline and grace, %llu processes asked, %llu "
+      "signals\n",
+      static_cast<unsigned long long>(seen.events), static_cast<unsigned long long>(seen.claims),
+      static_cast<long long>(seen.claim_beyond / std::chrono::milliseconds(1)),
+      static_cast<unsigned long long>(seen.asked), static_cast<unsigned long long>(seen.signals));
   if (testing::Test::HasFatalFailure() || events < 20'000) return;
   EXPECT_GT(seen.claims, 0u);
   EXPECT_GT(seen.asked, 0u);

@@ -1,7 +1,8 @@
 """tensorflow_regions_program.py ROLE [FILE]: a TensorFlow process with a model of 201 MB. Prints what it found as a line of
 JSON, then does what the lines of its input say, until it ends.
 
-publish FILE    loads a file's tensors as NumPy reads them, predicts, and publishes the model as the region `model`
+publish FILE    loads a file's tensors as NumPy reads them, predicts, and publishes the model as the region `model`; with
+                `everywhere` behind the file, on each device
 map             maps that region into its own model, and predicts
 mirror          the same with a replica of the model on each of two logical devices (MirroredStrategy)
 tensors         maps the region `file`, and predicts by its tensors alone, without Keras
@@ -55,9 +56,14 @@ def say(**found) -> None:
     print(json.dumps(found), flush=True)
 
 
-def publish(session: gpumem.Session, path: str) -> None:
+def publish(session: gpumem.Session, path: str, where: str = "") -> None:
     model = model_of_zeros()
     load_ordinarily(model, path)
+    if where == "everywhere":
+        with gpumem.tensorflow.publish_model_replicas(session, model, "model") as replicas:
+            say(predicted=predicted(model), devices=replicas.devices)
+            sys.stdin.read()
+        return
     with gpumem.tensorflow.publish_model(session, model, "model") as publication:
         say(predicted=predicted(model), bytes=sum(array.nbytes for array in publication.layout.arrays))
         sys.stdin.read()
@@ -94,8 +100,9 @@ def mirror_model(session: gpumem.Session) -> None:
         return [hashlib.sha256(one.numpy().tobytes()).hexdigest() for one in strategy.experimental_local_results(found)]
 
     before = predictions_of_replicas()
-    # On GPUs each replica has the region of its own device.
-    with session.map_region("model") as first, session.map_region("model") as second:
+    # The logical devices of the CPU stand for the simulated GPUs of the same numbers, whose memory is the host's.
+    first, second = gpumem.tensorflow.map_replicas(session, "model", strategy, peer=True)
+    with first, second:
         arrays = [first.arrays(), second.arrays()]
         try:
             gpumem.tensorflow.load_model_weights([*arrays, arrays[0]], model)
@@ -111,7 +118,7 @@ def mirror_model(session: gpumem.Session) -> None:
     mirrored = predictions_of_replicas()
     gpumem.tensorflow.load_model_weights(arrays[0], model)
     say(predicted=mirrored, by_one=predictions_of_replicas(), before=before, refused=refused, unchanged=unchanged,
-        in_place=sorted(in_place), weights=sorted(parts), limits=limits,
+        in_place=sorted(in_place), weights=sorted(parts), limits=limits, regions=[first.device, second.device],
         devices=[variable.device for variable in next(iter(parts.values()))])
     sys.stdin.read()
 

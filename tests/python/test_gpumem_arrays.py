@@ -188,6 +188,55 @@ def test_a_handle_names_a_region_with_its_arrays(session):
         session.export_region("named")
 
 
+def test_replicas_are_mapped_where_they_are_nearest(session):
+    devices = [usage.device for usage in session.usage()]
+    with gpumem.publish_replicas(session, "replicas", {"grid": GRID}) as replicas:
+        assert replicas.devices == devices and len(replicas) == 2
+        assert [publication.device for publication in replicas] == devices
+        for device in devices:
+            with gpumem.map_nearest(session, "replicas", device=device) as region:
+                assert region.device == device and region.version == replicas[device].version
+                assert region.arrays()["grid"].tobytes() == GRID.tobytes()
+        with gpumem.map_nearest(session, "replicas") as region:
+            assert region.device == devices[0]
+        gc.collect()
+    with pytest.raises(gpumem.NotFound):
+        gpumem.map_nearest(session, "replicas")
+
+
+def test_without_a_replica_on_the_device_another_ones_is_mapped_for_it(session):
+    first, second = (usage.device for usage in session.usage())
+    with gpumem.publish_replicas(session, "replicas", {"grid": GRID}, devices=[second]):
+        with pytest.raises(gpumem.NotFound, match=first):
+            gpumem.map_nearest(session, "replicas", device=first)
+        with gpumem.map_nearest(session, "replicas", device=first, peer=True) as region:
+            assert region.device == second
+            assert region.arrays()["grid"].tobytes() == GRID.tobytes()
+            access = cu.CUmemLocation()
+            access.type, access.id = cu.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE, 0
+            assert ok(cu.cuMemGetAccess(access, region.address)) == cu.CUmemAccess_flags.CU_MEM_ACCESS_FLAGS_PROT_READ
+        gc.collect()
+        with pytest.raises(gpumem.NotFound, match=first):
+            session.map_region("replicas", device=first)
+
+
+def test_replicas_are_published_everywhere_or_nowhere(session):
+    first = session.usage()[0].device
+    for wrong, error in (([], gpumem.InvalidArgument), ([first, first], gpumem.InvalidArgument),
+                         ([first, "GPU-00000000-0000-0000-0000-000000000000"], gpumem.NotFound)):
+        with pytest.raises(error):
+            gpumem.publish_replicas(session, "replicas", {"grid": GRID}, devices=wrong)
+        with pytest.raises(gpumem.NotFound):
+            session.map_region("replicas")
+
+
+def test_replicas_are_deduplicated_on_each_device(session):
+    with gpumem.publish_replicas(session, "replicas", {"grid": GRID}, deduplicate=True) as first, \
+            gpumem.publish_replicas(session, "again", {"grid": GRID}, deduplicate=True) as again:
+        assert not any(one.is_deduplicated for one in first) and all(one.is_deduplicated for one in again)
+        assert again.devices == first.devices
+
+
 def test_a_region_that_is_written_is_followed(session):
     with gpumem.publish_arrays(session, "cache", {"grid": GRID}) as publication, \
             session.map_region("cache") as reader, session.map_region("cache", writable=True) as writer:

@@ -2,6 +2,7 @@
 import os
 import pathlib
 import re
+import shlex
 import subprocess
 import sys
 
@@ -9,7 +10,8 @@ import pytest
 
 from brokered import BUILD, broker, eventually, kept  # noqa: F401, fixtures
 
-EXAMPLES = pathlib.Path(__file__).resolve().parents[2] / "client/examples"
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+EXAMPLES = ROOT / "client/examples"
 
 
 @pytest.fixture
@@ -33,8 +35,33 @@ def test_blocks_and_buffers_are_borrowed():
     assert r"it begins with b'\x07\x07\x07\x07'" in said
 
 
+def commands_of_readme() -> tuple[str, str]:
+    """How it prepares the program that runs without a GPU, and starts it."""
+    indented = re.search(r"^The complete program .*:\n\n((?:    .+\n)+)", (ROOT / "README.md").read_text(), re.MULTILINE)
+    assert indented
+    set_up, start = indented[1].splitlines()
+    return set_up.strip(), start.strip()
+
+
+def test_the_readme_installs_packages_into_an_environment_of_their_own(tmp_path):
+    """Debian's own Python refuses them."""
+    set_up, _ = commands_of_readme()
+    make, install = (shlex.split(command) for command in set_up.split(" && "))
+    assert make[0] == "python3"
+    subprocess.run([sys.executable, *make[1:]], cwd=tmp_path, check=True, timeout=120)
+    assert "include-system-site-packages = true" in (tmp_path / "venv/pyvenv.cfg").read_text()
+    pip, verb, *packages = install
+    assert verb == "install" and (tmp_path / pip).exists()
+    assert set(packages) <= set((pathlib.Path(__file__).parent / "requirements.txt").read_text().split())
+    for page in ("README.md", "docs/quickstart.md", "docs/python.md", "docs/grpc.md"):
+        assert not re.search(r"(?<!venv/bin/)pip install", (ROOT / page).read_text()), page
+
+
 def test_without_a_gpu_the_simulated_driver_of_the_broker_is_found(tmp_path):
     """As the README says, with no library path."""
+    _, start = commands_of_readme()
+    simulated = ["gpumem-sim", "run", "/run/gpumemd/driver", "venv/bin/python"]
+    assert shlex.split(start, comments=True)[:4] == simulated
     runtime = tmp_path / "run"
     environment = {name: value for name, value in os.environ.items() if name not in ("LD_LIBRARY_PATH",
                                                                                      "GPUMEM_SIM_MACHINE")}
@@ -44,11 +71,11 @@ def test_without_a_gpu_the_simulated_driver_of_the_broker_is_found(tmp_path):
     try:
         eventually(lambda: subprocess.run([BUILD / "client/cli/gpumem", "status"], env=environment,
                                           capture_output=True).returncode == 0, "a broker")
-        words = [sys.executable, EXAMPLES / "allocate.py"]
-        alone = subprocess.run(words, env=environment, capture_output=True, text=True)
+        words = [sys.executable, *shlex.split(start, comments=True)[4:]]
+        alone = subprocess.run(words, env=environment, cwd=ROOT, capture_output=True, text=True)
         if alone.returncode == 0:
             pytest.skip("this machine has a driver of its own")
-        ended = subprocess.run([BUILD / "sim/gpumem-sim", "run", runtime / "driver", *words], env=environment,
+        ended = subprocess.run([BUILD / "sim/gpumem-sim", "run", runtime / "driver", *words], env=environment, cwd=ROOT,
                                capture_output=True, text=True, timeout=120)
         assert (ended.returncode, ended.stderr) == (0, "") and "64 MiB at 0x" in ended.stdout
         status = subprocess.run([BUILD / "sim/gpumem-sim", "run", runtime / "driver", "sh", "-c", "exit 7"])

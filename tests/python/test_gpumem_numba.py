@@ -147,6 +147,30 @@ def test_closing_frees_what_is_there(broker):
         other.send("go")
 
 
+def use_a_session_and_fork(channel):
+    import gpumem.numba
+    from numba import cuda
+
+    session = gpumem.Session.connect(label="parent")
+    gpumem.numba.enable(session, limit=16 * MIB)
+    forked = os.fork()
+    if forked == 0:
+        there = cuda.to_device(numbers)
+        manager = cuda.current_context().memory_manager
+        good = np.array_equal(there.copy_to_host(), numbers) and manager.allocator.limit == 16 * MIB
+        os._exit(0 if good and manager.session is not session else 1)
+    channel.send(os.waitpid(forked, 0)[1])
+    there = cuda.to_device(numbers)
+    assert cuda.current_context().memory_manager.session is session
+    del there
+    cuda.close()
+
+
+def test_a_forked_child_connects_itself():
+    with child(use_a_session_and_fork) as other:
+        assert other.recv() == 0
+
+
 def use_region(channel):
     import gpumem
     from numba import cuda

@@ -1,6 +1,7 @@
 """The adapter for PyTorch, under a fake of its interface. Each test is a process of its own."""
 import contextlib
 import ctypes
+import os
 import sys
 
 import pytest
@@ -67,6 +68,26 @@ def enable_too_late(channel):
 def test_enabling_it_too_late_is_an_error():
     with child(enable_too_late) as other:
         assert other.recv() == "told"
+
+
+def use_tensors_in_a_forked_child(channel):
+    import gpumem
+    import gpumem.torch
+
+    gpumem.torch.enable(runtime_folder=os.environ.pop("GPUMEM_RUNTIME_DIR"), label="parent", limit=16 * MIB)
+    import torch
+
+    forked = os.fork()
+    if forked == 0:
+        tensor = torch.arange(MIB, device="cuda")
+        allocator = gpumem.default_allocator(0)
+        os._exit(0 if allocator.statistics().in_use == 8 * MIB and allocator.limit == 16 * MIB and tensor.data_ptr() else 1)
+    channel.send(os.waitpid(forked, 0)[1])
+
+
+def test_a_forked_child_is_configured_as_its_parent():
+    with child(use_tensors_in_a_forked_child) as other:
+        assert other.recv() == 0
 
 
 def enable_without_a_broker(channel):

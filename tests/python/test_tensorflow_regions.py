@@ -85,8 +85,10 @@ def test_four_tensorflow_processes_predict_by_one_copy_as_by_an_ordinary_load(br
         assert readers[0].say("predict")["predicted"] == trained
 
 
-def test_a_tensorflow_model_has_the_weights_on_each_replica_of_its_strategy(broker, file):
-    with program("publish", file) as publisher:
+@pytest.mark.parametrize("where", ["", "everywhere"])
+def test_a_tensorflow_model_has_the_weights_on_each_replica_of_its_strategy(broker, file, where):
+    devices = [device["uuid"] for device in broker.devices()]
+    with program("publish", file, *[where] if where else []) as publisher:
         published = publisher.hear()
         with program("mirror") as mirror:
             found = mirror.hear()
@@ -96,9 +98,9 @@ def test_a_tensorflow_model_has_the_weights_on_each_replica_of_its_strategy(brok
             assert [device[-5:] for device in found["devices"]] == ["CPU:0", "CPU:1"]
             assert "2 replicas, and there are 3 regions" in found["refused"] and found["unchanged"]
             assert found["limits"] == {}
-            # one copy for both replicas; a few small ones for each of three loads
-            [whole] = broker.charged("publish")
-            assert sum(broker.charged("mirror")) <= 3 * 2 * MIB < whole
+            # one copy on each device that it was published on; a few small ones for each of three loads
+            assert found["regions"] == (devices if where else devices[:1] * 2)
+            assert sum(broker.charged("mirror")) <= 3 * 2 * MIB < min(broker.charged("publish"))
 
 
 def test_tensorflow_is_limited_on_each_device_by_what_its_slice_there_may_hold(context, broker, monkeypatch):

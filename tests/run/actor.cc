@@ -69,6 +69,9 @@ int signals(const Words&) {
   action.sa_handler = on_signal;
   for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCONT})
     ::sigaction(number, &action, nullptr);
+  sigset_t none;  // those that were blocked when it began are told of now
+  ::sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
   const bool in_front = ::tcgetpgrp(STDIN_FILENO) == ::getpgrp();
   tell("ready " + std::to_string(::getpid()) + (in_front ? " in front\n" : " not in front\n"));
   await_quit();

@@ -1,4 +1,6 @@
 // `gpumem check --program`: whether a running program borrows, and what bypasses the broker.
+#include <sys/wait.h>
+
 #include "client/cli/mapped_drivers.h"
 #include "tests/run/fixture.h"
 
@@ -125,12 +127,25 @@ TEST_F(CheckProgram, TellsWhatIsHeldPastTheBroker) {
 
 TEST_F(CheckProgram, SaysThatThereIsNoProcessOrThatItMayNotLook) {
   EXPECT_TRUE(finds(check(0x7fff'fff0), "process", "fail", "there is no process"));
-  EXPECT_EQ(gpumem({"check", "--program", "-1"}).status, 2);
+  for (const char* none : {"-1", "0", "abc", "", "1x", "99999999999"}) {
+    const Outcome outcome = gpumem({"check", "--program", none});
+    EXPECT_EQ(outcome.status, 2) << none;
+    EXPECT_TRUE(says(outcome.output, "'" + std::string(none) + "' is not the number of a process"));
+  }
   if (::geteuid() != 0) GTEST_SKIP() << "only root can ask as another user";
   const pid_t pid = start({shim()});
   RunningCli asking({"check", "--program", std::to_string(pid)}, with({}), test_user(10'001));
   EXPECT_EQ(asking.wait(), 1);
   EXPECT_TRUE(says(asking.said(), "you may not read /proc/" + std::to_string(pid) + "/maps"));
+}
+
+TEST_F(CheckProgram, TellsThatAProcessHasEndedAndIsNotWaitedFor) {
+  const pid_t pid = ::fork();
+  if (pid == 0) ::_exit(0);
+  siginfo_t ended{};
+  ASSERT_EQ(::waitid(P_PID, static_cast<id_t>(pid), &ended, WEXITED | WNOWAIT), 0);
+  EXPECT_TRUE(finds(check(pid), "process", "fail", "has ended; its parent has not noticed yet"));
+  ::waitpid(pid, nullptr, 0);
 }
 
 TEST_F(CheckProgram, WithoutABrokerTellsTheRest) {

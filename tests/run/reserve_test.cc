@@ -219,6 +219,44 @@ TEST_F(ReserveUnderPressure, EndsACommandThatDoesNotAnswerInTime) {
   EXPECT_EQ(running.wait(), 3);
 }
 
+TEST_F(ReserveUnderPressure, LeavesNoCommandBehindThatDoesNotHeedItsEnd) {
+  auto running = reserve("48MiB", {"--on-pressure", "trap '' TERM; echo hook $$; while :; do sleep 1; done"});
+  running.pid_of_command();
+  set_limit("40MiB");
+  EXPECT_TRUE(running.has_said("did not end in time"));
+  const std::string said = running.said();
+  const auto hook = static_cast<pid_t>(std::stol(said.substr(said.find("hook ") + 5)));
+  running.tell("quit\n");
+  EXPECT_EQ(running.wait(), 3);
+  EXPECT_TRUE(eventually([&] { return ::kill(-hook, 0) != 0; }));
+}
+
+TEST_F(ReserveUnderPressure, LeavesNothingBehindThatACommandHasStartedAndThatDoesNotHeedItsEnd) {
+  auto running =
+      reserve("48MiB",
+              {"--on-pressure", "(trap '' TERM; while :; do sleep 1; done) & echo hook $$; exec sleep 1000"});
+  running.pid_of_command();
+  set_limit("40MiB");
+  EXPECT_TRUE(running.has_said("did not end in time"));
+  const std::string said = running.said();
+  const auto hook = static_cast<pid_t>(std::stol(said.substr(said.find("hook ") + 5)));
+  EXPECT_TRUE(eventually([&] { return ::kill(-hook, 0) != 0; })) << "its first process heeds SIGTERM";
+  running.tell("quit\n");
+  EXPECT_EQ(running.wait(), 3);
+}
+
+TEST_F(ReserveUnderPressure, LeavesNoCommandBehindThatRunsWhenItEnds) {
+  auto running = reserve("48MiB", {"--on-pressure", "trap '' TERM; echo hook $$; while :; do sleep 1; done"});
+  running.pid_of_command();
+  set_limit("40MiB");
+  EXPECT_TRUE(running.has_said("hook "));
+  const std::string said = running.said();
+  const auto hook = static_cast<pid_t>(std::stol(said.substr(said.find("hook ") + 5)));
+  running.tell("quit\n");
+  EXPECT_EQ(running.wait(), 3);
+  EXPECT_TRUE(eventually([&] { return ::kill(-hook, 0) != 0; }));
+}
+
 TEST_F(ReserveUnderPressure, SaysThatNobodyCanBeAsked) {
   auto running = reserve("48MiB");
   running.pid_of_command();

@@ -32,6 +32,18 @@ TEST_F(Run, EndsAsTheCommandEnds) {
   EXPECT_TRUE(left_nothing());
 }
 
+TEST_F(Run, HasAServiceManagersVariablesNameTheCommand) {
+  const std::string script =
+      "export LISTEN_PID=$$ WATCHDOG_PID=$$ LISTEN_PIDFDID=7; exec \"$0\" run -- "
+      "/bin/sh -c 'echo =$(($$ - LISTEN_PID))=$(($$ - WATCHDOG_PID))=$LISTEN_PIDFDID='";
+  const auto meant = run(
+      {.program = "/bin/sh", .arguments = {"-c", script, cli_program().string()}, .environment = with({})});
+  EXPECT_TRUE(says(meant.output, "=0=0==")) << "a pidfd is of one process";
+  const auto others = gpumem({"run", "/bin/sh", "-c", "echo $LISTEN_PID:$WATCHDOG_PID:$LISTEN_PIDFDID"},
+                             {{"LISTEN_PID", "1"}, {"WATCHDOG_PID", "x"}, {"LISTEN_PIDFDID", "7"}});
+  EXPECT_TRUE(says(others.output, "1:x:7")) << "another process is meant";
+}
+
 TEST_F(Run, RemovesWhatOneThatWasKilledHasLeft) {
   auto killed = begin({"run", actor_program(), "signals"});
   auto alive = begin({"run", actor_program(), "signals"});
@@ -177,6 +189,16 @@ TEST_F(Run, WithoutRoomForAnAccountRunsTheCommandAndSaysSo) {
   EXPECT_EQ(outcome.status, 9);
   EXPECT_TRUE(says(outcome.output, "there will be no account of what the command has used: cannot make"));
   EXPECT_TRUE(says(outcome.output, "==\n"));
+}
+
+TEST_F(Run, TellsOfProcessesThatHadNoRoomForTheirAccount) {
+  EXPECT_TRUE(says(run_shell(": > $GPUMEM_ACCOUNT_FOLDER/account.7").output,
+                   "gpumem run: no room for the account of 1 process\n"));
+  const Outcome some =
+      run_shell(": > $GPUMEM_ACCOUNT_FOLDER/account.7; : > $GPUMEM_ACCOUNT_FOLDER/account.8; " +
+                actor_program().string() + " account 1048576 0 0 0 exit");
+  EXPECT_TRUE(
+      says(some.output, "peak 1MiB, waited 0ms, no room for the account of 2 processes, nothing denied"));
 }
 
 TEST_F(Run, DoesNotBelieveWhatIsNoAccount) {

@@ -1,9 +1,12 @@
 // `gpumem run` stands for its command: towards signals, and on a terminal.
 #include <poll.h>
 #include <sys/ioctl.h>
+#include <sys/wait.h>
 
 #include <csignal>
+#include <thread>
 
+#include "client/cli/run/command.h"
 #include "tests/run/fixture.h"
 
 namespace gpumem::test {
@@ -113,6 +116,69 @@ TEST_F(RunSignals, ThatEndTheCommandEndIt) {
   running.child().signal(SIGUSR1);
   EXPECT_EQ(running.wait(), -SIGUSR1);
   EXPECT_TRUE(left_nothing());
+}
+
+/// Has another process send a signal, and waits for its end.
+void have_sent(pid_t to, int number) {
+  const pid_t sender = ::fork();
+  if (sender == 0) ::_exit(::kill(to, number));
+  ::waitpid(sender, nullptr, 0);
+}
+
+/// In a process and a group of its own: starts the actor, and has `while_starting` send signals when the new
+/// process is there and has not begun. Passes signals on once the actor has said `ready`.
+template <class WhileStarting>
+[[noreturn]] void stand_for_the_actor(const std::string& output, const WhileStarting& while_starting) {
+  ::setpgid(0, 0);
+  const int written = ::open(output.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
+  std::array<int, 2> input{};
+  if (::pipe2(input.data(), O_CLOEXEC) != 0) ::_exit(125);
+  ::dup2(input[0], STDIN_FILENO);
+  ::dup2(written, STDOUT_FILENO);
+  sigset_t blocked;  // until the actor can tell of them
+  ::sigfillset(&blocked);
+  ::sigprocmask(SIG_SETMASK, &blocked, nullptr);
+  const cli::Signals signals;
+  auto started = cli::Command::start({{actor_program().string(), "signals"},
+                                      cli::own_environment(),
+                                      {},
+                                      [&](pid_t) { return while_starting(), Result<void>(); }},
+                                     signals);
+  const auto text = [&] { return read_file(output); };
+  if (!started || !eventually([&] { return text().find("ready") != std::string::npos; })) ::_exit(124);
+  have_sent(::getpid(), SIGUSR2);  // behind those that are to be passed on
+  std::thread([&] {
+    eventually([&] { return text().find("got 12") != std::string::npos; });
+    static_cast<void>(::write(input[1], "quit\n", 5) == 5);
+  }).detach();
+  const int status = started->wait(signals);
+  ::_exit(WIFEXITED(status) ? WEXITSTATUS(status) : 123);
+}
+
+struct SignalsAtTheBeginning : testing::Test {
+  /// How often the actor has said that it got SIGUSR1.
+  template <class WhileStarting>
+  int times(const WhileStarting& while_starting) {
+    const std::string output = (folder_.path() / "said").string();
+    const pid_t pid = ::fork();
+    if (pid == 0) stand_for_the_actor(output, while_starting);
+    int status = 0;
+    EXPECT_EQ(::waitpid(pid, &status, 0), pid);
+    const std::string said = read_file(output);
+    EXPECT_EQ(WEXITSTATUS(status), 3) << said;
+    int count = 0;
+    for (auto at = said.find("got 10"); at != std::string::npos; at = said.find("got 10", at + 1)) ++count;
+    return count;
+  }
+  TemporaryFolder folder_;
+};
+
+TEST_F(SignalsAtTheBeginning, OfTheGroupReachTheCommandOnce) {
+  EXPECT_EQ(times([] { have_sent(0, SIGUSR1); }), 1);
+}
+
+TEST_F(SignalsAtTheBeginning, OfItselfAreStillPassedOn) {
+  EXPECT_EQ(times([] { have_sent(::getpid(), SIGUSR1); }), 1);
 }
 
 // What comes while `gpumem run` waits for a broker that does not answer.

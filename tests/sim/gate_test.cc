@@ -125,10 +125,9 @@ TEST_F(Gates, CostOfCapturedBytesIsThatOfEachLaunch) {
 
 TEST_F(Gates, CallThatIsNotSimulatedIsRefusedAndNamedOnce) {
   testing::internal::CaptureStderr();
-  CUmodule module = nullptr;
-  EXPECT_EQ(cuModuleLoad(&module, "none"), CUDA_ERROR_NOT_SUPPORTED);
-  EXPECT_EQ(cuModuleLoad(&module, "none"), CUDA_ERROR_NOT_SUPPORTED);
-  EXPECT_EQ(testing::internal::GetCapturedStderr(), "gpumem-sim: cuModuleLoad is not simulated\n");
+  EXPECT_EQ(cuTexObjectDestroy(0), CUDA_ERROR_NOT_SUPPORTED);
+  EXPECT_EQ(cuTexObjectDestroy(0), CUDA_ERROR_NOT_SUPPORTED);
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "gpumem-sim: cuTexObjectDestroy is not simulated\n");
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 //   broker
 //   test_client contained WORD...             the same, as the first process of a PID namespace
 //   test_client contained-user WORD...        and of a user namespace
+//   test_client within PID WORD...            the same, in the PID namespace of that process's children
 #include "tests/support/test_client.h"
 
 #include <poll.h>
@@ -55,17 +56,22 @@ int hold(const std::string& folder, const std::string& bytes) {
   return 0;
 }
 
-// Goes on in namespaces of its own; unshare(1) stays its parent. Returns if there is no unshare(1).
-int contain(const std::string& how, const std::vector<std::string>& words) {
-  std::vector<std::string> line{"unshare", "--pid", "--fork", "--kill-child", "--mount-proc"};
-  if (how == "contained-user") line.insert(line.end(), {"--user", "--map-root-user"});
+// Goes on as a child of the program that `line` begins with. Returns if there is no such program.
+int go_on_by(std::vector<std::string> line, const std::vector<std::string>& words) {
+  const std::string program = "/usr/bin/" + line.front();
   line.push_back(std::filesystem::read_symlink("/proc/self/exe"));
   line.insert(line.end(), words.begin(), words.end());
   std::vector<char*> arguments;
   for (std::string& word : line) arguments.push_back(word.data());
   arguments.push_back(nullptr);
-  ::execv("/usr/bin/unshare", arguments.data());
+  ::execv(program.c_str(), arguments.data());
   return 2;
+}
+
+int contain(const std::string& how, const std::vector<std::string>& words) {
+  std::vector<std::string> line{"unshare", "--pid", "--fork", "--kill-child", "--mount-proc"};
+  if (how == "contained-user") line.insert(line.end(), {"--user", "--map-root-user"});
+  return go_on_by(std::move(line), words);
 }
 
 }  // namespace
@@ -76,6 +82,9 @@ int main(int argc, char** argv) {
   const std::vector<std::string> words(argv + 1, argv + argc);
   if (words.size() > 1 && words[0].starts_with("contained"))
     return contain(words[0], {words.begin() + 1, words.end()});
+  if (words.size() > 2 && words[0] == "within")
+    return go_on_by({"nsenter", "--pid=/proc/" + words[1] + "/ns/pid_for_children"},
+                    {words.begin() + 2, words.end()});
   if (words.size() == 3 && words[0] == "used") return print_used(words[1], words[2]);
   if (words.size() == 3 && words[0] == "hold") return hold(words[1], words[2]);
   const char* folder = std::getenv("GPUMEM_RUNTIME_DIR");

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "base/packet.h"
+#include "gpumem/result.h"
 #include "proto/lane.h"
 #include "proto/lane/frames.h"
 
@@ -82,7 +83,7 @@ class LoadedSession {
     receive([&](const lane::Incoming& frame) {
       switch (step_) {
         case 0: last = note_growth(frame); break;
-        case 1: whole<lane::Explained>(frame); break;
+        case 1: note_standing(frame); break;
         case 2:
           whole<lane::Done>(frame);
           lease_ = 0;
@@ -125,6 +126,12 @@ class LoadedSession {
     lease_ = granted.leases[0].lease;
     send(lane::Accept{granted.grant});
     return true;
+  }
+  // All sessions are one user's, which is told so many times a second.
+  static void note_standing(const lane::Incoming& frame) {
+    if (frame.header.kind != lane::Kind::kFailed) return static_cast<void>(whole<lane::Explained>(frame));
+    if (whole<lane::Failed>(frame).code != static_cast<std::uint64_t>(Code::kResourceExhausted))
+      fail("an explanation failed");
   }
   void give_back() {
     lane::Return body{};

@@ -16,6 +16,7 @@ struct PublicationOptions {
   bool keep = false;                    ///< leaves it behind at once
   std::chrono::milliseconds linger{0};  ///< of a kept one: so long after the last process; zero: for ever
   std::string charge = "publisher";     ///< or shared: those who map it pay parts
+  bool deduplicate = false;             ///< uses the memory of a region of the same bytes, if there is one
   std::chrono::milliseconds wait{0};    ///< for memory that others hold
   bool json = false;
 };

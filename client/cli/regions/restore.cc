@@ -5,6 +5,8 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <optional>
+#include <utility>
 
 #include "base/unique_fd.h"
 #include "client/cli/regions/saved_region.h"
@@ -22,6 +24,7 @@ class SavedFile : public RegionSource {
   std::uint64_t layout() const override { return head_.layout; }
   std::array<unsigned char, 32> digest() const override { return head_.digest; }
   Result<std::size_t> read(std::span<char> piece) override;
+  Result<void> rewind() override;
   Result<void> check() override;
 
  private:
@@ -30,7 +33,7 @@ class SavedFile : public RegionSource {
   const std::filesystem::path path_;
   UniqueFd file_;
   SavedHead head_;
-  Checksum checksum_;
+  std::optional<Checksum> checksum_;
   std::uint64_t done_ = 0;
 };
 
@@ -50,7 +53,17 @@ Result<void> SavedFile::open() {
   const auto head = SavedHead::parse(text, static_cast<std::uint64_t>(found.st_size));
   if (!head) return head.error().in(name());
   head_ = *head;
-  checksum_.add_head(head_);
+  checksum_.emplace().add_head(head_);
+  done_ = 0;
+  return {};
+}
+
+// The head is not read again: it is in the publication's terms already.
+Result<void> SavedFile::rewind() {
+  if (::lseek(file_.get(), SavedHead::kBytes, SEEK_SET) < 0)
+    return errno_error(errno, "cannot read " + name());
+  checksum_.emplace().add_head(head_);
+  done_ = 0;
   return {};
 }
 
@@ -70,12 +83,12 @@ Result<std::size_t> SavedFile::read(std::span<char> piece) {
                  name() + ": it was truncated while it was read, at byte " + std::to_string(done_)};
   }
   done_ += *count;
-  checksum_.add(piece.first(*count));
+  checksum_->add(piece.first(*count));
   return count;
 }
 
 Result<void> SavedFile::check() {
-  if (checksum_.finish() == head_.checksum) return {};
+  if (checksum_->finish() == head_.checksum) return {};
   return Error{
       Code::kInvalidArgument,
       name() + ": its content has changed since it was written; nothing is published. Save the region again"};
@@ -86,6 +99,10 @@ Result<void> SavedFile::check() {
 int restore_region(const PublicationOptions& options, const std::filesystem::path& file) {
   SavedFile source(file);
   return publish_source(options, source);
+}
+
+std::unique_ptr<RegionSource> saved_file(std::filesystem::path path) {
+  return std::make_unique<SavedFile>(std::move(path));
 }
 
 }  // namespace gpumem::cli

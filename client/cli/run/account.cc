@@ -47,15 +47,14 @@ std::optional<ProcessAccount> read_account(const std::filesystem::path& file, pi
   const UniqueFd opened(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   struct stat info {};
   if (!opened.valid() || ::fstat(opened.get(), &info) != 0 || !S_ISREG(info.st_mode)) return std::nullopt;
+  if (info.st_size == 0) return ProcessAccount{pid, {}, {}, 0, {}, false};
   shim::AccountPage page{};
   if (::pread(opened.get(), &page, sizeof page, 0) != sizeof page || page.magic != shim::kAccountMagic)
     return std::nullopt;
   constexpr std::uint64_t kLongest = std::uint64_t{1} << 62;
-  return ProcessAccount{pid,
-                        {page.peak_bytes},
-                        std::chrono::nanoseconds(std::min(page.waited_ns, kLongest)),
-                        page.denials,
-                        {page.last_denied_bytes}};
+  return ProcessAccount{
+      pid,          {page.peak_bytes},        std::chrono::nanoseconds(std::min(page.waited_ns, kLongest)),
+      page.denials, {page.last_denied_bytes}, true};
 }
 
 UniqueFd open_folder(const std::filesystem::path& path) {
@@ -135,8 +134,12 @@ std::vector<ProcessAccount> AccountFolder::read() const {
   return accounts;
 }
 
-std::string account_text(const std::vector<ProcessAccount>& accounts) {
-  if (accounts.empty()) return "no process of the command used the GPU through gpumem";
+std::string account_text(std::vector<ProcessAccount> accounts) {
+  const auto without = std::erase_if(accounts, [](const ProcessAccount& one) { return !one.is_kept; });
+  if (accounts.empty() && without == 0) return "no process of the command used the GPU through gpumem";
+  std::string missing =
+      "no room for the account of " + std::to_string(without) + (without == 1 ? " process" : " processes");
+  if (accounts.empty()) return missing;
   ProcessAccount all;
   Bytes largest;
   for (const ProcessAccount& one : accounts) {
@@ -152,6 +155,7 @@ std::string account_text(const std::vector<ProcessAccount>& accounts) {
   if (accounts.size() > 1)
     text += " in " + std::to_string(accounts.size()) + " processes (the largest " + to_string(largest) + ")";
   text += ", waited " + span_text(std::chrono::floor<std::chrono::milliseconds>(all.waited));
+  if (without != 0) text += ", " + missing;
   if (all.denials == 0) return text + ", nothing denied";
   text += ", " + std::to_string(all.denials) + (all.denials == 1 ? " request denied" : " requests denied");
   return all.last_denied.is_zero() ? text : text + " (the last: " + to_string(all.last_denied) + ")";

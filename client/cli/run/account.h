@@ -21,6 +21,7 @@ struct ProcessAccount {
   std::chrono::nanoseconds waited{0};
   std::uint64_t denials = 0;
   Bytes last_denied;
+  bool is_kept = true;  ///< false: there was no room for it, and nothing else is known
 };
 
 /// The folder in which the processes of a command write their accounts. Only this user may enter it. It is
@@ -38,7 +39,7 @@ class AccountFolder {
 
   const std::filesystem::path& path() const { return path_; }
   /// The accounts that are there, those of inner folders with them, by pid. Files that are no account are
-  /// left out.
+  /// left out; empty ones are of processes that had no room for theirs.
   std::vector<ProcessAccount> read() const;
 
  private:
@@ -52,6 +53,6 @@ class AccountFolder {
 };
 
 /// One line: peak, time waited, what was denied, over all processes.
-std::string account_text(const std::vector<ProcessAccount>& accounts);
+std::string account_text(std::vector<ProcessAccount> accounts);
 
 }  // namespace gpumem::cli

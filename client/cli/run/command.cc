@@ -1,12 +1,17 @@
 #include "client/cli/run/command.h"
 
-#include <fcntl.h>
+#include <poll.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <fstream>
+#include <string_view>
 
 #include "base/exec_words.h"
 #include "client/cli/run/wake_again.h"
@@ -14,29 +19,70 @@
 namespace gpumem::cli {
 namespace {
 
-[[noreturn]] void fail(int pipe, int number) {
-  static_cast<void>(::write(pipe, &number, sizeof number) == sizeof number);
+// A word over the channel between a command and the process that starts it; none at its end.
+std::optional<int> receive(int channel, int flags = 0) {
+  int word = 0;
+  ssize_t count = 0;
+  while ((count = ::recv(channel, &word, sizeof word, flags)) < 0 && errno == EINTR) {
+  }
+  return count == sizeof word ? std::optional(word) : std::nullopt;
+}
+
+bool send(int channel, int word) { return ::send(channel, &word, sizeof word, MSG_NOSIGNAL) == sizeof word; }
+
+[[noreturn]] void fail(int channel, int number) {
+  static_cast<void>(send(channel, number));
   ::_exit(kOwnFailure);
 }
 
-// Between fork and exec: other threads may have held any lock.
-[[noreturn]] void become(const CommandOptions& options, char** words, char** environment,
-                         const Signals& signals, int failed) {
-  if (options.before_exec && !options.before_exec()) fail(failed, -1);
-  signals.restore_child_signal();
-  ::sigprocmask(SIG_SETMASK, &signals.before(), nullptr);
-  ::execvpe(words[0], words, environment);
-  fail(failed, errno);
+/// Between fork and exec: other threads may have held any lock.
+struct Birth {
+  const CommandOptions& options;
+  char** words;
+  char** environment;
+  const Signals& signals;
+  int own, starters;  ///< the ends of the channel
+
+  [[noreturn]] void become() const {
+    ::close(starters);  // so that the other process's end is seen
+    if (options.before_exec && !options.before_exec()) fail(own, -1);
+    if (!receive(own)) ::_exit(kOwnFailure);
+    for (char** entry = environment; *entry != nullptr; ++entry) name_this_process(*entry);
+    signals.restore_child_signal();
+    ::sigprocmask(SIG_SETMASK, &signals.before(), nullptr);
+    ::execvpe(words[0], words, environment);
+    fail(own, errno);
+  }
+  // The last word of `entry`, if it is the room for a pid.
+  static void name_this_process(char* entry) {
+    char* const room = std::strstr(entry, kRoomForPid.data());
+    if (room == nullptr) return;
+    *std::to_chars(room, room + kRoomForPid.size(), ::getpid()).ptr = '\0';
+  }
+  static constexpr std::string_view kRoomForPid = "\x01pid of it\x01";
+};
+
+// A service manager names the process that it means, and starts this one: sd_listen_fds(3),
+// sd_watchdog_enabled(3).
+void mean_the_command(Environment& environment) {
+  const std::string own = std::to_string(::getpid());
+  for (const char* name : {"LISTEN_PID", "WATCHDOG_PID"}) {
+    const auto found = environment.find(name);
+    if (found == environment.end() || found->second != own) continue;
+    found->second = Birth::kRoomForPid;
+    if (found->first == "LISTEN_PID") environment.erase("LISTEN_PIDFDID");  // of this process, too
+  }
 }
 
-// Of the child: why it could not become the program; 0 if it has.
-int failure_of(int pipe) {
-  int number = 0;
-  ssize_t count = 0;
-  while ((count = ::read(pipe, &number, sizeof number)) < 0 && errno == EINTR) {
-  }
-  return count == sizeof number ? number : 0;
+// Whether `pid` is the service manager that has started this process.
+bool is_service_manager(pid_t pid) {
+  if (pid <= 0 || pid != ::getppid()) return false;
+  std::ifstream file("/proc/" + std::to_string(pid) + "/comm");
+  std::string name;
+  return std::getline(file, name) && name == "systemd";
 }
+
+constexpr std::chrono::milliseconds kManagerPatience{100};
 
 }  // namespace
 
@@ -57,63 +103,96 @@ std::vector<std::string> assignments(const Environment& environment) {
   return texts;
 }
 
+bool reap_next(const OtherEnded& ended) {
+  siginfo_t one{};
+  if (::waitid(P_ALL, 0, &one, WEXITED | WNOHANG | WNOWAIT) != 0 || one.si_pid == 0) return false;
+  const int dumped = one.si_code == CLD_DUMPED ? WCOREFLAG : 0;
+  ended(one.si_pid, one.si_code == CLD_EXITED ? W_EXITCODE(one.si_status, 0) : one.si_status | dumped);
+  ::waitpid(one.si_pid, nullptr, WNOHANG);
+  return true;
+}
+
 Result<Command, CommandError> Command::start(const CommandOptions& options, const Signals& signals) {
   std::vector<std::string> words = options.words;
-  std::vector<std::string> texts = assignments(options.environment);
+  Environment meant = options.environment;
+  mean_the_command(meant);
+  std::vector<std::string> texts = assignments(meant);
   const std::vector<char*> arguments = exec_words(words);
   const std::vector<char*> environment = exec_words(texts);
   std::array<int, 2> ends{};
-  if (::pipe2(ends.data(), O_CLOEXEC) != 0) return CommandError(errno_error(errno, "cannot make a pipe"));
-  const UniqueFd read_end(ends[0]);
-  UniqueFd write_end(ends[1]);
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) != 0)
+    return CommandError(errno_error(errno, "cannot make a socket"));
+  const UniqueFd channel(ends[0]);
+  UniqueFd theirs(ends[1]);
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   const pid_t pid = ::fork();
   if (pid < 0) return CommandError(errno_error(errno, "cannot start a process"));
   if (pid == 0) {
-    become(options, const_cast<char**>(arguments.data()), const_cast<char**>(environment.data()), signals,
-           write_end.get());
+    Birth{options,
+          const_cast<char**>(arguments.data()),
+          const_cast<char**>(environment.data()),
+          signals,
+          theirs.get(),
+          channel.get()}
+        .become();
   }
-  write_end.reset();
+  theirs.reset();
   const Result<void> prepared = options.meanwhile ? options.meanwhile(pid) : Result<void>();
-  const int number = failure_of(read_end.get());
-  if (number == 0) return Command(pid);
-  ::waitpid(pid, nullptr, 0);
+  Command command(pid);
+  const int number = command.begin(channel.get(), signals);
+  if (number == 0) return command;
+  if (!command.ended_) ::waitpid(pid, nullptr, 0);
   if (!prepared) return CommandError(prepared.error());
   if (number < 0) return CommandError({Code::kInternal, "'" + words[0] + "' could not be prepared"});
   return CommandError(errno_error(number, "cannot run '" + words[0] + "'"),
                       number == ENOENT ? kNotFound : kNotExecutable);
 }
 
-int Command::wait(const Signals& signals, const OtherEnded& other_ended) {
-  GroupSentinel
-      sentinel;  // behind the program: no signal is taken for one that has reached it before it was there
-  for (;;) {
-    const signalfd_siginfo signal = signals.next();
-    if (signal.ssi_signo != SIGCHLD) {
-      pass_on(signal, sentinel);
-    } else if (const auto ended = reap(other_ended, sentinel)) {
-      return *ended;
-    }
+// The new process keeps signals pending until it begins. So each can be passed on to it that has come before
+// the sentinel was there, and nothing tells whose it was: one that it has got already is not got twice. That
+// is not so of real-time signals, which are queued.
+int Command::begin(int channel, const Signals& signals) {
+  sentinel_ = GroupSentinel();
+  while (const auto signal = signals.next_before(-1, std::chrono::milliseconds(0))) heed(*signal, {});
+  has_begun_ = true;
+  static_cast<void>(send(channel, 0));  // it may have ended
+  for (pollfd told{channel, POLLIN, 0}; !ended_ && ::poll(&told, 1, 0) != 1;) {
+    if (const auto signal = signals.next_before(channel, std::chrono::milliseconds(-1))) heed(*signal, {});
   }
+  return receive(channel, MSG_DONTWAIT).value_or(0);
+}
+
+int Command::wait(const Signals& signals, const OtherEnded& other_ended) {
+  while (!ended_) heed(signals.next(), other_ended);
+  return *ended_;
+}
+
+void Command::heed(const signalfd_siginfo& signal, const OtherEnded& other_ended) {
+  if (signal.ssi_signo == SIGCHLD)
+    reap(other_ended);
+  else if (!ended_)
+    pass_on(signal);
 }
 
 // Several ends may be told of by one signal.
-std::optional<int> Command::reap(const OtherEnded& other_ended, GroupSentinel& sentinel) {
-  std::optional<int> ended;
-  int status = 0;
-  pid_t pid = 0;
-  while ((pid = ::waitpid(-1, &status, WNOHANG | WUNTRACED)) > 0) {
-    if (pid != pid_) {
-      if (!WIFSTOPPED(status) && !sentinel.note_end(pid) && other_ended) other_ended(pid, status);
-    } else if (WIFSTOPPED(status)) {
+void Command::reap(const OtherEnded& other_ended) {
+  for (int status = 0; !ended_ && ::waitpid(pid_, &status, WNOHANG | WUNTRACED) > 0;) {
+    if (WIFSTOPPED(status)) {
       const WakeAgain wake(pid_);
       waker_ = wake.watcher();
       if (!goes_on()) stop_self();  // so that whoever waits for this process, such as a shell, learns of it
     } else {
-      ended = status;
+      ended_ = status;
     }
   }
-  return ended;
+  const auto note = [&](pid_t pid, int status) {
+    if (pid == pid_ && !ended_)
+      ended_ = status;
+    else if (!sentinel_.note_end(pid) && other_ended)
+      other_ended(pid, status);
+  };
+  while (reap_next(note)) {
+  }
 }
 
 // Whether the command has been continued since it was seen to have stopped.
@@ -123,14 +202,22 @@ bool Command::goes_on() const {
          continued.si_pid == pid_;
 }
 
-// A program that has left the group does not get what is sent to it; what the terminal sends is not for it.
-void Command::pass_on(const signalfd_siginfo& signal, GroupSentinel& sentinel) const {
+// Whether a signal that this process has got has been sent to the command, too. One that has left the group
+// does not get what is sent to it; what the terminal sends is not for it. A service manager sends to all
+// processes of its unit, one after the other, or to this one alone (systemd.kill(5)).
+bool Command::has_got(const signalfd_siginfo& signal) {
+  const int number = static_cast<int>(signal.ssi_signo);
+  const auto sender = static_cast<pid_t>(signal.ssi_pid);
+  if (sentinel_.has_received(number)) return ::getpgid(pid_) == ::getpgrp() || is_service_manager(sender);
+  if (signal.ssi_code == SI_KERNEL) return true;
+  return is_service_manager(sender) && sentinel_.receives_within(number, kManagerPatience);
+}
+
+void Command::pass_on(const signalfd_siginfo& signal) {
   const auto sender = static_cast<pid_t>(signal.ssi_pid);
   if (sender == ::getpid() || sender == waker_) return;  // the first: SIGPIPE of what is said here
-  const int number = static_cast<int>(signal.ssi_signo);
-  const bool is_of_group = sentinel.has_received(number) && ::getpgid(pid_) == ::getpgrp();
-  const bool is_of_terminal = signal.ssi_code == SI_KERNEL;
-  if (!is_of_terminal && !is_of_group) ::kill(pid_, number);
+  const bool has_got_it = has_got(signal);
+  if (!has_begun_ || !has_got_it) ::kill(pid_, static_cast<int>(signal.ssi_signo));
 }
 
 bool Command::leaves_others() {

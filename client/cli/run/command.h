@@ -44,15 +44,20 @@ struct CommandError : Error {
       : Error(std::move(error)), status(with) {}
 };
 
-/// Told of the end of a child that is not the command: its pid, and what waitpid() tells.
+/// Told of the end of a child that is not the command: its pid, and what waitpid() tells. It is not waited
+/// for yet, so that its pid, and the group of that number, are nobody else's.
 using OtherEnded = std::function<void(pid_t, int)>;
+
+/// Waits for a child that has ended, if there is one. False: there is none.
+bool reap_next(const OtherEnded& ended);
 
 /// A program that this process stands for. It runs in this process's group, so the terminal treats both as
 /// one job. Descendants that it leaves behind become children of this process, which reaps them.
-/// Invariant  the program is waited for, or has not been started.
+/// Invariant  the program is waited for, or has not been started. Threads  of the one that started it.
 class Command {
  public:
-  /// Starts it, with the signal mask of `signals.before()`.
+  /// Starts it, with the signal mask of `signals.before()`. Signals that come meanwhile are passed on, too.
+  /// LISTEN_PID and WATCHDOG_PID name it if they have named this process; LISTEN_PIDFDID is left out then.
   /// Errors  no such program (kNotFound), or one that cannot be executed; no more processes; those of
   ///         `meanwhile`; kInternal (before_exec has failed).
   static Result<Command, CommandError> start(const CommandOptions& options, const Signals& signals);
@@ -60,8 +65,8 @@ class Command {
   pid_t pid() const { return pid_; }
 
   /// Passes signals on to the program, stops and continues with it, and waits for its end. What the terminal
-  /// or another process sends to the whole group reaches the program by itself and is not passed on. Answers
-  /// what waitpid() tells.   Blocks.
+  /// or another process sends to the whole group, or a service manager to all of its unit, reaches the
+  /// program by itself and is not passed on. Answers what waitpid() tells.   Blocks.
   int wait(const Signals& signals, const OtherEnded& other_ended = {});
 
   /// Whether a descendant still runs. To be asked when the program has ended.
@@ -69,12 +74,18 @@ class Command {
 
  private:
   explicit Command(pid_t pid) : pid_(pid) {}
+  int begin(int channel, const Signals& signals);
+  void heed(const signalfd_siginfo& signal, const OtherEnded& other_ended);
   bool goes_on() const;
-  std::optional<int> reap(const OtherEnded& other_ended, GroupSentinel& sentinel);
-  void pass_on(const signalfd_siginfo& signal, GroupSentinel& sentinel) const;
+  void reap(const OtherEnded& other_ended);
+  bool has_got(const signalfd_siginfo& signal);
+  void pass_on(const signalfd_siginfo& signal);
 
   pid_t pid_;
   pid_t waker_ = -1;  ///< the last process that continued this one, and not the command
+  GroupSentinel sentinel_ = GroupSentinel::none();
+  bool has_begun_ = false;    ///< to be the program: until then it blocks all signals
+  std::optional<int> ended_;  ///< what waitpid() has told
 };
 
 /// Ends this process as the command has ended: by the same signal. Answers the exit status, if it had one.

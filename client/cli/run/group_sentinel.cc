@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <fstream>
 #include <string>
+#include <thread>
 
 namespace gpumem::cli {
 namespace {
@@ -40,7 +41,7 @@ void await_group_signal() { static_cast<void>(::setpgid(0, ::getpgrp())); }
 
 }  // namespace
 
-GroupSentinel::GroupSentinel() {
+GroupSentinel::GroupSentinel() : pid_(-1) {
   const pid_t parent = ::getpid();
   pid_ = ::fork();
   if (pid_ == 0) watch(parent);
@@ -63,6 +64,16 @@ bool GroupSentinel::has_received(int signal) {
   next.carried_ = (carried_ | pending_of(pid_)) & ~asked;
   *this = std::move(next);
   return true;
+}
+
+bool GroupSentinel::receives_within(int signal, std::chrono::milliseconds patience) {
+  const auto end = std::chrono::steady_clock::now() + patience;
+  bool has = has_received(signal);
+  while (!has && std::chrono::steady_clock::now() < end) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    has = has_received(signal);
+  }
+  return has;
 }
 
 bool GroupSentinel::note_end(pid_t pid) {

@@ -1,6 +1,7 @@
 #pragma once
 #include <sys/types.h>
 
+#include <chrono>
 #include <cstdint>
 #include <utility>
 
@@ -11,6 +12,8 @@ namespace gpumem::cli {
 /// pending. The child ends with this process. Threads  of the one that made it.
 class GroupSentinel {
  public:
+  /// Of no group: no signal counts as its.
+  static GroupSentinel none() { return GroupSentinel(-1); }
   /// Without room for a process, no signal counts as the group's.
   GroupSentinel();
   ~GroupSentinel();
@@ -24,11 +27,15 @@ class GroupSentinel {
 
   /// Whether `signal`, which this process has received, was sent to its group. To be asked once for each.
   bool has_received(int signal);
+  /// The same for one that is sent to one process after the other: waits until it comes, or the time is over.
+  bool receives_within(int signal, std::chrono::milliseconds patience);
   /// It is no more: it was ended by somebody else, and waited for.
   bool note_end(pid_t pid);
 
  private:
-  pid_t pid_ = -1;
+  explicit GroupSentinel(pid_t pid) : pid_(pid) {}
+
+  pid_t pid_;
   std::uint64_t carried_ = 0;  ///< what the one before had pending, and nobody has asked for yet
 };
 

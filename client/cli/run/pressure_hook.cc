@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <csignal>
+#include <thread>
 #include <vector>
 
 #include "base/exec_words.h"
@@ -86,6 +87,7 @@ Result<void> PressureHook::ask(const PressureAsked& asked) {
 
 Result<void> PressureHook::run(const PressureAsked& asked) {
   std::unique_lock lock(mutex_);
+  end_overdue();
   is_running_ = true;  // before the command can have ended
   ended_.clear();
   auto pid = spawn_shell(command_, environment_of(asked));
@@ -95,25 +97,46 @@ Result<void> PressureHook::run(const PressureAsked& asked) {
                                          [&] { return is_stopped_ || ended_.contains(*pid); });
   is_running_ = false;
   const auto ended = ended_.find(*pid);
-  if (!in_time) {
+  if (ended == ended_.end()) {
     ::kill(-*pid, SIGTERM);  // with what it has started
-    return Error{Code::kDeadlineExceeded, "the command of --on-pressure did not end in time"};
+    overdue_ = *pid;
+    if (!in_time) return Error{Code::kDeadlineExceeded, "the command of --on-pressure did not end in time"};
+    await_overdue();
+    return Error{Code::kCancelled, "the command of --on-pressure was ended"};
   }
-  if (ended == ended_.end()) return Error{Code::kCancelled, "the command of --on-pressure still runs"};
   if (ended->second == 0) return {};
   return Error{Code::kAborted, "the command of --on-pressure has ended with " + ending_words(ended->second)};
 }
 
 void PressureHook::child_ended(pid_t pid, int status) {
   const std::scoped_lock lock(mutex_);
+  if (pid == overdue_) end_overdue();  // its group: when it is waited for, the number may be another's
   if (!is_running_) return;
   ended_[pid] = status;
   changed_.notify_all();
 }
 
+void PressureHook::end_overdue() {
+  if (overdue_ != 0) ::kill(-overdue_, SIGKILL);
+  overdue_ = 0;
+}
+
+// Nobody else reaps any more. The group is ended before its first process is waited for.
+void PressureHook::await_overdue() {
+  const auto end = std::chrono::steady_clock::now() + kLeast;
+  const pid_t pid = overdue_;
+  siginfo_t ended{};
+  while (::waitid(P_PID, static_cast<id_t>(pid), &ended, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+         ended.si_pid == 0 && std::chrono::steady_clock::now() < end)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  end_overdue();
+  ::waitpid(pid, nullptr, WNOHANG);
+}
+
 void PressureHook::stop() {
   const std::scoped_lock lock(mutex_);
   is_stopped_ = true;
+  end_overdue();
   changed_.notify_all();
 }
 

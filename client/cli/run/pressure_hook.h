@@ -37,22 +37,26 @@ class PressureHook {
   /// Returns when the program says that it has let go of memory: the command has ended with status 0, or the
   /// POST was answered with 200 to 299. The command has GPUMEM_ASKED_BYTES, GPUMEM_DEADLINE_SECONDS,
   /// GPUMEM_DEVICE and, if there is one, GPUMEM_COMMAND_PID; the POST's JSON has the same. Errors  kAborted
-  /// (another status), kUnavailable, kCancelled (stopped), kDeadlineExceeded (its time is over: it is ended).
-  /// Blocks.
+  /// (another status), kUnavailable, kCancelled (stopped), kDeadlineExceeded (its time is over: it is ended,
+  /// by SIGKILL before the next is asked if it has not heeded SIGTERM; what it has started and left in its
+  /// group, when it ends). Blocks.
   Result<void> ask(const PressureAsked& asked);
-  /// A child of this process has ended, with what waitpid() tells.
+  /// A child of this process has ended, with what waitpid() tells, and is not waited for yet.
   void child_ended(pid_t pid, int status);
-  /// ask() waits no longer.
+  /// ask() waits no longer. A command that runs is ended.
   void stop();
 
  private:
   PressureHook() = default;
   Result<void> run(const PressureAsked& asked);
+  void end_overdue();
+  void await_overdue();
 
   std::string command_;
   std::optional<HttpUrl> url_;
   std::mutex mutex_;
   std::condition_variable changed_;
+  pid_t overdue_ = 0;  ///< was asked to end, and has not: a group of its own
   bool is_running_ = false;
   bool is_stopped_ = false;
   std::map<pid_t, int> ended_;  ///< while a command runs: children that have

@@ -105,8 +105,8 @@ Result<void, CommandError> Reserving::begin_command() {
   auto started = Command::start(
       {options_.words, own_environment(), [&] { return handover->in_command(); }, meanwhile}, signals_);
   if (!started) return started.error();
-  command_ = *started;
-  reserve(std::move(session), started->pid());
+  command_ = std::move(*started);
+  reserve(std::move(session), command_->pid());
   return {};
 }
 
@@ -129,8 +129,8 @@ int Reserving::hold() {
     const signalfd_siginfo signal = signals_.next();
     if (signals_.asks_to_end(signal)) return 0;
     if (signal.ssi_signo == SIGTSTP) stop_self();
-    int status = 0;
-    for (pid_t pid = 0; (pid = ::waitpid(-1, &status, WNOHANG)) > 0;) hook_.child_ended(pid, status);
+    while (reap_next([this](pid_t pid, int status) { hook_.child_ended(pid, status); })) {
+    }
   }
 }
 

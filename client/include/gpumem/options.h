@@ -96,6 +96,18 @@ struct PublishOptions {
   std::chrono::milliseconds linger{0};
   /// All regions of an extent have the same.
   Charging charging = Charging::kPublisher;
+  /// A hash of all of its bytes, as SHA-256: who publishes the same finds it (Session::map_content). With one
+  /// the content cannot be committed. All zeros: none.
+  std::array<unsigned char, 32> content{};
+};
+
+/// By what a region of the session's own tenant is found.
+struct ContentOptions {
+  std::string device;  ///< UUID; empty: the first that both the broker and this process see
+  Bytes bytes;         ///< of the region
+  Bytes layout;        ///< so many of its last bytes say what is in it
+  std::array<unsigned char, 32> digest{};   ///< of the layout
+  std::array<unsigned char, 32> content{};  ///< a hash of all bytes, as of PublishOptions
 };
 
 /// Which region a handle names, and for how long.
@@ -116,6 +128,10 @@ struct RegionOptions {
   /// A kept region that no process has any more is this session's from now on: it lives as long as its
   /// memory.
   bool adopt = false;
+  /// UUID: of those regions of the name whose memory is of this device. Empty: of all.
+  std::string device{};
+  /// UUIDs of other devices that use the memory, too, from peer to peer.
+  std::vector<std::string> access{};
   /// How long to wait for the newest version to be published. Zero: not at all.
   std::chrono::milliseconds wait{0};
 #ifdef __cpp_lib_jthread

@@ -11,6 +11,32 @@
 
 namespace gpumem {
 
+namespace detail {
+
+/// The version that `call(options, version)` stores.
+template <class Call>
+Result<std::uint64_t> published(const PublishOptions& options, Call&& call) {
+  std::vector<const char*> readers;
+  for (const std::string& reader : options.readers) readers.push_back(reader.c_str());
+  gpumem_publish_options given = GPUMEM_PUBLISH_OPTIONS_INIT;
+  given.sharing = static_cast<gpumem_sharing>(options.sharing);
+  given.readers = readers.data();
+  given.reader_count = readers.size();
+  given.layout = options.layout.count;
+  std::copy(options.digest.begin(), options.digest.end(), given.digest);
+  given.life_ms = options.life.count();
+  given.keep = options.keep;
+  given.linger_ms = options.linger.count();
+  given.charging = static_cast<gpumem_charging>(options.charging);
+  std::copy(options.content.begin(), options.content.end(), given.content);
+  std::uint64_t version = 0;
+  const gpumem_status status = call(&given, &version);
+  if (status != GPUMEM_OK) return last_error(status);
+  return version;
+}
+
+}  // namespace detail
+
 /// Named memory that another process has published (Slice::publish), mapped into this one
 /// (Session::map_region): for reading, unless it was asked for to be written. It stays mapped when its
 /// publisher removes it, gives it back or ends; when nobody of the publisher's tenant has it any more, it is
@@ -23,6 +49,18 @@ class Region : public Import {
   std::uint64_t version() const { return info().version; }
   /// So many of the region's last bytes say what is in it.
   Bytes layout() const { return {info().layout}; }
+  /// Publishes the region, of this session's own tenant, once more: its memory has two names then. Returns
+  /// the version. It ends with the first, if that is removed while its publisher has it in a slice. The
+  /// memory goes on while a process of the tenant has it, or it is kept. Of `options`, the layout, the digest
+  /// and the content are the region's. Errors  kNotFound (the region has ended, or is another tenant's),
+  /// kFailedPrecondition (it has another
+  ///         charge; fewer may map it than the options allow; a broker that knows no contents), others as
+  ///         Slice::publish.
+  Result<std::uint64_t> publish(const std::string& name, const PublishOptions& options = {}) {
+    return detail::published(options, [&](const gpumem_publish_options* given, std::uint64_t* version) {
+      return gpumem_import_publish(c_handle(), name.c_str(), given, version);
+    });
+  }
   /// Says that this process, which has mapped the region writable, has changed its content: the generation is
   /// one higher. Returns it. The caller has synchronised the device first: the broker orders notifications,
   /// not memory. After a restart of the broker a commit may count twice.
@@ -74,28 +112,4 @@ struct Reservation {
   std::uint64_t number = 0;
 };
 
-namespace detail {
-
-/// The version that `call(options, version)` stores.
-template <class Call>
-Result<std::uint64_t> published(const PublishOptions& options, Call&& call) {
-  std::vector<const char*> readers;
-  for (const std::string& reader : options.readers) readers.push_back(reader.c_str());
-  gpumem_publish_options given = GPUMEM_PUBLISH_OPTIONS_INIT;
-  given.sharing = static_cast<gpumem_sharing>(options.sharing);
-  given.readers = readers.data();
-  given.reader_count = readers.size();
-  given.layout = options.layout.count;
-  std::copy(options.digest.begin(), options.digest.end(), given.digest);
-  given.life_ms = options.life.count();
-  given.keep = options.keep;
-  given.linger_ms = options.linger.count();
-  given.charging = static_cast<gpumem_charging>(options.charging);
-  std::uint64_t version = 0;
-  const gpumem_status status = call(&given, &version);
-  if (status != GPUMEM_OK) return last_error(status);
-  return version;
-}
-
-}  // namespace detail
 }  // namespace gpumem

@@ -6,6 +6,17 @@
 
 namespace gpumem::shim {
 
+/// Whether the driver may take `more` for the current context: as DeviceMemory::check_context. Without one,
+/// or a slice of its device, the driver decides.
+inline CUresult check_current_context(const char* call, Bytes more) {
+  const Process& process = Process::current();
+  if (!process.is_brokered()) return CUDA_SUCCESS;
+  const CurrentContext current = CurrentContext::get();
+  DeviceMemory* const memory =
+      current.result == CUDA_SUCCESS ? process.open_memory_of(current.device) : nullptr;
+  return memory != nullptr ? memory->check_context(call, more) : CUDA_SUCCESS;
+}
+
 /// Forwards a call that has the driver itself allocate memory in the current context: charges what `size_of`
 /// answers for the context's device, has `forward` allocate, and keeps the charge under the name that
 /// `name_of` answers then. What `size_of` answers nothing for is forwarded as it is.

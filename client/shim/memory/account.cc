@@ -35,10 +35,9 @@ Result<void> Account::show_in(const std::filesystem::path& folder) {
   if (!created) return created.error();
   const UniqueFd& fd = *created;
   // With its room: a page that the file system has none for ends the process at the first store.
-  if (const int full = ::posix_fallocate(fd.get(), 0, sizeof(AccountPage)); full != 0) {
-    ::unlink(file.c_str());
+  // The empty file tells that there was a process.
+  if (const int full = ::posix_fallocate(fd.get(), 0, sizeof(AccountPage)); full != 0)
     return errno_error(full, file);
-  }
   void* const mapped = ::mmap(nullptr, sizeof(AccountPage), PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
   if (mapped == MAP_FAILED) return errno_error(errno, file);
   auto* const page = static_cast<AccountPage*>(mapped);

@@ -15,7 +15,7 @@ namespace gpumem::shim {
 /// Threads  any.
 class Outside {
  public:
-  enum class Kind { kAddress, kArray, kMipmappedArray, kExternal, kHandle };
+  enum class Kind { kAddress, kArray, kMipmappedArray, kExternal, kModule, kLibrary, kHandle };
   /// What the program calls it by.
   struct Name {
     Kind kind = Kind::kAddress;
@@ -26,6 +26,10 @@ class Outside {
     explicit Name(CUarray array) : Name(Kind::kArray, array) {}
     explicit Name(CUmipmappedArray array) : Name(Kind::kMipmappedArray, array) {}
     explicit Name(CUexternalMemory memory) : Name(Kind::kExternal, memory) {}
+    explicit Name(CUmodule module) : Name(Kind::kModule, module) {}
+#if CUDA_VERSION >= 12000
+    explicit Name(CUlibrary library) : Name(Kind::kLibrary, library) {}
+#endif
     static Name of_handle(CUmemGenericAllocationHandle handle) {
       Name name(handle);
       name.kind = Kind::kHandle;

@@ -16,6 +16,9 @@ testing::AssertionResult ok(gpumem_status status);
 /// One that failed with `expected`, and in words that hold `words`.
 testing::AssertionResult fails(gpumem_status expected, gpumem_status status, const std::string& words = "");
 
+/// Whether `body` is true in a forked child.
+bool in_child(const std::function<bool()>& body);
+
 /// A session of the test's own, and what it opens; all is closed at the end, and the broker then charges
 /// nobody.
 class CAbiTest : public testing::Test {

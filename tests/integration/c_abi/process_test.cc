@@ -155,6 +155,38 @@ TEST_F(CProcess, CuPysRecycledBlocksWaitForTheWorkOfAllBlockingStreams) {
   gpumem_cupy_free(nullptr, block, 0);
 }
 
+/// What `gpumem quota set` says of this process's tenant, which has no name of its own.
+Outcome set_limit(const std::string& limit) {
+  return run({.program = cli_program(),
+              .arguments = {"quota", "set", "uid:" + std::to_string(::geteuid()), "--limit", limit},
+              .environment = {{"GPUMEM_RUNTIME_DIR", broker().folder()}}});
+}
+
+TEST_F(CProcess, PyTorchsPairFollowsAQuotaThatIsChangedUnderIt) {
+  GPUMEM_NEEDS_ROOT();
+  constexpr std::uint64_t kMuch = 64U << 20;
+  EXPECT_TRUE(ok(gpumem_allocator_trim(allocator(), GPUMEM_UNKNOWN_SIZE, nullptr)));
+  const Outcome lowered = set_limit("32MiB");
+  ASSERT_EQ(lowered.status, 0) << lowered.output;
+  EXPECT_THROW((void)gpumem_torch_alloc(kMuch, 0, nullptr), std::runtime_error);
+  const Outcome raised = set_limit("128MiB");
+  ASSERT_EQ(raised.status, 0) << raised.output;
+  void* const block = gpumem_torch_alloc(kMuch, 0, nullptr);
+  ASSERT_NE(block, nullptr) << "in the same allocator, whose limit is the tenant's as it is now";
+  EXPECT_EQ(set_limit("32MiB").status, 0);
+  *static_cast<volatile char*>(block) = 1;  // what it has, it keeps
+  try {
+    (void)gpumem_torch_alloc(kMuch, 0, nullptr);
+    FAIL() << "more than the limit";
+  } catch (const std::runtime_error& error) {
+    EXPECT_NE(std::string(error.what()).find("limit"), std::string::npos) << error.what();
+  }
+  gpumem_torch_free(block, kMuch, 0, nullptr);
+  EXPECT_EQ(set_limit("100%").status, 0);
+  void* const again = gpumem_torch_alloc(kMuch, 0, nullptr);
+  gpumem_torch_free(again, kMuch, 0, nullptr);
+}
+
 TEST_F(CProcess, ForkedChildIsToldThatItCannotUseTheDriverOfItsParent) {
   void* block = gpumem_torch_alloc(4096, 0, nullptr);
   const pid_t child = ::fork();

@@ -1,7 +1,7 @@
 # A machine with a systemd of its own, over this one's files: what it changes is its own, and ends with the script that
 # sources this. Needs root. $work: a folder of the script's own.
 # shellcheck shell=bash
-skip() { printf 'gpumem: skipped: package.service: %s\n' "$*"; exit 77; }
+skip() { printf 'gpumem: skipped: package.%s: %s\n' "$(basename "$0" .sh)" "$*"; exit 77; }
 fail() { printf 'service test: %s\n' "$*" >&2; show_logs >&2; exit 1; }
 step() { printf '%s\n' "$*"; : > "$work/said"; }
 

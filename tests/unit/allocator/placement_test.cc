@@ -35,7 +35,7 @@ struct Placing : EngineTest {
 };
 
 TEST_F(Placing, BlocksLieAtMultiplesOf256) {
-  for (const std::uint64_t bytes : {1, 255, 256, 257, 5000, 70'000, 1'000'001, 3 << 20}) {
+  for (const std::uint64_t bytes : {1u, 255u, 256u, 257u, 5000u, 70'000u, 1'000'001u, 3u << 20}) {
     EXPECT_EQ(allocate({bytes}) % 256, 0U) << bytes;
   }
 }

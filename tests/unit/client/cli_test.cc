@@ -135,6 +135,17 @@ TEST(SessionsView, HasALineForEverySlice) {
   EXPECT_EQ(sessions_text({}, noon()), "no sessions\n");
 }
 
+TEST(SessionsView, NamesASessionThatCannotBeSignalled) {
+  v1::ListSessionsResponse list = sessions();
+  EXPECT_EQ(sessions_text(list, noon()).find("cannot be signalled"), std::string::npos);
+  EXPECT_EQ(sessions_json(list)["sessions"][0]["cannot_be_signalled"], false);
+  list.mutable_sessions(0)->set_cannot_be_signalled(true);
+  EXPECT_NE(sessions_text(list, noon()).find("open, cannot be signalled"), std::string::npos);
+  EXPECT_EQ(sessions_json(list)["sessions"][0]["cannot_be_signalled"], true);
+  list.mutable_sessions(0)->set_ended(true);
+  EXPECT_NE(sessions_text(list, noon()).find("ended, cannot be signalled"), std::string::npos);
+}
+
 TEST(SessionsView, ShowsWhatASessionHasBesidesItsSlices) {
   v1::ListSessionsResponse list = sessions();
   v1::SharedMemory& shared = *list.mutable_sessions(0)->add_shared();

@@ -23,6 +23,7 @@ v1::RegionInfo region(const std::string& owner, const std::string& name, std::ui
   region.set_bytes(std::uint64_t{3} << 30);
   region.set_layout(100);
   region.set_digest(std::string(31, '\0') + "\xab");
+  region.set_memory(17);
   region.set_sharing(v1::SHARING_GROUP);
   v1::RegionCharge& charged = *region.add_charged();
   charged.set_session(7);
@@ -50,16 +51,30 @@ TEST(RegionsView, IsATableByOwnerNameAndVersion) {
   brief.set_sharing(v1::SHARING_NAMED);
   brief.add_readers("ann");
   brief.add_readers("lab");
+  brief.set_offset(std::uint64_t{2} << 20);
   const auto list = listed({region("bob", "b", 4), region("ann", "z", 9), brief, region("bob", "a", 3)});
   EXPECT_EQ(
       regions_text(list, high_noon()),
-      "OWNER  NAME  VERSION  GEN  DEVICE        SIZE  SHARING  CHARGE     SESSION   PID  MAPPED    AGE  "
-      "EXPIRES\n"
-      "ann    z           9    0  GPU-12345678  3GiB  group    publisher        7  4321       2  1h 0m  -\n"
-      "bob    a           3    0  GPU-12345678  3GiB  group    publisher        7  4321       2  1h 0m  -\n"
-      "bob    a           5   12  GPU-12345678  3GiB  ann,lab  publisher        7  4321       2  1h 0m  in "
-      "5m 0s\n"
-      "bob    b           4    0  GPU-12345678  3GiB  group    publisher        7  4321       2  1h 0m  -\n");
+      "OWNER  NAME  VERSION  GEN  DEVICE        SIZE   MEMORY  SHARING  CHARGE     SESSION   PID  MAPPED    "
+      "AGE  EXPIRES\n"
+      "ann    z           9    0  GPU-12345678  3GiB       17  group    publisher        7  4321       2  1h "
+      "0m  -\n"
+      "bob    a           3    0  GPU-12345678  3GiB       17  group    publisher        7  4321       2  1h "
+      "0m  -\n"
+      "bob    a           5   12  GPU-12345678  3GiB  17+2MiB  ann,lab  publisher        7  4321       2  1h "
+      "0m  in 5m 0s\n"
+      "bob    b           4    0  GPU-12345678  3GiB       17  group    publisher        7  4321       2  1h "
+      "0m  -\n");
+}
+
+TEST(RegionsView, TellsOfTheContentAndOfTheMemory) {
+  v1::RegionInfo sealed = region("bob", "weights", 3);
+  EXPECT_TRUE(regions_json(listed({sealed}))["regions"][0]["content"].is_null());
+  sealed.set_content(std::string(31, '\x01') + "\x7f");
+  const Json json = regions_json(listed({sealed}))["regions"][0];
+  EXPECT_EQ(json["content"].get<std::string>().substr(58), "01017f");
+  EXPECT_EQ(json["memory"], 17);
+  EXPECT_EQ(json["offset"], 0);
 }
 
 TEST(RegionsView, OfAKeptOneThatNoProcessHasSaysSo) {

@@ -2,6 +2,8 @@
 #include <future>
 #include <thread>
 
+#include "client/connection_attempt.h"
+#include "tests/support/eventually.h"
 #include "tests/unit/client/lane_fixture.h"
 
 namespace gpumem::client::test {
@@ -163,19 +165,74 @@ TEST_F(Unavailable, AnswerIsNoReasonToGiveTheOtherCallsUp) {
 }
 
 TEST_F(Unavailable, BrokerThatReadsNothingHoldsNoThreadUp) {
+  constexpr milliseconds kLong(1'000);
+  constexpr int kThreads = 16;
   FakeLane fake([&](int socket) {
     greet(socket);
     sleep();
   });
-  const auto lane = connected(fake, kShort);
+  const auto lane = connected(fake, kLong);
+  const auto before = Lane::Clock::now();
   std::vector<std::thread> threads;
-  for (int i = 0; i < 16; ++i) {
+  for (int i = 0; i < kThreads; ++i) {
     threads.emplace_back([&] {
       for (int round = 0; round < 100; ++round) EXPECT_EQ(grow(*lane).error().code, Code::kUnavailable);
     });
   }
   for (std::thread& thread : threads) thread.join();
+  EXPECT_LT(Lane::Clock::now() - before, kThreads * kLong / 2) << "one after another they would take longer";
   wake();
+}
+
+TEST_F(Unavailable, BrokerThatIsConnectedToIsWaitedForOnceAndMayAnswerLate) {
+  FakeLane fake([&](int socket) {
+    sleep();
+    greet(socket);
+    answer_all(socket);
+  });
+  ConnectionAttempt attempt({fake.folder(), "test", kShort});
+  const auto before = Lane::Clock::now();
+  for (int i = 0; i < 500; ++i) {
+    const auto refused = attempt.open();
+    ASSERT_FALSE(refused);
+    ASSERT_EQ(refused.error().code, Code::kUnavailable);
+    ASSERT_NE(refused.error().message.find("does not answer"), std::string::npos) << refused.error().message;
+  }
+  EXPECT_LT(Lane::Clock::now() - before, 100 * kShort) << "500 timeouts would take longer";
+  wake();
+  std::shared_ptr<Connection> connection;
+  EXPECT_TRUE(gpumem::test::eventually([&] {
+    auto opened = attempt.open();
+    if (opened) connection = *opened;
+    return opened.has_value();
+  }));
+  ASSERT_NE(connection, nullptr);
+  EXPECT_TRUE(is_heard_again(connection->lane()));
+}
+
+TEST_F(Unavailable, BrokerThatEndsWithoutAnAnswerIsFollowedByTheNext) {
+  FakeLane fake([&](int) { sleep(); },
+                [](int socket) {
+                  greet(socket);
+                  answer_all(socket);
+                });
+  ConnectionAttempt attempt({fake.folder(), "test", kShort});
+  EXPECT_EQ(attempt.open().error().code, Code::kUnavailable);
+  wake();
+  EXPECT_TRUE(gpumem::test::eventually([&] { return attempt.open().has_value(); }));
+}
+
+TEST_F(Unavailable, BrokerThatTakesNoConnectionsIsWaitedForOnce) {
+  const TemporaryFolder folder;
+  const std::filesystem::path socket = folder.path() / "lane.sock";
+  const UniqueFd listener = listen_at(socket);
+  std::vector<OwnFd> waiting;
+  for (auto one = connect_lane(socket, milliseconds(1)); one; one = connect_lane(socket, milliseconds(1)))
+    waiting.push_back(std::move(*one));
+  ConnectionAttempt attempt({folder.path().string(), "test", kShort});
+  const auto before = Lane::Clock::now();
+  for (int i = 0; i < 500; ++i) EXPECT_EQ(attempt.open().error().code, Code::kUnavailable);
+  EXPECT_LT(Lane::Clock::now() - before, 100 * kShort) << "500 timeouts would take longer";
 }
 
 TEST_F(Unavailable, BrokerThatHasGoneFailsEveryCall) {

@@ -87,6 +87,19 @@ TEST_F(BrokerExplain, NamesTheLimitThatStandsInTheWayAndWhatWouldHelp) {
   EXPECT_EQ(denial.holders[0].charged, mebibytes(24));
 }
 
+TEST_F(BrokerExplain, NamesTheSixteenLargestHoldersAlone) {
+  std::vector<SessionId> holders;
+  for (int i = 0; i < 17; ++i) {
+    holders.push_back(machine.connect(3));
+    machine.get(holders.back(), machine.slice(holders.back()), mebibytes(i == 3 ? 4 : 2));
+  }
+  machine.grow(cid, machine.slice(cid), mebibytes(20), seconds(9));
+  const Denial denial = denial_of(cid);
+  ASSERT_EQ(denial.holders.size(), 16u);
+  EXPECT_EQ(denial.holders[0].session, holders[3]);
+  EXPECT_EQ(denial.holders[15].session, holders[15]);
+}
+
 TEST_F(BrokerExplain, SaysThatMemoryBelowTheLimitIsOnItsWayBack) {
   const SliceId slice = machine.slice(bob);
   const Grant grant = machine.get(bob, slice, mebibytes(24));

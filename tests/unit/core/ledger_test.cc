@@ -134,8 +134,8 @@ TEST_F(LedgerTest, CountsWhatIsChargedOutsideThePoolAgainstLimitAndGuaranteeButN
 TEST_F(LedgerTest, LendsIdleGuaranteesButNotWhatTheirClaimsWaitFor) {
   ledger.set_lending(0, true);
   EXPECT_EQ(ledger.available(cid, 0), Bytes{100});
-  EXPECT_EQ(ledger.available(cid, 0, {30}), Bytes{70});
-  EXPECT_EQ(ledger.available(ann, 0, {90}), Bytes{30}) << "its own guarantee";
+  EXPECT_EQ(ledger.available(cid, 0, GrantTerms{Bytes{30}}), Bytes{70});
+  EXPECT_EQ(ledger.available(ann, 0, GrantTerms{Bytes{90}}), Bytes{30}) << "its own guarantee";
   ledger.reserve(cid, 0, {100});
   EXPECT_EQ(ledger.burst(cid, 0), Bytes{100});
   EXPECT_EQ(ledger.verdict(ann, 0, {1}), Verdict::kNoMemory);

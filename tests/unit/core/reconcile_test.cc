@@ -297,7 +297,7 @@ TEST_F(Reconciling, AProblemIsShownAndWhatWasSeenStays) {
 }
 
 TEST_F(Reconciling, IsToldOfWhatAppearsAndOfWhatGrowsMuch) {
-  for (const std::uint64_t size : {30, 60, 94, 95, 10, 74, 75})
+  for (const std::uint64_t size : {30u, 60u, 94u, 95u, 10u, 74u, 75u})
     look({{.pid = 77, .uid = 2, .own = mebibytes(size)}});
   std::vector<std::uint64_t> told;
   for (const Event& one : events(Event::Kind::kPastBroker)) told.push_back(one.bytes.count >> 20);

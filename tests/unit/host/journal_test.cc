@@ -81,6 +81,8 @@ std::vector<Checkpoint::Change> some_changes() {
           Checkpoint::ImportGone{ImportId{2}},
           Checkpoint::RegionGeneration{RegionId{5}, 9},
           Checkpoint::RegionGeneration{RegionId{6}, 2},
+          Checkpoint::RegionContent{RegionId{5}, {'c'}, true},
+          Checkpoint::RegionContent{RegionId{6}, {'d'}, false},
           Checkpoint::RegionHandle{{'r'}, SessionId{3}, RegionId{5}, since, 3},
           Checkpoint::RegionHandle{{'s'}, SessionId{3}, RegionId{5}, since, 1},
           Checkpoint::RegionHandle{{'s'}, SessionId{3}, RegionId{5}, since, 0},

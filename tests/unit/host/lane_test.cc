@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <functional>
 #include <utility>
@@ -148,7 +149,7 @@ TEST_F(LaneTest, RefusesWithTheReasonAndCloses) {
 
 TEST_F(LaneTest, TellsAcceptsInTheirOrder) {
   greet();
-  for (const std::uint64_t grant : {3, 1, 2}) {
+  for (const std::uint64_t grant : {3u, 1u, 2u}) {
     v1::ToBroker message;
     message.mutable_accept()->set_grant(grant);
     say(message);
@@ -383,6 +384,21 @@ TEST_F(LaneTest, HandsFramesOverAsTheyCome) {
   EXPECT_EQ(recorder.frames, (std::vector{hello, ping}));
 }
 
+TEST_F(LaneTest, HandsSixteenFramesOverAndLetsOthersHaveTheirTurn) {
+  constexpr std::size_t kFrames = 40;
+  EXPECT_TRUE(send_packet(client.get(), lane::Outgoing(lane::Hello{}, 1).bytes()));
+  EXPECT_TRUE(until([&] { return recorder.frames.size() == 1; }));
+  for (std::size_t i = 0; i < kFrames; ++i)
+    EXPECT_TRUE(send_packet(client.get(), lane::Outgoing(lane::Ping{}, 2 + i).bytes()));
+  std::size_t seen = 1, most = 0;
+  EXPECT_TRUE(until([&] {  // which lets one handler run at a time
+    most = std::max(most, recorder.frames.size() - seen);
+    seen = recorder.frames.size();
+    return seen == 1 + kFrames;
+  }));
+  EXPECT_EQ(most, 16U);
+}
+
 TEST_F(LaneTest, RefusesWhoHasNotSpokenInBothProtocols) {
   lane->refuse({Code::kResourceExhausted, "full"});
   EXPECT_EQ(heard().refused().message(), "full");
@@ -395,6 +411,31 @@ TEST_F(LaneTest, RefusesWhoHasNotSpokenInBothProtocols) {
 
 // The loop learns of the lane's end and of its process's end in one round. A lane that is made in between
 // takes the places of both descriptors in the loop.
+// The kernel refuses to watch a descriptor twice as it does where there is no room for one more.
+TEST(UnwatchedLane, IsAnErrorAndClosed) {
+  SocketDisposal disposal{true};
+  boost::asio::io_context loop;
+  UnreadDescriptors unread(loop, 1024, disposal);
+  std::array<int, 2> ends{};
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends.data()), 0);
+  const UniqueFd client(ends[1]);
+  boost::asio::posix::stream_descriptor watcher(loop, ends[0]);
+  PeerProcess peer;
+  peer.pidfd.reset(static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)));
+  Recorder recorder;
+  const auto lane = Lane::create(loop, {UniqueFd(ends[0]), std::move(peer)}, recorder, disposal, unread);
+  ASSERT_FALSE(lane);
+  EXPECT_EQ(lane.error().code, Code::kResourceExhausted);
+  EXPECT_NE(lane.error().message.find("cannot watch the connection"), std::string::npos);
+  watcher.release();
+  EXPECT_TRUE(test::eventually([&] {
+    char byte = 0;
+    return ::recv(client.get(), &byte, 1, MSG_DONTWAIT) == 0;
+  }));
+  loop.poll();
+  EXPECT_EQ(recorder.closures, 0) << "nobody has heard of it";
+}
+
 TEST(LaneReplacementTest, AnEndedProcessEndsNoLaneThatIsMadeInTheSameRound) {
   SocketDisposal disposal{true};
   boost::asio::io_context loop;

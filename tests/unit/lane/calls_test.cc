@@ -1,7 +1,9 @@
 // Whatever can be asked is asked by either transport, and says the same on both.
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <set>
+#include <sstream>
 
 #include "daemon/api/denial_numbers.h"
 #include "daemon/lane/session_calls.h"
@@ -29,6 +31,8 @@ Kind kind_of(const api::AwaitGeneration&) { return Kind::kAwaitGeneration; }
 Kind kind_of(const api::RemoveRegion&) { return Kind::kRemoveRegion; }
 Kind kind_of(const api::ExportRegion&) { return Kind::kExportRegion; }
 Kind kind_of(const api::MapHandle&) { return Kind::kMapHandle; }
+Kind kind_of(const api::PublishAlias&) { return Kind::kPublishAlias; }
+Kind kind_of(const api::MapContent&) { return Kind::kMapContent; }
 Kind kind_of(const api::Charge&) { return Kind::kCharge; }
 Kind kind_of(const api::Ping&) { return Kind::kPing; }
 Kind kind_of(const api::Spent&) { return Kind::kSpent; }
@@ -102,6 +106,93 @@ TEST_F(LaneCalls, OfUnknownKindsAreBroken) {
     const auto taken = receive(static_cast<Kind>(kind), 4000);
     EXPECT_FALSE(taken) << kind;
   }
+}
+
+// ---- Deadlines ----
+
+/// Keeps what is sent.
+struct RecordingSender final : core::PacketSender {
+  void send(SessionId, std::string_view bytes, std::span<const ExtentId>) override {
+    sent.emplace_back(bytes);
+  }
+  bool is_behind(SessionId) const override { return false; }
+  std::vector<std::string> sent;
+};
+
+struct PromptExecutor final : test::NoExecutor {
+  void after(std::function<void()> done) override { done(); }
+};
+
+/// A session whose requests come after their deadlines.
+struct LateCalls : testing::Test {
+  LateCalls() : broker(LaneCalls::policy()), calls(executor, sender) {
+    const auto opened = broker.open_session({.pid = 1, .uid = 1, .gids = {1}, .command = "test"}, "", now);
+    EXPECT_TRUE(opened);
+    session = *opened;
+  }
+  /// Whether the request `body` is not done because it is late.
+  template <class Body>
+  bool is_refused(const Body& body) {
+    sender.sent.clear();
+    EXPECT_TRUE(calls.receive(session, Outgoing(body, 1, 1).bytes(), broker, now));
+    if (sender.sent.size() != 1) return false;
+    const auto failed = body_of<Failed>(*parse(sender.sent[0]));
+    return failed && failed->code == static_cast<std::uint64_t>(Code::kDeadlineExceeded);
+  }
+
+  const core::TimePoint now{std::chrono::hours(1)};
+  PromptExecutor executor;
+  RecordingSender sender;
+  core::Broker broker;
+  SessionCalls calls;
+  SessionId session;
+};
+
+/// What docs/lane.md says of requests that come late.
+std::string page_on_late_requests() {
+  std::ifstream file(GPUMEM_LANE_PAGE);
+  std::stringstream page;
+  page << file.rdbuf();
+  const std::string text = page.str();
+  const auto begin = text.find("`DEADLINE_EXCEEDED`: ");
+  return begin == std::string::npos ? "" : text.substr(begin, text.find('.', begin) - begin);
+}
+
+TEST_F(LateCalls, AreRefusedIfThePageOfTheLaneSaysSo) {
+  const std::string page = page_on_late_requests();
+  EXPECT_NE(page, "");
+  const auto check = [&](std::string_view name, const auto& body) {
+    const bool is_named = page.find(" " + std::string(name) + ",") != std::string::npos ||
+                          page.find("\n" + std::string(name) + ",") != std::string::npos ||
+                          page.ends_with(" " + std::string(name));
+    EXPECT_EQ(is_refused(body), is_named) << name;
+  };
+  check("OpenSlice", OpenSlice{});
+  check("CloseSlice", CloseSlice{});
+  check("Grow", Grow{});
+  check("Return", Return{});
+  check("Charge", Charge{});
+  check("Ping", Ping{});
+  check("ExportHandle", ExportHandle{});
+  check("ImportHandle", ImportHandle{});
+  check("ReleaseImport", ReleaseImport{});
+  check("Describe", Describe{});
+  check("Explain", Explain{});
+  check("RevokeHandle", RevokeHandle{});
+  check("Publish", Publish{});
+  check("MapRegion", MapRegion{});
+  check("RemoveRegion", RemoveRegion{});
+  check("MapOrReserve", MapOrReserve{});
+  check("ReleaseReservation", ReleaseReservation{});
+  check("CommitRegion", CommitRegion{});
+  check("AwaitGeneration", AwaitGeneration{});
+  check("PublishShared", PublishShared{});
+  check("ExportRegion", ExportRegion{});
+  check("MapHandle", MapHandle{});
+  check("PublishContent", PublishContent{});
+  check("PublishAlias", PublishAlias{});
+  check("MapContent", MapContent{});
+  check("MapReplica", MapReplica{});
 }
 
 core::Denial denial() {

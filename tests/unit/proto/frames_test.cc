@@ -31,13 +31,13 @@ Body full() {
 
 template <class Body>
 struct Frame : testing::Test {};
-using Bodies =
-    testing::Types<Hello, OpenSlice, CloseSlice, Grow, Return, Charge, Ping, Cancel, Accept, Spent, Goodbye,
-                   ExportHandle, ImportHandle, RevokeHandle, ReleaseImport, Publish, PublishShared, MapRegion,
-                   MapOrReserve, ReleaseReservation, CommitRegion, AwaitGeneration, RegionGeneration,
-                   RemoveRegion, ExportRegion, MapHandle, NameReserved, Published, RegionMapped,
-                   HandleExported, Imported, Describe, Explain, Welcome, SliceOpened, Waiting, Granted, Done,
-                   Failed, Described, Explained>;
+using Bodies = testing::Types<Hello, OpenSlice, CloseSlice, Grow, Return, Charge, Ping, Cancel, Accept, Spent,
+                              Goodbye, ExportHandle, ImportHandle, RevokeHandle, ReleaseImport, Publish,
+                              PublishShared, PublishContent, PublishAlias, MapContent, MapRegion, MapReplica,
+                              MapOrReserve, ReleaseReservation, CommitRegion, AwaitGeneration,
+                              RegionGeneration, RemoveRegion, ExportRegion, MapHandle, NameReserved,
+                              Published, RegionMapped, HandleExported, Imported, Describe, Explain, Welcome,
+                              SliceOpened, Waiting, Granted, Done, Failed, Described, Explained>;
 TYPED_TEST_SUITE(Frame, Bodies);
 
 TYPED_TEST(Frame, ComesAsItIsSent) {
@@ -121,11 +121,15 @@ TEST(FrameVersion, IsTheFirstThatHasTheKind) {
   EXPECT_EQ(first_version_of(Kind::kMapOrReserve), 7);
   EXPECT_EQ(first_version_of(Kind::kExportRegion), 8);
   EXPECT_EQ(first_version_of(Kind::kMapHandle), 8);
+  EXPECT_EQ(first_version_of(Kind::kMapReplica), 9);
   EXPECT_EQ(first_version_of(Kind::kReleaseReservation), 7);
   EXPECT_EQ(first_version_of(Kind::kCommitRegion), 7);
   EXPECT_EQ(first_version_of(Kind::kAwaitGeneration), 7);
   EXPECT_EQ(first_version_of(Kind::kPublishShared), 8);
-  EXPECT_EQ(kVersion, 8);
+  EXPECT_EQ(first_version_of(Kind::kPublishContent), 9);
+  EXPECT_EQ(first_version_of(Kind::kPublishAlias), 9);
+  EXPECT_EQ(first_version_of(Kind::kMapContent), 9);
+  EXPECT_EQ(kVersion, 9);
 }
 
 /// A text of `body` that goes on after its end.
@@ -149,6 +153,14 @@ TEST(FrameText, IsPaddedWithZeros) {
   publish.readers[7].bytes.back() = 'x';
   EXPECT_FALSE(read<Publish>(frame_of(publish)));
   EXPECT_FALSE(read<PublishShared>(frame_of(PublishShared{publish})));
+  PublishContent sealed{};
+  sealed.readers[7].bytes.back() = 'x';
+  EXPECT_FALSE(read<PublishContent>(frame_of(sealed)));
+  PublishAlias alias{};
+  alias.readers[0].bytes.back() = 'x';
+  EXPECT_FALSE(read<PublishAlias>(frame_of(alias)));
+  EXPECT_TRUE(is_refused(PublishContent{}, &PublishContent::name));
+  EXPECT_TRUE(is_refused(PublishAlias{}, &PublishAlias::name));
   Described described{};
   described.count = 1;
   described.slices[0].label.bytes.back() = 'x';

@@ -1,8 +1,8 @@
-#include "daemon/rpc/explanation_limit.h"
+#include "daemon/api/explanation_limit.h"
 
 #include <gtest/gtest.h>
 
-namespace gpumem::rpc {
+namespace gpumem::api {
 namespace {
 
 constexpr core::TimePoint kFirst{std::chrono::hours(1)};
@@ -26,4 +26,4 @@ TEST(ExplanationLimit, GivesANewShareEverySecond) {
 }
 
 }  // namespace
-}  // namespace gpumem::rpc
+}  // namespace gpumem::api

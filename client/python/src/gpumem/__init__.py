@@ -19,7 +19,7 @@ from .errors import (Code, FailedPrecondition, GpumemError, InvalidArgument, Lib
 from .ipc import Import
 from .pressure import Pressure
 from .process import configure_default, default_allocator, default_session
-from .publish import Publication, map_or_publish_arrays, publish_arrays
+from .publish import Publication, Replicas, map_nearest, map_or_publish_arrays, publish_arrays, publish_replicas
 from .region import Charge, Region, Reservation, Sharing
 from .session import DeviceUsage, Session
 from .slice import Slice
@@ -35,7 +35,8 @@ GIB = 1 << 30
 __all__ = [
     "GIB", "KIB", "MIB", "Allocator", "Array", "Arrays", "Block", "BlockInfo", "Charge", "Code", "DeviceUsage", "FailedPrecondition",
     "GpumemError", "Import", "InvalidArgument", "LibraryNotFound", "NotFound", "OutOfMemory", "PermissionDenied", "Pressure",
-    "Publication", "Region", "Reservation", "Session", "Sharing", "SizeClass", "Slice", "StaleLayout", "Statistics", "Unavailable",
+    "Publication", "Region", "Replicas", "Reservation", "Session", "Sharing", "SizeClass", "Slice", "StaleLayout", "Statistics",
+    "Unavailable",
     "__version__", "configure_default", "default_allocator", "default_session",
-    "map_or_publish_arrays", "publish_arrays", "version",
+    "map_nearest", "map_or_publish_arrays", "publish_arrays", "publish_replicas", "version",
 ]

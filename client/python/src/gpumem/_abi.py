@@ -69,12 +69,18 @@ class ExportOptions(ctypes.Structure):
 class PublishOptions(ctypes.Structure):
     _fields_ = [("struct_size", c_size_t), ("sharing", c_int), ("readers", POINTER(c_char_p)),
                 ("reader_count", c_size_t), ("layout", c_uint64), ("digest", c_uint8 * 32), ("life_ms", c_int64),
-                ("keep", c_bool), ("linger_ms", c_int64), ("charging", c_int)]
+                ("keep", c_bool), ("linger_ms", c_int64), ("charging", c_int), ("content", c_uint8 * 32)]
+
+
+class ContentOptions(ctypes.Structure):
+    _fields_ = [("struct_size", c_size_t), ("device", c_char_p), ("bytes", c_uint64), ("layout", c_uint64),
+                ("digest", c_uint8 * 32), ("content", c_uint8 * 32)]
 
 
 class RegionOptions(ctypes.Structure):
     _fields_ = [("struct_size", c_size_t), ("owner", c_char_p), ("version", c_uint64), ("writable", c_bool),
-                ("adopt", c_bool), ("wait_ms", c_int64), ("canceller", Handle)]
+                ("adopt", c_bool), ("wait_ms", c_int64), ("canceller", Handle), ("device", c_char_p),
+                ("access", POINTER(c_char_p)), ("access_count", c_size_t)]
 
 
 class RegionHandleOptions(ctypes.Structure):
@@ -174,6 +180,8 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "gpumem_slice_publish": (Status, [Handle, c_char_p, c_uint64, c_uint64, POINTER(PublishOptions),
                                       POINTER(c_uint64)]),
     "gpumem_map_region": (Status, [Handle, c_char_p, POINTER(RegionOptions), POINTER(Handle)]),
+    "gpumem_map_content": (Status, [Handle, POINTER(ContentOptions), POINTER(Handle)]),
+    "gpumem_import_publish": (Status, [Handle, c_char_p, POINTER(PublishOptions), POINTER(c_uint64)]),
     "gpumem_map_or_reserve": (Status, [Handle, c_char_p, POINTER(ReserveOptions), POINTER(Handle), POINTER(c_uint64)]),
     "gpumem_release_reservation": (Status, [Handle, c_uint64]),
     "gpumem_import_commit": (Status, [Handle, POINTER(c_uint64)]),

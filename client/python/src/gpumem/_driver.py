@@ -15,6 +15,8 @@ _SIMULATED = b"gpumem simulated GPU"
 _FUNCTIONS: dict[str, list[Any]] = {
     "cuInit": [c_uint],
     "cuGetErrorName": [c_int, POINTER(c_char_p)],
+    "cuCtxGetDevice": [POINTER(c_int)],
+    "cuDeviceGetCount": [POINTER(c_int)],
     "cuDeviceGet": [POINTER(c_int), c_int],
     "cuDeviceGetName": [c_char_p, c_int, c_int],
     "cuDeviceGetUuid": [c_char_p, c_int],
@@ -77,6 +79,20 @@ def device_uuid(ordinal: int) -> str:
     raw = ctypes.create_string_buffer(16)
     _call("cuDeviceGetUuid", raw, _device(ordinal))
     return f"GPU-{uuid.UUID(bytes=raw.raw)}"
+
+
+def device_count() -> int:
+    """Devices that this process sees."""
+    count = c_int()
+    _call("cuDeviceGetCount", ctypes.byref(count))
+    return count.value
+
+
+def current_ordinal() -> int:
+    """Of the thread's current context; 0 without one."""
+    device = c_int()
+    driver = _load()
+    return device.value if driver.cuCtxGetDevice(ctypes.byref(device)) == 0 else 0
 
 
 def device_total(ordinal: int) -> int:

@@ -8,6 +8,7 @@ By the environment, for any program: NUMBA_CUDA_MEMORY_MANAGER=gpumem.numba. Or 
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
@@ -28,7 +29,8 @@ class GpumemMemoryManager(cuda.HostOnlyCUDAMemoryManager):
     freed. Pinned, mapped and managed memory are Numba's own.
     """
 
-    session: Session | None = None  # of the process, for all contexts
+    session: Session | None = None  # of the process `connected_in`, for all contexts
+    connected_in: int = 0
     options: dict[str, Any] = {"label": "numba"}  # of Session.open_allocator
 
     def __init__(self, *arguments: Any, **words: Any):
@@ -49,10 +51,7 @@ class GpumemMemoryManager(cuda.HostOnlyCUDAMemoryManager):
     def allocator(self) -> Allocator:
         """Of the context's device. Raises as Session.connect and Session.open_allocator."""
         if self._allocator is None:
-            kind = type(self)
-            if kind.session is None:
-                kind.session = Session.connect(label="numba")
-            self._allocator = kind.session.open_allocator(device=self.context.device.uuid, **kind.options)
+            self._allocator = self._connected().open_allocator(device=self.context.device.uuid, **self.options)
             self.deallocations.memory_capacity = self._allocator.limit
         return self._allocator
 
@@ -118,9 +117,13 @@ class GpumemMemoryManager(cuda.HostOnlyCUDAMemoryManager):
         if self._allocator is not None:
             self._allocator.forget_address(address, size)
 
-    def _connected(self) -> Session:
-        assert self.session is not None
-        return self.session
+    @staticmethod
+    def _connected() -> Session:
+        """A forked child may not use its parent's, and connects itself."""
+        kind = GpumemMemoryManager
+        if kind.session is None or kind.connected_in != os.getpid():
+            kind.session, kind.connected_in = Session.connect(label="numba"), os.getpid()
+        return kind.session
 
     def _synchronise(self) -> None:
         """Waits for all work in the context, which may be no thread's current one, or gone."""
@@ -132,7 +135,8 @@ class GpumemMemoryManager(cuda.HostOnlyCUDAMemoryManager):
 def enable(session: Session | None = None, **options: Any) -> None:
     """Has Numba use it from now on; at the program's beginning, before Numba has a context.
 
-    session: to open allocators with; None: one that is connected when it is first needed.
+    session: to open allocators with; None: one that is connected when it is first needed. A forked child does not use its
+    parent's: it connects its own to the broker of its environment.
     options: of Session.open_allocator, but the device: each context has its own.
     Raises FailedPrecondition: Numba has a context already.
     """
@@ -141,7 +145,7 @@ def enable(session: Session | None = None, **options: Any) -> None:
     if numba_driver.is_initialized and any(gpu.primary_context is not None for gpu in cuda.gpus):
         raise FailedPrecondition("Numba has a context already, whose memory is not gpumem's; call "
                                  "gpumem.numba.enable() at the program's beginning")
-    GpumemMemoryManager.session = session
+    GpumemMemoryManager.session, GpumemMemoryManager.connected_in = session, os.getpid()
     GpumemMemoryManager.options = {"label": "numba"} | options
     cuda.set_memory_manager(GpumemMemoryManager)
 

@@ -8,6 +8,7 @@ The region is memory of this process's slice and ends with it; readers that have
 from __future__ import annotations
 
 import contextlib
+import ctypes
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -15,8 +16,9 @@ from . import _driver
 from ._library import leave
 from ._source import is_on_host, source_of
 from .arrays import PRIVATE, is_private
-from .errors import InvalidArgument, NotFound
-from .layout import Layout, aligned
+from .deduplicate import STAGING_BYTES, Content, Pieces, publish_copy
+from .errors import FailedPrecondition, InvalidArgument, NotFound
+from .layout import Layout
 from .region import Charge, Region, Sharing
 from .session import Session
 from .slice import Slice
@@ -28,9 +30,9 @@ Fill = Callable[[int], None]
 class Publication:
     """A region of arrays that this process has published. Use it as a context manager, or call close()."""
 
-    def __init__(self, session: Session, slice: Slice, name: str, version: int, layout: Layout, *, owns_slice: bool):
-        """Use publish_arrays."""
-        self._session, self._slice, self._owns_slice = session, slice, owns_slice
+    def __init__(self, session: Session, memory: Slice | Region, name: str, version: int, layout: Layout, *, owns: bool):
+        """Use publish_arrays. `owns`: the memory is given back with it."""
+        self._session, self._memory, self._owns = session, memory, owns
         self._name, self._version, self._layout = name, version, layout
 
     @property
@@ -52,29 +54,42 @@ class Publication:
         return self._layout.digest
 
     @property
+    def is_deduplicated(self) -> bool:
+        """Whether its memory is that of a region that there was, of the same bytes."""
+        return isinstance(self._memory, Region)
+
+    @property
+    def device(self) -> str:
+        """The UUID."""
+        return self._memory.device
+
+    @property
     def slice(self) -> Slice:
-        """Whose memory it is."""
-        return self._slice
+        """Whose memory it is. Raises FailedPrecondition: it is deduplicated."""
+        if isinstance(self._memory, Region):
+            raise FailedPrecondition(f"region {self._name!r} is in no slice of this process: a region of the same bytes was "
+                                     "there")
+        return self._memory
 
     def commit(self) -> int:
-        """As Region.commit: this process has changed the content."""
-        return self._slice.commit(self._version)
+        """As Region.commit: this process has changed the content. Raises FailedPrecondition, too: it was published with
+        deduplicate=True."""
+        return self.slice.commit(self._version)
 
     def close(self) -> None:
         """Removes the region, and gives its memory back if no slice was passed. Again: nothing. Raises as
         Session.remove_region, except NotFound."""
         try:
-            with contextlib.suppress(NotFound):  # it has expired, or was removed
-                self._session.remove_region(self._name, version=self._version)
+            self._hand_over()  # first: others' names of this memory go on where it is not written any more
         finally:
-            if self._owns_slice:
-                self._slice.close()
+            with contextlib.suppress(NotFound):  # it has expired, was removed, or ended with its memory
+                self._session.remove_region(self._name, version=self._version)
 
     def _hand_over(self) -> None:
         """Gives the memory back, if no slice was passed, and does not remove the region: it goes on with the processes of
         its tenant that have mapped it, or that it is kept for. Raises as Slice.close."""
-        if self._owns_slice:
-            self._slice.close()
+        if self._owns:
+            self._memory.close()
 
     def __enter__(self) -> Publication:
         return self
@@ -110,7 +125,109 @@ def publish_arrays(session: Session, name: str, arrays: Mapping[str, Any], *, me
             copy = _driver.copy_in if is_on_host(source) else _driver.copy
             copy(base + placed.offset, source.address, placed.nbytes)
 
-    return publish_layout(session, name, layout, fill, slice=slice, **options)
+    def pieces() -> Iterator[tuple[int, Any]]:
+        _driver.synchronize()
+        for placed in layout.arrays:
+            source = sources[placed.name]
+            for at in range(0, placed.nbytes, STAGING_BYTES):
+                count = min(STAGING_BYTES, placed.nbytes - at)
+                yield placed.offset + at, ((ctypes.c_ubyte * count).from_address(source.address + at)
+                                           if is_on_host(source) else _driver.copy_out(source.address + at, count))
+
+    return publish_layout(session, name, layout, fill, slice=slice, pieces=pieces, **options)
+
+
+class Replicas:
+    """The same arrays on several devices, published under one name. Use it as a context manager, or call close()."""
+
+    def __init__(self, publications: Sequence[Publication]):
+        """Use publish_replicas."""
+        self._publications = {publication.device: publication for publication in publications}
+
+    @property
+    def devices(self) -> list[str]:
+        """UUIDs, in the order in which they were published."""
+        return list(self._publications)
+
+    def __getitem__(self, device: str) -> Publication:
+        """The publication on a device, by its UUID."""
+        return self._publications[device]
+
+    def __len__(self) -> int:
+        return len(self._publications)
+
+    def __iter__(self) -> Iterator[Publication]:
+        return iter(self._publications.values())
+
+    def close(self) -> None:
+        """Closes each. Again: nothing. Raises as Publication.close, once all are closed."""
+        with contextlib.ExitStack() as all_of_them:
+            for publication in self:
+                all_of_them.callback(publication.close)
+
+    def __enter__(self) -> Replicas:
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        leave(self.close, error)
+
+
+def publish_replicas(session: Session, name: str, arrays: Mapping[str, Any], *, devices: Sequence[str] | None = None,
+                     **options: Any) -> Replicas:
+    """Publishes the arrays once for each device, all under one name: readers map those of their own device (map_nearest, or
+    map_region with `device`). Each device's memory is charged. If one cannot be published, none is.
+
+    devices: UUIDs; None: those that the broker lends and that this process sees.
+    options: of publish_arrays, but for `slice` and `device`.
+    Raises InvalidArgument (no device, or one twice), NotFound (one that is not lent, or that this process does not see),
+    others as publish_arrays.
+    """
+    wanted = _seen(session) if devices is None else list(devices)
+    if not wanted or len(set(wanted)) != len(wanted):
+        raise InvalidArgument(f"replicas are on one device or more, each once, not on {wanted}")
+    with contextlib.ExitStack() as published:
+        replicas = Replicas([published.enter_context(publish_arrays(session, name, arrays, device=device, **options))
+                             for device in wanted])
+        published.pop_all()
+    return replicas
+
+
+def map_nearest(session: Session, name: str, *, device: str | None = None, peer: bool = False, **options: Any) -> Region:
+    """Maps the newest region of the name on the caller's device.
+
+    device: UUID; None: that of the current context, or this process's first.
+    peer: if there is none there, maps one of another device that this process sees, for the caller's device to use from
+    peer to peer.
+    options: of Session.map_region, but for `wait` and `access`.
+    Raises NotFound (none on the device, and with `peer` on none that this process sees; the words say which it does
+    not see), FailedPrecondition (with `peer`: the caller's device has no access to those that have one), others as
+    Session.map_region.
+    """
+    nearest = device or _driver.device_uuid(_driver.current_ordinal())
+    try:
+        return session.map_region(name, device=nearest, **options)
+    except NotFound:
+        if not peer:
+            raise
+    unreached: FailedPrecondition | None = None
+    for other in _seen(session):
+        if other == nearest:
+            continue
+        try:
+            return session.map_region(name, device=other, access=(nearest,), **options)
+        except NotFound:
+            pass
+        except FailedPrecondition as error:
+            unreached = error
+    if unreached:
+        raise unreached
+    return session.map_region(name, access=(nearest,), **options)  # which says why not
+
+
+def _seen(session: Session) -> list[str]:
+    """The devices that are lent and that this process sees, in its order."""
+    lent = {usage.device for usage in session.usage()}
+    return [uuid for uuid in map(_driver.device_uuid, range(_driver.device_count())) if uuid in lent]
 
 
 def map_or_publish_arrays(session: Session, name: str, make: Callable[[], Mapping[str, Any]], *, wait: float = 600.0,
@@ -146,27 +263,56 @@ def map_or_publish_arrays(session: Session, name: str, make: Callable[[], Mappin
 def publish_layout(session: Session, name: str, layout: Layout, fill: Fill, *, slice: Slice | None = None,
                    device: str | None = None, wait: float = 0.0, sharing: Sharing = Sharing.PRIVATE,
                    readers: Sequence[str] = (), life: float | None = None, keep: bool = False,
-                   linger: float | None = None, charge: Charge = Charge.PUBLISHER) -> Publication:
+                   linger: float | None = None, charge: Charge = Charge.PUBLISHER, deduplicate: bool = False,
+                   pieces: Pieces | None = None) -> Publication:
     """Takes memory for `layout`, has `fill` fill it, writes the layout behind it and publishes it.
 
     device: UUID; None: the first. wait: seconds for memory that others hold, as Slice.grow.
     sharing, readers, life, keep, linger, charge: as Slice.publish.
+    deduplicate: if this session's tenant has a region of the same bytes on the device, which was published so, that
+    region's memory gets this name, too, and no more is taken. All bytes are compared. pieces: what `fill` fills it with.
     Raises as Slice.grow and Slice.publish, and what `fill` raises; then nothing is published, and a slice that was passed
-    has its size of before.
+    has its size of before. FailedPrecondition, too: a broker that knows no contents.
     """
     if slice is not None and device not in (None, slice.device):
         raise InvalidArgument(f"the slice is of the device {slice.device}, not {device}")
-    encoded = layout.encoded
-    start = aligned(layout.end)
-    size = start + len(encoded)
-    with _grown(session, slice, size, device, wait) as (place, offset):
+    if deduplicate and pieces is None:
+        raise InvalidArgument("who deduplicates says which bytes it publishes")
+    content = Content(layout, pieces or (lambda: iter(())))
+    options: dict[str, Any] = {"sharing": sharing, "readers": readers, "life": life, "keep": keep, "linger": linger,
+                               "charge": charge}
+
+    def of_a_copy(place: Slice) -> Publication | None:
+        if not deduplicate:
+            return None
         with _driver.current(place.ordinal):
-            fill(place.base + offset)
-            _driver.write(place.base + offset + start, encoded)
-            _driver.synchronize()  # a copy from the host may return before the device has it
-        version = place.publish(name, offset, size, sharing=sharing, readers=readers, layout=len(encoded),
-                                digest=layout.digest, life=life, keep=keep, linger=linger, charge=charge)
-    return Publication(session, place, name, version, layout, owns_slice=slice is None)
+            copy = publish_copy(session, place.device, content, name, **options)
+        return Publication(session, copy[0], name, copy[1], layout, owns=True) if copy else None
+
+    place = slice or session.open_slice(device=device, label="region")  # everybody sees labels, and not the name
+    offset = place.committed
+    try:
+        found = of_a_copy(place)
+        if not found:
+            place.grow(offset + content.size, wait=wait)
+            with _driver.current(place.ordinal):
+                fill(place.base + offset)
+                _driver.write(place.base + offset + content.start, layout.encoded)
+                _driver.synchronize()  # a copy from the host may return before the device has it
+            found = of_a_copy(place)  # another process may have published it meanwhile
+        if not found:
+            version = place.publish(name, offset, content.size, layout=len(layout.encoded), digest=layout.digest,
+                                    content=content.hash() if deduplicate else b"", **options)
+            return Publication(session, place, name, version, layout, owns=slice is None)
+    except BaseException:
+        _give_back(place, offset, slice)
+        raise
+    _give_back(place, offset, slice)
+    return found
+
+
+def _give_back(place: Slice, offset: int, slice: Slice | None) -> None:
+    place.shrink(offset) if slice else place.close()
 
 
 @contextlib.contextmanager
@@ -179,5 +325,5 @@ def _grown(session: Session, slice: Slice | None, size: int, device: str | None,
         place.grow(offset + size, wait=wait)
         yield place, offset
     except BaseException:
-        place.shrink(offset) if slice else place.close()
+        _give_back(place, offset, slice)
         raise

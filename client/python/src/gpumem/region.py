@@ -8,7 +8,7 @@ import enum
 import os
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, SupportsIndex
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from . import _abi, _driver
 from ._library import check, leave, load
@@ -56,23 +56,21 @@ class Charge(enum.IntEnum):
     """That and the tenants that have mapped it, in equal parts."""
 
 
-def published(slice_handle: int, name: str, offset: SupportsIndex, bytes: SupportsIndex, sharing: Sharing,
-              readers: Sequence[str], layout: SupportsIndex, digest: builtins.bytes, life: float | None,
-              keep: bool = False, linger: float | None = None, charge: Charge = Charge.PUBLISHER) -> int:
-    """The version of the region. Raises as Slice.publish."""
-    if len(digest) not in (0, DIGEST_BYTES):
-        raise InvalidArgument(f"a digest has {DIGEST_BYTES} bytes, not {len(digest)}")
+def hash_bytes(hash: builtins.bytes, what: str) -> Any:
+    """For C. b"": none."""
+    if len(hash) not in (0, DIGEST_BYTES):
+        raise InvalidArgument(f"{what} has {DIGEST_BYTES} bytes, not {len(hash)}")
+    return (ctypes.c_uint8 * DIGEST_BYTES)(*hash)
+
+
+def publish_options(sharing: Sharing, readers: Sequence[str], life: float | None, keep: bool, linger: float | None,
+                    charge: Charge, **members: Any) -> _abi.PublishOptions:
+    """For C, from Slice.publish's words. It refers to what it keeps alive."""
     names = (ctypes.c_char_p * max(1, len(readers)))(*(encoded(reader, "a reader") for reader in readers))
-    options = _abi.sized(_abi.PublishOptions, sharing=int(sharing), readers=names, reader_count=len(readers),
-                         layout=size_of(layout, "layout"),
-                         digest=(ctypes.c_uint8 * DIGEST_BYTES)(*digest),
-                         life_ms=0 if life is None else milliseconds_of(life, "life"), keep=bool(keep),
-                         linger_ms=0 if linger is None else max(1, milliseconds_of(linger, "linger")),
-                         charging=int(charge))
-    version = ctypes.c_uint64()
-    check(load().gpumem_slice_publish(slice_handle, encoded(name, "name"), size_of(offset, "offset"),
-                                      size_of(bytes, "bytes"), ctypes.byref(options), ctypes.byref(version)))
-    return int(version.value)
+    return _abi.sized(_abi.PublishOptions, sharing=int(sharing), readers=names, reader_count=len(readers),
+                      life_ms=0 if life is None else milliseconds_of(life, "life"), keep=bool(keep),
+                      linger_ms=0 if linger is None else max(1, milliseconds_of(linger, "linger")),
+                      charging=int(charge), **members)
 
 
 def _let_go(session: Session, number: int, process: int) -> None:
@@ -153,6 +151,22 @@ class Region(Import):
     def digest(self) -> builtins.bytes:
         """Of the layout, as the publisher says: 32 bytes."""
         return builtins.bytes(self._info.digest)
+
+    def publish(self, name: str, *, sharing: Sharing = Sharing.PRIVATE, readers: Sequence[str] = (),
+                life: float | None = None, keep: bool = False, linger: float | None = None,
+                charge: Charge = Charge.PUBLISHER) -> int:
+        """Publishes the region, of this session's own tenant, once more: its memory has two names then. Answers the
+        version. It ends with the first, if that is removed while its publisher has it in a slice. The memory goes on while
+        a process of the tenant has it, or it is kept. The options are as of Slice.publish.
+
+        Raises NotFound (the region has ended, or is another tenant's), FailedPrecondition (it has another charge; fewer
+        may map it than the options allow; closed; a broker that knows no contents), others as Slice.publish.
+        """
+        options = publish_options(sharing, readers, life, keep, linger, charge)
+        version = ctypes.c_uint64()
+        check(load().gpumem_import_publish(self._handle, encoded(name, "name"), ctypes.byref(options),
+                                           ctypes.byref(version)))
+        return int(version.value)
 
     def commit(self) -> int:
         """Says that this process, which has mapped the region writable, has changed its content: the generation is one

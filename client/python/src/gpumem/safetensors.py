@@ -90,7 +90,7 @@ def publish_safetensors(session: Session, path: str | os.PathLike[str], name: st
     metadata: texts for readers, besides the file's.
     progress: called with the bytes done and those of all tensors after each copy; True: draws a bar on standard error.
     staging: bytes of pinned host memory, through which everything goes.
-    options: of publish.publish_layout (device, wait, sharing, readers, life, charge, slice).
+    options: of publish.publish_layout (device, wait, sharing, readers, life, charge, slice, deduplicate).
     Raises OSError, others as read_header and publish_layout.
     """
     if staging < 1:
@@ -109,7 +109,12 @@ def publish_safetensors(session: Session, path: str | os.PathLike[str], name: st
         def fill(base: int) -> None:
             _stream(file.fileno(), header.tensors, layout.arrays, base, staging, show)
 
-        return publish_layout(session, name, layout, fill, **options)
+        def pieces() -> Iterator[tuple[int, memoryview]]:
+            buffer = memoryview(bytearray(staging))
+            for start, size, _ in _pieces(file.fileno(), header.tensors, layout.arrays, buffer):
+                yield start, buffer[:size]
+
+        return publish_layout(session, name, layout, fill, pieces=pieces, **options)
 
 
 def _metadata(value: Any) -> dict[str, str]:

@@ -6,6 +6,7 @@ import ctypes
 import dataclasses
 import os
 import weakref
+from collections.abc import Sequence
 from typing import Any, SupportsIndex
 
 from . import _abi
@@ -15,7 +16,7 @@ from .allocator import Allocator
 from .errors import InvalidArgument
 from .ipc import Import
 from .pressure import Handler, Listener
-from .region import Region, Reservation, imported, waited_in_vain_as_not_found
+from .region import Region, Reservation, hash_bytes, imported, waited_in_vain_as_not_found
 from .slice import Slice
 
 
@@ -139,7 +140,8 @@ class Session:
         return builtins.bytes(handle.bytes)
 
     def map_region(self, name: str, *, owner: str = "", version: SupportsIndex = 0, writable: bool = False,
-                   wait: float = 0.0, adopt: bool = False) -> Region:
+                   wait: float = 0.0, adopt: bool = False, device: str | None = None,
+                   access: Sequence[str] = ()) -> Region:
         """Maps a region (Slice.publish) for reading.
 
         owner: the tenant that has published it; empty: this session's.
@@ -147,12 +149,17 @@ class Session:
         writable: also for writing, for processes that work together: others see what is written.
         wait: seconds that it may wait for the newest version to be published.
         adopt: a kept region that no process has any more is this session's from now on; it lives as long as its memory.
+        device: UUID; of those regions of the name whose memory is of this device (gpumem.publish_replicas).
+        access: UUIDs of other devices that use the memory, too, from peer to peer.
         Raises NotFound (a device that this process does not see; none that is shared with this session's tenant,
         or none after `wait`), OutOfMemory (this session waits for 64), PermissionDenied (adopts another
-        tenant's), FailedPrecondition (adopts one that is not kept, or that a process has; a broker that knows no regions),
-        others as import_handle.
+        tenant's), FailedPrecondition (adopts one that is not kept, or that a process has; a device in `access` that
+        cannot access the region's; a broker that knows no regions, or with `device` one that knows only the newest of
+        all), others as import_handle.
         """
-        options = _abi.sized(_abi.RegionOptions, owner=encoded(owner, "owner"), version=size_of(version, "version"),
+        peers = (ctypes.c_char_p * max(1, len(access)))(*(encoded(peer, "a device") for peer in access))
+        options = _abi.sized(_abi.RegionOptions, device=encoded(device, "device"), access=peers, access_count=len(access),
+                             owner=encoded(owner, "owner"), version=size_of(version, "version"),
                              writable=writable, adopt=bool(adopt), wait_ms=milliseconds_of(wait, "wait"))
         opened = _abi.Handle()
         try:
@@ -160,6 +167,27 @@ class Session:
                 check(load().gpumem_map_region(self._handle, encoded(name, "name"), ctypes.byref(options),
                                                ctypes.byref(opened)))
             return Region(opened.value or 0, self, name, writable=writable)
+        except BaseException:  # an interrupt may come after the answer
+            if opened.value:
+                load().gpumem_import_close(opened)
+            raise
+
+    def map_content(self, content: builtins.bytes, bytes: SupportsIndex, *, layout: SupportsIndex = 0,
+                    digest: builtins.bytes = b"", device: str | None = None) -> Region:
+        """Maps for reading the newest region of this session's own tenant that was published with this content. Its
+        publisher may have given a hash of other bytes: the caller compares them.
+
+        content, layout, digest: as Slice.publish. bytes: of the region. device: UUID; None: the first.
+        Raises NotFound (no such region; no such device), InvalidArgument (no hash), FailedPrecondition (a broker that
+        knows no contents), others as import_handle.
+        """
+        options = _abi.sized(_abi.ContentOptions, device=encoded(device, "device"), bytes=size_of(bytes, "bytes"),
+                             layout=size_of(layout, "layout"), digest=hash_bytes(digest, "a digest"),
+                             content=hash_bytes(content, "a hash of the content"))
+        opened = _abi.Handle()
+        try:
+            check(load().gpumem_map_content(self._handle, ctypes.byref(options), ctypes.byref(opened)))
+            return Region(opened.value or 0, self, "")
         except BaseException:  # an interrupt may come after the answer
             if opened.value:
                 load().gpumem_import_close(opened)

@@ -10,9 +10,9 @@ from typing import SupportsIndex
 
 from . import _abi
 from ._library import check, failure, leave, load, text
-from ._values import milliseconds_of, size_of
+from ._values import encoded, milliseconds_of, size_of
 from .ipc import exported
-from .region import Charge, Sharing, published
+from .region import Charge, Sharing, hash_bytes, publish_options
 
 
 def _give_back(handle: int, owner: int) -> None:
@@ -90,7 +90,7 @@ class Slice:
     def publish(self, name: str, offset: SupportsIndex = 0, bytes: SupportsIndex = 0, *,
                 sharing: Sharing = Sharing.PRIVATE, readers: Sequence[str] = (), layout: SupportsIndex = 0,
                 digest: builtins.bytes = b"", life: float | None = None, keep: bool = False,
-                linger: float | None = None, charge: Charge = Charge.PUBLISHER) -> int:
+                linger: float | None = None, charge: Charge = Charge.PUBLISHER, content: builtins.bytes = b"") -> int:
         """Names [base + offset, base + offset + bytes), whose content does not change any more, for other processes to
         map (Session.map_region). Answers its version, higher than that of every region before; earlier ones of the
         same name stay. The memory stays charged as it is, unless the charge is shared. The region ends when it is removed or expires, and with any
@@ -105,12 +105,19 @@ class Slice:
         after the last of them has left it; None: it does not.
         charge: who pays for it. With Charge.SHARED the tenants that have it mapped pay equal parts, as far as their
         limits have room. All regions of an extent have the same charge.
+        content: 32 bytes of a hash of all its bytes, SHA-256: who publishes the same finds it (Session.map_content). With
+        one the region cannot be committed.
         Raises InvalidArgument (not committed, the name, the layout, the readers), OutOfMemory (over 128 extents, over
         16,384 regions of the tenant), NotFound (given back meanwhile), FailedPrecondition (a broker that knows no
         regions, or no shared charge; memory that is published, or mapped, with another charge), Unavailable.
         """
-        return published(self._handle, name, offset, bytes, sharing, readers, layout, digest, life,
-                         keep, linger, charge)
+        options = publish_options(sharing, readers, life, keep, linger, charge, layout=size_of(layout, "layout"),
+                                  digest=hash_bytes(digest, "a digest"),
+                                  content=hash_bytes(content, "a hash of the content"))
+        version = ctypes.c_uint64()
+        check(load().gpumem_slice_publish(self._handle, encoded(name, "name"), size_of(offset, "offset"),
+                                          size_of(bytes, "bytes"), ctypes.byref(options), ctypes.byref(version)))
+        return int(version.value)
 
     def commit(self, version: SupportsIndex) -> int:
         """As Region.commit, of a region that this slice has published. version: publish() has answered it."""

@@ -11,6 +11,7 @@ says more.
 """
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -18,7 +19,7 @@ from typing import Any
 from . import _driver
 from .arrays import Array
 from .errors import FailedPrecondition, InvalidArgument, StaleLayout
-from .publish import Publication, publish_arrays
+from .publish import Publication, Replicas, map_nearest, publish_arrays, publish_replicas
 from .region import Region
 from .session import DeviceUsage, Session
 
@@ -93,10 +94,32 @@ def publish_model(session: Session, model: Any, name: str, **options: Any) -> Pu
     options: of gpumem.publish_arrays.
     Raises InvalidArgument (no weights, two of one path), others as publish_arrays.
     """
-    import tensorflow as tf
+    return publish_arrays(session, name, _tensors_of(model), **options)
 
-    weights = {path: tf.convert_to_tensor(weight) for path, weight in _weights(model).items()}
-    return publish_arrays(session, name, weights, **options)
+
+def publish_model_replicas(session: Session, model: Any, name: str, **options: Any) -> Replicas:
+    """The same on each of several devices, for map_replicas.
+
+    options: of gpumem.publish_replicas. Raises as publish_model and gpumem.publish_replicas.
+    """
+    return publish_replicas(session, name, _tensors_of(model), **options)
+
+
+def map_replicas(session: Session, name: str, strategy: Any, **options: Any) -> list[Region]:
+    """A region for each replica of a MirroredStrategy, for load_model_weights: the newest of the name on the replica's
+    device. TensorFlow's GPUs have the driver's order, as for `configure`.
+
+    options: of gpumem.map_nearest; with peer=True a replica without a region on its device uses another device's.
+    Raises as gpumem.map_nearest; then none is mapped.
+    """
+    regions: list[Region] = []
+    with contextlib.ExitStack() as mapped:
+        for device in strategy.extended.worker_devices:
+            uuid = _driver.device_uuid(int(device.rpartition(":")[2]))
+            regions.append(map_nearest(session, name, device=uuid, **options))
+            mapped.enter_context(regions[-1])
+        mapped.pop_all()
+    return regions
 
 
 def load_model_weights(region: Region | Mapping[str, Array] | Sequence[Region | Mapping[str, Array]], model: Any,
@@ -151,6 +174,12 @@ def _weights(model: Any) -> dict[str, Any]:
     if not found:
         raise InvalidArgument("the model has no weights; build it before: call it, or model.build(shape)")
     return found
+
+
+def _tensors_of(model: Any) -> dict[str, Any]:
+    import tensorflow as tf
+
+    return {path: tf.convert_to_tensor(weight) for path, weight in _weights(model).items()}
 
 
 def _replicas(weight: Any) -> Sequence[Any]:

@@ -6,11 +6,10 @@
 #include "daemon/core/types.h"
 #include "gpumem/result.h"
 
-namespace gpumem::rpc {
+namespace gpumem::api {
 
-/// How many explanations each user gets in a second. The core's thread works them out, and one takes as long
-/// as many other calls.
-/// Threads  the core's.
+/// How many explanations each user gets in a second, by every transport together. The core's thread works
+/// them out, and one takes as long as many other calls. Threads  the core's.
 class ExplanationLimit {
  public:
   static constexpr std::size_t kMostOfAUser = 16;
@@ -24,4 +23,4 @@ class ExplanationLimit {
   std::map<std::uint64_t, std::size_t> by_user_;  ///< within the window
 };
 
-}  // namespace gpumem::rpc
+}  // namespace gpumem::api

@@ -1,10 +1,10 @@
-#include "daemon/rpc/explanation_limit.h"
+#include "daemon/api/explanation_limit.h"
 
 #include <string>
 
 #include "daemon/core/refusals.h"
 
-namespace gpumem::rpc {
+namespace gpumem::api {
 
 Result<void> ExplanationLimit::add(std::uint64_t account, core::TimePoint now) {
   if (now >= end_) {
@@ -20,4 +20,4 @@ Result<void> ExplanationLimit::add(std::uint64_t account, core::TimePoint now) {
   return {};
 }
 
-}  // namespace gpumem::rpc
+}  // namespace gpumem::api

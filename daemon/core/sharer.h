@@ -1,0 +1,91 @@
+#pragma once
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "daemon/core/lending.h"
+#include "daemon/core/outside.h"
+#include "daemon/core/reclaimer.h"
+#include "daemon/core/region_reservations.h"
+#include "daemon/core/region_waits.h"
+#include "daemon/core/state.h"
+
+namespace gpumem::core {
+
+/// Memory that a session uses and others have: by handles, by regions. It decides who may use it now, who
+/// waits for it, and who is to publish it; Lending has the books. The events are those of the Broker that
+/// have the same names, and their contracts are there. What others get by an event is for serve_waits().
+class Sharer {
+ public:
+  Sharer(State& state, const Reclaimer& reclaimer, Outside& outside, Lending& lending)
+      : state_(state), reclaimer_(reclaimer), outside_(outside), lending_(lending) {}
+
+  Result<RegionId> publish(SessionId session, SliceId slice, std::span<const LeaseId> leases,
+                           RegionTerms terms, TimePoint now);
+  Result<RegionId> publish_alias(SessionId session, RegionId of, RegionTerms terms, TimePoint now);
+  Result<Imported> import_handle(SessionId session, const HandleBytes& bytes, TimePoint now);
+  Result<MappedRegion> map_region(SessionId session, const MapTerms& terms, TimePoint now);
+  Result<MappedRegion> map_content(SessionId session, const RegionContent& content, TimePoint now);
+  Result<MappedRegion> map_handle(SessionId session, const HandleBytes& bytes, TimePoint now);
+  void map_or_wait(RequestId id, SessionId session, MapTerms terms, Duration wait, TimePoint now);
+  Result<void> release_reservation(SessionId session, ReservationId reservation);
+  void call_off_reservation(SessionId session, std::uint64_t number);
+  Result<std::uint64_t> commit_region(SessionId session, RegionId region, TimePoint now);
+  void await_generation(RequestId id, SessionId session, GenerationTerms terms, Duration wait, TimePoint now);
+
+  /// Answers those whose region is there now, or whose turn it is to publish it; not all of many at once.
+  /// Returns whether anybody has been answered.
+  bool serve_waits(TimePoint now);
+  /// Answers those who follow a region that has ended.
+  void refuse_ended();
+  /// Answers those who have waited in vain; to be called after serve_waits().
+  void refuse_expired(TimePoint now);
+  void refuse_all(const Error& why);
+  void cancel(RequestId id);
+  /// The session waits for nothing any more, and publishes nothing that it has reserved.
+  void end(SessionId session);
+  /// The session belongs to another tenant now.
+  void follow(const Session& session);
+  /// Who belongs together has changed: others' regions may be mapped.
+  void note_all_due();
+  /// Time has passed.
+  void tick(TimePoint now);
+  std::optional<TimePoint> next_deadline() const;
+  /// Until when a request waits; nothing: it does not.
+  std::optional<TimePoint> due(RequestId id) const;
+  /// How many regions the session waits for.
+  std::size_t waits_of(SessionId session) const { return region_waits_.count_of(session); }
+
+ private:
+  static constexpr Duration kPressedPause = std::chrono::milliseconds(250);
+  // Waits for regions that are answered in one event.
+  static constexpr std::size_t kServedAtOnce = 64;
+
+  Result<MappedRegion> map(Session& session, const Region& region, TimePoint now, MapAs how);
+  Result<void> begin_import(Session& session, const Session& holder, DeviceIndex device);
+  void note_published(const Session& session, const std::string& name, RegionId published);
+  Result<MapOutcome> map_or_reserve(SessionId session, const MapTerms& terms, TimePoint now);
+  Result<MapOutcome> reserve(SessionId session, const MapTerms& terms, TimePoint now);
+  std::string words_of(const Reservation& reservation) const;
+  void answer_map(RequestId id, SessionId session, Result<MapOutcome> answer);
+  bool may_come(const Result<MapOutcome>& outcome) const;
+  bool is_due(const RegionWait& wait) const;
+  void note_due(const std::string& owner, const std::string& name, const std::string& device = {});
+  void note_due(const std::vector<Reservation>& ended);
+  void wait_for_pressure(RequestId id, TimePoint now);
+  void serve_pressed_waits(TimePoint now);
+  void refuse_expired_waits(TimePoint now);
+  void tell_generation(RegionId region, const Result<std::uint64_t>& generation);
+  void refuse_expired_generation_waits(TimePoint now);
+
+  State& state_;
+  const Reclaimer& reclaimer_;
+  Outside& outside_;
+  Lending& lending_;
+  RegionWaits region_waits_;
+  TimePoint pressed_again_ = TimePoint::max();  ///< when those of them are looked at whose region is pressed
+  GenerationWaits generation_waits_;
+  RegionReservations reservations_;
+};
+
+}  // namespace gpumem::core

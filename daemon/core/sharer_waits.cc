@@ -1,0 +1,271 @@
+#include "daemon/core/sharer.h"
+
+// Who waits for a region or for its next generation, and who has reserved a name.
+
+namespace gpumem::core {
+
+void Sharer::map_or_wait(RequestId id, SessionId session_id, MapTerms terms, Duration wait, TimePoint now) {
+  const auto session = state_.live(session_id);
+  if (!session) return answer_map(id, session_id, session.error());
+  const bool is_own = terms.owner.empty();
+  if (is_own) terms.owner = (*session)->tenant_name;
+  auto outcome = map_or_reserve(session_id, terms, now);
+  if (!may_come(outcome) || wait <= Duration::zero()) return answer_map(id, session_id, std::move(outcome));
+  const bool is_pressed = outcome.error().code == Code::kUnavailable;
+  if (!is_pressed && terms.version != Regions::kNewest)
+    return answer_map(id, session_id,
+                      Error{Code::kInvalidArgument, "the newest version can be waited for, no other"});
+  const TimePoint deadline = now + std::min(wait, TimePoint::max() - now);
+  auto waits = region_waits_.add(
+      id, {session_id, (*session)->tenant, std::move(terms), is_own, is_pressed, now, deadline});
+  if (!waits) return answer_map(id, session_id, waits.error());
+  if (is_pressed) wait_for_pressure(id, now);
+}
+
+// It is not published yet; or its memory is being asked back, which passes.
+bool Sharer::may_come(const Result<MapOutcome>& outcome) const {
+  if (outcome) return false;
+  const bool lends = !state_.draining && state_.stopped_lending.empty();
+  return outcome.error().code == Code::kNotFound || (outcome.error().code == Code::kUnavailable && lends);
+}
+
+void Sharer::wait_for_pressure(RequestId id, TimePoint now) {
+  region_waits_.note_pressed(id);
+  if (pressed_again_ == TimePoint::max()) pressed_again_ = now + kPressedPause;
+}
+
+// Looked at every so often: any event may end it.
+void Sharer::serve_pressed_waits(TimePoint now) {
+  if (pressed_again_ > now) return;
+  pressed_again_ = TimePoint::max();
+  for (const RequestId id : region_waits_.take_pressed()) region_waits_.note_due(id);
+}
+
+// kNotFound: there is nothing to be had yet.
+Result<MapOutcome> Sharer::map_or_reserve(SessionId session, const MapTerms& terms, TimePoint now) {
+  auto mapped = map_region(session, terms, now);
+  if (mapped) return MapOutcome(std::move(*mapped));
+  if (!terms.reserves() || mapped.error().code != Code::kNotFound) return mapped.error();
+  return reserve(session, terms, now);
+}
+
+Result<MapOutcome> Sharer::reserve(SessionId session, const MapTerms& terms, TimePoint now) {
+  if (const Reservation* others = reservations_.find(terms.owner, terms.name))
+    return Error{Code::kNotFound, words_of(*others)};
+  const TimePoint expires = now + std::min(terms.reserve_for, TimePoint::max() - now);
+  auto reserved = reservations_.add({{}, session, terms.owner, terms.name, expires, terms.number}, now);
+  if (!reserved) return reserved.error();
+  return MapOutcome(NameReserved{reserved->id, reserved->expires});
+}
+
+// For its own tenant.
+std::string Sharer::words_of(const Reservation& reservation) const {
+  const Peer& peer = state_.session(reservation.holder).peer;
+  return "region '" + reservation.name + "' is reserved by session " +
+         std::to_string(reservation.holder.value) + " (process " + std::to_string(peer.pid) + ", " +
+         peer.command + "), and not published yet";
+}
+
+Result<void> Sharer::release_reservation(SessionId id, ReservationId reservation) {
+  const auto session = state_.live(id);
+  if (!session) return session.error();
+  const auto released = reservations_.take(id, reservation);
+  if (!released)
+    return Error{Code::kNotFound, "the session has no such reservation: it has ended, or is fulfilled"};
+  note_due(released->owner, released->name);
+  return {};
+}
+
+void Sharer::call_off_reservation(SessionId session, std::uint64_t number) {
+  const auto reserved = reservations_.take_asked(session, number);
+  if (!reserved) return;
+  note_due(reserved->owner, reserved->name);
+}
+
+// One of those who wait for a name is told that it is the one to publish it; unless it has been published.
+void Sharer::note_due(const std::vector<Reservation>& ended) {
+  for (const Reservation& one : ended) note_due(one.owner, one.name);
+}
+
+// Nobody is looked at whose tenant gets nothing of it: waiting for others' names delays nobody. Nor who waits
+// for a region of another device than this, if one is named.
+void Sharer::note_due(const std::string& owner, const std::string& name, const std::string& device) {
+  for (const TenantId tenant : region_waits_.tenants_for(owner, name)) {
+    const bool reserves = state_.tenants.name(tenant) == owner && reservations_.find(owner, name) == nullptr;
+    if (!reserves && !lending_.is_shared_with(tenant, {.owner = owner, .name = name})) continue;
+    for (const RequestId id : region_waits_.of({owner, name, tenant})) {
+      const MapTerms& terms = region_waits_.find(id)->terms;
+      if (device.empty() || terms.device.empty() || terms.device == device || terms.reserves())
+        region_waits_.note_due(id);
+    }
+  }
+}
+
+// Another version may be published and removed again before all are served, or the name reserved.
+bool Sharer::is_due(const RegionWait& wait) const {
+  const MapTerms& terms = wait.terms;
+  if (lending_.is_shared_with(wait.tenant, terms)) return true;
+  return terms.reserves() && reservations_.find(terms.owner, terms.name) == nullptr;
+}
+
+// So many at once, that no event takes long. The others have their turn with the next tick.
+bool Sharer::serve_waits(TimePoint now) {
+  bool served = false;
+  for (std::size_t looked_at = 0; looked_at < kServedAtOnce; ++looked_at) {
+    const auto id = region_waits_.take_due();
+    if (!id) break;
+    const RegionWait& wait = *region_waits_.find(*id);
+    if (!is_due(wait)) continue;
+    auto outcome = map_or_reserve(wait.session, wait.terms, now);
+    if (may_come(outcome)) {
+      if (outcome.error().code == Code::kUnavailable) wait_for_pressure(*id, now);
+      continue;
+    }
+    const SessionId session = region_waits_.take(*id)->session;
+    answer_map(*id, session, std::move(outcome));
+    served = true;
+  }
+  return served;
+}
+
+void Sharer::refuse_expired_waits(TimePoint now) {
+  for (const RequestId id : region_waits_.expired(now)) {
+    const auto wait = region_waits_.take(id);
+    const auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(now - wait->since);
+    const Reservation* const reserved =
+        wait->terms.reserves() ? reservations_.find(wait->terms.owner, wait->terms.name) : nullptr;
+    const std::string why = wait->is_pressed      ? "its memory is being asked back"
+                            : reserved != nullptr ? words_of(*reserved)
+                                                  : "none was published that is shared with this tenant";
+    answer_map(id, wait->session,
+               Error{Code::kDeadlineExceeded, "waited " + std::to_string(waited.count()) +
+                                                  " ms for a region '" + wait->terms.name + "' of tenant '" +
+                                                  wait->terms.owner + "': " + why});
+  }
+}
+
+std::optional<TimePoint> Sharer::due(RequestId id) const {
+  if (const RegionWait* wait = region_waits_.find(id)) return wait->deadline;
+  if (const GenerationWait* wait = generation_waits_.find(id)) return wait->deadline;
+  return std::nullopt;
+}
+
+void Sharer::answer_map(RequestId id, SessionId session, Result<MapOutcome> answer) {
+  state_.outbox.emit(AnswerMap{id, session, std::move(answer)});
+}
+
+// ---- Regions whose content changes ----
+
+Result<std::uint64_t> Sharer::commit_region(SessionId id, RegionId region, TimePoint now) {
+  const auto session = state_.live(id);
+  if (!session) return session.error();
+  lending_.drop_expired_regions(now);
+  auto generation = lending_.commit_region(**session, region);
+  if (generation) tell_generation(region, generation);
+  return generation;
+}
+
+void Sharer::await_generation(RequestId id, SessionId session_id, GenerationTerms terms, Duration wait,
+                              TimePoint now) {
+  const auto answer = [&](Result<std::uint64_t> result) {
+    state_.outbox.emit(AnswerGeneration{id, session_id, std::move(result)});
+  };
+  const auto session = state_.live(session_id);
+  if (!session) return answer(session.error());
+  if (state_.draining) return answer(Error{Code::kUnavailable, "the broker is stopping"});
+  lending_.drop_expired_regions(now);
+  const auto region = lending_.followable(**session, terms.region);
+  if (!region) {
+    answer(region.error());
+  } else if (wait == Duration::zero() || (*region)->generation > terms.after) {
+    answer((*region)->generation);
+  } else {
+    const TimePoint deadline = now + std::min(wait, TimePoint::max() - now);
+    auto waits = generation_waits_.add(id, {session_id, (*session)->tenant, terms, now, deadline});
+    if (!waits) answer(waits.error());
+  }
+}
+
+// Whoever waits for a later one than that goes on waiting.
+void Sharer::tell_generation(RegionId region, const Result<std::uint64_t>& generation) {
+  for (const RequestId id : generation_waits_.of(region)) {
+    if (generation && *generation <= generation_waits_.find(id)->terms.after) continue;
+    const SessionId session = generation_waits_.take(id)->session;
+    state_.outbox.emit(AnswerGeneration{id, session, generation});
+  }
+}
+
+void Sharer::refuse_ended() {
+  for (const RegionId region : lending_.take_ended_regions()) {
+    tell_generation(region,
+                    Error{Code::kNotFound, "the region of version " + std::to_string(region.value) +
+                                               " has ended: nobody follows its generations any more"});
+  }
+}
+
+void Sharer::refuse_expired_generation_waits(TimePoint now) {
+  for (const RequestId id : generation_waits_.expired(now)) {
+    const auto wait = generation_waits_.take(id);
+    const auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(now - wait->since);
+    state_.outbox.emit(
+        AnswerGeneration{id, wait->session,
+                         Error{Code::kDeadlineExceeded,
+                               "waited " + std::to_string(waited.count()) + " ms for a generation after " +
+                                   std::to_string(wait->terms.after) + " of the region of version " +
+                                   std::to_string(wait->terms.region.value) + ": nobody has committed one"}});
+  }
+}
+
+// ---- All of them ----
+
+void Sharer::end(SessionId session) {
+  region_waits_.drop_all_of(session);
+  generation_waits_.drop_all_of(session);
+  note_due(reservations_.take_all_of(session));
+}
+
+void Sharer::cancel(RequestId id) {
+  region_waits_.take(id);
+  generation_waits_.take(id);
+}
+
+void Sharer::follow(const Session& session) {
+  region_waits_.follow(session.id, session.tenant, session.tenant_name);
+  generation_waits_.move(session.id, session.tenant);
+  static_cast<void>(reservations_.take_all_of(session.id));  // of names of the tenant that it belonged to
+}
+
+void Sharer::note_all_due() {
+  for (const auto& [owner, name] : region_waits_.names()) note_due(owner, name);
+}
+
+void Sharer::tick(TimePoint now) {
+  note_due(reservations_.take_expired(now));
+  serve_pressed_waits(now);
+}
+
+void Sharer::refuse_expired(TimePoint now) {
+  refuse_expired_waits(now);
+  refuse_expired_generation_waits(now);
+}
+
+void Sharer::refuse_all(const Error& why) {
+  for (const RequestId id : region_waits_.all()) answer_map(id, region_waits_.take(id)->session, why);
+  for (const RequestId id : generation_waits_.all()) {
+    const SessionId session = generation_waits_.take(id)->session;
+    state_.outbox.emit(AnswerGeneration{id, session, why});
+  }
+}
+
+std::optional<TimePoint> Sharer::next_deadline() const {
+  if (region_waits_.has_due()) return TimePoint{};
+  std::optional<TimePoint> next;
+  if (pressed_again_ != TimePoint::max()) next = pressed_again_;
+  for (const auto one :
+       {region_waits_.next_deadline(), generation_waits_.next_deadline(), reservations_.next_expiry()}) {
+    if (one && (!next || *one < *next)) next = one;
+  }
+  return next;
+}
+
+}  // namespace gpumem::core

@@ -1,0 +1,63 @@
+// Thousands of requests for two devices at once, while a quiet client calls.
+#include "tests/hostile/as_user.h"
+#include "tests/integration/fixture.h"
+#include "tests/support/frame_lane.h"
+
+namespace gpumem::test {
+namespace {
+
+struct JointRequests : BrokerTest {
+  static constexpr int kSessions = 48, kRequests = 64;  // of a session: as many as may wait
+  static constexpr int kRounds = 3000;
+
+  JointRequests()
+      : BrokerTest({.simulate = "2x256MiB",
+                    .config = shared("[[tenant]]\nname = \"ann\"\nuser = 10001\nguarantee = \"64MiB\"\n")}) {}
+  void SetUp() override { GPUMEM_NEEDS_ROOT(); }
+
+  /// Bob has what nobody is promised of both devices, so that the requests wait.
+  std::unique_ptr<ClientProcess> holder() {
+    auto bob = client_with(mebibytes(160), test_user(10'002));
+    EXPECT_TRUE(succeeded(bob->open("b", {}, broker_.device(1).uuid())));
+    EXPECT_TRUE(succeeded(bob->grow("b", mebibytes(160))));
+    return bob;
+  }
+  /// A session of his whose requests wait for both.
+  std::unique_ptr<FrameLane> waiter() {
+    const AsUser user(10'002, BrokerProcess::kGroup);
+    auto lane = std::make_unique<FrameLane>(broker_.folder());
+    lane->greet();
+    const std::uint64_t first = lane->open_slice();
+    const auto second = lane->ask(lane::OpenSlice{1, 0, {}}).as<lane::SliceOpened>().slice;
+    for (int i = 0; i < kRequests; ++i) {
+      auto joint = lane->growth(first, mebibytes(2), std::chrono::hours(1));
+      joint.parts[joint.count++] = {second, mebibytes(2).count, 0, 0};
+      lane->send(joint);
+      EXPECT_TRUE(lane->receive().is(lane::Kind::kWaiting));
+    }
+    return lane;
+  }
+};
+
+TEST_F(JointRequests, ByTheThousandsDoNotDelayAnothersCalls) {
+  auto ann = client({}, test_user(10'001));
+  auto bob = holder();
+  std::vector<std::unique_ptr<FrameLane>> waiters;
+  for (int i = 0; i < kSessions; ++i) waiters.push_back(waiter());
+  EXPECT_EQ(broker_.device(0).waiting(), kSessions * kRequests);
+  EXPECT_EQ(broker_.device(1).waiting(), kSessions * kRequests);
+  const auto began = std::chrono::steady_clock::now();
+  for (int i = 0; i < kRounds && !HasFailure(); ++i) {
+    EXPECT_TRUE(succeeded(ann->grow("a", mebibytes(4))));
+    EXPECT_TRUE(succeeded(ann->shrink("a", {})));
+  }
+  EXPECT_LT(std::chrono::steady_clock::now() - began, kPatience) << "7 ms for a growth and its return";
+  EXPECT_EQ(broker_.device(0).waiting(), kSessions * kRequests) << "she had her own memory";
+  waiters.clear();
+  EXPECT_EQ(ann->leave(), 0);
+  EXPECT_EQ(bob->leave(), 0);
+  expect_rest();
+}
+
+}  // namespace
+}  // namespace gpumem::test

@@ -1,0 +1,102 @@
+// The files that regions are published from, which others may change meanwhile.
+#include "client/cli/regions/region_source.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "client/cli/regions/publish.h"
+#include "client/cli/regions/restore.h"
+#include "client/cli/regions/saved_region.h"
+
+namespace gpumem::cli {
+namespace {
+
+std::string saved(const std::string& bytes) {
+  SavedHead head{bytes.size(), 1, {}, {}};
+  head.digest.fill(static_cast<unsigned char>(bytes.back()));
+  Checksum checksum;
+  checksum.add_head(head);
+  checksum.add(bytes);
+  head.checksum = checksum.finish();
+  const auto text = head.text();
+  return std::string(text.begin(), text.end()) + bytes;
+}
+
+std::string read_all(RegionSource& source) {
+  std::string all(source.size(), '\0');
+  for (std::size_t done = 0; done < all.size();) {
+    const auto count = source.read(std::span(all).subspan(done));
+    if (!count) return count.error().message;
+    done += *count;
+  }
+  return all;
+}
+
+struct RegionSourceTest : testing::Test {
+  RegionSourceTest() { std::filesystem::create_directory(folder_); }
+  ~RegionSourceTest() override { std::filesystem::remove_all(folder_); }
+  void write(const std::string& bytes) const { std::ofstream(path_, std::ios::binary) << bytes; }
+  void replace(const std::string& bytes) const {
+    std::ofstream(folder_ / "new", std::ios::binary) << bytes;
+    std::filesystem::rename(folder_ / "new", path_);
+  }
+  const std::filesystem::path folder_ =
+      std::filesystem::path(testing::TempDir()) / ("region-source-" + std::to_string(::getpid()));
+  const std::filesystem::path path_ = folder_ / "file";
+};
+
+TEST_F(RegionSourceTest, ThatIsSavedAndReplacedIsReadAgainAsItWasOpened) {
+  write(saved("first"));
+  const auto source = saved_file(path_);
+  ASSERT_TRUE(source->open());
+  EXPECT_EQ(read_all(*source), "first");
+  EXPECT_TRUE(source->check());
+  replace(saved("another"));
+  ASSERT_TRUE(source->rewind());
+  EXPECT_EQ(source->size(), 5U);
+  EXPECT_EQ(source->digest()[0], 't');
+  EXPECT_EQ(read_all(*source), "first");
+  EXPECT_TRUE(source->check());
+}
+
+TEST_F(RegionSourceTest, ThatIsSavedAndWrittenOverIsRefused) {
+  write(saved("first"));
+  const auto source = saved_file(path_);
+  ASSERT_TRUE(source->open());
+  EXPECT_EQ(read_all(*source), "first");
+  write(saved("other"));
+  ASSERT_TRUE(source->rewind());
+  EXPECT_EQ(source->digest()[0], 't') << "of what was opened";
+  EXPECT_EQ(read_all(*source), "other");
+  EXPECT_EQ(source->check().error().code, Code::kInvalidArgument);
+}
+
+TEST_F(RegionSourceTest, OfAnyBytesThatIsReplacedIsReadAgainAsItWasOpened) {
+  write("first");
+  const auto source = plain_file(path_);
+  ASSERT_TRUE(source->open());
+  EXPECT_EQ(read_all(*source), "first");
+  replace("another");
+  ASSERT_TRUE(source->rewind());
+  EXPECT_EQ(read_all(*source), "first");
+  EXPECT_TRUE(source->check());
+}
+
+TEST_F(RegionSourceTest, OfAnyBytesThatHasChangedIsRefused) {
+  write("first");
+  const auto source = plain_file(path_);
+  ASSERT_TRUE(source->open());
+  write("first, and more");
+  EXPECT_EQ(read_all(*source), "first");
+  EXPECT_EQ(source->check().error().code, Code::kAborted);
+  write("");
+  ASSERT_TRUE(source->rewind());
+  EXPECT_EQ(read_all(*source), path_.string() + " ends at byte 0 of 5: it became shorter");
+}
+
+}  // namespace
+}  // namespace gpumem::cli
