@@ -1,4 +1,5 @@
-// Thousands of requests for two devices at once, while a quiet client calls.
+// Thousands of requests for two devices at once, while a quiet client calls. bench/beside_joint_requests.py judges how
+// long its calls take.
 #include "tests/hostile/as_user.h"
 #include "tests/integration/fixture.h"
 #include "tests/support/frame_lane.h"
@@ -8,7 +9,7 @@ namespace {
 
 struct JointRequests : BrokerTest {
   static constexpr int kSessions = 48, kRequests = 64;  // of a session: as many as may wait
-  static constexpr int kRounds = 3000;
+  static constexpr int kRounds = 400;
 
   JointRequests()
       : BrokerTest({.simulate = "2x256MiB",
@@ -39,19 +40,25 @@ struct JointRequests : BrokerTest {
   }
 };
 
+/// The time of a growth within what she is guaranteed, and its return.
+std::chrono::microseconds grow_and_shrink(ClientProcess& ann, int rounds) {
+  const auto began = std::chrono::steady_clock::now();
+  for (int i = 0; i < rounds && !testing::Test::HasFailure(); ++i) {
+    EXPECT_TRUE(succeeded(ann.grow("a", mebibytes(4))));
+    EXPECT_TRUE(succeeded(ann.shrink("a", {})));
+  }
+  return std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() - began) / rounds;
+}
+
 TEST_F(JointRequests, ByTheThousandsDoNotDelayAnothersCalls) {
   auto ann = client({}, test_user(10'001));
   auto bob = holder();
+  RecordProperty("alone_us", std::to_string(grow_and_shrink(*ann, kRounds).count()));
   std::vector<std::unique_ptr<FrameLane>> waiters;
   for (int i = 0; i < kSessions; ++i) waiters.push_back(waiter());
   EXPECT_EQ(broker_.device(0).waiting(), kSessions * kRequests);
   EXPECT_EQ(broker_.device(1).waiting(), kSessions * kRequests);
-  const auto began = std::chrono::steady_clock::now();
-  for (int i = 0; i < kRounds && !HasFailure(); ++i) {
-    EXPECT_TRUE(succeeded(ann->grow("a", mebibytes(4))));
-    EXPECT_TRUE(succeeded(ann->shrink("a", {})));
-  }
-  EXPECT_LT(std::chrono::steady_clock::now() - began, kPatience) << "7 ms for a growth and its return";
+  RecordProperty("beside_us", std::to_string(grow_and_shrink(*ann, kRounds).count()));
   EXPECT_EQ(broker_.device(0).waiting(), kSessions * kRequests) << "she had her own memory";
   waiters.clear();
   EXPECT_EQ(ann->leave(), 0);

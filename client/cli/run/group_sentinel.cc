@@ -35,6 +35,15 @@ std::uint64_t pending_of(pid_t pid) {
   return 0;
 }
 
+std::uint64_t bit_of(int signal) { return std::uint64_t{1} << (signal - 1); }
+
+// What stops and what continues a process take each other away where they are pending: signal(7).
+std::uint64_t cancelled_by(int signal) {
+  const std::uint64_t stops = bit_of(SIGTSTP) | bit_of(SIGTTIN) | bit_of(SIGTTOU);
+  if (signal == SIGCONT) return stops;
+  return (stops & bit_of(signal)) != 0 ? bit_of(SIGCONT) : 0;
+}
+
 // The kernel signals a whole group under its lock of the list of processes. This takes that lock, too, and
 // changes nothing: afterwards a signal that has reached one process of the group has reached all.
 void await_group_signal() { static_cast<void>(::setpgid(0, ::getpgrp())); }
@@ -58,12 +67,16 @@ GroupSentinel::~GroupSentinel() {
 bool GroupSentinel::has_received(int signal) {
   if (pid_ <= 0) return false;
   await_group_signal();
-  const std::uint64_t asked = std::uint64_t{1} << (signal - 1);
-  if (((carried_ | pending_of(pid_)) & asked) == 0) return false;
+  const std::uint64_t asked = bit_of(signal), opposed = cancelled_by(signal);
+  if (((carried_ | pending_of(pid_)) & (asked | opposed)) == 0) return false;
   GroupSentinel next;
-  next.carried_ = (carried_ | pending_of(pid_)) & ~asked;
+  const std::uint64_t received = carried_ | pending_of(pid_);
+  await_group_signal();
+  // The signal has taken away from this process whatever was sent before it and is opposed to it.
+  const std::uint64_t later = opposed & pending_of(::getpid());
+  next.carried_ = received & ~asked & (~opposed | later);
   *this = std::move(next);
-  return true;
+  return (received & asked) != 0 || later != 0;
 }
 
 bool GroupSentinel::receives_within(int signal, std::chrono::milliseconds patience) {

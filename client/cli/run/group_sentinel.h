@@ -9,7 +9,7 @@ namespace gpumem::cli {
 
 /// Tells signals that were sent to the whole process group from those that were sent to this process alone,
 /// which look the same to it: a child in the group, which blocks all signals, keeps what the group got
-/// pending. The child ends with this process. Threads  of the one that made it.
+/// pending. The child ends with this process. Threads of the one that made it.
 class GroupSentinel {
  public:
   /// Of no group: no signal counts as its.
@@ -25,7 +25,8 @@ class GroupSentinel {
     return *this;
   }
 
-  /// Whether `signal`, which this process has received, was sent to its group. To be asked once for each.
+  /// Whether `signal`, which this process has received, was sent to its group, or has been cancelled since: one
+  /// that stops by SIGCONT, and SIGCONT by one that stops. To be asked once for each.
   bool has_received(int signal);
   /// The same for one that is sent to one process after the other: waits until it comes, or the time is over.
   bool receives_within(int signal, std::chrono::milliseconds patience);
