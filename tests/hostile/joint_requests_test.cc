@@ -1,5 +1,5 @@
-// Thousands of requests for two devices at once, while a quiet client calls. bench/beside_joint_requests.py judges how
-// long its calls take.
+// Thousands of requests for two devices at once, while a quiet client calls. bench/beside_joint_requests.py
+// judges how long its calls take.
 #include "tests/hostile/as_user.h"
 #include "tests/integration/fixture.h"
 #include "tests/support/frame_lane.h"
@@ -47,7 +47,8 @@ std::chrono::microseconds grow_and_shrink(ClientProcess& ann, int rounds) {
     EXPECT_TRUE(succeeded(ann.grow("a", mebibytes(4))));
     EXPECT_TRUE(succeeded(ann.shrink("a", {})));
   }
-  return std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() - began) / rounds;
+  return std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() - began) /
+         rounds;
 }
 
 TEST_F(JointRequests, ByTheThousandsDoNotDelayAnothersCalls) {
