@@ -11,6 +11,7 @@ from typing import Any
 
 from .errors import GpumemError, NotFound
 
+_DEVICE_ORDINAL = 9  # CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
 _SIMULATED = b"gpumem simulated GPU"
 _FUNCTIONS: dict[str, list[Any]] = {
     "cuInit": [c_uint],
@@ -31,6 +32,7 @@ _FUNCTIONS: dict[str, list[Any]] = {
     "cuMemcpyHtoD_v2": [c_uint64, c_void_p, c_size_t],
     "cuMemcpyDtoH_v2": [c_void_p, c_uint64, c_size_t],
     "cuMemcpyDtoD_v2": [c_uint64, c_uint64, c_size_t],
+    "cuPointerGetAttribute": [c_void_p, c_int, c_uint64],
 }
 
 
@@ -150,6 +152,13 @@ def copy_out(address: int, size: int) -> bytes:
 def synchronize() -> None:
     """Waits for all work in the context."""
     _call("cuCtxSynchronize")
+
+
+def ordinal_of(address: int) -> int:
+    """Of the device whose memory this is. Within `current`."""
+    ordinal = c_int()
+    _call("cuPointerGetAttribute", ctypes.byref(ordinal), _DEVICE_ORDINAL, address)
+    return ordinal.value
 
 
 def copy(address: int, source: int, size: int) -> None:

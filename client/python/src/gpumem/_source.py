@@ -21,8 +21,8 @@ def source_of(name: str, array: Any) -> Strided:
     `numpy()` (tensors and variables of TensorFlow and Keras), the buffer protocol. Raises InvalidArgument with the
     name."""
     try:
-        found = _found(array.detach() if hasattr(array, "detach") else array)
-    except (InvalidArgument, BufferError, TypeError) as error:
+        found = _found(_settled(array))
+    except (InvalidArgument, BufferError, TypeError, ValueError, RuntimeError, AttributeError, KeyError) as error:
         raise InvalidArgument(f"array {name!r} cannot be published: {error}") from error
     if 0 not in found.shape and any(
             count > 1 and stride != wanted for count, stride, wanted in
@@ -35,13 +35,30 @@ def is_on_host(source: Strided) -> bool:
     return source.device[0] in (_dlpack.CPU, _dlpack.CUDA_HOST)
 
 
+def _settled(array: Any) -> Any:
+    """PyTorch's tensors may be conjugated or negated only when somebody reads them through PyTorch, and remember how they were
+    made."""
+    for step in ("detach", "resolve_conj", "resolve_neg"):
+        array = getattr(array, step)() if callable(getattr(array, step, None)) else array
+    return array
+
+
+def _interface(array: Any, name: str) -> dict[str, Any] | None:
+    """What an array interface says; None: there is none, or it has no name for these elements (PyTorch's float8)."""
+    try:
+        described = getattr(array, name, None)
+    except (KeyError, RuntimeError, TypeError):
+        return None
+    return described if isinstance(described, dict) and isinstance(described.get("data"), tuple) else None
+
+
 def _found(array: Any) -> Strided:
     numpy = sys.modules.get("numpy")
     if numpy is not None and isinstance(array, numpy.generic):
         array = numpy.asarray(array)  # a scalar's own interface points to memory that is gone
     for interface, device in (("__array_interface__", HOST), ("__cuda_array_interface__", (_dlpack.CUDA, 0))):
-        described = getattr(array, interface, None)
-        if isinstance(described, dict) and isinstance(described.get("data"), tuple):
+        described = _interface(array, interface)
+        if described is not None:
             return _described(array, described, interface, device)
     if hasattr(array, "__dlpack__"):
         return _dlpack.strided_of(array.__dlpack__())
@@ -60,8 +77,8 @@ def _described(array: Any, described: dict[str, Any], interface: str, device: tu
 
 
 def _dtype(array: Any, typestr: str) -> Dtype:
-    """ml_dtypes' types have no name of their own in the interfaces."""
-    name = str(getattr(array, "dtype", ""))
+    """ml_dtypes' types, and PyTorch's, have no name of their own in the interfaces."""
+    name = str(getattr(array, "dtype", "")).removeprefix("torch.")
     return dtype_of(name) if name in DTYPES else dtype_of_typestr(typestr)
 
 

@@ -26,6 +26,10 @@ from .layout import ArrayLayout, Layout
 PRIVATE = ("*running_mean", "*running_var", "*num_batches_tracked", "*moving_mean", "*moving_variance",
            "*moving_average*", "*seed_generator_state", "*cache_index")
 
+# Of the buffer protocol: struct's letters, native.
+_FORMATS = {"bool": "?", "int8": "b", "int16": "h", "int32": "i", "int64": "q", "uint8": "B", "uint16": "H", "uint32": "I",
+            "uint64": "Q", "float16": "e", "float32": "f", "float64": "d"}
+
 
 def is_private(name: str, patterns: Iterable[str]) -> bool:
     """Whether one of the patterns, as of fnmatch, is the name's. Raises InvalidArgument for one text in place of several,
@@ -144,7 +148,15 @@ class Array:
         return view.toreadonly() if self._read_only else view
 
     def __buffer__(self, flags: int) -> memoryview:
-        return self.buffer()  # from Python 3.12 on
+        """From Python 3.12 on: the elements by their type and shape. Raises BufferError, also where the buffer protocol has no
+        name for them; NumPy then takes `__array_interface__`."""
+        form = _FORMATS.get(self.dtype)
+        try:
+            if form is None or 0 in self.shape:
+                raise BufferError(f"the buffer protocol has no name for {self.dtype} {self.shape}")
+            return self.buffer().cast(form, self.shape)  # type: ignore[call-overload]
+        except (InvalidArgument, TypeError, ValueError) as error:
+            raise BufferError(str(error)) from error
 
     def numpy(self) -> Any:
         """A NumPy array of the same memory; of types that NumPy does not have by ml_dtypes. Raises BufferError (a GPU),

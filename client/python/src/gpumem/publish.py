@@ -118,15 +118,23 @@ def publish_arrays(session: Session, name: str, arrays: Mapping[str, Any], *, me
     layout = Layout.packed({one: (source.dtype.name, source.shape) for one, source in sources.items()}, metadata,
                            [one for one in sources if is_private(one, patterns)])
 
+    def settle() -> None:
+        """Work that fills arrays may be on any stream, of any device that has one of them."""
+        _driver.synchronize()
+        devices = {_driver.ordinal_of(one.address) for one in sources.values() if not is_on_host(one) and 0 not in one.shape}
+        for ordinal in devices:
+            with _driver.current(ordinal):
+                _driver.synchronize()
+
     def fill(base: int) -> None:
-        _driver.synchronize()  # work that fills arrays on the device may be on any stream
+        settle()
         for placed in layout.arrays:
             source = sources[placed.name]
             copy = _driver.copy_in if is_on_host(source) else _driver.copy
             copy(base + placed.offset, source.address, placed.nbytes)
 
     def pieces() -> Iterator[tuple[int, Any]]:
-        _driver.synchronize()
+        settle()
         for placed in layout.arrays:
             source = sources[placed.name]
             for at in range(0, placed.nbytes, STAGING_BYTES):
@@ -289,9 +297,7 @@ def publish_layout(session: Session, name: str, layout: Layout, fill: Fill, *, s
             copy = publish_copy(session, place.device, content, name, **options)
         return Publication(session, copy[0], name, copy[1], layout, owns=True) if copy else None
 
-    place = slice or session.open_slice(device=device, label="region")  # everybody sees labels, and not the name
-    offset = place.committed
-    try:
+    with _behind(session, slice, device) as (place, offset):
         found = of_a_copy(place)
         if not found:
             place.grow(offset + content.size, wait=wait)
@@ -304,11 +310,8 @@ def publish_layout(session: Session, name: str, layout: Layout, fill: Fill, *, s
             version = place.publish(name, offset, content.size, layout=len(layout.encoded), digest=layout.digest,
                                     content=content.hash() if deduplicate else b"", **options)
             return Publication(session, place, name, version, layout, owns=slice is None)
-    except BaseException:
         _give_back(place, offset, slice)
-        raise
-    _give_back(place, offset, slice)
-    return found
+        return found
 
 
 def _give_back(place: Slice, offset: int, slice: Slice | None) -> None:
@@ -316,14 +319,23 @@ def _give_back(place: Slice, offset: int, slice: Slice | None) -> None:
 
 
 @contextlib.contextmanager
+def _behind(session: Session, slice: Slice | None, device: str | None) -> Iterator[tuple[Slice, int]]:
+    """A slice, `slice` or one of its own, and the offset behind what is committed. Threads that publish into one slice take turns.
+    As before when the statement raises."""
+    place = slice or session.open_slice(device=device, label="region")  # everybody sees labels, and not the name
+    with place._turn():
+        offset = place.committed
+        try:
+            yield place, offset
+        except BaseException:
+            _give_back(place, offset, slice)
+            raise
+
+
+@contextlib.contextmanager
 def _grown(session: Session, slice: Slice | None, size: int, device: str | None,
            wait: float) -> Iterator[tuple[Slice, int]]:
     """A slice and the offset from which on `size` bytes are committed. As before when the statement raises."""
-    place = slice or session.open_slice(device=device, label="region")  # everybody sees labels, and not the name
-    offset = place.committed
-    try:
+    with _behind(session, slice, device) as (place, offset):
         place.grow(offset + size, wait=wait)
         yield place, offset
-    except BaseException:
-        _give_back(place, offset, slice)
-        raise

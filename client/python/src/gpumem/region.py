@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import enum
 import os
+import threading
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, SupportsIndex
@@ -128,6 +129,7 @@ class Region(Import):
         super().__init__(handle)
         self._session, self._name, self._writable = session, name, writable
         self._held: Held | None = None  # once there are arrays
+        self._holding = threading.Lock()
         info = _abi.sized(_abi.RegionInfo)
         check(load().gpumem_import_region(handle, ctypes.byref(info)))
         self._info = info
@@ -241,9 +243,10 @@ class Region(Import):
 
     def close(self) -> None:
         """Unmaps the memory; if there are arrays of it, once the last of them is gone. Again: nothing."""
-        if self._held is None:
-            super().close()
-        self._held = None
+        with self._holding:
+            if self._held is None:
+                super().close()
+            self._held = None
 
     @property
     def _title(self) -> str:
@@ -251,12 +254,14 @@ class Region(Import):
 
     def _hold(self) -> Held:
         """What keeps it mapped while there are arrays."""
-        if self._held is None:
-            if not self._finalizer.detach():
-                raise FailedPrecondition(f"region {self.name!r} has been closed" if self.name else "the region has been closed")
-            handle = self._handle
-            self._held = Held(lambda: load().gpumem_import_close(handle), self.ordinal)
-        return self._held
+        with self._holding:
+            if self._held is None:
+                if not self._finalizer.detach():
+                    raise FailedPrecondition(f"region {self.name!r} has been closed" if self.name
+                                             else "the region has been closed")
+                handle = self._handle
+                self._held = Held(lambda: load().gpumem_import_close(handle), self.ordinal)
+            return self._held
 
     def _copies(self, arrays: Sequence[ArrayLayout]) -> dict[str, Array]:
         slice = self._session.open_slice(device=self.device, label="private copies")

@@ -4,8 +4,10 @@ from __future__ import annotations
 import builtins
 import ctypes
 import os
+import threading
 import weakref
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import SupportsIndex
 
 from . import _abi
@@ -34,6 +36,7 @@ class Slice:
         self._handle = handle
         self._finalizer = weakref.finalize(self, _give_back, handle, os.getpid())
         self._finalizer.atexit = False  # work on the device may still use it
+        self._turns, self._owner = threading.RLock(), os.getpid()
 
     def grow(self, target: SupportsIndex, *, wait: float = 0.0, least: SupportsIndex = 0) -> int:
         """Grows until `target` bytes are committed, rounded up to the granularity; what is new reads as zero.
@@ -50,6 +53,11 @@ class Slice:
         if status:
             raise failure(status, asks_for_memory=True)
         return committed.value
+
+    def _turn(self) -> AbstractContextManager[object]:
+        """Of a thread that grows the slice, fills what is new and publishes it. Nobody's in a child, to whom all calls are refused:
+        a thread that it does not have may have had it."""
+        return self._turns if os.getpid() == self._owner else nullcontext()
 
     def shrink(self, target: SupportsIndex) -> int:
         """Gives memory back, from the end on and in whole extents, as long as `target` bytes stay committed.
