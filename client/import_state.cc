@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <limits>
 #include <optional>
 
 #include "base/crash_point.h"
@@ -102,6 +103,17 @@ Result<void> check_peers(const SharedDevice& device, const std::vector<SharedDev
   return {};
 }
 
+/// Before a region is waited for. Errors  kPermissionDenied: another tenant's region, whether or not there is
+/// one.
+Result<void> check_adoptable(Connection& connection, const lane::Text<128>& owner, const std::string& name) {
+  constexpr std::uint64_t kNone = std::numeric_limits<std::uint64_t>::max();
+  const auto told =
+      connection.lane().map_region({owner, lane::RegionName::of(name), kNone, lane::MapAs::kOwner, 0},
+                                   RegionWait({}).terms(connection, {}));
+  if (told || told.error().code == Code::kNotFound) return {};
+  return told.error();
+}
+
 /// Errors  kInvalidArgument (name), kCancelled, those of Connection::usable.
 Result<void> check_ready(Connection& connection, const std::string& name, const std::stop_token& stop) {
   if (auto right = check_name(name); !right) return right;
@@ -134,16 +146,34 @@ Result<std::unique_ptr<ImportState>> ImportState::open(std::shared_ptr<Connectio
   if (auto ready = check_ready(*connection, name, options.stop); !ready) return ready.error();
   const auto devices = seen_devices(*connection, options);
   if (!devices) return devices.error();
+  const lane::Text<128> owner = lane::Text<128>::of(options.owner);
+  if (options.adopt && !options.owner.empty()) {
+    if (auto able = check_adoptable(*connection, owner, name); !able) return able.error();
+  }
   const RegionWait wait(options.wait);
-  const lane::MapRegion any{lane::Text<128>::of(options.owner), lane::RegionName::of(name), options.version,
-                            options.adopt ? lane::MapAs::kOwner : lane::MapAs::kReader, wait.nanoseconds()};
+  const lane::MapRegion any{owner, lane::RegionName::of(name), options.version, lane::MapAs::kReader,
+                            wait.nanoseconds()};
   const auto terms = wait.terms(*connection, options.stop);
   auto mapped = devices->of
                     ? connection->lane().map_replica(
                           {any.owner, any.name, any.version, any.as, any.wait, devices->of->index}, terms)
                     : connection->lane().map_region(any, terms);
   if (!mapped) return mapped.error();
-  return open(std::move(connection), std::move(*mapped), options.writable, devices->peers);
+  auto state = open(std::move(connection), std::move(*mapped), options.writable, devices->peers);
+  if (!state || !options.adopt) return state;
+  if (auto adopted = (*state)->adopt(any); !adopted) return adopted.error();
+  return state;
+}
+
+// Once it is mapped, since what a session has adopted goes when it is not mapped there: a region that cannot
+// be mapped stays kept.
+Result<void> ImportState::adopt(const lane::MapRegion& region) {
+  const lane::MapRegion request{region.owner, region.name, region_.version, lane::MapAs::kOwner, 0};
+  auto again = connection_->lane().map_region(request, RegionWait({}).terms(*connection_, {}));
+  if (!again) return again.error();
+  again->part.descriptors.clear();  // before the broker is told that nothing is kept
+  release(again->part.imported.import);
+  return {};
 }
 
 Result<std::unique_ptr<ImportState>> ImportState::open(std::shared_ptr<Connection> connection,
@@ -284,7 +314,11 @@ ImportState::~ImportState() {
   if (!mapping_.size().is_zero() && !mapping_.truncate(mapping_.at())) return;
   reservation_ = {};
   crash_at(CrashPoint::kClientImportUnmapped);
-  const lane::ReleaseImport request{id_};
+  release(id_);
+}
+
+void ImportState::release(std::uint64_t import) const {
+  const lane::ReleaseImport request{import};
   const auto released = connection_->lane().call(request);
   crash_at(CrashPoint::kClientReleased);
   if (!released && released.error().code == Code::kUnavailable) connection_->lane().tell_later(request);

@@ -62,7 +62,9 @@ class ImportState {
                                                    cuda::Access access, const Region& region,
                                                    const std::vector<SharedDevice>& peers = {});
   Result<void> map(const ImportedPart& part, cuda::Access access, const std::vector<SharedDevice>& peers);
+  Result<void> adopt(const lane::MapRegion& region);
   Result<void> check_region() const;
+  void release(std::uint64_t import) const;
 
   const std::shared_ptr<Connection> connection_;
   const std::uint64_t id_;

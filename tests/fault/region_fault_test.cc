@@ -1,4 +1,7 @@
-// Devices that do not reach each other: a region is not mapped for them, and nothing is left of it.
+// Devices that do not reach each other, and drivers that fail: what cannot be mapped is not mapped, and a
+// kept region stays kept.
+#include <algorithm>
+
 #include "tests/fault/fault_fixture.h"
 
 namespace gpumem::test {
@@ -39,6 +42,40 @@ TEST_F(RegionPeers, ThatCannotAccessTheMemoryAreRefused) {
   EXPECT_EQ(writer->leave(), 0);
   expect_rest();
 }
+
+/// Somebody who adopts a kept region, which its driver does not map.
+struct RegionAdoption : RegionPeers, testing::WithParamInterface<const char*> {};
+
+TEST_P(RegionAdoption, ThatFailsLeavesTheRegionKept) {
+  auto writer = client_with(mebibytes(2));
+  ASSERT_TRUE(succeeded(writer->write("a", 7)));
+  ASSERT_TRUE(
+      succeeded(writer->ask({{"do", "publish"}, {"slice", "a"}, {"region", "weights"}, {"keep", true}})));
+  EXPECT_EQ(writer->leave(), 0);
+  const auto is_kept = [&] {
+    const auto sessions = broker_.sessions();
+    return std::ranges::any_of(sessions, [](const auto& one) { return one.custodian(); });
+  };
+  ASSERT_TRUE(eventually(is_kept));
+  auto heir = client();
+  const Json adopt{
+      {"do", "map_region"}, {"region", "weights"}, {"adopt", true}, {"access", {broker_.device(1).uuid()}}};
+  inject(GetParam(), heir->pid());
+  EXPECT_FALSE(succeeded(heir->ask(adopt)));
+  heal();
+  EXPECT_TRUE(eventually(is_kept)) << "it is nobody's again";
+  ASSERT_TRUE(succeeded(heir->ask(adopt)));
+  EXPECT_TRUE(succeeded(heir->ask({{"do", "check"}, {"import", "i"}, {"value", 7}})));
+  EXPECT_TRUE(eventually([&] { return !is_kept(); }));
+  EXPECT_EQ(heir->leave(), 0);
+  expect_rest();
+}
+
+INSTANTIATE_TEST_SUITE_P(Calls, RegionAdoption,
+                         testing::Values("cuMemImportFromShareableHandle fail OUT_OF_MEMORY",
+                                         "cuMemAddressReserve fail OUT_OF_MEMORY",
+                                         "cuMemMap fail OUT_OF_MEMORY",
+                                         "cuDeviceCanAccessPeer fail INVALID_DEVICE"));
 
 }  // namespace
 }  // namespace gpumem::test
