@@ -138,7 +138,7 @@ def test_a_reservation_that_nobody_refers_to_is_released(session):
     session.map_or_reserve("once").release()
 
 
-# Ctrl-C during a wait is raised when the wait has ended, whatever it has come to.
+# An interrupt may come right after an answer.
 def test_what_an_interrupt_has_cut_off_is_given_back(session, broker, monkeypatch):
     def interrupted(*_, **__):
         raise KeyboardInterrupt

@@ -154,7 +154,8 @@ class Array:
         try:
             if form is None or 0 in self.shape:
                 raise BufferError(f"the buffer protocol has no name for {self.dtype} {self.shape}")
-            return self.buffer().cast(form, self.shape)  # type: ignore[call-overload]
+            shown: memoryview = self.buffer().cast(form, self.shape)  # type: ignore[call-overload]
+            return shown
         except (InvalidArgument, TypeError, ValueError) as error:
             raise BufferError(str(error)) from error
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 from . import _abi, _driver
 from ._library import check, leave, load
 from ._values import encoded, milliseconds_of, size_of
+from ._waiting import check_waiting
 from .arrays import Array, Arrays, Held, is_private
 from .errors import Code, FailedPrecondition, InvalidArgument, NotFound, StaleLayout, Unavailable
 from .ipc import Import
@@ -198,7 +199,8 @@ class Region(Import):
     def _generation(self, after: SupportsIndex, wait: float) -> int:
         options = _abi.sized(_abi.GenerationOptions, after=size_of(after, "after"), wait_ms=milliseconds_of(wait, "wait"))
         generation = ctypes.c_uint64()
-        check(load().gpumem_import_generation(self._handle, ctypes.byref(options), ctypes.byref(generation)))
+        check_waiting(options, lambda: load().gpumem_import_generation(self._handle, ctypes.byref(options),
+                                                                       ctypes.byref(generation)))
         return int(generation.value)
 
     def read_layout(self, *, expect_digest: builtins.bytes | None = None) -> Layout:

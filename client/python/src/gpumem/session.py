@@ -12,6 +12,7 @@ from typing import Any, SupportsIndex
 from . import _abi
 from ._library import check, leave, load, text, visit
 from ._values import encoded, milliseconds_of, size_of
+from ._waiting import check_waiting
 from .allocator import Allocator
 from .errors import InvalidArgument
 from .ipc import Import
@@ -164,8 +165,8 @@ class Session:
         opened = _abi.Handle()
         try:
             with waited_in_vain_as_not_found():
-                check(load().gpumem_map_region(self._handle, encoded(name, "name"), ctypes.byref(options),
-                                               ctypes.byref(opened)))
+                check_waiting(options, lambda: load().gpumem_map_region(
+                    self._handle, encoded(name, "name"), ctypes.byref(options), ctypes.byref(opened)))
             return Region(opened.value or 0, self, name, writable=writable)
         except BaseException:  # an interrupt may come after the answer
             if opened.value:
@@ -209,8 +210,8 @@ class Session:
         opened, number = _abi.Handle(), ctypes.c_uint64()
         try:
             with waited_in_vain_as_not_found():
-                check(load().gpumem_map_or_reserve(self._handle, encoded(name, "name"), ctypes.byref(options),
-                                                   ctypes.byref(opened), ctypes.byref(number)))
+                check_waiting(options, lambda: load().gpumem_map_or_reserve(
+                    self._handle, encoded(name, "name"), ctypes.byref(options), ctypes.byref(opened), ctypes.byref(number)))
             if not opened.value:
                 return Reservation(self, name, number.value)
             return Region(opened.value, self, name, writable=writable)

@@ -11,8 +11,9 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import SupportsIndex
 
 from . import _abi
-from ._library import check, failure, leave, load, text
+from ._library import check, leave, load, text
 from ._values import encoded, milliseconds_of, size_of
+from ._waiting import check_waiting
 from .ipc import exported
 from .region import Charge, Sharing, hash_bytes, publish_options
 
@@ -48,10 +49,9 @@ class Slice:
         """
         options = _abi.sized(_abi.GrowOptions, wait_ms=milliseconds_of(wait, "wait"), least=size_of(least, "least"))
         committed = ctypes.c_uint64()
-        status = load().gpumem_slice_grow(self._handle, size_of(target, "target"), ctypes.byref(options),
-                                          ctypes.byref(committed))
-        if status:
-            raise failure(status, asks_for_memory=True)
+        bytes = size_of(target, "target")
+        check_waiting(options, lambda: load().gpumem_slice_grow(self._handle, bytes, ctypes.byref(options),
+                                                                ctypes.byref(committed)), asks_for_memory=True)
         return committed.value
 
     def _turn(self) -> AbstractContextManager[object]:

@@ -1,0 +1,94 @@
+"""Calls that wait, which a signal calls off."""
+import signal
+import threading
+
+import gpumem
+import numpy as np
+import pytest
+from gpumem import MIB
+
+from bindings import use
+from brokered import POOL, broker, eventually, kept  # noqa: F401, fixtures
+
+LONG = 3600.0  # seconds: a wait that is not called off lasts longer than the test may
+
+
+class Alarm(Exception):
+    """Of a signal's handler, as KeyboardInterrupt is that of Ctrl-C."""
+
+
+@pytest.fixture(scope="module")
+def context():
+    for device in (1, 0):
+        use(device)
+
+
+@pytest.fixture
+def session(context):
+    with gpumem.Session.connect(label="waits") as session:
+        yield session
+
+
+@pytest.fixture
+def alarm():
+    """Rings in a moment."""
+    def ring(*_):
+        raise Alarm
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, 0.3)
+    yield
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, before)
+
+
+def test_a_wait_for_a_region_is_called_off(session, alarm, broker):
+    with pytest.raises(Alarm):
+        session.map_region("never", wait=LONG)
+    with session.open_slice() as slice:  # nobody waits for it any more, whose map would count
+        slice.grow(2 * MIB)
+        slice.publish("never")
+        assert [one["mapped"] for one in broker.ask("regions")["regions"]] == [0]
+
+
+def test_a_wait_for_what_another_makes_is_called_off(session, alarm):
+    with gpumem.Session.connect(label="maker") as maker, maker.map_or_reserve("made"):
+        with pytest.raises(Alarm):
+            session.map_or_reserve("made", wait=LONG)
+
+
+def test_a_wait_for_a_generation_is_called_off(session, alarm):
+    with gpumem.publish_arrays(session, "w", {"one": np.zeros(4)}), session.map_region("w") as region:
+        with pytest.raises(Alarm):
+            region.wait_generation(0, LONG)
+        assert region.generation() == 0
+
+
+def test_a_wait_for_memory_is_called_off(session, alarm):
+    with gpumem.Session.connect(label="holder") as holder, holder.open_slice() as all, session.open_slice() as slice:
+        all.grow(POOL)
+        with pytest.raises(Alarm):
+            slice.grow(4 * MIB, wait=LONG)
+        assert slice.committed == 0
+        all.shrink(0)
+        assert slice.grow(4 * MIB, wait=LONG) == 4 * MIB
+
+
+def test_what_other_threads_wait_for_comes(session):
+    found = []
+    thread = threading.Thread(target=lambda: found.append(session.map_region("later", wait=LONG).version))
+    thread.start()
+    with session.open_slice() as slice:
+        slice.grow(2 * MIB)
+        version = slice.publish("later")
+        thread.join()
+        assert found == [version]
+
+
+def test_words_of_a_wait_in_vain_are_the_brokers(session):
+    with gpumem.Session.connect(label="holder") as holder, holder.open_slice() as all, session.open_slice() as slice:
+        all.grow(POOL)
+        with pytest.raises(gpumem.OutOfMemory, match="MiB"):
+            slice.grow(4 * MIB, wait=0.05)
+    with pytest.raises(gpumem.NotFound, match="never"):
+        session.map_region("never", wait=0.05)
