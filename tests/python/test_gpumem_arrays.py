@@ -410,6 +410,48 @@ def test_a_stale_layout_is_refused_clearly(session):
                 assert region.arrays(expect_digest=old.digest)["grid"].shape == (3, 4)
 
 
+def test_an_array_that_has_changed_is_stale_and_others_are_not(session):
+    def layout(**arrays):
+        with gpumem.publish_arrays(session, "other", arrays) as publication:
+            return {one.name: one.digest for one in publication.layout.arrays}
+
+    before = layout(grid=GRID, bias=GRID[0])
+    assert layout(first=GRID, bias=GRID[0])["bias"] == before["bias"], "wherever it lies"
+    with gpumem.publish_arrays(session, "weights", {"more": GRID, "grid": GRID.T, "bias": GRID[0]}), \
+            session.map_region("weights") as region:
+        assert region.arrays(expect={"bias": before["bias"]})["bias"].shape == (4,)
+        with pytest.raises(gpumem.StaleLayout, match=r"another array 'grid'.*float32 \(4, 3\)"):
+            region.arrays(expect=before)
+        with pytest.raises(gpumem.StaleLayout, match="no array 'gone'"):
+            region.arrays(expect={"gone": before["bias"]})
+
+
+def test_a_publication_that_is_released_goes_on_with_its_readers(session):
+    publication = gpumem.publish_arrays(session, "weights", {"grid": GRID})
+    with session.map_region("weights"):
+        publication.release()
+        publication.close()
+        with session.map_region("weights") as region:
+            assert region.version == publication.version
+    with pytest.raises(gpumem.NotFound):
+        session.map_region("weights")
+
+
+def test_a_kept_publication_is_released_to_nobody_yet(session):
+    with gpumem.publish_arrays(session, "weights", {"grid": GRID}, keep=True) as publication:
+        publication.release()
+    with session.map_region("weights", adopt=True) as region:
+        assert region.arrays()["grid"].tobytes() == GRID.tobytes()
+
+
+def test_a_publication_that_is_forgotten_warns(session):
+    with pytest.warns(ResourceWarning, match="'weights'.*was forgotten"):
+        gpumem.publish_arrays(session, "weights", {"grid": GRID})
+        gc.collect()
+    with pytest.raises(gpumem.NotFound):
+        session.map_region("weights")
+
+
 def test_layouts_that_others_wrote_are_not_believed(session):
     def written(slice, content: bytes) -> None:
         slice.grow(2 * MIB)

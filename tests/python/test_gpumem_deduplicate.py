@@ -147,7 +147,7 @@ def test_a_slice_that_is_passed_has_its_size_of_before(session):
 
 
 def test_a_kept_one_is_used_again(broker, session):
-    publish(session, "kept", keep=True)._hand_over()
+    publish(session, "kept", keep=True).release()
     before = broker.lent()
     with publish(session, "second") as second:
         assert second.is_deduplicated and broker.lent() == before

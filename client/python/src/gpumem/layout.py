@@ -112,6 +112,12 @@ class ArrayLayout:
         return 0 in self.shape or all(count == 1 or stride == wanted
                                       for count, stride, wanted in zip(self.shape, self.strides, usual))
 
+    @property
+    def digest(self) -> bytes:
+        """32 bytes, SHA-256 of what a reader's code was made for: name, type, shape and strides, wherever it lies."""
+        text = json.dumps([self.name, self.dtype, self.shape, self.strides], ensure_ascii=False, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).digest()
+
     def _check(self) -> None:
         itemsize = dtype_of(self.dtype).itemsize
         if not isinstance(self.private, bool):

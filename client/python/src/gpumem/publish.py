@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -28,12 +29,15 @@ Fill = Callable[[int], None]
 
 
 class Publication:
-    """A region of arrays that this process has published. Use it as a context manager, or call close()."""
+    """A region of arrays that this process has published. Use it as a context manager, or call close(): both end the region.
+    release() leaves it to others. One that is forgotten gives its memory back, with a ResourceWarning: the region ends unless others
+    have mapped it, or it is kept."""
 
     def __init__(self, session: Session, memory: Slice | Region, name: str, version: int, layout: Layout, *, owns: bool):
         """Use publish_arrays. `owns`: the memory is given back with it."""
         self._session, self._memory, self._owns = session, memory, owns
         self._name, self._version, self._layout = name, version, layout
+        self._open = True
 
     @property
     def name(self) -> str:
@@ -77,19 +81,31 @@ class Publication:
         return self.slice.commit(self._version)
 
     def close(self) -> None:
-        """Removes the region, and gives its memory back if no slice was passed. Again: nothing. Raises as
+        """Removes the region, and gives its memory back if no slice was passed. Again, and after release: nothing. Raises as
         Session.remove_region, except NotFound."""
+        if not self._open:
+            return
         try:
-            self._hand_over()  # first: others' names of this memory go on where it is not written any more
+            self._give_back()  # first: others' names of this memory go on where it is not written any more
         finally:
             with contextlib.suppress(NotFound):  # it has expired, was removed, or ended with its memory
                 self._session.remove_region(self._name, version=self._version)
+        self._open = False
 
-    def _hand_over(self) -> None:
+    def release(self) -> None:
         """Gives the memory back, if no slice was passed, and does not remove the region: it goes on with the processes of
-        its tenant that have mapped it, or that it is kept for. Raises as Slice.close."""
+        its tenant that have mapped it, or as it is kept. Again, and after close: nothing. Raises as Slice.close."""
+        self._give_back()
+        self._open = False
+
+    def _give_back(self) -> None:
         if self._owns:
             self._memory.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_open", False) and self._owns:
+            warnings.warn(f"{self!r} was forgotten: close it, or release it to those who have mapped it", ResourceWarning,
+                          source=self)
 
     def __enter__(self) -> Publication:
         return self
@@ -264,7 +280,7 @@ def map_or_publish_arrays(session: Session, name: str, make: Callable[[], Mappin
     except BaseException:
         publication.close()
         raise
-    publication._hand_over()
+    publication.release()
     return region
 
 

@@ -8,7 +8,7 @@ import enum
 import os
 import threading
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from . import _abi, _driver
@@ -230,18 +230,32 @@ class Region(Import):
                                   "to since")
         return layout
 
-    def arrays(self, *, private: Iterable[str] | None = None, expect_digest: builtins.bytes | None = None) -> Arrays:
+    def arrays(self, *, private: Iterable[str] | None = None, expect_digest: builtins.bytes | None = None,
+               expect: Mapping[str, builtins.bytes] | None = None) -> Arrays:
         """Its arrays by name: in place, and for reading if the region is. Private ones are copies, for writing, in memory
         that is charged to this session.
 
         private: patterns of names, as of fnmatch; None: those that the publisher says; (): none.
-        Raises as read_layout; OutOfMemory (copies), GpumemError (the driver's).
+        expect: digests of the arrays that the caller uses, by their names (ArrayLayout.digest); others may have changed.
+        Raises as read_layout; StaleLayout, too: of the array that is not as expected; OutOfMemory (copies), GpumemError (the
+        driver's).
         """
-        layout, held = self.read_layout(expect_digest=expect_digest), self._hold()
+        layout = self.read_layout(expect_digest=expect_digest)
+        self._check_arrays(layout, expect or {})
+        held = self._hold()
         own = [one for one in layout.arrays if (one.private if private is None else is_private(one.name, private))]
         copies = self._copies(own) if own else {}
         return Arrays(layout, (copies.get(one.name) or Array(one, self.address, held, read_only=not self._writable)
                                for one in layout.arrays))
+
+    def _check_arrays(self, layout: Layout, expected: Mapping[str, builtins.bytes]) -> None:
+        found = {one.name: one for one in layout.arrays if one.name in expected}
+        for name, digest in expected.items():
+            if name not in found:
+                raise StaleLayout(f"{self._title} has no array {name!r}, which is expected; map the version that has it")
+            if found[name].digest != digest:
+                raise StaleLayout(f"{self._title} has another array {name!r} than is expected: {found[name].dtype} "
+                                  f"{found[name].shape}, strides {found[name].strides}; map the version that has it")
 
     def close(self) -> None:
         """Unmaps the memory; if there are arrays of it, once the last of them is gone. Again: nothing."""
