@@ -12,7 +12,12 @@ WallTime now() { return std::chrono::system_clock::now(); }
 Result<std::string> show_status(const Monitor& monitor, const Style& style) {
   auto status = monitor.status();
   if (!status) return status.error();
-  return style.json ? json_text(status_json(*status, now())) : status_text(*status, now());
+  // An older broker has none.
+  const v1::ListRegionsResponse regions = monitor.regions("").value_or(v1::ListRegionsResponse{});
+  if (!style.json) return status_text(*status, now()) + regions_summary(regions);
+  Json json = status_json(*status, now());
+  json["regions"] = regions_summary_json(regions);
+  return json_text(json);
 }
 
 Result<std::string> show_sessions(const Monitor& monitor, const Style& style) {

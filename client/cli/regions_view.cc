@@ -115,6 +115,18 @@ std::string memory_text(const v1::RegionInfo& region) {
   return std::to_string(region.memory()) + (region.offset() == 0 ? "" : "+" + size_text(region.offset()));
 }
 
+struct RegionSum {
+  explicit RegionSum(const v1::ListRegionsResponse& regions) : count(regions.regions_size()) {
+    for (const v1::RegionInfo& region : regions.regions()) {
+      bytes += region.bytes();
+      kept += region.kept() ? 1 : 0;
+    }
+  }
+  int count;
+  std::uint64_t bytes = 0;
+  int kept = 0;
+};
+
 std::vector<std::string> region_cells(const v1::RegionInfo& region, WallTime now) {
   const bool is_known = !region.charged().empty();
   const std::int64_t pid = is_known ? region.charged(0).pid() : 0;
@@ -165,6 +177,19 @@ std::string regions_text(const v1::ListRegionsResponse& regions, WallTime now) {
                {"EXPIRES"}});
   for (const v1::RegionInfo* region : sorted) table.add(region_cells(*region, now));
   return table.text();
+}
+
+std::string regions_summary(const v1::ListRegionsResponse& regions) {
+  if (regions.regions().empty()) return "";
+  const RegionSum sum(regions);
+  return "\n" + std::to_string(sum.count) + (sum.count == 1 ? " region of " : " regions of ") +
+         size_text(sum.bytes) + (sum.kept == 0 ? "" : ", " + std::to_string(sum.kept) + " kept") +
+         ": `gpumem regions` lists them\n";
+}
+
+Json regions_summary_json(const v1::ListRegionsResponse& regions) {
+  const RegionSum sum(regions);
+  return {{"count", sum.count}, {"bytes", sum.bytes}, {"kept", sum.kept}};
 }
 
 Json regions_json(const v1::ListRegionsResponse& regions) {

@@ -21,6 +21,9 @@ Json sessions_json(const v1::ListSessionsResponse& sessions);
 /// By owner and name.
 std::string regions_text(const v1::ListRegionsResponse& regions, WallTime now);
 Json regions_json(const v1::ListRegionsResponse& regions);
+/// A line, or nothing if there are none. Memory that several have in common counts in each.
+std::string regions_summary(const v1::ListRegionsResponse& regions);
+Json regions_summary_json(const v1::ListRegionsResponse& regions);
 
 /// The tenants of each device as a tree. What they have beyond promises or limits shows if any has.
 /// `bars`  with a bar of each tenant's use of its limit.

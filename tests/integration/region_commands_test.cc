@@ -34,6 +34,8 @@ TEST_F(RegionCommands, AKeptFileStaysWhenTheProgramHasEnded) {
   EXPECT_TRUE(region["charged"][0]["pid"].is_null());
   EXPECT_THAT(gpumem({"regions"}).output, HasSubstr("kept"));
   EXPECT_THAT(gpumem({"ps"}).output, HasSubstr("kept"));
+  EXPECT_THAT(gpumem({"status"}).output, HasSubstr("1 region of 7B, 1 kept"));
+  EXPECT_EQ(Json::parse(gpumem({"status", "--json"}).output)["regions"]["count"], 1);
   EXPECT_THAT(gpumem({"why", region["owner"]}).output, HasSubstr("kept beyond them"));
   EXPECT_EQ(gpumem({"cat", "weights.bin"}).output, "content");
   EXPECT_EQ(gpumem({"regions", "rm", "weights.bin", "--owner", "nobody"}).status, 1);

@@ -92,6 +92,18 @@ TEST(RegionsView, OfAKeptOneThatNoProcessHasSaysSo) {
   EXPECT_EQ(regions_text(listed({left}), high_noon()).find("kept"), std::string::npos);
 }
 
+TEST(RegionsView, AreSummedUpForTheStatus) {
+  v1::RegionInfo kept = region("ann", "z", 9);
+  kept.set_kept(true);
+  EXPECT_EQ(regions_summary(listed({region("bob", "b", 4), kept})),
+            "\n2 regions of 6GiB, 1 kept: `gpumem regions` lists them\n");
+  EXPECT_EQ(regions_summary(listed({region("bob", "b", 4)})),
+            "\n1 region of 3GiB: `gpumem regions` lists them\n");
+  EXPECT_EQ(regions_summary({}), "");
+  const Json json = regions_summary_json(listed({kept}));
+  EXPECT_EQ(json, (Json{{"count", 1}, {"bytes", std::uint64_t{3} << 30}, {"kept", 1}}));
+}
+
 TEST(RegionsView, OfNoneSaysSo) { EXPECT_EQ(regions_text({}, high_noon()), "no regions\n"); }
 
 TEST(RegionsView, ShowsNoEscapeSequencesOfWhoChoseAName) {
