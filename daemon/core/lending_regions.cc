@@ -202,9 +202,9 @@ Result<void> Lending::check_mapping(const Session& session, const Region& region
 
 Result<const Region*> Lending::mappable(const Session& session, const MapTerms& terms, TimePoint now) {
   const auto region = visible(session, terms, now);
-  if (!region) return region;
+  if (!region) return region.error();
   if (auto able = check_mapping(session, **region); !able) return able.error();
-  return region;
+  return *region;
 }
 
 std::set<SessionId> Lending::holders_of(const Region& region) const {
