@@ -77,6 +77,23 @@ def broker():
         yield running
 
 
+@pytest.fixture(scope="module")
+def context():
+    """The device's own context, which stays once it is made."""
+    from bindings import cu, ok  # here, for not all who have a broker have cuda-bindings
+
+    ok(cu.cuInit(0))
+    return ok(cu.cuDevicePrimaryCtxRetain(0))
+
+
+@pytest.fixture
+def session(context):
+    import gpumem
+
+    with gpumem.Session.connect(label="test") as session:
+        yield session
+
+
 @pytest.fixture(autouse=True)
 def kept(context, broker, used):
     """Every test leaves the broker at rest, and on each device exactly the memory in use that it found: a moment

@@ -13,22 +13,9 @@ from gpumem import MIB, _dlpack
 from gpumem.layout import Layout
 
 from bindings import ok
-from brokered import broker, eventually, kept  # noqa: F401, fixtures
+from brokered import broker, context, eventually, kept, session  # noqa: F401, fixtures
 
 GRID = np.arange(12, dtype="float32").reshape(3, 4)
-
-
-@pytest.fixture(scope="module")
-def context():
-    """The device's own context, which stays once it is made."""
-    ok(cu.cuInit(0))
-    return ok(cu.cuDevicePrimaryCtxRetain(0))
-
-
-@pytest.fixture
-def session(context):
-    with gpumem.Session.connect(label="test") as session:
-        yield session
 
 
 def python(source: str, *arguments: str) -> subprocess.CompletedProcess:

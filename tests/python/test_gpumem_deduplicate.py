@@ -11,21 +11,9 @@ from cuda.bindings import driver as cu
 from gpumem import MIB, deduplicate
 
 from bindings import ok
-from brokered import broker, eventually, kept  # noqa: F401, fixtures
+from brokered import broker, context, eventually, kept, session  # noqa: F401, fixtures
 
 SAME = {"a": np.arange(MIB, dtype="float32"), "b": np.full(3, 7, "uint8")}  # gaps between them, and behind
-
-
-@pytest.fixture(scope="module")
-def context():
-    ok(cu.cuInit(0))
-    return ok(cu.cuDevicePrimaryCtxRetain(0))
-
-
-@pytest.fixture
-def session(context):
-    with gpumem.Session.connect(label="test") as session:
-        yield session
 
 
 def publish(session, name, arrays=SAME, **options):

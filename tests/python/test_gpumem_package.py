@@ -14,14 +14,7 @@ from cuda.bindings import driver as cu
 from gpumem import MIB
 
 from bindings import ok, read
-from brokered import POOL, broker, eventually, kept  # noqa: F401, the first and the last are fixtures
-
-
-@pytest.fixture(scope="module")
-def context():
-    """The device's own context, which stays once it is made."""
-    ok(cu.cuInit(0))
-    return ok(cu.cuDevicePrimaryCtxRetain(0))
+from brokered import POOL, broker, context, eventually, kept  # noqa: F401, some are fixtures
 
 
 @pytest.fixture

@@ -8,26 +8,12 @@ import struct
 import gpumem
 import numpy as np
 import pytest
-from cuda.bindings import driver as cu
 from gpumem import MIB, InvalidArgument
 from gpumem.safetensors import MOST_HEADER_BYTES, publish_safetensors, read_header
 
-from bindings import ok
-from brokered import broker, kept  # noqa: F401, fixtures
+from brokered import broker, context, kept, session  # noqa: F401, fixtures
 
 SEEDS = range(400)
-
-
-@pytest.fixture(scope="module")
-def context():
-    ok(cu.cuInit(0))
-    return ok(cu.cuDevicePrimaryCtxRetain(0))
-
-
-@pytest.fixture
-def session(context):
-    with gpumem.Session.connect(label="test") as session:
-        yield session
 
 
 def file_of(header: object, data: bytes = b"", length: int | None = None) -> bytes:

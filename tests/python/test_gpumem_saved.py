@@ -5,23 +5,9 @@ import os
 import gpumem
 import numpy
 import pytest
-from cuda.bindings import driver as cu
 from gpumem import MIB, saved
 
-from bindings import ok
-from brokered import broker, kept  # noqa: F401, fixtures
-
-
-@pytest.fixture(scope="module")
-def context():
-    ok(cu.cuInit(0))
-    return ok(cu.cuDevicePrimaryCtxRetain(0))
-
-
-@pytest.fixture
-def session(context):
-    with gpumem.Session.connect(label="test") as session:
-        yield session
+from brokered import broker, context, kept, session  # noqa: F401, fixtures
 
 
 @pytest.fixture

@@ -7,26 +7,13 @@ import numpy as np
 import pytest
 from gpumem import MIB
 
-from bindings import use
-from brokered import POOL, broker, eventually, kept  # noqa: F401, fixtures
+from brokered import POOL, broker, context, kept, session  # noqa: F401, fixtures
 
 LONG = 3600.0  # seconds: a wait that is not called off lasts longer than the test may
 
 
 class Alarm(Exception):
     """Of a signal's handler, as KeyboardInterrupt is that of Ctrl-C."""
-
-
-@pytest.fixture(scope="module")
-def context():
-    for device in (1, 0):
-        use(device)
-
-
-@pytest.fixture
-def session(context):
-    with gpumem.Session.connect(label="waits") as session:
-        yield session
 
 
 @pytest.fixture

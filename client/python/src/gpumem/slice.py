@@ -49,8 +49,8 @@ class Slice:
         """
         options = _abi.sized(_abi.GrowOptions, wait_ms=milliseconds_of(wait, "wait"), least=size_of(least, "least"))
         committed = ctypes.c_uint64()
-        bytes = size_of(target, "target")
-        check_waiting(options, lambda: load().gpumem_slice_grow(self._handle, bytes, ctypes.byref(options),
+        wanted = size_of(target, "target")
+        check_waiting(options, lambda: load().gpumem_slice_grow(self._handle, wanted, ctypes.byref(options),
                                                                 ctypes.byref(committed)), asks_for_memory=True)
         return committed.value
 
