@@ -81,6 +81,14 @@ TEST_P(EachSignal, OfTheGroupCountsOnce) {
   }));
 }
 
+TEST_P(EachSignal, OfTheGroupThatComesAgainBeforeTheQuestionIsBoth) {
+  EXPECT_TRUE(of_a_reader([](Reader& reader) {
+    reader.get_with_group(GetParam());
+    reader.leave_with_group(GetParam());
+    return reader.group_has(GetParam()) && reader.group_has(GetParam());
+  }));
+}
+
 INSTANTIATE_TEST_SUITE_P(Signals, EachSignal,
                          testing::Values(SIGTERM, SIGINT, SIGTSTP, SIGTTIN, SIGCONT, SIGUSR1));
 

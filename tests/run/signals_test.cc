@@ -19,6 +19,12 @@ char state_of(pid_t pid) {
   return end == std::string::npos ? '-' : text.at(end + 2);
 }
 
+int count_of(const std::string& words, const std::string& text) {
+  int count = 0;
+  for (auto at = text.find(words); at != std::string::npos; at = text.find(words, at + 1)) ++count;
+  return count;
+}
+
 struct RunSignals : RunTest {
   RunningCli command() { return begin({"run", actor_program(), "signals"}); }
 };
@@ -54,11 +60,8 @@ TEST_F(RunSignals, OfTheGroupReachTheCommandOnce) {
   running.tell("quit\n");
   EXPECT_EQ(running.wait(), 3);
   const std::string said = running.said();
-  for (const auto& [text, times] : {std::pair("got 15", 3), {"got 02", 1}, {"got 01", 1}, {"got 10", 1}}) {
-    int seen = 0;
-    for (auto at = said.find(text); at != std::string::npos; at = said.find(text, at + 1)) ++seen;
-    EXPECT_EQ(seen, times) << text << ": " << said;
-  }
+  for (const auto& [text, times] : {std::pair("got 15", 3), {"got 02", 1}, {"got 01", 1}, {"got 10", 1}})
+    EXPECT_EQ(count_of(text, said), times) << text << ": " << said;
 }
 
 TEST_F(RunSignals, OfTheGroupThatComeTogetherReachTheCommandOnceEach) {
@@ -166,9 +169,7 @@ struct SignalsAtTheBeginning : testing::Test {
     EXPECT_EQ(::waitpid(pid, &status, 0), pid);
     const std::string said = read_file(output);
     EXPECT_EQ(WEXITSTATUS(status), 3) << said;
-    int count = 0;
-    for (auto at = said.find("got 10"); at != std::string::npos; at = said.find("got 10", at + 1)) ++count;
-    return count;
+    return count_of("got 10", said);
   }
   TemporaryFolder folder_;
 };
@@ -225,13 +226,15 @@ TEST_F(RunSignalsBeforeTheCommand, AreKeptForTheCommandWhereTheyAreNotForIt) {
 TEST_F(RunSignals, ThatStopTheCommandAndContinueTheGroupLeaveNobodyBehind) {
   auto running = command();
   const pid_t pid = running.pid_of_command(), group = running.child().pid();
-  for (int round = 0; round < 100; ++round) {
+  constexpr int kRounds = 100;
+  for (int round = 0; round < kRounds; ++round) {
     EXPECT_EQ(::kill(pid, SIGSTOP), 0);
     EXPECT_EQ(::kill(-group, SIGCONT), 0) << "before, while or after the other sees that it has stopped";
     ASSERT_TRUE(eventually([&] { return state_of(pid) != 'T' && state_of(group) != 'T'; })) << round;
   }
   running.tell("quit\n");
   EXPECT_EQ(running.wait(), 3);
+  EXPECT_LE(count_of("got 18", running.said()), kRounds) << "nobody else continues it";
 }
 
 TEST_F(RunSignals, ThatWereBlockedBeforeAreNotForTheCommand) {
@@ -285,17 +288,11 @@ struct RunOnATerminal : RunTest {
         if (count <= 0) break;
         screen_.append(part.data(), static_cast<std::size_t>(count));
       }
-      return count_of(words) >= times;
+      return count_of(words, screen_) >= times;
     });
     return has ? testing::AssertionSuccess()
                : testing::AssertionFailure() << "'" << words << "' is not in: " << screen_;
   }
-  int count_of(const std::string& words) const {
-    int count = 0;
-    for (auto at = screen_.find(words); at != std::string::npos; at = screen_.find(words, at + 1)) ++count;
-    return count;
-  }
-
   UniqueFd master_;
   std::unique_ptr<Child> shell_;
   std::string screen_;
@@ -304,14 +301,14 @@ struct RunOnATerminal : RunTest {
 TEST_F(RunOnATerminal, TheCommandIsInFrontAndControlCReachesItOnce) {
   start({actor_program(), "signals"});
   ASSERT_TRUE(shows(" in front"));
-  EXPECT_EQ(count_of("not in front"), 0) << screen_;
+  EXPECT_EQ(count_of("not in front", screen_), 0) << screen_;
   type("\003");
   ASSERT_TRUE(shows("got 02"));
   type("\003");
   ASSERT_TRUE(shows("got 02", 2));
   type("quit\n");
   ASSERT_TRUE(shows("job exited 3"));
-  EXPECT_EQ(count_of("got 02"), 2) << screen_;
+  EXPECT_EQ(count_of("got 02", screen_), 2) << screen_;
 }
 
 TEST_F(RunOnATerminal, ControlZStopsTheJobAndItGoesOn) {

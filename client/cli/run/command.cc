@@ -6,12 +6,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <charconv>
 #include <cstring>
 #include <fstream>
 #include <string_view>
+#include <utility>
 
 #include "base/exec_words.h"
 #include "client/cli/run/wake_again.h"
@@ -179,7 +181,7 @@ void Command::reap(const OtherEnded& other_ended) {
   for (int status = 0; !ended_ && ::waitpid(pid_, &status, WNOHANG | WUNTRACED) > 0;) {
     if (WIFSTOPPED(status)) {
       const WakeAgain wake(pid_);
-      waker_ = wake.watcher();
+      wakers_.push_back(wake.watcher());
       if (!goes_on()) stop_self();  // so that whoever waits for this process, such as a shell, learns of it
     } else {
       ended_ = status;
@@ -214,10 +216,16 @@ bool Command::has_got(const signalfd_siginfo& signal) {
 }
 
 void Command::pass_on(const signalfd_siginfo& signal) {
-  const auto sender = static_cast<pid_t>(signal.ssi_pid);
-  if (sender == ::getpid() || sender == waker_) return;  // the first: SIGPIPE of what is said here
+  if (static_cast<pid_t>(signal.ssi_pid) == ::getpid()) return;  // SIGPIPE of what is said here
   const bool has_got_it = has_got(signal);
-  if (!has_begun_ || !has_got_it) ::kill(pid_, static_cast<int>(signal.ssi_signo));
+  const bool is_of_a_waker = signal.ssi_signo == SIGCONT && note_continued(signal);
+  if (!is_of_a_waker && (!has_begun_ || !has_got_it)) ::kill(pid_, static_cast<int>(signal.ssi_signo));
+}
+
+// Whether it was a waker that sent this SIGCONT. They are no more, and what they sent was pending with it.
+bool Command::note_continued(const signalfd_siginfo& signal) {
+  const std::vector<pid_t> wakers = std::exchange(wakers_, {});
+  return std::find(wakers.begin(), wakers.end(), static_cast<pid_t>(signal.ssi_pid)) != wakers.end();
 }
 
 bool Command::leaves_others() {

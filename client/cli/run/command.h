@@ -80,9 +80,11 @@ class Command {
   void reap(const OtherEnded& other_ended);
   bool has_got(const signalfd_siginfo& signal);
   void pass_on(const signalfd_siginfo& signal);
+  bool note_continued(const signalfd_siginfo& signal);
 
   pid_t pid_;
-  pid_t waker_ = -1;  ///< the last process that continued this one, and not the command
+  /// The processes that continued this one, and not the command, since it last read a SIGCONT.
+  std::vector<pid_t> wakers_;
   GroupSentinel sentinel_ = GroupSentinel::none();
   bool has_begun_ = false;    ///< to be the program: until then it blocks all signals
   std::optional<int> ended_;  ///< what waitpid() has told

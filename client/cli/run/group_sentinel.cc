@@ -72,9 +72,11 @@ bool GroupSentinel::has_received(int signal) {
   GroupSentinel next;
   const std::uint64_t received = carried_ | pending_of(pid_);
   await_group_signal();
+  const std::uint64_t own = pending_of(::getpid());
   // The signal has taken away from this process whatever was sent before it and is opposed to it.
-  const std::uint64_t later = opposed & pending_of(::getpid());
-  next.carried_ = received & ~asked & (~opposed | later);
+  const std::uint64_t later = opposed & own;
+  // Where it has come again meanwhile, what the group has pending counts for both: it is there once only.
+  next.carried_ = received & (~asked | own) & (~opposed | later);
   *this = std::move(next);
   return (received & asked) != 0 || later != 0;
 }

@@ -26,7 +26,8 @@ class GroupSentinel {
   }
 
   /// Whether `signal`, which this process has received, was sent to its group, or has been cancelled since:
-  /// one that stops by SIGCONT, and SIGCONT by one that stops. To be asked once for each.
+  /// one that stops by SIGCONT, and SIGCONT by one that stops. To be asked once for each. Of two that came
+  /// before the question, both count if one did.
   bool has_received(int signal);
   /// The same for one that is sent to one process after the other: waits until it comes, or the time is over.
   bool receives_within(int signal, std::chrono::milliseconds patience);
