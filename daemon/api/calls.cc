@@ -71,6 +71,7 @@ Result<core::RegionTerms> region_terms(const Request& request, core::TimePoint n
   terms.name = request.name;
   terms.sharing = static_cast<core::Sharing>(request.sharing);
   terms.readers = request.readers;
+  terms.request = request.number;
   if (request.life != core::Duration::zero()) terms.expires = now + std::min(request.life, kLongestLife);
   terms.keep = request.keep == 1;
   if (request.linger != core::Duration::zero()) terms.linger = std::min(request.linger, kLongestLife);
@@ -298,7 +299,7 @@ Result<void> release_reservation(core::Broker& broker, SessionId session, const 
 // One that cannot be written down is a number left out: whoever commits again gets the next.
 Result<std::uint64_t> commit_region(core::Executor& executor, core::Broker& broker, SessionId session,
                                     const CommitRegion& request, core::TimePoint now) {
-  return written_or_undone(executor, broker.commit_region(session, request.version, now),
+  return written_or_undone(executor, broker.commit_region(session, request.version, now, request.number),
                            [](std::uint64_t) {});
 }
 
@@ -311,7 +312,7 @@ RequestId await_generation(core::Executor& executor, SessionId session, const Aw
 Result<void> remove_region(core::Broker& broker, SessionId session, const RemoveRegion& request,
                            core::TimePoint now) {
   if (auto named = check_region_name(request.name); !named) return named;
-  return broker.remove_region(session, request.name, request.version, now);
+  return broker.remove_region(session, request.name, request.version, now, request.number);
 }
 
 Result<void> remove_region_of(core::Broker& broker, const std::string& owner, const RemoveRegion& request,

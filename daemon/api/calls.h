@@ -78,6 +78,7 @@ struct Publish {
   core::Duration linger{};     ///< of a kept one: so long after the last of them has left; zero: for ever
   std::uint64_t charging = 0;  ///< as core::Charging
   core::ContentHash content{};
+  std::uint64_t number = 0;  ///< the client's own of this request; 0: it is not made again
 };
 struct PublishAlias {
   core::RegionId version;  ///< of a region that the session has
@@ -88,6 +89,7 @@ struct PublishAlias {
   std::uint64_t keep = 0;
   core::Duration linger{};
   std::uint64_t charging = 0;
+  std::uint64_t number = 0;
 };
 struct MapContent {
   std::string device;  ///< UUID
@@ -115,6 +117,7 @@ struct ReleaseReservation {
 };
 struct CommitRegion {
   core::RegionId version;
+  std::uint64_t number = 0;  ///< as of Publish
 };
 struct AwaitGeneration {
   core::RegionId version;
@@ -124,6 +127,7 @@ struct AwaitGeneration {
 struct RemoveRegion {
   std::string name;
   std::uint64_t version = 0;  ///< zero: the newest
+  std::uint64_t number = 0;   ///< as of Publish
 };
 struct Ping {};
 struct Spent {

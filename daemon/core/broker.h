@@ -178,7 +178,9 @@ class Broker {
   /// The session has changed a region's content: who waits for the next generation is told of it. Returns
   /// that. Errors  kNotFound (no such region that is shared with the session's tenant, or that it has),
   ///         kFailedPrecondition (it has not mapped it).
-  Result<std::uint64_t> commit_region(SessionId session, RegionId region, TimePoint now);
+  /// `request`  as RegionTerms has it.
+  Result<std::uint64_t> commit_region(SessionId session, RegionId region, TimePoint now,
+                                      std::uint64_t request = 0);
   /// Asks for a region's generation: the one of now, without a wait; else one higher than `terms.after`, as
   /// soon as there is one. Answered by one AnswerGeneration effect, unless it is cancelled or the session
   /// ends. `id`  as of grow(). Errors  as commit_region, also when the region ends; kDeadlineExceeded (waited
@@ -191,9 +193,9 @@ class Broker {
   /// terms.
   void call_off_reservation(SessionId session, std::uint64_t number, TimePoint now);
   /// Ends a region of the session's tenant: nobody maps it any more. Who has mapped it keeps it.
-  /// Errors  kNotFound.
-  Result<void> remove_region(SessionId session, const std::string& name, std::uint64_t version,
-                             TimePoint now);
+  /// `request`  as RegionTerms has it. Errors  kNotFound.
+  Result<void> remove_region(SessionId session, const std::string& name, std::uint64_t version, TimePoint now,
+                             std::uint64_t request = 0);
   /// The same for an administrator, of any tenant. Errors  kNotFound.
   Result<void> remove_region_of(const std::string& owner, const std::string& name, std::uint64_t version,
                                 TimePoint now);

@@ -24,6 +24,7 @@ Checkpoint Broker::checkpoint() const {
                                         Checkpoint::Declaration{id, device, outside.declared});
   }
   lending_.add_to(checkpoint);
+  sharer_.add_to(checkpoint);
   return checkpoint;
 }
 
@@ -71,6 +72,10 @@ Restored Broker::restore(const Checkpoint& from, const std::vector<std::string>&
   for (const auto& [name, handle] : from.region_handles) {
     const Session* session = state_.find(handle.session);
     if (session != nullptr && !session->ended) lending_.restore(handle, now);
+  }
+  for (const auto& [id, answers] : from.answers) {
+    if (!awaits(id)) continue;
+    for (const Checkpoint::Answer& answer : answers) sharer_.restore(answer);
   }
   restored.last_request = keep_places(from);
   restored.sessions = settle_restored(now);
@@ -145,6 +150,7 @@ Result<void> Broker::resume(SessionId id, const Claim& claim, TimePoint now) {
     return Error{Code::kNotFound, "the broker awaits no client of session " + std::to_string(id.value)};
   if (auto right = lending_.check_claim(*session, claim); !right) return right;
   session->awaited = false;
+  if (!claim.repeats) sharer_.forget_answers(id);
   lending_.settle_claim(*session, claim, now);
   lending_.keep_places_until(id, now + kToAskAgain);
   state_.note(Event::Kind::kResumed, *session, now);

@@ -41,8 +41,9 @@ Result<Imported> Broker::import_handle(SessionId session, const HandleBytes& byt
   return result;
 }
 
-Result<std::uint64_t> Broker::commit_region(SessionId session, RegionId region, TimePoint now) {
-  auto result = sharer_.commit_region(session, region, now);
+Result<std::uint64_t> Broker::commit_region(SessionId session, RegionId region, TimePoint now,
+                                            std::uint64_t request) {
+  auto result = sharer_.commit_region(session, region, request, now);
   settle(now);
   return result;
 }
@@ -83,11 +84,9 @@ void Broker::take_back(SessionId session, const MappedRegion& mapped, TimePoint 
   static_cast<void>(release_import(session, mapped.imported.id, now));
 }
 
-Result<void> Broker::remove_region(SessionId id, const std::string& name, std::uint64_t version,
-                                   TimePoint now) {
-  const auto session = state_.live(id);
-  if (!session) return session.error();
-  auto removed = lending_.remove_region(**session, name, version, now);
+Result<void> Broker::remove_region(SessionId session, const std::string& name, std::uint64_t version,
+                                   TimePoint now, std::uint64_t request) {
+  auto removed = sharer_.remove_region(session, name, version, request, now);
   settle(now);
   return removed;
 }

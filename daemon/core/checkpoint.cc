@@ -10,6 +10,7 @@ void Checkpoint::apply(const Change& change) {
 
 void Checkpoint::put(const Session& one) {
   sessions.insert_or_assign(one.id, one);
+  if (one.ended) answers.erase(one.id);
   last.session = std::max(last.session, one.id);
 }
 
@@ -83,6 +84,14 @@ void Checkpoint::put(const RegionContent& one) {
   if (regions.contains(one.id)) contents.insert_or_assign(one.id, one);
 }
 
+void Checkpoint::put(const Answer& one) {
+  const auto session = sessions.find(one.session);
+  if (session == sessions.end() || session->second.ended) return;
+  std::vector<Answer>& of = answers[one.session];
+  if (of.size() == kMostAnswers) of.erase(of.begin());
+  of.push_back(one);
+}
+
 void Checkpoint::put(const Handle& one) {
   if (one.uses == 0)
     handles.erase(one.name);
@@ -101,6 +110,7 @@ void Checkpoint::put(const RegionHandle& one) {
 void Checkpoint::put(const SessionGone& one) {
   const auto is_its = [&](const auto& entry) { return entry.second.session == one.id; };
   sessions.erase(one.id);
+  answers.erase(one.id);
   std::erase_if(slices, is_its);
   std::erase_if(imports, is_its);
   std::erase_if(handles, is_its);
@@ -133,6 +143,7 @@ std::vector<Checkpoint::Change> Checkpoint::changes() const {
   add(contents);
   add(region_handles);
   add(waiting);
+  for (const auto& [session, of] : answers) changes.insert(changes.end(), of.begin(), of.end());
   return changes;
 }
 

@@ -115,6 +115,14 @@ struct Checkpoint {
     bool alias = false;
     bool operator==(const RegionContent&) const = default;
   };
+  /// What a session was answered to a request that its client makes again if it has not had the answer.
+  struct Answer {
+    SessionId session;
+    std::uint64_t request = 0;  ///< the client's own number
+    std::uint64_t value = 0;
+    bool operator==(const Answer&) const = default;
+  };
+  static constexpr std::size_t kMostAnswers = 64;  ///< of a session, the latest
   /// An IPC handle of a region that can still be redeemed.
   struct RegionHandle {
     HandleBytes name{};
@@ -168,7 +176,7 @@ struct Checkpoint {
   /// One step from a checkpoint to the next: what is new or other than before, or gone.
   using Change = std::variant<Session, SessionGone, Slice, SliceGone, Lease, LeaseGone, Import, ImportGone,
                               Declaration, Numbers, Handle, Region, RegionGone, Waiting, WaitingGone,
-                              RegionGeneration, LeaseSharing, RegionHandle, Suspect, RegionContent>;
+                              RegionGeneration, LeaseSharing, RegionHandle, Suspect, RegionContent, Answer>;
 
   std::map<SessionId, Session> sessions;
   std::map<SliceId, Slice> slices;
@@ -183,6 +191,7 @@ struct Checkpoint {
   std::map<RegionId, RegionGeneration> generations;                       ///< of regions that there are
   std::map<RegionId, RegionContent> contents;                             ///< of regions that there are
   std::map<HandleBytes, RegionHandle> region_handles;                     ///< some may have expired
+  std::map<SessionId, std::vector<Answer>> answers;  ///< of each session, the latest last
   Numbers last;
 
   void apply(const Change& change);
@@ -211,6 +220,7 @@ struct Checkpoint {
   void put(const RegionGone& one);
   void put(const RegionGeneration& one);
   void put(const RegionContent& one);
+  void put(const Answer& one);
   void put(const RegionHandle& one);
   void put(const WaitingGone& one) { waiting.erase({one.session, one.id}); }
 };
@@ -220,6 +230,7 @@ struct Claim {
   std::vector<SliceId> slices;
   std::vector<LeaseId> leases;
   std::vector<ImportId> imports;
+  bool repeats = false;  ///< what it asks again has the number of before
 };
 
 /// A session of the broker before.

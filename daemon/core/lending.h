@@ -75,7 +75,8 @@ struct RegionTerms {
   Duration linger =
       Duration::max();  ///< of a kept one: so long after the last of them has left; max: for ever
   Charging charging = Charging::kPublisher;
-  ContentHash content{};  ///< none: others that publish the same do not find it
+  ContentHash content{};      ///< none: others that publish the same do not find it
+  std::uint64_t request = 0;  ///< the client's own number of this one; 0: it is not made again
 };
 
 Checkpoint::Lease checkpoint_of(const Lease& lease);

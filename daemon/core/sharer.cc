@@ -6,21 +6,38 @@ namespace gpumem::core {
 
 Result<RegionId> Sharer::publish(SessionId id, SliceId slice, std::span<const LeaseId> leases,
                                  RegionTerms terms, TimePoint now) {
-  const auto session = state_.borrower(id);
-  if (!session) return session.error();
-  const std::string name = terms.name;
-  auto published = lending_.publish(**session, slice, leases, std::move(terms), now);
-  if (published) note_published(**session, name, *published);
-  return published;
+  return publish_once(id, terms,
+                      [&](Session& session) { return lending_.publish(session, slice, leases, terms, now); });
 }
 
 Result<RegionId> Sharer::publish_alias(SessionId id, RegionId of, RegionTerms terms, TimePoint now) {
+  return publish_once(id, terms,
+                      [&](Session& session) { return lending_.publish_alias(session, of, terms, now); });
+}
+
+// What has ended since is published again: it may have been taken back, as it could not be written down.
+template <class Publish>
+Result<RegionId> Sharer::publish_once(SessionId id, const RegionTerms& terms, Publish publish) {
   const auto session = state_.borrower(id);
   if (!session) return session.error();
-  const std::string name = terms.name;
-  auto published = lending_.publish_alias(**session, of, std::move(terms), now);
-  if (published) note_published(**session, name, *published);
+  if (const auto made = answers_.find(id, terms.request);
+      made && lending_.regions().find(RegionId{*made}) != nullptr)
+    return RegionId{*made};
+  auto published = publish(**session);
+  if (!published) return published;
+  answers_.note(id, terms.request, published->value);
+  note_published(**session, terms.name, *published);
   return published;
+}
+
+Result<void> Sharer::remove_region(SessionId id, const std::string& name, std::uint64_t version,
+                                   std::uint64_t request, TimePoint now) {
+  const auto session = state_.live(id);
+  if (!session) return session.error();
+  if (answers_.find(id, request)) return {};
+  auto removed = lending_.remove_region(**session, name, version, now);
+  if (removed) answers_.note(id, request, version);
+  return removed;
 }
 
 void Sharer::note_published(const Session& session, const std::string& name, RegionId published) {

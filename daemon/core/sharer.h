@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "daemon/core/last_answers.h"
 #include "daemon/core/lending.h"
 #include "daemon/core/outside.h"
 #include "daemon/core/reclaimer.h"
@@ -18,7 +19,7 @@ namespace gpumem::core {
 class Sharer {
  public:
   Sharer(State& state, const Reclaimer& reclaimer, Outside& outside, Lending& lending)
-      : state_(state), reclaimer_(reclaimer), outside_(outside), lending_(lending) {}
+      : state_(state), reclaimer_(reclaimer), outside_(outside), lending_(lending), answers_(state.outbox) {}
 
   Result<RegionId> publish(SessionId session, SliceId slice, std::span<const LeaseId> leases,
                            RegionTerms terms, TimePoint now);
@@ -30,7 +31,10 @@ class Sharer {
   void map_or_wait(RequestId id, SessionId session, MapTerms terms, Duration wait, TimePoint now);
   Result<void> release_reservation(SessionId session, ReservationId reservation);
   void call_off_reservation(SessionId session, std::uint64_t number);
-  Result<std::uint64_t> commit_region(SessionId session, RegionId region, TimePoint now);
+  Result<std::uint64_t> commit_region(SessionId session, RegionId region, std::uint64_t request,
+                                      TimePoint now);
+  Result<void> remove_region(SessionId session, const std::string& name, std::uint64_t version,
+                             std::uint64_t request, TimePoint now);
   void await_generation(RequestId id, SessionId session, GenerationTerms terms, Duration wait, TimePoint now);
 
   /// Answers those whose region is there now, or whose turn it is to publish it; not all of many at once.
@@ -51,6 +55,10 @@ class Sharer {
   /// Time has passed.
   void tick(TimePoint now);
   std::optional<TimePoint> next_deadline() const;
+  void add_to(Checkpoint& checkpoint) const { answers_.add_to(checkpoint); }
+  void restore(const Checkpoint::Answer& answer) { answers_.restore(answer); }
+  /// The session's client is back, and makes requests again under other numbers.
+  void forget_answers(SessionId session) { answers_.forget_restored(session); }
   /// Until when a request waits; nothing: it does not.
   std::optional<TimePoint> due(RequestId id) const;
   /// How many regions the session waits for.
@@ -63,6 +71,8 @@ class Sharer {
 
   Result<MappedRegion> map(Session& session, const Region& region, TimePoint now, MapAs how);
   Result<void> begin_import(Session& session, const Session& holder, DeviceIndex device);
+  template <class Publish>
+  Result<RegionId> publish_once(SessionId session, const RegionTerms& terms, Publish publish);
   void note_published(const Session& session, const std::string& name, RegionId published);
   Result<MapOutcome> map_or_reserve(SessionId session, const MapTerms& terms, TimePoint now);
   Result<MapOutcome> reserve(SessionId session, const MapTerms& terms, TimePoint now);
@@ -86,6 +96,7 @@ class Sharer {
   TimePoint pressed_again_ = TimePoint::max();  ///< when those of them are looked at whose region is pressed
   GenerationWaits generation_waits_;
   RegionReservations reservations_;
+  LastAnswers answers_;
 };
 
 }  // namespace gpumem::core

@@ -156,12 +156,17 @@ void Sharer::answer_map(RequestId id, SessionId session, Result<MapOutcome> answ
 
 // ---- Regions whose content changes ----
 
-Result<std::uint64_t> Sharer::commit_region(SessionId id, RegionId region, TimePoint now) {
+Result<std::uint64_t> Sharer::commit_region(SessionId id, RegionId region, std::uint64_t request,
+                                            TimePoint now) {
   const auto session = state_.live(id);
   if (!session) return session.error();
   lending_.drop_expired_regions(now);
+  if (const auto made = answers_.find(id, request); made && lending_.regions().find(region) != nullptr)
+    return *made;
   auto generation = lending_.commit_region(**session, region);
-  if (generation) tell_generation(region, generation);
+  if (!generation) return generation;
+  answers_.note(id, request, *generation);
+  tell_generation(region, generation);
   return generation;
 }
 
@@ -222,6 +227,7 @@ void Sharer::end(SessionId session) {
   region_waits_.drop_all_of(session);
   generation_waits_.drop_all_of(session);
   note_due(reservations_.take_all_of(session));
+  answers_.drop(session);
 }
 
 void Sharer::cancel(RequestId id) {

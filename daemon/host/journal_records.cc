@@ -33,7 +33,8 @@ static_assert(std::is_same_v<std::variant_alternative_t<0, Change>, Checkpoint::
               std::is_same_v<std::variant_alternative_t<16, Change>, Checkpoint::LeaseSharing> &&
               std::is_same_v<std::variant_alternative_t<17, Change>, Checkpoint::RegionHandle> &&
               std::is_same_v<std::variant_alternative_t<18, Change>, Checkpoint::Suspect> &&
-              std::is_same_v<std::variant_alternative_t<19, Change>, Checkpoint::RegionContent>);
+              std::is_same_v<std::variant_alternative_t<19, Change>, Checkpoint::RegionContent> &&
+              std::is_same_v<std::variant_alternative_t<20, Change>, Checkpoint::Answer>);
 
 constexpr std::size_t kLongest = std::size_t{1} << 20;
 
@@ -265,6 +266,12 @@ void code(Coder& coder, Checkpoint::RegionContent& one) {
   coder(one.id);
   coder(one.hash);
   coder(one.alias);
+}
+template <class Coder>
+void code(Coder& coder, Checkpoint::Answer& one) {
+  coder(one.session);
+  coder(one.request);
+  coder(one.value);
 }
 template <class Coder>
 void code(Coder& coder, Checkpoint::RegionHandle& one) {

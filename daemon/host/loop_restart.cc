@@ -91,6 +91,7 @@ Result<void> Loop::resume(const std::shared_ptr<Lane>& lane, const lane::Incomin
   if (!*claim) return {};
   silent_.remove(lane.get());
   const lane::Welcome body = welcome_of(session, part->newest);
+  (*claim)->repeats = body.version >= lane::kRepeatVersion;
   lane->speak(body.version);
   return welcome_back(lane, session, **claim, lane::Outgoing(body, frame.header.request).bytes());
 }

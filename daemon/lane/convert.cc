@@ -62,7 +62,7 @@ std::vector<std::string> readers_of(const Body& body) {
 
 // What a Publish and a PublishContent have in common.
 template <class Body>
-api::Publish publish_of(const Body& body) {
+api::Publish publish_of(const Body& body, std::uint64_t number) {
   api::Publish call;
   call.name = body.name.view();
   call.slice = SliceId{body.slice};
@@ -76,6 +76,7 @@ api::Publish publish_of(const Body& body) {
   call.life = to_duration(body.life);
   call.keep = body.keep;
   call.linger = to_duration(body.linger);
+  call.number = number;
   return call;
 }
 
@@ -105,16 +106,16 @@ api::ExportHandle to_call(const ExportHandle& body) {
   return call;
 }
 
-api::Publish to_call(const Publish& body) { return publish_of(body); }
+api::Publish to_call(const Publish& body, std::uint64_t number) { return publish_of(body, number); }
 
-api::Publish to_call(const PublishContent& body) {
-  api::Publish call = publish_of(body);
+api::Publish to_call(const PublishContent& body, std::uint64_t number) {
+  api::Publish call = publish_of(body, number);
   call.charging = static_cast<std::uint64_t>(body.charging);
   call.content = body.content;
   return call;
 }
 
-api::PublishAlias to_call(const PublishAlias& body) {
+api::PublishAlias to_call(const PublishAlias& body, std::uint64_t number) {
   return {core::RegionId{body.version},
           std::string(body.name.view()),
           static_cast<std::uint64_t>(body.sharing),
@@ -122,7 +123,8 @@ api::PublishAlias to_call(const PublishAlias& body) {
           to_duration(body.life),
           body.keep,
           to_duration(body.linger),
-          static_cast<std::uint64_t>(body.charging)};
+          static_cast<std::uint64_t>(body.charging),
+          number};
 }
 
 api::MapRegion to_call(const MapRegion& body) {
@@ -148,7 +150,9 @@ api::ExportRegion to_call(const ExportRegion& body) {
           body.uses};
 }
 
-api::RemoveRegion to_call(const RemoveRegion& body) { return {std::string(body.name.view()), body.version}; }
+api::RemoveRegion to_call(const RemoveRegion& body, std::uint64_t number) {
+  return {std::string(body.name.view()), body.version, number};
+}
 
 Failed to_body(const core::GrowFailure& failure) {
   Failed body = failed_with(failure.error);

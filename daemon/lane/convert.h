@@ -12,15 +12,16 @@ namespace gpumem::lane {
 api::Grow to_call(const Grow& body);
 api::Return to_call(const Return& body);
 api::ExportHandle to_call(const ExportHandle& body);
-api::Publish to_call(const Publish& body);
-api::Publish to_call(const PublishContent& body);
-api::PublishAlias to_call(const PublishAlias& body);
+// `number`  of the request: it is made again under it.
+api::Publish to_call(const Publish& body, std::uint64_t number);
+api::Publish to_call(const PublishContent& body, std::uint64_t number);
+api::PublishAlias to_call(const PublishAlias& body, std::uint64_t number);
 api::MapRegion to_call(const MapRegion& body);
 /// `device`  the UUID.
 api::MapRegion to_call(const MapReplica& body, std::string device);
 api::MapOrReserve to_call(const MapOrReserve& body, std::uint64_t number);
 api::AwaitGeneration to_call(const AwaitGeneration& body);
-api::RemoveRegion to_call(const RemoveRegion& body);
+api::RemoveRegion to_call(const RemoveRegion& body, std::uint64_t number);
 api::ExportRegion to_call(const ExportRegion& body);
 
 /// With the figures, if it is a denial: for the caller, so without other tenants' names.

@@ -5,17 +5,17 @@
 namespace gpumem::lane {
 
 Result<void> SessionCalls::take(const Call& call, const Publish& body) {
-  return publish(call, to_call(body));
+  return publish(call, to_call(body, call.number));
 }
 
 Result<void> SessionCalls::take(const Call& call, const PublishShared& body) {
-  api::Publish request = to_call(body);
+  api::Publish request = to_call(body, call.number);
   request.charging = static_cast<std::uint64_t>(core::Charging::kShared);
   return publish(call, request);
 }
 
 Result<void> SessionCalls::take(const Call& call, const PublishContent& body) {
-  return publish(call, to_call(body));
+  return publish(call, to_call(body, call.number));
 }
 
 Result<void> SessionCalls::publish(const Call& call, const api::Publish& request) {
@@ -25,7 +25,7 @@ Result<void> SessionCalls::publish(const Call& call, const api::Publish& request
 
 Result<void> SessionCalls::take(const Call& call, const PublishAlias& body) {
   return answer_published(call, [&] {
-    return api::publish_alias(executor_, call.broker, call.session, to_call(body), call.now);
+    return api::publish_alias(executor_, call.broker, call.session, to_call(body, call.number), call.now);
   });
 }
 
@@ -128,8 +128,8 @@ Result<void> SessionCalls::take(const Call& call, const CommitRegion& body) {
     answer_later(call, too_late());
     return {};
   }
-  const auto generation =
-      api::commit_region(executor_, call.broker, call.session, {core::RegionId{body.version}}, call.now);
+  const auto generation = api::commit_region(executor_, call.broker, call.session,
+                                             {core::RegionId{body.version}, call.number}, call.now);
   if (generation)
     answer_later(call, RegionGeneration{*generation});
   else
@@ -214,7 +214,7 @@ void SessionCalls::answer_map(SessionId session, std::uint64_t number,
 
 Result<void> SessionCalls::take(const Call& call, const RemoveRegion& body) {
   crash_at(CrashPoint::kRemoveRead);
-  answer_later(call, api::remove_region(call.broker, call.session, to_call(body), call.now));
+  answer_later(call, api::remove_region(call.broker, call.session, to_call(body, call.number), call.now));
   crash_at(CrashPoint::kRemoved);
   return {};
 }

@@ -22,7 +22,9 @@ inline constexpr std::uint16_t kSharesVersion = 8;        ///< from this one on,
 inline constexpr std::uint16_t kRegionHandleVersion = 8;  ///< from this one on, handles name regions, too
 inline constexpr std::uint16_t kContentVersion = 9;       ///< from this one on, regions are found by content
 inline constexpr std::uint16_t kReplicaVersion = 9;  ///< from this one on, regions of a device are mapped
-inline constexpr std::size_t kMostBytes = 4096;      ///< of a frame; a longer one ends the session
+inline constexpr std::uint16_t kRepeatVersion =
+    9;  ///< from this one on, what changes regions is asked again under its number, and done once
+inline constexpr std::size_t kMostBytes = 4096;  ///< of a frame; a longer one ends the session
 inline constexpr std::size_t kMostDescriptors = 128;
 inline constexpr std::size_t kMostParts = 32;  ///< of a growth: one for each device
 inline constexpr std::size_t kMostLeases = 128;

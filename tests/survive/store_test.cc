@@ -179,5 +179,18 @@ TEST_F(StoreTest, NumbersOfKeptDescriptorsAreNotGivenToOtherMemory) {
   EXPECT_TRUE(eventually([&] { return is_at_rest() && manager_.names().empty(); })) << broker_->unrest();
 }
 
+// Written down and not answered: the library asks the next broker, under the same number.
+TEST_F(StoreTest, OfAPublicationThatWasNotAnsweredIsPublishedOnce) {
+  start("broker.region.published");
+  auto lender = client(kLender);
+  lend(*lender, kLent, 5);
+  ASSERT_TRUE(insist(*lender, {{"do", "publish"}, {"slice", "a"}, {"region", "weights"}}));
+  EXPECT_TRUE(has_come_true());
+  EXPECT_TRUE(insist(*lender, {{"do", "remove_region"}, {"region", "weights"}}));
+  EXPECT_TRUE(failed_with(lender->ask({{"do", "remove_region"}, {"region", "weights"}}), "NOT_FOUND"));
+  EXPECT_EQ(lender->leave(), 0);
+  EXPECT_TRUE(come_to([&] { return is_at_rest(); })) << broker_->unrest();
+}
+
 }  // namespace
 }  // namespace gpumem::test

@@ -86,7 +86,10 @@ std::vector<Checkpoint::Change> some_changes() {
           Checkpoint::RegionHandle{{'r'}, SessionId{3}, RegionId{5}, since, 3},
           Checkpoint::RegionHandle{{'s'}, SessionId{3}, RegionId{5}, since, 1},
           Checkpoint::RegionHandle{{'s'}, SessionId{3}, RegionId{5}, since, 0},
-          Checkpoint::RegionGone{RegionId{6}}};
+          Checkpoint::RegionGone{RegionId{6}},
+          Checkpoint::Answer{SessionId{3}, 7, 5},
+          Checkpoint::Answer{SessionId{3}, 8, 6},
+          Checkpoint::Answer{SessionId{5}, 7, 5}};
 }
 
 Checkpoint made_of(std::span<const Checkpoint::Change> changes) {
