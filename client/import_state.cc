@@ -90,6 +90,10 @@ Result<SeenDevices> seen_devices(const Connection& connection, const RegionOptio
   return seen;
 }
 
+cuda::Access access_of(bool writable) { return writable ? cuda::Access::kReadWrite : cuda::Access::kRead; }
+
+Error not_mapped() { return {Code::kFailedPrecondition, "the region is unmapped: map it again first"}; }
+
 /// Whether each of the peers can use the device's memory. Errors  kFailedPrecondition: one cannot.
 Result<void> check_peers(const SharedDevice& device, const std::vector<SharedDevice>& peers) {
   for (const SharedDevice& peer : peers) {
@@ -132,11 +136,11 @@ Result<std::unique_ptr<ImportState>> ImportState::open(std::shared_ptr<Connectio
   if (names_region(handle)) {
     auto mapped = connection->lane().map_handle({handle});
     if (!mapped) return mapped.error();
-    return open(std::move(connection), std::move(*mapped), false);
+    return open(std::move(connection), std::move(*mapped), {.access = cuda::Access::kRead});
   }
   auto part = connection->lane().import_handle({handle});
   if (!part) return part.error();
-  return open(std::move(connection), std::move(*part), cuda::Access::kReadWrite, {});
+  return open(std::move(connection), std::move(*part), Manner{});
 }
 
 Result<std::unique_ptr<ImportState>> ImportState::open(std::shared_ptr<Connection> connection,
@@ -159,7 +163,8 @@ Result<std::unique_ptr<ImportState>> ImportState::open(std::shared_ptr<Connectio
                           {any.owner, any.name, any.version, any.as, any.wait, devices->of->index}, terms)
                     : connection->lane().map_region(any, terms);
   if (!mapped) return mapped.error();
-  auto state = open(std::move(connection), std::move(*mapped), options.writable, devices->peers);
+  auto state = open(std::move(connection), std::move(*mapped),
+                    {access_of(options.writable), devices->peers, {any.owner, any.name}});
   if (!state || !options.adopt) return state;
   if (auto adopted = (*state)->adopt(any); !adopted) return adopted.error();
   return state;
@@ -168,7 +173,7 @@ Result<std::unique_ptr<ImportState>> ImportState::open(std::shared_ptr<Connectio
 // Once it is mapped, since what a session has adopted goes when it is not mapped there: a region that cannot
 // be mapped stays kept.
 Result<void> ImportState::adopt(const lane::MapRegion& region) {
-  const lane::MapRegion request{region.owner, region.name, region_.version, lane::MapAs::kOwner, 0};
+  const lane::MapRegion request{region.owner, region.name, version_, lane::MapAs::kOwner, 0};
   auto again = connection_->lane().map_region(request, RegionWait({}).terms(*connection_, {}));
   if (!again) return again.error();
   again->part.descriptors.clear();  // before the broker is told that nothing is kept
@@ -187,7 +192,7 @@ Result<std::unique_ptr<ImportState>> ImportState::open(std::shared_ptr<Connectio
   std::ranges::copy(options.content, request.content.begin());
   auto mapped = connection->lane().map_content(request);
   if (!mapped) return mapped.error();
-  return open(std::move(connection), std::move(*mapped), false);
+  return open(std::move(connection), std::move(*mapped), {.access = cuda::Access::kRead});
 }
 
 Result<ImportState::OrReserved> ImportState::open_or_reserve(std::shared_ptr<Connection> connection,
@@ -200,82 +205,153 @@ Result<ImportState::OrReserved> ImportState::open_or_reserve(std::shared_ptr<Con
       wait.terms(*connection, options.stop));
   if (!outcome) return outcome.error();
   if (const auto* reserved = std::get_if<lane::NameReserved>(&*outcome)) return OrReserved(*reserved);
-  auto opened = open(std::move(connection), std::get<RegionPart>(std::move(*outcome)), options.writable);
+  auto opened = open(std::move(connection), std::get<RegionPart>(std::move(*outcome)),
+                     {access_of(options.writable), {}, {{}, lane::RegionName::of(name)}});
   if (!opened) return opened.error();
   return OrReserved(std::move(*opened));
 }
 
 Result<std::unique_ptr<ImportState>> ImportState::open(std::shared_ptr<Connection> connection,
-                                                       RegionPart part, bool writable,
-                                                       const std::vector<SharedDevice>& peers) {
-  return open(std::move(connection), std::move(part.part),
-              writable ? cuda::Access::kReadWrite : cuda::Access::kRead,
-              {part.version, part.layout, part.digest, writable}, peers);
-}
-
-Result<std::unique_ptr<ImportState>> ImportState::open(std::shared_ptr<Connection> connection,
-                                                       ImportedPart part, cuda::Access access,
-                                                       const Region& region,
-                                                       const std::vector<SharedDevice>& peers) {
-  std::unique_ptr<ImportState> state(new ImportState(std::move(connection), part.imported.import));
-  auto mapped = state->map(part, access, peers);
-  part.descriptors.clear();  // before the broker is told that nothing is kept
-  if (!mapped) return mapped.error();
-  state->region_ = region;
+                                                       RegionPart part, Manner manner) {
+  auto state = open(std::move(connection), std::move(part.part), std::move(manner));
+  if (!state) return state;
+  (*state)->version_ = part.version;
+  (*state)->layout_ = part.layout;
+  (*state)->digest_ = part.digest;
   return state;
 }
 
-Result<void> ImportState::map(const ImportedPart& part, cuda::Access access,
-                              const std::vector<SharedDevice>& peers) {
+Result<std::unique_ptr<ImportState>> ImportState::open(std::shared_ptr<Connection> connection,
+                                                       ImportedPart part, Manner manner) {
+  std::unique_ptr<ImportState> state(
+      new ImportState(std::move(connection), part.imported.import, std::move(manner)));
+  auto mapped = [&]() -> Result<cuda::Mapping> {
+    if (auto reserved = state->reserve(part); !reserved) return reserved.error();
+    return state->map(part);
+  }();
+  part.descriptors.clear();  // before the broker is told that nothing is kept
+  if (!mapped) return mapped.error();
+  const MutexLock lock(state->mutex_);
+  state->mapping_ = std::move(*mapped);
+  return state;
+}
+
+Result<void> ImportState::reserve(const ImportedPart& part) {
   const std::vector<std::string>& devices = connection_->welcome().devices;
   if (part.imported.device >= devices.size()) return protocol_error("an import of no device");
   auto device = connection_->find_device(devices[part.imported.device]);
   if (!device) return device.error().in("the memory cannot be mapped here");
-  if (auto reached = check_peers(*device, peers); !reached) return reached;
+  if (auto reached = check_peers(*device, peers_); !reached) return reached;
   const auto size = size_of(part.imported);
   if (!size) return size.error();
-  auto allocations = import_extents(*device->driver, part);
-  if (!allocations) return allocations.error();
   auto reservation = cuda::Reservation::create(*device->driver, *size, device->device->granularity);
   if (!reservation) return reservation.error().in("no addresses for " + to_string(*size));
-  if (fails_at(CrashPoint::kClientImportMap)) return errno_error(ENOMEM, "cuMemMap");
-  auto mapping = cuda::Mapping::create(*device->driver, reservation->base(), *allocations,
-                                       device->device->ordinal, access);
-  if (!mapping) return mapping.error();
-  for (const SharedDevice& peer : peers) {
-    if (peer.uuid == device->uuid) continue;
-    auto allowed =
-        cuda::set_access(*device->driver, reservation->base(), *size, peer.device->ordinal, access);
-    if (!allowed)
-      return allowed.error().in("device " + peer.uuid + " has no access to the memory of device " +
-                                device->uuid);
-  }
-  crash_at(CrashPoint::kClientImportMapped);
   device_ = std::move(*device);
-  access_ = access;
   offset_ = {part.imported.offset};
   bytes_ = {part.imported.bytes};
   reservation_ = std::move(*reservation);
-  mapping_ = std::move(*mapping);
   return {};
 }
 
+// At the addresses that are reserved.
+Result<cuda::Mapping> ImportState::map(const ImportedPart& part) const {
+  const auto allocations = import_extents(*device_.driver, part);
+  if (!allocations) return allocations.error();
+  if (fails_at(CrashPoint::kClientImportMap)) return errno_error(ENOMEM, "cuMemMap");
+  auto mapping = cuda::Mapping::create(*device_.driver, reservation_.base(), *allocations,
+                                       device_.device->ordinal, access_);
+  if (!mapping) return mapping;
+  for (const SharedDevice& peer : peers_) {
+    if (peer.uuid == device_.uuid) continue;
+    auto allowed =
+        cuda::set_access(*device_.driver, mapping->at(), mapping->size(), peer.device->ordinal, access_);
+    if (!allowed)
+      return allowed.error().in("device " + peer.uuid + " has no access to the memory of device " +
+                                device_.uuid);
+  }
+  crash_at(CrashPoint::kClientImportMapped);
+  return mapping;
+}
+
 Result<void> ImportState::allow(int ordinal) {
-  return cuda::set_access(*device_.driver, mapping_.at(), mapping_.size(), ordinal, access_);
+  const MutexLock lock(mutex_);
+  if (id_ == 0) return not_mapped();
+  auto allowed = cuda::set_access(*device_.driver, mapping_.at(), mapping_.size(), ordinal, access_);
+  if (allowed) allowed_.push_back(ordinal);
+  return allowed;
+}
+
+Result<void> ImportState::unmap() {
+  if (auto right = check_region(); !right) return right;
+  if (named_.name.view().empty()) {
+    return Error{Code::kFailedPrecondition,
+                 "the region was not mapped by its name, and could not be mapped again: close it"};
+  }
+  const MutexLock lock(mutex_);
+  if (id_ == 0) return not_mapped();
+  if (auto unmapped = mapping_.truncate(mapping_.at()); !unmapped) return unmapped;
+  mapping_ = {};
+  crash_at(CrashPoint::kClientImportUnmapped);
+  release(std::exchange(id_, 0));
+  return {};
+}
+
+Result<void> ImportState::remap(const RemapOptions& options) {
+  if (auto right = check_region(); !right) return right;
+  if (options.stop.stop_requested()) return called_off();
+  const MutexLock lock(mutex_);
+  if (id_ != 0) return Error{Code::kFailedPrecondition, "the region is mapped: unmap it first"};
+  const std::uint64_t version = options.newest ? 0 : version_.load();
+  auto again = connection_->lane().map_region({named_.owner, named_.name, version, lane::MapAs::kReader, 0},
+                                              RegionWait({}).terms(*connection_, options.stop));
+  if (!again) return again.error();
+  auto mapped = [&]() -> Result<cuda::Mapping> {
+    if (auto right = check_place(*again); !right) return right.error();
+    return map(again->part);
+  }();
+  again->part.descriptors.clear();
+  for (std::size_t i = 0; mapped && i < allowed_.size(); ++i) {
+    auto allowed = cuda::set_access(*device_.driver, mapped->at(), mapped->size(), allowed_[i], access_);
+    if (!allowed) mapped = allowed.error();
+  }
+  if (!mapped) {
+    release(again->part.imported.import);
+    return mapped.error();
+  }
+  mapping_ = std::move(*mapped);
+  id_ = again->part.imported.import;
+  version_ = again->version;
+  return {};
+}
+
+// Whoever has addresses of it finds the same arrays there.
+Result<void> ImportState::check_place(const RegionPart& again) const {
+  const lane::Imported& part = again.part.imported;
+  const std::vector<std::string>& devices = connection_->welcome().devices;
+  const auto size = size_of(part);
+  if (!size) return size.error();
+  if (again.layout == layout_ && again.digest == digest_ && part.bytes == bytes_.count &&
+      part.offset == offset_.count && *size == reservation_.size() && part.device < devices.size() &&
+      devices[part.device] == device_.uuid)
+    return {};
+  return Error{Code::kFailedPrecondition,
+               "version " + std::to_string(again.version) + " of region '" + std::string(named_.name.view()) +
+                   "' has another layout or size, or lies on another device, than version " +
+                   std::to_string(version_) + ", which was mapped: map it anew"};
 }
 
 Result<void> ImportState::check_region() const {
   if (auto usable = connection_->usable(); !usable) return usable;
-  if (region_.version != 0) return {};
+  if (version_ != 0) return {};
   return Error{Code::kFailedPrecondition,
                "the import is of no region: only regions have names and generations"};
 }
 
 Result<std::uint64_t> ImportState::commit() const {
   if (auto right = check_region(); !right) return right.error();
-  if (!region_.writable)
+  if (access_ != cuda::Access::kReadWrite)
     return Error{Code::kFailedPrecondition, "the region is mapped for reading: map it writable to commit"};
-  const auto told = connection_->lane().call<lane::RegionGeneration>(lane::CommitRegion{region_.version});
+  const auto told = connection_->lane().call<lane::RegionGeneration>(lane::CommitRegion{version_});
   if (!told) return told.error();
   return told->generation;
 }
@@ -288,7 +364,7 @@ Result<std::uint64_t> ImportState::publish(const std::string& name, const Publis
   if (auto right = check_publication(name, options); !right) return right.error();
   lane::PublishAlias request{};
   request.name = lane::RegionName::of(name);
-  request.version = region_.version;
+  request.version = version_;
   request.sharing = static_cast<lane::Sharing>(options.sharing);
   request.life = nanoseconds(options.life);
   request.keep = options.keep ? 1 : 0;
@@ -305,16 +381,17 @@ Result<std::uint64_t> ImportState::generation(const GenerationOptions& options) 
   if (auto right = check_region(); !right) return right.error();
   if (options.stop.stop_requested()) return called_off();
   const RegionWait wait(options.wait);
-  return connection_->lane().await_generation({region_.version, options.after, wait.nanoseconds()},
+  return connection_->lane().await_generation({version_, options.after, wait.nanoseconds()},
                                               wait.terms(*connection_, options.stop));
 }
 
 ImportState::~ImportState() {
+  const MutexLock lock(mutex_);
   // What the driver keeps mapped is not let go of. The end of the process does that.
   if (!mapping_.size().is_zero() && !mapping_.truncate(mapping_.at())) return;
   reservation_ = {};
   crash_at(CrashPoint::kClientImportUnmapped);
-  release(id_);
+  if (id_ != 0) release(id_);
 }
 
 void ImportState::release(std::uint64_t import) const {

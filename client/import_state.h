@@ -1,9 +1,11 @@
 #pragma once
+#include <atomic>
 #include <memory>
 #include <string>
 #include <variant>
 #include <vector>
 
+#include "base/mutex.h"
 #include "client/connection.h"
 #include "cuda/memory.h"
 #include "gpumem/options.h"
@@ -33,7 +35,8 @@ class ImportState {
   ImportState(const ImportState&) = delete;
   ImportState& operator=(const ImportState&) = delete;
 
-  cuda::Address address() const { return mapping_.at() + offset_.count; }
+  /// Also while it is unmapped.
+  cuda::Address address() const { return reservation_.base() + offset_.count; }
   Bytes bytes() const { return bytes_; }
   const SharedDevice& device() const { return device_; }
   /// From now on the device with `ordinal`, a peer, may use the memory, too.   Errors  the driver's.
@@ -43,9 +46,11 @@ class ImportState {
     std::uint64_t version = 0;
     Bytes layout;
     lane::LayoutDigest digest{};
-    bool writable = false;
   };
-  const Region& region() const { return region_; }
+  Region region() const { return {version_, layout_, digest_}; }
+  /// As gpumem_import_unmap and gpumem_import_remap.
+  Result<void> unmap();
+  Result<void> remap(const RemapOptions& options);
   /// As gpumem_import_commit and gpumem_import_generation.
   Result<std::uint64_t> commit() const;
   /// As gpumem_import_publish.
@@ -53,28 +58,49 @@ class ImportState {
   Result<std::uint64_t> generation(const GenerationOptions& options) const;
 
  private:
-  ImportState(std::shared_ptr<Connection> connection, std::uint64_t id)
-      : connection_(std::move(connection)), id_(id) {}
+  /// Whose region it is, and how it is called: of what can be mapped again. Else without a name.
+  struct Named {
+    lane::Text<128> owner{};
+    lane::RegionName name{};
+  };
+  /// How what is imported is to be mapped.
+  struct Manner {
+    cuda::Access access = cuda::Access::kReadWrite;
+    std::vector<SharedDevice> peers{};  ///< that use the memory, too
+    Named named{};
+  };
+  ImportState(std::shared_ptr<Connection> connection, std::uint64_t id, Manner manner)
+      : connection_(std::move(connection)),
+        access_(manner.access),
+        named_(manner.named),
+        peers_(std::move(manner.peers)),
+        id_(id) {}
   static Result<std::unique_ptr<ImportState>> open(std::shared_ptr<Connection> connection, RegionPart part,
-                                                   bool writable,
-                                                   const std::vector<SharedDevice>& peers = {});
+                                                   Manner manner);
   static Result<std::unique_ptr<ImportState>> open(std::shared_ptr<Connection> connection, ImportedPart part,
-                                                   cuda::Access access, const Region& region,
-                                                   const std::vector<SharedDevice>& peers = {});
-  Result<void> map(const ImportedPart& part, cuda::Access access, const std::vector<SharedDevice>& peers);
+                                                   Manner manner);
+  Result<void> reserve(const ImportedPart& part);
+  Result<cuda::Mapping> map(const ImportedPart& part) const;
+  Result<void> check_place(const RegionPart& again) const;
   Result<void> adopt(const lane::MapRegion& region);
   Result<void> check_region() const;
   void release(std::uint64_t import) const;
 
   const std::shared_ptr<Connection> connection_;
-  const std::uint64_t id_;
+  const cuda::Access access_;
+  const Named named_;
   SharedDevice device_;
   Bytes offset_;
   Bytes bytes_;
+  Bytes layout_;
+  lane::LayoutDigest digest_{};
   cuda::Reservation reservation_;
-  cuda::Mapping mapping_;
-  cuda::Access access_ = cuda::Access::kReadWrite;
-  Region region_;
+  std::atomic<std::uint64_t> version_{0};  ///< of a region; else 0
+  Mutex mutex_;
+  std::vector<SharedDevice> peers_;
+  std::vector<int> allowed_ GPUMEM_GUARDED_BY(mutex_);  ///< later ones, by their ordinals
+  std::uint64_t id_ GPUMEM_GUARDED_BY(mutex_);          ///< the broker's; 0: it is unmapped
+  cuda::Mapping mapping_ GPUMEM_GUARDED_BY(mutex_);
 };
 
 }  // namespace gpumem::client

@@ -1,4 +1,5 @@
 #pragma once
+#include <atomic>
 #include <stop_token>
 #include <string>
 
@@ -83,14 +84,19 @@ struct gpumem_import final : gpumem::c_abi::Lasting {
         bytes(opened->bytes()),
         device(opened->device().uuid),
         ordinal(opened->device().device->ordinal),
-        region(opened->region()),
+        version(opened->region().version),
+        layout(opened->region().layout),
+        digest(opened->region().digest),
         import("import", std::move(opened)) {}
 
   const std::uint64_t address;
   const gpumem::Bytes bytes;
   const std::string device;
   const int ordinal;
-  const gpumem::c_abi::Import::Region region;
+  std::atomic<std::uint64_t>
+      version;  ///< of a region, which is another when the newest is mapped in its place
+  const gpumem::Bytes layout;
+  const gpumem::lane::LayoutDigest digest;
   std::stop_source closing;  ///< calls off waits for a generation
   gpumem::c_abi::Kept<gpumem::c_abi::Import> import;
 };

@@ -135,6 +135,25 @@ Result<MapOrReserved> map_or_reserve(gpumem_session& handle, const char* name,
                        .reservation = 0};
 }
 
+Result<void> unmap(gpumem_import& handle) {
+  const auto import = handle.import.use();
+  if (!import) return import.error();
+  return (*import)->unmap();
+}
+
+Result<void> remap(gpumem_import& handle, const gpumem_remap_options* given) {
+  const auto known = read_struct(given, "gpumem_remap_options");
+  if (!known) return known.error();
+  Stopping stopping;
+  stopping.add(handle.closing.get_token());
+  if (known->canceller != nullptr) stopping.add(known->canceller->source.get_token());
+  const auto import = handle.import.use();
+  if (!import) return import.error();
+  auto mapped = (*import)->remap({.newest = known->newest, .stop = stopping.token()});
+  if (mapped) handle.version = (*import)->region().version;
+  return mapped;
+}
+
 // A broker that is older than reservations has ended them all.
 Result<void> release_reservation(gpumem_session& handle, std::uint64_t reservation) {
   const auto session = handle.session.use();
@@ -212,6 +231,22 @@ gpumem_status gpumem_import_publish(gpumem_import* import, const char* name,
   });
 }
 
+gpumem_status gpumem_import_unmap(gpumem_import* import) noexcept {
+  return guarded([&] {
+    if (auto given = not_null(import, "import"); !given) return fail(given.error());
+    const auto unmapped = gpumem::c_abi::unmap(*import);
+    return unmapped ? GPUMEM_OK : fail(unmapped.error());
+  });
+}
+
+gpumem_status gpumem_import_remap(gpumem_import* import, const gpumem_remap_options* options) noexcept {
+  return guarded([&] {
+    if (auto given = not_null(import, "import"); !given) return fail(given.error());
+    const auto mapped = gpumem::c_abi::remap(*import, options);
+    return mapped ? GPUMEM_OK : fail(mapped.error());
+  });
+}
+
 gpumem_status gpumem_map_or_reserve(gpumem_session* session, const char* name,
                                     const gpumem_reserve_options* options, gpumem_import** import,
                                     uint64_t* reservation) noexcept {
@@ -240,9 +275,9 @@ gpumem_status gpumem_import_region(const gpumem_import* import, gpumem_region_in
   return guarded([&] {
     if (auto given = not_null(import, "import"); !given) return fail(given.error());
     gpumem_region_info known = GPUMEM_REGION_INFO_INIT;
-    known.version = import->region.version;
-    known.layout = import->region.layout.count;
-    std::copy(import->region.digest.begin(), import->region.digest.end(), known.digest);
+    known.version = import->version;
+    known.layout = import->layout.count;
+    std::ranges::copy(import->digest, known.digest);
     const auto written = gpumem::c_abi::write_struct(known, info, "gpumem_region_info");
     return written ? GPUMEM_OK : fail(written.error());
   });

@@ -575,11 +575,28 @@ typedef struct gpumem_region_info {
 /* Stores what its publisher said of a mapped region; zeros for an import of a handle. */
 gpumem_status gpumem_import_region(const gpumem_import* import, gpumem_region_info* info) GPUMEM_NOEXCEPT;
 
+typedef struct gpumem_remap_options {
+  size_t struct_size;
+  bool newest; /* the newest version, of the same layout; else the one that was mapped before */
+  gpumem_canceller* canceller; /* calls it off; NULL: nobody does */
+} gpumem_remap_options;
+#define GPUMEM_REMAP_OPTIONS_INIT \
+  { sizeof(gpumem_remap_options), false, NULL }
+
+/* Unmaps a region that was mapped by its name and keeps its addresses, until gpumem_import_remap maps it
+   there again, with the access that it had. Work on them fails meanwhile, as on memory that is not mapped. To
+   the broker it is as if the import were closed: an adopted region ends. The caller has synchronised its work
+   on it. A region that cannot be mapped again stays unmapped. Errors  GPUMEM_FAILED_PRECONDITION (it is
+   unmapped already, or mapped; not mapped by its name; another layout or size than before), GPUMEM_NOT_FOUND
+   (the region has ended), GPUMEM_CANCELLED, others as gpumem_map_region. */
+gpumem_status gpumem_import_unmap(gpumem_import* import) GPUMEM_NOEXCEPT;
+gpumem_status gpumem_import_remap(gpumem_import* import, const gpumem_remap_options* options) GPUMEM_NOEXCEPT;
+
 /* ---- Generations: a region whose content changes, for processes that work together. ---- */
 
 /* Says that this process has changed the content of a region that it has mapped writable, or that the slice
    has published: the region's generation is one higher. Stores it. The caller has synchronised the device
-   first: the broker orders notifications, not memory. After a restart of the broker a commit may count twice.
+   first: the broker orders notifications, not memory.
    Errors  GPUMEM_FAILED_PRECONDITION (not mapped writable, a handle's, not this session's any more, a broker
    that knows no generations), GPUMEM_NOT_FOUND (the region has ended), GPUMEM_UNAVAILABLE,
    GPUMEM_UNAUTHENTICATED. */

@@ -17,7 +17,7 @@ STRUCTS = {"session_options": _abi.SessionOptions, "usage": _abi.Usage, "pressur
            "publish_options": _abi.PublishOptions, "region_options": _abi.RegionOptions, "region_info": _abi.RegionInfo,
            "region_handle_options": _abi.RegionHandleOptions,
            "reserve_options": _abi.ReserveOptions, "generation_options": _abi.GenerationOptions,
-           "content_options": _abi.ContentOptions}
+           "content_options": _abi.ContentOptions, "remap_options": _abi.RemapOptions}
 CALLBACKS = {"usage_visitor": _abi.UsageVisitor, "pressure_handler": _abi.PressureHandler,
              "size_class_visitor": _abi.SizeClassVisitor, "block_visitor": _abi.BlockVisitor,
              "holder_visitor": _abi.HolderVisitor, "release": _abi.Release}

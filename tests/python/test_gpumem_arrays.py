@@ -397,6 +397,31 @@ def test_a_stale_layout_is_refused_clearly(session):
                 assert region.arrays(expect_digest=old.digest)["grid"].shape == (3, 4)
 
 
+def test_arrays_are_good_again_when_their_region_is_mapped_again(session, broker):
+    with gpumem.publish_arrays(session, "weights", {"grid": GRID}) as first:
+        region = session.map_region("weights")
+        grid = np.asarray(region.arrays()["grid"])
+        region.unmap()
+        with pytest.raises(gpumem.FailedPrecondition, match="unmapped"):
+            region.arrays()
+        with pytest.raises(gpumem.FailedPrecondition, match="unmapped"):
+            region.unmap()
+        region.remap()
+        assert grid.tolist() == GRID.tolist() and region.version == first.version
+        with pytest.raises(gpumem.FailedPrecondition, match="unmap it first"):
+            region.remap()
+        region.unmap()
+        with gpumem.publish_arrays(session, "weights", {"grid": GRID + 1}) as second:
+            region.remap(newest=True)
+            assert grid.tolist() == (GRID + 1).tolist() and region.version == second.version
+            region.unmap()
+        with gpumem.publish_arrays(session, "weights", {"other": GRID}), pytest.raises(gpumem.StaleLayout, match="anew"):
+            region.remap(newest=True)
+        with pytest.raises(gpumem.NotFound):
+            region.remap()  # its publication has ended
+        region.close()
+
+
 def test_an_array_that_has_changed_is_stale_and_others_are_not(session):
     def layout(**arrays):
         with gpumem.publish_arrays(session, "other", arrays) as publication:

@@ -153,6 +153,15 @@ struct ReserveOptions {
 #endif
 };
 
+/// Which version of a region that was unmapped is mapped again.
+struct RemapOptions {
+  bool newest = false;  ///< the newest, of the same layout; else the one that was mapped before
+#ifdef __cpp_lib_jthread
+  /// Calls it off: kCancelled.
+  std::stop_token stop{};
+#endif
+};
+
 struct GenerationOptions {
   /// With a wait: a generation higher than this one.
   std::uint64_t after = 0;

@@ -61,10 +61,29 @@ class Region : public Import {
       return gpumem_import_publish(c_handle(), name.c_str(), given, version);
     });
   }
+  /// Unmaps the region and keeps its addresses: what points into it is good again after remap(). Until then
+  /// work on them fails, as on memory that is not mapped. To the broker it is as if the region were gone: the
+  /// memory can come back, and an adopted region ends. The caller has synchronised its work on it.
+  /// Errors  kFailedPrecondition (unmapped; not mapped by its name), kUnauthenticated, the driver's.
+  Result<void> unmap() { return detail::done(gpumem_import_unmap(c_handle())); }
+  /// Maps it again at the same addresses, with the access that it had: the same version or, if asked for, the
+  /// newest. Errors  kNotFound (the region has ended), kFailedPrecondition (it is mapped; the newest has
+  /// another layout or size: the words say so), kCancelled, others as Session::map_region. It stays unmapped
+  /// then.
+  Result<void> remap(const RemapOptions& options = {}) {
+    gpumem_remap_options given = GPUMEM_REMAP_OPTIONS_INIT;
+    given.newest = options.newest;
+#ifdef __cpp_lib_jthread
+    const detail::Canceller canceller(options.stop);
+    if (canceller.status() != GPUMEM_OK) return detail::last_error(canceller.status());
+    given.canceller = canceller.get();
+#endif
+    return detail::done(gpumem_import_remap(c_handle(), &given));
+  }
   /// Says that this process, which has mapped the region writable, has changed its content: the generation is
   /// one higher. Returns it. The caller has synchronised the device first: the broker orders notifications,
-  /// not memory. After a restart of the broker a commit may count twice.
-  /// Errors  kFailedPrecondition (not mapped writable, a broker that knows no generations), kNotFound (the
+  /// not memory. Errors  kFailedPrecondition (not mapped writable, a broker that knows no generations),
+  /// kNotFound (the
   ///         region has ended), kUnavailable, kUnauthenticated.
   Result<std::uint64_t> commit() {
     std::uint64_t generation = 0;

@@ -1,4 +1,7 @@
 // Regions through the C ABI.
+#include <sys/uio.h>
+#include <unistd.h>
+
 #include <cstring>
 
 #include "tests/integration/c_abi/broker.h"
@@ -20,6 +23,17 @@ struct CRegion : CAbiTest {
                            std::uint64_t bytes = 0) {
     std::uint64_t version = 0;
     return gpumem_slice_publish(slice_, "weights", offset, bytes, &options, &version);
+  }
+  // What is there; -1: nothing is mapped.
+  static int value_at(gpumem_address address) {
+    unsigned char value = 0;
+    const iovec here{&value, 1}, there{reinterpret_cast<void*>(address), 1};
+    return ::process_vm_readv(::getpid(), &here, 1, &there, 1, 0) == 1 ? value : -1;
+  }
+  std::uint64_t version_of(const gpumem_import* region) {
+    gpumem_region_info info = GPUMEM_REGION_INFO_INIT;
+    EXPECT_TRUE(ok(gpumem_import_region(region, &info)));
+    return info.version;
   }
   gpumem_slice* slice_;
 };
@@ -225,6 +239,89 @@ TEST_F(CRegion, IsCommittedAndFollowed) {
   EXPECT_TRUE(fails(GPUMEM_NOT_FOUND, gpumem_slice_commit(slice_, version + 1, &generation), "no region"));
   gpumem_import_free(reader);
   gpumem_import_free(writer);
+}
+
+TEST_F(CRegion, IsMappedAgainInItsPlace) {
+  const std::uint64_t first = publish();
+  *memory_at(gpumem_slice_base(slice_) + 5) = 77;
+  gpumem_import* region = nullptr;
+  ASSERT_TRUE(ok(gpumem_map_region(session_, "weights", nullptr, &region)));
+  const gpumem_address place = gpumem_import_address(region) + 5;
+  ASSERT_TRUE(ok(gpumem_import_unmap(region)));
+  EXPECT_EQ(value_at(place), -1);
+  EXPECT_EQ(gpumem_import_address(region) + 5, place) << "it is still its";
+  const std::uint64_t second = publish();
+  ASSERT_TRUE(ok(gpumem_import_remap(region, nullptr)));
+  EXPECT_EQ(value_at(place), 77);
+  EXPECT_EQ(version_of(region), first);
+  ASSERT_TRUE(ok(gpumem_import_unmap(region)));
+  gpumem_remap_options newest = GPUMEM_REMAP_OPTIONS_INIT;
+  newest.newest = true;
+  ASSERT_TRUE(ok(gpumem_import_remap(region, &newest)));
+  EXPECT_EQ(version_of(region), second);
+  EXPECT_EQ(value_at(place), 77);
+  std::uint64_t generation = 9;
+  EXPECT_TRUE(ok(gpumem_import_generation(region, nullptr, &generation)));
+  gpumem_import_free(region);
+}
+
+TEST_F(CRegion, IsNotMappedInThePlaceOfWhatIsLaidOutOtherwise) {
+  publish();
+  gpumem_import* region = nullptr;
+  ASSERT_TRUE(ok(gpumem_map_region(session_, "weights", nullptr, &region)));
+  const gpumem_address place = gpumem_import_address(region);
+  ASSERT_TRUE(ok(gpumem_import_unmap(region)));
+  gpumem_remap_options newest = GPUMEM_REMAP_OPTIONS_INIT;
+  newest.newest = true;
+  gpumem_publish_options other = GPUMEM_PUBLISH_OPTIONS_INIT;
+  other.layout = 100;
+  other.digest[0] = 1;
+  ASSERT_EQ(publishing(other), GPUMEM_OK);
+  EXPECT_TRUE(
+      fails(GPUMEM_FAILED_PRECONDITION, gpumem_import_remap(region, &newest), "another layout or size"));
+  other = GPUMEM_PUBLISH_OPTIONS_INIT;
+  for (const auto& [offset, bytes] : {std::pair(0, 4096), {4096, 0}}) {
+    ASSERT_EQ(publishing(other, static_cast<std::uint64_t>(offset), static_cast<std::uint64_t>(bytes)),
+              GPUMEM_OK);
+    EXPECT_TRUE(
+        fails(GPUMEM_FAILED_PRECONDITION, gpumem_import_remap(region, &newest), "another layout or size"));
+  }
+  EXPECT_EQ(value_at(place), -1) << "it stays unmapped";
+  EXPECT_TRUE(ok(gpumem_import_remap(region, nullptr))) << "and the version of before is there still";
+  gpumem_import_free(region);
+}
+
+TEST_F(CRegion, SaysWhatIsWrongWithWhatIsUnmapped) {
+  gpumem_ipc_handle handle{};
+  ASSERT_TRUE(ok(gpumem_slice_export(slice_, 0, 0, nullptr, &handle)));
+  gpumem_import* import = nullptr;
+  ASSERT_TRUE(ok(gpumem_import_handle(session_, &handle, &import)));
+  EXPECT_TRUE(fails(GPUMEM_FAILED_PRECONDITION, gpumem_import_unmap(import), "only regions"));
+  EXPECT_TRUE(fails(GPUMEM_FAILED_PRECONDITION, gpumem_import_remap(import, nullptr), "only regions"));
+  gpumem_import_free(import);
+  const std::uint64_t version = publish();
+  ASSERT_TRUE(ok(gpumem_export_region(session_, "weights", nullptr, &handle)));
+  ASSERT_TRUE(ok(gpumem_import_handle(session_, &handle, &import)));
+  EXPECT_TRUE(fails(GPUMEM_FAILED_PRECONDITION, gpumem_import_unmap(import), "by its name"));
+  gpumem_import_free(import);
+  ASSERT_TRUE(ok(gpumem_map_region(session_, "weights", nullptr, &import)));
+  EXPECT_TRUE(fails(GPUMEM_FAILED_PRECONDITION, gpumem_import_remap(import, nullptr), "unmap it first"));
+  ASSERT_TRUE(ok(gpumem_import_unmap(import)));
+  EXPECT_TRUE(fails(GPUMEM_FAILED_PRECONDITION, gpumem_import_unmap(import), "unmapped"));
+  gpumem_remap_options options = GPUMEM_REMAP_OPTIONS_INIT;
+  ASSERT_TRUE(ok(gpumem_canceller_create(&options.canceller)));
+  gpumem_canceller_cancel(options.canceller);
+  EXPECT_TRUE(fails(GPUMEM_CANCELLED, gpumem_import_remap(import, &options), "called off"));
+  gpumem_canceller_free(options.canceller);
+  options.struct_size = 1;
+  EXPECT_TRUE(fails(GPUMEM_INVALID_ARGUMENT, gpumem_import_remap(import, &options), "gpumem_remap_options"));
+  ASSERT_TRUE(ok(gpumem_remove_region(session_, "weights", version)));
+  EXPECT_TRUE(fails(GPUMEM_NOT_FOUND, gpumem_import_remap(import, nullptr), "weights"));
+  EXPECT_TRUE(ok(gpumem_import_close(import))) << "of what is not mapped";
+  EXPECT_TRUE(fails(GPUMEM_FAILED_PRECONDITION, gpumem_import_remap(import, nullptr), "closed"));
+  EXPECT_TRUE(fails(GPUMEM_INVALID_ARGUMENT, gpumem_import_unmap(nullptr), "NULL"));
+  EXPECT_TRUE(fails(GPUMEM_INVALID_ARGUMENT, gpumem_import_remap(nullptr, nullptr), "NULL"));
+  gpumem_import_free(import);
 }
 
 TEST_F(CRegion, SaysWhatIsWrongWithWhatIsFollowed) {

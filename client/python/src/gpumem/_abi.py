@@ -97,6 +97,10 @@ class GenerationOptions(ctypes.Structure):
     _fields_ = [("struct_size", c_size_t), ("after", c_uint64), ("wait_ms", c_int64), ("canceller", Handle)]
 
 
+class RemapOptions(ctypes.Structure):
+    _fields_ = [("struct_size", c_size_t), ("newest", c_bool), ("canceller", Handle)]
+
+
 class RegionInfo(ctypes.Structure):
     _fields_ = [("struct_size", c_size_t), ("version", c_uint64), ("layout", c_uint64), ("digest", c_uint8 * 32)]
 
@@ -182,6 +186,8 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "gpumem_map_region": (Status, [Handle, c_char_p, POINTER(RegionOptions), POINTER(Handle)]),
     "gpumem_map_content": (Status, [Handle, POINTER(ContentOptions), POINTER(Handle)]),
     "gpumem_import_publish": (Status, [Handle, c_char_p, POINTER(PublishOptions), POINTER(c_uint64)]),
+    "gpumem_import_unmap": (Status, [Handle]),
+    "gpumem_import_remap": (Status, [Handle, POINTER(RemapOptions)]),
     "gpumem_map_or_reserve": (Status, [Handle, c_char_p, POINTER(ReserveOptions), POINTER(Handle), POINTER(c_uint64)]),
     "gpumem_release_reservation": (Status, [Handle, c_uint64]),
     "gpumem_import_commit": (Status, [Handle, POINTER(c_uint64)]),

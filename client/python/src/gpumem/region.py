@@ -117,6 +117,13 @@ class Reservation:
         return f"<gpumem.Reservation of {self._name!r}>"
 
 
+def region_info(handle: int) -> _abi.RegionInfo:
+    """All zero for what is no region."""
+    info = _abi.sized(_abi.RegionInfo)
+    check(load().gpumem_import_region(handle, ctypes.byref(info)))
+    return info
+
+
 class Region(Import):
     """A region of another process, mapped into this one for reading, unless it was asked for to be written. Made by
     Session.map_region.
@@ -131,9 +138,8 @@ class Region(Import):
         self._session, self._name, self._writable = session, name, writable
         self._held: Held | None = None  # once there are arrays
         self._holding = threading.Lock()
-        info = _abi.sized(_abi.RegionInfo)
-        check(load().gpumem_import_region(handle, ctypes.byref(info)))
-        self._info = info
+        self._info = region_info(handle)
+        self._is_mapped = True
 
     @property
     def name(self) -> str:
@@ -171,10 +177,39 @@ class Region(Import):
                                            ctypes.byref(version)))
         return int(version.value)
 
+    def unmap(self) -> None:
+        """Unmaps the region and keeps its addresses: its arrays are good again after remap(). Until then work on them fails,
+        and on a simulated GPU the process faults. To the broker it is as if the region were closed: the memory can come back,
+        and an adopted region ends. The caller has synchronised its work on it.
+
+        Raises FailedPrecondition (it is unmapped, or closed; it was not mapped by its name), GpumemError (the driver's).
+        """
+        with self._holding:
+            check(load().gpumem_import_unmap(self._handle))
+            self._is_mapped = False
+
+    def remap(self, *, newest: bool = False) -> None:
+        """Maps it again at the same addresses: the same version or, if asked for, the newest, of the same layout.
+
+        Raises NotFound (the region has ended), StaleLayout (the newest has another layout or size, or lies on another device;
+        map it anew), FailedPrecondition (it is mapped, or closed), others as Session.map_region. It stays unmapped then.
+        """
+        options = _abi.sized(_abi.RemapOptions, newest=bool(newest))
+        with self._holding:
+            if self._is_mapped:
+                raise FailedPrecondition(f"{self._title} is mapped: unmap it first")
+            try:
+                check(load().gpumem_import_remap(self._handle, ctypes.byref(options)))
+            except FailedPrecondition as error:
+                if newest and "another layout" in str(error):
+                    raise StaleLayout(str(error)) from None
+                raise
+            self._is_mapped = True
+            self._info = region_info(self._handle)
+
     def commit(self) -> int:
         """Says that this process, which has mapped the region writable, has changed its content: the generation is one
         higher. Answers it. The caller has synchronised the device first: the broker orders notifications, not memory.
-        After a restart of the broker a commit may count twice.
 
         Raises FailedPrecondition (not mapped writable, closed, a broker that knows no generations), NotFound (the region
         has ended), Unavailable.
@@ -271,6 +306,8 @@ class Region(Import):
     def _hold(self) -> Held:
         """What keeps it mapped while there are arrays."""
         with self._holding:
+            if not self._is_mapped:
+                raise FailedPrecondition(f"{self._title} is unmapped: map it again first")
             if self._held is None:
                 if not self._finalizer.detach():
                     raise FailedPrecondition(f"region {self.name!r} has been closed" if self.name
@@ -297,10 +334,8 @@ class Region(Import):
 
 def imported(handle: int, session: Session) -> Import:
     """What a handle has named: a region, if it has a version."""
-    info = _abi.sized(_abi.RegionInfo)
     try:
-        check(load().gpumem_import_region(handle, ctypes.byref(info)))
-        return Region(handle, session, "") if info.version else Import(handle)
+        return Region(handle, session, "") if region_info(handle).version else Import(handle)
     except BaseException:  # an interrupt
         load().gpumem_import_close(handle)
         raise
