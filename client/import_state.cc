@@ -151,6 +151,10 @@ Result<std::unique_ptr<ImportState>> ImportState::open(std::shared_ptr<Connectio
   const auto devices = seen_devices(*connection, options);
   if (!devices) return devices.error();
   const lane::Text<128> owner = lane::Text<128>::of(options.owner);
+  if (options.writable && !options.owner.empty() && owner.view() != connection->welcome().tenant) {
+    return Error{Code::kPermissionDenied, "a region is mapped writable by its own tenant alone, which is '" +
+                                              options.owner + "': map it for reading"};
+  }
   if (options.adopt && !options.owner.empty()) {
     if (auto able = check_adoptable(*connection, owner, name); !able) return able.error();
   }

@@ -462,7 +462,8 @@ typedef struct gpumem_region_options {
   size_t struct_size;
   const char* owner; /* the tenant that has published it; NULL: this session's */
   uint64_t version;  /* 0: the newest */
-  bool writable; /* for processes that work together: others see what is written. Else writing is a fault */
+  /* For processes of its tenant that work together: others see what is written. Else writing is a fault. */
+  bool writable;
   bool adopt; /* a kept region that no process has any more lives as long as its memory, with this session */
   int64_t wait_ms;             /* so long at most for the newest to be published; 0: not at all */
   gpumem_canceller* canceller; /* calls the wait off; NULL: nobody does */
@@ -478,9 +479,9 @@ typedef struct gpumem_region_options {
    this session's tenant; a device that this process does not see), GPUMEM_DEADLINE_EXCEEDED (waited in vain),
    GPUMEM_CANCELLED, GPUMEM_RESOURCE_EXHAUSTED (this session waits for 64; a limit has no room for this
    tenant's part of a charge that is shared, or 64 tenants share it), GPUMEM_PERMISSION_DENIED (adopts another
-   tenant's), GPUMEM_FAILED_PRECONDITION (adopts one that is not kept, or that a process has; a broker that
-   knows no regions, or with `device` one that is older than version 9 of the lane; a device in `access`
-   cannot access the region's), others as gpumem_import_handle. */
+   tenant's, or maps it writable), GPUMEM_FAILED_PRECONDITION (adopts one that is not kept, or that a process
+   has; a broker that knows no regions, or with `device` one that is older than version 9 of the lane; a
+   device in `access` cannot access the region's), others as gpumem_import_handle. */
 gpumem_status gpumem_map_region(gpumem_session* session, const char* name,
                                 const gpumem_region_options* options, gpumem_import** import) GPUMEM_NOEXCEPT;
 
@@ -597,9 +598,9 @@ gpumem_status gpumem_import_remap(gpumem_import* import, const gpumem_remap_opti
 /* Says that this process has changed the content of a region that it has mapped writable, or that the slice
    has published: the region's generation is one higher. Stores it. The caller has synchronised the device
    first: the broker orders notifications, not memory.
-   Errors  GPUMEM_FAILED_PRECONDITION (not mapped writable, a handle's, not this session's any more, a broker
-   that knows no generations), GPUMEM_NOT_FOUND (the region has ended), GPUMEM_UNAVAILABLE,
-   GPUMEM_UNAUTHENTICATED. */
+   Errors  GPUMEM_PERMISSION_DENIED (another tenant's), GPUMEM_FAILED_PRECONDITION (not mapped writable, a
+   handle's, not this session's any more, a broker that knows no generations), GPUMEM_NOT_FOUND (the region
+   has ended), GPUMEM_UNAVAILABLE, GPUMEM_UNAUTHENTICATED. */
 gpumem_status gpumem_import_commit(gpumem_import* import, uint64_t* generation) GPUMEM_NOEXCEPT;
 gpumem_status gpumem_slice_commit(gpumem_slice* slice, uint64_t version,
                                   uint64_t* generation) GPUMEM_NOEXCEPT;

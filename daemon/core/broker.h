@@ -177,7 +177,7 @@ class Broker {
   std::optional<TimePoint> region_due(RequestId id) const { return sharer_.due(id); }
   /// The session has changed a region's content: who waits for the next generation is told of it. Returns
   /// that. Errors  kNotFound (no such region that is shared with the session's tenant, or that it has),
-  ///         kFailedPrecondition (it has not mapped it).
+  ///         kPermissionDenied (another tenant's), kFailedPrecondition (it has not mapped it).
   /// `request`  as RegionTerms has it.
   Result<std::uint64_t> commit_region(SessionId session, RegionId region, TimePoint now,
                                       std::uint64_t request = 0);

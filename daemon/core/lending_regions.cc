@@ -256,6 +256,9 @@ Result<const Region*> Lending::followable(const Session& session, RegionId id) c
 Result<std::uint64_t> Lending::commit_region(const Session& session, RegionId id) {
   const auto region = followable(session, id);
   if (!region) return region.error();
+  if ((*region)->owner != session.tenant)
+    return Error{Code::kPermissionDenied,
+                 words_of(**region) + " is another tenant's: who maps it for reading commits nothing"};
   if ((*region)->is_sealed()) {
     return Error{Code::kFailedPrecondition, words_of(**region) +
                                                 " was published with a hash of its content, which does not "

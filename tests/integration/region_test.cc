@@ -258,6 +258,9 @@ TEST_F(RegionsOfLab, ArePublicOnRequest) {
     EXPECT_EQ(map(*reader, {{"owner", "bob"}})["bytes"], mebibytes(2).count);
     EXPECT_TRUE(succeeded(check(*reader, 7)));
   }
+  const Json written{{"import", "w"}, {"owner", "bob"}, {"writable", true}};
+  EXPECT_TRUE(succeeded(map(*mate, written)));
+  EXPECT_TRUE(failed_with(map(*stranger, written), "PERMISSION_DENIED"));
   EXPECT_EQ(broker_.tenant("bob").charged(), mebibytes(2).count);
   EXPECT_EQ(broker_.tenant("zoe").charged(), 0U);
   EXPECT_TRUE(failed_with(map(*stranger), "NOT_FOUND")) << "a name is its owner's";

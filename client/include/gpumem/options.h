@@ -123,7 +123,7 @@ struct RegionHandleOptions {
 struct RegionOptions {
   std::string owner;          ///< the tenant that has published it; empty: this session's
   std::uint64_t version = 0;  ///< zero: the newest
-  /// Lets this process write, too: for cooperating processes. Others see what it writes.
+  /// Lets this process write, too: for cooperating processes of its tenant. Others see what it writes.
   bool writable = false;
   /// A kept region that no process has any more is this session's from now on: it lives as long as its
   /// memory.

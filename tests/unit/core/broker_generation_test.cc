@@ -112,6 +112,13 @@ TEST_F(BrokerGeneration, OfARegionThatIsSharedIsFollowedByOtherTenants) {
   EXPECT_EQ(told(waiting), 1U);
 }
 
+TEST_F(BrokerGeneration, IsNotCommittedByOtherTenants) {
+  region = publish(Sharing::kPublic);
+  ASSERT_TRUE(map(ann));
+  EXPECT_EQ(commit(ann).error().code, Code::kPermissionDenied) << "whether or not it can write to it";
+  EXPECT_EQ(now_of(ann), 0U);
+}
+
 TEST_F(BrokerGeneration, IsNotFollowedBeyondTheRegionsEnd) {
   const RequestId waiting = await(mate, 0);
   ASSERT_TRUE(machine.broker.remove_region(mate, "cache", Regions::kNewest, machine.now));

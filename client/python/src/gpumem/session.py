@@ -147,14 +147,14 @@ class Session:
 
         owner: the tenant that has published it; empty: this session's.
         version: 0 for the newest.
-        writable: also for writing, for processes that work together: others see what is written.
+        writable: also for writing, for processes of its tenant that work together: others see what is written.
         wait: seconds that it may wait for the newest version to be published.
         adopt: a kept region that no process has any more is this session's from now on; it lives as long as its memory.
         device: UUID; of those regions of the name whose memory is of this device (gpumem.publish_replicas).
         access: UUIDs of other devices that use the memory, too, from peer to peer.
         Raises NotFound (a device that this process does not see; none that is shared with this session's tenant,
         or none after `wait`), OutOfMemory (this session waits for 64), PermissionDenied (adopts another
-        tenant's), FailedPrecondition (adopts one that is not kept, or that a process has; a device in `access` that
+        tenant's, or maps it writable), FailedPrecondition (adopts one that is not kept, or that a process has; a device in `access` that
         cannot access the region's; a broker that knows no regions, or with `device` one that knows only the newest of
         all), others as import_handle.
         """
