@@ -143,6 +143,16 @@ def test_tensors_arrive_as_they_are_through_a_buffer_of_any_size(session, tmp_pa
     assert seen[-1] == (total, total) and seen == sorted(seen)
 
 
+def test_tensors_have_the_metadata_that_the_caller_gives(session, tmp_path):
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(saved({"w": np.zeros(3, dtype="uint8"), "b": np.zeros(3, dtype="uint8")}))
+    with publish_safetensors(session, path, "weights", array_metadata={"b": {"scale": "2"}}):
+        with session.map_region("weights") as region:
+            assert {name: dict(array.metadata) for name, array in region.arrays().items()} == {"w": {}, "b": {"scale": "2"}}
+    with pytest.raises(InvalidArgument, match="'c', and no array"):
+        publish_safetensors(session, path, "weights", array_metadata={"c": {"scale": "2"}})
+
+
 def test_a_file_that_lies_takes_no_memory(session, broker, tmp_path):
     path = tmp_path / "model.safetensors"
     path.write_bytes(saved({"w": np.zeros(MIB, dtype="uint8")})[:-1])

@@ -94,6 +94,11 @@ class Array:
         return self._layout.strides
 
     @property
+    def metadata(self) -> Mapping[str, str]:
+        """Texts of the publisher's about this array."""
+        return self._layout.metadata
+
+    @property
     def itemsize(self) -> int:
         """Bytes of an element."""
         return self._layout.itemsize
@@ -236,7 +241,7 @@ class Arrays(Mapping[str, Array]):
 
     @property
     def metadata(self) -> Mapping[str, str]:
-        """Texts of the publisher's."""
+        """Texts of the publisher's about them all."""
         return self._layout.metadata
 
     @property
