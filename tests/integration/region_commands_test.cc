@@ -186,6 +186,44 @@ TEST_F(RegionCommands, WhatCannotBePublishedIsNamed) {
   expect_rest();
 }
 
+std::string safetensors_of(std::string header, const std::string& data) {
+  header.append((8 - header.size() % 8) % 8, ' ');
+  return static_cast<char>(header.size()) + std::string(7, '\0') + header + data;
+}
+
+TEST_F(RegionCommands, AFileOfSafetensorsIsPublishedAsArraysAndReadAgainAsItWas) {
+  const std::string content = safetensors_of(
+      R"({"weight":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"bias":{"dtype":"U8","shape":[],"data_offsets":[8,9]}})",
+      "01234567x");
+  const std::string path = file("model.safetensors", content);
+  auto publisher = publish({path});
+  EXPECT_EQ(gpumem({"cat", "model.safetensors"}).output, content);
+  const Outcome equal = gpumem({"verify", "model.safetensors", path});
+  EXPECT_EQ(equal.status, 0) << equal.output;
+  const std::string bytes = gpumem({"cat", "model.safetensors", "--raw"}).output;
+  EXPECT_EQ(bytes.substr(0, 8) + bytes.substr(256, 1), "01234567x");
+  EXPECT_EQ(bytes.substr(512, 8), "gpumemLA");
+  EXPECT_EQ(regions().at(0)["bytes"], bytes.size());
+  EXPECT_EQ(interrupt(*publisher), 0);
+  auto plain = publish({path, "--raw"});
+  EXPECT_EQ(gpumem({"cat", "model.safetensors"}).output, content);
+  EXPECT_EQ(gpumem({"verify", "model.safetensors", path}).status, 0);
+  EXPECT_EQ(regions().at(0)["bytes"], content.size());
+  EXPECT_EQ(interrupt(*plain), 0);
+  expect_rest();
+}
+
+TEST_F(RegionCommands, AFileThatIsNotOfSafetensorsButIsCalledSoIsPublishedAsBytesOnly) {
+  const std::string path = file("model.safetensors", "weights");
+  const Outcome refused = gpumem({"publish", path});
+  EXPECT_EQ(refused.status, 1);
+  EXPECT_THAT(refused.output, HasSubstr("model.safetensors: this is no file of safetensors: it has 7 bytes"));
+  EXPECT_THAT(refused.output, HasSubstr("--raw"));
+  EXPECT_EQ(gpumem({"publish", path, "--raw", "--keep"}).status, 0);
+  EXPECT_EQ(gpumem({"cat", "model.safetensors"}).output, "weights");
+  EXPECT_EQ(gpumem({"regions", "rm", "model.safetensors"}).status, 0);
+}
+
 TEST_F(RegionCommands, ALifeThatIsOverEndsThePublisher) {
   const Outcome outcome = gpumem({"publish", file("brief", "x"), "--life", "1ms"});
   EXPECT_EQ(outcome.status, 0) << outcome.output;

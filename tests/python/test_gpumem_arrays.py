@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from cuda.bindings import driver as cu
 from gpumem import MIB, _dlpack
-from gpumem.layout import Layout
+from gpumem.layout import MOST_BYTES, Layout
 
 from bindings import ok
 from brokered import broker, context, eventually, kept, session  # noqa: F401, fixtures
@@ -354,6 +354,25 @@ def test_a_region_may_have_no_arrays(session):
         with session.map_region("nothing") as region:
             arrays = region.arrays()
             assert len(arrays) == arrays.nbytes == 0 and arrays.metadata == {"why": "texts alone"}
+
+
+def test_each_array_has_metadata_of_its_own(session):
+    texts = {"grid": {"scale": "0.5", "unit": "m"}}
+    with gpumem.publish_arrays(session, "weights", {"grid": GRID, "ids": bytes([1, 2, 3])}, metadata={"step": "7"},
+                               array_metadata=texts, private=["ids"]):
+        with session.map_region("weights") as region:
+            arrays = region.arrays()
+            assert arrays["grid"].metadata == texts["grid"] and arrays["ids"].metadata == {}, "of a copy, too"
+            assert arrays.metadata == {"step": "7"} and arrays.layout.arrays[0].metadata == texts["grid"]
+            del arrays
+
+
+@pytest.mark.parametrize("wrong, why", [({"grit": {"a": "1"}}, "'grit', and no array"), ({"grid": {"a": 1}}, "'grid'.*'a' is no text"),
+                                        ({"grid": {"a": "x" * MOST_BYTES}}, "at most")])
+def test_metadata_that_is_none_takes_no_memory(session, broker, wrong, why):
+    with pytest.raises(gpumem.InvalidArgument, match=why):
+        gpumem.publish_arrays(session, "weights", {"grid": GRID}, array_metadata=wrong)
+    assert broker.lent() == 0
 
 
 def test_processes_that_work_together_write(session):

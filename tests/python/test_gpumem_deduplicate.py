@@ -67,8 +67,9 @@ def test_other_arrays_have_a_copy_of_their_own(session):
     with publish(session, "first"), publish(session, "other", other) as values, \
             publish(session, "named", {"c": SAME["a"], "b": SAME["b"]}) as names, \
             publish(session, "metadata", metadata={"step": "1"}) as metadata, \
+            publish(session, "array metadata", array_metadata={"a": {"step": "1"}}) as of_array, \
             gpumem.publish_arrays(session, "plain", SAME) as plain:
-        assert not any(one.is_deduplicated for one in (values, names, metadata, plain))
+        assert not any(one.is_deduplicated for one in (values, names, metadata, of_array, plain))
 
 
 def test_what_was_not_published_so_is_not_found(session):

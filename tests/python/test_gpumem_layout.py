@@ -43,7 +43,8 @@ def some_layout(dice: random.Random) -> Layout:
             strides[axis] = reach * dice.randint(1, 3)
             reach = strides[axis] * max(1, shape[axis])
         offset += -offset % DTYPES[dtype].itemsize + DTYPES[dtype].itemsize * dice.randrange(3)
-        arrays.append(ArrayLayout(f"block/{number}.gewicht-ä", dtype, shape, tuple(strides), offset, dice.random() < 0.3))
+        arrays.append(ArrayLayout(f"block/{number}.gewicht-ä", dtype, shape, tuple(strides), offset, dice.random() < 0.3,
+                                  {"scale": dice.choice(("0.5", ""))} if dice.random() < 0.2 else {}))
         offset = arrays[-1].end
     dice.shuffle(arrays)
     return Layout(tuple(arrays), {f"key{number}": dice.choice(("", "value", "\n\"'")) for number in range(dice.randrange(3))})
@@ -128,7 +129,8 @@ def test_texts_that_are_no_layout_are_refused():
     refused(good + b" ", "head")
     refused(bytes(MOST_BYTES + 1), "bytes")
     refused(written(good[16:], magic=b"safetens"), "begins otherwise")
-    refused(written(good[16:], version=2), "version 2")
+    refused(written(good[16:], version=2), "one way")
+    refused(written(good[16:], version=3), "version 3")
     refused(written(b"\xff\xfe"), "UTF-8")
     refused(written(b"{"), "JSON")
     refused(written(b"[" * 200_000), "nested")
@@ -177,6 +179,14 @@ def test_texts_that_are_no_layout_are_refused():
     ({"strides": [8, 4]}, ["'w'", "overlap"]),
     ({"strides": [0, 4]}, ["'w'", "overlap"]),
     ({"private": 1}, ["'w'", "private"]),
+    ({"metadata": None}, ["'w'", "metadata", "None"]),
+    ({"metadata": ["scale"]}, ["'w'", "metadata"]),
+    ({"metadata": {"scale": 1}}, ["'w'", "'scale'", "no text"]),
+    ({"metadata": {"scale": "\ud800"}}, ["'w'", "'scale'", "no text"]),
+    ({"metadata": {"": "1"}}, ["'w'", "not empty"]),
+    ({"metadata": {"a\n": "1"}}, ["'w'", "nobody sees"]),
+    ({"metadata": {}}, ["one way"]),
+    ({"metadata": {"scale": "1"}}, ["one way"]),  # which is of version 2
     ({"more": 1}, ["array 0"]),
 ])
 def test_an_array_that_is_none_is_refused_by_its_name(changes, words):
@@ -203,3 +213,56 @@ def test_packed_arrays_are_aligned_and_in_the_given_order():
     assert Layout.decode(layout.encoded, layout.end).metadata == {"format": "test"}
     with pytest.raises(InvalidArgument, match="float99"):
         Layout.packed({"a": ("float99", ())})
+
+
+def test_a_layout_without_metadata_of_arrays_is_as_it_was_before_there_was_any():
+    text = (b'{"arrays":[{"dtype":"float32","name":"w","offset":0,"private":false,"shape":[2,3],"strides":[12,4]}],'
+            b'"metadata":{"step":"7"}}')
+    before = MAGIC + b"\x01\0\0\0" + bytes([len(text), 0, 0, 0]) + text
+    for given in (None, {}, {"w": {}}):
+        layout = Layout.packed({"w": ("float32", (2, 3))}, {"step": "7"}, array_metadata=given)
+        assert layout.encoded == before and layout.arrays[0].metadata == {}
+    assert Layout.decode(before, 24) == layout
+    assert hash(layout.arrays[0]) == hash(Layout.decode(before).arrays[0])
+
+
+def test_arrays_have_metadata_of_their_own():
+    arrays = {"w": ("float32", (2, 3)), "b": ("int8", (5,))}
+    texts = {"w": {"scale": "0.5", "unit": "\n\u00e4"}}
+    layout = Layout.packed(arrays, {"step": "7"}, array_metadata=texts)
+    assert layout.encoded[8:12] == b"\x02\0\0\0" and b'"metadata":{"scale":"0.5","unit":"\\n\xc3\xa4"},"name":"w"' in layout.encoded
+    again = Layout.decode(layout.encoded, layout.end)
+    assert again == layout and [dict(one.metadata) for one in again.arrays] == [texts["w"], {}]
+    plain = Layout.packed(arrays, {"step": "7"})
+    assert again != plain and again.digest != plain.digest
+    assert [one.digest for one in again.arrays] == [one.digest for one in plain.arrays], "readers' code is made for neither"
+    texts["w"]["scale"] = "2"
+    assert layout.arrays[0].metadata["scale"] == "0.5", "a copy"
+    refused(written(layout.encoded[16:]), "one way")
+
+
+@pytest.mark.parametrize("given, words", [
+    ({"x": {"a": "1"}}, ["'x'", "no array"]),
+    ({7: {"a": "1"}}, ["'7'", "no array"]),
+    ({"w": {"a": 1}}, ["'w'", "'a'", "no text"]),
+    ({"w": {"a": b"1"}}, ["'w'", "'a'", "no text"]),
+    ({"w": {"a": "\ud800"}}, ["'w'", "'a'", "no text"]),
+    ({"w": {1: "a"}}, ["'w'", "text"]),
+    ({"w": {"": "a"}}, ["'w'", "not empty"]),
+    ({"w": {"a" * 513: "a"}}, ["'w'", "512 bytes"]),
+    ({"w": "a"}, ["'w'", "texts by names"]),
+    ({"w": None}, ["'w'", "texts by names"]),
+    ("w", ["array_metadata", "by the names"]),
+    ([], ["array_metadata", "by the names"]),
+])
+def test_metadata_of_arrays_that_is_none_is_refused(given, words):
+    with pytest.raises(InvalidArgument) as why:
+        Layout.packed({"w": ("float32", (2, 3))}, array_metadata=given)
+    assert all(word in str(why.value) for word in words), str(why.value)
+
+
+def test_metadata_has_room_in_a_layout_or_is_refused():
+    arrays = {"w": ("float32", (2, 3))}
+    assert Layout.decode(Layout.packed(arrays, array_metadata={"w": {"a": "x" * (1 << 20)}}).encoded).arrays[0].metadata["a"]
+    with pytest.raises(InvalidArgument, match="at most"):
+        Layout.packed(arrays, array_metadata={"w": {"a": "x" * MOST_BYTES}}).encoded

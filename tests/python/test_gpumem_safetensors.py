@@ -46,7 +46,7 @@ def test_a_header_is_read():
     assert read_header(io.BytesIO(file_of({}))).tensors == ()
 
 
-@pytest.mark.parametrize("content, why", [
+LIES = [
     (b"", "0 bytes"),
     (b"\1\2\3", "3 bytes"),
     (struct.pack("<Q", 2**64 - 1) + b"{}", "at most"),
@@ -90,7 +90,10 @@ def test_a_header_is_read():
     (file_of({"a": entry(0, 4, [4])}, bytes(5)), "end at"),
     (file_of({"__metadata__": {"a": 1}}), "texts"),
     (file_of({"__metadata__": []}), "texts"),
-])
+]
+
+
+@pytest.mark.parametrize("content, why", LIES)
 def test_a_header_that_lies_is_refused_with_the_reason(content, why):
     with pytest.raises(InvalidArgument) as refused:
         read_header(io.BytesIO(content))
@@ -141,6 +144,16 @@ def test_tensors_arrive_as_they_are_through_a_buffer_of_any_size(session, tmp_pa
             del arrays
     total = sum(tensor.nbytes for tensor in tensors.values())
     assert seen[-1] == (total, total) and seen == sorted(seen)
+
+
+def test_tensors_have_the_metadata_that_the_caller_gives(session, tmp_path):
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(saved({"w": np.zeros(3, dtype="uint8"), "b": np.zeros(3, dtype="uint8")}))
+    with publish_safetensors(session, path, "weights", array_metadata={"b": {"scale": "2"}}):
+        with session.map_region("weights") as region:
+            assert {name: dict(array.metadata) for name, array in region.arrays().items()} == {"w": {}, "b": {"scale": "2"}}
+    with pytest.raises(InvalidArgument, match="'c', and no array"):
+        publish_safetensors(session, path, "weights", array_metadata={"c": {"scale": "2"}})
 
 
 def test_a_file_that_lies_takes_no_memory(session, broker, tmp_path):

@@ -77,6 +77,7 @@ class Publication {
   Result<void> end();
   void tell() const;
   std::string held_text() const;
+  std::string arrays_text() const;
 
   const PublicationOptions& options_;
   RegionSource& source_;
@@ -244,6 +245,12 @@ std::string Publication::held_text() const {
   return "; kept for " + span_text(options_.linger) + " after the last process has left it";
 }
 
+std::string Publication::arrays_text() const {
+  const std::uint64_t count = source_.arrays();
+  if (count == 0) return "";
+  return " in " + std::to_string(count) + (count == 1 ? " array" : " arrays");
+}
+
 void Publication::tell() const {
   if (options_.json) {
     std::cout << json_text({{"name", options_.name},
@@ -251,6 +258,7 @@ void Publication::tell() const {
                             {"version", version_},
                             {"device", slice_->device()},
                             {"bytes", source_.size()},
+                            {"arrays", source_.arrays() ? Json(source_.arrays()) : Json()},
                             {"sharing", options_.sharing},
                             {"charge", options_.charge},
                             {"deduplicated", copy_.has_value()},
@@ -258,8 +266,8 @@ void Publication::tell() const {
   } else {
     std::cout << printable(
                      "published '" + options_.name + "', version " + std::to_string(version_) + ": " +
-                     size_text(source_.size()) + " on " + short_uuid(slice_->device()) + ", sharing " +
-                     options_.sharing +
+                     size_text(source_.size()) + arrays_text() + " on " + short_uuid(slice_->device()) +
+                     ", sharing " + options_.sharing +
                      (options_.charge == "shared" ? ", charge shared by who maps it" : "") +
                      (copy_ ? ", of the same memory as version " + std::to_string(copy_->version()) : "") +
                      held_text())

@@ -22,26 +22,36 @@ struct RegionArguments {
 void add_publish(CLI::App& app, const std::string& runtime_dir, int& status) {
   const auto options = std::make_shared<PublicationOptions>();
   const auto file = std::make_shared<std::filesystem::path>();
+  const auto raw = std::make_shared<bool>(false);
   CLI::App* publish = app.add_subcommand("publish", "Load a file into device memory and publish it");
-  publish->add_option("file", *file, "Of any bytes")->required()->type_name("FILE");
+  publish
+      ->add_option("file", *file,
+                   "Of any bytes; the tensors of one that ends with .safetensors become arrays")
+      ->required()
+      ->type_name("FILE");
   publish->add_option("--name", options->name, "Name of the region [the file's]")->type_name("NAME");
+  publish->add_flag("--raw", *raw, "Publish the bytes of a file of safetensors, too, as they are");
   add_publication(*publish, *options);
   add_json_flag(*publish, options->json);
   publish->callback([=, &runtime_dir, &status] {
     options->runtime_folder = client::runtime_folder(runtime_dir);
-    status = publish_file(*options, *file);
+    status = publish_file(*options, *file, *raw);
   });
 }
 
 void add_cat(CLI::App& app, const std::string& runtime_dir, int& status) {
   const auto region = std::make_shared<RegionName>();
-  CLI::App* cat = app.add_subcommand("cat", "Write a region's bytes to standard output");
+  const auto raw = std::make_shared<bool>(false);
+  CLI::App* cat = app.add_subcommand(
+      "cat", "Write a region's bytes to standard output, or its arrays as a file of safetensors");
   add_region_name(*cat, *region);
   add_owner(*cat, *region);
   add_version(*cat, *region);
   add_time(*cat, "--wait", region->wait, "Wait for it to be published, so long at most [not at all]");
-  cat->callback(
-      [=, &runtime_dir, &status] { status = cat_region(client::runtime_folder(runtime_dir), *region); });
+  cat->add_flag("--raw", *raw, "Write the bytes of a region of arrays, too, as they are");
+  cat->callback([=, &runtime_dir, &status] {
+    status = cat_region(client::runtime_folder(runtime_dir), *region, *raw);
+  });
 }
 
 void add_verify(CLI::App& app, const std::string& runtime_dir, int& status) {

@@ -25,6 +25,8 @@ class RegionSource {
   /// Of the region's last bytes: what is in it, and the digest of that. None, unless the source knows.
   virtual std::uint64_t layout() const { return 0; }
   virtual std::array<unsigned char, 32> digest() const { return {}; }
+  /// That the layout speaks of. None: it is of bytes.
+  virtual std::uint64_t arrays() const { return 0; }
   /// Fills the first bytes of `piece`. Answers how many: one at least. Errors  it ends here.
   virtual Result<std::size_t> read(std::span<char> piece) = 0;
   /// The next byte that is read is the first one: of what was opened, whatever has its name now. Errors  as

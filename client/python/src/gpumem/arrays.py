@@ -22,7 +22,8 @@ from .errors import GpumemError, InvalidArgument
 from .layout import ArrayLayout, Layout
 
 # Names of what frameworks change while a model is used, though it is no parameter: running statistics of batch
-# normalisation and their counters, state of random generators, positions in caches.
+# normalisation and their counters, state of random generators, positions in caches. The command `gpumem publish` has the same
+# (client/cli/regions/safetensors_file.cc).
 PRIVATE = ("*running_mean", "*running_var", "*num_batches_tracked", "*moving_mean", "*moving_variance",
            "*moving_average*", "*seed_generator_state", "*cache_index")
 
@@ -92,6 +93,11 @@ class Array:
     def strides(self) -> tuple[int, ...]:
         """Bytes."""
         return self._layout.strides
+
+    @property
+    def metadata(self) -> Mapping[str, str]:
+        """Texts of the publisher's about this array."""
+        return self._layout.metadata
 
     @property
     def itemsize(self) -> int:
@@ -236,7 +242,7 @@ class Arrays(Mapping[str, Array]):
 
     @property
     def metadata(self) -> Mapping[str, str]:
-        """Texts of the publisher's."""
+        """Texts of the publisher's about them all."""
         return self._layout.metadata
 
     @property

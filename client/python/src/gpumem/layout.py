@@ -1,10 +1,12 @@
-"""What is in a region: named arrays, and texts about them. It lies in the region's last bytes, behind the arrays.
+"""What is in a region: named arrays, and texts about them all and about each. It lies in the region's last bytes, behind the
+arrays.
 
     layout = gpumem.layout.Layout.packed({"weight": ("float32", (1024, 1024)), "bias": ("float32", (1024,))})
     layout.encoded, layout.digest       # bytes, and 32 bytes for Slice.publish
 
 The bytes are a head of 16 (MAGIC, the version and the length of the rest, 32 bits little-endian each) and JSON in UTF-8,
-written in one way only: keys sorted, no spaces. One layout has one encoding, so its digest tells whether it changed.
+written in one way only: keys sorted, no spaces. One layout has one encoding, so its digest tells whether it changed. A layout
+without texts about single arrays is of version 1, as it always was.
 """
 from __future__ import annotations
 
@@ -24,6 +26,7 @@ from .errors import InvalidArgument
 
 MAGIC = b"gpumemLA"
 VERSION = 1
+VERSION_OF_TEXTS = 2  # an array at least has metadata of its own
 ALIGNMENT = 256  # bytes; of the arrays that `packed` places
 MOST_ARRAYS = 1 << 17
 MOST_BYTES = 1 << 25
@@ -32,7 +35,7 @@ MOST_DIMENSIONS = 32
 _HEAD = struct.Struct("<8sII")
 MOST_SIZE = 2**63 - 1
 _MOST_DIGITS = 19
-_KEYS = ("dtype", "name", "offset", "private", "shape", "strides")
+_KEYS = {"dtype", "name", "offset", "private", "shape", "strides"}
 # Invisible, or not writable as UTF-8: control and format characters, surrogates, line and paragraph separators.
 _UNFIT = ("Cc", "Cf", "Cs", "Zl", "Zp")
 
@@ -72,6 +75,7 @@ class ArrayLayout:
     strides: tuple[int, ...]  # bytes
     offset: int  # bytes, from the region's first
     private: bool = False  # readers get a copy of their own, by default
+    metadata: Mapping[str, str] = dataclasses.field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         check_name(self.name)
@@ -114,7 +118,8 @@ class ArrayLayout:
 
     @property
     def digest(self) -> bytes:
-        """32 bytes, SHA-256 of what a reader's code was made for: name, type, shape and strides, wherever it lies."""
+        """32 bytes, SHA-256 of what a reader's code was made for: name, type, shape and strides, wherever it lies and
+        whatever its metadata."""
         text = json.dumps([self.name, self.dtype, self.shape, self.strides], ensure_ascii=False, separators=(",", ":"))
         return hashlib.sha256(text.encode()).digest()
 
@@ -132,6 +137,7 @@ class ArrayLayout:
             raise InvalidArgument(f"its offset and strides are multiples of {itemsize}, the size of a {self.dtype}")
         if math.prod(max(1, count) for count in self.shape) * itemsize > MOST_SIZE or self.end > MOST_SIZE:
             raise InvalidArgument("it has more than 2^63 - 1 bytes, or ends behind them")
+        _check_texts(self.metadata)
         if 0 not in self.shape:
             self._check_overlap(itemsize)
 
@@ -150,6 +156,15 @@ def _check_numbers(values: object, what: str) -> None:
         if type(value) is not int or not 0 <= value <= MOST_SIZE:
             shown = hex(value) if type(value) is int and value.bit_length() > 256 else str(value)  # which has a most
             raise InvalidArgument(f"{what} is {shown[:40]}; it is a whole number from 0 to 2^63 - 1")
+
+
+def _check_texts(metadata: object) -> None:
+    if not isinstance(metadata, Mapping):
+        raise InvalidArgument(f"its metadata is {ascii(metadata)[:40]}; it is texts by names")
+    for key, value in metadata.items():
+        check_name(key, "a text of the metadata")
+        if not isinstance(value, str) or not _is_unicode(value):
+            raise InvalidArgument(f"the metadata's {_shown(key)} is no text")
 
 
 def contiguous_strides(shape: Sequence[int], itemsize: int) -> tuple[int, ...]:
@@ -182,24 +197,22 @@ class Layout:
             if after.offset < before.end:
                 raise InvalidArgument(f"arrays {_shown(before.name)} and {_shown(after.name)} overlap: the one ends at byte "
                                       f"{before.end}, the other begins at {after.offset}")
-        for key, value in self.metadata.items():
-            check_name(key, "a text of the metadata")
-            if not isinstance(value, str) or not _is_unicode(value):
-                raise InvalidArgument(f"the metadata's {_shown(key)} is no text")
+        _check_texts(self.metadata)
 
     @classmethod
     def packed(cls, arrays: Mapping[str, tuple[str, Sequence[int]]], metadata: Mapping[str, str] | None = None,
-               private: Iterable[str] = ()) -> Layout:
+               private: Iterable[str] = (), array_metadata: Mapping[str, Mapping[str, str]] | None = None) -> Layout:
         """Arrays in C's order, one after the other, each at a multiple of ALIGNMENT. `arrays`: the type of the elements
-        and the shape, by name. `private`: names. Raises InvalidArgument."""
-        placed, offset, own = [], 0, set(private)
+        and the shape, by name. `private`: names. `array_metadata`: texts, by the names of arrays. Raises
+        InvalidArgument."""
+        placed, offset, own, texts = [], 0, set(private), _texts_of_arrays(arrays, array_metadata)
         for name, (dtype, shape) in arrays.items():
             counts = tuple(operator.index(count) for count in shape)
             _check_numbers(counts[:MOST_DIMENSIONS + 1], "a dimension of its shape")
             if len(counts) > MOST_DIMENSIONS:
                 raise InvalidArgument(f"array {name!r} has {len(counts)} dimensions, more than {MOST_DIMENSIONS}")
             strides = contiguous_strides(counts, dtype_of(dtype).itemsize)
-            placed.append(ArrayLayout(name, dtype, counts, strides, offset, name in own))
+            placed.append(ArrayLayout(name, dtype, counts, strides, offset, name in own, texts.get(name, {})))
             offset = aligned(placed[-1].end)
         return cls(tuple(placed), dict(metadata or {}))
 
@@ -212,12 +225,14 @@ class Layout:
     def encoded(self) -> bytes:
         """Raises InvalidArgument: over 32 MiB."""
         arrays = [{"dtype": array.dtype, "name": array.name, "offset": array.offset, "private": array.private,
-                   "shape": array.shape, "strides": array.strides} for array in self.arrays]
+                   "shape": array.shape, "strides": array.strides,
+                   **({"metadata": dict(array.metadata)} if array.metadata else {})} for array in self.arrays]
         text = json.dumps({"arrays": arrays, "metadata": dict(self.metadata)}, ensure_ascii=False, sort_keys=True,
                           separators=(",", ":")).encode()
         if _HEAD.size + len(text) > MOST_BYTES:
             raise InvalidArgument(f"this layout has {_HEAD.size + len(text)} bytes; it has {MOST_BYTES} at most")
-        return _HEAD.pack(MAGIC, VERSION, len(text)) + text
+        version = VERSION_OF_TEXTS if any(array.metadata for array in self.arrays) else VERSION
+        return _HEAD.pack(MAGIC, version, len(text)) + text
 
     @property
     def digest(self) -> bytes:
@@ -238,6 +253,17 @@ class Layout:
         return layout
 
 
+def _texts_of_arrays(arrays: Iterable[str], metadata: object) -> dict[str, dict[str, str]]:
+    """A copy. Whether they are texts, the array's layout says."""
+    if metadata is None:
+        return {}
+    if not isinstance(metadata, Mapping):
+        raise InvalidArgument(f"`array_metadata` is {ascii(metadata)[:40]}; it is texts by the names of arrays")
+    for name in metadata.keys() - set(arrays):
+        raise InvalidArgument(f"`array_metadata` has texts about {_shown(str(name))}, and no array has that name")
+    return {name: dict(texts) if isinstance(texts, Mapping) else texts for name, texts in metadata.items()}
+
+
 def _is_unicode(value: str) -> bool:
     try:
         value.encode()
@@ -252,8 +278,8 @@ def _json_of(encoded: bytes) -> Any:
     magic, version, length = _HEAD.unpack_from(encoded)
     if magic != MAGIC:
         raise InvalidArgument("this is no layout of arrays: it begins otherwise")
-    if version != VERSION:
-        raise InvalidArgument(f"this layout is of version {version}; this gpumem knows {VERSION}")
+    if version not in (VERSION, VERSION_OF_TEXTS):
+        raise InvalidArgument(f"this layout is of version {version}; this gpumem knows {VERSION} and {VERSION_OF_TEXTS}")
     if length != len(encoded) - _HEAD.size:
         raise InvalidArgument(f"a layout whose head speaks of {length} bytes has {len(encoded) - _HEAD.size}")
     return strict_json(encoded[_HEAD.size:], "layout")
@@ -269,10 +295,12 @@ def _parts(value: Any) -> tuple[tuple[ArrayLayout, ...], dict[str, str]]:
 
 
 def _array(number: int, value: Any) -> ArrayLayout:
-    if not isinstance(value, dict) or tuple(sorted(value)) != _KEYS:
-        raise InvalidArgument(f"array {number} of the layout does not have exactly {', '.join(_KEYS)}")
+    if not isinstance(value, dict) or set(value) - {"metadata"} != _KEYS:
+        raise InvalidArgument(f"array {number} of the layout does not have exactly {', '.join(sorted(_KEYS))}, and perhaps "
+                              "metadata")
     shape, strides = (tuple(part) if isinstance(part, list) else part for part in (value["shape"], value["strides"]))
-    return ArrayLayout(value["name"], value["dtype"], shape, strides, value["offset"], value["private"])
+    return ArrayLayout(value["name"], value["dtype"], shape, strides, value["offset"], value["private"],
+                       value.get("metadata", {}))
 
 
 def strict_json(encoded: bytes, what: str) -> Any:

@@ -118,21 +118,23 @@ class Publication:
 
 
 def publish_arrays(session: Session, name: str, arrays: Mapping[str, Any], *, metadata: Mapping[str, str] | None = None,
-                   private: Iterable[str] = PRIVATE, slice: Slice | None = None, **options: Any) -> Publication:
+                   array_metadata: Mapping[str, Mapping[str, str]] | None = None, private: Iterable[str] = PRIVATE,
+                   slice: Slice | None = None, **options: Any) -> Publication:
     """Copies arrays into one region, in C's order, each at a multiple of 256 bytes, and publishes it under `name`.
 
     arrays: by name; NumPy's, tensors of PyTorch, JAX, TensorFlow and CuPy, on the host or on the device, and buffers.
-    metadata: texts for readers.
+    metadata: texts for readers. array_metadata: texts about single arrays, by the arrays' names.
     private: patterns, as of fnmatch, of the names of which readers get a copy of their own, by default those that
     frameworks write to.
     slice: grown by the region, which lies behind what is committed; None: a slice of its own.
     options: of `publish_layout`.
-    Raises InvalidArgument (an array that is none; the words say which), others as Slice.grow and Slice.publish.
+    Raises InvalidArgument (an array that is none, metadata that is no text or of no array, a layout of more than 32 MiB; the
+    words say which), others as Slice.grow and Slice.publish.
     """
     sources = {one: source_of(one, array) for one, array in arrays.items()}
     patterns = private if isinstance(private, str) else tuple(private)
     layout = Layout.packed({one: (source.dtype.name, source.shape) for one, source in sources.items()}, metadata,
-                           [one for one in sources if is_private(one, patterns)])
+                           [one for one in sources if is_private(one, patterns)], array_metadata)
 
     def settle() -> None:
         """Work that fills arrays may be on any stream, of any device that has one of them."""

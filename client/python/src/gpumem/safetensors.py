@@ -82,12 +82,13 @@ def read_header(file: BinaryIO) -> Header:
 
 
 def publish_safetensors(session: Session, path: str | os.PathLike[str], name: str, *, private: Iterable[str] = PRIVATE,
-                        metadata: Mapping[str, str] | None = None, progress: Progress | bool = False,
+                        metadata: Mapping[str, str] | None = None,
+                        array_metadata: Mapping[str, Mapping[str, str]] | None = None, progress: Progress | bool = False,
                         staging: int = STAGING_BYTES, **options: Any) -> Publication:
     """Publishes the tensors of the file at `path` under `name`, each at a multiple of 256 bytes.
 
     private: patterns, as of fnmatch, of the names of which readers get a copy of their own by default.
-    metadata: texts for readers, besides the file's.
+    metadata: texts for readers, besides the file's. array_metadata: texts about single tensors, by their names.
     progress: called with the bytes done and those of all tensors after each copy; True: draws a bar on standard error.
     staging: bytes of pinned host memory, through which everything goes.
     options: of publish.publish_layout (device, wait, sharing, readers, life, charge, slice, deduplicate).
@@ -103,7 +104,7 @@ def publish_safetensors(session: Session, path: str | os.PathLike[str], name: st
             raise InvalidArgument(f"{os.fspath(path)}: {error}") from None
         layout = Layout.packed({one.name: (one.dtype.name, one.shape) for one in header.tensors},
                                {**header.metadata, **(metadata or {})},
-                               [one.name for one in header.tensors if is_private(one.name, patterns)])
+                               [one.name for one in header.tensors if is_private(one.name, patterns)], array_metadata)
         show = _bar if progress is True else progress or None
 
         def fill(base: int) -> None:
