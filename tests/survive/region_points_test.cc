@@ -79,6 +79,8 @@ bool is_of_reader(std::string_view point) {
 // With a service manager regions outlive their broker; without one they end with it.
 void add_other_parts(std::vector<RegionPlan>& plans) {
   for (const Comers& comers : all_comers()) {
+    for (int n = 8; n <= 28; n += 4)
+      plans.push_back({{{nth("broker.journal.written", n)}, {}}, Keeper::kManager, comers.part});
     for (const CrashPointEntry& entry : kCrashPoints) {
       for (const int n : {1, 2}) {
         const std::string plan = nth(entry.name, n);

@@ -66,8 +66,9 @@ class RegionScenario {
   void unmap(CrashActor& reader, const std::string& name);
   /// One attempt to write all of "state" as `where` names it, and to commit that, while bob waits for it.
   bool commit(CrashActor& writer, const Json& where, int value);
-  /// The service manager, if there is one, has a descriptor of what was published last.
-  void come_to_be_kept();
+  /// The service manager, if there is one, has a descriptor of what was published last. False: `broker`,
+  /// which had lent it, has died before.
+  bool come_to_be_kept(pid_t broker);
   /// Ends the reservation that the answer has, if it has one.
   static void release(CrashActor& holder, const Json& answer);
   /// One attempt to map the region by the handle that was made.
