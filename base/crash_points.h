@@ -81,6 +81,17 @@
   POINT(kMapWaits, "broker.region.waits")                           \
   POINT(kMapAnswer, "broker.region.wait_answer")                    \
   POINT(kMapAnswered, "broker.region.wait_answered")                \
+  POINT(kReserveRead, "broker.region.reserve_read")                 \
+  POINT(kReserved, "broker.region.reserved")                        \
+  POINT(kReserveAnswered, "broker.region.reserve_answered")         \
+  POINT(kReservationReleaseRead, "broker.region.release_read")      \
+  POINT(kReservationReleased, "broker.region.released")             \
+  POINT(kCommitRead, "broker.region.commit_read")                   \
+  POINT(kCommitted, "broker.region.committed")                      \
+  POINT(kCommitAnswered, "broker.region.commit_answered")           \
+  POINT(kGenerationRead, "broker.region.generation_read")           \
+  POINT(kGenerationAnswer, "broker.region.generation_answer")       \
+  POINT(kGenerationAnswered, "broker.region.generation_answered")   \
   POINT(kRemoveRead, "broker.region.remove_read")                   \
   POINT(kRemoved, "broker.region.removed")                          \
   POINT(kRegionKept, "broker.region.kept")                          \
@@ -135,6 +146,16 @@
   POINT(kClientPublished, "client.region.published")                \
   POINT(kClientMapSent, "client.region.map_sent")                   \
   POINT(kClientMapReceived, "client.region.map_received")           \
+  POINT(kClientExportRegionSent, "client.region.export_sent")       \
+  POINT(kClientRegionExported, "client.region.exported")            \
+  POINT(kClientReserveSent, "client.region.reserve_sent")           \
+  POINT(kClientReserved, "client.region.reserved")                  \
+  POINT(kClientReservationReleaseSent, "client.region.release_sent")\
+  POINT(kClientReservationReleased, "client.region.released")       \
+  POINT(kClientCommitSent, "client.region.commit_sent")             \
+  POINT(kClientCommitted, "client.region.committed")                \
+  POINT(kClientGenerationSent, "client.region.generation_sent")     \
+  POINT(kClientGenerationReceived, "client.region.generation_received")\
   POINT(kClientRemoveSent, "client.region.remove_sent")             \
   POINT(kClientRemoved, "client.region.removed")                    \
   /* Another broker. */                                             \

@@ -53,6 +53,18 @@ class GrantOrder {
   std::optional<Last> last_;
 };
 
+/// Where this process may end, with a request on its way that may wait, and with its answer.
+struct CrashPair {
+  CrashPoint sent, answered;
+};
+template <class Body>
+constexpr CrashPair kAwaited{CrashPoint::kClientMapSent, CrashPoint::kClientMapReceived};
+template <>
+constexpr CrashPair kAwaited<lane::MapOrReserve>{CrashPoint::kClientReserveSent, CrashPoint::kClientReserved};
+template <>
+constexpr CrashPair kAwaited<lane::AwaitGeneration>{CrashPoint::kClientGenerationSent,
+                                                    CrashPoint::kClientGenerationReceived};
+
 }  // namespace
 
 Result<std::unique_ptr<Lane>> Lane::connect(const std::filesystem::path& socket,
@@ -120,10 +132,10 @@ Result<void> Lane::await_region(const Body& body, const GrowTerms& terms, LanePa
   Exchange::Call call(exchange_, {terms.deadline, terms.ends}, Exchange::Call::Of::kGrowth);
   auto sent = call.send(lane::Outgoing(body, call.request(), nanoseconds(terms.deadline)));
   if (!sent) return sent;
-  crash_at(CrashPoint::kClientMapSent);
+  crash_at(kAwaited<Body>.sent);
   const std::stop_callback call_off(terms.stop, [&call] { call.call_off(); });
   if (auto awaited = call.await(answer); !awaited) return awaited;
-  crash_at(CrashPoint::kClientMapReceived);
+  crash_at(kAwaited<Body>.answered);
   return {};
 }
 

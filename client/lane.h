@@ -91,13 +91,9 @@ class Lane {
     auto sent =
         call.send(lane::Outgoing(body, call.request(), kIsOfUseLate<Body> ? 0 : nanoseconds(deadline())));
     if (!sent) return sent.error();
-    if constexpr (std::is_same_v<Body, lane::Return>) crash_at(CrashPoint::kClientReturnSent);
-    if constexpr (std::is_same_v<Body, lane::ReleaseImport>) crash_at(CrashPoint::kClientReleaseSent);
-    if constexpr (kPublishes<Body>) crash_at(CrashPoint::kClientPublishSent);
-    if constexpr (std::is_same_v<Body, lane::RemoveRegion>) crash_at(CrashPoint::kClientRemoveSent);
+    crash_when_sent<Body>();
     if (auto awaited = call.await(answer); !awaited) return awaited.error();
-    if constexpr (kPublishes<Body>) crash_at(CrashPoint::kClientPublished);
-    if constexpr (std::is_same_v<Body, lane::RemoveRegion>) crash_at(CrashPoint::kClientRemoved);
+    crash_when_answered<Body>();
     auto answered = body_in<Answer>(answer);
     // A broker before has done it, or the next one, because it was not claimed.
     if (kIsOfUseLate<Body> && !answered && answered.error().code == Code::kNotFound &&
@@ -160,6 +156,27 @@ class Lane {
   static constexpr bool kPublishes =
       std::is_base_of_v<lane::Publish, Body> || std::is_same_v<Body, lane::PublishContent> ||
       std::is_same_v<Body, lane::PublishAlias>;
+  /// The process may end here, with the request on its way, or with its answer.
+  template <class Body>
+  static void crash_when_sent() {
+    if constexpr (std::is_same_v<Body, lane::Return>) crash_at(CrashPoint::kClientReturnSent);
+    if constexpr (std::is_same_v<Body, lane::ReleaseImport>) crash_at(CrashPoint::kClientReleaseSent);
+    if constexpr (kPublishes<Body>) crash_at(CrashPoint::kClientPublishSent);
+    if constexpr (std::is_same_v<Body, lane::RemoveRegion>) crash_at(CrashPoint::kClientRemoveSent);
+    if constexpr (std::is_same_v<Body, lane::ExportRegion>) crash_at(CrashPoint::kClientExportRegionSent);
+    if constexpr (std::is_same_v<Body, lane::ReleaseReservation>)
+      crash_at(CrashPoint::kClientReservationReleaseSent);
+    if constexpr (std::is_same_v<Body, lane::CommitRegion>) crash_at(CrashPoint::kClientCommitSent);
+  }
+  template <class Body>
+  static void crash_when_answered() {
+    if constexpr (kPublishes<Body>) crash_at(CrashPoint::kClientPublished);
+    if constexpr (std::is_same_v<Body, lane::RemoveRegion>) crash_at(CrashPoint::kClientRemoved);
+    if constexpr (std::is_same_v<Body, lane::ExportRegion>) crash_at(CrashPoint::kClientRegionExported);
+    if constexpr (std::is_same_v<Body, lane::ReleaseReservation>)
+      crash_at(CrashPoint::kClientReservationReleased);
+    if constexpr (std::is_same_v<Body, lane::CommitRegion>) crash_at(CrashPoint::kClientCommitted);
+  }
   /// What is given back is given back, however late the broker reads it.
   template <class Body>
   static constexpr bool kIsOfUseLate =

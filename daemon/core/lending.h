@@ -262,6 +262,7 @@ class Lending {
   bool may_map(TenantId tenant, const Region& region) const;
   Result<const Region*> visible(const Session& session, const MapTerms& terms, TimePoint now);
   const Region* find(TenantId owner, const MapTerms& terms) const;
+  const Region* find_for(TenantId tenant, const MapTerms& terms) const;
   Result<void> check_mapping(const Session& session, const Region& region) const;
   bool has(const Session& session, const Region& region) const;
   Imported import(const Session& session, DeviceIndex device, const std::vector<LeaseId>& leases,

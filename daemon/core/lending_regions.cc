@@ -165,9 +165,29 @@ bool Lending::may_map(TenantId tenant, const Region& region) const {
 }
 
 bool Lending::is_shared_with(TenantId tenant, const MapTerms& terms) const {
-  const Tenant* of = state_.tenants.find(terms.owner);
-  const Region* region = of == nullptr ? nullptr : find(of->id, terms);
-  return region != nullptr && may_map(tenant, *region);
+  return find_for(tenant, terms) != nullptr;
+}
+
+// As may_map, the newest of all that the tenant may map. Another tenant's are looked up among those that are
+// for this one, by the same steps whether there is such a tenant, or a region that is not for this one: the
+// time of an answer tells nothing of it.
+const Region* Lending::find_for(TenantId tenant, const MapTerms& terms) const {
+  const Tenant* const known = state_.tenants.find(terms.owner);
+  const TenantId owner = known == nullptr ? TenantId{} : known->id;
+  if (owner == tenant) return find(owner, terms);
+  std::optional<DeviceIndex> device;
+  if (!terms.device.empty()) {
+    const auto named = state_.find_device(terms.device);
+    if (!named) return nullptr;
+    device = *named;
+  }
+  const TenantId group = state_.ledger.parent(owner ? owner : tenant);
+  const bool is_of_group = owner && group && state_.tenants.is_below(tenant, group);
+  std::vector<Audience> audiences{{Sharing::kPublic, owner, {}},
+                                  {Sharing::kGroup, is_of_group ? owner : TenantId{}, {}}};
+  for (TenantId above = tenant; above; above = state_.ledger.parent(above))
+    audiences.push_back({Sharing::kNamed, owner, state_.tenants.name(above)});
+  return regions_.find(audiences, {terms.name, device, terms.version});
 }
 
 const Region* Lending::find(TenantId owner, const MapTerms& terms) const {
@@ -181,11 +201,10 @@ const Region* Lending::find(TenantId owner, const MapTerms& terms) const {
 
 Result<const Region*> Lending::visible(const Session& session, const MapTerms& terms, TimePoint now) {
   drop_expired_regions(now);
-  const std::string& of = terms.owner.empty() ? session.tenant_name : terms.owner;
-  const Tenant* tenant = state_.tenants.find(of);
-  const Region* region = tenant == nullptr ? nullptr : find(tenant->id, terms);
-  if (region == nullptr || !may_map(session.tenant, *region)) {
-    Error none = no_region(of, terms.name, terms.version);
+  const bool is_own = terms.owner.empty() || terms.owner == session.tenant_name;
+  const Region* region = is_own ? find(session.tenant, terms) : find_for(session.tenant, terms);
+  if (region == nullptr) {
+    Error none = no_region(is_own ? session.tenant_name : terms.owner, terms.name, terms.version);
     if (!terms.device.empty()) none.message += "; asked for is one of device " + terms.device;
     return none;
   }

@@ -23,14 +23,47 @@ std::set<Audience> audiences_of(const Region& region) {
   return audiences;
 }
 
+// Its owner finds it among all of its own.
+bool is_of_another(const Audience& audience) {
+  return audience.owner && audience.sharing != Sharing::kPrivate;
+}
+
 }  // namespace
 
 void RegionAudiences::add(const Region& region) {
-  for (const Audience& one : audiences_of(region)) regions_[one].insert(region.id);
+  for (const Audience& one : audiences_of(region)) {
+    regions_[one].insert(region.id);
+    if (!is_of_another(one)) continue;
+    auto& names = names_[one];
+    names[{region.name, std::nullopt}].insert(region.id);
+    names[{region.name, region.device}].insert(region.id);
+  }
 }
 
 void RegionAudiences::remove(const Region& region) {
-  for (const Audience& one : audiences_of(region)) drop_from(regions_, one, region.id);
+  for (const Audience& one : audiences_of(region)) {
+    drop_from(regions_, one, region.id);
+    if (!is_of_another(one)) continue;
+    auto& names = names_.at(one);
+    drop_from(names, {region.name, std::nullopt}, region.id);
+    drop_from(names, {region.name, region.device}, region.id);
+    if (names.empty()) names_.erase(one);
+  }
+}
+
+std::optional<RegionId> RegionAudiences::find(std::span<const Audience> audiences,
+                                              const Sought& sought) const {
+  const Name name{sought.name, sought.device};
+  std::optional<RegionId> found;
+  for (const Audience& one : audiences) {
+    const auto names = names_.find(one);
+    if (names == names_.end()) continue;
+    const auto ids = names->second.find(name);
+    if (ids == names->second.end()) continue;
+    const RegionId id = sought.version == 0 ? *ids->second.rbegin() : RegionId{sought.version};
+    if (ids->second.contains(id)) found = std::max(found, std::optional(id));
+  }
+  return found;
 }
 
 std::vector<RegionId> RegionAudiences::page(std::span<const Audience> audiences, RegionId after,

@@ -130,6 +130,11 @@ class Regions {
   /// The same of those that are for any of the audiences.
   std::vector<const Region*> page(std::span<const Audience> audiences, RegionId after,
                                   std::size_t most) const;
+  /// The newest of those that are sought and for any of the audiences. Nothing: as RegionAudiences::find().
+  const Region* find(std::span<const Audience> audiences, const RegionAudiences::Sought& sought) const {
+    const auto found = audiences_.find(audiences, sought);
+    return found ? &regions_.at(*found) : nullptr;
+  }
   /// What a tenant has published of a device.
   RegionTotal total(TenantId owner, DeviceIndex device) const;
   void add_to(Checkpoint& checkpoint) const;

@@ -1,3 +1,4 @@
+#include "base/crash_point.h"
 #include "daemon/core/sharer.h"
 
 // Who waits for a region or for its next generation, and who has reserved a name.
@@ -55,6 +56,7 @@ Result<MapOutcome> Sharer::reserve(SessionId session, const MapTerms& terms, Tim
   const TimePoint expires = now + std::min(terms.reserve_for, TimePoint::max() - now);
   auto reserved = reservations_.add({{}, session, terms.owner, terms.name, expires, terms.number}, now);
   if (!reserved) return reserved.error();
+  crash_at(CrashPoint::kReserved);
   return MapOutcome(NameReserved{reserved->id, reserved->expires});
 }
 
@@ -167,6 +169,7 @@ Result<std::uint64_t> Sharer::commit_region(SessionId id, RegionId region, std::
   if (!generation) return generation;
   answers_.note(id, request, *generation);
   tell_generation(region, generation);
+  crash_at(CrashPoint::kCommitted);
   return generation;
 }
 

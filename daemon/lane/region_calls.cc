@@ -112,14 +112,17 @@ Result<void> SessionCalls::take(const Call& call, const MapContent& body) {
 
 Result<void> SessionCalls::take(const Call& call, const MapOrReserve& body) {
   if (!may_import(call)) return {};
+  crash_at(CrashPoint::kReserveRead);
   return await_region(call, [&](core::Executor::MapAnswer answer) {
     return api::map_or_reserve(executor_, call.session, to_call(body, call.number), std::move(answer));
   });
 }
 
 Result<void> SessionCalls::take(const Call& call, const ReleaseReservation& body) {
+  crash_at(CrashPoint::kReservationReleaseRead);
   answer_later(call, api::release_reservation(call.broker, call.session,
                                               {core::ReservationId{body.reservation}}, call.now));
+  crash_at(CrashPoint::kReservationReleased);
   return {};
 }
 
@@ -128,12 +131,14 @@ Result<void> SessionCalls::take(const Call& call, const CommitRegion& body) {
     answer_later(call, too_late());
     return {};
   }
+  crash_at(CrashPoint::kCommitRead);
   const auto generation = api::commit_region(executor_, call.broker, call.session,
                                              {core::RegionId{body.version}, call.number}, call.now);
   if (generation)
     answer_later(call, RegionGeneration{*generation});
   else
     answer_later(call, failed_with(generation.error()));
+  executor_.after([] { crash_at(CrashPoint::kCommitAnswered); });
   return {};
 }
 
@@ -142,6 +147,7 @@ Result<void> SessionCalls::take(const Call& call, const AwaitGeneration& body) {
     answer_later(call, too_late());
     return {};
   }
+  crash_at(CrashPoint::kGenerationRead);
   return begin_wait(call, [&] {
     return api::await_generation(executor_, call.session, to_call(body),
                                  [this, session = call.session, number = call.number](const auto& answer) {
@@ -182,11 +188,13 @@ Result<void> SessionCalls::begin_wait(const Call& call, Begin begin) {
 void SessionCalls::answer_generation(SessionId session, std::uint64_t number,
                                      const Result<std::uint64_t>& answer) {
   maps_.erase({session, number});
+  crash_at(CrashPoint::kGenerationAnswer);
   const auto send = [&](const auto& body) { sender_.send(session, Outgoing(body, number).bytes(), {}); };
   if (answer)
     send(RegionGeneration{*answer});
   else
     send(failed_with(answer.error()));
+  crash_at(CrashPoint::kGenerationAnswered);
 }
 
 // Many that were waited for can be published at once: unread answers would use up descriptors, too.
@@ -196,6 +204,7 @@ void SessionCalls::answer_map(SessionId session, std::uint64_t number,
   crash_at(CrashPoint::kMapAnswer);
   const auto send = [&](const auto& body, const std::vector<ExtentId>& extents = {}) {
     sender_.send(session, Outgoing(body, number).bytes(), extents);
+    if constexpr (std::is_same_v<decltype(body), const NameReserved&>) crash_at(CrashPoint::kReserveAnswered);
   };
   if (!answer) return send(failed_with(answer.error()));
   if (const auto* reserved = std::get_if<core::NameReserved>(&*answer)) return send(to_body(*reserved));

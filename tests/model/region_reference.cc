@@ -32,12 +32,12 @@ RegionId RegionReference::find(SessionId session, const std::string& owner, cons
                                std::optional<DeviceIndex> device) const {
   RegionId newest{};
   for (const auto& [id, region] : regions_) {
-    if (region.owner == owner && region.name == name && region.device == device.value_or(region.device))
+    const bool may = owner == tenant_of(session) || region.is_public;
+    if (may && region.owner == owner && region.name == name &&
+        region.device == device.value_or(region.device))
       newest = std::max(newest, id);
   }
-  if (newest == RegionId{}) return newest;
-  const bool may = owner == tenant_of(session) || regions_.at(newest).is_public;
-  return may ? newest : RegionId{};
+  return newest;
 }
 
 Bytes RegionReference::size_of(RegionId region) const {

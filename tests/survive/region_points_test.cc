@@ -13,14 +13,57 @@ namespace {
 
 enum class Keeper { kNone, kManager };
 
+using Part = RegionScenario::Part;
+
 struct RegionPlan {
   CrashPlan plan;
   Keeper keeper = Keeper::kNone;
+  Part part = Part::kLife;
 };
 
 std::string nth(std::string_view point, int n) { return std::string(point) + ":" + std::to_string(n); }
 
+// Who comes by which points in a part, by what their names begin with.
+struct Comers {
+  Part part;
+  std::vector<std::string_view> broker, ann, mate, bob;
+};
+
 // Both sides let go of regions by the points of sharing.
+std::vector<Comers> all_comers() {
+  return {
+      {Part::kGenerations,
+       {"broker.region.commit", "broker.region.generation_", "broker.region.waits"},
+       {"client.region.commit"},
+       {"client.region.commit"},
+       {"client.region.generation_"}},
+      {Part::kReservations,
+       {"broker.region.reserve", "broker.region.release", "broker.region.wait", "broker.region.publish"},
+       {"client.region.reserve", "client.region.publish"},
+       {"client.region.reserve", "client.region.release"},
+       {}},
+      {Part::kContents,
+       {"broker.region.publish", "broker.region.map_", "broker.share.release"},
+       {"client.region.publish"},
+       {"client.region.publish", "client.region.map_", "client.share.map", "client.share.unmapped"},
+       {"client.region.map_"}},
+      {Part::kHandles,
+       {"broker.share.export", "broker.region.map_"},
+       {"client.region.export"},
+       {"client.region.map_", "client.share.map"},
+       {"client.region.map_", "client.share.map"}},
+  };
+}
+
+bool begins_with_one(std::string_view point, const std::vector<std::string_view>& beginnings) {
+  return std::ranges::any_of(beginnings, [&](std::string_view one) { return point.starts_with(one); });
+}
+
+bool has_other_part(std::string_view point) {
+  return begins_with_one(point, {"broker.region.commit", "broker.region.generation_", "broker.region.reserve",
+                                 "broker.region.release", "client.region.commit", "client.region.generation_",
+                                 "client.region.reserve", "client.region.release", "client.region.export"});
+}
 bool is_of_broker(std::string_view point) {
   return point.starts_with("broker.region.") || point.starts_with("broker.share.release");
 }
@@ -34,9 +77,32 @@ bool is_of_reader(std::string_view point) {
 }
 
 // With a service manager regions outlive their broker; without one they end with it.
+void add_other_parts(std::vector<RegionPlan>& plans) {
+  for (const Comers& comers : all_comers()) {
+    for (int n = 8; n <= 28; n += 4)
+      plans.push_back({{{nth("broker.journal.written", n)}, {}}, Keeper::kManager, comers.part});
+    for (const CrashPointEntry& entry : kCrashPoints) {
+      for (const int n : {1, 2}) {
+        const std::string plan = nth(entry.name, n);
+        if (begins_with_one(entry.name, comers.broker)) {
+          for (const Keeper keeper : {Keeper::kNone, Keeper::kManager})
+            plans.push_back({{{plan}, {}}, keeper, comers.part});
+        }
+        const std::pair<const char*, const std::vector<std::string_view>&> clients[] = {
+            {"ann", comers.ann}, {"mate", comers.mate}, {"bob", comers.bob}};
+        for (const auto& one : clients)
+          if (begins_with_one(entry.name, one.second))
+            plans.push_back({{{}, {{one.first, plan}}}, Keeper::kNone, comers.part});
+      }
+    }
+  }
+}
+
 std::vector<RegionPlan> region_plans() {
   std::vector<RegionPlan> plans;
+  add_other_parts(plans);
   for (const CrashPointEntry& entry : kCrashPoints) {
+    if (has_other_part(entry.name)) continue;
     for (const int n : {1, 2, 4}) {
       const std::string plan = nth(entry.name, n);
       if (is_of_broker(entry.name)) {
@@ -59,7 +125,9 @@ std::vector<RegionPlan> region_plans() {
 }
 
 std::string plan_name(const testing::TestParamInfo<RegionPlan>& info) {
-  std::string name = to_text(info.param.plan) + (info.param.keeper == Keeper::kManager ? "kept" : "");
+  constexpr const char* kParts[] = {"life", "generations", "reservations", "contents", "handles"};
+  std::string name = std::string(kParts[static_cast<int>(info.param.part)]) + " " + to_text(info.param.plan) +
+                     (info.param.keeper == Keeper::kManager ? "kept" : "");
   std::ranges::replace_if(
       name, [](char c) { return std::isalnum(static_cast<unsigned char>(c)) == 0; }, '_');
   return name;
@@ -75,7 +143,7 @@ INSTANTIATE_TEST_SUITE_P(Alone, RegionPoints, testing::ValuesIn(region_plans()),
 TEST_P(RegionPoints, CostNobodyElseAnything) {
   std::optional<StandInManager> manager;
   if (GetParam().keeper == Keeper::kManager) manager.emplace();
-  RegionScenario scenario(GetParam().plan, manager ? &*manager : nullptr);
+  RegionScenario scenario(GetParam().plan, GetParam().part, manager ? &*manager : nullptr);
   scenario.play();
   scenario.check_promises();
   if (HasFailure()) std::cerr << to_text(GetParam().plan) << "\n" << scenario.stage().said();

@@ -7,12 +7,26 @@
 
 namespace gpumem::test {
 
+inline bool came_off(const Json& answer) { return answer.at("ok").get<bool>(); }
+inline bool failed_as(const Json& answer, const char* code) {
+  return !came_off(answer) && answer.at("code") == code;
+}
+
 /// What comes by every crash point of regions: ann publishes; her mate, of her tenant, and bob, of another
-/// one, map what she publishes and wait for it; regions are removed, kept, adopted, and expire.
+/// one, map what she publishes.
 class RegionScenario {
  public:
+  /// A scenario has one of them.
+  enum class Part {
+    kLife,          ///< regions are mapped, waited for, removed, kept, adopted, and expire
+    kGenerations,   ///< a region changes, and bob waits for that
+    kReservations,  ///< ann and her mate ask who is to make a region
+    kContents,      ///< her mate finds a region by its content, and gives it another name
+    kHandles,       ///< a region is mapped by a handle
+  };
+
   /// `manager`  as CrashStage's.
-  RegionScenario(const CrashPlan& plan, StandInManager* manager);
+  RegionScenario(const CrashPlan& plan, Part part, StandInManager* manager);
 
   /// Again and again, until the whole plan has come true; fails the test if it never does.
   void play();
@@ -28,13 +42,20 @@ class RegionScenario {
     pid_t pid;
     std::string name;
     int value;
+    int next = value;  ///< what is written now, and not committed yet
   };
+  using Step = void (RegionScenario::*)();
 
+  std::vector<Step> steps() const;
   void share();
   void wait();
   void keep();
   void adopt();
   void expire();
+  void change();
+  void make_once();
+  void find();
+  void redeem();
 
   /// One attempt to have `who` publish a slice of its own. False: somebody died, or it is not there.
   static bool publish(CrashActor& who, const std::string& name, int value, const Json& more = Json::object());
@@ -43,6 +64,19 @@ class RegionScenario {
   bool map(CrashActor& reader, const std::string& name, int value, const Json& more = Json::object());
   bool note_mapped(CrashActor& reader, const std::string& name, int value);
   void unmap(CrashActor& reader, const std::string& name);
+  /// One attempt to write all of "state" as `where` names it, and to commit that, while bob waits for it.
+  bool commit(CrashActor& writer, const Json& where, int value);
+  /// The service manager, if there is one, has a descriptor of what was published last. False: `broker`,
+  /// which had lent it, has died before.
+  bool come_to_be_kept(pid_t broker);
+  /// Ends the reservation that the answer has, if it has one.
+  static void release(CrashActor& holder, const Json& answer);
+  /// One attempt to map the region by the handle that was made.
+  bool map_by(CrashActor& reader, const Json& made);
+  /// The tenant of ann and her mate is charged for one region.
+  void check_charged_once();
+  /// Nor has anybody a reservation.
+  void check_no_reservation(CrashActor& next);
   /// Every mapping is as it was published, whoever else has ended.
   void verify();
   /// Again and again until it comes off. It unmaps and closes what it leaves behind.
@@ -51,10 +85,13 @@ class RegionScenario {
   void remove_all();
   void check_rest();
 
+  StandInManager* const manager_;
+  const Part part_;
   CrashStage stage_;
   CrashActor ann_{stage_, "ann", CrashStage::kAnn}, mate_{stage_, "mate", CrashStage::kAnn},
       bob_{stage_, "bob", CrashStage::kBob};
   std::vector<Mapping> mapped_;
+  std::uint64_t told_ = 0;  ///< the highest generation of "state" that anybody was told
 };
 
 }  // namespace gpumem::test

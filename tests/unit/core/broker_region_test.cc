@@ -105,6 +105,19 @@ TEST_F(BrokerRegion, IsAsIfItWereNotThereForWhomItIsNotSharedWith) {
   EXPECT_TRUE(map(mate));
 }
 
+TEST_F(BrokerRegion, ThatIsNotSharedHidesNoOlderOneThatIs) {
+  const auto older = publish(terms(Sharing::kNamed));
+  const auto newer = publish(terms(Sharing::kPrivate));
+  ASSERT_TRUE(older && newer);
+  const auto mapped = map(zoe);
+  ASSERT_TRUE(mapped) << mapped.error().message;
+  EXPECT_EQ(mapped->version, *older);
+  EXPECT_EQ(map_fails(zoe, newer->value), Code::kNotFound);
+  EXPECT_EQ(map(mate)->version, *newer);
+  ASSERT_TRUE(machine.broker.remove_region(publisher, "weights", older->value, machine.now));
+  EXPECT_EQ(map_fails(zoe), Code::kNotFound);
+}
+
 TEST_F(BrokerRegion, OfAGroupIsForThoseWhoBelongToIt) {
   ASSERT_TRUE(publish(terms(Sharing::kGroup)));
   EXPECT_TRUE(map(ann));

@@ -1,0 +1,175 @@
+// The parts of the scenario of regions in which they change, are made once, found by content, and redeemed.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "tests/support/eventually.h"
+#include "tests/survive/crash_books.h"
+#include "tests/survive/region_scenario.h"
+
+namespace gpumem::test {
+namespace {
+
+constexpr Bytes kOneRegion = mebibytes(2);  // as RegionScenario publishes them
+
+Json asking_for(const char* name) {
+  return {{"do", "map_or_reserve"}, {"region", name}, {"import", name}, {"wait_ms", 2000}};
+}
+
+// Whoever asks gets what he asks for, or has died.
+void expect_settled(const Json& answer, const char* why) {
+  EXPECT_TRUE(came_off(answer) || failed_as(answer, "gone")) << why << ": " << answer;
+}
+
+}  // namespace
+
+// ---- Generations ----
+
+void RegionScenario::change() {
+  come_to("a region that changes", [&] {
+    const pid_t broker = stage_.broker().pid();
+    if (!publish(ann_, "state", 10)) return false;
+    told_ = 0;
+    return come_to_be_kept(broker) && map(mate_, "state", 10, {{"writable", true}}) &&
+           map(bob_, "state", 10) && commit(mate_, {{"import", "state"}}, 11) &&
+           commit(ann_, {{"slice", "state"}}, 12);
+  });
+  verify();
+  ann_.close("state");
+  verify();
+  for (CrashActor* one : {&bob_, &mate_}) unmap(*one, "state");
+}
+
+bool RegionScenario::commit(CrashActor& writer, const Json& where, int value) {
+  const auto ask = [&](CrashActor& who, Json command) {
+    command.update(where);
+    return who.ask(command);
+  };
+  Json follow{{"do", "generation"}, {"import", "state"}};
+  const Json before = bob_.ask(follow);
+  if (!came_off(before)) return false;
+  const auto known = before.at("generation").get<std::uint64_t>();
+  EXPECT_GE(known, told_) << "generations go on";
+  follow.update({{"after", known}, {"wait_ms", 2000}});
+  bob_.tell(follow);
+  for (Mapping& one : mapped_) one.next = value;
+  const bool written = came_off(ask(writer, {{"do", "write"}, {"value", value}}));
+  const Json committed = written ? ask(writer, {{"do", "commit"}}) : Json{{"ok", false}, {"code", "gone"}};
+  const Json followed = bob_.await();
+  if (came_off(committed)) {
+    told_ = committed.at("generation");
+    EXPECT_GT(told_, known);
+    // With a service manager the region goes on with the next broker.
+    if (manager_ != nullptr) expect_settled(followed, "it was committed, and bob waits");
+  }
+  if (came_off(followed)) {
+    EXPECT_GT(followed.at("generation"), known);
+    told_ = std::max(told_, followed.at("generation").get<std::uint64_t>());
+    for (Mapping& one : mapped_) one.value = value;  // whoever is told sees all of it
+    verify();
+  }
+  return came_off(committed) && came_off(followed);
+}
+
+// Memory has to be on loan for a second first.
+bool RegionScenario::come_to_be_kept(pid_t broker) {
+  if (manager_ == nullptr) return true;
+  bool kept = false;
+  EXPECT_TRUE(eventually([&] {
+    stage_.mend();
+    kept = manager_->bytes() >= kOneRegion;
+    return kept || stage_.broker().pid() != broker;
+  }));
+  return kept;
+}
+
+// ---- Reservations ----
+
+// First her mate is to make it, and lets it be; then ann is.
+void RegionScenario::make_once() {
+  come_to("a region that is made once", [&] {
+    const Json first = mate_.ask(asking_for("once"));
+    ann_.tell(asking_for("once"));
+    release(mate_, first);
+    const Json second = ann_.await();
+    expect_settled(second, "her mate has released it, or died");
+    mate_.tell(asking_for("once"));
+    const bool is_made = second.contains("reservation") && publish(ann_, "once", 6);
+    if (!is_made) release(ann_, second);
+    const Json third = mate_.await();
+    expect_settled(third, "ann has published it, released it, or died");
+    release(mate_, third);
+    const bool is_mapped = third.contains("version") && note_mapped(mate_, "once", 6);
+    if (is_made && is_mapped && map(bob_, "once", 6)) return true;
+    for (CrashActor* one : {&ann_, &mate_}) unmap(*one, "once");
+    ann_.close("once");
+    return false;
+  });
+  verify();
+  ann_.close("once");
+  verify();
+  for (CrashActor* one : {&bob_, &mate_}) unmap(*one, "once");
+}
+
+void RegionScenario::release(CrashActor& holder, const Json& answer) {
+  if (answer.contains("reservation"))
+    holder.ask({{"do", "release_reservation"}, {"reservation", answer.at("reservation")}});
+}
+
+void RegionScenario::check_no_reservation(CrashActor& next) {
+  const Json answer = next.insist({{"do", "map_or_reserve"}, {"region", "once"}, {"wait_ms", 0}});
+  EXPECT_TRUE(answer.contains("reservation")) << "nobody who has ended has it: " << answer;
+}
+
+// ---- Contents ----
+
+void RegionScenario::find() {
+  const Json sought{{"do", "map_content"}, {"import", "first"}, {"bytes", kOneRegion.count}, {"content", 7}};
+  const Json name{{"do", "publish"}, {"import", "first"}, {"region", "second"}, {"sharing", 2}};
+  come_to("a copy that is found", [&] {
+    return publish(ann_, "first", 7, {{"content", 7}}) && came_off(mate_.ask(sought)) &&
+           note_mapped(mate_, "first", 7) && came_off(mate_.ask(name)) && map(bob_, "second", 7);
+  });
+  check_charged_once();
+  ann_.close("first");  // its memory is her mate's from now on, with both names
+  verify();
+  check_charged_once();
+  unmap(bob_, "second");
+  unmap(mate_, "first");
+}
+
+void RegionScenario::check_charged_once() {
+  Bytes charged;
+  EXPECT_TRUE(eventually([&] {
+    stage_.mend();
+    const auto books = read_books(stage_.broker().folder());
+    if (!books) return false;
+    for (const v1::TenantUsage& tenant : books->tenants)
+      if (tenant.tenant() == "ann") charged = Bytes{tenant.charged()};
+    return charged == kOneRegion;
+  })) << to_string(charged);
+}
+
+// ---- Handles ----
+
+void RegionScenario::redeem() {
+  come_to("a region by a handle", [&] {
+    if (!publish(ann_, "handled", 8)) return false;
+    const Json made = ann_.ask({{"do", "export_region"}, {"region", "handled"}, {"uses", 2}});
+    if (!came_off(made) || !map_by(bob_, made) || !map_by(mate_, made)) return false;
+    const Json again = bob_.ask({{"do", "import"}, {"handle", made.at("handle")}, {"import", "again"}});
+    EXPECT_FALSE(came_off(again)) << "it is used up";
+    return true;
+  });
+  verify();
+  ann_.close("handled");
+  verify();
+  for (CrashActor* one : {&bob_, &mate_}) unmap(*one, "handled");
+}
+
+bool RegionScenario::map_by(CrashActor& reader, const Json& made) {
+  const Json command{{"do", "import"}, {"handle", made.at("handle")}, {"import", "handled"}};
+  return came_off(reader.ask(command)) && note_mapped(reader, "handled", 8);
+}
+
+}  // namespace gpumem::test
