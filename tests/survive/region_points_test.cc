@@ -77,12 +77,10 @@ bool is_of_reader(std::string_view point) {
 }
 
 // With a service manager regions outlive their broker; without one they end with it.
-void add_other_parts(std::vector<RegionPlan>& plans) {
+void add_other_parts(std::vector<RegionPlan>& plans, const std::vector<int>& times) {
   for (const Comers& comers : all_comers()) {
-    for (int n = 8; n <= 28; n += 4)
-      plans.push_back({{{nth("broker.journal.written", n)}, {}}, Keeper::kManager, comers.part});
     for (const CrashPointEntry& entry : kCrashPoints) {
-      for (const int n : {1, 2}) {
+      for (const int n : times) {
         const std::string plan = nth(entry.name, n);
         if (begins_with_one(entry.name, comers.broker)) {
           for (const Keeper keeper : {Keeper::kNone, Keeper::kManager})
@@ -98,12 +96,13 @@ void add_other_parts(std::vector<RegionPlan>& plans) {
   }
 }
 
-std::vector<RegionPlan> region_plans() {
+// Somebody dies when he has come by a point so many times.
+std::vector<RegionPlan> plans_of(const std::vector<int>& times) {
   std::vector<RegionPlan> plans;
-  add_other_parts(plans);
+  add_other_parts(plans, times);
   for (const CrashPointEntry& entry : kCrashPoints) {
     if (has_other_part(entry.name)) continue;
-    for (const int n : {1, 2, 4}) {
+    for (const int n : times) {
       const std::string plan = nth(entry.name, n);
       if (is_of_broker(entry.name)) {
         for (const Keeper keeper : {Keeper::kNone, Keeper::kManager}) plans.push_back({{{plan}, {}}, keeper});
@@ -113,10 +112,21 @@ std::vector<RegionPlan> region_plans() {
         for (const char* reader : {"mate", "bob"}) plans.push_back({{{}, {{reader, plan}}}});
       }
     }
+  }
+  return plans;
+}
+
+std::vector<RegionPlan> region_plans() {
+  std::vector<RegionPlan> plans = plans_of({1});
+  for (const CrashPointEntry& entry : kCrashPoints) {
     if (entry.can_fail && is_of_reader(entry.name))
       plans.push_back({{{}, {{"mate", std::string(entry.name) + "=fail"}}}});
   }
   // Whatever is written down, and not told to anybody.
+  for (const Comers& comers : all_comers()) {
+    for (int n = 8; n <= 28; n += 4)
+      plans.push_back({{{nth("broker.journal.written", n)}, {}}, Keeper::kManager, comers.part});
+  }
   for (int n = 5; n <= 60; n += 5)
     plans.push_back({{{nth("broker.journal.written", n)}, {}}, Keeper::kManager});
   for (const char* plan : {"broker.session.closed", "broker.session.ended", "broker.send:20=fail"})
@@ -140,14 +150,21 @@ struct RegionPoints : testing::TestWithParam<RegionPlan> {
 };
 INSTANTIATE_TEST_SUITE_P(Alone, RegionPoints, testing::ValuesIn(region_plans()), plan_name);
 
-TEST_P(RegionPoints, CostNobodyElseAnything) {
+void play(const RegionPlan& plan) {
   std::optional<StandInManager> manager;
-  if (GetParam().keeper == Keeper::kManager) manager.emplace();
-  RegionScenario scenario(GetParam().plan, GetParam().part, manager ? &*manager : nullptr);
+  if (plan.keeper == Keeper::kManager) manager.emplace();
+  RegionScenario scenario(plan.plan, plan.part, manager ? &*manager : nullptr);
   scenario.play();
   scenario.check_promises();
-  if (HasFailure()) std::cerr << to_text(GetParam().plan) << "\n" << scenario.stage().said();
+  if (testing::Test::HasFailure()) std::cerr << to_text(plan.plan) << "\n" << scenario.stage().said();
 }
+
+TEST_P(RegionPoints, CostNobodyElseAnything) { play(GetParam()); }
+
+/// Those that come by a point for the second time, or the fourth.
+struct LongRegionPoints : RegionPoints {};
+INSTANTIATE_TEST_SUITE_P(Again, LongRegionPoints, testing::ValuesIn(plans_of({2, 4})), plan_name);
+TEST_P(LongRegionPoints, CostNobodyElseAnything) { play(GetParam()); }
 
 }  // namespace
 }  // namespace gpumem::test
