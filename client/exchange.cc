@@ -25,9 +25,11 @@ lane::Outgoing rest_of(const lane::Outgoing& frame, Clock::duration waited, Cloc
   };
   // Who waits for a region, or for its generation, is told that it has waited in vain.
   if (auto map = lane::body_of<lane::MapRegion>(*parsed)) return shortened(*map, 1);
+  if (auto map = lane::body_of<lane::MapReplica>(*parsed)) return shortened(*map, 1);
   if (auto map = lane::body_of<lane::MapOrReserve>(*parsed)) return shortened(*map, 1);
   if (auto next = lane::body_of<lane::AwaitGeneration>(*parsed)) return shortened(*next, 1);
-  return shortened(*lane::body_of<lane::Grow>(*parsed), 0);
+  if (auto growth = lane::body_of<lane::Grow>(*parsed)) return shortened(*growth, 0);
+  return frame;
 }
 
 }  // namespace

@@ -281,7 +281,7 @@ Result<void> ImportState::allow(int ordinal) {
   const MutexLock lock(mutex_);
   if (id_ == 0) return not_mapped();
   auto allowed = cuda::set_access(*device_.driver, mapping_.at(), mapping_.size(), ordinal, access_);
-  if (allowed) allowed_.push_back(ordinal);
+  if (allowed && std::ranges::find(allowed_, ordinal) == allowed_.end()) allowed_.push_back(ordinal);
   return allowed;
 }
 
@@ -296,18 +296,21 @@ Result<void> ImportState::unmap() {
   if (auto unmapped = mapping_.truncate(mapping_.at()); !unmapped) return unmapped;
   mapping_ = {};
   crash_at(CrashPoint::kClientImportUnmapped);
-  release(std::exchange(id_, 0));
+  release(id_.exchange(0));
   return {};
 }
 
 Result<void> ImportState::remap(const RemapOptions& options) {
   if (auto right = check_region(); !right) return right;
-  if (options.stop.stop_requested()) return called_off();
   const MutexLock lock(mutex_);
   if (id_ != 0) return Error{Code::kFailedPrecondition, "the region is mapped: unmap it first"};
-  const std::uint64_t version = options.newest ? 0 : version_.load();
-  auto again = connection_->lane().map_region({named_.owner, named_.name, version, lane::MapAs::kReader, 0},
-                                              RegionWait({}).terms(*connection_, options.stop));
+  const GrowTerms terms = RegionWait({}).terms(*connection_, {});
+  // Of those of a name, only those of this device fit.
+  auto again = options.newest
+                   ? connection_->lane().map_replica(
+                         {named_.owner, named_.name, 0, lane::MapAs::kReader, 0, device_.index}, terms)
+                   : connection_->lane().map_region(
+                         {named_.owner, named_.name, version_, lane::MapAs::kReader, 0}, terms);
   if (!again) return again.error();
   auto mapped = [&]() -> Result<cuda::Mapping> {
     if (auto right = check_place(*again); !right) return right.error();
@@ -334,14 +337,16 @@ Result<void> ImportState::check_place(const RegionPart& again) const {
   const std::vector<std::string>& devices = connection_->welcome().devices;
   const auto size = size_of(part);
   if (!size) return size.error();
-  if (again.layout == layout_ && again.digest == digest_ && part.bytes == bytes_.count &&
+  const bool is_told = layout_.is_zero() || digest_ != lane::LayoutDigest{} || again.version == version_;
+  if (is_told && again.layout == layout_ && again.digest == digest_ && part.bytes == bytes_.count &&
       part.offset == offset_.count && *size == reservation_.size() && part.device < devices.size() &&
       devices[part.device] == device_.uuid)
     return {};
-  return Error{Code::kFailedPrecondition,
-               "version " + std::to_string(again.version) + " of region '" + std::string(named_.name.view()) +
-                   "' has another layout or size, or lies on another device, than version " +
-                   std::to_string(version_) + ", which was mapped: map it anew"};
+  return Error{Code::kFailedPrecondition, "version " + std::to_string(again.version) + " of region '" +
+                                              std::string(named_.name.view()) +
+                                              "' has another layout or size, or does not tell the layout's "
+                                              "digest: it does not fit in the place of version " +
+                                              std::to_string(version_) + ": map it anew"};
 }
 
 Result<void> ImportState::check_region() const {

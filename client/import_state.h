@@ -51,6 +51,7 @@ class ImportState {
   /// As gpumem_import_unmap and gpumem_import_remap.
   Result<void> unmap();
   Result<void> remap(const RemapOptions& options);
+  bool is_mapped() const { return id_ != 0; }
   /// As gpumem_import_commit and gpumem_import_generation.
   Result<std::uint64_t> commit() const;
   /// As gpumem_import_publish.
@@ -99,7 +100,7 @@ class ImportState {
   Mutex mutex_;
   std::vector<SharedDevice> peers_;
   std::vector<int> allowed_ GPUMEM_GUARDED_BY(mutex_);  ///< later ones, by their ordinals
-  std::uint64_t id_ GPUMEM_GUARDED_BY(mutex_);          ///< the broker's; 0: it is unmapped
+  std::atomic<std::uint64_t> id_;  ///< the broker's; 0: it is unmapped. Changed by mutex_
   cuda::Mapping mapping_ GPUMEM_GUARDED_BY(mutex_);
 };
 

@@ -144,12 +144,9 @@ Result<void> unmap(gpumem_import& handle) {
 Result<void> remap(gpumem_import& handle, const gpumem_remap_options* given) {
   const auto known = read_struct(given, "gpumem_remap_options");
   if (!known) return known.error();
-  Stopping stopping;
-  stopping.add(handle.closing.get_token());
-  if (known->canceller != nullptr) stopping.add(known->canceller->source.get_token());
   const auto import = handle.import.use();
   if (!import) return import.error();
-  auto mapped = (*import)->remap({.newest = known->newest, .stop = stopping.token()});
+  auto mapped = (*import)->remap({.newest = known->newest});
   if (mapped) handle.version = (*import)->region().version;
   return mapped;
 }
@@ -245,6 +242,12 @@ gpumem_status gpumem_import_remap(gpumem_import* import, const gpumem_remap_opti
     const auto mapped = gpumem::c_abi::remap(*import, options);
     return mapped ? GPUMEM_OK : fail(mapped.error());
   });
+}
+
+bool gpumem_import_is_mapped(gpumem_import* import) noexcept {
+  if (import == nullptr) return false;
+  const auto open = import->import.use();
+  return open && (*open)->is_mapped();
 }
 
 gpumem_status gpumem_map_or_reserve(gpumem_session* session, const char* name,

@@ -20,9 +20,10 @@ template <class Publish>
 Result<RegionId> Sharer::publish_once(SessionId id, const RegionTerms& terms, Publish publish) {
   const auto session = state_.borrower(id);
   if (!session) return session.error();
-  if (const auto made = answers_.find(id, terms.request);
-      made && lending_.regions().find(RegionId{*made}) != nullptr)
-    return RegionId{*made};
+  const auto made = answers_.find(id, terms.request);
+  const Region* const region = made ? lending_.regions().find(RegionId{*made}) : nullptr;
+  if (region != nullptr && region->owner == (*session)->tenant && region->name == terms.name)
+    return region->id;
   auto published = publish(**session);
   if (!published) return published;
   answers_.note(id, terms.request, published->value);

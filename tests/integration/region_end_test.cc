@@ -167,14 +167,16 @@ TEST_F(RegionEnd, IsMappedByACallThatIsMadeWithoutABroker) {
 }
 
 // It dies when it has told the reader that it waits.
-struct RegionEndOfAWaitsBroker : RegionTest {
+struct RegionEndOfAWaitsBroker : RegionTest, testing::WithParamInterface<bool> {
   RegionEndOfAWaitsBroker()
       : RegionTest({.config = kSomeSpare, .environment = {{"GPUMEM_CRASH_POINT", "broker.region.waits"}}}) {}
 };
 
-TEST_F(RegionEndOfAWaitsBroker, IsNotThatOfTheWait) {
+TEST_P(RegionEndOfAWaitsBroker, IsNotThatOfTheWait) {
   auto reader = client();
-  reader->tell({{"do", "map_region"}, {"region", "weights"}, {"wait_ms", 60'000}});
+  Json wait{{"do", "map_region"}, {"region", "weights"}, {"wait_ms", 60'000}};
+  if (GetParam()) wait["device"] = broker_.device().uuid();
+  reader->tell(wait);
   EXPECT_EQ(broker_.wait(), -SIGKILL);
   broker_.start_again_in({});
   auto writer = publisher(mebibytes(6), 7);
@@ -184,6 +186,7 @@ TEST_F(RegionEndOfAWaitsBroker, IsNotThatOfTheWait) {
   EXPECT_EQ(writer->leave(), 0);
   expect_rest();
 }
+INSTANTIATE_TEST_SUITE_P(OfADevice, RegionEndOfAWaitsBroker, testing::Values(false, true));
 
 // ---- Several tenants ----
 

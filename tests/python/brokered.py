@@ -1,7 +1,9 @@
 """A broker on the test's machine, for tests of the package gpumem and what stands on it."""
+import contextlib
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import tempfile
 import time
@@ -41,6 +43,15 @@ class Broker:
         self._process.terminate()
         self._process.wait(PATIENCE_SECONDS)
         self._folder.cleanup()
+
+    @contextlib.contextmanager
+    def stopped(self):
+        """Meanwhile it answers nobody."""
+        self._process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._process.send_signal(signal.SIGCONT)
 
     def _run(self, *words: str) -> subprocess.CompletedProcess:
         return subprocess.run([BUILD / "client/cli/gpumem", "--runtime-dir", self.runtime, *words, "--json"],

@@ -1,9 +1,13 @@
 """Arrays that one process publishes and others use without a copy."""
 import array as buffers
+import contextlib
 import gc
 import os
+import signal
 import subprocess
 import sys
+import threading
+import time
 
 import gpumem
 import numpy as np
@@ -438,7 +442,48 @@ def test_arrays_are_good_again_when_their_region_is_mapped_again(session, broker
             region.remap(newest=True)
         with pytest.raises(gpumem.NotFound):
             region.remap()  # its publication has ended
+        assert not region.is_mapped
         region.close()
+        for change in (region.unmap, region.remap):
+            with pytest.raises(gpumem.FailedPrecondition, match="closed"):
+                change()  # its array is there still
+
+
+def test_the_newest_of_its_device_comes_in_a_regions_place(session):
+    with gpumem.publish_replicas(session, "weights", {"grid": GRID}) as first:
+        regions = [gpumem.map_nearest(session, "weights", device=device) for device in first.devices]
+        grids = [np.asarray(region.arrays()["grid"]) for region in regions]
+        with gpumem.publish_replicas(session, "weights", {"grid": GRID + 1}):
+            for region in regions:
+                region.unmap()
+                region.remap(newest=True)
+            assert all(grid.tolist() == (GRID + 1).tolist() for grid in grids)
+        for region in regions:
+            region.close()
+
+
+def test_a_child_is_not_kept_waiting_for_what_its_parent_is_mapping(session, broker):
+    def remap():
+        began.set()
+        with contextlib.suppress(gpumem.GpumemError):  # the broker is not back in time
+            region.remap()
+
+    with gpumem.publish_arrays(session, "weights", {"grid": GRID}), session.map_region("weights") as region:
+        region.unmap()
+        began = threading.Event()
+        thread = threading.Thread(target=remap)
+        with broker.stopped():
+            thread.start()
+            began.wait()
+            time.sleep(0.2)  # in the library, which waits for the broker
+            process = os.fork()
+            if process == 0:
+                signal.alarm(30)
+                with contextlib.suppress(gpumem.GpumemError):
+                    region.close()
+                os._exit(0)
+            assert os.waitpid(process, 0)[1] == 0
+        thread.join()
 
 
 def test_an_array_that_has_changed_is_stale_and_others_are_not(session):

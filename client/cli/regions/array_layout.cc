@@ -51,11 +51,32 @@ LayoutJson json_of(const ArrayPlace& array) {
   return json;
 }
 
-/// Arrays in arrays in arrays are read no further than a layout goes.
+/// Whether the text has no more, nor deeper, objects and lists than a layout: what is made of it is bounded,
+/// whoever wrote it.
+bool has_form_of_layout(std::string_view text) {
+  constexpr std::size_t kMostDepth = 4;
+  constexpr std::size_t kMostOfArray = 4;  // itself, its shape, its strides, its metadata
+  std::size_t depth = 0, count = 0;
+  bool in_text = false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char letter = text[i];
+    if (in_text && letter == '\\') {
+      ++i;
+    } else if (letter == '"') {
+      in_text = !in_text;
+    } else if (!in_text && (letter == '{' || letter == '[')) {
+      if (++depth > kMostDepth || ++count > kMostOfArray * (kMostArrays + 1)) return false;
+    } else if (!in_text && (letter == '}' || letter == ']')) {
+      if (depth-- == 0) return false;
+    }
+  }
+  return true;
+}
+
 LayoutJson parsed(std::string_view text) {
-  constexpr int kMostDepth = 4;
-  const auto keep = [](int depth, LayoutJson::parse_event_t, LayoutJson&) { return depth <= kMostDepth; };
-  return LayoutJson::parse(text, keep, /*allow_exceptions=*/false);
+  constexpr auto kNoCallback = nullptr;  // it looks through an object's siblings at its end
+  if (!has_form_of_layout(text)) return LayoutJson(LayoutJson::value_t::discarded);
+  return LayoutJson::parse(text, kNoCallback, /*allow_exceptions=*/false);
 }
 
 /// Takes the members of an array's object; what is missing or of another type makes it no array.

@@ -155,11 +155,7 @@ struct ReserveOptions {
 
 /// Which version of a region that was unmapped is mapped again.
 struct RemapOptions {
-  bool newest = false;  ///< the newest, of the same layout; else the one that was mapped before
-#ifdef __cpp_lib_jthread
-  /// Calls it off: kCancelled.
-  std::stop_token stop{};
-#endif
+  bool newest = false;  ///< the newest of the device, of the same layout; else the one that was mapped before
 };
 
 struct GenerationOptions {

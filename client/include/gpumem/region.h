@@ -66,18 +66,15 @@ class Region : public Import {
   /// memory can come back, and an adopted region ends. The caller has synchronised its work on it.
   /// Errors  kFailedPrecondition (unmapped; not mapped by its name), kUnauthenticated, the driver's.
   Result<void> unmap() { return detail::done(gpumem_import_unmap(c_handle())); }
+  bool is_mapped() const { return gpumem_import_is_mapped(c_handle()); }
   /// Maps it again at the same addresses, with the access that it had: the same version or, if asked for, the
   /// newest. Errors  kNotFound (the region has ended), kFailedPrecondition (it is mapped; the newest has
-  /// another layout or size: the words say so), kCancelled, others as Session::map_region. It stays unmapped
+  /// another layout or size, or tells no digest of its layout; a broker that knows no devices of regions),
+  /// others as Session::map_region. It stays unmapped
   /// then.
   Result<void> remap(const RemapOptions& options = {}) {
     gpumem_remap_options given = GPUMEM_REMAP_OPTIONS_INIT;
     given.newest = options.newest;
-#ifdef __cpp_lib_jthread
-    const detail::Canceller canceller(options.stop);
-    if (canceller.status() != GPUMEM_OK) return detail::last_error(canceller.status());
-    given.canceller = canceller.get();
-#endif
     return detail::done(gpumem_import_remap(c_handle(), &given));
   }
   /// Says that this process, which has mapped the region writable, has changed its content: the generation is

@@ -252,6 +252,7 @@ TEST_F(CRegion, IsMappedAgainInItsPlace) {
   EXPECT_EQ(gpumem_import_address(region) + 5, place) << "it is still its";
   const std::uint64_t second = publish();
   ASSERT_TRUE(ok(gpumem_import_remap(region, nullptr)));
+  EXPECT_TRUE(gpumem_import_is_mapped(region));
   EXPECT_EQ(value_at(place), 77);
   EXPECT_EQ(version_of(region), first);
   ASSERT_TRUE(ok(gpumem_import_unmap(region)));
@@ -279,6 +280,17 @@ TEST_F(CRegion, IsNotMappedInThePlaceOfWhatIsLaidOutOtherwise) {
   ASSERT_EQ(publishing(other), GPUMEM_OK);
   EXPECT_TRUE(
       fails(GPUMEM_FAILED_PRECONDITION, gpumem_import_remap(region, &newest), "another layout or size"));
+  other.digest[0] = 0;
+  for (int i = 0; i < 2; ++i) ASSERT_EQ(publishing(other), GPUMEM_OK);
+  gpumem_import* told_nothing = nullptr;
+  ASSERT_TRUE(ok(gpumem_map_region(session_, "weights", nullptr, &told_nothing)));
+  ASSERT_TRUE(ok(gpumem_import_unmap(told_nothing)));
+  EXPECT_TRUE(ok(gpumem_import_remap(told_nothing, &newest))) << "it is the same version";
+  ASSERT_TRUE(ok(gpumem_import_unmap(told_nothing)));
+  ASSERT_EQ(publishing(other), GPUMEM_OK);
+  EXPECT_TRUE(fails(GPUMEM_FAILED_PRECONDITION, gpumem_import_remap(told_nothing, &newest), "digest"))
+      << "who knows what that layout is";
+  gpumem_import_free(told_nothing);
   other = GPUMEM_PUBLISH_OPTIONS_INIT;
   for (const auto& [offset, bytes] : {std::pair(0, 4096), {4096, 0}}) {
     ASSERT_EQ(publishing(other, static_cast<std::uint64_t>(offset), static_cast<std::uint64_t>(bytes)),
@@ -308,16 +320,15 @@ TEST_F(CRegion, SaysWhatIsWrongWithWhatIsUnmapped) {
   EXPECT_TRUE(fails(GPUMEM_FAILED_PRECONDITION, gpumem_import_remap(import, nullptr), "unmap it first"));
   ASSERT_TRUE(ok(gpumem_import_unmap(import)));
   EXPECT_TRUE(fails(GPUMEM_FAILED_PRECONDITION, gpumem_import_unmap(import), "unmapped"));
+  EXPECT_FALSE(gpumem_import_is_mapped(import));
   gpumem_remap_options options = GPUMEM_REMAP_OPTIONS_INIT;
-  ASSERT_TRUE(ok(gpumem_canceller_create(&options.canceller)));
-  gpumem_canceller_cancel(options.canceller);
-  EXPECT_TRUE(fails(GPUMEM_CANCELLED, gpumem_import_remap(import, &options), "called off"));
-  gpumem_canceller_free(options.canceller);
   options.struct_size = 1;
   EXPECT_TRUE(fails(GPUMEM_INVALID_ARGUMENT, gpumem_import_remap(import, &options), "gpumem_remap_options"));
   ASSERT_TRUE(ok(gpumem_remove_region(session_, "weights", version)));
   EXPECT_TRUE(fails(GPUMEM_NOT_FOUND, gpumem_import_remap(import, nullptr), "weights"));
   EXPECT_TRUE(ok(gpumem_import_close(import))) << "of what is not mapped";
+  EXPECT_FALSE(gpumem_import_is_mapped(import));
+  EXPECT_FALSE(gpumem_import_is_mapped(nullptr));
   EXPECT_TRUE(fails(GPUMEM_FAILED_PRECONDITION, gpumem_import_remap(import, nullptr), "closed"));
   EXPECT_TRUE(fails(GPUMEM_INVALID_ARGUMENT, gpumem_import_unmap(nullptr), "NULL"));
   EXPECT_TRUE(fails(GPUMEM_INVALID_ARGUMENT, gpumem_import_remap(nullptr, nullptr), "NULL"));

@@ -158,6 +158,31 @@ TEST(ArrayLayoutTest, ChangedLayoutsAreRefusedOrWrittenAsTheyWere) {
   }
 }
 
+// What is read of it is bounded before it is read: it would take gigabytes, or days.
+TEST(ArrayLayoutTest, HugeLayoutsAreRefusedWhereTheyAreTooLarge) {
+  const auto repeated = [](const std::string& what, std::size_t times) {
+    std::string text;
+    text.reserve(what.size() * times);
+    for (std::size_t i = 0; i < times; ++i) text += what;
+    return text;
+  };
+  for (const std::string& what :
+       {std::string("{},"), std::string("[],"), std::string("["), std::string("{\"a\":")})
+    EXPECT_FALSE(ArrayLayout::decode(encoded(R"({"arrays":[)" + repeated(what, 1'000'000)), 556)) << what;
+}
+
+TEST(ArrayLayoutTest, LayoutsOfAsManyArraysAsThereMayBeAreRead) {
+  ArrayLayout layout;
+  for (std::size_t i = 0; i < kMostArrays; ++i)
+    layout.arrays.push_back(
+        {dtype_of("uint8"), "a" + std::to_string(i), i * kArrayAlignment, false, {1}, {1}, {}});
+  const auto written = layout.encode();
+  ASSERT_TRUE(written);
+  const auto read = ArrayLayout::decode(*written, kMostArrays * kArrayAlignment);
+  ASSERT_TRUE(read) << read.error().message;
+  EXPECT_EQ(read->arrays.size(), kMostArrays);
+}
+
 TEST(ArrayNameTest, IsWhatPeopleSee) {
   for (const char* name : {"a", "decoder.weight", "\xc3\xa4", "\xf0\x9f\x98\x80", " ", "\xef\xbf\xbd"})
     EXPECT_TRUE(check_array_name(name, "an array")) << name;

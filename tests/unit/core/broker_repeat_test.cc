@@ -110,6 +110,12 @@ TEST_F(BrokerRepeat, OfWhatHasEndedSinceIsMadeAgain) {
   EXPECT_GT(publish(1).value(), first);
 }
 
+TEST_F(BrokerRepeat, IsOfTheSameNameOnly) {
+  const RegionId first = publish(1).value();
+  restart();
+  EXPECT_GT(publish(1, "other").value(), first) << "a client that lies learns of no other region";
+}
+
 TEST_F(BrokerRepeat, IsKnownAfterSeveralRestarts) {
   const RegionId first = publish(1).value();
   restart();

@@ -98,7 +98,7 @@ class GenerationOptions(ctypes.Structure):
 
 
 class RemapOptions(ctypes.Structure):
-    _fields_ = [("struct_size", c_size_t), ("newest", c_bool), ("canceller", Handle)]
+    _fields_ = [("struct_size", c_size_t), ("newest", c_bool)]
 
 
 class RegionInfo(ctypes.Structure):
@@ -187,6 +187,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "gpumem_map_content": (Status, [Handle, POINTER(ContentOptions), POINTER(Handle)]),
     "gpumem_import_publish": (Status, [Handle, c_char_p, POINTER(PublishOptions), POINTER(c_uint64)]),
     "gpumem_import_unmap": (Status, [Handle]),
+    "gpumem_import_is_mapped": (c_bool, [Handle]),
     "gpumem_import_remap": (Status, [Handle, POINTER(RemapOptions)]),
     "gpumem_map_or_reserve": (Status, [Handle, c_char_p, POINTER(ReserveOptions), POINTER(Handle), POINTER(c_uint64)]),
     "gpumem_release_reservation": (Status, [Handle, c_uint64]),

@@ -139,7 +139,6 @@ class Region(Import):
         self._held: Held | None = None  # once there are arrays
         self._holding = threading.Lock()
         self._info = region_info(handle)
-        self._is_mapped = True
 
     @property
     def name(self) -> str:
@@ -184,28 +183,30 @@ class Region(Import):
 
         Raises FailedPrecondition (it is unmapped, or closed; it was not mapped by its name), GpumemError (the driver's).
         """
-        with self._holding:
-            check(load().gpumem_import_unmap(self._handle))
-            self._is_mapped = False
+        self._check_open()
+        check(load().gpumem_import_unmap(self._handle))
 
     def remap(self, *, newest: bool = False) -> None:
         """Maps it again at the same addresses: the same version or, if asked for, the newest, of the same layout.
 
-        Raises NotFound (the region has ended), StaleLayout (the newest has another layout or size, or lies on another device;
-        map it anew), FailedPrecondition (it is mapped, or closed), others as Session.map_region. It stays unmapped then.
+        Raises NotFound (the region has ended), StaleLayout (the newest has another layout or size, or tells no digest of its
+        layout; map it anew), FailedPrecondition (it is mapped, or closed; a broker that knows no devices of regions), others
+        as Session.map_region. It stays unmapped then.
         """
+        self._check_open()
         options = _abi.sized(_abi.RemapOptions, newest=bool(newest))
-        with self._holding:
-            if self._is_mapped:
-                raise FailedPrecondition(f"{self._title} is mapped: unmap it first")
-            try:
-                check(load().gpumem_import_remap(self._handle, ctypes.byref(options)))
-            except FailedPrecondition as error:
-                if newest and "another layout" in str(error):
-                    raise StaleLayout(str(error)) from None
-                raise
-            self._is_mapped = True
-            self._info = region_info(self._handle)
+        try:
+            check(load().gpumem_import_remap(self._handle, ctypes.byref(options)))
+        except FailedPrecondition as error:
+            if newest and "another layout" in str(error):
+                raise StaleLayout(str(error)) from None
+            raise
+        self._info = region_info(self._handle)
+
+    @property
+    def is_mapped(self) -> bool:
+        """Whether its addresses can be used: unmap() and close() end that."""
+        return bool(load().gpumem_import_is_mapped(self._handle))
 
     def commit(self) -> int:
         """Says that this process, which has mapped the region writable, has changed its content: the generation is one
@@ -295,23 +296,32 @@ class Region(Import):
     def close(self) -> None:
         """Unmaps the memory; if there are arrays of it, once the last of them is gone. Again: nothing."""
         with self._holding:
-            if self._held is None:
-                super().close()
-            self._held = None
+            held, self._held = self._held, None
+        if held is None:
+            super().close()
 
     @property
     def _title(self) -> str:
         return f"region {self.name!r}, version {self.version}," if self.name else f"the region of version {self.version}"
 
+    def _closed(self) -> FailedPrecondition:
+        return FailedPrecondition(f"region {self.name!r} has been closed" if self.name else "the region has been closed")
+
+    def _check_open(self) -> None:
+        """No more of it is unmapped than its arrays, which outlive it, are promised."""
+        with self._holding:
+            if self._held is None and not self._finalizer.alive:
+                raise self._closed()
+
     def _hold(self) -> Held:
         """What keeps it mapped while there are arrays."""
         with self._holding:
-            if not self._is_mapped:
-                raise FailedPrecondition(f"{self._title} is unmapped: map it again first")
+            if self._held is not None or self._finalizer.alive:
+                if not self.is_mapped:
+                    raise FailedPrecondition(f"{self._title} is unmapped: map it again first")
             if self._held is None:
                 if not self._finalizer.detach():
-                    raise FailedPrecondition(f"region {self.name!r} has been closed" if self.name
-                                             else "the region has been closed")
+                    raise self._closed()
                 handle = self._handle
                 self._held = Held(lambda: load().gpumem_import_close(handle), self.ordinal)
             return self._held
