@@ -171,16 +171,17 @@ TEST(ArrayLayoutTest, HugeLayoutsAreRefusedWhereTheyAreTooLarge) {
     EXPECT_FALSE(ArrayLayout::decode(encoded(R"({"arrays":[)" + repeated(what, 1'000'000)), 556)) << what;
 }
 
-TEST(ArrayLayoutTest, LayoutsOfAsManyArraysAsThereMayBeAreRead) {
+TEST(ArrayLayoutTest, LayoutsOfManyArraysAreRead) {
+  constexpr std::size_t kMany = 16'384;
   ArrayLayout layout;
-  for (std::size_t i = 0; i < kMostArrays; ++i)
+  for (std::size_t i = 0; i < kMany; ++i)
     layout.arrays.push_back(
         {dtype_of("uint8"), "a" + std::to_string(i), i * kArrayAlignment, false, {1}, {1}, {}});
   const auto written = layout.encode();
   ASSERT_TRUE(written);
-  const auto read = ArrayLayout::decode(*written, kMostArrays * kArrayAlignment);
+  const auto read = ArrayLayout::decode(*written, kMany * kArrayAlignment);
   ASSERT_TRUE(read) << read.error().message;
-  EXPECT_EQ(read->arrays.size(), kMostArrays);
+  EXPECT_EQ(read->arrays.size(), kMany);
 }
 
 TEST(ArrayNameTest, IsWhatPeopleSee) {
