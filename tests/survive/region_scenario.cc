@@ -50,10 +50,7 @@ void RegionScenario::share() {
            map(bob_, "weights", 1) && came_off(ann_.ask({{"do", "remove_region"}, {"region", "weights"}})) &&
            failed_as(bob_.ask(mapping_of("weights")), "NOT_FOUND");
   });
-  verify();
-  ann_.close("weights");  // its memory is her mate's from now on
-  verify();
-  for (CrashActor* reader : {&bob_, &mate_}) unmap(*reader, "weights");
+  outlive_publisher("weights");
 }
 
 // What is published while nobody waits, because somebody has died, is published again.
@@ -139,6 +136,13 @@ bool RegionScenario::note_mapped(CrashActor& reader, const std::string& name, in
 void RegionScenario::unmap(CrashActor& reader, const std::string& name) {
   std::erase_if(mapped_, [&](const Mapping& one) { return one.reader == &reader && one.name == name; });
   reader.insist({{"do", "close_import"}, {"import", name}});
+}
+
+void RegionScenario::outlive_publisher(const std::string& name) {
+  verify();
+  ann_.close(name);  // its memory is her mate's from now on
+  verify();
+  for (CrashActor* reader : {&bob_, &mate_}) unmap(*reader, name);
 }
 
 void RegionScenario::verify() {

@@ -63,6 +63,8 @@ class RegionScenario {
   /// One attempt; what is mapped must be what was published.
   bool map(CrashActor& reader, const std::string& name, int value, const Json& more = Json::object());
   bool note_mapped(CrashActor& reader, const std::string& name, int value);
+  /// Ann lets go of what she has published, then its readers do: they have all of it until then.
+  void outlive_publisher(const std::string& name);
   void unmap(CrashActor& reader, const std::string& name);
   /// One attempt to write all of "state" as `where` names it, and to commit that, while bob waits for it.
   bool commit(CrashActor& writer, const Json& where, int value);

@@ -34,10 +34,7 @@ void RegionScenario::change() {
            map(bob_, "state", 10) && commit(mate_, {{"import", "state"}}, 11) &&
            commit(ann_, {{"slice", "state"}}, 12);
   });
-  verify();
-  ann_.close("state");
-  verify();
-  for (CrashActor* one : {&bob_, &mate_}) unmap(*one, "state");
+  outlive_publisher("state");
 }
 
 bool RegionScenario::commit(CrashActor& writer, const Json& where, int value) {
@@ -105,10 +102,7 @@ void RegionScenario::make_once() {
     ann_.close("once");
     return false;
   });
-  verify();
-  ann_.close("once");
-  verify();
-  for (CrashActor* one : {&bob_, &mate_}) unmap(*one, "once");
+  outlive_publisher("once");
 }
 
 void RegionScenario::release(CrashActor& holder, const Json& answer) {
@@ -161,10 +155,7 @@ void RegionScenario::redeem() {
     EXPECT_FALSE(came_off(again)) << "it is used up";
     return true;
   });
-  verify();
-  ann_.close("handled");
-  verify();
-  for (CrashActor* one : {&bob_, &mate_}) unmap(*one, "handled");
+  outlive_publisher("handled");
 }
 
 bool RegionScenario::map_by(CrashActor& reader, const Json& made) {
