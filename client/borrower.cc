@@ -31,7 +31,8 @@ Result<Borrower::Opened> Borrower::open(Connection& connection, const BorrowerOp
   request.device = device->index;
   request.limit = options.limit.count;
   request.label = decltype(request.label)::of(options.label);
-  auto opened = connection.lane().call<lane::SliceOpened>(request);
+  auto opened = connection.lane().call<lane::SliceOpened>(
+      request, options.deadline.value_or(connection.lane().deadline()));
   if (!opened) return opened.error();
   crash_at(CrashPoint::kClientSliceOpened);
   if (opened->slice == 0 || opened->granularity == 0 || opened->limit == 0) {
@@ -41,17 +42,18 @@ Result<Borrower::Opened> Borrower::open(Connection& connection, const BorrowerOp
   return Opened{std::move(*device), opened->slice, {opened->limit}, {opened->granularity}};
 }
 
-void Borrower::close(Connection& connection, std::uint64_t id) {
+void Borrower::close(Connection& connection, std::uint64_t id, Lane::Clock::time_point deadline) {
   crash_at(CrashPoint::kClientSliceClose);
   const lane::CloseSlice request{id};
-  const auto closed = connection.lane().call(request);
+  const auto closed = connection.lane().call(request, deadline);
   crash_at(CrashPoint::kClientSliceClosed);
   if (!closed && closed.error().code == Code::kUnavailable) connection.lane().tell_later(request);
 }
 
 void Borrower::end(Leases leases, bool all) {
-  if (return_leases(std::move(leases))) {
-    if (all) close(*connection_, id());
+  const Lane::Clock::time_point deadline = connection_->lane().deadline();
+  if (return_leases(std::move(leases), deadline)) {
+    if (all) close(*connection_, id(), deadline);
     return;
   }
   const MutexLock lock(owing_);
@@ -68,7 +70,7 @@ Borrower::Borrower(std::shared_ptr<Connection> connection, Opened opened, Bytes 
 // The broker counts released memory until it has been told of the release. A growth requested before that
 // would seem to exceed the slice's limit.
 Bytes Borrower::committed_and_told(std::chrono::steady_clock::time_point deadline) {
-  if (owes()) (void)return_leases({});
+  if (owes()) (void)return_leases({}, std::min(deadline, connection_->lane().deadline()));
   const std::unique_lock nothing_on_its_way(returning_, deadline);
   return committed();
 }
@@ -80,7 +82,7 @@ bool Borrower::owes() {
 
 // Each batch is repeated unchanged. The broker takes all of a batch or nothing, and an earlier attempt that
 // seemed to fail may have reached it.
-Result<void> Borrower::return_leases(Leases leases) {
+Result<void> Borrower::return_leases(Leases leases, Lane::Clock::time_point deadline) {
   std::vector<Leases> batches;
   {
     const MutexLock lock(owing_);
@@ -93,7 +95,7 @@ Result<void> Borrower::return_leases(Leases leases) {
     batches.emplace_back(batch.begin(), batch.end());
   }
   for (std::size_t i = 0; i < batches.size(); ++i) {
-    auto returned = return_batch(batches[i]);
+    auto returned = return_batch(batches[i], deadline);
     if (returned || (i < old && returned.error().code == Code::kNotFound)) continue;
     const Code code = returned.error().code;
     const bool again = code == Code::kUnavailable || code == Code::kDeadlineExceeded;
@@ -105,8 +107,8 @@ Result<void> Borrower::return_leases(Leases leases) {
   return {};
 }
 
-Result<void> Borrower::return_batch(const Leases& leases) {
-  auto returned = connection_->lane().call(return_of(id(), leases));
+Result<void> Borrower::return_batch(const Leases& leases, Lane::Clock::time_point deadline) {
+  auto returned = connection_->lane().call(return_of(id(), leases), deadline);
   crash_at(CrashPoint::kClientReturned);
   if (!returned) return returned.error();
   return {};

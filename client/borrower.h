@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <shared_mutex>
 #include <span>
 #include <string>
@@ -24,6 +25,7 @@ struct BorrowerOptions {
   Bytes limit{};
   std::string label{};
   std::shared_ptr<Room> room{};  ///< that its memory is taken of; null: the slice's limit alone counts
+  std::optional<Lane::Clock::time_point> deadline{};  ///< of opening; none: the connection's timeout
 };
 
 /// The broker's view of a slice: requests for it, and what the broker must be told. The derived class decides
@@ -53,7 +55,10 @@ class Borrower {
   /// Makes `portion` part of the slice if `rest`, which this calls, succeeds. Otherwise nothing is kept.
   virtual Result<void> take(Portion portion, const std::function<Result<void>()>& rest) = 0;
   /// Tells the broker that `leases` are released, and what it could not be told before.
-  Result<void> return_leases(Leases leases);
+  Result<void> return_leases(Leases leases) {
+    return return_leases(std::move(leases), connection_->lane().deadline());
+  }
+  Result<void> return_leases(Leases leases, Lane::Clock::time_point deadline);
   /// Tells the broker, at once or when it answers again, that `leases` of `slice` are released.
   static void return_later(Connection& connection, std::uint64_t slice,
                            std::span<const std::uint64_t> leases);
@@ -79,7 +84,9 @@ class Borrower {
   static Result<Opened> open(Connection& connection, const BorrowerOptions& options);
   /// Ends a slice that holds nothing, at once or when the broker answers again. The end of the session does
   /// so too.
-  static void close(Connection& connection, std::uint64_t id);
+  static void close(Connection& connection, std::uint64_t id) {
+    close(connection, id, connection.lane().deadline());
+  }
   /// Ends this slice, whose `leases` are released: all that it has, or it stays open.
   void end(Leases leases, bool all);
 
@@ -93,7 +100,8 @@ class Borrower {
  private:
   /// Whether something was released that the broker does not know of.
   bool owes();
-  Result<void> return_batch(const Leases& leases);
+  static void close(Connection& connection, std::uint64_t id, Lane::Clock::time_point deadline);
+  Result<void> return_batch(const Leases& leases, Lane::Clock::time_point deadline);
 
   const std::shared_ptr<Connection> connection_;
   const Opened opened_;

@@ -58,6 +58,8 @@ BrokerBacking::BrokerBacking(std::shared_ptr<Connection> connection, Opened open
                              cuda::Reservation reservation, std::shared_ptr<Room> room)
     : Borrower(std::move(connection), std::move(opened), reservation.size()),
       reservation_(std::move(reservation)),
+      properties_{reservation_.base(), reservation_.size(),     granularity(), limit(),
+                  device().uuid,       device().device->ordinal},
       room_(std::move(room)) {}
 
 BrokerBacking::~BrokerBacking() {
@@ -103,7 +105,7 @@ Result<std::vector<Extent>, GrowError> BrokerBacking::grow(const Request& reques
     arrived_.clear();
   }
   const Bytes least = std::max(request.least, granularity());
-  auto grown = grow_by(*this, {std::max(request.most, least), least, request.largest},
+  auto grown = grow_by(*this, {std::max(request.most, least), least, request.largest, request.taken},
                        {request.wait, {}, request.stop});
   if (!grown) return grown.error();
   const MutexLock lock(mutex_);
@@ -140,7 +142,7 @@ Result<void> BrokerBacking::map_locked(Address at, std::span<const Extent> exten
     memory.push_back(&found->second.memory);
   }
   if (memory.empty()) return {};
-  if (auto mapped = cuda::map(driver(), at, memory, ordinal()); !mapped) return mapped;
+  if (auto mapped = cuda::map(driver(), at, memory, properties_.ordinal); !mapped) return mapped;
   if (auto allowed = allow_peers(at, memory); !allowed) return allowed;
   for (const Extent& extent : extents) {
     Held& held = extents_.at(extent.id);
@@ -166,7 +168,7 @@ Result<void> BrokerBacking::allow_peers(Address at, std::span<const cuda::Alloca
 Result<void> BrokerBacking::allow(int ordinal) {
   const cuda::BesideCaptures beside(driver());
   const MutexLock lock(mutex_);
-  if (ordinal == this->ordinal() || std::ranges::find(peers_, ordinal) != peers_.end()) return {};
+  if (ordinal == properties_.ordinal || std::ranges::find(peers_, ordinal) != peers_.end()) return {};
   for (const auto& [at, lease] : mapped_) {
     auto allowed = cuda::set_access(driver(), at, extents_.at(lease).memory.size(), ordinal);
     if (!allowed) return allowed;

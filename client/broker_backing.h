@@ -25,10 +25,7 @@ class BrokerBacking final : public allocator::Backing, public Borrower {
   ~BrokerBacking() override;
 
   // Backing.
-  allocator::Address base() const override { return reservation_.base(); }
-  Bytes addresses() const override { return reservation_.size(); }
-  Bytes granularity() const override { return Borrower::granularity(); }
-  Bytes limit() const override { return Borrower::limit(); }
+  const Properties& properties() const override { return properties_; }
   Result<std::vector<allocator::Extent>, GrowError> obtain(const Request& request) override;
   Result<void> map(allocator::Address at, std::span<const allocator::Extent> extents) override;
   Result<void> unmap(allocator::Address at, Bytes bytes) override;
@@ -36,8 +33,6 @@ class BrokerBacking final : public allocator::Backing, public Borrower {
   Result<void> allow(int ordinal) override;
   Result<HandleBytes> export_range(allocator::Address at, Bytes bytes, const ExportOptions& options) override;
   void publish(Bytes in_use) override { figures().set_in_use(in_use.count); }
-  const std::string& device() const override { return Borrower::device().uuid; }
-  int ordinal() const override { return Borrower::device().device->ordinal; }
 
   /// Keeps `portion`, not mapped, if `rest` succeeds then.
   Result<void> take(Portion portion, const std::function<Result<void>()>& rest) override;
@@ -72,6 +67,7 @@ class BrokerBacking final : public allocator::Backing, public Borrower {
   LetGo let_go(const Leases& leases) GPUMEM_REQUIRES(mutex_);
 
   const cuda::Reservation reservation_;
+  const Properties properties_;
   const std::shared_ptr<Room> room_;  ///< what is held is taken of it; or null
   Mutex mutex_;
   std::unordered_map<LeaseId, Held> extents_ GPUMEM_GUARDED_BY(mutex_);

@@ -5,6 +5,8 @@
 #include <stop_token>
 #include <utility>
 
+#include "base/not_cancelled.h"
+
 namespace gpumem::client {
 
 /// A mutex that may be held for as long as its owner waits for memory. Waiting for it has a deadline and can
@@ -34,6 +36,7 @@ class CancellableMutex {
 
   /// An empty guard if `deadline` passed, or if `stop` was requested.
   Guard lock(Clock::time_point deadline, const std::stop_token& stop) {
+    const NotCancelled whole;
     std::unique_lock waiting(mutex_);
     if (!free_.wait_until(waiting, stop, deadline, [this] { return !taken_; })) return Guard();
     taken_ = true;

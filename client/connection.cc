@@ -4,7 +4,7 @@
 
 #include "base/crash_point.h"
 #include "client/runtime_folder.h"
-#include "proto/lane.h"
+#include "client/silent_brokers.h"
 
 namespace gpumem::client {
 
@@ -18,25 +18,11 @@ struct Connection::Parts {
 };
 
 Result<std::shared_ptr<Connection>> Connection::open(const SessionOptions& options,
+                                                     Lane::Clock::time_point deadline,
                                                      const std::filesystem::path& driver) {
-  auto lane = connect_lane(options, options.timeout);
-  if (!lane) return lane.error();
-  auto greeting = (*lane)->greet(options.label);
-  if (!greeting) return greeting.error();
-  return of(std::move(*lane), std::move(*greeting), driver);
-}
-
-Result<std::unique_ptr<Lane>> Connection::connect_lane(const SessionOptions& options,
-                                                       std::chrono::milliseconds within) {
-  if (options.label.size() > kLabelBytes) {
-    return Error{Code::kInvalidArgument,
-                 "the label is longer than " + std::to_string(kLabelBytes) + " bytes"};
-  }
-  return Lane::connect(runtime_folder(options.runtime_folder) / kLaneSocketName, options.timeout, within);
-}
-
-Result<std::shared_ptr<Connection>> Connection::of(std::unique_ptr<Lane> lane, Greeting greeting,
-                                                   const std::filesystem::path& driver) {
+  auto greeted = SilentBrokers::of_process().connect(options, deadline);
+  if (!greeted) return greeted.error();
+  Greeting& greeting = greeted->greeting;
   auto broker_page = map_page<const BrokerPage>(greeting.broker_page.get());
   if (!broker_page) return broker_page.error();
   if (auto valid = validate(**broker_page); !valid) return valid.error();
@@ -46,7 +32,7 @@ Result<std::shared_ptr<Connection>> Connection::of(std::unique_ptr<Lane> lane, G
   const std::string folder =
       driver.empty() ? client::driver_folder(greeting.welcome.driver_folder).string() : driver.string();
   return std::shared_ptr<Connection>(
-      new Connection({std::move(greeting.welcome), folder, std::move(lane), std::move(*broker_page),
+      new Connection({std::move(greeting.welcome), folder, std::move(greeted->lane), std::move(*broker_page),
                       std::move(*client_page), std::move(greeting.doorbell)}));
 }
 

@@ -25,15 +25,15 @@ struct SharedDevice {
 class Connection {
  public:
   /// `driver`  the folder of the driver library, in place of the one that the broker names; empty: that one.
-  /// Errors  as Session::connect.
+  /// Errors  as Session::connect.   Blocks  until `deadline` at most, or for the timeout; for a broker that
+  /// this process has waited for in vain, not at all.
   static Result<std::shared_ptr<Connection>> open(const SessionOptions& options,
+                                                  Lane::Clock::time_point deadline,
                                                   const std::filesystem::path& driver = {});
-  /// open() in parts: a lane to the broker, connected within `within`, and the connection of one that was
-  /// greeted.
-  static Result<std::unique_ptr<Lane>> connect_lane(const SessionOptions& options,
-                                                    std::chrono::milliseconds within);
-  static Result<std::shared_ptr<Connection>> of(std::unique_ptr<Lane> lane, Greeting greeting,
-                                                const std::filesystem::path& driver = {});
+  static Result<std::shared_ptr<Connection>> open(const SessionOptions& options,
+                                                  const std::filesystem::path& driver = {}) {
+    return open(options, Lane::deadline_in(options.timeout), driver);
+  }
   /// Waits for the pressure thread and closes the session at the broker. Not run in a forked child.
   ~Connection();
 

@@ -38,7 +38,6 @@ DriverStreams::~DriverStreams() {
     if (alive.result() != CUDA_SUCCESS) spot.event.abandon();
     spot.event = cuda::Event();
   }
-  if (primary_ != nullptr) driver_.api().cuDevicePrimaryCtxRelease(ordinal_);
 }
 
 Result<DriverStreams::Id> DriverStreams::meet(StreamHandle handle) {
@@ -219,17 +218,14 @@ CUresult DriverStreams::find_current(CUcontext& context) const {
   return is_over(known) ? CUDA_SUCCESS : known;
 }
 
+// No reference is kept: the context ends when the program gives it up.
 CUresult DriverStreams::find_primary(CUcontext& context) {
   unsigned flags = 0;
   int active = 0;
-  if (primary_ == nullptr) {
-    const CUresult asked = driver_.api().cuDevicePrimaryCtxGetState(ordinal_, &flags, &active);
-    if (asked != CUDA_SUCCESS || active == 0) return asked;
-    const CUresult held = driver_.api().cuDevicePrimaryCtxRetain(&primary_, ordinal_);
-    if (held != CUDA_SUCCESS) return held;
-  }
-  context = primary_;
-  return CUDA_SUCCESS;
+  const CUresult asked = driver_.api().cuDevicePrimaryCtxGetState(ordinal_, &flags, &active);
+  if (asked != CUDA_SUCCESS || active == 0) return asked;
+  const CUresult held = driver_.api().cuDevicePrimaryCtxRetain(&context, ordinal_);
+  return held == CUDA_SUCCESS ? driver_.api().cuDevicePrimaryCtxRelease(ordinal_) : held;
 }
 
 void DriverStreams::give_up(CUcontext context) {
@@ -238,7 +234,6 @@ void DriverStreams::give_up(CUcontext context) {
     blank_.insert(blank_.end(), old.mapped().begin(), old.mapped().end());
   }
   if (context == legacy_) legacy_ = nullptr;
-  if (context == primary_) primary_ = nullptr;  // the retained reference ended with it
   std::erase(contexts_, context);
 }
 

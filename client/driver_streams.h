@@ -69,7 +69,6 @@ class DriverStreams final : public allocator::StreamPort {
   const cuda::Driver& driver_;
   const int ordinal_;
   CUcontext legacy_ = nullptr;       ///< of the legacy default stream, once known
-  CUcontext primary_ = nullptr;      ///< retained, once it was needed
   std::vector<CUcontext> contexts_;  ///< with work of streams that were met
   std::unordered_map<CUstream, Met> met_;
   std::deque<Spot> spots_;

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/crash_point.h"
+#include "base/not_cancelled.h"
 #include "client/status.h"
 
 namespace gpumem::client {
@@ -38,6 +39,10 @@ Exchange::Exchange(LaneSocket socket, std::string peer, std::chrono::millisecond
     : socket_(std::move(socket)),
       peer_(std::move(peer)),
       timeout_(std::clamp(timeout, std::chrono::milliseconds(1), kLongest)) {}
+
+Exchange::Clock::time_point Exchange::deadline_in(std::chrono::milliseconds timeout) {
+  return Clock::now() + std::clamp(timeout, std::chrono::milliseconds(1), kLongest);
+}
 
 Error Exchange::error(std::string_view what) const {
   return {Code::kUnavailable, "the broker at " + peer_ + " " + std::string(what) +
@@ -75,6 +80,7 @@ Exchange::Call::~Call() {
 }
 
 Result<void> Exchange::Call::send(const lane::Outgoing& frame) {
+  const NotCancelled whole;
   const MutexLock lock(exchange_.mutex_);
   frame_ = frame;
   begun_ = Clock::now();
@@ -94,6 +100,7 @@ Result<void> Exchange::Call::send(const lane::Outgoing& frame) {
 }
 
 Result<void> Exchange::Call::await(LanePacket& answer) {
+  const NotCancelled whole;
   const MutexLock lock(exchange_.mutex_);
   auto awaited = exchange_.await(*this);
   if (awaited) {
@@ -105,11 +112,16 @@ Result<void> Exchange::Call::await(LanePacket& answer) {
   return awaited;
 }
 
-void Exchange::Call::go_on(Clock::time_point deadline) {
+void Exchange::Call::go_on() {
+  const MutexLock lock(exchange_.mutex_);
+  since_ = Clock::now();
+  if (std::exchange(queued_, false)) deadline_ = since_ + exchange_.timeout_;
+}
+
+void Exchange::Call::retry(Clock::time_point deadline) {
   const MutexLock lock(exchange_.mutex_);
   deadline_ = deadline;
   since_ = Clock::now();
-  queued_ = false;
 }
 
 void Exchange::Call::call_off() {
@@ -169,16 +181,17 @@ Result<void> Exchange::send(Call& call) {
   }
 }
 
-// A growth has as much time as before, less what it has waited.
+// A growth has as much time as before, less what it has waited, and its answer what is left until then.
 void Exchange::renew(Call& call) {
   const Clock::time_point now = Clock::now();
-  call.deadline_ = now + timeout_;
+  call.deadline_ = std::min(now + timeout_, call.broker_deadline_);
   call.frame_ = rest_of(call.frame_, now - call.begun_, call.deadline_);
   call.begun_ = now;
 }
 
 // Another broker would have no use for it.
 Result<void> Exchange::tell(const lane::Outgoing& frame, Clock::time_point deadline) {
+  const NotCancelled whole;
   const MutexLock lock(mutex_);
   if (silent_) read_what_is_there();
   send_queued();
@@ -188,6 +201,7 @@ Result<void> Exchange::tell(const lane::Outgoing& frame, Clock::time_point deadl
 }
 
 void Exchange::tell_later(const lane::Outgoing& frame) {
+  const NotCancelled whole;
   const MutexLock lock(mutex_);
   if (!is_spoken(frame.bytes())) return;
   queue(frame);
@@ -198,6 +212,7 @@ void Exchange::tell_later(const lane::Outgoing& frame) {
 // What is unread when a socket is closed resets the connection, and the other side might not get to read
 // `last`.
 void Exchange::end(const lane::Outgoing& last) {
+  const NotCancelled whole;
   const MutexLock lock(mutex_);
   // A session that is not resumed cannot say that it has returned everything.
   if (closed_ && may_resume()) static_cast<void>(wait_for_broker(Clock::now() + timeout_));

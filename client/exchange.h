@@ -53,8 +53,10 @@ class Exchange {
     /// Waits for the answer, or for its next frame.
     /// Errors  as send(); kInternal: what came is no frame.
     Result<void> await(LanePacket& answer);
-    /// There are more frames to come, until `deadline`.
-    void go_on(Clock::time_point deadline);
+    /// There are more frames to come: until the deadline, or within the timeout if the broker let it wait.
+    void go_on();
+    /// The answer that did not come is waited for once more, until `deadline`.
+    void retry(Clock::time_point deadline);
     /// Withdraws the growth: its answer comes within the timeout. Threads  any.
     void call_off();
 
@@ -128,6 +130,8 @@ class Exchange {
 
   std::uint64_t next_request() { return last_request_.fetch_add(1, std::memory_order_relaxed) + 1; }
   std::chrono::milliseconds timeout() const { return timeout_; }
+  /// When a call that begins now has taken its `timeout`.
+  static Clock::time_point deadline_in(std::chrono::milliseconds timeout);
 
  private:
   /// kGone: of this connection. kFull: there was no room until `room`.

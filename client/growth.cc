@@ -63,23 +63,25 @@ Result<void> take(std::span<Borrower* const> slices, Intake& intake) {
 
 /// How long a growth may take.
 struct Limits {
-  Clock::time_point waits;  ///< for memory, until then
-  Clock::time_point ends;   ///< answered by then, if the broker's wait does not take longer
+  Clock::time_point waits;           ///< for memory, until then
+  Clock::time_point ends;            ///< answered by then, if the broker's wait does not take longer
+  std::chrono::nanoseconds timeout;  ///< of the broker
 
-  static Limits of(const GrowOptions& options, milliseconds timeout) {
+  static Limits of(const GrowOptions& options, std::chrono::nanoseconds timeout) {
     const Clock::time_point waits =
         Clock::now() + std::clamp(options.wait, milliseconds::zero(), kLongestWait);
-    return {waits, waits + timeout};
+    return {waits, waits + timeout, timeout};
   }
+  /// Leaves the broker time to answer, however long other threads have held this one up.
+  void leave_time() { ends = std::max(ends, Clock::now() + timeout / 2); }
   std::chrono::nanoseconds wait_left() const {
     return std::max<std::chrono::nanoseconds>(waits - Clock::now(), milliseconds::zero());
   }
 };
 
-/// The deadline of a request within `limits`. Half the timeout is left to it however late it comes.
+/// The deadline of a request within `limits`.
 Clock::time_point request_deadline(const Limits& limits, milliseconds timeout) {
-  const Clock::time_point now = Clock::now();
-  return std::clamp(limits.ends, now + timeout / 2, now + timeout);
+  return std::min(limits.ends, Clock::now() + timeout);
 }
 
 /// What a request says of waiting.
@@ -116,7 +118,7 @@ Result<void, GrowError> ask(std::span<Borrower* const> slices, std::span<const G
 
 Result<CancellableMutex::Guard> lock_growth(Borrower& slice, const Limits& limits,
                                             const std::stop_token& stop) {
-  const Clock::time_point latest = limits.ends - slice.connection().timeout() / 2;
+  const Clock::time_point latest = limits.ends - limits.timeout / 2;
   CancellableMutex::Guard ours = slice.growth_mutex().lock(latest, stop);
   if (ours) return ours;
   if (stop.stop_requested()) return called_off();
@@ -140,6 +142,7 @@ class Growth {
       const Bytes have = part.slice->committed_and_told(limits_.ends);
       if (have >= part.least && have < part.target) enough_already.push_back(part);
     }
+    limits_.leave_time();
     if (auto reached = reach_least(); !reached) return reached;
     for (const GrowthPart& part : enough_already) {
       if (auto more = try_for_more(part); !more) return more;
@@ -189,7 +192,7 @@ class Growth {
 
   std::vector<GrowthPart> parts_;
   const std::stop_token stop_;
-  const Limits limits_;
+  Limits limits_;
   std::vector<CancellableMutex::Guard> locked_;
 };
 
@@ -211,11 +214,13 @@ Result<std::vector<Bytes>, GrowError> grow_slices(std::span<const GrowthPart> pa
 }
 
 Result<void, GrowError> grow_by(Borrower& slice, const MoreMemory& more, const GrowOptions& options) {
-  const Limits limits = Limits::of(options, slice.connection().timeout());
+  const std::chrono::nanoseconds timeout = slice.connection().timeout();
+  Limits limits = Limits::of(options, std::max(timeout - more.taken, std::chrono::nanoseconds(0)));
   auto ours = lock_growth(slice, limits, options.stop);
   if (!ours) return GrowError(ours.error());
   // Memory that is being returned would count against the slice's limit.
   (void)slice.committed_and_told(limits.ends);
+  limits.leave_time();
   Borrower* const slices[] = {&slice};
   const GrantTerms terms[] = {{slice.id(), more.most, more.least, slice.granularity(), more.largest}};
   return ask(slices, terms, {limits, limits.wait_left(), options.stop});

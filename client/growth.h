@@ -27,6 +27,7 @@ struct MoreMemory {
   Bytes most;
   Bytes least;    ///< not zero, at most `most`
   Bytes largest;  ///< preferred largest extent, as far as that costs nothing; zero: no preference
+  std::chrono::nanoseconds taken{};  ///< of the timeout, by earlier requests of the same call
 };
 
 /// Grows `slice` by `more`, whatever is committed, in one request.

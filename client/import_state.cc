@@ -8,13 +8,11 @@
 #include "base/crash_point.h"
 #include "base/handle_marks.h"
 #include "client/region_name.h"
+#include "client/region_wait.h"
 #include "client/status.h"
 
 namespace gpumem::client {
 namespace {
-
-/// Longer than any real wait, and short enough to be added to a point in time.
-constexpr std::chrono::milliseconds kLongestRegionWait = std::chrono::hours(24 * 365);
 
 Result<std::vector<cuda::Allocation>> import_extents(const cuda::Driver& driver, const ImportedPart& part) {
   if (part.lost_descriptors) {
@@ -50,24 +48,6 @@ bool names_region(const lane::HandleBytes& handle) {
   return std::string_view(handle.data(), handle.size()).starts_with(kRegionHandleMark);
 }
 
-/// How long a region is waited for.
-class RegionWait {
- public:
-  explicit RegionWait(std::chrono::milliseconds time)
-      : time_(std::clamp(time, std::chrono::milliseconds::zero(), kLongestRegionWait)) {}
-
-  std::uint64_t nanoseconds() const {
-    return static_cast<std::uint64_t>(std::chrono::nanoseconds(time_).count());
-  }
-  GrowTerms terms(const Connection& connection, std::stop_token stop) const {
-    const Lane::Clock::time_point now = Lane::Clock::now();
-    return {now + connection.timeout(), std::move(stop), now + time_ + connection.timeout()};
-  }
-
- private:
-  std::chrono::milliseconds time_;
-};
-
 /// The devices that an import is of, and for.
 struct SeenDevices {
   std::optional<SharedDevice> of;   ///< none: whichever
@@ -88,6 +68,12 @@ Result<SeenDevices> seen_devices(const Connection& connection, const RegionOptio
     seen.peers.push_back(std::move(*device));
   }
   return seen;
+}
+
+// A broker that seals no region knows no writers.
+lane::MapAs mapper(const Connection& connection, bool writable) {
+  const bool is_told = writable && connection.welcome().version >= lane::kSealVersion;
+  return is_told ? lane::MapAs::kWriter : lane::MapAs::kReader;
 }
 
 cuda::Access access_of(bool writable) { return writable ? cuda::Access::kReadWrite : cuda::Access::kRead; }
@@ -159,8 +145,8 @@ Result<std::unique_ptr<ImportState>> ImportState::open(std::shared_ptr<Connectio
     if (auto able = check_adoptable(*connection, owner, name); !able) return able.error();
   }
   const RegionWait wait(options.wait);
-  const lane::MapRegion any{owner, lane::RegionName::of(name), options.version, lane::MapAs::kReader,
-                            wait.nanoseconds()};
+  const lane::MapRegion any{owner, lane::RegionName::of(name), options.version,
+                            mapper(*connection, options.writable), wait.nanoseconds()};
   const auto terms = wait.terms(*connection, options.stop);
   auto mapped = devices->of
                     ? connection->lane().map_replica(
@@ -170,14 +156,14 @@ Result<std::unique_ptr<ImportState>> ImportState::open(std::shared_ptr<Connectio
   auto state = open(std::move(connection), std::move(*mapped),
                     {access_of(options.writable), devices->peers, {any.owner, any.name}});
   if (!state || !options.adopt) return state;
-  if (auto adopted = (*state)->adopt(any); !adopted) return adopted.error();
+  if (auto adopted = (*state)->map_again(lane::MapAs::kOwner); !adopted) return adopted.error();
   return state;
 }
 
-// Once it is mapped, since what a session has adopted goes when it is not mapped there: a region that cannot
-// be mapped stays kept.
-Result<void> ImportState::adopt(const lane::MapRegion& region) {
-  const lane::MapRegion request{region.owner, region.name, version_, lane::MapAs::kOwner, 0};
+// As an owner once it is mapped, since what a session has adopted goes when it is not mapped there: a region
+// that cannot be mapped stays kept.
+Result<void> ImportState::map_again(lane::MapAs as) {
+  const lane::MapRegion request{named_.owner, named_.name, version_, as, 0};
   auto again = connection_->lane().map_region(request, RegionWait({}).terms(*connection_, {}));
   if (!again) return again.error();
   again->part.descriptors.clear();  // before the broker is told that nothing is kept
@@ -212,6 +198,10 @@ Result<ImportState::OrReserved> ImportState::open_or_reserve(std::shared_ptr<Con
   auto opened = open(std::move(connection), std::get<RegionPart>(std::move(*outcome)),
                      {access_of(options.writable), {}, {{}, lane::RegionName::of(name)}});
   if (!opened) return opened.error();
+  const lane::MapAs as = mapper(*(*opened)->connection_, options.writable);
+  if (as == lane::MapAs::kWriter) {
+    if (auto able = (*opened)->map_again(as); !able) return able.error();
+  }
   return OrReserved(std::move(*opened));
 }
 
@@ -305,12 +295,12 @@ Result<void> ImportState::remap(const RemapOptions& options) {
   const MutexLock lock(mutex_);
   if (id_ != 0) return Error{Code::kFailedPrecondition, "the region is mapped: unmap it first"};
   const GrowTerms terms = RegionWait({}).terms(*connection_, {});
+  const lane::MapAs as = mapper(*connection_, access_ == cuda::Access::kReadWrite);
   // Of those of a name, only those of this device fit.
-  auto again = options.newest
-                   ? connection_->lane().map_replica(
-                         {named_.owner, named_.name, 0, lane::MapAs::kReader, 0, device_.index}, terms)
-                   : connection_->lane().map_region(
-                         {named_.owner, named_.name, version_, lane::MapAs::kReader, 0}, terms);
+  auto again =
+      options.newest
+          ? connection_->lane().map_replica({named_.owner, named_.name, 0, as, 0, device_.index}, terms)
+          : connection_->lane().map_region({named_.owner, named_.name, version_, as, 0}, terms);
   if (!again) return again.error();
   auto mapped = [&]() -> Result<cuda::Mapping> {
     if (auto right = check_place(*again); !right) return right.error();
@@ -388,10 +378,15 @@ Result<std::uint64_t> ImportState::publish(const std::string& name, const Publis
 
 Result<std::uint64_t> ImportState::generation(const GenerationOptions& options) const {
   if (auto right = check_region(); !right) return right.error();
+  return generation_of(*connection_, version_, options);
+}
+
+Result<std::uint64_t> ImportState::generation_of(Connection& connection, std::uint64_t version,
+                                                 const GenerationOptions& options) {
   if (options.stop.stop_requested()) return called_off();
   const RegionWait wait(options.wait);
-  return connection_->lane().await_generation({version_, options.after, wait.nanoseconds()},
-                                              wait.terms(*connection_, options.stop));
+  return connection.lane().await_generation({version, options.after, wait.nanoseconds()},
+                                            wait.terms(connection, options.stop));
 }
 
 ImportState::~ImportState() {

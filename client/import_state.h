@@ -57,6 +57,9 @@ class ImportState {
   /// As gpumem_import_publish.
   Result<std::uint64_t> publish(const std::string& name, const PublishOptions& options) const;
   Result<std::uint64_t> generation(const GenerationOptions& options) const;
+  /// Of a region that the session may map, or has.
+  static Result<std::uint64_t> generation_of(Connection& connection, std::uint64_t version,
+                                             const GenerationOptions& options);
 
  private:
   /// Whose region it is, and how it is called: of what can be mapped again. Else without a name.
@@ -83,7 +86,7 @@ class ImportState {
   Result<void> reserve(const ImportedPart& part);
   Result<cuda::Mapping> map(const ImportedPart& part) const;
   Result<void> check_place(const RegionPart& again) const;
-  Result<void> adopt(const lane::MapRegion& region);
+  Result<void> map_again(lane::MapAs as);
   Result<void> check_region() const;
   void release(std::uint64_t import) const;
 

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "base/crash_point.h"
+#include "base/not_cancelled.h"
 #include "client/status.h"
 
 namespace gpumem::client {
@@ -68,9 +69,10 @@ constexpr CrashPair kAwaited<lane::AwaitGeneration>{CrashPoint::kClientGeneratio
 }  // namespace
 
 Result<std::unique_ptr<Lane>> Lane::connect(const std::filesystem::path& socket,
-                                            std::chrono::milliseconds timeout,
-                                            std::chrono::milliseconds within) {
-  auto connected = connect_lane(socket, within);
+                                            std::chrono::milliseconds timeout, Clock::time_point deadline) {
+  const NotCancelled whole;
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
+  auto connected = connect_lane(socket, left);
   if (!connected) return connected.error();
   crash_at(CrashPoint::kClientConnected);
   return std::unique_ptr<Lane>(new Lane(std::move(*connected), socket, timeout));
@@ -95,9 +97,9 @@ template Result<lane::RegionMapped> Lane::body_in(const LanePacket&);
 template Result<lane::RegionGeneration> Lane::body_in(const LanePacket&);
 
 template <class Answer, class Body>
-Result<Answer> Lane::ask_import(const Body& body, LanePacket& answer) {
-  Exchange::Call call(exchange_, deadline());
-  auto sent = call.send(lane::Outgoing(body, call.request(), nanoseconds(deadline())));
+Result<Answer> Lane::ask_import(const Body& body, Clock::time_point deadline, LanePacket& answer) {
+  Exchange::Call call(exchange_, deadline);
+  auto sent = call.send(lane::Outgoing(body, call.request(), nanoseconds(deadline)));
   if (!sent) return sent.error();
   constexpr bool kIsRegion = std::is_same_v<Answer, lane::RegionMapped>;
   crash_at(kIsRegion ? CrashPoint::kClientMapSent : CrashPoint::kClientImportSent);
@@ -108,21 +110,21 @@ Result<Answer> Lane::ask_import(const Body& body, LanePacket& answer) {
 
 Result<ImportedPart> Lane::import_handle(const lane::ImportHandle& body) {
   LanePacket answer;
-  auto imported = ask_import<lane::Imported>(body, answer);
+  auto imported = ask_import<lane::Imported>(body, deadline(), answer);
   if (!imported) return Error(std::move(imported).error());
   return ImportedPart{*imported, std::move(answer.descriptors), answer.lost_descriptors};
 }
 
 Result<RegionPart> Lane::map_handle(const lane::MapHandle& body) {
   LanePacket answer;
-  const auto mapped = ask_import<lane::RegionMapped>(body, answer);
+  const auto mapped = ask_import<lane::RegionMapped>(body, deadline(), answer);
   if (!mapped) return mapped.error();
   return part_of(*mapped, answer);
 }
 
 Result<RegionPart> Lane::map_content(const lane::MapContent& body) {
   LanePacket answer;
-  const auto mapped = ask_import<lane::RegionMapped>(body, answer);
+  const auto mapped = ask_import<lane::RegionMapped>(body, deadline(), answer);
   if (!mapped) return mapped.error();
   return part_of(*mapped, answer);
 }
@@ -143,7 +145,7 @@ template <class Body>
 Result<RegionPart> Lane::map(const Body& body, const GrowTerms& terms) {
   LanePacket answer;
   if (body.wait == 0) {
-    const auto mapped = ask_import<lane::RegionMapped>(body, answer);
+    const auto mapped = ask_import<lane::RegionMapped>(body, terms.deadline, answer);
     if (!mapped) return mapped.error();
     return part_of(*mapped, answer);
   }
@@ -183,20 +185,20 @@ Result<std::uint64_t> Lane::await_generation(const lane::AwaitGeneration& body, 
   return told->generation;
 }
 
-Result<Greeting> Lane::greet(const std::string& label) {
+Result<Greeting> Lane::greet(const std::string& label, Clock::time_point deadline) {
   lane::Hello hello{};
   hello.oldest = lane::kOldestVersion;
   hello.newest = lane::kVersion;
   hello.label = decltype(hello.label)::of(label);
-  hello_ = std::make_unique<Exchange::Call>(exchange_, deadline());
-  auto sent = hello_->send(lane::Outgoing(hello, hello_->request(), nanoseconds(deadline())));
+  hello_ = std::make_unique<Exchange::Call>(exchange_, deadline);
+  auto sent = hello_->send(lane::Outgoing(hello, hello_->request(), nanoseconds(deadline)));
   if (sent) return await_greeting();
   hello_.reset();
   return sent.error();
 }
 
 Result<Greeting> Lane::greet_on() {
-  hello_->go_on(Clock::now());
+  hello_->retry(Clock::now());
   return await_greeting();
 }
 
@@ -251,7 +253,7 @@ Result<void, GrowError> Lane::grow(const lane::Grow& body, const GrowTerms& term
     take({*granted, std::move(answer.descriptors), answer.lost_descriptors});
     if (!in_order) return GrowError(in_order.error());
     if (last) return {};
-    call.go_on(deadline());
+    call.go_on();
   }
 }
 

@@ -50,27 +50,27 @@ struct GrowTerms {
 };
 
 /// The client's end of a session's lane, which carries all of the session's requests. Its end is the
-/// session's end. Every call ends within the timeout, a growth that waits excepted, which ends within the
-/// timeout after its wait. Errors   kUnavailable: the broker is gone, or does not answer; kInternal: it
-/// breaks the protocol; what it
+/// session's end. Every call ends within the timeout, or by the deadline that it is given, a growth that
+/// waits excepted, which ends within the timeout after its wait. Errors   kUnavailable: the broker is gone,
+/// or does not answer; kInternal: it breaks the protocol; what it
 ///          refuses with.
 /// Threads  any; calls of several threads are in flight together.
 class Lane {
  public:
   using Clock = Exchange::Clock;
 
-  /// Errors  as connect_error.   Blocks  for `timeout` at most, or for `within`.
+  /// `timeout`  of the calls.   Errors  as connect_error.   Blocks  until `deadline` at most.
+  static Result<std::unique_ptr<Lane>> connect(const std::filesystem::path& socket,
+                                               std::chrono::milliseconds timeout, Clock::time_point deadline);
   static Result<std::unique_ptr<Lane>> connect(const std::filesystem::path& socket,
                                                std::chrono::milliseconds timeout) {
-    return connect(socket, timeout, timeout);
+    return connect(socket, timeout, deadline_in(timeout));
   }
-  static Result<std::unique_ptr<Lane>> connect(const std::filesystem::path& socket,
-                                               std::chrono::milliseconds timeout,
-                                               std::chrono::milliseconds within);
 
   /// Introduces this process; once, before anything else.
   /// Errors  kFailedPrecondition, too: the broker speaks another protocol.
-  Result<Greeting> greet(const std::string& label);
+  Result<Greeting> greet(const std::string& label, Clock::time_point deadline);
+  Result<Greeting> greet(const std::string& label) { return greet(label, deadline()); }
   /// Whether greet() has failed because there was no answer yet.
   bool awaits_greeting() const { return hello_ != nullptr; }
   /// The answer, if it has come since. Errors  as greet(); kUnavailable: it has not.   Blocks  no.
@@ -86,10 +86,15 @@ class Lane {
   /// Makes the request `body` and returns its answer.
   template <class Answer = lane::Done, class Body>
   Result<Answer> call(const Body& body) {
-    Exchange::Call call(exchange_, deadline());
+    return call<Answer>(body, deadline());
+  }
+  /// As one of several requests of a call that is to end by `deadline`.
+  template <class Answer = lane::Done, class Body>
+  Result<Answer> call(const Body& body, Clock::time_point deadline) {
+    Exchange::Call call(exchange_, deadline);
     LanePacket answer;
     auto sent =
-        call.send(lane::Outgoing(body, call.request(), kIsOfUseLate<Body> ? 0 : nanoseconds(deadline())));
+        call.send(lane::Outgoing(body, call.request(), kIsOfUseLate<Body> ? 0 : nanoseconds(deadline)));
     if (!sent) return sent.error();
     crash_when_sent<Body>();
     if (auto awaited = call.await(answer); !awaited) return awaited.error();
@@ -150,11 +155,16 @@ class Lane {
   bool is_closed() { return exchange_.is_closed(); }
 
   std::chrono::milliseconds timeout() const { return exchange_.timeout(); }
+  /// Of a call that begins now: one for all that it asks.
+  Clock::time_point deadline() const { return deadline_in(exchange_.timeout()); }
+  static Clock::time_point deadline_in(std::chrono::milliseconds timeout) {
+    return Exchange::deadline_in(timeout);
+  }
 
  private:
   template <class Body>
   static constexpr bool kPublishes =
-      std::is_base_of_v<lane::Publish, Body> || std::is_same_v<Body, lane::PublishContent> ||
+      std::is_base_of_v<lane::Publish, Body> || std::is_base_of_v<lane::PublishContent, Body> ||
       std::is_same_v<Body, lane::PublishAlias>;
   /// The process may end here, with the request on its way, or with its answer.
   template <class Body>
@@ -185,14 +195,13 @@ class Lane {
 
   Lane(OwnFd socket, const std::filesystem::path& path, std::chrono::milliseconds timeout)
       : path_(path), exchange_(LaneSocket(std::move(socket)), path.string(), timeout) {}
-  Clock::time_point deadline() const { return Clock::now() + exchange_.timeout(); }
   static std::uint64_t nanoseconds(Clock::time_point time);
   /// The answer in `packet`. Errors  the broker's, if it is Failed; kInternal.
   template <class Answer>
   static Result<Answer> body_in(const LanePacket& packet);
   /// Asks for memory of another session; its descriptors are in `answer`.
   template <class Answer, class Body>
-  Result<Answer> ask_import(const Body& body, LanePacket& answer);
+  Result<Answer> ask_import(const Body& body, Clock::time_point deadline, LanePacket& answer);
   Result<Greeting> await_greeting();
   template <class Body>
   Result<RegionPart> map(const Body& body, const GrowTerms& terms);

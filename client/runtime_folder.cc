@@ -48,6 +48,17 @@ bool process_is_in(gid_t id) {
   return ::getegid() == id || std::find(groups.begin(), groups.end(), id) != groups.end();
 }
 
+// Root's own, that of nobody, or the one that is named for the broker's user: whoever joined such a group
+// could do more than connect.
+bool is_no_group_to_join(const struct stat& info, const std::string& group) {
+  std::vector<char> room(4096);
+  passwd entry{};
+  passwd* owner = nullptr;
+  ::getpwuid_r(info.st_uid, &entry, room.data(), room.size(), &owner);
+  const bool is_private = owner != nullptr && owner->pw_gid == info.st_gid && group == owner->pw_name;
+  return info.st_gid == 0 || group == "nogroup" || group == "nobody" || is_private;
+}
+
 std::string permission_advice(const std::filesystem::path& socket) {
   struct stat info {};
   const std::string folder = socket.parent_path().string();
@@ -63,6 +74,11 @@ std::string permission_advice(const std::filesystem::path& socket) {
   if (group.lists_user) {
     return "you are in its group " + group.name +
            ", but have been logged in since before that: log in again, or " + "`newgrp " + group.name + "`";
+  }
+  if (is_no_group_to_join(info, group.name)) {
+    return "its group " + group.name +
+           " is not one to join; ask the administrator to set socket_group in [broker] of gpumemd.toml to a "
+           "group of those who may borrow";
   }
   return "you are not in its group " + group.name + "; ask the administrator: usermod -aG " + group.name +
          " " + user;

@@ -21,14 +21,11 @@ Error wrong_step(std::size_t index, std::string_view what) {
 
 }  // namespace
 
-Result<std::shared_ptr<SessionState>> SessionState::connect(const SessionOptions& options) {
-  auto connection = Connection::open(options);
+Result<std::shared_ptr<SessionState>> SessionState::connect(const SessionOptions& options,
+                                                            Lane::Clock::time_point deadline) {
+  auto connection = Connection::open(options, deadline);
   if (!connection) return connection.error();
-  return of(std::move(*connection));
-}
-
-std::shared_ptr<SessionState> SessionState::of(std::shared_ptr<Connection> connection) {
-  return std::shared_ptr<SessionState>(new SessionState(std::move(connection)));
+  return std::shared_ptr<SessionState>(new SessionState(std::move(*connection)));
 }
 
 SessionState::~SessionState() { connection_->pressure().set_handler({}); }

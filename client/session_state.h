@@ -24,9 +24,12 @@ struct SliceStep {
 /// Threads  any.
 class SessionState {
  public:
-  /// Errors  as Session::connect.
-  static Result<std::shared_ptr<SessionState>> connect(const SessionOptions& options);
-  static std::shared_ptr<SessionState> of(std::shared_ptr<Connection> connection);
+  /// Errors  as Session::connect.   Blocks  until `deadline` at most, or for the timeout.
+  static Result<std::shared_ptr<SessionState>> connect(const SessionOptions& options,
+                                                       Lane::Clock::time_point deadline);
+  static Result<std::shared_ptr<SessionState>> connect(const SessionOptions& options) {
+    return connect(options, Lane::deadline_in(options.timeout));
+  }
   /// Removes the handler. Not run in a forked child.
   ~SessionState();
   SessionState(const SessionState&) = delete;

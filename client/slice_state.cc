@@ -101,13 +101,35 @@ Result<std::uint64_t> SliceState::publish(const std::string& name, Bytes offset,
   const auto range = range_of(offset, bytes);
   if (!range) return range.error();
   const auto ask = [&](const auto& request) { return connection().lane().call<lane::Published>(request); };
+  const bool has_hash = options.content != decltype(options.content){};
   const bool is_shared = options.charging == Charging::kShared;
-  const auto published = options.content != decltype(options.content){}
-                             ? ask(range->region<lane::PublishContent>(name, options))
-                         : is_shared ? ask(range->region<lane::PublishShared>(name, options))
-                                     : ask(range->region(name, options));
+  const auto published = options.sealed ? ask(range->region<lane::PublishSealed>(name, options))
+                         : has_hash     ? ask(range->region<lane::PublishContent>(name, options))
+                         : is_shared    ? ask(range->region<lane::PublishShared>(name, options))
+                                        : ask(range->region(name, options));
   if (!published) return published.error();
+  if (options.sealed || has_hash) {
+    if (auto sealed = seal(offset, bytes); !sealed)
+      return sealed.error().in("'" + name + "' is published, but this process can still write to it");
+  }
   return published->version;
+}
+
+// Nothing is written by mistake to what others read. What is not mapped any more needs no seal.
+Result<void> SliceState::seal(Bytes offset, Bytes bytes) {
+  const MutexLock lock(mutex_);
+  const Bytes end = bytes.is_zero() ? committed() : offset + bytes;
+  Bytes begin;
+  for (const Portion::Extent& extent : extents_) {
+    const Bytes next = begin + extent.size;
+    if (next > offset && begin < end) {
+      auto sealed = cuda::set_access(*device().driver, base() + begin.count, extent.size,
+                                     device().device->ordinal, cuda::Access::kRead);
+      if (!sealed) return sealed;
+    }
+    begin = next;
+  }
+  return {};
 }
 
 Result<ExportedRange> SliceState::range_of(Bytes offset, Bytes bytes) {

@@ -46,6 +46,8 @@ class SliceState final : public Borrower, public Trimmable {
   SliceState(std::shared_ptr<Connection> connection, Opened opened, cuda::Reservation reservation,
              bool trimmed);
   Result<ExportedRange> range_of(Bytes offset, Bytes bytes);
+  /// Makes the extents of the range, which is committed, readable only.
+  Result<void> seal(Bytes offset, Bytes bytes);
   struct Unmapped {
     Leases leases;     ///< to be given back
     Bytes bytes;       ///< their size

@@ -5,16 +5,16 @@
 
 #include "base/log.h"
 #include "daemon/host/descriptor_budget.h"
-#include "daemon/host/loopback.h"
+#include "daemon/host/tcp_port.h"
 
 namespace gpumem {
 namespace {
 
 void add_port(const std::string& listen, std::vector<UniqueFd>& sockets) {
   if (listen.empty()) return;
-  auto port = host::listen_on_loopback(listen);
+  auto port = host::listen_on_tcp(listen);
   if (!port) return spdlog::error("metrics are not served on {}: {}", listen, port.error().message);
-  spdlog::info("metrics on http://{}/metrics, for anybody on this machine", port->where);
+  spdlog::info("metrics on http://{}/metrics, for whoever reaches it", port->where);
   sockets.push_back(std::move(port->fd));
 }
 

@@ -70,12 +70,12 @@ double floor_us(std::size_t extents) {
   std::vector<double> taken;
   for (int i = 0; i < 5; ++i) {
     test::FakeBacking backing({.limit = kCapacity});
-    const Bytes each = backing.granularity();
+    const Bytes each = backing.properties().granularity;
     const Bytes all{each.count * extents};
     auto held = must(backing.obtain({.most = all, .least = all, .largest = each}), "obtain");
-    must(backing.map(backing.base(), held), "map");
+    must(backing.map(backing.properties().base, held), "map");
     const auto start = std::chrono::steady_clock::now();
-    must(backing.unmap(backing.base(), all), "unmap");
+    must(backing.unmap(backing.properties().base, all), "unmap");
     backing.give_back(std::move(held));
     taken.push_back(
         std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count());

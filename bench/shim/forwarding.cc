@@ -3,6 +3,7 @@
 #include <cuda.h>
 
 #include <functional>
+#include <optional>
 
 #include "bench/must.h"
 #include "bench/shim/world.h"
@@ -12,9 +13,10 @@ namespace {
 
 constexpr int kBatch = 1000;
 
-/// `direct` and `through` are the same call; batches of them in turns.
+/// `direct`, `through` and, if there is one, `hook` are the same call; batches of them in turns.
 template <class Call>
-void compare(benchmark::State& state, const Call& direct, const Call& through) {
+void compare(benchmark::State& state, const Call& direct, const Call& through,
+             const std::optional<Call>& hook) {
   const auto batch = [](const Call& call) {
     return timed([&] {
       for (int i = 0; i < kBatch; ++i) call();
@@ -24,6 +26,7 @@ void compare(benchmark::State& state, const Call& direct, const Call& through) {
   for (auto _ : state) {
     pair.direct.add(batch(direct));
     pair.through.add(batch(through));
+    if (hook) pair.hook.add(batch(*hook));
   }
   report(state, pair, "ns", kBatch / 1000.0);
 }
@@ -35,11 +38,19 @@ auto version_by(decltype(::cuDriverGetVersion)* call) {
   };
 }
 
+/// What `by` makes of a function; nothing of null.
+template <class By, class Function>
+auto if_there(const By& by, Function* function) {
+  using Call = decltype(by(function));
+  return function != nullptr ? std::optional<Call>(by(function)) : std::nullopt;
+}
+
 /// A trampoline to a call that does next to nothing.
 void forwarded(benchmark::State& state, const ShimWorld& world) {
   using Call = decltype(::cuDriverGetVersion);
   compare(state, version_by(world.driver.find<Call>("cuDriverGetVersion")),
-          version_by(world.shim.find<Call>("cuDriverGetVersion")));
+          version_by(world.shim.find<Call>("cuDriverGetVersion")),
+          if_there(version_by, world.find_in_hook<Call>("cuDriverGetVersion")));
 }
 
 /// The same call by the pointer that cuGetProcAddress of the shim gives, as programs of the CUDA runtime
@@ -51,7 +62,7 @@ void looked_up(benchmark::State& state, const ShimWorld& world) {
       "cuDriverGetVersion", &found, 2020, 0);
   require(result == CUDA_SUCCESS, "cuGetProcAddress");
   compare(state, version_by(world.driver.find<Call>("cuDriverGetVersion")),
-          version_by(reinterpret_cast<Call*>(found)));
+          version_by(reinterpret_cast<Call*>(found)), {});
 }
 
 void look_up(benchmark::State& state, const ShimWorld& world) {
@@ -63,7 +74,8 @@ void look_up(benchmark::State& state, const ShimWorld& world) {
     };
   };
   compare(state, by(world.driver.find<Call>("cuGetProcAddress")),
-          by(world.shim.find<Call>("cuGetProcAddress")));
+          by(world.shim.find<Call>("cuGetProcAddress")),
+          if_there(by, world.find_in_hook<Call>("cuGetProcAddress")));
 }
 
 }  // namespace

@@ -17,9 +17,14 @@ class Library {
   /// The function `name`, which has the type of `Function`.
   template <class Function>
   Function* find(const char* name) const {
-    void* const address = ::dlsym(handle_, name);
-    require(address != nullptr, "dlsym", name);
-    return reinterpret_cast<Function*>(address);
+    auto* const found = find_if_there<Function>(name);
+    require(found != nullptr, "dlsym", name);
+    return found;
+  }
+  /// Null: it has none.
+  template <class Function>
+  Function* find_if_there(const char* name) const {
+    return reinterpret_cast<Function*>(::dlsym(handle_, name));
   }
 
  private:

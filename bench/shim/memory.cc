@@ -3,6 +3,7 @@
 #include <cuda.h>
 
 #include <functional>
+#include <optional>
 
 #include "bench/must.h"
 #include "bench/shim/world.h"
@@ -24,6 +25,11 @@ constexpr Sized kSizes[] = {
 struct Memory {
   explicit Memory(const Library& library)
       : allocate(library.find<Allocate>("cuMemAlloc_v2")), free(library.find<Free>("cuMemFree_v2")) {}
+  /// Nothing: there is no other hook, or it does not start.
+  static std::optional<Memory> of_hook(const ShimWorld& world) {
+    auto* const init = world.find_in_hook<decltype(::cuInit)>("cuInit");
+    return init != nullptr && init(0) == CUDA_SUCCESS ? std::optional<Memory>(*world.hook) : std::nullopt;
+  }
 
   CUdeviceptr take(std::size_t bytes) const {
     CUdeviceptr at = 0;
@@ -45,12 +51,14 @@ void prepare(ShimWorld& world, const std::string& costs) {
 void alloc_free(benchmark::State& state, ShimWorld& world, const std::string& costs, std::size_t bytes) {
   prepare(world, costs);
   const Memory direct(world.driver), through(world.shim);
+  const auto hook = Memory::of_hook(world);
   const auto both = [bytes](const Memory& memory) { memory.give_back(memory.take(bytes)); };
   both(through);  // the slice has grown
   Pair pair;
   for (auto _ : state) {
     pair.direct.add(timed([&] { both(direct); }));
     pair.through.add(timed([&] { both(through); }));
+    if (hook) pair.hook.add(timed([&] { both(*hook); }));
   }
   report(state, pair, "us", 1);
 }

@@ -21,9 +21,15 @@ std::string driver_of(const Broker& broker) {
   return folder.empty() ? "libcuda.so.1" : folder + "/libcuda.so.1";
 }
 
+std::optional<Library> other_hook() {
+  const char* const named = std::getenv("GPUMEM_OTHER_HOOK");
+  return named != nullptr && *named != '\0' ? std::optional<Library>(named) : std::nullopt;
+}
+
 }  // namespace
 
-ShimWorld::ShimWorld() : driver_file(driver_of(broker)), driver(driver_file), shim(shim_file) {
+ShimWorld::ShimWorld()
+    : driver_file(driver_of(broker)), driver(driver_file), shim(shim_file), hook(other_hook()) {
   require(shim.find<decltype(::cuInit)>("cuInit")(0) == CUDA_SUCCESS, "cuInit");
 }
 
@@ -54,6 +60,9 @@ void report(benchmark::State& state, const Pair& pair, const std::string& unit, 
   state.counters["through_" + unit] = through / per_unit;
   state.counters["added_" + unit] = (through - direct) / per_unit;
   state.counters["ratio"] = through / direct;
+  if (pair.hook.count() == 0) return;
+  state.counters["hook_" + unit] = pair.hook.median_us() / per_unit;
+  state.counters["hook_ratio"] = pair.hook.median_us() / direct;
 }
 
 }  // namespace gpumem::bench

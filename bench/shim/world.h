@@ -1,6 +1,7 @@
 #pragma once
 #include <benchmark/benchmark.h>
 
+#include <optional>
 #include <string>
 
 #include "bench/broker.h"
@@ -11,8 +12,10 @@
 namespace gpumem::bench {
 
 /// What the benchmarks of the shim share: a broker on one GPU, and in this process its driver twice, by
-/// itself and through the shim, which has started and borrows of the broker.
-/// Environment  GPUMEM_DRIVER_DIR, GPUMEM_BENCH_POOL: as Broker takes them.
+/// itself and through the shim, which has started and borrows of the broker. Beside them another library that
+/// stands in front of the driver, if one is named.
+/// Environment  GPUMEM_DRIVER_DIR, GPUMEM_BENCH_POOL: as Broker takes them. GPUMEM_OTHER_HOOK: the other
+///              library, by its file.
 struct ShimWorld {
   ShimWorld();
 
@@ -22,6 +25,12 @@ struct ShimWorld {
   const std::string shim_file = SHIM_LIBRARIES "/libcuda.so.1";
   Library driver;
   Library shim;
+  const std::optional<Library> hook;
+  /// The hook's function, or null: there is no hook, or it has no such function.
+  template <class Function>
+  Function* find_in_hook(const char* name) const {
+    return hook ? hook->find_if_there<Function>(name) : nullptr;
+  }
 
   /// False: the driver is a real one, whose calls take the time that they take.
   bool is_simulated() const;
@@ -32,9 +41,9 @@ struct ShimWorld {
   bool has_context = false;
 };
 
-/// What two ways to the same thing took.
+/// What two ways to the same thing took, and, where there is one, that through the other hook.
 struct Pair {
-  Samples direct, through;
+  Samples direct, through, hook;
 };
 
 /// Counters in `unit` ("ns", "us", "ms") of `per_unit` microseconds each: the medians and what is between

@@ -1,6 +1,8 @@
 #pragma once
+#include <sys/mman.h>
+
 #include <atomic>
-#include <cstddef>
+#include <cerrno>
 #include <optional>
 
 #include "client/allocator/span.h"
@@ -12,10 +14,22 @@ namespace gpumem::allocator {
 /// Threads  find: any. The rest: one at a time.
 class AddressMap {
  public:
-  AddressMap(Address base, Bytes addresses);
+  AddressMap(Address base, Bytes addresses) : base_(base), count_(addresses.count / kGranule) {
+    void* table = ::mmap(nullptr, count_ * sizeof(std::atomic<Span*>), PROT_READ | PROT_WRITE,
+                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (table != MAP_FAILED) {
+      entries_ = static_cast<std::atomic<Span*>*>(table);
+      return;
+    }
+    error_ =
+        errno_error(errno, "no addresses for the table of the " + to_string(addresses) + " of an allocator");
+    count_ = 0;
+  }
   AddressMap(const AddressMap&) = delete;
   AddressMap& operator=(const AddressMap&) = delete;
-  ~AddressMap();
+  ~AddressMap() {
+    if (entries_ != nullptr) ::munmap(entries_, count_ * sizeof(std::atomic<Span*>));
+  }
 
   /// Why there is no table, so that nothing is found: no address space (kResourceExhausted).
   const std::optional<Error>& error() const { return error_; }
@@ -28,11 +42,13 @@ class AddressMap {
   /// Adds `span`, which is in use: a slab for all its granules, a block for the granule it begins in.
   void enter(Span& span) { set(span, &span); }
   void remove(Span& span) { set(span, nullptr); }
-  /// Removes all entries. find() may run meanwhile.
-  void clear();
 
  private:
-  void set(const Span& span, Span* to);
+  void set(const Span& span, Span* to) {
+    const std::uint64_t first = (span.base - base_) / kGranule;
+    const std::uint64_t granules = span.use == Span::Use::kSlab ? span.bytes / kGranule : 1;
+    for (std::uint64_t i = first; i < first + granules; ++i) entries_[i].store(to, std::memory_order_release);
+  }
 
   const Address base_;
   std::uint64_t count_;

@@ -15,16 +15,22 @@ Error invalid(Address address, const std::string& what) {
   return {Code::kInvalidArgument, "0x" + hex + " " + what};
 }
 
+Error no_addresses(const Need& need) {
+  if (need.kind == Need::Kind::kAfter) {
+    return {Code::kAborted, "something else lies behind the block; give blocks that are to grow room"};
+  }
+  return {Code::kResourceExhausted, "no range of addresses of " + to_string(Bytes{need.bytes}) +
+                                        " is left; open the allocator with a higher limit"};
+}
+
 }  // namespace
 
 Arena::Arena(Backing& backing, StreamPort& port, AddressMap& map, const std::atomic<std::uint32_t>& seconds)
     : map_(map),
       seconds_(seconds),
-      base_(backing.base()),
-      addresses_(backing.addresses()),
-      limit_(backing.limit()),
-      unit_(backing.granularity().count),
-      heap_(unit_),
+      properties_(backing.properties()),
+      unit_(properties_.granularity.count),
+      heap_(properties_.base, properties_.addresses, unit_),
       extents_(backing, heap_),
       streams_(port, [this] { retire_idle_streams(); }),
       caches_([this](const Block& block) {
@@ -42,7 +48,7 @@ Need Arena::need_for(const BlockRequest& request, std::uint64_t unit) {
     need.kind = Need::Kind::kRoom;
     need.room = rounded_up(std::max(request.room, need.bytes), unit);
   } else if (request.bytes <= kSlotMost) {
-    need.kind = Need::Kind::kSlab;
+    need.cut = Cut::kSlab;
     need.bytes = kSlabBytes[class_of(request.bytes)];
   }
   return need;
@@ -54,7 +60,7 @@ Address Arena::take_at_once(const BlockRequest& request, const Need& need) {
     if (request.cache != nullptr) caches_.use(*request.cache, need.stream, extents_.committed().count);
     if (const Address cached = take_cached(request)) return cached;
     if (const Address of_batch = take_batch(request, need)) return of_batch;
-    if (need.kind == Need::Kind::kSlab) return 0;
+    if (need.cut == Cut::kSlab) return 0;
   }
   Span* span = heap_.take(need.bytes, Cut::kSpan, need.stream);
   return span == nullptr ? 0 : hand_out(*span, request, need.stream);
@@ -63,7 +69,11 @@ Address Arena::take_at_once(const BlockRequest& request, const Need& need) {
 Address Arena::take_cached(const BlockRequest& request) {
   if (request.cache == nullptr) return 0;
   const Address cached = request.cache->take_locked(request.bytes, seconds_.load(std::memory_order_relaxed));
-  if (cached != 0 && request.tag.number != 0) tag_block(cached, request.tag);
+  if (cached != 0 && request.tag.number != 0) {
+    Slot& slot = *map_.find(cached)->slot_of(cached);
+    const BlockWord word = slot.get();
+    slot.set(BlockWord::used(word.stream(), request.tag.number, word.cache()).with_bytes(word.bytes()));
+  }
   return cached;
 }
 
@@ -75,7 +85,7 @@ Address Arena::take_batch(const BlockRequest& request, const Need& need) {
     most += request.cache->refill_count(size_class);
     caches_.take(size_class, most, batch_);
   }
-  if (batch_.empty() && need.kind == Need::Kind::kSlab) {
+  if (batch_.empty() && need.cut == Cut::kSlab) {
     slab_bins_.take(size_class, need.stream, most, batch_);
   }
   if (batch_.empty()) return 0;
@@ -89,7 +99,7 @@ Address Arena::take_batch(const BlockRequest& request, const Need& need) {
 }
 
 Address Arena::finish(Span& span, const BlockRequest& request, const Need& need) {
-  if (need.kind == Need::Kind::kSlab) {
+  if (need.cut == Cut::kSlab) {
     // If the stream was made to wait for another's work on the span, the slots that are not handed out now
     // are free for others only when it has come so far.
     const bool ordered = span.stream != kNoStream && span.stream != need.stream;
@@ -100,12 +110,12 @@ Address Arena::finish(Span& span, const BlockRequest& request, const Need& need)
     if (const Address cached = take_cached(request)) return cached;
     return take_batch(request, need);
   }
-  if (need.kind == Need::Kind::kRoom) span.room_end = need.at + need.room;
+  span.has_room = need.kind == Need::Kind::kRoom;
   return hand_out(span, request, need.stream);
 }
 
 Address Arena::hand_out(Span& span, const BlockRequest& request, StreamIndex stream) {
-  const bool classed = request.bytes <= kClassMost && span.room_end == 0;
+  const bool classed = request.bytes <= kClassMost && !span.has_room;
   span.size_class = classed ? class_of(request.bytes) : kNoClass;
   span.slot_bytes = classed ? static_cast<std::uint32_t>(span.bytes) : 0;
   span.reciprocal = 0;
@@ -127,10 +137,89 @@ void Arena::mark_used(Slot& slot, const BlockRequest& request, StreamIndex strea
   slot.born.store(seconds_.load(std::memory_order_relaxed), std::memory_order_relaxed);
 }
 
-void Arena::tag_block(Address address, Tag tag) {
-  Slot& slot = *map_.find(address)->slot_of(address);
-  const BlockWord word = slot.get();
-  slot.set(BlockWord::used(word.stream(), tag.number, word.cache()).with_bytes(word.bytes()));
+// ---- From a need to a span ----
+
+Result<Span*, GrowError> Arena::find_span(const Need& need, ThreadCache* cache) {
+  Span* span = take_for(need);
+  if (span == nullptr) {
+    caches_.flush_batches();
+    poll();
+    span = take_for(need);
+  }
+  if (span == nullptr) span = take_from_other_streams(need);
+  if (span == nullptr) {
+    ExtentHeap::Plan plan = plan_for(need);
+    if (plan.missing != 0 && cache != nullptr && cache->bytes() != 0) {
+      caches_.flush(*cache);
+      poll();
+      span = take_for(need);
+      if (span == nullptr) plan = plan_for(need);
+    }
+    if (span == nullptr && plan.missing == 0) {
+      if (plan.at == 0) return GrowError(no_addresses(need));
+      if (auto made = extents_.make(std::move(plan)); !made) return GrowError(made.error());
+      span = take_for(need);
+      GPUMEM_CHECK(span != nullptr, "what was made can be taken");
+    }
+  }
+  counters_.peak_used = std::max(counters_.peak_used, heap_.used_bytes());
+  return span;
+}
+
+Span* Arena::take_for(const Need& need) {
+  switch (need.kind) {
+    case Need::Kind::kSpan: return heap_.take(need.bytes, need.cut, need.stream);
+    case Need::Kind::kAfter: return take_after(need);
+    case Need::Kind::kRoom: break;
+  }
+  // Once the room's beginning is mapped, only the unit before it is left of that span.
+  return need.beside->bytes == unit_ ? heap_.take_whole(*need.beside->after) : nullptr;
+}
+
+Span* Arena::take_after(const Need& need) {
+  const Span* after = need.beside->after;
+  if (!after->is_free() || after->bytes < need.bytes) return nullptr;
+  if (after->stream != kNoStream && after->stream != need.stream) return nullptr;
+  const bool all = need.beside->has_room;  // no other block may lie in the room
+  heap_.widen(*need.beside, all ? after->bytes : need.bytes);
+  return need.beside;
+}
+
+// Free spans of other streams, ordered behind the work that may still use them: first one span that is large
+// enough, else all of them, which may merge with their neighbours into a span that is.
+Span* Arena::take_from_other_streams(const Need& need) {
+  if (need.kind != Need::Kind::kSpan) return nullptr;
+  const auto streams = heap_.free_spans().streams();
+  for (const StreamIndex other : streams) {
+    if (other == need.stream) continue;
+    Span* fits = heap_.free_spans().fit(need.bytes, need.cut, other);
+    if (fits == nullptr || !streams_.order(need.stream, other, fits->epoch)) continue;
+    return heap_.take_of(*fits, need.bytes, need.cut);
+  }
+  if (heap_.free_bytes() < need.bytes) return nullptr;
+  Span* found = nullptr;
+  bool adopted = false;
+  for (const StreamIndex other : streams) {
+    if (other == need.stream || !streams_.order(need.stream, other, streams_.last_free(other))) continue;
+    heap_.adopt(other, need.stream, streams_.epoch(need.stream));
+    adopted = true;
+    if (found = take_for(need); found != nullptr) break;
+  }
+  if (adopted) streams_.freed(need.stream);
+  return found;
+}
+
+// A whole unit has space for a slab at any alignment.
+ExtentHeap::Plan Arena::plan_for(const Need& need) {
+  switch (need.kind) {
+    case Need::Kind::kSpan:
+      return extents_.plan_span(need.cut == Cut::kSlab ? unit_ : need.bytes, need.stream);
+    case Need::Kind::kRoom: return extents_.plan_room(*need.beside, need.bytes);
+    case Need::Kind::kAfter: break;
+  }
+  Span* after = need.beside->after;
+  if (after->is_free()) heap_.open_unit(*after);  // so that what is mapped merges with it
+  return extents_.plan_after(*need.beside, need.bytes, need.stream);
 }
 
 // ---- Freeing ----
@@ -139,9 +228,8 @@ Result<Arena::Found> Arena::find(Address address, Bytes bytes) const {
   Span* span = map_.find(address);
   Slot* slot = span != nullptr ? span->slot_of(address) : nullptr;
   if (slot == nullptr) {
-    if (address < base_ || address - base_ >= addresses_.count) {
+    if (address - properties_.base >= properties_.addresses.count)
       return invalid(address, "is no address of this allocator");
-    }
     return invalid(address, "is not where a block in use begins: it was freed already, or is inside of one");
   }
   const BlockWord word = slot->get();
@@ -151,11 +239,12 @@ Result<Arena::Found> Arena::find(Address address, Bytes bytes) const {
     return invalid(address, "is a block of " + std::to_string(requested) + " bytes, not of " +
                                 std::to_string(bytes.count));
   }
-  return Found{span, slot, word, {requested}};
+  return Found{span, {address, slot}, word, {requested}};
 }
 
-Result<void> Arena::free(const Found& found, Address address, StreamIndex stream, ThreadCache* cache) {
-  const auto& [span, slot, word, bytes] = found;
+Result<void> Arena::free(const Found& found, StreamIndex stream, ThreadCache* cache) {
+  const auto& [span, block, word, bytes] = found;
+  const auto& [address, slot] = block;
   const bool recorded = word.has_recorded_streams();
   const bool classed = span->size_class != kNoClass;
   if (cache != nullptr && classed) caches_.use(*cache, stream, extents_.committed().count);
@@ -170,7 +259,6 @@ Result<void> Arena::free(const Found& found, Address address, StreamIndex stream
     } else if (!slot->word.compare_exchange_strong(expected, 0)) {
       return invalid(address, "was freed already");
     }
-    const Block block{address, slot};
     if (!recorded || !recorded_.hold(block, stream)) free_block(*span, block, stream, streams_.epoch(stream));
     streams_.freed(stream);
   }
@@ -178,45 +266,43 @@ Result<void> Arena::free(const Found& found, Address address, StreamIndex stream
   return {};
 }
 
-Result<void> Arena::record(const Found& found, Address address, StreamIndex stream) {
+Result<void> Arena::record(const Found& found, StreamIndex stream) {
   std::uint64_t expected = found.word.bits();
-  if (!found.slot->word.compare_exchange_strong(expected, found.word.with_recorded_streams().bits()))
+  if (!found.block.slot->word.compare_exchange_strong(expected, found.word.with_recorded_streams().bits()))
     return Error{Code::kInvalidArgument, "the block is freed at this moment"};
-  recorded_.record(address, stream);
+  recorded_.record(found.block.address, stream);
   return {};
 }
 
 void Arena::free_block(Span& span, const Block& block, StreamIndex stream, std::uint64_t epoch) {
-  if (span.use == Span::Use::kSlab) {
-    const bool idle = epoch < streams_.reached(stream);
-    const bool whole = idle ? slab_bins_.put_idle(span, block) : slab_bins_.put(span, block, stream, epoch);
-    if (whole) free_span(span, span.stream, span.epoch);
-  } else {
-    free_span(span, stream, epoch);
-  }
+  if (span.use != Span::Use::kSlab) return free_span(span, stream, epoch);
+  const bool idle = epoch < streams_.reached(stream);
+  if (slab_bins_.put(span, block, idle ? kNoStream : stream, epoch)) free_span(span, span.stream, span.epoch);
 }
 
 void Arena::free_span(Span& span, StreamIndex stream, std::uint64_t epoch) {
   map_.remove(span);
   if (span.use == Span::Use::kSlab) slab_bins_.end_slab(span);
   span.own.set(BlockWord());
-  const Address base = span.base;
-  const Address end = span.end();
-  const Address room_end = std::exchange(span.room_end, 0);
+  if (span.has_room) heap_.release_room(span);
   const bool done = epoch < streams_.reached(stream);
   heap_.free(span, done ? kNoStream : stream, epoch);
-  if (room_end != 0) extents_.release_room(base, end, room_end);
   queue_.wake(free_bytes());
 }
 
-// Memory inside a block's room cannot be used by other blocks, so the room is released too.
-void Arena::shrink(Span& span, std::uint64_t to, StreamIndex stream) {
-  const Address end = span.end();
-  to = std::max(to, kGranule);  // no other span may begin where this one does
-  if (to >= span.bytes) return;
-  heap_.narrow(span, to, stream, streams_.epoch(stream));
-  if (span.room_end != 0) extents_.release_room(span.base, end, std::exchange(span.room_end, 0));
-  streams_.freed(stream);
+// Memory inside a block's room cannot be used by other blocks, so the room is released too. What recorded
+// streams use stays whole.
+void Arena::resize(Span& span, std::uint64_t to, StreamIndex stream) {
+  const BlockWord word = span.own.get();
+  const std::uint64_t takes = std::max(rounded_up(to, kQuantum), kGranule);  // no other span may begin here
+  if (takes < span.bytes && to < span.requested && !word.has_recorded_streams()) {
+    if (span.has_room) heap_.release_room(span);
+    heap_.narrow(span, takes, stream, streams_.epoch(stream));
+    streams_.freed(stream);
+  }
+  span.requested = to;
+  span.size_class = kNoClass;  // its size is no longer that of a class
+  span.own.set(word.without_bytes());
 }
 
 // ---- Work that the device has finished ----
@@ -232,32 +318,19 @@ void Arena::settle(StreamIndex stream, std::uint64_t epoch) {
   extents_.settle(stream, epoch);
   heap_.settle(stream, epoch);
   for (Span* slab : slab_bins_.settle(stream, epoch)) free_span(*slab, slab->stream, slab->epoch);
-  for (const auto& held : recorded_.take_idle()) {
-    free_block(*map_.find(held.block.address), held.block, held.freed.stream, held.freed.epoch);
-    recorded_.let_go(held);
-  }
+  recorded_.free_idle([this](const Block& block, StreamIndex freed_on, std::uint64_t freed_in) {
+    free_block(*map_.find(block.address), block, freed_on, freed_in);
+  });
   queue_.wake(free_bytes());
 }
 
 // No work of these streams is pending, so their slabs can serve any stream.
 void Arena::retire_idle_streams() {
   poll();
-  std::vector<bool> idle(streams_.count());
-  for (std::size_t i = 1; i < idle.size(); ++i) idle[i] = streams_.is_idle(static_cast<StreamIndex>(i));
-  heap_.each_slab([&](Span& slab) {
-    if (idle[slab.stream]) slab_bins_.clear_stream(slab);
-  });
-  for (std::size_t i = 1; i < idle.size(); ++i) {
-    if (idle[i]) streams_.retire(static_cast<StreamIndex>(i));
+  for (Span& span : heap_.spans()) {
+    if (span.use == Span::Use::kSlab && streams_.is_idle(span.stream)) slab_bins_.clear_stream(span);
   }
-}
-
-std::vector<Streams::Awaited> Arena::awaited() {
-  std::vector<Streams::Awaited> marks;
-  for (const StreamIndex stream : streams_.pending()) {
-    if (auto mark = streams_.await(stream)) marks.push_back(std::move(*mark));
-  }
-  return marks;
+  streams_.retire_idle();
 }
 
 void Arena::add_extents(std::vector<Extent> lent) {

@@ -22,20 +22,21 @@ namespace gpumem::allocator {
 struct BlockRequest {
   std::uint64_t bytes = 0;
   std::uint64_t room = 0;
-  Tag tag;
+  Tag tag{};
   ThreadCache* cache = nullptr;  ///< the calling thread's, on the legacy default stream only
 };
 
 /// What a request needs if nothing is there for it: a span.
 struct Need {
-  enum class Kind { kSpan, kSlab, kAfter, kRoom };
+  enum class Kind { kSpan, kAfter, kRoom };
   Kind kind = Kind::kSpan;
+  Cut cut = Cut::kSpan;
   std::uint64_t bytes = 0;
   StreamIndex stream = kNoStream;
-  Span* block = nullptr;  ///< kAfter: the block to extend
-  Address at = 0;         ///< kRoom
+  Span* beside = nullptr;  ///< kAfter: the block to extend. kRoom: the reserved addresses
   std::uint64_t room = 0;
   std::chrono::milliseconds wait{0};  ///< for memory that others hold
+  std::chrono::nanoseconds taken{0};  ///< of the backing's timeout, by earlier requests of the same call
 };
 
 /// The memory of one allocator and the streams that may still use it: makes blocks of it, and takes them
@@ -63,7 +64,7 @@ class Arena {
 
   struct Found {
     Span* span = nullptr;
-    Slot* slot = nullptr;
+    Block block;
     BlockWord word;
     Bytes bytes;  ///< as requested
   };
@@ -71,16 +72,15 @@ class Arena {
   Result<Found> find(Address address, Bytes bytes) const;
   /// Frees the block, in the order of `stream`: into `cache`, if it is not null and takes it.
   /// Errors  kInvalidArgument: another thread has freed it.
-  Result<void> free(const Found& found, Address address, StreamIndex stream, ThreadCache* cache);
-  Result<void> record(const Found& found, Address address, StreamIndex stream);
-  /// `stream` frees the end of the block, from `to` bytes on, and its room.
-  void shrink(Span& span, std::uint64_t to, StreamIndex stream);
+  Result<void> free(const Found& found, StreamIndex stream, ThreadCache* cache);
+  Result<void> record(const Found& found, StreamIndex stream);
+  /// The block `span`, which is as long as that takes, has `to` bytes from now on. If it had more, `stream`
+  /// frees the end, and its room.
+  void resize(Span& span, std::uint64_t to, StreamIndex stream);
 
   // Work that the device has finished.
   void poll();
   void settle(StreamIndex stream, std::uint64_t epoch);
-  /// Marks of all streams that must go on before everything that was freed is free.
-  std::vector<Streams::Awaited> awaited();
 
   /// What is free, and may be enough for a waiter.
   std::uint64_t free_bytes() const { return heap_.free_bytes() + extents_.spare().count; }
@@ -108,7 +108,6 @@ class Arena {
   const ExtentHeap& extents() const { return extents_; }
   Streams& streams() { return streams_; }
   ThreadCaches& caches() { return caches_; }
-  const ThreadCaches& caches() const { return caches_; }
   GrowthQueue& queue() { return queue_; }
   Counters& counters() { return counters_; }
 
@@ -118,7 +117,6 @@ class Arena {
   Address take_batch(const BlockRequest& request, const Need& need);
   Address hand_out(Span& span, const BlockRequest& request, StreamIndex stream);
   void mark_used(Slot& slot, const BlockRequest& request, StreamIndex stream);
-  void tag_block(Address address, Tag tag);
 
   Span* take_for(const Need& need);
   Span* take_from_other_streams(const Need& need);
@@ -132,8 +130,7 @@ class Arena {
 
   AddressMap& map_;
   const std::atomic<std::uint32_t>& seconds_;
-  const Address base_;
-  const Bytes addresses_, limit_;
+  const Backing::Properties properties_;
   const std::uint64_t unit_;
   Heap heap_;
   ExtentHeap extents_;

@@ -10,7 +10,7 @@ namespace {
 // Calls `visit` with each block in use of `span`: its address and sizes, its slot and its word.
 template <class Visit>
 void each_block(const Span& span, Visit visit) {
-  if (span.slots == nullptr) return;
+  if (!span.is_in_use() || span.slots == nullptr) return;
   for (std::uint32_t i = 0; i < span.slot_count; ++i) {
     const Slot& slot = span.slots[i];
     const BlockWord word = slot.get();
@@ -28,25 +28,24 @@ void each_block(const Span& span, Visit visit) {
 
 std::uint64_t Arena::blocks_in_use() const {
   std::uint64_t count = 0;
-  heap_.each_in_use([&](const Span& span) {
+  for (const Span& span : heap_.spans())
     each_block(span, [&](const BlockInfo&, const Slot&, BlockWord) { ++count; });
-  });
   return count;
 }
 
 AllocatorStatistics Arena::statistics() const {
   AllocatorStatistics all;
   std::array<SizeClassStatistics, kClasses + 1> classes{};
-  heap_.each_in_use([&](const Span& span) {
+  for (const Span& span : heap_.spans()) {
     each_block(span, [&](const BlockInfo& block, const Slot&, BlockWord) {
       all.in_use += block.bytes;
       all.placed += block.placed;
       ++classes[span.size_class].in_use;
     });
-  });
+  }
   for (ClassIndex i = 0; i <= kClasses; ++i) {
     const std::uint64_t hits = i < kClasses ? caches_.hits(i) : 0;
-    classes[i].size = {i < kClasses ? kClassBytes[i] : limit_.count};
+    classes[i].size = {i < kClasses ? kClassBytes[i] : properties_.limit.count};
     classes[i].cache_hits = hits;
     classes[i].allocations = hits + counters_.slow[i];
     all.allocations += classes[i].allocations;
@@ -56,7 +55,7 @@ AllocatorStatistics Arena::statistics() const {
   all.cached = {caches_.bytes()};
   all.committed = extents_.committed();
   all.returnable = extents_.returnable();
-  all.reserved = addresses_;
+  all.reserved = properties_.addresses;
   all.peak_in_use = {std::max(counters_.peak_used, heap_.used_bytes())};
   all.peak_committed = counters_.peak_committed;
   const Bytes accounted = all.placed + all.cached + all.returnable;
@@ -79,7 +78,7 @@ void Arena::reset_peaks() {
 std::vector<BlockInfo> Arena::snapshot(const std::vector<std::string>& tags) const {
   const std::uint32_t now = seconds_.load(std::memory_order_relaxed);
   std::vector<BlockInfo> blocks;
-  heap_.each_in_use([&](const Span& span) {
+  for (const Span& span : heap_.spans()) {
     each_block(span, [&](BlockInfo block, const Slot& slot, BlockWord word) {
       const std::uint32_t born = slot.born.load(std::memory_order_relaxed);
       block.stream = streams_.handle(word.stream());
@@ -87,7 +86,7 @@ std::vector<BlockInfo> Arena::snapshot(const std::vector<std::string>& tags) con
       if (word.tag() != 0) block.tag = tags[word.tag() - 1U];
       blocks.push_back(std::move(block));
     });
-  });
+  }
   std::ranges::sort(blocks, {}, &BlockInfo::address);
   return blocks;
 }

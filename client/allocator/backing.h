@@ -31,17 +31,24 @@ class Backing {
  public:
   virtual ~Backing() = default;
 
-  virtual Address base() const = 0;
-  virtual Bytes addresses() const = 0;
-  virtual Bytes granularity() const = 0;  ///< sizes of extents are multiples of it
-  virtual Bytes limit() const = 0;        ///< of what is obtained
+  /// What never changes.
+  struct Properties {
+    Address base = 0;
+    Bytes addresses;
+    Bytes granularity;   ///< sizes of extents are multiples of it
+    Bytes limit;         ///< of what is obtained
+    std::string device;  ///< its UUID
+    int ordinal = 0;     ///< of the device, in this process
+  };
+  virtual const Properties& properties() const = 0;
 
   struct Request {
     Bytes most;     ///< a multiple of the granularity
     Bytes least;    ///< what is enough; at most `most`
     Bytes largest;  ///< preferred largest extent, as far as that costs nothing
     std::chrono::milliseconds wait{0};
-    std::stop_token stop{};  ///< calls it off
+    std::stop_token stop{};            ///< calls it off
+    std::chrono::nanoseconds taken{};  ///< of the broker's timeout, by earlier requests of the same call
   };
   /// Obtains extents, not mapped yet, of `least` to `most` bytes in total.
   /// Errors  as Slice::grow; kCancelled.   Blocks.
@@ -65,10 +72,6 @@ class Backing {
 
   /// Shows people how much is in use.
   virtual void publish(Bytes in_use) = 0;
-
-  /// UUID and this process's ordinal of the device.
-  virtual const std::string& device() const = 0;
-  virtual int ordinal() const = 0;
 };
 
 }  // namespace gpumem::allocator

@@ -15,11 +15,6 @@ constexpr std::chrono::milliseconds kLongestTick{250};
 
 Error is_closed() { return {Code::kFailedPrecondition, "the allocator has been closed"}; }
 
-Error over_limit(std::uint64_t bytes, Bytes limit) {
-  return {Code::kResourceExhausted, "a block of " + to_string(Bytes{bytes}) +
-                                        " is larger than the allocator's limit of " + to_string(limit)};
-}
-
 }  // namespace
 
 Engine::Engine(std::unique_ptr<Backing> backing, std::unique_ptr<StreamPort> streams,
@@ -28,14 +23,10 @@ Engine::Engine(std::unique_ptr<Backing> backing, std::unique_ptr<StreamPort> str
       options_(options),
       backing_(std::move(backing)),
       port_(std::move(streams)),
-      base_(backing_->base()),
-      addresses_(backing_->addresses()),
-      limit_(backing_->limit()),
-      device_(backing_->device()),
-      ordinal_(backing_->ordinal()),
+      properties_(backing_->properties()),
       engine_ref_(std::make_shared<ThreadCache::EngineRef>()),
-      unit_(backing_->granularity().count),
-      map_(base_, addresses_),
+      unit_(properties_.granularity.count),
+      map_(properties_.base, properties_.addresses),
       arena_(*backing_, *port_, map_, seconds_),
       idle_(options.idle) {
   engine_ref_->engine = this;
@@ -52,7 +43,7 @@ Engine::Engine(std::unique_ptr<Backing> backing, std::unique_ptr<StreamPort> str
   }
 }
 
-Engine::~Engine() { (void)shut_down(false); }
+Engine::~Engine() { (void)close(false); }
 
 bool Engine::is_usable() const {
   return generation_ == client::process_generation() && !closed_.load() && !map_.error();
@@ -63,11 +54,6 @@ Result<void> Engine::usable() const {
   if (closed_.load()) return is_closed();
   if (map_.error()) return *map_.error();
   return {};
-}
-
-Result<StreamIndex> Engine::stream_of(StreamHandle stream) {
-  if (closed_.load()) return is_closed();
-  return arena_.streams().index_of(stream);
 }
 
 ThreadCache* Engine::own_cache() {
@@ -88,11 +74,15 @@ void Engine::retire(ThreadCache& cache) {
 
 Result<void> Engine::check(const BlockRequest& request) const {
   if (request.bytes == 0) return Error{Code::kInvalidArgument, "a block has at least one byte"};
-  if (request.bytes > limit_.count) return over_limit(request.bytes, limit_);
+  if (request.bytes > properties_.limit.count) {
+    return Error{Code::kResourceExhausted, "a block of " + to_string(Bytes{request.bytes}) +
+                                               " is larger than the allocator's limit of " +
+                                               to_string(properties_.limit)};
+  }
   if (request.tag.number != 0 && request.tag.number > tags().size()) {
     return Error{Code::kInvalidArgument, "there is no tag " + std::to_string(request.tag.number)};
   }
-  if (request.room > addresses_.count) {
+  if (request.room > properties_.addresses.count) {
     return Error{Code::kInvalidArgument,
                  "room of " + to_string(Bytes{request.room}) + " is more than the addresses there are"};
   }
@@ -100,7 +90,7 @@ Result<void> Engine::check(const BlockRequest& request) const {
 }
 
 Result<Address, GrowError> Engine::allocate(Bytes bytes, StreamHandle stream, const Placement& placement,
-                                            std::chrono::milliseconds wait) {
+                                            const Patience& patience) {
   if (!is_usable()) return GrowError(usable().error());
   BlockRequest request{.bytes = bytes.count, .room = placement.room.count, .tag = placement.tag};
   if (auto can = check(request); !can) return GrowError(can.error());
@@ -111,46 +101,36 @@ Result<Address, GrowError> Engine::allocate(Bytes bytes, StreamHandle stream, co
       if (const Address at = cache->take(bytes.count, seconds_.load(std::memory_order_relaxed))) return at;
     }
   }
-  return allocate_slowly(request, stream, wait, cache);
-}
-
-void Engine::let_go(StreamIndex stream) {
-  if (stream == kNoStream) return;
-  const MutexLock lock(lock_);
-  arena_.streams().let_go(stream);
+  return allocate_slowly(request, stream, patience, cache);
 }
 
 Result<Address, GrowError> Engine::allocate_slowly(const BlockRequest& request, StreamHandle stream,
-                                                   std::chrono::milliseconds wait, ThreadCache* cache) {
+                                                   const Patience& patience, ThreadCache* cache) {
   Need need = Arena::need_for(request, unit_);
-  need.wait = wait;
-  StreamIndex held = kNoStream;
-  const OnExit lets_go{[&] { let_go(held); }};
+  need.wait = patience.wait.value_or(options_.wait);
+  need.taken = patience.taken;
   {
     const MutexLock lock(lock_);
-    auto index = stream_of(stream);
+    if (closed_.load()) return GrowError(is_closed());
+    auto index = arena_.streams().index_of(stream);
     if (!index) return GrowError(index.error());
     need.stream = *index;
     if (const Address at = arena_.take_at_once(request, need)) return at;
-    if (need.kind == Need::Kind::kRoom) need.at = arena_.extents().reserve_room(need.room);
-    if (need.kind == Need::Kind::kRoom && need.at == 0) {
+    if (need.kind == Need::Kind::kRoom) need.beside = arena_.heap().reserve(need.room);
+    if (need.kind == Need::Kind::kRoom && need.beside == nullptr) {
       return GrowError({Code::kResourceExhausted,
                         "no " + to_string(Bytes{need.room}) + " of addresses are left for the block's room"});
     }
     arena_.streams().hold(*index);
-    held = *index;
   }
-  auto span = satisfy(need, cache);
-  const MutexLock lock(lock_);
-  if (!span) {
-    if (need.kind == Need::Kind::kRoom) {
-      arena_.extents().release_room(need.at, need.at, need.at + need.room);
-    }
+  const auto finish = [&](Result<Span*, GrowError> span)
+                          GPUMEM_REQUIRES(lock_) -> Result<Address, GrowError> {
+    if (span) return arena_.finish(**span, request, need);
+    if (need.kind == Need::Kind::kRoom) arena_.heap().release(*need.beside);
     if (const Address at = closed_.load() ? 0 : arena_.take_at_once(request, need)) return at;
     return span.error();
-  }
-  if (closed_.load()) return GrowError(is_closed());
-  return arena_.finish(**span, request, need);
+  };
+  return satisfy(need, cache, std::ref(finish));
 }
 
 // ---- Freeing ----
@@ -164,17 +144,18 @@ Result<void> Engine::deallocate(Address address, Bytes bytes, StreamHandle strea
   if (!found) return found.error();
   auto index = order_of_free(stream, found->word.stream());
   if (!index) return index.error();
-  return arena_.free(*found, address, *index, cache);
+  return arena_.free(*found, *index, cache);
 }
 
 // The per-thread default stream of the thread that allocated the block is another one, on which only that
 // thread can set a mark. The legacy default stream comes after the work of both. It needs no mark now, so it
 // also serves a thread that is about to end, whose driver state may be gone.
 Result<StreamIndex> Engine::order_of_free(StreamHandle stream, StreamIndex allocated_on) {
-  if (!Streams::is_per_thread(stream)) return stream_of(stream);
-  if (ThreadTable::is_ending()) return stream_of(nullptr);
-  auto own = stream_of(stream);
-  return !own || *own == allocated_on ? own : stream_of(nullptr);
+  Streams& streams = arena_.streams();
+  if (!Streams::is_per_thread(stream)) return streams.index_of(stream);
+  if (ThreadTable::is_ending()) return streams.index_of(nullptr);
+  auto own = streams.index_of(stream);
+  return !own || *own == allocated_on ? own : streams.index_of(nullptr);
 }
 
 // The per-thread default stream can be marked by its own thread only, and another one may free the block. The
@@ -185,9 +166,9 @@ Result<void> Engine::record_stream(Address address, StreamHandle stream) {
   if (closed_.load()) return is_closed();
   auto found = arena_.find(address, kUnknownSize);
   if (!found) return found.error();
-  auto index = stream_of(Streams::is_per_thread(stream) ? nullptr : stream);
+  auto index = arena_.streams().index_of(Streams::is_per_thread(stream) ? nullptr : stream);
   if (!index) return index.error();
-  return arena_.record(*found, address, *index);
+  return arena_.record(*found, *index);
 }
 
 Result<void> Engine::release_stream(StreamHandle stream) {
@@ -201,57 +182,44 @@ Result<void> Engine::release_stream(StreamHandle stream) {
 
 Result<void, GrowError> Engine::extend(Address address, Bytes bytes, Bytes to, StreamHandle stream) {
   if (auto can = usable(); !can) return GrowError(can.error());
-  if (to.is_zero())
-    return GrowError({Code::kInvalidArgument, "a block has at least one byte; free it instead"});
-  if (to > limit_) return GrowError(over_limit(to.count, limit_));
+  if (auto can = check({.bytes = to.count}); !can) return GrowError(can.error());
   ThreadCache* cache = own_cache();
-  Span* span = nullptr;
-  StreamIndex index = kNoStream;
-  StreamIndex held = kNoStream;
-  const OnExit lets_go{[&] { let_go(held); }};
+  Need need{.kind = Need::Kind::kAfter, .wait = options_.wait};
   {
     const MutexLock lock(lock_);
     if (closed_.load()) return GrowError(is_closed());
-    auto block = arena_.find(address, bytes);
-    if (!block) return GrowError(block.error());
-    auto known = stream_of(stream);
-    if (!known) return GrowError(known.error());
-    span = block->span;
-    index = *known;
-    if (span->use == Span::Use::kSlab) {
-      if (to.count > span->slot_bytes) {
+    auto found = arena_.find(address, bytes);
+    if (!found) return GrowError(found.error());
+    auto index = arena_.streams().index_of(stream);
+    if (!index) return GrowError(index.error());
+    Span& span = *found->span;
+    if (span.use == Span::Use::kSlab) {
+      if (to.count > span.slot_bytes) {
         return GrowError(
             {Code::kAborted, "a block of up to 16 KiB cannot become larger than its size class of " +
-                                 to_string(Bytes{span->slot_bytes}) + "; give blocks that are to grow room"});
+                                 to_string(Bytes{span.slot_bytes}) + "; give blocks that are to grow room"});
       }
-      block->slot->set(block->word.without_bytes().with_bytes(to.count));
+      found->block.slot->set(found->word.without_bytes().with_bytes(to.count));
       return {};
     }
-    arena_.streams().hold(index);
-    held = index;
+    const std::uint64_t takes = rounded_up(to.count, kQuantum);
+    if (takes <= span.bytes) {
+      arena_.resize(span, to.count, *index);
+      return {};
+    }
+    need.bytes = takes - span.bytes;
+    need.stream = *index;
+    need.beside = &span;
+    arena_.streams().hold(*index);
   }
-  return extend_span(*span, to, index, cache);
-}
-
-Result<void, GrowError> Engine::extend_span(Span& span, Bytes to, StreamIndex stream, ThreadCache* cache) {
-  const std::uint64_t takes = rounded_up(to.count, kQuantum);
-  if (takes > span.bytes) {
-    const Need need{.kind = Need::Kind::kAfter,
-                    .bytes = takes - span.bytes,
-                    .stream = stream,
-                    .block = &span,
-                    .wait = options_.wait};
-    if (auto more = satisfy(need, cache); !more) return more.error();
-  }
-  const MutexLock lock(lock_);
-  if (closed_.load()) return GrowError(is_closed());
-  const BlockWord word = span.own.get();
-  const bool shorter = takes < span.bytes && to.count < span.requested;
-  if (shorter && !word.has_recorded_streams()) arena_.shrink(span, takes, stream);
-  span.requested = to.count;
-  span.size_class = kNoClass;  // its size is no longer that of a class
-  span.own.set(word.without_bytes());
-  return {};
+  const auto finish = [&](Result<Span*, GrowError> span)
+                          GPUMEM_REQUIRES(lock_) -> Result<Address, GrowError> {
+    if (!span) return span.error();
+    arena_.resize(**span, to.count, need.stream);
+    return address;
+  };
+  auto done = satisfy(need, cache, std::ref(finish));
+  return done ? Result<void, GrowError>() : done.error();
 }
 
 Result<Backing::HandleBytes> Engine::export_handle(Address address, Bytes offset, Bytes bytes,

@@ -1,5 +1,9 @@
 #pragma once
+#include <algorithm>
+#include <array>
 #include <atomic>
+#include <chrono>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -7,17 +11,48 @@
 
 #include "base/mutex.h"
 #include "client/allocator/arena.h"
-#include "client/allocator/idle_tracker.h"
 #include "client/background_task.h"
 #include "gpumem/options.h"
 #include "gpumem/statistics.h"
 
 namespace gpumem::allocator {
 
+/// Finds how much free memory has been idle for long enough to be returned: the least that was free between
+/// ticks, over a window of ticks.
+class IdleTracker {
+ public:
+  using Clock = std::chrono::steady_clock;
+  static constexpr int kTicks = 8;   ///< in the idle time
+  static constexpr int kWindow = 5;  ///< ticks that count; the others leave time to flush idle thread caches
+  static constexpr int kCacheTicks = 2;  ///< after which a cache counts as idle
+
+  explicit IdleTracker(std::chrono::milliseconds idle) : tick_(idle / kTicks) {}
+
+  bool is_due(Clock::time_point now) const { return now >= next_; }
+  /// `low_water`  the least that was free since the last call. Returns what was free during the whole window.
+  std::uint64_t tick(Clock::time_point now, std::uint64_t low_water) {
+    next_ = now + tick_;
+    low_[at_++ % low_.size()] = low_water;
+    return at_ < low_.size() ? 0 : *std::ranges::min_element(low_);
+  }
+
+ private:
+  const std::chrono::nanoseconds tick_;
+  Clock::time_point next_{};
+  std::array<std::uint64_t, kWindow> low_{};
+  std::size_t at_ = 0;
+};
+
 struct EngineOptions {
   std::chrono::milliseconds wait{0};
   std::chrono::milliseconds idle{2'000};
   bool background_task = true;  ///< returns idle memory; tests may do without
+};
+
+/// How long a call may wait.
+struct Patience {
+  std::optional<std::chrono::milliseconds> wait;  ///< for memory that others hold; none: as EngineOptions
+  std::chrono::nanoseconds taken{0};              ///< of the broker's timeout, before the call
 };
 
 /// The implementation of Allocator, over any backing: an arena, its one lock, and when it grows and shrinks.
@@ -49,12 +84,8 @@ class Engine {
   }
 
   // As Allocator's.
-  Result<Address, GrowError> allocate(Bytes bytes, StreamHandle stream, const Placement& placement = {}) {
-    return allocate(bytes, stream, placement, options_.wait);
-  }
-  /// The same, waiting for as long as `wait` in place of what the options say.
-  Result<Address, GrowError> allocate(Bytes bytes, StreamHandle stream, const Placement& placement,
-                                      std::chrono::milliseconds wait);
+  Result<Address, GrowError> allocate(Bytes bytes, StreamHandle stream, const Placement& placement = {},
+                                      const Patience& patience = {});
   Result<void> deallocate(Address address, Bytes bytes, StreamHandle stream);
   Result<void, GrowError> extend(Address address, Bytes bytes, Bytes to, StreamHandle stream);
   Result<void> record_stream(Address address, StreamHandle stream);
@@ -72,9 +103,8 @@ class Engine {
                                              const ExportOptions& options);
   /// From now on the device with `ordinal`, a peer, may use the blocks, too.   Errors  the driver's.
   Result<void> allow(int ordinal);
-  Result<void> close();
-  /// As close, even while blocks are in use.
-  Result<void> end();
+  /// `only_unused`  refuses while blocks are in use.
+  Result<void> close(bool only_unused = true);
 
   /// Committed memory in wholly free extents and in caches, for answering pressure. Never waits.
   Bytes surplus() const;
@@ -83,67 +113,47 @@ class Engine {
   /// Removes `cache`, whose owner, the calling thread, ends. Calls no driver.
   void retire(ThreadCache& cache);
 
-  /// An object that ends when this is closed or destroyed, before the backing.
-  struct Attachment {
-    virtual ~Attachment() = default;
-  };
-  void attach(std::unique_ptr<Attachment> attachment) { attachment_ = std::move(attachment); }
+  /// `attachment` ends when this is closed or destroyed, before the backing.
+  void attach(std::shared_ptr<void> attachment) { attachment_ = std::move(attachment); }
 
   /// Whether `address` is one of the addresses that blocks of this engine can have.
-  bool has_address(Address address) const { return address - base_ < addresses_.count; }
-
-  Bytes limit() const { return limit_; }
-  Bytes granularity() const { return {unit_}; }
-  const std::string& device() const { return device_; }
-  int ordinal() const { return ordinal_; }
+  bool has_address(Address address) const { return address - properties_.base < properties_.addresses.count; }
+  const Backing::Properties& properties() const { return properties_; }
 
  private:
   using Clock = std::chrono::steady_clock;
 
   bool is_usable() const;  ///< as usable(), without a message
   Result<void> usable() const;
-  /// Errors  kFailedPrecondition (closed); as Streams::index_of.
-  Result<StreamIndex> stream_of(StreamHandle stream) GPUMEM_REQUIRES(lock_);
   /// The calling thread's cache, made at the first call. Null if it can have none.
   ThreadCache* own_cache();
-
-  /// Calls `end` when its scope is left, by an exception (no host memory) too.
-  template <class End>
-  struct [[nodiscard]] OnExit {
-    End end;
-    ~OnExit() { end(); }
-  };
-  template <class End>
-  OnExit(End) -> OnExit<End>;  // which clang 14 does not find by itself
-  /// A call holds the stream no more.   `stream`  or kNoStream: none was held.
-  void let_go(StreamIndex stream);
 
   // engine.cc: blocks.
   /// Errors  kInvalidArgument, kResourceExhausted: such a block can never be had.
   Result<void> check(const BlockRequest& request) const;
   Result<Address, GrowError> allocate_slowly(const BlockRequest& request, StreamHandle stream,
-                                             std::chrono::milliseconds wait, ThreadCache* cache);
-  /// The stream in whose order a block is freed that the caller frees on `stream`. Errors  as stream_of.
+                                             const Patience& patience, ThreadCache* cache);
+  /// The stream in whose order a block is freed that the caller frees on `stream`. Errors  as
+  /// Streams::index_of.
   Result<StreamIndex> order_of_free(StreamHandle stream, StreamIndex allocated_on) GPUMEM_REQUIRES(lock_);
-  Result<void, GrowError> extend_span(Span& span, Bytes to, StreamIndex stream, ThreadCache* cache);
 
   // engine_growth.cc: what an arena cannot do alone.
-  /// As Arena::find_span, with as much more memory as that takes.   Blocks  while the backing lends memory.
-  Result<Span*, GrowError> satisfy(const Need& need, ThreadCache* cache);
-  Result<void, GrowError> obtain(const Need& need, const GrowthQueue::Waiter& waiter,
-                                 Clock::time_point deadline);
+  /// As Arena::find_span, with as much more memory as that takes. Answers what `finish` makes of the span,
+  /// under the lock. The caller has held the need's stream; it is let go.   Blocks  while the backing lends
+  /// memory.
+  using Finish = std::function<Result<Address, GrowError>(Result<Span*, GrowError>)>;
+  Result<Address, GrowError> satisfy(Need need, ThreadCache* cache, const Finish& finish);
+  struct Leave;
+  /// A refusal is noted in `need`: what it has taken of the timeout.
+  Result<void, GrowError> obtain(Need& need, const GrowthQueue::Waiter& waiter, Clock::time_point deadline);
   Backing::Request request_for(std::uint64_t missing) const GPUMEM_REQUIRES(lock_);
-  /// Ends the waiter's turn, and its wait.
-  void leave(GrowthQueue::Waiter& waiter);
   void wait_for_all();
   /// `port`  the marks' own. It is kept alive by the caller. False: not all could be waited for.
   bool wait_for(std::vector<Streams::Awaited> awaited, StreamPort& port);
 
   // engine_upkeep.cc: giving back, closing.
-  Bytes trim_now(Bytes bytes);
-  /// Errors  kFailedPrecondition: already closed; `only_unused`, and blocks are in use.
-  Result<void> shut_down(bool only_unused);
   /// The first step: from now on every call is refused. Returns how many blocks are still in use.
+  /// Errors  kFailedPrecondition: already closed; `only_unused`, and blocks are in use.
   Result<std::uint64_t> refuse_calls(bool only_unused) GPUMEM_REQUIRES(lock_);
   /// The last step: returns everything or, unless the `work` is done, what none of it can use.
   Result<void> give_all_back(const Result<void>& work);
@@ -153,11 +163,7 @@ class Engine {
   // Null once closed. Code that uses one without the lock holds its own shared_ptr.
   std::shared_ptr<Backing> backing_;
   std::shared_ptr<StreamPort> port_;
-  const Address base_;
-  const Bytes addresses_;
-  const Bytes limit_;
-  const std::string device_;
-  const int ordinal_;
+  const Backing::Properties properties_;
   AllocatorNumber number_;
   const std::shared_ptr<ThreadCache::EngineRef> engine_ref_;
   const std::uint64_t unit_;
@@ -170,7 +176,7 @@ class Engine {
   Arena arena_ GPUMEM_GUARDED_BY(lock_);
   std::vector<std::string> tags_ GPUMEM_GUARDED_BY(lock_);
   IdleTracker idle_ GPUMEM_GUARDED_BY(lock_);
-  std::unique_ptr<Attachment> attachment_;
+  std::shared_ptr<void> attachment_;
   std::optional<client::BackgroundTask> background_task_;
 };
 

@@ -15,7 +15,7 @@ constexpr std::uint64_t kGrowthPart = 8;
 constexpr std::uint64_t kLargeGrowthPart = 4;
 constexpr std::uint64_t kLargeGrowth = mebibytes(32).count;
 // A growth requests up to this part of what is committed, even if less is missing.
-constexpr std::uint64_t kBatchPart = 512;
+constexpr std::uint64_t kRequestPart = 512;
 // Each round waits for all streams. Other threads may add work without end, so the rounds are bounded.
 constexpr int kMostRounds = 4;
 // Longer than any real wait, and short enough to be added to a point in time.
@@ -23,17 +23,33 @@ constexpr std::chrono::hours kLongestWait{24 * 365};
 
 }  // namespace
 
-Result<Span*, GrowError> Engine::satisfy(const Need& need, ThreadCache* cache) {
+/// Ends the waiter's turn and its wait, and lets the stream go: after an exception (no host memory), too.
+struct Engine::Leave {
+  Engine& of;
+  GrowthQueue::Waiter& waiter;
+  StreamIndex held;
+  ~Leave() {
+    const MutexLock lock(of.lock_);
+    Arena& arena = of.arena_;
+    arena.streams().let_go(held);
+    arena.queue().end_turn(waiter);
+    arena.queue().leave(waiter);
+    if (arena.caches().are_stopped() && arena.queue().is_empty() && !of.closed_.load())
+      arena.caches().resume();
+  }
+};
+
+Result<Address, GrowError> Engine::satisfy(Need need, ThreadCache* cache, const Finish& finish) {
   const auto deadline = Clock::now() + std::min<std::chrono::milliseconds>(need.wait, kLongestWait);
   GrowthQueue::Waiter waiter{.bytes = need.bytes};
-  const OnExit leaves{[&] { leave(waiter); }};
+  const Leave leaves{*this, waiter, need.stream};
   std::optional<GrowError> refused;
   bool last_resort = false;
   for (bool last_look = false;;) {
     {
       const MutexLock lock(lock_);
       auto done = closed_.load() ? GrowError(usable().error()) : arena_.find_span(need, cache);
-      if (!done || *done != nullptr || last_look) return !done || *done != nullptr ? done : *refused;
+      if (!done || *done != nullptr || last_look) return finish(!done || *done != nullptr ? done : *refused);
       if (last_resort && refused && !waiter.waits && need.wait.count() > 0) {
         arena_.queue().begin_to_wait(waiter);
         arena_.caches().stop();  // until nobody waits, no block goes where the waiter would not see it
@@ -59,14 +75,7 @@ Result<Span*, GrowError> Engine::satisfy(const Need& need, ThreadCache* cache) {
   }
 }
 
-void Engine::leave(GrowthQueue::Waiter& waiter) {
-  const MutexLock lock(lock_);
-  arena_.queue().end_turn(waiter);
-  arena_.queue().leave(waiter);
-  if (arena_.caches().are_stopped() && arena_.queue().is_empty() && !closed_.load()) arena_.caches().resume();
-}
-
-Result<void, GrowError> Engine::obtain(const Need& need, const GrowthQueue::Waiter& waiter,
+Result<void, GrowError> Engine::obtain(Need& need, const GrowthQueue::Waiter& waiter,
                                        Clock::time_point deadline) {
   Backing::Request request;
   std::shared_ptr<Backing> backing;
@@ -83,8 +92,11 @@ Result<void, GrowError> Engine::obtain(const Need& need, const GrowthQueue::Wait
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
     if (waiter.waits) request.wait = std::max(left, std::chrono::milliseconds::zero());
     request.stop = waiter.stop.get_token();
+    request.taken = need.taken;
   }
+  const Clock::time_point begun = Clock::now();
   auto lent = backing->obtain(request);
+  if (!lent && !waiter.waits) need.taken += Clock::now() - begun;
   const MutexLock lock(lock_);
   arena_.queue().end_turn(waiter);
   if (!lent) {
@@ -100,10 +112,10 @@ Backing::Request Engine::request_for(std::uint64_t missing) const {
   const auto units = [this](std::uint64_t bytes) { return std::max(bytes / unit_ * unit_, unit_); };
   const Bytes held = arena_.extents().committed();
   const std::uint64_t committed = held.count;
-  const std::uint64_t left = limit_.minus(held).count / unit_ * unit_;
+  const std::uint64_t left = properties_.limit.minus(held).count / unit_ * unit_;
   Backing::Request request;
   request.least = {missing};
-  request.most = {std::max(missing, std::min(units(committed / kBatchPart), left))};
+  request.most = {std::max(missing, std::min(units(committed / kRequestPart), left))};
   const std::uint64_t part = missing < kLargeGrowth ? kGrowthPart : kLargeGrowthPart;
   request.largest = {units(std::max((committed + missing) / kExtentPart, missing / part))};
   return request;
@@ -122,7 +134,7 @@ void Engine::wait_for_all() {
       if (closed_.load()) return;
       port = port_;
       arena_.caches().flush();
-      awaited = arena_.awaited();
+      awaited = arena_.streams().awaited();
     }
     if (awaited.empty()) return;
     wait_for(std::move(awaited), *port);

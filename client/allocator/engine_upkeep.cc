@@ -32,7 +32,7 @@ void Engine::background_tick(Clock::time_point now) {
     if (is_due || !arena_.queue().is_empty())
       arena_.poll();  // who waits may need what the device has finished
     if (is_due) {
-      arena_.caches().age();
+      arena_.caches().age(IdleTracker::kCacheTicks);
       const std::uint64_t low = arena_.heap().take_low_water() + arena_.extents().spare().count;
       const std::uint64_t unneeded = idle_.tick(now, low) / unit_ * unit_;
       if (unneeded != 0) idle = arena_.extents().take_free(unneeded, unneeded);
@@ -53,22 +53,18 @@ Result<Bytes> Engine::trim(Bytes bytes) {
   auto given = trim_unused(bytes);
   if (!given || *given >= bytes || closing_.load() != 0) return given;
   wait_for_all();
-  return *given + trim_now(bytes.minus(*given));
+  return *given + trim_unused(bytes.minus(*given)).value_or({});  // none if it was closed meanwhile
 }
 
 Result<Bytes> Engine::trim_unused(Bytes bytes) {
   if (auto can = usable(); !can) return can.error();
   if (closing_.load() != 0) return Bytes{};  // who closes gives everything back
-  return trim_now(bytes);
-}
-
-Bytes Engine::trim_now(Bytes bytes) {
   std::shared_ptr<Backing> backing;
   std::vector<Extent> extents;
   Bytes given;
   {
     const MutexLock lock(lock_);
-    if (closed_.load()) return {};
+    if (closed_.load()) return Bytes{};
     backing = backing_;
     arena_.caches().flush();
     arena_.poll();
@@ -81,16 +77,6 @@ Bytes Engine::trim_now(Bytes bytes) {
 }
 
 // ---- Closing ----
-
-Result<void> Engine::close() {
-  if (auto can = usable(); !can) return can;
-  return shut_down(true);
-}
-
-Result<void> Engine::end() {
-  if (auto can = usable(); !can) return can;
-  return shut_down(false);
-}
 
 // The caches stay stopped for good, so every later call takes the lock and sees closed_.
 Result<std::uint64_t> Engine::refuse_calls(bool only_unused) {
@@ -111,7 +97,8 @@ Result<std::uint64_t> Engine::refuse_calls(bool only_unused) {
   return left;
 }
 
-Result<void> Engine::shut_down(bool only_unused) {
+Result<void> Engine::close(bool only_unused) {
+  if (auto can = usable(); !can) return can;
   std::vector<Streams::Awaited> awaited;
   std::shared_ptr<StreamPort> waited_on;
   bool is_covered = false;  // by marks: all work that may use the memory
@@ -122,7 +109,7 @@ Result<void> Engine::shut_down(bool only_unused) {
     auto refused = refuse_calls(only_unused);
     if (!refused) return refused.error();
     waited_on = port_;
-    awaited = arena_.awaited();
+    awaited = arena_.streams().awaited();
     // Work of any stream may use blocks that are left, and their own streams may have ended.
     is_covered = *refused == 0 && !arena_.streams().has_unmarked();
   }
@@ -146,7 +133,6 @@ Result<void> Engine::give_all_back(const Result<void>& work) {
     arena_.queue().drain(lock_);
     all = work ? arena_.extents().take_all() : arena_.extents().take_free(kUnknownSize.count);
     kept = arena_.extents().committed();
-    map_.clear();
     arena_.streams().drop_marks();
     backing.swap(backing_);
     port.swap(port_);

@@ -7,18 +7,17 @@ namespace gpumem::allocator {
 ExtentHeap::ExtentHeap(Backing& backing, Heap& heap)
     : backing_(backing),
       heap_(heap),
-      unit_(backing.granularity().count),
-      most_aliases_(backing.addresses().count / 4),
-      space_(backing.base(), backing.addresses()) {}
+      unit_(backing.properties().granularity.count),
+      most_aliases_(backing.properties().addresses.count / 4) {}
 
 Bytes ExtentHeap::returnable() const {
   Bytes sum = spare_bytes_;
-  auto streams = heap_.streams();
+  auto streams = heap_.free_spans().streams();
   streams.push_back(kNoStream);
   for (const StreamIndex stream : streams) {
-    for (const Span& span : heap_.long_spans_of(stream)) {
-      sum += {space_.whole_within(span.base, span.end()).bytes()};
-    }
+    heap_.free_spans().each_long(stream, [&](const Span& span) {
+      each_within(span, [&sum](Address, const Extent& extent) { sum += extent.size; });
+    });
   }
   return sum;
 }
@@ -33,57 +32,43 @@ void ExtentHeap::add(std::vector<Extent> extents) {
 ExtentHeap::Plan ExtentHeap::plan_span(std::uint64_t bytes, StreamIndex stream) const {
   const auto plan_for = [&](const Site& site) {
     if (site.maps == 0) return Plan{};
-    Plan plan = choose_for(site.maps, site.gap.bytes(), stream, site.before, site.after);
-    plan.at = site.at_end ? site.gap.to - plan.bytes : site.gap.from;
+    Plan plan = choose_for(site.maps, site.gap->bytes, stream, site.before, site.after);
+    plan.at = site.before == nullptr && site.after != nullptr ? site.gap->end() - plan.bytes : site.gap->base;
     const bool takes_after = site.after != nullptr && site.after->stream != kNoStream;
     plan.owner = takes_after ? site.after : site.before;
     return plan;
   };
   Plan best = plan_for(best_site(bytes, stream));
-  if (best.missing == 0) return best;
+  FreeSet& gaps = heap_.free_spans().gaps();
+  if (best.missing == 0 || gaps.empty()) return best;
   // The available extents may be too large for that gap.
-  Plan wide = plan_for(site_of(space_.largest_gap(), bytes, stream));
+  Plan wide = plan_for(site_of(*gaps.rbegin(), bytes, stream));
   return wide.at != 0 && wide.missing < best.missing ? wide : best;
 }
 
 ExtentHeap::Plan ExtentHeap::plan_after(const Span& block, std::uint64_t bytes, StreamIndex stream) const {
-  const Span* after = block.after;
-  if (after != nullptr && (!after->is_free() || (after->stream != kNoStream && after->stream != stream))) {
-    return {};
-  }
+  const Span* after = block.after->is_free() ? block.after : nullptr;
+  if (after != nullptr && after->stream != kNoStream && after->stream != stream) return {};
   const std::uint64_t there = after != nullptr ? after->bytes : 0;
-  const Address at = block.end() + there;
+  Span* const next = after != nullptr ? after->after : block.after;
   Plan plan;
-  plan.at = at;
+  plan.at = next->base;
   if (there >= bytes) return plan;
-  const bool enclosed = after != nullptr && after->after != nullptr;
-  const std::uint64_t outside = block.room_end != 0 ? block.room_end - at : space_.gap_at(at).bytes();
-  const std::uint64_t most = enclosed ? 0 : outside;
+  const bool in_room = block.has_room && next->use == Span::Use::kReserved;
+  const std::uint64_t most = in_room ? next->bytes - unit_ : next->is_gap() ? next->bytes : 0;
   if (rounded_up(bytes - there, unit_) > most) return {};
   plan = choose_for(bytes - there, most, kNoStream, after);
-  plan.at = at;
+  plan.at = next->base;
+  plan.room = in_room ? next : nullptr;
   plan.owner = after;
   return plan;
 }
 
-ExtentHeap::Plan ExtentHeap::plan_at(Address at, std::uint64_t bytes, std::uint64_t room) const {
-  Plan plan = choose_for(bytes, room);
-  plan.at = at;
+ExtentHeap::Plan ExtentHeap::plan_room(Span& room, std::uint64_t bytes) const {
+  Plan plan = choose_for(bytes, room.bytes - 2 * unit_);
+  plan.at = room.base + unit_;
+  plan.room = &room;
   return plan;
-}
-
-Address ExtentHeap::reserve_room(std::uint64_t bytes) {
-  const std::uint64_t kept = bytes + 2 * unit_;
-  const AddressSpace::Range gap = space_.largest_gap();
-  if (gap.bytes() < kept + unit_) return 0;
-  const Address at = gap.to - kept;  // at the end: blocks without room grow from the front
-  space_.reserve(at, kept);
-  return at + unit_;
-}
-
-void ExtentHeap::release_room(Address from, Address end, Address to) {
-  space_.release(from - unit_, unit_);
-  space_.release(end, to + unit_ - end);
 }
 
 // If work of a stream may still use an extent or the adjacent free span, the new span belongs to that stream.
@@ -101,86 +86,87 @@ Result<void> ExtentHeap::make(Plan plan) {
     used.push_back(source);
   }
   std::erase_if(plan.sources, [](const Source& source) { return source.is_used(); });
-  auto extents = gather(std::move(plan.sources));
+  auto extents = gather(plan.sources);
   if (!extents) return extents.error();
-  const auto gathered = static_cast<std::ptrdiff_t>(extents->size());
+  const std::size_t gathered = extents->size();
   for (const Source& source : used) extents->push_back(source.extent);
   if (auto mapped = backing_.map(plan.at, *extents); !mapped) {
-    add({extents->begin(), extents->begin() + gathered});
+    extents->resize(gathered);
+    add(std::move(*extents));
     return mapped;
   }
-  leave(std::move(used));
-  space_.map(plan.at, *extents);
-  heap_.add(plan.at, plan.bytes, stream, epoch);
+  leave(runs_of(std::move(used)));
+  Address at = plan.at;
+  for (const Extent& extent : *extents) {
+    mapped_.emplace(at, extent);
+    at += extent.size.count;
+  }
+  mapped_bytes_ += {plan.bytes};
+  heap_.add(plan.room != nullptr ? *plan.room : heap_.gap_around(plan.at), plan.at, plan.bytes, stream,
+            epoch);
   return {};
 }
 
-// From the highest address down, so that cutting a span does not change the start of its rest.
-void ExtentHeap::leave(std::vector<Source> used) {
-  std::ranges::sort(used, std::ranges::greater(), &Source::at);
-  const Span* last = nullptr;
-  for (const auto& [extent, span, at] : used) {
-    const AddressSpace::Range range{at, at + extent.size.count};
-    if (span != last || aliases_.back().range.from != range.to) {
-      aliases_.push_back({{range.to, range.to}, {}, span->stream, span->epoch});
-    }
-    last = span;
-    aliases_.back().range.from = at;
-    aliases_.back().extents.push_back(extent);
-    aliased_.insert(extent.id);
-    alias_bytes_ += extent.size.count;
-    heap_.cut(*span, range.from, range.to);
-    space_.take_out(range);
+void ExtentHeap::leave(std::vector<Run> used) {
+  for (Run& run : used) {
+    take_out(run.from, run.bytes);
+    for (const Extent& extent : run.extents) aliased_.insert(extent.id);
+    alias_bytes_ += run.bytes;
+    run.span = &heap_.cut_reserved(*run.span, run.from, run.bytes);
+    aliases_.push_back(std::move(run));
   }
 }
 
-bool ExtentHeap::unmap_alias(const Alias& alias) {
-  if (!backing_.unmap(alias.range.from, {alias.range.bytes()})) return false;
-  space_.release(alias.range.from, alias.range.bytes());
+bool ExtentHeap::unmap_alias(const Run& alias) {
+  if (!backing_.unmap(alias.from, {alias.bytes})) return false;
+  heap_.release(*alias.span);
   for (const Extent& extent : alias.extents) aliased_.erase(aliased_.find(extent.id));
-  alias_bytes_ -= alias.range.bytes();
+  alias_bytes_ -= alias.bytes;
   return true;
+}
+
+void ExtentHeap::take_out(Address from, std::uint64_t bytes) {
+  mapped_.erase(mapped_.lower_bound(from), mapped_.lower_bound(from + bytes));
+  mapped_bytes_ -= {bytes};
 }
 
 // What the driver refuses to unmap is tried again at the next mark.
 void ExtentHeap::settle(StreamIndex stream, std::uint64_t epoch) {
-  std::erase_if(aliases_, [&](const Alias& alias) {
-    return alias.stream == stream && alias.epoch < epoch && unmap_alias(alias);
+  std::erase_if(aliases_, [&](const Run& alias) {
+    return alias.span->stream == stream && alias.span->epoch < epoch && unmap_alias(alias);
   });
 }
 
 // ---- Sites: where to map ----
 
 // Next to the free span on one side, or filling the gap to join both sides: whichever maps less.
-ExtentHeap::Site ExtentHeap::site_of(const AddressSpace::Range& gap, std::uint64_t bytes,
-                                     StreamIndex stream) const {
+ExtentHeap::Site ExtentHeap::site_of(Span& gap, std::uint64_t bytes, StreamIndex stream) const {
   const auto usable = [stream](Span* span) {
-    const bool ours = span != nullptr && span->is_free() && !span->small &&
-                      (span->stream == kNoStream || span->stream == stream);
+    const bool ours =
+        span->is_free() && !span->small && (span->stream == kNoStream || span->stream == stream);
     return ours ? span : nullptr;
   };
-  Span* before = usable(heap_.ending_at(gap.from));
-  Span* after = usable(heap_.beginning_at(gap.to));
+  Span* before = usable(gap.before);
+  Span* after = usable(gap.after);
   const std::uint64_t left = before != nullptr ? before->bytes : 0;
   const std::uint64_t right = after != nullptr ? after->bytes : 0;
   Site best;
   const auto consider = [&](const Site& site) {
-    if (site.maps <= gap.bytes() && (best.maps == 0 || site.maps < best.maps)) best = site;
+    if (site.maps <= gap.bytes && (best.maps == 0 || site.maps < best.maps)) best = site;
   };
-  if (left + gap.bytes() + right >= bytes) consider({gap, gap.bytes(), before, after, false});
-  if (left < bytes) consider({gap, rounded_up(bytes - left, unit_), before, nullptr, false});
-  if (right < bytes) consider({gap, rounded_up(bytes - right, unit_), nullptr, after, true});
+  if (left + gap.bytes + right >= bytes) consider({&gap, gap.bytes, before, after});
+  if (left < bytes) consider({&gap, rounded_up(bytes - left, unit_), before, nullptr});
+  if (right < bytes) consider({&gap, rounded_up(bytes - right, unit_), nullptr, after});
   return best;
 }
 
 // The site where least must be mapped. Among equals the widest gap, which leaves space to grow.
 ExtentHeap::Site ExtentHeap::best_site(std::uint64_t bytes, StreamIndex stream) const {
   Site best;
-  for (const auto& gap : space_.gaps()) {
-    const Site site = site_of(gap, bytes, stream);
-    if (site.maps == 0) continue;
-    const bool wider = site.maps == best.maps && site.gap.bytes() > best.gap.bytes();
-    if (best.maps == 0 || site.maps < best.maps || wider) best = site;
+  FreeSet& gaps = heap_.free_spans().gaps();
+  for (auto gap = gaps.rbegin(); gap != gaps.rend(); ++gap) {
+    const Site site = site_of(*gap, bytes, stream);
+    if (site.maps != 0 && (best.maps == 0 || site.maps < best.maps)) best = site;
   }
   return best;
 }
@@ -193,19 +179,14 @@ std::vector<ExtentHeap::Source> ExtentHeap::sources(StreamIndex stream, const Sp
                                                     const Span* also_excluded) const {
   std::vector<Source> found;
   if (stream == kNoStream) {
-    for (std::size_t i = 0; i < spare_.size(); ++i) found.push_back({spare_[i], nullptr, i});
+    for (const Extent& extent : spare_) found.push_back({extent});
   }
-  for (const Span& span : heap_.long_spans_of(stream)) {
-    if (&span == excluded || &span == also_excluded) continue;
-    const AddressSpace::Range range = space_.whole_within(span.base, span.end());
-    Address at = range.from;
-    for (const Extent& extent : space_.extents_in(range)) {
-      if (stream != kNoStream || !aliased_.contains(extent.id)) {
-        found.push_back({extent, const_cast<Span*>(&span), at});
-      }
-      at += extent.size.count;
-    }
-  }
+  heap_.free_spans().each_long(stream, [&](Span& span) {
+    if (&span == excluded || &span == also_excluded) return;
+    each_within(span, [&](Address at, const Extent& extent) {
+      if (stream != kNoStream || !aliased_.contains(extent.id)) found.push_back({extent, &span, at});
+    });
+  });
   return found;
 }
 
@@ -246,40 +227,41 @@ ExtentHeap::Plan ExtentHeap::choose_for(std::uint64_t bytes, std::uint64_t most,
 
 // ---- Remapping ----
 
-Result<std::vector<Extent>> ExtentHeap::gather(std::vector<Source> chosen) {
-  // From the highest address down, so that cutting a span does not change the start of its rest.
-  std::ranges::sort(chosen, [](const Source& a, const Source& b) {
-    return std::pair(a.span == nullptr, a.at) > std::pair(b.span == nullptr, b.at);
-  });
-  std::vector<Extent> gathered;
-  Result<void> unmapped;
-  for (std::size_t i = 0; i < chosen.size() && unmapped;) {
-    const Source& last = chosen[i++];
-    if (last.span == nullptr) {
-      gathered.push_back(std::exchange(spare_[last.at], spare_.back()));
-      spare_.pop_back();
-      spare_bytes_ -= gathered.back().size;
-      continue;
-    }
-    AddressSpace::Range range{last.at, last.at + last.extent.size.count};
-    for (; i < chosen.size() && chosen[i].span == last.span &&
-           chosen[i].at + chosen[i].extent.size.count == range.from;
-         ++i) {
-      range.from = chosen[i].at;
-    }
-    unmapped = unmap(*last.span, range, gathered);
+std::vector<ExtentHeap::Run> ExtentHeap::runs_of(std::vector<Source> sources) {
+  std::erase_if(sources, [](const Source& source) { return source.span == nullptr; });
+  std::ranges::sort(sources, std::ranges::greater(), &Source::at);
+  std::vector<Run> runs;
+  for (const auto& [extent, span, at] : sources) {
+    const Address end = at + extent.size.count;
+    if (runs.empty() || runs.back().span != span || runs.back().from != end)
+      runs.push_back({span, end, 0, {}});
+    runs.back().from = at;
+    runs.back().bytes += extent.size.count;
+    runs.back().extents.push_back(extent);
   }
-  if (unmapped) return gathered;
-  add(std::move(gathered));
-  return unmapped.error();
+  return runs;
 }
 
-Result<void> ExtentHeap::unmap(Span& span, const AddressSpace::Range& range, std::vector<Extent>& into) {
-  if (auto unmapped = backing_.unmap(range.from, Bytes{range.bytes()}); !unmapped) return unmapped;
-  heap_.cut(span, range.from, range.to);
-  const auto extents = space_.unmap(range);
-  into.insert(into.end(), extents.begin(), extents.end());
-  return {};
+Result<std::vector<Extent>> ExtentHeap::gather(const std::vector<Source>& chosen) {
+  std::vector<Extent> gathered;
+  for (const Run& run : runs_of(chosen)) {
+    if (auto unmapped = backing_.unmap(run.from, {run.bytes}); !unmapped) {
+      add(std::move(gathered));
+      return unmapped.error();
+    }
+    heap_.cut(*run.span, run.from, run.bytes);
+    take_out(run.from, run.bytes);
+    gathered.insert(gathered.end(), run.extents.begin(), run.extents.end());
+  }
+  std::unordered_set<std::uint64_t> taken;
+  for (const Source& source : chosen) {
+    if (source.span != nullptr) continue;
+    taken.insert(source.extent.id);
+    gathered.push_back(source.extent);
+    spare_bytes_ -= source.extent.size;
+  }
+  std::erase_if(spare_, [&taken](const Extent& extent) { return taken.contains(extent.id); });
+  return gathered;
 }
 
 std::vector<Extent> ExtentHeap::take_free(std::uint64_t bytes, std::uint64_t most) {
@@ -292,19 +274,21 @@ std::vector<Extent> ExtentHeap::take_free(std::uint64_t bytes, std::uint64_t mos
 std::vector<Extent> ExtentHeap::take_all() {
   std::vector<Extent> all = std::exchange(spare_, {});
   spare_bytes_ = {};
-  std::erase_if(aliases_, [this](const Alias& alias) { return unmap_alias(alias); });
-  const auto unmap = [&](const AddressSpace::Range& range) {
-    if (!backing_.unmap(range.from, Bytes{range.bytes()})) return false;
-    const auto extents = space_.unmap(range);
-    all.insert(all.end(), extents.begin(), extents.end());
+  std::erase_if(aliases_, [this](const Run& alias) { return unmap_alias(alias); });
+  const auto take = [&](auto first, auto last, Address end) {
+    if (!backing_.unmap(first->first, {end - first->first})) return false;
+    for (auto at = first; at != last; ++at) all.push_back(at->second);
+    take_out(first->first, end - first->first);
     return true;
   };
-  for (const AddressSpace::Range& range : space_.segments()) {
-    if (unmap(range)) continue;
-    Address at = range.from;
-    for (const Extent& extent : space_.extents_in(range)) {  // unmap extent by extent what the driver allows
-      (void)unmap({at, at + extent.size.count});
-      at += extent.size.count;
+  for (auto at = mapped_.begin(); at != mapped_.end();) {
+    auto first = at;
+    Address end = at->first;
+    for (; at != mapped_.end() && at->first == end; ++at) end += at->second.size.count;
+    if (take(first, at, end)) continue;
+    while (first != at) {  // extent by extent what the driver allows
+      const auto one = first++;
+      (void)take(one, first, one->first + one->second.size.count);
     }
   }
   std::erase_if(all, [this](const Extent& extent) {

@@ -1,11 +1,11 @@
 #pragma once
 #include <cstdint>
 #include <limits>
+#include <map>
 #include <optional>
 #include <unordered_set>
 #include <vector>
 
-#include "client/allocator/address_space.h"
 #include "client/allocator/backing.h"
 #include "client/allocator/heap.h"
 
@@ -21,7 +21,7 @@ class ExtentHeap {
   ExtentHeap(Backing& backing, Heap& heap);
 
   /// Committed: mapped and spare.
-  Bytes committed() const { return space_.mapped() + spare_bytes_; }
+  Bytes committed() const { return mapped_bytes_ + spare_bytes_; }
   /// The part that is not mapped.
   Bytes spare() const { return spare_bytes_; }
   /// Bytes in extents that are spare or lie wholly within free spans, even if work may still use them.
@@ -38,12 +38,13 @@ class ExtentHeap {
   struct Source {
     Extent extent;
     Span* span = nullptr;  ///< null: not mapped
-    Address at = 0;        ///< or the place in spare_
+    Address at = 0;        ///< if it is mapped
     bool is_used() const { return span != nullptr && span->stream != kNoStream; }
   };
   /// How a free span can be made. Valid until anything changes.
   struct Plan {
     Address at = 0;               ///< where to map; zero: there are no addresses
+    Span* room = nullptr;         ///< the reserved span that `at` lies in; null: a gap
     const Span* owner = nullptr;  ///< the adjacent free span, or null
     std::vector<Source> sources;  ///< none: the span is there already
     std::uint64_t bytes = 0;      ///< of these
@@ -54,17 +55,11 @@ class ExtentHeap {
   /// The same directly after `block`, in its gap or its room. The span after it is in no unit for small
   /// spans.
   Plan plan_after(const Span& block, std::uint64_t bytes, StreamIndex stream) const;
-  /// The same at `at`, the beginning of `room` bytes.
-  Plan plan_at(Address at, std::uint64_t bytes, std::uint64_t room) const;
+  /// The same at the beginning of `room`, reserved addresses.
+  Plan plan_room(Span& room, std::uint64_t bytes) const;
   /// Carries `plan` out, for which nothing is missing.
   /// Errors  kResourceExhausted: no addresses; the driver's. No memory is lost.
   Result<void> make(Plan plan);
-
-  /// Reserves `bytes` of addresses with an unmapped gap on either side. Returns the first address, or zero
-  /// if there are none.
-  Address reserve_room(std::uint64_t bytes);
-  /// Releases the unmapped part of the room [from, to), which begins at `end`.
-  void release_room(Address from, Address end, Address to);
 
   /// Unmaps and removes extents that no work uses, at least `bytes` if there are as many, but at most `most`.
   /// For giving back.
@@ -77,41 +72,55 @@ class ExtentHeap {
  private:
   /// A place in a gap for newly mapped memory, and the adjacent free spans that it merges with.
   struct Site {
-    AddressSpace::Range gap;
+    Span* gap = nullptr;
     std::uint64_t maps = 0;  ///< bytes to map; the whole gap joins both sides
     Span* before = nullptr;  ///< used, or null
     Span* after = nullptr;
-    bool at_end = false;  ///< mapped at the gap's end, before `after`
   };
-  struct Alias {
-    AddressSpace::Range range;
+  /// Adjacent extents of one free span, or an alias, which is a reserved span with the stream and the epoch
+  /// of the work.
+  struct Run {
+    Span* span = nullptr;
+    Address from = 0;
+    std::uint64_t bytes = 0;
     std::vector<Extent> extents;
-    StreamIndex stream = kNoStream;
-    std::uint64_t epoch = 0;  ///< as Span's
   };
   Site best_site(std::uint64_t bytes, StreamIndex stream) const;
-  Site site_of(const AddressSpace::Range& gap, std::uint64_t bytes, StreamIndex stream) const;
+  Site site_of(Span& gap, std::uint64_t bytes, StreamIndex stream) const;
   std::vector<Source> sources(StreamIndex stream, const Span* excluded, const Span* also_excluded) const;
   static Plan choose(std::vector<Source> sources, std::uint64_t bytes, std::uint64_t most);
   /// Extents of at least `bytes`, if nothing is missing, and of at most `most`. Some that the work of
   /// `stream` uses are among them if the others do not suffice.
   Plan choose_for(std::uint64_t bytes, std::uint64_t most, StreamIndex stream = kNoStream,
                   const Span* excluded = nullptr, const Span* also_excluded = nullptr) const;
+  /// The mapped ones of `sources`, from the highest address down, so that cutting a run out of its span does
+  /// not change where the rest begins.
+  static std::vector<Run> runs_of(std::vector<Source> sources);
   /// Unmaps the mapped extents of `chosen`, which no work uses. Returns all of `chosen`.
-  Result<std::vector<Extent>> gather(std::vector<Source> chosen);
-  Result<void> unmap(Span& span, const AddressSpace::Range& range, std::vector<Extent>& into);
+  Result<std::vector<Extent>> gather(const std::vector<Source>& chosen);
   /// Makes the mappings of `used` aliases.
-  void leave(std::vector<Source> used);
-  bool unmap_alias(const Alias& alias);
+  void leave(std::vector<Run> used);
+  bool unmap_alias(const Run& alias);
+  /// [from, from + bytes) is not mapped for blocks any more.
+  void take_out(Address from, std::uint64_t bytes);
+  /// Calls `visit` with the address and the extent of each that lies wholly within `span`.
+  template <class Visit>
+  void each_within(const Span& span, Visit visit) const {
+    for (auto at = mapped_.lower_bound(span.base);
+         at != mapped_.end() && at->first + at->second.size.count <= span.end(); ++at) {
+      visit(at->first, at->second);
+    }
+  }
 
   Backing& backing_;
   Heap& heap_;
   const std::uint64_t unit_;
   const std::uint64_t most_aliases_;  ///< bytes; the other addresses are for blocks
-  AddressSpace space_;
+  std::map<Address, Extent> mapped_;  ///< without aliases
+  Bytes mapped_bytes_;
   std::vector<Extent> spare_;
   Bytes spare_bytes_;
-  std::vector<Alias> aliases_;
+  std::vector<Run> aliases_;
   std::uint64_t alias_bytes_ = 0;
   std::unordered_multiset<std::uint64_t> aliased_;  ///< ids of the extents that have aliases
   std::uint64_t moved_ = 0;

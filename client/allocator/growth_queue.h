@@ -2,9 +2,11 @@
 #include <chrono>
 #include <cstdint>
 #include <stop_token>
+#include <utility>
 #include <vector>
 
 #include "base/mutex.h"
+#include "base/not_cancelled.h"
 
 namespace gpumem::allocator {
 
@@ -15,29 +17,76 @@ class GrowthQueue {
  public:
   using Clock = std::chrono::steady_clock;
   struct Waiter {
-    std::uint64_t bytes = 0;  ///< that it needs
-    bool waits = false;       ///< for memory that others hold now
-    bool woken = false;       ///< there may be enough
-    std::stop_source stop{};  ///< calls its growth off
+    std::uint64_t bytes = 0;                  ///< that it needs
+    bool waits = false;                       ///< for memory that others hold now
+    bool woken = false;                       ///< there may be enough
+    std::stop_source stop{std::nostopstate};  ///< calls its growth off
   };
 
   /// Waits until the waiter may grow. False: look again, because it was woken, the deadline has passed, or
   /// this is closed.
-  bool take_turn(Waiter& waiter, Clock::time_point deadline, Mutex& lock) GPUMEM_REQUIRES(lock);
+  bool take_turn(Waiter& waiter, Clock::time_point deadline, Mutex& lock) GPUMEM_REQUIRES(lock) {
+    const NotCancelled whole;
+    const int asks = waiter.waits ? 0 : 1;
+    askers_ += asks;  // nothing below throws
+    bool mine = false;
+    while (!closed_ && !std::exchange(waiter.woken, false)) {
+      if (mine = may_grow(waiter); mine) break;
+      if (!waiter.waits) {
+        if (growing_ != nullptr && growing_->waits) growing_->stop.request_stop();
+        changed_.wait(lock);
+      } else if (Clock::now() < deadline) {
+        changed_.wait_until(lock, deadline);
+      } else {
+        break;
+      }
+    }
+    askers_ -= asks;
+    if (mine) {
+      waiter.stop = {};
+      growing_ = &waiter;
+    } else {
+      changed_.notify_all();
+    }
+    return mine;
+  }
   /// No effect if it is another one's turn.
-  void end_turn(const Waiter& waiter);
+  void end_turn(const Waiter& waiter) {
+    if (growing_ != &waiter) return;
+    growing_ = nullptr;
+    changed_.notify_all();
+  }
 
   /// The waiter waits for memory that others hold, until leave(). Any waiter may leave.
-  void begin_to_wait(Waiter& waiter);
-  void leave(Waiter& waiter);
+  void begin_to_wait(Waiter& waiter) {
+    waiter.waits = true;
+    waiters_.push_back(&waiter);
+  }
+  void leave(Waiter& waiter) {
+    if (std::erase(waiters_, &waiter) != 0) changed_.notify_all();
+  }
   bool is_empty() const { return waiters_.empty(); }
   /// Wakes the waiters that `free` bytes may be enough for.
-  void wake(std::uint64_t free);
+  void wake(std::uint64_t free) {
+    if (is_empty()) return;
+    for (Waiter* waiter : waiters_) {
+      if (waiter->bytes > free) continue;
+      waiter->woken = true;
+      waiter->stop.request_stop();
+    }
+    changed_.notify_all();
+  }
 
   /// Calls the growth in progress off. From now on nobody gets a turn.
-  void close();
+  void close() {
+    closed_ = true;
+    if (growing_ != nullptr) growing_->stop.request_stop();
+    changed_.notify_all();
+  }
   /// Waits until nobody grows or waits.
-  void drain(Mutex& lock) GPUMEM_REQUIRES(lock);
+  void drain(Mutex& lock) GPUMEM_REQUIRES(lock) {
+    while (growing_ != nullptr || !is_empty()) changed_.wait(lock);
+  }
 
  private:
   bool may_grow(const Waiter& waiter) const { return growing_ == nullptr && (!waiter.waits || askers_ == 0); }

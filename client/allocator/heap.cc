@@ -1,79 +1,100 @@
 #include "client/allocator/heap.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "base/check.h"
 
 namespace gpumem::allocator {
 
+// A reserved span of no bytes at either end, so that each span has neighbours.
+Heap::Heap(Address base, Bytes addresses, std::uint64_t unit) : unit_(unit), free_(unit) {
+  Span& gap = make(base, addresses.count, Span::Use::kGap);
+  link(make(base, 0, Span::Use::kReserved), gap);
+  link(gap, make(gap.end(), 0, Span::Use::kReserved));
+  free_.insert(gap);
+}
+
 // ---- Mapping ----
 
-void Heap::add(Address at, std::uint64_t bytes, StreamIndex stream, std::uint64_t epoch) {
-  Span& span = make(at, bytes);
-  link(ending_at(at), &span);
-  link(&span, beginning_at(at + bytes));
-  if (span.before != nullptr) {
-    ends_.erase(at);
-  } else {
-    begins_[at] = &span;
-  }
-  if (span.after != nullptr) {
-    begins_.erase(span.end());
-  } else {
-    ends_[span.end()] = &span;
-  }
+void Heap::add(Span& into, Address at, std::uint64_t bytes, StreamIndex stream, std::uint64_t epoch) {
+  Span& span = carve(into, at, bytes);
+  span.use = Span::Use::kFree;
   free_bytes_ += bytes;
   free(span, stream, epoch);
 }
 
-void Heap::cut(Span& span, Address from, Address to) {
-  GPUMEM_CHECK(span.is_free() && span.base <= from && to <= span.end(), "only free memory is unmapped");
-  Span* out = &carve(span, from, to - from);
-  free_.remove(*out);
-  free_bytes_ -= out->bytes;
+Span& Heap::cut_reserved(Span& span, Address from, std::uint64_t bytes) {
+  GPUMEM_CHECK(span.is_free() && span.base <= from && from + bytes <= span.end(),
+               "only free memory is unmapped");
+  Span& out = carve(span, from, bytes);
+  free_bytes_ -= out.bytes;
   low_water_ = std::min(low_water_, free_bytes_);
-  if (out->before != nullptr) {
-    out->before->after = nullptr;
-    ends_[from] = out->before;
-  } else {
-    begins_.erase(from);
+  out.use = Span::Use::kReserved;
+  return out;
+}
+
+void Heap::cut(Span& span, Address from, std::uint64_t bytes) { release(cut_reserved(span, from, bytes)); }
+
+Span& Heap::gap_around(Address at) {
+  return *std::ranges::find_if(free_.gaps(),
+                               [at](const Span& gap) { return gap.base <= at && at < gap.end(); });
+}
+
+// At the end of the largest gap, because blocks without room grow from the front.
+Span* Heap::reserve(std::uint64_t bytes) {
+  const std::uint64_t kept = bytes + 2 * unit_;
+  FreeSet& gaps = free_.gaps();
+  if (gaps.empty() || gaps.rbegin()->bytes < kept + unit_) return nullptr;
+  Span& gap = *gaps.rbegin();
+  Span& reserved = carve(gap, gap.end() - kept, kept);
+  reserved.use = Span::Use::kReserved;
+  return &reserved;
+}
+
+void Heap::release(Span& reserved) {
+  reserved.use = Span::Use::kGap;
+  Span* whole = &reserved;
+  if (whole->before->is_gap()) {
+    whole = whole->before;
+    free_.remove(*whole);
+    join(*whole, reserved);
   }
-  if (out->after != nullptr) {
-    out->after->before = nullptr;
-    begins_[to] = out->after;
-  } else {
-    ends_.erase(to);
+  if (whole->after->is_gap()) {
+    free_.remove(*whole->after);
+    join(*whole, *whole->after);
   }
-  discard(*out);
+  free_.insert(*whole);
+}
+
+void Heap::release_room(Span& block) {
+  block.has_room = false;
+  release(*block.before);
+  release(*block.after);
 }
 
 // ---- Taking ----
 
 Span* Heap::take(std::uint64_t bytes, Cut cut, StreamIndex stream) {
-  Span* found = fit(bytes, cut, kNoStream);
-  if (stream != kNoStream) found = free_.better(fit(bytes, cut, stream), found, bytes, cut);
+  Span* found = free_.fit(bytes, cut, kNoStream);
+  if (stream != kNoStream) found = free_.better(free_.fit(bytes, cut, stream), found, bytes, cut);
   return found == nullptr ? nullptr : take_of(*found, bytes, cut);
 }
 
 Span* Heap::take_of(Span& span, std::uint64_t bytes, Cut cut) {
   Span& from = free_.is_small(bytes, cut) ? for_small(span) : span;
-  const Address at = free_.place(from, bytes, cut);
-  return use(at == from.base ? from : carve(from, at, from.end() - at), bytes);
+  return use(from, free_.place(from, bytes, cut), bytes);
 }
 
 Span& Heap::for_small(Span& span) {
   const Address at = free_.whole_unit(span);
   if (at == 0) return span;
   Span& unit = carve(span, at, unit_);
-  free_.remove(unit);
   unit.small = true;
   free_.insert(unit);
   return unit;
 }
 
 Span& Heap::carve(Span& span, Address from, std::uint64_t bytes) {
-  if (from == span.base && bytes == span.bytes) return span;
   Span* out = &span;
   free_.remove(span);
   if (from > span.base) {
@@ -81,34 +102,26 @@ Span& Heap::carve(Span& span, Address from, std::uint64_t bytes) {
     free_.insert(span);
   }
   if (bytes < out->bytes) free_.insert(split(*out, bytes));
-  free_.insert(*out);
   return *out;
 }
 
-Span* Heap::use(Span& span, std::uint64_t bytes) {
-  free_.remove(span);
-  if (span.bytes > bytes) free_.insert(split(span, bytes));
+Span* Heap::use(Span& span, Address from, std::uint64_t bytes) {
+  Span& used = carve(span, from, bytes);
   free_bytes_ -= bytes;
   used_bytes_ += bytes;
   low_water_ = std::min(low_water_, free_bytes_);
-  span.use = Span::Use::kBlock;
-  return &span;
+  used.use = Span::Use::kBlock;
+  return &used;
 }
 
-bool Heap::widen(Span& span, std::uint64_t bytes) {
+void Heap::widen(Span& span, std::uint64_t bytes) {
   Span* after = span.after;
-  if (after == nullptr || !after->is_free() || after->bytes < bytes) return false;
   if (span.small != after->small) open_unit(span.small ? span : *after);
-  join(span, *use(*after, bytes));
-  return true;
+  join(span, *use(*after, after->base, bytes));
 }
 
 void Heap::narrow(Span& span, std::uint64_t keep, StreamIndex stream, std::uint64_t epoch) {
-  Span& rest = split(span, keep);
-  used_bytes_ -= rest.bytes;
-  free_bytes_ += rest.bytes;
-  rest.use = Span::Use::kFree;
-  free(rest, stream, epoch);
+  free(split(span, keep), stream, epoch);
 }
 
 // ---- Freeing ----
@@ -123,7 +136,7 @@ void Heap::free(Span& span, StreamIndex stream, std::uint64_t epoch) {
   span.epoch = epoch;
   // A neighbour of no stream is merged too. It then waits for this stream until the next mark.
   const auto joins = [&span, stream, this](const Span* other) {
-    return other != nullptr && other->is_free() && (other->stream == stream || other->stream == kNoStream) &&
+    return other->is_free() && (other->stream == stream || other->stream == kNoStream) &&
            other->small == span.small && (!span.small || in_one_unit(*other, span));
   };
   Span* whole = &span;
@@ -150,19 +163,12 @@ void Heap::free(Span& span, StreamIndex stream, std::uint64_t epoch) {
   free_.insert(*whole);
 }
 
-void Heap::settle(StreamIndex stream, std::uint64_t epoch) {
-  // A span of no stream never merges with a neighbour of a stream, so no pointer of this list is merged away.
-  for (Span* span : free_.all_of(stream)) {
+// A span of `from` does not merge with what is moved, so no pointer of this list is merged away.
+void Heap::pass_on(StreamIndex from, std::uint64_t epoch, StreamIndex to, std::uint64_t to_epoch) {
+  for (Span* span : free_.all_of(from)) {
     if (span->epoch >= epoch) continue;
     free_.remove(*span);
-    free(*span, kNoStream, 0);
-  }
-}
-
-void Heap::adopt(StreamIndex from, StreamIndex to, std::uint64_t epoch) {
-  for (Span* span : free_.all_of(from)) {
-    free_.remove(*span);
-    free(*span, to, epoch);
+    free(*span, to, to_epoch);
   }
 }
 
@@ -170,21 +176,15 @@ void Heap::adopt(StreamIndex from, StreamIndex to, std::uint64_t epoch) {
 
 void Heap::open_unit(Span& span) {
   if (!span.small) return;
+  const Address unit = span.base / unit_ * unit_;
   Span* first = &span;
-  while (first->before != nullptr && in_one_unit(*first->before, span)) first = first->before;
-  std::vector<Span*> opened;
-  for (Span* at = first; at != nullptr && in_one_unit(*at, span); at = at->after) {
-    if (at->is_free()) {
-      free_.remove(*at);
-      opened.push_back(at);
-    }
+  while (first->base > unit) first = first->before;
+  for (Span *at = first, *next = nullptr; at->base < unit + unit_; at = next) {
+    next = at->after;
+    const bool is_free = at->is_free();
+    if (is_free) free_.remove(*at);
     at->small = false;
-    if (at->is_free()) free_.insert(*at);
-  }
-  for (Span* at : opened) {        // they may now merge with the unit's neighbours
-    if (at->bytes == 0) continue;  // it was merged with another of these
-    free_.remove(*at);
-    free(*at, at->stream, at->epoch);
+    if (is_free) free(*at, at->stream, at->epoch);  // merges with what is open already
   }
 }
 
@@ -194,23 +194,15 @@ void Heap::open_units() {
 
 // ---- Bookkeeping ----
 
-std::uint64_t Heap::take_low_water() { return std::exchange(low_water_, free_bytes_); }
-
-Span& Heap::make(Address base, std::uint64_t bytes) {
-  Span* span = nullptr;
-  if (spare_.empty()) {
-    span = &spans_.emplace_back();
-  } else {
-    span = spare_.back();
-    spare_.pop_back();
-  }
-  span->base = base;
-  span->bytes = bytes;
-  span->before = nullptr;
-  span->after = nullptr;
-  span->use = Span::Use::kFree;
-  span->small = false;
-  return *span;
+Span& Heap::make(Address base, std::uint64_t bytes, Span::Use use) {
+  if (spare_.empty()) spare_.push_back(&spans_.emplace_back());
+  Span& span = *spare_.back();
+  spare_.pop_back();
+  span.base = base;
+  span.bytes = bytes;
+  span.use = use;
+  span.small = false;
+  return span;
 }
 
 void Heap::discard(Span& span) {
@@ -220,33 +212,25 @@ void Heap::discard(Span& span) {
 }
 
 Span& Heap::split(Span& span, std::uint64_t bytes) {
-  Span& rest = make(span.base + bytes, span.bytes - bytes);
+  Span& rest = make(span.base + bytes, span.bytes - bytes, span.use);
   rest.stream = span.stream;
   rest.epoch = span.epoch;
-  rest.use = span.use;
   rest.small = span.small;
-  link(&rest, span.after);
-  link(&span, &rest);
+  link(rest, *span.after);
+  link(span, rest);
   span.bytes = bytes;
-  if (rest.after == nullptr) ends_[rest.end()] = &rest;
   return rest;
 }
 
 void Heap::join(Span& span, Span& after) {
   span.bytes += after.bytes;
-  link(&span, after.after);
-  if (after.after == nullptr) ends_[span.end()] = &span;
+  link(span, *after.after);
   discard(after);
 }
 
-void Heap::link(Span* left, Span* right) {
-  if (left != nullptr) left->after = right;
-  if (right != nullptr) right->before = left;
-}
-
-Span* Heap::edge(const Edges& edges, Address at) {
-  const auto found = edges.find(at);
-  return found == edges.end() ? nullptr : found->second;
+void Heap::link(Span& left, Span& right) {
+  left.after = &right;
+  right.before = &left;
 }
 
 }  // namespace gpumem::allocator

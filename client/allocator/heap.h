@@ -1,42 +1,51 @@
 #pragma once
 #include <deque>
-#include <unordered_map>
+#include <limits>
+#include <utility>
 #include <vector>
 
 #include "client/allocator/free_spans.h"
 
 namespace gpumem::allocator {
 
-/// Mapped memory, divided into spans. Free spans are indexed by the stream whose work may still use them.
-/// Small spans have units of their own, so that a few of them do not keep much memory from being moved or
-/// returned. Bookkeeping only: no driver, no streams, no locks.
+/// An allocator's addresses, divided into spans: mapped memory, free or in use, gaps, and reserved addresses.
+/// Free spans are indexed by the stream whose work may still use them. Small spans have units of their own,
+/// so that a few of them do not keep much memory from being moved or returned. Bookkeeping only: no driver,
+/// no streams, no locks.
 /// Invariant  two adjacent free spans never belong to the same stream, unless a unit for small spans begins
-///            or ends between them. No work uses the free spans of kNoStream.
+///            or ends between them. No work uses the free spans of kNoStream. No two gaps are adjacent.
 class Heap {
  public:
   /// `unit`  of extents' sizes and addresses. No slab crosses a unit boundary, so that a few slots keep one
   ///         extent, not two.
-  explicit Heap(std::uint64_t unit) : unit_(unit), free_(unit) {}
+  Heap(Address base, Bytes addresses, std::uint64_t unit);
   Heap(const Heap&) = delete;
   Heap& operator=(const Heap&) = delete;
 
-  /// Adds [at, at + bytes), which has been mapped, as free memory of `stream`. Merges it with adjacent free
-  /// spans of `stream` or of no stream.
-  void add(Address at, std::uint64_t bytes, StreamIndex stream, std::uint64_t epoch);
-  /// Removes [from, to), a part of the free span `span`, which is no longer mapped.
-  void cut(Span& span, Address from, Address to);
+  /// Adds [at, at + bytes) of the gap or the reserved span `into`, which has been mapped, as free memory of
+  /// `stream`. Merges it with adjacent free spans of `stream` or of no stream.
+  void add(Span& into, Address at, std::uint64_t bytes, StreamIndex stream, std::uint64_t epoch);
+  /// Takes [from, from + bytes) out of the free span `span`. It is a gap now, because it is no longer mapped.
+  void cut(Span& span, Address from, std::uint64_t bytes);
+  /// The same, but it is reserved until release(). Returns it, with the stream and the epoch of `span`.
+  Span& cut_reserved(Span& span, Address from, std::uint64_t bytes);
+
+  Span& gap_around(Address at);
+  /// Reserves `bytes` with an unmapped unit on either side. Null if there are no addresses.
+  Span* reserve(std::uint64_t bytes);
+  /// `reserved` becomes a gap.
+  void release(Span& reserved);
+  /// The addresses round `block` are not reserved for it any more.
+  void release_room(Span& block);
 
   /// Takes `bytes` for work on `stream` from the best fit among the free spans of the stream and of no
   /// stream. Null if none fits.
   Span* take(std::uint64_t bytes, Cut cut, StreamIndex stream);
-  /// The best fit among the free spans of `stream` alone. Null if none fits.
-  Span* fit(std::uint64_t bytes, Cut cut, StreamIndex stream) { return free_.fit(bytes, cut, stream); }
   /// Takes `bytes` from the free span `span`, which must fit.
   Span* take_of(Span& span, std::uint64_t bytes, Cut cut);
-  /// Takes all of the free span `span`.
-  Span* take_whole(Span& span) { return use(span, span.bytes); }
-  /// Makes `span` longer by `bytes` of the free span after it. False if there is not enough.
-  bool widen(Span& span, std::uint64_t bytes);
+  Span* take_whole(Span& span) { return use(span, span.base, span.bytes); }
+  /// Makes `span` longer by `bytes` of the free span after it, which has as many.
+  void widen(Span& span, std::uint64_t bytes);
   /// Makes `span` shorter, to `keep` bytes. The rest becomes free memory of `stream`.
   void narrow(Span& span, std::uint64_t keep, StreamIndex stream, std::uint64_t epoch);
 
@@ -45,68 +54,50 @@ class Heap {
 
   /// Moves the free spans of `from` to `to`, with `epoch` of `to`. The caller has ordered the work of `to`
   /// after that of `from`.
-  void adopt(StreamIndex from, StreamIndex to, std::uint64_t epoch);
+  void adopt(StreamIndex from, StreamIndex to, std::uint64_t epoch) {
+    pass_on(from, std::numeric_limits<std::uint64_t>::max(), to, epoch);
+  }
   /// The work of `stream` up to its mark `epoch` is done: what became free before it belongs to no stream
   /// now.
-  void settle(StreamIndex stream, std::uint64_t epoch);
+  void settle(StreamIndex stream, std::uint64_t epoch) { pass_on(stream, epoch, kNoStream, 0); }
 
   /// Opens the unit of `span`, if it was set aside for small spans, to all sizes. `span` may be merged with
   /// its neighbours. open_units() does so for all such units with free spans.
   void open_unit(Span& span);
   void open_units();
 
-  /// The span that ends, or begins, at `at`, the end or beginning of a mapped range. Null if none does.
-  Span* ending_at(Address at) const { return edge(ends_, at); }
-  Span* beginning_at(Address at) const { return edge(begins_, at); }
-
-  /// The free spans of `stream` of at least a unit's length. All that contain a whole unit are among them.
-  FreeSpans::Range long_spans_of(StreamIndex stream) const { return free_.long_ones(stream); }
-  /// The streams that have free spans, without kNoStream.
-  std::vector<StreamIndex> streams() const { return free_.streams(); }
+  FreeSpans& free_spans() { return free_; }
 
   std::uint64_t free_bytes() const { return free_bytes_; }
   std::uint64_t used_bytes() const { return used_bytes_; }
   /// The least that was free since the last call.
-  std::uint64_t take_low_water();
+  std::uint64_t take_low_water() { return std::exchange(low_water_, free_bytes_); }
 
-  /// Calls `visit` with each slab.
-  template <class Visit>
-  void each_slab(Visit visit) {
-    for (Span& span : spans_) {
-      if (span.use == Span::Use::kSlab) visit(span);
-    }
-  }
-  /// Calls `visit` with each span in use, in no order.
-  template <class Visit>
-  void each_in_use(Visit visit) const {
-    for (const Span& span : spans_) {
-      if (!span.is_free()) visit(span);
-    }
-  }
+  /// Spans of every use, in no order.
+  const std::deque<Span>& spans() const { return spans_; }
+  std::deque<Span>& spans() { return spans_; }
 
  private:
-  Span& make(Address base, std::uint64_t bytes);
+  Span& make(Address base, std::uint64_t bytes, Span::Use use);
   void discard(Span& span);
-  Span* use(Span& span, std::uint64_t bytes);
+  Span* use(Span& span, Address from, std::uint64_t bytes);
   /// Splits `span` at `bytes`, both parts with the same use. Returns the second.
   Span& split(Span& span, std::uint64_t bytes);
-  /// Splits the free span `span` so that [from, from + bytes) is a span. Returns that.
+  /// Splits `span`, which is not in use, so that [from, from + bytes) is a span. Returns that, which
+  /// FreeSpans does not have any more.
   Span& carve(Span& span, Address from, std::uint64_t bytes);
   /// Sets a whole unit of `span` aside for small spans, if it has one. Returns the span to use.
   Span& for_small(Span& span);
   bool in_one_unit(const Span& a, const Span& b) const { return a.base / unit_ == b.base / unit_; }
-  /// Merges `span` with `after`, the span after it.
+  /// Moves the free spans of `from` before its `epoch` to `to`, with `to_epoch`.
+  void pass_on(StreamIndex from, std::uint64_t epoch, StreamIndex to, std::uint64_t to_epoch);
   void join(Span& span, Span& after);
-  static void link(Span* left, Span* right);
-  using Edges = std::unordered_map<Address, Span*>;
-  static Span* edge(const Edges& edges, Address at);
+  static void link(Span& left, Span& right);
 
   const std::uint64_t unit_;
   std::deque<Span> spans_;
   std::vector<Span*> spare_;  // recycled objects
   FreeSpans free_;
-  Edges ends_;    // spans without one after them, by end
-  Edges begins_;  // spans without one before them, by base
   std::uint64_t free_bytes_ = 0;
   std::uint64_t used_bytes_ = 0;
   std::uint64_t low_water_ = 0;

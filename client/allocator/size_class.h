@@ -26,8 +26,7 @@ constexpr std::uint64_t rounded_up(std::uint64_t bytes, std::uint64_t unit) {
 
 inline constexpr ClassIndex kSlotClasses = 48;
 inline constexpr ClassIndex kClasses = 144;
-inline constexpr ClassIndex kNoClass =
-    kClasses;  ///< of blocks over kClassMost, and of those that were extended
+inline constexpr ClassIndex kNoClass = kClasses;  ///< blocks over kClassMost, and those that were extended
 
 /// The class of blocks of `bytes`, from 1 to kClassMost.
 constexpr ClassIndex class_of(std::uint64_t bytes) {
@@ -37,37 +36,26 @@ constexpr ClassIndex class_of(std::uint64_t bytes) {
   return static_cast<ClassIndex>(16 + (power - 12) * 16 + ((last >> (power - 4)) & 15));
 }
 
-namespace detail {
-consteval std::array<std::uint32_t, kClasses> class_sizes() {
+/// The largest block of each class, which is what each of its blocks takes.
+inline constexpr auto kClassBytes = [] {
   std::array<std::uint32_t, kClasses> sizes{};
   for (std::uint64_t bytes = kAlignment; bytes <= kClassMost;
        bytes += bytes < kSlotMost ? kAlignment : kQuantum) {
     sizes[class_of(bytes)] = static_cast<std::uint32_t>(bytes);
   }
   return sizes;
-}
+}();
 
-// The slab size among 32 to 128 KiB that wastes the smallest part.
-constexpr std::uint32_t slab_size(std::uint64_t slot) {
-  std::uint64_t best = 0;
-  double least = 1;
-  for (std::uint64_t slab = 2 * kGranule; slab <= 8 * kGranule; slab += kGranule) {
-    const double lost = static_cast<double>(slab % slot) / static_cast<double>(slab);
-    if (lost >= least) continue;
-    least = lost;
-    best = slab;
-  }
-  return static_cast<std::uint32_t>(best);
-}
-}  // namespace detail
-
-/// The largest block of each class, which is what each of its blocks takes.
-inline constexpr std::array<std::uint32_t, kClasses> kClassBytes = detail::class_sizes();
-
-/// The slab size of each slot class.
-inline constexpr std::array<std::uint32_t, kSlotClasses> kSlabBytes = [] {
+/// The slab size of each slot class: the one among 32 to 128 KiB that wastes the smallest part.
+inline constexpr auto kSlabBytes = [] {
   std::array<std::uint32_t, kSlotClasses> slabs{};
-  for (ClassIndex i = 0; i < kSlotClasses; ++i) slabs[i] = detail::slab_size(kClassBytes[i]);
+  for (ClassIndex i = 0; i < kSlotClasses; ++i) {
+    std::uint64_t best = 2 * kGranule;
+    for (std::uint64_t slab = best; slab <= 8 * kGranule; slab += kGranule) {
+      if (slab % kClassBytes[i] * best < best % kClassBytes[i] * slab) best = slab;
+    }
+    slabs[i] = static_cast<std::uint32_t>(best);
+  }
   return slabs;
 }();
 

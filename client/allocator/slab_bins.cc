@@ -59,7 +59,7 @@ std::size_t SlabBins::take_from(Bin& from, std::size_t most, std::vector<Block>&
     for (; taken < most && !slab.free_slots.empty(); ++taken) {
       const std::uint16_t slot = slab.free_slots.back();
       slab.free_slots.pop_back();
-      into.push_back({address_of(slab, slot), &slab.slots[slot]});
+      into.push_back({slab.base + std::uint64_t{slot} * slab.slot_bytes, &slab.slots[slot]});
     }
     if (slab.free_slots.empty()) remove(slab);
   }
@@ -68,6 +68,7 @@ std::size_t SlabBins::take_from(Bin& from, std::size_t most, std::vector<Block>&
 
 bool SlabBins::put(Span& slab, const Block& block, StreamIndex stream, std::uint64_t epoch) {
   block.slot->set(BlockWord());
+  if (stream == kNoStream) return return_slot(slab, *block.slot);
   if (slab.stream != stream && slab.free_slots.empty()) {
     slab.stream = stream;
     slab.epoch = 0;
@@ -84,13 +85,11 @@ std::vector<Span*> SlabBins::settle(StreamIndex stream, std::uint64_t epoch) {
   std::vector<Span*> free;
   if (stream >= bins_.size()) return free;
   for (Bin& one : bins_[stream]) {
-    const auto done =
-        std::partition(one.deferred.begin(), one.deferred.end(),
-                       [epoch](const DeferredFree& deferred) { return deferred.epoch >= epoch; });
-    for (auto at = done; at != one.deferred.end(); ++at) {
-      if (return_slot(*at->slab, *at->block.slot)) free.push_back(at->slab);
-    }
-    one.deferred.erase(done, one.deferred.end());
+    std::erase_if(one.deferred, [&](const DeferredFree& deferred) {
+      if (deferred.epoch >= epoch) return false;
+      if (return_slot(*deferred.slab, *deferred.block.slot)) free.push_back(deferred.slab);
+      return true;
+    });
   }
   return free;
 }
@@ -120,10 +119,6 @@ void SlabBins::remove(Span& slab) {
 SlabBins::Bin& SlabBins::bin(StreamIndex stream, ClassIndex size_class) {
   while (bins_.size() <= stream) bins_.emplace_back();
   return bins_[stream][size_class];
-}
-
-Address SlabBins::address_of(const Span& slab, std::uint16_t slot) {
-  return slab.base + std::uint64_t{slot} * slab.slot_bytes;
 }
 
 }  // namespace gpumem::allocator

@@ -7,12 +7,6 @@
 
 namespace gpumem::allocator {
 
-/// A free block of a class.
-struct Block {
-  Address address = 0;
-  Slot* slot = nullptr;
-};
-
 /// The free slots of all slabs, by stream and size class, except those in thread caches. Bookkeeping only.
 /// A slab's free slots belong to one stream, the slab's. A slot that another stream frees is deferred: it
 /// stays outside the slab until that stream uses it again or its work is done.
@@ -28,15 +22,9 @@ class SlabBins {
   /// Appends up to `most` free slots for `stream` to `into`. Returns how many.
   std::size_t take(ClassIndex size_class, StreamIndex stream, std::size_t most, std::vector<Block>& into);
 
-  /// Frees `block` of `slab`, which the work of `stream` may still use. Returns whether the whole slab is
-  /// free; it has then been removed from its bin.
+  /// Frees `block` of `slab`, which the work of `stream` may still use, or no work if that is kNoStream.
+  /// Returns whether the whole slab is free; it has then been removed from its bin.
   [[nodiscard]] bool put(Span& slab, const Block& block, StreamIndex stream, std::uint64_t epoch);
-
-  /// Frees `block` of `slab`, which no work uses any more. Returns as put().
-  [[nodiscard]] bool put_idle(Span& slab, const Block& block) {
-    block.slot->set(BlockWord());
-    return return_slot(slab, *block.slot);
-  }
 
   /// The work of `stream` up to its mark `epoch` is done: its deferred slots return to their slabs. Returns
   /// the slabs that are wholly free now; they have been removed from their bins.
@@ -62,7 +50,6 @@ class SlabBins {
   /// Adds `slot` to the slab's free slots. Returns whether the whole slab is free; it has then been removed.
   bool return_slot(Span& slab, Slot& slot);
   std::size_t take_from(Bin& from, std::size_t most, std::vector<Block>& into);
-  static Address address_of(const Span& slab, std::uint16_t slot);
 
   std::deque<StreamBins> bins_;  // by stream
   // Kept until the allocator ends, because a double free may still read them.

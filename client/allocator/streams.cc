@@ -12,16 +12,15 @@ Result<Streams::Key> Streams::key_of(StreamHandle handle) const {
 
 Result<StreamIndex> Streams::index_of(StreamHandle handle) {
   if (is_legacy(handle)) {
-    if (legacy_ == kNoStream && ThreadTable::is_ending()) {
-      auto added = add(Key{nullptr, StreamPort::Id{}, 0});
-      if (added) entries_[*added].unmet = true;
-      return added;
+    if (legacy_ == kNoStream) {
+      if (auto added = add(Key{}); !added) return added;
+      entries_[legacy_].unmet = true;
     }
-    if (legacy_ != kNoStream) {
-      if (entries_[legacy_].unmet && !ThreadTable::is_ending()) (void)meet(entries_[legacy_]);
-      return legacy_;
+    Entry& legacy = entries_[legacy_];
+    if (legacy.unmet && !ThreadTable::is_ending()) {
+      if (auto met = meet(legacy); !met) return met.error();
     }
-    handle = nullptr;
+    return legacy_;
   }
   const auto key = key_of(handle);
   if (!key) return key.error();
@@ -31,7 +30,7 @@ Result<StreamIndex> Streams::index_of(StreamHandle handle) {
     return found->second;
   }
   if (retired_.empty() && entries_.size() >= next_sweep_) {
-    retire_idle_();
+    make_place_();
     next_sweep_ = std::min(std::max(kFirstSweep, 2 * (entries_.size() - retired_.size())), kMaxStreams);
   }
   return add(*key);
@@ -42,14 +41,12 @@ Result<StreamIndex> Streams::add(const Key& key) {
     return Error{Code::kResourceExhausted, "more than " + std::to_string(kMaxStreams - 1) +
                                                " streams have blocks in use or work that is not done"};
   }
-  StreamIndex index = 0;
   if (retired_.empty()) {
-    index = static_cast<StreamIndex>(entries_.size());
+    retired_.push_back(static_cast<StreamIndex>(entries_.size()));
     entries_.emplace_back();
-  } else {
-    index = retired_.back();
-    retired_.pop_back();
   }
+  const StreamIndex index = retired_.back();
+  retired_.pop_back();
   const std::uint64_t epoch =
       entries_[index].epoch;  // continues, so that spans of the number's previous stream are always older
   entries_[index] = Entry{};
@@ -85,19 +82,16 @@ Result<void> Streams::mark(Entry& entry) {
   return {};
 }
 
-// Where frees are marked, each ends its epoch.
+// A mark ends the epoch.
 std::uint64_t Streams::last_free(StreamIndex stream) const {
-  const Entry& entry = entries_[stream];
-  const bool marked = stream != legacy_ && !entry.unmarked;
-  return marked ? entry.epoch - 1 : entry.epoch;
+  return entries_[stream].unmarked ? entries_[stream].epoch : entries_[stream].epoch - 1;
 }
 
 void Streams::freed(StreamIndex stream) {
-  Entry& entry = entries_[stream];
   if (stream == legacy_) {
-    entry.freed = entry.epoch;
+    entries_[stream].unmarked = true;
   } else {
-    (void)mark(entry);
+    (void)mark(entries_[stream]);
   }
 }
 
@@ -112,11 +106,8 @@ void Streams::note_reached(StreamIndex stream, std::uint64_t epoch) {
 std::uint64_t Streams::freed_elsewhere(StreamIndex stream) {
   if (!entries_[stream].key) return last_free(stream);
   const std::uint64_t epoch = entries_[stream].epoch;
-  if (stream != legacy_ && ThreadTable::is_ending()) {
-    entries_[stream].unmarked = true;
-  } else {
-    freed(stream);
-  }
+  entries_[stream].unmarked = true;
+  if (!ThreadTable::is_ending()) freed(stream);
   return epoch;
 }
 
@@ -134,8 +125,8 @@ std::optional<std::uint64_t> Streams::poll(StreamIndex stream) {
 std::vector<StreamIndex> Streams::pending() const {
   std::vector<StreamIndex> found;
   for (std::size_t i = 1; i < entries_.size(); ++i) {
-    const Entry& entry = entries_[i];
-    if (!entry.marks.empty() || entry.freed >= entry.reached) found.push_back(static_cast<StreamIndex>(i));
+    const bool marks_later = i == legacy_ && entries_[i].unmarked;
+    if (marks_later || !entries_[i].marks.empty()) found.push_back(static_cast<StreamIndex>(i));
   }
   return found;
 }
@@ -148,11 +139,14 @@ bool Streams::order(StreamIndex later, StreamIndex stream, std::uint64_t epoch) 
   return set != entry.marks.end() && port_.order(entries_[later].handle, *set->mark).has_value();
 }
 
-std::optional<Streams::Awaited> Streams::await(StreamIndex stream) {
-  Entry& entry = entries_[stream];
-  if (stream == legacy_) (void)mark(entry);
-  if (entry.marks.empty()) return std::nullopt;
-  return Awaited{stream, entry.marks.back().epoch, entry.marks.back().mark};
+std::vector<Streams::Awaited> Streams::awaited() {
+  std::vector<Awaited> all;
+  for (const StreamIndex stream : pending()) {
+    Entry& entry = entries_[stream];
+    if (stream == legacy_) (void)mark(entry);
+    if (!entry.marks.empty()) all.push_back({stream, entry.marks.back().epoch, entry.marks.back().mark});
+  }
+  return all;
 }
 
 Result<void> Streams::forget(StreamHandle handle) {
@@ -173,11 +167,14 @@ bool Streams::is_idle(StreamIndex stream) const {
   return !entry.retired && stream != legacy_ && entry.holders == 0 && entry.marks.empty() && !entry.unmarked;
 }
 
-void Streams::retire(StreamIndex stream) {
-  Entry& entry = entries_[stream];
-  remove_key(entry);
-  entry.retired = true;
-  retired_.push_back(stream);
+void Streams::retire_idle() {
+  for (std::size_t i = 1; i < entries_.size(); ++i) {
+    const auto stream = static_cast<StreamIndex>(i);
+    if (!is_idle(stream)) continue;
+    remove_key(entries_[stream]);
+    entries_[stream].retired = true;
+    retired_.push_back(stream);
+  }
 }
 
 void Streams::remove_key(Entry& entry) {
@@ -185,10 +182,6 @@ void Streams::remove_key(Entry& entry) {
   port_.forget(std::get<StreamHandle>(*entry.key), std::get<StreamPort::Id>(*entry.key));
   known_.erase(*entry.key);
   entry.key.reset();
-}
-
-void Streams::drop_marks() {
-  for (Entry& entry : entries_) entry.marks.clear();
 }
 
 }  // namespace gpumem::allocator

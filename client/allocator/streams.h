@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "client/allocator/slot.h"
+#include "client/allocator/span.h"
 #include "client/allocator/stream_port.h"
 
 namespace gpumem::allocator {
@@ -23,9 +23,9 @@ namespace gpumem::allocator {
 ///            that frees a block for which it was recorded.
 class Streams {
  public:
-  /// `retire_idle`  is called when a new stream has no place: it retires those that it can.
-  Streams(StreamPort& port, std::function<void()> retire_idle)
-      : port_(port), retire_idle_(std::move(retire_idle)) {}
+  /// `make_place`  is called when a new stream has none: it retires the idle ones.
+  Streams(StreamPort& port, std::function<void()> make_place)
+      : port_(port), make_place_(std::move(make_place)) {}
   Streams(const Streams&) = delete;
   Streams& operator=(const Streams&) = delete;
 
@@ -37,7 +37,6 @@ class Streams {
   Result<StreamIndex> index_of(StreamHandle handle);
   /// The legacy default stream. kNoStream if it was never used.
   StreamIndex legacy() const { return legacy_; }
-  std::size_t count() const { return entries_.size(); }
   StreamHandle handle(StreamIndex stream) const { return entries_[stream].handle; }
 
   /// A stream is kept while something holds it: a block that was allocated on it, or a call.
@@ -78,8 +77,8 @@ class Streams {
     std::uint64_t epoch;
     SharedMark mark;
   };
-  /// A mark behind everything that is free on `stream`, as far as marks could be set. Nothing if none could.
-  std::optional<Awaited> await(StreamIndex stream);
+  /// The marks behind everything that is free, as far as marks could be set.
+  std::vector<Awaited> awaited();
   /// Whether something is free that no mark covers.
   bool has_unmarked() const { return std::ranges::any_of(entries_, &Entry::unmarked); }
 
@@ -88,10 +87,12 @@ class Streams {
   Result<void> forget(StreamHandle handle);
   /// Whether nothing holds the stream, and no mark of it is missing or pending.
   bool is_idle(StreamIndex stream) const;
-  /// Removes `stream`, which is idle. Its number may be used for another stream.
-  void retire(StreamIndex stream);
+  /// Removes all idle streams. Their numbers may be used for other streams.
+  void retire_idle();
 
-  void drop_marks();
+  void drop_marks() {
+    for (Entry& entry : entries_) entry.marks.clear();
+  }
 
  private:
   /// The thread's number too, because not every driver has ids.
@@ -107,8 +108,6 @@ class Streams {
     // From 1 on: what was never free on the stream, as some slabs, has epoch 0, and waits for nothing.
     std::uint64_t epoch = 1;
     std::uint64_t reached = 1;
-    std::uint64_t freed =
-        0;                  ///< of the legacy default stream: the latest epoch in which something became free
     bool unmarked = false;  ///< something is free that no mark covers
     bool recorded = false;  ///< for a block: its end must be marked
     bool unmet = false;     ///< named only by threads that were about to end, and that called no driver
@@ -126,7 +125,7 @@ class Streams {
   void remove_key(Entry& entry);
 
   StreamPort& port_;
-  const std::function<void()> retire_idle_;
+  const std::function<void()> make_place_;
   std::vector<Entry> entries_{1};  // kNoStream
   std::vector<StreamIndex> retired_;
   std::map<Key, StreamIndex> known_;

@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <memory>
 #include <system_error>
 #include <thread>
 
@@ -33,10 +32,6 @@ constexpr std::size_t capacity_of(ClassIndex size_class) {
   return std::clamp<std::size_t>(fit, slots ? kLeastSlots : 1, kMostBlocks);
 }
 
-#if GPUMEM_PLAIN_FENCES
-/// Whether the kernel refused a barrier, as under a seccomp filter that came after the first cache.
-std::atomic<bool> barriers_are_refused{false};
-
 bool membarrier(int command) { return ::syscall(SYS_membarrier, command, 0, 0) == 0; }
 
 enum class Barriers { kUnknown, kBeingRegistered, kRegistered, kUnavailable };
@@ -48,50 +43,30 @@ bool has_one_thread() {
   return ::stat("/proc/self/task", &tasks) == 0 && tasks.st_nlink == 3;
 }
 
-/// The child of a process whose thread registers it has no such thread.
-void begin_anew_in_child() {
+/// The child of a process whose thread registers it has no such thread, and begins anew.
+const int kNoForksHeard = ::pthread_atfork(nullptr, nullptr, [] {
   Barriers being = Barriers::kBeingRegistered;
   barriers.compare_exchange_strong(being, Barriers::kUnknown);
-}
-
-const int kNoForksHeard = ::pthread_atfork(nullptr, nullptr, begin_anew_in_child);
+});
 
 /// A page whose protection changes, which interrupts every processor that runs a thread of this process
-/// (x86).
-class GuardPage {
- public:
-  /// Used until the process ends. Whichever thread is in here, a forked child is not held up: it has the
-  /// page, or makes one.
-  static GuardPage& get() {
-    static std::atomic<GuardPage*> page{nullptr};
-    GuardPage* known = page.load(std::memory_order_acquire);
-    if (known != nullptr) return *known;
-    auto made = std::make_unique<GuardPage>();
-    return page.compare_exchange_strong(known, made.get(), std::memory_order_acq_rel) ? *made.release()
-                                                                                      : *known;
-  }
-  GuardPage() = default;
-  GuardPage(const GuardPage&) = delete;
-  GuardPage& operator=(const GuardPage&) = delete;
-  ~GuardPage() {
-    if (is_there()) ::munmap(page_, 1);
-  }
-  bool is_there() const { return page_ != MAP_FAILED; }
-  void interrupt_all_threads() {
-    const MutexLock lock(mutex_);
-    ::mprotect(page_, 1, PROT_READ | PROT_WRITE);
-    *static_cast<volatile char*>(page_) = 1;  // only a page that was written is in the processors' caches
-    ::mprotect(page_, 1, PROT_READ);
-  }
+/// (x86). Made before the process is registered, and used until it ends, in forked children too.
+void* guard_page = nullptr;
+Mutex guard_page_mutex;
 
- private:
-  Mutex mutex_;
-  void* const page_ = ::mmap(nullptr, 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-};
+void interrupt_all_threads() {
+  const MutexLock lock(guard_page_mutex);
+  ::mprotect(guard_page, 1, PROT_READ | PROT_WRITE);
+  *static_cast<volatile char*>(guard_page) = 1;  // only a page that was written is in the processors' caches
+  ::mprotect(guard_page, 1, PROT_READ);
+}
 
 void register_for_barriers() {
-  const bool registered =
-      membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) && GuardPage::get().is_there();
+  if (guard_page == nullptr) {
+    void* const made = ::mmap(nullptr, 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (made != MAP_FAILED) guard_page = made;
+  }
+  const bool registered = guard_page != nullptr && membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED);
   barriers.store(registered ? Barriers::kRegistered : Barriers::kUnavailable, std::memory_order_release);
 }
 
@@ -105,29 +80,23 @@ bool register_in_a_thread() {
   }
   return true;
 }
-#endif
 
 }  // namespace
 
 void ThreadCache::prepare() {
-#if GPUMEM_PLAIN_FENCES
   Barriers unknown = Barriers::kUnknown;
-  if (!barriers.compare_exchange_strong(unknown, Barriers::kBeingRegistered)) return;
+  if (!kPlainFences || !barriers.compare_exchange_strong(unknown, Barriers::kBeingRegistered)) return;
   if (kNoForksHeard != 0 || has_one_thread() || !register_in_a_thread()) register_for_barriers();
-#endif
 }
 
 bool ThreadCache::can_be_stopped() {
-#if GPUMEM_PLAIN_FENCES
+  if (!kPlainFences) return true;
   Barriers known = barriers.load(std::memory_order_acquire);
   if (known == Barriers::kUnknown) [[unlikely]] {
     prepare();
     known = barriers.load(std::memory_order_acquire);
   }
-  return known == Barriers::kRegistered && !barriers_are_refused.load(std::memory_order_relaxed);
-#else
-  return true;
-#endif
+  return known == Barriers::kRegistered;
 }
 
 void ThreadCache::resume() {
@@ -135,7 +104,7 @@ void ThreadCache::resume() {
 }
 
 ThreadCache::ThreadCache(std::shared_ptr<EngineRef> engine, CacheNumber number)
-    : number_(number), cached_(BlockWord::cached(number)), engine_ref_(std::move(engine)) {}
+    : cached_(BlockWord::cached(number)), engine_ref_(std::move(engine)) {}
 
 void ThreadCache::retire() {
   const std::scoped_lock lock(engine_ref_->mutex);
@@ -162,7 +131,7 @@ bool ThreadCache::claim(Slot& slot, std::uint64_t bytes, bool of_any_stream) {
 }
 
 void ThreadCache::use(StreamIndex legacy, std::uint64_t budget) {
-  handed_out_ = BlockWord::used(legacy, 0, number_);
+  handed_out_ = BlockWord::used(legacy, 0, number());
   budget_ = budget;
 }
 
@@ -195,22 +164,13 @@ bool ThreadCache::open_bin(ClassIndex size_class, const FlushTarget& into) {
   if (capacity == 0) return false;
   if (granted_ + capacity * kClassBytes[size_class] > budget_) {
     if (++misses_ < kMissesBeforeRebalance) return false;
-    rebalance(into);
+    flush(into);  // the classes that are in use will ask for capacity again
   }
   granted_ += capacity * kClassBytes[size_class];
-  blocks_[size_class] = std::make_unique<Block[]>(capacity);
-  bin.floor = blocks_[size_class].get();
-  bin.top.store(bin.floor, std::memory_order_relaxed);
-  bin.ceiling = bin.floor + capacity;
+  if (!bin.floor) bin.floor = std::make_unique<Block[]>(capacity_of(size_class));
+  bin.top.store(bin.floor.get(), std::memory_order_relaxed);
+  bin.ceiling = bin.floor.get() + capacity;
   return true;
-}
-
-// The classes that are in use will ask for capacity again.
-void ThreadCache::rebalance(const FlushTarget& into) {
-  flush(into);
-  for (Bin& bin : bins_) bin.ceiling = bin.floor;
-  granted_ = 0;
-  misses_ = 0;
 }
 
 void ThreadCache::take_older(ClassIndex size_class, std::vector<Block>& into) {
@@ -229,24 +189,28 @@ void ThreadCache::remove_oldest(Bin& bin, std::size_t count, Into&& into) {
   for (std::size_t i = 0; i < goes; ++i) {
     if (bin.floor[i].slot->get() == cached_) into(bin.floor[i]);
   }
-  std::move(bin.floor + goes, bin.floor + had, bin.floor);
-  bin.top.store(bin.floor + (had - goes), std::memory_order_relaxed);
+  Block* const floor = bin.floor.get();
+  std::move(floor + goes, floor + had, floor);
+  bin.top.store(floor + (had - goes), std::memory_order_relaxed);
 }
 
 void ThreadCache::flush(const FlushTarget& into) {
-  for (Bin& bin : bins_) remove_oldest(bin, kMostBlocks, into);
+  for (Bin& bin : bins_) {
+    remove_oldest(bin, kMostBlocks, into);
+    bin.ceiling = bin.floor.get();
+  }
+  granted_ = 0;
+  misses_ = 0;
 }
 
-void ThreadCache::stop(std::span<ThreadCache* const> caches) {
+void ThreadCache::stop(std::span<const std::shared_ptr<ThreadCache>> caches) {
   if (caches.empty()) return;
-  for (ThreadCache* cache : caches) cache->stopped_.store(true, std::memory_order_seq_cst);
-#if GPUMEM_PLAIN_FENCES
-  if (!membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED)) {
-    barriers_are_refused.store(true, std::memory_order_relaxed);
-    GuardPage::get().interrupt_all_threads();
+  for (const auto& cache : caches) cache->stopped_.store(true, std::memory_order_seq_cst);
+  if (kPlainFences && !membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED)) {
+    barriers.store(Barriers::kUnavailable, std::memory_order_release);  // seccomp forbids them now
+    interrupt_all_threads();
   }
-#endif
-  for (const ThreadCache* cache : caches) {
+  for (const auto& cache : caches) {
     while (cache->busy_.load(std::memory_order_seq_cst)) std::this_thread::yield();
   }
 }
@@ -257,14 +221,12 @@ std::uint64_t ThreadCache::bytes() const {
   return sum;
 }
 
-std::uint64_t ThreadCache::hits(ClassIndex size_class) const {
-  return bins_[size_class].hits.load(std::memory_order_relaxed);
-}
-
-std::uint64_t ThreadCache::uses() const {
-  std::uint64_t sum = bytes();
-  for (ClassIndex i = 0; i < kClasses; ++i) sum += hits(i);
-  return sum;
+int ThreadCache::age() {
+  std::uint64_t uses = bytes();
+  for (ClassIndex i = 0; i < kClasses; ++i) uses += hits(i);
+  idle_ticks_ = uses == uses_ ? idle_ticks_ + 1 : 0;
+  uses_ = uses;
+  return idle_ticks_;
 }
 
 }  // namespace gpumem::allocator

@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "client/allocator/slab_bins.h"
+#include "client/allocator/span.h"
 #include "gpumem/options.h"
 
 namespace gpumem::allocator {
@@ -64,9 +64,9 @@ class ThreadCache {
   /// As take() and put(), for any block.
   Address take_locked(std::uint64_t bytes, std::uint32_t now);
   bool put_locked(const Span& span, Slot& slot, Address address, std::uint64_t bytes) {
-    return push<true>(span, slot, address, bytes);
+    return push(span, slot, address, bytes, true);
   }
-  /// Removes all blocks.
+  /// Removes all blocks, and takes the budget back from the classes.
   void flush(const FlushTarget& into);
 
   // Under the allocator's lock: another thread.
@@ -77,81 +77,75 @@ class ThreadCache {
   /// Whether the kernel runs barriers in other threads. Without this there are no caches.
   static bool can_be_stopped();
   /// After this, until resume(), no owner is between enter() and leave() of one of `caches`.
-  static void stop(std::span<ThreadCache* const> caches);
+  static void stop(std::span<const std::shared_ptr<ThreadCache>> caches);
   /// Not if the kernel has refused a barrier: such a cache stays stopped.
   void resume();
 
   // Under the allocator's lock: any thread.
   bool belongs_to(const std::shared_ptr<EngineRef>& engine) const { return engine_ref_ == engine; }
-  CacheNumber number() const { return number_; }
+  CacheNumber number() const { return cached_.cache(); }
   std::uint64_t bytes() const;
   /// Allocations served from this cache, by class.
-  std::uint64_t hits(ClassIndex size_class) const;
-  /// Changes whenever the cache is used.
-  std::uint64_t uses() const;
+  std::uint64_t hits(ClassIndex size_class) const {
+    return bins_[size_class].hits.load(std::memory_order_relaxed);
+  }
+  /// How many calls of this in a row have found the cache unused.
+  int age();
 
  private:
   /// A stack of blocks, from `floor` to `top`.
   struct Bin {
     std::atomic<Block*> top{nullptr};
-    Block* floor = nullptr;
+    std::unique_ptr<Block[]> floor;  ///< made when the bin is first opened
     Block* ceiling = nullptr;
     std::atomic<std::uint64_t> hits{0};
 
     std::size_t count() const {
-      return static_cast<std::size_t>(top.load(std::memory_order_relaxed) - floor);
+      return static_cast<std::size_t>(top.load(std::memory_order_relaxed) - floor.get());
     }
-    std::size_t capacity() const { return static_cast<std::size_t>(ceiling - floor); }
+    std::size_t capacity() const { return static_cast<std::size_t>(ceiling - floor.get()); }
   };
   bool enter();
   void leave() { busy_.store(false, std::memory_order_release); }
   /// Zero if there is no block, or if the next one was freed twice and is in another cache.
   Address pop(std::uint64_t bytes, std::uint32_t now);
-  template <bool of_any_stream>
-  bool push(const Span& span, Slot& slot, Address address, std::uint64_t bytes);
+  bool push(const Span& span, Slot& slot, Address address, std::uint64_t bytes, bool of_any_stream);
   bool claim(Slot& slot, std::uint64_t bytes, bool of_any_stream);
   std::size_t capacity_for(ClassIndex size_class) const;
-  void rebalance(const FlushTarget& into);
   /// Removes the oldest `count` blocks. Calls `into` with each.
   template <class Into>
   void remove_oldest(Bin& bin, std::size_t count, Into&& into);
 
   std::atomic<bool> busy_{false};
   std::atomic<bool> stopped_{false};
-  const CacheNumber number_;
-  const BlockWord cached_;                ///< the word of a block in this cache
-  BlockWord handed_out_;                  ///< the word of a block that it handed out, except for the bytes
-  std::uint64_t budget_ = 0;              ///< bytes that the cache may hold
-  std::uint64_t granted_ = 0;             ///< of the budget, assigned to bins
-  int misses_ = 0;                        ///< blocks without a bin since the last rebalance()
+  const BlockWord cached_;     ///< the word of a block in this cache
+  BlockWord handed_out_;       ///< the word of a block that it handed out, except for the bytes
+  std::uint64_t budget_ = 0;   ///< bytes that the cache may hold
+  std::uint64_t granted_ = 0;  ///< of the budget, assigned to bins
+  int misses_ = 0;             ///< blocks without a bin since the last flush()
+  std::uint64_t uses_ = 0;     ///< a sum that every use changes, as of the last age()
+  int idle_ticks_ = 0;
   std::array<Bin, kClasses + 1> bins_{};  ///< the bin of kNoClass has no capacity
-  std::array<std::unique_ptr<Block[]>, kClasses> blocks_;
   const std::shared_ptr<EngineRef> engine_ref_;
 };
 
 // ---- The fast path ----
 
-#if defined(__SANITIZE_THREAD__)
-#define GPUMEM_PLAIN_FENCES 0  // the sanitizer does not know the kernel's barrier
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define GPUMEM_PLAIN_FENCES 0
+#if defined(__has_feature)
+#define GPUMEM_HAS_TSAN __has_feature(thread_sanitizer)
+#elif defined(__SANITIZE_THREAD__)
+#define GPUMEM_HAS_TSAN 1
+#else
+#define GPUMEM_HAS_TSAN 0
 #endif
-#endif
-#ifndef GPUMEM_PLAIN_FENCES
-#define GPUMEM_PLAIN_FENCES 1
-#endif
+/// Whether the owner leaves the barrier to the kernel, whose part the thread sanitizer does not know.
+inline constexpr bool kPlainFences = !GPUMEM_HAS_TSAN;
 
 inline bool ThreadCache::enter() {
-#if GPUMEM_PLAIN_FENCES
-  busy_.store(true, std::memory_order_relaxed);
+  busy_.store(true, kPlainFences ? std::memory_order_relaxed : std::memory_order_seq_cst);
   std::atomic_signal_fence(std::memory_order_seq_cst);
-  if (!stopped_.load(std::memory_order_acquire)) [[likely]]
+  if (!stopped_.load(kPlainFences ? std::memory_order_acquire : std::memory_order_seq_cst)) [[likely]]
     return true;
-#else
-  busy_.store(true, std::memory_order_seq_cst);
-  if (!stopped_.load(std::memory_order_seq_cst)) return true;
-#endif
   leave();
   return false;
 }
@@ -167,7 +161,7 @@ inline Address ThreadCache::take(std::uint64_t bytes, std::uint32_t now) {
 inline bool ThreadCache::put(const Span& span, Slot& slot, Address address, std::uint64_t bytes) {
   if (!enter()) [[unlikely]]
     return false;
-  const bool kept = push<false>(span, slot, address, bytes);
+  const bool kept = push(span, slot, address, bytes, false);
   leave();
   return kept;
 }
@@ -175,7 +169,7 @@ inline bool ThreadCache::put(const Span& span, Slot& slot, Address address, std:
 inline Address ThreadCache::pop(std::uint64_t bytes, std::uint32_t now) {
   Bin& bin = bins_[class_of(bytes)];
   Block* top = bin.top.load(std::memory_order_relaxed);
-  if (top == bin.floor) return 0;
+  if (top == bin.floor.get()) return 0;
   const Block block = *--top;
   bin.top.store(top, std::memory_order_relaxed);
   // If two threads freed one block at the same time, both caches may list it. The one whose number is in the
@@ -189,8 +183,8 @@ inline Address ThreadCache::pop(std::uint64_t bytes, std::uint32_t now) {
 }
 
 // The whole word identifies an untagged block that this cache handed out.
-template <bool of_any_stream>
-inline bool ThreadCache::push(const Span& span, Slot& slot, Address address, std::uint64_t bytes) {
+inline bool ThreadCache::push(const Span& span, Slot& slot, Address address, std::uint64_t bytes,
+                              bool of_any_stream) {
   Bin& bin = bins_[span.size_class];
   Block* top = bin.top.load(std::memory_order_relaxed);
   if (top == bin.ceiling) [[unlikely]]

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "client/allocator/idle_tracker.h"
-
 namespace gpumem::allocator {
 namespace {
 
@@ -21,25 +19,21 @@ constexpr std::size_t kMostBatched = 1024;
 
 ThreadCache* ThreadCaches::add(const AllocatorNumber& number,
                                const std::shared_ptr<ThreadCache::EngineRef>& engine) {
-  std::vector<bool> taken(caches_.size() + 2);
-  for (const Cached& cached : caches_) {
-    if (cached.cache->number() < taken.size()) taken[cached.cache->number()] = true;
-  }
+  auto place = caches_.begin();  // the first number that is free
   CacheNumber free = 1;
-  while (taken[free]) ++free;
+  for (; place != caches_.end() && (*place)->number() == free; ++place) ++free;
   auto made = std::make_shared<ThreadCache>(engine, free);
-  ThreadCache* const cache = made.get();
-  if (stopped_) ThreadCache::stop({&cache, 1});
-  caches_.push_back({made});
-  ThreadTable::set(number.get(), std::move(made));
-  return cache;
+  if (stopped_) ThreadCache::stop({&made, 1});
+  caches_.insert(place, made);
+  ThreadTable::set(number.get(), made);
+  return made.get();
 }
 
 void ThreadCaches::retire(ThreadCache& cache) {
   flush(cache);
   flush_batches();  // nobody may come to use them
   for (ClassIndex i = 0; i < kClasses; ++i) hits_[i] += cache.hits(i);
-  std::erase_if(caches_, [&cache](const Cached& cached) { return cached.cache.get() == &cache; });
+  std::erase_if(caches_, [&cache](const auto& one) { return one.get() == &cache; });
 }
 
 void ThreadCaches::use(ThreadCache& cache, StreamIndex legacy, std::uint64_t committed) {
@@ -82,37 +76,27 @@ void ThreadCaches::flush_batches() {
   batch_bytes_ = 0;
 }
 
-std::vector<ThreadCache*> ThreadCaches::all() const {
-  std::vector<ThreadCache*> all;
-  for (const Cached& cached : caches_) all.push_back(cached.cache.get());
-  return all;
-}
-
 void ThreadCaches::flush() {
-  flush_stopped(all());
+  flush_stopped(caches_);
   flush_batches();
 }
 
 // The calling thread is outside its own cache here, so that cache is stopped like the others.
-void ThreadCaches::flush_stopped(const std::vector<ThreadCache*>& caches) {
+void ThreadCaches::flush_stopped(const Caches& caches) {
   ThreadCache::stop(caches);
-  for (ThreadCache* cache : caches) {
+  for (const auto& cache : caches) {
     flush(*cache);
     if (!stopped_) cache->resume();
   }
 }
 
-void ThreadCaches::age() {
-  std::vector<ThreadCache*> aged;
-  for (Cached& cached : caches_) {
-    const std::uint64_t uses = cached.cache->uses();
-    cached.idle_ticks = uses == cached.uses ? cached.idle_ticks + 1 : 0;
-    cached.uses = uses;
-    if (cached.idle_ticks >= IdleTracker::kCacheTicks && cached.cache->bytes() != 0)
-      aged.push_back(cached.cache.get());
+void ThreadCaches::age(int ticks) {
+  Caches aged;
+  for (const auto& cache : caches_) {
+    if (cache->age() >= ticks && cache->bytes() != 0) aged.push_back(cache);
   }
   flush_stopped(aged);
-  if (++idle_ticks_ > IdleTracker::kCacheTicks) flush_batches();
+  if (++idle_ticks_ > ticks) flush_batches();
 }
 
 void ThreadCaches::stop() {
@@ -122,18 +106,18 @@ void ThreadCaches::stop() {
 
 void ThreadCaches::resume() {
   stopped_ = false;
-  for (const Cached& cached : caches_) cached.cache->resume();
+  for (const auto& cache : caches_) cache->resume();
 }
 
 std::uint64_t ThreadCaches::bytes() const {
   std::uint64_t sum = batch_bytes_;
-  for (const Cached& cached : caches_) sum += cached.cache->bytes();
+  for (const auto& cache : caches_) sum += cache->bytes();
   return sum;
 }
 
 std::uint64_t ThreadCaches::hits(ClassIndex size_class) const {
   std::uint64_t sum = hits_[size_class];
-  for (const Cached& cached : caches_) sum += cached.cache->hits(size_class);
+  for (const auto& cache : caches_) sum += cache->hits(size_class);
   return sum;
 }
 

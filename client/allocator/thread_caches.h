@@ -34,8 +34,8 @@ class ThreadCaches {
   void flush();
   void flush(ThreadCache& cache) { cache.flush(into_); }
   void flush_batches();
-  /// Flushes what has not been used for IdleTracker::kCacheTicks calls of this.
-  void age();
+  /// Flushes what has not been used for `ticks` calls of this.
+  void age(int ticks);
 
   /// Flushes all. Until resume(), the caches take no block.
   void stop();
@@ -48,16 +48,11 @@ class ThreadCaches {
   std::uint64_t hits(ClassIndex size_class) const;
 
  private:
-  struct Cached {
-    std::shared_ptr<ThreadCache> cache;
-    std::uint64_t uses = 0;
-    int idle_ticks = 0;
-  };
-  void flush_stopped(const std::vector<ThreadCache*>& caches);
-  std::vector<ThreadCache*> all() const;
+  using Caches = std::vector<std::shared_ptr<ThreadCache>>;
+  void flush_stopped(const Caches& caches);
 
   const FlushTarget into_;
-  std::vector<Cached> caches_;
+  Caches caches_;  ///< by number
   bool stopped_ = false;
   std::uint64_t batch_budget_ = 0;
   std::array<std::vector<Block>, kClasses> batches_;

@@ -1,9 +1,5 @@
 #include "client/allocator/thread_table.h"
 
-#include <pthread.h>
-
-#include <array>
-#include <atomic>
 #include <utility>
 
 #include "client/allocator/thread_cache.h"
@@ -58,9 +54,7 @@ void ThreadTable::end(void* table) {
 }
 
 void ThreadTable::set(std::size_t number, std::shared_ptr<ThreadCache> cache) {
-  ThreadTable& table = own();
-  table.found_[number] = cache.get();
-  table.caches_[number] = std::move(cache);
+  own().caches_[number] = std::move(cache);
 }
 
 std::uint64_t ThreadTable::thread_number() { return own().number_; }

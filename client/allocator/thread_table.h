@@ -21,7 +21,7 @@ class ThreadTable {
   /// The cache of the calling thread for allocator `number`, or null.
   static ThreadCache* find(std::size_t number) {
     const ThreadTable* own = current_;
-    return own == nullptr ? nullptr : own->found_[number];
+    return own == nullptr ? nullptr : own->caches_[number].get();
   }
   /// Sets the calling thread's cache for allocator `number`, replacing the previous one. Not in a thread that
   /// is about to end.
@@ -41,7 +41,6 @@ class ThreadTable {
   static ThreadTable& of_ending_threads();
   static void end(void* table);
 
-  std::array<ThreadCache*, kSize> found_{};  ///< what `caches_` hold
   std::array<std::shared_ptr<ThreadCache>, kSize> caches_;
   std::uint64_t number_ = 0;
 

@@ -42,15 +42,18 @@ Result<void> for_each_engine(gpumem_allocator& handle, Call call) {
 
 constexpr const char* kWhere = "where to store the address";
 
-/// From the allocator, or from the one that takes its place.
+/// From the allocator, or from the one that takes its place. `taken`  of the broker's timeout, by then.
 Result<std::uint64_t, GrowError> allocate_where_possible(gpumem_allocator& handle, Bytes bytes,
-                                                         gpumem_stream stream, const Placement& placement) {
+                                                         gpumem_stream stream, const Placement& placement,
+                                                         std::chrono::nanoseconds taken = {}) {
   gpumem_allocator& current = current_of(handle);
-  auto address = current.engine.allocate(bytes, stream, placement);
+  auto address = current.engine.allocate(bytes, stream, placement, {.wait = {}, .taken = taken});
   const auto code = address ? Code() : address.error().code;
   if (code == Code::kUnavailable || code == Code::kUnauthenticated) {
-    if (gpumem_allocator* const next = successor_of(current))
-      address = next->engine.allocate(bytes, stream, placement);
+    if (const DefaultAllocator next = successor_of(current); next.handle != nullptr) {
+      allocator::Engine& engine = next.handle->engine;
+      address = engine.allocate(bytes, stream, placement, {.wait = {}, .taken = next.taken});
+    }
   }
   return address;
 }
@@ -78,6 +81,12 @@ Result<std::uint64_t, GrowError> allocate_placed(gpumem_allocator& handle, Bytes
   });
 }
 
+/// As gpumem_allocate, from what default_allocator() has given.
+Result<std::uint64_t, GrowError> allocate(const DefaultAllocator& from, Bytes bytes, gpumem_stream stream) {
+  if (const auto at = from.handle->engine.try_allocate(bytes, stream); at != 0) return at;
+  return allocate_where_possible(*from.handle, bytes, stream, {}, from.taken);
+}
+
 Result<void> check_ended_by_program(const gpumem_allocator& handle) {
   if (handle.owner == Owner::kProgram) return {};
   return Error{Code::kFailedPrecondition,
@@ -91,18 +100,30 @@ Result<void> close(gpumem_allocator& handle) {
 
 Result<void> destroy(gpumem_allocator& handle) {
   if (auto may = check_ended_by_program(handle); !may) return may;
-  return handle.engine.end();
+  return handle.engine.close(false);
 }
 
 }  // namespace
 
+gpumem_status allocate_from_default(int device, std::uint64_t bytes, gpumem_stream stream,
+                                    gpumem_address* address) noexcept {
+  return guarded([&] {
+    const auto from = default_allocator(device);
+    if (!from) return fail(from.error());
+    const auto allocated = allocate(*from, {bytes}, stream);
+    if (!allocated) return fail(allocated.error());
+    *address = *allocated;
+    return GPUMEM_OK;
+  });
+}
+
 Result<gpumem_allocator*> open_allocator(gpumem_session& session, const AllocatorOptions& options,
-                                         Owner owner, gpumem_allocator* older) {
+                                         const Opening& opening) {
   const auto open = session.session.use();
   if (!open) return open.error();
-  auto engine = client::open_engine((*open)->connection(), options);
+  auto engine = client::open_engine((*open)->connection(), options, {}, opening.deadline);
   if (!engine) return engine.error();
-  return new gpumem_allocator(std::move(*engine), owner, &session, older);
+  return new gpumem_allocator(std::move(*engine), opening.owner, &session, opening.older);
 }
 
 }  // namespace gpumem::c_abi
@@ -122,7 +143,7 @@ gpumem_status gpumem_allocator_open(gpumem_session* session, const gpumem_alloca
     if (auto given = not_null(allocator, "where to store the allocator"); !given) return fail(given.error());
     const auto read = gpumem::c_abi::read_options(options);
     if (!read) return fail(read.error());
-    const auto opened = gpumem::c_abi::open_allocator(*session, *read, gpumem::c_abi::Owner::kProgram);
+    const auto opened = gpumem::c_abi::open_allocator(*session, *read);
     if (!opened) return fail(opened.error());
     *allocator = *opened;
     return GPUMEM_OK;

@@ -1,5 +1,6 @@
 #include "client/c/handles.h"
 #include "client/c/last_error.h"
+#include "client/c/process_default.h"
 #include "client/c/streams.h"
 
 // CuPy's CFunctionAllocator names no stream, may free a block while earlier work of any stream still uses it,
@@ -9,8 +10,8 @@
 namespace gpumem::c_abi {
 namespace {
 
-constinit Complaints not_allocated("gpumem_cupy_malloc");
-constinit Complaints not_freed("gpumem_cupy_free");
+constinit Complaints malloc_complaints("gpumem_cupy_malloc");
+constinit Complaints free_complaints("gpumem_cupy_free");
 
 /// The allocator that `param` names.
 /// Errors  as gpumem_default_allocator; kInvalidArgument: it belongs to another device.
@@ -22,14 +23,20 @@ gpumem_status find(void* param, int device, gpumem_allocator** allocator) {
                                           ", and CuPy asks for memory of device " + std::to_string(device));
 }
 
-gpumem_status allocate(void* param, size_t size, int device, gpumem_address* address) {
+gpumem_status take(void* param, size_t size, int device, gpumem_address* address) {
+  if (param == nullptr) return allocate_from_default(device, size, nullptr, address);
   gpumem_allocator* allocator = nullptr;
   if (const gpumem_status found = find(param, device, &allocator); found != GPUMEM_OK) return found;
-  const gpumem_status got = gpumem_allocate(allocator, size, nullptr, address);
-  if (got != GPUMEM_OK) return got;
+  return gpumem_allocate(allocator, size, nullptr, address);
+}
+
+gpumem_status allocate(void* param, size_t size, int device, gpumem_address* address) {
+  if (const gpumem_status got = take(param, size, device, address); got != GPUMEM_OK) return got;
   const auto marked = barrier(device);
   if (marked) return GPUMEM_OK;
-  (void)gpumem_deallocate(allocator, *address, size, nullptr);
+  gpumem_allocator* allocator = nullptr;
+  if (find(param, device, &allocator) == GPUMEM_OK)
+    (void)gpumem_deallocate(allocator, *address, size, nullptr);
   return fail(marked.error());
 }
 
@@ -50,7 +57,7 @@ void* gpumem_cupy_malloc(void* param, size_t size, int device) noexcept {
   const gpumem_status status =
       gpumem::c_abi::guarded([&] { return gpumem::c_abi::allocate(param, size, device, &address); });
   if (status == GPUMEM_OK) return reinterpret_cast<void*>(address);
-  gpumem::c_abi::not_allocated.say(status);
+  gpumem::c_abi::malloc_complaints.say(status);
   return nullptr;
 }
 
@@ -58,7 +65,7 @@ void gpumem_cupy_free(void* param, void* pointer, int device) noexcept {
   if (pointer == nullptr) return;
   const gpumem_status status = gpumem::c_abi::guarded(
       [&] { return gpumem::c_abi::free(param, reinterpret_cast<gpumem_address>(pointer), device); });
-  if (status != GPUMEM_OK) gpumem::c_abi::not_freed.say(status);
+  if (status != GPUMEM_OK) gpumem::c_abi::free_complaints.say(status);
 }
 
 }  // extern "C"

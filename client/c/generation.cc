@@ -22,7 +22,9 @@ Result<std::uint64_t> commit(gpumem_slice& handle, std::uint64_t version) {
   return told->generation;
 }
 
-Result<std::uint64_t> generation_of(gpumem_import& handle, const gpumem_generation_options* given) {
+/// What `ask` answers. It is called off when the handle is closed, too.
+template <class Handle, class Ask>
+Result<std::uint64_t> generation_of(const Handle& handle, const gpumem_generation_options* given, Ask ask) {
   const auto known = read_struct(given, "gpumem_generation_options");
   if (!known) return known.error();
   const auto wait = read_duration(known->wait_ms, "wait_ms");
@@ -30,9 +32,24 @@ Result<std::uint64_t> generation_of(gpumem_import& handle, const gpumem_generati
   Stopping stopping;
   stopping.add(handle.closing.get_token());
   if (known->canceller != nullptr) stopping.add(known->canceller->source.get_token());
-  const auto import = handle.import.use();
-  if (!import) return import.error();
-  return (*import)->generation({.after = known->after, .wait = *wait, .stop = stopping.token()});
+  return ask({.after = known->after, .wait = *wait, .stop = stopping.token()});
+}
+
+Result<std::uint64_t> generation_of(gpumem_import& handle, const gpumem_generation_options* given) {
+  return generation_of(handle, given, [&](const GenerationOptions& options) -> Result<std::uint64_t> {
+    const auto import = handle.import.use();
+    if (!import) return import.error();
+    return (*import)->generation(options);
+  });
+}
+
+Result<std::uint64_t> generation_of(gpumem_slice& handle, std::uint64_t version,
+                                    const gpumem_generation_options* given) {
+  return generation_of(handle, given, [&](const GenerationOptions& options) -> Result<std::uint64_t> {
+    const auto slice = handle.slice.use();
+    if (!slice) return slice.error();
+    return client::ImportState::generation_of((*slice)->connection(), version, options);
+  });
 }
 
 /// Stores what `call` answers.
@@ -74,6 +91,15 @@ gpumem_status gpumem_import_generation(gpumem_import* import, const gpumem_gener
   return gpumem::c_abi::stored(generation, [&]() -> gpumem::Result<std::uint64_t> {
     if (auto given = not_null(import, "import"); !given) return given.error();
     return gpumem::c_abi::generation_of(*import, options);
+  });
+}
+
+gpumem_status gpumem_slice_generation(gpumem_slice* slice, uint64_t version,
+                                      const gpumem_generation_options* options,
+                                      uint64_t* generation) noexcept {
+  return gpumem::c_abi::stored(generation, [&]() -> gpumem::Result<std::uint64_t> {
+    if (auto given = not_null(slice, "slice"); !given) return given.error();
+    return gpumem::c_abi::generation_of(*slice, version, options);
   });
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 #include <atomic>
+#include <optional>
 #include <stop_token>
 #include <string>
 
@@ -38,10 +39,15 @@ Result<std::chrono::milliseconds> read_duration(std::int64_t milliseconds, const
 Result<SessionOptions> read_options(const gpumem_session_options* given);
 Result<AllocatorOptions> read_options(const gpumem_allocator_options* given);
 
+/// What an allocator is opened as.
+struct Opening {
+  Owner owner = Owner::kProgram;
+  gpumem_allocator* older = nullptr;  ///< the process's own that the new one takes the place of
+  std::optional<client::Lane::Clock::time_point> deadline{};  ///< none: the session's timeout
+};
 /// Opens the object and its handle, as gpumem_allocator_open.
-/// `older`  the process's own allocator that the new one takes the place of.
 Result<gpumem_allocator*> open_allocator(gpumem_session& session, const AllocatorOptions& options,
-                                         Owner owner, gpumem_allocator* older = nullptr);
+                                         const Opening& opening = {});
 
 }  // namespace gpumem::c_abi
 
@@ -105,10 +111,10 @@ struct gpumem_import final : gpumem::c_abi::Lasting {
 struct gpumem_allocator final : gpumem::c_abi::Lasting {
   gpumem_allocator(std::shared_ptr<gpumem::allocator::Engine> opened, gpumem::c_abi::Owner whose,
                    gpumem_session* of, gpumem_allocator* before)
-      : limit(opened->limit()),
-        granularity(opened->granularity()),
-        device(opened->device()),
-        ordinal(opened->ordinal()),
+      : limit(opened->properties().limit),
+        granularity(opened->properties().granularity),
+        device(opened->properties().device),
+        ordinal(opened->properties().ordinal),
         owner(whose),
         session(whose == gpumem::c_abi::Owner::kProcess ? of : nullptr),
         older(before),

@@ -2,10 +2,8 @@
 
 #include <array>
 #include <atomic>
-#include <optional>
 
 #include "client/c/last_error.h"
-#include "client/connection_attempt.h"
 #include "cuda/driver.h"
 
 // The process's own session and allocators. They are never destroyed, because frameworks free memory until
@@ -36,7 +34,31 @@ struct Process {
   gpumem_session* session GPUMEM_GUARDED_BY(mutex) = nullptr;
   // Replaced as a whole and with `mutex` held, read by children, in which that may stay locked.
   std::atomic<const Configuration*> configuration;
-  std::optional<client::ConnectionAttempt> attempt GPUMEM_GUARDED_BY(mutex){};  ///< one that goes on
+};
+
+/// What one call may take of the broker's timeout.
+class BrokerTime {
+ public:
+  using Clock = client::Lane::Clock;
+
+  explicit BrokerTime(std::chrono::milliseconds timeout) : deadline_(client::Lane::deadline_in(timeout)) {}
+  Clock::time_point deadline() const { return deadline_; }
+  /// Of what the call has done so far.
+  std::chrono::nanoseconds taken() const { return Clock::now() - begun_; }
+  /// Runs `work`, which asks the broker for nothing and does not count: a driver may start for seconds.
+  template <class Work>
+  auto beside(Work work) {
+    const Clock::time_point before = Clock::now();
+    auto done = work();
+    const auto passed = Clock::now() - before;
+    begun_ += passed;
+    deadline_ += passed;
+    return done;
+  }
+
+ private:
+  Clock::time_point begun_ = Clock::now();
+  Clock::time_point deadline_;
 };
 
 // The parent's mutex may be locked by a thread that does not exist in the child.
@@ -55,14 +77,15 @@ bool is_lost(gpumem_session& session) {
   return open && (*open)->connection()->lane().is_closed();
 }
 
+BrokerTime time_of(const Process& own) { return BrokerTime(own.configuration.load()->session.timeout); }
+
 /// A broker that does not answer costs the process one timeout, not one for each thread and call.
-Result<gpumem_session*> session_of(Process& own) GPUMEM_REQUIRES(own.mutex) {
+Result<gpumem_session*> session_of(Process& own, BrokerTime::Clock::time_point deadline)
+    GPUMEM_REQUIRES(own.mutex) {
   if (own.session != nullptr && !is_lost(*own.session)) return own.session;
-  if (!own.attempt) own.attempt.emplace(own.configuration.load()->session);
-  auto connection = own.attempt->open();
-  if (!connection) return connection.error();
-  own.attempt.reset();
-  return own.session = new gpumem_session(Session::of(std::move(*connection)), Owner::kProcess);
+  auto connected = Session::connect(own.configuration.load()->session, deadline);
+  if (!connected) return connected.error();
+  return own.session = new gpumem_session(std::move(*connected), Owner::kProcess);
 }
 
 /// The UUID of the device that has `ordinal` here. Errors  kNotFound.
@@ -77,17 +100,17 @@ Result<std::string> device_of(const Session& session, int ordinal) {
 }
 
 /// In place of `older`, which may be null.
-Result<gpumem_allocator*> open_in_place_of(gpumem_allocator* older, Process& own, int ordinal)
-    GPUMEM_REQUIRES(own.mutex) {
-  const auto session = session_of(own);
+Result<gpumem_allocator*> open_in_place_of(gpumem_allocator* older, Process& own, int ordinal,
+                                           BrokerTime& time) GPUMEM_REQUIRES(own.mutex) {
+  const auto session = session_of(own, time.deadline());
   if (!session) return session.error();
   const auto open = (*session)->session.use();
   if (!open) return open.error();
-  const auto device = device_of(**open, ordinal);
+  const auto device = time.beside([&] { return device_of(**open, ordinal); });
   if (!device) return device.error();
   AllocatorOptions options = own.configuration.load()->allocator;
   options.device = *device;
-  auto opened = open_allocator(**session, options, Owner::kProcess, older);
+  auto opened = open_allocator(**session, options, {Owner::kProcess, older, time.deadline()});
   if (opened && older != nullptr) {
     for (const std::string& name : older->engine.tags()) (void)(*opened)->engine.tag(name);
   }
@@ -96,15 +119,18 @@ Result<gpumem_allocator*> open_in_place_of(gpumem_allocator* older, Process& own
 }
 
 /// An allocator that was opened before stays, with its memory, until there is a broker again.
-Result<gpumem_allocator*> open_default(Process& own, int ordinal) {
+Result<DefaultAllocator> open_default(Process& own, int ordinal) {
   if (ordinal < 0 || static_cast<std::size_t>(ordinal) >= Process::kDevices) {
     return Error{Code::kNotFound, "there is no device " + std::to_string(ordinal)};
   }
   const MutexLock lock(own.mutex);
   auto* known = own.allocators[static_cast<std::size_t>(ordinal)].load(std::memory_order_acquire);
-  if (known != nullptr && !is_lost(*known->session)) return known;
-  auto opened = open_in_place_of(known, own, ordinal);
-  return opened || known == nullptr ? opened : known;
+  if (known != nullptr && !is_lost(*known->session)) return DefaultAllocator{known};
+  BrokerTime time = time_of(own);
+  const auto opened = open_in_place_of(known, own, ordinal, time);
+  if (opened) return DefaultAllocator{*opened, time.taken()};
+  if (known != nullptr) return DefaultAllocator{known};
+  return opened.error();
 }
 
 Result<void> configure(Process& own, const gpumem_session_options* session,
@@ -122,7 +148,6 @@ Result<void> configure(Process& own, const gpumem_session_options* session,
   }
   const auto fresh = new Configuration{std::move(*session_options), std::move(*allocator_options)};
   delete own.configuration.exchange(fresh);
-  own.attempt.reset();
   return {};
 }
 
@@ -133,11 +158,20 @@ gpumem_allocator& current_of(gpumem_allocator& allocator) {
   return *process().allocators[static_cast<std::size_t>(allocator.ordinal)].load(std::memory_order_acquire);
 }
 
-gpumem_allocator* successor_of(gpumem_allocator& lost) {
-  if (&current_of(lost) != &lost) return &current_of(lost);
-  if (lost.owner != Owner::kProcess || !is_lost(*lost.session)) return nullptr;
+Result<DefaultAllocator> default_allocator(int device) {
+  Process& own = process();
+  if (device >= 0 && static_cast<std::size_t>(device) < own.allocators.size()) {
+    auto* known = own.allocators[static_cast<std::size_t>(device)].load(std::memory_order_acquire);
+    if (known != nullptr) return DefaultAllocator{known};
+  }
+  return open_default(own, device);
+}
+
+DefaultAllocator successor_of(gpumem_allocator& lost) {
+  if (&current_of(lost) != &lost) return {&current_of(lost)};
+  if (lost.owner != Owner::kProcess || !is_lost(*lost.session)) return {};
   const auto newest = open_default(process(), lost.ordinal);
-  return newest && *newest != &lost ? *newest : nullptr;
+  return newest && newest->handle != &lost ? *newest : DefaultAllocator{};
 }
 
 allocator::Engine& engine_of(gpumem_allocator& allocator, std::uint64_t address) {
@@ -186,7 +220,7 @@ gpumem_status gpumem_default_session(gpumem_session** session) noexcept {
     if (auto given = not_null(session, "where to store the session"); !given) return fail(given.error());
     auto& own = gpumem::c_abi::process();
     const gpumem::MutexLock lock(own.mutex);
-    const auto connected = gpumem::c_abi::session_of(own);
+    const auto connected = gpumem::c_abi::session_of(own, gpumem::c_abi::time_of(own).deadline());
     if (!connected) return fail(connected.error());
     *session = *connected;
     return GPUMEM_OK;
@@ -196,14 +230,9 @@ gpumem_status gpumem_default_session(gpumem_session** session) noexcept {
 gpumem_status gpumem_default_allocator(int device, gpumem_allocator** allocator) noexcept {
   return guarded([&] {
     if (auto given = not_null(allocator, "where to store the allocator"); !given) return fail(given.error());
-    auto& own = gpumem::c_abi::process();
-    if (device >= 0 && static_cast<std::size_t>(device) < own.allocators.size()) {
-      auto* known = own.allocators[static_cast<std::size_t>(device)].load(std::memory_order_acquire);
-      if (known != nullptr) return *allocator = known, GPUMEM_OK;
-    }
-    const auto opened = gpumem::c_abi::open_default(own, device);
+    const auto opened = gpumem::c_abi::default_allocator(device);
     if (!opened) return fail(opened.error());
-    *allocator = *opened;
+    *allocator = opened->handle;
     return GPUMEM_OK;
   });
 }

@@ -37,7 +37,8 @@ Result<PublishOptions> read_publish_options(const gpumem_publish_options* given)
                          .keep = known->keep,
                          .linger = *linger,
                          .charging = static_cast<Charging>(charging),
-                         .content = {}};
+                         .content = {},
+                         .sealed = known->sealed};
   std::ranges::copy(known->digest, options.digest.begin());
   std::ranges::copy(known->content, options.content.begin());
   if (known->reader_count != 0) {

@@ -22,10 +22,8 @@ struct Answer {
 };
 
 [[gnu::noinline]] Answer allocate(size_t size, int device, gpumem_stream stream) noexcept {
-  gpumem_allocator* allocator = nullptr;
   gpumem_address address = 0;
-  gpumem_status status = gpumem_default_allocator(device, &allocator);
-  if (status == GPUMEM_OK) status = gpumem_allocate(allocator, size, stream, &address);
+  const gpumem_status status = allocate_from_default(device, size, stream, &address);
   if (status == GPUMEM_OK) return {.memory = reinterpret_cast<void*>(address)};
   return {.refusal = refuse(not_allocated, status, [&] {
             return "no " + to_string(Bytes{size}) + " on device " + std::to_string(device);

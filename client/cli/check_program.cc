@@ -172,14 +172,20 @@ void ProgramLook::sessions(const Monitor& monitor) {
   std::string text;
   for (const v1::SessionInfo& one : all->sessions()) {
     if (one.pid() != report_.pid || one.ended()) continue;
-    std::uint64_t charged = 0;
-    for (const v1::SliceInfo& slice : one.slices()) charged += slice.charged();
-    for (const v1::SharedMemory& shared : one.shared()) charged += shared.charged();
+    std::uint64_t lent = 0;
+    std::uint64_t declared = 0;
+    for (const v1::SliceInfo& slice : one.slices()) lent += slice.charged();
+    for (const v1::SharedMemory& shared : one.shared()) {
+      lent += shared.charged();
+      declared += shared.declared();
+    }
     report_.sessions.push_back(one.id());
-    report_.charged += charged;
+    report_.charged += lent;
+    report_.declared += declared;
     text += (text.empty() ? "" : "; ") + std::string("session ") + std::to_string(one.id()) + " of tenant " +
             printable(one.tenant()) + ", " + std::to_string(one.slices_size()) +
-            (one.slices_size() == 1 ? " slice, " : " slices, ") + size_text(charged) + " charged";
+            (one.slices_size() == 1 ? " slice, " : " slices, ") + size_text(lent) + " lent, " +
+            size_text(declared) + " charged besides";
   }
   if (!text.empty()) return add("session", State::kOk, text);
   add("session", State::kWarn,
@@ -236,6 +242,7 @@ Json program_json(const ProgramReport& report) {
   json["drivers"] = std::move(drivers);
   json["sessions"] = report.sessions;
   json["charged"] = report.charged;
+  json["declared"] = report.declared;
   json["past_broker"] = report.past_broker;
   return json;
 }

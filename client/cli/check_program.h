@@ -15,7 +15,8 @@ struct ProgramReport {
   std::vector<Finding> findings;
   std::vector<MappedDriver> drivers;
   std::vector<std::uint64_t> sessions;  ///< at the broker
-  std::uint64_t charged = 0;            ///< bytes of its sessions
+  std::uint64_t charged = 0;            ///< bytes of its sessions that are lent
+  std::uint64_t declared = 0;           ///< bytes that its sessions are charged besides
   std::uint64_t past_broker = 0;        ///< bytes that it is seen to hold past the broker
 };
 

@@ -20,7 +20,7 @@ constexpr std::chrono::seconds kClaimsTimeout{30};  // the broker may wait for i
 Result<v1::ListClaimsResponse> list_claims(const std::filesystem::path& runtime_folder) {
   const std::filesystem::path socket = runtime_folder / kApiSocketName;
   if (auto there = probe(socket); !there) return there.error();
-  const auto stub = v1::Claims::NewStub(make_channel(socket));
+  const auto stub = v1::Claims::NewStub(broker_channel(socket));
   grpc::ClientContext context;
   set_timeout(context, kClaimsTimeout);
   v1::ListClaimsResponse claims;

@@ -6,6 +6,7 @@
 #include "client/cli/interrupt.h"
 #include "client/cli/listings.h"
 #include "client/cli/monitor.h"
+#include "client/cli/tenant_names.h"
 #include "client/cli/time_text.h"
 
 namespace gpumem::cli {
@@ -23,6 +24,11 @@ Result<v1::WatchEventsRequest> request_of(const EventsOptions& options) {
   return request;
 }
 
+void warn_of_unknown_tenant(const Monitor& monitor, const std::string& tenant) {
+  if (tenant.empty() || unknown_tenants(monitor, {tenant}).empty()) return;
+  std::cerr << "gpumem: no tenant '" << tenant << "' is known now; see `gpumem tenants`\n";
+}
+
 }  // namespace
 
 int run_events(const EventsOptions& options) {
@@ -31,12 +37,16 @@ int run_events(const EventsOptions& options) {
   const Interrupt interrupt;
   auto monitor = Monitor::connect(options.runtime_folder);
   if (!monitor) return report(monitor.error());
+  if (options.follow) warn_of_unknown_tenant(*monitor, options.tenant);
+  bool any = false;
   const auto show = [&](const v1::Event& event) {
+    any = true;
     std::cout << (options.json ? event_json_line(event) : event_line(event)) << std::flush;
     return static_cast<bool>(std::cout);
   };
   const auto watched = monitor->watch_events(*request, show, interrupt.token());
   if (!watched && !interrupt.happened()) return report(watched.error());
+  if (!options.follow && !any) warn_of_unknown_tenant(*monitor, options.tenant);
   return std::cout ? 0 : 1;
 }
 

@@ -15,7 +15,7 @@ struct Phrase {
   std::string_view kind;
   std::string_view words;
 };
-constexpr std::array<Phrase, 26> kPhrases{{
+constexpr std::array<Phrase, 27> kPhrases{{
     {"opened", "session opened"},
     {"resumed", "session resumed after a restart of the broker"},
     {"ended", "session ended"},
@@ -42,6 +42,7 @@ constexpr std::array<Phrase, 26> kPhrases{{
     {"removed", "removed a region of %"},
     {"expired", "the time of a region of % is over"},
     {"region-lost", "a region of % ended with its memory"},
+    {"inherited", "charged for %: whoever had lent them has let go"},
 }};
 
 std::string padded(std::string text, std::size_t width) {

@@ -23,7 +23,8 @@ Result<std::string> show_status(const Monitor& monitor, const Style& style) {
 Result<std::string> show_sessions(const Monitor& monitor, const Style& style) {
   auto sessions = monitor.sessions();
   if (!sessions) return sessions.error();
-  return style.json ? json_text(sessions_json(*sessions)) : sessions_text(*sessions, now());
+  const v1::ListRegionsResponse regions = monitor.regions("").value_or(v1::ListRegionsResponse{});
+  return style.json ? json_text(sessions_json(*sessions, regions)) : sessions_text(*sessions, now(), regions);
 }
 
 Result<std::string> show_tenants(const Monitor& monitor, const Style& style) {

@@ -68,9 +68,18 @@ void add_json(CLI::App& command, Arguments& arguments) {
   command.add_flag("--json", arguments.json, "Print JSON: stable keys, sizes in bytes");
 }
 
+std::string refuse_no_time(const std::string& text) {
+  constexpr double kMost = 366.0 * 24 * 3600;
+  double seconds = 0;
+  const bool is_number = CLI::detail::lexical_cast(text, seconds);
+  if (is_number && seconds > 0 && seconds <= kMost) return {};
+  return "'" + text +
+         "': " + (seconds > kMost ? "a year at most" : "a number of more than 0 seconds is needed");
+}
+
 void add_watch(CLI::App& command, Arguments& arguments) {
   command.add_option("--watch", arguments.watch_seconds, "Show again every SECONDS, until interrupted")
-      ->check(CLI::PositiveNumber)
+      ->check(refuse_no_time)
       ->type_name("SECONDS");
 }
 
@@ -146,6 +155,23 @@ void add_commands(CLI::App& app, Arguments& arguments, const SplitLine& line, in
   add_check(app, arguments, status);
 }
 
+// Help that was asked for, or what is wrong. Answers the exit status.
+int explain_usage(const CLI::App& app, const CLI::ParseError& error) {
+  if (const std::string text = unknown_command(app, error); !text.empty()) {
+    std::cerr << text;
+    return kUsageError;
+  }
+  if (app.exit(error) == 0) return 0;
+  return runs_a_command(app) ? kOwnFailure : kUsageError;
+}
+
+// Says so if not.
+bool all_is_written() {
+  if (std::cout << std::flush) return true;
+  std::cerr << "gpumem: cannot write to standard output\n";
+  return false;
+}
+
 int run(int argc, char** argv) {
   CLI::App app{"Shows what the gpumem broker lends to whom, and checks that this machine is set up.",
                "gpumem"};
@@ -162,14 +188,9 @@ int run(int argc, char** argv) {
   try {
     app.parse(static_cast<int>(line.words.size()), line.words.data());
   } catch (const CLI::ParseError& error) {
-    if (const std::string text = unknown_command(app); !text.empty() && error.get_exit_code() != 0) {
-      std::cerr << text;
-      return kUsageError;
-    }
-    if (app.exit(error) == 0) return 0;
-    return runs_a_command(app) ? kOwnFailure : kUsageError;
+    status = explain_usage(app, error);
   }
-  return status;
+  return all_is_written() || status != 0 ? status : 1;
 }
 
 }  // namespace

@@ -35,7 +35,7 @@ Result<Monitor> Monitor::connect(const std::filesystem::path& runtime_folder) {
 }
 
 Monitor::Monitor(std::filesystem::path socket)
-    : socket_(std::move(socket)), stub_(v1::Monitor::NewStub(make_channel(socket_))) {}
+    : socket_(std::move(socket)), stub_(v1::Monitor::NewStub(broker_channel(socket_))) {}
 
 template <class Request, class Response>
 Result<Response> Monitor::call(Method<Request, Response> method, const Request& request) const {
@@ -86,7 +86,7 @@ Result<void> Monitor::remove_region(const std::filesystem::path& runtime_folder,
   grpc::ClientContext context;
   set_timeout(context, kTimeout);
   v1::RemoveRegionOfResponse response;
-  const auto status = v1::Admin::NewStub(make_channel(socket))->RemoveRegion(&context, request, &response);
+  const auto status = v1::Admin::NewStub(broker_channel(socket))->RemoveRegion(&context, request, &response);
   return status.ok() ? Result<void>() : call_error(status, socket);
 }
 

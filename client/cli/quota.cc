@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 
+#include "client/cli/lent_devices.h"
 #include "client/cli/listings.h"
 #include "client/cli/monitor.h"
 #include "client/cli/option_checks.h"
@@ -36,7 +37,7 @@ class Admin {
 
  private:
   explicit Admin(std::filesystem::path socket)
-      : socket_(std::move(socket)), stub_(v1::Admin::NewStub(make_channel(socket_))) {}
+      : socket_(std::move(socket)), stub_(v1::Admin::NewStub(broker_channel(socket_))) {}
 
   template <class Request, class Response>
   Result<Response> call(grpc::Status (v1::Admin::Stub::*method)(grpc::ClientContext*, const Request&,
@@ -53,6 +54,18 @@ class Admin {
   std::filesystem::path socket_;
   std::unique_ptr<v1::Admin::Stub> stub_;
 };
+
+// A device that is not lent any more may have a quota: of such a one the whole UUID is needed.
+Result<std::string> device_of_quota(const std::filesystem::path& runtime_folder, const std::string& text) {
+  constexpr std::size_t kUuid = 40;
+  auto monitor = Monitor::connect(runtime_folder);
+  if (!monitor) return monitor.error();
+  const auto status = monitor->status();
+  if (!status) return status.error();
+  auto found = find_device(*status, text);
+  if (found || text.size() >= kUuid) return found ? *found : text;
+  return found.error().in("--device");
+}
 
 // What the command line says.
 struct Arguments {
@@ -78,6 +91,11 @@ Result<std::string> change(const std::filesystem::path& folder, const Arguments&
   auto admin = Admin::connect(folder);
   if (!admin) return admin.error();
   v1::SetQuotaRequest request = arguments.request;
+  if (!request.device().empty()) {
+    auto device = device_of_quota(folder, request.device());
+    if (!device) return device.error();
+    request.set_device(*device);
+  }
   if (arguments.guarantee) request.set_guarantee(*arguments.guarantee);
   if (arguments.limit) request.set_limit(*arguments.limit);
   if (arguments.weight) request.set_weight(*arguments.weight);
@@ -114,10 +132,10 @@ CLI::App* add_change(CLI::App& quota, const char* name, const char* about, Argum
       ->check(refuse_unprintable);
   command
       ->add_option_function<std::string>(
-          "--device", [&](const std::string& uuid) { arguments.request.set_device(uuid); },
-          "Only on this device [every device]")
+          "--device", [&](const std::string& device) { arguments.request.set_device(device); },
+          "Only on this device: UUID, or its place in `gpumem status` [every device]")
       ->check(refuse_unprintable)
-      ->type_name("UUID");
+      ->type_name("DEVICE");
   command->add_option("--revision", arguments.revision, "Only if the quotas are still at revision N")
       ->check(CLI::NonNegativeNumber)
       ->type_name("N");

@@ -1,5 +1,6 @@
 #include <pwd.h>
 
+#include <map>
 #include <vector>
 
 #include "client/cli/table.h"
@@ -60,6 +61,39 @@ void add_shared(Table& table, const std::vector<std::string>& cells, const v1::S
     add_besides(table, cells, "shared", shared.device(), size_text(shared.charged()), size_text(used));
   if (shared.fabric() != 0)
     add_besides(table, cells, "fabric", shared.device(), "-", size_text(shared.fabric()));
+  if (shared.declared() != 0)
+    add_besides(table, cells, "declared", shared.device(), size_text(shared.declared()), "-");
+}
+
+/// Of one device, and how many.
+struct RegionCounts {
+  int published = 0;  ///< whose memory the session is charged for
+  int mapped = 0;
+};
+using RegionsByDevice = std::map<std::string, RegionCounts>;
+
+std::map<std::uint64_t, RegionsByDevice> by_session(const v1::ListRegionsResponse& regions) {
+  std::map<std::uint64_t, RegionsByDevice> sessions;
+  for (const v1::RegionInfo& region : regions.regions()) {
+    for (const v1::RegionCharge& one : region.charged()) ++sessions[one.session()][region.device()].published;
+    for (const v1::RegionMapping& one : region.mappings()) ++sessions[one.session()][region.device()].mapped;
+  }
+  return sessions;
+}
+
+std::string regions_text(const RegionCounts& counts) {
+  std::string text = "regions:";
+  if (counts.published != 0) text += " " + std::to_string(counts.published) + " published";
+  if (counts.published != 0 && counts.mapped != 0) text += ",";
+  if (counts.mapped != 0) text += " " + std::to_string(counts.mapped) + " mapped";
+  return text;
+}
+
+Json regions_json(const RegionsByDevice& of) {
+  Json list = Json::array();
+  for (const auto& [device, counts] : of)
+    list.push_back({{"device", device}, {"published", counts.published}, {"mapped", counts.mapped}});
+  return list;
 }
 
 Json slice_json(const v1::SliceInfo& slice) {
@@ -80,8 +114,10 @@ std::string user_name(std::uint32_t uid) {
   return found != nullptr ? entry.pw_name : std::to_string(uid);
 }
 
-std::string sessions_text(const v1::ListSessionsResponse& sessions, WallTime now) {
+std::string sessions_text(const v1::ListSessionsResponse& sessions, WallTime now,
+                          const v1::ListRegionsResponse& regions) {
   if (sessions.sessions().empty()) return "no sessions\n";
+  std::map<std::uint64_t, RegionsByDevice> counted = by_session(regions);
   constexpr auto kRight = Table::Align::kRight;
   Table table({{"SESSION", kRight},
                {"PID", kRight},
@@ -102,11 +138,14 @@ std::string sessions_text(const v1::ListSessionsResponse& sessions, WallTime now
     for (const v1::SliceInfo& slice : session.slices()) add_slice(table, session_cells(session, now), slice);
     for (const v1::SharedMemory& shared : session.shared())
       add_shared(table, session_cells(session, now), shared);
+    for (const auto& [device, counts] : counted[session.id()])
+      add_besides(table, session_cells(session, now), regions_text(counts).c_str(), device, "-", "-");
   }
   return table.text();
 }
 
-Json sessions_json(const v1::ListSessionsResponse& sessions) {
+Json sessions_json(const v1::ListSessionsResponse& sessions, const v1::ListRegionsResponse& regions) {
+  std::map<std::uint64_t, RegionsByDevice> counted = by_session(regions);
   Json list = Json::array();
   for (const v1::SessionInfo& session : sessions.sessions()) {
     Json slices = Json::array();
@@ -116,7 +155,8 @@ Json sessions_json(const v1::ListSessionsResponse& sessions) {
       shared.push_back({{"device", one.device()},
                         {"charged", one.charged()},
                         {"imported", one.imported()},
-                        {"fabric", one.fabric()}});
+                        {"fabric", one.fabric()},
+                        {"declared", one.declared()}});
     list.push_back({{"id", session.id()},
                     {"pid", session.pid() == 0 ? Json() : Json(session.pid())},
                     {"uid", session.uid()},
@@ -129,7 +169,8 @@ Json sessions_json(const v1::ListSessionsResponse& sessions) {
                     {"custodian", session.custodian()},
                     {"cannot_be_signalled", session.cannot_be_signalled()},
                     {"slices", std::move(slices)},
-                    {"shared", std::move(shared)}});
+                    {"shared", std::move(shared)},
+                    {"regions", regions_json(counted[session.id()])}});
   }
   return {{"sessions", std::move(list)}};
 }

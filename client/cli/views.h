@@ -15,8 +15,10 @@ using Json = nlohmann::ordered_json;
 std::string status_text(const v1::GetStatusResponse& status, WallTime now);
 Json status_json(const v1::GetStatusResponse& status, WallTime now);
 
-std::string sessions_text(const v1::ListSessionsResponse& sessions, WallTime now);
-Json sessions_json(const v1::ListSessionsResponse& sessions);
+/// `regions`  those that the caller may see; how many of them each session has, and has mapped, is shown.
+std::string sessions_text(const v1::ListSessionsResponse& sessions, WallTime now,
+                          const v1::ListRegionsResponse& regions = {});
+Json sessions_json(const v1::ListSessionsResponse& sessions, const v1::ListRegionsResponse& regions = {});
 
 /// By owner and name.
 std::string regions_text(const v1::ListRegionsResponse& regions, WallTime now);

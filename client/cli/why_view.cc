@@ -48,14 +48,39 @@ std::string holders_line(const std::string& title, const Holders& holders) {
   return words.empty() ? "" : "    " + title + words + "\n";
 }
 
+// Of a user who has no session.
+std::string newcomers_text(const v1::Standing& standing) {
+  return standing.device() + "\n  would have at most " + size_text(standing.limit()) + "; guarantee " +
+         size_text(standing.guarantee()) + ", weight " + std::to_string(standing.weight()) + ", priority " +
+         std::to_string(standing.priority()) +
+         "\n  could be granted now: " + size_text(standing.available()) + "\n";
+}
+
+std::string denials_text(const std::string& tenant, const std::vector<v1::Event>& denials, WallTime now) {
+  if (denials.empty()) return "";
+  std::string text;
+  for (const v1::Event& denial : denials) {
+    text += (text.empty() ? "last denied " : "before that, ") + age_text(denial.time(), now) + " ago: ";
+    text += denial.words().empty() ? size_text(denial.bytes()) + " on " + denial.device() : denial.words();
+    text += "\n";
+  }
+  const bool is_plain = tenant.find_first_of(" '\"\\$`;&|<>()*?~#") == std::string::npos;
+  const std::string word = is_plain ? tenant : "'" + tenant + "'";
+  return text + "  see `gpumem events --no-follow --tenant " + word + "`\n";
+}
+
 std::string standing_text(const v1::Standing& standing) {
   std::string text = standing.device() + "\n  charged " + size_text(standing.charged()) + " of at most " +
                      size_text(standing.limit()) + "; guarantee " + size_text(standing.guarantee()) +
                      ", weight " + std::to_string(standing.weight()) + ", priority " +
                      std::to_string(standing.priority()) + "\n";
   if (standing.declared() != 0 || standing.overhead() != 0) {
-    text += "  of that, past the broker: declared " + size_text(standing.declared()) + ", contexts " +
-            size_text(standing.overhead()) + "\n";
+    text += "  of that, besides the broker's memory: declared " + size_text(standing.declared()) +
+            ", contexts " + size_text(standing.overhead()) + "\n";
+  }
+  if (standing.past_broker() != 0) {
+    text += "  of that, taken past the broker without a word: " + size_text(standing.past_broker()) +
+            "; `gpumem reconcile` names the processes\n";
   }
   text += "  could be granted now: " + size_text(standing.available()) + "\n";
   if (standing.regions() != 0) {
@@ -130,6 +155,7 @@ Json standing_json(const v1::Standing& standing) {
       {"charged", standing.charged()},
       {"declared", standing.declared()},
       {"overhead", standing.overhead()},
+      {"past_broker", standing.past_broker()},
       {"available", standing.available()},
       {"burst", standing.burst()},
       {"debt", standing.debt()},
@@ -168,6 +194,14 @@ Json waiting_json(const v1::Denial& denial) {
           {"other_tenants", holders_json(denial.other_tenants())}};
 }
 
+Json denial_json(const v1::Event& denial) {
+  return {{"time", denial.time()},
+          {"session", denial.session()},
+          {"device", denial.device()},
+          {"bytes", denial.bytes()},
+          {"words", denial.words().empty() ? Json() : Json(denial.words())}};
+}
+
 }  // namespace
 
 // The broker tells of so many.
@@ -188,23 +222,27 @@ std::string obstacle_words(const v1::Denial& denial) {
   }
 }
 
-std::string why_text(const v1::ExplainResponse& explained) {
-  std::string text = "tenant " + explained.tenant() + "\n";
-  for (const v1::Standing& standing : explained.devices()) text += "\n" + standing_text(standing);
-  if (explained.waiting().empty()) text += "\nno request waits\n";
+std::string why_text(const v1::ExplainResponse& explained, const std::vector<v1::Event>& denials,
+                     WallTime now) {
+  const bool is_newcomer = explained.newcomer();
+  std::string text = "tenant " + explained.tenant() +
+                     (is_newcomer ? " has no session now; what [default] says would hold\n" : "\n");
+  for (const v1::Standing& standing : explained.devices())
+    text += "\n" + (is_newcomer ? newcomers_text(standing) : standing_text(standing));
+  if (explained.waiting().empty())
+    text += "\nno request waits\n" + denials_text(explained.tenant(), denials, now);
   for (const v1::Denial& denial : explained.waiting()) text += "\n" + waiting_text(denial);
   if (explained.requests() > kMostExplained && !explained.waiting().empty())
     text += "\n" + std::to_string(explained.requests()) + " requests wait in all; these came first\n";
   return printable_lines(text);
 }
 
-Json why_json(const v1::ExplainResponse& explained) {
-  Json json{{"tenant", explained.tenant()},
-            {"devices", Json::array()},
-            {"waiting", Json::array()},
-            {"requests", explained.requests()}};
+Json why_json(const v1::ExplainResponse& explained, const std::vector<v1::Event>& denials) {
+  Json json{{"tenant", explained.tenant()}, {"newcomer", explained.newcomer()}, {"devices", Json::array()},
+            {"waiting", Json::array()},     {"requests", explained.requests()}, {"denials", Json::array()}};
   for (const v1::Standing& standing : explained.devices()) json["devices"].push_back(standing_json(standing));
   for (const v1::Denial& denial : explained.waiting()) json["waiting"].push_back(waiting_json(denial));
+  for (const v1::Event& denial : denials) json["denials"].push_back(denial_json(denial));
   return json;
 }
 

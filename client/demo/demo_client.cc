@@ -43,8 +43,8 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-/// Holds back the answer to the broker's pressure until it is told to give. Not a real program's way: here
-/// somebody wants to look meanwhile.
+/// Holds back the answer to the broker's pressure until it is told to give, and gives from then on whenever
+/// it is asked. Not a real program's way: here somebody wants to look meanwhile.
 class Answer {
  public:
   /// The handler's side: answers how much was given, once give() or end() was called.
@@ -52,19 +52,18 @@ class Answer {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return willing_ || ended_; });
     if (ended_) return {};
-    given_ = slice.release(pressure.bytes).value_or(gpumem::Bytes{});
-    asked_ = pressure.bytes;
-    willing_ = false;
+    const gpumem::Bytes given = slice.release(pressure.bytes).value_or(gpumem::Bytes{});
+    if (!first_) first_ = {pressure.bytes, given};
     changed_.notify_all();
-    return given_;
+    return given;
   }
-  /// Answers what was asked for, and what was given.
+  /// Answers what was asked for at first, and what was given.
   std::pair<gpumem::Bytes, gpumem::Bytes> give() {
     std::unique_lock lock(mutex_);
     willing_ = true;
     changed_.notify_all();
-    changed_.wait(lock, [this] { return !willing_; });
-    return {asked_, given_};
+    changed_.wait(lock, [this] { return first_.has_value(); });
+    return *first_;
   }
   void end() {
     const std::scoped_lock lock(mutex_);
@@ -77,8 +76,7 @@ class Answer {
   std::condition_variable changed_;
   bool willing_ = false;
   bool ended_ = false;
-  gpumem::Bytes asked_;
-  gpumem::Bytes given_;
+  std::optional<std::pair<gpumem::Bytes, gpumem::Bytes>> first_;  ///< asked, given
 };
 
 class Client {

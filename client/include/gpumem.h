@@ -155,7 +155,8 @@ typedef struct gpumem_session_options {
   size_t struct_size;
   const char* runtime_folder; /* of the broker's sockets; NULL: GPUMEM_RUNTIME_DIR, else /run/gpumemd */
   const char* label;          /* for people, shown by `gpumem ps`; NULL: none */
-  int64_t timeout_ms;         /* of connecting and of each call, after its wait for memory; 0: 1 s */
+  int64_t timeout_ms; /* of connecting and of each call, after its wait for memory, for all that it asks
+                         the broker; 0: 1 s */
 } gpumem_session_options;
 #define GPUMEM_SESSION_OPTIONS_INIT \
   { sizeof(gpumem_session_options), NULL, NULL, 0 }
@@ -334,9 +335,9 @@ gpumem_status gpumem_slice_release(gpumem_slice* slice, uint64_t bytes, uint64_t
 gpumem_status gpumem_slice_set_in_use(gpumem_slice* slice, uint64_t bytes,
                                       bool* is_committed) GPUMEM_NOEXCEPT;
 
-/* Constants of a slice, good after closing, too: the first address, its limit and the granularity in bytes,
-   the UUID and this process's ordinal of its device. Zero, NULL and -1, with words in gpumem_last_error, for
-   NULL. The UUID stays for as long as the process. */
+/* Constants of a slice, good after closing, too: the first address, its limit (as gpumem_allocator_limit, the
+   size of its addresses) and the granularity in bytes, the UUID and this process's ordinal of its device.
+   Zero, NULL and -1, with words in gpumem_last_error, for NULL. The UUID stays for as long as the process. */
 gpumem_address gpumem_slice_base(const gpumem_slice* slice) GPUMEM_NOEXCEPT;
 uint64_t gpumem_slice_limit(const gpumem_slice* slice) GPUMEM_NOEXCEPT;
 uint64_t gpumem_slice_granularity(const gpumem_slice* slice) GPUMEM_NOEXCEPT;
@@ -433,14 +434,13 @@ typedef struct gpumem_publish_options {
   int64_t linger_ms;        /* of a kept one: ends so long after the last process has left it; 0: never */
   gpumem_charging charging; /* all regions of an extent have the same */
   unsigned char content[32]; /* a hash of all of its bytes, as SHA-256: who publishes the same finds it by
-                                that, and it cannot be committed; zeros: none */
+                                that, and it is sealed; zeros: none */
+  bool sealed;               /* nobody writes to it from now on */
 } gpumem_publish_options;
 #define GPUMEM_PUBLISH_OPTIONS_INIT                                                       \
   {                                                                                       \
     sizeof(gpumem_publish_options), GPUMEM_SHARING_PRIVATE, NULL, 0, 0, {0}, 0, false, 0, \
-        GPUMEM_CHARGING_PUBLISHER, {                                                      \
-      0                                                                                   \
-    }                                                                                     \
+        GPUMEM_CHARGING_PUBLISHER, {0}, false                                             \
   }
 
 /* Names [base + offset, base + offset + bytes) of the slice, whose content does not change any more, for
@@ -449,12 +449,15 @@ typedef struct gpumem_publish_options {
    is, unless the charge is shared. The region ends when it is removed or expires, and with any of its memory:
    when the slice gives it back or its process ends, and no other process of the tenant has mapped it. A kept
    one stays then, charged to the tenant; it ends when others need what the tenant has beyond its guarantee,
-   too. The device's work on the memory is not waited for. Errors  GPUMEM_INVALID_ARGUMENT (not committed, a
-   name that is empty, too long or not printable, a layout longer than the region, linger_ms without keep,
-   readers without GPUMEM_SHARING_NAMED or the other way round), GPUMEM_RESOURCE_EXHAUSTED (over 128 extents,
-   over 16,384 regions of the tenant), GPUMEM_NOT_FOUND (given back meanwhile), GPUMEM_FAILED_PRECONDITION (a
-   broker that knows no regions, or no shared charge; memory that is published, or mapped, with another
-   charge), GPUMEM_UNAVAILABLE, GPUMEM_UNAUTHENTICATED. */
+   too. The device's work on the memory is not waited for. A sealed region is mapped for reading alone, and
+   not committed; the extents that it lies in are readable only here, too, with whatever else they hold, until
+   they are given back. Errors  GPUMEM_INVALID_ARGUMENT (not committed, a name that is empty, too long or not
+   printable, a layout longer than the region, linger_ms without keep, readers without GPUMEM_SHARING_NAMED or
+   the other way round), GPUMEM_RESOURCE_EXHAUSTED (over 128 extents, over 16,384 regions of the tenant),
+   GPUMEM_NOT_FOUND (given back meanwhile), GPUMEM_FAILED_PRECONDITION (a broker that knows no regions, or no
+   shared charge, or seals none; memory that is published, or mapped, with another charge; sealed memory as a
+   region that is not, or the other way round; to be sealed, memory that others have imported by handles),
+   GPUMEM_UNAVAILABLE, GPUMEM_UNAUTHENTICATED. */
 gpumem_status gpumem_slice_publish(gpumem_slice* slice, const char* name, uint64_t offset, uint64_t bytes,
                                    const gpumem_publish_options* options, uint64_t* version) GPUMEM_NOEXCEPT;
 
@@ -508,10 +511,11 @@ gpumem_status gpumem_map_content(gpumem_session* session, const gpumem_content_o
                                  gpumem_import** import) GPUMEM_NOEXCEPT;
 /* Publishes a mapped region of this session's own tenant once more, under this name: its memory has two names
    then. Stores the version. It ends with the first, if that is removed while its publisher has it in a slice.
-   The memory goes on while a process of the tenant has it, or it is kept. `options`: the layout, the digest
-   and the content are the region's, whatever they say. Errors  GPUMEM_NOT_FOUND (the region has ended, or is
-   another tenant's), GPUMEM_FAILED_PRECONDITION (it has another charge; fewer may map it than the options
-   allow; an import of no region; a broker that knows no contents), others as gpumem_slice_publish. */
+   The memory goes on while a process of the tenant has it, or it is kept. `options`: the layout, the digest,
+   the content and the seal are the region's, whatever they say. Errors  GPUMEM_NOT_FOUND (the region has
+   ended, or is another tenant's), GPUMEM_FAILED_PRECONDITION (it has another charge; fewer may map it than
+   the options allow; an import of no region; a broker that knows no contents), others as
+   gpumem_slice_publish. */
 gpumem_status gpumem_import_publish(gpumem_import* import, const char* name,
                                     const gpumem_publish_options* options, uint64_t* version) GPUMEM_NOEXCEPT;
 
@@ -616,12 +620,16 @@ typedef struct gpumem_generation_options {
 #define GPUMEM_GENERATION_OPTIONS_INIT \
   { sizeof(gpumem_generation_options), 0, 0, NULL }
 
-/* Stores a mapped region's generation: 0 when it is published, one higher with each commit.
-   Errors  GPUMEM_DEADLINE_EXCEEDED (waited in vain), GPUMEM_CANCELLED, GPUMEM_NOT_FOUND (the region has
-   ended), GPUMEM_RESOURCE_EXHAUSTED (this session waits for 64), GPUMEM_FAILED_PRECONDITION (a handle's, a
-   broker that knows no generations), GPUMEM_UNAVAILABLE, GPUMEM_UNAUTHENTICATED. */
+/* Stores the generation of a mapped region, or of one that the slice has published: 0 when it is published,
+   one higher with each commit. Errors  GPUMEM_DEADLINE_EXCEEDED (waited in vain), GPUMEM_CANCELLED,
+   GPUMEM_NOT_FOUND (the region has ended), GPUMEM_RESOURCE_EXHAUSTED (this session waits for 64),
+   GPUMEM_FAILED_PRECONDITION (a handle's, a broker that knows no generations), GPUMEM_UNAVAILABLE,
+   GPUMEM_UNAUTHENTICATED. */
 gpumem_status gpumem_import_generation(gpumem_import* import, const gpumem_generation_options* options,
                                        uint64_t* generation) GPUMEM_NOEXCEPT;
+gpumem_status gpumem_slice_generation(gpumem_slice* slice, uint64_t version,
+                                      const gpumem_generation_options* options,
+                                      uint64_t* generation) GPUMEM_NOEXCEPT;
 
 /* Ends a region of this session's tenant: nobody maps it any more. Who has mapped it keeps it. `version`: 0
    for the newest. Errors  GPUMEM_INVALID_ARGUMENT (the name), GPUMEM_NOT_FOUND, GPUMEM_FAILED_PRECONDITION,
@@ -788,8 +796,10 @@ gpumem_status gpumem_allocator_snapshot(gpumem_allocator* allocator, gpumem_bloc
                                         void* context) GPUMEM_NOEXCEPT;
 
 /* Constants of an allocator, good after closing, too: its limit and the granularity of extents in bytes, the
-   UUID and this process's ordinal of its device. Zero, NULL and -1, with words in gpumem_last_error, for
-   NULL. The UUID stays for as long as the process. */
+   UUID and this process's ordinal of its device. The limit is the one that it was opened with; without one of
+   its own, what the device can lend, of which its tenant's limit, as it is at any time
+   (gpumem_session_usage), allows so much. Zero, NULL and -1, with words in gpumem_last_error, for NULL. The
+   UUID stays for as long as the process. */
 uint64_t gpumem_allocator_limit(const gpumem_allocator* allocator) GPUMEM_NOEXCEPT;
 uint64_t gpumem_allocator_granularity(const gpumem_allocator* allocator) GPUMEM_NOEXCEPT;
 const char* gpumem_allocator_device(const gpumem_allocator* allocator) GPUMEM_NOEXCEPT;
@@ -820,7 +830,8 @@ gpumem_status gpumem_configure_default(const gpumem_session_options* session,
                                        const gpumem_allocator_options* allocator) GPUMEM_NOEXCEPT;
 
 /* Stores the process's own session, connected at the first call. A failure is tried again by the next call.
-   It is never closed: gpumem_session_close answers GPUMEM_FAILED_PRECONDITION. A forked child has its own.
+   It is never closed: gpumem_session_close answers GPUMEM_FAILED_PRECONDITION. A forked child has its own,
+   but no memory by it if its parent had started the driver before: that is CUDA's rule.
    If its broker is gone, another session at the broker that is there now, which is stored from then on.
    Errors  as gpumem_session_connect. */
 gpumem_status gpumem_default_session(gpumem_session** session) GPUMEM_NOEXCEPT;

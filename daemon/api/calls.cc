@@ -49,8 +49,8 @@ core::HandleBytes new_handle(std::string_view mark) {
 Result<core::MapTerms> terms_of(const MapRegion& request) {
   if (auto named = check_region_name(request.name); !named) return named.error();
   if (auto owner = check_label(request.owner); !owner) return owner.error();
-  if (request.as > static_cast<std::uint64_t>(core::MapAs::kOwner))
-    return Error{Code::kInvalidArgument, "a region is mapped as a reader or as its owner"};
+  if (request.as > static_cast<std::uint64_t>(core::MapAs::kWriter))
+    return Error{Code::kInvalidArgument, "a region is mapped as a reader, as its owner or as a writer"};
   if (auto device = check_device_name(request.device); !device) return device.error();
   return core::MapTerms{request.owner, request.name, request.version, static_cast<core::MapAs>(request.as),
                         request.device};
@@ -230,6 +230,7 @@ Result<core::RegionId> publish(core::Executor& executor, core::Broker& broker, S
   terms->layout = request.layout;
   terms->digest = request.digest;
   terms->content = request.content;
+  terms->sealed = request.sealed;
   return written_or_undone(executor,
                            broker.publish(session, request.slice, request.leases, std::move(*terms), now),
                            removal_of(broker, session, request.name, now));

@@ -78,6 +78,7 @@ struct Publish {
   core::Duration linger{};     ///< of a kept one: so long after the last of them has left; zero: for ever
   std::uint64_t charging = 0;  ///< as core::Charging
   core::ContentHash content{};
+  bool sealed = false;       ///< nobody writes to it
   std::uint64_t number = 0;  ///< the client's own of this request; 0: it is not made again
 };
 struct PublishAlias {

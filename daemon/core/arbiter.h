@@ -23,6 +23,8 @@ class Arbiter {
   /// request is added.
   void keep_place(RequestId id) { waiting_.keep_place(id); }
   void release_place(RequestId id) { waiting_.release_place(id); }
+  /// The request waits, and the next broker is told so.
+  void set_recorded(RequestId id) { waiting_.set_recorded(id); }
   /// Grants, and charges, all that can be granted now.
   std::vector<Granted> admit();
   /// Takes a request out; nothing, if it does not wait.
@@ -60,6 +62,10 @@ class Arbiter {
     return orders_[device].held_back();
   }
 
+  template <class See>
+  void for_each(See&& see) const {
+    waiting_.for_each(see);
+  }
   std::size_t waiting() const { return waiting_.size(); }
   std::size_t waiting(DeviceIndex device) const { return waiting_.size(device); }
   std::size_t waiting(DeviceIndex device, TenantId tenant) const { return orders_[device].waiting(tenant); }

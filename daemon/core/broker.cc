@@ -239,11 +239,7 @@ std::optional<TimePoint> Broker::next_deadline() const {
 
 void Broker::drain() {
   state_.draining = true;
-  for (const auto& [id, session] : state_.sessions) {
-    for (const Request& request : state_.arbiter.remove_all_of(id))
-      lending_.answer(request.id,
-                      {Code::kUnavailable, "the broker is stopping; what is mapped stays usable"});
-  }
+  lending_.leave_to_next();
   sharer_.refuse_all({Code::kUnavailable, "the broker is stopping"});
 }
 

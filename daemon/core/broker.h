@@ -244,6 +244,8 @@ class Broker {
   const std::string& tenant_name(SessionId session) const;
   /// Nothing, if the session is not known.
   std::optional<std::string> tenant_of(SessionId session) const;
+  /// How a user without a tenant would stand; as Explainer::explain_newcomer().
+  Result<Explanation> explain_newcomer(std::uint32_t uid) const { return explainer_.explain_newcomer(uid); }
   bool has_tenant(const std::string& name) const { return state_.tenants.find(name) != nullptr; }
   BrokerFigures figures(SessionId session) const;
   /// Another number than before: figures may have changed, of any session.

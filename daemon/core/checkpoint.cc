@@ -73,6 +73,7 @@ void Checkpoint::put(const RegionGone& one) {
   regions.erase(one.id);
   generations.erase(one.id);
   contents.erase(one.id);
+  sealed.erase(one.id);
   last.region = std::max(last.region, one.id);
 }
 
@@ -82,6 +83,10 @@ void Checkpoint::put(const RegionGeneration& one) {
 
 void Checkpoint::put(const RegionContent& one) {
   if (regions.contains(one.id)) contents.insert_or_assign(one.id, one);
+}
+
+void Checkpoint::put(const RegionSealed& one) {
+  if (regions.contains(one.id)) sealed.insert_or_assign(one.id, one);
 }
 
 void Checkpoint::put(const Answer& one) {
@@ -126,7 +131,8 @@ std::vector<Checkpoint::Change> Checkpoint::changes() const {
   if (last.region && !regions.contains(last.region)) changes.emplace_back(RegionGone{last.region});
   changes.reserve(1 + sessions.size() + slices.size() + leases.size() + shared_leases.size() +
                   imports.size() + suspects.size() + declarations.size() + handles.size() + regions.size() +
-                  generations.size() + contents.size() + region_handles.size() + waiting.size());
+                  generations.size() + contents.size() + sealed.size() + region_handles.size() +
+                  waiting.size());
   const auto add = [&](const auto& entries) {
     for (const auto& [id, entry] : entries) changes.emplace_back(entry);
   };
@@ -141,6 +147,7 @@ std::vector<Checkpoint::Change> Checkpoint::changes() const {
   add(regions);
   add(generations);
   add(contents);
+  add(sealed);
   add(region_handles);
   add(waiting);
   for (const auto& [session, of] : answers) changes.insert(changes.end(), of.begin(), of.end());

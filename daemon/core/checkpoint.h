@@ -115,6 +115,11 @@ struct Checkpoint {
     bool alias = false;
     bool operator==(const RegionContent&) const = default;
   };
+  /// Of a region that nobody writes to.
+  struct RegionSealed {
+    RegionId id;
+    bool operator==(const RegionSealed&) const = default;
+  };
   /// What a session was answered to a request that its client makes again if it has not had the answer.
   struct Answer {
     SessionId session;
@@ -174,9 +179,10 @@ struct Checkpoint {
     bool operator==(const WaitingGone&) const = default;
   };
   /// One step from a checkpoint to the next: what is new or other than before, or gone.
-  using Change = std::variant<Session, SessionGone, Slice, SliceGone, Lease, LeaseGone, Import, ImportGone,
-                              Declaration, Numbers, Handle, Region, RegionGone, Waiting, WaitingGone,
-                              RegionGeneration, LeaseSharing, RegionHandle, Suspect, RegionContent, Answer>;
+  using Change =
+      std::variant<Session, SessionGone, Slice, SliceGone, Lease, LeaseGone, Import, ImportGone, Declaration,
+                   Numbers, Handle, Region, RegionGone, Waiting, WaitingGone, RegionGeneration, LeaseSharing,
+                   RegionHandle, Suspect, RegionContent, Answer, RegionSealed>;
 
   std::map<SessionId, Session> sessions;
   std::map<SliceId, Slice> slices;
@@ -190,6 +196,7 @@ struct Checkpoint {
   std::map<std::pair<SessionId, RequestId>, Waiting> waiting;             ///< some may have expired
   std::map<RegionId, RegionGeneration> generations;                       ///< of regions that there are
   std::map<RegionId, RegionContent> contents;                             ///< of regions that there are
+  std::map<RegionId, RegionSealed> sealed;                                ///< of regions that there are
   std::map<HandleBytes, RegionHandle> region_handles;                     ///< some may have expired
   std::map<SessionId, std::vector<Answer>> answers;  ///< of each session, the latest last
   Numbers last;
@@ -220,6 +227,7 @@ struct Checkpoint {
   void put(const RegionGone& one);
   void put(const RegionGeneration& one);
   void put(const RegionContent& one);
+  void put(const RegionSealed& one);
   void put(const Answer& one);
   void put(const RegionHandle& one);
   void put(const WaitingGone& one) { waiting.erase({one.session, one.id}); }

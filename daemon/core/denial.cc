@@ -53,12 +53,26 @@ std::string owner_in_words(const Denial& denial) {
              : "the limit of '" + denial.limiting_tenant + "', which it belongs to,";
 }
 
+// No giving back would help.
+std::string excess_in_words(const Denial& denial) {
+  const bool is_own = denial.limiting_tenant == denial.tenant;
+  const std::string limit =
+      (is_own ? "the whole limit"
+              : "the whole limit of '" + denial.limiting_tenant + "', which the tenant belongs to,") +
+      " of " + to_string(denial.limiting_limit);
+  const bool is_pool = denial.limiting_limit == denial.pool;
+  return to_string(denial.asked_min) + " is more than " + limit +
+         (is_pool ? ", which is the whole pool: ask for less"
+                  : ": ask for less, or ask the administrator for a higher limit");
+}
+
 std::string obstacle_in_words(const Denial& denial) {
   switch (denial.reason) {
     case Denial::Reason::kSliceLimit:
       return "the slice would pass its own limit of " + to_string(denial.slice_limit) +
              "; open the slice with a higher limit";
     case Denial::Reason::kTenantLimit:
+      if (denial.asked_min > denial.limiting_limit) return excess_in_words(denial);
       return "it would pass " + owner_in_words(denial) + " of " + to_string(denial.limiting_limit) +
              ", of which " + to_string(denial.limiting_charged) + " are charged already" +
              holders_in_words(denial) + "; give memory back or ask the administrator for a higher limit";

@@ -36,6 +36,7 @@ constexpr std::string_view name_of(Event::Kind kind) {
     case Kind::kRemoved: return "removed";
     case Kind::kExpired: return "expired";
     case Kind::kRegionLost: return "region-lost";
+    case Kind::kInherited: return "inherited";
   }
   return "";
 }

@@ -35,7 +35,9 @@ struct Event {
     kMapped,       ///< a session has mapped one
     kRemoved,      ///< a session has removed one
     kExpired,      ///< the time of a region is over
-    kRegionLost,   ///< a region has ended: its tenant has let go of some of its memory
+    kRegionLost,  ///< a region has ended: its tenant has let go of some of its memory, or this broker has not
+                  ///< got it
+    kInherited,   ///< a session is charged for memory that it had imported: whoever lent it has let go
   };
 
   Kind kind = Kind::kOpened;

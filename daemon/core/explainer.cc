@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "daemon/core/user_tenant.h"
+
 namespace gpumem::core {
 namespace {
 
@@ -216,6 +218,26 @@ Result<Explanation> Explainer::explain_tenant(const std::string& name, bool ever
   return explanation_of(tenant->id, sessions, everything, now);
 }
 
+Result<Explanation> Explainer::explain_newcomer(std::uint32_t uid) const {
+  const auto match = tenant_of(state_.policy, {.uid = uid, .gids = {}, .command = {}});
+  if (!match) return match.error();
+  if (const std::string name = user_tenant(uid); match->name != name)
+    return Error{Code::kNotFound,
+                 name + " is tenant '" + match->name + "'; see `gpumem why '" + match->name + "'`"};
+  const Tenant* parent = state_.tenants.find(match->parent);
+  Explanation explanation{.tenant = match->name, .devices = {}, .waiting = {}, .is_newcomer = true};
+  for (DeviceIndex device = 0; device < state_.policy.devices.size(); ++device) {
+    Standing& standing = explanation.devices.emplace_back();
+    standing.device = device;
+    standing.quota = match->quotas[device];
+    const GrantTerms terms{state_.arbiter.spoken_for({}, device)};
+    standing.available = std::min(standing.quota.limit,
+                                  parent != nullptr ? state_.ledger.available(parent->id, device, terms)
+                                                    : state_.ledger.available_to_newcomers(device, terms));
+  }
+  return explanation;
+}
+
 Explanation Explainer::explanation_of(TenantId tenant, const std::vector<SessionId>& sessions,
                                       bool everything, TimePoint now) const {
   Explanation explanation{state_.tenants.name(tenant), standings(tenant, sessions), {}, 0};
@@ -283,6 +305,7 @@ std::vector<Standing> Explainer::standings(TenantId tenant, const std::vector<Se
       standing.asked_back_until =
           std::min(standing.asked_back_until.value_or(asked->second.deadline), asked->second.deadline);
     }
+    standing.past_broker = ledger.outside(tenant, device).minus(standing.declared + standing.overhead);
   }
   return standings;
 }

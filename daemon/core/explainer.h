@@ -35,6 +35,9 @@ class Explainer {
   /// Errors  kNotFound. `everything`: other tenants by name too.
   Result<Explanation> explain_session(SessionId session, bool everything, TimePoint now) const;
   Result<Explanation> explain_tenant(const std::string& tenant, bool everything, TimePoint now) const;
+  /// How a user without a tenant would stand who has no session. Errors  kNotFound (a tenant by another name,
+  /// which it says), kPermissionDenied (such users are refused).
+  Result<Explanation> explain_newcomer(std::uint32_t uid) const;
 
  private:
   using Holders = std::map<std::pair<TenantId, DeviceIndex>, std::vector<Denial::Holder>>;

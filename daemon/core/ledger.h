@@ -113,6 +113,8 @@ class Ledger {
 
   const Charges& charges(TenantId tenant, DeviceIndex device) const;
   Bytes outside(TenantId tenant, DeviceIndex device) const;
+  /// Of that, what counts in the tenants above it: as far as its limit has room.
+  Bytes outside_above(TenantId tenant, DeviceIndex device) const { return figures(tenant, device).counted; }
   /// Of others' charges, that it pays.
   Bytes shares(TenantId tenant, DeviceIndex device) const;
   /// Of its charges, that others pay.
@@ -163,6 +165,9 @@ class Ledger {
   const std::set<TenantId>& overcommitted(DeviceIndex device) const { return devices_[device].overcommitted; }
   /// What the tenant could be granted now, if nobody waited.
   Bytes available(TenantId tenant, DeviceIndex device, const GrantTerms& terms = {}) const;
+
+  /// The same of a tenant to come, which is promised nothing and below nobody.
+  Bytes available_to_newcomers(DeviceIndex device, const GrantTerms& terms = {}) const;
 
   /// A child of `node` that has borrowed: the one to be asked first comes first.
   struct Borrower {

@@ -163,6 +163,10 @@ Bytes Ledger::available(TenantId tenant, DeviceIndex device, const GrantTerms& t
   return most;
 }
 
+Bytes Ledger::available_to_newcomers(DeviceIndex device, const GrantTerms& terms) const {
+  return free(device).minus(lends(device) ? terms.spoken_for : root_.accounts[device].reserved);
+}
+
 const Ledger::Ranking& Ledger::borrowers(TenantId above, DeviceIndex device) const {
   static const Ranking nobody;
   const Account* own = account(above, device);

@@ -116,7 +116,7 @@ bool Lending::join(Request request, TimePoint now) {
 
 // The place of a request that is answered, or is not asked for any more.
 void Lending::leave(SessionId session, RequestId id) {
-  places_.forget(session, id);
+  places_.release(session, id);
   state_.arbiter.release_place(id);
 }
 
@@ -173,6 +173,7 @@ void Lending::wait_or_refuse(RequestId id, TimePoint now) {
   if (waiting == nullptr) return;
   if (waiting->deadline <= now) return refuse_waiting(id, now);  // nobody is asked for what nobody waits for
   places_.note(*waiting);
+  state_.arbiter.set_recorded(id);
   Event& event = state_.note(Event::Kind::kWaiting, state_.session(waiting->session), now);
   event.request = id;
   event.device = waiting->parts.front().device;
@@ -183,7 +184,7 @@ void Lending::wait_or_refuse(RequestId id, TimePoint now) {
 void Lending::cancel(RequestId id, TimePoint now) {
   if (const auto removed = state_.arbiter.remove(id)) {
     state_.note(Event::Kind::kWithdrawn, state_.session(removed->session), now).request = id;
-    places_.forget(removed->session, id);
+    places_.forget(*removed);
   }
   if (auto assembly = assemblies_.extract(id); !assembly.empty()) undo(assembly.mapped());
 }
@@ -197,7 +198,7 @@ void Lending::refuse(const Request& request, const Refusal& refusal, TimePoint n
   event.bytes = request.parts[refusal.part].least;
   event.waited = now - request.asked;
   event.words = error.message;
-  places_.forget(request.session, request.id);
+  places_.forget(request);
   state_.outbox.emit(AnswerGrow{request.id, GrowFailure{std::move(error), std::move(denial)}});
 }
 
@@ -209,6 +210,15 @@ void Lending::refuse_waiting(RequestId id, TimePoint now) {
 void Lending::refuse_expired(TimePoint now) {
   for (const Request& request : state_.arbiter.remove_expired(now))
     refuse(request, explainer_.obstacle(request), now);
+}
+
+void Lending::leave_to_next() {
+  for (const auto& [id, session] : state_.sessions) {
+    for (const Request& request : state_.arbiter.remove_all_of(id)) {
+      places_.leave_to_next(request);
+      answer(request.id, {Code::kUnavailable, "the broker is stopping; what is mapped stays usable"});
+    }
+  }
 }
 
 void Lending::answer(RequestId id, Error error) {
@@ -288,7 +298,7 @@ void Lending::undo(const Assembly& assembly) {
     slice.held -= bytes;
   }
   session.assemblies.erase(request.id);
-  places_.forget(session.id, request.id);
+  places_.forget(request);
   state_.outbox.touch(session.id);
 }
 
@@ -296,7 +306,7 @@ void Lending::deliver(Assembly assembly) {
   const Request& request = assembly.granted.request;
   Session& session = state_.session(request.session);
   session.assemblies.erase(request.id);
-  places_.forget(session.id, request.id);
+  places_.forget(request);
   Grant grant{grant_ids_.next(), {}};
   std::vector<LeaseId>& ids = offered_[grant.id];
   for (std::size_t i = 0; i < request.parts.size(); ++i) {

@@ -76,7 +76,11 @@ struct RegionTerms {
       Duration::max();  ///< of a kept one: so long after the last of them has left; max: for ever
   Charging charging = Charging::kPublisher;
   ContentHash content{};      ///< none: others that publish the same do not find it
+  bool sealed = false;        ///< nobody writes to it
   std::uint64_t request = 0;  ///< the client's own number of this one; 0: it is not made again
+
+  /// As of Region.
+  bool is_sealed() const { return sealed || content != ContentHash{}; }
 };
 
 Checkpoint::Lease checkpoint_of(const Lease& lease);
@@ -166,6 +170,9 @@ class Lending {
   /// Whether the session may make the region its own: nobody else has it.
   /// Errors  kPermissionDenied (another tenant's), kFailedPrecondition (not kept; a process has it).
   Result<void> check_adoption(const Session& session, const Region& region) const;
+  /// Whether the session may write to the region. Errors  kPermissionDenied (another tenant's),
+  /// kFailedPrecondition (it is sealed).
+  Result<void> check_writing(const Session& session, const Region& region) const;
   /// It lives as long as its memory from now on. `id`  has been mapped by the session that adopts it.
   void adopt_region(RegionId id) { regions_.adopt(id); }
   /// The opposite. Nothing, if it has ended.
@@ -203,6 +210,8 @@ class Lending {
   void refuse_waiting(RequestId id, TimePoint now);
   void answer(RequestId id, Error error);
   void refuse_expired(TimePoint now);
+  /// The broker is stopping: answers all that waits. The next broker keeps their places.
+  void leave_to_next();
 
   /// Brings everything on its way that can be, until memory is proved free: answers whose it was, since that
   /// can be the end of a tenant and of its guarantees. None: there is no more to do.
@@ -238,6 +247,7 @@ class Lending {
   void restore(const Checkpoint::Region& from, DeviceIndex device, TimePoint now);
   void restore(const Checkpoint::RegionGeneration& from);
   void restore(const Checkpoint::RegionContent& from);
+  void restore(const Checkpoint::RegionSealed& from);
   void restore(const Checkpoint::RegionHandle& from, TimePoint now);
   /// Errors  kPermissionDenied: something in the claim is not the session's.
   Result<void> check_claim(const Session& session, const Claim& claim) const;
@@ -256,6 +266,7 @@ class Lending {
   Result<void> check_descriptors(std::span<const LeaseId> leases) const;
   Result<void> check_importer(const Session& session, const Session& holder) const;
   Result<void> check_charging(std::span<const LeaseId> leases, Charging charging) const;
+  Result<void> check_sealing(std::span<const LeaseId> leases, const RegionTerms& terms) const;
   void set_charging(std::span<const LeaseId> leases, Charging charging);
   Shares::Extent shared_extent(const Lease& lease) const;
   Shares::Payers payers_of(const Lease& lease) const;

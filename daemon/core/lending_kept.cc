@@ -151,8 +151,8 @@ bool Lending::give_up_kept(const Session& custodian, DeviceIndex device, const R
     Event& event = state_.outbox.note(Event::Kind::kRegionLost, custodian, now);
     event.device = device;
     event.bytes = removed.bytes;
-    event.words = "'" + removed.name + "', version " + std::to_string(removed.id.value) +
-                  ", was kept beyond what its tenant is guaranteed, and others need the memory";
+    event.words =
+        words_of(removed) + ", was kept beyond what its tenant is guaranteed, and others need the memory";
   }
   return !ranks.empty();
 }

@@ -45,10 +45,6 @@ bool is_as_open(const Region& region, const RegionTerms& terms) {
          (terms.sharing == region.sharing && terms.readers == region.readers);
 }
 
-std::string words_of(const Region& region) {
-  return "'" + region.name + "', version " + std::to_string(region.id.value);
-}
-
 Event& note(Outbox& outbox, Event::Kind kind, const Session& session, const Region& region, TimePoint now) {
   Event& event = outbox.note(kind, session, now);
   event.device = region.device;
@@ -72,6 +68,7 @@ Result<RegionId> Lending::publish(const Session& session, SliceId slice, std::sp
   if (auto right = check_terms(terms, *there, now); !right) return right.error();
   drop_expired_regions(now);
   if (auto right = check_charging(ids, terms.charging); !right) return right.error();
+  if (auto able = check_sealing(ids, terms); !able) return able.error();
   auto published = regions_.add({.id = {},
                                  .owner = session.tenant,
                                  .name = std::move(terms.name),
@@ -87,9 +84,13 @@ Result<RegionId> Lending::publish(const Session& session, SliceId slice, std::sp
                                  .kept = terms.keep,
                                  .linger = terms.linger,
                                  .charging = terms.charging,
-                                 .content = terms.content},
+                                 .content = terms.content,
+                                 .sealed = terms.sealed},
                                 now);
   if (!published) return published;
+  if (terms.is_sealed()) {
+    for (const LeaseId id : ids) handles_.drop(id);
+  }
   set_charging(ids, terms.charging);
   Event& event = note(state_.outbox, Event::Kind::kPublished, session, regions_.at(*published), now);
   if (terms.charging == Charging::kShared) event.words += ", its charge shared by those who map it";
@@ -275,14 +276,7 @@ Result<const Region*> Lending::followable(const Session& session, RegionId id) c
 Result<std::uint64_t> Lending::commit_region(const Session& session, RegionId id) {
   const auto region = followable(session, id);
   if (!region) return region.error();
-  if ((*region)->owner != session.tenant)
-    return Error{Code::kPermissionDenied,
-                 words_of(**region) + " is another tenant's: who maps it for reading commits nothing"};
-  if ((*region)->is_sealed()) {
-    return Error{Code::kFailedPrecondition, words_of(**region) +
-                                                " was published with a hash of its content, which does not "
-                                                "change: publish a new version"};
-  }
+  if (auto able = check_writing(session, **region); !able) return able.error();
   if (has(session, **region)) return regions_.commit(id);
   return Error{Code::kFailedPrecondition, "the session has not mapped " + words_of(**region) +
                                               ": only who has it commits what it has written"};

@@ -29,6 +29,12 @@ void Lending::add_to(Checkpoint& checkpoint) const {
   handles_.add_to(checkpoint);
   regions_.add_to(checkpoint);
   places_.add_to(checkpoint);
+  const auto add = [&](const Request& request) {
+    if (request.is_recorded)
+      checkpoint.waiting.emplace(std::pair(request.session, request.id), checkpoint_of(request));
+  };
+  state_.arbiter.for_each(add);
+  for (const auto& [id, assembly] : assemblies_) add(assembly.granted.request);
   checkpoint.last.slice = slice_ids_.last();
   checkpoint.last.lease = lease_ids_.last();
   checkpoint.last.grant = grant_ids_.last();
@@ -130,21 +136,30 @@ void Lending::restore(const Checkpoint::Handle& from, DeviceIndex device, TimePo
 void Lending::restore(const Checkpoint::Region& from, DeviceIndex device, TimePoint now) {
   Bytes there;
   TenantId owner;
+  bool is_in_hands = true;
   for (const LeaseId id : from.leases) {
     const auto found = leases_.find(id);
-    if (found == leases_.end() || found->second->in_store || found->second->fabric ||
-        !found->second->extent.id)
-      return;
+    if (found == leases_.end() || found->second->in_store || found->second->fabric) return;
     const TenantId tenant = state_.session(found->second->session).tenant;
     if (owner && owner != tenant) return;
     owner = tenant;
     there += found->second->extent.size;
+    is_in_hands = is_in_hands && found->second->extent.id;
   }
   const bool has_time = from.kept ? from.linger > Duration::zero() : from.linger == Duration::max();
   const bool is_known_sharing = from.sharing <= static_cast<std::uint64_t>(Sharing::kNamed);
   if (!owner || from.expires <= now || !has_time || !is_known_sharing ||
       !check_range(from.offset, from.bytes, there))
     return;
+  if (!is_in_hands) {
+    Event& event = state_.outbox.note(Event::Kind::kRegionLost, now);
+    event.tenant = state_.tenants.name(owner);
+    event.device = device;
+    event.bytes = from.bytes;
+    event.words = words_of(from.name, from.id) +
+                  ", since the broker was started without the descriptors of its memory: publish it again";
+    return;
+  }
   regions_.restore({from.id, owner, from.name, device, from.leases, from.offset, from.bytes, from.layout,
                     from.digest, static_cast<Sharing>(from.sharing), from.readers, from.since, from.expires,
                     from.kept, from.linger, from.kept ? from.left : TimePoint::max(), 0,
@@ -157,6 +172,10 @@ void Lending::restore(const Checkpoint::RegionGeneration& from) {
 
 void Lending::restore(const Checkpoint::RegionContent& from) {
   if (regions_.find(from.id) != nullptr) regions_.restore_content(from.id, from.hash, from.alias);
+}
+
+void Lending::restore(const Checkpoint::RegionSealed& from) {
+  if (regions_.find(from.id) != nullptr) regions_.restore_sealed(from.id);
 }
 
 Result<void> Lending::check_claim(const Session& session, const Claim& claim) const {

@@ -38,10 +38,10 @@ void Lending::abandon(GrantId grant, TimePoint now) {
 }
 
 void Lending::end(Session& session, bool may_be_in_use, TimePoint now) {
-  state_.arbiter.remove_all_of(session.id);
+  for (const Request& request : state_.arbiter.remove_all_of(session.id)) places_.forget(request);
   for (const RequestId id : std::vector(session.assemblies.begin(), session.assemblies.end()))
     undo(assemblies_.extract(id).mapped());
-  for (const RequestId id : places_.forget_all_of(session.id)) state_.arbiter.release_place(id);
+  for (const RequestId id : places_.release_all_of(session.id)) state_.arbiter.release_place(id);
   handles_.drop_all_of(session.id);
   if (session.exited) {
     for (const LeaseId known : state_.imports.known(session.id)) prove_anew(lease(known), now);
@@ -95,8 +95,8 @@ void Lending::move(Session& session, TenantId to) {
     const auto found = session.outside.find(device);
     const OutsideCharge outside = found == session.outside.end() ? OutsideCharge{} : found->second;
     state_.ledger.transfer(session.tenant, to, device, session.holding(device).charges, outside.total());
-    state_.charge_past(session.tenant, device, outside.past, {});
-    state_.charge_past(to, device, {}, outside.past);
+    state_.charge_unasked(session.tenant, device, outside.unasked(), {});
+    state_.charge_unasked(to, device, {}, outside.unasked());
   }
   for (const RequestId id : session.assemblies) assemblies_.at(id).granted.request.tenant = to;
   state_.arbiter.set_tenant(session.id, to);

@@ -79,6 +79,11 @@ Result<void> Lending::export_handle(const Session& session, SliceId slice, std::
     return Error{Code::kFailedPrecondition,
                  "some of this memory was given out by fabric handles: others import it by those"};
   }
+  if (std::ranges::any_of(ids, [this](LeaseId id) { return regions_.is_sealed(id); })) {
+    return Error{Code::kFailedPrecondition,
+                 "some of this memory is sealed: who imports a handle of it could write to it; give out a "
+                 "handle of the region"};
+  }
   if (terms.bytes.is_zero()) terms.bytes = there->minus(terms.offset);
   if (auto range = check_range(terms.offset, terms.bytes, *there); !range) return range;
   if (auto right = check_handle(terms.expires, terms.uses, now); !right) return right;
@@ -180,10 +185,13 @@ void Lending::let_go(Lease& lease, TimePoint now) {
       state_.imports.share(lease.id, {holder.id, lease.device, lease.extent.size});  // so it may keep it
     }
   }
-  if (heir != nullptr)
+  if (heir != nullptr) {
     pass(lease, *heir);
-  else
+    if (!heir->custodian)
+      state_.note_bytes(Event::Kind::kInherited, *heir, lease.device, lease.extent.size, now);
+  } else {
     take_back(lease);
+  }
   note_use(lease.id);
 }
 

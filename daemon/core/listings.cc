@@ -133,10 +133,11 @@ std::vector<SessionView> Broker::sessions(SessionId after, std::size_t most_slic
     }
     for (DeviceIndex i = 0; i < state_.policy.devices.size(); ++i) {
       SharedView shared{i, session.holding(i).charges.total(), state_.imports.kept(session.id, i).used,
-                        session.holding(i).fabric.total()};
+                        session.holding(i).fabric.total(), session.declared(i)};
       for (const auto& [id, slice] : session.slices)
         if (slice.device == i) shared.charged = shared.charged.minus(slice.charged);
-      if (!(shared.charged + shared.imported + shared.fabric).is_zero()) view.shared.push_back(shared);
+      if (!(shared.charged + shared.imported + shared.fabric + shared.declared).is_zero())
+        view.shared.push_back(shared);
     }
     slices += 1 + session.slices.size();
     if (slices > most_slices) break;

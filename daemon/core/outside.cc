@@ -5,16 +5,20 @@
 namespace gpumem::core {
 
 void Outside::set(Session& session, DeviceIndex device, Bytes OutsideCharge::*part, Bytes bytes) {
-  Bytes& charged = session.outside[device].*part;
+  OutsideCharge& outside = session.outside[device];
+  Bytes& charged = outside.*part;
   if (charged == bytes) return;
   if (bytes > charged)
     state_.ledger.charge_outside(session.tenant, device, bytes - charged);
   else
     state_.ledger.release_outside(session.tenant, device, charged - bytes);
-  if (part == &OutsideCharge::past) state_.charge_past(session.tenant, device, charged, bytes);
   if (part == &OutsideCharge::declared)
     state_.outbox.record(Checkpoint::Declaration{session.id, device, bytes});
+  const Bytes unasked = outside.unasked();
   charged = bytes;
+  if (part == &OutsideCharge::overhead)
+    outside.unforeseen = bytes.minus(state_.policy.devices[device].context_overhead);
+  state_.charge_unasked(session.tenant, device, unasked, outside.unasked());
   if (session.declared(device).is_zero())
     state_.declaring[device].erase(session.id);
   else
@@ -47,7 +51,7 @@ void Outside::begin_context(Session& session, DeviceIndex device) {
 void Outside::end(Session& session) {
   for (const auto& [device, outside] : session.outside) {
     if (!outside.total().is_zero()) state_.ledger.release_outside(session.tenant, device, outside.total());
-    state_.charge_past(session.tenant, device, outside.past, {});
+    state_.charge_unasked(session.tenant, device, outside.unasked(), {});
     state_.declaring[device].erase(session.id);
     if (!outside.declared.is_zero()) state_.outbox.record(Checkpoint::Declaration{session.id, device, {}});
   }

@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 
+#include "daemon/core/user_tenant.h"
 #include "shm/pages.h"
 
 namespace gpumem::core {
@@ -239,7 +240,7 @@ Result<TenantMatch> tenant_of(const Policy& policy, const Peer& peer) {
       return TenantMatch{rule->name, rule->parent, rule->quotas};
     }
   }
-  const std::string name = "uid:" + std::to_string(peer.uid);
+  const std::string name = user_tenant(peer.uid);
   if (policy.others) return TenantMatch{name, policy.others_parent, *policy.others};
   return Error{Code::kPermissionDenied, name +
                                             " is no tenant of this broker and it takes no others; ask the "

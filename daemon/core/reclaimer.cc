@@ -86,13 +86,17 @@ ReclaimPlan Reclaimer::plan(DeviceIndex device, Belief belief, TimePoint now) co
   });
 }
 
-// What was taken past the broker is a matter of past_broker: nobody is asked for it, nor ended for its debt.
+// What was taken past the broker is a matter of past_broker, and nobody can give back what a context takes:
+// nobody is asked for it, nor ended for its debt.
 ReclaimTargets Reclaimer::plan_debt(DeviceIndex device, TenantId debtor, Belief belief, TimePoint now) const {
   const auto coming = [&](TenantId below) {
     Bytes sum = state_.ledger.charges(below, device)[Charge::kReturning] +
                 terminations_.coming_with_outside(device, below, now);
-    for (const auto& [tenant, bytes] : state_.charged_past[device]) {
-      if (state_.tenants.is_below(tenant, below)) sum += bytes;
+    for (const auto& [tenant, bytes] : state_.unasked[device]) {
+      if (tenant == below)
+        sum += bytes;
+      else if (state_.tenants.is_below(tenant, below))
+        sum += std::min(bytes, state_.ledger.outside_above(tenant, device));
     }
     return sum;
   };

@@ -41,12 +41,15 @@ struct OutsideCharge {
   Bytes declared;
   Bytes excused;          ///< of `declared`: what limits had room for when it was declared, or later
   Bytes overhead;         ///< its context: an estimate, until it has been measured
+  Bytes unforeseen;       ///< of `overhead`: what the estimate did not tell
   Bytes past;             ///< held past the broker, beyond what is allowed
   bool begun = false;     ///< it has had a slice here
   bool measured = false;  ///< `overhead` is what the driver said
   PastBroker watch;
 
   Bytes total() const { return declared + overhead + past; }
+  /// What nobody is asked to give back.
+  Bytes unasked() const { return unforeseen + past; }
 };
 
 /// A process that is no session's and holds memory of a device.

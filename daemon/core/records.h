@@ -4,7 +4,6 @@
 #include <boost/container/small_vector.hpp>
 #include <boost/intrusive/list.hpp>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -135,9 +134,9 @@ struct Assembly {
 struct Tenant {
   TenantId id;
   std::string name;
-  bool configured = false;         ///< by a rule; else it goes with its last session
-  std::set<SessionId> sessions;    ///< and those that have ended, but are charged
-  std::size_t sessions_below = 0;  ///< with those of the tenants below it
+  bool configured = false;                                  ///< by a rule; else it goes with its last session
+  boost::container::small_flat_set<SessionId, 1> sessions;  ///< and those that have ended, but are charged
+  std::size_t sessions_below = 0;                           ///< with those of the tenants below it
 };
 
 }  // namespace gpumem::core

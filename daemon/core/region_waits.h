@@ -10,7 +10,9 @@ namespace gpumem::core {
 
 /// How a region is mapped. kOwner: a kept one that no process has lives as long as its memory from now on,
 /// with the session that maps it.
-enum class MapAs { kReader, kOwner };
+/// kOwner: a kept region that no process has lives with the session from now on. kWriter: the session, of the
+/// region's own tenant, will write to it.
+enum class MapAs { kReader, kOwner, kWriter };
 
 /// Which region, and how.
 struct MapTerms {

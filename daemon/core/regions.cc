@@ -19,9 +19,13 @@ RegionContent content_of(const Region& region) {
   return {region.device, region.bytes, region.layout, region.digest, region.content};
 }
 
-bool says_content(const Region& region) { return region.is_sealed() || region.alias; }
+bool says_content(const Region& region) { return region.has_hash() || region.alias; }
 
 }  // namespace
+
+std::string words_of(const std::string& name, RegionId version) {
+  return "'" + name + "', version " + std::to_string(version.value);
+}
 
 Result<RegionId> Regions::add(Region region, TimePoint now) {
   if (auto room = check_room(region); !room) return room.error();
@@ -30,6 +34,7 @@ Result<RegionId> Regions::add(Region region, TimePoint now) {
   outbox_.record(checkpoint_of(region));
   if (says_content(region))
     outbox_.record(Checkpoint::RegionContent{region.id, region.content, region.alias});
+  if (region.sealed) outbox_.record(Checkpoint::RegionSealed{region.id});
   const RegionId id = region.id;
   put(std::move(region));
   return id;
@@ -58,7 +63,7 @@ void Regions::restore(Region region) {
 
 void Regions::put(Region region) {
   by_name_[{region.owner, region.name}].insert(region.id);
-  if (region.is_sealed()) by_content_[{region.owner, content_of(region)}].insert(region.id);
+  if (region.has_hash()) by_content_[{region.owner, content_of(region)}].insert(region.id);
   replicas_[{{region.owner, region.name}, region.device}].insert(region.id);
   for (const LeaseId lease : region.leases) {
     by_lease_[lease].insert(region.id);
@@ -106,7 +111,7 @@ Region Regions::take(RegionId id) {
   auto taken = regions_.extract(id);
   Region& region = taken.mapped();
   drop_from(by_name_, {region.owner, region.name}, id);
-  if (region.is_sealed()) drop_from(by_content_, {region.owner, content_of(region)}, id);
+  if (region.has_hash()) drop_from(by_content_, {region.owner, content_of(region)}, id);
   drop_from(replicas_, {{region.owner, region.name}, region.device}, id);
   for (const LeaseId lease : region.leases) {
     drop_from(by_lease_, lease, id);
@@ -232,6 +237,7 @@ void Regions::add_to(Checkpoint& checkpoint) const {
       checkpoint.generations.emplace(id, Checkpoint::RegionGeneration{id, region.generation});
     if (says_content(region))
       checkpoint.contents.emplace(id, Checkpoint::RegionContent{id, region.content, region.alias});
+    if (region.sealed) checkpoint.sealed.emplace(id, Checkpoint::RegionSealed{id});
   }
 }
 

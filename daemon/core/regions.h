@@ -29,8 +29,9 @@ struct RegionContent {
 };
 
 /// Named memory of a tenant that others map. Its content does not change any more, unless those who have it
-/// agree: each that has changed it commits, which makes a generation. One with a hash of its content is
-/// sealed: nobody commits. Several may be of the same memory.
+/// agree: each that has changed it commits, which makes a generation. A sealed one nobody writes to: it is
+/// mapped for reading alone, and not committed. Several may be of the same memory, all of them sealed or
+/// none.
 struct Region {
   RegionId id;  ///< also its version: a later one of the same name has a higher one
   TenantId owner;
@@ -53,14 +54,20 @@ struct Region {
   Charging charging = Charging::kPublisher;  ///< as all regions of its leases
   ContentHash content{};                     ///< none: its publisher has not said
   bool alias = false;                        ///< another name, that a session has given which had mapped it
+  bool sealed = false;  ///< as its publisher asked; one with a hash of its content is, too
 
-  bool is_sealed() const { return content != ContentHash{}; }
+  bool has_hash() const { return content != ContentHash{}; }
+  bool is_sealed() const { return sealed || has_hash(); }
   /// When its time is over, as it looks now; TimePoint::max(): never.
   TimePoint ends() const {
     const bool lingers = left != TimePoint::max() && linger < TimePoint::max() - left;
     return lingers ? std::min(expires, left + linger) : expires;
   }
 };
+
+/// For people: 'weights', version 3.
+std::string words_of(const std::string& name, RegionId version);
+inline std::string words_of(const Region& region) { return words_of(region.name, region.id); }
 
 /// The regions by owner, name and version. A region ends when it is removed or expires, and when its owner
 /// has any of its leases no more. A kept one ends when nobody has had it for its time, too.
@@ -98,6 +105,11 @@ class Regions {
   Region remove(RegionId id);
   /// Those that stand for `lease`. The set is another after any change.
   const std::set<RegionId>& of(LeaseId lease) const { return found(by_lease_, lease); }
+  /// Whether those are sealed: all are, or none.
+  bool is_sealed(LeaseId lease) const {
+    const std::set<RegionId>& there = of(lease);
+    return !there.empty() && at(*there.begin()).is_sealed();
+  }
   /// Those of them that are of the whole of `region`'s memory, and no more; without itself.
   std::vector<RegionId> of_same_memory(const Region& region) const;
   /// The kept ones of them.
@@ -118,6 +130,7 @@ class Regions {
   std::uint64_t commit(RegionId id);
   void restore_generation(RegionId id, std::uint64_t generation) { regions_.at(id).generation = generation; }
   void restore_content(RegionId id, const ContentHash& content, bool alias);
+  void restore_sealed(RegionId id) { regions_.at(id).sealed = true; }
   /// Those that have ended since the last call.
   std::vector<RegionId> take_ended() { return std::exchange(ended_, {}); }
   /// The same of those whose time is over.
@@ -158,8 +171,9 @@ class Regions {
   IdSource<RegionId> ids_;
   std::map<RegionId, Region> regions_;
   std::map<Name, std::set<RegionId>> by_name_;
-  std::map<std::pair<TenantId, RegionContent>, std::set<RegionId>> by_content_;  ///< of those that are sealed
-  std::map<std::pair<Name, DeviceIndex>, std::set<RegionId>> replicas_;          ///< by name and device
+  std::map<std::pair<TenantId, RegionContent>, std::set<RegionId>>
+      by_content_;                                                       ///< of those that have a hash
+  std::map<std::pair<Name, DeviceIndex>, std::set<RegionId>> replicas_;  ///< by name and device
   ByLease by_lease_;
   ByLease kept_by_lease_;
   std::set<std::pair<TimePoint, RegionId>> by_expiry_;  ///< of those that expire

@@ -27,6 +27,7 @@ struct Request {
   /// False: nothing that others are guaranteed is lent to it, since its session could not be made to give it
   /// back.
   bool may_borrow = true;
+  bool is_recorded = false;  ///< the next broker is told that it waits
 
   /// The request has a part on the device.
   const Part& part_on(DeviceIndex device) const { return *std::ranges::find(parts, device, &Part::device); }

@@ -50,8 +50,10 @@ Result<MappedRegion> Sharer::map_region(SessionId id, const MapTerms& terms, Tim
   const auto session = state_.borrower(id);
   if (!session) return session.error();
   const bool is_own = terms.owner.empty() || terms.owner == (*session)->tenant_name;
-  if (terms.how == MapAs::kOwner && !is_own)  // whether or not there is one
-    return Error{Code::kPermissionDenied, "a region is taken over by its own tenant alone"};
+  if (terms.how != MapAs::kReader && !is_own) {  // whether or not there is one
+    return Error{Code::kPermissionDenied,
+                 "a region is taken over, or mapped writable, by its own tenant alone"};
+  }
   const auto found = lending_.mappable(**session, terms, now);
   if (!found) return found.error();
   return map(**session, **found, now, terms.how);
@@ -79,6 +81,9 @@ Result<MappedRegion> Sharer::map_handle(SessionId id, const HandleBytes& bytes, 
 Result<MappedRegion> Sharer::map(Session& session, const Region& region, TimePoint now, MapAs how) {
   if (how == MapAs::kOwner) {
     if (auto able = lending_.check_adoption(session, region); !able) return able.error();
+  }
+  if (how == MapAs::kWriter) {
+    if (auto able = lending_.check_writing(session, region); !able) return able.error();
   }
   if (auto share = lending_.begin_share(session, region); !share) return share.error();
   for (const SessionId holder : lending_.holders_of(region)) {

@@ -20,15 +20,15 @@ State::State(Policy policy_in_force)
       arbiter(ledger, of_devices(policy, &DevicePolicy::granularity), policy.aging),
       declaring(policy.devices.size()),
       past_broker(policy.devices.size()),
-      charged_past(policy.devices.size()) {}
+      unasked(policy.devices.size()) {}
 
-void State::charge_past(TenantId tenant, DeviceIndex device, Bytes before, Bytes after) {
-  auto& charged = charged_past[device];
-  const Bytes sum = charged[tenant] + after - before;
+void State::charge_unasked(TenantId tenant, DeviceIndex device, Bytes before, Bytes after) {
+  auto& of_device = unasked[device];
+  const Bytes sum = of_device[tenant] + after - before;
   if (sum.is_zero())
-    charged.erase(tenant);
+    of_device.erase(tenant);
   else
-    charged[tenant] = sum;
+    of_device[tenant] = sum;
 }
 
 Result<Session*> State::live(SessionId id) {

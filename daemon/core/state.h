@@ -32,8 +32,8 @@ struct State {
   /// Errors  kNotFound: names the devices that there are.
   Result<DeviceIndex> find_device(const std::string& uuid) const;
   Event& note(Event::Kind kind, const Session& one, TimePoint now) { return outbox.note(kind, one, now); }
-  /// What the tenant is charged for memory past the broker has changed by one process's part.
-  void charge_past(TenantId tenant, DeviceIndex device, Bytes before, Bytes after);
+  /// What the tenant is charged, and nobody is asked for, has changed by one process's part.
+  void charge_unasked(TenantId tenant, DeviceIndex device, Bytes before, Bytes after);
   void note_bytes(Event::Kind kind, const Session& one, DeviceIndex device, Bytes bytes, TimePoint now) {
     outbox.note_bytes(kind, one, device, bytes, now);
   }
@@ -49,7 +49,9 @@ struct State {
   std::set<SessionId> custodians;              ///< those of them without a process
   std::vector<std::set<SessionId>> declaring;  ///< by device: who answers for memory outside the pool
   std::vector<Bytes> past_broker;              ///< by device: taken past the broker, as last seen
-  std::vector<std::map<TenantId, Bytes>> charged_past;  ///< of that, what tenants are charged
+  /// By device: what tenants are charged that nobody is asked for, nor ended for. Memory past the broker, and
+  /// of contexts what their estimate did not tell.
+  std::vector<std::map<TenantId, Bytes>> unasked;
   Outbox outbox;
   bool draining = false;
   std::string stopped_lending;  ///< why nothing new is lent; empty: it is

@@ -208,11 +208,11 @@ void Unmanaged::Look::charge_foreigner(Foreigner& foreigner, TenantId tenant, By
   const TenantId before = foreigner.tenant;
   if (before) {
     state_.ledger.release_outside(before, seen_.device, foreigner.charged);
-    state_.charge_past(before, seen_.device, foreigner.charged, {});
+    state_.charge_unasked(before, seen_.device, foreigner.charged, {});
   }
   if (tenant) {
     state_.ledger.charge_outside(tenant, seen_.device, bytes);
-    state_.charge_past(tenant, seen_.device, {}, bytes);
+    state_.charge_unasked(tenant, seen_.device, {}, bytes);
   }
   foreigner.tenant = tenant;
   foreigner.charged = tenant ? bytes : Bytes{};

@@ -64,6 +64,7 @@ struct Standing {
   RegionTotal regions{};  ///< that it has published
   Bytes shares{};         ///< of `charged`: its parts of others' regions
   Bytes relief{};         ///< not in `charged`: others' parts of its regions
+  Bytes past_broker{};    ///< of `charged`: taken past the broker, and not declared
 };
 
 /// What `gpumem why` shows.
@@ -73,6 +74,7 @@ struct Explanation {
   std::vector<Denial>
       waiting;               ///< one for each request and device, in the order they came; the first of them
   std::size_t requests = 0;  ///< that wait, in all
+  bool is_newcomer = false;  ///< nobody is there: how a first session would stand
 };
 
 /// A device as its driver last said, against the ledger.
@@ -110,6 +112,7 @@ struct SharedView {
   Bytes charged;   ///< that it has inherited by imports, or that is on its way back
   Bytes imported;  ///< of others' memory, which is charged to them
   Bytes fabric;    ///< of its own, its slices' included: given out by fabric handles
+  Bytes declared;  ///< charged besides: memory past the broker, as it says
 };
 
 struct SessionView {

@@ -12,17 +12,29 @@ bool asks_for(const Request::Parts& parts, const Checkpoint::Waiting& waiting) {
 
 }  // namespace
 
-void WaitingPlaces::note(const Request& request) {
+Checkpoint::Waiting checkpoint_of(const Request& request) {
   Checkpoint::Waiting waiting{request.id, request.session, request.asked, request.deadline, {}, {}};
   for (const Request::Part& part : request.parts) {
     waiting.slices.push_back(part.slice);
     waiting.leasts.push_back(part.least);
   }
-  outbox_.record(waiting);
-  places_.insert_or_assign({request.session, request.id}, Place{std::move(waiting)});
+  return waiting;
 }
 
-void WaitingPlaces::forget(SessionId session, RequestId request) {
+void WaitingPlaces::note(const Request& request) {
+  outbox_.record(checkpoint_of(request));
+  if (request.id <= last_restored_) places_.erase({request.session, request.id});
+}
+
+void WaitingPlaces::forget(const Request& request) {
+  if (request.is_recorded)
+    outbox_.record(Checkpoint::WaitingGone{request.session, request.id});
+  else
+    release(request.session, request.id);
+}
+
+void WaitingPlaces::release(SessionId session, RequestId request) {
+  if (last_restored_ < request) return;  // as nearly always
   const auto found = places_.find({session, request});
   if (found == places_.end()) return;
   if (found->second.is_kept) --kept_;
@@ -30,13 +42,17 @@ void WaitingPlaces::forget(SessionId session, RequestId request) {
   outbox_.record(Checkpoint::WaitingGone{session, request});
 }
 
-std::vector<RequestId> WaitingPlaces::forget_all_of(SessionId session) {
+std::vector<RequestId> WaitingPlaces::release_all_of(SessionId session) {
   std::vector<RequestId> all;
   for (auto one = places_.lower_bound({session, {}}); one != places_.end() && one->first.first == session;
        ++one)
     all.push_back(one->first.second);
-  for (const RequestId request : all) forget(session, request);
+  for (const RequestId request : all) release(session, request);
   return all;
+}
+
+void WaitingPlaces::leave_to_next(const Request& request) {
+  if (request.is_recorded) restore(checkpoint_of(request));
 }
 
 void WaitingPlaces::restore(const Checkpoint::Waiting& from) {

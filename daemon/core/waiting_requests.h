@@ -27,6 +27,7 @@ class WaitingRequests {
   void release_place(RequestId id) { arrivals_.release(id); }
   /// The request waits.
   Request take(RequestId id);
+  void set_recorded(RequestId id) { records_[slots_.at(id)].request.is_recorded = true; }
 
   const Request* find(RequestId id) const;
   const Request& at(RequestId id) const { return records_[slots_.at(id)].request; }

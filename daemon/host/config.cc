@@ -4,9 +4,10 @@
 #include <utility>
 
 #include "base/printable.h"
+#include "daemon/core/user_tenant.h"
 #include "daemon/host/files.h"
-#include "daemon/host/loopback.h"
 #include "daemon/host/quota_fields.h"
+#include "daemon/host/tcp_port.h"
 #include "daemon/pods/prepared_claims.h"
 
 namespace gpumem::host {
@@ -14,6 +15,26 @@ namespace {
 
 constexpr std::int64_t kDaySeconds = std::int64_t{24} * 3600;
 constexpr std::size_t kNameBytes = 128;
+
+// Those that somebody may look for in another table.
+std::map<std::string, std::string> places_of_keys() {
+  std::map<std::string, std::string> places{{"listen", "[metrics]"},
+                                            {"public", "[metrics]"},
+                                            {"refuse", "[default]"},
+                                            {"user", "[[tenant]]"},
+                                            {"group", "[[tenant]]"}};
+  for (const char* key :
+       {"runtime_dir", "state_dir", "socket_group", "admin_group", "max_sessions", "max_sessions_per_tenant",
+        "max_wait_seconds", "aging_seconds", "reconcile_seconds", "past_broker", "fabric_handles",
+        "past_broker_allowance", "past_broker_confirm_seconds", "reserve", "lend_guarantees",
+        "reclaim_deadline_ms", "escalation", "grace_seconds", "context_overhead"})
+    places[key] = "[broker]";
+  for (const char* key : {"guarantee", "limit", "weight", "priority", "parent"})
+    places[key] = "[[tenant]] or [default]";
+  for (const char* key : {"unprepared", "look_for_pods", "cgroup_root", "namespace"})
+    places[key] = "[kubernetes]";
+  return places;
+}
 
 std::vector<TomlReader::Field> device_fields(TomlReader& reader, DeviceConfig& device) {
   using core::Escalation;
@@ -61,13 +82,21 @@ void read_broker(TomlReader& reader, const toml::table& table, Config& config) {
 }
 
 void read_metrics(TomlReader& reader, const toml::table& table, Config& config) {
-  const auto read_listen = [&](const toml::node& node) {
-    reader.text(config.metrics.listen)(node);
-    if (reader.error()) return;
-    if (const auto address = parse_loopback(config.metrics.listen); !address)
-      reader.fail(node.source(), "listen: " + address.error().message);
-  };
-  reader.read(table, "[metrics]", {{"listen", read_listen}, {"group", reader.name(config.metrics.group)}});
+  MetricsConfig& metrics = config.metrics;
+  bool is_public = false;
+  reader.read(table, "[metrics]",
+              {{"listen", reader.text(metrics.listen)},
+               {"public", reader.truth(is_public)},
+               {"group", reader.name(metrics.group)}});
+  if (reader.error() || metrics.listen.empty()) return;
+  const auto& at = table.get("listen")->source();
+  const auto address = parse_tcp_address(metrics.listen);
+  if (!address) return reader.fail(at, "listen: " + address.error().message);
+  if (!address->is_loopback && !is_public)
+    reader.fail(at, "listen: '" + metrics.listen +
+                        "' is reached from other machines, and whoever reads there sees the names of all "
+                        "tenants: add public = true if that is meant, or give an address of loopback such as "
+                        "\"127.0.0.1:9400\"");
 }
 
 void read_device(TomlReader& reader, const toml::table& table, Config& config) {
@@ -87,8 +116,9 @@ void check_name(TomlReader& reader, const toml::table& table, const std::string&
     return reader.fail(table.source(), "a tenant's name is at most " + std::to_string(kNameBytes) +
                                            " bytes of printable characters");
   }
-  if (name.starts_with(kUserTenantPrefix)) {
-    reader.fail(table.source(), "'" + name + "': names that begin with '" + std::string(kUserTenantPrefix) +
+  if (name.starts_with(core::kUserTenantPrefix)) {
+    reader.fail(table.source(), "'" + name + "': names that begin with '" +
+                                    std::string(core::kUserTenantPrefix) +
                                     "' are of users without a tenant; choose another");
   }
   if (pods::is_pods_name(name) || name.starts_with(kNamespacePrefix)) {
@@ -217,6 +247,7 @@ Result<Config> parse_config(std::string_view text, const std::string& source) {
   if (!document) return document.error();
   Config config;
   TomlReader reader(source);
+  reader.set_places(places_of_keys());
   // [broker] first: it is what devices fall back on, wherever it stands in the file.
   if (const auto* broker = (*document)["broker"].as_table()) read_broker(reader, *broker, config);
   reader.read(

@@ -46,7 +46,7 @@ struct KubernetesConfig {
 
 /// Who may read the metrics.
 struct MetricsConfig {
-  std::string listen;  ///< an address of loopback with a port, for anybody on the machine; empty: none
+  std::string listen;  ///< an address with a port; empty: none
   std::string group;   ///< that may connect to the Unix socket; empty: the administrators
 };
 
@@ -75,8 +75,8 @@ struct Config {
   std::optional<OthersConfig> others = OthersConfig{};  ///< none: users without a tenant are refused
 };
 
-/// Names of tenants that begin so are of users without one, and of namespaces of Kubernetes.
-inline constexpr std::string_view kUserTenantPrefix = "uid:", kNamespacePrefix = "namespace ";
+/// Names of tenants that begin so are of namespaces of Kubernetes.
+inline constexpr std::string_view kNamespacePrefix = "namespace ";
 
 /// Reads TOML. `source` names it in messages.
 /// Errors  kInvalidArgument: `source:line:column: what is wrong and what is allowed`; unknown keys too.

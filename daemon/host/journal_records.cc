@@ -34,7 +34,8 @@ static_assert(std::is_same_v<std::variant_alternative_t<0, Change>, Checkpoint::
               std::is_same_v<std::variant_alternative_t<17, Change>, Checkpoint::RegionHandle> &&
               std::is_same_v<std::variant_alternative_t<18, Change>, Checkpoint::Suspect> &&
               std::is_same_v<std::variant_alternative_t<19, Change>, Checkpoint::RegionContent> &&
-              std::is_same_v<std::variant_alternative_t<20, Change>, Checkpoint::Answer>);
+              std::is_same_v<std::variant_alternative_t<20, Change>, Checkpoint::Answer> &&
+              std::is_same_v<std::variant_alternative_t<21, Change>, Checkpoint::RegionSealed>);
 
 constexpr std::size_t kLongest = std::size_t{1} << 20;
 
@@ -266,6 +267,10 @@ void code(Coder& coder, Checkpoint::RegionContent& one) {
   coder(one.id);
   coder(one.hash);
   coder(one.alias);
+}
+template <class Coder>
+void code(Coder& coder, Checkpoint::RegionSealed& one) {
+  coder(one.id);
 }
 template <class Coder>
 void code(Coder& coder, Checkpoint::Answer& one) {

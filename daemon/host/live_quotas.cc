@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/printable.h"
 #include "base/rfc3339.h"
+#include "daemon/core/user_tenant.h"
 #include "daemon/host/quota_change.h"
 
 namespace gpumem::host {
@@ -127,7 +128,7 @@ Result<void> LiveQuotas::check_tenant(const std::string& name, const Step& step)
   std::string why;
   if (unapplied != step.after.unapplied.end()) {
     why = unapplied->why;
-  } else if (const auto uid = user_of_tenant(name);
+  } else if (const auto uid = core::user_of_tenant(name);
              uid && std::ranges::count(views, name, &core::TenantView::name) == 0 &&
              ::getpwuid(*uid) == nullptr) {
     why = "there is no such user on this machine, and none is connected";
@@ -186,6 +187,7 @@ Result<core::Policy> compile_in_force(const Config& config, const std::vector<De
     spdlog::warn("the quotas set at run time, or prepared, for tenant '{}'{} are kept but not applied: {}",
                  one.tenant, one.device.empty() ? "" : " on " + one.device, one.why);
   }
+  for (const std::string& words : compiled->warnings) spdlog::warn("{}", words);
   return std::move(compiled->policy);
 }
 

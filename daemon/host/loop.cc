@@ -22,6 +22,12 @@ core::TimePoint now() { return std::chrono::steady_clock::now(); }
 
 bool is_expiry(const core::Event& event) { return event.kind == core::Event::Kind::kExpired; }
 
+// One that no session has lost: this broker has not got its memory.
+void warn_of_lost_region(const core::Event& event) {
+  if (event.kind == core::Event::Kind::kRegionLost && !event.session)
+    spdlog::warn("tenant '{}' has lost a region: {}", event.tenant, event.words);
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Loop>> Loop::create(Options options) {
@@ -156,6 +162,7 @@ void Loop::run(const Work& work) {
   running_ = false;
   if (auto events = broker_.take_events(); !events.empty()) {
     if (std::ranges::any_of(events, is_expiry)) crash_at(CrashPoint::kRegionExpired);
+    std::ranges::for_each(events, warn_of_lost_region);
     events_.add(std::move(events), broker_, now(), std::chrono::system_clock::now());
   }
   for (const SessionId session : broker_.take_touched()) publish(session);

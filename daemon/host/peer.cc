@@ -8,8 +8,9 @@
 
 #include <cerrno>
 
-#include "daemon/host/process.h"
+#include "base/printable.h"
 #include "daemon/host/process_signal.h"
+#include "daemon/host/process_stat.h"
 
 namespace gpumem::host {
 namespace {
@@ -79,8 +80,10 @@ Result<PeerProcess> identify_peer(int socket, const KernelFeatures& kernel) {
   if (!pidfd) return pidfd.error();
   found.pidfd = std::move(*pidfd);
   if (credentials.pid != 0) {
-    found.peer.command = command_of(credentials.pid);
-    found.peer.started = start_time(credentials.pid).value_or(0);
+    if (auto stat = stat_of(credentials.pid)) {
+      found.peer.command = printable_ascii(std::move(stat->command));
+      found.peer.started = stat->started.value_or(0);
+    }
   } else {
     found.peer.started = number_of(found.pidfd);
   }

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "daemon/host/files.h"
+#include "daemon/host/process_stat.h"
 #include "daemon/pods/pod.h"
 
 namespace gpumem::host {
@@ -25,18 +26,13 @@ bool has_own_pids(const std::string& status) {
 }
 
 // Of a task that ends the kernel shows the root as its cgroup, in the first version of cgroups. To be asked
-// after the cgroup was read. Field 9 of `PID (NAME) STATE PPID PGRP SESSION TTY TPGID FLAGS`.
+// after the cgroup was read.
 bool is_ending(const std::filesystem::path& task) {
   constexpr std::uint64_t kExiting = 0x4;  // PF_EXITING
-  const auto stat = read_text(task / "stat");
-  if (!stat) return false;  // it has ended: whoever asks has a handle, and learns of it
-  const std::size_t name_end = stat->rfind(')');
-  if (name_end == stat->npos) return true;
-  std::istringstream fields(stat->substr(name_end + 1));
-  std::string skipped;
-  for (int field = 3; field < 9; ++field) fields >> skipped;
-  std::uint64_t flags = 0;
-  return !(fields >> flags) || (flags & kExiting) != 0;
+  const auto text = read_stat(task);
+  if (!text) return false;  // it has ended: whoever asks has a handle, and learns of it
+  const auto stat = parse_stat(*text);
+  return !stat || !stat->flags || (*stat->flags & kExiting) != 0;
 }
 
 // Nothing: the kernel does not show it of this task any more.

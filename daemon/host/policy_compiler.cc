@@ -7,6 +7,7 @@
 #include <charconv>
 #include <iterator>
 
+#include "daemon/core/user_tenant.h"
 #include "daemon/host/pod_policy.h"
 
 namespace gpumem::host {
@@ -78,12 +79,24 @@ Result<core::Quota> compile_quota(const Layers& layers, const core::DevicePolicy
                      said(layers, device.uuid, &QuotaConfig::priority).value_or(core::kDefaultPriority)};
 }
 
+// Empty: the limit is as it is written.
+std::string warning_of_limit(const std::string& who, const Layers& layers, const core::DevicePolicy& device) {
+  const auto limit = said(layers, device.uuid, &QuotaConfig::limit);
+  if (!limit || limit->of(device.pool) <= device.pool) return "";
+  const std::string pool = to_string(device.pool);
+  return who + ": limit " + limit->text() + " is more than the pool of " + pool + " on " + device.uuid +
+         "; it is the pool";
+}
+
 Result<std::vector<core::Quota>> compile_quotas(const std::string& who, const Layers& layers,
-                                                const std::vector<core::DevicePolicy>& devices) {
+                                                const std::vector<core::DevicePolicy>& devices,
+                                                std::vector<std::string>& warnings) {
   std::vector<core::Quota> quotas;
   for (const core::DevicePolicy& device : devices) {
     auto quota = compile_quota(layers, device);
     if (!quota) return quota.error().in(who);
+    if (auto words = warning_of_limit(who, layers, device); !words.empty())
+      warnings.push_back(std::move(words));
     quotas.push_back(*quota);
   }
   return quotas;
@@ -165,7 +178,8 @@ Result<void> check_covered_once(const core::TenantRule& rule, const std::vector<
 }
 
 Result<core::TenantRule> compile_tenant(const TenantConfig& tenant, const QuotaOverlay& overlay,
-                                        const std::vector<core::DevicePolicy>& devices) {
+                                        const std::vector<core::DevicePolicy>& devices,
+                                        std::vector<std::string>& warnings) {
   const std::string who = "tenant '" + tenant.name + "'";
   core::TenantRule rule;
   rule.name = tenant.name;
@@ -184,7 +198,7 @@ Result<core::TenantRule> compile_tenant(const TenantConfig& tenant, const QuotaO
   Layers layers{&tenant.quotas};
   const auto set = overlay.tenants.find(tenant.name);
   if (set != overlay.tenants.end()) layers.insert(layers.begin(), &set->second);
-  auto quotas = compile_quotas(who, layers, devices);
+  auto quotas = compile_quotas(who, layers, devices, warnings);
   if (!quotas) return quotas.error();
   rule.quotas = std::move(*quotas);
   return rule;
@@ -192,7 +206,7 @@ Result<core::TenantRule> compile_tenant(const TenantConfig& tenant, const QuotaO
 
 // Why a tenant that the configuration does not name cannot have quotas of its own; empty: it can.
 std::string obstacle(const std::string& name, const Config& config, const core::Policy& policy) {
-  const auto uid = user_of_tenant(name);
+  const auto uid = core::user_of_tenant(name);
   if (pods::is_pods_name(name)) return "what pods may have is what their claims say";
   if (!uid) return "the configuration has no such tenant";
   const auto rule = std::ranges::find(policy.tenants, uid, &core::TenantRule::uid);
@@ -200,10 +214,11 @@ std::string obstacle(const std::string& name, const Config& config, const core::
   return config.others ? "" : "the configuration refuses users without a tenant";
 }
 
-Result<void> compile_others(const Config& config, core::Policy& policy) {
+Result<void> compile_others(const Config& config, Compiled& compiled) {
+  core::Policy& policy = compiled.policy;
   if (!config.others) return {};
   if (auto ok = check_uuids(config.others->quotas, "the default", policy.devices); !ok) return ok.error();
-  auto quotas = compile_quotas("the default", {&config.others->quotas}, policy.devices);
+  auto quotas = compile_quotas("the default", {&config.others->quotas}, policy.devices, compiled.warnings);
   if (!quotas) return quotas.error();
   policy.others = std::move(*quotas);
   policy.others_parent = config.others->parent;
@@ -222,23 +237,16 @@ Result<void> compile_users(const Config& config, const QuotaOverlay& overlay, Co
       compiled.unapplied.push_back({name, "", std::move(why)});
       continue;
     }
-    auto compiled_quotas =
-        compile_quotas("tenant '" + name + "'", {&quotas, &config.others->quotas}, policy.devices);
+    auto compiled_quotas = compile_quotas("tenant '" + name + "'", {&quotas, &config.others->quotas},
+                                          policy.devices, compiled.warnings);
     if (!compiled_quotas) return compiled_quotas.error();
     policy.tenants.push_back(
-        {name, config.others->parent, user_of_tenant(name), std::nullopt, std::move(*compiled_quotas)});
+        {name, config.others->parent, core::user_of_tenant(name), std::nullopt, std::move(*compiled_quotas)});
   }
   return {};
 }
 
 }  // namespace
-
-std::optional<std::uint32_t> user_of_tenant(const std::string& name) {
-  if (!name.starts_with(kUserTenantPrefix)) return std::nullopt;
-  const std::string digits = name.substr(kUserTenantPrefix.size());
-  const auto uid = as_number(digits);
-  return uid && std::to_string(*uid) == digits ? uid : std::nullopt;  // one name for each
-}
 
 Result<Compiled> compile_policy(const Config& config, const std::vector<DeviceFacts>& all,
                                 const QuotaOverlay& overlay, const pods::PreparedClaims& claims) {
@@ -248,12 +256,12 @@ Result<Compiled> compile_policy(const Config& config, const std::vector<DeviceFa
   if (!devices) return devices.error();
   policy.devices = std::move(*devices);
   for (const TenantConfig& tenant : config.tenants) {
-    auto rule = compile_tenant(tenant, overlay, policy.devices);
+    auto rule = compile_tenant(tenant, overlay, policy.devices, compiled.warnings);
     if (!rule) return rule.error();
     if (auto ok = check_covered_once(*rule, policy.tenants); !ok) return ok.error();
     policy.tenants.push_back(std::move(*rule));
   }
-  if (auto ok = compile_others(config, policy); !ok) return ok.error();
+  if (auto ok = compile_others(config, compiled); !ok) return ok.error();
   if (auto ok = compile_users(config, overlay, compiled); !ok) return ok.error();
   std::ranges::move(compile_pods(config.kubernetes, claims, policy), std::back_inserter(compiled.unapplied));
   policy.max_sessions = config.max_sessions;

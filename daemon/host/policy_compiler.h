@@ -28,6 +28,7 @@ struct Unapplied {
 struct Compiled {
   core::Policy policy;
   std::vector<Unapplied> unapplied;
+  std::vector<std::string> warnings;  ///< of what is in force otherwise than it is written
 };
 
 /// Turns a configuration, what was set over it, and what is prepared for pods, into the policy for the
@@ -38,8 +39,5 @@ struct Compiled {
 ///         granularity; quotas that cannot hold together).
 Result<Compiled> compile_policy(const Config& config, const std::vector<DeviceFacts>& devices,
                                 const QuotaOverlay& overlay = {}, const pods::PreparedClaims& claims = {});
-
-/// The number N of a tenant named `uid:N`; nothing for other names.
-std::optional<std::uint32_t> user_of_tenant(const std::string& name);
 
 }  // namespace gpumem::host

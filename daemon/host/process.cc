@@ -9,6 +9,7 @@
 
 #include "base/printable.h"
 #include "daemon/host/process_signal.h"
+#include "daemon/host/process_stat.h"
 
 namespace gpumem::host {
 namespace {
@@ -46,17 +47,17 @@ bool read_owner(std::int64_t pid, Process& process) {
 }  // namespace
 
 std::string command_of(std::int64_t pid) {
-  std::ifstream file(folder_of(pid) + "/comm");
-  std::string command;
-  std::getline(file, command);
-  return printable_ascii(std::move(command));
+  auto stat = stat_of(pid);
+  return stat ? printable_ascii(std::move(stat->command)) : std::string();
 }
 
 Result<Process> find_process(std::int64_t pid, const PodReader& pods) {
   Process process;
-  process.started = start_time(pid).value_or(0);
+  if (auto stat = stat_of(pid)) {
+    process.started = stat->started.value_or(0);
+    process.command = printable_ascii(std::move(stat->command));
+  }
   const bool has_owner = process.started != 0 && read_owner(pid, process);
-  process.command = command_of(pid);
   process.in = pods.find(pid);
   // Both times the same: all of it is of one process.
   if (has_owner && start_time(pid).value_or(0) == process.started) return process;

@@ -6,11 +6,9 @@
 
 #include <cerrno>
 #include <csignal>
-#include <fstream>
-#include <iterator>
-#include <sstream>
 
 #include "base/unique_fd.h"
+#include "daemon/host/process_stat.h"
 
 namespace gpumem::host {
 namespace {
@@ -22,20 +20,9 @@ Error gone(const std::string& who) { return {Code::kNotFound, who + " is gone"};
 int signal_number(core::Signal signal) { return signal == core::Signal::kKill ? SIGKILL : SIGTERM; }
 
 Result<std::uint64_t> start_time(std::int64_t pid) {
-  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
-  // A process that ends meanwhile makes the reading fail, which getline() alone does not throw.
-  std::string stat;
-  std::getline(file, stat, '\0');
-  // The second field is the command in parentheses, which may hold any character; field 3 follows the last
-  // one.
-  const auto command_end = stat.rfind(')');
-  if (command_end == std::string::npos) return gone("process " + std::to_string(pid));
-  std::istringstream rest(stat.substr(command_end + 1));
-  std::string skipped;
-  for (int field = 3; field < 22; ++field) rest >> skipped;
-  std::uint64_t started = 0;
-  if (!(rest >> started)) return gone("process " + std::to_string(pid));
-  return started;
+  const auto stat = stat_of(pid);
+  if (!stat || !stat->started) return gone("process " + std::to_string(pid));
+  return *stat->started;
 }
 
 bool has_ended(int pidfd) {

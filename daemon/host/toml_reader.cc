@@ -1,15 +1,37 @@
 #include "daemon/host/toml_reader.h"
 
 namespace gpumem::host {
+namespace {
+
+std::string_view trimmed(std::string_view text) {
+  constexpr std::string_view kBlank = " \t\r";
+  const auto begin = text.find_first_not_of(kBlank);
+  return begin == text.npos ? std::string_view()
+                            : text.substr(begin, text.find_last_not_of(kBlank) - begin + 1);
+}
+
+// TOML alone would say "expected digit, saw 'G'". Empty: the line has no such value.
+std::string advice_on_quotes(std::string_view text, std::size_t line) {
+  for (std::size_t i = 1; i < line && !text.empty(); ++i)
+    text.remove_prefix(std::min(text.find('\n'), text.size() - 1) + 1);
+  text = text.substr(0, text.find_first_of("\n#"));
+  const auto equals = text.find('=');
+  if (equals == text.npos) return "";
+  const std::string_view value = trimmed(text.substr(equals + 1));
+  if (value.empty() || value.starts_with('"') || !parse_amount(value)) return "";
+  return "; amounts are texts: write them in quotes, \"" + std::string(value) + "\"";
+}
+
+}  // namespace
 
 Result<toml::table> parse_toml(std::string_view text, const std::string& source) {
   try {
     return toml::parse(text, source);
   } catch (const toml::parse_error& error) {
     const auto& at = error.source().begin;
-    return Error{Code::kInvalidArgument, source + ":" + std::to_string(at.line) + ":" +
-                                             std::to_string(at.column) + ": " +
-                                             std::string(error.description())};
+    return Error{Code::kInvalidArgument,
+                 source + ":" + std::to_string(at.line) + ":" + std::to_string(at.column) + ": " +
+                     std::string(error.description()) + advice_on_quotes(text, at.line)};
   }
 }
 
@@ -22,8 +44,11 @@ void TomlReader::read(const toml::table& table, std::string_view where, const st
     }
     std::string known;
     for (const Field& one : fields) known += (known.empty() ? "" : ", ") + std::string(one.first);
-    fail(key.source(),
-         "unknown key '" + std::string(key.str()) + "' in " + std::string(where) + "; known are: " + known);
+    const auto place = places_.find(std::string(key.str()));
+    const std::string elsewhere =
+        place == places_.end() || place->second == where ? "" : "; it belongs in " + place->second;
+    fail(key.source(), "unknown key '" + std::string(key.str()) + "' in " + std::string(where) + elsewhere +
+                           "; known are: " + known);
   }
 }
 

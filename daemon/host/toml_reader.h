@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -30,6 +31,8 @@ class TomlReader {
   void read(const toml::table& table, std::string_view where, const std::vector<Field>& fields);
   void fail(const toml::source_region& at, const std::string& what);
   const std::optional<Error>& error() const { return error_; }
+  /// Where each key belongs that may be found in another table, for the message about it.
+  void set_places(std::map<std::string, std::string> places) { places_ = std::move(places); }
 
   // Readers of values, each to be put into a Field.
 
@@ -140,6 +143,7 @@ class TomlReader {
   std::optional<Amount> amount_of(const toml::node& node);
 
   std::string source_;
+  std::map<std::string, std::string> places_;
   std::optional<Error> error_;
 };
 

@@ -47,7 +47,4 @@ class BrokerClient {
   std::unique_ptr<v1::Claims::Stub> claims_;
 };
 
-/// What gRPC calls the Unix socket at `path`.
-std::string socket_target(const std::filesystem::path& path);
-
 }  // namespace gpumem::kubernetes

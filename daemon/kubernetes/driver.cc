@@ -40,10 +40,8 @@ Result<std::unique_ptr<Driver>> Driver::start(const Options& options) {
                                      .instance = options.instance,
                                      .device_kind = options.device_kind,
                                      .health = {.pool = options.node, .period = options.refresh_period}},
-                                    driver->claims_, driver->broker_, [one = driver.get()] {
-                                      one->loop_->wake();
-                                      one->broker_loop_->wake();
-                                    });
+                                    driver->claims_, driver->broker_,
+                                    [one = driver.get()](bool answer) { one->take_answer(answer); });
   if (!plugin) return plugin.error();
   driver->plugin_ = std::move(*plugin);
   return driver;
@@ -58,7 +56,17 @@ Driver::~Driver() {
   broker_loop_.reset();
 }
 
+void Driver::take_answer(bool is_registered) {
+  registration_ = is_registered ? Registration::kDone : Registration::kRefused;
+  loop_->wake();
+  broker_loop_->wake();
+}
+
 Result<void> Driver::publish() {
+  const Registration registration = registration_;
+  // What an earlier process has published stays until the kubelet says.
+  if (registration == Registration::kNotAnswered) return {};
+  if (registration == Registration::kRefused) return publisher_.reconcile({});
   auto devices = broker_.devices();
   // What was published stays: a broker that is started again has the same devices.
   if (!devices) return devices.error();

@@ -1,4 +1,5 @@
 #pragma once
+#include <atomic>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -15,7 +16,8 @@
 namespace gpumem::kubernetes {
 
 /// The driver, all parts wired. It serves the kubelet from its start until its end, whether or not the API
-/// server and the broker are there; what they are missing for fails with words that say so.
+/// server and the broker are there; what they are missing for fails with words that say so. It offers devices
+/// as long as the kubelet takes it up: with a kubelet that does not, pods would start without their claims.
 class Driver {
  public:
   struct Options {
@@ -38,14 +40,18 @@ class Driver {
   ~Driver();
 
  private:
+  enum class Registration { kNotAnswered, kDone, kRefused };
+
   explicit Driver(const Options& options);
   Result<void> publish();
+  void take_answer(bool is_registered);
 
   BrokerClient broker_;
   ApiServer server_;
   DeviceSpecs specs_;
   NodeClaims claims_;
   SlicePublisher publisher_;
+  std::atomic<Registration> registration_ = Registration::kNotAnswered;
   std::unique_ptr<ReconcileLoop> loop_, broker_loop_;
   std::unique_ptr<PluginServer> plugin_;  // ends before the loop that it wakes
 };

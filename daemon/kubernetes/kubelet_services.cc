@@ -74,12 +74,12 @@ grpc::Status RegistrationService::GetInfo(grpc::ServerContext*, const pluginregi
 grpc::Status RegistrationService::NotifyRegistrationStatus(
     grpc::ServerContext*, const pluginregistration::RegistrationStatus* request,
     pluginregistration::RegistrationStatusResponse*) {
-  if (!request->plugin_registered()) {
-    spdlog::error("the kubelet does not register {}: {}", driver_, request->error());
-    return grpc::Status::OK;
-  }
-  spdlog::info("the kubelet has registered {}", driver_);
-  on_registered_();
+  if (request->plugin_registered())
+    spdlog::info("the kubelet has registered {}", driver_);
+  else
+    spdlog::error("the kubelet does not register {}, so no device is offered on this node: {}", driver_,
+                  request->error());
+  on_answer_(request->plugin_registered());
   return grpc::Status::OK;
 }
 

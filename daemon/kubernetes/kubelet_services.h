@@ -53,12 +53,11 @@ extern template class DraService<DraV1Beta1>;
 /// How the kubelet comes to know the driver.
 class RegistrationService final : public pluginregistration::Registration::Service {
  public:
-  /// `endpoint`  path of the socket with the services. `on_registered`  called from any thread when the
-  /// kubelet has taken the driver up: it may have deleted what the driver had published.
-  RegistrationService(std::string driver, std::string endpoint, std::function<void()> on_registered)
-      : driver_(std::move(driver)),
-        endpoint_(std::move(endpoint)),
-        on_registered_(std::move(on_registered)) {}
+  /// `endpoint`   path of the socket with the services.
+  /// `on_answer`  called from any thread when the kubelet has said whether it takes the driver up. Then it
+  ///              may have deleted what the driver had published.
+  RegistrationService(std::string driver, std::string endpoint, std::function<void(bool)> on_answer)
+      : driver_(std::move(driver)), endpoint_(std::move(endpoint)), on_answer_(std::move(on_answer)) {}
 
   grpc::Status GetInfo(grpc::ServerContext* context, const pluginregistration::InfoRequest* request,
                        pluginregistration::PluginInfo* response) override;
@@ -69,7 +68,7 @@ class RegistrationService final : public pluginregistration::Registration::Servi
  private:
   std::string driver_;
   std::string endpoint_;
-  std::function<void()> on_registered_;
+  std::function<void(bool)> on_answer_;
 };
 
 }  // namespace gpumem::kubernetes

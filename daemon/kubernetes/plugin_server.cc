@@ -12,19 +12,19 @@ std::string with_instance(const std::string& name, const std::string& instance) 
 }  // namespace
 
 PluginServer::PluginServer(const Options& options, NodeClaims& claims, BrokerClient& broker,
-                           std::function<void()> on_registered)
+                           std::function<void(bool)> on_answer)
     : service_socket_(options.folder / (with_instance("dra", options.instance) + ".sock")),
       registration_socket_(options.registry_folder /
                            (with_instance(options.driver, options.instance) + "-reg.sock")),
       v1_(claims, options.device_kind),
       v1beta1_(claims, options.device_kind),
       health_(options.health, broker, claims),
-      registration_(options.driver, service_socket_, std::move(on_registered)) {}
+      registration_(options.driver, service_socket_, std::move(on_answer)) {}
 
 Result<std::unique_ptr<PluginServer>> PluginServer::start(const Options& options, NodeClaims& claims,
                                                           BrokerClient& broker,
-                                                          std::function<void()> on_registered) {
-  std::unique_ptr<PluginServer> plugin(new PluginServer(options, claims, broker, std::move(on_registered)));
+                                                          std::function<void(bool)> on_answer) {
+  std::unique_ptr<PluginServer> plugin(new PluginServer(options, claims, broker, std::move(on_answer)));
   for (const auto& socket : {plugin->service_socket_, plugin->registration_socket_}) {
     if (auto checked = check_socket_path(socket); !checked) return checked.error();
   }

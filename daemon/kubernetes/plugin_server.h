@@ -30,14 +30,14 @@ class PluginServer {
   /// path.
   static Result<std::unique_ptr<PluginServer>> start(const Options& options, NodeClaims& claims,
                                                      BrokerClient& broker,
-                                                     std::function<void()> on_registered);
+                                                     std::function<void(bool)> on_answer);
 
   /// Lets calls that are under way end, for 10 s at most.
   ~PluginServer();
 
  private:
   PluginServer(const Options& options, NodeClaims& claims, BrokerClient& broker,
-               std::function<void()> on_registered);
+               std::function<void(bool)> on_answer);
 
   std::filesystem::path service_socket_;
   std::filesystem::path registration_socket_;

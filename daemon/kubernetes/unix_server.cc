@@ -6,7 +6,7 @@
 
 #include <chrono>
 
-#include "daemon/kubernetes/broker_client.h"
+#include "proto/channel.h"
 
 namespace gpumem::kubernetes {
 namespace {

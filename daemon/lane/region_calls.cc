@@ -18,6 +18,12 @@ Result<void> SessionCalls::take(const Call& call, const PublishContent& body) {
   return publish(call, to_call(body, call.number));
 }
 
+Result<void> SessionCalls::take(const Call& call, const PublishSealed& body) {
+  api::Publish request = to_call(body, call.number);
+  request.sealed = true;
+  return publish(call, request);
+}
+
 Result<void> SessionCalls::publish(const Call& call, const api::Publish& request) {
   return answer_published(
       call, [&] { return api::publish(executor_, call.broker, call.session, request, call.now); });

@@ -2,12 +2,14 @@
 
 #include <algorithm>
 
+#include "daemon/core/user_tenant.h"
+
 namespace gpumem::metrics {
 namespace {
 
 using Kind = core::Event::Kind;
 
-bool is_user(std::string_view tenant) { return tenant.starts_with(Collector::kUserPrefix); }
+bool is_user(std::string_view tenant) { return tenant.starts_with(core::kUserTenantPrefix); }
 
 Bytes charged_to(const core::Event& event, const core::Broker& broker) {
   return broker.knows(event.session) ? Bytes{broker.figures(event.session).devices[*event.device].charged}
@@ -81,7 +83,8 @@ Collector::Record& Collector::record_of(const std::string& tenant, const core::B
 bool Collector::make_room(const core::Broker& broker) {
   if (full_) return false;
   auto oldest = records_.end();
-  for (auto it = records_.lower_bound(kUserPrefix); it != records_.end() && is_user(it->first); ++it) {
+  for (auto it = records_.lower_bound(core::kUserTenantPrefix); it != records_.end() && is_user(it->first);
+       ++it) {
     if (it->first == kOtherUsers || broker.has_tenant(it->first)) continue;
     if (oldest == records_.end() || it->second.latest < oldest->second.latest) oldest = it;
   }

@@ -35,8 +35,7 @@ struct Counters {
 class Collector final : public core::EventWatcher {
  public:
   static constexpr std::size_t kMostUsers = 128;
-  /// Names of users' tenants begin so, and nobody is named kOtherUsers.
-  static constexpr std::string_view kUserPrefix = "uid:";
+  /// Begins as the names of users, and nobody is named so.
   static constexpr std::string_view kOtherUsers = "uid:other";
   using ByDevice = std::map<core::DeviceIndex, Counters>;
 

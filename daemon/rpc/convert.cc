@@ -82,7 +82,8 @@ Result<api::Publish> to_call(const v1::PublishRequest& request) {
                     static_cast<std::uint64_t>(request.keep()),
                     to_duration(request.linger_ms()),
                     static_cast<std::uint64_t>(request.charging()),
-                    {}};
+                    {},
+                    request.sealed()};
   for (const std::uint64_t lease : request.leases()) call.leases.push_back(LeaseId{lease});
   if (auto copied = copy_hash(request.digest(), "a digest", call.digest); !copied) return copied.error();
   if (auto copied = copy_hash(request.content(), "a hash of the content", call.content); !copied)
@@ -225,6 +226,7 @@ v1::SessionInfo to_proto(const core::SessionView& view, const std::vector<std::s
     one.set_charged(shared.charged.count);
     one.set_imported(shared.imported.count);
     one.set_fabric(shared.fabric.count);
+    one.set_declared(shared.declared.count);
   }
   return info;
 }
@@ -273,7 +275,8 @@ v1::RegionInfo to_proto(const core::RegionView& view, const std::vector<std::str
   info.set_kept(region.kept);
   info.set_generation(region.generation);
   info.set_charging(static_cast<v1::Charging>(region.charging));
-  if (region.is_sealed()) info.set_content(region.content.data(), region.content.size());
+  if (region.has_hash()) info.set_content(region.content.data(), region.content.size());
+  info.set_sealed(region.is_sealed());
   info.set_memory(region.leases.front().value);
   info.set_offset(region.offset.count);
   for (const core::RegionView::Share& share : view.shares) {
@@ -296,6 +299,7 @@ void fill(v1::ExplainResponse& response, const core::Explanation& explanation,
           const std::vector<std::string>& devices, core::TimePoint now) {
   response.set_tenant(explanation.tenant);
   response.set_requests(explanation.requests);
+  response.set_newcomer(explanation.is_newcomer);
   for (const core::Standing& standing : explanation.devices)
     *response.add_devices() = to_proto(standing, devices, now);
   for (const core::Denial& waiting : explanation.waiting) *response.add_waiting() = to_proto(waiting);
@@ -331,6 +335,7 @@ v1::Standing to_proto(const core::Standing& standing, const std::vector<std::str
   message.set_kept_bytes(standing.regions.kept.count);
   message.set_region_shares(standing.shares.count);
   message.set_paid_by_others(standing.relief.count);
+  message.set_past_broker(standing.past_broker.count);
   if (standing.asked_back_until)
     message.set_asked_back_within_ms(milliseconds(*standing.asked_back_until - now));
   return message;

@@ -5,6 +5,7 @@
 #include <variant>
 
 #include "daemon/core/refusals.h"
+#include "daemon/core/user_tenant.h"
 #include "daemon/rpc/callers.h"
 #include "daemon/rpc/convert.h"
 #include "daemon/rpc/entitlement.h"
@@ -84,14 +85,26 @@ Result<std::string> tenant_asked_about(const core::Broker& broker, const v1::Exp
                "there is no session " + std::to_string(request.session()) + "; see `gpumem ps`"};
 }
 
+// A user's own name is `uid:N` also where a rule covers it.
+Result<core::Explanation> explain_absent(const core::Caller& caller, const core::Broker& broker,
+                                         const std::string& tenant) {
+  const auto uid = core::user_of_tenant(tenant);
+  if (!uid) return Error{Code::kNotFound, "there is no tenant '" + tenant + "'; see `gpumem tenants`"};
+  const bool is_own = caller.peer.uid == *uid && caller.peer.pod.empty();
+  if (!is_own && !may_ask_about(caller, tenant, broker)) return may_not_ask_about(caller, tenant);
+  if (is_own && !caller.tenant.empty() && caller.tenant != tenant)
+    return Error{Code::kNotFound,
+                 "you are tenant '" + caller.tenant + "'; see `gpumem why '" + caller.tenant + "'`"};
+  return broker.explain_newcomer(*uid);
+}
+
 // Who may not have it is told so before it counts, and before anything is worked out.
 Result<core::Explanation> explain(const core::Caller& caller, const core::Broker& broker,
                                   const v1::ExplainRequest& request, api::ExplanationLimit& limit,
                                   core::TimePoint now) {
   const auto tenant = tenant_asked_about(broker, request);
   if (!tenant) return tenant.error();
-  if (!broker.has_tenant(*tenant))
-    return Error{Code::kNotFound, "there is no tenant '" + *tenant + "'; see `gpumem tenants`"};
+  if (!broker.has_tenant(*tenant)) return explain_absent(caller, broker, *tenant);
   if (!may_ask_about(caller, *tenant, broker)) return may_not_ask_about(caller, *tenant);
   if (!caller.admin) {
     if (auto within = limit.add(caller.peer.account(), now); !within) return within.error();

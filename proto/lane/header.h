@@ -22,6 +22,7 @@ inline constexpr std::uint16_t kSharesVersion = 8;        ///< from this one on,
 inline constexpr std::uint16_t kRegionHandleVersion = 8;  ///< from this one on, handles name regions, too
 inline constexpr std::uint16_t kContentVersion = 9;       ///< from this one on, regions are found by content
 inline constexpr std::uint16_t kReplicaVersion = 9;  ///< from this one on, regions of a device are mapped
+inline constexpr std::uint16_t kSealVersion = 9;     ///< from this one on, regions are sealed
 inline constexpr std::uint16_t kRepeatVersion =
     9;  ///< from this one on, what changes regions is asked again under its number, and done once
 inline constexpr std::size_t kMostBytes = 4096;  ///< of a frame; a longer one ends the session
@@ -69,6 +70,7 @@ enum class Kind : std::uint16_t {
   kPublishAlias = 30,
   kMapContent = 31,
   kMapReplica = 32,
+  kPublishSealed = 33,
   // From the broker.
   kWelcome = 129,
   kSliceOpened = 130,
@@ -105,6 +107,7 @@ constexpr std::uint16_t first_version_of(Kind kind) {
     case Kind::kPublishAlias:
     case Kind::kMapContent: return kContentVersion;
     case Kind::kMapReplica: return kReplicaVersion;
+    case Kind::kPublishSealed: return kSealVersion;
     default: return kOldestVersion;
   }
 }

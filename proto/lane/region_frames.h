@@ -58,6 +58,10 @@ struct PublishContent {
   std::array<std::uint64_t, kMostLeases> leases;
   static constexpr auto kList = &PublishContent::leases;
 };
+/// The same, with a hash or without: nobody writes to it any more.
+struct PublishSealed : PublishContent {
+  static constexpr Kind kKind = Kind::kPublishSealed;
+};
 /// Publishes the memory of a region of the session's tenant, which the session has, once more. The other
 /// words are as of PublishContent. Answered with Published or Failed.
 struct PublishAlias {
@@ -81,15 +85,17 @@ struct MapContent {
   LayoutDigest digest;
   ContentHash content;
 };
-enum class MapAs : std::uint64_t { kReader, kOwner };
+enum class MapAs : std::uint64_t { kReader, kOwner, kWriter };
 /// Answered with RegionMapped or Failed; before that, if it is waited for, with Waiting. Cancel withdraws it.
 struct MapRegion {
   static constexpr Kind kKind = Kind::kMapRegion;
   Text<128> owner;  ///< a tenant; empty: the session's own
   RegionName name;
   std::uint64_t version;  ///< 0: the newest
-  MapAs as;               ///< kOwner: a kept region that no process has lives with the session from now on
-  std::uint64_t wait;     ///< nanoseconds that the newest may be waited for; 0: not at all
+  /// kOwner: a kept region that no process has lives with the session from now on. kWriter, since version 9:
+  /// it is not sealed, and of the session's tenant.
+  MapAs as;
+  std::uint64_t wait;  ///< nanoseconds that the newest may be waited for; 0: not at all
 };
 /// Maps the newest region of the session's tenant with this name. If there is none, reserves the name for the
 /// first session that asks, which is to publish it; the others wait, for the region or for the reservation to
@@ -195,7 +201,7 @@ static_assert(offsetof(PublishContent, slice) == 128 && offsetof(PublishContent,
               offsetof(PublishContent, count) == 1288 && offsetof(PublishContent, leases) == 1296);
 static_assert(offsetof(PublishAlias, version) == 128 && offsetof(PublishAlias, sharing) == 136 &&
               offsetof(PublishAlias, charging) == 168 && offsetof(PublishAlias, readers) == 176 &&
-              sizeof(PublishAlias) == 1200);
+              sizeof(PublishAlias) == 1200 && sizeof(PublishSealed) == sizeof(PublishContent));
 static_assert(offsetof(MapContent, digest) == 24 && offsetof(MapContent, content) == 56 &&
               sizeof(MapContent) == 88);
 static_assert(offsetof(MapRegion, name) == 128 && offsetof(MapRegion, version) == 256 &&

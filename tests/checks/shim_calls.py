@@ -5,7 +5,8 @@ shim_calls.py BUILD_FOLDER [--fix | --rows]
 --fix   writes the page, and takes rows that say nothing out of forwarded.txt
 --rows  whatever header the build has: looks only whether every call has its row
 
-A finding is a replaced call that no test in tests/shim_memory calls by its name; a call about memory (PATTERNS) that neither calls.def nor forwarded.txt knows, as a newer header may bring; a
+A finding is a replaced call that no test in tests/shim_memory calls by its name; a forwarded one that allocates, imports or binds
+(TAKING) that no program of tests/shim_programs calls; a call about memory (PATTERNS) that neither calls.def nor forwarded.txt knows, as a newer header may bring; a
 row for a call that the header does not have; a call of which one form is replaced and the newest, or that of the other
 default stream, is not.
 """
@@ -23,6 +24,7 @@ from generate_entries import LIBRARIES, Row, header_calls, listed_names, replace
 PAGE = ROOT / "docs/shim-calls.md"
 FORWARDED = SHIM / "forwarded.txt"
 TESTS = ROOT / "tests/shim_memory"
+PROGRAMS = ROOT / "tests/shim_programs"
 TREATMENTS = ("brokered", "charged", "answered", "translated")
 # Parts of names by which a call is known to be about memory. Wider than need be: a row in forwarded.txt costs less than an
 # allocation that nobody sees.
@@ -41,6 +43,9 @@ PATTERNS = {
     "Checkpoint": "memory of a process that is put away",
     "GetProcAddress": "by which calls are found",
 }
+# Forwarded calls by which a program comes to memory, or binds it.
+TAKING = ("cuGraphAddNode", "cuMemPoolImport*", "cuMemMapArrayAsync", "cuMulticastCreate", "cuMulticastBind*", "cuMemSetMemPool",
+          "cuExternalMemoryGetMapped*", "cuMemGetHandleForAddressRange")
 HEAD = """# What the shim does with each call about memory
 Made by `tests/checks/shim_calls.py BUILD --fix`; `./dev check` and a test hold it against the driver's header. A call is
 *brokered*: served from lent memory; *charged*: told to the broker and forwarded; *answered* by the shim; *translated*:
@@ -97,6 +102,13 @@ def untested(replaced: dict[str, Row]) -> list[str]:
             if base(name) != "cuGetProcAddress" and not re.search(rf"\bcalls::{name}\b", text)]
 
 
+def untried(forwarded: set[str]) -> list[str]:
+    text = "".join(path.read_text() for path in PROGRAMS.glob("*.cc"))
+    taking = {name for name in forwarded if any(fnmatch.fnmatchcase(name, pattern) for pattern in TAKING)}
+    return [f"{name} is forwarded, and no program in tests/shim_programs calls it" for name in sorted(taking)
+            if not re.search(rf"\b{name}\(", text)]
+
+
 def page_rows(names: list[str], treatment_of: dict[str, tuple[str, str]]) -> list[str]:
     """One row for each base name, or one for each group of its forms that are treated alike."""
     lines = []
@@ -136,6 +148,7 @@ def main() -> None:
             treatment_of[name] = ("forwarded", fitting[0].why)
         elif is_about_memory(name):
             findings.append(f"{name} is about memory, and neither calls.def nor forwarded.txt has a row for it")
+    findings += untried({base(name) for name, (treatment, _) in treatment_of.items() if treatment == "forwarded"})
     dead = [row for row in rows if row not in used]
     lines = page_rows(sorted(treatment_of), treatment_of) + [f"| {row.name} | {row.treatment} | {row.why} |" for row in answered]
     page = HEAD + "\n".join(lines) + "\n"

@@ -24,14 +24,16 @@ OURS = ("base", "shm", "cuda", "daemon", "client", "sim")
 TIDY = ("clang-tidy-14", "--quiet", "--checks=-bugprone-suspicious-include", "--warnings-as-errors=*")
 GOOD = pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".cache")) / "gpumem-tidy"
 KEPT_DAYS = 30
+GXX_ALONE = re.compile(r" -Wno-maybe-uninitialized\b")
 PRECOMPILED = re.compile(r"(-Xclang -include-pch -Xclang \S+ )?(-Xclang -include -Xclang|-include) \S+/cmake_pch\.hxx ")
 
 
 def read_database(build):
-    """How each source is compiled, without the compiler's precompiled headers: each includes what it needs."""
+    """How each source is compiled, without the compiler's precompiled headers (each includes what it needs), and without
+    what clang does not know."""
     entries = json.loads((build / "compile_commands.json").read_text())
     for entry in entries:
-        entry["command"] = PRECOMPILED.sub("", entry["command"])
+        entry["command"] = GXX_ALONE.sub("", PRECOMPILED.sub("", entry["command"]))
         entry["file"] = str(pathlib.Path(entry["directory"], entry["file"]).resolve())
     return entries
 

@@ -66,6 +66,9 @@ class Session:
         return cls(**json.loads(path.read_text()))
 
 
+NO_TIME = "no time was left"
+
+
 def table(title: str, columns: list[str], rows: list[list[Any]]) -> dict[str, Any]:
     """A table of the readable page."""
     return {"title": title, "columns": columns, "rows": rows}
@@ -87,6 +90,12 @@ class Outcome:
     def fail(self, why: str) -> None:
         self.verdict = "failed"
         self.why = f"{self.why}; {why}" if self.why else why
+
+    def judge_time(self, session: Session, found: list[dict[str, Any]]) -> None:
+        """On a real GPU everything must have had its time. `found` has what programs came to."""
+        late = sum(one["why"] == NO_TIME for one in found)
+        if late and not session.simulated:
+            self.fail(f"{NO_TIME} for {late} of {len(found)} programs")
 
 
 def amount(count: float) -> str:

@@ -77,6 +77,11 @@ TEST_F(CheckConfig, WithoutABrokerSaysThatWhatIsFreeCounts) {
   expect_accepted("No broker serves " + run_ + ". What is free now counts");
 }
 
+TEST_F(CheckConfig, WarnsOfALimitThatIsMoreThanThePool) {
+  write_file(config_, kThreeQuarters + std::string("[default]\nlimit = \"160GiB\"\n"));
+  expect_accepted("the default: limit 160GiB is more than the pool of 192MiB");
+}
+
 TEST_F(CheckConfig, CountsWhatTheBrokerThatRunsHolds) {
   start_broker();
   expect_accepted("runs as pid " + std::to_string(broker_->pid()) + ". What it holds counts");

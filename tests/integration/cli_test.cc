@@ -98,6 +98,7 @@ TEST_F(Cli, ListingsWithoutABrokerEndWithThree) {
 TEST_F(Cli, AnUnknownCommandIsNamedWithTheNearestAndAllThereAre) {
   for (const auto& [words, told] : std::vector<std::pair<std::vector<std::string>, std::string>>{
            {{"pss"}, "gpumem: there is no command 'pss'; did you mean 'ps'?"},
+           {{"rm"}, "gpumem: there is no command 'rm'; did you mean 'regions rm'?"},
            {{"frobnicate"}, "gpumem: there is no command 'frobnicate'."},
            {{"quota", "sett", "ann"}, "gpumem quota: there is no command 'sett'; did you mean 'set'?"}}) {
     const Outcome outcome = gpumem(words);
@@ -105,6 +106,49 @@ TEST_F(Cli, AnUnknownCommandIsNamedWithTheNearestAndAllThereAre) {
     EXPECT_NE(outcome.output.find(told), std::string::npos) << outcome.output;
     EXPECT_NE(outcome.output.find("Commands: "), std::string::npos) << outcome.output;
   }
+}
+
+TEST_F(Cli, ACommandThatIsMissingIsAskedForWithAllThereAre) {
+  const Outcome none = gpumem({});
+  EXPECT_EQ(none.status, 2);
+  EXPECT_NE(none.output.find("gpumem: a command is needed\nCommands: status"), std::string::npos)
+      << none.output;
+  const Outcome unknown = gpumem({"nosuch", "--help"});
+  EXPECT_EQ(unknown.status, 2);
+  EXPECT_NE(unknown.output.find("there is no command 'nosuch'"), std::string::npos) << unknown.output;
+  for (const std::vector<std::string>& words :
+       {std::vector<std::string>{"--help"}, {"ps", "--help"}, {"quota", "--help"}, {"run", "--help"}})
+    EXPECT_TRUE(contains(gpumem(words), "Usage: gpumem"));
+}
+
+TEST_F(Cli, HelpOfWhatRunsACommandShowsIt) {
+  for (const char* command : {"run", "reserve"}) {
+    EXPECT_TRUE(contains(gpumem({command, "--help"}), "[[--] COMMAND...]"));
+    EXPECT_TRUE(contains(gpumem({command, "--help"}), "a number is seconds"));
+  }
+}
+
+TEST_F(Cli, OutputThatCannotBeWrittenIsAFailure) {
+  auto one = client_with(mebibytes(8));
+  for (const std::string words : {"ps", "ps --json", "status", "tenants", "events --no-follow", "--help",
+                                  "tenants --json", "quota", "--version", "check --no-allocate"}) {
+    const Outcome outcome = run({.program = "/bin/sh",
+                                 .arguments = {"-c", cli_program().string() + " " + words + " >/dev/full"},
+                                 .environment = {{"GPUMEM_RUNTIME_DIR", broker_.folder()}},
+                                 .user = {}});
+    EXPECT_EQ(outcome.status, 1) << words;
+    EXPECT_EQ(outcome.output, "gpumem: cannot write to standard output\n") << words;
+  }
+}
+
+TEST_F(Cli, WatchingNeedsAnIntervalThatIsMoreThanNothing) {
+  for (const char* none : {"0", "-1", "soon", "nan"}) {
+    const Outcome outcome = gpumem({"reconcile", std::string("--watch=") + none});
+    EXPECT_EQ(outcome.status, 2);
+    EXPECT_NE(outcome.output.find("a number of more than 0 seconds is needed"), std::string::npos)
+        << outcome.output;
+  }
+  EXPECT_EQ(gpumem({"reconcile", "--watch", "1e300"}).status, 2);
 }
 
 TEST_F(Cli, WrongUsageEndsWithTwo) {

@@ -71,6 +71,16 @@ TEST_F(Events, OfOthersAreNotTold) {
   EXPECT_NE(refused.output.find("administrators"), std::string::npos) << refused.output;
 }
 
+TEST_F(Events, OfATenantThatIsNotKnownSaySo) {
+  const Outcome none = gpumem({"--no-follow", "--tenant", "nosuch"});
+  EXPECT_EQ(none.status, 0);
+  EXPECT_EQ(none.output, "gpumem: no tenant 'nosuch' is known now; see `gpumem tenants`\n");
+  auto one = client_with(mebibytes(8));
+  const std::string own = "uid:" + std::to_string(::geteuid());
+  const Outcome known = gpumem({"--no-follow", "--tenant", own});
+  EXPECT_EQ(known.output.find("is known now"), std::string::npos) << known.output;
+}
+
 TEST_F(Events, AreToldSinceAnInstant) {
   auto one = client_with(mebibytes(8));
   const auto before = kept();

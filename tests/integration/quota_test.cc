@@ -83,7 +83,7 @@ TEST_F(QuotasByRoot, ShowInTenantsAtOnceAndSayWhatTheyWere) {
 TEST_F(QuotasByRoot, HoldForSessionsThatAreOpen) {
   auto ann = client({}, test_user(10'001));
   EXPECT_TRUE(failed_with(ann->grow("a", mebibytes(130)), "RESOURCE_EXHAUSTED"));
-  EXPECT_EQ(gpumem({"set", "ann", "--limit", "160MiB", "--device", broker_.device().uuid()}).status, 0);
+  EXPECT_EQ(gpumem({"set", "ann", "--limit", "160MiB", "--device", "0"}).status, 0);
   EXPECT_TRUE(succeeded(ann->grow("a", mebibytes(150)))) << "the slice has no limit of its own";
   EXPECT_EQ(gpumem({"set", "ann", "--limit", "100MiB"}).status, 0);
   EXPECT_TRUE(failed_with(ann->grow("a", mebibytes(152)), "RESOURCE_EXHAUSTED"));
@@ -131,7 +131,10 @@ TEST_F(QuotasByRoot, ThatCannotHoldChangeNothing) {
   EXPECT_TRUE(says(gpumem({"set", "ann", "--weight", "0"}), 1, "not from 1 to 10000"));
   EXPECT_TRUE(says(gpumem({"set", "ann"}), 1, "nothing is to be changed"));
   EXPECT_TRUE(says(gpumem({"set", "eve", "--limit", "1GiB"}), 1, "known are: "));
-  EXPECT_TRUE(says(gpumem({"set", "ann", "--limit", "1GiB", "--device", "GPU-x"}), 1, "is not lent"));
+  EXPECT_TRUE(
+      says(gpumem({"set", "ann", "--limit", "1GiB", "--device", "GPU-x"}), 1, "lends no device 'GPU-x'"));
+  const std::string gone = "GPU-00000000-0000-0000-0000-000000000000";
+  EXPECT_TRUE(says(gpumem({"set", "ann", "--limit", "1GiB", "--device", gone}), 1, "is not lent"));
   EXPECT_EQ(gpumem({"set"}).status, 2);
   EXPECT_EQ(json({})["revision"], 0);
   EXPECT_EQ(broker_.tenant("ann").limit(), mebibytes(128).count);

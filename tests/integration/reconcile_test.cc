@@ -55,6 +55,8 @@ TEST_F(PastTheBroker, AProcessIsNamedAndChargedToItsUserAsLongAsItLives) {
   EXPECT_EQ(device["unexplained"], 0);
   EXPECT_EQ(device["used"], device["extents"].get<std::uint64_t>() + process["bytes"].get<std::uint64_t>());
   EXPECT_EQ(broker_.tenant(tenant).outside(), process["bytes"]);
+  const Json why = Json::parse(gpumem({"why", tenant, "--json"}).output);
+  EXPECT_EQ(why["devices"][0]["past_broker"], process["bytes"]);
   const Outcome text = gpumem({"reconcile"});
   EXPECT_NE(text.output.find(std::to_string(child->pid())), std::string::npos) << text.output;
   EXPECT_NE(text.output.find("past the broker"), std::string::npos) << text.output;

@@ -12,6 +12,7 @@ namespace gpumem::test {
 namespace {
 
 using testing::HasSubstr;
+using testing::Not;
 
 const User kPublisher = test_user(10'001), kStranger = test_user(10'002);
 
@@ -57,6 +58,30 @@ TEST_F(RegionCommands, AFileIsPublishedWithASharedCharge) {
   EXPECT_EQ(gpumem({"regions", "rm", "weights.bin"}).status, 0);
 }
 
+TEST_F(RegionCommands, AKeptRegionWithALifeSaysHowLongItIsKept) {
+  const std::string path = file("weights.bin", "content");
+  const Outcome published = gpumem({"publish", path, "--keep", "--life", "1h"});
+  EXPECT_EQ(published.status, 0);
+  EXPECT_THAT(published.output, HasSubstr("; kept for 1h"));
+  EXPECT_THAT(published.output, Not(HasSubstr("until it is removed")));
+  const Outcome both = gpumem({"publish", path, "--keep", "--life", "1h", "--linger", "10m"});
+  EXPECT_THAT(both.output, HasSubstr(", or 10m 0s after the last process has left it"));
+  EXPECT_EQ(gpumem({"regions", "rm", "weights.bin"}).status, 0);
+  EXPECT_EQ(gpumem({"regions", "rm", "weights.bin"}).status, 0);
+}
+
+TEST_F(RegionCommands, ReadersThatAreNotKnownAreWarnedOf) {
+  const std::string path = file("weights.bin", "content");
+  const Outcome mistyped = gpumem({"publish", path, "--keep", "--sharing", "gruop"});
+  EXPECT_EQ(mistyped.status, 0) << "such a tenant may come";
+  EXPECT_THAT(mistyped.output, HasSubstr("no tenant 'gruop' is known now; did you mean 'group'? words are "
+                                         "private, group, public, or tenants' names\n"));
+  const Outcome other = gpumem({"publish", path, "--keep", "--sharing", "somebody"});
+  EXPECT_THAT(other.output, HasSubstr("no tenant 'somebody' is known now; words are private"));
+  EXPECT_EQ(gpumem({"regions", "rm", "weights.bin"}).status, 0);
+  EXPECT_EQ(gpumem({"regions", "rm", "weights.bin"}).status, 0);
+}
+
 TEST_F(RegionCommands, ARegionIsWaitedFor) {
   const Outcome vain = gpumem({"cat", "weights.bin", "--wait", "1ms"});
   EXPECT_EQ(vain.status, 1);
@@ -86,14 +111,14 @@ TEST_F(RegionCommands, AFileIsPublishedReadVerifiedAndRemoved) {
   const Outcome text = gpumem({"regions"});
   EXPECT_THAT(text.output, HasSubstr("weights.bin"));
   EXPECT_THAT(text.output, HasSubstr("public"));
+  EXPECT_THAT(gpumem({"ps"}).output, HasSubstr("regions: 1 published"));
   EXPECT_EQ(gpumem({"regions", "rm", "weights.bin"}).status, 0);
   EXPECT_TRUE(regions().empty());
   const Outcome gone = gpumem({"cat", "weights.bin"});
   EXPECT_EQ(gone.status, 1);
   EXPECT_THAT(gone.output, HasSubstr("there is no region 'weights.bin'"));
   EXPECT_EQ(gpumem({"regions", "rm", "weights.bin"}).status, 1);
-  EXPECT_TRUE(publisher->running()) << "its memory is its own";
-  EXPECT_EQ(interrupt(*publisher), 0);
+  EXPECT_EQ(publisher->wait(), 1) << "it keeps no memory for a region that is gone";
   expect_rest();
 }
 

@@ -64,6 +64,36 @@ TEST_F(Why, IsToldToItsTenantAndToAdministratorsOnly) {
   EXPECT_FALSE(all["waiting"][0]["other_tenants"].empty()) << "root is told who the others are";
 }
 
+TEST_F(Why, OfAUserWithoutASessionTellsWhatTheDefaultSays) {
+  const User newcomer = test_user(10'003);
+  const Json answer = explained("uid:10003", newcomer);
+  EXPECT_EQ(answer["newcomer"], true);
+  EXPECT_EQ(answer["devices"][0]["limit"], kPool.count);
+  EXPECT_EQ(answer["devices"][0]["available"], mebibytes(4).count);
+  EXPECT_NE(why({"uid:10003"}, std::nullopt).output.find("tenant uid:10003 has no session now"),
+            std::string::npos);
+  EXPECT_EQ(why({"uid:10003"}).status, 1) << "others are not told";
+}
+
+TEST_F(Why, TellsWhatWasDeniedLast) {
+  const User refused = test_user(10'003);
+  auto client = this->client({}, refused);
+  EXPECT_TRUE(failed_with(client->grow("a", kPool + mebibytes(2)), "RESOURCE_EXHAUSTED"));
+  for (const bool is_there : {true, false}) {
+    const Outcome text = why({"uid:10003"}, refused);
+    EXPECT_EQ(text.status, 0);
+    EXPECT_NE(text.output.find("last denied "), std::string::npos) << text.output;
+    EXPECT_NE(text.output.find("226MiB is more than the whole limit of 224MiB, which is the whole pool"),
+              std::string::npos)
+        << text.output;
+    EXPECT_EQ(explained("uid:10003", refused)["denials"].size(), 1U);
+    EXPECT_EQ(explained("uid:10003", refused)["newcomer"], !is_there);
+    if (!is_there) break;
+    EXPECT_EQ(client->leave(), 0);
+    EXPECT_TRUE(eventually([&] { return broker_.sessions().size() == 2; }));
+  }
+}
+
 TEST_F(Why, OfNobodyIsNotFound) {
   EXPECT_EQ(why({"nobody-at-all"}, std::nullopt).status, 1);
   EXPECT_EQ(why({"4711"}, std::nullopt).status, 1);

@@ -23,6 +23,7 @@ class Cluster:
         self._authority = self._files / "pki/apiserver.crt"
         self.processes: list[Process] = []
         self._options: dict[str, tuple[object, ...]] = {}
+        self._kubelet = programs / "kubelet"
         self._files.mkdir()
         self.logs.mkdir()
 
@@ -68,13 +69,38 @@ class Cluster:
 
     def boot_node(self) -> None:
         """The node without the control plane: every process of its pods ends at once, and what a machine forgets is gone."""
+        self._halt_node()
+        self._start_again()
+
+    def install_node(self, kubelet: pathlib.Path) -> None:
+        """As boot_node, on an empty disk but for the images, and with another kubelet."""
+        self._halt_node()
+        node.erase()
+        self._kubelet = kubelet
+        self._start_again()
+
+    def upgrade_node(self) -> None:
+        """The kubelet of the control plane's version takes up what another one leaves, pods that run among it."""
+        self.stop("kubelet")
+        self._kubelet = self._programs / "kubelet"
+        self.resume("kubelet")
+
+    def _halt_node(self) -> None:
         self.stop("kubelet")
         self.stop("containerd")
         node.end_containers(self._programs)
         node.forget()
+
+    def _start_again(self) -> None:
         self.resume("containerd")
         self.until("containerd answers", self._is_containerd_there)
         self.resume("kubelet")
+
+    def await_kubelet(self, version: str) -> None:
+        """Waits until the node is ready with this version of its kubelet."""
+        def said() -> list[str]:
+            return [one["status"]["nodeInfo"]["kubeletVersion"] for one in self.get("nodes")["items"]]
+        self.until(f"the node's kubelet is {version}", lambda: said() == [version] and self._is_node_ready())
 
     def import_image(self, archive: pathlib.Path) -> None:
         run(self._programs / "ctr", "--address", "/run/containerd/containerd.sock", "-n", "k8s.io", "image", "import",
@@ -101,7 +127,8 @@ class Cluster:
 
     def _start(self, name: str, *options: object) -> None:
         self._options[name] = options
-        process = Process([self._programs / name, *options], self.logs / f"{name}.log", self.environment())
+        program = self._kubelet if name == "kubelet" else self._programs / name
+        process = Process([program, *options], self.logs / f"{name}.log", self.environment())
         self.processes.append(process)
 
     def _start_control_plane(self) -> None:

@@ -101,9 +101,9 @@ class Borrowers:
             raise Failed(f"{failure}\n{self._cluster.kubectl('describe', 'pod', name)}{show(self._cluster)}") from None
 
 
-def borrowers(cluster: Cluster, given: typing.Any, **templates: str) -> Borrowers:
-    """On the chart as it is; `templates` of claims by name, with the amount that each claims. Errors: as install."""
-    install(cluster, given)
+def borrowers(cluster: Cluster, given: typing.Any, *settings: str, **templates: str) -> Borrowers:
+    """On the chart with `settings`; `templates` of claims by name, with the amount that each claims. Errors: as install."""
+    install(cluster, given, None, *settings)
     cluster.apply(*(template(name, amount) for name, amount in templates.items()))
     return Borrowers(cluster, product.image_name(given.image))
 

@@ -1,4 +1,4 @@
-"""What ends when the node's machine does: its containers, their mounts, and files in memory."""
+"""The node's machine: processes of its pods, what ends when it does, and what is on its disk."""
 from __future__ import annotations
 
 import contextlib
@@ -14,7 +14,19 @@ from processes import until
 # same device, without memory.
 FORGOTTEN = ("/run/containerd", "/run/gpumemd", "/var/run/cdi", "/dev/shm")
 KEPT = "/run/gpumemd/driver"
+# Of the disk; images stay.
+INSTALLED = ("/var/lib/kubelet", "/var/lib/gpumemd", "/var/lib/gpumem")
 MOUNTS = ("/run/containerd/", "/run/netns/", "/var/lib/kubelet/pods/")
+
+
+def processes_of_pod(uid: str, name: str) -> list[int]:
+    """Those of the program `name` in the pod."""
+    found = []
+    for folder in pathlib.Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if folder.name.isdigit() and uid in (folder / "cgroup").read_text() and (folder / "comm").read_text().strip() == name:
+                found.append(int(folder.name))
+    return found
 
 
 def _containers(programs: pathlib.Path) -> list[int]:
@@ -51,6 +63,14 @@ def forget() -> None:
     mounted = [line.split()[4] for line in pathlib.Path("/proc/self/mountinfo").read_text().splitlines()]
     for place in reversed([place for place in mounted if place.startswith(MOUNTS)]):
         run("umount", "--lazy", place)
-    for entry in [entry for folder in FORGOTTEN if pathlib.Path(folder).exists() for entry in pathlib.Path(folder).iterdir()]:
+    _empty(FORGOTTEN)
+
+
+def erase() -> None:
+    _empty(INSTALLED)
+
+
+def _empty(folders: tuple[str, ...]) -> None:
+    for entry in [entry for folder in folders if pathlib.Path(folder).exists() for entry in pathlib.Path(folder).iterdir()]:
         if entry != pathlib.Path(KEPT):
             shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()

@@ -26,8 +26,8 @@ from cluster import Cluster
 from processes import Failed, Skipped, tail
 
 SKIPPED = 77
-CASES = ("plain_pod", "chart", "sidecar", "claims", "endings", "outages", "units", "two_gpus", "workloads")
-NEED_IMAGE = {"sidecar", "claims", "endings", "outages", "units", "two_gpus", "workloads"}
+CASES = ("plain_pod", "chart", "sidecar", "claims", "endings", "outages", "older_kubelet", "units", "two_gpus", "workloads")
+NEED_IMAGE = set(CASES) - {"plain_pod", "chart"}
 WORK = pathlib.Path("/var/tmp")
 PREFIX = "gpumem-kubernetes-"
 
@@ -71,6 +71,9 @@ def outside(given: Given) -> int:
     try:
         build.cluster_programs(given.cache)
         build.helm(given.cache)
+        if "older_kubelet" in given.cases:
+            for module in (build.OLDEST_KUBELET, build.KUBELET_WITHOUT_DRA):
+                build.kubelet(given.cache, module)
     except build.Unavailable as why:
         return skip(why)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # cleans up, too

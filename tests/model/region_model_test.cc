@@ -156,7 +156,8 @@ class RegionWorld {
   void publish(const Client& client, const std::vector<LeaseId>& leases) {
     RegionTerms terms = some_terms();
     terms.content[0] = static_cast<char>(below(3));
-    const bool may = reference_.may_charge(leases, terms.charging == Charging::kShared);
+    const bool may = reference_.may_charge(leases, terms.charging == Charging::kShared) &&
+                     reference_.may_seal(leases, terms.content[0] != 0);
     const auto id = machine_.broker.publish(client.session, client.slice, leases, terms, machine_.now);
     machine_.collect();
     ASSERT_EQ(id.has_value(), may) << (id ? "published" : id.error().message);

@@ -23,6 +23,13 @@ bool RegionReference::may_charge(const std::vector<LeaseId>& memory, bool is_sha
   });
 }
 
+bool RegionReference::may_seal(const std::vector<LeaseId>& memory, bool is_sealed) const {
+  return std::ranges::all_of(memory, [&](LeaseId lease) {
+    return std::ranges::all_of(regions_of(lease),
+                               [&](RegionId id) { return (regions_.at(id).content != 0) == is_sealed; });
+  });
+}
+
 void RegionReference::publish(RegionId id, Region region) {
   for (const LeaseId lease : region.memory) memory_.at(lease).is_shared = region.is_shared;
   regions_.emplace(id, std::move(region));

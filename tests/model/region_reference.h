@@ -44,6 +44,8 @@ class RegionReference {
   /// Whether all of the memory can have the charge: no region of another stands for it, and no other tenant
   /// has it.
   bool may_charge(const std::vector<LeaseId>& memory, bool is_shared) const;
+  /// Whether a region of the memory may be sealed, or not: as all others of it.
+  bool may_seal(const std::vector<LeaseId>& memory, bool is_sealed) const;
   void publish(RegionId id, Region region);
   /// The newest of that name that the session may map; none: zero.
   /// `device`  of those of this device; none: of all.

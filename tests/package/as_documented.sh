@@ -101,12 +101,14 @@ make_image() {
   chmod 1777 "$image/tmp" "$image/var/lib/my-server"
   ln -s usr/lib "$image/lib"
   ln -s usr/lib "$image/lib64"
-  local python
+  local python libc
   python=$(readlink -f /usr/bin/python3)
+  libc=$(ldd "$python" | sed -n 's/.*[ \t]\(\/[^ ]*\/libc\.so\.6\) (.*/\1/p')
   cp "$python" "$image/usr/bin/python3"
   cp -r "/usr/lib/$(basename "$python")" "$image/usr/lib/"
   for file in "$python" "/usr/lib/$(basename "$python")"/lib-dynload/_ctypes.*.so; do
     ldd "$file" | sed -n 's/.*[ \t]\(\/[^ ]*\) (.*/\1/p'
+    printf '%s\n' "$(dirname "$libc")"/lib{dl.so.2,pthread.so.0}  # what else a C library is made of
   done | sort -u | while read -r file; do cp -L "$file" "$image/usr/lib/"; done
   echo app:x:1234:1234::/:/none > "$image/etc/passwd"
   command install -m 755 "$here/service/server.py" "$image/usr/bin/my-server"

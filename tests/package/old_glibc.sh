@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# old_glibc.sh LIBRARY BUILD: uses the library in a root with Debian 11's glibc (2.31) and nothing else, with a broker
-# of BUILD outside. The driver is outside, too: what needs none is tried.
+# old_glibc.sh LIBRARY BUILD: uses the library, and the drop-in driver of its build, in a root with Debian 11's glibc (2.31) and
+# nothing else, with a broker of BUILD outside. The driver is outside, too: what needs none is tried.
 set -euo pipefail
 library=$(realpath "$1") build=$(realpath "$2")
 source=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
@@ -33,8 +33,9 @@ mkdir -p "$root/lib64" "$root/lib/x86_64-linux-gnu" "$root/run"
 cp -P "$cache"/* "$root/lib/x86_64-linux-gnu/"
 cp "$cache/ld-2.31.so" "$root/lib64/ld-linux-x86-64.so.2"
 cp -L "$library" "$root/lib/x86_64-linux-gnu/libgpumem.so.0"
+cp -L "$(dirname "$library")"/shim/lib/lib{cuda,nvidia-ml}.so.1 "$root/lib/x86_64-linux-gnu/"
 "$zig" -std=c99 -O1 -I"$source/client/include" "$source/tests/package/old_glibc.c" \
-  "$root/lib/x86_64-linux-gnu/libgpumem.so.0" -o "$root/try"
+  "$root/lib/x86_64-linux-gnu/libgpumem.so.0" -ldl -o "$root/try"
 start_broker "$build"
 # shellcheck disable=SC2016  # the words are the inner shell's
 unshare --mount --propagation private sh -euc '

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# service.sh BUILD|FOLDER_OF_PACKAGES: boots a systemd of its own, installs the packages of the folder, or those that it
-# makes of the build, and uses, upgrades, removes and purges them while programs hold memory of a simulated GPU.
+# service.sh BUILD|FOLDER_OF_PACKAGES [GLIBC]: boots a systemd of its own, installs the packages of the folder, or those that
+# it makes of the build, and uses, upgrades, removes and purges them while programs hold memory of a simulated GPU. Containers
+# have the drop-in driver mounted from there: it needs no newer C library than GLIBC, such as 2.28.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=tests/package/service/machine.sh
 . "$here/service/machine.sh"
-given=$(realpath "$1")
+given=$(realpath "$1") glibc=${2:-}
 # shellcheck source=tests/package/service/packages.sh
 . "$here/service/packages.sh"
 

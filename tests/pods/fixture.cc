@@ -3,7 +3,7 @@
 #include <grpcpp/create_channel.h>
 #include <grpcpp/security/credentials.h>
 
-#include "client/cli/rpc.h"
+#include "proto/channel.h"
 #include "proto/lane.h"
 
 namespace gpumem::test {
@@ -78,7 +78,7 @@ grpc::Status PodsBrokerTest::prepare(const v1::Claim& claim) {
   for (v1::ClaimAmount& amount : *request.mutable_claim()->mutable_amounts())
     if (amount.device().empty()) amount.set_device(broker_.device().uuid());
   grpc::ClientContext context;
-  cli::set_timeout(context, kPatience);
+  set_timeout(context, kPatience);
   v1::PrepareClaimResponse response;
   return stub()->Prepare(&context, request, &response);
 }
@@ -87,14 +87,14 @@ grpc::Status PodsBrokerTest::unprepare(const std::string& uid) {
   v1::UnprepareClaimRequest request;
   request.set_uid(uid);
   grpc::ClientContext context;
-  cli::set_timeout(context, kPatience);
+  set_timeout(context, kPatience);
   v1::UnprepareClaimResponse response;
   return stub()->Unprepare(&context, request, &response);
 }
 
 v1::ListClaimsResponse PodsBrokerTest::claims() {
   grpc::ClientContext context;
-  cli::set_timeout(context, kPatience);
+  set_timeout(context, kPatience);
   v1::ListClaimsResponse response;
   EXPECT_TRUE(stub()->List(&context, {}, &response).ok());
   return response;

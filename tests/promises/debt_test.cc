@@ -93,6 +93,49 @@ TEST_F(TwoDebts, DebtorsSessionThatCanBeEndedIsEndedInPlaceOfTheUnendable) {
   EXPECT_THAT(signalled(), ElementsAre(endable));
 }
 
+// Nobody can give back what a context takes, and nobody knew it when the memory was granted.
+class Context : public Situation {
+ protected:
+  static constexpr Bytes kLimit = gibibytes(4);
+  static constexpr Bytes kContext = mebibytes(300);
+
+  static Policy policy(Bytes limit, Bytes estimate = {}) {
+    Policy policy =
+        ending_policy({parent("lab", {quota({}, limit)}), user("ann", 1, {quota({}, kLimit)}, "lab")});
+    policy.devices[0].context_overhead = estimate;
+    return policy;
+  }
+  Process& fill(Bytes limit, Bytes estimate = {}) {
+    begin(policy(limit, estimate));
+    world->set_context(kContext);
+    return come_with(limit - estimate, 1, {.ignores_pressure = true});
+  }
+};
+
+TEST_F(Context, OfAProcessAtItsLimitIsAskedOfNobody) {
+  Process& ann = fill(kLimit);
+  world->pass(std::chrono::seconds(60));
+  EXPECT_THAT(world->asked_ever(), IsEmpty());
+  EXPECT_TRUE(world->lives(ann.pid));
+  EXPECT_FALSE(world->is_granted(world->grow(ann, mebibytes(2)))) << "it has more than its limit";
+}
+
+TEST_F(Context, IsLeftToAProcessThatGivesBackWhatALowerLimitTakes) {
+  Process& ann = fill(kLimit);
+  ASSERT_TRUE(world->apply(policy(gibibytes(3))));
+  EXPECT_EQ(world->asked(ann), gibibytes(1));
+  world->give_back(ann, 0, gibibytes(1));
+  world->pass(std::chrono::seconds(60));
+  EXPECT_TRUE(world->lives(ann.pid));
+}
+
+TEST_F(Context, AsLargeAsItsEstimateIsPartOfWhatALowerLimitTakes) {
+  Process& ann = fill(kLimit, kContext);
+  ASSERT_TRUE(world->apply(policy(kLimit - gibibytes(1), kContext)));
+  EXPECT_EQ(world->asked(ann), gibibytes(1));
+  world->give_back(ann, 0, gibibytes(1));
+}
+
 class Renamed : public Situation {
  protected:
   static Policy policy(const std::string& name, Bytes limit) {

@@ -140,6 +140,39 @@ def of_other_names(session: gpumem.Session) -> bool:
     return False
 
 
+class Counting(keras.layers.Layer):
+    """Counts its calls, in a weight whose name says nothing."""
+
+    def build(self, shape) -> None:
+        self.calls = self.add_weight(shape=(), name="calls", trainable=False)
+
+    def call(self, inputs):
+        self.calls.assign_add(1.0)
+        return inputs
+
+
+def private_weights(session: gpumem.Session, **options) -> list[str]:
+    """Of a model with a layer that writes, one that is frozen, and one that is quantised."""
+    frozen, quantised = keras.layers.Dense(3, name="frozen"), keras.layers.Dense(3, name="quantised")
+    model = keras.Sequential([keras.Input((3,)), frozen, quantised, Counting(name="counting"),
+                              keras.layers.BatchNormalization(name="norm")], name="net")
+    frozen.trainable = False
+    quantised.quantize("int8")
+    with gpumem.tensorflow.publish_model(session, model, "writes", **options) as publication:
+        return [array.name for array in publication.layout.arrays if array.private]
+
+
+def refused_tensors(session: gpumem.Session) -> list[str]:
+    """What is said of tensors whose elements cannot be published."""
+    said = []
+    for tensor in (tf.constant(["a"]), tf.cast(tf.constant([1]), tf.qint8), tf.Variable(["a"])):
+        try:
+            gpumem.publish_arrays(session, "refused", {"odd": tensor})
+        except gpumem.InvalidArgument as error:
+            said.append(str(error))
+    return said
+
+
 def by_tensors(session: gpumem.Session) -> None:
     tensors = gpumem.tensorflow.tensors(session.map_region("file"))
     at = tf.constant(INPUT)
@@ -154,7 +187,8 @@ def by_tensors(session: gpumem.Session) -> None:
         refused = str(error)
     error = tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor")
     say(predicted=hashlib.sha256(at.numpy().tobytes()).hexdigest(), refused=refused, tenant=session.tenant,
-        renamed=of_other_names(session),
+        renamed=of_other_names(session), unpublished=refused_tensors(session),
+        written=private_weights(session), chosen=private_weights(session, private=["*/bias"]),
         unchanged=before == [weight.numpy().tolist() for weight in wrong.weights],
         explained=gpumem.tensorflow.explain(error, session))
 

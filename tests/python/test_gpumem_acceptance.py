@@ -1,41 +1,15 @@
 """The GPU acceptance's section on allocators, as far as it goes without a GPU: one of its scripts on the simulated
 driver, its traces, its comparisons."""
-import os
 import pathlib
 import subprocess
 import sys
 
-import pytest
-
-from brokered import BUILD, kept  # noqa: F401, a fixture
-
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "gpu"))
-import broker as acceptance_broker  # noqa: E402
-import traces  # noqa: E402
-from nvml import Nvml  # noqa: E402
-from sections import allocators, frameworks  # noqa: E402
-from session import MIB, Outcome, Session  # noqa: E402
-
-
-@pytest.fixture
-def context():
-    """None here: the script has one."""
-
-
-@pytest.fixture
-def broker(tmp_path):
-    """The acceptance's own."""
-    machine = os.environ["GPUMEM_SIM_MACHINE"]
-    with Nvml(machine) as nvml:
-        device = nvml.devices[0].uuid
-    session = Session(root=str(BUILD), is_bundle=False, simulated=True, driver_folder=machine, device=device, visible="",
-                      budget=512 * MIB, short=True, host_python=sys.executable, work=str(tmp_path), limit=120)
-    with acceptance_broker.Broker(session, 256 * MIB) as running:
-        running.session = session
-        running.sessions = lambda: running.ask("ps")["sessions"]
-        running.lent = lambda: sum(d["pool"] - d["free"] for d in running.ask("status")["devices"])
-        running.at_rest = lambda: not running.sessions() and running.lent() == 0
-        yield running
+from acceptance_on_simulator import broker, context  # noqa: F401, fixtures; first, for it finds the acceptance
+from brokered import kept  # noqa: F401, a fixture
+import traces
+from nvml import Nvml
+from sections import allocators, frameworks
+from session import MIB, Outcome
 
 
 def test_a_script_borrows_and_is_seen(broker):

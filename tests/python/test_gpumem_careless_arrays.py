@@ -154,6 +154,58 @@ def test_elements_without_a_name_are_refused_by_the_arrays_name(session):
         gpumem.publish_arrays(session, "w", {"odd": Tensor(np.zeros(4, dtype="uint8"), "float8_e4m3fnuz", None)})
 
 
+class OfItsOwnErrors:
+    """A tensor of a package whose errors are of its own; TensorFlow's of texts ends the process."""
+
+    def __init__(self, dtype: object):
+        self.dtype, self.asked = dtype, False
+
+    def __dlpack__(self, **_):
+        self.asked = True
+        raise type("PackageError", (Exception,), {})("no such type")
+
+
+class Named:
+    def __init__(self, name: str):
+        self.name = name
+
+
+@pytest.mark.parametrize("dtype", [Named("string"), Named("qint8"), "torch.complex32", Named("int4")])
+def test_another_package_is_not_asked_for_elements_that_have_no_name(session, dtype):
+    tensor = OfItsOwnErrors(dtype)
+    with pytest.raises(gpumem.InvalidArgument, match="'odd'.*no type of elements is called"):
+        gpumem.publish_arrays(session, "w", {"odd": tensor})
+    assert not tensor.asked
+
+
+@pytest.mark.parametrize("dtype", [Named("float32"), "torch.float32", None])
+def test_another_packages_errors_name_the_array(session, dtype):
+    with pytest.raises(gpumem.InvalidArgument, match="'odd'.*no such type"):
+        gpumem.publish_arrays(session, "w", {"odd": OfItsOwnErrors(dtype)})
+
+
+def at_nothing(shape: tuple) -> object:
+    described = {"shape": shape, "typestr": "<f4", "data": (0, False), "version": 3}
+    return type("AtNothing", (), {"__array_interface__": described})()
+
+
+def test_elements_at_no_address_are_refused_by_the_arrays_name(session):
+    with pytest.raises(gpumem.InvalidArgument, match="'odd'.*address is 0"):
+        gpumem.publish_arrays(session, "w", {"odd": at_nothing((4,))})
+    gpumem.publish_arrays(session, "w", {"none": at_nothing((4, 0))}).close()
+
+
+@pytest.mark.parametrize("name", ["\udc80", b"a", 7])
+def test_what_is_no_text_is_refused_as_a_name(session, name):
+    for call in (lambda: session.map_region(name), lambda: session.map_region("w", owner=name),
+                 lambda: gpumem.publish_arrays(session, name, {"a": GRID}), lambda: session.remove_region(name),
+                 lambda: gpumem.publish_arrays(session, "w", {"a": GRID}, sharing=gpumem.Sharing.NAMED, readers=[name])):
+        with pytest.raises(gpumem.InvalidArgument, match="is text|UTF-8"):
+            call()
+    with pytest.raises(gpumem.InvalidArgument, match="the name of an array"):
+        gpumem.publish_arrays(session, "w", {name: GRID})
+
+
 def test_a_buffer_has_the_arrays_type_and_shape(session):
     """What NumPy asks first from Python 3.12 on."""
     arrays = {"grid": GRID, "one": np.float64(3), "flags": np.array([True, False]), "empty": np.zeros((0, 3))}

@@ -1,5 +1,6 @@
 """The same arrays published twice: one copy of them, compared byte by byte."""
 import gc
+import hashlib
 import subprocess
 import sys
 
@@ -8,7 +9,7 @@ import gpumem.safetensors
 import numpy as np
 import pytest
 from cuda.bindings import driver as cu
-from gpumem import MIB, deduplicate
+from gpumem import MIB, _driver, deduplicate
 
 from bindings import ok
 from brokered import broker, context, eventually, kept, session  # noqa: F401, fixtures
@@ -100,12 +101,16 @@ def test_a_hash_of_other_bytes_is_seen_through(broker, session):
 
 def test_gaps_are_compared_too(session):
     """A byte behind an array is one of the region's."""
-    with publish(session, "first") as first:
-        last = first.layout.arrays[-1]
-        with session.map_region("first", writable=True) as region:
-            ok(cu.cuMemsetD8(region.address + last.offset + last.nbytes, 1, 1))
-            ok(cu.cuCtxSynchronize())
-        gc.collect()
+    with publish(session, "first") as first, session.map_region("first") as region:
+        right, last = _driver.copy_out(region.address, region.size), first.layout.arrays[-1]
+    gc.collect()
+    wrong = bytearray(right)
+    wrong[last.offset + last.nbytes] ^= 1
+    with session.open_slice() as slice:
+        slice.grow(len(wrong))
+        _driver.write(slice.base, bytes(wrong))
+        slice.publish("liar", 0, len(wrong), layout=len(first.layout.encoded), digest=first.digest,
+                      content=hashlib.sha256(right).digest())
         with publish(session, "second") as second:
             assert not second.is_deduplicated
 
@@ -237,3 +242,22 @@ def test_bytes_are_named(session):
     with pytest.raises(gpumem.InvalidArgument, match="bytes"):
         publish_layout(session, "none", gpumem.layout.Layout.packed({"a": ("uint8", (3,))}, {}, []), lambda base: None,
                        deduplicate=True)
+
+
+def test_what_is_deduplicated_is_sealed(session):
+    with publish(session, "first"):
+        with pytest.raises(gpumem.FailedPrecondition, match="is sealed"):
+            session.map_region("first", writable=True)
+
+
+def test_what_is_sealed_is_mapped_for_reading_alone(session):
+    with gpumem.publish_arrays(session, "sealed", SAME, seal=True) as sealed:
+        with pytest.raises(gpumem.FailedPrecondition, match="is sealed"):
+            session.map_region("sealed", writable=True)
+        with pytest.raises(gpumem.FailedPrecondition, match="is sealed"):
+            sealed.commit()
+        with session.map_region("sealed") as region:
+            arrays = region.arrays()
+            assert arrays["a"].tobytes() == SAME["a"].tobytes()
+            del arrays
+    gc.collect()

@@ -81,6 +81,26 @@ def test_the_environment_alone_puts_it_under_a_program(monkeypatch):
         assert other.recv() == (True, numbers.nbytes)
 
 
+def be_told_the_most(channel):
+    import gpumem.numba
+    from numba import cuda
+
+    gpumem.numba.enable()
+    there = cuda.to_device(numbers)
+    manager = cuda.current_context().memory_manager
+    channel.send((manager.deallocations.memory_capacity, manager.get_memory_info().total, there.nbytes))
+
+
+def test_a_tenants_limit_is_the_most_there_may_be(broker):
+    tenant = f"uid:{os.geteuid()}"
+    broker.ask("quota", "set", tenant, "--limit", "64MiB")
+    try:
+        with child(be_told_the_most) as other:
+            assert other.recv() == (64 * MIB, 64 * MIB, numbers.nbytes)
+    finally:
+        broker.ask("quota", "set", tenant, "--limit", "100%")
+
+
 def ask_for_too_much(channel):
     import gpumem.numba
     from numba import cuda

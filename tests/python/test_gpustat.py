@@ -42,7 +42,9 @@ def test_figures_are_complete(context):
     assert one["name"] == "gpumem simulated GPU"
     assert (one["temperature.gpu"], one["utilization.gpu"], one["power.draw"]) == (35, 0, 75)
     assert one["memory.total"] == ok(cu.cuMemGetInfo())[1] // MIB
-    assert os.getpid() in [process["pid"] for process in one["processes"]]
+    processes = {process["pid"]: process for process in one["processes"]}
+    assert os.getpid() in processes
+    assert "gpumemd" not in [process["command"] for process in processes.values()], "the broker, which holds what all borrow"
 
 
 def test_its_table_shows_every_device(context):

@@ -50,6 +50,10 @@ def test_memory_is_what_the_process_may_use(context, device):
 def test_the_own_process_is_listed(context, device):
     assert os.getpid() in device.processes()
     assert "pytest" in device.processes()[os.getpid()].command()
+    address = ok(cu.cuMemAlloc(64 * MIB))
+    assert device.processes()[os.getpid()].gpu_memory() == device.memory_used()
+    ok(cu.cuMemFree(address))
+    assert not [pid for pid, process in device.processes().items() if process.name() == "gpumemd"]
 
 
 def test_its_table_shows_every_device_and_complains_of_nothing(context, device):

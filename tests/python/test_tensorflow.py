@@ -82,6 +82,10 @@ def test_the_package_sets_the_limit_of_the_slice_and_memory_grows_within_it():
                           stdout=subprocess.PIPE, text=True) as program:
         found = json.loads(program.stdout.readline())
         charged = charged_to(program.pid)
+        program.stdin.write("fragment\n")
+        program.stdin.flush()
+        afterwards = json.loads(program.stdout.readline())
+        charged_afterwards = charged_to(program.pid)
         program.stdin.close()
         assert program.wait() == 0
     limit = (640 - 128) * MIB  # the slice's, without what is left to libraries
@@ -89,3 +93,6 @@ def test_the_package_sets_the_limit_of_the_slice_and_memory_grows_within_it():
     assert [found["seen"][f"/device:GPU:{number}"] for number in range(2)] == [limit] * 2
     assert "at the program's beginning" in found["late"]
     assert found["device"].endswith("GPU:0") and 4 * MIB <= charged[0] < 64 * MIB
+    # 384 MiB in small pieces do not stand in the way of 448 MiB in one: their regions went back to the slice
+    assert afterwards["pieces"] and afterwards["large"] and afterwards["device"].endswith("GPU:0")
+    assert 448 * MIB <= charged_afterwards[0] <= limit

@@ -2,11 +2,9 @@
 TensorFlow for the CPU computes with its memory in place."""
 import contextlib
 import dataclasses
-import json
 import os
 import pathlib
 import re
-import struct
 import subprocess
 import sys
 import types
@@ -19,6 +17,7 @@ from gpumem import MIB
 from gpumem.safetensors import publish_safetensors
 from gpumem.tensorflow import memory_limit
 
+import safetensors_file
 from bindings import ok
 from brokered import broker, kept  # noqa: F401, fixtures
 from framework_process import FrameworkProcess
@@ -42,18 +41,12 @@ def file(tmp_path_factory):
     for number, (rows, columns) in enumerate(zip(WIDTHS, WIDTHS[1:])):
         shapes |= {f"net/dense_{number}/kernel": (rows, columns), f"net/dense_{number}/bias": (columns,)}
     shapes |= {f"net/norm/{name}": (WIDTHS[2],) for name in ("gamma", "beta", "moving_mean", "moving_variance")}
-    dice, header, at = np.random.default_rng(5), {}, 0
+    dice, arrays = np.random.default_rng(5), {}
     for name, shape in shapes.items():
-        size = 4 * int(np.prod(shape))
-        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [at, at + size]}
-        at += size
-    assert at > 200_000_000
-    path, text = tmp_path_factory.mktemp("model") / "model.safetensors", json.dumps(header).encode()
-    with open(path, "wb") as out:
-        out.write(struct.pack("<Q", len(text)) + text)
-        for name, shape in shapes.items():
-            values = dice.standard_normal(shape, dtype="float32") / 64
-            out.write((np.abs(values) if name.endswith("variance") else values).tobytes())
+        values = dice.standard_normal(shape, dtype="float32") / 64
+        arrays[name] = np.abs(values) if name.endswith("variance") else values
+    path = tmp_path_factory.mktemp("model") / "model.safetensors"
+    assert safetensors_file.write(path, arrays) > 200_000_000
     return path
 
 
@@ -135,12 +128,15 @@ def test_tensorflow_tensors_of_a_published_file(context, broker, file):
             del arrays
         assert len(found["predicted"]) == 64 and np.isfinite(at).all()
         assert "the region has no array 'sequential/dense/kernel'" in found["refused"] and found["unchanged"] and found["renamed"]
+        assert len(found["unpublished"]) == 3 and all("array 'odd' cannot be published" in said for said in found["unpublished"])
+        assert found["written"] == ["net/counting/calls", "net/norm/moving_mean", "net/norm/moving_variance"]
+        assert found["chosen"] == ["net/frozen/bias", "net/quantised/bias"]
         assert found["explained"].startswith("OOM when allocating tensor\ndevice GPU-")
         assert f"tenant {found['tenant']} has " in found["explained"] and "256 MiB are charged to nobody" in found["explained"]
 
 
 def test_the_tensorflow_example_of_the_page_on_regions_runs(context, broker):
-    page = (PROGRAM.parents[2] / "docs/regions-python.md").read_text().partition("## TensorFlow")[2]
+    page = (PROGRAM.parents[2] / "docs/regions-python.md").read_text().partition("## TensorFlow")[2].partition("\n## ")[0]
     [example] = re.findall(r"```python\n(.*?)```", page, flags=re.S)
     ended = subprocess.run([os.environ["COEXISTENCE_PYTHON"], "-c", example], env={**os.environ, **QUIET}, text=True,
                            capture_output=True, timeout=280)

@@ -107,10 +107,13 @@ TEST_F(CheckProgram, TellsWhatTheBrokerHasForIt) {
   ClientProcess client(broker_.folder());
   EXPECT_TRUE(client.connect().at("ok") && client.open("a").at("ok"));
   EXPECT_TRUE(client.grow("a", mebibytes(16)).at("ok"));
+  const Json declared{{"do", "charge"}, {"device", device()}, {"bytes", mebibytes(32).count}};
+  EXPECT_TRUE(client.ask(declared).at("ok"));
   const Json report = check(client.pid());
   EXPECT_EQ(report["charged"], mebibytes(16).count);
+  EXPECT_EQ(report["declared"], mebibytes(32).count);
   ASSERT_EQ(report["sessions"].size(), 1U);
-  EXPECT_TRUE(finds(report, "session", "ok", "1 slice, 16MiB charged"));
+  EXPECT_TRUE(finds(report, "session", "ok", "1 slice, 16MiB lent, 32MiB charged besides"));
 }
 
 TEST_F(CheckProgram, TellsWhatIsHeldPastTheBroker) {

@@ -1,8 +1,8 @@
 // What the command lines of `gpumem run` and `gpumem reserve` are read with.
 #include <gtest/gtest.h>
 
+#include "client/cli/lent_devices.h"
 #include "client/cli/run/http_post.h"
-#include "client/cli/run/lent_devices.h"
 
 namespace gpumem::test {
 namespace {
@@ -18,7 +18,8 @@ TEST(Urls, AreTakenApart) {
   ASSERT_TRUE(six.has_value());
   EXPECT_EQ(six->host + " " + six->port + " " + six->path, "::1 81 /x");
   for (const char* wrong :
-       {"https://host/", "http://", "http:///x", "http://host:/", "http://host/a b", "host"})
+       {"https://host/", "http://", "http:///x", "http://host:/", "http://host/a b", "host", "http://[::1",
+        "http://[::1/x", "http://::1]/", "http://host:0/", "http://host:65536/", "http://host:port/"})
     EXPECT_FALSE(cli::parse_url(wrong).has_value()) << wrong;
 }
 

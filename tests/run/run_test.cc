@@ -69,10 +69,31 @@ TEST_F(Run, TellsItsOwnFailuresFromTheCommands) {
   for (const Words& wrong : std::vector<Words>{{"run", "--bogus", "true"},
                                                {"run", "--limit", "much", "true"},
                                                {"run", "--limit", "0", "true"},
+                                               {"run", "--limit", "1MiB", "true"},
                                                {"run", "--wait", "-3s", "true"},
                                                {"run", "--device", "GPU-nowhere", "true"},
                                                {"run", "--device", "7", "true"}})
     EXPECT_EQ(gpumem(wrong).status, 125) << wrong[1];
+}
+
+TEST_F(Run, RefusesALimitThatNoProcessCouldStartWith) {
+  const Outcome small = run_shell("echo started", {"--limit", "1MiB"});
+  EXPECT_EQ(small.status, 125);
+  EXPECT_EQ(small.output, "gpumem run: --limit: 1MiB is less than 2MiB, the least that can be borrowed\n");
+  for (const char* wrong : {"8gigs", "0", "1MiB"}) {
+    const Outcome outcome = run_shell("echo started", {}, {{"GPUMEM_LIMIT", wrong}});
+    EXPECT_EQ(outcome.status, 125);
+    EXPECT_TRUE(says(outcome.output, "gpumem run: GPUMEM_LIMIT: "));
+    EXPECT_EQ(outcome.output.find("started"), std::string::npos) << outcome.output;
+  }
+}
+
+TEST_F(Run, SaysThatALimitAboveTheTenantsIsTheTenants) {
+  const std::string words = "--limit 1GiB: the limit is 224MiB, which is all that the tenant may have";
+  EXPECT_TRUE(says(run_shell("true", {"--limit", "1GiB"}).output, words));
+  EXPECT_TRUE(says(run_shell("true", {"--limit", "1GiB", "--device", "0"}).output, words));
+  const std::string within = run_shell("true", {"--limit", "224MiB"}).output;
+  EXPECT_EQ(within.find("the tenant may have"), std::string::npos) << within;
 }
 
 TEST_F(Run, LeavesTheWordsOfTheCommandAlone) {
@@ -153,7 +174,7 @@ TEST_F(Run, TellsWhatTheProcessesOfTheCommandHaveUsed) {
   EXPECT_TRUE(says(both.output, "2 requests denied (the last: 4KiB)"));
   const Outcome unknown = run_shell(actor + "1073741824 0 1 0 exit");
   EXPECT_TRUE(says(unknown.output, "1 request denied\n")) << "a context, whose size nobody knows before";
-  EXPECT_TRUE(says(run_shell("true").output, "no process of the command used the GPU through gpumem"));
+  EXPECT_TRUE(says(run_shell("true").output, "no process of the command used the drop-in driver"));
   EXPECT_TRUE(left_nothing());
 }
 
@@ -207,7 +228,7 @@ TEST_F(Run, DoesNotBelieveWhatIsNoAccount) {
       "account.3; "
       "ln -s /dev/zero account.4; mkdir account.5; echo x > account.x");
   EXPECT_EQ(outcome.status, 0);
-  EXPECT_TRUE(says(outcome.output, "no process of the command used the GPU"));
+  EXPECT_TRUE(says(outcome.output, "no process of the command used the drop-in driver"));
   EXPECT_TRUE(left_nothing());
 }
 
@@ -268,6 +289,25 @@ TEST_F(Run, WithoutTheDropInDriverRefuses) {
   const Outcome outcome = gpumem({"run", "true"}, {{"GPUMEM_SHIM_FOLDER", "/nowhere"}});
   EXPECT_EQ(outcome.status, 125) << "the first of both counts";
   EXPECT_TRUE(says(outcome.output, "no drop-in driver at /nowhere/libcuda.so.1"));
+}
+
+TEST_F(Run, FindsTheDropInDriverOfItsBuildTreeAndTheInstalledOneBeforeIt) {
+  const TemporaryFolder folder;
+  const auto tree = std::filesystem::canonical(folder.path());
+  const auto found = [&] {
+    return run({.program = tree / "cli/gpumem",
+                .arguments = {"run", "--", "/usr/bin/printenv", "LD_LIBRARY_PATH"},
+                .environment = with({{"GPUMEM_SHIM_FOLDER", ""}, {"LD_LIBRARY_PATH", ""}})})
+        .output;
+  };
+  std::filesystem::create_directories(tree / "cli");
+  std::filesystem::copy_file(cli_program(), tree / "cli/gpumem");
+  EXPECT_TRUE(says(found(), "no drop-in driver at " + (tree / "lib/gpumem/shim/libcuda.so.1").string()));
+  for (const char* place : {"shim/lib", "lib/gpumem/shim"}) {
+    std::filesystem::create_directories(tree / place);
+    std::filesystem::copy_file(fake_shim_folder() / "libcuda.so.1", tree / place / "libcuda.so.1");
+    EXPECT_TRUE(says(found(), (tree / place).string() + "\n"));
+  }
 }
 
 // ---- Waiting ----

@@ -1,7 +1,13 @@
 // The shim as libnvidia-ml.so.1.
+#include <cuda.h>
+#include <fcntl.h>
 #include <nvml.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cstdlib>
+#include <map>
 
 #include "tests/shim/fixture.h"
 
@@ -96,6 +102,92 @@ TEST_F(ShimNvml, TheDeviceIsShownWhereTheNeighbourIsADriver) {
   std::filesystem::create_symlink(std::filesystem::path(SIM_LIBRARIES) / "libcuda.so.1",
                                   beside_ / "libcuda.so.1");
   expect_device("1000 300");
+}
+
+/// A process that has a context of its own, until this object's end.
+class DeviceUser {
+ public:
+  DeviceUser(const std::filesystem::path& driver, const char* name) {
+    int ready[2] = {-1, -1}, stop[2] = {-1, -1};
+    EXPECT_EQ(::pipe2(ready, O_CLOEXEC), 0);
+    EXPECT_EQ(::pipe2(stop, O_CLOEXEC), 0);
+    pid_ = ::fork();
+    if (pid_ == 0) {
+      ::close(stop[1]);
+      ::_exit(use(driver, name, ready[1], stop[0]));
+    }
+    ::close(ready[1]);
+    ::close(stop[0]);
+    stop_ = stop[1];
+    char byte = 0;
+    EXPECT_EQ(::read(ready[0], &byte, 1), 1);
+    ::close(ready[0]);
+  }
+  ~DeviceUser() {
+    ::close(stop_);
+    ::waitpid(pid_, nullptr, 0);
+  }
+  DeviceUser(const DeviceUser&) = delete;
+  DeviceUser& operator=(const DeviceUser&) = delete;
+  unsigned pid() const { return static_cast<unsigned>(pid_); }
+
+  static void make_context(const Opened& driver) {
+    CUcontext context = nullptr;
+    EXPECT_EQ(driver.get<decltype(::cuInit)>("cuInit")(0), CUDA_SUCCESS);
+    EXPECT_EQ(driver.get<decltype(::cuDevicePrimaryCtxRetain)>("cuDevicePrimaryCtxRetain")(&context, 0),
+              CUDA_SUCCESS);
+  }
+
+ private:
+  static int use(const std::filesystem::path& driver, const char* name, int ready, int stop) {
+    ::prctl(PR_SET_NAME, name);
+    make_context(Opened(driver));
+    char byte = 0;
+    const bool told = ::write(ready, &byte, 1) == 1;
+    return told && ::read(stop, &byte, 1) == 0 ? 0 : 1;
+  }
+  pid_t pid_ = -1;
+  int stop_ = -1;
+};
+
+/// What the shim's call `name` lists, by process, asked for in two steps as monitors do.
+template <class Info>
+std::map<unsigned, unsigned long long> listed_by(const Opened& shim, const char* name) {
+  using List = nvmlReturn_t(nvmlDevice_t, unsigned*, Info*);
+  nvmlDevice_t device{};
+  EXPECT_EQ(shim.get<decltype(::nvmlInit_v2)>("nvmlInit_v2")(), NVML_SUCCESS);
+  EXPECT_EQ(shim.get<decltype(::nvmlDeviceGetHandleByIndex_v2)>("nvmlDeviceGetHandleByIndex_v2")(0, &device),
+            NVML_SUCCESS);
+  auto* const list = shim.get<List>(name);
+  unsigned count = 0;
+  EXPECT_EQ(list(device, &count, nullptr), NVML_ERROR_INSUFFICIENT_SIZE);
+  std::vector<Info> infos(count);
+  EXPECT_EQ(list(device, &count, infos.data()), NVML_SUCCESS);
+  EXPECT_EQ(list(device, &count, nullptr), NVML_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(list(device, nullptr, infos.data()), NVML_ERROR_INVALID_ARGUMENT);
+  std::map<unsigned, unsigned long long> found;
+  for (const Info& one : infos) found[one.pid] = one.usedGpuMemory;
+  return found;
+}
+
+TEST_F(ShimNvml, ProcessesAreListedWithoutTheBrokerAndTheOwnOneWithWhatItUses) {
+  put_libcuda_beside();
+  in_process([&] {
+    const DeviceUser broker(machine_ / "libcuda.so.1", "gpumemd"), other(machine_ / "libcuda.so.1", "other");
+    ::setenv("SHIM_TEST_SLICE", "1000 300", 1);
+    DeviceUser::make_context(Opened(machine_ / "libcuda.so.1"));
+    const Opened shim(beside_ / "libnvidia-ml.so.1");
+    const auto first = listed_by<nvmlProcessInfo_v1_t>(shim, "nvmlDeviceGetComputeRunningProcesses");
+    EXPECT_EQ(listed_by<nvmlProcessInfo_v2_t>(shim, "nvmlDeviceGetComputeRunningProcesses_v2"), first);
+    EXPECT_EQ(listed_by<nvmlProcessInfo_t>(shim, "nvmlDeviceGetComputeRunningProcesses_v3"), first);
+    EXPECT_EQ(first.size(), 2U);
+    EXPECT_EQ(first.at(static_cast<unsigned>(::getpid())), 300U);
+    EXPECT_GT(first.at(other.pid()), 1000U) << "as the driver says";
+    ::setenv("GPUMEM_SHOW_DEVICE", "1", 1);
+    const auto all = listed_by<nvmlProcessInfo_t>(shim, "nvmlDeviceGetComputeRunningProcesses_v3");
+    EXPECT_TRUE(all.contains(broker.pid()));
+    EXPECT_GT(all.at(static_cast<unsigned>(::getpid())), 1000U);
+  });
 }
 
 TEST_F(ShimNvml, OtherCallsAreTheDriversOwn) {

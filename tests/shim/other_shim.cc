@@ -2,4 +2,5 @@
 extern "C" {
 const char* gpumem_shim_version() { return "another"; }
 int cuInit(unsigned /*flags*/) { return 999; }
+int cuDriverGetVersion(int* version) { return *version = 0; }
 }

@@ -68,13 +68,26 @@ TEST(AccountTest, WithoutRoomForThePageTheProcessGoesOnAndLeavesAnEmptyFile) {
 TEST(BudgetTest, IsNeverPassed) {
   Account account;
   Budget budget(mebibytes(10), account);
-  EXPECT_TRUE(budget.charge(mebibytes(10)));
-  EXPECT_FALSE(budget.charge({1}));
-  EXPECT_FALSE(budget.charge({~std::uint64_t{0}}));
+  ASSERT_TRUE(budget.reserve(mebibytes(10)));
+  EXPECT_FALSE(budget.reserve({1}));
+  EXPECT_FALSE(budget.reserve({~std::uint64_t{0}}));
+  budget.granted(mebibytes(10));
   EXPECT_EQ(budget.used(), mebibytes(10));
   budget.discharge(mebibytes(10));
   EXPECT_EQ(account.in_use(), Bytes{});
   EXPECT_EQ(account.peak(), mebibytes(10));
+}
+
+TEST(BudgetTest, WhatIsRefusedIsNotOfThePeak) {
+  Account account;
+  Budget budget(mebibytes(10), account);
+  ASSERT_TRUE(budget.reserve(mebibytes(8)));
+  budget.unreserve(mebibytes(8));
+  EXPECT_EQ(budget.reserve_up_to(mebibytes(12)), mebibytes(10));
+  budget.unreserve(mebibytes(9));
+  budget.granted(mebibytes(1));
+  EXPECT_EQ(budget.used(), mebibytes(1));
+  EXPECT_EQ(account.peak(), mebibytes(1));
 }
 
 TEST(AccountTest, FileThatIsThereMayBeOfAProcessThatLivesAndStaysAsItIs) {

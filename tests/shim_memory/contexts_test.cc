@@ -20,6 +20,53 @@ SCENE_TEST(ContextsTest, BlocksOfADestroyedContextAreFreeAndOthersStay) {
   EXPECT_CU(calls::cuMemFree_v2(kept));
 }
 
+#if CUDA_VERSION >= 12040
+// The simulated driver has no green contexts: another context stands in for one, which retains the primary
+// one.
+CUresult from_green(CUcontext* context, CUgreenCtx green) {
+  *context = reinterpret_cast<CUcontext>(green);
+  return CUDA_SUCCESS;
+}
+CUresult destroy_green(CUgreenCtx green) {
+  real<decltype(&::cuDevicePrimaryCtxRelease_v2)>("cuDevicePrimaryCtxRelease_v2")(0);
+  return real<decltype(&::cuCtxDestroy_v2)>("cuCtxDestroy_v2")(reinterpret_cast<CUcontext>(green));
+}
+
+SCENE_TEST(ContextsTest, BlocksOfAGreenContextEndWithThePrimaryOne) {
+  stand_in("cuCtxFromGreenCtx", reinterpret_cast<void*>(from_green));
+  stand_in("cuGreenCtxDestroy", reinterpret_cast<void*>(destroy_green));
+  for (const bool is_last_use : {false, true}) {
+    const CUcontext primary = start();
+    CUcontext green = nullptr, again = nullptr;
+    ASSERT_CU(real<decltype(&::cuDevicePrimaryCtxRetain)>("cuDevicePrimaryCtxRetain")(&again, 0));
+    ASSERT_CU(real<decltype(&::cuCtxCreate_v2)>("cuCtxCreate_v2")(&green, 0, 0));
+    CUdeviceptr at = 0, managed = 0;
+    ASSERT_CU(calls::cuMemAlloc_v2(&at, 32 * kMiB));
+    ASSERT_CU(calls::cuMemAllocManaged(&managed, 8 * kMiB, CU_MEM_ATTACH_GLOBAL));
+    EXPECT_CU(real<decltype(&::cuCtxSetCurrent)>("cuCtxSetCurrent")(primary));
+    if (is_last_use) {
+      EXPECT_CU(calls::cuDevicePrimaryCtxRelease_v2(0));
+    }
+    EXPECT_CU(calls::cuGreenCtxDestroy(reinterpret_cast<CUgreenCtx>(green)));
+    if (!is_last_use) {
+      EXPECT_EQ(free_memory(), kPool - 40 * kMiB) << "it may still be in use";
+      byte_at(at) = 1;
+      EXPECT_CU(calls::cuDevicePrimaryCtxRelease_v2(0));
+    }
+    start();
+    EXPECT_EQ(free_memory(), kPool);
+    EXPECT_EQ(calls::cuMemFree_v2(at), CUDA_ERROR_INVALID_VALUE);
+    EXPECT_CU(calls::cuDevicePrimaryCtxRelease_v2(0));
+  }
+}
+
+SCENE_TEST(ContextsTest, GreenContextThatIsNoneIsAnsweredByTheDriver) {
+  start();
+  EXPECT_EQ(calls::cuGreenCtxDestroy(nullptr),
+            real<decltype(&::cuGreenCtxDestroy)>("cuGreenCtxDestroy")(nullptr));
+}
+#endif
+
 // Blocks that are freed while graphs are captured wait for the end of all captures.
 SCENE_TEST(ContextsTest, CaptureEndsWithItsContext) {
   start();

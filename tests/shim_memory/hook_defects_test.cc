@@ -2,13 +2,19 @@
 // src/cuda/hook.c; nvshare: src/hook.c), one test each. Where a test is elsewhere, it is named here:
 //   the stream and version of a looked-up function      tests/shim/proc_address_test.cc
 //   graphs' allocations are not counted                 graph_memory_test.cc
-//   arrays, pools and external memory are not counted   arrays_test.cc, async_test.cc, driver_pools_test.cc
-//   results that are no CUresult AsyncTest.LimitHoldsForEveryWayToAskAndTheErrorIsTheDrivers null pointers
-//   where the driver allows them          BlocksTest.LimitIsTheTotalAndRequestsBeyondItFailAtOnce memory that
-//   the program maps itself is not seen     vmm_test.cc a hook of dlsym that calls itself
-//   shim.exports_every_name_of_cuda_h: there is none one device only TwoDevices
+//   arrays, external memory are not counted             arrays_test.cc
+//   pools are not counted                               async_test.cc, driver_pools_test.cc
+//   results that are no CUresult                        AsyncTest.LimitHoldsForEveryWayToAsk...
+//   null pointers where the driver allows them          BlocksTest.LimitIsTheTotalAndRequests...
+//   memory that the program maps itself is not seen     vmm_test.cc
+//   a hook of dlsym that calls itself                   there is none: shim.exports_every_name_of_cuda_h
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdio>
+#include <sstream>
 #include <string_view>
 
 #include "tests/shim_memory/scene.h"
@@ -78,6 +84,97 @@ SCENE_TEST(HookDefects, TotalIsThereWithoutALimitAndWithoutAContext) {
   std::size_t total = 0;
   EXPECT_CU(calls::cuDeviceTotalMem_v2(&total, 0));
   EXPECT_EQ(total, kPool);
+}
+
+std::string descriptor_file() { return std::string(::getenv("SHARED_FOLDER")) + "/descriptor"; }
+
+CUmemAllocationProp exportable() {
+  CUmemAllocationProp asked{};
+  asked.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  asked.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
+  asked.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  return asked;
+}
+
+SCENE(ExportsMemory) {
+  start();
+  const CUmemAllocationProp asked = exportable();
+  CUmemGenericAllocationHandle handle = 0;
+  ASSERT_CU(calls::cuMemCreate(&handle, 64 * kMiB, &asked, 0));
+  int fd = -1;
+  ASSERT_CU(calls::cuMemExportToShareableHandle(&fd, handle, asked.requestedHandleTypes, 0));
+  ::prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY);  // who takes the descriptor is no child
+  gpumem::test::write_file(descriptor_file(), std::to_string(::getpid()) + " " + std::to_string(fd));
+  tell();
+  await();
+}
+
+SCENE(ImportsMemory) {
+  start();
+  pid_t owner = 0;
+  int theirs = -1;
+  std::istringstream(gpumem::test::read_file(descriptor_file())) >> owner >> theirs;
+  const auto process = ::syscall(SYS_pidfd_open, owner, 0);
+  const auto fd = ::syscall(SYS_pidfd_getfd, process, theirs, 0);
+  ASSERT_GE(fd, 0);
+  CUmemGenericAllocationHandle handle = 0;
+  CUdeviceptr at = 0, own = 0;
+  ASSERT_CU(calls::cuMemImportFromShareableHandle(&handle, reinterpret_cast<void*>(fd),
+                                                  exportable().requestedHandleTypes));
+  ASSERT_CU(real<decltype(&::cuMemAddressReserve)>("cuMemAddressReserve")(&at, 64 * kMiB, 0, 0, 0));
+  ASSERT_CU(calls::cuMemMap(at, 64 * kMiB, 0, handle, 0));
+  EXPECT_EQ(free_memory(), 32 * kMiB) << "what it has mapped is another's";
+  EXPECT_CU(calls::cuMemAlloc_v2(&own, 32 * kMiB)) << "its limit is its own";
+  tell();
+  await();
+  EXPECT_CU(calls::cuMemUnmap(at, 64 * kMiB));
+  EXPECT_CU(calls::cuMemRelease(handle));
+}
+
+TEST_F(HookDefects, ImportedMemoryIsChargedOnceToItsOwner) {
+  const gpumem::test::TemporaryFolder folder;
+  const Actor::Environment shared{{"SHARED_FOLDER", folder.path().string()}};
+  Actor owner = actor("ExportsMemory", shared);
+  owner.await();
+  Actor user = actor("ImportsMemory", {shared[0], {"GPUMEM_LIMIT", "32MiB"}});
+  user.await();
+  EXPECT_EQ(charged(), 96 * kMiB);
+  for (const v1::SessionInfo& session : broker_.sessions()) {
+    std::uint64_t lent = 0;
+    for (const v1::SliceInfo& slice : session.slices()) lent += slice.charged();
+    EXPECT_EQ(lent, (session.pid() == owner.child().pid() ? 64 : 32) * kMiB);
+  }
+  user.tell();
+  EXPECT_TRUE(user.succeeds()) << user.output();
+  owner.tell();
+  EXPECT_TRUE(owner.succeeds()) << owner.output();
+}
+
+struct SecondDeviceAlone : ShimMemory {
+  SecondDeviceAlone()
+      : ShimMemory({.simulate = "2x256MiB", .config = "[broker]\nreserve = \"all-but 32MiB\"\n"}) {}
+};
+
+SCENE(SeesTheSecondDeviceAlone) {
+  start();
+  int count = 0;
+  EXPECT_CU(real<decltype(&::cuDeviceGetCount)>("cuDeviceGetCount")(&count));
+  EXPECT_EQ(count, 1);
+  CUdeviceptr at = 0;
+  EXPECT_EQ(calls::cuMemAlloc_v2(&at, 33 * kMiB), CUDA_ERROR_OUT_OF_MEMORY);
+  ASSERT_CU(calls::cuMemAlloc_v2(&at, 32 * kMiB));
+  byte_at(at) = 1;
+  tell();
+  await();
+}
+
+TEST_F(SecondDeviceAlone, IsBorrowedOfByItsIdentityNotByItsIndex) {
+  Actor one = actor("SeesTheSecondDeviceAlone", {{"CUDA_VISIBLE_DEVICES", "1"}, {"GPUMEM_LIMIT", "32MiB"}});
+  one.await();
+  EXPECT_EQ(broker_.device(0).free(), broker_.device(0).pool());
+  EXPECT_EQ(broker_.device(1).pool() - broker_.device(1).free(), 32 * kMiB);
+  one.tell();
+  EXPECT_TRUE(one.succeeds()) << one.output();
 }
 
 SCENE(TakesMoreThanHalf) {

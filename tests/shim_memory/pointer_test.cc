@@ -234,6 +234,53 @@ TEST_F(PointerTest, AHandleEndsWithItsBlockAndWhatIsOpenStays) {
   EXPECT_TRUE(owner.succeeds()) << owner.output();
 }
 
+SCENE(OutlivesTheOwnerOfABlock) {
+  start();
+  CUdeviceptr at = 0, again = 0;
+  ASSERT_CU(calls::cuIpcOpenMemHandle_v2(&at, get_handle(), CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+  tell();
+  await();
+  EXPECT_EQ(byte_at(at + 3 * kMiB - 1), 42);
+  byte_at(at) = 1;
+  EXPECT_CU(calls::cuIpcOpenMemHandle_v2(&again, get_handle(), CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+  EXPECT_EQ(again, at) << "it is open";
+  EXPECT_CU(calls::cuIpcCloseMemHandle(at));
+  EXPECT_EQ(byte_at(again), 1);
+  tell();
+  await();
+  EXPECT_CU(calls::cuIpcCloseMemHandle(again));
+  tell();
+  await();
+}
+
+SCENE(ComesAfterTheOwnerOfABlock) {
+  start();
+  CUdeviceptr at = 0;
+  EXPECT_NE(calls::cuIpcOpenMemHandle_v2(&at, get_handle(), CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS),
+            CUDA_SUCCESS);
+}
+
+TEST_F(PointerTest, WhatIsOpenStaysAndIsChargedWhenItsOwnerIsKilledAndNobodyElseOpensIt) {
+  const gpumem::test::TemporaryFolder folder;
+  const Actor::Environment shared{{"SHARED_FOLDER", folder.path().string()}};
+  Actor owner = actor("PassesABlockOn", shared);
+  owner.await();
+  Actor user = actor("OutlivesTheOwnerOfABlock", shared);
+  user.await();
+  owner.child().kill();
+  EXPECT_TRUE(gpumem::test::eventually([&] { return broker_.sessions().size() == 1; }));
+  user.tell();
+  user.await();
+  EXPECT_EQ(charged(), 4 * kMiB) << "its extents, to the process that has it open";
+  expect("ComesAfterTheOwnerOfABlock", shared);
+  EXPECT_EQ(charged(), 4 * kMiB);
+  user.tell();
+  user.await();
+  EXPECT_TRUE(gpumem::test::eventually([&] { return charged() == 0; })) << charged();
+  user.tell();
+  EXPECT_TRUE(user.succeeds()) << user.output();
+}
+
 SCENE(OpensARegion) {
   start();
   CUdeviceptr at = 0, again = 0, base = 0;

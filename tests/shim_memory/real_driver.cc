@@ -6,8 +6,18 @@
 
 #include <cstdlib>
 
+#include <map>
+#include <string>
+
+#include "tests/shim_memory/scene.h"
+
 namespace gpumem::shim {
 namespace {
+
+std::map<std::string, void*>& stand_ins() {
+  static auto* const kStandIns = new std::map<std::string, void*>;
+  return *kStandIns;
+}
 
 const std::filesystem::path& library() {
   static const auto* const kLibrary = [] {
@@ -19,7 +29,10 @@ const std::filesystem::path& library() {
 
 }  // namespace
 
+void test::stand_in(const char* name, void* function) { stand_ins()[name] = function; }
+
 void* real_symbol(const char* name) noexcept {
+  if (const auto found = stand_ins().find(name); found != stand_ins().end()) return found->second;
   static void* const kHandle = ::dlopen(library().c_str(), RTLD_NOW | RTLD_LOCAL);
   return kHandle != nullptr ? ::dlsym(kHandle, name) : nullptr;
 }

@@ -33,6 +33,9 @@ class Scene {
 inline void tell() { gpumem::test::tell_test(); }
 inline void await() { gpumem::test::await_test(); }
 
+/// In a scene: what the real driver does for `name`, which has not been called yet, from now on.
+void stand_in(const char* name, void* function);
+
 // In a scene: cuInit through the shim, and a current context of device 0.
 CUcontext start();
 

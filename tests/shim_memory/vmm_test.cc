@@ -1,6 +1,10 @@
 // Memory that the program maps itself.
+#include <fcntl.h>
 #include <unistd.h>
 
+#include <set>
+
+#include "client/shim/memory/exported_file.h"
 #include "tests/shim_memory/scene.h"
 
 namespace gpumem::shim::test {
@@ -80,6 +84,96 @@ TEST_F(VmmTest, LimitHoldsForBlocksAndHandlesTogether) {
   expect("CreatesBeyondTheLimit", {{"GPUMEM_LIMIT", "64MiB"}, {"GPUMEM_WAIT", "10h"}});
 }
 
+int exported(Handle handle) {
+  int fd = -1;
+  EXPECT_CU(calls::cuMemExportToShareableHandle(&fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+  return fd;
+}
+CUresult import_from(int fd, Handle* out) {
+  return calls::cuMemImportFromShareableHandle(out, reinterpret_cast<void*>(static_cast<std::intptr_t>(fd)),
+                                               CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+}
+
+SCENE(ImportsWhatItExported) {
+  start();
+  const CUmemAllocationProp wanted = device_memory(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+  Handle handle = 0, imported = 0, other = 0;
+  ASSERT_CU(calls::cuMemCreate(&handle, 40 * kMiB, &wanted, 0));
+  const int first = exported(handle), second = exported(handle);
+  ::close(first);
+  ASSERT_CU(import_from(second, &imported)) << "each of its exports is known";
+  ::close(second);
+  const CUdeviceptr at = reserve(40 * kMiB);
+  ASSERT_CU(calls::cuMemMap(at, 40 * kMiB, 0, imported, 0));
+  EXPECT_CU(calls::cuMemRelease(handle));
+  EXPECT_EQ(free_memory(), 24 * kMiB) << "it is mapped";
+  EXPECT_EQ(calls::cuMemCreate(&other, 40 * kMiB, &wanted, 0), CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_CU(calls::cuMemUnmap(at, 40 * kMiB));
+  EXPECT_EQ(free_memory(), 24 * kMiB) << "the import is not released";
+  EXPECT_CU(calls::cuMemRelease(imported));
+  EXPECT_EQ(free_memory(), 64 * kMiB);
+}
+
+TEST_F(VmmTest, WhatAProcessImportsOfItsOwnStaysCharged) {
+  expect("ImportsWhatItExported", {{"GPUMEM_LIMIT", "64MiB"}});
+}
+
+SCENE_TEST(VmmTest, DescriptorIsOfOneHandleAlone) {
+  start();
+  const CUmemAllocationProp wanted = device_memory(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+  Handle one = 0, two = 0, imported = 0;
+  ASSERT_CU(calls::cuMemCreate(&one, 2 * kMiB, &wanted, 0));
+  ASSERT_CU(calls::cuMemCreate(&two, 2 * kMiB, &wanted, 0));
+  const int of_one = exported(one), of_two = exported(two);
+  EXPECT_CU(import_from(of_two, &imported));
+  EXPECT_EQ(imported, two);
+  EXPECT_CU(import_from(of_one, &imported));
+  EXPECT_EQ(imported, one);
+  EXPECT_EQ(import_from(-1, &imported), CUDA_ERROR_INVALID_VALUE);
+}
+
+std::set<int> open_descriptors() {
+  std::set<int> open;
+  for (int fd = 0; fd < 256; ++fd)
+    if (::fcntl(fd, F_GETFD) >= 0) open.insert(fd);
+  return open;
+}
+
+// What a program opens in place of descriptors that are not its own is left alone.
+SCENE_TEST(VmmTest, DescriptorThatTheProgramClosedIsNotClosedAgain) {
+  start();
+  const CUmemAllocationProp wanted = device_memory(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+  Handle handle = 0;
+  ASSERT_CU(calls::cuMemCreate(&handle, 2 * kMiB, &wanted, 0));
+  const std::set<int> before = open_descriptors();
+  const int own = exported(handle);
+  int kept = -1;
+  for (const int fd : open_descriptors())
+    if (fd != own && !before.contains(fd)) kept = fd;
+  ASSERT_GE(kept, 0);
+  ASSERT_EQ(::dup2(STDERR_FILENO, kept), kept);
+  Handle imported = 0;
+  EXPECT_CU(import_from(own, &imported)) << "as another's";
+  EXPECT_CU(calls::cuMemRelease(imported));
+  EXPECT_CU(calls::cuMemRelease(handle));
+  EXPECT_GE(::fcntl(kept, F_GETFD), 0);
+}
+
+TEST(ExportedFileTest, DuplicatesAreTheSameAndFilesOfOneInodeAreNot) {
+  const gpumem::test::TemporaryFolder folder;
+  const std::string path = folder / "file";
+  const UniqueFd one(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  const UniqueFd two(::open(path.c_str(), O_RDWR | O_CLOEXEC));
+  const UniqueFd of_one = duplicate_of(one.get());
+  for (const auto& is_same : {is_same_open_file, share_status_flags}) {
+    EXPECT_TRUE(is_same(one.get(), of_one.get()));
+    EXPECT_FALSE(is_same(one.get(), two.get()));
+    EXPECT_FALSE(is_same(one.get(), -1));
+    EXPECT_FALSE(is_same(-1, one.get()));
+  }
+  EXPECT_EQ(::fcntl(one.get(), F_GETFL) & O_NONBLOCK, 0) << "the flags are as they were";
+}
+
 SCENE_TEST(VmmTest, WholePoolCanBeOneHandle) {
   start();
   CUdeviceptr at = 0;
@@ -141,6 +235,29 @@ SCENE_TEST(VmmTest, RetainedHandleIsTheSameAndIsReleasedOnceMore) {
   EXPECT_EQ(calls::cuMemRetainAllocationHandle(&again, reinterpret_cast<void*>(block)),
             CUDA_ERROR_INVALID_VALUE)
       << "a block has no handle";
+}
+
+// Underneath it is mapped by the same calls.
+SCENE_TEST(VmmTest, ABlockIsNotTheProgramsToMapOrUnmap) {
+  start();
+  CUdeviceptr block = 0;
+  ASSERT_CU(calls::cuMemAlloc_v2(&block, 8 * kMiB));
+  byte_at(block) = 7;
+  CUmemAccessDesc none{};
+  none.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
+  const CUmemAllocationProp wanted = device_memory();
+  Handle handle = 0;
+  ASSERT_CU(calls::cuMemCreate(&handle, 2 * kMiB, &wanted, 0));
+  for (const CUdeviceptr at : {block, block + 2 * kMiB, block + 64 * kMiB}) {  // the last: mapped by nobody
+    EXPECT_EQ(calls::cuMemUnmap(at, 2 * kMiB), CUDA_ERROR_INVALID_VALUE);
+    EXPECT_EQ(calls::cuMemSetAccess(at, 2 * kMiB, &none, 1), CUDA_ERROR_INVALID_VALUE);
+    EXPECT_EQ(calls::cuMemMap(at, 2 * kMiB, 0, handle, 0), CUDA_ERROR_INVALID_VALUE);
+    EXPECT_EQ(calls::cuMemAddressFree(at, 2 * kMiB), CUDA_ERROR_INVALID_VALUE);
+  }
+  EXPECT_EQ(byte_at(block), 7);
+  EXPECT_EQ(byte_at(block + 8 * kMiB - 1), 0);
+  EXPECT_CU(calls::cuMemRelease(handle));
+  EXPECT_CU(calls::cuMemFree_v2(block));
 }
 
 SCENE_TEST(VmmTest, PropertiesAreWhatWasAskedFor) {

@@ -48,7 +48,30 @@ TEST(WaitPolicyTest, WaitingDoesNotHelpWhereTheProcessItselfHoldsIt) {
   EXPECT_FALSE(may_come_true(denied(Denial::Reason::kSliceLimit), gibibytes(1), gibibytes(8)));
   EXPECT_FALSE(may_come_true(denied(Denial::Reason::kPoolSize), gibibytes(1), {}));
   EXPECT_FALSE(may_come_true(denied(Denial::Reason::kTenantLimit, gibibytes(8)), gibibytes(1), gibibytes(8)));
-  EXPECT_FALSE(may_come_true(GrowError({Code::kUnavailable, "gone"}), gibibytes(1), {}));
+}
+
+TEST(WaitPolicyTest, WaitingHelpsWhereAnotherBrokerMayCome) {
+  EXPECT_TRUE(may_come_true(GrowError({Code::kUnavailable, "gone"}), gibibytes(1), {}));
+  EXPECT_FALSE(may_come_true(GrowError({Code::kInvalidArgument, "no"}), gibibytes(1), {}));
+}
+
+TEST(WaitPolicyTest, ABrokerThatIsAwayIsAskedAgainUntilTheEnd) {
+  int asked = 0;
+  const auto away = [&]() -> Result<int> {
+    if (++asked == 3) return asked;
+    return Error{Code::kUnavailable, "gone"};
+  };
+  const auto later = WaitPolicy::Clock::now() + std::chrono::minutes(10);
+  EXPECT_EQ(*ask_while_away(later, away), 3);
+  asked = 3;
+  EXPECT_EQ(ask_while_away(WaitPolicy::Clock::now(), away).error().code, Code::kUnavailable);
+  EXPECT_EQ(asked, 4) << "once";
+  const auto refuses = [&]() -> Result<int> {
+    ++asked;
+    return Error{Code::kResourceExhausted, "no"};
+  };
+  EXPECT_EQ(ask_while_away(later, refuses).error().code, Code::kResourceExhausted);
+  EXPECT_EQ(asked, 5) << "there is a broker";
 }
 
 TEST(RefusalMessagesTest, AreToldOnceInAWhile) {

@@ -24,7 +24,26 @@ TEST_P(Lifetimes, ProcessGoesOnWithoutItsMainThread) {
 TEST_P(Lifetimes, AnotherProgramInTheSameProcessBorrowsAnew) { runs("becomes_another"); }
 
 TEST_P(Lifetimes, DriverMayBeOpenedAndClosedAHundredTimes) {
-  auto options = options_of({"libcuda.so.1"}, {}, GetParam());
+  auto options = options_of({"libcuda.so.1"}, {{"GPUMEM_LIMIT", "1GiB"}}, GetParam());
+  options.program = GPUMEM_TEST_OPENER;
+  gpumem::test::SteppedProgram one(options);
+  EXPECT_TRUE(one.succeeds()) << one.output();
+  EXPECT_EQ(one.output(), "");
+  EXPECT_TRUE(comes_to_rest());
+}
+
+TEST_P(Lifetimes, CallsThatAreNotReplacedReachTheDriverAndChangeNoFigure) {
+  const std::string said = expect({"forwarded_calls"}, {{"GPUMEM_LIMIT", "64MiB"}}, GetParam());
+  for (const char* call : {"cuMulticastCreate", "cuMulticastBindMem", "cuMulticastBindAddr",
+                           "cuMemMapArrayAsync", "cuMemGetHandleForAddressRange",
+                           "cuExternalMemoryGetMappedBuffer", "cuExternalMemoryGetMappedMipmappedArray"})
+    EXPECT_NE(said.find("gpumem-sim: " + std::string(call) + " is not simulated"), std::string::npos) << said;
+  EXPECT_TRUE(comes_to_rest());
+}
+
+// By cuGetProcAddress_v2 alone, which dlsym finds.
+TEST_P(Lifetimes, DriverIsFoundAsTheCudaRuntimeFindsIt) {
+  auto options = options_of({"libcuda.so.1", "as_runtime"}, {{"GPUMEM_LIMIT", "1GiB"}}, GetParam());
   options.program = GPUMEM_TEST_OPENER;
   gpumem::test::SteppedProgram one(options);
   EXPECT_TRUE(one.succeeds()) << one.output();
@@ -33,7 +52,7 @@ TEST_P(Lifetimes, DriverMayBeOpenedAndClosedAHundredTimes) {
 }
 
 TEST_F(ShimPrograms, DriverMayBeOpenedByTheNameOfDevelopers) {
-  auto options = options_of({"libcuda.so"}, {}, Way::kPath);
+  auto options = options_of({"libcuda.so"}, {{"GPUMEM_LIMIT", "1GiB"}}, Way::kPath);
   options.program = GPUMEM_TEST_OPENER;
   gpumem::test::SteppedProgram one(options);
   EXPECT_TRUE(one.succeeds()) << one.output();

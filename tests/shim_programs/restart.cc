@@ -81,6 +81,18 @@ TASK(goes_on) {
   await_test();
 }
 
+// frees_meanwhile: the test stops the broker while it has memory that the driver itself has allocated.
+TASK(frees_meanwhile) {
+  start();
+  CUdeviceptr managed = 0;
+  OK(cuMemAllocManaged(&managed, 64 * kMiB, CU_MEM_ATTACH_GLOBAL));
+  tell_test();
+  await_test();
+  OK(cuMemFree(managed));
+  tell_test();
+  await_test();
+}
+
 // Its limit is 64 MiB, 24 MiB of which are of the session that the test ends.
 TASK(keeps_its_limit) {
   start();

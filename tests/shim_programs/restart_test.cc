@@ -1,4 +1,10 @@
 // The broker ends under programs that know nothing of it.
+#include <gmock/gmock.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <thread>
+
 #include "tests/shim_programs/stage.h"
 
 namespace gpumem::shim_programs {
@@ -61,6 +67,65 @@ TEST_P(ProgramsAcrossRestarts, WaitForMemoryOfOthersOnTheOtherSide) {
     EXPECT_EQ(each->output(), "");
   }
   EXPECT_TRUE(comes_to_rest());
+}
+
+/// There is no broker for longer than a call of the library takes to give up.
+class ProgramsWithoutABroker : public ShimPrograms {
+ protected:
+  static constexpr std::chrono::milliseconds kLong{2500};
+};
+
+TEST_F(ProgramsWithoutABroker, WaitForTheNext) {
+  auto one = program({"goes_on", "1"}, {{"GPUMEM_WAIT", "10m"}});
+  one.await();
+  broker_.kill();
+  one.tell();
+  std::this_thread::sleep_for(kLong);
+  broker_.start_again();
+  one.await();
+  EXPECT_EQ(one.output(), "");
+  one.tell();
+  EXPECT_TRUE(one.succeeds()) << one.output();
+  EXPECT_TRUE(comes_to_rest());
+}
+
+TEST_F(ProgramsWithoutABroker, WaitForOneThatDoesNotAnswer) {
+  auto one = program({"goes_on", "1"}, {{"GPUMEM_WAIT", "10m"}});
+  one.await();
+  ::kill(broker_.pid(), SIGSTOP);
+  one.tell();
+  std::this_thread::sleep_for(kLong);
+  ::kill(broker_.pid(), SIGCONT);
+  one.await();
+  EXPECT_EQ(one.output(), "");
+  one.tell();
+  EXPECT_TRUE(one.succeeds()) << one.output();
+}
+
+TEST_F(ProgramsWithoutABroker, TellItLaterWhatTheyHaveFreed) {
+  auto one = program({"frees_meanwhile"});
+  one.await();
+  const auto outside = [this] { return broker_.tenant("uid:" + std::to_string(::getuid())).outside(); };
+  const std::uint64_t before = outside();
+  EXPECT_GE(before, 64 * kMiB);
+  ::kill(broker_.pid(), SIGSTOP);
+  one.tell();
+  one.await();
+  ::kill(broker_.pid(), SIGCONT);
+  EXPECT_TRUE(eventually([&] { return outside() + 64 * kMiB <= before; })) << outside() << " of " << before;
+  one.tell();
+  EXPECT_TRUE(one.succeeds()) << one.output();
+  EXPECT_EQ(one.output(), "");
+}
+
+TEST_F(ProgramsWithoutABroker, AreRefusedWhenTheyHaveWaitedInVain) {
+  auto one = program({"goes_on", "1"}, {{"GPUMEM_WAIT", "0s"}});
+  one.await();
+  broker_.kill();
+  one.tell();
+  EXPECT_FALSE(one.succeeds());
+  EXPECT_THAT(one.output(), testing::HasSubstr("is refused"));
+  broker_.start_again();
 }
 
 /// Both go on step by step; `between` comes when the second has opened what the first has passed on.

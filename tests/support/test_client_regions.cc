@@ -41,6 +41,7 @@ Answer publish(const Json& command, Holdings& holdings) {
   options.linger = std::chrono::milliseconds(command.value("linger_ms", 0));
   options.charging = static_cast<Charging>(command.value("charging", 0));
   options.content.fill(static_cast<unsigned char>(command.value("content", 0)));
+  options.sealed = command.value("sealed", false);
   if (command.contains("import")) return publish_alias(command, options, holdings);
   auto version = holdings.slices.at(command.at("slice"))
                      .publish(text_of(command.at("region")), bytes_in(command, "offset"),
@@ -161,7 +162,11 @@ Answer generation(const Json& command, Holdings& holdings) {
 // As a kernel would, not through the driver: on the simulated one device memory is the process's.
 Answer store(const Json& command, Holdings& holdings) {
   std::signal(SIGSEGV, SIG_DFL);  // and not a sanitizer's report
-  *reinterpret_cast<volatile char*>(holdings.imports.at(command.value("import", "i")).address()) = 1;
+  const auto address =
+      command.contains("slice")
+          ? holdings.slices.at(command.at("slice")).base() + bytes_in(command, "offset").count
+          : holdings.imports.at(command.value("import", "i")).address();
+  *reinterpret_cast<volatile char*>(address) = 1;
   return {};
 }
 

@@ -3,17 +3,20 @@
 #include <algorithm>
 #include <functional>
 #include <iostream>
+#include <limits>
 #include <optional>
 #include <sstream>
 
 #include "client/cli/interrupt.h"
+#include "client/cli/lent_devices.h"
 #include "client/cli/listings.h"
 #include "client/cli/monitor.h"
+#include "client/cli/nearest_name.h"
 #include "client/cli/regions/saved_region.h"
 #include "client/cli/regions/staging.h"
 #include "client/cli/regions/transfer_bar.h"
-#include "client/cli/run/lent_devices.h"
 #include "client/cli/table.h"
+#include "client/cli/tenant_names.h"
 #include "client/cli/time_text.h"
 #include "client/cli/views.h"
 #include "client/region_name.h"
@@ -41,6 +44,7 @@ PublishOptions terms_of(const PublicationOptions& options) {
   terms.life = options.life;
   terms.keep = options.keep;
   terms.linger = options.linger;
+  terms.sealed = options.seal;
   if (options.charge == "shared") terms.charging = Charging::kShared;
   if (options.sharing == "group") terms.sharing = Sharing::kGroup;
   if (options.sharing == "public") terms.sharing = Sharing::kPublic;
@@ -51,6 +55,19 @@ PublishOptions terms_of(const PublicationOptions& options) {
   return terms;
 }
 
+// They may come later, so that it is no error.
+void warn_of_unknown_readers(const std::filesystem::path& runtime_folder,
+                             const std::vector<std::string>& readers) {
+  const auto monitor = readers.empty() ? Error{} : Monitor::connect(runtime_folder);
+  if (!monitor) return;
+  for (const std::string& one : unknown_tenants(*monitor, readers)) {
+    const std::string near = nearest_name(one, {"private", "group", "public"}, 2);
+    std::cerr << "gpumem publish: --sharing: no tenant '" << printable(one) << "' is known now"
+              << (near.empty() ? ";" : "; did you mean '" + near + "'?")
+              << " words are private, group, public, or tenants' names\n";
+  }
+}
+
 Error publication_interrupted() { return {Code::kCancelled, "interrupted: nothing is published"}; }
 
 /// A source on its way into a region.
@@ -59,7 +76,7 @@ class Publication {
   Publication(const PublicationOptions& options, RegionSource& source) : options_(options), source_(source) {}
 
   Result<void> publish();
-  /// Keeps it until it is interrupted, its life is over, or the broker has ended the session.
+  /// Keeps it until it is interrupted, its life is over, or it ends in another way, which is an error.
   Result<void> hold();
 
  private:
@@ -219,6 +236,7 @@ Result<void> Publication::publish() {
     return Error{Code::kInvalidArgument, "--linger is of a region that is kept: give --keep, too"};
   PublishOptions terms = terms_of(options_);
   if (auto right = client::check_publication(options_.name, terms); !right) return right;
+  warn_of_unknown_readers(options_.runtime_folder, terms.readers);
   if (auto opened = source_.open(); !opened) return opened;
   terms.layout = {source_.layout()};
   terms.digest = source_.digest();
@@ -241,8 +259,12 @@ std::string Publication::held_text() const {
     return "; kept until this program is interrupted" +
            (is_endless ? std::string() : " or " + span_text(options_.life) + " are over");
   }
-  if (options_.linger == options_.linger.zero()) return "; kept until it is removed (gpumem regions rm)";
-  return "; kept for " + span_text(options_.linger) + " after the last process has left it";
+  const bool has_life = options_.life != options_.life.zero();
+  const std::string life = has_life ? "; kept for " + span_text(options_.life) : "";
+  if (options_.linger == options_.linger.zero())
+    return has_life ? life : "; kept until it is removed (gpumem regions rm)";
+  return (has_life ? life + ", or " : "; kept for ") + span_text(options_.linger) +
+         " after the last process has left it";
 }
 
 std::string Publication::arrays_text() const {
@@ -283,14 +305,30 @@ Result<void> Publication::end() {
   return removed || removed.error().code == Code::kNotFound ? Result<void>() : removed;
 }
 
-// A broker that is gone may come back: the session goes on then.
+// A broker that is gone may come back: the session goes on then. The region may end first: somebody removes
+// it, or the broker comes back without its memory.
 Result<void> Publication::hold() {
+  GenerationOptions for_ever{
+      .after = std::numeric_limits<std::uint64_t>::max(), .wait = {}, .stop = interrupt_.token()};
   for (;;) {
     const auto now = Clock::now();
     if (now >= end_) return end();
-    if (!interrupt_.wait(std::min<std::chrono::duration<double>>(kLook, end_ - now))) return end();
-    auto known = session_->ping();
-    if (!known && known.error().code != Code::kUnavailable) return known;
+    for_ever.wait =
+        std::chrono::ceil<std::chrono::milliseconds>(std::min<Clock::duration>(kLook, end_ - now));
+    const auto known = copy_ ? copy_->generation(for_ever) : slice_->generation(version_, for_ever);
+    if (interrupt_.happened()) return end();
+    if (known || known.error().code == Code::kDeadlineExceeded) continue;
+    if (known.error().code == Code::kUnavailable) {
+      if (!interrupt_.wait(kLook)) return end();
+    } else if (known.error().code != Code::kNotFound) {
+      return known.error();
+    } else if (end_ - Clock::now() < kLook) {  // its time is over at the broker, where it began earlier
+      return end();
+    } else {
+      return Error{Code::kNotFound, "region '" + options_.name + "', version " + std::to_string(version_) +
+                                        ", has ended: it was removed, or the broker was started without its "
+                                        "memory. This program gives the memory back"};
+    }
   }
 }
 

@@ -136,7 +136,7 @@ std::vector<ProcessAccount> AccountFolder::read() const {
 
 std::string account_text(std::vector<ProcessAccount> accounts) {
   const auto without = std::erase_if(accounts, [](const ProcessAccount& one) { return !one.is_kept; });
-  if (accounts.empty() && without == 0) return "no process of the command used the GPU through gpumem";
+  if (accounts.empty() && without == 0) return "no process of the command used the drop-in driver";
   std::string missing =
       "no room for the account of " + std::to_string(without) + (without == 1 ? " process" : " processes");
   if (accounts.empty()) return missing;

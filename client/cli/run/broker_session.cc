@@ -18,7 +18,7 @@ Result<std::unique_ptr<BrokerSession>> BrokerSession::open(const std::filesystem
                                                            const std::string& label) {
   const std::filesystem::path socket = runtime_folder / kApiSocketName;
   if (auto there = probe(socket); !there) return there.error();
-  return begin(std::unique_ptr<BrokerSession>(new BrokerSession(socket, make_channel(socket))), label);
+  return begin(std::unique_ptr<BrokerSession>(new BrokerSession(socket, broker_channel(socket))), label);
 }
 
 Result<std::unique_ptr<BrokerSession>> BrokerSession::open_over(UniqueFd connection,

@@ -2,11 +2,23 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <memory>
 #include <string_view>
 
 #include "base/duration.h"
 
 namespace gpumem::cli {
+namespace {
+
+class UsageWithCommand : public CLI::Formatter {
+ public:
+  std::string make_usage(const CLI::App* app, std::string name) const override {
+    std::string text = CLI::Formatter::make_usage(app, std::move(name));
+    return text.insert(text.find_last_not_of('\n') + 1, " [[--] COMMAND...]");
+  }
+};
+
+}  // namespace
 
 // CLI11 gives the words behind a `--` back to the command above, so it is not shown them.
 SplitLine split_line(int argc, char** argv) {
@@ -21,6 +33,7 @@ SplitLine split_line(int argc, char** argv) {
 
 void take_command(CLI::App& command, std::string& runtime_dir) {
   command.prefix_command();
+  command.formatter(std::make_shared<UsageWithCommand>());
   command.fallthrough(false);  // options behind the command's first word are its own
   command.add_option("--runtime-dir", runtime_dir, "Folder of the broker's sockets [/run/gpumemd]")
       ->type_name("DIR");

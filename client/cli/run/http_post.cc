@@ -7,6 +7,7 @@
 #include <boost/beast/core/tcp_stream.hpp>
 #include <boost/beast/http.hpp>
 #include <boost/none.hpp>
+#include <charconv>
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -125,7 +126,12 @@ Result<HttpUrl> parse_url(const std::string& url) {
   if (parsed.host.starts_with('[') && parsed.host.ends_with(']'))
     parsed.host = parsed.host.substr(1, parsed.host.size() - 2);
   const bool has_control = url.find_first_of(" \t\r\n") != std::string::npos;
-  if (parsed.host.empty() || parsed.port.empty() || has_control) return wrong;
+  if (parsed.host.empty() || parsed.host.find_first_of("[]") != std::string::npos || has_control)
+    return wrong;
+  std::uint16_t port = 0;
+  const char* const end = parsed.port.data() + parsed.port.size();
+  const auto read = std::from_chars(parsed.port.data(), end, port);
+  if (read.ec != std::errc() || read.ptr != end || port == 0) return wrong;
   return parsed;
 }
 

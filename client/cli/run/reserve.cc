@@ -5,10 +5,10 @@
 #include <cstdlib>
 #include <optional>
 
+#include "client/cli/lent_devices.h"
 #include "client/cli/monitor.h"
 #include "client/cli/run/await_answer.h"
 #include "client/cli/run/command.h"
-#include "client/cli/run/lent_devices.h"
 #include "client/cli/run/reservation.h"
 #include "client/cli/run/room.h"
 #include "client/cli/run/session_handover.h"

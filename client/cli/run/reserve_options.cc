@@ -32,7 +32,7 @@ void add_wait(CLI::App& reserve, ReserveOptions& options) {
             if (!read) throw CLI::ValidationError("--wait", read.error().message);
             options.wait = *read;
           },
-          "Wait for room, so long at most [until there is some]")
+          "Wait for room, so long at most: 500ms, 90s, 10m; a number is seconds [until there is some]")
       ->expected(0, 1)
       ->type_name("[TIME]");
 }

@@ -1,11 +1,13 @@
 #include "client/cli/run/run.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <iostream>
+#include <optional>
 
+#include "client/cli/lent_devices.h"
 #include "client/cli/run/account.h"
 #include "client/cli/run/await_answer.h"
-#include "client/cli/run/lent_devices.h"
 #include "client/cli/run/place.h"
 #include "client/cli/run/shim_folder.h"
 #include "client/runtime_folder.h"
@@ -19,6 +21,7 @@ constexpr const char* kWho = "gpumem run";
 // What a program with the drop-in driver needs, looked at before it starts.
 struct Ground {
   v1::GetStatusResponse lent;  // UUIDs alone
+  std::vector<DeviceUsage> usage;
   std::filesystem::path driver_folder;
   std::filesystem::path shim_folder;
 };
@@ -33,7 +36,7 @@ Result<Ground> find_ground(const RunOptions& options) {
   if (!usage) return usage.error();
   v1::GetStatusResponse lent;
   for (const DeviceUsage& device : *usage) lent.add_devices()->set_uuid(device.device);
-  return Ground{lent, client::driver_folder(session->driver_folder()), *shim};
+  return Ground{lent, *usage, client::driver_folder(session->driver_folder()), *shim};
 }
 
 Result<void> choose_device(const Ground& ground, RunOptions& options) {
@@ -57,10 +60,39 @@ Result<Place> find_place(const Ground& ground, const RunOptions& options, const 
                         progress);
 }
 
-// Of `gpumem run` inside another one, or of a limit that the environment sets: the smaller one holds.
-void heed_outer_limit(ShimSettings& settings, Progress& progress) {
+// What GPUMEM_LIMIT says, if anything.
+Result<std::optional<Bytes>> outer_limit() {
   const char* text = std::getenv("GPUMEM_LIMIT");
-  const auto outer = parse_bytes(text == nullptr ? "" : text);
+  if (text == nullptr || *text == '\0') return std::optional<Bytes>();
+  const auto limit = parse_bytes(text);
+  if (!limit) return limit.error().in("GPUMEM_LIMIT");
+  return std::optional(*limit);
+}
+
+// What would have each process of the command fail at its first call.
+Result<void> check_limit(const ShimSettings& settings, const Result<std::optional<Bytes>>& outer) {
+  constexpr Bytes kLeast = mebibytes(2);  // as devices allocate
+  if (!settings.limit && !outer) return outer.error();
+  const char* const whose = settings.limit ? "--limit" : "GPUMEM_LIMIT";
+  const std::optional<Bytes> limit = settings.limit ? settings.limit : *outer;
+  if (!limit || *limit >= kLeast) return {};
+  return Error{Code::kInvalidArgument, std::string(whose) + ": " + to_string(*limit) + " is less than " +
+                                           to_string(kLeast) + ", the least that can be borrowed"};
+}
+
+// Of the device that is chosen, else of the one that has the most.
+void tell_of_tenants_limit(const Ground& ground, const ShimSettings& settings, Progress& progress) {
+  Bytes most;
+  for (const DeviceUsage& one : ground.usage) {
+    if (settings.device.empty() || settings.device == one.device) most = std::max(most, one.limit);
+  }
+  if (!settings.limit || *settings.limit <= most) return;
+  progress.say("--limit " + to_string(*settings.limit) + ": the limit is " + to_string(most) +
+               ", which is all that the tenant may have");
+}
+
+// Of `gpumem run` inside another one, or of a limit that the environment sets: the smaller one holds.
+void heed_outer_limit(const std::optional<Bytes>& outer, ShimSettings& settings, Progress& progress) {
   if (!settings.limit || !outer || outer->is_zero() || *outer >= *settings.limit) return;
   progress.say("--limit " + to_string(*settings.limit) +
                " is more than GPUMEM_LIMIT allows: " + to_string(*outer) + " hold");
@@ -128,7 +160,10 @@ int run_program(RunOptions options) {
     const char* shell = std::getenv("SHELL");
     options.words = {shell != nullptr && *shell != '\0' ? shell : "/bin/sh"};
   }
-  heed_outer_limit(options.settings, progress);
+  const auto outer = outer_limit();
+  if (auto possible = check_limit(options.settings, outer); !possible)
+    return refuse(progress, possible.error());
+  heed_outer_limit(outer ? *outer : std::nullopt, options.settings, progress);
   AnswerInTime<Ground> asked([options] { return find_ground(options); }, signals);
   const Result<Ground>& ground = asked.answer();
   if (!ground) {
@@ -137,6 +172,7 @@ int run_program(RunOptions options) {
     return status;
   }
   if (auto chosen = choose_device(*ground, options); !chosen) return refuse(progress, chosen.error());
+  tell_of_tenants_limit(*ground, options.settings, progress);
   const auto place = find_place(*ground, options, signals, progress);
   if (!place) return refuse(progress, place.error());
   if (place->signal) die_by(*place->signal);

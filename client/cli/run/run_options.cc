@@ -31,11 +31,12 @@ void add_run_command(CLI::App& app, const std::string& runtime_dir, const SplitL
   run->add_option("--device", arguments->options.device,
                   "Only this device: UUID, or its place in `gpumem status`")
       ->type_name("DEVICE");
-  add_span(*run, "--wait", settings.wait, "Wait so long for memory: with --limit before it starts, too");
+  add_span(
+      *run, "--wait", settings.wait,
+      "Wait so long for memory, 500ms, 90s, 10m (a number is seconds): with --limit before it starts, too");
   add_name(*run, settings.name);
   run->add_flag("--optional", settings.optional, "Without a broker, run the command as it is");
-  run->add_flag("--show-device", settings.show_device,
-                "Show it the device's memory, not the limit, as total");
+  run->add_flag("--show-device", settings.show_device, "NVML shows it the device, not the limit");
   run->add_flag("--no-framework-settings", arguments->plain_frameworks,
                 "Leave the variables of TensorFlow, JAX and CUDA alone");
   run->add_flag("--preload", settings.preload, "Load the drop-in driver by LD_PRELOAD, not LD_LIBRARY_PATH");

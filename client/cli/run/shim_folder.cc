@@ -6,18 +6,31 @@
 
 namespace gpumem::cli {
 
+namespace {
+
+bool has_shim(const std::filesystem::path& folder) {
+  return ::access((folder / kShimLibrary).c_str(), R_OK) == 0;
+}
+
+/// Beside this program: where it is installed, else in its build tree. The former if there is neither.
+std::filesystem::path folder_beside(const std::filesystem::path& program) {
+  const auto seen_from_here = [&](const char* path) {
+    return (program.parent_path() / path).lexically_normal();
+  };
+  const auto installed = seen_from_here("../lib/gpumem/shim");
+  const auto built = seen_from_here("../shim/lib");
+  return !has_shim(installed) && has_shim(built) ? built : installed;
+}
+
+}  // namespace
+
 Result<std::filesystem::path> shim_folder() {
   std::error_code failed;
   const char* named = ::secure_getenv("GPUMEM_SHIM_FOLDER");
   const bool is_named = named != nullptr && *named != '\0';
-  std::filesystem::path folder;
-  if (is_named) {
-    folder = std::filesystem::absolute(named, failed);
-  } else {
-    const auto program = std::filesystem::read_symlink("/proc/self/exe", failed);
-    folder = (program.parent_path() / "../lib/gpumem/shim").lexically_normal();
-  }
-  if (!failed && ::access((folder / kShimLibrary).c_str(), R_OK) == 0) return folder;
+  const auto folder = is_named ? std::filesystem::absolute(named, failed)
+                               : folder_beside(std::filesystem::read_symlink("/proc/self/exe", failed));
+  if (!failed && has_shim(folder)) return folder;
   return Error{
       Code::kNotFound,
       "there is no drop-in driver at " + (folder / kShimLibrary).string() +

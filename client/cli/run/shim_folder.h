@@ -8,8 +8,9 @@ namespace gpumem::cli {
 inline constexpr const char* kShimLibrary = "libcuda.so.1";
 inline constexpr const char* kShimNvml = "libnvidia-ml.so.1";
 
-/// The folder of the drop-in driver: what GPUMEM_SHIM_FOLDER names, else `../lib/gpumem/shim`, seen from the
-/// folder of this program. An absolute path. Errors  kNotFound: there is no drop-in driver.
+/// The folder of the drop-in driver: what GPUMEM_SHIM_FOLDER names, else, seen from the folder of this
+/// program, `../lib/gpumem/shim`, or `../shim/lib` of a build tree. An absolute path. Errors  kNotFound:
+/// there is no drop-in driver.
 Result<std::filesystem::path> shim_folder();
 
 }  // namespace gpumem::cli

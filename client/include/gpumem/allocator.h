@@ -102,6 +102,7 @@ class Allocator {
   ///         closed, but a graph is being captured, so memory that work may still use stays mapped.
   Result<void> close();
 
+  /// As gpumem_allocator_limit: without a limit of its own, what the device can lend, not the tenant's limit.
   Bytes limit() const { return {handle_ ? gpumem_allocator_limit(handle_.get()) : 0}; }
   Bytes granularity() const { return {handle_ ? gpumem_allocator_granularity(handle_.get()) : 0}; }
   /// UUID and this process's ordinal of the device.

@@ -97,8 +97,12 @@ struct PublishOptions {
   /// All regions of an extent have the same.
   Charging charging = Charging::kPublisher;
   /// A hash of all of its bytes, as SHA-256: who publishes the same finds it (Session::map_content). With one
-  /// the content cannot be committed. All zeros: none.
+  /// the region is sealed. All zeros: none.
   std::array<unsigned char, 32> content{};
+  /// Nobody writes to the region from now on. It is mapped for reading alone, and not committed. The extents
+  /// that it lies in are readable only in the publisher, too, with whatever else they hold, until they are
+  /// given back.
+  bool sealed = false;
 };
 
 /// By what a region of the session's own tenant is found.

@@ -29,10 +29,28 @@ Result<std::uint64_t> published(const PublishOptions& options, Call&& call) {
   given.linger_ms = options.linger.count();
   given.charging = static_cast<gpumem_charging>(options.charging);
   std::copy(options.content.begin(), options.content.end(), given.content);
+  given.sealed = options.sealed;
   std::uint64_t version = 0;
   const gpumem_status status = call(&given, &version);
   if (status != GPUMEM_OK) return last_error(status);
   return version;
+}
+
+/// The generation that `call(options, generation)` stores.
+template <class Call>
+Result<std::uint64_t> generation(const GenerationOptions& options, Call&& call) {
+  gpumem_generation_options given = GPUMEM_GENERATION_OPTIONS_INIT;
+  given.after = options.after;
+  given.wait_ms = options.wait.count();
+#ifdef __cpp_lib_jthread
+  const Canceller canceller(options.stop);
+  if (canceller.status() != GPUMEM_OK) return last_error(canceller.status());
+  given.canceller = canceller.get();
+#endif
+  std::uint64_t generation = 0;
+  const gpumem_status status = call(&given, &generation);
+  if (status != GPUMEM_OK) return last_error(status);
+  return generation;
 }
 
 }  // namespace detail
@@ -92,18 +110,9 @@ class Region : public Import {
   /// generation after `options.after`. Errors  kDeadlineExceeded (waited in vain), kCancelled, kNotFound (the
   ///         region has ended), kResourceExhausted (this session waits for 64), others as commit.
   Result<std::uint64_t> generation(const GenerationOptions& options = {}) const {
-    gpumem_generation_options given = GPUMEM_GENERATION_OPTIONS_INIT;
-    given.after = options.after;
-    given.wait_ms = options.wait.count();
-#ifdef __cpp_lib_jthread
-    const detail::Canceller canceller(options.stop);
-    if (canceller.status() != GPUMEM_OK) return detail::last_error(canceller.status());
-    given.canceller = canceller.get();
-#endif
-    std::uint64_t generation = 0;
-    const gpumem_status status = gpumem_import_generation(c_handle(), &given, &generation);
-    if (status != GPUMEM_OK) return detail::last_error(status);
-    return generation;
+    return detail::generation(options, [this](const gpumem_generation_options* given, std::uint64_t* stored) {
+      return gpumem_import_generation(c_handle(), given, stored);
+    });
   }
   /// Of the layout, as the publisher says.
   std::array<unsigned char, 32> digest() const {

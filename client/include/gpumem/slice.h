@@ -71,6 +71,12 @@ class Slice {
 
   /// As Region::commit, of a region that this slice has published. `version`  publish() has returned it.
   Result<std::uint64_t> commit(std::uint64_t version);
+  /// As Region::generation, of a region that this slice has published.
+  Result<std::uint64_t> generation(std::uint64_t version, const GenerationOptions& options = {}) const {
+    return detail::generation(options, [&](const gpumem_generation_options* given, std::uint64_t* stored) {
+      return gpumem_slice_generation(handle_.get(), version, given, stored);
+    });
+  }
 
   /// The first address; never changes. A CUdeviceptr in value.
   std::uint64_t base() const { return gpumem_slice_base(handle_.get()); }

@@ -13,6 +13,10 @@ constinit RealCall<decltype(::cuDevicePrimaryCtxRelease_v2)> real_release("cuDev
 constinit RealCall<decltype(::cuDevicePrimaryCtxReset_v2)> real_reset("cuDevicePrimaryCtxReset_v2");
 constinit RealCall<decltype(::cuCtxEnablePeerAccess)> real_enable_peer("cuCtxEnablePeerAccess");
 constinit RealCall<decltype(::cuDevicePrimaryCtxRetain)> real_retain("cuDevicePrimaryCtxRetain");
+#if CUDA_VERSION >= 12040
+constinit RealCall<decltype(::cuGreenCtxDestroy)> real_destroy_green("cuGreenCtxDestroy");
+constinit RealCall<decltype(::cuCtxFromGreenCtx)> real_from_green("cuCtxFromGreenCtx");
+#endif
 
 /// Their work has ended with the context.
 void end(CUcontext context, const std::vector<Block>& blocks) {
@@ -72,6 +76,23 @@ CUresult calls::cuDevicePrimaryCtxReset_v2(CUdevice dev) {
   return end_primary(dev, [dev] { return real_reset(dev); });
 }
 CUresult calls::cuDevicePrimaryCtxReset(CUdevice dev) { return calls::cuDevicePrimaryCtxReset_v2(dev); }
+
+#if CUDA_VERSION >= 12040
+// A green context is the primary one with less of the device, and retains it: what was allocated there is the
+// primary context's, and stays until that ends.
+CUresult calls::cuGreenCtxDestroy(CUgreenCtx hCtx) {
+  CUcontext green = nullptr;
+  CUdevice device = -1;
+  const bool is_known =
+      real_from_green(&green, hCtx) == CUDA_SUCCESS && device_of(green, &device) == CUDA_SUCCESS;
+  if (!is_known) return real_destroy_green(hCtx);
+  if (CUcontext const primary = primary_of(device); primary != nullptr) {
+    Process::current().blocks().move(green, primary);
+    Process::current().outside().move(green, primary);
+  }
+  return end_primary(device, [hCtx] { return real_destroy_green(hCtx); });
+}
+#endif
 
 // The driver's own call reaches what cuMemAlloc gives; borrowed memory has each device's access of its own.
 CUresult calls::cuCtxEnablePeerAccess(CUcontext peerContext, unsigned int Flags) {

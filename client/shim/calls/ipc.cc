@@ -25,14 +25,13 @@ Imports::Bytes64 bytes_of(const CUipcMemHandle& handle) {
 }
 
 CUresult name_block(const Block& block, CUipcMemHandle* out) {
+  Process& process = Process::current();
   const Slices* const of = block.memory->slices_of(block.at);
-  if (of == nullptr || of->is_lost()) {
-    get_failures.tell(
-        "cuIpcGetMemHandle: the session that the block was borrowed in was lost; blocks of now can be passed "
-        "on");
-    return CUDA_ERROR_INVALID_VALUE;
-  }
-  const auto handle = Process::current().exports().handle_of(block);
+  const auto handle = ask_while_away(process.patience(), [&]() -> Result<Exports::Bytes64> {
+    if (of != nullptr && !of->is_lost()) return process.exports().handle_of(block);
+    return Error{Code::kFailedPrecondition,
+                 "the session that the block was borrowed in was lost; blocks of now can be passed on"};
+  });
   if (!handle) {
     get_failures.tell("cuIpcGetMemHandle: " + handle.error().message);
     return CUDA_ERROR_INVALID_VALUE;
@@ -46,7 +45,7 @@ CUresult open_block(CUdeviceptr* out, const CUipcMemHandle& handle, unsigned fla
   const Imports::Bytes64 bytes = bytes_of(handle);
   if (process.exports().is_own(bytes)) return CUDA_ERROR_INVALID_CONTEXT;  // as the driver has it
   process.imports().allow(CurrentContext::get().device);
-  const auto opened = process.imports().open(process.session(), bytes);
+  const auto opened = process.imports().open(process.session(), bytes, process.patience());
   if (opened) {
     *out = *opened;
     return CUDA_SUCCESS;

@@ -1,5 +1,6 @@
 // Virtual memory management: the memory of cuMemCreate is borrowed. Reservations and access are the driver's
-// own.
+// own. A block is mapped in such a way underneath, but not by the program: as of the driver's own blocks, it
+// may not be unmapped, opened to others or have a handle.
 #include "client/shim/calls.h"
 #include "client/shim/calls/guarded.h"
 #include "client/shim/memory/process.h"
@@ -11,13 +12,24 @@ namespace {
 constinit RealCall<decltype(::cuMemCreate)> real_create("cuMemCreate");
 constinit RealCall<decltype(::cuMemRelease)> real_release_handle("cuMemRelease");
 constinit RealCall<decltype(::cuMemMap)> real_map_handle("cuMemMap");
+constinit RealCall<decltype(::cuMemSetAccess)> real_set_access("cuMemSetAccess");
+constinit RealCall<decltype(::cuMemAddressFree)> real_free_address("cuMemAddressFree");
 constinit RealCall<decltype(::cuMemRetainAllocationHandle)> real_retain_handle("cuMemRetainAllocationHandle");
 constinit RealCall<decltype(::cuMemGetAllocationPropertiesFromHandle)> real_properties(
     "cuMemGetAllocationPropertiesFromHandle");
 constinit RealCall<decltype(::cuMemExportToShareableHandle)> real_export_handle(
     "cuMemExportToShareableHandle");
+constinit RealCall<decltype(::cuMemImportFromShareableHandle)> real_import_handle(
+    "cuMemImportFromShareableHandle");
 constinit RealCall<decltype(::cuMemGetAllocationGranularity)> real_granularity(
     "cuMemGetAllocationGranularity");
+
+/// As guarded(), for calls that are refused for blocks.
+template <class Call>
+CUresult unless_of_a_block(CUdeviceptr address, const Call& call) {
+  return guarded(
+      [&] { return Process::current().is_of_a_block(address) ? CUDA_ERROR_INVALID_VALUE : call(); });
+}
 
 constexpr unsigned kFabric = 8;  // CU_MEM_HANDLE_TYPE_FABRIC, of CUDA 12.3
 
@@ -79,22 +91,28 @@ CUresult calls::cuMemRelease(CUmemGenericAllocationHandle handle) {
 
 CUresult calls::cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
                          unsigned long long flags) {
-  return guarded([&] {
+  return unless_of_a_block(ptr, [&] {
     const auto ours = Process::current().handles().map(ptr, {size}, {offset}, handle, flags);
     return ours ? *ours : real_map_handle(ptr, size, offset, handle, flags);
   });
 }
 
 CUresult calls::cuMemUnmap(CUdeviceptr ptr, size_t size) {
-  return guarded([&] { return Process::current().handles().unmap(ptr, {size}); });
+  return unless_of_a_block(ptr, [&] { return Process::current().handles().unmap(ptr, {size}); });
 }
 
-// Memory of cuMemAlloc has no handle that the program may have, although it is mapped underneath.
+CUresult calls::cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc* desc, size_t count) {
+  return unless_of_a_block(ptr, [&] { return real_set_access(ptr, size, desc, count); });
+}
+
+CUresult calls::cuMemAddressFree(CUdeviceptr ptr, size_t size) {
+  return unless_of_a_block(ptr, [&] { return real_free_address(ptr, size); });
+}
+
 CUresult calls::cuMemRetainAllocationHandle(CUmemGenericAllocationHandle* handle, void* addr) {
-  return guarded([&] {
+  const auto address = reinterpret_cast<CUdeviceptr>(addr);
+  return unless_of_a_block(address, [&] {
     Process& process = Process::current();
-    const auto address = reinterpret_cast<CUdeviceptr>(addr);
-    if (process.memory_at(address) != nullptr) return CUDA_ERROR_INVALID_VALUE;
     if (handle == nullptr) return real_retain_handle(handle, addr);
     if (const auto ours = process.handles().retain(address, handle)) return *ours;
     const CUresult retained = real_retain_handle(handle, addr);
@@ -118,6 +136,17 @@ CUresult calls::cuMemExportToShareableHandle(void* shareableHandle, CUmemGeneric
                           ? Process::current().handles().export_to(shareableHandle, handle, handleType, flags)
                           : std::nullopt;
     return ours ? *ours : real_export_handle(shareableHandle, handle, handleType, flags);
+  });
+}
+
+// What this process exported stays charged while it uses it by an import.
+CUresult calls::cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* handle, void* osHandle,
+                                               CUmemAllocationHandleType shHandleType) {
+  return guarded([&] {
+    const bool is_file = handle != nullptr && shHandleType == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    const int fd = is_file ? static_cast<int>(reinterpret_cast<std::intptr_t>(osHandle)) : -1;
+    const auto ours = is_file ? Process::current().handles().import(fd, handle) : std::nullopt;
+    return ours ? *ours : real_import_handle(handle, osHandle, shHandleType);
   });
 }
 

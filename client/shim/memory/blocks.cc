@@ -41,4 +41,10 @@ std::vector<Block> Blocks::take_of(CUcontext context) {
   return taken;
 }
 
+void Blocks::move(CUcontext from, CUcontext to) {
+  const MutexLock lock(mutex_);
+  for (auto& [at, block] : blocks_)
+    if (block.context == from) block.context = to;
+}
+
 }  // namespace gpumem::shim

@@ -38,6 +38,8 @@ class Blocks {
   std::optional<Block> find(CUdeviceptr address) const;
   /// Removes the blocks that end with `context`.
   std::vector<Block> take_of(CUcontext context);
+  /// The blocks that end with `from` end with `to` instead.
+  void move(CUcontext from, CUcontext to);
 
  private:
   mutable Mutex mutex_;

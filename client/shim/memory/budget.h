@@ -7,40 +7,44 @@
 
 namespace gpumem::shim {
 
-/// What this process uses of one device, held against its limit. A request is charged before it is made, so
-/// two threads never pass the limit together.
+/// What this process uses of one device, held against its limit. A request is reserved before it is made, so
+/// two threads never pass the limit together. The account counts it once it is granted.
 /// Invariant  used() <= limit().
 /// Threads  any; no locks.
 class Budget {
  public:
-  /// `account`  is told of every change; outlives this.
+  /// `account`  is told of what is granted and freed; outlives this.
   Budget(Bytes limit, Account& account) : limit_(limit), account_(account) {}
 
-  /// False: it would pass the limit, and nothing has changed.
-  [[nodiscard]] bool charge(Bytes bytes) {
+  /// For granted() or unreserve() to follow. False: it would pass the limit, and nothing has changed.
+  [[nodiscard]] bool reserve(Bytes bytes) {
     std::uint64_t now = used_.load(std::memory_order_relaxed);
     do {
       if (bytes.count > limit_.count - now) return false;
     } while (!used_.compare_exchange_weak(now, now + bytes.count, std::memory_order_relaxed));
-    account_.used(bytes);
     return true;
   }
-  /// Charges as much of `bytes` as the limit allows; how much that is.
-  [[nodiscard]] Bytes charge_up_to(Bytes bytes) {
+  /// Reserves as much of `bytes` as the limit allows; how much that is.
+  [[nodiscard]] Bytes reserve_up_to(Bytes bytes) {
     std::uint64_t now = used_.load(std::memory_order_relaxed);
     Bytes part;
     do {
       part = std::min(bytes, Bytes{limit_.count - now});
     } while (!used_.compare_exchange_weak(now, now + part.count, std::memory_order_relaxed));
-    account_.used(part);
     return part;
   }
+  /// The process has what was reserved.
+  void granted(Bytes bytes) { account_.used(bytes); }
+  /// It was refused.
+  void unreserve(Bytes bytes) { used_.fetch_sub(bytes.count, std::memory_order_relaxed); }
+  /// What was granted is given up.
   void discharge(Bytes bytes) {
-    used_.fetch_sub(bytes.count, std::memory_order_relaxed);
+    unreserve(bytes);
     account_.freed(bytes);
   }
 
   Bytes limit() const { return limit_; }
+  /// What is reserved, too.
   Bytes used() const { return {used_.load(std::memory_order_relaxed)}; }
 
  private:

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <thread>
 
+#include "base/not_cancelled.h"
 #include "client/connection.h"
 #include "client/room.h"
 #include "client/shim/memory/context.h"
@@ -15,6 +16,7 @@ namespace {
 constexpr Bytes kAlignment{512};
 constexpr int kMostRounds = 4;
 constexpr std::chrono::seconds kReturnPatience{1};
+constexpr std::chrono::milliseconds kLookAgain{5};
 
 AllocatorOptions options_of(const std::string& device, Bytes limit, const Settings& settings) {
   return {.device = device, .limit = limit, .label = settings.name, .wait = settings.wait};
@@ -24,11 +26,18 @@ Bytes takes(Bytes bytes) { return bytes.rounded_up(kAlignment).value_or(bytes); 
 
 /// What the broker's page says of the tenant on the slices' device.
 Result<DeviceFigures> tenant_of(const Slices& of) {
-  const auto index = of.connection().device_index(of.engine().device());
+  const auto index = of.connection().device_index(of.engine().properties().device);
   if (!index) return index.error();
   const auto figures = of.connection().broker_figures();
   if (!figures) return figures.error();
   return figures->devices.at(*index);
+}
+
+/// That the driver holds `all` for this process on the slices' device.
+Result<lane::Charge> charge_of(const Slices& of, Bytes all) {
+  const auto index = of.connection().device_index(of.engine().properties().device);
+  if (!index) return index.error();
+  return lane::Charge{*index, all.count};
 }
 
 /// Whether the tenant's limit has room for `more`. Above the limit it has none for nothing either.
@@ -86,7 +95,7 @@ DeviceMemory::DeviceMemory(std::unique_ptr<Slices> slices, std::shared_ptr<clien
       captures_(parts.captures),
       uuid_(uuid),
       account_(parts.account),
-      budget_(this->slices().engine().limit(), parts.account),
+      budget_(this->slices().engine().properties().limit, parts.account),
       waits_(parts.settings.wait) {}
 
 Slices* DeviceMemory::slices_of(CUdeviceptr address) const {
@@ -111,7 +120,7 @@ Result<void> DeviceMemory::replace(Slices& lost) {
   (void)lost.engine().trim_unused(limit());
   const auto connection = session_.usable();
   if (!connection) return connection.error();
-  const std::string& device = lost.engine().device();
+  const std::string& device = lost.engine().properties().device;
   const auto index = (*connection)->device_index(device);
   const auto most =
       index ? limit_of(**connection, *index, limit(), granularity()) : Result<Bytes>(index.error());
@@ -136,15 +145,16 @@ Bytes DeviceMemory::used() const {
 CUresult DeviceMemory::allocate(const char* call, Bytes bytes, CUstream stream, CUdeviceptr* at) {
   free_deferred();
   const Bytes size = takes(bytes);
-  if (!charge_budget(size)) return refuse_over_limit(call, bytes);
+  if (!reserve_in_budget(size)) return refuse_over_limit(call, bytes);
   auto found = ask_patiently(bytes, [&](const Slices& from, std::chrono::milliseconds wait) {
-    return from.engine().allocate(size, stream, {}, wait);
+    return from.engine().allocate(size, stream, {}, {.wait = wait});
   });
   if (found) {
+    budget_.granted(size);
     *at = *found;
     return CUDA_SUCCESS;
   }
-  budget_.discharge(size);
+  budget_.unreserve(size);
   return refuse(call, bytes, found.error());
 }
 
@@ -216,10 +226,10 @@ CUresult DeviceMemory::allow(int ordinal) {
   return CUDA_ERROR_INVALID_DEVICE;
 }
 
-bool DeviceMemory::charge_budget(Bytes bytes) {
-  if (budget_.charge(bytes)) return true;
+bool DeviceMemory::reserve_in_budget(Bytes bytes) {
+  if (budget_.reserve(bytes)) return true;
   trim_driver();
-  return budget_.charge(bytes);
+  return budget_.reserve(bytes);
 }
 
 // What other threads free and take meanwhile may need further rounds.
@@ -232,14 +242,19 @@ bool DeviceMemory::take_room(Bytes bytes) {
   return false;
 }
 
-CUresult DeviceMemory::charge(const char* call, Bytes bytes) {
-  if (!charge_budget(bytes)) return refuse_over_limit(call, bytes);
+CUresult DeviceMemory::reserve(const char* call, Bytes bytes) {
+  if (!reserve_in_budget(bytes)) return refuse_over_limit(call, bytes);
   if (take_room(bytes)) return CUDA_SUCCESS;
-  budget_.discharge(bytes);
+  budget_.unreserve(bytes);
   return refuse(call, bytes,
                 GrowError({Code::kResourceExhausted,
                            to_string(room_->taken()) + " of this process's limit of " + to_string(limit()) +
                                " are held, and what is free of them lies scattered"}));
+}
+
+void DeviceMemory::unreserve(Bytes bytes) {
+  room_->give_back(bytes);
+  budget_.unreserve(bytes);
 }
 
 void DeviceMemory::discharge(Bytes bytes) {
@@ -248,8 +263,11 @@ void DeviceMemory::discharge(Bytes bytes) {
 }
 
 // Idle memory, of which `idle` are enough, counts for the tenant, too: it goes back before `ask` is refused.
-template <class Ask>
-CUresult DeviceMemory::ask_tenant(const char* call, Bytes bytes, Bytes idle, const Ask& ask) {
+// `ask_last` may wait for what others hold.
+template <class Ask, class AskLast>
+CUresult DeviceMemory::ask_tenant(const char* call, Bytes bytes, Bytes idle, const Ask& ask,
+                                  const AskLast& ask_last) {
+  const NotCancelled whole;
   for (;;) {
     Slices& asked = slices();
     Result<void> granted = ask(asked);
@@ -263,6 +281,7 @@ CUresult DeviceMemory::ask_tenant(const char* call, Bytes bytes, Bytes idle, con
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
         granted = ask(asked);
       }
+      if (!granted) granted = ask_last(asked);
     }
     if (granted) return CUDA_SUCCESS;
     if (!is_replaced(asked))
@@ -270,21 +289,45 @@ CUresult DeviceMemory::ask_tenant(const char* call, Bytes bytes, Bytes idle, con
   }
 }
 
+// The broker keeps no queue for what is declared: who waits looks whether others have given something back.
+Result<void> DeviceMemory::declare_patiently(Slices& to, Bytes bytes) {
+  auto declared = declare_more(to, bytes);
+  const auto may_make_room = [&](const Error& refused) {
+    const auto tenant = tenant_of(to);
+    return refused.code == Code::kResourceExhausted && tenant && budget_.used() <= Bytes{tenant->limit};
+  };
+  const bool may_come_true = !declared && (is_away(declared.error()) || may_make_room(declared.error()));
+  const auto begun = WaitPolicy::Clock::now();
+  const auto wait = may_come_true ? waits_.wait_for(bytes, begun) : std::chrono::milliseconds::zero();
+  if (wait.count() == 0) return declared;
+  while (!declared && WaitPolicy::Clock::now() - begun < wait && !is_replaced(to)) {
+    std::this_thread::sleep_for(kLookAgain);
+    declared = declare_more(to, bytes);
+  }
+  note_wait(begun, bytes, declared.has_value());
+  return declared;
+}
+
 CUresult DeviceMemory::charge_outside(const char* call, Bytes bytes) {
-  const CUresult charged = charge(call, bytes);
-  if (charged != CUDA_SUCCESS) return charged;
-  const CUresult declared =
-      ask_tenant(call, bytes, bytes, [&](Slices& to) { return declare_more(to, bytes); });
-  if (declared != CUDA_SUCCESS) discharge(bytes);
+  const CUresult reserved = reserve(call, bytes);
+  if (reserved != CUDA_SUCCESS) return reserved;
+  const CUresult declared = ask_tenant(
+      call, bytes, bytes, [&](Slices& to) { return declare_more(to, bytes); },
+      [&](Slices& to) { return declare_patiently(to, bytes); });
+  if (declared == CUDA_SUCCESS)
+    granted(bytes);
+  else
+    unreserve(bytes);
   return declared;
 }
 
 CUresult DeviceMemory::check_context(const char* call, Bytes bytes) {
-  return ask_tenant(call, bytes, limit(), [&](const Slices& of) -> Result<void> {
+  const auto look = [&](const Slices& of) -> Result<void> {
     const auto tenant = tenant_of(of);
     // Where the figures are not to be had, the driver decides.
     return tenant && !leaves(*tenant, bytes) ? Result<void>(over_limit(*tenant)) : Result<void>();
-  });
+  };
+  return ask_tenant(call, bytes, limit(), look, look);
 }
 
 Result<void> DeviceMemory::declare_more(Slices& to, Bytes bytes) {
@@ -295,19 +338,27 @@ Result<void> DeviceMemory::declare_more(Slices& to, Bytes bytes) {
 }
 
 Bytes DeviceMemory::charge_outside_up_to(Bytes bytes) {
-  const Bytes charged = budget_.charge_up_to(bytes);
-  const Bytes held = room_->take({}, charged);
-  budget_.discharge(charged - held);
-  if (held.is_zero() || declare_more(slices(), held)) return held;
-  discharge(held);
+  const Bytes reserved = budget_.reserve_up_to(bytes);
+  const Bytes held = room_->take({}, reserved);
+  budget_.unreserve(reserved - held);
+  if (held.is_zero() || declare_more(slices(), held)) {
+    granted(held);
+    return held;
+  }
+  unreserve(held);
   return {};
 }
 
 void DeviceMemory::discharge_outside(Bytes bytes) {
   const MutexLock lock(declaring_);
   outside_ -= bytes;
-  const auto declared = declare(slices(), outside_);
-  if (!declared) messages_.tell("the broker was not told of freed memory: " + declared.error().message);
+  Slices& to = slices();
+  const auto declared = declare(to, outside_);
+  if (!declared && is_away(declared.error())) {
+    if (const auto charge = charge_of(to, outside_)) to.connection().lane().tell_later(*charge);
+  } else if (!declared) {
+    messages_.tell("the broker was not told of freed memory: " + declared.error().message);
+  }
   discharge(bytes);
 }
 
@@ -318,10 +369,9 @@ Result<void> DeviceMemory::declare(Slices& to, Bytes all) {
     if (!tenant) return tenant.error();
     if (!leaves(*tenant, all - outside_)) return over_limit(*tenant);
   }
-  client::Connection& connection = to.connection();
-  const auto index = connection.device_index(to.engine().device());
-  if (!index) return index.error();
-  auto told = connection.lane().call(lane::Charge{*index, all.count});
+  const auto charge = charge_of(to, all);
+  if (!charge) return charge.error();
+  auto told = to.connection().lane().call(*charge);
   if (!told) return told.error();
   return {};
 }
@@ -345,7 +395,8 @@ void DeviceMemory::note_wait(WaitPolicy::Clock::time_point begun, Bytes bytes, b
 }
 
 CUresult DeviceMemory::refuse(const char* call, Bytes bytes, const GrowError& why) {
-  const bool is_narrow = slices().engine().limit() < limit();  // what it cannot have is not there now
+  const bool is_narrow =
+      slices().engine().properties().limit < limit();  // what it cannot have is not there now
   if (why.code == Code::kInternal || (why.code == Code::kInvalidArgument && !is_narrow)) {
     failures_.tell(std::string(call) + ": " + why.message);
     return why.code == Code::kInternal ? CUDA_ERROR_UNKNOWN : CUDA_ERROR_INVALID_VALUE;

@@ -49,7 +49,7 @@ class DeviceMemory {
   /// Errors  kNotFound: the broker does not lend it; as Session::open_allocator.
   static Result<std::unique_ptr<DeviceMemory>> open(int ordinal, const Parts& parts);
 
-  int ordinal() const { return slices().engine().ordinal(); }
+  int ordinal() const { return slices().engine().properties().ordinal; }
   const Uuid& uuid() const { return uuid_; }
   /// Constant, whatever the tenant's limit becomes.
   Bytes limit() const { return budget_.limit(); }
@@ -82,8 +82,8 @@ class DeviceMemory {
   void trim(Bytes keep);
 
   /// Calls `ask` for `bytes`, first without waiting; if that is refused and waiting may help, as the settings
-  /// say. `ask` is given slices and how long it may wait, and answers a Result with a GrowError. It is called
-  /// again with other slices if its session turns out to be lost.
+  /// say: for memory, and for a broker. `ask` is given slices and how long it may wait, and answers a Result
+  /// with a GrowError. It is called again with other slices if its session turns out to be lost.
   template <class Ask>
   auto ask_patiently(Bytes bytes, const Ask& ask) {
     auto answer = ask_usable(ask, std::chrono::milliseconds::zero());
@@ -91,7 +91,11 @@ class DeviceMemory {
     const auto wait = wait_after(answer.error(), bytes);
     if (wait.count() == 0) return answer;
     const auto begun = WaitPolicy::Clock::now();
-    answer = ask_usable(ask, wait);
+    const auto end = begun + wait;
+    answer = ask_while_away(end, [&] {
+      const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - WaitPolicy::Clock::now());
+      return ask_usable(ask, std::max(left, std::chrono::milliseconds::zero()));
+    });
     note_wait(begun, bytes, answer.has_value());
     return answer;
   }
@@ -99,12 +103,17 @@ class DeviceMemory {
   CUresult refuse(const char* call, Bytes bytes, const GrowError& why);
   CUresult refuse_over_limit(const char* call, Bytes bytes);
 
-  /// Charges `bytes` that are held as they are, outside of the slice's blocks. Idle memory makes room for
-  /// them.   Errors  OUT_OF_MEMORY: the limit of the process would be passed.
-  CUresult charge(const char* call, Bytes bytes);
+  /// Reserves `bytes` of the limit that are held as they are, outside of the slice's blocks, for granted() or
+  /// unreserve() to follow. Idle memory makes room for them.
+  /// Errors  OUT_OF_MEMORY: the limit of the process would be passed.
+  CUresult reserve(const char* call, Bytes bytes);
+  void granted(Bytes bytes) { budget_.granted(bytes); }
+  void unreserve(Bytes bytes);
+  /// Gives up what was granted.
   void discharge(Bytes bytes);
   /// Charges memory that the driver itself is about to allocate, and tells the broker of it.
   /// Errors  OUT_OF_MEMORY: the limit of the process or of its tenant would be passed.
+  /// Blocks  while others of the tenant hold the memory.
   CUresult charge_outside(const char* call, Bytes bytes);
   /// The same for memory that the driver has taken already, as far as the limits allow; how much that is.
   Bytes charge_outside_up_to(Bytes bytes);
@@ -116,12 +125,12 @@ class DeviceMemory {
   /// What to do for idle memory of the driver's own to be given back. Once, before other calls.
   void set_trim(std::function<void()> trim) { trim_driver_ = std::move(trim); }
 
-  Bytes granularity() const { return slices().engine().granularity(); }
+  Bytes granularity() const { return slices().engine().properties().granularity; }
 
  private:
   DeviceMemory(std::unique_ptr<Slices> slices, std::shared_ptr<client::Room> room, Uuid uuid,
                const Parts& parts);
-  bool charge_budget(Bytes bytes);
+  bool reserve_in_budget(Bytes bytes);
   bool take_room(Bytes bytes);
   void trim_driver() {
     if (trim_driver_) trim_driver_();
@@ -140,9 +149,12 @@ class DeviceMemory {
   std::chrono::milliseconds wait_after(const GrowError& refused, Bytes bytes) const;
   CUresult free(const Block& block, CUstream stream);
   void note_wait(WaitPolicy::Clock::time_point begun, Bytes bytes, bool granted);
-  template <class Ask>
-  CUresult ask_tenant(const char* call, Bytes bytes, Bytes idle, const Ask& ask);
+  template <class Ask, class AskLast>
+  CUresult ask_tenant(const char* call, Bytes bytes, Bytes idle, const Ask& ask, const AskLast& ask_last);
   Result<void> declare_more(Slices& to, Bytes bytes);
+  /// As declare_more; if the tenant has no room and others may make some, or there is no broker just now,
+  /// waits as the settings say.
+  Result<void> declare_patiently(Slices& to, Bytes bytes);
   /// Tells the broker that the driver holds `all` for this process.
   Result<void> declare(Slices& to, Bytes all) GPUMEM_REQUIRES(declaring_);
   /// Frees what could not be freed while a graph was being captured.

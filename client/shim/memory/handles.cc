@@ -1,9 +1,11 @@
 #include "client/shim/memory/handles.h"
 
+#include <algorithm>
 #include <map>
 #include <vector>
 
 #include "client/loose_extents.h"
+#include "client/shim/memory/exported_file.h"
 #include "client/shim/real.h"
 
 namespace gpumem::shim {
@@ -41,11 +43,13 @@ struct Handles::Created {
   CUmemAllocationProp asked{};
   Bytes size;
   Extents extents;
+  ExportedFile exported;
   unsigned uses = 1;      ///< of the handle, by the program
   unsigned mappings = 0;  ///< of the memory
   bool is_over() const { return uses == 0 && mappings == 0; }
   Handle handle() const { return extents.front().memory.handle(); }
   void give_back() {
+    exported.forget();
     lender->give_back(std::move(extents));
     memory->discharge(size);
   }
@@ -74,6 +78,18 @@ struct Handles::State {
   std::unique_ptr<Created> take_if_over(const Created& one) {
     return one.is_over() ? std::move(created.extract(one.handle()).mapped()) : nullptr;
   }
+  /// Exports `one`, which the program may do often, as one open file if that can be kept.
+  CUresult export_as_file(Created& one, int* out) {
+    if (UniqueFd again = one.exported.is_kept() ? one.exported.another() : UniqueFd(); again.valid()) {
+      *out = again.release();
+      return CUDA_SUCCESS;
+    }
+    const CUresult exported = real_export(out, one.handle(), CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+    const auto kept =
+        std::ranges::count_if(created, [](const auto& each) { return each.second->exported.is_kept(); });
+    if (exported == CUDA_SUCCESS && static_cast<std::size_t>(kept) < kMostKept) one.exported.keep(*out);
+    return exported;
+  }
   /// Whether [at, end) holds each mapping wholly or not at all.
   bool is_cut_clean(CUdeviceptr at, CUdeviceptr end) const {
     const auto cuts = [this](CUdeviceptr address) {
@@ -91,8 +107,8 @@ Handles::~Handles() = default;
 
 CUresult Handles::create(DeviceMemory& memory, Bytes size, const CUmemAllocationProp& asked, Handle* out) {
   static constexpr const char* kCall = "cuMemCreate";
-  const CUresult charged = memory.charge(kCall, size);
-  if (charged != CUDA_SUCCESS) return charged;
+  const CUresult reserved = memory.reserve(kCall, size);
+  if (reserved != CUDA_SUCCESS) return reserved;
   client::LooseExtents* lender = nullptr;
   auto extents = memory.ask_patiently(size, [&](Slices& from, std::chrono::milliseconds wait) {
     using Borrowed = Result<Extents, GrowError>;
@@ -104,9 +120,10 @@ CUresult Handles::create(DeviceMemory& memory, Bytes size, const CUmemAllocation
     return lender->borrow(size, wait);
   });
   if (!extents) {
-    memory.discharge(size);
+    memory.unreserve(size);
     return memory.refuse(kCall, size, extents.error());
   }
+  memory.granted(size);
   auto created = std::make_unique<Created>();
   created->memory = &memory;
   created->lender = lender;
@@ -198,9 +215,9 @@ std::optional<CUresult> Handles::properties(Handle handle, CUmemAllocationProp* 
 }
 
 std::optional<CUresult> Handles::export_to(void* out, Handle handle, CUmemAllocationHandleType type,
-                                           unsigned long long flags) const {
+                                           unsigned long long flags) {
   const MutexLock lock(mutex_);
-  const Created* const known = state_->find(handle);
+  Created* const known = state_->find(handle);
   if (known == nullptr) return std::nullopt;
   if (type != known->asked.requestedHandleTypes) return CUDA_ERROR_INVALID_VALUE;
   if (known->extents.size() > 1) {
@@ -209,7 +226,19 @@ std::optional<CUresult> Handles::export_to(void* out, Handle handle, CUmemAlloca
                    " extents of the broker and cannot be exported as one");
     return CUDA_ERROR_NOT_SUPPORTED;
   }
-  return real_export(out, known->handle(), type, flags);
+  const bool is_file = type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR && flags == 0;
+  return is_file ? state_->export_as_file(*known, static_cast<int*>(out))
+                 : real_export(out, known->handle(), type, flags);
+}
+
+std::optional<CUresult> Handles::import(int fd, Handle* out) {
+  const MutexLock lock(mutex_);
+  const auto found = std::ranges::find_if(state_->created,
+                                          [fd](const auto& each) { return each.second->exported.is_of(fd); });
+  if (found == state_->created.end()) return std::nullopt;
+  ++found->second->uses;
+  *out = found->first;
+  return CUDA_SUCCESS;
 }
 
 }  // namespace gpumem::shim

@@ -44,7 +44,11 @@ class Handles {
   std::optional<CUresult> properties(Handle handle, CUmemAllocationProp* out) const;
   /// Errors  INVALID_VALUE: not asked for at creation; NOT_SUPPORTED: it is more than one extent.
   std::optional<CUresult> export_to(void* out, Handle handle, CUmemAllocationHandleType type,
-                                    unsigned long long flags) const;
+                                    unsigned long long flags);
+  /// The handle that was exported as `fd`, to be released once more. Of the first kMostKept that are exported
+  /// at a time.
+  std::optional<CUresult> import(int fd, Handle* out);
+  static constexpr std::size_t kMostKept = 256;  ///< descriptors
 
  private:
   struct Created;

@@ -50,10 +50,11 @@ std::optional<CUdeviceptr> Imports::reopen(const Bytes64& handle) {
   return known->second;
 }
 
-Result<CUdeviceptr> Imports::open(Session& session, const Bytes64& handle) {
+Result<CUdeviceptr> Imports::open(Session& session, const Bytes64& handle,
+                                  WaitPolicy::Clock::time_point end) {
   const MutexLock opening(opening_);
   if (const auto known = reopen(handle)) return *known;
-  auto opened = import_in(session, handle);
+  auto opened = ask_while_away(end, [&] { return import_in(session, handle); });
   if (!opened) return opened.error();
   const CUdeviceptr at = (*opened)->address();
   const MutexLock lock(mutex_);

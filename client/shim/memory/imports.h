@@ -9,6 +9,7 @@
 
 #include "base/mutex.h"
 #include "client/shim/memory/session.h"
+#include "client/shim/memory/wait_policy.h"
 #include "gpumem/bytes.h"
 #include "gpumem/result.h"
 
@@ -28,9 +29,9 @@ class Imports {
   Imports(const Imports&) = delete;
   Imports& operator=(const Imports&) = delete;
 
-  /// Maps what `handle` names; of one handle always the same address.
-  /// Errors  kNotFound, kInvalidArgument: no handle of the broker's; as ImportState::open.
-  Result<CUdeviceptr> open(Session& session, const Bytes64& handle);
+  /// Maps what `handle` names; of one handle always the same address. While the broker is away, waits until
+  /// `end`. Errors  kNotFound, kInvalidArgument: no handle of the broker's; as ImportState::open.
+  Result<CUdeviceptr> open(Session& session, const Bytes64& handle, WaitPolicy::Clock::time_point end);
   /// Undoes one open(). The last one unmaps. False: nothing is open there.
   bool close(CUdeviceptr address);
 

@@ -4,12 +4,15 @@
 
 #include <string>
 
+#include "base/not_cancelled.h"
+
 namespace gpumem::shim {
 
 void say(std::string_view text) {
   std::string line("gpumem: ");
   line += text;
   line += '\n';
+  const NotCancelled whole;
   // Nothing is left to do where standard error takes no line.
   if (::write(STDERR_FILENO, line.data(), line.size()) < 0) return;
 }

@@ -32,4 +32,10 @@ void Outside::ended(CUcontext context) {
   for (const Piece& piece : gone) piece.memory->discharge_outside(piece.bytes);
 }
 
+void Outside::move(CUcontext from, CUcontext to) {
+  const MutexLock lock(mutex_);
+  for (auto& [name, piece] : pieces_)
+    if (piece.context == from) piece.context = to;
+}
+
 }  // namespace gpumem::shim

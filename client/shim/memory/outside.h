@@ -63,6 +63,8 @@ class Outside {
     return freed;
   }
   void ended(CUcontext context);
+  /// What ends with `from` ends with `to` instead.
+  void move(CUcontext from, CUcontext to);
 
  private:
   std::optional<Piece> take(const Name& name);

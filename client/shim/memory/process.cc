@@ -58,6 +58,7 @@ CUresult Process::connect() {
 Result<void> Process::borrow_by(const Settings& settings) {
   if (auto opened = session_.open(settings.name); !opened) return opened;
   settings_ = settings;
+  opening_.emplace(settings.wait);
   if (!settings_.account_folder.empty()) {
     const auto shown = account_.show_in(settings_.account_folder);
     if (!shown) say("no account of this process is kept: " + shown.error().message);
@@ -92,13 +93,19 @@ Process::Found Process::open(CUdevice device) {
   if (state_.load() == State::kRefused) return {CUDA_ERROR_NOT_INITIALIZED, nullptr};  // cuInit has failed
   if (not_lent_[index]) return {};
   const DeviceMemory::Parts parts{session_, settings_, captures_, account_};
-  const auto session = session_.usable();
-  auto opened = DeviceMemory::open(device, parts);
-  // By a failure at the latest it is known that the session is lost.
-  if (!opened && session) {
-    const auto now = session_.usable();
-    if (now && *now != *session) opened = DeviceMemory::open(device, parts);
-  }
+  const auto open_once = [&] {
+    const auto session = session_.usable();
+    auto opened = DeviceMemory::open(device, parts);
+    // By a failure at the latest it is known that the session is lost.
+    if (!opened && session) {
+      const auto now = session_.usable();
+      if (now && *now != *session) opened = DeviceMemory::open(device, parts);
+    }
+    return opened;
+  };
+  const auto now = WaitPolicy::Clock::now();
+  auto opened = ask_while_away(now + opening_->wait_for({}, now), open_once);
+  if (!opened && is_away(opened.error())) opening_->timed_out({}, WaitPolicy::Clock::now());
   if (opened) {
     for (const int peer : peers_[index]) (void)(*opened)->allow(peer);
     allow_copies(**opened);

@@ -4,6 +4,7 @@
 #include <array>
 #include <atomic>
 #include <memory>
+#include <optional>
 
 #include "base/mutex.h"
 #include "client/shim/memory/blocks.h"
@@ -47,8 +48,15 @@ class Process {
   DeviceMemory* open_memory_of(CUdevice device) const;
   /// The one whose blocks can have `address`, or null.
   DeviceMemory* memory_at(CUdeviceptr address) const;
+  /// Whether `address` is of a block, of this process or opened of another: mapped underneath, but not by the
+  /// program.
+  bool is_of_a_block(CUdeviceptr address) const {
+    return memory_at(address) != nullptr || imports_.find(address);
+  }
 
   Session& session() { return session_; }
+  /// Until when a request of now waits for a broker that is away.
+  WaitPolicy::Clock::time_point patience() const { return WaitPolicy::Clock::now() + settings_.wait; }
   Blocks& blocks() { return blocks_; }
   Pools& pools() { return pools_; }
   Handles& handles() { return handles_; }
@@ -100,6 +108,7 @@ class Process {
   Mutex mutex_;  ///< held while something is opened
   Settings settings_;
   Session session_;
+  std::optional<WaitPolicy> opening_ GPUMEM_GUARDED_BY(mutex_){};  ///< of devices, while the broker is away
   std::array<bool, kDevices> not_lent_ GPUMEM_GUARDED_BY(mutex_){};
   std::array<std::vector<int>, kDevices> peers_ GPUMEM_GUARDED_BY(mutex_){};  ///< of devices not opened yet
   RefusalMessages messages_;

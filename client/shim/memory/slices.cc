@@ -21,7 +21,8 @@ Slices::Slices(std::shared_ptr<client::Connection> connection, std::shared_ptr<a
 Result<void> Slices::open_loose() {
   const MutexLock lock(opening_);
   if (loose_.load() != nullptr) return {};
-  auto opened = client::LooseExtents::open(connection_, {engine_->device(), options_.limit, options_.label});
+  auto opened =
+      client::LooseExtents::open(connection_, {engine_->properties().device, options_.limit, options_.label});
   if (!opened) return opened.error();
   loose_.store(opened->release(), std::memory_order_release);
   return {};

@@ -17,8 +17,8 @@ void WaitPolicy::timed_out(Bytes bytes, Clock::time_point now) {
 }
 
 bool may_come_true(const GrowError& error, Bytes bytes, Bytes own) {
-  // Another thread waits with a request of the same slice.
-  if (!error.denial) return error.code == Code::kDeadlineExceeded;
+  // Past its deadline: another thread waits with a request of the same slice.
+  if (!error.denial) return is_away(error) || error.code == Code::kDeadlineExceeded;
   const Denial& denial = *error.denial;
   switch (denial.reason) {
     case Denial::Reason::kNoMemory:

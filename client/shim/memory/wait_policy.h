@@ -1,7 +1,9 @@
 #pragma once
 #include <chrono>
+#include <thread>
 
 #include "base/mutex.h"
+#include "base/not_cancelled.h"
 #include "gpumem/bytes.h"
 #include "gpumem/denial.h"
 
@@ -30,7 +32,24 @@ class WaitPolicy {
 };
 
 /// Whether a request for `bytes` that the broker refused with `error` may be granted without this process's
-/// giving up any of the `own` bytes that it has: others hold the memory, or are ahead in the queue.
+/// giving up any of the `own` bytes that it has: others hold the memory, or are ahead in the queue, or there
+/// is no broker just now.
 bool may_come_true(const GrowError& error, Bytes bytes, Bytes own);
+
+/// Whether there is no broker, or none that answers: another one may come.
+inline bool is_away(const Error& error) { return error.code == Code::kUnavailable; }
+
+/// Calls `ask`, which answers a Result, again and again until `end` as long as the broker is away.
+template <class Ask>
+auto ask_while_away(WaitPolicy::Clock::time_point end, const Ask& ask) {
+  constexpr std::chrono::milliseconds kLookAgain{20};
+  const NotCancelled whole;
+  auto answer = ask();
+  while (!answer && is_away(answer.error()) && WaitPolicy::Clock::now() < end) {
+    std::this_thread::sleep_for(kLookAgain);
+    answer = ask();
+  }
+  return answer;
+}
 
 }  // namespace gpumem::shim

@@ -8,6 +8,7 @@
 
 #include "daemon/kubernetes/device_plugin/file_identity.h"
 #include "daemon/kubernetes/whole_file.h"
+#include "proto/channel.h"
 
 namespace gpumem::kubernetes {
 namespace {

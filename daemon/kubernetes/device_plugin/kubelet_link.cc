@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "daemon/kubernetes/unix_server.h"
+#include "proto/channel.h"
 
 namespace gpumem::kubernetes {
 namespace {

@@ -1,11 +1,9 @@
 #!/usr/bin/env python3
-"""image.py PACKAGES DIST [--drop-in FOLDER]: DIST/gpumem-VERSION-image.tar, an image of the project's Debian packages in the
-folder PACKAGES. Pods load the drop-in driver into their own images, with an older C library maybe: FOLDER has one that does."""
+"""image.py PACKAGES DIST: DIST/gpumem-VERSION-image.tar, an image of the project's Debian packages in the folder PACKAGES."""
 from __future__ import annotations
 
 import argparse
 import pathlib
-import subprocess
 import sys
 import tempfile
 
@@ -36,12 +34,6 @@ def own_packages(folder: pathlib.Path) -> list[pathlib.Path]:
     return found
 
 
-def replace_drop_in(root: pathlib.Path, folder: pathlib.Path) -> None:
-    for name in ("libcuda.so.1", "libnvidia-ml.so.1"):
-        [packaged] = root.glob(f"usr/lib/gpumem/shim-*/{name}")
-        subprocess.run(["strip", "--strip-unneeded", "-o", packaged, folder / name], check=True)
-
-
 def make_root(root: pathlib.Path, packages: list[pathlib.Path]) -> None:
     """The files of the image, of `packages`, in the new folder `root`."""
     rootfs.make(root, packages)
@@ -49,8 +41,8 @@ def make_root(root: pathlib.Path, packages: list[pathlib.Path]) -> None:
         (root / "usr/bin" / name).symlink_to("busybox")
 
 
-def build(folder: pathlib.Path, dist: pathlib.Path, drop_in: pathlib.Path | None = None) -> tuple[pathlib.Path, str]:
-    """The archive of the image, and the image's name. With the drop-in driver in the folder `drop_in`, if one is given."""
+def build(folder: pathlib.Path, dist: pathlib.Path) -> tuple[pathlib.Path, str]:
+    """The archive of the image, and the image's name."""
     packages = own_packages(folder)
     version = rootfs.field(packages[0], "Version").rsplit("-", 1)[0]
     name = f"{REPOSITORY}:{version}"
@@ -60,8 +52,6 @@ def build(folder: pathlib.Path, dist: pathlib.Path, drop_in: pathlib.Path | None
         root = pathlib.Path(work) / "root"
         debian = rootfs.download(rootfs.dependencies(packages, WITHOUT) + MORE, pathlib.Path(work) / "packages")
         make_root(root, debian + packages)
-        if drop_in:
-            replace_drop_in(root, drop_in)
         oci.write(archive, name, root, PROGRAM)
     return archive, name
 
@@ -70,9 +60,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("packages", type=pathlib.Path)
     parser.add_argument("dist", type=pathlib.Path)
-    parser.add_argument("--drop-in", type=pathlib.Path)
     given = parser.parse_args()
-    archive, name = build(given.packages, given.dist, given.drop_in)
+    archive, name = build(given.packages, given.dist)
     print(f"{archive}: {name}, {archive.stat().st_size / 1e6:.0f} MB")
     return 0
 

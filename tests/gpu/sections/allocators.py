@@ -12,10 +12,10 @@ from typing import Any
 
 from broker import Broker
 from nvml import Device, Nvml
-from session import MIB, Outcome, Session, amount, duration, table
+from session import MIB, NO_TIME, Outcome, Session, amount, duration, table
 from traces import Trace, of_pytorch, of_xla
 
-from .frameworks import Framework
+from .frameworks import Framework, by_broker
 
 NAME = "allocators"
 TITLE = "Allocators under frameworks"
@@ -32,20 +32,13 @@ EXAMPLES = {"gpumem_pytorch": "torch_allocate.py", "gpumem_cupy": "cupy_allocate
 SAME_LOSS = 1e-3  # relative: kernels may be chosen by what memory they are given
 
 
-def variables(session: Session, broker: Broker) -> dict[str, str]:
-    """By which a program finds our package, our library and the broker."""
-    layout = session.layout
-    return {"GPUMEM_RUNTIME_DIR": str(broker.runtime), "GPUMEM_LIBRARY": str(layout.library()),
-            "PYTHONPATH": str(layout.python_package())}
-
-
 class Borrowing(Framework):
     """A script that borrows, looked at by `gpumem ps`, too."""
 
     def __init__(self, session: Session, device: Device, broker: Broker, name: str, on: str, seconds: float):
         self._broker = broker
         super().__init__(session, device, name, broker.pool() // 2, seconds,
-                         variables(session, broker) | {"GPUMEM_ALLOCATOR": on})
+                         by_broker(session, broker) | {"GPUMEM_ALLOCATOR": on})
 
     def look(self) -> dict[str, Any]:
         seen = [s for s in (self._broker.ask("ps") or {"sessions": []})["sessions"] if s["pid"] == self.pid]
@@ -56,7 +49,7 @@ class Borrowing(Framework):
 def measure(session: Session, device: Device, broker: Broker, name: str, on: str, seconds: float) -> dict[str, Any]:
     found: dict[str, Any] = {"framework": name, "on": on, "stages": [], "verdict": "passed", "why": ""}
     if seconds < 5:
-        return found | {"verdict": "skipped", "why": "no time was left"}
+        return found | {"verdict": "skipped", "why": NO_TIME}
     script = Borrowing(session, device, broker, name, on, seconds)
     found["stages"] = script.stages()
     status = script.end()
@@ -89,7 +82,7 @@ def run_examples(session: Session, broker: Broker, found: list[dict[str, Any]], 
         if name := EXAMPLES.get(framework["framework"]):
             try:
                 ended = subprocess.run([session.host_python, "-B", session.layout.examples() / name], check=True,
-                                       env=session.environment() | variables(session, broker), stdout=subprocess.PIPE,
+                                       env=session.environment() | by_broker(session, broker), stdout=subprocess.PIPE,
                                        text=True, timeout=EXAMPLE_SECONDS)
                 outcome.data["examples"][name] = ended.stdout.splitlines()
             except subprocess.SubprocessError as error:
@@ -175,6 +168,7 @@ def run(session: Session) -> Outcome:
     for framework in found:
         if framework["verdict"] == "failed":
             outcome.fail(f"{framework['framework']} on {framework['on']}: {framework['why']}")
+    outcome.judge_time(session, found)
     if differing := losses_differ(found):
         outcome.fail(f"PyTorch's losses on its own memory and on gpumem's: {differing}")
     slower = [row for row in outcome.data["ratios"] if row["ratio"] < 1]

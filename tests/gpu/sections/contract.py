@@ -95,11 +95,11 @@ def run(session: Session) -> Outcome:
         mode = nvml.device(session.device).persistence_mode() or "not told"
     outcome = Outcome(data={"tests": tests, "left_out": [] if session.simulated else [TOO_GREEDY], "no_time": no_time,
                             "persistence_mode": mode})
-    judge(outcome)
+    judge(outcome, session.simulated)
     return outcome
 
 
-def judge(outcome: Outcome) -> None:
+def judge(outcome: Outcome, simulated: bool) -> None:
     tests, no_time = outcome.data["tests"], outcome.data["no_time"]
     names = {result: [f"{t['suite']}.{t['test']}" for t in tests if t["result"] == result] for result in RESULTS}
     outcome.data["asked"] = {what: any(part in name for name in names["passed"]) for what, part in ASKED.items()}
@@ -112,6 +112,8 @@ def judge(outcome: Outcome) -> None:
             outcome.fail(f"not shown: {what}")
     if missed := [name for name in no_time if is_core(name)]:
         outcome.fail(f"no time was left for {len(missed)} tests of what the broker stands on")
+    elif no_time and not simulated:
+        outcome.fail(f"no time was left for {len(no_time)} tests past the broker's needs")
     elif no_time:
         outcome.why = "; ".join(filter(None, [outcome.why, f"no time was left for {len(no_time)} tests past the broker's needs"]))
 

@@ -70,5 +70,22 @@ TEST_F(CStoppedBroker, CostsAProcessOneTimeoutThatHasNotConnectedYet) {
   }));
 }
 
+TEST_F(CStoppedBroker, CostsOneTimeoutHoweverManySessionsAProcessConnects) {
+  stop();
+  EXPECT_TRUE(in_child([] {
+    gpumem_session* session = nullptr;
+    const auto before = Clock::now();
+    for (int i = 0; i < 100; ++i) {
+      if (!fails(GPUMEM_UNAVAILABLE, gpumem_session_connect(nullptr, &session), "does not answer"))
+        return false;
+    }
+    if (!fails(GPUMEM_UNAVAILABLE, gpumem_default_session(&session), "does not answer")) return false;
+    if (Clock::now() - before > kPatience) return false;  // 100 timeouts would take longer
+    go_on();
+    return eventually([&] { return gpumem_session_connect(nullptr, &session) == GPUMEM_OK; }) &&
+           gpumem_session_ping(session) == GPUMEM_OK && broker().sessions().size() <= 2;  // and the parent's
+  }));
+}
+
 }  // namespace
 }  // namespace gpumem::test

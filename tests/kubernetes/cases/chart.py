@@ -13,7 +13,7 @@ from cluster import Cluster
 from processes import Failed
 
 WRONG = ("broker.escalation=never", "simulate=lots", "driver.inject=maybe", "brokr.reserve=90%", "broker.socketGroup=0",
-         "deviceClass.name=Not A Name")
+         "deviceClass.name=Not A Name", "metrics.port=70000", "metrics.discovery=guess", "metrics.address=here")
 ACCOUNT = "system:serviceaccount:gpumem:gpumem"
 NODE_OF_TOKEN = "authentication.kubernetes.io/node-name"
 
@@ -37,6 +37,17 @@ def check_rendered(helm: object) -> None:
     made = product.RENDERED.read_text()
     if product.render(helm, ()) not in made:
         raise Failed(f"{product.RENDERED.name} is not what the chart makes: run deploy/kubernetes/render.sh {helm}")
+
+
+def check_discovery(helm: object) -> None:
+    """Prometheus is told of a port that there is, in the way that was chosen."""
+    port = "metrics.port=9400"
+    for settings_, told in (((), set()), ((port,), {"annotations"}), ((port, "metrics.discovery=podMonitor"), {"PodMonitor"}),
+                            ((port, "metrics.discovery=none"), set()), (("metrics.discovery=podMonitor",), set())):
+        made = product.render(helm, settings_)
+        words = {"annotations": 'prometheus.io/port: "9400"', "PodMonitor": "kind: PodMonitor"}
+        if {way for way, word in words.items() if word in made} != told:
+            raise Failed(f"with {settings_} Prometheus is told otherwise than by {told or 'nothing'}")
 
 
 def slice_of(node: str) -> str:
@@ -67,6 +78,7 @@ def run(cluster: Cluster, given: typing.Any) -> None:
     check_lint(helm)
     check_wrong_values(helm)
     check_rendered(helm)
+    check_discovery(helm)
     # Taken as they are; on this node no pod of theirs runs: it has not the label of a GPU.
     cluster.kubectl("apply", "-f", product.RENDERED)
     check_policy(cluster)

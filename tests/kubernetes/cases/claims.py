@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import typing
+import urllib.request
 
 import examples
 import gpus
@@ -9,6 +10,9 @@ import pods
 from cluster import Cluster
 from gpus import Borrowers
 from processes import Failed
+
+
+METRICS_PORT = 9400
 
 
 def check_slice(cluster: Cluster) -> None:
@@ -25,6 +29,15 @@ def check_health(cluster: Cluster, name: str) -> None:
         return [one.get("health", "") for resource in status.get("allocatedResourcesStatus", [])
                 for one in resource.get("resources", [])]
     cluster.until(f"the device of {name} is healthy", lambda: said() == ["Healthy"])
+
+
+def check_metrics(cluster: Cluster) -> None:
+    """Another machine reads at the port of the broker's pod who has what."""
+    [pod] = cluster.get("pods", "-n", "gpumem", "-l", gpus.SELECTOR)["items"]
+    with urllib.request.urlopen(f"http://{pod['status']['podIP']}:{METRICS_PORT}/metrics", timeout=10) as answer:
+        told = answer.read().decode()
+    if 'gpumem_tenant_limit_bytes{tenant="pod default/first"' not in told:
+        raise Failed(f"the metrics tell nothing of the first pod: {told[:2000]}")
 
 
 def check_limit(cluster: Cluster, borrowers: Borrowers) -> None:
@@ -81,14 +94,17 @@ def check_restart(cluster: Cluster) -> None:
             raise Failed(f"{name} did not survive a restart of the broker: {cluster.kubectl('logs', name)}")
 
 
-def run(cluster: Cluster, given: typing.Any) -> None:
-    borrowers = gpus.borrowers(cluster, given, one="1Gi", eight="8Gi", twelve="12Gi")
+def check_amounts(cluster: Cluster, given: typing.Any, tells_health: bool = True) -> Borrowers:
+    """Afterwards `second` has 12 GiB and `third` 8. tells_health: whether this kubelet says how the devices are."""
+    borrowers = gpus.borrowers(cluster, given, f"metrics.port={METRICS_PORT}", one="1Gi", eight="8Gi", twelve="12Gi")
     check_slice(cluster)
     borrowers.start("first", "eight", "8GiB")
     borrowers.start("second", "twelve", "12GiB")
     borrowers.await_memory("first")
     borrowers.await_memory("second")
-    check_health(cluster, "first")
+    if tells_health:
+        check_health(cluster, "first")
+    check_metrics(cluster)
     # Of the pool, 90% of 24 GiB, 1.6 GiB are left.
     borrowers.start("third", "eight", "8GiB")
     cluster.until("no node takes the third pod", lambda: pods.unschedulable(cluster, "third"))
@@ -96,6 +112,11 @@ def run(cluster: Cluster, given: typing.Any) -> None:
     check_unprepared(cluster, borrowers)
     cluster.kubectl("delete", "pod", "first")
     borrowers.await_memory("third")
+    return borrowers
+
+
+def run(cluster: Cluster, given: typing.Any) -> None:
+    check_amounts(cluster, given)
     check_restart(cluster)
     gpus.remove_pods(cluster)
     check_shared(cluster)

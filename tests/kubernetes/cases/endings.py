@@ -16,6 +16,8 @@ QUARTER = 256 * gpus.MIB
 # Fifty pods are made one after the other: what that takes on two cores is the container runtime's.
 MANY_SECONDS = 1200
 WRONG_LIMIT = {"apiVersion": "gpumem.dev/v1alpha1", "kind": "SliceParameters", "limit": "1Mi"}
+ANOTHER = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "another"},
+           "spec": {"selectors": [{"cel": {"expression": "device.driver == 'another.example'"}}]}}
 
 
 def check_many(cluster: Cluster, borrowers: Borrowers) -> None:
@@ -51,6 +53,7 @@ def check_killed_for_memory(cluster: Cluster, borrowers: Borrowers) -> None:
     container["resources"]["limits"] = {"memory": "128Mi"}
     cluster.apply(made)
     gpus.await_ledger(cluster, {"hungry": QUARTER})
+    pods.await_phase(cluster, "hungry", "Running", "Failed")  # the API server hears of it later than the broker
     [process] = cluster.until("it names its process", lambda: re.findall(r"process (\d+)", cluster.kubectl("logs", "hungry")))
     cluster.kubectl("exec", "hungry", "--", "sh", "-c", f"kill -USR1 {process}")
     pods.await_phase(cluster, "hungry", "Failed", "Succeeded")
@@ -92,13 +95,23 @@ def events_of(cluster: Cluster, pod: str, reason: str) -> str:
     return "\n".join(one["message"] for one in found)
 
 
+def check_unserved(cluster: Cluster, pod: str) -> None:
+    """No node takes the pod, and an event says why."""
+    cluster.until(f"no node takes the pod {pod}", lambda: pods.unschedulable(cluster, pod))
+    cluster.until("an event says why",
+                  lambda: "cannot allocate all claims" in events_of(cluster, pod, "FailedScheduling"))
+
+
 def check_refused(cluster: Cluster, borrowers: Borrowers) -> None:
-    """More than any device has, and parameters that contradict the request: the pod says why."""
+    """More than any device has, another driver's devices, and parameters that contradict the request: the pod says why."""
     wrong = gpus.template("wrong", "256Mi")
     wrong["spec"]["spec"]["devices"]["config"] = [{"opaque": {"driver": gpus.DRIVER, "parameters": WRONG_LIMIT}}]
-    cluster.apply(gpus.template("huge", "100Gi"), wrong)
-    borrowers.start("huge", "huge", "100GiB")
-    cluster.until("no node takes the huge pod", lambda: pods.unschedulable(cluster, "huge"))
+    foreign = gpus.template("foreign", "256Mi")
+    foreign["spec"]["spec"]["devices"]["requests"][0]["exactly"]["deviceClassName"] = ANOTHER["metadata"]["name"]
+    cluster.apply(ANOTHER, gpus.template("huge", "100Gi"), wrong, foreign)
+    for name in ("huge", "foreign"):
+        borrowers.start(name, name, "100GiB")
+        check_unserved(cluster, name)
     borrowers.start("wrong", "wrong", "256MiB")
     said = cluster.until("an event says why the pod does not start",
                          lambda: events_of(cluster, "wrong", "FailedPrepareDynamicResources"))
@@ -107,11 +120,15 @@ def check_refused(cluster: Cluster, borrowers: Borrowers) -> None:
     gpus.remove_pods(cluster)
 
 
-def run(cluster: Cluster, given: typing.Any) -> None:
+def check_endings(cluster: Cluster, given: typing.Any) -> Borrowers:
     borrowers = gpus.borrowers(cluster, given, quarter="256Mi")
     check_killed_for_memory(cluster, borrowers)
     check_evicted(cluster, borrowers)
     check_forced(cluster, borrowers)
     check_vanished(cluster, borrowers)
     check_refused(cluster, borrowers)
-    check_many(cluster, borrowers)
+    return borrowers
+
+
+def run(cluster: Cluster, given: typing.Any) -> None:
+    check_many(cluster, check_endings(cluster, given))

@@ -1,14 +1,20 @@
-"""The example of a broker as a sidecar, with a simulated GPU in the real one's place: both containers borrow as their users."""
+"""The example of a broker as a sidecar, with a simulated GPU in the real one's place: both containers borrow as their users, and
+keep what they have when the broker dies."""
 from __future__ import annotations
 
+import json
+import os
+import signal
 import typing
 
 import examples
+import node
 import pods
 from cluster import Cluster
 from processes import Failed
 
-TENANTS = {"serving": "16GiB", "batch": "4GiB"}
+GIB = 1 << 30
+TENANTS = {"serving": 16 * GIB, "batch": 4 * GIB}
 
 
 def simulated(cluster: Cluster) -> list[dict[str, typing.Any]]:
@@ -28,6 +34,33 @@ def simulated(cluster: Cluster) -> list[dict[str, typing.Any]]:
     return objects
 
 
+def charges(cluster: Cluster) -> dict[str, int]:
+    said = json.loads(cluster.kubectl("exec", "divided", "-c", "broker", "--", "gpumem", "tenants", "--json"))
+    return {one["tenant"]: one["charged"] for one in said["tenants"] if one["tenant"] in TENANTS}
+
+
+def restarts(cluster: Cluster) -> dict[str, int]:
+    status = cluster.get("pod", "divided")["status"]
+    return {one["name"]: one["restartCount"] for one in status["initContainerStatuses"] + status["containerStatuses"]
+            if one["started"]}
+
+
+def check_death(cluster: Cluster) -> None:
+    """Kubernetes starts the broker alone anew, and what it has lent stays lent."""
+    before = charges(cluster)
+    [broker] = node.processes_of_pod(cluster.get("pod", "divided")["metadata"]["uid"], "gpumemd")
+    os.kill(broker, signal.SIGKILL)
+    try:
+        cluster.until("the broker alone was started anew",
+                      lambda: restarts(cluster) == {"broker": 1} | dict.fromkeys(TENANTS, 0), seconds=60)
+    except Failed as failure:
+        said = cluster.kubectl("logs", "divided", "-c", "broker", "--previous")
+        raise Failed(f"{failure}; restarts: {restarts(cluster)}; the broker: {said}") from None
+    after = charges(cluster)
+    if before != TENANTS or after != TENANTS:
+        raise Failed(f"charged before the broker died: {before}, and after: {after}")
+
+
 def run(cluster: Cluster, given: typing.Any) -> None:
     cluster.import_image(given.image)
     cluster.apply(*simulated(cluster))
@@ -39,4 +72,5 @@ def run(cluster: Cluster, given: typing.Any) -> None:
     except Failed as failure:
         words = [cluster.kubectl("logs", "divided", "-c", name) for name in ("broker", *TENANTS)]
         raise Failed("\n".join([str(failure), *words])) from None
+    check_death(cluster)
     cluster.kubectl("delete", "pod", "divided")

@@ -108,9 +108,9 @@ void Program::check_refusal(Bytes bytes, const GrowError& error) {
   expect_code(error, {Code::kResourceExhausted}, "an allocation failed");
   if (!error.denial) broken_rule("refused without a denial: " + words(error));
   if (is_alone() && !shortage_ && world_.shadow() != nullptr) {
-    const Bytes there =
-        world_.shadow()->in_free_extents() + world_.backing().limit().minus(world_.backing().committed());
-    if (there >= *bytes.rounded_up(world_.backing().granularity())) {
+    const Bytes there = world_.shadow()->in_free_extents() +
+                        world_.backing().properties().limit.minus(world_.backing().committed());
+    if (there >= *bytes.rounded_up(world_.backing().properties().granularity)) {
       broken_rule(to_string(bytes) + " refused, though " + to_string(there) + " are free: " + words(error));
     }
   }
@@ -237,16 +237,17 @@ void Program::misuse() {
               "an address in a block");
     }
   }
-  refused(random_() % world_.backing().base(), {256}, "an address below");
-  refused(world_.backing().base() + world_.backing().addresses().count + random_() % (1 << 20), {256},
-          "one above");
+  refused(random_() % world_.backing().properties().base, {256}, "an address below");
+  refused(world_.backing().properties().base + world_.backing().properties().addresses.count +
+              random_() % (1 << 20),
+          {256}, "one above");
   refused(0, {1}, "null");
   if (is_alone() && !past_.empty()) {
     const auto at = past_[random_() % past_.size()];
     const bool is_again = std::ranges::any_of(blocks_, [&](const Block& one) { return one.at == at; });
     if (!is_again) refused(at, allocator::kUnknownSize, "a block freed before");
   }
-  for (const Bytes bytes : {Bytes{0}, Bytes{~0ULL}, world_.backing().limit() + Bytes{1}}) {
+  for (const Bytes bytes : {Bytes{0}, Bytes{~0ULL}, world_.backing().properties().limit + Bytes{1}}) {
     const auto got = engine_.allocate(bytes, some_stream());
     if (got) broken_rule(to_string(bytes) + " allocated");
     expect_code(got.error(), {bytes.is_zero() ? Code::kInvalidArgument : Code::kResourceExhausted},
@@ -298,7 +299,7 @@ void Program::compare_figures() {
   const auto snapshot = engine_.snapshot();
   const auto statistics = engine_.statistics();
   if (!snapshot || !statistics) broken_rule("no figures");
-  if (statistics->committed > world_.backing().limit()) broken_rule("more committed than may be");
+  if (statistics->committed > world_.backing().properties().limit) broken_rule("more committed than may be");
   if (!is_alone()) return;
   Bytes in_use;
   for (const Block& block : blocks_) in_use += block.bytes;
@@ -325,7 +326,7 @@ void Program::compare_figures() {
 /// What others leave comes back before the next refusal is judged.
 void Program::let_others_take() {
   shortage_ = !shortage_;
-  const Bytes rest = world_.backing().limit().minus(world_.backing().committed());
+  const Bytes rest = world_.backing().properties().limit.minus(world_.backing().committed());
   world_.backing().set_available(shortage_ ? std::optional(Bytes{rest.count / 4}) : std::nullopt);
 }
 

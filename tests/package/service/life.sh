@@ -3,6 +3,10 @@
 
 installed() {
   install first gpumem || fail 'the broker and its command cannot be installed'  # gpumemd and gpumem
+  for library in libcuda.so.1 libnvidia-ml.so.1; do
+    "$here/needed_libraries.py" "$root/usr/lib/gpumem/shim/$library" ${glibc:+"$glibc"} > "$work/said" ||
+      fail "the drop-in driver: $(cat "$work/said")"
+  done
   for unit in gpumemd.service gpumemd-lane.socket gpumemd-api.socket; do
     inside systemctl --quiet is-enabled "$unit" || fail "$unit is not enabled"
   done

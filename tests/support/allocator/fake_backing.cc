@@ -31,7 +31,15 @@ void* pointer(Address at) { return reinterpret_cast<void*>(at); }
 
 FakeBacking::FakeBacking(const FakeBackingOptions& options) : options_(options), base_(Address{1} << 40) {
   if (options_.addresses.is_zero()) options_.addresses = {options_.limit.count * 16};
-  if (!options_.host_memory) return;
+  if (options_.host_memory) reserve();
+  properties_ = {.base = base_,
+                 .addresses = options_.addresses,
+                 .granularity = options_.granularity,
+                 .limit = options_.limit,
+                 .device = "GPU-00000000-0000-0000-0000-00000000fa4e"};
+}
+
+void FakeBacking::reserve() {
   file_ = UniqueFd(::memfd_create("extents", MFD_CLOEXEC));
   // One unit more, so that the base can be a multiple of the granularity, as a driver's is.
   const std::uint64_t unit = options_.granularity.count;
@@ -155,7 +163,7 @@ GrowError FakeBacking::refusal(const Request& request) const {
   Denial why;
   const bool over = committed_ + request.least > options_.limit;
   why.reason = over ? Denial::Reason::kSliceLimit : Denial::Reason::kNoMemory;
-  why.device = device_;
+  why.device = properties_.device;
   why.asked = request.most;
   why.asked_least = request.least;
   why.pool = options_.limit;
@@ -338,10 +346,7 @@ namespace {
 class Borrowed final : public allocator::Backing {
  public:
   explicit Borrowed(FakeBacking& of) : of_(of) {}
-  Address base() const override { return of_.base(); }
-  Bytes addresses() const override { return of_.addresses(); }
-  Bytes granularity() const override { return of_.granularity(); }
-  Bytes limit() const override { return of_.limit(); }
+  const Properties& properties() const override { return of_.properties(); }
   Result<std::vector<Extent>, GrowError> obtain(const Request& request) override {
     return of_.obtain(request);
   }
@@ -353,8 +358,6 @@ class Borrowed final : public allocator::Backing {
   }
   Result<void> allow(int ordinal) override { return of_.allow(ordinal); }
   void publish(Bytes in_use) override { of_.publish(in_use); }
-  const std::string& device() const override { return of_.device(); }
-  int ordinal() const override { return of_.ordinal(); }
 
  private:
   FakeBacking& of_;

@@ -67,10 +67,7 @@ class FakeBacking final : public allocator::Backing {
   std::vector<std::pair<allocator::Address, allocator::Extent>> mapped_at(allocator::Address at,
                                                                           Bytes bytes) const;
 
-  allocator::Address base() const override { return base_; }
-  Bytes addresses() const override { return options_.addresses; }
-  Bytes granularity() const override { return options_.granularity; }
-  Bytes limit() const override { return options_.limit; }
+  const Properties& properties() const override { return properties_; }
   Result<std::vector<allocator::Extent>, GrowError> obtain(const Request& request) override;
   Result<void> map(allocator::Address at, std::span<const allocator::Extent> extents) override;
   Result<void> unmap(allocator::Address at, Bytes bytes) override;
@@ -79,8 +76,6 @@ class FakeBacking final : public allocator::Backing {
   Result<HandleBytes> export_range(allocator::Address at, Bytes bytes, const ExportOptions& options) override;
   Result<void> allow(int /*ordinal*/) override { return {}; }
   void publish(Bytes in_use) override;
-  const std::string& device() const override { return device_; }
-  int ordinal() const override { return 0; }
 
  private:
   struct Held {
@@ -94,6 +89,7 @@ class FakeBacking final : public allocator::Backing {
     Error error;
   };
 
+  void reserve();                           ///< addresses of host memory
   std::optional<Error> counted(Call call);  ///< under mutex_
   Bytes available() const;                  ///< under mutex_
   GrowError refusal(const Request& request) const;
@@ -102,9 +98,9 @@ class FakeBacking final : public allocator::Backing {
   void place(allocator::Address at, const allocator::Extent& extent);
   void displace(allocator::Address at, std::uint64_t id);
 
-  const std::string device_ = "GPU-00000000-0000-0000-0000-00000000fa4e";
   FakeBackingOptions options_;
   allocator::Address base_;
+  Properties properties_;
   UniqueFd file_;
   std::map<std::uint64_t, std::vector<std::uint64_t>> holes_;  ///< in the file: size to offsets
   std::uint64_t file_end_ = 0;

@@ -11,7 +11,7 @@ struct FakeMemory : testing::Test {
     return backing_.obtain({.most = bytes, .least = bytes, .largest = {}}).value();
   }
   FakeBacking backing_{{.limit = mebibytes(64)}};
-  const Address base_ = backing_.base();
+  const Address base_ = backing_.properties().base;
 };
 
 TEST_F(FakeMemory, ComesInTheBrokersExtentsLargestFirst) {

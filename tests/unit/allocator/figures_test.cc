@@ -35,7 +35,7 @@ struct CountedFigures : Figures {
     EXPECT_EQ(found.allocations, naive_.allocations);
     EXPECT_EQ(found.committed, backing_.committed());
     EXPECT_EQ(found.peak_committed, backing_.most_committed());
-    EXPECT_EQ(found.reserved, backing_.addresses());
+    EXPECT_EQ(found.reserved, backing_.properties().addresses);
     EXPECT_GE(found.placed, found.in_use);
     EXPECT_LE(found.placed + found.cached + found.returnable, found.committed);
     EXPECT_GE(found.peak_in_use, found.placed);

@@ -14,12 +14,14 @@ class HeapTest : public testing::Test {
   static constexpr StreamIndex kStream = 1;
   static constexpr StreamIndex kOther = 2;
 
-  void map(std::uint64_t units, Address at = kBase) { heap.add(at, units * kUnit, kNoStream, 0); }
+  void map(std::uint64_t units, Address at = kBase) {
+    heap.add(heap.gap_around(at), at, units * kUnit, kNoStream, 0);
+  }
   Span* take(std::uint64_t units, StreamIndex stream = kStream) {
     return heap.take(units * kUnit, Cut::kSpan, stream);
   }
 
-  Heap heap{kUnit};
+  Heap heap{kBase, {64 * kUnit}, kUnit};
 };
 
 TEST_F(HeapTest, SpanThatMergesWithAYoungerOneWaitsAsLongAsThat) {
@@ -50,8 +52,7 @@ TEST_F(HeapTest, SpanThatMergesWithAYoungerOneBehindItWaitsAsLongAsThat) {
 TEST_F(HeapTest, LeastThatWasFreeKnowsOfWhatWasUnmapped) {
   map(4);
   static_cast<void>(heap.take_low_water());
-  Span& span = *heap.beginning_at(kBase);
-  heap.cut(span, kBase, kBase + 3 * kUnit);
+  heap.cut(*heap.free_spans().fit(4 * kUnit, Cut::kSpan, kNoStream), kBase, 3 * kUnit);
   map(3);
   EXPECT_EQ(heap.take_low_water(), kUnit);
   EXPECT_EQ(heap.free_bytes(), 4 * kUnit);
@@ -77,13 +78,14 @@ TEST_F(HeapTest, BlockThatWidensOutOfAUnitForSmallOnesOpensIt) {
   Span* filled = heap.take_whole(*gap);
   heap.free(*rest, kStream, 1);
   ASSERT_EQ(filled->after, rest);
-  ASSERT_TRUE(heap.widen(*filled, kUnit / 2));
+  heap.widen(*filled, kUnit / 2);
   EXPECT_FALSE(filled->small);
   EXPECT_FALSE(small->small) << "the whole unit is open";
 }
 
 TEST_F(HeapTest, NoSlabLiesAcrossTwoUnits) {
-  heap.add(kBase + kUnit - kGranule, kUnit / 2, kNoStream, 0);
+  const Address at = kBase + kUnit - kGranule;
+  heap.add(heap.gap_around(at), at, kUnit / 2, kNoStream, 0);
   const Span* slab = heap.take(4 * kGranule, Cut::kSlab, kStream);
   ASSERT_NE(slab, nullptr);
   EXPECT_EQ(slab->base, kBase + kUnit);

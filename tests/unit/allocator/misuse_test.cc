@@ -95,9 +95,10 @@ INSTANTIATE_TEST_SUITE_P(Sizes, MisuseOfSizes,
 TEST_F(Misuse, ForeignAddressesAreRefused) {
   const Address mine = allocate({1000});
   int on_stack = 0;
-  for (const Address at : {Address{0}, Address{1}, reinterpret_cast<Address>(&on_stack),
-                           backing_.base() - 256, backing_.base() + backing_.addresses().count, ~Address{0},
-                           ~Address{255}, backing_.base() + backing_.addresses().count - 256}) {
+  for (const Address at :
+       {Address{0}, Address{1}, reinterpret_cast<Address>(&on_stack), backing_.properties().base - 256,
+        backing_.properties().base + backing_.properties().addresses.count, ~Address{0}, ~Address{255},
+        backing_.properties().base + backing_.properties().addresses.count - 256}) {
     expect_refused(at, {1000}, "foreign");
     expect_refused(at, kUnknownSize, "foreign, of unknown size");
   }
@@ -247,7 +248,7 @@ TEST_F(Misuse, ClosedWhileItWaitsForTheDevice) {
   bool is_first = true;
   streams_.on_wait([&] {
     if (std::exchange(is_first, false)) {
-      EXPECT_TRUE(engine_->end().has_value());
+      EXPECT_TRUE(engine_->close(false).has_value());
     }
     streams_.finish_all();
   });
@@ -276,7 +277,7 @@ TEST_F(Misuse, ClosedWhileOthersTrim) {
       });
     }
     for (int i = 0; i < 10 * round; ++i) std::this_thread::yield();
-    EXPECT_TRUE(engine.end().has_value());
+    EXPECT_TRUE(engine.close(false).has_value());
     closed = true;
     for (auto& thread : threads) thread.join();
     EXPECT_EQ(backing.committed(), Bytes{});

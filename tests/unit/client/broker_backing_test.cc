@@ -56,10 +56,10 @@ Bytes sum_of(const std::vector<Extent>& extents) {
 TEST_F(BrokerBackingTest, HasManyTimesAsManyAddressesAsItMayHaveMemory) {
   const auto memory = open(mebibytes(24));
   EXPECT_EQ(memory->limit(), mebibytes(24));
-  EXPECT_EQ(memory->addresses(), mebibytes(512)) << "16 times as many, and a power of two";
-  EXPECT_EQ(memory->base() % kPage.count, 0U);
+  EXPECT_EQ(memory->properties().addresses, mebibytes(512)) << "16 times as many, and a power of two";
+  EXPECT_EQ(memory->properties().base % kPage.count, 0U);
   EXPECT_EQ(memory->granularity(), kPage);
-  EXPECT_EQ(memory->ordinal(), 0);
+  EXPECT_EQ(memory->properties().ordinal, 0);
   EXPECT_EQ(memory->committed(), Bytes{});
 }
 
@@ -96,7 +96,7 @@ TEST_F(BrokerBackingTest, RefusedGrowthGivesItsRoomBack) {
 
 TEST_F(BrokerBackingTest, MakesDoWithFewerAddressesWhereThereAreNotSoMany) {
   inject("cuMemAddressReserve fail OUT_OF_MEMORY times 3");
-  EXPECT_EQ(open(mebibytes(32))->addresses(), mebibytes(64));
+  EXPECT_EQ(open(mebibytes(32))->properties().addresses, mebibytes(64));
   heal();
   inject("cuMemAddressReserve fail OUT_OF_MEMORY times 4");
   const auto refused = BrokerBacking::open(connection_, {"", mebibytes(32), ""});
@@ -150,13 +150,13 @@ TEST_F(BrokerBackingTest, MapsExtentsWhereverTheyAreWantedAndTheirContentMovesWi
   broker_.extent_sizes = {8 << 20, 4 << 20, 2 << 20};
   const auto memory = open();
   const auto extents = obtain(*memory, mebibytes(14));
-  const Address at = memory->base() + mebibytes(100).count;
+  const Address at = memory->properties().base + mebibytes(100).count;
   ASSERT_TRUE(memory->map(at, extents));
   put(at, 1);
   put(at + mebibytes(8).count, 2);
   put(at + mebibytes(14).count - 8, 3);
   ASSERT_TRUE(memory->unmap(at, mebibytes(14)));
-  const Address there = memory->base();
+  const Address there = memory->properties().base;
   const std::vector<Extent> turned{extents[2], extents[1], extents[0]};
   ASSERT_TRUE(memory->map(there, turned));
   EXPECT_EQ(word_at(there + kPage.count - 8), 3U);
@@ -168,7 +168,7 @@ TEST_F(BrokerBackingTest, MapsExtentsWhereverTheyAreWantedAndTheirContentMovesWi
 TEST_F(BrokerBackingTest, UnmapsAnyRunOfExtentsHoweverTheyWereMapped) {
   const auto memory = open();
   const auto first = obtain(*memory, mebibytes(4)), second = obtain(*memory, mebibytes(4));
-  const Address at = memory->base();
+  const Address at = memory->properties().base;
   ASSERT_TRUE(memory->map(at, first));
   ASSERT_TRUE(memory->map(at + mebibytes(4).count, second));
   put(at, 7);
@@ -195,12 +195,13 @@ TEST_F(BrokerBackingTest, GivesBackToTheDriverAndToTheBroker) {
 TEST_F(BrokerBackingTest, NeverGivesBackWhatIsMapped) {
   const auto memory = open();
   const auto extents = obtain(*memory, mebibytes(4));
-  ASSERT_TRUE(memory->map(memory->base(), extents));
+  ASSERT_TRUE(memory->map(memory->properties().base, extents));
   memory->give_back(extents);
   EXPECT_EQ(broker_.leases_out(), 2U);
-  put(memory->base(), 1);
+  put(memory->properties().base, 1);
   const std::array unknown{Extent{4711, kPage}};
-  EXPECT_EQ(memory->map(memory->base() + mebibytes(8).count, unknown).error().code, Code::kInternal);
+  EXPECT_EQ(memory->map(memory->properties().base + mebibytes(8).count, unknown).error().code,
+            Code::kInternal);
 }
 
 TEST_F(BrokerBackingTest, TellsTheBrokerBeforeItAsksForMoreWhatItCouldNotBeTold) {
@@ -221,8 +222,8 @@ TEST_F(BrokerBackingTest, ThatGoesGivesEverythingBackMappedOrNot) {
   {
     const auto memory = open();
     const auto extents = obtain(*memory, mebibytes(8));
-    ASSERT_TRUE(memory->map(memory->base(), std::span(extents).first(2)));
-    ASSERT_TRUE(memory->map(memory->base() + mebibytes(32).count, std::span(extents).last(1)));
+    ASSERT_TRUE(memory->map(memory->properties().base, std::span(extents).first(2)));
+    ASSERT_TRUE(memory->map(memory->properties().base + mebibytes(32).count, std::span(extents).last(1)));
   }
   EXPECT_EQ(broker_.leases_out(), 0U);
   EXPECT_EQ(broker_.slices_open(), 0U);
@@ -233,8 +234,8 @@ TEST_F(BrokerBackingTest, OutlivesItsSession) {
   const auto memory = open();
   connection_.reset();
   const auto extents = obtain(*memory, kPage);
-  ASSERT_TRUE(memory->map(memory->base(), extents));
-  put(memory->base(), 1);
+  ASSERT_TRUE(memory->map(memory->properties().base, extents));
+  put(memory->properties().base, 1);
 }
 
 TEST_F(BrokerBackingTest, IsMappedAndGivenBackWhileMoreIsWaitedFor) {
@@ -247,8 +248,8 @@ TEST_F(BrokerBackingTest, IsMappedAndGivenBackWhileMoreIsWaitedFor) {
   };
   std::thread waiting([&] { EXPECT_EQ(sum_of(obtain(*memory, kPage)), kPage); });
   asked.get_future().wait();
-  EXPECT_TRUE(memory->map(memory->base(), extents));
-  EXPECT_TRUE(memory->unmap(memory->base(), mebibytes(4)));
+  EXPECT_TRUE(memory->map(memory->properties().base, extents));
+  EXPECT_TRUE(memory->unmap(memory->properties().base, mebibytes(4)));
   memory->give_back(std::move(extents));
   EXPECT_EQ(memory->committed(), Bytes{});
   go_on.set_value();
@@ -273,11 +274,12 @@ TEST_P(FailingMap, LeavesNothingMapped) {
   const auto memory = open();
   const auto extents = obtain(*memory, mebibytes(6));
   inject(GetParam());
-  EXPECT_FALSE(memory->map(memory->base(), extents));
+  EXPECT_FALSE(memory->map(memory->properties().base, extents));
   heal();
-  ASSERT_TRUE(memory->map(memory->base(), extents)) << "the addresses and the extents are as before";
-  put(memory->base(), 1);
-  ASSERT_TRUE(memory->unmap(memory->base(), mebibytes(6)));
+  ASSERT_TRUE(memory->map(memory->properties().base, extents))
+      << "the addresses and the extents are as before";
+  put(memory->properties().base, 1);
+  ASSERT_TRUE(memory->unmap(memory->properties().base, mebibytes(6)));
   memory->give_back(extents);
   EXPECT_EQ(broker_.in_use(), 0U);
 }
@@ -289,12 +291,12 @@ INSTANTIATE_TEST_SUITE_P(Calls, FailingMap,
 TEST_F(BrokerBackingTest, ExtentThatIsMappedTwiceShowsOneMemoryAndIsKeptUntilNeitherIs) {
   const auto memory = open();
   const auto extents = obtain(*memory, kPage);
-  const Address there = memory->base() + mebibytes(8).count;
-  ASSERT_TRUE(memory->map(memory->base(), extents));
+  const Address there = memory->properties().base + mebibytes(8).count;
+  ASSERT_TRUE(memory->map(memory->properties().base, extents));
   ASSERT_TRUE(memory->map(there, extents));
-  put(memory->base(), 7);
+  put(memory->properties().base, 7);
   EXPECT_EQ(*reinterpret_cast<volatile std::uint64_t*>(there), 7U);
-  ASSERT_TRUE(memory->unmap(memory->base(), kPage));
+  ASSERT_TRUE(memory->unmap(memory->properties().base, kPage));
   memory->give_back(extents);
   EXPECT_EQ(broker_.leases_out(), 1U) << "one mapping is left";
   ASSERT_TRUE(memory->unmap(there, kPage));
@@ -305,24 +307,24 @@ TEST_F(BrokerBackingTest, ExtentThatIsMappedTwiceShowsOneMemoryAndIsKeptUntilNei
 TEST_F(BrokerBackingTest, ThatTheDriverDoesNotUnmapStaysAsItIs) {
   const auto memory = open();
   const auto extents = obtain(*memory, mebibytes(4));
-  ASSERT_TRUE(memory->map(memory->base(), extents));
+  ASSERT_TRUE(memory->map(memory->properties().base, extents));
   inject("cuMemUnmap fail UNKNOWN");
-  const auto kept = memory->unmap(memory->base(), mebibytes(4));
+  const auto kept = memory->unmap(memory->properties().base, mebibytes(4));
   ASSERT_FALSE(kept);
   EXPECT_NE(kept.error().message.find("could not be unmapped"), std::string::npos) << kept.error().message;
-  put(memory->base() + kPage.count, 1);
+  put(memory->properties().base + kPage.count, 1);
   memory->give_back(extents);
   EXPECT_EQ(broker_.leases_out(), 2U) << "it is mapped: nobody else may have it";
   heal();
-  EXPECT_TRUE(memory->unmap(memory->base(), mebibytes(4)));
+  EXPECT_TRUE(memory->unmap(memory->properties().base, mebibytes(4)));
 }
 
 // On the second device: what is mapped stays for as long as this program runs.
 TEST_F(BrokerBackingTest, ThatTheDriverNeverUnmapsStaysOnLoanWhenItGoes) {
   auto memory = std::move(*BrokerBacking::open(connection_, {connection_->welcome().devices[2], {}, ""}));
-  EXPECT_EQ(memory->ordinal(), 1);
+  EXPECT_EQ(memory->properties().ordinal, 1);
   const auto extents = obtain(*memory, mebibytes(4));
-  ASSERT_TRUE(memory->map(memory->base(), std::span(extents).first(1)));
+  ASSERT_TRUE(memory->map(memory->properties().base, std::span(extents).first(1)));
   inject("cuMemUnmap fail UNKNOWN");
   memory.reset();
   EXPECT_EQ(broker_.leases_out(), 1U);

@@ -5,9 +5,11 @@
 #include "base/rfc3339.h"
 #include "client/cli/check.h"
 #include "client/cli/monitor.h"
+#include "client/cli/nearest_name.h"
 #include "client/cli/table.h"
 #include "client/cli/time_text.h"
 #include "client/cli/views.h"
+#include "client/cli/why_view.h"
 #include "tests/unit/client/fake_lane.h"
 
 namespace gpumem::cli::test {
@@ -146,6 +148,21 @@ TEST(SessionsView, NamesASessionThatCannotBeSignalled) {
   EXPECT_NE(sessions_text(list, noon()).find("ended, cannot be signalled"), std::string::npos);
 }
 
+TEST(SessionsView, ShowsHowManyRegionsASessionHas) {
+  const std::uint64_t id = sessions().sessions(0).id();
+  v1::ListRegionsResponse regions;
+  EXPECT_EQ(sessions_text(sessions(), noon(), regions).find("regions:"), std::string::npos);
+  for (int i = 0; i < 3; ++i) regions.add_regions()->set_device("GPU-12345678-aaaa");
+  regions.mutable_regions(0)->add_charged()->set_session(id);
+  regions.mutable_regions(1)->add_charged()->set_session(id);
+  regions.mutable_regions(2)->add_mappings()->set_session(id);
+  const std::string text = sessions_text(sessions(), noon(), regions);
+  EXPECT_NE(text.find("train/regions: 2 published, 1 mapped"), std::string::npos) << text;
+  const Json json = sessions_json(sessions(), regions)["sessions"][0]["regions"][0];
+  EXPECT_EQ(json["published"], 2);
+  EXPECT_EQ(json["mapped"], 1);
+}
+
 TEST(SessionsView, ShowsWhatASessionHasBesidesItsSlices) {
   v1::ListSessionsResponse list = sessions();
   v1::SharedMemory& shared = *list.mutable_sessions(0)->add_shared();
@@ -164,6 +181,10 @@ TEST(SessionsView, ShowsWhatASessionHasBesidesItsSlices) {
   const std::string given = sessions_text(list, noon());
   EXPECT_NE(given.find("2GiB", given.find("train/fabric")), std::string::npos) << given;
   EXPECT_EQ(sessions_json(list)["sessions"][0]["shared"][0]["fabric"], 2 * kGiB);
+  EXPECT_EQ(given.find("train/declared"), std::string::npos) << given;
+  shared.set_declared(5 * kGiB);
+  const std::string declared = sessions_text(list, noon());
+  EXPECT_NE(declared.find("5GiB", declared.find("train/declared")), std::string::npos) << declared;
 }
 
 TEST(TenantsView, ShowsABarOnATerminalOnly) {
@@ -221,6 +242,64 @@ TEST(UsageBar, StaysInItsBounds) {
   EXPECT_EQ(usage_bar(0, 0, 0), "[....................]");
   EXPECT_EQ(usage_bar(20, 0, 10), "[####################]");
   EXPECT_EQ(usage_bar(1, 10, 10), "[##..................]");
+}
+
+TEST(WhyView, TellsWhatWasTakenPastTheBroker) {
+  v1::ExplainResponse why;
+  why.set_tenant("ann");
+  v1::Standing& standing = *why.add_devices();
+  standing.set_charged(2 * kGiB);
+  EXPECT_EQ(why_text(why).find("past the broker"), std::string::npos) << why_text(why);
+  standing.set_past_broker(kGiB);
+  EXPECT_NE(why_text(why).find("of that, taken past the broker without a word: 1GiB; `gpumem reconcile`"),
+            std::string::npos)
+      << why_text(why);
+  EXPECT_EQ(why_json(why)["devices"][0]["past_broker"], kGiB);
+  EXPECT_EQ(why_json(why)["newcomer"], false);
+}
+
+TEST(WhyView, TellsTheLastDenialsWhereNothingWaits) {
+  v1::ExplainResponse why;
+  why.set_tenant("ann");
+  std::vector<v1::Event> denials(2);
+  denials[0].set_time("2030-01-02T11:59:57Z");
+  denials[0].set_words("tenant 'ann' asked for too much");
+  denials[1].set_time("2030-01-02T11:58:00Z");
+  denials[1].set_bytes(kGiB);
+  denials[1].set_device("GPU-0");
+  EXPECT_EQ(why_text(why, denials, noon()),
+            "tenant ann\n\nno request waits\n"
+            "last denied 3s ago: tenant 'ann' asked for too much\n"
+            "before that, 2m 0s ago: 1GiB on GPU-0\n"
+            "  see `gpumem events --no-follow --tenant ann`\n");
+  const Json json = why_json(why, denials);
+  ASSERT_EQ(json["denials"].size(), 2U);
+  EXPECT_EQ(json["denials"][0]["words"], "tenant 'ann' asked for too much");
+  EXPECT_TRUE(json["denials"][1]["words"].is_null());
+  why.set_tenant("my lab");
+  EXPECT_NE(why_text(why, denials, noon()).find("--tenant 'my lab'`"), std::string::npos);
+}
+
+TEST(WhyView, OfAUserWithoutASessionTellsTheQuotaThatWouldHold) {
+  v1::ExplainResponse why;
+  why.set_tenant("uid:7");
+  why.set_newcomer(true);
+  v1::Standing& standing = *why.add_devices();
+  standing.set_device("GPU-0");
+  standing.set_limit(8 * kGiB);
+  standing.set_available(kGiB);
+  standing.set_weight(100);
+  EXPECT_EQ(why_text(why),
+            "tenant uid:7 has no session now; what [default] says would hold\n\n"
+            "GPU-0\n  would have at most 8GiB; guarantee 0B, weight 100, priority 0\n"
+            "  could be granted now: 1GiB\n\nno request waits\n");
+  EXPECT_EQ(why_json(why)["newcomer"], true);
+}
+
+TEST(NearestName, IsOneThatMayHaveBeenMeant) {
+  EXPECT_EQ(nearest_name("gruop", {"private", "group", "public"}, 2), "group");
+  EXPECT_EQ(nearest_name("publik", {"private", "group", "public"}, 2), "public");
+  EXPECT_EQ(nearest_name("bob", {"private", "group", "public"}, 2), "");
 }
 
 TEST(Monitor, SaysThatThereIsNoBroker) {

@@ -35,7 +35,10 @@ class Stranger {
     EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends), 0);
     own_.reset(ends[0]);
     other_.reset(ends[1]);
-    EXPECT_EQ(::dup3(ends[0], number, O_CLOEXEC), number);
+    if (ends[0] == number)
+      static_cast<void>(own_.release());  // the library had closed it just then
+    else
+      EXPECT_EQ(::dup3(ends[0], number, O_CLOEXEC), number);
     EXPECT_EQ(::send(ends[1], "mine", 4, 0), 4) << "for whoever reads what is not its own";
     own_.reset();
   }

@@ -249,6 +249,18 @@ TEST_F(DriverStreamsTest, DefaultStreamIsThatOfThePrimaryContextForThreadsWithou
   }).join();
 }
 
+TEST_F(DriverStreamsTest, PrimaryContextEndsWhenTheProgramGivesItUp) {
+  {
+    const auto entered = primary();
+    std::thread([&] {
+      ASSERT_TRUE(streams_->meet(nullptr));
+      EXPECT_TRUE(streams_->wait(mark(nullptr)));
+    }).join();
+  }
+  EXPECT_FALSE(primary_is_active());
+  EXPECT_TRUE(streams_->reached(mark(nullptr))) << "there is no work without a context";
+}
+
 TEST_F(DriverStreamsTest, DefaultStreamIsThatOfTheContextItWasMetIn) {
   const OwnContext own;
   ASSERT_TRUE(streams_->meet(nullptr));

@@ -1,4 +1,5 @@
 // What goes wrong between client and broker, in words and codes.
+#include <grp.h>
 #include <gtest/gtest.h>
 
 #include <cerrno>
@@ -143,6 +144,18 @@ TEST(ConnectError, NamesAGroupThatThisUserIsNotIn) {
   }
   const Error error = connect_error(folder.path() / "lane.sock", EACCES);
   EXPECT_NE(error.message.find("usermod -aG 54321"), std::string::npos) << error.message;
+}
+
+TEST(ConnectError, AdvisesAnotherGroupWhereThatOfTheSocketIsNotToBeJoined) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can give a file to a foreign group";
+  const TemporaryFolder folder;
+  const UniqueFd listener = listen_at(folder.path() / "lane.sock");
+  const group* nobodys = ::getgrnam("nogroup");
+  ASSERT_NE(nobodys, nullptr);
+  ASSERT_EQ(::chown((folder.path() / "lane.sock").c_str(), 0, nobodys->gr_gid), 0);
+  const Error error = connect_error(folder.path() / "lane.sock", EACCES);
+  EXPECT_NE(error.message.find("socket_group in [broker]"), std::string::npos) << error.message;
+  EXPECT_EQ(error.message.find("usermod"), std::string::npos) << error.message;
 }
 
 TEST(ConnectError, SpeaksOfTheFolderWhenTheSocketCannotBeSeen) {

@@ -1,9 +1,16 @@
 // A broker that does not answer: what a call costs, what the next ones cost, and what comes late.
+#include <sys/socket.h>
+
+#include <cstdlib>
 #include <future>
 #include <thread>
 
-#include "client/connection_attempt.h"
+#include "client/connection.h"
+#include "client/silent_brokers.h"
+#include "cuda/driver.h"
+#include "gpumem.h"
 #include "tests/support/eventually.h"
+#include "tests/unit/client/fake_broker.h"
 #include "tests/unit/client/lane_fixture.h"
 
 namespace gpumem::client::test {
@@ -13,7 +20,14 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kShort(100);
 
-Result<void, GrowError> grow(Lane& lane) {
+/// Connections to `socket`, until there is no room for more.
+std::vector<OwnFd> fill_queue(const std::filesystem::path& socket) {
+  std::vector<OwnFd> waiting;
+  for (auto one = connect_lane(socket, milliseconds(1)); one; one = connect_lane(socket, milliseconds(1)))
+    waiting.push_back(std::move(*one));
+  return waiting;
+}
+Result<void, GrowError> grow_some(Lane& lane) {
   return lane.grow(growth(), {Lane::Clock::now() + lane.timeout()}, [](const GrantPart&) {});
 }
 
@@ -23,6 +37,26 @@ bool is_heard_again(Lane& lane) {
     if (lane.call(lane::Ping{})) return true;
   }
   return false;
+}
+
+/// Connects to the broker in `folder`, time and again.
+class Connecting {
+ public:
+  explicit Connecting(std::string folder) : folder_(std::move(folder)) {}
+  Result<GreetedLane> once(const std::string& label = "test", milliseconds timeout = kShort) {
+    return brokers_.connect({folder_, label, timeout}, Lane::deadline_in(timeout));
+  }
+
+ private:
+  const std::string folder_;
+  SilentBrokers brokers_;
+};
+
+/// Receives the Hello and answers with a good Welcome.
+lane::Hello receive_hello(int socket) {
+  const Said hello = receive_frame(socket);
+  send_welcome(socket, hello.header.request, welcome());
+  return hello.as<lane::Hello>();
 }
 
 /// A broker that reads nothing between the greeting and wake().
@@ -90,7 +124,7 @@ TEST_F(Unavailable, GrowthIsNoLackOfMemoryAndIsWithdrawn) {
     withdrawn.set_value();
   });
   const auto lane = connected(fake, kShort);
-  const auto refused = grow(*lane);
+  const auto refused = grow_some(*lane);
   EXPECT_EQ(refused.error().code, Code::kUnavailable);
   EXPECT_FALSE(refused.error().denial);
   wake();
@@ -121,7 +155,7 @@ TEST_F(Unavailable, LateGrantIsGivenBack) {
     answer_all(socket);
   });
   const auto lane = connected(fake, kShort);
-  EXPECT_EQ(grow(*lane).error().code, Code::kUnavailable);
+  EXPECT_EQ(grow_some(*lane).error().code, Code::kUnavailable);
   wake();
   EXPECT_TRUE(is_heard_again(*lane));
   EXPECT_TRUE(late.is_let_go());
@@ -176,7 +210,7 @@ TEST_F(Unavailable, BrokerThatReadsNothingHoldsNoThreadUp) {
   std::vector<std::thread> threads;
   for (int i = 0; i < kThreads; ++i) {
     threads.emplace_back([&] {
-      for (int round = 0; round < 100; ++round) EXPECT_EQ(grow(*lane).error().code, Code::kUnavailable);
+      for (int round = 0; round < 100; ++round) EXPECT_EQ(grow_some(*lane).error().code, Code::kUnavailable);
     });
   }
   for (std::thread& thread : threads) thread.join();
@@ -190,24 +224,65 @@ TEST_F(Unavailable, BrokerThatIsConnectedToIsWaitedForOnceAndMayAnswerLate) {
     greet(socket);
     answer_all(socket);
   });
-  ConnectionAttempt attempt({fake.folder(), "test", kShort});
+  Connecting connecting(fake.folder());
   const auto before = Lane::Clock::now();
   for (int i = 0; i < 500; ++i) {
-    const auto refused = attempt.open();
+    const auto refused = connecting.once();
     ASSERT_FALSE(refused);
     ASSERT_EQ(refused.error().code, Code::kUnavailable);
     ASSERT_NE(refused.error().message.find("does not answer"), std::string::npos) << refused.error().message;
   }
   EXPECT_LT(Lane::Clock::now() - before, 100 * kShort) << "500 timeouts would take longer";
   wake();
-  std::shared_ptr<Connection> connection;
+  std::unique_ptr<Lane> lane;
   EXPECT_TRUE(gpumem::test::eventually([&] {
-    auto opened = attempt.open();
-    if (opened) connection = *opened;
-    return opened.has_value();
+    auto greeted = connecting.once();
+    if (greeted) lane = std::move(greeted->lane);
+    return greeted.has_value();
   }));
-  ASSERT_NE(connection, nullptr);
-  EXPECT_TRUE(is_heard_again(connection->lane()));
+  ASSERT_NE(lane, nullptr);
+  EXPECT_TRUE(is_heard_again(*lane));
+}
+
+TEST_F(Unavailable, LateSessionIsLeftByWhoConnectsWithOtherOptions) {
+  std::promise<void> left;
+  FakeLane fake(
+      [&](int socket) {
+        sleep();
+        greet(socket);
+        Said said = answered(socket);
+        while (said.is<lane::Ping>()) said = answered(socket);
+        EXPECT_TRUE(said.is<lane::Goodbye>());
+        left.set_value();
+      },
+      [](int socket) {
+        EXPECT_EQ(receive_hello(socket).label.view(), "other");
+        answer_all(socket);
+      });
+  Connecting connecting(fake.folder());
+  EXPECT_EQ(connecting.once().error().code, Code::kUnavailable);
+  wake();
+  std::optional<Result<GreetedLane>> other;
+  EXPECT_TRUE(gpumem::test::eventually([&] {
+    other.emplace(connecting.once("other", kTimeout));
+    return other->has_value();
+  }));
+  left.get_future().wait();
+  EXPECT_TRUE((*other)->lane->call(lane::Ping{}));
+}
+
+TEST_F(Unavailable, BrokerCostsTheSessionsOfAProcessOneTimeout) {
+  FakeLane fake([&](int socket) {
+    sleep();
+    greet(socket);
+    answer_all(socket);
+  });
+  const SessionOptions options{fake.folder(), "test", kShort};
+  const auto before = Lane::Clock::now();
+  for (int i = 0; i < 500; ++i) EXPECT_EQ(Connection::open(options).error().code, Code::kUnavailable);
+  EXPECT_LT(Lane::Clock::now() - before, 100 * kShort) << "500 timeouts would take longer";
+  wake();
+  EXPECT_TRUE(gpumem::test::eventually([&] { return Connection::open(options).has_value(); }));
 }
 
 TEST_F(Unavailable, BrokerThatEndsWithoutAnAnswerIsFollowedByTheNext) {
@@ -216,22 +291,20 @@ TEST_F(Unavailable, BrokerThatEndsWithoutAnAnswerIsFollowedByTheNext) {
                   greet(socket);
                   answer_all(socket);
                 });
-  ConnectionAttempt attempt({fake.folder(), "test", kShort});
-  EXPECT_EQ(attempt.open().error().code, Code::kUnavailable);
+  Connecting connecting(fake.folder());
+  EXPECT_EQ(connecting.once().error().code, Code::kUnavailable);
   wake();
-  EXPECT_TRUE(gpumem::test::eventually([&] { return attempt.open().has_value(); }));
+  EXPECT_TRUE(gpumem::test::eventually([&] { return connecting.once().has_value(); }));
 }
 
 TEST_F(Unavailable, BrokerThatTakesNoConnectionsIsWaitedForOnce) {
   const TemporaryFolder folder;
   const std::filesystem::path socket = folder.path() / "lane.sock";
   const UniqueFd listener = listen_at(socket);
-  std::vector<OwnFd> waiting;
-  for (auto one = connect_lane(socket, milliseconds(1)); one; one = connect_lane(socket, milliseconds(1)))
-    waiting.push_back(std::move(*one));
-  ConnectionAttempt attempt({folder.path().string(), "test", kShort});
+  std::vector<OwnFd> waiting = fill_queue(socket);
+  Connecting connecting(folder.path().string());
   const auto before = Lane::Clock::now();
-  for (int i = 0; i < 500; ++i) EXPECT_EQ(attempt.open().error().code, Code::kUnavailable);
+  for (int i = 0; i < 500; ++i) EXPECT_EQ(connecting.once().error().code, Code::kUnavailable);
   EXPECT_LT(Lane::Clock::now() - before, 100 * kShort) << "500 timeouts would take longer";
 }
 
@@ -250,7 +323,124 @@ TEST_F(Unavailable, BrokerThatHasGoneFailsEveryCall) {
     EXPECT_NE(answer.error().message.find("stays usable"), std::string::npos);
   }
   EXPECT_EQ(lane->call(lane::Ping{}).error().code, Code::kUnavailable);
-  EXPECT_EQ(grow(*lane).error().code, Code::kUnavailable);
+  EXPECT_EQ(grow_some(*lane).error().code, Code::kUnavailable);
+}
+
+// ---- One deadline for all messages of a call ----
+
+// The broker answers what a call asks first late, and what follows not at all. Whoever counts anew with each
+// message has not given up yet when this broker then answers that, too.
+constexpr milliseconds kLong(2'000);
+
+Lane::Clock::time_point deadline_of(const Said& said) {
+  return Lane::Clock::time_point(std::chrono::nanoseconds(said.header.deadline));
+}
+
+/// Whether the client has said something, or left, by `time`.
+bool says_something_by(int socket, Lane::Clock::time_point time) {
+  pollfd polled{socket, POLLIN, 0};
+  const auto left = std::chrono::ceil<milliseconds>(time - Lane::Clock::now());
+  return ::poll(&polled, 1, std::max(0, static_cast<int>(left.count()))) == 1;
+}
+
+TEST_F(Unavailable, GrantOfSeveralFramesHasOneTimeout) {
+  FakeLane fake([](int socket) {
+    greet(socket);
+    const Said asked = receive_frame(socket);
+    EXPECT_FALSE(says_something_by(socket, deadline_of(asked) - kLong / 4));
+    send_frame(socket, part_of(9, {10}, 2), asked.header.request);
+    if (says_something_by(socket, deadline_of(asked) + kLong / 2)) return;
+    send_frame(socket, part_of(9, {11}, 1), asked.header.request);
+    send_frame(socket, part_of(9, {12}, 0), asked.header.request);
+    receive_frame(socket);
+  });
+  const auto lane = connected(fake, kLong);
+  EXPECT_EQ(grow_some(*lane).error().code, Code::kUnavailable);
+}
+
+TEST_F(Unavailable, GrantThatWasWaitedForHasATimeoutOfItsOwn) {
+  FakeLane fake([](int socket) {
+    greet(socket);
+    const Said asked = receive_frame(socket);
+    send_frame(socket, lane::Waiting{}, asked.header.request);
+    while (Lane::Clock::now() < deadline_of(asked) + kShort) {
+      if (!says_something_by(socket, deadline_of(asked) + kShort)) continue;
+      EXPECT_TRUE(answered(socket).is<lane::Ping>());
+    }
+    send_frame(socket, part_of(9, {10}, 1), asked.header.request);
+    send_frame(socket, part_of(9, {11}, 0), asked.header.request);
+    answer_all(socket);
+  });
+  const auto lane = connected(fake, kLong);
+  EXPECT_TRUE(grow_some(*lane));
+}
+
+// The queue of connections is full, and there is room late.
+TEST_F(Unavailable, ConnectingAndTheGreetingHaveOneTimeout) {
+  const TemporaryFolder folder;
+  const std::filesystem::path socket = folder.path() / "lane.sock";
+  const UniqueFd listener = listen_at(socket);
+  std::vector<OwnFd> waiting = fill_queue(socket);
+  const auto before = Lane::Clock::now();
+  auto deadline = std::async(std::launch::async, [&] {
+    EXPECT_FALSE(says_something_by(-1, before + kLong / 2));
+    waiting.clear();
+    for (;;) {
+      const UniqueFd peer(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+      const Said said = receive_frame(peer.get());
+      if (said.is<lane::Hello>()) return deadline_of(said) - before;
+    }
+  });
+  const auto opened = Connection::open({folder.path().string(), "test", kLong});
+  ASSERT_FALSE(opened);
+  EXPECT_EQ(opened.error().code, Code::kUnavailable);
+  EXPECT_LT(deadline.get(), kLong + kLong / 2) << "the greeting has a timeout of its own";
+}
+
+/// A Welcome that lends the first device of the simulated machine.
+lane::Welcome welcome_to_a_device() {
+  const auto driver = cuda::Driver::open(simulated_machine());
+  EXPECT_TRUE(driver) << to_string(driver.error());
+  lane::Welcome body = welcome({to_string((*driver)->devices()[0].uuid)});
+  body.driver_folder = decltype(body.driver_folder)::of(simulated_machine().string());
+  return body;
+}
+
+void allocate_first() {
+  const lane::Welcome greeting = welcome_to_a_device();
+  std::promise<void> done;
+  FakeLane fake([&](int socket) {
+    const Said hello = receive_frame(socket);
+    EXPECT_FALSE(says_something_by(socket, deadline_of(hello) - kLong / 4));
+    send_welcome(socket, hello.header.request, greeting);
+    const Said opening = receive_frame(socket);
+    EXPECT_TRUE(opening.is<lane::OpenSlice>());
+    send_frame(socket, lane::SliceOpened{1, 64 << 20, 2 << 20}, opening.header.request);
+    const Said growth = receive_frame(socket);
+    EXPECT_TRUE(growth.is<lane::Grow>());
+    EXPECT_LT(deadline_of(growth), deadline_of(hello) + kLong / 2);
+    EXPECT_TRUE(says_something_by(socket, deadline_of(hello) + kLong / 2));
+    done.get_future().wait();
+  });
+  gpumem_session_options options = GPUMEM_SESSION_OPTIONS_INIT;
+  const std::string folder = fake.folder();
+  options.runtime_folder = folder.c_str();
+  options.timeout_ms = kLong.count();
+  ASSERT_EQ(gpumem_configure_default(&options, nullptr), GPUMEM_OK) << gpumem_last_error();
+  EXPECT_EQ(gpumem_cupy_malloc(nullptr, 1 << 20, 0), nullptr);
+  EXPECT_NE(std::string(gpumem_last_error()).find("does not answer"), std::string::npos)
+      << gpumem_last_error();
+  done.set_value();
+}
+
+// In a process of its own, which keeps its default session.
+TEST_F(Unavailable, FirstAllocationOfAProcessHasOneTimeoutForAllMessages) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto allocate_and_exit = [] {
+    allocate_first();
+    std::_Exit(testing::Test::HasFailure() ? 1 : 0);
+  };
+  EXPECT_EXIT(allocate_and_exit(), testing::ExitedWithCode(0), "");
 }
 
 }  // namespace

@@ -44,6 +44,29 @@ TEST_F(BrokerExplain, KnowsNoStrangers) {
   EXPECT_EQ(machine.broker.explain_tenant("eve", true, machine.now).error().code, Code::kNotFound);
 }
 
+TEST_F(BrokerExplain, TellsHowAUserWithoutASessionWouldStand) {
+  machine.get(cid, machine.slice(cid), mebibytes(40));
+  EXPECT_EQ(machine.broker.explain_newcomer(7).error().code, Code::kPermissionDenied)
+      << "there is no default";
+  Policy open = policy();
+  open.others = {{{{}, mebibytes(32)}}};
+  ASSERT_TRUE(machine.broker.apply(open, machine.now));
+  const auto explanation = machine.broker.explain_newcomer(7);
+  ASSERT_TRUE(explanation);
+  EXPECT_TRUE(explanation->is_newcomer);
+  EXPECT_EQ(explanation->tenant, "uid:7");
+  EXPECT_EQ(explanation->devices.at(0).quota.limit, mebibytes(32));
+  EXPECT_EQ(explanation->devices.at(0).available, mebibytes(8)) << "24 are free, 16 are kept for ann";
+  const auto first = machine.connect(7);
+  EXPECT_EQ(why(first).devices.at(0).available, mebibytes(8));
+}
+
+TEST_F(BrokerExplain, OfAUserWhoIsATenantNamesIt) {
+  const auto named = machine.broker.explain_newcomer(3);
+  ASSERT_FALSE(named);
+  EXPECT_THAT(named.error().message, HasSubstr("uid:3 is tenant 'cid'"));
+}
+
 TEST_F(BrokerExplain, TellsHowATenantStands) {
   machine.get(bob, machine.slice(bob), mebibytes(8));
   ASSERT_TRUE(machine.broker.charge(bob, "GPU-0", mebibytes(4), machine.now));

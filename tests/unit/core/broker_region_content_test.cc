@@ -123,6 +123,7 @@ TEST_F(BrokerRegionContent, IsNotFoundWithoutAHashOrAfterItsEnd) {
   plain.content = {};
   publish(plain);
   EXPECT_EQ(find_fails(mate, content()), Code::kNotFound);
+  ASSERT_TRUE(machine.broker.remove_region(publisher, plain.name, 0, machine.now));
   RegionTerms brief = terms("brief");
   brief.expires = machine.now + seconds(1);
   publish(brief);

@@ -280,8 +280,25 @@ TEST_F(BrokerRegion, IsThereAfterARestartIfItsDescriptorsAre) {
   const auto mapped = map(reader);
   ASSERT_TRUE(mapped) << mapped.error().message;
   EXPECT_EQ(mapped->version, version);
+  machine.events.clear();
   machine.restart(lab_policy());
   EXPECT_EQ(map_fails(machine.connect(3)), Code::kNotFound) << "nobody can be sent its descriptors";
+  machine.collect();
+  const auto lost = machine.events_of(Event::Kind::kRegionLost);
+  ASSERT_EQ(lost.size(), 1u);
+  EXPECT_EQ(lost[0].tenant, "bob");
+  EXPECT_NE(lost[0].words.find("'weights', version 1, since the broker"), std::string::npos) << lost[0].words;
+}
+
+TEST_F(BrokerRegion, WhoeverIsChargedForItNowIsTold) {
+  ASSERT_TRUE(publish(terms()));
+  use(mate);
+  machine.events.clear();
+  machine.die(publisher);
+  const auto told = machine.events_of(Event::Kind::kInherited);
+  ASSERT_EQ(told.size(), 1u) << "for all of its extents";
+  EXPECT_EQ(told[0].session, mate);
+  EXPECT_EQ(told[0].bytes, mebibytes(8));
 }
 
 TEST_F(BrokerRegion, NeverHasAVersionTwice) {

@@ -50,6 +50,28 @@ TEST(DenialText, OfAGroupsLimitNamesTheGroup) {
   EXPECT_THAT(explain(full), AllOf(HasSubstr("'ann'"), HasSubstr("the limit of 'lab'"), HasSubstr("10GiB")));
 }
 
+TEST(DenialText, OfMoreThanTheWholeLimitDoesNotAskForMemoryBack) {
+  Denial all = denial(Denial::Reason::kTenantLimit);
+  all.asked = all.asked_min = gibibytes(11);
+  EXPECT_THAT(explain(all), AllOf(HasSubstr(": 11GiB is more than the whole limit of 10GiB: ask for less, or "
+                                            "ask the administrator for a higher limit"),
+                                  Not(HasSubstr("give"))));
+  all.limiting_tenant = "lab";
+  EXPECT_THAT(explain(all), HasSubstr("the whole limit of 'lab', which the tenant belongs to, of 10GiB"));
+  all.asked_min = gibibytes(1);
+  EXPECT_THAT(explain(all), HasSubstr("give memory back")) << "the least fits";
+}
+
+TEST(DenialText, OfMoreThanALimitThatIsThePoolDoesNotSpeakOfHigherLimits) {
+  Denial all = denial(Denial::Reason::kTenantLimit);
+  all.asked = all.asked_min = gibibytes(30);
+  all.limiting_limit = all.pool;
+  const std::string words = explain(all);
+  EXPECT_TRUE(
+      words.ends_with("30GiB is more than the whole limit of 24GiB, which is the whole pool: ask for less"))
+      << words;
+}
+
 TEST(DenialText, OfADebtSaysWhatIsOverWhichLimit) {
   Denial owing = denial(Denial::Reason::kDebt);
   owing.limiting_charged = gibibytes(12);

@@ -113,6 +113,18 @@ TEST_F(Reconciling, AProcessPastTheBrokerIsNamedAndChargedToItsUsersTenant) {
   EXPECT_EQ(told[0].bytes, mebibytes(30));
 }
 
+TEST_F(Reconciling, WhatATenantsProcessesTookIsInHowItStands) {
+  const SessionId guest = machine.connect(2);
+  machine.slice(guest);
+  ASSERT_TRUE(machine.broker.charge(guest, "GPU-0", mebibytes(3), machine.now));
+  look({process_of(2, mebibytes(3) + kContext), {.pid = 77, .uid = 2, .own = mebibytes(30)}});
+  const auto bob = machine.broker.explain_tenant("bob", false, machine.now);
+  ASSERT_TRUE(bob);
+  EXPECT_EQ(bob->devices[0].past_broker, mebibytes(30));
+  EXPECT_EQ(bob->devices[0].declared, mebibytes(3));
+  EXPECT_EQ(bob->devices[0].overhead, kContext);
+}
+
 TEST_F(Reconciling, ItsChargeGoesWithIt) {
   look({{.pid = 77, .uid = 2, .own = mebibytes(30)}});
   look({});

@@ -11,6 +11,7 @@ namespace gpumem::host {
 namespace {
 
 using testing::HasSubstr;
+using testing::Not;
 using testing::StartsWith;
 
 Config good(std::string_view text) {
@@ -168,6 +169,23 @@ TEST(Config, CanRefuseOthers) {
   EXPECT_TRUE(good("[default]\nrefuse = false\n").others.has_value());
 }
 
+TEST(Config, NamesTheTableThatAKeyBelongsIn) {
+  EXPECT_THAT(
+      wrong("escalation = \"deny\"\n"),
+      StartsWith("g.toml:1:1: unknown key 'escalation' in the file; it belongs in [broker]; known are: "));
+  EXPECT_THAT(wrong("[broker]\nlimit = \"1GiB\"\n"), HasSubstr("; it belongs in [[tenant]] or [default]; "));
+  EXPECT_THAT(wrong("[broker]\nmade_up = 1\n"), Not(HasSubstr("belongs")));
+}
+
+TEST(Config, SaysThatAmountsAreWrittenInQuotes) {
+  for (const char* value : {"8GiB", "25%", "0.5GiB  # half", "all-but 2GiB"})
+    EXPECT_THAT(wrong(std::string("[broker]\n\nreserve = ") + value + "\n[default]\n"),
+                AllOf(StartsWith("g.toml:3:"), HasSubstr("; amounts are texts: write them in quotes, \"")))
+        << value;
+  EXPECT_THAT(wrong("[broker]\nescalation = deny\n"), Not(HasSubstr("quotes")));
+  EXPECT_THAT(wrong("[broker"), Not(HasSubstr("quotes")));
+}
+
 TEST(Config, WithAnUnknownKeyNamesItItsPlaceAndTheKnownOnes) {
   EXPECT_THAT(wrong("\n\nbrokr = 1\n"),
               StartsWith("g.toml:3:1: unknown key 'brokr' in the file; known are: broker, device"));
@@ -300,11 +318,19 @@ TEST(Config, SaysWhoReadsTheMetrics) {
   EXPECT_EQ(config.metrics.group, "42");
 }
 
-TEST(Config, LetsNoOtherMachineReadTheMetrics) {
+TEST(Config, LetsOtherMachinesReadTheMetricsOnlyIfToldSo) {
   EXPECT_THAT(wrong("[metrics]\nlisten = \"0.0.0.0:9400\"\n"),
-              StartsWith("g.toml:2:10: listen: '0.0.0.0:9400' is no loopback address"));
+              StartsWith("g.toml:2:10: listen: '0.0.0.0:9400' is reached from other machines"));
+  EXPECT_THAT(wrong("[metrics]\npublic = false\nlisten = \"[::]:9400\"\n"), HasSubstr("add public = true"));
+  EXPECT_EQ(good("[metrics]\npublic = true\nlisten = \"[::]:9400\"\n").metrics.listen, "[::]:9400");
+  EXPECT_THAT(wrong("[metrics]\npublic = true\nlisten = \"here:9400\"\n"),
+              StartsWith("g.toml:3:10: listen: 'here:9400' is no address"));
+}
+
+TEST(Config, SaysWhatIsWrongInTheMetrics) {
   EXPECT_THAT(wrong("[metrics]\nlisten = 9400\n"), HasSubstr("expected a text in quotes"));
-  EXPECT_THAT(wrong("[metrics]\nport = 9400\n"), HasSubstr("listen, group"));
+  EXPECT_THAT(wrong("[metrics]\npublic = \"yes\"\n"), HasSubstr("expected true or false"));
+  EXPECT_THAT(wrong("[metrics]\nport = 9400\n"), HasSubstr("listen, public, group"));
 }
 
 TEST(Config, ThatIsNoTomlIsRefusedAtItsPlace) {

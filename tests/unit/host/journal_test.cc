@@ -83,6 +83,8 @@ std::vector<Checkpoint::Change> some_changes() {
           Checkpoint::RegionGeneration{RegionId{6}, 2},
           Checkpoint::RegionContent{RegionId{5}, {'c'}, true},
           Checkpoint::RegionContent{RegionId{6}, {'d'}, false},
+          Checkpoint::RegionSealed{RegionId{5}},
+          Checkpoint::RegionSealed{RegionId{6}},
           Checkpoint::RegionHandle{{'r'}, SessionId{3}, RegionId{5}, since, 3},
           Checkpoint::RegionHandle{{'s'}, SessionId{3}, RegionId{5}, since, 1},
           Checkpoint::RegionHandle{{'s'}, SessionId{3}, RegionId{5}, since, 0},

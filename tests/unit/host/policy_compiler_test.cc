@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include "daemon/core/user_tenant.h"
+
 namespace gpumem::host {
 namespace {
 
@@ -97,6 +99,19 @@ TEST(PolicyCompiler, CutsALimitToThePoolButNoGuarantee) {
   EXPECT_EQ(good("[default]\nlimit = \"1TiB\"").others->at(0).limit, good("").devices[0].pool);
   EXPECT_THAT(wrong("[[tenant]]\nname = \"ann\"\nuser = 1\nguarantee = \"1TiB\""),
               HasSubstr("guarantee of 1TiB"));
+}
+
+TEST(PolicyCompiler, WarnsOfALimitThatIsMoreThanThePool) {
+  const auto warnings = [](const std::string& text) {
+    const auto compiled = compile_policy(*parse_config(text, "p.toml"), {device(1)});
+    return compiled ? compiled->warnings : std::vector<std::string>{compiled.error().message};
+  };
+  const std::string ann = "[broker]\nreserve = \"8GiB\"\n[[tenant]]\nname = \"ann\"\nuser = 1\nlimit = ";
+  EXPECT_THAT(warnings(ann + "\"160GiB\"\n"),
+              testing::ElementsAre("tenant 'ann': limit 160GiB is more than the pool of 8GiB on " + uuid(1) +
+                                   "; it is the pool"));
+  EXPECT_THAT(warnings(ann + "\"8GiB\"\n"), testing::IsEmpty());
+  EXPECT_THAT(warnings(ann + "\"100%\"\n"), testing::IsEmpty());
 }
 
 TEST(PolicyCompiler, RefusesGuaranteesThatCannotHoldTogether) {
@@ -299,11 +314,11 @@ TEST_F(PolicyUnderAnOverlay, IsCheckedAsAWhole) {
 }
 
 TEST(UserOfATenant, IsOneNumberSpelledInOneWay) {
-  EXPECT_EQ(user_of_tenant("uid:7"), 7U);
-  EXPECT_EQ(user_of_tenant("uid:0"), 0U);
+  EXPECT_EQ(core::user_of_tenant("uid:7"), 7U);
+  EXPECT_EQ(core::user_of_tenant("uid:0"), 0U);
   for (const char* name :
        {"uid:", "uid:07", "uid:-1", "uid:4294967296", "uid:7x", "uid: 7", "7", "gid:7", ""})
-    EXPECT_EQ(user_of_tenant(name), std::nullopt) << name;
+    EXPECT_EQ(core::user_of_tenant(name), std::nullopt) << name;
 }
 
 TEST(PolicyCompiler, TakesOverNumbers) {

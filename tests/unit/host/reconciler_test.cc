@@ -12,6 +12,7 @@
 #include "sim/machine/machine.h"
 #include "tests/support/broker_process.h"
 #include "tests/support/eventually.h"
+#include "tests/support/no_executor.h"
 
 namespace gpumem::host {
 namespace {
@@ -23,7 +24,7 @@ using testing::SizeIs;
 constexpr core::Asker kAdmin{0, true};
 
 /// A core whose thread is whichever posts.
-class OpenGate final : public core::Executor {
+class OpenGate final : public test::NoExecutor {
  public:
   explicit OpenGate(core::Policy policy) : broker_(std::move(policy)) {}
 
@@ -31,32 +32,11 @@ class OpenGate final : public core::Executor {
     const MutexLock lock(mutex_);
     work(broker_, std::chrono::steady_clock::now());
   }
+  void after(std::function<void()> done) override { done(); }
   core::Reconciliation view() {
     const MutexLock lock(mutex_);
     return broker_.reconciliation(0);
   }
-  Result<void> write_down() override { return {}; }
-  std::optional<SessionId> session_of(std::string_view) const override { return {}; }
-  std::optional<core::Caller> caller_of(int) const override { return {}; }
-  Result<SessionId> open_session(int, std::string, std::shared_ptr<core::SessionHolder>) override {
-    return Error{Code::kUnavailable, "nobody is behind"};
-  }
-  void end_session(SessionId) override {}
-  RequestId grow(SessionId, std::span<const core::Broker::Part>, core::Duration, GrowAnswer) override {
-    return {};
-  }
-  RequestId map_region(SessionId, core::MapTerms, core::Duration, MapAnswer) override { return {}; }
-  RequestId await_generation(SessionId, core::GenerationTerms, core::Duration, GenerationAnswer) override {
-    return {};
-  }
-  void cancel(RequestId) override {}
-  void after(std::function<void()> done) override { done(); }
-  std::optional<core::HandleBytes> fabric_handle(ExtentId) const override { return {}; }
-  std::optional<ClientFigures> client_figures(SessionId, core::DeviceIndex, Bytes) const override {
-    return {};
-  }
-  void watch(std::shared_ptr<core::EventWatcher>, std::optional<core::WallTime>) override {}
-  void unwatch(const core::EventWatcher&) override {}
 
  private:
   Mutex mutex_;

@@ -288,6 +288,23 @@ TEST_F(DriverTest, ResourceSliceIsPublishedAndMadeAgain) {
   EXPECT_TRUE(eventually([&] { return server_.slices().size() == 1; }));
 }
 
+TEST_F(DriverTest, OffersNothingToAKubeletThatRefusesIt) {
+  auto started = Driver::start(options_);
+  ASSERT_TRUE(started) << started.error().message;
+  const auto registry = folder_ / "kubelet/plugins_registry";
+  // A kubelet of Kubernetes 1.33 says so: it would start pods without their claims.
+  ASSERT_NE(Kubelet::register_driver(registry, "no handler registered for plugin type: DRAPlugin"), nullptr);
+  const auto offered = [&] {
+    return server_.slices().empty() ? -1 : static_cast<int>(server_.slices()[0]["spec"]["devices"].size());
+  };
+  EXPECT_TRUE(eventually([&] { return offered() == 0; }));
+  EXPECT_EQ(server_.slices().at(0)["spec"]["pool"]["generation"], 1);  // and nothing before
+  ASSERT_NE(Kubelet::register_driver(registry), nullptr);              // of a newer version
+  EXPECT_TRUE(eventually([&] { return offered() == 1; }));
+  ASSERT_NE(Kubelet::register_driver(registry, "no handler registered"), nullptr);
+  EXPECT_TRUE(eventually([&] { return offered() == 0; }));
+}
+
 TEST_F(DriverTest, ResourceSliceOfOtherDevicesHasTheNextGeneration) {
   start();
   ASSERT_TRUE(eventually([&] { return server_.slices().size() == 1; }));

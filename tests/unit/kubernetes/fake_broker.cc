@@ -3,7 +3,7 @@
 #include <grpcpp/security/server_credentials.h>
 #include <grpcpp/server_builder.h>
 
-#include "daemon/kubernetes/broker_client.h"
+#include "proto/channel.h"
 
 namespace gpumem::kubernetes::test {
 

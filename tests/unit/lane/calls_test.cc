@@ -190,6 +190,7 @@ TEST_F(LateCalls, AreRefusedIfThePageOfTheLaneSaysSo) {
   check("ExportRegion", ExportRegion{});
   check("MapHandle", MapHandle{});
   check("PublishContent", PublishContent{});
+  check("PublishSealed", PublishSealed{});
   check("PublishAlias", PublishAlias{});
   check("MapContent", MapContent{});
   check("MapReplica", MapReplica{});

@@ -31,13 +31,14 @@ Body full() {
 
 template <class Body>
 struct Frame : testing::Test {};
-using Bodies = testing::Types<Hello, OpenSlice, CloseSlice, Grow, Return, Charge, Ping, Cancel, Accept, Spent,
-                              Goodbye, ExportHandle, ImportHandle, RevokeHandle, ReleaseImport, Publish,
-                              PublishShared, PublishContent, PublishAlias, MapContent, MapRegion, MapReplica,
-                              MapOrReserve, ReleaseReservation, CommitRegion, AwaitGeneration,
-                              RegionGeneration, RemoveRegion, ExportRegion, MapHandle, NameReserved,
-                              Published, RegionMapped, HandleExported, Imported, Describe, Explain, Welcome,
-                              SliceOpened, Waiting, Granted, Done, Failed, Described, Explained>;
+using Bodies =
+    testing::Types<Hello, OpenSlice, CloseSlice, Grow, Return, Charge, Ping, Cancel, Accept, Spent, Goodbye,
+                   ExportHandle, ImportHandle, RevokeHandle, ReleaseImport, Publish, PublishShared,
+                   PublishContent, PublishSealed, PublishAlias, MapContent, MapRegion, MapReplica,
+                   MapOrReserve, ReleaseReservation, CommitRegion, AwaitGeneration, RegionGeneration,
+                   RemoveRegion, ExportRegion, MapHandle, NameReserved, Published, RegionMapped,
+                   HandleExported, Imported, Describe, Explain, Welcome, SliceOpened, Waiting, Granted, Done,
+                   Failed, Described, Explained>;
 TYPED_TEST_SUITE(Frame, Bodies);
 
 TYPED_TEST(Frame, ComesAsItIsSent) {
@@ -129,6 +130,7 @@ TEST(FrameVersion, IsTheFirstThatHasTheKind) {
   EXPECT_EQ(first_version_of(Kind::kPublishContent), 9);
   EXPECT_EQ(first_version_of(Kind::kPublishAlias), 9);
   EXPECT_EQ(first_version_of(Kind::kMapContent), 9);
+  EXPECT_EQ(first_version_of(Kind::kPublishSealed), 9);
   EXPECT_EQ(kVersion, 9);
 }
 
@@ -156,6 +158,7 @@ TEST(FrameText, IsPaddedWithZeros) {
   PublishContent sealed{};
   sealed.readers[7].bytes.back() = 'x';
   EXPECT_FALSE(read<PublishContent>(frame_of(sealed)));
+  EXPECT_FALSE(read<PublishSealed>(frame_of(PublishSealed{sealed})));
   PublishAlias alias{};
   alias.readers[0].bytes.back() = 'x';
   EXPECT_FALSE(read<PublishAlias>(frame_of(alias)));

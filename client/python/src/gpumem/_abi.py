@@ -69,7 +69,8 @@ class ExportOptions(ctypes.Structure):
 class PublishOptions(ctypes.Structure):
     _fields_ = [("struct_size", c_size_t), ("sharing", c_int), ("readers", POINTER(c_char_p)),
                 ("reader_count", c_size_t), ("layout", c_uint64), ("digest", c_uint8 * 32), ("life_ms", c_int64),
-                ("keep", c_bool), ("linger_ms", c_int64), ("charging", c_int), ("content", c_uint8 * 32)]
+                ("keep", c_bool), ("linger_ms", c_int64), ("charging", c_int), ("content", c_uint8 * 32),
+                ("sealed", c_bool)]
 
 
 class ContentOptions(ctypes.Structure):
@@ -194,6 +195,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "gpumem_import_commit": (Status, [Handle, POINTER(c_uint64)]),
     "gpumem_slice_commit": (Status, [Handle, c_uint64, POINTER(c_uint64)]),
     "gpumem_import_generation": (Status, [Handle, POINTER(GenerationOptions), POINTER(c_uint64)]),
+    "gpumem_slice_generation": (Status, [Handle, c_uint64, POINTER(GenerationOptions), POINTER(c_uint64)]),
     "gpumem_import_region": (Status, [Handle, POINTER(RegionInfo)]),
     "gpumem_remove_region": (Status, [Handle, c_char_p, c_uint64]),
     "gpumem_import_close": (Status, [Handle]),

@@ -9,7 +9,7 @@ from . import _dlpack
 from ._dlpack import Strided
 from ._dtypes import DTYPES, Dtype, dtype_of, dtype_of_typestr
 from .errors import InvalidArgument
-from .layout import contiguous_strides
+from .layout import check_name, contiguous_strides
 
 HOST = (_dlpack.CPU, 0)
 # Of the buffer protocol, by their kind; the size tells the rest.
@@ -20,10 +20,15 @@ def source_of(name: str, array: Any) -> Strided:
     """Where the elements of `array` lie, in C's order without gaps. Asked in this order: the array interfaces, DLPack,
     `numpy()` (tensors and variables of TensorFlow and Keras), the buffer protocol. Raises InvalidArgument with the
     name."""
+    check_name(name)
     try:
         found = _found(_settled(array))
-    except (InvalidArgument, BufferError, TypeError, ValueError, RuntimeError, AttributeError, KeyError) as error:
+    except MemoryError:
+        raise
+    except Exception as error:  # each package has errors of its own
         raise InvalidArgument(f"array {name!r} cannot be published: {error}") from error
+    if not found.address and 0 not in found.shape:
+        raise InvalidArgument(f"array {name!r} cannot be published: its address is 0")
     if 0 not in found.shape and any(
             count > 1 and stride != wanted for count, stride, wanted in
             zip(found.shape, found.strides, contiguous_strides(found.shape, found.dtype.itemsize))):
@@ -61,6 +66,7 @@ def _found(array: Any) -> Strided:
         if described is not None:
             return _described(array, described, interface, device)
     if hasattr(array, "__dlpack__"):
+        _check_dtype(array)
         return _dlpack.strided_of(array.__dlpack__())
     if callable(getattr(array, "numpy", None)):
         return _found(array.numpy())
@@ -80,6 +86,14 @@ def _dtype(array: Any, typestr: str) -> Dtype:
     """ml_dtypes' types, and PyTorch's, have no name of their own in the interfaces."""
     name = str(getattr(array, "dtype", "")).removeprefix("torch.")
     return dtype_of(name) if name in DTYPES else dtype_of_typestr(typestr)
+
+
+def _check_dtype(array: Any) -> None:
+    """Before `__dlpack__` is called: TensorFlow ends the process when it is asked for a tensor of texts."""
+    dtype = getattr(array, "dtype", None)
+    if dtype is not None:  # NumPy's and TensorFlow's types have a name, PyTorch's are written as one
+        name = getattr(dtype, "name", dtype)
+        dtype_of(str(name).removeprefix("torch."))
 
 
 def _buffer(view: memoryview) -> Strided:

@@ -32,6 +32,11 @@ def encoded(value: str | None, what: str) -> bytes | None:
     """For C. Raises InvalidArgument."""
     if value is None:
         return None
+    if not isinstance(value, str):
+        raise InvalidArgument(f"{what} is {ascii(value)[:40]}; it is text")
     if "\0" in value:
         raise InvalidArgument(f"{what} has a zero byte within")
-    return value.encode("utf-8")
+    try:
+        return value.encode("utf-8")
+    except UnicodeEncodeError:
+        raise InvalidArgument(f"{what} is {ascii(value)[:40]}, which cannot be written as UTF-8") from None

@@ -202,7 +202,8 @@ class Allocator:
 
     @property
     def limit(self) -> int:
-        """Bytes that it may have of the device."""
+        """Bytes that it may have of the device: what it was opened with. Without a limit of its own, what the device can
+        lend, of which its tenant's limit, as it is at any time (Session.usage), allows so much."""
         return int(self._library.gpumem_allocator_limit(self._handle))
 
     @property

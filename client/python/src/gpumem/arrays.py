@@ -32,12 +32,15 @@ _FORMATS = {"bool": "?", "int8": "b", "int16": "h", "int32": "i", "int64": "q", 
             "uint64": "Q", "float16": "e", "float32": "f", "float64": "d"}
 
 
-def is_private(name: str, patterns: Iterable[str]) -> bool:
-    """Whether one of the patterns, as of fnmatch, is the name's. Raises InvalidArgument for one text in place of several,
-    whose letters would be patterns."""
+def private_names(names: Iterable[str], patterns: Iterable[str]) -> set[str]:
+    """Those of the names that one of the patterns, as of fnmatch, fits. Raises InvalidArgument for one text in place of
+    several, whose letters would be patterns."""
     if isinstance(patterns, str):
         raise InvalidArgument(f"`private` is {patterns!r}; it is a list of patterns: [{patterns!r}]")
-    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+    patterns = set(patterns)
+    plain = {pattern for pattern in patterns if not any(letter in pattern for letter in "*?[")}  # a model may name many
+    others = patterns - plain
+    return {name for name in names if name in plain or any(fnmatch.fnmatchcase(name, pattern) for pattern in others)}
 
 
 def _let_go(close: Callable[[], object], ordinal: int, owner: int) -> None:

@@ -18,7 +18,7 @@ from numba.cuda.cudadrv.driver import driver as numba_driver
 
 from .allocator import Allocator
 from .errors import FailedPrecondition, OutOfMemory
-from .session import Session
+from .session import DeviceUsage, Session
 
 
 class GpumemMemoryManager(cuda.HostOnlyCUDAMemoryManager):
@@ -52,7 +52,7 @@ class GpumemMemoryManager(cuda.HostOnlyCUDAMemoryManager):
         """Of the context's device. Raises as Session.connect and Session.open_allocator."""
         if self._allocator is None:
             self._allocator = self._connected().open_allocator(device=self.context.device.uuid, **self.options)
-            self.deallocations.memory_capacity = self._allocator.limit
+            self.deallocations.memory_capacity = self._most()
         return self._allocator
 
     def memalloc(self, size: int) -> Any:
@@ -66,10 +66,10 @@ class GpumemMemoryManager(cuda.HostOnlyCUDAMemoryManager):
     def get_memory_info(self) -> Any:
         """(free, total): bytes that could be had without waiting, and the limit: the allocator's or the tenant's."""
         figures = self.allocator.statistics()
-        usage = next(usage for usage in self._connected().usage() if usage.device == self.allocator.device)
+        usage = self._usage()
         unused = figures.committed - figures.in_use
         free = min(unused + usage.available, self.allocator.limit - figures.in_use)
-        return cuda.MemoryInfo(free=max(free, 0), total=min(self.allocator.limit, usage.limit))
+        return cuda.MemoryInfo(free=max(free, 0), total=self._most())
 
     def get_ipc_handle(self, memory: Any) -> NoReturn:
         raise NotImplementedError(
@@ -116,6 +116,13 @@ class GpumemMemoryManager(cuda.HostOnlyCUDAMemoryManager):
             self._synchronised = newest
         if self._allocator is not None:
             self._allocator.forget_address(address, size)
+
+    def _usage(self) -> DeviceUsage:
+        return next(usage for usage in self._connected().usage() if usage.device == self.allocator.device)
+
+    def _most(self) -> int:
+        """Bytes that there may be: the allocator's limit, or the tenant's as it is now."""
+        return min(self.allocator.limit, self._usage().limit)
 
     @staticmethod
     def _connected() -> Session:

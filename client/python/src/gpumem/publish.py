@@ -16,7 +16,7 @@ from typing import Any
 from . import _driver
 from ._library import leave
 from ._source import is_on_host, source_of
-from .arrays import PRIVATE, is_private
+from .arrays import PRIVATE, private_names
 from .deduplicate import STAGING_BYTES, Content, Pieces, publish_copy
 from .errors import FailedPrecondition, InvalidArgument, NotFound
 from .layout import Layout
@@ -132,9 +132,8 @@ def publish_arrays(session: Session, name: str, arrays: Mapping[str, Any], *, me
     words say which), others as Slice.grow and Slice.publish.
     """
     sources = {one: source_of(one, array) for one, array in arrays.items()}
-    patterns = private if isinstance(private, str) else tuple(private)
     layout = Layout.packed({one: (source.dtype.name, source.shape) for one, source in sources.items()}, metadata,
-                           [one for one in sources if is_private(one, patterns)], array_metadata)
+                           private_names(sources, private), array_metadata)
 
     def settle() -> None:
         """Work that fills arrays may be on any stream, of any device that has one of them."""
@@ -290,11 +289,11 @@ def publish_layout(session: Session, name: str, layout: Layout, fill: Fill, *, s
                    device: str | None = None, wait: float = 0.0, sharing: Sharing = Sharing.PRIVATE,
                    readers: Sequence[str] = (), life: float | None = None, keep: bool = False,
                    linger: float | None = None, charge: Charge = Charge.PUBLISHER, deduplicate: bool = False,
-                   pieces: Pieces | None = None) -> Publication:
+                   seal: bool = False, pieces: Pieces | None = None) -> Publication:
     """Takes memory for `layout`, has `fill` fill it, writes the layout behind it and publishes it.
 
     device: UUID; None: the first. wait: seconds for memory that others hold, as Slice.grow.
-    sharing, readers, life, keep, linger, charge: as Slice.publish.
+    sharing, readers, life, keep, linger, charge, seal: as Slice.publish. Deduplicated it is sealed in any case.
     deduplicate: if this session's tenant has a region of the same bytes on the device, which was published so, that
     region's memory gets this name, too, and no more is taken. All bytes are compared. pieces: what `fill` fills it with.
     Raises as Slice.grow and Slice.publish, and what `fill` raises; then nothing is published, and a slice that was passed
@@ -326,7 +325,7 @@ def publish_layout(session: Session, name: str, layout: Layout, fill: Fill, *, s
             found = of_a_copy(place)  # another process may have published it meanwhile
         if not found:
             version = place.publish(name, offset, content.size, layout=len(layout.encoded), digest=layout.digest,
-                                    content=content.hash() if deduplicate else b"", **options)
+                                    content=content.hash() if deduplicate else b"", seal=seal, **options)
             return Publication(session, place, name, version, layout, owns=slice is None)
         _give_back(place, offset, slice)
         return found

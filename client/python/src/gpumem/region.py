@@ -15,7 +15,7 @@ from . import _abi, _driver
 from ._library import check, leave, load
 from ._values import encoded, milliseconds_of, size_of
 from ._waiting import check_waiting
-from .arrays import Array, Arrays, Held, is_private
+from .arrays import Array, Arrays, Held, private_names
 from .errors import Code, FailedPrecondition, InvalidArgument, NotFound, StaleLayout, Unavailable
 from .ipc import Import
 from .layout import MOST_BYTES, ArrayLayout, Layout, aligned
@@ -279,7 +279,8 @@ class Region(Import):
         layout = self.read_layout(expect_digest=expect_digest)
         self._check_arrays(layout, expect or {})
         held = self._hold()
-        own = [one for one in layout.arrays if (one.private if private is None else is_private(one.name, private))]
+        chosen = None if private is None else private_names((one.name for one in layout.arrays), private)
+        own = [one for one in layout.arrays if (one.private if chosen is None else one.name in chosen)]
         copies = self._copies(own) if own else {}
         return Arrays(layout, (copies.get(one.name) or Array(one, self.address, held, read_only=not self._writable)
                                for one in layout.arrays))

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, NoReturn
 
 from . import _driver
 from ._dtypes import DTYPES, Dtype
-from .arrays import PRIVATE, is_private
+from .arrays import PRIVATE, private_names
 from .errors import InvalidArgument
 from .layout import (MOST_DIMENSIONS, MOST_SIZE, ArrayLayout, Layout, check_name, contiguous_strides,
                      strict_json)
@@ -96,7 +96,6 @@ def publish_safetensors(session: Session, path: str | os.PathLike[str], name: st
     """
     if staging < 1:
         raise InvalidArgument(f"staging is {staging}; it is a number of bytes, from 1 on")
-    patterns = private if isinstance(private, str) else tuple(private)
     with open(path, "rb", buffering=0) as file:
         try:
             header = read_header(file)
@@ -104,7 +103,7 @@ def publish_safetensors(session: Session, path: str | os.PathLike[str], name: st
             raise InvalidArgument(f"{os.fspath(path)}: {error}") from None
         layout = Layout.packed({one.name: (one.dtype.name, one.shape) for one in header.tensors},
                                {**header.metadata, **(metadata or {})},
-                               [one.name for one in header.tensors if is_private(one.name, patterns)], array_metadata)
+                               private_names((one.name for one in header.tensors), private), array_metadata)
         show = _bar if progress is True else progress or None
 
         def fill(base: int) -> None:

@@ -17,25 +17,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from . import _driver
+from ._framework import MIB, RESERVE, arrays_of, check_kind, device_limits, explained, with_private
+from ._framework import memory_limit as memory_limit
 from .arrays import Array
 from .errors import FailedPrecondition, InvalidArgument, StaleLayout
 from .publish import Publication, Replicas, map_nearest, publish_arrays, publish_replicas
 from .region import Region
-from .session import DeviceUsage, Session
-
-# Bytes of a slice that TensorFlow leaves to cuDNN, cuBLAS and others, which allocate beside it; as `gpumem run` has it.
-RESERVE = 128 << 20
-_MIB = 1 << 20
-
-
-def memory_limit(usage: DeviceUsage, total: int, *, limit: int = 0, reserve: int = RESERVE) -> int:
-    """What TensorFlow may take of a device, in bytes: the least of `limit` (0: none), the tenant's limit, the pool and
-    `total`, which is the slice's limit under the drop-in driver; less `reserve`, and whole MiB. It does not depend on
-    what is free now. Raises InvalidArgument: nothing is left."""
-    may = min(figure for figure in (limit, usage.limit, usage.pool, total) if figure) - reserve
-    if may < _MIB:
-        raise InvalidArgument(f"a slice of {may + reserve} bytes leaves nothing for TensorFlow when {reserve} are reserved")
-    return may // _MIB * _MIB
+from .session import Session
 
 
 def configure(session: Session, *, limit: int | Mapping[str, int] = 0, reserve: int = RESERVE) -> dict[str, int]:
@@ -50,17 +38,12 @@ def configure(session: Session, *, limit: int | Mapping[str, int] = 0, reserve: 
     import tensorflow as tf
 
     limits: dict[str, int] = {}
-    usages = {usage.device: usage for usage in session.usage()}
-    for ordinal, gpu in enumerate(tf.config.list_physical_devices("GPU")):
-        uuid, total = _driver.device_uuid(ordinal), _driver.device_total(ordinal)
-        if uuid not in usages:
-            raise FailedPrecondition(f"TensorFlow sees the device {uuid}, which the broker does not lend; name those "
-                                     "that it does in CUDA_VISIBLE_DEVICES")
-        own = limit.get(uuid, 0) if isinstance(limit, Mapping) else limit
-        limits[gpu.name] = memory_limit(usages[uuid], total, limit=own, reserve=reserve)
+    gpus = tf.config.list_physical_devices("GPU")
+    for gpu, (_, may, _) in zip(gpus, device_limits(session, len(gpus), "TensorFlow", limit, reserve)):
+        limits[gpu.name] = may
         try:
             tf.config.set_logical_device_configuration(
-                gpu, [tf.config.LogicalDeviceConfiguration(memory_limit=limits[gpu.name] // _MIB)])
+                gpu, [tf.config.LogicalDeviceConfiguration(memory_limit=may // MIB)])
         except RuntimeError as error:
             raise FailedPrecondition("TensorFlow has its devices already; call gpumem.tensorflow.configure() at the "
                                      f"program's beginning ({error})") from error
@@ -85,16 +68,18 @@ def tensors(region: Region | Mapping[str, Array], **options: Any) -> dict[str, A
             raise InvalidArgument(f"TensorFlow takes no array {array.name!r} of {array.dtype} {array.shape}: "
                                   f"{error.message}") from error
 
-    return {name: tensor(array) for name, array in _arrays(region, options).items()}
+    return {name: tensor(array) for name, array in arrays_of(region, options).items()}
 
 
 def publish_model(session: Session, model: Any, name: str, **options: Any) -> Publication:
-    """Publishes the weights of a Keras model that is built, by their paths, for load_model_weights.
+    """Publishes the weights of a Keras model that is built, by their paths, for load_model_weights. Weights that layers
+    write to while the model is used are private, besides gpumem.arrays.PRIVATE: those that a layer has made not
+    trainable. Those of a layer that is frozen, or quantised, are not.
 
-    options: of gpumem.publish_arrays.
+    options: of gpumem.publish_arrays; `private` is instead of all these.
     Raises InvalidArgument (no weights, two of one path), others as publish_arrays.
     """
-    return publish_arrays(session, name, _tensors_of(model), **options)
+    return publish_arrays(session, name, _tensors_of(model), **with_private(options, _written(model)))
 
 
 def publish_model_replicas(session: Session, model: Any, name: str, **options: Any) -> Replicas:
@@ -102,7 +87,7 @@ def publish_model_replicas(session: Session, model: Any, name: str, **options: A
 
     options: of gpumem.publish_replicas. Raises as publish_model and gpumem.publish_replicas.
     """
-    return publish_replicas(session, name, _tensors_of(model), **options)
+    return publish_replicas(session, name, _tensors_of(model), **with_private(options, _written(model)))
 
 
 def map_replicas(session: Session, name: str, strategy: Any, **options: Any) -> list[Region]:
@@ -136,7 +121,7 @@ def load_model_weights(region: Region | Mapping[str, Array] | Sequence[Region | 
     """
     weights = _weights(model)
     regions = region if isinstance(region, Sequence) else [region]
-    chosen = [tensors(dict(zip(weights, _matching(weights, _arrays(one, options))))) for one in regions]
+    chosen = [tensors(dict(zip(weights, _matching(weights, arrays_of(one, options))))) for one in regions]
     parts = {path: _replicas(weight) for path, weight in weights.items()}
     for path, variables in parts.items():
         if len(chosen) not in (1, len(variables)):
@@ -148,19 +133,7 @@ def load_model_weights(region: Region | Mapping[str, Array] | Sequence[Region | 
 
 def explain(error: BaseException, session: Session) -> str:
     """What TensorFlow says in a ResourceExhaustedError, with the broker's figures of each device. Raises Unavailable."""
-    said = str(getattr(error, "message", None) or error).strip()
-    lines = [f"device {usage.device}: tenant {session.tenant} has {_mib(usage.charged)} of its limit of "
-             f"{_mib(usage.limit)}, and is guaranteed {_mib(usage.guarantee)}; {_mib(usage.available)} could be had now, "
-             f"{_mib(usage.free)} of {_mib(usage.pool)} are charged to nobody" for usage in session.usage()]
-    return "\n".join([said, *lines, "`gpumem ps` lists who holds what, `gpumem why` says why a request waits."])
-
-
-def _mib(size: int) -> str:
-    return f"{size // _MIB} MiB"
-
-
-def _arrays(region: Region | Mapping[str, Array], options: dict[str, Any]) -> Mapping[str, Array]:
-    return region.arrays(**options) if isinstance(region, Region) else region
+    return explained(str(getattr(error, "message", None) or error), session)
 
 
 def _weights(model: Any) -> dict[str, Any]:
@@ -174,6 +147,16 @@ def _weights(model: Any) -> dict[str, Any]:
     if not found:
         raise InvalidArgument("the model has no weights; build it before: call it, or model.build(shape)")
     return found
+
+
+def _written(model: Any) -> list[str]:
+    """Paths of weights that are no parameters. Freezing a layer of Keras 3 says of its parameters, too, that they are not
+    trainable: the layer still has them among those that it made so. A quantised layer's kernels are never trainable."""
+    layers = list(model._flatten_layers())
+    parameters = {id(weight) for layer in layers for weight in getattr(layer, "_trainable_variables", ())}
+    parameters |= {id(weight) for layer in layers if getattr(layer, "quantization_mode", None)
+                   for weight in getattr(layer, "_non_trainable_variables", ())}
+    return [path for path, weight in _weights(model).items() if not weight.trainable and id(weight) not in parameters]
 
 
 def _tensors_of(model: Any) -> dict[str, Any]:
@@ -196,11 +179,9 @@ def _matching(weights: dict[str, Any], arrays: Mapping[str, Array]) -> Iterable[
         raise StaleLayout(f"the region has no array {missing!r}, and {len(arrays)} arrays for {len(weights)} weights")
     chosen = [arrays[path] for path in weights] if by_path else list(arrays.values())
     for (path, weight), array in zip(weights.items(), chosen):
-        wanted = (tuple(weight.shape), _dtype_name(weight))
-        same_kind = by_path or path.rpartition("/")[2] == array.name.rpartition("/")[2]
-        if not same_kind or (array.shape, array.dtype) != wanted:
-            raise StaleLayout(f"array {array.name!r} is {array.dtype} {array.shape}; the model's {path!r} is {wanted[1]} "
-                              f"{wanted[0]}: the region is another model's")
+        if not by_path and path.rpartition("/")[2] != array.name.rpartition("/")[2]:
+            raise StaleLayout(f"array {array.name!r} is where the model has {path!r}: the region is another model's")
+        check_kind(path, (tuple(weight.shape), _dtype_name(weight)), array)
     return chosen
 
 

@@ -3,7 +3,9 @@
     import gpumem.torch
     gpumem.torch.enable()          # before the first CUDA tensor
 
-    weights = gpumem.torch.tensors(session.map_region("weights"))      # without a copy; needs no enable()
+    with gpumem.torch.publish_module(session, "weights", module):       # one process; needs no enable()
+        ...
+    gpumem.torch.load_module(session.map_region("weights"), module)     # others: no copy, one charge
 
 In place of PyTorch's caching allocator. docs/pytorch.md says what works, what is refused and what is lost. For figures
 of its own, gpumem.default_allocator(device) has statistics(), snapshot() and trim().
@@ -15,9 +17,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from . import _library, _torch_figures, process
+from ._framework import Kind, arrays_of, matching, with_private
 from .arrays import Array
 from .errors import FailedPrecondition, InvalidArgument
+from .publish import Publication, publish_arrays
 from .region import Region
+from .session import Session
 
 ALLOCATE = "gpumem_torch_alloc"
 FREE = "gpumem_torch_free"
@@ -73,8 +78,7 @@ def enable(**options: Any) -> None:
 
 def tensors(region: Region | Mapping[str, Array], **options: Any) -> dict[str, Any]:
     """The region's arrays as tensors, by name, without a copy. Each keeps the region mapped. PyTorch knows no read-only
-    tensors: writing to one faults, so clone what is written to, or name it in `private`. For a module:
-    module.load_state_dict(tensors, assign=True), within torch.no_grad().
+    tensors: writing to one faults, so clone what is written to, or name it in `private`.
 
     options: of Region.arrays.
     Raises InvalidArgument (a type of elements that PyTorch does not take), ImportError, others as Region.arrays.
@@ -88,5 +92,49 @@ def tensors(region: Region | Mapping[str, Array], **options: Any) -> dict[str, A
             raise InvalidArgument(f"PyTorch takes no array {array.name!r} of {array.dtype} {array.shape}: "
                                   f"{error}") from error
 
-    arrays = region.arrays(**options) if isinstance(region, Region) else region
-    return {name: tensor(array) for name, array in arrays.items()}
+    return {name: tensor(array) for name, array in arrays_of(region, options).items()}
+
+
+def publish_module(session: Session, name: str, module: Any, **options: Any) -> Publication:
+    """Publishes the parameters and the buffers of a module, by their names, for load_module. Buffers are private, also
+    those that its state_dict leaves out: modules write to them while they are used. A tensor of several names is
+    published under its first.
+
+    options: of gpumem.publish_arrays; `private` is instead of the buffers and gpumem.arrays.PRIVATE.
+    Raises as gpumem.publish_arrays.
+    """
+    written = [name for name, _ in module.named_buffers()]
+    return publish_arrays(session, name, _state(module), **with_private(options, written))
+
+
+def load_module(region: Region | Mapping[str, Array], module: Any, **options: Any) -> None:
+    """Has the parameters and the buffers of a module be those of a region, without a copy but for the private ones. The
+    module may be of the device `meta`: it takes no memory before. Names that share a tensor go on sharing one. It is on
+    the region's device then. Parameters that are read-only require no gradient, so that optimisers pass them over.
+
+    A buffer that the state_dict leaves out is as it was if the region does not have it, as one of a file does not.
+
+    options: of Region.arrays.
+    Raises StaleLayout (the region's arrays are not this module's; the words say which; the module is as before), others
+    as tensors.
+    """
+    import torch
+
+    found, saved = arrays_of(region, options), module.state_dict().keys()
+    wanted: dict[str, Kind] = {name: (tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."))
+                               for name, tensor in _state(module).items()
+                               if name in found or name in saved or tensor.is_meta}
+    arrays = matching(wanted, found)
+    loaded = tensors(arrays)
+    made: dict[int, Any] = {id(buffer): loaded.get(name, buffer) for name, buffer in module.named_buffers()}
+    for name, parameter in module.named_parameters():
+        made[id(parameter)] = torch.nn.Parameter(
+            loaded[name], requires_grad=parameter.requires_grad and not arrays[name].read_only)
+    for part in module.modules():
+        for listed in (part.named_parameters, part.named_buffers):
+            for name, before in list(listed(recurse=False, remove_duplicate=False)):
+                setattr(part, name, made[id(before)])
+
+
+def _state(module: Any) -> dict[str, Any]:
+    return {**dict(module.named_parameters()), **dict(module.named_buffers())}

@@ -1,4 +1,4 @@
-#include "daemon/host/loopback.h"
+#include "daemon/host/tcp_port.h"
 
 #include <arpa/inet.h>
 
@@ -12,34 +12,32 @@ namespace {
 
 Error wrong(const std::string& text, const std::string& why) {
   return {Code::kInvalidArgument,
-          "'" + text + "' " + why +
-              ": give one that only this machine reaches, such as \"127.0.0.1:9400\" or "
-              "\"[::1]:9400\""};
+          "'" + text + "' " + why + ": give one such as \"127.0.0.1:9400\" or \"[::1]:9400\""};
 }
 
 template <class Address>
-Loopback loopback_of(const Address& address) {
-  Loopback loopback;
-  std::memcpy(&loopback.address, &address, sizeof address);
-  loopback.size = sizeof address;
-  return loopback;
+TcpAddress tcp_address(const Address& address, bool is_loopback) {
+  TcpAddress tcp;
+  std::memcpy(&tcp.address, &address, sizeof address);
+  tcp.size = sizeof address;
+  tcp.is_loopback = is_loopback;
+  return tcp;
 }
 
-std::optional<Loopback> v4(const std::string& host, std::uint16_t port) {
+std::optional<TcpAddress> v4(const std::string& host, std::uint16_t port) {
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_port = htons(port);
   if (::inet_pton(AF_INET, host.c_str(), &address.sin_addr) != 1) return std::nullopt;
-  const bool is_loopback = ntohl(address.sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
-  return is_loopback ? std::optional(loopback_of(address)) : std::nullopt;
+  return tcp_address(address, ntohl(address.sin_addr.s_addr) >> 24 == IN_LOOPBACKNET);
 }
 
-std::optional<Loopback> v6(const std::string& host, std::uint16_t port) {
+std::optional<TcpAddress> v6(const std::string& host, std::uint16_t port) {
   sockaddr_in6 address{};
   address.sin6_family = AF_INET6;
   address.sin6_port = htons(port);
   if (::inet_pton(AF_INET6, host.c_str(), &address.sin6_addr) != 1) return std::nullopt;
-  return IN6_IS_ADDR_LOOPBACK(&address.sin6_addr) ? std::optional(loopback_of(address)) : std::nullopt;
+  return tcp_address(address, IN6_IS_ADDR_LOOPBACK(&address.sin6_addr));
 }
 
 std::string where(int socket, const std::string& text) {
@@ -55,7 +53,7 @@ std::string where(int socket, const std::string& text) {
 
 static_assert(offsetof(sockaddr_in, sin_port) == offsetof(sockaddr_in6, sin6_port));
 
-Result<Loopback> parse_loopback(const std::string& text) {
+Result<TcpAddress> parse_tcp_address(const std::string& text) {
   const auto colon = text.rfind(':');
   if (colon == std::string::npos) return wrong(text, "has no port");
   std::uint16_t port = 0;
@@ -65,23 +63,23 @@ Result<Loopback> parse_loopback(const std::string& text) {
     return wrong(text, "has no port from 0 to 65535");
   const std::string host = text.substr(0, colon);
   const bool in_brackets = host.size() > 2 && host.front() == '[' && host.back() == ']';
-  const auto loopback = in_brackets ? v6(host.substr(1, host.size() - 2), port) : v4(host, port);
-  return loopback ? Result<Loopback>(*loopback) : wrong(text, "is no loopback address");
+  const auto address = in_brackets ? v6(host.substr(1, host.size() - 2), port) : v4(host, port);
+  return address ? Result<TcpAddress>(*address) : wrong(text, "is no address");
 }
 
-Result<LoopbackSocket> listen_on_loopback(const std::string& text) {
-  const auto loopback = parse_loopback(text);
-  if (!loopback) return loopback.error();
-  UniqueFd socket(::socket(loopback->address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+Result<TcpPort> listen_on_tcp(const std::string& text) {
+  const auto address = parse_tcp_address(text);
+  if (!address) return address.error();
+  UniqueFd socket(::socket(address->address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket.valid()) return errno_error(errno, "cannot make a socket for " + text);
   const int on = 1;
   ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&loopback->address), loopback->size) != 0)
+  if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address->address), address->size) != 0)
     return errno_error(errno, "cannot bind " + text);
   constexpr int kBacklog = 128;
   if (::listen(socket.get(), kBacklog) != 0) return errno_error(errno, "cannot listen on " + text);
   std::string listens = where(socket.get(), text);
-  return LoopbackSocket{std::move(socket), std::move(listens)};
+  return TcpPort{std::move(socket), std::move(listens)};
 }
 
 }  // namespace gpumem::host

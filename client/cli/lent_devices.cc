@@ -1,4 +1,4 @@
-#include "client/cli/run/lent_devices.h"
+#include "client/cli/lent_devices.h"
 
 #include <charconv>
 

@@ -1,0 +1,30 @@
+#pragma once
+#include "base/unique_fd.h"
+#include "client/fork_guard.h"
+
+namespace gpumem::shim {
+
+/// Whether two descriptors are duplicates of each other, also by way of another process. Both files of a
+/// driver may have one inode, so that does not tell.
+bool is_same_open_file(int one, int other);
+/// The same, by a change of the flags that is undone: for kernels that do not tell it.
+bool share_status_flags(int one, int other);
+
+/// The open file that a handle was exported as: a descriptor of it is kept, so that another one is known when
+/// it comes back. Not in a forked child. Not thread-safe.
+class ExportedFile {
+ public:
+  /// The file that `fd`, which a program gets, is of. Nothing is kept if there is no room for a descriptor.
+  void keep(int fd);
+  void forget() { own_ = {}; }
+  bool is_kept() const { return own_.is_intact(); }
+  /// One more descriptor for a program, close-on-exec as the first.   Invalid: errno says why.
+  UniqueFd another() const;
+  bool is_of(int fd) const;
+
+ private:
+  client::OwnFd own_;
+  bool close_on_exec_ = true;
+};
+
+}  // namespace gpumem::shim

@@ -1,0 +1,54 @@
+#pragma once
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <optional>
+
+#include "base/mutex.h"
+#include "client/lane.h"
+#include "gpumem/options.h"
+
+namespace gpumem::client {
+
+/// A lane, and what its broker has answered to the Hello.
+struct GreetedLane {
+  std::unique_ptr<Lane> lane;
+  Greeting greeting;
+};
+
+/// Connects to brokers, and knows those that have not answered yet. What such a broker was sent once is not
+/// sent again: its answer, however late, makes the next lane to it, for whoever connects with the same
+/// options. Until then a session may be open there that nothing uses.
+/// Threads  any. Those that connect at the same time do not wait for each other.
+class SilentBrokers {
+ public:
+  using Clock = Lane::Clock;
+
+  /// The process's own. A forked child has none of its parent's.
+  static SilentBrokers& of_process();
+
+  SilentBrokers() = default;
+  SilentBrokers(const SilentBrokers&) = delete;
+  SilentBrokers& operator=(const SilentBrokers&) = delete;
+
+  /// Errors  as Session::connect.
+  /// Blocks  until `deadline` at most. Not at all, while a broker that was waited for before is silent.
+  Result<GreetedLane> connect(const SessionOptions& options, Clock::time_point deadline);
+
+ private:
+  struct Silent {
+    std::unique_ptr<Lane> lane;  ///< with a Hello without an answer; null: there was no room to connect
+    SessionOptions options;
+  };
+  /// What a broker has answered since. Nothing: none is waited for. Errors  kUnavailable: no answer yet.
+  Result<std::optional<GreetedLane>> take_late(const std::filesystem::path& socket,
+                                               const SessionOptions& options);
+  Result<std::unique_ptr<Lane>> reach(const std::filesystem::path& socket, const SessionOptions& options,
+                                      Clock::time_point deadline);
+
+  const std::uint64_t generation_ = process_generation();
+  Mutex mutex_;
+  std::map<std::filesystem::path, Silent> silent_ GPUMEM_GUARDED_BY(mutex_);  ///< by their sockets
+};
+
+}  // namespace gpumem::client

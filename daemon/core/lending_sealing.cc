@@ -1,0 +1,44 @@
+#include <algorithm>
+
+#include "daemon/core/lending.h"
+
+// Who may write to the memory of regions.
+
+namespace gpumem::core {
+
+// Whoever imports memory by a handle, or has it by a region that is not sealed, can write to it.
+Result<void> Lending::check_sealing(std::span<const LeaseId> ids, const RegionTerms& terms) const {
+  const auto is_imported = [this](LeaseId id) {
+    const Imports::Shared* const shared = state_.imports.find(id);
+    return shared != nullptr &&
+           std::ranges::any_of(shared->users, [](const auto& user) { return user.second != 0; });
+  };
+  for (const LeaseId id : ids) {
+    const std::set<RegionId>& there = regions_.of(id);
+    if (!there.empty() && regions_.is_sealed(id) != terms.is_sealed()) {
+      return Error{Code::kFailedPrecondition, words_of(regions_.at(*there.begin())) +
+                                                  " is of the same memory and is " +
+                                                  (terms.is_sealed() ? "not " : "") +
+                                                  "sealed: regions of one memory all are, or none is"};
+    }
+    if (terms.sealed && there.empty() && is_imported(id)) {
+      return Error{Code::kFailedPrecondition,
+                   "other processes have imported this memory, and can write to it: it cannot be sealed"};
+    }
+  }
+  return {};
+}
+
+Result<void> Lending::check_writing(const Session& session, const Region& region) const {
+  if (region.owner != session.tenant) {
+    return Error{Code::kPermissionDenied,
+                 words_of(region) + " is another tenant's: it is mapped for reading, and not committed"};
+  }
+  if (!region.is_sealed()) return {};
+  return Error{Code::kFailedPrecondition,
+               words_of(region) + " is sealed" +
+                   (region.has_hash() ? ", since it was published with a hash of its content" : "") +
+                   ": its content does not change; publish a new version"};
+}
+
+}  // namespace gpumem::core
