@@ -44,10 +44,7 @@ Result<Borrower::Opened> Borrower::open(Connection& connection, const BorrowerOp
 
 void Borrower::close(Connection& connection, std::uint64_t id, Lane::Clock::time_point deadline) {
   crash_at(CrashPoint::kClientSliceClose);
-  const lane::CloseSlice request{id};
-  const auto closed = connection.lane().call(request, deadline);
-  crash_at(CrashPoint::kClientSliceClosed);
-  if (!closed && closed.error().code == Code::kUnavailable) connection.lane().tell_later(request);
+  (void)connection.lane().call_or_tell_later(lane::CloseSlice{id}, deadline);
 }
 
 void Borrower::end(Leases leases, bool all) {

@@ -399,10 +399,7 @@ ImportState::~ImportState() {
 }
 
 void ImportState::release(std::uint64_t import) const {
-  const lane::ReleaseImport request{import};
-  const auto released = connection_->lane().call(request);
-  crash_at(CrashPoint::kClientReleased);
-  if (!released && released.error().code == Code::kUnavailable) connection_->lane().tell_later(request);
+  (void)connection_->lane().call_or_tell_later(lane::ReleaseImport{import});
 }
 
 }  // namespace gpumem::client

@@ -107,6 +107,18 @@ class Lane {
     return answered;
   }
 
+  /// As call. If the broker does not answer, it is told when it does.
+  template <class Body>
+  Result<lane::Done> call_or_tell_later(const Body& body, Clock::time_point deadline) {
+    auto answered = call(body, deadline);
+    if (!answered && answered.error().code == Code::kUnavailable) tell_later(body);
+    return answered;
+  }
+  template <class Body>
+  Result<lane::Done> call_or_tell_later(const Body& body) {
+    return call_or_tell_later(body, deadline());
+  }
+
   /// Redeems a handle. The import is the caller's to release.
   Result<ImportedPart> import_handle(const lane::ImportHandle& body);
   /// The same of a handle of a region. Errors  kFailedPrecondition, too: the broker knows none.
@@ -181,6 +193,8 @@ class Lane {
   template <class Body>
   static void crash_when_answered() {
     if constexpr (kPublishes<Body>) crash_at(CrashPoint::kClientPublished);
+    if constexpr (std::is_same_v<Body, lane::CloseSlice>) crash_at(CrashPoint::kClientSliceClosed);
+    if constexpr (std::is_same_v<Body, lane::ReleaseImport>) crash_at(CrashPoint::kClientReleased);
     if constexpr (std::is_same_v<Body, lane::RemoveRegion>) crash_at(CrashPoint::kClientRemoved);
     if constexpr (std::is_same_v<Body, lane::ExportRegion>) crash_at(CrashPoint::kClientRegionExported);
     if constexpr (std::is_same_v<Body, lane::ReleaseReservation>)

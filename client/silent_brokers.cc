@@ -1,20 +1,13 @@
 #include "client/silent_brokers.h"
 
-#include <atomic>
-
 #include "client/runtime_folder.h"
 #include "proto/lane.h"
 
 namespace gpumem::client {
 
-// The parent's mutex may be locked by a thread that does not exist in the child.
 SilentBrokers& SilentBrokers::of_process() {
-  static std::atomic<SilentBrokers*> current{nullptr};
-  SilentBrokers* known = current.load(std::memory_order_acquire);
-  if (known != nullptr && known->generation_ == process_generation()) return *known;
-  auto fresh = std::make_unique<SilentBrokers>();
-  if (!current.compare_exchange_strong(known, fresh.get(), std::memory_order_acq_rel)) return *known;
-  return *fresh.release();
+  static std::atomic<SilentBrokers*> latest{nullptr};
+  return this_process(latest, [](const SilentBrokers*) { return std::make_unique<SilentBrokers>(); });
 }
 
 Result<GreetedLane> SilentBrokers::connect(const SessionOptions& options, Clock::time_point deadline) {

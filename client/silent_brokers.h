@@ -6,6 +6,7 @@
 
 #include "base/mutex.h"
 #include "client/lane.h"
+#include "client/of_process.h"
 #include "gpumem/options.h"
 
 namespace gpumem::client {
@@ -20,16 +21,12 @@ struct GreetedLane {
 /// sent again: its answer, however late, makes the next lane to it, for whoever connects with the same
 /// options. Until then a session may be open there that nothing uses.
 /// Threads  any. Those that connect at the same time do not wait for each other.
-class SilentBrokers {
+class SilentBrokers : public OfProcess {
  public:
   using Clock = Lane::Clock;
 
   /// The process's own. A forked child has none of its parent's.
   static SilentBrokers& of_process();
-
-  SilentBrokers() = default;
-  SilentBrokers(const SilentBrokers&) = delete;
-  SilentBrokers& operator=(const SilentBrokers&) = delete;
 
   /// Errors  as Session::connect.
   /// Blocks  until `deadline` at most. Not at all, while a broker that was waited for before is silent.
@@ -46,7 +43,6 @@ class SilentBrokers {
   Result<std::unique_ptr<Lane>> reach(const std::filesystem::path& socket, const SessionOptions& options,
                                       Clock::time_point deadline);
 
-  const std::uint64_t generation_ = process_generation();
   Mutex mutex_;
   std::map<std::filesystem::path, Silent> silent_ GPUMEM_GUARDED_BY(mutex_);  ///< by their sockets
 };

@@ -4,6 +4,7 @@
 #include <atomic>
 
 #include "client/c/last_error.h"
+#include "client/of_process.h"
 #include "cuda/driver.h"
 
 // The process's own session and allocators. They are never destroyed, because frameworks free memory until
@@ -19,7 +20,7 @@ struct Configuration {
 };
 
 /// The state of one process. A forked child makes its own, which is configured as its parent's.
-struct Process {
+struct Process : client::OfProcess {
   static constexpr std::size_t kDevices = 64;
 
   /// `parent`  of the process that this one was forked from; null: there was none.
@@ -28,7 +29,6 @@ struct Process {
                                         : new Configuration) {}
   ~Process() { delete configuration.load(); }
 
-  const std::uint64_t generation = client::process_generation();
   std::array<std::atomic<gpumem_allocator*>, kDevices> allocators{};
   Mutex mutex;  ///< held while something is opened
   gpumem_session* session GPUMEM_GUARDED_BY(mutex) = nullptr;
@@ -61,14 +61,9 @@ class BrokerTime {
   Clock::time_point deadline_;
 };
 
-// The parent's mutex may be locked by a thread that does not exist in the child.
 Process& process() {
-  static std::atomic<Process*> current{nullptr};
-  Process* known = current.load(std::memory_order_acquire);
-  if (known != nullptr && known->generation == client::process_generation()) return *known;
-  auto fresh = std::make_unique<Process>(known);
-  if (!current.compare_exchange_strong(known, fresh.get(), std::memory_order_acq_rel)) return *known;
-  return *fresh.release();
+  static std::atomic<Process*> latest{nullptr};
+  return client::this_process(latest, [](const Process* parent) { return std::make_unique<Process>(parent); });
 }
 
 /// Whether the session's broker is gone. One system call, which does not block.

@@ -7,6 +7,7 @@
 #include "base/mutex.h"
 #include "client/driver_streams.h"
 #include "client/fork_guard.h"
+#include "client/of_process.h"
 
 namespace gpumem::c_abi {
 namespace {
@@ -47,21 +48,14 @@ class Marks {
   client::DriverStreams streams_;  ///< guarded by mutex_, except wait
 };
 
-struct Devices {
-  const std::uint64_t generation = client::process_generation();
+struct Devices : client::OfProcess {
   Mutex mutex;
   std::map<int, Marks> marks GPUMEM_GUARDED_BY(mutex);
 };
 
-/// This process's. A forked child leaves its parent's as it was: it may have been locked.
 Devices& devices() {
-  static std::atomic<Devices*> current{nullptr};
-  Devices* known = current.load(std::memory_order_acquire);
-  while (known == nullptr || known->generation != client::process_generation()) {
-    auto made = std::make_unique<Devices>();
-    if (current.compare_exchange_weak(known, made.get(), std::memory_order_acq_rel)) return *made.release();
-  }
-  return *known;
+  static std::atomic<Devices*> latest{nullptr};
+  return client::this_process(latest, [](const Devices*) { return std::make_unique<Devices>(); });
 }
 
 /// Errors  kFailedPrecondition: this process has not opened the driver.

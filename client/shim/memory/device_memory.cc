@@ -24,33 +24,6 @@ AllocatorOptions options_of(const std::string& device, Bytes limit, const Settin
 
 Bytes takes(Bytes bytes) { return bytes.rounded_up(kAlignment).value_or(bytes); }
 
-/// What the broker's page says of the tenant on the slices' device.
-Result<DeviceFigures> tenant_of(const Slices& of) {
-  const auto index = of.connection().device_index(of.engine().properties().device);
-  if (!index) return index.error();
-  const auto figures = of.connection().broker_figures();
-  if (!figures) return figures.error();
-  return figures->devices.at(*index);
-}
-
-/// That the driver holds `all` for this process on the slices' device.
-Result<lane::Charge> charge_of(const Slices& of, Bytes all) {
-  const auto index = of.connection().device_index(of.engine().properties().device);
-  if (!index) return index.error();
-  return lane::Charge{*index, all.count};
-}
-
-/// Whether the tenant's limit has room for `more`. Above the limit it has none for nothing either.
-bool leaves(const DeviceFigures& tenant, Bytes more) {
-  const auto all = Bytes{tenant.charged}.plus(more);
-  return all && *all <= Bytes{tenant.limit};
-}
-
-Error over_limit(const DeviceFigures& tenant) {
-  return {Code::kResourceExhausted, to_string(Bytes{tenant.charged}) + " of the tenant's limit of " +
-                                        to_string(Bytes{tenant.limit}) + " are charged"};
-}
-
 }  // namespace
 
 Result<Bytes> limit_of(const client::Connection& connection, std::size_t device, Bytes wanted, Bytes unit) {
@@ -96,7 +69,8 @@ DeviceMemory::DeviceMemory(std::unique_ptr<Slices> slices, std::shared_ptr<clien
       uuid_(uuid),
       account_(parts.account),
       budget_(this->slices().engine().properties().limit, parts.account),
-      waits_(parts.settings.wait) {}
+      waits_(parts.settings.wait),
+      outside_(this->slices()) {}
 
 Slices* DeviceMemory::slices_of(CUdeviceptr address) const {
   Slices* one = &slices();
@@ -128,13 +102,7 @@ Result<void> DeviceMemory::replace(Slices& lost) {
   auto opened = Slices::open(*connection, options_of(device, *most, settings_), room_, &lost);
   if (!opened) return opened.error();
   for (const int peer : peers_) (void)(*opened)->engine().allow(peer);  // as it was before
-  const MutexLock lock(declaring_);
-  if (!outside_.is_zero()) {
-    auto declared = declare(**opened, outside_);
-    if (!declared) return declared;
-  }
-  slices_.store(opened->release(), std::memory_order_release);
-  return {};
+  return outside_.move(**opened, [&] { slices_.store(opened->release(), std::memory_order_release); });
 }
 
 Bytes DeviceMemory::used() const {
@@ -291,7 +259,7 @@ CUresult DeviceMemory::ask_tenant(const char* call, Bytes bytes, Bytes idle, con
 
 // The broker keeps no queue for what is declared: who waits looks whether others have given something back.
 Result<void> DeviceMemory::declare_patiently(Slices& to, Bytes bytes) {
-  auto declared = declare_more(to, bytes);
+  auto declared = outside_.more(bytes);
   const auto may_make_room = [&](const Error& refused) {
     const auto tenant = tenant_of(to);
     return refused.code == Code::kResourceExhausted && tenant && budget_.used() <= Bytes{tenant->limit};
@@ -302,7 +270,7 @@ Result<void> DeviceMemory::declare_patiently(Slices& to, Bytes bytes) {
   if (wait.count() == 0) return declared;
   while (!declared && WaitPolicy::Clock::now() - begun < wait && !is_replaced(to)) {
     std::this_thread::sleep_for(kLookAgain);
-    declared = declare_more(to, bytes);
+    declared = outside_.more(bytes);
   }
   note_wait(begun, bytes, declared.has_value());
   return declared;
@@ -312,7 +280,7 @@ CUresult DeviceMemory::charge_outside(const char* call, Bytes bytes) {
   const CUresult reserved = reserve(call, bytes);
   if (reserved != CUDA_SUCCESS) return reserved;
   const CUresult declared = ask_tenant(
-      call, bytes, bytes, [&](Slices& to) { return declare_more(to, bytes); },
+      call, bytes, bytes, [&](const Slices&) { return outside_.more(bytes); },
       [&](Slices& to) { return declare_patiently(to, bytes); });
   if (declared == CUDA_SUCCESS)
     granted(bytes);
@@ -325,23 +293,16 @@ CUresult DeviceMemory::check_context(const char* call, Bytes bytes) {
   const auto look = [&](const Slices& of) -> Result<void> {
     const auto tenant = tenant_of(of);
     // Where the figures are not to be had, the driver decides.
-    return tenant && !leaves(*tenant, bytes) ? Result<void>(over_limit(*tenant)) : Result<void>();
+    return tenant ? check_room(*tenant, bytes) : Result<void>();
   };
   return ask_tenant(call, bytes, limit(), look, look);
-}
-
-Result<void> DeviceMemory::declare_more(Slices& to, Bytes bytes) {
-  const MutexLock lock(declaring_);
-  auto declared = declare(to, outside_ + bytes);
-  if (declared) outside_ += bytes;
-  return declared;
 }
 
 Bytes DeviceMemory::charge_outside_up_to(Bytes bytes) {
   const Bytes reserved = budget_.reserve_up_to(bytes);
   const Bytes held = room_->take({}, reserved);
   budget_.unreserve(reserved - held);
-  if (held.is_zero() || declare_more(slices(), held)) {
+  if (held.is_zero() || outside_.more(held)) {
     granted(held);
     return held;
   }
@@ -350,30 +311,9 @@ Bytes DeviceMemory::charge_outside_up_to(Bytes bytes) {
 }
 
 void DeviceMemory::discharge_outside(Bytes bytes) {
-  const MutexLock lock(declaring_);
-  outside_ -= bytes;
-  Slices& to = slices();
-  const auto declared = declare(to, outside_);
-  if (!declared && is_away(declared.error())) {
-    if (const auto charge = charge_of(to, outside_)) to.connection().lane().tell_later(*charge);
-  } else if (!declared) {
-    messages_.tell("the broker was not told of freed memory: " + declared.error().message);
-  }
+  const auto declared = outside_.less(bytes);
+  if (!declared) messages_.tell("the broker was not told of freed memory: " + declared.error().message);
   discharge(bytes);
-}
-
-// A declaration is not refused for the tenant's sake, but would put it in debt.
-Result<void> DeviceMemory::declare(Slices& to, Bytes all) {
-  if (all > outside_) {
-    const auto tenant = tenant_of(to);
-    if (!tenant) return tenant.error();
-    if (!leaves(*tenant, all - outside_)) return over_limit(*tenant);
-  }
-  const auto charge = charge_of(to, all);
-  if (!charge) return charge.error();
-  auto told = to.connection().lane().call(*charge);
-  if (!told) return told.error();
-  return {};
 }
 
 void DeviceMemory::trim(Bytes keep) {

@@ -11,6 +11,7 @@
 #include "client/shim/memory/blocks.h"
 #include "client/shim/memory/budget.h"
 #include "client/shim/memory/captures.h"
+#include "client/shim/memory/declaration.h"
 #include "client/shim/memory/messages.h"
 #include "client/shim/memory/session.h"
 #include "client/shim/memory/settings.h"
@@ -151,12 +152,9 @@ class DeviceMemory {
   void note_wait(WaitPolicy::Clock::time_point begun, Bytes bytes, bool granted);
   template <class Ask, class AskLast>
   CUresult ask_tenant(const char* call, Bytes bytes, Bytes idle, const Ask& ask, const AskLast& ask_last);
-  Result<void> declare_more(Slices& to, Bytes bytes);
-  /// As declare_more; if the tenant has no room and others may make some, or there is no broker just now,
+  /// Declares `bytes` more; if the tenant has no room and others may make some, or there is no broker just now,
   /// waits as the settings say.
   Result<void> declare_patiently(Slices& to, Bytes bytes);
-  /// Tells the broker that the driver holds `all` for this process.
-  Result<void> declare(Slices& to, Bytes all) GPUMEM_REQUIRES(declaring_);
   /// Frees what could not be freed while a graph was being captured.
   void free_deferred();
 
@@ -173,9 +171,8 @@ class DeviceMemory {
   std::function<void()> trim_driver_;
   RefusalMessages failures_;             ///< not for want of memory
   std::atomic<bool> is_ordered_{false};  ///< something was freed in the order of a stream
-  Mutex declaring_;  ///< held for the broker's answer: declarations do not overtake each other
-  Bytes outside_ GPUMEM_GUARDED_BY(declaring_){};
-  Mutex replacing_;  ///< held for the broker's answers; before `declaring_`
+  Declaration outside_;
+  Mutex replacing_;  ///< held for the broker's answers
   std::vector<int> peers_ GPUMEM_GUARDED_BY(replacing_);
   Mutex mutex_;
   std::vector<Block> deferred_ GPUMEM_GUARDED_BY(mutex_);

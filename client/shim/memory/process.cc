@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "client/connection.h"
-#include "client/fork_guard.h"
 #include "client/shim/memory/context.h"
 #include "client/shim/real.h"
 
@@ -17,16 +16,9 @@ constinit RealCall<decltype(::cuDeviceCanAccessPeer)> real_can_access("cuDeviceC
 
 }  // namespace
 
-Process::Process() : generation_(client::process_generation()) {}
-
-// The parent's mutexes may be locked by threads that do not exist in the child.
 Process& Process::current() {
-  static std::atomic<Process*> current{nullptr};
-  Process* known = current.load(std::memory_order_acquire);
-  if (known != nullptr && known->generation_ == client::process_generation()) return *known;
-  std::unique_ptr<Process> fresh(new Process);
-  if (!current.compare_exchange_strong(known, fresh.get(), std::memory_order_acq_rel)) return *known;
-  return *fresh.release();
+  static std::atomic<Process*> latest{nullptr};
+  return client::this_process(latest, [](const Process*) { return std::unique_ptr<Process>(new Process); });
 }
 
 CUresult Process::start() {

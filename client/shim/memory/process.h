@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "base/mutex.h"
+#include "client/of_process.h"
 #include "client/shim/memory/blocks.h"
 #include "client/shim/memory/device_memory.h"
 #include "client/shim/memory/driver_pools.h"
@@ -23,7 +24,7 @@ namespace gpumem::shim {
 /// What the shim holds for one process: its session, its slices, its blocks. A forked child has its own; its
 /// parent's is not touched there. It is never destroyed: programs free memory until the very end.
 /// Threads  any.
-class Process {
+class Process : public client::OfProcess {
  public:
   static constexpr std::size_t kDevices = 64;
 
@@ -84,7 +85,7 @@ class Process {
     kBrokered,
     kRefused,  ///< cuInit has failed: nothing is allocated, not of the driver's own memory either
   };
-  Process();
+  Process() = default;
   CUresult connect() GPUMEM_REQUIRES(mutex_);
   CUresult refuse(const std::string& why) GPUMEM_REQUIRES(mutex_);
   Result<void> borrow_by(const Settings& settings) GPUMEM_REQUIRES(mutex_);
@@ -92,7 +93,6 @@ class Process {
   Found open(CUdevice device);
   void allow_copies(DeviceMemory& opened) GPUMEM_REQUIRES(mutex_);
 
-  const std::uint64_t generation_;
   std::atomic<State> state_{State::kNew};
   Account account_;
   Blocks blocks_;
