@@ -39,6 +39,23 @@ Result<void> LooseExtents::take(Portion portion, const std::function<Result<void
   return {};
 }
 
+Result<OwnFd> LooseExtents::descriptor_of(std::uint64_t lease, Bytes size) {
+  ExportedRange range(id(), {}, size);
+  if (auto named = range.add({}, size, lease); !named) return named.error();
+  const auto handle = make_handle(range.handle({}));
+  if (!handle) return handle.error();
+  Lane& lane = connection().lane();
+  auto part = lane.import_handle({*handle});
+  if (!part) {
+    lane.tell_later(lane::RevokeHandle{*handle});
+    return part.error();
+  }
+  lane.tell_later(lane::ReleaseImport{part->imported.import});
+  if (part->lost_descriptors || part->descriptors.size() != 1)
+    return Error{Code::kResourceExhausted, "this process has no room for a descriptor; raise RLIMIT_NOFILE"};
+  return std::move(part->descriptors.front());
+}
+
 // The handles go first, then the broker is told.
 void LooseExtents::give_back(std::vector<Extent> extents) {
   const std::shared_lock on_its_way(returning());

@@ -28,6 +28,9 @@ class LooseExtents final : public Borrower {
   /// Borrows `bytes`, a multiple of the granularity, as one extent. A broker that cannot make one (of a
   /// version before) lends several. Errors  as Slice::grow.   Blocks.
   Result<std::vector<Extent>, GrowError> borrow(Bytes bytes, std::chrono::milliseconds wait);
+  /// A descriptor of the memory of the lease, from the broker: who has imported memory cannot export it.
+  /// Errors  as Slice::export_handle; kResourceExhausted: there is no room for it (RLIMIT_NOFILE).   Blocks.
+  Result<OwnFd> descriptor_of(std::uint64_t lease, Bytes size);
   /// Returns `extents`, which are not mapped. If the broker cannot be told now, it is told later.
   void give_back(std::vector<Extent> extents);
 

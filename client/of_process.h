@@ -19,10 +19,10 @@ class OfProcess {
   const std::uint64_t generation_ = process_generation();
 };
 
-/// This process's T, an OfProcess, made at the first use and never destroyed. A forked child makes its own, as
-/// the locks of its parent's may be held by threads that do not exist in the child.
-/// `latest`  a static variable, null at first, of no other use.
-/// `make`    makes a std::unique_ptr<T>; is given the parent's, or null. Several threads may call it at once,
+/// This process's T, an OfProcess, made at the first use and never destroyed. A forked child makes its own,
+/// as the locks of its parent's may be held by threads that do not exist in the child. `latest`  a static
+/// variable, null at first, of no other use. `make`    makes a std::unique_ptr<T>; is given the parent's, or
+/// null. Several threads may call it at once,
 ///           and one of the results is kept.
 template <class T, class Make>
 T& this_process(std::atomic<T*>& latest, const Make& make) {

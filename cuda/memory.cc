@@ -144,7 +144,7 @@ Result<void> unmap(const Driver& driver, Address at, Bytes size) {
   return driver.check(driver.api().cuMemUnmap(at, size.count), "cuMemUnmap");
 }
 
-Result<Mapping> Mapping::create(const Driver& driver, Address at, const std::vector<Allocation>& allocations,
+Result<Mapping> Mapping::create(const Driver& driver, Address at, std::span<const Allocation> allocations,
                                 int ordinal, Access access) {
   Bytes size;
   std::vector<const Allocation*> each;

@@ -40,7 +40,8 @@ class Allocation {
   }
   ~Allocation();
 
-  /// A new descriptor of the memory, for another process.
+  /// A new descriptor of the memory, for another process. Errors  kInvalidArgument: it was imported. Only who
+  /// has created memory can make descriptors of it; others duplicate the one that they have.
   Result<UniqueFd> export_descriptor() const;
   /// Its name for processes of any machine of the fabric. It keeps nothing alive.
   /// Errors  kInvalidArgument: not created with HandleTypes::kDescriptorAndFabric.
@@ -118,7 +119,7 @@ class Mapping {
  public:
   Mapping() = default;
   /// As map().
-  static Result<Mapping> create(const Driver& driver, Address at, const std::vector<Allocation>& allocations,
+  static Result<Mapping> create(const Driver& driver, Address at, std::span<const Allocation> allocations,
                                 int ordinal, Access access = Access::kReadWrite);
 
   Mapping(Mapping&& other) noexcept

@@ -74,20 +74,19 @@ std::optional<long> running_broker(const std::filesystem::path& runtime_folder) 
 }
 
 // Counts what the broker of the folder has as available, as the next one will, and says what was counted.
-void count_predecessor(Machine& machine, const std::filesystem::path& driver,
-                       const std::filesystem::path& runtime_folder) {
+// Without a journal that is not known: the driver does not name a process that has no context.
+void count_predecessor(Machine& machine, const std::filesystem::path& runtime_folder) {
   const auto pid = running_broker(runtime_folder);
   const auto journal = host::Journal::look(runtime_folder);
   const bool known = journal && *journal;
-  const auto held = pid ? memory_of_process(driver, machine, *pid) : std::vector<Bytes>();
-  count_broker_before(machine, known ? **journal : host::Journal::Content{}, held);
+  if (known) count_broker_before(machine, **journal);
   const std::string who =
       pid ? "The broker of " + runtime_folder.string() + " runs as pid " + std::to_string(*pid) + ". "
           : "No broker serves " + runtime_folder.string() + ". ";
   std::string counted = "What is free now counts as available.";
   if (known && pid) counted = "What it holds counts as available, as after a restart.";
   if (known && !pid) counted = "What the one before has lent counts as available.";
-  if (!known && pid) counted = "What its process holds counts as available.";
+  if (!known && pid) counted = "It has no journal. What it holds is not known, and counts as used by others.";
   if (!journal)
     counted += " What is lent is not known, and counts as used by others: " + journal.error().message;
   std::printf("%s%s\n", who.c_str(), counted.c_str());
@@ -129,7 +128,7 @@ Result<void> check_config(const Options& options) {
                 machine.error().message.c_str());
     return {};
   }
-  count_predecessor(*machine, *driver, config->runtime_folder);
+  count_predecessor(*machine, config->runtime_folder);
   const auto policy = host::compile_in_force(*config, machine->devices, *overlay, *claims);
   if (!policy) return policy.error();
   print(*policy);

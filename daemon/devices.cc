@@ -38,26 +38,10 @@ Result<Machine> find_machine(const std::filesystem::path& driver_folder) {
   return machine;
 }
 
-std::vector<Bytes> memory_of_process(const std::filesystem::path& driver_folder, const Machine& machine,
-                                     long pid) {
-  std::vector<Bytes> memory(machine.devices.size());
-  const auto nvml = cuda::Nvml::open(driver_folder);
-  if (!nvml) return memory;
-  for (std::size_t i = 0; i < memory.size(); ++i) {
-    const auto processes = (*nvml)->processes(machine.devices[i].device.uuid);
-    if (!processes) continue;
-    for (const cuda::ProcessMemory& one : *processes)
-      if (static_cast<long>(one.pid) == pid) memory[i] = one.used;
-  }
-  return memory;
-}
-
 // What its clients have, their contexts too, is no reason for a smaller pool: what is missing of it comes
-// back when they let go. Of what its process has a part may be lent, so the two are not added.
-void count_broker_before(Machine& machine, const host::Journal::Content& before,
-                         const std::vector<Bytes>& held) {
-  for (std::size_t i = 0; i < machine.devices.size(); ++i) {
-    host::DeviceFacts& facts = machine.devices[i];
+// back when they let go.
+void count_broker_before(Machine& machine, const host::Journal::Content& before) {
+  for (host::DeviceFacts& facts : machine.devices) {
     const auto place =
         std::ranges::find(before.devices, to_string(facts.device.uuid), &host::Journal::Device::uuid);
     Bytes once{};
@@ -65,8 +49,7 @@ void count_broker_before(Machine& machine, const host::Journal::Content& before,
       facts.lent = before.checkpoint.lent(static_cast<core::DeviceIndex>(place - before.devices.begin()));
       once = place->obtainable;
     }
-    const Bytes its = i < held.size() ? std::max(held[i], facts.lent) : facts.lent;
-    facts.obtainable = std::min(facts.device.total, std::max(facts.obtainable + its, once));
+    facts.obtainable = std::min(facts.device.total, std::max(facts.obtainable + facts.lent, once));
   }
 }
 

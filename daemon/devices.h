@@ -19,15 +19,8 @@ struct Machine {
 /// Errors  kNotFound, kFailedPrecondition: no driver, no device.
 Result<Machine> find_machine(const std::filesystem::path& driver_folder);
 
-/// What the driver says that process `pid` has of each of the machine's devices, in their order; zero where
-/// it does not say.
-std::vector<Bytes> memory_of_process(const std::filesystem::path& driver_folder, const Machine& machine,
-                                     long pid);
-
-/// Counts what the broker before has as memory that the next one can have. `before`  its journal; `held` what
-/// its process has of each device, where it still runs: that comes back when it ends.
-void count_broker_before(Machine& machine, const host::Journal::Content& before,
-                         const std::vector<Bytes>& held = {});
+/// Counts what the broker before has as memory that the next one can have. `before`  its journal.
+void count_broker_before(Machine& machine, const host::Journal::Content& before);
 
 /// Tries which of the devices that the configuration lends can have fabric handles, if it asks for them. The
 /// others are lent without, and the log says why.

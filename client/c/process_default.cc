@@ -63,7 +63,8 @@ class BrokerTime {
 
 Process& process() {
   static std::atomic<Process*> latest{nullptr};
-  return client::this_process(latest, [](const Process* parent) { return std::make_unique<Process>(parent); });
+  return client::this_process(latest,
+                              [](const Process* parent) { return std::make_unique<Process>(parent); });
 }
 
 /// Whether the session's broker is gone. One system call, which does not block.

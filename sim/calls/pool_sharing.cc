@@ -31,6 +31,7 @@ CUresult api::cuMemPoolExportToShareableHandle(void* out, CUmemoryPool named, CU
                                 driver->table->folder());
     if (!fd.valid()) return CUDA_ERROR_OPERATING_SYSTEM;
     *static_cast<int*>(out) = fd.release();
+    pool.is_exported = true;
     return CUDA_SUCCESS;
   });
 }
@@ -62,8 +63,7 @@ CUresult api::cuMemPoolExportPointer(CUmemPoolPtrExportData* out, CUdeviceptr ad
   Call driver;
   if (!driver) return driver.error();
   const Pools::Found found = driver->pools.find_block(address);
-  const bool is_shareable = found.pool != nullptr && found.start == address && !found.pool->is_imported &&
-                            found.pool->handle_types != 0;
+  const bool is_shareable = found.pool != nullptr && found.start == address && found.pool->is_exported;
   if (out == nullptr || !is_shareable) return CUDA_ERROR_INVALID_VALUE;
   const auto place = driver->space.find(address);
   Extent& extent = *place.mapping->extent;

@@ -31,13 +31,17 @@ void* own_library() {
   return ::dlopen(self.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
 }
 
-void* own_symbol(const std::string& name, cuuint64_t flags) {
+/// Since then there are functions for the stream of a thread's own.
+constexpr int kPerThreadSince = 7000;
+
+void* own_symbol(const std::string& name, int version, cuuint64_t flags) {
   static void* const library = own_library();
   if (library == nullptr || !name.starts_with("cu")) return nullptr;
   void* found = nullptr;
   if ((flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) != 0) {
     found = ::dlsym(library, (name + "_ptsz").c_str());
     if (found == nullptr) found = ::dlsym(library, (name + "_ptds").c_str());
+    if (found != nullptr && version < kPerThreadSince) return nullptr;
   }
   return found != nullptr ? found : ::dlsym(library, name.c_str());
 }
@@ -53,7 +57,7 @@ void* resolve(std::string_view base, int version, cuuint64_t flags, bool& is_kno
   is_known = begin != end;
   const auto* const found =
       std::find_if(begin, end, [=](const Version& entry) { return entry.since <= version; });
-  return found == end ? nullptr : own_symbol(found->name, flags);
+  return found == end ? nullptr : own_symbol(found->name, version, flags);
 }
 
 /// What both forms of the look-up do; `*found` is nullptr where there is no such function.

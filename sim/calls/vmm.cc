@@ -50,8 +50,6 @@ Opened open_fabric_handle(Call& driver, const void* bytes) {
   Opened opened = is_here ? driver->table->open_by_place({place.index, place.generation}) : std::nullopt;
   if (!opened || (opened->info.handle_types & kFabricHandle) == 0 || !opened->info.exported)
     return std::nullopt;
-  // No descriptor of it is the one that others know.
-  opened->info.handle_types = kFabricHandle | (opened->info.handle_types & kDirectAccess);
   return opened;
 }
 
@@ -168,7 +166,7 @@ CUresult api::cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* handl
   const Table::Request request{.device = info.device,
                                .kind = info.kind,
                                .size = info.size,
-                               .handle_types = info.handle_types,
+                               .handle_types = 0,  // who imports it cannot export it
                                .numa_node = info.numa_node};
   Extent& extent = driver->handles->add(info.slot, std::move(opened->fd), request, true);
   extent.handles = 1;

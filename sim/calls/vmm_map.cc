@@ -53,6 +53,9 @@ CUresult api::cuMemUnmap(CUdeviceptr address, size_t size) {
   const auto found = driver->space.find(address);
   if (found.reservation == nullptr || found.reservation->use != Use::kProgram)
     return CUDA_ERROR_INVALID_VALUE;
+  const bool is_inside = is_granular(address) && is_granular_size(size) &&
+                         size <= found.range_base + found.reservation->size - address;
+  if (is_inside && driver->space.is_unmapped(address, size)) return CUDA_SUCCESS;  // it stays as it is
   return driver->unmap(address, size);
 }
 

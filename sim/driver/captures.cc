@@ -133,6 +133,7 @@ CUresult Captures::check_unsafe() {
 }
 
 CUresult Captures::refuse(const CapturedPoint& point) {
+  if (point.capture->has_ended) return CUDA_ERROR_INVALID_VALUE;
   point.capture->is_invalid = true;
   return CUDA_ERROR_CAPTURED_EVENT;
 }

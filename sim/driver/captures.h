@@ -71,7 +71,8 @@ class Captures {
   /// Success if the thread may make calls that a capture cannot see.
   /// Errors  CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED: the captures that forbid it are invalid.
   CUresult check_unsafe();
-  /// Invalidates the captures that `point` is in, and answers CUDA_ERROR_CAPTURED_EVENT.
+  /// Invalidates the captures that `point` is in, and answers CUDA_ERROR_CAPTURED_EVENT; where they have
+  /// ended, CUDA_ERROR_INVALID_VALUE.
   static CUresult refuse(const CapturedPoint& point);
 
   /// Adds a node after what the stream has captured. The stream is in a valid capture.

@@ -27,6 +27,7 @@ struct Pool {
   bool is_managed = false;     ///< the host and all devices have access; `location` is where pages shall lie
   bool is_default = false;
   bool is_imported = false;
+  bool is_exported = false;
   bool is_destroyed = false;  ///< goes with its last block
 
   bool follows_events = true;

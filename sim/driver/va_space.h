@@ -78,6 +78,8 @@ class VaSpace {
     const Reservation* reservation = nullptr;  ///< nullptr: no device address
   };
   Found find(CUdeviceptr address) const;
+  /// Whether no mapping touches the range.
+  bool is_unmapped(CUdeviceptr address, std::uint64_t size) const;
   /// The ranges that belong to context `owner`.
   std::vector<CUdeviceptr> owned_by(std::uint64_t owner) const;
 
@@ -88,7 +90,6 @@ class VaSpace {
     bool is_whole;
   };
   Run mappings_filling(CUdeviceptr address, std::uint64_t size);
-  bool is_unmapped(CUdeviceptr address, std::uint64_t size) const;
 
   Mappings mappings_;
   std::map<CUdeviceptr, Reservation> reservations_;

@@ -2,6 +2,7 @@
 #include <nvml.h>
 
 #include <map>
+#include <set>
 #include <utility>
 
 #include "nvml_calls.h"
@@ -17,13 +18,19 @@ void set(nvmlProcessInfo_v2_t& info, unsigned pid, std::uint64_t bytes) {
   info = {pid, bytes, kNoInstance, kNoInstance};
 }
 
-/// Living processes with the bytes that each created on the device.
+/// Living processes that have a context on the device, with the bytes that each created there. Nobody is told
+/// of the memory of others.
 std::map<ProcessId, std::uint64_t> users_of(const NvmlCall& nvml, std::uint32_t index) {
   std::map<ProcessId, std::uint64_t> bytes;
+  std::set<ProcessId> with_context;
   for (const ExtentInfo& extent : nvml->extents()) {
-    if (extent.device == index) bytes[extent.creator] += extent.size;
+    if (extent.device != index) continue;
+    bytes[extent.creator] += extent.size;
+    if (extent.kind == Kind::kContext) with_context.insert(extent.creator);
   }
-  std::erase_if(bytes, [](const auto& entry) { return !is_alive(entry.first); });
+  std::erase_if(bytes, [&](const auto& entry) {
+    return !with_context.contains(entry.first) || !is_alive(entry.first);
+  });
   return bytes;
 }
 

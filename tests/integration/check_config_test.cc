@@ -141,10 +141,12 @@ TEST_F(CheckConfig, SaysThatWhatIsLentIsNotKnown) {
   EXPECT_TRUE(std::filesystem::exists(run_ + "/journal")) << "nothing is put aside";
 }
 
-TEST_F(CheckConfig, WithoutAJournalCountsWhatTheProcessOfTheBrokerHolds) {
+TEST_F(CheckConfig, WithoutAJournalSaysThatItDoesNotKnowWhatTheBrokerHolds) {
   start_broker();
   std::filesystem::remove(run_ + "/journal");
-  expect_accepted("What its process holds counts");
+  const Outcome outcome = gpumemd("--check-config");
+  EXPECT_EQ(outcome.status, 1) << "what the broker holds is missing for the guarantees";
+  EXPECT_THAT(outcome.output, HasSubstr("It has no journal. What it holds is not known"));
 }
 
 TEST_F(CheckConfig, ThatIsAskedOftenLeavesTheJournalAlone) {

@@ -153,7 +153,7 @@ TEST_F(Sharing, ImporterOutlivesExporter) {
   EXPECT_EQ(used(), 0U);
 }
 
-TEST_F(Sharing, ImportedHandleCanBeExportedAgain) {
+TEST_F(Sharing, ImportedHandleCannotBeExported) {
   Process exporter([](Peer& peer) {
     ASSERT_CU(cuInit(0));
     peer.send(exported(create(kPage)).get());
@@ -164,11 +164,14 @@ TEST_F(Sharing, ImportedHandleCanBeExportedAgain) {
     ASSERT_CU(cuInit(0));
     CUmemGenericAllocationHandle handle = 0, again = 0;
     ASSERT_CU(import(fd.get(), &handle));
-    EXPECT_CU(import(exported(handle).get(), &again));
-    EXPECT_NE(handle, again);
+    int out = -1;
+    EXPECT_EQ(cuMemExportToShareableHandle(&out, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
+              CUDA_ERROR_INVALID_VALUE);
     CUmemAllocationProp prop{};
-    EXPECT_CU(cuMemGetAllocationPropertiesFromHandle(&prop, again));
-    EXPECT_EQ(prop.requestedHandleTypes, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+    EXPECT_CU(cuMemGetAllocationPropertiesFromHandle(&prop, handle));
+    EXPECT_EQ(prop.requestedHandleTypes, CU_MEM_HANDLE_TYPE_NONE);
+    EXPECT_CU(import(fd.get(), &again)) << "another by the same descriptor";
+    EXPECT_NE(handle, again);
   });
   exporter.peer().signal();
   EXPECT_EQ(exporter.join(), 0);

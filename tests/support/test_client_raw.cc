@@ -59,10 +59,12 @@ Answer raw_return(Holdings::Raw& raw) {
   return status.ok() ? Answer{} : failure(Error{Code::kInternal, status.error_message()});
 }
 
-// Memory that no broker knows of.
+// Memory that no broker knows of, of a process that the driver names: it has a context.
 Answer take(const Json& command, Holdings& holdings) {
   auto driver = cuda::Driver::open(holdings.session->driver_folder());
   if (!driver) return failure(driver.error());
+  static auto context = cuda::CurrentContext::enter(**driver, 0);
+  if (!context) return failure(context.error());
   auto taken = cuda::Allocation::create(**driver, 0, {command.at("bytes").get<std::uint64_t>()});
   if (!taken) return failure(taken.error());
   holdings.taken.push_back(std::move(*taken));

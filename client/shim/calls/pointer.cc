@@ -50,12 +50,23 @@ bool answer_of_block(const Block& block, CUpointer_attribute attribute, void* ou
   }
 }
 
+const DeviceMemory* memory_of(const Known& known) {
+  int ordinal = -1;
+  if (real_attribute(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, known.start) != CUDA_SUCCESS)
+    return nullptr;
+  return Process::current().open_memory_of(ordinal);
+}
+
 bool answer(const Known& known, CUpointer_attribute attribute, void* out) {
   switch (static_cast<int>(attribute)) {
     case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR: return put(out, known.start);
     case CU_POINTER_ATTRIBUTE_RANGE_SIZE: return put<std::size_t>(out, known.size.count);
     case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
       return put<unsigned long long>(out, static_cast<unsigned long long>(known.types));
+    case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE: {
+      const DeviceMemory* const memory = memory_of(known);
+      return memory != nullptr && put<bool>(out, memory->is_made_for_direct_access());
+    }
     case CU_POINTER_ATTRIBUTE_BUFFER_ID:
     case kMemoryBlockId:  // of an import the first extent's, whichever the address lies in
       if (known.imported) return real_attribute(out, attribute, known.start) == CUDA_SUCCESS;

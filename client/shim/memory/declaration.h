@@ -1,7 +1,7 @@
 #pragma once
 #include "base/mutex.h"
+#include "client/figures.h"
 #include "client/shim/memory/slices.h"
-#include "shm/pages.h"
 
 namespace gpumem::shim {
 

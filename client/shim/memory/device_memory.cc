@@ -22,6 +22,12 @@ AllocatorOptions options_of(const std::string& device, Bytes limit, const Settin
   return {.device = device, .limit = limit, .label = settings.name, .wait = settings.wait};
 }
 
+DeviceMemory::Uuid uuid_of(const cuda::Device& device) {
+  DeviceMemory::Uuid bytes{};
+  std::ranges::copy(device.uuid.bytes, bytes.begin());
+  return bytes;
+}
+
 Bytes takes(Bytes bytes) { return bytes.rounded_up(kAlignment).value_or(bytes); }
 
 }  // namespace
@@ -54,19 +60,18 @@ Result<std::unique_ptr<DeviceMemory>> DeviceMemory::open(int ordinal, const Part
   auto room = std::make_shared<client::Room>(*limit);
   auto opened = Slices::open(*connection, options_of(uuid, *limit, parts.settings), room, nullptr);
   if (!opened) return opened.error();
-  Uuid bytes{};
-  std::ranges::copy(device->uuid.bytes, bytes.begin());
-  return std::unique_ptr<DeviceMemory>(new DeviceMemory(std::move(*opened), std::move(room), bytes, parts));
+  return std::unique_ptr<DeviceMemory>(new DeviceMemory(std::move(*opened), std::move(room), *device, parts));
 }
 
-DeviceMemory::DeviceMemory(std::unique_ptr<Slices> slices, std::shared_ptr<client::Room> room, Uuid uuid,
-                           const Parts& parts)
+DeviceMemory::DeviceMemory(std::unique_ptr<Slices> slices, std::shared_ptr<client::Room> room,
+                           const cuda::Device& device, const Parts& parts)
     : slices_(slices.release()),
       room_(std::move(room)),
       session_(parts.session),
       settings_(parts.settings),
       captures_(parts.captures),
-      uuid_(uuid),
+      uuid_(uuid_of(device)),
+      has_direct_access_(device.has_direct_access),
       account_(parts.account),
       budget_(this->slices().engine().properties().limit, parts.account),
       waits_(parts.settings.wait),

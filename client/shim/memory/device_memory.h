@@ -17,6 +17,7 @@
 #include "client/shim/memory/settings.h"
 #include "client/shim/memory/slices.h"
 #include "client/shim/memory/wait_policy.h"
+#include "cuda/driver.h"
 
 namespace gpumem::client {
 class Room;
@@ -52,6 +53,8 @@ class DeviceMemory {
 
   int ordinal() const { return slices().engine().properties().ordinal; }
   const Uuid& uuid() const { return uuid_; }
+  /// Whether other cards (GPUDirect RDMA) may access what is borrowed. The driver does not tell an importer.
+  bool is_made_for_direct_access() const { return has_direct_access_; }
   /// Constant, whatever the tenant's limit becomes.
   Bytes limit() const { return budget_.limit(); }
   /// By this process, in whole units of the device's memory; at most the limit.
@@ -129,7 +132,7 @@ class DeviceMemory {
   Bytes granularity() const { return slices().engine().properties().granularity; }
 
  private:
-  DeviceMemory(std::unique_ptr<Slices> slices, std::shared_ptr<client::Room> room, Uuid uuid,
+  DeviceMemory(std::unique_ptr<Slices> slices, std::shared_ptr<client::Room> room, const cuda::Device& device,
                const Parts& parts);
   bool reserve_in_budget(Bytes bytes);
   bool take_room(Bytes bytes);
@@ -152,8 +155,8 @@ class DeviceMemory {
   void note_wait(WaitPolicy::Clock::time_point begun, Bytes bytes, bool granted);
   template <class Ask, class AskLast>
   CUresult ask_tenant(const char* call, Bytes bytes, Bytes idle, const Ask& ask, const AskLast& ask_last);
-  /// Declares `bytes` more; if the tenant has no room and others may make some, or there is no broker just now,
-  /// waits as the settings say.
+  /// Declares `bytes` more; if the tenant has no room and others may make some, or there is no broker just
+  /// now, waits as the settings say.
   Result<void> declare_patiently(Slices& to, Bytes bytes);
   /// Frees what could not be freed while a graph was being captured.
   void free_deferred();
@@ -164,6 +167,7 @@ class DeviceMemory {
   const Settings& settings_;
   const Captures& captures_;
   const Uuid uuid_;
+  const bool has_direct_access_;
   Account& account_;
   Budget budget_;
   WaitPolicy waits_;

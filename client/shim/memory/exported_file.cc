@@ -24,18 +24,6 @@ bool share_status_flags(int one, int other) {
   return is_same;
 }
 
-void ExportedFile::keep(int fd) {
-  close_on_exec_ = (::fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0;
-  forget();
-  const client::NoFork no_fork;
-  UniqueFd kept = duplicate_of(fd);
-  if (kept.valid()) own_ = client::OwnFd(no_fork, std::move(kept));
-}
-
-UniqueFd ExportedFile::another() const {
-  return UniqueFd(::fcntl(own_.get(), close_on_exec_ ? F_DUPFD_CLOEXEC : F_DUPFD, 0));
-}
-
 // A program that names the number of the kept descriptor has closed that one.
 bool ExportedFile::is_of(int fd) const {
   return is_kept() && fd != own_.get() && is_same_open_file(own_.get(), fd);

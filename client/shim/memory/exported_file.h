@@ -10,21 +10,19 @@ bool is_same_open_file(int one, int other);
 /// The same, by a change of the flags that is undone: for kernels that do not tell it.
 bool share_status_flags(int one, int other);
 
-/// The open file that a handle was exported as: a descriptor of it is kept, so that another one is known when
+/// The open file that a handle is exported as: a descriptor of it is kept, so that another one is known when
 /// it comes back. Not in a forked child. Not thread-safe.
 class ExportedFile {
  public:
-  /// The file that `fd`, which a program gets, is of. Nothing is kept if there is no room for a descriptor.
-  void keep(int fd);
+  void keep(client::OwnFd own) { own_ = std::move(own); }
   void forget() { own_ = {}; }
   bool is_kept() const { return own_.is_intact(); }
-  /// One more descriptor for a program, close-on-exec as the first.   Invalid: errno says why.
-  UniqueFd another() const;
+  /// One more descriptor, for the program.   Invalid: errno says why.
+  UniqueFd another() const { return duplicate_of(own_.get()); }
   bool is_of(int fd) const;
 
  private:
   client::OwnFd own_;
-  bool close_on_exec_ = true;
 };
 
 }  // namespace gpumem::shim

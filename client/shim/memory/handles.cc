@@ -13,9 +13,6 @@ namespace {
 
 constinit RealCall<decltype(::cuMemMap)> real_map("cuMemMap");
 constinit RealCall<decltype(::cuMemUnmap)> real_unmap("cuMemUnmap");
-constinit RealCall<decltype(::cuMemExportToShareableHandle)> real_export("cuMemExportToShareableHandle");
-constinit RealCall<decltype(::cuMemGetAllocationPropertiesFromHandle)> real_properties_of(
-    "cuMemGetAllocationPropertiesFromHandle");
 
 using Extents = std::vector<client::LooseExtents::Extent>;
 
@@ -32,6 +29,13 @@ CUresult map_extents(CUdeviceptr at, Bytes size, const Extents& extents, unsigne
     }
     done += part;
   }
+  return CUDA_SUCCESS;
+}
+
+/// The answer to a program that asks for `descriptor`.
+CUresult given(UniqueFd descriptor, void* out) {
+  if (!descriptor.valid()) return CUDA_ERROR_OPERATING_SYSTEM;
+  *static_cast<int*>(out) = descriptor.release();
   return CUDA_SUCCESS;
 }
 
@@ -78,17 +82,11 @@ struct Handles::State {
   std::unique_ptr<Created> take_if_over(const Created& one) {
     return one.is_over() ? std::move(created.extract(one.handle()).mapped()) : nullptr;
   }
-  /// Exports `one`, which the program may do often, as one open file if that can be kept.
-  CUresult export_as_file(Created& one, int* out) {
-    if (UniqueFd again = one.exported.is_kept() ? one.exported.another() : UniqueFd(); again.valid()) {
-      *out = again.release();
-      return CUDA_SUCCESS;
-    }
-    const CUresult exported = real_export(out, one.handle(), CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+  /// Keeps `descriptor`, which `one` is exported as, if there are not too many.
+  void keep(Created& one, client::OwnFd descriptor) const {
     const auto kept =
         std::ranges::count_if(created, [](const auto& each) { return each.second->exported.is_kept(); });
-    if (exported == CUDA_SUCCESS && static_cast<std::size_t>(kept) < kMostKept) one.exported.keep(*out);
-    return exported;
+    if (static_cast<std::size_t>(kept) < kMostKept) one.exported.keep(std::move(descriptor));
   }
   /// Whether [at, end) holds each mapping wholly or not at all.
   bool is_cut_clean(CUdeviceptr at, CUdeviceptr end) const {
@@ -207,28 +205,44 @@ std::optional<CUresult> Handles::properties(Handle handle, CUmemAllocationProp* 
   const Created* const known = state_->find(handle);
   if (known == nullptr) return std::nullopt;
   *out = known->asked;
-  // Not every extent is made for it.
-  CUmemAllocationProp found{};
-  if (out->allocFlags.gpuDirectRDMACapable != 0 && real_properties_of(&found, handle) == CUDA_SUCCESS)
-    out->allocFlags.gpuDirectRDMACapable = found.allocFlags.gpuDirectRDMACapable;
+  if (!known->memory->is_made_for_direct_access()) out->allocFlags.gpuDirectRDMACapable = 0;
   return CUDA_SUCCESS;
 }
 
 std::optional<CUresult> Handles::export_to(void* out, Handle handle, CUmemAllocationHandleType type,
                                            unsigned long long flags) {
-  const MutexLock lock(mutex_);
-  Created* const known = state_->find(handle);
-  if (known == nullptr) return std::nullopt;
-  if (type != known->asked.requestedHandleTypes) return CUDA_ERROR_INVALID_VALUE;
-  if (known->extents.size() > 1) {
-    messages_.tell("memory of " + to_string(known->size) + " lies in " +
-                   std::to_string(known->extents.size()) +
-                   " extents of the broker and cannot be exported as one");
-    return CUDA_ERROR_NOT_SUPPORTED;
+  client::LooseExtents* lender = nullptr;
+  std::uint64_t lease = 0;
+  Bytes size;
+  {
+    const MutexLock lock(mutex_);
+    const Created* const known = state_->find(handle);
+    if (known == nullptr) return std::nullopt;
+    const bool is_file = type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR && flags == 0;
+    if (!is_file || type != known->asked.requestedHandleTypes) return CUDA_ERROR_INVALID_VALUE;
+    if (known->extents.size() > 1) {
+      messages_.tell("memory of " + to_string(known->size) + " lies in " +
+                     std::to_string(known->extents.size()) +
+                     " extents of the broker and cannot be exported as one");
+      return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    if (known->exported.is_kept()) return given(known->exported.another(), out);
+    lender = known->lender;
+    lease = known->extents.front().lease;
+    size = known->size;
   }
-  const bool is_file = type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR && flags == 0;
-  return is_file ? state_->export_as_file(*known, static_cast<int*>(out))
-                 : real_export(out, known->handle(), type, flags);
+  auto descriptor = lender->descriptor_of(lease, size);
+  if (!descriptor) {
+    messages_.tell("memory of " + to_string(size) + " cannot be exported: " + descriptor.error().message);
+    return CUDA_ERROR_OPERATING_SYSTEM;
+  }
+  const CUresult exported = given(duplicate_of(descriptor->get()), out);
+  const MutexLock lock(mutex_);
+  Created* const still = state_->find(handle);
+  if (still != nullptr && still->lender == lender && still->extents.front().lease == lease &&
+      !still->exported.is_kept())
+    state_->keep(*still, std::move(*descriptor));
+  return exported;
 }
 
 std::optional<CUresult> Handles::import(int fd, Handle* out) {

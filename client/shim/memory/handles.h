@@ -42,7 +42,9 @@ class Handles {
   std::optional<Mapped> find(CUdeviceptr address) const;
   /// What was asked for.
   std::optional<CUresult> properties(Handle handle, CUmemAllocationProp* out) const;
-  /// Errors  INVALID_VALUE: not asked for at creation; NOT_SUPPORTED: it is more than one extent.
+  /// Asks the broker for the descriptor: the driver exports for the creator alone, which is the broker.
+  /// Errors  INVALID_VALUE: not asked for at creation; NOT_SUPPORTED: it is more than one extent;
+  ///         OPERATING_SYSTEM: there is no room for a descriptor, or no broker.   Blocks.
   std::optional<CUresult> export_to(void* out, Handle handle, CUmemAllocationHandleType type,
                                     unsigned long long flags);
   /// The handle that was exported as `fd`, to be released once more. Of the first kMostKept that are exported

@@ -72,7 +72,8 @@ TEST_F(AccountingProbe, OfExporterAndImporterWithoutContexts) { follow(false); }
 TEST_F(AccountingProbe, OfExporterAndImporterWithContexts) { follow(true); }
 
 TEST_F(AccountingProbe, OfMemoryThatOnlyADescriptorHolds) {
-  Process exporter([this](Channel& channel) { channel.send(exported(allocate(budget())).get()); });
+  const Bytes size = budget();
+  Process exporter([&](Channel& channel) { channel.send(exported(allocate(size)).get()); });
   const UniqueFd descriptor = exporter.channel().receive();
   const pid_t dead = exporter.pid();
   exporter.join();

@@ -71,7 +71,8 @@ TEST_F(Allocation, FreedAndMadeAgainInTheSameProcessReadsAsZero) {
 
 TEST_F(Allocation, OfMoreThanTheDeviceHasIsResourceExhausted) {
   in_process([] {
-    const Bytes too_much = device().total + device().granularity;
+    const Bytes unit = device().granularity;
+    const Bytes too_much = device().total.rounded_down(unit) + unit;
     expect_refused(cuda::Allocation::create(driver(), device().ordinal, too_much), Code::kResourceExhausted);
   });
   expect_used(0);

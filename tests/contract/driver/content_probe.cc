@@ -56,7 +56,8 @@ Seen scan(const std::vector<Mapped>& pieces) {
 }
 
 TEST_F(ContentProbe, OfFreshMemory) {
-  ask("seen", [this] { return scan(take(budget(), unit_)).text(); });
+  const Bytes size = budget();
+  ask("seen", [&] { return scan(take(size, unit_)).text(); });
 }
 
 TEST_F(ContentProbe, AfterItsOwnerWasKilled) {
@@ -73,8 +74,8 @@ TEST_F(ContentProbe, AfterItsOwnerWasKilled) {
 }
 
 TEST_F(ContentProbe, AfterItWasFreedInTheSameProcess) {
-  ask("seen", [this] {
-    const Bytes size = budget();
+  const Bytes size = budget();
+  ask("seen", [&] {
     const cuda::CurrentContext kept = context();
     write_pattern(take(size, unit_));
     return scan(take(size, unit_)).text();

@@ -159,9 +159,8 @@ CUmemAccessDesc access_of(int ordinal, CUmemAccess_flags flags) {
 
 Mapped map(const cuda::Allocation& allocation) {
   Mapped mapped{reserve(allocation.size()), {}};
-  std::vector<cuda::Allocation> one;
-  one.push_back(import(exported(allocation), allocation.size()));
-  mapped.mapping = must(cuda::Mapping::create(driver(), mapped.range.base(), one, device().ordinal));
+  mapped.mapping =
+      must(cuda::Mapping::create(driver(), mapped.range.base(), std::span(&allocation, 1), device().ordinal));
   return mapped;
 }
 

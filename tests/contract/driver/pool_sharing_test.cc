@@ -32,9 +32,10 @@ void share(Channel& channel, std::uint64_t size, bool is_checked) {
   must(calls().cuMemAllocFromPoolAsync(&address, size, pool, stream));
   must(calls().cuMemsetD8Async(address, 7, size, stream));
   must(calls().cuStreamSynchronize(stream));
+  const UniqueFd descriptor = exported_pool(pool);
   CUmemPoolPtrExportData token{};
   must(calls().cuMemPoolExportPointer(&token, address));
-  channel.send(exported_pool(pool).get());
+  channel.send(descriptor.get());
   channel.tell_value(token);
   channel.await();
   if (is_checked) {
@@ -74,6 +75,22 @@ TEST_F(PoolSharing, ShowsAnAllocationToAnotherProcess) {
   expect_used(0);
 }
 
+TEST_F(PoolSharing, NamesNoAllocationOfAPoolThatWasNotExported) {
+  in_process([this] {
+    const cuda::CurrentContext entered = context();
+    const Stream stream;
+    const CUmemoryPool pool = shareable_pool();
+    CUdeviceptr address = 0;
+    must(calls().cuMemAllocFromPoolAsync(&address, unit_.count, pool, stream));
+    must(calls().cuStreamSynchronize(stream));
+    CUmemPoolPtrExportData token{};
+    EXPECT_EQ(calls().cuMemPoolExportPointer(&token, address), CUDA_ERROR_INVALID_VALUE);
+    must(calls().cuMemFreeAsync(address, stream));
+    must(calls().cuStreamSynchronize(stream));
+    must(calls().cuMemPoolDestroy(pool));
+  });
+}
+
 TEST_F(PoolSharing, AllocatesNothingFromAnImportedPool) {
   Process exporter([&](Channel& channel) { share(channel, unit_.count, false); });
   const Shared shared = receive(exporter.channel());
@@ -98,9 +115,10 @@ TEST_F(PoolSharing, ShowsTheImporterWhatTheExporterWritesLater) {
     CUdeviceptr address = 0;
     must(calls().cuMemAllocFromPoolAsync(&address, unit_.count, pool, stream));
     must(calls().cuStreamSynchronize(stream));
+    const UniqueFd descriptor = exported_pool(pool);
     CUmemPoolPtrExportData token{};
     must(calls().cuMemPoolExportPointer(&token, address));
-    channel.send(exported_pool(pool).get());
+    channel.send(descriptor.get());
     channel.tell_value(token);
     channel.await();
     fill(address, unit_, 0x5c);

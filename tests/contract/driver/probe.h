@@ -20,7 +20,8 @@ class Probe : public DriverTest {
   void ask(const std::string& what, const std::function<std::string()>& body);
 
   /// How much a probe may take at once: $GPUMEM_ACCEPTANCE_BUDGET bytes, 256 MiB if it is not set, at most a
-  /// quarter of what is free. A multiple of unit_.
+  /// quarter of what is free. A multiple of unit_. Not in a Process: the management library does not survive
+  /// a fork.
   Bytes budget() const;
 
  private:

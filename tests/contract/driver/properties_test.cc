@@ -13,11 +13,15 @@ CUmemAllocationProp properties_of(CUmemGenericAllocationHandle handle) {
   return found;
 }
 
-void expect_ours(const CUmemAllocationProp& found) {
+void expect_on_our_device(const CUmemAllocationProp& found) {
   EXPECT_EQ(found.type, CU_MEM_ALLOCATION_TYPE_PINNED);
-  EXPECT_EQ(found.requestedHandleTypes, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
   EXPECT_EQ(found.location.type, CU_MEM_LOCATION_TYPE_DEVICE);
   EXPECT_EQ(found.location.id, device().ordinal);
+}
+
+void expect_ours(const CUmemAllocationProp& found) {
+  expect_on_our_device(found);
+  EXPECT_EQ(found.requestedHandleTypes, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
 }
 
 TEST_F(Properties, AreThoseGivenAtCreation) {
@@ -29,11 +33,29 @@ TEST_F(Properties, AreThoseGivenAtCreation) {
   });
 }
 
-TEST_F(Properties, TravelWithTheDescriptor) {
+TEST_F(Properties, OfAnImportTellTheDeviceAndNoHandles) {
   Process exporter([this](Channel& channel) { channel.send(exported(allocate(unit_)).get()); });
   const UniqueFd descriptor = exporter.channel().receive();
   exporter.join();
-  in_process([&] { expect_ours(properties_of(import(descriptor, unit_).handle())); });
+  in_process([&] {
+    const CUmemAllocationProp found = properties_of(import(descriptor, unit_).handle());
+    expect_on_our_device(found);
+    EXPECT_EQ(found.requestedHandleTypes, CU_MEM_HANDLE_TYPE_NONE);
+    EXPECT_EQ(found.allocFlags.gpuDirectRDMACapable, 0);
+  });
+}
+
+TEST_F(Properties, OfAnImportDoNotLetItBeExported) {
+  Process exporter([this](Channel& channel) { channel.send(exported(allocate(unit_)).get()); });
+  const UniqueFd descriptor = exporter.channel().receive();
+  exporter.join();
+  in_process([&] {
+    const cuda::Allocation one = import(descriptor, unit_);
+    int again = -1;
+    EXPECT_EQ(calls().cuMemExportToShareableHandle(&again, one.handle(),
+                                                   CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
+              CUDA_ERROR_INVALID_VALUE);
+  });
 }
 
 TEST_F(Properties, NameTheImportersOwnOrdinal) {

@@ -1,6 +1,6 @@
 """CuPy as its users run it. GPUMEM_ACCEPTANCE_WAY: `pool` (its default) or `async` (the driver's pools). Stages:
 plain.py."""
-from typing import Any, List, Tuple
+from typing import Any, List
 
 import plain
 import stages
@@ -8,7 +8,7 @@ import stages
 WIDTH, BATCH = 512, 64
 
 
-def train(cupy: Any) -> Tuple[List[float], List[int]]:
+def train(cupy: Any) -> List[float]:
     """Linear regression by gradient descent."""
     draws = cupy.random.RandomState(20)
     wanted = draws.standard_normal((WIDTH, WIDTH), dtype=cupy.float32)
@@ -44,8 +44,7 @@ def main() -> None:
         cupy.cuda.set_allocator(cupy.cuda.MemoryAsyncPool().malloc)
     total = int(cupy.cuda.runtime.memGetInfo()[1])
     stages.stage("context", total=total, seen=int(cupy.cuda.runtime.getDeviceProperties(0)["totalGlobalMem"]))
-    losses, times = train(cupy)
-    stages.stage("trained", losses=losses, times=times, correct=True)
+    stages.stage("trained", losses=train(cupy), correct=True)
     stages.stage("refused", wrong=refused(cupy, total))
 
 

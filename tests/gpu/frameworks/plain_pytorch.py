@@ -1,6 +1,6 @@
 """PyTorch as its users run it: nothing of gpumem's in the program. GPUMEM_ACCEPTANCE_WAY says how it allocates:
 `caching`, `expandable` (expandable segments), `async` (cudaMallocAsync), `graphs` (the training step is a CUDA graph) or
-`processes` (another process computes on tensors of this one). Stages: plain.py."""
+`processes` (another process computes on tensors of this one); `expandable-processes`: both. Stages: plain.py."""
 import os
 from typing import Any, Callable, List, Tuple
 
@@ -8,8 +8,9 @@ import plain
 import stages
 
 SETTINGS = {"expandable": "expandable_segments:True", "async": "backend:cudaMallocAsync"}
-if plain.WAY in SETTINGS:
-    os.environ["PYTORCH_CUDA_ALLOC_CONF"] = SETTINGS[plain.WAY]
+SHARES = plain.WAY.endswith("processes")
+if setting := SETTINGS.get(plain.WAY.split("-")[0]):
+    os.environ["PYTORCH_CUDA_ALLOC_CONF"] = setting
 WIDTH, BATCH = 512, 64
 
 
@@ -50,7 +51,7 @@ def captured(torch: Any, step: Callable[[], Any]) -> Callable[[], Any]:
     return replay
 
 
-def train(torch: Any) -> Tuple[List[float], List[int]]:
+def train(torch: Any) -> List[float]:
     step, batch = training(torch)
     if plain.WAY == "graphs":
         step = captured(torch, step)
@@ -105,9 +106,9 @@ def main() -> None:
     torch.zeros(1, device="cuda")
     total = torch.cuda.mem_get_info()[1]
     stages.stage("context", total=total, seen=torch.cuda.get_device_properties(0).total_memory)
-    losses, times = train(torch)
-    right = shares(torch) if plain.WAY == "processes" else True
-    stages.stage("trained", losses=losses, times=times, correct=right)
+    # Before the training, whose turns are one at a time: the other process takes seconds to start.
+    right = shares(torch) if SHARES else True
+    stages.stage("trained", losses=train(torch), correct=right)
     stages.stage("refused", wrong=refused(torch, total))
 
 

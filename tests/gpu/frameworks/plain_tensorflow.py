@@ -1,7 +1,7 @@
 """TensorFlow as its users run it. GPUMEM_ACCEPTANCE_WAY: `whole` (its default: all that it may take, at once) or
 `growing`. Stages: plain.py."""
 import os
-from typing import Any, List, Tuple
+from typing import Any, List
 
 import plain
 import stages
@@ -10,7 +10,7 @@ os.environ["TF_FORCE_GPU_ALLOW_GROWTH"] = "false" if plain.WAY == "whole" else "
 WIDTH, BATCH = 512, 64
 
 
-def train(tensorflow: Any) -> Tuple[List[float], List[int]]:
+def train(tensorflow: Any) -> List[float]:
     tf = tensorflow
     tf.random.set_seed(20)
     inner = tf.Variable(tf.random.stateless_normal((WIDTH, 4 * WIDTH), (20, 1)) * 0.02)
@@ -45,12 +45,16 @@ def refused(tensorflow: Any, total: int) -> str:
 
 def main() -> None:
     tensorflow = stages.use("tensorflow")
-    if not tensorflow.config.list_physical_devices("GPU"):
+    devices = tensorflow.config.list_physical_devices("GPU")
+    if not devices:
         stages.leave("tensorflow sees no GPU (a build without CUDA, or libraries of CUDA are missing)")
+    if plain.AHEAD and plain.WAY == "whole":
+        limit = int(plain.AHEAD * stages.budget()) >> 20
+        part = tensorflow.config.LogicalDeviceConfiguration(memory_limit=limit)
+        tensorflow.config.set_logical_device_configuration(devices[0], [part])
     float(tensorflow.reduce_sum(tensorflow.ones(1)))
     stages.stage("context", total=None, seen=None)
-    losses, times = train(tensorflow)
-    stages.stage("trained", losses=losses, times=times, correct=True)
+    stages.stage("trained", losses=train(tensorflow), correct=True)
     stages.stage("refused", wrong=refused(tensorflow, stages.budget() * 4))
 
 

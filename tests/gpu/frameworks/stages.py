@@ -25,10 +25,13 @@ def piece() -> int:
     return max(2 * MIB, min(512 * MIB, budget() // 8) // (2 * MIB) * 2 * MIB)
 
 
-def stage(name: str, **said: Any) -> None:
+def stage(name: str, **said: Any) -> str:
+    """Says it, and waits. Answers the word that came: empty where the script is just to go on."""
     print(json.dumps({"stage": name, **said}), flush=True)
-    if not sys.stdin.readline():
+    line = sys.stdin.readline()
+    if not line:
         sys.exit(1)  # nobody asks any more
+    return line.strip()
 
 
 def leave(why: str) -> NoReturn:

@@ -11,11 +11,12 @@ import time
 from typing import Any
 
 from broker import Broker
+from framework import Framework
 from nvml import Device, Nvml
 from session import MIB, NO_TIME, Outcome, Session, amount, duration, table
 from traces import Trace, of_pytorch, of_xla
 
-from .frameworks import Framework, by_broker
+from .frameworks import by_broker
 
 NAME = "allocators"
 TITLE = "Allocators under frameworks"

@@ -2,14 +2,12 @@
 what they ask for in a training step. Processes of a framework that share a region: whether they compute the same, who pays, how
 long it takes. None is required; what is missing is named with the reason."""
 import json
-import pathlib
 import statistics
-import subprocess
-import threading
 import time
 from typing import Any
 
 from broker import Broker
+from framework import Framework
 from nvml import Device, Nvml
 from session import GIB, MIB, NO_TIME, Outcome, Session, amount, duration, table
 
@@ -18,61 +16,10 @@ TITLE = "Frameworks"
 REQUIRED = False
 LIMIT = 220
 EACH_SECONDS = 35
-SCRIPTS = pathlib.Path(__file__).resolve().parent.parent / "frameworks"
 ALL = ("cuda_bindings", "cupy_pool", "numba_arrays", "pytorch", "jax_xla")
 SHARING = ("region_pytorch", "region_jax")
 # Of a region, beyond its arrays: its layout, and what granularity adds.
 BESIDE_ARRAYS = 4 * MIB
-
-
-class Framework:
-    """One script under way. It says what it has done, a line of JSON at a time, and goes on when told to; so the
-    device is looked at while it stands still. `before`: words in front of the command."""
-
-    def __init__(self, session: Session, device: Device, name: str, budget: int, seconds: float,
-                 variables: dict[str, str] | None = None, before: list[str] | None = None):
-        self._device = device
-        environment = session.environment() | {"GPUMEM_ACCEPTANCE_BUDGET": str(budget)} | (variables or {})
-        command = [*(before or []), session.host_python, "-B", str(SCRIPTS / f"{name}.py")]
-        self._process = subprocess.Popen(command, env=environment,
-                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        assert self._process.stdin and self._process.stdout
-        self._to, self._from = self._process.stdin, self._process.stdout
-        self._limit = threading.Timer(seconds, self._process.kill)
-        self._limit.start()
-
-    def stages(self) -> list[dict[str, Any]]:
-        """What it said, each with the device's figures at that moment."""
-        said = []
-        for line in self._from:
-            if not line.startswith('{"stage"'):
-                continue  # a framework that talks
-            said.append(json.loads(line) | self.look())
-            try:
-                self._to.write("\n")
-                self._to.flush()
-            except BrokenPipeError:
-                break
-        return said
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
-    def look(self) -> dict[str, Any]:
-        """The figures of this moment."""
-        own = [u.used for u in self._device.processes() if u.pid == self.pid]
-        return {"device_used": self._device.memory().used, "named_by_nvml": bool(own),
-                "attributed": own[0] if own else None}
-
-    def end(self) -> int:
-        self._limit.cancel()
-        self._to.close()
-        try:
-            return self._process.wait(5)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            return self._process.wait()
 
 
 def measure(session: Session, device: Device, name: str, budget: int, seconds: float) -> dict[str, Any]:
