@@ -11,7 +11,7 @@ NAME = "contract"
 TITLE = "The driver contract and its probes"
 REQUIRED = True
 LIMIT = 200
-TEST_SECONDS = 30
+TEST_SECONDS = 15
 # What the broker stands on. The probes are asked in any case, too; the other suites as long as there is time.
 CORE = ("Driver", "Allocation", "Lifetime", "Mapping", "Nvml")
 # These take the whole device, which is not ours alone.

@@ -48,8 +48,7 @@ def run(session: Session) -> Outcome:
             outcome.fail(f"with a pool of {amount(broker['pool'])} the device has {amount(broker['own'])} more in use")
         if broker["left_behind"] > NOISE:
             outcome.fail(f"{amount(broker['left_behind'])} are in use after the broker's end")
-        # The simulated NVML names whoever created memory, with a context or without.
-        if broker["named"] and not session.simulated:
+        if broker["named"]:
             outcome.fail(f"NVML names gpumemd, with {amount(broker['attributed'])}")
     if any(broker["named"] for broker in found):
         outcome.differs("NVML's list of processes", "does not name gpumemd, which has no context",
