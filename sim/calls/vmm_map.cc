@@ -41,10 +41,12 @@ CUresult api::cuMemMap(CUdeviceptr address, size_t size, size_t offset, CUmemGen
                        unsigned long long flags) {
   Call driver;
   if (!driver) return driver.error();
-  if (!is_granular(address) || !is_granular_size(size) || offset != 0 || flags != 0)
-    return CUDA_ERROR_INVALID_VALUE;
+  if (!is_granular(address) || !is_granular_size(size) || flags != 0) return CUDA_ERROR_INVALID_VALUE;
   Extent* const extent = driver->handles->find(handle);
-  return extent == nullptr ? CUDA_ERROR_INVALID_VALUE : driver->space.map(address, size, *extent);
+  if (extent == nullptr || offset > extent->size || size > extent->size - offset)
+    return CUDA_ERROR_INVALID_VALUE;
+  if (size != extent->size) return CUDA_ERROR_NOT_SUPPORTED;  // a part of it
+  return driver->space.map(address, size, *extent);
 }
 
 CUresult api::cuMemUnmap(CUdeviceptr address, size_t size) {

@@ -54,6 +54,11 @@ class Broker:
                                capture_output=True, text=True)
         return json.loads(asked.stdout) if asked.returncode == 0 else None
 
+    def look(self) -> None:
+        """Lets it ask the driver now who holds what."""
+        subprocess.run([self._session.layout.program("gpumem"), "--runtime-dir", self.runtime, "reconcile", "--now"],
+                       capture_output=True)
+
     def pool(self) -> int:
         """Bytes of the session's GPU that the broker owns."""
         return next(d["pool"] for d in self.started["devices"] if d["uuid"] == self._session.device)

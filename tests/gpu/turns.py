@@ -14,7 +14,7 @@ from session import MIB, Session, amount
 from watch import descendants
 
 # Of turns, and how often as many are given again if a step takes too long.
-ROUNDS, SHORT_ROUNDS, MORE = 12, 3, 3
+ROUNDS, SHORT_ROUNDS, MORE = 12, 3, 1
 TURN_STEPS, SHORT_TURN_STEPS = 25, 10
 SLOWEST = 1.01
 # Of the device: what a framework takes ahead without gpumem.
@@ -27,6 +27,11 @@ class Kind:
     framework: str
     way: str
     size: int
+
+    @property
+    def waits_for_device(self) -> bool:
+        """Whether its steps say how long the device takes. `driver` computes on the host."""
+        return self.framework != "driver"
 
     @property
     def label(self) -> str:
@@ -91,7 +96,7 @@ def train(session: Session, group: list[Program]) -> int:
             for program in reversed(group) if number % 2 else group:
                 if program.stage == "turn":
                     program.go_on("turn", "train")
-        if session.simulated or all(ratio <= SLOWEST for _, ratio in ratios(group)):
+        if session.simulated or all(ratio <= SLOWEST for part, ratio in ratios(group) if part.kind.waits_for_device):
             break
     return rounds * (1 + tried)
 
@@ -101,6 +106,7 @@ def play(session: Session, group: list[Program]) -> int:
     with concurrent.futures.ThreadPoolExecutor(len(group)) as starting:
         list(starting.map(lambda program: program.go_on("turn"), group))
     rounds = train(session, group)
-    for program in group:
+    # The one without gpumem last: what it takes of the device, the broker may charge to all.
+    for program in [*group[1:], group[0]]:
         program.go_on("end", "stop")
     return rounds

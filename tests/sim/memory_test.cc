@@ -101,19 +101,21 @@ TEST_F(Memory, MappingsLieWholeInOneReservationAndDoNotOverlap) {
   in_process([] {
     ASSERT_CU(cuInit(0));
     const auto handle = create(2 * kPage);
-    const CUdeviceptr range = reserve(3 * kPage);
+    const CUdeviceptr range = reserve(4 * kPage);
     EXPECT_EQ(cuMemMap(range, 2 * kPage, kPage, handle, 0), CUDA_ERROR_INVALID_VALUE);
-    EXPECT_EQ(cuMemMap(range + 2 * kPage, 2 * kPage, 0, handle, 0), CUDA_ERROR_INVALID_VALUE);
+    EXPECT_EQ(cuMemMap(range + 3 * kPage, 2 * kPage, 0, handle, 0), CUDA_ERROR_INVALID_VALUE);
     EXPECT_EQ(cuMemMap(range, 3 * kPage, 0, handle, 0), CUDA_ERROR_INVALID_VALUE);
-    EXPECT_EQ(cuMemMap(range + 4096, kPage, 0, handle, 0), CUDA_ERROR_INVALID_VALUE);
-    EXPECT_CU(cuMemMap(range + kPage, 2 * kPage, 0, handle, 0));
+    EXPECT_EQ(cuMemMap(range + 4096, 2 * kPage, 0, handle, 0), CUDA_ERROR_INVALID_VALUE);
+    EXPECT_EQ(cuMemMap(range, kPage, 0, handle, 0), CUDA_ERROR_NOT_SUPPORTED) << "its beginning";
+    EXPECT_EQ(cuMemMap(range, kPage, kPage, handle, 0), CUDA_ERROR_NOT_SUPPORTED) << "its end";
+    EXPECT_CU(cuMemMap(range + 2 * kPage, 2 * kPage, 0, handle, 0));
+    EXPECT_EQ(cuMemMap(range + kPage, 2 * kPage, 0, handle, 0), CUDA_ERROR_INVALID_VALUE);
+    EXPECT_CU(cuMemMap(range, 2 * kPage, 0, handle, 0)) << "the same memory may be mapped twice";
+    EXPECT_EQ(cuMemAddressFree(range, 4 * kPage), CUDA_ERROR_INVALID_VALUE) << "still mapped";
+    EXPECT_CU(cuMemUnmap(range, 4 * kPage));
+    EXPECT_EQ(cuMemAddressFree(range, 2 * kPage), CUDA_ERROR_INVALID_VALUE) << "not the whole reservation";
+    EXPECT_CU(cuMemAddressFree(range, 4 * kPage));
     EXPECT_EQ(cuMemMap(range, 2 * kPage, 0, handle, 0), CUDA_ERROR_INVALID_VALUE);
-    EXPECT_CU(cuMemMap(range, kPage, 0, handle, 0)) << "the same memory may be mapped twice";
-    EXPECT_EQ(cuMemAddressFree(range, 3 * kPage), CUDA_ERROR_INVALID_VALUE) << "still mapped";
-    EXPECT_CU(cuMemUnmap(range, 3 * kPage));
-    EXPECT_EQ(cuMemAddressFree(range, kPage), CUDA_ERROR_INVALID_VALUE) << "not the whole reservation";
-    EXPECT_CU(cuMemAddressFree(range, 3 * kPage));
-    EXPECT_EQ(cuMemMap(range, kPage, 0, handle, 0), CUDA_ERROR_INVALID_VALUE);
   });
 }
 

@@ -11,7 +11,7 @@ if plain.WAY == "platform":
     os.environ["XLA_PYTHON_CLIENT_ALLOCATOR"] = "platform"
 if plain.AHEAD:
     os.environ["XLA_PYTHON_CLIENT_MEM_FRACTION"] = str(plain.AHEAD)
-WIDTH, BATCH = 512, 64
+WIDTH, BATCH = 1024, 4096  # so many that the device is what a step waits for
 
 
 def train(jax: Any) -> List[float]:

@@ -11,7 +11,7 @@ SETTINGS = {"expandable": "expandable_segments:True", "async": "backend:cudaMall
 SHARES = plain.WAY.endswith("processes")
 if setting := SETTINGS.get(plain.WAY.split("-")[0]):
     os.environ["PYTORCH_CUDA_ALLOC_CONF"] = setting
-WIDTH, BATCH = 512, 64
+WIDTH, BATCH = 1024, 4096  # so many that the device is what a step waits for
 
 
 def training(torch: Any) -> Tuple[Callable[[], Any], Any]:
@@ -55,11 +55,11 @@ def train(torch: Any) -> List[float]:
     step, batch = training(torch)
     if plain.WAY == "graphs":
         step = captured(torch, step)
-    draws = torch.Generator().manual_seed(7)
+    draws = torch.Generator(device="cuda").manual_seed(7)
 
     def next_step() -> float:
-        batch.copy_(torch.randn(BATCH, WIDTH, generator=draws))
-        return float(step())
+        batch.normal_(generator=draws)
+        return float(step().detach())
 
     return plain.train(next_step)
 

@@ -35,7 +35,7 @@ from watch import Seen, Watch
 NAME = "unmodified"
 TITLE = "Unmodified programs"
 REQUIRED = False
-LIMIT = 240
+LIMIT = 360
 EACH_SECONDS = 60  # a group
 WAYS = {"driver": ("blocks", "async"), "pytorch": ("caching", "expandable", "async", "graphs", "processes", "expandable-processes"),
         "jax": ("preallocate", "growing", "platform"), "cupy": ("pool", "async"), "tensorflow": ("whole", "growing")}
@@ -107,6 +107,7 @@ def measure(session: Session, device: Device, broker: Broker, kinds: list[Kind],
     for program in group:
         program.answer()
     ended = [judged(program, program.end(), watch.seen[program.kind.label]) for program in group]
+    broker.look()  # what went past it is not charged to the next group
     if ended[0]["verdict"] == "skipped":
         found.programs.append(ended[0])
         return
@@ -135,7 +136,7 @@ def compare(session: Session, group: list[Program], outcome: Outcome) -> list[di
         pairs = list(zip(losses, part.at["trained"]["losses"]))
         if not pairs or any(abs(a - b) > SAME_LOSS * abs(a) for a, b in pairs):
             outcome.fail(f"{part.kind}: the losses are not those without gpumem")
-        if ratio > SLOWEST:
+        if ratio > SLOWEST and part.kind.waits_for_device:
             outcome.differs(f"{part.kind}: a step", f"at most {SLOWEST} times as long as without gpumem", f"{ratio:.3f} times")
             if not session.simulated:  # there, steps are short, and the machine has other work
                 outcome.fail(f"{part.kind}: a step takes {ratio:.3f} times as long as without gpumem")
