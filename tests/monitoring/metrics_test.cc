@@ -180,7 +180,7 @@ struct HostileScrapers : Metrics {
     EXPECT_TRUE(succeeded(one->ask({{"do", "ping"}})));
     EXPECT_EQ(one->leave(), 0);
     for (const std::string& text : {scrape(), scrape(connect_to_port(port()))})
-      EXPECT_TRUE(text.ends_with("\n# EOF\n"));
+      EXPECT_TRUE(text.ends_with("\n# EOF\n")) << text.size() << " bytes, " << text.substr(0, 200);
   }
 };
 
