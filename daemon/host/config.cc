@@ -16,26 +16,6 @@ namespace {
 constexpr std::int64_t kDaySeconds = std::int64_t{24} * 3600;
 constexpr std::size_t kNameBytes = 128;
 
-// Those that somebody may look for in another table.
-std::map<std::string, std::string> places_of_keys() {
-  std::map<std::string, std::string> places{{"listen", "[metrics]"},
-                                            {"public", "[metrics]"},
-                                            {"refuse", "[default]"},
-                                            {"user", "[[tenant]]"},
-                                            {"group", "[[tenant]]"}};
-  for (const char* key :
-       {"runtime_dir", "state_dir", "socket_group", "admin_group", "max_sessions", "max_sessions_per_tenant",
-        "max_wait_seconds", "aging_seconds", "reconcile_seconds", "past_broker", "fabric_handles",
-        "past_broker_allowance", "past_broker_confirm_seconds", "reserve", "lend_guarantees",
-        "reclaim_deadline_ms", "escalation", "grace_seconds", "context_overhead"})
-    places[key] = "[broker]";
-  for (const char* key : {"guarantee", "limit", "weight", "priority", "parent"})
-    places[key] = "[[tenant]] or [default]";
-  for (const char* key : {"unprepared", "look_for_pods", "cgroup_root", "namespace"})
-    places[key] = "[kubernetes]";
-  return places;
-}
-
 std::vector<TomlReader::Field> device_fields(TomlReader& reader, DeviceConfig& device) {
   using core::Escalation;
   using std::chrono::milliseconds, std::chrono::seconds;
@@ -238,6 +218,22 @@ void check_members(TomlReader& reader, const toml::table& document, const Config
                 "tenant '" + tenant.name +
                     "' needs either a 'user' or a 'group', or tenants that name it as their 'parent'");
   }
+}
+
+// Reads nothing into nobody's configuration, so that each table tells its keys. Those of a device are
+// [broker]'s, too.
+std::map<std::string, std::string> places_of_keys() {
+  std::map<std::string, std::string> places;
+  for (const auto read : {read_tenant, read_default, read_broker, read_metrics, read_kubernetes}) {
+    TomlReader reader("");
+    Config nobodys;
+    read(reader, toml::table(), nobodys);
+    for (const auto& [key, where] : reader.keys()) {
+      const auto [place, is_new] = places.emplace(key, where);
+      if (!is_new) place->second += " or " + where;
+    }
+  }
+  return places;
 }
 
 }  // namespace

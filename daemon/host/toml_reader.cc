@@ -36,6 +36,7 @@ Result<toml::table> parse_toml(std::string_view text, const std::string& source)
 }
 
 void TomlReader::read(const toml::table& table, std::string_view where, const std::vector<Field>& fields) {
+  for (const Field& one : fields) keys_.emplace(one.first, where);
   for (const auto& [key, node] : table) {
     const auto field = std::ranges::find(fields, key.str(), &Field::first);
     if (field != fields.end()) {

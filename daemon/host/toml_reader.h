@@ -31,6 +31,8 @@ class TomlReader {
   void read(const toml::table& table, std::string_view where, const std::vector<Field>& fields);
   void fail(const toml::source_region& at, const std::string& what);
   const std::optional<Error>& error() const { return error_; }
+  /// The keys of all tables that were read, there or not, each with the name of its table.
+  const std::map<std::string, std::string>& keys() const { return keys_; }
   /// Where each key belongs that may be found in another table, for the message about it.
   void set_places(std::map<std::string, std::string> places) { places_ = std::move(places); }
 
@@ -143,7 +145,7 @@ class TomlReader {
   std::optional<Amount> amount_of(const toml::node& node);
 
   std::string source_;
-  std::map<std::string, std::string> places_;
+  std::map<std::string, std::string> places_, keys_;
   std::optional<Error> error_;
 };
 
