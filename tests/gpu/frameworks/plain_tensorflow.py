@@ -7,7 +7,7 @@ import plain
 import stages
 
 os.environ["TF_FORCE_GPU_ALLOW_GROWTH"] = "false" if plain.WAY == "whole" else "true"
-WIDTH, BATCH = 512, 64
+WIDTH, BATCH = 1024, 4096  # so many that the device is what a step waits for
 
 
 def train(tensorflow: Any) -> List[float]:
