@@ -33,6 +33,13 @@ lane::Outgoing rest_of(const lane::Outgoing& frame, Clock::duration waited, Cloc
   return frame;
 }
 
+std::optional<lane::Charge> charge_in(std::string_view bytes) {
+  const auto frame = lane::parse(bytes);
+  if (!frame) return std::nullopt;
+  const auto body = lane::body_of<lane::Charge>(*frame);
+  return body ? std::optional(*body) : std::nullopt;
+}
+
 }  // namespace
 
 Exchange::Exchange(LaneSocket socket, std::string peer, std::chrono::milliseconds timeout)
@@ -93,7 +100,10 @@ Result<void> Exchange::Call::send(const lane::Outgoing& frame) {
   exchange_.claim_.note_sent(frame_.bytes());
   auto sent = exchange_.send(*this);
   sent_ = sent.has_value();
-  if (sent) return sent;
+  if (sent) {
+    exchange_.note_told(frame_.bytes());
+    return sent;
+  }
   exchange_.unlink(*this);
   exchange_.wake_reader();
   return exchange_.closed_ ? sent.error() : exchange_.give_up(*this);
@@ -154,15 +164,19 @@ Result<void> Exchange::begin(Call& call) {
 LaneSocket::Sent Exchange::try_to_send(std::string_view bytes, Clock::time_point room) {
   const std::uint64_t connection = connection_;
   for (;;) {
-    const LaneSocket::Sent sent = socket_.send(bytes);
+    LaneSocket::Sent sent = send_queue();
+    if (sent == LaneSocket::Sent::kYes) sent = socket_.send(bytes);
     if (sent == LaneSocket::Sent::kYes) return sent;
     if (sent == LaneSocket::Sent::kGone) {
       read_what_is_there();
       close();
       return sent;
     }
+    read_what_is_there();  // a broker whose answers nobody reads ends the session
+    if (closed_ || connection != connection_) return LaneSocket::Sent::kGone;
+    const short events = static_cast<short>(may_read() ? POLLIN | POLLOUT : POLLOUT);
     mutex_.unlock();
-    const bool has_room = socket_.wait(POLLOUT, room);
+    const bool has_room = socket_.wait(events, room);
     mutex_.lock();
     if (closed_ || connection != connection_) return LaneSocket::Sent::kGone;
     if (!has_room) return LaneSocket::Sent::kFull;
@@ -206,7 +220,7 @@ void Exchange::tell_later(const lane::Outgoing& frame) {
   if (!is_spoken(frame.bytes())) return;
   queue(frame);
   read_what_is_there();  // answers that nobody awaits: unread, they would keep the broker from sending more
-  if (!silent_) send_queued();
+  send_queued();         // to a silent one, too: nobody may call again when it goes on
 }
 
 // What is unread when a socket is closed resets the connection, and the other side might not get to read
@@ -225,16 +239,31 @@ void Exchange::end(const lane::Outgoing& last) {
 
 void Exchange::queue(const lane::Outgoing& frame) {
   claim_.note_sent(frame.bytes());
+  note_told(frame.bytes());
+  if (const auto newer = charge_in(frame.bytes())) {
+    std::erase_if(queue_, [&](const std::string& queued) GPUMEM_REQUIRES(mutex_) {
+      const auto older = charge_in(queued);
+      return older && older->device == newer->device && find(lane::parse(queued)->header.request) == nullptr;
+    });
+  }
   queue_.emplace_back(frame.bytes());
 }
 
+void Exchange::note_told(std::string_view frame) {
+  if (const auto charge = charge_in(frame)) charges_[charge->device] = *charge;
+}
+
 void Exchange::send_queued() {
+  if (send_queue() == LaneSocket::Sent::kGone) close();
+}
+
+LaneSocket::Sent Exchange::send_queue() {
   while (!queue_.empty()) {
     const LaneSocket::Sent sent = socket_.send(queue_.front());
-    if (sent == LaneSocket::Sent::kFull) return;
-    if (sent == LaneSocket::Sent::kGone) return close();
+    if (sent != LaneSocket::Sent::kYes) return sent;
     queue_.pop_front();
   }
+  return LaneSocket::Sent::kYes;
 }
 
 // Of no deadline: it is answered however late, which ends the silence.

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 
@@ -89,8 +90,8 @@ class Exchange {
   /// Sends `frame`, which has no answer and is for this broker alone. Errors  kUnavailable.   Blocks  until
   /// `deadline`, if the lane is full.
   Result<void> tell(const lane::Outgoing& frame, Clock::time_point deadline);
-  /// Sends `frame`, whose answer is of no interest, at once or when the broker answers again. Does nothing if
-  /// the version that the broker speaks has no such frames.
+  /// Sends `frame`, whose answer is of no interest, at once or when the lane has room. A Charge takes the
+  /// place of one that waits for that. Does nothing if the version that the broker speaks has no such frames.
   void tell_later(const lane::Outgoing& frame);
   /// Sends what is still to be sent, and `last`, as far as there is room. No call is in flight, and none
   /// follows.
@@ -134,7 +135,7 @@ class Exchange {
   static Clock::time_point deadline_in(std::chrono::milliseconds timeout);
 
  private:
-  /// kGone: of this connection. kFull: there was no room until `room`.
+  /// After what is queued. kGone: of this connection. kFull: there was no room until `room`.
   LaneSocket::Sent try_to_send(std::string_view bytes, Clock::time_point room) GPUMEM_REQUIRES(mutex_);
   /// On whichever connection is open. Errors  kUnavailable.
   Result<void> send(Call& call) GPUMEM_REQUIRES(mutex_);
@@ -166,6 +167,9 @@ class Exchange {
   void probe(Clock::time_point now) GPUMEM_REQUIRES(mutex_);
   void queue(const lane::Outgoing& frame) GPUMEM_REQUIRES(mutex_);
   void send_queued() GPUMEM_REQUIRES(mutex_);
+  /// kYes: nothing is left of it.
+  LaneSocket::Sent send_queue() GPUMEM_REQUIRES(mutex_);
+  void note_told(std::string_view frame) GPUMEM_REQUIRES(mutex_);
   void wake_reader() GPUMEM_REQUIRES(mutex_);
   Call* find(std::uint64_t request) const GPUMEM_REQUIRES(mutex_);
   void link(Call& call) GPUMEM_REQUIRES(mutex_);
@@ -194,6 +198,8 @@ class Exchange {
   std::uint64_t version_ GPUMEM_GUARDED_BY(mutex_) = lane::kOldestVersion;
   std::deque<std::string> queue_ GPUMEM_GUARDED_BY(mutex_);  ///< frames that there was no room for
   // Another broker.
+  /// What the process has declared, by device: no claim of a session has it.
+  std::map<std::uint64_t, lane::Charge> charges_ GPUMEM_GUARDED_BY(mutex_);
   std::uint64_t connection_ GPUMEM_GUARDED_BY(mutex_) = 0;  ///< another number: another connection
   std::chrono::milliseconds pause_ GPUMEM_GUARDED_BY(mutex_) = kFirstPause;
   Resumption resumption_ GPUMEM_GUARDED_BY(mutex_);

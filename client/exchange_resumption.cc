@@ -141,6 +141,9 @@ void Exchange::go_on(Resumption::Reopened reopened) {
     send_again(*call);
     call = next;
   }
+  // The broker before may have ended with what it was told unread.
+  const auto charges = charges_;
+  for (const auto& [device, charge] : charges) queue(lane::Outgoing(charge, next_request()));
   send_queued();
   crash_at(CrashPoint::kClientResent);
 }

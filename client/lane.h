@@ -107,7 +107,7 @@ class Lane {
     return answered;
   }
 
-  /// As call. If the broker does not answer, it is told when it does.
+  /// As call. If the broker does not answer, it is told all the same.
   template <class Body>
   Result<lane::Done> call_or_tell_later(const Body& body, Clock::time_point deadline) {
     auto answered = call(body, deadline);

@@ -82,13 +82,28 @@ TASK(goes_on) {
 }
 
 // frees_meanwhile: the test stops the broker while it has memory that the driver itself has allocated.
+// Afterwards it does nothing.
 TASK(frees_meanwhile) {
   start();
-  CUdeviceptr managed = 0;
-  OK(cuMemAllocManaged(&managed, 64 * kMiB, CU_MEM_ATTACH_GLOBAL));
+  CUdeviceptr one = 0, two = 0;
+  OK(cuMemAllocManaged(&one, 16 * kMiB, CU_MEM_ATTACH_GLOBAL));
+  OK(cuMemAllocManaged(&two, 48 * kMiB, CU_MEM_ATTACH_GLOBAL));
   tell_test();
   await_test();
-  OK(cuMemFree(managed));
+  OK(cuMemFree(one));
+  OK(cuMemFree(two));
+  tell_test();
+  await_test();
+}
+
+// wants_meanwhile: the test stops the broker, which reads later what this one does not wait for any more.
+TASK(wants_meanwhile) {
+  start();
+  CUdeviceptr none = 0, managed = 0;
+  OK(cuMemAllocManaged(&managed, 4 * kMiB, CU_MEM_ATTACH_GLOBAL));
+  tell_test();
+  await_test();
+  ANSWERS(CUDA_ERROR_OUT_OF_MEMORY, cuMemAllocManaged(&none, 64 * kMiB, CU_MEM_ATTACH_GLOBAL));
   tell_test();
   await_test();
 }

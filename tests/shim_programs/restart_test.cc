@@ -118,6 +118,22 @@ TEST_F(ProgramsWithoutABroker, TellItLaterWhatTheyHaveFreed) {
   EXPECT_EQ(one.output(), "");
 }
 
+TEST_F(ProgramsWithoutABroker, AreNotChargedLaterForWhatTheyWereRefused) {
+  auto one = program({"wants_meanwhile"}, {{"GPUMEM_WAIT", "1s"}});
+  one.await();
+  const auto outside = [this] { return broker_.tenant("uid:" + std::to_string(::getuid())).outside(); };
+  const std::uint64_t before = outside();
+  ::kill(broker_.pid(), SIGSTOP);
+  one.tell();
+  one.await();
+  ::kill(broker_.pid(), SIGCONT);
+  // What it asked for is charged for a moment, as the broker reads it.
+  for (int look = 0; look < 100; ++look)
+    EXPECT_TRUE(eventually([&] { return outside() == before; })) << outside() << " instead of " << before;
+  one.tell();
+  EXPECT_TRUE(one.succeeds()) << one.output();
+}
+
 TEST_F(ProgramsWithoutABroker, AreRefusedWhenTheyHaveWaitedInVain) {
   auto one = program({"goes_on", "1"}, {{"GPUMEM_WAIT", "0s"}});
   one.await();

@@ -38,6 +38,10 @@ Result<void> Declaration::more(Bytes bytes) {
   }
   auto told = tell(*to_, all_ + bytes);
   if (told) all_ += bytes;
+  // A broker that does not answer may yet read it.
+  if (!told && told.error().code == Code::kUnavailable) {
+    if (const auto charge = charge_of(*to_, all_)) to_->connection().lane().tell_later(*charge);
+  }
   return told;
 }
 

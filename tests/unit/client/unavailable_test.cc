@@ -183,6 +183,51 @@ TEST_F(Unavailable, BrokerIsToldLaterWhatItMustKnow) {
   lane->goodbye();
 }
 
+// Of what a process declares, the newest counts; a call that is made meanwhile does not come before it.
+TEST_F(Unavailable, BrokerIsToldOfWhatIsDeclaredInOrder) {
+  constexpr std::uint64_t kLast = 20'000;
+  std::uint64_t last = 0;
+  FakeLane fake([&](int socket) {
+    greet(socket);
+    sleep();
+    for (Said said = receive_frame(socket); said.header.kind != lane::Kind{}; said = receive_frame(socket)) {
+      if (said.is<lane::Charge>()) {
+        EXPECT_GT(said.as<lane::Charge>().bytes, last);
+        last = said.as<lane::Charge>().bytes;
+      }
+      if (!said.is<lane::Goodbye>()) send_frame(socket, lane::Done{}, said.header.request);
+    }
+  });
+  const auto lane = connected(fake, milliseconds(5'000));
+  for (std::uint64_t i = 1; i < kLast; ++i) {
+    lane->tell_later(lane::Charge{0, i});
+    if (i % 10 == 0) lane->tell_later(lane::CloseSlice{i});  // which takes room
+  }
+  wake();
+  EXPECT_TRUE(lane->call(lane::Charge{0, kLast}));
+  EXPECT_EQ(last, kLast);
+  lane->goodbye();
+}
+
+// A program that does nothing afterwards has told it all the same.
+TEST_F(Unavailable, BrokerIsToldLaterThoughNobodyCallsAgain) {
+  std::promise<void> told;
+  FakeLane fake([&](int socket) {
+    greet(socket);
+    sleep();
+    while (receive_frame(socket).is<lane::Ping>()) {
+    }
+    told.set_value();
+    answer_all(socket);
+  });
+  const auto lane = connected(fake, kShort);
+  EXPECT_FALSE(lane->call(lane::Ping{}));
+  lane->tell_later(lane::Charge{0, 7});
+  wake();
+  EXPECT_EQ(told.get_future().wait_for(std::chrono::seconds(20)), std::future_status::ready);
+  lane->goodbye();
+}
+
 // The broker answers one thread and not the other.
 TEST_F(Unavailable, AnswerIsNoReasonToGiveTheOtherCallsUp) {
   FakeLane fake([&](int socket) {
