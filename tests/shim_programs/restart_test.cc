@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "tests/shim_programs/stage.h"
+#include "tests/support/temporary_folder.h"
 
 namespace gpumem::shim_programs {
 namespace {
@@ -73,6 +74,19 @@ TEST_P(ProgramsAcrossRestarts, WaitForMemoryOfOthersOnTheOtherSide) {
 class ProgramsWithoutABroker : public ShimPrograms {
  protected:
   static constexpr std::chrono::milliseconds kLong{2500};
+
+  /// Returns when none of its threads runs any more.
+  void stop_broker() const {
+    ::kill(broker_.pid(), SIGSTOP);
+    EXPECT_TRUE(eventually([this] {
+      const std::filesystem::directory_iterator threads("/proc/" + std::to_string(broker_.pid()) + "/task");
+      return std::ranges::all_of(threads, [](const auto& thread) {
+        const std::string stat = gpumem::test::read_file(thread.path() / "stat");
+        return stat.substr(stat.rfind(')') + 1, 2) == " T";
+      });
+    }));
+  }
+  std::uint64_t outside() const { return broker_.tenant("uid:" + std::to_string(::getuid())).outside(); }
 };
 
 TEST_F(ProgramsWithoutABroker, WaitForTheNext) {
@@ -92,7 +106,7 @@ TEST_F(ProgramsWithoutABroker, WaitForTheNext) {
 TEST_F(ProgramsWithoutABroker, WaitForOneThatDoesNotAnswer) {
   auto one = program({"goes_on", "1"}, {{"GPUMEM_WAIT", "10m"}});
   one.await();
-  ::kill(broker_.pid(), SIGSTOP);
+  stop_broker();
   one.tell();
   std::this_thread::sleep_for(kLong);
   ::kill(broker_.pid(), SIGCONT);
@@ -105,10 +119,9 @@ TEST_F(ProgramsWithoutABroker, WaitForOneThatDoesNotAnswer) {
 TEST_F(ProgramsWithoutABroker, TellItLaterWhatTheyHaveFreed) {
   auto one = program({"frees_meanwhile"});
   one.await();
-  const auto outside = [this] { return broker_.tenant("uid:" + std::to_string(::getuid())).outside(); };
   const std::uint64_t before = outside();
   EXPECT_GE(before, 64 * kMiB);
-  ::kill(broker_.pid(), SIGSTOP);
+  stop_broker();
   one.tell();
   one.await();
   ::kill(broker_.pid(), SIGCONT);
@@ -121,14 +134,13 @@ TEST_F(ProgramsWithoutABroker, TellItLaterWhatTheyHaveFreed) {
 TEST_F(ProgramsWithoutABroker, AreNotChargedLaterForWhatTheyWereRefused) {
   auto one = program({"wants_meanwhile"}, {{"GPUMEM_WAIT", "1s"}});
   one.await();
-  const auto outside = [this] { return broker_.tenant("uid:" + std::to_string(::getuid())).outside(); };
   const std::uint64_t before = outside();
-  ::kill(broker_.pid(), SIGSTOP);
+  stop_broker();
   one.tell();
   one.await();
   ::kill(broker_.pid(), SIGCONT);
   // What it asked for is charged for a moment, as the broker reads it.
-  for (int look = 0; look < 100; ++look)
+  for (int look = 0; look < 100 && !HasFailure(); ++look)
     EXPECT_TRUE(eventually([&] { return outside() == before; })) << outside() << " instead of " << before;
   one.tell();
   EXPECT_TRUE(one.succeeds()) << one.output();
