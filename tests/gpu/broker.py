@@ -48,16 +48,15 @@ class Broker:
     def pid(self) -> int:
         return self._process.pid
 
-    def ask(self, what: str) -> dict[str, Any] | None:
-        """What `gpumem WHAT --json` says; None where it fails."""
-        asked = subprocess.run([self._session.layout.program("gpumem"), "--runtime-dir", self.runtime, what, "--json"],
+    def ask(self, *words: str) -> dict[str, Any] | None:
+        """What `gpumem WORDS --json` says; None where it fails."""
+        asked = subprocess.run([self._session.layout.program("gpumem"), "--runtime-dir", self.runtime, *words, "--json"],
                                capture_output=True, text=True)
         return json.loads(asked.stdout) if asked.returncode == 0 else None
 
     def look(self) -> None:
         """Lets it ask the driver now who holds what."""
-        subprocess.run([self._session.layout.program("gpumem"), "--runtime-dir", self.runtime, "reconcile", "--now"],
-                       capture_output=True)
+        self.ask("reconcile", "--now")
 
     def pool(self) -> int:
         """Bytes of the session's GPU that the broker owns."""

@@ -1,6 +1,7 @@
 #include "client/shim/memory/declaration.h"
 
 #include "client/connection.h"
+#include "client/shim/memory/wait_policy.h"
 
 namespace gpumem::shim {
 namespace {
@@ -39,7 +40,7 @@ Result<void> Declaration::more(Bytes bytes) {
   auto told = tell(*to_, all_ + bytes);
   if (told) all_ += bytes;
   // A broker that does not answer may yet read it.
-  if (!told && told.error().code == Code::kUnavailable) {
+  if (!told && is_away(told.error())) {
     if (const auto charge = charge_of(*to_, all_)) to_->connection().lane().tell_later(*charge);
   }
   return told;
@@ -51,7 +52,7 @@ Result<void> Declaration::less(Bytes bytes) {
   const auto charge = charge_of(*to_, all_);
   if (!charge) return charge.error();
   auto told = to_->connection().lane().call_or_tell_later(*charge);
-  if (told || told.error().code == Code::kUnavailable) return {};
+  if (told || is_away(told.error())) return {};
   return told.error();
 }
 

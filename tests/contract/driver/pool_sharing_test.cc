@@ -23,6 +23,20 @@ CUmemoryPool imported_pool(const UniqueFd& descriptor) {
   return pool;
 }
 
+/// Memory of `pool` that is there, whichever stream uses it.
+CUdeviceptr allocated(CUmemoryPool pool, std::uint64_t size, CUstream stream) {
+  CUdeviceptr address = 0;
+  must(calls().cuMemAllocFromPoolAsync(&address, size, pool, stream));
+  must(calls().cuStreamSynchronize(stream));
+  return address;
+}
+
+void give_up(CUmemoryPool pool, CUdeviceptr address, CUstream stream) {
+  must(calls().cuMemFreeAsync(address, stream));
+  must(calls().cuStreamSynchronize(stream));
+  must(calls().cuMemPoolDestroy(pool));
+}
+
 // Makes a pool and an allocation filled with 7, passes both on, and frees when told.
 void share(Channel& channel, std::uint64_t size, bool is_checked) {
   const cuda::CurrentContext entered = context();
@@ -41,9 +55,7 @@ void share(Channel& channel, std::uint64_t size, bool is_checked) {
   if (is_checked) {
     EXPECT_TRUE(holds(address, {size}, 8)) << "what the importer wrote";
   }
-  must(calls().cuMemFreeAsync(address, stream));
-  must(calls().cuStreamSynchronize(stream));
-  must(calls().cuMemPoolDestroy(pool));
+  give_up(pool, address, stream);
 }
 
 struct Shared {
@@ -80,14 +92,10 @@ TEST_F(PoolSharing, NamesNoAllocationOfAPoolThatWasNotExported) {
     const cuda::CurrentContext entered = context();
     const Stream stream;
     const CUmemoryPool pool = shareable_pool();
-    CUdeviceptr address = 0;
-    must(calls().cuMemAllocFromPoolAsync(&address, unit_.count, pool, stream));
-    must(calls().cuStreamSynchronize(stream));
+    const CUdeviceptr address = allocated(pool, unit_.count, stream);
     CUmemPoolPtrExportData token{};
     EXPECT_EQ(calls().cuMemPoolExportPointer(&token, address), CUDA_ERROR_INVALID_VALUE);
-    must(calls().cuMemFreeAsync(address, stream));
-    must(calls().cuStreamSynchronize(stream));
-    must(calls().cuMemPoolDestroy(pool));
+    give_up(pool, address, stream);
   });
 }
 
@@ -112,9 +120,7 @@ TEST_F(PoolSharing, ShowsTheImporterWhatTheExporterWritesLater) {
     const cuda::CurrentContext entered = context();
     const Stream stream;
     const CUmemoryPool pool = shareable_pool();
-    CUdeviceptr address = 0;
-    must(calls().cuMemAllocFromPoolAsync(&address, unit_.count, pool, stream));
-    must(calls().cuStreamSynchronize(stream));
+    const CUdeviceptr address = allocated(pool, unit_.count, stream);
     const UniqueFd descriptor = exported_pool(pool);
     CUmemPoolPtrExportData token{};
     must(calls().cuMemPoolExportPointer(&token, address));

@@ -71,7 +71,7 @@ def by_broker(session: Session, broker: Broker) -> dict[str, str]:
 def share(session: Session, device: Device, broker: Broker, name: str, seconds: float) -> dict[str, Any]:
     found: dict[str, Any] = {"framework": name, "stages": [], "verdict": "passed", "why": ""}
     if seconds < 5:
-        return found | {"verdict": "skipped", "why": "no time was left"}
+        return found | {"verdict": "skipped", "why": NO_TIME}
     script = Sharing(session, device, broker, name, seconds)
     found["stages"] = script.stages()
     status = script.end()
