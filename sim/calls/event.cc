@@ -10,7 +10,7 @@ namespace gpumem::sim {
 namespace {
 
 constexpr unsigned kShareable = CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS;
-constexpr unsigned kKnownFlags = CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS;
+constexpr unsigned kEventFlags = CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS;
 
 /// Finds an event for `act`, which answers the call's result.
 template <class Act>
@@ -61,7 +61,7 @@ CUresult api::cuEventCreate(CUevent* out, unsigned int flags) {
   return with_current([&](Call& driver, const Context& context) {
     const bool is_shared = (flags & CU_EVENT_INTERPROCESS) != 0;
     const bool is_possible = !is_shared || (flags & kShareable) == kShareable;
-    if (out == nullptr || (flags & ~kKnownFlags) != 0 || !is_possible) return CUDA_ERROR_INVALID_VALUE;
+    if (out == nullptr || (flags & ~kEventFlags) != 0 || !is_possible) return CUDA_ERROR_INVALID_VALUE;
     std::shared_ptr<SharedEvent> page;
     if (is_shared) {
       auto made = SharedEvent::create(driver->table->folder());

@@ -8,7 +8,7 @@
 namespace gpumem::sim {
 namespace {
 
-constexpr unsigned kKnownFlags = CUDA_EXTERNAL_MEMORY_DEDICATED;
+constexpr unsigned kImportFlags = CUDA_EXTERNAL_MEMORY_DEDICATED;
 
 }  // namespace
 
@@ -16,7 +16,7 @@ constexpr unsigned kKnownFlags = CUDA_EXTERNAL_MEMORY_DEDICATED;
 CUresult api::cuImportExternalMemory(CUexternalMemory* out, const CUDA_EXTERNAL_MEMORY_HANDLE_DESC* given) {
   return with_current([&](Call& driver, const Context&) {
     const bool is_whole = out != nullptr && given != nullptr && given->size != 0;
-    if (!is_whole || (given->flags & ~kKnownFlags) != 0) return CUDA_ERROR_INVALID_VALUE;
+    if (!is_whole || (given->flags & ~kImportFlags) != 0) return CUDA_ERROR_INVALID_VALUE;
     if (given->type != CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD) return CUDA_ERROR_NOT_SUPPORTED;
     if (::fcntl(given->handle.fd, F_GETFD) < 0) return CUDA_ERROR_INVALID_VALUE;  // it is closed
     static std::uint64_t last = 0xb0'0000'0000;  // looks like no host pointer and no small number

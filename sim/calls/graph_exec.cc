@@ -10,12 +10,13 @@ namespace gpumem::sim {
 namespace {
 
 constexpr std::uint64_t kUpload = 2;  // CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD, which the oldest header lacks
-constexpr std::uint64_t kDeviceLaunch = 4, kKnownFlags = 0xf;
+constexpr std::uint64_t kDeviceLaunch = 4, kInstantiateFlags = 0xf;
 
 /// Errors  CUDA_ERROR_NOT_SUPPORTED: a launch by the device; CUDA_ERROR_INVALID_VALUE: unknown flags, a
 /// cycle.
 CUresult instantiate(Call& driver, const Graph& graph, std::uint64_t flags, CUgraphExec* out) {
-  if (out == nullptr || (flags & ~kKnownFlags) != 0 || graph.is_capturing) return CUDA_ERROR_INVALID_VALUE;
+  if (out == nullptr || (flags & ~kInstantiateFlags) != 0 || graph.is_capturing)
+    return CUDA_ERROR_INVALID_VALUE;
   if ((flags & kDeviceLaunch) != 0) return CUDA_ERROR_NOT_SUPPORTED;
   const GraphExec* const exec = driver->execs.create(graph, flags);
   if (exec == nullptr) return CUDA_ERROR_INVALID_VALUE;

@@ -19,12 +19,6 @@ Shared& shared() {
   return *instance;
 }
 
-struct Item {
-  std::uint64_t position;
-  Work work;
-  std::vector<Ticket> others;
-};
-
 /// Tells which default streams a thread has made, so that they end with it; in a forked child they do not
 /// exist, and the lock may be held for good.
 struct ThreadDefaults {
@@ -41,6 +35,12 @@ thread_local ThreadDefaults thread_defaults;
 }  // namespace
 
 struct Stream {
+  struct Item {
+    std::uint64_t position;
+    Work work;
+    std::vector<Ticket> others;
+  };
+
   std::uint64_t id = 0;
   StreamOptions options;
   std::map<int, CUstreamAttrValue> attributes;
@@ -91,7 +91,7 @@ void serve(const StreamRef& stream) {
       stream->has_worker = false;
       return;
     }
-    Item item = std::move(stream->items.front());
+    Stream::Item item = std::move(stream->items.front());
     stream->items.pop_front();
     lock.unlock();
     for (const Ticket& other : item.others) other.wait();

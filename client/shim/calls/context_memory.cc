@@ -12,10 +12,10 @@
 namespace gpumem::shim {
 namespace {
 
-constinit RealCall<decltype(::cuDevicePrimaryCtxRetain)> real_retain("cuDevicePrimaryCtxRetain");
-constinit RealCall<decltype(::cuCtxCreate)> real_create("cuCtxCreate");
-constinit RealCall<decltype(::cuCtxCreate_v2)> real_create_v2("cuCtxCreate_v2");
-constinit RealCall<decltype(::cuCtxCreate_v3)> real_create_v3("cuCtxCreate_v3");
+constinit RealCall<decltype(::cuDevicePrimaryCtxRetain)> real_retain_primary("cuDevicePrimaryCtxRetain");
+constinit RealCall<decltype(::cuCtxCreate)> real_create_context("cuCtxCreate");
+constinit RealCall<decltype(::cuCtxCreate_v2)> real_create_context_v2("cuCtxCreate_v2");
+constinit RealCall<decltype(::cuCtxCreate_v3)> real_create_context_v3("cuCtxCreate_v3");
 constinit RealCall<decltype(::cuCtxSetLimit)> real_set_limit("cuCtxSetLimit");
 constinit RealCall<decltype(::cuCtxGetLimit)> real_get_limit("cuCtxGetLimit");
 
@@ -46,29 +46,29 @@ Bytes more_for(CUlimit limit, std::size_t value) {
 }  // namespace
 
 CUresult calls::cuDevicePrimaryCtxRetain(CUcontext* pctx, CUdevice dev) {
-  const auto forward = [&] { return real_retain(pctx, dev); };
+  const auto forward = [&] { return real_retain_primary(pctx, dev); };
   return is_primary_active(dev) ? forward() : forward_context("cuDevicePrimaryCtxRetain", dev, forward);
 }
 
 CUresult calls::cuCtxCreate(CUcontext* pctx, unsigned int flags, CUdevice dev) {
-  return forward_context("cuCtxCreate", dev, [&] { return real_create(pctx, flags, dev); });
+  return forward_context("cuCtxCreate", dev, [&] { return real_create_context(pctx, flags, dev); });
 }
 CUresult calls::cuCtxCreate_v2(CUcontext* pctx, unsigned int flags, CUdevice dev) {
-  return forward_context("cuCtxCreate", dev, [&] { return real_create_v2(pctx, flags, dev); });
+  return forward_context("cuCtxCreate", dev, [&] { return real_create_context_v2(pctx, flags, dev); });
 }
 CUresult calls::cuCtxCreate_v3(CUcontext* pctx, CUexecAffinityParam* paramsArray, int numParams,
                                unsigned int flags, CUdevice dev) {
   return forward_context("cuCtxCreate", dev,
-                         [&] { return real_create_v3(pctx, paramsArray, numParams, flags, dev); });
+                         [&] { return real_create_context_v3(pctx, paramsArray, numParams, flags, dev); });
 }
 #if CUDA_VERSION >= 12050
 namespace {
-constinit RealCall<decltype(::cuCtxCreate_v4)> real_create_v4("cuCtxCreate_v4");
+constinit RealCall<decltype(::cuCtxCreate_v4)> real_create_context_v4("cuCtxCreate_v4");
 }  // namespace
 CUresult calls::cuCtxCreate_v4(CUcontext* pctx, CUctxCreateParams* ctxCreateParams, unsigned int flags,
                                CUdevice dev) {
   return forward_context("cuCtxCreate", dev,
-                         [&] { return real_create_v4(pctx, ctxCreateParams, flags, dev); });
+                         [&] { return real_create_context_v4(pctx, ctxCreateParams, flags, dev); });
 }
 #endif
 #if CUDA_VERSION >= 12040

@@ -9,10 +9,11 @@ namespace gpumem::shim {
 namespace {
 
 constinit RealCall<decltype(::cuCtxDestroy_v2)> real_destroy("cuCtxDestroy_v2");
-constinit RealCall<decltype(::cuDevicePrimaryCtxRelease_v2)> real_release("cuDevicePrimaryCtxRelease_v2");
+constinit RealCall<decltype(::cuDevicePrimaryCtxRelease_v2)> real_release_context(
+    "cuDevicePrimaryCtxRelease_v2");
 constinit RealCall<decltype(::cuDevicePrimaryCtxReset_v2)> real_reset("cuDevicePrimaryCtxReset_v2");
 constinit RealCall<decltype(::cuCtxEnablePeerAccess)> real_enable_peer("cuCtxEnablePeerAccess");
-constinit RealCall<decltype(::cuDevicePrimaryCtxRetain)> real_retain("cuDevicePrimaryCtxRetain");
+constinit RealCall<decltype(::cuDevicePrimaryCtxRetain)> real_retain_context("cuDevicePrimaryCtxRetain");
 #if CUDA_VERSION >= 12040
 constinit RealCall<decltype(::cuGreenCtxDestroy)> real_destroy_green("cuGreenCtxDestroy");
 constinit RealCall<decltype(::cuCtxFromGreenCtx)> real_from_green("cuCtxFromGreenCtx");
@@ -32,8 +33,8 @@ void free_blocks_of(CUcontext context) { end(context, Process::current().blocks(
 /// The primary context of `device` if it is there, else null.
 CUcontext primary_of(CUdevice device) {
   CUcontext context = nullptr;
-  if (!is_primary_active(device) || real_retain(&context, device) != CUDA_SUCCESS) return nullptr;
-  real_release(device);
+  if (!is_primary_active(device) || real_retain_context(&context, device) != CUDA_SUCCESS) return nullptr;
+  real_release_context(device);
   return context;
 }
 
@@ -68,7 +69,7 @@ CUresult calls::cuCtxDestroy_v2(CUcontext ctx) {
 CUresult calls::cuCtxDestroy(CUcontext ctx) { return calls::cuCtxDestroy_v2(ctx); }
 
 CUresult calls::cuDevicePrimaryCtxRelease_v2(CUdevice dev) {
-  return end_primary(dev, [dev] { return real_release(dev); });
+  return end_primary(dev, [dev] { return real_release_context(dev); });
 }
 CUresult calls::cuDevicePrimaryCtxRelease(CUdevice dev) { return calls::cuDevicePrimaryCtxRelease_v2(dev); }
 

@@ -14,7 +14,7 @@
 namespace gpumem::shim {
 namespace {
 
-constinit RealCall<decltype(::cuDeviceGetAttribute)> real_attribute("cuDeviceGetAttribute");
+constinit RealCall<decltype(::cuDeviceGetAttribute)> real_device_attribute("cuDeviceGetAttribute");
 constinit RealCall<decltype(::cuModuleLoad)> real_load("cuModuleLoad");
 constinit RealCall<decltype(::cuModuleLoadData)> real_load_data("cuModuleLoadData");
 constinit RealCall<decltype(::cuModuleLoadDataEx)> real_load_data_ex("cuModuleLoadDataEx");
@@ -25,8 +25,8 @@ constinit RealCall<decltype(::cuModuleUnload)> real_unload("cuModuleUnload");
 unsigned architecture_of(CUdevice device) {
   int major = 0, minor = 0;
   const bool is_told =
-      real_attribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device) == CUDA_SUCCESS &&
-      real_attribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device) == CUDA_SUCCESS;
+      real_device_attribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device) == CUDA_SUCCESS &&
+      real_device_attribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device) == CUDA_SUCCESS;
   return is_told ? static_cast<unsigned>(major * 10 + minor) : 0;
 }
 

@@ -8,7 +8,7 @@
 namespace gpumem::shim {
 namespace {
 
-constinit RealCall<decltype(::cuPointerGetAttribute)> real_attribute("cuPointerGetAttribute");
+constinit RealCall<decltype(::cuPointerGetAttribute)> real_pointer_attribute("cuPointerGetAttribute");
 constinit RealCall<decltype(::cuPointerGetAttributes)> real_attributes("cuPointerGetAttributes");
 
 constexpr int kMemoryBlockId = 20;  // CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID, of CUDA 12
@@ -52,7 +52,7 @@ bool answer_of_block(const Block& block, CUpointer_attribute attribute, void* ou
 
 const DeviceMemory* memory_of(const Known& known) {
   int ordinal = -1;
-  if (real_attribute(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, known.start) != CUDA_SUCCESS)
+  if (real_pointer_attribute(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, known.start) != CUDA_SUCCESS)
     return nullptr;
   return Process::current().open_memory_of(ordinal);
 }
@@ -69,7 +69,7 @@ bool answer(const Known& known, CUpointer_attribute attribute, void* out) {
     }
     case CU_POINTER_ATTRIBUTE_BUFFER_ID:
     case kMemoryBlockId:  // of an import the first extent's, whichever the address lies in
-      if (known.imported) return real_attribute(out, attribute, known.start) == CUDA_SUCCESS;
+      if (known.imported) return real_pointer_attribute(out, attribute, known.start) == CUDA_SUCCESS;
       [[fallthrough]];
     default: return known.block && answer_of_block(*known.block, attribute, out);
   }
@@ -86,7 +86,7 @@ CUresult calls::cuPointerGetAttribute(void* data, CUpointer_attribute attribute,
     const auto known = known_at(process, ptr);
     if (!known && is_free_memory(process, ptr)) return CUDA_ERROR_INVALID_VALUE;
     if (known && data != nullptr && answer(*known, attribute, data)) return CUDA_SUCCESS;
-    return real_attribute(data, attribute, ptr);
+    return real_pointer_attribute(data, attribute, ptr);
   });
 }
 

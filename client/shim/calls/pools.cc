@@ -18,7 +18,7 @@ constinit RealCall<decltype(::cuMemPoolDestroy)> real_destroy_pool("cuMemPoolDes
 constinit RealCall<decltype(::cuMemPoolGetAttribute)> real_get_attribute("cuMemPoolGetAttribute");
 constinit RealCall<decltype(::cuMemPoolSetAttribute)> real_set_attribute("cuMemPoolSetAttribute");
 constinit RealCall<decltype(::cuMemPoolTrimTo)> real_trim("cuMemPoolTrimTo");
-constinit RealCall<decltype(::cuMemPoolSetAccess)> real_set_access("cuMemPoolSetAccess");
+constinit RealCall<decltype(::cuMemPoolSetAccess)> real_set_pool_access("cuMemPoolSetAccess");
 
 /// A field that headers before CUDA 12.2 do not have.
 template <class Properties>
@@ -186,7 +186,7 @@ CUresult calls::cuMemGetMemPool(CUmemoryPool* pool, CUmemLocation* location, CUm
 
 CUresult calls::cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc* map, size_t count) {
   return guarded([&] {
-    const CUresult set = real_set_access(pool, map, count);
+    const CUresult set = real_set_pool_access(pool, map, count);
     if (set != CUDA_SUCCESS) return set;
     const auto ours = find_pool(pool).pool;
     return ours ? allow_peers(*ours, map, count) : set;

@@ -9,7 +9,7 @@
 namespace gpumem::shim {
 namespace {
 
-constinit RealCall<decltype(::cuMemCreate)> real_create("cuMemCreate");
+constinit RealCall<decltype(::cuMemCreate)> real_create_handle("cuMemCreate");
 constinit RealCall<decltype(::cuMemRelease)> real_release_handle("cuMemRelease");
 constinit RealCall<decltype(::cuMemMap)> real_map_handle("cuMemMap");
 constinit RealCall<decltype(::cuMemSetAccess)> real_set_access("cuMemSetAccess");
@@ -40,10 +40,10 @@ bool is_of_device(const CUmemAllocationProp& asked) {
 /// For a use that the broker's extents are not made for: the tiles of sparse arrays, or decompression.
 CUresult create_of_driver(DeviceMemory& memory, CUmemGenericAllocationHandle* handle, std::size_t size,
                           const CUmemAllocationProp& asked) {
-  if (handle == nullptr || size == 0) return real_create(handle, size, &asked, 0);
+  if (handle == nullptr || size == 0) return real_create_handle(handle, size, &asked, 0);
   const CUresult charged = memory.charge_outside("cuMemCreate", {size});
   if (charged != CUDA_SUCCESS) return charged;
-  const CUresult created = real_create(handle, size, &asked, 0);
+  const CUresult created = real_create_handle(handle, size, &asked, 0);
   if (created == CUDA_SUCCESS)
     Process::current().outside().add(Outside::Name::of_handle(*handle), {.memory = &memory, .bytes = {size}});
   else
@@ -68,7 +68,7 @@ CUresult create_handle(DeviceMemory& memory, CUmemGenericAllocationHandle* handl
 CUresult calls::cuMemCreate(CUmemGenericAllocationHandle* handle, size_t size,
                             const CUmemAllocationProp* prop, unsigned long long flags) {
   return guarded([&] {
-    const auto forward = [&] { return real_create(handle, size, prop, flags); };
+    const auto forward = [&] { return real_create_handle(handle, size, prop, flags); };
     const bool is_ours =
         Process::current().is_brokered() && prop != nullptr && flags == 0 && is_of_device(*prop);
     if (!is_ours) return forward();
