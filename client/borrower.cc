@@ -26,15 +26,20 @@ Result<Borrower::Opened> Borrower::open(Connection& connection, const BorrowerOp
   }
   auto device = connection.find_device(options.device);
   if (!device) return device.error();
-  if (auto started = connection.pressure().start(); !started) return started.error();
   lane::OpenSlice request{};
   request.device = device->index;
   request.limit = options.limit.count;
   request.label = decltype(request.label)::of(options.label);
+  Result<void> listens;  // nothing can be asked back of a slice that has lent nothing: no need to be first
   auto opened = connection.lane().call<lane::SliceOpened>(
-      request, options.deadline.value_or(connection.lane().deadline()));
+      request, options.deadline.value_or(connection.lane().deadline()),
+      [&] { listens = connection.pressure().start(); });
   if (!opened) return opened.error();
   crash_at(CrashPoint::kClientSliceOpened);
+  if (!listens) {
+    close(connection, opened->slice);
+    return listens.error();
+  }
   if (opened->slice == 0 || opened->granularity == 0 || opened->limit == 0) {
     close(connection, opened->slice);
     return Error{Code::kInternal, "the broker opened a slice without a size"};

@@ -1,5 +1,6 @@
 #pragma once
 #include <chrono>
+#include <concepts>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -88,15 +89,17 @@ class Lane {
   Result<Answer> call(const Body& body) {
     return call<Answer>(body, deadline());
   }
-  /// As one of several requests of a call that is to end by `deadline`.
-  template <class Answer = lane::Done, class Body>
-  Result<Answer> call(const Body& body, Clock::time_point deadline) {
+  /// As one of several requests of a call that is to end by `deadline`. `meanwhile` is done while the broker
+  /// is about to answer, and not if the request cannot be sent.
+  template <class Answer = lane::Done, class Body, std::invocable Meanwhile = decltype([] {})>
+  Result<Answer> call(const Body& body, Clock::time_point deadline, const Meanwhile& meanwhile = {}) {
     Exchange::Call call(exchange_, deadline);
     LanePacket answer;
     auto sent =
         call.send(lane::Outgoing(body, call.request(), kIsOfUseLate<Body> ? 0 : nanoseconds(deadline)));
     if (!sent) return sent.error();
     crash_when_sent<Body>();
+    meanwhile();
     if (auto awaited = call.await(answer); !awaited) return awaited.error();
     crash_when_answered<Body>();
     auto answered = body_in<Answer>(answer);

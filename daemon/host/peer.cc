@@ -79,15 +79,13 @@ Result<PeerProcess> identify_peer(int socket, const KernelFeatures& kernel) {
   auto pidfd = open_pidfd(socket, credentials.pid, kernel);
   if (!pidfd) return pidfd.error();
   found.pidfd = std::move(*pidfd);
-  if (credentials.pid != 0) {
-    if (auto stat = stat_of(credentials.pid)) {
-      found.peer.command = printable_ascii(std::move(stat->command));
-      found.peer.started = stat->started.value_or(0);
-    }
-  } else {
-    found.peer.started = number_of(found.pidfd);
-  }
   PodReader::Found in = kernel.pods.find(credentials.pid);
+  if (credentials.pid == 0) {
+    found.peer.started = number_of(found.pidfd);
+  } else if (auto stat = in.stat ? std::move(in.stat) : stat_of(credentials.pid)) {
+    found.peer.command = printable_ascii(std::move(stat->command));
+    found.peer.started = stat->started.value_or(0);
+  }
   found.peer.pod = std::move(in.pod);
   found.peer.pod_unknown = in.unknown;
   found.peer.contained = in.contained;

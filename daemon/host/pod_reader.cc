@@ -25,13 +25,8 @@ bool has_own_pids(const std::string& status) {
   return !(numbers >> own) || numbers >> deeper;
 }
 
-// Of a task that ends the kernel shows the root as its cgroup, in the first version of cgroups. To be asked
-// after the cgroup was read.
-bool is_ending(const std::filesystem::path& task) {
+bool is_ending(const std::optional<ProcessStat>& stat) {
   constexpr std::uint64_t kExiting = 0x4;  // PF_EXITING
-  const auto text = read_stat(task);
-  if (!text) return false;  // it has ended: whoever asks has a handle, and learns of it
-  const auto stat = parse_stat(*text);
   return !stat || !stat->flags || (*stat->flags & kExiting) != 0;
 }
 
@@ -46,8 +41,12 @@ std::optional<PodReader::Found> find_task(const std::filesystem::path& task, con
     return PodReader::Found{.pod = std::move(there.container->pod),
                             .contained = !status || has_own_pids(*status)};
   }
-  if (is_ending(task)) return std::nullopt;
-  return PodReader::Found{};
+  // Of a task that ends the kernel shows the root as its cgroup, in the first version of cgroups.
+  const auto text = read_stat(task);
+  if (!text) return PodReader::Found{};  // it has ended: whoever asks has a handle, and learns of it
+  auto stat = parse_stat(*text);
+  if (is_ending(stat)) return std::nullopt;
+  return PodReader::Found{.pod = {}, .stat = std::move(stat)};
 }
 
 }  // namespace
@@ -63,7 +62,9 @@ PodReader::Found PodReader::find(std::int64_t pid) const {
   for (std::filesystem::directory_iterator task(process / "task", failed), end;
        !failed && task != end && looked_at < kMostTasks; task.increment(failed), ++looked_at) {
     auto found = find_task(task->path(), cgroup_root);
-    if (found && (found->contained || !found->unknown)) return std::move(*found);
+    if (!found || (found->unknown && !found->contained)) continue;
+    found->stat.reset();  // the thread's
+    return std::move(*found);
   }
   return {.pod = {}, .unknown = true, .contained = true};
 }

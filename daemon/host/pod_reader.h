@@ -1,8 +1,10 @@
 #pragma once
 #include <filesystem>
+#include <optional>
 #include <string>
 
 #include "daemon/core/types.h"
+#include "daemon/host/process_stat.h"
 
 namespace gpumem::host {
 
@@ -14,9 +16,10 @@ struct PodReader {
   bool looks = true;                          ///< false: nobody is in a pod, and nothing is read
 
   struct Found {
-    std::string pod;         ///< as core::Peer::pod
-    bool unknown = false;    ///< as core::Peer::pod_unknown
-    bool contained = false;  ///< as core::Peer::contained; also where it cannot be told
+    std::string pod;                    ///< as core::Peer::pod
+    bool unknown = false;               ///< as core::Peer::pod_unknown
+    bool contained = false;             ///< as core::Peer::contained; also where it cannot be told
+    std::optional<ProcessStat> stat{};  ///< of the process, if that was read on the way
   };
   /// What is read is of the process with `pid` only if that lives on afterwards: to be asked by whoever has
   /// a handle of it, or knows when it started. `pid`  0: the kernel does not show it. Blocks: as /proc does.

@@ -2,6 +2,7 @@
 #include "gpumem/slice.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 
 #include <future>
@@ -35,6 +36,24 @@ TEST_F(SliceTest, IsClosedAgainWhenThereAreNoAddresses) {
   auto slice = session_->open_slice({"", {std::uint64_t{1} << 62}, ""});
   ASSERT_FALSE(slice);
   EXPECT_EQ(broker_.slices_open(), 0U);
+}
+
+TEST_F(SliceTest, IsClosedAgainWhenNobodyCanListenForTheBroker) {
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  { const Slice starts_the_driver = open(); }
+  session_.reset();  // and with it the library's thread
+  FakeBroker other;
+  auto session = Session::connect({other.folder(), "test", std::chrono::seconds(20)});
+  ASSERT_TRUE(session);
+  const rlimit no_more{static_cast<rlim_t>(UniqueFd(::dup(0)).get()), before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &no_more), 0);
+  const auto slice = session->open_slice();
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  ASSERT_FALSE(slice);
+  EXPECT_EQ(slice.error().code, Code::kResourceExhausted) << slice.error().message;
+  EXPECT_EQ(other.slices_open(), 0U);
+  EXPECT_TRUE(session->open_slice()) << "the next one has its thread";
 }
 
 TEST_F(SliceTest, GrowsToItsTargetRoundedUp) {
