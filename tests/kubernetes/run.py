@@ -15,6 +15,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 
 import build
 import images
@@ -125,9 +126,10 @@ def run_cases(cluster: Cluster, given: Given) -> int:
     """Errors: Failed."""
     status = 0
     for name in given.cases:
+        began = time.monotonic()
         try:
             importlib.import_module(f"cases.{name}").run(cluster, given)
-            print(f"{name}: good", flush=True)
+            print(f"{name}: good, after {time.monotonic() - began:.0f} s", flush=True)
         except Skipped as why:
             print(f"gpumem: skipped: kubernetes: {name}: {why}", flush=True)
             status = SKIPPED
