@@ -25,6 +25,12 @@ def phase(cluster: Cluster, name: str) -> str:
     return cluster.get("pod", name)["status"].get("phase", "")
 
 
+def restarts(cluster: Cluster, name: str, namespace: str = "default") -> int:
+    """How often containers of the pod were started anew."""
+    status = cluster.get("pod", name, "-n", namespace)["status"]
+    return sum(one["restartCount"] for one in status.get("containerStatuses", []))
+
+
 def await_phase(cluster: Cluster, name: str, *wanted: str) -> None:
     """Errors: Failed, with what Kubernetes says of the pod."""
     try:

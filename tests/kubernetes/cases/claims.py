@@ -1,11 +1,14 @@
 """Two pods get what they claim of one GPU, a third waits, two share; none gets more than it claims, or any without a claim."""
 from __future__ import annotations
 
+import os
+import signal
 import typing
 import urllib.request
 
 import examples
 import gpus
+import node
 import pods
 from cluster import Cluster
 from gpus import Borrowers
@@ -13,6 +16,8 @@ from processes import Failed
 
 
 METRICS_PORT = 9400
+# What `check_amounts` leaves.
+HELD = {"second": 12288 * gpus.MIB, "third": 8192 * gpus.MIB}
 
 
 def check_slice(cluster: Cluster) -> None:
@@ -83,15 +88,32 @@ def check_unprepared(cluster: Cluster, borrowers: Borrowers) -> None:
     cluster.kubectl("delete", "pod", "stranger")
 
 
+def check_kept(cluster: Cluster) -> None:
+    gpus.await_ledger(cluster, HELD)
+    for name in HELD:
+        if pods.phase(cluster, name) != "Running" or pods.restarts(cluster, name):
+            raise Failed(f"{name} did not survive: {cluster.kubectl('describe', 'pod', name)}{cluster.kubectl('logs', name)}")
+
+
 def check_restart(cluster: Cluster) -> None:
     """Another broker and another driver follow, and the pods keep what they have."""
     cluster.kubectl("-n", "gpumem", "rollout", "restart", "daemonset/gpumem")
     gpus.await_daemon_set(cluster)
-    held = {"second": 12288 * gpus.MIB, "third": 8192 * gpus.MIB}
-    gpus.await_ledger(cluster, held)
-    for name in held:
-        if pods.phase(cluster, name) != "Running":
-            raise Failed(f"{name} did not survive a restart of the broker: {cluster.kubectl('logs', name)}")
+    check_kept(cluster)
+
+
+def check_crash(cluster: Cluster) -> None:
+    """Kubelet, broker and driver die without a word, and the pods keep what they have."""
+    [pod] = [one["metadata"] for one in cluster.get("pods", "-n", "gpumem", "-l", gpus.SELECTOR)["items"]]
+    cluster.stop("kubelet")
+    for program in ("gpumemd", "gpumem-dra"):
+        [process] = node.processes_of_pod(pod["uid"], program)
+        os.kill(process, signal.SIGKILL)
+    cluster.resume("kubelet")
+    cluster.until("broker and driver were started anew",
+                  lambda: pods.restarts(cluster, pod["name"], namespace="gpumem") == 2)
+    gpus.await_daemon_set(cluster)
+    check_kept(cluster)
 
 
 def check_amounts(cluster: Cluster, given: typing.Any, tells_health: bool = True) -> Borrowers:
@@ -118,5 +140,6 @@ def check_amounts(cluster: Cluster, given: typing.Any, tells_health: bool = True
 def run(cluster: Cluster, given: typing.Any) -> None:
     check_amounts(cluster, given)
     check_restart(cluster)
+    check_crash(cluster)
     gpus.remove_pods(cluster)
     check_shared(cluster)

@@ -7,13 +7,9 @@ import typing
 
 import build
 import gpus
-import pods
 import product
-from cases import claims, endings, outages, units
+from cases import claims, endings, units
 from cluster import Cluster
-from processes import Failed
-
-HELD = {"second": 12288 * gpus.MIB, "third": 8192 * gpus.MIB}
 
 
 def install(cluster: Cluster, given: typing.Any, module: build.Module) -> None:
@@ -38,13 +34,6 @@ def check_without_dra(cluster: Cluster, given: typing.Any) -> None:
     units.run(cluster, given)
 
 
-def check_kept(cluster: Cluster) -> None:
-    gpus.await_ledger(cluster, HELD)
-    for name in HELD:
-        if pods.phase(cluster, name) != "Running" or outages.restarts(cluster, name):
-            raise Failed(f"{name} did not survive: {cluster.kubectl('describe', 'pod', name)}")
-
-
 def check_another_kubelet(cluster: Cluster, borrowers: gpus.Borrowers) -> None:
     """One pod ends while there is none."""
     borrowers.start("ending", "one", "1GiB")
@@ -52,13 +41,13 @@ def check_another_kubelet(cluster: Cluster, borrowers: gpus.Borrowers) -> None:
     cluster.stop("kubelet")
     cluster.kubectl("delete", "pod", "ending", "--wait=false")
     cluster.resume("kubelet")
-    check_kept(cluster)
+    claims.check_kept(cluster)
 
 
 def check_upgrade(cluster: Cluster, borrowers: gpus.Borrowers) -> None:
     cluster.upgrade_node()
     cluster.await_kubelet(build.CLUSTER.version_of(build.KUBERNETES))
-    check_kept(cluster)
+    claims.check_kept(cluster)
     borrowers.start("later", "one", "1GiB")
     borrowers.await_memory("later")
     gpus.remove_pods(cluster)

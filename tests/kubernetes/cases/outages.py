@@ -5,6 +5,7 @@ import time
 import typing
 
 import gpus
+import pods
 from cluster import Cluster
 from gpus import Borrowers
 from processes import Failed
@@ -35,10 +36,6 @@ def check_another_kubelet(cluster: Cluster, borrowers: Borrowers) -> None:
     gpus.remove_pods(cluster)
 
 
-def restarts(cluster: Cluster, pod: str) -> int:
-    return sum(one["restartCount"] for one in cluster.get("pod", pod)["status"].get("containerStatuses", []))
-
-
 def check_boot(cluster: Cluster, borrowers: Borrowers) -> None:
     """Every process of the node ends at once, and its memory, sockets and device specifications with them."""
     made = borrowers.made("again", "one", "1GiB")
@@ -47,7 +44,7 @@ def check_boot(cluster: Cluster, borrowers: Borrowers) -> None:
     borrowers.await_memory("again")
     cluster.boot_node()
     try:
-        cluster.until("the pod was started anew", lambda: restarts(cluster, "again") > 0)
+        cluster.until("the pod was started anew", lambda: pods.restarts(cluster, "again") > 0)
         gpus.await_daemon_set(cluster)
     except Failed as failure:
         raise Failed(f"{failure}\n{cluster.kubectl('describe', 'pods', '-A')}{gpus.show(cluster)}") from None
