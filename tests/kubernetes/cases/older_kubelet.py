@@ -10,6 +10,7 @@ import gpus
 import product
 from cases import claims, endings, units
 from cluster import Cluster
+from processes import Failed
 
 
 def install(cluster: Cluster, given: typing.Any, module: build.Module) -> None:
@@ -19,7 +20,10 @@ def install(cluster: Cluster, given: typing.Any, module: build.Module) -> None:
 
 def is_refused(cluster: Cluster) -> bool:
     """The driver says so, and the node offers no device."""
-    said = cluster.kubectl("-n", "gpumem", "logs", "-l", gpus.SELECTOR, "-c", "driver", "--tail=-1")
+    try:
+        said = cluster.kubectl("-n", "gpumem", "logs", "-l", gpus.SELECTOR, "-c", "driver", "--tail=-1")
+    except Failed:  # this kubelet has not started yet what another case has installed
+        return False
     return ("does not register gpumem.dev" in said
             and not any(one["spec"].get("devices") for one in gpus.slices(cluster)))
 
