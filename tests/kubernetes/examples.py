@@ -4,6 +4,7 @@ from __future__ import annotations
 import json
 import typing
 
+import gpus
 import product
 from cluster import Cluster
 
@@ -18,3 +19,13 @@ def read(cluster: Cluster, name: str) -> list[dict[str, typing.Any]]:
         found += one["items"] if one["kind"] == "List" else [one]
         text = text[end:]
     return found
+
+
+def start(cluster: Cluster, name: str) -> list[str]:
+    """The example on the simulated GPU. Returns the names of its pods. Errors: Failed."""
+    objects = read(cluster, name)
+    started = [one for one in objects if one["kind"] == "Pod"]
+    for one in started:
+        gpus.with_simulated_gpu(one)
+    cluster.apply(*objects)
+    return [one["metadata"]["name"] for one in started]

@@ -57,12 +57,7 @@ def check_limit(cluster: Cluster, borrowers: Borrowers) -> None:
 
 def check_shared(cluster: Cluster) -> None:
     """The example of two pods that share a claim: they are one tenant, and it has what both hold."""
-    objects = examples.read(cluster, "shared-claim.yaml")
-    names = [one["metadata"]["name"] for one in objects if one["kind"] == "Pod"]
-    for one in objects:
-        if one["kind"] == "Pod":
-            gpus.with_simulated_gpu(one)
-    cluster.apply(*objects)
+    names = examples.start(cluster, "shared-claim.yaml")
     for name in names:
         pods.await_phase(cluster, name, "Running", "Failed")
         cluster.until(f"{name} has its memory", lambda: "tenant claim default/ten;" in cluster.kubectl("logs", name))
@@ -73,6 +68,18 @@ def check_shared(cluster: Cluster) -> None:
     cluster.until("the other has the rest alone", lambda: gpus.charges(cluster) == {"claim default/ten": 4096 * gpus.MIB})
     gpus.remove_pods(cluster)
     cluster.kubectl("delete", "resourceclaim", "ten")
+
+
+def check_higher_limit(cluster: Cluster) -> None:
+    """The example of two pods: one may have more than it claims, as its claim's parameters say."""
+    cluster.kubectl("delete", "resourceclaimtemplates", "--all")  # some have names of the example
+    examples.start(cluster, "two-pods.yaml")
+    gpus.await_ledger(cluster, {"first": 8192 * gpus.MIB, "second": 12288 * gpus.MIB})
+    limits = {one["tenant"]: one["limit"] for one in gpus.gpumem(cluster, "tenants")["tenants"]}
+    if (limits["pod default/first"], limits["pod default/second"]) != (8192 * gpus.MIB, 16384 * gpus.MIB):
+        raise Failed(f"pods whose limits are 8 and 16 GiB: {limits}")
+    gpus.remove_pods(cluster)
+    cluster.kubectl("delete", "resourceclaimtemplates", "--all")
 
 
 def check_unprepared(cluster: Cluster, borrowers: Borrowers) -> None:
@@ -143,3 +150,4 @@ def run(cluster: Cluster, given: typing.Any) -> None:
     check_crash(cluster)
     gpus.remove_pods(cluster)
     check_shared(cluster)
+    check_higher_limit(cluster)

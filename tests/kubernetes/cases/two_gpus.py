@@ -29,11 +29,7 @@ def remove_installed(cluster: Cluster) -> None:
 def run(cluster: Cluster, given: typing.Any) -> None:
     remove_installed(cluster)
     gpus.install(cluster, given, two_devices, "simulate=2x16GiB")
-    objects = examples.read(cluster, "two-gpus.yaml")
-    for one in objects:
-        if one["kind"] == "Pod":
-            gpus.with_simulated_gpu(one)
-    cluster.apply(*objects)
+    examples.start(cluster, "two-gpus.yaml")
     pods.await_phase(cluster, "across", "Running", "Failed")
     tenant = "tenant pod default/across;"
     cluster.until("the pod has memory of both", lambda: cluster.kubectl("logs", "across").count(tenant) == 2)
