@@ -217,8 +217,6 @@ ExtentHeap::Plan Arena::plan_for(const Need& need) {
     case Need::Kind::kRoom: return extents_.plan_room(*need.beside, need.bytes);
     case Need::Kind::kAfter: break;
   }
-  Span* after = need.beside->after;
-  if (after->is_free()) heap_.open_unit(*after);  // so that what is mapped merges with it
   return extents_.plan_after(*need.beside, need.bytes, need.stream);
 }
 

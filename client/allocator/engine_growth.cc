@@ -65,12 +65,10 @@ Result<Address, GrowError> Engine::satisfy(Need need, ThreadCache* cache, const 
     refused = obtained.error();
     if (last_resort) {
       last_look = waiter.waits || need.wait.count() <= 0;
-    } else {  // flush all caches, wait for the device, open the units for small blocks
+    } else {
       last_resort = true;
       refused.reset();
       wait_for_all();
-      const MutexLock lock(lock_);
-      arena_.heap().open_units();
     }
   }
 }

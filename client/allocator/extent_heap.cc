@@ -142,8 +142,7 @@ void ExtentHeap::settle(StreamIndex stream, std::uint64_t epoch) {
 // Next to the free span on one side, or filling the gap to join both sides: whichever maps less.
 ExtentHeap::Site ExtentHeap::site_of(Span& gap, std::uint64_t bytes, StreamIndex stream) const {
   const auto usable = [stream](Span* span) {
-    const bool ours =
-        span->is_free() && !span->small && (span->stream == kNoStream || span->stream == stream);
+    const bool ours = span->is_free() && (span->stream == kNoStream || span->stream == stream);
     return ours ? span : nullptr;
   };
   Span* before = usable(gap.before);

@@ -52,8 +52,7 @@ class ExtentHeap {
   };
   /// For a free span of `bytes` for `stream`.
   Plan plan_span(std::uint64_t bytes, StreamIndex stream) const;
-  /// The same directly after `block`, in its gap or its room. The span after it is in no unit for small
-  /// spans.
+  /// The same directly after `block`, in its gap or its room.
   Plan plan_after(const Span& block, std::uint64_t bytes, StreamIndex stream) const;
   /// The same at the beginning of `room`, reserved addresses.
   Plan plan_room(Span& room, std::uint64_t bytes) const;

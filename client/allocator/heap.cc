@@ -76,22 +76,11 @@ void Heap::release_room(Span& block) {
 
 Span* Heap::take(std::uint64_t bytes, Cut cut, StreamIndex stream) {
   Span* found = free_.fit(bytes, cut, kNoStream);
-  if (stream != kNoStream) found = free_.better(free_.fit(bytes, cut, stream), found, bytes, cut);
+  if (stream != kNoStream) {
+    Span* own = free_.fit(bytes, cut, stream);
+    if (found == nullptr || (own != nullptr && *own < *found)) found = own;
+  }
   return found == nullptr ? nullptr : take_of(*found, bytes, cut);
-}
-
-Span* Heap::take_of(Span& span, std::uint64_t bytes, Cut cut) {
-  Span& from = free_.is_small(bytes, cut) ? for_small(span) : span;
-  return use(from, free_.place(from, bytes, cut), bytes);
-}
-
-Span& Heap::for_small(Span& span) {
-  const Address at = free_.whole_unit(span);
-  if (at == 0) return span;
-  Span& unit = carve(span, at, unit_);
-  unit.small = true;
-  free_.insert(unit);
-  return unit;
 }
 
 Span& Heap::carve(Span& span, Address from, std::uint64_t bytes) {
@@ -114,12 +103,6 @@ Span* Heap::use(Span& span, Address from, std::uint64_t bytes) {
   return &used;
 }
 
-void Heap::widen(Span& span, std::uint64_t bytes) {
-  Span* after = span.after;
-  if (span.small != after->small) open_unit(span.small ? span : *after);
-  join(span, *use(*after, after->base, bytes));
-}
-
 void Heap::narrow(Span& span, std::uint64_t keep, StreamIndex stream, std::uint64_t epoch) {
   free(split(span, keep), stream, epoch);
 }
@@ -135,9 +118,8 @@ void Heap::free(Span& span, StreamIndex stream, std::uint64_t epoch) {
   span.stream = stream;
   span.epoch = epoch;
   // A neighbour of no stream is merged too. It then waits for this stream until the next mark.
-  const auto joins = [&span, stream, this](const Span* other) {
-    return other->is_free() && (other->stream == stream || other->stream == kNoStream) &&
-           other->small == span.small && (!span.small || in_one_unit(*other, span));
+  const auto joins = [stream](const Span* other) {
+    return other->is_free() && (other->stream == stream || other->stream == kNoStream);
   };
   Span* whole = &span;
   while (joins(whole->before)) {
@@ -155,11 +137,6 @@ void Heap::free(Span& span, StreamIndex stream, std::uint64_t epoch) {
   }
   whole->stream = stream;
   whole->epoch = stream == kNoStream ? 0 : epoch;
-  if (whole->small && whole->bytes == unit_) {  // the unit is wholly free, so it is open to all again
-    whole->small = false;
-    free(*whole, whole->stream, whole->epoch);
-    return;
-  }
   free_.insert(*whole);
 }
 
@@ -172,26 +149,6 @@ void Heap::pass_on(StreamIndex from, std::uint64_t epoch, StreamIndex to, std::u
   }
 }
 
-// ---- Units for small spans ----
-
-void Heap::open_unit(Span& span) {
-  if (!span.small) return;
-  const Address unit = span.base / unit_ * unit_;
-  Span* first = &span;
-  while (first->base > unit) first = first->before;
-  for (Span *at = first, *next = nullptr; at->base < unit + unit_; at = next) {
-    next = at->after;
-    const bool is_free = at->is_free();
-    if (is_free) free_.remove(*at);
-    at->small = false;
-    if (is_free) free(*at, at->stream, at->epoch);  // merges with what is open already
-  }
-}
-
-void Heap::open_units() {
-  for (Span* span : free_.all_small()) open_unit(*span);
-}
-
 // ---- Bookkeeping ----
 
 Span& Heap::make(Address base, std::uint64_t bytes, Span::Use use) {
@@ -201,7 +158,6 @@ Span& Heap::make(Address base, std::uint64_t bytes, Span::Use use) {
   span.base = base;
   span.bytes = bytes;
   span.use = use;
-  span.small = false;
   return span;
 }
 
@@ -215,7 +171,6 @@ Span& Heap::split(Span& span, std::uint64_t bytes) {
   Span& rest = make(span.base + bytes, span.bytes - bytes, span.use);
   rest.stream = span.stream;
   rest.epoch = span.epoch;
-  rest.small = span.small;
   link(rest, *span.after);
   link(span, rest);
   span.bytes = bytes;

@@ -9,11 +9,10 @@
 namespace gpumem::allocator {
 
 /// An allocator's addresses, divided into spans: mapped memory, free or in use, gaps, and reserved addresses.
-/// Free spans are indexed by the stream whose work may still use them. Small spans have units of their own,
-/// so that a few of them do not keep much memory from being moved or returned. Bookkeeping only: no driver,
-/// no streams, no locks.
-/// Invariant  two adjacent free spans never belong to the same stream, unless a unit for small spans begins
-///            or ends between them. No work uses the free spans of kNoStream. No two gaps are adjacent.
+/// Free spans are indexed by the stream whose work may still use them. Bookkeeping only: no driver, no
+/// streams, no locks. Invariant  two adjacent free spans never belong to the same stream. No work uses the
+/// free spans of
+///            kNoStream. No two gaps are adjacent.
 class Heap {
  public:
   /// `unit`  of extents' sizes and addresses. No slab crosses a unit boundary, so that a few slots keep one
@@ -42,10 +41,12 @@ class Heap {
   /// stream. Null if none fits.
   Span* take(std::uint64_t bytes, Cut cut, StreamIndex stream);
   /// Takes `bytes` from the free span `span`, which must fit.
-  Span* take_of(Span& span, std::uint64_t bytes, Cut cut);
+  Span* take_of(Span& span, std::uint64_t bytes, Cut cut) {
+    return use(span, free_.place(span, bytes, cut), bytes);
+  }
   Span* take_whole(Span& span) { return use(span, span.base, span.bytes); }
   /// Makes `span` longer by `bytes` of the free span after it, which has as many.
-  void widen(Span& span, std::uint64_t bytes);
+  void widen(Span& span, std::uint64_t bytes) { join(span, *use(*span.after, span.end(), bytes)); }
   /// Makes `span` shorter, to `keep` bytes. The rest becomes free memory of `stream`.
   void narrow(Span& span, std::uint64_t keep, StreamIndex stream, std::uint64_t epoch);
 
@@ -60,11 +61,6 @@ class Heap {
   /// The work of `stream` up to its mark `epoch` is done: what became free before it belongs to no stream
   /// now.
   void settle(StreamIndex stream, std::uint64_t epoch) { pass_on(stream, epoch, kNoStream, 0); }
-
-  /// Opens the unit of `span`, if it was set aside for small spans, to all sizes. `span` may be merged with
-  /// its neighbours. open_units() does so for all such units with free spans.
-  void open_unit(Span& span);
-  void open_units();
 
   FreeSpans& free_spans() { return free_; }
 
@@ -86,9 +82,6 @@ class Heap {
   /// Splits `span`, which is not in use, so that [from, from + bytes) is a span. Returns that, which
   /// FreeSpans does not have any more.
   Span& carve(Span& span, Address from, std::uint64_t bytes);
-  /// Sets a whole unit of `span` aside for small spans, if it has one. Returns the span to use.
-  Span& for_small(Span& span);
-  bool in_one_unit(const Span& a, const Span& b) const { return a.base / unit_ == b.base / unit_; }
   /// Moves the free spans of `from` before its `epoch` to `to`, with `to_epoch`.
   void pass_on(StreamIndex from, std::uint64_t epoch, StreamIndex to, std::uint64_t to_epoch);
   void join(Span& span, Span& after);

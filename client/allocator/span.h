@@ -101,7 +101,6 @@ struct Span : boost::intrusive::set_base_hook<>, boost::intrusive::list_base_hoo
   Span* before = nullptr;  ///< ends where this begins
   Span* after = nullptr;   ///< begins where this ends
   Use use = Use::kFree;
-  bool small = false;              ///< lies in a unit for small spans
   StreamIndex stream = kNoStream;  ///< free: its work may still use it. Slab: owner of its free slots
   std::uint64_t epoch = 0;         ///< the stream's, when it or the slab's last slot became free
 

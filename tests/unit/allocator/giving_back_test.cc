@@ -45,6 +45,18 @@ TEST_F(GivingBack, EverythingReturnsWhenNothingIsUsed) {
   EXPECT_EQ(backing_.committed(), Bytes{}) << "what threads have cached is not needed, either";
 }
 
+TEST_F(GivingBack, EverythingReturnsThatSmallBlocksOfSeveralStreamsLeave) {
+  const std::vector<StreamHandle> on = {kOne, kTwo, kThree};
+  std::vector<Address> small;
+  for (std::size_t i = 0; i < 30; ++i) {
+    small.push_back(allocate(kibibytes(128), on[i % 3]));
+    streams_.give(on[i % 3]);
+  }
+  for (std::size_t i = 0; i < small.size(); ++i) free(small[i], kibibytes(128), on[i % 3]);
+  EXPECT_TRUE(succeeded(engine_->trim(kAll)));
+  EXPECT_EQ(backing_.committed(), Bytes{});
+}
+
 TEST_F(GivingBack, AlternatingLoadKeepsItsMemory) {
   for (int round = 0; round < 40; ++round) {
     const auto all = allocate_many(8, mebibytes(64));

@@ -67,20 +67,11 @@ TEST_F(HeapTest, TakesTheSmallerOfTheStreamsOwnAndTheUnownedSpan) {
   EXPECT_EQ(take(1)->base, kBase + 8 * kUnit) << "it fits exactly";
 }
 
-TEST_F(HeapTest, BlockThatWidensOutOfAUnitForSmallOnesOpensIt) {
+TEST_F(HeapTest, SlabTakesTheLowestOfTheSpansThatFitBest) {
   map(2);
-  Span* small = heap.take(kGranule, Cut::kSpan, kStream);
-  ASSERT_TRUE(small->small);
-  Span* rest = take(1);
-  ASSERT_FALSE(rest->small);
-  Span* gap = small->after;
-  ASSERT_TRUE(gap != nullptr && gap->is_free());
-  Span* filled = heap.take_whole(*gap);
-  heap.free(*rest, kStream, 1);
-  ASSERT_EQ(filled->after, rest);
-  heap.widen(*filled, kUnit / 2);
-  EXPECT_FALSE(filled->small);
-  EXPECT_FALSE(small->small) << "the whole unit is open";
+  map(1, kBase + 8 * kUnit);
+  EXPECT_EQ(heap.take(2 * kGranule, Cut::kSlab, kStream)->base, kBase);
+  EXPECT_EQ(heap.take(2 * kGranule, Cut::kSpan, kStream)->base, kBase + 8 * kUnit) << "the best fit";
 }
 
 TEST_F(HeapTest, NoSlabLiesAcrossTwoUnits) {
