@@ -2,16 +2,15 @@
 
 #include <linux/membarrier.h>
 #include <pthread.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <system_error>
 #include <thread>
 
-#include "base/mutex.h"
 #include "base/signals_blocked.h"
 #include "client/allocator/engine.h"
 
@@ -25,6 +24,8 @@ constexpr std::size_t kMostBlocks = 64;
 // Bins are reassigned when so many blocks have found no capacity.
 constexpr int kMissesBeforeRebalance = 256;
 constexpr std::size_t kLeastSlots = 8;
+// Far longer than a processor keeps a store to itself (microseconds).
+constexpr std::chrono::milliseconds kStoresTake{20};
 
 constexpr std::size_t capacity_of(ClassIndex size_class) {
   const bool slots = size_class < kSlotClasses;
@@ -49,24 +50,8 @@ const int kNoForksHeard = ::pthread_atfork(nullptr, nullptr, [] {
   barriers.compare_exchange_strong(being, Barriers::kUnknown);
 });
 
-/// A page whose protection changes, which interrupts every processor that runs a thread of this process
-/// (x86). Made before the process is registered, and used until it ends, in forked children too.
-void* guard_page = nullptr;
-Mutex guard_page_mutex;
-
-void interrupt_all_threads() {
-  const MutexLock lock(guard_page_mutex);
-  ::mprotect(guard_page, 1, PROT_READ | PROT_WRITE);
-  *static_cast<volatile char*>(guard_page) = 1;  // only a page that was written is in the processors' caches
-  ::mprotect(guard_page, 1, PROT_READ);
-}
-
 void register_for_barriers() {
-  if (guard_page == nullptr) {
-    void* const made = ::mmap(nullptr, 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (made != MAP_FAILED) guard_page = made;
-  }
-  const bool registered = guard_page != nullptr && membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED);
+  const bool registered = membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED);
   barriers.store(registered ? Barriers::kRegistered : Barriers::kUnavailable, std::memory_order_release);
 }
 
@@ -204,11 +189,12 @@ void ThreadCache::flush(const FlushTarget& into) {
 }
 
 void ThreadCache::stop(std::span<const std::shared_ptr<ThreadCache>> caches) {
-  if (caches.empty()) return;
-  for (const auto& cache : caches) cache->stopped_.store(true, std::memory_order_seq_cst);
-  if (kPlainFences && !membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED)) {
-    barriers.store(Barriers::kUnavailable, std::memory_order_release);  // seccomp forbids them now
-    interrupt_all_threads();
+  bool were_running = false;
+  for (const auto& cache : caches) were_running |= !cache->stopped_.exchange(true, std::memory_order_seq_cst);
+  if (!were_running) return;
+  if (kPlainFences && !membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED)) {  // seccomp forbids it now
+    barriers.store(Barriers::kUnavailable, std::memory_order_release);
+    std::this_thread::sleep_for(kStoresTake);
   }
   for (const auto& cache : caches) {
     while (cache->busy_.load(std::memory_order_seq_cst)) std::this_thread::yield();
