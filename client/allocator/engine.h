@@ -171,7 +171,6 @@ class Engine {
   AddressMap map_;
   std::atomic<std::uint32_t> seconds_{0};
   std::atomic<bool> closed_{false};
-  std::atomic<int> closing_{0};  ///< calls that are about to close
   mutable Mutex lock_;
   Arena arena_ GPUMEM_GUARDED_BY(lock_);
   std::vector<std::string> tags_ GPUMEM_GUARDED_BY(lock_);

@@ -51,14 +51,13 @@ Bytes Engine::surplus() const {
 
 Result<Bytes> Engine::trim(Bytes bytes) {
   auto given = trim_unused(bytes);
-  if (!given || *given >= bytes || closing_.load() != 0) return given;
+  if (!given || *given >= bytes) return given;
   wait_for_all();
   return *given + trim_unused(bytes.minus(*given)).value_or({});  // none if it was closed meanwhile
 }
 
 Result<Bytes> Engine::trim_unused(Bytes bytes) {
   if (auto can = usable(); !can) return can.error();
-  if (closing_.load() != 0) return Bytes{};  // who closes gives everything back
   std::shared_ptr<Backing> backing;
   std::vector<Extent> extents;
   Bytes given;
@@ -102,10 +101,8 @@ Result<void> Engine::close(bool only_unused) {
   std::vector<Streams::Awaited> awaited;
   std::shared_ptr<StreamPort> waited_on;
   bool is_covered = false;  // by marks: all work that may use the memory
-  closing_.fetch_add(1);
   {
     const MutexLock lock(lock_);
-    closing_.fetch_sub(1);
     auto refused = refuse_calls(only_unused);
     if (!refused) return refused.error();
     waited_on = port_;
