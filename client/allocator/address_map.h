@@ -2,8 +2,7 @@
 #include <sys/mman.h>
 
 #include <atomic>
-#include <cerrno>
-#include <optional>
+#include <new>
 
 #include "client/allocator/span.h"
 
@@ -14,25 +13,16 @@ namespace gpumem::allocator {
 /// Threads  find: any. The rest: one at a time.
 class AddressMap {
  public:
+  /// Throws std::bad_alloc: the process has no addresses for the table.
   AddressMap(Address base, Bytes addresses) : base_(base), count_(addresses.count / kGranule) {
     void* table = ::mmap(nullptr, count_ * sizeof(std::atomic<Span*>), PROT_READ | PROT_WRITE,
                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (table != MAP_FAILED) {
-      entries_ = static_cast<std::atomic<Span*>*>(table);
-      return;
-    }
-    error_ =
-        errno_error(errno, "no addresses for the table of the " + to_string(addresses) + " of an allocator");
-    count_ = 0;
+    if (table == MAP_FAILED) throw std::bad_alloc();
+    entries_ = static_cast<std::atomic<Span*>*>(table);
   }
   AddressMap(const AddressMap&) = delete;
   AddressMap& operator=(const AddressMap&) = delete;
-  ~AddressMap() {
-    if (entries_ != nullptr) ::munmap(entries_, count_ * sizeof(std::atomic<Span*>));
-  }
-
-  /// Why there is no table, so that nothing is found: no address space (kResourceExhausted).
-  const std::optional<Error>& error() const { return error_; }
+  ~AddressMap() { ::munmap(entries_, count_ * sizeof(std::atomic<Span*>)); }
 
   /// The slab that contains `address`, else the span that begins in its granule, else null.
   Span* find(Address address) const {
@@ -51,9 +41,8 @@ class AddressMap {
   }
 
   const Address base_;
-  std::uint64_t count_;
+  const std::uint64_t count_;
   std::atomic<Span*>* entries_ = nullptr;
-  std::optional<Error> error_;
 };
 
 }  // namespace gpumem::allocator

@@ -41,48 +41,55 @@ Arena::Arena(Backing& backing, StreamPort& port, AddressMap& map, const std::ato
 
 // ---- Handing out ----
 
-Need Arena::need_for(const BlockRequest& request, std::uint64_t unit) {
-  const bool classed = request.bytes <= kClassMost && request.room == 0;
-  Need need{.bytes = classed ? kClassBytes[class_of(request.bytes)] : rounded_up(request.bytes, kQuantum)};
-  if (request.room != 0) {
+Result<Need> Arena::need_for(std::uint64_t bytes, const Placement& placement) {
+  Need need{.requested = bytes, .bytes = rounded_up(bytes, kQuantum), .tag = placement.tag};
+  if (!placement.room.is_zero()) {
     need.kind = Need::Kind::kRoom;
-    need.room = rounded_up(std::max(request.room, need.bytes), unit);
-  } else if (request.bytes <= kSlotMost) {
+    need.beside = heap_.reserve(rounded_up(std::max(placement.room.count, need.bytes), unit_));
+    if (need.beside == nullptr) {
+      return Error{Code::kResourceExhausted,
+                   "no " + to_string(placement.room) + " of addresses are left for the block's room"};
+    }
+  } else if (bytes <= kSlotMost) {
     need.cut = Cut::kSlab;
-    need.bytes = kSlabBytes[class_of(request.bytes)];
+    need.bytes = kSlabBytes[class_of(bytes)];
+  } else if (bytes <= kClassMost) {
+    need.bytes = kClassBytes[class_of(bytes)];
   }
   return need;
 }
 
-Address Arena::take_at_once(const BlockRequest& request, const Need& need) {
+Address Arena::take_at_once(const Need& need) {
   if (need.kind == Need::Kind::kRoom) return 0;
-  if (request.bytes <= kClassMost) {
-    if (request.cache != nullptr) caches_.use(*request.cache, need.stream, extents_.committed().count);
-    if (const Address cached = take_cached(request)) return cached;
-    if (const Address of_batch = take_batch(request, need)) return of_batch;
+  if (need.requested <= kClassMost) {
+    if (ThreadCache* cache = cache_for(need)) caches_.use(*cache, need.stream, extents_.committed().count);
+    if (const Address cached = take_cached(need)) return cached;
+    if (const Address of_batch = take_batch(need)) return of_batch;
     if (need.cut == Cut::kSlab) return 0;
   }
   Span* span = heap_.take(need.bytes, Cut::kSpan, need.stream);
-  return span == nullptr ? 0 : hand_out(*span, request, need.stream);
+  return span == nullptr ? 0 : hand_out(*span, need);
 }
 
-Address Arena::take_cached(const BlockRequest& request) {
-  if (request.cache == nullptr) return 0;
-  const Address cached = request.cache->take_locked(request.bytes, seconds_.load(std::memory_order_relaxed));
-  if (cached != 0 && request.tag.number != 0) {
+Address Arena::take_cached(const Need& need) {
+  ThreadCache* cache = cache_for(need);
+  if (cache == nullptr) return 0;
+  const Address cached = cache->take_locked(need.requested, seconds_.load(std::memory_order_relaxed));
+  if (cached != 0 && need.tag.number != 0) {
     Slot& slot = *map_.find(cached)->slot_of(cached);
     const BlockWord word = slot.get();
-    slot.set(BlockWord::used(word.stream(), request.tag.number, word.cache()).with_bytes(word.bytes()));
+    slot.set(BlockWord::used(word.stream(), need.tag.number, word.cache()).with_bytes(word.bytes()));
   }
   return cached;
 }
 
-Address Arena::take_batch(const BlockRequest& request, const Need& need) {
-  const ClassIndex size_class = class_of(request.bytes);
+Address Arena::take_batch(const Need& need) {
+  const ClassIndex size_class = class_of(need.requested);
+  ThreadCache* cache = cache_for(need);
   batch_.clear();
   std::size_t most = 1;
-  if (request.cache != nullptr && !caches_.are_stopped()) {
-    most += request.cache->refill_count(size_class);
+  if (cache != nullptr && !caches_.are_stopped()) {
+    most += cache->refill_count(size_class);
     caches_.take(size_class, most, batch_);
   }
   if (batch_.empty() && need.cut == Cut::kSlab) {
@@ -91,55 +98,55 @@ Address Arena::take_batch(const BlockRequest& request, const Need& need) {
   if (batch_.empty()) return 0;
   const Block block = batch_.back();
   batch_.pop_back();
-  if (request.cache != nullptr && !batch_.empty())
-    request.cache->refill(size_class, batch_.data(), batch_.size());
+  if (cache != nullptr && !batch_.empty()) cache->refill(size_class, batch_.data(), batch_.size());
   ++counters_.slow[size_class];
-  mark_used(*block.slot, request, need.stream);
+  mark_used(*block.slot, need);
   return block.address;
 }
 
-Address Arena::finish(Span& span, const BlockRequest& request, const Need& need) {
+Address Arena::finish(Span& span, const Need& need) {
   if (need.cut == Cut::kSlab) {
     // If the stream was made to wait for another's work on the span, the slots that are not handed out now
     // are free for others only when it has come so far.
     const bool ordered = span.stream != kNoStream && span.stream != need.stream;
     const std::uint64_t epoch = ordered ? streams_.epoch(need.stream) : span.epoch;
-    slab_bins_.add_slab(span, class_of(request.bytes), need.stream, epoch);
+    slab_bins_.add_slab(span, class_of(need.requested), need.stream, epoch);
     if (ordered) streams_.freed(need.stream);
     map_.enter(span);
-    if (const Address cached = take_cached(request)) return cached;
-    return take_batch(request, need);
+    if (const Address cached = take_cached(need)) return cached;
+    return take_batch(need);
   }
-  span.has_room = need.kind == Need::Kind::kRoom;
-  return hand_out(span, request, need.stream);
+  return hand_out(span, need);
 }
 
-Address Arena::hand_out(Span& span, const BlockRequest& request, StreamIndex stream) {
-  const bool classed = request.bytes <= kClassMost && !span.has_room;
-  span.size_class = classed ? class_of(request.bytes) : kNoClass;
+Address Arena::hand_out(Span& span, const Need& need) {
+  span.has_room = need.kind == Need::Kind::kRoom;
+  const bool classed = need.requested <= kClassMost && !span.has_room;
+  span.size_class = classed ? class_of(need.requested) : kNoClass;
   span.slot_bytes = classed ? static_cast<std::uint32_t>(span.bytes) : 0;
   span.reciprocal = 0;
   span.slot_count = 1;
   span.slots = &span.own;
-  span.requested = request.bytes;
+  span.requested = need.requested;
   counters_.peak_used = std::max(counters_.peak_used, heap_.used_bytes());
   ++counters_.slow[span.size_class];
-  mark_used(span.own, request, stream);
+  mark_used(span.own, need);
   map_.enter(span);
   return span.base;
 }
 
-void Arena::mark_used(Slot& slot, const BlockRequest& request, StreamIndex stream) {
-  streams_.hold(stream);
+void Arena::mark_used(Slot& slot, const Need& need) {
+  streams_.hold(need.stream);
+  const ThreadCache* cache = cache_for(need);
   const BlockWord word =
-      BlockWord::used(stream, request.tag.number, request.cache != nullptr ? request.cache->number() : 0);
-  slot.set(request.bytes <= BlockWord::kBytesMost ? word.with_bytes(request.bytes) : word);
+      BlockWord::used(need.stream, need.tag.number, cache != nullptr ? cache->number() : 0);
+  slot.set(need.requested <= BlockWord::kBytesMost ? word.with_bytes(need.requested) : word);
   slot.born.store(seconds_.load(std::memory_order_relaxed), std::memory_order_relaxed);
 }
 
 // ---- From a need to a span ----
 
-Result<Span*, GrowError> Arena::find_span(const Need& need, ThreadCache* cache) {
+Result<Span*, GrowError> Arena::find_span(const Need& need) {
   Span* span = take_for(need);
   if (span == nullptr) {
     caches_.flush_batches();
@@ -149,8 +156,8 @@ Result<Span*, GrowError> Arena::find_span(const Need& need, ThreadCache* cache) 
   if (span == nullptr) span = take_from_other_streams(need);
   if (span == nullptr) {
     ExtentHeap::Plan plan = plan_for(need);
-    if (plan.missing != 0 && cache != nullptr && cache->bytes() != 0) {
-      caches_.flush(*cache);
+    if (plan.missing != 0 && need.cache != nullptr && need.cache->bytes() != 0) {
+      caches_.flush(*need.cache);
       poll();
       span = take_for(need);
       if (span == nullptr) plan = plan_for(need);
@@ -167,21 +174,13 @@ Result<Span*, GrowError> Arena::find_span(const Need& need, ThreadCache* cache) 
 }
 
 Span* Arena::take_for(const Need& need) {
-  switch (need.kind) {
-    case Need::Kind::kSpan: return heap_.take(need.bytes, need.cut, need.stream);
-    case Need::Kind::kAfter: return take_after(need);
-    case Need::Kind::kRoom: break;
-  }
-  // Once the room's beginning is mapped, only the unit before it is left of that span.
-  return need.beside->bytes == unit_ ? heap_.take_whole(*need.beside->after) : nullptr;
-}
-
-Span* Arena::take_after(const Need& need) {
-  const Span* after = need.beside->after;
+  if (need.kind == Need::Kind::kSpan) return heap_.take(need.bytes, need.cut, need.stream);
+  Span* after = need.beside->after;
   if (!after->is_free() || after->bytes < need.bytes) return nullptr;
   if (after->stream != kNoStream && after->stream != need.stream) return nullptr;
-  const bool all = need.beside->has_room;  // no other block may lie in the room
-  heap_.widen(*need.beside, all ? after->bytes : need.bytes);
+  // A block with room takes all of what was mapped for it: no other block may lie there.
+  if (need.kind == Need::Kind::kRoom) return heap_.take_of(*after, after->bytes, Cut::kSpan);
+  heap_.widen(*need.beside, need.beside->has_room ? after->bytes : need.bytes);
   return need.beside;
 }
 
@@ -211,13 +210,8 @@ Span* Arena::take_from_other_streams(const Need& need) {
 
 // A whole unit has space for a slab at any alignment.
 ExtentHeap::Plan Arena::plan_for(const Need& need) {
-  switch (need.kind) {
-    case Need::Kind::kSpan:
-      return extents_.plan_span(need.cut == Cut::kSlab ? unit_ : need.bytes, need.stream);
-    case Need::Kind::kRoom: return extents_.plan_room(*need.beside, need.bytes);
-    case Need::Kind::kAfter: break;
-  }
-  return extents_.plan_after(*need.beside, need.bytes, need.stream);
+  if (need.kind != Need::Kind::kSpan) return extents_.plan_after(*need.beside, need.bytes, need.stream);
+  return extents_.plan_span(need.cut == Cut::kSlab ? unit_ : need.bytes, need.stream);
 }
 
 // ---- Freeing ----
@@ -282,7 +276,7 @@ void Arena::free_span(Span& span, StreamIndex stream, std::uint64_t epoch) {
   map_.remove(span);
   if (span.use == Span::Use::kSlab) slab_bins_.end_slab(span);
   span.own.set(BlockWord());
-  if (span.has_room) heap_.release_room(span);
+  if (span.has_room) heap_.release_room(*span.before);
   const bool done = epoch < streams_.reached(stream);
   heap_.free(span, done ? kNoStream : stream, epoch);
   queue_.wake(free_bytes());
@@ -294,7 +288,7 @@ void Arena::resize(Span& span, std::uint64_t to, StreamIndex stream) {
   const BlockWord word = span.own.get();
   const std::uint64_t takes = std::max(rounded_up(to, kQuantum), kGranule);  // no other span may begin here
   if (takes < span.bytes && to < span.requested && !word.has_recorded_streams()) {
-    if (span.has_room) heap_.release_room(span);
+    if (span.has_room) heap_.release_room(*span.before);
     heap_.narrow(span, takes, stream, streams_.epoch(stream));
     streams_.freed(stream);
   }

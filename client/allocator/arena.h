@@ -18,23 +18,17 @@
 
 namespace gpumem::allocator {
 
-/// A block as it was requested.
-struct BlockRequest {
-  std::uint64_t bytes = 0;
-  std::uint64_t room = 0;
-  Tag tag{};
-  ThreadCache* cache = nullptr;  ///< the calling thread's, on the legacy default stream only
-};
-
-/// What a request needs if nothing is there for it: a span.
+/// What a call needs: a block, or more of one.
 struct Need {
   enum class Kind { kSpan, kAfter, kRoom };
   Kind kind = Kind::kSpan;
   Cut cut = Cut::kSpan;
-  std::uint64_t bytes = 0;
+  std::uint64_t requested = 0;  ///< bytes of the block
+  std::uint64_t bytes = 0;      ///< of the span that serves it. kAfter: that it lacks
+  Tag tag{};
   StreamIndex stream = kNoStream;
-  Span* beside = nullptr;  ///< kAfter: the block to extend. kRoom: the reserved addresses
-  std::uint64_t room = 0;
+  ThreadCache* cache = nullptr;       ///< the calling thread's
+  Span* beside = nullptr;             ///< kAfter: the block to extend. kRoom: as Heap::reserve
   std::chrono::milliseconds wait{0};  ///< for memory that others hold
   std::chrono::nanoseconds taken{0};  ///< of the backing's timeout, by earlier requests of the same call
 };
@@ -50,15 +44,16 @@ class Arena {
   Arena& operator=(const Arena&) = delete;
 
   // Blocks.
-  /// What a block needs on no stream yet. `unit`  the granularity.
-  static Need need_for(const BlockRequest& request, std::uint64_t unit);
+  /// What a block of `bytes` needs. Reserves its addresses, if it has room.
+  /// Errors  kResourceExhausted: there are not so many addresses.
+  Result<Need> need_for(std::uint64_t bytes, const Placement& placement);
   /// A block from what is free for the stream already. Zero: more is needed.
-  Address take_at_once(const BlockRequest& request, const Need& need);
+  Address take_at_once(const Need& need);
   /// Finds or makes a span for `need`. Null: more memory is needed. Error: memory would not help. The span is
   /// in use, but not handed out yet.
-  Result<Span*, GrowError> find_span(const Need& need, ThreadCache* cache);
+  Result<Span*, GrowError> find_span(const Need& need);
   /// Makes `span`, which was found for `need`, the block, or the slab that it lies in.
-  Address finish(Span& span, const BlockRequest& request, const Need& need);
+  Address finish(Span& span, const Need& need);
   /// How much the backing must lend for `need`.
   std::uint64_t missing_for(const Need& need) { return plan_for(need).missing; }
 
@@ -112,15 +107,18 @@ class Arena {
   Counters& counters() { return counters_; }
 
  private:
-  Address take_cached(const BlockRequest& request);
+  /// The thread's cache, if it may serve `need`: on the legacy default stream only.
+  ThreadCache* cache_for(const Need& need) const {
+    return need.kind == Need::Kind::kSpan && need.stream == streams_.legacy() ? need.cache : nullptr;
+  }
+  Address take_cached(const Need& need);
   /// A block of a class from the batches or the slab bins, with more for the thread's cache.
-  Address take_batch(const BlockRequest& request, const Need& need);
-  Address hand_out(Span& span, const BlockRequest& request, StreamIndex stream);
-  void mark_used(Slot& slot, const BlockRequest& request, StreamIndex stream);
+  Address take_batch(const Need& need);
+  Address hand_out(Span& span, const Need& need);
+  void mark_used(Slot& slot, const Need& need);
 
   Span* take_for(const Need& need);
   Span* take_from_other_streams(const Need& need);
-  Span* take_after(const Need& need);
   ExtentHeap::Plan plan_for(const Need& need);
 
   /// `epoch`  the stream's, when the block was freed.

@@ -45,14 +45,9 @@ Engine::Engine(std::unique_ptr<Backing> backing, std::unique_ptr<StreamPort> str
 
 Engine::~Engine() { (void)close(false); }
 
-bool Engine::is_usable() const {
-  return generation_ == client::process_generation() && !closed_.load() && !map_.error();
-}
-
 Result<void> Engine::usable() const {
   if (auto ours = client::check_not_forked(generation_); !ours) return ours;
   if (closed_.load()) return is_closed();
-  if (map_.error()) return *map_.error();
   return {};
 }
 
@@ -72,71 +67,61 @@ void Engine::retire(ThreadCache& cache) {
 
 // ---- Allocating ----
 
-Result<void> Engine::check(const BlockRequest& request) const {
-  if (request.bytes == 0) return Error{Code::kInvalidArgument, "a block has at least one byte"};
-  if (request.bytes > properties_.limit.count) {
-    return Error{Code::kResourceExhausted, "a block of " + to_string(Bytes{request.bytes}) +
+Result<void> Engine::check(Bytes bytes, const Placement& placement) const {
+  if (bytes.is_zero()) return Error{Code::kInvalidArgument, "a block has at least one byte"};
+  if (bytes > properties_.limit) {
+    return Error{Code::kResourceExhausted, "a block of " + to_string(bytes) +
                                                " is larger than the allocator's limit of " +
                                                to_string(properties_.limit)};
   }
-  if (request.tag.number != 0 && request.tag.number > tags().size()) {
-    return Error{Code::kInvalidArgument, "there is no tag " + std::to_string(request.tag.number)};
+  if (placement.tag.number > tags_.size()) {
+    return Error{Code::kInvalidArgument, "there is no tag " + std::to_string(placement.tag.number)};
   }
-  if (request.room > properties_.addresses.count) {
+  if (placement.room > properties_.addresses) {
     return Error{Code::kInvalidArgument,
-                 "room of " + to_string(Bytes{request.room}) + " is more than the addresses there are"};
+                 "room of " + to_string(placement.room) + " is more than the addresses there are"};
   }
   return {};
 }
 
 Result<Address, GrowError> Engine::allocate(Bytes bytes, StreamHandle stream, const Placement& placement,
                                             const Patience& patience) {
-  if (!is_usable()) return GrowError(usable().error());
-  BlockRequest request{.bytes = bytes.count, .room = placement.room.count, .tag = placement.tag};
-  if (auto can = check(request); !can) return GrowError(can.error());
-  ThreadCache* cache = own_cache();
-  if (cache != nullptr && Streams::is_legacy(stream) && placement.room.is_zero()) {
-    request.cache = cache;
-    if (bytes.count <= kClassMost && placement.tag.number == 0) {  // without a lock
-      if (const Address at = cache->take(bytes.count, seconds_.load(std::memory_order_relaxed))) return at;
-    }
+  if (placement.tag.number == 0 && placement.room.is_zero()) {
+    if (const Address at = try_allocate(bytes, stream)) return at;
   }
-  return allocate_slowly(request, stream, patience, cache);
-}
-
-Result<Address, GrowError> Engine::allocate_slowly(const BlockRequest& request, StreamHandle stream,
-                                                   const Patience& patience, ThreadCache* cache) {
-  Need need = Arena::need_for(request, unit_);
-  need.wait = patience.wait.value_or(options_.wait);
-  need.taken = patience.taken;
+  if (auto can = usable(); !can) return GrowError(can.error());
+  ThreadCache* cache = own_cache();
+  Need need;
   {
     const MutexLock lock(lock_);
     if (closed_.load()) return GrowError(is_closed());
+    if (auto can = check(bytes, placement); !can) return GrowError(can.error());
     auto index = arena_.streams().index_of(stream);
     if (!index) return GrowError(index.error());
+    auto known = arena_.need_for(bytes.count, placement);
+    if (!known) return GrowError(known.error());
+    need = *known;
     need.stream = *index;
-    if (const Address at = arena_.take_at_once(request, need)) return at;
-    if (need.kind == Need::Kind::kRoom) need.beside = arena_.heap().reserve(need.room);
-    if (need.kind == Need::Kind::kRoom && need.beside == nullptr) {
-      return GrowError({Code::kResourceExhausted,
-                        "no " + to_string(Bytes{need.room}) + " of addresses are left for the block's room"});
-    }
+    need.cache = cache;
+    if (const Address at = arena_.take_at_once(need)) return at;
     arena_.streams().hold(*index);
   }
+  need.wait = patience.wait.value_or(options_.wait);
+  need.taken = patience.taken;
   const auto finish = [&](Result<Span*, GrowError> span)
                           GPUMEM_REQUIRES(lock_) -> Result<Address, GrowError> {
-    if (span) return arena_.finish(**span, request, need);
-    if (need.kind == Need::Kind::kRoom) arena_.heap().release(*need.beside);
-    if (const Address at = closed_.load() ? 0 : arena_.take_at_once(request, need)) return at;
+    if (span) return arena_.finish(**span, need);
+    if (need.kind == Need::Kind::kRoom) arena_.heap().release_room(*need.beside);
+    if (const Address at = closed_.load() ? 0 : arena_.take_at_once(need)) return at;
     return span.error();
   };
-  return satisfy(need, cache, std::ref(finish));
+  return satisfy(need, std::ref(finish));
 }
 
 // ---- Freeing ----
 
 Result<void> Engine::deallocate(Address address, Bytes bytes, StreamHandle stream) {
-  if (!is_usable()) return usable();
+  if (auto can = usable(); !can) return can;
   ThreadCache* cache = Streams::is_legacy(stream) ? own_cache() : nullptr;
   const MutexLock lock(lock_);
   if (closed_.load()) return is_closed();
@@ -182,12 +167,11 @@ Result<void> Engine::release_stream(StreamHandle stream) {
 
 Result<void, GrowError> Engine::extend(Address address, Bytes bytes, Bytes to, StreamHandle stream) {
   if (auto can = usable(); !can) return GrowError(can.error());
-  if (auto can = check({.bytes = to.count}); !can) return GrowError(can.error());
-  ThreadCache* cache = own_cache();
-  Need need{.kind = Need::Kind::kAfter, .wait = options_.wait};
+  Need need{.kind = Need::Kind::kAfter, .requested = to.count, .cache = own_cache(), .wait = options_.wait};
   {
     const MutexLock lock(lock_);
     if (closed_.load()) return GrowError(is_closed());
+    if (auto can = check(to); !can) return GrowError(can.error());
     auto found = arena_.find(address, bytes);
     if (!found) return GrowError(found.error());
     auto index = arena_.streams().index_of(stream);
@@ -218,7 +202,7 @@ Result<void, GrowError> Engine::extend(Address address, Bytes bytes, Bytes to, S
     arena_.resize(**span, to.count, need.stream);
     return address;
   };
-  auto done = satisfy(need, cache, std::ref(finish));
+  auto done = satisfy(need, std::ref(finish));
   return done ? Result<void, GrowError>() : done.error();
 }
 

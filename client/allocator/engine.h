@@ -123,16 +123,13 @@ class Engine {
  private:
   using Clock = std::chrono::steady_clock;
 
-  bool is_usable() const;  ///< as usable(), without a message
   Result<void> usable() const;
   /// The calling thread's cache, made at the first call. Null if it can have none.
   ThreadCache* own_cache();
 
   // engine.cc: blocks.
   /// Errors  kInvalidArgument, kResourceExhausted: such a block can never be had.
-  Result<void> check(const BlockRequest& request) const;
-  Result<Address, GrowError> allocate_slowly(const BlockRequest& request, StreamHandle stream,
-                                             const Patience& patience, ThreadCache* cache);
+  Result<void> check(Bytes bytes, const Placement& placement = {}) const GPUMEM_REQUIRES(lock_);
   /// The stream in whose order a block is freed that the caller frees on `stream`. Errors  as
   /// Streams::index_of.
   Result<StreamIndex> order_of_free(StreamHandle stream, StreamIndex allocated_on) GPUMEM_REQUIRES(lock_);
@@ -142,7 +139,7 @@ class Engine {
   /// under the lock. The caller has held the need's stream; it is let go.   Blocks  while the backing lends
   /// memory.
   using Finish = std::function<Result<Address, GrowError>(Result<Span*, GrowError>)>;
-  Result<Address, GrowError> satisfy(Need need, ThreadCache* cache, const Finish& finish);
+  Result<Address, GrowError> satisfy(Need need, const Finish& finish);
   struct Leave;
   /// A refusal is noted in `need`: what it has taken of the timeout.
   Result<void, GrowError> obtain(Need& need, const GrowthQueue::Waiter& waiter, Clock::time_point deadline);

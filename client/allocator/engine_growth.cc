@@ -39,7 +39,7 @@ struct Engine::Leave {
   }
 };
 
-Result<Address, GrowError> Engine::satisfy(Need need, ThreadCache* cache, const Finish& finish) {
+Result<Address, GrowError> Engine::satisfy(Need need, const Finish& finish) {
   const auto deadline = Clock::now() + std::min<std::chrono::milliseconds>(need.wait, kLongestWait);
   GrowthQueue::Waiter waiter{.bytes = need.bytes};
   const Leave leaves{*this, waiter, need.stream};
@@ -48,7 +48,7 @@ Result<Address, GrowError> Engine::satisfy(Need need, ThreadCache* cache, const 
   for (bool last_look = false;;) {
     {
       const MutexLock lock(lock_);
-      auto done = closed_.load() ? GrowError(usable().error()) : arena_.find_span(need, cache);
+      auto done = closed_.load() ? GrowError(usable().error()) : arena_.find_span(need);
       if (!done || *done != nullptr || last_look) return finish(!done || *done != nullptr ? done : *refused);
       if (last_resort && refused && !waiter.waits && need.wait.count() > 0) {
         arena_.queue().begin_to_wait(waiter);

@@ -54,20 +54,13 @@ ExtentHeap::Plan ExtentHeap::plan_after(const Span& block, std::uint64_t bytes, 
   Plan plan;
   plan.at = next->base;
   if (there >= bytes) return plan;
-  const bool in_room = block.has_room && next->use == Span::Use::kReserved;
+  const bool in_room = (block.has_room || !block.is_in_use()) && next->use == Span::Use::kReserved;
   const std::uint64_t most = in_room ? next->bytes - unit_ : next->is_gap() ? next->bytes : 0;
   if (rounded_up(bytes - there, unit_) > most) return {};
   plan = choose_for(bytes - there, most, kNoStream, after);
   plan.at = next->base;
   plan.room = in_room ? next : nullptr;
   plan.owner = after;
-  return plan;
-}
-
-ExtentHeap::Plan ExtentHeap::plan_room(Span& room, std::uint64_t bytes) const {
-  Plan plan = choose_for(bytes, room.bytes - 2 * unit_);
-  plan.at = room.base + unit_;
-  plan.room = &room;
   return plan;
 }
 

@@ -52,10 +52,8 @@ class ExtentHeap {
   };
   /// For a free span of `bytes` for `stream`.
   Plan plan_span(std::uint64_t bytes, StreamIndex stream) const;
-  /// The same directly after `block`, in its gap or its room.
+  /// The same directly after `block`, in its gap or its room. `block`  may be what Heap::reserve returned.
   Plan plan_after(const Span& block, std::uint64_t bytes, StreamIndex stream) const;
-  /// The same at the beginning of `room`, reserved addresses.
-  Plan plan_room(Span& room, std::uint64_t bytes) const;
   /// Carries `plan` out, for which nothing is missing.
   /// Errors  kResourceExhausted: no addresses; the driver's. No memory is lost.
   Result<void> make(Plan plan);

@@ -48,6 +48,7 @@ Span* Heap::reserve(std::uint64_t bytes) {
   Span& gap = *gaps.rbegin();
   Span& reserved = carve(gap, gap.end() - kept, kept);
   reserved.use = Span::Use::kReserved;
+  split(reserved, unit_);
   return &reserved;
 }
 
@@ -66,10 +67,11 @@ void Heap::release(Span& reserved) {
   free_.insert(*whole);
 }
 
-void Heap::release_room(Span& block) {
-  block.has_room = false;
-  release(*block.before);
-  release(*block.after);
+void Heap::release_room(Span& reserved) {
+  Span& after = *reserved.after;
+  after.has_room = false;
+  release(after.is_in_use() ? *after.after : after);
+  release(reserved);
 }
 
 // ---- Taking ----

@@ -30,12 +30,13 @@ class Heap {
   Span& cut_reserved(Span& span, Address from, std::uint64_t bytes);
 
   Span& gap_around(Address at);
-  /// Reserves `bytes` with an unmapped unit on either side. Null if there are no addresses.
+  /// Reserves `bytes` for a block with room, and a unit on either side that is never mapped. Returns the unit
+  /// before; what is reserved comes after it. Null if there are no addresses.
   Span* reserve(std::uint64_t bytes);
   /// `reserved` becomes a gap.
   void release(Span& reserved);
-  /// The addresses round `block` are not reserved for it any more.
-  void release_room(Span& block);
+  /// What reserve() returned, and what is still reserved of the addresses after it, become gaps.
+  void release_room(Span& reserved);
 
   /// Takes `bytes` for work on `stream` from the best fit among the free spans of the stream and of no
   /// stream. Null if none fits.
@@ -44,7 +45,6 @@ class Heap {
   Span* take_of(Span& span, std::uint64_t bytes, Cut cut) {
     return use(span, free_.place(span, bytes, cut), bytes);
   }
-  Span* take_whole(Span& span) { return use(span, span.base, span.bytes); }
   /// Makes `span` longer by `bytes` of the free span after it, which has as many.
   void widen(Span& span, std::uint64_t bytes) { join(span, *use(*span.after, span.end(), bytes)); }
   /// Makes `span` shorter, to `keep` bytes. The rest becomes free memory of `stream`.
