@@ -20,7 +20,6 @@ class RecordedStreams {
     if (std::ranges::find(users, stream) != users.end()) return;
     users.push_back(stream);
     streams_.hold(stream);
-    streams_.record(stream);
   }
 
   /// Holds `block`, which is freed on `stream`. False: no other stream uses it, so it is free.

@@ -44,9 +44,6 @@ class Streams {
   void hold(StreamIndex stream) { entries_[stream].holders += stream != legacy_ ? 1 : 0; }
   void let_go(StreamIndex stream) { entries_[stream].holders -= stream != legacy_ ? 1 : 0; }
 
-  /// The stream was recorded for a block, whose memory is to wait for its work.
-  void record(StreamIndex stream) { entries_[stream].recorded = true; }
-
   std::uint64_t epoch(StreamIndex stream) const { return entries_[stream].epoch; }
   /// The latest epoch in which something became free.
   std::uint64_t last_free(StreamIndex stream) const;
@@ -109,7 +106,6 @@ class Streams {
     std::uint64_t epoch = 1;
     std::uint64_t reached = 1;
     bool unmarked = false;  ///< something is free that no mark covers
-    bool recorded = false;  ///< for a block: its end must be marked
     bool unmet = false;     ///< named only by threads that were about to end, and that called no driver
     bool retired = false;
     /// The oldest one not known to be reached, and the latest. The oldest stays until it is reached: on a
