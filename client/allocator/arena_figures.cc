@@ -7,20 +7,21 @@
 namespace gpumem::allocator {
 namespace {
 
-// Calls `visit` with each block in use of `span`: its address and sizes, its slot and its word.
+// Calls `visit` with each block in use: its address and sizes, its size class and its slot.
 template <class Visit>
-void each_block(const Span& span, Visit visit) {
-  if (!span.is_in_use() || span.slots == nullptr) return;
-  for (std::uint32_t i = 0; i < span.slot_count; ++i) {
-    const Slot& slot = span.slots[i];
-    const BlockWord word = slot.get();
-    if (word.state() != BlockWord::kUsed) continue;
-    const bool classed = span.size_class != kNoClass;
-    const std::uint64_t takes = classed ? span.slot_bytes : span.bytes;
-    visit(BlockInfo{.address = span.base + std::uint64_t{i} * span.slot_bytes,
-                    .bytes = {classed ? word.bytes() : span.requested},
-                    .placed = {takes}},
-          slot, word);
+void each_block(const Heap& heap, Visit visit) {
+  for (const Span& span : heap.spans()) {
+    if (!span.is_in_use() || span.slots == nullptr) continue;
+    for (std::uint32_t i = 0; i < span.slot_count; ++i) {
+      const BlockWord word = span.slots[i].get();
+      if (word.state() != BlockWord::kUsed) continue;
+      const bool classed = span.size_class != kNoClass;
+      const std::uint64_t takes = classed ? span.slot_bytes : span.bytes;
+      visit(BlockInfo{.address = span.base + std::uint64_t{i} * span.slot_bytes,
+                      .bytes = {classed ? word.bytes() : span.requested},
+                      .placed = {takes}},
+            span.size_class, span.slots[i]);
+    }
   }
 }
 
@@ -28,21 +29,18 @@ void each_block(const Span& span, Visit visit) {
 
 std::uint64_t Arena::blocks_in_use() const {
   std::uint64_t count = 0;
-  for (const Span& span : heap_.spans())
-    each_block(span, [&](const BlockInfo&, const Slot&, BlockWord) { ++count; });
+  each_block(heap_, [&](const BlockInfo&, ClassIndex, const Slot&) { ++count; });
   return count;
 }
 
 AllocatorStatistics Arena::statistics() const {
   AllocatorStatistics all;
   std::array<SizeClassStatistics, kClasses + 1> classes{};
-  for (const Span& span : heap_.spans()) {
-    each_block(span, [&](const BlockInfo& block, const Slot&, BlockWord) {
-      all.in_use += block.bytes;
-      all.placed += block.placed;
-      ++classes[span.size_class].in_use;
-    });
-  }
+  each_block(heap_, [&](const BlockInfo& block, ClassIndex size_class, const Slot&) {
+    all.in_use += block.bytes;
+    all.placed += block.placed;
+    ++classes[size_class].in_use;
+  });
   for (ClassIndex i = 0; i <= kClasses; ++i) {
     const std::uint64_t hits = i < kClasses ? caches_.hits(i) : 0;
     classes[i].size = {i < kClasses ? kClassBytes[i] : properties_.limit.count};
@@ -78,15 +76,14 @@ void Arena::reset_peaks() {
 std::vector<BlockInfo> Arena::snapshot(const std::vector<std::string>& tags) const {
   const std::uint32_t now = seconds_.load(std::memory_order_relaxed);
   std::vector<BlockInfo> blocks;
-  for (const Span& span : heap_.spans()) {
-    each_block(span, [&](BlockInfo block, const Slot& slot, BlockWord word) {
-      const std::uint32_t born = slot.born.load(std::memory_order_relaxed);
-      block.stream = streams_.handle(word.stream());
-      block.age = std::chrono::seconds(now - std::min(now, born));
-      if (word.tag() != 0) block.tag = tags[word.tag() - 1U];
-      blocks.push_back(std::move(block));
-    });
-  }
+  each_block(heap_, [&](BlockInfo block, ClassIndex, const Slot& slot) {
+    const BlockWord word = slot.get();
+    const std::uint32_t born = slot.born.load(std::memory_order_relaxed);
+    block.stream = streams_.handle(word.stream());
+    block.age = std::chrono::seconds(now - std::min(now, born));
+    if (word.tag() != 0) block.tag = tags[word.tag() - 1U];
+    blocks.push_back(std::move(block));
+  });
   std::ranges::sort(blocks, {}, &BlockInfo::address);
   return blocks;
 }
