@@ -1,6 +1,7 @@
 #include "client/allocator/arena.h"
 
 #include <algorithm>
+#include <charconv>
 #include <utility>
 
 #include "base/check.h"
@@ -9,10 +10,9 @@ namespace gpumem::allocator {
 namespace {
 
 Error invalid(Address address, const std::string& what) {
-  constexpr char kDigits[] = "0123456789abcdef";
-  std::string hex;
-  for (; address != 0 || hex.empty(); address >>= 4) hex.insert(hex.begin(), kDigits[address & 15]);
-  return {Code::kInvalidArgument, "0x" + hex + " " + what};
+  std::array<char, 16> hex;
+  char* const end = std::to_chars(hex.begin(), hex.end(), address, 16).ptr;
+  return {Code::kInvalidArgument, "0x" + std::string(hex.data(), end) + " " + what};
 }
 
 Error no_addresses(const Need& need) {
@@ -98,7 +98,7 @@ Address Arena::take_batch(const Need& need) {
   if (batch_.empty()) return 0;
   const Block block = batch_.back();
   batch_.pop_back();
-  if (cache != nullptr && !batch_.empty()) cache->refill(size_class, batch_.data(), batch_.size());
+  if (cache != nullptr && !batch_.empty()) cache->refill(size_class, batch_);
   ++counters_.slow[size_class];
   mark_used(*block.slot, need);
   return block.address;
@@ -149,20 +149,14 @@ void Arena::mark_used(Slot& slot, const Need& need) {
 Result<Span*, GrowError> Arena::find_span(const Need& need) {
   Span* span = take_for(need);
   if (span == nullptr) {
-    caches_.flush_batches();
+    caches_.flush(need.cache);
     poll();
     span = take_for(need);
   }
   if (span == nullptr) span = take_from_other_streams(need);
   if (span == nullptr) {
     ExtentHeap::Plan plan = plan_for(need);
-    if (plan.missing != 0 && need.cache != nullptr && need.cache->bytes() != 0) {
-      caches_.flush(*need.cache);
-      poll();
-      span = take_for(need);
-      if (span == nullptr) plan = plan_for(need);
-    }
-    if (span == nullptr && plan.missing == 0) {
+    if (plan.missing == 0) {
       if (plan.at == 0) return GrowError(no_addresses(need));
       if (auto made = extents_.make(std::move(plan)); !made) return GrowError(made.error());
       span = take_for(need);
@@ -199,8 +193,9 @@ Span* Arena::take_from_other_streams(const Need& need) {
   Span* found = nullptr;
   bool adopted = false;
   for (const StreamIndex other : streams) {
-    if (other == need.stream || !streams_.order(need.stream, other, streams_.last_free(other))) continue;
-    heap_.adopt(other, need.stream, streams_.epoch(need.stream));
+    const std::uint64_t last = streams_.last_free(other);
+    if (other == need.stream || !streams_.order(need.stream, other, last)) continue;
+    heap_.pass_on(other, last + 1, need.stream, streams_.epoch(need.stream));
     adopted = true;
     if (found = take_for(need); found != nullptr) break;
   }
@@ -308,7 +303,7 @@ void Arena::poll() {
 void Arena::settle(StreamIndex stream, std::uint64_t epoch) {
   streams_.note_reached(stream, epoch);
   extents_.settle(stream, epoch);
-  heap_.settle(stream, epoch);
+  heap_.pass_on(stream, epoch, kNoStream, 0);
   for (Span* slab : slab_bins_.settle(stream, epoch)) free_span(*slab, slab->stream, slab->epoch);
   recorded_.free_idle([this](const Block& block, StreamIndex freed_on, std::uint64_t freed_in) {
     free_block(*map_.find(block.address), block, freed_on, freed_in);

@@ -54,8 +54,8 @@ class Arena {
   Result<Span*, GrowError> find_span(const Need& need);
   /// Makes `span`, which was found for `need`, the block, or the slab that it lies in.
   Address finish(Span& span, const Need& need);
-  /// How much the backing must lend for `need`.
-  std::uint64_t missing_for(const Need& need) { return plan_for(need).missing; }
+  /// How the span that `need` lacks can be made, and how much the backing must lend before.
+  ExtentHeap::Plan plan_for(const Need& need);
 
   struct Found {
     Span* span = nullptr;
@@ -80,8 +80,6 @@ class Arena {
   /// What is free, and may be enough for a waiter.
   std::uint64_t free_bytes() const { return heap_.free_bytes() + extents_.spare().count; }
   void add_extents(std::vector<Extent> lent);
-  /// Bytes that can be given back, or are in caches.
-  Bytes surplus() const { return extents_.returnable() + Bytes{caches_.bytes()}; }
   std::uint64_t blocks_in_use() const;
 
   // Figures.
@@ -103,6 +101,7 @@ class Arena {
   const ExtentHeap& extents() const { return extents_; }
   Streams& streams() { return streams_; }
   ThreadCaches& caches() { return caches_; }
+  const ThreadCaches& caches() const { return caches_; }
   GrowthQueue& queue() { return queue_; }
   Counters& counters() { return counters_; }
 
@@ -119,7 +118,6 @@ class Arena {
 
   Span* take_for(const Need& need);
   Span* take_from_other_streams(const Need& need);
-  ExtentHeap::Plan plan_for(const Need& need);
 
   /// `epoch`  the stream's, when the block was freed.
   void free_block(Span& span, const Block& block, StreamIndex stream, std::uint64_t epoch);

@@ -141,9 +141,12 @@ class Engine {
   using Finish = std::function<Result<Address, GrowError>(Result<Span*, GrowError>)>;
   Result<Address, GrowError> satisfy(Need need, const Finish& finish);
   struct Leave;
-  /// A refusal is noted in `need`: what it has taken of the timeout.
-  Result<void, GrowError> obtain(Need& need, const GrowthQueue::Waiter& waiter, Clock::time_point deadline);
-  Backing::Request request_for(std::uint64_t missing) const GPUMEM_REQUIRES(lock_);
+  /// What the backing is asked for. `least` is zero if nothing is missing any more.
+  Backing::Request request_for(const Need& need, const GrowthQueue::Waiter& waiter,
+                               Clock::time_point deadline) GPUMEM_REQUIRES(lock_);
+  /// Ends the waiter's turn.
+  Result<void, GrowError> obtain(Backing& backing, const Backing::Request& request,
+                                 const GrowthQueue::Waiter& waiter);
   void wait_for_all();
   /// `port`  the marks' own. It is kept alive by the caller. False: not all could be waited for.
   bool wait_for(std::vector<Streams::Awaited> awaited, StreamPort& port);

@@ -9,11 +9,8 @@ namespace {
 
 // The largest extent, as a part of what is committed, so that one block keeps little memory.
 constexpr std::uint64_t kExtentPart = 1024;
-// But at least this part of the growth, because many small extents cost many driver calls. Those of a large
-// growth may be larger: no small block comes to lie in them.
-constexpr std::uint64_t kGrowthPart = 8;
-constexpr std::uint64_t kLargeGrowthPart = 4;
-constexpr std::uint64_t kLargeGrowth = mebibytes(32).count;
+// But at least this part of the growth, because many small extents cost many driver calls.
+constexpr std::uint64_t kGrowthPart = 4;
 // A growth requests up to this part of what is committed, even if less is missing.
 constexpr std::uint64_t kRequestPart = 512;
 // Each round waits for all streams. Other threads may add work without end, so the rounds are bounded.
@@ -32,7 +29,6 @@ struct Engine::Leave {
     const MutexLock lock(of.lock_);
     Arena& arena = of.arena_;
     arena.streams().let_go(held);
-    arena.queue().end_turn(waiter);
     arena.queue().leave(waiter);
     if (arena.caches().are_stopped() && arena.queue().is_empty() && !of.closed_.load())
       arena.caches().resume();
@@ -46,6 +42,8 @@ Result<Address, GrowError> Engine::satisfy(Need need, const Finish& finish) {
   std::optional<GrowError> refused;
   bool last_resort = false;
   for (bool last_look = false;;) {
+    Backing::Request request;
+    std::shared_ptr<Backing> backing;
     {
       const MutexLock lock(lock_);
       auto done = closed_.load() ? GrowError(usable().error()) : arena_.find_span(need);
@@ -59,9 +57,14 @@ Result<Address, GrowError> Engine::satisfy(Need need, const Finish& finish) {
         if (last_look) refused->code = Code::kDeadlineExceeded;
         continue;
       }
+      request = request_for(need, waiter, deadline);
+      backing = backing_;
     }
-    auto obtained = obtain(need, waiter, deadline);
+    if (request.least.is_zero()) continue;  // another growth was enough
+    const Clock::time_point begun = Clock::now();
+    auto obtained = obtain(*backing, request, waiter);
     if (obtained || obtained.error().code == Code::kCancelled) continue;
+    if (!waiter.waits) need.taken += Clock::now() - begun;
     refused = obtained.error();
     if (last_resort) {
       last_look = waiter.waits || need.wait.count() <= 0;
@@ -73,28 +76,9 @@ Result<Address, GrowError> Engine::satisfy(Need need, const Finish& finish) {
   }
 }
 
-Result<void, GrowError> Engine::obtain(Need& need, const GrowthQueue::Waiter& waiter,
-                                       Clock::time_point deadline) {
-  Backing::Request request;
-  std::shared_ptr<Backing> backing;
-  {
-    const MutexLock lock(lock_);
-    const std::uint64_t missing = closed_.load() ? 0 : arena_.missing_for(need);
-    if (missing == 0) {  // or closed, which the next round reports
-      arena_.queue().end_turn(waiter);
-      return {};
-    }
-    backing = backing_;
-    request = request_for(missing);
-    if (need.kind == Need::Kind::kAfter || need.kind == Need::Kind::kRoom) request.most = request.least;
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
-    if (waiter.waits) request.wait = std::max(left, std::chrono::milliseconds::zero());
-    request.stop = waiter.stop.get_token();
-    request.taken = need.taken;
-  }
-  const Clock::time_point begun = Clock::now();
-  auto lent = backing->obtain(request);
-  if (!lent && !waiter.waits) need.taken += Clock::now() - begun;
+Result<void, GrowError> Engine::obtain(Backing& backing, const Backing::Request& request,
+                                       const GrowthQueue::Waiter& waiter) {
+  auto lent = backing.obtain(request);
   const MutexLock lock(lock_);
   arena_.queue().end_turn(waiter);
   if (!lent) {
@@ -106,16 +90,23 @@ Result<void, GrowError> Engine::obtain(Need& need, const GrowthQueue::Waiter& wa
   return {};
 }
 
-Backing::Request Engine::request_for(std::uint64_t missing) const {
+Backing::Request Engine::request_for(const Need& need, const GrowthQueue::Waiter& waiter,
+                                     Clock::time_point deadline) {
   const auto units = [this](std::uint64_t bytes) { return std::max(bytes / unit_ * unit_, unit_); };
+  const std::uint64_t missing = arena_.plan_for(need).missing;
   const Bytes held = arena_.extents().committed();
   const std::uint64_t committed = held.count;
   const std::uint64_t left = properties_.limit.minus(held).count / unit_ * unit_;
+  const std::uint64_t more =
+      need.kind == Need::Kind::kSpan ? std::min(units(committed / kRequestPart), left) : 0;
   Backing::Request request;
   request.least = {missing};
-  request.most = {std::max(missing, std::min(units(committed / kRequestPart), left))};
-  const std::uint64_t part = missing < kLargeGrowth ? kGrowthPart : kLargeGrowthPart;
-  request.largest = {units(std::max((committed + missing) / kExtentPart, missing / part))};
+  request.most = {std::max(missing, more)};
+  request.largest = {units(std::max((committed + missing) / kExtentPart, missing / kGrowthPart))};
+  const auto wait = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
+  if (waiter.waits) request.wait = std::max(wait, std::chrono::milliseconds::zero());
+  request.stop = waiter.stop.get_token();
+  request.taken = need.taken;
   return request;
 }
 

@@ -46,7 +46,7 @@ void Engine::background_tick(Clock::time_point now) {
 
 Bytes Engine::surplus() const {
   const MutexLock lock(lock_);
-  return arena_.surplus();
+  return arena_.extents().returnable() + Bytes{arena_.caches().bytes()};
 }
 
 Result<Bytes> Engine::trim(Bytes bytes) {

@@ -105,7 +105,7 @@ void ExtentHeap::leave(std::vector<Run> used) {
     take_out(run.from, run.bytes);
     for (const Extent& extent : run.extents) aliased_.insert(extent.id);
     alias_bytes_ += run.bytes;
-    run.span = &heap_.cut_reserved(*run.span, run.from, run.bytes);
+    run.span = &heap_.cut(*run.span, run.from, run.bytes);
     aliases_.push_back(std::move(run));
   }
 }
@@ -241,7 +241,7 @@ Result<std::vector<Extent>> ExtentHeap::gather(const std::vector<Source>& chosen
       add(std::move(gathered));
       return unmapped.error();
     }
-    heap_.cut(*run.span, run.from, run.bytes);
+    heap_.release(heap_.cut(*run.span, run.from, run.bytes));
     take_out(run.from, run.bytes);
     gathered.insert(gathered.end(), run.extents.begin(), run.extents.end());
   }
@@ -264,24 +264,13 @@ std::vector<Extent> ExtentHeap::take_free(std::uint64_t bytes, std::uint64_t mos
 }
 
 std::vector<Extent> ExtentHeap::take_all() {
-  std::vector<Extent> all = std::exchange(spare_, {});
-  spare_bytes_ = {};
   std::erase_if(aliases_, [this](const Run& alias) { return unmap_alias(alias); });
-  const auto take = [&](auto first, auto last, Address end) {
-    if (!backing_.unmap(first->first, {end - first->first})) return false;
-    for (auto at = first; at != last; ++at) all.push_back(at->second);
-    take_out(first->first, end - first->first);
-    return true;
-  };
-  for (auto at = mapped_.begin(); at != mapped_.end();) {
-    auto first = at;
-    Address end = at->first;
-    for (; at != mapped_.end() && at->first == end; ++at) end += at->second.size.count;
-    if (take(first, at, end)) continue;
-    while (first != at) {  // extent by extent what the driver allows
-      const auto one = first++;
-      (void)take(one, first, one->first + one->second.size.count);
-    }
+  std::vector<Extent> all = take_free(committed().count);
+  for (auto at = mapped_.begin(); at != mapped_.end();) {  // what is in use, or was refused beside others
+    const auto [from, extent] = *at++;
+    if (!backing_.unmap(from, extent.size)) continue;
+    all.push_back(extent);
+    take_out(from, extent.size.count);
   }
   std::erase_if(all, [this](const Extent& extent) {
     if (!aliased_.contains(extent.id)) return false;

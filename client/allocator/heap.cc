@@ -23,7 +23,7 @@ void Heap::add(Span& into, Address at, std::uint64_t bytes, StreamIndex stream, 
   free(span, stream, epoch);
 }
 
-Span& Heap::cut_reserved(Span& span, Address from, std::uint64_t bytes) {
+Span& Heap::cut(Span& span, Address from, std::uint64_t bytes) {
   GPUMEM_CHECK(span.is_free() && span.base <= from && from + bytes <= span.end(),
                "only free memory is unmapped");
   Span& out = carve(span, from, bytes);
@@ -32,8 +32,6 @@ Span& Heap::cut_reserved(Span& span, Address from, std::uint64_t bytes) {
   out.use = Span::Use::kReserved;
   return out;
 }
-
-void Heap::cut(Span& span, Address from, std::uint64_t bytes) { release(cut_reserved(span, from, bytes)); }
 
 Span& Heap::gap_around(Address at) {
   return *std::ranges::find_if(free_.gaps(),
@@ -105,10 +103,6 @@ Span* Heap::use(Span& span, Address from, std::uint64_t bytes) {
   return &used;
 }
 
-void Heap::narrow(Span& span, std::uint64_t keep, StreamIndex stream, std::uint64_t epoch) {
-  free(split(span, keep), stream, epoch);
-}
-
 // ---- Freeing ----
 
 void Heap::free(Span& span, StreamIndex stream, std::uint64_t epoch) {
@@ -125,17 +119,15 @@ void Heap::free(Span& span, StreamIndex stream, std::uint64_t epoch) {
   };
   Span* whole = &span;
   while (joins(whole->before)) {
-    Span& taken_in = *whole;
     whole = whole->before;
     free_.remove(*whole);
     epoch = std::max(epoch, whole->epoch);
-    join(*whole, taken_in);
+    join(*whole, *whole->after);
   }
   while (joins(whole->after)) {
-    Span& after = *whole->after;
-    free_.remove(after);
-    epoch = std::max(epoch, after.epoch);
-    join(*whole, after);
+    free_.remove(*whole->after);
+    epoch = std::max(epoch, whole->after->epoch);
+    join(*whole, *whole->after);
   }
   whole->stream = stream;
   whole->epoch = stream == kNoStream ? 0 : epoch;
@@ -143,11 +135,11 @@ void Heap::free(Span& span, StreamIndex stream, std::uint64_t epoch) {
 }
 
 // A span of `from` does not merge with what is moved, so no pointer of this list is merged away.
-void Heap::pass_on(StreamIndex from, std::uint64_t epoch, StreamIndex to, std::uint64_t to_epoch) {
+void Heap::pass_on(StreamIndex from, std::uint64_t until, StreamIndex to, std::uint64_t epoch) {
   for (Span* span : free_.all_of(from)) {
-    if (span->epoch >= epoch) continue;
+    if (span->epoch >= until) continue;
     free_.remove(*span);
-    free(*span, to, to_epoch);
+    free(*span, to, epoch);
   }
 }
 

@@ -1,6 +1,5 @@
 #pragma once
 #include <deque>
-#include <limits>
 #include <utility>
 #include <vector>
 
@@ -24,10 +23,9 @@ class Heap {
   /// Adds [at, at + bytes) of the gap or the reserved span `into`, which has been mapped, as free memory of
   /// `stream`. Merges it with adjacent free spans of `stream` or of no stream.
   void add(Span& into, Address at, std::uint64_t bytes, StreamIndex stream, std::uint64_t epoch);
-  /// Takes [from, from + bytes) out of the free span `span`. It is a gap now, because it is no longer mapped.
-  void cut(Span& span, Address from, std::uint64_t bytes);
-  /// The same, but it is reserved until release(). Returns it, with the stream and the epoch of `span`.
-  Span& cut_reserved(Span& span, Address from, std::uint64_t bytes);
+  /// Takes [from, from + bytes) out of the free span `span`. It is reserved until release(). Returns it, with
+  /// the stream and the epoch of `span`.
+  Span& cut(Span& span, Address from, std::uint64_t bytes);
 
   Span& gap_around(Address at);
   /// Reserves `bytes` for a block with room, and a unit on either side that is never mapped. Returns the unit
@@ -48,19 +46,16 @@ class Heap {
   /// Makes `span` longer by `bytes` of the free span after it, which has as many.
   void widen(Span& span, std::uint64_t bytes) { join(span, *use(*span.after, span.end(), bytes)); }
   /// Makes `span` shorter, to `keep` bytes. The rest becomes free memory of `stream`.
-  void narrow(Span& span, std::uint64_t keep, StreamIndex stream, std::uint64_t epoch);
+  void narrow(Span& span, std::uint64_t keep, StreamIndex stream, std::uint64_t epoch) {
+    free(split(span, keep), stream, epoch);
+  }
 
   /// Frees `span`. Work given to `stream` until its next mark after `epoch` may still use it.
   void free(Span& span, StreamIndex stream, std::uint64_t epoch);
 
-  /// Moves the free spans of `from` to `to`, with `epoch` of `to`. The caller has ordered the work of `to`
-  /// after that of `from`.
-  void adopt(StreamIndex from, StreamIndex to, std::uint64_t epoch) {
-    pass_on(from, std::numeric_limits<std::uint64_t>::max(), to, epoch);
-  }
-  /// The work of `stream` up to its mark `epoch` is done: what became free before it belongs to no stream
-  /// now.
-  void settle(StreamIndex stream, std::uint64_t epoch) { pass_on(stream, epoch, kNoStream, 0); }
+  /// Moves what became free before the epoch `until` of `from` to `to`, with `epoch` of `to`. That work is
+  /// done (kNoStream), or the work of `to` was ordered after it.
+  void pass_on(StreamIndex from, std::uint64_t until, StreamIndex to, std::uint64_t epoch);
 
   FreeSpans& free_spans() { return free_; }
 
@@ -82,8 +77,6 @@ class Heap {
   /// Splits `span`, which is not in use, so that [from, from + bytes) is a span. Returns that, which
   /// FreeSpans does not have any more.
   Span& carve(Span& span, Address from, std::uint64_t bytes);
-  /// Moves the free spans of `from` before its `epoch` to `to`, with `to_epoch`.
-  void pass_on(StreamIndex from, std::uint64_t epoch, StreamIndex to, std::uint64_t to_epoch);
   void join(Span& span, Span& after);
   static void link(Span& left, Span& right);
 

@@ -55,23 +55,18 @@ void register_for_barriers() {
   barriers.store(registered ? Barriers::kRegistered : Barriers::kUnavailable, std::memory_order_release);
 }
 
-/// False: there is no thread to be had.
-bool register_in_a_thread() {
-  const SignalsBlocked in_the_thread;
-  try {
-    std::thread(register_for_barriers).detach();
-  } catch (const std::system_error&) {
-    return false;
-  }
-  return true;
-}
-
 }  // namespace
 
 void ThreadCache::prepare() {
   Barriers unknown = Barriers::kUnknown;
   if (!kPlainFences || !barriers.compare_exchange_strong(unknown, Barriers::kBeingRegistered)) return;
-  if (kNoForksHeard != 0 || has_one_thread() || !register_in_a_thread()) register_for_barriers();
+  if (kNoForksHeard != 0 || has_one_thread()) return register_for_barriers();
+  const SignalsBlocked in_the_thread;
+  try {
+    std::thread(register_for_barriers).detach();
+  } catch (const std::system_error&) {  // there is no thread to be had
+    register_for_barriers();
+  }
 }
 
 bool ThreadCache::can_be_stopped() {
@@ -131,15 +126,11 @@ std::size_t ThreadCache::refill_count(ClassIndex size_class) const {
   return granted_ + capacity * kClassBytes[size_class] > budget_ ? 0 : (capacity + 1) / 2;
 }
 
-void ThreadCache::refill(ClassIndex size_class, const Block* blocks, std::size_t count) {
+void ThreadCache::refill(ClassIndex size_class, const std::vector<Block>& blocks) {
   open_bin(size_class, nullptr);
-  Bin& bin = bins_[size_class];
-  Block* top = bin.top.load(std::memory_order_relaxed);
-  for (std::size_t i = 0; i < count; ++i) {
-    blocks[i].slot->set(cached_);
-    *top++ = blocks[i];
-  }
-  bin.top.store(top, std::memory_order_relaxed);
+  for (const Block& block : blocks) block.slot->set(cached_);
+  std::atomic<Block*>& top = bins_[size_class].top;
+  top.store(std::ranges::copy(blocks, top.load(std::memory_order_relaxed)).out, std::memory_order_relaxed);
 }
 
 bool ThreadCache::open_bin(ClassIndex size_class, const FlushTarget& into) {

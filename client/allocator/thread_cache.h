@@ -50,7 +50,7 @@ class ThreadCache {
   /// How many blocks refill() would accept for a class of which the cache has none.
   std::size_t refill_count(ClassIndex size_class) const;
   /// Adds free blocks, at most refill_count().
-  void refill(ClassIndex size_class, const Block* blocks, std::size_t count);
+  void refill(ClassIndex size_class, const std::vector<Block>& blocks);
   /// Whether the cache takes blocks of the class. Assigns a part of the budget to it, for which other classes
   /// may be flushed.
   bool open_bin(ClassIndex size_class, const FlushTarget& into);

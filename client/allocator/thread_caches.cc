@@ -30,8 +30,7 @@ ThreadCache* ThreadCaches::add(const AllocatorNumber& number,
 }
 
 void ThreadCaches::retire(ThreadCache& cache) {
-  flush(cache);
-  flush_batches();  // nobody may come to use them
+  flush(&cache);  // and the batches, which nobody may come to use
   for (ClassIndex i = 0; i < kClasses; ++i) hits_[i] += cache.hits(i);
   std::erase_if(caches_, [&cache](const auto& one) { return one.get() == &cache; });
 }
@@ -68,7 +67,8 @@ bool ThreadCaches::make_space(ThreadCache& cache, ClassIndex size_class) {
   return true;
 }
 
-void ThreadCaches::flush_batches() {
+void ThreadCaches::flush(ThreadCache* cache) {
+  if (cache != nullptr) cache->flush(into_);
   for (std::vector<Block>& batch : batches_) {
     for (const Block& block : batch) into_(block);
     batch.clear();
@@ -78,14 +78,14 @@ void ThreadCaches::flush_batches() {
 
 void ThreadCaches::flush() {
   flush_stopped(caches_);
-  flush_batches();
+  flush(nullptr);
 }
 
 // The calling thread is outside its own cache here, so that cache is stopped like the others.
 void ThreadCaches::flush_stopped(const Caches& caches) {
   ThreadCache::stop(caches);
   for (const auto& cache : caches) {
-    flush(*cache);
+    cache->flush(into_);
     if (!stopped_) cache->resume();
   }
 }
@@ -96,7 +96,7 @@ void ThreadCaches::age(int ticks) {
     if (cache->age() >= ticks && cache->bytes() != 0) aged.push_back(cache);
   }
   flush_stopped(aged);
-  if (++idle_ticks_ > ticks) flush_batches();
+  if (++idle_ticks_ > ticks) flush(nullptr);
 }
 
 void ThreadCaches::stop() {

@@ -32,8 +32,8 @@ class ThreadCaches {
   bool make_space(ThreadCache& cache, ClassIndex size_class);
 
   void flush();
-  void flush(ThreadCache& cache) { cache.flush(into_); }
-  void flush_batches();
+  /// Flushes the batches, and `cache`, whose owner has the lock, if it is not null.
+  void flush(ThreadCache* cache);
   /// Flushes what has not been used for `ticks` calls of this.
   void age(int ticks);
 

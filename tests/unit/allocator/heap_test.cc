@@ -31,9 +31,9 @@ TEST_F(HeapTest, SpanThatMergesWithAYoungerOneWaitsAsLongAsThat) {
   ASSERT_LT(first->base, second->base);
   heap.free(*first, kStream, 7);
   heap.free(*second, kStream, 3);
-  heap.settle(kStream, 5);
+  heap.pass_on(kStream, 5, kNoStream, 0);
   EXPECT_EQ(take(2, kOther), nullptr) << "work of the stream may still use the first half";
-  heap.settle(kStream, 8);
+  heap.pass_on(kStream, 8, kNoStream, 0);
   EXPECT_NE(take(2, kOther), nullptr);
 }
 
@@ -43,16 +43,16 @@ TEST_F(HeapTest, SpanThatMergesWithAYoungerOneBehindItWaitsAsLongAsThat) {
   Span* second = take(1);
   heap.free(*second, kStream, 7);
   heap.free(*first, kStream, 3);
-  heap.settle(kStream, 5);
+  heap.pass_on(kStream, 5, kNoStream, 0);
   EXPECT_EQ(take(2, kOther), nullptr) << "work of the stream may still use the second half";
-  heap.settle(kStream, 8);
+  heap.pass_on(kStream, 8, kNoStream, 0);
   EXPECT_NE(take(2, kOther), nullptr);
 }
 
 TEST_F(HeapTest, LeastThatWasFreeKnowsOfWhatWasUnmapped) {
   map(4);
   static_cast<void>(heap.take_low_water());
-  heap.cut(*heap.free_spans().fit(4 * kUnit, Cut::kSpan, kNoStream), kBase, 3 * kUnit);
+  heap.release(heap.cut(*heap.free_spans().fit(4 * kUnit, Cut::kSpan, kNoStream), kBase, 3 * kUnit));
   map(3);
   EXPECT_EQ(heap.take_low_water(), kUnit);
   EXPECT_EQ(heap.free_bytes(), 4 * kUnit);
