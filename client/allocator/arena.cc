@@ -75,11 +75,7 @@ Address Arena::take_cached(const Need& need) {
   ThreadCache* cache = cache_for(need);
   if (cache == nullptr) return 0;
   const Address cached = cache->take_locked(need.requested, seconds_.load(std::memory_order_relaxed));
-  if (cached != 0 && need.tag.number != 0) {
-    Slot& slot = *map_.find(cached)->slot_of(cached);
-    const BlockWord word = slot.get();
-    slot.set(BlockWord::used(word.stream(), need.tag.number, word.cache()).with_bytes(word.bytes()));
-  }
+  if (cached != 0 && need.tag.number != 0) mark_used(*map_.find(cached)->slot_of(cached), need);
   return cached;
 }
 

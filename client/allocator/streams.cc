@@ -88,11 +88,8 @@ std::uint64_t Streams::last_free(StreamIndex stream) const {
 }
 
 void Streams::freed(StreamIndex stream) {
-  if (stream == legacy_) {
-    entries_[stream].unmarked = true;
-  } else {
-    (void)mark(entries_[stream]);
-  }
+  entries_[stream].unmarked = true;
+  if (stream != legacy_) (void)mark(entries_[stream]);
 }
 
 void Streams::note_reached(StreamIndex stream, std::uint64_t epoch) {
