@@ -7,7 +7,7 @@
 namespace gpumem::allocator {
 namespace {
 
-// Calls `visit` with each block in use: its address and sizes, its size class and its slot.
+// Calls `visit` with each block in use: its address and sizes, its size class, its slot and its word.
 template <class Visit>
 void each_block(const Heap& heap, Visit visit) {
   for (const Span& span : heap.spans()) {
@@ -20,7 +20,7 @@ void each_block(const Heap& heap, Visit visit) {
       visit(BlockInfo{.address = span.base + std::uint64_t{i} * span.slot_bytes,
                       .bytes = {classed ? word.bytes() : span.requested},
                       .placed = {takes}},
-            span.size_class, span.slots[i]);
+            span.size_class, span.slots[i], word);
     }
   }
 }
@@ -29,14 +29,14 @@ void each_block(const Heap& heap, Visit visit) {
 
 std::uint64_t Arena::blocks_in_use() const {
   std::uint64_t count = 0;
-  each_block(heap_, [&](const BlockInfo&, ClassIndex, const Slot&) { ++count; });
+  each_block(heap_, [&](const BlockInfo&, ClassIndex, const Slot&, BlockWord) { ++count; });
   return count;
 }
 
 AllocatorStatistics Arena::statistics() const {
   AllocatorStatistics all;
   std::array<SizeClassStatistics, kClasses + 1> classes{};
-  each_block(heap_, [&](const BlockInfo& block, ClassIndex size_class, const Slot&) {
+  each_block(heap_, [&](const BlockInfo& block, ClassIndex size_class, const Slot&, BlockWord) {
     all.in_use += block.bytes;
     all.placed += block.placed;
     ++classes[size_class].in_use;
@@ -76,8 +76,7 @@ void Arena::reset_peaks() {
 std::vector<BlockInfo> Arena::snapshot(const std::vector<std::string>& tags) const {
   const std::uint32_t now = seconds_.load(std::memory_order_relaxed);
   std::vector<BlockInfo> blocks;
-  each_block(heap_, [&](BlockInfo block, ClassIndex, const Slot& slot) {
-    const BlockWord word = slot.get();
+  each_block(heap_, [&](BlockInfo block, ClassIndex, const Slot& slot, BlockWord word) {
     const std::uint32_t born = slot.born.load(std::memory_order_relaxed);
     block.stream = streams_.handle(word.stream());
     block.age = std::chrono::seconds(now - std::min(now, born));
