@@ -59,8 +59,11 @@ Result<Address, GrowError> Engine::satisfy(Need need, const Finish& finish) {
       }
       request = request_for(need, waiter, deadline);
       backing = backing_;
+      if (request.least.is_zero()) {  // another growth was enough
+        arena_.queue().end_turn(waiter);
+        continue;
+      }
     }
-    if (request.least.is_zero()) continue;  // another growth was enough
     const Clock::time_point begun = Clock::now();
     auto obtained = obtain(*backing, request, waiter);
     if (obtained || obtained.error().code == Code::kCancelled) continue;

@@ -23,8 +23,8 @@ class GrowthQueue {
     std::stop_source stop{std::nostopstate};  ///< calls its growth off
   };
 
-  /// Waits until the waiter may grow, which it may if its turn has not ended. False: look again, because it
-  /// was woken, the deadline has passed, or this is closed.
+  /// Waits until the waiter may grow. False: look again, because it was woken, the deadline has passed, or
+  /// this is closed.
   bool take_turn(Waiter& waiter, Clock::time_point deadline, Mutex& lock) GPUMEM_REQUIRES(lock) {
     const NotCancelled whole;
     const int asks = waiter.waits ? 0 : 1;
@@ -91,9 +91,7 @@ class GrowthQueue {
   }
 
  private:
-  bool may_grow(const Waiter& waiter) const {
-    return growing_ == &waiter || (growing_ == nullptr && (!waiter.waits || askers_ == 0));
-  }
+  bool may_grow(const Waiter& waiter) const { return growing_ == nullptr && (!waiter.waits || askers_ == 0); }
 
   Condition changed_;
   std::vector<Waiter*> waiters_;
