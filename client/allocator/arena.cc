@@ -60,7 +60,7 @@ Result<Need> Arena::need_for(std::uint64_t bytes, const Placement& placement) {
 }
 
 Address Arena::take_at_once(const Need& need) {
-  if (need.kind == Need::Kind::kRoom) return 0;
+  if (need.kind != Need::Kind::kSpan) return 0;
   if (need.requested <= kClassMost) {
     if (ThreadCache* cache = cache_for(need)) caches_.use(*cache, need.stream, extents_.committed().count);
     if (const Address cached = take_cached(need)) return cached;
@@ -109,8 +109,7 @@ Address Arena::finish(Span& span, const Need& need) {
     slab_bins_.add_slab(span, class_of(need.requested), need.stream, epoch);
     if (ordered) streams_.freed(need.stream);
     map_.enter(span);
-    if (const Address cached = take_cached(need)) return cached;
-    return take_batch(need);
+    return take_at_once(need);
   }
   return hand_out(span, need);
 }

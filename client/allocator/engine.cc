@@ -108,13 +108,7 @@ Result<Address, GrowError> Engine::allocate(Bytes bytes, StreamHandle stream, co
   }
   need.wait = patience.wait.value_or(options_.wait);
   need.taken = patience.taken;
-  const auto finish = [&](Result<Span*, GrowError> span)
-                          GPUMEM_REQUIRES(lock_) -> Result<Address, GrowError> {
-    if (span) return arena_.finish(**span, need);
-    if (need.kind == Need::Kind::kRoom) arena_.heap().release_room(*need.beside);
-    if (const Address at = closed_.load() ? 0 : arena_.take_at_once(need)) return at;
-    return span.error();
-  };
+  const auto finish = [&](Span& span) GPUMEM_REQUIRES(lock_) { return arena_.finish(span, need); };
   return satisfy(need, std::ref(finish));
 }
 
@@ -196,10 +190,8 @@ Result<void, GrowError> Engine::extend(Address address, Bytes bytes, Bytes to, S
     need.beside = &span;
     arena_.streams().hold(*index);
   }
-  const auto finish = [&](Result<Span*, GrowError> span)
-                          GPUMEM_REQUIRES(lock_) -> Result<Address, GrowError> {
-    if (!span) return span.error();
-    arena_.resize(**span, to.count, need.stream);
+  const auto finish = [&](Span& span) GPUMEM_REQUIRES(lock_) {
+    arena_.resize(span, to.count, need.stream);
     return address;
   };
   auto done = satisfy(need, std::ref(finish));

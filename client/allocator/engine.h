@@ -138,7 +138,7 @@ class Engine {
   /// As Arena::find_span, with as much more memory as that takes. Answers what `finish` makes of the span,
   /// under the lock. The caller has held the need's stream; it is let go.   Blocks  while the backing lends
   /// memory.
-  using Finish = std::function<Result<Address, GrowError>(Result<Span*, GrowError>)>;
+  using Finish = std::function<Address(Span&)>;
   Result<Address, GrowError> satisfy(Need need, const Finish& finish);
   struct Leave;
   /// What the backing is asked for. `least` is zero if nothing is missing any more.

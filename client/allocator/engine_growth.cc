@@ -20,15 +20,17 @@ constexpr std::chrono::hours kLongestWait{24 * 365};
 
 }  // namespace
 
-/// Ends the waiter's turn and its wait, and lets the stream go: after an exception (no host memory), too.
+/// Ends the waiter's turn and wait, lets the stream go, and a room without a block: after exceptions, too.
 struct Engine::Leave {
   Engine& of;
   GrowthQueue::Waiter& waiter;
-  StreamIndex held;
+  const Need& need;
+  bool found = false;
   ~Leave() {
     const MutexLock lock(of.lock_);
     Arena& arena = of.arena_;
-    arena.streams().let_go(held);
+    if (need.kind == Need::Kind::kRoom && !found) arena.heap().release_room(*need.beside);
+    arena.streams().let_go(need.stream);
     arena.queue().leave(waiter);
     if (arena.caches().are_stopped() && arena.queue().is_empty() && !of.closed_.load())
       arena.caches().resume();
@@ -38,7 +40,7 @@ struct Engine::Leave {
 Result<Address, GrowError> Engine::satisfy(Need need, const Finish& finish) {
   const auto deadline = Clock::now() + std::min<std::chrono::milliseconds>(need.wait, kLongestWait);
   GrowthQueue::Waiter waiter{.bytes = need.bytes};
-  const Leave leaves{*this, waiter, need.stream};
+  Leave leaves{*this, waiter, need};
   std::optional<GrowError> refused;
   bool last_resort = false;
   for (bool last_look = false;;) {
@@ -46,8 +48,12 @@ Result<Address, GrowError> Engine::satisfy(Need need, const Finish& finish) {
     std::shared_ptr<Backing> backing;
     {
       const MutexLock lock(lock_);
-      auto done = closed_.load() ? GrowError(usable().error()) : arena_.find_span(need);
-      if (!done || *done != nullptr || last_look) return finish(!done || *done != nullptr ? done : *refused);
+      if (closed_.load()) return GrowError(usable().error());
+      if (const Address at = last_resort ? arena_.take_at_once(need) : 0) return at;  // of what was cached
+      auto done = arena_.find_span(need);
+      if (!done) return done.error();
+      if (leaves.found = *done != nullptr; leaves.found) return finish(**done);
+      if (last_look) return *refused;
       if (last_resort && refused && !waiter.waits && need.wait.count() > 0) {
         arena_.queue().begin_to_wait(waiter);
         arena_.caches().stop();  // until nobody waits, no block goes where the waiter would not see it

@@ -9,9 +9,8 @@ namespace gpumem::allocator {
 
 /// An allocator's addresses, divided into spans: mapped memory, free or in use, gaps, and reserved addresses.
 /// Free spans are indexed by the stream whose work may still use them. Bookkeeping only: no driver, no
-/// streams, no locks. Invariant  two adjacent free spans never belong to the same stream. No work uses the
-/// free spans of
-///            kNoStream. No two gaps are adjacent.
+/// streams, no locks.
+/// Invariant  adjacent spans are never both gaps or of one stream. No work uses the free spans of kNoStream.
 class Heap {
  public:
   /// `unit`  of extents' sizes and addresses. No slab crosses a unit boundary, so that a few slots keep one

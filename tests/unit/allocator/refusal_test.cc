@@ -120,8 +120,30 @@ TEST_F(Refusal, OfHostMemoryDuringAGrowthLeavesTheNextOneItsTurn) {
   free(at, mebibytes(8));
 }
 
+TEST_F(Refusal, OfHostMemoryDuringAGrowthLeavesTheAddressesOfTheBlocksRoom) {
+  backing_.on_obtain([](const Backing::Request&) { throw std::bad_alloc(); });
+  for (int i = 0; i < 20; ++i) {
+    EXPECT_THROW((void)engine_->allocate(mebibytes(4), kOne, {.room = mebibytes(200)}), std::bad_alloc);
+  }
+  backing_.on_obtain({});
+  free(allocate(mebibytes(4), kOne, {.room = mebibytes(200)}), mebibytes(4));
+}
+
 struct WaitingRefusal : Refusal {
   WaitingRefusal() : Refusal({.wait = seconds(3), .background_task = false}) {}
+
+  /// Takes all memory with blocks of a slot's size.
+  std::vector<Address> take_all_slots(StreamHandle on) {
+    backing_.on_grant([](Bytes least, Bytes) { return least; });
+    std::vector<Address> all = {allocate(kSlot, on)};
+    backing_.set_available(Bytes{});
+    for (;;) {
+      const auto got = engine_->allocate(kSlot, on, {}, {.wait = milliseconds(0)});
+      if (!got) return all;
+      all.push_back(*got);
+    }
+  }
+  static constexpr Bytes kSlot{1000};
 };
 
 TEST_F(WaitingRefusal, ComesAfterTheBrokerWaitedAsAllowed) {
@@ -154,6 +176,21 @@ TEST_F(WaitingRefusal, NobodyWaitsForTheBrokerForWhatIsCachedHere) {
   for (const auto& request : backing_.requests()) {
     EXPECT_TRUE(request.least + mebibytes(2) <= there || request.wait.count() == 0);
   }
+}
+
+TEST_F(WaitingRefusal, NobodyWaitsForASlotThatAnotherThreadHasCached) {
+  const auto all = take_all_slots(nullptr);
+  std::barrier meeting(2);
+  std::thread other([&] {
+    for (std::size_t i = 0; i < all.size(); i += 100) free(all[i], kSlot, nullptr);
+    meeting.arrive_and_wait();
+    meeting.arrive_and_wait();
+  });
+  meeting.arrive_and_wait();
+  EXPECT_TRUE(succeeded(engine_->allocate(kSlot, nullptr)));
+  for (const auto& request : backing_.requests()) EXPECT_EQ(request.wait.count(), 0);
+  meeting.arrive_and_wait();
+  other.join();
 }
 
 TEST_F(WaitingRefusal, EndsWhenTheDeviceHasFinishedWithWhatIsFree) {
