@@ -259,7 +259,9 @@ Result<void> Arena::record(const Found& found, StreamIndex stream) {
 void Arena::free_block(Span& span, const Block& block, StreamIndex stream, std::uint64_t epoch) {
   if (span.use != Span::Use::kSlab) return free_span(span, stream, epoch);
   const bool idle = epoch < streams_.reached(stream);
-  if (slab_bins_.put(span, block, idle ? kNoStream : stream, epoch)) free_span(span, span.stream, span.epoch);
+  const bool whole = slab_bins_.put(span, block, idle ? kNoStream : stream, epoch);
+  whole ? free_span(span, span.stream, span.epoch)
+        : queue_.wake(0, span.size_class, idle ? span.stream : stream);
 }
 
 void Arena::free_span(Span& span, StreamIndex stream, std::uint64_t epoch) {
@@ -281,6 +283,7 @@ void Arena::resize(Span& span, std::uint64_t to, StreamIndex stream) {
     if (span.has_room) heap_.release_room(*span.before);
     heap_.narrow(span, takes, stream, streams_.epoch(stream));
     streams_.freed(stream);
+    queue_.wake(free_bytes());
   }
   span.requested = to;
   span.size_class = kNoClass;  // its size is no longer that of a class

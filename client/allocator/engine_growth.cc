@@ -39,7 +39,8 @@ struct Engine::Leave {
 
 Result<Address, GrowError> Engine::satisfy(Need need, const Finish& finish) {
   const auto deadline = Clock::now() + std::min<std::chrono::milliseconds>(need.wait, kLongestWait);
-  GrowthQueue::Waiter waiter{.bytes = need.bytes};
+  GrowthQueue::Waiter waiter{.bytes = need.bytes, .stream = need.stream};
+  if (need.cut == Cut::kSlab) waiter.slots = class_of(need.requested);
   Leave leaves{*this, waiter, need};
   std::optional<GrowError> refused;
   bool last_resort = false;

@@ -7,6 +7,7 @@
 
 #include "base/mutex.h"
 #include "base/not_cancelled.h"
+#include "client/allocator/span.h"
 
 namespace gpumem::allocator {
 
@@ -18,6 +19,8 @@ class GrowthQueue {
   using Clock = std::chrono::steady_clock;
   struct Waiter {
     std::uint64_t bytes = 0;                  ///< that it needs
+    StreamIndex stream = kNoStream;           ///< that it needs them for
+    ClassIndex slots = kNoClass;              ///< of which one is enough, too
     bool waits = false;                       ///< for memory that others hold now
     bool woken = false;                       ///< there may be enough
     std::stop_source stop{std::nostopstate};  ///< calls its growth off
@@ -68,11 +71,12 @@ class GrowthQueue {
     if (std::erase(waiters_, &waiter) != 0) changed_.notify_all();
   }
   bool is_empty() const { return waiters_.empty(); }
-  /// Wakes the waiters that `free` bytes may be enough for.
-  void wake(std::uint64_t free) {
+  /// Wakes the waiters that `free` bytes may be enough for, or a `slot` of such a class for the stream `of`.
+  void wake(std::uint64_t free, ClassIndex slot = kClasses + 1, StreamIndex of = kNoStream) {
     if (is_empty()) return;
     for (Waiter* waiter : waiters_) {
-      if (waiter->bytes > free) continue;
+      const bool serves = waiter->slots == slot && (of == kNoStream || of == waiter->stream);
+      if (waiter->bytes > free && !serves) continue;
       waiter->woken = true;
       waiter->stop.request_stop();
     }

@@ -1,8 +1,10 @@
 // Out of memory is an answer, after everything that is cached here was tried, with the broker's words.
 #include <barrier>
+#include <functional>
 #include <future>
 #include <new>
 #include <stop_token>
+#include <utility>
 
 #include "tests/unit/allocator/engine_fixture.h"
 
@@ -143,6 +145,23 @@ struct WaitingRefusal : Refusal {
       all.push_back(*got);
     }
   }
+  /// An allocation waits for memory, until `frees` has been called.
+  void waits_until(Bytes bytes, const std::function<void()>& frees) {
+    std::promise<void> waiting;
+    bool waits = false;
+    backing_.on_obtain([&](const Backing::Request& request) {
+      if (request.wait.count() == 0 || std::exchange(waits, true)) return;
+      std::promise<void> called_off;
+      const std::stop_callback heard(request.stop, [&] { called_off.set_value(); });
+      waiting.set_value();
+      EXPECT_EQ(called_off.get_future().wait_for(seconds(20)), std::future_status::ready);
+    });
+    std::thread thread([&] { EXPECT_TRUE(succeeded(engine_->allocate(bytes, kOne))); });
+    waiting.get_future().wait();
+    frees();
+    thread.join();
+    backing_.on_obtain({});
+  }
   static constexpr Bytes kSlot{1000};
 };
 
@@ -191,6 +210,19 @@ TEST_F(WaitingRefusal, NobodyWaitsForASlotThatAnotherThreadHasCached) {
   for (const auto& request : backing_.requests()) EXPECT_EQ(request.wait.count(), 0);
   meeting.arrive_and_wait();
   other.join();
+}
+
+TEST_F(WaitingRefusal, EndsWhenASlotIsFreed) {
+  const auto all = take_all_slots(kOne);
+  waits_until(kSlot, [&] { free(all[0], kSlot); });
+}
+
+TEST_F(WaitingRefusal, EndsWhenABlockBecomesShorter) {
+  const Address held = allocate(mebibytes(60));
+  streams_.give(kOne);
+  backing_.set_available(Bytes{});
+  waits_until(mebibytes(40),
+              [&] { EXPECT_TRUE(succeeded(engine_->extend(held, mebibytes(60), mebibytes(10), kOne))); });
 }
 
 TEST_F(WaitingRefusal, EndsWhenTheDeviceHasFinishedWithWhatIsFree) {
