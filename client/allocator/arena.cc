@@ -165,7 +165,7 @@ Result<Span*, GrowError> Arena::find_span(const Need& need) {
 Span* Arena::take_for(const Need& need) {
   if (need.kind == Need::Kind::kSpan) return heap_.take(need.bytes, need.cut, need.stream);
   Span* after = need.beside->after;
-  if (!after->is_free() || after->bytes < need.bytes) return nullptr;
+  if (need.beside->is_unused() || !after->is_free() || after->bytes < need.bytes) return nullptr;
   if (after->stream != kNoStream && after->stream != need.stream) return nullptr;
   // A block with room takes all of what was mapped for it: no other block may lie there.
   if (need.kind == Need::Kind::kRoom) return heap_.take_of(*after, after->bytes, Cut::kSpan);

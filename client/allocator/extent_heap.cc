@@ -48,11 +48,10 @@ ExtentHeap::Plan ExtentHeap::plan_span(std::uint64_t bytes, StreamIndex stream) 
 
 ExtentHeap::Plan ExtentHeap::plan_after(const Span& block, std::uint64_t bytes, StreamIndex stream) const {
   const Span* after = block.after->is_free() ? block.after : nullptr;
-  if (after != nullptr && after->stream != kNoStream && after->stream != stream) return {};
+  if (block.is_unused() || (after && after->stream != kNoStream && after->stream != stream)) return {};
   const std::uint64_t there = after != nullptr ? after->bytes : 0;
   Span* const next = after != nullptr ? after->after : block.after;
-  Plan plan;
-  plan.at = next->base;
+  Plan plan{.at = next->base};
   if (there >= bytes) return plan;
   const bool in_room = (block.has_room || !block.is_in_use()) && next->use == Span::Use::kReserved;
   const std::uint64_t most = in_room ? next->bytes - unit_ : next->is_gap() ? next->bytes : 0;

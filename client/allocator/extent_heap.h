@@ -43,12 +43,12 @@ class ExtentHeap {
   };
   /// How a free span can be made. Valid until anything changes.
   struct Plan {
-    Address at = 0;               ///< where to map; zero: there are no addresses
-    Span* room = nullptr;         ///< the reserved span that `at` lies in; null: a gap
-    const Span* owner = nullptr;  ///< the adjacent free span, or null
-    std::vector<Source> sources;  ///< none: the span is there already
-    std::uint64_t bytes = 0;      ///< of these
-    std::uint64_t missing = 0;    ///< that the backing must lend before
+    Address at = 0;                 ///< where to map; zero: there are no addresses
+    Span* room = nullptr;           ///< the reserved span that `at` lies in; null: a gap
+    const Span* owner = nullptr;    ///< the adjacent free span, or null
+    std::vector<Source> sources{};  ///< none: the span is there already
+    std::uint64_t bytes = 0;        ///< of these
+    std::uint64_t missing = 0;      ///< that the backing must lend before
   };
   /// For a free span of `bytes` for `stream`.
   Plan plan_span(std::uint64_t bytes, StreamIndex stream) const;

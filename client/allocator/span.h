@@ -119,6 +119,7 @@ struct Span : boost::intrusive::set_base_hook<>, boost::intrusive::list_base_hoo
   }
   bool is_free() const { return use == Use::kFree; }
   bool is_gap() const { return use == Use::kGap; }
+  bool is_unused() const { return is_free() || is_gap(); }
   bool is_in_use() const { return use == Use::kSlab || use == Use::kBlock; }
 
   /// Best fit: by size, then by address.

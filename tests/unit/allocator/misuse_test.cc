@@ -92,6 +92,22 @@ TEST_P(MisuseOfSizes, BlockFreedByTwoThreadsAtOnceServesOnce) {
 INSTANTIATE_TEST_SUITE_P(Sizes, MisuseOfSizes,
                          testing::Values(1, 256, 3000, 20'000, 1'000'000, (3 << 20) + 5));
 
+TEST_F(Misuse, BlockThatIsFreedWhileItIsExtendedIsNotExtended) {
+  const Address before = allocate(mebibytes(2)), at = allocate(mebibytes(2));
+  bool freed = false;
+  backing_.on_obtain([&](const Backing::Request&) {
+    if (std::exchange(freed, true)) return;
+    free(before, mebibytes(2));
+    free(at, mebibytes(2));
+  });
+  EXPECT_TRUE(failed_with(engine_->extend(at, mebibytes(2), mebibytes(8), kOne), Code::kAborted));
+  backing_.on_obtain({});
+  EXPECT_TRUE(freed);
+  EXPECT_TRUE(snapshot().empty());
+  EXPECT_TRUE(succeeded(engine_->trim(kAll)));
+  EXPECT_EQ(backing_.committed(), Bytes{});
+}
+
 TEST_F(Misuse, ForeignAddressesAreRefused) {
   const Address mine = allocate({1000});
   int on_stack = 0;
