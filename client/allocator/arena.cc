@@ -260,8 +260,8 @@ void Arena::free_block(Span& span, const Block& block, StreamIndex stream, std::
   if (span.use != Span::Use::kSlab) return free_span(span, stream, epoch);
   const bool idle = epoch < streams_.reached(stream);
   const bool whole = slab_bins_.put(span, block, idle ? kNoStream : stream, epoch);
-  whole ? free_span(span, span.stream, span.epoch)
-        : queue_.wake(0, span.size_class, idle ? span.stream : stream);
+  if (whole) return free_span(span, span.stream, span.epoch);
+  queue_.wake(0, span.size_class, idle ? span.stream : stream);
 }
 
 void Arena::free_span(Span& span, StreamIndex stream, std::uint64_t epoch) {
