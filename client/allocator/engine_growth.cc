@@ -9,8 +9,8 @@ namespace {
 
 // The largest extent, as a part of what is committed, so that one block keeps little memory.
 constexpr std::uint64_t kExtentPart = 1024;
-// But at least this part of the growth, because many small extents cost many driver calls.
-constexpr std::uint64_t kGrowthPart = 4;
+// But at least a quarter of the growth, and all of a large one, because many extents cost many driver calls.
+constexpr std::uint64_t kLargeGrowth = mebibytes(64).count;
 // A growth requests up to this part of what is committed, even if less is missing.
 constexpr std::uint64_t kRequestPart = 512;
 // Each round waits for all streams. Other threads may add work without end, so the rounds are bounded.
@@ -104,15 +104,15 @@ Backing::Request Engine::request_for(const Need& need, const GrowthQueue::Waiter
                                      Clock::time_point deadline) {
   const auto units = [this](std::uint64_t bytes) { return std::max(bytes / unit_ * unit_, unit_); };
   const std::uint64_t missing = arena_.plan_for(need).missing;
-  const Bytes held = arena_.extents().committed();
-  const std::uint64_t committed = held.count;
-  const std::uint64_t left = properties_.limit.minus(held).count / unit_ * unit_;
+  const std::uint64_t committed = arena_.extents().committed().count;
+  const std::uint64_t left = properties_.limit.minus({committed}).count / unit_ * unit_;
   const std::uint64_t more =
       need.kind == Need::Kind::kSpan ? std::min(units(committed / kRequestPart), left) : 0;
   Backing::Request request;
   request.least = {missing};
   request.most = {std::max(missing, more)};
-  request.largest = {units(std::max((committed + missing) / kExtentPart, missing / kGrowthPart))};
+  const std::uint64_t part = missing < kLargeGrowth ? missing / 4 : missing;
+  request.largest = {units(std::max((committed + missing) / kExtentPart, part))};
   const auto wait = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
   if (waiter.waits) request.wait = std::max(wait, std::chrono::milliseconds::zero());
   request.stop = waiter.stop.get_token();
