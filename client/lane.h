@@ -89,9 +89,12 @@ class Lane {
   Result<Answer> call(const Body& body) {
     return call<Answer>(body, deadline());
   }
+  struct Nothing {
+    void operator()() const {}
+  };
   /// As one of several requests of a call that is to end by `deadline`. `meanwhile` is done while the broker
   /// is about to answer, and not if the request cannot be sent.
-  template <class Answer = lane::Done, class Body, std::invocable Meanwhile = decltype([] {})>
+  template <class Answer = lane::Done, class Body, std::invocable Meanwhile = Nothing>
   Result<Answer> call(const Body& body, Clock::time_point deadline, const Meanwhile& meanwhile = {}) {
     Exchange::Call call(exchange_, deadline);
     LanePacket answer;
