@@ -170,8 +170,10 @@ TEST_F(WaitingRefusal, ComesAfterTheBrokerWaitedAsAllowed) {
   const auto refused = engine_->allocate(mebibytes(4), kOne);
   ASSERT_TRUE(failed_with(refused, Code::kDeadlineExceeded));
   ASSERT_TRUE(refused.error().denial.has_value());
-  EXPECT_EQ(refused.error().denial->waited, seconds(3));
-  EXPECT_EQ(backing_.requests().back().wait, seconds(3));
+  const auto wait = backing_.requests().back().wait;
+  EXPECT_EQ(refused.error().denial->waited, wait);
+  EXPECT_LE(wait, seconds(3));
+  EXPECT_GT(wait, seconds(2)) << "less is left of it by what the call has taken so far, on a busy machine";
 }
 
 TEST_F(WaitingRefusal, OfHostMemoryEndsTheWait) {
