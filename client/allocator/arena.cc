@@ -116,9 +116,8 @@ Address Arena::finish(Span& span, const Need& need) {
 
 Address Arena::hand_out(Span& span, const Need& need) {
   span.has_room = need.kind == Need::Kind::kRoom;
-  const bool classed = need.requested <= kClassMost && !span.has_room;
-  span.size_class = classed ? class_of(need.requested) : kNoClass;
-  span.slot_bytes = classed ? static_cast<std::uint32_t>(span.bytes) : 0;
+  span.size_class = span.has_room ? kNoClass : class_of(need.requested);
+  span.slot_bytes = span.size_class == kNoClass ? 0 : static_cast<std::uint32_t>(span.bytes);
   span.reciprocal = 0;
   span.slot_count = 1;
   span.slots = &span.own;

@@ -90,7 +90,7 @@ Result<Address, GrowError> Engine::allocate(Bytes bytes, StreamHandle stream, co
     if (const Address at = try_allocate(bytes, stream)) return at;
   }
   if (auto can = usable(); !can) return GrowError(can.error());
-  ThreadCache* cache = own_cache();
+  ThreadCache* cache = class_of(bytes.count) == kNoClass ? nullptr : own_cache();
   Need need;
   {
     const MutexLock lock(lock_);
@@ -106,6 +106,7 @@ Result<Address, GrowError> Engine::allocate(Bytes bytes, StreamHandle stream, co
     if (const Address at = arena_.take_at_once(need)) return at;
     arena_.streams().hold(*index);
   }
+  if (cache == nullptr) need.cache = own_cache();  // it is flushed before memory is asked for
   need.wait = patience.wait.value_or(options_.wait);
   need.taken = patience.taken;
   const auto finish = [&](Span& span) GPUMEM_REQUIRES(lock_) { return arena_.finish(span, need); };
@@ -116,7 +117,8 @@ Result<Address, GrowError> Engine::allocate(Bytes bytes, StreamHandle stream, co
 
 Result<void> Engine::deallocate(Address address, Bytes bytes, StreamHandle stream) {
   if (auto can = usable(); !can) return can;
-  ThreadCache* cache = Streams::is_legacy(stream) ? own_cache() : nullptr;
+  const bool classed = class_of(bytes.count) != kNoClass || bytes == kUnknownSize;
+  ThreadCache* cache = classed && Streams::is_legacy(stream) ? own_cache() : nullptr;
   const MutexLock lock(lock_);
   if (closed_.load()) return is_closed();
   auto found = arena_.find(address, bytes);

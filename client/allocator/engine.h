@@ -69,17 +69,15 @@ class Engine {
   /// The fast path. Zero: call allocate().
   Address try_allocate(Bytes bytes, StreamHandle stream) {
     ThreadCache* cache = ThreadTable::find(number_.get());
-    if (cache == nullptr || bytes.count - 1 >= kClassMost || !Streams::is_legacy(stream)) return 0;
-    return cache->take(bytes.count, seconds_.load(std::memory_order_relaxed));
+    const bool here = cache != nullptr && Streams::is_legacy(stream);
+    return here ? cache->take(bytes.count, seconds_.load(std::memory_order_relaxed)) : 0;
   }
   /// The fast path. False: call deallocate().
   bool try_deallocate(Address address, Bytes bytes, StreamHandle stream) {
     ThreadCache* cache = ThreadTable::find(number_.get());
     if (cache == nullptr || !Streams::is_legacy(stream)) return false;
     Span* span = map_.find(address);
-    if (span == nullptr) [[unlikely]]
-      return false;
-    Slot* slot = span->slot_of(address);
+    Slot* slot = span == nullptr ? nullptr : span->slot_of(address);
     return slot != nullptr && cache->put(*span, *slot, address, bytes.count);
   }
 

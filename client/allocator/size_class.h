@@ -28,10 +28,11 @@ inline constexpr ClassIndex kSlotClasses = 48;
 inline constexpr ClassIndex kClasses = 144;
 inline constexpr ClassIndex kNoClass = kClasses;  ///< blocks over kClassMost, and those that were extended
 
-/// The class of blocks of `bytes`, from 1 to kClassMost.
+/// The class of blocks of `bytes`; kNoClass if these are none or more than kClassMost.
 constexpr ClassIndex class_of(std::uint64_t bytes) {
   const std::uint64_t last = bytes - 1;
-  if (bytes <= 4096) return static_cast<ClassIndex>(last >> 8);
+  if (last < 4096) return static_cast<ClassIndex>(last >> 8);
+  if (last >= kClassMost) return kNoClass;
   const auto power = static_cast<unsigned>(std::bit_width(last) - 1);
   return static_cast<ClassIndex>(16 + (power - 12) * 16 + ((last >> (power - 4)) & 15));
 }

@@ -20,7 +20,7 @@ namespace {
 // Bytes and blocks that one class may hold in one cache: enough for a batch, too few to be missed elsewhere.
 constexpr std::uint64_t kSlotBytes = kibibytes(64).count;
 constexpr std::uint64_t kSpanBytes = mebibytes(1).count;
-constexpr std::size_t kMostBlocks = 64;
+constexpr std::size_t kMostBlocks = 128;
 // Bins are reassigned when so many blocks have found no capacity.
 constexpr int kMissesBeforeRebalance = 256;
 constexpr std::size_t kLeastSlots = 8;
