@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "daemon/core/denial.h"
-#include "daemon/core/store.h"
+#include "daemon/core/job.h"
 #include "gpumem/result.h"
 
 namespace gpumem::core {
@@ -24,6 +24,11 @@ struct Grant {
 /// To be done by the host, in the order they are given out.
 struct RunJob {
   Job job;
+};
+/// A request waits for a job of the stock: JobQueue::hurry().
+struct HurryJob {
+  DeviceIndex device = 0;
+  JobId job;
 };
 /// Send the descriptors on the session's lane.
 struct SendOffer {
@@ -90,7 +95,7 @@ struct ForgetSession {
   SessionId session;
 };
 
-using Effect = std::variant<RunJob, SendOffer, AnswerGrow, AnswerMap, AnswerGeneration, RingDoorbell,
-                            SignalSession, SignalForeigner, ForgetSession>;
+using Effect = std::variant<RunJob, HurryJob, SendOffer, AnswerGrow, AnswerMap, AnswerGeneration,
+                            RingDoorbell, SignalSession, SignalForeigner, ForgetSession>;
 
 }  // namespace gpumem::core

@@ -1,67 +1,120 @@
 #include "daemon/core/pool.h"
 
 #include <algorithm>
+#include <array>
 
 #include "base/check.h"
+#include "daemon/core/types.h"
 
 namespace gpumem::core {
 namespace {
 
-// How many warm extents of each size serve a burst of grants without a driver call. The largest size is
-// the rest of the pool.
+// How many warm extents of each class serve a burst of grants without a driver call, before anybody has asked
+// for any. The largest class is the rest of the pool.
 constexpr std::array<std::size_t, SizeClasses::kCount> kStock{64, 16, 8, 4, 2, 0};
-// No size's stock takes more than this part of the pool.
+// No class takes more than this part of the pool without demand.
 constexpr std::uint64_t kStockShare = 16;
+// What so large a part of the pool was asked for in last, the next is likely to be.
+constexpr std::uint64_t kDemandShare = 4;
+// Of what demand there ever was: each costs a descriptor.
+constexpr std::size_t kMostOfASize = 256;
+// Another size than a class's is stocked once it is asked for so often.
+constexpr std::size_t kFewestAsked = 2;
+// The class up to which what is not asked for as one extent comes as one of another size.
+constexpr std::size_t kLargestOdd = 3;
 // At most so many groups are merged in one step, so that the driver is never busy for long.
 constexpr std::size_t kMergeStep = 16;
 
 }  // namespace
 
-Pool::Pool(Bytes size, Bytes granularity, IdSource<ExtentId>& ids) : classes_(granularity), ids_(ids) {
+Pool::Pool(Bytes size, Bytes granularity, IdSource<ExtentId>& ids)
+    : classes_(granularity), ids_(ids), demand_({size.count / kDemandShare}) {
   for (std::size_t i = 0; i < SizeClasses::kCount; ++i) {
-    const std::uint64_t share = size.count / kStockShare / classes_.size(i).count;
-    aims_[i] = std::min(kStock[i], static_cast<std::size_t>(share));
+    const Bytes one = classes_.size(i);
+    least_[one] = std::min(kStock[i], static_cast<std::size_t>(size.count / kStockShare / one.count));
   }
 }
 
 std::size_t Pool::warm_count() const {
   std::size_t count = 0;
-  for (const auto& extents : warm_) count += extents.size();
+  for (const auto& [size, extents] : warm_) count += extents.size();
   return count;
 }
 
+std::size_t Pool::warm_count(Bytes size) const {
+  const auto found = warm_.find(size);
+  return found == warm_.end() ? 0 : found->second.size();
+}
+
 void Pool::add(Extent extent) {
-  warm_[classes_.index_of(extent.size)].push_back(extent.id);
+  warm_[extent.size].push_back(extent.id);
   warm_bytes_ += extent.size;
 }
 
-Pool::Stock Pool::all() const {
-  Stock stock{};
-  for (std::size_t i = 0; i < SizeClasses::kCount; ++i) stock[i] = warm_[i].size();
-  return stock;
+// ---- What is asked for ----
+
+// What is asked for as one extent, or may be so and is small, comes as one. All else comes in classes, so
+// that parts of it can go back.
+bool Pool::comes_as_one(Bytes bytes, Bytes largest) const {
+  return largest == kOneExtent || (bytes <= largest && bytes <= classes_.size(kLargestOdd));
 }
 
-Pool::Stock Pool::spare_up_to(std::size_t index) const {
-  Stock stock{};
-  for (std::size_t i = 0; i <= index; ++i) stock[i] = warm_[i].size() - std::min(warm_[i].size(), low(i));
-  return stock;
+void Pool::note_demand(Bytes bytes, Bytes largest) {
+  if (comes_as_one(bytes, largest)) return demand_.note(bytes, 1);
+  const Bytes most = largest.is_zero() ? bytes : std::min(bytes, largest);
+  const Bytes size = classes_.largest_within(most);
+  if (size < classes_.largest()) demand_.note(size, bytes.count / size.count);
 }
 
-// As many as possible of the largest first: as each size divides the next, this covers `bytes` exactly
-// whenever anything does, and with the fewest extents.
-Pool::Selection Pool::select(Bytes bytes, const Stock& stock) const {
+std::size_t Pool::goal(Bytes size) const {
+  if (size >= classes_.largest()) return 0;
+  const std::size_t most = std::min(kMostOfASize, demand_.window().count / size.count);
+  const std::size_t asked = std::min(demand_.of(size), most);
+  const auto least = least_.find(size);
+  if (least != least_.end()) return std::max(asked, least->second);
+  return asked < kFewestAsked ? 0 : asked;
+}
+
+std::size_t Pool::spare(Bytes size) const {
+  const std::size_t count = warm_count(size);
+  return count - std::min(count, classes_.has(size) ? low(size) : goal(size));
+}
+
+// ---- What is there ----
+
+Pool::Counts Pool::all() const {
+  Counts counts;
+  for (const auto& [size, extents] : warm_) counts.emplace_hint(counts.end(), size, extents.size());
+  return counts;
+}
+
+Pool::Counts Pool::of_classes() const {
+  Counts counts = all();
+  std::erase_if(counts, [this](const auto& one) { return !classes_.has(one.first); });
+  return counts;
+}
+
+Pool::Counts Pool::spare_up_to(std::size_t index) const {
+  Counts counts;
+  for (std::size_t i = 0; i <= index; ++i) counts[classes_.size(i)] = spare(classes_.size(i));
+  return counts;
+}
+
+// As many as possible of the largest first: as each class divides the next, this covers `bytes` exactly
+// whenever anything of the classes does, and with the fewest extents.
+Pool::Selection Pool::select(Bytes bytes, const Counts& stock) const {
   Selection selection{.counts = {}, .rest = bytes, .extents = 0};
-  for (std::size_t i = SizeClasses::kCount; i-- > 0;) {
-    const Bytes size = classes_.size(i);
-    const std::size_t count = std::min(stock[i], static_cast<std::size_t>(selection.rest.count / size.count));
-    selection.counts[i] = count;
+  for (const auto& [size, there] : stock) {
+    const std::size_t count = std::min(there, static_cast<std::size_t>(selection.rest.count / size.count));
+    if (count == 0) continue;
+    selection.counts.emplace_hint(selection.counts.end(), size, count);
     selection.extents += count;
     selection.rest -= {size.count * count};
   }
   return selection;
 }
 
-// From the preferred size on up: what makes do with the smallest that serve. If none does, the preference
+// From the preferred class on up: what makes do with the smallest that serve. If none does, the preference
 // costs nothing, neither a driver call nor the small ones that others will need next.
 Pool::Selection Pool::select(Bytes bytes, std::size_t most, Bytes largest) const {
   for (std::size_t i = 0; !largest.is_zero() && i + 1 < SizeClasses::kCount; ++i) {
@@ -69,75 +122,151 @@ Pool::Selection Pool::select(Bytes bytes, std::size_t most, Bytes largest) const
     Selection preferred = select(bytes, spare_up_to(i));
     if (preferred.rest.is_zero() && preferred.extents <= most) return preferred;
   }
-  return select(bytes, all());
+  Selection of_sizes = select(bytes, of_classes());
+  return of_sizes.rest.is_zero() ? of_sizes : select(bytes, all());
 }
 
 std::optional<std::vector<Extent>> Pool::take(Bytes bytes, std::size_t most, Bytes largest) {
+  if (comes_as_one(bytes, largest) && warm_count(bytes) != 0) return take({{bytes, 1}});
+  if (largest == kOneExtent) return std::nullopt;
   const Selection selection = select(bytes, most, largest);
   if (!selection.rest.is_zero() || selection.extents > most) return std::nullopt;
+  return take(selection.counts);
+}
+
+std::vector<Extent> Pool::take(const Counts& counts) {
   std::vector<Extent> taken;
-  taken.reserve(selection.extents);
-  for (std::size_t i = SizeClasses::kCount; i-- > 0;) {
-    for (std::size_t n = 0; n < selection.counts[i]; ++n) taken.push_back({pop(i), classes_.size(i)});
+  for (const auto& [size, count] : counts) {
+    for (std::size_t n = 0; n < count; ++n) taken.push_back({pop(size), size});
   }
   return taken;
 }
 
-std::optional<Reshape> Pool::reshape_for(Bytes bytes, std::size_t most) {
-  const Selection selection = select(bytes, all());
-  for (std::size_t i = 0; i < SizeClasses::kCount; ++i) {
-    if (!selection.rest.is_zero()) {
-      // Whatever was not selected is larger than the rest.
-      if (warm_[i].size() == selection.counts[i]) continue;
-      std::vector<Bytes> parts = classes_.split(selection.rest);
-      std::ranges::copy(classes_.split(classes_.size(i) - selection.rest), std::back_inserter(parts));
-      return break_one(i, std::move(parts));
-    }
-    if (selection.extents > most && i + 1 < SizeClasses::kCount &&
-        selection.counts[i] >= SizeClasses::kStep) {
-      return merge(i, selection.counts[i] / SizeClasses::kStep);
-    }
+// ---- What is made ----
+
+std::optional<Making> Pool::make(Bytes bytes, std::size_t most, Bytes largest) {
+  if (bytes < classes_.largest() && comes_as_one(bytes, largest)) {
+    if (const auto donor = larger_than(bytes)) return make_one_of(*donor, bytes);
   }
-  return std::nullopt;
+  if (largest == kOneExtent) return merge_into_one(bytes);
+  auto made = complete(select(bytes, of_classes()), most);
+  return made ? std::move(made) : complete(select(bytes, all()), most);
 }
+
+std::optional<Bytes> Pool::larger_than(Bytes bytes, const Counts& selected) const {
+  std::optional<Bytes> larger;
+  for (const auto& [size, extents] : warm_) {
+    if (size <= bytes) break;
+    const auto used = selected.find(size);
+    const std::size_t left = extents.size() - (used == selected.end() ? 0 : used->second);
+    if (left == 0) continue;
+    if (spare(size) != 0 || !larger || spare(*larger) == 0) larger = size;
+  }
+  return larger;
+}
+
+// The driver is at it anyway: what is lacking of this size is made with it.
+Making Pool::make_one_of(Bytes donor, Bytes bytes) {
+  return {.taken = {},
+          .destroy = {pop(donor)},
+          .wanted = named({bytes}),
+          .rest = named(stock_up(bytes, donor - bytes))};
+}
+
+std::optional<Making> Pool::merge_into_one(Bytes bytes) {
+  const Selection selection = select(bytes, warm_bytes_.count, {});
+  Making made;
+  if (!selection.rest.is_zero()) {
+    const auto donor = larger_than(selection.rest, selection.counts);
+    if (!donor) return std::nullopt;
+    made.destroy.push_back(pop(*donor));
+    made.rest = named(classes_.split(*donor - selection.rest));
+  }
+  for (const auto& [size, count] : selection.counts) pop(size, count, made.destroy);
+  made.wanted = named({bytes});
+  return made;
+}
+
+// Takes what is selected, breaks what is lacking out of a larger extent, and merges the smallest if these are
+// too many.
+std::optional<Making> Pool::complete(Selection selection, std::size_t most) {
+  Making made;
+  std::vector<Bytes> wanted;
+  if (!selection.rest.is_zero()) {
+    const auto donor = larger_than(selection.rest, selection.counts);
+    if (!donor) return std::nullopt;
+    made.destroy.push_back(pop(*donor));
+    wanted = classes_.split(selection.rest);
+    made.rest = named(stock_up(wanted.front(), *donor - selection.rest));
+  }
+  Bytes merged;
+  while (selection.extents + wanted.size() + classes_.split(merged).size() > most &&
+         !selection.counts.empty()) {
+    const auto smallest = std::prev(selection.counts.end());
+    const auto [size, count] = *smallest;
+    pop(size, count, made.destroy);
+    merged += {size.count * count};
+    selection.extents -= count;
+    selection.counts.erase(smallest);
+  }
+  std::ranges::copy(classes_.split(merged), std::back_inserter(wanted));
+  made.taken = take(selection.counts);
+  made.wanted = named(wanted);
+  return made;
+}
+
+// ---- The stock ----
 
 std::optional<Reshape> Pool::tidy() {
   for (std::size_t i = 0; i + 1 < SizeClasses::kCount; ++i) {
-    const std::size_t count = warm_[i].size();
-    if (count < low(i)) {
-      if (auto reshape = replenish(i)) return reshape;
-    }
-    if (count >= 2 * (aims_[i] + SizeClasses::kStep)) {
-      return merge(i, std::min((count - aims_[i]) / SizeClasses::kStep, kMergeStep));
-    }
+    const Bytes size = classes_.size(i);
+    if (auto reshape = replenish(size)) return reshape;
+    const std::size_t count = warm_count(size);
+    if (count >= 2 * (goal(size) + SizeClasses::kStep))
+      return merge(i, std::min((count - goal(size)) / SizeClasses::kStep, kMergeStep));
+  }
+  for (const Bytes size : demand_.sizes()) {
+    if (auto reshape = replenish(size)) return reshape;
+  }
+  for (const auto& [size, extents] : warm_) {
+    if (auto reshape = reduce(size)) return reshape;
   }
   return std::nullopt;
 }
 
-// Breaks the smallest larger extent that can be spared into what is lacking of size `index` and a rest.
-std::optional<Reshape> Pool::replenish(std::size_t index) {
-  for (std::size_t donor = index + 1; donor < SizeClasses::kCount; ++donor) {
-    if (warm_[donor].size() <= low(donor)) continue;
-    const Bytes size = classes_.size(index);
-    const std::size_t lacking = aims_[index] - warm_[index].size();
-    const std::size_t fit = static_cast<std::size_t>(classes_.size(donor).count / size.count);
-    std::vector<Bytes> parts(std::min(lacking, fit), size);
-    const Bytes rest{classes_.size(donor).count - parts.size() * size.count};
-    std::ranges::copy(classes_.split(rest), std::back_inserter(parts));
-    return break_one(donor, std::move(parts));
-  }
-  return std::nullopt;
+// Breaks the smallest larger extent that can be spared.
+std::optional<Reshape> Pool::replenish(Bytes size) {
+  if (warm_count(size) >= low(size)) return std::nullopt;
+  const auto donor = larger_than(size);
+  if (!donor || spare(*donor) == 0) return std::nullopt;
+  return Reshape{.destroy = {pop(*donor)}, .create = named(stock_up(size, *donor))};
 }
 
-Reshape Pool::break_one(std::size_t index, std::vector<Bytes> into) {
-  return {.destroy = {pop(index)}, .create = named(into)};
+// What nobody asks for any more is made up into what the classes take.
+std::optional<Reshape> Pool::reduce(Bytes size) {
+  const std::size_t good = goal(size);
+  const std::size_t count = warm_count(size);
+  if (classes_.has(size) || count <= good + good / 2) return std::nullopt;
+  const std::size_t surplus = std::min(count - good, kMergeStep);
+  Reshape reshape;
+  pop(size, surplus, reshape.destroy);
+  reshape.create = plan({surplus * size.count});
+  return reshape;
 }
 
 Reshape Pool::merge(std::size_t index, std::size_t groups) {
   Reshape reshape;
-  for (std::size_t n = 0; n < groups * SizeClasses::kStep; ++n) reshape.destroy.push_back(pop(index));
+  pop(classes_.size(index), groups * SizeClasses::kStep, reshape.destroy);
   reshape.create = named(std::vector<Bytes>(groups, classes_.size(index + 1)));
   return reshape;
+}
+
+std::vector<Bytes> Pool::stock_up(Bytes size, Bytes bytes) const {
+  const std::size_t good = goal(size);
+  const std::size_t lacking = good - std::min(good, warm_count(size));
+  std::vector<Bytes> sizes(std::min(lacking, static_cast<std::size_t>(bytes.count / size.count)), size);
+  std::ranges::copy(classes_.split({bytes.count - sizes.size() * size.count}), std::back_inserter(sizes));
+  return sizes;
 }
 
 std::vector<Extent> Pool::plan(Bytes bytes) { return named(classes_.split(bytes)); }
@@ -149,12 +278,18 @@ std::vector<Extent> Pool::named(const std::vector<Bytes>& sizes) {
   return extents;
 }
 
-ExtentId Pool::pop(std::size_t index) {
-  GPUMEM_CHECK(!warm_[index].empty(), "an extent to take");
-  const ExtentId id = warm_[index].back();
-  warm_[index].pop_back();
-  warm_bytes_ -= classes_.size(index);
+ExtentId Pool::pop(Bytes size) {
+  const auto found = warm_.find(size);
+  GPUMEM_CHECK(found != warm_.end(), "an extent to take");
+  const ExtentId id = found->second.back();
+  found->second.pop_back();
+  if (found->second.empty()) warm_.erase(found);
+  warm_bytes_ -= size;
   return id;
+}
+
+void Pool::pop(Bytes size, std::size_t count, std::vector<ExtentId>& into) {
+  for (std::size_t n = 0; n < count; ++n) into.push_back(pop(size));
 }
 
 }  // namespace gpumem::core

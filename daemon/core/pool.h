@@ -1,10 +1,12 @@
 #pragma once
-#include <array>
+#include <functional>
+#include <map>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "base/ids.h"
+#include "daemon/core/demand.h"
 #include "daemon/core/size_classes.h"
 #include "gpumem/bytes.h"
 
@@ -22,9 +24,20 @@ struct Reshape {
   std::vector<Extent> create;
 };
 
+/// How the memory for a request comes about: some of it as it is, the rest made of other extents.
+struct Making {
+  std::vector<Extent> taken;
+  std::vector<ExtentId> destroy;
+  std::vector<Extent> wanted;  ///< to be made for the request
+  std::vector<Extent> rest;    ///< to be made for the pool
+};
+
 /// The warm extents of one device: created, never issued, ready to hand out. All of a pool is kept
 /// physically created, the part that no request has needed yet in few large extents: so a process past
 /// the broker finds only what is left, and a grant usually costs no driver call.
+///
+/// There is a stock of each class of sizes, and of any other size that is asked for again and again; of each
+/// as many as were asked for lately.
 ///
 /// Invariant  warm() is the sum of the sizes of the extents held; an extent that was lent never comes back
 /// here.
@@ -36,50 +49,79 @@ class Pool {
   const SizeClasses& classes() const { return classes_; }
   Bytes warm() const { return warm_bytes_; }
   std::size_t warm_count() const;
+  /// How many of `size` are here.
+  std::size_t warm_count(Bytes size) const;
 
   void add(Extent extent);
 
-  /// Takes extents of `bytes` in all (a multiple of the granularity), largest first, at most `most` of
-  /// them; or nothing, if the extents at hand do not add up to it.
+  /// Whether it is one extent, of any size, that serves a request best.
+  bool comes_as_one(Bytes bytes, Bytes largest) const;
+
+  /// A request for `bytes` has come, with the preference of take(): the stock is to follow.
+  void note_demand(Bytes bytes, Bytes largest);
+
+  /// Takes extents of `bytes` in all (a multiple of the granularity), at most `most` of them: as few as add
+  /// up; or nothing, if the extents at hand do not.
   /// `largest`  they are preferably not larger than this, or than the next size that serves, as far as half
-  ///            of a good stock of each size stays for others. Zero: as few as possible.
+  ///            of a good stock of each size stays for others. Zero: no preference. kOneExtent: one extent.
   std::optional<std::vector<Extent>> take(Bytes bytes, std::size_t most, Bytes largest = {});
 
-  /// What makes take(bytes, most) possible: a larger extent broken, or small ones merged. The extents to
-  /// destroy leave the pool at once. Nothing, if what is here is not enough.
-  std::optional<Reshape> reshape_for(Bytes bytes, std::size_t most);
+  /// How what take() does not find is made: a larger extent broken, or small ones merged. What is taken and
+  /// what is to be destroyed leaves the pool at once. Nothing, if what is here is not enough.
+  /// `most`  at least what the largest size takes for `bytes`, and one of each smaller size.
+  std::optional<Making> make(Bytes bytes, std::size_t most, Bytes largest = {});
 
-  /// A step towards a stock of every size, or nothing if the stock is good. As reshape_for.
+  /// A step towards a good stock of every size, or nothing if the stock is good. What is to be destroyed
+  /// leaves the pool at once.
   std::optional<Reshape> tidy();
 
   /// New extents, with ids, that make up `bytes`.
   std::vector<Extent> plan(Bytes bytes);
 
  private:
+  /// How many of each size, largest first.
+  using Counts = std::map<Bytes, std::size_t, std::greater<>>;
   struct Selection {
-    std::array<std::size_t, SizeClasses::kCount> counts{};
+    Counts counts;
     Bytes rest;  ///< not covered
     std::size_t extents = 0;
   };
-  /// How many of each size there are to select from.
-  using Stock = std::array<std::size_t, SizeClasses::kCount>;
-  Stock all() const;
-  /// Of the sizes up to `index`, what may be taken by preference.
-  Stock spare_up_to(std::size_t index) const;
-  Selection select(Bytes bytes, const Stock& stock) const;
+
+  Counts all() const;
+  Counts of_classes() const;
+  /// Of the classes up to `index`, what may be taken by preference.
+  Counts spare_up_to(std::size_t index) const;
+  Selection select(Bytes bytes, const Counts& stock) const;
   Selection select(Bytes bytes, std::size_t most, Bytes largest) const;
+  std::vector<Extent> take(const Counts& counts);
+
+  /// The smallest extent over `bytes` that is not selected; one that the stock can spare, if there is one.
+  std::optional<Bytes> larger_than(Bytes bytes, const Counts& selected = {}) const;
+  Making make_one_of(Bytes donor, Bytes bytes);
+  std::optional<Making> merge_into_one(Bytes bytes);
+  std::optional<Making> complete(Selection selection, std::size_t most);
+
+  /// How many of a size make a good stock.
+  std::size_t goal(Bytes size) const;
   /// So few of a size are no good stock any more.
-  std::size_t low(std::size_t index) const { return (aims_[index] + 1) / 2; }
-  ExtentId pop(std::size_t index);
-  Reshape break_one(std::size_t index, std::vector<Bytes> into);
+  std::size_t low(Bytes size) const { return (goal(size) + 1) / 2; }
+  /// How many of a size others can have.
+  std::size_t spare(Bytes size) const;
+  std::optional<Reshape> replenish(Bytes size);
+  std::optional<Reshape> reduce(Bytes size);
   Reshape merge(std::size_t index, std::size_t groups);
-  std::optional<Reshape> replenish(std::size_t index);
+  /// The sizes of what `bytes` are made into: of `size` what its stock lacks, and as few as make up the rest.
+  std::vector<Bytes> stock_up(Bytes size, Bytes bytes) const;
+
+  ExtentId pop(Bytes size);
+  void pop(Bytes size, std::size_t count, std::vector<ExtentId>& into);
   std::vector<Extent> named(const std::vector<Bytes>& sizes);
 
   SizeClasses classes_;
   IdSource<ExtentId>& ids_;
-  std::array<std::vector<ExtentId>, SizeClasses::kCount> warm_;
-  std::array<std::size_t, SizeClasses::kCount> aims_{};  ///< how many of each size make a good stock
+  std::map<Bytes, std::vector<ExtentId>, std::greater<>> warm_;
+  std::map<Bytes, std::size_t> least_;  ///< of each class, a good stock whatever the demand
+  Demand demand_;
   Bytes warm_bytes_;
 };
 

@@ -12,11 +12,9 @@ SizeClasses::SizeClasses(Bytes granularity) {
   }
 }
 
-std::size_t SizeClasses::index_of(Bytes size) const {
-  for (std::size_t i = 0; i < kCount; ++i) {
-    if (sizes_[i] == size) return i;
-  }
-  check_failed("index_of", "every extent's size is one of the classes", __FILE__, __LINE__);
+Bytes SizeClasses::largest_within(Bytes bytes) const {
+  const auto larger = std::ranges::upper_bound(sizes_, bytes);
+  return larger == sizes_.begin() ? granularity() : *std::prev(larger);
 }
 
 std::vector<Bytes> SizeClasses::split(Bytes bytes) const {

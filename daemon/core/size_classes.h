@@ -10,7 +10,7 @@ namespace gpumem::core {
 
 /// The sizes that extents come in: the granularity times 1, 4, 16, ... 1024 (2 MiB to 2 GiB). Physical
 /// memory cannot be split or joined, so few sizes let what one client gave back serve the next. Only what is
-/// asked for as one extent has another size, until it comes back.
+/// asked for as one extent has another size.
 class SizeClasses {
  public:
   static constexpr std::size_t kCount = 6;
@@ -19,11 +19,12 @@ class SizeClasses {
   explicit SizeClasses(Bytes granularity);
 
   Bytes granularity() const { return sizes_.front(); }
+  Bytes largest() const { return sizes_.back(); }
   Bytes size(std::size_t index) const { return sizes_[index]; }
   /// Whether there is a class of exactly `size`.
   bool has(Bytes size) const { return std::ranges::find(sizes_, size) != sizes_.end(); }
-  /// The class of exactly `size`; it must be one.
-  std::size_t index_of(Bytes size) const;
+  /// The largest class that is not over `bytes`, or else the granularity.
+  Bytes largest_within(Bytes bytes) const;
   /// The fewest sizes that make up `bytes` (a multiple of the granularity), largest first.
   std::vector<Bytes> split(Bytes bytes) const;
 

@@ -13,9 +13,6 @@ constexpr Duration kFirstPause = std::chrono::milliseconds(5);
 constexpr std::size_t kMostExtents = 1024;
 // Creations tried again in one job.
 constexpr std::size_t kRetries = 256;
-// One break and a merge of every size serve any wish, unless later wishes take what was made for it: a
-// wish that needed more than this is served before any later one.
-constexpr std::size_t kPatience = SizeClasses::kCount + 1;
 
 }  // namespace
 
@@ -44,6 +41,7 @@ void Store::plan_pool(Bytes bytes) {
 }
 
 void Store::want(RequestId request, Bytes bytes, Bytes largest) {
+  pool_.note_demand(bytes, largest);
   wanted_.push_back({request, bytes, largest});
   changed_ = true;
 }
@@ -52,30 +50,14 @@ bool Store::withdraw(RequestId request) {
   changed_ = true;
   const auto wish = std::ranges::find(wanted_, request, &Wish::request);
   if (wish == wanted_.end()) return false;
-  if (wish->made) add(*wish->made);
+  let_go(*wish);
   wanted_.erase(wish);
   return true;
 }
 
 void Store::put_back(const std::vector<Extent>& extents) {
-  for (const Extent& extent : extents) add(extent);
+  for (const Extent& extent : extents) pool_.add(extent);
   changed_ = true;
-}
-
-void Store::add(const Extent& extent) {
-  if (classes().has(extent.size))
-    pool_.add(extent);
-  else
-    odd_.push_back(extent);
-}
-
-// If it has been withdrawn meanwhile, the extent is anybody's.
-void Store::hand_to_wish(const Attempt& attempt) {
-  const auto wish = std::ranges::find(wanted_, attempt.request, &Wish::request);
-  if (attempt.request && wish != wanted_.end())
-    wish->made = attempt.extent;
-  else
-    add(attempt.extent);
 }
 
 void Store::take_back(LeaseId lease, Extent extent) {
@@ -89,22 +71,33 @@ void Store::finish(const JobResult& result, TimePoint now) {
   GPUMEM_CHECK(!job.empty(), "a job ends once");
   const std::unordered_set<ExtentId> failed(result.failed.begin(), result.failed.end());
   const bool retry_is_due = !put_off_.empty();
-  bool progress = false;
-  for (const Attempt& attempt : job.mapped()) {
+  std::vector<Extent> created;
+  for (const Attempt& attempt : job.mapped().attempts) {
     if (failed.contains(attempt.extent.id)) {
       put_off(attempt);
       continue;
     }
-    progress = true;
-    hand_to_wish(attempt);
+    created.push_back(attempt.extent);
     if (attempt.missing) missing_ -= attempt.extent.size;
     if (attempt.lease) done_.freed.push_back(attempt.lease);
   }
-  made_ = made_ || missing_.is_zero() || !could_be_smaller(job.mapped());
+  const bool progress = !created.empty();
+  hand_over(job.mapped(), std::move(created));
+  made_ = made_ || missing_.is_zero() || !could_be_smaller(job.mapped().attempts);
   if (put_off_.empty()) return;
   pause_ = progress ? kFirstPause : std::min(2 * pause_, kLongestPause);
   // Jobs that end in the meantime, however many, never postpone a retry.
   retry_at_ = retry_is_due ? std::min(retry_at_, now + pause_) : now + pause_;
+}
+
+// A wish gets all of it or none: what has failed it may find elsewhere, or not at all. If it has been
+// withdrawn meanwhile, the extents are anybody's.
+void Store::hand_over(const Flight& flight, std::vector<Extent> created) {
+  const auto wish = std::ranges::find(wanted_, flight.request, &Wish::request);
+  if (!flight.request || wish == wanted_.end()) return put_back(created);
+  wish->waits_for = {};
+  hold(*wish, created);
+  if (created.size() < flight.attempts.size()) let_go(*wish);
 }
 
 // Whether parts of any of them might be created though it could not.
@@ -124,7 +117,7 @@ void Store::put_off(const Attempt& attempt) {
   const Bytes size = attempt.extent.size;
   if (attempt.lease) {
     done_.quarantined.push_back(attempt.lease);
-    put_off_.push_back({{extent_ids_.next(), size}, attempt.lease, false, {}});
+    put_off_.push_back({{extent_ids_.next(), size}, attempt.lease, false});
     return;
   }
   if (!attempt.missing) missing_ += size;
@@ -142,30 +135,28 @@ Store::Progress Store::advance(TimePoint now) {
   // Without news there is nothing to do but what time brings.
   if (!std::exchange(changed_, false) && (put_off_.empty() || now < retry_at_)) return {};
   Progress progress = std::exchange(done_, {});
-  break_up_odd(progress);
   assemble(progress);
   reclaim(progress);
   retry(progress, now);
   if (in_flight_.empty() && wanted_.empty()) {
-    if (auto reshape = pool_.tidy()) start(progress, std::move(*reshape));
+    if (auto reshape = pool_.tidy()) {
+      Job::Step first{std::move(reshape->destroy), {reshape->create.front()}};
+      reshape->create.erase(reshape->create.begin());
+      start(progress, Job::Turn::kNow, std::move(first), reshape->create);
+    }
   }
   return progress;
 }
 
-// Other jobs in flight do not matter: they bring memory that is charged to others or missing, so waiting
-// for them could last for ever. Only a reshape holds bytes of the wishes.
+// Proofs and retries in flight do not matter: they bring memory that is charged to others or missing, so
+// waiting for them could last for ever. Only a reshape holds bytes of the wishes.
 void Store::assemble(Progress& progress) {
-  if (wanted_.empty()) return;
   std::vector<Wish> later;
-  bool in_line = false;
-  for (Wish wish : std::exchange(wanted_, {})) {
-    if (in_line) {
-      later.push_back(wish);
-    } else if (auto extents = take(wish)) {
+  for (Wish& wish : std::exchange(wanted_, {})) {
+    if (auto extents = take(wish)) {
       progress.assembled.push_back({wish.request, std::move(*extents)});
-    } else if (reshaping() || reshape_for(progress, wish)) {
-      in_line = wish.reshapes > kPatience;
-      later.push_back(wish);
+    } else if (wish.waits_for || comes(progress, wish) || make(progress, wish) || reshaping()) {
+      later.push_back(std::move(wish));
     } else {
       progress.unobtainable.push_back(wish.request);
     }
@@ -174,37 +165,50 @@ void Store::assemble(Progress& progress) {
 }
 
 std::optional<std::vector<Extent>> Store::take(Wish& wish) {
-  if (wish.made) return std::vector{*wish.made};
-  if (wish.largest != kOneExtent) return pool_.take(wish.bytes, kMostExtents, wish.largest);
-  return pool_.take(wish.bytes, 1);
+  if (wish.waits_for) return std::nullopt;
+  if (wish.held.empty()) return pool_.take(wish.bytes, kMostExtents, wish.largest);
+  for (const Extent& extent : wish.held) held_ -= extent.size;
+  return std::move(wish.held);
 }
 
-// What is to be one extent is made of what would serve as several.
-bool Store::reshape_for(Progress& progress, Wish& wish) {
-  if (wish.largest == kOneExtent) {
-    if (const auto parts = pool_.take(wish.bytes, kMostExtents)) {
-      Reshape reshape{.destroy = {}, .create = {{extent_ids_.next(), wish.bytes}}};
-      for (const Extent& part : *parts) reshape.destroy.push_back(part.id);
-      start(progress, std::move(reshape), wish.request);
-      ++wish.reshapes;
-      return true;
-    }
-  }
-  auto reshape = pool_.reshape_for(wish.bytes, kMostExtents);
-  if (!reshape) return false;
-  start(progress, std::move(*reshape));
-  ++wish.reshapes;
+bool Store::make(Progress& progress, Wish& wish) {
+  auto making = pool_.make(wish.bytes, kMostExtents, wish.largest);
+  if (!making) return false;
+  hold(wish, making->taken);
+  wish.waits_for = start(progress, Job::Turn::kNow, {std::move(making->destroy), std::move(making->wanted)},
+                         making->rest, wish.request);
   return true;
 }
 
-void Store::break_up_odd(Progress& progress) {
-  if (odd_.empty() || reshaping()) return;
-  Reshape reshape;
-  for (const Extent& extent : std::exchange(odd_, {})) {
-    reshape.destroy.push_back(extent.id);
-    std::ranges::copy(pool_.plan(extent.size), std::back_inserter(reshape.create));
-  }
-  start(progress, std::move(reshape));
+// What serves the wish may be about to be made for the stock. One extent that it needs is its own from now
+// on; where it needs several, it waits for those of the size that most of it is made of.
+bool Store::comes(Progress& progress, Wish& wish) {
+  const bool as_one = pool_.comes_as_one(wish.bytes, wish.largest);
+  const Bytes size = as_one ? wish.bytes : classes().largest_within(wish.bytes);
+  const auto found = std::ranges::find_if(in_flight_, [size](const auto& one) {
+    const Flight& flight = one.second;
+    return flight.reshapes && !flight.request && flight.attempts.front().extent.size == size;
+  });
+  if (found == in_flight_.end()) return false;
+  if (!as_one) return true;
+  found->second.request = wish.request;
+  wish.waits_for = found->first;
+  progress.hurried.push_back(found->first);
+  return true;
+}
+
+bool Store::reshaping() const {
+  return std::ranges::any_of(in_flight_, [](const auto& one) { return one.second.reshapes; });
+}
+
+void Store::hold(Wish& wish, const std::vector<Extent>& extents) {
+  for (const Extent& extent : extents) held_ += extent.size;
+  std::ranges::copy(extents, std::back_inserter(wish.held));
+}
+
+void Store::let_go(Wish& wish) {
+  for (const Extent& extent : wish.held) held_ -= extent.size;
+  put_back(std::exchange(wish.held, {}));
 }
 
 // One step for each lease, so that what one of them holds on to cannot pass as another's.
@@ -218,9 +222,9 @@ void Store::reclaim(Progress& progress) {
     Job::Step& step = steps.emplace_back();
     if (returned.extent.id) step.destroy.push_back(returned.extent.id);
     step.create.push_back(proof);
-    attempts.push_back({proof, returned.lease, false});
+    attempts.push_back({proof, returned.lease});
   }
-  start(progress, std::move(steps), std::move(attempts));
+  start(progress, Job::Turn::kInOrder, std::move(steps), {std::move(attempts)});
 }
 
 void Store::retry(Progress& progress, TimePoint now) {
@@ -237,19 +241,25 @@ void Store::retry(Progress& progress, TimePoint now) {
   std::vector<Job::Step> steps;
   steps.reserve(attempts.size());
   for (const Attempt& attempt : attempts) steps.push_back({{}, {attempt.extent}});
-  start(progress, std::move(steps), std::move(attempts));
+  start(progress, Job::Turn::kInOrder, std::move(steps), {std::move(attempts)});
 }
 
-void Store::start(Progress& progress, Reshape reshape, RequestId request) {
-  std::vector<Attempt> attempts;
-  for (const Extent& extent : reshape.create) attempts.push_back({extent, {}, false, request});
-  reshape_ = start(progress, {{std::move(reshape.destroy), std::move(reshape.create)}}, std::move(attempts));
+JobId Store::start(Progress& progress, Job::Turn turn, Job::Step first, const std::vector<Extent>& rest,
+                   RequestId request) {
+  Flight flight{.attempts = {}, .reshapes = true, .request = request};
+  for (const Extent& extent : first.create) flight.attempts.push_back({extent, {}});
+  std::vector<Job::Step> steps;
+  steps.push_back(std::move(first));
+  const JobId id = start(progress, turn, std::move(steps), std::move(flight));
+  for (const Extent& extent : rest)
+    start(progress, Job::Turn::kSoon, {{{}, {extent}}}, {{{extent, {}}}, true});
+  return id;
 }
 
-JobId Store::start(Progress& progress, std::vector<Job::Step> steps, std::vector<Attempt> attempts) {
+JobId Store::start(Progress& progress, Job::Turn turn, std::vector<Job::Step> steps, Flight flight) {
   const JobId id = job_ids_.next();
-  in_flight_.emplace(id, std::move(attempts));
-  progress.jobs.push_back({id, device_, std::move(steps)});
+  in_flight_.emplace(id, std::move(flight));
+  progress.jobs.push_back({id, device_, turn, std::move(steps)});
   return id;
 }
 

@@ -3,28 +3,10 @@
 #include <unordered_map>
 #include <vector>
 
-#include "daemon/core/pool.h"
+#include "daemon/core/job.h"
 #include "daemon/core/types.h"
 
 namespace gpumem::core {
-
-/// Work for the driver of one device, done step by step in order: a step destroys, then creates.
-struct Job {
-  struct Step {
-    std::vector<ExtentId> destroy;
-    std::vector<Extent> create;
-  };
-  JobId id;
-  DeviceIndex device = 0;
-  std::vector<Step> steps;
-};
-
-/// How a job ended: everything was destroyed; what is not in `failed` was created.
-struct JobResult {
-  JobId id;
-  DeviceIndex device = 0;
-  std::vector<ExtentId> failed;
-};
 
 /// The physical side of one device. Brings together the extents of granted requests, and takes back what
 /// was lent: a returned extent is destroyed, and its bytes are free only once as many could be created
@@ -42,6 +24,7 @@ class Store {
     std::vector<LeaseId> freed;           ///< proved free
     std::vector<LeaseId> quarantined;     ///< destroyed, but the driver has not given the memory back
     std::vector<Job> jobs;                ///< to be run
+    std::vector<JobId> hurried;           ///< of these or earlier ones: a request waits for them
   };
 
   /// Between two attempts to create what could not be created; the pauses double from 5 ms on.
@@ -71,29 +54,30 @@ class Store {
   Progress advance(TimePoint now);
   std::optional<TimePoint> next_deadline() const;
 
-  Bytes warm() const { return pool_.warm(); }
+  Bytes warm() const { return pool_.warm() + held_; }
   /// Bytes of the pool that are nobody's charge and that the driver does not give.
   Bytes missing() const { return missing_; }
   /// Nothing is under way, and the stock is as good as it gets.
-  bool settled() const {
-    return begun_ && in_flight_.empty() && wanted_.empty() && returned_.empty() && odd_.empty();
-  }
+  bool settled() const { return begun_ && in_flight_.empty() && wanted_.empty() && returned_.empty(); }
 
  private:
-  // One extent to create; with a lease, the proof that the lease's memory is free; with a request, what that
-  // one wants.
+  // One extent to create; with a lease, the proof that the lease's memory is free.
   struct Attempt {
     Extent extent;
     LeaseId lease;
     bool missing = false;  ///< counted in missing_ until it succeeds
-    RequestId request{};
+  };
+  struct Flight {
+    std::vector<Attempt> attempts;
+    bool reshapes = false;  ///< breaks or merges warm extents
+    RequestId request{};    ///< that alone gets what is created; none: it is the pool's
   };
   struct Wish {
     RequestId request;
     Bytes bytes;
     Bytes largest;
-    std::size_t reshapes = 0;      ///< done for it so far
-    std::optional<Extent> made{};  ///< for it alone
+    JobId waits_for{};           ///< the job that makes what it lacks
+    std::vector<Extent> held{};  ///< of what it gets
   };
   struct Returned {
     LeaseId lease;
@@ -102,19 +86,21 @@ class Store {
 
   void assemble(Progress& progress);
   std::optional<std::vector<Extent>> take(Wish& wish);
-  bool reshape_for(Progress& progress, Wish& wish);
-  void add(const Extent& extent);
-  void hand_to_wish(const Attempt& attempt);
-  void break_up_odd(Progress& progress);
+  bool make(Progress& progress, Wish& wish);
+  bool comes(Progress& progress, Wish& wish);
+  bool reshaping() const;
+  void hold(Wish& wish, const std::vector<Extent>& extents);
+  void let_go(Wish& wish);
+  void hand_over(const Flight& flight, std::vector<Extent> created);
   void plan_pool(Bytes bytes);
   void reclaim(Progress& progress);
   void retry(Progress& progress, TimePoint now);
   void put_off(const Attempt& attempt);
   bool could_be_smaller(const std::vector<Attempt>& attempts) const;
-  bool reshaping() const { return in_flight_.contains(reshape_); }
-  JobId start(Progress& progress, std::vector<Job::Step> steps, std::vector<Attempt> attempts);
-  // `request`  that alone gets what is created; none: it is the pool's.
-  void start(Progress& progress, Reshape reshape, RequestId request = {});
+  JobId start(Progress& progress, Job::Turn turn, std::vector<Job::Step> steps, Flight flight);
+  /// Destroys, creates `first`, and creates the rest with a job for each, so that it can be used one by one.
+  JobId start(Progress& progress, Job::Turn turn, Job::Step first, const std::vector<Extent>& rest,
+              RequestId request = {});
 
   DeviceIndex device_;
   Pool pool_;
@@ -122,9 +108,8 @@ class Store {
   IdSource<JobId>& job_ids_;
   std::vector<Wish> wanted_;
   std::vector<Returned> returned_;
-  std::vector<Extent> odd_;  ///< free, and of no size of the pool's
-  std::unordered_map<JobId, std::vector<Attempt>> in_flight_;
-  JobId reshape_;                 ///< the latest job that breaks or merges warm extents; one at a time
+  std::unordered_map<JobId, Flight> in_flight_;
+  Bytes held_;                    ///< by all wishes
   std::vector<Attempt> put_off_;  ///< failed; to be tried again at retry_at_
   Progress done_;                 ///< freed and quarantined since the last advance
   Duration pause_;

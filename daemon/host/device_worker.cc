@@ -26,16 +26,29 @@ DeviceWorker::~DeviceWorker() {
   thread_.join();
 }
 
-void DeviceWorker::run(DriverJob job) { add(std::move(job)); }
+void DeviceWorker::run(DriverJob job) {
+  const core::Job::Turn turn = job.job.turn;
+  add(turn, std::move(job));
+}
 
-void DeviceWorker::keep(LeaseId lease, UniqueFd descriptor) { add(Keep{lease, std::move(descriptor)}); }
+void DeviceWorker::hurry(core::JobId job) {
+  const MutexLock lock(mutex_);
+  tasks_.hurry([job](const Task& task) {
+    const auto* const one = std::get_if<DriverJob>(&task);
+    return one != nullptr && one->job.id == job;
+  });
+}
 
-void DeviceWorker::forget(std::vector<LeaseId> leases) { add(std::move(leases)); }
+void DeviceWorker::keep(LeaseId lease, UniqueFd descriptor) {
+  add(core::Job::Turn::kInOrder, Keep{lease, std::move(descriptor)});
+}
 
-void DeviceWorker::add(Task task) {
+void DeviceWorker::forget(std::vector<LeaseId> leases) { add(core::Job::Turn::kInOrder, std::move(leases)); }
+
+void DeviceWorker::add(core::Job::Turn turn, Task task) {
   {
     const MutexLock lock(mutex_);
-    tasks_.push_back(std::move(task));
+    tasks_.push(turn, std::move(task));
   }
   wake_.notify_one();
 }
@@ -49,9 +62,7 @@ std::optional<DeviceWorker::Task> DeviceWorker::next_task() {
   const MutexLock lock(mutex_);
   while (!stopping_ && tasks_.empty()) wake_.wait(mutex_);
   if (stopping_) return std::nullopt;
-  Task task = std::move(tasks_.front());
-  tasks_.pop_front();
-  return task;
+  return tasks_.pop();
 }
 
 void DeviceWorker::carry_out(const Keep& keep) const {
@@ -78,12 +89,22 @@ void DeviceWorker::forget_stored(const DriverJob& job) {
   if (!stored.empty()) carry_out(std::move(stored));
 }
 
+// Between two steps of a job in order. What comes before it has one step.
+void DeviceWorker::do_what_cannot_wait() {
+  const auto next = [this]() -> std::optional<Task> {
+    const MutexLock lock(mutex_);
+    return stopping_ ? std::nullopt : tasks_.pop_before_those_in_order();
+  };
+  while (auto task = next()) carry_out(std::move(std::get<DriverJob>(*task)));
+}
+
 void DeviceWorker::carry_out(DriverJob job) {
   forget_stored(job);
   DriverResult result;
   result.result.id = job.job.id;
   result.result.device = job.job.device;
   for (std::size_t i = 0; i < job.job.steps.size(); ++i) {
+    if (i != 0) do_what_cannot_wait();
     // The descriptor first: with the handle our last hold on the memory goes.
     if (!job.destroy[i].empty()) crash_at(CrashPoint::kExtentDestroy);
     for (HeldExtent& extent : job.destroy[i]) extent.descriptor.reset();

@@ -1,5 +1,4 @@
 #pragma once
-#include <deque>
 #include <functional>
 #include <optional>
 #include <thread>
@@ -8,7 +7,7 @@
 
 #include "base/mutex.h"
 #include "cuda/memory.h"
-#include "daemon/core/store.h"
+#include "daemon/core/job.h"
 #include "daemon/host/descriptor_store.h"
 
 namespace gpumem::host {
@@ -34,8 +33,8 @@ struct DriverResult {
   std::string last_error;  ///< of the driver, if anything failed
 };
 
-/// Runs the jobs of one device in order on a thread of its own, since driver calls block. It tells the store,
-/// too, which has let go of memory before that is destroyed.
+/// Runs the jobs of one device, each in its turn, on a thread of its own, since driver calls block. It tells
+/// the store, too, which has let go of memory before that is destroyed.
 class DeviceWorker {
  public:
   using Done = std::function<void(DriverResult)>;
@@ -50,6 +49,8 @@ class DeviceWorker {
 
   /// Threads  any; does not block.
   void run(DriverJob job);
+  /// A request waits for the job: core::JobQueue::hurry(). Likewise.
+  void hurry(core::JobId job);
   /// Has the store keep the descriptor, before it does what it is told later. Threads  any; does not block.
   void keep(LeaseId lease, UniqueFd descriptor);
   /// Has the store forget what it keeps for the leases. Likewise.
@@ -63,8 +64,9 @@ class DeviceWorker {
   using Task = std::variant<DriverJob, Keep, std::vector<LeaseId>>;
 
   void work();
-  void add(Task task);
+  void add(core::Job::Turn turn, Task task);
   std::optional<Task> next_task();
+  void do_what_cannot_wait();
   void carry_out(DriverJob job);
   void carry_out(const Keep& keep) const;
   void carry_out(std::vector<LeaseId> leases);
@@ -79,7 +81,7 @@ class DeviceWorker {
   Done done_;
   Mutex mutex_;
   Condition wake_;
-  std::deque<Task> tasks_ GPUMEM_GUARDED_BY(mutex_);
+  core::JobQueue<Task> tasks_ GPUMEM_GUARDED_BY(mutex_);
   bool stopping_ GPUMEM_GUARDED_BY(mutex_) = false;
   std::vector<LeaseId> unforgotten_;  ///< the worker's thread's: what the store could not be told to forget
   std::thread thread_;

@@ -27,6 +27,7 @@ class Extents {
                                                  const DescriptorStore* store, Done done);
 
   void run(core::Job job);
+  void hurry(core::DeviceIndex device, core::JobId job) { workers_[device]->hurry(job); }
   /// The extent is on its way to a client.
   void lent(ExtentId id, LeaseId lease, core::DeviceIndex device);
   /// An extent that the broker before has lent, by the number that the core gives it. The broker before has

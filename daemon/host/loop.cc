@@ -212,6 +212,8 @@ void Loop::withhold(std::vector<core::Effect>& effects) {
 
 void Loop::do_effect(core::RunJob& effect) { extents_->run(std::move(effect.job)); }
 
+void Loop::do_effect(core::HurryJob& effect) { extents_->hurry(effect.device, effect.job); }
+
 void Loop::do_effect(core::SendOffer& effect) {
   for (const core::OfferedLease& one : effect.grant.leases)
     extents_->lent(one.extent.id, one.lease, one.device);

@@ -231,9 +231,16 @@ void World::exit(Process& process) {
 
 void World::run_job(DeviceIndex device) {
   if (jobs_[device].empty()) return;
-  const Job job = std::move(jobs_[device].front());
-  jobs_[device].pop_front();
+  const Job job = jobs_[device].pop();
+  const Number before = number(driver_.handled(device));
   const JobResult result = driver_.run(job);
+  if (job.turn != Job::Turn::kInOrder) {
+    for (const Extent& extent : job.steps.front().create) {
+      const bool created = std::ranges::find(result.failed, extent.id) == result.failed.end();
+      remade_later_[device] -= created ? 0 : number(extent.size);
+    }
+    remade_later_[device] += before - number(driver_.handled(device));
+  }
   reference_.job_done(job, result);
   broker_.job_done(result, now_);
   compare();

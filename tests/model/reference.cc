@@ -272,6 +272,20 @@ void Reference::job_done(const Job& job, const JobResult& result) {
   }
 }
 
+// A size of the pool's in four, any other in as few of those as there can be.
+std::vector<Number> Reference::parts_of(Number bytes, DeviceIndex device) const {
+  const Number smallest = number(policy.devices[device].granularity);
+  std::vector<Number> sizes{smallest};
+  while (sizes.size() < SizeClasses::kCount) sizes.insert(sizes.begin(), sizes.front() * 4);
+  if (bytes == smallest) return {bytes};
+  if (std::ranges::find(sizes, bytes) != sizes.end()) return std::vector<Number>(4, bytes / 4);
+  std::vector<Number> parts;
+  for (const Number size : sizes) {
+    for (; bytes >= size; bytes -= size) parts.push_back(size);
+  }
+  return parts;
+}
+
 void Reference::attempt_ended(DeviceIndex device, const Failure& attempt, bool failed) {
   if (attempt.lease && failed) {
     for (LeaseRecord& lease : leases) {
@@ -281,10 +295,7 @@ void Reference::attempt_ended(DeviceIndex device, const Failure& attempt, bool f
   } else if (attempt.lease) {
     std::erase_if(leases, [&](const LeaseRecord& lease) { return lease.id == attempt.lease; });
   } else if (failed) {
-    const bool smallest = attempt.bytes == number(policy.devices[device].granularity);
-    for (int part = 0; part < (smallest ? 1 : 4); ++part) {
-      failures[device].push_back({smallest ? attempt.bytes : attempt.bytes / 4, {}});
-    }
+    for (const Number part : parts_of(attempt.bytes, device)) failures[device].push_back({part, {}});
   }
 }
 

@@ -145,6 +145,7 @@ class Reference {
   bool is_hopeless(const std::string& tenant, const Request::Part& part) const;
   Duration patience(const std::string& tenant, const Request::Parts& parts, Duration wait) const;
   bool grant_what_may_be();
+  std::vector<Number> parts_of(Number bytes, DeviceIndex device) const;
   void attempt_ended(DeviceIndex device, const Failure& attempt, bool failed);
   bool is_connected(const std::string& tenant) const;
 };

@@ -21,7 +21,8 @@ World::World(const Shape& shape, std::mt19937_64& random)
       broker_(shape.policy),
       driver_(totals(shape.policy)),
       reference_(shape.policy),
-      jobs_(shape.policy.devices.size()) {
+      jobs_(shape.policy.devices.size()),
+      remade_later_(shape.policy.devices.size()) {
   driver_.fails = [this](const Extent&) { return flaky_ && one_in(3); };
   broker_.tick(now_);
   compare();
@@ -51,9 +52,14 @@ void World::take_effects() {
 
 void World::take(RunJob& effect) {
   const bool retries =
+      effect.job.turn == Job::Turn::kInOrder &&
       std::ranges::all_of(effect.job.steps, [](const Job::Step& step) { return step.destroy.empty(); });
   if (retries) require(reference_.retried(effect.job), "a retry tries something else than what failed");
-  jobs_[effect.job.device].push_back(std::move(effect.job));
+  jobs_[effect.job.device].push(effect.job.turn, std::move(effect.job));
+}
+
+void World::take(HurryJob& effect) {
+  jobs_[effect.device].hurry([&effect](const Job& job) { return job.id == effect.job; });
 }
 
 void World::take(SendOffer& effect) {
@@ -170,13 +176,13 @@ void World::check_device(const DeviceView& view, DeviceIndex device) {
 
   Number reshaping = 0;
   Number returning = 0;  // to be destroyed by a job that has not run
-  for (const Job& job : jobs_[device]) {
+  jobs_[device].for_each([&](const Job& job) {
     for (const Job::Step& step : job.steps) {
-      if (step.destroy.empty()) continue;
-      const bool lent = reference_.lease_of(step.destroy[0]) != nullptr;
+      if (job.turn == Job::Turn::kInOrder && step.destroy.empty()) continue;
+      const bool lent = job.turn == Job::Turn::kInOrder;
       for (const Extent& extent : step.create) (lent ? returning : reshaping) += number(extent.size);
     }
-  }
+  });
   const Number warm = number(view.warm);
   const Number there = reference_.free(device) + reference_.assembling(device);
   // One part of a growth may be ready while another has still to be brought together.
@@ -186,7 +192,7 @@ void World::check_device(const DeviceView& view, DeviceIndex device) {
   Number on_loan = 0;
   for (const auto& lease : reference_.leases)
     on_loan += lease.device == device && !lease.in_store ? lease.bytes() : 0;
-  const Number handled = warm + ready + on_loan + reshaping + returning;
+  const Number handled = warm + ready + on_loan + reshaping - remade_later_[device] + returning;
   require(number(driver_.handled(device)) == handled,
           "the driver holds" + in_words(handled, number(driver_.handled(device))));
 }

@@ -1,5 +1,4 @@
 #pragma once
-#include <deque>
 #include <map>
 #include <ostream>
 #include <random>
@@ -95,6 +94,7 @@ class World {
   void compare();
   void take_effects();
   void take(RunJob& effect);
+  void take(HurryJob& effect);
   void take(SendOffer& effect);
   void take(AnswerGrow& effect);
   void take(AnswerMap&) { require(false, "nobody has asked for a region"); }
@@ -127,7 +127,9 @@ class World {
   FakeDriver driver_;
   Reference reference_;
   TimePoint now_{};
-  std::vector<std::deque<Job>> jobs_;
+  std::vector<JobQueue<Job>> jobs_;
+  std::vector<Number>
+      remade_later_;  ///< bytes of warm extents that jobs have destroyed, and others will create
   std::vector<Process> processes_;
   std::map<GrantId, SessionId> offers_;
   std::vector<std::pair<SessionId, GrantId>> grants_;

@@ -136,15 +136,19 @@ void World::note_granted(const Event& event) {
 }
 
 void World::take(RunJob& effect) {
-  auto& queue = jobs_[effect.job.device];
-  queue.push_back(std::move(effect.job));
-  if (queue.size() == 1) start_job(queue.front().device);
+  const DeviceIndex device = effect.job.device;
+  const bool idle = jobs_[device].empty();
+  jobs_[device].push(effect.job.turn, std::move(effect.job));
+  if (idle) start_job(device);
+}
+
+void World::take(HurryJob& effect) {
+  jobs_[effect.device].hurry([&effect](const Job& job) { return job.id == effect.job; });
 }
 
 void World::start_job(DeviceIndex device) {
   after(up_to(kJobTakes), [this, device] {
-    const JobResult result = driver_.run(jobs_[device].front());
-    jobs_[device].pop_front();
+    const JobResult result = driver_.run(jobs_[device].pop());
     if (!jobs_[device].empty()) start_job(device);
     broker_.job_done(result, now_);
     absorb();

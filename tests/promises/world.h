@@ -126,6 +126,7 @@ class World {
   // Takes what the broker wants done, and checks the promises.
   void absorb();
   void take(RunJob& effect);
+  void take(HurryJob& effect);
   void take(SendOffer& effect);
   void take(AnswerGrow& effect);
   void take(AnswerMap&) { fail("P6: nobody has waited for a region"); }
@@ -164,7 +165,7 @@ class World {
   Promises promises_;
   TimePoint now_ = TimePoint(std::chrono::hours(1));
   std::multimap<TimePoint, Timer> timers_;
-  std::vector<std::deque<Job>> jobs_;
+  std::vector<JobQueue<Job>> jobs_;
   std::map<std::int64_t, std::unique_ptr<Process>> processes_;
   std::map<SessionId, SessionFacts> sessions_;
   std::map<RequestId, OpenRequest> open_;

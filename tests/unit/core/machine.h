@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <deque>
 #include <map>
 #include <memory>
 #include <set>
@@ -45,8 +44,7 @@ class Machine {
   }
   bool run_job() {
     if (jobs.empty()) return false;
-    const JobResult result = driver.run(jobs.front());
-    jobs.pop_front();
+    const JobResult result = driver.run(jobs.pop());
     broker.job_done(result, now);
     absorb();
     return true;
@@ -272,7 +270,7 @@ class Machine {
   TimePoint now{};
   bool jobs_run_at_once = true;
   bool cooperative = false;
-  std::deque<Job> jobs;
+  JobQueue<Job> jobs;
   std::map<RequestId, Result<Grant, GrowFailure>> answers;
   std::map<RequestId, Result<MappedRegion>> maps;
   std::map<RequestId, NameReserved> reserved;
@@ -327,7 +325,10 @@ class Machine {
     for (const DevicePolicy& one : policy.devices) totals.push_back(one.total);
     return totals;
   }
-  void take(RunJob& effect) { jobs.push_back(std::move(effect.job)); }
+  void take(RunJob& effect) { jobs.push(effect.job.turn, std::move(effect.job)); }
+  void take(HurryJob& effect) {
+    jobs.hurry([&effect](const Job& job) { return job.id == effect.job; });
+  }
   void take(SendOffer& effect) {
     offers[effect.grant.id] = effect.session;
     for (const OfferedLease& one : effect.grant.leases) {

@@ -13,7 +13,16 @@ TEST(SizeClasses, GrowFourfoldFromTheGranularity) {
   EXPECT_EQ(kClasses.granularity(), mebibytes(2));
   EXPECT_EQ(kClasses.size(1), mebibytes(8));
   EXPECT_EQ(kClasses.size(SizeClasses::kCount - 1), gibibytes(2));
-  for (std::size_t i = 0; i < SizeClasses::kCount; ++i) EXPECT_EQ(kClasses.index_of(kClasses.size(i)), i);
+  EXPECT_EQ(kClasses.largest(), gibibytes(2));
+  for (std::size_t i = 0; i < SizeClasses::kCount; ++i) EXPECT_TRUE(kClasses.has(kClasses.size(i)));
+  EXPECT_FALSE(kClasses.has(mebibytes(4)));
+}
+
+TEST(SizeClasses, KnowTheLargestWithinAnAmount) {
+  EXPECT_EQ(kClasses.largest_within(mebibytes(8)), mebibytes(8));
+  EXPECT_EQ(kClasses.largest_within(mebibytes(31)), mebibytes(8));
+  EXPECT_EQ(kClasses.largest_within({~0ULL}), gibibytes(2));
+  EXPECT_EQ(kClasses.largest_within({1}), mebibytes(2)) << "there is none smaller";
 }
 
 TEST(SizeClasses, SplitIntoTheFewestSizesLargestFirst) {
@@ -34,7 +43,6 @@ TEST(SizeClasses, SplitsAddUpToWhatIsAsked) {
 }
 
 TEST(SizeClassesDeathTest, AbortOnSizesThatAreNone) {
-  EXPECT_DEATH(static_cast<void>(kClasses.index_of(mebibytes(4))), "one of the classes");
   EXPECT_DEATH(static_cast<void>(kClasses.split(Bytes{1})), "multiple of the granularity");
 }
 

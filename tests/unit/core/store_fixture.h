@@ -1,7 +1,6 @@
 #pragma once
 #include <gtest/gtest.h>
 
-#include <deque>
 #include <set>
 
 #include "tests/unit/core/fake_driver.h"
@@ -23,11 +22,10 @@ class StoreTest : public testing::Test {
       quarantined.erase(id);
     }
     quarantined.insert(progress.quarantined.begin(), progress.quarantined.end());
-    for (Job& job : progress.jobs) jobs.push_back(std::move(job));
+    for (Job& job : progress.jobs) jobs.push(job.turn, std::move(job));
   }
   void finish_one() {
-    const JobResult result = driver.run(jobs.front());
-    jobs.pop_front();
+    const JobResult result = driver.run(jobs.pop());
     store.finish(result, now);
     advance();
   }
@@ -69,7 +67,7 @@ class StoreTest : public testing::Test {
   Store store{0, kPool, mebibytes(2), extent_ids, job_ids};
   FakeDriver driver{{kPool}};
   TimePoint now{};
-  std::deque<Job> jobs;
+  JobQueue<Job> jobs;
   std::map<RequestId, std::vector<Extent>> assembled;
   std::set<RequestId> unobtainable;
   std::set<LeaseId> freed;

@@ -125,7 +125,7 @@ TEST_F(StoreTest, TidiesOnlyWhenNothingIsUnderWay) {
   ASSERT_TRUE(assembled.contains(RequestId{3})) << "of the stock of small ones, which is used up now";
   EXPECT_EQ(jobs.size(), 1u);
   finish_one();
-  EXPECT_EQ(jobs.size(), 1u) << "it is made up for now";
+  EXPECT_FALSE(jobs.empty()) << "it is made up for now";
 }
 
 TEST(StoreOfManyPieces, TriesNoMoreThanSomeAtOnceAndPausesBetween) {

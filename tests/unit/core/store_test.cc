@@ -113,17 +113,124 @@ TEST_F(StoreTest, CallsOneExtentUnobtainableThatAThiefTookAndFindsItInPiecesLate
   EXPECT_TRUE(assembled.contains(RequestId{1}) || unobtainable.contains(RequestId{1}));
 }
 
+// A store of 24 GiB, of which all is in the largest extents, and no stock is made yet.
+class LargeStoreTest : public testing::Test {
+ protected:
+  static constexpr Bytes kSize = gibibytes(24);
+
+  LargeStoreTest() {
+    auto progress = store.advance(now);
+    store.finish(driver.run(progress.jobs.front()), now);
+  }
+  void advance() {
+    Store::Progress progress = store.advance(now);
+    for (Job& job : progress.jobs) jobs.push(job.turn, std::move(job));
+    for (const JobId id : progress.hurried) jobs.hurry([id](const Job& job) { return job.id == id; });
+    for (auto& one : progress.assembled) assembled[one.request] = std::move(one.extents);
+    unobtainable.insert(progress.unobtainable.begin(), progress.unobtainable.end());
+  }
+  // Runs jobs until the wish is served; answers how many extents were created for that.
+  std::uint64_t creations_until(RequestId wanted) {
+    const std::uint64_t before = driver.creations();
+    for (advance(); !assembled.contains(wanted) && !jobs.empty(); advance())
+      store.finish(driver.run(jobs.pop()), now);
+    return driver.creations() - before;
+  }
+  void rest() {
+    for (advance(); !jobs.empty(); advance()) store.finish(driver.run(jobs.pop()), now);
+  }
+
+  IdSource<ExtentId> extent_ids;
+  IdSource<JobId> job_ids;
+  Store store{0, kSize, mebibytes(2), extent_ids, job_ids};
+  FakeDriver driver{{kSize}};
+  TimePoint now{};
+  JobQueue<Job> jobs;
+  std::map<RequestId, std::vector<Extent>> assembled;
+  std::set<RequestId> unobtainable;
+};
+
+TEST_F(LargeStoreTest, LetsAGrowthWaitForOneCreationWhateverElseIsUnderWay) {
+  std::uint64_t number = 0;
+  for (int round = 0; round < 5; ++round) {
+    for (const Bytes size : {mebibytes(64), mebibytes(2), mebibytes(20), mebibytes(46), mebibytes(64)}) {
+      const RequestId request{++number};
+      store.want(request, size, size);
+      EXPECT_LE(creations_until(request), 1u) << "request " << number << " of " << to_string(size);
+    }
+  }
+}
+
+TEST_F(LargeStoreTest, ServesARequestBeforeItProvesWhatCameBack) {
+  rest();
+  store.want(RequestId{1}, gibibytes(1), mebibytes(128));
+  rest();
+  std::uint64_t lease = 0;
+  for (const Extent& extent : assembled[RequestId{1}]) store.take_back(LeaseId{++lease}, extent);
+  advance();
+  store.want(RequestId{2}, mebibytes(64));
+  EXPECT_LE(creations_until(RequestId{2}), 1u);
+  rest();
+  EXPECT_EQ(store.warm(), kSize - mebibytes(64));
+}
+
+TEST_F(LargeStoreTest, HasReadyWhatWasAskedForBefore) {
+  std::uint64_t number = 0;
+  for (int round = 0; round < 2; ++round) {
+    std::uint64_t created = 0;
+    for (int i = 0; i < 8; ++i) {
+      const RequestId request{++number};
+      store.want(request, mebibytes(20), kOneExtent);
+      created += creations_until(request);
+    }
+    EXPECT_EQ(round == 1 ? created : 0u, 0u);
+    rest();
+  }
+}
+
+TEST_F(LargeStoreTest, HoldsWhatAWishTakesWhileTheRestIsMade) {
+  store.want(RequestId{1}, gibibytes(22) + mebibytes(2));
+  advance();
+  ASSERT_FALSE(assembled.contains(RequestId{1}));
+  EXPECT_EQ(store.warm(), gibibytes(22)) << "held for it";
+  store.want(RequestId{2}, gibibytes(2));
+  advance();
+  EXPECT_FALSE(assembled.contains(RequestId{2})) << "not by a later one";
+  EXPECT_TRUE(store.withdraw(RequestId{1}));
+  advance();
+  EXPECT_TRUE(assembled.contains(RequestId{2})) << "it is anybody's now";
+  rest();
+  EXPECT_EQ(store.warm(), gibibytes(22));
+}
+
+TEST_F(LargeStoreTest, GivesBackWhatAWishHeldIfTheRestCannotBeMade) {
+  store.want(RequestId{1}, gibibytes(23));
+  driver.fails = [](const Extent&) { return true; };
+  rest();
+  EXPECT_TRUE(unobtainable.contains(RequestId{1}));
+  EXPECT_EQ(store.warm() + store.missing(), kSize);
+}
+
+TEST_F(LargeStoreTest, GivesWhatAWithdrawnWishHadClaimedToOthers) {
+  for (std::uint64_t i = 1; i <= 3; ++i) store.want(RequestId{i}, mebibytes(64));
+  advance();
+  ASSERT_FALSE(jobs.empty());
+  for (std::uint64_t i = 1; i <= 3; ++i) EXPECT_TRUE(store.withdraw(RequestId{i}));
+  rest();
+  EXPECT_EQ(store.warm(), kSize);
+  EXPECT_TRUE(store.settled());
+}
+
 TEST_F(StoreTest, LetsALaterWishThatNeedsNoJobGoFirst) {
   run();
   lend(RequestId{1}, mebibytes(32));
   lend(RequestId{2}, mebibytes(6));
   lend(RequestId{3}, mebibytes(16));
   run();
-  // What is left is 8 + 2 MiB: the first wish breaks the larger, the second takes the smaller.
-  store.want(RequestId{4}, mebibytes(4));
+  store.want(RequestId{4}, mebibytes(4), kOneExtent);
   store.want(RequestId{5}, mebibytes(2));
   advance();
-  EXPECT_FALSE(assembled.contains(RequestId{4}));
+  EXPECT_FALSE(assembled.contains(RequestId{4})) << "8 MiB are broken for it";
   EXPECT_TRUE(assembled.contains(RequestId{5}));
   run();
   EXPECT_TRUE(assembled.contains(RequestId{4}));
@@ -225,7 +332,7 @@ using StoreDeathTest = StoreTest;
 
 TEST_F(StoreDeathTest, AbortsWhenAJobEndsTwice) {
   advance();
-  const JobResult result = driver.run(jobs.front());
+  const JobResult result = driver.run(jobs.pop());
   store.finish(result, now);
   EXPECT_DEATH(store.finish(result, now), "a job ends once");
 }

@@ -1,0 +1,118 @@
+#include "daemon/host/device_worker.h"
+
+#include <gtest/gtest.h>
+
+#include <condition_variable>
+#include <mutex>
+#include <vector>
+
+#include "sim/control/costs.h"
+#include "sim/machine/machine.h"
+#include "tests/support/temporary_folder.h"
+
+namespace gpumem::host {
+namespace {
+
+using core::Job;
+using Turn = core::Job::Turn;
+using namespace std::chrono_literals;
+
+/// The driver of a machine with a device of 64 MiB, on which each creation takes 20 ms.
+const cuda::Driver& slow_driver() {
+  struct Made {
+    Made() {
+      EXPECT_TRUE(sim::create_machine(folder.path(), "1x64MiB", SIM_LIBRARIES));
+      EXPECT_TRUE(sim::set_costs(*sim::load_machine(folder.path()), {{"cuMemCreate", 20ms, {}}}));
+      driver = *cuda::Driver::open(folder.path());
+    }
+    ~Made() { (void)sim::remove_machine(folder.path()); }
+    gpumem::test::TemporaryFolder folder;
+    const cuda::Driver* driver = nullptr;
+  };
+  static const Made kMade;
+  return *kMade.driver;
+}
+
+/// A worker that takes so long for a step that what is given to it meanwhile comes before its job's end.
+class DeviceWorkerTest : public testing::Test {
+ protected:
+  /// A job of so many steps, each of which creates an extent of `size`.
+  DriverJob creates(std::uint64_t id, Turn turn, std::size_t steps, Bytes size = mebibytes(2)) {
+    DriverJob job{{core::JobId{id}, 0, turn, {}}, {}};
+    for (std::size_t i = 0; i < steps; ++i) {
+      job.job.steps.push_back({{}, {{ids_.next(), size}}});
+      job.destroy.emplace_back();
+    }
+    return job;
+  }
+  /// Of jobs `ids`, the order in which they end; what has failed of them.
+  std::vector<std::uint64_t> await(std::size_t count) {
+    std::unique_lock lock(mutex_);
+    EXPECT_TRUE(changed_.wait_for(lock, 60s, [&] { return ended_.size() >= count; }));
+    return ended_;
+  }
+  std::size_t failed() {
+    const std::scoped_lock lock(mutex_);
+    return failed_;
+  }
+
+ private:
+  void note(DriverResult result) {
+    const std::scoped_lock lock(mutex_);
+    ended_.push_back(result.result.id.value);
+    failed_ += result.result.failed.size();
+    for (HeldExtent& extent : result.created) held_.push_back(std::move(extent));
+    changed_.notify_all();
+  }
+
+  IdSource<ExtentId> ids_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<std::uint64_t> ended_;
+  std::vector<HeldExtent> held_;
+  std::size_t failed_ = 0;
+
+ protected:
+  std::unique_ptr<DeviceWorker> worker_ = std::make_unique<DeviceWorker>(
+      slow_driver(), 0, cuda::HandleTypes::kDescriptor, nullptr,
+      [this](DriverResult result) { note(std::move(result)); });  // last: it ends before what it notes in
+};
+
+TEST_F(DeviceWorkerTest, DoesWhatARequestWaitsForBetweenTheStepsOfALongJob) {
+  worker_->run(creates(1, Turn::kInOrder, 20));
+  worker_->run(creates(2, Turn::kInOrder, 1));
+  worker_->run(creates(3, Turn::kSoon, 1));
+  worker_->run(creates(4, Turn::kNow, 1));
+  EXPECT_EQ(await(4), (std::vector<std::uint64_t>{4, 3, 1, 2}));
+  EXPECT_EQ(failed(), 0u);
+}
+
+TEST_F(DeviceWorkerTest, HurriesACreationForTheStock) {
+  worker_->run(creates(1, Turn::kInOrder, 20));
+  worker_->run(creates(2, Turn::kSoon, 1));
+  worker_->run(creates(3, Turn::kSoon, 1));
+  worker_->run(creates(4, Turn::kSoon, 1));
+  worker_->hurry(core::JobId{4});
+  worker_->hurry(core::JobId{9});
+  const auto ended = await(4);
+  // It may have begun the second before the fourth was hurried, never the third.
+  EXPECT_LT(std::ranges::find(ended, 4u), std::ranges::find(ended, 3u));
+  EXPECT_EQ(ended.back(), 1u);
+}
+
+TEST_F(DeviceWorkerTest, TellsWhatFailedAndGoesOn) {
+  worker_->run(creates(1, Turn::kInOrder, 3, mebibytes(24)));
+  worker_->run(creates(2, Turn::kInOrder, 1));
+  EXPECT_EQ(await(2), (std::vector<std::uint64_t>{1, 2}));
+  EXPECT_EQ(failed(), 1u) << "two of 24 MiB are all that fits";
+}
+
+TEST_F(DeviceWorkerTest, EndsBetweenTwoJobs) {
+  worker_->run(creates(1, Turn::kInOrder, 3));
+  worker_->run(creates(2, Turn::kNow, 1));
+  worker_.reset();
+  EXPECT_LE(await(0).size(), 2u);
+}
+
+}  // namespace
+}  // namespace gpumem::host
