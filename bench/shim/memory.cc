@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <optional>
+#include <vector>
 
 #include "bench/must.h"
 #include "bench/shim/world.h"
@@ -20,6 +21,7 @@ struct Sized {
 };
 constexpr Sized kSizes[] = {
     {"4KiB", 4UL << 10}, {"2MiB", 2UL << 20}, {"64MiB", 64UL << 20}, {"1GiB", 1UL << 30}};
+constexpr Sized kSegmentSizes[] = {{"2MiB", 2UL << 20}, {"20MiB", 20UL << 20}};  ///< PyTorch's
 
 /// Allocation and freeing of one library.
 struct Memory {
@@ -141,6 +143,24 @@ void growth(benchmark::State& state, ShimWorld& world, const std::string& costs,
   state.counters["per_mapped"] = pair.through.median_us() / by_hand.median_us();
 }
 
+/// As PyTorch's expandable segments grow: many extents of one size, each created and mapped by itself.
+void segments(benchmark::State& state, ShimWorld& world, const std::string& costs, std::size_t bytes) {
+  constexpr std::size_t kSegments = 64;
+  prepare(world, costs);
+  std::vector<Mapped> direct(kSegments, Mapped(world.driver)), through(kSegments, Mapped(world.shim));
+  const auto one_by_one = [bytes](std::vector<Mapped>& all, Samples& into) {
+    for (Mapped& one : all) into.add(timed([&] { one.make(bytes); }));
+    for (Mapped& one : all) one.unmake();
+  };
+  Pair pair;
+  for (auto _ : state) {
+    empty_slice(world);
+    one_by_one(through, pair.through);
+    one_by_one(direct, pair.direct);
+  }
+  report(state, pair, "us", 1);
+}
+
 }  // namespace
 
 void register_memory(ShimWorld& world) {
@@ -156,6 +176,11 @@ void register_memory(ShimWorld& world) {
           ->Iterations(100)
           ->Unit(benchmark::kMicrosecond);
     }
+    for (const auto& [name, bytes] : kSegmentSizes)
+      benchmark::RegisterBenchmark(("segments/" + costs + "/" + name).c_str(), segments, std::ref(world),
+                                   costs, bytes)
+          ->Iterations(10)
+          ->Unit(benchmark::kMicrosecond);
   }
 }
 
