@@ -21,8 +21,18 @@ struct Among {
 
 class Planner {
  public:
-  Planner(const Ledger& ledger, DeviceIndex device, const ReclaimFacts& facts, ReclaimTargets& targets)
-      : ledger_(ledger), device_(device), facts_(facts), targets_(targets) {}
+  // What is asked so far: of leaves, and of the pool from nodes on every level.
+  struct Asked {
+    ReclaimTargets targets;
+    std::map<TenantId, Bytes> drawn;
+  };
+
+  Planner(const Ledger& ledger, DeviceIndex device, const ReclaimFacts& facts, ReclaimTargets targets = {})
+      : ledger_(ledger), device_(device), facts_(facts), asked_{std::move(targets), {}} {}
+
+  const Asked& asked() const { return asked_; }
+  void restore(Asked asked) { asked_ = std::move(asked); }
+  ReclaimTargets take_targets() { return std::move(asked_.targets); }
 
   // Asks those below `node` for `amount`, as far as they have it; answers how much they were asked for.
   Bytes collect(TenantId node, Bytes amount, ReclaimCause cause, const Among& among = {}) {
@@ -40,14 +50,29 @@ class Planner {
   }
 
   Bytes ask_leaf(TenantId leaf, Bytes amount, Bytes most, ReclaimCause cause) {
-    const auto found = targets_.find(leaf);
-    const Bytes asked = found == targets_.end() ? Bytes{} : found->second.claims + found->second.fairness;
-    const Bytes part = std::min(amount, std::min(most, facts_.givable(leaf, cause)).minus(asked));
-    if (!part.is_zero()) targets_[leaf][cause] += part;
+    const auto found = asked_.targets.find(leaf);
+    const Bytes before = found == asked_.targets.end() ? Bytes{} : before_of(found->second, cause);
+    const Bytes part = std::min(amount, std::min(most, facts_.givable(leaf, cause)).minus(before));
+    if (!part.is_zero()) asked_.targets[leaf][cause] += part;
     return part;
   }
 
+  // What debts ask for beyond the claims is drawn, too: fairness leaves a tenant its share of the rest.
+  void draw_debts() {
+    for (const auto& [leaf, target] : asked_.targets) {
+      const Bytes beyond = target.debt.minus(target.claims);
+      for (TenantId node = leaf; node && !beyond.is_zero(); node = ledger_.parent(node))
+        asked_.drawn[node] += beyond;
+    }
+  }
+
  private:
+  // A claim and a debt are each asked for in full, and one return serves both. Fairness comes on top.
+  static Bytes before_of(const ReclaimTarget& target, ReclaimCause cause) {
+    if (cause == ReclaimCause::kFairness) return target.pool();
+    return cause == ReclaimCause::kClaims ? target.claims : target.debt;
+  }
+
   // The children of one priority whose share is over a floor, from the highest share on.
   struct Range {
     Ledger::Ranking::const_iterator begin;
@@ -69,8 +94,7 @@ class Planner {
     std::size_t in_vain = 0;
     for (auto it = range.begin; it != range.end && range.holds(*it) && collected < amount; ++it) {
       if (it->tenant == range.except) continue;
-      const Bytes most = over(*it, range.floor, range).minus(drawn_of(it->tenant));
-      const Bytes part = draw(it->tenant, std::min(most, amount - collected), cause);
+      const Bytes part = draw(it->tenant, std::min(over(*it, range.floor, range), amount - collected), cause);
       collected += part;
       if (part.is_zero() && ++in_vain == kMostInVain) break;
     }
@@ -102,8 +126,9 @@ class Planner {
   Bytes net_borrowed(TenantId tenant) const {
     return ledger_.borrowed(tenant, device_).minus(ledger_.charges(tenant, device_)[Charge::kReturning]);
   }
+  // When all has come back that is asked so far.
   double net_share(TenantId tenant) const {
-    return ledger_.quota(tenant, device_).share_of(net_borrowed(tenant));
+    return ledger_.quota(tenant, device_).share_of(net_borrowed(tenant).minus(drawn_of(tenant)));
   }
 
   // What the node has over a share. Extents go whole: up, where the last may cross the level; down, where a
@@ -122,27 +147,26 @@ class Planner {
       drawn = ask_leaf(tenant, amount, net_borrowed(tenant), cause);
     else
       drawn = collect(tenant, amount, cause);
-    drawn_[tenant] += drawn;
+    asked_.drawn[tenant] += drawn;
     return drawn;
   }
   Bytes drawn_of(TenantId tenant) const {
-    const auto found = drawn_.find(tenant);
-    return found == drawn_.end() ? Bytes{} : found->second;
+    const auto found = asked_.drawn.find(tenant);
+    return found == asked_.drawn.end() ? Bytes{} : found->second;
   }
 
   const Ledger& ledger_;
   DeviceIndex device_;
   const ReclaimFacts& facts_;
-  ReclaimTargets& targets_;
-  std::map<TenantId, Bytes> drawn_;  ///< of nodes on every level
+  Asked asked_;
 };
 
 // From those below `top` who would still have more than the request's tenant. All of it or nothing: a request
 // that would take more than its share waits for what comes back of itself.
 void plan_fairness(const Ledger& ledger, DeviceIndex device, const Request& request, Bytes open, TenantId top,
-                   Planner& planner, ReclaimTargets& targets) {
+                   Planner& planner) {
   if (open.is_zero()) return;
-  const ReclaimTargets before = targets;
+  Planner::Asked before = planner.asked();
   Bytes more = request.part_on(device).least;  // that the node would have then
   for (TenantId node = request.tenant; node != top && !open.is_zero(); node = ledger.parent(node)) {
     const Quota& quota = ledger.quota(node, device);
@@ -153,24 +177,41 @@ void plan_fairness(const Ledger& ledger, DeviceIndex device, const Request& requ
     open -= part;
     more = more.minus(part);
   }
-  if (!open.is_zero()) targets = before;
-}
-
-// Below a tenant whose own limit holds everybody back, nobody outside can help. Claims have been planned for.
-void plan_held_back(const Ledger& ledger, const Arbiter& arbiter, DeviceIndex device, Planner& planner,
-                    ReclaimTargets& targets) {
-  for (const auto& [tenant, id] : arbiter.held_back(device)) {
-    if (arbiter.is_claim(id, device)) continue;
-    const Request& request = *arbiter.find(id);
-    const Bytes excess = ledger.excess_at(tenant, request.tenant, device, request.part_on(device).least);
-    const Bytes open = excess.minus(ledger.charges(tenant, device)[Charge::kReturning]);
-    plan_fairness(ledger, device, request, open, tenant, planner, targets);
-  }
+  if (!open.is_zero()) planner.restore(std::move(before));
 }
 
 bool is_below(const Ledger& ledger, TenantId tenant, TenantId above) {
   while (tenant && tenant != above) tenant = ledger.parent(tenant);
   return tenant == above;
+}
+
+// How much less `tenant` uses when a leaf below it has given back what it is asked for. What is outside the
+// pool beyond a limit on the way does not count in `tenant`, so its return does not either.
+Bytes relieves(const Ledger& ledger, DeviceIndex device, TenantId leaf, const ReclaimTarget& target,
+               TenantId tenant) {
+  Bytes less = target.pool() + target.declared;
+  for (TenantId node = leaf; node != tenant; node = ledger.parent(node))
+    less = less.minus(ledger.outside(node, device) - ledger.outside_above(node, device));
+  return less;
+}
+
+// Below a tenant whose own limit holds everybody back, nobody outside can help. What claims, debts and
+// others' turns bring from below it helps: the excess has the tenant's debt in it.
+void plan_held_back(const Ledger& ledger, const Arbiter& arbiter, DeviceIndex device,
+                    const ReclaimFacts& facts, Planner& planner) {
+  for (const auto& [tenant, id] : arbiter.held_back(device)) {
+    if (arbiter.is_claim(id, device)) continue;
+    const Request& request = *arbiter.find(id);
+    const Bytes least = request.part_on(device).least;
+    // What is declared is not in the way of what could be claimed below the tenant.
+    const bool only_pool = least <= ledger.claimable(request.tenant, device, tenant);
+    Bytes open = ledger.excess_at(tenant, request.tenant, device, least).minus(facts.coming(tenant));
+    for (const auto& [leaf, target] : planner.asked().targets) {
+      if (is_below(ledger, leaf, tenant))
+        open = open.minus(only_pool ? target.pool() : relieves(ledger, device, leaf, target, tenant));
+    }
+    plan_fairness(ledger, device, request, open, tenant, planner);
+  }
 }
 
 // The claims below a tenant whose own limit has no room for them: nothing that is free outside helps them.
@@ -185,7 +226,7 @@ Bytes plan_overcommitted(const Ledger& ledger, const Arbiter& arbiter, DeviceInd
     }
     Bytes open = needed.minus(ledger.quota(tenant, device).limit).minus(facts.coming(tenant));
     plan.held_lack += open;
-    for (const auto& [leaf, target] : plan.targets) {
+    for (const auto& [leaf, target] : planner.asked().targets) {
       if (is_below(ledger, leaf, tenant)) open = open.minus(target.claims);
     }
     if (!open.is_zero()) collected += planner.collect(tenant, open, ReclaimCause::kClaims);
@@ -219,20 +260,23 @@ Bytes lack_of(const Ledger& ledger, const Arbiter& arbiter, const Request& reque
 }
 
 ReclaimPlan plan_reclaim(const Ledger& ledger, const Arbiter& arbiter, DeviceIndex device,
-                         const ReclaimFacts& facts) {
+                         const ReclaimFacts& facts, ReclaimTargets debts) {
   ReclaimPlan plan;
   const Bytes there = ledger.free(device) + facts.coming({});
-  Planner planner(ledger, device, facts, plan.targets);
+  Planner planner(ledger, device, facts, std::move(debts));
   plan.claims_lack = arbiter.claimed(device).minus(there);
   Bytes collected = plan_overcommitted(ledger, arbiter, device, facts, planner, plan);
   if (const Bytes open = plan.claims_lack.minus(collected); !open.is_zero())
-    collected += planner.collect({}, open, ReclaimCause::kClaims);
+    planner.collect({}, open, ReclaimCause::kClaims);
+  planner.draw_debts();
   if (const auto next = arbiter.next(device)) {
+    Bytes to_come = there;
+    for (const auto& [leaf, target] : planner.asked().targets) to_come += target.pool();
     const Request& request = *arbiter.find(*next);
-    const Bytes open = lack_of(ledger, arbiter, request, device, there + collected);
-    plan_fairness(ledger, device, request, open, {}, planner, plan.targets);
+    plan_fairness(ledger, device, request, lack_of(ledger, arbiter, request, device, to_come), {}, planner);
   }
-  plan_held_back(ledger, arbiter, device, planner, plan.targets);
+  plan_held_back(ledger, arbiter, device, facts, planner);
+  plan.targets = planner.take_targets();
   return plan;
 }
 
@@ -246,12 +290,12 @@ ReclaimTargets plan_debt(const Ledger& ledger, DeviceIndex device, TenantId debt
     targets[leaf].declared = part;
     due -= part;
   }
-  Planner planner(ledger, device, facts, targets);
+  Planner planner(ledger, device, facts, std::move(targets));
   if (ledger.has_members(debtor))
     planner.collect(debtor, due, ReclaimCause::kDebt);
   else
     planner.ask_leaf(debtor, due, due, ReclaimCause::kDebt);
-  return targets;
+  return planner.take_targets();
 }
 
 }  // namespace gpumem::core

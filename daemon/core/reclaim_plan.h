@@ -12,14 +12,14 @@ enum class ReclaimCause { kClaims, kFairness, kDebt };
 /// What a tenant's sessions should give back of a device, and what for.
 struct ReclaimTarget {
   Bytes claims;    ///< for requests within others' guarantees
-  Bytes fairness;  ///< for the next request, which would still have less than this tenant
+  Bytes fairness;  ///< besides, for the next request, which would still have less than this tenant
   Bytes debt;      ///< beyond the limit of the tenant, or of one above it
   Bytes declared;  ///< beyond such a limit by what the tenant itself declared
   Bytes& operator[](ReclaimCause cause) {
     return cause == ReclaimCause::kClaims ? claims : cause == ReclaimCause::kFairness ? fairness : debt;
   }
-  /// Memory of the pool. One return serves all causes.
-  Bytes pool() const { return std::max(claims + fairness, debt); }
+  /// Memory of the pool. One return serves claims and debts.
+  Bytes pool() const { return std::max(claims, debt) + fairness; }
   /// What ends a session that does not give it back, where the policy says so.
   Bytes forced() const { return std::max(claims, debt) + declared; }
 };
@@ -50,8 +50,9 @@ struct ReclaimFacts {
 
 /// Decides who is asked to give back memory of `device` for the requests that wait: docs/arbiter.md has the
 /// rules. Takes time by the number of those asked; none if nobody waits.
+/// `debts`  what is asked for debts; the plan has it too, and fairness asks for nothing that it brings.
 ReclaimPlan plan_reclaim(const Ledger& ledger, const Arbiter& arbiter, DeviceIndex device,
-                         const ReclaimFacts& facts);
+                         const ReclaimFacts& facts, ReclaimTargets debts = {});
 
 /// Who is asked for what `debtor` uses beyond its limit: those who declared it for what is declared, and for
 /// the rest those below it as for requests.

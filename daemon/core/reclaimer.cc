@@ -52,7 +52,7 @@ std::vector<RequestId> Reclaimer::update(DeviceIndex device, TimePoint now) {
   for (const auto& [id, until] : one.spent) wake(device, until);
   if (const auto given_up = terminations_.next_given_up(now)) wake(device, *given_up);
   const ReclaimPlan plan = this->plan(device, Belief::kSpentHaveNothing, now);
-  ask_sessions(device, add_debts(device, plan.targets, Belief::kSpentHaveNothing, now), now);
+  ask_sessions(device, plan.targets, now);
   std::vector<RequestId> refused = watch_claims(device, plan, now);
   watch_debts(device, now);
   return refused;
@@ -82,7 +82,7 @@ auto Reclaimer::with_facts(DeviceIndex device, std::function<Bytes(TenantId)> co
 ReclaimPlan Reclaimer::plan(DeviceIndex device, Belief belief, TimePoint now) const {
   const auto coming = [&](TenantId below) { return this->coming(device, now, below); };
   return with_facts(device, coming, belief, now, [&](const ReclaimFacts& facts) {
-    return plan_reclaim(state_.ledger, state_.arbiter, device, facts);
+    return plan_reclaim(state_.ledger, state_.arbiter, device, facts, plan_debts(device, belief, now));
   });
 }
 
@@ -106,8 +106,8 @@ ReclaimTargets Reclaimer::plan_debt(DeviceIndex device, TenantId debtor, Belief 
 }
 
 // What is asked for several debts, of a tenant and of one above it, one return serves.
-ReclaimTargets Reclaimer::add_debts(DeviceIndex device, ReclaimTargets targets, Belief belief,
-                                    TimePoint now) const {
+ReclaimTargets Reclaimer::plan_debts(DeviceIndex device, Belief belief, TimePoint now) const {
+  ReclaimTargets targets;
   for (const TenantId debtor : state_.ledger.in_debt(device)) {
     for (const auto& [tenant, own] : plan_debt(device, debtor, belief, now)) {
       ReclaimTarget& target = targets[tenant];
@@ -325,8 +325,7 @@ void Reclaimer::renew_liabilities(DeviceIndex device, TimePoint now) {
   });
   const auto owes_nothing = [&](const auto& entry) { return !one.liable.contains(entry.first); };
   if (std::ranges::none_of(one.spent, owes_nothing)) return;
-  ReclaimTargets targets = plan(device, Belief::kSpentHaveSome, now).targets;
-  targets = add_debts(device, std::move(targets), Belief::kSpentHaveSome, now);
+  const ReclaimTargets targets = plan(device, Belief::kSpentHaveSome, now).targets;
   std::erase_if(one.spent, [&](const auto& entry) {
     const auto target = targets.find(state_.session(entry.first).tenant);
     return owes_nothing(entry) && target != targets.end() && !target->second.forced().is_zero();

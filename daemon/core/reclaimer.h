@@ -82,7 +82,7 @@ class Reclaimer {
   template <class Plan>
   auto with_facts(DeviceIndex device, std::function<Bytes(TenantId)> coming, Belief belief, TimePoint now,
                   Plan plan) const;
-  ReclaimTargets add_debts(DeviceIndex device, ReclaimTargets targets, Belief belief, TimePoint now) const;
+  ReclaimTargets plan_debts(DeviceIndex device, Belief belief, TimePoint now) const;
 
   // Who could give something back.
   bool is_victim(const Session& session, DeviceIndex device, ReclaimCause cause, Belief belief) const;

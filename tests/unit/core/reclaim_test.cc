@@ -13,15 +13,15 @@ class Reclaim : public ArbiterWorld {
  protected:
   ReclaimPlan plan(std::uint64_t coming = 0) {
     static_cast<void>(arbiter.admit());
-    ReclaimPlan plan = plan_reclaim(ledger, arbiter, 0, facts(coming));
+    ReclaimTargets debts;
     for (const TenantId debtor : ledger.in_debt(0)) {
       const Bytes returning = ledger.charges(debtor, 0)[Charge::kReturning];
       for (const auto& [tenant, own] : plan_debt(ledger, 0, debtor, facts(returning.count))) {
-        plan.targets[tenant].debt = std::max(plan.targets[tenant].debt, own.debt);
-        plan.targets[tenant].declared = std::max(plan.targets[tenant].declared, own.declared);
+        debts[tenant].debt = std::max(debts[tenant].debt, own.debt);
+        debts[tenant].declared = std::max(debts[tenant].declared, own.declared);
       }
     }
-    return plan;
+    return plan_reclaim(ledger, arbiter, 0, facts(coming), std::move(debts));
   }
   ReclaimFacts facts(std::uint64_t coming) {
     const auto most = [&](TenantId tenant, ReclaimCause) {
@@ -207,6 +207,93 @@ TEST_F(ReclaimForFairness, IsNeverOfThoseWithinTheirPromises) {
   ledger.reserve(safe, 0, {100});
   ask(ann, 1);
   EXPECT_TRUE(plan().targets.empty());
+}
+
+TEST_F(ReclaimForFairness, LeavesItsShareToWhoGivesBackForAClaimToo) {
+  ledger.set_lending(0, true);
+  const TenantId rightful = tenant(promise(60));
+  ledger.reserve(bob, 0, {100});
+  ask(rightful, 60);
+  ask(cid, 20);
+  EXPECT_EQ(asked(plan(), {bob}), Amounts{80}) << "20 each stay";
+  givable[bob] = {70};
+  EXPECT_EQ(asked(plan(), {bob}), Amounts{60}) << "of 70, 10 are not enough for cid";
+  givable.clear();
+  static_cast<void>(arbiter.remove(RequestId{2}));
+  ask(cid, 35);
+  EXPECT_EQ(asked(plan(), {bob}), Amounts{60}) << "of 40, 35 more would leave bob less than cid";
+}
+
+TEST_F(ReclaimForFairness, LeavesItsShareToWhoPaysADebtToo) {
+  ledger.reserve(bob, 0, {100});
+  set_quota(bob, promise(0, 60));
+  ask(ann, 50);
+  EXPECT_EQ(asked(plan(), {bob}), Amounts{50}) << "50 each stay";
+  static_cast<void>(arbiter.remove(RequestId{1}));
+  ask(ann, 70);
+  EXPECT_EQ(asked(plan(), {bob}), Amounts{40}) << "of 60, 30 more would leave bob less than ann";
+}
+
+TEST_F(ReclaimForFairness, AsksOnlyForWhatDebtsDoNotBring) {
+  ledger.reserve(bob, 0, {80});
+  ledger.reserve(cid, 0, {20});
+  set_quota(cid, promise(0, 5));
+  ask(ann, 30);
+  EXPECT_EQ(asked(plan(), {bob, cid}), (Amounts{15, 15}));
+}
+
+// A group whose limit holds back gil, who would have the smallest share below it.
+class ReclaimBelowAFullLimit : public Reclaim {
+ protected:
+  TenantId group = tenant(promise(0, 50));
+  TenantId eve = tenant(burst(), group);
+  TenantId fay = tenant(burst(), group);
+  TenantId gil = tenant(burst(), group);
+};
+
+TEST_F(ReclaimBelowAFullLimit, AsksMembersForWhatTheLimitLacks) {
+  ledger.reserve(eve, 0, {50});
+  ask(gil, 10);
+  EXPECT_EQ(asked(plan(), {eve}), Amounts{10});
+  ledger.move(eve, 0, {4}, Charge::kOffered, Charge::kReturning);
+  EXPECT_EQ(asked(plan(4), {eve}), Amounts{6});
+}
+
+TEST_F(ReclaimBelowAFullLimit, AsksNobodyForADebtThatAnotherIsAskedFor) {
+  ledger.reserve(eve, 0, {30});
+  ledger.charge_outside(fay, 0, {25});
+  declared[fay] = {25};
+  ask(gil, 10);
+  EXPECT_EQ(asked(plan(), {eve, fay}), (Amounts{10, 5})) << "15 are over the limit with gil's 10";
+}
+
+TEST_F(ReclaimBelowAFullLimit, CountsNoReturnThatTheLimitDoesNotSee) {
+  ledger.reserve(eve, 0, {30});
+  set_quota(fay, promise(0, 20));
+  ledger.charge_outside(fay, 0, {25});
+  declared[fay] = {25};
+  ask(gil, 10);
+  EXPECT_EQ(asked(plan(), {eve, fay}), (Amounts{10, 5})) << "of fay's 25 the group has 20";
+}
+
+TEST_F(ReclaimBelowAFullLimit, CountsWhatAClaimOfAnotherBrings) {
+  ledger.set_lending(0, true);
+  const TenantId rightful = tenant(promise(20));
+  ledger.reserve(eve, 0, {50});
+  ledger.reserve(tenant(promise(50)), 0, {50});
+  ask(rightful, 20);
+  ask(gil, 10);
+  EXPECT_EQ(asked(plan(), {eve}), Amounts{20});
+}
+
+TEST_F(ReclaimBelowAFullLimit, CountsNothingOfWhatIsNotAskedInTheEnd) {
+  const TenantId ann = tenant(burst());
+  ledger.reserve(eve, 0, {50});
+  ledger.reserve(tenant(burst()), 0, {50});
+  ask(ann, 45);
+  EXPECT_TRUE(plan().targets.empty()) << "5 each are more than 45";
+  ask(gil, 25);
+  EXPECT_EQ(asked(plan(), {eve}), Amounts{25});
 }
 
 class ReclaimForDebts : public Reclaim {
