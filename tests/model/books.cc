@@ -100,10 +100,10 @@ Number Accounts::firm(NodeIndex node) const {
   return own.leases + std::min(own.outside, std::max<Number>(0, limit(node) - own.leases - own.kept));
 }
 
-bool Accounts::over_limit_at(NodeIndex node, NodeIndex leaf, Number bytes) const {
+Number Accounts::excess_at(NodeIndex node, NodeIndex leaf, Number bytes) const {
   const Number beyond = bytes - std::min(bytes, claimable(leaf, node));
-  if (bytes > limit(node) - firm(node)) return true;
-  return beyond != 0 && beyond > limit(node) - of(node).used - of(node).kept;
+  const Number over = bytes + firm(node) - limit(node);
+  return beyond == 0 ? over : std::max(over, beyond + of(node).used + of(node).kept - limit(node));
 }
 
 bool Accounts::over_limit(NodeIndex leaf, Number bytes) const {

@@ -69,7 +69,11 @@ class Accounts {
   Number reach(NodeIndex leaf) const;
   /// What its own limit and reach let it have more.
   Number room(NodeIndex leaf) const;
-  bool over_limit_at(NodeIndex node, NodeIndex leaf, Number bytes) const;
+  /// By how much `bytes` more of the leaf would pass the node's limit. Not positive: not at all.
+  Number excess_at(NodeIndex node, NodeIndex leaf, Number bytes) const;
+  bool over_limit_at(NodeIndex node, NodeIndex leaf, Number bytes) const {
+    return excess_at(node, leaf, bytes) > 0;
+  }
   /// Anywhere on the way to the top.
   bool over_limit(NodeIndex leaf, Number bytes) const;
   /// Whether `bytes` can be charged to the leaf, where others wait by right for `spoken_for`.

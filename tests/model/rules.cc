@@ -11,8 +11,9 @@ const Request::Part* Waiting::part_on(DeviceIndex device) const {
 
 Moment::Moment(const Books& books, const std::vector<Waiting>& queue) : books_(books), queue_(queue) {
   for (DeviceIndex device = 0; device < books.devices.size(); ++device) {
-    devices_.push_back({Accounts(books, device), {}, {}});
+    devices_.push_back({Accounts(books, device), {}, {}, {}});
     devices_[device].candidates.resize(books.nodes.size());
+    devices_[device].held_back.resize(books.nodes.size());
     find_candidates(device, Books::kTop);
   }
   find_claims();
@@ -24,8 +25,11 @@ void Moment::find_candidates(DeviceIndex device, NodeIndex node) {
   for (const NodeIndex child : books_.children(node)) find_candidates(device, child);
   auto found = candidate_of_leaf(device, node);
   if (!found) found = candidate_of_group(device, node);
-  if (found && accounts(device).over_limit_at(node, queue_[*found].leaf, least(*found, device))) return;
-  devices_[device].candidates[node] = found;
+  const bool over = found && accounts(device).over_limit_at(node, queue_[*found].leaf, least(*found, device));
+  if (!over)
+    devices_[device].candidates[node] = found;
+  else if (!books_.children(node).empty())
+    devices_[device].held_back[node] = found;
 }
 
 // The first that the leaf's own room allows; but the oldest, once it is overdue, lets nobody pass.

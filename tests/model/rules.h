@@ -35,6 +35,10 @@ class Moment {
   std::optional<Place> candidate(NodeIndex node, DeviceIndex device) const {
     return devices_[device].candidates[node];
   }
+  /// The one whose turn it would be, but for the node's own limit. The node has others below it.
+  std::optional<Place> held_back(NodeIndex node, DeviceIndex device) const {
+    return devices_[device].held_back[node];
+  }
 
   /// Every part with its least.
   bool fits(Place place) const;
@@ -47,6 +51,7 @@ class Moment {
   struct OnDevice {
     Accounts accounts;
     std::vector<std::optional<Place>> candidates;  ///< by node
+    std::vector<std::optional<Place>> held_back;   ///< by node
     std::vector<Place> claims;
   };
 

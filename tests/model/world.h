@@ -113,8 +113,7 @@ class World {
   void check_no_one_waits_in_vain();
   void check_pressure();
   void check_pressure(const Reference::Standing& standing, DeviceIndex device);
-  Number held_back(const Moment& moment, const Reference::Standing& standing, DeviceIndex device,
-                   NodeIndex node) const;
+  Number needed(const Reference::Standing& standing, DeviceIndex device) const;
   Number may_be_asked(const Accounts& accounts, NodeIndex leaf) const;
   void expect_same(std::optional<Code> expected, const Result<void>& answer, const char* what);
   void require(bool holds, const std::string& what) {

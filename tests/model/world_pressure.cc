@@ -5,6 +5,104 @@
 // What is asked back: who heeds it, and how much it may be.
 
 namespace gpumem::core::model {
+namespace {
+
+// What has to come back of a device beyond what is free or on its way, by the definitions of docs/arbiter.md.
+// Groups are one level deep here.
+class Needs {
+ public:
+  Needs(const Reference::Standing& standing, DeviceIndex device, const Reference& reference)
+      : standing_(standing),
+        device_(device),
+        reference_(reference),
+        moment_(standing.books, standing.queue),
+        accounts_(moment_.accounts(device)),
+        there_(std::max<Number>(0, standing.books.free(device)) + returning(Books::kTop)) {}
+
+  // Of the pool; or below groups whose limit has no room for all that can be claimed below them.
+  Number of_claims() const {
+    Number below_limits = 0;
+    for (NodeIndex node = 1; node < standing_.books.nodes.size(); ++node) {
+      const Number room = limit(node) - accounts_.of(node).leases;
+      const bool is_group = !standing_.books.children(node).empty();
+      if (is_group && accounts_.of(node).kept > std::max<Number>(0, room))
+        below_limits += std::max<Number>(0, claimed(node) - room - returning(node));
+    }
+    return std::max(below_limits, claimed(Books::kTop) - there_);
+  }
+
+  // With what claims wait for, or with what is kept, which it must leave.
+  Number of_next() const {
+    const auto next = moment_.first(device_);
+    if (!next) return 0;
+    const Number bytes = least(*next);
+    if (standing_.books.devices[device_].lends)
+      return bytes + claimed(Books::kTop) - (moment_.is_claim(*next, device_) ? bytes : 0) - there_;
+    const Number claimable = accounts_.claimable(standing_.queue[*next].leaf);
+    return std::max(bytes, std::max<Number>(0, bytes - claimable) + accounts_.of(Books::kTop).kept) - there_;
+  }
+
+  Number of_debt(NodeIndex node) const {
+    return std::max<Number>(0, accounts_.of(node).used - limit(node) - returning(node));
+  }
+  // At most what of a debt is asked for outside the pool.
+  Number of_debt_declared(NodeIndex node) const {
+    Number declared = 0;
+    for (NodeIndex leaf = 1; leaf < standing_.books.nodes.size(); ++leaf)
+      declared += is_below(leaf, node) ? standing_.books.nodes[leaf].outside[device_] : 0;
+    return std::min(of_debt(node), declared);
+  }
+
+  // For the request that the node's limit holds back, beside so much for its debt. The excess has the debt in
+  // it. Not so where the request could be claimed, but for the limit: what is declared is not in its way
+  // then.
+  Number below(NodeIndex node, Number debt) const {
+    const auto held_back = moment_.held_back(node, device_);
+    if (!held_back || moment_.is_claim(*held_back, device_)) return debt;
+    const NodeIndex leaf = standing_.queue[*held_back].leaf;
+    const Number excess = accounts_.excess_at(node, leaf, least(*held_back)) - returning_that_counts(node);
+    if (least(*held_back) <= accounts_.claimable(leaf, node)) return debt + std::max<Number>(0, excess);
+    return std::max(debt, excess);
+  }
+
+ private:
+  Number limit(NodeIndex node) const { return accounts_.limit(node); }
+  Number least(Moment::Place place) const { return number(standing_.queue[place].part_on(device_)->least); }
+  bool is_below(NodeIndex leaf, NodeIndex node) const {
+    return std::ranges::count(standing_.books.way_up(leaf), node) != 0;
+  }
+  Number claimed(NodeIndex node) const {
+    Number sum = 0;
+    for (const Moment::Place claim : moment_.claims(device_))
+      sum += is_below(standing_.queue[claim].leaf, node) ? least(claim) : 0;
+    return sum;
+  }
+  Number returning(NodeIndex node) const {
+    Number sum = 0;
+    for (const auto& [tenant, leaf] : standing_.nodes)
+      sum += is_below(leaf, node) ? reference_.charged(tenant, device_, Charge::kReturning) : 0;
+    return sum;
+  }
+  // A member with declared memory beyond its own limit counts above it as before when less than that comes
+  // back.
+  Number returning_that_counts(NodeIndex group) const {
+    Number beyond = 0;
+    for (const NodeIndex node : standing_.books.children(group)) {
+      const auto& own = accounts_.of(node);
+      beyond += own.outside - std::min(own.outside, std::max<Number>(0, limit(node) - own.leases));
+    }
+    return std::max<Number>(0, returning(group) - beyond);
+  }
+
+  const Reference::Standing& standing_;
+  DeviceIndex device_;
+  const Reference& reference_;
+  Moment moment_;
+  const Accounts& accounts_;
+  Number there_;
+};
+
+}  // namespace
 
 // One lease, of a device of which the process is asked for some. False if there is none: what it was granted
 // may not be there yet.
@@ -97,7 +195,6 @@ Number World::may_be_asked(const Accounts& accounts, NodeIndex leaf) const {
 // Nobody is asked for more than there is to ask for, nor all together for more than is needed.
 void World::check_pressure(const Reference::Standing& standing, DeviceIndex device) {
   const Accounts accounts(standing.books, device);
-  const Moment moment(standing.books, standing.queue);
   std::map<std::string, Number> asked;
   Number sum = 0;
   for (const auto& session : reference_.sessions) {
@@ -117,31 +214,21 @@ void World::check_pressure(const Reference::Standing& standing, DeviceIndex devi
     require(bytes <= most, tenant + " is asked for too much" + in_words(most, bytes));
   }
   seen_.pressure += sum != 0 ? 1 : 0;
-  Number needed = 0;
-  for (const Moment::Place claim : moment.claims(device))
-    needed += number(standing.queue[claim].part_on(device)->least);
-  if (const auto first = moment.first(device)) {
-    const Number least = number(standing.queue[*first].part_on(device)->least);
-    needed += least + accounts.of(Books::kTop).kept;
-  }
-  for (NodeIndex node = 1; node < standing.books.nodes.size(); ++node)
-    needed += std::max<Number>(0, accounts.of(node).used - accounts.limit(node)) +
-              held_back(moment, standing, device, node);
-  require(sum <= needed, "more is asked back than is needed" + in_words(needed, sum));
+  const Number most = needed(standing, device);
+  require(sum <= most, "more is asked back than is needed" + in_words(most, sum));
 }
 
-// At most what the first below a tenant needs whose own limit holds it back.
-Number World::held_back(const Moment& moment, const Reference::Standing& standing, DeviceIndex device,
-                        NodeIndex node) const {
-  if (standing.books.children(node).empty() || moment.candidate(node, device)) return 0;
-  Number most = 0;
-  for (const Waiting& one : standing.queue) {
-    const auto* part = one.part_on(device);
-    const auto way = standing.books.way_up(one.leaf);
-    if (part != nullptr && std::ranges::count(way, node) != 0)
-      most = std::max(most, number(part->least) + moment.accounts(device).of(node).kept);
+// Claims do not wait for debtors, so both are asked for in full. The request that is next needs only what
+// neither brings; declared memory brings it nothing. What a limit lacks comes from below it alone.
+Number World::needed(const Reference::Standing& standing, DeviceIndex device) const {
+  const Needs needs(standing, device, reference_);
+  Number without_next = needs.of_claims();
+  Number with_next = needs.of_next();
+  for (NodeIndex node = 1; node < standing.books.nodes.size(); ++node) {
+    without_next += needs.below(node, needs.of_debt(node));
+    with_next += needs.below(node, needs.of_debt_declared(node));
   }
-  return most;
+  return std::max(without_next, with_next);
 }
 
 }  // namespace gpumem::core::model
