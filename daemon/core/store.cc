@@ -13,6 +13,9 @@ constexpr Duration kFirstPause = std::chrono::milliseconds(5);
 constexpr std::size_t kMostExtents = 1024;
 // Creations tried again in one job.
 constexpr std::size_t kRetries = 256;
+// While proofs wait, requests have so large a part of the pool reshaped, then the proofs are next. One that
+// is withdrawn costs nobody anything, so a client could else keep the driver busy for ever.
+constexpr std::uint64_t kOvertakingShare = 4;
 
 }  // namespace
 
@@ -22,6 +25,7 @@ Store::Store(DeviceIndex device, Bytes pool, Bytes granularity, IdSource<ExtentI
       pool_(pool, granularity, extents),
       extent_ids_(extents),
       job_ids_(jobs),
+      most_overtaking_{pool.count / kOvertakingShare},
       pause_(kFirstPause) {
   plan_pool(pool);
 }
@@ -69,6 +73,11 @@ void Store::finish(const JobResult& result, TimePoint now) {
   changed_ = true;
   auto job = in_flight_.extract(result.id);
   GPUMEM_CHECK(!job.empty(), "a job ends once");
+  const bool reshaped = job.mapped().reshapes;
+  if (reshaped)
+    --reshapes_;
+  else
+    overtaking_ = {};
   const std::unordered_set<ExtentId> failed(result.failed.begin(), result.failed.end());
   const bool retry_is_due = !put_off_.empty();
   std::vector<Extent> created;
@@ -83,7 +92,7 @@ void Store::finish(const JobResult& result, TimePoint now) {
   }
   const bool progress = !created.empty();
   hand_over(job.mapped(), std::move(created));
-  made_ = made_ || missing_.is_zero() || !could_be_smaller(job.mapped().attempts);
+  made_ = made_ || missing_.is_zero() || (!reshaped && !could_be_smaller(job.mapped().attempts));
   if (put_off_.empty()) return;
   pause_ = progress ? kFirstPause : std::min(2 * pause_, kLongestPause);
   // Jobs that end in the meantime, however many, never postpone a retry.
@@ -149,17 +158,26 @@ Store::Progress Store::advance(TimePoint now) {
 }
 
 // Proofs and retries in flight do not matter: they bring memory that is charged to others or missing, so
-// waiting for them could last for ever. Only a reshape holds bytes of the wishes.
+// waiting for them could last for ever. Only a reshape holds bytes of the wishes. A wish that waits for more
+// than its own job is not overtaken: later ones get what is there, and start nothing anew.
 void Store::assemble(Progress& progress) {
+  bool anew = overtaking_ < most_overtaking_;
   std::vector<Wish> later;
   for (Wish& wish : std::exchange(wanted_, {})) {
     if (auto extents = take(wish)) {
       progress.assembled.push_back({wish.request, std::move(*extents)});
-    } else if (wish.waits_for || comes(progress, wish) || make(progress, wish) || reshaping()) {
-      later.push_back(std::move(wish));
-    } else {
-      progress.unobtainable.push_back(wish.request);
+      continue;
     }
+    const bool has_job = wish.waits_for || claim(progress, wish);
+    anew = anew && (has_job || !comes(wish));
+    if (!has_job && anew && !make(progress, wish)) {
+      if (!reshaping()) {
+        progress.unobtainable.push_back(wish.request);
+        continue;
+      }
+      anew = false;
+    }
+    later.push_back(std::move(wish));
   }
   wanted_ = std::move(later);
 }
@@ -180,25 +198,27 @@ bool Store::make(Progress& progress, Wish& wish) {
   return true;
 }
 
-// What serves the wish may be about to be made for the stock. One extent that it needs is its own from now
-// on; where it needs several, it waits for those of the size that most of it is made of.
-bool Store::comes(Progress& progress, Wish& wish) {
-  const bool as_one = pool_.comes_as_one(wish.bytes, wish.largest);
-  const Bytes size = as_one ? wish.bytes : classes().largest_within(wish.bytes);
-  const auto found = std::ranges::find_if(in_flight_, [size](const auto& one) {
-    const Flight& flight = one.second;
-    return flight.reshapes && !flight.request && flight.attempts.front().extent.size == size;
-  });
+bool Store::creates(const Flight& flight, Bytes size) {
+  return flight.reshapes && !flight.request && flight.attempts.front().extent.size == size;
+}
+
+// The one extent that serves the wish may be about to be made for the stock: it is the wish's from now on.
+bool Store::claim(Progress& progress, Wish& wish) {
+  if (!reshaping() || !pool_.comes_as_one(wish.bytes, wish.largest)) return false;
+  const auto found =
+      std::ranges::find_if(in_flight_, [&wish](const auto& one) { return creates(one.second, wish.bytes); });
   if (found == in_flight_.end()) return false;
-  if (!as_one) return true;
   found->second.request = wish.request;
   wish.waits_for = found->first;
   progress.hurried.push_back(found->first);
   return true;
 }
 
-bool Store::reshaping() const {
-  return std::ranges::any_of(in_flight_, [](const auto& one) { return one.second.reshapes; });
+// Where it needs several, it waits for those of the size that most of it is made of.
+bool Store::comes(const Wish& wish) const {
+  if (!reshaping() || pool_.comes_as_one(wish.bytes, wish.largest)) return false;
+  const Bytes size = classes().largest_within(wish.bytes);
+  return std::ranges::any_of(in_flight_, [size](const auto& one) { return creates(one.second, size); });
 }
 
 void Store::hold(Wish& wish, const std::vector<Extent>& extents) {
@@ -258,6 +278,12 @@ JobId Store::start(Progress& progress, Job::Turn turn, Job::Step first, const st
 
 JobId Store::start(Progress& progress, Job::Turn turn, std::vector<Job::Step> steps, Flight flight) {
   const JobId id = job_ids_.next();
+  if (flight.reshapes) {
+    const bool overtakes = in_flight_.size() != reshapes_;
+    for (const Attempt& attempt : flight.attempts)
+      if (overtakes) overtaking_ += attempt.extent.size;
+    ++reshapes_;
+  }
   in_flight_.emplace(id, std::move(flight));
   progress.jobs.push_back({id, device_, turn, std::move(steps)});
   return id;

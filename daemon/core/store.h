@@ -87,8 +87,11 @@ class Store {
   void assemble(Progress& progress);
   std::optional<std::vector<Extent>> take(Wish& wish);
   bool make(Progress& progress, Wish& wish);
-  bool comes(Progress& progress, Wish& wish);
-  bool reshaping() const;
+  bool claim(Progress& progress, Wish& wish);
+  bool comes(const Wish& wish) const;
+  /// What is about to create an extent of `size` for the pool.
+  static bool creates(const Flight& flight, Bytes size);
+  bool reshaping() const { return reshapes_ != 0; }
   void hold(Wish& wish, const std::vector<Extent>& extents);
   void let_go(Wish& wish);
   void hand_over(const Flight& flight, std::vector<Extent> created);
@@ -109,6 +112,9 @@ class Store {
   std::vector<Wish> wanted_;
   std::vector<Returned> returned_;
   std::unordered_map<JobId, Flight> in_flight_;
+  std::size_t reshapes_ = 0;      ///< of those in flight
+  Bytes overtaking_;              ///< reshaped while jobs in order were in flight, since one of them ended
+  Bytes most_overtaking_;         ///< when it comes to this, nothing is begun before one of them ends
   Bytes held_;                    ///< by all wishes
   std::vector<Attempt> put_off_;  ///< failed; to be tried again at retry_at_
   Progress done_;                 ///< freed and quarantined since the last advance
