@@ -136,7 +136,7 @@ class BrokerStrategy final : public Strategy {
   }
   void take(core::SignalSession&) { check_failed("wait", "nobody is ended", __FILE__, __LINE__); }
   void take(core::SignalForeigner&) { check_failed("no", "there are no foreigners", __FILE__, __LINE__); }
-  void take(core::RunJob&) {}
+  void take(core::RunJobs&) {}
   void take(core::HurryJob&) {}
   void take(core::ForgetSession&) {}
 

@@ -12,8 +12,8 @@ void do_effects(core::Broker& broker, core::TimePoint now, Take&& take) {
   std::vector<core::Effect> effects;
   for (broker.take_effects(effects); !effects.empty(); broker.take_effects(effects)) {
     for (core::Effect& effect : effects) {
-      if (const auto* run = std::get_if<core::RunJob>(&effect)) {
-        broker.job_done({run->job.id, run->job.device, {}}, now);
+      if (const auto* run = std::get_if<core::RunJobs>(&effect)) {
+        for (const core::Job& job : run->jobs) broker.job_done({job.id, job.device, {}}, now);
       } else {
         take(effect);
       }

@@ -22,8 +22,11 @@ struct Grant {
 };
 
 /// To be done by the host, in the order they are given out.
-struct RunJob {
-  Job job;
+/// Give the jobs to their device, all at once: before the last of them is there, nothing that is in order may
+/// begin (JobQueue).
+struct RunJobs {
+  DeviceIndex device = 0;
+  std::vector<Job> jobs;
 };
 /// A request waits for a job of the stock: JobQueue::hurry().
 struct HurryJob {
@@ -95,7 +98,7 @@ struct ForgetSession {
   SessionId session;
 };
 
-using Effect = std::variant<RunJob, HurryJob, SendOffer, AnswerGrow, AnswerMap, AnswerGeneration,
+using Effect = std::variant<RunJobs, HurryJob, SendOffer, AnswerGrow, AnswerMap, AnswerGeneration,
                             RingDoorbell, SignalSession, SignalForeigner, ForgetSession>;
 
 }  // namespace gpumem::core

@@ -121,7 +121,7 @@ bool Lending::advance(DeviceIndex device, TimePoint now, std::vector<SessionId>&
   for (const RequestId id : progress.unobtainable) unobtainable(device, id);
   for (const LeaseId id : progress.quarantined) freed_of.push_back(unproved(id, now));
   for (const LeaseId id : progress.freed) freed(id, now, freed_of);
-  for (Job& job : progress.jobs) state_.outbox.emit(RunJob{std::move(job)});
+  if (!progress.jobs.empty()) state_.outbox.emit(RunJobs{device, std::move(progress.jobs)});
   for (const JobId job : progress.hurried) state_.outbox.emit(HurryJob{device, job});
   return found || !progress.freed.empty() || !progress.unobtainable.empty();
 }

@@ -26,9 +26,15 @@ DeviceWorker::~DeviceWorker() {
   thread_.join();
 }
 
-void DeviceWorker::run(DriverJob job) {
-  const core::Job::Turn turn = job.job.turn;
-  add(turn, std::move(job));
+void DeviceWorker::run(std::vector<DriverJob> jobs) {
+  {
+    const MutexLock lock(mutex_);
+    for (DriverJob& job : jobs) {
+      const core::Job::Turn turn = job.job.turn;
+      tasks_.push(turn, std::move(job));
+    }
+  }
+  wake_.notify_one();
 }
 
 void DeviceWorker::hurry(core::JobId job) {

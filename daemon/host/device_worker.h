@@ -47,8 +47,9 @@ class DeviceWorker {
   DeviceWorker(const DeviceWorker&) = delete;
   DeviceWorker& operator=(const DeviceWorker&) = delete;
 
-  /// Threads  any; does not block.
-  void run(DriverJob job);
+  /// All of them are there before what is in order begins: the rest of what a job destroys may be created by
+  /// those that follow it. Threads  any; does not block.
+  void run(std::vector<DriverJob> jobs);
   /// A request waits for the job: core::JobQueue::hurry(). Likewise.
   void hurry(core::JobId job);
   /// Has the store keep the descriptor, before it does what it is told later. Threads  any; does not block.

@@ -37,8 +37,14 @@ Result<std::unique_ptr<Extents>> Extents::create(boost::asio::io_context& loop, 
   return extents;
 }
 
-void Extents::run(core::Job job) {
-  const core::DeviceIndex device = job.device;
+void Extents::run(core::DeviceIndex device, std::vector<core::Job> jobs) {
+  std::vector<DriverJob> work;
+  work.reserve(jobs.size());
+  for (core::Job& job : jobs) work.push_back(with_extents(std::move(job)));
+  workers_[device]->run(std::move(work));
+}
+
+DriverJob Extents::with_extents(core::Job job) {
   DriverJob work{std::move(job), {}};
   for (const core::Job::Step& step : work.job.steps) {
     std::vector<HeldExtent>& destroy = work.destroy.emplace_back();
@@ -49,7 +55,7 @@ void Extents::run(core::Job job) {
       destroy.push_back(std::move(held.mapped()));
     }
   }
-  workers_[device]->run(std::move(work));
+  return work;
 }
 
 void Extents::lent(ExtentId id, LeaseId lease, core::DeviceIndex device) {

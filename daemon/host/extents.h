@@ -26,7 +26,7 @@ class Extents {
                                                  const std::vector<core::DevicePolicy>& devices,
                                                  const DescriptorStore* store, Done done);
 
-  void run(core::Job job);
+  void run(core::DeviceIndex device, std::vector<core::Job> jobs);
   void hurry(core::DeviceIndex device, core::JobId job) { workers_[device]->hurry(job); }
   /// The extent is on its way to a client.
   void lent(ExtentId id, LeaseId lease, core::DeviceIndex device);
@@ -52,6 +52,7 @@ class Extents {
 
   Extents(boost::asio::io_context& loop, const DescriptorStore* store, Done done)
       : loop_(loop), store_(store), done_(std::move(done)), keeping_(loop) {}
+  DriverJob with_extents(core::Job job);
   void take_in(DriverResult result);
   void keep_next();
   void keep(const Recent& one);

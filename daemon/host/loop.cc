@@ -210,7 +210,7 @@ void Loop::withhold(std::vector<core::Effect>& effects) {
                 [](const core::Effect& effect) { return std::holds_alternative<core::SendOffer>(effect); });
 }
 
-void Loop::do_effect(core::RunJob& effect) { extents_->run(std::move(effect.job)); }
+void Loop::do_effect(core::RunJobs& effect) { extents_->run(effect.device, std::move(effect.jobs)); }
 
 void Loop::do_effect(core::HurryJob& effect) { extents_->hurry(effect.device, effect.job); }
 

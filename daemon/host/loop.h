@@ -147,7 +147,7 @@ class Loop final : public core::Executor, public core::PacketSender, private Lan
   void do_effects();
   void withhold(std::vector<core::Effect>& effects);
   void try_journal_again();
-  void do_effect(core::RunJob& effect);
+  void do_effect(core::RunJobs& effect);
   void do_effect(core::HurryJob& effect);
   void do_effect(core::SendOffer& effect);
   void do_effect(core::AnswerGrow& effect);

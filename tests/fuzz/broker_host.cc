@@ -180,7 +180,8 @@ void BrokerHost::do_effects() {
   std::vector<core::Effect> effects;
   for (broker_.take_effects(effects); !effects.empty(); broker_.take_effects(effects)) {
     for (core::Effect& effect : effects) {
-      if (const auto* run = std::get_if<core::RunJob>(&effect)) do_job(run->job);
+      if (const auto* run = std::get_if<core::RunJobs>(&effect))
+        for (const core::Job& job : run->jobs) do_job(job);
       if (const auto* ring = std::get_if<core::RingDoorbell>(&effect)) press(ring->session);
       if (auto* mapped = std::get_if<core::AnswerMap>(&effect)) {
         auto map = pending_maps_.extract(mapped->request);

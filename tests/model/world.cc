@@ -50,12 +50,14 @@ void World::take_effects() {
   reference_.settle();
 }
 
-void World::take(RunJob& effect) {
-  const bool retries =
-      effect.job.turn == Job::Turn::kInOrder &&
-      std::ranges::all_of(effect.job.steps, [](const Job::Step& step) { return step.destroy.empty(); });
-  if (retries) require(reference_.retried(effect.job), "a retry tries something else than what failed");
-  jobs_[effect.job.device].push(effect.job.turn, std::move(effect.job));
+void World::take(RunJobs& effect) {
+  for (Job& job : effect.jobs) {
+    const bool retries =
+        job.turn == Job::Turn::kInOrder &&
+        std::ranges::all_of(job.steps, [](const Job::Step& step) { return step.destroy.empty(); });
+    if (retries) require(reference_.retried(job), "a retry tries something else than what failed");
+    jobs_[effect.device].push(job.turn, std::move(job));
+  }
 }
 
 void World::take(HurryJob& effect) {

@@ -93,7 +93,7 @@ class World {
   // world.cc
   void compare();
   void take_effects();
-  void take(RunJob& effect);
+  void take(RunJobs& effect);
   void take(HurryJob& effect);
   void take(SendOffer& effect);
   void take(AnswerGrow& effect);

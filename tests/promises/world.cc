@@ -135,11 +135,10 @@ void World::note_granted(const Event& event) {
   if (const auto open = open_.find(event.request); open != open_.end()) open->second.granted = true;
 }
 
-void World::take(RunJob& effect) {
-  const DeviceIndex device = effect.job.device;
-  const bool idle = jobs_[device].empty();
-  jobs_[device].push(effect.job.turn, std::move(effect.job));
-  if (idle) start_job(device);
+void World::take(RunJobs& effect) {
+  const bool idle = jobs_[effect.device].empty();
+  for (Job& job : effect.jobs) jobs_[effect.device].push(job.turn, std::move(job));
+  if (idle) start_job(effect.device);
 }
 
 void World::take(HurryJob& effect) {

@@ -125,7 +125,7 @@ class World {
 
   // Takes what the broker wants done, and checks the promises.
   void absorb();
-  void take(RunJob& effect);
+  void take(RunJobs& effect);
   void take(HurryJob& effect);
   void take(SendOffer& effect);
   void take(AnswerGrow& effect);

@@ -325,7 +325,9 @@ class Machine {
     for (const DevicePolicy& one : policy.devices) totals.push_back(one.total);
     return totals;
   }
-  void take(RunJob& effect) { jobs.push(effect.job.turn, std::move(effect.job)); }
+  void take(RunJobs& effect) {
+    for (Job& job : effect.jobs) jobs.push(job.turn, std::move(job));
+  }
   void take(HurryJob& effect) {
     jobs.hurry([&effect](const Job& job) { return job.id == effect.job; });
   }

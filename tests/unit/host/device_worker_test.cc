@@ -45,11 +45,20 @@ class DeviceWorkerTest : public testing::Test {
     }
     return job;
   }
+  void run(DriverJob job) {
+    std::vector<DriverJob> jobs;
+    jobs.push_back(std::move(job));
+    worker_->run(std::move(jobs));
+  }
   /// Of jobs `ids`, the order in which they end; what has failed of them.
   std::vector<std::uint64_t> await(std::size_t count) {
     std::unique_lock lock(mutex_);
     EXPECT_TRUE(changed_.wait_for(lock, 60s, [&] { return ended_.size() >= count; }));
     return ended_;
+  }
+  std::vector<HeldExtent> take_held() {
+    const std::scoped_lock lock(mutex_);
+    return std::exchange(held_, {});
   }
   std::size_t failed() {
     const std::scoped_lock lock(mutex_);
@@ -79,19 +88,19 @@ class DeviceWorkerTest : public testing::Test {
 };
 
 TEST_F(DeviceWorkerTest, DoesWhatARequestWaitsForBetweenTheStepsOfALongJob) {
-  worker_->run(creates(1, Turn::kInOrder, 20));
-  worker_->run(creates(2, Turn::kInOrder, 1));
-  worker_->run(creates(3, Turn::kSoon, 1));
-  worker_->run(creates(4, Turn::kNow, 1));
+  run(creates(1, Turn::kInOrder, 20));
+  run(creates(2, Turn::kInOrder, 1));
+  run(creates(3, Turn::kSoon, 1));
+  run(creates(4, Turn::kNow, 1));
   EXPECT_EQ(await(4), (std::vector<std::uint64_t>{4, 3, 1, 2}));
   EXPECT_EQ(failed(), 0u);
 }
 
 TEST_F(DeviceWorkerTest, HurriesACreationForTheStock) {
-  worker_->run(creates(1, Turn::kInOrder, 20));
-  worker_->run(creates(2, Turn::kSoon, 1));
-  worker_->run(creates(3, Turn::kSoon, 1));
-  worker_->run(creates(4, Turn::kSoon, 1));
+  run(creates(1, Turn::kInOrder, 20));
+  run(creates(2, Turn::kSoon, 1));
+  run(creates(3, Turn::kSoon, 1));
+  run(creates(4, Turn::kSoon, 1));
   worker_->hurry(core::JobId{4});
   worker_->hurry(core::JobId{9});
   const auto ended = await(4);
@@ -100,16 +109,29 @@ TEST_F(DeviceWorkerTest, HurriesACreationForTheStock) {
   EXPECT_EQ(ended.back(), 1u);
 }
 
+TEST_F(DeviceWorkerTest, FindsNothingInOrderBetweenJobsThatComeAtOnce) {
+  run(creates(1, Turn::kInOrder, 1, mebibytes(64)));
+  await(1);
+  run(creates(2, Turn::kInOrder, 20));
+  std::vector<DriverJob> jobs;
+  jobs.push_back(creates(3, Turn::kNow, 1, mebibytes(32)));
+  jobs.back().destroy.front() = take_held();
+  jobs.push_back(creates(4, Turn::kSoon, 1, mebibytes(32)));
+  worker_->run(std::move(jobs));
+  EXPECT_EQ(await(4), (std::vector<std::uint64_t>{1, 3, 4, 2}));
+  EXPECT_EQ(failed(), 20u) << "what is destroyed for others does not pass as a proof";
+}
+
 TEST_F(DeviceWorkerTest, TellsWhatFailedAndGoesOn) {
-  worker_->run(creates(1, Turn::kInOrder, 3, mebibytes(24)));
-  worker_->run(creates(2, Turn::kInOrder, 1));
+  run(creates(1, Turn::kInOrder, 3, mebibytes(24)));
+  run(creates(2, Turn::kInOrder, 1));
   EXPECT_EQ(await(2), (std::vector<std::uint64_t>{1, 2}));
   EXPECT_EQ(failed(), 1u) << "two of 24 MiB are all that fits";
 }
 
 TEST_F(DeviceWorkerTest, EndsBetweenTwoJobs) {
-  worker_->run(creates(1, Turn::kInOrder, 3));
-  worker_->run(creates(2, Turn::kNow, 1));
+  run(creates(1, Turn::kInOrder, 3));
+  run(creates(2, Turn::kNow, 1));
   worker_.reset();
   EXPECT_LE(await(0).size(), 2u);
 }
