@@ -154,5 +154,117 @@ TEST(StoreTurns, ProveMemoryFreeThoughAnotherAsksAndWithdrawsAllTheTime) {
   EXPECT_TRUE(at.freed.contains(LeaseId{1}));
 }
 
+// What anybody may do: ask in any size, withdraw, give back, keep what was given back, let it go.
+class Anything {
+ public:
+  Anything(Bytes pool, std::uint64_t seed) : pool_(pool), at_(pool), random_(seed) { at_.rest(); }
+
+  void step() {
+    switch (random_() % 6) {
+      case 0:
+      case 1: ask(); break;
+      case 2: withdraw(); break;
+      case 3: give_back(); break;
+      case 4: let_go(); break;
+      default: at_.run_job();
+    }
+    at_.now += std::chrono::milliseconds(random_() % 3);
+    at_.advance();
+    note();
+  }
+  // Everybody ends what they do; all that was asked for must come.
+  void end() {
+    for (auto& [lease, extent] : kept_) at_.driver.let_go(extent.id);
+    kept_.clear();
+    at_.pass(std::chrono::seconds(10));
+    note();
+    EXPECT_TRUE(at_.wanted.empty());
+    while (!lent_.empty()) give_back();
+    for (auto& [lease, extent] : kept_) at_.driver.let_go(extent.id);
+    kept_.clear();
+    at_.pass(std::chrono::seconds(10));
+    note();
+    EXPECT_TRUE(returned_.empty());
+    EXPECT_EQ(at_.store.warm(), pool_);
+    EXPECT_EQ(at_.driver.handled(0), pool_);
+    EXPECT_TRUE(at_.store.settled());
+  }
+
+ private:
+  Bytes free() const {
+    Bytes used;
+    for (const auto& [request, bytes] : at_.wanted) used += bytes;
+    for (const Extent& extent : lent_) used += extent.size;
+    for (const auto& [lease, extent] : returned_) used += extent.size;
+    return pool_ - used;
+  }
+  void ask() {
+    const std::uint64_t most = free().count / mebibytes(2).count;
+    if (most == 0) return;
+    const std::uint64_t pieces = random_() % 4 == 0 ? most : std::min<std::uint64_t>(most, 64);
+    const Bytes bytes = mebibytes(2 * (1 + random_() % pieces));
+    const Bytes preferences[] = {{}, mebibytes(2), mebibytes(3), bytes, kOneExtent, kOneExtent};
+    at_.want(bytes, preferences[random_() % 6]);
+  }
+  void withdraw() {
+    if (at_.wanted.empty()) return;
+    auto one = at_.wanted.begin();
+    std::advance(one, static_cast<std::ptrdiff_t>(random_() % at_.wanted.size()));
+    at_.withdraw(one->first);
+  }
+  void give_back() {
+    if (lent_.empty()) return;
+    std::swap(lent_[random_() % lent_.size()], lent_.back());
+    const Extent extent = lent_.back();
+    lent_.pop_back();
+    const LeaseId lease{++last_lease_};
+    returned_[lease] = extent;
+    if (random_() % 4 == 0)
+      kept_[lease] = extent;
+    else
+      at_.driver.let_go(extent.id);
+    at_.store.take_back(lease, extent);
+    at_.advance();
+  }
+  void let_go() {
+    if (kept_.empty()) return;
+    at_.driver.let_go(kept_.begin()->second.id);
+    kept_.erase(kept_.begin());
+  }
+  void note() {
+    EXPECT_TRUE(at_.unobtainable.empty()) << "the ledger says that it is free";
+    EXPECT_EQ(at_.store.missing(), Bytes{});
+    for (auto& [request, extents] : std::exchange(at_.assembled, {})) {
+      for (const Extent& extent : extents) {
+        at_.driver.hold(extent.id);
+        lent_.push_back(extent);
+      }
+    }
+    for (const LeaseId lease : at_.freed) {
+      EXPECT_FALSE(kept_.contains(lease)) << "a proof of what is in use";
+      returned_.erase(lease);
+    }
+  }
+
+  Bytes pool_;
+  Turns at_;
+  std::mt19937_64 random_;
+  std::uint64_t last_lease_ = 0;
+  std::vector<Extent> lent_;
+  std::map<LeaseId, Extent> returned_;
+  std::map<LeaseId, Extent> kept_;
+};
+
+TEST(StoreTurns, ServeAllThatIsFreeAndProveNothingThatIsInUseWhateverAnybodyDoes) {
+  for (const Bytes pool : {mebibytes(2), mebibytes(64), mebibytes(750), gibibytes(24)}) {
+    for (std::uint64_t seed = 0; seed < 20; ++seed) {
+      Anything anything(pool, seed);
+      for (int i = 0; i < 1500; ++i) anything.step();
+      anything.end();
+      ASSERT_FALSE(testing::Test::HasFailure()) << to_string(pool) << ", seed " << seed;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace gpumem::core
