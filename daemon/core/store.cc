@@ -11,6 +11,8 @@ namespace {
 constexpr Duration kFirstPause = std::chrono::milliseconds(5);
 // A grant in more pieces than this is put together from larger ones first.
 constexpr std::size_t kMostExtents = 1024;
+// What the driver has refused so often for one request it does not give: the pool is not broken up for it.
+constexpr int kMostFailures = 8;
 // Creations tried again in one job.
 constexpr std::size_t kRetries = 256;
 // While proofs wait, requests have so large a part of the pool reshaped, then the proofs are next. One that
@@ -74,10 +76,12 @@ void Store::finish(const JobResult& result, TimePoint now) {
   auto job = in_flight_.extract(result.id);
   GPUMEM_CHECK(!job.empty(), "a job ends once");
   const bool reshaped = job.mapped().reshapes;
-  if (reshaped)
+  if (reshaped) {
     --reshapes_;
-  else
+    forget_coming(job.mapped().attempts.front().extent.size, result.id);
+  } else {
     overtaking_ = {};
+  }
   const std::unordered_set<ExtentId> failed(result.failed.begin(), result.failed.end());
   const bool retry_is_due = !put_off_.empty();
   std::vector<Extent> created;
@@ -106,7 +110,9 @@ void Store::hand_over(const Flight& flight, std::vector<Extent> created) {
   if (!flight.request || wish == wanted_.end()) return put_back(created);
   wish->waits_for = {};
   hold(*wish, created);
-  if (created.size() < flight.attempts.size()) let_go(*wish);
+  if (created.size() == flight.attempts.size()) return;
+  ++wish->failures;
+  let_go(*wish);
 }
 
 // Whether parts of any of them might be created though it could not.
@@ -190,6 +196,7 @@ std::optional<std::vector<Extent>> Store::take(Wish& wish) {
 }
 
 bool Store::make(Progress& progress, Wish& wish) {
+  if (wish.failures == kMostFailures) return false;
   auto making = pool_.make(wish.bytes, kMostExtents, wish.largest);
   if (!making) return false;
   hold(wish, making->taken);
@@ -198,27 +205,29 @@ bool Store::make(Progress& progress, Wish& wish) {
   return true;
 }
 
-bool Store::creates(const Flight& flight, Bytes size) {
-  return flight.reshapes && !flight.request && flight.attempts.front().extent.size == size;
-}
-
 // The one extent that serves the wish may be about to be made for the stock: it is the wish's from now on.
 bool Store::claim(Progress& progress, Wish& wish) {
-  if (!reshaping() || !pool_.comes_as_one(wish.bytes, wish.largest)) return false;
-  const auto found =
-      std::ranges::find_if(in_flight_, [&wish](const auto& one) { return creates(one.second, wish.bytes); });
-  if (found == in_flight_.end()) return false;
-  found->second.request = wish.request;
-  wish.waits_for = found->first;
-  progress.hurried.push_back(found->first);
+  if (!pool_.comes_as_one(wish.bytes, wish.largest)) return false;
+  const auto found = coming_.find(wish.bytes);
+  if (found == coming_.end()) return false;
+  wish.waits_for = *found->second.begin();
+  in_flight_.at(wish.waits_for).request = wish.request;
+  progress.hurried.push_back(wish.waits_for);
+  forget_coming(wish.bytes, wish.waits_for);
   return true;
 }
 
 // Where it needs several, it waits for those of the size that most of it is made of.
 bool Store::comes(const Wish& wish) const {
-  if (!reshaping() || pool_.comes_as_one(wish.bytes, wish.largest)) return false;
-  const Bytes size = classes().largest_within(wish.bytes);
-  return std::ranges::any_of(in_flight_, [size](const auto& one) { return creates(one.second, size); });
+  return !pool_.comes_as_one(wish.bytes, wish.largest) &&
+         coming_.contains(classes().largest_within(wish.bytes));
+}
+
+void Store::forget_coming(Bytes size, JobId job) {
+  const auto found = coming_.find(size);
+  if (found == coming_.end()) return;
+  found->second.erase(job);
+  if (found->second.empty()) coming_.erase(found);
 }
 
 void Store::hold(Wish& wish, const std::vector<Extent>& extents) {
@@ -283,6 +292,7 @@ JobId Store::start(Progress& progress, Job::Turn turn, std::vector<Job::Step> st
     for (const Attempt& attempt : flight.attempts)
       if (overtakes) overtaking_ += attempt.extent.size;
     ++reshapes_;
+    if (!flight.request) coming_[flight.attempts.front().extent.size].insert(id);
   }
   in_flight_.emplace(id, std::move(flight));
   progress.jobs.push_back({id, device_, turn, std::move(steps)});

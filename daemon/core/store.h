@@ -1,5 +1,7 @@
 #pragma once
+#include <map>
 #include <optional>
+#include <set>
 #include <unordered_map>
 #include <vector>
 
@@ -78,6 +80,7 @@ class Store {
     Bytes largest;
     JobId waits_for{};           ///< the job that makes what it lacks
     std::vector<Extent> held{};  ///< of what it gets
+    int failures = 0;            ///< of creations for it
   };
   struct Returned {
     LeaseId lease;
@@ -89,8 +92,7 @@ class Store {
   bool make(Progress& progress, Wish& wish);
   bool claim(Progress& progress, Wish& wish);
   bool comes(const Wish& wish) const;
-  /// What is about to create an extent of `size` for the pool.
-  static bool creates(const Flight& flight, Bytes size);
+  void forget_coming(Bytes size, JobId job);
   bool reshaping() const { return reshapes_ != 0; }
   void hold(Wish& wish, const std::vector<Extent>& extents);
   void let_go(Wish& wish);
@@ -112,6 +114,8 @@ class Store {
   std::vector<Wish> wanted_;
   std::vector<Returned> returned_;
   std::unordered_map<JobId, Flight> in_flight_;
+  /// By size, what is being created for the pool, that no wish claims.
+  std::map<Bytes, std::set<JobId>> coming_;
   std::size_t reshapes_ = 0;      ///< of those in flight
   Bytes overtaking_;              ///< reshaped while jobs in order were in flight, since one of them ended
   Bytes most_overtaking_;         ///< when it comes to this, nothing is begun before one of them ends

@@ -266,5 +266,42 @@ TEST(StoreTurns, ServeAllThatIsFreeAndProveNothingThatIsInUseWhateverAnybodyDoes
   }
 }
 
+TEST(StoreTurns, GiveUpBeforeAllOfThePoolIsBrokenUpForWhatTheDriverDoesNotGive) {
+  Turns at(gibibytes(24));
+  at.rest();
+  at.driver.fails = [](const Extent& extent) { return extent.size == mebibytes(20); };
+  const RequestId request = at.want(mebibytes(20), kOneExtent);
+  at.rest();
+  EXPECT_TRUE(at.unobtainable.contains(request));
+  EXPECT_GE(at.store.warm(), gibibytes(23));
+  EXPECT_EQ(at.store.warm() + at.store.missing(), gibibytes(24));
+}
+
+TEST(StoreTurns, LoseNoByteWhateverTheDriverRefuses) {
+  for (const unsigned percent : {2, 10, 50, 90}) {
+    std::mt19937_64 random(percent);
+    Turns at(gibibytes(2));
+    at.rest();
+    at.driver.fails = [&](const Extent&) { return random() % 100 < percent; };
+    std::uint64_t last_lease = 0;
+    for (int i = 0; i < 1000; ++i) {
+      const RequestId request =
+          at.want(mebibytes(2 * (1 + random() % 100)), random() % 2 == 0 ? kOneExtent : Bytes{});
+      for (std::uint64_t jobs = random() % 8; jobs != 0; --jobs) at.run_job();
+      if (at.wanted.contains(request)) at.withdraw(request);
+      for (const auto& [one, extents] : std::exchange(at.assembled, {}))
+        for (const Extent& extent : extents) at.store.take_back(LeaseId{++last_lease}, extent);
+      at.now += std::chrono::milliseconds(random() % 3);
+      at.advance();
+    }
+    at.driver.fails = nullptr;
+    at.pass(std::chrono::seconds(60));
+    EXPECT_EQ(at.store.warm(), gibibytes(2)) << percent;
+    EXPECT_EQ(at.store.missing(), Bytes{});
+    EXPECT_EQ(at.freed.size(), last_lease);
+    EXPECT_TRUE(at.store.settled());
+  }
+}
+
 }  // namespace
 }  // namespace gpumem::core
