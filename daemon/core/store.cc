@@ -15,9 +15,9 @@ constexpr std::size_t kMostExtents = 1024;
 constexpr int kMostFailures = 8;
 // Creations tried again in one job.
 constexpr std::size_t kRetries = 256;
-// While proofs wait, requests have so large a part of the pool reshaped, then the proofs are next. One that
-// is withdrawn costs nobody anything, so a client could else keep the driver busy for ever.
-constexpr std::uint64_t kOvertakingShare = 4;
+// Requests have so large a part of the pool reshaped at a time, and while proofs wait in all: then what waits
+// is next. One that is withdrawn costs nobody anything, so a client could else keep the driver busy for ever.
+constexpr std::uint64_t kReshapedShare = 4;
 
 }  // namespace
 
@@ -27,7 +27,7 @@ Store::Store(DeviceIndex device, Bytes pool, Bytes granularity, IdSource<ExtentI
       pool_(pool, granularity, extents),
       extent_ids_(extents),
       job_ids_(jobs),
-      most_overtaking_{pool.count / kOvertakingShare},
+      most_reshaped_{pool.count / kReshapedShare},
       pause_(kFirstPause) {
   plan_pool(pool);
 }
@@ -78,6 +78,7 @@ void Store::finish(const JobResult& result, TimePoint now) {
   const bool reshaped = job.mapped().reshapes;
   if (reshaped) {
     --reshapes_;
+    reshaped_ -= bytes_of(job.mapped());
     forget_coming(job.mapped().attempts.front().extent.size, result.id);
   } else {
     overtaking_ = {};
@@ -167,7 +168,7 @@ Store::Progress Store::advance(TimePoint now) {
 // waiting for them could last for ever. Only a reshape holds bytes of the wishes. A wish that waits for more
 // than its own job is not overtaken: later ones get what is there, and start nothing anew.
 void Store::assemble(Progress& progress) {
-  bool anew = overtaking_ < most_overtaking_;
+  bool anew = std::max(overtaking_, reshaped_) < most_reshaped_;
   std::vector<Wish> later;
   for (Wish& wish : std::exchange(wanted_, {})) {
     if (auto extents = take(wish)) {
@@ -221,6 +222,12 @@ bool Store::claim(Progress& progress, Wish& wish) {
 bool Store::comes(const Wish& wish) const {
   return !pool_.comes_as_one(wish.bytes, wish.largest) &&
          coming_.contains(classes().largest_within(wish.bytes));
+}
+
+Bytes Store::bytes_of(const Flight& flight) {
+  Bytes sum;
+  for (const Attempt& attempt : flight.attempts) sum += attempt.extent.size;
+  return sum;
 }
 
 void Store::forget_coming(Bytes size, JobId job) {
@@ -288,9 +295,9 @@ JobId Store::start(Progress& progress, Job::Turn turn, Job::Step first, const st
 JobId Store::start(Progress& progress, Job::Turn turn, std::vector<Job::Step> steps, Flight flight) {
   const JobId id = job_ids_.next();
   if (flight.reshapes) {
-    const bool overtakes = in_flight_.size() != reshapes_;
-    for (const Attempt& attempt : flight.attempts)
-      if (overtakes) overtaking_ += attempt.extent.size;
+    const Bytes bytes = bytes_of(flight);
+    if (in_flight_.size() != reshapes_) overtaking_ += bytes;
+    reshaped_ += bytes;
     ++reshapes_;
     if (!flight.request) coming_[flight.attempts.front().extent.size].insert(id);
   }

@@ -92,6 +92,7 @@ class Store {
   bool make(Progress& progress, Wish& wish);
   bool claim(Progress& progress, Wish& wish);
   bool comes(const Wish& wish) const;
+  static Bytes bytes_of(const Flight& flight);
   void forget_coming(Bytes size, JobId job);
   bool reshaping() const { return reshapes_ != 0; }
   void hold(Wish& wish, const std::vector<Extent>& extents);
@@ -117,8 +118,9 @@ class Store {
   /// By size, what is being created for the pool, that no wish claims.
   std::map<Bytes, std::set<JobId>> coming_;
   std::size_t reshapes_ = 0;      ///< of those in flight
+  Bytes reshaped_;                ///< by these
   Bytes overtaking_;              ///< reshaped while jobs in order were in flight, since one of them ended
-  Bytes most_overtaking_;         ///< when it comes to this, nothing is begun before one of them ends
+  Bytes most_reshaped_;           ///< when either comes to this, nothing is begun before some of them end
   Bytes held_;                    ///< by all wishes
   std::vector<Attempt> put_off_;  ///< failed; to be tried again at retry_at_
   Progress done_;                 ///< freed and quarantined since the last advance

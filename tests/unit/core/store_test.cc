@@ -113,10 +113,10 @@ TEST_F(StoreTest, CallsOneExtentUnobtainableThatAThiefTookAndFindsItInPiecesLate
   EXPECT_TRUE(assembled.contains(RequestId{1}) || unobtainable.contains(RequestId{1}));
 }
 
-// A store of 24 GiB, of which all is in the largest extents, and no stock is made yet.
+// A store of 192 GiB, of which all is in the largest extents, and no stock is made yet.
 class LargeStoreTest : public testing::Test {
  protected:
-  static constexpr Bytes kSize = gibibytes(24);
+  static constexpr Bytes kSize = gibibytes(192);
 
   LargeStoreTest() {
     auto progress = store.advance(now);
@@ -188,11 +188,26 @@ TEST_F(LargeStoreTest, HasReadyWhatWasAskedForBefore) {
   }
 }
 
+TEST_F(LargeStoreTest, HasAQuarterOfThePoolReshapedAtATimeWhoeverAsksAndWithdraws) {
+  std::uint64_t number = 0;
+  for (std::uint64_t i = 0; i < 300; ++i) {
+    const RequestId request{++number};
+    store.want(request, mebibytes(514 + 2 * i), kOneExtent);
+    advance();
+    store.withdraw(request);
+  }
+  EXPECT_GE(store.warm(), gibibytes(140));
+  store.want(RequestId{++number}, gibibytes(2), gibibytes(2));
+  EXPECT_EQ(creations_until(RequestId{number}), 0u) << "what is warm is there for others";
+  store.want(RequestId{++number}, mebibytes(64), mebibytes(64));
+  EXPECT_LE(creations_until(RequestId{number}), 64u);
+}
+
 TEST_F(LargeStoreTest, HoldsWhatAWishTakesWhileTheRestIsMade) {
-  store.want(RequestId{1}, gibibytes(22) + mebibytes(2));
+  store.want(RequestId{1}, gibibytes(190) + mebibytes(2));
   advance();
   ASSERT_FALSE(assembled.contains(RequestId{1}));
-  EXPECT_EQ(store.warm(), gibibytes(22)) << "held for it";
+  EXPECT_EQ(store.warm(), gibibytes(190)) << "held for it";
   store.want(RequestId{2}, gibibytes(2));
   advance();
   EXPECT_FALSE(assembled.contains(RequestId{2})) << "not by a later one";
@@ -200,11 +215,11 @@ TEST_F(LargeStoreTest, HoldsWhatAWishTakesWhileTheRestIsMade) {
   advance();
   EXPECT_TRUE(assembled.contains(RequestId{2})) << "it is anybody's now";
   rest();
-  EXPECT_EQ(store.warm(), gibibytes(22));
+  EXPECT_EQ(store.warm(), gibibytes(190));
 }
 
 TEST_F(LargeStoreTest, GivesBackWhatAWishHeldIfTheRestCannotBeMade) {
-  store.want(RequestId{1}, gibibytes(23));
+  store.want(RequestId{1}, gibibytes(191));
   driver.fails = [](const Extent&) { return true; };
   rest();
   EXPECT_TRUE(unobtainable.contains(RequestId{1}));
