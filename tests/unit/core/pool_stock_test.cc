@@ -90,6 +90,19 @@ TEST_F(PoolStockTest, GivesALargeRequestInPartsThatCanGoBack) {
   EXPECT_EQ(get(mebibytes(960), 1, kOneExtent).size(), 1u);
 }
 
+TEST_F(PoolStockTest, HasNoMoreOfASizeThanDescriptorsAllow) {
+  start_over(gibibytes(192));
+  fill(gibibytes(192));
+  pool.note_demand(gibibytes(20), mebibytes(2));
+  tidy_up();
+  EXPECT_EQ(pool.warm_count(mebibytes(2)), 256u);
+}
+
+TEST_F(PoolStockTest, BreaksNothingThatItCannotSpare) {
+  fill_with(1, mebibytes(512));
+  EXPECT_FALSE(pool.tidy());
+}
+
 TEST_F(PoolStockTest, MakesWhatItsStockLacksOfASizeWithTheFirstOfIt) {
   fill(gibibytes(24));
   for (int i = 0; i < 6; ++i) pool.note_demand(mebibytes(20), kOneExtent);
