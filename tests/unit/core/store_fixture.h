@@ -7,11 +7,10 @@
 
 namespace gpumem::core {
 
-/// A store of 64 MiB in pieces of 2 MiB, and its driver.
-class StoreTest : public testing::Test {
+/// A store of `pool` in pieces of 2 MiB, and its driver.
+class StoreOf : public testing::Test {
  protected:
-  static constexpr Bytes kPool = mebibytes(64);
-  static constexpr Duration kLong = std::chrono::seconds(10);
+  explicit StoreOf(Bytes pool) : store(0, pool, mebibytes(2), extent_ids, job_ids), driver({pool}) {}
 
   void advance() {
     Store::Progress progress = store.advance(now);
@@ -23,6 +22,7 @@ class StoreTest : public testing::Test {
     }
     quarantined.insert(progress.quarantined.begin(), progress.quarantined.end());
     for (Job& job : progress.jobs) jobs.push(job.turn, std::move(job));
+    for (const JobId id : progress.hurried) jobs.hurry([id](const Job& job) { return job.id == id; });
   }
   void finish_one() {
     const JobResult result = driver.run(jobs.pop());
@@ -64,14 +64,22 @@ class StoreTest : public testing::Test {
 
   IdSource<ExtentId> extent_ids;
   IdSource<JobId> job_ids;
-  Store store{0, kPool, mebibytes(2), extent_ids, job_ids};
-  FakeDriver driver{{kPool}};
+  Store store;
+  FakeDriver driver;
   TimePoint now{};
   JobQueue<Job> jobs;
   std::map<RequestId, std::vector<Extent>> assembled;
   std::set<RequestId> unobtainable;
   std::set<LeaseId> freed;
   std::set<LeaseId> quarantined;
+};
+
+class StoreTest : public StoreOf {
+ protected:
+  static constexpr Bytes kPool = mebibytes(64);
+  static constexpr Duration kLong = std::chrono::seconds(10);
+
+  StoreTest() : StoreOf(kPool) {}
 };
 
 inline Bytes total(const std::vector<Extent>& extents) {

@@ -114,40 +114,20 @@ TEST_F(StoreTest, CallsOneExtentUnobtainableThatAThiefTookAndFindsItInPiecesLate
 }
 
 // A store of 192 GiB, of which all is in the largest extents, and no stock is made yet.
-class LargeStoreTest : public testing::Test {
+class LargeStoreTest : public StoreOf {
  protected:
   static constexpr Bytes kSize = gibibytes(192);
 
-  LargeStoreTest() {
+  LargeStoreTest() : StoreOf(kSize) {
     auto progress = store.advance(now);
     store.finish(driver.run(progress.jobs.front()), now);
-  }
-  void advance() {
-    Store::Progress progress = store.advance(now);
-    for (Job& job : progress.jobs) jobs.push(job.turn, std::move(job));
-    for (const JobId id : progress.hurried) jobs.hurry([id](const Job& job) { return job.id == id; });
-    for (auto& one : progress.assembled) assembled[one.request] = std::move(one.extents);
-    unobtainable.insert(progress.unobtainable.begin(), progress.unobtainable.end());
   }
   // Runs jobs until the wish is served; answers how many extents were created for that.
   std::uint64_t creations_until(RequestId wanted) {
     const std::uint64_t before = driver.creations();
-    for (advance(); !assembled.contains(wanted) && !jobs.empty(); advance())
-      store.finish(driver.run(jobs.pop()), now);
+    for (advance(); !assembled.contains(wanted) && !jobs.empty();) finish_one();
     return driver.creations() - before;
   }
-  void rest() {
-    for (advance(); !jobs.empty(); advance()) store.finish(driver.run(jobs.pop()), now);
-  }
-
-  IdSource<ExtentId> extent_ids;
-  IdSource<JobId> job_ids;
-  Store store{0, kSize, mebibytes(2), extent_ids, job_ids};
-  FakeDriver driver{{kSize}};
-  TimePoint now{};
-  JobQueue<Job> jobs;
-  std::map<RequestId, std::vector<Extent>> assembled;
-  std::set<RequestId> unobtainable;
 };
 
 TEST_F(LargeStoreTest, LetsAGrowthWaitForOneCreationWhateverElseIsUnderWay) {
@@ -162,15 +142,15 @@ TEST_F(LargeStoreTest, LetsAGrowthWaitForOneCreationWhateverElseIsUnderWay) {
 }
 
 TEST_F(LargeStoreTest, ServesARequestBeforeItProvesWhatCameBack) {
-  rest();
+  run();
   store.want(RequestId{1}, gibibytes(1), mebibytes(128));
-  rest();
+  run();
   std::uint64_t lease = 0;
   for (const Extent& extent : assembled[RequestId{1}]) store.take_back(LeaseId{++lease}, extent);
   advance();
   store.want(RequestId{2}, mebibytes(64));
   EXPECT_LE(creations_until(RequestId{2}), 1u);
-  rest();
+  run();
   EXPECT_EQ(store.warm(), kSize - mebibytes(64));
 }
 
@@ -184,7 +164,7 @@ TEST_F(LargeStoreTest, HasReadyWhatWasAskedForBefore) {
       created += creations_until(request);
     }
     EXPECT_EQ(round == 1 ? created : 0u, 0u);
-    rest();
+    run();
   }
 }
 
@@ -214,14 +194,14 @@ TEST_F(LargeStoreTest, HoldsWhatAWishTakesWhileTheRestIsMade) {
   EXPECT_TRUE(store.withdraw(RequestId{1}));
   advance();
   EXPECT_TRUE(assembled.contains(RequestId{2})) << "it is anybody's now";
-  rest();
+  run();
   EXPECT_EQ(store.warm(), gibibytes(190));
 }
 
 TEST_F(LargeStoreTest, GivesBackWhatAWishHeldIfTheRestCannotBeMade) {
   store.want(RequestId{1}, gibibytes(191));
   driver.fails = [](const Extent&) { return true; };
-  rest();
+  run();
   EXPECT_TRUE(unobtainable.contains(RequestId{1}));
   EXPECT_EQ(store.warm() + store.missing(), kSize);
 }
@@ -231,7 +211,7 @@ TEST_F(LargeStoreTest, GivesWhatAWithdrawnWishHadClaimedToOthers) {
   advance();
   ASSERT_FALSE(jobs.empty());
   for (std::uint64_t i = 1; i <= 3; ++i) EXPECT_TRUE(store.withdraw(RequestId{i}));
-  rest();
+  run();
   EXPECT_EQ(store.warm(), kSize);
   EXPECT_TRUE(store.settled());
 }
