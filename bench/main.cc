@@ -51,6 +51,7 @@ int run(int argc, char** argv) {
   register_simulated_extent(world);
   register_allocator_growth(world);
   register_pressed_allocator(world);
+  register_after_burst(world);
   register_through_c(world);
   register_decide();
   register_decide_broker();

@@ -35,6 +35,7 @@ void register_listing(World& world);
 void register_simulated_extent(World& world);
 void register_allocator_growth(World& world);
 void register_pressed_allocator(World& world);
+void register_after_burst(World& world);
 void register_through_c(World& world);
 
 }  // namespace gpumem::bench

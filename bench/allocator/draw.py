@@ -21,11 +21,11 @@ AIM = 1.03
 # The order of the pictures, and so the colours.
 ALLOCATORS = ["gpumem", "gpumem_lag", "bfc", "rmm_pool", "caching", "caching_expandable"]
 SPEED = ["gpumem", "malloc", "bfc", "rmm_pool", "caching"]
-GIB = 1 << 30
+GIB, MIB = 1 << 30, 1 << 20
 
 
 def size_words(size):
-    for unit, name in ((GIB, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
+    for unit, name in ((GIB, "GiB"), (MIB, "MiB"), (1 << 10, "KiB")):
         if size >= unit:
             return f"{size / unit:g} {name}"
     return f"{size} B"
@@ -165,15 +165,15 @@ def given_back_section(benchmarks):
     rows = []
     for name in ("given_back/burst", "given_back/scattered_burst"):
         one = named[name]
-        rows.append([f"`{name}`"] + [f"{one[key] / (1 << 20):,.1f}".replace(",", " ") for key in
-                                     ("live", "committed_before", "committed_after", "over_live", "largest_extent")])
+        rows.append([f"`{name}`"] + [f"{one[key] / MIB:,.1f}".replace(",", " ") for key in
+                                     ("live", "committed_before", "committed_after", "over_live", "least_over_live", "largest_extent")])
     pressed = named["given_back/pressure"]
     words = (f"Pressed for everything it can spare at the end of the same burst, it gives {pressed['given_back'] / GIB:.1f} "
              f"GiB in {pressed['extents']:.0f} extents back in {pressed['trim_us'] / 1000:.2f} ms"
              + (f", {pressed['per_floor']:.1f} times what the memory alone takes to let go of as many."
                 if "per_floor" in pressed else "."))
     return table(["MiB", "live", "committed at the end of the trace", "after the idle time", "over live",
-                  "largest extent held"], rows) + "\n\n" + words
+                  "with extents of 2 MiB", "largest extent held"], rows) + "\n\n" + words
 
 
 def growth_section(benchmarks):
@@ -192,6 +192,9 @@ def growth_section(benchmarks):
         words.append(f"Three eighths of the pool, a quarter of it taken from another user's allocator that has it cached: "
                      f"{one['pressed_ms']:.0f} ms from the growth to mapped memory, {one['slowest_ms']:.0f} at the most; "
                      f"{one['free_ms']:.1f} ms where all of it is free.")
+    for (kind,), one in found(benchmarks, r"after_burst/(\w+)").items():
+        words.append(f"After `{kind}` {one['over_live'] / MIB:.0f} MiB are held over what lives, {one['least'] / MIB:.0f} to "
+                     f"{one['most'] / MIB:.0f} in five runs.")
     return "\n\n".join(words + ([calls] if through_c else []))
 
 

@@ -1,3 +1,5 @@
+#include <set>
+
 #include "bench/allocator/allocators.h"
 #include "bench/allocator/register.h"
 #include "bench/allocator/suite.h"
@@ -37,6 +39,17 @@ class Survivor {
 
   Gpumem& allocator() { return allocator_; }
   Bytes live() const { return live_; }
+  /// What the same blocks would keep if every extent had the granularity's size: no fewer bytes can stay.
+  Bytes touched() {
+    const std::uint64_t unit = allocator_.backing().properties().granularity.count;
+    std::set<std::uint64_t> units;
+    for (const auto& [address, bytes] : blocks_) {
+      if (address == 0) continue;
+      for (std::uint64_t at = address / unit; at <= (address + bytes.count - 1) / unit; ++at)
+        units.insert(at);
+    }
+    return {units.size() * unit};
+  }
 
  private:
   Gpumem allocator_;
@@ -61,6 +74,7 @@ void idle(benchmark::State& state, AllocationTrace (*make)(std::uint64_t seed)) 
     state.counters["committed_before"] = count(before);
     state.counters["committed_after"] = count(allocator.committed());
     state.counters["over_live"] = count(allocator.committed().minus(survivor.live()));
+    state.counters["least_over_live"] = count(survivor.touched().minus(survivor.live()));
     state.counters["largest_extent"] = count(allocator.backing().largest_extent());
   }
 }

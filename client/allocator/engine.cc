@@ -86,9 +86,6 @@ Result<void> Engine::check(Bytes bytes, const Placement& placement) const {
 
 Result<Address, GrowError> Engine::allocate(Bytes bytes, StreamHandle stream, const Placement& placement,
                                             const Patience& patience) {
-  if (placement.tag.number == 0 && placement.room.is_zero()) {
-    if (const Address at = try_allocate(bytes, stream)) return at;
-  }
   if (auto can = usable(); !can) return GrowError(can.error());
   ThreadCache* cache = class_of(bytes.count) == kNoClass ? nullptr : own_cache();
   Need need;

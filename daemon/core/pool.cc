@@ -20,8 +20,8 @@ constexpr std::uint64_t kDemandShare = 4;
 constexpr std::size_t kMostOfASize = 256;
 // Another size than a class's is stocked once it is asked for so often.
 constexpr std::size_t kFewestAsked = 2;
-// The class up to which what is not asked for as one extent comes as one of another size.
-constexpr std::size_t kLargestOdd = 3;
+// The class up to which what a request finds no extents for is made as one, if it has no need of parts.
+constexpr std::size_t kLargestAsOne = 3;
 // At most so many groups are merged in one step, so that the driver is never busy for long.
 constexpr std::size_t kMergeStep = 16;
 
@@ -53,16 +53,18 @@ void Pool::add(Extent extent) {
 
 // ---- What is asked for ----
 
-// What is asked for as one extent, or may be so and is small, comes as one. All else comes in classes, so
-// that parts of it can go back.
-bool Pool::comes_as_one(Bytes bytes, Bytes largest) const {
-  return largest == kOneExtent || (bytes <= largest && bytes <= classes_.size(kLargestOdd));
+// Large requests, and those of slices, come in classes, so that parts of them can go back.
+bool Pool::is_made_as_one(Bytes bytes, Bytes largest) const {
+  return largest == kOneExtent || (!largest.is_zero() && bytes <= classes_.size(kLargestAsOne));
+}
+
+Bytes Pool::stocked_for(Bytes bytes, Bytes largest) const {
+  if (largest == kOneExtent) return bytes;
+  return classes_.largest_within(largest.is_zero() ? bytes : std::min(bytes, largest));
 }
 
 void Pool::note_demand(Bytes bytes, Bytes largest) {
-  if (comes_as_one(bytes, largest)) return demand_.note(bytes, 1);
-  const Bytes most = largest.is_zero() ? bytes : std::min(bytes, largest);
-  const Bytes size = classes_.largest_within(most);
+  const Bytes size = stocked_for(bytes, largest);
   if (size < classes_.largest()) demand_.note(size, bytes.count / size.count);
 }
 
@@ -82,36 +84,28 @@ std::size_t Pool::spare(Bytes size) const {
 
 // ---- What is there ----
 
-Pool::Counts Pool::all() const {
-  Counts counts;
-  for (const auto& [size, extents] : warm_) counts.emplace_hint(counts.end(), size, extents.size());
-  return counts;
-}
-
-Pool::Counts Pool::of_classes() const {
-  Counts counts = all();
-  std::erase_if(counts, [this](const auto& one) { return !classes_.has(one.first); });
-  return counts;
-}
-
-Pool::Counts Pool::spare_up_to(std::size_t index) const {
-  Counts counts;
-  for (std::size_t i = 0; i <= index; ++i) counts[classes_.size(i)] = spare(classes_.size(i));
-  return counts;
-}
-
 // As many as possible of the largest first: as each class divides the next, this covers `bytes` exactly
 // whenever anything of the classes does, and with the fewest extents.
-Pool::Selection Pool::select(Bytes bytes, const Counts& stock) const {
+template <class Usable>
+Pool::Selection Pool::select(Bytes bytes, Usable usable) const {
   Selection selection{.counts = {}, .rest = bytes, .extents = 0};
-  for (const auto& [size, there] : stock) {
-    const std::size_t count = std::min(there, static_cast<std::size_t>(selection.rest.count / size.count));
+  for (const auto& [size, extents] : warm_) {
+    const std::size_t fit = selection.rest.count / size.count;
+    const std::size_t count = std::min(usable(size, extents.size()), fit);
     if (count == 0) continue;
-    selection.counts.emplace_hint(selection.counts.end(), size, count);
+    selection.counts.emplace_back(size, count);
     selection.extents += count;
     selection.rest -= {size.count * count};
   }
   return selection;
+}
+
+Pool::Selection Pool::select_classes(Bytes bytes) const {
+  return select(bytes, [this](Bytes size, std::size_t there) { return classes_.has(size) ? there : 0; });
+}
+
+Pool::Selection Pool::select_all(Bytes bytes) const {
+  return select(bytes, [](Bytes, std::size_t there) { return there; });
 }
 
 // From the preferred class on up: what makes do with the smallest that serve. If none does, the preference
@@ -119,15 +113,17 @@ Pool::Selection Pool::select(Bytes bytes, const Counts& stock) const {
 Pool::Selection Pool::select(Bytes bytes, std::size_t most, Bytes largest) const {
   for (std::size_t i = 0; !largest.is_zero() && i + 1 < SizeClasses::kCount; ++i) {
     if (classes_.size(i + 1) <= largest) continue;
-    Selection preferred = select(bytes, spare_up_to(i));
+    Selection preferred = select(bytes, [this, i](Bytes size, std::size_t) {
+      return size <= classes_.size(i) && classes_.has(size) ? spare(size) : 0;
+    });
     if (preferred.rest.is_zero() && preferred.extents <= most) return preferred;
   }
-  Selection of_sizes = select(bytes, of_classes());
-  return of_sizes.rest.is_zero() ? of_sizes : select(bytes, all());
+  Selection of_classes = select_classes(bytes);
+  return of_classes.rest.is_zero() ? of_classes : select_all(bytes);
 }
 
 std::optional<std::vector<Extent>> Pool::take(Bytes bytes, std::size_t most, Bytes largest) {
-  if (comes_as_one(bytes, largest) && warm_count(bytes) != 0) return take({{bytes, 1}});
+  if (bytes <= largest && warm_count(bytes) != 0) return take({{bytes, 1}});
   if (largest == kOneExtent) return std::nullopt;
   const Selection selection = select(bytes, most, largest);
   if (!selection.rest.is_zero() || selection.extents > most) return std::nullopt;
@@ -145,19 +141,19 @@ std::vector<Extent> Pool::take(const Counts& counts) {
 // ---- What is made ----
 
 std::optional<Making> Pool::make(Bytes bytes, std::size_t most, Bytes largest) {
-  if (bytes < classes_.largest() && comes_as_one(bytes, largest)) {
-    if (const auto donor = larger_than(bytes)) return make_one_of(*donor, bytes);
+  if (largest == kOneExtent) {
+    const auto donor = bytes < classes_.largest() ? larger_than(bytes) : std::nullopt;
+    return donor ? make_one_of(*donor, bytes) : merge_into_one(bytes);
   }
-  if (largest == kOneExtent) return merge_into_one(bytes);
-  auto made = complete(select(bytes, of_classes()), most);
-  return made ? std::move(made) : complete(select(bytes, all()), most);
+  auto made = complete(select_classes(bytes), bytes, most, largest);
+  return made ? std::move(made) : complete(select_all(bytes), bytes, most, largest);
 }
 
 std::optional<Bytes> Pool::larger_than(Bytes bytes, const Counts& selected) const {
   std::optional<Bytes> larger;
   for (const auto& [size, extents] : warm_) {
     if (size <= bytes) break;
-    const auto used = selected.find(size);
+    const auto used = std::ranges::find(selected, size, &Counts::value_type::first);
     const std::size_t left = extents.size() - (used == selected.end() ? 0 : used->second);
     if (left == 0) continue;
     if (spare(size) != 0 || !larger || spare(*larger) == 0) larger = size;
@@ -189,25 +185,24 @@ std::optional<Making> Pool::merge_into_one(Bytes bytes) {
 
 // Takes what is selected, breaks what is lacking out of a larger extent, and merges the smallest if these are
 // too many.
-std::optional<Making> Pool::complete(Selection selection, std::size_t most) {
+std::optional<Making> Pool::complete(Selection selection, Bytes bytes, std::size_t most, Bytes largest) {
   Making made;
   std::vector<Bytes> wanted;
   if (!selection.rest.is_zero()) {
     const auto donor = larger_than(selection.rest, selection.counts);
     if (!donor) return std::nullopt;
     made.destroy.push_back(pop(*donor));
-    wanted = classes_.split(selection.rest);
-    made.rest = named(stock_up(wanted.front(), *donor - selection.rest));
+    wanted = is_made_as_one(bytes, largest) ? std::vector{selection.rest} : classes_.split(selection.rest);
+    made.rest = named(stock_up(stocked_for(bytes, largest), *donor - selection.rest));
   }
   Bytes merged;
   while (selection.extents + wanted.size() + classes_.split(merged).size() > most &&
          !selection.counts.empty()) {
-    const auto smallest = std::prev(selection.counts.end());
-    const auto [size, count] = *smallest;
+    const auto [size, count] = selection.counts.back();
     pop(size, count, made.destroy);
     merged += {size.count * count};
     selection.extents -= count;
-    selection.counts.erase(smallest);
+    selection.counts.pop_back();
   }
   std::ranges::copy(classes_.split(merged), std::back_inserter(wanted));
   made.taken = take(selection.counts);

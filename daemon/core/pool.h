@@ -54,10 +54,10 @@ class Pool {
 
   void add(Extent extent);
 
-  /// Whether it is one extent, of any size, that serves a request best.
-  bool comes_as_one(Bytes bytes, Bytes largest) const;
+  /// Whether what take() does not find is made as one extent, of any size: with one call of the driver.
+  bool is_made_as_one(Bytes bytes, Bytes largest) const;
 
-  /// A request for `bytes` has come, with the preference of take(): the stock is to follow.
+  /// A request for `bytes` was served, with the preference of take(): the stock is to follow.
   void note_demand(Bytes bytes, Bytes largest);
 
   /// Takes extents of `bytes` in all (a multiple of the granularity), at most `most` of them: as few as add
@@ -80,18 +80,19 @@ class Pool {
 
  private:
   /// How many of each size, largest first.
-  using Counts = std::map<Bytes, std::size_t, std::greater<>>;
+  using Counts = std::vector<std::pair<Bytes, std::size_t>>;
   struct Selection {
     Counts counts;
     Bytes rest;  ///< not covered
     std::size_t extents = 0;
   };
 
-  Counts all() const;
-  Counts of_classes() const;
-  /// Of the classes up to `index`, what may be taken by preference.
-  Counts spare_up_to(std::size_t index) const;
-  Selection select(Bytes bytes, const Counts& stock) const;
+  /// `usable(size, there)`  how many of `there` of a size may be selected.
+  template <class Usable>
+  Selection select(Bytes bytes, Usable usable) const;
+  Selection select_classes(Bytes bytes) const;
+  Selection select_all(Bytes bytes) const;
+  /// With the preferences of take().
   Selection select(Bytes bytes, std::size_t most, Bytes largest) const;
   std::vector<Extent> take(const Counts& counts);
 
@@ -99,8 +100,10 @@ class Pool {
   std::optional<Bytes> larger_than(Bytes bytes, const Counts& selected = {}) const;
   Making make_one_of(Bytes donor, Bytes bytes);
   std::optional<Making> merge_into_one(Bytes bytes);
-  std::optional<Making> complete(Selection selection, std::size_t most);
+  std::optional<Making> complete(Selection selection, Bytes bytes, std::size_t most, Bytes largest);
 
+  /// The size of which the stock is to have more for such requests.
+  Bytes stocked_for(Bytes bytes, Bytes largest) const;
   /// How many of a size make a good stock.
   std::size_t goal(Bytes size) const;
   /// So few of a size are no good stock any more.

@@ -47,7 +47,6 @@ void Store::plan_pool(Bytes bytes) {
 }
 
 void Store::want(RequestId request, Bytes bytes, Bytes largest) {
-  pool_.note_demand(bytes, largest);
   wanted_.push_back({request, bytes, largest});
   changed_ = true;
 }
@@ -172,6 +171,7 @@ void Store::assemble(Progress& progress) {
   std::vector<Wish> later;
   for (Wish& wish : std::exchange(wanted_, {})) {
     if (auto extents = take(wish)) {
+      pool_.note_demand(wish.bytes, wish.largest);
       progress.assembled.push_back({wish.request, std::move(*extents)});
       continue;
     }
@@ -208,7 +208,7 @@ bool Store::make(Progress& progress, Wish& wish) {
 
 // The one extent that serves the wish may be about to be made for the stock: it is the wish's from now on.
 bool Store::claim(Progress& progress, Wish& wish) {
-  if (!pool_.comes_as_one(wish.bytes, wish.largest)) return false;
+  if (!pool_.is_made_as_one(wish.bytes, wish.largest)) return false;
   const auto found = coming_.find(wish.bytes);
   if (found == coming_.end()) return false;
   wish.waits_for = *found->second.begin();
@@ -220,7 +220,7 @@ bool Store::claim(Progress& progress, Wish& wish) {
 
 // Where it needs several, it waits for those of the size that most of it is made of.
 bool Store::comes(const Wish& wish) const {
-  return !pool_.comes_as_one(wish.bytes, wish.largest) &&
+  return !pool_.is_made_as_one(wish.bytes, wish.largest) &&
          coming_.contains(classes().largest_within(wish.bytes));
 }
 

@@ -168,6 +168,16 @@ TEST_F(LargeStoreTest, HasReadyWhatWasAskedForBefore) {
   }
 }
 
+TEST_F(LargeStoreTest, KeepsNothingReadyForWhoAsksAndWithdraws) {
+  for (std::uint64_t number = 1; number <= 20; ++number) {
+    store.want(RequestId{number}, mebibytes(20), kOneExtent);
+    store.withdraw(RequestId{number});
+  }
+  run();
+  store.want(RequestId{99}, mebibytes(20), kOneExtent);
+  EXPECT_EQ(creations_until(RequestId{99}), 1u);
+}
+
 TEST_F(LargeStoreTest, HasAQuarterOfThePoolReshapedAtATimeWhoeverAsksAndWithdraws) {
   std::uint64_t number = 0;
   for (std::uint64_t i = 0; i < 300; ++i) {

@@ -1,0 +1,76 @@
+#include <benchmark/benchmark.h>
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+#include <vector>
+
+#include "bench/allocator/measure.h"
+#include "bench/allocator/workloads.h"
+#include "bench/must.h"
+#include "bench/samples.h"
+#include "bench/world.h"
+#include "gpumem/allocator.h"
+
+// What a burst leaves with a real broker, which has not always the extents that an allocator prefers
+// (given_back.cc: with a memory that has). The program works a little between its calls, as programs do.
+
+namespace gpumem::bench {
+namespace {
+
+constexpr Bytes kLimit = gibibytes(20);
+constexpr int kTurns = 5;
+constexpr int kCallsBetweenWork = 16;
+
+/// Plays the trace through. Answers what is live at its end.
+Bytes play(Allocator& allocator, const AllocationTrace& trace) {
+  std::vector<std::uint64_t> blocks(trace.blocks);
+  Bytes live;
+  int calls = 0;
+  for (const AllocatorCall& call : trace.calls) {
+    const Bytes bytes{call.bytes};
+    if (call.kind == AllocatorCall::Kind::kAllocate) {
+      blocks[call.block] = must(allocator.allocate(bytes), "allocate");
+      live += bytes;
+    } else {
+      must(allocator.deallocate(blocks[call.block], bytes), "deallocate");
+      live -= bytes;
+    }
+    if (++calls % kCallsBetweenWork == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return live;
+}
+
+void after_burst(benchmark::State& state, World& world, AllocationTrace (*make)(std::uint64_t seed)) {
+  const AllocationTrace trace = make(1);
+  Session session = world.broker.connect();
+  std::vector<double> over_live;
+  for (auto _ : state) {
+    world.broker.await_stock();
+    Allocator allocator = must(session.open_allocator({.limit = kLimit}), "open an allocator");
+    Bytes live;
+    const auto took = timed([&] { live = play(allocator, trace); });
+    must(allocator.trim(Allocator::kUnknownSize), "trim");
+    const Bytes committed = must(allocator.statistics(), "statistics").committed;
+    over_live.push_back(static_cast<double>(committed.minus(live).count));
+    state.SetIterationTime(seconds(took));
+  }
+  state.counters["over_live"] = median(over_live);
+  state.counters["least"] = *std::ranges::min_element(over_live);
+  state.counters["most"] = *std::ranges::max_element(over_live);
+}
+
+}  // namespace
+
+void register_after_burst(World& world) {
+  const auto with = [&world](const char* name, AllocationTrace (*make)(std::uint64_t)) {
+    benchmark::RegisterBenchmark(name, after_burst, std::ref(world), make)
+        ->Iterations(kTurns)
+        ->UseManualTime()
+        ->Unit(benchmark::kMillisecond);
+  };
+  with("after_burst/burst", burst);
+  with("after_burst/scattered_burst", scattered_burst);
+}
+
+}  // namespace gpumem::bench
