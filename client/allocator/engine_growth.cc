@@ -9,10 +9,11 @@ namespace {
 
 // The largest extent, as a part of what is committed, so that one block keeps little memory.
 constexpr std::uint64_t kExtentPart = 2048;
-// But at least this part of a growth, and of a large one, because many extents cost many driver calls.
+// But at least this part of a growth, and in a large one so much, because many extents cost many driver
+// calls.
 constexpr std::uint64_t kGrowthPart = 8;
-constexpr std::uint64_t kLargeGrowthPart = 2;
 constexpr std::uint64_t kLargeGrowth = mebibytes(64).count;
+constexpr std::uint64_t kLeastOfLarge = mebibytes(32).count;
 // A growth requests up to this part of what is committed, even if less is missing.
 constexpr std::uint64_t kRequestPart = 512;
 // Each round waits for all streams. Other threads may add work without end, so the rounds are bounded.
@@ -113,8 +114,8 @@ Backing::Request Engine::request_for(const Need& need, const GrowthQueue::Waiter
   Backing::Request request;
   request.least = {missing};
   request.most = {std::max(missing, more)};
-  const std::uint64_t part = missing / (missing < kLargeGrowth ? kGrowthPart : kLargeGrowthPart);
-  request.largest = {units(std::max((committed + missing) / kExtentPart, part))};
+  const std::uint64_t least = missing < kLargeGrowth ? 0 : kLeastOfLarge;
+  request.largest = {units(std::max({(committed + missing) / kExtentPart, missing / kGrowthPart, least}))};
   const auto wait = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
   if (waiter.waits) request.wait = std::max(wait, std::chrono::milliseconds::zero());
   request.stop = waiter.stop.get_token();
