@@ -234,6 +234,7 @@ void World::run_job(DeviceIndex device) {
   const Job job = jobs_[device].pop();
   const Number before = number(driver_.handled(device));
   const JobResult result = driver_.run(job);
+  for (const Job::Step& step : job.steps) destroyed_.insert(step.destroy.begin(), step.destroy.end());
   if (job.turn != Job::Turn::kInOrder) {
     for (const Extent& extent : job.steps.front().create) {
       const bool created = std::ranges::find(result.failed, extent.id) == result.failed.end();

@@ -93,7 +93,7 @@ class Model : public testing::TestWithParam<Shape> {};
 TEST_P(Model, AgreesWithTheReferenceAfterEveryRandomEvent) {
   constexpr std::uint64_t kStepsOfAWorld = 1500;
   const std::uint64_t seed = setting("GPUMEM_MODEL_SEED", 20'240'611);
-  const std::uint64_t steps = setting("GPUMEM_MODEL_STEPS", 100'000) / shapes().size();
+  const std::uint64_t steps = setting("GPUMEM_MODEL_STEPS", 300'000) / shapes().size();
   std::printf("seed %llu, %llu steps\n", static_cast<unsigned long long>(seed),
               static_cast<unsigned long long>(steps));
   std::mt19937_64 random(seed);

@@ -177,13 +177,10 @@ void World::check_device(const DeviceView& view, DeviceIndex device) {
   seen_.shortages += missing != 0 ? 1 : 0;
 
   Number reshaping = 0;
-  Number returning = 0;  // to be destroyed by a job that has not run
   jobs_[device].for_each([&](const Job& job) {
-    for (const Job::Step& step : job.steps) {
-      if (job.turn == Job::Turn::kInOrder && step.destroy.empty()) continue;
-      const bool lent = job.turn == Job::Turn::kInOrder;
-      for (const Extent& extent : step.create) (lent ? returning : reshaping) += number(extent.size);
-    }
+    if (job.turn == Job::Turn::kInOrder) return;
+    for (const Job::Step& step : job.steps)
+      for (const Extent& extent : step.create) reshaping += number(extent.size);
   });
   const Number warm = number(view.warm);
   const Number there = reference_.free(device) + reference_.assembling(device);
@@ -191,10 +188,10 @@ void World::check_device(const DeviceView& view, DeviceIndex device) {
   const Number ready = there - warm - reshaping;
   require(ready >= 0 && ready <= reference_.assembling_jointly(device),
           "free bytes do not exist" + in_words(there, warm + reshaping));
-  Number on_loan = 0;
+  Number lent = 0;  // on loan, or come back and not destroyed yet: proofs wait until the pool is made
   for (const auto& lease : reference_.leases)
-    on_loan += lease.device == device && !lease.in_store ? lease.bytes() : 0;
-  const Number handled = warm + ready + on_loan + reshaping - remade_later_[device] + returning;
+    lent += lease.device == device && !destroyed_.contains(lease.extent.id) ? lease.bytes() : 0;
+  const Number handled = warm + ready + lent + reshaping - remade_later_[device];
   require(number(driver_.handled(device)) == handled,
           "the driver holds" + in_words(handled, number(driver_.handled(device))));
 }

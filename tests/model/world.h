@@ -2,6 +2,7 @@
 #include <map>
 #include <ostream>
 #include <random>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -128,7 +129,8 @@ class World {
   TimePoint now_{};
   std::vector<JobQueue<Job>> jobs_;
   std::vector<Number>
-      remade_later_;  ///< bytes of warm extents that jobs have destroyed, and others will create
+      remade_later_;              ///< bytes of warm extents that jobs have destroyed, and others will create
+  std::set<ExtentId> destroyed_;  ///< what jobs that have run were told to destroy
   std::vector<Process> processes_;
   std::map<GrantId, SessionId> offers_;
   std::vector<std::pair<SessionId, GrantId>> grants_;
