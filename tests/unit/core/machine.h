@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "daemon/core/broker.h"
+#include "daemon/core/job_queue.h"
 #include "tests/unit/core/fake_driver.h"
 #include "tests/unit/core/policies.h"
 

@@ -1,0 +1,66 @@
+#pragma once
+#include <algorithm>
+#include <deque>
+#include <optional>
+#include <utility>
+
+#include "daemon/core/job.h"
+
+namespace gpumem::core {
+
+/// The order in which a device's jobs are done. What a request waits for goes first, so that a growth waits
+/// for one driver call, however much else there is to do.
+///
+/// Invariant  what proves a lease's memory free is in order, and so is done when all that was destroyed to
+/// make other extents is created again: else that memory would pass as the proof. What destroys to make
+/// others goes now, so that what creates of it soon may be hurried.
+template <class Task>
+class JobQueue {
+ public:
+  bool empty() const { return size() == 0; }
+  std::size_t size() const { return now_.size() + soon_.size() + in_order_.size(); }
+  void push(Job::Turn turn, Task&& task) { of(turn).push_back(std::move(task)); }
+  /// The next; there must be one.
+  Task pop() {
+    if (auto task = pop_before_those_in_order()) return std::move(*task);
+    return pop(in_order_);
+  }
+  /// The next, if it is not in order: it is done before the next step of a job that is.
+  std::optional<Task> pop_before_those_in_order() {
+    if (!now_.empty()) return pop(now_);
+    if (!soon_.empty()) return pop(soon_);
+    return std::nullopt;
+  }
+  /// A request waits now for that of which `is_it(task)` is true, if it has not begun and is of the stock.
+  template <class IsIt>
+  void hurry(IsIt&& is_it) {
+    const auto found = std::ranges::find_if(soon_, is_it);
+    if (found == soon_.end()) return;
+    now_.push_back(std::move(*found));
+    soon_.erase(found);
+  }
+  void clear() {
+    for (std::deque<Task>* const tasks : {&now_, &soon_, &in_order_}) tasks->clear();
+  }
+  /// Calls `visit(task)` for each of them.
+  template <class Visit>
+  void for_each(Visit&& visit) const {
+    for (const std::deque<Task>* const tasks : {&now_, &soon_, &in_order_})
+      for (const Task& task : *tasks) visit(task);
+  }
+
+ private:
+  static Task pop(std::deque<Task>& tasks) {
+    Task task = std::move(tasks.front());
+    tasks.pop_front();
+    return task;
+  }
+  std::deque<Task>& of(Job::Turn turn) {
+    if (turn == Job::Turn::kNow) return now_;
+    return turn == Job::Turn::kSoon ? soon_ : in_order_;
+  }
+
+  std::deque<Task> now_, soon_, in_order_;
+};
+
+}  // namespace gpumem::core
