@@ -123,8 +123,7 @@ Pool::Selection Pool::select(Bytes bytes, std::size_t most, Bytes largest) const
 }
 
 std::optional<std::vector<Extent>> Pool::take(Bytes bytes, std::size_t most, Bytes largest) {
-  if (bytes <= largest && warm_count(bytes) != 0) return take({{bytes, 1}});
-  if (largest == kOneExtent) return std::nullopt;
+  if (largest == kOneExtent) return warm_count(bytes) != 0 ? std::optional(take({{bytes, 1}})) : std::nullopt;
   const Selection selection = select(bytes, most, largest);
   if (!selection.rest.is_zero() || selection.extents > most) return std::nullopt;
   return take(selection.counts);
