@@ -155,9 +155,8 @@ Store::Progress Store::advance(TimePoint now) {
   retry(progress, now);
   if (in_flight_.empty() && wanted_.empty()) {
     if (auto reshape = pool_.tidy()) {
-      Job::Step first{std::move(reshape->destroy), {reshape->create.front()}};
-      reshape->create.erase(reshape->create.begin());
-      start(progress, Job::Turn::kNow, std::move(first), reshape->create);
+      const std::span<const Extent> created = reshape->create;
+      start(progress, Job::Turn::kNow, {std::move(reshape->destroy), {created.front()}}, created.subspan(1));
     }
   }
   return progress;
@@ -280,7 +279,7 @@ void Store::retry(Progress& progress, TimePoint now) {
   start(progress, Job::Turn::kInOrder, std::move(steps), {std::move(attempts)});
 }
 
-JobId Store::start(Progress& progress, Job::Turn turn, Job::Step first, const std::vector<Extent>& rest,
+JobId Store::start(Progress& progress, Job::Turn turn, Job::Step first, std::span<const Extent> rest,
                    RequestId request) {
   Flight flight{.attempts = {}, .reshapes = true, .request = request};
   for (const Extent& extent : first.create) flight.attempts.push_back({extent, {}});

@@ -2,6 +2,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <span>
 #include <unordered_map>
 #include <vector>
 
@@ -105,7 +106,7 @@ class Store {
   bool could_be_smaller(const std::vector<Attempt>& attempts) const;
   JobId start(Progress& progress, Job::Turn turn, std::vector<Job::Step> steps, Flight flight);
   /// Destroys, creates `first`, and creates the rest with a job for each, so that it can be used one by one.
-  JobId start(Progress& progress, Job::Turn turn, Job::Step first, const std::vector<Extent>& rest,
+  JobId start(Progress& progress, Job::Turn turn, Job::Step first, std::span<const Extent> rest,
               RequestId request = {});
 
   DeviceIndex device_;
