@@ -2,6 +2,8 @@
 
 #include <cstdio>
 
+#include "base/no_pipe_signal.h"
+
 namespace gpumem::c_abi {
 namespace {
 
@@ -50,6 +52,7 @@ std::shared_ptr<const Denial> last_denial() noexcept { return has_ended ? nullpt
 void Complaints::say(gpumem_status status) noexcept {
   const unsigned kind = 1U << (static_cast<unsigned>(status) % 32U);
   if ((__atomic_fetch_or(&said_, kind, __ATOMIC_RELAXED) & kind) != 0) return;
+  const NoPipeSignal no_signal;
   std::fprintf(stderr, "gpumem: %s: %s: %s (further ones of this kind are not said)\n", function_,
                gpumem_status_name(status), last_error());
 }

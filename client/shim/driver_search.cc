@@ -9,6 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/no_pipe_signal.h"
+
 namespace gpumem::shim {
 namespace {
 
@@ -72,6 +74,7 @@ void* load(const Path& path, std::string& why) {
 /// Says what to do; once in a process, though several threads may find out at the same time.
 void say_missing(const std::string& what) {
   static std::atomic<bool> said = false;
+  const NoPipeSignal no_signal;
   if (!said.exchange(true)) std::fprintf(stderr, "gpumem: no NVIDIA driver: %s\n", what.c_str());
 }
 

@@ -2,6 +2,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <csignal>
+
 #include "tests/shim_memory/scene.h"
 
 namespace gpumem::shim::test {
@@ -52,6 +54,23 @@ SCENE_TEST(Start, ClosedStandardStreamsAreNotTakenForTheBrokersDescriptors) {
   EXPECT_CU(calls::cuMemAlloc_v2(&other, 96 * kMiB)) << "by the session that there was";
   EXPECT_CU(calls::cuMemFree_v2(other));
   EXPECT_CU(calls::cuMemFree_v2(at));
+}
+
+// Programs that write nothing on it live on without a reader of it, and are not ended by our words.
+SCENE_TEST(Start, NobodyReadsStandardError) {
+  start();
+  int ends[2] = {-1, -1};
+  ASSERT_EQ(::pipe(ends), 0);
+  ::close(ends[0]);
+  const int errors = ::dup(STDERR_FILENO);
+  ASSERT_EQ(::dup2(ends[1], STDERR_FILENO), STDERR_FILENO);
+  ASSERT_EQ(::signal(SIGPIPE, SIG_DFL), SIG_DFL);
+  CUdeviceptr at = 0;
+  EXPECT_EQ(calls::cuMemAlloc_v2(&at, 2 * kPool), CUDA_ERROR_OUT_OF_MEMORY) << "and this is said";
+  EXPECT_EQ(::dup2(errors, STDERR_FILENO), STDERR_FILENO);
+  sigset_t blocked;
+  EXPECT_EQ(::pthread_sigmask(SIG_BLOCK, nullptr, &blocked), 0);
+  EXPECT_EQ(::sigismember(&blocked, SIGPIPE), 0) << "as it was";
 }
 
 SCENE(AllocatesAfterTheBrokerHasEnded) {

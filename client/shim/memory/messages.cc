@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "base/no_pipe_signal.h"
 #include "base/not_cancelled.h"
 
 namespace gpumem::shim {
@@ -13,6 +14,7 @@ void say(std::string_view text) {
   line += text;
   line += '\n';
   const NotCancelled whole;
+  const NoPipeSignal no_signal;
   // Nothing is left to do where standard error takes no line.
   if (::write(STDERR_FILENO, line.data(), line.size()) < 0) return;
 }
