@@ -1,5 +1,6 @@
 // Memory in the order of streams, and pools.
 #include <atomic>
+#include <chrono>
 #include <thread>
 
 #include "tests/shim_memory/scene.h"
@@ -230,6 +231,61 @@ SCENE_TEST(AsyncTest, FreeWhileAGraphIsCapturedWaitsForTheEndOfTheCapture) {
   ASSERT_CU(calls::cuStreamEndCapture(stream, &graph)) << "the capture is not spoilt";
   ASSERT_CU(calls::cuMemAlloc_v2(&at, 2 * kMiB));
   EXPECT_EQ(free_memory(), kPool - 2 * kMiB);
+}
+
+decltype(&::cuCtxSynchronize) real_synchronize = nullptr;
+std::atomic<bool> is_synchronizing{false};
+
+CUresult synchronize_late() {
+  is_synchronizing.store(true);
+  is_synchronizing.notify_all();
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  return real_synchronize();
+}
+
+/// Frees `at` in another thread, which is about to wait for the work of the context when this one goes on.
+std::thread free_in_another_thread(CUcontext context, CUdeviceptr at) {
+  std::thread other([=] {
+    EXPECT_CU(driver<decltype(&::cuCtxSetCurrent)>("cuCtxSetCurrent")(context));
+    EXPECT_CU(calls::cuMemFree_v2(at));
+  });
+  is_synchronizing.wait(false);
+  return other;
+}
+
+SCENE_TEST(AsyncTest, CaptureIsNotSpoiltByAFreeThatIsAboutToWait) {
+  const CUcontext context = start();
+  real_synchronize = driver<decltype(&::cuCtxSynchronize)>("cuCtxSynchronize");
+  stand_in("cuCtxSynchronize", reinterpret_cast<void*>(synchronize_late));
+  const CUstream stream = new_stream();
+  CUdeviceptr at = 0;
+  ASSERT_CU(calls::cuMemAlloc_v2(&at, 8 * kMiB));
+  std::thread other = free_in_another_thread(context, at);
+  EXPECT_CU(calls::cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+  other.join();
+  CUgraph graph = nullptr;
+  EXPECT_CU(calls::cuStreamEndCapture(stream, &graph));
+  EXPECT_EQ(free_memory(), kPool);
+}
+
+// What the free waits for may need what is captured.
+SCENE_TEST(AsyncTest, CaptureBeginsWhileAFreeWaitsForWork) {
+  const CUcontext context = start();
+  real_synchronize = driver<decltype(&::cuCtxSynchronize)>("cuCtxSynchronize");
+  stand_in("cuCtxSynchronize", reinterpret_cast<void*>(synchronize_late));
+  const CUstream busy = new_stream();
+  const CUstream stream = new_stream();
+  CUdeviceptr at = 0;
+  ASSERT_CU(calls::cuMemAlloc_v2(&at, 8 * kMiB));
+  gpumem::test::HostGate gate;
+  ASSERT_CU(driver<CUresult (*)(CUstream, CUhostFn, void*)>("cuLaunchHostFunc")(
+      busy, gpumem::test::HostGate::wait, gate.argument()));
+  std::thread other = free_in_another_thread(context, at);
+  EXPECT_CU(calls::cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+  gate.open();
+  other.join();
+  CUgraph graph = nullptr;
+  EXPECT_CU(calls::cuStreamEndCapture(stream, &graph));
 }
 
 // As the driver's: what a stream is about to free is still in use.

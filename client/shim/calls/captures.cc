@@ -27,8 +27,10 @@ CUcontext context_of(CUstream stream) {
 template <class Begin>
 CUresult begin(CUstream stream, const Begin& real_call) {
   return guarded([&] {
+    Captures& captures = Process::current().captures();
+    const bool is_new = captures.begins(stream, context_of(stream));
     const CUresult begun = real_call();
-    if (begun == CUDA_SUCCESS) Process::current().captures().begun(stream, context_of(stream));
+    if (begun != CUDA_SUCCESS && is_new) captures.ended(stream);
     return begun;
   });
 }

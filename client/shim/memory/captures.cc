@@ -1,14 +1,43 @@
 #include "client/shim/memory/captures.h"
 
+#include <chrono>
+
+#include "base/not_cancelled.h"
+
 namespace gpumem::shim {
+namespace {
+
+// A thread that has waited for longer is in the driver, which may take as long as the device works.
+constexpr std::chrono::milliseconds kIntoTheDriver{100};
+
+}  // namespace
 
 Captures::Key Captures::key_of(CUstream stream) {
   return {stream, stream == CU_STREAM_PER_THREAD ? std::this_thread::get_id() : std::thread::id()};
 }
 
-void Captures::begun(CUstream stream, CUcontext context) {
+bool Captures::begins(CUstream stream, CUcontext context) {
+  const NotCancelled whole;
   const MutexLock lock(mutex_);
-  streams_.insert_or_assign(key_of(stream), context);
+  const bool is_new = streams_.insert_or_assign(key_of(stream), context).second;
+  const auto end = std::chrono::steady_clock::now() + kIntoTheDriver;
+  while (waiting_ != 0 && std::chrono::steady_clock::now() < end) nobody_waits_.wait_until(mutex_, end);
+  return is_new;
+}
+
+bool Captures::begin_to_wait() const {
+  const MutexLock lock(mutex_);
+  if (!streams_.empty()) return false;
+  ++waiting_;
+  return true;
+}
+
+Captures::Wait::Wait(const Captures& captures) : captures_(captures), is_allowed_(captures.begin_to_wait()) {}
+
+Captures::Wait::~Wait() {
+  if (!is_allowed_) return;
+  const MutexLock lock(captures_.mutex_);
+  if (--captures_.waiting_ == 0) captures_.nobody_waits_.notify_all();
 }
 
 void Captures::ended(CUstream stream) {

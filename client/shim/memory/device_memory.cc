@@ -135,7 +135,9 @@ CUresult DeviceMemory::allocate(const char* call, Bytes bytes, CUstream stream, 
 // ordered behind. While a graph is captured, the allocator orders nothing, and takes no such memory.
 CUresult DeviceMemory::allocate_for_all(const char* call, Bytes bytes, CUdeviceptr* at) {
   const CUresult result = allocate(call, bytes, nullptr, at);
-  if (result != CUDA_SUCCESS || !is_ordered_.load() || captures_.any()) return result;
+  if (result != CUDA_SUCCESS || !is_ordered_.load()) return result;
+  const Captures::Wait wait(captures_);
+  if (!wait.is_allowed()) return result;
   const CUresult waited = synchronize_stream(nullptr);
   if (waited != CUDA_SUCCESS) (void)free_idle({.at = *at, .bytes = bytes});
   return waited;
@@ -156,10 +158,14 @@ CUresult DeviceMemory::free(const Block& block, CUstream stream) {
   return CUDA_SUCCESS;
 }
 
+CUresult DeviceMemory::synchronize_beside_captures(CUcontext context) const {
+  const Captures::Wait wait(captures_);
+  return wait.is_allowed() ? synchronize(context) : CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+}
+
 CUresult DeviceMemory::free_synchronized(const Block& block) {
   free_deferred();
-  const bool may_wait = !captures_.any();
-  const CUresult waited = may_wait ? synchronize(block.context) : CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  const CUresult waited = synchronize_beside_captures(block.context);
   if (cuda::is_of_capture(waited)) {
     const MutexLock lock(mutex_);
     deferred_.push_back(block);
@@ -177,7 +183,7 @@ void DeviceMemory::free_deferred() {
     blocks.swap(deferred_);
   }
   for (const Block& block : blocks) {
-    if (!cuda::is_of_capture(synchronize(block.context))) {
+    if (!cuda::is_of_capture(synchronize_beside_captures(block.context))) {
       (void)free_idle(block);
       continue;
     }
