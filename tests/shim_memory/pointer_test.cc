@@ -253,6 +253,44 @@ SCENE(OutlivesTheOwnerOfABlock) {
   await();
 }
 
+SCENE(EndsTheContextsThatHaveABlockOpen) {
+  const CUcontext primary = start();
+  const auto opened = [] {
+    CUdeviceptr at = 0;
+    EXPECT_CU(calls::cuIpcOpenMemHandle_v2(&at, get_handle(), CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+    return at;
+  };
+  const auto read = [](CUdeviceptr at) {
+    unsigned char value = 0;
+    return real<decltype(&::cuMemcpyDtoH_v2)>("cuMemcpyDtoH_v2")(&value, at, 1);
+  };
+  CUcontext other = nullptr;
+  ASSERT_CU(calls::cuCtxCreate_v2(&other, 0, 0));
+  const CUdeviceptr at = opened();
+  EXPECT_CU(calls::cuCtxDestroy_v2(other));
+  EXPECT_CU(real<decltype(&::cuCtxSetCurrent)>("cuCtxSetCurrent")(primary));
+  EXPECT_NE(read(at), CUDA_SUCCESS) << "nobody has it open any more";
+  const CUdeviceptr twice = opened();
+  EXPECT_EQ(opened(), twice);
+  EXPECT_CU(calls::cuCtxCreate_v2(&other, 0, 0));
+  EXPECT_EQ(opened(), twice);
+  EXPECT_CU(calls::cuCtxDestroy_v2(other));
+  EXPECT_CU(real<decltype(&::cuCtxSetCurrent)>("cuCtxSetCurrent")(primary));
+  EXPECT_CU(read(twice)) << "the primary context has";
+  EXPECT_CU(calls::cuDevicePrimaryCtxReset_v2(0));
+  start();
+  EXPECT_NE(read(twice), CUDA_SUCCESS);
+  EXPECT_NE(calls::cuIpcCloseMemHandle(twice), CUDA_SUCCESS);
+}
+
+TEST_F(PointerTest, WhatIsOpenEndsWithTheContextsThatHaveOpenedIt) {
+  const gpumem::test::TemporaryFolder folder;
+  const Actor::Environment shared{{"SHARED_FOLDER", folder.path().string()}};
+  Actor owner = actor("PassesABlockOn", shared);
+  owner.await();
+  expect("EndsTheContextsThatHaveABlockOpen", shared);
+}
+
 SCENE(ComesAfterTheOwnerOfABlock) {
   start();
   CUdeviceptr at = 0;

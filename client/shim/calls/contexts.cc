@@ -26,6 +26,7 @@ void end(CUcontext context, const std::vector<Block>& blocks) {
     (void)block.memory->free_idle(block);
   }
   Process::current().outside().ended(context);
+  Process::current().imports().ended(context);
   Process::current().captures().ended_with(context);
 }
 void free_blocks_of(CUcontext context) { end(context, Process::current().blocks().take_of(context)); }
@@ -90,6 +91,7 @@ CUresult calls::cuGreenCtxDestroy(CUgreenCtx hCtx) {
   if (CUcontext const primary = primary_of(device); primary != nullptr) {
     Process::current().blocks().move(green, primary);
     Process::current().outside().move(green, primary);
+    Process::current().imports().move(green, primary);
   }
   return end_primary(device, [hCtx] { return real_destroy_green(hCtx); });
 }

@@ -40,12 +40,13 @@ CUresult name_block(const Block& block, CUipcMemHandle* out) {
   return CUDA_SUCCESS;
 }
 
-CUresult open_block(CUdeviceptr* out, const CUipcMemHandle& handle, unsigned flags) {
+CUresult open_block(CUdeviceptr* out, const CUipcMemHandle& handle, unsigned flags,
+                    const CurrentContext& current) {
   Process& process = Process::current();
   const Imports::Bytes64 bytes = bytes_of(handle);
   if (process.exports().is_own(bytes)) return CUDA_ERROR_INVALID_CONTEXT;  // as the driver has it
-  process.imports().allow(CurrentContext::get().device);
-  const auto opened = process.imports().open(process.session(), bytes, process.patience());
+  process.imports().allow(current.device);
+  const auto opened = process.imports().open(process.session(), bytes, current.context, process.patience());
   if (opened) {
     *out = *opened;
     return CUDA_SUCCESS;
@@ -70,10 +71,10 @@ CUresult calls::cuIpcGetMemHandle(CUipcMemHandle* pHandle, CUdeviceptr dptr) {
 CUresult calls::cuIpcOpenMemHandle_v2(CUdeviceptr* pdptr, CUipcMemHandle handle, unsigned int Flags) {
   return guarded([&] {
     if (!Process::current().is_brokered()) return real_open_handle(pdptr, handle, Flags);
-    const CUresult current = CurrentContext::get().result;
-    if (current != CUDA_SUCCESS) return current;
+    const CurrentContext current = CurrentContext::get();
+    if (current.result != CUDA_SUCCESS) return current.result;
     const bool is_known = pdptr != nullptr && Flags == CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS;
-    return is_known ? open_block(pdptr, handle, Flags) : CUDA_ERROR_INVALID_VALUE;
+    return is_known ? open_block(pdptr, handle, Flags, current) : CUDA_ERROR_INVALID_VALUE;
   });
 }
 CUresult calls::cuIpcOpenMemHandle(CUdeviceptr* pdptr, CUipcMemHandle handle, unsigned int Flags) {
@@ -90,7 +91,7 @@ CUresult calls::cuIpcCloseMemHandle(CUdeviceptr dptr) {
       const Captures::Wait wait(process.captures());
       if (wait.is_allowed()) synchronize(current.context);
     }
-    return process.imports().close(dptr) ? CUDA_SUCCESS : real_close_handle(dptr);
+    return process.imports().close(dptr, current.context) ? CUDA_SUCCESS : real_close_handle(dptr);
   });
 }
 

@@ -36,30 +36,30 @@ Result<std::unique_ptr<client::ImportState>> import_in(Session& session, const I
 struct Imports::Open {
   std::unique_ptr<client::ImportState> memory;
   Bytes64 handle{};
-  unsigned count = 0;
+  std::map<CUcontext, unsigned> uses{};  ///< how often each has opened it; none zero
 };
 
 Imports::Imports() = default;
 Imports::~Imports() = default;
 
-std::optional<CUdeviceptr> Imports::reopen(const Bytes64& handle) {
+std::optional<CUdeviceptr> Imports::reopen(const Bytes64& handle, CUcontext context) {
   const MutexLock lock(mutex_);
   const auto known = by_handle_.find(handle);
   if (known == by_handle_.end()) return std::nullopt;
-  ++open_.at(known->second).count;
+  ++open_.at(known->second).uses[context];
   return known->second;
 }
 
-Result<CUdeviceptr> Imports::open(Session& session, const Bytes64& handle,
+Result<CUdeviceptr> Imports::open(Session& session, const Bytes64& handle, CUcontext context,
                                   WaitPolicy::Clock::time_point end) {
   const MutexLock opening(opening_);
-  if (const auto known = reopen(handle)) return *known;
+  if (const auto known = reopen(handle, context)) return *known;
   auto opened = ask_while_away(end, [&] { return import_in(session, handle); });
   if (!opened) return opened.error();
   const CUdeviceptr at = (*opened)->address();
   const MutexLock lock(mutex_);
   for (const int user : users_) allow_peer(**opened, user);
-  open_.emplace(at, Open{std::move(*opened), handle, 1});
+  open_.emplace(at, Open{std::move(*opened), handle, {{context, 1}}});
   by_handle_.emplace(handle, at);
   return at;
 }
@@ -71,16 +71,42 @@ void Imports::allow(int ordinal) {
   for (auto& [at, open] : open_) allow_peer(*open.memory, ordinal);
 }
 
-bool Imports::close(CUdeviceptr address) {
+bool Imports::close(CUdeviceptr address, CUcontext context) {
   std::unique_ptr<client::ImportState> last;  // unmapped and released behind the lock
   const MutexLock lock(mutex_);
   const auto found = open_.find(address);
   if (found == open_.end()) return false;
-  if (--found->second.count != 0) return true;
+  auto& uses = found->second.uses;
+  const auto of_context = uses.find(context);
+  const auto use = of_context != uses.end() ? of_context : uses.begin();
+  if (--use->second == 0) uses.erase(use);
+  if (!uses.empty()) return true;
   last = std::move(found->second.memory);
   by_handle_.erase(found->second.handle);
   open_.erase(found);
   return true;
+}
+
+void Imports::ended(CUcontext context) {
+  std::vector<std::unique_ptr<client::ImportState>> last;  // as above
+  const MutexLock lock(mutex_);
+  for (auto it = open_.begin(); it != open_.end();) {
+    Open& open = it->second;
+    const bool ends = open.uses.erase(context) != 0 && open.uses.empty();
+    if (ends) {
+      last.push_back(std::move(open.memory));
+      by_handle_.erase(open.handle);
+    }
+    it = ends ? open_.erase(it) : std::next(it);
+  }
+}
+
+void Imports::move(CUcontext from, CUcontext to) {
+  const MutexLock lock(mutex_);
+  for (auto& [at, open] : open_) {
+    const auto uses = open.uses.extract(from);
+    if (!uses.empty()) open.uses[to] += uses.mapped();
+  }
 }
 
 std::optional<Imports::Block> Imports::find(CUdeviceptr address) const {

@@ -29,11 +29,17 @@ class Imports {
   Imports(const Imports&) = delete;
   Imports& operator=(const Imports&) = delete;
 
-  /// Maps what `handle` names; of one handle always the same address. While the broker is away, waits until
-  /// `end`. Errors  kNotFound, kInvalidArgument: no handle of the broker's; as ImportState::open.
-  Result<CUdeviceptr> open(Session& session, const Bytes64& handle, WaitPolicy::Clock::time_point end);
-  /// Undoes one open(). The last one unmaps. False: nothing is open there.
-  bool close(CUdeviceptr address);
+  /// Maps what `handle` names, for `context`; of one handle always the same address. While the broker is
+  /// away, waits until `end`. Errors  kNotFound, kInvalidArgument: no handle of the broker's; as
+  /// ImportState::open.
+  Result<CUdeviceptr> open(Session& session, const Bytes64& handle, CUcontext context,
+                           WaitPolicy::Clock::time_point end);
+  /// Undoes one open(), of `context` if there is one. The last one unmaps. False: nothing is open there.
+  bool close(CUdeviceptr address, CUcontext context);
+  /// Undoes what `context` has opened.
+  void ended(CUcontext context);
+  /// What ends with `from` ends with `to` instead.
+  void move(CUcontext from, CUcontext to);
 
   /// From now on copies of the device with `ordinal` reach what is open and what will be, of its peers.
   void allow(int ordinal);
@@ -49,7 +55,7 @@ class Imports {
  private:
   struct Open;
   /// The address of what is open by `handle`, which is opened once more.
-  std::optional<CUdeviceptr> reopen(const Bytes64& handle);
+  std::optional<CUdeviceptr> reopen(const Bytes64& handle, CUcontext context);
 
   Mutex opening_;  ///< one handle is mapped once. Taken before `mutex_`
   mutable Mutex mutex_;
