@@ -291,6 +291,26 @@ TEST_F(Run, WithoutTheDropInDriverRefuses) {
   EXPECT_TRUE(says(outcome.output, "no drop-in driver at /nowhere/libcuda.so.1"));
 }
 
+// The command would run with the real driver, past the broker.
+TEST_F(Run, RefusesAFolderThatTheLoaderTakesForSeveral) {
+  const TemporaryFolder folder;
+  const auto placed = [&](const char* name) {
+    const auto place = std::filesystem::canonical(folder.path()) / name;
+    std::filesystem::create_directories(place);
+    std::filesystem::copy_file(fake_shim_folder() / "libcuda.so.1", place / "libcuda.so.1");
+    return place.string();
+  };
+  const std::string colon = placed("a:b");
+  const std::string space = placed("a b");
+  const Outcome path = gpumem({"run", "true"}, {{"GPUMEM_SHIM_FOLDER", colon}});
+  EXPECT_EQ(path.status, 125);
+  EXPECT_TRUE(says(path.output, "no path with ':' in it can stand in LD_LIBRARY_PATH"));
+  EXPECT_EQ(gpumem({"run", "true"}, {{"GPUMEM_SHIM_FOLDER", space}}).status, 0);
+  const Outcome preload = gpumem({"run", "--preload", "true"}, {{"GPUMEM_SHIM_FOLDER", space}});
+  EXPECT_EQ(preload.status, 125);
+  EXPECT_TRUE(says(preload.output, "no path with ' ' in it can stand in LD_PRELOAD"));
+}
+
 TEST_F(Run, FindsTheDropInDriverOfItsBuildTreeAndTheInstalledOneBeforeIt) {
   const TemporaryFolder folder;
   const auto tree = std::filesystem::canonical(folder.path());

@@ -29,6 +29,7 @@ struct Ground {
 Result<Ground> find_ground(const RunOptions& options) {
   auto shim = shim_folder();
   if (!shim) return shim.error();
+  if (auto loadable = check_loadable(*shim, options.settings.preload); !loadable) return loadable.error();
   // By the lane, as the drop-in driver itself: gRPC takes longer to start than many a command.
   auto session = Session::connect({options.settings.runtime_folder.string(), kWho});
   if (!session) return session.error();

@@ -38,4 +38,15 @@ Result<std::filesystem::path> shim_folder() {
                     : ": install the whole package gpumem, or name its folder by GPUMEM_SHIM_FOLDER")};
 }
 
+// See ld.so(8); it also replaces what a dollar sign stands before.
+Result<void> check_loadable(const std::filesystem::path& folder, bool preloaded) {
+  const char* const separators = preloaded ? ": \t\n$" : ":;$";
+  const std::size_t at = folder.native().find_first_of(separators);
+  if (at == std::string::npos) return {};
+  const char* const variable = preloaded ? "LD_PRELOAD" : "LD_LIBRARY_PATH";
+  return Error{Code::kFailedPrecondition,
+               "the drop-in driver is in " + folder.string() + ", and no path with '" + folder.native()[at] +
+                   "' in it can stand in " + variable + ": name another path of it by GPUMEM_SHIM_FOLDER"};
+}
+
 }  // namespace gpumem::cli

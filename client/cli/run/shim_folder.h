@@ -13,4 +13,8 @@ inline constexpr const char* kShimNvml = "libnvidia-ml.so.1";
 /// there is no drop-in driver.
 Result<std::filesystem::path> shim_folder();
 
+/// Errors  kFailedPrecondition: the loader would take the path of `folder` in LD_LIBRARY_PATH, or in
+/// LD_PRELOAD if it is `preloaded`, for several ones, and find another driver.
+Result<void> check_loadable(const std::filesystem::path& folder, bool preloaded);
+
 }  // namespace gpumem::cli
