@@ -110,7 +110,10 @@ Result<void, GrowError> ask(std::span<Borrower* const> slices, std::span<const G
     auto taken = take(slices, intake);
     if (taken) crash_at(CrashPoint::kClientGrowAccepted);
     if (taken) return {};
-    granted = GrowError(taken.error().in("memory was granted but could not be mapped"));
+    Error unmapped = taken.error().in("memory was granted but could not be mapped");
+    // The caller gave nothing wrong.
+    if (unmapped.code == Code::kInvalidArgument) unmapped.code = Code::kInternal;
+    granted = GrowError(std::move(unmapped));
   }
   give_back(slices, intake.leases());
   return granted;

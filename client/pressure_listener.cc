@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/crash_point.h"
+#include "base/no_pipe_signal.h"
 
 namespace gpumem::client {
 namespace {
@@ -158,6 +159,7 @@ void PressureListener::call(const PressureHandler& handler, const Pressure& pres
     words = "something that is no std::exception";
   }
   if (std::exchange(own.complained, true)) return;
+  const NoPipeSignal no_signal;
   std::fprintf(stderr, "gpumem: the handler of pressure has thrown: %s; this counts as nothing given back\n",
                words.c_str());
 }

@@ -67,7 +67,7 @@ Result<void> Lending::check_descriptors(std::span<const LeaseId> ids) const {
   return Error{
       Code::kFailedPrecondition,
       "some of this memory was granted before the broker was restarted: the broker cannot hand it on "
-      "any more; allocate it anew to share it"};
+      "any more; what a new allocator or slice is granted can be shared"};
 }
 
 Result<void> Lending::export_handle(const Session& session, SliceId slice, std::span<const LeaseId> ids,
