@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "bench/allocator/measure.h"
+#include "bench/allocator/replay.h"
 #include "bench/allocator/workloads.h"
 #include "bench/must.h"
 #include "bench/samples.h"
@@ -22,24 +23,22 @@ constexpr Bytes kLimit = gibibytes(20);
 constexpr int kTurns = 5;
 constexpr int kCallsBetweenWork = 16;
 
-/// Plays the trace through. Answers what is live at its end.
-Bytes play(Allocator& allocator, const AllocationTrace& trace) {
-  std::vector<std::uint64_t> blocks(trace.blocks);
-  Bytes live;
-  int calls = 0;
-  for (const AllocatorCall& call : trace.calls) {
-    const Bytes bytes{call.bytes};
-    if (call.kind == AllocatorCall::Kind::kAllocate) {
-      blocks[call.block] = must(allocator.allocate(bytes), "allocate");
-      live += bytes;
-    } else {
-      must(allocator.deallocate(blocks[call.block], bytes), "deallocate");
-      live -= bytes;
-    }
-    if (++calls % kCallsBetweenWork == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+/// In the shape that replay.h plays on.
+class WorkingProgram {
+ public:
+  explicit WorkingProgram(Allocator& allocator) : allocator_(allocator) {}
+  std::uint64_t allocate(Bytes bytes, std::uint32_t) { return must(allocator_.allocate(bytes), "allocate"); }
+  void deallocate(std::uint64_t address, Bytes bytes, std::uint32_t) {
+    must(allocator_.deallocate(address, bytes), "deallocate");
   }
-  return live;
-}
+  void pass() {
+    if (++calls_ % kCallsBetweenWork == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+
+ private:
+  Allocator& allocator_;
+  int calls_ = 0;
+};
 
 void after_burst(benchmark::State& state, World& world, AllocationTrace (*make)(std::uint64_t seed)) {
   const AllocationTrace trace = make(1);
@@ -48,8 +47,9 @@ void after_burst(benchmark::State& state, World& world, AllocationTrace (*make)(
   for (auto _ : state) {
     world.broker.await_stock();
     Allocator allocator = must(session.open_allocator({.limit = kLimit}), "open an allocator");
+    WorkingProgram program(allocator);
     Bytes live;
-    const auto took = timed([&] { live = play(allocator, trace); });
+    const auto took = timed([&] { live = total(play(trace, program)); });
     must(allocator.trim(Allocator::kUnknownSize), "trim");
     const Bytes committed = must(allocator.statistics(), "statistics").committed;
     over_live.push_back(static_cast<double>(committed.minus(live).count));

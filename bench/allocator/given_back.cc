@@ -2,6 +2,7 @@
 
 #include "bench/allocator/allocators.h"
 #include "bench/allocator/register.h"
+#include "bench/allocator/replay.h"
 #include "bench/allocator/suite.h"
 #include "bench/allocator/workloads.h"
 
@@ -16,20 +17,7 @@ constexpr std::chrono::milliseconds kIdle{2'000};
 /// A program that has played a trace through and keeps what the trace leaves.
 class Survivor {
  public:
-  explicit Survivor(const AllocationTrace& trace) : blocks_(trace.blocks) {
-    for (const AllocatorCall& call : trace.calls) {
-      const Bytes bytes{call.bytes};
-      if (call.kind == AllocatorCall::Kind::kAllocate) {
-        blocks_[call.block] = {allocator_.allocate(bytes, call.stream), bytes};
-        live_ += bytes;
-      } else {
-        allocator_.deallocate(blocks_[call.block].first, bytes, call.stream);
-        blocks_[call.block] = {};
-        live_ -= bytes;
-      }
-      allocator_.pass();
-    }
-  }
+  explicit Survivor(const AllocationTrace& trace) : blocks_(play(trace, allocator_)) {}
   ~Survivor() {
     for (const auto& [address, bytes] : blocks_)
       if (address != 0) allocator_.deallocate(address, bytes, 0);
@@ -38,7 +26,7 @@ class Survivor {
   Survivor& operator=(const Survivor&) = delete;
 
   Gpumem& allocator() { return allocator_; }
-  Bytes live() const { return live_; }
+  Bytes live() const { return total(blocks_); }
   /// What the same blocks would keep if every extent had the granularity's size: no fewer bytes can stay.
   Bytes touched() {
     const std::uint64_t unit = allocator_.backing().properties().granularity.count;
@@ -53,8 +41,7 @@ class Survivor {
 
  private:
   Gpumem allocator_;
-  std::vector<std::pair<std::uint64_t, Bytes>> blocks_;
-  Bytes live_;
+  std::vector<LeftBlock> blocks_;
 };
 
 double count(Bytes bytes) { return static_cast<double>(bytes.count); }

@@ -24,6 +24,35 @@ struct Replayed {
   std::vector<MemoryPoint> points;  ///< the highest of every stretch of calls
 };
 
+/// A block that a trace has left; null if it was freed.
+struct LeftBlock {
+  std::uint64_t address = 0;
+  Bytes bytes;
+};
+
+/// Plays `trace` on `allocator`, of the same shape as for replay(). Answers its blocks, by number.
+template <class Allocator>
+std::vector<LeftBlock> play(const AllocationTrace& trace, Allocator& allocator) {
+  std::vector<LeftBlock> blocks(trace.blocks);
+  for (const AllocatorCall& call : trace.calls) {
+    LeftBlock& block = blocks[call.block];
+    if (call.kind == AllocatorCall::Kind::kAllocate) {
+      block = {allocator.allocate({call.bytes}, call.stream), {call.bytes}};
+    } else {
+      allocator.deallocate(block.address, {call.bytes}, call.stream);
+      block = {};
+    }
+    allocator.pass();
+  }
+  return blocks;
+}
+
+inline Bytes total(const std::vector<LeftBlock>& blocks) {
+  Bytes sum;
+  for (const LeftBlock& block : blocks) sum += block.bytes;
+  return sum;
+}
+
 /// Plays `trace` on `allocator`, then frees what it has left. `allocator` has allocate(Bytes, stream), zero
 /// for out of memory, deallocate(address, Bytes, stream) and committed(); between calls it is told pass().
 /// `points`  how many stretches the trace is cut into.

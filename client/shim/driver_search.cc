@@ -74,8 +74,9 @@ void* load(const Path& path, std::string& why) {
 /// Says what to do; once in a process, though several threads may find out at the same time.
 void say_missing(const std::string& what) {
   static std::atomic<bool> said = false;
+  if (said.exchange(true)) return;
   const NoPipeSignal no_signal;
-  if (!said.exchange(true)) std::fprintf(stderr, "gpumem: no NVIDIA driver: %s\n", what.c_str());
+  std::fprintf(stderr, "gpumem: no NVIDIA driver: %s\n", what.c_str());
 }
 
 }  // namespace

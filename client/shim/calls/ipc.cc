@@ -87,10 +87,7 @@ CUresult calls::cuIpcCloseMemHandle(CUdeviceptr dptr) {
     Process& process = Process::current();
     if (!process.is_brokered()) return real_close_handle(dptr);
     const CurrentContext current = CurrentContext::get();
-    if (current.result == CUDA_SUCCESS) {
-      const Captures::Wait wait(process.captures());
-      if (wait.is_allowed()) synchronize(current.context);
-    }
+    if (current.result == CUDA_SUCCESS) (void)synchronize_beside(process.captures(), current.context);
     return process.imports().close(dptr, current.context) ? CUDA_SUCCESS : real_close_handle(dptr);
   });
 }

@@ -3,6 +3,7 @@
 #include <chrono>
 
 #include "base/not_cancelled.h"
+#include "client/shim/memory/context.h"
 
 namespace gpumem::shim {
 namespace {
@@ -53,6 +54,11 @@ void Captures::ended_with(CUcontext context) {
 bool Captures::any() const {
   const MutexLock lock(mutex_);
   return !streams_.empty();
+}
+
+CUresult synchronize_beside(const Captures& captures, CUcontext context) {
+  const Captures::Wait wait(captures);
+  return wait.is_allowed() ? synchronize(context) : CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 }
 
 }  // namespace gpumem::shim

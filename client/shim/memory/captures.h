@@ -50,4 +50,8 @@ class Captures {
   std::map<Key, CUcontext> streams_ GPUMEM_GUARDED_BY(mutex_);
 };
 
+/// Waits for all work of `context`.
+/// Errors  the driver's; one of captures: a graph is being captured, and nothing was waited for.
+CUresult synchronize_beside(const Captures& captures, CUcontext context);
+
 }  // namespace gpumem::shim

@@ -158,14 +158,9 @@ CUresult DeviceMemory::free(const Block& block, CUstream stream) {
   return CUDA_SUCCESS;
 }
 
-CUresult DeviceMemory::synchronize_beside_captures(CUcontext context) const {
-  const Captures::Wait wait(captures_);
-  return wait.is_allowed() ? synchronize(context) : CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-}
-
 CUresult DeviceMemory::free_synchronized(const Block& block) {
   free_deferred();
-  const CUresult waited = synchronize_beside_captures(block.context);
+  const CUresult waited = synchronize_beside(captures_, block.context);
   if (cuda::is_of_capture(waited)) {
     const MutexLock lock(mutex_);
     deferred_.push_back(block);
@@ -183,7 +178,7 @@ void DeviceMemory::free_deferred() {
     blocks.swap(deferred_);
   }
   for (const Block& block : blocks) {
-    if (!cuda::is_of_capture(synchronize_beside_captures(block.context))) {
+    if (!cuda::is_of_capture(synchronize_beside(captures_, block.context))) {
       (void)free_idle(block);
       continue;
     }

@@ -158,9 +158,6 @@ class DeviceMemory {
   /// Declares `bytes` more; if the tenant has no room and others may make some, or there is no broker just
   /// now, waits as the settings say.
   Result<void> declare_patiently(Slices& to, Bytes bytes);
-  /// Waits for all work of `context`.
-  /// Errors  the driver's; one of captures: a graph is being captured, and nothing was waited for.
-  CUresult synchronize_beside_captures(CUcontext context) const;
   /// Frees what could not be freed while a graph was being captured.
   void free_deferred();
 

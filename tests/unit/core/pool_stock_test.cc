@@ -76,7 +76,10 @@ TEST_F(PoolStockTest, FollowsInItsClassesWhatMayComeInParts) {
   fill(gibibytes(24));
   tidy_up();
   for (int i = 0; i < 20; ++i) EXPECT_GE(get(mebibytes(64), kAny).size(), 2u) << "half of it can go back";
-  for (int i = 0; i < 10; ++i) get(mebibytes(64), kAny, mebibytes(9));
+  for (int i = 0; i < 10; ++i) {
+    tidy_up();
+    EXPECT_GE(get(mebibytes(64), kAny, mebibytes(9)).size(), 2u) << "where there is a stock";
+  }
   tidy_up();
   EXPECT_GE(pool.warm_count(mebibytes(32)), 20u);
   EXPECT_GE(pool.warm_count(mebibytes(8)), 40u);
