@@ -7,6 +7,7 @@
 #include <fstream>
 #include <thread>
 
+#include "bench/beside.h"
 #include "bench/must.h"
 #include "proto/lane.h"
 #include "sim/control/costs.h"
@@ -28,19 +29,11 @@ void await(const char* what, std::chrono::microseconds pause, Condition&& holds)
   }
 }
 
-/// The broker's program: beside this one where it is installed, else where the build puts it.
-std::string daemon_program() {
-  const auto own = std::filesystem::read_symlink("/proc/self/exe").parent_path();
-  for (const auto& path : {own / "gpumemd", own / "../daemon/gpumemd", own / "../../daemon/gpumemd"}) {
-    if (std::filesystem::is_regular_file(path)) return path.string();
-  }
-  give_up("no gpumemd", "neither beside this program nor in its build folder");
-}
-
 /// On the driver that $GPUMEM_DRIVER_DIR names (empty: the system's), lending $GPUMEM_BENCH_POOL bytes of it;
 /// a simulated GPU without.
 std::vector<std::string> daemon_command(const std::filesystem::path& folder) {
-  std::vector<std::string> command{daemon_program(), "--runtime-dir", folder, "--log-level", "warning"};
+  const std::string daemon = find_beside({"gpumemd", "../daemon/gpumemd", "../../daemon/gpumemd"});
+  std::vector<std::string> command{daemon, "--runtime-dir", folder, "--log-level", "warning"};
   const char* driver = std::getenv("GPUMEM_DRIVER_DIR");
   if (driver == nullptr) {
     command.insert(command.end(), {"--simulate", "1x24GiB"});

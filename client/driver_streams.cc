@@ -198,7 +198,8 @@ CUresult DriverStreams::ask_context(CUstream stream, CUcontext& context) {
 }
 
 bool DriverStreams::can_enter(CUcontext context) const {
-  return cuda::EnteredContext(driver_, context).result() == CUDA_SUCCESS;
+  const cuda::EnteredContext entered(driver_, context);
+  return entered.result() == CUDA_SUCCESS && !cuda::is_context_gone(cuda::check_current(driver_));
 }
 
 void DriverStreams::note(CUcontext context) {
@@ -213,7 +214,8 @@ CUresult DriverStreams::find_current(CUcontext& context) const {
   CUdevice device = -1;
   const CUresult result = driver_.api().cuCtxGetCurrent(&current);
   if (result != CUDA_SUCCESS || current == nullptr) return has_ended(result) ? CUDA_SUCCESS : result;
-  const CUresult known = driver_.api().cuCtxGetDevice(&device);
+  CUresult known = driver_.api().cuCtxGetDevice(&device);
+  if (known == CUDA_SUCCESS) known = cuda::check_current(driver_);
   if (known == CUDA_SUCCESS && device == ordinal_) context = current;
   return is_over(known) ? CUDA_SUCCESS : known;
 }

@@ -22,6 +22,7 @@
   CALL(cuCtxPopCurrent)                   \
   CALL(cuCtxGetCurrent)                   \
   CALL(cuCtxGetDevice)                    \
+  CALL(cuCtxGetStreamPriorityRange)       \
   CALL(cuCtxSynchronize)                  \
   CALL(cuStreamGetCtx)                    \
   CALL(cuStreamIsCapturing)               \

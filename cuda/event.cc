@@ -29,6 +29,11 @@ EnteredContext::~EnteredContext() {
   if (pushed_) driver_.api().cuCtxPopCurrent(&popped);
 }
 
+CUresult check_current(const Driver& driver) {
+  int least = 0, greatest = 0;
+  return driver.api().cuCtxGetStreamPriorityRange(&least, &greatest);
+}
+
 bool is_context_gone(CUresult result) {
   return result == CUDA_ERROR_DEINITIALIZED || result == CUDA_ERROR_CONTEXT_IS_DESTROYED ||
          result == CUDA_ERROR_INVALID_CONTEXT;

@@ -50,6 +50,10 @@ class EnteredContext {
   bool pushed_ = false;
 };
 
+/// Whether the current context is there. The driver lets programs enter one that was destroyed, and names it
+/// and its device.
+CUresult check_current(const Driver& driver);
+
 /// The context is no more.
 bool is_context_gone(CUresult result);
 /// The same, or the stream or event itself is no more; with it its work.

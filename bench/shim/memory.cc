@@ -173,7 +173,7 @@ void register_memory(ShimWorld& world) {
           ->UseRealTime()
           ->Unit(benchmark::kMicrosecond);
       benchmark::RegisterBenchmark(("growth" + what).c_str(), growth, std::ref(world), costs, bytes)
-          ->Iterations(100)
+          ->Iterations(world.is_simulated() ? 100 : 20)
           ->Unit(benchmark::kMicrosecond);
     }
     for (const auto& [name, bytes] : kSegmentSizes)

@@ -8,13 +8,15 @@
 #include <functional>
 
 #include "base/unique_fd.h"
+#include "bench/beside.h"
 #include "bench/must.h"
 #include "bench/shim/world.h"
 
 namespace gpumem::bench {
 namespace {
 
-constexpr int kPrograms = 50;
+/// A real driver takes its time to start.
+constexpr int kPrograms = 50, kProgramsOnARealDriver = 7;
 constexpr double kMillisecond = 1000;
 
 using Command = std::vector<std::string>;
@@ -60,21 +62,21 @@ void compare_programs(benchmark::State& state, const ShimWorld& world, const Com
 
 void add(const ShimWorld& world, const char* name, const Command& direct, const Command& through) {
   benchmark::RegisterBenchmark(name, compare_programs, std::cref(world), direct, through)
-      ->Iterations(kPrograms)
+      ->Iterations(world.is_simulated() ? kPrograms : kProgramsOnARealDriver)
       ->Unit(benchmark::kMillisecond);
 }
 
 }  // namespace
 
 void register_start_up(ShimWorld& world) {
-  const std::string two_mebibytes = std::to_string(2 << 20);
-  add(world, "start_up/cuInit", {STARTED_PROGRAM, world.driver_file}, {STARTED_PROGRAM, world.shim_file});
-  add(world, "start_up/first_memory", {STARTED_PROGRAM, world.driver_file, two_mebibytes},
-      {STARTED_PROGRAM, world.shim_file, two_mebibytes});
-  add(world, "start_up/first_memory_threaded",
-      {STARTED_PROGRAM, world.driver_file, two_mebibytes, "threaded"},
-      {STARTED_PROGRAM, world.shim_file, two_mebibytes, "threaded"});
-  add(world, "start_up/gpumem_run", {"/bin/true"}, {GPUMEM_COMMAND, "run", "--", "/bin/true"});
+  const std::string two_mebibytes = std::to_string(2 << 20), started = find_beside({"gpumem_shim_started"});
+  add(world, "start_up/cuInit", {started, world.driver_file}, {started, world.shim_file});
+  add(world, "start_up/first_memory", {started, world.driver_file, two_mebibytes},
+      {started, world.shim_file, two_mebibytes});
+  add(world, "start_up/first_memory_threaded", {started, world.driver_file, two_mebibytes, "threaded"},
+      {started, world.shim_file, two_mebibytes, "threaded"});
+  add(world, "start_up/gpumem_run", {"/bin/true"},
+      {find_beside({"gpumem", "../../client/cli/gpumem"}), "run", "--", "/bin/true"});
 }
 
 }  // namespace gpumem::bench

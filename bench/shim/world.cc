@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 
+#include "bench/beside.h"
 #include "sim/control/costs.h"
 #include "sim/machine/machine.h"
 
@@ -12,11 +13,11 @@ namespace {
 
 /// The driver of `broker`: a simulated one unless $GPUMEM_DRIVER_DIR names another, empty the system's. It
 /// is said to the shim, and to every program that is started.
-std::string driver_of(const Broker& broker) {
+std::string driver_of(const Broker& broker, const std::string& shim_folder) {
   const char* const named = std::getenv("GPUMEM_DRIVER_DIR");
   const std::string folder = named != nullptr ? named : broker.folder() + "/driver";
   if (!folder.empty()) ::setenv("GPUMEM_REAL_LIBCUDA", folder.c_str(), 1);
-  ::setenv("GPUMEM_SHIM_FOLDER", SHIM_LIBRARIES, 1);
+  ::setenv("GPUMEM_SHIM_FOLDER", shim_folder.c_str(), 1);
   ::setenv("GPUMEM_RUNTIME_DIR", broker.folder().c_str(), 1);
   return folder.empty() ? "libcuda.so.1" : folder + "/libcuda.so.1";
 }
@@ -29,7 +30,12 @@ std::optional<Library> other_hook() {
 }  // namespace
 
 ShimWorld::ShimWorld()
-    : driver_file(driver_of(broker)), driver(driver_file), shim(shim_file), hook(other_hook()) {
+    : shim_folder(find_beside({"../lib/gpumem/shim", "../../client/shim/lib"})),
+      driver_file(driver_of(broker, shim_folder)),
+      shim_file(shim_folder + "/libcuda.so.1"),
+      driver(driver_file),
+      shim(shim_file),
+      hook(other_hook()) {
   require(shim.find<decltype(::cuInit)>("cuInit")(0) == CUDA_SUCCESS, "cuInit");
 }
 
@@ -38,9 +44,9 @@ bool ShimWorld::is_simulated() const { return std::getenv("GPUMEM_DRIVER_DIR") =
 void ShimWorld::set_costs(const std::string& profile) const {
   const auto machine = must(sim::load_machine(broker.folder() + "/driver"), "simulated machine");
   if (profile == "none") return must(sim::clear_costs(machine), "costs");
-  must(sim::set_costs(machine,
-                      must(sim::load_costs(SIM_LIBRARIES "/costs/" + profile + ".costs"), "cost profile")),
-       "costs");
+  const std::string file =
+      find_beside({"../lib/gpumem/sim/costs", "../../sim/costs"}) + "/" + profile + ".costs";
+  must(sim::set_costs(machine, must(sim::load_costs(file), "cost profile")), "costs");
 }
 
 void ShimWorld::use_device() {

@@ -20,9 +20,10 @@ struct ShimWorld {
   ShimWorld();
 
   Broker broker;
+  const std::string shim_folder;
   /// The libcuda.so.1 of both, by path.
   const std::string driver_file;
-  const std::string shim_file = SHIM_LIBRARIES "/libcuda.so.1";
+  const std::string shim_file;
   Library driver;
   Library shim;
   const std::optional<Library> hook;

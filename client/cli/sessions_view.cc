@@ -97,8 +97,13 @@ Json regions_json(const RegionsByDevice& of) {
 }
 
 Json slice_json(const v1::SliceInfo& slice) {
-  return {{"id", slice.id()},          {"device", slice.device()},   {"label", slice.label()},
-          {"limit", slice.limit()},    {"charged", slice.charged()}, {"in_use", slice.in_use()},
+  return {{"id", slice.id()},
+          {"device", slice.device()},
+          {"label", slice.label()},
+          {"limit", slice.limit()},
+          {"charged", slice.charged()},
+          {"in_use", slice.in_use()},
+          {"returning", slice.returning()},
           {"waiting", slice.waiting()}};
 }
 

@@ -128,8 +128,8 @@ std::vector<SessionView> Broker::sessions(SessionId after, std::size_t most_slic
                                                        sharer_.waits_of(session.id)});
     view.slices.reserve(session.slices.size());
     for (const auto& [id, slice] : session.slices) {
-      view.slices.push_back(
-          {id, slice.device, slice.label, slice.limit, slice.charged, state_.arbiter.waiting_bytes(id)});
+      view.slices.push_back({id, slice.device, slice.label, slice.limit, slice.charged,
+                             slice.charged - slice.held, state_.arbiter.waiting_bytes(id)});
     }
     for (DeviceIndex i = 0; i < state_.policy.devices.size(); ++i) {
       SharedView shared{i, session.holding(i).charges.total(), state_.imports.kept(session.id, i).used,

@@ -103,6 +103,7 @@ struct SliceView {
   std::string label;
   Bytes limit;
   Bytes charged;
+  Bytes returning;  ///< of `charged`: the session has given it back
   Bytes waiting;
 };
 

@@ -238,6 +238,7 @@ v1::SliceInfo to_proto(const core::SliceView& slice, const std::vector<std::stri
   info.set_label(slice.label);
   info.set_limit(slice.limit.count);
   info.set_charged(slice.charged.count);
+  info.set_returning(slice.returning.count);
   info.set_waiting(slice.waiting.count);
   return info;
 }

@@ -58,6 +58,7 @@ install_scripts() {
   for folder in . sections frameworks; do
     install -Dm 644 -t "$top/share/gpumem/acceptance/$folder" "$source/tests/gpu/$folder"/*.py
   done
+  install -Dm 644 -t "$top/share/gpumem/acceptance" "$source/tests/shim_programs/contract_differences.txt"
   install -Dm 644 -t "$top/share/gpumem/python/gpumem" "$source"/client/python/src/gpumem/*.*
   launcher gpu-acceptance acceptance/acceptance.py
   launcher gpumem-demo demo/demo.py

@@ -88,10 +88,11 @@ CUresult api::cuCtxDetach(CUcontext handle) {
   return api::cuCtxDestroy_v2(handle);
 }
 
+// One that was destroyed, too: what is done in it then is refused.
 CUresult api::cuCtxPushCurrent_v2(CUcontext handle) {
   Call driver;
   if (!driver) return driver.error();
-  if (driver->contexts.find(handle) == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  if (!driver->contexts.ordinal_of(handle)) return CUDA_ERROR_INVALID_CONTEXT;
   Contexts::push(handle);
   return CUDA_SUCCESS;
 }
@@ -110,7 +111,7 @@ CUresult api::cuCtxPopCurrent(CUcontext* out) { return api::cuCtxPopCurrent_v2(o
 CUresult api::cuCtxSetCurrent(CUcontext handle) {
   Call driver;
   if (!driver) return driver.error();
-  if (handle != nullptr && driver->contexts.find(handle) == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  if (handle != nullptr && !driver->contexts.ordinal_of(handle)) return CUDA_ERROR_INVALID_CONTEXT;
   Contexts::pop();
   if (handle != nullptr) Contexts::push(handle);
   return CUDA_SUCCESS;
@@ -124,12 +125,15 @@ CUresult api::cuCtxGetCurrent(CUcontext* out) {
   return CUDA_SUCCESS;
 }
 
+// Also of one that was destroyed, as it is told to be current.
 CUresult api::cuCtxGetDevice(CUdevice* device) {
-  return with_current([&](Call&, const Context& context) {
-    if (device == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    *device = context.ordinal;
-    return CUDA_SUCCESS;
-  });
+  Call driver;
+  if (!driver) return driver.error();
+  const auto ordinal = driver->contexts.ordinal_of(Contexts::top());
+  if (!ordinal) return CUDA_ERROR_INVALID_CONTEXT;
+  if (device == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  *device = *ordinal;
+  return CUDA_SUCCESS;
 }
 
 CUresult api::cuCtxSynchronize() { return with_current(synchronize); }

@@ -19,6 +19,7 @@ struct Memory {
   unsigned handle_types = 0;
   bool is_ipc_capable = false;
   bool is_managed = false;
+  bool is_mapped = false;  ///< by the program
   bool is_rdma_capable = false;
   CUmemoryPool pool = nullptr;
   /// What the current context's device may do, as CUDA_POINTER_ATTRIBUTE_ACCESS_FLAGS has it.
@@ -53,6 +54,7 @@ std::optional<Memory> device_memory(Call& driver, CUdeviceptr address) {
                 .handle_types = extent.handle_types,
                 .is_ipc_capable = found.reservation->use == Use::kAllocation,
                 .is_managed = found.reservation->use == Use::kManaged,
+                .is_mapped = found.reservation->use == Use::kProgram,
                 .is_rdma_capable = extent.rdma_capable != 0 || found.reservation->use == Use::kAllocation};
 }
 
@@ -195,6 +197,7 @@ CUresult api::cuPointerSetAttribute(const void* value, CUpointer_attribute attri
   const auto memory = memory_at(driver, address);
   if (value == nullptr || !memory || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS)
     return CUDA_ERROR_INVALID_VALUE;
+  if (memory->is_mapped) return CUDA_ERROR_NOT_SUPPORTED;
   // It only tells: all copies that may not be asynchronous are synchronous already.
   if (*static_cast<const unsigned*>(value) != 0)
     driver->synchronous.insert(memory->id);

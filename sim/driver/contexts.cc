@@ -57,7 +57,17 @@ Context& Contexts::create(int ordinal, unsigned flags, bool is_primary) {
   return context;
 }
 
-void Contexts::erase(Context& context) { contexts_.erase(context.id); }
+void Contexts::erase(Context& context) {
+  erased_[context.id] = context.ordinal;
+  contexts_.erase(context.id);
+}
+
+std::optional<int> Contexts::ordinal_of(CUcontext handle) const {
+  const auto id = reinterpret_cast<std::uint64_t>(handle);
+  if (const auto found = contexts_.find(id); found != contexts_.end()) return found->second.ordinal;
+  const auto erased = erased_.find(id);
+  return erased != erased_.end() ? std::optional(erased->second) : std::nullopt;
+}
 
 Context* Contexts::find(CUcontext handle) {
   const auto found = contexts_.find(reinterpret_cast<std::uint64_t>(handle));

@@ -40,6 +40,8 @@ class Contexts {
   Context& create(int ordinal, unsigned flags, bool is_primary);
   void erase(Context& context);
   Context* find(CUcontext handle);
+  /// The device of a context, also of one that was erased.
+  std::optional<int> ordinal_of(CUcontext handle) const;
   /// The device's primary context, made (not active) when first asked for.
   Context& primary(int ordinal);
 
@@ -52,6 +54,7 @@ class Contexts {
 
  private:
   std::map<std::uint64_t, Context> contexts_;
+  std::map<std::uint64_t, int> erased_;  ///< their devices
   std::array<std::uint64_t, kMaxDevices> primaries_{};
   std::uint64_t last_ = 0;
 };

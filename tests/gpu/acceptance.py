@@ -42,6 +42,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=WHOLE_SECONDS, help=f"end after so long (default {WHOLE_SECONDS})")
     parser.add_argument("--host-python", default=shutil.which("python3") or "", metavar="PROGRAM",
                         help="the python3 whose frameworks are tried (default: the first in PATH)")
+    parser.add_argument("--programs", type=sections.programs, default="", metavar="PROGRAM,...",
+                        help="of the unmodified programs these alone, of: " + ", ".join(sections.PROGRAMS))
     parser.add_argument("--section", help=argparse.SUPPRESS)
     parser.add_argument("--session", type=pathlib.Path, help=argparse.SUPPRESS)
     parser.add_argument("--limit", type=float, help=argparse.SUPPRESS)
@@ -81,7 +83,7 @@ def choose(options: argparse.Namespace, layout: Layout, work: pathlib.Path, driv
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "") if divided else ",".join(d.uuid for d in devices[:2])
     return Session(root=str(layout.root), is_bundle=layout.is_bundle, simulated=options.simulated, driver_folder=driver,
                    device=devices[0].uuid, visible=visible, budget=int(devices[0].memory().free * SHARE_OF_FREE),
-                   short=options.short, host_python=options.host_python, work=str(work))
+                   short=options.short, host_python=options.host_python, work=str(work), programs=options.programs)
 
 
 def clean_up(layout: Layout, work: pathlib.Path) -> None:

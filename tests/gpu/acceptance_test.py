@@ -8,7 +8,7 @@ import sys
 import tempfile
 
 COMMAND = pathlib.Path(__file__).resolve().parent / "acceptance.py"
-SECTIONS = ["facts", "contract", "latencies", "footprint", "demo", "benchmarks", "frameworks", "allocators", "unmodified"]
+SECTIONS = ["facts", "contract", "latencies", "footprint", "demo", "benchmarks", "frameworks", "allocators", "drop_in", "unmodified"]
 MOST_FILES = 8
 
 

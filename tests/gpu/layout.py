@@ -11,6 +11,7 @@ IN_BUILD = {
     "driver_contract": ["tests/contract/driver", "tests/contract"],
     "gpumem_bench": ["bench"],
     "gpumem_driver_calls": ["bench"],
+    "gpumem_shim_bench": ["bench/shim"],
 }
 
 
@@ -36,6 +37,11 @@ class Layout:
     def shim(self) -> pathlib.Path:
         """The folder of the drop-in libcuda.so.1."""
         return self.root / ("lib/gpumem/shim" if self.is_bundle else "client/shim/lib")
+
+    def differences(self) -> pathlib.Path:
+        """The list of the tests of the driver contract that differ through the drop-in driver."""
+        name = "contract_differences.txt"
+        return HERE / name if self.is_bundle else HERE.parent / "shim_programs" / name
 
     def python_package(self) -> pathlib.Path:
         """The folder of the package `gpumem`, for PYTHONPATH."""

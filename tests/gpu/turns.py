@@ -17,16 +17,18 @@ from watch import descendants
 ROUNDS, SHORT_ROUNDS, MORE = 12, 3, 1
 TURN_STEPS, SHORT_TURN_STEPS = 25, 10
 SLOWEST = 1.01
-# Of the device: what a framework takes ahead without gpumem.
-AHEAD = 0.2
+# Of the device: what a framework takes ahead without gpumem. The broker charges it to the user, whose programs in slices then have
+# less room for code and contexts.
+AHEAD = 0.05
 
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
-    """What a program is. `size` is its slice's; 0 without gpumem."""
+    """What a program is. `size` is its slice's; 0 without gpumem. `again`: the same as another, for what two such differ by."""
     framework: str
     way: str
     size: int
+    again: bool = False
 
     @property
     def waits_for_device(self) -> bool:
@@ -35,10 +37,15 @@ class Kind:
 
     @property
     def label(self) -> str:
-        return f"{self.framework}-{self.way}-{self.size // MIB}M"
+        return f"{self.framework}-{self.way}-{self.size // MIB}M{'-again' if self.again else ''}"
+
+    @property
+    def memory(self) -> str:
+        """Whose it has, for people."""
+        return (amount(self.size) if self.size else "without gpumem") + (", again" if self.again else "")
 
     def __str__(self) -> str:
-        return f"{self.framework}, {self.way}, {amount(self.size) if self.size else 'without gpumem'}"
+        return f"{self.framework}, {self.way}, {self.memory}"
 
 
 class Program(Framework):
@@ -82,10 +89,21 @@ class Program(Framework):
         return round(statistics.median(self.times)) if self.times else 0
 
 
-def ratios(group: list[Program]) -> list[tuple[Program, float]]:
-    """Of those in a slice, if they and the one without gpumem have trained: how many times as long a step takes."""
-    without, *parts = group
-    return [(part, part.step_ns() / without.step_ns()) for part in parts if part.times and without.times]
+def ratios(group: list[Program]) -> list[tuple[Kind, float]]:
+    """Of those but the first, if both have trained: how many times as long as the first's a step takes."""
+    first, *others = group
+    return [(other.kind, other.step_ns() / first.step_ns()) for other in others if other.times and first.times]
+
+
+def noise(compared: list[tuple[Kind, float]]) -> float:
+    """By how much two programs without gpumem were seen to differ at most."""
+    return max((abs(ratio - 1) for kind, ratio in compared if not kind.size), default=0.0)
+
+
+def slower(compared: list[tuple[Kind, float]]) -> list[tuple[Kind, float]]:
+    """Those in a slice whose steps take too long, by more than two programs without gpumem differ by."""
+    most = SLOWEST + noise(compared)
+    return [(kind, ratio) for kind, ratio in compared if kind.size and kind.waits_for_device and ratio > most]
 
 
 def train(session: Session, group: list[Program]) -> int:
@@ -96,17 +114,19 @@ def train(session: Session, group: list[Program]) -> int:
             for program in reversed(group) if number % 2 else group:
                 if program.stage == "turn":
                     program.go_on("turn", "train")
-        if session.simulated or all(ratio <= SLOWEST for part, ratio in ratios(group) if part.kind.waits_for_device):
+        if session.simulated or not slower(ratios(group)):
             break
     return rounds * (1 + tried)
 
 
 def play(session: Session, group: list[Program]) -> int:
     """From the start to the last stage. Answers how many rounds."""
-    with concurrent.futures.ThreadPoolExecutor(len(group)) as starting:
-        list(starting.map(lambda program: program.go_on("turn"), group))
-    rounds = train(session, group)
-    # The one without gpumem last: what it takes of the device, the broker may charge to all.
-    for program in [*group[1:], group[0]]:
-        program.go_on("end", "stop")
+    with concurrent.futures.ThreadPoolExecutor(len(group)) as together:
+        list(together.map(lambda program: program.go_on("turn"), group))
+        rounds = train(session, group)
+        # Those without gpumem last: what they take of the device, the broker may charge to all. Some frameworks ask for too much
+        # for ten seconds before they give up.
+        for has_slice in (True, False):
+            of_these = [program for program in group if (program.kind.size != 0) == has_slice]
+            list(together.map(lambda program: program.go_on("end", "stop"), of_these))
     return rounds

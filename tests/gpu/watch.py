@@ -31,7 +31,7 @@ def descendants(pid: int) -> list[int]:
 @dataclasses.dataclass
 class Seen:
     """The most that was said of any one process of a program, in bytes. `charged`: by the broker, declared memory
-    included. `outside`: by the driver, without what the process declared."""
+    included, without what the process has given back. `outside`: by the driver, without what the process declared."""
     charged: int = 0
     outside: int = 0
 
@@ -76,7 +76,8 @@ class Watch:
             mine = sum(part["declared"] for part in session["shared"])
             declared[session["pid"]] = declared.get(session["pid"], 0) + mine
             if seen := self.seen.get(session["label"]):
-                seen.charged = max(seen.charged, mine + sum(part["charged"] for part in session["slices"]))
+                held = sum(part["charged"] - part["returning"] for part in session["slices"])
+                seen.charged = max(seen.charged, mine + held)
         for pid, used in own.items():
             if seen := self.seen.get(self._owner(pid)):
                 seen.outside = max(seen.outside, used - declared.get(pid, 0))

@@ -200,7 +200,7 @@ SCENE(WantsArraysOfTheTenant) {
 TEST_F(SmallTenant, LimitOfTheTenantHoldsForAllItsProcesses) {
   Actor holder = actor("HoldsAnArray");
   holder.await();
-  expect("WantsArraysOfTheTenant");
+  expect("WantsArraysOfTheTenant", {{"GPUMEM_WAIT", "100ms"}});
   holder.tell();
   EXPECT_TRUE(holder.succeeds()) << holder.output();
 }

@@ -1,4 +1,6 @@
 // Contexts take what was allocated in them along.
+#include <thread>
+
 #include "tests/shim_memory/scene.h"
 
 namespace gpumem::shim::test {
@@ -18,6 +20,17 @@ SCENE_TEST(ContextsTest, BlocksOfADestroyedContextAreFreeAndOthersStay) {
   EXPECT_EQ(free_memory(), kPool - 2 * kMiB);
   EXPECT_EQ(calls::cuMemFree_v2(gone), CUDA_ERROR_INVALID_VALUE);
   EXPECT_CU(calls::cuMemFree_v2(kept));
+}
+
+SCENE_TEST(ContextsTest, NothingIsAllocatedInADestroyedContextThatIsStillCurrent) {
+  start();
+  CUcontext context = nullptr;
+  ASSERT_CU(calls::cuCtxCreate_v2(&context, 0, 0));
+  std::thread([context] { EXPECT_CU(calls::cuCtxDestroy_v2(context)); }).join();
+  CUdeviceptr at = 0;
+  EXPECT_EQ(calls::cuMemAlloc_v2(&at, 4096), CUDA_ERROR_CONTEXT_IS_DESTROYED);
+  ASSERT_CU(calls::cuCtxCreate_v2(&context, 0, 0));
+  EXPECT_CU(calls::cuMemAlloc_v2(&at, 4096));
 }
 
 #if CUDA_VERSION >= 12040

@@ -20,6 +20,31 @@ Value attribute_of(CUdeviceptr at, CUpointer_attribute which) {
   return value;
 }
 
+unsigned flags_of_context() {
+  unsigned flags = 0;
+  EXPECT_CU(real<decltype(&::cuCtxGetFlags)>("cuCtxGetFlags")(&flags));
+  return flags;
+}
+
+// The driver has this of its own blocks alone, and of contexts.
+SCENE_TEST(PointerTest, BlocksAreMadeSynchronousByTheirContext) {
+  constexpr unsigned kSyncMemops = 0x80;
+  start();
+  CUdeviceptr at = 0;
+  ASSERT_CU(calls::cuMemAlloc_v2(&at, 4096));
+  const unsigned before = flags_of_context(), on = 1, off = 0;
+  EXPECT_EQ(before & kSyncMemops, 0U);
+  EXPECT_CU(calls::cuPointerSetAttribute(&off, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, at));
+  EXPECT_EQ(flags_of_context(), before);
+  EXPECT_CU(calls::cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, at + 4095));
+  EXPECT_EQ(flags_of_context(), before | kSyncMemops);
+  EXPECT_EQ(attribute_of<unsigned>(at, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS), 1U);
+  EXPECT_EQ(calls::cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, at + 4096),
+            CUDA_ERROR_INVALID_VALUE)
+      << "of the slice, and of no block";
+  EXPECT_EQ(calls::cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_CONTEXT, at), CUDA_ERROR_INVALID_VALUE);
+}
+
 SCENE_TEST(PointerTest, BlocksAreDescribedAsTheyWereAskedFor) {
   const CUcontext context = start();
   CUdeviceptr at = 0, other = 0;

@@ -67,6 +67,155 @@ TEST_F(VmmTest, MemoryIsChargedUntilItIsReleasedAndUnmapped) {
   EXPECT_TRUE(one.succeeds()) << one.output();
 }
 
+/// Of 20 MiB, mapped.
+struct Mapping {
+  static constexpr std::uint64_t kSize = 20 * kMiB;
+  Handle handle = 0;
+  CUdeviceptr at = 0;
+
+  explicit Mapping(const CUmemAllocationProp& wanted = device_memory()) {
+    EXPECT_CU(calls::cuMemCreate(&handle, kSize, &wanted, 0));
+    at = reserve(kSize);
+    EXPECT_CU(calls::cuMemMap(at, kSize, 0, handle, 0));
+    allow(at, kSize);
+  }
+  void end() const {
+    EXPECT_CU(calls::cuMemUnmap(at, kSize));
+    EXPECT_CU(calls::cuMemRelease(handle));
+  }
+};
+
+// Frameworks create and release the same sizes at each step.
+SCENE(CreatesAgainWhatItReleased) {
+  start();
+  const Mapping first;
+  byte_at(first.at) = 5;
+  first.end();
+  tell();
+  await();
+  const Mapping second;
+  EXPECT_EQ(byte_at(second.at), 5) << "the same memory";
+  tell();
+  await();
+  second.end();
+  tell();
+  await();
+}
+
+TEST_F(VmmTest, MemoryThatWasReleasedIsLentAgainAndGoesBackWhenItIsIdle) {
+  Actor one = actor("CreatesAgainWhatItReleased");
+  one.await();
+  EXPECT_GE(charged(), Mapping::kSize);
+  one.tell();
+  one.await();
+  one.tell();
+  one.await();
+  EXPECT_TRUE(gpumem::test::eventually([&] { return charged() == 0; })) << charged();
+  one.tell();
+  EXPECT_TRUE(one.succeeds()) << one.output();
+}
+
+SCENE_TEST(VmmTest, MemoryThatWasExportedIsNotLentAgain) {
+  start();
+  const CUmemAllocationProp wanted = device_memory(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+  const Mapping first(wanted);
+  byte_at(first.at) = 5;
+  int descriptor = -1;
+  ASSERT_CU(calls::cuMemExportToShareableHandle(&descriptor, first.handle,
+                                                CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+  first.end();
+  const Mapping second(wanted);
+  byte_at(second.at) = 6;
+  Handle other = 0;
+  ASSERT_CU(real<decltype(&::cuMemImportFromShareableHandle)>("cuMemImportFromShareableHandle")(
+      &other, reinterpret_cast<void*>(static_cast<std::intptr_t>(descriptor)),
+      CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+  const CUdeviceptr at = reserve(Mapping::kSize);
+  ASSERT_CU(real<decltype(&::cuMemMap)>("cuMemMap")(at, Mapping::kSize, 0, other, 0));
+  allow(at, Mapping::kSize);
+  EXPECT_EQ(byte_at(at), 5)
+      << "whoever has the descriptor sees what was exported, and nothing that came later";
+}
+
+SCENE(NeedsAnotherSize) {
+  start();
+  const CUmemAllocationProp wanted = device_memory();
+  std::vector<Handle> handles(5);
+  for (Handle& handle : handles) ASSERT_CU(calls::cuMemCreate(&handle, 20 * kMiB, &wanted, 0));
+  for (const Handle handle : handles) ASSERT_CU(calls::cuMemRelease(handle));
+  Handle whole = 0;
+  ASSERT_CU(calls::cuMemCreate(&whole, 100 * kMiB, &wanted, 0));
+  ASSERT_CU(calls::cuMemRelease(whole));
+  CUdeviceptr block = 0;
+  ASSERT_CU(calls::cuMemAlloc_v2(&block, 100 * kMiB));
+  ASSERT_CU(calls::cuMemFree_v2(block));
+  ASSERT_CU(calls::cuMemCreate(&whole, 100 * kMiB, &wanted, 0));
+}
+
+TEST_F(VmmTest, MemoryThatWasReleasedMakesRoomForOtherSizes) {
+  expect("NeedsAnotherSize", {{"GPUMEM_LIMIT", "100MiB"}, {"GPUMEM_WAIT", "0s"}});
+}
+
+TEST_F(VmmTest, MemoryThatWasReleasedMakesRoomWhereTheBrokerHasNoMore) {
+  Actor other = actor("HoldsHalf");
+  other.await();
+  expect("NeedsAnotherSize", {{"GPUMEM_WAIT", "0s"}});
+  other.tell();
+  EXPECT_TRUE(other.succeeds()) << other.output();
+}
+
+SCENE(HoldsHalf) {
+  start();
+  CUdeviceptr block = 0;
+  ASSERT_CU(calls::cuMemAlloc_v2(&block, kPool - 110 * kMiB));
+  tell();
+  await();
+}
+
+SCENE(ReleasesAndStays) {
+  start();
+  const CUmemAllocationProp wanted = device_memory();
+  Handle handle = 0;
+  ASSERT_CU(calls::cuMemCreate(&handle, 200 * kMiB, &wanted, 0));
+  ASSERT_CU(calls::cuMemRelease(handle));
+  tell();
+  await();
+}
+SCENE(TakesNearlyAll) {
+  start();
+  CUdeviceptr block = 0;
+  ASSERT_CU(calls::cuMemAlloc_v2(&block, 200 * kMiB));
+}
+
+TEST_F(VmmTest, MemoryThatWasReleasedGoesToOthersThatAsk) {
+  Actor one = actor("ReleasesAndStays");
+  one.await();
+  expect("TakesNearlyAll");
+  one.tell();
+  EXPECT_TRUE(one.succeeds()) << one.output();
+}
+
+SCENE(ReleasesAndExportsLater) {
+  start();
+  const CUmemAllocationProp wanted = device_memory(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+  Mapping(wanted).end();
+  tell();
+  await();
+  const Mapping second(wanted);
+  int descriptor = -1;
+  EXPECT_CU(calls::cuMemExportToShareableHandle(&descriptor, second.handle,
+                                                CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+}
+
+TEST_F(VmmTest, MemoryThatWasReleasedBeforeABrokerDiedIsNotLentAgain) {
+  Actor one = actor("ReleasesAndExportsLater");
+  one.await();
+  broker_.kill();
+  broker_.start_again();
+  one.tell();
+  EXPECT_TRUE(one.succeeds()) << one.output();
+}
+
 SCENE(CreatesBeyondTheLimit) {
   start();
   const CUmemAllocationProp wanted = device_memory();

@@ -2,6 +2,7 @@
 // place.
 #include "client/shim/calls.h"
 #include "client/shim/calls/guarded.h"
+#include "client/shim/memory/context.h"
 #include "client/shim/memory/process.h"
 #include "client/shim/real.h"
 
@@ -10,6 +11,7 @@ namespace {
 
 constinit RealCall<decltype(::cuPointerGetAttribute)> real_pointer_attribute("cuPointerGetAttribute");
 constinit RealCall<decltype(::cuPointerGetAttributes)> real_attributes("cuPointerGetAttributes");
+constinit RealCall<decltype(::cuPointerSetAttribute)> real_set_pointer_attribute("cuPointerSetAttribute");
 
 constexpr int kMemoryBlockId = 20;  // CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID, of CUDA 12
 
@@ -45,6 +47,7 @@ bool answer_of_block(const Block& block, CUpointer_attribute attribute, void* ou
     case CU_POINTER_ATTRIBUTE_BUFFER_ID:
     case kMemoryBlockId: return put(out, block.id);
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE: return put<bool>(out, block.pool == nullptr);
+    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS: return put<unsigned>(out, block.is_synchronous ? 1 : 0);
     case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE: return put(out, block.pool ? block.pool->handle() : nullptr);
     default: return false;
   }
@@ -75,6 +78,14 @@ bool answer(const Known& known, CUpointer_attribute attribute, void* out) {
   }
 }
 
+/// The driver refuses this of mapped memory, which blocks are. What it does for one of its own, it can do for
+/// a whole context.
+CUresult set_synchronous(const Block& block, bool is_synchronous) {
+  const CUresult set = is_synchronous ? make_synchronous(block.context) : CUDA_SUCCESS;
+  if (set == CUDA_SUCCESS) Process::current().blocks().set_synchronous(block.at, is_synchronous);
+  return set;
+}
+
 /// Inside of the slice, where no block is.
 bool is_free_memory(Process& process, CUdeviceptr address) { return process.memory_at(address) != nullptr; }
 
@@ -101,6 +112,18 @@ CUresult calls::cuPointerGetAttributes(unsigned int numAttributes, CUpointer_att
     if (answered != CUDA_SUCCESS || !known) return answered;
     for (unsigned i = 0; i < numAttributes; ++i) answer(*known, attributes[i], data[i]);
     return CUDA_SUCCESS;
+  });
+}
+
+CUresult calls::cuPointerSetAttribute(const void* value, CUpointer_attribute attribute, CUdeviceptr ptr) {
+  return guarded([&] {
+    Process& process = Process::current();
+    const auto known = known_at(process, ptr);
+    if (!known && is_free_memory(process, ptr)) return CUDA_ERROR_INVALID_VALUE;
+    const bool is_ours = known && known->block && !known->block->pool && value != nullptr &&
+                         attribute == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS;
+    return is_ours ? set_synchronous(*known->block, *static_cast<const unsigned*>(value) != 0)
+                   : real_set_pointer_attribute(value, attribute, ptr);
   });
 }
 

@@ -30,6 +30,14 @@ std::optional<Block> Blocks::find(CUdeviceptr address) const {
   return block.holds(address) ? std::optional(block) : std::nullopt;
 }
 
+void Blocks::set_synchronous(CUdeviceptr address, bool is_synchronous) {
+  const MutexLock lock(mutex_);
+  const auto after = blocks_.upper_bound(address);
+  if (after == blocks_.begin()) return;
+  Block& block = std::prev(after)->second;
+  if (block.holds(address)) block.is_synchronous = is_synchronous;
+}
+
 std::vector<Block> Blocks::take_of(CUcontext context) {
   const MutexLock lock(mutex_);
   std::vector<Block> taken;

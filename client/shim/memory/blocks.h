@@ -22,6 +22,7 @@ struct Block {
   CUcontext context = nullptr;   ///< it ends with this one; null: with none
   std::shared_ptr<Pool> pool{};  ///< null: of none
   unsigned long long id = 0;     ///< unique in the process
+  bool is_synchronous = false;   ///< CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, as the program set it
   bool holds(CUdeviceptr address) const { return address - at < bytes.count; }
 };
 
@@ -36,6 +37,8 @@ class Blocks {
   std::optional<Block> take(CUdeviceptr address);
   /// The block that `address` lies in.
   std::optional<Block> find(CUdeviceptr address) const;
+  /// Notes what the program has set of the block that `address` lies in.
+  void set_synchronous(CUdeviceptr address, bool is_synchronous);
   /// Removes the blocks that end with `context`.
   std::vector<Block> take_of(CUcontext context);
   /// The blocks that end with `from` end with `to` instead.

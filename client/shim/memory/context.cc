@@ -17,6 +17,12 @@ constinit RealCall<decltype(::cuDevicePrimaryCtxGetState)> real_primary_state("c
 constinit RealCall<decltype(::cuThreadExchangeStreamCaptureMode)> real_exchange_mode(
     "cuThreadExchangeStreamCaptureMode");
 
+constinit RealCall<decltype(::cuCtxGetStreamPriorityRange)> real_priorities("cuCtxGetStreamPriorityRange");
+constinit RealCall<decltype(::cuCtxGetFlags)> real_get_flags("cuCtxGetFlags");
+constinit RealCall<CUresult(unsigned)> real_set_flags("cuCtxSetFlags");
+
+constexpr unsigned kSyncMemops = 0x80;  // CU_CTX_SYNC_MEMOPS, of CUDA 12.1
+
 }  // namespace
 
 BesideCaptures::BesideCaptures() : exchanged_(real_exchange_mode(&mode_) == CUDA_SUCCESS) {}
@@ -24,10 +30,13 @@ BesideCaptures::~BesideCaptures() {
   if (exchanged_) real_exchange_mode(&mode_);
 }
 
+// The driver goes on to name a context that was destroyed, and its device. Its properties it does not tell.
 CurrentContext CurrentContext::get() {
   CurrentContext current;
   current.result = real_get_device(&current.device);
   if (current.result == CUDA_SUCCESS) current.result = real_get_current(&current.context);
+  int least = 0, greatest = 0;
+  if (current.result == CUDA_SUCCESS) current.result = real_priorities(&least, &greatest);
   return current;
 }
 
@@ -40,6 +49,18 @@ CUresult synchronize(CUcontext context) {
   result = real_push(context);
   if (result != CUDA_SUCCESS) return result;
   result = real_synchronize();
+  CUcontext popped = nullptr;
+  real_pop(&popped);
+  return result;
+}
+
+CUresult make_synchronous(CUcontext context) {
+  CUresult result = real_push(context);
+  if (result != CUDA_SUCCESS) return result;
+  unsigned flags = 0;
+  result = real_get_flags(&flags);
+  if (result == CUDA_SUCCESS && (flags & kSyncMemops) == 0)
+    result = real_set_flags.get() != nullptr ? real_set_flags(flags | kSyncMemops) : CUDA_ERROR_NOT_SUPPORTED;
   CUcontext popped = nullptr;
   real_pop(&popped);
   return result;

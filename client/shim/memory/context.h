@@ -5,7 +5,8 @@ namespace gpumem::shim {
 
 /// The calling thread's current context, and its device.
 struct CurrentContext {
-  CUresult result = CUDA_SUCCESS;  ///< what the driver says: INVALID_CONTEXT if there is none
+  /// INVALID_CONTEXT: there is none. CONTEXT_IS_DESTROYED: it was, by another thread.
+  CUresult result = CUDA_SUCCESS;
   CUcontext context = nullptr;
   CUdevice device = -1;
 
@@ -28,6 +29,11 @@ class BesideCaptures {
 /// Waits for all work of `context`, whichever is current.
 /// Errors  the driver's: of the work, too.
 CUresult synchronize(CUcontext context);
+
+/// Makes the copies and fills of `context` that are not asynchronous by name wait until they are done, as
+/// those of memory with CU_POINTER_ATTRIBUTE_SYNC_MEMOPS do.   Errors  NOT_SUPPORTED: a driver before
+/// CUDA 12.1; else the driver's.
+CUresult make_synchronous(CUcontext context);
 
 /// Waits for the work that was given to `stream`, of the current context, so far.
 CUresult synchronize_stream(CUstream stream);

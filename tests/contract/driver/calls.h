@@ -25,6 +25,7 @@
   CALL(cuCtxSetCurrent, 4000)                         \
   CALL(cuCtxGetCurrent, 4000)                         \
   CALL(cuCtxGetDevice, 2000)                          \
+  CALL(cuCtxGetStreamPriorityRange, 5050)             \
   CALL(cuCtxSynchronize, 2000)                        \
   CALL(cuCtxEnablePeerAccess, 4000)                   \
   CALL(cuCtxDisablePeerAccess, 4000)                  \
@@ -36,6 +37,7 @@
   CALL(cuMemGetAddressRange, 3020)                    \
   CALL(cuPointerGetAttribute, 4000)                   \
   CALL(cuPointerGetAttributes, 7000)                  \
+  CALL(cuPointerSetAttribute, 6000)                   \
   CALL(cuMemAllocHost, 3020)                          \
   CALL(cuMemHostAlloc, 2020)                          \
   CALL(cuMemFreeHost, 2000)                           \

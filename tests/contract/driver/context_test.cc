@@ -143,6 +143,24 @@ TEST_F(Context, LeavesMappedExtentsBehind) {
   });
 }
 
+TEST_F(Context, DestroyedElsewhereIsStillNamedAndEnteredHere) {
+  in_process([] {
+    driver();
+    CUcontext one = nullptr, named = nullptr;
+    ASSERT_OK(calls().create_context(&one, 0, device().ordinal));
+    std::thread([&] { EXPECT_OK(calls().cuCtxDestroy(one)); }).join();
+    EXPECT_OK(calls().cuCtxGetCurrent(&named));
+    EXPECT_EQ(named, one);
+    CUdevice of = -1;
+    EXPECT_OK(calls().cuCtxGetDevice(&of));
+    EXPECT_EQ(of, device().ordinal);
+    EXPECT_OK(calls().cuCtxPushCurrent(one));
+    int least = 0, greatest = 0;
+    EXPECT_EQ(calls().cuCtxGetStreamPriorityRange(&least, &greatest), CUDA_ERROR_CONTEXT_IS_DESTROYED)
+        << "what tells it";
+  });
+}
+
 TEST_F(Context, DestroyedElsewhereIsAnErrorHere) {
   in_process([] {
     driver();

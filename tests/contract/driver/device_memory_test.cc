@@ -180,6 +180,34 @@ TEST_F(Memory, IsTellablyIpcCapableOrNot) {
   });
 }
 
+TEST_F(Memory, IsMadeSynchronousUntilItIsFreedUnlessItIsMapped) {
+  in_process([this] {
+    const cuda::CurrentContext entered = context();
+    const auto set = [](CUdeviceptr address) {
+      const unsigned on = 1;
+      return calls().cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, address);
+    };
+    const auto is_set = [](CUdeviceptr address) {
+      unsigned value = 0;
+      EXPECT_OK(ask(value, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, address));
+      return (value & 0xff) != 0;
+    };
+    CUdeviceptr one = 0, other = 0;
+    must(calls().cuMemAlloc(&one, 3000));
+    must(calls().cuMemAlloc(&other, 3000));
+    EXPECT_OK(set(one + 17));
+    EXPECT_TRUE(is_set(one));
+    EXPECT_FALSE(is_set(other));
+    must(calls().cuMemFree(one));
+    must(calls().cuMemAlloc(&one, 3000));
+    EXPECT_FALSE(is_set(one)) << "another block, even where the one was";
+    const Mapped mapped = map(allocate(unit_));
+    EXPECT_EQ(set(mapped.range.base()), CUDA_ERROR_NOT_SUPPORTED);
+    must(calls().cuMemFree(one));
+    must(calls().cuMemFree(other));
+  });
+}
+
 TEST_F(Memory, OfTheHostIsUnknownUnlessPinned) {
   in_process([] {
     const cuda::CurrentContext entered = context();

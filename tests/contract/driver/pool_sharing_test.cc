@@ -70,7 +70,7 @@ Shared receive(Channel& channel) {
 TEST_F(PoolSharing, ShowsAnAllocationToAnotherProcess) {
   const std::uint64_t size = 2 * unit_.count;
   Process exporter([&](Channel& channel) { share(channel, size, true); });
-  const Shared shared = receive(exporter.channel());
+  Shared shared = receive(exporter.channel());
   in_process([&] {
     const cuda::CurrentContext entered = context();
     const CUmemoryPool pool = imported_pool(shared.descriptor);
@@ -84,6 +84,7 @@ TEST_F(PoolSharing, ShowsAnAllocationToAnotherProcess) {
   });
   exporter.channel().signal();
   exporter.join();
+  shared.descriptor.reset();  // it alone keeps the pool's memory, as an extent's does
   expect_used(0);
 }
 
@@ -131,7 +132,7 @@ TEST_F(PoolSharing, ShowsTheImporterWhatTheExporterWritesLater) {
     channel.signal();
     channel.await();
   });
-  const Shared shared = receive(exporter.channel());
+  Shared shared = receive(exporter.channel());
   Process importer([&](Channel& channel) {
     const cuda::CurrentContext entered = context();
     CUdeviceptr address = 0;
@@ -148,6 +149,7 @@ TEST_F(PoolSharing, ShowsTheImporterWhatTheExporterWritesLater) {
   importer.channel().signal();
   importer.join();
   exporter.kill();
+  shared.descriptor.reset();
   expect_used(0);
 }
 

@@ -2,9 +2,18 @@
 run(session) -> Outcome; it runs as a process of its own."""
 from types import ModuleType
 
-from . import allocators, benchmarks, contract, demo, facts, footprint, frameworks, latencies, unmodified
+from . import allocators, benchmarks, contract, demo, drop_in, facts, footprint, frameworks, latencies, unmodified
 
-ALL: list[ModuleType] = [facts, contract, latencies, footprint, demo, benchmarks, frameworks, allocators, unmodified]
+ALL: list[ModuleType] = [facts, contract, latencies, footprint, demo, benchmarks, frameworks, allocators, drop_in, unmodified]
+
+PROGRAMS = list(unmodified.WAYS)
+
+
+def programs(names: str) -> str:
+    """`names`, of PROGRAMS, with commas; empty: all. Raises ValueError."""
+    if unknown := [name for name in names.split(",") if name and name not in PROGRAMS]:
+        raise ValueError(f"no program {unknown[0]}")
+    return names
 
 
 def named(names: str) -> list[ModuleType]:
