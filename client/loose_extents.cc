@@ -58,8 +58,8 @@ Result<LooseExtents::Extents, GrowError> LooseExtents::borrow(Bytes bytes, std::
 }
 
 Result<void> LooseExtents::take(Portion portion, const std::function<Result<void>()>& rest) {
+  const unsigned resumed = connection().lane().resumed();  // before: another broker may come any time
   if (auto done = rest(); !done) return done;
-  const unsigned resumed = connection().lane().resumed();
   const MutexLock lock(mutex_);
   Extents& arrived = arrived_[std::this_thread::get_id()];
   Bytes more;
@@ -91,6 +91,7 @@ Result<OwnFd> LooseExtents::descriptor_of(std::uint64_t lease, Bytes size) {
 
 // The handles go first, then the broker is told.
 void LooseExtents::give_back(Extents extents) {
+  const cuda::BesideCaptures beside(*device().driver);
   const std::shared_lock on_its_way(returning());
   Leases leases;
   const Bytes less = size_of(extents);

@@ -123,7 +123,8 @@ CUresult DeviceMemory::allocate(const char* call, Bytes bytes, CUstream stream, 
   if (!reserve_in_budget(size)) return refuse_over_limit(call, bytes);
   auto found = ask_patiently(bytes, [&](Slices& from, std::chrono::milliseconds wait) {
     auto at = from.engine().allocate(size, stream, {}, {.wait = wait});
-    if (at || from.trim_kept(limit()).is_zero()) return at;
+    const bool may_help = !at && at.error().code == Code::kResourceExhausted;
+    if (!may_help || from.trim_kept(limit()).is_zero()) return at;
     return from.engine().allocate(size, stream, {}, {.wait = std::max(wait, kReturnPatience)});
   });
   if (found) {
