@@ -65,7 +65,7 @@ Result<std::uint64_t, GrowError> allocate_placed(gpumem_allocator& handle, Bytes
   return allocate_where_possible(handle, bytes, stream, {{known->tag}, {known->room}});
 }
 
-// The slow paths of the two hot calls. They are separate functions, so that the hot calls save no registers.
+// The slow paths of the two hot calls. They are separate functions, so that the hot calls save few registers.
 
 [[gnu::noinline]] gpumem_status allocate_slowly(gpumem_allocator* handle, std::uint64_t bytes,
                                                 gpumem_stream stream, gpumem_address* address) noexcept {
@@ -150,8 +150,8 @@ gpumem_status gpumem_allocator_open(gpumem_session* session, const gpumem_alloca
   });
 }
 
-gpumem_status gpumem_allocate(gpumem_allocator* allocator, uint64_t bytes, gpumem_stream stream,
-                              gpumem_address* address) noexcept {
+[[gnu::flatten]] gpumem_status gpumem_allocate(gpumem_allocator* allocator, uint64_t bytes,
+                                               gpumem_stream stream, gpumem_address* address) noexcept {
   if (allocator != nullptr && address != nullptr) [[likely]] {
     if (const auto at = allocator->engine.try_allocate({bytes}, stream); at != 0) [[likely]] {
       *address = at;
