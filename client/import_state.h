@@ -38,6 +38,10 @@ class ImportState {
   /// Also while it is unmapped.
   cuda::Address address() const { return reservation_.base() + offset_.count; }
   Bytes bytes() const { return bytes_; }
+  /// Whether `address` is reserved for the extents that it lies in, whole ones.
+  bool has_address(cuda::Address address) const {
+    return address - reservation_.base() < reservation_.size().count;
+  }
   const SharedDevice& device() const { return device_; }
   /// From now on the device with `ordinal`, a peer, may use the memory, too.   Errors  the driver's.
   Result<void> allow(int ordinal);

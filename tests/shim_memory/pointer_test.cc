@@ -154,6 +154,14 @@ SCENE(OpensABlock) {
   EXPECT_EQ(at, again);
   EXPECT_EQ(byte_at(at + 3 * kMiB - 1), 42);
   byte_at(at) = 43;
+  std::size_t size = 0;
+  EXPECT_CU(calls::cuMemGetAddressRange_v2(nullptr, &size, at + 3 * kMiB - 1));
+  EXPECT_EQ(size, 3 * kMiB);
+  EXPECT_EQ(calls::cuMemGetAddressRange_v2(nullptr, &size, at + 3 * kMiB), CUDA_ERROR_NOT_FOUND)
+      << "of its extent, and of no block";
+  unsigned type = 0;
+  EXPECT_EQ(calls::cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, at + 3 * kMiB),
+            CUDA_ERROR_INVALID_VALUE);
   EXPECT_CU(calls::cuIpcCloseMemHandle(at));
   EXPECT_EQ(byte_at(at), 43) << "it is open once more";
   EXPECT_CU(calls::cuIpcCloseMemHandle(at));

@@ -216,6 +216,19 @@ TEST_F(VmmTest, MemoryThatWasReleasedBeforeABrokerDiedIsNotLentAgain) {
   EXPECT_TRUE(one.succeeds()) << one.output();
 }
 
+SCENE(CreatesOnADeviceThatIsNotThere) {
+  start();
+  CUmemAllocationProp wanted = device_memory();
+  wanted.location.id = 7;
+  Handle handle = 0;
+  EXPECT_EQ(calls::cuMemCreate(&handle, 2 * kMiB, &wanted, 0), CUDA_ERROR_INVALID_DEVICE);
+}
+
+TEST_F(VmmTest, DeviceThatIsNotThereIsTheDriversToRefuse) {
+  const std::string said = expect("CreatesOnADeviceThatIsNotThere");
+  EXPECT_EQ(said.find("not borrowed"), std::string::npos) << said;
+}
+
 SCENE(CreatesBeyondTheLimit) {
   start();
   const CUmemAllocationProp wanted = device_memory();

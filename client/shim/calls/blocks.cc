@@ -144,7 +144,7 @@ CUresult calls::cuMemGetAddressRange_v2(CUdeviceptr* pbase, size_t* psize, CUdev
     if (block) return put_range(*block, pbase, psize);
     if (const auto mapped = process.handles().find(dptr)) return put_range(*mapped, pbase, psize);
     if (const auto imported = process.imports().find(dptr)) return put_range(*imported, pbase, psize);
-    return process.memory_at(dptr) != nullptr ? CUDA_ERROR_NOT_FOUND : real_range(pbase, psize, dptr);
+    return process.is_of_a_block(dptr) ? CUDA_ERROR_NOT_FOUND : real_range(pbase, psize, dptr);
   });
 }
 

@@ -86,8 +86,8 @@ CUresult set_synchronous(const Block& block, bool is_synchronous) {
   return set;
 }
 
-/// Inside of the slice, where no block is.
-bool is_free_memory(Process& process, CUdeviceptr address) { return process.memory_at(address) != nullptr; }
+/// Of the slice or of what is opened of others, where no block is: for an address that is not known.
+bool is_free_memory(const Process& process, CUdeviceptr address) { return process.is_of_a_block(address); }
 
 }  // namespace
 

@@ -118,4 +118,10 @@ std::optional<Imports::Block> Imports::find(CUdeviceptr address) const {
   return Block{memory.address(), memory.bytes()};
 }
 
+bool Imports::has_address(CUdeviceptr address) const {
+  const MutexLock lock(mutex_);
+  return std::ranges::any_of(open_,
+                             [address](const auto& one) { return one.second.memory->has_address(address); });
+}
+
 }  // namespace gpumem::shim

@@ -51,6 +51,8 @@ class Imports {
   };
   /// The block that `address` lies in.
   std::optional<Block> find(CUdeviceptr address) const;
+  /// Whether `address` lies in the extents of a block, of which others may have parts.
+  bool has_address(CUdeviceptr address) const;
 
  private:
   struct Open;

@@ -111,6 +111,7 @@ Process::Found Process::open(CUdevice device) {
   }
   if (opened.error().code == Code::kNotFound) {
     not_lent_[index] = true;
+    if (!is_device(device)) return {};  // the driver says so
     say("memory of device " + std::to_string(device) + " is not borrowed: " + opened.error().message);
     return {};
   }

@@ -52,7 +52,7 @@ class Process : public client::OfProcess {
   /// Whether `address` is of a block, of this process or opened of another: mapped underneath, but not by the
   /// program.
   bool is_of_a_block(CUdeviceptr address) const {
-    return memory_at(address) != nullptr || imports_.find(address);
+    return memory_at(address) != nullptr || imports_.has_address(address);
   }
 
   Session& session() { return session_; }
