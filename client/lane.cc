@@ -229,7 +229,6 @@ void Lane::resume_after_restart(const Welcome& welcome, Taken taken) {
          if (!*resumed) return std::optional<Exchange::Resumption::Reopened>();
          const std::uint64_t version = (*resumed)->greeting.welcome.version;
          if (auto taken = taken_(std::move((*resumed)->greeting)); !taken) return taken.error();
-         resumed_.fetch_add(1, std::memory_order_relaxed);
          return std::optional(Exchange::Resumption::Reopened{std::move((*resumed)->socket), version});
        },
        .has_reached_one = [this] { return resumption_->has_reached_one(); },

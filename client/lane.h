@@ -169,8 +169,6 @@ class Lane {
   /// Ends the session: the program has closed a descriptor that it needs. Calls fail from now on, and say so.
   void abandon() { exchange_.abandon(); }
 
-  /// How often another broker has taken the session up.
-  unsigned resumed() const { return resumed_.load(std::memory_order_relaxed); }
   /// Whether the session is lost: the broker has closed the lane, and none will resume it. Does not block.
   bool is_closed() { return exchange_.is_closed(); }
 
@@ -233,7 +231,6 @@ class Lane {
 
   const std::filesystem::path path_;
   std::optional<LaneResumption> resumption_;
-  std::atomic<unsigned> resumed_{0};
   Taken taken_;
   Exchange exchange_;
   std::unique_ptr<Exchange::Call> hello_;  ///< until it is answered

@@ -15,8 +15,7 @@ namespace {
 
 constexpr Bytes kAlignment{512};
 constexpr int kMostRounds = 4;
-/// What was given back is charged until the driver has freed it.
-constexpr std::chrono::milliseconds kReturnPatience{1000};
+constexpr std::chrono::seconds kReturnPatience{1};
 constexpr std::chrono::milliseconds kLookAgain{5};
 
 AllocatorOptions options_of(const std::string& device, Bytes limit, const Settings& settings) {
@@ -98,7 +97,6 @@ bool DeviceMemory::is_replaced(Slices& failed) {
 // knows nothing of the session may be smaller than the limit by what the session holds.
 Result<void> DeviceMemory::replace(Slices& lost) {
   (void)lost.engine().trim_unused(limit());
-  (void)lost.trim_kept(limit());
   const auto connection = session_.usable();
   if (!connection) return connection.error();
   const std::string& device = lost.engine().properties().device;
@@ -121,11 +119,8 @@ CUresult DeviceMemory::allocate(const char* call, Bytes bytes, CUstream stream, 
   free_deferred();
   const Bytes size = takes(bytes);
   if (!reserve_in_budget(size)) return refuse_over_limit(call, bytes);
-  auto found = ask_patiently(bytes, [&](Slices& from, std::chrono::milliseconds wait) {
-    auto at = from.engine().allocate(size, stream, {}, {.wait = wait});
-    const bool may_help = !at && at.error().code == Code::kResourceExhausted;
-    if (!may_help || from.trim_kept(limit()).is_zero()) return at;
-    return from.engine().allocate(size, stream, {}, {.wait = std::max(wait, kReturnPatience)});
+  auto found = ask_patiently(bytes, [&](const Slices& from, std::chrono::milliseconds wait) {
+    return from.engine().allocate(size, stream, {}, {.wait = wait});
   });
   if (found) {
     budget_.granted(size);
@@ -215,22 +210,20 @@ bool DeviceMemory::reserve_in_budget(Bytes bytes) {
 bool DeviceMemory::take_room(Bytes bytes) {
   for (int round = 0; round < kMostRounds; ++round) {
     if (room_->take(bytes, bytes) == bytes) return true;
-    if (slices().trim(bytes.minus(room_->left())).is_zero()) trim_driver();
+    const auto given = slices().engine().trim(bytes.minus(room_->left()));
+    if (!given || given->is_zero()) trim_driver();
   }
   return false;
-}
-
-Error DeviceMemory::no_room() const {
-  return {Code::kResourceExhausted, to_string(room_->taken()) + " of this process's limit of " +
-                                        to_string(limit()) +
-                                        " are held, and what is free of them lies scattered"};
 }
 
 CUresult DeviceMemory::reserve(const char* call, Bytes bytes) {
   if (!reserve_in_budget(bytes)) return refuse_over_limit(call, bytes);
   if (take_room(bytes)) return CUDA_SUCCESS;
   budget_.unreserve(bytes);
-  return refuse(call, bytes, GrowError(no_room()));
+  return refuse(call, bytes,
+                GrowError({Code::kResourceExhausted,
+                           to_string(room_->taken()) + " of this process's limit of " + to_string(limit()) +
+                               " are held, and what is free of them lies scattered"}));
 }
 
 void DeviceMemory::unreserve(Bytes bytes) {
@@ -240,46 +233,6 @@ void DeviceMemory::unreserve(Bytes bytes) {
 
 void DeviceMemory::discharge(Bytes bytes) {
   room_->give_back(bytes);
-  budget_.discharge(bytes);
-}
-
-Result<client::LooseExtents::Extents, GrowError> DeviceMemory::kept_or_borrowed(
-    Slices& from, Bytes bytes, std::chrono::milliseconds wait) {
-  client::LooseExtents& lender = from.loose();
-  if (auto kept = lender.take_kept(bytes); !kept.empty()) return kept;
-  if (!take_room(bytes)) return GrowError(no_room());
-  auto borrowed = lender.borrow(bytes, wait);
-  const bool may_help = !borrowed && borrowed.error().denial && wait < kReturnPatience;
-  // What lies idle here is this process's own.
-  if (may_help && !from.trim(bytes).is_zero()) borrowed = lender.borrow(bytes, kReturnPatience);
-  if (!borrowed) room_->give_back(bytes);
-  return borrowed;
-}
-
-CUresult DeviceMemory::lend(const char* call, Bytes bytes, Lent* out) {
-  if (!reserve_in_budget(bytes)) return refuse_over_limit(call, bytes);
-  auto lent = ask_patiently(bytes, [&](Slices& from, std::chrono::milliseconds wait) {
-    using Answer = Result<Lent, GrowError>;
-    if (auto opened = from.open_loose(); !opened) return Answer(GrowError(opened.error()));
-    auto extents = kept_or_borrowed(from, bytes, wait);
-    return extents ? Answer(Lent{&from.loose(), std::move(*extents)}) : Answer(extents.error());
-  });
-  if (!lent) {
-    budget_.unreserve(bytes);
-    return refuse(call, bytes, lent.error());
-  }
-  budget_.granted(bytes);
-  *out = std::move(*lent);
-  return CUDA_SUCCESS;
-}
-
-void DeviceMemory::take_back(Lent lent, Bytes bytes, bool is_shared) {
-  if (is_shared) {
-    lent.lender->give_back(std::move(lent.extents));
-    room_->give_back(bytes);
-  } else {
-    lent.lender->keep(std::move(lent.extents));
-  }
   budget_.discharge(bytes);
 }
 
@@ -293,11 +246,12 @@ CUresult DeviceMemory::ask_tenant(const char* call, Bytes bytes, Bytes idle, con
     Slices& asked = slices();
     Result<void> granted = ask(asked);
     if (!granted) {
-      const Bytes given = asked.trim(idle);
+      const auto given = asked.engine().trim(idle);
       trim_driver();
       granted = ask(asked);
+      // What was given back is charged until the driver has freed it.
       const auto end = std::chrono::steady_clock::now() + kReturnPatience;
-      while (!granted && !given.is_zero() && std::chrono::steady_clock::now() < end) {
+      while (!granted && given && !given->is_zero() && std::chrono::steady_clock::now() < end) {
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
         granted = ask(asked);
       }
@@ -335,7 +289,7 @@ CUresult DeviceMemory::charge_outside(const char* call, Bytes bytes) {
       call, bytes, bytes, [&](const Slices&) { return outside_.more(bytes); },
       [&](Slices& to) { return declare_patiently(to, bytes); });
   if (declared == CUDA_SUCCESS)
-    budget_.granted(bytes);
+    granted(bytes);
   else
     unreserve(bytes);
   return declared;
@@ -355,7 +309,7 @@ Bytes DeviceMemory::charge_outside_up_to(Bytes bytes) {
   const Bytes held = room_->take({}, reserved);
   budget_.unreserve(reserved - held);
   if (held.is_zero() || outside_.more(held)) {
-    budget_.granted(held);
+    granted(held);
     return held;
   }
   unreserve(held);
@@ -369,7 +323,6 @@ void DeviceMemory::discharge_outside(Bytes bytes) {
 }
 
 void DeviceMemory::trim(Bytes keep) {
-  (void)slices().trim_kept(limit());
   allocator::Engine& engine = slices().engine();
   const auto figures = engine.statistics();
   if (figures && figures->committed > keep) (void)engine.trim_unused(figures->committed - keep);

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "base/mutex.h"
-#include "client/loose_extents.h"
 #include "client/shim/memory/blocks.h"
 #include "client/shim/memory/budget.h"
 #include "client/shim/memory/captures.h"
@@ -108,18 +107,14 @@ class DeviceMemory {
   CUresult refuse(const char* call, Bytes bytes, const GrowError& why);
   CUresult refuse_over_limit(const char* call, Bytes bytes);
 
-  /// Extents for the program to map, of one session's slice.
-  struct Lent {
-    client::LooseExtents* lender = nullptr;
-    client::LooseExtents::Extents extents;
-  };
-  /// Lends `bytes`, whole units, which lie idle here or are borrowed.
-  /// Errors  OUT_OF_MEMORY; INVALID_VALUE: as Slice::grow.   Blocks  while others hold the memory.
-  CUresult lend(const char* call, Bytes bytes, Lent* out);
-  /// Takes `bytes` that lend() has lent back, mapped nowhere. `is_shared`  another process may have them,
-  /// too: they are not lent again.
-  void take_back(Lent lent, Bytes bytes, bool is_shared);
-
+  /// Reserves `bytes` of the limit that are held as they are, outside of the slice's blocks, for granted() or
+  /// unreserve() to follow. Idle memory makes room for them.
+  /// Errors  OUT_OF_MEMORY: the limit of the process would be passed.
+  CUresult reserve(const char* call, Bytes bytes);
+  void granted(Bytes bytes) { budget_.granted(bytes); }
+  void unreserve(Bytes bytes);
+  /// Gives up what was granted.
+  void discharge(Bytes bytes);
   /// Charges memory that the driver itself is about to allocate, and tells the broker of it.
   /// Errors  OUT_OF_MEMORY: the limit of the process or of its tenant would be passed.
   /// Blocks  while others of the tenant hold the memory.
@@ -137,16 +132,6 @@ class DeviceMemory {
   Bytes granularity() const { return slices().engine().properties().granularity; }
 
  private:
-  /// Reserves `bytes` of the limit that are held as they are, outside of the slices, for budget_.granted() or
-  /// unreserve() to follow. Idle memory makes room for them.
-  /// Errors  OUT_OF_MEMORY: the limit of the process would be passed.
-  CUresult reserve(const char* call, Bytes bytes);
-  void unreserve(Bytes bytes);
-  /// Gives up what was granted.
-  void discharge(Bytes bytes);
-  Error no_room() const;
-  Result<client::LooseExtents::Extents, GrowError> kept_or_borrowed(Slices& from, Bytes bytes,
-                                                                    std::chrono::milliseconds wait);
   DeviceMemory(std::unique_ptr<Slices> slices, std::shared_ptr<client::Room> room, const cuda::Device& device,
                const Parts& parts);
   bool reserve_in_budget(Bytes bytes);

@@ -14,7 +14,7 @@ namespace {
 constinit RealCall<decltype(::cuMemMap)> real_map("cuMemMap");
 constinit RealCall<decltype(::cuMemUnmap)> real_unmap("cuMemUnmap");
 
-using Extents = client::LooseExtents::Extents;
+using Extents = std::vector<client::LooseExtents::Extent>;
 
 /// As cuMemMap, of all of `extents` that `size` covers.
 CUresult map_extents(CUdeviceptr at, Bytes size, const Extents& extents, unsigned long long flags) {
@@ -43,18 +43,19 @@ CUresult given(UniqueFd descriptor, void* out) {
 
 struct Handles::Created {
   DeviceMemory* memory = nullptr;
-  DeviceMemory::Lent lent;  ///< of a session before, maybe
+  client::LooseExtents* lender = nullptr;  ///< of which `extents` are: of a session before, maybe
   CUmemAllocationProp asked{};
   Bytes size;
+  Extents extents;
   ExportedFile exported;
-  bool is_shared = false;  ///< it was exported, whether or not that is kept
-  unsigned uses = 1;       ///< of the handle, by the program
-  unsigned mappings = 0;   ///< of the memory
+  unsigned uses = 1;      ///< of the handle, by the program
+  unsigned mappings = 0;  ///< of the memory
   bool is_over() const { return uses == 0 && mappings == 0; }
-  Handle handle() const { return lent.extents.front().memory.handle(); }
+  Handle handle() const { return extents.front().memory.handle(); }
   void give_back() {
     exported.forget();
-    memory->take_back(std::move(lent), size, is_shared);
+    lender->give_back(std::move(extents));
+    memory->discharge(size);
   }
 };
 
@@ -103,13 +104,31 @@ Handles::Handles() : state_(std::make_unique<State>()) {}
 Handles::~Handles() = default;
 
 CUresult Handles::create(DeviceMemory& memory, Bytes size, const CUmemAllocationProp& asked, Handle* out) {
+  static constexpr const char* kCall = "cuMemCreate";
+  const CUresult reserved = memory.reserve(kCall, size);
+  if (reserved != CUDA_SUCCESS) return reserved;
+  client::LooseExtents* lender = nullptr;
+  auto extents = memory.ask_patiently(size, [&](Slices& from, std::chrono::milliseconds wait) {
+    using Borrowed = Result<Extents, GrowError>;
+    if (auto opened = from.open_loose(); !opened) return Borrowed(GrowError(opened.error()));
+    lender = &from.loose();
+    auto borrowed = lender->borrow(size, wait);
+    if (borrowed || !borrowed.error().denial || wait.count() != 0) return borrowed;
+    (void)from.engine().trim(size);  // what lies idle here is this process's own
+    return lender->borrow(size, wait);
+  });
+  if (!extents) {
+    memory.unreserve(size);
+    return memory.refuse(kCall, size, extents.error());
+  }
+  memory.granted(size);
   auto created = std::make_unique<Created>();
-  const CUresult lent = memory.lend("cuMemCreate", size, &created->lent);
-  if (lent != CUDA_SUCCESS) return lent;
   created->memory = &memory;
+  created->lender = lender;
   created->asked = asked;
   created->asked.allocFlags.compressionType = 0;  // a wish that the driver, too, may not grant
   created->size = size;
+  created->extents = std::move(*extents);
   *out = created->handle();
   const MutexLock lock(mutex_);
   state_->created[*out] = std::move(created);
@@ -137,7 +156,7 @@ std::optional<CUresult> Handles::map(CUdeviceptr at, Bytes size, Bytes offset, H
   if (known == nullptr) return std::nullopt;
   if (known->uses == 0 || !offset.is_zero() || size.is_zero() || size > known->size)
     return CUDA_ERROR_INVALID_VALUE;
-  const CUresult mapped = map_extents(at, size, known->lent.extents, flags);
+  const CUresult mapped = map_extents(at, size, known->extents, flags);
   if (mapped != CUDA_SUCCESS) return mapped;
   state_->mappings[at] = {size, known};
   ++known->mappings;
@@ -197,20 +216,19 @@ std::optional<CUresult> Handles::export_to(void* out, Handle handle, CUmemAlloca
   Bytes size;
   {
     const MutexLock lock(mutex_);
-    Created* const known = state_->find(handle);
+    const Created* const known = state_->find(handle);
     if (known == nullptr) return std::nullopt;
     const bool is_file = type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR && flags == 0;
     if (!is_file || type != known->asked.requestedHandleTypes) return CUDA_ERROR_INVALID_VALUE;
-    if (known->lent.extents.size() > 1) {
+    if (known->extents.size() > 1) {
       messages_.tell("memory of " + to_string(known->size) + " lies in " +
-                     std::to_string(known->lent.extents.size()) +
+                     std::to_string(known->extents.size()) +
                      " extents of the broker and cannot be exported as one");
       return CUDA_ERROR_NOT_SUPPORTED;
     }
     if (known->exported.is_kept()) return given(known->exported.another(), out);
-    known->is_shared = true;
-    lender = known->lent.lender;
-    lease = known->lent.extents.front().lease;
+    lender = known->lender;
+    lease = known->extents.front().lease;
     size = known->size;
   }
   auto descriptor = lender->descriptor_of(lease, size);
@@ -221,7 +239,7 @@ std::optional<CUresult> Handles::export_to(void* out, Handle handle, CUmemAlloca
   const CUresult exported = given(duplicate_of(descriptor->get()), out);
   const MutexLock lock(mutex_);
   Created* const still = state_->find(handle);
-  if (still != nullptr && still->lent.lender == lender && still->lent.extents.front().lease == lease &&
+  if (still != nullptr && still->lender == lender && still->extents.front().lease == lease &&
       !still->exported.is_kept())
     state_->keep(*still, std::move(*descriptor));
   return exported;

@@ -37,12 +37,6 @@ class Slices {
   Result<void> open_loose();
   client::LooseExtents& loose() const { return *loose_.load(std::memory_order_acquire); }
 
-  /// Gives idle memory back, `wanted` bytes if there are as many; how much it was. That of handles goes
-  /// first.
-  Bytes trim(Bytes wanted);
-  /// The same of that of handles alone.
-  Bytes trim_kept(Bytes wanted);
-
   /// The handle of a block cannot be redeemed any more: of imports that there are, nothing changes. Does
   /// nothing if the broker is too old to know of that.
   void revoke(const std::array<char, 64>& handle) const;
@@ -52,12 +46,11 @@ class Slices {
 
  private:
   Slices(std::shared_ptr<client::Connection> connection, std::shared_ptr<allocator::Engine> engine,
-         const AllocatorOptions& options, std::shared_ptr<client::Room> room, Slices* before);
+         const AllocatorOptions& options, Slices* before);
 
   const std::shared_ptr<client::Connection> connection_;
   const std::shared_ptr<allocator::Engine> engine_;
   const AllocatorOptions options_;
-  const std::shared_ptr<client::Room> room_;
   Slices* const before_;
   Mutex opening_;  ///< held for the broker's answer
   std::atomic<client::LooseExtents*> loose_{nullptr};
