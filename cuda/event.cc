@@ -22,6 +22,9 @@ EnteredContext::EnteredContext(const Driver& driver, CUcontext context) : driver
   if (result_ == CUDA_SUCCESS && current == context) return;
   result_ = driver_.api().cuCtxPushCurrent(context);
   pushed_ = result_ == CUDA_SUCCESS;
+  if (!pushed_) return;
+  // One that was destroyed can be entered, too.
+  if (const CUresult there = check_current(driver_); is_context_gone(there)) result_ = there;
 }
 
 EnteredContext::~EnteredContext() {

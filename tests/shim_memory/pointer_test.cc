@@ -45,6 +45,18 @@ SCENE_TEST(PointerTest, BlocksAreMadeSynchronousByTheirContext) {
   EXPECT_EQ(calls::cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_CONTEXT, at), CUDA_ERROR_INVALID_VALUE);
 }
 
+SCENE_TEST(PointerTest, BlocksOfPoolsAreMadeSynchronousForTheCurrentContext) {
+  start();
+  CUdeviceptr at = 0;
+  ASSERT_CU(calls::cuMemAllocAsync(&at, 4096, nullptr));
+  const unsigned on = 1, off = 0;
+  EXPECT_CU(calls::cuPointerSetAttribute(&off, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, at));
+  EXPECT_EQ(flags_of_context() & 0x80U, 0U);
+  EXPECT_CU(calls::cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, at));
+  EXPECT_EQ(flags_of_context() & 0x80U, 0x80U);
+  EXPECT_EQ(attribute_of<unsigned>(at, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS), 1U);
+}
+
 SCENE_TEST(PointerTest, BlocksAreDescribedAsTheyWereAskedFor) {
   const CUcontext context = start();
   CUdeviceptr at = 0, other = 0;

@@ -81,7 +81,9 @@ bool answer(const Known& known, CUpointer_attribute attribute, void* out) {
 /// The driver refuses this of mapped memory, which blocks are. What it does for one of its own, it can do for
 /// a whole context.
 CUresult set_synchronous(const Block& block, bool is_synchronous) {
-  const CUresult set = is_synchronous ? make_synchronous(block.context) : CUDA_SUCCESS;
+  // That of a pool is of no context: the current one is to use it.
+  CUcontext const context = block.pool ? CurrentContext::get().context : block.context;
+  const CUresult set = is_synchronous ? make_synchronous(context) : CUDA_SUCCESS;
   if (set == CUDA_SUCCESS) Process::current().blocks().set_synchronous(block.at, is_synchronous);
   return set;
 }
@@ -120,8 +122,8 @@ CUresult calls::cuPointerSetAttribute(const void* value, CUpointer_attribute att
     Process& process = Process::current();
     const auto known = known_at(process, ptr);
     if (!known && is_free_memory(process, ptr)) return CUDA_ERROR_INVALID_VALUE;
-    const bool is_ours = known && known->block && !known->block->pool && value != nullptr &&
-                         attribute == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS;
+    const bool is_ours =
+        known && known->block && value != nullptr && attribute == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS;
     return is_ours ? set_synchronous(*known->block, *static_cast<const unsigned*>(value) != 0)
                    : real_set_pointer_attribute(value, attribute, ptr);
   });

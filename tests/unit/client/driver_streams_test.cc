@@ -396,6 +396,28 @@ TEST_P(DriverStreamsWithoutAContext, DefaultStreamIsThatOfAContextThatIsKnown) {
 INSTANTIATE_TEST_SUITE_P(Contexts, DriverStreamsWithoutAContext,
                          testing::Values(Unusable::kNone, Unusable::kDestroyed));
 
+TEST_F(DriverStreamsTest, EventsOfAContextThatIsGoneAreLeftAlone) {
+  OwnContext own;
+  const Stream stream;
+  ASSERT_TRUE(streams_->meet(stream));
+  streams_->drop(mark(stream));
+  own.destroy();
+  inject("cuEventDestroy fail UNKNOWN nth 1000");
+  streams_.reset();
+  EXPECT_EQ(matches(), 0U) << "their handles may be others' by now";
+}
+
+TEST_F(DriverStreamsTest, StreamsOfAContextThatIsGoneAreNotAsked) {
+  OwnContext own;
+  const Stream stream;
+  ASSERT_TRUE(streams_->meet(stream));
+  streams_->drop(mark(stream));
+  own.destroy();
+  inject("cuStreamIsCapturing fail UNKNOWN nth 1000");
+  (void)streams_->mark(stream);
+  EXPECT_EQ(matches(), 0U);
+}
+
 TEST_F(DriverStreamsTest, WhatCannotBeToldWhileAGraphIsCapturedIsNotReached) {
   const auto entered = primary();
   const Stream stream;
