@@ -198,8 +198,7 @@ CUresult DriverStreams::ask_context(CUstream stream, CUcontext& context) {
 }
 
 bool DriverStreams::can_enter(CUcontext context) const {
-  const cuda::EnteredContext entered(driver_, context);
-  return entered.result() == CUDA_SUCCESS && !cuda::is_context_gone(cuda::check_current(driver_));
+  return cuda::EnteredContext(driver_, context).result() == CUDA_SUCCESS;
 }
 
 void DriverStreams::note(CUcontext context) {

@@ -19,11 +19,11 @@ EnteredContext::EnteredContext(const Driver& driver, CUcontext context) : driver
   CUcontext current = nullptr;
   result_ = driver_.api().cuCtxGetCurrent(&current);
   // An error is of the context that was current, which may have been destroyed.
-  if (result_ == CUDA_SUCCESS && current == context) return;
-  result_ = driver_.api().cuCtxPushCurrent(context);
-  pushed_ = result_ == CUDA_SUCCESS;
-  if (!pushed_) return;
-  // One that was destroyed can be entered, too.
+  if (result_ != CUDA_SUCCESS || current != context) {
+    result_ = driver_.api().cuCtxPushCurrent(context);
+    pushed_ = result_ == CUDA_SUCCESS;
+  }
+  if (result_ != CUDA_SUCCESS) return;
   if (const CUresult there = check_current(driver_); is_context_gone(there)) result_ = there;
 }
 

@@ -41,7 +41,7 @@ class EnteredContext {
   EnteredContext(const EnteredContext&) = delete;
   EnteredContext& operator=(const EnteredContext&) = delete;
 
-  /// Whether it is current, and why not.
+  /// Whether it is there and current, and why not.
   CUresult result() const { return result_; }
 
  private:

@@ -16,8 +16,8 @@ GIB = 1 << 30
 class Session:
     """One acceptance. `driver_folder` is empty for the system's driver. `device` is the UUID of the GPU that
     everything runs on; `visible` is what CUDA_VISIBLE_DEVICES says: that GPU and one more (empty: not set).
-    `budget` is in bytes, of that GPU. `programs` names the unmodified programs to run; empty: all. `limit` is how many seconds the section under way has. `work` goes away at
-    the end."""
+    `budget` is in bytes, of that GPU. `programs` names the unmodified programs to run; empty: all. `limit` is how many
+    seconds the section under way has. `work` goes away at the end."""
     root: str
     is_bundle: bool
     simulated: bool

@@ -32,10 +32,8 @@ std::optional<Block> Blocks::find(CUdeviceptr address) const {
 
 void Blocks::set_synchronous(CUdeviceptr address, bool is_synchronous) {
   const MutexLock lock(mutex_);
-  const auto after = blocks_.upper_bound(address);
-  if (after == blocks_.begin()) return;
-  Block& block = std::prev(after)->second;
-  if (block.holds(address)) block.is_synchronous = is_synchronous;
+  const auto found = blocks_.find(address);
+  if (found != blocks_.end()) found->second.is_synchronous = is_synchronous;
 }
 
 std::vector<Block> Blocks::take_of(CUcontext context) {

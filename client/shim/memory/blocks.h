@@ -37,7 +37,7 @@ class Blocks {
   std::optional<Block> take(CUdeviceptr address);
   /// The block that `address` lies in.
   std::optional<Block> find(CUdeviceptr address) const;
-  /// Notes what the program has set of the block that `address` lies in.
+  /// Notes what the program has set of the block that begins at `address`.
   void set_synchronous(CUdeviceptr address, bool is_synchronous);
   /// Removes the blocks that end with `context`.
   std::vector<Block> take_of(CUcontext context);

@@ -16,12 +16,22 @@ constinit RealCall<CUresult(CUstream, CUcontext*)> real_stream_context("cuStream
 constinit RealCall<decltype(::cuDevicePrimaryCtxGetState)> real_primary_state("cuDevicePrimaryCtxGetState");
 constinit RealCall<decltype(::cuThreadExchangeStreamCaptureMode)> real_exchange_mode(
     "cuThreadExchangeStreamCaptureMode");
-
 constinit RealCall<decltype(::cuCtxGetStreamPriorityRange)> real_priorities("cuCtxGetStreamPriorityRange");
 constinit RealCall<decltype(::cuCtxGetFlags)> real_get_flags("cuCtxGetFlags");
 constinit RealCall<CUresult(unsigned)> real_set_flags("cuCtxSetFlags");
 
 constexpr unsigned kSyncMemops = 0x80;  // CU_CTX_SYNC_MEMOPS, of CUDA 12.1
+
+/// What `call` answers where `context` is current.
+template <class Call>
+CUresult in_context(CUcontext context, const Call& call) {
+  CUresult result = real_push(context);
+  if (result != CUDA_SUCCESS) return result;
+  result = call();
+  CUcontext popped = nullptr;
+  real_pop(&popped);
+  return result;
+}
 
 }  // namespace
 
@@ -43,27 +53,19 @@ CurrentContext CurrentContext::get() {
 CUresult synchronize(CUcontext context) {
   const BesideCaptures beside;
   CUcontext current = nullptr;
-  CUresult result = real_get_current(&current);
+  const CUresult result = real_get_current(&current);
   if (result != CUDA_SUCCESS) return result;
-  if (current == context) return real_synchronize();
-  result = real_push(context);
-  if (result != CUDA_SUCCESS) return result;
-  result = real_synchronize();
-  CUcontext popped = nullptr;
-  real_pop(&popped);
-  return result;
+  const auto wait = [] { return real_synchronize(); };
+  return current == context ? wait() : in_context(context, wait);
 }
 
 CUresult make_synchronous(CUcontext context) {
-  CUresult result = real_push(context);
-  if (result != CUDA_SUCCESS) return result;
-  unsigned flags = 0;
-  result = real_get_flags(&flags);
-  if (result == CUDA_SUCCESS && (flags & kSyncMemops) == 0)
-    result = real_set_flags.get() != nullptr ? real_set_flags(flags | kSyncMemops) : CUDA_ERROR_NOT_SUPPORTED;
-  CUcontext popped = nullptr;
-  real_pop(&popped);
-  return result;
+  return in_context(context, [] {
+    unsigned flags = 0;
+    const CUresult known = real_get_flags(&flags);
+    if (known != CUDA_SUCCESS || (flags & kSyncMemops) != 0) return known;
+    return real_set_flags.get() != nullptr ? real_set_flags(flags | kSyncMemops) : CUDA_ERROR_NOT_SUPPORTED;
+  });
 }
 
 CUresult synchronize_stream(CUstream stream) {
@@ -79,12 +81,7 @@ CUresult is_capturing(CUstream stream, bool* capturing) {
 }
 
 CUresult device_of(CUcontext context, CUdevice* device) {
-  CUresult result = real_push(context);
-  if (result != CUDA_SUCCESS) return result;
-  result = real_get_device(device);
-  CUcontext popped = nullptr;
-  real_pop(&popped);
-  return result;
+  return in_context(context, [device] { return real_get_device(device); });
 }
 
 CUresult device_of(CUstream stream, CUdevice* device) {

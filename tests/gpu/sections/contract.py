@@ -1,6 +1,8 @@
 """The driver contract, test by test; what its probes recorded."""
 import json
+import pathlib
 import subprocess
+import tempfile
 import time
 
 import assumptions
@@ -35,9 +37,9 @@ def is_core(name: str) -> bool:
     return suite in CORE or suite.endswith("Probe")
 
 
-def list_tests(session: Session, program: str) -> list[str]:
+def list_tests(session: Session) -> list[str]:
     """`Suite.Test`, those first that must not be missed."""
-    listed = subprocess.run([program, "--gtest_list_tests"], capture_output=True, text=True, check=True).stdout
+    listed = subprocess.run([session.layout.program("driver_contract"), "--gtest_list_tests"], capture_output=True, text=True, check=True).stdout
     names, suite = [], ""
     for line in listed.splitlines():
         word = line.split("#")[0].strip()
@@ -48,22 +50,34 @@ def list_tests(session: Session, program: str) -> list[str]:
     return sorted(names, key=lambda name: not is_core(name))
 
 
-def run_test(session: Session, program: str, name: str, seconds: float) -> dict:
+def run_filter(session: Session, chosen: str, environment: dict[str, str], seconds: float) -> tuple[list[dict], str]:
+    """The tests of a filter, in one process, and how that ended. No tests where it crashed or took longer."""
+    with tempfile.TemporaryDirectory(dir=session.work) as folder:
+        file = pathlib.Path(folder, "found.json")
+        try:
+            ended = subprocess.run([session.layout.program("driver_contract"), f"--gtest_filter={chosen}",
+                                    f"--gtest_output=json:{file}", "--gtest_brief=1"],
+                                   env=environment, stdout=2, timeout=seconds)
+            why = f"ended with status {ended.returncode}"
+        except subprocess.TimeoutExpired:
+            why = f"took longer than {seconds:.0f} s"
+        suites = json.loads(file.read_text())["testsuites"] if file.exists() else []
+    return [read(suite["name"], test) for suite in suites for test in suite["testsuite"]], why
+
+
+def run_test(session: Session, name: str, environment: dict[str, str], seconds: float) -> dict:
     """One test in a run of its own: one that hangs or crashes is one failed test."""
-    file = session.folder / "contract-test.json"
-    file.unlink(missing_ok=True)
-    suite, test = name.split(".", 1)
     started = time.monotonic()
-    try:
-        ended = subprocess.run([program, f"--gtest_filter={name}", f"--gtest_output=json:{file}", "--gtest_brief=1"],
-                               env=environment(session), stdout=2, timeout=seconds)
-        why = f"ended with status {ended.returncode}"
-    except subprocess.TimeoutExpired:
-        why = f"took longer than {seconds:.0f} s"
-    if not file.exists():
-        return {"suite": suite, "test": test, "seconds": round(time.monotonic() - started, 3), "result": "failed",
-                "why": why, "properties": {}}
-    return read(suite, json.loads(file.read_text())["testsuites"][0]["testsuite"][0])
+    found, why = run_filter(session, name, environment, seconds)
+    if found:
+        return found[0]
+    suite, test = name.split(".", 1)
+    return {"suite": suite, "test": test, "seconds": round(time.monotonic() - started, 3), "result": "failed", "why": why,
+            "properties": {}}
+
+
+def name_of(test: dict) -> str:
+    return f"{test['suite']}.{test['test']}"
 
 
 def environment(session: Session) -> dict[str, str]:
@@ -82,13 +96,12 @@ def read(suite: str, test: dict) -> dict:
 
 
 def run(session: Session) -> Outcome:
-    program = str(session.layout.program("driver_contract"))
     deadline = time.monotonic() + session.limit - 5
     tests, no_time = [], []
-    for name in list_tests(session, program):
+    for name in list_tests(session):
         left = deadline - time.monotonic()
         if left > 1:
-            tests.append(run_test(session, program, name, min(TEST_SECONDS, left)))
+            tests.append(run_test(session, name, environment(session), min(TEST_SECONDS, left)))
         else:
             no_time.append(name)
     with Nvml(session.driver_folder) as nvml:
@@ -101,7 +114,7 @@ def run(session: Session) -> Outcome:
 
 def judge(outcome: Outcome, simulated: bool) -> None:
     tests, no_time = outcome.data["tests"], outcome.data["no_time"]
-    names = {result: [f"{t['suite']}.{t['test']}" for t in tests if t["result"] == result] for result in RESULTS}
+    names = {result: [name_of(t) for t in tests if t["result"] == result] for result in RESULTS}
     outcome.data["asked"] = {what: any(part in name for name in names["passed"]) for what, part in ASKED.items()}
     outcome.data["answers"] = answers(tests, outcome)
     outcome.tables = tables(tests, outcome.data)
@@ -122,7 +135,7 @@ def answers(tests: list[dict], outcome: Outcome) -> list[dict]:
     """What tests recorded, beside what is assumed."""
     found = []
     for test in tests:
-        name = f"{test['suite']}.{test['test']}"
+        name = name_of(test)
         parts = [part for key, value in test["properties"].items()
                  for part in (assumptions.answers_of(value) if key == ANSWER else [(key, str(value))])]
         for question, seen in parts:
@@ -136,7 +149,7 @@ def answers(tests: list[dict], outcome: Outcome) -> list[dict]:
 def tables(tests: list[dict], data: dict) -> list[dict]:
     counts = [[suite, *(sum(t["suite"] == suite and t["result"] == result for t in tests)
                         for result in RESULTS)] for suite in dict.fromkeys(t["suite"] for t in tests)]
-    others = [[f"{t['suite']}.{t['test']}", t["result"], t["why"]] for t in tests if t["result"] != "passed"]
+    others = [[name_of(t), t["result"], t["why"]] for t in tests if t["result"] != "passed"]
     return [table(f"Shown, with persistence mode {data['persistence_mode']}", ["what", ""],
                   [[what, "yes" if shown else "no"] for what, shown in data["asked"].items()]),
             table("What the tests recorded", ["test", "question", "answer", "assumed"],

@@ -396,25 +396,28 @@ TEST_P(DriverStreamsWithoutAContext, DefaultStreamIsThatOfAContextThatIsKnown) {
 INSTANTIATE_TEST_SUITE_P(Contexts, DriverStreamsWithoutAContext,
                          testing::Values(Unusable::kNone, Unusable::kDestroyed));
 
-TEST_F(DriverStreamsTest, EventsOfAContextThatIsGoneAreLeftAlone) {
-  OwnContext own;
-  const Stream stream;
-  ASSERT_TRUE(streams_->meet(stream));
-  streams_->drop(mark(stream));
-  own.destroy();
+/// A stream that was met and marked, and went with its context.
+class DriverStreamsOfAContextThatIsGone : public DriverStreamsTest {
+ protected:
+  DriverStreamsOfAContextThatIsGone() {
+    EXPECT_TRUE(streams_->meet(stream_));
+    streams_->drop(mark(stream_));
+    own_.destroy();
+  }
+
+  OwnContext own_;
+  const Stream stream_;
+};
+
+TEST_F(DriverStreamsOfAContextThatIsGone, LeavesItsEventsAlone) {
   inject("cuEventDestroy fail UNKNOWN nth 1000");
   streams_.reset();
   EXPECT_EQ(matches(), 0U) << "their handles may be others' by now";
 }
 
-TEST_F(DriverStreamsTest, StreamsOfAContextThatIsGoneAreNotAsked) {
-  OwnContext own;
-  const Stream stream;
-  ASSERT_TRUE(streams_->meet(stream));
-  streams_->drop(mark(stream));
-  own.destroy();
+TEST_F(DriverStreamsOfAContextThatIsGone, AsksTheDriverNothingOfItsStreams) {
   inject("cuStreamIsCapturing fail UNKNOWN nth 1000");
-  (void)streams_->mark(stream);
+  (void)streams_->mark(stream_);
   EXPECT_EQ(matches(), 0U);
 }
 
