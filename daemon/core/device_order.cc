@@ -18,6 +18,7 @@ void DeviceOrder::clear() {
   by_tenant_.assign(1, 0);
   ranks_ = {};
   held_back_.clear();
+  full_.clear();
 }
 
 void DeviceOrder::add(const Request& request) {
@@ -108,6 +109,7 @@ void DeviceOrder::refresh_all() {
 
 void DeviceOrder::renew(Node& node) {
   if (!held_back_.empty()) held_back_.erase(node.tenant);
+  if (!full_.empty()) full_.erase(node.tenant);
   node.candidate = node.children.empty() ? candidate_of_leaf(node) : candidate_of_inner(node);
 }
 
@@ -116,7 +118,10 @@ Candidate DeviceOrder::candidate_of_leaf(Node& leaf) {
   if (leaf.empty()) return {};
   const Bytes room = ledger_.room(leaf.tenant, device_);
   Candidate candidate = first_of(leaf, RequestQueue::kMost);
-  if (candidate.least > room) candidate = candidate.overdue ? Candidate{} : first_of(leaf, room);
+  if (candidate.least > room) {
+    full_[leaf.tenant] = candidate.request;
+    candidate = candidate.overdue ? Candidate{} : first_of(leaf, room);
+  }
   candidate.is_claim =
       candidate && (candidate.request == leaf.claim || candidate.request == leaf.joint_claim);
   return candidate;

@@ -47,6 +47,8 @@ class DeviceOrder {
   std::size_t waiting_below(TenantId tenant) const;
   /// Tenants whose own limit holds back whoever would be first below them, and that request.
   const std::map<TenantId, RequestId>& held_back() const { return held_back_; }
+  /// Leaves that have no room for the first of their requests (Ledger::room), and that request.
+  const std::map<TenantId, RequestId>& full() const { return full_; }
   /// Another number than before: the order has changed, or a charge that it is made of.
   std::uint64_t revision() const { return revision_; }
 
@@ -98,6 +100,7 @@ class DeviceOrder {
   std::vector<Index> by_tenant_;  ///< by the ledger's slot
   HeapPositions ranks_;           ///< of every node in its parent's order
   std::map<TenantId, RequestId> held_back_;
+  std::map<TenantId, RequestId> full_;
   std::uint64_t revision_ = 0;
 };
 

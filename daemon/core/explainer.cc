@@ -119,13 +119,14 @@ Denial::Soonest Explainer::soonest(const Request& request, const Refusal& refusa
       return {std::nullopt, "when the tenant gives memory back, or promises to others are lowered"};
     case Denial::Reason::kTurn: return {std::nullopt, "when those who are first have been granted"};
     case Denial::Reason::kTenantLimit:
-    case Denial::Reason::kDebt: return soonest_within_limit(request, part);
+    case Denial::Reason::kDebt: return soonest_within_limit(request, part, now);
     case Denial::Reason::kNoMemory: break;
   }
   return soonest_memory(request, part, now);
 }
 
-Denial::Soonest Explainer::soonest_within_limit(const Request& request, const Request::Part& part) const {
+Denial::Soonest Explainer::soonest_within_limit(const Request& request, const Request::Part& part,
+                                                TimePoint now) const {
   const Ledger& ledger = state_.ledger;
   const DeviceIndex device = part.device;
   const TenantId limiting = ledger.limiting(request.tenant, device, part.least);
@@ -140,6 +141,8 @@ Denial::Soonest Explainer::soonest_within_limit(const Request& request, const Re
                               burst.is_zero() ? Bytes{} : (with_kept + burst).minus(limit));
   if (ledger.charges(limiting, device)[Charge::kReturning] >= over)
     return {state_.policy.return_grace, "memory of tenant '" + name + "' is on its way back"};
+  if (const auto until = asked_until(device, limiting); until && *until > now)
+    return {*until - now, "processes of tenant '" + name + "' were asked to give memory back"};
   return {std::nullopt, "when tenant '" + name + "' gives back " + to_string(over)};
 }
 
@@ -155,21 +158,30 @@ Denial::Soonest Explainer::soonest_memory(const Request& request, const Request:
       within = std::max(within, *kill - now + state_.policy.return_grace);
     return {within, "memory is on its way back"};
   }
-  const auto& asked = reclaimer_.asked(device);
+  const auto asked = asked_until(device, {});
   const bool is_claim = state_.arbiter.is_claim(request.id, device);
-  if (asked.empty() || !(is_claim || state_.arbiter.next(device) == request.id)) {
+  if (!asked || !(is_claim || state_.arbiter.next(device) == request.id)) {
     return {std::nullopt,
             "when others give back " + to_string(lack) +
                 "; they are not asked to, since none would still have more than this tenant then"};
   }
-  TimePoint until = now;
-  for (const SessionId id : asked) until = std::max(until, state_.session(id).asked.at(device).deadline);
+  const TimePoint until = std::max(now, *asked);
   const bool is_forced = is_claim && reclaim.escalation == Escalation::kEndSession;
   if (until == now && !is_forced)
     return {std::nullopt, "borrowers were asked to give memory back, and have not"};
   return {until - now + (is_forced ? reclaim.grace : Duration::zero()),
           is_forced ? "borrowers were asked to give memory back, and are ended if they do not"
                     : "borrowers were asked to give memory back"};
+}
+
+std::optional<TimePoint> Explainer::asked_until(DeviceIndex device, TenantId below) const {
+  std::optional<TimePoint> until;
+  for (const SessionId id : reclaimer_.asked(device)) {
+    const Session& session = state_.session(id);
+    const TimePoint due = session.asked.at(device).deadline;
+    if (state_.tenants.is_below(session.tenant, below)) until = std::max(until.value_or(due), due);
+  }
+  return until;
 }
 
 // ---- Who has it ----

@@ -45,8 +45,11 @@ class Explainer {
   Denial figures_of(const Request& request, const Refusal& refusal, TimePoint now) const;
   Denial::Reason limit_reason(TenantId limiting, DeviceIndex device) const;
   Denial::Soonest soonest(const Request& request, const Refusal& refusal, TimePoint now) const;
-  Denial::Soonest soonest_within_limit(const Request& request, const Request::Part& part) const;
+  Denial::Soonest soonest_within_limit(const Request& request, const Request::Part& part,
+                                       TimePoint now) const;
   Denial::Soonest soonest_memory(const Request& request, const Request::Part& part, TimePoint now) const;
+  // When all who are asked for memory, at `below` or beneath it, are to have given it. None: nobody is.
+  std::optional<TimePoint> asked_until(DeviceIndex device, TenantId below) const;
   std::vector<Denial::Holder> holders(TenantId tenant, DeviceIndex device) const;
   std::vector<Denial::Holder> largest_tenants(DeviceIndex device) const;
   Explanation explanation_of(TenantId tenant, const std::vector<SessionId>& sessions, bool everything,

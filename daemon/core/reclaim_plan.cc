@@ -31,6 +31,10 @@ class Planner {
       : ledger_(ledger), device_(device), facts_(facts), asked_{std::move(targets), {}} {}
 
   const Asked& asked() const { return asked_; }
+  ReclaimTarget asked_of(TenantId leaf) const {
+    const auto found = asked_.targets.find(leaf);
+    return found == asked_.targets.end() ? ReclaimTarget{} : found->second;
+  }
   void restore(Asked asked) { asked_ = std::move(asked); }
   ReclaimTargets take_targets() { return std::move(asked_.targets); }
 
@@ -50,11 +54,18 @@ class Planner {
   }
 
   Bytes ask_leaf(TenantId leaf, Bytes amount, Bytes most, ReclaimCause cause) {
-    const auto found = asked_.targets.find(leaf);
-    const Bytes before = found == asked_.targets.end() ? Bytes{} : before_of(found->second, cause);
+    const Bytes before = before_of(asked_of(leaf), cause);
     const Bytes part = std::min(amount, std::min(most, facts_.givable(leaf, cause)).minus(before));
     if (!part.is_zero()) asked_.targets[leaf][cause] += part;
     return part;
+  }
+
+  // The leaf's own sessions, for a request of its own: for all of it, or for nothing, and it answers false.
+  bool ask_own(TenantId leaf, Bytes amount) {
+    if (amount.is_zero()) return true;
+    if (facts_.givable(leaf, ReclaimCause::kOwn).minus(asked_of(leaf).pool()) < amount) return false;
+    asked_.targets[leaf].own += amount;
+    return true;
   }
 
   // What debts ask for beyond the claims is drawn, too: fairness leaves a tenant its share of the rest.
@@ -67,10 +78,10 @@ class Planner {
   }
 
  private:
-  // A claim and a debt are each asked for in full, and one return serves both. Fairness comes on top.
+  // A claim and a debt are each asked for in full, and one return serves both. The rest comes on top.
   static Bytes before_of(const ReclaimTarget& target, ReclaimCause cause) {
-    if (cause == ReclaimCause::kFairness) return target.pool();
-    return cause == ReclaimCause::kClaims ? target.claims : target.debt;
+    if (cause == ReclaimCause::kClaims) return target.claims;
+    return cause == ReclaimCause::kDebt ? target.debt : target.pool();
   }
 
   // The children of one priority whose share is over a floor, from the highest share on.
@@ -161,10 +172,11 @@ class Planner {
   Asked asked_;
 };
 
-// From those below `top` who would still have more than the request's tenant. All of it or nothing: a request
-// that would take more than its share waits for what comes back of itself.
-void plan_fairness(const Ledger& ledger, DeviceIndex device, const Request& request, Bytes open, TenantId top,
-                   Planner& planner) {
+// From those below `top` who would still have more than the request's tenant, and from that tenant's own
+// sessions, which may hold what they do not need. All of it or nothing: a request that would take more than
+// its share waits for what comes back of itself.
+void plan_turn(const Ledger& ledger, DeviceIndex device, const Request& request, Bytes open, TenantId top,
+               Planner& planner) {
   if (open.is_zero()) return;
   Planner::Asked before = planner.asked();
   Bytes more = request.part_on(device).least;  // that the node would have then
@@ -177,7 +189,7 @@ void plan_fairness(const Ledger& ledger, DeviceIndex device, const Request& requ
     open -= part;
     more = more.minus(part);
   }
-  if (!open.is_zero()) planner.restore(std::move(before));
+  if (!planner.ask_own(request.tenant, open)) planner.restore(std::move(before));
 }
 
 bool is_below(const Ledger& ledger, TenantId tenant, TenantId above) {
@@ -210,7 +222,22 @@ void plan_held_back(const Ledger& ledger, const Arbiter& arbiter, DeviceIndex de
       if (is_below(ledger, leaf, tenant))
         open = open.minus(only_pool ? target.pool() : relieves(ledger, device, leaf, target, tenant));
     }
-    plan_fairness(ledger, device, request, open, tenant, planner);
+    plan_turn(ledger, device, request, open, tenant, planner);
+  }
+}
+
+// A leaf that has no room for its own first request: nobody else can help. What is asked of it otherwise
+// makes room, too; what it declares, in its limit alone.
+void plan_full(const Ledger& ledger, const Arbiter& arbiter, DeviceIndex device, const ReclaimFacts& facts,
+               Planner& planner) {
+  for (const auto& [leaf, id] : arbiter.full(device)) {
+    if (arbiter.is_claim(id, device)) continue;
+    const Bytes least = arbiter.find(id)->part_on(device).least;
+    const ReclaimTarget before = planner.asked_of(leaf);
+    const Bytes over_limit = (ledger.used(leaf, device) + least).minus(ledger.quota(leaf, device).limit);
+    const Bytes over_reach = (ledger.charges(leaf, device).total() + least).minus(ledger.reach(leaf, device));
+    const Bytes open = std::max(over_limit.minus(before.declared), over_reach);
+    planner.ask_own(leaf, open.minus(facts.coming(leaf) + before.pool()));
   }
 }
 
@@ -273,9 +300,10 @@ ReclaimPlan plan_reclaim(const Ledger& ledger, const Arbiter& arbiter, DeviceInd
     Bytes to_come = there;
     for (const auto& [leaf, target] : planner.asked().targets) to_come += target.pool();
     const Request& request = *arbiter.find(*next);
-    plan_fairness(ledger, device, request, lack_of(ledger, arbiter, request, device, to_come), {}, planner);
+    plan_turn(ledger, device, request, lack_of(ledger, arbiter, request, device, to_come), {}, planner);
   }
   plan_held_back(ledger, arbiter, device, facts, planner);
+  plan_full(ledger, arbiter, device, facts, planner);
   plan.targets = planner.take_targets();
   return plan;
 }

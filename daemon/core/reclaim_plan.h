@@ -7,19 +7,22 @@
 
 namespace gpumem::core {
 
-enum class ReclaimCause { kClaims, kFairness, kDebt };
+enum class ReclaimCause { kClaims, kFairness, kOwn, kDebt };
 
 /// What a tenant's sessions should give back of a device, and what for.
 struct ReclaimTarget {
   Bytes claims;    ///< for requests within others' guarantees
   Bytes fairness;  ///< besides, for the next request, which would still have less than this tenant
+  Bytes own;       ///< besides, for the tenant's own next request, of sessions that wait for nothing
   Bytes debt;      ///< beyond the limit of the tenant, or of one above it
   Bytes declared;  ///< beyond such a limit by what the tenant itself declared
   Bytes& operator[](ReclaimCause cause) {
-    return cause == ReclaimCause::kClaims ? claims : cause == ReclaimCause::kFairness ? fairness : debt;
+    if (cause == ReclaimCause::kClaims) return claims;
+    if (cause == ReclaimCause::kFairness) return fairness;
+    return cause == ReclaimCause::kOwn ? own : debt;
   }
   /// Memory of the pool. One return serves claims and debts.
-  Bytes pool() const { return std::max(claims, debt) + fairness; }
+  Bytes pool() const { return std::max(claims, debt) + fairness + own; }
   /// What ends a session that does not give it back, where the policy says so.
   Bytes forced() const { return std::max(claims, debt) + declared; }
 };

@@ -122,8 +122,12 @@ ReclaimTargets Reclaimer::plan_debts(DeviceIndex device, Belief belief, TimePoin
 
 bool Reclaimer::is_victim(const Session& session, DeviceIndex device, ReclaimCause cause,
                           Belief belief) const {
-  if (session.custodian) return true;
+  // Its own tenant has kept that on purpose.
+  if (session.custodian) return cause != ReclaimCause::kOwn;
   if (session.exited || terminations_.contains(session.id)) return false;
+  // Who waits itself keeps for its own request what it does not need.
+  if (cause == ReclaimCause::kOwn && (session.ended || state_.arbiter.waiting_of(session.id) != 0))
+    return false;
   // Who cannot be asked can only be ended.
   const bool ends = state_.policy.devices[device].reclaim.escalation == Escalation::kEndSession;
   if (session.ended && !(ends && session.peer.can_be_ended)) return false;
@@ -154,18 +158,19 @@ Bytes Reclaimer::givable(TenantId tenant, DeviceIndex device, ReclaimCause cause
     const Session& session = state_.session(id);
     if (is_victim(session, device, cause, belief)) sum += answerable(session, device);
   }
-  if (cause == ReclaimCause::kDebt) return sum;
+  if (cause == ReclaimCause::kDebt || cause == ReclaimCause::kOwn) return sum;
   // What processes hold that are being ended is as good as given: only the rest may be asked for.
   return std::min(sum,
                   state_.ledger.borrowed(tenant, device).minus(terminations_.coming(device, tenant, now)));
 }
 
-std::vector<std::pair<Bytes, SessionId>> Reclaimer::victims(TenantId tenant, DeviceIndex device) const {
+std::vector<std::pair<Bytes, SessionId>> Reclaimer::victims(TenantId tenant, DeviceIndex device,
+                                                            ReclaimCause cause) const {
   std::vector<std::pair<Bytes, SessionId>> all;
   for (const SessionId id : state_.tenants.at(tenant).sessions) {
     const Session& session = state_.session(id);
     const Bytes bytes = answerable(session, device);
-    if (!bytes.is_zero() && is_victim(session, device, ReclaimCause::kDebt, Belief::kSpentHaveNothing))
+    if (!bytes.is_zero() && is_victim(session, device, cause, Belief::kSpentHaveNothing))
       all.emplace_back(bytes, id);
   }
   largest_first(all);
@@ -202,7 +207,9 @@ void Reclaimer::ask_sessions(DeviceIndex device, const ReclaimTargets& targets, 
                           const Share& kind) {
     for (const auto& [bytes, id] : among) {
       if (open.is_zero()) break;
-      const Bytes part = std::min(open, bytes);
+      const auto before = shares.find(id);
+      const Bytes part = std::min(open, before == shares.end() ? bytes : bytes.minus(before->second.own));
+      if (part.is_zero()) continue;
       Share& share = shares.try_emplace(id, Share{{}, {}, kind.forced, kind.cause}).first->second;
       share.bytes += part;
       share.own += part;
@@ -211,7 +218,11 @@ void Reclaimer::ask_sessions(DeviceIndex device, const ReclaimTargets& targets, 
   };
   for (const auto& [tenant, target] : targets) {
     const Share kind{{}, {}, !target.forced().is_zero(), cause_of(target)};
-    if (!target.pool().is_zero()) divide(target.pool(), victims(tenant, device), kind);
+    if (const Bytes others = target.pool() - target.own; !others.is_zero())
+      divide(others, victims(tenant, device, ReclaimCause::kDebt), kind);
+    if (!target.own.is_zero())
+      divide(target.own, victims(tenant, device, ReclaimCause::kOwn),
+             {{}, {}, false, "another request of its tenant waits"});
     if (!target.declared.is_zero())
       divide(target.declared, declarers(tenant, device),
              {{}, {}, true, "its tenant uses more than its limit"});

@@ -88,7 +88,8 @@ class Reclaimer {
   bool is_victim(const Session& session, DeviceIndex device, ReclaimCause cause, Belief belief) const;
   Bytes answerable(const Session& session, DeviceIndex device) const;
   Bytes pinned(const Session& session, DeviceIndex device) const;
-  std::vector<std::pair<Bytes, SessionId>> victims(TenantId tenant, DeviceIndex device) const;
+  std::vector<std::pair<Bytes, SessionId>> victims(TenantId tenant, DeviceIndex device,
+                                                   ReclaimCause cause) const;
   Bytes givable(TenantId tenant, DeviceIndex device, ReclaimCause cause, Belief belief, TimePoint now) const;
   std::vector<std::pair<Bytes, SessionId>> declarers(TenantId tenant, DeviceIndex device) const;
 

@@ -132,6 +132,20 @@ TEST_F(AllocatorProcess, DoesWithoutCachesOnceASeccompFilterForbidsMembarrier) {
   expect_rest();
 }
 
+// The idle time would bring it back after an hour: the broker asks for it.
+TEST_F(AllocatorProcess, GivesWhatItHasCachedToAnotherProcessOfItsUser) {
+  auto one = allocating({{"idle_ms", 3'600'000}});
+  const auto kept = allocate(*one, mebibytes(20));
+  EXPECT_TRUE(succeeded(write(*one, kept, mebibytes(20), 3)));
+  free(*one, allocate(*one, mebibytes(200)), mebibytes(200));
+  auto other = client({});
+  EXPECT_TRUE(succeeded(other->grow("a", mebibytes(64), minutes(1))));
+  EXPECT_TRUE(succeeded(check(*one, kept, mebibytes(20), 3)));
+  EXPECT_TRUE(failed_with(other->grow("a", kPool, std::chrono::milliseconds(500)), "DEADLINE_EXCEEDED"))
+      << "what is in use stays";
+  EXPECT_EQ(committed(*one), mebibytes(20).count);
+}
+
 struct AskedAllocator : AllocatorProcess {
   AskedAllocator() : AllocatorProcess({.config = shared(kLending)}) {}
   void SetUp() override { GPUMEM_NEEDS_ROOT(); }

@@ -104,6 +104,7 @@ class Reference {
   Number assembling_jointly(DeviceIndex device) const;
   Number waiting(SliceId slice) const;
   std::size_t waiting(DeviceIndex device, const std::string* tenant = nullptr) const;
+  bool waits(SessionId session) const;
   Number missing(DeviceIndex device) const;
   /// Negative where more is charged and missing than there is.
   Number free(DeviceIndex device) const;

@@ -81,6 +81,11 @@ std::size_t Reference::waiting(DeviceIndex device, const std::string* tenant) co
   return count;
 }
 
+bool Reference::waits(SessionId id) const {
+  return std::ranges::any_of(
+      requests, [&](const RequestRecord& one) { return one.request.session == id && !one.assembling(); });
+}
+
 Number Reference::missing(DeviceIndex device) const {
   Number sum = 0;
   for (const Failure& one : failures[device]) sum += one.lease ? 0 : one.bytes;

@@ -65,6 +65,33 @@ class Needs {
     return std::max(debt, excess);
   }
 
+  // For the first request of a leaf that has no room for it, with what the leaf owes already. What it has
+  // declared takes nothing of its reach.
+  Number of_full(NodeIndex leaf) const {
+    const auto first = std::ranges::find_if(standing_.queue, [&](const Waiting& one) {
+      return one.leaf == leaf && one.part_on(device_) != nullptr;
+    });
+    if (first == standing_.queue.end()) return 0;
+    const auto place = static_cast<Moment::Place>(first - standing_.queue.begin());
+    if (moment_.is_claim(place, device_)) return 0;
+    const Number more = least(place) - returning(leaf);
+    const Number of_limit = accounts_.of(leaf).used + more - limit(leaf);
+    const Number of_reach = accounts_.of(leaf).leases + more - accounts_.reach(leaf);
+    return std::max({Number{0}, of_limit, of_reach > 0 ? of_reach + of_debt_declared(leaf) : 0});
+  }
+
+  // For the leaf's own requests, whose turn it is somewhere.
+  Number of_own(NodeIndex leaf) const {
+    const auto is_its = [&](const std::optional<Moment::Place>& place) {
+      return place && standing_.queue[*place].leaf == leaf;
+    };
+    Number sum = of_full(leaf);
+    if (is_its(moment_.first(device_))) sum += std::max<Number>(0, of_next());
+    for (const NodeIndex node : standing_.books.way_up(leaf))
+      if (is_its(moment_.held_back(node, device_))) sum += below(node, 0);
+    return sum;
+  }
+
  private:
   Number limit(NodeIndex node) const { return accounts_.limit(node); }
   Number least(Moment::Place place) const { return number(standing_.queue[place].part_on(device_)->least); }
@@ -166,6 +193,20 @@ void World::all_heed() {
       const bool over = moment.accounts(device).over_limit(one.leaf, least);
       require(one.request.parts.size() > 1 || over, "a claim waits although everybody gives back");
     }
+    const auto is_joint = [](const Waiting& one) { return one.request.parts.size() > 1; };
+    if (std::ranges::any_of(standing.queue, is_joint)) continue;
+    const Needs needs(standing, device, reference_);
+    for (const auto& [tenant, leaf] : standing.nodes) {
+      const Number own = needs.of_own(leaf);
+      Number held = 0;
+      for (const auto& lease : reference_.leases) {
+        const bool can_give =
+            lease.tenant == tenant && lease.device == device && !reference_.waits(lease.session);
+        held += can_give ? lease.bytes() : 0;
+      }
+      require(own == 0 || own > held,
+              tenant + " waits although its own processes give back" + in_words(held, own));
+    }
   }
 }
 
@@ -209,8 +250,10 @@ void World::check_pressure(const Reference::Standing& standing, DeviceIndex devi
     asked[session.tenant] += pressure;
     sum += pressure;
   }
+  const Needs needs(standing, device, reference_);
   for (const auto& [tenant, bytes] : asked) {
-    const Number most = may_be_asked(accounts, standing.nodes.at(tenant));
+    const NodeIndex leaf = standing.nodes.at(tenant);
+    const Number most = std::max<Number>(0, may_be_asked(accounts, leaf)) + needs.of_own(leaf);
     require(bytes <= most, tenant + " is asked for too much" + in_words(most, bytes));
   }
   seen_.pressure += sum != 0 ? 1 : 0;
@@ -225,8 +268,8 @@ Number World::needed(const Reference::Standing& standing, DeviceIndex device) co
   Number without_next = needs.of_claims();
   Number with_next = needs.of_next();
   for (NodeIndex node = 1; node < standing.books.nodes.size(); ++node) {
-    without_next += needs.below(node, needs.of_debt(node));
-    with_next += needs.below(node, needs.of_debt_declared(node));
+    without_next += std::max(needs.below(node, needs.of_debt(node)), needs.of_full(node));
+    with_next += std::max(needs.below(node, needs.of_debt_declared(node)), needs.of_full(node));
   }
   return std::max(without_next, with_next);
 }

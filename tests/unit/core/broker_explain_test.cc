@@ -148,6 +148,18 @@ TEST_F(BrokerExplain, SaysUntilWhenBorrowersAreAsked) {
   EXPECT_EQ(asked.asked_back_until, machine.now + seconds(1));
 }
 
+TEST_F(BrokerExplain, SaysUntilWhenThoseBelowAFullLimitAreAsked) {
+  machine.get(bob, machine.slice(bob), mebibytes(24));
+  const SessionId other = machine.connect(2);
+  machine.grow(other, machine.slice(other), mebibytes(10), seconds(9));
+  machine.pass(seconds(1));
+  EXPECT_EQ(denial_of(other).soonest.within, seconds(1));
+  EXPECT_THAT(denial_of(other).soonest.why, HasSubstr("processes of tenant 'lab' were asked"));
+  machine.pass(seconds(2));
+  EXPECT_FALSE(denial_of(other).soonest.within);
+  EXPECT_THAT(denial_of(other).soonest.why, AllOf(HasSubstr("'lab'"), HasSubstr("2MiB")));
+}
+
 TEST_F(BrokerExplain, PromisesNothingOfBorrowersThatHaveNotGivenBackInTime) {
   machine.get(cid, machine.slice(cid), mebibytes(48));
   machine.grow(bob, machine.slice(bob), mebibytes(8), seconds(9));

@@ -296,6 +296,97 @@ TEST_F(ReclaimBelowAFullLimit, CountsNothingOfWhatIsNotAskedInTheEnd) {
   EXPECT_EQ(asked(plan(), {eve}), Amounts{25});
 }
 
+// Of ann's own sessions, since nobody else can or should give it.
+class ReclaimWithinATenant : public Reclaim {
+ protected:
+  TenantId ann = tenant(promise(0, 70));
+  TenantId bob = tenant(burst());
+};
+
+TEST_F(ReclaimWithinATenant, AsksForWhatItsOwnLimitLacks) {
+  ledger.reserve(ann, 0, {65});
+  ask(ann, 15);
+  EXPECT_EQ(asked(plan(), {ann}), Amounts{10});
+  ledger.move(ann, 0, {4}, Charge::kOffered, Charge::kReturning);
+  EXPECT_EQ(asked(plan(4), {ann}), Amounts{6});
+}
+
+TEST_F(ReclaimWithinATenant, AsksForWhatOthersPromisesLeaveNoRoomFor) {
+  tenant(promise(50));
+  ledger.reserve(ann, 0, {45});
+  ask(ann, 15);
+  EXPECT_EQ(asked(plan(), {ann}), Amounts{10});
+}
+
+TEST_F(ReclaimWithinATenant, AsksWhenItIsItsTurnAndNobodyHasMore) {
+  ledger.reserve(ann, 0, {60});
+  ledger.reserve(bob, 0, {40});
+  ask(ann, 10);
+  EXPECT_EQ(asked(plan(), {ann, bob}), (Amounts{10, 0}));
+  ledger.move(bob, 0, {3}, Charge::kOffered, Charge::kReturning);
+  EXPECT_EQ(asked(plan(3), {ann, bob}), (Amounts{7, 0}));
+}
+
+TEST_F(ReclaimWithinATenant, AsksOthersFirstWhoWouldStillHaveMore) {
+  ledger.reserve(ann, 0, {30});
+  ledger.reserve(bob, 0, {70});
+  ask(ann, 10);
+  EXPECT_EQ(asked(plan(), {ann, bob}), (Amounts{0, 10}));
+  givable[bob] = {4};
+  EXPECT_EQ(asked(plan(), {ann, bob}), (Amounts{6, 4}));
+}
+
+TEST_F(ReclaimWithinATenant, AsksNobodyIfAllOfItIsNotEnough) {
+  ledger.reserve(ann, 0, {60});
+  ledger.reserve(bob, 0, {40});
+  givable[ann] = {9};
+  ask(ann, 10);
+  EXPECT_TRUE(plan().targets.empty());
+  static_cast<void>(arbiter.remove(RequestId{1}));
+  ask(ann, 20);
+  EXPECT_TRUE(plan().targets.empty()) << "10 would do for the limit, 20 for its turn";
+}
+
+TEST_F(ReclaimWithinATenant, CountsWhatADebtAndAClaimOfOthersBring) {
+  ledger.reserve(ann, 0, {70});
+  set_quota(ann, promise(0, 60));
+  ask(ann, 5);
+  EXPECT_EQ(asked(plan(), {ann}), Amounts{15}) << "10 pay the debt";
+  ledger.set_lending(0, true);
+  const TenantId rightful = tenant(promise(50));
+  ask(rightful, 50);
+  EXPECT_EQ(asked(plan(), {ann}), Amounts{20}) << "30 are free";
+  EXPECT_EQ(plan().targets.at(ann).forced(), Bytes{20});
+}
+
+TEST_F(ReclaimWithinATenant, AsksForTheFirstThatWaitsBesideASmallOneThatMayPass) {
+  ledger.reserve(ann, 0, {60});
+  ask(ann, 30);
+  ledger.reserve(bob, 0, {38});
+  ask(ann, 5);
+  EXPECT_EQ(asked(plan(), {ann}), Amounts{20}) << "the first 3 of them let it pass";
+}
+
+TEST_F(ReclaimWithinATenant, IsForNobodyWhoseTurnIsNotThere) {
+  const TenantId cid = tenant(burst());
+  ledger.reserve(ann, 0, {50});
+  ledger.reserve(bob, 0, {50});
+  ask(cid, 1);
+  ask(ann, 10);
+  EXPECT_EQ(asked(plan(), {ann, bob}), (Amounts{1, 0})) << "cid comes first, and ann has no less than bob";
+}
+
+// The group has no room, and none of its members more than ann.
+TEST_F(ReclaimWithinATenant, AsksBelowTheLimitOfAGroup) {
+  const TenantId group = tenant(promise(0, 50));
+  const TenantId eve = tenant(burst(), group);
+  const TenantId fay = tenant(burst(), group);
+  ledger.reserve(eve, 0, {30});
+  ledger.reserve(fay, 0, {20});
+  ask(eve, 5);
+  EXPECT_EQ(asked(plan(), {eve, fay}), (Amounts{5, 0}));
+}
+
 class ReclaimForDebts : public Reclaim {
  protected:
   TenantId ann = tenant(burst());
