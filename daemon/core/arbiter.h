@@ -61,8 +61,8 @@ class Arbiter {
   const std::map<TenantId, RequestId>& held_back(DeviceIndex device) const {
     return orders_[device].held_back();
   }
-  /// Leaves that have no room for the first of their requests, and that request.
-  const std::map<TenantId, RequestId>& full(DeviceIndex device) const { return orders_[device].full(); }
+  /// The first requests of leaves that have no room for them.
+  const std::map<RequestId, TenantId>& full(DeviceIndex device) const { return orders_[device].full(); }
 
   template <class See>
   void for_each(See&& see) const {

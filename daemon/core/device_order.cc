@@ -109,7 +109,7 @@ void DeviceOrder::refresh_all() {
 
 void DeviceOrder::renew(Node& node) {
   if (!held_back_.empty()) held_back_.erase(node.tenant);
-  if (!full_.empty()) full_.erase(node.tenant);
+  if (node.full) full_.erase(std::exchange(node.full, {}));
   node.candidate = node.children.empty() ? candidate_of_leaf(node) : candidate_of_inner(node);
 }
 
@@ -119,7 +119,8 @@ Candidate DeviceOrder::candidate_of_leaf(Node& leaf) {
   const Bytes room = ledger_.room(leaf.tenant, device_);
   Candidate candidate = first_of(leaf, RequestQueue::kMost);
   if (candidate.least > room) {
-    full_[leaf.tenant] = candidate.request;
+    leaf.full = candidate.request;
+    full_[leaf.full] = leaf.tenant;
     candidate = candidate.overdue ? Candidate{} : first_of(leaf, room);
   }
   candidate.is_claim =

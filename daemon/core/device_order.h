@@ -47,8 +47,8 @@ class DeviceOrder {
   std::size_t waiting_below(TenantId tenant) const;
   /// Tenants whose own limit holds back whoever would be first below them, and that request.
   const std::map<TenantId, RequestId>& held_back() const { return held_back_; }
-  /// Leaves that have no room for the first of their requests (Ledger::room), and that request.
-  const std::map<TenantId, RequestId>& full() const { return full_; }
+  /// The first requests of leaves that have no room for them (Ledger::room), the oldest first.
+  const std::map<RequestId, TenantId>& full() const { return full_; }
   /// Another number than before: the order has changed, or a charge that it is made of.
   std::uint64_t revision() const { return revision_; }
 
@@ -76,6 +76,7 @@ class DeviceOrder {
     Candidate candidate;
     RequestId claim;        ///< the node's own
     RequestId joint_claim;  ///< of a leaf: a request for several devices, which may be one on all of them
+    RequestId full;         ///< of a leaf: its place in full_
     IndexedHeap<Rank> children;
     bool empty() const { return queue.empty() && !joint_queue && children.empty(); }
   };
@@ -100,7 +101,7 @@ class DeviceOrder {
   std::vector<Index> by_tenant_;  ///< by the ledger's slot
   HeapPositions ranks_;           ///< of every node in its parent's order
   std::map<TenantId, RequestId> held_back_;
-  std::map<TenantId, RequestId> full_;
+  std::map<RequestId, TenantId> full_;
   std::uint64_t revision_ = 0;
 };
 

@@ -141,9 +141,10 @@ Denial::Soonest Explainer::soonest_within_limit(const Request& request, const Re
                               burst.is_zero() ? Bytes{} : (with_kept + burst).minus(limit));
   if (ledger.charges(limiting, device)[Charge::kReturning] >= over)
     return {state_.policy.return_grace, "memory of tenant '" + name + "' is on its way back"};
+  const std::string when = "when tenant '" + name + "' gives back " + to_string(over);
   if (const auto until = asked_until(device, limiting); until && *until > now)
-    return {*until - now, "processes of tenant '" + name + "' were asked to give memory back"};
-  return {std::nullopt, "when tenant '" + name + "' gives back " + to_string(over)};
+    return {*until - now, when + "; its processes were asked to"};
+  return {std::nullopt, when};
 }
 
 Denial::Soonest Explainer::soonest_memory(const Request& request, const Request::Part& part,
@@ -176,10 +177,12 @@ Denial::Soonest Explainer::soonest_memory(const Request& request, const Request:
 
 std::optional<TimePoint> Explainer::asked_until(DeviceIndex device, TenantId below) const {
   std::optional<TimePoint> until;
-  for (const SessionId id : reclaimer_.asked(device)) {
-    const Session& session = state_.session(id);
-    const TimePoint due = session.asked.at(device).deadline;
-    if (state_.tenants.is_below(session.tenant, below)) until = std::max(until.value_or(due), due);
+  for (const auto* asked : {&reclaimer_.asked(device), &reclaimer_.asked_for_mates(device)}) {
+    for (const SessionId id : *asked) {
+      const Session& session = state_.session(id);
+      const TimePoint due = session.asked.at(device).due();
+      if (state_.tenants.is_below(session.tenant, below)) until = std::max(until.value_or(due), due);
+    }
   }
   return until;
 }
@@ -312,10 +315,11 @@ std::vector<Standing> Explainer::standings(TenantId tenant, const std::vector<Se
         standing.overhead += outside->second.overhead;
       }
       const auto asked = session.asked.find(device);
-      if (asked == session.asked.end() || asked->second.own.is_zero()) continue;
-      standing.asked_back += asked->second.own;
-      standing.asked_back_until =
-          std::min(standing.asked_back_until.value_or(asked->second.deadline), asked->second.deadline);
+      if (asked == session.asked.end()) continue;
+      const ReclaimRequest& one = asked->second;
+      if ((one.own + one.for_mates).is_zero()) continue;
+      standing.asked_back += one.own + one.for_mates;
+      standing.asked_back_until = std::min(standing.asked_back_until.value_or(one.due()), one.due());
     }
     standing.past_broker = ledger.outside(tenant, device).minus(standing.declared + standing.overhead);
   }

@@ -62,10 +62,10 @@ BrokerFigures Broker::figures(SessionId id) const {
                           .pressure = 0,
                           .pressure_deadline = 0};
     const auto asked = session.asked.find(i);
-    if (asked == session.asked.end() || asked->second.bytes.is_zero()) continue;
-    figures.devices[i].pressure = asked->second.bytes.count;
+    if (asked == session.asked.end() || asked->second.total().is_zero()) continue;
+    figures.devices[i].pressure = asked->second.total().count;
     figures.devices[i].pressure_deadline =
-        static_cast<std::uint64_t>(asked->second.deadline.time_since_epoch() / std::chrono::nanoseconds(1));
+        static_cast<std::uint64_t>(asked->second.due().time_since_epoch() / std::chrono::nanoseconds(1));
   }
   return figures;
 }

@@ -11,6 +11,8 @@ namespace {
 
 // So many in a row with nothing to give, and no others are tried: those behind them have smaller shares.
 constexpr std::size_t kMostInVain = 64;
+// So many requests of each kind are looked at, whether their own tenants can serve them: at every event.
+constexpr std::size_t kMostServed = 64;
 
 // Who may be drawn on, among the children of a node.
 struct Among {
@@ -31,10 +33,6 @@ class Planner {
       : ledger_(ledger), device_(device), facts_(facts), asked_{std::move(targets), {}} {}
 
   const Asked& asked() const { return asked_; }
-  ReclaimTarget asked_of(TenantId leaf) const {
-    const auto found = asked_.targets.find(leaf);
-    return found == asked_.targets.end() ? ReclaimTarget{} : found->second;
-  }
   void restore(Asked asked) { asked_ = std::move(asked); }
   ReclaimTargets take_targets() { return std::move(asked_.targets); }
 
@@ -54,18 +52,11 @@ class Planner {
   }
 
   Bytes ask_leaf(TenantId leaf, Bytes amount, Bytes most, ReclaimCause cause) {
-    const Bytes before = before_of(asked_of(leaf), cause);
+    const auto found = asked_.targets.find(leaf);
+    const Bytes before = found == asked_.targets.end() ? Bytes{} : before_of(found->second, cause);
     const Bytes part = std::min(amount, std::min(most, facts_.givable(leaf, cause)).minus(before));
     if (!part.is_zero()) asked_.targets[leaf][cause] += part;
     return part;
-  }
-
-  // The leaf's own sessions, for a request of its own: for all of it, or for nothing, and it answers false.
-  bool ask_own(TenantId leaf, Bytes amount) {
-    if (amount.is_zero()) return true;
-    if (facts_.givable(leaf, ReclaimCause::kOwn).minus(asked_of(leaf).pool()) < amount) return false;
-    asked_.targets[leaf].own += amount;
-    return true;
   }
 
   // What debts ask for beyond the claims is drawn, too: fairness leaves a tenant its share of the rest.
@@ -78,10 +69,10 @@ class Planner {
   }
 
  private:
-  // A claim and a debt are each asked for in full, and one return serves both. The rest comes on top.
+  // A claim and a debt are each asked for in full, and one return serves both. Fairness comes on top.
   static Bytes before_of(const ReclaimTarget& target, ReclaimCause cause) {
-    if (cause == ReclaimCause::kClaims) return target.claims;
-    return cause == ReclaimCause::kDebt ? target.debt : target.pool();
+    if (cause == ReclaimCause::kFairness) return target.pool();
+    return cause == ReclaimCause::kClaims ? target.claims : target.debt;
   }
 
   // The children of one priority whose share is over a floor, from the highest share on.
@@ -172,11 +163,10 @@ class Planner {
   Asked asked_;
 };
 
-// From those below `top` who would still have more than the request's tenant, and from that tenant's own
-// sessions, which may hold what they do not need. All of it or nothing: a request that would take more than
-// its share waits for what comes back of itself.
-void plan_turn(const Ledger& ledger, DeviceIndex device, const Request& request, Bytes open, TenantId top,
-               Planner& planner) {
+// From those below `top` who would still have more than the request's tenant. All of it or nothing: a request
+// that would take more than its share waits for what comes back of itself.
+void plan_fairness(const Ledger& ledger, DeviceIndex device, const Request& request, Bytes open, TenantId top,
+                   Planner& planner) {
   if (open.is_zero()) return;
   Planner::Asked before = planner.asked();
   Bytes more = request.part_on(device).least;  // that the node would have then
@@ -189,7 +179,7 @@ void plan_turn(const Ledger& ledger, DeviceIndex device, const Request& request,
     open -= part;
     more = more.minus(part);
   }
-  if (!planner.ask_own(request.tenant, open)) planner.restore(std::move(before));
+  if (!open.is_zero()) planner.restore(std::move(before));
 }
 
 bool is_below(const Ledger& ledger, TenantId tenant, TenantId above) {
@@ -207,38 +197,44 @@ Bytes relieves(const Ledger& ledger, DeviceIndex device, TenantId leaf, const Re
   return less;
 }
 
-// Below a tenant whose own limit holds everybody back, nobody outside can help. What claims, debts and
-// others' turns bring from below it helps: the excess has the tenant's debt in it.
+// What the request needs that the tenant above it holds back by its own limit, where `targets` are asked.
+// What claims, debts and others' turns bring from below it helps: the excess has the tenant's debt in it.
+Bytes lack_below(const Ledger& ledger, DeviceIndex device, TenantId tenant, const Request& request,
+                 const ReclaimFacts& facts, const ReclaimTargets& targets) {
+  const Bytes least = request.part_on(device).least;
+  // What is declared is not in the way of what could be claimed below the tenant.
+  const bool only_pool = least <= ledger.claimable(request.tenant, device, tenant);
+  Bytes open = ledger.excess_at(tenant, request.tenant, device, least).minus(facts.coming(tenant));
+  for (const auto& [leaf, target] : targets) {
+    if (is_below(ledger, leaf, tenant))
+      open = open.minus(only_pool ? target.pool() : relieves(ledger, device, leaf, target, tenant));
+  }
+  return open;
+}
+
+// Below a tenant whose own limit holds everybody back, nobody outside can help.
 void plan_held_back(const Ledger& ledger, const Arbiter& arbiter, DeviceIndex device,
                     const ReclaimFacts& facts, Planner& planner) {
   for (const auto& [tenant, id] : arbiter.held_back(device)) {
     if (arbiter.is_claim(id, device)) continue;
     const Request& request = *arbiter.find(id);
-    const Bytes least = request.part_on(device).least;
-    // What is declared is not in the way of what could be claimed below the tenant.
-    const bool only_pool = least <= ledger.claimable(request.tenant, device, tenant);
-    Bytes open = ledger.excess_at(tenant, request.tenant, device, least).minus(facts.coming(tenant));
-    for (const auto& [leaf, target] : planner.asked().targets) {
-      if (is_below(ledger, leaf, tenant))
-        open = open.minus(only_pool ? target.pool() : relieves(ledger, device, leaf, target, tenant));
-    }
-    plan_turn(ledger, device, request, open, tenant, planner);
+    const Bytes open = lack_below(ledger, device, tenant, request, facts, planner.asked().targets);
+    plan_fairness(ledger, device, request, open, tenant, planner);
   }
 }
 
-// A leaf that has no room for its own first request: nobody else can help. What is asked of it otherwise
-// makes room, too; what it declares, in its limit alone.
-void plan_full(const Ledger& ledger, const Arbiter& arbiter, DeviceIndex device, const ReclaimFacts& facts,
-               Planner& planner) {
-  for (const auto& [leaf, id] : arbiter.full(device)) {
-    if (arbiter.is_claim(id, device)) continue;
-    const Bytes least = arbiter.find(id)->part_on(device).least;
-    const ReclaimTarget before = planner.asked_of(leaf);
-    const Bytes over_limit = (ledger.used(leaf, device) + least).minus(ledger.quota(leaf, device).limit);
-    const Bytes over_reach = (ledger.charges(leaf, device).total() + least).minus(ledger.reach(leaf, device));
-    const Bytes open = std::max(over_limit.minus(before.declared), over_reach);
-    planner.ask_own(leaf, open.minus(facts.coming(leaf) + before.pool()));
-  }
+// What the request needs that its own tenant has no room for: nobody else can help. What is asked of that
+// otherwise makes room, too; what it declares, in its limit alone.
+Bytes lack_within(const Ledger& ledger, DeviceIndex device, const Request& request, const ReclaimFacts& facts,
+                  const ReclaimPlan& plan) {
+  const TenantId leaf = request.tenant;
+  const Bytes least = request.part_on(device).least;
+  const auto found = plan.targets.find(leaf);
+  const ReclaimTarget asked = found == plan.targets.end() ? ReclaimTarget{} : found->second;
+  const Bytes over_limit = (ledger.used(leaf, device) + least).minus(ledger.quota(leaf, device).limit);
+  const Bytes over_reach = (ledger.charges(leaf, device).total() + least).minus(ledger.reach(leaf, device));
+  const Bytes open = std::max(over_limit.minus(asked.declared), over_reach);
+  return open.minus(facts.coming(leaf) + asked.pool());
 }
 
 // The claims below a tenant whose own limit has no room for them: nothing that is free outside helps them.
@@ -300,12 +296,47 @@ ReclaimPlan plan_reclaim(const Ledger& ledger, const Arbiter& arbiter, DeviceInd
     Bytes to_come = there;
     for (const auto& [leaf, target] : planner.asked().targets) to_come += target.pool();
     const Request& request = *arbiter.find(*next);
-    plan_turn(ledger, device, request, lack_of(ledger, arbiter, request, device, to_come), {}, planner);
+    plan_fairness(ledger, device, request, lack_of(ledger, arbiter, request, device, to_come), {}, planner);
   }
   plan_held_back(ledger, arbiter, device, facts, planner);
-  plan_full(ledger, arbiter, device, facts, planner);
   plan.targets = planner.take_targets();
   return plan;
+}
+
+MateTargets plan_mates(const Ledger& ledger, const Arbiter& arbiter, DeviceIndex device,
+                       const ReclaimFacts& facts, const ReclaimPlan& plan) {
+  MateTargets targets;
+  const auto ask = [&](const Request& request, Bytes bytes) {
+    MateTarget& target = targets[request.tenant];
+    if (bytes > target.bytes) target = {request.id, bytes};
+  };
+  Bytes lack = plan.claims_lack;
+  for (const auto& [leaf, target] : plan.targets) lack = lack.minus(target.claims);
+  std::size_t looked_at = 0;
+  for (const auto& [id, least] : arbiter.claims(device)) {
+    if (lack.is_zero() || looked_at++ == kMostServed) break;
+    const Bytes part = std::min(lack, least);
+    ask(*arbiter.find(id), part);
+    lack -= part;
+  }
+  if (const auto next = arbiter.next(device)) {
+    Bytes to_come = ledger.free(device) + facts.coming({});
+    for (const auto& [leaf, target] : plan.targets) to_come += target.pool();
+    const Request& request = *arbiter.find(*next);
+    ask(request, lack_of(ledger, arbiter, request, device, to_come));
+  }
+  for (const auto& [tenant, id] : arbiter.held_back(device)) {
+    if (arbiter.is_claim(id, device)) continue;
+    const Request& request = *arbiter.find(id);
+    ask(request, lack_below(ledger, device, tenant, request, facts, plan.targets));
+  }
+  looked_at = 0;
+  for (const auto& [id, leaf] : arbiter.full(device)) {
+    if (looked_at++ == kMostServed) break;
+    if (!arbiter.is_claim(id, device))
+      ask(*arbiter.find(id), lack_within(ledger, device, *arbiter.find(id), facts, plan));
+  }
+  return targets;
 }
 
 ReclaimTargets plan_debt(const Ledger& ledger, DeviceIndex device, TenantId debtor,

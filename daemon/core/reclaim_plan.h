@@ -7,22 +7,19 @@
 
 namespace gpumem::core {
 
-enum class ReclaimCause { kClaims, kFairness, kOwn, kDebt };
+enum class ReclaimCause { kClaims, kFairness, kDebt };
 
 /// What a tenant's sessions should give back of a device, and what for.
 struct ReclaimTarget {
   Bytes claims;    ///< for requests within others' guarantees
   Bytes fairness;  ///< besides, for the next request, which would still have less than this tenant
-  Bytes own;       ///< besides, for the tenant's own next request, of sessions that wait for nothing
   Bytes debt;      ///< beyond the limit of the tenant, or of one above it
   Bytes declared;  ///< beyond such a limit by what the tenant itself declared
   Bytes& operator[](ReclaimCause cause) {
-    if (cause == ReclaimCause::kClaims) return claims;
-    if (cause == ReclaimCause::kFairness) return fairness;
-    return cause == ReclaimCause::kOwn ? own : debt;
+    return cause == ReclaimCause::kClaims ? claims : cause == ReclaimCause::kFairness ? fairness : debt;
   }
   /// Memory of the pool. One return serves claims and debts.
-  Bytes pool() const { return std::max(claims, debt) + fairness + own; }
+  Bytes pool() const { return std::max(claims, debt) + fairness; }
   /// What ends a session that does not give it back, where the policy says so.
   Bytes forced() const { return std::max(claims, debt) + declared; }
 };
@@ -40,6 +37,13 @@ struct ReclaimPlan {
   Bytes lack() const { return std::max(claims_lack, held_lack); }
 };
 
+/// What the sessions of a tenant should give back for a request of one of them.
+struct MateTarget {
+  RequestId request;
+  Bytes bytes;
+};
+using MateTargets = std::map<TenantId, MateTarget>;
+
 /// What cannot be read from the ledger.
 struct ReclaimFacts {
   Bytes granularity;
@@ -56,6 +60,12 @@ struct ReclaimFacts {
 /// `debts`  what is asked for debts; the plan has it too, and fairness asks for nothing that it brings.
 ReclaimPlan plan_reclaim(const Ledger& ledger, const Arbiter& arbiter, DeviceIndex device,
                          const ReclaimFacts& facts, ReclaimTargets debts = {});
+
+/// What nobody else is asked for by `plan`, but sessions of the request's own tenant could give: for the next
+/// request, for those that a limit above their tenant holds back, and for those that their own tenant has no
+/// room for; of the last the oldest.
+MateTargets plan_mates(const Ledger& ledger, const Arbiter& arbiter, DeviceIndex device,
+                       const ReclaimFacts& facts, const ReclaimPlan& plan);
 
 /// Who is asked for what `debtor` uses beyond its limit: those who declared it for what is declared, and for
 /// the rest those below it as for requests.

@@ -2,13 +2,11 @@
 
 #include <algorithm>
 
-// Planning and asking. What follows where it is left undone is in reclaimer_overdue.cc.
+// Planning and asking. What follows where it is left undone is in reclaimer_overdue.cc; what sessions of one
+// tenant do for each other, in reclaimer_mates.cc.
 
 namespace gpumem::core {
 namespace {
-
-// A session that said that it has nothing to give is asked again after this many deadlines.
-constexpr int kSpentDeadlines = 5;
 
 const char* cause_of(const ReclaimTarget& target) {
   if (target.debt > target.claims + target.fairness) return "its tenant uses more than its limit";
@@ -51,8 +49,10 @@ std::vector<RequestId> Reclaimer::update(DeviceIndex device, TimePoint now) {
   one.due.reset();
   for (const auto& [id, until] : one.spent) wake(device, until);
   if (const auto given_up = terminations_.next_given_up(now)) wake(device, *given_up);
+  renew_mates(device, now);
   const ReclaimPlan plan = this->plan(device, Belief::kSpentHaveNothing, now);
   ask_sessions(device, plan.targets, now);
+  ask_mates(device, plan_mates(device, plan, now), now);
   std::vector<RequestId> refused = watch_claims(device, plan, now);
   watch_debts(device, now);
   return refused;
@@ -83,6 +83,13 @@ ReclaimPlan Reclaimer::plan(DeviceIndex device, Belief belief, TimePoint now) co
   const auto coming = [&](TenantId below) { return this->coming(device, now, below); };
   return with_facts(device, coming, belief, now, [&](const ReclaimFacts& facts) {
     return plan_reclaim(state_.ledger, state_.arbiter, device, facts, plan_debts(device, belief, now));
+  });
+}
+
+MateTargets Reclaimer::plan_mates(DeviceIndex device, const ReclaimPlan& plan, TimePoint now) const {
+  const auto coming = [&](TenantId below) { return this->coming(device, now, below); };
+  return with_facts(device, coming, Belief::kSpentHaveNothing, now, [&](const ReclaimFacts& facts) {
+    return core::plan_mates(state_.ledger, state_.arbiter, device, facts, plan);
   });
 }
 
@@ -122,12 +129,8 @@ ReclaimTargets Reclaimer::plan_debts(DeviceIndex device, Belief belief, TimePoin
 
 bool Reclaimer::is_victim(const Session& session, DeviceIndex device, ReclaimCause cause,
                           Belief belief) const {
-  // Its own tenant has kept that on purpose.
-  if (session.custodian) return cause != ReclaimCause::kOwn;
+  if (session.custodian) return true;
   if (session.exited || terminations_.contains(session.id)) return false;
-  // Who waits itself keeps for its own request what it does not need.
-  if (cause == ReclaimCause::kOwn && (session.ended || state_.arbiter.waiting_of(session.id) != 0))
-    return false;
   // Who cannot be asked can only be ended.
   const bool ends = state_.policy.devices[device].reclaim.escalation == Escalation::kEndSession;
   if (session.ended && !(ends && session.peer.can_be_ended)) return false;
@@ -158,19 +161,18 @@ Bytes Reclaimer::givable(TenantId tenant, DeviceIndex device, ReclaimCause cause
     const Session& session = state_.session(id);
     if (is_victim(session, device, cause, belief)) sum += answerable(session, device);
   }
-  if (cause == ReclaimCause::kDebt || cause == ReclaimCause::kOwn) return sum;
+  if (cause == ReclaimCause::kDebt) return sum;
   // What processes hold that are being ended is as good as given: only the rest may be asked for.
   return std::min(sum,
                   state_.ledger.borrowed(tenant, device).minus(terminations_.coming(device, tenant, now)));
 }
 
-std::vector<std::pair<Bytes, SessionId>> Reclaimer::victims(TenantId tenant, DeviceIndex device,
-                                                            ReclaimCause cause) const {
+std::vector<std::pair<Bytes, SessionId>> Reclaimer::victims(TenantId tenant, DeviceIndex device) const {
   std::vector<std::pair<Bytes, SessionId>> all;
   for (const SessionId id : state_.tenants.at(tenant).sessions) {
     const Session& session = state_.session(id);
     const Bytes bytes = answerable(session, device);
-    if (!bytes.is_zero() && is_victim(session, device, cause, Belief::kSpentHaveNothing))
+    if (!bytes.is_zero() && is_victim(session, device, ReclaimCause::kDebt, Belief::kSpentHaveNothing))
       all.emplace_back(bytes, id);
   }
   largest_first(all);
@@ -204,28 +206,23 @@ std::vector<std::pair<Bytes, SessionId>> Reclaimer::declarers(TenantId tenant, D
 void Reclaimer::ask_sessions(DeviceIndex device, const ReclaimTargets& targets, TimePoint now) {
   Shares shares;
   const auto divide = [&](Bytes open, const std::vector<std::pair<Bytes, SessionId>>& among,
-                          const Share& kind) {
+                          const Share& kind, bool is_declared) {
     for (const auto& [bytes, id] : among) {
       if (open.is_zero()) break;
-      const auto before = shares.find(id);
-      const Bytes part = std::min(open, before == shares.end() ? bytes : bytes.minus(before->second.own));
-      if (part.is_zero()) continue;
+      const Bytes part = std::min(open, bytes);
       Share& share = shares.try_emplace(id, Share{{}, {}, kind.forced, kind.cause}).first->second;
       share.bytes += part;
       share.own += part;
+      if (is_declared) share.declared += part;
       open -= part;
     }
   };
   for (const auto& [tenant, target] : targets) {
     const Share kind{{}, {}, !target.forced().is_zero(), cause_of(target)};
-    if (const Bytes others = target.pool() - target.own; !others.is_zero())
-      divide(others, victims(tenant, device, ReclaimCause::kDebt), kind);
-    if (!target.own.is_zero())
-      divide(target.own, victims(tenant, device, ReclaimCause::kOwn),
-             {{}, {}, false, "another request of its tenant waits"});
+    if (!target.pool().is_zero()) divide(target.pool(), victims(tenant, device), kind, false);
     if (!target.declared.is_zero())
       divide(target.declared, declarers(tenant, device),
-             {{}, {}, true, "its tenant uses more than its limit"});
+             {{}, {}, true, "its tenant uses more than its limit"}, true);
   }
   ask_keepers(device, shares);
   std::set<SessionId> before = std::exchange(devices_[device].asked, {});
@@ -259,6 +256,7 @@ void Reclaimer::ask(Session& session, DeviceIndex device, const Share& share, Ti
   const bool becomes_forced = share.forced && !request.forced;
   const Bytes before = std::exchange(request.bytes, share.bytes);
   request.own = share.own;
+  request.declared = share.declared;
   request.forced = share.forced;
   // A request that nothing followed from is another one when something does.
   if (before.is_zero() || becomes_forced) {
@@ -267,17 +265,22 @@ void Reclaimer::ask(Session& session, DeviceIndex device, const Share& share, Ti
       request.deadline = std::clamp(*due, now, request.deadline);
   }
   if (before == share.bytes && !becomes_forced) return;
+  tell(session, device, share.bytes > before || becomes_forced ? share.cause : nullptr, now);
+}
+
+// What it is asked for has changed: there is more of it or it is forced, for that cause; or (null) less.
+void Reclaimer::tell(Session& session, DeviceIndex device, const char* cause, TimePoint now) {
   state_.outbox.touch(session.id);
-  if (share.bytes > before || becomes_forced) {
+  const ReclaimRequest& request = session.asked.at(device);
+  if (cause != nullptr) {
     Event& event = state_.note(Event::Kind::kPressure, session, now);
     event.device = device;
-    event.bytes = share.bytes;
-    event.deadline = request.deadline;
-    event.words = session.ended
-                      ? std::string(share.cause) + "; its lane is gone, so its process is waited for"
-                      : share.cause;
+    event.bytes = request.total();
+    event.deadline = request.due();
+    event.words =
+        session.ended ? std::string(cause) + "; its lane is gone, so its process is waited for" : cause;
     if (!session.ended && !session.custodian) state_.outbox.emit(RingDoorbell{session.id});
-  } else if (share.bytes.is_zero()) {
+  } else if (request.total().is_zero()) {
     state_.note(Event::Kind::kRelieved, session, now).device = device;
   }
 }
@@ -285,10 +288,13 @@ void Reclaimer::ask(Session& session, DeviceIndex device, const Share& share, Ti
 void Reclaimer::spent(Session& session, DeviceIndex device, TimePoint now) {
   if (device >= devices_.size()) return;
   const auto asked = session.asked.find(device);
-  if (asked == session.asked.end() || asked->second.bytes.is_zero()) return;
-  note_pinned(session, device);
+  if (asked == session.asked.end() || asked->second.total().is_zero()) return;
+  const TimePoint until = now + kSpentDeadlines * state_.policy.devices[device].reclaim.deadline;
+  devices_[device].helpless[session.id] = until;
   replan();
-  devices_[device].spent[session.id] = now + kSpentDeadlines * state_.policy.devices[device].reclaim.deadline;
+  if (asked->second.bytes.is_zero()) return;
+  note_pinned(session, device);
+  devices_[device].spent[session.id] = until;
 }
 
 void Reclaimer::note_pinned(Session& session, DeviceIndex device) {
@@ -364,6 +370,9 @@ void Reclaimer::forget(SessionId session) {
     one.asked.erase(session);
     one.spent.erase(session);
     one.liable.erase(session);
+    one.mates.erase(session);
+    one.late.erase(session);
+    one.helpless.erase(session);
   }
 }
 
@@ -374,6 +383,7 @@ void Reclaimer::replan() {
 Bytes Reclaimer::asked_back(DeviceIndex device) const {
   Bytes sum;
   for (const SessionId id : devices_[device].asked) sum += state_.session(id).asked.at(device).own;
+  for (const SessionId id : devices_[device].mates) sum += state_.session(id).asked.at(device).for_mates;
   return sum;
 }
 

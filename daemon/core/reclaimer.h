@@ -49,6 +49,8 @@ class Reclaimer {
   /// Asked for and outstanding.
   Bytes asked_back(DeviceIndex device) const;
   const std::set<SessionId>& asked(DeviceIndex device) const { return devices_[device].asked; }
+  /// Asked for requests of their own tenants.
+  const std::set<SessionId>& asked_for_mates(DeviceIndex device) const { return devices_[device].mates; }
   /// On its way back, or in the hands of a process that is being ended; below `of`, or (none) of the whole
   /// device.
   Bytes coming(DeviceIndex device, TimePoint now, TenantId of = {}) const;
@@ -57,14 +59,18 @@ class Reclaimer {
  private:
   struct Device {
     std::set<SessionId> asked;
-    std::map<RequestId, TimePoint> lacking;  ///< claims, since when they lack memory
-    std::map<TenantId, TimePoint> debts;     ///< since when
-    std::map<SessionId, TimePoint> spent;    ///< believed to have nothing to give, until then
-    std::set<SessionId> liable;              ///< whose request has a liability
+    std::map<RequestId, TimePoint> lacking;   ///< claims, since when they lack memory
+    std::map<TenantId, TimePoint> debts;      ///< since when
+    std::map<SessionId, TimePoint> spent;     ///< believed to have nothing to give, until then
+    std::set<SessionId> liable;               ///< whose request has a liability
+    std::set<SessionId> mates;                ///< asked for requests of their own tenants
+    std::map<SessionId, TimePoint> late;      ///< of those, who did not answer in time; until then
+    std::map<SessionId, TimePoint> helpless;  ///< of those, who said that they have nothing; until then
     std::optional<TimePoint> due;
     std::pair<std::uint64_t, std::uint64_t> seen{};  ///< revisions that the latest plan was made of
     bool idle() const {
-      return asked.empty() && lacking.empty() && debts.empty() && spent.empty() && liable.empty();
+      return asked.empty() && lacking.empty() && debts.empty() && spent.empty() && liable.empty() &&
+             mates.empty();
     }
   };
   // What one session is to be asked for.
@@ -73,11 +79,15 @@ class Reclaimer {
     Bytes own;  // as ReclaimRequest has it
     bool forced = false;
     const char* cause = "";
+    Bytes declared{};  // the same
   };
   enum class Belief { kSpentHaveNothing, kSpentHaveSome };
+  // A session that said that it has nothing to give is asked again after this many deadlines.
+  static constexpr int kSpentDeadlines = 5;
 
   std::vector<RequestId> update(DeviceIndex device, TimePoint now);
   ReclaimPlan plan(DeviceIndex device, Belief belief, TimePoint now) const;
+  MateTargets plan_mates(DeviceIndex device, const ReclaimPlan& plan, TimePoint now) const;
   ReclaimTargets plan_debt(DeviceIndex device, TenantId debtor, Belief belief, TimePoint now) const;
   template <class Plan>
   auto with_facts(DeviceIndex device, std::function<Bytes(TenantId)> coming, Belief belief, TimePoint now,
@@ -88,8 +98,7 @@ class Reclaimer {
   bool is_victim(const Session& session, DeviceIndex device, ReclaimCause cause, Belief belief) const;
   Bytes answerable(const Session& session, DeviceIndex device) const;
   Bytes pinned(const Session& session, DeviceIndex device) const;
-  std::vector<std::pair<Bytes, SessionId>> victims(TenantId tenant, DeviceIndex device,
-                                                   ReclaimCause cause) const;
+  std::vector<std::pair<Bytes, SessionId>> victims(TenantId tenant, DeviceIndex device) const;
   Bytes givable(TenantId tenant, DeviceIndex device, ReclaimCause cause, Belief belief, TimePoint now) const;
   std::vector<std::pair<Bytes, SessionId>> declarers(TenantId tenant, DeviceIndex device) const;
 
@@ -98,6 +107,17 @@ class Reclaimer {
   void ask_sessions(DeviceIndex device, const ReclaimTargets& targets, TimePoint now);
   void ask_keepers(DeviceIndex device, Shares& shares) const;
   void ask(Session& session, DeviceIndex device, const Share& share, TimePoint now);
+  void tell(Session& session, DeviceIndex device, const char* cause, TimePoint now);
+
+  // For requests of their own tenants.
+  void ask_mates(DeviceIndex device, const MateTargets& targets, TimePoint now);
+  std::vector<std::pair<Bytes, SessionId>> mates_of(TenantId tenant, DeviceIndex device,
+                                                    const MateTarget& target) const;
+  bool may_be_asked(const Session& session, DeviceIndex device, RequestId request) const;
+  void ask_mate(Session& session, DeviceIndex device, Bytes bytes, TimePoint now);
+  void renew_mates(DeviceIndex device, TimePoint now);
+
+  // What is owed of earlier requests.
   void renew_liabilities(DeviceIndex device, TimePoint now);
   void note(Session& session, DeviceIndex device);
   bool is_stale(const ReclaimRequest::Liability& liability, const Session& session, DeviceIndex device) const;

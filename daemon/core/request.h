@@ -29,6 +29,9 @@ struct Request {
   bool may_borrow = true;
   bool is_recorded = false;  ///< the next broker is told that it waits
 
+  bool is_for(DeviceIndex device) const {
+    return std::ranges::find(parts, device, &Part::device) != parts.end();
+  }
   /// The request has a part on the device.
   const Part& part_on(DeviceIndex device) const { return *std::ranges::find(parts, device, &Part::device); }
 };

@@ -154,37 +154,6 @@ TEST_F(BrokerPressure, NeverBefallsWhoIsWithinItsGuarantee) {
   EXPECT_EQ(machine.asked_of(bob), mebibytes(24));
 }
 
-TEST_F(BrokerPressure, IsPutOnAnotherSessionOfWhoWaitsAndNothingFollows) {
-  const SessionId other = machine.connect(2);
-  const Grant small = machine.get(bob, bobs, mebibytes(8));
-  machine.get(bob, bobs, mebibytes(56));
-  machine.events.clear();
-  const RequestId id = machine.grow(other, machine.slice(other), mebibytes(8), seconds(60));
-  EXPECT_EQ(machine.asked_of(bob), mebibytes(8));
-  EXPECT_EQ(machine.bells[bob], 1);
-  EXPECT_THAT(machine.events_of(Event::Kind::kPressure).at(0).words, testing::HasSubstr("its tenant waits"));
-  machine.pass_in_steps(seconds(30));
-  EXPECT_EQ(machine.asked_of(bob), mebibytes(8));
-  EXPECT_TRUE(machine.signals.empty());
-  ASSERT_TRUE(machine.give_back(bob, bobs, small));
-  EXPECT_TRUE(machine.is_granted(id));
-  EXPECT_EQ(machine.asked_of(bob), Bytes{0});
-}
-
-TEST_F(BrokerPressure, OfATenantsOwnGoesToTheNextOfItsSessions) {
-  const SessionId other = machine.connect(2);
-  machine.get(bob, bobs, mebibytes(40));
-  machine.get(other, machine.slice(other), mebibytes(24));
-  const SessionId third = machine.connect(2);
-  machine.grow(third, machine.slice(third), mebibytes(8), seconds(60));
-  EXPECT_EQ(machine.asked_of(bob), mebibytes(8));
-  machine.say_spent(bob);
-  EXPECT_EQ(machine.asked_of(bob), Bytes{0});
-  EXPECT_EQ(machine.asked_of(other), mebibytes(8));
-  machine.say_spent(other);
-  EXPECT_EQ(machine.asked_of(other), Bytes{0}) << "nobody has anything";
-}
-
 TEST_F(BrokerPressure, IsToldInOrder) {
   machine.cooperative = true;
   machine.get(bob, bobs, mebibytes(64));

@@ -296,9 +296,25 @@ TEST_F(ReclaimBelowAFullLimit, CountsNothingOfWhatIsNotAskedInTheEnd) {
   EXPECT_EQ(asked(plan(), {eve}), Amounts{25});
 }
 
-// Of ann's own sessions, since nobody else can or should give it.
+// Of the sessions of the tenant that waits, since nobody else can or should give it.
 class ReclaimWithinATenant : public Reclaim {
  protected:
+  // What the sessions of each of the tenants should give for its own request, and what others are asked for.
+  struct Both {
+    Amounts mates;
+    Amounts others;
+    bool operator==(const Both&) const = default;
+  };
+  Both both(const std::vector<TenantId>& tenants, std::uint64_t coming = 0) {
+    const ReclaimPlan plan = this->plan(coming);
+    const MateTargets targets = plan_mates(ledger, arbiter, 0, facts(coming), plan);
+    Both both{{}, asked(plan, tenants)};
+    for (const TenantId tenant : tenants) {
+      const auto found = targets.find(tenant);
+      both.mates.push_back(found == targets.end() ? 0 : found->second.bytes.count);
+    }
+    return both;
+  }
   TenantId ann = tenant(promise(0, 70));
   TenantId bob = tenant(burst());
 };
@@ -306,57 +322,45 @@ class ReclaimWithinATenant : public Reclaim {
 TEST_F(ReclaimWithinATenant, AsksForWhatItsOwnLimitLacks) {
   ledger.reserve(ann, 0, {65});
   ask(ann, 15);
-  EXPECT_EQ(asked(plan(), {ann}), Amounts{10});
+  EXPECT_EQ(both({ann}), (Both{{10}, {0}}));
   ledger.move(ann, 0, {4}, Charge::kOffered, Charge::kReturning);
-  EXPECT_EQ(asked(plan(4), {ann}), Amounts{6});
+  EXPECT_EQ(both({ann}, 4), (Both{{6}, {0}}));
 }
 
 TEST_F(ReclaimWithinATenant, AsksForWhatOthersPromisesLeaveNoRoomFor) {
   tenant(promise(50));
   ledger.reserve(ann, 0, {45});
   ask(ann, 15);
-  EXPECT_EQ(asked(plan(), {ann}), Amounts{10});
+  EXPECT_EQ(both({ann}), (Both{{10}, {0}}));
 }
 
 TEST_F(ReclaimWithinATenant, AsksWhenItIsItsTurnAndNobodyHasMore) {
   ledger.reserve(ann, 0, {60});
   ledger.reserve(bob, 0, {40});
   ask(ann, 10);
-  EXPECT_EQ(asked(plan(), {ann, bob}), (Amounts{10, 0}));
+  EXPECT_EQ(both({ann, bob}), (Both{{10, 0}, {0, 0}}));
   ledger.move(bob, 0, {3}, Charge::kOffered, Charge::kReturning);
-  EXPECT_EQ(asked(plan(3), {ann, bob}), (Amounts{7, 0}));
+  EXPECT_EQ(both({ann, bob}, 3), (Both{{7, 0}, {0, 0}}));
 }
 
 TEST_F(ReclaimWithinATenant, AsksOthersFirstWhoWouldStillHaveMore) {
   ledger.reserve(ann, 0, {30});
   ledger.reserve(bob, 0, {70});
   ask(ann, 10);
-  EXPECT_EQ(asked(plan(), {ann, bob}), (Amounts{0, 10}));
+  EXPECT_EQ(both({ann, bob}), (Both{{0, 0}, {0, 10}}));
   givable[bob] = {4};
-  EXPECT_EQ(asked(plan(), {ann, bob}), (Amounts{6, 4}));
-}
-
-TEST_F(ReclaimWithinATenant, AsksNobodyIfAllOfItIsNotEnough) {
-  ledger.reserve(ann, 0, {60});
-  ledger.reserve(bob, 0, {40});
-  givable[ann] = {9};
-  ask(ann, 10);
-  EXPECT_TRUE(plan().targets.empty());
-  static_cast<void>(arbiter.remove(RequestId{1}));
-  ask(ann, 20);
-  EXPECT_TRUE(plan().targets.empty()) << "10 would do for the limit, 20 for its turn";
+  EXPECT_EQ(both({ann, bob}), (Both{{10, 0}, {0, 0}})) << "of one side it is all or nothing";
 }
 
 TEST_F(ReclaimWithinATenant, CountsWhatADebtAndAClaimOfOthersBring) {
   ledger.reserve(ann, 0, {70});
   set_quota(ann, promise(0, 60));
   ask(ann, 5);
-  EXPECT_EQ(asked(plan(), {ann}), Amounts{15}) << "10 pay the debt";
+  EXPECT_EQ(both({ann}), (Both{{5}, {10}}));
   ledger.set_lending(0, true);
   const TenantId rightful = tenant(promise(50));
   ask(rightful, 50);
-  EXPECT_EQ(asked(plan(), {ann}), Amounts{20}) << "30 are free";
-  EXPECT_EQ(plan().targets.at(ann).forced(), Bytes{20});
+  EXPECT_EQ(both({ann}), (Both{{0}, {20}})) << "30 are free";
 }
 
 TEST_F(ReclaimWithinATenant, AsksForTheFirstThatWaitsBesideASmallOneThatMayPass) {
@@ -364,7 +368,7 @@ TEST_F(ReclaimWithinATenant, AsksForTheFirstThatWaitsBesideASmallOneThatMayPass)
   ask(ann, 30);
   ledger.reserve(bob, 0, {38});
   ask(ann, 5);
-  EXPECT_EQ(asked(plan(), {ann}), Amounts{20}) << "the first 3 of them let it pass";
+  EXPECT_EQ(both({ann}), (Both{{20}, {0}})) << "the first 3 of them let it pass";
 }
 
 TEST_F(ReclaimWithinATenant, IsForNobodyWhoseTurnIsNotThere) {
@@ -373,10 +377,10 @@ TEST_F(ReclaimWithinATenant, IsForNobodyWhoseTurnIsNotThere) {
   ledger.reserve(bob, 0, {50});
   ask(cid, 1);
   ask(ann, 10);
-  EXPECT_EQ(asked(plan(), {ann, bob}), (Amounts{1, 0})) << "cid comes first, and ann has no less than bob";
+  EXPECT_EQ(both({ann, bob}), (Both{{0, 0}, {1, 0}})) << "cid comes first, and ann has no less than bob";
 }
 
-// The group has no room, and none of its members more than ann.
+// The group has no room, and none of its members more than eve.
 TEST_F(ReclaimWithinATenant, AsksBelowTheLimitOfAGroup) {
   const TenantId group = tenant(promise(0, 50));
   const TenantId eve = tenant(burst(), group);
@@ -384,7 +388,21 @@ TEST_F(ReclaimWithinATenant, AsksBelowTheLimitOfAGroup) {
   ledger.reserve(eve, 0, {30});
   ledger.reserve(fay, 0, {20});
   ask(eve, 5);
-  EXPECT_EQ(asked(plan(), {eve, fay}), (Amounts{5, 0}));
+  EXPECT_EQ(both({eve, fay}), (Both{{5, 0}, {0, 0}}));
+}
+
+TEST_F(ReclaimWithinATenant, LooksAtTheSixtyFourThatHaveWaitedLongest) {
+  std::vector<TenantId> tenants;
+  for (int i = 0; i < 65; ++i) {
+    tenants.push_back(tenant(promise(0, 1)));
+    ledger.reserve(tenants.back(), 0, {1});
+    ask(tenants.back(), 1);
+  }
+  EXPECT_EQ(both(tenants).mates, [] {
+    Amounts amounts(64, 1);
+    amounts.push_back(0);
+    return amounts;
+  }());
 }
 
 class ReclaimForDebts : public Reclaim {

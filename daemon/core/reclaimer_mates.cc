@@ -1,0 +1,97 @@
+#include <algorithm>
+
+#include "daemon/core/reclaimer.h"
+
+// What the sessions of one tenant are asked to give back for each other's requests. It lies apart from what
+// is asked for others: nothing follows from it, and it counts for nothing where somebody is ended.
+
+namespace gpumem::core {
+
+void Reclaimer::ask_mates(DeviceIndex device, const MateTargets& targets, TimePoint now) {
+  Device& one = devices_[device];
+  std::map<SessionId, Bytes> shares;
+  for (const auto& [tenant, target] : targets) {
+    Bytes open = target.bytes;
+    for (const auto& [bytes, id] : mates_of(tenant, device, target)) {
+      const Bytes part = std::min(open, bytes);
+      if (part.is_zero()) break;
+      shares[id] = part;
+      open -= part;
+    }
+  }
+  std::set<SessionId> before = std::exchange(one.mates, {});
+  for (const auto& [id, bytes] : shares) {
+    ask_mate(state_.session(id), device, bytes, now);
+    one.mates.insert(id);
+    before.erase(id);
+  }
+  for (const SessionId id : before) {
+    if (Session* session = state_.find(id)) ask_mate(*session, device, {}, now);
+  }
+}
+
+// Who gives for the tenant's request, and how much at most, in the order in which they are asked. Nobody, if
+// all of them have not enough.
+std::vector<std::pair<Bytes, SessionId>> Reclaimer::mates_of(TenantId tenant, DeviceIndex device,
+                                                             const MateTarget& target) const {
+  std::vector<std::pair<Bytes, SessionId>> all;
+  if (target.bytes.is_zero()) return all;
+  const Device& one = devices_[device];
+  Bytes sum;
+  for (const SessionId id : state_.tenants.at(tenant).sessions) {
+    const Session& session = state_.session(id);
+    if (!may_be_asked(session, device, target.request)) continue;
+    const auto asked = session.asked.find(device);
+    const Bytes otherwise =
+        asked == session.asked.end() ? Bytes{} : asked->second.own - asked->second.declared;
+    const Bytes bytes = answerable(session, device).minus(otherwise);
+    if (bytes.is_zero()) continue;
+    all.emplace_back(bytes, id);
+    sum += bytes;
+  }
+  if (sum < target.bytes) return {};
+  std::ranges::sort(all, [](const auto& a, const auto& b) {
+    return a.first != b.first ? a.first > b.first : a.second < b.second;
+  });
+  // Who has not answered in time is asked for what the others do not have.
+  std::stable_partition(all.begin(), all.end(),
+                        [&](const auto& each) { return !one.late.contains(each.second); });
+  return all;
+}
+
+// A request is served of those who wait for nothing, or came later with what they wait for: of two that wait,
+// one goes on.
+bool Reclaimer::may_be_asked(const Session& session, DeviceIndex device, RequestId request) const {
+  if (session.custodian || session.ended || session.exited || terminations_.contains(session.id))
+    return false;
+  if (devices_[device].helpless.contains(session.id)) return false;
+  return std::ranges::none_of(state_.arbiter.requests_of(session.id), [&](RequestId own) {
+    return own <= request && state_.arbiter.find(own)->is_for(device);
+  });
+}
+
+void Reclaimer::ask_mate(Session& session, DeviceIndex device, Bytes bytes, TimePoint now) {
+  ReclaimRequest& request = session.asked[device];
+  const Bytes before = std::exchange(request.for_mates, bytes);
+  if (before.is_zero()) request.mates_deadline = now + state_.policy.devices[device].reclaim.deadline;
+  if (!bytes.is_zero() && request.mates_deadline > now) wake(device, request.mates_deadline);
+  if (before == bytes) return;
+  tell(session, device, bytes > before ? "another request of its tenant waits" : nullptr, now);
+}
+
+// Those who have let the time for an answer pass, and those who are free of it again.
+void Reclaimer::renew_mates(DeviceIndex device, TimePoint now) {
+  Device& one = devices_[device];
+  const auto is_over = [&](const auto& entry) { return entry.second <= now; };
+  std::erase_if(one.helpless, is_over);
+  std::erase_if(one.late, is_over);
+  const TimePoint until = now + kSpentDeadlines * state_.policy.devices[device].reclaim.deadline;
+  for (const SessionId id : one.mates) {
+    if (state_.session(id).asked.at(device).mates_deadline <= now) one.late.try_emplace(id, until);
+  }
+  for (const auto* words : {&one.helpless, &one.late}) {
+    for (const auto& [id, time] : *words) wake(device, time);
+  }
+}
+
+}  // namespace gpumem::core
