@@ -77,6 +77,10 @@ class Arbiter {
   }
   Bytes waiting_bytes(SliceId slice) const { return waiting_.wanted_for(slice); }
   std::size_t waiting_of(SessionId session) const { return waiting_.count_of(session); }
+  /// Whether a request of the session for the device is `id`, or came before that.
+  bool waits_up_to(RequestId id, SessionId session, DeviceIndex device) const {
+    return waiting_.waits_up_to(id, session, device);
+  }
   /// Requests for the device that came before, whether this one waits or not.
   std::size_t waiting_before(RequestId id, DeviceIndex device) const { return waiting_.before(id, device); }
   std::vector<RequestId> requests_of(SessionId session) const { return waiting_.of(session); }

@@ -200,11 +200,11 @@ Bytes relieves(const Ledger& ledger, DeviceIndex device, TenantId leaf, const Re
 // What the request needs that the tenant above it holds back by its own limit, where `targets` are asked.
 // What claims, debts and others' turns bring from below it helps: the excess has the tenant's debt in it.
 Bytes lack_below(const Ledger& ledger, DeviceIndex device, TenantId tenant, const Request& request,
-                 const ReclaimFacts& facts, const ReclaimTargets& targets) {
+                 const Coming& coming, const ReclaimTargets& targets) {
   const Bytes least = request.part_on(device).least;
   // What is declared is not in the way of what could be claimed below the tenant.
   const bool only_pool = least <= ledger.claimable(request.tenant, device, tenant);
-  Bytes open = ledger.excess_at(tenant, request.tenant, device, least).minus(facts.coming(tenant));
+  Bytes open = ledger.excess_at(tenant, request.tenant, device, least).minus(coming(tenant));
   for (const auto& [leaf, target] : targets) {
     if (is_below(ledger, leaf, tenant))
       open = open.minus(only_pool ? target.pool() : relieves(ledger, device, leaf, target, tenant));
@@ -218,14 +218,14 @@ void plan_held_back(const Ledger& ledger, const Arbiter& arbiter, DeviceIndex de
   for (const auto& [tenant, id] : arbiter.held_back(device)) {
     if (arbiter.is_claim(id, device)) continue;
     const Request& request = *arbiter.find(id);
-    const Bytes open = lack_below(ledger, device, tenant, request, facts, planner.asked().targets);
+    const Bytes open = lack_below(ledger, device, tenant, request, facts.coming, planner.asked().targets);
     plan_fairness(ledger, device, request, open, tenant, planner);
   }
 }
 
 // What the request needs that its own tenant has no room for: nobody else can help. What is asked of that
 // otherwise makes room, too; what it declares, in its limit alone.
-Bytes lack_within(const Ledger& ledger, DeviceIndex device, const Request& request, const ReclaimFacts& facts,
+Bytes lack_within(const Ledger& ledger, DeviceIndex device, const Request& request, const Coming& coming,
                   const ReclaimPlan& plan) {
   const TenantId leaf = request.tenant;
   const Bytes least = request.part_on(device).least;
@@ -234,7 +234,7 @@ Bytes lack_within(const Ledger& ledger, DeviceIndex device, const Request& reque
   const Bytes over_limit = (ledger.used(leaf, device) + least).minus(ledger.quota(leaf, device).limit);
   const Bytes over_reach = (ledger.charges(leaf, device).total() + least).minus(ledger.reach(leaf, device));
   const Bytes open = std::max(over_limit.minus(asked.declared), over_reach);
-  return open.minus(facts.coming(leaf) + asked.pool());
+  return open.minus(coming(leaf) + asked.pool());
 }
 
 // The claims below a tenant whose own limit has no room for them: nothing that is free outside helps them.
@@ -303,8 +303,8 @@ ReclaimPlan plan_reclaim(const Ledger& ledger, const Arbiter& arbiter, DeviceInd
   return plan;
 }
 
-MateTargets plan_mates(const Ledger& ledger, const Arbiter& arbiter, DeviceIndex device,
-                       const ReclaimFacts& facts, const ReclaimPlan& plan) {
+MateTargets plan_mates(const Ledger& ledger, const Arbiter& arbiter, DeviceIndex device, const Coming& coming,
+                       const ReclaimPlan& plan) {
   MateTargets targets;
   const auto ask = [&](const Request& request, Bytes bytes) {
     MateTarget& target = targets[request.tenant];
@@ -320,7 +320,7 @@ MateTargets plan_mates(const Ledger& ledger, const Arbiter& arbiter, DeviceIndex
     lack -= part;
   }
   if (const auto next = arbiter.next(device)) {
-    Bytes to_come = ledger.free(device) + facts.coming({});
+    Bytes to_come = ledger.free(device) + coming({});
     for (const auto& [leaf, target] : plan.targets) to_come += target.pool();
     const Request& request = *arbiter.find(*next);
     ask(request, lack_of(ledger, arbiter, request, device, to_come));
@@ -328,13 +328,13 @@ MateTargets plan_mates(const Ledger& ledger, const Arbiter& arbiter, DeviceIndex
   for (const auto& [tenant, id] : arbiter.held_back(device)) {
     if (arbiter.is_claim(id, device)) continue;
     const Request& request = *arbiter.find(id);
-    ask(request, lack_below(ledger, device, tenant, request, facts, plan.targets));
+    ask(request, lack_below(ledger, device, tenant, request, coming, plan.targets));
   }
   looked_at = 0;
   for (const auto& [id, leaf] : arbiter.full(device)) {
     if (looked_at++ == kMostServed) break;
     if (!arbiter.is_claim(id, device))
-      ask(*arbiter.find(id), lack_within(ledger, device, *arbiter.find(id), facts, plan));
+      ask(*arbiter.find(id), lack_within(ledger, device, *arbiter.find(id), coming, plan));
   }
   return targets;
 }

@@ -44,11 +44,13 @@ struct MateTarget {
 };
 using MateTargets = std::map<TenantId, MateTarget>;
 
+/// What is charged to those below a tenant (none: to all), but known to be free soon.
+using Coming = std::function<Bytes(TenantId)>;
+
 /// What cannot be read from the ledger.
 struct ReclaimFacts {
   Bytes granularity;
-  /// Charged to those below a tenant (none: to all), but known to be free soon.
-  std::function<Bytes(TenantId)> coming;
+  Coming coming;
   /// What the sessions of a leaf could give back of the pool at most, for that cause.
   std::function<Bytes(TenantId, ReclaimCause)> givable;
   /// What leaves have declared, or were seen to hold past the broker, as far as somebody answers for it.
@@ -63,9 +65,9 @@ ReclaimPlan plan_reclaim(const Ledger& ledger, const Arbiter& arbiter, DeviceInd
 
 /// What nobody else is asked for by `plan`, but sessions of the request's own tenant could give: for the next
 /// request, for those that a limit above their tenant holds back, and for those that their own tenant has no
-/// room for; of the last the oldest.
-MateTargets plan_mates(const Ledger& ledger, const Arbiter& arbiter, DeviceIndex device,
-                       const ReclaimFacts& facts, const ReclaimPlan& plan);
+/// room for; and for claims. Of each kind the oldest.
+MateTargets plan_mates(const Ledger& ledger, const Arbiter& arbiter, DeviceIndex device, const Coming& coming,
+                       const ReclaimPlan& plan);
 
 /// Who is asked for what `debtor` uses beyond its limit: those who declared it for what is declared, and for
 /// the rest those below it as for requests.

@@ -88,9 +88,7 @@ ReclaimPlan Reclaimer::plan(DeviceIndex device, Belief belief, TimePoint now) co
 
 MateTargets Reclaimer::plan_mates(DeviceIndex device, const ReclaimPlan& plan, TimePoint now) const {
   const auto coming = [&](TenantId below) { return this->coming(device, now, below); };
-  return with_facts(device, coming, Belief::kSpentHaveNothing, now, [&](const ReclaimFacts& facts) {
-    return core::plan_mates(state_.ledger, state_.arbiter, device, facts, plan);
-  });
+  return core::plan_mates(state_.ledger, state_.arbiter, device, coming, plan);
 }
 
 // What was taken past the broker is a matter of past_broker, and nobody can give back what a context takes:

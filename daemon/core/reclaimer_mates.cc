@@ -37,8 +37,10 @@ std::vector<std::pair<Bytes, SessionId>> Reclaimer::mates_of(TenantId tenant, De
   std::vector<std::pair<Bytes, SessionId>> all;
   if (target.bytes.is_zero()) return all;
   const Device& one = devices_[device];
+  const SessionId asking = state_.arbiter.find(target.request)->session;
   Bytes sum;
   for (const SessionId id : state_.tenants.at(tenant).sessions) {
+    if (id == asking) continue;
     const Session& session = state_.session(id);
     if (!may_be_asked(session, device, target.request)) continue;
     const auto asked = session.asked.find(device);
@@ -65,9 +67,7 @@ bool Reclaimer::may_be_asked(const Session& session, DeviceIndex device, Request
   if (session.custodian || session.ended || session.exited || terminations_.contains(session.id))
     return false;
   if (devices_[device].helpless.contains(session.id)) return false;
-  return std::ranges::none_of(state_.arbiter.requests_of(session.id), [&](RequestId own) {
-    return own <= request && state_.arbiter.find(own)->is_for(device);
-  });
+  return !state_.arbiter.waits_up_to(request, session.id, device);
 }
 
 void Reclaimer::ask_mate(Session& session, DeviceIndex device, Bytes bytes, TimePoint now) {

@@ -64,6 +64,16 @@ std::vector<RequestId> WaitingRequests::of(SessionId session) const {
   return ids;
 }
 
+bool WaitingRequests::waits_up_to(RequestId id, SessionId session, DeviceIndex device) const {
+  const auto found = by_session_.find(session);
+  if (found == by_session_.end()) return false;
+  for (Slot slot = found->second.first; slot != kNone; slot = records_[slot].next) {
+    const Request& request = records_[slot].request;
+    if (request.id <= id && request.is_for(device)) return true;
+  }
+  return false;
+}
+
 std::size_t WaitingRequests::count_of(SessionId session) const {
   const auto found = by_session_.find(session);
   return found == by_session_.end() ? 0 : found->second.count;

@@ -55,6 +55,8 @@ class WaitingRequests {
   void set_tenant(SessionId session, TenantId tenant);
   std::vector<RequestId> of(SessionId session) const;
   std::size_t count_of(SessionId session) const;
+  /// Whether a request of the session for the device is `id`, or came before that.
+  bool waits_up_to(RequestId id, SessionId session, DeviceIndex device) const;
   Bytes wanted_for(SliceId slice) const;
 
  private:

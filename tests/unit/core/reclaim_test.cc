@@ -307,7 +307,7 @@ class ReclaimWithinATenant : public Reclaim {
   };
   Both both(const std::vector<TenantId>& tenants, std::uint64_t coming = 0) {
     const ReclaimPlan plan = this->plan(coming);
-    const MateTargets targets = plan_mates(ledger, arbiter, 0, facts(coming), plan);
+    const MateTargets targets = plan_mates(ledger, arbiter, 0, facts(coming).coming, plan);
     Both both{{}, asked(plan, tenants)};
     for (const TenantId tenant : tenants) {
       const auto found = targets.find(tenant);
