@@ -57,17 +57,20 @@ def lowered(play: Play, stage: Stage, bob: Actor, second: Actor) -> None:
     play.hold(pressure["bytes"] == DEBT, "and is asked for that", history.amount(pressure["bytes"]))
     refused = second.ask(f"grow {STEP} 0")
     play.hold(not refused["ok"], "another process of his is granted nothing meanwhile", refused.get("error", "it was"))
-    more = f"grow {STEP} 60000"
-    told = second.tell(more)
-    stage.await_event("waiting", "bob", since)
     bob.must("stubborn off")
     stage.await_event("debt-paid", "bob", since)
     gave = bob.await_line("gave", lambda line: line["did"] == "gave")
     play.hold(gave["bytes"] == DEBT and stage.tenant("bob")["charged"] == LOWERED, "the debt is paid, to the byte",
               history.amount(gave["bytes"]))
-    play.hold(stage.tenant("bob")["waiting"] == 1, "at the limit, his other process waits on")
-    bob.must(f"shrink {STEP}")
-    play.hold(second.answer(more, told)["ok"], "below it, it is granted what it waited for")
+    bob.must("stubborn on")
+    since = stage.event_count()
+    more = f"grow {STEP} 60000"
+    told = second.tell(more)
+    asked = stage.await_event("pressure", "bob", since)
+    play.hold(stage.tenant("bob")["waiting"] == 1, "at the limit, his other process waits")
+    play.hold(asked["bytes"] == STEP, "and the first is asked for what it needs", history.amount(asked["bytes"]))
+    bob.must("stubborn off")
+    play.hold(second.answer(more, told)["ok"], "which gives it")
 
 
 def under_load(play: Play, stage: Stage) -> list[dict]:
