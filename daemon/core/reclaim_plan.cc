@@ -11,7 +11,7 @@ namespace {
 
 // So many in a row with nothing to give, and no others are tried: those behind them have smaller shares.
 constexpr std::size_t kMostInVain = 64;
-// So many requests of each kind are looked at, whether their own tenants can serve them: at every event.
+// So many requests that their own tenants have no room for are looked at: at every event.
 constexpr std::size_t kMostServed = 64;
 
 // Who may be drawn on, among the children of a node.
@@ -310,15 +310,6 @@ MateTargets plan_mates(const Ledger& ledger, const Arbiter& arbiter, DeviceIndex
     MateTarget& target = targets[request.tenant];
     if (bytes > target.bytes) target = {request.id, bytes};
   };
-  Bytes lack = plan.claims_lack;
-  for (const auto& [leaf, target] : plan.targets) lack = lack.minus(target.claims);
-  std::size_t looked_at = 0;
-  for (const auto& [id, least] : arbiter.claims(device)) {
-    if (lack.is_zero() || looked_at++ == kMostServed) break;
-    const Bytes part = std::min(lack, least);
-    ask(*arbiter.find(id), part);
-    lack -= part;
-  }
   if (const auto next = arbiter.next(device)) {
     Bytes to_come = ledger.free(device) + coming({});
     for (const auto& [leaf, target] : plan.targets) to_come += target.pool();
@@ -330,7 +321,7 @@ MateTargets plan_mates(const Ledger& ledger, const Arbiter& arbiter, DeviceIndex
     const Request& request = *arbiter.find(id);
     ask(request, lack_below(ledger, device, tenant, request, coming, plan.targets));
   }
-  looked_at = 0;
+  std::size_t looked_at = 0;
   for (const auto& [id, leaf] : arbiter.full(device)) {
     if (looked_at++ == kMostServed) break;
     if (!arbiter.is_claim(id, device))

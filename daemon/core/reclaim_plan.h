@@ -65,7 +65,7 @@ ReclaimPlan plan_reclaim(const Ledger& ledger, const Arbiter& arbiter, DeviceInd
 
 /// What nobody else is asked for by `plan`, but sessions of the request's own tenant could give: for the next
 /// request, for those that a limit above their tenant holds back, and for those that their own tenant has no
-/// room for; and for claims. Of each kind the oldest.
+/// room for; of the last the oldest.
 MateTargets plan_mates(const Ledger& ledger, const Arbiter& arbiter, DeviceIndex device, const Coming& coming,
                        const ReclaimPlan& plan);
 

@@ -91,10 +91,6 @@ class Needs {
       if (is_its(moment_.held_back(node, device_))) sum += below(node, 0);
     return sum;
   }
-  // And for its claims, as far as nobody else is asked for what they need.
-  Number of_mates(NodeIndex leaf) const {
-    return of_own(leaf) + std::min(std::max<Number>(0, of_claims()), claimed(leaf));
-  }
 
  private:
   Number limit(NodeIndex node) const { return accounts_.limit(node); }
@@ -257,7 +253,7 @@ void World::check_pressure(const Reference::Standing& standing, DeviceIndex devi
   const Needs needs(standing, device, reference_);
   for (const auto& [tenant, bytes] : asked) {
     const NodeIndex leaf = standing.nodes.at(tenant);
-    const Number most = std::max<Number>(0, may_be_asked(accounts, leaf)) + needs.of_mates(leaf);
+    const Number most = std::max<Number>(0, may_be_asked(accounts, leaf)) + needs.of_own(leaf);
     require(bytes <= most, tenant + " is asked for too much" + in_words(most, bytes));
   }
   seen_.pressure += sum != 0 ? 1 : 0;

@@ -198,26 +198,6 @@ TEST(BrokerMatesAndOthers, DoNotAskAnImporterForItsOwnRequest) {
   EXPECT_EQ(machine.asked_of(w), Bytes{}) << "it waits itself";
 }
 
-TEST(BrokerMatesAndOthers, ServeAClaimThatNobodyElseCanServe) {
-  Policy policy = lending();
-  policy.tenants[0].quotas[0].guarantee = mebibytes(32);
-  policy.tenants[1].quotas[0].priority = 9;
-  Machine machine(policy);
-  const SessionId cid = machine.connect(3), bob = machine.connect(2), b = machine.connect(1),
-                  w = machine.connect(1);
-  const SliceId bs = machine.slice(b);
-  machine.get(b, bs, mebibytes(16));
-  const Grant eight = machine.get(b, bs, mebibytes(8));
-  machine.get(cid, machine.slice(cid), mebibytes(40));
-  machine.grow(bob, machine.slice(bob), mebibytes(30), minutes(5));
-  machine.say_spent(cid);
-  const RequestId id = machine.grow(w, machine.slice(w), mebibytes(8), minutes(5));
-  machine.say_spent(cid);
-  EXPECT_EQ(machine.asked_of(b), mebibytes(8));
-  ASSERT_TRUE(machine.give_back(b, bs, eight));
-  EXPECT_TRUE(machine.is_granted(id));
-}
-
 TEST(BrokerMatesAndOthers, OutliveReloads) {
   Machine machine(lending());
   const SessionId b = machine.connect(2), w = machine.connect(2);
