@@ -6,6 +6,8 @@
 #include <optional>
 #include <vector>
 
+#include "daemon/core/largest_first.h"
+
 namespace gpumem::core {
 namespace {
 
@@ -266,9 +268,7 @@ std::vector<std::pair<Bytes, TenantId>> declarers(const Ledger& ledger, DeviceIn
     const Bytes part = std::min(bytes, beyond);
     if (!part.is_zero() && is_below(ledger, leaf, debtor)) found.emplace_back(part, leaf);
   }
-  std::ranges::sort(found, [](const auto& a, const auto& b) {
-    return a.first != b.first ? a.first > b.first : a.second < b.second;
-  });
+  largest_first(found);
   return found;
 }
 
@@ -324,8 +324,9 @@ MateTargets plan_mates(const Ledger& ledger, const Arbiter& arbiter, DeviceIndex
   std::size_t looked_at = 0;
   for (const auto& [id, leaf] : arbiter.full(device)) {
     if (looked_at++ == kMostServed) break;
-    if (!arbiter.is_claim(id, device))
-      ask(*arbiter.find(id), lack_within(ledger, device, *arbiter.find(id), coming, plan));
+    if (arbiter.is_claim(id, device)) continue;
+    const Request& request = *arbiter.find(id);
+    ask(request, lack_within(ledger, device, request, coming, plan));
   }
   return targets;
 }

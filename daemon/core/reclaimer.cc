@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "daemon/core/largest_first.h"
+
 // Planning and asking. What follows where it is left undone is in reclaimer_overdue.cc; what sessions of one
 // tenant do for each other, in reclaimer_mates.cc.
 
@@ -12,12 +14,6 @@ const char* cause_of(const ReclaimTarget& target) {
   if (target.debt > target.claims + target.fairness) return "its tenant uses more than its limit";
   return target.claims.is_zero() ? "others have a smaller share and wait"
                                  : "others wait for what they are guaranteed";
-}
-
-void largest_first(std::vector<std::pair<Bytes, SessionId>>& sessions) {
-  std::ranges::sort(sessions, [](const auto& a, const auto& b) {
-    return a.first != b.first ? a.first > b.first : a.second < b.second;
-  });
 }
 
 }  // namespace

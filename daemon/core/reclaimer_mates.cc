@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "daemon/core/largest_first.h"
 #include "daemon/core/reclaimer.h"
 
 // What the sessions of one tenant are asked to give back for each other's requests. It lies apart from what
@@ -52,9 +53,7 @@ std::vector<std::pair<Bytes, SessionId>> Reclaimer::mates_of(TenantId tenant, De
     sum += bytes;
   }
   if (sum < target.bytes) return {};
-  std::ranges::sort(all, [](const auto& a, const auto& b) {
-    return a.first != b.first ? a.first > b.first : a.second < b.second;
-  });
+  largest_first(all);
   // Who has not answered in time is asked for what the others do not have.
   std::stable_partition(all.begin(), all.end(),
                         [&](const auto& each) { return !one.late.contains(each.second); });
