@@ -1,6 +1,7 @@
 # Language level, warnings and sanitizers of every target, as the interface target gpumem::flags.
 option(GPUMEM_WERROR "Take warnings for errors, as the developers' presets do" OFF)
 set(GPUMEM_SANITIZE "" CACHE STRING "Sanitizers of every target, for example address,undefined")
+set(GPUMEM_SANITIZE_EXCEPT "" CACHE STRING "Checks of theirs that are left out, for example vptr,null")
 
 set(CMAKE_CXX_EXTENSIONS OFF)
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
@@ -33,6 +34,10 @@ if(GPUMEM_SANITIZE)
   set(CMAKE_BUILD_RPATH_USE_ORIGIN ON)
   add_compile_options(-fsanitize=${GPUMEM_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
   add_link_options(-fsanitize=${GPUMEM_SANITIZE})
+  if(GPUMEM_SANITIZE_EXCEPT)
+    add_compile_options(-fno-sanitize=${GPUMEM_SANITIZE_EXCEPT})
+    add_link_options(-fno-sanitize=${GPUMEM_SANITIZE_EXCEPT})
+  endif()
   if(CMAKE_CXX_COMPILER_ID STREQUAL Clang)
     # The driver's calls are looked up by name and called by the types that the field's programs know them by.
     add_compile_options(-fno-sanitize=function)
