@@ -15,9 +15,11 @@ python=$work/environment/bin/python
 "$python" -m pip install -q --disable-pip-version-check --no-index --no-deps "$wheel"
 cd "$work"  # away from the sources
 env -u GPUMEM_LIBRARY -u PYTHONPATH -u LD_LIBRARY_PATH GPUMEM_RUNTIME_DIR="$work/run" "$python" - "$work/environment" <<'PY'
+import importlib.metadata
 import sys
 import gpumem
 from gpumem import _library
+assert importlib.metadata.version("gpumemd") == gpumem.__version__
 assert _library.path().startswith(sys.argv[1]), _library.path()
 with gpumem.Session.connect() as session, session.open_allocator() as allocator, allocator.allocate(1 << 20) as block:
     assert block.size == 1 << 20

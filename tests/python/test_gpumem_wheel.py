@@ -36,20 +36,20 @@ def test_a_wheel_is_built_installed_and_used(tmp_path):
     sources = shutil.copytree(PACKAGE, tmp_path / "sources")  # building leaves folders there
     pip = (sys.executable, "-m", "pip", "--disable-pip-version-check")
     run(*pip, "wheel", "--quiet", "--no-build-isolation", "--no-deps", "--no-index", "-w", tmp_path, sources)
-    [wheel] = tmp_path.glob("gpumem-*-py3-none-any.whl")
+    [wheel] = tmp_path.glob("gpumemd-*-py3-none-any.whl")
     names = zipfile.ZipFile(wheel).namelist()
     assert {f"gpumem/{path.name}" for path in (PACKAGE / "src/gpumem").iterdir() if path.is_file()} <= set(names)
     target = tmp_path / "installed"
     run(*pip, "install", "--quiet", "--no-deps", "--no-index", "--target", target, wheel)
     version, size = run(sys.executable, "-c", USE % target, PYTHONPATH=str(target)).split()
-    assert wheel.name.startswith(f"gpumem-{version}-") and size == str(1 << 20)
+    assert wheel.name.startswith(f"gpumemd-{version}-") and size == str(1 << 20)
 
 
 def test_a_wheel_with_the_library_inside_needs_nothing_else(tmp_path):
     pip = (sys.executable, "-m", "pip", "--disable-pip-version-check")
     sources = shutil.copytree(PACKAGE, tmp_path / "sources")
     run(*pip, "wheel", "--quiet", "--no-build-isolation", "--no-deps", "--no-index", "-w", tmp_path, sources)
-    [pure] = tmp_path.glob("gpumem-*-py3-none-any.whl")
+    [pure] = tmp_path.glob("gpumemd-*-py3-none-any.whl")
     made = run(sys.executable, PACKAGE / "wheel.py", pure, os.environ["GPUMEM_LIBRARY"], tmp_path).strip()
     assert re.search(r"-py3-none-manylinux_2_\d+_x86_64\.whl$", made)
     fresh = tmp_path / "environment"
