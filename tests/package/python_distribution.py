@@ -46,8 +46,9 @@ def check(folder: pathlib.Path) -> None:
         print("pip is not installed (Debian: python3-pip): only the metadata was read")
         return
     assert f"gpumemd=={version()}" in run(*PIP, "list", "--format=freeze", f"--path={folder}").split()
-    # Without an index pip could not install anything, so it succeeds because nothing is missing.
-    said = run(*PIP, "install", "--no-index", "--dry-run", "gpumemd", PYTHONPATH=str(folder))
+    # Without an index pip can install nothing, so it succeeds only if nothing is missing. Debian's pip
+    # refuses to work outside a virtual environment, even with --dry-run, without the variable.
+    said = run(*PIP, "install", "--no-index", "--dry-run", "gpumemd", PYTHONPATH=str(folder), PIP_BREAK_SYSTEM_PACKAGES="1")
     assert "Requirement already satisfied: gpumemd" in said, said
 
 
