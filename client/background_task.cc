@@ -83,8 +83,8 @@ class BackgroundThread {
   std::condition_variable done_;  ///< a task's work
   std::vector<std::shared_ptr<Task>> tasks_;
   std::shared_ptr<Life> life_;  ///< null: no thread
-  bool is_working_ = false;     ///< it does some task's work
-  int removers_ = 0;            ///< that wait for a task's work
+  bool is_working_ = false;     ///< the thread runs the work of a task
+  int removers_ = 0;            ///< threads that wait for a task's work to end
 };
 
 BackgroundThread& BackgroundThread::get() {

@@ -19,7 +19,7 @@
 
 namespace gpumem::client {
 
-/// What a new slice is opened with, as in SliceOptions.
+/// Options of a new slice, as in SliceOptions.
 struct BorrowerOptions {
   std::string device{};
   Bytes limit{};
@@ -49,8 +49,8 @@ class Borrower {
   /// Asks the broker for a handle of a range that lies in leases of the slice.
   /// Errors  as Slice::export_handle.
   Result<lane::HandleBytes> make_handle(const lane::ExportHandle& request);
-  /// What is committed, after the broker has been told of all released memory, also of what it could not be
-  /// told before; or `deadline` has passed.
+  /// Tells the broker of all released memory, also of memory that it could not be told of before. Waits until
+  /// that is done or `deadline` has passed, and returns the committed bytes.
   Bytes committed_and_told(std::chrono::steady_clock::time_point deadline);
   /// Makes `portion` part of the slice if `rest`, which this calls, succeeds. Otherwise nothing is kept.
   virtual Result<void> take(Portion portion, const std::function<Result<void>()>& rest) = 0;

@@ -216,7 +216,7 @@ void BrokerBacking::give_back(std::vector<Extent> extents) {
   }
   gone.memory.clear();
   (void)return_leases(std::move(gone.leases));  // kept as owed if it fails
-  if (room_) room_->give_back(gone.bytes);      // whoever takes it comes after that at the broker
+  if (room_) room_->give_back(gone.bytes);      // a later grow reaches the broker after this return
 }
 
 Result<BrokerBacking::HandleBytes> BrokerBacking::export_range(Address at, Bytes bytes,

@@ -68,7 +68,7 @@ class BrokerBacking final : public allocator::Backing, public Borrower {
 
   const cuda::Reservation reservation_;
   const Properties properties_;
-  const std::shared_ptr<Room> room_;  ///< what is held is taken of it; or null
+  const std::shared_ptr<Room> room_;  ///< held memory is charged here; or null
   Mutex mutex_;
   std::unordered_map<LeaseId, Held> extents_ GPUMEM_GUARDED_BY(mutex_);
   std::map<allocator::Address, LeaseId> mapped_ GPUMEM_GUARDED_BY(mutex_);

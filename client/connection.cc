@@ -47,7 +47,7 @@ Connection::Connection(Parts parts)
   lane_->resume_after_restart(welcome_, [this](Greeting greeting) { return take(std::move(greeting)); });
 }
 
-// Whoever reads a page finds the old one or the new one at its place.
+// Replaces the pages atomically: a reader finds the old page or the new one.
 Result<void> Connection::take(Greeting greeting) {
   auto broker_page = map_page<const BrokerPage>(greeting.broker_page.get());
   if (!broker_page) return broker_page.error();

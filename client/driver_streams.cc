@@ -15,10 +15,10 @@ bool is_default(CUstream stream) { return is_legacy(stream) || is_per_thread(str
 constexpr int kAttempts = 3;
 /// None of the context's work runs, or will run, if the call was made in that context.
 bool has_ended(CUresult result) { return cuda::is_context_gone(result) || cuda::is_broken(result); }
-/// The same of an event's work.
+/// Whether the work of an event is over.
 bool is_over(CUresult result) { return cuda::is_gone(result) || cuda::is_broken(result); }
 
-/// Why a context could not be entered. What is broken then is the one that was current before.
+/// Why a context could not be entered. If a context is broken then, it is the one that was current before.
 CUresult reason(const cuda::EnteredContext& entered) {
   return cuda::is_broken(entered.result()) ? CUDA_ERROR_UNKNOWN : entered.result();
 }

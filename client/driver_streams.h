@@ -52,7 +52,7 @@ class DriverStreams final : public allocator::StreamPort {
   CUresult find_context_of_default(CUstream stream, CUcontext& context);
   CUresult find_current(CUcontext& context) const;
   CUresult find_primary(CUcontext& context);
-  /// The same of a created stream, by the driver, in whichever known context can be entered.
+  /// Asks the driver for the context of a created stream, from any known context that can be entered.
   CUresult ask_context(CUstream stream, CUcontext& context);
   bool can_enter(CUcontext context) const;
   void note(CUcontext context);

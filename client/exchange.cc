@@ -187,7 +187,7 @@ LaneSocket::Sent Exchange::try_to_send(std::string_view bytes, Clock::time_point
 Result<void> Exchange::send(Call& call) {
   for (;;) {
     if (auto open = wait_for_broker(call.broker_deadline_); !open) return open;
-    // Who had to wait for a broker may have waited too long for the frame as it is.
+    // A call that waited for a broker may have used up the time that its frame states.
     if (call.of_ == Call::Of::kGrowth && Clock::now() - call.begun_ > timeout_ / 4) renew(call);
     const LaneSocket::Sent sent = try_to_send(call.frame_.bytes(), call.deadline_);
     if (sent == LaneSocket::Sent::kYes) return {};
@@ -223,7 +223,7 @@ void Exchange::tell_later(const lane::Outgoing& frame) {
   send_queued();         // to a silent one, too: nobody may call again when it goes on
 }
 
-// What is unread when a socket is closed resets the connection, and the other side might not get to read
+// Unread data in a socket that is closed resets the connection. Then the other side might not get to read
 // `last`.
 void Exchange::end(const lane::Outgoing& last) {
   const NotCancelled whole;

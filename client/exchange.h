@@ -17,8 +17,8 @@ namespace gpumem::client {
 /// The requests in flight on one lane, and their answers, in any order. There is no reader thread: one of the
 /// threads that wait for an answer reads, and hands the others theirs.
 /// A broker that does not answer a call in time is silent until something comes from it; calls that begin
-/// meanwhile fail at once. What comes for nobody is dropped; the leases of a late grant are returned, a late
-/// import or reservation is released.
+/// meanwhile fail at once. An answer without a waiting call is dropped: the leases of a late grant are
+/// returned, a late import or reservation is released.
 /// A broker that has ended may be followed by another, which resumes the session: calls wait for it until
 /// their deadlines, and are made again there. Threads  any. `mutex_` is held for system calls that do not
 /// block.
@@ -198,7 +198,7 @@ class Exchange {
   std::uint64_t version_ GPUMEM_GUARDED_BY(mutex_) = lane::kOldestVersion;
   std::deque<std::string> queue_ GPUMEM_GUARDED_BY(mutex_);  ///< frames that there was no room for
   // Another broker.
-  /// What the process has declared, by device: no claim of a session has it.
+  /// The charges that the process has declared, by device. The claim of a session does not contain them.
   std::map<std::uint64_t, lane::Charge> charges_ GPUMEM_GUARDED_BY(mutex_);
   std::uint64_t connection_ GPUMEM_GUARDED_BY(mutex_) = 0;  ///< another number: another connection
   std::chrono::milliseconds pause_ GPUMEM_GUARDED_BY(mutex_) = kFirstPause;

@@ -5,7 +5,7 @@
 #include "client/exchange.h"
 #include "client/status.h"
 
-// What comes on the lane, and whose it is.
+// Reads frames from the lane and finds the call that each one answers.
 
 namespace gpumem::client {
 namespace {

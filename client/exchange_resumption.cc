@@ -76,7 +76,7 @@ bool Exchange::mend(Clock::time_point deadline) {
   return wait_until_open(deadline) || may_resume();
 }
 
-// Who does not wait for anything else is not kept waiting for a broker that others have waited for in vain.
+// If other calls have waited for a broker in vain, a call that waits for nothing else fails at once.
 Result<void> Exchange::wait_for_broker(const Clock::time_point& deadline) {
   if (!closed_) return {};
   const Clock::time_point now = Clock::now();
@@ -131,8 +131,8 @@ void Exchange::go_on(Resumption::Reopened reopened) {
   silent_ = false;
   ++connection_;
   heard_ = Clock::now();
-  // What was to be sent again on a connection that did not last is sent once. This broker may be an older
-  // one.
+  // Frames that were queued again for a connection that did not last are sent only once. This broker may be
+  // an older one.
   std::erase_if(queue_, [this](const std::string& frame) GPUMEM_REQUIRES(mutex_) {
     return find(lane::parse(frame)->header.request) != nullptr || !is_spoken(frame);
   });

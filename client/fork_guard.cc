@@ -12,7 +12,7 @@ namespace gpumem::client {
 
 struct OwnFd::Node {
   int fd = -1;
-  std::atomic<std::uint64_t> file{0};  ///< what file_of() tells of it
+  std::atomic<std::uint64_t> file{0};  ///< the result of file_of() for it
   Node* previous = nullptr;
   Node* next = nullptr;
 };

@@ -55,8 +55,8 @@ class OwnFd {
   std::unique_ptr<Node, Unlink> node_;
 };
 
-/// The descriptor with `own`'s number becomes one of the file that `other` was of. What it was of before is
-/// closed, at one moment for all threads. False: `own` is not intact; its number is left alone.
+/// Makes the descriptor with `own`'s number refer to the file of `other`, and closes its former file. All
+/// threads see the change at the same moment. False: `own` is not intact; its number is left alone.
 bool replace_descriptor(const OwnFd& own, OwnFd other);
 
 }  // namespace gpumem::client

@@ -19,7 +19,7 @@ struct GrantTerms {
   Bytes largest{};  ///< preferred largest extent; zero: no preference
 };
 
-/// What one slice was granted: extent i, its size and the memory behind it.
+/// The grant to one slice: extent i, its size and the memory behind it.
 struct Portion {
   struct Extent {
     std::uint64_t lease;

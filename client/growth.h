@@ -9,7 +9,7 @@ namespace gpumem::client {
 
 class Borrower;
 
-/// What a growth requests for one slice, as Slice::grow's `target` and GrowOptions::least.
+/// The request of a growth for one slice, as Slice::grow's `target` and GrowOptions::least.
 struct GrowthPart {
   Borrower* slice = nullptr;
   Bytes target;

@@ -296,7 +296,7 @@ Result<void> ImportState::remap(const RemapOptions& options) {
   if (id_ != 0) return Error{Code::kFailedPrecondition, "the region is mapped: unmap it first"};
   const GrowTerms terms = RegionWait({}).terms(*connection_, {});
   const lane::MapAs as = mapper(*connection_, access_ == cuda::Access::kReadWrite);
-  // Of those of a name, only those of this device fit.
+  // Only regions on this device fit.
   auto again =
       options.newest
           ? connection_->lane().map_replica({named_.owner, named_.name, 0, as, 0, device_.index}, terms)
@@ -321,7 +321,7 @@ Result<void> ImportState::remap(const RemapOptions& options) {
   return {};
 }
 
-// Whoever has addresses of it finds the same arrays there.
+// Addresses that the program holds must still point to the same arrays.
 Result<void> ImportState::check_place(const RegionPart& again) const {
   const lane::Imported& part = again.part.imported;
   const std::vector<std::string>& devices = connection_->welcome().devices;

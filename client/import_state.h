@@ -66,7 +66,7 @@ class ImportState {
                                              const GenerationOptions& options);
 
  private:
-  /// Whose region it is, and how it is called: of what can be mapped again. Else without a name.
+  /// Owner and name of a region that can be mapped again; empty otherwise.
   struct Named {
     lane::Text<128> owner{};
     lane::RegionName name{};

@@ -20,14 +20,14 @@
 
 namespace gpumem::client {
 
-/// What one frame of a grant brings: descriptor i is lease i's.
+/// One frame of a grant. Descriptor i belongs to lease i.
 struct GrantPart {
   lane::Granted granted;
   std::vector<OwnFd> descriptors;  ///< fewer than leases: the broker is at fault, or there was no room
   bool lost_descriptors = false;   ///< there was no room (RLIMIT_NOFILE)
 };
 
-/// What a redeemed handle brings: descriptor i is extent i's.
+/// The memory behind a redeemed handle. Descriptor i belongs to extent i.
 struct ImportedPart {
   lane::Imported imported;
   std::vector<OwnFd> descriptors;
@@ -131,8 +131,8 @@ class Lane {
   Result<RegionPart> map_handle(const lane::MapHandle& body);
   /// The same of a region that is found by its content.
   Result<RegionPart> map_content(const lane::MapContent& body);
-  /// The same of a region, which may be waited for as a growth. Errors  kFailedPrecondition, too: the broker
-  /// knows no regions.
+  /// Maps a region. May wait for it, as a growth waits for memory. Errors  kFailedPrecondition, too: the
+  /// broker knows no regions.
   Result<RegionPart> map_region(const lane::MapRegion& body, const GrowTerms& terms) {
     return map(body, terms);
   }
@@ -207,7 +207,7 @@ class Lane {
       crash_at(CrashPoint::kClientReservationReleased);
     if constexpr (std::is_same_v<Body, lane::CommitRegion>) crash_at(CrashPoint::kClientCommitted);
   }
-  /// What is given back is given back, however late the broker reads it.
+  /// Frames that return something are of use however late the broker reads them.
   template <class Body>
   static constexpr bool kIsOfUseLate =
       std::is_same_v<Body, lane::Return> || std::is_same_v<Body, lane::CloseSlice> ||

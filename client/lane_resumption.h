@@ -12,8 +12,8 @@
 namespace gpumem::client {
 
 /// Goes on with a session at a broker that was restarted. It may take several attempts: there may be no
-/// broker yet, or one that is not ready. What was begun goes on with the next attempt: a broker that reads a
-/// claim behind which nobody waits any more gives the session up. Threads  one at a time.
+/// broker yet, or one that is not ready. Each attempt continues the one before: a broker that reads a claim
+/// whose sender has gone gives the session up. Threads  one at a time.
 class LaneResumption {
  public:
   using Clock = LaneSocket::Clock;

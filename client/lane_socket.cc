@@ -66,8 +66,8 @@ Result<OwnFd> connect_lane(const std::filesystem::path& path, std::chrono::milli
   return opened;
 }
 
-// What goes wrong between the look and the use can only be a program that closes in one thread what it has
-// never opened, and opens something at the same moment in another.
+// Between the check and the use only one thing can go wrong: one thread of the program closes a descriptor
+// that the program did not open, while another thread opens a file.
 LaneSocket::Sent LaneSocket::send(std::string_view bytes) const {
   if (!is_intact()) return Sent::kGone;
   if (fails_at(CrashPoint::kClientSend)) return Sent::kFull;

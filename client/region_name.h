@@ -7,10 +7,10 @@
 
 namespace gpumem::client {
 
-/// Whether it can name a region, or a tenant that has one: a frame has room for so much of it. What else a
-/// name must be, the broker says.   Errors  kInvalidArgument.
+/// Whether it can name a region, or a tenant that has one: a frame has room for so much of it. The broker
+/// checks all other rules for names.   Errors  kInvalidArgument.
 Result<void> check_name(const std::string& name);
-/// The same of the tenant that a region is mapped of: empty for the session's own.
+/// Checks the owner's name; empty for the session's own tenant.
 Result<void> check_owner(const std::string& owner);
 /// Errors  kInvalidArgument: a name or an owner that is too long.
 Result<lane::ExportRegion> export_request(const std::string& name, const RegionHandleOptions& options);

@@ -6,8 +6,8 @@
 
 namespace gpumem::client {
 
-/// What may be held of a device at most, by all that share this: slices, and memory past the broker. It is
-/// taken before memory is asked for, and given back when the memory is gone.
+/// The limit of a device that slices and memory past the broker share. It is taken before memory is asked
+/// for, and given back when the memory is gone.
 /// Invariant  taken() <= limit.   Threads  any; no locks.
 class Room {
  public:

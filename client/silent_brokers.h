@@ -17,10 +17,10 @@ struct GreetedLane {
   Greeting greeting;
 };
 
-/// Connects to brokers, and knows those that have not answered yet. What such a broker was sent once is not
-/// sent again: its answer, however late, makes the next lane to it, for whoever connects with the same
-/// options. Until then a session may be open there that nothing uses.
-/// Threads  any. Those that connect at the same time do not wait for each other.
+/// Connects to brokers, and knows those that have not answered yet. A silent broker is not sent its greeting
+/// again. Its late answer makes the next lane for a caller that connects with the same options. Until then a
+/// session may be open there that nothing uses.
+/// Threads  any. Callers that connect at the same time do not wait for each other.
 class SilentBrokers : public OfProcess {
  public:
   using Clock = Lane::Clock;

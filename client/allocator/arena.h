@@ -18,7 +18,7 @@
 
 namespace gpumem::allocator {
 
-/// What a call needs: a block, or more of one.
+/// The request of one call: a new block, or more memory for an existing one.
 struct Need {
   enum class Kind { kSpan, kAfter, kRoom };
   Kind kind = Kind::kSpan;
@@ -77,7 +77,7 @@ class Arena {
   void poll();
   void settle(StreamIndex stream, std::uint64_t epoch);
 
-  /// What is free, and may be enough for a waiter.
+  /// Free bytes, which may be enough for a waiter.
   std::uint64_t free_bytes() const { return heap_.free_bytes() + extents_.spare().count; }
   void add_extents(std::vector<Extent> lent);
   std::uint64_t blocks_in_use() const;

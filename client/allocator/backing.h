@@ -36,7 +36,7 @@ class Backing {
     Address base = 0;
     Bytes addresses;
     Bytes granularity;   ///< sizes of extents are multiples of it
-    Bytes limit;         ///< of what is obtained
+    Bytes limit;         ///< most bytes obtained at one time
     std::string device;  ///< its UUID
     int ordinal = 0;     ///< of the device, in this process
   };
@@ -44,7 +44,7 @@ class Backing {
 
   struct Request {
     Bytes most;     ///< a multiple of the granularity
-    Bytes least;    ///< what is enough; at most `most`
+    Bytes least;    ///< the least that is enough; at most `most`
     Bytes largest;  ///< preferred largest extent, as far as that costs nothing
     std::chrono::milliseconds wait{0};
     std::stop_token stop{};            ///< calls it off

@@ -103,7 +103,7 @@ Result<Address, GrowError> Engine::allocate(Bytes bytes, StreamHandle stream, co
     if (const Address at = arena_.take_at_once(need)) return at;
     arena_.streams().hold(*index);
   }
-  if (cache == nullptr) need.cache = own_cache();  // it is flushed before memory is asked for
+  if (cache == nullptr) need.cache = own_cache();  // flushed before the broker is asked for memory
   need.wait = patience.wait.value_or(options_.wait);
   need.taken = patience.taken;
   const auto finish = [&](Span& span) GPUMEM_REQUIRES(lock_) { return arena_.finish(span, need); };

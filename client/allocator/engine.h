@@ -89,7 +89,7 @@ class Engine {
   Result<void> record_stream(Address address, StreamHandle stream);
   Result<void> release_stream(StreamHandle stream);
   Result<Bytes> trim(Bytes bytes);
-  /// The same of what no work uses any more: does not wait for streams.
+  /// Trims only memory that no work uses any more. Does not wait for streams.
   Result<Bytes> trim_unused(Bytes bytes);
   Result<Tag> tag(std::string_view name);
   /// The names that have a tag, by number, from 1 on.

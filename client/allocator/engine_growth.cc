@@ -53,7 +53,7 @@ Result<Address, GrowError> Engine::satisfy(Need need, const Finish& finish) {
     {
       const MutexLock lock(lock_);
       if (closed_.load()) return GrowError(usable().error());
-      if (const Address at = last_resort ? arena_.take_at_once(need) : 0) return at;  // of what was cached
+      if (const Address at = last_resort ? arena_.take_at_once(need) : 0) return at;  // from the caches
       auto done = arena_.find_span(need);
       if (!done) return done.error();
       if (leaves.found = *done != nullptr; leaves.found) return finish(**done);

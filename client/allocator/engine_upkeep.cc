@@ -7,7 +7,7 @@
 namespace gpumem::allocator {
 namespace {
 
-/// Whatever ends a backing unmaps what it has lent.
+/// Keeps the backing until the process ends: its destructor would unmap the memory that it has lent.
 void keep_for_good(std::shared_ptr<Backing> backing) {
   static Mutex mutex;
   static auto* const kKept = new std::vector<std::shared_ptr<Backing>>;
@@ -30,7 +30,7 @@ void Engine::background_tick(Clock::time_point now) {
         std::memory_order_relaxed);
     const bool is_due = idle_.is_due(now);
     if (is_due || !arena_.queue().is_empty())
-      arena_.poll();  // who waits may need what the device has finished
+      arena_.poll();  // finished work may free memory for a waiter
     if (is_due) {
       arena_.caches().age(IdleTracker::kCacheTicks);
       const std::uint64_t low = arena_.heap().take_low_water() + arena_.extents().spare().count;

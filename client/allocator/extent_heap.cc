@@ -122,7 +122,7 @@ void ExtentHeap::take_out(Address from, std::uint64_t bytes) {
   mapped_bytes_ -= {bytes};
 }
 
-// What the driver refuses to unmap is tried again at the next mark.
+// If the driver refuses to unmap an alias, the next mark tries again.
 void ExtentHeap::settle(StreamIndex stream, std::uint64_t epoch) {
   std::erase_if(aliases_, [&](const Run& alias) {
     return alias.span->stream == stream && alias.span->epoch < epoch && unmap_alias(alias);
@@ -265,7 +265,7 @@ std::vector<Extent> ExtentHeap::take_free(std::uint64_t bytes, std::uint64_t mos
 std::vector<Extent> ExtentHeap::take_all() {
   std::erase_if(aliases_, [this](const Run& alias) { return unmap_alias(alias); });
   std::vector<Extent> all = take_free(committed().count);
-  for (auto at = mapped_.begin(); at != mapped_.end();) {  // what is in use, or was refused beside others
+  for (auto at = mapped_.begin(); at != mapped_.end();) {  // in use, or not unmapped above
     const auto [from, extent] = *at++;
     if (!backing_.unmap(from, extent.size)) continue;
     all.push_back(extent);

@@ -52,7 +52,8 @@ class ExtentHeap {
   };
   /// For a free span of `bytes` for `stream`.
   Plan plan_span(std::uint64_t bytes, StreamIndex stream) const;
-  /// The same directly after `block`, in its gap or its room. `block`  may be what Heap::reserve returned.
+  /// Plans a span directly after `block`, in its gap or its room. `block`  may be what Heap::reserve
+  /// returned.
   Plan plan_after(const Span& block, std::uint64_t bytes, StreamIndex stream) const;
   /// Carries `plan` out, for which nothing is missing.
   /// Errors  kResourceExhausted: no addresses; the driver's. No memory is lost.
@@ -62,8 +63,8 @@ class ExtentHeap {
   /// For giving back.
   std::vector<Extent> take_free(std::uint64_t bytes,
                                 std::uint64_t most = std::numeric_limits<std::uint64_t>::max());
-  /// Unmaps and removes everything, used or not, when the allocator closes. What the driver refuses to unmap
-  /// stays until the backing ends.
+  /// Unmaps and removes everything, used or not, when the allocator closes. Extents that the driver refuses
+  /// to unmap stay until the backing ends.
   std::vector<Extent> take_all();
 
  private:

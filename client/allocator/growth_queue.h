@@ -11,8 +11,8 @@
 
 namespace gpumem::allocator {
 
-/// The threads of one allocator that lack memory. One at a time grows. Who waits for memory that others hold
-/// gives way to who does not, and is woken when what is free may be enough.
+/// The threads of one allocator that lack memory. One at a time grows. A thread that waits for memory of
+/// other processes lets threads go first that do not wait. It is woken when the free memory may be enough.
 /// Threads  under the allocator's lock.
 class GrowthQueue {
  public:
@@ -99,7 +99,7 @@ class GrowthQueue {
 
   Condition changed_;
   std::vector<Waiter*> waiters_;
-  Waiter* growing_ = nullptr;  ///< whose turn it is
+  Waiter* growing_ = nullptr;  ///< the waiter whose turn it is
   int askers_ = 0;             ///< for a turn that will not wait
   bool closed_ = false;
 };

@@ -32,7 +32,7 @@ class Heap {
   Span* reserve(std::uint64_t bytes);
   /// `reserved` becomes a gap.
   void release(Span& reserved);
-  /// What reserve() returned, and what is still reserved of the addresses after it, become gaps.
+  /// Turns the span that reserve() returned, and the reserved addresses after it, into gaps.
   void release_room(Span& reserved);
 
   /// Takes `bytes` for work on `stream` from the best fit among the free spans of the stream and of no

@@ -107,7 +107,7 @@ struct Span : boost::intrusive::set_base_hook<>, boost::intrusive::list_base_hoo
   // In use.
   Slot own;
   std::uint64_t requested = 0;            ///< kNoClass
-  bool has_room = false;                  ///< it lies in addresses that are reserved for it
+  bool has_room = false;                  ///< placed in addresses that are reserved for it
   std::vector<std::uint16_t> free_slots;  ///< of a slab; those of its own stream
 
   Address end() const { return base + bytes; }

@@ -6,9 +6,9 @@
 
 namespace gpumem::allocator {
 
-/// What the allocator needs to know about streams: which one a handle names, marks in their work, and whether
-/// these have been reached. A handle is passed only during a call of the program that names it, because the
-/// stream may end right after. The legacy default stream never ends.
+/// The allocator's view of streams: the stream that a handle names, marks in its work, and whether a mark has
+/// been reached. A handle is passed only during a call of the program that names it, because the stream may
+/// end right after. The legacy default stream never ends.
 /// Threads  under the allocator's lock, except wait (any) and wait_for_contexts.
 class StreamPort {
  public:
@@ -19,7 +19,7 @@ class StreamPort {
 
   virtual ~StreamPort() = default;
 
-  /// The stream that `stream` names now, in the calling thread. Whatever context that thread has.
+  /// The stream that `stream` names now, in the calling thread. The thread may have any context, or none.
   virtual Result<Id> meet(StreamHandle stream) = 0;
   /// Sets a mark behind all work given to `stream` so far. A stream whose own context is gone has no work, so
   /// its mark is reached. Errors tell nothing about the work.

@@ -152,7 +152,7 @@ Result<void> Streams::forget(StreamHandle handle) {
   const auto found = key ? known_.find(*key) : known_.end();
   if (found == known_.end()) return {};
   Entry& entry = entries_[found->second];
-  if (entry.unmarked || entry.holders != 0) {  // it may be recorded for a block
+  if (entry.unmarked || entry.holders != 0) {  // a block may still depend on this stream
     if (auto marked = mark(entry); !marked) return marked;
   }
   remove_key(entry);

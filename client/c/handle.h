@@ -45,7 +45,7 @@ class Lasting {
 template <class T>
 class Kept {
  public:
-  /// `what`  the handle's name for people: `session`.
+  /// `what`  names the kind of handle in messages: `session`.
   Kept(const char* what, std::shared_ptr<T> value) : what_(what), value_(std::move(value)) {}
   Kept(const Kept&) = delete;
   Kept& operator=(const Kept&) = delete;

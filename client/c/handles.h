@@ -23,7 +23,7 @@ using Import = client::ImportState;
 /// Owner of the handle: the program, which closes it, or the process.
 enum class Owner { kProgram, kProcess };
 
-/// Errors  kInvalidArgument: `what` is null.
+/// Errors  kInvalidArgument: `pointer` is null; `what` names it in the message.
 template <class T>
 Result<void> not_null(const T* pointer, const char* what) {
   if (pointer != nullptr) return {};

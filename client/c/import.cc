@@ -29,7 +29,7 @@ gpumem_status store_handle(gpumem_ipc_handle* handle, Make make) {
   return GPUMEM_OK;
 }
 
-/// The same, of what it makes with the options.
+/// Stores the handle that `make` creates with the converted options.
 template <class Make>
 gpumem_status store_handle(const gpumem_export_options* given, gpumem_ipc_handle* handle, Make make) {
   return store_handle(handle, [&]() -> Result<lane::HandleBytes> {

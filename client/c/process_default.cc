@@ -43,7 +43,7 @@ class BrokerTime {
 
   explicit BrokerTime(std::chrono::milliseconds timeout) : deadline_(client::Lane::deadline_in(timeout)) {}
   Clock::time_point deadline() const { return deadline_; }
-  /// Of what the call has done so far.
+  /// Time since the call began.
   std::chrono::nanoseconds taken() const { return Clock::now() - begun_; }
   /// Runs `work`, which asks the broker for nothing and does not count: a driver may start for seconds.
   template <class Work>

@@ -8,7 +8,7 @@
 namespace gpumem::c_abi {
 namespace {
 
-/// A library that the process has loaded. Whoever catches keeps it loaded.
+/// A library that the process has loaded. The program that catches the exception keeps it loaded.
 class Loaded {
  public:
   explicit Loaded(const char* name) noexcept : handle_(::dlopen(name, RTLD_LAZY | RTLD_NOLOAD)) {}

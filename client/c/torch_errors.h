@@ -10,7 +10,7 @@
 
 namespace gpumem::c_abi {
 
-/// What is to be thrown, if anything.
+/// The exception to throw, if any.
 class Refusal {
  public:
   using Throw = void (*)(void* object, const std::type_info* type, void (*destroy)(void*));
@@ -36,7 +36,7 @@ class Refusal {
 /// no libstdc++.so.6, they go to `complaints`, and there is nothing to throw.
 Refusal refuse_with(Complaints& complaints, gpumem_status status, const std::string& words) noexcept;
 
-/// As above; `what()` makes the words.
+/// As above. Calls `what` for the message.
 template <class What>
 Refusal refuse(Complaints& complaints, gpumem_status status, What what) noexcept {
   std::string words;

@@ -13,8 +13,8 @@ struct Finding {
   enum class State { kOk, kWarn, kFail };
   std::string name;  ///< stable, snake_case
   State state = State::kOk;
-  std::string found;  ///< what is so
-  std::string mend;   ///< what to do about it, if there is something
+  std::string found;  ///< the fact, in words
+  std::string mend;   ///< the remedy, if there is one
 };
 
 struct CheckOptions {

@@ -20,7 +20,7 @@ struct ProgramReport {
   std::uint64_t past_broker = 0;        ///< bytes that it is seen to hold past the broker
 };
 
-/// Looks into the process, and asks the broker for it. What cannot be found out is a finding, too.
+/// Looks into the process, and asks the broker for it. A fact that cannot be found out is a finding, too.
 ProgramReport check_program(pid_t pid, const std::filesystem::path& runtime_folder);
 
 /// As findings_json, with the figures.

@@ -10,7 +10,7 @@
 namespace gpumem::cli {
 namespace {
 
-/// What the kinds are in words; `%` stands for the bytes.
+/// The words for each kind of event; `%` stands for the bytes.
 struct Phrase {
   std::string_view kind;
   std::string_view words;

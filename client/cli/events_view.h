@@ -5,10 +5,10 @@
 
 namespace gpumem::cli {
 
-/// What happened, when, to whom, in one line of plain words.
+/// An event in one line of words: time, subject, effect.
 std::string event_line(const v1::Event& event);
 
-/// The same for programs: one line of JSON. What an event has nothing of is null.
+/// An event in one line of JSON, for programs. A field that the event does not have is null.
 std::string event_json_line(const v1::Event& event);
 
 }  // namespace gpumem::cli

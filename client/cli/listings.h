@@ -11,7 +11,7 @@ namespace gpumem::cli {
 struct Style {
   bool json = false;
   bool terminal = false;
-  bool now = false;  ///< of what can be looked at anew: do so first
+  bool now = false;  ///< have the broker ask the driver first, for listings that can be renewed
 };
 
 /// One of the commands that ask the Monitor service once and show the answer.
@@ -25,7 +25,7 @@ struct Listing {
 
 std::span<const Listing> listings();
 
-/// What a terminal takes as an order to begin with an empty screen.
+/// The escape sequence that clears a terminal.
 inline constexpr const char* kClearScreen = "\033[H\033[2J";
 
 struct ListingOptions {

@@ -78,7 +78,7 @@ Result<std::vector<MappedDriver>> mapped_drivers(pid_t pid) {
   const auto maps = read_proc_file(pid, "maps");
   if (!maps) return maps.error();
   std::vector<MappedDriver> drivers = drivers_in(*maps);
-  const std::string root = "/proc/" + std::to_string(pid) + "/root";  // it may live in a container
+  const std::string root = "/proc/" + std::to_string(pid) + "/root";  // the process may run in a container
   for (MappedDriver& one : drivers) one.is_drop_in = exports_mark(root + one.path);
   return drivers;
 }

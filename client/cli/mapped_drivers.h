@@ -21,7 +21,8 @@ struct MappedDriver {
 /// The driver libraries in `maps`, the text of /proc/PID/maps, by path. `is_drop_in` is left open.
 std::vector<MappedDriver> drivers_in(std::string_view maps);
 
-/// Those of the process. Errors  kNotFound (no such process), kPermissionDenied (it is another user's).
+/// The drivers that the process has mapped. Errors  kNotFound (no such process), kPermissionDenied (it is
+/// another user's).
 Result<std::vector<MappedDriver>> mapped_drivers(pid_t pid);
 
 }  // namespace gpumem::cli

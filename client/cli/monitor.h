@@ -10,8 +10,8 @@
 
 namespace gpumem::cli {
 
-/// What the broker shows: the listings to anyone who may connect, the rest to whom it concerns. Opens no
-/// session.
+/// The broker's views. Every caller sees the listings; explanations and events are for the tenant that they
+/// are about and for administrators. Opens no session.
 class Monitor {
  public:
   /// Errors  as client::connect_error.
@@ -21,7 +21,7 @@ class Monitor {
   Result<v1::GetStatusResponse> status() const;
   Result<v1::ListTenantsResponse> tenants() const;
   Result<v1::ListSessionsResponse> sessions() const;
-  /// Those that the caller may see. `owner`  only of this tenant; empty: of all.
+  /// The regions that the caller may see. `owner`  only of this tenant; empty: of all.
   Result<v1::ListRegionsResponse> regions(const std::string& owner) const;
   /// Ends a region of any tenant, for an administrator. Errors  as connect() and the others.
   static Result<void> remove_region(const std::filesystem::path& runtime_folder, const std::string& owner,

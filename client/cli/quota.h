@@ -17,7 +17,7 @@ void add_quota_command(CLI::App& app, const std::string& runtime_dir, int& statu
 std::string quotas_text(const v1::ListQuotasResponse& quotas);
 Json quotas_json(const v1::ListQuotasResponse& quotas);
 
-/// What was, and what is.
+/// The quota before and after the change.
 std::string quota_change_text(const v1::SetQuotaResponse& change);
 Json quota_change_json(const v1::SetQuotaResponse& change);
 

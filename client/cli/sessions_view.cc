@@ -67,7 +67,7 @@ void add_shared(Table& table, const std::vector<std::string>& cells, const v1::S
 
 /// Of one device, and how many.
 struct RegionCounts {
-  int published = 0;  ///< whose memory the session is charged for
+  int published = 0;  ///< charged to the session
   int mapped = 0;
 };
 using RegionsByDevice = std::map<std::string, RegionCounts>;

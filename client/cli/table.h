@@ -12,7 +12,7 @@ namespace gpumem::cli {
 /// chose a label, become `?`.
 std::string printable(std::string_view text);
 
-/// The same for text of several lines, which stay lines.
+/// Makes text of several lines printable. Line breaks stay.
 std::string printable_lines(std::string_view text);
 
 /// An amount of bytes as the wire has it, for people.

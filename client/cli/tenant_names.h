@@ -6,8 +6,8 @@
 
 namespace gpumem::cli {
 
-/// Those of `names` that are no tenants now; none where the broker does not tell. A tenant may come later: a
-/// user without a session is none.
+/// Returns the `names` that are no tenants now; none if the broker does not answer. A user without a session
+/// is no tenant yet.
 std::vector<std::string> unknown_tenants(const Monitor& monitor, const std::vector<std::string>& names);
 
 }  // namespace gpumem::cli

@@ -8,9 +8,8 @@ class ParseError;
 
 namespace gpumem::cli {
 
-/// What to tell somebody whose command line, which `app` has answered with `error`, names a command that
-/// there is not, or none where one is needed: the word, the command that is nearest to it, and all there are.
-/// Empty: that is not what is wrong with it.
+/// The message for a command line with an unknown command or without a command, for which `app` has raised
+/// `error`: the word, the nearest command, and the list of commands. Empty: the error is another one.
 std::string unknown_command(const CLI::App& app, const CLI::ParseError& error);
 
 }  // namespace gpumem::cli

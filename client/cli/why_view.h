@@ -13,7 +13,7 @@ std::string why_text(const v1::ExplainResponse& explained, const std::vector<v1:
                      WallTime now = {});
 Json why_json(const v1::ExplainResponse& explained, const std::vector<v1::Event>& denials = {});
 
-/// What stands in the way of a request, in words that are complete without the figures.
+/// The obstacle of a request, in words that are complete without the figures.
 std::string obstacle_words(const v1::Denial& denial);
 
 }  // namespace gpumem::cli

@@ -144,7 +144,8 @@ class Demo:
 
     def burst_and_guarantee(self, clients: dict[str, Client]) -> Client:
         self.screen.say("3. bob bursts into everything that nobody is promised; alice claims her guarantee meanwhile")
-        # What they hold outside the pool, such as contexts, is charged to them, but gives nobody more of the pool.
+        # Memory outside the pool, such as contexts, is charged to the tenant. It does not change anybody's share of the
+        # pool.
         promised = [self.tenant(name) for name in ("alice", "carol")]
         kept = sum(max(0, one["guarantee"] - (one["charged"] - one["outside"])) for one in promised)
         rest = self.broker.status()["free"] - kept
@@ -200,7 +201,7 @@ class Demo:
         self.screen.bars()
 
     def tell_events(self, since: datetime.datetime) -> None:
-        """What happened in the order in which it happened; of the extents that came back, one at a time, the first."""
+        """Prints each kind of event in order, once: for extents that came back one at a time, the first."""
         told: list[str] = []
         for event, line in self.broker.events(since):
             if event["kind"] in ("waiting", "pressure", "returned", "freed", "granted") and event["kind"] not in told:

@@ -1,4 +1,4 @@
-"""What the demo prints: lines, and a bar for each tenant."""
+"""The demo's output: lines, and a bar for each tenant."""
 import sys
 
 

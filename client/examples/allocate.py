@@ -22,7 +22,7 @@ with gpumem.Session.connect(label="allocate.py") as session, session.open_alloca
     for _ in range(1000):
         allocator.allocate(64 * gpumem.MIB, stream).free()
 
-    # The same memory under a package that takes a memory resource.
+    # A package that takes a memory resource gets the same memory.
     resource = gpumem.cuda_core.MemoryResource(allocator)
     with resource.allocate(gpumem.MIB, stream=stream) as buffer:
         buffer.fill(7, stream=stream)

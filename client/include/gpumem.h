@@ -132,7 +132,7 @@ typedef struct gpumem_denial {
    failure. False: that failure has none. Changes neither the message nor the explanation. */
 bool gpumem_last_denial(gpumem_denial* denial) GPUMEM_NOEXCEPT;
 
-/* Who holds memory that a denial is about. */
+/* A holder of memory that a denial is about. */
 typedef struct gpumem_holder {
   size_t struct_size;
   bool is_other_tenant; /* told to administrators only; false: of the caller's own tenant */
@@ -408,10 +408,10 @@ void gpumem_import_free(gpumem_import* import) GPUMEM_NOEXCEPT;
 
 /* ---- Regions: named memory that others map, of other tenants too. -------------------------------------- */
 
-/* Who may map a region, besides the tenant that publishes it. */
+/* The tenants that may map a region, besides its publisher. */
 typedef enum gpumem_sharing {
   GPUMEM_SHARING_PRIVATE = 0, /* nobody */
-  GPUMEM_SHARING_GROUP = 1,   /* whoever belongs to the tenant that it belongs to */
+  GPUMEM_SHARING_GROUP = 1,   /* all tenants within the publisher's parent tenant */
   GPUMEM_SHARING_PUBLIC = 2,  /* everybody who may connect to the broker */
   GPUMEM_SHARING_NAMED = 3    /* the tenants that are named, and whoever belongs to them */
 } gpumem_sharing;
@@ -631,7 +631,7 @@ gpumem_status gpumem_slice_generation(gpumem_slice* slice, uint64_t version,
                                       const gpumem_generation_options* options,
                                       uint64_t* generation) GPUMEM_NOEXCEPT;
 
-/* Ends a region of this session's tenant: nobody maps it any more. Who has mapped it keeps it. `version`: 0
+/* Ends a region of this session's tenant: it cannot be mapped any more. Existing mappings stay. `version`: 0
    for the newest. Errors  GPUMEM_INVALID_ARGUMENT (the name), GPUMEM_NOT_FOUND, GPUMEM_FAILED_PRECONDITION,
    GPUMEM_UNAVAILABLE, GPUMEM_UNAUTHENTICATED. */
 gpumem_status gpumem_remove_region(gpumem_session* session, const char* name,

@@ -7,9 +7,9 @@ namespace gpumem::shim {
 
 inline constexpr std::uint64_t kAccountMagic = 0x67706d61636e7431;  ///< `gpmacnt1`
 
-/// What a process has used and missed: the file `account.<pid>` in GPUMEM_ACCOUNT_FOLDER. The process writes
-/// each word with a relaxed atomic store while it runs; the file stays when it has ended. A reader checks the
-/// size and the magic, which is written last, and reads word by word.
+/// Usage and denials of a process: the file `account.<pid>` in GPUMEM_ACCOUNT_FOLDER. The process writes each
+/// word with a relaxed atomic store while it runs; the file stays when it has ended. A reader checks the size
+/// and the magic, which is written last, and reads word by word.
 struct AccountPage {
   std::uint64_t magic;
   std::uint64_t peak_bytes;         ///< the most that was in use at one time, on all devices together

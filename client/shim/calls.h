@@ -7,7 +7,7 @@
 
 #include "client/shim/undeclared.h"
 
-/// What the shim does for the calls of calls.def, under the names that it exports and with their signatures.
+/// The shim's functions for the calls of calls.def, with the exported names and signatures.
 namespace gpumem::shim::calls {
 #define GPUMEM_SHIM_CALL(name, treatment, why) decltype(::name) name;
 #include "client/shim/calls.def"

@@ -84,7 +84,7 @@ void say_missing(const std::string& what) {
 RealLibrary find_real_library(const std::string& file) {
   std::string why;
   if (const Path named = named_folder(); !named.empty() && file == "libcuda.so.1") {
-    // Whoever names a driver does not mean another one.
+    // If the user names a driver, no other one is searched for.
     const Path path = std::filesystem::absolute(named) / file;
     if (void* const handle = load(path, why); handle != nullptr) return {handle, path.parent_path()};
     say_missing("GPUMEM_REAL_LIBCUDA should be the path of the driver's libcuda.so.1: " +

@@ -1,4 +1,4 @@
-// What a context is set to, and whose memory it may reach.
+// The settings of contexts, and access to peers' memory.
 #include <cuda.h>
 
 #include <iterator>

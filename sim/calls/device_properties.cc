@@ -44,7 +44,7 @@ CUresult api::cuDeviceGetProperties(CUdevprop* properties, CUdevice device) {
   return CUDA_SUCCESS;
 }
 
-/// The same for elements of every size, as for those of four bytes.
+/// Elements of every size get the answer for elements of four bytes.
 CUresult api::cuDeviceGetTexture1DLinearMaxWidth(size_t* elements, CUarray_format format, unsigned channels,
                                                  CUdevice device) {
   Call driver;

@@ -18,7 +18,7 @@ CUresult api::cuImportExternalMemory(CUexternalMemory* out, const CUDA_EXTERNAL_
     const bool is_whole = out != nullptr && given != nullptr && given->size != 0;
     if (!is_whole || (given->flags & ~kImportFlags) != 0) return CUDA_ERROR_INVALID_VALUE;
     if (given->type != CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD) return CUDA_ERROR_NOT_SUPPORTED;
-    if (::fcntl(given->handle.fd, F_GETFD) < 0) return CUDA_ERROR_INVALID_VALUE;  // it is closed
+    if (::fcntl(given->handle.fd, F_GETFD) < 0) return CUDA_ERROR_INVALID_VALUE;  // the descriptor is closed
     static std::uint64_t last = 0xb0'0000'0000;  // looks like no host pointer and no small number
     last += 16;
     driver->external.emplace(last, UniqueFd(given->handle.fd));

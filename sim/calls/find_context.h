@@ -13,7 +13,7 @@ CUresult with_current(Act act) {
   return result == CUDA_SUCCESS ? act(driver, *context) : result;
 }
 
-/// The same for a context that is named, where nullptr names the current one.
+/// Runs `act` with the context `named`; nullptr names the current one.
 template <class Act>
 CUresult with_context(CUcontext named, Act act) {
   if (named == nullptr) return with_current(act);

@@ -104,7 +104,7 @@ CUresult api::cuGraphUpload(CUgraphExec named, CUstream stream) {
 
 CUresult api::cuGraphExecDestroy(CUgraphExec named) {
   return with_exec(named, [](Call& driver, GraphExec& exec) {
-    // What the graph keeps alive stays until its latest launch is done.
+    // The graph's user objects live until its latest launch is done.
     driver->streams.submit(UserObjects::destruction(), [objects = exec.graph->objects] {}, {exec.last});
     driver->execs.destroy(exec);
     driver->graph_memory.collect();

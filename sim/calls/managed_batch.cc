@@ -83,7 +83,7 @@ CUresult api::cuMemPrefetchBatchAsync(CUdeviceptr* starts, size_t* sizes, size_t
   return prefetch({starts, sizes, count, flags, stream}, {locations, first, location_count});
 }
 
-/// What is discarded may keep its bytes: nothing promises others.
+/// Discarded memory may keep its bytes: CUDA promises no other contents.
 CUresult api::cuMemDiscardBatchAsync(CUdeviceptr* starts, size_t* sizes, size_t count,
                                      unsigned long long flags, CUstream stream) {
   return enqueue({starts, sizes, count, flags, stream}, [](Call&) { return CUDA_SUCCESS; });

@@ -15,7 +15,7 @@ namespace {
 // Numbers of CUmem_range_attribute that older headers lack.
 constexpr int kPreferredType = 5, kPreferredId = 6, kPrefetchedType = 7, kPrefetchedId = 8;
 
-/// What holds for all pages of a range; nowhere and nobody where they differ.
+/// The advice that all pages of a range have in common; no location and no device where they differ.
 Advice common(Call& driver, const ManagedRange& range) {
   std::optional<Advice> all;
   driver->advice.for_each(range.start, range.size, [&](const Advice& advice) {

@@ -5,7 +5,7 @@
 
 namespace gpumem::sim {
 
-// What nodes shall do, as programs describe it. A context of nullptr is the current one.
+// Reads the program's descriptions of graph nodes. A context of nullptr is the current one.
 // Errors  CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_INVALID_CONTEXT; CUDA_ERROR_NOT_SUPPORTED: arrays.
 
 CUresult read_copy(Call& driver, const CUDA_MEMCPY3D* given, CUcontext context, Action* out);

@@ -22,7 +22,7 @@ struct Memory {
   bool is_mapped = false;  ///< by the program
   bool is_rdma_capable = false;
   CUmemoryPool pool = nullptr;
-  /// What the current context's device may do, as CUDA_POINTER_ATTRIBUTE_ACCESS_FLAGS has it.
+  /// The access of the current context's device, as in CUDA_POINTER_ATTRIBUTE_ACCESS_FLAGS.
   unsigned long long access = CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE;
   bool is_synchronous = false;  ///< CU_POINTER_ATTRIBUTE_SYNC_MEMOPS was set
 };
@@ -70,7 +70,7 @@ std::optional<Memory> host_memory(Call& driver, CUdeviceptr address) {
                 .ordinal = context == nullptr ? -1 : context->ordinal};
 }
 
-/// What is in a pool and not allocated is no memory to the program.
+/// Memory of a pool that is not allocated does not exist for the program.
 std::optional<Memory> pool_memory(Call& driver, CUdeviceptr address, Memory memory) {
   const Pools::Found found = driver->pools.find_block(address);
   if (found.pool == nullptr) return std::nullopt;
@@ -83,7 +83,7 @@ std::optional<Memory> pool_memory(Call& driver, CUdeviceptr address, Memory memo
   return memory;
 }
 
-/// What the current context's device may do with mapped device memory.
+/// The access of the current context's device to mapped device memory.
 unsigned long long access_of(Call& driver, const VaSpace::Found& found) {
   Context* context = nullptr;
   if (found.reservation->use == Use::kManaged) return CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE;
@@ -198,7 +198,7 @@ CUresult api::cuPointerSetAttribute(const void* value, CUpointer_attribute attri
   if (value == nullptr || !memory || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS)
     return CUDA_ERROR_INVALID_VALUE;
   if (memory->is_mapped) return CUDA_ERROR_NOT_SUPPORTED;
-  // It only tells: all copies that may not be asynchronous are synchronous already.
+  // The attribute is only recorded: all copies that may not be asynchronous are synchronous already.
   if (*static_cast<const unsigned*>(value) != 0)
     driver->synchronous.insert(memory->id);
   else

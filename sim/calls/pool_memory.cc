@@ -16,7 +16,7 @@ CUresult queue_of(Call& driver, CUstream named, StreamRef* out) {
   return *out != nullptr ? driver->captures.check_use(**out) : driver->queue(named, out);
 }
 
-/// What a capture allocates is the graph's, with the pool's properties.
+/// An allocation in a capture belongs to the graph and has the pool's properties.
 CUresult capture(Call& driver, const Pool& pool, size_t size, const Stream& stream, CUdeviceptr* out) {
   if (size == 0) return CUDA_ERROR_INVALID_VALUE;
   if (pool.is_managed) return CUDA_ERROR_NOT_SUPPORTED;  // nodes allocate pinned memory

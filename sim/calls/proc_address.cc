@@ -60,7 +60,7 @@ void* resolve(std::string_view base, int version, cuuint64_t flags, bool& is_kno
   return found == end ? nullptr : own_symbol(found->name, version, flags);
 }
 
-/// What both forms of the look-up do; `*found` is nullptr where there is no such function.
+/// The common part of both forms of the look-up. `*found` becomes nullptr if there is no such function.
 CUresult look_up(const char* symbol, void** found, int version, cuuint64_t flags, bool& is_known) {
   constexpr cuuint64_t kKnown =
       CU_GET_PROC_ADDRESS_LEGACY_STREAM | CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;

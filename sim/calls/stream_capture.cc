@@ -13,7 +13,7 @@ bool is_mode(CUstreamCaptureMode mode) {
   return mode >= CU_STREAM_CAPTURE_MODE_GLOBAL && mode <= CU_STREAM_CAPTURE_MODE_RELAXED;
 }
 
-/// What a program may ask about a capture; nullptr: it does not ask for that.
+/// The answers about a capture that a program can ask for; nullptr: not asked for.
 struct Info {
   cuuint64_t* id = nullptr;
   CUgraph* graph = nullptr;
@@ -22,7 +22,7 @@ struct Info {
   size_t* count = nullptr;
 };
 
-/// What a capture could tell is left as it is where there is none, as the real calls leave it.
+/// Without a capture the outputs stay unchanged, as with the real calls.
 void tell_capture(Capture& capture, const Stream& stream, const Info& info) {
   static_assert(kEdgeSize == sizeof(std::uint64_t));
   const auto& tips = capture.tips[number_of(stream)];

@@ -166,7 +166,7 @@ CUresult api::cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* handl
   const Table::Request request{.device = info.device,
                                .kind = info.kind,
                                .size = info.size,
-                               .handle_types = 0,  // who imports it cannot export it
+                               .handle_types = 0,  // an import cannot be exported
                                .numa_node = info.numa_node};
   Extent& extent = driver->handles->add(info.slot, std::move(opened->fd), request, true);
   extent.handles = 1;

@@ -57,7 +57,7 @@ CUresult api::cuMemUnmap(CUdeviceptr address, size_t size) {
     return CUDA_ERROR_INVALID_VALUE;
   const bool is_inside = is_granular(address) && is_granular_size(size) &&
                          size <= found.range_base + found.reservation->size - address;
-  if (is_inside && driver->space.is_unmapped(address, size)) return CUDA_SUCCESS;  // it stays as it is
+  if (is_inside && driver->space.is_unmapped(address, size)) return CUDA_SUCCESS;  // nothing to unmap
   return driver->unmap(address, size);
 }
 

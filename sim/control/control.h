@@ -41,15 +41,15 @@ class Control {
   /// `call`  a number below kCalls that stands for `name` in this process always.
   Verdict consult(std::string_view name, int call);
 
-  /// What `call` costs, as the last consult of it found; zero before.
+  /// The cost of `call`, as of its last consult; zero before.
   std::chrono::nanoseconds base_cost(int call) const;
   /// And for its bytes; never wraps.
   std::chrono::nanoseconds cost_of_bytes(int call, std::uint64_t bytes) const;
-  /// The same, as the page is now; as of consult.
+  /// The cost of the bytes by the page as it is now; otherwise as consult.
   std::chrono::nanoseconds cost_of_bytes(std::string_view name, int call, std::uint64_t bytes);
 
  private:
-  /// What the page, when its state was `state`, says of one call.
+  /// The rules of the page for one call when its state was `state`.
   struct Resolved {
     std::uint64_t state = 0;
     std::vector<layout::Rule> rules;

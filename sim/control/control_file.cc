@@ -39,7 +39,7 @@ void store(T* to, const T* from, std::size_t count) {
 
 }  // namespace
 
-/// The editors' turn. What a dead editor left needs no repair: it lies in the bank that is not in force.
+/// The editors' lock. The edit of a dead editor needs no repair: it lies in the bank that is not in force.
 class ControlFile::Lock {
  public:
   explicit Lock(pthread_mutex_t& mutex) : mutex_(mutex) {
@@ -106,8 +106,8 @@ Result<void> ControlFile::edit(const std::function<Result<void>(ControlContents&
 
 void ControlFile::publish(const ControlContents& contents) {
   layout::Bank& bank = shared_->banks[(contents.state & layout::kStateBank) ^ 1];
-  // Whoever reads a word written below and is still copying the last but one edit sees that the state moved
-  // on.
+  // A reader that is still copying the last but one edit and reads a word written below sees that the state
+  // has changed.
   std::atomic_thread_fence(std::memory_order_release);
   const std::uint64_t counts = contents.rules.size() | std::uint64_t{contents.costs.size()} << 32;
   store(reinterpret_cast<std::uint64_t*>(&bank), &counts, 1);

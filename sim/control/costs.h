@@ -11,7 +11,7 @@
 
 namespace gpumem::sim {
 
-/// What the calls of one name cost: their caller waits that long.
+/// The cost of the calls of one name: their caller waits that long.
 struct Cost {
   std::string call;  ///< as call_matches (sim/control/faults.h) takes it
   Picoseconds base{};

@@ -116,7 +116,7 @@ bool call_matches(std::string_view pattern, std::string_view name) {
 bool count_and_decide(const layout::Rule& rule, layout::Counter& counter) {
   const std::uint64_t match = std::atomic_ref(counter.matches).fetch_add(1, std::memory_order_relaxed) + 1;
   if (match < rule.from || match > rule.until) return false;
-  // The same for the same rule on every run; another seed, or another place in the sequence, is another draw.
+  // A rule draws equally on every run. Another seed, or another place in the sequence, gives another draw.
   const std::uint64_t draw = mix(mix(rule.seed) ^ match) >> 32;
   return draw < rule.threshold && take_hit(counter.hits, rule.times);
 }

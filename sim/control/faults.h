@@ -52,7 +52,7 @@ std::string to_string(const Fault& fault);
 /// Puts `fault` in force for every process of the machine, those that run too.
 /// Errors  kInvalidArgument: a name that is too long; kResourceExhausted: 64 are there; as ControlFile::open.
 Result<void> add_fault(const Machine& machine, const Fault& fault);
-/// The same for a text.
+/// Adds the fault that `text` describes.
 Result<void> add_fault(const Machine& machine, std::string_view text);
 
 /// Takes all faults away. Errors  as ControlFile::open.

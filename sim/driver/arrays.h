@@ -35,7 +35,7 @@ class Arrays {
   void destroy(Array& array);
   void destroy_all_of(std::uint64_t context);
 
-  /// What it takes, or would: whole pages of 64 KiB.
+  /// The memory that such an array takes: whole pages of 64 KiB.
   static std::uint64_t size_of(const CUDA_ARRAY3D_DESCRIPTOR& shape, unsigned levels);
   static constexpr std::uint64_t kPage = 65536;
 

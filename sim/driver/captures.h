@@ -37,8 +37,8 @@ struct CapturedPoint {
   std::vector<NodeNumber> tips;
 };
 
-/// The captures of one process, and the rules of what is allowed meanwhile. What breaks a rule makes the
-/// captures that it concerns invalid: nothing can be added then, and their end fails.
+/// The captures of one process, and the rules of what is allowed meanwhile. A call that breaks a rule
+/// invalidates the captures that it concerns: nothing can be added then, and their end fails.
 /// Threads: the caller holds the driver's lock; "the thread" is the calling one.
 class Captures {
  public:
@@ -63,10 +63,10 @@ class Captures {
   /// Success if work may be submitted to the stream. Errors  CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, after which
   /// the captures that it concerns are invalid; CUDA_ERROR_STREAM_CAPTURE_INVALIDATED.
   CUresult check_use(const Stream& stream);
-  /// The same for what cannot be captured. Errors  also CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, which
-  /// invalidates.
+  /// Success if work that cannot be captured may be submitted to the stream. Errors  also
+  /// CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, which invalidates.
   CUresult check_no_capture(const Stream& stream);
-  /// The same for what concerns all streams of a context.
+  /// Success if work that cannot be captured may concern all streams of the context.
   CUresult check_no_capture_in(std::uint64_t context);
   /// Success if the thread may make calls that a capture cannot see.
   /// Errors  CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED: the captures that forbid it are invalid.
@@ -79,7 +79,7 @@ class Captures {
   GraphNode& add(const Stream& stream, Action action);
   /// Where the stream is in its capture.
   CapturedPoint point(const Stream& stream) const;
-  /// What the stream captures from now on comes after `point` too; it may join the capture that way.
+  /// Orders the stream's later captured work after `point`. The stream may join the point's capture that way.
   /// Errors  CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, _INVALIDATED, _MERGE (both captures are invalid),
   /// _ISOLATION (the point's capture has ended).
   CUresult wait(const Stream& stream, const CapturedPoint& point);
@@ -89,7 +89,7 @@ class Captures {
   /// The stream goes away. A capture that began there ends without a graph; in another one, what the stream
   /// has captured still has to be joined.
   void forget(const Stream& stream);
-  /// The same of all streams of a context.
+  /// Forgets all streams of a context.
   void forget_all_of(std::uint64_t context);
 
   /// The thread's own mode.

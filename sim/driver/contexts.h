@@ -14,9 +14,9 @@ namespace gpumem::sim {
 
 struct Context {
   std::uint64_t id = 0;
-  int ordinal = 0;  ///< of its device in this process
+  int ordinal = 0;  ///< of the device in this process
   unsigned flags = 0;
-  Extent* memory = nullptr;  ///< what the context itself costs; nullptr: not active
+  Extent* memory = nullptr;  ///< the context's own memory; nullptr: not active
   unsigned retained = 0;     ///< primary contexts only
   unsigned attached = 0;     ///< uses beside the creator's
   bool is_primary = false;
@@ -25,7 +25,7 @@ struct Context {
   CUfunc_cache cache = CU_FUNC_CACHE_PREFER_NONE;
   std::array<std::size_t, CU_LIMIT_MAX> limits = default_limits();
 
-  /// What a context starts with on an H200, as far as it is documented.
+  /// The initial limits of a context on an H200, as far as they are documented.
   static std::array<std::size_t, CU_LIMIT_MAX> default_limits();
 };
 

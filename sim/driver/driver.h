@@ -54,10 +54,10 @@ class Driver {
   /// The stream that `handle` names; the default one of the current context for 0. Errors  as current(), and
   /// CUDA_ERROR_INVALID_HANDLE.
   CUresult stream(CUstream handle, StreamRef* out);
-  /// The same for work to be submitted: to the stream, or to the capture that it is in. Errors  also those of
-  /// Captures::check_use.
+  /// Finds the stream for work that is submitted to it, or to the capture that it is in. Errors  also those
+  /// of Captures::check_use.
   CUresult queue(CUstream handle, StreamRef* out);
-  /// The same for work that cannot be captured. Errors  also those of Captures::check_no_capture.
+  /// Finds the stream for work that cannot be captured. Errors  also those of Captures::check_no_capture.
   CUresult queue_uncaptured(CUstream handle, StreamRef* out);
   /// Whether the program made the stream, and so may destroy it.
   static bool is_created(const Stream& stream);
@@ -105,7 +105,7 @@ class Driver {
   GraphMemory graph_memory{*this};
   Arrays arrays{*this};
   Modules modules{*this};
-  /// What cuImportExternalMemory was given, by handle.
+  /// Descriptors passed to cuImportExternalMemory, by handle.
   std::map<std::uint64_t, UniqueFd> external;
   /// How often each range of Use::kOpened was opened.
   std::map<CUdeviceptr, unsigned> opened;

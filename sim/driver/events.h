@@ -34,14 +34,14 @@ class Event {
   const std::optional<CapturedPoint>& captured() const { return captured_; }
   bool was_recorded() const { return shared != nullptr || captured_ || last_.stream() != 0; }
 
-  /// It was recorded, and with its time.
+  /// Whether the event was recorded with its time.
   bool has_time() const { return recorded_at_ != nullptr; }
   /// When the work before it was done; only if is_done().
   std::chrono::nanoseconds time() const { return *recorded_at_; }
 
   const std::uint64_t context;
   const unsigned flags;
-  /// What other processes see of it; nullptr: nothing.
+  /// The part that other processes see; nullptr: none.
   const std::shared_ptr<SharedEvent> shared;
 
  private:

@@ -60,7 +60,7 @@ class Launcher {
   void operator()(const RecordAction& action) {
     driver_->events.find(action.event)->record(driver_->streams, stream_);
   }
-  // What happens to memory is settled before the launch: LaunchMemory.
+  // LaunchMemory has settled allocations and frees before the launch.
   void operator()(const AllocateAction&) {}
   void operator()(const FreeAction&) {}
   void operator()(const WaitAction& action) {
@@ -97,7 +97,8 @@ bool has_events(Call& driver, const Graph& graph) {
   });
 }
 
-/// What a launch does to memory, as if its nodes were done in order. Changes nothing before settle().
+/// The allocations and frees of a launch, as if its nodes were done in order. Changes nothing before
+/// settle().
 class LaunchMemory {
  public:
   /// `frees_first`  whether the launch begins by freeing what a launch before has left.

@@ -19,12 +19,12 @@ class Driver;
 /// first launch or upload on, until they are trimmed or nothing needs the address any more.
 struct GraphAllocation {
   CUdeviceptr address = 0;
-  std::uint64_t wanted = 0;  ///< what was asked for
-  std::uint64_t size = 0;    ///< what is charged: whole extents
+  std::uint64_t wanted = 0;  ///< the requested size
+  std::uint64_t size = 0;    ///< the charged size: whole extents
   CUmemPoolProps properties{};
   std::uint32_t device = 0;                  ///< index in the machine, or layout::kHost
   std::vector<CUmemAccessDesc> described{};  ///< as the program gave it
-  std::vector<AccessChange> access{};        ///< the same with the device's own
+  std::vector<AccessChange> access{};        ///< `described` with the device's own access
   std::uint64_t owner = 0;                   ///< the graph whose node allocates it
   std::set<std::uint64_t> freeing{};         ///< the graphs with a node that frees it
   bool is_live = false;                      ///< allocated by a launch, and not freed since
@@ -32,7 +32,7 @@ struct GraphAllocation {
 };
 using GraphAllocationRef = std::shared_ptr<GraphAllocation>;
 
-/// The memory of the graphs of one process. What graphs no longer use is kept for other graphs of the process
+/// The memory of the graphs of one process. Memory that no graph uses is kept for other graphs of the process
 /// until it is trimmed: charged, but used by nobody.
 /// Threads: the caller holds the driver's lock.
 class GraphMemory {

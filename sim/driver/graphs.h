@@ -18,7 +18,7 @@ namespace gpumem::sim {
 
 struct Graph;
 
-// What nodes do. `context` is the one that fails if the work does.
+// The work of nodes. `context` is the one that fails if the work does.
 struct CopyAction {
   Copy copy;
   std::uint64_t context = 0;
@@ -107,7 +107,7 @@ class Graphs {
 
   /// A copy with new nodes that remember their originals; programs do not know it.
   static std::unique_ptr<Graph> copy(const Graph& graph);
-  /// The same as a graph of the program's.
+  /// Copies `graph` and registers the copy as a graph of the program.
   Graph& clone(const Graph& graph);
 
  private:

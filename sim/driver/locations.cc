@@ -14,7 +14,7 @@ bool has_node(int node) {
   return node == 0 || (node > 0 && ::access(path.c_str(), F_OK) == 0);
 }
 
-/// What holds for extents of the host's memory beyond what holds for all.
+/// Additional checks for extents of the host's memory.
 CUresult check_host_properties([[maybe_unused]] const CUmemAllocationProp& prop) {
 #if CUDA_VERSION >= 12020
   const bool is_shareable = prop.requestedHandleTypes != CU_MEM_HANDLE_TYPE_NONE;

@@ -9,7 +9,7 @@
 
 namespace gpumem::sim {
 
-/// Some bytes of managed memory, as calls name them.
+/// A range of managed memory, as calls name it.
 struct ManagedRange {
   CUdeviceptr start = 0;
   std::uint64_t size = 0;
@@ -21,7 +21,7 @@ std::optional<ManagedRange> managed_at(Call& driver, CUdeviceptr address);
 /// Success if the bytes, at least one, are all of one managed allocation; else CUDA_ERROR_INVALID_VALUE.
 CUresult check(Call& driver, const ManagedRange& range);
 
-/// What an ordinal, or CU_DEVICE_CPU, and what a location mean. Errors  CUDA_ERROR_INVALID_DEVICE,
+/// Finds the place that an ordinal, CU_DEVICE_CPU or a location names. Errors  CUDA_ERROR_INVALID_DEVICE,
 /// CUDA_ERROR_INVALID_VALUE.
 CUresult find_place(Call& driver, CUdevice device, Whereabouts* out);
 CUresult find_place(Call& driver, const CUmemLocation& location, Whereabouts* out);

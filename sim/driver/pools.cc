@@ -77,7 +77,7 @@ void Pools::set_current(const CUmemLocation& location, const Pool& pool) {
 }
 
 CUresult Pools::allocate(Pool& pool, std::uint64_t size, const StreamRef& stream, CUdeviceptr* out) {
-  // What is larger than any device can have must not come to the rounding.
+  // A size larger than any device must not reach the rounding, which would overflow.
   const bool is_host = pool.device == layout::kHost;
   const std::uint64_t most = is_host ? std::uint64_t{1} << 46 : driver_.table->total(pool.device);
   if (size > most) return CUDA_ERROR_OUT_OF_MEMORY;

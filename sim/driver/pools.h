@@ -22,8 +22,8 @@ struct Pool {
   CUmemLocation location{};
   std::uint32_t device = 0;  ///< index in the machine, or layout::kHost
   std::uint32_t handle_types = 0;
-  std::uint64_t max_size = 0;  ///< of what is reserved; 0: no limit
-  PoolId id{};                 ///< the same in every process
+  std::uint64_t max_size = 0;  ///< of the reserved memory; 0: no limit
+  PoolId id{};                 ///< equal in every process
   bool is_managed = false;     ///< the host and all devices have access; `location` is where pages shall lie
   bool is_default = false;
   bool is_imported = false;
@@ -64,7 +64,7 @@ class Pools {
   void set_current(const CUmemLocation& location, const Pool& pool);
 
   /// Takes memory for work that comes later in `stream`.
-  /// What managed pools give is whole pages, with the advice that they shall lie in the pool's location.
+  /// Managed pools give whole pages, with the advice that they shall lie in the pool's location.
   /// Errors  CUDA_ERROR_OUT_OF_MEMORY: neither the pool nor its device has room.
   CUresult allocate(Pool& pool, std::uint64_t size, const StreamRef& stream, CUdeviceptr* out);
   /// Frees the block of any pool that begins at `address`: for others after `freed`, or at once.

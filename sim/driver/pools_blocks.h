@@ -44,14 +44,14 @@ class Blocks {
   bool take_at(CUdeviceptr address, std::uint64_t wanted);
   /// Frees the used block that begins at `address`, for others after `freed`. False if there is none.
   bool give_back(CUdeviceptr address, Ticket freed);
-  /// What was freed at points that are now past is free for everyone.
+  /// Makes blocks free for everyone whose free points are past.
   void settle();
 
   /// The used block that holds `address`, with its start; nullptr if there is none.
   std::pair<CUdeviceptr, const Block*> find_used(CUdeviceptr address) const;
   /// All chunks by start, with their sizes.
   const std::map<CUdeviceptr, std::uint64_t>& chunks() const { return chunks_; }
-  /// Those that are free for everyone as a whole, the largest first.
+  /// The chunks that are free for everyone as a whole, the largest first.
   std::vector<CUdeviceptr> idle_chunks() const;
 
   std::uint64_t reserved() const { return reserved_; }

@@ -30,8 +30,8 @@ struct SharedPool {
 /// A descriptor that tells of `pool`, which nobody can change. It pins no memory. Invalid: the system
 /// refused.
 UniqueFd describe_pool(const SharedPool& pool, const std::string& folder);
-/// What `fd` tells; nothing if describe_pool did not make it on the machine with this folder. Any descriptor
-/// is safe.
+/// The pool that `fd` describes; nothing if describe_pool did not make it on the machine with this folder.
+/// Any descriptor is safe.
 std::optional<SharedPool> read_pool(int fd, const std::string& folder);
 
 /// Where the memory of one allocation lies.

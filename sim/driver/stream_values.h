@@ -17,7 +17,7 @@ struct ValueOperation {
   unsigned bytes = 4;  ///< 4 or 8
   std::uint64_t value = 0;
   unsigned condition = 0;    ///< of kWait: CUstreamWaitValue_flags without the flush
-  std::uint32_t device = 0;  ///< who touches it: index in the machine
+  std::uint32_t device = 0;  ///< the device that accesses it: index in the machine
 };
 
 /// Success if the device may do it now. Errors  CUDA_ERROR_INVALID_VALUE: not aligned, no memory of the

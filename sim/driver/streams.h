@@ -38,9 +38,9 @@ class Ticket {
   std::uint64_t position_ = 0;
 };
 
-/// Who may be waited for by whom (CUDA's rules for the legacy default stream): what is submitted to the
+/// The implicit order of streams (CUDA's rules for the legacy default stream). Work that is submitted to the
 /// legacy default stream of a context comes after all work of the context's blocking streams, and before
-/// their later work. Non-blocking streams are apart.
+/// their later work. Non-blocking streams take no part.
 enum class StreamKind : std::uint8_t { kLegacyDefault, kBlocking, kNonBlocking };
 
 using Work = std::function<void()>;
@@ -55,7 +55,7 @@ struct StreamOptions {
 
 std::uint64_t number_of(const Stream& stream);
 const StreamOptions& options_of(const Stream& stream);
-/// What the program set, by CUstreamAttrID. Threads: the caller holds the driver's lock.
+/// The attributes that the program set, by CUstreamAttrID. Threads: the caller holds the driver's lock.
 std::map<int, CUstreamAttrValue>& attributes_of(Stream& stream);
 
 /// All streams of one process, by number. Threads: any; has a lock of its own, under which nothing is called.
@@ -75,7 +75,7 @@ class Streams {
 
   /// Adds work that is done after what is in the stream and after all of `others`.
   Ticket submit(const StreamRef& stream, Work work, std::vector<Ticket> others = {});
-  /// The same for work that takes no time: done by the calling thread if nothing is in the way.
+  /// Submits work that takes no time. The calling thread does it if no earlier work is pending.
   Ticket submit_short(const StreamRef& stream, Work work, std::vector<Ticket> others = {});
   /// Submits work and waits for it; where nothing is in the way the calling thread does it itself. The
   /// driver's lock must not be held.
@@ -87,9 +87,9 @@ class Streams {
   /// own order, by the rules of the default stream or by what follow() noted.
   bool is_after(const StreamRef& stream, const Ticket& ticket) const;
 
-  /// What was submitted to the stream so far and is not done, with what that comes after.
+  /// The submitted work of the stream that is not done, and the work that it comes after.
   std::vector<Ticket> pending(const StreamRef& stream) const;
-  /// The same of all streams of `context`.
+  /// The pending work of all streams of `context`.
   std::vector<Ticket> pending_in(std::uint64_t context) const;
 
  private:

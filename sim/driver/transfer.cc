@@ -50,7 +50,7 @@ CUresult check_place(Call& driver, const Place& place, const Shape& shape, bool 
                                                                                    : CUDA_ERROR_INVALID_VALUE;
   }
   if (found.reservation->use == Use::kPool) return check_pool_place(driver, place, span, is_write);
-  // What cuMemAlloc gave is the context's device's; the driver carries it to and from others.
+  // Memory of cuMemAlloc belongs to the context's device; the driver copies it to and from other devices.
   const bool is_own = found.reservation->use != Use::kProgram && found.mapping != nullptr;
   return driver->space.check_access(place.address, span,
                                     is_own ? found.mapping->extent->device : place.device, is_write);

@@ -26,7 +26,7 @@ struct Place {
   std::uint64_t address = 0;
   Side side = Side::kAny;
   std::uint64_t row_pitch = 0, slice_pitch = 0;
-  std::uint32_t device = 0;  ///< who touches it: index in the machine
+  std::uint32_t device = 0;  ///< the device that accesses it: index in the machine
 };
 
 struct Copy {
@@ -50,10 +50,10 @@ inline void settle_sides(Call&, Fill&) {}
 /// be, or not all mapped, or the rows overlap; CUDA_ERROR_ILLEGAL_ADDRESS: access is lacking.
 CUresult check(Call& driver, const Copy& copy);
 CUresult check(Call& driver, const Fill& fill);
-/// The same for work of a graph, which is done later: memory of graphs may lie nowhere yet.
+/// Checks work of a graph, which is done later: memory of graphs may not be mapped yet.
 CUresult check_later(Call& driver, const Copy& copy);
 CUresult check_later(Call& driver, const Fill& fill);
-/// The same for reading `size` bytes at `place`.
+/// Checks a read of `size` bytes at `place`.
 CUresult check_read(Call& driver, const Place& place, std::uint64_t size);
 
 /// Checks once more and does it, with the driver unlocked while bytes move; memory is not unmapped meanwhile.

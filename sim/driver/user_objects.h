@@ -28,7 +28,7 @@ struct UserReferences {
   std::shared_ptr<UserObject> object;
   std::uint64_t count = 0;
 };
-/// Those of one owner, by the objects' handles.
+/// The references of one owner, by the objects' handles.
 using UserReferenceMap = std::map<std::uint64_t, UserReferences>;
 
 /// The user objects of one process. Threads: the caller holds the driver's lock.

@@ -26,7 +26,7 @@ struct Mapping {
   Access access{};
 };
 
-/// What an address range is there for, which tells how it may go.
+/// The use of an address range, which decides how it may be released.
 enum class Use : std::uint8_t {
   kProgram,     ///< cuMemAddressReserve: the program maps it
   kAllocation,  ///< cuMemAlloc and its kind

@@ -1,4 +1,4 @@
-"""What NVIDIA's headers declare, for the generators beside this file."""
+"""Reads the declarations of NVIDIA's headers, for the generators beside this file."""
 import re
 import subprocess
 from typing import NamedTuple

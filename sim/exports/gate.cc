@@ -23,7 +23,7 @@ namespace {
 std::atomic<Control*> control = nullptr;
 std::once_flag first_call;
 
-/// What is still to be waited for by the calling thread's call.
+/// The time that the calling thread's call has still to wait.
 thread_local std::chrono::nanoseconds cost_of_bytes{};
 
 /// A control page that is replaced is kept: threads may be looking at it.

@@ -11,7 +11,7 @@ namespace gpumem::sim {
 /// generated entries count them. nullptr ends them.
 extern const char* const kCallNames[];
 
-/// What every exported call of a library passes first: here the machine's faults and costs happen to it
+/// The entry of every exported call of a library. Applies the machine's faults and costs
 /// (sim/control/control.h). Costs almost nothing while the machine has neither.
 class Gate {
  public:
@@ -28,10 +28,10 @@ class Gate {
   /// As a number of the library's own results (CUresult, nvmlReturn_t), of which 0 is success.
   int result() const { return result_; }
 
-  /// What the bytes of the calling thread's call cost, for work that is done later and elsewhere: whoever
-  /// takes it waits that long in place of the call.
+  /// Takes over the cost of the bytes of the calling thread's call, for work that is done later: the caller
+  /// of this function waits that long in place of the call.
   static std::chrono::nanoseconds take_cost_of_bytes();
-  /// What these bytes cost a call of this name, which may have been made long ago.
+  /// The cost of these bytes for a call of this name, which may have been made long ago.
   static std::chrono::nanoseconds cost_of(std::string_view name, std::uint64_t bytes);
 
   /// From now on faults and costs of calls of this library are those of this machine.

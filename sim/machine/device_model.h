@@ -4,8 +4,8 @@
 #include <string>
 #include <string_view>
 
-/// What all simulated devices say of themselves, to CUDA and to NVML alike. But for names and versions these
-/// are constants in the likeness of an H200 that nothing changes: no load, no time.
+/// The properties of all simulated devices, for CUDA and for NVML. Except for names and versions they are
+/// constants like those of an H200; neither load nor time changes them.
 namespace gpumem::sim::device_model {
 
 inline constexpr char kName[] = "gpumem simulated GPU";

@@ -194,7 +194,8 @@ void Table::free_slot(std::uint32_t index) {
   shared_->first_free = index + 1;
 }
 
-/// Ends what no process holds. What its living creator has not released is held, which needs no look.
+/// Ends extents that no process holds. An extent that its living creator has not released is held; it needs
+/// no look at /proc.
 void Table::collect() {
   LivenessCache is_alive;
   for (std::uint32_t i = 0; i < shared_->slot_end; ++i) {

@@ -77,7 +77,8 @@ class Table {
   /// more.
   std::optional<Opened> open_by_place(SlotRef slot);
 
-  /// What `fd` refers to, or nothing if it is no living extent of this machine. Any descriptor is safe.
+  /// The extent that `fd` refers to, or nothing if it is no living extent of this machine. Any descriptor is
+  /// safe.
   std::optional<ExtentInfo> identify(int fd);
 
   /// Ends all dead extents, then tells the bytes used on `device`.

@@ -21,7 +21,7 @@ inline constexpr std::uint32_t kExports = 524'288;
 /// Stands for the host's memory among the devices: there is as much as the system has.
 inline constexpr std::uint32_t kHost = kMaxDevices;
 // Slot::flags
-inline constexpr std::uint32_t kExported = 1;  ///< others may hold it
+inline constexpr std::uint32_t kExported = 1;  ///< other processes may hold it
 inline constexpr std::uint32_t kReleased = 2;  ///< its creator holds it no more
 
 struct Device {

@@ -1,4 +1,4 @@
-// What a device is built of and built into: its board, its place on the bus, its parts.
+// The hardware of a device: its board, its place on the bus, its parts.
 #include <nvml.h>
 
 #include <cstdint>

@@ -61,7 +61,7 @@ nvmlReturn_t answer(nvmlDevice_t device, Value* out, Ask ask) {
   return NVML_SUCCESS;
 }
 
-/// The same with an answer that all devices give always.
+/// Answers with a constant that is equal for all devices.
 template <class Value>
 nvmlReturn_t answer_always(nvmlDevice_t device, Value* out, std::type_identity_t<Value> value) {
   return answer(device, out, [&](const NvmlCall&, std::uint32_t) { return value; });

@@ -1,4 +1,4 @@
-// Who uses a device.
+// The processes that use a device.
 #include <nvml.h>
 
 #include <map>

@@ -1,5 +1,5 @@
-// What the sensors and clocks of a device could say, and the forms of questions that came later. What they do
-// say is `state.cc`'s: it never changes.
+// The ranges of a device's sensors and clocks, and later forms of questions. The values are in `state.cc`;
+// they never change.
 #include <nvml.h>
 
 #include <algorithm>

@@ -75,7 +75,7 @@ void remove_abandoned(const std::filesystem::path& parent) {
   }
 }
 
-// That of the command which this one is a part of, while it runs: the variable may be older than the folder.
+// The folder of the enclosing command, if it still exists: the environment may name one that is gone.
 std::optional<std::filesystem::path> outer_folder() {
   const char* outer = std::getenv("GPUMEM_ACCOUNT_FOLDER");
   if (outer == nullptr || ::access(outer, W_OK | X_OK) != 0) return std::nullopt;

@@ -25,8 +25,8 @@ struct ProcessAccount {
 };
 
 /// The folder in which the processes of a command write their accounts. Only this user may enter it. It is
-/// removed with its owner; if that was killed, when the user makes the next one. That of a command which runs
-/// inside another one's is in the other's folder, and stays for its account.
+/// removed with its owner; if that was killed, when the user makes the next one. A command that runs inside
+/// another makes its folder in the other's folder. It stays there, so that the outer account counts it.
 class AccountFolder {
  public:
   /// Makes it in GPUMEM_ACCOUNT_FOLDER, if a command around this one has one, else in XDG_RUNTIME_DIR, TMPDIR
@@ -49,7 +49,7 @@ class AccountFolder {
 
   std::filesystem::path path_;
   UniqueFd lock_;  ///< the folder, locked as long as its owner lives
-  bool is_inner_;  ///< it is another one's, and removed with that
+  bool is_inner_;  ///< inside the folder of another command, and removed with it
 };
 
 /// One line: peak, time waited, what was denied, over all processes.

@@ -23,8 +23,8 @@ class BrokerSession {
   /// Opens a session of this process. Errors  as client::connect_error, and the broker's own.
   static Result<std::unique_ptr<BrokerSession>> open(const std::filesystem::path& runtime_folder,
                                                      const std::string& label);
-  /// The same over `connection`, a socket that is connected to the broker's. The session is that of the
-  /// process that has connected it.
+  /// Opens a session over `connection`, a socket that is connected to the broker's. The session belongs to
+  /// the process that connected it.
   static Result<std::unique_ptr<BrokerSession>> open_over(UniqueFd connection,
                                                           const std::filesystem::path& runtime_folder,
                                                           const std::string& label);

@@ -157,7 +157,7 @@ int Command::begin(int channel, const Signals& signals) {
   sentinel_ = GroupSentinel();
   while (const auto signal = signals.next_before(-1, std::chrono::milliseconds(0))) heed(*signal, {});
   has_begun_ = true;
-  static_cast<void>(send(channel, 0));  // it may have ended
+  static_cast<void>(send(channel, 0));  // the program may have ended
   for (pollfd told{channel, POLLIN, 0}; !ended_ && ::poll(&told, 1, 0) != 1;) {
     if (const auto signal = signals.next_before(channel, std::chrono::milliseconds(-1))) heed(*signal, {});
   }

@@ -64,9 +64,9 @@ class Command {
 
   pid_t pid() const { return pid_; }
 
-  /// Passes signals on to the program, stops and continues with it, and waits for its end. What the terminal
-  /// or another process sends to the whole group, or a service manager to all of its unit, reaches the
-  /// program by itself and is not passed on. Answers what waitpid() tells.   Blocks.
+  /// Passes signals on to the program, stops and continues with it, and waits for its end. A signal to the
+  /// whole process group, or from a service manager to its whole unit, reaches the program by itself and is
+  /// not passed on. Answers what waitpid() tells.   Blocks.
   int wait(const Signals& signals, const OtherEnded& other_ended = {});
 
   /// Whether a descendant still runs. To be asked when the program has ended.
@@ -87,7 +87,7 @@ class Command {
   std::vector<pid_t> wakers_;
   GroupSentinel sentinel_ = GroupSentinel::none();
   bool has_begun_ = false;    ///< to be the program: until then it blocks all signals
-  std::optional<int> ended_;  ///< what waitpid() has told
+  std::optional<int> ended_;  ///< the status that waitpid() returned
 };
 
 /// Ends this process as the command has ended: by the same signal. Answers the exit status, if it had one.

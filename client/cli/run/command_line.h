@@ -13,7 +13,7 @@ class Option;
 
 namespace gpumem::cli {
 
-// What command lines of programs that run a command have in common.
+// Parsing that is common to all programs that run a command.
 
 /// A command line up to the first `--`, and what stands behind it. Of commands that run no command: the whole
 /// line, and nothing.

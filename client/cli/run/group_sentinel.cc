@@ -37,7 +37,7 @@ std::uint64_t pending_of(pid_t pid) {
 
 std::uint64_t bit_of(int signal) { return std::uint64_t{1} << (signal - 1); }
 
-// What stops and what continues a process take each other away where they are pending: signal(7).
+// A pending stop signal cancels a pending SIGCONT, and the other way round: signal(7).
 std::uint64_t cancelled_by(int signal) {
   const std::uint64_t stops = bit_of(SIGTSTP) | bit_of(SIGTTIN) | bit_of(SIGTTOU);
   if (signal == SIGCONT) return stops;
@@ -62,8 +62,8 @@ GroupSentinel::~GroupSentinel() {
   ::waitpid(pid_, nullptr, 0);
 }
 
-// What is pending stays so: another one takes its place. It is there before the last look at this one, so
-// that no signal is missed.
+// Pending signals of a sentinel cannot be cleared, so a new sentinel replaces it. The new one exists before
+// the last look at the old one, so that no signal is missed.
 bool GroupSentinel::has_received(int signal) {
   if (pid_ <= 0) return false;
   await_group_signal();

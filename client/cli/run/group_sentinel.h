@@ -29,16 +29,16 @@ class GroupSentinel {
   /// one that stops by SIGCONT, and SIGCONT by one that stops. To be asked once for each. Of two that came
   /// before the question, both count if one did.
   bool has_received(int signal);
-  /// The same for one that is sent to one process after the other: waits until it comes, or the time is over.
+  /// Waits up to `patience` for a signal that the sender sends to one process after the other.
   bool receives_within(int signal, std::chrono::milliseconds patience);
-  /// It is no more: it was ended by somebody else, and waited for.
+  /// The sentinel was terminated by somebody else and has been waited for. False: `pid` is not the sentinel.
   bool note_end(pid_t pid);
 
  private:
   explicit GroupSentinel(pid_t pid) : pid_(pid) {}
 
   pid_t pid_;
-  std::uint64_t carried_ = 0;  ///< what the one before had pending, and nobody has asked for yet
+  std::uint64_t carried_ = 0;  ///< pending in the sentinel before, and not asked for yet
 };
 
 }  // namespace gpumem::cli

@@ -73,7 +73,7 @@ class Post {
   void read() {
     answer_.emplace();
     answer_->header_limit(kLongestHead);
-    answer_->body_limit(boost::none);  // it is not read
+    answer_->body_limit(boost::none);  // the body is not read
     http::async_read_header(stream_, buffer_, *answer_, [this](beast::error_code error, std::size_t) {
       if (!goes_on(error, "no answer")) return;
       if (is_interim() && ++interim_ <= kMostInterim) return read();

@@ -114,7 +114,7 @@ void Waiting::show_full(const v1::Denial& denial) {
                  time_text() + ": " + obstacle_words(denial));
 }
 
-// What the tenant's own programs hold stands in the way, and may come back.
+// Memory of the tenant's own programs is the obstacle; they may return it.
 bool may_come_back(const v1::Denial& denial) {
   const bool is_limit =
       denial.reason() == v1::Denial::REASON_TENANT_LIMIT || denial.reason() == v1::Denial::REASON_DEBT;

@@ -3,11 +3,11 @@
 
 namespace gpumem::cli {
 
-/// What a command says on standard error while it waits: on a terminal one line that is drawn anew, elsewhere
-/// a line for each change.
+/// Messages on standard error while a command waits: on a terminal one line that is redrawn, elsewhere a line
+/// for each change.
 class Progress {
  public:
-  /// `who`  stands before each line: `gpumem run`.
+  /// `who`  prefix of each line: `gpumem run`.
   explicit Progress(std::string who);
   ~Progress() { clear(); }
   Progress(const Progress&) = delete;

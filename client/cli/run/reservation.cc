@@ -108,8 +108,8 @@ void Reservation::declare(Bytes bytes) {
   if (session_->ask(charge_request(options_.device, bytes))) declared_ = bytes;
 }
 
-// What is charged to tenants for other processes of the command than the session's own: of that one, the
-// broker knows that what it holds was declared.
+// The bytes that are charged for processes of the command other than the session's own. The broker already
+// knows that the session's own process has declared its memory.
 Bytes Reservation::charged_besides() const {
   Bytes sum;
   const auto monitor = Monitor::connect(options_.runtime_folder);

@@ -20,7 +20,7 @@ struct ReservationOptions {
   std::string device;                   ///< UUID
   Bytes bytes;
   std::string name;
-  pid_t command = 0;  ///< whose process the session is of; 0: this one
+  pid_t command = 0;  ///< pid of the process that owns the session; 0: this process
 };
 
 /// Charges `bytes` of `device` to the tenant of `session`, as held past the broker.
@@ -28,8 +28,8 @@ struct ReservationOptions {
 Result<void> claim(BrokerSession& session, const std::string& device, Bytes bytes);
 
 /// Memory that stays charged to a tenant while a command runs that takes it by itself. Answers the broker's
-/// pressure by the hook. What the broker sees processes of the command hold, and charges for itself, is not
-/// charged twice. When the broker comes back after a restart, the memory is reserved again.
+/// pressure by the hook. Memory that the broker itself observes and charges to processes of the command is
+/// not charged twice. When the broker comes back after a restart, the memory is reserved again.
 /// Threads  one of its own does all this.
 class Reservation {
  public:

@@ -32,7 +32,7 @@ class Reserving {
   Reserving(const ReserveOptions& options, PressureHook& hook)
       : options_(options), hook_(hook), end_(Clock::now() + options.wait) {}
 
-  /// What waitpid() tells of the command, or the exit status of none.
+  /// Returns the status of the command as waitpid() does, or an exit status if no command has run.
   Result<int, CommandError> run();
 
  private:

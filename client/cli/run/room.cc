@@ -27,7 +27,7 @@ class RoomSearch {
   Result<Room> run(const Signals& signals, Progress& progress);
 
  private:
-  // What stands in the way now, in words; empty: nothing.
+  // The present obstacle, in words; empty: there is none.
   Result<std::string> obstacle();
   Result<std::string> obstacle_of_device();
   Result<std::string> obstacle_of_tenant();

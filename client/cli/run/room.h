@@ -12,7 +12,7 @@
 
 namespace gpumem::cli {
 
-/// What begins the label of a session that waits to reserve memory.
+/// Prefix of the label of a session that waits to reserve memory.
 inline constexpr const char* kReserveLabel = "gpumem reserve";
 
 struct RoomOptions {

@@ -18,7 +18,7 @@ namespace {
 
 constexpr const char* kWho = "gpumem run";
 
-// What a program with the drop-in driver needs, looked at before it starts.
+// The state of the machine that a program with the drop-in driver needs, read before it starts.
 struct Ground {
   v1::GetStatusResponse lent;  // UUIDs alone
   std::vector<DeviceUsage> usage;
@@ -61,7 +61,7 @@ Result<Place> find_place(const Ground& ground, const RunOptions& options, const 
                         progress);
 }
 
-// What GPUMEM_LIMIT says, if anything.
+// The value of GPUMEM_LIMIT, if it is set.
 Result<std::optional<Bytes>> outer_limit() {
   const char* text = std::getenv("GPUMEM_LIMIT");
   if (text == nullptr || *text == '\0') return std::optional<Bytes>();
@@ -70,7 +70,7 @@ Result<std::optional<Bytes>> outer_limit() {
   return std::optional(*limit);
 }
 
-// What would have each process of the command fail at its first call.
+// Refuses a limit with which each process of the command would fail at its first call.
 Result<void> check_limit(const ShimSettings& settings, const Result<std::optional<Bytes>>& outer) {
   constexpr Bytes kLeast = mebibytes(2);  // as devices allocate
   if (!settings.limit && !outer) return outer.error();

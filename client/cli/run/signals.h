@@ -10,7 +10,7 @@
 
 namespace gpumem::cli {
 
-/// While it lives, signals to this process are read here and do nothing by themselves. Those of a fault
+/// While it lives, signals to this process are read here and do nothing by themselves. Signals of a fault
 /// (SIGSEGV and its like) keep their effect. To be made before other threads are, which must not take them.
 class Signals {
  public:
@@ -23,7 +23,7 @@ class Signals {
   signalfd_siginfo next() const;
   /// The next signal; none if `other` becomes readable (-1: none), or the time passes, before one comes.
   std::optional<signalfd_siginfo> next_before(int other, std::chrono::milliseconds time) const;
-  /// The same of those alone that ask this process to end or to stop. The others stay for next().
+  /// The next signal that asks this process to end or to stop. Other signals stay for next().
   std::optional<signalfd_siginfo> next_for_itself_before(int other, std::chrono::milliseconds time) const;
   /// Whether the signal asks this process to end, and did not find it ignoring that (nohup, a script's `&`).
   bool asks_to_end(const signalfd_siginfo& signal) const;
@@ -36,7 +36,7 @@ class Signals {
  private:
   sigset_t before_{};
   struct sigaction child_before_ {};
-  sigset_t ends_{};  ///< those that ask to end
+  sigset_t ends_{};  ///< signals that ask to end
   UniqueFd fd_, own_;
 };
 

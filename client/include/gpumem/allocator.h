@@ -109,7 +109,8 @@ class Allocator {
   const std::string& device() const { return device_; }
   int ordinal() const { return handle_ ? gpumem_allocator_ordinal(handle_.get()) : -1; }
 
-  /// The same allocator in C. It stays this object's: it must not be closed or freed. Null: moved from.
+  /// This allocator's handle for the C interface. This object owns it: it must not be closed or freed. Null:
+  /// moved from.
   gpumem_allocator* c_handle() const { return handle_.get(); }
 
  private:

@@ -18,7 +18,7 @@ struct Denial {
     kSliceLimit,   ///< the slice would pass its own limit
     kTenantLimit,  ///< the tenant, or one that it belongs to, would pass its limit on this device
     kPoolSize,     ///< more than the device's pool, less what is promised to others
-    kNoMemory,     ///< others hold the memory, or it is kept for guarantees
+    kNoMemory,     ///< the memory is held by others or kept for guarantees
     kDebt,         ///< the tenant, or one that it belongs to, uses more than its limit
     kTurn,         ///< there is memory, but other requests are ahead in the queue
   };

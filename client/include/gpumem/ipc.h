@@ -49,7 +49,8 @@ class Import {
   const std::string& device() const { return device_; }
   int ordinal() const { return gpumem_import_ordinal(handle_.get()); }
 
-  /// The same import in C. It stays this object's: it must not be closed or freed. Null: moved from.
+  /// This import's handle for the C interface. This object owns it: it must not be closed or freed. Null:
+  /// moved from.
   gpumem_import* c_handle() const { return handle_.get(); }
 
  protected:

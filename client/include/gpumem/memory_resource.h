@@ -173,7 +173,7 @@ class memory_resource {
   std::shared_ptr<Allocator> allocator_;
 };
 
-/// The same for RMM before its resources became cuda::mr's, where they derive from a base:
+/// The resource for older versions of RMM, whose resources derive from a base class:
 ///     gpumem::device_memory_resource<rmm::mr::device_memory_resource, rmm::cuda_stream_view>
 template <class Base, class StreamView>
 class device_memory_resource final : public Base {

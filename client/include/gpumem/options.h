@@ -12,7 +12,7 @@
 #include "gpumem.h"
 #include "gpumem/bytes.h"
 
-// What sessions, slices, allocators and their calls are told.
+// Options of sessions, slices, allocators and their calls.
 
 namespace gpumem {
 
@@ -66,12 +66,12 @@ struct ExportOptions {
   std::uint64_t uses = 1;
 };
 
-/// Who may map a region, besides the tenant that publishes it.
+/// The tenants that may map a region, besides its publisher.
 enum class Sharing {
   kPrivate = GPUMEM_SHARING_PRIVATE,  ///< nobody
-  kGroup = GPUMEM_SHARING_GROUP,      ///< whoever belongs to the tenant that it belongs to
+  kGroup = GPUMEM_SHARING_GROUP,      ///< all tenants within the publisher's parent tenant
   kPublic = GPUMEM_SHARING_PUBLIC,    ///< everybody who may connect to the broker
-  kNamed = GPUMEM_SHARING_NAMED,      ///< the tenants that are named, and whoever belongs to them
+  kNamed = GPUMEM_SHARING_NAMED,      ///< the named tenants, and all tenants within them
 };
 
 /// Who pays for a region.
@@ -90,7 +90,7 @@ struct PublishOptions {
   std::array<unsigned char, 32> digest{};
   /// Zero: as long as its memory.
   std::chrono::milliseconds life{0};
-  /// It outlives the processes that have its memory, at its tenant's expense.
+  /// The region outlives the processes that have its memory, at its tenant's expense.
   bool keep = false;
   /// Of a kept one: it ends so long after the last process has left it. Zero: it does not.
   std::chrono::milliseconds linger{0};

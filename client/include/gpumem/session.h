@@ -113,7 +113,7 @@ class Session {
   /// This session does not publish what it has reserved. Errors  kNotFound (it has been published, or the
   /// reservation has ended), kUnavailable, kUnauthenticated, kFailedPrecondition.
   Result<void> release_reservation(Reservation reservation);
-  /// Ends a region of this session's tenant: nobody maps it any more. Who has mapped it keeps it. `version`:
+  /// Ends a region of this session's tenant: it cannot be mapped any more. Existing mappings stay. `version`:
   /// zero for the newest. Errors  kNotFound, kUnavailable, kUnauthenticated, kFailedPrecondition.
   Result<void> remove_region(const std::string& name, std::uint64_t version = 0);
 
@@ -143,7 +143,8 @@ class Session {
   /// folder. Empty: the system's search path.
   const std::string& driver_folder() const { return driver_folder_; }
 
-  /// The same session in C. It stays this object's: it must not be closed or freed. Null: moved from.
+  /// This session's handle for the C interface. This object owns it: it must not be closed or freed. Null:
+  /// moved from.
   gpumem_session* c_handle() const { return handle_.get(); }
 
  private:

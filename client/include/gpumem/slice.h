@@ -87,7 +87,8 @@ class Slice {
   const std::string& device() const { return device_; }
   int ordinal() const { return gpumem_slice_ordinal(handle_.get()); }
 
-  /// The same slice in C. It stays this object's: it must not be closed or freed. Null: moved from.
+  /// This slice's handle for the C interface. This object owns it: it must not be closed or freed. Null:
+  /// moved from.
   gpumem_slice* c_handle() const { return handle_.get(); }
 
   /// Declares how much of the slice, from its base, is in use; `gpumem ps` shows it. Returns whether all of

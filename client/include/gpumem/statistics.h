@@ -30,12 +30,12 @@ struct SizeClassStatistics {
   Bytes size;                     ///< the largest block of the class
   std::uint64_t in_use = 0;       ///< blocks
   std::uint64_t allocations = 0;  ///< since the beginning
-  std::uint64_t cache_hits = 0;   ///< of them served from the calling thread's cache
+  std::uint64_t cache_hits = 0;   ///< allocations served from the calling thread's cache
 };
 
 struct AllocatorStatistics {
   Bytes in_use;       ///< requested and not freed
-  Bytes placed;       ///< what the blocks in use take, including rounding
+  Bytes placed;       ///< bytes that the blocks in use occupy, including rounding
   Bytes cached;       ///< free, in the caches of threads
   Bytes committed;    ///< lent by the broker
   Bytes returnable;   ///< the part of `committed` in wholly free extents

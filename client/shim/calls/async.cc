@@ -15,7 +15,7 @@ constinit RealCall<decltype(::cuMemAllocFromPoolAsync)> real_alloc_from_pool("cu
 constinit RealCall<decltype(::cuMemFreeAsync)> real_free_async("cuMemFreeAsync");
 constinit RealCall<decltype(::cuDeviceGetMemPool)> real_current_pool("cuDeviceGetMemPool");
 
-/// What null means to a program for the per-thread default stream.
+/// The stream that a program names by null in the calls for per-thread default streams.
 CUstream per_thread(CUstream stream) { return stream == nullptr ? CU_STREAM_PER_THREAD : stream; }
 
 CUresult allocate_in(const std::shared_ptr<Pool>& pool, const char* call, std::size_t size, CUstream stream,

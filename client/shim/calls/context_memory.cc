@@ -35,7 +35,7 @@ CUresult forward_context(const char* call, CUdevice device, const Forward& forwa
   });
 }
 
-/// What a limit of this size takes beyond what it is now; nothing where that cannot be told.
+/// The additional memory that the driver takes for a limit of this size; zero where that is not known.
 Bytes more_for(CUlimit limit, std::size_t value) {
   std::size_t now = 0;
   const bool is_size = limit == CU_LIMIT_MALLOC_HEAP_SIZE || limit == CU_LIMIT_PRINTF_FIFO_SIZE;

@@ -36,7 +36,7 @@ CUresult instantiate(const char* call, CUgraphExec* out, CUgraph graph, bool upl
   });
 }
 
-/// What is captured takes nothing now; where that is allowed is the driver's to say.
+/// A captured launch takes no memory now. The driver decides where a capture is allowed.
 template <class Forward>
 CUresult launch(const char* call, CUgraphExec exec, CUstream stream, const Forward& forward) {
   return guarded([&] {

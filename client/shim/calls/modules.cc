@@ -30,7 +30,7 @@ unsigned architecture_of(CUdevice device) {
   return is_told ? static_cast<unsigned>(major * 10 + minor) : 0;
 }
 
-/// What is to be charged for `image` in the current context, of whole units.
+/// The charge for `image` in the current context, in whole units.
 Bytes charge_for(const ReadImage& image) {
   if (!Process::current().is_brokered()) return {};
   const CurrentContext current = CurrentContext::get();

@@ -1,5 +1,5 @@
-// What an address is: the driver's answer for the mapping underneath, with what is the block's own in its
-// place.
+// Attributes of an address: the driver's answer for the mapping underneath, with the block's own values in
+// place of the mapping's.
 #include "client/shim/calls.h"
 #include "client/shim/calls/guarded.h"
 #include "client/shim/memory/context.h"
@@ -78,10 +78,10 @@ bool answer(const Known& known, CUpointer_attribute attribute, void* out) {
   }
 }
 
-/// The driver refuses this of mapped memory, which blocks are. What it does for one of its own, it can do for
-/// a whole context.
+/// The driver refuses this for mapped memory, which blocks are. It can make a whole context synchronous
+/// instead.
 CUresult set_synchronous(const Block& block, bool is_synchronous) {
-  // That of a pool is of no context: the current one is to use it.
+  // A block of a pool belongs to no context: the current context uses it.
   CUcontext const context = block.pool ? CurrentContext::get().context : block.context;
   const CUresult set = is_synchronous ? make_synchronous(context) : CUDA_SUCCESS;
   if (set == CUDA_SUCCESS) Process::current().blocks().set_synchronous(block.at, is_synchronous);

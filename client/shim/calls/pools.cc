@@ -30,7 +30,7 @@ Bytes most_of(const Properties& properties) {
   }
 }
 
-/// What can be passed to other processes, or lies elsewhere, stays the driver's.
+/// Pools that can be passed to other processes, or lie elsewhere, stay the driver's.
 bool is_of_slice(const CUmemPoolProps& properties) {
   return properties.allocType == CU_MEM_ALLOCATION_TYPE_PINNED &&
          properties.handleTypes == CU_MEM_HANDLE_TYPE_NONE &&

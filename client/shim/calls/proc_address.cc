@@ -32,7 +32,7 @@ void* own_look_up(int version, cuuint64_t flags) {
                        : reinterpret_cast<void*>(&::cuGetProcAddress);
 }
 
-/// What the driver has answered, with the shim's function in `*pfn` if that is a replaced one.
+/// The driver's answer. If the shim replaces that function, `*pfn` becomes the shim's.
 CUresult replaced(CUresult result, const char* symbol, void** pfn, int version, cuuint64_t flags) {
   if (result != CUDA_SUCCESS || pfn == nullptr || *pfn == nullptr) return result;
   void* const real = *pfn;

@@ -139,7 +139,7 @@ CUresult calls::cuMemExportToShareableHandle(void* shareableHandle, CUmemGeneric
   });
 }
 
-// What this process exported stays charged while it uses it by an import.
+// An export of this process stays charged while the process uses it by an import.
 CUresult calls::cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* handle, void* osHandle,
                                                CUmemAllocationHandleType shHandleType) {
   return guarded([&] {

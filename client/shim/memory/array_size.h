@@ -25,8 +25,9 @@ struct ArrayShape {
   }
 };
 
-/// What the driver takes of `device` for an array in the current context: what it says that the same array
-/// needs with deferred mapping, else estimated_size(). Zero: nothing, because the program maps memory there.
+/// The memory that the driver takes on `device` for an array in the current context: the size that the driver
+/// states for the same array with deferred mapping, else estimated_size(). Zero: the program maps memory
+/// there itself.
 Bytes size_of_array(const ArrayShape& shape, CUdevice device);
 
 /// Its elements, in pages of 64 KiB. Of formats that are not known, four channels of 32 bits: no format has

@@ -14,12 +14,12 @@ namespace gpumem::shim {
 class DeviceMemory;
 class Pool;
 
-/// What the program was given at one address by cuMemAlloc or cuMemAllocAsync.
+/// An allocation of the program by cuMemAlloc or cuMemAllocAsync.
 struct Block {
   CUdeviceptr at = 0;
   Bytes bytes;  ///< as asked for
   DeviceMemory* memory = nullptr;
-  CUcontext context = nullptr;   ///< it ends with this one; null: with none
+  CUcontext context = nullptr;   ///< the block ends with this context; null: with none
   std::shared_ptr<Pool> pool{};  ///< null: of none
   unsigned long long id = 0;     ///< unique in the process
   bool is_synchronous = false;   ///< CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, as the program set it

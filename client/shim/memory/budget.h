@@ -7,7 +7,7 @@
 
 namespace gpumem::shim {
 
-/// What this process uses of one device, held against its limit. A request is reserved before it is made, so
+/// This process's usage of one device, compared with its limit. A request is reserved before it is made, so
 /// two threads never pass the limit together. The account counts it once it is granted.
 /// Invariant  used() <= limit().
 /// Threads  any; no locks.
@@ -35,16 +35,16 @@ class Budget {
   }
   /// The process has what was reserved.
   void granted(Bytes bytes) { account_.used(bytes); }
-  /// It was refused.
+  /// Takes a reservation back after a refusal.
   void unreserve(Bytes bytes) { used_.fetch_sub(bytes.count, std::memory_order_relaxed); }
-  /// What was granted is given up.
+  /// Granted memory was freed.
   void discharge(Bytes bytes) {
     unreserve(bytes);
     account_.freed(bytes);
   }
 
   Bytes limit() const { return limit_; }
-  /// What is reserved, too.
+  /// Includes reservations.
   Bytes used() const { return {used_.load(std::memory_order_relaxed)}; }
 
  private:

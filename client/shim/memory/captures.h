@@ -17,7 +17,7 @@ class Captures {
   /// captured already.   Blocks  until those who wait are done, but no longer than it takes a call to get
   /// into the driver: once it is there, it spoils nothing.
   bool begins(CUstream stream, CUcontext context);
-  /// It has ended, well or not, or the stream is about to be destroyed.
+  /// The capture has ended, well or not, or the stream is about to be destroyed.
   void ended(CUstream stream);
   /// The streams went with their context.
   void ended_with(CUcontext context);

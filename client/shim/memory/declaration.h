@@ -5,19 +5,19 @@
 
 namespace gpumem::shim {
 
-/// What the broker's page says of the tenant on the slices' device.
+/// The figures of the broker's page for the tenant on the slices' device.
 /// Errors  as Connection::broker_figures; kNotFound: the broker does not lend the device.
 Result<DeviceFigures> tenant_of(const Slices& of);
 /// Errors  kResourceExhausted: the tenant's limit has no room for `more`. Above the limit it has none for
 ///         nothing either.
 Result<void> check_room(const DeviceFigures& tenant, Bytes more);
 
-/// What the driver itself holds for this process on one device, as the broker is told of it: always the whole
-/// amount, so that the next declaration makes good for one that was lost.
+/// Declares to the broker the memory that the driver itself holds for this process on one device. Each
+/// declaration states the whole amount, so that the next one corrects one that was lost.
 /// Threads  any; declarations do not overtake each other.
 class Declaration {
  public:
-  /// `to`  whose session makes it; move() names the next.
+  /// `to`  the slices whose session declares; move() names others.
   explicit Declaration(const Slices& to) : to_(&to) {}
 
   /// Declares `bytes` more. The broker would not refuse them for the tenant's sake, but put it in debt.

@@ -93,8 +93,9 @@ bool DeviceMemory::is_replaced(Slices& failed) {
   return replaced.has_value();
 }
 
-// What lies idle in the lost slice goes back to the driver: no broker will ask for it. The pool of one that
-// knows nothing of the session may be smaller than the limit by what the session holds.
+// Idle memory of the lost slice goes back to the driver, because no broker will ask for it. The pool of a new
+// broker, which does not know the session, may be smaller than the limit by the memory that the session
+// holds.
 Result<void> DeviceMemory::replace(Slices& lost) {
   (void)lost.engine().trim_unused(limit());
   const auto connection = session_.usable();
@@ -206,7 +207,7 @@ bool DeviceMemory::reserve_in_budget(Bytes bytes) {
   return budget_.reserve(bytes);
 }
 
-// What other threads free and take meanwhile may need further rounds.
+// Several rounds, because other threads free and take memory meanwhile.
 bool DeviceMemory::take_room(Bytes bytes) {
   for (int round = 0; round < kMostRounds; ++round) {
     if (room_->take(bytes, bytes) == bytes) return true;
@@ -249,7 +250,7 @@ CUresult DeviceMemory::ask_tenant(const char* call, Bytes bytes, Bytes idle, con
       const auto given = asked.engine().trim(idle);
       trim_driver();
       granted = ask(asked);
-      // What was given back is charged until the driver has freed it.
+      // Returned memory stays charged until the driver has freed it.
       const auto end = std::chrono::steady_clock::now() + kReturnPatience;
       while (!granted && given && !given->is_zero() && std::chrono::steady_clock::now() < end) {
         std::this_thread::sleep_for(std::chrono::milliseconds(1));

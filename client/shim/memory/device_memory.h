@@ -25,22 +25,22 @@ class Room;
 
 namespace gpumem::shim {
 
-/// What a process may have at most of the device with this index in the broker's page, in whole units:
-/// `wanted`, as far as the tenant's limit allows it; zero: the tenant's limit.
+/// The limit of a process on the device with this index in the broker's page, in whole units: `wanted`, as
+/// far as the tenant's limit allows it; zero: the tenant's limit.
 /// Errors  kInvalidArgument: that is less than one unit; as Connection::broker_figures.
 Result<Bytes> limit_of(const client::Connection& connection, std::size_t device, Bytes wanted, Bytes unit);
 
-/// What this process borrows of one device: the slices of its session, the blocks in them, and the limit for
-/// everything that the process uses there. What it holds, idle memory included, never passes the limit: the
-/// process's slices and what the driver keeps for it take of one room. If the session is lost, blocks stay
-/// where they are, and the next allocation is of another session's slices; the limit counts both.
+/// The memory of this process on one device: the slices of its session, the blocks in them, and the limit for
+/// all its usage there. Held memory, including idle memory, never passes the limit: the slices and the
+/// driver's own memory share one Room. If the session is lost, blocks stay where they are, and the next
+/// allocation comes from the slices of a new session; the limit counts both.
 /// Threads  any. No lock is held while the broker or the device is waited for, but while a lost session's
 ///          slices are replaced.
 class DeviceMemory {
  public:
   using Uuid = std::array<unsigned char, 16>;
 
-  /// What it is opened with; all outlive it.
+  /// The objects that it uses; all outlive it.
   struct Parts {
     Session& session;
     const Settings& settings;
@@ -75,7 +75,7 @@ class DeviceMemory {
 
   /// Whether blocks of it can have this address.
   bool has_address(CUdeviceptr address) const { return slices_of(address) != nullptr; }
-  /// Those of the latest session.
+  /// The slices of the latest session.
   Slices& slices() const { return *slices_.load(std::memory_order_acquire); }
   /// The slices that `address` is of, of this session or one before; or null.
   Slices* slices_of(CUdeviceptr address) const;
@@ -119,14 +119,15 @@ class DeviceMemory {
   /// Errors  OUT_OF_MEMORY: the limit of the process or of its tenant would be passed.
   /// Blocks  while others of the tenant hold the memory.
   CUresult charge_outside(const char* call, Bytes bytes);
-  /// The same for memory that the driver has taken already, as far as the limits allow; how much that is.
+  /// Charges memory that the driver has taken already, as far as the limits allow. Returns the charged
+  /// amount.
   Bytes charge_outside_up_to(Bytes bytes);
   void discharge_outside(Bytes bytes);
   /// Whether the driver may take `bytes` more for a context of the program. They are not charged here: the
   /// broker charges what it sees of contexts.
   /// Errors  OUT_OF_MEMORY: the tenant is above its limit, or would be. Idle memory has gone back then.
   CUresult check_context(const char* call, Bytes bytes);
-  /// What to do for idle memory of the driver's own to be given back. Once, before other calls.
+  /// Sets the function that has the driver give back its own idle memory. Once, before other calls.
   void set_trim(std::function<void()> trim) { trim_driver_ = std::move(trim); }
 
   Bytes granularity() const { return slices().engine().properties().granularity; }

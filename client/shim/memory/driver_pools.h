@@ -43,7 +43,7 @@ class DriverPool {
 
  private:
   Bytes used() const { return {used_.load()}; }
-  /// What the driver keeps; asked while the charge is settled, so that the handle is there.
+  /// The memory that the driver keeps. Called while the charge is settled, so that the handle exists.
   Bytes kept() const;
 
   const CUmemoryPool handle_;

@@ -7,7 +7,7 @@ namespace gpumem::shim {
 /// Whether two descriptors are duplicates of each other, also by way of another process. Both files of a
 /// driver may have one inode, so that does not tell.
 bool is_same_open_file(int one, int other);
-/// The same, by a change of the flags that is undone: for kernels that do not tell it.
+/// Finds out by a change of the status flags, which is undone: for kernels without F_DUPFD_QUERY.
 bool share_status_flags(int one, int other);
 
 /// The open file that a handle is exported as: a descriptor of it is kept, so that another one is known when

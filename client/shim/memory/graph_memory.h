@@ -21,7 +21,7 @@ class GraphMemory {
     DeviceMemory* memory = nullptr;
     Bytes bytes;
   };
-  /// By device. What the nodes of `graph`, and of those inside of it, allocate of `find_memory(device)`.
+  /// By device: the allocations from `find_memory(device)` by the nodes of `graph` and of its child graphs.
   template <class Find>
   static std::vector<Need> needs_of(CUgraph graph, const Find& find_memory) {
     std::vector<Need> needs;

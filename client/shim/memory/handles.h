@@ -33,7 +33,7 @@ class Handles {
   CUresult unmap(CUdeviceptr at, Bytes size);
   /// The handle that is mapped at `address`, to be released once more.
   std::optional<CUresult> retain(CUdeviceptr address, Handle* out);
-  /// What is mapped at `address`, as the program mapped it.
+  /// A mapping, as the program made it.
   struct Mapped {
     CUdeviceptr at = 0;
     Bytes bytes;

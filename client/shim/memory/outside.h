@@ -43,11 +43,11 @@ class Outside {
   struct Piece {
     DeviceMemory* memory = nullptr;
     Bytes bytes;
-    CUcontext context = nullptr;  ///< it ends with this one; null: with none
-    unsigned uses = 1;            ///< it is freed as often
+    CUcontext context = nullptr;  ///< the piece ends with this context; null: with none
+    unsigned uses = 1;            ///< number of frees until it is gone
   };
   void add(const Name& name, const Piece& piece);
-  /// It is to be freed once more.
+  /// Adds a use: the piece must be freed once more.
   void use_again(const Name& name);
   /// Has `real_call` free what is called `name`, which may be memory that was not told of. Meanwhile it is
   /// not known here: as soon as it is free, its name may be another's.

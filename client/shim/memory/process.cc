@@ -9,7 +9,7 @@
 namespace gpumem::shim {
 namespace {
 
-/// What device memory comes in, where the driver has not been started to tell.
+/// The allocation unit, where the driver has not been started and cannot be asked.
 constexpr Bytes kUsualUnit = mebibytes(2);
 
 constinit RealCall<decltype(::cuDeviceCanAccessPeer)> real_can_access("cuDeviceCanAccessPeer");

@@ -21,8 +21,8 @@
 
 namespace gpumem::shim {
 
-/// What the shim holds for one process: its session, its slices, its blocks. A forked child has its own; its
-/// parent's is not touched there. It is never destroyed: programs free memory until the very end.
+/// The shim's state of one process: session, slices, blocks. A forked child has its own; its parent's is not
+/// touched there. It is never destroyed: programs free memory until the very end.
 /// Threads  any.
 class Process : public client::OfProcess {
  public:
@@ -45,7 +45,7 @@ class Process : public client::OfProcess {
     DeviceMemory* memory = nullptr;
   };
   Found memory_of(CUdevice device);
-  /// The same, if it is open already.
+  /// The memory of `device`, if it is open already.
   DeviceMemory* open_memory_of(CUdevice device) const;
   /// The one whose blocks can have `address`, or null.
   DeviceMemory* memory_at(CUdeviceptr address) const;

@@ -8,7 +8,7 @@
 
 namespace gpumem::shim {
 
-/// What the environment tells the shim; `gpumem run` sets it.
+/// The shim's settings, from the environment; `gpumem run` sets them.
 struct Settings {
   Bytes limit{};                           ///< GPUMEM_LIMIT, of each device; zero: the tenant's
   std::chrono::milliseconds wait{30'000};  ///< GPUMEM_WAIT: for memory that others hold

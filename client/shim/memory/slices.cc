@@ -28,7 +28,7 @@ Result<void> Slices::open_loose() {
   return {};
 }
 
-// It is told behind everything that was asked before, and before everything that follows.
+// The broker receives this frame after all earlier requests and before all later ones.
 void Slices::revoke(const std::array<char, 64>& handle) const {
   if (!is_lost()) connection_->lane().tell_later(lane::RevokeHandle{handle});
 }

@@ -16,13 +16,13 @@ class Room;
 
 namespace gpumem::shim {
 
-/// What one session borrows of one device: a slice for blocks, and one for memory that the program maps
-/// itself. Never destroyed: the program may use its memory until the very end, also when the session is lost.
+/// The slices of one session on one device: one for blocks, and one for memory that the program maps itself.
+/// Never destroyed: the program may use its memory until the very end, also when the session is lost.
 /// Threads  any.
 class Slices {
  public:
-  /// What it holds, idle memory included, it takes of `room`.
-  /// `before`  those of the session before, which was lost; or null.
+  /// Held memory, including idle memory, is charged to `room`.
+  /// `before`  the slices of the session before, which was lost; or null.
   /// Errors  as Session::open_allocator.
   static Result<std::unique_ptr<Slices>> open(std::shared_ptr<client::Connection> connection,
                                               const AllocatorOptions& options,

@@ -12,7 +12,7 @@ const char* error_string(int result) {
 
 }  // namespace
 
-// What NVML's users report where they cannot open the library, and what NVML calls a function that it lacks.
+// The errors of NVML's users for a library that cannot be opened, and of NVML for a function that it lacks.
 constinit const OwnLibrary kOwnLibrary{.file = "libnvidia-ml.so.1",
                                        .without_driver = NVML_ERROR_LIBRARY_NOT_FOUND,
                                        .without_call = NVML_ERROR_FUNCTION_NOT_FOUND,

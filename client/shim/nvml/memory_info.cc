@@ -35,7 +35,7 @@ constinit RealCall<decltype(::nvmlDeviceGetMemoryInfo_v2)> real_memory_info_v2("
 
 nvmlReturn_t calls::nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t* memory) {
   const nvmlReturn_t result = real_memory_info_v2(device, memory);
-  // What is reserved is reserved of the device and no part of a slice.
+  // Reserved memory belongs to the device and is no part of a slice.
   if (result == NVML_SUCCESS && show_slice(device, *memory)) memory->reserved = 0;
   return result;
 }

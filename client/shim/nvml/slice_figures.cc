@@ -46,7 +46,7 @@ std::optional<SliceFigures> slice_figures(nvmlDevice_t device) {
   const auto uuid = cuda::parse_device_uuid(text.data());
   SliceFigures slice;
   if (!uuid || !figures(uuid->bytes.data(), &slice.total, &slice.used)) return std::nullopt;
-  // Who subtracts the two must not get a negative number, and a total of nothing says nothing.
+  // A program that subtracts the two must not get a negative number. A total of zero is no answer.
   slice.used = std::min(slice.used, slice.total);
   return slice.total > 0 ? std::optional(slice) : std::nullopt;
 }

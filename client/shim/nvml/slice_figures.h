@@ -6,7 +6,7 @@
 
 namespace gpumem::shim {
 
-/// What the calling process may use of a device, and what it uses of that, in bytes; used <= total.
+/// The calling process's limit on a device and its usage, in bytes; used <= total.
 struct SliceFigures {
   std::uint64_t total = 0;
   std::uint64_t used = 0;

@@ -4,7 +4,7 @@
         with allocator.allocate(256 * gpumem.MIB) as block:
             ...  # block.address: a CUdeviceptr in value
 
-Sizes are bytes, times are seconds. What fails raises a GpumemError with a code and words that say what to do.
+Sizes are bytes, times are seconds. Failures raise a GpumemError with a code and a message that says what to do.
 Under frameworks: gpumem.cupy, gpumem.numba, gpumem.cuda_core and gpumem.torch, imported by name.
 """
 import pkgutil

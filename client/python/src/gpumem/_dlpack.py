@@ -53,7 +53,7 @@ _api.PyCapsule_New.restype, _api.PyCapsule_New.argtypes = ctypes.py_object, [c_v
 for _function, _answer in (("PyCapsule_IsValid", ctypes.c_int), ("PyCapsule_GetPointer", c_void_p)):
     getattr(_api, _function).restype, getattr(_api, _function).argtypes = _answer, [c_void_p, c_char_p]
 
-# What was handed out, by the address of its struct: the struct, and what keeps the memory.
+# Exported structs by their address: the struct, and the object that keeps the memory.
 _given: dict[int, tuple[_Managed | _ManagedVersioned, object]] = {}
 
 
@@ -106,7 +106,8 @@ def capsule_of(array: Strided, *, versioned: bool, read_only: bool) -> Any:
 
 
 def strided_of(capsule: object) -> Strided:
-    """What is in another package's capsule, which stays unconsumed and keeps it. Raises InvalidArgument."""
+    """The array in another package's capsule. The capsule stays unconsumed and keeps the memory. Raises
+    InvalidArgument."""
     for name, kind in ((_NAME_VERSIONED, _ManagedVersioned), (_NAME, _Managed)):
         if _api.PyCapsule_IsValid(id(capsule), name):
             managed: Any = kind.from_address(_api.PyCapsule_GetPointer(id(capsule), name))

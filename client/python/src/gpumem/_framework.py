@@ -1,4 +1,5 @@
-"""What frameworks have in common: a limit that fits the slice, a model's arrays by name, the broker's figures in an error."""
+"""Functions for all frameworks: a limit that fits the slice, a model's arrays by name, the broker's figures in an
+error."""
 from __future__ import annotations
 
 import glob
@@ -20,9 +21,9 @@ Kind = tuple[tuple[int, ...], str]
 
 
 def memory_limit(usage: DeviceUsage, total: int, *, limit: int = 0, reserve: int = RESERVE) -> int:
-    """What a framework may take of a device, in bytes: the least of `limit` (0: none), the tenant's limit, the pool and
-    `total`, which is the slice's limit under the drop-in driver; less `reserve`, and whole MiB. It does not depend on
-    what is free now. Raises InvalidArgument: nothing is left."""
+    """The memory that a framework may take of a device, in bytes: the least of `limit` (0: none), the tenant's limit,
+    the pool and `total`, which is the slice's limit under the drop-in driver; less `reserve`, and whole MiB. It does
+    not depend on what is free now. Raises InvalidArgument: nothing is left."""
     may = min(figure for figure in (limit, usage.limit, usage.pool, total) if figure) - reserve
     if may < MIB:
         raise InvalidArgument(f"a slice of {may + reserve} bytes leaves nothing for the framework when {reserve} are reserved")
@@ -45,7 +46,7 @@ def device_limits(session: Session, count: int, framework: str, limit: int | Map
 
 
 def explained(said: str, session: Session) -> str:
-    """What a framework says of a lack of memory, with the broker's figures of each device. Raises Unavailable."""
+    """A framework's message on a lack of memory, with the broker's figures of each device. Raises Unavailable."""
     lines = [f"device {usage.device}: tenant {session.tenant} has {_mib(usage.charged)} of its limit of "
              f"{_mib(usage.limit)}, and is guaranteed {_mib(usage.guarantee)}; {_mib(usage.available)} could be had now, "
              f"{_mib(usage.free)} of {_mib(usage.pool)} are charged to nobody" for usage in session.usage()]

@@ -60,8 +60,8 @@ def check(status: int) -> None:
 
 
 def leave(close: Callable[[], None], error: object) -> None:
-    """Closes at the end of a `with` statement. What `close` raises does not take the place of `error`, which ends the
-    statement already: SystemExit in a forked child, for example."""
+    """Closes at the end of a `with` statement. An error of `close` does not replace `error`, which ends the statement
+    already: SystemExit in a forked child, for example."""
     try:
         close()
     except GpumemError:
@@ -70,7 +70,7 @@ def leave(close: Callable[[], None], error: object) -> None:
 
 
 def visit(call: Callable[..., int], handle: int, visitor: Any, convert: Callable[[Any], Any]) -> list[Any]:
-    """What `call` shows to a visitor of the type `visitor`, each converted."""
+    """All values that `call` passes to a visitor of the type `visitor`, each converted."""
     found: list[Any] = []
     failed: list[BaseException] = []
 

@@ -49,7 +49,8 @@ def _settled(array: Any) -> Any:
 
 
 def _interface(array: Any, name: str) -> dict[str, Any] | None:
-    """What an array interface says; None: there is none, or it has no name for these elements (PyTorch's float8)."""
+    """The description in an array interface; None: there is none, or it has no name for these elements (PyTorch's
+    float8)."""
     try:
         described = getattr(array, name, None)
     except (KeyError, RuntimeError, TypeError):

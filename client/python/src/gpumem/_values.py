@@ -1,4 +1,4 @@
-"""What callers pass, checked before ctypes, which would cut numbers to size without a word."""
+"""Checks of arguments before ctypes, which would truncate numbers silently."""
 from __future__ import annotations
 
 import math

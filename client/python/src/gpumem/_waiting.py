@@ -32,7 +32,8 @@ class _Canceller:
 def check_waiting(options: ctypes.Structure, call: Callable[[], int], *, asks_for_memory: bool = False) -> None:
     """Makes `call`, which passes `options` on, and raises unless the status that it answers is OK.
 
-    What a signal's handler raises meanwhile is raised here, when the call has been called off: it may have done its work by then.
+    If a signal's handler raises meanwhile, the call is cancelled and the exception is raised here. The call may have
+    done its work by then.
     """
     failed: list[GpumemError] = []
 

@@ -77,7 +77,7 @@ class Allocator:
     once, and another one only after the work given to the first so far; nothing waits for the device as a whole.
     Opened by Session.open_allocator, or by gpumem.default_allocator.
 
-    What is not needed goes back to the broker: at once when it asks, else after the `idle` time. Use it as a context
+    Unused memory goes back to the broker: at once when it asks, else after the `idle` time. Use it as a context
     manager, or call close(). One that is forgotten is closed when none of its blocks is in use; one that is open when
     the interpreter ends goes with the process.
     Streams  a CUstream's value, any framework's stream object, or None for the legacy default stream; up to 4,095 with

@@ -33,8 +33,8 @@ _FORMATS = {"bool": "?", "int8": "b", "int16": "h", "int32": "i", "int64": "q", 
 
 
 def private_names(names: Iterable[str], patterns: Iterable[str]) -> set[str]:
-    """Those of the names that one of the patterns, as of fnmatch, fits. Raises InvalidArgument for one text in place of
-    several, whose letters would be patterns."""
+    """The names that match one of the patterns (fnmatch). Raises InvalidArgument for one text in place of a list,
+    because its letters would be patterns."""
     if isinstance(patterns, str):
         raise InvalidArgument(f"`private` is {patterns!r}; it is a list of patterns: [{patterns!r}]")
     patterns = set(patterns)
@@ -68,8 +68,8 @@ class Array:
 
     Other packages take it without a copy: by DLPack (torch.from_dlpack, jax.dlpack.from_dlpack, cupy.from_dlpack,
     numpy.from_dlpack) and by `__cuda_array_interface__`. On a simulated GPU, whose memory is the host's, it is an array
-    of the CPU for DLPack, and numpy.asarray and memoryview(array.buffer()) take it, too. Whoever writes to an array
-    that is read-only faults. DLPack before 1.0 does not say that an array is.
+    of the CPU for DLPack, and numpy.asarray and memoryview(array.buffer()) take it, too. A write to a read-only array
+    faults. DLPack before 1.0 does not say that an array is.
     Threads  any.
     """
 

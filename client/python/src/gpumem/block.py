@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 class Block:
     """Memory of an allocator, until free(), the end of its `with`, or until it is forgotten: then in the order of the
-    stream it was allocated on, which it keeps alive. What is left when the interpreter ends goes with the process.
+    stream it was allocated on, which it keeps alive. A block that is left when the interpreter ends goes with the
+    process.
 
     Other packages take it as an array of bytes (`__cuda_array_interface__`): cupy.asarray(block),
     numba.cuda.as_cuda_array(block), torch.as_tensor(block, device="cuda"). Other streams than the

@@ -13,7 +13,7 @@ from ._library import load
 from .allocator import Allocator
 from .errors import InvalidArgument, OutOfMemory
 
-# What cupy.cuda.set_allocator takes: bytes to a cupy.cuda.MemoryPointer.
+# The function that cupy.cuda.set_allocator takes: bytes to a cupy.cuda.MemoryPointer.
 CupyAllocator = Callable[[int], Any]
 
 
@@ -37,7 +37,7 @@ def allocator(*allocators: Allocator) -> CupyAllocator:
     """For cupy.cuda.set_allocator, or cupy.cuda.using_allocator: memory of the current device's allocator, in the
     order of CuPy's current stream. An array that goes is freed on the stream it was made on, as in CuPy's own pool.
 
-    It keeps the allocators, and each array its own, for as long as there are such arrays.
+    The function keeps the allocators, and each array keeps its own, for as long as there are such arrays.
     The function it answers raises OutOfMemory, a MemoryError, with the broker's explanation; InvalidArgument: there
     is no allocator for the current device.
     """
@@ -54,7 +54,7 @@ def allocator(*allocators: Allocator) -> CupyAllocator:
     return allocate
 
 
-# What CuPy's C functions were given: CuPy keeps it no longer than the function, and an array may stay longer.
+# Allocators passed to CuPy's C functions. CuPy keeps one no longer than the function; an array may stay longer.
 _lent: list[Allocator] = []
 
 

@@ -47,7 +47,7 @@ class OutOfMemory(GpumemError, MemoryError):
 
 
 class InvalidArgument(GpumemError, ValueError):
-    """What the caller passed is wrong; repeating it fails again."""
+    """An argument is wrong; repeating the call fails again."""
 
     _usual = Code.INVALID_ARGUMENT
 

@@ -30,8 +30,8 @@ def _unmap(handle: int, owner: int) -> None:
 class Import:
     """Memory of another session, mapped into this process, readable and writable. Made by Session.import_handle.
 
-    It stays mapped when that session gives it back or its process ends, and is then charged to this session. When the
-    broker asks for the memory, it asks this session, too: a pressure handler closes the import.
+    The memory stays mapped when that session gives it back or its process ends, and is then charged to this session.
+    When the broker asks for the memory, it asks this session, too: a pressure handler closes the import.
     Use it as a context manager, or call close(). The caller has synchronised its work on the memory, also when the
     import is forgotten. One that is open when the interpreter ends goes with the process.
     Threads  any.

@@ -98,7 +98,7 @@ def load_tree(region: Region | Mapping[str, Array], tree: Any, **options: Any) -
 
 
 def explain(error: BaseException, session: Session) -> str:
-    """What JAX says in an error of RESOURCE_EXHAUSTED, with the broker's figures of each device. Raises Unavailable."""
+    """JAX's message in an error of RESOURCE_EXHAUSTED, with the broker's figures of each device. Raises Unavailable."""
     return explained(str(error), session)
 
 

@@ -1,5 +1,5 @@
-"""What is in a region: named arrays, and texts about them all and about each. It lies in the region's last bytes, behind the
-arrays.
+"""The contents of a region: named arrays, and texts about them all and about each. The layout lies in the region's last
+bytes, behind the arrays.
 
     layout = gpumem.layout.Layout.packed({"weight": ("float32", (1024, 1024)), "bias": ("float32", (1024,))})
     layout.encoded, layout.digest       # bytes, and 32 bytes for Slice.publish
@@ -94,7 +94,7 @@ class ArrayLayout:
 
     @property
     def nbytes(self) -> int:
-        """Of its elements."""
+        """Bytes of the elements."""
         return math.prod(self.shape) * self.itemsize
 
     @property

@@ -28,8 +28,8 @@ Handler = Callable[[Pressure], Union[int, None]]
 
 
 class Listener:
-    """What C calls for one session, whichever the handler is. Invariant: it stays for as long as the process, since
-    a handler may remove itself while C is within it."""
+    """The function that C calls for one session, whichever the handler is. Invariant: it lives as long as the process,
+    since a handler may remove itself while C is within it."""
 
     _all: dict[int, Listener] = {}
     _guard = threading.Lock()

@@ -1,5 +1,5 @@
-"""What the whole process shares: one session, and an allocator for each device. Under frameworks that take two
-functions and no state."""
+"""One session and an allocator for each device, shared by the whole process. For frameworks that take two functions and
+no state."""
 from __future__ import annotations
 
 import ctypes

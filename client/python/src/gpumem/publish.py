@@ -163,7 +163,7 @@ def publish_arrays(session: Session, name: str, arrays: Mapping[str, Any], *, me
 
 
 class Replicas:
-    """The same arrays on several devices, published under one name. Use it as a context manager, or call close()."""
+    """Equal arrays on several devices, published under one name. Use it as a context manager, or call close()."""
 
     def __init__(self, publications: Sequence[Publication]):
         """Use publish_replicas."""
@@ -260,8 +260,8 @@ def map_or_publish_arrays(session: Session, name: str, make: Callable[[], Mappin
     """Maps the region `name` of this session's tenant. If there is none, one of the processes that call this makes and
     publishes it, and the others wait for it: the arrays are made once, and all share them.
 
-    make: answers the arrays, as of publish_arrays. It is called only in the process that is to publish them. What it
-    raises is raised here; then another process that waits calls its own.
+    make: answers the arrays, as of publish_arrays. It is called only in the process that is to publish them. If it
+    raises, the error is raised here, and another process that waits calls its own `make`.
     wait: seconds for what another process makes, and for memory that others hold, as Slice.grow.
     life: seconds after which another process may begin to make them although this one lives; None: 10 minutes.
     writable: as of Session.map_region.

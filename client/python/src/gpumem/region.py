@@ -37,16 +37,16 @@ def waited_in_vain_as_not_found() -> Iterator[None]:
 
 
 class Sharing(enum.IntEnum):
-    """Who may map a region, besides the tenant that publishes it."""
+    """The tenants that may map a region, besides its publisher."""
 
     PRIVATE = 0
     """Nobody."""
     GROUP = 1
-    """Whoever belongs to the tenant that it belongs to."""
+    """All tenants within the publisher's parent tenant."""
     PUBLIC = 2
     """Everybody who may connect to the broker."""
     NAMED = 3
-    """The tenants that are named, and whoever belongs to them."""
+    """The named tenants, and all tenants within them."""
 
 
 class Charge(enum.IntEnum):
@@ -128,8 +128,8 @@ class Region(Import):
     """A region of another process, mapped into this one for reading, unless it was asked for to be written. Made by
     Session.map_region.
 
-    It stays mapped when its publisher removes it, gives it back or ends. When nobody of the publisher's tenant has it any
-    more, it is charged to a session that has mapped it. Otherwise as Import.
+    A region stays mapped when its publisher removes it, gives it back or ends. When nobody of the publisher's tenant
+    has it any more, it is charged to a session that has mapped it. Otherwise as Import.
     """
 
     def __init__(self, handle: int, session: Session, name: str, *, writable: bool = False):

@@ -23,7 +23,7 @@ from .slice import Slice
 
 @dataclasses.dataclass(frozen=True)
 class DeviceUsage:
-    """What the broker says of a device, from the side of the session's tenant. Bytes."""
+    """The broker's figures of a device, from the side of the session's tenant. Bytes."""
 
     device: str  # UUID
     pool: int
@@ -223,7 +223,7 @@ class Session:
             raise
 
     def remove_region(self, name: str, *, version: SupportsIndex = 0) -> None:
-        """Ends a region of this session's tenant: nobody maps it any more. Who has mapped it keeps it.
+        """Ends a region of this session's tenant: it cannot be mapped any more. Existing mappings stay.
 
         version: 0 for the newest.
         Raises NotFound, Unavailable.
@@ -259,7 +259,7 @@ class Session:
 
     @property
     def tenant(self) -> str:
-        """Who is charged."""
+        """The tenant that is charged."""
         return text(load().gpumem_session_tenant(self._handle))
 
     def close(self) -> None:

@@ -74,7 +74,7 @@ def tensors(region: Region | Mapping[str, Array], **options: Any) -> dict[str, A
 def publish_model(session: Session, model: Any, name: str, **options: Any) -> Publication:
     """Publishes the weights of a Keras model that is built, by their paths, for load_model_weights. Weights that layers
     write to while the model is used are private, besides gpumem.arrays.PRIVATE: those that a layer has made not
-    trainable. Those of a layer that is frozen, or quantised, are not.
+    trainable. Weights of a frozen or quantised layer are not private.
 
     options: of gpumem.publish_arrays; `private` is instead of all these.
     Raises InvalidArgument (no weights, two of one path), others as publish_arrays.
@@ -83,7 +83,7 @@ def publish_model(session: Session, model: Any, name: str, **options: Any) -> Pu
 
 
 def publish_model_replicas(session: Session, model: Any, name: str, **options: Any) -> Replicas:
-    """The same on each of several devices, for map_replicas.
+    """Publishes the weights on each of several devices, for map_replicas.
 
     options: of gpumem.publish_replicas. Raises as publish_model and gpumem.publish_replicas.
     """
@@ -132,7 +132,8 @@ def load_model_weights(region: Region | Mapping[str, Array] | Sequence[Region | 
 
 
 def explain(error: BaseException, session: Session) -> str:
-    """What TensorFlow says in a ResourceExhaustedError, with the broker's figures of each device. Raises Unavailable."""
+    """TensorFlow's message in a ResourceExhaustedError, with the broker's figures of each device. Raises
+    Unavailable."""
     return explained(str(getattr(error, "message", None) or error), session)
 
 
