@@ -11,8 +11,8 @@ namespace {
 constexpr const char* kDefaultConfig = "/etc/gpumemd/gpumemd.toml";
 constexpr const char* kDefaultState = "/var/lib/gpumemd";
 
-// What is said on the command line, else in the file, else by the service manager. A broker that is given a
-// runtime folder of its own is not the machine's, and has nothing to do with its state.
+// The folder of the command line, else of the file, else of the service manager. A broker with a runtime
+// folder of its own is not the machine's broker: its state is in that folder, not in the machine's.
 std::filesystem::path state_folder(const Options& options, const host::Config& config) {
   if (!options.state_folder.empty()) return options.state_folder;
   if (!config.state_folder.empty()) return config.state_folder;

@@ -53,8 +53,8 @@ void raise_file_limit() {
   ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-// What the broker before has left. What cannot be read is kept for people, and the clients of it are
-// strangers.
+// The state that the previous broker left. An unreadable journal is kept for inspection, and its clients are
+// treated as unknown.
 std::optional<host::Journal::Content> read_journal(const std::filesystem::path& folder) {
   auto content = host::Journal::read(folder);
   if (content) {
@@ -265,7 +265,7 @@ Daemon::~Daemon() {
   watchdog_.reset();
   if (api_) api_->stop();
   metrics_.reset();
-  api_.reset();  // it hands connections to the server
+  api_.reset();  // before server_: the listener hands connections to it
   server_.reset();
   quotas_.reset();
   reconciler_.reset();

@@ -38,8 +38,8 @@ Result<Machine> find_machine(const std::filesystem::path& driver_folder) {
   return machine;
 }
 
-// What its clients have, their contexts too, is no reason for a smaller pool: what is missing of it comes
-// back when they let go.
+// Memory that the previous broker's clients hold, contexts included, does not make the pool smaller: it
+// returns to the pool when the clients release it.
 void count_broker_before(Machine& machine, const host::Journal::Content& before) {
   for (host::DeviceFacts& facts : machine.devices) {
     const auto place =

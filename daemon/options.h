@@ -8,7 +8,7 @@
 
 namespace gpumem {
 
-/// What gpumemd's command line says.
+/// The command line of gpumemd.
 struct Options {
   std::filesystem::path config;  ///< empty: the default file if there is one
   bool check_config = false;

@@ -82,7 +82,7 @@ Result<void> check_broker(long pid) {
   return {};
 }
 
-// What has been told since the lock was taken, after the first line.
+// The last line that was reported since the lock was taken; the first line does not count.
 std::string last_line_of(const std::filesystem::path& file) {
   std::ifstream lines(file);
   std::string first, last;

@@ -8,8 +8,9 @@
 
 namespace gpumem::host {
 
-/// Who may administer: root, and the members of one group, if there is one. Limits leave room for them. A
-/// process of a pod may not, whatever user it runs as, unless the pod shares the machine's PIDs (hostPID).
+/// The administrators: root, and the members of one group, if one is configured. Limits leave room for them.
+/// A process of a pod is no administrator, whatever its user, unless the pod shares the machine's PIDs
+/// (hostPID).
 /// Threads  any.
 class Administrators {
  public:

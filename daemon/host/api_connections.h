@@ -13,8 +13,8 @@
 
 namespace gpumem::host {
 
-/// Who is at the other end of each connection of gRPC, by the number of the descriptor that gRPC has for it;
-/// so many in all and of each user. Administrators do not count.
+/// The peer of each connection of gRPC, by the number of gRPC's descriptor. Limits the connections in all and
+/// of each user; those of administrators do not count.
 /// Threads  any.
 class ApiConnections {
  public:

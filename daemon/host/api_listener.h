@@ -17,8 +17,8 @@
 namespace gpumem::host {
 
 /// Accepts gRPC's connections, on a thread of its own, and hands them over once their client has begun to
-/// speak HTTP/2. Notes whose each is as long as it lives. What clients send besides bytes never reaches gRPC:
-/// where the kernel does not refuse it, a relay stands in front.
+/// speak HTTP/2. Records the peer of each connection while it lives. Descriptors that clients send never
+/// reach gRPC: where the kernel does not refuse them, a relay stands between.
 class ApiListener {
  public:
   struct Options {
@@ -26,7 +26,7 @@ class ApiListener {
     KernelFeatures kernel;
     DescriptorBudget budget = DescriptorBudget::of_process();
     const Administrators* administrators = nullptr;  ///< outlives it
-    /// Whose each connection is that was handed over, by its descriptor's number; outlives it.
+    /// The peers of connections that were handed over; outlives the listener.
     ApiConnections* connections = nullptr;
     /// Takes over a connected, non-blocking socket, and shuts it down before closing it. Called on the
     /// listener's thread.
@@ -40,7 +40,7 @@ class ApiListener {
   ApiListener& operator=(const ApiListener&) = delete;
 
   void start();
-  /// Takes no more connections. Those that are handed over go on. Blocks as above.
+  /// Accepts no more connections. Connections that were handed over continue. Blocks as above.
   void stop();
 
  private:

@@ -178,8 +178,8 @@ Result<void> ClaimStore::commit() {
   if (std::rename(prepared_file().c_str(), (folder_ / kClaimsName).c_str()) != 0)
     return claim_not_stored(errno_error(errno, "cannot rename " + prepared_file().string()));
   current_ = *std::exchange(prepared_, std::nullopt);
-  // It is in force, and in the folder: what a crash of the machine would leave of it nobody can tell any
-  // more.
+  // The new content is in force. If the folder cannot be synced, a crash of the machine may restore the old
+  // one.
   if (auto synced = sync_folder(folder_); !synced) spdlog::error("{}", synced.error().message);
   return {};
 }

@@ -210,7 +210,7 @@ void check_members(TomlReader& reader, const toml::table& document, const Config
            (config.others && config.others->parent == name) || config.kubernetes.parent == name ||
            name.starts_with(kNamespacePrefix);
   };
-  // Those of the file come first: namespaces are read after them.
+  // Tenants of the file come first, in its order: namespaces are read after them.
   for (std::size_t i = 0; i < config.tenants.size(); ++i) {
     const TenantConfig& tenant = config.tenants[i];
     if (!tenant.user.empty() || !tenant.group.empty() || is_parent(tenant.name)) continue;
@@ -220,8 +220,8 @@ void check_members(TomlReader& reader, const toml::table& document, const Config
   }
 }
 
-// Reads nothing into nobody's configuration, so that each table tells its keys. Those of a device are
-// [broker]'s, too.
+// The tables that each key belongs to: every reader runs on an empty table, which tells its keys. Keys of a
+// device belong to [broker], too.
 std::map<std::string, std::string> places_of_keys() {
   std::map<std::string, std::string> places;
   for (const auto read : {read_tenant, read_default, read_broker, read_metrics, read_kubernetes}) {

@@ -44,13 +44,13 @@ struct KubernetesConfig {
   std::string parent;             ///< a tenant's name, of pods whose namespace is none; empty: none
 };
 
-/// Who may read the metrics.
+/// Where metrics are served, and to whom.
 struct MetricsConfig {
   std::string listen;  ///< an address with a port; empty: none
   std::string group;   ///< that may connect to the Unix socket; empty: the administrators
 };
 
-/// What the configuration file says: plain data, nothing looked up.
+/// The content of the configuration file: plain data; names are not looked up yet.
 struct Config {
   std::filesystem::path runtime_folder = "/run/gpumemd";
   std::filesystem::path state_folder;  ///< empty: not said

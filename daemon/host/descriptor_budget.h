@@ -4,8 +4,8 @@
 
 namespace gpumem::host {
 
-/// How the process's descriptors are shared out among those who connect. Whatever they do, the last ones are
-/// kept for sessions that exist, for extents, and for administrators.
+/// The limits on descriptors that clients' connections may use. The rest is reserved for existing sessions,
+/// for extents, and for administrators.
 class DescriptorBudget {
  public:
   /// Of the process's limit of open files, as it is now.

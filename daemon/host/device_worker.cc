@@ -85,7 +85,8 @@ void DeviceWorker::carry_out(std::vector<LeaseId> leases) {
   unforgotten_.insert(unforgotten_.end(), leases.begin(), leases.end());
 }
 
-// What it keeps is not free, whatever else is destroyed. What it could not be told before is told with it.
+// Memory stays allocated while the store keeps a descriptor of it, so the store forgets first. Leases that it
+// could not be told of earlier are sent again.
 void DeviceWorker::forget_stored(const DriverJob& job) {
   std::vector<LeaseId> stored = std::move(unforgotten_);
   for (const std::vector<HeldExtent>& step : job.destroy)
@@ -95,7 +96,7 @@ void DeviceWorker::forget_stored(const DriverJob& job) {
   if (!stored.empty()) carry_out(std::move(stored));
 }
 
-// Between two steps of a job in order. What comes before it has one step.
+// Runs between two steps of an ordered job. Each unordered job has one step.
 void DeviceWorker::do_what_cannot_wait() {
   const auto next = [this]() -> std::optional<Task> {
     const MutexLock lock(mutex_);

@@ -33,8 +33,8 @@ struct DriverResult {
   std::string last_error;  ///< of the driver, if anything failed
 };
 
-/// Runs the jobs of one device, each in its turn, on a thread of its own, since driver calls block. It tells
-/// the store, too, which has let go of memory before that is destroyed.
+/// Runs the jobs of one device, each in its turn, on a thread of its own, since driver calls block. Also
+/// tells the store, which forgets memory before that is destroyed.
 class DeviceWorker {
  public:
   using Done = std::function<void(DriverResult)>;
@@ -47,8 +47,8 @@ class DeviceWorker {
   DeviceWorker(const DeviceWorker&) = delete;
   DeviceWorker& operator=(const DeviceWorker&) = delete;
 
-  /// All of them are there before what is in order begins: the rest of what a job destroys may be created by
-  /// those that follow it. Threads  any; does not block.
+  /// Queues all of `jobs` before an ordered one starts: a job may free the memory that the next one
+  /// allocates. Threads  any; does not block.
   void run(std::vector<DriverJob> jobs);
   /// A request waits for the job: core::JobQueue::hurry(). Likewise.
   void hurry(core::JobId job);

@@ -4,8 +4,8 @@
 
 namespace gpumem::host {
 
-/// What wakes a client whose page asks for memory back: a pipe, the broker's end of which is nobody else's.
-/// (An eventfd would be one open file for both: its reader could make the writer block.)
+/// Wakes a client whose page asks for memory back: a pipe whose writing end is the broker's alone. (An
+/// eventfd would be one open file for both: its reader could make the writer block.)
 class Doorbell {
  public:
   /// Errors  kResourceExhausted: no descriptor left.

@@ -15,7 +15,7 @@ class EventLog {
   static constexpr std::size_t kMostKept = 10'000;
   static constexpr std::size_t kMostWords = 1024;  ///< bytes; longer ones are cut
 
-  /// What the core has seen happen, and what the clocks show now.
+  /// Appends events of the core, with the time of both clocks.
   void add(std::vector<core::Event> events, const core::Broker& broker, core::TimePoint now,
            core::WallTime wall);
   /// As core::Executor.

@@ -60,7 +60,7 @@ DriverJob Extents::with_extents(core::Job job) {
 
 void Extents::lent(ExtentId id, LeaseId lease, core::DeviceIndex device) {
   const auto held = held_.find(id);
-  if (held == held_.end()) return;  // it came back at once
+  if (held == held_.end()) return;  // the extent was returned at once
   held->second.lease = lease;
   if (store_ == nullptr) return;
   recent_.push_back({std::chrono::steady_clock::now(), id, device});

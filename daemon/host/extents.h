@@ -13,8 +13,8 @@
 
 namespace gpumem::host {
 
-/// Every extent in the broker's hands, and the workers that make and destroy them. What has been on loan for
-/// a second is kept in the store, if there is one, for the next broker: memory that comes and goes is not.
+/// Every extent in the broker's hands, and the workers that make and destroy them. Extents that have been
+/// lent for a second are also kept in the store, if there is one, for the next broker. Short loans are not.
 /// Threads  the loop's.
 class Extents {
  public:

@@ -36,8 +36,8 @@ std::optional<Holder> holder_in(const std::string& line, const struct stat& file
   return holder;
 }
 
-// What is written in the file is what the last one to lock it wrote: the kernel knows the holder. On some
-// file systems (overlay, btrfs) it knows the file by another device than stat does.
+// The kernel knows the holder of the lock; the text in the file may be of an earlier holder. On some file
+// systems (overlay, btrfs) the kernel shows another device for the file than stat does.
 std::optional<long> holder_of(const struct stat& file) {
   std::ifstream locks("/proc/locks");
   std::optional<long> likely;

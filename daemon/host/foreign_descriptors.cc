@@ -26,13 +26,13 @@ std::size_t length_of(ssize_t bytes) { return static_cast<std::size_t>(bytes); }
 
 struct Queued {
   ssize_t bytes = 0;
-  bool credentials = false;  ///< they come along
+  bool credentials = false;  ///< the message has credentials
   bool descriptors = false;
 };
 
-// With SO_PASSCRED each message brings credentials, so an empty one can be told from the end; at the end of a
-// stream there are some, too. There is room for these alone: of descriptors the kernel only says that there
-// are some.
+// With SO_PASSCRED each message has credentials, so an empty message differs from the end; the end of a
+// stream has them, too. The buffer has room for credentials alone: for descriptors the kernel only sets
+// MSG_CTRUNC.
 Queued look_at_queue(int socket, std::span<std::byte> into) {
   iovec payload{into.data(), into.size()};
   alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(sizeof(ucred))> control;

@@ -8,7 +8,7 @@
 namespace gpumem::host {
 
 void LaneLink::press(const BrokerFigures& figures) {
-  pages_.publish(figures);  // whoever is woken looks at the page at once
+  pages_.publish(figures);  // the woken client reads the page at once
   crash_at(CrashPoint::kPressurePublished);
   doorbell_.ring();
   crash_at(CrashPoint::kPressureRung);

@@ -1,4 +1,4 @@
-// What is prepared for pods, as a part of the quotas in force.
+// Claims that are prepared for pods, as part of the quotas in force.
 #include <algorithm>
 #include <boost/asio/post.hpp>
 #include <set>

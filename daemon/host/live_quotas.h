@@ -13,12 +13,12 @@
 
 namespace gpumem::host {
 
-/// The quotas in force: the configuration, what was set over it, and what is prepared for pods. Changes of
-/// any come one after another, and each takes effect as a whole, on the disk and in the core, or not at all.
+/// The quotas in force: the configuration, the quotas set at run time, and the claims prepared for pods.
+/// Changes are made one at a time, and each takes effect as a whole, on the disk and in the core, or not at
+/// all.
 ///
-/// Threads  any. What has `_now` in its name waits for the disk and for the core's thread, and so is not to
-/// be called
-///          on that; the others have it done by a thread of their own.
+/// Threads  any. Functions with `_now` in their names wait for the disk and for the core's thread, so that
+///          thread must not call them. The others leave the work to a thread of their own.
 class LiveQuotas final : public core::QuotaAdmin, public core::PodClaimAdmin {
  public:
   /// How the core is reached. Both wait for it.
@@ -33,7 +33,7 @@ class LiveQuotas final : public core::QuotaAdmin, public core::PodClaimAdmin {
     Core core;
     ClaimStore claims{};
   };
-  /// What is configured and stored is in force already: see compile_in_force().
+  /// The policy of `options` is in force already: see compile_in_force().
   explicit LiveQuotas(Options options);
   ~LiveQuotas() override;
 

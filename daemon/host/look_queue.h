@@ -8,8 +8,8 @@
 
 namespace gpumem::host {
 
-/// Who waits for a look at the devices' memory, and when it is whose turn. Each user has one look a second;
-/// whatever a user asks until then waits for the same one. Administrators need not wait.
+/// The queue of requests for a look at the devices' memory. Each user has one look a second, and all requests
+/// of the user until then share it. Administrators do not wait.
 class LookQueue {
  public:
   using Clock = std::chrono::steady_clock;
@@ -27,11 +27,11 @@ class LookQueue {
 
  private:
   struct User {
-    Clock::time_point turn;  ///< of those that wait; or until when the last look counts
+    Clock::time_point turn;  ///< time of the next look for `waiting`; if none waits, when kPause ends
     std::vector<Then> waiting;
   };
 
-  std::map<std::uint64_t, User> users_;  // who waits, or has had a look within kPause
+  std::map<std::uint64_t, User> users_;  // users who wait, or had a look within kPause
   std::size_t waiting_ = 0;
 };
 

@@ -15,7 +15,7 @@ namespace gpumem::host {
 /// The names (FileDescriptorName=) of the listening sockets that a service manager passes.
 inline constexpr std::string_view kLaneDescriptor = "lane";
 inline constexpr std::string_view kApiDescriptor = "api";
-/// The same, of sockets that a broker has made itself.
+/// Names for sockets that a broker has made itself.
 inline constexpr std::string_view kOwnLaneDescriptor = "own-lane";
 inline constexpr std::string_view kOwnApiDescriptor = "own-api";
 
@@ -28,8 +28,8 @@ struct KeptDescriptor {
   bool stored = false;  ///< the service manager keeps it, too
 };
 
-/// What this process was started with: descriptors by name, from the service manager (sd_listen_fds(3)) or
-/// from the broker that was this process before (pass()).
+/// The descriptors that this process was started with, by name: from the service manager (sd_listen_fds(3))
+/// or from the broker that this process ran before (pass()).
 class PassedDescriptors {
  public:
   /// Owns what was passed to this process, close-on-exec. At most once in a process.
@@ -38,7 +38,7 @@ class PassedDescriptors {
   void add(std::string name, UniqueFd fd, bool stored);
   /// The descriptor that was passed under `name`, once. Of several with this name, the first.
   std::optional<UniqueFd> take(std::string_view name);
-  /// Those of leases. Of several for one lease, one.
+  /// The descriptors of leases. If a lease has several, one of them.
   std::map<LeaseId, KeptDescriptor> take_leases();
 
  private:

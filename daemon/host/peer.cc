@@ -27,7 +27,7 @@ Result<UniqueFd> open_pidfd(int socket, pid_t pid, const KernelFeatures& kernel)
   socklen_t length = sizeof fd;
   if (kernel.peer_pidfd) {
     if (::getsockopt(socket, SOL_SOCKET, SO_PEERPIDFD, &fd, &length) == 0) return UniqueFd(fd);
-    if (errno != ENOPROTOOPT) return errno_error(errno, "cannot watch the peer");  // it has ended, mostly
+    if (errno != ENOPROTOOPT) return errno_error(errno, "cannot watch the peer");  // the peer has ended
   }
   if (pid == 0) return UniqueFd();
   fd = static_cast<int>(::syscall(SYS_pidfd_open, pid, 0));

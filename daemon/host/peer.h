@@ -8,8 +8,8 @@
 
 namespace gpumem::host {
 
-/// Who is at the other end of a connected Unix socket, as the kernel says, and a handle of the process
-/// itself, so that a reused pid is never mistaken for it.
+/// The peer of a connected Unix socket, as the kernel reports it, with a handle of the process, so that a
+/// reused pid is never mistaken for it.
 struct PeerProcess {
   core::Peer peer;
   UniqueFd pidfd;  ///< readable once the process has ended; invalid: the kernel has no handle for it

@@ -11,7 +11,7 @@
 namespace gpumem::host {
 namespace {
 
-constexpr int kMostTasks = 64;  // whoever has more that are ending has made them to be looked at
+constexpr int kMostTasks = 64;  // a process with more ending tasks has made them on purpose
 
 // `NSpid:  4711  7`: the process's number in each PID namespace, from ours down to its own. Where there is no
 // such line it is taken to be in one of its own.
@@ -43,7 +43,7 @@ std::optional<PodReader::Found> find_task(const std::filesystem::path& task, con
   }
   // Of a task that ends the kernel shows the root as its cgroup, in the first version of cgroups.
   const auto text = read_stat(task);
-  if (!text) return PodReader::Found{};  // it has ended: whoever asks has a handle, and learns of it
+  if (!text) return PodReader::Found{};  // the process has ended: the caller's handle shows that
   auto stat = parse_stat(*text);
   if (is_ending(stat)) return std::nullopt;
   return PodReader::Found{.pod = {}, .stat = std::move(stat)};

@@ -21,8 +21,8 @@ struct PodReader {
     bool contained = false;             ///< as core::Peer::contained; also where it cannot be told
     std::optional<ProcessStat> stat{};  ///< of the process, if that was read on the way
   };
-  /// What is read is of the process with `pid` only if that lives on afterwards: to be asked by whoever has
-  /// a handle of it, or knows when it started. `pid`  0: the kernel does not show it. Blocks: as /proc does.
+  /// The answer is about the process with `pid` only if that still runs afterwards: the caller checks by a
+  /// handle of it, or by its start time. `pid`  0: the kernel does not show it. Blocks: as /proc does.
   Found find(std::int64_t pid) const;
 };
 

@@ -35,7 +35,7 @@ Result<std::uint32_t> group_id(const std::string& group) {
 // Quotas that say more first.
 using Layers = std::vector<const QuotasConfig*>;
 
-// What the first of the layers says that says anything, a device's own quota before the general one.
+// The value of the first layer that has one; in a layer, a device's own quota comes before the general one.
 template <class Value>
 std::optional<Value> said(const Layers& layers, const std::string& uuid,
                           std::optional<Value> QuotaConfig::*member) {

@@ -22,7 +22,8 @@ struct Process {
 ///         it to us.
 Result<Process> find_process(std::int64_t pid, const PodReader& pods = {});
 
-/// What a process calls itself, for people: what is not printable becomes `?`. Empty if it cannot be told.
+/// The name that a process gives itself, for people: unprintable characters become `?`. Empty if it is
+/// unknown.
 std::string command_of(std::int64_t pid);
 
 }  // namespace gpumem::host

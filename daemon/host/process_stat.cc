@@ -46,7 +46,7 @@ std::optional<std::string> read_stat(const std::filesystem::path& task) {
   do {
     size = ::read(file.get(), text.data(), text.size());
   } while (size < 0 && errno == EINTR);
-  if (size < 0) return std::nullopt;  // it has ended since it was opened
+  if (size < 0) return std::nullopt;  // the process has ended since
   return std::string(text.data(), static_cast<std::size_t>(size));
 }
 

@@ -7,7 +7,7 @@
 
 namespace gpumem::host {
 
-/// What the kernel says of a process, or of a thread, in the file `stat` of its folder in /proc.
+/// Fields of the file `stat` of a process, or of a thread, in its folder of /proc.
 struct ProcessStat {
   std::string command;                   ///< as it calls itself: any bytes but line ends, 15 at most
   std::optional<std::uint64_t> flags;    ///< PF_*; field 9

@@ -63,7 +63,7 @@ void set_everywhere(QuotasConfig& quotas, const QuotaConfig& wish) {
   }
 }
 
-// The other devices keep what was set for all of them.
+// Quotas that were set for all devices stay in force on the others.
 void reset_one(QuotasConfig& quotas, const std::string& device, const std::vector<std::string>& devices) {
   for (const std::string& uuid : devices) {
     QuotaConfig own = quotas.everywhere;
@@ -93,7 +93,7 @@ Result<QuotaOverlay> with_change(const QuotaOverlay& overlay, const core::QuotaC
   QuotaOverlay next = overlay;
   QuotasConfig& quotas = next.tenants[change.tenant];
   const bool lent = std::ranges::count(devices, change.device) != 0;
-  // What was set for a device that is gone can still be taken back.
+  // The quota of a device that is gone can still be reset.
   if (!change.device.empty() && !lent && !(change.reset && quotas.by_device.contains(change.device)))
     return unknown_device(change.device, devices);
   if (change.reset && change.device.empty())

@@ -13,9 +13,9 @@ namespace gpumem::host {
 Result<QuotaOverlay> with_change(const QuotaOverlay& overlay, const core::QuotaChange& change,
                                  const std::vector<std::string>& devices);
 
-/// Whether the pools of `policy` can hold the limit that is asked for. A limit that is cut down without a
-/// word would be another than the one the administrator believes in. Errors  kInvalidArgument: it is more
-/// than a pool; names that. Whatever is no amount is with_change()'s.
+/// Whether the pools of `policy` can hold the requested limit. A limit must not be cut down silently, because
+/// the administrator would not learn the real one. Errors  kInvalidArgument: the limit is more than a pool;
+/// names the pool. Malformed amounts are refused by with_change().
 Result<void> check_limit(const core::QuotaChange& change, const core::Policy& policy);
 
 /// Whether the overlay says something of the tenant's quota on the device.

@@ -107,7 +107,7 @@ void Reconciler::look_at_all(Turn turn) {
   });
 }
 
-// It may be installed, or the driver loaded, while we run.
+// The library may be installed, or the driver loaded, while the broker runs.
 bool Reconciler::open() {
   if (nvml_) return true;
   auto opened = cuda::Nvml::open(driver_folder_);
@@ -133,8 +133,8 @@ core::Observation Reconciler::observe(core::DeviceIndex device, bool regular) {
   return observation;
 }
 
-// What is allocated or freed meanwhile must not look like memory that is booked twice: the larger figure
-// counts.
+// Memory that is allocated or freed between the calls must not look like memory that is booked twice: the
+// larger figure counts.
 Result<void> Reconciler::ask(const cuda::DeviceUuid& uuid, core::Observation& observation) const {
   const auto before = nvml_->memory(uuid);
   if (!before) return before.error();

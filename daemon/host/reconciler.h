@@ -24,11 +24,11 @@ class Reconciler final : public core::Observer {
  public:
   struct Options {
     std::filesystem::path driver_folder;    ///< empty: the system's
-    std::vector<cuda::DeviceUuid> devices;  ///< those of the policy, in its order
+    std::vector<cuda::DeviceUuid> devices;  ///< of the policy, in its order
     std::chrono::seconds period{};          ///< between two looks; 0: on demand only
     PodReader pods{};                       ///< for whose the processes are
   };
-  /// Between two looks on demand, for whomever.
+  /// The least time between two looks on demand.
   static constexpr std::chrono::milliseconds kLeastPause{50};
 
   /// `executor`  outlives it.

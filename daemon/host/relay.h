@@ -35,7 +35,7 @@ class Relay : public std::enable_shared_from_this<Relay> {
     Descriptor* to;
     bool from_client;
     std::array<std::byte, 16384> bytes{};
-    std::size_t begin = 0, end = 0;  ///< of what is to be written
+    std::size_t begin = 0, end = 0;  ///< bounds of the bytes to be written
     bool done = false;               ///< there will be no more
   };
 

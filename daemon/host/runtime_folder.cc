@@ -72,8 +72,8 @@ void warn_of_group(const std::filesystem::path& path, unsigned wanted) {
                path.string(), found.st_gid);
 }
 
-// It has been listened on, and its connections may have come with descriptors, since before this broker could
-// have the kernel refuse them.
+// The socket was listening before this broker could have the kernel refuse descriptors, so its waiting
+// connections may have brought some.
 Result<ListeningSocket> adopt(PassedSocket socket, const KernelFeatures& kernel) {
   const int flags = ::fcntl(socket.fd.get(), F_GETFL);
   if (flags < 0 || ::fcntl(socket.fd.get(), F_SETFL, flags | O_NONBLOCK) != 0)

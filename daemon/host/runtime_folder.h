@@ -16,7 +16,7 @@ inline constexpr const char* kMetricsSocketName = "metrics.sock";
 /// A listening, non-blocking Unix socket.
 struct ListeningSocket {
   UniqueFd fd;
-  bool takes_descriptors = true;  ///< those that clients send: the kernel could not be told to refuse them
+  bool takes_descriptors = true;  ///< clients can send some: the kernel does not refuse them
   bool shared = false;            ///< the service manager listens on it, too: it outlives the broker
 };
 
@@ -61,8 +61,8 @@ class RuntimeFolder {
   /// takes those that were passed. Connections wait until they are accepted. Each once.
   Result<ListeningSocket> listen_on_lane(const KernelFeatures& kernel = {});
   Result<ListeningSocket> listen_on_api(const KernelFeatures& kernel = {});
-  /// Those of the lane and of gRPC, by the names under which the broker that this process becomes finds them.
-  /// From now on they are its.
+  /// The sockets of the lane and of gRPC, under the names by which the next broker in this process finds
+  /// them. Gives up the ownership.
   NamedDescriptors pass_on();
   /// Listens on the socket of the metrics (SOCK_STREAM), for the group `gid` instead.
   Result<ListeningSocket> listen_on_metrics(unsigned gid, const KernelFeatures& kernel = {});
@@ -75,7 +75,7 @@ class RuntimeFolder {
     std::string_view passed_name;        // of the service manager's
     std::string_view own_name;           // of the broker's own
     std::optional<PassedSocket> passed;  // until it is listened on
-    bool is_own = false;                 // it goes with the broker
+    bool is_own = false;                 // removed when the broker ends
     UniqueFd listening{};                // a duplicate, to be passed on
 
     Result<void> check_passed(const std::filesystem::path& folder) const;

@@ -6,9 +6,8 @@
 
 namespace gpumem::host {
 
-/// What systemd is told, and what it keeps: sd_notify(3). Where no service manager started the process,
-/// nobody is told. Threads  any. Blocks   while the service manager does not read what it is told: not for
-/// the core's thread.
+/// Sends states and descriptors to systemd: sd_notify(3). No effect if no service manager started the
+/// process. Threads  any. Blocks  while the service manager does not read: not for the core's thread.
 class ServiceManager final : public DescriptorStore {
  public:
   /// How long alive() may fail to come before the process is ended; zero: nobody watches.

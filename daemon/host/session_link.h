@@ -10,7 +10,7 @@
 
 namespace gpumem::host {
 
-/// What joins a session with its client: what the loop tells the one is sent to the other.
+/// The connection of a session to its client: sends the loop's messages.
 /// Threads  the loop's.
 class SessionLink {
  public:
@@ -32,7 +32,7 @@ class SessionLink {
   virtual void send(std::string_view packet, std::span<const int> descriptors) = 0;
   /// Whether much of what was sent is unread.
   virtual bool is_behind() const = 0;
-  /// What the client says of itself; nothing where that cannot be true.
+  /// The figures that the client reports; nothing if they cannot be true.
   virtual std::optional<ClientFigures> client_figures(core::DeviceIndex device, Bytes charged) const = 0;
   /// Errors  as ProcessWatch::signal.
   virtual Result<void> signal(core::Signal signal) = 0;

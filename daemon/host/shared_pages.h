@@ -19,7 +19,7 @@ class SharedPages {
 
   void publish(const BrokerFigures& figures);
   const ClientPage& client_page() const { return *client_; }
-  /// Of those that take_descriptors() gives away: how far the process's descriptors are used up.
+  /// The higher of the numbers that take_descriptors() returns: shows how many descriptors the process uses.
   int highest_descriptor() const { return std::max(broker_file_.get(), client_file_.get()); }
   /// The broker's page, the client's page: for the Welcome, to be closed after it.
   std::array<UniqueFd, 2> take_descriptors();

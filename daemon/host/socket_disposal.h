@@ -17,7 +17,7 @@ class SocketDisposal {
 
   /// `foreign_descriptors`  whether clients' sockets can have any; otherwise they are simply closed.
   explicit SocketDisposal(bool foreign_descriptors);
-  /// What is still queued stays open until the process ends: the kernel does not wait then.
+  /// Queued sockets stay open until the process ends: the kernel does not wait then.
   ~SocketDisposal();
   SocketDisposal(const SocketDisposal&) = delete;
   SocketDisposal& operator=(const SocketDisposal&) = delete;
@@ -25,7 +25,7 @@ class SocketDisposal {
   bool foreign_descriptors() const { return foreign_descriptors_; }
   /// Cuts the connection at once, and closes the socket now or soon. Does not block.
   void close(UniqueFd socket);
-  /// The same for a listening socket, with the connections that nobody has accepted.
+  /// As close(), for a listening socket, with the connections that nobody has accepted.
   void close_listener(UniqueFd socket);
   /// False: no more connections are to be accepted until it is true again.
   bool has_room() const;

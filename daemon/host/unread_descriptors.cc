@@ -102,8 +102,8 @@ bool UnreadDescriptors::look(User& user) {
   return user.by_socket.size() != before;
 }
 
-// Whoever waits reads what it is sent, as far as anybody knows. What is cut is not unread any less, so no
-// more of it than a share.
+// Cuts connections that have not read for long. Their descriptors stay unread and counted after the cut, so
+// no more than a share of them.
 void UnreadDescriptors::cut_silent(const User& user) const {
   if (user.closed > of_a_user_) return;
   const auto long_ago = Clock::now() - patience_;

@@ -29,7 +29,7 @@ bool is_read(int socket);
 /// The descriptors that were sent to each user's sockets and may be unread. The kernel counts them all
 /// against the broker, closed sockets included, and beyond its limit of open files lets it send none, to
 /// nobody: so each user has a share for connections that there are, and one for those that have ended.
-/// Whoever finds no room waits here for it.
+/// Senders without room wait here for it.
 ///
 /// Threads  the loop's.
 class UnreadDescriptors {
@@ -51,7 +51,7 @@ class UnreadDescriptors {
   /// Calls try_again() when there may be room, in the order of these calls. If there is none because somebody
   /// of the same user has not read for long, that one is cut.
   void await_room(std::uint64_t account, std::weak_ptr<DescriptorSender> sender);
-  /// Ends a connection. What is unread of it stays counted, `uncounted` descriptors as well.
+  /// Ends a connection. Its unread descriptors stay counted, and `uncounted` more.
   void close(std::uint64_t account, UniqueFd socket, std::size_t uncounted);
   /// Whether connections that were closed leave a new one of the user no room.
   bool is_full_of_closed(std::uint64_t account) const;

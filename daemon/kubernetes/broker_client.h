@@ -17,7 +17,7 @@ struct Device {
   std::string uuid;
   std::string name;   ///< in the ResourceSlice, see device_name()
   std::string model;  ///< as the driver calls it; may be empty
-  Bytes pool;         ///< what is lent of it, in whole units of 2 MiB
+  Bytes pool;         ///< the memory that the broker lends, in whole units of 2 MiB
 };
 
 /// The name of a device in the ResourceSlice: its UUID in lower case, which is a DNS label. The device's

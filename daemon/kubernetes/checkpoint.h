@@ -30,8 +30,8 @@ struct PreparedClaim {
 /// By UID.
 using PreparedClaims = std::map<std::string, PreparedClaim>;
 
-/// What the driver has prepared on this node, in a file of the plugin's folder: JSON with a version and a
-/// checksum. Threads  one at a time; processes exclude each other by StateLock.
+/// The claims that the driver has prepared on this node, in a file of the plugin's folder: JSON with a
+/// version and a checksum. Threads  one at a time; processes exclude each other by StateLock.
 class Checkpoint {
  public:
   /// `folder`  of the plugin; has to be there when the checkpoint is read or written.

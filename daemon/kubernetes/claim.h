@@ -23,7 +23,7 @@ struct PodReference {
   bool operator==(const PodReference&) const = default;
 };
 
-/// What the scheduler has given a claim of one device of this driver.
+/// The part of one device of this driver that the scheduler has allocated to a claim.
 struct Share {
   std::string request;  ///< of the claim; `main/sub` for an alternative
   std::string pool;

@@ -9,8 +9,8 @@ class App;
 
 namespace gpumem::kubernetes {
 
-/// What containers get, as both programs' command lines say it. `device_kind`  becomes empty for `none` when
-/// the command line is parsed.
+/// Adds the options for containers that both programs have. Parsing the command line makes `device_kind`
+/// empty for `none`.
 void add_container_options(CLI::App& app, DeviceSpecs::Options& specs, std::string& device_kind);
 
 }  // namespace gpumem::kubernetes

@@ -17,7 +17,7 @@ enum class Injection {
   kNone,         ///< not at all: the image links libgpumem
 };
 
-/// What a container needs to borrow, whoever hands it over.
+/// The changes to a container that let it borrow, whether the kubelet or the container runtime applies them.
 struct ContainerEdits {
   struct Variable {
     std::string name;
@@ -26,7 +26,7 @@ struct ContainerEdits {
   struct Mount {
     std::filesystem::path host;
     std::string inside;
-    bool programs = false;  ///< they may be run from there
+    bool programs = false;  ///< programs in it may be executed
   };
   std::vector<Variable> variables;
   std::vector<Mount> mounts;  ///< read-only

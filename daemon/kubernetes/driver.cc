@@ -64,11 +64,11 @@ void Driver::take_answer(bool is_registered) {
 
 Result<void> Driver::publish() {
   const Registration registration = registration_;
-  // What an earlier process has published stays until the kubelet says.
+  // The slice that an earlier process published stays until the kubelet has answered.
   if (registration == Registration::kNotAnswered) return {};
   if (registration == Registration::kRefused) return publisher_.reconcile({});
   auto devices = broker_.devices();
-  // What was published stays: a broker that is started again has the same devices.
+  // The published slice stays: a restarted broker has the same devices.
   if (!devices) return devices.error();
   return publisher_.reconcile(*devices);
 }

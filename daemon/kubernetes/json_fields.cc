@@ -30,7 +30,7 @@ const Json::array_t& array_field(const Json& object, std::initializer_list<std::
   return array == nullptr ? kNone : *array;
 }
 
-// What is nested deeper would end this process by its stack when it is copied or written.
+// Deeper nesting would overflow the stack when the value is copied or written.
 Json parse_json(std::string_view text) {
   bool is_too_deep = false;
   Json parsed = Json::parse(

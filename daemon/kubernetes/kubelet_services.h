@@ -11,8 +11,8 @@ namespace gpumem::kubernetes {
 
 namespace dra = k8s::io::kubelet::pkg::apis::dra;
 
-/// What the kubelet asks of a driver, answered by NodeClaims, in one of the protocol's versions: `Api` has
-/// its messages and its service. Threads  any.
+/// Answers the kubelet's calls to a driver from NodeClaims, in one version of the protocol: `Api` has its
+/// messages and its service. Threads  any.
 template <class Api>
 class DraService final : public Api::DRAPlugin::Service {
  public:

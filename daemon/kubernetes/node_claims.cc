@@ -9,7 +9,7 @@
 namespace gpumem::kubernetes {
 namespace {
 
-// It becomes a file's name.
+// The UID becomes the name of a file.
 bool is_uid(const std::string& uid) {
   return !uid.empty() && uid.size() <= 64 && std::all_of(uid.begin(), uid.end(), [](unsigned char letter) {
     return std::isalnum(letter) != 0 || letter == '-';
@@ -146,7 +146,7 @@ Result<PreparedClaim> NodeClaims::apply(Held& held, PreparedClaim claim) {
   }
   crash_at(CrashPoint::kDraInForce);
   if (auto written = specs_.write(uid); !written) {
-    // No pod has it yet. What cannot be undone stays in the checkpoint, for Unprepare.
+    // No pod has it yet. If the undo fails, the claim stays in the checkpoint, for Unprepare.
     if (is_new && specs_.remove(uid) && broker_.unprepare(uid)) {
       if (auto undone = checkpoint_.save(before); !undone) spdlog::error("{}", undone.error().message);
     }
@@ -265,7 +265,7 @@ Result<std::set<std::string>> NodeClaims::devices() {
 
 Result<void> NodeClaims::refresh_pods_of(const PreparedClaim& claim) {
   auto object = fetch(claim.claim, Retry::kNot);
-  // What has become of it otherwise, the kubelet says.
+  // A missing claim is not an error here: the kubelet calls Unprepare for it.
   if (!object)
     return object.error().code == Code::kNotFound ? Result<void>()
                                                   : object.error().in(words_for(claim.claim));
@@ -294,7 +294,7 @@ Result<void> NodeClaims::refresh_pods() {
     auto refreshed = refresh_pods_of(one);
     const bool is_away = !refreshed && refreshed.error().code == Code::kUnavailable;
     keep_first(first, std::move(refreshed));
-    if (is_away) break;  // it would be waited for once for each claim
+    if (is_away) break;  // else each further claim would wait for the server again
   }
   return first;
 }

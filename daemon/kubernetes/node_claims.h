@@ -64,7 +64,7 @@ class NodeClaims {
   Result<void> refresh_pods();
 
  private:
-  /// What is in the checkpoint, and the right to change it.
+  /// The content of the checkpoint, with the lock that permits changing it.
   struct Held {
     StateLock lock;
     PreparedClaims claims;

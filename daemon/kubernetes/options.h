@@ -6,7 +6,7 @@
 
 namespace gpumem::kubernetes {
 
-/// What gpumem-dra's command line says.
+/// The command line of gpumem-dra.
 struct CommandLine {
   Driver::Options driver;
   std::string api_server;  ///< empty: as pods find it

@@ -20,7 +20,7 @@ struct LogOptions {
 void add_log_options(CLI::App& app, LogOptions& log);
 
 /// Reads the command line; ends the process for --help, --version and usage errors (status 2).
-/// `what_stays`  when the program is stopped, for --help.
+/// `what_stays`  text for --help: the effects that remain when the program stops.
 void parse(CLI::App& app, int argc, char** argv, std::string_view what_stays);
 
 /// Logs why the program cannot run; its exit status.

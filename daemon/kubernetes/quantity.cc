@@ -14,7 +14,7 @@ using Wide = unsigned __int128;
 constexpr std::uint64_t kNano = 1'000'000'000;
 constexpr std::string_view kUnits = "KMGTPE";
 
-// What a number is multiplied by, and then divided by.
+// A number's factor and divisor.
 struct Scale {
   std::uint64_t times = 1;
   std::uint64_t over = 1;

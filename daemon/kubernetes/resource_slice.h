@@ -7,7 +7,7 @@
 
 namespace gpumem::kubernetes {
 
-/// Who publishes: the pool has the node's name.
+/// The publisher of a ResourceSlice. Its pool has the node's name.
 struct Publisher {
   std::string driver;
   std::string node;
@@ -16,8 +16,8 @@ struct Publisher {
   std::string slice_name() const { return node + "-" + driver; }
 };
 
-/// What a ResourceSlice says of a device: many claims may have parts of it, in steps of 2 MiB. A claim that
-/// asks for no amount gets all of it, as with any device of Kubernetes: nobody shares by accident.
+/// A device's entry in a ResourceSlice: many claims may have parts of the device, in steps of 2 MiB. A claim
+/// without an amount gets the whole device, as everywhere in Kubernetes, so sharing is never accidental.
 Json device_entry(const Device& device);
 
 /// The spec of the node's ResourceSlice of resource.k8s.io/v1. Devices too small to be lent from (under 4
@@ -27,7 +27,8 @@ Json slice_spec(const Publisher& publisher, const std::vector<Device>& devices, 
 /// Whether two specs say the same, whatever their generations.
 bool is_same_pool(const Json& one, const Json& other);
 
-/// What of `sent` a server has not `stored`, because it does not know it: names of fields; empty: nothing.
+/// The names of fields that are in `sent` but not in `stored`, because the server does not know them. Empty
+/// if all were stored.
 std::string dropped_fields(const Json& sent, const Json& stored);
 
 }  // namespace gpumem::kubernetes

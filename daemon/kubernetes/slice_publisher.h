@@ -27,7 +27,7 @@ class SlicePublisher {
   Publisher publisher_;
   const ApiServer& server_;
   Json sent_;                // the spec that was sent last
-  std::string version_;      // what it became: a server may keep less than it was sent
+  std::string version_;      // of the stored object; a server may keep less than it was sent
   bool told_owner_ = false;  // that there is none
 };
 

@@ -29,7 +29,8 @@ struct Counters {
 /// Counts what the core's events tell, by tenant and device.
 ///
 /// Tenants of the configuration have a place each. Users without one have kMostUsers places; one whose last
-/// session is over keeps its place until another user needs it. Who has none is counted as kOtherUsers.
+/// session is over keeps its place until another user needs it. Users without a place are counted as
+/// kOtherUsers.
 /// Invariant  at most kMostUsers users have places, whoever comes.
 /// Threads  the core's.
 class Collector final : public core::EventWatcher {

@@ -25,7 +25,7 @@ class Exposition {
   static constexpr std::chrono::milliseconds kFresh{1000};
   /// Texts there may be at a time. While slow readers hold that many, others get the latest again.
   static constexpr std::size_t kMostTexts = 4;
-  /// Those who may wait for a text.
+  /// The most scrapes that may wait for a text.
   static constexpr std::size_t kMostAsking = 64;
 
   /// `fresh`  a text is given out for so long.

@@ -35,7 +35,7 @@ class BeastConnection final : public HttpConnection, public std::enable_shared_f
   }
 
   void start() override { read(options_.limits.request); }
-  // What is under way ends with an error, and that ends the rest.
+  // Pending operations fail, and their handlers end the connection.
   void cut() override { stream_.close(); }
 
  private:

@@ -28,7 +28,8 @@ class HttpConnection {
     std::function<void(std::function<void(Text)>)> text;
     /// A request has been read: the connection is in use.
     std::function<void()> used;
-    /// It is over, whoever closed it. Called once, never from within a call of its owner's.
+    /// The connection has ended, whichever side closed it. Called once, never from within a call of the
+    /// owner.
     std::function<void()> closed;
   };
 

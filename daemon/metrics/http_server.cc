@@ -104,7 +104,7 @@ class HttpServer::Listener {
     if (!place->cut) connections_.splice(connections_.end(), connections_, place);
   }
 
-  // It tells of its end once nothing of it is under way.
+  // The connection calls closed() once none of its operations is pending.
   void make_room() {
     core::count_refusal(core::Bound::kMetricsConnections);
     const auto oldest = connections_.begin();

@@ -13,10 +13,10 @@
 namespace gpumem::metrics {
 
 /// Serves the metrics by HTTP/1.1 on listening sockets, on a thread of its own. Each socket has
-/// kMostConnections places: when one more comes, the connection whose latest request is longest ago makes
-/// room, so that whoever holds connections open keeps nobody out. What a scraper sends or leaves unread is
-/// bounded, and costs this thread alone. So do descriptors that come by a Unix socket where the kernel does
-/// not refuse them: they are dropped as they are read.
+/// kMostConnections places: when one more comes, the connection with the oldest latest request is closed, so
+/// idle connections cannot lock others out. The bytes that a scraper sends or leaves unread are bounded, and
+/// cost this thread alone. Descriptors that arrive on a Unix socket, where the kernel does not refuse them,
+/// are dropped as they are read.
 class HttpServer {
  public:
   static constexpr std::size_t kMostConnections = 16;

@@ -12,10 +12,10 @@ std::string render(const Snapshot& snapshot);
 /// The part of it that is of tenants.
 void render_tenants(const Snapshot& snapshot, TextWriter& writer);
 
-/// What a charged byte is doing, as the label `kind` says it, in the order of core::Charge.
+/// Values of the label `kind` for charged bytes, in the order of core::Charge.
 inline constexpr std::array<std::string_view, core::kCharges> kChargeKinds{"offered", "active", "returning",
                                                                            "quarantined"};
-/// The `kind` of what is charged besides the pool.
+/// The `kind` of bytes that are charged outside the pool.
 inline constexpr std::string_view kOutsideKind = "outside";
 inline constexpr std::string_view kShareKind = "share";  ///< of tenants alone
 

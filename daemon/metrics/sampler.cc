@@ -21,7 +21,7 @@ void add(Snapshot::Usage& usage, const core::TenantView& view, bool alone) {
   usage.waiting += view.waiting;
 }
 
-// What a session is charged of each device, and what it says to use of that.
+// The bytes of each device that a session reports to use, at most the bytes that it is charged.
 std::map<core::DeviceIndex, Bytes> in_use(const core::Executor& executor, const core::SessionView& view) {
   std::map<core::DeviceIndex, Bytes> bytes;
   for (const core::SliceView& slice : view.slices) bytes[slice.device] += slice.charged;

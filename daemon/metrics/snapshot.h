@@ -47,7 +47,7 @@ struct Snapshot {
   };
 
   BrokerInfo info;
-  core::TimePoint now{};  ///< that of `wall`, too
+  core::TimePoint now{};  ///< the same moment as `wall`
   core::WallTime wall{};
   std::size_t sessions = 0;
   EventCounts events{};

@@ -100,7 +100,8 @@ std::optional<std::string> Levels::take_pod(Rest& rest) const {
   return uid;
 }
 
-// What the kernel adds when the cgroup was removed under a process.
+// Removes the mark that the kernel appends to the path of a cgroup that was removed while a process was in
+// it.
 std::string_view without_mark(std::string_view path) {
   constexpr std::string_view kDeleted = " (deleted)";
   if (path.ends_with(kDeleted)) path.remove_suffix(kDeleted.size());

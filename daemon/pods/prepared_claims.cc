@@ -13,7 +13,7 @@ namespace {
 
 const std::string kPod = core::kPodTenantPrefix, kClaim = "claim ";
 
-// What names of Kubernetes consist of: nothing that a tenant's name needs to be taken apart.
+// The characters of Kubernetes names. The separators in a tenant's name are not among them.
 bool is_dns(const std::string& name, std::string_view besides) {
   return !name.empty() && std::ranges::all_of(name, [&](char c) {
     return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || besides.find(c) != besides.npos;

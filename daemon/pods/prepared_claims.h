@@ -8,7 +8,7 @@
 
 namespace gpumem::pods {
 
-/// What is prepared on this node, and which tenant each pod is.
+/// The claims that are prepared on this node, and the tenant of each pod.
 ///
 /// Invariant  every pod of every claim has a tenant, and no other pod has; the pods of a claim have the same.
 struct PreparedClaims {

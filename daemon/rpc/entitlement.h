@@ -5,10 +5,11 @@
 
 namespace gpumem::rpc {
 
-// Who may see what. Nobody is told more of others than the listings tell anyone.
+// Rules for what a caller may see. A caller learns no more about other tenants than the listings show to
+// everybody.
 
-/// What happens to `tenant`: administrators everything, others what their own tenant does, and what belongs
-/// to it.
+/// Whether the caller may follow the events of `tenant`. Administrators may follow all; others their own
+/// tenant, and tenants below it.
 bool may_follow(const core::Caller& caller, const std::string& tenant, const core::Broker& broker);
 
 /// A denial's words speak of who holds what: they are for its own tenant and for administrators.
@@ -17,7 +18,7 @@ bool may_read_words(const core::Caller& caller, const core::Event& event);
 /// How `tenant` stands: as may_follow(), and those that the caller's tenant belongs to.
 bool may_ask_about(const core::Caller& caller, const std::string& tenant, const core::Broker& broker);
 
-/// What somebody is told who may not follow, or ask about, `tenant`.
+/// The error for a caller that may not follow, or ask about, `tenant`.
 Error may_not_follow(const core::Caller& caller, const std::string& tenant);
 Error may_not_ask_about(const core::Caller& caller, const std::string& tenant);
 

@@ -9,7 +9,7 @@
 namespace gpumem::rpc {
 namespace {
 
-// What is asked for: which kept events, and which of all.
+// A request for events: whose, and since when among the kept ones.
 struct Question {
   std::optional<int> connection;
   std::string tenant;

@@ -14,7 +14,8 @@
 
 namespace gpumem::rpc {
 
-/// Whoever follows events by a stream: chooses what the caller may see, and writes it as fast as it is read.
+/// A subscriber of events by a stream: selects the events that the caller may see, and writes them as fast as
+/// they are read.
 /// Invariant  the stream is finished once; nothing is written after that.
 /// Threads    any; what core::EventWatcher says and begin(): the core's.
 class Follower final : public core::EventWatcher {

@@ -30,7 +30,7 @@ grpc::ServerUnaryReactor* for_caller(core::Executor& executor, Calls& calls,
   return reactor;
 }
 
-/// The same for administrators; finishes the calls of all others.
+/// As for_caller(), but for administrators alone; finishes the calls of all others.
 template <class Act>
 grpc::ServerUnaryReactor* for_admin(core::Executor& executor, Calls& calls,
                                     grpc::CallbackServerContext* context, Act act) {

@@ -53,7 +53,7 @@ grpc::ServerUnaryReactor* read(Snapshots& snapshots, Calls& calls, Copy copy) {
   return reactor;
 }
 
-// What a session says of its slices' use, slice by slice.
+// The bytes in use that a session reports, slice by slice.
 std::vector<std::uint64_t> in_use(const core::Executor& executor, const core::SessionView& view) {
   std::vector<std::uint64_t> bytes;
   bytes.reserve(view.slices.size());
@@ -74,7 +74,7 @@ void fill(v1::SessionInfo& info, const core::SessionView& view, const std::vecto
   }
 }
 
-// Whose explanation it is. Nothing is worked out for somebody who may not have it.
+// The tenant that an explanation is about. The caller's right to it is checked before anything is computed.
 Result<std::string> tenant_asked_about(const core::Broker& broker, const v1::ExplainRequest& request) {
   if (request.about_case() == v1::ExplainRequest::ABOUT_NOT_SET)
     return Error{Code::kInvalidArgument, "name a session or a tenant"};
@@ -98,7 +98,8 @@ Result<core::Explanation> explain_absent(const core::Caller& caller, const core:
   return broker.explain_newcomer(*uid);
 }
 
-// Who may not have it is told so before it counts, and before anything is worked out.
+// A caller without the right is refused before the call counts against the limit, and before anything is
+// computed.
 Result<core::Explanation> explain(const core::Caller& caller, const core::Broker& broker,
                                   const v1::ExplainRequest& request, api::ExplanationLimit& limit,
                                   core::TimePoint now) {
@@ -113,7 +114,8 @@ Result<core::Explanation> explain(const core::Caller& caller, const core::Broker
                          ? broker.explain_session(SessionId{request.session()}, caller.admin, now)
                          : broker.explain_tenant(*tenant, caller.admin, now);
   if (!explanation) return explanation.error();
-  // Others' requests are part of how a common parent stands; what they ask for is not for everybody.
+  // The state of a common parent includes requests of other tenants. Callers without the right do not see
+  // those.
   std::erase_if(explanation->waiting,
                 [&](const core::Denial& one) { return !may_follow(caller, one.tenant, broker); });
   return explanation;

@@ -10,10 +10,10 @@ namespace gpumem::rpc {
 
 inline constexpr std::size_t kMostHeldRefusals = 256;
 
-/// Who looks at the devices, and for whom.
+/// The observer that looks at the devices, and the caller that asked.
 struct Look {
   core::Observer* observer = nullptr;  ///< none: nobody does
-  std::optional<int> connection;       ///< whose it is; none, or gone: nobody's, who may not ask
+  std::optional<int> connection;       ///< the caller's; none, or closed: refused
   std::size_t* refusing =
       nullptr;  ///< calls whose refusal is held back; the core's thread's; outlives the call
 };

@@ -8,14 +8,14 @@
 
 namespace gpumem::rpc {
 
-/// Reads the core for listings and explanations. What is to be shown is copied on the core's thread, one
-/// bounded piece at a time (docs/guarantees.md, Bounds: a page of a listing; an explanation, which visits
-/// each session of the tenant once for each device), so that no number of readers delays other calls by more
-/// than one piece; messages are made of it on a thread of its own. Threads  any.
+/// Reads the core for listings and explanations. The data is copied on the core's thread, one bounded piece
+/// at a time (docs/guarantees.md, Bounds: a page of a listing; an explanation, which visits each session of
+/// the tenant once for each device), so that no number of readers delays other calls by more than one piece;
+/// a separate thread makes messages of the copies. Threads  any.
 class Snapshots {
  public:
   using Present = std::function<void()>;
-  /// Copies what is needed; answers what makes messages of it, which must not touch the core.
+  /// Copies the data, and returns a function that makes messages of it, which must not touch the core.
   using Copy = std::function<Present(core::Broker& broker, core::TimePoint now)>;
   static constexpr std::size_t kMostPending = 1024;
 

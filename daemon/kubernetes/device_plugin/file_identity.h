@@ -12,7 +12,7 @@ namespace gpumem::kubernetes {
 /// in seconds and nanoseconds, as inodes are used again.
 using FileIdentity = std::tuple<dev_t, ino_t, std::int64_t, std::int64_t>;
 
-/// Of what is at `path`; nothing: there is nothing.
+/// The identity of the file at `path`; nothing: there is no file.
 inline std::optional<FileIdentity> file_identity(const std::filesystem::path& path) {
   struct stat found = {};
   if (::lstat(path.c_str(), &found) != 0) return {};

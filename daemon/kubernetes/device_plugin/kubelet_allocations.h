@@ -19,8 +19,8 @@ struct ListedPod {
   UnitSet units;
 };
 
-/// What the kubelet has allocated, in its own words: the checkpoint has the UIDs of pods, and the service
-/// PodResources their names. Neither has both. Threads  any.
+/// The kubelet's allocations. Its checkpoint has the UIDs of pods, and the service PodResources has their
+/// names; neither has both. Threads  any.
 class KubeletAllocations {
  public:
   struct Options {

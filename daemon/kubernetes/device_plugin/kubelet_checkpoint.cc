@@ -23,7 +23,7 @@ Result<void> add_units(const Json& by_node, UnitSet& units) {
   return {};
 }
 
-// What the names of this plugin's resources have in common, whatever the unit.
+// The prefix that the names of this plugin's resources share, whatever the unit.
 std::string_view family_of(std::string_view resource) { return resource.substr(0, resource.rfind('-') + 1); }
 
 Result<void> add_entry(const Json& entry, const std::string& resource, KubeletRecord& record) {

@@ -4,7 +4,7 @@
 
 namespace gpumem::kubernetes {
 
-/// What gpumem-device-plugin's command line says.
+/// The command line of gpumem-device-plugin.
 struct PluginCommandLine {
   DevicePlugin::Options plugin;
   LogOptions log;

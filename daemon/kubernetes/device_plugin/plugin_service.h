@@ -8,13 +8,13 @@
 
 namespace gpumem::kubernetes {
 
-/// Who gives containers what they need.
+/// The program that applies the edits to a container.
 enum class HandOver {
   kRuntime,  ///< the container runtime, by device specifications (CDI)
   kKubelet,  ///< the kubelet, as it is answered: for runtimes without CDI
 };
 
-/// What the kubelet asks of a device plugin. Threads  any.
+/// The kubelet's interface to a device plugin. Threads  any.
 class PluginService final : public ::v1beta1::DevicePlugin::Service {
  public:
   struct Options {

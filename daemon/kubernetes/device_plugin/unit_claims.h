@@ -36,7 +36,7 @@ class UnitClaims {
  private:
   using Claims = std::map<std::string, v1::Claim>;  // by UID
 
-  // What became of a round: by the UID of the pod, and otherwise.
+  // The result of one round: errors by the UID of the pod, and the error that concerns no single pod.
   struct Outcome {
     std::map<std::string, Error> failed;
     Result<void> rest;

@@ -26,7 +26,7 @@ Result<Unit> parse_unit(const std::string& id);
 /// Names of units, each once.
 using UnitSet = std::set<std::string>;
 
-/// What pods ask for: `gpumem.dev/memory-256Mi` for units of 256 MiB.
+/// The resource that pods request: `gpumem.dev/memory-256Mi` for units of 256 MiB.
 std::string resource_name(const std::string& domain, Bytes unit);
 
 /// How many whole units the broker lends of `device`.
@@ -35,9 +35,10 @@ std::uint64_t unit_count(const Device& device, Bytes unit);
 /// How many of `units` are of each device, by UUID. Errors  kInvalidArgument: one is no unit.
 Result<std::map<std::string, std::uint64_t>> units_by_device(const UnitSet& units);
 
-/// What to take `size` units from: `required`, and then as few devices as can be. Of those that have room for
-/// all, the fullest, so that the others keep room for more; if none has, the emptiest first. `available`
-/// includes `required`. Fewer than `size`: there are no more. What is no unit is passed over.
+/// Chooses `size` units: `required`, then units of as few devices as possible. If several devices have room
+/// for all, the fullest is taken, so that the others keep room for larger requests. If none has, the emptiest
+/// comes first. `available` includes `required`. Returns fewer than `size` if there are no more. Names that
+/// are not units are skipped.
 std::vector<std::string> preferred_units(const UnitSet& available, const UnitSet& required, std::size_t size);
 
 }  // namespace gpumem::kubernetes
