@@ -18,8 +18,7 @@ struct Process {
 };
 
 /// Errors  kNotFound: there is no such process (any more); kPermissionDenied: there is, but the kernel does
-/// not show
-///         it to us.
+///         not show it to us.
 Result<Process> find_process(std::int64_t pid, const PodReader& pods = {});
 
 /// The name that a process gives itself, for people: unprintable characters become `?`. Empty if it is

@@ -18,8 +18,8 @@ Result<QuotaOverlay> read_quotas(const std::filesystem::path& folder);
 class QuotaStore {
  public:
   /// Makes the folder if need be. A folder that cannot be written is read; changing it fails, with the
-  /// reason. `now`  RFC 3339. Errors  kAlreadyExists (another broker has it); kFailedPrecondition (all users
-  /// may write to it);
+  /// reason. `now`  RFC 3339.
+  /// Errors  kAlreadyExists (another broker has it); kFailedPrecondition (all users may write to it);
   ///         kInvalidArgument, kPermissionDenied and others: there may be quotas that cannot be read. The
   ///         message says what to do.
   static Result<QuotaStore> open(const std::filesystem::path& folder, const std::string& now);

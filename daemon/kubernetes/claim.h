@@ -42,10 +42,10 @@ struct Allocation {
 };
 
 /// Reads the allocation of `claim`, a ResourceClaim of resource.k8s.io/v1, for `driver`. Results and
-/// parameters of other drivers are passed over. `asked` is what the kubelet wants prepared. Errors kNotFound:
-/// another claim with that name. kFailedPrecondition: not allocated, not reserved for a pod,
-///         nothing of this driver, amounts missing. kInvalidArgument: wrong parameters. All are fit for the
-///         pod's event.
+/// parameters of other drivers are passed over. `asked` is what the kubelet wants prepared.
+/// Errors  kNotFound: another claim with that name. kFailedPrecondition: not allocated, not reserved for a
+///         pod, nothing of this driver, amounts missing. kInvalidArgument: wrong parameters. All are fit for
+///         the pod's event.
 Result<Allocation> read_claim(const Json& claim, const ClaimReference& asked, const std::string& driver);
 
 }  // namespace gpumem::kubernetes

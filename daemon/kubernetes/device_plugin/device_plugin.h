@@ -32,8 +32,7 @@ class DevicePlugin {
   };
 
   /// Errors  kInvalidArgument: a unit that is not a multiple of 2 MiB, a path too long for a socket; of the
-  /// kubelet's
-  ///         folder and of the specification for containers.
+  ///         kubelet's folder and of the specification for containers.
   static Result<std::unique_ptr<DevicePlugin>> start(const Options& options);
 
   /// Claims stay, and pods go on.

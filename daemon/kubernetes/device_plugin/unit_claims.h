@@ -25,8 +25,7 @@ class UnitClaims {
 
   /// A container with `units` is about to start: afterwards its pod's claim is prepared.
   /// Errors  kFailedPrecondition: the kubelet does not say which pod has the units, or what it is called;
-  /// those of the
-  ///         broker, the checkpoint and the list of pods.
+  ///         those of the broker, the checkpoint and the list of pods.
   Result<void> prepare(const UnitSet& units);
 
   /// Brings the broker to what the kubelet has allocated. Errors  the first that came up; the others were
