@@ -45,7 +45,7 @@ std::string_view take_until(std::string_view& text, char separator) {
   return taken;
 }
 
-/// What the environment says, read once. A part that says nothing known is left out, and complained of.
+/// The crash points that the environment names, read once. An unknown part is reported and skipped.
 class CrashPoints {
  public:
   CrashPoints() {

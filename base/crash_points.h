@@ -33,7 +33,7 @@
   POINT(kSliceClosed, "broker.slice.closed")                        \
   POINT(kSessionClosed, "broker.session.closed")                    \
   POINT(kSessionEnded, "broker.session.ended")                      \
-  /* What every change passes: the journal, the worker of a device, the lane. */ \
+  /* Passed by every change: the journal, the worker of a device, the lane. */\
   CALL(kJournalWrite, "broker.journal.write")                       \
   POINT(kJournalWritten, "broker.journal.written")                  \
   POINT(kExtentDestroy, "broker.extent.destroy")                    \
@@ -190,7 +190,7 @@ enum class CrashPoint : std::uint8_t {
 struct CrashPointEntry {
   std::string_view name;  ///< "broker.", "client." or "dra.", the protocol, the step
   CrashPoint point;
-  bool can_fail;  ///< it is before a call that can be made to fail
+  bool can_fail;  ///< the point is before a call that can be made to fail
 };
 
 /// The list, by the points' values.

@@ -10,11 +10,11 @@ namespace gpumem {
 /// Copies `size` bytes from `offset` of an image; false: they are not all there.
 using ReadImage = std::function<bool(std::uint64_t offset, void* to, std::size_t size)>;
 
-/// An image in this process's memory, whose size nobody tells. What is not mapped is not there; nor is any of
-/// it where the kernel does not let a process read itself (seccomp).
+/// Reads an image in this process's memory whose size is unknown. A read of unmapped memory returns false; so
+/// does every read where the kernel does not let a process read itself (seccomp).
 ReadImage image_at(const void* address);
 
-/// What device code is: ELF is code for one architecture, a fat binary has several of them, and PTX is text.
+/// Forms of device code: ELF is code for one architecture, a fat binary has several of them, and PTX is text.
 enum class CodeForm { kElf, kFatBinary, kText };
 CodeForm form_of(const ReadImage& image);
 

@@ -96,7 +96,7 @@ class Length {
 
   explicit Length(std::string_view text) : text_(text) {}
 
-  // Of what comes next; NUL: nothing does.
+  // The next character that is not blank; NUL: the text ends.
   char front() {
     while (!text_.empty() && is_blank(text_.front())) text_.remove_prefix(1);
     return text_.empty() ? '\0' : text_.front();

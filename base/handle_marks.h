@@ -3,8 +3,8 @@
 
 namespace gpumem {
 
-// What the broker's IPC handles begin with; the rest of their 64 bytes is random. Whoever finds one knows
-// what it is.
+// The first bytes of the broker's IPC handles, by which a handle is recognised; the rest of the 64 bytes is
+// random.
 
 /// Of a range of a session's memory.
 inline constexpr std::string_view kHandleMark = "GPUMEMH1";

@@ -45,14 +45,14 @@ class Condition {
     condition_.wait(lock);
     lock.release();
   }
-  /// The same, until `deadline` at the latest.
+  /// Waits until `deadline` at the latest.
   template <class TimePoint>
   void wait_until(Mutex& mutex, TimePoint deadline) GPUMEM_THREAD(requires_capability(mutex)) {
     std::unique_lock lock(mutex.mutex_, std::adopt_lock);
     condition_.wait_until(lock, deadline);
     lock.release();
   }
-  /// The same, until `time` at most.
+  /// Waits until `time` at the latest.
   template <class Clock, class Duration>
   void wait_until(Mutex& mutex, const std::chrono::time_point<Clock, Duration>& time)
       GPUMEM_THREAD(requires_capability(mutex)) {

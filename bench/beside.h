@@ -7,8 +7,8 @@
 
 namespace gpumem::bench {
 
-/// What was built or installed with this program: the first of `places` that is there, each relative to the
-/// program's folder.
+/// Finds a file that was built or installed with this program: the first of `places` that exists, each
+/// relative to the program's folder.
 inline std::string find_beside(std::initializer_list<const char*> places) {
   const auto own = std::filesystem::read_symlink("/proc/self/exe").parent_path();
   for (const char* const place : places) {

@@ -11,7 +11,7 @@
 
 namespace gpumem::bench {
 
-/// What was timed: one call, by how much memory and how many extents it was about, with a context or without.
+/// One timed call: its memory, its number of extents, with a context or without.
 struct TimedCall {
   std::string name;
   Bytes size;

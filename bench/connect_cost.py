@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What connecting costs a program: time, memory and threads.
+"""Cost of a connection for a program: time, memory and threads.
 
     bench/connect_cost.py [--build build/dev] [--sessions 200] [--strict | --strict-size]
 

@@ -5,7 +5,7 @@
 #include "bench/samples.h"
 #include "bench/world.h"
 
-// What a call cannot be faster than, and an empty call through all of the broker.
+// Lower bounds for the time of a call, and an empty call through all of the broker.
 
 namespace gpumem::bench {
 namespace {

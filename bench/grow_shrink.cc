@@ -6,8 +6,8 @@
 #include "bench/samples.h"
 #include "bench/world.h"
 
-// What a program waits for when it takes memory and gives it back: the library's whole way, from the call to
-// memory that the device can use. The extents are warm: nothing is created while it waits.
+// The time that a program waits when it takes memory and gives it back: the library's whole way, from the
+// call to memory that the device can use. The extents are warm: nothing is created while it waits.
 
 namespace gpumem::bench {
 namespace {
@@ -46,7 +46,7 @@ void grow_shrink(benchmark::State& state, World& world, Bytes bytes) {
   state.counters["grow_per_near_call"] = grow / measured.empty_call.median_us();
 }
 
-// What a program waits for that has just started: a session, a slice, and 2 MiB of memory mapped.
+// The first memory of a program that has just started: a session, a slice, and 2 MiB of memory mapped.
 void first_memory(benchmark::State& state, World& world) {
   Samples samples;
   Samples empty_call;

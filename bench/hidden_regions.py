@@ -20,7 +20,7 @@ from test_figures import figures_of
 
 TEST = "HiddenRegions.AreAsIfTheyDidNotExist"
 MOST = 0.02
-# What is held against what; the first is of none.
+# The compared pairs; the first has no region.
 NAMES = [("none", "private"), ("none", "group"), ("none", "named"), ("none", "no_tenant")]
 PAIRS = [*NAMES, ("no_version", "version")]  # versions are promised nothing: docs/guarantees.md
 

@@ -11,8 +11,8 @@
 #include "client/lane.h"
 #include "proto/lane.h"
 
-// What a listing of many sessions does to another session's calls. Rounds without and with the listing take
-// turns, so that the machine's own ups and downs fall on both.
+// The effect of a listing of many sessions on another session's calls. Rounds without and with the listing
+// take turns, so that the machine's own ups and downs fall on both.
 
 namespace gpumem::bench {
 namespace {

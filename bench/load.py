@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""What operations take while many sessions keep one broker busy: the test of tests/survive, timed and judged.
+"""Times of operations while many sessions keep one broker busy: the test of tests/survive, timed and judged.
 
     bench/load.py [--build build/dev] [--sessions 2000] [--seconds 60] [--strict] [--json FILE]
 
-It is `LongSteadyLoad.OfTwoThousandSessionsIsBorneWithoutGrowth` with a broker of its own: each session does 20 operations a
-second, in turns a growth by 2 MiB, a look at the quota, its return, a look at the slices. Prints the rate, p50, p99 and the longest
-operation of the worst of four client processes, while the broker warms up and after that, and what the broker has grown by. The
-aim is a p99 of at most 5 times the median. Exit status 1: the test failed, or, with --strict, the aim is missed.
+Runs `LongSteadyLoad.OfTwoThousandSessionsIsBorneWithoutGrowth` with a broker of its own: each session does 20
+operations a second, in turns a growth by 2 MiB, a look at the quota, its return, a look at the slices. Prints the rate,
+p50, p99 and the longest operation of the worst of four client processes, while the broker warms up and after that, and
+what the broker has grown by. The aim is a p99 of at most 5 times the median. Exit status 1: the test failed, or, with
+--strict, the aim is missed.
 """
 import argparse
 import json

@@ -7,7 +7,7 @@ namespace {
 
 constexpr int kFewest = 3;
 constexpr int kMost = 300;
-// What is copied or set is read or written by the simulated driver's processor, page by page.
+// The simulated driver copies and sets memory by the processor, page by page.
 constexpr Bytes kLargestCopy = mebibytes(64);
 
 /// Unmaps what a failed round leaves mapped.

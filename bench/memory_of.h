@@ -10,7 +10,7 @@ struct ProcessMemory {
   std::int64_t resident = 0;      ///< Rss: everything it has mapped and touched, shared pages in full
   std::int64_t proportional = 0;  ///< Pss: shared pages by the number of processes that map them
   std::int64_t page_tables = 0;   ///< VmPTE
-  /// What it costs the machine beyond a program that does nothing: resident, and what maps it.
+  /// The memory that the process costs the machine: resident pages, and the tables that map them.
   std::int64_t total() const { return resident + page_tables; }
 };
 ProcessMemory memory_of(pid_t pid);

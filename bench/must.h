@@ -25,7 +25,7 @@ Value must(Result<Value, Failure> result, const char* what) {
   if constexpr (!std::is_void_v<Value>) return std::move(*result);
 }
 
-/// What main() does: `run` answers the exit status; what made it give up is said, and is 1.
+/// The body of main(): `run` returns the exit status; an error is printed, and the status is 1.
 template <class Run>
 int main_of(const char* program, Run&& run) {
   try {

@@ -9,9 +9,9 @@
 #include "bench/samples.h"
 #include "bench/world.h"
 
-// What another process's storm of growths does to a quiet client, and to two processes that only send each
-// other a byte: they compete for the processors alone. Rounds without and with the storm take turns, so that
-// the machine's own ups and downs fall on both.
+// The effect of another process's storm of growths on a quiet client, and on two processes that only send
+// each other a byte: these compete for the processors alone. Rounds without and with the storm take turns, so
+// that the machine's own ups and downs fall on both.
 
 namespace gpumem::bench {
 namespace {
@@ -64,7 +64,7 @@ void neighbour_under_storm(benchmark::State& state, World& world, std::size_t th
   state.counters["echo_ratio"] = stormy.echo.median_us() / quiet.echo.median_us();
 }
 
-// What the storm's threads are to do ('s' storm, 'p' pause, 'e' end), and how often they have grown.
+// The order to the storm's threads ('s' storm, 'p' pause, 'e' end), and the number of their growths.
 struct Orders {
   std::atomic<int> wanted{'p'};
   std::atomic<std::uint64_t> grown{0};

@@ -4,7 +4,7 @@
     bench/plot.py BENCHMARKS.json SIMULATION.json
 
 writes docs/pictures/arbiter-*.svg and the tables of docs/arbiter-measured.md, each between its own two comments.
-The same files give the same pictures.
+Equal files give equal pictures.
 """
 import json
 import math

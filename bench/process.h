@@ -42,7 +42,7 @@ class Process {
   UniqueFd output_;
 };
 
-// The other end, in a role:
+// Calls of the started process, in its role:
 
 /// Tells the benchmark that this process is where it should be.
 void announce_ready();

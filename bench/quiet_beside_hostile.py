@@ -8,8 +8,9 @@ Each run is `LongQuietClient.IsServedBesideTenHostileClients` with a broker of i
 are of several users. The hostile clients are nicer than everybody else, by 19: measured is what they make the broker do,
 not how eleven programs share the processors. `--nice 0` measures both. Prints p50, p99 and the longest of
 each kind of call, alone and beside, and the ratio of the p99s, for `echo` too: a byte to a process that does nothing but
-send it back. What this becomes beside the hostile clients is the machine's part, which no broker can save. With several runs
-the median ratio counts. Exit status 1: the test failed, or, with --strict, a ratio is over 5 and over that of `echo`.
+send it back. The slowdown of `echo` beside the hostile clients is the machine's part, which no broker can save. With
+several runs the median ratio counts. Exit status 1: the test failed, or, with --strict, a ratio is over 5 and over that
+of `echo`.
 """
 import argparse
 import json

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What a region saves each process that needs a model: mapping it, against loading its file.
+"""Time that a region saves each process that needs a model: mapping it, compared with loading its file.
 
     bench/region_load.py [--build build/release] [--mib 1024] [--rounds 5] [--framework numpy|tensorflow|jax|torch]
                          [--driver-dir FOLDER] [--strict]

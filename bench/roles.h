@@ -4,7 +4,7 @@
 
 namespace gpumem::bench {
 
-// What this program does when a benchmark starts it again as a process of its own: each says when it is
+// Roles in which a benchmark starts this program again as a process of its own. Each reports when it is
 // ready, and ends with its standard input.
 using RoleArguments = std::vector<std::string>;
 

@@ -9,7 +9,7 @@
 #include "bench/world.h"
 #include "cuda/memory.h"
 
-// What the simulated driver adds to the system calls that memory of several processes cannot do without.
+// The cost of the simulated driver beyond the system calls that memory of several processes needs.
 
 namespace gpumem::bench {
 namespace {

@@ -5,7 +5,7 @@
 #include "bench/samples.h"
 #include "bench/world.h"
 
-// What a growth takes by gRPC alone, without the library: a request on the session's stream and its answer.
+// The time of a growth by gRPC alone, without the library: a request on the session's stream and its answer.
 // Nothing is mapped; memory comes by IPC handles.
 
 namespace gpumem::bench {

@@ -10,7 +10,7 @@ enum class HandleTypes { kDescriptor, kDescriptorAndFabric };
 /// cuMemAlloc gives.
 enum class DirectAccess { kNo, kYes };
 
-/// What every extent of ours is: pinned memory of one device that can be passed on as a file descriptor.
+/// The properties of every extent: pinned memory of one device that can be passed on as a file descriptor.
 inline CUmemAllocationProp allocation_properties(int ordinal, HandleTypes types = HandleTypes::kDescriptor,
                                                  DirectAccess direct = DirectAccess::kNo) {
   const unsigned fabric = types == HandleTypes::kDescriptorAndFabric ? kFabricHandleType : 0;

@@ -26,7 +26,7 @@ struct Device {
 class Driver {
  public:
   /// Loads libcuda.so.1 from `folder` (empty: the system's search path) and initialises it.
-  /// The same driver is returned to every caller of the process.
+  /// Returns one driver to every caller of the process.
   /// Errors  kNotFound (no library, no device), kFailedPrecondition (too old, cannot start, another folder's
   ///         driver is already in this process, or the process was forked while a thread was in this call).
   /// Fork    a child is never held up. It has its parent's driver, if that was open.

@@ -56,7 +56,7 @@ CUresult check_current(const Driver& driver);
 
 /// The context is no more.
 bool is_context_gone(CUresult result);
-/// The same, or the stream or event itself is no more; with it its work.
+/// The context, or the stream or event itself, is no more. Its work has ended with it.
 bool is_gone(CUresult result);
 /// The device has failed in the context's work: nothing of it runs any more.
 bool is_broken(CUresult result);

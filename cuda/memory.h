@@ -92,7 +92,7 @@ class Reservation {
   Bytes size_;
 };
 
-/// What a device may do with memory at the addresses of a mapping.
+/// The access of a device to memory at the addresses of a mapping.
 enum class Access { kRead, kReadWrite };
 
 /// Maps `allocations` one after the other from `at` on, for the device with `ordinal`. All or nothing.

@@ -21,7 +21,7 @@ struct ProcessMemory {
   Bytes used;  ///< zero where the driver does not tell
 };
 
-/// What NVIDIA's management library knows of a device's memory, without a context.
+/// Figures of NVIDIA's management library about a device's memory, without a context.
 /// Threads  any.
 class Nvml {
  public:
@@ -31,7 +31,7 @@ class Nvml {
   ~Nvml();
 
   Result<DeviceMemory> memory(const DeviceUuid& uuid) const;
-  /// Those that compute or draw, each once, by pid as this process's PID namespace has it.
+  /// The processes that compute or draw, each once, with its pid in this process's PID namespace.
   Result<std::vector<ProcessMemory>> processes(const DeviceUuid& uuid) const;
   /// The kernel driver's version, `570.86.15`.
   Result<std::string> driver_version() const;

@@ -24,7 +24,7 @@ struct PageHeader {
   std::uint32_t size;  ///< of the whole page, in bytes
 };
 
-/// What the broker tells a session about one device, from the side of the session's tenant. Bytes.
+/// The broker's figures of one device, from the side of the session's tenant. Bytes.
 struct DeviceFigures {
   std::uint64_t pool;
   std::uint64_t free;  ///< in the pool and charged to nobody; at most a moment old
@@ -32,7 +32,7 @@ struct DeviceFigures {
   std::uint64_t limit;
   std::uint64_t charged;            ///< to the tenant, all sessions together
   std::uint64_t available;          ///< what the tenant could be granted without waiting
-  std::uint64_t pressure;           ///< what the broker asks the session to give back; 0: nothing
+  std::uint64_t pressure;           ///< bytes that the broker asks the session to give back; 0: none
   std::uint64_t pressure_deadline;  ///< until when: nanoseconds of CLOCK_MONOTONIC; 0 without pressure
 };
 

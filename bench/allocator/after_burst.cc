@@ -13,8 +13,9 @@
 #include "bench/world.h"
 #include "gpumem/allocator.h"
 
-// What a burst leaves with a real broker, which has not always the extents that an allocator prefers
-// (given_back.cc: with a memory that has). The program works a little between its calls, as programs do.
+// Committed memory after a burst, with a real broker, which does not always have the extents that an
+// allocator prefers (given_back.cc: with a memory that has). The program works a little between its calls, as
+// programs do.
 
 namespace gpumem::bench {
 namespace {

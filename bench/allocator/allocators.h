@@ -11,8 +11,9 @@
 #include "tests/support/allocator/fake_backing.h"
 #include "tests/support/allocator/fake_streams.h"
 
-// What is measured, in one shape: allocate(bytes, stream), zero for out of memory; deallocate(address, bytes,
-// stream); committed(); pass(), told after each call of a replay. Memory is never touched.
+// The measured allocators, with one interface: allocate(bytes, stream), zero for out of memory;
+// deallocate(address, bytes, stream); committed(); pass(), told after each call of a replay. Memory is never
+// touched.
 
 namespace gpumem::bench {
 

@@ -58,7 +58,7 @@ bool Bfc::extend(std::uint64_t size) {
   const std::uint64_t available = memory_.capacity().minus(memory_.committed()).count;
   std::uint64_t region = std::min(next_region_, available);
   std::uint64_t at = 0;
-  // What cannot be had is tried again, a tenth smaller.
+  // A region that cannot be had is tried again, a tenth smaller.
   while (region >= size && (at = memory_.take({region})) == 0) region = region / kUnit * 9 / 10 * kUnit;
   if (at == 0) return false;
   if (!doubled) next_region_ *= 2;

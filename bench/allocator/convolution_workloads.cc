@@ -17,7 +17,7 @@ constexpr std::uint64_t kImage = 3ULL * 224 * 224;
 struct Convolution {
   std::uint64_t in;     ///< channels
   std::uint64_t out;    ///< channels
-  std::uint64_t width;  ///< of what comes out, and its height
+  std::uint64_t width;  ///< width and height of the result
   std::uint64_t kernel;
 
   std::uint64_t results() const { return out * width * width; }  ///< of one image
@@ -41,8 +41,8 @@ std::vector<Convolution> resnet50() {
   return layers;
 }
 
-// What a convolution library wants beside its results differs from layer to layer and from batch to batch,
-// and is up to a few hundred MiB: the input unrolled for a part of the images.
+// The workspace of a convolution library differs from layer to layer and from batch to batch. It takes up to
+// a few hundred MiB: the input unrolled for a part of the images.
 std::uint64_t workspace(const Convolution& layer, std::uint64_t batch, Dice& dice) {
   const std::uint64_t unrolled = layer.in * layer.kernel * layer.kernel * layer.width * layer.width * kSingle;
   const std::uint64_t images = std::max<std::uint64_t>(1, batch >> dice.below(6));

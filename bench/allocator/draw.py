@@ -5,7 +5,7 @@
 
 BENCHMARKS.json and MEMORY.json are gpumem_allocator_bench's, GROWTH.json is gpumem_bench's with --costs h200.
 Writes docs/pictures/allocator-*.svg and the tables of docs/allocator-measured.md, each between its own two comments.
-The same files give the same pictures.
+Equal files give equal pictures.
 """
 import json
 import pathlib

@@ -6,8 +6,8 @@
 #include "bench/allocator/suite.h"
 #include "bench/allocator/workloads.h"
 
-// What a burst leaves: how much is still committed when the idle time is over, and how long giving it back
-// takes when somebody presses for it.
+// After a burst: the memory still committed when the idle time is over, and the time to give it back under
+// pressure.
 
 namespace gpumem::bench {
 namespace {
@@ -27,7 +27,8 @@ class Survivor {
 
   Gpumem& allocator() { return allocator_; }
   Bytes live() const { return total(blocks_); }
-  /// What the same blocks would keep if every extent had the granularity's size: no fewer bytes can stay.
+  /// The bytes that the blocks would keep committed if every extent had the granularity's size: the least
+  /// possible.
   Bytes touched() {
     const std::uint64_t unit = allocator_.backing().properties().granularity.count;
     std::set<std::uint64_t> units;
@@ -66,7 +67,7 @@ void idle(benchmark::State& state, AllocationTrace (*make)(std::uint64_t seed)) 
   }
 }
 
-// What the backing itself takes to unmap and let go of so many extents of the granularity, all at once.
+// The time that the backing alone needs to unmap and release so many extents of the granularity at once.
 double floor_us(std::size_t extents) {
   std::vector<double> taken;
   for (int i = 0; i < 5; ++i) {

@@ -4,9 +4,9 @@
 #include "bench/samples.h"
 #include "bench/world.h"
 
-// What a program waits for while its memory grows, through a real broker: by the allocator, and by a slice
-// alone in the same run. With --costs h200 the simulated driver's calls take the time that they take on a
-// GPU.
+// The time that a program waits while its memory grows, through a real broker: by the allocator, and by a
+// slice alone in the same run. With --costs h200 the simulated driver's calls take the time that they take on
+// a GPU.
 
 namespace gpumem::bench {
 namespace {
@@ -17,7 +17,7 @@ constexpr Bytes kBlock = mebibytes(64);
 constexpr std::uint64_t kBlocks = kTarget.count / kBlock.count;
 constexpr int kTurns = 7;
 
-/// What a program does between two allocations, where it does anything: fills a buffer, reads a file.
+/// Work of a program between two allocations, such as filling a buffer or reading a file.
 constexpr std::chrono::milliseconds kWork{2};
 void work() {
   const auto end = Clock::now() + kWork;

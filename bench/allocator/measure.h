@@ -15,8 +15,7 @@ inline double median(std::vector<double> values) {
   return *middle;
 }
 
-/// What one thing takes and what it takes by another, measured in turns: a machine that others use is slow
-/// for both.
+/// The times of two ways to do one thing, measured in turns, so that a busy machine slows down both.
 struct Compared {
   double ns = 0;        ///< median
   double floor_ns = 0;  ///< median, of the other

@@ -90,7 +90,7 @@ Replayed replay(const AllocationTrace& trace, Allocator& allocator, std::size_t 
   return replayed;
 }
 
-/// What the calls of `trace` alone take, with nothing looked at between them.
+/// The time of the calls of `trace` alone, without any measurement between them.
 template <class Allocator>
 std::chrono::nanoseconds time_replay(const AllocationTrace& trace, Allocator& allocator) {
   std::vector<std::uint64_t> addresses(trace.blocks);

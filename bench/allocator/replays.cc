@@ -7,7 +7,8 @@
 #include "bench/allocator/suite.h"
 #include "bench/allocator/workloads.h"
 
-// Whole programs: how much memory an allocator takes for what is in use, and what its calls cost.
+// Whole programs: the memory that an allocator takes compared with the memory in use, and the cost of its
+// calls.
 
 namespace gpumem::bench {
 namespace {

@@ -64,7 +64,7 @@ std::uint64_t RmmPool::from_others(FreeList& mine, std::uint64_t size) {
 std::uint64_t RmmPool::grow(FreeList& mine, std::uint64_t size) {
   std::uint64_t more = std::max(size, memory_.committed().count);
   std::uint64_t at = memory_.take({more});
-  // What cannot be had is tried again, half as large.
+  // An amount that cannot be had is tried again, half as large.
   while (at == 0 && more > size) {
     more = std::max(size, more / 2 / kUnit * kUnit);
     at = memory_.take({more});

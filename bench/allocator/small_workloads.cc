@@ -93,7 +93,7 @@ class Holding {
       held_.pop_back();
     }
   }
-  /// Some blocks for others, time and again.
+  /// Exchanges some blocks for others, several times.
   void exchange(int times) {
     const std::uint64_t target = bytes_;
     for (int i = 0; i < times; ++i) {

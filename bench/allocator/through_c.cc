@@ -4,7 +4,7 @@
 #include "gpumem.h"
 
 // The allocator as programs in C meet it: gpumem_allocate and gpumem_deallocate over lent memory, on a
-// driver. What alloc_free measures of the engine alone.
+// driver. alloc_free measures the engine alone.
 
 namespace gpumem::bench {
 namespace {

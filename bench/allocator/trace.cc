@@ -16,7 +16,7 @@ class Reader {
  public:
   explicit Reader(std::string name) { trace_.name = std::move(name); }
 
-  /// What is wrong with the line, or nothing.
+  /// The error in the line, or nothing.
   std::string take(const std::string& line) {
     std::istringstream words(line);
     std::string verb;

@@ -19,7 +19,7 @@ struct AllocatorCall {
   bool operator==(const AllocatorCall&) const = default;
 };
 
-/// What a program asked of its allocator, in the order of its calls.
+/// A program's allocator calls, in order.
 /// Invariant  every block is allocated once, of more than zero bytes, and freed at most once, later.
 struct AllocationTrace {
   std::string name;

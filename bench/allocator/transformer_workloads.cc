@@ -38,12 +38,12 @@ std::vector<std::uint64_t> layer_parameters(const Shape& shape) {
   return counts;
 }
 
-// What one layer does to the memory, forward and backward.
+// The allocations of one layer, forward and backward.
 class Layer {
  public:
   Layer(Tape& tape, const Shape& shape, const Batch& batch) : tape_(tape), shape_(shape), batch_(batch) {}
 
-  /// What the backward pass needs stays in `kept`; the answer is the layer's output.
+  /// Returns the layer's output. Blocks that the backward pass needs stay in `kept`.
   TapeBlock forward(TapeBlocks& kept) {
     attention(kept);
     return feed_forward(kept);

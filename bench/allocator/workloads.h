@@ -11,7 +11,7 @@ struct Workload {
   const char* words;  ///< for people
   Bytes peak_least;   ///< of memory in use at once
   Bytes peak_most;
-  AllocationTrace (*make)(std::uint64_t seed);  ///< the same seed gives the same trace
+  AllocationTrace (*make)(std::uint64_t seed);  ///< equal seeds give equal traces
 };
 
 std::span<const Workload> workloads();
@@ -22,9 +22,9 @@ AllocationTrace convolution_training(std::uint64_t seed);
 AllocationTrace key_value_serving(std::uint64_t seed);
 AllocationTrace mixed_batches(std::uint64_t seed);
 AllocationTrace small_recurrent(std::uint64_t seed);
-/// What stays was there before the burst; all of the burst goes.
+/// A burst whose blocks are all freed; only blocks from before it stay.
 AllocationTrace burst(std::uint64_t seed);
-/// What stays is any of what was there at the height, so it lies anywhere. Not among workloads().
+/// A burst after which random blocks of its height stay, at any address. Not among workloads().
 AllocationTrace scattered_burst(std::uint64_t seed);
 
 }  // namespace gpumem::bench

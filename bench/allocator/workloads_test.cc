@@ -10,7 +10,7 @@ namespace {
 
 struct WorkloadTest : testing::TestWithParam<Workload> {};
 
-// What of a trace's blocks is wrong, or nothing.
+// The first error in a trace's blocks, or nothing.
 std::string fault_of(const AllocationTrace& trace) {
   enum class State { kUnknown, kInUse, kFreed };
   std::vector<std::pair<State, std::uint64_t>> blocks(trace.blocks);

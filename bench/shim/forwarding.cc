@@ -38,7 +38,7 @@ auto version_by(decltype(::cuDriverGetVersion)* call) {
   };
 }
 
-/// What `by` makes of a function; nothing of null.
+/// Applies `by` to a function; nothing if the function is null.
 template <class By, class Function>
 auto if_there(const By& by, Function* function) {
   using Call = decltype(by(function));
@@ -53,8 +53,7 @@ void forwarded(benchmark::State& state, const ShimWorld& world) {
           if_there(version_by, world.find_in_hook<Call>("cuDriverGetVersion")));
 }
 
-/// The same call by the pointer that cuGetProcAddress of the shim gives, as programs of the CUDA runtime
-/// call.
+/// A call by the pointer that cuGetProcAddress of the shim gives, as programs of the CUDA runtime call.
 void looked_up(benchmark::State& state, const ShimWorld& world) {
   using Call = decltype(::cuDriverGetVersion);
   void* found = nullptr;

@@ -21,8 +21,8 @@ constexpr double kMillisecond = 1000;
 
 using Command = std::vector<std::string>;
 
-/// Runs `command`, by path, without a word of it on standard error. What passes from its start until it has
-/// written a byte, or has ended.
+/// Runs `command`, by path, without a word of it on standard error. Returns the time from its start until it
+/// has written a byte, or has ended.
 Clock::duration time_of(const Command& command) {
   std::vector<char*> words;
   for (const std::string& word : command) words.push_back(const_cast<char*>(word.c_str()));

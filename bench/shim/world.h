@@ -11,9 +11,9 @@
 
 namespace gpumem::bench {
 
-/// What the benchmarks of the shim share: a broker on one GPU, and in this process its driver twice, by
-/// itself and through the shim, which has started and borrows of the broker. Beside them another library that
-/// stands in front of the driver, if one is named.
+/// The common setting of the shim's benchmarks: a broker on one GPU, and in this process its driver twice,
+/// directly and through the shim, which has started and borrows from the broker. Optionally a third time
+/// through another library in front of the driver.
 /// Environment  GPUMEM_DRIVER_DIR, GPUMEM_BENCH_POOL: as Broker takes them. GPUMEM_OTHER_HOOK: the other
 ///              library, by its file.
 struct ShimWorld {
@@ -42,7 +42,7 @@ struct ShimWorld {
   bool has_context = false;
 };
 
-/// What two ways to the same thing took, and, where there is one, that through the other hook.
+/// Times of a call directly, through the shim and, where there is one, through the other hook.
 struct Pair {
   Samples direct, through, hook;
 };

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # bundle.sh BUILD_FOLDER DIST_FOLDER: makes DIST_FOLDER/gpumem-VERSION-linux-x86_64.tar.xz, which runs on any x86-64
-# Linux with glibc 2.36 or newer and needs nothing else installed. What is in it: deploy/bundle/README.md.
+# Linux with glibc 2.36 or newer and needs nothing else installed. deploy/bundle/README.md lists its contents.
 set -Eeuo pipefail
 trap 'printf "bundle: failed: line %s: %s\n" "$LINENO" "$BASH_COMMAND" >&2' ERR
 build=$(realpath "$1")
@@ -11,7 +11,7 @@ source=$(realpath "$here/../..")
 readonly glibc_floor=2.36 most_bytes=50000000
 # glibc's own, which come from the machine the bundle runs on.
 readonly glibc='^(linux-vdso|ld-linux-x86-64|libc|libm|libmvec|libdl|libpthread|librt|libresolv|libutil|libanl|libnsl|libnss_.*)\.so'
-# What the machine's GPU driver brings, or the simulated one in its place.
+# Libraries of the machine's GPU driver, or of the simulated one in its place.
 readonly driver='^(libcuda|libnvidia-ml)\.so'
 # Compiled in: headers and static libraries whose licences go along, too.
 readonly compiled_in=(libboost1.81-dev libspdlog-dev libtomlplusplus-dev libcli11-dev nlohmann-json3-dev libgtest-dev)

@@ -22,7 +22,7 @@ enum class Code : int {
   kFailedPrecondition = 9,  ///< not in this state (closed, forked, unsupported driver)
   kAborted = 10,            ///< somebody else was first: look again and repeat
   kInternal = 13,           ///< a bug or a broken invariant
-  kUnavailable = 14,        ///< the other side is not there; trying later may succeed
+  kUnavailable = 14,        ///< the peer is not there; trying later may succeed
   kUnauthenticated = 16,    ///< the session is unknown
 };
 
@@ -45,12 +45,12 @@ constexpr std::string_view code_name(Code code) {
   return "UNKNOWN";
 }
 
-/// What went wrong, in words that say what to do.
+/// A failure, in words that say what to do.
 struct Error {
   Code code = Code::kInternal;
   std::string message;
 
-  /// The same error with `context` and a colon put before its message.
+  /// This error with `context` and a colon before its message.
   [[nodiscard]] Error in(std::string_view context) const {
     return {code, std::string(context) + ": " + message};
   }
@@ -93,7 +93,8 @@ inline const char* text_of(int status, const char* buffer) { return status == 0 
 
 }  // namespace detail
 
-/// Makes an Error from errno-style `number`: `what: strerror (errno)`; the code follows from the number.
+/// Makes an Error from errno-style `number`. The message is `what: strerror (errno)`, the code follows from
+/// the number.
 inline Error errno_error(int number, std::string_view what) {
   char buffer[128] = {};
   const char* words = detail::text_of(::strerror_r(number, buffer, sizeof buffer), buffer);

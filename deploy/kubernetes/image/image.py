@@ -11,7 +11,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import oci
 import rootfs
 
-# Those of the project's packages that a node needs. The driver for Kubernetes may be in a package of its own.
+# The project's packages that a node needs. The driver for Kubernetes may be in a package of its own.
 OURS = ("gpumemd", "gpumem", "libgpumem0", "gpumem-dra")
 # Named by our packages, and of no use in a container.
 WITHOUT = {"systemd"}

@@ -1,7 +1,7 @@
 """Container images without a registry: an archive with an OCI layout, which `ctr image import`, `podman load` and
 `docker load` take.
 
-The same files give the same bytes: entries are sorted, belong to root and have no time of their own.
+Equal files give equal bytes: entries are sorted, belong to root and have no time of their own.
 """
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EPOCH = "1970-01-01T00:00:00Z"
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """What a container of the image starts, unless its pod says otherwise."""
+    """The program that a container of the image starts, unless its pod says otherwise."""
     entrypoint: list[str]
     environment: dict[str, str] = dataclasses.field(default_factory=dict)
     labels: dict[str, str] = dataclasses.field(default_factory=dict)
@@ -86,7 +86,7 @@ def write(file: pathlib.Path, name: str, root: pathlib.Path, program: Program) -
         named = described | {"annotations": {"io.containerd.image.name": name, "org.opencontainers.image.ref.name": name}}
         add_file(archive, "index.json", _json({"schemaVersion": 2, "mediaType": INDEX, "manifests": [named]}))
         add_file(archive, "oci-layout", _json({"imageLayoutVersion": "1.0.0"}))
-        # What Docker's older stores read in place of index.json.
+        # Docker's older stores read this in place of index.json.
         blob = {part: f"blobs/{one['digest'].replace(':', '/')}" for part, one in
                 (("config", manifest["config"]), ("layer", manifest["layers"][0]))}
         add_file(archive, "manifest.json",
