@@ -33,7 +33,7 @@
   POINT(kSliceClosed, "broker.slice.closed")                        \
   POINT(kSessionClosed, "broker.session.closed")                    \
   POINT(kSessionEnded, "broker.session.ended")                      \
-  /* Passed by every change: the journal, the worker of a device, the lane. */\
+  /* Passed by every change: journal, device worker, lane. */       \
   CALL(kJournalWrite, "broker.journal.write")                       \
   POINT(kJournalWritten, "broker.journal.written")                  \
   POINT(kExtentDestroy, "broker.extent.destroy")                    \
