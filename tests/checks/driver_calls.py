@@ -51,7 +51,7 @@ def covering_tests() -> dict[str, str]:
     covered: dict[str, str] = {}
     files = [path for suffix in ("cc", "h", "py") for path in (ROOT / "tests").rglob(f"*.{suffix}")]
     for path in sorted(files, key=lambda path: (path.suffix != ".cc", "contract" not in path.parts, str(path))):
-        # What is no test, and what asks the shim.
+        # Skips files that are no tests, and tests of the shim.
         if path.parent.name in ("checks", "stand_ins") or path.parent.name.startswith("shim"):
             continue
         test = ""

@@ -10,7 +10,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
-# What each room may include of ours, itself aside.
+# The rooms that each room may include, besides itself.
 ALLOWED = {
     "base": set(),
     "proto": {"base"},
@@ -49,7 +49,7 @@ ALLOWED = {
     # The only part of the client that speaks gRPC.
     "client/cli": {"base", "shm", "cuda", "proto", "proto/lane", "proto/generated", "client/include",
                    "client/fork_guard", "client", "client/shim"},
-    # What the drop-in driver does is libgpumem's and the real driver's.
+    # The drop-in driver stands on libgpumem and the real driver.
     "client/shim": {"base", "cuda", "client/include", "client/fork_guard", "client/allocator", "client"},
     "client/demo": {"base", "cuda", "client/include", "client"},
     "client/examples": {"base", "client/include"},

@@ -58,7 +58,7 @@ def key(entry, rules):
 
 
 def check(entry, database, rules):
-    """What is wrong with one source; empty if nothing."""
+    """The findings in one source; empty if there are none."""
     good = key(entry, rules)
     if good and (GOOD / good).exists():
         (GOOD / good).touch()

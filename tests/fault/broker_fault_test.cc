@@ -48,7 +48,8 @@ TEST_P(BrokersDriver, FailuresAtRandomLoseNothing) {
   for (int round = 0; round < 8; ++round) {
     auto one = client();
     auto two = client();
-    // What can be had depends on what failed before; the broker stays up and tells why it refuses.
+    // Earlier failures decide how much memory there is. The broker stays up and gives the reason for a
+    // refusal.
     for (auto* client : {one.get(), two.get()}) {
       const Json grown = client->grow("a", mebibytes(24U * static_cast<unsigned>(round + 1) / 2));
       EXPECT_TRUE(grown["ok"].get<bool>() || grown.contains("denial")) << grown;

@@ -55,7 +55,7 @@ def say(text: str) -> None:
 
 
 def usable(devices: list[Device]) -> list[Device]:
-    """Those that CUDA_VISIBLE_DEVICES lets us use, the one with most free memory first."""
+    """The devices that CUDA_VISIBLE_DEVICES permits, the one with the most free memory first."""
     named = os.environ.get("CUDA_VISIBLE_DEVICES")
     if named is not None:
         words = [word.strip() for word in named.split(",")]

@@ -1,4 +1,4 @@
-"""What the project builds on where only hardware can tell, held against what the contract's probes saw."""
+"""Assumptions that only hardware can confirm, compared with the results of the contract's probes."""
 import dataclasses
 import re
 from collections.abc import Callable

@@ -49,7 +49,7 @@ class Broker:
         return self._process.pid
 
     def ask(self, *words: str) -> dict[str, Any] | None:
-        """What `gpumem WORDS --json` says; None where it fails."""
+        """The output of `gpumem WORDS --json`; None if the command fails."""
         asked = subprocess.run([self._session.layout.program("gpumem"), "--runtime-dir", self.runtime, *words, "--json"],
                                capture_output=True, text=True)
         return json.loads(asked.stdout) if asked.returncode == 0 else None

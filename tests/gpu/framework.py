@@ -29,7 +29,7 @@ class Framework:
         self._limit.start()
 
     def stages(self) -> list[dict[str, Any]]:
-        """What it said, each with the device's figures at that moment."""
+        """The stages that the program reported, each with the device's figures at that moment."""
         said = []
         while (stage := self.next_stage()) is not None:
             said.append(stage | self.look())
@@ -38,7 +38,7 @@ class Framework:
         return said
 
     def next_stage(self) -> dict[str, Any] | None:
-        """What it says next, and then waits. None: it has ended."""
+        """The next stage; the program then waits. None: the program has ended."""
         for line in self._from:
             if line.startswith('{"stage"'):  # a framework may talk, too
                 return dict(json.loads(line))

@@ -1,4 +1,4 @@
-"""What all sections of one acceptance share, and what a section answers."""
+"""The session that all sections of an acceptance share, and the outcome of a section."""
 import dataclasses
 import json
 import os

@@ -3,7 +3,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-# What XLA's allocator says of itself with TF_CPP_VMODULE=bfc_allocator=3.
+# Log lines of XLA's allocator with TF_CPP_VMODULE=bfc_allocator=3.
 _XLA = re.compile(r"\b(?P<call>Allocate|Deallocate)Raw GPU_\d+_bfc +(?P<bytes>\d+)")
 
 
@@ -32,7 +32,7 @@ class Trace:
 
 
 def of_pytorch(events: Iterable[dict[str, Any]]) -> Trace:
-    """Of what its recorder kept: {op, size, stream, address}."""
+    """A trace of the events of PyTorch's recorder: {op, size, stream, address}."""
     trace = Trace()
     there: dict[int, int] = {}
     for event in events:
@@ -44,8 +44,8 @@ def of_pytorch(events: Iterable[dict[str, Any]]) -> Trace:
 
 
 def of_xla(log: Iterable[str]) -> Trace:
-    """Of its allocator's log. That says of a block which is freed only how large it is: the newest of that size is
-    taken for it."""
+    """A trace of the log of XLA's allocator. The log has only the size of a freed block, so the newest block of that
+    size is taken."""
     trace = Trace()
     there: dict[int, list[int]] = {}
     for found in filter(None, map(_XLA.search, log)):

@@ -41,7 +41,7 @@ class Kind:
 
     @property
     def memory(self) -> str:
-        """Whose it has, for people."""
+        """The memory that the program uses, for people."""
         return (amount(self.size) if self.size else "without gpumem") + (", again" if self.again else "")
 
     def __str__(self) -> str:
@@ -90,7 +90,7 @@ class Program(Framework):
 
 
 def ratios(group: list[Program]) -> list[tuple[Kind, float]]:
-    """Of those but the first, if both have trained: how many times as long as the first's a step takes."""
+    """For each program but the first: the ratio of its step time to the first one's, if both have trained."""
     first, *others = group
     return [(other.kind, other.step_ns() / first.step_ns()) for other in others if other.times and first.times]
 

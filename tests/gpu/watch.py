@@ -1,4 +1,4 @@
-"""What the management library and the broker say, again and again, of programs that are under way at once."""
+"""Samples of the management library's and the broker's figures while several programs run."""
 import dataclasses
 import pathlib
 import threading

@@ -52,7 +52,7 @@ TEST_F(FewDescriptorsForApi, AreNotUsedUpByConnectionsThatMakeNoCall) {
     EXPECT_EQ(other->leave(), 0);
   }
   EXPECT_TRUE(eventually([&] { return cut(speaking) >= 600 - 16; })) << cut(speaking);
-  // Of what comes in the same second only some is logged.
+  // Only some of the refusals within one second are logged.
   EXPECT_TRUE(eventually([&] {
     const auto another = idle(1, true);
     return broker_.log().find("connections of gRPC already") != std::string::npos;

@@ -157,7 +157,7 @@ TEST_F(TwoDebts, HaveADeadlineAndAVictimEach) {
   expect_rest();
 }
 
-// What it took past the broker and has declared since, beyond its limit.
+// Memory that a client took past the broker, and declared later, beyond its limit.
 struct Excuse : BrokerTest {
   Excuse()
       : BrokerTest({.config = "[broker]\nreserve = \"all-but 128MiB\"\nsocket_group = 10000\n"

@@ -27,7 +27,7 @@ struct HiddenRegions : RegionsOfLab {
 
   HiddenRegions() : RegionsOfLab(readers_of_regions()) {}
 
-  /// What zoe asks for, and what she is told. All have names of one length, so that all answers have, too.
+  /// A request of zoe's, and the answer. All have names of one length, so that all answers have, too.
   struct Question {
     std::string kind;
     std::string owner, name;  ///< of a region; none: a generation is asked for

@@ -161,7 +161,7 @@ class HostileClient {
       const FrameLane::Answer answer = lane->receive();
       waits = waits || answer.is(lane::Kind::kWaiting);
       if (answer.header.request == last) {
-        if (random_() % 4 == 0) keep(lanes_, std::move(lane));  // the other acts need some of the limit, too
+        if (random_() % 4 == 0) keep(lanes_, std::move(lane));  // the other acts need a part of the limit
         return waits;
       }
       if (answer.header.request == 0) return false;

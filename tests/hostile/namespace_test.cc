@@ -132,7 +132,7 @@ TEST_F(OuterBorrower, IsLentWhatNobodyIsPromisedAndNobodyElseIsEndedInItsPlace) 
   EXPECT_TRUE(succeeded(bob.grow("a", mebibytes(128))));
   for (const v1::SessionInfo& one : broker_->sessions())
     EXPECT_EQ(one.cannot_be_signalled(), one.tenant() != "cat") << one.ShortDebugString();
-  bob.child().signal(SIGSTOP);  // it gives nothing back
+  bob.child().signal(SIGSTOP);  // bob gives nothing back
   ClientProcess ann(run(), {.user = test_user(10'001)});
   EXPECT_TRUE(succeeded(ann.connect()));
   EXPECT_TRUE(succeeded(ann.open("a")));

@@ -146,7 +146,7 @@ struct QuietClient : BrokerTest {
         << seen.used << " " << testing::PrintToString(seen.processes) << ", the ledger " << expected.used
         << " " << testing::PrintToString(expected.processes);
   }
-  /// What is charged besides what the quiet client has, in words.
+  /// Charges to tenants other than the quiet client's, in words.
   std::string other_charges() const {
     std::string words;
     for (const char* name : {"bob", "cat", "eve"}) {

@@ -1,5 +1,5 @@
-"""What a test cluster runs, built or unpacked once into the cache: Kubernetes, etcd, containerd and Helm as Go modules, runc
-and the network plugins from Debian.
+"""The programs of a test cluster, built or unpacked once into the cache: Kubernetes, etcd, containerd and Helm as Go
+modules, runc and the network plugins from Debian.
 
 Everything below `cache`: `go` is Go's own (modules, compiled packages), `programs-KEY` the programs of one state of
 programs/ and of the Debian packages, `older_kubelet-KEY` and `kubelet_without_dra-KEY` those of the folders of these names.

@@ -133,7 +133,7 @@ class Cluster:
 
     def _start_control_plane(self) -> None:
         key = self._files / "accounts.key"
-        # It is all gone at the end: nothing has to reach the disk.
+        # The cluster's state ends with it, so nothing has to reach the disk.
         self._start("etcd", "--data-dir", self._work / "etcd", "--unsafe-no-fsync",
                     "--listen-client-urls", "http://127.0.0.1:2379", "--advertise-client-urls", "http://127.0.0.1:2379",
                     "--listen-peer-urls", "http://127.0.0.1:2380")

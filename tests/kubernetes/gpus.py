@@ -45,7 +45,7 @@ def await_daemon_set(cluster: Cluster) -> None:
 
 
 def show(cluster: Cluster) -> str:
-    """What broker and driver say, for a failure's words."""
+    """The logs of broker and driver, for the message of a failure."""
     def said(container: str) -> str:
         try:
             return cluster.kubectl("-n", "gpumem", "logs", "-l", SELECTOR, "-c", container, "--tail=40")
@@ -66,7 +66,7 @@ def template(name: str, amount: str) -> dict[str, typing.Any]:
 
 
 def with_simulated_gpu(pod: dict[str, typing.Any]) -> None:
-    """What a real GPU does not need: its memory is files of the node, and its driver knows processes by the node's ids."""
+    """Additions for a simulated GPU: its memory is files of the node, and its driver knows processes by the node's ids."""
     folders = {"driver": "/run/gpumemd/driver", "memory": "/dev/shm"}
     pod["spec"]["hostPID"] = True
     pod["spec"]["volumes"] = [{"name": name, "hostPath": {"path": path}} for name, path in folders.items()]
@@ -109,7 +109,7 @@ def borrowers(cluster: Cluster, given: typing.Any, *settings: str, **templates: 
 
 
 def gpumem(cluster: Cluster, *words: str) -> typing.Any:
-    """What the node's broker answers, as it answers it now. Errors: Failed, also while there is none."""
+    """The present answer of the node's broker. Errors: Failed, also while there is no broker."""
     return json.loads(cluster.kubectl("-n", "gpumem", "exec", "daemonset/gpumem", "-c", "broker", "--",
                                       "gpumem", *words, "--json"))
 

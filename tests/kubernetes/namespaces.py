@@ -96,8 +96,8 @@ def enter(words: list[str], work: pathlib.Path) -> int:
 
 
 def furnish(work: pathlib.Path, shown: list[pathlib.Path]) -> None:
-    """Gives this process, the first of its namespaces, files of its own. What it writes below `work` and into the folders
-    `shown` is there afterwards."""
+    """Gives this process, the first of its namespaces, files of its own. Files that it writes below `work` and into the
+    folders `shown` remain afterwards."""
     run("mount", "--make-rprivate", "/")
     root = work / "root"
     for name in ("root", "upper", "scratch"):
@@ -160,7 +160,7 @@ def remove_leftovers(parent: pathlib.Path, prefix: str) -> None:
 
 
 def missing() -> str:
-    """What stands in the way of namespaces here; empty if nothing does."""
+    """The reason why this machine cannot make namespaces; empty if it can."""
     if os.getuid() != 0:
         return "a machine of its own takes root"
     for program in ("unshare", "ip", "openssl", "busybox"):

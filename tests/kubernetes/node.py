@@ -20,7 +20,7 @@ MOUNTS = ("/run/containerd/", "/run/netns/", "/var/lib/kubelet/pods/")
 
 
 def processes_of_pod(uid: str, name: str) -> list[int]:
-    """Those of the program `name` in the pod."""
+    """The processes of the program `name` in the pod."""
     found = []
     for folder in pathlib.Path("/proc").iterdir():
         with contextlib.suppress(OSError):

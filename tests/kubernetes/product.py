@@ -1,4 +1,4 @@
-"""What is tried on the cluster: gpumem's image, made of a build, and its chart."""
+"""The product that is tested on the cluster: gpumem's image, made of a build, and its chart."""
 from __future__ import annotations
 
 import json

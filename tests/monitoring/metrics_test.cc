@@ -164,8 +164,8 @@ TEST_F(MetricsOfAGroup, KeepTheirGroupUntilARestart) {
   EXPECT_THAT(broker_.log(), HasSubstr("[metrics] listen stays '': '127.0.0.1:9400' needs a restart"));
 }
 
-// Whatever comes by both sockets, clients are lent memory, scrapers are answered, and the broker is as it
-// was.
+// Bad input on both sockets: clients still borrow, scrapers still get answers, and the broker returns to its
+// former state.
 struct HostileScrapers : Metrics {
   std::vector<UniqueFd> attack(int each) {
     std::vector<UniqueFd> connections;

@@ -63,7 +63,7 @@ def check_figures(api: Api, build: pathlib.Path, work: pathlib.Path) -> None:
     assert target["lastError"] == "", target
     assert until("a pool", lambda: api.value("gpumem_device_pool_bytes")) == 256 * MIB
     environment = os.environ | {"GPUMEM_RUNTIME_DIR": str(work / "run")}
-    # It keeps what it has until its input ends, and that does at once: so the counters tell of it afterwards.
+    # The program holds its memory until its input ends, which is at once, so only the counters show it afterwards.
     with Program([build / "client/examples/hold", "16MiB"], work / "hold.log", env=environment):
         until("what was granted", lambda: api.value("sum(gpumem_tenant_granted_bytes_total)") == 16 * MIB)
     until("what was freed", lambda: api.value("sum(gpumem_tenant_freed_bytes_total)") == 16 * MIB)

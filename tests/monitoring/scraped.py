@@ -1,4 +1,4 @@
-"""What the tests with Prometheus stand on: its programs, a broker to scrape, and the answers of its API."""
+"""The fixtures of the tests with Prometheus: its programs, a broker to scrape, and the answers of its API."""
 import argparse
 import collections.abc
 import dataclasses

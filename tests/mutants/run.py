@@ -20,7 +20,7 @@ TREE = HERE.parent.parent
 # Short forms of the random tests, with one seed: a mutant is killed every time or never.
 SETTINGS = {"GPUMEM_MODEL_STEPS": "20000", "GPUMEM_MODEL_SEED": "1", "GTEST_FAIL_FAST": "1", "GTEST_BRIEF": "1"}
 
-# What a mutant does not use any more shall not stop the build: the tests are what is tried.
+# Unused names in a mutant must not fail the build, because the tests are to find it.
 QUIET = "-Wno-unused-parameter -Wno-unused-variable -Wno-unused-but-set-variable -Wno-unused-function"
 
 
@@ -86,7 +86,7 @@ class Copy:
             fail(f"the copy cannot be configured:\n{done}")
 
     def run(self, command, limit):
-        """What it printed, if it failed or took too long; else nothing."""
+        """The output of the command if it failed or took too long; else nothing."""
         try:
             done = subprocess.run(command, cwd=self.root, env=self.environment, timeout=limit, text=True,
                                   errors="replace", stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
@@ -102,7 +102,7 @@ class Copy:
         return self.run([str(program), "--gtest_filter=-Long*:*.Long*:*/Long*"], self.limit)
 
     def verdict(self, mutant):
-        """What notices the mutant: the build, a test program, or nothing."""
+        """The name of the step that finds the mutant: the build or a test program; empty if none does."""
         path = self.root / mutant.file
         text = path.read_text()
         try:

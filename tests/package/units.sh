@@ -10,7 +10,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cp "$source"/deploy/systemd/*.socket "$work"
 sed "s|^ExecStart=[^ ]*|ExecStart=$(realpath "$2")|" "$1/deploy/debian/gpumemd.service" > "$work/gpumemd.service"
-# It answers 0 for words that it does not know.
+# systemd-analyze exits with 0 for unknown directives.
 said=$(systemd-analyze verify --man=no "$work"/gpumemd* 2>&1 || true)
 [ -z "$said" ] || { printf '%s\n' "$said" >&2; exit 1; }
 systemd-analyze security --offline=true --threshold=20 --no-pager "$work/gpumemd.service" | tail -n 1

@@ -1,4 +1,4 @@
-// What is prepared for pods, how long it is in force, and what happens when it is taken away.
+// Claims that are prepared for pods: how long they are in force, and what follows when they are withdrawn.
 #include <gmock/gmock.h>
 
 #include "tests/pods/fixture.h"

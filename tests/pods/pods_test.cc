@@ -1,4 +1,4 @@
-// Who is charged for a process of a pod, who is refused, and who administers.
+// Processes of pods: which tenant is charged, which are refused, and which may administer.
 #include <gmock/gmock.h>
 
 #include "tests/pods/fixture.h"

@@ -1,4 +1,4 @@
-// Whom the management library charges with shared memory.
+// Records which process the management library charges with shared memory.
 #include "tests/contract/driver/management.h"
 #include "tests/contract/driver/probe.h"
 
@@ -7,7 +7,7 @@ namespace {
 
 class AccountingProbe : public Probe {
  protected:
-  // What the library says of both processes, of all processes together, and of the device.
+  // The library's figures for both processes, for all processes together, and for the device.
   void look(const std::string& stage, pid_t exporter, pid_t importer) {
     const Management management;
     std::string from = "is not listed", to = from;

@@ -1,4 +1,4 @@
-// What new memory holds: zeroes, or what others left behind.
+// Records whether new memory holds zeroes, or data that others left behind.
 #include <algorithm>
 #include <csignal>
 

@@ -1,4 +1,4 @@
-// What contexts cost, and what works without one.
+// Records the memory of contexts, and the calls that work without one.
 #include "tests/contract/driver/probe.h"
 #include "tests/contract/driver/streams.h"
 

@@ -24,7 +24,7 @@ Mapped map_only(cuda::Allocation one) {
 
 class Fabric : public DriverTest {
  protected:
-  /// What a process that asks for them is told; empty: they are offered.
+  /// The driver's reason for refusing fabric handles; empty: it offers them.
   static std::string refusal() {
     Process process([](Channel& channel) {
       const auto checked = cuda::check_fabric(driver(), device());

@@ -141,7 +141,7 @@ TEST_F(LegacyIpc, EventsAreAwaitedInAnotherProcess) {
     Gate gate(stream);
     must(calls().cuEventRecord(event, stream));
     channel.tell_value(handle);
-    channel.await();  // the other has seen it pending
+    channel.await();  // the importer has seen the event pending
     gate.open();
     must(calls().cuStreamSynchronize(stream));
     channel.signal();

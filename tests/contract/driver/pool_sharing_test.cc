@@ -84,7 +84,7 @@ TEST_F(PoolSharing, ShowsAnAllocationToAnotherProcess) {
   });
   exporter.channel().signal();
   exporter.join();
-  shared.descriptor.reset();  // it alone keeps the pool's memory, as an extent's does
+  shared.descriptor.reset();  // the descriptor alone keeps the pool's memory, as with an extent
   expect_used(0);
 }
 

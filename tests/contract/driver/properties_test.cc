@@ -1,4 +1,4 @@
-// What the driver tells of an extent, and more handles of the same one.
+// The driver's data of an extent, and several handles of one extent.
 #include "cuda/allocation_properties.h"
 #include "tests/contract/driver/fixture.h"
 

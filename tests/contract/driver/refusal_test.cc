@@ -1,4 +1,5 @@
-// What must end in an error, never in a crash: descriptors of other things, null pointers, impossible sizes.
+// Input that must end in an error, never in a crash: descriptors of other things, null pointers, impossible
+// sizes.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>

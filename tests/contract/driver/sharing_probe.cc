@@ -159,7 +159,7 @@ TEST_F(SharingProbe, FabricHandles) {
   });
 }
 
-// What the broker's fabric handles rest on, where there are any.
+// The driver's behaviour that the broker's fabric handles rely on, on devices that have them.
 TEST_F(SharingProbe, FabricHandlesOfExtents) {
   const auto create = [this] {
     return cuda::Allocation::create(driver(), device().ordinal, block_,

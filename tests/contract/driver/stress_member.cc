@@ -34,7 +34,7 @@ class Member {
   }
 
  private:
-  // Others may have all memory just now, and what lies in the own mailbox may be part of it.
+  // Other members may hold all memory at the moment, partly in this member's mailbox.
   std::optional<cuda::CurrentContext> wait_for_context() {
     while (!board_.stop) {
       ++board_.rounds;

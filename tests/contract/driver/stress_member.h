@@ -7,7 +7,7 @@
 
 namespace gpumem::contract {
 
-/// What all members of a stress run see: a page that they share.
+/// The page that all members of a stress run share.
 struct StressBoard {
   std::atomic<bool> stop{false};
   std::atomic<std::uint64_t> rounds{0}, created{0}, refused{0}, sent{0}, received{0};

@@ -10,7 +10,7 @@ BATCH = 64
 
 
 def sizes() -> List[int]:
-    """Those that the budget leaves room for."""
+    """The sizes that the budget leaves room for."""
     return [size for size in SMALL + LARGE if size <= stages.budget() // 4]
 
 

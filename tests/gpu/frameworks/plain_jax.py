@@ -57,7 +57,7 @@ def main() -> None:
     if not devices:
         stages.leave("jax sees no GPU (installed without its CUDA plugin?)")
     jax.numpy.zeros(1).block_until_ready()
-    # It tells its own limit, three quarters of the device's total; not the total.
+    # JAX reports its own limit, three quarters of the device's total; not the total.
     limit = (devices[0].memory_stats() or {}).get("bytes_limit")
     stages.stage("context", total=None if limit is None else int(limit) * 4 // 3, seen=None)
     stages.stage("trained", losses=train(jax), correct=True)

@@ -90,7 +90,7 @@ def shares(torch: Any) -> bool:
 
 
 def refused(torch: Any, total: int) -> str:
-    """What the program is told when it asks for more than there is; then what is left still works."""
+    """The error of a request for more memory than there is; afterwards smaller requests still work."""
     try:
         torch.empty(total, dtype=torch.uint8, device="cuda")
         return "nothing: it got as much as the device has"

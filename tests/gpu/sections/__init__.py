@@ -17,7 +17,7 @@ def programs(names: str) -> str:
 
 
 def named(names: str) -> list[ModuleType]:
-    """Those of a list with commas, in its order. Raises ValueError."""
+    """The sections of a list with commas, in its order. Raises ValueError."""
     known = {section.NAME: section for section in ALL}
     if unknown := [name for name in names.split(",") if name not in known]:
         raise ValueError(f"no section {unknown[0]}")

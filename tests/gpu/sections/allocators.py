@@ -64,7 +64,7 @@ def measure(session: Session, device: Device, broker: Broker, name: str, on: str
 
 
 def complaints(name: str, on: str, at: dict[str, Any]) -> list[str]:
-    """What is not as it should be, of a script that came so far."""
+    """The faults of a script that reached this stage."""
     held = at.get(HOLDS.get(name, ""))
     if held is None:
         return []

@@ -23,7 +23,7 @@ KEYS = ("name", "run_name", "run_type", "repetitions", "repetition_index", "thre
 
 
 def measure(session: Session, program: str, chosen: str, environment: dict[str, str], seconds: float, outcome: Outcome) -> list[dict[str, Any]]:
-    """What `program` found, for `data`."""
+    """The results of `program`, for `data`."""
     file = session.folder / f"{program}.json"
     command = [str(session.layout.program(program)), f"--benchmark_min_time={0.05 if session.short else 0.2}",
                f"--benchmark_filter={chosen}", f"--benchmark_out={file}", "--benchmark_out_format=json"]

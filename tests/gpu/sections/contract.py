@@ -18,7 +18,7 @@ TEST_SECONDS = 15
 CORE = ("Driver", "Allocation", "Lifetime", "Mapping", "Nvml")
 # These take the whole device, which is not ours alone.
 TOO_GREEDY = "Allocation.OfWhatOthersHaveIsResourceExhaustedUntilTheyLetGo"
-# What every run must have looked at: a part of the test's name.
+# The questions that every run must answer, each with a part of the test's name.
 ASKED = {"memory goes on when its exporter is killed (kill -9)": "WhenTheExporterIsKilled",
          "a killed process (kill -9) gives back all it held": "KilledProcess",
          "a descriptor alone keeps memory, where no driver was ever started": "KeptByADescriptor",
@@ -132,7 +132,7 @@ def judge(outcome: Outcome, simulated: bool) -> None:
 
 
 def answers(tests: list[dict], outcome: Outcome) -> list[dict]:
-    """What tests recorded, beside what is assumed."""
+    """The answers that tests recorded, next to the assumptions."""
     found = []
     for test in tests:
         name = name_of(test)

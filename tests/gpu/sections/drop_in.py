@@ -1,8 +1,8 @@
-"""The driver contract once more, through the drop-in driver with a broker behind it. What fails there and not on the driver
-itself must be listed in contract_differences.txt.
+"""The driver contract once more, through the drop-in driver with a broker behind it. Tests that fail there, but not on
+the driver itself, must be listed in contract_differences.txt.
 
-Suites run side by side, each in a slice of its own; one that crashes or hangs is run again test by test. What fails is then tried
-on the driver itself, alone.
+Suites run side by side, each in a slice of its own; one that crashes or hangs is run again test by test. Failed tests
+are then run on the driver itself, alone.
 
 data: {tests: [{suite, test, result, why, driver}]}: `result` as in contract.py, `driver` the result on the driver itself, empty where
 the test did not fail.
@@ -22,7 +22,7 @@ REQUIRED = False
 LIMIT = 120
 SUITE_SECONDS, TEST_SECONDS = 40, 15
 AT_ONCE = 6
-# The other suites are about no memory of the program's own, or look at the device as a whole.
+# Left out are suites that use no memory of their own, or that look at the device as a whole.
 SUITES = ("Access", "Allocation", "Context", "Copies", "Events", "Graphs", "HostMemory", "LegacyIpc", "Lifetime", "Mapping", "Memory",
           "Nvml", "NvmlDevices", "PoolSharing", "Pools", "ProcAddress", "Properties", "Range", "Refusal", "Streams")
 SLICE = 2 * GIB

@@ -1,4 +1,4 @@
-"""What the machine is, and who else uses it."""
+"""The machine, and the programs that use its GPU."""
 import datetime
 import os
 import pathlib

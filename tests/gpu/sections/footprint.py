@@ -1,4 +1,4 @@
-"""What the broker itself takes of the device: nothing but its pool."""
+"""The broker's own use of the device: nothing besides its pool."""
 import time
 
 from broker import Broker

@@ -86,7 +86,7 @@ def share(session: Session, device: Device, broker: Broker, name: str, seconds: 
 
 
 def wrong_with(shared: dict[str, Any]) -> list[str]:
-    """What is not as it should be, while all have the region mapped."""
+    """The faults while all readers have the region mapped."""
     wrong = []
     if not all(reader["same"] for reader in shared["readers"]):
         wrong.append("readers compute other results than after loading the file")

@@ -9,7 +9,7 @@ TITLE = "Driver calls"
 REQUIRED = True
 LIMIT = 70
 MIB = 1 << 20
-# What an H200 took for 2 MiB without a context, in microseconds (bench/results/2026-11-27-h200.json).
+# Times of an H200 for 2 MiB without a context, in microseconds (bench/results/2026-11-27-h200.json).
 ASSUMED_US = {"cuMemCreate": 12.4, "cuMemMap": 7.6, "cuMemSetAccess": 1020, "cuMemUnmap": 834}
 FAR = 4  # times more or less is a difference
 CONTEXT_ASSUMED = (100 * MIB, 550 * MIB)

@@ -1,10 +1,11 @@
 """Programs that know nothing of gpumem, by `gpumem run` in slices of several sizes and without it: whether they compute
 the same, at what speed, whether the device that they see is the slice, and whether they ever hold more than that.
 
-A group is a program twice without gpumem, and the same program in each slice. All of a group start at once, by one broker. Then
-they take turns: each trains a few steps while the others stand still. So no two compute at the same time, and their times are
-comparable. What the two without gpumem differ by, in any group of a framework, any two of its programs may differ by. If a step in
-a slice takes too long, by more than that, the group is given more rounds. The median is of all rounds.
+A group is a program twice without gpumem, and the same program in each slice. All of a group start at once, by one
+broker. Then they take turns: each trains a few steps while the others stand still. So no two compute at the same time,
+and their times are comparable. The two programs without gpumem differ by chance; any two programs of the framework may
+differ by as much. If a step in a slice takes too long, by more than that, the group is given more rounds. The median is
+of all rounds.
 
 Memory is looked at all the while:
 - What the broker charges to a process, but for what is on its way back, does not pass its slice.
@@ -45,12 +46,12 @@ SLICES = (2 * GIB, 4 * GIB, 8 * GIB)
 SAME_LOSS = 1e-3  # relative: kernels may be chosen by what memory they are given
 # A context grows when kernels are loaded, and each process of a program has one: what is not the slice's.
 CONTEXTS = GIB
-# What the broker has ready for the next, and what the two looks of one moment differ by.
+# The broker's stock for the next request, and the difference between two looks at one moment.
 STOCK = 256 * MIB
 
 
 def complaints(program: Program, status: int, seen: Seen) -> list[str]:
-    """What is not as it should be, of a program that has ended with `status`."""
+    """The faults of a program that has ended with `status`."""
     at = program.at
     if status != 0 or "end" not in at:
         return [at["failed"]["why"] if "failed" in at else f"status {status}, or took too long, after: {program.last}"]
@@ -62,7 +63,7 @@ def complaints(program: Program, status: int, seen: Seen) -> list[str]:
 
 def beyond_slice(size: int, context: dict[str, Any], seen: Seen) -> list[str]:
     wrong = []
-    # Some frameworks tell a share of it, rounded.
+    # Some frameworks report a rounded share of the total.
     for total in (context["total"], context["seen"]):
         if total is not None and abs(total - size) > size // 1000:
             wrong.append(f"it sees a device of {amount(total)}, not of {amount(size)}")
@@ -132,7 +133,7 @@ def judge_growth(session: Session, kinds: list[Kind], watch: Watch, outcome: Out
 
 
 def compare(group: list[Program], outcome: Outcome) -> list[dict[str, Any]]:
-    """The others beside the first, which is without gpumem. For `ratios`."""
+    """Compares the programs in slices with the first one, which runs without gpumem. For `ratios`."""
     losses = group[0].at["trained"]["losses"]
     for other in group[1:]:
         pairs = list(zip(losses, other.at["trained"]["losses"]))
@@ -143,7 +144,7 @@ def compare(group: list[Program], outcome: Outcome) -> list[dict[str, Any]]:
 
 
 def judge_speed(session: Session, found: Found, outcome: Outcome) -> None:
-    """What two programs without gpumem differ by is of all groups of the framework."""
+    """The chance difference of two programs without gpumem is taken over all groups of the framework."""
     for framework in WAYS:
         compared = [(kind_of(said), said["ratio"]) for said in found.ratios if said["framework"] == framework]
         for kind, ratio in slower(compared):

@@ -19,7 +19,7 @@ def two_devices(cluster: Cluster) -> bool:
 
 
 def remove_installed(cluster: Cluster) -> None:
-    """What another case has installed, and its simulated GPU."""
+    """Removes the release of another case, and its simulated GPU."""
     cluster.kubectl("-n", "gpumem", "delete", "daemonset", "gpumem", "--ignore-not-found")
     cluster.until("broker and driver are gone", lambda: not cluster.get("pods", "-n", "gpumem")["items"])
     shutil.rmtree("/run/gpumemd", ignore_errors=True)

@@ -56,7 +56,7 @@ def check_python(cluster: Cluster) -> None:
 
 
 def check_driver_program(cluster: Cluster) -> None:
-    """It sees the claim as the whole device, and takes all of it."""
+    """The program sees the claim as the whole device, and takes all of it."""
     start(cluster, "unchanged", ["driver_program"])
     said = await_words(cluster, "unchanged", "then error")
     if "1024 MiB of 1024; then error 2" not in said:

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What `docker run` does, as far as docs/run.md uses it: namespaces, mounts, variables, groups. An image is a folder of
+# The part of `docker run` that docs/run.md uses: namespaces, mounts, variables, groups. An image is a folder of
 # /var/lib/images; its user is 1234, its command /usr/bin/my-server. Its GPUs are the simulated ones.
 set -euo pipefail
 [ "$1" = run ] || exit 2

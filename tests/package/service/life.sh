@@ -12,7 +12,7 @@ installed() {
   done
   for unit in lane api; do inside systemctl --quiet is-active gpumemd-$unit.socket || fail "$unit does not listen"; done
   [ "$(inside stat -c %U:%G:%a /run/gpumemd/lane.sock)" = root:gpumem:660 ] || fail 'not the group alone may connect'
-  # It looks at the units of this machine, too, and answers 0 for words that it does not know.
+  # systemd-analyze also checks this machine's own units, and exits with 0 for unknown directives.
   inside systemd-analyze verify --man=no gpumemd.service > "$work/said" 2>&1 || true
   ! grep gpumemd "$work/said" || fail 'a unit is wrong'
   inside systemd-analyze security --threshold=30 --no-pager gpumemd.service > "$work/said" 2>&1 ||

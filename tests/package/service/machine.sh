@@ -69,7 +69,7 @@ boot() {
   for tries in $(seq 300); do
     nspawn=$(pgrep -P "$console" systemd-nspawn || true)
     leader=${nspawn:+$(pgrep -P "$nspawn" systemd || true)}
-    # What is degraded answers 1, and is good enough: the services of this machine are no matter.
+    # A degraded system exits with 1, and is good enough: this machine's own services do not matter.
     case $([ -z "$leader" ] || inside systemctl is-system-running 2> /dev/null || true) in
       running | degraded) return ;;
     esac

@@ -1,8 +1,8 @@
 #!/usr/bin/python3
 """A service that knows nothing of gpumem, and takes all that it can get of a GPU by the driver's own calls.
 
-It writes to STATE_DIRECTORY/said: the device's total and what it could allocate, in MiB, whether it is meant by the
-variables of sd_watchdog_enabled(3) and sd_listen_fds(3), and each SIGTERM. The first one ends it.
+Writes to STATE_DIRECTORY/said: the device's total and the amount that it could allocate, in MiB, whether the variables
+of sd_watchdog_enabled(3) and sd_listen_fds(3) name this process, and each SIGTERM. The first SIGTERM ends it.
 """
 import ctypes
 import os
