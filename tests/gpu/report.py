@@ -20,7 +20,7 @@ MOST_ROWS = 200
 
 
 def whole(sections: list[dict[str, Any]], **facts: Any) -> dict[str, Any]:
-    """What acceptance.json says."""
+    """The content of acceptance.json."""
     totals = {v: sum(s["verdict"] == v for s in sections) for v in ("passed", "failed", "skipped")}
     return {"schema": 1, **facts, "totals": totals, "ok": all(counts_as_good(s, facts["simulated"]) for s in sections),
             "sections": sections}

@@ -161,7 +161,7 @@ class HostileClient {
       const FrameLane::Answer answer = lane->receive();
       waits = waits || answer.is(lane::Kind::kWaiting);
       if (answer.header.request == last) {
-        if (random_() % 4 == 0) keep(lanes_, std::move(lane));  // the other acts need a part of the limit
+        if (random_() % 4 == 0) keep(lanes_, std::move(lane));  // leaves a part of the limit to other acts
         return waits;
       }
       if (answer.header.request == 0) return false;

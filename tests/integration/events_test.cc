@@ -1,5 +1,4 @@
-// Who is told what happens: those whom it concerns, for as long as they listen, and nobody is held up by
-// them.
+// Events reach the tenants that they concern, for as long as those listen, and slow listeners delay nobody.
 #include <fcntl.h>
 #include <grpcpp/create_channel.h>
 #include <grpcpp/security/credentials.h>
@@ -24,7 +23,7 @@ struct Events : BrokerTest {
                 .environment = {{"GPUMEM_RUNTIME_DIR", broker_.folder()}},
                 .user = user});
   }
-  // What is kept, as `user` sees it.
+  // The kept events, as `user` sees them.
   std::vector<Json> kept(std::optional<User> user = {}, std::vector<std::string> more = {}) {
     more.insert(more.end(), {"--no-follow", "--json"});
     const Outcome outcome = gpumem(std::move(more), user);

@@ -34,7 +34,7 @@ class BrokerTest : public testing::Test {
 
   /// A client that has connected and opened slice "a" of the first device.
   std::unique_ptr<ClientProcess> client(Bytes limit = {}, std::optional<User> user = {});
-  /// The same, grown to `bytes`.
+  /// As client(), grown to `bytes`.
   std::unique_ptr<ClientProcess> client_with(Bytes bytes, std::optional<User> user = {});
   /// Kills `client` and waits until the broker has taken back what it had: until then it is the tenant's.
   void kill_and_reclaim(ClientProcess& client);

@@ -187,7 +187,7 @@ TEST_F(HostileCalls, ThatAreCancelledLeaveNothingBehind) {
     call.get();
   }
   EXPECT_TRUE(one.calls.ping().ok());
-  EXPECT_TRUE(one.lane.goodbye());  // what was granted before the cancel came goes with the session
+  EXPECT_TRUE(one.lane.goodbye());  // grants from before the cancel end with the session
 }
 
 // This process, which is root, waits for memory that another user's process has.

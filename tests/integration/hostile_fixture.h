@@ -4,7 +4,7 @@
 
 namespace gpumem::test {
 
-/// Whatever a test does to the broker: afterwards it serves others as before, and has kept nothing of it.
+/// Checks after each test that the broker serves others as before, and keeps nothing of the attack.
 class HostileTest : public BrokerTest {
  protected:
   using BrokerTest::BrokerTest;

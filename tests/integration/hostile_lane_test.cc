@@ -1,4 +1,4 @@
-// Whatever comes over a lane, the broker answers or hangs up, and goes on.
+// Bad input on a lane: the broker answers or hangs up, and goes on.
 #include <sys/socket.h>
 
 #include "proto/lane.h"

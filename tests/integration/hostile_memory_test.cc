@@ -37,7 +37,7 @@ struct HeldMemory : HostileTest {
     EXPECT_EQ(sessions[0].slices(0).charged(), kSome.count);
     EXPECT_EQ(broker_.tenant(sessions[0].tenant()).quarantined(), kSome.count);
   }
-  // Others get the rest of the pool, and not a byte more.
+  // Another client gets the rest of the pool, and not a byte more.
   void expect_others_get_the_rest() {
     const Bytes rest = mebibytes(256) - kSome;
     auto other = client();

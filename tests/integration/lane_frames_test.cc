@@ -131,7 +131,7 @@ TEST_F(LaneFrames, WithdrawAGrowthThatWaits) {
   const auto ended = one.receive();
   EXPECT_EQ(ended.header.request, waiting.header.request);
   EXPECT_EQ(ended.as<lane::Failed>().code, static_cast<std::uint64_t>(Code::kCancelled));
-  one.send(lane::Cancel{waiting.header.request});  // of what is over: nothing
+  one.send(lane::Cancel{waiting.header.request});  // the request has ended: no effect
   one.send(lane::Cancel{987});
   EXPECT_TRUE(one.ask(lane::Ping{}).is(Kind::kDone));
   one.send(lane::Goodbye{});

@@ -1,4 +1,4 @@
-// What one client is promised: memory of its own, zeroed, within limits, and gone when given back.
+// Promises to a single client: memory of its own, zeroed, within limits, and gone when given back.
 #include "tests/integration/fixture.h"
 
 namespace gpumem::test {

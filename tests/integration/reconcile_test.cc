@@ -1,4 +1,5 @@
-// What processes take past the broker: named, charged, and ended if the configuration says so.
+// Memory that processes take past the broker: they are named, charged, and ended if the configuration says
+// so.
 #include "tests/integration/fixture.h"
 
 namespace gpumem::test {

@@ -62,7 +62,7 @@ class ServiceManager:
         return self.notified.recv(4096).decode()
 
     def expect(self, pattern: str) -> None:
-        """Of what was told since, the first that is no sign of life is `pattern`."""
+        """Expects the first message since the last call that is no sign of life to match `pattern`."""
         said = self.told()
         while said.startswith("WATCHDOG=1"):
             said = self.told()

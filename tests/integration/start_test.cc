@@ -1,4 +1,4 @@
-// What gpumemd says and answers when it cannot start, and when it only checks.
+// Messages and exit statuses of gpumemd when it cannot start, and when it only checks.
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>

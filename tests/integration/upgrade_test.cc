@@ -63,7 +63,7 @@ TEST_F(Upgrade, ToAWrongConfigurationIsRefusedAndTheBrokerGoesOn) {
 struct UpgradeOfACopy : testing::Test {
   static std::filesystem::path copy_in(const TemporaryFolder& folder) {
     std::filesystem::copy_file(gpumemd_program(), folder / "gpumemd");
-    for (const char* library : {"libcuda.so.1", "libnvidia-ml.so.1"})  // it looks for them beside itself
+    for (const char* library : {"libcuda.so.1", "libnvidia-ml.so.1"})  // gpumemd needs them beside it
       std::filesystem::copy_file(sim_libraries() / library, folder / library);
     return folder / "gpumemd";
   }

@@ -10,7 +10,7 @@ READ_WRITE = cu.CUmemAccess_flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
 
 
 def ok(answer: tuple):
-    """What a call that is expected to succeed returned besides its result."""
+    """The values that a call returned besides its result. The call must have succeeded."""
     result, *values = answer
     assert result == cu.CUresult.CUDA_SUCCESS, result.name
     return values[0] if len(values) == 1 else tuple(values)

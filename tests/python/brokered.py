@@ -16,7 +16,7 @@ PATIENCE_SECONDS = 60
 
 
 def eventually(true, what: str) -> None:
-    """Waits until true() is; `what` it should be, else the test fails."""
+    """Waits until true() holds; otherwise the test fails with the words `what`."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while not true():
         assert time.monotonic() < deadline, what

@@ -1,4 +1,4 @@
-"""What several tests of cuda-core begin with, and how they look into a buffer."""
+"""Fixtures of the tests of cuda-core, and functions that read a buffer."""
 import ctypes
 
 import pytest

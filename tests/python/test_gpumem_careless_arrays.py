@@ -30,7 +30,7 @@ def session(context):
 
 
 def together(count: int, work) -> list:
-    """What work(i) answers in each of `count` threads, which begin together."""
+    """The results of work(i) in `count` threads, which start together."""
     barrier, answers = threading.Barrier(count), [None] * count
 
     def one(i: int) -> None:
@@ -89,7 +89,7 @@ def test_threads_ask_for_the_arrays_of_one_region(session, monkeypatch):
 
 
 def test_work_on_another_device_is_waited_for(session):
-    """It fills an array of the second device, after half a second."""
+    """The work fills an array of the second device, after half a second."""
     first, second = (device.device for device in session.usage())
     use(1)
     address, stream = ok(cu.cuMemAlloc(MIB)), ok(cu.cuStreamCreate(1))

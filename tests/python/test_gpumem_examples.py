@@ -20,7 +20,7 @@ def context():
 
 
 def run(name: str) -> str:
-    """What it prints; it must succeed, and say nothing on standard error."""
+    """The output of the example `name`, which must succeed, and print nothing on standard error."""
     here = str(pathlib.Path(__file__).parent)
     path = os.pathsep.join([os.environ["PYTHONPATH"], here, os.path.join(here, "fakes")])
     ended = subprocess.run([sys.executable, EXAMPLES / name], env={**os.environ, "PYTHONPATH": path},

@@ -1,4 +1,4 @@
-"""What says which arrays are in a region: written in one way, and read from bytes that anybody may have written."""
+"""The layout of a region's arrays: written in one way, and read from bytes that anybody may have written."""
 import json
 import random
 import struct

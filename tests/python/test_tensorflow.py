@@ -26,7 +26,7 @@ def context():
 
 
 def charged_to(pid: int) -> list[int]:
-    """What the broker charges to each slice of this process, the largest first."""
+    """The broker's charges to the slices of the process `pid`, the largest first."""
     listed = subprocess.run([BUILD / "client/cli/gpumem", "ps", "--json"], capture_output=True, text=True, check=True)
     slices = [one for session in json.loads(listed.stdout)["sessions"] if session["pid"] == pid
               for one in session["slices"]]
@@ -35,7 +35,7 @@ def charged_to(pid: int) -> list[int]:
 
 @functools.cache
 def on_tensorflow(way: str, growth: bool) -> tuple[dict, list[int]]:
-    """What the program found, and what the broker charged it meanwhile. It starts once for each way and setting."""
+    """The program's report, and the broker's charges to it. The program starts once for each way and setting."""
     settings = {**WAYS[way], "TF_FORCE_GPU_ALLOW_GROWTH": str(growth).lower(), "TF_CPP_MIN_LOG_LEVEL": "2"}
     with subprocess.Popen([sys.executable, HERE / "tensorflow_program.py"], env={**os.environ, **settings},
                           stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as program:

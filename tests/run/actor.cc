@@ -69,7 +69,7 @@ int signals(const Words&) {
   action.sa_handler = on_signal;
   for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCONT})
     ::sigaction(number, &action, nullptr);
-  sigset_t none;  // those that were blocked when it began are told of now
+  sigset_t none;  // signals that were blocked at its start arrive now
   ::sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
   const bool in_front = ::tcgetpgrp(STDIN_FILENO) == ::getpgrp();

@@ -1,4 +1,5 @@
-// What a process can tell of the signals that it gets: its group's, its own, or cancelled before it looked.
+// A process distinguishes the signals that it gets: to its group, to itself alone, or cancelled before it
+// looked.
 #include "client/cli/run/group_sentinel.h"
 
 #include <gtest/gtest.h>
@@ -26,7 +27,7 @@ class Reader {
   void get_with_group(int signal) const { get(0, signal); }
   void get_alone(int signal) const { get(::getpid(), signal); }
   bool group_has(int signal) { return sentinel_.has_received(signal); }
-  /// What is pending for it, which it has not read.
+  /// Leaves a signal to the group pending and unread.
   static void leave_with_group(int signal) { ::kill(0, signal); }
 
  private:

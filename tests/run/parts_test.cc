@@ -1,4 +1,4 @@
-// What the command lines of `gpumem run` and `gpumem reserve` are read with.
+// The parsers of the command lines of `gpumem run` and `gpumem reserve`.
 #include <gtest/gtest.h>
 
 #include "client/cli/lent_devices.h"

@@ -12,7 +12,7 @@
 namespace gpumem::test {
 namespace {
 
-// What the kernel says a process does: `S` sleeping, `T` stopped.
+// The state of a process, as the kernel reports it: `S` sleeping, `T` stopped.
 char state_of(pid_t pid) {
   const std::string text = read_file("/proc/" + std::to_string(pid) + "/stat");
   const auto end = text.rfind(") ");
@@ -52,7 +52,7 @@ TEST_F(RunSignals, OfTheGroupReachTheCommandOnce) {
     running.child().signal(SIGSTOP);  // the command has handled the signal before it could be passed on
     EXPECT_EQ(::kill(-group, number), 0);
     EXPECT_TRUE(running.has_said("got ", 2 * rounds + 1)) << number;
-    running.child().signal(SIGCONT);  // of those that are read at once, the last by its number
+    running.child().signal(SIGCONT);  // signals that are read at once come in the order of their numbers
     EXPECT_TRUE(running.has_said("got 18", ++rounds)) << number;
   }
   running.child().signal(SIGTERM);
@@ -182,7 +182,7 @@ TEST_F(SignalsAtTheBeginning, OfItselfAreStillPassedOn) {
   EXPECT_EQ(times([] { have_sent(::getpid(), SIGUSR1); }), 1);
 }
 
-// What comes while `gpumem run` waits for a broker that does not answer.
+// Signals while `gpumem run` waits for a broker that does not answer.
 struct RunSignalsBeforeTheCommand : RunSignals {
   RunSignalsBeforeTheCommand() { EXPECT_EQ(::kill(broker_.pid(), SIGSTOP), 0); }
   /// Waits until no signal does anything to it by itself.

@@ -17,8 +17,8 @@ TRIMS = {"ann": ("--trim",)}  # the library gives back what she does not use; th
 CLAIMS = (4 * GIB, 4 * GIB)
 KEPT = {"ann": 6, "bob": 8, "dave": 2}  # GiB that each holds where carol's 8 GiB are kept free
 LENT = {"ann": 10, "bob": 12, "dave": 2}  # ... and where they are lent: the whole pool
-# What each claim takes. ann's burst is 8 GiB of weight 1, bob's 10 GiB of weight 3. The first claim brings ann down to
-# 4 GiB for her weight, still above bob's 3.33; the second brings both down to 2.5.
+# The bytes that each claim takes back. ann's burst is 8 GiB of weight 1, bob's 10 GiB of weight 3. The first claim
+# brings ann down to 4 GiB for her weight, still above bob's 3.33; the second brings both down to 2.5.
 TAKEN = ({"ann": 4 * GIB}, {"ann": 3 * GIB // 2, "bob": 5 * GIB // 2})
 
 
@@ -44,7 +44,7 @@ def around_claim(title: str, events: list[dict], number: int) -> picture.Panel:
 
 
 def held_to(play: Play, stage: Stage, since: int, taken: dict[str, int]) -> None:
-    """Who was asked for what between a claim and its grant, and what they gave."""
+    """Checks the tenants that were asked between a claim and its grant, and the bytes that they returned."""
     events = stage.broker_events()[since:]
     asked = sorted(e["tenant"] for e in events if e["kind"] == "pressure")
     play.hold(asked == sorted(taken), "asked, once, are those with the largest shares", ", ".join(asked) or "nobody")

@@ -55,7 +55,7 @@ def charged(events: list[Event], tenant: str) -> int:
 
 
 def _words(event: Event, asked: bool) -> str | None:
-    """What a mark says; None: the event needs none, such as memory given back of one's own accord."""
+    """The text of an event's mark. None: the event needs no mark, such as memory that was given back voluntarily."""
     kind, count = event["kind"], event.get("bytes", 0)
     if kind == "granted":
         waited = event.get("waited_ms", 0)
@@ -66,7 +66,8 @@ def _words(event: Event, asked: bool) -> str | None:
 
 
 def track(events: list[Event], tenant: str, start: float, guarantee: int, limit: int | Steps) -> Track:
-    """The tenant's part of the events, from `start` (of the wall clock) on. What came before counts, unseen."""
+    """The tenant's part of the events, from `start` (of the wall clock) on. Earlier events count towards the level, but
+    are not shown."""
     limits = limit if isinstance(limit, list) else [(start, limit)]
     made = Track(tenant, guarantee, [(max(at - start, 0.0), count) for at, count in limits], [(0.0, 0)], [])
     now = 0

@@ -43,7 +43,7 @@ class Speaker:
             return list(self._lines)
 
     def await_line(self, what: str, wanted: collections.abc.Callable[[Line], bool], start: int = 0) -> Line:
-        """The first wanted line from number `start` on, as soon as it is there; `what` names it in the failure."""
+        """The first wanted line from number `start` on, as soon as it is there. In a failure, `what` names the line."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         with self._news:
             while True:

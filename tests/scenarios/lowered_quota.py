@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """A tenant's limit is lowered to less than it holds, while it and another one work.
 
-It is in debt: it is granted nothing more, and is asked for the difference, until it has given it back. The other one
-notices nothing. The new limit outlasts the broker.
+The tenant is in debt: it is granted nothing more, and is asked for the difference, until it has given that back. The
+other tenant notices nothing. The new limit outlasts the broker.
 """
 import collections.abc
 import contextlib
@@ -25,7 +25,7 @@ TENANTS = {"ann": f"guarantee = {ANN_GUARANTEE}\nlimit = {ANN_LIMIT}", "bob": f"
 
 @contextlib.contextmanager
 def at_work(actor: Actor) -> collections.abc.Iterator[list[dict]]:
-    """The actor grows and shrinks all the while. What it is answered, to be read afterwards."""
+    """The actor grows and shrinks all the while. Yields the answers, to be read afterwards."""
     answers: list[dict] = []
     stop = threading.Event()
 

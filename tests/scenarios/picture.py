@@ -1,4 +1,4 @@
-"""Timelines as SVG: panels one below the other, in each a strip for every tenant. The same input gives the same text."""
+"""Timelines as SVG: panels one below the other, in each a strip for every tenant. Equal input gives equal text."""
 import collections.abc
 import dataclasses
 import math
@@ -48,7 +48,7 @@ class Panel:
 
 
 def panel(title: str, events: list[Event], quotas: dict[str, tuple[int, int | Steps]], start: float, end: float) -> Panel:
-    """What the events say of these tenants (guarantee, and limit over time) from `start` to `end` of the wall clock."""
+    """A panel of the events of these tenants (guarantee, and limit over time) from `start` to `end` of the wall clock."""
     tracks = [track(events, name, start, guarantee, limit) for name, (guarantee, limit) in quotas.items()]
     seen = [count for one in tracks for at, count in one.charged + one.limit if at <= end - start]
     return Panel(title, end - start, max(seen) * 9 // 8, tracks)

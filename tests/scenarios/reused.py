@@ -1,4 +1,4 @@
-"""What the demo has already: a broker from start to end, and sizes in words."""
+"""Parts of the demo: a broker from start to end, and sizes in words."""
 import pathlib
 import sys
 

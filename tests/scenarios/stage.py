@@ -1,4 +1,4 @@
-"""What a scenario stands on: brokers on simulated devices, actors of several users, and what they are held to."""
+"""The stage of a scenario: brokers on simulated devices, actors of several users, and checks of their behaviour."""
 import argparse
 import collections.abc
 import contextlib
@@ -177,7 +177,7 @@ class Stage:
         until("the events account for the ledger's charges", accounted)
 
     def leave(self, actors: list[Actor]) -> bool:
-        """They leave; answers once nothing is charged and no session is left."""
+        """Makes the actors leave; returns once nothing is charged and no session is left."""
         for actor in actors:
             actor.tell("quit")
         for actor in actors:

@@ -47,7 +47,7 @@ class ShimTest : public testing::Test {
   /// Runs `body` in a process of its own, without a broker, whose driver is the simulated one in
   /// LD_LIBRARY_PATH.
   void in_process(const std::function<void()>& body) const;
-  /// The same with the shim and the driver itself, open.
+  /// As in_process(), with the shim and the driver itself opened.
   void with_both(const std::function<void(const Opened& shim, const Opened& driver)>& body) const;
 
   gpumem::test::TemporaryFolder folder_;

@@ -14,8 +14,8 @@ namespace {
 
 using ShimForwarding = ShimTest;
 
-/// What a library says of its devices and of bad arguments: results and figures, in the order of the
-/// questions.
+/// The library's answers about its devices, and to bad arguments: results and figures, in the order of the
+/// calls.
 std::vector<std::size_t> answers_of(const Opened& library) {
   std::vector<std::size_t> all;
   const auto note = [&](CUresult result, std::size_t value = 0) { all.insert(all.end(), {result, value}); };

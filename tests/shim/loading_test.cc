@@ -11,7 +11,7 @@ namespace {
 
 class ShimLoading : public ShimTest {
  protected:
-  /// What the probe says, without the lines of the shim itself.
+  /// The output of the probe, without the lines of the shim itself.
   std::string run_probe(const char* task, Environment environment) const {
     for (const auto& more : without_broker()) environment.push_back(more);
     if (SHIM_TEST_SANITIZED)

@@ -150,7 +150,7 @@ class DeviceUser {
   int stop_ = -1;
 };
 
-/// What the shim's call `name` lists, by process, asked for in two steps as monitors do.
+/// The list of the shim's call `name`, by process. Asks in two steps, as monitors do.
 template <class Info>
 std::map<unsigned, unsigned long long> listed_by(const Opened& shim, const char* name) {
   using List = nvmlReturn_t(nvmlDevice_t, unsigned*, Info*);

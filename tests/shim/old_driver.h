@@ -1,6 +1,6 @@
 #pragma once
 
-/// What cuLaunchKernel of old_driver.cc was given: in all registers of arguments, and on the stack.
+/// The arguments of cuLaunchKernel in old_driver.cc: in all registers for arguments, and on the stack.
 struct PassedArguments {
   long integers[7];
   double reals[8];

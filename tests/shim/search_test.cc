@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 
 class ShimSearch : public ShimTest {
  protected:
-  /// What find_real_library finds with this environment: the folder; empty for none.
+  /// Expects find_real_library to find `folder` with this environment; empty for none.
   void expect_found(const fs::path& named, const std::string& library_path, const fs::path& folder) const {
     in_process([&] {
       if (!named.empty()) ::setenv("GPUMEM_REAL_LIBCUDA", named.c_str(), 1);

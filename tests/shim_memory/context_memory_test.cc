@@ -1,4 +1,5 @@
-// What contexts take: the broker charges it before they are made, and what it sees afterwards in its place.
+// The memory of contexts: the broker charges an estimate before they are made, and the measured bytes
+// afterwards.
 #include <atomic>
 #include <thread>
 
@@ -121,7 +122,7 @@ SCENE(LoadsCodeInDebt) {
   EXPECT_CU(calls::cuCtxSetLimit(CU_LIMIT_STACK_SIZE, 2048));
   EXPECT_CU(calls::cuDevicePrimaryCtxRetain(&other, 0)) << "it is there";
   EXPECT_CU(calls::cuMemFree_v2(at));
-  // What lies idle goes back first; the broker asks for it at the same time.
+  // Idle memory goes back first; the broker asks for it at the same time.
   EXPECT_TRUE(gpumem::test::eventually([&] { return calls::cuCtxCreate_v2(&other, 0, 0) == CUDA_SUCCESS; }));
   expect_loading(kOfDriver);
 }

@@ -25,7 +25,7 @@ CUgraph captured(CUstream stream, std::uint64_t bytes) {
   return graph;
 }
 
-/// The same, made of nodes.
+/// As above, but made of nodes.
 CUgraph of_nodes(std::uint64_t bytes) {
   CUgraph graph = nullptr;
   EXPECT_CU(real<decltype(&::cuGraphCreate)>("cuGraphCreate")(&graph, 0));

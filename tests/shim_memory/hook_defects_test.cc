@@ -103,7 +103,7 @@ SCENE(ExportsMemory) {
   ASSERT_CU(calls::cuMemCreate(&handle, 64 * kMiB, &asked, 0));
   int fd = -1;
   ASSERT_CU(calls::cuMemExportToShareableHandle(&fd, handle, asked.requestedHandleTypes, 0));
-  ::prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY);  // who takes the descriptor is no child
+  ::prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY);  // the process that takes the descriptor is no child
   gpumem::test::write_file(descriptor_file(), std::to_string(::getpid()) + " " + std::to_string(fd));
   tell();
   await();

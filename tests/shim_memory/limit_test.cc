@@ -10,7 +10,7 @@ namespace {
 
 using LimitTest = ShimMemory;
 
-/// What the process has of lent memory, in use and idle.
+/// The lent memory that the process holds, in use and idle.
 std::uint64_t held() {
   Slices& slices = Process::current().open_memory_of(0)->slices();
   const auto blocks = slices.engine().statistics();

@@ -1,4 +1,4 @@
-// What an address is, memory that the driver keeps for itself, and memory of other processes.
+// Attributes of addresses, memory that the driver keeps for itself, and memory of other processes.
 #include <fcntl.h>
 #include <unistd.h>
 

@@ -44,7 +44,7 @@ TEST_F(Start, AfterAFailedInitNothingIsAllocatedPastTheBroker) {
   expect("GoesOnAfterInitHasFailed", {{"GPUMEM_LIMIT", "0"}});
 }
 
-// What is printed then must reach nobody, least of all the broker.
+// Output to a closed stream must reach nobody, least of all the broker.
 SCENE_TEST(Start, ClosedStandardStreamsAreNotTakenForTheBrokersDescriptors) {
   for (const int stream : {STDIN_FILENO, STDOUT_FILENO}) ::close(stream);
   start();

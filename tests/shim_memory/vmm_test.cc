@@ -152,7 +152,8 @@ std::set<int> open_descriptors() {
   return open;
 }
 
-// What a program opens in place of descriptors that are not its own is left alone.
+// A program may open a file under the number of a descriptor of the library's. The library leaves that file
+// alone.
 SCENE_TEST(VmmTest, DescriptorThatTheProgramClosedIsNotClosedAgain) {
   start();
   const CUmemAllocationProp wanted = device_memory(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
@@ -321,7 +322,7 @@ SCENE_TEST(VmmTest, FabricThatCannotBeIsNotSupportedInEveryCombination) {
   }
 }
 
-// It is not the device's: the driver answers, and nothing is charged.
+// Host memory is not the device's: the driver answers, and nothing is charged.
 SCENE_TEST(VmmTest, MemoryOfTheHostIsTheDriversToGive) {
   start();
   CUmemAllocationProp wanted = device_memory(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);

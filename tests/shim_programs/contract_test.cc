@@ -1,6 +1,6 @@
-// What the project relies on in a driver (tests/contract/driver), through the drop-in driver with a broker
-// behind it. What differs is listed in contract_differences.txt, with the reason; what is listed and does not
-// differ is wrong, too.
+// The contract with a driver (tests/contract/driver), through the drop-in driver with a broker behind it.
+// Differences are listed in contract_differences.txt, with the reason. A listed difference that does not
+// occur is an error, too.
 #include <algorithm>
 #include <fstream>
 #include <set>
@@ -11,8 +11,8 @@
 namespace gpumem::shim_programs {
 namespace {
 
-/// The same machine as the contract's own. What is not lent serves contexts, and the broker for its proofs
-/// that memory is free.
+/// The machine of the contract's own tests. The memory outside the pool serves contexts, and the broker's
+/// proofs that memory is free.
 class Contract : public ShimPrograms {
  protected:
   Contract() : ShimPrograms(of_machine("1x256MiB,1x64MiB", "50%")) {}

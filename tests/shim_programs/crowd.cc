@@ -151,7 +151,7 @@ TASK(crowd) {
   const unsigned rounds = static_cast<unsigned>(std::stoul(arguments[1]));
   start();
   std::vector<void (*)(Random&)> uses{use_blocks, use_stream, use_thread, use_handle};
-#ifndef __SANITIZE_ADDRESS__  // whose own allocator may be locked in a child forked from several threads
+#ifndef __SANITIZE_ADDRESS__  // its allocator may be locked in a child forked from several threads
   uses.push_back(use_child);
 #endif
   CUdeviceptr kept = 0;

@@ -56,7 +56,7 @@ unsigned probe_handle_types() {
   return probed == CUDA_SUCCESS ? kPosix | CU_MEM_HANDLE_TYPE_FABRIC : kPosix;
 }
 
-/// The same file: Allocate and Deallocate. ncclMemAlloc does as much (src/allocator.cc).
+/// Allocate and Deallocate of that file. ncclMemAlloc does as much (src/allocator.cc).
 CUdeviceptr allocate_mapped(std::uint64_t* bytes, unsigned handle_types) {
   const CUmemAllocationProp wanted = properties(handle_types);
   std::size_t unit = 0;

@@ -46,7 +46,7 @@ void allocate_for_ever() {
   OK(cuCtxGetCurrent(&context));
   std::thread([context] {
     if (cuCtxSetCurrent(context) != CUDA_SUCCESS) return;
-    // What calls answer while the process ends is nobody's concern, but that it ends is.
+    // The results of calls while the process ends do not matter, but the process must end.
     for (std::uint64_t size = kMiB;; size = size * 5 % (7 * kMiB) + 1) {
       CUdeviceptr block = 0;
       if (cuMemAlloc(&block, size) == CUDA_SUCCESS) (void)cuMemFree(block);
@@ -113,8 +113,8 @@ TASK(ends_its_main_thread) {
   ::pthread_exit(nullptr);
 }
 
-// It becomes another program, which is the same process to the kernel: what it had stays charged until that
-// ends.
+// The program becomes another one, which is the same process to the kernel: its memory stays charged until
+// that ends.
 TASK(becomes_another) {
   start();
   CUdeviceptr at = 0;

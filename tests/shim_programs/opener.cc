@@ -44,7 +44,7 @@ const char* allocate(const Finder& by) {
   return nullptr;
 }
 
-/// What goes wrong, or null.
+/// The error, or null.
 const char* use(const char* file, bool as_runtime) {
   Finder by{::dlopen(file, RTLD_NOW | RTLD_LOCAL)};
   if (by.library == nullptr) return ::dlerror();

@@ -163,7 +163,7 @@ TASK(pytorch_expandable) {
     while (large.map(5)) large.fill(9);
     MUST(info().free < 5 * kLargeBuffer);
     MUST(info().free == before.free - small.pieces() * kSmallBuffer - large.pieces() * kLargeBuffer);
-    // It unmaps what it has cached, and tries again.
+    // PyTorch unmaps its cached blocks, and tries again.
     large.unmap(large.pieces() - 5, large.pieces());
     MUST(large.map(5));
     small.fill(1);

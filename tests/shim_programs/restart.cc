@@ -143,7 +143,7 @@ TASK(declares_again) {
   await_test();
 }
 
-// It is refused while no broker is there, and has memory again from the next.
+// The program is refused while no broker is there, and gets memory again from the next one.
 TASK(is_refused_meanwhile) {
   start();
   CUdeviceptr before = 0, meanwhile = 0, then = 0;
@@ -164,7 +164,7 @@ TASK(is_refused_meanwhile) {
   OK(cuMemFree(then));
 }
 
-// It has started, but has allocated nothing yet when its session ends.
+// The program has started, but has allocated nothing yet when its session ends.
 TASK(allocates_late) {
   start();
   tell_test();

@@ -139,7 +139,7 @@ TEST_F(ProgramsWithoutABroker, AreNotChargedLaterForWhatTheyWereRefused) {
   one.tell();
   one.await();
   ::kill(broker_.pid(), SIGCONT);
-  // What it asked for is charged for a moment, as the broker reads it.
+  // The request is charged for a moment, when the broker reads it.
   for (int look = 0; look < 100 && !HasFailure(); ++look)
     EXPECT_TRUE(eventually([&] { return outside() == before; })) << outside() << " instead of " << before;
   one.tell();

@@ -47,7 +47,7 @@ class ShimPrograms : public testing::Test {
   gpumem::test::BrokerProcess broker_;
 };
 
-/// The same programs in both ways.
+/// Runs each program in both ways.
 class BothWays : public ShimPrograms, public testing::WithParamInterface<Way> {
  protected:
   using ShimPrograms::ShimPrograms;

@@ -58,7 +58,7 @@ CUdeviceptr allocate_region(std::uint64_t bytes) {
   return result == CUDA_SUCCESS ? at : 0;
 }
 
-// What XLA asks of addresses that it is given, and that they are memory from end to end.
+// XLA's queries about addresses that it was given. Also checks that they are memory from end to end.
 void use(const Bfc::Region& region) {
   std::size_t size = 0;
   OK(BY_NAME(cuMemGetAddressRange)(nullptr, &size, region.at + region.bytes / 2));
@@ -83,7 +83,7 @@ TASK(tensorflow) {
   MUST(!memory.extend(256));
 }
 
-// The same, and stays until the test says so.
+// As above, but stays until the test ends it.
 TASK(tensorflow_holds) {
   make_device();
   Bfc memory(allocate_region, memory_limit(), false);
@@ -132,7 +132,7 @@ TASK(tensorflow_async) {
   OK(BY_NAME(cuMemPoolSetAttribute)(pool, CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES, &off));
   CUstream stream = nullptr;
   OK(BY_NAME(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING));
-  // It takes the whole pool once, so that the driver keeps it.
+  // TensorFlow takes the whole pool once, so that the driver keeps it.
   CUdeviceptr all = 0;
   OK(BY_NAME(cuMemAllocFromPoolAsync)(&all, limit, pool, stream));
   OK(BY_NAME(cuMemFreeAsync)(all, stream));

@@ -41,7 +41,7 @@ void create_and_map(Held& held) {
   OK(cuMemSetAccess(held.at, held.size, &access, 1));
 }
 
-// The same file: my_malloc. One handle of the whole size.
+// my_malloc of that file. One handle of the whole size.
 Held allocate(std::uint64_t bytes) {
   CUmemAllocationProp wanted{};
   wanted.type = CU_MEM_ALLOCATION_TYPE_PINNED;
@@ -55,7 +55,7 @@ Held allocate(std::uint64_t bytes) {
   return held;
 }
 
-// The same file: unmap_and_release, my_free. The addresses stay reserved while it sleeps.
+// unmap_and_release and my_free of that file. The addresses stay reserved while it sleeps.
 void sleep(const Held& held) {
   OK(cuMemUnmap(held.at, held.size));
   OK(cuMemRelease(held.handle));
@@ -80,7 +80,7 @@ struct Engine {
     for (std::uint64_t at = 0; at < weights.size; at += kGiB)
       OK(cuMemsetD8(weights.at + at, static_cast<unsigned char>(1 + at / kGiB), 4096));
     tell_test();
-    await_test();  // others give memory back meanwhile
+    await_test();  // other programs give memory back meanwhile
     const Snapshot profiled = Snapshot::take();
     MUST(profiled.total == first.total);
     MUST(first.free > profiled.free);  // "Error in memory profiling"

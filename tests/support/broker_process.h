@@ -16,7 +16,7 @@ struct BrokerOptions {
   std::string config;  ///< TOML; see BrokerProcess::kShared for a socket that every test user may use
   std::vector<std::string> arguments{};
   std::optional<User> user{};            ///< to run as
-  std::optional<unsigned> open_files{};  ///< it may have at most; root would raise them again
+  std::optional<unsigned> open_files{};  ///< limit on descriptors; root would raise it again
   std::filesystem::path program{};       ///< empty: gpumemd_program()
   std::vector<std::pair<std::string, std::string>> environment{};
   bool may_end = false;  ///< a broker that ends before it serves is no failure of the test
@@ -47,12 +47,12 @@ class BrokerProcess {
   Outcome upgrade();
   /// Starts another broker in the same folder, after the first has ended.
   void start_again();
-  /// The same, with another configuration.
+  /// As start_again(), with another configuration.
   void start_again(const std::string& config) {
     options_.config = config;
     start_again();
   }
-  /// The same, in another environment.
+  /// As start_again(), in another environment.
   void start_again_in(std::vector<std::pair<std::string, std::string>> environment) {
     options_.environment = std::move(environment);
     start_again();
@@ -66,7 +66,7 @@ class BrokerProcess {
   v1::GetStatusResponse status() const;
   v1::DeviceStatus device(int index = 0) const { return status().devices(index); }
   std::vector<v1::SessionInfo> sessions() const;
-  /// What `tenant` has on the first device; all zero if it is not known.
+  /// The usage of `tenant` on the first device; all zero if the tenant is unknown.
   v1::TenantUsage tenant(const std::string& name) const;
   /// The first device as NVML tells of it: bytes in use, by anyone and by process.
   struct DriverView {

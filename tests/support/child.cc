@@ -20,7 +20,7 @@
 namespace gpumem::test {
 namespace {
 
-// What a developer's shell may have set and a test must not see.
+// Variables that a developer's shell may have set and a test must not see.
 const std::set<std::string> kUnset{"GPUMEM_RUNTIME_DIR",    "GPUMEM_CRASH_POINT",  "GPUMEM_DRIVER_DIR",
                                    "GPUMEM_SIM_MACHINE",    "GPUMEM_LIMIT",        "GPUMEM_WAIT",
                                    "GPUMEM_NAME",           "GPUMEM_OPTIONAL",     "GPUMEM_SHOW_DEVICE",

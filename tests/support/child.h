@@ -60,8 +60,8 @@ struct Outcome {
 };
 Outcome run(ChildOptions options);
 
-/// What the open descriptors of a process are, without those of extents of simulated memory; how many threads
-/// it has. From /proc.
+/// The targets of a process's open descriptors, without extents of simulated memory, and the number of its
+/// threads. From /proc.
 std::vector<std::string> open_descriptors(pid_t pid);
 std::size_t threads(pid_t pid);
 

@@ -23,7 +23,8 @@ std::filesystem::path contained_gpumemd(const TemporaryFolder& folder);
 /// SIGKILL. Returns when the broker has ended, too.
 void kill_contained(BrokerProcess& broker);
 
-/// What a test client's process is, of ClientOptions::arguments: `contained`, `contained-user` or itself.
+/// The pid of a test client, by its ClientOptions::arguments: of the process in `contained` or
+/// `contained-user`, or its own.
 pid_t pid_of_contained(const ClientProcess& client);
 
 }  // namespace gpumem::test

@@ -20,7 +20,7 @@ class SteppedProgram {
   void await();
   /// Waits for the end: whether its status is 0. What it said is in output().
   bool succeeds() { return child_->wait() == 0; }
-  /// What it has said so far, on either stream.
+  /// The output of the program so far, on both streams.
   std::string output() const { return read_file(folder_ / "output"); }
   Child& child() { return *child_; }
 

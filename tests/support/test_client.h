@@ -16,7 +16,7 @@ namespace gpumem::test {
 
 using Json = nlohmann::json;
 
-/// What came of a command, and descriptors to go with it.
+/// The answer to a command, with its descriptors.
 struct Answer {
   Json json{{"ok", true}};
   std::vector<int> descriptors;
@@ -26,7 +26,7 @@ Answer failure(const GrowError& error);
 
 class SessionStream;
 
-/// What the program holds: a session of the library's, one made by hand, and one by gRPC.
+/// The program's objects: a session of the library's, one made by hand, and one by gRPC.
 struct Holdings {
   std::string runtime_folder;
   std::optional<Session> session;

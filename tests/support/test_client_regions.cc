@@ -53,7 +53,7 @@ Answer publish(const Json& command, Holdings& holdings) {
   return answer;
 }
 
-// The same of so many names: the region's and a number.
+// Publishes under `count` names: the region's, each with a number.
 Answer publish_many(const Json& command, Holdings& holdings) {
   const std::string name = command.at("region");
   for (int i = 0; i < command.at("count").get<int>(); ++i) {

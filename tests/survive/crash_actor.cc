@@ -94,7 +94,7 @@ void CrashActor::note_end() {
 
 void CrashActor::grow(const std::string& slice, Bytes target, int value) {
   EXPECT_TRUE(eventually([&] {
-    insist({{"do", "ping"}});  // whoever comes in its place, if it died
+    insist({{"do", "ping"}});  // if the client died, its successor answers
     return try_to_grow(slice, target, value) || is_stopped();
   })) << name_;
 }

@@ -8,8 +8,8 @@
 
 namespace gpumem::test {
 
-/// A client of the scenario. What it is told is done in the end, whoever dies meanwhile: if the broker dies,
-/// another one is started; if the client dies, another one does it.
+/// A client of the scenario. Each command is carried out in the end: if the broker dies meanwhile, another
+/// one is started; if the client dies, another client does it.
 class CrashActor {
  public:
   CrashActor(CrashStage& stage, std::string name, uid_t user);
@@ -29,7 +29,7 @@ class CrashActor {
   Json insist(const Json& command);
   /// Grows the slice, and gives all of it a value of its own.
   void grow(const std::string& slice, Bytes target, int value);
-  /// The same, once. False: it did not come off.
+  /// As grow(), with one attempt. False: it failed.
   bool try_to_grow(const std::string& slice, Bytes target, int value);
   void shrink(const std::string& slice, Bytes target);
   void close(const std::string& slice);
@@ -40,7 +40,7 @@ class CrashActor {
 
   /// Gives everything back, and ends.
   void leave();
-  /// It may have been ended by the broker: it is ended if not.
+  /// Ends the client, unless the broker has ended it already.
   void end();
   /// Whether it is still the process `pid`.
   bool is_process(pid_t pid) const { return is_there() && client_->pid() == pid; }

@@ -1,4 +1,4 @@
-// Whoever dies, and wherever: what was promised to the others holds.
+// Whichever process dies, at whichever point, the promises to the others hold.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -69,7 +69,7 @@ std::vector<std::string> all_stops() {
 
 using Random = std::mt19937;
 
-// What costs a session itself: a client has for ever what its driver does not unmap.
+// Plans that end the session itself: a client keeps memory for ever that its driver does not unmap.
 bool costs_a_session(const std::string& plan) { return plan == "client.return.unmap=fail"; }
 
 // Twice somebody dies or fails, at any of the first times that a point is come by.

@@ -1,4 +1,4 @@
-// What holds after whatever has died, seen from outside.
+// Checks that the promises hold after the broker or a client was killed, by the broker's public API alone.
 #include <gtest/gtest.h>
 
 #include "tests/support/eventually.h"

@@ -32,7 +32,7 @@ void CrashScenario::play() {
   for (CrashActor* one : {&mate_, &cat_}) one->end();
 }
 
-// What takes the longest is the end of the time in which clients are awaited.
+// The end of the broker's grace for returning clients takes the longest.
 void CrashScenario::await_plan() {
   EXPECT_TRUE(eventually([&] {
     stage_.mend();

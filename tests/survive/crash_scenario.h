@@ -5,8 +5,8 @@
 
 namespace gpumem::test {
 
-/// What comes by every crash point: four clients of three tenants grow, shrink, share, are asked to give back
-/// and leave; a quota is changed; the broker is stopped and another one started.
+/// A scenario that reaches every crash point: four clients of three tenants grow, shrink, share, are asked to
+/// give back and leave; a quota is changed; the broker is stopped and another one started.
 class CrashScenario {
  public:
   explicit CrashScenario(const CrashPlan& plan);
@@ -14,7 +14,8 @@ class CrashScenario {
   void play();
   /// Waits until the whole plan has come true; fails the test if nobody comes by its points.
   void await_plan();
-  /// What holds whoever has died: docs/guarantees.md. All clients have ended.
+  /// Checks the promises of docs/guarantees.md, which hold whichever process has died. All clients have
+  /// ended.
   void check_promises();
 
   CrashStage& stage() { return stage_; }

@@ -7,7 +7,7 @@
 namespace gpumem::test {
 namespace {
 
-// Bob and Cat borrow what Ann is guaranteed. Who keeps it is ended after a tenth of a second.
+// Bob and Cat borrow what Ann is guaranteed. A borrower that keeps it is ended after a tenth of a second.
 constexpr const char* kCrashConfig = R"([broker]
 reserve = "all-but 8MiB"
 socket_group = 10000
@@ -130,7 +130,7 @@ std::string CrashStage::missing() const {
   return words;
 }
 
-// It says so first, and is dead a moment later.
+// A broker that may still die is not finished: it reports its point first, and is dead a moment later.
 bool CrashStage::has_come_true() const {
   const bool may_die = next_ < plan_.brokers.size() && !plan_.brokers[next_].ends_with("=fail");
   return !may_die && missing().empty();

@@ -61,7 +61,7 @@ class CrashStage {
   StandInManager* const manager_;
   const CrashPlan plan_;
   std::size_t next_ = 0;                      ///< of the brokers' plans: that of the broker that runs
-  std::vector<CrashPlan::OfClient> clients_;  ///< whose plans are not taken yet
+  std::vector<CrashPlan::OfClient> clients_;  ///< clients' plans that are not taken yet
   BrokerProcess broker_;
 };
 

@@ -61,7 +61,7 @@ class LoadedSession {
     receive([](const lane::Incoming& frame) { whole<lane::Welcome>(frame); });
     send(lane::OpenSlice{0, 0, {}});
     receive([this](const lane::Incoming& frame) { slice_ = whole<lane::SliceOpened>(frame).slice; });
-    if (step_ != 0) step_ = kSteps - 1;  // it holds nothing yet
+    if (step_ != 0) step_ = kSteps - 1;  // the new slice holds nothing yet
   }
 
   int socket() const { return socket_.get(); }

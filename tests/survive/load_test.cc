@@ -27,8 +27,8 @@ using std::chrono::seconds;
 constexpr int kRate = 20;  // operations a second of each session
 constexpr std::size_t kProcesses = 4;
 constexpr std::uint64_t kPiece = std::uint64_t{2} << 20;  // what a session grows by
-/// What a broker is given beyond its warm point: the C library's arenas do not fill up the same way twice. An
-/// operation that left 64 bytes behind would be found by the short form.
+/// Growth that is allowed beyond the warm point, because the C library's arenas do not fill up the same way
+/// twice. The short form would find an operation that leaves 64 bytes behind.
 constexpr std::uint64_t kSlack = std::uint64_t{1} << 20;
 
 std::uint64_t setting(const char* name, std::uint64_t otherwise) {

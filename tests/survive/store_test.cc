@@ -116,7 +116,8 @@ class StoreTest : public testing::Test {
 };
 
 struct StorePoints : StoreTest, testing::WithParamInterface<std::string> {
-  // What is kept of it may be handed on, and is what it was. What is not kept is refused.
+  // Memory whose descriptor is kept can still be shared, with its old content. Sharing other memory is
+  // refused.
   void check_shared(ClientProcess& lender, int value) {
     auto mate = client(kLender);
     const Json handle = lender.ask({{"do", "export"}, {"slice", "a"}});

@@ -1,5 +1,5 @@
-"""TensorFlow as its users run it. GPUMEM_ACCEPTANCE_WAY: `whole` (its default: all that it may take, at once) or
-`growing`. Stages: plain.py."""
+"""TensorFlow as its users run it. GPUMEM_ACCEPTANCE_WAY is `whole`, TensorFlow's default, which takes all memory at
+once, or `growing`. Stages: plain.py."""
 import os
 from typing import Any, List
 

@@ -1,5 +1,5 @@
-"""What region_*.py have in common: one process publishes a file of weights, READERS others load the file into memory of their
-own, map the region, and compute with both.
+"""The common part of region_*.py: one process publishes a file of weights, READERS others load the file into memory of
+their own, map the region, and compute with both.
 
 Stages: `imported`; `shared` {bytes, readers: [{same, in_place, load_ns, first_ns, later_ns}]}, while all have the region
 mapped; `end`. `same`: the results are the same, bit for bit. `in_place`: the framework's arrays are the region's memory.

@@ -63,7 +63,7 @@ def complaints(program: Program, status: int, seen: Seen) -> list[str]:
 
 def beyond_slice(size: int, context: dict[str, Any], seen: Seen) -> list[str]:
     wrong = []
-    # Some frameworks report a rounded share of the total.
+    # Frameworks may report a rounded share of the total.
     for total in (context["total"], context["seen"]):
         if total is not None and abs(total - size) > size // 1000:
             wrong.append(f"it sees a device of {amount(total)}, not of {amount(size)}")

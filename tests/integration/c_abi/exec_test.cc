@@ -10,7 +10,7 @@
 namespace gpumem::test {
 namespace {
 
-/// What the program runs until its input ends, in a child of vfork().
+/// Starts a program that runs until its input ends, in a child of vfork().
 pid_t start_by_vfork(const char* const* words, int input) {
   const pid_t child = ::vfork();
   if (child == 0) {

@@ -1,5 +1,5 @@
-// What a process has of its own, and the pairs of functions that frameworks load. One test may find what
-// another has opened: the process's own is never closed.
+// The session and allocator of the whole process, and the pairs of functions that frameworks load. One test
+// may find them opened by another: they are never closed.
 #include <dlfcn.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -155,7 +155,7 @@ TEST_F(CProcess, CuPysRecycledBlocksWaitForTheWorkOfAllBlockingStreams) {
   gpumem_cupy_free(nullptr, block, 0);
 }
 
-/// What `gpumem quota set` says of this process's tenant, which has no name of its own.
+/// Sets the limit of this process's tenant, which has no name of its own, by `gpumem quota set`.
 Outcome set_limit(const std::string& limit) {
   return run({.program = cli_program(),
               .arguments = {"quota", "set", "uid:" + std::to_string(::geteuid()), "--limit", limit},

@@ -24,7 +24,7 @@ struct CRegion : CAbiTest {
     std::uint64_t version = 0;
     return gpumem_slice_publish(slice_, "weights", offset, bytes, &options, &version);
   }
-  // What is there; -1: nothing is mapped.
+  // The byte at `address`; -1: nothing is mapped.
   static int value_at(gpumem_address address) {
     unsigned char value = 0;
     const iovec here{&value, 1}, there{reinterpret_cast<void*>(address), 1};

@@ -1,4 +1,4 @@
-// What PyTorch's C++ calls, as it calls it: CUDAPluggableAllocator keeps each function in a std::function
+// Calls the functions as PyTorch's C++ does: CUDAPluggableAllocator keeps each function in a std::function
 // (torch/csrc/cuda/CUDAPluggableAllocator.h of PyTorch 2.15.0).
 #include <dlfcn.h>
 

@@ -55,8 +55,8 @@ def torch() -> None:
     assert int(torch.arange(1000).sum()) == 499500
 
 
-# Of these, a forked child crashes or hangs while its interpreter ends, without gpumem, too: threads are missing. It
-# leaves by os._exit, as multiprocessing's children do.
+# A forked child with one of these packages crashes or hangs while its interpreter ends, even without gpumem, because
+# threads are missing. So it leaves by os._exit, as multiprocessing's children do.
 ENDS_AT_ONCE_IN_A_FORK = {"jax", "onnxruntime"}
 
 WORK = {"tensorflow-cpu": tensorflow, "grpcio": grpcio, "pyarrow": pyarrow, "onnxruntime": onnxruntime, "jax": jax,

@@ -1,4 +1,4 @@
-"""What the fakes of frameworks do on the simulated device, by the driver's calls."""
+"""Driver calls on the simulated device, for the fakes of frameworks."""
 import ctypes
 
 import numpy as np

@@ -7,7 +7,7 @@ test's id as pytest prints it, in which `*` stands for anything. The tables:
     fails      runs and must fail
     skips      runs and must skip itself
 
-What is in none of them must pass. What is listed and does otherwise is an error, and so is a pattern without a test.
+Tests in none of the lists must pass. A listed test with another result is an error, and so is a pattern without a test.
 """
 import os
 import pathlib
@@ -95,7 +95,7 @@ def reason(report) -> str:
 
 @pytest.fixture(scope="class")
 def initialize_from_pytest_config(request):
-    """What numba-cuda's own conftest.py gives its tests; its package does not carry that file."""
+    """The fixture of numba-cuda's own conftest.py, which its package does not contain."""
     request.cls._dump_failed_filechecks = False
 
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# set_up.sh FOLDER CLIENTS [SUITE...]: takes the tests that other projects publish with their packages into FOLDER, each at
-# one version. CLIENTS is the environment of ../set_up.sh. Without names it takes all but CuPy, whose wheel is large. What is done
-# already is not done again; what fails is said in one line, also in FOLDER/SUITE.txt, and the tests that need it are skipped.
+# set_up.sh FOLDER CLIENTS [SUITE...]: takes the tests that other projects publish with their packages into FOLDER, each
+# at one version. CLIENTS is the environment of ../set_up.sh. Without names it takes all but CuPy, whose wheel is large.
+# Finished steps are not repeated. A failure is reported in one line, also in FOLDER/SUITE.txt, and the tests that need
+# that suite are skipped.
 #
 #   numba-cuda   its wheel, which CLIENTS has, carries them; here is what they import besides
 #   pycuda       its source archive

@@ -315,7 +315,7 @@ void FakeBacking::give_back(std::vector<Extent> extents) {
     if (found->second.mappings != 0) broken_rule("give_back of " + name(extent) + ", which is mapped");
     if (found->second.size != extent.size) broken_rule("give_back of " + name(extent) + ": not its size");
     if (file_.valid()) {
-      // What comes back out of this hole reads as zero, as the broker's memory does.
+      // A later extent in this hole reads as zero, as the broker's memory does.
       static_cast<void>(::fallocate(file_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
                                     static_cast<off_t>(found->second.offset),
                                     static_cast<off_t>(extent.size.count)));

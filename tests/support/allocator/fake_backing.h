@@ -60,7 +60,7 @@ class FakeBacking final : public allocator::Backing {
   Bytes most_committed() const;  ///< so far
   Bytes mapped() const;
   std::size_t extents() const;            ///< held
-  Bytes largest_extent() const;           ///< of those held
+  Bytes largest_extent() const;           ///< of the held ones
   Bytes published() const;                ///< as published last
   std::vector<Request> requests() const;  ///< so far
   /// The mapped extents that have a byte in [at, at + bytes), with their addresses.

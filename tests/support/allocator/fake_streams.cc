@@ -7,7 +7,7 @@
 namespace gpumem::test {
 namespace {
 
-// What a stream is behind is looked through for work that is known to be over, when it has become so much.
+// A stream's list of barriers is searched for finished work when it is this long.
 constexpr std::size_t kManyBehind = 32;
 
 }  // namespace
@@ -120,7 +120,7 @@ void FakeStreams::put_behind(StreamHandle stream, Moment moment) {
 void FakeStreams::run(Moment moment) {
   Stream& stream = streams_.at(moment.stream);
   if (stream.done >= moment.number) return;
-  // What it is behind was marked before it was given: there are no circles.
+  // A barrier was marked before the work behind it was given, so there are no cycles.
   while (!stream.barriers.empty() && stream.barriers.front().after < moment.number) {
     const Moment before = stream.barriers.front().moment;
     stream.barriers.pop_front();

@@ -30,7 +30,7 @@ class FakeStreams final : public allocator::StreamPort {
     std::uint64_t number = 0;
   };
 
-  // What a program does, and its device.
+  // Actions of a program, and of its device.
   /// Destroys the stream. Its work goes on. The handle names a new stream from now on.
   void end(StreamHandle stream);
   /// Gives one more piece of work to `stream`: the moment of its end.

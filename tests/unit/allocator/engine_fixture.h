@@ -41,7 +41,7 @@ class EngineTest : public testing::Test {
       : backing_(memory), options_(options) {
     engine_ = std::make_unique<Engine>(borrow(backing_), borrow(streams_), options_);
   }
-  /// Whatever a test did, nothing of it is left.
+  /// Every test must leave the engine empty.
   void TearDown() override {
     engine_.reset();
     EXPECT_EQ(backing_.committed(), Bytes{});

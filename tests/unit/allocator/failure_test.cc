@@ -48,7 +48,7 @@ class FixedProgram {
       if (i % 10 == 9) streams_.finish(on);
     }
   }
-  /// Frees all, and closes. What fails once may fail here: then it is done again.
+  /// Frees all, and closes. An operation that fails once may fail here, and is then repeated.
   void end() {
     while (!held_.empty()) free(held_.size() - 1);
     auto closed = engine_.close();

@@ -1,5 +1,5 @@
-// What nobody needs goes back: after the idle time, when asked, and never so that it must be asked for again
-// at once.
+// Unused memory goes back after the idle time, and when the broker asks. It is not returned if it would be
+// requested again at once.
 #include <barrier>
 
 #include "tests/support/eventually.h"

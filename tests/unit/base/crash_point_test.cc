@@ -12,8 +12,8 @@
 namespace gpumem {
 namespace {
 
-// What becomes of a process with `plan` in its environment that does `steps`: how waitpid() tells it. The
-// plan is read once in a process, so each has one of its own.
+// The waitpid() status of a process that runs `steps` with `plan` in its environment. A process reads the
+// plan once, so each test starts one of its own.
 template <class Steps>
 int end_of(const char* plan, const Steps& steps, int options = 0) {
   const pid_t child = ::fork();

@@ -91,7 +91,7 @@ TEST(WithoutHandle, FreeingDoesNothing) {
   gpumem_canceller_free(nullptr);
 }
 
-// Who gives a context away need not ask whether the call worked.
+// A caller that gives a context away need not check whether the call worked.
 TEST(WithoutHandle, AContextThatWasGivenAwayIsReleased) {
   int released = 0;
   const gpumem_release release = [](void* context) { ++*static_cast<int*>(context); };

@@ -29,7 +29,7 @@ struct SessionsAllocator : SliceTest {
   }
 };
 
-/// What every call of `allocator` answers, if it is always the same.
+/// The error of every call of `allocator`, if all are equal.
 std::optional<Error> answer_of_all(Allocator& allocator) {
   const std::vector<Error> errors{
       allocator.allocate(mebibytes(1)).error(),

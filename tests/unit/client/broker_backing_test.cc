@@ -1,4 +1,4 @@
-// What an allocator stands on, on the simulated driver, with a broker that the tests play.
+// The backing of an allocator, on the simulated driver, with a broker that the tests play.
 #include "client/broker_backing.h"
 
 #include <array>

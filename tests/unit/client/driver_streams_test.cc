@@ -322,7 +322,7 @@ TEST_F(DriverStreamsTest, DefaultStreamIsFoundAgainWhenItsContextIsGone) {
   EXPECT_TRUE(streams_->wait(behind));
 }
 
-/// What is wrong with the context of a thread that names streams of another one.
+/// The state of the context of a thread that names streams of another one.
 enum class Unusable { kNone, kDestroyed };
 
 class DriverStreamsWithoutAContext : public DriverStreamsTest, public testing::WithParamInterface<Unusable> {
@@ -332,7 +332,7 @@ class DriverStreamsWithoutAContext : public DriverStreamsTest, public testing::W
     std::thread([&] {
       if (GetParam() == Unusable::kDestroyed) {
         OwnContext own;
-        std::thread([&] { own.destroy(); }).join();  // it stays current here
+        std::thread([&] { own.destroy(); }).join();  // the destroyed context stays current in this thread
         use();
       } else {
         use();

@@ -1,4 +1,4 @@
-// What goes wrong between client and broker, in words and codes.
+// Errors between client and broker: words and codes.
 #include <grp.h>
 #include <gtest/gtest.h>
 

@@ -38,14 +38,14 @@ class FakeBroker {
   std::uint64_t in_use();
   /// Blocks until `count` grants have been accepted.
   void await_accepted(std::size_t count);
-  /// What was asked for and declared, the latest last.
+  /// The requests, and the declared charges, the latest last.
   std::vector<lane::Grow> requests() const;
   std::vector<lane::Charge> charges() const;
 
-  /// Asks the session for `bytes` of device `ordinal` until `deadline`, and rings the doorbell. What comes
-  /// back is asked for no longer.
+  /// Asks the session for `bytes` of device `ordinal` until `deadline`, and rings the doorbell. Bytes that
+  /// come back are subtracted.
   void ask_back(Bytes bytes, std::chrono::nanoseconds deadline, std::size_t ordinal = 0);
-  /// The same, without the doorbell.
+  /// As ask_back(), without ringing the doorbell.
   void write_pressure(Bytes bytes, std::chrono::nanoseconds deadline, std::size_t ordinal = 0);
   void ring();
   /// Closes the doorbell.

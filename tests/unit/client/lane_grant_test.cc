@@ -228,7 +228,7 @@ TEST_P(BrokenGrant, IsAnErrorAndTheNextCallWorks) {
 
 INSTANTIATE_TEST_SUITE_P(Kinds, BrokenGrant, testing::Range(0, 6));
 
-// What comes after a growth has failed in the middle is given back like any late grant.
+// Grants that arrive after a growth has failed halfway are given back like any late grant.
 TEST(LaneGrant, ThatGoesOnAfterItsFailureIsGivenBack) {
   Pinned late;
   FakeLane fake([&](int socket) {

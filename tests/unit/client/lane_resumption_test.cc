@@ -207,7 +207,7 @@ TEST_F(LaneResumed, WaitsForABrokerThatIsNotReadyAsLongAsTheCallMay) {
   EXPECT_FALSE((*lane)->is_closed()) << "it may still come";
 }
 
-// It is asked again with the time that is left, or with none if there was none.
+// The lane repeats the request with the remaining time, or with none if there was none.
 TEST_F(LaneResumed, AsksAgainForAReservation) {
   for (const std::uint64_t wait : {std::uint64_t{0}, std::uint64_t{3'600'000'000'000}}) {
     FakeLane fake(

@@ -59,7 +59,7 @@ TEST_F(PressureTest, TakesOfTheLargestSurplusFirst) {
   await_relief();
   EXPECT_EQ(small.committed(), mebibytes(8));
   EXPECT_EQ(large.committed(), mebibytes(4));
-  broker_.ask_back(mebibytes(5), seconds(2));  // the other has the larger surplus by now, but not enough
+  broker_.ask_back(mebibytes(5), seconds(2));  // now `large` has the larger surplus, but not enough
   await_relief();
   EXPECT_EQ(small.committed(), mebibytes(4));
   EXPECT_TRUE(eventually([&] { return large.committed() == mebibytes(2); }));

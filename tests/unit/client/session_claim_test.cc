@@ -1,4 +1,4 @@
-// What a session may claim after a restart of the broker: what it was given, and has not begun to return.
+// A session may claim after a restart of the broker: leases that it was given, and has not begun to return.
 #include "client/session_claim.h"
 
 #include <gmock/gmock.h>

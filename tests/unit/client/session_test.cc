@@ -35,7 +35,7 @@ Error refusal_of(const Body& body, std::vector<UniqueFd> descriptors) {
   return session ? Error{} : session.error();
 }
 
-/// What a Welcome brings, with these pages.
+/// The descriptors of a Welcome, with these pages.
 std::vector<UniqueFd> with_bell(UniqueFd broker_page, UniqueFd client_page) {
   std::vector<UniqueFd> all;
   all.push_back(std::move(broker_page));

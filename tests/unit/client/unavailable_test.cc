@@ -183,7 +183,7 @@ TEST_F(Unavailable, BrokerIsToldLaterWhatItMustKnow) {
   lane->goodbye();
 }
 
-// Of what a process declares, the newest counts; a call that is made meanwhile does not come before it.
+// The newest declaration of a process counts; a call that is made meanwhile does not overtake it.
 TEST_F(Unavailable, BrokerIsToldOfWhatIsDeclaredInOrder) {
   constexpr std::uint64_t kLast = 20'000;
   std::uint64_t last = 0;
@@ -373,8 +373,8 @@ TEST_F(Unavailable, BrokerThatHasGoneFailsEveryCall) {
 
 // ---- One deadline for all messages of a call ----
 
-// The broker answers what a call asks first late, and what follows not at all. Whoever counts anew with each
-// message has not given up yet when this broker then answers that, too.
+// The broker answers the first message of a call late, and the next one not at all. A client with a deadline
+// for each message has not given up yet when this broker then answers that one, too.
 constexpr milliseconds kLong(2'000);
 
 Lane::Clock::time_point deadline_of(const Said& said) {

@@ -42,7 +42,7 @@ TEST_F(DeadlineTimerTest, ExpiresAgainAtTheSameDeadline) {
 
 TEST_F(DeadlineTimerTest, DoesNotExpireForADeadlineThatWasMovedAfterItHadPassed) {
   timer.arm(past);
-  loop.poll_one();  // it may have been queued by now
+  loop.poll_one();  // the handler may be queued by now
   const int before = expired;
   timer.arm(past + std::chrono::milliseconds(1));
   timer.arm(future);

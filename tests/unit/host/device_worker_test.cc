@@ -104,7 +104,7 @@ TEST_F(DeviceWorkerTest, HurriesACreationForTheStock) {
   worker_->hurry(core::JobId{4});
   worker_->hurry(core::JobId{9});
   const auto ended = await(4);
-  // It may have begun the second before the fourth was hurried, never the third.
+  // The worker may have begun the second job before the fourth was hurried, but never the third.
   EXPECT_LT(std::ranges::find(ended, 4u), std::ranges::find(ended, 3u));
   EXPECT_EQ(ended.back(), 1u);
 }

@@ -1,4 +1,4 @@
-// What wakes a client: nothing that it does with its end can hold the broker up.
+// A client cannot delay the broker by its end of the doorbell.
 #include "daemon/host/doorbell.h"
 
 #include <fcntl.h>

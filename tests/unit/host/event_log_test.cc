@@ -1,4 +1,4 @@
-// What is kept of what happened, and what those are told who follow.
+// The kept events, and the events that subscribers get.
 #include "daemon/host/event_log.h"
 
 #include <gtest/gtest.h>

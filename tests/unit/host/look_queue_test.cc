@@ -1,4 +1,4 @@
-// Whose turn it is to have the devices looked at.
+// The order of requests for a look at the devices.
 #include "daemon/host/look_queue.h"
 
 #include <gtest/gtest.h>

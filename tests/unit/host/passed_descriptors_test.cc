@@ -1,4 +1,4 @@
-// What a service manager passes, and what a broker passes to the one that it becomes.
+// Descriptors that a service manager passes, and those that a broker passes to its successor in this process.
 #include "daemon/host/passed_descriptors.h"
 
 #include <fcntl.h>

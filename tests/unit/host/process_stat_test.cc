@@ -1,4 +1,4 @@
-// What the kernel says of a process, in one file.
+// The kernel's file `stat` of a process.
 #include "daemon/host/process_stat.h"
 
 #include <gtest/gtest.h>

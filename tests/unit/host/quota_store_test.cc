@@ -1,4 +1,4 @@
-// What is kept of quotas: whole, whatever fails and whenever the broker dies.
+// Stored quotas are whole, whatever fails and whenever the broker dies.
 #include "daemon/host/quota_store.h"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-// What each user may leave unread, and who waits for whom.
+// Each user's share of unread descriptors, and the order of waiting senders.
 #include "daemon/host/unread_descriptors.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// What the service manager hears of a core that answers, and of one that does not.
+// Messages to the service manager while the core answers, and while it does not.
 #include "daemon/host/watchdog.h"
 
 #include <gtest/gtest.h>

@@ -37,7 +37,7 @@ TEST_F(ApiServerTest, AServerOfAnotherAuthorityGetsNoToken) {
 
 TEST_F(ApiServerTest, AServerOfAnotherNameGetsNoToken) {
   ApiServer::Options options = fake_.options();
-  options.endpoint.host = "localhost";  // the same server, but its certificate is for 127.0.0.1
+  options.endpoint.host = "localhost";  // names this server, whose certificate is for 127.0.0.1
   const auto answer = ApiServer(options).get("/thing", Retry::kNot);
   ASSERT_FALSE(answer);
   EXPECT_EQ(answer.error().code, Code::kPermissionDenied);

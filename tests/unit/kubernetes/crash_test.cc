@@ -163,7 +163,7 @@ TEST_P(KilledInUnprepare, UnpreparesWhenItIsAskedAgain) {
   expect_prepared();
   EXPECT_EQ(unprepare(), "no answer");
   expect_death();
-  server_.set_away(true);  // it is not needed for that
+  server_.set_away(true);  // unprepare does not need the API server
   start_again();
   EXPECT_EQ(unprepare(), "");
   expect_nothing_left();

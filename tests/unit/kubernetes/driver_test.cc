@@ -242,7 +242,7 @@ TEST_F(DriverTest, RemovesSpecificationsOfNothingPrepared) {
 TEST_F(DriverTest, BringsABrokerThatHasForgottenBackToWhatIsPrepared) {
   start();
   ASSERT_EQ(error_of(kTrain), "");
-  server_.set_away(true);  // it is not needed for that
+  server_.set_away(true);  // the driver restores claims without the API server
   broker_.forget();
   EXPECT_TRUE(eventually([&] { return broker_.claims().count(kTrain.uid) == 1; }));
 }

@@ -61,7 +61,7 @@ class FakeApiServer {
   std::uint16_t port_ = 0;
   std::atomic<bool> away_ = false;
   std::atomic<bool> stopping_ = false;
-  std::mutex mutex_;  // of what follows
+  std::mutex mutex_;  // guards the members below
   std::condition_variable let_go_;
   std::string held_;
   bool holding_ = false;

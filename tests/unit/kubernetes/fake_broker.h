@@ -23,7 +23,7 @@ class FakeBroker {
   void set_devices(std::vector<v1::DeviceStatus> devices);
   /// Every claim is refused from now on; OK: none is.
   void refuse(grpc::Status status);
-  /// It starts anew, without its state.
+  /// Restarts the broker, without its state.
   void forget();
 
   std::map<std::string, v1::Claim> claims();

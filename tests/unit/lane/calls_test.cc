@@ -1,4 +1,4 @@
-// Whatever can be asked is asked by either transport, and says the same on both.
+// Every request exists on both transports, with the same fields.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -148,7 +148,7 @@ struct LateCalls : testing::Test {
   SessionId session;
 };
 
-/// What docs/lane.md says of requests that come late.
+/// The list in docs/lane.md of requests that may be answered with DEADLINE_EXCEEDED.
 std::string page_on_late_requests() {
   std::ifstream file(GPUMEM_LANE_PAGE);
   std::stringstream page;

@@ -1,4 +1,4 @@
-// What the metrics count of the core's events, and for whom.
+// Metrics of the core's events, by tenant.
 #include "daemon/metrics/collector.h"
 
 #include <gtest/gtest.h>

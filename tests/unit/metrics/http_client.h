@@ -13,11 +13,11 @@ UniqueFd connect_to_port(std::uint16_t port);
 
 /// Sends all of it; false: the other end has closed the connection.
 bool send_all(int socket, std::string_view bytes);
-/// What comes until the other end closes the connection, or for as long as tests wait.
+/// The bytes received until the peer closes the connection, or until tests give up.
 std::string read_to_end(int socket);
-/// What comes until `words` are in it, or as above.
+/// The bytes received until they contain `words`, or as above.
 std::string read_until(int socket, std::string_view words);
-/// The other end closes the connection, for as long as tests wait.
+/// Whether the peer closes the connection before tests give up.
 bool is_closed_soon(int socket);
 
 inline constexpr std::string_view kScrape = "GET /metrics HTTP/1.1\r\nHost: test\r\n\r\n";

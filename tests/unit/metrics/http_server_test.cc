@@ -1,4 +1,4 @@
-// Who scrapes, and how badly: the server answers those who behave, and loses nothing to those who do not.
+// Good and bad scrapers: the server answers the good ones, and bounds what bad ones cost.
 #include "daemon/metrics/http_server.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// What is kept of claims, and what is not believed of what is kept.
+// Stored claims, and damaged files that are refused.
 #include "daemon/host/claim_store.h"
 
 #include <gmock/gmock.h>

@@ -20,7 +20,7 @@ Policy policy_with_pod() {
 }
 
 Peer in_pod(const std::string& uid) {
-  Peer peer = peer_of(1);  // who is ann, outside of pods
+  Peer peer = peer_of(1);  // uid of ann, outside of pods
   peer.pod = uid;
   return peer;
 }

@@ -97,7 +97,7 @@ TEST(ContainerOf, CannotBePretended) {
   expect_none("0::/pod" + kPod + "/" + kId);
 }
 
-// Whoever may be in a pod is not taken for somebody of the machine.
+// A process that may be in a pod does not count as a user of the machine.
 TEST(Whereabouts, AreUnclearWhereThePodIsNotUnderstood) {
   const std::string here = "/kubepods/burstable/pod" + kPod + "/" + kId;
   for (const std::string& text :

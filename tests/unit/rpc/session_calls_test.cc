@@ -1,4 +1,4 @@
-// Whatever can be asked on a session's stream is answered.
+// Every request on a session's stream is answered.
 #include "daemon/rpc/session_calls.h"
 
 #include <gtest/gtest.h>

@@ -21,7 +21,7 @@ class _Callbacks:
         self.reset = device.call_pointer(address, None)
 
     def set_begin_allocate_to_pool(self, address: int) -> None:
-        """It throws what only C++ catches, so it is never called here."""
+        """Never called here: the real one throws an exception that only C++ catches."""
 
 
 class CUDAPluggableAllocator:
