@@ -132,6 +132,20 @@ TEST_F(StreamOrder, WorkThatIsOverNeedsNoOrder) {
   EXPECT_EQ(streams_.calls(Call::kWait), 0U);
 }
 
+TEST_F(StreamOrder, LatestFreeOnTheLegacyDefaultStreamIsJoinedToAnotherStreamsMemory) {
+  const Address first = allocate(mebibytes(32), nullptr);
+  const Address second = allocate(mebibytes(32), kTwo);
+  const auto used = streams_.give(nullptr);
+  free(first, mebibytes(32), nullptr);
+  free(second, mebibytes(32), kTwo);
+  streams_.on_wait([] { ADD_FAILURE() << "the host waits"; });
+  const Address both = allocate(mebibytes(64), kTwo);
+  EXPECT_TRUE(streams_.is_behind(kTwo, used));
+  EXPECT_FALSE(streams_.is_known_reached(used));
+  free(both, mebibytes(64), kTwo);
+  streams_.on_wait({});
+}
+
 TEST_F(StreamOrder, NullAndOneAreTheSameStream) {
   const Address at = allocate(mebibytes(64), nullptr);
   streams_.give(nullptr);

@@ -373,6 +373,40 @@ TEST_F(BrokerRegionUnderPressure, AReaderIsNotEndedForWhatItsPublisherOwes) {
   EXPECT_EQ(machine.signals.size(), 1u);
 }
 
+// The bytes that a reader of another tenant keeps come back with it, so nobody else is asked for them.
+TEST_F(BrokerRegionUnderPressure, AReaderThatIsEndedWithItsPublisherKeepsNothing) {
+  use(zoe);
+  machine.get(publisher, slice, mebibytes(12));
+  std::vector<SessionId> others;
+  for (const Bytes bytes : {mebibytes(18), mebibytes(18), mebibytes(8)}) {
+    others.push_back(machine.connect(2));
+    machine.get(others.back(), machine.slice(others.back()), bytes);
+  }
+  machine.grow(ann, machine.slice(ann), mebibytes(16), seconds(60));
+  machine.pass_in_steps(seconds(2));
+  EXPECT_THAT(machine.signals,
+              ElementsAre(Pair(publisher, Signal::kTerminate), Pair(zoe, Signal::kTerminate)));
+  for (const SessionId other : others) EXPECT_EQ(machine.asked_of(other), Bytes{});
+}
+
+// The publisher and then `other` say that they have nothing, so the reader is asked for memory of its own.
+TEST_F(BrokerRegionUnderPressure, AReaderIsNotEndedWithItsPublisherBeforeItsOwnDeadline) {
+  use(mate);
+  machine.get(publisher, slice, mebibytes(16));
+  const SessionId other = machine.connect(2);
+  machine.get(other, machine.slice(other), mebibytes(22));
+  machine.get(mate, machine.slice(mate), mebibytes(18));
+  machine.grow(ann, machine.slice(ann), mebibytes(16), seconds(60));
+  machine.pass_in_steps(seconds(1));
+  machine.say_spent(publisher);
+  EXPECT_EQ(machine.asked_of(mate), Bytes{});
+  machine.pass_in_steps(std::chrono::milliseconds(500));
+  machine.say_spent(other);
+  EXPECT_EQ(machine.asked_of(mate), mebibytes(16));
+  machine.pass_in_steps(std::chrono::milliseconds(500));
+  EXPECT_THAT(machine.signals, ElementsAre(Pair(publisher, Signal::kTerminate)));
+}
+
 TEST_F(BrokerRegionUnderPressure, IsMappedByNobodyWhileItIsAskedBack) {
   press();
   EXPECT_EQ(map_fails(zoe), Code::kUnavailable);
