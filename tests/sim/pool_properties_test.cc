@@ -38,18 +38,6 @@ TEST_F(Pools, AttributesStartAsDocumentedAndBadOnesAreRefused) {
   });
 }
 
-TEST_F(Pools, DefaultPoolIsNeitherDestroyedNorExported) {
-  in_process([] {
-    enter_primary();
-    const CUmemoryPool pool = default_pool();
-    int fd = -1;
-    EXPECT_EQ(cuMemPoolDestroy(pool), CUDA_ERROR_INVALID_VALUE);
-    EXPECT_EQ(cuMemPoolExportToShareableHandle(&fd, pool, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
-              CUDA_ERROR_INVALID_VALUE);
-    EXPECT_EQ(default_pool(), pool);
-  });
-}
-
 TEST_F(Pools, EachFreeFreesOnceAndOnlyWholeAllocations) {
   in_process([] {
     enter_primary();

@@ -35,17 +35,6 @@ struct Freed {
   }
 };
 
-TEST_F(PoolReuse, SameStreamHasItAtOnce) {
-  in_process([] {
-    enter_primary();
-    const CUmemoryPool pool = create_pool();
-    allow_only(pool, 0);
-    Freed freed(pool);
-    EXPECT_EQ(allocate(pool, kPage, freed.first), freed.memory);
-    EXPECT_EQ(reserved(pool), kPage);
-  });
-}
-
 TEST_F(PoolReuse, OtherStreamHasNewMemoryWhileTheFreeIsAhead) {
   in_process([] {
     enter_primary();

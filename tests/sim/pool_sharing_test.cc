@@ -79,32 +79,6 @@ struct Shared {
   }
 };
 
-TEST_F(PoolSharing, ImportedAllocationsAreTheExportersBytes) {
-  Process owner(share);
-  const Shared shared(owner.peer());
-  in_process([&] {
-    enter_primary();
-    const CUmemoryPool pool = shared.import();
-    const CUdeviceptr small = shared.import(pool, 0), large = shared.import(pool, 1);
-    unsigned char bytes[2] = {};
-    EXPECT_CU(cuMemcpyDtoH(&bytes[0], small + 999, 1));
-    EXPECT_CU(cuMemcpyDtoH(&bytes[1], large + 3 * kPage - 1, 1));
-    EXPECT_EQ(bytes[0], 1);
-    EXPECT_EQ(bytes[1], 2);
-    EXPECT_EQ(used_in(pool), 1024 + 3 * kPage);
-    EXPECT_EQ(used(), 2 * kContext + 4 * kPage);  // charged once
-    CUmemoryPool of = nullptr;
-    EXPECT_CU(cuPointerGetAttribute(&of, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, small));
-    EXPECT_EQ(of, pool);
-    EXPECT_CU(cuMemFreeAsync(small, nullptr));
-    EXPECT_CU(cuMemFree(large));
-    EXPECT_EQ(used_in(pool), 0U);
-  });
-  owner.peer().signal();
-  EXPECT_EQ(owner.join(), 0);
-  EXPECT_EQ(used(), 0U);
-}
-
 TEST_F(PoolSharing, PointerImportedTwiceIsFreedTwice) {
   Process owner(share);
   const Shared shared(owner.peer());
@@ -161,23 +135,6 @@ TEST_F(PoolSharing, NothingIsImportedOnceItIsGone) {
     EXPECT_EQ(reserved(pool), 0U);
   });
   EXPECT_EQ(used(), 0U);
-}
-
-TEST_F(PoolSharing, ImportedPoolGivesNoMemory) {
-  Process owner(share);
-  const Shared shared(owner.peer());
-  in_process([&] {
-    enter_primary();
-    const CUmemoryPool pool = shared.import();
-    CUdeviceptr memory = 0;
-    int fd = -1;
-    CUmemPoolPtrExportData data{};
-    EXPECT_EQ(cuMemAllocFromPoolAsync(&memory, 1, pool, nullptr), CUDA_ERROR_INVALID_VALUE);
-    EXPECT_EQ(cuDeviceSetMemPool(0, pool), CUDA_ERROR_INVALID_VALUE);
-    EXPECT_EQ(cuMemPoolExportToShareableHandle(&fd, pool, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
-              CUDA_ERROR_INVALID_VALUE);
-    EXPECT_EQ(cuMemPoolExportPointer(&data, shared.import(pool, 0)), CUDA_ERROR_INVALID_VALUE);
-  });
 }
 
 TEST_F(PoolSharing, SharedPoolsKeepTheirMemoryUntilTheyEnd) {

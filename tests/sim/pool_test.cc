@@ -28,22 +28,6 @@ TEST_F(Pools, SmallAllocationsShareChunksOf2MiB) {
   });
 }
 
-TEST_F(Pools, MemoryIsWrittenAndReadInStreamOrder) {
-  in_process([] {
-    enter_primary();
-    const CUstream stream = stream_apart();
-    CUdeviceptr memory = 0;
-    ASSERT_CU(cuMemAllocAsync(&memory, 3 * kPage, stream));
-    ASSERT_CU(cuMemsetD8Async(memory, 5, 3 * kPage, stream));
-    unsigned char last = 0;
-    ASSERT_CU(cuMemcpyDtoHAsync(&last, memory + 3 * kPage - 1, 1, stream));
-    ASSERT_CU(cuMemFreeAsync(memory, stream));
-    ASSERT_CU(cuStreamSynchronize(stream));
-    EXPECT_EQ(last, 5);
-    EXPECT_EQ(cuMemsetD8(memory, 1, 1), CUDA_ERROR_INVALID_VALUE);
-  });
-}
-
 TEST_F(Pools, EverySynchronisationGivesBackWhatExceedsTheThreshold) {
   in_process([] {
     enter_primary();
@@ -68,37 +52,6 @@ TEST_F(Pools, EverySynchronisationGivesBackWhatExceedsTheThreshold) {
     EXPECT_CU(cuMemPoolTrimTo(pool, 0));
     EXPECT_EQ(reserved(pool), 0U);
     EXPECT_EQ(used(), kContext);
-  });
-}
-
-TEST_F(Pools, TrimKeepsWhatIsUsed) {
-  in_process([] {
-    enter_primary();
-    const CUmemoryPool pool = create_pool();
-    const CUdeviceptr kept = allocate(pool, 1, nullptr), freed = allocate(pool, kPage, nullptr);
-    EXPECT_CU(cuMemFreeAsync(freed, nullptr));
-    EXPECT_CU(cuMemPoolTrimTo(pool, 0));
-    EXPECT_EQ(reserved(pool), kPage);
-    EXPECT_EQ(*bytes_at(kept), 0);
-  });
-}
-
-TEST_F(Pools, HighWatermarksStayUntilTheyAreReset) {
-  in_process([] {
-    enter_primary();
-    const CUmemoryPool pool = create_pool();
-    const CUdeviceptr large = allocate(pool, 3 * kPage, nullptr);
-    allocate(pool, 512, nullptr);
-    EXPECT_CU(cuMemFreeAsync(large, nullptr));
-    EXPECT_CU(cuCtxSynchronize());
-    EXPECT_EQ(used_in(pool), 512U);
-    EXPECT_EQ(get(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH), 3 * kPage + 512);
-    EXPECT_EQ(get(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH), 4 * kPage);
-    EXPECT_EQ(set(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH, 1), CUDA_ERROR_INVALID_VALUE);
-    EXPECT_CU(set(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH, 0));
-    EXPECT_CU(set(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, 0));
-    EXPECT_EQ(get(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH), 512U);
-    EXPECT_EQ(get(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH), kPage);
   });
 }
 

@@ -169,6 +169,26 @@ unsigned long long id_of(CUstream stream) {
   return id;
 }
 
+TEST_F(StreamCalls, StreamsTellWhatTheyWereMadeWith) {
+  in_process([] {
+    enter_primary();
+    int least = 9, greatest = 9, priority = 9;
+    ASSERT_CU(cuCtxGetStreamPriorityRange(&least, &greatest));
+    EXPECT_GE(least, greatest);
+    CUstream stream = nullptr;
+    ASSERT_CU(cuStreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, greatest));
+    EXPECT_CU(cuStreamGetPriority(stream, &priority));
+    EXPECT_EQ(priority, greatest);
+    unsigned flags = 0;
+    EXPECT_CU(cuStreamGetFlags(stream, &flags));
+    EXPECT_EQ(flags, unsigned{CU_STREAM_NON_BLOCKING});
+    CUcontext current = nullptr, of_stream = nullptr;
+    ASSERT_CU(cuCtxGetCurrent(&current));
+    EXPECT_CU(cuStreamGetCtx(stream, &of_stream));
+    EXPECT_EQ(of_stream, current);
+  });
+}
+
 TEST_F(StreamCalls, IdsAreNeverTheSameTwice) {
   in_process([] {
     enter_primary();

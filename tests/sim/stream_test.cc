@@ -4,7 +4,6 @@
 #include <atomic>
 #include <functional>
 #include <thread>
-#include <vector>
 
 #include "tests/sim/work_support.h"
 
@@ -19,9 +18,9 @@ CUstream stream(unsigned flags = CU_STREAM_DEFAULT) {
   return made;
 }
 
-CUevent event(unsigned flags = CU_EVENT_DEFAULT) {
+CUevent event() {
   CUevent made = nullptr;
-  EXPECT_CU(cuEventCreate(&made, flags));
+  EXPECT_CU(cuEventCreate(&made, CU_EVENT_DEFAULT));
   return made;
 }
 
@@ -30,28 +29,6 @@ int* pinned() {
   void* words = nullptr;
   EXPECT_CU(cuMemAllocHost(&words, 2 * sizeof(int)));
   return static_cast<int*>(words);
-}
-
-TEST_F(Streams, WorkIsDoneInOrderAndTheHostGoesOn) {
-  in_process([] {
-    enter_primary();
-    CUdeviceptr memory = 0;
-    ASSERT_CU(cuMemAlloc(&memory, 4));
-    const CUstream queue = stream();
-    int* const words = pinned();
-    words[0] = 1;
-    Barrier barrier;
-    barrier.put_in(queue);
-    EXPECT_CU(cuMemcpyHtoDAsync(memory, &words[0], 4, queue));
-    EXPECT_CU(cuMemsetD32Async(memory, 2, 1, queue));
-    EXPECT_CU(cuMemcpyDtoHAsync(&words[1], memory, 4, queue));
-    EXPECT_EQ(cuStreamQuery(queue), CUDA_ERROR_NOT_READY);
-    EXPECT_EQ(words[1], 0);
-    barrier.open();
-    EXPECT_CU(cuStreamSynchronize(queue));
-    EXPECT_CU(cuStreamQuery(queue));
-    EXPECT_EQ(words[1], 2);
-  });
 }
 
 TEST_F(Streams, PageableMemoryIsReadBeforeTheCallReturns) {
@@ -65,98 +42,6 @@ TEST_F(Streams, PageableMemoryIsReadBeforeTheCallReturns) {
     word = 6;
     EXPECT_CU(cuMemcpyDtoHAsync(&word, memory, 4, queue));
     EXPECT_EQ(word, 5);
-  });
-}
-
-TEST_F(Streams, EventIsDoneWhenTheWorkBeforeItIs) {
-  in_process([] {
-    enter_primary();
-    const CUstream queue = stream();
-    const CUevent start = event(), end = event();
-    EXPECT_CU(cuEventQuery(end)) << "never recorded";
-    Barrier barrier;
-    EXPECT_CU(cuEventRecord(start, queue));
-    barrier.put_in(queue);
-    EXPECT_CU(cuEventRecord(end, queue));
-    EXPECT_CU(cuEventSynchronize(start));
-    EXPECT_EQ(cuEventQuery(end), CUDA_ERROR_NOT_READY);
-    float milliseconds = -1;
-    EXPECT_EQ(cuEventElapsedTime(&milliseconds, start, end), CUDA_ERROR_NOT_READY);
-    barrier.open();
-    EXPECT_CU(cuEventSynchronize(end));
-    EXPECT_CU(cuEventElapsedTime(&milliseconds, start, end));
-    EXPECT_GE(milliseconds, 0);
-  });
-}
-
-TEST_F(Streams, EventHoldsAnotherStreamBackEvenIfRecordedAnew) {
-  in_process([] {
-    enter_primary();
-    const CUstream first = stream(CU_STREAM_NON_BLOCKING), second = stream(CU_STREAM_NON_BLOCKING);
-    const CUevent passed = event(CU_EVENT_DISABLE_TIMING);
-    Barrier barrier;
-    barrier.put_in(first);
-    EXPECT_CU(cuEventRecord(passed, first));
-    EXPECT_CU(cuStreamWaitEvent(second, passed, 0));
-    EXPECT_CU(cuEventRecord(passed, second));  // the wait was for the record before
-    EXPECT_EQ(cuStreamQuery(second), CUDA_ERROR_NOT_READY);
-    EXPECT_CU(cuEventDestroy(passed));
-    barrier.open();
-    EXPECT_CU(cuStreamSynchronize(second));
-    EXPECT_CU(cuStreamQuery(first));
-  });
-}
-
-TEST_F(Streams, LegacyDefaultStreamWaitsForBlockingStreamsOnly) {
-  in_process([] {
-    enter_primary();
-    const CUstream blocking = stream(), apart = stream(CU_STREAM_NON_BLOCKING);
-    Barrier slow, apart_slow;
-    slow.put_in(blocking);
-    apart_slow.put_in(apart);
-    EXPECT_EQ(cuStreamQuery(nullptr), CUDA_ERROR_NOT_READY);
-    slow.open();
-    EXPECT_CU(cuStreamSynchronize(CU_STREAM_LEGACY));
-    EXPECT_CU(cuStreamQuery(blocking));
-    EXPECT_EQ(cuStreamQuery(apart), CUDA_ERROR_NOT_READY);
-    apart_slow.open();
-    EXPECT_CU(cuCtxSynchronize());
-    EXPECT_CU(cuStreamQuery(apart));
-  });
-}
-
-TEST_F(Streams, BlockingStreamsWaitForTheLegacyDefaultStream) {
-  in_process([] {
-    enter_primary();
-    const CUstream blocking = stream(), apart = stream(CU_STREAM_NON_BLOCKING);
-    Barrier slow;
-    slow.put_in(nullptr);
-    const CUevent behind = event(), beside = event();
-    EXPECT_CU(cuEventRecord(behind, blocking));
-    EXPECT_CU(cuEventRecord(beside, apart));
-    EXPECT_EQ(cuEventQuery(behind), CUDA_ERROR_NOT_READY);
-    EXPECT_CU(cuEventQuery(beside));
-    slow.open();
-    EXPECT_CU(cuEventSynchronize(behind));
-  });
-}
-
-TEST_F(Streams, EachThreadHasADefaultStreamOfItsOwn) {
-  in_process([] {
-    enter_primary();
-    CUcontext context = nullptr;
-    ASSERT_CU(cuCtxGetCurrent(&context));
-    Barrier slow;
-    slow.put_in(CU_STREAM_PER_THREAD);
-    EXPECT_EQ(cuStreamQuery(CU_STREAM_PER_THREAD), CUDA_ERROR_NOT_READY);
-    std::thread other([context] {
-      ASSERT_CU(cuCtxSetCurrent(context));
-      EXPECT_CU(cuStreamQuery(CU_STREAM_PER_THREAD));
-      EXPECT_EQ(cuStreamDestroy(CU_STREAM_PER_THREAD), CUDA_ERROR_INVALID_HANDLE);
-    });
-    other.join();
-    slow.open();
-    EXPECT_CU(cuStreamSynchronize(CU_STREAM_PER_THREAD));
   });
 }
 
@@ -223,21 +108,6 @@ TEST_F(Streams, HandlesThatAreNoneAreRefused) {
     EXPECT_EQ(cuLaunchHostFunc(nullptr, nullptr, nullptr), CUDA_ERROR_INVALID_VALUE);
     CUevent never = nullptr;
     EXPECT_EQ(cuEventCreate(&never, CU_EVENT_INTERPROCESS), CUDA_ERROR_INVALID_VALUE) << "needs no timing";
-  });
-}
-
-TEST_F(Streams, DestroyedStreamStillDoesItsWork) {
-  in_process([] {
-    enter_primary();
-    const CUstream queue = stream(CU_STREAM_NON_BLOCKING);
-    const CUevent end = event();
-    Barrier slow;
-    slow.put_in(queue);
-    EXPECT_CU(cuEventRecord(end, queue));
-    EXPECT_CU(cuStreamDestroy(queue));
-    EXPECT_EQ(cuEventQuery(end), CUDA_ERROR_NOT_READY);
-    slow.open();
-    EXPECT_CU(cuEventSynchronize(end));
   });
 }
 
@@ -318,45 +188,6 @@ TEST_F(Streams, CopyWhoseMemoryIsGoneFailsItsContext) {
     barrier.open();
     EXPECT_NE(cuStreamSynchronize(queue), CUDA_SUCCESS);
     EXPECT_EQ(words[0], 0) << "an address that is unmapped is no host memory";
-  });
-}
-
-TEST_F(Streams, TwoDimensionalCopiesKeepToTheirRows) {
-  in_process([] {
-    enter_primary();
-    CUdeviceptr memory = 0;
-    std::size_t pitch = 0;
-    ASSERT_CU(cuMemAllocPitch(&memory, &pitch, 12, 3, 4));
-    EXPECT_EQ(pitch, 512U);
-    ASSERT_CU(cuMemsetD8(memory, 0xff, pitch * 3));
-    const std::vector<unsigned char> in(4 * 3, 7);
-    CUDA_MEMCPY2D copy{};
-    copy.srcMemoryType = CU_MEMORYTYPE_HOST;
-    copy.srcHost = in.data();
-    copy.srcPitch = 4;
-    copy.dstMemoryType = CU_MEMORYTYPE_DEVICE;
-    copy.dstDevice = memory;
-    copy.dstPitch = pitch;
-    copy.dstXInBytes = 8;
-    copy.WidthInBytes = 4;
-    copy.Height = 3;
-    EXPECT_CU(cuMemcpy2D(&copy));
-    EXPECT_CU(cuMemsetD2D8(memory, pitch, 1, 4, 2));
-    std::vector<unsigned char> out(pitch * 3);
-    EXPECT_CU(cuMemcpyDtoH(out.data(), memory, out.size()));
-    const unsigned char* const last = &out[2 * pitch];
-    EXPECT_EQ(out[0], 1);
-    EXPECT_EQ(out[4], 0xff);
-    EXPECT_EQ(out[8], 7);
-    EXPECT_EQ(out[12], 0xff);
-    EXPECT_EQ(last[0], 0xff);
-    EXPECT_EQ(last[11], 7);
-    copy.dstPitch = 8;
-    EXPECT_EQ(cuMemcpy2D(&copy), CUDA_ERROR_INVALID_VALUE) << "rows overlap";
-    copy.dstPitch = pitch;
-    copy.Height = 1U << 20;
-    EXPECT_EQ(cuMemcpy2D(&copy), CUDA_ERROR_INVALID_VALUE) << "past the memory";
-    EXPECT_EQ(cuMemcpy2D(nullptr), CUDA_ERROR_INVALID_VALUE);
   });
 }
 
