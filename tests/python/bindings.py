@@ -5,7 +5,6 @@ from cuda.bindings import driver as cu
 
 MIB = 1 << 20
 FD = cu.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
-READ = cu.CUmemAccess_flags.CU_MEM_ACCESS_FLAGS_PROT_READ
 READ_WRITE = cu.CUmemAccess_flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
 
 
@@ -20,10 +19,6 @@ def use(device: int):
     """Makes the device's primary context the thread's own."""
     ok(cu.cuInit(0))
     ok(cu.cuCtxSetCurrent(ok(cu.cuDevicePrimaryCtxRetain(device))))
-
-
-def write(address, content: bytes) -> None:
-    ok(cu.cuMemcpyHtoD(address, content, len(content)))
 
 
 def read(address, size: int) -> bytes:
@@ -46,14 +41,6 @@ def access(device: int, flags=READ_WRITE) -> cu.CUmemAccessDesc:
     return wanted
 
 
-def extent_properties(device: int = 0) -> cu.CUmemAllocationProp:
-    wanted = cu.CUmemAllocationProp()
-    wanted.type = cu.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
-    wanted.requestedHandleTypes = FD
-    wanted.location = location(device)
-    return wanted
-
-
 def mapped(handle, size: int, flags=READ_WRITE, device: int = 0):
     """Reserves addresses and maps the handle there."""
     address = ok(cu.cuMemAddressReserve(size, 0, 0, 0))
@@ -62,35 +49,5 @@ def mapped(handle, size: int, flags=READ_WRITE, device: int = 0):
     return address
 
 
-def unmap(address, size: int) -> None:
-    ok(cu.cuMemUnmap(address, size))
-    ok(cu.cuMemAddressFree(address, size))
-
-
-def pool_of(device: int = 0, handle_type=FD, limit: int = 0) -> cu.CUmemoryPool:
-    wanted = cu.CUmemPoolProps()
-    wanted.allocType = cu.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
-    wanted.handleTypes = handle_type
-    wanted.location = location(device)
-    wanted.maxSize = limit
-    return ok(cu.cuMemPoolCreate(wanted))
-
-
-def pool_figure(pool, name: str) -> int:
-    attribute = getattr(cu.CUmemPool_attribute, f"CU_MEMPOOL_ATTR_{name}")
-    return int(ok(cu.cuMemPoolGetAttribute(pool, attribute)))
-
-
 def pointer_figure(address, name: str):
     return ok(cu.cuPointerGetAttribute(getattr(cu.CUpointer_attribute, f"CU_POINTER_ATTRIBUTE_{name}"), address))
-
-
-def to_bytes(ticket) -> bytes:
-    """A ticket for another process (memory, event, pointer of a pool) as it travels."""
-    return ctypes.string_at(ticket.getPtr(), 64)
-
-
-def from_bytes(kind, content: bytes):
-    ticket = kind()
-    ctypes.memmove(ticket.getPtr(), content, 64)
-    return ticket
