@@ -86,12 +86,6 @@
   POINT(kReserveAnswered, "broker.region.reserve_answered")         \
   POINT(kReservationReleaseRead, "broker.region.release_read")      \
   POINT(kReservationReleased, "broker.region.released")             \
-  POINT(kCommitRead, "broker.region.commit_read")                   \
-  POINT(kCommitted, "broker.region.committed")                      \
-  POINT(kCommitAnswered, "broker.region.commit_answered")           \
-  POINT(kGenerationRead, "broker.region.generation_read")           \
-  POINT(kGenerationAnswer, "broker.region.generation_answer")       \
-  POINT(kGenerationAnswered, "broker.region.generation_answered")   \
   POINT(kRemoveRead, "broker.region.remove_read")                   \
   POINT(kRemoved, "broker.region.removed")                          \
   POINT(kRegionKept, "broker.region.kept")                          \
@@ -152,10 +146,6 @@
   POINT(kClientReserved, "client.region.reserved")                  \
   POINT(kClientReservationReleaseSent, "client.region.release_sent")\
   POINT(kClientReservationReleased, "client.region.released")       \
-  POINT(kClientCommitSent, "client.region.commit_sent")             \
-  POINT(kClientCommitted, "client.region.committed")                \
-  POINT(kClientGenerationSent, "client.region.generation_sent")     \
-  POINT(kClientGenerationReceived, "client.region.generation_received")\
   POINT(kClientRemoveSent, "client.region.remove_sent")             \
   POINT(kClientRemoved, "client.region.removed")                    \
   /* Another broker. */                                             \

@@ -24,11 +24,10 @@ lane::Outgoing rest_of(const lane::Outgoing& frame, Clock::duration waited, Cloc
     body.wait -= std::min(body.wait - std::min(body.wait, least), count(waited));
     return lane::Outgoing(body, parsed->header.request, count(deadline.time_since_epoch()));
   };
-  // Who waits for a region, or for its generation, is told that it has waited in vain.
+  // A request that waited for a region in vain gets an answer that says so.
   if (auto map = lane::body_of<lane::MapRegion>(*parsed)) return shortened(*map, 1);
   if (auto map = lane::body_of<lane::MapReplica>(*parsed)) return shortened(*map, 1);
   if (auto map = lane::body_of<lane::MapOrReserve>(*parsed)) return shortened(*map, 1);
-  if (auto next = lane::body_of<lane::AwaitGeneration>(*parsed)) return shortened(*next, 1);
   if (auto growth = lane::body_of<lane::Grow>(*parsed)) return shortened(*growth, 0);
   return frame;
 }

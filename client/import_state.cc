@@ -342,17 +342,7 @@ Result<void> ImportState::check_place(const RegionPart& again) const {
 Result<void> ImportState::check_region() const {
   if (auto usable = connection_->usable(); !usable) return usable;
   if (version_ != 0) return {};
-  return Error{Code::kFailedPrecondition,
-               "the import is of no region: only regions have names and generations"};
-}
-
-Result<std::uint64_t> ImportState::commit() const {
-  if (auto right = check_region(); !right) return right.error();
-  if (access_ != cuda::Access::kReadWrite)
-    return Error{Code::kFailedPrecondition, "the region is mapped for reading: map it writable to commit"};
-  const auto told = connection_->lane().call<lane::RegionGeneration>(lane::CommitRegion{version_});
-  if (!told) return told.error();
-  return told->generation;
+  return Error{Code::kFailedPrecondition, "the import is of no region: only regions have names"};
 }
 
 Result<std::uint64_t> ImportState::publish(const std::string& name, const PublishOptions& options) const {
@@ -374,19 +364,6 @@ Result<std::uint64_t> ImportState::publish(const std::string& name, const Publis
   const auto published = connection_->lane().call<lane::Published>(request);
   if (!published) return published.error();
   return published->version;
-}
-
-Result<std::uint64_t> ImportState::generation(const GenerationOptions& options) const {
-  if (auto right = check_region(); !right) return right.error();
-  return generation_of(*connection_, version_, options);
-}
-
-Result<std::uint64_t> ImportState::generation_of(Connection& connection, std::uint64_t version,
-                                                 const GenerationOptions& options) {
-  if (options.stop.stop_requested()) return called_off();
-  const RegionWait wait(options.wait);
-  return connection.lane().await_generation({version, options.after, wait.nanoseconds()},
-                                            wait.terms(connection, options.stop));
 }
 
 ImportState::~ImportState() {

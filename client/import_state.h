@@ -56,14 +56,8 @@ class ImportState {
   Result<void> unmap();
   Result<void> remap(const RemapOptions& options);
   bool is_mapped() const { return id_ != 0; }
-  /// As gpumem_import_commit and gpumem_import_generation.
-  Result<std::uint64_t> commit() const;
   /// As gpumem_import_publish.
   Result<std::uint64_t> publish(const std::string& name, const PublishOptions& options) const;
-  Result<std::uint64_t> generation(const GenerationOptions& options) const;
-  /// Of a region that the session may map, or has.
-  static Result<std::uint64_t> generation_of(Connection& connection, std::uint64_t version,
-                                             const GenerationOptions& options);
 
  private:
   /// Owner and name of a region that can be mapped again; empty otherwise.

@@ -62,9 +62,6 @@ template <class Body>
 constexpr CrashPair kAwaited{CrashPoint::kClientMapSent, CrashPoint::kClientMapReceived};
 template <>
 constexpr CrashPair kAwaited<lane::MapOrReserve>{CrashPoint::kClientReserveSent, CrashPoint::kClientReserved};
-template <>
-constexpr CrashPair kAwaited<lane::AwaitGeneration>{CrashPoint::kClientGenerationSent,
-                                                    CrashPoint::kClientGenerationReceived};
 
 }  // namespace
 
@@ -94,7 +91,6 @@ template Result<lane::SliceOpened> Lane::body_in(const LanePacket&);
 template Result<lane::HandleExported> Lane::body_in(const LanePacket&);
 template Result<lane::Published> Lane::body_in(const LanePacket&);
 template Result<lane::RegionMapped> Lane::body_in(const LanePacket&);
-template Result<lane::RegionGeneration> Lane::body_in(const LanePacket&);
 
 template <class Answer, class Body>
 Result<Answer> Lane::ask_import(const Body& body, Clock::time_point deadline, LanePacket& answer) {
@@ -175,14 +171,6 @@ Result<std::variant<RegionPart, lane::NameReserved>> Lane::map_or_reserve(const 
   const auto mapped = answer_in<lane::RegionMapped>(answer, terms.stop.stop_requested());
   if (!mapped) return Error(mapped.error());
   return Outcome(part_of(*mapped, answer));
-}
-
-Result<std::uint64_t> Lane::await_generation(const lane::AwaitGeneration& body, const GrowTerms& terms) {
-  LanePacket answer;
-  if (auto awaited = await_region(body, terms, answer); !awaited) return awaited.error();
-  const auto told = answer_in<lane::RegionGeneration>(answer, terms.stop.stop_requested());
-  if (!told) return Error(told.error());
-  return told->generation;
 }
 
 Result<Greeting> Lane::greet(const std::string& label, Clock::time_point deadline) {

@@ -144,8 +144,6 @@ class Lane {
   Result<std::variant<RegionPart, lane::NameReserved>> map_or_reserve(const lane::MapOrReserve& body,
                                                                       const GrowTerms& terms);
 
-  /// A region's generation, which may be waited for as a growth. Errors  as map_region.
-  Result<std::uint64_t> await_generation(const lane::AwaitGeneration& body, const GrowTerms& terms);
 
   /// Makes the request `body`, and gives `take` every part of the grant as it comes. The grant is the
   /// caller's to accept or to return, also if this fails after some parts. Errors  with the broker's Denial;
@@ -194,7 +192,6 @@ class Lane {
     if constexpr (std::is_same_v<Body, lane::ExportRegion>) crash_at(CrashPoint::kClientExportRegionSent);
     if constexpr (std::is_same_v<Body, lane::ReleaseReservation>)
       crash_at(CrashPoint::kClientReservationReleaseSent);
-    if constexpr (std::is_same_v<Body, lane::CommitRegion>) crash_at(CrashPoint::kClientCommitSent);
   }
   template <class Body>
   static void crash_when_answered() {
@@ -205,7 +202,6 @@ class Lane {
     if constexpr (std::is_same_v<Body, lane::ExportRegion>) crash_at(CrashPoint::kClientRegionExported);
     if constexpr (std::is_same_v<Body, lane::ReleaseReservation>)
       crash_at(CrashPoint::kClientReservationReleased);
-    if constexpr (std::is_same_v<Body, lane::CommitRegion>) crash_at(CrashPoint::kClientCommitted);
   }
   /// Frames that return something are of use however late the broker reads them.
   template <class Body>

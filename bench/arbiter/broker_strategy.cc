@@ -129,7 +129,6 @@ class BrokerStrategy final : public Strategy {
     asker_.erase(found);
   }
   void take(core::AnswerMap&) {}
-  void take(core::AnswerGeneration&) {}
   void take(core::RingDoorbell& bell) {
     if (const auto found = index_of_.find(bell.session); found != index_of_.end())
       pressed_.push_back(found->second);

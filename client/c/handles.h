@@ -103,7 +103,6 @@ struct gpumem_import final : gpumem::c_abi::Lasting {
       version;  ///< of a region, which is another when the newest is mapped in its place
   const gpumem::Bytes layout;
   const gpumem::lane::LayoutDigest digest;
-  std::stop_source closing;  ///< calls off waits for a generation
   gpumem::c_abi::Kept<gpumem::c_abi::Import> import;
 };
 

@@ -151,7 +151,6 @@ gpumem_status gpumem_import_close(gpumem_import* import) noexcept {
     if (auto given = not_null(import, "import"); !given) return fail(given.error());
     const auto taken = import->import.take();
     if (!taken) return fail(taken.error());
-    import->closing.request_stop();
     return GPUMEM_OK;
   });
 }

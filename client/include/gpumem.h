@@ -449,8 +449,8 @@ typedef struct gpumem_publish_options {
    is, unless the charge is shared. The region ends when it is removed or expires, and with any of its memory:
    when the slice gives it back or its process ends, and no other process of the tenant has mapped it. A kept
    one stays then, charged to the tenant; it ends when others need what the tenant has beyond its guarantee,
-   too. The device's work on the memory is not waited for. A sealed region is mapped for reading alone, and
-   not committed; the extents that it lies in are readable only here, too, with whatever else they hold, until
+   too. The device's work on the memory is not waited for. A sealed region is mapped for reading alone;
+   the extents that it lies in are readable only here, too, with whatever else they hold, until
    they are given back. Errors  GPUMEM_INVALID_ARGUMENT (not committed, a name that is empty, too long or not
    printable, a layout longer than the region, linger_ms without keep, readers without GPUMEM_SHARING_NAMED or
    the other way round), GPUMEM_RESOURCE_EXHAUSTED (over 128 extents, over 16,384 regions of the tenant),
@@ -598,38 +598,6 @@ gpumem_status gpumem_import_unmap(gpumem_import* import) GPUMEM_NOEXCEPT;
 gpumem_status gpumem_import_remap(gpumem_import* import, const gpumem_remap_options* options) GPUMEM_NOEXCEPT;
 /* Whether it is mapped. False for NULL and for one that was closed. */
 bool gpumem_import_is_mapped(gpumem_import* import) GPUMEM_NOEXCEPT;
-
-/* ---- Generations: a region whose content changes, for processes that work together. ---- */
-
-/* Says that this process has changed the content of a region that it has mapped writable, or that the slice
-   has published: the region's generation is one higher. Stores it. The caller has synchronised the device
-   first: the broker orders notifications, not memory.
-   Errors  GPUMEM_PERMISSION_DENIED (another tenant's), GPUMEM_FAILED_PRECONDITION (not mapped writable, a
-   handle's, not this session's any more, a broker that knows no generations), GPUMEM_NOT_FOUND (the region
-   has ended), GPUMEM_UNAVAILABLE, GPUMEM_UNAUTHENTICATED. */
-gpumem_status gpumem_import_commit(gpumem_import* import, uint64_t* generation) GPUMEM_NOEXCEPT;
-gpumem_status gpumem_slice_commit(gpumem_slice* slice, uint64_t version,
-                                  uint64_t* generation) GPUMEM_NOEXCEPT;
-
-typedef struct gpumem_generation_options {
-  size_t struct_size;
-  uint64_t after;              /* with a wait: a generation higher than this one */
-  int64_t wait_ms;             /* so long at most for that; 0: not at all, the generation is the one of now */
-  gpumem_canceller* canceller; /* calls the wait off; NULL: nobody does. Closing the import does, too */
-} gpumem_generation_options;
-#define GPUMEM_GENERATION_OPTIONS_INIT \
-  { sizeof(gpumem_generation_options), 0, 0, NULL }
-
-/* Stores the generation of a mapped region, or of one that the slice has published: 0 when it is published,
-   one higher with each commit. Errors  GPUMEM_DEADLINE_EXCEEDED (waited in vain), GPUMEM_CANCELLED,
-   GPUMEM_NOT_FOUND (the region has ended), GPUMEM_RESOURCE_EXHAUSTED (this session waits for 64),
-   GPUMEM_FAILED_PRECONDITION (a handle's, a broker that knows no generations), GPUMEM_UNAVAILABLE,
-   GPUMEM_UNAUTHENTICATED. */
-gpumem_status gpumem_import_generation(gpumem_import* import, const gpumem_generation_options* options,
-                                       uint64_t* generation) GPUMEM_NOEXCEPT;
-gpumem_status gpumem_slice_generation(gpumem_slice* slice, uint64_t version,
-                                      const gpumem_generation_options* options,
-                                      uint64_t* generation) GPUMEM_NOEXCEPT;
 
 /* Ends a region of this session's tenant: it cannot be mapped any more. Existing mappings stay. `version`: 0
    for the newest. Errors  GPUMEM_INVALID_ARGUMENT (the name), GPUMEM_NOT_FOUND, GPUMEM_FAILED_PRECONDITION,

@@ -297,19 +297,6 @@ Result<void> release_reservation(core::Broker& broker, SessionId session, const 
   return broker.release_reservation(session, request.reservation, now);
 }
 
-// One that cannot be written down is a number left out: whoever commits again gets the next.
-Result<std::uint64_t> commit_region(core::Executor& executor, core::Broker& broker, SessionId session,
-                                    const CommitRegion& request, core::TimePoint now) {
-  return written_or_undone(executor, broker.commit_region(session, request.version, now, request.number),
-                           [](std::uint64_t) {});
-}
-
-RequestId await_generation(core::Executor& executor, SessionId session, const AwaitGeneration& request,
-                           core::Executor::GenerationAnswer answer) {
-  return executor.await_generation(session, {request.version, request.after},
-                                   std::min(request.wait, kLongestWait), std::move(answer));
-}
-
 Result<void> remove_region(core::Broker& broker, SessionId session, const RemoveRegion& request,
                            core::TimePoint now) {
   if (auto named = check_region_name(request.name); !named) return named;

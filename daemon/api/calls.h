@@ -116,15 +116,6 @@ struct MapOrReserve {
 struct ReleaseReservation {
   core::ReservationId reservation;
 };
-struct CommitRegion {
-  core::RegionId version;
-  std::uint64_t number = 0;  ///< as of Publish
-};
-struct AwaitGeneration {
-  core::RegionId version;
-  std::uint64_t after = 0;  ///< with a wait: a higher one
-  core::Duration wait{};    ///< zero: the one of now, whichever
-};
 struct RemoveRegion {
   std::string name;
   std::uint64_t version = 0;  ///< zero: the newest
@@ -139,13 +130,13 @@ struct Explain {};
 
 /// Each of the calls. A transport that does not have one of them fails its test.
 using Call = std::variant<OpenSlice, CloseSlice, Grow, Return, ExportHandle, ImportHandle, RevokeHandle,
-                          ReleaseImport, Publish, MapRegion, MapOrReserve, ReleaseReservation, CommitRegion,
-                          AwaitGeneration, RemoveRegion, ExportRegion, MapHandle, Charge, Ping, Spent,
+                          ReleaseImport, Publish, MapRegion, MapOrReserve, ReleaseReservation, RemoveRegion,
+                          ExportRegion, MapHandle, Charge, Ping, Spent,
                           Describe, Explain, PublishAlias, MapContent>;
 inline constexpr std::array<std::string_view, std::variant_size_v<Call>> kCallNames{
     "OpenSlice",    "CloseSlice",      "Grow",         "Return",       "ExportHandle", "ImportHandle",
     "RevokeHandle", "ReleaseImport",   "Publish",      "MapRegion",    "MapOrReserve", "ReleaseReservation",
-    "CommitRegion", "AwaitGeneration", "RemoveRegion", "ExportRegion", "MapHandle",    "Charge",
+    "RemoveRegion", "ExportRegion", "MapHandle",    "Charge",
     "Ping",         "Spent",           "Describe",     "Explain",      "PublishAlias", "MapContent"};
 
 /// How long a handle can be redeemed, if it is not said.
@@ -232,12 +223,6 @@ RequestId map_or_reserve(core::Executor& executor, SessionId session, const MapO
 /// Errors  as core::Broker::release_reservation.
 Result<void> release_reservation(core::Broker& broker, SessionId session, const ReleaseReservation& request,
                                  core::TimePoint now);
-/// Errors  as core::Broker::commit_region.
-Result<std::uint64_t> commit_region(core::Executor& executor, core::Broker& broker, SessionId session,
-                                    const CommitRegion& request, core::TimePoint now);
-/// As core::Broker::await_generation. Returns  its number.
-RequestId await_generation(core::Executor& executor, SessionId session, const AwaitGeneration& request,
-                           core::Executor::GenerationAnswer answer);
 /// Errors  as core::Broker::remove_region.
 Result<void> remove_region(core::Broker& broker, SessionId session, const RemoveRegion& request,
                            core::TimePoint now);

@@ -253,7 +253,7 @@ void Broker::settle(TimePoint now) {
     if (refused.empty() && !gave_up) break;
     for (const RequestId id : refused) lending_.refuse_waiting(id, now);  // which makes room for others
   }
-  sharer_.refuse_ended();
+  lending_.drop_handles_of_ended_regions();
 }
 
 void Broker::serve(TimePoint now) {

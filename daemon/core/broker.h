@@ -173,19 +173,8 @@ class Broker {
   /// told. `id`  as of grow(). Errors  too: kDeadlineExceeded (waited in vain), kResourceExhausted (the
   /// session waits for too many, or has reserved too many), kInvalidArgument (waits for a certain version).
   void map_or_wait(RequestId id, SessionId session, MapTerms terms, Duration wait, TimePoint now);
-  /// Until when a request for a region or for its generation waits; nothing: it does not.
+  /// Until when a request for a region waits; nothing: it does not.
   std::optional<TimePoint> region_due(RequestId id) const { return sharer_.due(id); }
-  /// The session has changed a region's content: who waits for the next generation is told of it. Returns
-  /// that. Errors  kNotFound (no such region that is shared with the session's tenant, or that it has),
-  ///         kPermissionDenied (another tenant's), kFailedPrecondition (it has not mapped it).
-  /// `request`  as RegionTerms has it.
-  Result<std::uint64_t> commit_region(SessionId session, RegionId region, TimePoint now,
-                                      std::uint64_t request = 0);
-  /// Asks for a region's generation: the one of now, without a wait; else one higher than `terms.after`, as
-  /// soon as there is one. Answered by one AnswerGeneration effect, unless it is cancelled or the session
-  /// ends. `id`  as of grow(). Errors  as commit_region, also when the region ends; kDeadlineExceeded (waited
-  /// in vain), kResourceExhausted (the session waits for too many).
-  void await_generation(RequestId id, SessionId session, GenerationTerms terms, Duration wait, TimePoint now);
   /// The session does not publish what it has reserved. Errors  kNotFound: it has published it, or the
   /// reservation has ended.
   Result<void> release_reservation(SessionId session, ReservationId reservation, TimePoint now);

@@ -41,13 +41,6 @@ Result<Imported> Broker::import_handle(SessionId session, const HandleBytes& byt
   return result;
 }
 
-Result<std::uint64_t> Broker::commit_region(SessionId session, RegionId region, TimePoint now,
-                                            std::uint64_t request) {
-  auto result = sharer_.commit_region(session, region, request, now);
-  settle(now);
-  return result;
-}
-
 Result<void> Broker::release_reservation(SessionId session, ReservationId reservation, TimePoint now) {
   auto result = sharer_.release_reservation(session, reservation);
   serve(now);
@@ -61,12 +54,6 @@ void Broker::call_off_reservation(SessionId session, std::uint64_t number, TimeP
 
 void Broker::map_or_wait(RequestId id, SessionId session, MapTerms terms, Duration wait, TimePoint now) {
   sharer_.map_or_wait(id, session, std::move(terms), wait, now);
-  settle(now);
-}
-
-void Broker::await_generation(RequestId id, SessionId session, GenerationTerms terms, Duration wait,
-                              TimePoint now) {
-  sharer_.await_generation(id, session, terms, wait, now);
   settle(now);
 }
 

@@ -102,12 +102,6 @@ struct Checkpoint {
     RegionId id;  ///< also the highest so far, whether there was such a region or not
     bool operator==(const RegionGone&) const = default;
   };
-  /// Of a region whose content was committed; one without has 0.
-  struct RegionGeneration {
-    RegionId id;
-    std::uint64_t generation = 0;
-    bool operator==(const RegionGeneration&) const = default;
-  };
   /// Of a region that was published with a hash of its content, or is another name of one.
   struct RegionContent {
     RegionId id;
@@ -181,7 +175,7 @@ struct Checkpoint {
   /// One step from a checkpoint to the next: what is new or other than before, or gone.
   using Change =
       std::variant<Session, SessionGone, Slice, SliceGone, Lease, LeaseGone, Import, ImportGone, Declaration,
-                   Numbers, Handle, Region, RegionGone, Waiting, WaitingGone, RegionGeneration, LeaseSharing,
+                   Numbers, Handle, Region, RegionGone, Waiting, WaitingGone, LeaseSharing,
                    RegionHandle, Suspect, RegionContent, Answer, RegionSealed>;
 
   std::map<SessionId, Session> sessions;
@@ -194,7 +188,6 @@ struct Checkpoint {
   std::map<HandleBytes, Handle> handles;                                  ///< some may have expired
   std::map<RegionId, Region> regions;                                     ///< some may have expired
   std::map<std::pair<SessionId, RequestId>, Waiting> waiting;             ///< some may have expired
-  std::map<RegionId, RegionGeneration> generations;                       ///< of regions that there are
   std::map<RegionId, RegionContent> contents;                             ///< of regions that there are
   std::map<RegionId, RegionSealed> sealed;                                ///< of regions that there are
   std::map<HandleBytes, RegionHandle> region_handles;                     ///< some may have expired
@@ -225,7 +218,6 @@ struct Checkpoint {
   void put(const LeaseSharing& one);
   void put(const ImportGone& one) { imports.erase(one.id); }
   void put(const RegionGone& one);
-  void put(const RegionGeneration& one);
   void put(const RegionContent& one);
   void put(const RegionSealed& one);
   void put(const Answer& one);

@@ -71,12 +71,6 @@ struct AnswerMap {
   SessionId session;
   Result<MapOutcome> answer;
 };
-/// Answer whoever asks for a region's generation, and may have waited for it.
-struct AnswerGeneration {
-  RequestId request;
-  SessionId session;
-  Result<std::uint64_t> answer;
-};
 /// The session is asked for more memory than before: its figures say how much of which device and until when.
 struct RingDoorbell {
   SessionId session;
@@ -98,7 +92,7 @@ struct ForgetSession {
   SessionId session;
 };
 
-using Effect = std::variant<RunJobs, HurryJob, SendOffer, AnswerGrow, AnswerMap, AnswerGeneration,
-                            RingDoorbell, SignalSession, SignalForeigner, ForgetSession>;
+using Effect = std::variant<RunJobs, HurryJob, SendOffer, AnswerGrow, AnswerMap, RingDoorbell,
+                            SignalSession, SignalForeigner, ForgetSession>;
 
 }  // namespace gpumem::core

@@ -46,7 +46,6 @@ class Executor {
  public:
   using Work = std::function<void(Broker& broker, TimePoint now)>;
   using GrowAnswer = std::function<void(const Result<Grant, GrowFailure>& answer)>;
-  using GenerationAnswer = std::function<void(const Result<std::uint64_t>& answer)>;
   using MapAnswer = std::function<void(const Result<MapOutcome>& answer)>;
 
   virtual ~Executor() = default;
@@ -83,9 +82,6 @@ class Executor {
                          GrowAnswer answer) = 0;
   /// Maps a region, waiting for it to be published if it is not, or reserves its name; `answer` as of grow().
   virtual RequestId map_region(SessionId session, MapTerms terms, Duration wait, MapAnswer answer) = 0;
-  /// Asks for a region's generation, or waits for the next; `answer` as of grow().
-  virtual RequestId await_generation(SessionId session, GenerationTerms terms, Duration wait,
-                                     GenerationAnswer answer) = 0;
   /// Withdraws one of these, whatever it has come to; `answer` gets kCancelled if it was not called yet.
   virtual void cancel(RequestId request) = 0;
   /// The fabric handle of an extent that is on loan; none: it has none.

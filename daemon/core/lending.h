@@ -179,12 +179,8 @@ class Lending {
   void keep_again(RegionId id, Duration linger) {
     if (regions_.find(id) != nullptr) regions_.keep(id, linger);
   }
-  /// As Broker's.
-  Result<std::uint64_t> commit_region(const Session& session, RegionId id);
-  /// The region, if the session may map it, or has it. Errors  kNotFound.
-  Result<const Region*> followable(const Session& session, RegionId id) const;
-  /// Those that have ended since the last call; their handles have, too.
-  std::vector<RegionId> take_ended_regions();
+  /// Ends the handles of regions that have ended.
+  void drop_handles_of_ended_regions();
   Result<void> remove_region(const Session& session, const std::string& name, std::uint64_t version,
                              TimePoint now);
   /// The same, of any tenant.
@@ -245,7 +241,6 @@ class Lending {
   void restore(const Checkpoint::Handle& from, DeviceIndex device, TimePoint now);
   /// The same.
   void restore(const Checkpoint::Region& from, DeviceIndex device, TimePoint now);
-  void restore(const Checkpoint::RegionGeneration& from);
   void restore(const Checkpoint::RegionContent& from);
   void restore(const Checkpoint::RegionSealed& from);
   void restore(const Checkpoint::RegionHandle& from, TimePoint now);

@@ -44,10 +44,8 @@ Result<const Region*> Lending::mappable(const Session& session, const HandleByte
   return region;
 }
 
-std::vector<RegionId> Lending::take_ended_regions() {
-  std::vector<RegionId> ended = regions_.take_ended();
-  for (const RegionId region : ended) handles_.drop(region);
-  return ended;
+void Lending::drop_handles_of_ended_regions() {
+  for (const RegionId region : regions_.take_ended()) handles_.drop(region);
 }
 
 void Lending::restore(const Checkpoint::RegionHandle& from, TimePoint now) {

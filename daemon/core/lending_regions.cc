@@ -129,7 +129,6 @@ Result<RegionId> Lending::publish_alias(const Session& session, RegionId of, Reg
   alias.kept = terms.keep;
   alias.linger = terms.linger;
   alias.left = TimePoint::max();
-  alias.generation = 0;
   alias.alias = true;
   auto published = regions_.add(std::move(alias), now);
   if (!published) return published;
@@ -265,21 +264,6 @@ bool Lending::has(const Session& session, const Region& region) const {
     const auto user = shared->users.find(session.id);
     return user != shared->users.end() && user->second != 0;
   });
-}
-
-Result<const Region*> Lending::followable(const Session& session, RegionId id) const {
-  const Region* const region = regions_.find(id);
-  if (region != nullptr && (may_map(session.tenant, *region) || has(session, *region))) return region;
-  return no_version(id);
-}
-
-Result<std::uint64_t> Lending::commit_region(const Session& session, RegionId id) {
-  const auto region = followable(session, id);
-  if (!region) return region.error();
-  if (auto able = check_writing(session, **region); !able) return able.error();
-  if (has(session, **region)) return regions_.commit(id);
-  return Error{Code::kFailedPrecondition, "the session has not mapped " + words_of(**region) +
-                                              ": only who has it commits what it has written"};
 }
 
 Result<void> Lending::remove_region(const Session& session, const std::string& name, std::uint64_t version,

@@ -162,12 +162,8 @@ void Lending::restore(const Checkpoint::Region& from, DeviceIndex device, TimePo
   }
   regions_.restore({from.id, owner, from.name, device, from.leases, from.offset, from.bytes, from.layout,
                     from.digest, static_cast<Sharing>(from.sharing), from.readers, from.since, from.expires,
-                    from.kept, from.linger, from.kept ? from.left : TimePoint::max(), 0,
+                    from.kept, from.linger, from.kept ? from.left : TimePoint::max(),
                     lease(from.leases.front()).shared ? Charging::kShared : Charging::kPublisher});
-}
-
-void Lending::restore(const Checkpoint::RegionGeneration& from) {
-  if (regions_.find(from.id) != nullptr) regions_.restore_generation(from.id, from.generation);
 }
 
 void Lending::restore(const Checkpoint::RegionContent& from) {

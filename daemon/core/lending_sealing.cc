@@ -32,7 +32,7 @@ Result<void> Lending::check_sealing(std::span<const LeaseId> ids, const RegionTe
 Result<void> Lending::check_writing(const Session& session, const Region& region) const {
   if (region.owner != session.tenant) {
     return Error{Code::kPermissionDenied,
-                 words_of(region) + " is another tenant's: it is mapped for reading, and not committed"};
+                 words_of(region) + " is another tenant's: it is mapped for reading alone"};
   }
   if (!region.is_sealed()) return {};
   return Error{Code::kFailedPrecondition,

@@ -73,24 +73,4 @@ class RegionWaits : public Waits<RegionWait> {
   std::set<RequestId> due_;
 };
 
-/// Which generation of a region is waited for.
-struct GenerationTerms {
-  RegionId region;
-  std::uint64_t after = 0;  ///< a higher one
-};
-
-/// A session waits for the next generation of a region.
-struct GenerationWait {
-  static constexpr const char* kWhat = "generations of regions";
-
-  SessionId session;
-  TenantId tenant;  ///< the session's
-  GenerationTerms terms;
-  TimePoint since{};
-  TimePoint deadline{};
-
-  RegionId key() const { return terms.region; }
-};
-using GenerationWaits = Waits<GenerationWait>;
-
 }  // namespace gpumem::core

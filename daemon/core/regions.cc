@@ -170,12 +170,6 @@ void Regions::keep(RegionId id, Duration linger) {
   put(std::move(region));
 }
 
-std::uint64_t Regions::commit(RegionId id) {
-  Region& region = regions_.at(id);
-  outbox_.record(Checkpoint::RegionGeneration{id, ++region.generation});
-  return region.generation;
-}
-
 std::vector<RegionId> Regions::of_same_memory(const Region& region) const {
   std::vector<RegionId> same;
   for (const RegionId id : of(region.leases.front())) {
@@ -233,8 +227,6 @@ RegionTotal Regions::total(TenantId owner, DeviceIndex device) const {
 void Regions::add_to(Checkpoint& checkpoint) const {
   for (const auto& [id, region] : regions_) {
     checkpoint.regions.emplace(id, checkpoint_of(region));
-    if (region.generation != 0)
-      checkpoint.generations.emplace(id, Checkpoint::RegionGeneration{id, region.generation});
     if (says_content(region))
       checkpoint.contents.emplace(id, Checkpoint::RegionContent{id, region.content, region.alias});
     if (region.sealed) checkpoint.sealed.emplace(id, Checkpoint::RegionSealed{id});

@@ -28,10 +28,8 @@ struct RegionContent {
   auto operator<=>(const RegionContent&) const = default;
 };
 
-/// Named memory of a tenant that others map. Its content does not change any more, unless those who have it
-/// agree: each that has changed it commits, which makes a generation. A sealed one nobody writes to: it is
-/// mapped for reading alone, and not committed. Several may be of the same memory, all of them sealed or
-/// none.
+/// Named memory of a tenant that others map. Processes of that tenant may write to it, unless it is sealed.
+/// Several may be of the same memory, all of them sealed or none.
 struct Region {
   RegionId id;  ///< also its version: a later one of the same name has a higher one
   TenantId owner;
@@ -50,7 +48,6 @@ struct Region {
   Duration linger =
       Duration::max();  ///< of a kept one: so long after the last of them has left; max: for ever
   TimePoint left = TimePoint::max();         ///< of a kept one: when the last of them left; max: there is one
-  std::uint64_t generation = 0;              ///< so often was its content committed
   Charging charging = Charging::kPublisher;  ///< as all regions of its leases
   ContentHash content{};                     ///< none: its publisher has not said
   bool alias = false;                        ///< another name, that a session has given which had mapped it
@@ -126,14 +123,11 @@ class Regions {
   /// It is kept no longer than its memory from now on.
   void adopt(RegionId id);
   void keep(RegionId id, Duration linger);
-  /// Its content has changed. Returns its generation.
-  std::uint64_t commit(RegionId id);
-  void restore_generation(RegionId id, std::uint64_t generation) { regions_.at(id).generation = generation; }
   void restore_content(RegionId id, const ContentHash& content, bool alias);
   void restore_sealed(RegionId id) { regions_.at(id).sealed = true; }
   /// Those that have ended since the last call.
   std::vector<RegionId> take_ended() { return std::exchange(ended_, {}); }
-  /// The same of those whose time is over.
+  /// Ends those whose time is over, and returns them.
   std::vector<Region> drop_expired(TimePoint now);
   std::optional<TimePoint> next_expiry() const;
   /// Whether any stands for `lease`.

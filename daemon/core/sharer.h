@@ -31,17 +31,12 @@ class Sharer {
   void map_or_wait(RequestId id, SessionId session, MapTerms terms, Duration wait, TimePoint now);
   Result<void> release_reservation(SessionId session, ReservationId reservation);
   void call_off_reservation(SessionId session, std::uint64_t number);
-  Result<std::uint64_t> commit_region(SessionId session, RegionId region, std::uint64_t request,
-                                      TimePoint now);
   Result<void> remove_region(SessionId session, const std::string& name, std::uint64_t version,
                              std::uint64_t request, TimePoint now);
-  void await_generation(RequestId id, SessionId session, GenerationTerms terms, Duration wait, TimePoint now);
 
   /// Answers those whose region is there now, or whose turn it is to publish it; not all of many at once.
   /// Returns whether anybody has been answered.
   bool serve_waits(TimePoint now);
-  /// Answers those who follow a region that has ended.
-  void refuse_ended();
   /// Answers those who have waited in vain; to be called after serve_waits().
   void refuse_expired(TimePoint now);
   void refuse_all(const Error& why);
@@ -84,9 +79,6 @@ class Sharer {
   void note_due(const std::vector<Reservation>& ended);
   void wait_for_pressure(RequestId id, TimePoint now);
   void serve_pressed_waits(TimePoint now);
-  void refuse_expired_waits(TimePoint now);
-  void tell_generation(RegionId region, const Result<std::uint64_t>& generation);
-  void refuse_expired_generation_waits(TimePoint now);
 
   State& state_;
   const Reclaimer& reclaimer_;
@@ -94,7 +86,6 @@ class Sharer {
   Lending& lending_;
   RegionWaits region_waits_;
   TimePoint pressed_again_ = TimePoint::max();  ///< when those of them are looked at whose region is pressed
-  GenerationWaits generation_waits_;
   RegionReservations reservations_;
   LastAnswers answers_;
 };

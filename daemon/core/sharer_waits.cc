@@ -1,7 +1,7 @@
 #include "base/crash_point.h"
 #include "daemon/core/sharer.h"
 
-// Who waits for a region or for its next generation, and who has reserved a name.
+// Requests that wait for a region, and reservations of names.
 
 namespace gpumem::core {
 
@@ -130,7 +130,7 @@ bool Sharer::serve_waits(TimePoint now) {
   return served;
 }
 
-void Sharer::refuse_expired_waits(TimePoint now) {
+void Sharer::refuse_expired(TimePoint now) {
   for (const RequestId id : region_waits_.expired(now)) {
     const auto wait = region_waits_.take(id);
     const auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(now - wait->since);
@@ -147,100 +147,26 @@ void Sharer::refuse_expired_waits(TimePoint now) {
 }
 
 std::optional<TimePoint> Sharer::due(RequestId id) const {
-  if (const RegionWait* wait = region_waits_.find(id)) return wait->deadline;
-  if (const GenerationWait* wait = generation_waits_.find(id)) return wait->deadline;
-  return std::nullopt;
+  const RegionWait* const wait = region_waits_.find(id);
+  return wait == nullptr ? std::nullopt : std::optional(wait->deadline);
 }
 
 void Sharer::answer_map(RequestId id, SessionId session, Result<MapOutcome> answer) {
   state_.outbox.emit(AnswerMap{id, session, std::move(answer)});
 }
 
-// ---- Regions whose content changes ----
-
-Result<std::uint64_t> Sharer::commit_region(SessionId id, RegionId region, std::uint64_t request,
-                                            TimePoint now) {
-  const auto session = state_.live(id);
-  if (!session) return session.error();
-  lending_.drop_expired_regions(now);
-  if (const auto made = answers_.find(id, request); made && lending_.regions().find(region) != nullptr)
-    return *made;
-  auto generation = lending_.commit_region(**session, region);
-  if (!generation) return generation;
-  answers_.note(id, request, *generation);
-  tell_generation(region, generation);
-  crash_at(CrashPoint::kCommitted);
-  return generation;
-}
-
-void Sharer::await_generation(RequestId id, SessionId session_id, GenerationTerms terms, Duration wait,
-                              TimePoint now) {
-  const auto answer = [&](Result<std::uint64_t> result) {
-    state_.outbox.emit(AnswerGeneration{id, session_id, std::move(result)});
-  };
-  const auto session = state_.live(session_id);
-  if (!session) return answer(session.error());
-  if (state_.draining) return answer(Error{Code::kUnavailable, "the broker is stopping"});
-  lending_.drop_expired_regions(now);
-  const auto region = lending_.followable(**session, terms.region);
-  if (!region) {
-    answer(region.error());
-  } else if (wait == Duration::zero() || (*region)->generation > terms.after) {
-    answer((*region)->generation);
-  } else {
-    const TimePoint deadline = now + std::min(wait, TimePoint::max() - now);
-    auto waits = generation_waits_.add(id, {session_id, (*session)->tenant, terms, now, deadline});
-    if (!waits) answer(waits.error());
-  }
-}
-
-// Whoever waits for a later one than that goes on waiting.
-void Sharer::tell_generation(RegionId region, const Result<std::uint64_t>& generation) {
-  for (const RequestId id : generation_waits_.of(region)) {
-    if (generation && *generation <= generation_waits_.find(id)->terms.after) continue;
-    const SessionId session = generation_waits_.take(id)->session;
-    state_.outbox.emit(AnswerGeneration{id, session, generation});
-  }
-}
-
-void Sharer::refuse_ended() {
-  for (const RegionId region : lending_.take_ended_regions()) {
-    tell_generation(region,
-                    Error{Code::kNotFound, "the region of version " + std::to_string(region.value) +
-                                               " has ended: nobody follows its generations any more"});
-  }
-}
-
-void Sharer::refuse_expired_generation_waits(TimePoint now) {
-  for (const RequestId id : generation_waits_.expired(now)) {
-    const auto wait = generation_waits_.take(id);
-    const auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(now - wait->since);
-    state_.outbox.emit(
-        AnswerGeneration{id, wait->session,
-                         Error{Code::kDeadlineExceeded,
-                               "waited " + std::to_string(waited.count()) + " ms for a generation after " +
-                                   std::to_string(wait->terms.after) + " of the region of version " +
-                                   std::to_string(wait->terms.region.value) + ": nobody has committed one"}});
-  }
-}
-
 // ---- All of them ----
 
 void Sharer::end(SessionId session) {
   region_waits_.drop_all_of(session);
-  generation_waits_.drop_all_of(session);
   note_due(reservations_.take_all_of(session));
   answers_.drop(session);
 }
 
-void Sharer::cancel(RequestId id) {
-  region_waits_.take(id);
-  generation_waits_.take(id);
-}
+void Sharer::cancel(RequestId id) { region_waits_.take(id); }
 
 void Sharer::follow(const Session& session) {
   region_waits_.follow(session.id, session.tenant, session.tenant_name);
-  generation_waits_.move(session.id, session.tenant);
   static_cast<void>(reservations_.take_all_of(session.id));  // of names of the tenant that it belonged to
 }
 
@@ -253,25 +179,15 @@ void Sharer::tick(TimePoint now) {
   serve_pressed_waits(now);
 }
 
-void Sharer::refuse_expired(TimePoint now) {
-  refuse_expired_waits(now);
-  refuse_expired_generation_waits(now);
-}
-
 void Sharer::refuse_all(const Error& why) {
   for (const RequestId id : region_waits_.all()) answer_map(id, region_waits_.take(id)->session, why);
-  for (const RequestId id : generation_waits_.all()) {
-    const SessionId session = generation_waits_.take(id)->session;
-    state_.outbox.emit(AnswerGeneration{id, session, why});
-  }
 }
 
 std::optional<TimePoint> Sharer::next_deadline() const {
   if (region_waits_.has_due()) return TimePoint{};
   std::optional<TimePoint> next;
   if (pressed_again_ != TimePoint::max()) next = pressed_again_;
-  for (const auto one :
-       {region_waits_.next_deadline(), generation_waits_.next_deadline(), reservations_.next_expiry()}) {
+  for (const auto one : {region_waits_.next_deadline(), reservations_.next_expiry()}) {
     if (one && (!next || *one < *next)) next = one;
   }
   return next;

@@ -198,9 +198,6 @@ void Loop::withhold(std::vector<core::Effect>& effects) {
       broker_.take_back(map->session, std::get<core::MappedRegion>(*map->answer), now());
       map->answer = Error{Code::kUnavailable, journal_.why()};
     }
-    auto* generation = std::get_if<core::AnswerGeneration>(&effect);
-    if (generation != nullptr && generation->answer)
-      generation->answer = Error{Code::kUnavailable, journal_.why()};
     auto* answered = std::get_if<core::AnswerGrow>(&effect);
     if (answered == nullptr || !answered->answer) continue;
     broker_.abandon(answered->answer->id, now());
@@ -229,12 +226,6 @@ void Loop::do_effect(core::AnswerGrow& effect) {
 
 void Loop::do_effect(core::AnswerMap& effect) {
   auto answer = pending_maps_.take(effect.request);
-  if (!answer) return;
-  after([answer = std::move(*answer), result = std::move(effect.answer)] { answer(result); });
-}
-
-void Loop::do_effect(core::AnswerGeneration& effect) {
-  auto answer = pending_generations_.take(effect.request);
   if (!answer) return;
   after([answer = std::move(*answer), result = std::move(effect.answer)] { answer(result); });
 }
@@ -309,23 +300,11 @@ RequestId Loop::map_region(SessionId session, core::MapTerms terms, core::Durati
   return id;
 }
 
-RequestId Loop::await_generation(SessionId session, core::GenerationTerms terms, core::Duration wait,
-                                 GenerationAnswer answer) {
-  const RequestId id = request_ids_.next();
-  pending_generations_.add(id, session, std::move(answer));
-  run([&](core::Broker& broker, core::TimePoint at) {
-    broker.await_generation(id, session, terms, wait, at);
-  });
-  return id;
-}
-
 void Loop::cancel(RequestId request) {
   run([&](core::Broker& broker, core::TimePoint at) { broker.cancel(request, at); });
   if (auto answer = pending_.take(request))
     (*answer)(core::GrowFailure{{Code::kCancelled, "the request was withdrawn"}, {}});
   if (auto answer = pending_maps_.take(request))
-    (*answer)(Error{Code::kCancelled, "the request was withdrawn"});
-  if (auto answer = pending_generations_.take(request))
     (*answer)(Error{Code::kCancelled, "the request was withdrawn"});
 }
 
@@ -333,8 +312,6 @@ void Loop::end_requests_of(SessionId session) {
   for (const GrowAnswer& answer : pending_.take_all_of(session))
     answer(core::GrowFailure{{Code::kCancelled, "the session has ended"}, {}});
   for (const MapAnswer& answer : pending_maps_.take_all_of(session))
-    answer(Error{Code::kCancelled, "the session has ended"});
-  for (const GenerationAnswer& answer : pending_generations_.take_all_of(session))
     answer(Error{Code::kCancelled, "the session has ended"});
 }
 

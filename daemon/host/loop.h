@@ -82,8 +82,6 @@ class Loop final : public core::Executor, public core::PacketSender, private Lan
                  GrowAnswer answer) override;
   RequestId map_region(SessionId session, core::MapTerms terms, core::Duration wait,
                        MapAnswer answer) override;
-  RequestId await_generation(SessionId session, core::GenerationTerms terms, core::Duration wait,
-                             GenerationAnswer answer) override;
   void cancel(RequestId request) override;
   std::optional<core::HandleBytes> fabric_handle(ExtentId extent) const override {
     return extents_->fabric_handle(extent);
@@ -152,7 +150,6 @@ class Loop final : public core::Executor, public core::PacketSender, private Lan
   void do_effect(core::SendOffer& effect);
   void do_effect(core::AnswerGrow& effect);
   void do_effect(core::AnswerMap& effect);
-  void do_effect(core::AnswerGeneration& effect);
   void do_effect(core::RingDoorbell& effect);
   void do_effect(core::SignalSession& effect);
   void do_effect(core::SignalForeigner& effect);
@@ -192,7 +189,6 @@ class Loop final : public core::Executor, public core::PacketSender, private Lan
   ControlLanes controls_;
   PendingGrowths pending_;
   PendingMaps pending_maps_;
-  PendingGenerations pending_generations_;
   core::PacketReceiver* receiver_ = nullptr;  ///< once it listens
   std::thread thread_;
 };

@@ -51,6 +51,5 @@ class PendingAnswers {
 
 using PendingGrowths = PendingAnswers<core::Executor::GrowAnswer>;
 using PendingMaps = PendingAnswers<core::Executor::MapAnswer>;
-using PendingGenerations = PendingAnswers<core::Executor::GenerationAnswer>;
 
 }  // namespace gpumem::host

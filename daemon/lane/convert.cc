@@ -141,10 +141,6 @@ api::MapOrReserve to_call(const MapOrReserve& body, std::uint64_t number) {
   return {std::string(body.name.view()), to_duration(body.life), to_duration(body.wait), number};
 }
 
-api::AwaitGeneration to_call(const AwaitGeneration& body) {
-  return {core::RegionId{body.version}, body.after, to_duration(body.wait)};
-}
-
 api::ExportRegion to_call(const ExportRegion& body) {
   return {std::string(body.owner.view()), std::string(body.name.view()), body.version, to_duration(body.life),
           body.uses};

@@ -20,7 +20,6 @@ api::MapRegion to_call(const MapRegion& body);
 /// `device`  the UUID.
 api::MapRegion to_call(const MapReplica& body, std::string device);
 api::MapOrReserve to_call(const MapOrReserve& body, std::uint64_t number);
-api::AwaitGeneration to_call(const AwaitGeneration& body);
 api::RemoveRegion to_call(const RemoveRegion& body, std::uint64_t number);
 api::ExportRegion to_call(const ExportRegion& body);
 

@@ -132,51 +132,12 @@ Result<void> SessionCalls::take(const Call& call, const ReleaseReservation& body
   return {};
 }
 
-Result<void> SessionCalls::take(const Call& call, const CommitRegion& body) {
-  if (call.expired) {
-    answer_later(call, too_late());
-    return {};
-  }
-  crash_at(CrashPoint::kCommitRead);
-  const auto generation = api::commit_region(executor_, call.broker, call.session,
-                                             {core::RegionId{body.version}, call.number}, call.now);
-  if (generation)
-    answer_later(call, RegionGeneration{*generation});
-  else
-    answer_later(call, failed_with(generation.error()));
-  executor_.after([] { crash_at(CrashPoint::kCommitAnswered); });
-  return {};
-}
-
-Result<void> SessionCalls::take(const Call& call, const AwaitGeneration& body) {
-  if (call.expired) {
-    answer_later(call, too_late());
-    return {};
-  }
-  crash_at(CrashPoint::kGenerationRead);
-  return begin_wait(call, [&] {
-    return api::await_generation(executor_, call.session, to_call(body),
-                                 [this, session = call.session, number = call.number](const auto& answer) {
-                                   answer_generation(session, number, answer);
-                                 });
-  });
-}
-
+// `begin`  starts the request, and returns its number. Its answer takes it out of `maps_`.
 template <class Begin>
 Result<void> SessionCalls::await_region(const Call& call, Begin begin) {
-  return begin_wait(call, [&] {
-    return begin([this, session = call.session, number = call.number](const auto& answer) {
-      answer_map(session, number, answer);
-    });
-  });
-}
-
-// `begin`  starts the request, and returns its number. What it is answered with takes it out of `maps_`.
-template <class Begin>
-Result<void> SessionCalls::begin_wait(const Call& call, Begin begin) {
   const std::pair key(call.session, call.number);
   if (!maps_.emplace(key, RequestId{}).second) return broken("two requests at once have one number");
-  const RequestId id = begin();
+  const RequestId id = begin([this, key](const auto& answer) { answer_map(key.first, key.second, answer); });
   const auto map = maps_.find(key);
   if (!id || map == maps_.end()) return {};
   map->second = id;
@@ -189,18 +150,6 @@ Result<void> SessionCalls::begin_wait(const Call& call, Begin begin) {
     crash_at(CrashPoint::kMapWaits);
   });
   return {};
-}
-
-void SessionCalls::answer_generation(SessionId session, std::uint64_t number,
-                                     const Result<std::uint64_t>& answer) {
-  maps_.erase({session, number});
-  crash_at(CrashPoint::kGenerationAnswer);
-  const auto send = [&](const auto& body) { sender_.send(session, Outgoing(body, number).bytes(), {}); };
-  if (answer)
-    send(RegionGeneration{*answer});
-  else
-    send(failed_with(answer.error()));
-  crash_at(CrashPoint::kGenerationAnswered);
 }
 
 // Many that were waited for can be published at once: unread answers would use up descriptors, too.

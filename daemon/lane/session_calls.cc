@@ -40,8 +40,6 @@ Result<void> SessionCalls::receive(SessionId session, std::string_view packet, c
     case Kind::kMapRegion: return understand<MapRegion>(call, *frame);
     case Kind::kMapOrReserve: return understand<MapOrReserve>(call, *frame);
     case Kind::kReleaseReservation: return understand<ReleaseReservation>(call, *frame);
-    case Kind::kCommitRegion: return understand<CommitRegion>(call, *frame);
-    case Kind::kAwaitGeneration: return understand<AwaitGeneration>(call, *frame);
     case Kind::kExportRegion: return understand<ExportRegion>(call, *frame);
     case Kind::kMapReplica: return understand<MapReplica>(call, *frame);
     case Kind::kMapHandle: return understand<MapHandle>(call, *frame);

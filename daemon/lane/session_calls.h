@@ -54,8 +54,6 @@ class SessionCalls final : public core::PacketReceiver {
   Result<void> take(const Call& call, const MapRegion& body);
   Result<void> take(const Call& call, const MapOrReserve& body);
   Result<void> take(const Call& call, const ReleaseReservation& body);
-  Result<void> take(const Call& call, const CommitRegion& body);
-  Result<void> take(const Call& call, const AwaitGeneration& body);
   Result<void> take(const Call& call, const RemoveRegion& body);
   Result<void> take(const Call& call, const ExportRegion& body);
   Result<void> take(const Call& call, const MapHandle& body);
@@ -88,14 +86,13 @@ class SessionCalls final : public core::PacketReceiver {
   Result<void> await_region(const Call& call, Begin begin);
   template <class Begin>
   Result<void> begin_wait(const Call& call, Begin begin);
-  void answer_generation(SessionId session, std::uint64_t number, const Result<std::uint64_t>& answer);
   void answer_map(SessionId session, std::uint64_t number, const Result<core::MapOutcome>& answer);
 
   core::Executor& executor_;
   core::PacketSender& sender_;
   std::shared_ptr<api::ExplanationLimit> explanations_;
   std::map<std::pair<SessionId, std::uint64_t>, RequestId> growths_;  ///< under way, by the client's number
-  std::map<std::pair<SessionId, std::uint64_t>, RequestId> maps_;  ///< the same, of regions and generations
+  std::map<std::pair<SessionId, std::uint64_t>, RequestId> maps_;  ///< under way, for regions
 };
 
 template <class Body>

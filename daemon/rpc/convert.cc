@@ -102,10 +102,6 @@ api::PublishAlias to_call(const v1::PublishAliasRequest& request) {
           static_cast<std::uint64_t>(request.charging())};
 }
 
-api::AwaitGeneration to_call(const v1::AwaitGenerationRequest& request) {
-  return {core::RegionId{request.version()}, request.after(), to_duration(request.wait_ms())};
-}
-
 Result<core::HandleBytes> to_handle(std::string_view bytes) {
   core::HandleBytes handle{};
   if (bytes.size() != handle.size()) {
@@ -274,7 +270,6 @@ v1::RegionInfo to_proto(const core::RegionView& view, const std::vector<std::str
   info.set_since(to_date(region.since, now));
   if (region.ends() != core::TimePoint::max()) info.set_expires(to_date(region.ends(), now));
   info.set_kept(region.kept);
-  info.set_generation(region.generation);
   info.set_charging(static_cast<v1::Charging>(region.charging));
   if (region.has_hash()) info.set_content(region.content.data(), region.content.size());
   info.set_sealed(region.is_sealed());

@@ -22,7 +22,6 @@ api::ExportRegion to_call(const v1::ExportRegionRequest& request);
 /// Errors  kInvalidArgument: a digest, or a hash of the content, of another length.
 Result<api::Publish> to_call(const v1::PublishRequest& request);
 api::PublishAlias to_call(const v1::PublishAliasRequest& request);
-api::AwaitGeneration to_call(const v1::AwaitGenerationRequest& request);
 /// Errors  kInvalidArgument: it has another length than handles have.
 Result<core::HandleBytes> to_handle(std::string_view bytes);
 

@@ -62,8 +62,6 @@ void SessionCalls::receive(const v1::SessionRequest& request, core::Broker& brok
       return answer_later(call, api::release_reservation(
                                     broker, session_,
                                     {core::ReservationId{request.release_reservation().reservation()}}, now));
-    case v1::SessionRequest::kCommitRegion: return commit_region(call, request.commit_region());
-    case v1::SessionRequest::kAwaitGeneration: return await_generation(call, request.await_generation());
     case v1::SessionRequest::kRemoveRegion:
       return answer_later(
           call, api::remove_region(broker, session_,
@@ -221,33 +219,6 @@ void SessionCalls::answer_published(const Call& call, const Result<core::RegionI
   v1::SessionAnswer answer;
   answer.mutable_published()->set_version(version->value);
   answer_later(call, std::move(answer));
-}
-
-void SessionCalls::commit_region(const Call& call, const v1::CommitRegionRequest& request) {
-  const auto generation =
-      api::commit_region(executor_, call.broker, session_, {core::RegionId{request.version()}}, call.now);
-  if (!generation) return answer_later(call, failed_with(generation.error()));
-  v1::SessionAnswer answer;
-  answer.mutable_generation()->set_generation(*generation);
-  answer_later(call, std::move(answer));
-}
-
-void SessionCalls::await_generation(const Call& call, const v1::AwaitGenerationRequest& request) {
-  const auto [wait, is_new] = growths_.try_emplace(call.number);
-  if (!is_new) return refuse(grpc::StatusCode::INVALID_ARGUMENT, "two requests at once have one id");
-  const auto answer = [self = shared_from_this(), number = call.number](const Result<std::uint64_t>& result) {
-    self->growths_.erase(number);
-    v1::SessionAnswer message;
-    if (result)
-      message.mutable_generation()->set_generation(*result);
-    else
-      message = failed_with(result.error());
-    message.set_id(number);
-    self->writer_->write(std::move(message));
-  };
-  const RequestId id = api::await_generation(executor_, session_, to_call(request), answer);
-  const auto waiting = growths_.find(call.number);
-  if (waiting != growths_.end()) waiting->second = id;
 }
 
 void SessionCalls::describe(const Call& call) {

@@ -52,8 +52,6 @@ class SessionCalls final : public core::SessionHolder, public std::enable_shared
   void revoke_handle(const Call& call, const v1::RevokeHandleRequest& request);
   void publish(const Call& call, const v1::PublishRequest& request);
   void answer_published(const Call& call, const Result<core::RegionId>& version);
-  void commit_region(const Call& call, const v1::CommitRegionRequest& request);
-  void await_generation(const Call& call, const v1::AwaitGenerationRequest& request);
   void describe(const Call& call);
   void explain(const Call& call);
   void answer_growth(std::uint64_t number, const Result<core::Grant, core::GrowFailure>& answer);
@@ -71,7 +69,7 @@ class SessionCalls final : public core::SessionHolder, public std::enable_shared
   SessionId session_;
   bool over_ = false;
   std::vector<std::string> devices_;            ///< their UUIDs
-  std::map<std::uint64_t, RequestId> growths_;  ///< and waits, under way, by the client's number
+  std::map<std::uint64_t, RequestId> growths_;  ///< under way, by the client's number
 };
 
 }  // namespace gpumem::rpc

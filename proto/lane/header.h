@@ -16,8 +16,7 @@ inline constexpr std::uint16_t kOldestVersion = 3;  ///< of the frames; the vers
 inline constexpr std::uint16_t kResumeVersion = 4;  ///< from this one on, sessions can be resumed
 inline constexpr std::uint16_t kRevokeVersion = 5;  ///< from this one on, handles can be revoked
 inline constexpr std::uint16_t kRegionVersion = 6;  ///< from this one on, there are regions
-inline constexpr std::uint16_t kReserveVersion =
-    7;  ///< from this one on, names are reserved and contents committed
+inline constexpr std::uint16_t kReserveVersion = 7;       ///< from this one on, names are reserved
 inline constexpr std::uint16_t kSharesVersion = 8;        ///< from this one on, readers may share a charge
 inline constexpr std::uint16_t kRegionHandleVersion = 8;  ///< from this one on, handles name regions, too
 inline constexpr std::uint16_t kContentVersion = 9;       ///< from this one on, regions are found by content
@@ -61,8 +60,6 @@ enum class Kind : std::uint16_t {
   kRemoveRegion = 21,
   kMapOrReserve = 22,
   kReleaseReservation = 23,
-  kCommitRegion = 24,
-  kAwaitGeneration = 25,
   kPublishShared = 26,
   kExportRegion = 27,
   kMapHandle = 28,
@@ -85,7 +82,6 @@ enum class Kind : std::uint16_t {
   kPublished = 139,
   kRegionMapped = 140,
   kNameReserved = 141,
-  kRegionGeneration = 142,
 };
 
 /// The first version that has frames of `kind`. A peer that speaks an older one would end the session.
@@ -97,9 +93,7 @@ constexpr std::uint16_t first_version_of(Kind kind) {
     case Kind::kMapRegion:
     case Kind::kRemoveRegion: return kRegionVersion;
     case Kind::kMapOrReserve:
-    case Kind::kReleaseReservation:
-    case Kind::kCommitRegion:
-    case Kind::kAwaitGeneration: return kReserveVersion;
+    case Kind::kReleaseReservation: return kReserveVersion;
     case Kind::kPublishShared: return kSharesVersion;
     case Kind::kExportRegion:
     case Kind::kMapHandle: return kRegionHandleVersion;

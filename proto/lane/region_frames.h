@@ -112,20 +112,6 @@ struct ReleaseReservation {
   static constexpr Kind kKind = Kind::kReleaseReservation;
   std::uint64_t reservation;
 };
-/// The session, which has the region, has changed its content: who waits for the next generation is told of
-/// it. Answered with RegionGeneration or Failed.
-struct CommitRegion {
-  static constexpr Kind kKind = Kind::kCommitRegion;
-  std::uint64_t version;
-};
-/// The generation of a region that the session may map, or has. Answered with RegionGeneration or Failed;
-/// before that, if it waits, with Waiting. Cancel withdraws it.
-struct AwaitGeneration {
-  static constexpr Kind kKind = Kind::kAwaitGeneration;
-  std::uint64_t version;
-  std::uint64_t after;  ///< with a wait: a higher one
-  std::uint64_t wait;   ///< nanoseconds; 0: the one of now, whichever
-};
 /// Of the session's tenant. Who has mapped it keeps it. Answered with Done or Failed.
 struct RemoveRegion {
   static constexpr Kind kKind = Kind::kRemoveRegion;
@@ -184,11 +170,6 @@ struct NameReserved {
   std::uint64_t reservation;
   std::uint64_t expires;  ///< it ends then: nanoseconds of CLOCK_MONOTONIC
 };
-/// So often was the region's content committed.
-struct RegionGeneration {
-  static constexpr Kind kKind = Kind::kRegionGeneration;
-  std::uint64_t generation;
-};
 
 // Their offsets are a contract with other languages.
 static_assert(offsetof(Publish, slice) == 128 && offsetof(Publish, digest) == 160 &&
@@ -215,9 +196,6 @@ static_assert(offsetof(MapReplica, as) == 264 && offsetof(MapReplica, device) ==
 static_assert(offsetof(ExportRegion, name) == 128 && offsetof(ExportRegion, version) == 256 &&
               offsetof(ExportRegion, life) == 264 && offsetof(ExportRegion, uses) == 272 &&
               sizeof(ExportRegion) == 280 && sizeof(MapHandle) == 64);
-static_assert(sizeof(CommitRegion) == 8 && sizeof(AwaitGeneration) == 24 &&
-              offsetof(AwaitGeneration, after) == 8 && offsetof(AwaitGeneration, wait) == 16 &&
-              sizeof(RegionGeneration) == 8);
 static_assert(offsetof(RegionMapped, digest) == 16 && offsetof(RegionMapped, import) == 48 &&
               offsetof(RegionMapped, count) == 80 && offsetof(RegionMapped, sizes) == 88);
 

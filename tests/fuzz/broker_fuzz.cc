@@ -125,8 +125,6 @@ class Clients {
         return bytes(lane::ExportRegion{
             {}, some_name(), input_.one_in(4) ? some_number() : 0, some_time(), input_.below(4)});
       case 12: return bytes(lane::MapHandle{some_handle()});
-      case 9: return bytes(lane::CommitRegion{some_version()});
-      case 10: return bytes(lane::AwaitGeneration{some_version(), input_.below(4), some_time()});
       case 7: return bytes(lane::MapOrReserve{some_name(), some_time(), some_time()});
       case 8: return bytes(lane::ReleaseReservation{host_.last_reservation() - input_.below(3)});
       case 4: return a_publication(which);

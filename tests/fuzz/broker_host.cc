@@ -130,24 +130,12 @@ RequestId BrokerHost::map_region(SessionId session, core::MapTerms terms, core::
   return id;
 }
 
-RequestId BrokerHost::await_generation(SessionId session, core::GenerationTerms terms, core::Duration wait,
-                                       GenerationAnswer answer) {
-  const RequestId id = request_ids_.next();
-  pending_generations_.emplace(id, std::pair(session, std::move(answer)));
-  run([&](core::Broker& broker, core::TimePoint now) {
-    broker.await_generation(id, session, terms, wait, now);
-  });
-  return id;
-}
-
 void BrokerHost::cancel(RequestId request) {
   run([&](core::Broker& broker, core::TimePoint now) { broker.cancel(request, now); });
   auto pending = pending_.extract(request);
   if (!pending.empty()) pending.mapped().answer(core::GrowFailure{{Code::kCancelled, "withdrawn"}, {}});
   auto map = pending_maps_.extract(request);
   if (!map.empty()) map.mapped().second(Error{Code::kCancelled, "withdrawn"});
-  auto generation = pending_generations_.extract(request);
-  if (!generation.empty()) generation.mapped().second(Error{Code::kCancelled, "withdrawn"});
 }
 
 void BrokerHost::end_requests_of(SessionId session) {
@@ -188,13 +176,6 @@ void BrokerHost::do_effects() {
         if (!map.empty())
           after(
               [tell = std::move(map.mapped().second), result = std::move(mapped->answer)] { tell(result); });
-      }
-      if (auto* told = std::get_if<core::AnswerGeneration>(&effect)) {
-        auto waiting = pending_generations_.extract(told->request);
-        if (!waiting.empty())
-          after([tell = std::move(waiting.mapped().second), result = std::move(told->answer)] {
-            tell(result);
-          });
       }
       auto* answer = std::get_if<core::AnswerGrow>(&effect);
       if (answer == nullptr) continue;
@@ -297,7 +278,6 @@ void BrokerHost::note_answer(Session& session, const lane::Incoming& frame,
       require(number > std::exchange(reservation_, number), "a reservation's number comes once");
       break;
     }
-    case Kind::kRegionGeneration: whole<lane::RegionGeneration>(frame); break;
     case Kind::kDescribed: {
       const auto described = whole<lane::Described>(frame);
       last = described.missing == 0;

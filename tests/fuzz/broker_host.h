@@ -72,8 +72,6 @@ class BrokerHost : public core::Executor, public core::PacketSender {
                  GrowAnswer answer) override;
   RequestId map_region(SessionId session, core::MapTerms terms, core::Duration wait,
                        MapAnswer answer) override;
-  RequestId await_generation(SessionId session, core::GenerationTerms terms, core::Duration wait,
-                             GenerationAnswer answer) override;
   void cancel(RequestId request) override;
   std::optional<core::HandleBytes> fabric_handle(ExtentId) const override { return {}; }
   std::optional<ClientFigures> client_figures(SessionId, core::DeviceIndex, Bytes) const override {
@@ -116,7 +114,6 @@ class BrokerHost : public core::Executor, public core::PacketSender {
   IdSource<RequestId> request_ids_;
   std::map<RequestId, Pending> pending_;
   std::map<RequestId, std::pair<SessionId, MapAnswer>> pending_maps_;
-  std::map<RequestId, std::pair<SessionId, GenerationAnswer>> pending_generations_;
   std::map<SessionId, Session> sessions_;                              ///< whose lane lives
   std::map<SessionId, std::shared_ptr<core::SessionHolder>> holders_;  ///< of sessions by gRPC
 };

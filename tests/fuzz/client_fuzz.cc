@@ -45,8 +45,6 @@ class FuzzedClient {
       case 7: grow(true); break;
       case 8: lane_->goodbye(); break;
       case 9: (void)lane_->call(lane::RemoveRegion{}); break;
-      case 10: (void)lane_->call<lane::RegionGeneration>(lane::CommitRegion{}); break;
-      case 11: (void)lane_->await_generation({1, 0, 1}, {Lane::Clock::now() + lane_->timeout()}); break;
       case 12: import_handle(); break;
       case 13: (void)lane_->call<lane::HandleExported>(lane::ExportHandle{}); break;
       case 14: lane_->tell_later(lane::RevokeHandle{}); break;

@@ -84,7 +84,6 @@ std::string ReplyMaker::frame() {
     case 10: return framed(lane::HandleExported{{}, input_.word()});
     case 11: return framed(region_mapped());
     case 12: return framed(lane::Published{input_.word()});
-    case 14: return framed(lane::RegionGeneration{input_.word()});
     case 13: return framed(lane::NameReserved{input_.word(), input_.word()});
     default: return framed(lane::CloseSlice{input_.word()});  // which only clients send
   }
@@ -203,7 +202,7 @@ bool FakeBroker::take(std::string_view packet) {
                     lane::Ping, lane::Cancel, lane::Accept, lane::Spent, lane::Goodbye, lane::ExportHandle,
                     lane::ImportHandle, lane::ReleaseImport, lane::RevokeHandle, lane::Publish,
                     lane::PublishShared, lane::MapRegion, lane::MapOrReserve, lane::ReleaseReservation,
-                    lane::CommitRegion, lane::AwaitGeneration, lane::RemoveRegion, lane::ExportRegion,
+                    lane::RemoveRegion, lane::ExportRegion,
                     lane::MapHandle, lane::PublishContent, lane::PublishSealed, lane::PublishAlias,
                     lane::MapContent, lane::MapReplica>(*frame),
           "the client's frames are whole");

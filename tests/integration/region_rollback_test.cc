@@ -29,53 +29,15 @@ struct RegionRollback : ReplaceableProgram, RegionTest {
     EXPECT_TRUE(eventually([&] { return std::filesystem::exists(folder_ / "handed-back"); }));
     return std::stoi(read_file(folder_ / "handed-back"));
   }
-  static Json commit(ClientProcess& client) { return client.ask({{"do", "commit"}, {"slice", "a"}}); }
-  static Json await(std::uint64_t after, int wait_ms) {
-    return {{"do", "generation"}, {"import", "i"}, {"after", after}, {"wait_ms", wait_ms}};
-  }
 };
-
-TEST_F(RegionRollback, GoesOnWithGenerationsThatBeginAnew) {
-  auto writer = publisher(mebibytes(2), 7);
-  auto reader = client();
-  const Json mapped = map(*reader);
-  ASSERT_TRUE(succeeded(mapped));
-  EXPECT_EQ(commit(*writer)["generation"], 1);
-  EXPECT_EQ(commit(*writer)["generation"], 2);
-  EXPECT_GT(roll_back(), 0);
-  EXPECT_EQ(reader->ask(await(0, 0))["generation"], 0);
-  auto late = client();
-  const Json again = map(*late);
-  EXPECT_EQ(again["version"], mapped["version"]);
-  EXPECT_TRUE(succeeded(check(*late, 7)));
-  late->tell(await(0, 120'000));
-  EXPECT_EQ(commit(*writer)["generation"], 1);
-  EXPECT_EQ(late->answer()["generation"], 1);
-  EXPECT_GT(publish(*writer)["version"], mapped["version"]) << "no version comes twice";
-}
-
-// It knows a generation that is not reached again until others have committed as often.
-TEST_F(RegionRollback, ReaderThatWaitsIsToldOfTheFirstGenerationBeyondTheOneItKnows) {
-  auto writer = publisher(mebibytes(2), 7);
-  auto reader = client();
-  ASSERT_TRUE(succeeded(map(*reader)));
-  EXPECT_EQ(commit(*writer)["generation"], 1);
-  reader->tell(await(1, 120'000));
-  EXPECT_GT(roll_back(), 0);
-  EXPECT_EQ(commit(*writer)["generation"], 1);
-  EXPECT_EQ(commit(*writer)["generation"], 2);
-  EXPECT_EQ(reader->answer()["generation"], 2);
-}
 
 TEST_F(RegionRollback, KeptRegionIsKept) {
   auto writer = publisher(mebibytes(2), 7, {}, {{"keep", true}});
-  EXPECT_EQ(commit(*writer)["generation"], 1);
   EXPECT_EQ(writer->leave(), 0);
   EXPECT_GT(roll_back(), 0);
   auto next = client();
   ASSERT_TRUE(succeeded(map(*next)));
   EXPECT_TRUE(succeeded(check(*next, 7)));
-  EXPECT_EQ(next->ask(await(0, 0))["generation"], 0);
   EXPECT_TRUE(succeeded(remove(*next)));
   EXPECT_EQ(next->leave(), 0);
   expect_rest();

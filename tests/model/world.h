@@ -100,7 +100,6 @@ class World {
   void take(SendOffer& effect);
   void take(AnswerGrow& effect);
   void take(AnswerMap&) { require(false, "nobody has asked for a region"); }
-  void take(AnswerGeneration&) { require(false, "nobody has asked for a region's generation"); }
   void take(ForgetSession& effect);
   bool may_be_denied(const Reference::RequestRecord& asked, const AnswerGrow& effect) const;
   void granted(const Reference::RequestRecord& asked, const Grant& grant, const std::string& name);

@@ -131,7 +131,6 @@ class World {
   void take(SendOffer& effect);
   void take(AnswerGrow& effect);
   void take(AnswerMap&) { fail("P6: nobody has waited for a region"); }
-  void take(AnswerGeneration&) { fail("P6: nobody has asked for a region's generation"); }
   void take(RingDoorbell& effect);
   void take(SignalSession& effect);
   void take(SignalForeigner& effect);

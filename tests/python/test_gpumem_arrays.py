@@ -228,18 +228,6 @@ def test_replicas_are_deduplicated_on_each_device(session):
         assert again.devices == first.devices
 
 
-def test_a_region_that_is_written_is_followed(session):
-    with gpumem.publish_arrays(session, "cache", {"grid": GRID}) as publication, \
-            session.map_region("cache") as reader, session.map_region("cache", writable=True) as writer:
-        assert reader.generation() == 0
-        assert (writer.commit(), publication.commit()) == (1, 2)
-        assert reader.wait_generation(after=1, wait=60.0) == 2 == reader.generation()
-        with pytest.raises(gpumem.NotFound, match="waited"):
-            reader.wait_generation(after=2, wait=0.001)
-        with pytest.raises(gpumem.FailedPrecondition, match="writable"):
-            reader.commit()
-
-
 def test_another_process_reads_what_was_published(session):
     published = gpumem.publish_arrays(session, "weights", {"grid": GRID, "ids": bytes([1, 2, 3])}, metadata={"step": "7"})
     with published as publication:

@@ -3,7 +3,6 @@ import signal
 import threading
 
 import gpumem
-import numpy as np
 import pytest
 from gpumem import MIB
 
@@ -42,13 +41,6 @@ def test_a_wait_for_what_another_makes_is_called_off(session, alarm):
     with gpumem.Session.connect(label="maker") as maker, maker.map_or_reserve("made"):
         with pytest.raises(Alarm):
             session.map_or_reserve("made", wait=LONG)
-
-
-def test_a_wait_for_a_generation_is_called_off(session, alarm):
-    with gpumem.publish_arrays(session, "w", {"one": np.zeros(4)}), session.map_region("w") as region:
-        with pytest.raises(Alarm):
-            region.wait_generation(0, LONG)
-        assert region.generation() == 0
 
 
 def test_a_wait_for_memory_is_called_off(session, alarm):

@@ -19,9 +19,6 @@ struct NoExecutor : core::Executor {
     return {};
   }
   RequestId map_region(SessionId, core::MapTerms, core::Duration, MapAnswer) override { return {}; }
-  RequestId await_generation(SessionId, core::GenerationTerms, core::Duration, GenerationAnswer) override {
-    return {};
-  }
   void cancel(RequestId) override {}
   std::optional<core::HandleBytes> fabric_handle(ExtentId) const override { return {}; }
   std::optional<ClientFigures> client_figures(SessionId, core::DeviceIndex, Bytes) const override {

@@ -32,7 +32,6 @@ struct Holdings {
   std::optional<Session> session;
   std::map<std::string, Slice> slices;
   std::map<std::string, Import> imports;
-  std::map<std::string, std::uint64_t> published;  ///< by the slice: the version of its last region
   std::optional<Allocator> allocator;
   std::vector<cuda::Allocation> taken;  ///< past the broker
   struct Mapped {

@@ -47,7 +47,6 @@ Answer publish(const Json& command, Holdings& holdings) {
                      .publish(text_of(command.at("region")), bytes_in(command, "offset"),
                               bytes_in(command, "bytes"), options);
   if (!version) return failure(version.error());
-  holdings.published.insert_or_assign(command.at("slice"), *version);
   Answer answer;
   answer.json["version"] = *version;
   return answer;
@@ -129,36 +128,6 @@ Answer map_or_reserve(const Json& command, Holdings& holdings) {
   return answer;
 }
 
-Answer told(gpumem_status status, std::uint64_t generation) {
-  if (status != GPUMEM_OK) return failure(detail::last_error(status));
-  Answer answer;
-  answer.json["generation"] = generation;
-  return answer;
-}
-
-// Of the last region that the slice has published, or of one that is mapped.
-Answer commit(const Json& command, Holdings& holdings) {
-  if (command.contains("slice")) {
-    const std::string slice = command.at("slice");
-    const auto committed = holdings.slices.at(slice).commit(holdings.published.at(slice));
-    return committed ? told(GPUMEM_OK, *committed) : failure(committed.error());
-  }
-  std::uint64_t generation = 0;
-  const gpumem_status status =
-      gpumem_import_commit(holdings.imports.at(command.at("import")).c_handle(), &generation);
-  return told(status, generation);
-}
-
-Answer generation(const Json& command, Holdings& holdings) {
-  gpumem_generation_options options = GPUMEM_GENERATION_OPTIONS_INIT;
-  options.after = command.value("after", std::uint64_t{0});
-  options.wait_ms = command.value("wait_ms", 0);
-  std::uint64_t generation = 0;
-  const gpumem_status status =
-      gpumem_import_generation(holdings.imports.at(command.at("import")).c_handle(), &options, &generation);
-  return told(status, generation);
-}
-
 // As a kernel would, not through the driver: on the simulated one device memory is the process's.
 Answer store(const Json& command, Holdings& holdings) {
   std::signal(SIGSEGV, SIG_DFL);  // and not a sanitizer's report
@@ -184,8 +153,6 @@ std::optional<Answer> region_command(const Json& command, Holdings& holdings) {
     auto released = holdings.session->release_reservation({command.at("reservation")});
     return released ? Answer{} : failure(released.error());
   }
-  if (what == "commit") return commit(command, holdings);
-  if (what == "generation") return generation(command, holdings);
   if (what == "store") return store(command, holdings);
   if (what != "remove_region") return std::nullopt;
   auto removed = holdings.session->remove_region(text_of(command.at("region")),

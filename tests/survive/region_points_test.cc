@@ -32,11 +32,6 @@ struct Comers {
 // Both sides let go of regions by the points of sharing.
 std::vector<Comers> all_comers() {
   return {
-      {Part::kGenerations,
-       {"broker.region.commit", "broker.region.generation_", "broker.region.waits"},
-       {"client.region.commit"},
-       {"client.region.commit"},
-       {"client.region.generation_"}},
       {Part::kReservations,
        {"broker.region.reserve", "broker.region.release", "broker.region.wait", "broker.region.publish"},
        {"client.region.reserve", "client.region.publish"},
@@ -60,9 +55,8 @@ bool begins_with_one(std::string_view point, const std::vector<std::string_view>
 }
 
 bool has_other_part(std::string_view point) {
-  return begins_with_one(point, {"broker.region.commit", "broker.region.generation_", "broker.region.reserve",
-                                 "broker.region.release", "client.region.commit", "client.region.generation_",
-                                 "client.region.reserve", "client.region.release", "client.region.export"});
+  return begins_with_one(point, {"broker.region.reserve", "broker.region.release", "client.region.reserve",
+                                 "client.region.release", "client.region.export"});
 }
 bool is_of_broker(std::string_view point) {
   return point.starts_with("broker.region.") || point.starts_with("broker.share.release");
@@ -135,7 +129,7 @@ std::vector<RegionPlan> region_plans() {
 }
 
 std::string plan_name(const testing::TestParamInfo<RegionPlan>& info) {
-  constexpr const char* kParts[] = {"life", "generations", "reservations", "contents", "handles"};
+  constexpr const char* kParts[] = {"life", "reservations", "contents", "handles"};
   std::string name = std::string(kParts[static_cast<int>(info.param.part)]) + " " + to_text(info.param.plan) +
                      (info.param.keeper == Keeper::kManager ? "kept" : "");
   std::ranges::replace_if(

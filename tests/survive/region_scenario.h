@@ -19,7 +19,6 @@ class RegionScenario {
   /// A scenario has one of them.
   enum class Part {
     kLife,          ///< regions are mapped, waited for, removed, kept, adopted, and expire
-    kGenerations,   ///< a region changes, and bob waits for that
     kReservations,  ///< ann and her mate ask who is to make a region
     kContents,      ///< her mate finds a region by its content, and gives it another name
     kHandles,       ///< a region is mapped by a handle
@@ -42,7 +41,6 @@ class RegionScenario {
     pid_t pid;
     std::string name;
     int value;
-    int next = value;  ///< what is written now, and not committed yet
   };
   using Step = void (RegionScenario::*)();
 
@@ -52,7 +50,6 @@ class RegionScenario {
   void keep();
   void adopt();
   void expire();
-  void change();
   void make_once();
   void find();
   void redeem();
@@ -66,11 +63,6 @@ class RegionScenario {
   /// Ann lets go of what she has published, then its readers do: they have all of it until then.
   void outlive_publisher(const std::string& name);
   void unmap(CrashActor& reader, const std::string& name);
-  /// One attempt to write all of "state" as `where` names it, and to commit that, while bob waits for it.
-  bool commit(CrashActor& writer, const Json& where, int value);
-  /// The service manager, if there is one, has a descriptor of what was published last. False: `broker`,
-  /// which had lent it, has died before.
-  bool come_to_be_kept(pid_t broker);
   /// Ends the reservation that the answer has, if it has one.
   static void release(CrashActor& holder, const Json& answer);
   /// One attempt to map the region by the handle that was made.
@@ -93,7 +85,6 @@ class RegionScenario {
   CrashActor ann_{stage_, "ann", CrashStage::kAnn}, mate_{stage_, "mate", CrashStage::kAnn},
       bob_{stage_, "bob", CrashStage::kBob};
   std::vector<Mapping> mapped_;
-  std::uint64_t told_ = 0;  ///< the highest generation of "state" that anybody was told
 };
 
 }  // namespace gpumem::test

@@ -1,4 +1,4 @@
-// The parts of the scenario of regions in which they change, are made once, found by content, and redeemed.
+// The parts of the scenario of regions in which they are made once, found by content, and redeemed.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -22,63 +22,6 @@ void expect_settled(const Json& answer, const char* why) {
 }
 
 }  // namespace
-
-// ---- Generations ----
-
-void RegionScenario::change() {
-  come_to("a region that changes", [&] {
-    const pid_t broker = stage_.broker().pid();
-    if (!publish(ann_, "state", 10)) return false;
-    told_ = 0;
-    return come_to_be_kept(broker) && map(mate_, "state", 10, {{"writable", true}}) &&
-           map(bob_, "state", 10) && commit(mate_, {{"import", "state"}}, 11) &&
-           commit(ann_, {{"slice", "state"}}, 12);
-  });
-  outlive_publisher("state");
-}
-
-bool RegionScenario::commit(CrashActor& writer, const Json& where, int value) {
-  const auto ask = [&](CrashActor& who, Json command) {
-    command.update(where);
-    return who.ask(command);
-  };
-  Json follow{{"do", "generation"}, {"import", "state"}};
-  const Json before = bob_.ask(follow);
-  if (!came_off(before)) return false;
-  const auto known = before.at("generation").get<std::uint64_t>();
-  EXPECT_GE(known, told_) << "generations go on";
-  follow.update({{"after", known}, {"wait_ms", 2000}});
-  bob_.tell(follow);
-  for (Mapping& one : mapped_) one.next = value;
-  const bool written = came_off(ask(writer, {{"do", "write"}, {"value", value}}));
-  const Json committed = written ? ask(writer, {{"do", "commit"}}) : Json{{"ok", false}, {"code", "gone"}};
-  const Json followed = bob_.await();
-  if (came_off(committed)) {
-    told_ = committed.at("generation");
-    EXPECT_GT(told_, known);
-    // With a service manager the region goes on with the next broker.
-    if (manager_ != nullptr) expect_settled(followed, "it was committed, and bob waits");
-  }
-  if (came_off(followed)) {
-    EXPECT_GT(followed.at("generation"), known);
-    told_ = std::max(told_, followed.at("generation").get<std::uint64_t>());
-    for (Mapping& one : mapped_) one.value = value;  // whoever is told sees all of it
-    verify();
-  }
-  return came_off(committed) && came_off(followed);
-}
-
-// Memory has to be on loan for a second first.
-bool RegionScenario::come_to_be_kept(pid_t broker) {
-  if (manager_ == nullptr) return true;
-  bool kept = false;
-  EXPECT_TRUE(eventually([&] {
-    stage_.mend();
-    kept = manager_->bytes() >= kOneRegion;
-    return kept || stage_.broker().pid() != broker;
-  }));
-  return kept;
-}
 
 // ---- Reservations ----
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <functional>
 #include <iostream>
-#include <limits>
 #include <optional>
 #include <sstream>
 
@@ -28,8 +27,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// How often it looks whether the broker still knows its session.
-constexpr std::chrono::seconds kLook{5};
+// How often it looks whether the region is still there.
+constexpr std::chrono::seconds kLook{2};
 
 // Before anything is loaded. The broker decides.
 Result<void> check_region_name(const std::string& name) {
@@ -92,6 +91,8 @@ class Publication {
   /// Gives `take` the source's bytes, piece by piece, until it answers false or an error.
   Result<void> read(Staging& staging, const std::function<Result<bool>(std::uint64_t, std::size_t)>& take);
   Result<void> end();
+  /// Errors  kNotFound (it has ended), kUnavailable (the broker does not answer).
+  Result<void> check_there() const;
   void tell() const;
   std::string held_text() const;
   std::string arrays_text() const;
@@ -305,30 +306,31 @@ Result<void> Publication::end() {
   return removed || removed.error().code == Code::kNotFound ? Result<void>() : removed;
 }
 
-// A broker that is gone may come back: the session goes on then. The region may end first: somebody removes
-// it, or the broker comes back without its memory.
+Result<void> Publication::check_there() const {
+  const auto monitor = Monitor::connect(options_.runtime_folder);
+  if (!monitor) return monitor.error();
+  const auto listed = monitor->regions(session_->tenant());
+  if (!listed) return listed.error();
+  const auto& regions = listed->regions();
+  if (std::ranges::any_of(regions, [&](const auto& region) { return region.version() == version_; })) return {};
+  return Error{Code::kNotFound, "region '" + options_.name + "', version " + std::to_string(version_) +
+                                    ", has ended: it was removed, or the broker was started without its "
+                                    "memory. This program gives the memory back"};
+}
+
+// A broker that is gone may come back, and the session goes on. The region can end first: it is removed, or
+// the broker comes back without its memory.
 Result<void> Publication::hold() {
-  GenerationOptions for_ever{
-      .after = std::numeric_limits<std::uint64_t>::max(), .wait = {}, .stop = interrupt_.token()};
   for (;;) {
     const auto now = Clock::now();
-    if (now >= end_) return end();
-    for_ever.wait =
-        std::chrono::ceil<std::chrono::milliseconds>(std::min<Clock::duration>(kLook, end_ - now));
-    const auto known = copy_ ? copy_->generation(for_ever) : slice_->generation(version_, for_ever);
-    if (interrupt_.happened()) return end();
-    if (known || known.error().code == Code::kDeadlineExceeded) continue;
-    if (known.error().code == Code::kUnavailable) {
-      if (!interrupt_.wait(kLook)) return end();
-    } else if (known.error().code != Code::kNotFound) {
-      return known.error();
-    } else if (end_ - Clock::now() < kLook) {  // its time is over at the broker, where it began earlier
-      return end();
-    } else {
-      return Error{Code::kNotFound, "region '" + options_.name + "', version " + std::to_string(version_) +
-                                        ", has ended: it was removed, or the broker was started without its "
-                                        "memory. This program gives the memory back"};
-    }
+    if (now >= end_ || !interrupt_.wait(std::min<Clock::duration>(kLook, end_ - now))) return end();
+    auto there = check_there();
+    if (there) there = session_->ping();
+    if (there || there.error().code == Code::kUnavailable || there.error().code == Code::kDeadlineExceeded)
+      continue;
+    // The broker counts the region's life from an earlier moment than this program.
+    const bool is_over = there.error().code == Code::kNotFound && end_ - Clock::now() < kLook;
+    return is_over ? end() : there;
   }
 }
 

@@ -80,7 +80,7 @@ void add_publication(CLI::App& command, PublicationOptions& options) {
       "--deduplicate", options.deduplicate,
       "Use the memory of a region of the same bytes that the tenant has published so, if there is one");
   command.add_flag("--seal", options.seal,
-                   "Nobody writes to it from now on: it is mapped for reading alone, and not committed");
+                   "Nobody writes to it from now on: it is mapped for reading alone");
   add_time(command, "--wait", options.wait,
            "Wait for memory, so long at most: 500ms, 90s, 10m; a number is seconds [not at all]");
 }

@@ -99,7 +99,7 @@ struct PublishOptions {
   /// A hash of all of its bytes, as SHA-256: who publishes the same finds it (Session::map_content). With one
   /// the region is sealed. All zeros: none.
   std::array<unsigned char, 32> content{};
-  /// Nobody writes to the region from now on. It is mapped for reading alone, and not committed. The extents
+  /// Nobody writes to the region from now on. It is mapped for reading alone. The extents
   /// that it lies in are readable only in the publisher, too, with whatever else they hold, until they are
   /// given back.
   bool sealed = false;
@@ -160,17 +160,6 @@ struct ReserveOptions {
 /// Which version of a region that was unmapped is mapped again.
 struct RemapOptions {
   bool newest = false;  ///< the newest of the device, of the same layout; else the one that was mapped before
-};
-
-struct GenerationOptions {
-  /// With a wait: a generation higher than this one.
-  std::uint64_t after = 0;
-  /// How long to wait for that. Zero: not at all, the generation is the one of now.
-  std::chrono::milliseconds wait{0};
-#ifdef __cpp_lib_jthread
-  /// Calls the wait off: kCancelled.
-  std::stop_token stop{};
-#endif
 };
 
 /// A name for blocks in a snapshot: Allocator::tag.

@@ -36,23 +36,6 @@ Result<std::uint64_t> published(const PublishOptions& options, Call&& call) {
   return version;
 }
 
-/// The generation that `call(options, generation)` stores.
-template <class Call>
-Result<std::uint64_t> generation(const GenerationOptions& options, Call&& call) {
-  gpumem_generation_options given = GPUMEM_GENERATION_OPTIONS_INIT;
-  given.after = options.after;
-  given.wait_ms = options.wait.count();
-#ifdef __cpp_lib_jthread
-  const Canceller canceller(options.stop);
-  if (canceller.status() != GPUMEM_OK) return last_error(canceller.status());
-  given.canceller = canceller.get();
-#endif
-  std::uint64_t generation = 0;
-  const gpumem_status status = call(&given, &generation);
-  if (status != GPUMEM_OK) return last_error(status);
-  return generation;
-}
-
 }  // namespace detail
 
 /// Named memory that another process has published (Slice::publish), mapped into this one
@@ -94,25 +77,6 @@ class Region : public Import {
     gpumem_remap_options given = GPUMEM_REMAP_OPTIONS_INIT;
     given.newest = options.newest;
     return detail::done(gpumem_import_remap(c_handle(), &given));
-  }
-  /// Says that this process, which has mapped the region writable, has changed its content: the generation is
-  /// one higher. Returns it. The caller has synchronised the device first: the broker orders notifications,
-  /// not memory. Errors  kFailedPrecondition (not mapped writable, a broker that knows no generations),
-  /// kNotFound (the
-  ///         region has ended), kUnavailable, kUnauthenticated.
-  Result<std::uint64_t> commit() {
-    std::uint64_t generation = 0;
-    const gpumem_status status = gpumem_import_commit(c_handle(), &generation);
-    if (status != GPUMEM_OK) return detail::last_error(status);
-    return generation;
-  }
-  /// Zero when it is published, one higher with each commit. Blocks  for `options.wait` at most, for a
-  /// generation after `options.after`. Errors  kDeadlineExceeded (waited in vain), kCancelled, kNotFound (the
-  ///         region has ended), kResourceExhausted (this session waits for 64), others as commit.
-  Result<std::uint64_t> generation(const GenerationOptions& options = {}) const {
-    return detail::generation(options, [this](const gpumem_generation_options* given, std::uint64_t* stored) {
-      return gpumem_import_generation(c_handle(), given, stored);
-    });
   }
   /// Of the layout, as the publisher says.
   std::array<unsigned char, 32> digest() const {

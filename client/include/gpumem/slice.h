@@ -69,15 +69,6 @@ class Slice {
   Result<std::uint64_t> publish(const std::string& name, Bytes offset = {}, Bytes bytes = {},
                                 const PublishOptions& options = {});
 
-  /// As Region::commit, of a region that this slice has published. `version`  publish() has returned it.
-  Result<std::uint64_t> commit(std::uint64_t version);
-  /// As Region::generation, of a region that this slice has published.
-  Result<std::uint64_t> generation(std::uint64_t version, const GenerationOptions& options = {}) const {
-    return detail::generation(options, [&](const gpumem_generation_options* given, std::uint64_t* stored) {
-      return gpumem_slice_generation(handle_.get(), version, given, stored);
-    });
-  }
-
   /// The first address; never changes. A CUdeviceptr in value.
   std::uint64_t base() const { return gpumem_slice_base(handle_.get()); }
   Bytes committed() const { return {gpumem_slice_committed(handle_.get())}; }
@@ -138,14 +129,6 @@ inline Result<std::uint64_t> Slice::publish(const std::string& name, Bytes offse
   return detail::published(options, [&](const gpumem_publish_options* given, std::uint64_t* version) {
     return gpumem_slice_publish(handle_.get(), name.c_str(), offset.count, bytes.count, given, version);
   });
-}
-
-inline Result<std::uint64_t> Slice::commit(std::uint64_t version) {
-  if (!handle_) return moved_from();
-  std::uint64_t generation = 0;
-  const gpumem_status status = gpumem_slice_commit(handle_.get(), version, &generation);
-  if (status != GPUMEM_OK) return detail::last_error(status);
-  return generation;
 }
 
 inline Result<Bytes> Slice::shrink(Bytes target) {

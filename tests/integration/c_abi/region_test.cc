@@ -179,9 +179,6 @@ TEST_F(CRegion, IsNamedByAHandle) {
   gpumem_region_info info = GPUMEM_REGION_INFO_INIT;
   ASSERT_TRUE(ok(gpumem_import_region(region, &info)));
   EXPECT_EQ(info.version, version);
-  std::uint64_t generation = 9;
-  ASSERT_TRUE(ok(gpumem_import_generation(region, nullptr, &generation)));
-  EXPECT_TRUE(fails(GPUMEM_FAILED_PRECONDITION, gpumem_import_commit(region, &generation), "for reading"));
   gpumem_import_free(region);
   ASSERT_TRUE(ok(gpumem_remove_region(session_, "weights", 0)));
   EXPECT_TRUE(fails(GPUMEM_NOT_FOUND, gpumem_import_handle(session_, &handle, &region), "no such handle"));
@@ -212,35 +209,6 @@ TEST_F(CRegion, SaysWhatIsWrongWithItsHandle) {
                     "gpumem_region_handle_options"));
 }
 
-TEST_F(CRegion, IsCommittedAndFollowed) {
-  const std::uint64_t version = publish();
-  gpumem_region_options options = GPUMEM_REGION_OPTIONS_INIT;
-  options.writable = true;
-  gpumem_import *reader = nullptr, *writer = nullptr;
-  ASSERT_TRUE(ok(gpumem_map_region(session_, "weights", nullptr, &reader)));
-  ASSERT_TRUE(ok(gpumem_map_region(session_, "weights", &options, &writer)));
-  std::uint64_t generation = 9;
-  ASSERT_TRUE(ok(gpumem_import_generation(reader, nullptr, &generation)));
-  EXPECT_EQ(generation, 0U);
-  ASSERT_TRUE(ok(gpumem_import_commit(writer, &generation)));
-  EXPECT_EQ(generation, 1U);
-  ASSERT_TRUE(ok(gpumem_slice_commit(slice_, version, &generation)));
-  EXPECT_EQ(generation, 2U);
-  gpumem_generation_options after = GPUMEM_GENERATION_OPTIONS_INIT;
-  after.after = 1;
-  after.wait_ms = 60'000;
-  ASSERT_TRUE(ok(gpumem_import_generation(reader, &after, &generation)));
-  EXPECT_EQ(generation, 2U);
-  after.after = 2;
-  after.wait_ms = 1;
-  EXPECT_TRUE(
-      fails(GPUMEM_DEADLINE_EXCEEDED, gpumem_import_generation(reader, &after, &generation), "waited"));
-  EXPECT_TRUE(fails(GPUMEM_FAILED_PRECONDITION, gpumem_import_commit(reader, &generation), "writable"));
-  EXPECT_TRUE(fails(GPUMEM_NOT_FOUND, gpumem_slice_commit(slice_, version + 1, &generation), "no region"));
-  gpumem_import_free(reader);
-  gpumem_import_free(writer);
-}
-
 TEST_F(CRegion, IsMappedAgainInItsPlace) {
   const std::uint64_t first = publish();
   *memory_at(gpumem_slice_base(slice_) + 5) = 77;
@@ -261,8 +229,6 @@ TEST_F(CRegion, IsMappedAgainInItsPlace) {
   ASSERT_TRUE(ok(gpumem_import_remap(region, &newest)));
   EXPECT_EQ(version_of(region), second);
   EXPECT_EQ(value_at(place), 77);
-  std::uint64_t generation = 9;
-  EXPECT_TRUE(ok(gpumem_import_generation(region, nullptr, &generation)));
   gpumem_import_free(region);
 }
 
@@ -332,29 +298,6 @@ TEST_F(CRegion, SaysWhatIsWrongWithWhatIsUnmapped) {
   EXPECT_TRUE(fails(GPUMEM_FAILED_PRECONDITION, gpumem_import_remap(import, nullptr), "closed"));
   EXPECT_TRUE(fails(GPUMEM_INVALID_ARGUMENT, gpumem_import_unmap(nullptr), "NULL"));
   EXPECT_TRUE(fails(GPUMEM_INVALID_ARGUMENT, gpumem_import_remap(nullptr, nullptr), "NULL"));
-  gpumem_import_free(import);
-}
-
-TEST_F(CRegion, SaysWhatIsWrongWithWhatIsFollowed) {
-  gpumem_ipc_handle handle{};
-  ASSERT_TRUE(ok(gpumem_slice_export(slice_, 0, 0, nullptr, &handle)));
-  gpumem_import* import = nullptr;
-  ASSERT_TRUE(ok(gpumem_import_handle(session_, &handle, &import)));
-  std::uint64_t generation = 0;
-  EXPECT_TRUE(fails(GPUMEM_FAILED_PRECONDITION, gpumem_import_commit(import, &generation), "only regions"));
-  EXPECT_TRUE(fails(GPUMEM_FAILED_PRECONDITION, gpumem_import_generation(import, nullptr, &generation),
-                    "only regions"));
-  EXPECT_TRUE(fails(GPUMEM_INVALID_ARGUMENT, gpumem_import_commit(nullptr, &generation), "NULL"));
-  EXPECT_TRUE(fails(GPUMEM_INVALID_ARGUMENT, gpumem_import_commit(import, nullptr), "NULL"));
-  EXPECT_TRUE(fails(GPUMEM_INVALID_ARGUMENT, gpumem_slice_commit(nullptr, 1, &generation), "NULL"));
-  EXPECT_TRUE(
-      fails(GPUMEM_INVALID_ARGUMENT, gpumem_import_generation(nullptr, nullptr, &generation), "NULL"));
-  gpumem_generation_options options = GPUMEM_GENERATION_OPTIONS_INIT;
-  options.wait_ms = -1;
-  EXPECT_TRUE(
-      fails(GPUMEM_INVALID_ARGUMENT, gpumem_import_generation(import, &options, &generation), "wait_ms"));
-  EXPECT_TRUE(ok(gpumem_import_close(import)));
-  EXPECT_TRUE(fails(GPUMEM_FAILED_PRECONDITION, gpumem_import_commit(import, &generation), "closed"));
   gpumem_import_free(import);
 }
 

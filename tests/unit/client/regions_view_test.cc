@@ -46,7 +46,7 @@ v1::ListRegionsResponse listed(std::initializer_list<v1::RegionInfo> regions) {
 
 TEST(RegionsView, IsATableByOwnerNameAndVersion) {
   v1::RegionInfo brief = region("bob", "a", 5);
-  brief.set_generation(12);
+  brief.set_sealed(true);
   brief.set_expires("2030-01-02T12:05:00Z");
   brief.set_sharing(v1::SHARING_NAMED);
   brief.add_readers("ann");
@@ -55,15 +55,15 @@ TEST(RegionsView, IsATableByOwnerNameAndVersion) {
   const auto list = listed({region("bob", "b", 4), region("ann", "z", 9), brief, region("bob", "a", 3)});
   EXPECT_EQ(
       regions_text(list, high_noon()),
-      "OWNER  NAME  VERSION  GEN  DEVICE        SIZE   MEMORY  SHARING  CHARGE     SESSION   PID  MAPPED    "
+      "OWNER  NAME  VERSION  SEALED  DEVICE        SIZE   MEMORY  SHARING  CHARGE     SESSION   PID  MAPPED    "
       "AGE  EXPIRES\n"
-      "ann    z           9    0  GPU-12345678  3GiB       17  group    publisher        7  4321       2  1h "
+      "ann    z           9  -       GPU-12345678  3GiB       17  group    publisher        7  4321       2  1h "
       "0m  -\n"
-      "bob    a           3    0  GPU-12345678  3GiB       17  group    publisher        7  4321       2  1h "
+      "bob    a           3  -       GPU-12345678  3GiB       17  group    publisher        7  4321       2  1h "
       "0m  -\n"
-      "bob    a           5   12  GPU-12345678  3GiB  17+2MiB  ann,lab  publisher        7  4321       2  1h "
+      "bob    a           5  yes     GPU-12345678  3GiB  17+2MiB  ann,lab  publisher        7  4321       2  1h "
       "0m  in 5m 0s\n"
-      "bob    b           4    0  GPU-12345678  3GiB       17  group    publisher        7  4321       2  1h "
+      "bob    b           4  -       GPU-12345678  3GiB       17  group    publisher        7  4321       2  1h "
       "0m  -\n");
 }
 

@@ -292,10 +292,9 @@ TEST_F(BrokerRegionContent, HasOneChargeUnderBothNames) {
 }
 
 TEST_F(BrokerRegionContent, DoesNotChange) {
-  const RegionId version = publish(terms());
-  const auto committed = machine.broker.commit_region(publisher, version, machine.now);
-  ASSERT_FALSE(committed);
-  EXPECT_EQ(committed.error().code, Code::kFailedPrecondition);
+  publish(terms());
+  const MapTerms as_writer{.owner = {}, .name = "weights", .version = 0, .how = MapAs::kWriter};
+  EXPECT_EQ(machine.broker.map_region(mate, as_writer, machine.now).error().code, Code::kFailedPrecondition);
 }
 
 TEST_F(BrokerRegionContent, UnderASecondNameEndsAWaitForThat) {
@@ -322,8 +321,6 @@ TEST_F(BrokerRegionContent, IsFoundAfterARestart) {
   EXPECT_EQ(found->version, *alias);
   EXPECT_TRUE(publish_alias(other, version, terms("third")));
   EXPECT_EQ(machine.charged("bob"), mebibytes(8));
-  EXPECT_EQ(machine.broker.commit_region(publisher, version, machine.now).error().code,
-            Code::kFailedPrecondition);
 }
 
 TEST_F(BrokerRegionContent, IsListedWithItsMemory) {

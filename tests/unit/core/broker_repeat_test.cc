@@ -44,11 +44,6 @@ class BrokerRepeat : public testing::Test {
     machine.collect();
     return removed;
   }
-  Result<std::uint64_t> commit(std::uint64_t request, RegionId region) {
-    auto generation = machine.broker.commit_region(publisher, region, machine.now, request);
-    machine.collect();
-    return generation;
-  }
   /// The broker ends, and both are back. `repeats`  under their numbers.
   void restart(bool repeats = true) {
     machine.restart(repeat_policy(), {grant});
@@ -86,14 +81,6 @@ TEST_F(BrokerRepeat, OfARemovalLeavesTheVersionBefore) {
   EXPECT_EQ(regions(), 0U);
 }
 
-TEST_F(BrokerRepeat, OfACommitIsTheSameGeneration) {
-  const RegionId region = publish(1).value();
-  EXPECT_EQ(commit(2, region).value(), 1U);
-  restart();
-  EXPECT_EQ(commit(2, region).value(), 1U);
-  EXPECT_EQ(commit(3, region).value(), 2U);
-}
-
 TEST_F(BrokerRepeat, ThatNobodyMadeBeforeIsMade) {
   ASSERT_TRUE(publish(1));
   restart();
@@ -103,10 +90,8 @@ TEST_F(BrokerRepeat, ThatNobodyMadeBeforeIsMade) {
 
 TEST_F(BrokerRepeat, OfWhatHasEndedSinceIsMadeAgain) {
   const RegionId first = publish(1).value();
-  EXPECT_EQ(commit(2, first).value(), 1U);
   restart();
   ASSERT_TRUE(remove(5, mate));
-  EXPECT_EQ(commit(2, first).error().code, Code::kNotFound);
   EXPECT_GT(publish(1).value(), first);
 }
 

@@ -275,7 +275,6 @@ class Machine {
   std::map<RequestId, Result<Grant, GrowFailure>> answers;
   std::map<RequestId, Result<MappedRegion>> maps;
   std::map<RequestId, NameReserved> reserved;
-  std::map<RequestId, Result<std::uint64_t>> generations;
   std::map<GrantId, SessionId> offers;
   std::vector<SessionId> forgotten;
   std::map<SessionId, std::vector<ExtentId>> held;
@@ -355,9 +354,6 @@ class Machine {
     } else {
       reserved.emplace(effect.request, std::get<NameReserved>(*effect.answer));
     }
-  }
-  void take(AnswerGeneration& effect) {
-    EXPECT_TRUE(generations.emplace(effect.request, std::move(effect.answer)).second) << "answered twice";
   }
   void take(RingDoorbell& effect) {
     ++bells[effect.session];

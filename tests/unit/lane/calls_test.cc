@@ -26,8 +26,6 @@ Kind kind_of(const api::Publish&) { return Kind::kPublish; }
 Kind kind_of(const api::MapRegion&) { return Kind::kMapRegion; }
 Kind kind_of(const api::MapOrReserve&) { return Kind::kMapOrReserve; }
 Kind kind_of(const api::ReleaseReservation&) { return Kind::kReleaseReservation; }
-Kind kind_of(const api::CommitRegion&) { return Kind::kCommitRegion; }
-Kind kind_of(const api::AwaitGeneration&) { return Kind::kAwaitGeneration; }
 Kind kind_of(const api::RemoveRegion&) { return Kind::kRemoveRegion; }
 Kind kind_of(const api::ExportRegion&) { return Kind::kExportRegion; }
 Kind kind_of(const api::MapHandle&) { return Kind::kMapHandle; }
@@ -184,8 +182,6 @@ TEST_F(LateCalls, AreRefusedIfThePageOfTheLaneSaysSo) {
   check("RemoveRegion", RemoveRegion{});
   check("MapOrReserve", MapOrReserve{});
   check("ReleaseReservation", ReleaseReservation{});
-  check("CommitRegion", CommitRegion{});
-  check("AwaitGeneration", AwaitGeneration{});
   check("PublishShared", PublishShared{});
   check("ExportRegion", ExportRegion{});
   check("MapHandle", MapHandle{});

@@ -35,8 +35,7 @@ using Bodies =
     testing::Types<Hello, OpenSlice, CloseSlice, Grow, Return, Charge, Ping, Cancel, Accept, Spent, Goodbye,
                    ExportHandle, ImportHandle, RevokeHandle, ReleaseImport, Publish, PublishShared,
                    PublishContent, PublishSealed, PublishAlias, MapContent, MapRegion, MapReplica,
-                   MapOrReserve, ReleaseReservation, CommitRegion, AwaitGeneration, RegionGeneration,
-                   RemoveRegion, ExportRegion, MapHandle, NameReserved, Published, RegionMapped,
+                   MapOrReserve, ReleaseReservation, RemoveRegion, ExportRegion, MapHandle, NameReserved, Published, RegionMapped,
                    HandleExported, Imported, Describe, Explain, Welcome, SliceOpened, Waiting, Granted, Done,
                    Failed, Described, Explained>;
 TYPED_TEST_SUITE(Frame, Bodies);
@@ -124,8 +123,6 @@ TEST(FrameVersion, IsTheFirstThatHasTheKind) {
   EXPECT_EQ(first_version_of(Kind::kMapHandle), 8);
   EXPECT_EQ(first_version_of(Kind::kMapReplica), 9);
   EXPECT_EQ(first_version_of(Kind::kReleaseReservation), 7);
-  EXPECT_EQ(first_version_of(Kind::kCommitRegion), 7);
-  EXPECT_EQ(first_version_of(Kind::kAwaitGeneration), 7);
   EXPECT_EQ(first_version_of(Kind::kPublishShared), 8);
   EXPECT_EQ(first_version_of(Kind::kPublishContent), 9);
   EXPECT_EQ(first_version_of(Kind::kPublishAlias), 9);

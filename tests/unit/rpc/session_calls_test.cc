@@ -30,11 +30,6 @@ struct PromptExecutor final : test::NoExecutor {
     answer(core::GrowFailure{{Code::kResourceExhausted, "nothing is there"}, {}});
     return {};
   }
-  RequestId await_generation(SessionId, core::GenerationTerms, core::Duration,
-                             GenerationAnswer answer) override {
-    answer(Error{Code::kNotFound, "no such region"});
-    return {};
-  }
   core::Broker& broker;
   const core::TimePoint now{std::chrono::hours(1)};
 };

@@ -14,7 +14,6 @@ from ._version import __version__
 from .allocator import Allocator, BlockInfo, SizeClass, Statistics
 from .arrays import Array, Arrays
 from .block import Block
-from .double_buffer import DoubleBuffer
 from .errors import (Code, FailedPrecondition, GpumemError, InvalidArgument, LibraryNotFound, NotFound, OutOfMemory,
                      PermissionDenied, StaleLayout, Unavailable)
 from .ipc import Import
@@ -34,7 +33,7 @@ MIB = 1 << 20
 GIB = 1 << 30
 
 __all__ = [
-    "GIB", "KIB", "MIB", "Allocator", "Array", "Arrays", "Block", "BlockInfo", "Charge", "Code", "DeviceUsage", "DoubleBuffer",
+    "GIB", "KIB", "MIB", "Allocator", "Array", "Arrays", "Block", "BlockInfo", "Charge", "Code", "DeviceUsage",
     "FailedPrecondition",
     "GpumemError", "Import", "InvalidArgument", "LibraryNotFound", "NotFound", "OutOfMemory", "PermissionDenied", "Pressure",
     "Publication", "Region", "Replicas", "Reservation", "Session", "Sharing", "SizeClass", "Slice", "StaleLayout", "Statistics",

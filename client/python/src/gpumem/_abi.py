@@ -94,10 +94,6 @@ class ReserveOptions(ctypes.Structure):
                 ("canceller", Handle)]
 
 
-class GenerationOptions(ctypes.Structure):
-    _fields_ = [("struct_size", c_size_t), ("after", c_uint64), ("wait_ms", c_int64), ("canceller", Handle)]
-
-
 class RemapOptions(ctypes.Structure):
     _fields_ = [("struct_size", c_size_t), ("newest", c_bool)]
 
@@ -192,10 +188,6 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "gpumem_import_remap": (Status, [Handle, POINTER(RemapOptions)]),
     "gpumem_map_or_reserve": (Status, [Handle, c_char_p, POINTER(ReserveOptions), POINTER(Handle), POINTER(c_uint64)]),
     "gpumem_release_reservation": (Status, [Handle, c_uint64]),
-    "gpumem_import_commit": (Status, [Handle, POINTER(c_uint64)]),
-    "gpumem_slice_commit": (Status, [Handle, c_uint64, POINTER(c_uint64)]),
-    "gpumem_import_generation": (Status, [Handle, POINTER(GenerationOptions), POINTER(c_uint64)]),
-    "gpumem_slice_generation": (Status, [Handle, c_uint64, POINTER(GenerationOptions), POINTER(c_uint64)]),
     "gpumem_import_region": (Status, [Handle, POINTER(RegionInfo)]),
     "gpumem_remove_region": (Status, [Handle, c_char_p, c_uint64]),
     "gpumem_import_close": (Status, [Handle]),

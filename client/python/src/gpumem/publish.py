@@ -75,11 +75,6 @@ class Publication:
                                      "there")
         return self._memory
 
-    def commit(self) -> int:
-        """As Region.commit: this process has changed the content. Raises FailedPrecondition, too: it was published with
-        deduplicate=True."""
-        return self.slice.commit(self._version)
-
     def close(self) -> None:
         """Removes the region, and gives its memory back if no slice was passed. Again, and after release: nothing. Raises as
         Session.remove_region, except NotFound."""

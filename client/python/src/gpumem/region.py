@@ -9,12 +9,11 @@ import os
 import threading
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, SupportsIndex
+from typing import TYPE_CHECKING, Any
 
 from . import _abi, _driver
 from ._library import check, leave, load
-from ._values import encoded, milliseconds_of, size_of
-from ._waiting import check_waiting
+from ._values import encoded, milliseconds_of
 from .arrays import Array, Arrays, Held, private_names
 from .errors import Code, FailedPrecondition, InvalidArgument, NotFound, StaleLayout, Unavailable
 from .ipc import Import
@@ -207,37 +206,6 @@ class Region(Import):
     def is_mapped(self) -> bool:
         """Whether its addresses can be used: unmap() and close() end that."""
         return bool(load().gpumem_import_is_mapped(self._handle))
-
-    def commit(self) -> int:
-        """Says that this process, which has mapped the region writable, has changed its content: the generation is one
-        higher. Answers it. The caller has synchronised the device first: the broker orders notifications, not memory.
-
-        Raises FailedPrecondition (not mapped writable, closed, a broker that knows no generations), NotFound (the region
-        has ended), Unavailable.
-        """
-        generation = ctypes.c_uint64()
-        check(load().gpumem_import_commit(self._handle, ctypes.byref(generation)))
-        return int(generation.value)
-
-    def generation(self) -> int:
-        """0 when it is published, one higher with each commit. Raises as commit, whether writable or not."""
-        return self._generation(0, 0.0)
-
-    def wait_generation(self, after: SupportsIndex, wait: float) -> int:
-        """A generation higher than `after`, as soon as there is one; `wait`: seconds at most.
-
-        Raises NotFound (none within `wait`; the region has ended), OutOfMemory (this session waits for 64), others as
-        generation.
-        """
-        with waited_in_vain_as_not_found():
-            return self._generation(after, wait)
-
-    def _generation(self, after: SupportsIndex, wait: float) -> int:
-        options = _abi.sized(_abi.GenerationOptions, after=size_of(after, "after"), wait_ms=milliseconds_of(wait, "wait"))
-        generation = ctypes.c_uint64()
-        check_waiting(options, lambda: load().gpumem_import_generation(self._handle, ctypes.byref(options),
-                                                                       ctypes.byref(generation)))
-        return int(generation.value)
 
     def read_layout(self, *, expect_digest: builtins.bytes | None = None) -> Layout:
         """Which arrays are in it. Copies the layout's bytes to the host, and nothing else.

@@ -116,7 +116,7 @@ class Slice:
         limits have room. All regions of an extent have the same charge.
         content: 32 bytes of a hash of all its bytes, SHA-256: who publishes the same finds it (Session.map_content). With
         one the region is sealed.
-        seal: nobody writes to it from now on. It is mapped for reading alone, and not committed; the extents that it lies
+        seal: nobody writes to it from now on. It is mapped for reading alone; the extents that it lies
         in are readable only here, too, with whatever else they hold, until they are given back.
         Raises InvalidArgument (not committed, the name, the layout, the readers), OutOfMemory (over 128 extents, over
         16,384 regions of the tenant), NotFound (given back meanwhile), FailedPrecondition (a broker that knows no
@@ -131,12 +131,6 @@ class Slice:
         check(load().gpumem_slice_publish(self._handle, encoded(name, "name"), size_of(offset, "offset"),
                                           size_of(bytes, "bytes"), ctypes.byref(options), ctypes.byref(version)))
         return int(version.value)
-
-    def commit(self, version: SupportsIndex) -> int:
-        """As Region.commit, of a region that this slice has published. version: publish() has answered it."""
-        generation = ctypes.c_uint64()
-        check(load().gpumem_slice_commit(self._handle, size_of(version, "version"), ctypes.byref(generation)))
-        return int(generation.value)
 
     @property
     def base(self) -> int:
