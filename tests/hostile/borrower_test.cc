@@ -8,8 +8,6 @@ namespace {
 // Deadline and grace are 1.3 s together. The rest is for a slow machine.
 constexpr std::chrono::seconds kPromised{10};
 
-const User kAnn = test_user(10'001), kBob = test_user(10'002), kCat = test_user(10'003);
-
 struct Borrower : BrokerTest {
   explicit Borrower(const std::string& more = "")
       : BrokerTest(

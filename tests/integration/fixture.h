@@ -17,6 +17,9 @@ inline constexpr const char* kSomeSpare = "[broker]\nreserve = \"all-but 32MiB\"
 /// A device that is lent whole: what somebody holds on to cannot be made up for by memory outside the pool.
 inline constexpr const char* kNoSpare = "[broker]\nreserve = \"100%\"\n";
 
+/// Users that no test's own processes have.
+inline const User kAnn = test_user(10'001), kBob = test_user(10'002), kCat = test_user(10'003);
+
 /// An answer of a client that went well, or failed with the code. Prints the answer where not.
 inline testing::AssertionResult succeeded(const Json& answer) {
   if (answer.at("ok").get<bool>()) return testing::AssertionSuccess();

@@ -16,8 +16,6 @@ user = 10003
 limit = "128MiB"
 )";
 
-const User kAnn = test_user(10'001), kBob = test_user(10'002), kCat = test_user(10'003);
-
 struct Reclaim : BrokerTest {
   explicit Reclaim(const std::string& simulate = "1x256MiB")
       : BrokerTest({.simulate = simulate, .config = shared(std::string(kLending) + kCatsLimit)}) {}

@@ -23,8 +23,6 @@ limit = "50%"
 refuse = true
 )";
 
-const User kAnn = test_user(10'001), kBob = test_user(10'002), kEve = test_user(10'003);
-
 struct Tenants : BrokerTest {
   Tenants() : BrokerTest({.config = shared(kTenants)}) {}
   void SetUp() override { GPUMEM_NEEDS_ROOT(); }
@@ -64,7 +62,7 @@ TEST_F(Tenants, NeverPassTheirLimitEvenWhereAllIsFree) {
 }
 
 TEST_F(Tenants, AreFoundByUserFirstAndThenByGroup) {
-  ClientProcess eve(broker_.folder(), {.user = kEve});
+  ClientProcess eve(broker_.folder(), {.user = kCat});
   EXPECT_EQ(eve.connect()["tenant"], "team");
   ClientProcess ann(broker_.folder(), {.user = kAnn});
   EXPECT_EQ(ann.connect()["tenant"], "ann");

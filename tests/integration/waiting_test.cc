@@ -9,15 +9,13 @@ using std::chrono::minutes;
 
 constexpr int kTenantLimit = 2, kNoMemory = 4;  // gpumem::Denial::Reason
 
-const User kHolder = test_user(10'001), kWaiter = test_user(10'002), kThird = test_user(10'003);
-
 // Several tenants: what is told of one to another is part of what is tried.
 struct Waiting : BrokerTest {
   Waiting() : BrokerTest({.config = shared()}) {}
   void SetUp() override {
     GPUMEM_NEEDS_ROOT();
-    holder_ = client_with(kPool - mebibytes(4), kHolder);
-    waiter_ = client({}, kWaiter);
+    holder_ = client_with(kPool - mebibytes(4), kAnn);
+    waiter_ = client({}, kBob);
   }
   void begin() {
     waiter_->begin_to_grow("a", mebibytes(64), minutes(10));
@@ -85,7 +83,7 @@ TEST_F(Waiting, IsNotDoneByARequestThatMayNotWait) {
 
 TEST_F(Waiting, IsDoneInTheOrderOfArrivalWhereSharesAreEqual) {
   begin();
-  auto third = client({}, kThird);
+  auto third = client({}, kCat);
   const Json later = third->grow("a", mebibytes(64), milliseconds(20));
   EXPECT_TRUE(failed_with(later, "DEADLINE_EXCEEDED"));
   EXPECT_EQ(later["denial"]["waiters_ahead"], 1);
@@ -98,18 +96,18 @@ TEST_F(Waiting, IsDoneInTheOrderOfArrivalWhereSharesAreEqual) {
 
 TEST_F(Waiting, LetsASmallerShareGoFirst) {
   begin();
-  auto third = client({}, kThird);
+  auto third = client({}, kCat);
   EXPECT_TRUE(succeeded(third->grow("a", mebibytes(2))));
   EXPECT_EQ(broker_.device().waiting(), 1U);
 }
 
 TEST_F(Waiting, ServesTheFirstWhenThereIsEnoughForOneOnly) {
   EXPECT_EQ(holder_->leave(), 0);
-  auto one = client_with(mebibytes(64), kHolder);
-  auto two = client_with(mebibytes(64), kHolder);
-  auto rest = client_with(kPool - mebibytes(128), kHolder);
+  auto one = client_with(mebibytes(64), kAnn);
+  auto two = client_with(mebibytes(64), kAnn);
+  auto rest = client_with(kPool - mebibytes(128), kAnn);
   begin();
-  auto third = client({}, kThird);
+  auto third = client({}, kCat);
   third->begin_to_grow("a", mebibytes(64), minutes(10));
   await_waiters(2);
   one->kill();
@@ -181,8 +179,8 @@ struct Impatient : BrokerTest {
 
 TEST_F(Impatient, BrokerCutsEveryWaitToItsLongest) {
   GPUMEM_NEEDS_ROOT();
-  auto holder = client_with(kPool, kHolder);
-  auto waiter = client({}, kWaiter);
+  auto holder = client_with(kPool, kAnn);
+  auto waiter = client({}, kBob);
   const Json answer = waiter->grow("a", mebibytes(2), minutes(10));
   EXPECT_TRUE(failed_with(answer, "RESOURCE_EXHAUSTED")) << "max_wait_seconds is 0";
   EXPECT_EQ(answer["denial"]["reason"], kNoMemory);

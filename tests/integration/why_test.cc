@@ -4,25 +4,23 @@
 namespace gpumem::test {
 namespace {
 
-const User kHolder = test_user(10'001), kWaiter = test_user(10'002);
-
 struct Why : BrokerTest {
   Why() : BrokerTest({.config = shared()}) {}
   void SetUp() override {
     GPUMEM_NEEDS_ROOT();
-    holder_ = client_with(kPool - mebibytes(4), kHolder);
-    waiter_ = client({}, kWaiter);
+    holder_ = client_with(kPool - mebibytes(4), kAnn);
+    waiter_ = client({}, kBob);
     waiter_->begin_to_grow("a", mebibytes(64), std::chrono::minutes(10));
     await_waiters(1);
   }
-  Outcome why(std::vector<std::string> arguments, std::optional<User> user = kWaiter) {
+  Outcome why(std::vector<std::string> arguments, std::optional<User> user = kBob) {
     arguments.insert(arguments.begin(), "why");
     return run({.program = cli_program(),
                 .arguments = std::move(arguments),
                 .environment = {{"GPUMEM_RUNTIME_DIR", broker_.folder()}},
                 .user = user});
   }
-  Json explained(const std::string& subject, std::optional<User> user = kWaiter) {
+  Json explained(const std::string& subject, std::optional<User> user = kBob) {
     const Outcome outcome = why({subject, "--json"}, user);
     EXPECT_EQ(outcome.status, 0) << outcome.output;
     return Json::parse(outcome.output, nullptr, false);
