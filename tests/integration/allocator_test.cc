@@ -12,7 +12,7 @@ struct AllocatorProcess : BrokerTest {
   std::unique_ptr<ClientProcess> allocating(const Json& options = Json::object(),
                                             std::optional<User> user = {}) {
     auto client = std::make_unique<ClientProcess>(broker_.folder(), ClientOptions{.user = user});
-    EXPECT_TRUE(succeeded(client->connect()));
+    EXPECT_TRUE(succeeded(client->connect("test", client_timeout_)));
     Json command = options;
     command["do"] = "open_allocator";
     EXPECT_TRUE(succeeded(client->ask(command)));
@@ -209,6 +209,7 @@ TEST_F(AllocatorProcess, TwoThatContendForThePoolNeverHaveMoreThanItAndLoseNothi
 }
 
 TEST_F(AllocatorProcess, BrokersEndIsToldAndMemoryStaysUsable) {
+  client_timeout_ = std::chrono::seconds(1);
   auto one = allocating();
   const auto at = allocate(*one, mebibytes(10));
   EXPECT_TRUE(succeeded(write(*one, at, mebibytes(10), 9)));
