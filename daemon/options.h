@@ -4,7 +4,7 @@
 #include <string>
 
 #include "base/log.h"
-#include "daemon/host/kernel_features.h"
+#include "daemon/host/process.h"
 
 namespace gpumem {
 

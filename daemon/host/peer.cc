@@ -9,8 +9,7 @@
 #include <cerrno>
 
 #include "base/printable.h"
-#include "daemon/host/process_signal.h"
-#include "daemon/host/process_stat.h"
+#include "daemon/host/process.h"
 
 namespace gpumem::host {
 namespace {

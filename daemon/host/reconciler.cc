@@ -9,7 +9,6 @@
 
 #include "base/log.h"
 #include "daemon/host/process.h"
-#include "daemon/host/process_signal.h"
 
 namespace gpumem::host {
 

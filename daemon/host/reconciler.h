@@ -13,7 +13,7 @@
 #include "daemon/core/executor.h"
 #include "daemon/core/observation.h"
 #include "daemon/host/look_queue.h"
-#include "daemon/host/pod_reader.h"
+#include "daemon/host/process.h"
 
 namespace gpumem::host {
 

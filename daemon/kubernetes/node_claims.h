@@ -8,7 +8,6 @@
 #include "daemon/kubernetes/broker_client.h"
 #include "daemon/kubernetes/checkpoint.h"
 #include "daemon/kubernetes/device_specs.h"
-#include "daemon/kubernetes/state_lock.h"
 #include "gpumem/result.h"
 
 namespace gpumem::kubernetes {

@@ -1,5 +1,4 @@
 // The kernel's file `stat` of a process.
-#include "daemon/host/process_stat.h"
 
 #include <gtest/gtest.h>
 #include <sys/prctl.h>
@@ -10,7 +9,6 @@
 #include <filesystem>
 
 #include "daemon/host/process.h"
-#include "daemon/host/process_signal.h"
 
 namespace gpumem::host {
 namespace {

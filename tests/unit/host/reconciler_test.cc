@@ -8,7 +8,6 @@
 
 #include "cuda/memory.h"
 #include "daemon/host/process.h"
-#include "daemon/host/process_signal.h"
 #include "sim/machine/machine.h"
 #include "tests/support/broker_process.h"
 #include "tests/support/eventually.h"

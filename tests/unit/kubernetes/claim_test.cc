@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include "daemon/kubernetes/parameters.h"
 #include "tests/unit/kubernetes/claim_objects.h"
 
 namespace gpumem::kubernetes::test {

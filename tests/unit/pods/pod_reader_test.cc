@@ -1,11 +1,9 @@
 // Which pod a process is in, as its files say.
-#include "daemon/host/pod_reader.h"
 
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "daemon/host/administrators.h"
 #include "daemon/host/peer.h"
 #include "daemon/host/process.h"
 #include "tests/support/temporary_folder.h"

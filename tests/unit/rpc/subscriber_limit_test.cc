@@ -1,4 +1,4 @@
-#include "daemon/rpc/subscriber_limit.h"
+#include "daemon/rpc/event_stream.h"
 
 #include <gtest/gtest.h>
 
