@@ -37,7 +37,7 @@ struct InnerBorrower : BrokerTest {
 };
 
 // The first process of a namespace gets no signal that it does not handle, but SIGKILL.
-TEST_F(InnerBorrower, ThatKeepsWhatIsClaimedIsKilled) {
+TEST_F(InnerBorrower, ThatKeepsClaimedMemoryIsKilled) {
   ClientProcess bob(broker_.folder(), {.arguments = {"contained", "serve"}});
   EXPECT_TRUE(succeeded(bob.ask({{"do", "raw_connect"}})));
   EXPECT_TRUE(succeeded(bob.ask({{"do", "raw_grow"}, {"bytes", mebibytes(256).count}})));
@@ -120,7 +120,7 @@ struct OuterBorrower : OuterClient {
       : OuterClient({}, lending_all() + "[[tenant]]\nname = \"cat\"\nuser = 0\nguarantee = \"64MiB\"\n") {}
 };
 
-TEST_F(OuterBorrower, IsLentWhatNobodyIsPromisedAndNobodyElseIsEndedInItsPlace) {
+TEST_F(OuterBorrower, IsLentUnguaranteedMemoryAndNobodyElseIsEndedInItsPlace) {
   ClientProcess cat(run(), {.arguments = {"within", std::to_string(broker_->pid()), "serve"}});
   EXPECT_TRUE(succeeded(cat.connect()));
   EXPECT_TRUE(succeeded(cat.open("a")));
@@ -159,7 +159,7 @@ TEST_F(OuterClientOfOldKernel, IsServedAndNamedAsOneThatCannotBeEnded) {
 }
 
 // Nothing proves that whoever comes back is the same process.
-TEST_F(OuterClientOfOldKernel, LosesItsSessionWithTheBrokerAndStaysChargedForWhatItHas) {
+TEST_F(OuterClientOfOldKernel, LosesItsSessionWithTheBrokerAndStaysCharged) {
   ClientProcess client(run());
   EXPECT_TRUE(succeeded(client.connect()));
   EXPECT_TRUE(succeeded(client.open("a")));

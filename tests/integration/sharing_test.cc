@@ -218,7 +218,7 @@ TEST_F(Sharing, AnImportThatComesTooLateIsReleased) {
   EXPECT_EQ(lender->leave(), 0);
 }
 
-TEST_F(Sharing, WhoDoesNotReadItsImportsGetsNoMore) {
+TEST_F(Sharing, ClientThatDoesNotReadItsImportsGetsNoMore) {
   auto lender = client_with(mebibytes(2));
   const lane::HandleBytes handle = bytes_of(handle_of(*lender, {{"uses", 1000}}));
   FrameLane lane(broker_.folder());
@@ -275,7 +275,7 @@ struct SharingClaims : Sharing {
   void SetUp() override { GPUMEM_NEEDS_ROOT(); }
 };
 
-TEST_F(SharingClaims, AUserThatKeepsWhatIsAskedBackIsEndedWithTheLender) {
+TEST_F(SharingClaims, AUserThatKeepsReclaimedMemoryIsEndedWithTheLender) {
   auto lender = client_with(mebibytes(256), kSharer);
   auto user = client({}, kSharer);
   ASSERT_TRUE(succeeded(import(*user, handle_of(*lender))));

@@ -38,7 +38,7 @@ TEST(ProcessStat, CommandEndsWithItsFirstLine) {
   EXPECT_EQ(parse_stat("42 (a\\nb)" + kFields)->command, "a\\nb");
 }
 
-TEST(ProcessStat, OfAFileThatIsCutOffHasWhatIsThere) {
+TEST(ProcessStat, OfATruncatedFileHasTheFieldsThatAreThere) {
   const auto stat = parse_stat("42 (cat) S 1 42 42 0 -1 4194564");
   ASSERT_TRUE(stat);
   EXPECT_EQ(stat->flags, 4194564U);

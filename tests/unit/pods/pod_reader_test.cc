@@ -51,7 +51,7 @@ TEST_F(PodReaderTest, SaysWhereNothingIsShown) {
   EXPECT_TRUE(found("", "").unknown) << "it has ended";
 }
 
-TEST_F(PodReaderTest, TakesNobodyForTheMachinesWhoMayBeInAPod) {
+TEST_F(PodReaderTest, TakesNoProcessThatMayBeInAPodForAUserOfTheMachine) {
   const auto unclear = found("0::/kubepods/podX/c\n", "Name:\tx\nNSpid:\t7\n");
   EXPECT_TRUE(unclear.unknown);
   EXPECT_TRUE(unclear.contained);
@@ -98,7 +98,7 @@ TEST_F(PodReaderTest, FindsNobodyInAPodWhereNobodyLooks) {
   EXPECT_FALSE(reader.find(0).unknown);
 }
 
-TEST_F(PodReaderTest, IsAskedWhoeverConnectsAndWhoeverIsSeen) {
+TEST_F(PodReaderTest, ReadsPodsOfPeersAndOfObservedProcesses) {
   put(::getpid(), in_pod, "");
   int ends[2];
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends), 0);
