@@ -61,7 +61,7 @@ bool is_ending(const std::optional<ProcessStat>& stat) {
 std::optional<PodReader::Found> find_task(const std::filesystem::path& task, const std::string& cgroup_root) {
   const auto cgroup = read_text(task / "cgroup");
   if (!cgroup || cgroup->empty()) return PodReader::Found{.pod = {}, .unknown = true};  // ended, or hidden
-  pods::Whereabouts there = pods::whereabouts_of(*cgroup, cgroup_root);
+  pods::PodLocation there = pods::location_of(*cgroup, cgroup_root);
   if (there.is_unclear) return PodReader::Found{.pod = {}, .unknown = true, .contained = true};
   if (there.container) {
     const auto status = read_text(task / "status");

@@ -55,7 +55,7 @@ class TomlReader {
         text(into)(node);
     };
   }
-  auto truth(bool& into) {
+  auto boolean(bool& into) {
     return [this, &into](const toml::node& node) {
       if (node.is_boolean())
         into = *node.value<bool>();

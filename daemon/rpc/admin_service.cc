@@ -10,7 +10,7 @@
 namespace gpumem::rpc {
 namespace {
 
-// A call that has come to the core's thread, where it is told who makes it.
+// A unary call on the core's thread, with its caller.
 struct Asked {
   const core::Caller& caller;
   Unary* reactor;  // to be finished
@@ -18,7 +18,7 @@ struct Asked {
   core::TimePoint now;
 };
 
-// Has `act` done with the call; finishes it if nobody is there any more.
+// Runs `act` with the call on the core's thread. Finishes the call if its connection is gone.
 template <class Act>
 grpc::ServerUnaryReactor* for_caller(core::Executor& executor, Calls& calls,
                                      grpc::CallbackServerContext* context, Act act) {

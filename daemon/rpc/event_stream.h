@@ -20,25 +20,25 @@ namespace gpumem::rpc {
 /// they are read.
 /// Invariant  the stream is finished once; nothing is written after that.
 /// Threads    any; what core::EventWatcher says and begin(): the core's.
-class Follower final : public core::EventWatcher {
+class EventSubscriber final : public core::EventWatcher {
  public:
   using Stream = grpc::ServerWriteReactor<v1::Event>;
-  struct Wish {
+  struct Filter {
     std::string tenant;  ///< only of this one and of what belongs to it; empty: all
     bool follow = false;
   };
-  Follower(Stream& stream, Wish wish) : wish_(std::move(wish)), stream_(&stream) {}
+  EventSubscriber(Stream& stream, Filter filter) : filter_(std::move(filter)), stream_(&stream) {}
 
-  /// Before it is told of anything: who follows, the devices' names, and the place it takes up.
+  /// Sets the caller and the subscription. Must come before the first event.
   void begin(core::Caller caller, const core::Broker& broker, std::shared_ptr<void> subscription);
-  /// Ends the stream now, for what came before the first event.
+  /// Ends the stream with `error`, before the first event.
   void refuse(const Error& error);
 
   bool tell(const std::shared_ptr<const core::LoggedEvent>& event, const core::Broker& broker) override;
   bool caught_up() override;
   void closed() override;
 
-  /// The stream's own: its last write is done; the call is over.
+  /// Called by the stream: its last write is done; the call is over.
   void written(bool ok);
   void cancelled();
 
@@ -47,10 +47,10 @@ class Follower final : public core::EventWatcher {
   void write_next() GPUMEM_REQUIRES(mutex_);
   void finish(const grpc::Status& status) GPUMEM_REQUIRES(mutex_);
 
-  const Wish wish_;
-  core::Caller caller_;                 ///< once begun, as it is
-  bool live_ = false;                   ///< this and the next are the core's thread's alone
-  std::map<std::string, bool> wanted_;  ///< of tenants, while what was kept is told: it may be much
+  const Filter filter_;
+  core::Caller caller_;                 ///< set by begin()
+  bool live_ = false;                   ///< used by the core's thread alone, like wanted_
+  std::map<std::string, bool> wanted_;  ///< by tenant, while the kept events are told, which may be many
 
   Mutex mutex_;
   Stream* stream_ GPUMEM_GUARDED_BY(mutex_);  ///< until it is finished
@@ -82,10 +82,10 @@ class SubscriberLimit : public std::enable_shared_from_this<SubscriberLimit> {
   std::map<std::uint64_t, std::size_t> by_user_ GPUMEM_GUARDED_BY(mutex_);
 };
 
-/// Events that may be unread before a follower is cut off, besides those that were kept when it came.
+/// Events that may be unread before a subscriber is cut off, besides those that were kept when it came.
 inline constexpr std::size_t kMostUnreadEvents = 4096;
 
-/// One Monitor.WatchEvents. gRPC keeps it until OnDone; what the core's thread has of it is the Follower.
+/// One Monitor.WatchEvents. gRPC keeps it until OnDone. The core's thread knows its EventSubscriber alone.
 class EventStream final : public grpc::ServerWriteReactor<v1::Event> {
  public:
   EventStream(core::Executor& executor, Calls& calls, std::shared_ptr<SubscriberLimit> subscribers,
@@ -98,7 +98,7 @@ class EventStream final : public grpc::ServerWriteReactor<v1::Event> {
 
   core::Executor& executor_;
   Calls& calls_;
-  std::shared_ptr<Follower> follower_;
+  std::shared_ptr<EventSubscriber> subscriber_;
 };
 
 }  // namespace gpumem::rpc
