@@ -200,13 +200,13 @@ TEST_P(ClaimedByOthers, StaysWithItsProcess) {
   ASSERT_EQ(::kill(stopped, SIGSTOP), 0);
   restart();
   for (const char* how : {"plain", "contained", "contained-user"}) {
-    ClientProcess thief(run(), {.arguments = words(how)});
-    EXPECT_TRUE(failed_with(thief.ask({{"do", "raw_claim"}, {"session", session}}), "UNAUTHENTICATED"))
+    ClientProcess intruder(run(), {.arguments = words(how)});
+    EXPECT_TRUE(failed_with(intruder.ask({{"do", "raw_claim"}, {"session", session}}), "UNAUTHENTICATED"))
         << how;
-    EXPECT_TRUE(succeeded(thief.connect())) << "it is served as the stranger that it is";
-    EXPECT_TRUE(failed_with(thief.ask({{"do", "raw_claim"}, {"session", session}}), "UNAUTHENTICATED"))
+    EXPECT_TRUE(succeeded(intruder.connect())) << "it is served as the stranger that it is";
+    EXPECT_TRUE(failed_with(intruder.ask({{"do", "raw_claim"}, {"session", session}}), "UNAUTHENTICATED"))
         << how;
-    EXPECT_EQ(thief.leave(), 0);
+    EXPECT_EQ(intruder.leave(), 0);
   }
   ASSERT_EQ(::kill(stopped, SIGCONT), 0);
   EXPECT_TRUE(succeeded(victim.grow("a", mebibytes(96)))) << "it has its session back";

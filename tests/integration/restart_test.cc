@@ -109,12 +109,12 @@ TEST_P(Restart, IsResumedByTheSameProcessOnly) {
   const std::uint64_t session = broker_.sessions().front().id();
   one->child().signal(SIGSTOP);
   restart();
-  FrameLane thief(broker_.folder());
+  FrameLane intruder(broker_.folder());
   lane::Resume claim{};
   claim.oldest = lane::kOldestVersion;
   claim.newest = lane::kVersion;
   claim.session = session;
-  const auto refused = thief.ask(claim).as<lane::Failed>();
+  const auto refused = intruder.ask(claim).as<lane::Failed>();
   EXPECT_EQ(refused.code, static_cast<std::uint64_t>(Code::kUnauthenticated));
   one->child().signal(SIGCONT);
   EXPECT_TRUE(is_resumed());
