@@ -1,6 +1,7 @@
 #pragma once
 #include <memory>
 
+#include "daemon/configuration.h"
 #include "daemon/devices.h"
 #include "daemon/host/api_listener.h"
 #include "daemon/host/live_quotas.h"
@@ -11,7 +12,6 @@
 #include "daemon/host/service_manager.h"
 #include "daemon/lane/session_calls.h"
 #include "daemon/metrics/metrics.h"
-#include "daemon/options.h"
 #include "daemon/rpc/server.h"
 
 namespace gpumem {

@@ -13,7 +13,6 @@
 #include "daemon/host/api_connections.h"
 #include "daemon/host/control_lanes.h"
 #include "daemon/host/deadline_timer.h"
-#include "daemon/host/doorbell.h"
 #include "daemon/host/event_log.h"
 #include "daemon/host/extents.h"
 #include "daemon/host/journal_writer.h"

@@ -58,7 +58,7 @@ ALLOWED = {
 APART = {f"client/{name}{suffix}": f"client/{name}"
          for name in ("fork_guard", "background_task") for suffix in (".h", ".cc")}
 # The simulated driver is reached as a driver; one file of the broker knows of its folder.
-SIMULATED_MACHINE = ("daemon/simulated_machine.cc", "sim/machine/machine.h")
+SIMULATED_MACHINE = ("daemon/devices.cc", "sim/machine/machine.h")
 PUBLIC = {"base/include/gpumem": "base", "client/include/gpumem": "client/include"}
 INCLUDE = re.compile(r'^\s*#\s*include\s+["<]([^">]+)[">]', re.M)
 
