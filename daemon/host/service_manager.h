@@ -5,7 +5,7 @@
 #include <string>
 #include <thread>
 
-#include "daemon/host/descriptor_store.h"
+#include "daemon/host/passed_descriptors.h"
 
 namespace gpumem::host {
 
