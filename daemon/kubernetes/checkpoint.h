@@ -31,9 +31,9 @@ struct PreparedShare {
   bool operator==(const PreparedShare&) const = default;
 };
 
-/// What is known of a claim without the API server. One without shares is being prepared for the first time,
-/// or was found on the node, and nothing else of it is known: it is kept until the kubelet has it unprepared,
-/// or prepared again.
+/// The data of a claim that the driver has without the API server. A claim without shares is being prepared
+/// for the first time, or was found on the node without other data. It is kept until the kubelet unprepares
+/// it, or prepares it again.
 struct PreparedClaim {
   ClaimReference claim;
   bool standalone = false;

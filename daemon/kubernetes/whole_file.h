@@ -13,13 +13,13 @@
 
 namespace gpumem::kubernetes {
 
-/// Puts `text` in the place of `file`, whole and down to the disk: a reader, and whoever starts after a loss
-/// of power, sees the old text or the new one. Its folder has to be there. Errors  kResourceExhausted (the
-/// disk is full) and others; all name the file, and what was there is unchanged.
+/// Replaces the content of `file` by `text`, down to the disk: a reader sees the old text or the new one,
+/// also after a loss of power. The folder must exist. Errors  kResourceExhausted (the disk is full) and
+/// others; all name the file, and the old content is unchanged.
 Result<void> replace_file(const std::filesystem::path& file, std::string_view text, mode_t mode);
 
-/// Removes `file`, and what a process that died in replace_file has left beside it; that it is not there is
-/// no error, on a read-only file system either. Errors  name the file.
+/// Removes `file`, and the temporary file of a process that died in replace_file. A missing file is no error,
+/// on a read-only file system either. Errors  name the file.
 Result<void> remove_file(const std::filesystem::path& file);
 
 /// All of `file`. Errors  kNotFound, kPermissionDenied and others; all name the file.
