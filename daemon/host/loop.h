@@ -15,7 +15,7 @@
 #include "daemon/host/deadline_timer.h"
 #include "daemon/host/event_log.h"
 #include "daemon/host/extents.h"
-#include "daemon/host/journal_writer.h"
+#include "daemon/host/journal.h"
 #include "daemon/host/lane.h"
 #include "daemon/host/peer_listener.h"
 #include "daemon/host/pending_answers.h"
