@@ -12,7 +12,6 @@
 #include "daemon/host/live_quotas.h"
 #include "daemon/host/process.h"
 #include "daemon/host/runtime_folder.h"
-#include "daemon/simulated_machine.h"
 
 namespace gpumem {
 namespace {

@@ -1,5 +1,5 @@
 #pragma once
-#include "daemon/options.h"
+#include "daemon/configuration.h"
 #include "gpumem/result.h"
 
 namespace gpumem {

@@ -1,12 +1,33 @@
 #pragma once
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <string>
 
+#include "base/log.h"
 #include "daemon/host/config.h"
-#include "daemon/options.h"
+#include "daemon/host/process.h"
 
 namespace gpumem {
+
+/// The command line of gpumemd.
+struct Options {
+  std::filesystem::path config;  ///< empty: the default file if there is one
+  bool check_config = false;
+  bool upgrade = false;
+  std::string runtime_folder;  ///< empty: as configured
+  std::string state_folder;    ///< empty: as configured
+  std::string simulate;        ///< empty: the machine's own driver
+  std::filesystem::path driver_folder;
+  LogFormat log_format = LogFormat::kText;
+  std::string log_level = "info";
+  host::KernelFeatures kernel;           ///< for tests: without what older kernels lack
+  std::chrono::milliseconds api_idle{};  ///< for tests: as rpc::Server::Options; zero: the default
+};
+
+/// Reads the command line; ends the process for --help, --version and usage errors (status 2).
+Options parse_options(int argc, char** argv);
 
 /// The configuration with what the command line and the surroundings say in place of it.
 /// Errors  as host::load_config.

@@ -9,9 +9,8 @@
 #include "base/log.h"
 #include "base/rfc3339.h"
 #include "daemon/configuration.h"
+#include "daemon/devices.h"
 #include "daemon/monitoring.h"
-#include "daemon/simulated_machine.h"
-#include "daemon/status_line.h"
 #include "daemon/upgrade.h"
 
 namespace gpumem {

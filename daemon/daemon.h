@@ -1,18 +1,17 @@
 #pragma once
 #include <memory>
 
+#include "daemon/configuration.h"
 #include "daemon/devices.h"
-#include "daemon/host/administrators.h"
 #include "daemon/host/api_listener.h"
 #include "daemon/host/live_quotas.h"
 #include "daemon/host/loop.h"
+#include "daemon/host/peer.h"
 #include "daemon/host/reconciler.h"
 #include "daemon/host/runtime_folder.h"
 #include "daemon/host/service_manager.h"
-#include "daemon/host/watchdog.h"
 #include "daemon/lane/session_calls.h"
 #include "daemon/metrics/metrics.h"
-#include "daemon/options.h"
 #include "daemon/rpc/server.h"
 
 namespace gpumem {

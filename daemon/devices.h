@@ -5,8 +5,21 @@
 
 #include "daemon/host/journal.h"
 #include "daemon/host/policy_compiler.h"
+#include "gpumem/result.h"
 
 namespace gpumem {
+
+/// Makes `folder`, one of the broker's, the simulated machine of `spec` for `--simulate`, if it is not yet.
+/// Returns the folder.
+/// Errors  as sim::create_machine.
+Result<std::filesystem::path> make_simulated_machine(const std::filesystem::path& folder,
+                                                     const std::string& spec);
+
+/// Whether `folder` is the simulated machine of `spec`.
+bool is_simulated_machine(const std::filesystem::path& folder, const std::string& spec);
+
+/// Takes it away. Running programs keep what they have mapped. Errors  kNotFound: no machine there.
+Result<void> remove_simulated_machine(const std::filesystem::path& folder);
 
 /// The machine's GPUs as the broker finds them when it starts.
 struct Machine {

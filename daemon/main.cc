@@ -5,7 +5,6 @@
 #include "daemon/check_config.h"
 #include "daemon/configuration.h"
 #include "daemon/daemon.h"
-#include "daemon/options.h"
 #include "daemon/upgrade.h"
 
 namespace {

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "daemon/host/descriptor_budget.h"
 #include "daemon/host/tcp_port.h"
+#include "gpumem/bytes.h"
 
 namespace gpumem {
 namespace {
@@ -19,6 +20,19 @@ void add_port(const std::string& listen, std::vector<UniqueFd>& sockets) {
 }
 
 }  // namespace
+
+std::string status_line(const std::vector<core::DeviceView>& devices) {
+  Bytes pool, charged;
+  std::size_t waiting = 0;
+  for (const core::DeviceView& device : devices) {
+    pool += device.policy.pool;
+    charged += device.charges.total();
+    waiting += device.waiting;
+  }
+  return "lends " + to_string(pool) + " of " + std::to_string(devices.size()) +
+         (devices.size() == 1 ? " GPU; " : " GPUs; ") + to_string(charged) + " charged, " +
+         std::to_string(waiting) + (waiting == 1 ? " request waits" : " requests wait");
+}
 
 Result<std::unique_ptr<metrics::Metrics>> start_metrics(core::Executor& executor, host::RuntimeFolder& folder,
                                                         const host::Config& config, metrics::BrokerInfo info,

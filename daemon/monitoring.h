@@ -1,12 +1,17 @@
 #pragma once
 #include <memory>
 #include <string>
+#include <vector>
 
+#include "daemon/core/views.h"
 #include "daemon/host/config.h"
 #include "daemon/host/runtime_folder.h"
 #include "daemon/metrics/metrics.h"
 
 namespace gpumem {
+
+/// How the broker's devices stand, all together, on one line: for `systemctl status`.
+std::string status_line(const std::vector<core::DeviceView>& devices);
 
 /// The group whose members may read the metrics by the Unix socket; empty: the broker's own.
 inline const std::string& metrics_group(const host::Config& config) {

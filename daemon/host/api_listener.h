@@ -1,20 +1,47 @@
 #pragma once
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
 #include <functional>
 #include <future>
 #include <memory>
 #include <thread>
+#include <unordered_map>
 
+#include "base/unique_fd.h"
 #include "daemon/host/api_connections.h"
-#include "daemon/host/hangup_watch.h"
 #include "daemon/host/peer_listener.h"
 #include "daemon/host/rate_limited_log.h"
 #include "daemon/host/relay.h"
 #include "daemon/host/runtime_folder.h"
 #include "daemon/host/silent_connections.h"
+#include "gpumem/result.h"
 
 namespace gpumem::host {
+
+/// Tells when a socket has been shut down for both directions, by either end; of nothing else that happens on
+/// it, so that traffic wakes nobody.
+/// Threads  the loop's.
+class HangupWatch {
+ public:
+  explicit HangupWatch(boost::asio::io_context& loop);
+
+  /// Keeps `socket`, a duplicate, until `ended` has been called. Errors  kResourceExhausted.
+  Result<void> add(UniqueFd socket, std::function<void()> ended);
+  /// Stops watching: nobody is told any more.
+  void stop();
+
+ private:
+  struct Watched {
+    UniqueFd socket;
+    std::function<void()> ended;
+  };
+  void await();
+  void take_ended();
+
+  boost::asio::posix::stream_descriptor epoll_;
+  std::unordered_map<int, Watched> watched_;
+};
 
 /// Accepts gRPC's connections, on a thread of its own, and hands them over once their client has begun to
 /// speak HTTP/2. Records the peer of each connection while it lives. Descriptors that clients send never

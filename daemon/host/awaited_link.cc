@@ -1,6 +1,6 @@
 #include "daemon/host/awaited_link.h"
 
-#include "daemon/host/process_signal.h"
+#include "daemon/host/process.h"
 
 namespace gpumem::host {
 

@@ -21,7 +21,7 @@ std::vector<TomlReader::Field> device_fields(TomlReader& reader, DeviceConfig& d
   using std::chrono::milliseconds, std::chrono::seconds;
   core::ReclaimPolicy& reclaim = device.reclaim;
   return {{"reserve", reader.amount(device.reserve)},
-          {"lend_guarantees", reader.truth(reclaim.lend_guarantees)},
+          {"lend_guarantees", reader.boolean(reclaim.lend_guarantees)},
           {"reclaim_deadline_ms", reader.duration<milliseconds>(reclaim.deadline, 1, 1000 * kDaySeconds)},
           {"escalation",
            reader.choice<Escalation>(reclaim.escalation, {{"wait", Escalation::kWait},
@@ -46,7 +46,7 @@ void read_broker(TomlReader& reader, const toml::table& table, Config& config) {
       {"aging_seconds", reader.duration<std::chrono::seconds>(config.aging, 0, 7 * kDaySeconds)},
       {"reconcile_seconds", reader.duration<std::chrono::seconds>(config.reconcile, 0, kDaySeconds)},
       {"past_broker", reader.choice<bool>(config.past_broker.end, {{"report", false}, {"end", true}})},
-      {"fabric_handles", reader.truth(config.fabric_handles)},
+      {"fabric_handles", reader.boolean(config.fabric_handles)},
       {"past_broker_allowance", reader.bytes(config.past_broker.allowance)},
       {"past_broker_confirm_seconds",
        reader.duration<std::chrono::seconds>(config.past_broker.confirm, 0, kDaySeconds)}};
@@ -66,7 +66,7 @@ void read_metrics(TomlReader& reader, const toml::table& table, Config& config) 
   bool is_public = false;
   reader.read(table, "[metrics]",
               {{"listen", reader.text(metrics.listen)},
-               {"public", reader.truth(is_public)},
+               {"public", reader.boolean(is_public)},
                {"group", reader.name(metrics.group)}});
   if (reader.error() || metrics.listen.empty()) return;
   const auto& at = table.get("listen")->source();
@@ -115,7 +115,7 @@ void read_tenant(TomlReader& reader, const toml::table& table, Config& config) {
   fields.emplace_back("parent", reader.text(tenant.parent));
   fields.emplace_back("user", reader.name(tenant.user));
   fields.emplace_back("group", reader.name(tenant.group));
-  fields.emplace_back("fabric_handles", reader.truth(tenant.fabric_handles));
+  fields.emplace_back("fabric_handles", reader.boolean(tenant.fabric_handles));
   reader.read(table, "[[tenant]]", fields);
   check_name(reader, table, tenant.name);
   if (!tenant.user.empty() && !tenant.group.empty()) {
@@ -141,7 +141,7 @@ void read_default(TomlReader& reader, const toml::table& table, Config& config) 
   bool refuse = false;
   auto fields = quotas_fields(reader, others.quotas);
   fields.emplace_back("parent", reader.text(others.parent));
-  fields.emplace_back("refuse", reader.truth(refuse));
+  fields.emplace_back("refuse", reader.boolean(refuse));
   reader.read(table, "[default]", fields);
   config.others = refuse ? std::nullopt : std::optional(others);
 }
@@ -168,7 +168,7 @@ void read_kubernetes(TomlReader& reader, const toml::table& table, Config& confi
       table, "[kubernetes]",
       {{"unprepared",
         reader.choice<bool>(kubernetes.lend_unprepared, {{"refuse", false}, {"default", true}})},
-       {"look_for_pods", reader.truth(kubernetes.look_for_pods)},
+       {"look_for_pods", reader.boolean(kubernetes.look_for_pods)},
        {"cgroup_root", reader.text(kubernetes.cgroup_root)},
        {"parent", reader.text(kubernetes.parent)},
        {"namespace", reader.tables([&](const toml::table& one) { read_namespace(reader, one, config); })}});
@@ -226,8 +226,8 @@ std::map<std::string, std::string> places_of_keys() {
   std::map<std::string, std::string> places;
   for (const auto read : {read_tenant, read_default, read_broker, read_metrics, read_kubernetes}) {
     TomlReader reader("");
-    Config nobodys;
-    read(reader, toml::table(), nobodys);
+    Config ignored;
+    read(reader, toml::table(), ignored);
     for (const auto& [key, where] : reader.keys()) {
       const auto [place, is_new] = places.emplace(key, where);
       if (!is_new) place->second += " or " + where;

@@ -1,4 +1,6 @@
 #pragma once
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <cstddef>
 
@@ -9,7 +11,11 @@ namespace gpumem::host {
 class DescriptorBudget {
  public:
   /// Of the process's limit of open files, as it is now.
-  static DescriptorBudget of_process();
+  static DescriptorBudget of_process() {
+    rlimit limit{};
+    const bool known = ::getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
+    return DescriptorBudget(known ? static_cast<std::size_t>(limit.rlim_cur) : std::size_t{1} << 20);
+  }
   explicit DescriptorBudget(std::size_t limit) : limit_(limit) {}
 
   std::size_t limit() const { return limit_; }

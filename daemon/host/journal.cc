@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "base/crash_point.h"
+#include "base/log.h"
 #include "daemon/host/files.h"
 #include "daemon/host/journal_records.h"
 
@@ -150,6 +151,8 @@ Result<std::optional<Journal::Content>> load(const std::filesystem::path& folder
 
 Result<void> no_room() { return errno_error(ENOSPC, "cannot write"); }
 
+constexpr auto kPauseBetweenTries = std::chrono::seconds(1);
+
 }  // namespace
 
 Result<std::optional<Journal::Content>> Journal::read(const std::filesystem::path& folder) {
@@ -178,7 +181,7 @@ Result<Journal> Journal::begin(const std::filesystem::path& folder, std::vector<
   return journal;
 }
 
-// What was written of a change that did not fit is taken away again, or nothing after it could be read.
+// A partly written change is truncated again, because nothing behind it could be read.
 Result<void> Journal::add(std::span<const core::Checkpoint::Change> changes) {
   buffer_.clear();
   for (const core::Checkpoint::Change& change : changes) buffer_ += encode(change);
@@ -211,6 +214,51 @@ Result<void> Journal::rewrite(const core::Checkpoint& checkpoint) {
   file_ = std::move(file);
   size_ = checkpoint_size_ = bytes.size();
   return {};
+}
+
+Result<void> JournalWriter::begin(const std::filesystem::path& folder, std::vector<Journal::Device> devices,
+                                  core::Broker& broker) {
+  if (folder.empty()) return {};
+  broker.keep_changes();
+  auto journal = Journal::begin(folder, std::move(devices), broker.checkpoint());
+  if (!journal) return journal.error();
+  journal_ = std::move(*journal);
+  return {};
+}
+
+bool JournalWriter::write(core::Broker& broker, core::TimePoint now) {
+  if (!journal_) return true;
+  broker.take_changes(changes_);
+  if (failed_) return try_again(broker, now);
+  if (changes_.empty()) return true;
+  if (auto written = journal_->add(changes_); !written) {
+    fail(broker, written.error(), now);
+    return false;
+  }
+  if (!journal_->is_long()) return true;
+  if (auto shortened = journal_->rewrite(broker.checkpoint()); !shortened)
+    spdlog::warn("the journal cannot be shortened: {}", shortened.error().message);
+  return true;
+}
+
+bool JournalWriter::try_again(core::Broker& broker, core::TimePoint now) {
+  if (now < *failed_ + kPauseBetweenTries) return false;
+  if (auto written = journal_->rewrite(broker.checkpoint()); !written) {
+    fail(broker, written.error(), now);
+    return false;
+  }
+  failed_.reset();
+  broker.go_on_lending();
+  spdlog::info("the journal is written again");
+  return true;
+}
+
+void JournalWriter::fail(core::Broker& broker, const Error& error, core::TimePoint now) {
+  if (!failed_) spdlog::error("nothing is lent until the journal can be written: {}", error.message);
+  failed_ = now;
+  why_ = "the broker's journal cannot be written (" + error.message +
+         "); nothing is lent until there is room in its runtime folder";
+  broker.stop_lending(why_);
 }
 
 }  // namespace gpumem::host

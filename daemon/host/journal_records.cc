@@ -39,8 +39,8 @@ static_assert(std::is_same_v<std::variant_alternative_t<0, Change>, Checkpoint::
 constexpr std::size_t kLongest = std::size_t{1} << 20;
 
 struct RecordHeader {
-  std::uint32_t size;      // of what follows the header
-  std::uint32_t checksum;  // of the same
+  std::uint32_t size;      // bytes behind the header
+  std::uint32_t checksum;  // of these bytes
 };
 
 std::uint32_t checksum_of(std::string_view bytes) {

@@ -1,7 +1,6 @@
 #pragma once
 #include <memory>
 
-#include "daemon/host/doorbell.h"
 #include "daemon/host/lane.h"
 #include "daemon/host/session_link.h"
 #include "daemon/host/shared_pages.h"

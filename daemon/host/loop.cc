@@ -6,7 +6,7 @@
 
 #include "base/crash_point.h"
 #include "base/log.h"
-#include "daemon/host/process_signal.h"
+#include "daemon/host/process.h"
 #include "proto/lane.h"
 
 namespace gpumem::host {

@@ -9,8 +9,7 @@
 #include <cerrno>
 
 #include "base/printable.h"
-#include "daemon/host/process_signal.h"
-#include "daemon/host/process_stat.h"
+#include "daemon/host/process.h"
 
 namespace gpumem::host {
 namespace {
@@ -20,8 +19,8 @@ namespace {
 #endif
 
 // A handle of the very process that connected, whatever its pid is here. Before Linux 6.5 it is opened by
-// pid: then the process cannot be told from a successor with the same pid, but only if it ended between
-// connect and here; and there is no handle of a process without a pid here.
+// pid. Then a successor with the same pid is taken for the process if that ended since it connected, and a
+// process without a pid here has no handle.
 Result<UniqueFd> open_pidfd(int socket, pid_t pid, const KernelFeatures& kernel) {
   int fd = -1;
   socklen_t length = sizeof fd;

@@ -5,7 +5,6 @@
 #include <functional>
 #include <string>
 
-#include "daemon/host/administrators.h"
 #include "daemon/host/descriptor_budget.h"
 #include "daemon/host/peer.h"
 #include "daemon/host/socket_disposal.h"

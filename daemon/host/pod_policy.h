@@ -8,10 +8,10 @@
 
 namespace gpumem::host {
 
-/// Puts the tenants of prepared pods into `policy`, whose devices and whose other tenants are there already:
-/// each below its namespace, if that is a tenant, else below what is configured for pods. Answers what of
-/// the claims is on devices that are not lent. A limit is rounded down to the granularity and cut down to the
-/// pool, a guarantee rounded up, but not beyond the limit.
+/// Puts the tenants of prepared pods into `policy`, which has its devices and other tenants already. Each
+/// goes below its namespace, if that is a tenant, else below the parent that is configured for pods. Returns
+/// the parts of claims on devices that are not lent. A limit is rounded down to the granularity and cut down
+/// to the pool, a guarantee rounded up, but not beyond the limit.
 std::vector<Unapplied> compile_pods(const KubernetesConfig& config, const pods::PreparedClaims& claims,
                                     core::Policy& policy);
 

@@ -5,8 +5,8 @@
 #include <string_view>
 
 #include "base/unique_fd.h"
-#include "daemon/host/kernel_features.h"
 #include "daemon/host/passed_descriptors.h"
+#include "daemon/host/process.h"
 #include "gpumem/result.h"
 
 namespace gpumem::host {

@@ -6,9 +6,9 @@
 
 namespace gpumem::host {
 
-/// Closes sockets of clients without ever waiting for it. One that has descriptors in its queue is closed on
-/// one of few threads, which a timer's signal brings back out of a close that waits (a TCP socket that
-/// lingers). A thread that not even that brings back is lost; the others go on.
+/// Closes sockets of clients without making the caller wait. A socket with descriptors in its queue is closed
+/// on one of a few threads. A timer's signal interrupts a close that blocks there (a TCP socket that
+/// lingers). A thread that even the signal does not interrupt is lost; the others go on.
 /// Threads  any.
 class SocketDisposal {
  public:

@@ -2,7 +2,7 @@
 
 #include <cerrno>
 
-#include "daemon/host/process_signal.h"
+#include "daemon/host/process.h"
 
 namespace gpumem::host {
 

@@ -19,8 +19,8 @@ namespace gpumem::host {
 /// Parses TOML. `source` names it in messages. Errors  kInvalidArgument: `source:line:column: what is wrong`.
 Result<toml::table> parse_toml(std::string_view text, const std::string& source);
 
-/// Reads tables key by key into places of the caller's, and keeps the first error, so that what reads a table
-/// is a list of its keys rather than a chain of checks.
+/// Reads tables key by key into variables of the caller, and keeps the first error. So the reader of a table
+/// is a list of its keys, not a chain of checks.
 class TomlReader {
  public:
   explicit TomlReader(std::string source) : source_(std::move(source)) {}
@@ -55,7 +55,7 @@ class TomlReader {
         text(into)(node);
     };
   }
-  auto truth(bool& into) {
+  auto boolean(bool& into) {
     return [this, &into](const toml::node& node) {
       if (node.is_boolean())
         into = *node.value<bool>();

@@ -27,9 +27,9 @@ class DescriptorSender {
 bool is_read(int socket);
 
 /// The descriptors that were sent to each user's sockets and may be unread. The kernel counts them all
-/// against the broker, closed sockets included, and beyond its limit of open files lets it send none, to
-/// nobody: so each user has a share for connections that there are, and one for those that have ended.
-/// Senders without room wait here for it.
+/// against the broker, closed sockets included. Beyond the limit of open files the broker cannot send any to
+/// anybody. So each user has a share for open connections, and one for those that have ended. Senders without
+/// room wait here for it.
 ///
 /// Threads  the loop's.
 class UnreadDescriptors {

@@ -4,7 +4,6 @@
 #include <filesystem>
 #include <string>
 
-#include "daemon/kubernetes/endpoint.h"
 #include "daemon/kubernetes/http_exchange.h"
 #include "daemon/kubernetes/json_fields.h"
 #include "gpumem/result.h"

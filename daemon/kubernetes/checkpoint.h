@@ -4,10 +4,24 @@
 #include <string>
 #include <vector>
 
+#include "base/unique_fd.h"
 #include "daemon/kubernetes/claim.h"
 #include "gpumem/result.h"
 
 namespace gpumem::kubernetes {
+
+/// The right to read and change what the plugin's folder and the folder of device specifications hold. During
+/// a rolling update two processes of the driver serve the node: each has it for one call at a time. So has
+/// each thread: the lock belongs to the file as it was opened here.
+class StateLock {
+ public:
+  /// Waits for it. Blocks. Errors  the file `serialize.lock` in `folder` cannot be made or locked.
+  static Result<StateLock> take(const std::filesystem::path& folder);
+
+ private:
+  explicit StateLock(UniqueFd file) : file_(std::move(file)) {}
+  UniqueFd file_;  // flock(2): closing gives it back
+};
 
 /// One device of a claim that is prepared.
 struct PreparedShare {
@@ -17,9 +31,9 @@ struct PreparedShare {
   bool operator==(const PreparedShare&) const = default;
 };
 
-/// What is known of a claim without the API server. One without shares is being prepared for the first time,
-/// or was found on the node, and nothing else of it is known: it is kept until the kubelet has it unprepared,
-/// or prepared again.
+/// The data of a claim that the driver has without the API server. A claim without shares is being prepared
+/// for the first time, or was found on the node without other data. It is kept until the kubelet unprepares
+/// it, or prepares it again.
 struct PreparedClaim {
   ClaimReference claim;
   bool standalone = false;

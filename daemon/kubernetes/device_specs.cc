@@ -18,9 +18,9 @@ constexpr const char* kShimInside = "/usr/lib/gpumem/shim";
 
 // A runtime puts these variables over what the image and the pod say: it can neither add to a variable nor
 // leave one alone that is set. LD_LIBRARY_PATH is set by many images, which lose their libraries without it;
-// LD_PRELOAD by next to none. The file /etc/ld.so.preload would reach programs that clear their environment,
-// too, but also every program of the container that has nothing to do with a GPU, in images of another C
-// library as well.
+// LD_PRELOAD by next to none. The file /etc/ld.so.preload would also reach programs that clear their
+// environment. But it would reach every program of the container without a GPU, too, and images with another
+// C library.
 void add_injection(ContainerEdits& edits, Injection injection) {
   const std::string folder = kShimInside;
   if (injection == Injection::kPreload)

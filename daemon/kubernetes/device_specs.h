@@ -33,10 +33,10 @@ struct ContainerEdits {
   gid_t group = 0;            ///< that may connect to the broker; 0: root's, or everybody may
 };
 
-/// The specifications of the Container Device Interface (CDI) for prepared claims, from which a container
-/// runtime takes what a container needs to borrow: one file and one device for each claim, named by its UID,
-/// so that names are never used for anything else. A device plugin, which cannot name claims, has one for
-/// all. Holds nothing in memory.
+/// The specifications of the Container Device Interface (CDI) for prepared claims: a container runtime
+/// applies them to containers that borrow. Each claim has one file and one device, named by its UID, so that
+/// names are never reused. A device plugin, which cannot name claims, has one for all. Holds nothing in
+/// memory.
 class DeviceSpecs {
  public:
   struct Options {

@@ -15,9 +15,9 @@
 
 namespace gpumem::kubernetes {
 
-/// The driver, all parts wired. It serves the kubelet from its start until its end, whether or not the API
-/// server and the broker are there; what they are missing for fails with words that say so. It offers devices
-/// as long as the kubelet takes it up: with a kubelet that does not, pods would start without their claims.
+/// The driver, all parts wired. It serves the kubelet from its start until its end, even without the API
+/// server and the broker; calls that need them then fail with words that say so. It offers devices while the
+/// kubelet has registered it. Otherwise pods would start without their claims.
 class Driver {
  public:
   struct Options {

@@ -8,7 +8,6 @@
 #include "daemon/kubernetes/broker_client.h"
 #include "daemon/kubernetes/checkpoint.h"
 #include "daemon/kubernetes/device_specs.h"
-#include "daemon/kubernetes/state_lock.h"
 #include "gpumem/result.h"
 
 namespace gpumem::kubernetes {
@@ -37,9 +36,9 @@ class NodeClaims {
         specs_(specs),
         checkpoint_(options_.folder) {}
 
-  /// Takes up what earlier processes have left: specifications without a claim are removed; where there is no
-  /// checkpoint, or a damaged one, which is put aside, what has a specification is kept as a claim of which
-  /// no more is known. Errors  kFailedPrecondition: the checkpoint is of a newer version; of files.
+  /// Recovers the state of earlier processes. Specifications without a claim are removed. If the checkpoint
+  /// is missing, or damaged and put aside, each specification is kept as a claim without other data.
+  /// Errors  kFailedPrecondition: the checkpoint is of a newer version; of files.
   Result<void> recover();
 
   /// Prepares `claim`: afterwards its pods may borrow, and its specification is there. Again for the same

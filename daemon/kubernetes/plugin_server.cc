@@ -1,15 +1,92 @@
 #include "daemon/kubernetes/plugin_server.h"
 
+#include "base/log.h"
 #include "daemon/kubernetes/unix_server.h"
 
 namespace gpumem::kubernetes {
 namespace {
+
+template <class Claim>
+ClaimReference reference(const Claim& claim) {
+  return {.space = claim.namespace_(), .name = claim.name(), .uid = claim.uid()};
+}
+
+template <class Device>
+void describe(const PreparedShare& one, const std::string& uid, const std::string& device_kind,
+              Device& device) {
+  device.add_request_names(one.share.request);
+  device.set_pool_name(one.share.pool);
+  device.set_device_name(one.share.device);
+  device.add_cdi_device_ids(DeviceSpecs::id(uid));
+  if (!device_kind.empty()) device.add_cdi_device_ids(device_kind + "=" + one.uuid);
+  if constexpr (requires { device.set_share_id(one.share.share_id); }) {  // from v1 on
+    if (!one.share.share_id.empty()) device.set_share_id(one.share.share_id);
+  }
+}
 
 std::string with_instance(const std::string& name, const std::string& instance) {
   return instance.empty() ? name : name + "-" + instance;
 }
 
 }  // namespace
+
+template <class Api>
+grpc::Status DraService<Api>::NodePrepareResources(grpc::ServerContext* context,
+                                                   const typename Api::NodePrepareResourcesRequest* request,
+                                                   typename Api::NodePrepareResourcesResponse* response) {
+  for (const auto& claim : request->claims()) {
+    auto& answer = (*response->mutable_claims())[claim.uid()];
+    auto prepared = claims_.prepare(reference(claim), [context] { return context->IsCancelled(); });
+    if (!prepared) {
+      spdlog::error("not prepared: {}", prepared.error().message);
+      answer.set_error(prepared.error().message);
+      continue;
+    }
+    for (const PreparedShare& one : prepared->shares)
+      describe(one, prepared->claim.uid, device_kind_, *answer.add_devices());
+  }
+  return grpc::Status::OK;
+}
+
+template <class Api>
+grpc::Status DraService<Api>::NodeUnprepareResources(
+    grpc::ServerContext*, const typename Api::NodeUnprepareResourcesRequest* request,
+    typename Api::NodeUnprepareResourcesResponse* response) {
+  for (const auto& claim : request->claims()) {
+    auto& answer = (*response->mutable_claims())[claim.uid()];
+    auto gone = claims_.unprepare(reference(claim));
+    if (gone) continue;
+    spdlog::error("not unprepared: {}", gone.error().message);
+    answer.set_error(gone.error().message);
+  }
+  return grpc::Status::OK;
+}
+
+template class DraService<DraV1>;
+template class DraService<DraV1Beta1>;
+
+grpc::Status RegistrationService::GetInfo(grpc::ServerContext*, const pluginregistration::InfoRequest*,
+                                          pluginregistration::PluginInfo* response) {
+  response->set_type("DRAPlugin");
+  response->set_name(driver_);
+  response->set_endpoint(endpoint_);
+  response->add_supported_versions("v1.DRAPlugin");
+  response->add_supported_versions("v1beta1.DRAPlugin");
+  response->add_supported_versions("v1alpha1.DRAResourceHealth");
+  return grpc::Status::OK;
+}
+
+grpc::Status RegistrationService::NotifyRegistrationStatus(
+    grpc::ServerContext*, const pluginregistration::RegistrationStatus* request,
+    pluginregistration::RegistrationStatusResponse*) {
+  if (request->plugin_registered())
+    spdlog::info("the kubelet has registered {}", driver_);
+  else
+    spdlog::error("the kubelet does not register {}, so no device is offered on this node: {}", driver_,
+                  request->error());
+  on_answer_(request->plugin_registered());
+  return grpc::Status::OK;
+}
 
 PluginServer::PluginServer(const Options& options, NodeClaims& claims, BrokerClient& broker,
                            std::function<void(bool)> on_answer)

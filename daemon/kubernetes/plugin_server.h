@@ -7,10 +7,75 @@
 #include <string>
 
 #include "daemon/kubernetes/health_service.h"
-#include "daemon/kubernetes/kubelet_services.h"
+#include "daemon/kubernetes/node_claims.h"
 #include "gpumem/result.h"
+#include "kubelet/dra_v1.grpc.pb.h"
+#include "kubelet/dra_v1beta1.grpc.pb.h"
+#include "kubelet/registration.grpc.pb.h"
 
 namespace gpumem::kubernetes {
+
+namespace dra = k8s::io::kubelet::pkg::apis::dra;
+
+/// Answers the kubelet's calls to a driver from NodeClaims, in one version of the protocol: `Api` has its
+/// messages and its service. Threads  any.
+template <class Api>
+class DraService final : public Api::DRAPlugin::Service {
+ public:
+  /// `device_kind`  CDI kind of the devices themselves, named by UUID; empty: others give them to containers.
+  DraService(NodeClaims& claims, std::string device_kind)
+      : claims_(claims), device_kind_(std::move(device_kind)) {}
+
+  grpc::Status NodePrepareResources(grpc::ServerContext* context,
+                                    const typename Api::NodePrepareResourcesRequest* request,
+                                    typename Api::NodePrepareResourcesResponse* response) override;
+  grpc::Status NodeUnprepareResources(grpc::ServerContext* context,
+                                      const typename Api::NodeUnprepareResourcesRequest* request,
+                                      typename Api::NodeUnprepareResourcesResponse* response) override;
+
+ private:
+  NodeClaims& claims_;
+  std::string device_kind_;
+};
+
+// The names of one version, which a namespace cannot hand to a template.
+struct DraV1 {
+  using DRAPlugin = dra::v1::DRAPlugin;
+  using NodePrepareResourcesRequest = dra::v1::NodePrepareResourcesRequest;
+  using NodePrepareResourcesResponse = dra::v1::NodePrepareResourcesResponse;
+  using NodeUnprepareResourcesRequest = dra::v1::NodeUnprepareResourcesRequest;
+  using NodeUnprepareResourcesResponse = dra::v1::NodeUnprepareResourcesResponse;
+};
+struct DraV1Beta1 {
+  using DRAPlugin = dra::v1beta1::DRAPlugin;
+  using NodePrepareResourcesRequest = dra::v1beta1::NodePrepareResourcesRequest;
+  using NodePrepareResourcesResponse = dra::v1beta1::NodePrepareResourcesResponse;
+  using NodeUnprepareResourcesRequest = dra::v1beta1::NodeUnprepareResourcesRequest;
+  using NodeUnprepareResourcesResponse = dra::v1beta1::NodeUnprepareResourcesResponse;
+};
+extern template class DraService<DraV1>;
+extern template class DraService<DraV1Beta1>;
+
+/// How the kubelet comes to know the driver.
+class RegistrationService final : public pluginregistration::Registration::Service {
+ public:
+  /// `endpoint`   path of the socket with the services.
+  /// `on_answer`  called from any thread when the kubelet has said whether it takes the driver up. Then it
+  ///              may have deleted what the driver had published.
+  RegistrationService(std::string driver, std::string endpoint, std::function<void(bool)> on_answer)
+      : driver_(std::move(driver)), endpoint_(std::move(endpoint)), on_answer_(std::move(on_answer)) {}
+
+  grpc::Status GetInfo(grpc::ServerContext* context, const pluginregistration::InfoRequest* request,
+                       pluginregistration::PluginInfo* response) override;
+  grpc::Status NotifyRegistrationStatus(grpc::ServerContext* context,
+                                        const pluginregistration::RegistrationStatus* request,
+                                        pluginregistration::RegistrationStatusResponse* response) override;
+
+ private:
+  std::string driver_;
+  std::string endpoint_;
+  std::function<void(bool)> on_answer_;
+};
 
 /// The driver's two sockets and what it serves there. The one with the services listens before the one for
 /// registration: the kubelet calls as soon as it sees that. Both are removed at the end, the registration

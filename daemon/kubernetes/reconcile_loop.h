@@ -10,9 +10,9 @@
 
 namespace gpumem::kubernetes {
 
-/// Repeats tasks on a thread of its own, each at its pace: after a success when its period has passed or when
-/// it is woken, after a failure sooner, first in a second and then twice as late each time. A failure is
-/// logged when it comes and when it changes, and again when it is over.
+/// Repeats tasks on a thread of its own, each at its pace. After a success a task runs again when its period
+/// has passed, or when it is woken. After a failure it runs again in a second, and then twice as late each
+/// time. A failure is logged when it begins and when it changes, and again when it is over.
 class ReconcileLoop {
  public:
   struct Task {

@@ -1,6 +1,7 @@
 #pragma once
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <thread>
@@ -8,9 +9,17 @@
 
 #include "base/unique_fd.h"
 #include "daemon/metrics/exposition.h"
-#include "daemon/metrics/http_connection.h"
 
 namespace gpumem::metrics {
+
+/// What a connection may take.
+struct HttpLimits {
+  std::chrono::milliseconds request = std::chrono::seconds(10);  ///< for the first request, from its start
+  std::chrono::milliseconds idle =
+      std::chrono::seconds(90);  ///< for each further one: scrapers keep connections
+  std::chrono::milliseconds response = std::chrono::seconds(10);  ///< until all of it is taken
+  std::size_t header = 8192;                                      ///< bytes of a request
+};
 
 /// Serves the metrics by HTTP/1.1 on listening sockets, on a thread of its own. Each socket has
 /// kMostConnections places: when one more comes, the connection with the oldest latest request is closed, so

@@ -108,7 +108,7 @@ std::string_view without_mark(std::string_view path) {
   return path;
 }
 
-Whereabouts whereabouts_in(std::string_view path, const Levels& levels) {
+PodLocation location_in(std::string_view path, const Levels& levels) {
   const Words words = split(without_mark(path), '/');
   Rest rest(words);
   // Above one's own cgroup namespace: whatever is above the pods is not to be seen.
@@ -125,14 +125,14 @@ Whereabouts whereabouts_in(std::string_view path, const Levels& levels) {
 
 }  // namespace
 
-Whereabouts whereabouts_of(std::string_view text, std::string_view root) {
+PodLocation location_of(std::string_view text, std::string_view root) {
   const Levels levels(root);
-  Whereabouts found;
+  PodLocation found;
   for (const std::string_view line : split(text, '\n')) {
     const std::size_t first = line.find(':');
     const std::size_t second = first == line.npos ? first : line.find(':', first + 1);
     if (second == line.npos) continue;
-    Whereabouts here = whereabouts_in(line.substr(second + 1), levels);
+    PodLocation here = location_in(line.substr(second + 1), levels);
     if (here.is_unclear) return here;
     if (!here.container) continue;
     if (found.container && found.container->pod != here.container->pod)

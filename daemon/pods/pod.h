@@ -12,8 +12,8 @@ struct Container {
   bool operator==(const Container&) const = default;
 };
 
-/// Where a process is whose /proc/PID/cgroup was read.
-struct Whereabouts {
+/// The place of a process among pods, by its /proc/PID/cgroup.
+struct PodLocation {
   std::optional<Container> container{};
   /// There is no container, and yet it may be in a pod: below what the kubelet made there is something that
   /// is not understood, or hierarchies name different pods.
@@ -25,10 +25,10 @@ struct Whereabouts {
 /// that is itself in a cgroup namespace, as in a pod. `root`  the kubelet's --cgroup-root, as `/` or
 /// `/kubelet`. A process names no other pod by cgroups that it makes itself: only what the kubelet made is
 /// read, which is the outermost.
-Whereabouts whereabouts_of(std::string_view text, std::string_view root = "/");
+PodLocation location_of(std::string_view text, std::string_view root = "/");
 
 inline std::optional<Container> container_of(std::string_view text, std::string_view root = "/") {
-  return whereabouts_of(text, root).container;
+  return location_of(text, root).container;
 }
 
 }  // namespace gpumem::pods

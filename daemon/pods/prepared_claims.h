@@ -21,10 +21,10 @@ struct PreparedClaims {
 /// that were here before.
 using IsTaken = std::function<bool(const std::string& tenant)>;
 
-/// The claims with `claim`, in place of the one with its UID. All its pods are one tenant, together with all
-/// that belong to the tenant of one of them; a tenant is never divided again as long as one of its pods has a
-/// claim. A pod alone is `pod NAMESPACE/NAME`, several are `claim NAMESPACE/NAME` of the first claim that
-/// they shared: no two tenants have one name, and none is longer than kLongestName.
+/// The claims with `claim`, in place of the one with its UID. All its pods become one tenant, together with
+/// all pods of the tenants that they had. A tenant is never divided again while one of its pods has a claim.
+/// The tenant of a single pod is `pod NAMESPACE/NAME`; that of several is `claim NAMESPACE/NAME` of the first
+/// claim that they shared. Names are unique, and none is longer than kLongestName.
 PreparedClaims with_claim(PreparedClaims claims, core::PodClaim claim, const IsTaken& is_taken);
 
 /// The claims without the one with `uid`, which may be none of them.

@@ -3,11 +3,44 @@
 #include <utility>
 
 #include "daemon/api/calls.h"
+#include "daemon/api/pod_claims.h"
+#include "daemon/rpc/callers.h"
 #include "daemon/rpc/convert.h"
-#include "daemon/rpc/for_admin.h"
 
 namespace gpumem::rpc {
 namespace {
+
+// A unary call on the core's thread, with its caller.
+struct Asked {
+  const core::Caller& caller;
+  Unary* reactor;  // to be finished
+  core::Broker& broker;
+  core::TimePoint now;
+};
+
+// Runs `act` with the call on the core's thread. Finishes the call if its connection is gone.
+template <class Act>
+grpc::ServerUnaryReactor* for_caller(core::Executor& executor, Calls& calls,
+                                     grpc::CallbackServerContext* context, Act act) {
+  auto* reactor = new Unary(calls);
+  executor.post([&executor, reactor, connection = connection_of(*context), act = std::move(act)](
+                    core::Broker& broker, core::TimePoint now) {
+    const auto caller = caller_of(executor, connection);
+    if (!caller) return reactor->Finish(to_status(caller.error()));
+    act(Asked{*caller, reactor, broker, now});
+  });
+  return reactor;
+}
+
+// As for_caller(), but for administrators alone; finishes the calls of all others.
+template <class Act>
+grpc::ServerUnaryReactor* for_admin(core::Executor& executor, Calls& calls,
+                                    grpc::CallbackServerContext* context, Act act) {
+  return for_caller(executor, calls, context, [act = std::move(act)](const Asked& asked) {
+    if (!asked.caller.admin) return asked.reactor->Finish(to_status(api::no_administrator(asked.caller)));
+    act(asked);
+  });
+}
 
 void fill(v1::QuotaInfo& info, const core::QuotaLine& line) {
   info.set_tenant(line.tenant);
@@ -31,6 +64,39 @@ core::QuotaChange change_of(const v1::SetQuotaRequest& request) {
   change.reset = request.reset();
   change.revision = request.revision();
   return change;
+}
+
+core::PodClaim claim_of(const v1::Claim& message) {
+  core::PodClaim claim{message.uid(), message.namespace_(), message.name(), {}, {}};
+  for (const v1::Pod& pod : message.pods()) claim.pods.push_back({pod.uid(), pod.namespace_(), pod.name()});
+  for (const v1::ClaimAmount& amount : message.amounts()) {
+    claim.amounts.push_back({amount.device(), Bytes{amount.guarantee_bytes()}, Bytes{amount.limit_bytes()}});
+  }
+  return claim;
+}
+
+void fill_claim(v1::Claim& message, const core::PodClaim& claim) {
+  message.set_uid(claim.uid);
+  message.set_namespace_(claim.space);
+  message.set_name(claim.name);
+  for (const core::Pod& pod : claim.pods) {
+    v1::Pod& one = *message.add_pods();
+    one.set_uid(pod.uid);
+    one.set_namespace_(pod.space);
+    one.set_name(pod.name);
+  }
+  for (const core::ClaimAmount& amount : claim.amounts) {
+    v1::ClaimAmount& one = *message.add_amounts();
+    one.set_device(amount.device);
+    one.set_guarantee_bytes(amount.guarantee.count);
+    one.set_limit_bytes(amount.limit.count);
+  }
+}
+
+api::ClaimAnswer finish(Unary* reactor) {
+  return [reactor](const Result<void>& done) {
+    reactor->Finish(done ? grpc::Status::OK : to_status(done.error()));
+  };
 }
 
 }  // namespace
@@ -74,6 +140,36 @@ grpc::ServerUnaryReactor* AdminService::RemoveRegion(grpc::CallbackServerContext
         [reactor = asked.reactor, status = removed ? grpc::Status::OK : to_status(removed.error())] {
           reactor->Finish(status);
         });
+  });
+}
+
+grpc::ServerUnaryReactor* ClaimsService::Prepare(grpc::CallbackServerContext* context,
+                                                 const v1::PrepareClaimRequest* request,
+                                                 v1::PrepareClaimResponse*) {
+  return for_caller(executor_, calls_, context,
+                    [this, claim = claim_of(request->claim())](const Asked& asked) {
+                      api::prepare_claim(claims_, asked.caller, claim, finish(asked.reactor));
+                    });
+}
+
+grpc::ServerUnaryReactor* ClaimsService::Unprepare(grpc::CallbackServerContext* context,
+                                                   const v1::UnprepareClaimRequest* request,
+                                                   v1::UnprepareClaimResponse*) {
+  return for_caller(executor_, calls_, context, [this, uid = request->uid()](const Asked& asked) {
+    api::unprepare_claim(claims_, asked.caller, uid, finish(asked.reactor));
+  });
+}
+
+grpc::ServerUnaryReactor* ClaimsService::List(grpc::CallbackServerContext* context,
+                                              const v1::ListClaimsRequest*,
+                                              v1::ListClaimsResponse* response) {
+  return for_caller(executor_, calls_, context, [this, response](const Asked& asked) {
+    api::list_claims(claims_, asked.caller,
+                     [response, reactor = asked.reactor](const Result<std::vector<core::PodClaim>>& claims) {
+                       if (!claims) return reactor->Finish(to_status(claims.error()));
+                       for (const core::PodClaim& claim : *claims) fill_claim(*response->add_claims(), claim);
+                       reactor->Finish(grpc::Status::OK);
+                     });
   });
 }
 

@@ -1,7 +1,9 @@
 #pragma once
+#include "daemon/core/pod_claims.h"
 #include "daemon/core/quota_admin.h"
 #include "daemon/rpc/calls.h"
 #include "gpumem/v1/broker.grpc.pb.h"
+#include "gpumem/v1/claims.grpc.pb.h"
 
 namespace gpumem::rpc {
 
@@ -25,6 +27,28 @@ class AdminService final : public v1::Admin::CallbackService {
   core::Executor& executor_;
   Calls& calls_;
   core::QuotaAdmin& quotas_;
+};
+
+/// gpumem.v1.Claims: what is prepared for pods. The core's thread says who calls; the thread of `claims`,
+/// which may wait for a disk, does the rest and answers.
+class ClaimsService final : public v1::Claims::CallbackService {
+ public:
+  ClaimsService(core::Executor& executor, Calls& calls, core::PodClaimAdmin& claims)
+      : executor_(executor), calls_(calls), claims_(claims) {}
+
+  grpc::ServerUnaryReactor* Prepare(grpc::CallbackServerContext* context,
+                                    const v1::PrepareClaimRequest* request,
+                                    v1::PrepareClaimResponse* response) override;
+  grpc::ServerUnaryReactor* Unprepare(grpc::CallbackServerContext* context,
+                                      const v1::UnprepareClaimRequest* request,
+                                      v1::UnprepareClaimResponse* response) override;
+  grpc::ServerUnaryReactor* List(grpc::CallbackServerContext* context, const v1::ListClaimsRequest* request,
+                                 v1::ListClaimsResponse* response) override;
+
+ private:
+  core::Executor& executor_;
+  Calls& calls_;
+  core::PodClaimAdmin& claims_;
 };
 
 }  // namespace gpumem::rpc

@@ -8,8 +8,8 @@
 #include "daemon/core/executor.h"
 #include "daemon/core/observation.h"
 #include "daemon/rpc/calls.h"
+#include "daemon/rpc/event_stream.h"
 #include "daemon/rpc/snapshots.h"
-#include "daemon/rpc/subscriber_limit.h"
 #include "gpumem/v1/broker.grpc.pb.h"
 
 namespace gpumem::rpc {

@@ -18,10 +18,10 @@ struct Look {
       nullptr;  ///< calls whose refusal is held back; the core's thread's; outlives the call
 };
 
-/// Answers Monitor.Reconcile with what was last seen of every device; if the request wants it `now`, after
-/// the observer has looked again, or when that takes longer than five seconds. kResourceExhausted if too many
-/// wait for a look already: answered after a second, so that asking again at once costs the asker its time
-/// and not the broker its. At most kMostHeldRefusals are held back; further ones are answered at once.
+/// Answers Monitor.Reconcile with the last observation of every device. With `now` in the request, it answers
+/// after a new look, or after five seconds. If too many wait for a look already, the answer is
+/// kResourceExhausted, after a second: so repeating the call at once costs the caller's time, not the
+/// broker's. At most kMostHeldRefusals are held back; further ones are answered at once.
 grpc::ServerUnaryReactor* reconcile(core::Executor& executor, Calls& calls, Look look,
                                     const v1::ReconcileRequest& request, v1::ReconcileResponse* response);
 

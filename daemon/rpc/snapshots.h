@@ -9,9 +9,9 @@
 namespace gpumem::rpc {
 
 /// Reads the core for listings and explanations. The data is copied on the core's thread, one bounded piece
-/// at a time (docs/guarantees.md, Bounds: a page of a listing; an explanation, which visits each session of
-/// the tenant once for each device), so that no number of readers delays other calls by more than one piece;
-/// a separate thread makes messages of the copies. Threads  any.
+/// at a time, so that any number of readers delays other calls by one piece at most. The pieces are in
+/// docs/guarantees.md, Bounds: a page of a listing; an explanation, which visits each session of the tenant
+/// once for each device. A separate thread makes messages of the copies. Threads  any.
 class Snapshots {
  public:
   using Present = std::function<void()>;

@@ -71,7 +71,7 @@ INSTANTIATE_TEST_SUITE_P(Calls, BrokersDriver,
 
 using SlowDriver = FaultTest;
 
-TEST_F(SlowDriver, HoldsUpNobodyWhoNeedsNoMemoryOfIt) {
+TEST_F(SlowDriver, DelaysNoRequestThatNeedsNoMemoryOfIt) {
   auto one = client_with(mebibytes(32));
   auto two = client();
   inject_into_broker("cuMemCreate delay 2s nth 1");

@@ -15,7 +15,7 @@ struct ShrunkDevice : FaultTest {
   }
 };
 
-TEST_F(ShrunkDevice, LendsWhatIsLeftRefusesTheRestWithItsReasonAndGrowsBack) {
+TEST_F(ShrunkDevice, LendsTheRemainderRefusesMoreWithItsReasonAndGrowsBack) {
   const Bytes whole{broker_.device().pool()};
   auto one = client_with(mebibytes(128));
   shrink_by(mebibytes(32));
@@ -32,7 +32,7 @@ TEST_F(ShrunkDevice, LendsWhatIsLeftRefusesTheRestWithItsReasonAndGrowsBack) {
   expect_rest();
 }
 
-TEST_F(ShrunkDevice, BelowWhatIsLentTakesNothingFromWhoHasIt) {
+TEST_F(ShrunkDevice, BelowTheLoansTakesNothingFromBorrowers) {
   auto one = client_with(mebibytes(192));
   shrink_by(mebibytes(200));
   EXPECT_TRUE(succeeded(one->grow("a", {broker_.device().pool()}))) << "the broker has that memory already";

@@ -5,7 +5,7 @@
 #include <set>
 
 #include "daemon/kubernetes/checkpoint.h"
-#include "daemon/kubernetes/device_plugin/kubelet_checkpoint.h"
+#include "daemon/kubernetes/device_plugin/kubelet_allocations.h"
 #include "tests/fuzz/require.h"
 #include "tests/fuzz/state_folder.h"
 #include "tests/fuzz/vocabulary.h"

@@ -100,7 +100,7 @@ TEST_F(Impatient, ServesAClientThatCallsAfterALongPause) {
   EXPECT_EQ(one->leave(), 0);
 }
 
-TEST_F(FewDescriptorsForApi, AreNotHeldByThoseWhoDoNotSpeakHttp2) {
+TEST_F(FewDescriptorsForApi, AreNotHeldByConnectionsThatDoNotSpeakHttp2) {
   const auto silent = idle(1, false);
   EXPECT_EQ(::write(silent[0].get(), "GET / HTTP/1.1\r\n\r\n", 18), 18);
   EXPECT_TRUE(eventually([&] { return cut(silent) == 1; }));

@@ -113,7 +113,7 @@ struct Declaration : Borrower {
   }
 };
 
-TEST_F(Declaration, OfWhatIsNotThereHoldsUpNoSiblingAndCostsTheDeclarerAlone) {
+TEST_F(Declaration, OfMissingMemoryDelaysNoSiblingAndCostsTheDeclarerAlone) {
   auto cat = client_with(mebibytes(16), kCat);
   auto bob = declarer(mebibytes(200));
   EXPECT_TRUE(succeeded(cat->grow("a", mebibytes(64)))) << "it has a guarantee, and the memory is free";

@@ -73,7 +73,7 @@ TEST_F(SilentLanes, OfManyUsersDoNotKeepAnybodyOut) {
 }
 
 // Sessions are not silent: the kernel's limit alone stops them, short of what is kept.
-TEST_F(SilentLanes, SessionsWithoutEndLeaveDescriptorsForThoseThatAreThere) {
+TEST_F(SilentLanes, EndlessNewSessionsLeaveDescriptorsForExistingOnes) {
   auto normal = client_with(mebibytes(16), test_user(10'003));
   std::vector<RawLane> lanes;
   int refused = 0;

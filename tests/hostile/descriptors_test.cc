@@ -103,7 +103,7 @@ struct OldKernel : BrokerTest {
   OldKernel() : BrokerTest({.config = kSomeSpare, .arguments = {"--without-pass-rights"}}) {}
 };
 
-TEST_F(OldKernel, CutsOffWhoeverSendsDescriptors) {
+TEST_F(OldKernel, CutsOffClientsThatSendDescriptors) {
   RawLane lane(broker_.folder());
   lane.greet();
   const LingeringSockets lingering;

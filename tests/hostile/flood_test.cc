@@ -73,7 +73,7 @@ struct FewDescriptors : HostileTest {
   }
 };
 
-TEST_F(FewDescriptors, AreNotTheEndOfThoseWhoAreConnected) {
+TEST_F(FewDescriptors, LeaveConnectedClientsServed) {
   auto normal = client_with(mebibytes(64));
   std::vector<RawLane> lanes;
   for (int i = 0; i < 600; ++i) lanes.push_back(lane());

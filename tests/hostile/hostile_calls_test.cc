@@ -74,7 +74,7 @@ TEST_F(HostileCalls, ForForeignSlicesFindNothing) {
   other.give_back();
 }
 
-TEST_F(HostileCalls, ReturnOnlyWhatIsOnLoanToThem) {
+TEST_F(HostileCalls, ReturnOnlyTheirOwnLeases) {
   auto one = borrower(7 * kUnit);  // several extents
   auto other = borrower();
   ASSERT_GT(one.granted.leases_size(), 1);
@@ -117,7 +117,7 @@ TEST_F(HostileCalls, ForImpossibleSizesAreRefused) {
   EXPECT_EQ(broker_.device().free(), kPool.count);
 }
 
-TEST_F(HostileCalls, WhoseSizesAddUpToMoreThanThereIsAreRefused) {
+TEST_F(HostileCalls, WithSizesBeyondThePoolAreRefused) {
   auto one = borrower(kUnit);
   v1::GrowResponse granted;
   for (const std::uint64_t bytes : {kMost - kUnit + 1, kMost - 2 * kUnit + 1, kPool.count}) {

@@ -57,7 +57,7 @@ TEST_F(HostileLane, ThatGreetsTwiceIsClosed) {
   EXPECT_TRUE(one.is_closed_by_broker());
 }
 
-TEST_F(HostileLane, ThatAcceptsWhatItWasNotOfferedChangesNothing) {
+TEST_F(HostileLane, ThatAcceptsAGrantWithoutAnOfferChangesNothing) {
   auto other = session();
   const v1::GrowResponse granted = other.grow(other.open_slice(), mebibytes(4).count);
   auto one = session();

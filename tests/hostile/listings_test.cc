@@ -39,13 +39,13 @@ struct Listings : BrokerTest {
   std::unique_ptr<v1::Monitor::Stub> monitor_ = v1::Monitor::NewStub(channel_);
 };
 
-TEST_F(Listings, OfTenantsComeInPagesWhateverIsAskedFor) {
+TEST_F(Listings, OfTenantsComeInPagesOfBoundedSize) {
   const auto page = first_page(&v1::Monitor::Stub::ListTenants);
   EXPECT_EQ(page.tenants_size(), 256);
   EXPECT_FALSE(page.next_page_token().empty());
 }
 
-TEST_F(Listings, OfSessionsComeInPagesWhateverIsAskedFor) {
+TEST_F(Listings, OfSessionsComeInPagesOfBoundedSize) {
   std::vector<std::unique_ptr<SessionStream>> sessions;
   for (int i = 0; i < kSessions; ++i) {
     sessions.push_back(std::make_unique<SessionStream>(channel_));

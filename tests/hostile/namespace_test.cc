@@ -37,7 +37,7 @@ struct InnerBorrower : BrokerTest {
 };
 
 // The first process of a namespace gets no signal that it does not handle, but SIGKILL.
-TEST_F(InnerBorrower, ThatKeepsWhatIsClaimedIsKilled) {
+TEST_F(InnerBorrower, ThatKeepsClaimedMemoryIsKilled) {
   ClientProcess bob(broker_.folder(), {.arguments = {"contained", "serve"}});
   EXPECT_TRUE(succeeded(bob.ask({{"do", "raw_connect"}})));
   EXPECT_TRUE(succeeded(bob.ask({{"do", "raw_grow"}, {"bytes", mebibytes(256).count}})));
@@ -120,7 +120,7 @@ struct OuterBorrower : OuterClient {
       : OuterClient({}, lending_all() + "[[tenant]]\nname = \"cat\"\nuser = 0\nguarantee = \"64MiB\"\n") {}
 };
 
-TEST_F(OuterBorrower, IsLentWhatNobodyIsPromisedAndNobodyElseIsEndedInItsPlace) {
+TEST_F(OuterBorrower, IsLentUnguaranteedMemoryAndNobodyElseIsEndedInItsPlace) {
   ClientProcess cat(run(), {.arguments = {"within", std::to_string(broker_->pid()), "serve"}});
   EXPECT_TRUE(succeeded(cat.connect()));
   EXPECT_TRUE(succeeded(cat.open("a")));
@@ -159,7 +159,7 @@ TEST_F(OuterClientOfOldKernel, IsServedAndNamedAsOneThatCannotBeEnded) {
 }
 
 // Nothing proves that whoever comes back is the same process.
-TEST_F(OuterClientOfOldKernel, LosesItsSessionWithTheBrokerAndStaysChargedForWhatItHas) {
+TEST_F(OuterClientOfOldKernel, LosesItsSessionWithTheBrokerAndStaysCharged) {
   ClientProcess client(run());
   EXPECT_TRUE(succeeded(client.connect()));
   EXPECT_TRUE(succeeded(client.open("a")));
@@ -200,13 +200,13 @@ TEST_P(ClaimedByOthers, StaysWithItsProcess) {
   ASSERT_EQ(::kill(stopped, SIGSTOP), 0);
   restart();
   for (const char* how : {"plain", "contained", "contained-user"}) {
-    ClientProcess thief(run(), {.arguments = words(how)});
-    EXPECT_TRUE(failed_with(thief.ask({{"do", "raw_claim"}, {"session", session}}), "UNAUTHENTICATED"))
+    ClientProcess intruder(run(), {.arguments = words(how)});
+    EXPECT_TRUE(failed_with(intruder.ask({{"do", "raw_claim"}, {"session", session}}), "UNAUTHENTICATED"))
         << how;
-    EXPECT_TRUE(succeeded(thief.connect())) << "it is served as the stranger that it is";
-    EXPECT_TRUE(failed_with(thief.ask({{"do", "raw_claim"}, {"session", session}}), "UNAUTHENTICATED"))
+    EXPECT_TRUE(succeeded(intruder.connect())) << "it is served as the stranger that it is";
+    EXPECT_TRUE(failed_with(intruder.ask({{"do", "raw_claim"}, {"session", session}}), "UNAUTHENTICATED"))
         << how;
-    EXPECT_EQ(thief.leave(), 0);
+    EXPECT_EQ(intruder.leave(), 0);
   }
   ASSERT_EQ(::kill(stopped, SIGCONT), 0);
   EXPECT_TRUE(succeeded(victim.grow("a", mebibytes(96)))) << "it has its session back";

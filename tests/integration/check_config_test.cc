@@ -73,7 +73,7 @@ struct CheckConfig : testing::Test {
   std::unique_ptr<Child> broker_;
 };
 
-TEST_F(CheckConfig, WithoutABrokerSaysThatWhatIsFreeCounts) {
+TEST_F(CheckConfig, WithoutABrokerSaysThatFreeMemoryCounts) {
   expect_accepted("No broker serves " + run_ + ". What is free now counts");
 }
 
@@ -82,7 +82,7 @@ TEST_F(CheckConfig, WarnsOfALimitThatIsMoreThanThePool) {
   expect_accepted("the default: limit 160GiB is more than the pool of 192MiB");
 }
 
-TEST_F(CheckConfig, CountsWhatTheBrokerThatRunsHolds) {
+TEST_F(CheckConfig, CountsMemoryOfTheRunningBroker) {
   start_broker();
   expect_accepted("runs as pid " + std::to_string(broker_->pid()) + ". What it holds counts");
   auto client = client_with(mebibytes(32));
@@ -90,7 +90,7 @@ TEST_F(CheckConfig, CountsWhatTheBrokerThatRunsHolds) {
   EXPECT_EQ(client->leave(), 0);
 }
 
-TEST_F(CheckConfig, BesideABrokerRefusesWhatTheNextOneWould) {
+TEST_F(CheckConfig, BesideABrokerRefusesAsTheNextOneWould) {
   start_broker();
   write_file(config_, kThreeQuarters + guarantee_of("200MiB"));
   const Outcome outcome = gpumemd("--check-config");
@@ -100,7 +100,7 @@ TEST_F(CheckConfig, BesideABrokerRefusesWhatTheNextOneWould) {
   EXPECT_EQ(pool(), mebibytes(192).count) << "the old one goes on";
 }
 
-TEST_F(CheckConfig, BesideABrokerCountsWhatIsPreparedForPods) {
+TEST_F(CheckConfig, BesideABrokerCountsClaimsOfPods) {
   write_file(config_, kThreeQuarters);
   const auto machine = sim::load_machine(folder_ / "driver");
   ASSERT_TRUE(machine);
@@ -118,7 +118,7 @@ TEST_F(CheckConfig, BesideABrokerCountsWhatIsPreparedForPods) {
   EXPECT_EQ(pool(), mebibytes(192).count);
 }
 
-TEST_F(CheckConfig, AfterABrokerCountsWhatItHasLent) {
+TEST_F(CheckConfig, AfterABrokerCountsItsLoans) {
   start_broker();
   auto client = client_with(mebibytes(160));
   broker_->kill();
@@ -129,7 +129,7 @@ TEST_F(CheckConfig, AfterABrokerCountsWhatItHasLent) {
   EXPECT_EQ(client->leave(), 0);
 }
 
-TEST_F(CheckConfig, SaysThatWhatIsLentIsNotKnown) {
+TEST_F(CheckConfig, SaysThatLoansAreUnknown) {
   start_broker();
   auto client = client_with(mebibytes(160));
   broker_->kill();
@@ -141,7 +141,7 @@ TEST_F(CheckConfig, SaysThatWhatIsLentIsNotKnown) {
   EXPECT_TRUE(std::filesystem::exists(run_ + "/journal")) << "nothing is put aside";
 }
 
-TEST_F(CheckConfig, WithoutAJournalSaysThatItDoesNotKnowWhatTheBrokerHolds) {
+TEST_F(CheckConfig, WithoutAJournalSaysThatTheBrokersMemoryIsUnknown) {
   start_broker();
   std::filesystem::remove(run_ + "/journal");
   const Outcome outcome = gpumemd("--check-config");

@@ -52,7 +52,7 @@ TEST_F(Cli, PsShowsWhoHoldsHowMuch) {
   EXPECT_EQ(session["slices"][0]["label"], "a");
 }
 
-TEST_F(Cli, PsOfNobodyIsEmpty) {
+TEST_F(Cli, PsWithoutSessionsIsEmpty) {
   EXPECT_TRUE(contains(gpumem({"ps"}), "no sessions"));
   EXPECT_TRUE(json({"ps"})["sessions"].empty());
 }
@@ -121,7 +121,7 @@ TEST_F(Cli, ACommandThatIsMissingIsAskedForWithAllThereAre) {
     EXPECT_TRUE(contains(gpumem(words), "Usage: gpumem"));
 }
 
-TEST_F(Cli, HelpOfWhatRunsACommandShowsIt) {
+TEST_F(Cli, HelpOfRunAndReserveShowsTheCommand) {
   for (const char* command : {"run", "reserve"}) {
     EXPECT_TRUE(contains(gpumem({command, "--help"}), "[[--] COMMAND...]"));
     EXPECT_TRUE(contains(gpumem({command, "--help"}), "a number is seconds"));

@@ -46,7 +46,7 @@ struct Reclaim : BrokerTest {
   }
 };
 
-TEST_F(Reclaim, TrimsWhatABorrowerDoesNotUseForAGuarantee) {
+TEST_F(Reclaim, TrimsUnusedMemoryOfABorrowerForAGuarantee) {
   auto bob = trimmed_client(kBob, kPool, mebibytes(100));
   EXPECT_TRUE(succeeded(bob->write("a", 0xbb)));
   claim();
@@ -95,7 +95,7 @@ TEST_F(Reclaim, IsDoneForADebtThatDeclaredMemoryMakes) {
   EXPECT_TRUE(succeeded(cat->grow("a", mebibytes(96), minutes(1))));
 }
 
-TEST_F(Reclaim, LeavesARequestThatIsContentWithLessWhatIsThere) {
+TEST_F(Reclaim, LeavesFreeMemoryToARequestThatTakesLess) {
   auto bob = client_with(mebibytes(200), kBob);
   auto cat = client({}, kCat);
   const Json answer = cat->ask({{"do", "grow"},

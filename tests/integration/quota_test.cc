@@ -64,7 +64,7 @@ TEST_F(QuotasByRoot, AreListedWithTheirRevision) {
   EXPECT_TRUE(says(gpumem({}), 0, "revision 0"));
 }
 
-TEST_F(QuotasByRoot, ShowInTenantsAtOnceAndSayWhatTheyWere) {
+TEST_F(QuotasByRoot, ShowInTenantsAtOnceWithTheirFormerValues) {
   const Json change = json({"set", "ann", "--limit", "160MiB", "--weight", "7"});
   EXPECT_EQ(change["revision"], 1) << change;
   EXPECT_EQ(change["before"][0]["limit"], mebibytes(128).count);
@@ -103,7 +103,7 @@ TEST_F(QuotasByRoot, SurviveTheBrokerAndAReload) {
   EXPECT_EQ(json({})["revision"], 2);
 }
 
-TEST_F(QuotasByRoot, AreRecordedWithWhoChangedThem) {
+TEST_F(QuotasByRoot, AreRecordedWithTheirAuthor) {
   EXPECT_EQ(gpumem({"set", "ann", "--priority", "9"}).status, 0);
   const Json line = Json::parse(read_file(state() / "audit.log"));
   EXPECT_EQ(line["uid"], 0);

@@ -66,7 +66,7 @@ TEST_F(PastTheBroker, AProcessIsNamedAndChargedToItsUserAsLongAsItLives) {
   EXPECT_EQ(broker_.tenant(tenant).outside(), 0U);
 }
 
-TEST_F(PastTheBroker, ClientsAreNotNamedForWhatTheyBorrow) {
+TEST_F(PastTheBroker, ClientsAreNotNamedForTheirLoans) {
   auto one = client_with(mebibytes(64));
   EXPECT_TRUE(succeeded(one->write("a", 1)));
   const Json device = look();

@@ -70,7 +70,7 @@ TEST_F(Reload, AddsAndRemovesTenants) {
   EXPECT_EQ(broker_.device().guaranteed(), 0U);
 }
 
-TEST_F(Reload, CanRefuseUsersWhoAreConnected) {
+TEST_F(Reload, CanRefuseConnectedUsers) {
   auto one = client_with(mebibytes(32));
   broker_.reload(std::string(kSomeSpare) + "[default]\nrefuse = true\n");
   EXPECT_TRUE(succeeded(one->write("a", 1))) << "they keep what they have";
@@ -81,7 +81,7 @@ TEST_F(Reload, CanRefuseUsersWhoAreConnected) {
   expect_rest();
 }
 
-TEST_F(Reload, SaysWhatNeedsARestart) {
+TEST_F(Reload, NamesKeysThatNeedARestart) {
   broker_.reload("[broker]\nreserve = \"all-but 32MiB\"\nsocket_group = 10000\nstate_dir = \"/elsewhere\"\n");
   EXPECT_TRUE(eventually([&] {
     return broker_.log().find("socket_group stays '': '10000' needs a restart") != std::string::npos;

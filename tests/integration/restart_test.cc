@@ -49,7 +49,7 @@ TEST_P(Restart, IsSeenThroughByACallThatIsMadeWithoutABroker) {
   expect_rest();
 }
 
-TEST_P(Restart, KeepsWaitingWhoeverWaits) {
+TEST_P(Restart, KeepsWaitingRequestsWaiting) {
   auto holder = client_with(kPool);
   auto waiter = client();
   waiter->begin_to_grow("a", mebibytes(48), minutes(10));
@@ -74,7 +74,7 @@ TEST_P(Restart, FindsClientsThatAskForNothing) {
   expect_rest();
 }
 
-TEST_P(Restart, TakesBackWhatDiedWithItsProcessMeanwhile) {
+TEST_P(Restart, TakesBackMemoryOfProcessesThatDiedMeanwhile) {
   auto one = client_with(mebibytes(48));
   auto other = client_with(mebibytes(16));
   end_broker();
@@ -109,12 +109,12 @@ TEST_P(Restart, IsResumedByTheSameProcessOnly) {
   const std::uint64_t session = broker_.sessions().front().id();
   one->child().signal(SIGSTOP);
   restart();
-  FrameLane thief(broker_.folder());
+  FrameLane intruder(broker_.folder());
   lane::Resume claim{};
   claim.oldest = lane::kOldestVersion;
   claim.newest = lane::kVersion;
   claim.session = session;
-  const auto refused = thief.ask(claim).as<lane::Failed>();
+  const auto refused = intruder.ask(claim).as<lane::Failed>();
   EXPECT_EQ(refused.code, static_cast<std::uint64_t>(Code::kUnauthenticated));
   one->child().signal(SIGCONT);
   EXPECT_TRUE(is_resumed());
@@ -141,7 +141,7 @@ TEST_P(Restart, SurvivesClientsThatAreGoneBeforeTheyAreWelcomed) {
   EXPECT_TRUE(eventually([&] { return broker_.device().active() == 0; })) << "nobody is behind the session";
 }
 
-TEST_P(Restart, OfAJournalThatCannotBeReadCountsClientsAsStrangers) {
+TEST_P(Restart, WithAnUnreadableJournalTreatsClientsAsUnknown) {
   auto one = client_with(mebibytes(48));
   end_broker();
   write_file(broker_.folder() + "/journal", "no journal");
@@ -173,7 +173,7 @@ struct RestartOfWaiters : BrokerTest {
   }
 };
 
-TEST_F(RestartOfWaiters, KeepsTheirOrderInWhateverOrderTheyComeBack) {
+TEST_F(RestartOfWaiters, KeepsTheirOrderWhenTheyComeBackInAnother) {
   GPUMEM_NEEDS_ROOT();
   auto holder = client_with(kPool, test_user(10'004));
   auto first = waiter(10'001, 1);

@@ -63,7 +63,7 @@ TEST_F(SessionStreams, CarryASessionFromOpenToGoodbye) {
   expect_gone();
 }
 
-TEST_F(SessionStreams, TakeWhatElseASessionMaySay) {
+TEST_F(SessionStreams, TakeEveryOtherRequestOfASession) {
   SessionStream one = stream();
   const std::string device = one.open().devices(0).uuid();
   EXPECT_TRUE(one.ask(ping()).has_done());
@@ -307,7 +307,7 @@ struct LendingStreams : BrokerTest {
   void SetUp() override { GPUMEM_NEEDS_ROOT(); }
 };
 
-TEST_F(LendingStreams, AreToldWhatTheyAreAskedToGiveBack) {
+TEST_F(LendingStreams, AreToldHowMuchToGiveBack) {
   SessionStream one(broker_.folder());
   one.open();
   const std::uint64_t slice = one.open_slice();

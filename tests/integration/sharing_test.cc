@@ -218,7 +218,7 @@ TEST_F(Sharing, AnImportThatComesTooLateIsReleased) {
   EXPECT_EQ(lender->leave(), 0);
 }
 
-TEST_F(Sharing, WhoDoesNotReadItsImportsGetsNoMore) {
+TEST_F(Sharing, ClientThatDoesNotReadItsImportsGetsNoMore) {
   auto lender = client_with(mebibytes(2));
   const lane::HandleBytes handle = bytes_of(handle_of(*lender, {{"uses", 1000}}));
   FrameLane lane(broker_.folder());
@@ -251,19 +251,19 @@ struct SharingTenants : Sharing {
 
 TEST_F(SharingTenants, AnotherTenantLearnsNothingFromAHandle) {
   auto lender = client_with(mebibytes(2), kClaimant);
-  auto thief = client({}, kSharer);
+  auto intruder = client({}, kSharer);
   const Json handle = handle_of(*lender);
-  const Json refused = import(*thief, handle);
+  const Json refused = import(*intruder, handle);
   ASSERT_TRUE(failed_with(refused, "NOT_FOUND"));
   Json made_up = handle;
   made_up.back() = made_up.back().get<int>() ^ 1;
-  const Json unknown = import(*thief, made_up);
+  const Json unknown = import(*intruder, made_up);
   ASSERT_TRUE(failed_with(unknown, "NOT_FOUND"));
   EXPECT_EQ(refused.at("message"), unknown.at("message"));
   auto friendly = client({}, kClaimant);
   EXPECT_TRUE(succeeded(import(*friendly, handle)));
   EXPECT_EQ(friendly->leave(), 0);
-  EXPECT_EQ(thief->leave(), 0);
+  EXPECT_EQ(intruder->leave(), 0);
   EXPECT_EQ(lender->leave(), 0);
   expect_rest();
 }
@@ -275,7 +275,7 @@ struct SharingClaims : Sharing {
   void SetUp() override { GPUMEM_NEEDS_ROOT(); }
 };
 
-TEST_F(SharingClaims, AUserThatKeepsWhatIsAskedBackIsEndedWithTheLender) {
+TEST_F(SharingClaims, AUserThatKeepsReclaimedMemoryIsEndedWithTheLender) {
   auto lender = client_with(mebibytes(256), kSharer);
   auto user = client({}, kSharer);
   ASSERT_TRUE(succeeded(import(*user, handle_of(*lender))));

@@ -36,7 +36,7 @@ struct Start : testing::Test {
   const std::string run_ = folder_ / "run";
 };
 
-TEST_F(Start, WithoutADriverSaysWhatIsMissing) {
+TEST_F(Start, WithoutADriverNamesTheMissingLibrary) {
   const Outcome outcome = gpumemd({"--driver-dir", folder_.path().string(), "--runtime-dir", run_});
   EXPECT_TRUE(says(outcome, 1, "the NVIDIA driver was not found"));
   EXPECT_TRUE(says(outcome, 1, "libcuda.so.1"));

@@ -71,7 +71,7 @@ TEST_F(Tenants, AreFoundByUserFirstAndThenByGroup) {
   EXPECT_TRUE(succeeded(eve.grow("a", Bytes{kPool.count / 2}))) << "50% of the pool";
 }
 
-TEST_F(Tenants, AreTheOnlyOnesWhoMayComeInWhereOthersAreRefused) {
+TEST_F(Tenants, AloneMayConnectWhereOtherUsersAreRefused) {
   ClientProcess root(broker_.folder());
   const Json answer = root.connect();
   EXPECT_TRUE(failed_with(answer, "PERMISSION_DENIED"));

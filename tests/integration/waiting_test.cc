@@ -130,7 +130,7 @@ struct Limited : BrokerTest {
   Limited() : BrokerTest({.config = std::string(kSomeSpare) + "[default]\nlimit = \"64MiB\"\n"}) {}
 };
 
-TEST_F(Limited, TenantIsRefusedWithWhoHoldsTheRest) {
+TEST_F(Limited, TenantIsRefusedWithTheHoldersOfTheRest) {
   auto one = client_with(mebibytes(40));
   auto two = client();
   const Json answer = two->grow("a", mebibytes(32));

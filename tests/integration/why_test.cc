@@ -30,7 +30,7 @@ struct Why : BrokerTest {
   std::unique_ptr<ClientProcess> waiter_;  ///< wants 64 MiB
 };
 
-TEST_F(Why, ShowsWhatARequestWaitsFor) {
+TEST_F(Why, ShowsTheReasonOfAWait) {
   const Json answer = explained("uid:10002");
   EXPECT_EQ(answer["tenant"], "uid:10002");
   ASSERT_EQ(answer["devices"].size(), 1U) << answer;
@@ -62,7 +62,7 @@ TEST_F(Why, IsToldToItsTenantAndToAdministratorsOnly) {
   EXPECT_FALSE(all["waiting"][0]["other_tenants"].empty()) << "root is told who the others are";
 }
 
-TEST_F(Why, OfAUserWithoutASessionTellsWhatTheDefaultSays) {
+TEST_F(Why, OfAUserWithoutASessionShowsTheDefault) {
   const User newcomer = test_user(10'003);
   const Json answer = explained("uid:10003", newcomer);
   EXPECT_EQ(answer["newcomer"], true);
@@ -73,7 +73,7 @@ TEST_F(Why, OfAUserWithoutASessionTellsWhatTheDefaultSays) {
   EXPECT_EQ(why({"uid:10003"}).status, 1) << "others are not told";
 }
 
-TEST_F(Why, TellsWhatWasDeniedLast) {
+TEST_F(Why, ShowsTheLastDenial) {
   const User refused = test_user(10'003);
   auto client = this->client({}, refused);
   EXPECT_TRUE(failed_with(client->grow("a", kPool + mebibytes(2)), "RESOURCE_EXHAUSTED"));
@@ -92,7 +92,7 @@ TEST_F(Why, TellsWhatWasDeniedLast) {
   }
 }
 
-TEST_F(Why, OfNobodyIsNotFound) {
+TEST_F(Why, OfAnUnknownTenantIsNotFound) {
   EXPECT_EQ(why({"nobody-at-all"}, std::nullopt).status, 1);
   EXPECT_EQ(why({"4711"}, std::nullopt).status, 1);
   EXPECT_EQ(why({}).status, 2);

@@ -78,7 +78,7 @@ struct MetricsOfAQuickLook : Metrics {
   MetricsOfAQuickLook() : Metrics(std::string(kSomeSpare) + "reconcile_seconds = 1\n") {}
 };
 
-TEST_F(MetricsOfAQuickLook, TellOfWhatReconciliationFound) {
+TEST_F(MetricsOfAQuickLook, ShowMemoryPastTheBroker) {
   const auto seen = [&] {
     return scrape().find("gpumem_device_reconciled_time_seconds{") != std::string::npos;
   };

@@ -179,7 +179,7 @@ class ClaimsThatEnd : public Claims {
       : Claims(pods_config("escalation = \"end-session\"\nreclaim_deadline_ms = 1\ngrace_seconds = 0\n")) {}
 };
 
-TEST_F(ClaimsThatEnd, EndThePodsProcessesThatKeepWhatWasTakenAway) {
+TEST_F(ClaimsThatEnd, EndThePodsProcessesThatKeepTheMemory) {
   ASSERT_TRUE(prepare(claim("c1", {pod(kAnna, "a")}, {}, mebibytes(64))).ok());
   const auto client = client_of(kAnna);
   ASSERT_TRUE(succeeded(client->grow("a", mebibytes(40))));

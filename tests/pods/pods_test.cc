@@ -10,7 +10,7 @@ using testing::HasSubstr;
 
 class Pods : public PodsBrokerTest {};
 
-TEST_F(Pods, AreTenantsWhoseContainersShareWhatWasPrepared) {
+TEST_F(Pods, AreTenantsWhoseContainersShareTheirClaim) {
   ASSERT_TRUE(prepare(claim("c1", {pod(kAnna, "train-0")}, mebibytes(32), mebibytes(64))).ok());
   Json connected;
   const auto one = client_of(kAnna, &connected);

@@ -54,7 +54,7 @@ struct CheckProgram : RunTest {
   std::unique_ptr<Child> program_;
 };
 
-TEST_F(CheckProgram, SeesTheDropInDriverAndWhatItPassesCallsOnTo) {
+TEST_F(CheckProgram, SeesTheDropInDriverAndTheRealOneBehindIt) {
   const Json alone = check(start({shim()}));
   EXPECT_TRUE(finds(alone, "drop_in_driver", "ok", shim()));
   EXPECT_EQ(alone["ok"], true) << alone;
@@ -73,7 +73,7 @@ TEST_F(CheckProgram, SeesAProgramThatUsesTheRealDriverAlone) {
   EXPECT_TRUE(finds(led, "drop_in_driver", "fail", "--preload"));
 }
 
-TEST_F(CheckProgram, SaysWhatCannotBeSeen) {
+TEST_F(CheckProgram, NamesPartsThatCannotBeSeen) {
   const Json report = check(start({}));
   EXPECT_TRUE(
       finds(report, "drop_in_driver", "warn", "linked with the driver statically, which cannot be seen"));
@@ -103,7 +103,7 @@ TEST_F(CheckProgram, SeesAFileThatIsNoLongerThere) {
   EXPECT_TRUE(finds(check(pid), "drop_in_driver", "fail", "cannot be read"));
 }
 
-TEST_F(CheckProgram, TellsWhatTheBrokerHasForIt) {
+TEST_F(CheckProgram, ShowsMemoryLentByTheBroker) {
   ClientProcess client(broker_.folder());
   EXPECT_TRUE(client.connect().at("ok") && client.open("a").at("ok"));
   EXPECT_TRUE(client.grow("a", mebibytes(16)).at("ok"));
@@ -116,7 +116,7 @@ TEST_F(CheckProgram, TellsWhatTheBrokerHasForIt) {
   EXPECT_TRUE(finds(report, "session", "ok", "1 slice, 16MiB lent, 32MiB charged besides"));
 }
 
-TEST_F(CheckProgram, TellsWhatIsHeldPastTheBroker) {
+TEST_F(CheckProgram, ShowsMemoryHeldPastTheBroker) {
   const Child holder({.program = test_client_program(),
                       .arguments = {"hold", broker_.driver_folder(), std::to_string(mebibytes(48).count)}});
   Json report;

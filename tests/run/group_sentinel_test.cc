@@ -62,7 +62,7 @@ bool of_a_reader(const std::function<bool(Reader&)>& body) {
 
 class EachSignal : public testing::TestWithParam<int> {};
 
-TEST_P(EachSignal, OfTheGroupIsToldFromOneOfItsOwn) {
+TEST_P(EachSignal, OfTheGroupDiffersFromOneToTheProcessAlone) {
   EXPECT_TRUE(of_a_reader([](Reader& reader) {
     reader.get_with_group(GetParam());
     return reader.group_has(GetParam());
@@ -105,7 +105,7 @@ TEST_P(Cancelled, ByTheGroupsNextItIsNotPassedOn) {
   })) << "the later one has taken away what told that the group had got the first";
 }
 
-TEST_P(Cancelled, BeforeItWasReadItCountsNoMore) {
+TEST_P(Cancelled, BeforeItIsReadDoesNotCount) {
   const auto [later, before] = GetParam();
   EXPECT_FALSE(of_a_reader([later = later, before = before](Reader& reader) {
     reader.leave_with_group(before);

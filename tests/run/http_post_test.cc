@@ -53,7 +53,7 @@ TEST(HttpPost, OfAnAnswerWithoutEndIsRefused) {
   EXPECT_EQ(posted.error().code, Code::kUnavailable);
 }
 
-TEST(HttpPost, OfWhatIsNoHttpIsRefused) {
+TEST(HttpPost, OfAnAnswerThatIsNoHttpIsRefused) {
   const Trickle server("SSH-2.0-OpenSSH\r\n", "\r\n");
   EXPECT_FALSE(cli::post_json(server.url(), "{}", std::chrono::minutes(10)));
 }

@@ -66,7 +66,7 @@ TEST_F(Reserve, EndsAsTheCommandEnds) {
   EXPECT_TRUE(eventually([&] { return broker_.at_rest(); })) << broker_.unrest();
 }
 
-TEST_F(Reserve, RefusesWhatTheCommandLineCannotMean) {
+TEST_F(Reserve, RefusesBadCommandLines) {
   for (const Words& wrong :
        std::vector<Words>{{"reserve"},
                           {"reserve", "much"},
@@ -79,7 +79,7 @@ TEST_F(Reserve, RefusesWhatTheCommandLineCannotMean) {
   EXPECT_TRUE(says(none.output, "no broker at /nowhere"));
 }
 
-TEST_F(Reserve, RefusesWhatNeverHasRoomHoweverLongItMayWait) {
+TEST_F(Reserve, RefusesAnImpossibleAmountDespiteItsWait) {
   const Outcome device = gpumem({"reserve", "200MiB", "--wait", "--", "/bin/echo", "has run"});
   EXPECT_EQ(device.status, 125);
   EXPECT_TRUE(says(device.output, "not the broker's"));
@@ -90,7 +90,7 @@ TEST_F(Reserve, RefusesWhatNeverHasRoomHoweverLongItMayWait) {
   EXPECT_EQ(outside(), Bytes{});
 }
 
-TEST_F(Reserve, RefusesAtOnceWhatHasNoRoomNow) {
+TEST_F(Reserve, RefusesAtOnceWithoutRoomNow) {
   auto first = reserve("96MiB");
   first.pid_of_command();
   const Outcome second = gpumem({"reserve", "48MiB", "/bin/echo", "has run"});
@@ -137,7 +137,7 @@ TEST_F(Reserve, WithoutACommandHoldsUntilItIsInterrupted) {
   }
 }
 
-TEST_F(Reserve, IsNotChargedTwiceForWhatItsCommandTakes) {
+TEST_F(Reserve, IsNotChargedTwiceForMemoryOfItsCommand) {
   auto running = begin({"reserve", "64MiB", "--", test_client_program(), "hold", broker_.driver_folder(),
                         std::to_string(mebibytes(48).count)});
   EXPECT_TRUE(is_charged(mebibytes(64))) << running.said();
@@ -148,7 +148,7 @@ TEST_F(Reserve, IsNotChargedTwiceForWhatItsCommandTakes) {
       << "nothing of it was taken past the broker";
 }
 
-TEST_F(Reserve, IsNotChargedTwiceForWhatChildrenOfItsCommandTake) {
+TEST_F(Reserve, IsNotChargedTwiceForMemoryOfItsCommandsChildren) {
   auto running = begin({"reserve", "64MiB", "--", "/bin/sh", "-c",
                         test_client_program().string() + " hold " + broker_.driver_folder() + " " +
                             std::to_string(mebibytes(48).count) + "; true"});
@@ -177,7 +177,7 @@ struct ReserveUnderPressure : Reserve {
   }
 };
 
-TEST_F(ReserveUnderPressure, RunsACommandAndGivesBackWhatWasAskedFor) {
+TEST_F(ReserveUnderPressure, RunsACommandAndGivesBackTheRequestedBytes) {
   const std::string file = folder_ / "asked";
   auto running = reserve("48MiB", {"--on-pressure",
                                    "echo $GPUMEM_ASKED_BYTES $GPUMEM_DEADLINE_SECONDS $GPUMEM_DEVICE "
@@ -192,7 +192,7 @@ TEST_F(ReserveUnderPressure, RunsACommandAndGivesBackWhatWasAskedFor) {
   EXPECT_EQ(broker_.tenant(tenant()).debt(), 0U);
 }
 
-TEST_F(ReserveUnderPressure, KeepsWhatTheCommandStillHolds) {
+TEST_F(ReserveUnderPressure, KeepsMemoryThatTheCommandHolds) {
   auto running = begin({"reserve", "64MiB", "--on-pressure", "true", "--", test_client_program(), "hold",
                         broker_.driver_folder(), std::to_string(mebibytes(48).count)});
   EXPECT_TRUE(the_command_holds(mebibytes(48))) << running.said();
@@ -201,7 +201,7 @@ TEST_F(ReserveUnderPressure, KeepsWhatTheCommandStillHolds) {
   EXPECT_GE(outside(), mebibytes(48)) << "a hook that claims to have let go of memory is not believed";
 }
 
-TEST_F(ReserveUnderPressure, KeepsWhatACommandThatFailsHasNotLetGoOf) {
+TEST_F(ReserveUnderPressure, KeepsMemoryThatAFailedCommandDidNotRelease) {
   auto running = reserve("48MiB", {"--on-pressure", "exit 3"});
   running.pid_of_command();
   set_limit("32MiB");

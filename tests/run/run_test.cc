@@ -44,7 +44,7 @@ TEST_F(Run, HasAServiceManagersVariablesNameTheCommand) {
   EXPECT_TRUE(says(others.output, "1:x:7")) << "another process is meant";
 }
 
-TEST_F(Run, RemovesWhatOneThatWasKilledHasLeft) {
+TEST_F(Run, RemovesFilesOfAKilledRun) {
   auto killed = begin({"run", actor_program(), "signals"});
   auto alive = begin({"run", actor_program(), "signals"});
   killed.pid_of_command();
@@ -127,7 +127,7 @@ TEST_F(Run, PreloadsTheDropInDriverIfAskedTo) {
   EXPECT_EQ(variable("LD_LIBRARY_PATH", {"--preload"}, {{"LD_LIBRARY_PATH", "/a"}}), "/a");
 }
 
-TEST_F(Run, TellsTheDropInDriverWhatTheCommandLineSays) {
+TEST_F(Run, PassesTheCommandLinesOptionsToTheDropInDriver) {
   const Words options{"--limit", "96MiB",    "--wait", "90s",           "--name",
                       "train",   "--device", "0",      "--show-device", "--optional"};
   EXPECT_EQ(variable("GPUMEM_LIMIT", options), std::to_string(mebibytes(96).count)) << "not rounded";
@@ -156,7 +156,7 @@ TEST_F(Run, InsideAnotherOneHeedsTheSmallerLimit) {
   EXPECT_EQ(variable("GPUMEM_LIMIT", {"--limit", "64MiB"}, {{"GPUMEM_LIMIT", "no number"}}), "67108864");
 }
 
-TEST_F(Run, SetsWhatMakesFrameworksFitButNothingThatTheUserHasSet) {
+TEST_F(Run, SetsVariablesOfFrameworksUnlessTheUserHasSetThem) {
   EXPECT_EQ(variable("TF_FORCE_GPU_ALLOW_GROWTH"), "true");
   EXPECT_EQ(variable("XLA_PYTHON_CLIENT_PREALLOCATE"), "false");
   EXPECT_EQ(variable("XLA_PYTHON_CLIENT_PREALLOCATE", {}, {{"XLA_PYTHON_CLIENT_PREALLOCATE", "true"}}),
@@ -164,7 +164,7 @@ TEST_F(Run, SetsWhatMakesFrameworksFitButNothingThatTheUserHasSet) {
   EXPECT_EQ(variable("TF_DEVICE_MIN_SYS_MEMORY_IN_MB", {"--no-framework-settings"}), "");
 }
 
-TEST_F(Run, TellsWhatTheProcessesOfTheCommandHaveUsed) {
+TEST_F(Run, ReportsTheUsageOfTheCommandsProcesses) {
   const std::string actor = actor_program().string() + " account ";
   const Outcome one = run_shell(actor + "1073741824 2500000000 0 0 exit");
   EXPECT_EQ(one.status, 0);
@@ -222,7 +222,7 @@ TEST_F(Run, TellsOfProcessesThatHadNoRoomForTheirAccount) {
       says(some.output, "peak 1MiB, waited 0ms, no room for the account of 2 processes, nothing denied"));
 }
 
-TEST_F(Run, DoesNotBelieveWhatIsNoAccount) {
+TEST_F(Run, IgnoresFilesThatAreNoAccount) {
   const Outcome outcome = run_shell(
       "cd $GPUMEM_ACCOUNT_FOLDER; echo short > account.1; head -c 40 /dev/zero > account.2; mkfifo "
       "account.3; "
@@ -232,7 +232,7 @@ TEST_F(Run, DoesNotBelieveWhatIsNoAccount) {
   EXPECT_TRUE(left_nothing());
 }
 
-TEST_F(Run, WithoutABrokerRefusesAndSaysWhatToDo) {
+TEST_F(Run, WithoutABrokerRefusesWithAdvice) {
   const Outcome outcome = gpumem({"run", "--runtime-dir", "/nowhere", "--", "/bin/echo", "ran"});
   EXPECT_EQ(outcome.status, 125);
   EXPECT_TRUE(says(outcome.output, "no broker at /nowhere"));
@@ -372,7 +372,7 @@ TEST_F(RunWaits, NoLongerThanItIsAllowedTo) {
   EXPECT_TRUE(says(outcome.output, "gpumem run: "));
 }
 
-TEST_F(RunWaits, NotForWhatNeverCanBe) {
+TEST_F(RunWaits, NotForImpossibleAmounts) {
   const Outcome outcome = gpumem({"run", "--limit", "64GiB", "--wait", "1h", "/bin/echo", "ran"});
   EXPECT_EQ(outcome.status, 0) << "the tenant's whole limit is enough: " << outcome.output;
 }

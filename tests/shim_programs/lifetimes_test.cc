@@ -11,7 +11,9 @@ TEST_P(Lifetimes, StaticObjectMayStartTheDriverAndFreeInItsDestructor) {
   runs("starts_early", {{"SHIM_PROGRAM_STARTS_EARLY", "1"}});
 }
 TEST_P(Lifetimes, MemoryIsThereInHandlersOfExit) { runs("uses_memory_at_exit"); }
-TEST_P(Lifetimes, ProcessEndsWhoseHandlersComeAfterTheDriversEnd) { runs("frees_when_the_driver_has_ended"); }
+TEST_P(Lifetimes, ProcessEndsWithHandlersThatRunAfterTheDriversEnd) {
+  runs("frees_when_the_driver_has_ended");
+}
 TEST_P(Lifetimes, ProcessEndsWhileItsThreadsAllocate) {
   for (int i = 0; i < 10; ++i) runs("exits_while_threads_allocate");
 }

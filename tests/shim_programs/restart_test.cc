@@ -116,7 +116,7 @@ TEST_F(ProgramsWithoutABroker, WaitForOneThatDoesNotAnswer) {
   EXPECT_TRUE(one.succeeds()) << one.output();
 }
 
-TEST_F(ProgramsWithoutABroker, TellItLaterWhatTheyHaveFreed) {
+TEST_F(ProgramsWithoutABroker, ReportTheirFreedMemoryLater) {
   auto one = program({"frees_meanwhile"});
   one.await();
   const std::uint64_t before = outside();
@@ -131,7 +131,7 @@ TEST_F(ProgramsWithoutABroker, TellItLaterWhatTheyHaveFreed) {
   EXPECT_EQ(one.output(), "");
 }
 
-TEST_F(ProgramsWithoutABroker, AreNotChargedLaterForWhatTheyWereRefused) {
+TEST_F(ProgramsWithoutABroker, AreNotChargedLaterForRefusedMemory) {
   auto one = program({"wants_meanwhile"}, {{"GPUMEM_WAIT", "1s"}});
   one.await();
   const std::uint64_t before = outside();
@@ -173,7 +173,7 @@ void pass_on(SteppedProgram& from, SteppedProgram& to, const Between& between) {
   EXPECT_TRUE(from.succeeds()) << from.output();
 }
 
-TEST_P(ProgramsAcrossRestarts, KeepWhatTheyHaveOpenedOfOthersAndOpenMore) {
+TEST_P(ProgramsAcrossRestarts, KeepImportedMemoryAndImportMore) {
   const gpumem::test::TemporaryFolder folder;
   const std::string file = folder / "handle";
   auto from = program({"passes_on", file}), to = program({"opens", file});
@@ -236,7 +236,7 @@ TEST_F(ProgramsOfALostSession, StayWithinTheirLimit) {
   EXPECT_TRUE(comes_to_rest());
 }
 
-TEST_F(ProgramsOfALostSession, WhoseThreadsAllocateMeanwhileLoseItAgainAndAgain) {
+TEST_F(ProgramsOfALostSession, WithAllocatingThreadsLoseItAgainAndAgain) {
   const gpumem::test::TemporaryFolder folder;
   const std::string end = folder / "end";
   auto one = program({"threads", end});
@@ -250,7 +250,7 @@ TEST_F(ProgramsOfALostSession, WhoseThreadsAllocateMeanwhileLoseItAgainAndAgain)
   EXPECT_TRUE(comes_to_rest());
 }
 
-TEST_F(ProgramsOfALostSession, DeclareWhatTheDriverKeepsForThemToTheNextBroker) {
+TEST_F(ProgramsOfALostSession, DeclareTheDriversMemoryToTheNextBroker) {
   // Of the tenant; with the process's context, which is much smaller.
   const auto declares = [this](bool wanted) {
     return eventually([&] { return (broker_.tenant("uid:0").outside() >= 600 * kMiB) == wanted; });

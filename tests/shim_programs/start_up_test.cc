@@ -48,7 +48,7 @@ TEST_P(StartUpWithRefusals, PyTorchsExpandableSegmentsFillTheSlice) {
 }
 TEST_P(StartUpWithRefusals, PyTorchsPoolGivesAllBackWhenItsCacheIsEmptied) { runs("pytorch_async"); }
 
-TEST_P(StartUpWithRefusals, TensorFlowFindsWhatOthersHaveLeftAfterOneWait) {
+TEST_P(StartUpWithRefusals, TensorFlowGetsTheRemainderAfterOneWait) {
   auto neighbour = program({"hold", std::to_string(kPool / kMiB - 100)});
   neighbour.await();
   // Fifty waits would exceed the test's patience.

@@ -11,7 +11,7 @@ using gpumem::test::SteppedProgram;
 
 using Together = ShimPrograms;
 
-TEST_F(Together, TwoThatTakeWhatTheySeeHaveASliceEach) {
+TEST_F(Together, TwoThatTakeTheVisibleMemoryHaveASliceEach) {
   const Environment half{{"GPUMEM_LIMIT", "11GiB"}};
   auto one = program({"tensorflow_holds"}, half), other = program({"tensorflow_holds"}, half, Way::kPreload);
   one.await();
@@ -94,7 +94,7 @@ TEST_F(Crowd, ManyThatAllocateForkAndAreKilledLeaveNothingBehind) {
   EXPECT_EQ(broker_.used_of_driver(), broker_.device().pool());
 }
 
-TEST_F(Crowd, GoesOnWhenItsBrokerIsKilledWithSomeOfIt) {
+TEST_F(Crowd, GoesOnWhenItsBrokerAndSomeOfItAreKilled) {
   Programs programs;
   for (unsigned i = 0; i < 20; ++i)
     programs.add(options_of({"crowd", std::to_string(i + 1), "120"}, {}, Way::kPath));

@@ -82,7 +82,7 @@ TEST_P(RestartAcross, IsAPauseForTheClient) {
   expect_rest();
 }
 
-TEST_P(RestartAcross, TakesBackWhatTheClientHadThatEndsAfterwards) {
+TEST_P(RestartAcross, TakesBackMemoryOfAClientThatEndsAfterwards) {
   EXPECT_TRUE(succeeded(client_->grow("a", mebibytes(48))));
   restart();
   EXPECT_TRUE(succeeded(client_->grow("a", mebibytes(64))));
@@ -90,7 +90,7 @@ TEST_P(RestartAcross, TakesBackWhatTheClientHadThatEndsAfterwards) {
   expect_rest();
 }
 
-TEST_P(RestartAcross, TakesBackWhatTheClientHadThatEndedMeanwhile) {
+TEST_P(RestartAcross, TakesBackMemoryOfAClientThatEndedMeanwhile) {
   EXPECT_TRUE(succeeded(client_->grow("a", mebibytes(48))));
   GetParam().broker_contained ? kill_contained(*broker_) : broker_->kill();
   client_->kill();

@@ -10,9 +10,9 @@
 
 namespace gpumem::kubernetes {
 
-/// Keeps the broker's claims what the kubelet has allocated: for each pod that has units one claim, by the
-/// pod's UID, of the units of its containers together, as guarantee and limit. All is read from the kubelet
-/// each time and nothing is kept here, so that a restart loses nothing.
+/// Keeps the broker's claims equal to the kubelet's allocations. Each pod with units has one claim, by the
+/// pod's UID, with the units of all its containers as guarantee and limit. Everything is read from the
+/// kubelet each time, so a restart loses nothing.
 ///
 /// A claim is made, changed or removed by a checkpoint alone that the kubelet has written after it was asked
 /// to. It is removed only if every unit that the kubelet lists is in that checkpoint.

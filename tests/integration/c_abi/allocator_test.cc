@@ -132,12 +132,12 @@ class CWaiting : public CAbiTest {
   std::future<gpumem_status> waiter_;
 };
 
-TEST_F(CWaiting, IsServedByWhatAnotherThreadFrees) {
+TEST_F(CWaiting, IsServedByABlockThatAnotherThreadFrees) {
   free_held();
   EXPECT_EQ(waiter_.get(), GPUMEM_OK);
 }
 
-TEST_F(CWaiting, DoesNotHoldUpWhatFits) {
+TEST_F(CWaiting, DoesNotHoldUpRequestsThatFit) {
   gpumem_address small = 0;
   EXPECT_TRUE(ok(gpumem_allocate(allocator_, 8 << 20, nullptr, &small)));
   EXPECT_TRUE(eventually([] { return broker().device().waiting() == 1; })) << "it waits on";
@@ -151,7 +151,7 @@ TEST_F(CWaiting, IsCalledOffWhenTheAllocatorCloses) {
   EXPECT_EQ(waiter_.get(), GPUMEM_FAILED_PRECONDITION);
 }
 
-TEST_F(CAllocator, OpeningTellsWhatIsWrong) {
+TEST_F(CAllocator, OpeningRefusesBadOptionsWithAReason) {
   gpumem_allocator* opened = nullptr;
   gpumem_allocator_options options = GPUMEM_ALLOCATOR_OPTIONS_INIT;
   options.device = "GPU-00000000-0000-0000-0000-000000000001";
@@ -241,7 +241,7 @@ TEST_F(CAllocator, TagsAreChecked) {
   EXPECT_TRUE(fails(GPUMEM_RESOURCE_EXHAUSTED, last));
 }
 
-TEST_F(CAllocator, TrimGivesBackWhatIsFree) {
+TEST_F(CAllocator, TrimGivesBackFreeMemory) {
   EXPECT_TRUE(ok(free(allocate(40 << 20))));
   EXPECT_GE(statistics().committed, std::uint64_t{40} << 20);
   std::uint64_t given = 0;

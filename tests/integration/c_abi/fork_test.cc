@@ -47,7 +47,7 @@ class CForkedDefault : public testing::Test {
 };
 
 // Other threads configure meanwhile, and hold the lock of that at some time.
-TEST_F(CForkedDefault, IsConfiguredAsTheParentsWhateverTheParentsThreadsDo) {
+TEST_F(CForkedDefault, IsConfiguredAsTheParentsWhileItsThreadsGoOn) {
 #ifdef __SANITIZE_ADDRESS__
   GTEST_SKIP() << "the sanitizer's own allocator may be locked in a child forked from several threads";
 #endif

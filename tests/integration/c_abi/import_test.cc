@@ -50,7 +50,7 @@ TEST_F(CImport, OutlivesItsSliceAndItsSessionsHandle) {
   gpumem_session_free(other);
 }
 
-TEST_F(CImport, SaysWhatIsWrong) {
+TEST_F(CImport, RefusesBadArgumentsWithAReason) {
   gpumem_ipc_handle handle{};
   gpumem_import* import = nullptr;
   EXPECT_TRUE(fails(GPUMEM_INVALID_ARGUMENT, gpumem_import_handle(session_, &handle, &import), "no handle"));
@@ -104,7 +104,7 @@ TEST_F(CImport, OfAnAllocatorsBlockIsItsMemory) {
   }
 }
 
-TEST_F(CImport, SaysWhatIsWrongWithABlock) {
+TEST_F(CImport, RefusesABadBlockWithAReason) {
   gpumem_allocator* allocator = open_allocator();
   gpumem_address block = 0;
   ASSERT_TRUE(ok(gpumem_allocate(allocator, 5000, nullptr, &block)));

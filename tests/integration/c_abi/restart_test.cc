@@ -53,7 +53,7 @@ TEST_F(CRestart, AllocatorThatTheProgramKeepsGoesOnAtTheNextBroker) {
   EXPECT_TRUE(fails(GPUMEM_INVALID_ARGUMENT, gpumem_deallocate(allocator_, address, kMuch, nullptr)));
 }
 
-TEST_F(CRestart, IsNotNoticedByWhoeverAsksForTheDefault) {
+TEST_F(CRestart, IsNotNoticedByUsersOfTheDefault) {
   restart();
   gpumem_allocator* allocator = nullptr;
   EXPECT_TRUE(ok(gpumem_default_allocator(0, &allocator)));
@@ -64,7 +64,7 @@ TEST_F(CRestart, IsNotNoticedByWhoeverAsksForTheDefault) {
   EXPECT_TRUE(ok(gpumem_session_ping(session)));
 }
 
-TEST_F(CRestart, NextAllocatorFreesWhatAnEarlierOneAllocated) {
+TEST_F(CRestart, NextAllocatorFreesBlocksOfAnEarlierOne) {
   restart_without_journal();
   gpumem_allocator* const earlier = allocator_;
   free(allocate(kMuch), kMuch);

@@ -8,7 +8,7 @@ namespace {
 
 using CSession = CAbiTest;
 
-TEST_F(CSession, SaysWhoItIsAndThatTheBrokerIsThere) {
+TEST_F(CSession, NamesItselfAndReachesTheBroker) {
   EXPECT_NE(gpumem_session_id(session_), 0U);
   EXPECT_NE(std::string(gpumem_session_tenant(session_)), "");
   EXPECT_TRUE(ok(gpumem_session_ping(session_)));
@@ -32,7 +32,7 @@ TEST_F(CSession, ShowsTheUsageOfEveryDeviceUntilTheVisitorHasEnough) {
   EXPECT_TRUE(fails(GPUMEM_INVALID_ARGUMENT, gpumem_session_usage(session_, nullptr, nullptr), "visitor"));
 }
 
-TEST_F(CSession, ChargesWhatIsHeldPastTheBroker) {
+TEST_F(CSession, ChargesMemoryHeldPastTheBroker) {
   const std::string device = broker().device().uuid();
   EXPECT_TRUE(ok(gpumem_session_charge(session_, device.c_str(), 1 << 20)));
   EXPECT_TRUE(ok(gpumem_session_charge(session_, device.c_str(), 0)));
@@ -74,7 +74,7 @@ TEST_F(CSession, EndsWithTheLastOfItsHandles) {
   EXPECT_TRUE(eventually([] { return broker().sessions().empty(); })) << broker().unrest();
 }
 
-TEST_F(CSession, HandlerMayCloseWhatItIsOf) {
+TEST_F(CSession, HandlerMayCloseItsOwnSession) {
   GPUMEM_NEEDS_ROOT();
   gpumem_slice* slice = open_slice();
   EXPECT_TRUE(ok(gpumem_slice_grow(slice, kPool.count, nullptr, nullptr)));

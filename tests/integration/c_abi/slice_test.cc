@@ -34,7 +34,7 @@ TEST_F(CSlice, GrowsShrinksReleasesAndTellsOfItself) {
   EXPECT_NE(gpumem_slice_base(slice), 0U) << "a constant outlives the slice";
 }
 
-TEST_F(CSlice, OpeningTellsWhatIsWrong) {
+TEST_F(CSlice, OpeningRefusesBadOptionsWithAReason) {
   gpumem_slice* slice = nullptr;
   gpumem_slice_options options = GPUMEM_SLICE_OPTIONS_INIT;
   options.device = "GPU-00000000-0000-0000-0000-000000000001";

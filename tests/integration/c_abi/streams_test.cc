@@ -222,7 +222,7 @@ TEST_P(CStreamsOfAProgram, ComeAndGoWithoutEnd) {
   EXPECT_TRUE(ok(gpumem_allocator_trim(allocator_, GPUMEM_UNKNOWN_SIZE, nullptr)));
 }
 
-TEST_P(CStreamsOfAProgram, ClosingWaitsForTheWorkOnWhatOtherThreadsHaveFreed) {
+TEST_P(CStreamsOfAProgram, ClosingWaitsForTheWorkOnBlocksThatOtherThreadsFreed) {
   std::optional<Gate> gate;
   std::promise<void> freed;
   std::promise<void> closed;

@@ -166,7 +166,7 @@ TEST_F(CTorch, PrivatePoolIsRefusedAloud) {
   }
 }
 
-TEST_F(CTorch, EmptyingTheCacheGivesBackWhatIsFree) {
+TEST_F(CTorch, EmptyingTheCacheGivesBackFreeMemory) {
   gpumem_torch_free(gpumem_torch_alloc(kTensor, 0, main_), kTensor, 0, main_);
   gpumem_statistics statistics = GPUMEM_STATISTICS_INIT;
   EXPECT_TRUE(ok(gpumem_allocator_statistics(allocator_, &statistics)));

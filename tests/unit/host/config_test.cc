@@ -200,7 +200,7 @@ TEST(Config, WithAnUnknownKeyNamesItItsPlaceAndTheKnownOnes) {
               StartsWith("g.toml:6:1: unknown key 'reserve' in a tenant's device"));
 }
 
-TEST(Config, WithAValueOfTheWrongTypeSaysWhatIsExpected) {
+TEST(Config, WithAValueOfTheWrongTypeNamesTheRightType) {
   const std::vector<std::pair<std::string, std::string>> cases{
       {"broker = 1", "expected a table"},
       {"device = 1", "expected a list of tables"},
@@ -311,7 +311,7 @@ TEST(Config, WithATenantsNameThatCouldMisleadIsRefused) {
               HasSubstr("at most 128 bytes"));
 }
 
-TEST(Config, SaysWhoReadsTheMetrics) {
+TEST(Config, ReadsTheReadersOfTheMetrics) {
   EXPECT_EQ(good("").metrics.listen, "") << "nobody by a port";
   const Config config = good("[metrics]\nlisten = \"127.0.0.1:9400\"\ngroup = 42\n");
   EXPECT_EQ(config.metrics.listen, "127.0.0.1:9400");
@@ -327,7 +327,7 @@ TEST(Config, LetsOtherMachinesReadTheMetricsOnlyIfToldSo) {
               StartsWith("g.toml:3:10: listen: 'here:9400' is no address"));
 }
 
-TEST(Config, SaysWhatIsWrongInTheMetrics) {
+TEST(Config, NamesErrorsInTheMetricsSection) {
   EXPECT_THAT(wrong("[metrics]\nlisten = 9400\n"), HasSubstr("expected a text in quotes"));
   EXPECT_THAT(wrong("[metrics]\npublic = \"yes\"\n"), HasSubstr("expected true or false"));
   EXPECT_THAT(wrong("[metrics]\nport = 9400\n"), HasSubstr("listen, public, group"));

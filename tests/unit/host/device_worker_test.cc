@@ -87,7 +87,7 @@ class DeviceWorkerTest : public testing::Test {
       [this](DriverResult result) { note(std::move(result)); });  // last: it ends before what it notes in
 };
 
-TEST_F(DeviceWorkerTest, DoesWhatARequestWaitsForBetweenTheStepsOfALongJob) {
+TEST_F(DeviceWorkerTest, DoesHurriedJobsBetweenTheStepsOfALongJob) {
   run(creates(1, Turn::kInOrder, 20));
   run(creates(2, Turn::kInOrder, 1));
   run(creates(3, Turn::kSoon, 1));
@@ -122,7 +122,7 @@ TEST_F(DeviceWorkerTest, FindsNothingInOrderBetweenJobsThatComeAtOnce) {
   EXPECT_EQ(failed(), 20u) << "what is destroyed for others does not pass as a proof";
 }
 
-TEST_F(DeviceWorkerTest, TellsWhatFailedAndGoesOn) {
+TEST_F(DeviceWorkerTest, ReportsAFailureAndGoesOn) {
   run(creates(1, Turn::kInOrder, 3, mebibytes(24)));
   run(creates(2, Turn::kInOrder, 1));
   EXPECT_EQ(await(2), (std::vector<std::uint64_t>{1, 2}));

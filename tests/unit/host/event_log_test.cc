@@ -73,7 +73,7 @@ TEST_F(EventLogTest, NeverGoesBackInTimeThoughTheClockDoes) {
   EXPECT_EQ(one->heard[1]->time, noon);
 }
 
-TEST_F(EventLogTest, TellsWhatIsKeptSinceAnInstantOnce) {
+TEST_F(EventLogTest, TellsKeptEventsSinceAnInstantOnce) {
   for (int i = 0; i < 5; ++i) happens(noon + seconds(i));
   const auto one = reader(noon + seconds(3));
   EXPECT_EQ(one->heard_before, 2U);
@@ -102,7 +102,7 @@ TEST_F(EventLogTest, CutsLongWordsBetweenCharacters) {
   EXPECT_TRUE(kept.ends_with("..."));
 }
 
-TEST_F(EventLogTest, DropsWhoeverWantsNoMore) {
+TEST_F(EventLogTest, DropsSubscribersThatAreDone) {
   const auto one = std::make_shared<Reader>();
   one->most = 2;
   log.watch(one, {}, broker);
@@ -111,7 +111,7 @@ TEST_F(EventLogTest, DropsWhoeverWantsNoMore) {
   EXPECT_EQ(one.use_count(), 1);
 }
 
-TEST_F(EventLogTest, DoesNotHoldOnToWhoeverOnlyWantsWhatIsKept) {
+TEST_F(EventLogTest, DropsSubscribersOfKeptEventsAlone) {
   happens(noon);
   const auto one = std::make_shared<Reader>();
   one->follows = false;
@@ -120,14 +120,14 @@ TEST_F(EventLogTest, DoesNotHoldOnToWhoeverOnlyWantsWhatIsKept) {
   EXPECT_EQ(one.use_count(), 1);
 }
 
-TEST_F(EventLogTest, ForgetsWhoeverLeaves) {
+TEST_F(EventLogTest, ForgetsSubscribersThatLeave) {
   const auto one = reader();
   log.unwatch(*one);
   happens(noon);
   EXPECT_TRUE(one->heard.empty());
 }
 
-TEST_F(EventLogTest, TellsItsEndOnceAndToThoseWhoComeLate) {
+TEST_F(EventLogTest, TellsItsEndOnceAlsoToLateSubscribers) {
   const auto one = reader();
   log.close();
   log.close();

@@ -124,7 +124,7 @@ struct JournalKept : testing::Test {
   test::TemporaryFolder folder_;
 };
 
-TEST_F(JournalKept, HasWhatItBeganWithAndWhatWasAdded) {
+TEST_F(JournalKept, HasItsCheckpointAndTheChangesSince) {
   const auto changes = some_changes();
   const std::span all(changes);
   auto journal = begin(made_of(all.first(4)));
@@ -137,7 +137,7 @@ TEST_F(JournalKept, HasWhatItBeganWithAndWhatWasAdded) {
   EXPECT_EQ(content.damage, "");
 }
 
-TEST_F(JournalKept, OfNobodyIsNothing) {
+TEST_F(JournalKept, ThatIsMissingIsNoError) {
   const auto content = Journal::read(folder_.path());
   ASSERT_TRUE(content);
   EXPECT_FALSE(*content);
@@ -234,7 +234,7 @@ TEST_F(JournalKept, IsLookedAtAsOftenAsAnybodyLikes) {
   EXPECT_EQ(read_file(file()), bytes);
 }
 
-TEST_F(JournalKept, WhatIsNoJournalIsRefused) {
+TEST_F(JournalKept, OfAnotherFormatIsRefused) {
   for (const std::string& text : {std::string(), std::string("GMEMJRNL"), std::string(200, 'x')}) {
     write_file(file(), text);
     const auto content = Journal::read(folder_.path());
@@ -243,7 +243,7 @@ TEST_F(JournalKept, WhatIsNoJournalIsRefused) {
   }
 }
 
-TEST_F(JournalKept, OnAFullDiskStaysWhatItWasAndGoesOnAfterwards) {
+TEST_F(JournalKept, OnAFullDiskIsUnchangedAndGoesOnAfterwards) {
   const auto changes = some_changes();
   auto journal = begin();
   ASSERT_TRUE(journal->add(std::span(changes).first(3)));
@@ -285,7 +285,7 @@ TEST_F(JournalKept, IsForItsOwnerAlone) {
   EXPECT_EQ(std::filesystem::status(file()).permissions(), std::filesystem::perms(0600));
 }
 
-TEST(JournalRecord, ThatIsNotWholeIsNotThereYet) {
+TEST(JournalRecord, ThatIsTruncatedIsNotThereYet) {
   std::string record = encode(Checkpoint::SessionGone{SessionId{3}});
   std::string_view bytes = record;
   EXPECT_TRUE(decode(bytes));

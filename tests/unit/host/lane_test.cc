@@ -196,7 +196,7 @@ TEST_F(LaneTest, OfAControlConnectionClosesOnWhatOnlySessionsSay) {
   EXPECT_TRUE(recorder.devices.empty());
 }
 
-TEST_F(LaneTest, SaysWhoThePeerIs) {
+TEST_F(LaneTest, NamesItsPeer) {
   EXPECT_NE(lane->who().find("pid " + std::to_string(::getpid())), std::string::npos) << lane->who();
   PeerProcess unknown;
   unknown.peer.uid = 12;
@@ -241,7 +241,7 @@ TEST_F(LaneTest, TellsALossWithoutAGoodbye) {
   EXPECT_EQ(recorder.exits, 0);
 }
 
-TEST_F(LaneTest, ClosesOnWhatItCannotUnderstand) {
+TEST_F(LaneTest, ClosesOnUnknownMessages) {
   EXPECT_TRUE(send_packet(client.get(), "\xff\xff\xff"));
   EXPECT_TRUE(is_closed());
 }
@@ -312,7 +312,7 @@ struct LaneOfFewDescriptors : LaneTest {
   LaneOfFewDescriptors() : LaneTest(2) {}
 };
 
-TEST_F(LaneOfFewDescriptors, LeavesWhatIsUnreadCountedWhenItIsClosed) {
+TEST_F(LaneOfFewDescriptors, LeavesUnreadDescriptorsCountedWhenItIsClosed) {
   const std::vector<int> files(3, STDERR_FILENO);
   recorder.descriptors = files;
   greet();

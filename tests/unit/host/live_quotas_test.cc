@@ -132,7 +132,7 @@ TEST_F(LiveQuotasTest, AreOnTheDiskBeforeTheyAreInTheCoreButNotInForceThere) {
   ASSERT_TRUE(quotas->set_now(limit("ann", "8GiB"), admin));
 }
 
-TEST_F(LiveQuotasTest, AreListedWithWhatWasSet) {
+TEST_F(LiveQuotasTest, AreListedWithTheirOverlay) {
   ASSERT_TRUE(quotas->set_now(limit("uid:987654", "1GiB"), admin));
   const auto list = quotas->list_now();
   ASSERT_TRUE(list);
@@ -170,7 +170,7 @@ TEST_F(LiveQuotasTest, AreNotChangedForUnknownTenants) {
   EXPECT_FALSE(std::filesystem::exists(folder / "state" / "quotas.toml"));
 }
 
-TEST_F(LiveQuotasTest, MakeTenantsOfUsersWhoAreConnectedOrExist) {
+TEST_F(LiveQuotasTest, MakeTenantsOfConnectedAndOfExistingUsers) {
   auto outcome = quotas->set_now(limit("uid:987654", "1GiB"), admin);
   ASSERT_TRUE(outcome) << outcome.error().message;
   EXPECT_EQ(outcome->before[0].quota.limit, gibibytes(4)) << "50% of 8 GiB, as for every other user";
@@ -235,7 +235,7 @@ TEST_F(LiveQuotasTest, AreTakenBack) {
   EXPECT_FALSE(outcome->after[0].set_at_run_time);
 }
 
-TEST_F(LiveQuotasTest, SurviveAReloadAndWhatItDoesNotKnow) {
+TEST_F(LiveQuotasTest, SurviveAReloadThatDropsTheirTenant) {
   ASSERT_TRUE(quotas->set_now(limit("ann", "8GiB"), admin));
   ASSERT_TRUE(quotas->reload_now(
       config("[broker]\nreserve = \"8GiB\"\n[[tenant]]\nname = \"ann\"\nuser = 1001\nweight = 9\n")));
@@ -271,7 +271,7 @@ TEST_F(LiveQuotasTest, AReloadThatIsRefusedChangesNothing) {
       << "the old configuration counts";
 }
 
-TEST_F(LiveQuotasTest, AreReadAgainWhateverTheirAdministratorsProgramIsCalled) {
+TEST_F(LiveQuotasTest, AreReadAgainWithAnyNameOfTheAdministratorsProgram) {
   const core::Caller odd{{.pid = 7, .uid = 42, .gids = {}, .command = "\xff\"\n\033[2J\\"}, "", true};
   ASSERT_TRUE(quotas->set_now(limit("ann", "8GiB"), odd));
   EXPECT_THAT(core.causes[0], HasSubstr("?\"??[2J\\"));

@@ -1,5 +1,5 @@
 // The order of requests for a look at the devices.
-#include "daemon/host/look_queue.h"
+#include "daemon/host/reconciler.h"
 
 #include <gtest/gtest.h>
 

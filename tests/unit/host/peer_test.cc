@@ -128,7 +128,7 @@ TEST(Peer, WithoutAPidIsTheSameByItsNumberAlone) {
   EXPECT_FALSE(is_same_process(one, other)) << "the one's is a number, the other's a time";
 }
 
-TEST(Peer, OfWhatIsNoSocketIsAnError) {
+TEST(Peer, OfAFileIsAnError) {
   const UniqueFd nothing(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   EXPECT_FALSE(identify_peer(nothing.get()));
   EXPECT_FALSE(identify_peer(-1));

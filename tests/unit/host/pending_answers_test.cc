@@ -26,7 +26,7 @@ TEST_F(PendingGrowthsTest, AreTakenOnce) {
   EXPECT_TRUE(pending.take_all_of(SessionId{7}).empty());
 }
 
-TEST_F(PendingGrowthsTest, OfASessionAreTakenWithoutThoseOfOthers) {
+TEST_F(PendingGrowthsTest, OfASessionAreTakenAlone) {
   add(1, 7);
   add(2, 8);
   add(3, 7);

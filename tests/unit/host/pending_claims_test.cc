@@ -43,7 +43,7 @@ TEST_F(ClaimsPending, AreWholeWithTheirLastFrame) {
   EXPECT_THAT((*last)->imports, ElementsAre(core::ImportId{2}));
 }
 
-TEST_F(ClaimsPending, OfNothingAreWholeAtOnce) {
+TEST_F(ClaimsPending, ThatAreEmptyAreCompleteAtOnce) {
   auto claim = claims.add(one, part({}), 0);
   ASSERT_TRUE(claim);
   EXPECT_TRUE(*claim);

@@ -49,7 +49,7 @@ Bytes pool(const std::string& reserve, Bytes obtainable = kTotal) {
   return good("[broker]\nreserve = " + reserve, {device(1, obtainable)}).devices.at(0).pool;
 }
 
-TEST(PolicyCompiler, TakesSharesOfWhatCanBeHad) {
+TEST(PolicyCompiler, TakesSharesOfObtainableMemory) {
   EXPECT_EQ(pool("\"100%\""), kTotal);
   EXPECT_EQ(pool("\"50%\""), gibibytes(8));
   EXPECT_EQ(pool("\"50%\"", gibibytes(10)), gibibytes(5));
@@ -64,7 +64,7 @@ TEST(PolicyCompiler, TakesAbsoluteAmountsAsDemands) {
   EXPECT_THAT(words, HasSubstr("it has 16GiB, of which 10GiB can be had"));
 }
 
-TEST(PolicyCompiler, RoundsPoolsAndLimitsDownToWhatTheDriverGives) {
+TEST(PolicyCompiler, RoundsPoolsAndLimitsDownToTheGranularity) {
   EXPECT_EQ(pool("\"5MiB\""), mebibytes(4));
   EXPECT_THAT(wrong("[broker]\nreserve = \"1MiB\""), HasSubstr("empty pool"));
   EXPECT_THAT(wrong("[broker]\nreserve = 0"), HasSubstr("empty pool"));
@@ -260,7 +260,7 @@ struct PolicyUnderAnOverlay : testing::Test {
   QuotaOverlay overlay;
 };
 
-TEST_F(PolicyUnderAnOverlay, HasWhatWasSetBeforeWhatIsConfigured) {
+TEST_F(PolicyUnderAnOverlay, PrefersTheOverlayToTheConfiguration) {
   overlay.tenants["ann"].everywhere.limit = Amount::absolute(gibibytes(3));
   overlay.tenants["ann"].by_device[uuid(2)].weight = 9;
   const auto quotas =
@@ -289,7 +289,7 @@ TEST_F(PolicyUnderAnOverlay, MakesTenantsOfUsersWithoutOne) {
   EXPECT_EQ(policy.tenants[2].quotas.at(0), (core::Quota{gibibytes(1), gibibytes(4)}));
 }
 
-TEST_F(PolicyUnderAnOverlay, SaysWhatItDoesNotApply) {
+TEST_F(PolicyUnderAnOverlay, NamesPartsThatItDoesNotApply) {
   overlay.tenants["bob"].everywhere.weight = 1;
   EXPECT_EQ(why(ann("")), "the configuration has no such tenant");
   overlay.tenants.clear();

@@ -1,5 +1,4 @@
 // The kernel's file `stat` of a process.
-#include "daemon/host/process_stat.h"
 
 #include <gtest/gtest.h>
 #include <sys/prctl.h>
@@ -10,7 +9,6 @@
 #include <filesystem>
 
 #include "daemon/host/process.h"
-#include "daemon/host/process_signal.h"
 
 namespace gpumem::host {
 namespace {
@@ -40,7 +38,7 @@ TEST(ProcessStat, CommandEndsWithItsFirstLine) {
   EXPECT_EQ(parse_stat("42 (a\\nb)" + kFields)->command, "a\\nb");
 }
 
-TEST(ProcessStat, OfAFileThatIsCutOffHasWhatIsThere) {
+TEST(ProcessStat, OfATruncatedFileHasTheFieldsThatAreThere) {
   const auto stat = parse_stat("42 (cat) S 1 42 42 0 -1 4194564");
   ASSERT_TRUE(stat);
   EXPECT_EQ(stat->flags, 4194564U);

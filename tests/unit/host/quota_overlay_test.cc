@@ -95,7 +95,7 @@ struct QuotaChanges : testing::Test {
   }
 };
 
-TEST_F(QuotaChanges, SetWhatTheyNameAndLeaveTheRest) {
+TEST_F(QuotaChanges, SetTheNamedFieldsAndLeaveTheRest) {
   core::QuotaChange all = of();
   all.guarantee = "1GiB";
   all.limit = "25%";
@@ -110,7 +110,7 @@ TEST_F(QuotaChanges, SetWhatTheyNameAndLeaveTheRest) {
   EXPECT_FALSE(says_something(overlay, "bob", "GPU-a"));
 }
 
-TEST_F(QuotaChanges, ForEveryDeviceTakeThePlaceOfThoseForOne) {
+TEST_F(QuotaChanges, ForEveryDeviceReplaceThoseForOne) {
   change(limit("8GiB", "GPU-b"));
   EXPECT_FALSE(says_something(overlay, "ann", "GPU-a"));
   const QuotasConfig& quotas = change(limit("1GiB"));

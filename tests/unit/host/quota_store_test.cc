@@ -85,7 +85,7 @@ TEST_F(QuotasKept, SurviveTheBroker) {
   EXPECT_FALSE(left_over());
 }
 
-TEST_F(QuotasKept, TellTheAuditLogWhoChangedWhat) {
+TEST_F(QuotasKept, AreRecordedInTheAuditLog) {
   auto store = open();
   ASSERT_TRUE(store);
   change(*store);
@@ -159,7 +159,7 @@ TEST_F(QuotasKept, DoNotMindAnAuditLogThatWasCutOff) {
   EXPECT_THAT(text, HasSubstr("{\"revi\n{\"time\"")) << "the next line is one of its own";
 }
 
-TEST_F(QuotasKept, TakeBackAChangeWhoseLineLacksOnlyItsEnd) {
+TEST_F(QuotasKept, TakeBackAChangeWithATruncatedLine) {
   std::filesystem::create_directories(state_);
   write_file(state_ / "audit.log", "{\"revision\":2}");
   write_file(state_ / "quotas.toml", "revision = 1\n");

@@ -8,7 +8,6 @@
 
 #include "cuda/memory.h"
 #include "daemon/host/process.h"
-#include "daemon/host/process_signal.h"
 #include "sim/machine/machine.h"
 #include "tests/support/broker_process.h"
 #include "tests/support/eventually.h"
@@ -80,7 +79,7 @@ class ReconcilerTest : public testing::Test {
   std::unique_ptr<OpenGate> executor_;
 };
 
-TEST_F(ReconcilerTest, NamesWhoeverHoldsMemoryAndWhoseItIs) {
+TEST_F(ReconcilerTest, NamesProcessesWithMemoryAndTheirTenants) {
   Reconciler reconciler(*executor_, {.driver_folder = folder(), .devices = {uuid_}, .period = {}});
   const auto child = holder(mebibytes(8));
   core::Reconciliation view;

@@ -135,7 +135,7 @@ TEST_F(RuntimeFolderTest, LockBelongsToTheBrokerAloneEvenIfItWasLeftToAll) {
   EXPECT_EQ(std::filesystem::status(folder / "gpumemd.lock").permissions(), std::filesystem::perms(0600));
 }
 
-TEST_F(RuntimeFolderTest, LockIsSaidToBeHeldByWhoeverTheKernelNames) {
+TEST_F(RuntimeFolderTest, NamesTheKernelsHolderOfTheLock) {
   std::filesystem::create_directory(folder);
   test::write_file(folder / "gpumemd.lock", "4711");
   const UniqueFd held(::open((folder / "gpumemd.lock").c_str(), O_RDONLY | O_CLOEXEC));

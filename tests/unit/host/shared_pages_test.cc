@@ -28,7 +28,7 @@ TEST_F(SharedPagesTest, AreOnePageEach) {
   }
 }
 
-TEST_F(SharedPagesTest, OfTheBrokerShowsWhatItPublishes) {
+TEST_F(SharedPagesTest, OfTheBrokerShowsPublishedFigures) {
   void* const mapped = map(broker, PROT_READ);
   ASSERT_NE(mapped, MAP_FAILED);
   const auto& page = *static_cast<const BrokerPage*>(mapped);

@@ -27,7 +27,7 @@ TEST_F(SilentConnectionsTest, CostTheirUserTheOldestWhenThereAreTooMany) {
   EXPECT_EQ(connections.size(), 3U);
 }
 
-TEST_F(SilentConnectionsTest, CostWhoeverHasMostWhenAllTogetherAreTooMany) {
+TEST_F(SilentConnectionsTest, CostTheUserWithMostWhenAllTogetherAreTooMany) {
   for (int i = 0; i < 3; ++i) add(i, 1);
   for (int i = 3; i < 5; ++i) add(i, 2);
   add(5, 3);

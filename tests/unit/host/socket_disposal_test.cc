@@ -83,7 +83,7 @@ TEST(ForeignDescriptors, AreNotFoundWhereThereAreNone) {
   EXPECT_FALSE(send_packet(messages.client.get(), "more", std::array{STDIN_FILENO})) << "it is shut down";
 }
 
-TEST(SocketDisposal, ClosesWhatHasDescriptorsInItsQueue) {
+TEST(SocketDisposal, ClosesSocketsWithDescriptorsInTheirQueue) {
   SocketDisposal disposal(true);
   Pair pair;
   Closed closed;

@@ -129,7 +129,7 @@ TEST_F(UnreadDescriptorsTest, OfAConnectionThatWasReadAreNotCountedWhenItEnds) {
   EXPECT_TRUE(has_room(1, 10));
 }
 
-TEST_F(UnreadDescriptorsTest, WakeWhoeverWaitsWhenTheyAreRead) {
+TEST_F(UnreadDescriptorsTest, WakeWaitingSendersWhenTheyAreRead) {
   const Ends one;
   send(one, 1, 10);
   const auto waiting = std::make_shared<Sender>();
@@ -139,7 +139,7 @@ TEST_F(UnreadDescriptorsTest, WakeWhoeverWaitsWhenTheyAreRead) {
   EXPECT_EQ(sender->words, "") << "it has read";
 }
 
-TEST_F(UnreadDescriptorsTest, CostWhoeverDoesNotReadThemItsConnectionWhenAnotherWaits) {
+TEST_F(UnreadDescriptorsTest, CostASilentReaderItsConnectionWhenAnotherWaits) {
   UnreadDescriptors impatient(loop, 10, disposal, std::chrono::milliseconds(50));
   const Ends one;
   EXPECT_TRUE(send_packet(one.own.get(), "x"));

@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include "daemon/kubernetes/parameters.h"
 #include "tests/unit/kubernetes/claim_objects.h"
 
 namespace gpumem::kubernetes::test {
@@ -85,7 +84,7 @@ TEST(ClaimTest, ResultsOfOtherDriversAreNotOurs) {
   EXPECT_EQ(refusal_of(claim), "nothing of the driver gpumem.dev is allocated to it");
 }
 
-TEST(ClaimTest, WhatCannotBePreparedIsSaid) {
+TEST(ClaimTest, ReasonsForNotPreparingAreNamed) {
   Json claim = claim_with(Json::array());
   claim["metadata"]["uid"] = "another";
   EXPECT_NE(refusal_of(claim).find("it was deleted and made anew"), std::string::npos);

@@ -37,7 +37,7 @@ TEST(DeviceSpecsTest, GiveAContainerTheSocketsAndTheDropInDriver) {
   EXPECT_TRUE(specs.list().empty());
 }
 
-TEST(DeviceSpecsTest, LeaveOutWhatIsNotWanted) {
+TEST(DeviceSpecsTest, LeaveOutUnwantedParts) {
   const gpumem::test::TemporaryFolder folder;
   const DeviceSpecs specs(
       {.folder = folder / "cdi", .injection = Injection::kNone, .framework_settings = false});

@@ -181,7 +181,7 @@ TEST_F(DriverTest, EachClaimFailsForItself) {
   EXPECT_EQ(broker_.claims().count(kServe.uid), 0u);
 }
 
-TEST_F(DriverTest, SaysWhatIsWrongWithTheDevice) {
+TEST_F(DriverTest, NamesTheFaultOfTheDevice) {
   server_.put_claim(claim_object("train", kTrain.uid, kDevice, "25Gi"));
   server_.put_claim(claim_object("serve", kServe.uid, "gpu-gone", "1Gi"));
   start();
@@ -239,7 +239,7 @@ TEST_F(DriverTest, RemovesSpecificationsOfNothingPrepared) {
   EXPECT_TRUE(std::filesystem::exists(spec_of(kTrain)));
 }
 
-TEST_F(DriverTest, BringsABrokerThatHasForgottenBackToWhatIsPrepared) {
+TEST_F(DriverTest, PreparesItsClaimsAgainAtABrokerThatForgotThem) {
   start();
   ASSERT_EQ(error_of(kTrain), "");
   server_.set_away(true);  // the driver restores claims without the API server

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "daemon/kubernetes/claim.h"
-#include "daemon/kubernetes/kubelet_services.h"
+#include "daemon/kubernetes/plugin_server.h"
 #include "kubelet/dra_health.pb.h"
 #include "kubelet/dra_v1.pb.h"
 #include "kubelet/registration.pb.h"

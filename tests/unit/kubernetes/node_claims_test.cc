@@ -8,7 +8,7 @@
 #include <future>
 #include <thread>
 
-#include "daemon/kubernetes/state_lock.h"
+#include "daemon/kubernetes/checkpoint.h"
 #include "tests/support/eventually.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/unit/kubernetes/claim_objects.h"

@@ -1,4 +1,4 @@
-#include "daemon/kubernetes/resource_slice.h"
+#include "daemon/kubernetes/slice_publisher.h"
 
 #include <gtest/gtest.h>
 

@@ -12,7 +12,7 @@
 namespace gpumem::kubernetes {
 namespace {
 
-TEST(WholeFileTest, WhatIsNotThereIsRemovedFromAReadOnlyFileSystem) {
+TEST(WholeFileTest, RemovalOfAMissingFileSucceedsOnAReadOnlyFileSystem) {
   const gpumem::test::TemporaryFolder folder;
   std::optional<Result<void>> removed;
   std::optional<Result<void>> kept;
@@ -32,7 +32,7 @@ TEST(WholeFileTest, WhatIsNotThereIsRemovedFromAReadOnlyFileSystem) {
   EXPECT_NE(kept->error().message.find("cannot remove " + (folder / "there").string()), std::string::npos);
 }
 
-TEST(WholeFileTest, WhatCannotBeThereIsRemoved) {
+TEST(WholeFileTest, RemovalOfAnImpossiblePathSucceeds) {
   const gpumem::test::TemporaryFolder folder;
   gpumem::test::write_file(folder / "file", "text");
   EXPECT_TRUE(remove_file(folder / "file" / "below"));
@@ -41,7 +41,7 @@ TEST(WholeFileTest, WhatCannotBeThereIsRemoved) {
   EXPECT_FALSE(std::filesystem::exists(folder / "file"));
 }
 
-TEST(WholeFileTest, WhatWasWrittenHalfIsRemovedWithTheFile) {
+TEST(WholeFileTest, HalfWrittenFileIsRemovedWithTheFile) {
   const gpumem::test::TemporaryFolder folder;
   ASSERT_TRUE(replace_file(folder / "file", "text", 0600));
   gpumem::test::write_file(folder / "file.new", "te");

@@ -57,7 +57,7 @@ TEST(Histogram, CountsAnObservationInEachBucketThatItIsNotLongerThan) {
   EXPECT_DOUBLE_EQ(histogram.sum(), 0.001 + 0.7 + 7200);
 }
 
-TEST_F(CollectorTest, CountsWhatATenantWasGrantedAndTheMostThatItHad) {
+TEST_F(CollectorTest, CountsGrantsAndThePeakOfATenant) {
   const SessionId session = machine.connect(1);
   const SliceId slice = machine.slice(session);
   machine.grow(session, slice, mebibytes(8));
@@ -126,7 +126,7 @@ TEST_F(CollectorTest, GivesNoMorePlacesToUsersThanThereAre) {
       << "nobody has a session: the latest have the places";
 }
 
-TEST_F(CollectorTest, KeepsThePlacesOfTenantsThatAreConfiguredWhateverUsersCome) {
+TEST_F(CollectorTest, KeepsThePlacesOfConfiguredTenantsUnderManyUsers) {
   tell_of("ann");
   for (std::size_t uid = 0; uid < 10 * Collector::kMostUsers; ++uid) tell_of("uid:" + std::to_string(uid));
   EXPECT_EQ(of("ann").freed, mebibytes(2));

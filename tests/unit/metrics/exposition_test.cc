@@ -24,7 +24,7 @@ Text ask(Exposition& exposition) {
   return text.get_future().get();
 }
 
-TEST(Exposition, MakesOneTextForAllWhoAskWhileItIsFresh) {
+TEST(Exposition, SharesOneTextAmongScrapesWhileItIsFresh) {
   std::atomic<int> made = 0;
   Exposition exposition([&] { return std::to_string(++made); }, hours(1));
   const Text first = ask(exposition);

@@ -91,7 +91,7 @@ TEST_F(HttpServerTest, TakesAQueryAndOldHttp) {
   EXPECT_EQ(status(ask("GET /metrics?name=x HTTP/1.0\r\n\r\n")), "HTTP/1.1 200 OK");
 }
 
-TEST_F(HttpServerTest, RefusesWhatItDoesNotServe) {
+TEST_F(HttpServerTest, RefusesUnknownPathsAndMethods) {
   EXPECT_EQ(status(ask("GET / HTTP/1.1\r\nConnection: close\r\n\r\n")), "HTTP/1.1 404 Not Found");
   EXPECT_EQ(status(ask("GET /metricsx HTTP/1.1\r\nConnection: close\r\n\r\n")), "HTTP/1.1 404 Not Found");
   EXPECT_EQ(status(ask("DELETE /metrics HTTP/1.1\r\n\r\n")), "HTTP/1.1 405 Method Not Allowed");
@@ -120,7 +120,7 @@ TEST_F(HttpServerTest, ServesAScraperThoughAThousandConnectionsAreHeldOpen) {
     ASSERT_TRUE(test::is_closed_soon(held[i].get())) << i;
 }
 
-TEST_F(HttpServerTest, MakesRoomAtTheCostOfWhoeverHasBeenQuietLongest) {
+TEST_F(HttpServerTest, ClosesTheConnectionThatWasIdleLongestToMakeRoom) {
   const auto& refusals = core::refusals()[static_cast<std::size_t>(core::Bound::kMetricsConnections)];
   const auto before = refusals.load();
   std::vector<UniqueFd> held;
@@ -196,7 +196,7 @@ TEST_F(WithLongText, ServesAScraperWhileOthersDoNotRead) {
   EXPECT_GT(scrape().size(), text.size());
 }
 
-TEST(HttpServerWithoutDescriptors, TurnsAwayWhoTakesAReservedOne) {
+TEST(HttpServerWithoutDescriptors, RefusesConnectionsThatTakeAReservedDescriptor) {
   const test::TemporaryFolder folder;
   const std::string path = (folder / "socket").string();
   UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));

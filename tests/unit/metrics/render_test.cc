@@ -91,7 +91,7 @@ TEST(Render, EscapesLabels) {
   EXPECT_THAT(render(snapshot), HasSubstr(R"(gpumem_tenant_sessions{tenant="a\\b\"c\nd"} 0)"));
 }
 
-TEST(Render, ShowsWhatADriverSaysAsAscii) {
+TEST(Render, ShowsTheDriversTextAsAscii) {
   Snapshot snapshot;
   snapshot.info.driver = "dri\xff\nver";
   EXPECT_THAT(render(snapshot), HasSubstr("driver=\"dri??ver\""));

@@ -64,7 +64,7 @@ struct SamplerTest : testing::Test {
   Sampler sampler{executor, {.version = "1", .driver = "2", .started = {}}};
 };
 
-TEST_F(SamplerTest, ShowsDevicesAndTenantsWithWhatTheyAreChargedUseAndWere) {
+TEST_F(SamplerTest, ShowsDevicesAndTenantsWithChargesUseAndPeaks) {
   const SessionId ann = executor.machine.connect(1);
   executor.machine.get(ann, executor.machine.slice(ann), mebibytes(8));
   const Snapshot snapshot = sample();

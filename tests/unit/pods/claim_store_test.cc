@@ -37,7 +37,7 @@ TEST(ClaimsText, LosesNothing) {
   }
 }
 
-TEST(ClaimsText, ThatIsNotWholeIsRefused) {
+TEST(ClaimsText, ThatIsTruncatedIsRefused) {
   EXPECT_THAT(refused(""), HasSubstr("no 'version'"));
   EXPECT_THAT(refused("version = 1\n[[claim"), HasSubstr("claims.toml:2:"));
   EXPECT_THAT(refused("version = 2\nnew = 1\n", Code::kFailedPrecondition), HasSubstr("of version 2"));
@@ -45,7 +45,7 @@ TEST(ClaimsText, ThatIsNotWholeIsRefused) {
   EXPECT_THAT(refused("version = 1\n[[claim]]\nuid = \"1\"\n"), HasSubstr("needs its 'uid' and a pod"));
 }
 
-TEST(ClaimsText, WhoseTenantsContradictEachOtherIsRefused) {
+TEST(ClaimsText, WithContradictingTenantsIsRefused) {
   const auto text = [](const std::string& one, const std::string& other, const std::string& uid) {
     return "version = 1\n[[claim]]\nuid = \"1\"\n[[claim.pod]]\nuid = \"a\"\ntenant = \"" + one +
            "\"\n[[claim.pod]]\nuid = \"" + uid + "\"\ntenant = \"" + other + "\"\n";
@@ -56,7 +56,7 @@ TEST(ClaimsText, WhoseTenantsContradictEachOtherIsRefused) {
   EXPECT_THAT(refused(text("ann", "ann", "b")), HasSubstr("needs its 'uid' and its 'tenant'"));
 }
 
-TEST(ClaimsText, WhoseAmountsAreNoneIsRefused) {
+TEST(ClaimsText, WithBadAmountsIsRefused) {
   const auto text = [](const std::string& guarantee) {
     return "version = 1\n[[claim]]\nuid = \"1\"\n[[claim.pod]]\nuid = \"a\"\ntenant = \"pod x/a\"\n"
            "[[claim.amount]]\ndevice = \"GPU-0\"\nguarantee = " +
@@ -79,7 +79,7 @@ struct ClaimStoreTest : testing::Test {
 
 TEST_F(ClaimStoreTest, HasNothingToBeginWith) { EXPECT_EQ(open().current(), pods::PreparedClaims()); }
 
-TEST_F(ClaimStoreTest, KeepsWhatIsCommitted) {
+TEST_F(ClaimStoreTest, KeepsACommittedChange) {
   ClaimStore store = open();
   ASSERT_TRUE(store.prepare(some_claims()));
   EXPECT_EQ(store.current(), pods::PreparedClaims()) << "not yet";
@@ -89,7 +89,7 @@ TEST_F(ClaimStoreTest, KeepsWhatIsCommitted) {
   EXPECT_EQ(open().current(), some_claims());
 }
 
-TEST_F(ClaimStoreTest, ForgetsWhatIsDiscarded) {
+TEST_F(ClaimStoreTest, ForgetsADiscardedChange) {
   ClaimStore store = open();
   ASSERT_TRUE(store.prepare(some_claims()));
   store.discard();
@@ -97,7 +97,7 @@ TEST_F(ClaimStoreTest, ForgetsWhatIsDiscarded) {
   EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
 }
 
-TEST_F(ClaimStoreTest, ThatCannotWriteSaysSoAndKeepsWhatItHas) {
+TEST_F(ClaimStoreTest, ThatCannotWriteSaysSoAndKeepsTheOldClaims) {
   ClaimStore store = open();
   std::filesystem::create_directory(folder / "claims.toml.new");  // in the way
   const auto refused = store.prepare(some_claims());

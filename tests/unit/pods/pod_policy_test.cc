@@ -43,7 +43,7 @@ TEST(PodPolicy, HasTheAmountsOfClaims) {
   EXPECT_EQ(machine.quota({}, mebibytes(999)), (core::Quota{{}, mebibytes(64)})) << "the pool";
 }
 
-TEST(PodPolicy, RoundsToWhatCanBeHad) {
+TEST(PodPolicy, RoundsToTheGranularity) {
   const Machine machine;
   EXPECT_EQ(machine.quota(mebibytes(3), mebibytes(9)), (core::Quota{mebibytes(4), mebibytes(8)}));
   EXPECT_EQ(machine.quota(mebibytes(9), mebibytes(9)), (core::Quota{mebibytes(8), mebibytes(8)}));
@@ -126,7 +126,7 @@ TEST(KubernetesSection, IsChecked) {
   }
 }
 
-TEST(Amounts, AreHeldAgainstEachDevice) {
+TEST(Amounts, AreComparedWithEachDevice) {
   const Machine machine;
   const auto policy = machine.compile("", {})->policy;
   const auto check = [&](const std::string& device, Bytes limit) {

@@ -1,11 +1,9 @@
 // Which pod a process is in, as its files say.
-#include "daemon/host/pod_reader.h"
 
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "daemon/host/administrators.h"
 #include "daemon/host/peer.h"
 #include "daemon/host/process.h"
 #include "tests/support/temporary_folder.h"
@@ -53,7 +51,7 @@ TEST_F(PodReaderTest, SaysWhereNothingIsShown) {
   EXPECT_TRUE(found("", "").unknown) << "it has ended";
 }
 
-TEST_F(PodReaderTest, TakesNobodyForTheMachinesWhoMayBeInAPod) {
+TEST_F(PodReaderTest, TakesNoProcessThatMayBeInAPodForAUserOfTheMachine) {
   const auto unclear = found("0::/kubepods/podX/c\n", "Name:\tx\nNSpid:\t7\n");
   EXPECT_TRUE(unclear.unknown);
   EXPECT_TRUE(unclear.contained);
@@ -100,7 +98,7 @@ TEST_F(PodReaderTest, FindsNobodyInAPodWhereNobodyLooks) {
   EXPECT_FALSE(reader.find(0).unknown);
 }
 
-TEST_F(PodReaderTest, IsAskedWhoeverConnectsAndWhoeverIsSeen) {
+TEST_F(PodReaderTest, ReadsPodsOfPeersAndOfObservedProcesses) {
   put(::getpid(), in_pod, "");
   int ends[2];
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends), 0);

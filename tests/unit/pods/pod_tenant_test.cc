@@ -25,7 +25,7 @@ Peer in_pod(const std::string& uid) {
   return peer;
 }
 
-TEST(TenantOfAPod, IsWhatWasPreparedWhoeverItRunsAs) {
+TEST(TenantOfAPod, IsThePreparedOneForEveryUser) {
   const auto match = tenant_of(policy_with_pod(), in_pod(pods::kAnna));
   ASSERT_TRUE(match);
   EXPECT_EQ(match->name, "pod ml/a");
@@ -41,7 +41,7 @@ TEST(TenantOfAPod, IsNoneIfNothingWasPrepared) {
   EXPECT_THAT(refused.error().message, HasSubstr(pods::kBert));
 }
 
-TEST(TenantOfAPod, IsOneOfTheOthersIfItIsConfiguredSo) {
+TEST(TenantOfAPod, IsTheDefaultTenantIfConfigured) {
   Policy policy = policy_with_pod();
   policy.pods.others = true;
   EXPECT_FALSE(tenant_of(policy, in_pod(pods::kBert))) << "there are no others";
@@ -52,7 +52,7 @@ TEST(TenantOfAPod, IsOneOfTheOthersIfItIsConfiguredSo) {
   EXPECT_EQ(match->quotas[0].limit, mebibytes(2));
 }
 
-TEST(TenantOfAPod, CannotBeKnownOfWhoeverIsNotShown) {
+TEST(TenantOfAPod, CannotBeKnownForAHiddenProcess) {
   Policy policy = policy_with_pod();
   Peer hidden = peer_of(1);
   hidden.pod_unknown = true;
@@ -61,7 +61,7 @@ TEST(TenantOfAPod, CannotBeKnownOfWhoeverIsNotShown) {
   EXPECT_EQ(tenant_of(policy, hidden).error().code, Code::kPermissionDenied);
 }
 
-TEST(TenantOfASession, StaysWhenWhatWasPreparedIsTakenAway) {
+TEST(TenantOfASession, StaysWhenItsClaimIsTakenAway) {
   Policy policy = policy_with_pod();
   policy.pods.prepared.clear();
   policy.pods.others = true;
@@ -73,7 +73,7 @@ TEST(TenantOfASession, StaysWhenWhatWasPreparedIsTakenAway) {
             mebibytes(2));
 }
 
-TEST(TenantOfASession, FollowsWhatIsPrepared) {
+TEST(TenantOfASession, FollowsPreparedClaims) {
   const Policy policy = policy_with_pod();
   EXPECT_EQ(tenant_of_session(policy, in_pod(pods::kAnna), "pod " + pods::kAnna).name, "pod ml/a");
   EXPECT_EQ(tenant_of_session(policy, peer_of(2), "uid:2").name, "bob");

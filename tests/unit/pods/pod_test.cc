@@ -98,23 +98,23 @@ TEST(ContainerOf, CannotBePretended) {
 }
 
 // A process that may be in a pod does not count as a user of the machine.
-TEST(Whereabouts, AreUnclearWhereThePodIsNotUnderstood) {
+TEST(PodLocation, IsUnclearWhereThePodIsNotUnderstood) {
   const std::string here = "/kubepods/burstable/pod" + kPod + "/" + kId;
   for (const std::string& text :
        {"12:memory:" + here + "\n11:pids:/kubepods/burstable/pod" + kOther + "/" + kId,
         std::string("0::/kubepods/pod2F0C4A11-9F5D-4D1E-8A77-0A7F6D4C1B22/x"),
         std::string("0::/kubepods/podx"), std::string("0::/kubepods/burstable/else"),
         std::string("0::/../../podx/y")}) {
-    const Whereabouts there = whereabouts_of(text);
+    const PodLocation there = location_of(text);
     EXPECT_TRUE(there.is_unclear) << text;
     EXPECT_FALSE(there.container) << text;
   }
   for (const std::string text :
        {"0::/", "0::/kubepods", "0::/kubepods/burstable", "0::/user.slice/x", "0::/../x"})
-    EXPECT_FALSE(whereabouts_of(text).is_unclear) << text;
+    EXPECT_FALSE(location_of(text).is_unclear) << text;
 }
 
-TEST(Whereabouts, AreThePodsWhereHierarchiesNameOtherContainersOfIt) {
+TEST(PodLocation, IsThePodIfHierarchiesNameOtherContainersOfIt) {
   const std::string pod = "/kubepods/pod" + kPod;
   for (const std::string& text : {"2:cpu:" + pod + "\n1:pids:" + pod + "/" + kId,
                                   "2:cpu:" + pod + "/" + kId + "\n1:pids:" + pod + "/dd"})

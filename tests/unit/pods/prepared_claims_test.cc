@@ -42,7 +42,7 @@ TEST(PreparedClaims, JoinPodsThatShareOneOrAreConnectedBySeveral) {
   EXPECT_EQ(tenants_of(claims).size(), 1U);
 }
 
-TEST(PreparedClaims, JoinWhatWasTwoTenants) {
+TEST(PreparedClaims, JoinTwoTenants) {
   auto claims = with(with({}, claim("1", {pod(kAnna, "a")})), claim("2", {pod(kBert, "b")}));
   claims = with(claims, claim("3", {pod(kAnna, "a"), pod(kBert, "b")}));
   EXPECT_EQ(claims.tenants.at(kAnna), "claim ml/claim-3");

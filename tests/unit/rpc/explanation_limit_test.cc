@@ -7,7 +7,7 @@ namespace {
 
 constexpr core::TimePoint kFirst{std::chrono::hours(1)};
 
-TEST(ExplanationLimit, RefusesAUserWhoHasHadItsShareAndNobodyElse) {
+TEST(ExplanationLimit, RefusesAUserBeyondItsShareAlone) {
   ExplanationLimit limit;
   for (std::size_t i = 0; i < ExplanationLimit::kMostOfAUser; ++i) EXPECT_TRUE(limit.add(1, kFirst));
   const auto refused = limit.add(1, kFirst);

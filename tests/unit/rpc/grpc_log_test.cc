@@ -1,4 +1,4 @@
-#include "daemon/rpc/grpc_log.h"
+#include "daemon/rpc/server.h"
 
 #include <gtest/gtest.h>
 

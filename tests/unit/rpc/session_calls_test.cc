@@ -64,7 +64,7 @@ struct StreamCalls : testing::Test {
 /// Requests that have no answer of their own.
 bool is_told(const std::string& field) { return field == "open" || field == "cancel" || field == "goodbye"; }
 
-TEST_F(StreamCalls, AreAllAnsweredByWhatKnowsThem) {
+TEST_F(StreamCalls, AreAllAnsweredByTheirHandler) {
   const auto* requests = v1::SessionRequest::descriptor()->FindOneofByName("request");
   ASSERT_NE(requests, nullptr);
   int asked = 0;

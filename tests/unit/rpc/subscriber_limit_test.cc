@@ -1,4 +1,4 @@
-#include "daemon/rpc/subscriber_limit.h"
+#include "daemon/rpc/event_stream.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 namespace gpumem::rpc {
 namespace {
 
-TEST(SubscriberLimit, RefusesAUserWhoHasItsShareAndNobodyElse) {
+TEST(SubscriberLimit, RefusesAUserBeyondItsShareAlone) {
   const auto limit = std::make_shared<SubscriberLimit>();
   std::vector<std::shared_ptr<void>> followers;
   for (std::size_t i = 0; i < SubscriberLimit::kMaxPerUser; ++i) {

@@ -162,7 +162,7 @@ TEST_F(DevicePluginTest, SpecificationIsThereAgainBeforeAContainerStarts) {
   EXPECT_TRUE(std::filesystem::exists(specification()));
 }
 
-TEST_F(DevicePluginTest, KubeletHandsOverWhatARuntimeWithoutCdiCannot) {
+TEST_F(DevicePluginTest, KubeletHandsOverForARuntimeWithoutCdi) {
   options_.service.hand_over = HandOver::kKubelet;
   start();
   run(kTrain, 4);
@@ -216,7 +216,7 @@ TEST_F(DevicePluginTest, UnitsOfAnInitContainerAreCountedOnce) {
   EXPECT_EQ(guaranteed_to(kTrain), gibibytes(2).count);
 }
 
-TEST_F(DevicePluginTest, PodOfWhichOnlyAnInitContainerAsksIsToldWhatToDo) {
+TEST_F(DevicePluginTest, PodWithUnitsInAnInitContainerAloneIsRefusedWithAdvice) {
   start();
   ASSERT_TRUE(kubelet_.admit(kTrain, "load", 4, ContainerKind::kInit).ok());
   const auto refused = kubelet_.start_container(kTrain, "load");
@@ -410,7 +410,7 @@ TEST_F(DevicePluginTest, OlderCheckpointWrittenOverANewerOneIsSeen) {
   EXPECT_EQ(guaranteed_to(kTrain), gibibytes(1).count);
 }
 
-TEST_F(DevicePluginTest, CheckpointThatLacksWhatIsListedTakesNothingAway) {
+TEST_F(DevicePluginTest, CheckpointThatLacksListedPodsTakesNothingAway) {
   start();
   run(kTrain, 4);
   kubelet_.write_instead(kEmptyCheckpoint, -1);

@@ -1,4 +1,4 @@
-#include "daemon/kubernetes/device_plugin/kubelet_checkpoint.h"
+#include "daemon/kubernetes/device_plugin/kubelet_allocations.h"
 
 #include <gtest/gtest.h>
 

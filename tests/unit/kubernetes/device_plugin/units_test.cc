@@ -56,7 +56,7 @@ TEST(UnitsTest, AreTakenFromTheDeviceOnWhichTheContainerHasBegun) {
   EXPECT_EQ(preferred_units(available, required, 1), std::vector<std::string>{"GPU-a::7"});
 }
 
-TEST(UnitsTest, WhatIsNoUnitIsNeverPreferred) {
+TEST(UnitsTest, OtherNamesAreNeverPreferred) {
   EXPECT_EQ(preferred_units({"nonsense", "GPU-a::1"}, {}, 2), std::vector<std::string>{"GPU-a::1"});
 }
 
