@@ -358,7 +358,6 @@ Result<std::uint64_t> ImportState::publish(const std::string& name, const Publis
   request.life = nanoseconds(options.life);
   request.keep = options.keep ? 1 : 0;
   request.linger = nanoseconds(options.linger);
-  request.charging = static_cast<lane::Charging>(options.charging);
   const std::size_t count = std::min(options.readers.size(), request.readers.size());
   for (std::size_t i = 0; i < count; ++i) request.readers[i] = lane::Text<128>::of(options.readers[i]);
   const auto published = connection_->lane().call<lane::Published>(request);

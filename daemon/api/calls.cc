@@ -65,8 +65,6 @@ Result<core::RegionTerms> region_terms(const Request& request, core::TimePoint n
   if (request.sharing > static_cast<std::uint64_t>(core::Sharing::kNamed))
     return Error{Code::kInvalidArgument, "the broker knows no such kind of sharing"};
   if (request.keep > 1) return Error{Code::kInvalidArgument, "a region is kept (1) or not (0)"};
-  if (request.charging > static_cast<std::uint64_t>(core::Charging::kShared))
-    return Error{Code::kInvalidArgument, "the broker knows no such charge of a region"};
   core::RegionTerms terms;
   terms.name = request.name;
   terms.sharing = static_cast<core::Sharing>(request.sharing);
@@ -75,7 +73,6 @@ Result<core::RegionTerms> region_terms(const Request& request, core::TimePoint n
   if (request.life != core::Duration::zero()) terms.expires = now + std::min(request.life, kLongestLife);
   terms.keep = request.keep == 1;
   if (request.linger != core::Duration::zero()) terms.linger = std::min(request.linger, kLongestLife);
-  terms.charging = static_cast<core::Charging>(request.charging);
   return terms;
 }
 

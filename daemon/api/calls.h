@@ -73,10 +73,9 @@ struct Publish {
   core::LayoutDigest digest{};
   std::uint64_t sharing = 0;  ///< as core::Sharing
   std::vector<std::string> readers;
-  core::Duration life{};       ///< zero: as long as its memory
-  std::uint64_t keep = 0;      ///< 1: it outlives the processes that have its memory
-  core::Duration linger{};     ///< of a kept one: so long after the last of them has left; zero: for ever
-  std::uint64_t charging = 0;  ///< as core::Charging
+  core::Duration life{};    ///< zero: as long as its memory
+  std::uint64_t keep = 0;   ///< 1: it outlives the processes that have its memory
+  core::Duration linger{};  ///< of a kept one: so long after the last of them has left; zero: for ever
   core::ContentHash content{};
   bool sealed = false;       ///< nobody writes to it
   std::uint64_t number = 0;  ///< the client's own of this request; 0: it is not made again
@@ -89,7 +88,6 @@ struct PublishAlias {
   core::Duration life{};
   std::uint64_t keep = 0;
   core::Duration linger{};
-  std::uint64_t charging = 0;
   std::uint64_t number = 0;
 };
 struct MapContent {

@@ -56,12 +56,10 @@ Restored Broker::restore(const Checkpoint& from, const std::vector<std::string>&
                [this](Session& session, const Checkpoint::Declaration& declaration, DeviceIndex device) {
                  outside_.set(session, device, &OutsideCharge::declared, declaration.bytes);
                });
-  for (const auto& [id, sharing] : from.shared_leases) lending_.restore(sharing);
   for (const auto& [id, import] : from.imports)
     if (state_.find(import.session) != nullptr) lending_.restore(import);
   for (const auto& [lease, session] : from.suspects)
     if (state_.find(session) != nullptr) lending_.restore_suspect(lease, session);
-  lending_.restore_shares();
   restore_each(from.handles, [&](Session& session, const Checkpoint::Handle& handle, DeviceIndex device) {
     if (!session.ended) lending_.restore(handle, device, now);
   });

@@ -27,15 +27,7 @@ void Checkpoint::put(const Lease& one) {
 
 void Checkpoint::put(const LeaseGone& one) {
   leases.erase(one.id);
-  shared_leases.erase(one.id);
   suspects.erase(suspects.lower_bound({one.id, {}}), suspects.lower_bound({{one.id.value + 1}, {}}));
-}
-
-void Checkpoint::put(const LeaseSharing& one) {
-  if (one.shared && leases.contains(one.id))
-    shared_leases.insert_or_assign(one.id, one);
-  else
-    shared_leases.erase(one.id);
 }
 
 void Checkpoint::put(const Import& one) {
@@ -124,17 +116,15 @@ void Checkpoint::put(const SessionGone& one) {
 std::vector<Checkpoint::Change> Checkpoint::changes() const {
   std::vector<Change> changes{last};
   if (last.region && !regions.contains(last.region)) changes.emplace_back(RegionGone{last.region});
-  changes.reserve(1 + sessions.size() + slices.size() + leases.size() + shared_leases.size() +
-                  imports.size() + suspects.size() + declarations.size() + handles.size() + regions.size() +
-                  contents.size() + sealed.size() + region_handles.size() +
-                  waiting.size());
+  changes.reserve(1 + sessions.size() + slices.size() + leases.size() + imports.size() + suspects.size() +
+                  declarations.size() + handles.size() + regions.size() + contents.size() + sealed.size() +
+                  region_handles.size() + waiting.size());
   const auto add = [&](const auto& entries) {
     for (const auto& [id, entry] : entries) changes.emplace_back(entry);
   };
   add(sessions);
   add(slices);
   add(leases);
-  add(shared_leases);
   add(imports);
   for (const auto& [lease, session] : suspects) changes.emplace_back(Suspect{session, {lease}});
   add(declarations);

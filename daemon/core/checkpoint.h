@@ -41,12 +41,6 @@ struct Checkpoint {
     bool fabric = false;    ///< given out by a fabric handle
     bool operator==(const Lease&) const = default;
   };
-  /// Whether tenants that have mapped a lease pay parts of it. They do not, if nothing is said.
-  struct LeaseSharing {
-    LeaseId id;
-    bool shared = false;
-    bool operator==(const LeaseSharing&) const = default;
-  };
   struct Import {
     ImportId id;
     SessionId session;
@@ -175,13 +169,12 @@ struct Checkpoint {
   /// One step from a checkpoint to the next: what is new or other than before, or gone.
   using Change =
       std::variant<Session, SessionGone, Slice, SliceGone, Lease, LeaseGone, Import, ImportGone, Declaration,
-                   Numbers, Handle, Region, RegionGone, Waiting, WaitingGone, LeaseSharing,
-                   RegionHandle, Suspect, RegionContent, Answer, RegionSealed>;
+                   Numbers, Handle, Region, RegionGone, Waiting, WaitingGone, RegionHandle, Suspect,
+                   RegionContent, Answer, RegionSealed>;
 
   std::map<SessionId, Session> sessions;
   std::map<SliceId, Slice> slices;
   std::map<LeaseId, Lease> leases;
-  std::map<LeaseId, LeaseSharing> shared_leases;  ///< of leases that there are, those that are shared
   std::map<ImportId, Import> imports;
   std::set<std::pair<LeaseId, SessionId>> suspects;  ///< of leases that there are, unless imported again
   std::map<std::pair<SessionId, DeviceIndex>, Declaration> declarations;  ///< of more than nothing
@@ -215,7 +208,6 @@ struct Checkpoint {
   void put(const SessionGone& one);
   void put(const SliceGone& one) { slices.erase(one.id); }
   void put(const LeaseGone& one);
-  void put(const LeaseSharing& one);
   void put(const ImportGone& one) { imports.erase(one.id); }
   void put(const RegionGone& one);
   void put(const RegionContent& one);

@@ -67,7 +67,6 @@ void Lending::end(Session& session, bool may_be_in_use, TimePoint now) {
       let_go(lease, now);
     }
   }
-  settle_shares();  // the session may be the last of its tenant
 }
 
 // A process that may be why the driver did not prove it free is gone: nobody else answers for it before the
@@ -169,7 +168,6 @@ void Lending::set_state(Lease& lease, Charge state) {
 // free.
 void Lending::take_back(Lease& lease) {
   if (lease.in_store) return;
-  shares_.drop(lease.id);
   lease.in_store = true;
   state_.outbox.record(checkpoint_of(lease));
   set_state(lease, lease.fabric ? Charge::kQuarantined : Charge::kReturning);

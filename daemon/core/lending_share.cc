@@ -220,7 +220,6 @@ Session* Lending::heir_of(const Lease& lease) {
 }
 
 void Lending::pass(Lease& lease, Session& heir) {
-  shares_.drop(lease.id);
   Session& before = state_.session(lease.session);
   const Bytes size = lease.extent.size;
   if (!lease.in_store) set_state(lease, Charge::kReturning);  // out of its slice and its grant

@@ -47,11 +47,10 @@ struct Region {
   bool kept = false;  ///< it outlives the processes that have its memory
   Duration linger =
       Duration::max();  ///< of a kept one: so long after the last of them has left; max: for ever
-  TimePoint left = TimePoint::max();         ///< of a kept one: when the last of them left; max: there is one
-  Charging charging = Charging::kPublisher;  ///< as all regions of its leases
-  ContentHash content{};                     ///< none: its publisher has not said
-  bool alias = false;                        ///< another name, that a session has given which had mapped it
-  bool sealed = false;  ///< as its publisher asked; one with a hash of its content is, too
+  TimePoint left = TimePoint::max();  ///< of a kept one: when the last of them left; max: there is one
+  ContentHash content{};              ///< none: its publisher has not said
+  bool alias = false;                 ///< another name, that a session has given which had mapped it
+  bool sealed = false;                ///< as its publisher asked; one with a hash of its content is, too
 
   bool has_hash() const { return content != ContentHash{}; }
   bool is_sealed() const { return sealed || has_hash(); }

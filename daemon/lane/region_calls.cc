@@ -8,12 +8,6 @@ Result<void> SessionCalls::take(const Call& call, const Publish& body) {
   return publish(call, to_call(body, call.number));
 }
 
-Result<void> SessionCalls::take(const Call& call, const PublishShared& body) {
-  api::Publish request = to_call(body, call.number);
-  request.charging = static_cast<std::uint64_t>(core::Charging::kShared);
-  return publish(call, request);
-}
-
 Result<void> SessionCalls::take(const Call& call, const PublishContent& body) {
   return publish(call, to_call(body, call.number));
 }

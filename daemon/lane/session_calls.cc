@@ -32,7 +32,6 @@ Result<void> SessionCalls::receive(SessionId session, std::string_view packet, c
     case Kind::kImportHandle: return understand<ImportHandle>(call, *frame);
     case Kind::kRevokeHandle: return understand<RevokeHandle>(call, *frame);
     case Kind::kPublish: return understand<Publish>(call, *frame);
-    case Kind::kPublishShared: return understand<PublishShared>(call, *frame);
     case Kind::kPublishContent: return understand<PublishContent>(call, *frame);
     case Kind::kPublishSealed: return understand<PublishSealed>(call, *frame);
     case Kind::kPublishAlias: return understand<PublishAlias>(call, *frame);

@@ -43,7 +43,6 @@ class SessionCalls final : public core::PacketReceiver {
   Result<void> take(const Call& call, const RevokeHandle& body);
   Result<void> take(const Call& call, const ReleaseImport& body);
   Result<void> take(const Call& call, const Publish& body);
-  Result<void> take(const Call& call, const PublishShared& body);
   Result<void> take(const Call& call, const PublishContent& body);
   Result<void> take(const Call& call, const PublishSealed& body);
   Result<void> take(const Call& call, const PublishAlias& body);

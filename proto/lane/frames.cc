@@ -32,9 +32,6 @@ bool has_padded_texts(const Publish& body) {
   return are_padded(body.name) &&
          std::ranges::all_of(body.readers, [](const auto& reader) { return reader.is_padded(); });
 }
-bool has_padded_texts(const PublishShared& body) {
-  return has_padded_texts(static_cast<const Publish&>(body));
-}
 bool has_padded_texts(const PublishContent& body) {
   return are_padded(body.name) &&
          std::ranges::all_of(body.readers, [](const auto& reader) { return reader.is_padded(); });
@@ -123,7 +120,6 @@ template Result<ExportHandle> body_of(const Incoming& frame);
 template Result<ImportHandle> body_of(const Incoming& frame);
 template Result<RevokeHandle> body_of(const Incoming& frame);
 template Result<Publish> body_of(const Incoming& frame);
-template Result<PublishShared> body_of(const Incoming& frame);
 template Result<PublishContent> body_of(const Incoming& frame);
 template Result<PublishSealed> body_of(const Incoming& frame);
 template Result<PublishAlias> body_of(const Incoming& frame);

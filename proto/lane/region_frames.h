@@ -32,13 +32,8 @@ struct Publish {
   std::array<std::uint64_t, kMostLeases> leases;  ///< in the range's order
   static constexpr auto kList = &Publish::leases;
 };
-/// The same. Tenants that map it pay the region together with the one that has its memory, in equal parts.
-struct PublishShared : Publish {
-  static constexpr Kind kKind = Kind::kPublishShared;
-};
 using ContentHash = std::array<char, 32>;  ///< of all of a region's bytes; all zeros: none
-enum class Charging : std::uint64_t { kPublisher, kShared };
-/// The same as Publish, or PublishShared, with a hash of the content, by which MapContent finds it.
+/// As Publish, with a hash of the content, by which MapContent finds the region.
 struct PublishContent {
   static constexpr Kind kKind = Kind::kPublishContent;
   RegionName name;
@@ -51,7 +46,6 @@ struct PublishContent {
   std::uint64_t life;
   std::uint64_t keep;
   std::uint64_t linger;
-  Charging charging;
   ContentHash content;
   std::array<Text<128>, 8> readers;
   std::uint64_t count;
@@ -72,7 +66,6 @@ struct PublishAlias {
   std::uint64_t life;
   std::uint64_t keep;
   std::uint64_t linger;
-  Charging charging;  ///< the region's
   std::array<Text<128>, 8> readers;
 };
 /// Maps the newest region of the session's tenant with this content, to be compared. Answered with
@@ -175,14 +168,14 @@ struct NameReserved {
 static_assert(offsetof(Publish, slice) == 128 && offsetof(Publish, digest) == 160 &&
               offsetof(Publish, sharing) == 192 && offsetof(Publish, keep) == 208 &&
               offsetof(Publish, readers) == 224 && offsetof(Publish, count) == 1248 &&
-              offsetof(Publish, leases) == 1256 && sizeof(PublishShared) == sizeof(Publish));
+              offsetof(Publish, leases) == 1256);
 static_assert(offsetof(PublishContent, slice) == 128 && offsetof(PublishContent, digest) == 160 &&
-              offsetof(PublishContent, sharing) == 192 && offsetof(PublishContent, charging) == 224 &&
-              offsetof(PublishContent, content) == 232 && offsetof(PublishContent, readers) == 264 &&
-              offsetof(PublishContent, count) == 1288 && offsetof(PublishContent, leases) == 1296);
+              offsetof(PublishContent, sharing) == 192 && offsetof(PublishContent, content) == 224 &&
+              offsetof(PublishContent, readers) == 256 && offsetof(PublishContent, count) == 1280 &&
+              offsetof(PublishContent, leases) == 1288);
 static_assert(offsetof(PublishAlias, version) == 128 && offsetof(PublishAlias, sharing) == 136 &&
-              offsetof(PublishAlias, charging) == 168 && offsetof(PublishAlias, readers) == 176 &&
-              sizeof(PublishAlias) == 1200 && sizeof(PublishSealed) == sizeof(PublishContent));
+              offsetof(PublishAlias, readers) == 168 && sizeof(PublishAlias) == 1192 &&
+              sizeof(PublishSealed) == sizeof(PublishContent));
 static_assert(offsetof(MapContent, digest) == 24 && offsetof(MapContent, content) == 56 &&
               sizeof(MapContent) == 88);
 static_assert(offsetof(MapRegion, name) == 128 && offsetof(MapRegion, version) == 256 &&

@@ -173,7 +173,7 @@ class Clients {
   std::string a_publication(std::size_t which) {
     const lane::Publish region = a_region(which);
     if (input_.one_in(3)) return bytes(a_sealed(region));
-    return input_.one_in(2) ? bytes(region) : bytes(lane::PublishShared{region});
+    return bytes(region);
   }
   lane::PublishContent a_sealed(const lane::Publish& region) {
     return {region.name,
@@ -186,7 +186,6 @@ class Clients {
             region.life,
             region.keep,
             region.linger,
-            static_cast<lane::Charging>(input_.below(input_.one_in(8) ? 3 : 2)),
             some_content(),
             region.readers,
             region.count,
@@ -199,7 +198,6 @@ class Clients {
     body.sharing = static_cast<lane::Sharing>(input_.below(input_.one_in(8) ? 6 : 3));
     body.keep = input_.below(input_.one_in(8) ? 3 : 2);
     if (input_.one_in(4)) body.life = some_time();
-    body.charging = static_cast<lane::Charging>(input_.below(2));
     return body;
   }
   lane::ContentHash some_content() { return {static_cast<char>(input_.below(3))}; }

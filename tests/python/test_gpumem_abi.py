@@ -25,7 +25,7 @@ HANDLES = ("session", "slice", "import", "allocator", "canceller")
 PLAIN = {"void": None, "bool": ctypes.c_bool, "int": ctypes.c_int, "double": ctypes.c_double,
          "uint8_t": ctypes.c_uint8, "int64_t": ctypes.c_int64, "uint64_t": ctypes.c_uint64, "size_t": ctypes.c_size_t,
          "char*": ctypes.c_char_p, "void*": ctypes.c_void_p, "gpumem_status": ctypes.c_int,
-         "gpumem_sharing": ctypes.c_int, "gpumem_charging": ctypes.c_int, "char**": ctypes.POINTER(ctypes.c_char_p),
+         "gpumem_sharing": ctypes.c_int, "char**": ctypes.POINTER(ctypes.c_char_p),
          "gpumem_address": ctypes.c_uint64, "gpumem_stream": ctypes.c_void_p}
 
 

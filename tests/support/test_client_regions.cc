@@ -39,7 +39,6 @@ Answer publish(const Json& command, Holdings& holdings) {
   options.life = std::chrono::milliseconds(command.value("life_ms", 0));
   options.keep = command.value("keep", false);
   options.linger = std::chrono::milliseconds(command.value("linger_ms", 0));
-  options.charging = static_cast<Charging>(command.value("charging", 0));
   options.content.fill(static_cast<unsigned char>(command.value("content", 0)));
   options.sealed = command.value("sealed", false);
   if (command.contains("import")) return publish_alias(command, options, holdings);

@@ -11,8 +11,6 @@ namespace {
 constexpr Bytes kRegion = mebibytes(2);
 
 const Json kKept{{"keep", true}};
-const Json kKeptAndShared{{"keep", true}, {"charging", 1}};
-const Json kSharedCharge{{"charging", 1}};
 
 }  // namespace
 
@@ -45,7 +43,7 @@ void RegionScenario::play() {
 
 void RegionScenario::share() {
   come_to("a shared region", [&] {
-    return publish(ann_, "weights", 1, kSharedCharge) && map(mate_, "weights", 1) &&
+    return publish(ann_, "weights", 1) && map(mate_, "weights", 1) &&
            map(bob_, "weights", 1) && came_off(ann_.ask({{"do", "remove_region"}, {"region", "weights"}})) &&
            failed_as(bob_.ask(mapping_of("weights")), "NOT_FOUND");
   });
@@ -73,7 +71,7 @@ void RegionScenario::wait() {
 
 void RegionScenario::keep() {
   come_to("a kept region", [&] {
-    if (!publish(ann_, "kept", 3, kKeptAndShared)) return false;
+    if (!publish(ann_, "kept", 3, kKept)) return false;
     ann_.close("kept");
     return map(bob_, "kept", 3) && map(mate_, "kept", 3);
   });

@@ -74,12 +74,6 @@ enum class Sharing {
   kNamed = GPUMEM_SHARING_NAMED,      ///< the named tenants, and all tenants within them
 };
 
-/// Who pays for a region.
-enum class Charging {
-  kPublisher = GPUMEM_CHARGING_PUBLISHER,  ///< the tenant that has its memory
-  kShared = GPUMEM_CHARGING_SHARED,        ///< that and the tenants that have mapped it, in equal parts
-};
-
 struct PublishOptions {
   Sharing sharing = Sharing::kPrivate;
   std::vector<std::string> readers;  ///< with kNamed: tenants, 8 at most
@@ -94,8 +88,6 @@ struct PublishOptions {
   bool keep = false;
   /// Of a kept one: it ends so long after the last process has left it. Zero: it does not.
   std::chrono::milliseconds linger{0};
-  /// All regions of an extent have the same.
-  Charging charging = Charging::kPublisher;
   /// A hash of all of its bytes, as SHA-256: who publishes the same finds it (Session::map_content). With one
   /// the region is sealed. All zeros: none.
   std::array<unsigned char, 32> content{};

@@ -2,7 +2,6 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#include <cstring>
 
 #include "tests/integration/c_abi/broker.h"
 
@@ -109,11 +108,6 @@ TEST_F(CRegion, SaysWhatIsWrongWithWhatIsPublished) {
   EXPECT_TRUE(fails(GPUMEM_INVALID_ARGUMENT, publishing(options), "8 tenants at most"));
   options.reader_count = 8;
   EXPECT_TRUE(ok(publishing(options)));
-  options = GPUMEM_PUBLISH_OPTIONS_INIT;
-  std::memset(&options.charging, 7, sizeof options.charging);  // as a program in C can
-  EXPECT_TRUE(fails(GPUMEM_INVALID_ARGUMENT, publishing(options), "charge"));
-  options.charging = GPUMEM_CHARGING_SHARED;
-  EXPECT_TRUE(fails(GPUMEM_FAILED_PRECONDITION, publishing(options), "the charge 'publisher'"));
   options.struct_size = 1;
   EXPECT_TRUE(fails(GPUMEM_INVALID_ARGUMENT, publishing(options), "gpumem_publish_options"));
 }

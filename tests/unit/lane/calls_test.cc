@@ -182,7 +182,6 @@ TEST_F(LateCalls, AreRefusedIfThePageOfTheLaneSaysSo) {
   check("RemoveRegion", RemoveRegion{});
   check("MapOrReserve", MapOrReserve{});
   check("ReleaseReservation", ReleaseReservation{});
-  check("PublishShared", PublishShared{});
   check("ExportRegion", ExportRegion{});
   check("MapHandle", MapHandle{});
   check("PublishContent", PublishContent{});

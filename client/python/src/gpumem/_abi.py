@@ -69,8 +69,7 @@ class ExportOptions(ctypes.Structure):
 class PublishOptions(ctypes.Structure):
     _fields_ = [("struct_size", c_size_t), ("sharing", c_int), ("readers", POINTER(c_char_p)),
                 ("reader_count", c_size_t), ("layout", c_uint64), ("digest", c_uint8 * 32), ("life_ms", c_int64),
-                ("keep", c_bool), ("linger_ms", c_int64), ("charging", c_int), ("content", c_uint8 * 32),
-                ("sealed", c_bool)]
+                ("keep", c_bool), ("linger_ms", c_int64), ("content", c_uint8 * 32), ("sealed", c_bool)]
 
 
 class ContentOptions(ctypes.Structure):
