@@ -356,8 +356,7 @@ void gpumem_slice_free(gpumem_slice* slice) GPUMEM_NOEXCEPT;
  */
 
 /* An IPC handle: it names memory of a slice or an allocator, and is sent to another process by any means.
-   Nobody guesses one, and only sessions of the same tenant can redeem it. One of a region
-   (gpumem_export_region) is for whoever may map the region. */
+   Nobody guesses one, and only sessions of the same tenant can redeem it. */
 typedef struct gpumem_ipc_handle {
   unsigned char bytes[64];
 } gpumem_ipc_handle;
@@ -507,27 +506,6 @@ gpumem_status gpumem_map_content(gpumem_session* session, const gpumem_content_o
    import of no region; a broker that knows no contents), others as gpumem_slice_publish. */
 gpumem_status gpumem_import_publish(gpumem_import* import, const char* name,
                                     const gpumem_publish_options* options, uint64_t* version) GPUMEM_NOEXCEPT;
-
-typedef struct gpumem_region_handle_options {
-  size_t struct_size;
-  const char* owner; /* the tenant that has published it; NULL: this session's */
-  uint64_t version;  /* 0: the newest */
-  int64_t life_ms;   /* how long the handle can be redeemed, 24 hours at most; 0: a minute */
-  uint64_t uses;     /* how often; 0: once */
-} gpumem_region_handle_options;
-#define GPUMEM_REGION_HANDLE_OPTIONS_INIT \
-  { sizeof(gpumem_region_handle_options), NULL, 0, 0, 0 }
-
-/* Stores a handle of a region that this session may map. Whoever may map the region redeems it with
-   gpumem_import_handle, or, without this library, by cuIpcOpenMemHandle under the drop-in driver, and has it
-   mapped for reading. It names one version. It ends when it is used up or expires, with the region and with
-   this session. What was mapped by it stays. Errors  GPUMEM_INVALID_ARGUMENT (the name, the owner, a negative
-   or too long life), GPUMEM_NOT_FOUND (no such region that is shared with this session's tenant),
-   GPUMEM_RESOURCE_EXHAUSTED (over 1,024 handles), GPUMEM_FAILED_PRECONDITION (a broker that knows no such
-   handles), GPUMEM_UNAVAILABLE, GPUMEM_UNAUTHENTICATED. */
-gpumem_status gpumem_export_region(gpumem_session* session, const char* name,
-                                   const gpumem_region_handle_options* options,
-                                   gpumem_ipc_handle* handle) GPUMEM_NOEXCEPT;
 
 typedef struct gpumem_reserve_options {
   size_t struct_size;

@@ -67,10 +67,6 @@ Restored Broker::restore(const Checkpoint& from, const std::vector<std::string>&
     if (const auto index = state_.find_device(devices[region.device])) lending_.restore(region, *index, now);
   for (const auto& [id, content] : from.contents) lending_.restore(content);
   for (const auto& [id, sealed] : from.sealed) lending_.restore(sealed);
-  for (const auto& [name, handle] : from.region_handles) {
-    const Session* session = state_.find(handle.session);
-    if (session != nullptr && !session->ended) lending_.restore(handle, now);
-  }
   for (const auto& [id, answers] : from.answers) {
     if (!awaits(id)) continue;
     for (const Checkpoint::Answer& answer : answers) sharer_.restore(answer);

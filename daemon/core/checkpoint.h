@@ -116,15 +116,6 @@ struct Checkpoint {
     bool operator==(const Answer&) const = default;
   };
   static constexpr std::size_t kMostAnswers = 64;  ///< of a session, the latest
-  /// An IPC handle of a region that can still be redeemed.
-  struct RegionHandle {
-    HandleBytes name{};
-    SessionId session;  ///< that has given it out
-    RegionId region;
-    TimePoint expires{};
-    std::uint64_t uses = 0;  ///< so often can it still be redeemed; 0: it has ended
-    bool operator==(const RegionHandle&) const = default;
-  };
   /// A growth that waits. Its client asks for it again at the next broker, and has its place there.
   struct Waiting {
     RequestId id;  ///< of requests that wait the one with the smaller id came first
@@ -169,8 +160,8 @@ struct Checkpoint {
   /// One step from a checkpoint to the next: what is new or other than before, or gone.
   using Change =
       std::variant<Session, SessionGone, Slice, SliceGone, Lease, LeaseGone, Import, ImportGone, Declaration,
-                   Numbers, Handle, Region, RegionGone, Waiting, WaitingGone, RegionHandle, Suspect,
-                   RegionContent, Answer, RegionSealed>;
+                   Numbers, Handle, Region, RegionGone, Waiting, WaitingGone, Suspect, RegionContent, Answer,
+                   RegionSealed>;
 
   std::map<SessionId, Session> sessions;
   std::map<SliceId, Slice> slices;
@@ -183,7 +174,6 @@ struct Checkpoint {
   std::map<std::pair<SessionId, RequestId>, Waiting> waiting;             ///< some may have expired
   std::map<RegionId, RegionContent> contents;                             ///< of regions that there are
   std::map<RegionId, RegionSealed> sealed;                                ///< of regions that there are
-  std::map<HandleBytes, RegionHandle> region_handles;                     ///< some may have expired
   std::map<SessionId, std::vector<Answer>> answers;  ///< of each session, the latest last
   Numbers last;
 
@@ -213,7 +203,6 @@ struct Checkpoint {
   void put(const RegionContent& one);
   void put(const RegionSealed& one);
   void put(const Answer& one);
-  void put(const RegionHandle& one);
   void put(const WaitingGone& one) { waiting.erase({one.session, one.id}); }
 };
 

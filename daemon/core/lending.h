@@ -36,17 +36,6 @@ struct HandleTerms {
   std::uint64_t uses = 1;
 };
 
-/// Which region a handle is to stand for, and for how long.
-struct RegionHandleTerms {
-  std::string owner;  ///< a tenant; empty: the session's own
-  std::string name;
-  std::uint64_t version = 0;  ///< Regions::kNewest, or one of them
-  TimePoint expires;
-  std::uint64_t uses = 1;
-};
-/// Errors  kInvalidArgument: a handle does not live so long, or is not redeemed so often.
-Result<void> check_handle(TimePoint expires, std::uint64_t uses, TimePoint now);
-
 /// One extent of a range that is given out by fabric handles.
 struct FabricPart {
   LeaseId lease;
@@ -134,13 +123,6 @@ class Lending {
   /// `handle`  is redeemable by the session; not to be used afterwards.
   Imported import_handle(const Session& session, const HandleBytes& bytes, const Handle& handle);
   /// As Broker's.
-  Result<void> export_region(const Session& session, const RegionHandleTerms& terms, const HandleBytes& bytes,
-                             TimePoint now);
-  /// The region that the handle names, if the session may map it. Errors  as Broker::map_handle.
-  Result<const Region*> mappable(const Session& session, const HandleBytes& bytes, TimePoint now);
-  void use_handle(const HandleBytes& bytes) { handles_.use(bytes); }
-
-  /// As Broker's.
   Result<RegionId> publish(const Session& session, SliceId slice, std::span<const LeaseId> leases,
                            RegionTerms terms, TimePoint now);
   /// The region, if the session may map it. Errors  as Broker::map_region.
@@ -166,8 +148,6 @@ class Lending {
   void keep_again(RegionId id, Duration linger) {
     if (regions_.find(id) != nullptr) regions_.keep(id, linger);
   }
-  /// Ends the handles of regions that have ended.
-  void drop_handles_of_ended_regions();
   Result<void> remove_region(const Session& session, const std::string& name, std::uint64_t version,
                              TimePoint now);
   /// The same, of any tenant.
@@ -225,7 +205,6 @@ class Lending {
   void restore(const Checkpoint::Region& from, DeviceIndex device, TimePoint now);
   void restore(const Checkpoint::RegionContent& from);
   void restore(const Checkpoint::RegionSealed& from);
-  void restore(const Checkpoint::RegionHandle& from, TimePoint now);
   /// Errors  kPermissionDenied: something in the claim is not the session's.
   Result<void> check_claim(const Session& session, const Claim& claim) const;
   /// The client has what it claims, and nothing else. The claim is the session's.
@@ -244,7 +223,6 @@ class Lending {
   Result<void> check_importer(const Session& session, const Session& holder) const;
   Result<void> check_sealing(std::span<const LeaseId> leases, const RegionTerms& terms) const;
   bool may_map(TenantId tenant, const Region& region) const;
-  Result<const Region*> visible(const Session& session, const MapTerms& terms, TimePoint now);
   const Region* find(TenantId owner, const MapTerms& terms) const;
   const Region* find_for(TenantId tenant, const MapTerms& terms) const;
   Result<void> check_mapping(const Session& session, const Region& region) const;

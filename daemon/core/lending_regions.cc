@@ -191,7 +191,7 @@ const Region* Lending::find(TenantId owner, const MapTerms& terms) const {
   return region != nullptr && region->device == *device ? region : nullptr;
 }
 
-Result<const Region*> Lending::visible(const Session& session, const MapTerms& terms, TimePoint now) {
+Result<const Region*> Lending::mappable(const Session& session, const MapTerms& terms, TimePoint now) {
   drop_expired_regions(now);
   const bool is_own = terms.owner.empty() || terms.owner == session.tenant_name;
   const Region* region = is_own ? find(session.tenant, terms) : find_for(session.tenant, terms);
@@ -200,6 +200,7 @@ Result<const Region*> Lending::visible(const Session& session, const MapTerms& t
     if (!terms.device.empty()) none.message += "; asked for is one of device " + terms.device;
     return none;
   }
+  if (auto able = check_mapping(session, *region); !able) return able.error();
   return region;
 }
 
@@ -209,13 +210,6 @@ Result<void> Lending::check_mapping(const Session& session, const Region& region
     if (auto able = check_importer(session, state_.session(holder)); !able) return able;
   }
   return {};
-}
-
-Result<const Region*> Lending::mappable(const Session& session, const MapTerms& terms, TimePoint now) {
-  const auto region = visible(session, terms, now);
-  if (!region) return region.error();
-  if (auto able = check_mapping(session, **region); !able) return able.error();
-  return *region;
 }
 
 std::set<SessionId> Lending::holders_of(const Region& region) const {

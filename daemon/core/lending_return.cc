@@ -99,7 +99,6 @@ void Lending::move(Session& session, TenantId to) {
   }
   for (const RequestId id : session.assemblies) assemblies_.at(id).granted.request.tenant = to;
   state_.arbiter.set_tenant(session.id, to);
-  handles_.move(session.id, to);
   state_.tenants.leave(session.tenant, session.id);
   session.tenant = to;
   session.tenant_name = state_.tenants.name(to);

@@ -124,8 +124,6 @@ class Regions {
   void keep(RegionId id, Duration linger);
   void restore_content(RegionId id, const ContentHash& content, bool alias);
   void restore_sealed(RegionId id) { regions_.at(id).sealed = true; }
-  /// Those that have ended since the last call.
-  std::vector<RegionId> take_ended() { return std::exchange(ended_, {}); }
   /// Ends those whose time is over, and returns them.
   std::vector<Region> drop_expired(TimePoint now);
   std::optional<TimePoint> next_expiry() const;
@@ -173,7 +171,6 @@ class Regions {
   RegionAudiences audiences_;
   std::map<TenantId, Count> count_of_;
   std::map<std::pair<TenantId, DeviceIndex>, RegionTotal> totals_;
-  std::vector<RegionId> ended_;
 };
 
 Checkpoint::Region checkpoint_of(const Region& region);

@@ -67,16 +67,6 @@ Result<MappedRegion> Sharer::map_content(SessionId id, const RegionContent& cont
   return map(**session, **found, now, MapAs::kReader);
 }
 
-Result<MappedRegion> Sharer::map_handle(SessionId id, const HandleBytes& bytes, TimePoint now) {
-  const auto session = state_.borrower(id);
-  if (!session) return session.error();
-  const auto found = lending_.mappable(**session, bytes, now);
-  if (!found) return found.error();
-  auto mapped = map(**session, **found, now, MapAs::kReader);
-  if (mapped) lending_.use_handle(bytes);
-  return mapped;
-}
-
 // `region`  is mappable by the session.
 Result<MappedRegion> Sharer::map(Session& session, const Region& region, TimePoint now, MapAs how) {
   if (how == MapAs::kOwner) {

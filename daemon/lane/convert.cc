@@ -139,11 +139,6 @@ api::MapOrReserve to_call(const MapOrReserve& body, std::uint64_t number) {
   return {std::string(body.name.view()), to_duration(body.life), to_duration(body.wait), number};
 }
 
-api::ExportRegion to_call(const ExportRegion& body) {
-  return {std::string(body.owner.view()), std::string(body.name.view()), body.version, to_duration(body.life),
-          body.uses};
-}
-
 api::RemoveRegion to_call(const RemoveRegion& body, std::uint64_t number) {
   return {std::string(body.name.view()), body.version, number};
 }

@@ -68,33 +68,6 @@ Result<void> SessionCalls::map(const Call& call, const api::MapRegion& request) 
   return {};
 }
 
-Result<void> SessionCalls::take(const Call& call, const ExportRegion& body) {
-  if (call.expired) {
-    answer_later(call, too_late());
-    return {};
-  }
-  crash_at(CrashPoint::kExportRead);
-  const auto exported = api::export_region(executor_, call.broker, call.session, to_call(body), call.now);
-  if (exported)
-    answer_later(call, to_body(*exported));
-  else
-    answer_later(call, failed_with(exported.error()));
-  crash_at(CrashPoint::kExported);
-  return {};
-}
-
-Result<void> SessionCalls::take(const Call& call, const MapHandle& body) {
-  if (!may_import(call)) return {};
-  crash_at(CrashPoint::kMapRead);
-  const auto mapped = api::map_handle(executor_, call.broker, call.session, {body.handle}, call.now);
-  crash_at(CrashPoint::kMapDecided);
-  if (mapped)
-    answer_import(call, to_body(*mapped), mapped->imported, CrashPoint::kMapSent);
-  else
-    answer_later(call, failed_with(mapped.error()));
-  return {};
-}
-
 Result<void> SessionCalls::take(const Call& call, const MapContent& body) {
   if (!may_import(call)) return {};
   crash_at(CrashPoint::kMapRead);

@@ -54,8 +54,6 @@ class SessionCalls final : public core::PacketReceiver {
   Result<void> take(const Call& call, const MapOrReserve& body);
   Result<void> take(const Call& call, const ReleaseReservation& body);
   Result<void> take(const Call& call, const RemoveRegion& body);
-  Result<void> take(const Call& call, const ExportRegion& body);
-  Result<void> take(const Call& call, const MapHandle& body);
   Result<void> take(const Call& call, const MapReplica& body);
   Result<void> take(const Call& call, const Charge& body);
   Result<void> take(const Call& call, const Ping& body);

@@ -64,10 +64,6 @@ api::ExportHandle to_call(const v1::ExportHandleRequest& request) {
   return call;
 }
 
-api::ExportRegion to_call(const v1::ExportRegionRequest& request) {
-  return {request.owner(), request.name(), request.version(), to_duration(request.life_ms()), request.uses()};
-}
-
 Result<api::Publish> to_call(const v1::PublishRequest& request) {
   api::Publish call{request.name(),
                     SliceId{request.slice()},

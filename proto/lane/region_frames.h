@@ -122,21 +122,6 @@ struct MapReplica {
   std::uint64_t wait;
   std::uint64_t device;  ///< its place in Welcome
 };
-/// Makes a handle of a region that the session may map. Answered with HandleExported or Failed.
-struct ExportRegion {
-  static constexpr Kind kKind = Kind::kExportRegion;
-  Text<128> owner;  ///< a tenant; empty: the session's own
-  RegionName name;
-  std::uint64_t version;  ///< 0: the newest
-  std::uint64_t life;     ///< nanoseconds in which it can be redeemed; 0: the broker's choice
-  std::uint64_t uses;     ///< how often; 0: once
-};
-/// Redeems a handle of a region, which is mapped as by its name. Answered with RegionMapped or Failed.
-struct MapHandle {
-  static constexpr Kind kKind = Kind::kMapHandle;
-  HandleBytes handle;
-};
-
 // ---- From the broker ----
 
 struct Published {
@@ -186,9 +171,6 @@ static_assert(offsetof(MapOrReserve, life) == 128 && offsetof(MapOrReserve, wait
               offsetof(NameReserved, expires) == 8);
 static_assert(offsetof(MapReplica, as) == 264 && offsetof(MapReplica, device) == 280 &&
               sizeof(MapReplica) == 288);
-static_assert(offsetof(ExportRegion, name) == 128 && offsetof(ExportRegion, version) == 256 &&
-              offsetof(ExportRegion, life) == 264 && offsetof(ExportRegion, uses) == 272 &&
-              sizeof(ExportRegion) == 280 && sizeof(MapHandle) == 64);
 static_assert(offsetof(RegionMapped, digest) == 16 && offsetof(RegionMapped, import) == 48 &&
               offsetof(RegionMapped, count) == 80 && offsetof(RegionMapped, sizes) == 88);
 

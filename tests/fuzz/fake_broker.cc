@@ -202,8 +202,8 @@ bool FakeBroker::take(std::string_view packet) {
                     lane::Ping, lane::Cancel, lane::Accept, lane::Spent, lane::Goodbye, lane::ExportHandle,
                     lane::ImportHandle, lane::ReleaseImport, lane::RevokeHandle, lane::Publish,
                     lane::MapRegion, lane::MapOrReserve, lane::ReleaseReservation, lane::RemoveRegion,
-                    lane::ExportRegion, lane::MapHandle, lane::PublishContent, lane::PublishSealed,
-                    lane::PublishAlias, lane::MapContent, lane::MapReplica>(*frame),
+                    lane::PublishContent, lane::PublishSealed, lane::PublishAlias, lane::MapContent,
+                    lane::MapReplica>(*frame),
           "the client's frames are whole");
   const lane::Kind kind = frame->header.kind;
   if (kind > lane::Kind::kPing && kind < lane::Kind::kExportHandle) return true;  // told, not answered

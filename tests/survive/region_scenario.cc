@@ -23,7 +23,6 @@ std::vector<RegionScenario::Step> RegionScenario::steps() const {
     case Part::kLife: return {&Self::share, &Self::wait, &Self::keep, &Self::adopt, &Self::expire};
     case Part::kReservations: return {&Self::make_once};
     case Part::kContents: return {&Self::find};
-    case Part::kHandles: return {&Self::redeem};
   }
   return {};
 }
@@ -205,7 +204,7 @@ void RegionScenario::check_promises() {
   next.enter();
   bob_.enter();
   check_no_reservation(next);
-  for (const char* name : {"weights", "later", "kept", "adopted", "state", "once", "second", "handled"}) {
+  for (const char* name : {"weights", "later", "kept", "adopted", "state", "once", "second"}) {
     EXPECT_TRUE(publish(next, name, 9)) << name << " can be published anew";
     EXPECT_TRUE(map(bob_, name, 9)) << name;
   }

@@ -106,16 +106,6 @@ struct ContentOptions {
   std::array<unsigned char, 32> content{};  ///< a hash of all bytes, as of PublishOptions
 };
 
-/// Which region a handle names, and for how long.
-struct RegionHandleOptions {
-  std::string owner;          ///< the tenant that has published it; empty: this session's
-  std::uint64_t version = 0;  ///< zero: the newest
-  /// How long the handle can be redeemed; at most 24 hours. Zero: a minute.
-  std::chrono::milliseconds life{0};
-  /// How often it can be redeemed.
-  std::uint64_t uses = 1;
-};
-
 struct RegionOptions {
   std::string owner;          ///< the tenant that has published it; empty: this session's
   std::uint64_t version = 0;  ///< zero: the newest

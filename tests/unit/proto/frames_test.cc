@@ -35,9 +35,9 @@ using Bodies =
     testing::Types<Hello, OpenSlice, CloseSlice, Grow, Return, Charge, Ping, Cancel, Accept, Spent, Goodbye,
                    ExportHandle, ImportHandle, RevokeHandle, ReleaseImport, Publish, PublishContent,
                    PublishSealed, PublishAlias, MapContent, MapRegion, MapReplica, MapOrReserve,
-                   ReleaseReservation, RemoveRegion, ExportRegion, MapHandle, NameReserved, Published,
-                   RegionMapped, HandleExported, Imported, Describe, Explain, Welcome, SliceOpened, Waiting,
-                   Granted, Done, Failed, Described, Explained>;
+                   ReleaseReservation, RemoveRegion, NameReserved, Published, RegionMapped, HandleExported,
+                   Imported, Describe, Explain, Welcome, SliceOpened, Waiting, Granted, Done, Failed,
+                   Described, Explained>;
 TYPED_TEST_SUITE(Frame, Bodies);
 
 TYPED_TEST(Frame, ComesAsItIsSent) {
@@ -119,8 +119,6 @@ TEST(FrameVersion, IsTheFirstThatHasTheKind) {
   EXPECT_EQ(first_version_of(Kind::kMapRegion), 6);
   EXPECT_EQ(first_version_of(Kind::kRemoveRegion), 6);
   EXPECT_EQ(first_version_of(Kind::kMapOrReserve), 7);
-  EXPECT_EQ(first_version_of(Kind::kExportRegion), 8);
-  EXPECT_EQ(first_version_of(Kind::kMapHandle), 8);
   EXPECT_EQ(first_version_of(Kind::kMapReplica), 9);
   EXPECT_EQ(first_version_of(Kind::kReleaseReservation), 7);
   EXPECT_EQ(first_version_of(Kind::kPublishContent), 9);

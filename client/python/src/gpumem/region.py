@@ -131,7 +131,7 @@ class Region(Import):
 
     @property
     def name(self) -> str:
-        """Empty, if it was mapped by a handle."""
+        """Empty, if it was mapped by its content."""
         return self._name
 
     @property
@@ -298,12 +298,3 @@ class Region(Import):
             slice.close()
             raise
         return copies
-
-
-def imported(handle: int, session: Session) -> Import:
-    """What a handle has named: a region, if it has a version."""
-    try:
-        return Region(handle, session, "") if region_info(handle).version else Import(handle)
-    except BaseException:  # an interrupt
-        load().gpumem_import_close(handle)
-        raise
