@@ -140,8 +140,6 @@
   POINT(kClientPublished, "client.region.published")                \
   POINT(kClientMapSent, "client.region.map_sent")                   \
   POINT(kClientMapReceived, "client.region.map_received")           \
-  POINT(kClientExportRegionSent, "client.region.export_sent")       \
-  POINT(kClientRegionExported, "client.region.exported")            \
   POINT(kClientReserveSent, "client.region.reserve_sent")           \
   POINT(kClientReserved, "client.region.reserved")                  \
   POINT(kClientReservationReleaseSent, "client.region.release_sent")\

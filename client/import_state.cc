@@ -6,7 +6,6 @@
 #include <optional>
 
 #include "base/crash_point.h"
-#include "base/handle_marks.h"
 #include "client/region_name.h"
 #include "client/region_wait.h"
 #include "client/status.h"
@@ -41,11 +40,6 @@ Result<Bytes> size_of(const lane::Imported& imported) {
   const auto end = Bytes{imported.offset}.plus({imported.bytes});
   if (imported.bytes == 0 || !end || *end > sum) return protocol_error("an import beyond its extents");
   return sum;
-}
-
-/// The broker marks handles of regions.
-bool names_region(const lane::HandleBytes& handle) {
-  return std::string_view(handle.data(), handle.size()).starts_with(kRegionHandleMark);
 }
 
 /// The devices that an import is of, and for.
@@ -119,11 +113,6 @@ Result<std::unique_ptr<ImportState>> ImportState::open(std::shared_ptr<Connectio
                                                        const lane::HandleBytes& handle) {
   if (auto usable = connection->usable(); !usable) return usable.error();
   if (auto started = connection->pressure().start(); !started) return started.error();
-  if (names_region(handle)) {
-    auto mapped = connection->lane().map_handle({handle});
-    if (!mapped) return mapped.error();
-    return open(std::move(connection), std::move(*mapped), {.access = cuda::Access::kRead});
-  }
   auto part = connection->lane().import_handle({handle});
   if (!part) return part.error();
   return open(std::move(connection), std::move(*part), Manner{});
@@ -358,7 +347,6 @@ Result<std::uint64_t> ImportState::publish(const std::string& name, const Publis
   request.life = nanoseconds(options.life);
   request.keep = options.keep ? 1 : 0;
   request.linger = nanoseconds(options.linger);
-  request.charging = static_cast<lane::Charging>(options.charging);
   const std::size_t count = std::min(options.readers.size(), request.readers.size());
   for (std::size_t i = 0; i < count; ++i) request.readers[i] = lane::Text<128>::of(options.readers[i]);
   const auto published = connection_->lane().call<lane::Published>(request);

@@ -111,13 +111,6 @@ Result<ImportedPart> Lane::import_handle(const lane::ImportHandle& body) {
   return ImportedPart{*imported, std::move(answer.descriptors), answer.lost_descriptors};
 }
 
-Result<RegionPart> Lane::map_handle(const lane::MapHandle& body) {
-  LanePacket answer;
-  const auto mapped = ask_import<lane::RegionMapped>(body, deadline(), answer);
-  if (!mapped) return mapped.error();
-  return part_of(*mapped, answer);
-}
-
 Result<RegionPart> Lane::map_content(const lane::MapContent& body) {
   LanePacket answer;
   const auto mapped = ask_import<lane::RegionMapped>(body, deadline(), answer);

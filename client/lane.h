@@ -127,9 +127,7 @@ class Lane {
 
   /// Redeems a handle. The import is the caller's to release.
   Result<ImportedPart> import_handle(const lane::ImportHandle& body);
-  /// The same of a handle of a region. Errors  kFailedPrecondition, too: the broker knows none.
-  Result<RegionPart> map_handle(const lane::MapHandle& body);
-  /// The same of a region that is found by its content.
+  /// Maps a region that is found by its content. The import is the caller's to release.
   Result<RegionPart> map_content(const lane::MapContent& body);
   /// Maps a region. May wait for it, as a growth waits for memory. Errors  kFailedPrecondition, too: the
   /// broker knows no regions.
@@ -189,7 +187,6 @@ class Lane {
     if constexpr (std::is_same_v<Body, lane::ReleaseImport>) crash_at(CrashPoint::kClientReleaseSent);
     if constexpr (kPublishes<Body>) crash_at(CrashPoint::kClientPublishSent);
     if constexpr (std::is_same_v<Body, lane::RemoveRegion>) crash_at(CrashPoint::kClientRemoveSent);
-    if constexpr (std::is_same_v<Body, lane::ExportRegion>) crash_at(CrashPoint::kClientExportRegionSent);
     if constexpr (std::is_same_v<Body, lane::ReleaseReservation>)
       crash_at(CrashPoint::kClientReservationReleaseSent);
   }
@@ -199,7 +196,6 @@ class Lane {
     if constexpr (std::is_same_v<Body, lane::CloseSlice>) crash_at(CrashPoint::kClientSliceClosed);
     if constexpr (std::is_same_v<Body, lane::ReleaseImport>) crash_at(CrashPoint::kClientReleased);
     if constexpr (std::is_same_v<Body, lane::RemoveRegion>) crash_at(CrashPoint::kClientRemoved);
-    if constexpr (std::is_same_v<Body, lane::ExportRegion>) crash_at(CrashPoint::kClientRegionExported);
     if constexpr (std::is_same_v<Body, lane::ReleaseReservation>)
       crash_at(CrashPoint::kClientReservationReleased);
   }

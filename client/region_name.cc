@@ -1,5 +1,7 @@
 #include "client/region_name.h"
 
+#include "proto/lane/frames.h"
+
 namespace gpumem::client {
 
 Result<void> check_name(const std::string& name) {
@@ -11,14 +13,6 @@ Result<void> check_name(const std::string& name) {
 
 Result<void> check_owner(const std::string& owner) {
   return owner.empty() ? Result<void>() : check_name(owner);
-}
-
-Result<lane::ExportRegion> export_request(const std::string& name, const RegionHandleOptions& options) {
-  if (auto right = check_name(name); !right) return right.error();
-  if (auto right = check_owner(options.owner); !right) return right.error();
-  return lane::ExportRegion{lane::Text<128>::of(options.owner), lane::RegionName::of(name), options.version,
-                            static_cast<std::uint64_t>(std::chrono::nanoseconds(options.life).count()),
-                            options.uses};
 }
 
 Result<void> check_publication(const std::string& name, const PublishOptions& options) {

@@ -3,7 +3,6 @@
 
 #include "gpumem/options.h"
 #include "gpumem/result.h"
-#include "proto/lane/frames.h"
 
 namespace gpumem::client {
 
@@ -12,8 +11,6 @@ namespace gpumem::client {
 Result<void> check_name(const std::string& name);
 /// Checks the owner's name; empty for the session's own tenant.
 Result<void> check_owner(const std::string& owner);
-/// Errors  kInvalidArgument: a name or an owner that is too long.
-Result<lane::ExportRegion> export_request(const std::string& name, const RegionHandleOptions& options);
 /// Errors  kInvalidArgument: a name that is too long, too many readers.
 Result<void> check_publication(const std::string& name, const PublishOptions& options);
 

@@ -102,10 +102,8 @@ Result<std::uint64_t> SliceState::publish(const std::string& name, Bytes offset,
   if (!range) return range.error();
   const auto ask = [&](const auto& request) { return connection().lane().call<lane::Published>(request); };
   const bool has_hash = options.content != decltype(options.content){};
-  const bool is_shared = options.charging == Charging::kShared;
   const auto published = options.sealed ? ask(range->region<lane::PublishSealed>(name, options))
                          : has_hash     ? ask(range->region<lane::PublishContent>(name, options))
-                         : is_shared    ? ask(range->region<lane::PublishShared>(name, options))
                                         : ask(range->region(name, options));
   if (!published) return published.error();
   if (options.sealed || has_hash) {

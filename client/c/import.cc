@@ -4,7 +4,6 @@
 #include "client/c/last_error.h"
 #include "client/c/process_default.h"
 #include "client/c/structs.h"
-#include "client/region_name.h"
 
 // Memory that sessions share: handles of it, and imports.
 
@@ -19,24 +18,16 @@ Result<ExportOptions> read_export_options(const gpumem_export_options* given) {
   return ExportOptions{*life, std::max<std::uint64_t>(known->uses, 1)};
 }
 
-/// Stores in `handle` what `make` makes.
-template <class Make>
-gpumem_status store_handle(gpumem_ipc_handle* handle, Make make) {
-  if (auto where = not_null(handle, "where to store the handle"); !where) return fail(where.error());
-  const Result<lane::HandleBytes> made = make();
-  if (!made) return fail(made.error());
-  std::copy(made->begin(), made->end(), handle->bytes);
-  return GPUMEM_OK;
-}
-
 /// Stores the handle that `make` creates with the converted options.
 template <class Make>
 gpumem_status store_handle(const gpumem_export_options* given, gpumem_ipc_handle* handle, Make make) {
-  return store_handle(handle, [&]() -> Result<lane::HandleBytes> {
-    const auto options = read_export_options(given);
-    if (!options) return options.error();
-    return make(*options);
-  });
+  if (auto where = not_null(handle, "where to store the handle"); !where) return fail(where.error());
+  const auto options = read_export_options(given);
+  if (!options) return fail(options.error());
+  const Result<lane::HandleBytes> made = make(*options);
+  if (!made) return fail(made.error());
+  std::copy(made->begin(), made->end(), handle->bytes);
+  return GPUMEM_OK;
 }
 
 Result<lane::HandleBytes> export_range(gpumem_slice& handle, Bytes offset, Bytes bytes,
@@ -44,23 +35,6 @@ Result<lane::HandleBytes> export_range(gpumem_slice& handle, Bytes offset, Bytes
   const auto slice = handle.slice.use();
   if (!slice) return slice.error();
   return (*slice)->export_handle(offset, bytes, options);
-}
-
-Result<lane::HandleBytes> export_region(gpumem_session& handle, const char* name,
-                                        const gpumem_region_handle_options* given) {
-  const auto known = read_struct(given, "gpumem_region_handle_options");
-  if (!known) return known.error();
-  const auto life = read_duration(known->life_ms, "life_ms");
-  if (!life) return life.error();
-  const auto request = client::export_request(
-      text(name),
-      {.owner = text(known->owner), .version = known->version, .life = *life, .uses = known->uses});
-  if (!request) return request.error();
-  const auto session = handle.session.use();
-  if (!session) return session.error();
-  const auto exported = (*session)->connection()->lane().call<lane::HandleExported>(*request);
-  if (!exported) return exported.error();
-  return exported->handle;
 }
 
 Result<gpumem_import*> import_handle(gpumem_session& handle, const gpumem_ipc_handle& given) {
@@ -101,15 +75,6 @@ gpumem_status gpumem_allocator_export(gpumem_allocator* allocator, gpumem_addres
     return store_handle(options, handle, [&](const gpumem::ExportOptions& read) {
       return gpumem::c_abi::engine_of(*allocator, address).export_handle(address, {offset}, {bytes}, read);
     });
-  });
-}
-
-gpumem_status gpumem_export_region(gpumem_session* session, const char* name,
-                                   const gpumem_region_handle_options* options,
-                                   gpumem_ipc_handle* handle) noexcept {
-  return guarded([&] {
-    if (auto given = not_null(session, "session"); !given) return fail(given.error());
-    return store_handle(handle, [&] { return gpumem::c_abi::export_region(*session, name, options); });
   });
 }
 

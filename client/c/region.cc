@@ -24,11 +24,6 @@ Result<PublishOptions> read_publish_options(const gpumem_publish_options* given)
   std::memcpy(&sharing, &known->sharing, sizeof sharing);
   if (sharing < GPUMEM_SHARING_PRIVATE || sharing > GPUMEM_SHARING_NAMED)
     return Error{Code::kInvalidArgument, "no such kind of sharing"};
-  int charging = 0;
-  static_assert(sizeof charging == sizeof known->charging);
-  std::memcpy(&charging, &known->charging, sizeof charging);
-  if (charging < GPUMEM_CHARGING_PUBLISHER || charging > GPUMEM_CHARGING_SHARED)
-    return Error{Code::kInvalidArgument, "no such charge of a region"};
   PublishOptions options{.sharing = static_cast<Sharing>(sharing),
                          .readers = {},
                          .layout = {known->layout},
@@ -36,7 +31,6 @@ Result<PublishOptions> read_publish_options(const gpumem_publish_options* given)
                          .life = *life,
                          .keep = known->keep,
                          .linger = *linger,
-                         .charging = static_cast<Charging>(charging),
                          .content = {},
                          .sealed = known->sealed};
   std::ranges::copy(known->digest, options.digest.begin());

@@ -55,14 +55,6 @@ Json digest_json(const std::string& digest) {
   return is_given ? Json(hex(digest)) : Json();
 }
 
-std::string charging_name(v1::Charging charging) {
-  switch (charging) {
-    case v1::CHARGING_PUBLISHER: return "publisher";
-    case v1::CHARGING_SHARED: return "shared";
-    default: return "unknown";  // of a newer broker
-  }
-}
-
 Json pid_json(std::int64_t pid) { return pid == 0 ? Json() : Json(pid); }
 
 Json region_json(const v1::RegionInfo& region) {
@@ -73,9 +65,6 @@ Json region_json(const v1::RegionInfo& region) {
                        {"command", one.command()},
                        {"bytes", one.bytes()}});
   }
-  Json shares = Json::array();
-  for (const v1::RegionShare& one : region.shares())
-    shares.push_back({{"tenant", one.tenant()}, {"bytes", one.bytes()}});
   Json mappings = Json::array();
   for (const v1::RegionMapping& one : region.mappings()) {
     mappings.push_back({{"session", one.session()},
@@ -97,9 +86,7 @@ Json region_json(const v1::RegionInfo& region) {
           {"offset", region.offset()},
           {"sharing", sharing_name(region.sharing())},
           {"readers", std::vector<std::string>(region.readers().begin(), region.readers().end())},
-          {"charge", charging_name(region.charging())},
           {"charged", std::move(charged)},
-          {"shares", std::move(shares)},
           {"mapped", mapped_of(region)},
           {"mappings", std::move(mappings)},
           {"since", region.since()},
@@ -141,7 +128,6 @@ std::vector<std::string> region_cells(const v1::RegionInfo& region, WallTime now
           size_text(region.bytes()),
           memory_text(region),
           sharing_text(region),
-          charging_name(region.charging()),
           session,
           pid != 0  ? std::to_string(pid)
           : is_left ? "kept"
@@ -169,7 +155,6 @@ std::string regions_text(const v1::ListRegionsResponse& regions, WallTime now) {
                {"SIZE", kRight},
                {"MEMORY", kRight},
                {"SHARING"},
-               {"CHARGE"},
                {"SESSION", kRight},
                {"PID", kRight},
                {"MAPPED", kRight},

@@ -104,8 +104,6 @@ Json tenants_json(const v1::ListTenantsResponse& tenants) {
                     {"burst", tenant.burst()},
                     {"debt", tenant.debt()},
                     {"outside", tenant.outside()},
-                    {"region_shares", tenant.region_shares()},
-                    {"paid_by_others", tenant.paid_by_others()},
                     {"sessions", tenant.sessions()},
                     {"waiting", tenant.waiting()}});
   }

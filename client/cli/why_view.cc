@@ -90,12 +90,6 @@ std::string standing_text(const v1::Standing& standing) {
             (standing.kept_bytes() == 0 ? "" : "; kept beyond them: " + size_text(standing.kept_bytes())) +
             "\n";
   }
-  if (standing.region_shares() != 0)
-    text += "  of the charge, shares of others' regions: " + size_text(standing.region_shares()) + "\n";
-  if (standing.paid_by_others() != 0) {
-    text += "  not in the charge, what others pay of its regions: " + size_text(standing.paid_by_others()) +
-            "; as they unmap them, it is charged again\n";
-  }
   if (standing.burst() != 0) text += "  beyond what is promised: " + size_text(standing.burst()) + "\n";
   if (standing.debt() != 0) text += "  beyond the limit: " + size_text(standing.debt()) + "\n";
   if (standing.asked_back() != 0) {
@@ -163,8 +157,6 @@ Json standing_json(const v1::Standing& standing) {
       {"regions", standing.regions()},
       {"region_bytes", standing.region_bytes()},
       {"kept_bytes", standing.kept_bytes()},
-      {"region_shares", standing.region_shares()},
-      {"paid_by_others", standing.paid_by_others()},
       {"asked_back_within_ms", standing.asked_back() == 0 ? Json() : Json(standing.asked_back_within_ms())}};
 }
 

@@ -356,8 +356,7 @@ void gpumem_slice_free(gpumem_slice* slice) GPUMEM_NOEXCEPT;
  */
 
 /* An IPC handle: it names memory of a slice or an allocator, and is sent to another process by any means.
-   Nobody guesses one, and only sessions of the same tenant can redeem it. One of a region
-   (gpumem_export_region) is for whoever may map the region. */
+   Nobody guesses one, and only sessions of the same tenant can redeem it. */
 typedef struct gpumem_ipc_handle {
   unsigned char bytes[64];
 } gpumem_ipc_handle;
@@ -416,12 +415,6 @@ typedef enum gpumem_sharing {
   GPUMEM_SHARING_NAMED = 3    /* the tenants that are named, and whoever belongs to them */
 } gpumem_sharing;
 
-/* Who pays for a region. */
-typedef enum gpumem_charging {
-  GPUMEM_CHARGING_PUBLISHER = 0, /* the tenant that has its memory */
-  GPUMEM_CHARGING_SHARED = 1     /* that and the tenants that have mapped it, in equal parts */
-} gpumem_charging;
-
 typedef struct gpumem_publish_options {
   size_t struct_size;
   gpumem_sharing sharing;
@@ -432,32 +425,29 @@ typedef struct gpumem_publish_options {
   int64_t life_ms;          /* 0: as long as its memory */
   bool keep;                /* it outlives the processes that have its memory, at its tenant's expense */
   int64_t linger_ms;        /* of a kept one: ends so long after the last process has left it; 0: never */
-  gpumem_charging charging; /* all regions of an extent have the same */
   unsigned char content[32]; /* a hash of all of its bytes, as SHA-256: who publishes the same finds it by
                                 that, and it is sealed; zeros: none */
   bool sealed;               /* nobody writes to it from now on */
 } gpumem_publish_options;
-#define GPUMEM_PUBLISH_OPTIONS_INIT                                                       \
-  {                                                                                       \
-    sizeof(gpumem_publish_options), GPUMEM_SHARING_PRIVATE, NULL, 0, 0, {0}, 0, false, 0, \
-        GPUMEM_CHARGING_PUBLISHER, {0}, false                                             \
+#define GPUMEM_PUBLISH_OPTIONS_INIT                                                                  \
+  {                                                                                                  \
+    sizeof(gpumem_publish_options), GPUMEM_SHARING_PRIVATE, NULL, 0, 0, {0}, 0, false, 0, {0}, false \
   }
 
 /* Names [base + offset, base + offset + bytes) of the slice, whose content does not change any more, for
    others to map. `bytes`: 0 for all that is committed behind `offset`. Stores the region's version, which is
    higher than that of every region before; earlier ones of the same name stay. The memory stays charged as it
-   is, unless the charge is shared. The region ends when it is removed or expires, and with any of its memory:
-   when the slice gives it back or its process ends, and no other process of the tenant has mapped it. A kept
-   one stays then, charged to the tenant; it ends when others need what the tenant has beyond its guarantee,
-   too. The device's work on the memory is not waited for. A sealed region is mapped for reading alone;
-   the extents that it lies in are readable only here, too, with whatever else they hold, until
-   they are given back. Errors  GPUMEM_INVALID_ARGUMENT (not committed, a name that is empty, too long or not
-   printable, a layout longer than the region, linger_ms without keep, readers without GPUMEM_SHARING_NAMED or
-   the other way round), GPUMEM_RESOURCE_EXHAUSTED (over 128 extents, over 16,384 regions of the tenant),
-   GPUMEM_NOT_FOUND (given back meanwhile), GPUMEM_FAILED_PRECONDITION (a broker that knows no regions, or no
-   shared charge, or seals none; memory that is published, or mapped, with another charge; sealed memory as a
-   region that is not, or the other way round; to be sealed, memory that others have imported by handles),
-   GPUMEM_UNAVAILABLE, GPUMEM_UNAUTHENTICATED. */
+   is. The region ends when it is removed or expires, and with any of its memory: when the slice gives it back
+   or its process ends, and no other process of the tenant has mapped it. A kept one stays then, charged to
+   the tenant; it ends when others need what the tenant has beyond its guarantee, too. The device's work on
+   the memory is not waited for. A sealed region is mapped for reading alone; the extents that it lies in are
+   readable only here, too, with whatever else they hold, until they are given back.
+   Errors  GPUMEM_INVALID_ARGUMENT (not committed, a name that is empty, too long or not printable, a layout
+   longer than the region, linger_ms without keep, readers without GPUMEM_SHARING_NAMED or the other way
+   round), GPUMEM_RESOURCE_EXHAUSTED (over 128 extents, over 16,384 regions of the tenant), GPUMEM_NOT_FOUND
+   (given back meanwhile), GPUMEM_FAILED_PRECONDITION (a broker that knows no regions, or seals none; sealed
+   memory as a region that is not, or the other way round; to be sealed, memory that others have imported by
+   handles), GPUMEM_UNAVAILABLE, GPUMEM_UNAUTHENTICATED. */
 gpumem_status gpumem_slice_publish(gpumem_slice* slice, const char* name, uint64_t offset, uint64_t bytes,
                                    const gpumem_publish_options* options, uint64_t* version) GPUMEM_NOEXCEPT;
 
@@ -477,14 +467,13 @@ typedef struct gpumem_region_options {
 #define GPUMEM_REGION_OPTIONS_INIT \
   { sizeof(gpumem_region_options), NULL, 0, false, false, 0, NULL, NULL, NULL, 0 }
 
-/* Maps the region and stores the import. Otherwise as gpumem_import_handle.
-   Errors  GPUMEM_INVALID_ARGUMENT (the name, the owner), GPUMEM_NOT_FOUND (no such region that is shared with
-   this session's tenant; a device that this process does not see), GPUMEM_DEADLINE_EXCEEDED (waited in vain),
-   GPUMEM_CANCELLED, GPUMEM_RESOURCE_EXHAUSTED (this session waits for 64; a limit has no room for this
-   tenant's part of a charge that is shared, or 64 tenants share it), GPUMEM_PERMISSION_DENIED (adopts another
-   tenant's, or maps it writable), GPUMEM_FAILED_PRECONDITION (adopts one that is not kept, or that a process
-   has; a broker that knows no regions, or with `device` one that is older than version 9 of the lane; a
-   device in `access` cannot access the region's), others as gpumem_import_handle. */
+/* Maps the region and stores the import. Otherwise as gpumem_import_handle. Errors  GPUMEM_INVALID_ARGUMENT
+   (the name, the owner), GPUMEM_NOT_FOUND (no such region that is shared with this session's tenant; a device
+   that this process does not see), GPUMEM_DEADLINE_EXCEEDED (waited in vain), GPUMEM_CANCELLED,
+   GPUMEM_RESOURCE_EXHAUSTED (this session waits for 64), GPUMEM_PERMISSION_DENIED (adopts another tenant's,
+   or maps it writable), GPUMEM_FAILED_PRECONDITION (adopts one that is not kept, or that a process has; a
+   broker that knows no regions, or with `device` one that is older than version 9 of the lane; a device in
+   `access` cannot access the region's), others as gpumem_import_handle. */
 gpumem_status gpumem_map_region(gpumem_session* session, const char* name,
                                 const gpumem_region_options* options, gpumem_import** import) GPUMEM_NOEXCEPT;
 
@@ -513,32 +502,10 @@ gpumem_status gpumem_map_content(gpumem_session* session, const gpumem_content_o
    then. Stores the version. It ends with the first, if that is removed while its publisher has it in a slice.
    The memory goes on while a process of the tenant has it, or it is kept. `options`: the layout, the digest,
    the content and the seal are the region's, whatever they say. Errors  GPUMEM_NOT_FOUND (the region has
-   ended, or is another tenant's), GPUMEM_FAILED_PRECONDITION (it has another charge; fewer may map it than
-   the options allow; an import of no region; a broker that knows no contents), others as
-   gpumem_slice_publish. */
+   ended, or is another tenant's), GPUMEM_FAILED_PRECONDITION (fewer may map it than the options allow; an
+   import of no region; a broker that knows no contents), others as gpumem_slice_publish. */
 gpumem_status gpumem_import_publish(gpumem_import* import, const char* name,
                                     const gpumem_publish_options* options, uint64_t* version) GPUMEM_NOEXCEPT;
-
-typedef struct gpumem_region_handle_options {
-  size_t struct_size;
-  const char* owner; /* the tenant that has published it; NULL: this session's */
-  uint64_t version;  /* 0: the newest */
-  int64_t life_ms;   /* how long the handle can be redeemed, 24 hours at most; 0: a minute */
-  uint64_t uses;     /* how often; 0: once */
-} gpumem_region_handle_options;
-#define GPUMEM_REGION_HANDLE_OPTIONS_INIT \
-  { sizeof(gpumem_region_handle_options), NULL, 0, 0, 0 }
-
-/* Stores a handle of a region that this session may map. Whoever may map the region redeems it with
-   gpumem_import_handle, or, without this library, by cuIpcOpenMemHandle under the drop-in driver, and has it
-   mapped for reading. It names one version. It ends when it is used up or expires, with the region and with
-   this session. What was mapped by it stays. Errors  GPUMEM_INVALID_ARGUMENT (the name, the owner, a negative
-   or too long life), GPUMEM_NOT_FOUND (no such region that is shared with this session's tenant),
-   GPUMEM_RESOURCE_EXHAUSTED (over 1,024 handles), GPUMEM_FAILED_PRECONDITION (a broker that knows no such
-   handles), GPUMEM_UNAVAILABLE, GPUMEM_UNAUTHENTICATED. */
-gpumem_status gpumem_export_region(gpumem_session* session, const char* name,
-                                   const gpumem_region_handle_options* options,
-                                   gpumem_ipc_handle* handle) GPUMEM_NOEXCEPT;
 
 typedef struct gpumem_reserve_options {
   size_t struct_size;

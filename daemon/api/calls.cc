@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <span>
 
-#include "base/handle_marks.h"
 #include "base/label.h"
 #include "base/random.h"
 #include "shm/pages.h"
@@ -35,14 +34,17 @@ Result<void> check_region_name(std::string_view name) {
                "a region's name has 1 to " + std::to_string(kLabelBytes) + " printable bytes"};
 }
 
-bool is_marked(const core::HandleBytes& handle, std::string_view mark) {
-  return std::string_view(handle.data(), handle.size()).starts_with(mark);
+// The first bytes of a handle, by which the broker recognises it. The rest is random.
+constexpr std::string_view kHandleMark = "GPUMEMH1";
+
+bool is_marked(const core::HandleBytes& handle) {
+  return std::string_view(handle.data(), handle.size()).starts_with(kHandleMark);
 }
 
-core::HandleBytes new_handle(std::string_view mark) {
+core::HandleBytes new_handle() {
   core::HandleBytes bytes{};
-  std::ranges::copy(mark, bytes.begin());
-  fill_random(std::span(bytes).subspan(mark.size()));
+  std::ranges::copy(kHandleMark, bytes.begin());
+  fill_random(std::span(bytes).subspan(kHandleMark.size()));
   return bytes;
 }
 
@@ -65,8 +67,6 @@ Result<core::RegionTerms> region_terms(const Request& request, core::TimePoint n
   if (request.sharing > static_cast<std::uint64_t>(core::Sharing::kNamed))
     return Error{Code::kInvalidArgument, "the broker knows no such kind of sharing"};
   if (request.keep > 1) return Error{Code::kInvalidArgument, "a region is kept (1) or not (0)"};
-  if (request.charging > static_cast<std::uint64_t>(core::Charging::kShared))
-    return Error{Code::kInvalidArgument, "the broker knows no such charge of a region"};
   core::RegionTerms terms;
   terms.name = request.name;
   terms.sharing = static_cast<core::Sharing>(request.sharing);
@@ -75,7 +75,6 @@ Result<core::RegionTerms> region_terms(const Request& request, core::TimePoint n
   if (request.life != core::Duration::zero()) terms.expires = now + std::min(request.life, kLongestLife);
   terms.keep = request.keep == 1;
   if (request.linger != core::Duration::zero()) terms.linger = std::min(request.linger, kLongestLife);
-  terms.charging = static_cast<core::Charging>(request.charging);
   return terms;
 }
 
@@ -149,7 +148,7 @@ Result<void> give_back(core::Broker& broker, SessionId session, const Return& re
 Result<HandleExported> export_handle(core::Broker& broker, SessionId session, const ExportHandle& request,
                                      core::TimePoint now) {
   const core::Duration life = request.life == core::Duration::zero() ? kHandleLife : request.life;
-  const HandleExported exported{new_handle(kHandleMark), now + std::min(life, kLongestWait)};
+  const HandleExported exported{new_handle(), now + std::min(life, kLongestWait)};
   const core::HandleTerms terms{request.offset, request.bytes, exported.expires,
                                 std::max<std::uint64_t>(request.uses, 1)};
   auto made = broker.export_handle(session, request.slice, request.leases, terms, exported.handle, now);
@@ -171,39 +170,13 @@ Result<std::vector<core::FabricPart>> export_fabric(core::Executor& executor, co
 
 Result<core::Imported> import_handle(core::Executor& executor, core::Broker& broker, SessionId session,
                                      const ImportHandle& request, core::TimePoint now) {
-  if (is_marked(request.handle, kRegionHandleMark)) {
-    return Error{Code::kFailedPrecondition,
-                 "the handle names a region: redeem it with a library that knows version 8 of the lane"};
-  }
-  if (!is_marked(request.handle, kHandleMark)) {
+  if (!is_marked(request.handle)) {
     return Error{Code::kInvalidArgument,
                  "these 64 bytes are no handle of gpumem's (CUDA's own are opened by cuIpcOpenMemHandle)"};
   }
   return written_or_undone(
       executor, broker.import_handle(session, request.handle, now),
       [&](const auto& imported) { static_cast<void>(broker.release_import(session, imported.id, now)); });
-}
-
-Result<HandleExported> export_region(core::Executor& executor, core::Broker& broker, SessionId session,
-                                     const ExportRegion& request, core::TimePoint now) {
-  if (auto named = check_region_name(request.name); !named) return named.error();
-  if (auto owner = check_label(request.owner); !owner) return owner.error();
-  const core::Duration life = request.life == core::Duration::zero() ? kHandleLife : request.life;
-  const HandleExported exported{new_handle(kRegionHandleMark), now + std::min(life, kLongestWait)};
-  const core::RegionHandleTerms terms{request.owner, request.name, request.version, exported.expires,
-                                      std::max<std::uint64_t>(request.uses, 1)};
-  if (auto made = broker.export_region(session, terms, exported.handle, now); !made) return made.error();
-  return written_or_undone(executor, Result<HandleExported>(exported), [&](const auto& unwritten) {
-    static_cast<void>(broker.revoke_handle(session, unwritten.handle));
-  });
-}
-
-Result<core::MappedRegion> map_handle(core::Executor& executor, core::Broker& broker, SessionId session,
-                                      const MapHandle& request, core::TimePoint now) {
-  if (!is_marked(request.handle, kRegionHandleMark))
-    return Error{Code::kInvalidArgument, "these 64 bytes are no handle of a region"};
-  return written_or_undone(executor, broker.map_handle(session, request.handle, now),
-                           [&](const auto& mapped) { broker.take_back(session, mapped, now); });
 }
 
 Error cannot_import() {

@@ -47,16 +47,6 @@ struct ExportHandle {
 struct ImportHandle {
   core::HandleBytes handle{};
 };
-struct ExportRegion {
-  std::string owner;  ///< a tenant; empty: the session's own
-  std::string name;
-  std::uint64_t version = 0;  ///< zero: the newest
-  core::Duration life{};      ///< zero: kHandleLife
-  std::uint64_t uses = 0;     ///< zero: 1
-};
-struct MapHandle {
-  core::HandleBytes handle{};
-};
 struct RevokeHandle {
   core::HandleBytes handle{};
 };
@@ -73,10 +63,9 @@ struct Publish {
   core::LayoutDigest digest{};
   std::uint64_t sharing = 0;  ///< as core::Sharing
   std::vector<std::string> readers;
-  core::Duration life{};       ///< zero: as long as its memory
-  std::uint64_t keep = 0;      ///< 1: it outlives the processes that have its memory
-  core::Duration linger{};     ///< of a kept one: so long after the last of them has left; zero: for ever
-  std::uint64_t charging = 0;  ///< as core::Charging
+  core::Duration life{};    ///< zero: as long as its memory
+  std::uint64_t keep = 0;   ///< 1: it outlives the processes that have its memory
+  core::Duration linger{};  ///< of a kept one: so long after the last of them has left; zero: for ever
   core::ContentHash content{};
   bool sealed = false;       ///< nobody writes to it
   std::uint64_t number = 0;  ///< the client's own of this request; 0: it is not made again
@@ -89,7 +78,6 @@ struct PublishAlias {
   core::Duration life{};
   std::uint64_t keep = 0;
   core::Duration linger{};
-  std::uint64_t charging = 0;
   std::uint64_t number = 0;
 };
 struct MapContent {
@@ -131,13 +119,12 @@ struct Explain {};
 /// Each of the calls. A transport that does not have one of them fails its test.
 using Call = std::variant<OpenSlice, CloseSlice, Grow, Return, ExportHandle, ImportHandle, RevokeHandle,
                           ReleaseImport, Publish, MapRegion, MapOrReserve, ReleaseReservation, RemoveRegion,
-                          ExportRegion, MapHandle, Charge, Ping, Spent,
-                          Describe, Explain, PublishAlias, MapContent>;
+                          Charge, Ping, Spent, Describe, Explain, PublishAlias, MapContent>;
 inline constexpr std::array<std::string_view, std::variant_size_v<Call>> kCallNames{
-    "OpenSlice",    "CloseSlice",      "Grow",         "Return",       "ExportHandle", "ImportHandle",
-    "RevokeHandle", "ReleaseImport",   "Publish",      "MapRegion",    "MapOrReserve", "ReleaseReservation",
-    "RemoveRegion", "ExportRegion", "MapHandle",    "Charge",
-    "Ping",         "Spent",           "Describe",     "Explain",      "PublishAlias", "MapContent"};
+    "OpenSlice",    "CloseSlice",    "Grow",         "Return",    "ExportHandle", "ImportHandle",
+    "RevokeHandle", "ReleaseImport", "Publish",      "MapRegion", "MapOrReserve", "ReleaseReservation",
+    "RemoveRegion", "Charge",        "Ping",         "Spent",     "Describe",     "Explain",
+    "PublishAlias", "MapContent"};
 
 /// How long a handle can be redeemed, if it is not said.
 inline constexpr core::Duration kHandleLife = std::chrono::minutes(1);
@@ -185,13 +172,6 @@ Result<std::vector<core::FabricPart>> export_fabric(core::Executor& executor, co
 /// Of a transport that carries descriptors. Errors  as core::Broker::import_handle.
 Result<core::Imported> import_handle(core::Executor& executor, core::Broker& broker, SessionId session,
                                      const ImportHandle& request, core::TimePoint now);
-/// A new handle of a region. Errors  kInvalidArgument (names), and those of core::Broker::export_region.
-Result<HandleExported> export_region(core::Executor& executor, core::Broker& broker, SessionId session,
-                                     const ExportRegion& request, core::TimePoint now);
-/// Of a transport that carries descriptors. Errors  kInvalidArgument (no handle of a region's), and those of
-/// core::Broker::map_handle.
-Result<core::MappedRegion> map_handle(core::Executor& executor, core::Broker& broker, SessionId session,
-                                      const MapHandle& request, core::TimePoint now);
 /// Of a transport that does not.
 Error cannot_import();
 /// Errors  as core::Broker::revoke_handle.

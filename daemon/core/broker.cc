@@ -253,7 +253,6 @@ void Broker::settle(TimePoint now) {
     if (refused.empty() && !gave_up) break;
     for (const RequestId id : refused) lending_.refuse_waiting(id, now);  // which makes room for others
   }
-  lending_.drop_handles_of_ended_regions();
 }
 
 void Broker::serve(TimePoint now) {

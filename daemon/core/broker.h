@@ -122,14 +122,6 @@ class Broker {
   Result<std::vector<FabricPart>> export_fabric(SessionId session, SliceId slice,
                                                 std::span<const LeaseId> leases, Bytes offset, Bytes bytes,
                                                 const FabricHandleOf& handle_of, TimePoint now);
-  /// Makes `bytes` a handle of a region that the session may map, for whoever may map it, too.
-  /// Errors  kNotFound (no such region that is shared with the session's tenant), kInvalidArgument (time,
-  ///         uses), kResourceExhausted (too many).
-  Result<void> export_region(SessionId session, const RegionHandleTerms& terms, const HandleBytes& bytes,
-                             TimePoint now);
-  /// As map_region(), of the region that the handle names. Errors  as map_region(); kNotFound, too: no such
-  /// handle.
-  Result<MappedRegion> map_handle(SessionId session, const HandleBytes& bytes, TimePoint now);
   /// Nobody can redeem the handle from now on. What it was redeemed for stays.
   /// Errors  kNotFound (no such handle of the session's).
   Result<void> revoke_handle(SessionId session, const HandleBytes& bytes);

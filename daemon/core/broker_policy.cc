@@ -29,13 +29,11 @@ Result<void> Broker::apply(Policy policy, TimePoint now, std::string cause) {
   state_.policy = std::move(policy);
   for (DeviceIndex i = 0; i < state_.policy.devices.size(); ++i)
     state_.ledger.set_lending(i, state_.policy.devices[i].reclaim.lend_guarantees);
-  const Shares::Standing shares = lending_.take_shares();
   put_in_force(rules);
   std::map<SessionId, TenantId> others;
   for (const auto& [id, owner] : owners)
     if (state_.session(id).tenant_name != owner) others.emplace(id, state_.tenants.find(owner)->id);
   lending_.move(others, now);
-  lending_.resume_shares(shares);
   for (const auto& [id, owner] : others) sharer_.follow(state_.session(id));
   state_.tenants.retire_all();
   if (other_aging) state_.arbiter.set_aging(state_.policy.aging, now);

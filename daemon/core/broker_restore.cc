@@ -56,12 +56,10 @@ Restored Broker::restore(const Checkpoint& from, const std::vector<std::string>&
                [this](Session& session, const Checkpoint::Declaration& declaration, DeviceIndex device) {
                  outside_.set(session, device, &OutsideCharge::declared, declaration.bytes);
                });
-  for (const auto& [id, sharing] : from.shared_leases) lending_.restore(sharing);
   for (const auto& [id, import] : from.imports)
     if (state_.find(import.session) != nullptr) lending_.restore(import);
   for (const auto& [lease, session] : from.suspects)
     if (state_.find(session) != nullptr) lending_.restore_suspect(lease, session);
-  lending_.restore_shares();
   restore_each(from.handles, [&](Session& session, const Checkpoint::Handle& handle, DeviceIndex device) {
     if (!session.ended) lending_.restore(handle, device, now);
   });
@@ -69,10 +67,6 @@ Restored Broker::restore(const Checkpoint& from, const std::vector<std::string>&
     if (const auto index = state_.find_device(devices[region.device])) lending_.restore(region, *index, now);
   for (const auto& [id, content] : from.contents) lending_.restore(content);
   for (const auto& [id, sealed] : from.sealed) lending_.restore(sealed);
-  for (const auto& [name, handle] : from.region_handles) {
-    const Session* session = state_.find(handle.session);
-    if (session != nullptr && !session->ended) lending_.restore(handle, now);
-  }
   for (const auto& [id, answers] : from.answers) {
     if (!awaits(id)) continue;
     for (const Checkpoint::Answer& answer : answers) sharer_.restore(answer);

@@ -29,12 +29,6 @@ Result<MappedRegion> Broker::map_content(SessionId session, const RegionContent&
   return result;
 }
 
-Result<MappedRegion> Broker::map_handle(SessionId session, const HandleBytes& bytes, TimePoint now) {
-  auto result = sharer_.map_handle(session, bytes, now);
-  settle(now);
-  return result;
-}
-
 Result<Imported> Broker::import_handle(SessionId session, const HandleBytes& bytes, TimePoint now) {
   auto result = sharer_.import_handle(session, bytes, now);
   settle(now);
@@ -55,15 +49,6 @@ void Broker::call_off_reservation(SessionId session, std::uint64_t number, TimeP
 void Broker::map_or_wait(RequestId id, SessionId session, MapTerms terms, Duration wait, TimePoint now) {
   sharer_.map_or_wait(id, session, std::move(terms), wait, now);
   settle(now);
-}
-
-Result<void> Broker::export_region(SessionId id, const RegionHandleTerms& terms, const HandleBytes& bytes,
-                                   TimePoint now) {
-  const auto session = state_.live(id);
-  if (!session) return session.error();
-  auto made = lending_.export_region(**session, terms, bytes, now);
-  settle(now);  // the region may have expired
-  return made;
 }
 
 void Broker::take_back(SessionId session, const MappedRegion& mapped, TimePoint now) {

@@ -27,15 +27,7 @@ void Checkpoint::put(const Lease& one) {
 
 void Checkpoint::put(const LeaseGone& one) {
   leases.erase(one.id);
-  shared_leases.erase(one.id);
   suspects.erase(suspects.lower_bound({one.id, {}}), suspects.lower_bound({{one.id.value + 1}, {}}));
-}
-
-void Checkpoint::put(const LeaseSharing& one) {
-  if (one.shared && leases.contains(one.id))
-    shared_leases.insert_or_assign(one.id, one);
-  else
-    shared_leases.erase(one.id);
 }
 
 void Checkpoint::put(const Import& one) {
@@ -99,13 +91,6 @@ void Checkpoint::put(const Handle& one) {
     handles.insert_or_assign(one.name, one);
 }
 
-void Checkpoint::put(const RegionHandle& one) {
-  if (one.uses == 0)
-    region_handles.erase(one.name);
-  else
-    region_handles.insert_or_assign(one.name, one);
-}
-
 // With a session goes what it had, its leases excepted: those tell themselves when they are free.
 void Checkpoint::put(const SessionGone& one) {
   const auto is_its = [&](const auto& entry) { return entry.second.session == one.id; };
@@ -114,7 +99,6 @@ void Checkpoint::put(const SessionGone& one) {
   std::erase_if(slices, is_its);
   std::erase_if(imports, is_its);
   std::erase_if(handles, is_its);
-  std::erase_if(region_handles, is_its);
   std::erase_if(suspects, [&](const auto& suspect) { return suspect.second == one.id; });
   waiting.erase(waiting.lower_bound({one.id, {}}), waiting.lower_bound({{one.id.value + 1}, {}}));
   declarations.erase(declarations.lower_bound({one.id, 0}),
@@ -124,9 +108,8 @@ void Checkpoint::put(const SessionGone& one) {
 std::vector<Checkpoint::Change> Checkpoint::changes() const {
   std::vector<Change> changes{last};
   if (last.region && !regions.contains(last.region)) changes.emplace_back(RegionGone{last.region});
-  changes.reserve(1 + sessions.size() + slices.size() + leases.size() + shared_leases.size() +
-                  imports.size() + suspects.size() + declarations.size() + handles.size() + regions.size() +
-                  contents.size() + sealed.size() + region_handles.size() +
+  changes.reserve(1 + sessions.size() + slices.size() + leases.size() + imports.size() + suspects.size() +
+                  declarations.size() + handles.size() + regions.size() + contents.size() + sealed.size() +
                   waiting.size());
   const auto add = [&](const auto& entries) {
     for (const auto& [id, entry] : entries) changes.emplace_back(entry);
@@ -134,7 +117,6 @@ std::vector<Checkpoint::Change> Checkpoint::changes() const {
   add(sessions);
   add(slices);
   add(leases);
-  add(shared_leases);
   add(imports);
   for (const auto& [lease, session] : suspects) changes.emplace_back(Suspect{session, {lease}});
   add(declarations);
@@ -142,7 +124,6 @@ std::vector<Checkpoint::Change> Checkpoint::changes() const {
   add(regions);
   add(contents);
   add(sealed);
-  add(region_handles);
   add(waiting);
   for (const auto& [session, of] : answers) changes.insert(changes.end(), of.begin(), of.end());
   return changes;

@@ -41,12 +41,6 @@ struct Checkpoint {
     bool fabric = false;    ///< given out by a fabric handle
     bool operator==(const Lease&) const = default;
   };
-  /// Whether tenants that have mapped a lease pay parts of it. They do not, if nothing is said.
-  struct LeaseSharing {
-    LeaseId id;
-    bool shared = false;
-    bool operator==(const LeaseSharing&) const = default;
-  };
   struct Import {
     ImportId id;
     SessionId session;
@@ -122,15 +116,6 @@ struct Checkpoint {
     bool operator==(const Answer&) const = default;
   };
   static constexpr std::size_t kMostAnswers = 64;  ///< of a session, the latest
-  /// An IPC handle of a region that can still be redeemed.
-  struct RegionHandle {
-    HandleBytes name{};
-    SessionId session;  ///< that has given it out
-    RegionId region;
-    TimePoint expires{};
-    std::uint64_t uses = 0;  ///< so often can it still be redeemed; 0: it has ended
-    bool operator==(const RegionHandle&) const = default;
-  };
   /// A growth that waits. Its client asks for it again at the next broker, and has its place there.
   struct Waiting {
     RequestId id;  ///< of requests that wait the one with the smaller id came first
@@ -175,13 +160,12 @@ struct Checkpoint {
   /// One step from a checkpoint to the next: what is new or other than before, or gone.
   using Change =
       std::variant<Session, SessionGone, Slice, SliceGone, Lease, LeaseGone, Import, ImportGone, Declaration,
-                   Numbers, Handle, Region, RegionGone, Waiting, WaitingGone, LeaseSharing,
-                   RegionHandle, Suspect, RegionContent, Answer, RegionSealed>;
+                   Numbers, Handle, Region, RegionGone, Waiting, WaitingGone, Suspect, RegionContent, Answer,
+                   RegionSealed>;
 
   std::map<SessionId, Session> sessions;
   std::map<SliceId, Slice> slices;
   std::map<LeaseId, Lease> leases;
-  std::map<LeaseId, LeaseSharing> shared_leases;  ///< of leases that there are, those that are shared
   std::map<ImportId, Import> imports;
   std::set<std::pair<LeaseId, SessionId>> suspects;  ///< of leases that there are, unless imported again
   std::map<std::pair<SessionId, DeviceIndex>, Declaration> declarations;  ///< of more than nothing
@@ -190,7 +174,6 @@ struct Checkpoint {
   std::map<std::pair<SessionId, RequestId>, Waiting> waiting;             ///< some may have expired
   std::map<RegionId, RegionContent> contents;                             ///< of regions that there are
   std::map<RegionId, RegionSealed> sealed;                                ///< of regions that there are
-  std::map<HandleBytes, RegionHandle> region_handles;                     ///< some may have expired
   std::map<SessionId, std::vector<Answer>> answers;  ///< of each session, the latest last
   Numbers last;
 
@@ -215,13 +198,11 @@ struct Checkpoint {
   void put(const SessionGone& one);
   void put(const SliceGone& one) { slices.erase(one.id); }
   void put(const LeaseGone& one);
-  void put(const LeaseSharing& one);
   void put(const ImportGone& one) { imports.erase(one.id); }
   void put(const RegionGone& one);
   void put(const RegionContent& one);
   void put(const RegionSealed& one);
   void put(const Answer& one);
-  void put(const RegionHandle& one);
   void put(const WaitingGone& one) { waiting.erase({one.session, one.id}); }
 };
 

@@ -306,8 +306,6 @@ std::vector<Standing> Explainer::standings(TenantId tenant, const std::vector<Se
     standing.available = ledger.available(tenant, device, {state_.arbiter.spoken_for({}, device)});
     standing.burst = ledger.burst(tenant, device);
     standing.debt = ledger.debt(tenant, device);
-    standing.shares = ledger.shares(tenant, device);
-    standing.relief = ledger.relief(tenant, device);
     for (const SessionId id : all) {
       const Session& session = state_.session(id);
       if (const auto outside = session.outside.find(device); outside != session.outside.end()) {

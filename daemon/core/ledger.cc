@@ -142,17 +142,16 @@ std::vector<Ledger::Account>& Ledger::open(Node& one) {
 
 void Ledger::close_if_idle(TenantId tenant) {
   std::vector<Account>& accounts = node(tenant).accounts;
-  const auto idle = [](const Account& account) { return account.had().is_zero() && !account.members; };
+  const auto idle = [](const Account& account) { return account.used().is_zero() && !account.members; };
   if (std::ranges::all_of(accounts, idle)) std::vector<Account>().swap(accounts);
 }
 
 // ---- Charges ----
 
 template <class Change>
-void Ledger::update(TenantId tenant, DeviceIndex device, Change&& change, Shift shift, Sharing sharing) {
+void Ledger::update(TenantId tenant, DeviceIndex device, Change&& change, Shift shift) {
   count_change(device);
   for (TenantId id = tenant; id;) {
-    if (id == sharing.below) sharing.part = nullptr;
     Node& one = node(id);
     Account& own = open(one)[device];
     const Quota& quota = one.quota(device);
@@ -160,12 +159,10 @@ void Ledger::update(TenantId tenant, DeviceIndex device, Change&& change, Shift 
     const Figures before = figures(one, device);
     change(own.charges);
     own.outside = own.outside + shift.more - shift.less;
-    if (sharing.part != nullptr) own.*sharing.part = own.*sharing.part + sharing.more - sharing.less;
     derive(own, quota);
     const Figures after = figures(one, device);
     above.kept = above.kept - before.kept + after.kept;
     above.pool_kept = above.pool_kept - before.pool_kept + after.pool_kept;
-    above.reserved = above.reserved - before.reserved + after.reserved;
     above.promised = above.promised - before.promised + after.promised;
     rank(above, before.borrowed(), after.borrowed(), quota, id);
     note_limit(id, device);
@@ -179,10 +176,8 @@ void Ledger::update(TenantId tenant, DeviceIndex device, Change&& change, Shift 
 }
 
 void Ledger::derive(Account& account, const Quota& quota) {
-  account.kept = std::max(quota.guarantee.minus(account.had()), account.members_kept());
+  account.kept = std::max(quota.guarantee.minus(account.used()), account.members_kept());
   account.pool_kept = std::max(quota.guarantee.minus(account.charges.total()), account.members_pool_kept());
-  account.reserved =
-      std::max(quota.guarantee.minus(account.charges.total() + account.outside), account.members_reserved());
   account.promised = std::max(quota.guarantee, account.members ? account.members->promised : Bytes{});
 }
 
@@ -197,13 +192,12 @@ void Ledger::note_limit(TenantId tenant, DeviceIndex device) {
   const Figures own = figures(one, device);
   const Bytes limit = one.quota(device).limit;
   note(devices_[device].in_debt, own.used() > limit);
-  note(devices_[device].overcommitted, one.children != 0 && own.kept > limit.minus(own.paid()));
+  note(devices_[device].overcommitted, one.children != 0 && own.kept > limit.minus(own.pool));
 }
 
 void Ledger::count_in(Members& members, const Figures& child, const Quota& quota, TenantId id) {
   members.kept += child.kept;
   members.pool_kept += child.pool_kept;
-  members.reserved += child.reserved;
   members.promised += child.promised;
   rank(members, {}, child.borrowed(), quota, id);
 }
@@ -211,7 +205,6 @@ void Ledger::count_in(Members& members, const Figures& child, const Quota& quota
 void Ledger::count_out(Members& members, const Figures& child, const Quota& quota, TenantId id) {
   members.kept -= child.kept;
   members.pool_kept -= child.pool_kept;
-  members.reserved -= child.reserved;
   members.promised -= child.promised;
   rank(members, child.borrowed(), {}, quota, id);
 }
@@ -276,27 +269,6 @@ void Ledger::transfer(TenantId from, TenantId to, DeviceIndex device, const Char
   close_if_idle(from);
   changed_.emplace_back(from, device);
   changed_.emplace_back(to, device);
-}
-
-// Of a parent of both it is neither more nor less than before.
-void Ledger::share(TenantId holder, TenantId payer, DeviceIndex device, Bytes more, Bytes less) {
-  GPUMEM_CHECK(holder != payer, "nobody shares with himself");
-  const TenantId below = common(holder, payer);
-  const auto nothing = [](Charges&) {};
-  update(holder, device, nothing, {}, {&Account::relief, more, less, below});
-  update(payer, device, nothing, {}, {&Account::shares, more, less, below});
-  close_if_idle(payer);
-  changed_.emplace_back(holder, device);
-  changed_.emplace_back(payer, device);
-}
-
-TenantId Ledger::common(TenantId one, TenantId other) const {
-  for (TenantId id = one; id; id = parent(id)) {
-    TenantId above = other;
-    while (above && above != id) above = parent(above);
-    if (above) return id;
-  }
-  return {};
 }
 
 void Ledger::set_missing(DeviceIndex device, Bytes bytes) {

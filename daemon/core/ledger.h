@@ -83,10 +83,6 @@ class Ledger {
   void adopt(TenantId tenant, DeviceIndex device, Bytes bytes, Charge state);
   /// Charges of `from` become charges of `to`, whatever its limits.
   void transfer(TenantId from, TenantId to, DeviceIndex device, const Charges& charges, Bytes outside);
-  /// `payer` pays `more` and `less` of what is charged to `holder`, another leaf. Limits count it with the
-  /// one that pays, and below their common parent alone. Guarantees count it with both: it stays the holder's
-  /// to give back, and the payer has it.
-  void share(TenantId holder, TenantId payer, DeviceIndex device, Bytes more, Bytes less);
 
   /// Bytes of the pool that the driver does not give at present: nobody can be granted them.
   void set_missing(DeviceIndex device, Bytes bytes);
@@ -115,10 +111,6 @@ class Ledger {
   Bytes outside(TenantId tenant, DeviceIndex device) const;
   /// Of that, what counts in the tenants above it: as far as its limit has room.
   Bytes outside_above(TenantId tenant, DeviceIndex device) const { return figures(tenant, device).counted; }
-  /// Of others' charges, that it pays.
-  Bytes shares(TenantId tenant, DeviceIndex device) const;
-  /// Of its charges, that others pay.
-  Bytes relief(TenantId tenant, DeviceIndex device) const;
   const Quota& quota(TenantId tenant, DeviceIndex device) const { return node(tenant).quota(device); }
   TenantId parent(TenantId tenant) const { return node(tenant).parent; }
   Bytes used(TenantId tenant, DeviceIndex device) const { return figures(tenant, device).used(); }
@@ -150,8 +142,6 @@ class Ledger {
   /// The first tenant, from this one up, whose limit stands in the way of `bytes`; none: no limit does. What
   /// others declare is never in the way of what can be claimed.
   TenantId limiting(TenantId tenant, DeviceIndex device, Bytes bytes) const;
-  /// The first tenant, from this one up, whose limit has no room for so much more of the charges of `holder`.
-  TenantId limiting_share(TenantId payer, TenantId holder, DeviceIndex device, Bytes bytes) const;
   /// By how much `bytes` more of the tenant would pass the limit of `at`, the tenant itself or one above it.
   Bytes excess_at(TenantId at, TenantId tenant, DeviceIndex device, Bytes bytes) const;
   /// What must stay to be had for others than the tenant.
@@ -193,25 +183,19 @@ class Ledger {
   struct Members {
     Bytes kept;
     Bytes pool_kept;
-    Bytes reserved;
     Bytes promised;
     Ranking borrowers;
   };
   struct Account {
     Charges charges;
     Bytes outside;    ///< of an inner node: as far as it counts of those below
-    Bytes shares;     ///< of charges of those that are not below, that those below pay
-    Bytes relief;     ///< of `charges`, that others pay who are not below
     Bytes kept;       ///< of the guarantee, by what is used
     Bytes pool_kept;  ///< of the guarantee, by what is used of the pool
-    Bytes reserved;   ///< of the guarantee, by what is used but for shares: those shrink by what others do
     Bytes promised;
     std::unique_ptr<Members> members;  ///< if it has any
-    /// Towards its guarantee.
-    Bytes had() const { return charges.total() + outside + shares; }
+    Bytes used() const { return charges.total() + outside; }
     Bytes members_kept() const { return members ? members->kept : Bytes{}; }
     Bytes members_pool_kept() const { return members ? members->pool_kept : Bytes{}; }
-    Bytes members_reserved() const { return members ? members->reserved : Bytes{}; }
   };
   struct alignas(64) Node {
     TenantId id;  ///< none: nobody has the slot
@@ -225,30 +209,18 @@ class Ledger {
   struct Figures {
     Bytes pool;     // charges of the pool
     Bytes outside;  // besides
-    Bytes shares;
-    Bytes relief;
     Bytes kept;
     Bytes pool_kept;
-    Bytes reserved;
     Bytes promised;
     Bytes counted;  // of `outside`, in the node above
-    Bytes paid() const { return pool - relief; }
-    Bytes used() const { return paid() + outside + shares; }
-    Bytes had() const { return pool + outside + shares; }
-    Bytes burst() const { return had() + kept - promised; }
+    Bytes used() const { return pool + outside; }
+    Bytes burst() const { return used() + kept - promised; }
     Bytes borrowed() const { return pool + pool_kept - promised; }
   };
   // A change of what is charged outside the pool.
   struct Shift {
     Bytes more;
     Bytes less;
-  };
-  // A change of what is paid of others' charges, or by others.
-  struct Sharing {
-    Bytes Account::*part;  // null: of nobody
-    Bytes more;
-    Bytes less;
-    TenantId below;  // that all of them belong to; none: nobody
   };
   struct Device {
     Bytes pool;
@@ -282,8 +254,7 @@ class Ledger {
   // Applies `change` to the charges of the tenant and of all above it, `shift` to what it has outside the
   // pool, and brings up to date what follows.
   template <class Change>
-  void update(TenantId tenant, DeviceIndex device, Change&& change, Shift shift = {}, Sharing sharing = {});
-  TenantId common(TenantId one, TenantId other) const;
+  void update(TenantId tenant, DeviceIndex device, Change&& change, Shift shift = {});
   void mark_changed(TenantId tenant);
   void join(TenantId tenant);
   void leave(TenantId tenant);
@@ -297,7 +268,6 @@ class Ledger {
   static void rank(Members& members, Bytes before, Bytes after, const Quota& quota, TenantId id);
   static void count_out(Members& members, const Figures& child, const Quota& quota, TenantId id);
   Bytes own_claimable(const Node& one, DeviceIndex device) const;
-  Bytes reserved_for(TenantId tenant, DeviceIndex device) const;
   static Bytes firm(const Figures& own, Bytes limit);
   Bytes excess(const Node& one, DeviceIndex device, Bytes bytes, Bytes claimable) const;
   Bytes obtainable(TenantId tenant, DeviceIndex device, const GrantTerms& terms) const;

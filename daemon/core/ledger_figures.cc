@@ -14,7 +14,7 @@ Bytes Ledger::free(DeviceIndex device) const {
 
 bool Ledger::is_idle(TenantId tenant) const {
   return std::ranges::all_of(node(tenant).accounts,
-                             [](const Account& account) { return account.had().is_zero(); });
+                             [](const Account& account) { return account.used().is_zero(); });
 }
 
 Bytes Ledger::debt(TenantId tenant, DeviceIndex device) const {
@@ -22,7 +22,7 @@ Bytes Ledger::debt(TenantId tenant, DeviceIndex device) const {
 }
 
 Bytes Ledger::unmet(TenantId tenant, DeviceIndex device) const {
-  return quota(tenant, device).guarantee.minus(figures(tenant, device).had());
+  return quota(tenant, device).guarantee.minus(figures(tenant, device).used());
 }
 
 Bytes Ledger::reach(TenantId tenant, DeviceIndex device, bool may_borrow) const {
@@ -41,13 +41,13 @@ Bytes Ledger::room(TenantId tenant, DeviceIndex device) const {
 // What of the node's own guarantee neither it has nor its members' guarantees keep already.
 Bytes Ledger::own_claimable(const Node& one, DeviceIndex device) const {
   const Bytes members_kept = one.accounts.empty() ? Bytes{} : one.accounts[device].members_kept();
-  return one.quota(device).guarantee.minus(figures(one, device).had() + members_kept);
+  return one.quota(device).guarantee.minus(figures(one, device).used() + members_kept);
 }
 
-// What stands in the way of a claim: what is declared does not, nor what is paid of others' memory, as far as
-// the limit keeps room for claims.
+// The bytes that stand in the way of a claim. Declared memory does not, as far as the limit keeps room for
+// claims.
 Bytes Ledger::firm(const Figures& own, Bytes limit) {
-  return own.paid() + std::min(own.outside + own.shares, limit.minus(own.paid() + own.kept));
+  return own.pool + std::min(own.outside, limit.minus(own.pool + own.kept));
 }
 
 // Of a node's limit, by a growth below it of which so much can be claimed. Saturates.
@@ -82,20 +82,6 @@ TenantId Ledger::limiting(TenantId tenant, DeviceIndex device, Bytes bytes) cons
   return {};
 }
 
-// Unlike a claim it never passes a limit.
-TenantId Ledger::limiting_share(TenantId payer, TenantId holder, DeviceIndex device, Bytes bytes) const {
-  const TenantId below = common(holder, payer);
-  Bytes claimable;
-  for (TenantId id = payer; id && id != below;) {
-    const Node& one = node(id);
-    claimable += own_claimable(one, device);
-    const bool fits = figures(one, device).used() + bytes <= one.quota(device).limit;
-    if (!fits || !excess(one, device, bytes, claimable).is_zero()) return id;
-    id = one.parent;
-  }
-  return {};
-}
-
 Bytes Ledger::excess_at(TenantId at, TenantId tenant, DeviceIndex device, Bytes bytes) const {
   return excess(node(at), device, bytes, claimable(tenant, device, at));
 }
@@ -106,25 +92,11 @@ Ledger::Verdict Ledger::verdict(TenantId tenant, DeviceIndex device, Bytes least
   return least <= obtainable(tenant, device, terms) ? Verdict::kFits : Verdict::kNoMemory;
 }
 
-// As claimable(), of what the pool keeps for the tenant and those above it: what it pays of others' memory
-// takes none of that, since it ends when they end it.
-Bytes Ledger::reserved_for(TenantId tenant, DeviceIndex device) const {
-  Bytes sum;
-  for (TenantId id = tenant; id; id = parent(id)) {
-    const Node& one = node(id);
-    const Figures own = figures(one, device);
-    const Bytes members = one.accounts.empty() ? Bytes{} : one.accounts[device].members_reserved();
-    sum += one.quota(device).guarantee.minus(own.pool + own.outside + members);
-  }
-  return sum;
-}
-
 // Of the device's memory, limits apart.
 Bytes Ledger::obtainable(TenantId tenant, DeviceIndex device, const GrantTerms& terms) const {
   const Bytes free_bytes = free(device);
   const Bytes own = claimable(tenant, device);
-  const Bytes reserved = root_.accounts[device].reserved;
-  const Bytes unborrowed = std::min(free_bytes, reserved_for(tenant, device) + free_bytes.minus(reserved));
+  const Bytes unborrowed = std::min(free_bytes, own + free_bytes.minus(kept(device)));
   if (!lends(device)) return unborrowed;
   const Bytes lent = std::max(std::min(own, free_bytes), free_bytes.minus(terms.spoken_for));
   if (terms.may_borrow) return lent;
@@ -134,8 +106,7 @@ Bytes Ledger::obtainable(TenantId tenant, DeviceIndex device, const GrantTerms& 
 }
 
 Bytes Ledger::kept_for_others(TenantId tenant, DeviceIndex device) const {
-  if (lends(device)) return kept(device).minus(claimable(tenant, device));
-  return root_.accounts[device].reserved.minus(reserved_for(tenant, device));
+  return kept(device).minus(claimable(tenant, device));
 }
 
 Bytes Ledger::ceiling(TenantId tenant, DeviceIndex device, bool may_borrow) const {
@@ -164,7 +135,7 @@ Bytes Ledger::available(TenantId tenant, DeviceIndex device, const GrantTerms& t
 }
 
 Bytes Ledger::available_to_newcomers(DeviceIndex device, const GrantTerms& terms) const {
-  return free(device).minus(lends(device) ? terms.spoken_for : root_.accounts[device].reserved);
+  return free(device).minus(lends(device) ? terms.spoken_for : kept(device));
 }
 
 const Ledger::Ranking& Ledger::borrowers(TenantId above, DeviceIndex device) const {
@@ -184,16 +155,6 @@ Bytes Ledger::outside(TenantId tenant, DeviceIndex device) const {
   return own == nullptr ? Bytes{} : own->outside;
 }
 
-Bytes Ledger::shares(TenantId tenant, DeviceIndex device) const {
-  const Account* own = account(tenant, device);
-  return own == nullptr ? Bytes{} : own->shares;
-}
-
-Bytes Ledger::relief(TenantId tenant, DeviceIndex device) const {
-  const Account* own = account(tenant, device);
-  return own == nullptr ? Bytes{} : own->relief;
-}
-
 Bytes Ledger::members_promised(TenantId tenant, DeviceIndex device) const {
   const Account* own = account(tenant, device);
   return own != nullptr && own->members ? own->members->promised : Bytes{};
@@ -203,14 +164,12 @@ Ledger::Figures Ledger::figures(const Node& one, DeviceIndex device) const {
   GPUMEM_CHECK(device < devices_.size(), "device known");
   if (one.accounts.empty()) {
     const Bytes guarantee = one.quota(device).guarantee;
-    return {{}, {}, {}, {}, guarantee, guarantee, guarantee, guarantee, {}};
+    return {{}, {}, guarantee, guarantee, guarantee, {}};
   }
   const Account& own = one.accounts[device];
   const Bytes pool = own.charges.total();
-  const Bytes before = pool - own.relief + own.shares;  // of the limit
-  const Bytes counted = std::min(own.outside, one.quota(device).limit.minus(before));
-  return {pool,          own.outside,  own.shares,   own.relief, own.kept,
-          own.pool_kept, own.reserved, own.promised, counted};
+  const Bytes counted = std::min(own.outside, one.quota(device).limit.minus(pool));
+  return {pool, own.outside, own.kept, own.pool_kept, own.promised, counted};
 }
 
 // Nothing, for a tenant that is idle.

@@ -14,7 +14,6 @@ Lending::Lending(State& state, const Explainer& explainer)
       explainer_(explainer),
       handles_(state.outbox),
       regions_(state.outbox),
-      shares_(state.ledger),
       places_(state.outbox) {
   const auto& devices = state_.policy.devices;
   for (DeviceIndex i = 0; i < devices.size(); ++i) {
@@ -228,7 +227,6 @@ void Lending::answer(RequestId id, Error error) {
 // ---- Granted, brought together, offered, accepted ----
 
 std::vector<SessionId> Lending::progress(TimePoint now) {
-  settle_shares();
   note_left(now);
   std::vector<SessionId> freed;
   for (bool changed = true; changed && freed.empty();) {

@@ -14,7 +14,6 @@
 #include "daemon/core/handles.h"
 #include "daemon/core/region_waits.h"
 #include "daemon/core/regions.h"
-#include "daemon/core/shares.h"
 #include "daemon/core/state.h"
 #include "daemon/core/store.h"
 #include "daemon/core/waiting_places.h"
@@ -36,17 +35,6 @@ struct HandleTerms {
   TimePoint expires;
   std::uint64_t uses = 1;
 };
-
-/// Which region a handle is to stand for, and for how long.
-struct RegionHandleTerms {
-  std::string owner;  ///< a tenant; empty: the session's own
-  std::string name;
-  std::uint64_t version = 0;  ///< Regions::kNewest, or one of them
-  TimePoint expires;
-  std::uint64_t uses = 1;
-};
-/// Errors  kInvalidArgument: a handle does not live so long, or is not redeemed so often.
-Result<void> check_handle(TimePoint expires, std::uint64_t uses, TimePoint now);
 
 /// One extent of a range that is given out by fabric handles.
 struct FabricPart {
@@ -74,7 +62,6 @@ struct RegionTerms {
   bool keep = false;  ///< it outlives the processes that have its memory
   Duration linger =
       Duration::max();  ///< of a kept one: so long after the last of them has left; max: for ever
-  Charging charging = Charging::kPublisher;
   ContentHash content{};      ///< none: others that publish the same do not find it
   bool sealed = false;        ///< nobody writes to it
   std::uint64_t request = 0;  ///< the client's own number of this one; 0: it is not made again
@@ -136,13 +123,6 @@ class Lending {
   /// `handle`  is redeemable by the session; not to be used afterwards.
   Imported import_handle(const Session& session, const HandleBytes& bytes, const Handle& handle);
   /// As Broker's.
-  Result<void> export_region(const Session& session, const RegionHandleTerms& terms, const HandleBytes& bytes,
-                             TimePoint now);
-  /// The region that the handle names, if the session may map it. Errors  as Broker::map_handle.
-  Result<const Region*> mappable(const Session& session, const HandleBytes& bytes, TimePoint now);
-  void use_handle(const HandleBytes& bytes) { handles_.use(bytes); }
-
-  /// As Broker's.
   Result<RegionId> publish(const Session& session, SliceId slice, std::span<const LeaseId> leases,
                            RegionTerms terms, TimePoint now);
   /// The region, if the session may map it. Errors  as Broker::map_region.
@@ -154,17 +134,6 @@ class Lending {
   Result<RegionId> publish_alias(const Session& session, RegionId of, RegionTerms terms, TimePoint now);
   /// Whether sessions of the tenant may map the region, or could until now: its time may be over.
   bool is_shared_with(TenantId tenant, const MapTerms& terms) const;
-  /// The session's tenant pays its part of the region from now on, where the charge is shared. It is to be
-  /// mapped, or settle_shares() to be called. Errors  kResourceExhausted: a limit has no room for the part,
-  /// or too many tenants pay already.
-  Result<void> begin_share(const Session& session, const Region& region);
-  /// Those pay for leases whose charge is shared who have mapped them now.
-  void settle_shares();
-  /// Holders pay for everything, until resume_shares(). Before tenants get other places or limits.
-  Shares::Standing take_shares();
-  /// Those pay who paid before, as far as they still have it mapped and limits allow. Then as
-  /// settle_shares().
-  void resume_shares(const Shares::Standing& before);
   /// `region`  is mappable by the session, which takes over what a custodian of its tenant has of it.
   Imported map_region(Session& session, const Region& region, TimePoint now);
   /// Whether the session may make the region its own: nobody else has it.
@@ -179,8 +148,6 @@ class Lending {
   void keep_again(RegionId id, Duration linger) {
     if (regions_.find(id) != nullptr) regions_.keep(id, linger);
   }
-  /// Ends the handles of regions that have ended.
-  void drop_handles_of_ended_regions();
   Result<void> remove_region(const Session& session, const std::string& name, std::uint64_t version,
                              TimePoint now);
   /// The same, of any tenant.
@@ -188,10 +155,8 @@ class Lending {
                                 TimePoint now);
   /// Those whose leases it is of: one, unless some were inherited.
   std::set<SessionId> holders_of(const Region& region) const;
-  /// What each of those is charged for it: the whole of its leases, less what other tenants pay.
+  /// The bytes that each of those is charged for the region: its leases as a whole.
   std::map<SessionId, Bytes> charges_of(const Region& region) const;
-  /// What other tenants pay of it.
-  Shares::Parts shares_of(const Region& region) const;
   /// Ends the regions whose time is over.
   void drop_expired_regions(TimePoint now);
   /// Ends kept regions for what their custodians are asked for. True: some.
@@ -229,9 +194,6 @@ class Lending {
   /// Charges the lease, whatever the limits. Of a session that has ended, it may be in use still.
   /// `kept`  its descriptor is at hand. Returns its extent, which has no id if it is not.
   Extent restore(Session& session, const Checkpoint::Lease& from, DeviceIndex device, bool kept);
-  void restore(const Checkpoint::LeaseSharing& from);
-  /// After imports.
-  void restore_shares();
   void restore(const Checkpoint::Import& from);
   /// After imports. `session`  is known.
   void restore_suspect(LeaseId lease, SessionId session);
@@ -243,7 +205,6 @@ class Lending {
   void restore(const Checkpoint::Region& from, DeviceIndex device, TimePoint now);
   void restore(const Checkpoint::RegionContent& from);
   void restore(const Checkpoint::RegionSealed& from);
-  void restore(const Checkpoint::RegionHandle& from, TimePoint now);
   /// Errors  kPermissionDenied: something in the claim is not the session's.
   Result<void> check_claim(const Session& session, const Claim& claim) const;
   /// The client has what it claims, and nothing else. The claim is the session's.
@@ -260,13 +221,8 @@ class Lending {
   Result<Bytes> check_exported(const Session& session, SliceId slice, std::span<const LeaseId> leases) const;
   Result<void> check_descriptors(std::span<const LeaseId> leases) const;
   Result<void> check_importer(const Session& session, const Session& holder) const;
-  Result<void> check_charging(std::span<const LeaseId> leases, Charging charging) const;
   Result<void> check_sealing(std::span<const LeaseId> leases, const RegionTerms& terms) const;
-  void set_charging(std::span<const LeaseId> leases, Charging charging);
-  Shares::Extent shared_extent(const Lease& lease) const;
-  Shares::Payers payers_of(const Lease& lease) const;
   bool may_map(TenantId tenant, const Region& region) const;
-  Result<const Region*> visible(const Session& session, const MapTerms& terms, TimePoint now);
   const Region* find(TenantId owner, const MapTerms& terms) const;
   const Region* find_for(TenantId tenant, const MapTerms& terms) const;
   Result<void> check_mapping(const Session& session, const Region& region) const;
@@ -324,8 +280,6 @@ class Lending {
   boost::unordered_flat_map<LeaseId, std::unique_ptr<Lease>, std::hash<LeaseId>> leases_;
   Handles handles_;
   Regions regions_;
-  Shares shares_;
-  std::set<LeaseId> changed_users_;   ///< whose charge is shared: others may have mapped them
   std::set<RegionId> changed_hands_;  ///< kept ones: who has them, or uses them, may be another
   /// Custodians that have been asked for memory of a device, by force or not, and had none that may go.
   std::set<std::tuple<SessionId, DeviceIndex, bool>> nothing_to_give_up_;

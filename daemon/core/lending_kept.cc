@@ -74,7 +74,6 @@ void Lending::let_go_unkept(const Region& removed, TimePoint now) {
 // ---- Who has it ----
 
 void Lending::note_use(LeaseId lease) {
-  changed_users_.insert(lease);
   const std::set<RegionId>& kept = regions_.kept_of(lease);
   changed_hands_.insert(kept.begin(), kept.end());
   if (!kept.empty()) nothing_to_give_up_.clear();

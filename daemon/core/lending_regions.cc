@@ -67,7 +67,6 @@ Result<RegionId> Lending::publish(const Session& session, SliceId slice, std::sp
   if (terms.bytes.is_zero()) terms.bytes = there->minus(terms.offset);
   if (auto right = check_terms(terms, *there, now); !right) return right.error();
   drop_expired_regions(now);
-  if (auto right = check_charging(ids, terms.charging); !right) return right.error();
   if (auto able = check_sealing(ids, terms); !able) return able.error();
   auto published = regions_.add({.id = {},
                                  .owner = session.tenant,
@@ -83,7 +82,6 @@ Result<RegionId> Lending::publish(const Session& session, SliceId slice, std::sp
                                  .expires = terms.expires,
                                  .kept = terms.keep,
                                  .linger = terms.linger,
-                                 .charging = terms.charging,
                                  .content = terms.content,
                                  .sealed = terms.sealed},
                                 now);
@@ -91,9 +89,7 @@ Result<RegionId> Lending::publish(const Session& session, SliceId slice, std::sp
   if (terms.is_sealed()) {
     for (const LeaseId id : ids) handles_.drop(id);
   }
-  set_charging(ids, terms.charging);
-  Event& event = note(state_.outbox, Event::Kind::kPublished, session, regions_.at(*published), now);
-  if (terms.charging == Charging::kShared) event.words += ", its charge shared by those who map it";
+  note(state_.outbox, Event::Kind::kPublished, session, regions_.at(*published), now);
   return published;
 }
 
@@ -107,10 +103,6 @@ Result<RegionId> Lending::publish_alias(const Session& session, RegionId of, Reg
   if (!has(session, alias)) {
     return Error{Code::kFailedPrecondition,
                  "the session has not mapped " + words_of(alias) + ": only who has it gives it another name"};
-  }
-  if (terms.charging != alias.charging) {
-    return Error{Code::kFailedPrecondition,
-                 "the charge of " + words_of(alias) + " is another one, and an extent has one charge"};
   }
   if (!is_as_open(alias, terms)) {
     return Error{Code::kFailedPrecondition,
@@ -199,7 +191,7 @@ const Region* Lending::find(TenantId owner, const MapTerms& terms) const {
   return region != nullptr && region->device == *device ? region : nullptr;
 }
 
-Result<const Region*> Lending::visible(const Session& session, const MapTerms& terms, TimePoint now) {
+Result<const Region*> Lending::mappable(const Session& session, const MapTerms& terms, TimePoint now) {
   drop_expired_regions(now);
   const bool is_own = terms.owner.empty() || terms.owner == session.tenant_name;
   const Region* region = is_own ? find(session.tenant, terms) : find_for(session.tenant, terms);
@@ -208,6 +200,7 @@ Result<const Region*> Lending::visible(const Session& session, const MapTerms& t
     if (!terms.device.empty()) none.message += "; asked for is one of device " + terms.device;
     return none;
   }
+  if (auto able = check_mapping(session, *region); !able) return able.error();
   return region;
 }
 
@@ -219,13 +212,6 @@ Result<void> Lending::check_mapping(const Session& session, const Region& region
   return {};
 }
 
-Result<const Region*> Lending::mappable(const Session& session, const MapTerms& terms, TimePoint now) {
-  const auto region = visible(session, terms, now);
-  if (!region) return region.error();
-  if (auto able = check_mapping(session, **region); !able) return able.error();
-  return *region;
-}
-
 std::set<SessionId> Lending::holders_of(const Region& region) const {
   std::set<SessionId> holders;
   for (const LeaseId id : region.leases) holders.insert(lease(id).session);
@@ -234,17 +220,13 @@ std::set<SessionId> Lending::holders_of(const Region& region) const {
 
 std::map<SessionId, Bytes> Lending::charges_of(const Region& region) const {
   std::map<SessionId, Bytes> charges;
-  for (const LeaseId id : region.leases)
-    charges[lease(id).session] += lease(id).extent.size - shares_.paid_by_others(id);
+  for (const LeaseId id : region.leases) charges[lease(id).session] += lease(id).extent.size;
   return charges;
 }
 
 Imported Lending::map_region(Session& session, const Region& region, TimePoint now) {
-  const Shares::Parts shares = shares_of(region);
   Event& event = note(state_.outbox, Event::Kind::kMapped, session, region, now);
   event.words += ", of tenant '" + state_.tenants.name(region.owner) + "'";
-  if (const auto share = shares.find(session.tenant); share != shares.end())
-    event.words += ", of which this one pays " + to_string(share->second);
   Imported imported = import(session, region.device, region.leases, region.offset, region.bytes);
   for (const auto& [id, extent] : imported.leases) {
     const Session& holder = state_.session(lease(id).session);

@@ -21,10 +21,7 @@ void Lending::add_to(Checkpoint& checkpoint) const {
     for (const auto& [slice_id, slice] : session->slices)
       checkpoint.slices.emplace(slice_id, checkpoint_of(slice, id));
   }
-  for (const auto& [id, lease] : leases_) {
-    checkpoint.leases.emplace(id, checkpoint_of(*lease));
-    if (lease->shared) checkpoint.shared_leases.emplace(id, Checkpoint::LeaseSharing{id, true});
-  }
+  for (const auto& [id, lease] : leases_) checkpoint.leases.emplace(id, checkpoint_of(*lease));
   state_.imports.add_to(checkpoint);
   handles_.add_to(checkpoint);
   regions_.add_to(checkpoint);
@@ -81,13 +78,6 @@ Extent Lending::restore(Session& session, const Checkpoint::Lease& from, DeviceI
   }
   if (from.returned) take_back(lease);
   return extent;
-}
-
-void Lending::restore(const Checkpoint::LeaseSharing& from) {
-  const auto found = leases_.find(from.id);
-  if (found == leases_.end()) return;
-  found->second->shared = from.shared;
-  changed_users_.insert(from.id);
 }
 
 void Lending::restore(const Checkpoint::Import& from) {
@@ -162,8 +152,7 @@ void Lending::restore(const Checkpoint::Region& from, DeviceIndex device, TimePo
   }
   regions_.restore({from.id, owner, from.name, device, from.leases, from.offset, from.bytes, from.layout,
                     from.digest, static_cast<Sharing>(from.sharing), from.readers, from.since, from.expires,
-                    from.kept, from.linger, from.kept ? from.left : TimePoint::max(),
-                    lease(from.leases.front()).shared ? Charging::kShared : Charging::kPublisher});
+                    from.kept, from.linger, from.kept ? from.left : TimePoint::max()});
 }
 
 void Lending::restore(const Checkpoint::RegionContent& from) {

@@ -67,7 +67,6 @@ void Lending::end(Session& session, bool may_be_in_use, TimePoint now) {
       let_go(lease, now);
     }
   }
-  settle_shares();  // the session may be the last of its tenant
 }
 
 // A process that may be why the driver did not prove it free is gone: nobody else answers for it before the
@@ -100,7 +99,6 @@ void Lending::move(Session& session, TenantId to) {
   }
   for (const RequestId id : session.assemblies) assemblies_.at(id).granted.request.tenant = to;
   state_.arbiter.set_tenant(session.id, to);
-  handles_.move(session.id, to);
   state_.tenants.leave(session.tenant, session.id);
   session.tenant = to;
   session.tenant_name = state_.tenants.name(to);
@@ -169,7 +167,6 @@ void Lending::set_state(Lease& lease, Charge state) {
 // free.
 void Lending::take_back(Lease& lease) {
   if (lease.in_store) return;
-  shares_.drop(lease.id);
   lease.in_store = true;
   state_.outbox.record(checkpoint_of(lease));
   set_state(lease, lease.fabric ? Charge::kQuarantined : Charge::kReturning);

@@ -20,8 +20,6 @@ Error no_handle() {
           "another tenant's"};
 }
 
-}  // namespace
-
 Result<void> check_handle(TimePoint expires, std::uint64_t uses, TimePoint now) {
   if (expires <= now || expires - now > kLongestLife)
     return Error{Code::kInvalidArgument, "a handle lives for some time, 24 hours at most"};
@@ -29,6 +27,8 @@ Result<void> check_handle(TimePoint expires, std::uint64_t uses, TimePoint now) 
     return Error{Code::kInvalidArgument, "a handle is for 1 to " + std::to_string(kMostUses) + " imports"};
   return {};
 }
+
+}  // namespace
 
 Result<void> check_range(Bytes offset, Bytes bytes, Bytes there) {
   const auto end = offset.plus(bytes);
@@ -81,8 +81,8 @@ Result<void> Lending::export_handle(const Session& session, SliceId slice, std::
   }
   if (std::ranges::any_of(ids, [this](LeaseId id) { return regions_.is_sealed(id); })) {
     return Error{Code::kFailedPrecondition,
-                 "some of this memory is sealed: who imports a handle of it could write to it; give out a "
-                 "handle of the region"};
+                 "some of this memory is sealed: who imports a handle of it could write to it; others map "
+                 "the region by its name"};
   }
   if (terms.bytes.is_zero()) terms.bytes = there->minus(terms.offset);
   if (auto range = check_range(terms.offset, terms.bytes, *there); !range) return range;
@@ -94,8 +94,7 @@ Result<void> Lending::export_handle(const Session& session, SliceId slice, std::
                        terms.offset,
                        terms.bytes,
                        terms.expires,
-                       terms.uses,
-                       {}},
+                       terms.uses},
                       now);
 }
 
@@ -108,7 +107,7 @@ Result<void> Lending::revoke_handle(const Session& session, const HandleBytes& b
 Result<const Handle*> Lending::redeemable(const Session& session, const HandleBytes& bytes,
                                           TimePoint now) const {
   const Handle* handle = handles_.find(bytes, now);
-  if (handle == nullptr || handle->region) return no_handle();
+  if (handle == nullptr) return no_handle();
   const Session& holder = state_.session(handle->holder);
   if (holder.tenant != session.tenant) return no_handle();
   if (auto able = check_importer(session, holder); !able) return able.error();
@@ -220,7 +219,6 @@ Session* Lending::heir_of(const Lease& lease) {
 }
 
 void Lending::pass(Lease& lease, Session& heir) {
-  shares_.drop(lease.id);
   Session& before = state_.session(lease.session);
   const Bytes size = lease.extent.size;
   if (!lease.in_store) set_state(lease, Charge::kReturning);  // out of its slice and its grant

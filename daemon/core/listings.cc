@@ -98,8 +98,6 @@ std::vector<TenantView> Broker::tenants(const std::string& after, std::size_t mo
                        .quota = ledger.quota(id, i),
                        .charges = ledger.charges(id, i),
                        .outside = ledger.outside(id, i),
-                       .shares = ledger.shares(id, i),
-                       .relief = ledger.relief(id, i),
                        .burst = ledger.burst(id, i),
                        .debt = ledger.debt(id, i),
                        .sessions = state_.tenants.at(id).sessions_below,

@@ -245,7 +245,7 @@ Bytes plan_overcommitted(const Ledger& ledger, const Arbiter& arbiter, DeviceInd
                          const ReclaimFacts& facts, Planner& planner, ReclaimPlan& plan) {
   Bytes collected;
   for (const TenantId tenant : ledger.overcommitted(device)) {
-    Bytes needed = ledger.charges(tenant, device).total() - ledger.relief(tenant, device);
+    Bytes needed = ledger.charges(tenant, device).total();
     for (const auto& [id, least] : arbiter.claims(device)) {
       if (is_below(ledger, arbiter.find(id)->tenant, tenant)) needed += least;
     }

@@ -84,16 +84,12 @@ std::vector<Audience> RegionListing::audiences(TenantId owner) const {
 }
 
 RegionView RegionListing::view_of(const Region& region) const {
-  RegionView view{region, state_.tenants.name(region.owner), {}, {}, {}};
+  RegionView view{region, state_.tenants.name(region.owner), {}, {}};
   const bool owners_side = follows(view.owner);
   if (!owners_side) view.region.readers.clear();
   for (const auto& [id, bytes] : lending_.charges_of(region)) {
     const Session& session = state_.session(id);
     view.charged.push_back({id, session.peer.pid, session.peer.command, bytes});
-  }
-  for (const auto& [tenant, bytes] : lending_.shares_of(region)) {
-    const std::string& name = state_.tenants.name(tenant);
-    if (owners_side || follows(name)) view.shares.push_back({name, bytes});
   }
   view.mappings = mappings_of(region, owners_side);
   return view;

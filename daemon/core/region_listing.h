@@ -33,13 +33,7 @@ struct RegionView {
   };
   Region region;  ///< `readers` only for the owner's side
   std::string owner;
-  /// A tenant that pays a share, besides the one that has the memory.
-  struct Share {
-    std::string tenant;
-    Bytes bytes;
-  };
   std::vector<Charged> charged;
-  std::vector<Share> shares;      ///< of tenants that the viewer may follow; for the owner's side: all
   std::vector<Mapping> mappings;  ///< of sessions that the viewer may follow; for the owner's side: all
 };
 

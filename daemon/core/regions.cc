@@ -103,7 +103,6 @@ const Region* Regions::newest_on(DeviceIndex device, TenantId owner, const std::
 
 Region Regions::remove(RegionId id) {
   outbox_.record(Checkpoint::RegionGone{id});
-  ended_.push_back(id);
   return take(id);
 }
 

@@ -47,11 +47,10 @@ struct Region {
   bool kept = false;  ///< it outlives the processes that have its memory
   Duration linger =
       Duration::max();  ///< of a kept one: so long after the last of them has left; max: for ever
-  TimePoint left = TimePoint::max();         ///< of a kept one: when the last of them left; max: there is one
-  Charging charging = Charging::kPublisher;  ///< as all regions of its leases
-  ContentHash content{};                     ///< none: its publisher has not said
-  bool alias = false;                        ///< another name, that a session has given which had mapped it
-  bool sealed = false;  ///< as its publisher asked; one with a hash of its content is, too
+  TimePoint left = TimePoint::max();  ///< of a kept one: when the last of them left; max: there is one
+  ContentHash content{};              ///< none: its publisher has not said
+  bool alias = false;                 ///< another name, that a session has given which had mapped it
+  bool sealed = false;                ///< as its publisher asked; one with a hash of its content is, too
 
   bool has_hash() const { return content != ContentHash{}; }
   bool is_sealed() const { return sealed || has_hash(); }
@@ -125,8 +124,6 @@ class Regions {
   void keep(RegionId id, Duration linger);
   void restore_content(RegionId id, const ContentHash& content, bool alias);
   void restore_sealed(RegionId id) { regions_.at(id).sealed = true; }
-  /// Those that have ended since the last call.
-  std::vector<RegionId> take_ended() { return std::exchange(ended_, {}); }
   /// Ends those whose time is over, and returns them.
   std::vector<Region> drop_expired(TimePoint now);
   std::optional<TimePoint> next_expiry() const;
@@ -174,7 +171,6 @@ class Regions {
   RegionAudiences audiences_;
   std::map<TenantId, Count> count_of_;
   std::map<std::pair<TenantId, DeviceIndex>, RegionTotal> totals_;
-  std::vector<RegionId> ended_;
 };
 
 Checkpoint::Region checkpoint_of(const Region& region);

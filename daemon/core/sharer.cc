@@ -67,16 +67,6 @@ Result<MappedRegion> Sharer::map_content(SessionId id, const RegionContent& cont
   return map(**session, **found, now, MapAs::kReader);
 }
 
-Result<MappedRegion> Sharer::map_handle(SessionId id, const HandleBytes& bytes, TimePoint now) {
-  const auto session = state_.borrower(id);
-  if (!session) return session.error();
-  const auto found = lending_.mappable(**session, bytes, now);
-  if (!found) return found.error();
-  auto mapped = map(**session, **found, now, MapAs::kReader);
-  if (mapped) lending_.use_handle(bytes);
-  return mapped;
-}
-
 // `region`  is mappable by the session.
 Result<MappedRegion> Sharer::map(Session& session, const Region& region, TimePoint now, MapAs how) {
   if (how == MapAs::kOwner) {
@@ -85,13 +75,10 @@ Result<MappedRegion> Sharer::map(Session& session, const Region& region, TimePoi
   if (how == MapAs::kWriter) {
     if (auto able = lending_.check_writing(session, region); !able) return able.error();
   }
-  if (auto share = lending_.begin_share(session, region); !share) return share.error();
   for (const SessionId holder : lending_.holders_of(region)) {
     if (holder == session.id) continue;  // who has the memory is no new user of it
-    if (auto ready = begin_import(session, state_.session(holder), region.device); !ready) {
-      lending_.settle_shares();
+    if (auto ready = begin_import(session, state_.session(holder), region.device); !ready)
       return ready.error();
-    }
   }
   MappedRegion mapped{region.id, region.layout, region.digest, {}, std::nullopt};
   if (how == MapAs::kOwner) mapped.adopted = region.linger;

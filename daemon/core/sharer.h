@@ -27,7 +27,6 @@ class Sharer {
   Result<Imported> import_handle(SessionId session, const HandleBytes& bytes, TimePoint now);
   Result<MappedRegion> map_region(SessionId session, const MapTerms& terms, TimePoint now);
   Result<MappedRegion> map_content(SessionId session, const RegionContent& content, TimePoint now);
-  Result<MappedRegion> map_handle(SessionId session, const HandleBytes& bytes, TimePoint now);
   void map_or_wait(RequestId id, SessionId session, MapTerms terms, Duration wait, TimePoint now);
   Result<void> release_reservation(SessionId session, ReservationId reservation);
   void call_off_reservation(SessionId session, std::uint64_t number);

@@ -40,12 +40,6 @@ inline constexpr std::uint32_t kMaxPriority = 9;
 /// As the largest extent of a request: its memory comes as one, of exactly its size.
 inline constexpr Bytes kOneExtent{std::numeric_limits<std::uint64_t>::max()};
 
-/// Who pays for a region.
-enum class Charging : std::uint8_t {
-  kPublisher,  ///< the tenant that has its memory
-  kShared,     ///< that and those that have mapped it, in equal parts
-};
-
 /// What a tenant may have on one device.
 struct Quota {
   Bytes guarantee;

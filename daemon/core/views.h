@@ -40,8 +40,6 @@ struct TenantView {
   Quota quota;
   Charges charges;  ///< with those of the tenants below it
   Bytes outside;    ///< charged besides: declared memory and contexts
-  Bytes shares;     ///< of others' regions: that it pays, besides
-  Bytes relief;     ///< of its regions: that others pay, not it
   Bytes burst;      ///< beyond what is promised
   Bytes debt;       ///< beyond the limit
   std::size_t sessions = 0;
@@ -62,8 +60,6 @@ struct Standing {
   Bytes asked_back;
   std::optional<TimePoint> asked_back_until;
   RegionTotal regions{};  ///< that it has published
-  Bytes shares{};         ///< of `charged`: its parts of others' regions
-  Bytes relief{};         ///< not in `charged`: others' parts of its regions
   Bytes past_broker{};    ///< of `charged`: taken past the broker, and not declared
 };
 

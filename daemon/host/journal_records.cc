@@ -29,12 +29,10 @@ static_assert(std::is_same_v<std::variant_alternative_t<0, Change>, Checkpoint::
               std::is_same_v<std::variant_alternative_t<12, Change>, Checkpoint::RegionGone> &&
               std::is_same_v<std::variant_alternative_t<13, Change>, Checkpoint::Waiting> &&
               std::is_same_v<std::variant_alternative_t<14, Change>, Checkpoint::WaitingGone> &&
-              std::is_same_v<std::variant_alternative_t<15, Change>, Checkpoint::LeaseSharing> &&
-              std::is_same_v<std::variant_alternative_t<16, Change>, Checkpoint::RegionHandle> &&
-              std::is_same_v<std::variant_alternative_t<17, Change>, Checkpoint::Suspect> &&
-              std::is_same_v<std::variant_alternative_t<18, Change>, Checkpoint::RegionContent> &&
-              std::is_same_v<std::variant_alternative_t<19, Change>, Checkpoint::Answer> &&
-              std::is_same_v<std::variant_alternative_t<20, Change>, Checkpoint::RegionSealed>);
+              std::is_same_v<std::variant_alternative_t<15, Change>, Checkpoint::Suspect> &&
+              std::is_same_v<std::variant_alternative_t<16, Change>, Checkpoint::RegionContent> &&
+              std::is_same_v<std::variant_alternative_t<17, Change>, Checkpoint::Answer> &&
+              std::is_same_v<std::variant_alternative_t<18, Change>, Checkpoint::RegionSealed>);
 
 constexpr std::size_t kLongest = std::size_t{1} << 20;
 
@@ -194,11 +192,6 @@ void code(Coder& coder, Checkpoint::Lease& one) {
   coder(one.fabric);
 }
 template <class Coder>
-void code(Coder& coder, Checkpoint::LeaseSharing& one) {
-  coder(one.id);
-  coder(one.shared);
-}
-template <class Coder>
 void code(Coder& coder, Checkpoint::Import& one) {
   coder(one.id);
   coder(one.session);
@@ -271,14 +264,6 @@ void code(Coder& coder, Checkpoint::Answer& one) {
   coder(one.session);
   coder(one.request);
   coder(one.value);
-}
-template <class Coder>
-void code(Coder& coder, Checkpoint::RegionHandle& one) {
-  coder(one.name);
-  coder(one.session);
-  coder(one.region);
-  coder(one.expires);
-  coder(one.uses);
 }
 template <class Coder>
 void code(Coder& coder, Checkpoint::Waiting& one) {

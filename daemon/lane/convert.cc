@@ -110,7 +110,6 @@ api::Publish to_call(const Publish& body, std::uint64_t number) { return publish
 
 api::Publish to_call(const PublishContent& body, std::uint64_t number) {
   api::Publish call = publish_of(body, number);
-  call.charging = static_cast<std::uint64_t>(body.charging);
   call.content = body.content;
   return call;
 }
@@ -123,7 +122,6 @@ api::PublishAlias to_call(const PublishAlias& body, std::uint64_t number) {
           to_duration(body.life),
           body.keep,
           to_duration(body.linger),
-          static_cast<std::uint64_t>(body.charging),
           number};
 }
 
@@ -139,11 +137,6 @@ api::MapRegion to_call(const MapReplica& body, std::string device) {
 
 api::MapOrReserve to_call(const MapOrReserve& body, std::uint64_t number) {
   return {std::string(body.name.view()), to_duration(body.life), to_duration(body.wait), number};
-}
-
-api::ExportRegion to_call(const ExportRegion& body) {
-  return {std::string(body.owner.view()), std::string(body.name.view()), body.version, to_duration(body.life),
-          body.uses};
 }
 
 api::RemoveRegion to_call(const RemoveRegion& body, std::uint64_t number) {

@@ -21,7 +21,6 @@ api::MapRegion to_call(const MapRegion& body);
 api::MapRegion to_call(const MapReplica& body, std::string device);
 api::MapOrReserve to_call(const MapOrReserve& body, std::uint64_t number);
 api::RemoveRegion to_call(const RemoveRegion& body, std::uint64_t number);
-api::ExportRegion to_call(const ExportRegion& body);
 
 /// With the figures, if it is a denial: for the caller, so without other tenants' names.
 Failed to_body(const core::GrowFailure& failure);

@@ -8,12 +8,6 @@ Result<void> SessionCalls::take(const Call& call, const Publish& body) {
   return publish(call, to_call(body, call.number));
 }
 
-Result<void> SessionCalls::take(const Call& call, const PublishShared& body) {
-  api::Publish request = to_call(body, call.number);
-  request.charging = static_cast<std::uint64_t>(core::Charging::kShared);
-  return publish(call, request);
-}
-
 Result<void> SessionCalls::take(const Call& call, const PublishContent& body) {
   return publish(call, to_call(body, call.number));
 }
@@ -67,33 +61,6 @@ Result<void> SessionCalls::map(const Call& call, const api::MapRegion& request) 
   const auto mapped = api::map_region(executor_, call.broker, call.session, request, call.now);
   crash_at(CrashPoint::kMapDecided);
   if (mapped && mapped->adopted) crash_at(CrashPoint::kMapAdopted);
-  if (mapped)
-    answer_import(call, to_body(*mapped), mapped->imported, CrashPoint::kMapSent);
-  else
-    answer_later(call, failed_with(mapped.error()));
-  return {};
-}
-
-Result<void> SessionCalls::take(const Call& call, const ExportRegion& body) {
-  if (call.expired) {
-    answer_later(call, too_late());
-    return {};
-  }
-  crash_at(CrashPoint::kExportRead);
-  const auto exported = api::export_region(executor_, call.broker, call.session, to_call(body), call.now);
-  if (exported)
-    answer_later(call, to_body(*exported));
-  else
-    answer_later(call, failed_with(exported.error()));
-  crash_at(CrashPoint::kExported);
-  return {};
-}
-
-Result<void> SessionCalls::take(const Call& call, const MapHandle& body) {
-  if (!may_import(call)) return {};
-  crash_at(CrashPoint::kMapRead);
-  const auto mapped = api::map_handle(executor_, call.broker, call.session, {body.handle}, call.now);
-  crash_at(CrashPoint::kMapDecided);
   if (mapped)
     answer_import(call, to_body(*mapped), mapped->imported, CrashPoint::kMapSent);
   else

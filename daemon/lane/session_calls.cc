@@ -32,7 +32,6 @@ Result<void> SessionCalls::receive(SessionId session, std::string_view packet, c
     case Kind::kImportHandle: return understand<ImportHandle>(call, *frame);
     case Kind::kRevokeHandle: return understand<RevokeHandle>(call, *frame);
     case Kind::kPublish: return understand<Publish>(call, *frame);
-    case Kind::kPublishShared: return understand<PublishShared>(call, *frame);
     case Kind::kPublishContent: return understand<PublishContent>(call, *frame);
     case Kind::kPublishSealed: return understand<PublishSealed>(call, *frame);
     case Kind::kPublishAlias: return understand<PublishAlias>(call, *frame);
@@ -40,9 +39,7 @@ Result<void> SessionCalls::receive(SessionId session, std::string_view packet, c
     case Kind::kMapRegion: return understand<MapRegion>(call, *frame);
     case Kind::kMapOrReserve: return understand<MapOrReserve>(call, *frame);
     case Kind::kReleaseReservation: return understand<ReleaseReservation>(call, *frame);
-    case Kind::kExportRegion: return understand<ExportRegion>(call, *frame);
     case Kind::kMapReplica: return understand<MapReplica>(call, *frame);
-    case Kind::kMapHandle: return understand<MapHandle>(call, *frame);
     case Kind::kRemoveRegion: return understand<RemoveRegion>(call, *frame);
     case Kind::kReleaseImport: return understand<ReleaseImport>(call, *frame);
     case Kind::kCharge: return understand<Charge>(call, *frame);

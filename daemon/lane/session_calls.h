@@ -43,7 +43,6 @@ class SessionCalls final : public core::PacketReceiver {
   Result<void> take(const Call& call, const RevokeHandle& body);
   Result<void> take(const Call& call, const ReleaseImport& body);
   Result<void> take(const Call& call, const Publish& body);
-  Result<void> take(const Call& call, const PublishShared& body);
   Result<void> take(const Call& call, const PublishContent& body);
   Result<void> take(const Call& call, const PublishSealed& body);
   Result<void> take(const Call& call, const PublishAlias& body);
@@ -55,8 +54,6 @@ class SessionCalls final : public core::PacketReceiver {
   Result<void> take(const Call& call, const MapOrReserve& body);
   Result<void> take(const Call& call, const ReleaseReservation& body);
   Result<void> take(const Call& call, const RemoveRegion& body);
-  Result<void> take(const Call& call, const ExportRegion& body);
-  Result<void> take(const Call& call, const MapHandle& body);
   Result<void> take(const Call& call, const MapReplica& body);
   Result<void> take(const Call& call, const Charge& body);
   Result<void> take(const Call& call, const Ping& body);

@@ -17,6 +17,5 @@ inline constexpr std::array<std::string_view, core::kCharges> kChargeKinds{"offe
                                                                            "quarantined"};
 /// The `kind` of bytes that are charged outside the pool.
 inline constexpr std::string_view kOutsideKind = "outside";
-inline constexpr std::string_view kShareKind = "share";  ///< of tenants alone
 
 }  // namespace gpumem::metrics

@@ -47,9 +47,6 @@ constexpr UsageGauge kUsage[] = {
     {{"gpumem_tenant_imported_bytes", Type::kGauge, "bytes",
       "Memory charged to others that the tenant's sessions have mapped."},
      [](const Usage& one) { return one.imported.count; }},
-    {{"gpumem_tenant_paid_by_others_bytes", Type::kGauge, "bytes",
-      "Memory of its regions that is charged to tenants that have mapped them."},
-     [](const Usage& one) { return one.relief.count; }},
 };
 
 struct SessionsGauge {
@@ -110,31 +107,16 @@ void render_gauge(const Snapshot& snapshot, TextWriter& writer, const UsageGauge
   }
 }
 
-// What others pay is not charged to it. They pay for what is mapped, or was when its lane broke.
-core::Charges paid_charges(const Usage& usage) {
-  core::Charges paid = usage.charges;
-  Bytes open = usage.relief;
-  for (const core::Charge state :
-       {core::Charge::kActive, core::Charge::kQuarantined, core::Charge::kOffered}) {
-    const Bytes part = std::min(open, paid[state]);
-    paid[state] -= part;
-    open -= part;
-  }
-  return paid;
-}
-
 void render_tenant_charges(const Snapshot& snapshot, TextWriter& writer) {
   writer.begin({"gpumem_tenant_charged_bytes", Type::kGauge, "bytes",
                 "Memory charged to the tenant and to those below it, by what it is doing."});
   for (const auto& [key, usage] : snapshot.usage) {
     const std::string& device = device_of(snapshot, key);
-    const core::Charges paid = paid_charges(usage);
     for (std::size_t i = 0; i < core::kCharges; ++i) {
       writer.sample({{"tenant", key.first}, {"device", device}, {"kind", kChargeKinds[i]}},
-                    paid.by_state[i].count);
+                    usage.charges.by_state[i].count);
     }
     writer.sample({{"tenant", key.first}, {"device", device}, {"kind", kOutsideKind}}, usage.outside.count);
-    writer.sample({{"tenant", key.first}, {"device", device}, {"kind", kShareKind}}, usage.shares.count);
   }
 }
 

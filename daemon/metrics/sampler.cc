@@ -14,8 +14,6 @@ void add(Snapshot::Usage& usage, const core::TenantView& view, bool alone) {
   if (alone) usage.quota = view.quota;
   for (std::size_t i = 0; i < core::kCharges; ++i) usage.charges.by_state[i] += view.charges.by_state[i];
   usage.outside += view.outside;
-  usage.shares += view.shares;
-  usage.relief += view.relief;
   usage.burst += view.burst;
   usage.debt += view.debt;
   usage.waiting += view.waiting;

@@ -36,8 +36,6 @@ struct Snapshot {
     std::optional<core::Quota> quota;  ///< none: of several users together
     core::Charges charges;
     Bytes outside;
-    Bytes shares;  ///< that it pays of others' regions
-    Bytes relief;  ///< of its charges: that others pay
     Bytes burst;
     Bytes debt;
     Bytes in_use;  ///< as its sessions say

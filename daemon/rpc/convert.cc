@@ -64,10 +64,6 @@ api::ExportHandle to_call(const v1::ExportHandleRequest& request) {
   return call;
 }
 
-api::ExportRegion to_call(const v1::ExportRegionRequest& request) {
-  return {request.owner(), request.name(), request.version(), to_duration(request.life_ms()), request.uses()};
-}
-
 Result<api::Publish> to_call(const v1::PublishRequest& request) {
   api::Publish call{request.name(),
                     SliceId{request.slice()},
@@ -81,7 +77,6 @@ Result<api::Publish> to_call(const v1::PublishRequest& request) {
                     to_duration(request.life_ms()),
                     static_cast<std::uint64_t>(request.keep()),
                     to_duration(request.linger_ms()),
-                    static_cast<std::uint64_t>(request.charging()),
                     {},
                     request.sealed()};
   for (const std::uint64_t lease : request.leases()) call.leases.push_back(LeaseId{lease});
@@ -98,8 +93,7 @@ api::PublishAlias to_call(const v1::PublishAliasRequest& request) {
           {request.readers().begin(), request.readers().end()},
           to_duration(request.life_ms()),
           static_cast<std::uint64_t>(request.keep()),
-          to_duration(request.linger_ms()),
-          static_cast<std::uint64_t>(request.charging())};
+          to_duration(request.linger_ms())};
 }
 
 Result<core::HandleBytes> to_handle(std::string_view bytes) {
@@ -188,7 +182,7 @@ v1::TenantUsage to_proto(const core::TenantView& view, const std::string& device
   usage.set_device(device_uuid);
   usage.set_guarantee(view.quota.guarantee.count);
   usage.set_limit(view.quota.limit.count);
-  usage.set_charged((view.charges.total() + view.outside + view.shares - view.relief).count);
+  usage.set_charged((view.charges.total() + view.outside).count);
   usage.set_quarantined(view.charges[core::Charge::kQuarantined].count);
   usage.set_sessions(view.sessions);
   usage.set_waiting(view.waiting);
@@ -198,8 +192,6 @@ v1::TenantUsage to_proto(const core::TenantView& view, const std::string& device
   usage.set_burst(view.burst.count);
   usage.set_debt(view.debt.count);
   usage.set_outside(view.outside.count);
-  usage.set_region_shares(view.shares.count);
-  usage.set_paid_by_others(view.relief.count);
   return usage;
 }
 
@@ -270,16 +262,10 @@ v1::RegionInfo to_proto(const core::RegionView& view, const std::vector<std::str
   info.set_since(to_date(region.since, now));
   if (region.ends() != core::TimePoint::max()) info.set_expires(to_date(region.ends(), now));
   info.set_kept(region.kept);
-  info.set_charging(static_cast<v1::Charging>(region.charging));
   if (region.has_hash()) info.set_content(region.content.data(), region.content.size());
   info.set_sealed(region.is_sealed());
   info.set_memory(region.leases.front().value);
   info.set_offset(region.offset.count);
-  for (const core::RegionView::Share& share : view.shares) {
-    v1::RegionShare& one = *info.add_shares();
-    one.set_tenant(share.tenant);
-    one.set_bytes(share.bytes.count);
-  }
   if (region.linger != core::Duration::max()) info.set_linger_ms(milliseconds(region.linger));
   if (region.left != core::TimePoint::max()) info.set_left(to_date(region.left, now));
   return info;
@@ -329,8 +315,6 @@ v1::Standing to_proto(const core::Standing& standing, const std::vector<std::str
   message.set_regions(standing.regions.count);
   message.set_region_bytes(standing.regions.bytes.count);
   message.set_kept_bytes(standing.regions.kept.count);
-  message.set_region_shares(standing.shares.count);
-  message.set_paid_by_others(standing.relief.count);
   message.set_past_broker(standing.past_broker.count);
   if (standing.asked_back_until)
     message.set_asked_back_within_ms(milliseconds(*standing.asked_back_until - now));

@@ -18,7 +18,6 @@ namespace gpumem::rpc {
 api::Grow to_call(const v1::GrowRequest& request);
 api::Return to_call(const v1::ReturnRequest& request);
 api::ExportHandle to_call(const v1::ExportHandleRequest& request);
-api::ExportRegion to_call(const v1::ExportRegionRequest& request);
 /// Errors  kInvalidArgument: a digest, or a hash of the content, of another length.
 Result<api::Publish> to_call(const v1::PublishRequest& request);
 api::PublishAlias to_call(const v1::PublishAliasRequest& request);

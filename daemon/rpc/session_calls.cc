@@ -49,10 +49,8 @@ void SessionCalls::receive(const v1::SessionRequest& request, core::Broker& brok
     case v1::SessionRequest::kExportHandle: return export_handle(call, request.export_handle());
     case v1::SessionRequest::kImportHandle:
     case v1::SessionRequest::kMapRegion:
-    case v1::SessionRequest::kMapHandle:
     case v1::SessionRequest::kMapContent:
     case v1::SessionRequest::kMapOrReserve: return answer_later(call, failed_with(api::cannot_import()));
-    case v1::SessionRequest::kExportRegion: return export_region(call, request.export_region());
     case v1::SessionRequest::kRevokeHandle: return revoke_handle(call, request.revoke_handle());
     case v1::SessionRequest::kPublish: return publish(call, request.publish());
     case v1::SessionRequest::kPublishAlias:
@@ -169,12 +167,6 @@ void SessionCalls::export_handle(const Call& call, const v1::ExportHandleRequest
         call, failed_with(Error{Code::kInvalidArgument, "the broker knows no such kind of handle"}));
   }
   const auto exported = api::export_handle(call.broker, session_, to_call(request), call.now);
-  if (!exported) return answer_later(call, failed_with(exported.error()));
-  answer_exported(call, *exported);
-}
-
-void SessionCalls::export_region(const Call& call, const v1::ExportRegionRequest& request) {
-  const auto exported = api::export_region(executor_, call.broker, session_, to_call(request), call.now);
   if (!exported) return answer_later(call, failed_with(exported.error()));
   answer_exported(call, *exported);
 }

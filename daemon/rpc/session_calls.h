@@ -46,7 +46,6 @@ class SessionCalls final : public core::SessionHolder, public std::enable_shared
   void grow(const Call& call, const v1::GrowRequest& request);
   void cancel(const Call& call, const v1::CancelRequest& request);
   void export_handle(const Call& call, const v1::ExportHandleRequest& request);
-  void export_region(const Call& call, const v1::ExportRegionRequest& request);
   void answer_exported(const Call& call, const api::HandleExported& exported);
   void export_fabric(const Call& call, const v1::ExportHandleRequest& request);
   void revoke_handle(const Call& call, const v1::RevokeHandleRequest& request);

@@ -32,9 +32,6 @@ bool has_padded_texts(const Publish& body) {
   return are_padded(body.name) &&
          std::ranges::all_of(body.readers, [](const auto& reader) { return reader.is_padded(); });
 }
-bool has_padded_texts(const PublishShared& body) {
-  return has_padded_texts(static_cast<const Publish&>(body));
-}
 bool has_padded_texts(const PublishContent& body) {
   return are_padded(body.name) &&
          std::ranges::all_of(body.readers, [](const auto& reader) { return reader.is_padded(); });
@@ -50,7 +47,6 @@ bool has_padded_texts(const MapRegion& body) { return are_padded(body.owner, bod
 bool has_padded_texts(const MapOrReserve& body) { return are_padded(body.name); }
 bool has_padded_texts(const RemoveRegion& body) { return are_padded(body.name); }
 bool has_padded_texts(const MapReplica& body) { return are_padded(body.owner, body.name); }
-bool has_padded_texts(const ExportRegion& body) { return are_padded(body.owner, body.name); }
 bool has_padded_texts(const Explained& body) { return are_padded(body.tenant); }
 bool has_padded_texts(const Failed& body) {
   const Denial& denial = body.denial;
@@ -123,7 +119,6 @@ template Result<ExportHandle> body_of(const Incoming& frame);
 template Result<ImportHandle> body_of(const Incoming& frame);
 template Result<RevokeHandle> body_of(const Incoming& frame);
 template Result<Publish> body_of(const Incoming& frame);
-template Result<PublishShared> body_of(const Incoming& frame);
 template Result<PublishContent> body_of(const Incoming& frame);
 template Result<PublishSealed> body_of(const Incoming& frame);
 template Result<PublishAlias> body_of(const Incoming& frame);
@@ -133,8 +128,6 @@ template Result<RemoveRegion> body_of(const Incoming& frame);
 template Result<MapOrReserve> body_of(const Incoming& frame);
 template Result<ReleaseReservation> body_of(const Incoming& frame);
 template Result<NameReserved> body_of(const Incoming& frame);
-template Result<ExportRegion> body_of(const Incoming& frame);
-template Result<MapHandle> body_of(const Incoming& frame);
 template Result<MapReplica> body_of(const Incoming& frame);
 template Result<Published> body_of(const Incoming& frame);
 template Result<RegionMapped> body_of(const Incoming& frame);

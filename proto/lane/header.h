@@ -17,8 +17,6 @@ inline constexpr std::uint16_t kResumeVersion = 4;  ///< from this one on, sessi
 inline constexpr std::uint16_t kRevokeVersion = 5;  ///< from this one on, handles can be revoked
 inline constexpr std::uint16_t kRegionVersion = 6;  ///< from this one on, there are regions
 inline constexpr std::uint16_t kReserveVersion = 7;       ///< from this one on, names are reserved
-inline constexpr std::uint16_t kSharesVersion = 8;        ///< from this one on, readers may share a charge
-inline constexpr std::uint16_t kRegionHandleVersion = 8;  ///< from this one on, handles name regions, too
 inline constexpr std::uint16_t kContentVersion = 9;       ///< from this one on, regions are found by content
 inline constexpr std::uint16_t kReplicaVersion = 9;  ///< from this one on, regions of a device are mapped
 inline constexpr std::uint16_t kSealVersion = 9;     ///< from this one on, regions are sealed
@@ -60,9 +58,6 @@ enum class Kind : std::uint16_t {
   kRemoveRegion = 21,
   kMapOrReserve = 22,
   kReleaseReservation = 23,
-  kPublishShared = 26,
-  kExportRegion = 27,
-  kMapHandle = 28,
   kPublishContent = 29,
   kPublishAlias = 30,
   kMapContent = 31,
@@ -94,9 +89,6 @@ constexpr std::uint16_t first_version_of(Kind kind) {
     case Kind::kRemoveRegion: return kRegionVersion;
     case Kind::kMapOrReserve:
     case Kind::kReleaseReservation: return kReserveVersion;
-    case Kind::kPublishShared: return kSharesVersion;
-    case Kind::kExportRegion:
-    case Kind::kMapHandle: return kRegionHandleVersion;
     case Kind::kPublishContent:
     case Kind::kPublishAlias:
     case Kind::kMapContent: return kContentVersion;

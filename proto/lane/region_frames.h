@@ -32,13 +32,8 @@ struct Publish {
   std::array<std::uint64_t, kMostLeases> leases;  ///< in the range's order
   static constexpr auto kList = &Publish::leases;
 };
-/// The same. Tenants that map it pay the region together with the one that has its memory, in equal parts.
-struct PublishShared : Publish {
-  static constexpr Kind kKind = Kind::kPublishShared;
-};
 using ContentHash = std::array<char, 32>;  ///< of all of a region's bytes; all zeros: none
-enum class Charging : std::uint64_t { kPublisher, kShared };
-/// The same as Publish, or PublishShared, with a hash of the content, by which MapContent finds it.
+/// As Publish, with a hash of the content, by which MapContent finds the region.
 struct PublishContent {
   static constexpr Kind kKind = Kind::kPublishContent;
   RegionName name;
@@ -51,7 +46,6 @@ struct PublishContent {
   std::uint64_t life;
   std::uint64_t keep;
   std::uint64_t linger;
-  Charging charging;
   ContentHash content;
   std::array<Text<128>, 8> readers;
   std::uint64_t count;
@@ -72,7 +66,6 @@ struct PublishAlias {
   std::uint64_t life;
   std::uint64_t keep;
   std::uint64_t linger;
-  Charging charging;  ///< the region's
   std::array<Text<128>, 8> readers;
 };
 /// Maps the newest region of the session's tenant with this content, to be compared. Answered with
@@ -129,21 +122,6 @@ struct MapReplica {
   std::uint64_t wait;
   std::uint64_t device;  ///< its place in Welcome
 };
-/// Makes a handle of a region that the session may map. Answered with HandleExported or Failed.
-struct ExportRegion {
-  static constexpr Kind kKind = Kind::kExportRegion;
-  Text<128> owner;  ///< a tenant; empty: the session's own
-  RegionName name;
-  std::uint64_t version;  ///< 0: the newest
-  std::uint64_t life;     ///< nanoseconds in which it can be redeemed; 0: the broker's choice
-  std::uint64_t uses;     ///< how often; 0: once
-};
-/// Redeems a handle of a region, which is mapped as by its name. Answered with RegionMapped or Failed.
-struct MapHandle {
-  static constexpr Kind kKind = Kind::kMapHandle;
-  HandleBytes handle;
-};
-
 // ---- From the broker ----
 
 struct Published {
@@ -175,14 +153,14 @@ struct NameReserved {
 static_assert(offsetof(Publish, slice) == 128 && offsetof(Publish, digest) == 160 &&
               offsetof(Publish, sharing) == 192 && offsetof(Publish, keep) == 208 &&
               offsetof(Publish, readers) == 224 && offsetof(Publish, count) == 1248 &&
-              offsetof(Publish, leases) == 1256 && sizeof(PublishShared) == sizeof(Publish));
+              offsetof(Publish, leases) == 1256);
 static_assert(offsetof(PublishContent, slice) == 128 && offsetof(PublishContent, digest) == 160 &&
-              offsetof(PublishContent, sharing) == 192 && offsetof(PublishContent, charging) == 224 &&
-              offsetof(PublishContent, content) == 232 && offsetof(PublishContent, readers) == 264 &&
-              offsetof(PublishContent, count) == 1288 && offsetof(PublishContent, leases) == 1296);
+              offsetof(PublishContent, sharing) == 192 && offsetof(PublishContent, content) == 224 &&
+              offsetof(PublishContent, readers) == 256 && offsetof(PublishContent, count) == 1280 &&
+              offsetof(PublishContent, leases) == 1288);
 static_assert(offsetof(PublishAlias, version) == 128 && offsetof(PublishAlias, sharing) == 136 &&
-              offsetof(PublishAlias, charging) == 168 && offsetof(PublishAlias, readers) == 176 &&
-              sizeof(PublishAlias) == 1200 && sizeof(PublishSealed) == sizeof(PublishContent));
+              offsetof(PublishAlias, readers) == 168 && sizeof(PublishAlias) == 1192 &&
+              sizeof(PublishSealed) == sizeof(PublishContent));
 static_assert(offsetof(MapContent, digest) == 24 && offsetof(MapContent, content) == 56 &&
               sizeof(MapContent) == 88);
 static_assert(offsetof(MapRegion, name) == 128 && offsetof(MapRegion, version) == 256 &&
@@ -193,9 +171,6 @@ static_assert(offsetof(MapOrReserve, life) == 128 && offsetof(MapOrReserve, wait
               offsetof(NameReserved, expires) == 8);
 static_assert(offsetof(MapReplica, as) == 264 && offsetof(MapReplica, device) == 280 &&
               sizeof(MapReplica) == 288);
-static_assert(offsetof(ExportRegion, name) == 128 && offsetof(ExportRegion, version) == 256 &&
-              offsetof(ExportRegion, life) == 264 && offsetof(ExportRegion, uses) == 272 &&
-              sizeof(ExportRegion) == 280 && sizeof(MapHandle) == 64);
 static_assert(offsetof(RegionMapped, digest) == 16 && offsetof(RegionMapped, import) == 48 &&
               offsetof(RegionMapped, count) == 80 && offsetof(RegionMapped, sizes) == 88);
 

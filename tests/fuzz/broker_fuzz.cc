@@ -114,17 +114,13 @@ class Clients {
   }
 
   std::string sharing(std::size_t which) {
-    switch (input_.below(16)) {
-      case 15: {
+    switch (input_.below(14)) {
+      case 13: {
         const lane::MapRegion any = a_map();
         return bytes(lane::MapReplica{any.owner, any.name, any.version, any.as, any.wait, some_index()});
       }
-      case 13: return bytes(an_alias());
-      case 14: return bytes(lane::MapContent{some_index(), some_size(), 0, {}, some_content()});
-      case 11:
-        return bytes(lane::ExportRegion{
-            {}, some_name(), input_.one_in(4) ? some_number() : 0, some_time(), input_.below(4)});
-      case 12: return bytes(lane::MapHandle{some_handle()});
+      case 11: return bytes(an_alias());
+      case 12: return bytes(lane::MapContent{some_index(), some_size(), 0, {}, some_content()});
       case 7: return bytes(lane::MapOrReserve{some_name(), some_time(), some_time()});
       case 8: return bytes(lane::ReleaseReservation{host_.last_reservation() - input_.below(3)});
       case 4: return a_publication(which);
@@ -173,7 +169,7 @@ class Clients {
   std::string a_publication(std::size_t which) {
     const lane::Publish region = a_region(which);
     if (input_.one_in(3)) return bytes(a_sealed(region));
-    return input_.one_in(2) ? bytes(region) : bytes(lane::PublishShared{region});
+    return bytes(region);
   }
   lane::PublishContent a_sealed(const lane::Publish& region) {
     return {region.name,
@@ -186,7 +182,6 @@ class Clients {
             region.life,
             region.keep,
             region.linger,
-            static_cast<lane::Charging>(input_.below(input_.one_in(8) ? 3 : 2)),
             some_content(),
             region.readers,
             region.count,
@@ -199,7 +194,6 @@ class Clients {
     body.sharing = static_cast<lane::Sharing>(input_.below(input_.one_in(8) ? 6 : 3));
     body.keep = input_.below(input_.one_in(8) ? 3 : 2);
     if (input_.one_in(4)) body.life = some_time();
-    body.charging = static_cast<lane::Charging>(input_.below(2));
     return body;
   }
   lane::ContentHash some_content() { return {static_cast<char>(input_.below(3))}; }

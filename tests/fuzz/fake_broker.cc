@@ -201,10 +201,9 @@ bool FakeBroker::take(std::string_view packet) {
   require(is_one_of<lane::Hello, lane::OpenSlice, lane::CloseSlice, lane::Grow, lane::Return, lane::Charge,
                     lane::Ping, lane::Cancel, lane::Accept, lane::Spent, lane::Goodbye, lane::ExportHandle,
                     lane::ImportHandle, lane::ReleaseImport, lane::RevokeHandle, lane::Publish,
-                    lane::PublishShared, lane::MapRegion, lane::MapOrReserve, lane::ReleaseReservation,
-                    lane::RemoveRegion, lane::ExportRegion,
-                    lane::MapHandle, lane::PublishContent, lane::PublishSealed, lane::PublishAlias,
-                    lane::MapContent, lane::MapReplica>(*frame),
+                    lane::MapRegion, lane::MapOrReserve, lane::ReleaseReservation, lane::RemoveRegion,
+                    lane::PublishContent, lane::PublishSealed, lane::PublishAlias, lane::MapContent,
+                    lane::MapReplica>(*frame),
           "the client's frames are whole");
   const lane::Kind kind = frame->header.kind;
   if (kind > lane::Kind::kPing && kind < lane::Kind::kExportHandle) return true;  // told, not answered

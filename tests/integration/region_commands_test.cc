@@ -45,19 +45,6 @@ TEST_F(RegionCommands, AKeptFileStaysWhenTheProgramHasEnded) {
   EXPECT_TRUE(regions().empty());
 }
 
-TEST_F(RegionCommands, AFileIsPublishedWithASharedCharge) {
-  const std::string path = file("weights.bin", "content");
-  EXPECT_NE(gpumem({"publish", path, "--charge", "others"}).status, 0);
-  const Outcome published = gpumem({"publish", path, "--keep", "--sharing", "public", "--charge", "shared"});
-  ASSERT_EQ(published.status, 0) << published.output;
-  EXPECT_THAT(published.output, HasSubstr("charge shared by who maps it"));
-  const Json region = regions().at(0);
-  EXPECT_EQ(region["charge"], "shared");
-  EXPECT_TRUE(region["shares"].empty());
-  EXPECT_THAT(gpumem({"regions"}).output, HasSubstr("shared"));
-  EXPECT_EQ(gpumem({"regions", "rm", "weights.bin"}).status, 0);
-}
-
 TEST_F(RegionCommands, AKeptRegionWithALifeSaysHowLongItIsKept) {
   const std::string path = file("weights.bin", "content");
   const Outcome published = gpumem({"publish", path, "--keep", "--life", "1h"});

@@ -79,8 +79,9 @@ TEST_F(RegionContent, IsFoundByTheNextBroker) {
 TEST_F(RegionContent, IsNotKnownByFramesOfVersion8) {
   auto writer = publisher(mebibytes(2), 7, {}, kHash);
   FrameLane older(broker_.folder()), newer(broker_.folder());
-  lane::Hello hello{lane::kOldestVersion, lane::kRegionHandleVersion, 0, {}};
-  ASSERT_EQ(older.ask(hello).as<lane::Welcome>().version, lane::kRegionHandleVersion);
+  constexpr std::uint16_t kBefore = lane::kContentVersion - 1;
+  lane::Hello hello{lane::kOldestVersion, kBefore, 0, {}};
+  ASSERT_EQ(older.ask(hello).as<lane::Welcome>().version, kBefore);
   ASSERT_TRUE(older.ask(lane::MapRegion{{}, lane::RegionName::of("weights"), 0, {}, 0})
                   .is(lane::Kind::kRegionMapped));
   newer.greet();

@@ -10,17 +10,8 @@ TimePoint RegionReference::Region::ends() const {
 }
 
 void RegionReference::lend(LeaseId lease, SessionId session, Bytes size) {
-  memory_[lease] = {tenant_of(session), size, {{session, 1}}, false, true};
+  memory_[lease] = {tenant_of(session), size, {{session, 1}}, true};
   lenders_[lease] = session;
-}
-
-bool RegionReference::may_charge(const std::vector<LeaseId>& memory, bool is_shared) const {
-  return std::ranges::all_of(memory, [&](LeaseId lease) {
-    const Memory& one = memory_.at(lease);
-    const auto is_other = [&](const auto& has) { return tenant_of(has.first) != one.tenant; };
-    return one.is_shared == is_shared ||
-           (regions_of(lease).empty() && std::ranges::none_of(one.has, is_other));
-  });
 }
 
 bool RegionReference::may_seal(const std::vector<LeaseId>& memory, bool is_sealed) const {
@@ -28,11 +19,6 @@ bool RegionReference::may_seal(const std::vector<LeaseId>& memory, bool is_seale
     return std::ranges::all_of(regions_of(lease),
                                [&](RegionId id) { return (regions_.at(id).content != 0) == is_sealed; });
   });
-}
-
-void RegionReference::publish(RegionId id, Region region) {
-  for (const LeaseId lease : region.memory) memory_.at(lease).is_shared = region.is_shared;
-  regions_.emplace(id, std::move(region));
 }
 
 RegionId RegionReference::find(SessionId session, const std::string& owner, const std::string& name,
@@ -64,11 +50,11 @@ RegionId RegionReference::find_content(SessionId session, DeviceIndex device, By
   return newest;
 }
 
-bool RegionReference::may_alias(SessionId session, RegionId region, bool is_public, bool is_shared) const {
+bool RegionReference::may_alias(SessionId session, RegionId region, bool is_public) const {
   const auto found = regions_.find(region);
   if (found == regions_.end() || found->second.owner != tenant_of(session)) return false;
   const Region& of = found->second;
-  return of.is_shared == is_shared && (of.is_public || !is_public) &&
+  return (of.is_public || !is_public) &&
          std::ranges::all_of(of.memory,
                              [&](LeaseId lease) { return memory_.at(lease).has.contains(session); });
 }
@@ -202,20 +188,6 @@ Bytes RegionReference::charged(const std::string& tenant) const {
   Bytes sum;
   for (const auto& [lease, memory] : memory_)
     if (memory.tenant == tenant) sum += memory.size;
-  return sum;
-}
-
-Bytes RegionReference::pays(const std::string& tenant) const {
-  Bytes sum;
-  for (const auto& [lease, memory] : memory_) {
-    std::set<std::string> payers{memory.tenant};
-    if (memory.is_shared)
-      for (const auto& [session, times] : memory.has) payers.insert(tenant_of(session));
-    if (!payers.contains(tenant)) continue;
-    const Bytes part{memory.size.count / payers.size()};
-    sum += part;
-    if (tenant == memory.tenant) sum += Bytes{memory.size.count % payers.size()};
-  }
   return sum;
 }
 

@@ -1,8 +1,8 @@
 #pragma once
 #include <map>
 #include <optional>
-#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "daemon/core/types.h"
@@ -23,7 +23,6 @@ class RegionReference {
     bool kept = false;
     Duration linger = Duration::max();
     TimePoint left = TimePoint::max();  ///< of a kept one: since when nobody has any of its memory
-    bool is_shared = false;             ///< its charge is
     char content = 0;                   ///< a hash of it; 0: none
     DeviceIndex device = 0;
     bool alias = false;  ///< another name of one
@@ -34,19 +33,15 @@ class RegionReference {
     std::string tenant;  ///< who is charged
     Bytes size;
     std::map<SessionId, int> has;  ///< by slice, and by mappings; how often
-    bool is_shared = false;        ///< its charge is
     bool in_slice = true;          ///< of the session that it was lent to
   };
 
   void connect(SessionId session, const std::string& tenant) { tenants_[session] = tenant; }
   /// `session` has it in a slice.
   void lend(LeaseId lease, SessionId session, Bytes size);
-  /// Whether all of the memory can have the charge: no region of another stands for it, and no other tenant
-  /// has it.
-  bool may_charge(const std::vector<LeaseId>& memory, bool is_shared) const;
   /// Whether a region of the memory may be sealed, or not: as all others of it.
   bool may_seal(const std::vector<LeaseId>& memory, bool is_sealed) const;
-  void publish(RegionId id, Region region);
+  void publish(RegionId id, Region region) { regions_.emplace(id, std::move(region)); }
   /// The newest of that name that the session may map; none: zero.
   /// `device`  of those of this device; none: of all.
   RegionId find(SessionId session, const std::string& owner, const std::string& name,
@@ -54,7 +49,7 @@ class RegionReference {
   /// The newest of the session's tenant on the device with this memory's size and this content; none: zero.
   RegionId find_content(SessionId session, DeviceIndex device, Bytes size, char content) const;
   /// Whether the session gives the region's memory another name, with these terms.
-  bool may_alias(SessionId session, RegionId region, bool is_public, bool is_shared) const;
+  bool may_alias(SessionId session, RegionId region, bool is_public) const;
   Bytes size_of(RegionId region) const;
   void map(SessionId session, RegionId region, TimePoint now);
   enum class May { kNot, kPerhaps, kSurely };
@@ -76,8 +71,6 @@ class RegionReference {
   const std::map<LeaseId, Memory>& memory() const { return memory_; }
   const std::string& tenant_of(SessionId session) const { return tenants_.at(session); }
   Bytes charged(const std::string& tenant) const;
-  /// By memory that is its own, and of shared memory by the parts: with nobody near a limit.
-  Bytes pays(const std::string& tenant) const;
   /// Of that: what no process of the tenant has.
   Bytes kept(const std::string& tenant) const;
 

@@ -15,7 +15,6 @@ STRUCTS = {"session_options": _abi.SessionOptions, "usage": _abi.Usage, "pressur
            "size_class": _abi.SizeClass, "block": _abi.Block, "denial": _abi.Denial, "holder": _abi.Holder,
            "grow_step": _abi.GrowStep, "ipc_handle": _abi.IpcHandle, "export_options": _abi.ExportOptions,
            "publish_options": _abi.PublishOptions, "region_options": _abi.RegionOptions, "region_info": _abi.RegionInfo,
-           "region_handle_options": _abi.RegionHandleOptions,
            "reserve_options": _abi.ReserveOptions,
            "content_options": _abi.ContentOptions, "remap_options": _abi.RemapOptions}
 CALLBACKS = {"usage_visitor": _abi.UsageVisitor, "pressure_handler": _abi.PressureHandler,
@@ -25,7 +24,7 @@ HANDLES = ("session", "slice", "import", "allocator", "canceller")
 PLAIN = {"void": None, "bool": ctypes.c_bool, "int": ctypes.c_int, "double": ctypes.c_double,
          "uint8_t": ctypes.c_uint8, "int64_t": ctypes.c_int64, "uint64_t": ctypes.c_uint64, "size_t": ctypes.c_size_t,
          "char*": ctypes.c_char_p, "void*": ctypes.c_void_p, "gpumem_status": ctypes.c_int,
-         "gpumem_sharing": ctypes.c_int, "gpumem_charging": ctypes.c_int, "char**": ctypes.POINTER(ctypes.c_char_p),
+         "gpumem_sharing": ctypes.c_int, "char**": ctypes.POINTER(ctypes.c_char_p),
          "gpumem_address": ctypes.c_uint64, "gpumem_stream": ctypes.c_void_p}
 
 

@@ -148,37 +148,6 @@ def test_what_an_interrupt_has_cut_off_is_given_back(session, broker, monkeypatc
         assert [one["mapped"] for one in broker.ask("regions")["regions"] if one["name"] == "once"] == [0]
 
 
-def test_a_handle_names_a_region_with_its_arrays(session):
-    publication = gpumem.publish_arrays(session, "named", {"grid": GRID}, metadata={"step": "1"})
-    handle = session.export_region("named", uses=2)
-    assert len(handle) == 64
-    with session.import_handle(handle) as region:
-        assert isinstance(region, gpumem.Region) and region.version == publication.version and not region.name
-        arrays = region.arrays()
-        assert arrays["grid"].tobytes() == GRID.tobytes() and arrays["grid"].read_only
-        assert arrays.metadata["step"] == "1"
-        with pytest.raises(gpumem.FailedPrecondition, match="for reading"):
-            region.commit()
-        with pytest.raises(gpumem.StaleLayout, match=f"the region of version {region.version}"):
-            region.arrays(expect_digest=b"other".ljust(32))
-    del arrays
-    newer = gpumem.publish_arrays(session, "named", {"grid": GRID + 1})
-    with session.import_handle(handle) as region:
-        assert region.version == publication.version, "the handle names that version"
-    with pytest.raises(gpumem.NotFound):
-        session.import_handle(handle)
-    for wrong in ({"life": 25 * 3600.0}, {"owner": "x" * 129}):
-        with pytest.raises(gpumem.InvalidArgument):
-            session.export_region("named", **wrong)
-    lasting = session.export_region("named", version=newer.version, life=3600)
-    newer.close()
-    with pytest.raises(gpumem.NotFound):
-        session.import_handle(lasting)
-    publication.close()
-    with pytest.raises(gpumem.NotFound, match="named"):
-        session.export_region("named")
-
-
 def test_replicas_are_mapped_where_they_are_nearest(session):
     devices = [usage.device for usage in session.usage()]
     with gpumem.publish_replicas(session, "replicas", {"grid": GRID}) as replicas:

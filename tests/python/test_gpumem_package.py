@@ -201,21 +201,6 @@ def test_a_kept_region_lingers_for_its_time(session):
             session.map_region("brief").close()
 
 
-def test_a_region_with_a_shared_charge_is_published_and_mapped(session):
-    with session.open_slice() as slice:
-        slice.grow(2 * MIB)
-        slice.publish("data", charge=gpumem.Charge.SHARED)
-        with session.map_region("data") as region:
-            assert region.size == 2 * MIB
-        with pytest.raises(gpumem.FailedPrecondition, match="the charge 'shared'"):
-            slice.publish("data", charge=gpumem.Charge.PUBLISHER)
-        with pytest.raises(gpumem.InvalidArgument, match="charge"):
-            slice.publish("data", charge=2)
-        session.remove_region("data")
-        slice.publish("data")
-        session.remove_region("data")
-
-
 def test_a_region_is_waited_for(session):
     with pytest.raises(gpumem.NotFound, match="waited") as waited:
         session.map_region("later", wait=0.01)

@@ -5,8 +5,6 @@
 #include <cstring>
 
 #include "tests/shim_memory/scene.h"
-#include "tests/support/client_process.h"
-#include "tests/support/session_stream.h"
 
 namespace gpumem::shim::test {
 namespace {
@@ -362,51 +360,6 @@ TEST_F(PointerTest, WhatIsOpenStaysAndIsChargedWhenItsOwnerIsKilledAndNobodyElse
   EXPECT_TRUE(gpumem::test::eventually([&] { return charged() == 0; })) << charged();
   user.tell();
   EXPECT_TRUE(user.succeeds()) << user.output();
-}
-
-SCENE(OpensARegion) {
-  start();
-  CUdeviceptr at = 0, again = 0, base = 0;
-  std::size_t size = 0;
-  ASSERT_CU(calls::cuIpcOpenMemHandle_v2(&at, get_handle(), CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
-  EXPECT_EQ(byte_at(at), 7);
-  EXPECT_EQ(byte_at(at + 6 * kMiB - 1), 7);
-  EXPECT_CU(calls::cuMemGetAddressRange_v2(&base, &size, at + 5 * kMiB));
-  EXPECT_EQ(base, at);
-  EXPECT_EQ(size, 6 * kMiB);
-  EXPECT_EQ(attribute_of<CUdeviceptr>(at + 5 * kMiB, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR), at);
-  EXPECT_EQ(attribute_of<std::size_t>(at + 5 * kMiB, CU_POINTER_ATTRIBUTE_RANGE_SIZE), 6 * kMiB);
-  EXPECT_EQ(attribute_of<int>(at, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL), 0);
-  EXPECT_EQ(attribute_of<unsigned long long>(at, CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES), 0U);
-  const unsigned char other = 8;
-  EXPECT_NE(real<decltype(&::cuMemcpyHtoD_v2)>("cuMemcpyHtoD_v2")(at, &other, 1), CUDA_SUCCESS)
-      << "it is mapped for reading";
-  ASSERT_CU(calls::cuIpcOpenMemHandle_v2(&again, get_handle(), CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
-  EXPECT_EQ(again, at) << "it is open: the broker is not asked, so the handle is used once";
-  EXPECT_CU(calls::cuIpcCloseMemHandle(at));
-  EXPECT_EQ(byte_at(at), 7) << "it is open once more";
-  EXPECT_CU(calls::cuIpcCloseMemHandle(at));
-  EXPECT_NE(calls::cuIpcOpenMemHandle_v2(&at, get_handle(), CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS), CUDA_SUCCESS)
-      << "it is used up";
-}
-
-// The program knows the driver alone. The handle comes by gRPC, from somebody who has no driver at all.
-TEST_F(PointerTest, RegionIsOpenedByAHandleForReading) {
-  gpumem::test::ClientProcess publisher(broker_.folder());
-  for (const gpumem::test::Json& answer :
-       {publisher.connect(), publisher.open("a"), publisher.grow("a", gpumem::mebibytes(6)),
-        publisher.write("a", 7), publisher.ask({{"do", "publish"}, {"slice", "a"}, {"region", "weights"}})})
-    ASSERT_TRUE(answer.at("ok").get<bool>()) << answer;
-  gpumem::test::SessionStream stream(broker_.folder());
-  stream.open();
-  v1::SessionRequest request;
-  request.mutable_export_region()->set_name("weights");
-  const v1::SessionAnswer exported = stream.ask(request);
-  const gpumem::test::TemporaryFolder folder;
-  gpumem::test::write_file(folder / "handle", exported.handle_exported().handle());
-  expect("OpensARegion", {{"SHARED_FOLDER", folder.path().string()}});
-  EXPECT_TRUE(publisher.check("a", 7).at("ok").get<bool>());
-  EXPECT_EQ(publisher.leave(), 0);
 }
 
 SCENE(PassesALargeBlockOn) {

@@ -39,7 +39,6 @@ Answer publish(const Json& command, Holdings& holdings) {
   options.life = std::chrono::milliseconds(command.value("life_ms", 0));
   options.keep = command.value("keep", false);
   options.linger = std::chrono::milliseconds(command.value("linger_ms", 0));
-  options.charging = static_cast<Charging>(command.value("charging", 0));
   options.content.fill(static_cast<unsigned char>(command.value("content", 0)));
   options.sealed = command.value("sealed", false);
   if (command.contains("import")) return publish_alias(command, options, holdings);
@@ -97,18 +96,6 @@ Answer map_region(const Json& command, Holdings& holdings) {
   return region ? mapped(command, std::move(*region), holdings) : failure(region.error());
 }
 
-Answer export_region(const Json& command, Holdings& holdings) {
-  auto handle = holdings.session->export_region(
-      text_of(command.at("region")), {.owner = command.value("owner", ""),
-                                      .version = command.value("version", std::uint64_t{0}),
-                                      .life = std::chrono::milliseconds(command.value("life_ms", 0)),
-                                      .uses = command.value("uses", std::uint64_t{1})});
-  if (!handle) return failure(handle.error());
-  Answer answer;
-  answer.json["handle"] = std::vector<int>(std::begin(handle->bytes), std::end(handle->bytes));
-  return answer;
-}
-
 // Answers the reservation, or maps the region as map_region does.
 Answer map_or_reserve(const Json& command, Holdings& holdings) {
   auto outcome = holdings.session->map_or_reserve(
@@ -147,7 +134,6 @@ std::optional<Answer> region_command(const Json& command, Holdings& holdings) {
   if (what == "publish_many") return publish_many(command, holdings);
   if (what == "map_content") return map_content(command, holdings);
   if (what == "map_region") return map_region(command, holdings);
-  if (what == "export_region") return export_region(command, holdings);
   if (what == "map_or_reserve") return map_or_reserve(command, holdings);
   if (what == "release_reservation") {
     auto released = holdings.session->release_reservation({command.at("reservation")});

@@ -42,11 +42,6 @@ std::vector<Comers> all_comers() {
        {"client.region.publish"},
        {"client.region.publish", "client.region.map_", "client.share.map", "client.share.unmapped"},
        {"client.region.map_"}},
-      {Part::kHandles,
-       {"broker.share.export", "broker.region.map_"},
-       {"client.region.export"},
-       {"client.region.map_", "client.share.map"},
-       {"client.region.map_", "client.share.map"}},
   };
 }
 
@@ -56,7 +51,7 @@ bool begins_with_one(std::string_view point, const std::vector<std::string_view>
 
 bool has_other_part(std::string_view point) {
   return begins_with_one(point, {"broker.region.reserve", "broker.region.release", "client.region.reserve",
-                                 "client.region.release", "client.region.export"});
+                                 "client.region.release"});
 }
 bool is_of_broker(std::string_view point) {
   return point.starts_with("broker.region.") || point.starts_with("broker.share.release");

@@ -11,8 +11,6 @@ namespace {
 constexpr Bytes kRegion = mebibytes(2);
 
 const Json kKept{{"keep", true}};
-const Json kKeptAndShared{{"keep", true}, {"charging", 1}};
-const Json kSharedCharge{{"charging", 1}};
 
 }  // namespace
 
@@ -25,7 +23,6 @@ std::vector<RegionScenario::Step> RegionScenario::steps() const {
     case Part::kLife: return {&Self::share, &Self::wait, &Self::keep, &Self::adopt, &Self::expire};
     case Part::kReservations: return {&Self::make_once};
     case Part::kContents: return {&Self::find};
-    case Part::kHandles: return {&Self::redeem};
   }
   return {};
 }
@@ -45,7 +42,7 @@ void RegionScenario::play() {
 
 void RegionScenario::share() {
   come_to("a shared region", [&] {
-    return publish(ann_, "weights", 1, kSharedCharge) && map(mate_, "weights", 1) &&
+    return publish(ann_, "weights", 1) && map(mate_, "weights", 1) &&
            map(bob_, "weights", 1) && came_off(ann_.ask({{"do", "remove_region"}, {"region", "weights"}})) &&
            failed_as(bob_.ask(mapping_of("weights")), "NOT_FOUND");
   });
@@ -73,7 +70,7 @@ void RegionScenario::wait() {
 
 void RegionScenario::keep() {
   come_to("a kept region", [&] {
-    if (!publish(ann_, "kept", 3, kKeptAndShared)) return false;
+    if (!publish(ann_, "kept", 3, kKept)) return false;
     ann_.close("kept");
     return map(bob_, "kept", 3) && map(mate_, "kept", 3);
   });
@@ -207,7 +204,7 @@ void RegionScenario::check_promises() {
   next.enter();
   bob_.enter();
   check_no_reservation(next);
-  for (const char* name : {"weights", "later", "kept", "adopted", "state", "once", "second", "handled"}) {
+  for (const char* name : {"weights", "later", "kept", "adopted", "state", "once", "second"}) {
     EXPECT_TRUE(publish(next, name, 9)) << name << " can be published anew";
     EXPECT_TRUE(map(bob_, name, 9)) << name;
   }

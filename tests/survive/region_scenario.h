@@ -21,7 +21,6 @@ class RegionScenario {
     kLife,          ///< regions are mapped, waited for, removed, kept, adopted, and expire
     kReservations,  ///< ann and her mate ask who is to make a region
     kContents,      ///< her mate finds a region by its content, and gives it another name
-    kHandles,       ///< a region is mapped by a handle
   };
 
   /// `manager`  as CrashStage's.
@@ -52,7 +51,6 @@ class RegionScenario {
   void expire();
   void make_once();
   void find();
-  void redeem();
 
   /// One attempt to have `who` publish a slice of its own. False: somebody died, or it is not there.
   static bool publish(CrashActor& who, const std::string& name, int value, const Json& more = Json::object());
@@ -65,8 +63,6 @@ class RegionScenario {
   void unmap(CrashActor& reader, const std::string& name);
   /// Ends the reservation that the answer has, if it has one.
   static void release(CrashActor& holder, const Json& answer);
-  /// One attempt to map the region by the handle that was made.
-  bool map_by(CrashActor& reader, const Json& made);
   /// The tenant of ann and her mate is charged for one region.
   void check_charged_once();
   /// Nor has anybody a reservation.

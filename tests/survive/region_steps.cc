@@ -87,23 +87,4 @@ void RegionScenario::check_charged_once() {
   })) << to_string(charged);
 }
 
-// ---- Handles ----
-
-void RegionScenario::redeem() {
-  come_to("a region by a handle", [&] {
-    if (!publish(ann_, "handled", 8)) return false;
-    const Json made = ann_.ask({{"do", "export_region"}, {"region", "handled"}, {"uses", 2}});
-    if (!came_off(made) || !map_by(bob_, made) || !map_by(mate_, made)) return false;
-    const Json again = bob_.ask({{"do", "import"}, {"handle", made.at("handle")}, {"import", "again"}});
-    EXPECT_FALSE(came_off(again)) << "it is used up";
-    return true;
-  });
-  outlive_publisher("handled");
-}
-
-bool RegionScenario::map_by(CrashActor& reader, const Json& made) {
-  const Json command{{"do", "import"}, {"handle", made.at("handle")}, {"import", "handled"}};
-  return came_off(reader.ask(command)) && note_mapped(reader, "handled", 8);
-}
-
 }  // namespace gpumem::test

@@ -44,7 +44,6 @@ PublishOptions terms_of(const PublicationOptions& options) {
   terms.keep = options.keep;
   terms.linger = options.linger;
   terms.sealed = options.seal;
-  if (options.charge == "shared") terms.charging = Charging::kShared;
   if (options.sharing == "group") terms.sharing = Sharing::kGroup;
   if (options.sharing == "public") terms.sharing = Sharing::kPublic;
   if (options.sharing == "private" || terms.sharing != Sharing::kPrivate) return terms;
@@ -212,7 +211,7 @@ Result<bool> Publication::publish_copy(const PublishOptions& terms) {
   const auto published = region->publish(options_.name, terms);
   if (!published) {
     const Code code = published.error().code;
-    // It has ended meanwhile, has another charge, or is shared with fewer.
+    // The region has ended meanwhile, or is shared with fewer.
     if (code == Code::kNotFound || code == Code::kFailedPrecondition) return false;
     return published.error();
   }
@@ -283,7 +282,6 @@ void Publication::tell() const {
                             {"bytes", source_.size()},
                             {"arrays", source_.arrays() ? Json(source_.arrays()) : Json()},
                             {"sharing", options_.sharing},
-                            {"charge", options_.charge},
                             {"deduplicated", copy_.has_value()},
                             {"session", session_->id()}});
   } else {
@@ -291,7 +289,6 @@ void Publication::tell() const {
                      "published '" + options_.name + "', version " + std::to_string(version_) + ": " +
                      size_text(source_.size()) + arrays_text() + " on " + short_uuid(slice_->device()) +
                      ", sharing " + options_.sharing +
-                     (options_.charge == "shared" ? ", charge shared by who maps it" : "") +
                      (copy_ ? ", of the same memory as version " + std::to_string(copy_->version()) : "") +
                      held_text())
               << "\n";

@@ -71,11 +71,6 @@ void add_publication(CLI::App& command, PublicationOptions& options) {
   command.add_flag("--keep", options.keep,
                    "Leave it behind: it outlives this program, at the tenant's expense");
   add_linger(command, options.linger);
-  command
-      .add_option("--charge", options.charge,
-                  "Who pays for it: publisher, or shared, where those who map it pay equal parts [publisher]")
-      ->check(CLI::IsMember({"publisher", "shared"}))
-      ->type_name("WHO");
   command.add_flag(
       "--deduplicate", options.deduplicate,
       "Use the memory of a region of the same bytes that the tenant has published so, if there is one");

@@ -74,12 +74,6 @@ enum class Sharing {
   kNamed = GPUMEM_SHARING_NAMED,      ///< the named tenants, and all tenants within them
 };
 
-/// Who pays for a region.
-enum class Charging {
-  kPublisher = GPUMEM_CHARGING_PUBLISHER,  ///< the tenant that has its memory
-  kShared = GPUMEM_CHARGING_SHARED,        ///< that and the tenants that have mapped it, in equal parts
-};
-
 struct PublishOptions {
   Sharing sharing = Sharing::kPrivate;
   std::vector<std::string> readers;  ///< with kNamed: tenants, 8 at most
@@ -94,8 +88,6 @@ struct PublishOptions {
   bool keep = false;
   /// Of a kept one: it ends so long after the last process has left it. Zero: it does not.
   std::chrono::milliseconds linger{0};
-  /// All regions of an extent have the same.
-  Charging charging = Charging::kPublisher;
   /// A hash of all of its bytes, as SHA-256: who publishes the same finds it (Session::map_content). With one
   /// the region is sealed. All zeros: none.
   std::array<unsigned char, 32> content{};
@@ -112,16 +104,6 @@ struct ContentOptions {
   Bytes layout;        ///< so many of its last bytes say what is in it
   std::array<unsigned char, 32> digest{};   ///< of the layout
   std::array<unsigned char, 32> content{};  ///< a hash of all bytes, as of PublishOptions
-};
-
-/// Which region a handle names, and for how long.
-struct RegionHandleOptions {
-  std::string owner;          ///< the tenant that has published it; empty: this session's
-  std::uint64_t version = 0;  ///< zero: the newest
-  /// How long the handle can be redeemed; at most 24 hours. Zero: a minute.
-  std::chrono::milliseconds life{0};
-  /// How often it can be redeemed.
-  std::uint64_t uses = 1;
 };
 
 struct RegionOptions {

@@ -27,7 +27,6 @@ Result<std::uint64_t> published(const PublishOptions& options, Call&& call) {
   given.life_ms = options.life.count();
   given.keep = options.keep;
   given.linger_ms = options.linger.count();
-  given.charging = static_cast<gpumem_charging>(options.charging);
   std::copy(options.content.begin(), options.content.end(), given.content);
   given.sealed = options.sealed;
   std::uint64_t version = 0;
@@ -54,9 +53,8 @@ class Region : public Import {
   /// the version. It ends with the first, if that is removed while its publisher has it in a slice. The
   /// memory goes on while a process of the tenant has it, or it is kept. Of `options`, the layout, the digest
   /// and the content are the region's. Errors  kNotFound (the region has ended, or is another tenant's),
-  /// kFailedPrecondition (it has another
-  ///         charge; fewer may map it than the options allow; a broker that knows no contents), others as
-  ///         Slice::publish.
+  /// kFailedPrecondition (fewer may map it than the options allow; a broker that knows no contents), others
+  /// as Slice::publish.
   Result<std::uint64_t> publish(const std::string& name, const PublishOptions& options = {}) {
     return detail::published(options, [&](const gpumem_publish_options* given, std::uint64_t* version) {
       return gpumem_import_publish(c_handle(), name.c_str(), given, version);

@@ -69,7 +69,6 @@ class Session {
   Result<std::vector<Bytes>, GrowError> grow_all(std::span<const GrowStep> steps, GrowOptions options = {});
 
   /// Maps the memory that `handle` names. Another session of the same tenant made it (Slice::export_handle).
-  /// A region (export_region) is mapped for reading.
   /// Errors  kNotFound (expired, used up, given back, or another tenant's; a device that this process does
   /// not
   ///         see), kInvalidArgument (no handle of gpumem's), kUnavailable (the memory is being asked back, or
@@ -77,15 +76,6 @@ class Session {
   ///         kPermissionDenied (the broker could not end this process), kFailedPrecondition,
   ///         kUnauthenticated.
   Result<Import> import_handle(const IpcHandle& handle);
-  /// Makes a handle of a region that this session may map, for whoever may map it, too. It names one version.
-  /// It ends when it is used up or expires, with the region and with this session.
-  /// Errors  kInvalidArgument (a too long life), kNotFound (no such region that is shared with this session's
-  ///         tenant), kResourceExhausted (over 1,024 handles), kFailedPrecondition (a broker that knows no
-  ///         such handles), kUnavailable, kUnauthenticated.
-  Result<IpcHandle> export_region(const std::string& name, const RegionHandleOptions& options = {});
-  /// Maps the region that `handle` names for reading. Errors  as import_handle; kInvalidArgument, too: it
-  /// names no region; kFailedPrecondition, too: a broker that knows no such handles.
-  Result<Region> map_region(const IpcHandle& handle);
 
   /// Maps a region (Slice::publish). Blocks  for `options.wait` at most, until one of the name is published.
   /// Errors  kNotFound (none that is shared with this session's tenant; a device that this process does not
@@ -226,29 +216,6 @@ inline Result<Import> Session::import_handle(const IpcHandle& handle) {
   const gpumem_status status = gpumem_import_handle(handle_.get(), &handle, &import);
   if (status != GPUMEM_OK) return detail::last_error(status);
   return Import(import);
-}
-
-inline Result<IpcHandle> Session::export_region(const std::string& name, const RegionHandleOptions& options) {
-  if (!handle_) return moved_from();
-  gpumem_region_handle_options given = GPUMEM_REGION_HANDLE_OPTIONS_INIT;
-  given.owner = options.owner.c_str();
-  given.version = options.version;
-  given.life_ms = options.life.count();
-  given.uses = options.uses;
-  IpcHandle made{};
-  const gpumem_status status = gpumem_export_region(handle_.get(), name.c_str(), &given, &made);
-  if (status != GPUMEM_OK) return detail::last_error(status);
-  return made;
-}
-
-inline Result<Region> Session::map_region(const IpcHandle& handle) {
-  if (!handle_) return moved_from();
-  gpumem_import* import = nullptr;
-  gpumem_status status = gpumem_import_handle(handle_.get(), &handle, &import);
-  if (status != GPUMEM_OK) return detail::last_error(status);
-  Region region(import);
-  if (region.version() != 0) return region;
-  return Error{Code::kInvalidArgument, "the handle names no region"};
 }
 
 inline Result<Region> Session::map_region(const std::string& name, const RegionOptions& options) {

@@ -2,7 +2,6 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#include <cstring>
 
 #include "tests/integration/c_abi/broker.h"
 
@@ -109,11 +108,6 @@ TEST_F(CRegion, SaysWhatIsWrongWithWhatIsPublished) {
   EXPECT_TRUE(fails(GPUMEM_INVALID_ARGUMENT, publishing(options), "8 tenants at most"));
   options.reader_count = 8;
   EXPECT_TRUE(ok(publishing(options)));
-  options = GPUMEM_PUBLISH_OPTIONS_INIT;
-  std::memset(&options.charging, 7, sizeof options.charging);  // as a program in C can
-  EXPECT_TRUE(fails(GPUMEM_INVALID_ARGUMENT, publishing(options), "charge"));
-  options.charging = GPUMEM_CHARGING_SHARED;
-  EXPECT_TRUE(fails(GPUMEM_FAILED_PRECONDITION, publishing(options), "the charge 'publisher'"));
   options.struct_size = 1;
   EXPECT_TRUE(fails(GPUMEM_INVALID_ARGUMENT, publishing(options), "gpumem_publish_options"));
 }
@@ -163,50 +157,6 @@ TEST_F(CRegion, SaysWhatIsWrongWithWhatIsReserved) {
                     "life_ms"));
   EXPECT_TRUE(fails(GPUMEM_INVALID_ARGUMENT, gpumem_release_reservation(nullptr, 1), "NULL"));
   EXPECT_TRUE(fails(GPUMEM_NOT_FOUND, gpumem_release_reservation(session_, 1), "no such reservation"));
-}
-
-TEST_F(CRegion, IsNamedByAHandle) {
-  const std::uint64_t version = publish();
-  *memory_at(gpumem_slice_base(slice_) + 5) = 77;
-  gpumem_region_handle_options options = GPUMEM_REGION_HANDLE_OPTIONS_INIT;
-  options.version = version;
-  options.uses = 2;
-  gpumem_ipc_handle handle{};
-  ASSERT_TRUE(ok(gpumem_export_region(session_, "weights", &options, &handle)));
-  gpumem_import* region = nullptr;
-  ASSERT_TRUE(ok(gpumem_import_handle(session_, &handle, &region)));
-  EXPECT_EQ(*memory_at(gpumem_import_address(region) + 5), 77);
-  gpumem_region_info info = GPUMEM_REGION_INFO_INIT;
-  ASSERT_TRUE(ok(gpumem_import_region(region, &info)));
-  EXPECT_EQ(info.version, version);
-  gpumem_import_free(region);
-  ASSERT_TRUE(ok(gpumem_remove_region(session_, "weights", 0)));
-  EXPECT_TRUE(fails(GPUMEM_NOT_FOUND, gpumem_import_handle(session_, &handle, &region), "no such handle"));
-  EXPECT_TRUE(
-      fails(GPUMEM_NOT_FOUND, gpumem_export_region(session_, "weights", nullptr, &handle), "weights"));
-}
-
-TEST_F(CRegion, SaysWhatIsWrongWithItsHandle) {
-  publish();
-  gpumem_ipc_handle handle{};
-  EXPECT_TRUE(fails(GPUMEM_INVALID_ARGUMENT, gpumem_export_region(nullptr, "a", nullptr, &handle), "NULL"));
-  EXPECT_TRUE(fails(GPUMEM_INVALID_ARGUMENT, gpumem_export_region(session_, "a", nullptr, nullptr), "NULL"));
-  EXPECT_TRUE(fails(GPUMEM_INVALID_ARGUMENT, gpumem_export_region(session_, "", nullptr, &handle), "128"));
-  const std::string long_name(129, 'x');
-  gpumem_region_handle_options options = GPUMEM_REGION_HANDLE_OPTIONS_INIT;
-  options.owner = long_name.c_str();
-  EXPECT_TRUE(
-      fails(GPUMEM_INVALID_ARGUMENT, gpumem_export_region(session_, "weights", &options, &handle), "128"));
-  options = GPUMEM_REGION_HANDLE_OPTIONS_INIT;
-  options.life_ms = -1;
-  EXPECT_TRUE(fails(GPUMEM_INVALID_ARGUMENT, gpumem_export_region(session_, "weights", &options, &handle),
-                    "life_ms"));
-  options.life_ms = 25 * 3'600'000;
-  EXPECT_TRUE(fails(GPUMEM_INVALID_ARGUMENT, gpumem_export_region(session_, "weights", &options, &handle),
-                    "24 hours"));
-  options.struct_size = 1;
-  EXPECT_TRUE(fails(GPUMEM_INVALID_ARGUMENT, gpumem_export_region(session_, "weights", &options, &handle),
-                    "gpumem_region_handle_options"));
 }
 
 TEST_F(CRegion, IsMappedAgainInItsPlace) {
@@ -278,10 +228,6 @@ TEST_F(CRegion, SaysWhatIsWrongWithWhatIsUnmapped) {
   EXPECT_TRUE(fails(GPUMEM_FAILED_PRECONDITION, gpumem_import_remap(import, nullptr), "only regions"));
   gpumem_import_free(import);
   const std::uint64_t version = publish();
-  ASSERT_TRUE(ok(gpumem_export_region(session_, "weights", nullptr, &handle)));
-  ASSERT_TRUE(ok(gpumem_import_handle(session_, &handle, &import)));
-  EXPECT_TRUE(fails(GPUMEM_FAILED_PRECONDITION, gpumem_import_unmap(import), "by its name"));
-  gpumem_import_free(import);
   ASSERT_TRUE(ok(gpumem_map_region(session_, "weights", nullptr, &import)));
   EXPECT_TRUE(fails(GPUMEM_FAILED_PRECONDITION, gpumem_import_remap(import, nullptr), "unmap it first"));
   ASSERT_TRUE(ok(gpumem_import_unmap(import)));

@@ -55,15 +55,15 @@ TEST(RegionsView, IsATableByOwnerNameAndVersion) {
   const auto list = listed({region("bob", "b", 4), region("ann", "z", 9), brief, region("bob", "a", 3)});
   EXPECT_EQ(
       regions_text(list, high_noon()),
-      "OWNER  NAME  VERSION  SEALED  DEVICE        SIZE   MEMORY  SHARING  CHARGE     SESSION   PID  MAPPED    "
+      "OWNER  NAME  VERSION  SEALED  DEVICE        SIZE   MEMORY  SHARING  SESSION   PID  MAPPED    "
       "AGE  EXPIRES\n"
-      "ann    z           9  -       GPU-12345678  3GiB       17  group    publisher        7  4321       2  1h "
+      "ann    z           9  -       GPU-12345678  3GiB       17  group          7  4321       2  1h "
       "0m  -\n"
-      "bob    a           3  -       GPU-12345678  3GiB       17  group    publisher        7  4321       2  1h "
+      "bob    a           3  -       GPU-12345678  3GiB       17  group          7  4321       2  1h "
       "0m  -\n"
-      "bob    a           5  yes     GPU-12345678  3GiB  17+2MiB  ann,lab  publisher        7  4321       2  1h "
+      "bob    a           5  yes     GPU-12345678  3GiB  17+2MiB  ann,lab        7  4321       2  1h "
       "0m  in 5m 0s\n"
-      "bob    b           4  -       GPU-12345678  3GiB       17  group    publisher        7  4321       2  1h "
+      "bob    b           4  -       GPU-12345678  3GiB       17  group          7  4321       2  1h "
       "0m  -\n");
 }
 
@@ -120,7 +120,6 @@ TEST(RegionsView, HasStableJson) {
   EXPECT_EQ(json["sharing"], "group");
   EXPECT_EQ(json["charged"][0]["session"], 7);
   EXPECT_EQ(json["charged"][0]["pid"], 4321);
-  EXPECT_EQ(json["charge"], "publisher");
   EXPECT_EQ(json["mapped"], 2);
   EXPECT_EQ(json["mappings"][0]["tenant"], "ann");
   EXPECT_TRUE(json["mappings"][0]["pid"].is_null());
@@ -134,21 +133,6 @@ TEST(RegionsView, OfASharingThatThisVersionDoesNotKnowIsStillShown) {
   v1::RegionInfo newer = region("bob", "weights", 3);
   newer.set_sharing(static_cast<v1::Sharing>(77));
   EXPECT_THAT(regions_text(listed({newer}), high_noon()), HasSubstr("unknown"));
-}
-
-TEST(RegionsView, ShowsWhoPaysWhat) {
-  v1::RegionInfo shared = region("bob", "weights", 3);
-  shared.set_charging(v1::CHARGING_SHARED);
-  v1::RegionShare& share = *shared.add_shares();
-  share.set_tenant("ann");
-  share.set_bytes(99);
-  EXPECT_THAT(regions_text(listed({shared}), high_noon()), HasSubstr("  shared  "));
-  const Json json = regions_json(listed({shared}))["regions"][0];
-  EXPECT_EQ(json["charge"], "shared");
-  EXPECT_EQ(json["shares"][0]["tenant"], "ann");
-  EXPECT_EQ(json["shares"][0]["bytes"], 99);
-  shared.set_charging(static_cast<v1::Charging>(77));
-  EXPECT_THAT(regions_text(listed({shared}), high_noon()), HasSubstr("unknown"));
 }
 
 TEST(EventsView, NamesWhatHappensToRegions) {
@@ -169,12 +153,6 @@ TEST(WhyView, TellsOfMemoryInRegions) {
   standing.set_regions(2);
   standing.set_region_bytes(std::uint64_t{3} << 30);
   EXPECT_THAT(why_text(explained), HasSubstr("published: 3GiB in 2 regions"));
-  EXPECT_EQ(why_text(explained).find("others' regions"), std::string::npos);
-  standing.set_region_shares(std::uint64_t{1} << 30);
-  standing.set_paid_by_others(std::uint64_t{2} << 30);
-  EXPECT_THAT(why_text(explained), HasSubstr("shares of others' regions: 1GiB"));
-  EXPECT_THAT(why_text(explained), HasSubstr("what others pay of its regions: 2GiB"));
-  EXPECT_EQ(why_json(explained)["devices"][0]["region_shares"], std::uint64_t{1} << 30);
   EXPECT_EQ(why_json(explained)["devices"][0]["regions"], 2);
 }
 

@@ -276,21 +276,6 @@ TEST_F(BrokerRegionContent, IsSharedUnderItsSecondNameWithNobodyElse) {
   EXPECT_TRUE(publish_alias(publisher, publish(terms()), named)) << "everybody may map it";
 }
 
-TEST_F(BrokerRegionContent, HasOneChargeUnderBothNames) {
-  RegionTerms shared = terms();
-  shared.charging = Charging::kShared;
-  const RegionId version = publish(shared);
-  EXPECT_EQ(alias_fails(publisher, version, terms("again")), Code::kFailedPrecondition);
-  shared.name = "again";
-  ASSERT_TRUE(publish_alias(publisher, version, shared));
-  ASSERT_TRUE(machine.broker.map_region(ann, "bob", "again", Regions::kNewest, machine.now));
-  ASSERT_TRUE(machine.broker.map_region(ann, "bob", "weights", Regions::kNewest, machine.now));
-  for (const TenantView& view : machine.broker.tenants()) {
-    if (view.name != "ann" || view.device != 0) continue;
-    EXPECT_EQ(view.shares, mebibytes(4)) << "once";
-  }
-}
-
 TEST_F(BrokerRegionContent, DoesNotChange) {
   publish(terms());
   const MapTerms as_writer{.owner = {}, .name = "weights", .version = 0, .how = MapAs::kWriter};

@@ -40,18 +40,6 @@ TEST_F(LedgerTest, KeepsUnmetGuaranteesFromOthers) {
   EXPECT_EQ(ledger.free(0), Bytes{0});
 }
 
-TEST_F(LedgerTest, KeepsAGuaranteeWhateverItsTenantPaysOfOthersMemory) {
-  ledger.reserve(bob, 0, {40});
-  ledger.share(bob, ann, 0, {20}, {});
-  EXPECT_EQ(ledger.available(cid, 0), Bytes{30});
-  EXPECT_EQ(ledger.kept_for_others(cid, 0), Bytes{30});
-  EXPECT_EQ(ledger.available(ann, 0), Bytes{60}) << "of what is kept for her, and the rest";
-  ledger.reserve(cid, 0, {30});
-  ledger.share(bob, ann, 0, {}, {20});
-  EXPECT_EQ(ledger.verdict(ann, 0, {30}), Verdict::kFits)
-      << "bob, or another reader, has ended what she paid";
-}
-
 TEST_F(LedgerTest, ChargesEveryStateAgainstTheLimit) {
   for (const Charge state : {Charge::kOffered, Charge::kActive, Charge::kReturning, Charge::kQuarantined}) {
     ledger.reserve(ann, 0, {20});

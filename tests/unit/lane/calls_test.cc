@@ -27,8 +27,6 @@ Kind kind_of(const api::MapRegion&) { return Kind::kMapRegion; }
 Kind kind_of(const api::MapOrReserve&) { return Kind::kMapOrReserve; }
 Kind kind_of(const api::ReleaseReservation&) { return Kind::kReleaseReservation; }
 Kind kind_of(const api::RemoveRegion&) { return Kind::kRemoveRegion; }
-Kind kind_of(const api::ExportRegion&) { return Kind::kExportRegion; }
-Kind kind_of(const api::MapHandle&) { return Kind::kMapHandle; }
 Kind kind_of(const api::PublishAlias&) { return Kind::kPublishAlias; }
 Kind kind_of(const api::MapContent&) { return Kind::kMapContent; }
 Kind kind_of(const api::Charge&) { return Kind::kCharge; }
@@ -182,9 +180,6 @@ TEST_F(LateCalls, AreRefusedIfThePageOfTheLaneSaysSo) {
   check("RemoveRegion", RemoveRegion{});
   check("MapOrReserve", MapOrReserve{});
   check("ReleaseReservation", ReleaseReservation{});
-  check("PublishShared", PublishShared{});
-  check("ExportRegion", ExportRegion{});
-  check("MapHandle", MapHandle{});
   check("PublishContent", PublishContent{});
   check("PublishSealed", PublishSealed{});
   check("PublishAlias", PublishAlias{});

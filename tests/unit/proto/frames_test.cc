@@ -33,11 +33,11 @@ template <class Body>
 struct Frame : testing::Test {};
 using Bodies =
     testing::Types<Hello, OpenSlice, CloseSlice, Grow, Return, Charge, Ping, Cancel, Accept, Spent, Goodbye,
-                   ExportHandle, ImportHandle, RevokeHandle, ReleaseImport, Publish, PublishShared,
-                   PublishContent, PublishSealed, PublishAlias, MapContent, MapRegion, MapReplica,
-                   MapOrReserve, ReleaseReservation, RemoveRegion, ExportRegion, MapHandle, NameReserved, Published, RegionMapped,
-                   HandleExported, Imported, Describe, Explain, Welcome, SliceOpened, Waiting, Granted, Done,
-                   Failed, Described, Explained>;
+                   ExportHandle, ImportHandle, RevokeHandle, ReleaseImport, Publish, PublishContent,
+                   PublishSealed, PublishAlias, MapContent, MapRegion, MapReplica, MapOrReserve,
+                   ReleaseReservation, RemoveRegion, NameReserved, Published, RegionMapped, HandleExported,
+                   Imported, Describe, Explain, Welcome, SliceOpened, Waiting, Granted, Done, Failed,
+                   Described, Explained>;
 TYPED_TEST_SUITE(Frame, Bodies);
 
 TYPED_TEST(Frame, ComesAsItIsSent) {
@@ -119,11 +119,8 @@ TEST(FrameVersion, IsTheFirstThatHasTheKind) {
   EXPECT_EQ(first_version_of(Kind::kMapRegion), 6);
   EXPECT_EQ(first_version_of(Kind::kRemoveRegion), 6);
   EXPECT_EQ(first_version_of(Kind::kMapOrReserve), 7);
-  EXPECT_EQ(first_version_of(Kind::kExportRegion), 8);
-  EXPECT_EQ(first_version_of(Kind::kMapHandle), 8);
   EXPECT_EQ(first_version_of(Kind::kMapReplica), 9);
   EXPECT_EQ(first_version_of(Kind::kReleaseReservation), 7);
-  EXPECT_EQ(first_version_of(Kind::kPublishShared), 8);
   EXPECT_EQ(first_version_of(Kind::kPublishContent), 9);
   EXPECT_EQ(first_version_of(Kind::kPublishAlias), 9);
   EXPECT_EQ(first_version_of(Kind::kMapContent), 9);
@@ -151,7 +148,6 @@ TEST(FrameText, IsPaddedWithZeros) {
   Publish publish{};
   publish.readers[7].bytes.back() = 'x';
   EXPECT_FALSE(read<Publish>(frame_of(publish)));
-  EXPECT_FALSE(read<PublishShared>(frame_of(PublishShared{publish})));
   PublishContent sealed{};
   sealed.readers[7].bytes.back() = 'x';
   EXPECT_FALSE(read<PublishContent>(frame_of(sealed)));

@@ -20,7 +20,7 @@ from .ipc import Import
 from .pressure import Pressure
 from .process import configure_default, default_allocator, default_session
 from .publish import Publication, Replicas, map_nearest, map_or_publish_arrays, publish_arrays, publish_replicas
-from .region import Charge, Region, Reservation, Sharing
+from .region import Region, Reservation, Sharing
 from .session import DeviceUsage, Session
 from .slice import Slice
 
@@ -33,7 +33,7 @@ MIB = 1 << 20
 GIB = 1 << 30
 
 __all__ = [
-    "GIB", "KIB", "MIB", "Allocator", "Array", "Arrays", "Block", "BlockInfo", "Charge", "Code", "DeviceUsage",
+    "GIB", "KIB", "MIB", "Allocator", "Array", "Arrays", "Block", "BlockInfo", "Code", "DeviceUsage",
     "FailedPrecondition",
     "GpumemError", "Import", "InvalidArgument", "LibraryNotFound", "NotFound", "OutOfMemory", "PermissionDenied", "Pressure",
     "Publication", "Region", "Replicas", "Reservation", "Session", "Sharing", "SizeClass", "Slice", "StaleLayout", "Statistics",

@@ -69,8 +69,7 @@ class ExportOptions(ctypes.Structure):
 class PublishOptions(ctypes.Structure):
     _fields_ = [("struct_size", c_size_t), ("sharing", c_int), ("readers", POINTER(c_char_p)),
                 ("reader_count", c_size_t), ("layout", c_uint64), ("digest", c_uint8 * 32), ("life_ms", c_int64),
-                ("keep", c_bool), ("linger_ms", c_int64), ("charging", c_int), ("content", c_uint8 * 32),
-                ("sealed", c_bool)]
+                ("keep", c_bool), ("linger_ms", c_int64), ("content", c_uint8 * 32), ("sealed", c_bool)]
 
 
 class ContentOptions(ctypes.Structure):
@@ -82,11 +81,6 @@ class RegionOptions(ctypes.Structure):
     _fields_ = [("struct_size", c_size_t), ("owner", c_char_p), ("version", c_uint64), ("writable", c_bool),
                 ("adopt", c_bool), ("wait_ms", c_int64), ("canceller", Handle), ("device", c_char_p),
                 ("access", POINTER(c_char_p)), ("access_count", c_size_t)]
-
-
-class RegionHandleOptions(ctypes.Structure):
-    _fields_ = [("struct_size", c_size_t), ("owner", c_char_p), ("version", c_uint64), ("life_ms", c_int64),
-                ("uses", c_uint64)]
 
 
 class ReserveOptions(ctypes.Structure):
@@ -172,7 +166,6 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "gpumem_slice_close": (Status, [Handle]),
     "gpumem_slice_free": (None, [Handle]),
     "gpumem_slice_export": (Status, [Handle, c_uint64, c_uint64, POINTER(ExportOptions), POINTER(IpcHandle)]),
-    "gpumem_export_region": (Status, [Handle, c_char_p, POINTER(RegionHandleOptions), POINTER(IpcHandle)]),
     "gpumem_import_handle": (Status, [Handle, POINTER(IpcHandle), POINTER(Handle)]),
     "gpumem_import_address": (Address, [Handle]),
     "gpumem_import_bytes": (c_uint64, [Handle]),

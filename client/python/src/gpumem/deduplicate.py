@@ -79,7 +79,7 @@ def publish_copy(session: Session, device: str, content: Content, name: str, **o
         if content.is_in(region):
             return region, region.publish(name, **options)
     except (FailedPrecondition, NotFound):
-        pass  # it has ended meanwhile, has another charge, or is shared with fewer
+        pass  # it has ended meanwhile, or is shared with fewer
     except BaseException:
         region.close()
         raise

@@ -20,7 +20,7 @@ from .arrays import PRIVATE, private_names
 from .deduplicate import STAGING_BYTES, Content, Pieces, publish_copy
 from .errors import FailedPrecondition, InvalidArgument, NotFound
 from .layout import Layout
-from .region import Charge, Region, Sharing
+from .region import Region, Sharing
 from .session import Session
 from .slice import Slice
 
@@ -283,12 +283,12 @@ def map_or_publish_arrays(session: Session, name: str, make: Callable[[], Mappin
 def publish_layout(session: Session, name: str, layout: Layout, fill: Fill, *, slice: Slice | None = None,
                    device: str | None = None, wait: float = 0.0, sharing: Sharing = Sharing.PRIVATE,
                    readers: Sequence[str] = (), life: float | None = None, keep: bool = False,
-                   linger: float | None = None, charge: Charge = Charge.PUBLISHER, deduplicate: bool = False,
-                   seal: bool = False, pieces: Pieces | None = None) -> Publication:
+                   linger: float | None = None, deduplicate: bool = False, seal: bool = False,
+                   pieces: Pieces | None = None) -> Publication:
     """Takes memory for `layout`, has `fill` fill it, writes the layout behind it and publishes it.
 
     device: UUID; None: the first. wait: seconds for memory that others hold, as Slice.grow.
-    sharing, readers, life, keep, linger, charge, seal: as Slice.publish. Deduplicated it is sealed in any case.
+    sharing, readers, life, keep, linger, seal: as Slice.publish. Deduplicated it is sealed in any case.
     deduplicate: if this session's tenant has a region of the same bytes on the device, which was published so, that
     region's memory gets this name, too, and no more is taken. All bytes are compared. pieces: what `fill` fills it with.
     Raises as Slice.grow and Slice.publish, and what `fill` raises; then nothing is published, and a slice that was passed
@@ -299,8 +299,7 @@ def publish_layout(session: Session, name: str, layout: Layout, fill: Fill, *, s
     if deduplicate and pieces is None:
         raise InvalidArgument("who deduplicates says which bytes it publishes")
     content = Content(layout, pieces or (lambda: iter(())))
-    options: dict[str, Any] = {"sharing": sharing, "readers": readers, "life": life, "keep": keep, "linger": linger,
-                               "charge": charge}
+    options: dict[str, Any] = {"sharing": sharing, "readers": readers, "life": life, "keep": keep, "linger": linger}
 
     def of_a_copy(place: Slice) -> Publication | None:
         if not deduplicate:

@@ -48,15 +48,6 @@ class Sharing(enum.IntEnum):
     """The named tenants, and all tenants within them."""
 
 
-class Charge(enum.IntEnum):
-    """Who pays for a region."""
-
-    PUBLISHER = 0
-    """The tenant that has its memory."""
-    SHARED = 1
-    """That and the tenants that have mapped it, in equal parts."""
-
-
 def hash_bytes(hash: builtins.bytes, what: str) -> Any:
     """For C. b"": none."""
     if len(hash) not in (0, DIGEST_BYTES):
@@ -65,13 +56,12 @@ def hash_bytes(hash: builtins.bytes, what: str) -> Any:
 
 
 def publish_options(sharing: Sharing, readers: Sequence[str], life: float | None, keep: bool, linger: float | None,
-                    charge: Charge, **members: Any) -> _abi.PublishOptions:
+                    **members: Any) -> _abi.PublishOptions:
     """For C, from Slice.publish's words. It refers to what it keeps alive."""
     names = (ctypes.c_char_p * max(1, len(readers)))(*(encoded(reader, "a reader") for reader in readers))
     return _abi.sized(_abi.PublishOptions, sharing=int(sharing), readers=names, reader_count=len(readers),
                       life_ms=0 if life is None else milliseconds_of(life, "life"), keep=bool(keep),
-                      linger_ms=0 if linger is None else max(1, milliseconds_of(linger, "linger")),
-                      charging=int(charge), **members)
+                      linger_ms=0 if linger is None else max(1, milliseconds_of(linger, "linger")), **members)
 
 
 def _let_go(session: Session, number: int, process: int) -> None:
@@ -141,7 +131,7 @@ class Region(Import):
 
     @property
     def name(self) -> str:
-        """Empty, if it was mapped by a handle."""
+        """Empty, if it was mapped by its content."""
         return self._name
 
     @property
@@ -160,16 +150,15 @@ class Region(Import):
         return builtins.bytes(self._info.digest)
 
     def publish(self, name: str, *, sharing: Sharing = Sharing.PRIVATE, readers: Sequence[str] = (),
-                life: float | None = None, keep: bool = False, linger: float | None = None,
-                charge: Charge = Charge.PUBLISHER) -> int:
+                life: float | None = None, keep: bool = False, linger: float | None = None) -> int:
         """Publishes the region, of this session's own tenant, once more: its memory has two names then. Answers the
         version. It ends with the first, if that is removed while its publisher has it in a slice. The memory goes on while
         a process of the tenant has it, or it is kept. The options are as of Slice.publish.
 
-        Raises NotFound (the region has ended, or is another tenant's), FailedPrecondition (it has another charge; fewer
-        may map it than the options allow; closed; a broker that knows no contents), others as Slice.publish.
+        Raises NotFound (the region has ended, or is another tenant's), FailedPrecondition (fewer may map it than the
+        options allow; closed; a broker that knows no contents), others as Slice.publish.
         """
-        options = publish_options(sharing, readers, life, keep, linger, charge)
+        options = publish_options(sharing, readers, life, keep, linger)
         version = ctypes.c_uint64()
         check(load().gpumem_import_publish(self._handle, encoded(name, "name"), ctypes.byref(options),
                                            ctypes.byref(version)))
@@ -309,12 +298,3 @@ class Region(Import):
             slice.close()
             raise
         return copies
-
-
-def imported(handle: int, session: Session) -> Import:
-    """What a handle has named: a region, if it has a version."""
-    try:
-        return Region(handle, session, "") if region_info(handle).version else Import(handle)
-    except BaseException:  # an interrupt
-        load().gpumem_import_close(handle)
-        raise

@@ -91,7 +91,7 @@ def publish_safetensors(session: Session, path: str | os.PathLike[str], name: st
     metadata: texts for readers, besides the file's. array_metadata: texts about single tensors, by their names.
     progress: called with the bytes done and those of all tensors after each copy; True: draws a bar on standard error.
     staging: bytes of pinned host memory, through which everything goes.
-    options: of publish.publish_layout (device, wait, sharing, readers, life, charge, slice, deduplicate).
+    options: of publish.publish_layout (device, wait, sharing, readers, life, slice, deduplicate).
     Raises OSError, others as read_header and publish_layout.
     """
     if staging < 1:

@@ -65,7 +65,7 @@ def restore(session: Session, name: str, path: str | os.PathLike[str], *, slice:
 
     slice: grown by the region, which lies behind what is committed; None: a slice of its own.
     device: UUID; None: the first. wait: seconds for memory that others hold, as Slice.grow.
-    options: sharing, readers, life, keep, linger, charge, as of Slice.publish.
+    options: sharing, readers, life, keep, linger, as of Slice.publish.
     Raises InvalidArgument (no such file's content, truncated, changed), OSError, others as Slice.grow and Slice.publish;
     then nothing is published, and a slice that was passed has its size of before.
     """

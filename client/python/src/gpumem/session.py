@@ -17,7 +17,7 @@ from .allocator import Allocator
 from .errors import InvalidArgument
 from .ipc import Import
 from .pressure import Handler, Listener
-from .region import Region, Reservation, hash_bytes, imported, waited_in_vain_as_not_found
+from .region import Region, Reservation, hash_bytes, waited_in_vain_as_not_found
 from .slice import Slice
 
 
@@ -113,32 +113,13 @@ class Session:
         Raises NotFound (expired, used up, given back, or another tenant's; a device that this process does not see),
         InvalidArgument (no handle of gpumem's), Unavailable (the memory is being asked back), OutOfMemory (over 1,024
         imports, no descriptors), PermissionDenied (the broker could not end this process), FailedPrecondition.
-        A handle of a region (export_region) answers a Region, which is mapped for reading.
         """
         if len(handle) != ctypes.sizeof(_abi.IpcHandle):
             raise InvalidArgument(f"a handle has 64 bytes, not {len(handle)}")
         opened = _abi.Handle()
         check(load().gpumem_import_handle(self._handle, ctypes.byref(_abi.IpcHandle.from_buffer_copy(handle)),
                                           ctypes.byref(opened)))
-        return imported(opened.value or 0, self)
-
-    def export_region(self, name: str, *, owner: str = "", version: SupportsIndex = 0, life: float = 60.0,
-                      uses: SupportsIndex = 1) -> builtins.bytes:
-        """A handle, 64 bytes, of a region that this session may map. Whoever may map the region, of whichever tenant, maps
-        it by the handle (import_handle), for reading. It ends when it is used up or expires, with the region and with this
-        session; what was mapped by it stays.
-
-        owner, version: as of map_region. The handle names that one version.
-        life: seconds in which it can be redeemed; 24 hours at most.
-        uses: how often it can be redeemed.
-        Raises NotFound (none that is shared with this session's tenant), OutOfMemory (over 1,024 handles), InvalidArgument,
-        FailedPrecondition (a broker that knows no such handles), Unavailable.
-        """
-        options = _abi.sized(_abi.RegionHandleOptions, owner=encoded(owner, "owner"), version=size_of(version, "version"),
-                             life_ms=milliseconds_of(life, "life"), uses=size_of(uses, "uses"))
-        handle = _abi.IpcHandle()
-        check(load().gpumem_export_region(self._handle, encoded(name, "name"), ctypes.byref(options), ctypes.byref(handle)))
-        return builtins.bytes(handle.bytes)
+        return Import(opened.value or 0)
 
     def map_region(self, name: str, *, owner: str = "", version: SupportsIndex = 0, writable: bool = False,
                    wait: float = 0.0, adopt: bool = False, device: str | None = None,
