@@ -154,6 +154,8 @@ class Lending {
   Result<RegionId> publish_alias(const Session& session, RegionId of, RegionTerms terms, TimePoint now);
   /// Whether sessions of the tenant may map the region, or could until now: its time may be over.
   bool is_shared_with(TenantId tenant, const MapTerms& terms) const;
+  /// The same region's version, also if it is not newer than the terms ask for.
+  std::optional<RegionId> newest_for(TenantId tenant, const MapTerms& terms) const;
   /// The session's tenant pays its part of the region from now on, where the charge is shared. It is to be
   /// mapped, or settle_shares() to be called. Errors  kResourceExhausted: a limit has no room for the part,
   /// or too many tenants pay already.
