@@ -54,8 +54,14 @@ Result<core::MapTerms> terms_of(const MapRegion& request) {
   if (request.as > static_cast<std::uint64_t>(core::MapAs::kWriter))
     return Error{Code::kInvalidArgument, "a region is mapped as a reader, as its owner or as a writer"};
   if (auto device = check_device_name(request.device); !device) return device.error();
-  return core::MapTerms{request.owner, request.name, request.version, static_cast<core::MapAs>(request.as),
-                        request.device};
+  if (request.version != 0 && request.newer_than != 0)
+    return Error{Code::kInvalidArgument, "a request is for one version, or for one newer than another"};
+  return core::MapTerms{.owner = request.owner,
+                        .name = request.name,
+                        .version = request.version,
+                        .how = static_cast<core::MapAs>(request.as),
+                        .device = request.device,
+                        .newer_than = request.newer_than};
 }
 
 // Of a Publish or a PublishAlias: all but the memory.

@@ -94,6 +94,7 @@ struct MapRegion {
   std::uint64_t as = 0;       ///< as core::MapAs
   core::Duration wait{};      ///< for it to be published
   std::string device{};       ///< a UUID: of those whose memory is of this device; empty: of all
+  std::uint64_t newer_than = 0;  ///< with version 0: a newer one than this; 0: any
 };
 struct MapOrReserve {
   std::string name;

@@ -34,6 +34,12 @@ Error no_region(const std::string& owner, const std::string& name, std::uint64_t
                                " of tenant '" + owner + "', or it is not shared with this one"};
 }
 
+Error no_newer(const std::string& owner, const Region& newest, std::uint64_t than) {
+  return {Code::kNotFound, "region '" + newest.name + "' of tenant '" + owner + "' has no version newer than " +
+                               std::to_string(than) + ": the newest is version " +
+                               std::to_string(newest.id.value)};
+}
+
 Error no_version(RegionId id) {
   return {Code::kNotFound, "there is no region of version " + std::to_string(id.value) +
                                ", or it is not shared with this tenant"};
@@ -157,7 +163,13 @@ bool Lending::may_map(TenantId tenant, const Region& region) const {
 }
 
 bool Lending::is_shared_with(TenantId tenant, const MapTerms& terms) const {
-  return find_for(tenant, terms) != nullptr;
+  const Region* const region = find_for(tenant, terms);
+  return region != nullptr && region->id.value > terms.newer_than;
+}
+
+std::optional<RegionId> Lending::newest_for(TenantId tenant, const MapTerms& terms) const {
+  const Region* const region = find_for(tenant, terms);
+  return region == nullptr ? std::nullopt : std::optional(region->id);
 }
 
 // As may_map, the newest of all that the tenant may map. Another tenant's are looked up among those that are
@@ -195,13 +207,15 @@ Result<const Region*> Lending::mappable(const Session& session, const MapTerms& 
   drop_expired_regions(now);
   const bool is_own = terms.owner.empty() || terms.owner == session.tenant_name;
   const Region* region = is_own ? find(session.tenant, terms) : find_for(session.tenant, terms);
-  if (region == nullptr) {
-    Error none = no_region(is_own ? session.tenant_name : terms.owner, terms.name, terms.version);
-    if (!terms.device.empty()) none.message += "; asked for is one of device " + terms.device;
-    return none;
+  if (region != nullptr && region->id.value > terms.newer_than) {
+    if (auto able = check_mapping(session, *region); !able) return able.error();
+    return region;
   }
-  if (auto able = check_mapping(session, *region); !able) return able.error();
-  return region;
+  const std::string& owner = is_own ? session.tenant_name : terms.owner;
+  Error none = region == nullptr ? no_region(owner, terms.name, terms.version)
+                                 : no_newer(owner, *region, terms.newer_than);
+  if (!terms.device.empty()) none.message += "; asked for is one of device " + terms.device;
+  return none;
 }
 
 Result<void> Lending::check_mapping(const Session& session, const Region& region) const {

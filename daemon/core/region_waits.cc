@@ -1,16 +1,71 @@
 #include "daemon/core/region_waits.h"
 
+#include "daemon/core/drop_from.h"
+#include "daemon/core/refusals.h"
+
 namespace gpumem::core {
 
+Result<void> RegionWaits::add(RequestId id, RegionWait wait) {
+  const auto full = [](const std::string& who, std::size_t most) {
+    return refusal(Bound::kRegions,
+                   "the " + who + " waits for " + std::to_string(most) + " regions, as many as it may");
+  };
+  if (count_of(wait.session) >= kMostOfSession) return full("session", kMostOfSession);
+  if (count_of(wait.tenant) >= kMostOfTenant) return full("tenant", kMostOfTenant);
+  by_session_[wait.session].insert(id);
+  ++count_of_tenant_[wait.tenant];
+  by_key_[wait.key()].insert(id);
+  by_deadline_.emplace(wait.deadline, id);
+  waits_.emplace(id, std::move(wait));
+  return {};
+}
+
+std::optional<RegionWait> RegionWaits::take(RequestId id) {
+  auto taken = waits_.extract(id);
+  if (taken.empty()) return std::nullopt;
+  RegionWait& wait = taken.mapped();
+  drop_from(by_key_, wait.key(), id);
+  drop_from(by_session_, wait.session, id);
+  count_out(wait.tenant);
+  by_deadline_.erase({wait.deadline, id});
+  return std::move(wait);
+}
+
+std::vector<RequestId> RegionWaits::all() const {
+  std::vector<RequestId> ids;
+  for (const auto& [id, wait] : waits_) ids.push_back(id);
+  return ids;
+}
+
+std::vector<RequestId> RegionWaits::expired(TimePoint now) const {
+  std::vector<RequestId> ids;
+  for (const auto& [deadline, id] : by_deadline_) {
+    if (deadline > now) break;
+    ids.push_back(id);
+  }
+  return ids;
+}
+
+void RegionWaits::count_out(TenantId tenant) {
+  const auto found = count_of_tenant_.find(tenant);
+  if (--found->second == 0) count_of_tenant_.erase(found);
+}
+
 void RegionWaits::follow(SessionId session, TenantId tenant, const std::string& tenant_name) {
-  move(session, tenant);
-  for (const RequestId id : of_session(session))
-    if (find(id)->is_own) change(id, [&](RegionWait& wait) { wait.terms.owner = tenant_name; });
+  for (const RequestId id : found(by_session_, session)) {
+    RegionWait& wait = waits_.at(id);
+    drop_from(by_key_, wait.key(), id);
+    count_out(wait.tenant);
+    wait.tenant = tenant;
+    if (wait.is_own) wait.terms.owner = tenant_name;
+    by_key_[wait.key()].insert(id);
+    ++count_of_tenant_[tenant];
+  }
 }
 
 std::vector<TenantId> RegionWaits::tenants_for(const std::string& owner, const std::string& name) const {
   std::vector<TenantId> tenants;
-  for (auto next = by_key().lower_bound({owner, name, {}}); next != by_key().end(); ++next) {
+  for (auto next = by_key_.lower_bound({owner, name, {}}); next != by_key_.end(); ++next) {
     const auto& [of, named, tenant] = next->first;
     if (of != owner || named != name) break;
     tenants.push_back(tenant);
@@ -20,7 +75,7 @@ std::vector<TenantId> RegionWaits::tenants_for(const std::string& owner, const s
 
 std::vector<std::pair<std::string, std::string>> RegionWaits::names() const {
   std::vector<std::pair<std::string, std::string>> names;
-  for (const auto& [key, ids] : by_key()) {
+  for (const auto& [key, ids] : by_key_) {
     std::pair name(std::get<0>(key), std::get<1>(key));
     if (names.empty() || names.back() != name) names.push_back(std::move(name));
   }

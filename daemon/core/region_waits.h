@@ -1,17 +1,20 @@
 #pragma once
 #include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
 #include <string>
 #include <tuple>
 #include <utility>
+#include <vector>
 
-#include "daemon/core/waits.h"
+#include "daemon/core/types.h"
+#include "gpumem/result.h"
 
 namespace gpumem::core {
 
-/// How a region is mapped. kOwner: a kept one that no process has lives as long as its memory from now on,
-/// with the session that maps it.
-/// kOwner: a kept region that no process has lives with the session from now on. kWriter: the session, of the
-/// region's own tenant, will write to it.
+/// How a region is mapped. kOwner: a kept region that no process has lives with the session from now on.
+/// kWriter: the session, of the region's own tenant, will write to it.
 enum class MapAs { kReader, kOwner, kWriter };
 
 /// Which region, and how.
@@ -23,15 +26,14 @@ struct MapTerms {
   std::string device{};  ///< a UUID: of those whose memory is of this device; empty: of all
   /// Of a region of the session's own tenant: if there is none, its name is reserved for so long; zero: not.
   Duration reserve_for{};
-  std::uint64_t number = 0;  ///< the client's own of the request, by which it may call it off
+  std::uint64_t number = 0;      ///< the client's own of the request, by which it may call it off
+  std::uint64_t newer_than = 0;  ///< the newest counts only if its version is higher; 0: any
 
   bool reserves() const { return reserve_for > Duration::zero(); }
 };
 
-/// A session waits for a region that is not published yet, or not for it.
+/// A session's request for a region that is not published yet, or not shared with its tenant.
 struct RegionWait {
-  static constexpr const char* kWhat = "regions";
-
   SessionId session;
   TenantId tenant;          ///< the session's
   MapTerms terms;           ///< its owner is named
@@ -43,32 +45,78 @@ struct RegionWait {
   std::tuple<std::string, std::string, TenantId> key() const { return {terms.owner, terms.name, tenant}; }
 };
 
-class RegionWaits : public Waits<RegionWait> {
+/// Requests of sessions that wait for regions, each until its deadline.
+class RegionWaits {
  public:
-  using Wait = RegionWait;
+  static constexpr std::size_t kMostOfSession = 64;
+  /// They all may wait for one name, and are looked at in one event.
+  static constexpr std::size_t kMostOfTenant = 4096;
+  using Key = std::tuple<std::string, std::string, TenantId>;  ///< owner, name, the waiting tenant
 
-  /// Who waits for a region of that name.
+  /// Errors  kResourceExhausted: the session, or its tenant, waits for as many as it may.
+  Result<void> add(RequestId id, RegionWait wait);
+  /// Nothing: the request does not wait.
+  std::optional<RegionWait> take(RequestId id);
+  const RegionWait* find(RequestId id) const {
+    const auto found = waits_.find(id);
+    return found == waits_.end() ? nullptr : &found->second;
+  }
+  void drop_all_of(SessionId session) {
+    for (const RequestId id : found(by_session_, session)) take(id);
+  }
+  /// Those of that key, in the order they came.
+  std::vector<RequestId> of(const Key& key) const { return found(by_key_, key); }
+  std::vector<RequestId> all() const;
+  std::vector<RequestId> expired(TimePoint now) const;
+  std::optional<TimePoint> next_deadline() const {
+    return by_deadline_.empty() ? std::nullopt : std::optional(by_deadline_.begin()->first);
+  }
+  /// How many the session has.
+  std::size_t count_of(SessionId session) const {
+    const auto found = by_session_.find(session);
+    return found == by_session_.end() ? 0 : found->second.size();
+  }
+  /// How many the tenant's sessions have together.
+  std::size_t count_of(TenantId tenant) const {
+    const auto found = count_of_tenant_.find(tenant);
+    return found == count_of_tenant_.end() ? 0 : found->second;
+  }
+  /// Tenants with sessions that wait for a region of that name.
   std::vector<TenantId> tenants_for(const std::string& owner, const std::string& name) const;
   /// Owners and names that are waited for.
   std::vector<std::pair<std::string, std::string>> names() const;
 
-  /// It can probably be answered.
+  /// The request can probably be answered.
   void note_due(RequestId id) { due_.insert(id); }
   /// Of those that were noted, and still wait, the one that came first.
   std::optional<RequestId> take_due();
   bool has_due() const { return !due_.empty(); }
 
   void note_pressed(RequestId id) {
-    change(id, [](RegionWait& wait) { wait.is_pressed = true; });
+    waits_.at(id).is_pressed = true;
     pressed_.insert(id);
   }
   /// Those that were noted since the last call, and still wait.
   std::vector<RequestId> take_pressed();
   bool has_pressed() const { return !pressed_.empty(); }
-  /// The session's tenant is another one now: so is whose regions it waits for, where they are its own.
+  /// The session belongs to another tenant now, however many that has already. Its waits for regions of its
+  /// own tenant are for regions of the new one.
   void follow(SessionId session, TenantId tenant, const std::string& tenant_name);
 
  private:
+  template <class Index, class Of>
+  static std::vector<RequestId> found(const Index& index, const Of& of) {
+    const auto found = index.find(of);
+    if (found == index.end()) return {};
+    return {found->second.begin(), found->second.end()};
+  }
+  void count_out(TenantId tenant);
+
+  std::map<RequestId, RegionWait> waits_;
+  std::map<Key, std::set<RequestId>> by_key_;
+  std::map<SessionId, std::set<RequestId>> by_session_;
+  std::map<TenantId, std::size_t> count_of_tenant_;
+  std::set<std::pair<TimePoint, RequestId>> by_deadline_;
   std::set<RequestId> pressed_;
   std::set<RequestId> due_;
 };

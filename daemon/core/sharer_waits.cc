@@ -136,13 +136,19 @@ void Sharer::refuse_expired(TimePoint now) {
     const auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(now - wait->since);
     const Reservation* const reserved =
         wait->terms.reserves() ? reservations_.find(wait->terms.owner, wait->terms.name) : nullptr;
+    const MapTerms& terms = wait->terms;
+    const auto newest = lending_.newest_for(wait->tenant, terms);
     const std::string why = wait->is_pressed      ? "its memory is being asked back"
                             : reserved != nullptr ? words_of(*reserved)
+                            : newest              ? "the newest is version " + std::to_string(newest->value)
                                                   : "none was published that is shared with this tenant";
+    const std::string sought =
+        terms.newer_than == 0 ? "a region"
+                              : "a version newer than " + std::to_string(terms.newer_than) + " of region";
     answer_map(id, wait->session,
-               Error{Code::kDeadlineExceeded, "waited " + std::to_string(waited.count()) +
-                                                  " ms for a region '" + wait->terms.name + "' of tenant '" +
-                                                  wait->terms.owner + "': " + why});
+               Error{Code::kDeadlineExceeded, "waited " + std::to_string(waited.count()) + " ms for " +
+                                                  sought + " '" + terms.name + "' of tenant '" +
+                                                  terms.owner + "': " + why});
   }
 }
 

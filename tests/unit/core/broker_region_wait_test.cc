@@ -41,6 +41,9 @@ class BrokerRegionWait : public testing::Test {
     machine.collect();
     return id;
   }
+  static MapTerms newer_than(RegionId version, const std::string& owner = "bob") {
+    return {.owner = owner, .name = "weights", .newer_than = version.value};
+  }
   bool is_answered(RequestId id) const { return machine.maps.contains(id); }
   bool is_mapped(RequestId id) const { return is_answered(id) && machine.maps.at(id).has_value(); }
   Code code(RequestId id) const { return machine.maps.at(id).error().code; }
@@ -185,6 +188,79 @@ TEST_F(BrokerRegionWait, WhoIsNotServedYetGoesOnWaitingIfTheRegionEnds) {
 
 TEST_F(BrokerRegionWait, IsForTheNewestAlone) {
   EXPECT_EQ(code(wait(ann, seconds(10), {"bob", "weights", 7})), Code::kInvalidArgument);
+}
+
+TEST_F(BrokerRegionWait, ForANewerVersionEndsWhenThatIsPublished) {
+  const auto first = publish();
+  const RequestId own = wait(mate, seconds(10), newer_than(*first, ""));
+  const RequestId anns = wait(ann, seconds(10), newer_than(*first));
+  const RequestId twice = wait(ann, minutes(1), newer_than({first->value + 1}));
+  EXPECT_FALSE(is_answered(own));
+  EXPECT_FALSE(is_answered(anns));
+  const auto second = publish();
+  ASSERT_TRUE(is_mapped(own));
+  ASSERT_TRUE(is_mapped(anns));
+  EXPECT_EQ(machine.maps.at(own)->version, *second);
+  EXPECT_EQ(machine.maps.at(anns)->version, *second);
+  EXPECT_FALSE(is_answered(twice)) << "this one is not newer";
+  const auto third = publish();
+  ASSERT_TRUE(is_mapped(twice));
+  EXPECT_EQ(machine.maps.at(twice)->version, *third);
+}
+
+TEST_F(BrokerRegionWait, ForANewerVersionThatIsThereEndsAtOnceWithTheNewest) {
+  const auto first = publish();
+  ASSERT_TRUE(publish());
+  const auto third = publish();
+  const RequestId id = wait(ann, seconds(10), newer_than(*first));
+  ASSERT_TRUE(is_mapped(id));
+  EXPECT_EQ(machine.maps.at(id)->version, *third);
+}
+
+TEST_F(BrokerRegionWait, ForANewerVersionOfAnUnknownNameEndsWhenItIsPublished) {
+  const RequestId id = wait(ann, seconds(10), newer_than({1}));
+  EXPECT_FALSE(is_answered(id));
+  ASSERT_TRUE(publish(Sharing::kPublic, "other"));  // version 1
+  const auto version = publish();
+  ASSERT_TRUE(is_mapped(id));
+  EXPECT_EQ(machine.maps.at(id)->version, *version);
+}
+
+TEST_F(BrokerRegionWait, ForANewerVersionGoesOnOverOneThatIsNotForTheWaiter) {
+  const auto first = publish();
+  const RequestId id = wait(ann, seconds(10), newer_than(*first));
+  ASSERT_TRUE(publish(Sharing::kPrivate));
+  EXPECT_FALSE(is_answered(id));
+  machine.pass_in_steps(seconds(10));
+  ASSERT_TRUE(is_answered(id));
+  EXPECT_THAT(machine.maps.at(id).error().message,
+              testing::EndsWith("the newest is version " + std::to_string(first->value)))
+      << "the private version stays unknown";
+}
+
+TEST_F(BrokerRegionWait, ForANewerVersionGoesOnWhenTheOlderOneIsRemoved) {
+  const auto first = publish();
+  const RequestId id = wait(ann, seconds(10), newer_than(*first));
+  ASSERT_TRUE(machine.broker.remove_region(publisher, "weights", Regions::kNewest, machine.now));
+  machine.collect();
+  EXPECT_FALSE(is_answered(id));
+  ASSERT_TRUE(publish());
+  EXPECT_TRUE(is_mapped(id));
+}
+
+TEST_F(BrokerRegionWait, ForANewerVersionInVainSaysWhichOneIsThere) {
+  const auto first = publish();
+  const std::string number = std::to_string(first->value);
+  const RequestId none = wait(ann, seconds(0), newer_than(*first));
+  EXPECT_EQ(code(none), Code::kNotFound);
+  EXPECT_EQ(machine.maps.at(none).error().message, "region 'weights' of tenant 'bob' has no version newer than " +
+                                                       number + ": the newest is version " + number);
+  const RequestId id = wait(ann, seconds(10), newer_than(*first));
+  machine.pass_in_steps(seconds(10));
+  EXPECT_EQ(code(id), Code::kDeadlineExceeded);
+  EXPECT_EQ(machine.maps.at(id).error().message, "waited 10000 ms for a version newer than " + number +
+                                                     " of region 'weights' of tenant 'bob': the newest is version " +
+                                                     number);
 }
 
 TEST_F(BrokerRegionWait, LooksAgainWhenTenantsChange) {
